@@ -1,0 +1,39 @@
+// ONNX in and out.
+
+#ifndef FRONTEND_ONNX_H
+#define FRONTEND_ONNX_H
+
+#include "ir/graph.h"
+
+typedef struct OnnxOptions {
+  int64_t batch;             // 0: not given
+  const char *batch_dim;     // NULL: the dim_param shared by all inputs' axis 0, else axis 0
+  const char *const *dims;   // "NAME=VALUE", n_dims of them
+  int n_dims;
+  const char *external_data_dir; // one more folder external data may lie in, or NULL
+  bool keep_f64;             // leave f64, f16 and bf16 as they are; otherwise they become f32
+  bool train_mode;           // Dropout and BatchNormalization as in training
+} OnnxOptions;
+
+// Reads the model into a module in PHASE_typed with one entry graph @main: inputs, weights, and an
+// output per ONNX output.  Everything that cannot be compiled is reported in one run, grouped by
+// cause.  Returns NULL when anything was.
+Module *onnx_import(const char *path, const OnnxOptions *o, Diag *d);
+
+// The bytes of the model with every initializer in `labels` given as raw data inline, and where
+// each one's data lies: what the executable needs for --export.
+typedef struct OnnxHole {
+  const char *label;
+  DType dtype;            // of the file
+  int64_t offset, length; // in the skeleton
+} OnnxHole;
+typedef struct OnnxSkeleton {
+  uint8_t *bytes; // holes are zero
+  int64_t n;
+  OnnxHole *holes;
+  int n_holes;
+} OnnxSkeleton;
+bool onnx_skeleton(const char *path, const OnnxOptions *o, const char *const *labels, int n_labels,
+                   Arena *a, OnnxSkeleton *out, Diag *d);
+
+#endif

@@ -1,0 +1,60 @@
+// Locations and messages.
+//
+// Something the user can mend is a diag_error; something only we can mend is a BUG.  A message is
+// lower case, has no full stop, and puts its subject in single quotes:
+//
+//     gpt2.onnx:/h.0/mlp/c_fc/MatMul: error: linear: inner dimensions differ: 768 and 3072
+//     gpt2.onnx:transformer.h.0.mlp.c_fc.weight: note: '%w' comes from here
+//     hint: the weight looks transposed; re-export with transB=0
+
+#ifndef BASE_DIAG_H
+#define BASE_DIAG_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "base/arena.h"
+#include "base/str.h"
+
+// Where something comes from: a node of the model (`node` set), or a line of a text file
+// (`line` > 0).  `from` leads on to what it was derived from: the forward op of a gradient, the
+// reader of a collective.  Lives in an arena; NULL means unknown.
+typedef struct Loc {
+  const char *file, *node;
+  int line, column;
+  const struct Loc *from;
+  const char *why; // how this was derived from `from`: "gradient", "all_reduce for"; or NULL
+} Loc;
+
+const Loc *loc_node(Arena *a, const char *file, const char *node);
+const Loc *loc_line(Arena *a, const char *file, int line, int column);
+const Loc *loc_from(Arena *a, const Loc *from, const char *why);
+const Loc *loc_origin(const Loc *loc); // the end of the `from` chain
+// "mlp.onnx:/fc1/MatMul" or "x.nn:3:7"; "" for NULL.
+const char *loc_text(Arena *a, const Loc *loc);
+
+typedef struct Diag Diag;
+
+Diag *diag_new(FILE *out); // messages are written to `out` as they come
+void diag_free(Diag *d);
+
+// Return false, so that a function can end with `return diag_error(...)`.  The chain of `from`
+// is printed as notes.
+bool diag_error(Diag *d, const Loc *loc, const char *fmt, ...) PRINTF_LIKE(3, 4);
+void diag_warning(Diag *d, const Loc *loc, const char *fmt, ...) PRINTF_LIKE(3, 4);
+// About the message just given.
+void diag_note(Diag *d, const Loc *loc, const char *fmt, ...) PRINTF_LIKE(3, 4);
+void diag_hint(Diag *d, const char *fmt, ...) PRINTF_LIKE(2, 3);
+// A line of source with a caret under `column` (1-based), about the message just given.
+void diag_caret(Diag *d, const char *line, int column, int width);
+
+int diag_errors(const Diag *d);   // how many so far
+int diag_warnings(const Diag *d);
+// While quiet, errors are counted and not written: for trying something.
+void diag_quiet(Diag *d, bool quiet);
+
+// Our own mistake: says where, and aborts.
+#define BUG(...) bug_at(__FILE__, __LINE__, __VA_ARGS__)
+_Noreturn void bug_at(const char *file, int line, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+#endif

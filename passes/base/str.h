@@ -1,0 +1,38 @@
+// Strings: NUL-terminated, in an arena, never changed once made.
+
+#ifndef BASE_STR_H
+#define BASE_STR_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/arena.h"
+
+#ifdef __GNUC__
+#define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
+#else
+#define PRINTF_LIKE(fmt, args)
+#endif
+
+const char *str_copy(Arena *a, const char *s);
+const char *str_copy_n(Arena *a, const char *s, size_t n);
+const char *str_format(Arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
+const char *str_vformat(Arena *a, const char *fmt, va_list args);
+bool str_equal(const char *a, const char *b); // NULL equals only NULL
+bool str_starts(const char *s, const char *prefix);
+bool str_ends(const char *s, const char *suffix);
+bool str_glob(const char *pattern, const char *s); // *, ? and [a-z], as a shell's
+
+// A string that grows.  `at` is always NUL-terminated once something has been added.
+typedef struct StrBuf {
+  Arena *arena;
+  char *at;
+  size_t n, cap;
+} StrBuf;
+
+void strbuf_add(StrBuf *b, const char *s);
+void strbuf_add_n(StrBuf *b, const char *s, size_t n);
+void strbuf_addf(StrBuf *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+#endif

@@ -1,0 +1,1 @@
+set(PASS_FILES pipeline.c)

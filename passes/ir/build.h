@@ -1,0 +1,57 @@
+// Short spellings for gradients, importers and passes.
+//
+//     Value *wt = build(b, OP_transpose, IN(w), ATTRS(a_list("perm", perm, 2)));
+//     Value *dx = build(b, OP_linear, IN(dy, wt), NO_ATTRS);
+//
+// An error is reported once, at the builder's location; from then on `failed` is set and every
+// call returns NULL, so that a chain needs one check at its end.  A NULL operand gives NULL.
+
+#ifndef IR_BUILD_H
+#define IR_BUILD_H
+
+#include "ir/graph.h"
+
+typedef struct Builder {
+  Graph *g;
+  Op *at; // ops are put before it, or at the end when NULL
+  const Loc *loc;
+  Diag *d;
+  bool failed;
+} Builder;
+
+typedef struct Attrs {
+  const Attr *at;
+  int n;
+} Attrs;
+
+#define IN(...)                                                                                    \
+  (Value *[]){__VA_ARGS__}, (int)(sizeof((Value *[]){__VA_ARGS__}) / sizeof(Value *))
+#define ATTRS(...)                                                                                 \
+  (Attrs) {                                                                                        \
+    (Attr[]){__VA_ARGS__}, (int)(sizeof((Attr[]){__VA_ARGS__}) / sizeof(Attr))                     \
+  }
+#define NO_ATTRS                                                                                   \
+  (Attrs) { NULL, 0 }
+
+Attr a_i(const char *name, int64_t i);
+Attr a_f(const char *name, double f);
+Attr a_b(const char *name, bool b);
+Attr a_s(const char *name, const char *s);
+Attr a_t(const char *name, DType t);
+Attr a_list(const char *name, const int64_t *at, int n);
+Attr a_data(const char *name, const void *at, int64_t n);
+
+// The first result; the others are result->def->out[i].
+Value *build(Builder *b, OpKind kind, Value *const *in, int n_in, Attrs attrs);
+
+Value *build_scale(Builder *b, Value *x, double by);
+Value *build_reshape(Builder *b, Value *x, int rank, const int64_t *dim);     // x itself if it is so
+Value *build_transpose(Builder *b, Value *x, const int64_t *perm);            // x itself if identity
+Value *build_broadcast(Builder *b, Value *x, int rank, const int64_t *dim);   // numpy's rule
+Value *build_reduce_sum(Builder *b, Value *x, const int64_t *axes, int n, bool keep);
+Value *build_sum_to(Builder *b, Value *x, const Type *like); // adjoint of a broadcast from `like`
+Value *build_cast(Builder *b, Value *x, DType to);                            // x itself if it is so
+Value *build_fill(Builder *b, DType dtype, int rank, const int64_t *dim, double value);
+Value *build_constant(Builder *b, const Type *type, const void *bytes); // a fill when all are equal
+
+#endif

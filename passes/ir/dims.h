@@ -1,0 +1,63 @@
+// The einsum of one op: which dimension of which operand is which.
+//
+// `linear` has the row "* k, k n -> * n".  For x f32[4,8,16] and w f32[16,32] the instance is
+//
+//     0 1 k, k n -> 0 1 n        0=4 1=8 k=16 n=32
+//
+// `*` stands for any leading dimensions, the same for all that have it, and becomes the letters
+// 0, 1, 2 …  A letter absent from the results is summed over.  A letter marked `^` must not be
+// split.  A dimension may be a product, major first: reshape f32[4,8,16] to f32[32,16] is
+// "a b c -> (a b) c"; it can be split by its first letter only.  `1` is a dimension of length 1
+// without a letter.  Result types, legal layouts, partial sums, flops and the size arguments of
+// the kernel all come out of this.
+
+#ifndef IR_DIMS_H
+#define IR_DIMS_H
+
+#include "ir/graph.h"
+
+enum { MAX_LETTERS = 32, MAX_TERMS = 64, MAX_FACTORS = 6 };
+
+// The dimensions of one operand or result.
+typedef struct Term {
+  int rank;
+  struct {
+    int n; // factors; 0 for `1`
+    int8_t letter[MAX_FACTORS]; // indices into Dims.letter, major first
+  } dim[MAX_RANK];
+} Term;
+
+typedef struct Dims {
+  int n_letters;
+  struct {
+    char name;
+    bool whole;   // marked ^
+    int64_t size; // -1 until known
+  } letter[MAX_LETTERS];
+  int n_in, n_out;
+  Term in[MAX_TERMS], out[8];
+} Dims;
+
+// Fills `dims` for `op` from its row or its rule, and checks it against the operands' shapes.
+bool op_dims(const Op *op, Dims *dims, Diag *d);
+
+// For rules: parses `einsum` (as in a row; "..." after the last operand repeats it for variadic
+// ops) against the operands' shapes, then dims_size gives the letters only results have.
+bool dims_parse(Dims *dims, const Op *op, const char *einsum, Diag *d);
+void dims_size(Dims *dims, char letter, int64_t size);
+
+int dims_find(const Dims *dims, char letter); // index or -1
+int64_t dims_length(const Dims *dims, const Term *t, int dim); // product of the letters' sizes
+// The letter that splits dimension `dim` when it is cut in `n` equal parts, or -1: its first
+// factor of length > 1, if it is not whole and divisible by n.
+int dims_splitter(const Dims *dims, const Term *t, int dim, int n);
+// The dimension of `t` that letter (an index) splits, or -1 if the term lacks it, -2 if the
+// letter stands there where a split of it is not a contiguous part.
+int dims_position(const Dims *dims, const Term *t, int letter);
+// Multiply-adds counted as two, from the product of all letters of a contraction; for others the
+// number of elements read and written.
+double op_flops(const Op *op);
+double op_bytes(const Op *op);
+const char *dims_text(Arena *a, const Dims *dims); // "0 1 k, k n -> 0 1 n"
+
+#endif

@@ -1,0 +1,1 @@
+set(IR_FILES ir/graph.c)

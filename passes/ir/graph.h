@@ -1,0 +1,299 @@
+// The program: straight-line graphs of tensor operations in SSA form.
+//
+// A Module holds Graphs.  A Graph is a list of Ops in execution order.  An Op reads Values and
+// defines Values; a Value is defined once and never changes.  There is no control flow.  A Graph
+// that is not an entry is the body of a `fused` or `call` op.
+//
+// What lasts from step to step (weights, optimizer state) are parameters of the entry graph; its
+// results say what becomes of them (`update`).
+//
+// Everything here lives in the Module's arena and goes away with it.  What these structs hold is
+// what print.c writes and parse.c reads back, so a test can start from text at any point of the
+// pipeline.  A fact that only one pass needs is not stored here: it is an array in that pass,
+// indexed by `id`.
+
+#ifndef IR_GRAPH_H
+#define IR_GRAPH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/arena.h"
+#include "base/diag.h"
+#include "base/str.h"
+
+enum { MAX_RANK = 8, MAX_AXES = 4 };
+
+typedef struct Module Module;
+typedef struct Graph Graph;
+typedef struct Op Op;
+typedef struct Value Value;
+typedef struct Use Use;
+
+typedef enum DType {
+#define DTYPE(name, ctype, bytes, class) DT_##name,
+#include "ir/dtypes.def"
+#undef DTYPE
+  N_DTYPES,
+} DType;
+
+extern const char *const dtype_name[N_DTYPES]; // "f32"
+extern const char *const dtype_ctype[N_DTYPES]; // "float"
+extern const int dtype_bytes[N_DTYPES];
+extern const char dtype_class[N_DTYPES]; // 'F', 'I', 'U' or 'B', as in dtypes.def
+bool dtype_parse(const char *name, DType *out);
+
+// The type of a tensor: of the whole of it up to PHASE_sharded, of one rank's part from
+// PHASE_local on.  Interned: equal types are equal pointers.  Printed as f32[8,512].
+typedef struct Type {
+  DType dtype;
+  int rank;
+  int64_t dim[MAX_RANK];
+} Type;
+
+// An ordered group of devices factored into named axes.  An axis bound to time has its slices one
+// after the other on the same devices: micro-batches, gradient accumulation.
+// Printed as  mesh @m devices=0-3 (dp=4, mb=2:time)
+typedef struct Mesh {
+  const char *name;
+  int n_axes;
+  struct {
+    const char *name;
+    int size;
+    bool time;
+  } axis[MAX_AXES];
+  int n_devices;
+  int *device; // [n_devices], row-major over the axes that are not time
+} Mesh;
+
+// How a tensor lies along one axis of the mesh.
+typedef struct Sbp {
+  enum {
+    SBP_B, // broadcast: every device has all of it
+    SBP_S, // split: device i has slice i of dimension `dim`
+    SBP_P, // partial: the tensor is the sum of what the devices have
+  } kind;
+  int dim; // of SBP_S, otherwise 0
+} Sbp;
+
+// One Sbp per axis of the module's mesh.  Interned.  Printed as {S(0), B}.
+typedef struct Layout {
+  int n_axes;
+  Sbp axis[MAX_AXES];
+} Layout;
+
+// The initial contents of a weight, or of a state.
+//   file    bytes `offset` .. `offset + length` of the file `path`, little-endian, of element
+//           type `dtype`, which may differ from the value's: the payload is converted when it is
+//           written.  The compiler maps them; it never loads them.   Printed as  @ "w.bin"+64
+//   bytes   the same, in memory: `bytes`, `length` of them.          Printed as  = x"3f80..."
+//   fill    every element is `fill`.                                 Printed as  = 0.5
+//   random  drawn at start, keyed by name and element:               Printed as  = normal(0,0.02)
+//           normal(mean, deviation) or uniform(low, high)                    or  = uniform(-1,1)
+typedef struct Init {
+  enum { INIT_file, INIT_bytes, INIT_fill, INIT_normal, INIT_uniform } kind;
+  DType dtype;
+  const char *path;
+  int64_t offset, length;
+  const void *bytes;
+  double fill; // also the mean, or the low end
+  double to;   // the deviation, or the high end
+} Init;
+
+typedef enum Role {
+#define ROLE(name, means) ROLE_##name,
+#include "ir/roles.def"
+#undef ROLE
+} Role;
+
+struct Value {
+  uint32_t id;      // dense in its graph; side tables are indexed by it
+  const char *name; // printed as %name, or as %id when NULL; unique in its graph
+  const Type *type;
+  const Layout *layout; // NULL before PHASE_sharded
+  Graph *graph;
+  Op *def;         // NULL for a parameter
+  int index;       // which result of `def`, or which parameter
+  Use *uses;       // the operands and results that read this value, newest first
+  int64_t offset;  // of its first byte in the slab; -1 before PHASE_planned, and where it has none
+  // The rest is of parameters only.
+  Role role;
+  const char *label; // the name users know: of the ONNX tensor, of the scalar
+  bool train;        // of a weight: autodiff gives it a gradient and an update
+  Init *init;        // of a weight or state; otherwise NULL
+  const Loc *loc;    // of a parameter; a result's is its op's
+};
+
+// One operand of one op, or one result of a graph, and a link in its value's list of uses.
+struct Use {
+  Value *value;
+  Op *user;     // NULL for a result of the graph
+  int index;    // which operand, or which result
+  Use *next, *prev;
+};
+
+// What an attribute holds.  The kinds and their spelling in ops.def:
+//   i int64   f double   b bool   s string   t element type   I list of int64   d bytes
+typedef struct Attr {
+  const char *name;
+  char kind;
+  union {
+    int64_t i; // also b
+    double f;
+    const char *s;
+    DType t;
+    struct {
+      int n;
+      const int64_t *at;
+    } list;
+    struct {
+      int64_t n;
+      const void *at;
+    } data;
+  };
+} Attr;
+
+typedef enum OpKind {
+#define OP(name, ...) OP_##name,
+#include "ir/ops.def"
+#undef OP
+  N_OPS,
+} OpKind;
+
+struct Op {
+  uint32_t id;
+  OpKind kind;
+  int n_in, n_out;
+  Use *in;     // [n_in]
+  Value **out; // [n_out]
+  Attr *attrs; // all of the row's, in the row's order
+  Graph *callee; // of `fused` and `call`, otherwise NULL
+  // For each axis of the mesh, the letter of the op's einsum that it splits; '+' when partial
+  // sums pass through; 0 when every device does all of it.  From PHASE_sharded on.
+  char split[MAX_AXES];
+  const Loc *loc;
+  Graph *graph;
+  Op *prev, *next;
+};
+
+typedef enum Phase {
+#define PHASE(name, means) PHASE_##name,
+#include "ir/phases.def"
+#undef PHASE
+  N_PHASES,
+} Phase;
+
+extern const char *const phase_name[N_PHASES];
+
+// What a result of an entry graph is: `output` has a name users know ("loss", "grad_norm", or the
+// ONNX output's); `update` is what parameter `target` holds after the step.  Results of graphs
+// that are called have neither.
+typedef struct Result {
+  Use use;
+  const char *label; // of an output, otherwise NULL
+  Value *target;     // of an update, otherwise NULL
+} Result;
+
+struct Graph {
+  const char *name;
+  bool entry; // the executable runs it: @train, @eval, or @main as imported
+  Value **params;
+  int n_params;
+  Result **results;
+  int n_results;
+  Op *first, *last;
+  uint32_t n_ops, n_values; // ids are below these
+  Module *module;
+  Graph *next;
+};
+
+struct Module {
+  Arena *arena;
+  const char *source;  // the model's file name, or NULL
+  int64_t slab_bytes;  // of one rank, from PHASE_planned on
+  const Mesh *mesh;    // NULL: one device
+  Graph *graphs;       // in order; the first is the main entry
+  Phase phase;
+  struct Interned *interned;
+};
+
+// -- Building --------------------------------------------------------------------------------
+
+Module *module_new(void);
+void module_free(Module *m);
+Module *module_clone(const Module *m);
+Graph *graph_new(Module *m, const char *name, bool entry); // appended
+Graph *graph_find(const Module *m, const char *name);
+Graph *graph_clone(Graph *g, const char *name); // appended; same names for values
+void graph_erase(Graph *g);
+
+Value *graph_param(Graph *g, const char *name, const Type *type, Role role, const Loc *loc);
+void graph_output(Graph *g, Value *v, const char *label);
+void graph_update(Graph *g, Value *target, Value *v);
+Result *graph_find_output(Graph *g, const char *label);
+Value *graph_find_param(Graph *g, const char *label); // by label
+Value *graph_find_value(Graph *g, const char *name);  // by name or, for unnamed ones, "%12"
+void graph_erase_result(Graph *g, int i);
+void graph_erase_param(Graph *g, int i); // must be unused
+void graph_renumber(Graph *g);           // ids dense again, in order
+
+const Type *type_new(Module *m, DType dtype, int rank, const int64_t *dim); // interned
+const Type *type_scalar(Module *m, DType dtype);
+int64_t type_count(const Type *t); // elements
+int64_t type_bytes(const Type *t);
+const char *type_text(Arena *a, const Type *t);
+const Layout *layout_new(Module *m, int n_axes, const Sbp *axis); // interned
+const Layout *layout_broadcast(Module *m);                       // B on every axis of the mesh
+const char *layout_text(Arena *a, const Layout *l);
+
+// Appends the op before `at`, or at the end of `g` when `at` is NULL, and infers its results from
+// its row.  Attributes may come in any order; those left out take the row's default (0, "", {}).
+// Returns NULL, having reported why at `loc`, when operands or attributes do not fit.
+Op *op_new(Graph *g, Op *at, OpKind kind, Value *const *in, int n_in, const Attr *attrs, int n_attrs,
+           const Loc *loc, Diag *d);
+// The same with the callee of `fused` or `call`; result types are those of the callee's results.
+Op *op_new_call(Graph *g, Op *at, OpKind kind, Graph *callee, Value *const *in, int n_in,
+                const Loc *loc, Diag *d);
+
+// -- Changing --------------------------------------------------------------------------------
+
+void op_set_in(Op *op, int i, Value *v);
+void op_move_before(Op *op, Op *at); // to the end when `at` is NULL
+void op_erase(Op *op);               // its results must be unused
+bool op_retype(Op *op, Diag *d);     // infers the result types again, after operands changed
+void value_replace(Value *v, Value *by); // every use of `v` reads `by`
+void value_set_name(Value *v, const char *name); // made unique with a suffix if it is taken
+bool value_used(const Value *v);
+
+// -- Attributes ------------------------------------------------------------------------------
+
+const Attr *op_attr(const Op *op, const char *name); // BUG when the row has no such attribute
+int64_t attr_i(const Op *op, const char *name);      // also of a bool
+double attr_f(const Op *op, const char *name);
+const char *attr_s(const Op *op, const char *name);
+DType attr_t(const Op *op, const char *name);
+int attr_n(const Op *op, const char *name); // length of a list
+const int64_t *attr_list(const Op *op, const char *name);
+void op_set_attr(Op *op, Attr attr); // by name; the list or bytes are copied
+
+// -- Text ------------------------------------------------------------------------------------
+
+// parse(print(m)) is m.  Functions that report return false or NULL when they did.
+void module_print(const Module *m, FILE *out);
+const char *module_text(const Module *m, Arena *a);
+const char *op_text(const Op *op, Arena *a); // one line, without indentation and location
+Module *module_parse(const char *path, const char *text, size_t n, Diag *d);
+Module *module_read(const char *path, Diag *d); // "-" is standard input
+
+// True when the module is well formed and what its phase promises holds.
+bool module_verify(const Module *m, Diag *d);
+
+#define for_each_graph(g, m) for (Graph *g = (m)->graphs; g; g = g->next)
+#define for_each_op(op, g)   for (Op *op = (g)->first; op; op = op->next)
+// The op may be erased in the body.
+#define for_each_op_safe(op, g)                                                                    \
+  for (Op *op = (g)->first, *op##_next; op && (op##_next = op->next, 1); op = op##_next)
+#define for_each_use(u, v) for (Use *u = (v)->uses; u; u = u->next)
+
+#endif

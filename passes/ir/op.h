@@ -1,0 +1,85 @@
+// The rows of ops.def as data, and the types of the functions they name.
+
+#ifndef IR_OP_H
+#define IR_OP_H
+
+#include "ir/build.h"
+#include "ir/dims.h"
+#include "ir/graph.h"
+
+// Bits of the last column of ops.def.
+enum {
+  SUM = 1,      // f(a+a', b+b') = f(a,b) + f(a',b'): all operands partial in, partial out
+  EACH = 2,     // linear in each operand: one partial in, the others whole, partial out
+  INPLACE = 4,  // result 0 may take the memory of operand 0
+  VIEW = 8,     // result 0 is bytes of operand 0, from the start or from attribute `offset`
+  COMM = 16,    // moves data between ranks or micro-batches; made by passes/comm.c only
+  PREP = 32,    // the kernel is prepared once: nnrt_<name>_prep_<dtype>(arguments), then run
+  LOGICAL = 64 // the kernel needs to know where the local part lies in the whole: token `box`
+};
+
+// Writes the einsum of one instance: see dims.h.
+typedef bool RuleFn(const Op *op, Dims *dims, Diag *d);
+
+// Given the adjoints of the results (dout[i], NULL where none flows), appends ops through `b` and
+// sets the adjoints of the operands (din[i]; those left NULL get none).
+typedef bool GradFn(Builder *b, Op *op, Value **dout, Value **din);
+
+// A tensor of the reference evaluator.  Row-major and packed.
+typedef struct Tensor {
+  const Type *type;
+  void *data;
+} Tensor;
+
+// The meaning of the op: computes `out` (allocated, zeroed) from `in`, element by element, in
+// double for floating types and in int64 for integers, rounding once when it stores.
+// `box` says where a rank's part lies: box->start[dim] for LOGICAL ops, otherwise NULL.
+typedef struct Box {
+  int64_t start[MAX_RANK], whole[MAX_RANK]; // of result 0
+} Box;
+typedef bool ReferenceFn(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d);
+
+typedef struct OpInfo {
+  const char *name;
+  const char *dims;    // einsum, or "" where `rule` writes it
+  const char *types;   // element types
+  const char *attrs;   // "axis:i keep:b"
+  const char *args;    // of the kernel, after results and operands
+  const char *cpu;     // element types a cpu kernel exists for
+  const char *formula; // of an elementwise op, as C over x, y, z and attributes a, b; else NULL
+  RuleFn *rule;
+  GradFn *grad;
+  ReferenceFn *reference;
+  int traits;
+} OpInfo;
+
+extern const OpInfo op_info[N_OPS];
+bool op_kind_parse(const char *name, OpKind *out);
+
+RuleFn from_row;
+GradFn no_grad;     // has no derivative: asking for it is an error that names the op
+GradFn zero_grad;   // is piecewise constant: the derivative is zero and nothing flows
+ReferenceFn elementwise; // the reference of rows with a formula
+
+#define OP(name, dims, types, attrs, rule, grad, reference, args, cpu, traits)                     \
+  RuleFn rule;                                                                                     \
+  GradFn grad;                                                                                     \
+  ReferenceFn reference;
+#include "ir/ops.def"
+#undef OP
+
+// Reading and writing elements of any type in the reference evaluator.
+double tensor_f(const Tensor *t, int64_t i);
+int64_t tensor_i(const Tensor *t, int64_t i);
+void tensor_set_f(Tensor *t, int64_t i, double x); // rounds to the type; integers truncate
+void tensor_set_i(Tensor *t, int64_t i, int64_t x);
+Tensor tensor_new(Arena *a, const Type *type);
+float half_to_float(uint16_t h);
+uint16_t float_to_half(float x);
+float bf16_to_float(uint16_t h);
+uint16_t float_to_bf16(float x);
+
+// Runs the reference of one op whose operands are given; allocates the results in `a`.
+bool op_evaluate(const Op *op, const Tensor *in, Tensor *out, const Box *box, Arena *a, Diag *d);
+
+#endif

@@ -1,0 +1,58 @@
+// Passes and pipelines.
+//
+// A pipeline is text:  autodiff(loss=loss),simplify,shard(mesh=4 plan=dp)
+// Options stand in parentheses, name=value, separated by spaces or commas; a value may be quoted.
+
+#ifndef PASS_H
+#define PASS_H
+
+#include "ir/graph.h"
+
+typedef struct PassOptions PassOptions; // what stood in parentheses, checked against the row
+
+const char *opt_str(const PassOptions *o, const char *name); // NULL when not given
+int64_t opt_int(const PassOptions *o, const char *name, int64_t otherwise);
+double opt_float(const PassOptions *o, const char *name, double otherwise);
+bool opt_bool(const PassOptions *o, const char *name, bool otherwise);
+Arena *opt_scratch(const PassOptions *o); // freed when the pass has run
+// A figure for --stats: "simplify: 12 ops folded".
+void opt_stat(const PassOptions *o, int64_t n, const char *what);
+
+typedef bool PassFn(Module *m, const PassOptions *o, Diag *d);
+
+// A pass takes a module that is at least in phase `from` and leaves it in phase `to` (KEEP: as it
+// was), which is also where a pass that disturbs an earlier promise puts it back to.
+typedef struct Pass {
+  const char *name;
+  Phase from, to;
+  bool keep;
+  const char *options; // "loss:s mesh:s seconds:i"
+  const char *summary;
+  PassFn *run;
+} Pass;
+
+extern const Pass passes[];
+extern const int n_passes;
+
+#define PASS(name, from, to, options, summary) PassFn pass_##name;
+#include "passes.def"
+#undef PASS
+
+// What to show while a pipeline runs; see INTERFACE: the flags have the same names.
+typedef struct PipelineOptions {
+  const char *print_before, *print_after; // comma lists of pass names
+  bool print_after_all, print_before_all, print_changed, verify_each, time_passes, stats, verbose;
+  const char *dump_dir;   // written to as NN-pass.nn
+  const char *stop_after; // a pass name
+  int64_t bisect_limit;   // -1: none
+  FILE *out;              // where prints go; stderr by default
+} PipelineOptions;
+
+// Parses and runs.  After each pass the module is put in the pass's phase and verified.
+bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Diag *d);
+bool pipeline_check(const char *pipeline, Diag *d); // syntax, names and options only
+void passes_list(FILE *out);                        // for --list
+// A named pipeline ("train", …), or NULL.
+const char *pipeline_named(const char *name);
+
+#endif

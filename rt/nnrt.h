@@ -1,0 +1,140 @@
+// The runtime's interface to generated code: the only header a generated program includes, with
+// nnrt_kernels.h (the kernels) and nnrt_math.h (elementwise formulas) behind it.
+//
+// A generated program is one NnrtProgram: tables that say what its tensors are, and functions that
+// run one step of one rank as a list of kernel calls on one slab of memory.  main (main.c) reads the
+// flags, starts the ranks, and for every step calls `micro` once per micro-batch and `update` once.
+//
+// Kernels return 0 or a code (nnrt_error_text); generated code wraps each call in RUN, which names
+// rank, step and op when it ends the job.  Sizes are in elements unless they end in _bytes.
+
+#ifndef NNRT_H
+#define NNRT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { NNRT_MAX_RANK = 8, NNRT_MAX_AXES = 4 };
+
+typedef enum NnrtDtype {
+  NNRT_f32, NNRT_f64, NNRT_f16, NNRT_bf16, NNRT_i8, NNRT_i16, NNRT_i32, NNRT_i64,
+  NNRT_u8, NNRT_u16, NNRT_u32, NNRT_u64, NNRT_bool,
+} NnrtDtype;
+
+typedef enum NnrtRole {
+  NNRT_input,  // rows of data, copied in before `micro`
+  NNRT_weight, // of the model; saved
+  NNRT_state,  // optimizer state; in checkpoints only
+  NNRT_scalar, // "lr" f32, "step" i64 (updates done before), "seed" i64
+  NNRT_output, // "loss", "grad_norm", …: read after `update`
+} NnrtRole;
+
+typedef enum NnrtInitKind {
+  NNRT_from_payload, // bytes at `payload`, of the tensor's type, the whole tensor
+  NNRT_from_fill,    // every element is `a`
+  NNRT_from_normal,  // mean a, deviation b, keyed by seed, name and logical element
+  NNRT_from_uniform, // from a to b, likewise
+} NnrtInitKind;
+
+// A tensor that the runtime feeds, keeps or reads.
+typedef struct NnrtTensor {
+  const char *name; // as users know it
+  NnrtRole role;
+  NnrtDtype dtype;
+  int rank;
+  int64_t dim[NNRT_MAX_RANK];  // of the whole tensor (of an input: of all micro-batches' rows)
+  int8_t split[NNRT_MAX_RANK][NNRT_MAX_AXES]; // for each dimension, the axes that cut it, outermost
+                               // first, -1 after the last
+  int64_t offset;              // of the local part, in the slab, in bytes
+  bool train;                  // of a weight: an optimizer updates it
+  NnrtInitKind init;
+  int64_t payload;             // offset in the payload
+  double a, b;
+  int64_t init_seed;           // of normal and uniform
+} NnrtTensor;
+
+typedef struct NnrtRank NnrtRank;
+typedef struct NnrtPrep NnrtPrep; // what a kernel prepares once: oneDNN primitives, scratch
+
+// Where the trained bytes of a weight go in the model for --export.
+typedef struct NnrtHole {
+  const char *name;
+  NnrtDtype dtype; // of the file
+  int64_t offset, length; // in the skeleton
+} NnrtHole;
+
+// One graph the executable runs: @train or @eval.
+typedef struct NnrtGraph {
+  const NnrtTensor *tensors;
+  int n_tensors;
+  void (*micro)(NnrtRank *r);  // one micro-batch
+  void (*update)(NnrtRank *r); // after the last one; what only depends on sums over them
+  const char *const *ops;      // for errors and --trace: "linear  mlp.onnx:/fc1/MatMul"
+  int n_ops;
+} NnrtGraph;
+
+typedef struct NnrtProgram {
+  const char *model, *plan, *target, *version;
+  const char *describe;  // JSON object with the rest of what --describe says
+  int n_axes;
+  struct {
+    const char *name;
+    int size;
+    bool time;           // slices one after the other: micro-batches
+  } axis[NNRT_MAX_AXES];
+  int ranks;             // product of the axes that are not time
+  int micro_batches;     // product of those that are
+  int64_t batch;         // rows a step reads
+  NnrtGraph train, eval; // eval.n_tensors is 0 when there is none
+  int64_t slab_bytes;    // of one rank
+  int64_t payload_bytes;
+  void (*init)(NnrtRank *r); // prepares kernels, into r->prep
+  int n_prep;
+  double lr;             // default of --lr
+  const char *lr_schedule; // constant|linear|cosine[:warmup=…,min=…]
+  int64_t seed;          // default of --seed
+  const uint8_t *skeleton_at; // unused when skeleton_bytes is 0
+  int64_t skeleton, skeleton_bytes; // of the model for --export: offset in the payload
+  const NnrtHole *holes;
+  int n_holes;
+} NnrtProgram;
+
+// One rank.  Generated code reads slab, prep, coord and micro; the rest is the runtime's.
+struct NnrtRank {
+  char *slab;
+  NnrtPrep **prep;
+  int coord[NNRT_MAX_AXES]; // on the mesh; of an axis bound to time, the current slice
+  int micro;                // micro-batch of this step, from 0
+  int rank, ranks;
+  int64_t step;
+  const NnrtProgram *program;
+  const NnrtGraph *graph;   // the one that runs
+  struct NnrtComm *comm;
+  struct NnrtTrace *trace;  // NULL unless --trace
+};
+
+extern const NnrtProgram nnrt_program; // in generated code
+
+int nnrt_main(int argc, char **argv, const NnrtProgram *p);
+
+// Ends the job: prints rank, step, op `i` of the running graph, and what `code` means.
+_Noreturn void nnrt_fail(NnrtRank *r, int i, int code);
+void nnrt_trace_begin(NnrtRank *r, int i);
+void nnrt_trace_end(NnrtRank *r, int i);
+
+// A kernel may say more than its code: kept per thread until nnrt_fail prints it.
+int nnrt_error(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+enum { NNRT_OK, NNRT_INDEX, NNRT_LIBRARY, NNRT_COMM, NNRT_MEMORY, NNRT_UNSUPPORTED };
+
+#define RUN(i, call)                                                                               \
+  do {                                                                                             \
+    if (r->trace) nnrt_trace_begin(r, i);                                                          \
+    int code_ = (call);                                                                            \
+    if (code_) nnrt_fail(r, i, code_);                                                             \
+    if (r->trace) nnrt_trace_end(r, i);                                                            \
+  } while (0)
+
+#include "nnrt_kernels.h"
+#include "nnrt_math.h"
+
+#endif
