@@ -1,0 +1,149 @@
+// From a row's `cpu` and `args` columns to one call: see kernel.h.
+
+#include "ir/kernel.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/dims.h"
+#include "ir/op.h"
+
+// Is `word` one of the words of `list`?
+static bool has_word(const char *list, const char *word) {
+  size_t n = strlen(word);
+  for (const char *p = list; (p = strstr(p, word)) != NULL; p += n)
+    if ((p == list || p[-1] == ' ') && (p[n] == ' ' || p[n] == 0)) return true;
+  return false;
+}
+
+// The value whose element type names the kernel: result 0, or operand 0 where the row fixes the
+// type of result 0, as arg_max does.
+static const Value *telling(const Op *op) {
+  const char *result = strstr(op_info[op->kind].types, "->") + 2;
+  result += strspn(result, " ");
+  bool fixed = islower((unsigned char)result[0]) && !strstr(op_info[op->kind].types, "-> to");
+  return fixed && op->n_in > 0 ? op->in[0].value : op->out[0];
+}
+
+static bool name_with(const Op *op, const char *prep, char *buf, size_t n) {
+  const OpInfo *info = &op_info[op->kind];
+  DType dtype = telling(op)->type->dtype;
+  int length;
+  if (has_word(info->cpu, "b"))
+    length = snprintf(buf, n, "nnrt_%s%s_b%d", info->name, prep, dtype_bytes[dtype]);
+  else if (has_word(info->cpu, dtype_name[dtype]))
+    length = snprintf(buf, n, "nnrt_%s%s_%s", info->name, prep, dtype_name[dtype]);
+  else
+    return false;
+  if (length < 0 || (size_t)length >= n) BUG("no room for the name of a kernel of '%s'", info->name);
+  return true;
+}
+
+bool kernel_name(const Op *op, char *buf, size_t n) { return name_with(op, "", buf, n); }
+
+bool kernel_prep_name(const Op *op, char *buf, size_t n) { return name_with(op, "_prep", buf, n); }
+
+bool kernel_variadic(const Op *op) { return strstr(op_info[op->kind].types, "...") != NULL; }
+
+static KernelArg int_arg(int64_t i) { return (KernelArg){.kind = ARG_int, .i = i}; }
+
+static KernelArg shape_arg(const Type *t) {
+  return (KernelArg){.kind = ARG_list, .n = t->rank, .list = t->dim};
+}
+
+// The attribute if the row has it: `axes` of "axes:I keep:b".
+static const Attr *find_attr(const Op *op, const char *name) {
+  const char *attrs = op_info[op->kind].attrs;
+  size_t n = strlen(name);
+  for (const char *p = attrs; (p = strstr(p, name)) != NULL; p += n)
+    if ((p == attrs || p[-1] == ' ') && p[n] == ':') return op_attr(op, name);
+  return NULL;
+}
+
+static KernelArg attr_arg(const Attr *attr) {
+  switch (attr->kind) {
+  case 'i': return int_arg(attr->i);
+  case 'b': return (KernelArg){.kind = ARG_bool, .i = attr->i};
+  case 'f': return (KernelArg){.kind = ARG_float, .f = attr->f};
+  case 's': return (KernelArg){.kind = ARG_str, .s = attr->s};
+  case 'I': return (KernelArg){.kind = ARG_list, .n = attr->list.n, .list = attr->list.at};
+  }
+  BUG("a kernel cannot take attribute '%s'", attr->name);
+}
+
+// concat: how long each operand is along the axis; pack: how many elements each has.
+static KernelArg sizes_arg(const Op *op, Arena *a) {
+  int64_t *sizes = arena_array(a, int64_t, op->n_in);
+  const Attr *axis = find_attr(op, "axis");
+  for (int i = 0; i < op->n_in; i++) {
+    const Type *t = op->in[i].value->type;
+    sizes[i] = axis ? t->dim[axis->i] : type_count(t);
+  }
+  return (KernelArg){.kind = ARG_list, .n = op->n_in, .list = sizes};
+}
+
+static KernelArg ranks_arg(const Op *op) {
+  const Mesh *mesh = op->graph->module->mesh;
+  const char *axis = attr_s(op, "axis");
+  for (int i = 0; mesh && i < mesh->n_axes; i++)
+    if (str_equal(mesh->axis[i].name, axis)) return (KernelArg){.kind = ARG_ranks, .axis = i};
+  BUG("'%s' is over axis '%s', which the mesh lacks", op_info[op->kind].name, axis);
+}
+
+// A letter of the einsum, or `*`: all the letters that it stands for, which are digits.
+static KernelArg letter_arg(const Op *op, const Dims *dims, char letter) {
+  int64_t size = 1;
+  bool found = letter == '*';
+  for (int i = 0; i < dims->n_letters; i++)
+    if (letter == '*' ? isdigit((unsigned char)dims->letter[i].name) != 0
+                      : dims->letter[i].name == letter) {
+      size *= dims->letter[i].size;
+      found = true;
+    }
+  if (!found) BUG("the args of '%s' name '%c', which is nothing", op_info[op->kind].name, letter);
+  return int_arg(size);
+}
+
+// `i2` the shape of operand 2, `p0` the number of dimensions of result 0, and so on.
+static KernelArg place_arg(const Op *op, char what, int i) {
+  bool of_result = what == 'o' || what == 'p';
+  const Type *t = NULL;
+  if (of_result)
+    t = op->out[i]->type;
+  else if (i < op->n_in)
+    t = op->in[i].value->type;
+  if (what == 'r' || what == 'p') return int_arg(t ? t->rank : 0);
+  return t ? shape_arg(t) : (KernelArg){.kind = ARG_list};
+}
+
+static KernelArg word_arg(const Op *op, const Dims *dims, const char *word, Arena *a) {
+  size_t n = strlen(word);
+  const Attr *attr = find_attr(op, word);
+  if (attr) return attr_arg(attr);
+  if (n > 2 && str_ends(word, "_n")) // axes_n: the length of a list
+    return int_arg(attr_n(op, str_copy_n(a, word, n - 2)));
+  if (n == 2 && strchr("iorp", word[0]) && isdigit((unsigned char)word[1]))
+    return place_arg(op, word[0], word[1] - '0');
+  if (str_equal(word, "ranks")) return ranks_arg(op);
+  if (str_equal(word, "box")) return (KernelArg){.kind = ARG_box};
+  if (str_equal(word, "sizes")) return sizes_arg(op, a);
+  if (str_equal(word, "n") && kernel_variadic(op)) return int_arg(op->n_in);
+  if (n == 1) return letter_arg(op, dims, word[0]);
+  BUG("the args of '%s' say '%s', which is nothing", op_info[op->kind].name, word);
+}
+
+int kernel_args(const Op *op, KernelArg *args, int max, Arena *a) {
+  Dims *dims = arena_one(a, Dims);
+  if (!op_dims(op, dims, NULL)) BUG("'%s' has no einsum", op_info[op->kind].name);
+  int n = 0;
+  for (const char *p = op_info[op->kind].args; *p;) {
+    p += strspn(p, " ");
+    size_t length = strcspn(p, " ");
+    if (!length) break;
+    if (n == max) BUG("a kernel of '%s' takes more than %d arguments", op_info[op->kind].name, max);
+    args[n++] = word_arg(op, dims, str_copy_n(a, p, length), a);
+    p += length;
+  }
+  return n;
+}
