@@ -1,0 +1,159 @@
+// Messages: `PLACE: error: TEXT`, then what is known about where the place came from.
+//
+// A place that was derived (a gradient's, a collective's) has no position of its own: the message
+// stands at the nearest place that has one, and a note says how it was derived from there.
+
+#include "base/diag.h"
+
+#include <stdlib.h>
+
+struct Diag {
+  FILE *out;
+  int errors, warnings;
+  bool quiet;
+};
+
+const Loc *loc_node(Arena *a, const char *file, const char *node) {
+  Loc *loc = arena_one(a, Loc);
+  loc->file = str_copy(a, file);
+  loc->node = str_copy(a, node);
+  return loc;
+}
+
+const Loc *loc_line(Arena *a, const char *file, int line, int column) {
+  Loc *loc = arena_one(a, Loc);
+  loc->file = str_copy(a, file);
+  loc->line = line;
+  loc->column = column;
+  return loc;
+}
+
+const Loc *loc_from(Arena *a, const Loc *from, const char *why) {
+  Loc *loc = arena_one(a, Loc);
+  loc->from = from;
+  loc->why = str_copy(a, why);
+  return loc;
+}
+
+const Loc *loc_origin(const Loc *loc) {
+  while (loc && loc->from)
+    loc = loc->from;
+  return loc;
+}
+
+// The nearest place that has a position of its own, or NULL.
+static const Loc *positioned(const Loc *loc) {
+  while (loc && !loc->file && !loc->node && loc->line == 0)
+    loc = loc->from;
+  return loc;
+}
+
+const char *loc_text(Arena *a, const Loc *loc) {
+  loc = positioned(loc);
+  if (!loc) return "";
+  const char *file = loc->file ? loc->file : "";
+  if (loc->node) return *file ? str_format(a, "%s:%s", file, loc->node) : loc->node;
+  if (loc->line > 0 && loc->column > 0)
+    return str_format(a, "%s:%d:%d", file, loc->line, loc->column);
+  if (loc->line > 0) return str_format(a, "%s:%d", file, loc->line);
+  return file;
+}
+
+Diag *diag_new(FILE *out) {
+  Diag *d = calloc(1, sizeof *d);
+  if (!d) abort();
+  d->out = out;
+  return d;
+}
+
+void diag_free(Diag *d) {
+  free(d);
+}
+
+static void say(Diag *d, const Loc *loc, const char *kind, const char *fmt, va_list args)
+    PRINTF_LIKE(4, 0);
+
+static void say(Diag *d, const Loc *loc, const char *kind, const char *fmt, va_list args) {
+  Arena *scratch = arena_new();
+  const char *where = loc_text(scratch, loc);
+  fprintf(d->out, "%s%s%s: ", where, *where ? ": " : "", kind);
+  vfprintf(d->out, fmt, args);
+  fputc('\n', d->out);
+  arena_free(scratch);
+}
+
+static void say_origin(Diag *d, const Loc *loc) {
+  for (; loc && loc->from; loc = loc->from)
+    diag_note(d, loc->from, "derived from here%s%s%s", loc->why ? " (" : "",
+              loc->why ? loc->why : "", loc->why ? ")" : "");
+}
+
+bool diag_error(Diag *d, const Loc *loc, const char *fmt, ...) {
+  d->errors++;
+  if (d->quiet) return false;
+  va_list args;
+  va_start(args, fmt);
+  say(d, loc, "error", fmt, args);
+  va_end(args);
+  say_origin(d, loc);
+  return false;
+}
+
+void diag_warning(Diag *d, const Loc *loc, const char *fmt, ...) {
+  if (d->quiet) return;
+  d->warnings++;
+  va_list args;
+  va_start(args, fmt);
+  say(d, loc, "warning", fmt, args);
+  va_end(args);
+  say_origin(d, loc);
+}
+
+void diag_note(Diag *d, const Loc *loc, const char *fmt, ...) {
+  if (d->quiet) return;
+  va_list args;
+  va_start(args, fmt);
+  say(d, loc, "note", fmt, args);
+  va_end(args);
+}
+
+void diag_hint(Diag *d, const char *fmt, ...) {
+  if (d->quiet) return;
+  va_list args;
+  va_start(args, fmt);
+  say(d, NULL, "hint", fmt, args);
+  va_end(args);
+}
+
+void diag_caret(Diag *d, const char *line, int column, int width) {
+  if (d->quiet) return;
+  fprintf(d->out, "  %s\n  ", line);
+  // A tab under a tab, so that the caret stands where it should in any terminal.
+  for (int i = 0; i < column - 1 && line[i]; i++)
+    fputc(line[i] == '\t' ? '\t' : ' ', d->out);
+  fputc('^', d->out);
+  for (int i = 1; i < width; i++)
+    fputc('~', d->out);
+  fputc('\n', d->out);
+}
+
+int diag_errors(const Diag *d) {
+  return d->errors;
+}
+int diag_warnings(const Diag *d) {
+  return d->warnings;
+}
+void diag_quiet(Diag *d, bool quiet) {
+  d->quiet = quiet;
+}
+
+void bug_at(const char *file, int line, const char *fmt, ...) {
+  fflush(stdout);
+  fprintf(stderr, "%s:%d: bug: ", file, line);
+  va_list args;
+  va_start(args, fmt);
+  vfprintf(stderr, fmt, args);
+  va_end(args);
+  fputc('\n', stderr);
+  abort();
+}

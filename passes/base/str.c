@@ -1,0 +1,91 @@
+// Strings in an arena: copying, formatting, comparing, and a buffer that grows.
+
+#include "base/str.h"
+
+#include <fnmatch.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/diag.h"
+
+const char *str_copy(Arena *a, const char *s) {
+  return s ? str_copy_n(a, s, strlen(s)) : NULL;
+}
+
+const char *str_copy_n(Arena *a, const char *s, size_t n) {
+  char *copy = arena_alloc(a, n + 1);
+  if (n > 0) memcpy(copy, s, n);
+  return copy;
+}
+
+const char *str_vformat(Arena *a, const char *fmt, va_list args) {
+  va_list again;
+  va_copy(again, args);
+  int n = vsnprintf(NULL, 0, fmt, args);
+  if (n < 0) BUG("cannot format '%s'", fmt);
+  char *s = arena_alloc(a, (size_t)n + 1);
+  vsnprintf(s, (size_t)n + 1, fmt, again);
+  va_end(again);
+  return s;
+}
+
+const char *str_format(Arena *a, const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  const char *s = str_vformat(a, fmt, args);
+  va_end(args);
+  return s;
+}
+
+bool str_equal(const char *a, const char *b) {
+  return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+bool str_starts(const char *s, const char *prefix) {
+  return strncmp(s, prefix, strlen(prefix)) == 0;
+}
+
+bool str_ends(const char *s, const char *suffix) {
+  size_t n = strlen(s), k = strlen(suffix);
+  return n >= k && strcmp(s + n - k, suffix) == 0;
+}
+
+bool str_glob(const char *pattern, const char *s) {
+  return fnmatch(pattern, s, 0) == 0;
+}
+
+void strbuf_add_n(StrBuf *b, const char *s, size_t n) {
+  if (b->cap - b->n <= n) {
+    size_t cap = b->cap ? b->cap : 64;
+    while (cap - b->n <= n)
+      cap *= 2;
+    char *grown = arena_alloc(b->arena, cap);
+    if (b->n > 0) memcpy(grown, b->at, b->n);
+    b->at = grown;
+    b->cap = cap;
+  }
+  if (n > 0) memcpy(b->at + b->n, s, n);
+  b->n += n;
+  b->at[b->n] = '\0';
+}
+
+void strbuf_add(StrBuf *b, const char *s) {
+  strbuf_add_n(b, s, strlen(s));
+}
+
+void strbuf_addf(StrBuf *b, const char *fmt, ...) {
+  char small[256];
+  va_list args;
+  va_start(args, fmt);
+  int n = vsnprintf(small, sizeof small, fmt, args);
+  va_end(args);
+  if (n < 0) BUG("cannot format '%s'", fmt);
+  if ((size_t)n < sizeof small) {
+    strbuf_add_n(b, small, (size_t)n);
+    return;
+  }
+  va_start(args, fmt);
+  const char *s = str_vformat(b->arena, fmt, args);
+  va_end(args);
+  strbuf_add_n(b, s, (size_t)n);
+}
