@@ -105,7 +105,8 @@ static KernelArg letter_arg(const Op *op, const Dims *dims, char letter) {
   return int_arg(size);
 }
 
-// `i2` the shape of operand 2, `p0` the number of dimensions of result 0, and so on.
+// `i2` the shape of operand 2, `p0` the number of dimensions of result 0, `w1` the bytes of an
+// element of operand 1, and so on.
 static KernelArg place_arg(const Op *op, char what, int i) {
   bool of_result = what == 'o' || what == 'p';
   const Type *t = NULL;
@@ -114,6 +115,7 @@ static KernelArg place_arg(const Op *op, char what, int i) {
   else if (i < op->n_in)
     t = op->in[i].value->type;
   if (what == 'r' || what == 'p') return int_arg(t ? t->rank : 0);
+  if (what == 'w') return int_arg(t ? dtype_bytes[t->dtype] : 0);
   return t ? shape_arg(t) : (KernelArg){.kind = ARG_list};
 }
 
@@ -123,7 +125,7 @@ static KernelArg word_arg(const Op *op, const Dims *dims, const char *word, Aren
   if (attr) return attr_arg(attr);
   if (n > 2 && str_ends(word, "_n")) // axes_n: the length of a list
     return int_arg(attr_n(op, str_copy_n(a, word, n - 2)));
-  if (n == 2 && strchr("iorp", word[0]) && isdigit((unsigned char)word[1]))
+  if (n == 2 && strchr("iorpw", word[0]) && isdigit((unsigned char)word[1]))
     return place_arg(op, word[0], word[1] - '0');
   if (str_equal(word, "ranks")) return ranks_arg(op);
   if (str_equal(word, "box")) return (KernelArg){.kind = ARG_box};
