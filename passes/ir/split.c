@@ -1,0 +1,67 @@
+// See split.h.
+
+#include "ir/split.h"
+
+#include "ir/op.h"
+
+bool sbp_equal(Sbp a, Sbp b) { return a.kind == b.kind && (a.kind != SBP_S || a.dim == b.dim); }
+
+static Sbp term_sbp(const Dims *dims, const Term *t, int letter, Sbp absent) {
+  int dim = dims_position(dims, t, letter);
+  if (dim == -2)
+    BUG("letter '%c' is split where it does not stand first", dims->letter[letter].name);
+  return dim < 0 ? absent : (Sbp){.kind = SBP_S, .dim = dim};
+}
+
+Sbp split_wants(const Op *op, const Dims *dims, int i, int axis, Sbp have) {
+  Sbp whole = {.kind = SBP_B};
+  if (op->split[axis] == SPLIT_NONE) return whole;
+  if (op->split[axis] == SPLIT_PARTIAL) return have.kind == SBP_P ? have : whole;
+  return term_sbp(dims, &dims->in[i], dims_find(dims, op->split[axis]), whole);
+}
+
+Sbp split_gives(const Op *op, const Dims *dims, int i, int axis) {
+  if (op->split[axis] == SPLIT_NONE) return (Sbp){.kind = SBP_B};
+  Sbp partial = {.kind = SBP_P};
+  if (op->split[axis] == SPLIT_PARTIAL) return partial;
+  return term_sbp(dims, &dims->out[i], dims_find(dims, op->split[axis]), partial);
+}
+
+bool split_legal(const Op *op, const Dims *dims, int letter, int axis) {
+  const Mesh *mesh = op->graph->module->mesh;
+  if (letter < 0 || dims->letter[letter].whole) return false;
+  int64_t parts = mesh->axis[axis].size;
+  for (int a = 0; a < mesh->n_axes; a++)
+    if (a != axis && op->split[a] == dims->letter[letter].name) parts *= mesh->axis[a].size;
+  if (dims->letter[letter].size % parts) return false;
+  for (int i = 0; i < dims->n_in; i++)
+    if (dims_position(dims, &dims->in[i], letter) == -2) return false;
+  for (int i = 0; i < dims->n_out; i++)
+    if (dims_position(dims, &dims->out[i], letter) == -2) return false;
+  return true;
+}
+
+static const Type *type_scaled(Module *m, const Type *t, const Layout *layout, bool up) {
+  int64_t dim[MAX_RANK];
+  for (int d = 0; d < t->rank; d++)
+    dim[d] = t->dim[d];
+  for (int a = 0; a < layout->n_axes; a++) {
+    if (layout->axis[a].kind != SBP_S) continue;
+    int d = layout->axis[a].dim, n = m->mesh->axis[a].size;
+    if (up)
+      dim[d] *= n;
+    else if (dim[d] % n == 0)
+      dim[d] /= n;
+    else
+      BUG("a dimension of %lld cannot be cut in %d", (long long)dim[d], n);
+  }
+  return type_new(m, t->dtype, t->rank, dim);
+}
+
+const Type *type_local(Module *m, const Type *whole, const Layout *layout) {
+  return type_scaled(m, whole, layout, false);
+}
+
+const Type *type_whole(Module *m, const Type *local, const Layout *layout) {
+  return type_scaled(m, local, layout, true);
+}

@@ -1,0 +1,114 @@
+// Gradient packing: reduces gradients in buckets, in the order they are ready (TAP, section 4.7.1).
+//
+//     %g2 = linear_back_w …                       %g2 = linear_back_w …
+//     %r2 = all_reduce %g2 axis=dp                %g1 = linear_back_w …
+//     %g1 = linear_back_w …                =>     %b = pack %g2, %g1
+//     %r1 = all_reduce %g1 axis=dp                %r = all_reduce %b axis=dp
+//     %w1 = sgd %w, %r1, …                        %r2 = unpack %r offset=0 shape=…
+//                                                 %r1 = unpack %r offset=4096 shape=…
+//                                                 %w1 = sgd %w, %r1, …
+//
+// One collective per small gradient would pay its latency each time; one collective for all would
+// start only when backward is over.  A bucket is closed when it holds `bucket` bytes (default 4 MiB),
+// so that its reduction runs while backward goes on to the next.
+//
+// Only what is read after the last all_reduce of the graph is packed: gradients are, the statistics
+// of a batch normalisation, needed at once, are not.  Packing costs no copy: plan_memory places the
+// members inside the bucket.
+
+#include "base/vec.h"
+#include "ir/op.h"
+#include "pass.h"
+
+enum { DEFAULT_BUCKET = 4 << 20, PACK_ALIGN = 64 };
+
+typedef struct Bucket {
+  Vec(Op *) member; // the all_reduces, in order
+  int64_t bytes;
+} Bucket;
+
+typedef struct Packer {
+  Graph *g;
+  Arena *scratch;
+  Diag *d;
+  int64_t limit;
+  int64_t buckets, packed;
+} Packer;
+
+static int64_t first_read(const Op *op) {
+  int64_t first = INT64_MAX;
+  for_each_use(u, op->out[0]) if (u->user && u->user->id < first) first = u->user->id;
+  return first;
+}
+
+static int64_t padded(int64_t bytes) { return (bytes + PACK_ALIGN - 1) / PACK_ALIGN * PACK_ALIGN; }
+
+// Replaces the members' collectives by one of their bucket, where the last of them stood.
+static bool close_bucket(Packer *p, Bucket *bucket) {
+  int n = bucket->member.n;
+  bucket->member.n = 0;
+  bucket->bytes = 0;
+  if (n < 2) return true;
+  Op *last = bucket->member.at[n - 1];
+  Builder b = {.g = p->g, .at = last->next, .loc = last->loc, .d = p->d};
+  Value **in = arena_array(p->scratch, Value *, n);
+  for (int i = 0; i < n; i++)
+    in[i] = bucket->member.at[i]->in[0].value;
+  Value *packed = build(&b, OP_pack, in, n, NO_ATTRS);
+  Value *sum = build(&b, OP_all_reduce, IN(packed), ATTRS(a_s("axis", attr_s(last, "axis"))));
+  if (!sum) return false;
+  packed->layout = in[0]->layout;
+  sum->layout = last->out[0]->layout;
+  int64_t offset = 0;
+  for (int i = 0; i < n; i++) {
+    Op *reduce = bucket->member.at[i];
+    const Type *t = reduce->out[0]->type;
+    b.loc = reduce->loc;
+    Value *one = build(&b, OP_unpack, IN(sum),
+                       ATTRS(a_i("offset", offset), a_list("shape", t->dim, t->rank)));
+    if (!one) return false;
+    one->layout = sum->layout;
+    value_replace(reduce->out[0], one);
+    op_erase(reduce);
+    offset += padded(type_bytes(t)) / dtype_bytes[t->dtype];
+  }
+  p->buckets++;
+  p->packed += n;
+  return true;
+}
+
+// Buckets hold gradients that are replicated along the same axis and have one element type.
+static bool same_group(const Op *a, const Op *b) {
+  return str_equal(attr_s(a, "axis"), attr_s(b, "axis")) &&
+         a->out[0]->type->dtype == b->out[0]->type->dtype &&
+         a->in[0].value->layout == b->in[0].value->layout;
+}
+
+static bool pack_graph(Packer *p) {
+  graph_renumber(p->g);
+  int64_t last_reduce = -1;
+  for_each_op(op, p->g) if (op->kind == OP_all_reduce) last_reduce = op->id;
+  Bucket bucket = {0};
+  for_each_op_safe(op, p->g) {
+    if (op->kind != OP_all_reduce || dtype_class[op->out[0]->type->dtype] != 'F' ||
+        first_read(op) <= last_reduce)
+      continue;
+    if (bucket.member.n && !same_group(bucket.member.at[0], op) && !close_bucket(p, &bucket))
+      return false;
+    vec_push(p->scratch, &bucket.member, op);
+    bucket.bytes += padded(type_bytes(op->out[0]->type));
+    if (bucket.bytes >= p->limit && !close_bucket(p, &bucket)) return false;
+  }
+  return close_bucket(p, &bucket);
+}
+
+bool pass_pack_grads(Module *m, const PassOptions *o, Diag *d) {
+  Packer p = {.scratch = opt_scratch(o), .d = d, .limit = opt_int(o, "bucket", DEFAULT_BUCKET)};
+  for_each_graph(g, m) {
+    p.g = g;
+    if (g->entry && !pack_graph(&p)) return false;
+  }
+  opt_stat(o, p.buckets, "buckets");
+  opt_stat(o, p.packed, "gradients packed");
+  return true;
+}
