@@ -1,0 +1,79 @@
+"""What the end-to-end tests share: compiling a sample, running it, reading its log.
+
+Needs python3's standard library only.  BUILD names the build folder (default: build).
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("BUILD", ROOT / "build"))
+NNAOT = BUILD / "bin" / "nnaot"
+SAMPLES = ROOT / "samples"
+
+SAMPLE = {
+    "mlp": dict(batch=16, loss="cross_entropy(logits)", inputs=["x", "labels"]),
+    "resnet": dict(batch=16, loss="cross_entropy(logits)", inputs=["x", "labels"]),
+    "gpt2": dict(batch=4, loss="next_token(logits,input_ids)", inputs=[]),
+}
+# As in samples/reference.py.
+OPTIMIZER = {
+    "sgd": ["--optimizer", "sgd:momentum=0.9", "--lr", "0.05"],
+    "adamw": ["--optimizer", "adamw:weight_decay=0.1,betas=0.9/0.95", "--lr", "0.001"],
+}
+
+
+def run(*command, ok=0, **kw):
+    """Runs a command and returns its output; anything but exit status `ok` ends the test."""
+    done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          timeout=900, **kw)
+    if ok is not None and done.returncode != ok:
+        sys.exit(f"{' '.join(map(str, command))}\nexit status {done.returncode}, not {ok}:\n{done.stdout[-4000:]}")
+    return done.stdout
+
+
+def compile_sample(name, out, optimizer="adamw", ranks=1, extra=()):
+    s = SAMPLE[name]
+    run(NNAOT, SAMPLES / name / f"{name}.onnx", "-g", ranks, "--batch", s["batch"], "--loss", s["loss"],
+        *OPTIMIZER[optimizer], *extra, "-o", out)
+
+
+def data_flags(name):
+    if name == "gpt2":
+        tokens = SAMPLES / "gpt2" / "tokens.npy"
+        if not tokens.exists():
+            run(sys.executable, SAMPLES / "data.py", "text")
+        return ["--tokens", f"input_ids={tokens}"]
+    return [f for i in SAMPLE[name]["inputs"] for f in ("--input", f"{i}={SAMPLES / name / i}.npy")]
+
+
+def read_log(path):
+    return [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+
+
+def train(exe, name, steps, log, extra=(), launcher=()):
+    run(*launcher, exe, *data_flags(name), "--steps", steps, "--log", log, *extra)
+    return read_log(log)
+
+
+def mpirun(n):
+    return ["mpirun", "-n", n]
+
+
+def worst_difference(got, want):
+    """Largest relative difference of two lists of equal length; NaN counts as infinite."""
+    if len(got) != len(want):
+        sys.exit(f"{len(got)} values, not {len(want)}")
+    worst = 0.0
+    for g, w in zip(got, want):
+        d = abs(g - w) / max(abs(w), 1e-30)
+        worst = max(worst, d if d == d else float("inf"))
+    return worst
+
+
+def scratch():
+    return tempfile.TemporaryDirectory(prefix="nnaot-test-")
