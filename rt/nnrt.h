@@ -5,6 +5,9 @@
 // run one step of one rank as a list of kernel calls on one slab of memory.  main (main.c) reads the
 // flags, starts the ranks, and for every step calls `micro` once per micro-batch and `update` once.
 //
+// The weights are not in the program's text: they are the payload, bytes appended to the executable
+// and mapped when they are wanted.  The file ends in an NnrtTrailer that says where they begin.
+//
 // Kernels return 0 or a code (nnrt_error_text); generated code wraps each call in RUN, which names
 // rank, step and op when it ends the job.  Sizes are in elements unless they end in _bytes.
 
@@ -63,7 +66,9 @@ typedef struct NnrtHole {
   int64_t offset, length; // in the skeleton
 } NnrtHole;
 
-// One graph the executable runs: @train or @eval.
+// One graph the executable runs: @train or @eval.  What lasts from step to step is in one place: a
+// weight or state of eval has the name, shape and offset of a weight or state of train, and nothing
+// else of eval lies on train's.
 typedef struct NnrtGraph {
   const NnrtTensor *tensors;
   int n_tensors;
@@ -93,8 +98,7 @@ typedef struct NnrtProgram {
   double lr;             // default of --lr
   const char *lr_schedule; // constant|linear|cosine[:warmup=…,min=…]
   int64_t seed;          // default of --seed
-  const uint8_t *skeleton_at; // unused when skeleton_bytes is 0
-  int64_t skeleton, skeleton_bytes; // of the model for --export: offset in the payload
+  int64_t skeleton, skeleton_bytes; // of the model for --export: offset in the payload, 0 bytes: none
   const NnrtHole *holes;
   int n_holes;
 } NnrtProgram;
@@ -111,9 +115,18 @@ struct NnrtRank {
   const NnrtGraph *graph;   // the one that runs
   struct NnrtComm *comm;
   struct NnrtTrace *trace;  // NULL unless --trace
+  struct NnrtRun *run;      // what main knows
 };
 
-extern const NnrtProgram nnrt_program; // in generated code
+// The last 32 bytes of an executable, little-endian.
+typedef struct NnrtTrailer {
+  char magic[8];          // NNRT_PAYLOAD_MAGIC, without its final 0
+  int64_t offset, bytes;  // of the payload in this file; the offset is a multiple of 4096
+  int64_t reserved;       // 0
+} NnrtTrailer;
+#define NNRT_PAYLOAD_MAGIC "nnrtpay1"
+
+extern const NnrtProgram nnrt_program; // in generated code; main itself is in start.c
 
 int nnrt_main(int argc, char **argv, const NnrtProgram *p);
 
@@ -133,6 +146,24 @@ enum { NNRT_OK, NNRT_INDEX, NNRT_LIBRARY, NNRT_COMM, NNRT_MEMORY, NNRT_UNSUPPORT
     if (code_) nnrt_fail(r, i, code_);                                                             \
     if (r->trace) nnrt_trace_end(r, i);                                                            \
   } while (0)
+
+// Between ranks (comm.c), along one axis of the mesh.  all_reduce only starts: it owns x and y until
+// nnrt_wait(r, y), and backward goes on meanwhile; the others are done when they return.  Ranks add
+// up in rank order, so all get the same bits, whatever moves them.  `dims` is the shape of x.
+int nnrt_all_reduce_f32(float *y, const float *x, int64_t n, NnrtRank *r, int axis);
+int nnrt_all_reduce_i64(int64_t *y, const int64_t *x, int64_t n, NnrtRank *r, int axis);
+int nnrt_wait(NnrtRank *r, const void *y);
+#define NNRT_MOVE(name)                                                                            \
+  int nnrt_##name(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t dim,          \
+                  NnrtRank *r, int axis)
+NNRT_MOVE(all_gather_b1);
+NNRT_MOVE(all_gather_b2);
+NNRT_MOVE(all_gather_b4);
+NNRT_MOVE(all_gather_b8);
+NNRT_MOVE(local_slice_b1);
+NNRT_MOVE(local_slice_b2);
+NNRT_MOVE(local_slice_b4);
+NNRT_MOVE(local_slice_b8);
 
 #include "nnrt_kernels.h"
 #include "nnrt_math.h"
