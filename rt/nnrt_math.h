@@ -1,0 +1,507 @@
+// The functions that the elementwise formulas of the op table are made of.
+//
+//     gelu   m_gelu(x)         swish   x * m_sigmoid(a * x)
+//
+// Each picks its version by the type of its arguments: `float` here is polynomial and without
+// branches, so that the C compiler turns a loop over it into vector code on its own; `double`, for
+// the reference evaluator and for f64, is the C library's.  m_exp and m_log are within 2 units in
+// the last place, the other float functions within 4 (m_sin and m_cos up to |x| = 1e6); all of them
+// do with infinities, NaN and denormals what the C library does.  -fno-math-errno and
+// -fno-trapping-math let more of it be vectorised and change no result; -ffast-math would.
+//
+// Also what random numbers are made of, so that everyone who needs the same one gets it.
+//
+// The file is C and CUDA C.
+
+#ifndef NNRT_MATH_H
+#define NNRT_MATH_H
+
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __CUDACC__
+#define M_FN static inline __host__ __device__
+#else
+#define M_FN static inline __attribute__((unused))
+#endif
+
+// Before a leaf function that is one loop: it is compiled for three generations of processors, and
+// the dynamic linker takes the one that fits the machine.  OpenMP pragmas stay outside, because
+// what a pragma outlines is not cloned.  Sanitizers run too late for the choosing code.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__) &&     \
+    defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define NNRT_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define NNRT_CLONES
+#endif
+
+// What x of a floating type must exceed to be infinite.
+#define m_huge DBL_MAX
+
+M_FN uint32_t m_bits(float x) {
+  uint32_t u;
+  memcpy(&u, &x, sizeof u);
+  return u;
+}
+
+M_FN float m_from_bits(uint32_t u) {
+  float x;
+  memcpy(&x, &u, sizeof x);
+  return x;
+}
+
+// x rounded to an integer, as a float and (in the low bits) as an int: adding 1.5 * 2^23 leaves no
+// room for a fraction.  |x| < 2^22.
+#define M_ROUND_BY 0x1.8p23f
+
+// 2^n for n of -126 to 127, n as two's complement.
+M_FN float m_exp2_int(uint32_t n) {
+  return m_from_bits((n + 127) << 23);
+}
+
+// half of n, rounded down, for two's complement n
+M_FN uint32_t m_half(uint32_t n) {
+  return (uint32_t)((int32_t)n >> 1);
+}
+
+// e^x = 2^n e^r with |r| <= ln(2) / 2; 2^n in two factors, because n goes from -150 to 128.
+M_FN float m_exp_f(float x) {
+  float c = x < -104.0f ? -104.0f : x; // written so that NaN stays
+  c = c > 89.0f ? 89.0f : c;
+  float t = c * 0x1.715476p+0f + M_ROUND_BY;
+  float n = t - M_ROUND_BY;
+  float r = c - n * 0x1.62e4p-1f;
+  r = r - n * 0x1.7f7d1cp-20f;
+  float p = 0x1.694p-10f;
+  p = p * r + 0x1.125edcp-7f;
+  p = p * r + 0x1.555b5ap-5f;
+  p = p * r + 0x1.55545p-3f;
+  p = p * r + 0x1.fffff6p-2f;
+  p = p * r + 1.0f;
+  p = p * r + 1.0f;
+  uint32_t i = m_bits(t) - m_bits(M_ROUND_BY);
+  uint32_t h = m_half(i);
+  return p * m_exp2_int(h) * m_exp2_int(i - h);
+}
+
+// e^x - 1 = 2^n (e^r - 1) + (2^n - 1)
+M_FN float m_expm1_f(float x) {
+  float c = x < -30.0f ? -30.0f : x;
+  c = c > 89.0f ? 89.0f : c;
+  float t = c * 0x1.715476p+0f + M_ROUND_BY;
+  float n = t - M_ROUND_BY;
+  float r = c - n * 0x1.62e4p-1f;
+  r = r - n * 0x1.7f7d1cp-20f;
+  float p = 0x1.a26762p-13f; // (e^r - 1 - r) / r^2
+  p = p * r + 0x1.6d2ep-10f;
+  p = p * r + 0x1.110ff2p-7f;
+  p = p * r + 0x1.555502p-5f;
+  p = p * r + 0x1.555556p-3f;
+  p = p * r + 0.5f;
+  p = p * (r * r) + r;
+  // Half of 2^n, so that n = 128 fits.
+  float s = m_exp2_int(m_bits(t) - m_bits(M_ROUND_BY) - 1);
+  float y = 2.0f * (s * p + (s - 0.5f));
+  return x == 0 ? x : y;
+}
+
+// x = 2^e m with m from 2/3 to 4/3; ln(x) = e ln(2) + ln(m)
+M_FN float m_log_f(float x) {
+  float tiny = x < FLT_MIN ? 1.0f : 0.0f;
+  float a = x < FLT_MIN ? x * 0x1p23f : x;
+  uint32_t e = (m_bits(a) - 0x3f2aaaab) & 0xff800000;
+  float m = m_from_bits(m_bits(a) - e) - 1.0f;
+  float i = (float)(int32_t)e * 0x1p-23f - tiny * 23.0f;
+  float s = m * m;
+  float r = -0x1.0aep-3f;
+  float t = 0x1.208p-3f;
+  r = r * s - 0x1.f19968p-4f;
+  t = t * s + 0x1.1e5740p-3f;
+  r = r * s - 0x1.55b362p-3f;
+  t = t * s + 0x1.99d8b2p-3f;
+  r = r * s - 0x1.fffe02p-3f;
+  r = t * m + r;
+  r = r * m + 0x1.5554fap-2f;
+  r = r * m - 0.5f;
+  r = r * s + m;
+  r = i * 0x1.62e43p-1f + r;
+  float special = x == 0 ? -INFINITY : x < 0 ? NAN : x; // 0, below, inf and NaN
+  return x > 0 && x <= FLT_MAX ? r : special;
+}
+
+// ln(1 + x) from the logarithm of u, which is 1 + x rounded, and what the rounding lost.
+M_FN float m_log1p_f(float x) {
+  float u = 1.0f + x;
+  float lost = x - (u - 1.0f);
+  float y = m_log_f(u) + lost / u;
+  return x > -1.0f && u <= FLT_MAX ? y : m_log_f(u);
+}
+
+M_FN float m_sigmoid_f(float x) {
+  return 1.0f / (1.0f + m_exp_f(-x));
+}
+
+M_FN float m_tanh_f(float x) {
+  float a = fabsf(x);
+  float large = 1.0f - 2.0f / (m_exp_f(2.0f * a) + 1.0f);
+  float s = x * x;
+  float small = -0x1.9b545ap-8f;
+  small = small * s + 0x1.59f7d4p-6f;
+  small = small * s - 0x1.b9585ap-5f;
+  small = small * s + 0x1.110eecp-3f;
+  small = small * s - 0x1.555554p-2f;
+  small = small * s * a + a;
+  return copysignf(a < 0.6f ? small : large, x);
+}
+
+M_FN float m_erf_f(float x) {
+  float a = fabsf(x), s = x * x;
+  float r = -0x1.22p-16f * a + 0x1.91cfb2p-12f;
+  float u = -0x1.fd1438p-9f * a + 0x1.8d6342p-6f;
+  r = r * s + u;
+  r = r * a - 0x1.b55cb8p-4f;
+  r = r * a - 0x1.450aap-1f;
+  r = r * a - 0x1.079d0cp-3f;
+  r = r * a - a;
+  // The polynomial is good to 4; from there on erf rounds to 1.
+  float large = a > 4.0f ? 1.0f : 1.0f - m_exp_f(r);
+  float q = -0x1.38ep-11f;
+  q = q * s + 0x1.471a58p-8f;
+  q = q * s - 0x1.b691b2p-6f;
+  q = q * s + 0x1.ce1c44p-4f;
+  q = q * s - 0x1.8127p-2f;
+  q = q * s + 0x1.06eba8p-3f;
+  float small = q * a + a;
+  float y = a > 0.927734375f ? large : small;
+  return x != x ? x : copysignf(y, x);
+}
+
+// sin(x + quarter * pi / 2).  The argument is reduced in double, which is exact enough to 1e6.
+M_FN float m_sin_quarter(float x, uint32_t quarter) {
+  double d = x;
+  double t = d * 0x1.45f306dc9c883p-1 + 0x1.8p52; // the same trick: round to an integer
+  double n = t - 0x1.8p52;
+  double rest = d - n * 0x1.921fb544p0;
+  float r = (float)(rest - n * 0x1.0b4611a626331p-34);
+  uint64_t bits;
+  memcpy(&bits, &t, sizeof bits);
+  uint32_t i = (uint32_t)bits + quarter;
+  float s = r * r;
+  float sine = 0x1.6f4dp-19f;
+  sine = sine * s - 0x1.a00f9cp-13f;
+  sine = sine * s + 0x1.1110dap-7f;
+  sine = sine * s - 0x1.555554p-3f;
+  sine = sine * s * r + r;
+  float cosine = -0x1.23f2cp-22f;
+  cosine = cosine * s + 0x1.a01576p-16f;
+  cosine = cosine * s - 0x1.6c16b8p-10f;
+  cosine = cosine * s + 0x1.555556p-5f;
+  cosine = cosine * s - 0.5f;
+  cosine = cosine * s + 1.0f;
+  float y = i & 1 ? cosine : sine;
+  y = i & 2 ? -y : y;
+  return fabsf(x) <= FLT_MAX ? y : NAN;
+}
+
+M_FN float m_sin_f(float x) {
+  return x == 0 ? x : m_sin_quarter(x, 0);
+}
+M_FN float m_cos_f(float x) {
+  return m_sin_quarter(x, 1);
+}
+
+// x^y = 2^(y log2 |x|) in double, with the sign of an odd power.
+M_FN float m_pow_f(float x, float y) {
+  float ax = fabsf(x);
+  // log2 |x|: exponent and logarithm of the mantissa, by atanh; denormals are normal as doubles
+  double d = ax;
+  uint64_t bits;
+  memcpy(&bits, &d, sizeof bits);
+  int64_t e = (int64_t)((bits - 0x3fe5555555555555u) & 0xfff0000000000000u);
+  bits -= (uint64_t)e;
+  double m;
+  memcpy(&m, &bits, sizeof m);
+  double s = (m - 1.0) / (m + 1.0), q = s * s;
+  double p = 1.0 / 17;
+  p = p * q + 1.0 / 15;
+  p = p * q + 1.0 / 13;
+  p = p * q + 1.0 / 11;
+  p = p * q + 1.0 / 9;
+  p = p * q + 1.0 / 7;
+  p = p * q + 1.0 / 5;
+  p = p * q + 1.0 / 3;
+  p = p * q + 1.0;
+  double l = (double)(int32_t)(e >> 52) + 2.0 * 0x1.71547652b82fep0 * s * p;
+  l = ax == 0 ? -INFINITY : ax > FLT_MAX ? INFINITY : l;
+  // 2^t by its integer and the rest
+  double t = y * l;
+  t = t < -200.0 ? -200.0 : t;
+  t = t > 200.0 ? 200.0 : t;
+  double n = t + 0x1.8p52;
+  double f = (t - (n - 0x1.8p52)) * 0x1.62e42fefa39efp-1;
+  double r = 1.0 / 362880;
+  r = r * f + 1.0 / 40320;
+  r = r * f + 1.0 / 5040;
+  r = r * f + 1.0 / 720;
+  r = r * f + 1.0 / 120;
+  r = r * f + 1.0 / 24;
+  r = r * f + 1.0 / 6;
+  r = r * f + 0.5;
+  r = r * f + 1.0;
+  r = r * f + 1.0;
+  memcpy(&bits, &n, sizeof bits);
+  uint64_t scale_bits = (bits + 1023) << 52;
+  double scale;
+  memcpy(&scale, &scale_bits, sizeof scale);
+  float z = (float)(r * scale);
+  z = ax == 1 && y == y ? 1.0f : z; // even when y is infinite
+  // Even, odd and broken powers of negative numbers
+  float whole = rintf(y), half = y * 0.5f;
+  float odd = whole == y && rintf(half) != half ? 1.0f : 0.0f;
+  z = odd != 0 ? copysignf(z, x) : z;
+  z = x < 0 && x >= -FLT_MAX && whole != y ? NAN : z;
+  z = x != x || y != y ? NAN : z;
+  return y == 0 || x == 1 ? 1.0f : z;
+}
+
+M_FN float m_softplus_f(float x) {
+  return (x > 0 ? x : 0.0f) + m_log1p_f(m_exp_f(-fabsf(x)));
+}
+
+// x Phi(x), with Phi the normal distribution, and its derivative Phi(x) + x phi(x)
+M_FN float m_gelu_f(float x) {
+  return 0.5f * x * (1.0f + m_erf_f(x * 0x1.6a09e6p-1f));
+}
+
+M_FN float m_gelu_back_f(float x) {
+  float cdf = 0.5f * (1.0f + m_erf_f(x * 0x1.6a09e6p-1f));
+  return cdf + x * (0x1.988454p-2f * m_exp_f(-0.5f * (x * x)));
+}
+
+// x (1 + tanh(u)) / 2 = x sigmoid(2 u), with u = sqrt(2 / pi) (x + 0.044715 x^3)
+M_FN float m_gelu_tanh_f(float x) {
+  return x * m_sigmoid_f(0x1.988454p0f * (x + 0.044715f * x * x * x));
+}
+
+M_FN float m_gelu_tanh_back_f(float x) {
+  float square = x * x;
+  square = square < 1e4f ? square : 1e4f; // s (1 - s) is 0 there; keeps infinity away from it
+  float s = m_sigmoid_f(0x1.988454p0f * (x + 0.044715f * x * x * x));
+  float slope = 0x1.988454p0f * (1.0f + 3 * 0.044715f * square);
+  return s + x * (s * (1.0f - s)) * slope;
+}
+
+// The same in double.
+M_FN double m_sigmoid_d(double x) {
+  return 1.0 / (1.0 + exp(-x));
+}
+M_FN double m_softplus_d(double x) {
+  return (x > 0 ? x : 0.0) + log1p(exp(-fabs(x)));
+}
+M_FN double m_gelu_d(double x) {
+  return 0.5 * x * (1.0 + erf(x * 0x1.6a09e667f3bcdp-1));
+}
+M_FN double m_gelu_back_d(double x) {
+  return 0.5 * (1.0 + erf(x * 0x1.6a09e667f3bcdp-1)) + x * 0x1.9884533d43651p-2 * exp(-0.5 * x * x);
+}
+M_FN double m_gelu_tanh_d(double x) {
+  return x * m_sigmoid_d(0x1.9884533d43651p0 * (x + 0.044715 * x * x * x));
+}
+M_FN double m_gelu_tanh_back_d(double x) {
+  double square = x * x < 1e6 ? x * x : 1e6;
+  double s = m_sigmoid_d(0x1.9884533d43651p0 * (x + 0.044715 * x * x * x));
+  return s + x * (s * (1.0 - s)) * (0x1.9884533d43651p0 * (1.0 + 3 * 0.044715 * square));
+}
+
+// Smaller and larger; NaN if either is.
+#define M_MIN_MAX(suffix, type)                                                                    \
+  M_FN type m_min_##suffix(type x, type y) {                                                       \
+    return x < y || x != x ? x : y;                                                                \
+  }                                                                                                \
+  M_FN type m_max_##suffix(type x, type y) {                                                       \
+    return x > y || x != x ? x : y;                                                                \
+  }
+M_MIN_MAX(f, float)
+M_MIN_MAX(d, double)
+M_MIN_MAX(i, int32_t)
+M_MIN_MAX(u, uint32_t)
+M_MIN_MAX(l, int64_t)
+M_MIN_MAX(ul, uint64_t)
+#undef M_MIN_MAX
+
+// mod has the sign of the divisor, fmod that of the dividend; of integers, by zero, they are 0.
+// pow of integers wraps around; to a negative power it is the integer part.
+#define M_INT_SIGNED(suffix, type, unsigned_type)                                                  \
+  M_FN type m_fmod_##suffix(type x, type y) {                                                      \
+    return y == 0 || y == -1 ? 0 : x % y;                                                          \
+  }                                                                                                \
+  M_FN type m_mod_##suffix(type x, type y) {                                                       \
+    type r = m_fmod_##suffix(x, y);                                                                \
+    return r != 0 && (r < 0) != (y < 0) ? r + y : r;                                               \
+  }                                                                                                \
+  M_FN type m_pow_##suffix(type x, type y) {                                                       \
+    unsigned_type base = (unsigned_type)x, z = 1;                                                  \
+    if (y < 0) return x == 1 ? 1 : x == -1 ? (y & 1 ? -1 : 1) : 0;                                 \
+    for (; y > 0; y >>= 1, base *= base)                                                           \
+      if (y & 1) z *= base;                                                                        \
+    return (type)z;                                                                                \
+  }
+#define M_INT_UNSIGNED(suffix, type)                                                               \
+  M_FN type m_fmod_##suffix(type x, type y) {                                                      \
+    return y == 0 ? 0 : x % y;                                                                     \
+  }                                                                                                \
+  M_FN type m_mod_##suffix(type x, type y) {                                                       \
+    return y == 0 ? 0 : x % y;                                                                     \
+  }                                                                                                \
+  M_FN type m_pow_##suffix(type x, type y) {                                                       \
+    type z = 1;                                                                                    \
+    for (; y > 0; y >>= 1, x *= x)                                                                 \
+      if (y & 1) z *= x;                                                                           \
+    return z;                                                                                      \
+  }
+M_INT_SIGNED(i, int32_t, uint32_t)
+M_INT_SIGNED(l, int64_t, uint64_t)
+M_INT_UNSIGNED(u, uint32_t)
+M_INT_UNSIGNED(ul, uint64_t)
+#undef M_INT_SIGNED
+#undef M_INT_UNSIGNED
+
+M_FN float m_mod_f(float x, float y) {
+  float r = fmodf(x, y);
+  return r != 0 && (r < 0) != (y < 0) ? r + y : r;
+}
+M_FN double m_mod_d(double x, double y) {
+  double r = fmod(x, y);
+  return r != 0 && (r < 0) != (y < 0) ? r + y : r;
+}
+
+#ifdef __cplusplus
+#define M_ONE(name, library)                                                                       \
+  M_FN float m_##name(float x) {                                                                   \
+    return m_##name##_f(x);                                                                        \
+  }                                                                                                \
+  M_FN double m_##name(double x) {                                                                 \
+    return library(x);                                                                             \
+  }
+#define M_ONE_LIBRARY(name, of_float, of_double)                                                   \
+  M_FN float m_##name(float x) {                                                                   \
+    return of_float(x);                                                                            \
+  }                                                                                                \
+  M_FN double m_##name(double x) {                                                                 \
+    return of_double(x);                                                                           \
+  }
+#define M_TWO_OF(name, suffix, type)                                                               \
+  M_FN type m_##name(type x, type y) {                                                             \
+    return m_##name##_##suffix(x, y);                                                              \
+  }
+#define M_TWO(name)                                                                                \
+  M_TWO_OF(name, f, float)                                                                         \
+  M_TWO_OF(name, d, double)                                                                        \
+  M_TWO_OF(name, i, int32_t)                                                                       \
+  M_TWO_OF(name, u, uint32_t)                                                                      \
+  M_TWO_OF(name, l, int64_t)                                                                       \
+  M_TWO_OF(name, ul, uint64_t)                                                                     \
+  M_FN float m_##name(float x, int y) {                                                            \
+    return m_##name##_f(x, (float)y);                                                              \
+  }                                                                                                \
+  M_FN double m_##name(double x, int y) {                                                          \
+    return m_##name##_d(x, y);                                                                     \
+  }
+M_FN float m_fmod_f(float x, float y) {
+  return fmodf(x, y);
+}
+M_FN double m_fmod_d(double x, double y) {
+  return fmod(x, y);
+}
+M_FN double m_pow_d(double x, double y) {
+  return pow(x, y);
+}
+M_ONE(exp, exp)
+M_ONE(expm1, expm1)
+M_ONE(log, log)
+M_ONE(log1p, log1p)
+M_ONE(sin, sin)
+M_ONE(cos, cos)
+M_ONE(erf, erf)
+M_ONE(tanh, tanh)
+M_ONE(sigmoid, m_sigmoid_d)
+M_ONE(softplus, m_softplus_d)
+M_ONE(gelu, m_gelu_d)
+M_ONE(gelu_back, m_gelu_back_d)
+M_ONE(gelu_tanh, m_gelu_tanh_d)
+M_ONE(gelu_tanh_back, m_gelu_tanh_back_d)
+M_ONE_LIBRARY(sqrt, sqrtf, sqrt)
+M_ONE_LIBRARY(floor, floorf, floor)
+M_ONE_LIBRARY(ceil, ceilf, ceil)
+M_ONE_LIBRARY(round, rintf, rint)
+M_TWO(min)
+M_TWO(max)
+M_TWO(mod)
+M_TWO(fmod)
+M_TWO(pow)
+#else
+#define m_exp(x)       _Generic((x), float : m_exp_f, default : exp)(x)
+#define m_expm1(x)     _Generic((x), float : m_expm1_f, default : expm1)(x)
+#define m_log(x)       _Generic((x), float : m_log_f, default : log)(x)
+#define m_log1p(x)     _Generic((x), float : m_log1p_f, default : log1p)(x)
+#define m_sin(x)       _Generic((x), float : m_sin_f, default : sin)(x)
+#define m_cos(x)       _Generic((x), float : m_cos_f, default : cos)(x)
+#define m_erf(x)       _Generic((x), float : m_erf_f, default : erf)(x)
+#define m_tanh(x)      _Generic((x), float : m_tanh_f, default : tanh)(x)
+#define m_sigmoid(x)   _Generic((x), float : m_sigmoid_f, default : m_sigmoid_d)(x)
+#define m_softplus(x)  _Generic((x), float : m_softplus_f, default : m_softplus_d)(x)
+#define m_gelu(x)      _Generic((x), float : m_gelu_f, default : m_gelu_d)(x)
+#define m_gelu_back(x) _Generic((x), float : m_gelu_back_f, default : m_gelu_back_d)(x)
+#define m_gelu_tanh(x) _Generic((x), float : m_gelu_tanh_f, default : m_gelu_tanh_d)(x)
+#define m_gelu_tanh_back(x)                                                                        \
+  _Generic((x), float : m_gelu_tanh_back_f, default : m_gelu_tanh_back_d)(x)
+#define m_sqrt(x)  _Generic((x), float : sqrtf, default : sqrt)(x)
+#define m_floor(x) _Generic((x), float : floorf, default : floor)(x)
+#define m_ceil(x)  _Generic((x), float : ceilf, default : ceil)(x)
+#define m_round(x) _Generic((x), float : rintf, default : rint)(x) // halves to even
+
+#define M_TWO(name, x, y, of_float, of_double)                                                     \
+  _Generic((x) + (y), float                                                                        \
+           : of_float, double                                                                      \
+           : of_double, int                                                                        \
+           : m_##name##_i, unsigned                                                                \
+           : m_##name##_u, long                                                                    \
+           : m_##name##_l, long long                                                               \
+           : m_##name##_l, unsigned long                                                           \
+           : m_##name##_ul, unsigned long long                                                     \
+           : m_##name##_ul)(x, y)
+#define m_min(x, y)  M_TWO(min, x, y, m_min_f, m_min_d)
+#define m_max(x, y)  M_TWO(max, x, y, m_max_f, m_max_d)
+#define m_mod(x, y)  M_TWO(mod, x, y, m_mod_f, m_mod_d)
+#define m_fmod(x, y) M_TWO(fmod, x, y, fmodf, fmod)
+#define m_pow(x, y)  M_TWO(pow, x, y, m_pow_f, pow)
+#endif
+
+// Random numbers are a function of where they are wanted, not of who asks: a stream of seed, step
+// and key, and in it one number per logical element.  SplitMix64 (Steele, Lea and Flood, "Fast
+// splittable pseudorandom number generators", 2014), read at any place.
+M_FN uint64_t m_mix(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+M_FN uint64_t m_stream(int64_t seed, int64_t step, int64_t key) {
+  uint64_t s = m_mix((uint64_t)seed + 0x9e3779b97f4a7c15u);
+  s = m_mix(s + (uint64_t)step + 0x9e3779b97f4a7c15u);
+  return m_mix(s + (uint64_t)key + 0x9e3779b97f4a7c15u);
+}
+
+// 64 random bits of element i
+M_FN uint64_t m_random(uint64_t stream, int64_t i) {
+  return m_mix(stream + ((uint64_t)i + 1) * 0x9e3779b97f4a7c15u);
+}
+
+// From 0 to below 1, a multiple of 2^-24.
+M_FN double m_uniform(uint64_t stream, int64_t i) {
+  return (double)(m_random(stream, i) >> 40) * 0x1p-24;
+}
+
+#endif
