@@ -16,7 +16,7 @@
 
 #include "ir/graph.h"
 
-enum { MAX_LETTERS = 32, MAX_TERMS = 64, MAX_FACTORS = 6 };
+enum { MAX_LETTERS = 64, MAX_TERMS = 256, MAX_RESULTS = 32, MAX_FACTORS = 6 };
 
 // The dimensions of one operand or result.
 typedef struct Term {
@@ -35,7 +35,7 @@ typedef struct Dims {
     int64_t size; // -1 until known
   } letter[MAX_LETTERS];
   int n_in, n_out;
-  Term in[MAX_TERMS], out[8];
+  Term in[MAX_TERMS], out[MAX_RESULTS];
 } Dims;
 
 // Fills `dims` for `op` from its row or its rule, and checks it against the operands' shapes.
@@ -58,6 +58,7 @@ int dims_position(const Dims *dims, const Term *t, int letter);
 // number of elements read and written.
 double op_flops(const Op *op);
 double op_bytes(const Op *op);
-const char *dims_text(Arena *a, const Dims *dims); // "0 1 k, k n -> 0 1 n"
+// "0 1 k, k n -> 0 1 n".  A dimension without a letter is (), as 1 is a letter of `*`.
+const char *dims_text(Arena *a, const Dims *dims);
 
 #endif

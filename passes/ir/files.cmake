@@ -1,1 +1,30 @@
-set(IR_FILES ir/graph.c)
+set(IR_FILES
+  ir/attr.c
+  ir/build.c
+  ir/clone.c
+  ir/cost.c
+  ir/dims.c
+  ir/graph.c
+  ir/infer.c
+  ir/kernel.c
+  ir/lex.c
+  ir/loops.c
+  ir/names.c
+  ir/op.c
+  ir/parse.c
+  ir/print.c
+  ir/split.c
+  ir/tensor.c
+  ir/text.c
+  ir/type.c
+  ir/verify.c
+  ir/ops/batch_norm.c
+  ir/ops/conv.c
+  ir/ops/elementwise.c
+  ir/ops/elementwise_grad.c
+  ir/ops/linear.c
+  ir/ops/norm.c
+  ir/ops/pool.c
+  ir/ops/softmax.c
+  ir/ops/window.c
+)

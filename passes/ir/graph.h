@@ -238,6 +238,8 @@ void graph_erase_result(Graph *g, int i);
 void graph_erase_param(Graph *g, int i); // must be unused
 void graph_renumber(Graph *g);           // ids dense again, in order
 
+// Whether it is a type at all: lengths not negative, and its size in bytes no overflow.
+bool type_fits(DType dtype, int rank, const int64_t *dim);
 const Type *type_new(Module *m, DType dtype, int rank, const int64_t *dim); // interned
 const Type *type_scalar(Module *m, DType dtype);
 int64_t type_count(const Type *t); // elements

@@ -56,6 +56,18 @@ typedef struct OpInfo {
 extern const OpInfo op_info[N_OPS];
 bool op_kind_parse(const char *name, OpKind *out);
 
+// One attribute that a row allows; an op's `attrs` stand in the same order.
+typedef struct AttrSpec {
+  const char *name;
+  char kind;
+} AttrSpec;
+const AttrSpec *op_attr_specs(OpKind kind, int *n);
+
+// The types that the row, or the callee, gives the results: types[n_out].
+bool op_infer(const Op *op, const Type **types, Diag *d);
+// Says, after an error, where an operand comes from.
+void op_note_operand(const Op *op, int i, Diag *d);
+
 RuleFn from_row;
 GradFn no_grad;     // has no derivative: asking for it is an error that names the op
 GradFn zero_grad;   // is piecewise constant: the derivative is zero and nothing flows

@@ -1,0 +1,59 @@
+// Attributes: what a row of ops.def allows, and what an op has.
+
+#include <string.h>
+
+#include "ir/op.h"
+
+static const Attr *find(const Op *op, const char *name) {
+  int n;
+  const AttrSpec *spec = op_attr_specs(op->kind, &n);
+  for (int i = 0; i < n; i++)
+    if (str_equal(spec[i].name, name)) return &op->attrs[i];
+  return NULL;
+}
+
+const Attr *op_attr(const Op *op, const char *name) {
+  const Attr *a = find(op, name);
+  if (!a) BUG("%s has no attribute '%s'", op_info[op->kind].name, name);
+  return a;
+}
+
+static const Attr *of_kind(const Op *op, const char *name, const char *kinds) {
+  const Attr *a = op_attr(op, name);
+  if (!strchr(kinds, a->kind))
+    BUG("attribute '%s' of %s is of kind %c", name, op_info[op->kind].name, a->kind);
+  return a;
+}
+
+int64_t attr_i(const Op *op, const char *name) {
+  return of_kind(op, name, "ib")->i;
+}
+double attr_f(const Op *op, const char *name) {
+  return of_kind(op, name, "f")->f;
+}
+const char *attr_s(const Op *op, const char *name) {
+  return of_kind(op, name, "s")->s;
+}
+DType attr_t(const Op *op, const char *name) {
+  return of_kind(op, name, "t")->t;
+}
+int attr_n(const Op *op, const char *name) {
+  return of_kind(op, name, "I")->list.n;
+}
+const int64_t *attr_list(const Op *op, const char *name) {
+  return of_kind(op, name, "I")->list.at;
+}
+
+void op_set_attr(Op *op, Attr attr) {
+  Attr *to = &op->attrs[of_kind(op, attr.name, (char[]){attr.kind, 0}) - op->attrs];
+  Arena *a = op->graph->module->arena;
+  attr.name = to->name;
+  switch (attr.kind) {
+  case 's': attr.s = str_copy(a, attr.s); break;
+  case 'd': attr.data.at = arena_copy(a, attr.data.at, (size_t)attr.data.n); break;
+  case 'I':
+    attr.list.at = arena_copy(a, attr.list.at, (size_t)attr.list.n * sizeof *attr.list.at);
+    break;
+  }
+  *to = attr;
+}

@@ -1,0 +1,127 @@
+// Short spellings: attributes, one op with its errors remembered in the builder, and the handful of
+// ops that gradients and importers write again and again.
+
+#include "ir/build.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "ir/op.h"
+
+Attr a_i(const char *name, int64_t i) {
+  return (Attr){.name = name, .kind = 'i', .i = i};
+}
+Attr a_f(const char *name, double f) {
+  return (Attr){.name = name, .kind = 'f', .f = f};
+}
+Attr a_b(const char *name, bool b) {
+  return (Attr){.name = name, .kind = 'b', .i = b};
+}
+Attr a_s(const char *name, const char *s) {
+  return (Attr){.name = name, .kind = 's', .s = s};
+}
+Attr a_t(const char *name, DType t) {
+  return (Attr){.name = name, .kind = 't', .t = t};
+}
+Attr a_list(const char *name, const int64_t *at, int n) {
+  return (Attr){.name = name, .kind = 'I', .list = {n, at}};
+}
+Attr a_data(const char *name, const void *at, int64_t n) {
+  return (Attr){.name = name, .kind = 'd', .data = {n, at}};
+}
+
+Value *build(Builder *b, OpKind kind, Value *const *in, int n_in, Attrs attrs) {
+  if (b->failed) return NULL;
+  for (int i = 0; i < n_in; i++)
+    if (!in[i]) return NULL;
+  Op *op = op_new(b->g, b->at, kind, in, n_in, attrs.at, attrs.n, b->loc, b->d);
+  if (!op) {
+    b->failed = true;
+    return NULL;
+  }
+  return op->out[0];
+}
+
+static bool has_shape(const Value *x, int rank, const int64_t *dim) {
+  return x->type->rank == rank &&
+         (rank == 0 || memcmp(x->type->dim, dim, (size_t)rank * sizeof *dim) == 0);
+}
+
+Value *build_scale(Builder *b, Value *x, double by) {
+  return by == 1 ? x : build(b, OP_scale, IN(x), ATTRS(a_f("by", by)));
+}
+
+Value *build_reshape(Builder *b, Value *x, int rank, const int64_t *dim) {
+  if (!x || has_shape(x, rank, dim)) return x;
+  return build(b, OP_reshape, IN(x), ATTRS(a_list("shape", dim, rank)));
+}
+
+Value *build_transpose(Builder *b, Value *x, const int64_t *perm) {
+  bool identity = true;
+  for (int i = 0; x && i < x->type->rank; i++)
+    identity &= perm[i] == i;
+  if (!x || identity) return x;
+  return build(b, OP_transpose, IN(x), ATTRS(a_list("perm", perm, x->type->rank)));
+}
+
+Value *build_broadcast(Builder *b, Value *x, int rank, const int64_t *dim) {
+  if (!x || has_shape(x, rank, dim)) return x;
+  return build(b, OP_broadcast, IN(x), ATTRS(a_list("shape", dim, rank)));
+}
+
+Value *build_reduce_sum(Builder *b, Value *x, const int64_t *axes, int n, bool keep) {
+  if (!x || n == 0) return x;
+  bool reduced[MAX_RANK] = {false};
+  for (int i = 0; i < n; i++)
+    reduced[axes[i] < 0 ? axes[i] + x->type->rank : axes[i]] = true;
+  int64_t sorted[MAX_RANK];
+  int n_sorted = 0;
+  for (int i = 0; i < x->type->rank; i++)
+    if (reduced[i]) sorted[n_sorted++] = i;
+  return build(b, OP_reduce_sum, IN(x), ATTRS(a_list("axes", sorted, n_sorted), a_b("keep", keep)));
+}
+
+Value *build_sum_to(Builder *b, Value *x, const Type *like) {
+  if (!x) return NULL;
+  int over = x->type->rank - like->rank, n = 0;
+  int64_t axes[MAX_RANK];
+  for (int i = 0; i < x->type->rank; i++)
+    if (i < over || (like->dim[i - over] == 1 && x->type->dim[i] != 1)) axes[n++] = i;
+  x = build_reduce_sum(b, x, axes, n, false);
+  return build_reshape(b, x, like->rank, like->dim);
+}
+
+Value *build_cast(Builder *b, Value *x, DType to) {
+  return !x || x->type->dtype == to ? x : build(b, OP_cast, IN(x), ATTRS(a_t("to", to)));
+}
+
+Value *build_fill(Builder *b, DType dtype, int rank, const int64_t *dim, double value) {
+  return build(b, OP_fill, NULL, 0,
+               ATTRS(a_f("value", value), a_list("shape", dim, rank), a_t("to", dtype)));
+}
+
+// Whether all elements are one number that the double of a fill can hold.
+static bool all_equal(const Tensor *t, double *value) {
+  int64_t bytes = type_bytes(t->type), one = dtype_bytes[t->type->dtype];
+  *value = 0;
+  if (bytes == 0) return true;
+  if (memcmp(t->data, (const char *)t->data + one, (size_t)(bytes - one)) != 0) return false;
+  *value = tensor_f(t, 0);
+  bool exact = dtype_class[t->type->dtype] == 'F' || fabs(*value) <= 0x1p53;
+  return exact && !isnan(*value);
+}
+
+Value *build_constant(Builder *b, const Type *type, const void *bytes) {
+  Arena *scratch = arena_new();
+  Tensor t = {type, arena_copy(scratch, bytes, (size_t)type_bytes(type))};
+  double value;
+  Value *v;
+  if (all_equal(&t, &value))
+    v = build_fill(b, type->dtype, type->rank, type->dim, value);
+  else
+    v = build(b, OP_constant, NULL, 0,
+              ATTRS(a_data("value", bytes, type_bytes(type)),
+                    a_list("shape", type->dim, type->rank), a_t("to", type->dtype)));
+  arena_free(scratch);
+  return v;
+}

@@ -1,0 +1,160 @@
+// Copies of graphs, inside a module or into another one.
+//
+// A copy in another module shares nothing with the original: names, locations, attributes and the
+// bytes of weights are copied too, since the original's arena may go away first.
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/graph.h"
+#include "ir/intern.h"
+#include "ir/op.h"
+
+// Locations already copied, so that one shared by many ops stays shared.
+typedef struct LocMap {
+  const Loc *key;
+  Loc *copy;
+} LocMap;
+
+typedef struct Clone {
+  Module *to;
+  bool deep; // into another module
+  Arena *scratch;
+  LocMap *locs; // [n_slots], open addressing
+  int n_locs, n_slots;
+} Clone;
+
+static LocMap *loc_slot(Clone *c, const Loc *loc) {
+  int i = (int)((uintptr_t)loc / 16 * 0x9e3779b1u & (uintptr_t)(c->n_slots - 1));
+  while (c->locs[i].key && c->locs[i].key != loc)
+    i = (i + 1) & (c->n_slots - 1);
+  return &c->locs[i];
+}
+
+static void loc_map_grow(Clone *c) {
+  LocMap *old = c->locs;
+  int n_old = c->n_slots;
+  c->n_slots = n_old ? 2 * n_old : 64;
+  c->locs = arena_array(c->scratch, LocMap, c->n_slots);
+  for (int i = 0; i < n_old; i++)
+    if (old[i].key) *loc_slot(c, old[i].key) = old[i];
+}
+
+static const Loc *clone_loc(Clone *c, const Loc *loc) {
+  if (!c->deep || !loc) return loc;
+  if (2 * c->n_locs >= c->n_slots) loc_map_grow(c);
+  LocMap *slot = loc_slot(c, loc);
+  if (slot->key) return slot->copy;
+  Arena *a = c->to->arena;
+  Loc *copy = arena_copy(a, loc, sizeof *loc);
+  *slot = (LocMap){loc, copy};
+  c->n_locs++;
+  copy->file = str_copy(a, loc->file);
+  copy->node = str_copy(a, loc->node);
+  copy->why = str_copy(a, loc->why);
+  copy->from = clone_loc(c, loc->from);
+  return copy;
+}
+
+static Init *clone_init(Clone *c, const Init *init) {
+  if (!init) return NULL;
+  Arena *a = c->to->arena;
+  Init *copy = arena_copy(a, init, sizeof *init);
+  if (c->deep) {
+    copy->path = str_copy(a, init->path);
+    if (init->kind == INIT_bytes) copy->bytes = arena_copy(a, init->bytes, (size_t)init->length);
+  }
+  return copy;
+}
+
+static void clone_value(Clone *c, const Value *v, Value *copy) {
+  copy->type = c->deep ? type_new(c->to, v->type->dtype, v->type->rank, v->type->dim) : v->type;
+  if (v->layout)
+    copy->layout = c->deep ? layout_new(c->to, v->layout->n_axes, v->layout->axis) : v->layout;
+  copy->offset = v->offset;
+}
+
+static void clone_param(Clone *c, const Value *v, Graph *g, Value **map) {
+  const Type *t = c->deep ? type_new(c->to, v->type->dtype, v->type->rank, v->type->dim) : v->type;
+  Value *copy = graph_param(g, v->name, t, v->role, clone_loc(c, v->loc));
+  clone_value(c, v, copy);
+  copy->label = str_copy(c->to->arena, v->label);
+  copy->train = v->train;
+  copy->init = clone_init(c, v->init);
+  map[v->id] = copy;
+}
+
+static void clone_op(Clone *c, const Op *op, Graph *g, Value **map) {
+  Value **in = arena_array(c->scratch, Value *, op->n_in);
+  for (int i = 0; i < op->n_in; i++)
+    in[i] = map[op->in[i].value->id];
+  Op *copy = op_draft(g, op->kind, in, op->n_in, op->n_out, clone_loc(c, op->loc));
+  int n;
+  const AttrSpec *spec = op_attr_specs(op->kind, &n);
+  copy->attrs = arena_copy(c->to->arena, op->attrs, (size_t)n * sizeof *op->attrs);
+  for (int i = 0; i < n; i++) {
+    copy->attrs[i].name = spec[i].name;
+    if (c->deep) op_set_attr(copy, op->attrs[i]);
+  }
+  copy->callee = op->callee;
+  memcpy(copy->split, op->split, sizeof copy->split);
+  op_insert(copy, NULL);
+  for (int i = 0; i < op->n_out; i++) {
+    clone_value(c, op->out[i], copy->out[i]);
+    value_set_name(copy->out[i], op->out[i]->name);
+    map[op->out[i]->id] = copy->out[i];
+  }
+}
+
+static Graph *clone_graph(Clone *c, const Graph *g, const char *name) {
+  Graph *copy = graph_new(c->to, name, g->entry);
+  Value **map = arena_array(c->scratch, Value *, g->n_values);
+  for (int i = 0; i < g->n_params; i++)
+    clone_param(c, g->params[i], copy, map);
+  for_each_op (op, g)
+    clone_op(c, op, copy, map);
+  for (int i = 0; i < g->n_results; i++) {
+    const Result *r = g->results[i];
+    Value *v = map[r->use.value->id];
+    if (r->target)
+      graph_update(copy, map[r->target->id], v);
+    else
+      graph_output(copy, v, r->label);
+  }
+  return copy;
+}
+
+Graph *graph_clone(Graph *g, const char *name) {
+  Clone c = {.to = g->module, .scratch = arena_new()};
+  Graph *copy = clone_graph(&c, g, name);
+  arena_free(c.scratch);
+  return copy;
+}
+
+static const Mesh *clone_mesh(Arena *a, const Mesh *mesh) {
+  if (!mesh) return NULL;
+  Mesh *copy = arena_copy(a, mesh, sizeof *mesh);
+  copy->name = str_copy(a, mesh->name);
+  for (int i = 0; i < mesh->n_axes; i++)
+    copy->axis[i].name = str_copy(a, mesh->axis[i].name);
+  copy->device = arena_copy(a, mesh->device, (size_t)mesh->n_devices * sizeof *mesh->device);
+  return copy;
+}
+
+Module *module_clone(const Module *m) {
+  Module *copy = module_new();
+  copy->source = str_copy(copy->arena, m->source);
+  copy->slab_bytes = m->slab_bytes;
+  copy->phase = m->phase;
+  copy->mesh = clone_mesh(copy->arena, m->mesh);
+  Clone c = {.to = copy, .deep = true, .scratch = arena_new()};
+  for_each_graph (g, m)
+    clone_graph(&c, g, g->name);
+  for_each_graph (g, copy) {
+    for_each_op (op, g) {
+      if (op->callee) op->callee = graph_find(copy, op->callee->name);
+    }
+  }
+  arena_free(c.scratch);
+  return copy;
+}

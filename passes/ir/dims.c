@@ -1,0 +1,388 @@
+// Einsums: read from text, matched against the operands' shapes, and asked about.
+//
+//     einsum = terms "->" terms          terms = term { "," term } [ "..." ]
+//     term   = { "*" | "1" | letter | "(" { letter } ")" }, each letter or * perhaps followed by ^
+//
+// A term of a row is laid against the dimensions of its operand.  That gives letters their sizes
+// at once where they stand alone; in a product the last unknown factor is what is left over; what
+// is still unknown is only in results, and the rule that wrote the einsum says it (dims_size).
+
+#include "ir/dims.h"
+
+#include <string.h>
+
+#include "ir/op.h"
+
+int dims_find(const Dims *dims, char letter) {
+  for (int i = 0; i < dims->n_letters; i++)
+    if (dims->letter[i].name == letter) return i;
+  return -1;
+}
+
+static int letter_index(Dims *dims, char name) {
+  int i = dims_find(dims, name);
+  if (i >= 0) return i;
+  if (dims->n_letters == MAX_LETTERS) BUG("more than %d letters in an einsum", MAX_LETTERS);
+  i = dims->n_letters++;
+  dims->letter[i].name = name;
+  dims->letter[i].whole = false;
+  dims->letter[i].size = -1;
+  return i;
+}
+
+void dims_size(Dims *dims, char letter, int64_t size) {
+  int i = dims_find(dims, letter);
+  if (i < 0) BUG("no letter '%c' in the einsum", letter);
+  if (dims->letter[i].size >= 0 && dims->letter[i].size != size)
+    BUG("letter '%c' is %lld, not %lld", letter, (long long)dims->letter[i].size, (long long)size);
+  dims->letter[i].size = size;
+}
+
+int64_t dims_length(const Dims *dims, const Term *t, int dim) {
+  int64_t length = 1;
+  for (int i = 0; i < t->dim[dim].n; i++)
+    if (__builtin_mul_overflow(length, dims->letter[t->dim[dim].letter[i]].size, &length))
+      return -1; // no type has it: type_fits says so
+  return length;
+}
+
+// -- Reading ---------------------------------------------------------------------------------
+
+typedef struct Reader {
+  const char *text, *at;
+  Dims *dims;
+  int n_star; // dimensions that * stands for
+} Reader;
+
+static void skip_spaces(Reader *r) {
+  r->at += strspn(r->at, " ");
+}
+
+static bool take(Reader *r, const char *token) {
+  skip_spaces(r);
+  if (!str_starts(r->at, token)) return false;
+  r->at += strlen(token);
+  return true;
+}
+
+static bool at_term_end(Reader *r) {
+  skip_spaces(r);
+  return !*r->at || *r->at == ',' || *r->at == '.' || str_starts(r->at, "->");
+}
+
+static bool is_letter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+static int8_t read_letter(Reader *r) {
+  if (!is_letter(*r->at)) BUG("cannot read the einsum '%s' at '%s'", r->text, r->at);
+  int i = letter_index(r->dims, *r->at++);
+  if (take(r, "^")) r->dims->letter[i].whole = true;
+  return (int8_t)i;
+}
+
+static void read_star(Reader *r, Term *t) {
+  bool whole = take(r, "^");
+  for (int i = 0; i < r->n_star && t->rank < MAX_RANK; i++) {
+    int letter = letter_index(r->dims, (char)('0' + i));
+    r->dims->letter[letter].whole |= whole;
+    t->dim[t->rank].n = 1;
+    t->dim[t->rank++].letter[0] = (int8_t)letter;
+  }
+}
+
+static void read_product(Reader *r, Term *t) {
+  int n = 0;
+  while (!take(r, ")")) {
+    if (n == MAX_FACTORS) BUG("more than %d factors in '%s'", MAX_FACTORS, r->text);
+    t->dim[t->rank].letter[n++] = read_letter(r);
+  }
+  t->dim[t->rank++].n = n;
+}
+
+static void read_term(Reader *r, Term *t) {
+  t->rank = 0;
+  while (!at_term_end(r)) {
+    if (take(r, "*")) {
+      read_star(r, t);
+      continue;
+    }
+    if (t->rank == MAX_RANK) BUG("a term of '%s' has more than %d dimensions", r->text, MAX_RANK);
+    if (take(r, "("))
+      read_product(r, t);
+    else if (take(r, "1"))
+      t->dim[t->rank++].n = 0;
+    else {
+      t->dim[t->rank].letter[0] = read_letter(r);
+      t->dim[t->rank++].n = 1;
+    }
+  }
+}
+
+// How many dimensions a term has besides its star.
+static int count_explicit(const char *term, bool *star) {
+  int n = 0;
+  bool inside = false;
+  *star = false;
+  for (; *term && *term != ',' && *term != '.' && !str_starts(term, "->"); term++) {
+    if (*term == '*')
+      *star = true;
+    else if (*term == ')')
+      inside = false;
+    else if (*term == '(' || *term == '1' || is_letter(*term))
+      n += !inside, inside |= *term == '(';
+  }
+  return n;
+}
+
+static bool wrong_rank(const Op *op, int i, const char *term, bool star, Diag *d) {
+  const char *name = op_info[op->kind].name;
+  Arena *a = op->graph->module->arena;
+  const Type *t = op->in[i].value->type;
+  bool star_too;
+  int n = count_explicit(term, &star_too);
+  diag_error(d, op->loc, "%s: operand %d is %s; it must have %s%d dimension%s", name, i,
+             type_text(a, t), star ? "at least " : "", n, n == 1 ? "" : "s");
+  op_note_operand(op, i, d);
+  return false;
+}
+
+// Checks every operand's rank against its term and finds how many dimensions * stands for.
+static bool find_star(const Op *op, const char *const *term, int *n_star, Diag *d) {
+  Arena *a = op->graph->module->arena;
+  int by = -1;
+  *n_star = 0;
+  for (int i = 0; i < op->n_in; i++) {
+    bool star;
+    const Type *t = op->in[i].value->type;
+    int over = t->rank - count_explicit(term[i], &star);
+    if (star ? over < 0 : over != 0) return wrong_rank(op, i, term[i], star, d);
+    if (star && by >= 0 && over != *n_star) {
+      diag_error(d, op->loc, "%s: numbers of dimensions differ: operand %d is %s, operand %d is %s",
+                 op_info[op->kind].name, by, type_text(a, op->in[by].value->type), i,
+                 type_text(a, t));
+      op_note_operand(op, i, d);
+      return false;
+    }
+    if (star && by < 0) {
+      *n_star = over;
+      by = i;
+    }
+  }
+  return true;
+}
+
+// Finds where the term of each operand begins; the last one's repeats when ... follows it.
+static void find_terms(const Op *op, const char *einsum, const char **term) {
+  const char *at = einsum, *end;
+  int n = 0;
+  for (;; at = end + 1) {
+    end = at + strcspn(at, ",.-");
+    int least = n + (*end != '.'); // an operand that repeats may also be missing
+    for (; n < least || (*end == '.' && n < op->n_in); n++)
+      if (n < op->n_in) term[n] = at;
+    if (*end != ',') break;
+  }
+  // Nothing before the arrow is one scalar, or no operand at all.
+  bool none = n == 1 && op->n_in == 0 && at == einsum && strspn(at, " ") == (size_t)(end - at);
+  if (n != op->n_in && !none)
+    BUG("the einsum '%s' of %s is not one of %d operands", einsum, op_info[op->kind].name,
+        op->n_in);
+}
+
+// -- Matching --------------------------------------------------------------------------------
+
+// Which operand and dimension gave each letter its size.
+typedef struct Match {
+  const Op *op;
+  Dims *dims;
+  Diag *d;
+  struct {
+    int operand, dim;
+  } by[MAX_LETTERS];
+} Match;
+
+static bool in_results(const Dims *dims, int letter) {
+  for (int i = 0; i < dims->n_out; i++)
+    if (dims_position(dims, &dims->out[i], letter) != -1) return true;
+  return false;
+}
+
+static bool sizes_differ(const Match *m, int letter, int i, int k) {
+  const Op *op = m->op;
+  Arena *a = op->graph->module->arena;
+  int j = m->by[letter].operand, l = m->by[letter].dim;
+  const Type *t = op->in[j].value->type, *u = op->in[i].value->type;
+  const char *name = op_info[op->kind].name;
+  if (in_results(m->dims, letter))
+    diag_error(m->d, op->loc,
+               "%s: dimension %d of operand %d and dimension %d of operand %d differ: %lld and "
+               "%lld, of %s and %s",
+               name, l, j, k, i, (long long)m->dims->letter[letter].size, (long long)u->dim[k],
+               type_text(a, t), type_text(a, u));
+  else
+    diag_error(m->d, op->loc, "%s: inner dimensions differ: %lld and %lld, of %s and %s", name,
+               (long long)m->dims->letter[letter].size, (long long)u->dim[k], type_text(a, t),
+               type_text(a, u));
+  op_note_operand(op, i, m->d);
+  return false;
+}
+
+static bool wrong_length(const Match *m, int i, int k, const char *want, int64_t length) {
+  Arena *a = m->op->graph->module->arena;
+  diag_error(m->d, m->op->loc, "%s: dimension %d of operand %d must be %s%lld: it is %s",
+             op_info[m->op->kind].name, k, i, want, (long long)length,
+             type_text(a, m->op->in[i].value->type));
+  op_note_operand(m->op, i, m->d);
+  return false;
+}
+
+static void learn(Match *m, int letter, int64_t size, int operand, int dim) {
+  m->dims->letter[letter].size = size;
+  m->by[letter].operand = operand;
+  m->by[letter].dim = dim;
+}
+
+// Lays dimension k of operand i against its term.  `*learned` when a letter became known.
+static bool match_dim(Match *m, int i, int k, bool *learned) {
+  const Term *t = &m->dims->in[i];
+  int64_t length = m->op->in[i].value->type->dim[k], known = 1;
+  int unknown = -1, n_unknown = 0;
+  for (int f = 0; f < t->dim[k].n; f++) {
+    int letter = t->dim[k].letter[f];
+    if (m->dims->letter[letter].size >= 0)
+      known *= m->dims->letter[letter].size; // divides a length: no overflow
+    else
+      unknown = letter, n_unknown++;
+  }
+  if (n_unknown > 1) return true;
+  if (n_unknown == 0) {
+    if (known == length) return true;
+    return t->dim[k].n == 1 ? sizes_differ(m, t->dim[k].letter[0], i, k)
+                            : wrong_length(m, i, k, "", known);
+  }
+  if (t->dim[k].n > 1 && (known == 0 || length % known != 0))
+    return wrong_length(m, i, k, "a multiple of ", known);
+  learn(m, unknown, length / known, i, k);
+  *learned = true;
+  return true;
+}
+
+static bool match(const Op *op, Dims *dims, Diag *d) {
+  Match m = {.op = op, .dims = dims, .d = d};
+  for (bool learned = true; learned;) {
+    learned = false;
+    for (int i = 0; i < dims->n_in; i++)
+      for (int k = 0; k < dims->in[i].rank; k++)
+        if (!match_dim(&m, i, k, &learned)) return false;
+  }
+  return true;
+}
+
+bool dims_parse(Dims *dims, const Op *op, const char *einsum, Diag *d) {
+  const char *name = op_info[op->kind].name;
+  const char *term[MAX_TERMS];
+  if (op->n_in > MAX_TERMS)
+    return diag_error(d, op->loc, "%s: more than %d operands", name, MAX_TERMS);
+  dims->n_letters = dims->n_out = 0;
+  dims->n_in = op->n_in;
+  find_terms(op, einsum, term);
+  Reader r = {.text = einsum, .dims = dims};
+  if (!find_star(op, term, &r.n_star, d)) return false;
+  for (int i = 0; i < op->n_in; i++) {
+    r.at = term[i];
+    read_term(&r, &dims->in[i]);
+  }
+  const char *arrow = strstr(einsum, "->");
+  if (!arrow) BUG("the einsum '%s' of %s lacks an arrow", einsum, name);
+  r.at = arrow + 2;
+  do {
+    if (dims->n_out == MAX_RESULTS) BUG("more than %d results in '%s'", MAX_RESULTS, einsum);
+    bool star;
+    if (count_explicit(r.at, &star) + (star ? r.n_star : 0) > MAX_RANK)
+      return diag_error(d, op->loc, "%s: a result has more than %d dimensions", name, MAX_RANK);
+    read_term(&r, &dims->out[dims->n_out++]);
+  } while (take(&r, ","));
+  if (*r.at) BUG("cannot read the einsum '%s' of %s at '%s'", einsum, name, r.at);
+  return match(op, dims, d);
+}
+
+// What a rule may get wrong is ours to mend.
+static void check(const Op *op, const Dims *dims) {
+  const char *name = op_info[op->kind].name;
+  if (dims->n_in != op->n_in || dims->n_out != op->n_out)
+    BUG("the rule of %s gives %d operands and %d results, not %d and %d", name, dims->n_in,
+        dims->n_out, op->n_in, op->n_out);
+  for (int i = 0; i < dims->n_letters; i++)
+    if (dims->letter[i].size < 0)
+      BUG("the rule of %s leaves '%c' unknown", name, dims->letter[i].name);
+  for (int i = 0; i < dims->n_in; i++) {
+    const Type *t = op->in[i].value->type;
+    if (dims->in[i].rank != t->rank)
+      BUG("the rule of %s gives operand %d %d dimensions", name, i, dims->in[i].rank);
+    for (int k = 0; k < t->rank; k++)
+      if (dims_length(dims, &dims->in[i], k) != t->dim[k])
+        BUG("the rule of %s is wrong about dimension %d of operand %d", name, k, i);
+  }
+}
+
+bool op_dims(const Op *op, Dims *dims, Diag *d) {
+  dims->n_letters = dims->n_in = dims->n_out = 0;
+  if (!op_info[op->kind].rule(op, dims, d)) return false;
+  check(op, dims);
+  return true;
+}
+
+// -- Asking ----------------------------------------------------------------------------------
+
+int dims_splitter(const Dims *dims, const Term *t, int dim, int n) {
+  for (int i = 0; i < t->dim[dim].n; i++) {
+    int letter = t->dim[dim].letter[i];
+    int64_t size = dims->letter[letter].size;
+    if (size != 1) return !dims->letter[letter].whole && size % n == 0 ? letter : -1;
+  }
+  return -1;
+}
+
+int dims_position(const Dims *dims, const Term *t, int letter) {
+  int at = -1;
+  for (int k = 0; k < t->rank; k++) {
+    bool first = true; // only factors of length 1 stand before it
+    for (int f = 0; f < t->dim[k].n; f++) {
+      if (t->dim[k].letter[f] == letter) {
+        if (!first || at != -1) return -2;
+        at = k;
+      }
+      first &= dims->letter[t->dim[k].letter[f]].size == 1;
+    }
+  }
+  return at;
+}
+
+static void write_term(StrBuf *b, const Dims *dims, const Term *t) {
+  for (int k = 0; k < t->rank; k++) {
+    int n = t->dim[k].n;
+    strbuf_add(b, k ? " " : "");
+    strbuf_add(b, n != 1 ? "(" : "");
+    for (int f = 0; f < n; f++) {
+      int letter = t->dim[k].letter[f];
+      strbuf_addf(b, "%s%c%s", f ? " " : "", dims->letter[letter].name,
+                  dims->letter[letter].whole ? "^" : "");
+    }
+    strbuf_add(b, n != 1 ? ")" : "");
+  }
+}
+
+const char *dims_text(Arena *a, const Dims *dims) {
+  StrBuf b = {.arena = a};
+  for (int i = 0; i < dims->n_in; i++) {
+    strbuf_add(&b, i ? ", " : "");
+    write_term(&b, dims, &dims->in[i]);
+  }
+  strbuf_add(&b, " -> ");
+  for (int i = 0; i < dims->n_out; i++) {
+    strbuf_add(&b, i ? ", " : "");
+    write_term(&b, dims, &dims->out[i]);
+  }
+  return b.at;
+}

@@ -1,0 +1,284 @@
+// Graphs as a data structure: parameters, results, ops in a list, and for every value the list of
+// its uses.  What an op's operands and results must be is infer.c's matter.
+
+#include "ir/graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/intern.h"
+
+const char *const phase_name[N_PHASES] = {
+#define PHASE(name, means) #name,
+#include "ir/phases.def"
+#undef PHASE
+};
+
+// -- Uses ------------------------------------------------------------------------------------
+
+static void use_link(Use *u, Value *v) {
+  u->value = v;
+  u->prev = NULL;
+  u->next = v->uses;
+  if (v->uses) v->uses->prev = u;
+  v->uses = u;
+}
+
+static void use_unlink(Use *u) {
+  if (u->prev)
+    u->prev->next = u->next;
+  else
+    u->value->uses = u->next;
+  if (u->next) u->next->prev = u->prev;
+  u->next = u->prev = NULL;
+}
+
+bool value_used(const Value *v) {
+  return v->uses != NULL;
+}
+
+void value_replace(Value *v, Value *by) {
+  if (v == by) return;
+  if (v->graph != by->graph)
+    BUG("a value of @%s cannot be replaced by one of @%s", v->graph->name, by->graph->name);
+  while (v->uses) {
+    Use *u = v->uses;
+    use_unlink(u);
+    use_link(u, by);
+  }
+}
+
+void op_set_in(Op *op, int i, Value *v) {
+  use_unlink(&op->in[i]);
+  use_link(&op->in[i], v);
+}
+
+// -- Modules and graphs ----------------------------------------------------------------------
+
+Module *module_new(void) {
+  Arena *a = arena_new();
+  Module *m = arena_one(a, Module);
+  m->arena = a;
+  m->interned = arena_one(a, struct Interned);
+  return m;
+}
+
+void module_free(Module *m) {
+  if (m) arena_free(m->arena);
+}
+
+Graph *graph_new(Module *m, const char *name, bool entry) {
+  if (graph_find(m, name)) BUG("a second graph @%s", name);
+  Graph *g = arena_one(m->arena, Graph);
+  g->name = str_copy(m->arena, name);
+  g->entry = entry;
+  g->module = m;
+  Graph **end = &m->graphs;
+  while (*end)
+    end = &(*end)->next;
+  *end = g;
+  return g;
+}
+
+Graph *graph_find(const Module *m, const char *name) {
+  for_each_graph (g, m)
+    if (str_equal(g->name, name)) return g;
+  return NULL;
+}
+
+void graph_erase(Graph *g) {
+  for_each_graph (other, g->module) {
+    if (other == g) continue;
+    for_each_op (op, other)
+      if (op->callee == g) BUG("@%s is called by @%s", g->name, other->name);
+  }
+  for (int i = 0; i < g->n_params; i++)
+    name_remove(g->params[i]);
+  for_each_op (op, g)
+    for (int i = 0; i < op->n_out; i++)
+      name_remove(op->out[i]);
+  Graph **at = &g->module->graphs;
+  while (*at != g)
+    at = &(*at)->next;
+  *at = g->next;
+}
+
+void graph_renumber(Graph *g) {
+  g->n_ops = g->n_values = 0;
+  for (int i = 0; i < g->n_params; i++)
+    g->params[i]->id = g->n_values++;
+  for_each_op (op, g) {
+    op->id = g->n_ops++;
+    for (int i = 0; i < op->n_out; i++)
+      op->out[i]->id = g->n_values++;
+  }
+}
+
+// -- Parameters and results ------------------------------------------------------------------
+
+static Value *value_new(Graph *g, const Type *type) {
+  Value *v = arena_one(g->module->arena, Value);
+  v->id = g->n_values++;
+  v->type = type;
+  v->graph = g;
+  v->offset = -1;
+  return v;
+}
+
+// `list` of n pointers with room for one more.  The capacity is the power of two at or above n, so
+// it need not be stored.
+static void *list_grow(Arena *a, void *list, int n) {
+  if (n & (n - 1)) return list;
+  void **grown = arena_array(a, void *, n ? 2 * n : 1);
+  if (n > 0) memcpy(grown, list, (size_t)n * sizeof *grown);
+  return grown;
+}
+
+Value *graph_param(Graph *g, const char *name, const Type *type, Role role, const Loc *loc) {
+  Value *v = value_new(g, type);
+  v->index = g->n_params;
+  v->role = role;
+  v->loc = loc;
+  value_set_name(v, name);
+  g->params = list_grow(g->module->arena, g->params, g->n_params);
+  g->params[g->n_params++] = v;
+  return v;
+}
+
+static Result *add_result(Graph *g, Value *v) {
+  if (v->graph != g) BUG("a value of @%s cannot be a result of @%s", v->graph->name, g->name);
+  Result *r = arena_one(g->module->arena, Result);
+  r->use.index = g->n_results;
+  use_link(&r->use, v);
+  g->results = list_grow(g->module->arena, g->results, g->n_results);
+  g->results[g->n_results++] = r;
+  return r;
+}
+
+void graph_output(Graph *g, Value *v, const char *label) {
+  Result *r = add_result(g, v);
+  r->label = str_copy(g->module->arena, label);
+}
+
+void graph_update(Graph *g, Value *target, Value *v) {
+  if (target->graph != g || target->def)
+    BUG("only a parameter of @%s can be updated in it", g->name);
+  Result *r = add_result(g, v);
+  r->target = target;
+}
+
+Result *graph_find_output(Graph *g, const char *label) {
+  for (int i = 0; i < g->n_results; i++)
+    if (g->results[i]->label && str_equal(g->results[i]->label, label)) return g->results[i];
+  return NULL;
+}
+
+Value *graph_find_param(Graph *g, const char *label) {
+  for (int i = 0; i < g->n_params; i++)
+    if (g->params[i]->label && str_equal(g->params[i]->label, label)) return g->params[i];
+  return NULL;
+}
+
+static Value *find_unnamed(Graph *g, uint32_t id) {
+  for (int i = 0; i < g->n_params; i++)
+    if (!g->params[i]->name && g->params[i]->id == id) return g->params[i];
+  for_each_op (op, g)
+    for (int i = 0; i < op->n_out; i++)
+      if (!op->out[i]->name && op->out[i]->id == id) return op->out[i];
+  return NULL;
+}
+
+Value *graph_find_value(Graph *g, const char *name) {
+  if (*name == '%') name++;
+  char *end;
+  unsigned long id = strtoul(name, &end, 10);
+  if (*name >= '0' && *name <= '9' && !*end) return find_unnamed(g, (uint32_t)id);
+  return name_find(g, name);
+}
+
+void graph_erase_result(Graph *g, int i) {
+  use_unlink(&g->results[i]->use);
+  g->n_results--;
+  for (; i < g->n_results; i++) {
+    g->results[i] = g->results[i + 1];
+    g->results[i]->use.index = i;
+  }
+}
+
+void graph_erase_param(Graph *g, int i) {
+  Value *v = g->params[i];
+  if (value_used(v)) BUG("parameter %d of @%s is used", i, g->name);
+  for (int k = 0; k < g->n_results; k++)
+    if (g->results[k]->target == v) BUG("parameter %d of @%s is updated", i, g->name);
+  name_remove(v);
+  g->n_params--;
+  for (; i < g->n_params; i++) {
+    g->params[i] = g->params[i + 1];
+    g->params[i]->index = i;
+  }
+}
+
+// -- Ops -------------------------------------------------------------------------------------
+
+Op *op_draft(Graph *g, OpKind kind, Value *const *in, int n_in, int n_out, const Loc *loc) {
+  Arena *a = g->module->arena;
+  Op *op = arena_one(a, Op);
+  op->kind = kind;
+  op->graph = g;
+  op->loc = loc;
+  op->n_in = n_in;
+  op->in = arena_array(a, Use, n_in);
+  for (int i = 0; i < n_in; i++) {
+    if (in[i]->graph != g)
+      BUG("operand %d is a value of @%s, the op is of @%s", i, in[i]->graph->name, g->name);
+    op->in[i] = (Use){.value = in[i], .user = op, .index = i};
+  }
+  op->n_out = n_out;
+  op->out = arena_array(a, Value *, n_out);
+  return op;
+}
+
+static void list_insert(Op *op, Op *at) {
+  Graph *g = op->graph;
+  op->next = at;
+  op->prev = at ? at->prev : g->last;
+  *(op->prev ? &op->prev->next : &g->first) = op;
+  *(at ? &at->prev : &g->last) = op;
+}
+
+static void list_remove(Op *op) {
+  Graph *g = op->graph;
+  *(op->prev ? &op->prev->next : &g->first) = op->next;
+  *(op->next ? &op->next->prev : &g->last) = op->prev;
+  op->prev = op->next = NULL;
+}
+
+void op_insert(Op *op, Op *at) {
+  if (at && at->graph != op->graph)
+    BUG("an op of @%s cannot stand in @%s", op->graph->name, at->graph->name);
+  op->id = op->graph->n_ops++;
+  for (int i = 0; i < op->n_in; i++)
+    use_link(&op->in[i], op->in[i].value);
+  for (int i = 0; i < op->n_out; i++) {
+    op->out[i] = value_new(op->graph, NULL);
+    op->out[i]->def = op;
+    op->out[i]->index = i;
+  }
+  list_insert(op, at);
+}
+
+void op_move_before(Op *op, Op *at) {
+  if (op == at) return;
+  list_remove(op);
+  list_insert(op, at);
+}
+
+void op_erase(Op *op) {
+  for (int i = 0; i < op->n_out; i++) {
+    if (value_used(op->out[i])) BUG("result %d of an op to be erased is used", i);
+    name_remove(op->out[i]);
+  }
+  for (int i = 0; i < op->n_in; i++)
+    use_unlink(&op->in[i]);
+  list_remove(op);
+}

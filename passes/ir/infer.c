@@ -1,0 +1,260 @@
+// New ops: their operands and attributes checked against their row of ops.def, and the types of
+// their results inferred from it.
+//
+// The types column decides element types.  A class stands for any type of it; equal classes in one
+// row are the same type:
+//
+//     F, I -> F, F          cross_entropy: two results of the type of the logits
+//     A... -> A             concat: any number of operands, all of one type
+//     A -> to               cast: the attribute `to` says
+//
+// The einsum decides the shapes; see dims.c.
+
+#include <ctype.h>
+#include <string.h>
+
+#include "ir/intern.h"
+#include "ir/op.h"
+
+enum { MAX_COLUMN = 16 };
+
+// A parsed types column.
+typedef struct Column {
+  int n_in, n_out;
+  bool variadic; // the last operand's entry is there any number of times, also none
+  char in[MAX_COLUMN][8], out[MAX_COLUMN][8];
+} Column;
+
+static int split_column(const char *text, size_t length, char entry[][8]) {
+  int n = 0;
+  const char *end = text + length;
+  while (text < end) {
+    text += strspn(text, " ,");
+    size_t word = strcspn(text, " ,");
+    if (text >= end || word == 0) break;
+    if (n == MAX_COLUMN || word >= 8) BUG("cannot read the types '%s'", text);
+    memcpy(entry[n++], text, word);
+    text += word;
+  }
+  return n;
+}
+
+static void read_column(OpKind kind, Column *c) {
+  const char *text = op_info[kind].types, *arrow = strstr(text, "->");
+  if (!arrow) BUG("the types of %s lack an arrow", op_info[kind].name);
+  *c = (Column){0};
+  c->n_in = split_column(text, (size_t)(arrow - text), c->in);
+  c->n_out = split_column(arrow + 2, strlen(arrow + 2), c->out);
+  char *last = c->n_in ? c->in[c->n_in - 1] : NULL;
+  if (last && str_ends(last, "...")) {
+    c->variadic = true;
+    last[strlen(last) - 3] = '\0';
+  }
+}
+
+static const char *column_entry(const Column *c, int i) {
+  return c->in[i < c->n_in ? i : c->n_in - 1];
+}
+
+static bool is_class(const char *entry) {
+  return isupper((unsigned char)*entry) && !entry[1];
+}
+
+static bool class_has(char class, DType t) {
+  switch (class) {
+  case 'F': return dtype_class[t] == 'F';
+  case 'N': return dtype_class[t] != 'B';
+  case 'A': return true;
+  case 'Z': return dtype_class[t] == 'I' || dtype_class[t] == 'U';
+  case 'I': return t == DT_i32 || t == DT_i64;
+  }
+  BUG("no class '%c' of element types", class);
+}
+
+static const char *class_means(char class) {
+  switch (class) {
+  case 'F': return "a floating-point type";
+  case 'N': return "a number";
+  case 'Z': return "an integer";
+  case 'I': return "i32 or i64";
+  }
+  return "any type";
+}
+
+static const char *value_text(Arena *a, const Value *v) {
+  return v->name ? str_format(a, "%%%s", v->name) : str_format(a, "%%%u", v->id);
+}
+
+void op_note_operand(const Op *op, int i, Diag *d) {
+  const Value *v = op->in[i].value;
+  const Loc *loc = v->def ? v->def->loc : v->loc;
+  Arena *a = op->graph->module->arena;
+  if (loc)
+    diag_note(d, loc, "'%s' is %s and comes from here", value_text(a, v), type_text(a, v->type));
+}
+
+static bool check_count(const Op *op, const Column *c, Diag *d) {
+  int least = c->variadic ? c->n_in - 1 : c->n_in;
+  // A row of nothing but a variadic operand needs one to know its types from.
+  if (c->variadic && least == 0) least = 1;
+  if (op->n_in < least || (!c->variadic && op->n_in > least))
+    return diag_error(d, op->loc, "%s: takes %s%d operand%s, not %d", op_info[op->kind].name,
+                      c->variadic ? "at least " : "", least, least == 1 ? "" : "s", op->n_in);
+  return true;
+}
+
+// Checks the operands' element types; `of_class` gets the type each class stands for.
+static bool check_types(const Op *op, const Column *c, const DType **of_class, Diag *d) {
+  int by[128] = {0}; // the operand that decided a class
+  for (int i = 0; i < op->n_in; i++) {
+    const char *want = column_entry(c, i), *name = op_info[op->kind].name;
+    const DType *t = &op->in[i].value->type->dtype;
+    int class = is_class(want) ? *want : 0;
+    bool fits = class ? class_has(*want, *t) : str_equal(want, dtype_name[*t]);
+    if (!fits)
+      diag_error(d, op->loc, "%s: operand %d is %s; it must be %s", name, i, dtype_name[*t],
+                 class ? class_means(*want) : want);
+    else if (class && of_class[class] && *of_class[class] != *t) {
+      fits = false;
+      diag_error(d, op->loc, "%s: element types differ: operand %d is %s, operand %d is %s", name,
+                 by[class], dtype_name[*of_class[class]], i, dtype_name[*t]);
+    }
+    if (!fits) {
+      op_note_operand(op, i, d);
+      return false;
+    }
+    if (class && !of_class[class]) {
+      of_class[class] = t;
+      by[class] = i;
+    }
+  }
+  return true;
+}
+
+static DType result_dtype(const Op *op, const char *entry, const DType *const *of_class) {
+  DType t;
+  if (is_class(entry)) {
+    if (!of_class[(int)*entry])
+      BUG("nothing says the type '%s' of a result of %s", entry, op_info[op->kind].name);
+    return *of_class[(int)*entry];
+  }
+  return dtype_parse(entry, &t) ? t : attr_t(op, entry);
+}
+
+// Puts the types of the op's results into `types`.
+static bool infer(const Op *op, const Type **types, Diag *d) {
+  Column c;
+  const DType *of_class[128] = {0};
+  read_column(op->kind, &c);
+  if (!check_count(op, &c, d) || !check_types(op, &c, of_class, d)) return false;
+  Dims dims;
+  if (!op_dims(op, &dims, d)) return false;
+  for (int i = 0; i < op->n_out; i++) {
+    const Term *t = &dims.out[i];
+    DType dtype = result_dtype(op, c.out[i], of_class);
+    int64_t dim[MAX_RANK];
+    for (int k = 0; k < t->rank; k++)
+      dim[k] = dims_length(&dims, t, k);
+    if (!type_fits(dtype, t->rank, dim))
+      return diag_error(d, op->loc, "%s: the size of result %d overflows", op_info[op->kind].name,
+                        i);
+    types[i] = type_new(op->graph->module, dtype, t->rank, dim);
+  }
+  return true;
+}
+
+static const char *kind_means(char kind) {
+  switch (kind) {
+  case 'i': return "an integer";
+  case 'f': return "a number";
+  case 'b': return "a boolean";
+  case 's': return "a string";
+  case 't': return "an element type";
+  case 'I': return "a list of integers";
+  case 'd': return "bytes";
+  }
+  BUG("no kind '%c' of attributes", kind);
+}
+
+static bool set_attrs(Op *op, const Attr *attrs, int n_attrs, Diag *d) {
+  int n;
+  const AttrSpec *spec = op_attr_specs(op->kind, &n);
+  const char *name = op_info[op->kind].name;
+  op->attrs = arena_array(op->graph->module->arena, Attr, n);
+  for (int i = 0; i < n; i++)
+    op->attrs[i] = (Attr){.name = spec[i].name, .kind = spec[i].kind};
+  for (int i = 0; i < n; i++)
+    if (spec[i].kind == 's') op->attrs[i].s = "";
+  for (int i = 0; i < n_attrs; i++) {
+    int k = 0;
+    while (k < n && !str_equal(spec[k].name, attrs[i].name))
+      k++;
+    if (k == n) return diag_error(d, op->loc, "%s: no attribute '%s'", name, attrs[i].name);
+    if (spec[k].kind != attrs[i].kind)
+      return diag_error(d, op->loc, "%s: attribute '%s' must be %s", name, attrs[i].name,
+                        kind_means(spec[k].kind));
+    op_set_attr(op, attrs[i]);
+  }
+  return true;
+}
+
+Op *op_new(Graph *g, Op *at, OpKind kind, Value *const *in, int n_in, const Attr *attrs,
+           int n_attrs, const Loc *loc, Diag *d) {
+  if (kind == OP_fused || kind == OP_call)
+    BUG("%s has a callee: op_new_call makes it", op_info[kind].name);
+  Column c;
+  read_column(kind, &c);
+  Op *op = op_draft(g, kind, in, n_in, c.n_out, loc);
+  const Type *types[MAX_COLUMN];
+  if (!set_attrs(op, attrs, n_attrs, d) || !infer(op, types, d)) return NULL;
+  op_insert(op, at);
+  for (int i = 0; i < op->n_out; i++)
+    op->out[i]->type = types[i];
+  return op;
+}
+
+static bool check_call(const Op *op, Diag *d) {
+  const Graph *callee = op->callee;
+  const char *name = op_info[op->kind].name;
+  Arena *a = op->graph->module->arena;
+  if (op->n_in != callee->n_params)
+    return diag_error(d, op->loc, "%s: '@%s' takes %d operands, not %d", name, callee->name,
+                      callee->n_params, op->n_in);
+  for (int i = 0; i < op->n_in; i++)
+    if (op->in[i].value->type != callee->params[i]->type) {
+      diag_error(d, op->loc, "%s: operand %d of '@%s' is %s, not %s", name, i, callee->name,
+                 type_text(a, callee->params[i]->type), type_text(a, op->in[i].value->type));
+      op_note_operand(op, i, d);
+      return false;
+    }
+  return true;
+}
+
+Op *op_new_call(Graph *g, Op *at, OpKind kind, Graph *callee, Value *const *in, int n_in,
+                const Loc *loc, Diag *d) {
+  if (kind != OP_fused && kind != OP_call) BUG("%s has no callee", op_info[kind].name);
+  Op *op = op_draft(g, kind, in, n_in, callee->n_results, loc);
+  op->callee = callee;
+  if (!set_attrs(op, NULL, 0, d) || !check_call(op, d)) return NULL;
+  op_insert(op, at);
+  for (int i = 0; i < op->n_out; i++)
+    op->out[i]->type = callee->results[i]->use.value->type;
+  return op;
+}
+
+bool op_infer(const Op *op, const Type **types, Diag *d) {
+  if (!op->callee) return infer(op, types, d);
+  for (int i = 0; i < op->n_out; i++)
+    types[i] = op->callee->results[i]->use.value->type;
+  return check_call(op, d);
+}
+
+bool op_retype(Op *op, Diag *d) {
+  Arena *scratch = arena_new();
+  const Type **types = arena_array(scratch, const Type *, op->n_out);
+  bool ok = op_infer(op, types, d);
+  for (int i = 0; ok && i < op->n_out; i++)
+    op->out[i]->type = types[i];
+  arena_free(scratch);
+  return ok;
+}

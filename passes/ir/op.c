@@ -1,0 +1,65 @@
+// The tables behind op.h: the rows of ops.def as data.
+
+#include "ir/op.h"
+
+#include <string.h>
+
+// A row with a formula keeps its text: the backend writes it into generated kernels.
+#define ROW(name, dims, types, attrs, rule, grad, reference, args, cpu, traits, formula)           \
+  {#name, dims, types, attrs, args, cpu, formula, rule, grad, reference, traits},
+#define OP(name, dims, types, attrs, rule, grad, reference, args, cpu, traits)                     \
+  ROW(name, dims, types, attrs, rule, grad, reference, args, cpu, traits, NULL)
+#define ELEMENTWISE(name, dims, types, attrs, grad, traits, formula)                               \
+  ROW(name, dims, types, attrs, from_row, grad, elementwise, "", "-", traits, formula)
+#define E1(name, types, attrs, grad, traits, formula)                                              \
+  ELEMENTWISE(name, "* -> *", types, attrs, grad, traits, #formula)
+#define E2(name, types, attrs, grad, traits, formula)                                              \
+  ELEMENTWISE(name, "*, * -> *", types, attrs, grad, traits, #formula)
+#define E3(name, types, attrs, grad, traits, formula)                                              \
+  ELEMENTWISE(name, "*, *, * -> *", types, attrs, grad, traits, #formula)
+
+const OpInfo op_info[N_OPS] = {
+#include "ir/ops.def"
+};
+
+bool op_kind_parse(const char *name, OpKind *out) {
+  for (int i = 0; i < N_OPS; i++)
+    if (str_equal(name, op_info[i].name)) {
+      *out = (OpKind)i;
+      return true;
+    }
+  return false;
+}
+
+bool from_row(const Op *op, Dims *dims, Diag *d) {
+  return dims_parse(dims, op, op_info[op->kind].dims, d);
+}
+
+enum { MAX_ATTRS = 8 };
+
+// The attrs columns, parsed when first asked for.  The names live as long as the program.
+static struct {
+  bool parsed;
+  int n;
+  AttrSpec spec[MAX_ATTRS];
+} rows[N_OPS];
+
+const AttrSpec *op_attr_specs(OpKind kind, int *n) {
+  static Arena *names;
+  if (!rows[kind].parsed) {
+    if (!names) names = arena_new();
+    for (const char *at = op_info[kind].attrs; *at;) {
+      size_t length = strcspn(at, ":");
+      if (!at[length] || !strchr("ifbstId", at[length + 1]) || rows[kind].n == MAX_ATTRS)
+        BUG("cannot read the attributes of %s: '%s'", op_info[kind].name, op_info[kind].attrs);
+      AttrSpec *spec = &rows[kind].spec[rows[kind].n++];
+      spec->name = str_copy_n(names, at, length);
+      spec->kind = at[length + 1];
+      at += length + 2;
+      at += strspn(at, " ");
+    }
+    rows[kind].parsed = true;
+  }
+  *n = rows[kind].n;
+  return rows[kind].spec;
+}

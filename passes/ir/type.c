@@ -1,0 +1,133 @@
+// Element types, tensor types and layouts.  Types and layouts are interned in their module: they
+// are compared by pointer everywhere else.
+
+#include <string.h>
+
+#include "ir/graph.h"
+#include "ir/intern.h"
+
+const char *const dtype_name[N_DTYPES] = {
+#define DTYPE(name, ctype, bytes, class) #name,
+#include "ir/dtypes.def"
+#undef DTYPE
+};
+const char *const dtype_ctype[N_DTYPES] = {
+#define DTYPE(name, ctype, bytes, class) #ctype,
+#include "ir/dtypes.def"
+#undef DTYPE
+};
+const int dtype_bytes[N_DTYPES] = {
+#define DTYPE(name, ctype, bytes, class) bytes,
+#include "ir/dtypes.def"
+#undef DTYPE
+};
+const char dtype_class[N_DTYPES] = {
+#define DTYPE(name, ctype, bytes, class) #class[0],
+#include "ir/dtypes.def"
+#undef DTYPE
+};
+
+bool dtype_parse(const char *name, DType *out) {
+  for (int i = 0; i < N_DTYPES; i++)
+    if (str_equal(name, dtype_name[i])) {
+      *out = (DType)i;
+      return true;
+    }
+  return false;
+}
+
+bool type_fits(DType dtype, int rank, const int64_t *dim) {
+  if (rank < 0 || rank > MAX_RANK) return false;
+  int64_t bytes = dtype_bytes[dtype];
+  // A length of 0 must not hide that the others overflow: strides are computed from them.
+  for (int i = 0; i < rank; i++)
+    if (dim[i] < 0 || __builtin_mul_overflow(bytes, dim[i] ? dim[i] : 1, &bytes)) return false;
+  return true;
+}
+
+const Type *type_new(Module *m, DType dtype, int rank, const int64_t *dim) {
+  if (!type_fits(dtype, rank, dim)) BUG("not a type: rank %d, or its size overflows", rank);
+  uint64_t hash = (uint64_t)dtype * 31 + (uint64_t)rank;
+  for (int i = 0; i < rank; i++)
+    hash = (hash ^ (uint64_t)dim[i]) * 0x9e3779b97f4a7c15u;
+  InternedType **bucket = &m->interned->types[hash >> 32 & (N_BUCKETS - 1)];
+  size_t bytes = (size_t)rank * sizeof *dim;
+  for (InternedType *t = *bucket; t; t = t->next)
+    if (t->type.dtype == dtype && t->type.rank == rank &&
+        (rank == 0 || memcmp(t->type.dim, dim, bytes) == 0))
+      return &t->type;
+  InternedType *t = arena_one(m->arena, InternedType);
+  t->type.dtype = dtype;
+  t->type.rank = rank;
+  if (rank > 0) memcpy(t->type.dim, dim, bytes);
+  t->next = *bucket;
+  *bucket = t;
+  return &t->type;
+}
+
+const Type *type_scalar(Module *m, DType dtype) {
+  return type_new(m, dtype, 0, NULL);
+}
+
+int64_t type_count(const Type *t) {
+  int64_t n = 1;
+  for (int i = 0; i < t->rank; i++)
+    n *= t->dim[i];
+  return n;
+}
+
+int64_t type_bytes(const Type *t) {
+  return type_count(t) * dtype_bytes[t->dtype];
+}
+
+const char *type_text(Arena *a, const Type *t) {
+  StrBuf b = {.arena = a};
+  strbuf_addf(&b, "%s[", dtype_name[t->dtype]);
+  for (int i = 0; i < t->rank; i++)
+    strbuf_addf(&b, "%s%lld", i ? "," : "", (long long)t->dim[i]);
+  strbuf_add(&b, "]");
+  return b.at;
+}
+
+static bool layout_equal(const Layout *l, int n_axes, const Sbp *axis) {
+  if (l->n_axes != n_axes) return false;
+  for (int i = 0; i < n_axes; i++)
+    if (l->axis[i].kind != axis[i].kind || (axis[i].kind == SBP_S && l->axis[i].dim != axis[i].dim))
+      return false;
+  return true;
+}
+
+const Layout *layout_new(Module *m, int n_axes, const Sbp *axis) {
+  if (n_axes < 0 || n_axes > MAX_AXES) BUG("a layout of %d axes", n_axes);
+  for (InternedLayout *l = m->interned->layouts; l; l = l->next)
+    if (layout_equal(&l->layout, n_axes, axis)) return &l->layout;
+  InternedLayout *l = arena_one(m->arena, InternedLayout);
+  l->layout.n_axes = n_axes;
+  for (int i = 0; i < n_axes; i++) {
+    l->layout.axis[i].kind = axis[i].kind;
+    l->layout.axis[i].dim = axis[i].kind == SBP_S ? axis[i].dim : 0;
+  }
+  l->next = m->interned->layouts;
+  m->interned->layouts = l;
+  return &l->layout;
+}
+
+const Layout *layout_broadcast(Module *m) {
+  Sbp axis[MAX_AXES] = {{SBP_B, 0}};
+  return layout_new(m, m->mesh ? m->mesh->n_axes : 0, axis);
+}
+
+const char *layout_text(Arena *a, const Layout *l) {
+  StrBuf b = {.arena = a};
+  strbuf_add(&b, "{");
+  for (int i = 0; i < l->n_axes; i++) {
+    strbuf_add(&b, i ? ", " : "");
+    switch (l->axis[i].kind) {
+    case SBP_B: strbuf_add(&b, "B"); break;
+    case SBP_S: strbuf_addf(&b, "S(%d)", l->axis[i].dim); break;
+    case SBP_P: strbuf_add(&b, "P"); break;
+    }
+  }
+  strbuf_add(&b, "}");
+  return b.at;
+}
