@@ -1,0 +1,213 @@
+// Convolution and its two adjoints.
+//
+//     y[n o p] = sum over c, r of x[n c q] w[o c r]      q = p * stride - before + r * dilation
+//
+// is linear in x and in w, so y, dx and dw are three sums over the same triples of elements
+// (x[..], w[..], y[..]): conv adds x w to y, conv_back_x adds w dy to dx, conv_back_w adds x dy to
+// dw.  With groups, output channel o sees only the channels of its own group.
+//
+// The einsum of a convolution over two dimensions, and the same with groups:
+//
+//     n c y^ x^, o c r^ s^ -> n o p^ q^
+//     n (g^ c^) y^ x^, (g^ o^) c^ r^ s^ -> n (g^ o^) p^ q^
+//
+// Groups are not split: the attribute `group` is that of the whole tensor.
+
+#include "ir/ops/reference.h"
+#include "ir/ops/window.h"
+
+enum { X, W, Y }; // the three tensors of a convolution
+
+static const char *const spatial_letters[3] = {"zyx", "trs", "upq"};
+
+// Writes the terms of the einsum for x, w and y.
+typedef struct Terms {
+  char term[3][64];
+} Terms;
+
+static Terms conv_terms(int n, int64_t group, bool channels_last) {
+  Terms t;
+  bool one = group == 1;
+  const char *letters[3];
+  for (int i = 0; i < 3; i++)
+    letters[i] = spatial_letters[i] + (MAX_SPATIAL - n);
+  window_term(t.term[X], sizeof t.term[X], 'n', one ? "c" : "(g^ c^)", letters[X], n,
+              channels_last);
+  window_term(t.term[Y], sizeof t.term[Y], 'n', one ? "o" : "(g^ o^)", letters[Y], n,
+              channels_last);
+  int at = snprintf(t.term[W], sizeof t.term[W], "%s", one ? "o c" : "(g^ o^) c^");
+  for (int i = 0; i < n; i++)
+    at += snprintf(t.term[W] + at, sizeof t.term[W] - (size_t)at, " %c^", letters[W][i]);
+  return t;
+}
+
+// The geometry out of the types of x and w, and of y where it is known.
+static bool conv_window(Window *win, const Op *op, const Type *x, const Type *w, const Type *y,
+                        Diag *d) {
+  const char *name = op_info[op->kind].name;
+  if (x->rank != w->rank || (y && y->rank != x->rank))
+    return diag_error(d, op->loc, "%s: the operands' ranks differ", name);
+  int n;
+  if (!window_rank(op, x->rank, &n, d)) return false;
+  if (!window_init(win, op, x, y, w->dim + 2, d)) return false;
+  int64_t group = attr_i(op, "group");
+  if (group < 1 || w->dim[0] % group)
+    return diag_error(d, op->loc, "%s: %lld output channels do not make %lld groups", name,
+                      (long long)w->dim[0], (long long)group);
+  if (win->c_in != w->dim[1] * group)
+    return diag_error(d, op->loc, "%s: the input has %lld channels, the weight is for %lld", name,
+                      (long long)win->c_in, (long long)(w->dim[1] * group));
+  if (y && win->c_out != w->dim[0])
+    return diag_error(d, op->loc, "%s: the output has %lld channels, the weight is for %lld", name,
+                      (long long)win->c_out, (long long)w->dim[0]);
+  if (y && y->dim[0] != x->dim[0])
+    return diag_error(d, op->loc, "%s: batches of %lld and %lld", name, (long long)x->dim[0],
+                      (long long)y->dim[0]);
+  win->c_out = w->dim[0];
+  int64_t out[MAX_SPATIAL];
+  if (!window_output(win, op, n, out, d)) return false;
+  for (int j = 0; j < n; j++) {
+    int i = MAX_SPATIAL - n + j;
+    if (y && win->out[i] != out[j])
+      return diag_error(d, op->loc, "%s: spatial dimension %d of the output is %lld, needs %lld",
+                        name, j, (long long)win->out[i], (long long)out[j]);
+    win->out[i] = out[j];
+  }
+  for (int i = 0; i < MAX_SPATIAL - n; i++)
+    win->out[i] = 1;
+  return true;
+}
+
+// The type that attribute `shape` gives result 0.
+static Type shape_type(const Op *op) {
+  Type t = {.dtype = op->in[0].value->type->dtype, .rank = attr_n(op, "shape")};
+  if (t.rank > MAX_RANK) t.rank = 0; // of no use to a convolution either
+  for (int i = 0; i < t.rank; i++)
+    t.dim[i] = attr_list(op, "shape")[i];
+  return t;
+}
+
+// `which` is the tensor that is computed; the other two are the operands, in the order x, w, y.
+static bool rule(const Op *op, Dims *dims, int which, Diag *d) {
+  const Type *type[3] = {0};
+  Type shape;
+  int operand = 0;
+  for (int i = 0; i < 3; i++)
+    if (i != which) type[i] = op->in[operand++].value->type;
+  if (which != Y) {
+    shape = shape_type(op);
+    type[which] = &shape;
+  }
+  Window win;
+  if (!conv_window(&win, op, type[X], type[W], type[Y], d)) return false;
+  int n = type[X]->rank - 2;
+  Terms t = conv_terms(n, attr_i(op, "group"), win.channels_last);
+  char einsum[256];
+  snprintf(einsum, sizeof einsum, "%s, %s -> %s", t.term[which == X ? W : X],
+           t.term[which == Y ? W : Y], t.term[which]);
+  if (!dims_parse(dims, op, einsum, d)) return false;
+  const int64_t *size = which == X ? win.in : which == W ? win.kernel : win.out;
+  for (int i = MAX_SPATIAL - n; i < MAX_SPATIAL; i++)
+    dims_size(dims, spatial_letters[which][i], size[i]);
+  return true;
+}
+
+bool conv_rule(const Op *op, Dims *dims, Diag *d) {
+  return rule(op, dims, Y, d);
+}
+bool conv_back_x_rule(const Op *op, Dims *dims, Diag *d) {
+  return rule(op, dims, X, d);
+}
+bool conv_back_w_rule(const Op *op, Dims *dims, Diag *d) {
+  return rule(op, dims, W, d);
+}
+
+// The attributes of `op`, and the shape of the result where it is one of the adjoints.
+static Value *conv_of(Builder *b, const Op *op, OpKind kind, Value *first, Value *second,
+                      const Type *like) {
+  Attr attrs[6] = {*op_attr(op, "strides"), *op_attr(op, "pads"), *op_attr(op, "dilations"),
+                   *op_attr(op, "group"), *op_attr(op, "channels_last")};
+  int n = 5;
+  if (like) attrs[n++] = a_list("shape", like->dim, like->rank);
+  return build(b, kind, IN(first, second), (Attrs){attrs, n});
+}
+
+bool conv_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  Value *x = op->in[0].value, *w = op->in[1].value, *dy = dout[0];
+  din[0] = conv_of(b, op, OP_conv_back_x, w, dy, x->type);
+  din[1] = conv_of(b, op, OP_conv_back_w, x, dy, w->type);
+  return !b->failed;
+}
+
+// Transposed convolutions are imported as this, so it has a gradient too.
+bool conv_back_x_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  Value *w = op->in[0].value, *dx = dout[0];
+  din[0] = conv_of(b, op, OP_conv_back_w, dx, op->in[1].value, w->type);
+  din[1] = conv_of(b, op, OP_conv, dx, w, NULL);
+  return !b->failed;
+}
+
+// Visits every triple (x, w, y) whose product is a term of the convolution, and adds the product of
+// the other two to the one that is computed.
+static void add_triples(const Window *win, int64_t group, double *const at[3], int which) {
+  int64_t c_group = win->c_in / group, o_group = win->c_out / group;
+  int64_t taps = win->kernel[0] * win->kernel[1] * win->kernel[2];
+  for (int64_t n = 0; n < win->n; n++) {
+    for (int64_t o = 0; o < win->c_out; o++) {
+      for_each_position(p, win->out) {
+        int64_t y = window_at(win, win->out, win->c_out, n, o, p), tap = -1;
+        for_each_position(r, win->kernel) {
+          int64_t q[MAX_SPATIAL];
+          tap++;
+          if (!window_input(win, p, r, q)) continue;
+          for (int64_t c = 0; c < c_group; c++) {
+            int64_t x = window_at(win, win->in, win->c_in, n, o / o_group * c_group + c, q);
+            int64_t w = (o * c_group + c) * taps + tap;
+            switch (which) {
+            case X: at[X][x] += at[W][w] * at[Y][y]; break;
+            case W: at[W][w] += at[X][x] * at[Y][y]; break;
+            case Y: at[Y][y] += at[X][x] * at[W][w]; break;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+static bool reference(const Op *op, const Tensor *in, Tensor *out, int which, Diag *d) {
+  Arena *a = arena_new();
+  const Type *type[3] = {0};
+  double *at[3] = {0};
+  int operand = 0;
+  for (int i = 0; i < 3; i++) {
+    if (i == which) continue;
+    type[i] = in[operand].type;
+    at[i] = tensor_doubles(a, &in[operand++]);
+  }
+  type[which] = out->type;
+  at[which] = arena_array(a, double, type_count(out->type));
+  Window win;
+  bool ok = conv_window(&win, op, type[X], type[W], type[Y], d);
+  if (ok) {
+    add_triples(&win, attr_i(op, "group"), at, which);
+    tensor_set_doubles(out, at[which]);
+  }
+  arena_free(a);
+  return ok;
+}
+
+bool conv_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box;
+  return reference(op, in, out, Y, d);
+}
+
+bool conv_back_x_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box;
+  return reference(op, in, out, X, d);
+}
+
+bool conv_back_w_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box;
+  return reference(op, in, out, W, d);
+}

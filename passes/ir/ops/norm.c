@@ -1,0 +1,122 @@
+// Layer and RMS normalisation over the last dimension (n), and their adjoints.
+//
+//     layer_norm  y = g (x - mean) rstd + b      rstd = 1 / sqrt(variance + eps), biased variance
+//     rms_norm    y = g x rstd                   rstd = 1 / sqrt(mean of x x + eps)
+//
+// With h the normalised x, p = g dy and <> the mean over n:
+//
+//     layer_norm  dx = rstd (p - <p> - h <p h>)      dg = sum of h dy      db = sum of dy
+//     rms_norm    dx = rstd (p - h <p h>)            dg = sum of h dy
+//
+// The sums are over the leading dimensions, so that a rank with some of them has partial sums.
+
+#include <math.h>
+
+#include "ir/ops/reference.h"
+
+bool layer_norm_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  if (!only_first_results(b, op, dout, 1)) return false;
+  Value *dx =
+      build(b, OP_layer_norm_back,
+            IN(op->in[0].value, op->in[1].value, op->out[1], op->out[2], dout[0]), NO_ATTRS);
+  if (!dx) return false;
+  for (int i = 0; i < 3; i++)
+    din[i] = dx->def->out[i];
+  return true;
+}
+
+bool rms_norm_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  if (!only_first_results(b, op, dout, 1)) return false;
+  Value *dx = build(b, OP_rms_norm_back, IN(op->in[0].value, op->in[1].value, op->out[1], dout[0]),
+                    NO_ATTRS);
+  if (!dx) return false;
+  for (int i = 0; i < 2; i++)
+    din[i] = dx->def->out[i];
+  return true;
+}
+
+// (rows, n) of a tensor normalised over its last dimension.
+static AxisView rows_of(const Type *t) {
+  return axis_view(t, t->rank - 1);
+}
+
+bool layer_norm_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box, (void)d;
+  AxisView v = rows_of(in[0].type);
+  double eps = attr_f(op, "eps");
+  for (int64_t i = 0; i < v.outer; i++) {
+    double mean = 0, var = 0;
+    for (int64_t j = 0; j < v.n; j++)
+      mean += tensor_f(&in[0], i * v.n + j);
+    mean /= (double)v.n;
+    for (int64_t j = 0; j < v.n; j++) {
+      double x = tensor_f(&in[0], i * v.n + j) - mean;
+      var += x * x;
+    }
+    double rstd = 1 / sqrt(var / (double)v.n + eps);
+    for (int64_t j = 0; j < v.n; j++) {
+      double h = (tensor_f(&in[0], i * v.n + j) - mean) * rstd;
+      tensor_set_f(&out[0], i * v.n + j, h * tensor_f(&in[1], j) + tensor_f(&in[2], j));
+    }
+    tensor_set_f(&out[1], i, mean);
+    tensor_set_f(&out[2], i, rstd);
+  }
+  return true;
+}
+
+bool rms_norm_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box, (void)d;
+  AxisView v = rows_of(in[0].type);
+  double eps = attr_f(op, "eps");
+  for (int64_t i = 0; i < v.outer; i++) {
+    double sum = 0;
+    for (int64_t j = 0; j < v.n; j++) {
+      double x = tensor_f(&in[0], i * v.n + j);
+      sum += x * x;
+    }
+    double rstd = 1 / sqrt(sum / (double)v.n + eps);
+    for (int64_t j = 0; j < v.n; j++)
+      tensor_set_f(&out[0], i * v.n + j,
+                   tensor_f(&in[0], i * v.n + j) * rstd * tensor_f(&in[1], j));
+    tensor_set_f(&out[1], i, rstd);
+  }
+  return true;
+}
+
+// Both adjoints: with `mean` NULL it is that of rms_norm, which has no <p> and no db.
+static void norm_back(const Tensor *x, const Tensor *g, const Tensor *mean, const Tensor *rstd,
+                      const Tensor *dy, Tensor *out) {
+  AxisView v = rows_of(x->type);
+  Arena *a = arena_new();
+  double *dg = arena_array(a, double, v.n), *db = arena_array(a, double, v.n);
+  double *h = arena_array(a, double, v.n), *p = arena_array(a, double, v.n);
+  for (int64_t i = 0; i < v.outer; i++) {
+    double mean_p = 0, mean_ph = 0, r = tensor_f(rstd, i);
+    for (int64_t j = 0; j < v.n; j++) {
+      double dyj = tensor_f(dy, i * v.n + j);
+      h[j] = (tensor_f(x, i * v.n + j) - (mean ? tensor_f(mean, i) : 0)) * r;
+      p[j] = tensor_f(g, j) * dyj;
+      dg[j] += h[j] * dyj;
+      db[j] += dyj;
+      if (mean) mean_p += p[j] / (double)v.n;
+      mean_ph += p[j] * h[j] / (double)v.n;
+    }
+    for (int64_t j = 0; j < v.n; j++)
+      tensor_set_f(&out[0], i * v.n + j, r * (p[j] - mean_p - h[j] * mean_ph));
+  }
+  tensor_set_doubles(&out[1], dg);
+  if (mean) tensor_set_doubles(&out[2], db);
+  arena_free(a);
+}
+
+bool layer_norm_back_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)op, (void)box, (void)d;
+  norm_back(&in[0], &in[1], &in[2], &in[3], &in[4], out);
+  return true;
+}
+
+bool rms_norm_back_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)op, (void)box, (void)d;
+  norm_back(&in[0], &in[1], NULL, &in[2], &in[3], out);
+  return true;
+}

@@ -1,0 +1,54 @@
+// What the reference functions of this folder share: tensors as arrays of double, and tensors
+// seen as three dimensions around an axis.
+
+#ifndef IR_OPS_REFERENCE_H
+#define IR_OPS_REFERENCE_H
+
+#include "ir/op.h"
+
+// The elements of `t` as doubles, in the arena.
+static inline double *tensor_doubles(Arena *a, const Tensor *t) {
+  int64_t n = type_count(t->type);
+  double *at = arena_array(a, double, n);
+  for (int64_t i = 0; i < n; i++)
+    at[i] = tensor_f(t, i);
+  return at;
+}
+
+static inline void tensor_set_doubles(Tensor *t, const double *at) {
+  int64_t n = type_count(t->type);
+  for (int64_t i = 0; i < n; i++)
+    tensor_set_f(t, i, at[i]);
+}
+
+// A tensor as (outer, n, inner), where n is the length of dimension `axis`: element (i, j, k) is
+// at (i * n + j) * inner + k.
+typedef struct AxisView {
+  int64_t outer, n, inner;
+} AxisView;
+
+static inline AxisView axis_view(const Type *t, int axis) {
+  AxisView v = {1, t->dim[axis], 1};
+  for (int i = 0; i < axis; i++)
+    v.outer *= t->dim[i];
+  for (int i = axis + 1; i < t->rank; i++)
+    v.inner *= t->dim[i];
+  return v;
+}
+
+static inline int64_t axis_at(const AxisView *v, int64_t outer, int64_t j, int64_t inner) {
+  return (outer * v->n + j) * v->inner + inner;
+}
+
+// For gradients: true when nothing flows into the results from `first` on.  They are statistics,
+// there to be read by the gradient itself.
+static inline bool only_first_results(const Builder *b, const Op *op, Value *const *dout,
+                                      int first) {
+  for (int i = first; i < op->n_out; i++)
+    if (dout[i])
+      return diag_error(b->d, op->loc, "%s: the gradient of result %d is not implemented",
+                        op_info[op->kind].name, i);
+  return true;
+}
+
+#endif
