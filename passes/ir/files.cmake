@@ -12,17 +12,21 @@ set(IR_FILES
   ir/names.c
   ir/op.c
   ir/parse.c
+  ir/parse_op.c
+  ir/parse_word.c
   ir/print.c
   ir/split.c
   ir/tensor.c
   ir/text.c
   ir/type.c
   ir/verify.c
+  ir/ops/attention.c
   ir/ops/batch_norm.c
   ir/ops/conv.c
   ir/ops/elementwise.c
   ir/ops/elementwise_grad.c
   ir/ops/linear.c
+  ir/ops/loss.c
   ir/ops/norm.c
   ir/ops/pool.c
   ir/ops/softmax.c

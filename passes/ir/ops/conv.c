@@ -106,6 +106,11 @@ static bool rule(const Op *op, Dims *dims, int which, Diag *d) {
   snprintf(einsum, sizeof einsum, "%s, %s -> %s", t.term[which == X ? W : X],
            t.term[which == Y ? W : Y], t.term[which]);
   if (!dims_parse(dims, op, einsum, d)) return false;
+  if (attr_i(op, "group") > 1) {
+    dims_size(dims, 'g', attr_i(op, "group"));
+    dims_size(dims, 'c', type[W]->dim[1]);
+    dims_size(dims, 'o', type[W]->dim[0] / attr_i(op, "group"));
+  }
   const int64_t *size = which == X ? win.in : which == W ? win.kernel : win.out;
   for (int i = MAX_SPATIAL - n; i < MAX_SPATIAL; i++)
     dims_size(dims, spatial_letters[which][i], size[i]);

@@ -1,0 +1,273 @@
+// Attention: y = softmax(scale q k' + mask) v for every batch and head, and its adjoint.
+//
+//     b (h r) t d, b h s d, b h s e, b (h r) t^ s^ -> b (h r) t e, b (h r) t
+//
+// is the einsum of an instance in which r query heads share one head of k and v (r is left out
+// when it is 1); with `seq_major` the heads stand after t and s.  A row of scores is needed whole,
+// so s, d and e are not split; t is, unless `causal` makes rows depend on where they are.
+//
+// lse, the logarithm of the sum of the exponentials of a row's scores, is all that the adjoint
+// needs to make the probabilities again (Dao et al., FlashAttention-2, section 3):
+//
+//     p = exp(scale q k' + mask - lse)      D = sum over e of dy y
+//     dv = p' dy      ds = p (dy v' - D)      dq = scale ds k      dk = scale ds' q
+//
+// A row whose scores are all -inf, or that `causal` leaves nothing to see, has y 0, lse -inf and
+// no gradient.
+
+#include <math.h>
+
+#include "ir/ops/reference.h"
+
+// The sizes of an instance, and where its elements are.
+typedef struct Shape {
+  int64_t b, h, r, t, s, d, e; // h heads of k and v, each for r heads of q
+  bool seq_major, causal, back;
+  int mask;                            // which operand, or -1
+  bool mask_b, mask_h, mask_t, mask_s; // the dimensions in which the mask is not 1
+} Shape;
+
+static bool attention_shape(Shape *a, const Op *op, bool back, Diag *d) {
+  const char *name = op_info[op->kind].name;
+  int n = back ? 6 : 3;
+  const Type *q = op->in[0].value->type, *k = op->in[1].value->type, *v = op->in[2].value->type;
+  if (op->n_in > n + 1)
+    return diag_error(d, op->loc, "%s: %d operands, takes %d or %d", name, op->n_in, n, n + 1);
+  if (q->rank != 4 || k->rank != 4 || v->rank != 4)
+    return diag_error(d, op->loc, "%s: q, k and v must have rank 4", name);
+  bool major = attr_i(op, "seq_major");
+  int head = major ? 2 : 1, seq = major ? 1 : 2;
+  *a = (Shape){.b = q->dim[0],
+               .h = k->dim[head],
+               .t = q->dim[seq],
+               .s = k->dim[seq],
+               .d = q->dim[3],
+               .e = v->dim[3],
+               .seq_major = major,
+               .causal = attr_i(op, "causal"),
+               .back = back,
+               .mask = op->n_in > n ? n : -1};
+  if (a->h < 1 || q->dim[head] % a->h)
+    return diag_error(d, op->loc, "%s: %lld heads of q are no multiple of %lld heads of k", name,
+                      (long long)q->dim[head], (long long)a->h);
+  a->r = q->dim[head] / a->h;
+  if (a->mask < 0) return true;
+  const Type *mask = op->in[n].value->type;
+  const int64_t want[4] = {a->b, a->h * a->r, a->t, a->s};
+  bool *has[4] = {&a->mask_b, &a->mask_h, &a->mask_t, &a->mask_s};
+  for (int i = 0; i < 4; i++) {
+    if (mask->rank != 4 || (mask->dim[i] != 1 && mask->dim[i] != want[i]))
+      return diag_error(d, op->loc, "%s: the mask must be broadcastable to [%lld,%lld,%lld,%lld]",
+                        name, (long long)want[0], (long long)want[1], (long long)want[2],
+                        (long long)want[3]);
+    *has[i] = mask->dim[i] == want[i];
+  }
+  return true;
+}
+
+// "b h t d" or "b t h d".
+static const char *term(char *buf, size_t n, const Shape *a, const char *head, const char *seq,
+                        const char *width) {
+  snprintf(buf, n, "b %s %s %s", a->seq_major ? seq : head, a->seq_major ? head : seq, width);
+  return buf;
+}
+
+static bool rule(const Op *op, Dims *dims, bool back, Diag *d) {
+  Shape a;
+  if (!attention_shape(&a, op, back, d)) return false;
+  const char *head = a.r > 1 ? "(h r)" : "h", *t = a.causal ? "t^" : "t";
+  char q[32], k[32], v[32], y[32], lse[32], mask[64] = "", einsum[512];
+  term(q, sizeof q, &a, head, t, "d^");
+  term(k, sizeof k, &a, "h", "s^", "d^");
+  term(v, sizeof v, &a, "h", "s^", "e^");
+  term(y, sizeof y, &a, head, t, "e^");
+  snprintf(lse, sizeof lse, "b %s %s", head, t);
+  if (a.mask >= 0)
+    snprintf(mask, sizeof mask, ", %s %s %s %s", a.mask_b ? "b" : "1", a.mask_h ? head : "1",
+             a.mask_t ? t : "1", a.mask_s ? "s^" : "1");
+  if (back)
+    snprintf(einsum, sizeof einsum, "%s, %s, %s, %s, %s, %s%s -> %s, %s, %s", q, k, v, y, lse, y,
+             mask, q, k, v);
+  else
+    snprintf(einsum, sizeof einsum, "%s, %s, %s%s -> %s, %s", q, k, v, mask, y, lse);
+  return dims_parse(dims, op, einsum, d);
+}
+
+bool attention_rule(const Op *op, Dims *dims, Diag *d) {
+  return rule(op, dims, false, d);
+}
+bool attention_back_rule(const Op *op, Dims *dims, Diag *d) {
+  return rule(op, dims, true, d);
+}
+
+// b (h r) t d of `x`, in this order of dimensions, with the heads of k and v repeated.
+static Value *heads_first(Builder *b, const Shape *a, Value *x, bool repeat) {
+  if (a->seq_major) x = build_transpose(b, x, (int64_t[]){0, 2, 1, 3});
+  if (!repeat || a->r == 1 || !x) return x;
+  const int64_t *dim = x->type->dim;
+  x = build_reshape(b, x, 5, (int64_t[]){a->b, a->h, 1, dim[2], dim[3]});
+  x = build_broadcast(b, x, 5, (int64_t[]){a->b, a->h, a->r, dim[2], dim[3]});
+  return build_reshape(b, x, 4, (int64_t[]){a->b, a->h * a->r, dim[2], dim[3]});
+}
+
+static Value *product(Builder *b, Value *x, Value *y) {
+  return build(b, OP_matmul, IN(x, y), ATTRS(a_b("trans_b", true)));
+}
+
+// ds of every score, summed to the shape of the mask.  Only masks that are learnt (relative
+// positions) need it: for others nothing reads it, and it goes away with the dead code.  It is
+// written with ordinary ops because the kernel never holds all scores at once.
+static Value *mask_adjoint(Builder *b, const Op *op, const Shape *a, Value *dy) {
+  Value *q = heads_first(b, a, op->in[0].value, false), *mask = op->in[3].value;
+  Value *k = heads_first(b, a, op->in[1].value, true),
+        *v = heads_first(b, a, op->in[2].value, true);
+  Value *y = heads_first(b, a, op->out[0], false);
+  dy = heads_first(b, a, dy, false);
+  int64_t n_heads = a->h * a->r, scores[4] = {a->b, n_heads, a->t, a->s};
+  Value *s = build_scale(b, product(b, q, k), attr_f(op, "scale"));
+  s = build(b, OP_add, IN(s, build_broadcast(b, mask, 4, scores)), NO_ATTRS);
+  // Rows that see nothing: exp(-inf - low) is 0, where exp(-inf + inf) is not a number.
+  double low = mask->type->dtype == DT_f16 ? -65504 : -1e38;
+  Value *lse = build(b, OP_clip, IN(op->out[1]), ATTRS(a_f("low", low), a_f("high", INFINITY)));
+  lse =
+      build_broadcast(b, build_reshape(b, lse, 4, (int64_t[]){a->b, n_heads, a->t, 1}), 4, scores);
+  Value *p = build(b, OP_exp, IN(build(b, OP_sub, IN(s, lse), NO_ATTRS)), NO_ATTRS);
+  if (a->causal) p = build(b, OP_trilu, IN(p), ATTRS(a_i("k", a->s - a->t)));
+  Value *sum = build_reduce_sum(b, build(b, OP_mul, IN(dy, y), NO_ATTRS), (int64_t[]){3}, 1, true);
+  Value *dp = product(b, dy, v);
+  Value *ds = build(b, OP_sub, IN(dp, build_broadcast(b, sum, 4, scores)), NO_ATTRS);
+  return build_sum_to(b, build(b, OP_mul, IN(p, ds), NO_ATTRS), mask->type);
+}
+
+bool attention_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  if (!only_first_results(b, op, dout, 1)) return false;
+  Shape a;
+  if (!attention_shape(&a, op, false, b->d)) return false;
+  Value *in[7] = {op->in[0].value,
+                  op->in[1].value,
+                  op->in[2].value,
+                  op->out[0],
+                  op->out[1],
+                  dout[0],
+                  a.mask >= 0 ? op->in[3].value : NULL};
+  Value *dq =
+      build(b, OP_attention_back, in, a.mask >= 0 ? 7 : 6,
+            ATTRS(*op_attr(op, "scale"), *op_attr(op, "causal"), *op_attr(op, "seq_major")));
+  if (!dq) return false;
+  for (int i = 0; i < 3; i++)
+    din[i] = dq->def->out[i];
+  if (a.mask >= 0) din[3] = mask_adjoint(b, op, &a, dout[0]);
+  return !b->failed;
+}
+
+// Where vector (b, head, position) starts in a tensor of `heads` heads of vectors of `width`.
+static int64_t vector_at(const Shape *a, int64_t heads, int64_t length, int64_t width, int64_t b,
+                         int64_t head, int64_t position) {
+  return (a->seq_major ? (b * length + position) * heads + head
+                       : (b * heads + head) * length + position) *
+         width;
+}
+
+// Scores of one row of q; -inf where `causal` hides the position.
+static void row_scores(const Shape *a, double scale, const double *q, const double *k,
+                       const Tensor *mask, int64_t b, int64_t head, int64_t i, double *score) {
+  const double *row = q + vector_at(a, a->h * a->r, a->t, a->d, b, head, i);
+  for (int64_t j = 0; j < a->s; j++) {
+    const double *column = k + vector_at(a, a->h, a->s, a->d, b, head / a->r, j);
+    double sum = 0;
+    for (int64_t l = 0; l < a->d; l++)
+      sum += row[l] * column[l];
+    score[j] = sum * scale;
+    if (mask) {
+      const int64_t *dim = mask->type->dim;
+      int64_t at = a->mask_b ? b : 0;
+      at = at * dim[1] + (a->mask_h ? head : 0);
+      at = at * dim[2] + (a->mask_t ? i : 0);
+      at = at * dim[3] + (a->mask_s ? j : 0);
+      score[j] += tensor_f(mask, at);
+    }
+    if (a->causal && j > i + a->s - a->t) score[j] = -INFINITY;
+  }
+}
+
+bool attention_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box;
+  Shape a;
+  if (!attention_shape(&a, op, false, d)) return false;
+  int64_t heads = a.h * a.r;
+  const Tensor *mask = a.mask >= 0 ? &in[a.mask] : NULL;
+  Arena *arena = arena_new();
+  double *q = tensor_doubles(arena, &in[0]), *k = tensor_doubles(arena, &in[1]);
+  double *v = tensor_doubles(arena, &in[2]), *score = arena_array(arena, double, a.s);
+  for (int64_t b = 0; b < a.b; b++) {
+    for (int64_t head = 0; head < heads; head++) {
+      for (int64_t i = 0; i < a.t; i++) {
+        row_scores(&a, attr_f(op, "scale"), q, k, mask, b, head, i, score);
+        double max = -INFINITY, sum = 0;
+        for (int64_t j = 0; j < a.s; j++)
+          max = score[j] > max || isnan(score[j]) ? score[j] : max;
+        bool blind = max == -INFINITY;
+        for (int64_t j = 0; j < a.s && !blind; j++)
+          sum += exp(score[j] - max);
+        double lse = blind ? -INFINITY : log(sum) + max;
+        tensor_set_f(&out[1], (b * heads + head) * a.t + i, lse);
+        for (int64_t l = 0; l < a.e; l++) {
+          double y = 0;
+          for (int64_t j = 0; j < a.s && !blind; j++)
+            y += exp(score[j] - lse) * v[vector_at(&a, a.h, a.s, a.e, b, head / a.r, j) + l];
+          tensor_set_f(&out[0], vector_at(&a, heads, a.t, a.e, b, head, i) + l, y);
+        }
+      }
+    }
+  }
+  arena_free(arena);
+  return true;
+}
+
+bool attention_back_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box;
+  Shape a;
+  if (!attention_shape(&a, op, true, d)) return false;
+  int64_t heads = a.h * a.r;
+  double scale = attr_f(op, "scale");
+  const Tensor *mask = a.mask >= 0 ? &in[a.mask] : NULL;
+  Arena *arena = arena_new();
+  double *q = tensor_doubles(arena, &in[0]), *k = tensor_doubles(arena, &in[1]);
+  double *v = tensor_doubles(arena, &in[2]), *y = tensor_doubles(arena, &in[3]);
+  double *dy = tensor_doubles(arena, &in[5]), *score = arena_array(arena, double, a.s);
+  double *dq = arena_array(arena, double, type_count(in[0].type));
+  double *dk = arena_array(arena, double, type_count(in[1].type));
+  double *dv = arena_array(arena, double, type_count(in[2].type));
+  for (int64_t b = 0; b < a.b; b++) {
+    for (int64_t head = 0; head < heads; head++) {
+      for (int64_t i = 0; i < a.t; i++) {
+        double lse = tensor_f(&in[4], (b * heads + head) * a.t + i), sum = 0;
+        if (lse == -INFINITY) continue;
+        row_scores(&a, scale, q, k, mask, b, head, i, score);
+        int64_t at_q = vector_at(&a, heads, a.t, a.d, b, head, i);
+        int64_t at_y = vector_at(&a, heads, a.t, a.e, b, head, i);
+        for (int64_t l = 0; l < a.e; l++)
+          sum += dy[at_y + l] * y[at_y + l];
+        for (int64_t j = 0; j < a.s; j++) {
+          int64_t at_k = vector_at(&a, a.h, a.s, a.d, b, head / a.r, j);
+          int64_t at_v = vector_at(&a, a.h, a.s, a.e, b, head / a.r, j);
+          double p = exp(score[j] - lse), dp = 0;
+          for (int64_t l = 0; l < a.e; l++) {
+            dp += dy[at_y + l] * v[at_v + l];
+            dv[at_v + l] += p * dy[at_y + l];
+          }
+          double ds = p * (dp - sum) * scale;
+          for (int64_t l = 0; l < a.d; l++) {
+            dq[at_q + l] += ds * k[at_k + l];
+            dk[at_k + l] += ds * q[at_q + l];
+          }
+        }
+      }
+    }
+  }
+  tensor_set_doubles(&out[0], dq);
+  tensor_set_doubles(&out[1], dk);
+  tensor_set_doubles(&out[2], dv);
+  arena_free(arena);
+  return true;
+}
