@@ -36,17 +36,26 @@ static bool name_with(const Op *op, const char *prep, char *buf, size_t n) {
     length = snprintf(buf, n, "nnrt_%s%s_%s", info->name, prep, dtype_name[dtype]);
   else
     return false;
-  if (length < 0 || (size_t)length >= n) BUG("no room for the name of a kernel of '%s'", info->name);
+  if (length < 0 || (size_t)length >= n)
+    BUG("no room for the name of a kernel of '%s'", info->name);
   return true;
 }
 
-bool kernel_name(const Op *op, char *buf, size_t n) { return name_with(op, "", buf, n); }
+bool kernel_name(const Op *op, char *buf, size_t n) {
+  return name_with(op, "", buf, n);
+}
 
-bool kernel_prep_name(const Op *op, char *buf, size_t n) { return name_with(op, "_prep", buf, n); }
+bool kernel_prep_name(const Op *op, char *buf, size_t n) {
+  return name_with(op, "_prep", buf, n);
+}
 
-bool kernel_variadic(const Op *op) { return strstr(op_info[op->kind].types, "...") != NULL; }
+bool kernel_variadic(const Op *op) {
+  return strstr(op_info[op->kind].types, "...") != NULL;
+}
 
-static KernelArg int_arg(int64_t i) { return (KernelArg){.kind = ARG_int, .i = i}; }
+static KernelArg int_arg(int64_t i) {
+  return (KernelArg){.kind = ARG_int, .i = i};
+}
 
 static KernelArg shape_arg(const Type *t) {
   return (KernelArg){.kind = ARG_list, .n = t->rank, .list = t->dim};

@@ -1,0 +1,62 @@
+// For rules that write their einsum letter by letter.
+//
+//     Einsum e = {0};
+//     einsum_add(&e, "a%s -> ", whole ? "^" : "");
+//     return dims_parse(dims, op, e.text, d);
+
+#ifndef IR_OPS_EINSUM_H
+#define IR_OPS_EINSUM_H
+
+#include <string.h>
+
+#include "ir/op.h"
+
+typedef struct Einsum {
+  char text[4096]; // more than MAX_TERMS of MAX_RANK dimensions, "a^ " each, take
+  size_t n;
+} Einsum;
+
+PRINTF_LIKE(2, 3) static inline void einsum_add(Einsum *e, const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  int n = vsnprintf(e->text + e->n, sizeof e->text - e->n, fmt, args);
+  va_end(args);
+  if (n < 0 || (size_t)n >= sizeof e->text - e->n) BUG("an einsum is too long");
+  e->n += (size_t)n;
+}
+
+// Dimension i of what most rules write is letter 'a' + i where it can be split, and 'A' + i, or
+// 'P' + i in results, where it is whole and differs between operand and result.
+static inline char letter_free(int i) {
+  return (char)('a' + i);
+}
+static inline char letter_in(int i) {
+  return (char)('A' + i);
+}
+static inline char letter_out(int i) {
+  return (char)('P' + i);
+}
+
+// Is dimension `i` one of the axes?
+static inline bool is_axis(const int64_t *axes, int n, int i) {
+  for (int k = 0; k < n; k++)
+    if (axes[k] == i) return true;
+  return false;
+}
+
+// The attribute `axis`, if it is a dimension of a tensor with `rank` of them.
+static inline bool axis_fits(const Op *op, int rank, Diag *d) {
+  int64_t axis = attr_i(op, "axis");
+  if (axis >= 0 && axis < rank) return true;
+  return diag_error(d, op->loc, "%s: axis %lld is not one of 0 to %d", op_info[op->kind].name,
+                    (long long)axis, rank - 1);
+}
+
+// The list attribute `name`, if it has one number for each of `rank` dimensions.
+static inline bool list_fits(const Op *op, const char *name, int rank, Diag *d) {
+  if (attr_n(op, name) == rank) return true;
+  return diag_error(d, op->loc, "%s: '%s' has %d numbers for %d dimensions", op_info[op->kind].name,
+                    name, attr_n(op, name), rank);
+}
+
+#endif

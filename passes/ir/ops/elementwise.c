@@ -1,0 +1,166 @@
+// The meaning of the elementwise rows: their formulas, compiled twice.
+//
+//     E2(mod, "N, N -> N", …, m_mod(x, y))    double mod_f(double x, double y, …) { return m_mod(x,
+//     y); }
+//                                             Wide   mod_i(Wide x, Wide y, …)     { return w_mod(x,
+//                                             y); }
+//
+// Floating types are computed in double.  Integers, and bool as 0 and 1, are computed in 128 bits,
+// where neither INT64_MIN / -1 nor a product of two i64 overflows, and wrap when they are stored.
+
+#include <float.h>
+#include <limits.h>
+
+#include "ir/math.h"
+#include "ir/op.h"
+
+__extension__ typedef __int128 Wide;
+
+static Wide w_min(Wide x, Wide y) {
+  return x < y ? x : y;
+}
+static Wide w_max(Wide x, Wide y) {
+  return x > y ? x : y;
+}
+static Wide w_fmod(Wide x, Wide y) {
+  return x % y;
+}
+static Wide w_mod(Wide x, Wide y) {
+  Wide r = x % y;
+  return r != 0 && (r < 0) != (y < 0) ? r + y : r;
+}
+
+// Modulo 2^64, by squaring.  A negative power is 1 / x^-y as integers divide: 0 unless x is 1 or
+// -1.
+static Wide w_pow(Wide x, Wide y) {
+  if (y < 0) return x == 1 || (x == -1 && y % 2 == 0) ? 1 : x == -1 ? -1 : 0;
+  uint64_t base = (uint64_t)x, result = 1;
+  for (; y > 0; y /= 2) {
+    if (y % 2) result *= base;
+    base *= base;
+  }
+  return (int64_t)result;
+}
+
+typedef double FloatFn(double x, double y, double z, double a, double b);
+typedef Wide WideFn(Wide x, Wide y, Wide z, Wide a, Wide b);
+
+#define E1(name, types, attrs, grad, traits, formula) FORMULA(name, formula)
+#define E2(name, types, attrs, grad, traits, formula) FORMULA(name, formula)
+#define E3(name, types, attrs, grad, traits, formula) FORMULA(name, formula)
+
+#define FORMULA(name, formula)                                                                     \
+  static double name##_f(double x, double y, double z, double a, double b) {                       \
+    (void)x, (void)y, (void)z, (void)a, (void)b;                                                   \
+    return formula;                                                                                \
+  }
+#include "ir/ops.def"
+#undef FORMULA
+
+// Rows for floating types only are compiled here too, and never called.
+#define m_min                                         w_min
+#define m_max                                         w_max
+#define m_mod                                         w_mod
+#define m_fmod                                        w_fmod
+#define m_pow                                         w_pow
+#define E1(name, types, attrs, grad, traits, formula) FORMULA(name, formula)
+#define E2(name, types, attrs, grad, traits, formula) FORMULA(name, formula)
+#define E3(name, types, attrs, grad, traits, formula) FORMULA(name, formula)
+#define FORMULA(name, formula)                                                                     \
+  static Wide name##_i(Wide x, Wide y, Wide z, Wide a, Wide b) {                                   \
+    (void)x, (void)y, (void)z, (void)a, (void)b;                                                   \
+    return (Wide)(formula);                                                                        \
+  }
+#include "ir/ops.def"
+#undef FORMULA
+
+static const struct {
+  FloatFn *floating;
+  WideFn *integer;
+} formulas[N_OPS] = {
+#define E1(name, types, attrs, grad, traits, formula) FORMULA(name)
+#define E2(name, types, attrs, grad, traits, formula) FORMULA(name)
+#define E3(name, types, attrs, grad, traits, formula) FORMULA(name)
+#define FORMULA(name)                                 [OP_##name] = {name##_f, name##_i},
+#include "ir/ops.def"
+#undef FORMULA
+#undef OP
+};
+
+// The first two attributes, `a` and `b`, as numbers; a type is none.
+static void attr_numbers(const Op *op, double at[2]) {
+  int n;
+  op_attr_specs(op->kind, &n);
+  for (int i = 0; i < n && i < 2; i++) {
+    const Attr *attr = &op->attrs[i];
+    at[i] = attr->kind == 'f'                        ? attr->f
+            : attr->kind == 'i' || attr->kind == 'b' ? (double)attr->i
+                                                     : 0;
+  }
+}
+
+// Bounds of a clip may be infinite: the largest u64 then, times which an i64 still is no overflow.
+static bool attr_wide(const Op *op, double x, Wide *out, Diag *d) {
+  Wide far = ((Wide)1 << 64) - 1;
+  if (x != floor(x)) // NaN too
+    return diag_error(d, op->loc, "%s: attribute of integers must be an integer and is %g",
+                      op_info[op->kind].name, x);
+  *out = x >= 0x1p64 ? far : x <= -0x1p64 ? -far : (Wide)x;
+  return true;
+}
+
+// Where a result modulo 2^64 depends on operands modulo 2^64 only, the sign of a u64 is irrelevant
+// and products must stay small; elsewhere its value counts.
+static Wide wide_element(const Tensor *t, int64_t i, bool ring) {
+  int64_t x = tensor_i(t, i);
+  return t->type->dtype == DT_u64 && !ring ? (Wide)(uint64_t)x : (Wide)x;
+}
+
+// 1 / 0, 1 % 0 and 0 to the power of -1.
+static bool divides_by_zero(const Op *op, const Wide *x) {
+  if (op->kind == OP_div || op->kind == OP_mod || op->kind == OP_fmod) return x[1] == 0;
+  return op->kind == OP_pow && x[0] == 0 && x[1] < 0;
+}
+
+static bool integers(const Op *op, const Tensor *in, Tensor *out, Diag *d) {
+  double number[2] = {0, 0};
+  Wide a, b;
+  attr_numbers(op, number);
+  if (!attr_wide(op, number[0], &a, d) || !attr_wide(op, number[1], &b, d)) return false;
+  bool ring = (op_info[op->kind].traits & (SUM | EACH)) || op->kind == OP_square;
+  int64_t n = type_count(out->type);
+  for (int64_t i = 0; i < n; i++) {
+    Wide x[3] = {0, 0, 0};
+    for (int j = 0; j < op->n_in; j++)
+      x[j] = wide_element(&in[j], i, ring);
+    if (divides_by_zero(op, x))
+      return diag_error(d, op->loc, "%s: division by zero at element %lld", op_info[op->kind].name,
+                        (long long)i);
+    Wide r = formulas[op->kind].integer(x[0], x[1], x[2], a, b);
+    if (dtype_class[out->type->dtype] == 'F' && r > INT64_MAX)
+      tensor_set_f(out, i, (double)r);
+    else
+      tensor_set_i(out, i, (int64_t)(uint64_t)r);
+  }
+  return true;
+}
+
+static void floats(const Op *op, const Tensor *in, Tensor *out) {
+  double a[2] = {0, 0};
+  attr_numbers(op, a);
+  int64_t n = type_count(out->type);
+  for (int64_t i = 0; i < n; i++) {
+    double x[3] = {0, 0, 0};
+    for (int j = 0; j < op->n_in; j++)
+      x[j] = tensor_f(&in[j], i);
+    tensor_set_f(out, i, formulas[op->kind].floating(x[0], x[1], x[2], a[0], a[1]));
+  }
+}
+
+// The last operand tells: where's condition is bool whatever it selects.
+bool elementwise(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box;
+  if (dtype_class[in[op->n_in - 1].type->dtype] != 'F') return integers(op, in, out, d);
+  floats(op, in, out);
+  return true;
+}

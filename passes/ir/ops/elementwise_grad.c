@@ -1,0 +1,290 @@
+// Gradients of the elementwise rows, made of elementwise ops again: what is a chain here becomes
+// one kernel in passes/fuse.c.
+//
+//     %y = sqrt %x                     %t = scale %y by=2
+//                                      %dx = div %dy, %t
+//
+// Where a derivative is not continuous they agree with PyTorch: abs has 0 at 0, clip passes at its
+// bounds, min and max give half to each of two equal operands.
+
+#include "ir/op.h"
+
+static Value *one(Builder *b, OpKind kind, Value *x) {
+  return build(b, kind, IN(x), NO_ATTRS);
+}
+
+static Value *two(Builder *b, OpKind kind, Value *x, Value *y) {
+  return build(b, kind, IN(x, y), NO_ATTRS);
+}
+
+static Value *offset(Builder *b, Value *x, double by) {
+  return build(b, OP_offset, IN(x), ATTRS(a_f("by", by)));
+}
+
+static Value *full_like(Builder *b, const Value *v, double value) {
+  return build_fill(b, v->type->dtype, v->type->rank, v->type->dim, value);
+}
+
+// `v` where `condition` holds, elsewhere 0; and the reverse.
+static Value *where_so(Builder *b, Value *condition, Value *v) {
+  return build(b, OP_where, IN(condition, v, full_like(b, v, 0)), NO_ATTRS);
+}
+
+static Value *where_not(Builder *b, Value *condition, Value *v) {
+  return build(b, OP_where, IN(condition, full_like(b, v, 0), v), NO_ATTRS);
+}
+
+// -- Sums and products -----------------------------------------------------------------------
+
+bool neg_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  (void)op;
+  din[0] = one(b, OP_neg, dout[0]);
+  return !b->failed;
+}
+
+bool scale_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  din[0] = build_scale(b, dout[0], attr_f(op, "by"));
+  return !b->failed;
+}
+
+bool offset_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  (void)b, (void)op;
+  din[0] = dout[0];
+  return true;
+}
+
+bool add_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  (void)b, (void)op;
+  din[0] = din[1] = dout[0];
+  return true;
+}
+
+bool sub_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  (void)op;
+  din[0] = dout[0];
+  din[1] = one(b, OP_neg, dout[0]);
+  return !b->failed;
+}
+
+bool mul_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  din[0] = two(b, OP_mul, dout[0], op->in[1].value);
+  din[1] = two(b, OP_mul, dout[0], op->in[0].value);
+  return !b->failed;
+}
+
+// z = x / y:  dx = dz / y,  dy = -dz / y * z
+bool div_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  din[0] = two(b, OP_div, dout[0], op->in[1].value);
+  din[1] = one(b, OP_neg, two(b, OP_mul, din[0], op->out[0]));
+  return !b->failed;
+}
+
+// x mod y = x - y floor(x / y)
+bool mod_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  Value *quotient = one(b, OP_floor, two(b, OP_div, op->in[0].value, op->in[1].value));
+  din[0] = dout[0];
+  din[1] = one(b, OP_neg, two(b, OP_mul, dout[0], quotient));
+  return !b->failed;
+}
+
+// The same with the quotient towards zero.
+bool fmod_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  Value *quotient = two(b, OP_div, op->in[0].value, op->in[1].value);
+  Value *size = one(b, OP_floor, one(b, OP_abs, quotient));
+  quotient = two(b, OP_mul, one(b, OP_sign, quotient), size);
+  din[0] = dout[0];
+  din[1] = one(b, OP_neg, two(b, OP_mul, dout[0], quotient));
+  return !b->failed;
+}
+
+bool cast_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  DType from = op->in[0].value->type->dtype;
+  if (dtype_class[from] == 'F') din[0] = build_cast(b, dout[0], from);
+  return !b->failed;
+}
+
+// -- Powers ----------------------------------------------------------------------------------
+
+bool square_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  din[0] = two(b, OP_mul, build_scale(b, op->in[0].value, 2), dout[0]);
+  return !b->failed;
+}
+
+bool sqrt_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  din[0] = two(b, OP_div, dout[0], build_scale(b, op->out[0], 2));
+  return !b->failed;
+}
+
+// y = x^(-1/2):  dx = -y^3 / 2 dy
+bool rsqrt_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  Value *y = op->out[0];
+  Value *cube = two(b, OP_mul, one(b, OP_square, y), y);
+  din[0] = two(b, OP_mul, build_scale(b, cube, -0.5), dout[0]);
+  return !b->failed;
+}
+
+bool reciprocal_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  din[0] = one(b, OP_neg, two(b, OP_mul, one(b, OP_square, op->out[0]), dout[0]));
+  return !b->failed;
+}
+
+bool exp_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  din[0] = two(b, OP_mul, op->out[0], dout[0]);
+  return !b->failed;
+}
+
+bool log_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  din[0] = two(b, OP_div, dout[0], op->in[0].value);
+  return !b->failed;
+}
+
+// The number that every element of `v` is, when that can be seen.
+static bool known_number(const Value *v, double *out) {
+  while (v->def && (v->def->kind == OP_broadcast || v->def->kind == OP_reshape))
+    v = v->def->in[0].value;
+  if (!v->def) return false;
+  if (v->def->kind == OP_fill) {
+    *out = attr_f(v->def, "value");
+    return true;
+  }
+  if (v->def->kind != OP_constant || type_count(v->type) != 1) return false;
+  Tensor one_element = {v->type, (void *)(uintptr_t)op_attr(v->def, "value")->data.at};
+  *out = tensor_f(&one_element, 0);
+  return true;
+}
+
+// x^p for a known p:  p x^(p-1) dy, which is no 0 times infinity for p = 0, and nothing for p.
+static Value *power_grad(Builder *b, Value *x, double p, Value *dy) {
+  if (p == 0) return NULL;
+  if (p == 1) return dy;
+  if (p == 2) return two(b, OP_mul, build_scale(b, x, 2), dy);
+  Value *slope = two(b, OP_pow, x, full_like(b, x, p - 1));
+  return two(b, OP_mul, build_scale(b, slope, p), dy);
+}
+
+// z = x^y:  dx = y x^(y-1) dz, and 0 where y = 0;  dy = z log(x) dz, and 0 where x = 0 and y >= 0.
+bool pow_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  Value *x = op->in[0].value, *y = op->in[1].value, *dz = dout[0];
+  double p;
+  if (known_number(y, &p)) {
+    din[0] = power_grad(b, x, p, dz);
+    return !b->failed;
+  }
+  Value *zero = full_like(b, x, 0);
+  Value *slope = two(b, OP_mul, y, two(b, OP_pow, x, offset(b, y, -1)));
+  din[0] = where_not(b, two(b, OP_equal, y, zero), two(b, OP_mul, slope, dz));
+  slope = two(b, OP_mul, op->out[0], one(b, OP_log, x));
+  Value *flat = two(b, OP_and, two(b, OP_equal, x, zero), two(b, OP_greater_equal, y, zero));
+  din[1] = where_not(b, flat, two(b, OP_mul, slope, dz));
+  return !b->failed;
+}
+
+// -- Smooth functions ------------------------------------------------------------------------
+
+bool sin_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  din[0] = two(b, OP_mul, one(b, OP_cos, op->in[0].value), dout[0]);
+  return !b->failed;
+}
+
+bool cos_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  din[0] = one(b, OP_neg, two(b, OP_mul, one(b, OP_sin, op->in[0].value), dout[0]));
+  return !b->failed;
+}
+
+// 2 / sqrt(pi) exp(-x^2)
+bool erf_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  Value *bell = one(b, OP_exp, one(b, OP_neg, one(b, OP_square, op->in[0].value)));
+  din[0] = two(b, OP_mul, build_scale(b, bell, 1.12837916709551257390), dout[0]);
+  return !b->failed;
+}
+
+bool softplus_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  din[0] = two(b, OP_mul, one(b, OP_sigmoid, op->in[0].value), dout[0]);
+  return !b->failed;
+}
+
+// -- Functions with a row of their own for the gradient ----------------------------------------
+
+// The row `back` has the attributes of the op's.
+static bool back(Builder *b, Op *op, OpKind kind, Value *xy, Value **dout, Value **din) {
+  int n;
+  op_attr_specs(op->kind, &n);
+  din[0] = build(b, kind, IN(xy, dout[0]), (Attrs){op->attrs, n});
+  return !b->failed;
+}
+
+bool tanh_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  return back(b, op, OP_tanh_back, op->out[0], dout, din);
+}
+
+bool sigmoid_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  return back(b, op, OP_sigmoid_back, op->out[0], dout, din);
+}
+
+// The result is positive where the operand is, and then the operand need not be kept.
+bool relu_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  return back(b, op, OP_relu_back, op->out[0], dout, din);
+}
+
+bool abs_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  return back(b, op, OP_abs_back, op->in[0].value, dout, din);
+}
+
+bool leaky_relu_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  return back(b, op, OP_leaky_relu_back, op->in[0].value, dout, din);
+}
+
+bool elu_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  return back(b, op, OP_elu_back, op->in[0].value, dout, din);
+}
+
+bool hard_sigmoid_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  return back(b, op, OP_hard_sigmoid_back, op->in[0].value, dout, din);
+}
+
+bool hard_swish_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  return back(b, op, OP_hard_swish_back, op->in[0].value, dout, din);
+}
+
+bool gelu_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  return back(b, op, OP_gelu_back, op->in[0].value, dout, din);
+}
+
+bool gelu_tanh_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  return back(b, op, OP_gelu_tanh_back, op->in[0].value, dout, din);
+}
+
+bool swish_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  return back(b, op, OP_swish_back, op->in[0].value, dout, din);
+}
+
+bool clip_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  return back(b, op, OP_clip_back, op->in[0].value, dout, din);
+}
+
+// -- Choices ---------------------------------------------------------------------------------
+
+// `loses` says where x is not the result; equal operands share.
+static bool extreme_grad(Builder *b, Op *op, OpKind loses, OpKind wins, Value **dout, Value **din) {
+  Value *x = op->in[0].value, *y = op->in[1].value, *dz = dout[0];
+  Value *share =
+      build(b, OP_where, IN(two(b, OP_equal, x, y), build_scale(b, dz, 0.5), dz), NO_ATTRS);
+  din[0] = where_not(b, two(b, loses, x, y), share);
+  din[1] = where_not(b, two(b, wins, x, y), share);
+  return !b->failed;
+}
+
+bool min_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  return extreme_grad(b, op, OP_greater, OP_less, dout, din);
+}
+
+bool max_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  return extreme_grad(b, op, OP_less, OP_greater, dout, din);
+}
+
+bool where_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  Value *condition = op->in[0].value;
+  din[1] = where_so(b, condition, dout[0]);
+  din[2] = where_not(b, condition, dout[0]);
+  return !b->failed;
+}

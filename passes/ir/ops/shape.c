@@ -1,0 +1,252 @@
+// The same elements in another shape or order: reshape, transpose, broadcast; and tensors that
+// come from nothing: constant, fill.
+//
+// reshape is the one with a thought in it.  Its einsum says which dimensions survive, so that a
+// split of the batch passes through:
+//
+//     f32[4,8,16] to f32[32,16]     a b c -> (a b) c
+//     f32[4,48]   to f32[4,3,16]    a (b c) -> a b c
+//     f32[4,6]    to f32[2,12]      (a b) c -> a (b c)
+//     f32[5,4,6]  to f32[5,8,3]     a b^ c^ -> a d^ e^     8 and 4*6 share no boundary
+
+#include "ir/ops/einsum.h"
+#include "ir/ops/index.h"
+
+// What one dimension is a product of.
+typedef struct Product {
+  int n;
+  char letter[MAX_FACTORS];
+  bool whole;
+} Product;
+
+typedef struct Matching {
+  const int64_t *x, *y; // shapes before and after
+  int nx, ny;
+  Product px[MAX_RANK], py[MAX_RANK];
+  int n_letters;
+  int64_t size[2 * MAX_RANK];
+} Matching;
+
+static char new_letter(Matching *m, int64_t size) {
+  m->size[m->n_letters] = size;
+  return (char)('a' + m->n_letters++);
+}
+
+static void keep_whole(Matching *m, const int64_t *dim, Product *p, int from, int to) {
+  for (int i = from; i < to; i++)
+    p[i] = dim[i] == 1 ? (Product){0} : (Product){1, {new_letter(m, dim[i])}, true};
+}
+
+// Dimensions x0 to x1 become y0 to y1, of the same product.  Takes the common part of what is left
+// of the two dimensions at hand, major first.  False when one is not a multiple of the other.
+static bool match_group(Matching *m, int x0, int x1, int y0, int y1) {
+  int64_t left_x = 1, left_y = 1;
+  for (int i = x0, j = y0;;) {
+    while (left_x == 1 && i < x1)
+      left_x = m->x[i++];
+    while (left_y == 1 && j < y1)
+      left_y = m->y[j++];
+    if (left_x == 1) return left_y == 1;
+    int64_t common = left_x < left_y ? left_x : left_y;
+    Product *px = &m->px[i - 1], *py = &m->py[j - 1];
+    if (left_x % common || left_y % common) return false;
+    if (px->n == MAX_FACTORS || py->n == MAX_FACTORS) return false;
+    px->letter[px->n++] = py->letter[py->n++] = new_letter(m, common);
+    left_x /= common;
+    left_y /= common;
+  }
+}
+
+// The shortest runs of dimensions with the same product, each matched on its own.
+static void match_shapes(Matching *m) {
+  for (int i = 0, j = 0; i < m->nx || j < m->ny;) {
+    int x0 = i, y0 = j, first = m->n_letters;
+    int64_t product_x = i < m->nx ? m->x[i++] : 1, product_y = j < m->ny ? m->y[j++] : 1;
+    while (product_x != product_y) {
+      if (product_x < product_y)
+        product_x *= m->x[i++];
+      else
+        product_y *= m->y[j++];
+    }
+    if (match_group(m, x0, i, y0, j)) continue;
+    m->n_letters = first;
+    keep_whole(m, m->x, m->px, x0, i);
+    keep_whole(m, m->y, m->py, y0, j);
+  }
+}
+
+static void add_products(Einsum *e, const Product *p, int n) {
+  for (int i = 0; i < n; i++) {
+    if (i > 0) einsum_add(e, " ");
+    if (p[i].n == 0) einsum_add(e, "1");
+    if (p[i].n > 1) einsum_add(e, "(");
+    for (int k = 0; k < p[i].n; k++)
+      einsum_add(e, "%s%c%s", k ? " " : "", p[i].letter[k], p[i].whole ? "^" : "");
+    if (p[i].n > 1) einsum_add(e, ")");
+  }
+}
+
+static int64_t count_of(const int64_t *dim, int n) {
+  int64_t count = 1;
+  for (int i = 0; i < n; i++)
+    count *= dim[i];
+  return count;
+}
+
+bool reshape_rule(const Op *op, Dims *dims, Diag *d) {
+  const Type *x = op->in[0].value->type;
+  Matching m = {.x = x->dim, .nx = x->rank, .y = attr_list(op, "shape"), .ny = attr_n(op, "shape")};
+  int64_t count = type_count(x);
+  if (count != count_of(m.y, m.ny))
+    return diag_error(d, op->loc, "reshape: %lld elements do not fit a shape of %lld",
+                      (long long)count, (long long)count_of(m.y, m.ny));
+  if (count > 0) {
+    match_shapes(&m);
+  } else {
+    keep_whole(&m, m.x, m.px, 0, m.nx);
+    keep_whole(&m, m.y, m.py, 0, m.ny);
+  }
+  Einsum e = {0};
+  add_products(&e, m.px, m.nx);
+  einsum_add(&e, " -> ");
+  add_products(&e, m.py, m.ny);
+  if (!dims_parse(dims, op, e.text, d)) return false;
+  for (int i = 0; i < m.n_letters; i++)
+    dims_size(dims, (char)('a' + i), m.size[i]);
+  return true;
+}
+
+bool reshape_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  const Type *x = op->in[0].value->type;
+  din[0] = build_reshape(b, dout[0], x->rank, x->dim);
+  return !b->failed;
+}
+
+bool reshape_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)op, (void)box, (void)d;
+  memcpy(out->data, in[0].data, (size_t)type_bytes(out->type));
+  return true;
+}
+
+// -- transpose ---------------------------------------------------------------------------------
+
+bool transpose_rule(const Op *op, Dims *dims, Diag *d) {
+  int rank = op->in[0].value->type->rank;
+  const int64_t *perm = attr_list(op, "perm");
+  if (!list_fits(op, "perm", rank, d)) return false;
+  Einsum e = {0};
+  for (int i = 0; i < rank; i++) {
+    if (!is_axis(perm, rank, i))
+      return diag_error(d, op->loc, "transpose: 'perm' lacks dimension %d", i);
+    einsum_add(&e, "%c ", letter_free(i));
+  }
+  einsum_add(&e, "->");
+  for (int i = 0; i < rank; i++)
+    einsum_add(&e, " %c", letter_free((int)perm[i]));
+  return dims_parse(dims, op, e.text, d);
+}
+
+bool transpose_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  int64_t back[MAX_RANK];
+  const int64_t *perm = attr_list(op, "perm");
+  for (int i = 0; i < attr_n(op, "perm"); i++)
+    back[perm[i]] = i;
+  din[0] = build_transpose(b, dout[0], back);
+  return !b->failed;
+}
+
+bool transpose_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box, (void)d;
+  const int64_t *perm = attr_list(op, "perm");
+  int rank = out->type->rank;
+  int64_t stride[MAX_RANK], by[MAX_RANK], at[MAX_RANK] = {0}, n = type_count(out->type);
+  strides_of(in[0].type, stride);
+  for (int i = 0; i < rank; i++)
+    by[i] = stride[perm[i]];
+  for (int64_t i = 0; i < n; i++, index_next(out->type, at))
+    element_copy(out, i, &in[0], index_offset(at, by, rank));
+  return true;
+}
+
+// -- broadcast ---------------------------------------------------------------------------------
+
+// By numpy's rule: dimensions are aligned at the end, and a length of 1 stretches.
+bool broadcast_rule(const Op *op, Dims *dims, Diag *d) {
+  const Type *x = op->in[0].value->type;
+  const int64_t *shape = attr_list(op, "shape");
+  int rank = attr_n(op, "shape"), more = rank - x->rank;
+  if (more < 0)
+    return diag_error(d, op->loc, "broadcast: %d dimensions do not fit a shape of %d", x->rank,
+                      rank);
+  Einsum e = {0};
+  for (int i = 0; i < x->rank; i++) {
+    bool stretches = x->dim[i] == 1 && shape[more + i] != 1;
+    if (!stretches && x->dim[i] != shape[more + i])
+      return diag_error(d, op->loc, "broadcast: a length of %lld does not become %lld",
+                        (long long)x->dim[i], (long long)shape[more + i]);
+    einsum_add(&e, "%c ", stretches ? '1' : letter_free(more + i));
+  }
+  einsum_add(&e, "->");
+  for (int i = 0; i < rank; i++)
+    einsum_add(&e, " %c", letter_free(i));
+  if (!dims_parse(dims, op, e.text, d)) return false;
+  for (int i = 0; i < rank; i++)
+    dims_size(dims, letter_free(i), shape[i]);
+  return true;
+}
+
+bool broadcast_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  din[0] = build_sum_to(b, dout[0], op->in[0].value->type);
+  return !b->failed;
+}
+
+bool broadcast_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)op, (void)box, (void)d;
+  const Type *x = in[0].type, *y = out->type;
+  int64_t stride[MAX_RANK], by[MAX_RANK] = {0}, at[MAX_RANK] = {0}, n = type_count(y);
+  strides_of(x, stride);
+  for (int i = 0; i < x->rank; i++)
+    if (x->dim[i] == y->dim[y->rank - x->rank + i]) by[y->rank - x->rank + i] = stride[i];
+  for (int64_t i = 0; i < n; i++, index_next(y, at))
+    element_copy(out, i, &in[0], index_offset(at, by, y->rank));
+  return true;
+}
+
+// -- constant and fill -------------------------------------------------------------------------
+
+// The bytes of a constant are all of it; every part of a fill is the same.
+bool constant_rule(const Op *op, Dims *dims, Diag *d) {
+  const int64_t *shape = attr_list(op, "shape");
+  int rank = attr_n(op, "shape");
+  bool whole = op->kind == OP_constant;
+  if (whole) {
+    int64_t length = op_attr(op, "value")->data.n;
+    int64_t bytes = count_of(shape, rank) * dtype_bytes[attr_t(op, "to")];
+    if (length != bytes)
+      return diag_error(d, op->loc, "constant: has %lld bytes and its type takes %lld",
+                        (long long)length, (long long)bytes);
+  }
+  Einsum e = {0};
+  einsum_add(&e, "->");
+  for (int i = 0; i < rank; i++)
+    einsum_add(&e, " %c%s", letter_free(i), whole ? "^" : "");
+  if (!dims_parse(dims, op, e.text, d)) return false;
+  for (int i = 0; i < rank; i++)
+    dims_size(dims, letter_free(i), shape[i]);
+  return true;
+}
+
+bool constant_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)in, (void)box, (void)d;
+  const Attr *value = op_attr(op, "value");
+  if (value->data.n) memcpy(out->data, value->data.at, (size_t)value->data.n);
+  return true;
+}
+
+bool fill_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)in, (void)box, (void)d;
+  double value = attr_f(op, "value");
+  for (int64_t i = 0; i < type_count(out->type); i++)
+    tensor_set_f(out, i, value);
+  return true;
+}
