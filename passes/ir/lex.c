@@ -1,0 +1,267 @@
+// Cuts text into tokens: see lex.h.
+
+#include "ir/lex.h"
+
+#include <string.h>
+
+#include "base/vec.h"
+
+typedef struct Lexer {
+  Arena *arena;
+  const char *at, *end, *line_start;
+  int line;
+  Token token;
+} Lexer;
+
+static bool is_letter(int c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+
+static bool is_digit(int c) {
+  return c >= '0' && c <= '9';
+}
+
+static bool is_word_char(int c) {
+  return is_letter(c) || is_digit(c) || c == '.';
+}
+
+static int hex_digit(int c) {
+  if (is_digit(c)) return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+static int peek(const Lexer *l, int ahead) {
+  return l->end - l->at > ahead ? (unsigned char)l->at[ahead] : -1;
+}
+
+bool is_word(const char *s) {
+  if (!is_letter((unsigned char)*s)) return false;
+  for (; *s; s++)
+    if (!is_word_char((unsigned char)*s)) return false;
+  return true;
+}
+
+const char *str_quoted(Arena *a, const char *s) {
+  StrBuf b = {.arena = a};
+  strbuf_add(&b, "\"");
+  for (; *s; s++) {
+    unsigned char c = (unsigned char)*s;
+    if (c == '"' || c == '\\')
+      strbuf_addf(&b, "\\%c", c);
+    else if (c == '\n')
+      strbuf_add(&b, "\\n");
+    else if (c == '\t')
+      strbuf_add(&b, "\\t");
+    else if (c < 0x20 || c == 0x7f)
+      strbuf_addf(&b, "\\x%02x", c);
+    else
+      strbuf_add_n(&b, s, 1);
+  }
+  strbuf_add(&b, "\"");
+  return b.at;
+}
+
+static void bad(Lexer *l, const char *what) {
+  l->token.kind = TOKEN_bad;
+  l->token.text = what;
+}
+
+// At the opening quote.  Leaves the text in the token, or makes it bad.
+static void lex_string(Lexer *l, TokenKind kind) {
+  StrBuf b = {.arena = l->arena};
+  strbuf_add(&b, "");
+  l->token.kind = kind;
+  l->at++;
+  for (;;) {
+    int c = peek(l, 0);
+    if (c == -1 || c == '\n') {
+      bad(l, "the string does not end on its line");
+      return;
+    }
+    l->at++;
+    if (c == '"') break;
+    if (c == '\\') {
+      int e = peek(l, 0);
+      if (e == '"' || e == '\\') {
+        c = e;
+      } else if (e == 'n') {
+        c = '\n';
+      } else if (e == 't') {
+        c = '\t';
+      } else if (e == 'x' && hex_digit(peek(l, 1)) >= 0 && hex_digit(peek(l, 2)) >= 0) {
+        c = hex_digit(peek(l, 1)) * 16 + hex_digit(peek(l, 2));
+        l->at += 2;
+      } else {
+        bad(l, "unknown escape in a string; there are \\\" \\\\ \\n \\t and \\xHH");
+        continue;
+      }
+      l->at++;
+    }
+    if (c == 0) {
+      bad(l, "a string cannot hold a zero byte");
+      continue;
+    }
+    char byte = (char)c;
+    strbuf_add_n(&b, &byte, 1);
+  }
+  if (l->token.kind != TOKEN_bad) l->token.text = b.at;
+}
+
+// At the opening quote of x"3f80".
+static void lex_bytes(Lexer *l) {
+  const char *start = ++l->at;
+  while (hex_digit(peek(l, 0)) >= 0)
+    l->at++;
+  int64_t digits = l->at - start;
+  if (peek(l, 0) != '"') {
+    bad(l, "expected hexadecimal digits and a closing quote");
+    return;
+  }
+  l->at++;
+  if (digits % 2) {
+    bad(l, "an odd number of hexadecimal digits");
+    return;
+  }
+  char *bytes = arena_alloc(l->arena, (size_t)(digits / 2 + 1));
+  for (int64_t i = 0; i < digits / 2; i++)
+    bytes[i] = (char)(hex_digit(start[2 * i]) * 16 + hex_digit(start[2 * i + 1]));
+  l->token.kind = TOKEN_bytes;
+  l->token.text = bytes;
+  l->token.n = digits / 2;
+}
+
+// [+-] digits, with fraction and exponent, decimal or hexadecimal; or [+-] inf.
+static void lex_number(Lexer *l) {
+  const char *start = l->at;
+  if (peek(l, 0) == '-' || peek(l, 0) == '+') l->at++;
+  bool hex = peek(l, 0) == '0' && (peek(l, 1) == 'x' || peek(l, 1) == 'X');
+  while (is_word_char(peek(l, 0)) || ((peek(l, 0) == '+' || peek(l, 0) == '-') &&
+                                      strchr(hex ? "pP" : "eE", l->at[-1]) && is_digit(peek(l, 1))))
+    l->at++;
+  l->token.kind = TOKEN_number;
+  l->token.text = str_copy_n(l->arena, start, (size_t)(l->at - start));
+}
+
+// At the sigil of %x or @main; false when no name follows it.
+static bool lex_name(Lexer *l, TokenKind kind) {
+  if (peek(l, 1) == '"') {
+    l->at++;
+    l->token.quoted = true;
+    lex_string(l, kind);
+    if (l->token.kind == kind && !*l->token.text) bad(l, "a name cannot be empty");
+    return true;
+  }
+  if (!is_word_char(peek(l, 1))) return false;
+  const char *start = ++l->at;
+  while (is_word_char(peek(l, 0)))
+    l->at++;
+  l->token.kind = kind;
+  l->token.text = str_copy_n(l->arena, start, (size_t)(l->at - start));
+  return true;
+}
+
+static void lex_token(Lexer *l) {
+  l->token = (Token){.line = l->line, .column = (int)(l->at - l->line_start) + 1};
+  const char *start = l->at;
+  int c = peek(l, 0), next = peek(l, 1);
+  if (c == -1) {
+    l->token.kind = TOKEN_end;
+    l->token.text = "";
+  } else if (c == 'x' && next == '"') {
+    l->at++;
+    lex_bytes(l);
+  } else if (is_letter(c)) {
+    while (is_word_char(peek(l, 0)))
+      l->at++;
+    l->token.kind = TOKEN_word;
+    l->token.text = str_copy_n(l->arena, start, (size_t)(l->at - start));
+  } else if (is_digit(c) || ((c == '-' || c == '+') && (is_word_char(next)))) {
+    lex_number(l);
+  } else if (c == '"') {
+    lex_string(l, TOKEN_string);
+  } else if ((c == '%' && lex_name(l, TOKEN_value)) || (c == '@' && lex_name(l, TOKEN_graph))) {
+    // lex_name has filled the token.
+  } else if (strchr("()[]{}=:,@-+", c) && c) {
+    l->at++;
+    l->token.kind = TOKEN_punct;
+    l->token.text = str_copy_n(l->arena, start, 1);
+  } else {
+    // One whole character of UTF-8, so that the caret stands under something.
+    do
+      l->at++;
+    while ((peek(l, 0) & 0xc0) == 0x80 && peek(l, 0) != -1);
+    bad(l, "unexpected character");
+  }
+  l->token.width = l->at > start ? (int)(l->at - start) : 1;
+}
+
+Token *lex(Arena *a, const Source *s, int *n_tokens) {
+  Lexer l = {.arena = a, .at = s->text, .end = s->text + s->n, .line_start = s->text, .line = 1};
+  Vec(Token) tokens = {0};
+  int last_line = 0; // of the token before
+  for (;;) {
+    int c = peek(&l, 0);
+    if (c == '\n') {
+      l.line_start = ++l.at;
+      l.line++;
+    } else if (c == ' ' || c == '\t' || c == '\r') {
+      l.at++;
+    } else if (c == '#') {
+      const char *start = ++l.at;
+      while (peek(&l, 0) != -1 && peek(&l, 0) != '\n')
+        l.at++;
+      const char *end = l.at;
+      while (end > start && strchr(" \t\r", end[-1]) && end[-1])
+        end--;
+      while (start < end && strchr(" \t", *start) && *start)
+        start++;
+      if (tokens.n && last_line == l.line)
+        tokens.at[tokens.n - 1].comment = str_copy_n(a, start, (size_t)(end - start));
+    } else {
+      lex_token(&l);
+      last_line = l.line;
+      vec_push(a, &tokens, l.token);
+      if (l.token.kind == TOKEN_end) break;
+    }
+  }
+  *n_tokens = tokens.n;
+  return tokens.at;
+}
+
+void source_caret(Diag *d, Arena *a, const Source *s, int line, int column, int width) {
+  const char *start = s->text, *end = s->text + s->n;
+  for (int i = 1; i < line && start; i++) {
+    start = memchr(start, '\n', (size_t)(end - start));
+    if (start) start++;
+  }
+  if (!start) return;
+  const char *stop = memchr(start, '\n', (size_t)(end - start));
+  if (!stop) stop = end;
+  // Weights in hexadecimal make very long lines: show what lies around the column.
+  enum { BEFORE = 80, AFTER = 60 };
+  if (column - 1 > BEFORE) {
+    start += column - 1 - BEFORE;
+    column = BEFORE + 1;
+  }
+  if (stop - start > column + AFTER) stop = start + column + AFTER;
+  int room = (int)(stop - start) - column + 1;
+  if (width > room) width = room;
+  if (width < 1) width = 1;
+  char *text = arena_alloc(a, (size_t)(stop - start) + 1);
+  memcpy(text, start, (size_t)(stop - start));
+  for (char *c = text; c < text + (stop - start); c++)
+    if ((unsigned char)*c < 0x20) *c = ' ';
+  diag_caret(d, text, column, width);
+}
+
+bool token_error(Diag *d, Arena *a, const Source *s, const Token *t, const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  const char *text = str_vformat(a, fmt, args);
+  va_end(args);
+  diag_error(d, loc_line(a, s->path, t->line, t->column), "%s", text);
+  source_caret(d, a, s, t->line, t->column, t->width);
+  return false;
+}

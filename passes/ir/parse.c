@@ -1,0 +1,369 @@
+// Reads the text form.  The language is in README.md; print.c writes it.
+//
+//     module    = "module" [STRING] "phase=" WORD ["slab=" NUMBER] [mesh] {graph}
+//     mesh      = "mesh" @NAME "devices=" devices "(" axis {"," axis} ")"
+//     axis      = WORD "=" NUMBER [":" "time"]
+//     graph     = "graph" @NAME ["entry"] "(" [param {"," param}] ")" "{" {op} [return] "}"
+//     param     = %NAME ":" type [role [STRING]] ["train"] [init]
+//     init      = ("@" STRING "+" NUMBER [":" NUMBER] | "=" (NUMBER | list | BYTES | random))
+//                 ["as" dtype]
+//     op        = [%NAME {"," %NAME} "="] WORD [@NAME] [%NAME {"," %NAME}] {WORD "=" attr}
+//                 [":" type {"," type} ["split=[" ... "]"]]
+//     type      = dtype "[" [NUMBER {"," NUMBER}] "]" ["{" [sbp {"," sbp}] "}"] ["at" NUMBER]
+//     return    = "return" result {"," result}
+//     result    = ["output" STRING | "update" %NAME] %NAME
+//
+// Types of results may be left out: every op is built with op_new, which infers them, and what is
+// written must agree.  A graph that is called may stand behind its callers: graphs are found
+// first and a callee is read when it is first asked for.
+//
+// After an error reading goes on at the next line, so that one run reports several.  A value whose
+// definition failed is known and absent, and what reads it is passed over in silence.
+
+#include "ir/parse.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "ir/text.h"
+
+enum { MAX_ERRORS = 20, MAX_DEVICES = 1 << 20 };
+
+// -- Parameters ------------------------------------------------------------------------------
+
+static bool parse_file_init(Parser *p, Init *init) {
+  const Token *path = expect_kind(p, TOKEN_string, "the name of a file in quotes");
+  if (!path) return false;
+  init->kind = INIT_file;
+  init->path = keep(p, path);
+  if (*peek(p)->text != '+') return expected(p, "an offset such as +64");
+  init->length = -1;
+  return parse_int(p, 0, INT64_MAX, &init->offset) &&
+         (!accept(p, ":") || parse_int(p, 0, INT64_MAX, &init->length));
+}
+
+static bool parse_value_init(Parser *p, Init *init, List *list) {
+  const Token *t = peek(p);
+  if (is(t, "[")) {
+    init->kind = INIT_bytes;
+    return parse_list(p, list);
+  }
+  if (t->kind == TOKEN_bytes) {
+    init->kind = INIT_bytes;
+    init->bytes = arena_copy(p->m->arena, t->text, (size_t)t->n);
+    init->length = t->n;
+    return next(p);
+  }
+  if (is(t, "normal") || is(t, "uniform")) {
+    init->kind = is(t, "normal") ? INIT_normal : INIT_uniform;
+    next(p);
+    return expect(p, "(") && parse_float(p, &init->fill) && expect(p, ",") &&
+           parse_float(p, &init->to) && expect(p, ")");
+  }
+  init->kind = INIT_fill;
+  return parse_float(p, &init->fill);
+}
+
+static bool parse_init(Parser *p, Value *v) {
+  Init *init = arena_one(p->m->arena, Init);
+  const Token *t = next(p);
+  List list = {0};
+  init->dtype = v->type->dtype;
+  if (is(t, "@") ? !parse_file_init(p, init) : !parse_value_init(p, init, &list)) return false;
+  if (accept(p, "as") && !parse_dtype(p, &init->dtype)) return false;
+  int64_t whole;
+  if (__builtin_mul_overflow(type_count(v->type), dtype_bytes[init->dtype], &whole))
+    return fail(p, t, "the size of the contents overflows");
+  if (init->kind == INIT_file && init->length < 0) init->length = whole;
+  if (init->kind == INIT_bytes && !init->bytes &&
+      !list_bytes(p, &list, init->dtype, &init->bytes, &init->length))
+    return false;
+  v->init = init;
+  return true;
+}
+
+static bool role_parse(const char *name, Role *to) {
+#define ROLE(role, means)                                                                          \
+  if (!strcmp(name, #role)) {                                                                      \
+    *to = ROLE_##role;                                                                             \
+    return true;                                                                                   \
+  }
+#include "ir/roles.def"
+#undef ROLE
+  return false;
+}
+
+static bool parse_param(Parser *p) {
+  const Token *first = expect_kind(p, TOKEN_value, "a parameter such as %x");
+  Typed typed;
+  if (!first) return false;
+  if (!expect(p, ":") || !parse_typed(p, &typed)) {
+    define(p, first, NULL);
+    return false;
+  }
+  Value *v = graph_param(p->g, NULL, typed.type, ROLE_none, NULL);
+  v->layout = typed.layout;
+  v->offset = typed.offset;
+  if (!define(p, first, v)) return false;
+  if (peek(p)->kind == TOKEN_word && role_parse(peek(p)->text, &v->role)) {
+    next(p);
+    if (peek(p)->kind == TOKEN_string) v->label = keep(p, next(p));
+  }
+  v->train = accept(p, "train");
+  if ((is(peek(p), "@") || is(peek(p), "=")) && !parse_init(p, v)) return false;
+  if (!is(peek(p), ",") && !is(peek(p), ")")) return expected(p, "',' or ')' after a parameter");
+  bool comma = accept(p, ",");
+  v->loc = loc_of(p, first, &p->tokens[p->at - 1]);
+  return !comma || peek(p)->kind == TOKEN_value || expected(p, "another parameter");
+}
+
+// -- Graphs ----------------------------------------------------------------------------------
+
+static bool parse_result(Parser *p) {
+  Value *target = NULL, *v;
+  const Token *label = NULL, *t = peek(p);
+  bool update = false;
+  if (accept(p, "output")) {
+    label = expect_kind(p, TOKEN_string, "the name of the output in quotes");
+    if (!label) return false;
+  } else if (accept(p, "update")) {
+    update = true;
+    t = peek(p);
+    if (!parse_value(p, &target)) return false;
+    if (target && target->def) return fail(p, t, "only a parameter can be updated");
+  }
+  if (!parse_value(p, &v)) return false;
+  if (!v || (update && !target)) return true;
+  if (update)
+    graph_update(p->g, target, v);
+  else
+    graph_output(p->g, v, label ? label->text : NULL);
+  return true;
+}
+
+static bool parse_return(Parser *p) {
+  do {
+    if (!parse_result(p)) return false;
+  } while (accept(p, ","));
+  return true;
+}
+
+static bool too_many(const Parser *p) {
+  return diag_errors(p->d) >= p->error_limit;
+}
+
+// To the next line that can begin something, past the token of the error.
+static void skip_line(Parser *p, int start) {
+  if (p->at == start) next(p);
+  while (peek(p)->kind != TOKEN_end) {
+    const Token *t = peek(p);
+    bool first = t->line > p->tokens[p->at - 1].line;
+    if (first && (t->kind == TOKEN_value || t->kind == TOKEN_word || is(t, "}") || is(t, ")")))
+      return;
+    next(p);
+  }
+}
+
+// To the comma before the next parameter, or to the end of them.
+static void skip_param(Parser *p) {
+  while (peek(p)->kind != TOKEN_end && !is(peek(p), "{") && !is(peek2(p), "{") &&
+         !(is(peek(p), ",") && peek2(p)->kind == TOKEN_value))
+    next(p);
+  accept(p, ",");
+}
+
+static void parse_params(Parser *p) {
+  int errors = diag_errors(p->d);
+  while (!accept(p, ")")) {
+    if (is(peek(p), "{") || peek(p)->kind == TOKEN_end || too_many(p)) {
+      if (diag_errors(p->d) == errors) expected(p, "')'");
+      return;
+    }
+    if (!parse_param(p)) skip_param(p);
+  }
+}
+
+static bool parse_body(Parser *p) {
+  int errors = diag_errors(p->d);
+  bool returned = false;
+  while (!accept(p, "}")) {
+    if (peek(p)->kind == TOKEN_end || too_many(p))
+      return diag_errors(p->d) == errors && expected(p, "'}'");
+    int start = p->at;
+    bool ok = false;
+    if (returned)
+      expected(p, "'}' after return");
+    else if (accept(p, "return"))
+      ok = returned = parse_return(p);
+    else
+      ok = parse_op(p);
+    if (!ok) skip_line(p, start);
+  }
+  return diag_errors(p->d) == errors;
+}
+
+bool parse_graph(Parser *p, Part *part) {
+  int errors = diag_errors(p->d);
+  set_range(p, part->start + 2, part->end);
+  part->state = READING;
+  p->g = part->graph;
+  p->names = arena_array(p->scratch, Name *, N_NAME_BUCKETS);
+  p->g->entry = accept(p, "entry");
+  if (expect(p, "(")) {
+    parse_params(p);
+    if (expect(p, "{") && parse_body(p) && peek(p)->kind != TOKEN_end)
+      expected(p, "another graph or the end");
+  }
+  bool ok = diag_errors(p->d) == errors;
+  if (ok) number_values(p);
+  part->state = ok ? READ : FAILED;
+  return ok;
+}
+
+// -- The head --------------------------------------------------------------------------------
+
+static bool parse_module_line(Parser *p) {
+  if (!expect(p, "module")) return false;
+  if (peek(p)->kind == TOKEN_string) p->m->source = keep(p, next(p));
+  if (!expect(p, "phase") || !expect(p, "=")) return false;
+  const Token *t = expect_kind(p, TOKEN_word, "the name of a phase");
+  if (!t) return false;
+  int i = 0;
+  while (i < N_PHASES && strcmp(phase_name[i], t->text))
+    i++;
+  if (i == N_PHASES) return fail(p, t, "unknown phase '%s'", t->text);
+  p->m->phase = (Phase)i;
+  return !accept(p, "slab") || (expect(p, "=") && parse_int(p, 0, INT64_MAX, &p->m->slab_bytes));
+}
+
+// 0-3,8
+static bool parse_devices(Parser *p, Mesh *mesh) {
+  Vec(int) devices = {0};
+  do {
+    int64_t from, to;
+    if (!parse_int(p, 0, INT32_MAX - 1, &from)) return false;
+    to = from;
+    // The lexer takes the hyphen for a sign.
+    if (peek(p)->kind == TOKEN_number && *peek(p)->text == '-') {
+      const Token *t = peek(p);
+      if (!parse_int(p, 1 - INT32_MAX, 0, &to)) return false;
+      to = -to;
+      if (to < from) return fail(p, t, "the devices count downwards");
+    }
+    if (to - from >= MAX_DEVICES || devices.n + (to - from) >= MAX_DEVICES)
+      return expected(p, str_format(p->scratch, "at most %d devices", MAX_DEVICES));
+    for (; from <= to; from++)
+      vec_push(p->m->arena, &devices, (int)from);
+  } while (accept(p, ","));
+  mesh->device = devices.at;
+  mesh->n_devices = devices.n;
+  return true;
+}
+
+static bool parse_axis(Parser *p, Mesh *mesh) {
+  const Token *t = expect_kind(p, TOKEN_word, "the name of an axis");
+  int64_t size;
+  int n = mesh->n_axes;
+  if (!t) return false;
+  if (n == MAX_AXES) return fail(p, t, "more than %d axes", MAX_AXES);
+  for (int i = 0; i < n; i++)
+    if (!strcmp(mesh->axis[i].name, t->text)) return fail(p, t, "a second axis '%s'", t->text);
+  if (!expect(p, "=") || !parse_int(p, 1, INT32_MAX, &size)) return false;
+  mesh->axis[n].name = keep(p, t);
+  mesh->axis[n].size = (int)size;
+  mesh->axis[n].time = accept(p, ":");
+  mesh->n_axes++;
+  return !mesh->axis[n].time || expect(p, "time");
+}
+
+static bool parse_mesh(Parser *p) {
+  Mesh *mesh = arena_one(p->m->arena, Mesh);
+  const Token *name = expect_kind(p, TOKEN_graph, "a name such as @m");
+  if (!name) return false;
+  mesh->name = keep(p, name);
+  if (!expect(p, "devices") || !expect(p, "=") || !parse_devices(p, mesh) || !expect(p, "("))
+    return false;
+  if (!accept(p, ")")) {
+    do {
+      if (!parse_axis(p, mesh)) return false;
+    } while (accept(p, ","));
+    if (!expect(p, ")")) return false;
+  }
+  int64_t devices = 1;
+  for (int i = 0; i < mesh->n_axes; i++)
+    if (!mesh->axis[i].time && devices <= MAX_DEVICES) devices *= mesh->axis[i].size;
+  if (devices != mesh->n_devices)
+    return fail(p, name, "the axes need %" PRId64 " devices, not %d", devices, mesh->n_devices);
+  p->m->mesh = mesh;
+  return true;
+}
+
+static void parse_head(Parser *p, int end) {
+  set_range(p, 0, end);
+  if (!parse_module_line(p)) return;
+  if (accept(p, "mesh") && !parse_mesh(p)) return;
+  if (peek(p)->kind != TOKEN_end) expected(p, "a graph");
+}
+
+Part *find_part(Parser *p, const Token *name) {
+  for (int i = 0; i < p->parts.n; i++)
+    if (!strcmp(p->parts.at[i].name->text, name->text)) return &p->parts.at[i];
+  return NULL;
+}
+
+// A graph begins where a line begins with "graph @".
+static void find_parts(Parser *p, int n) {
+  for (int i = 0; i + 1 < n; i++) {
+    const Token *t = &p->tokens[i];
+    if (!is(t, "graph") || t[1].kind != TOKEN_graph || (i && t[-1].line == t->line)) continue;
+    if (p->parts.n) p->parts.at[p->parts.n - 1].end = i;
+    if (find_part(p, &t[1])) {
+      fail(p, &t[1], "a second graph '@%s'", t[1].text);
+      continue;
+    }
+    Part part = {.name = &t[1], .start = i, .end = n - 1};
+    part.graph = graph_new(p->m, t[1].text, false);
+    vec_push(p->scratch, &p->parts, part);
+  }
+}
+
+Module *module_parse(const char *path, const char *text, size_t n, Diag *d) {
+  Parser p = {.m = module_new(), .scratch = arena_new(), .d = d};
+  p.error_limit = diag_errors(d) + MAX_ERRORS;
+  p.source = (Source){str_copy(p.m->arena, path), text, n};
+  int n_tokens, errors = diag_errors(d);
+  p.tokens = lex(p.scratch, &p.source, &n_tokens);
+  find_parts(&p, n_tokens);
+  parse_head(&p, p.parts.n ? p.parts.at[0].start : n_tokens - 1);
+  for (int i = 0; i < p.parts.n && !too_many(&p); i++)
+    if (p.parts.at[i].state == UNREAD) parse_graph(&p, &p.parts.at[i]);
+  if (diag_errors(d) == errors && !p.parts.n) expected(&p, "a graph");
+  if (too_many(&p)) diag_note(d, NULL, "there may be more errors");
+  Module *m = p.m;
+  if (diag_errors(d) != errors) {
+    module_free(m);
+    m = NULL;
+  }
+  arena_free(p.scratch);
+  return m;
+}
+
+Module *module_read(const char *path, Diag *d) {
+  Arena *a = arena_new();
+  StrBuf text = {.arena = a};
+  bool input = !strcmp(path, "-");
+  FILE *f = input ? stdin : fopen(path, "rb");
+  Module *m = NULL;
+  char buffer[1 << 14];
+  strbuf_add(&text, "");
+  for (size_t n; f && (n = fread(buffer, 1, sizeof buffer, f)) > 0;)
+    strbuf_add_n(&text, buffer, n);
+  if (!f || ferror(f))
+    diag_error(d, NULL, "cannot read '%s': %s", path, strerror(errno));
+  else
+    m = module_parse(input ? "<stdin>" : path, text.at, text.n, d);
+  if (f && !input) fclose(f);
+  arena_free(a);
+  return m;
+}

@@ -1,0 +1,222 @@
+// Reads one op: see the grammar in parse.c.
+//
+// The line is read as a whole into a Statement, because its comment may say where the op comes
+// from; then op_new builds it, and what is written about the results must be what it gives.
+
+#include "ir/parse.h"
+
+#include <string.h>
+
+#include "ir/op.h"
+
+// What one line says before it becomes an op.
+typedef struct Statement {
+  const Token *first, *name; // of the line, of the op
+  OpKind kind;
+  bool poisoned; // an operand's definition failed
+  Graph *callee;
+  Vec(const Token *) results;
+  Vec(Value *) in;
+  Vec(Attr) attrs;
+  Vec(Typed) types;
+  char split[MAX_AXES];
+} Statement;
+
+// Reads the graph that the op calls, unless that is done.
+static bool parse_callee(Parser *p, Statement *s) {
+  const Token *t = next(p);
+  Part *part = find_part(p, t);
+  if (!part) return fail(p, t, "there is no graph '@%s'", t->text);
+  if (part->state == READING) return fail(p, t, "'@%s' calls itself", t->text);
+  if (p->nesting == MAX_NESTING) return fail(p, t, "calls are nested too deeply");
+  if (part->state == UNREAD) {
+    int at = p->at, end = p->end;
+    Graph *g = p->g;
+    Name **names = p->names;
+    p->nesting++;
+    parse_graph(p, part);
+    p->nesting--;
+    set_range(p, at, end);
+    p->g = g;
+    p->names = names;
+  }
+  s->poisoned |= part->state == FAILED;
+  s->callee = part->graph;
+  return true;
+}
+
+static const char *attr_names(Parser *p, OpKind kind) {
+  StrBuf b = {.arena = p->scratch};
+  int n;
+  const AttrSpec *spec = op_attr_specs(kind, &n);
+  strbuf_addf(&b, "%s has %s", op_info[kind].name, n ? "" : "no attributes");
+  for (int i = 0; i < n; i++)
+    strbuf_addf(&b, "%s%s", i ? ", " : "", spec[i].name);
+  return b.at;
+}
+
+static bool parse_ints(Parser *p, Attr *attr) {
+  List list;
+  if (!parse_list(p, &list)) return false;
+  int64_t *at = arena_array(p->m->arena, int64_t, list.n);
+  for (int i = 0; i < list.n; i++)
+    if (!token_int(p, list.at[i], INT64_MIN, INT64_MAX, &at[i])) return false;
+  attr->list.n = list.n;
+  attr->list.at = at;
+  return true;
+}
+
+// Bytes written as a list wait in `*list` until the element type is known.
+static bool parse_attr_value(Parser *p, Attr *attr, List *list) {
+  const Token *t = peek(p);
+  switch (attr->kind) {
+  case 'i': return parse_int(p, INT64_MIN, INT64_MAX, &attr->i);
+  case 'b':
+    if (is(t, "true") || is(t, "false")) {
+      attr->i = is(next(p), "true");
+      return true;
+    }
+    return parse_int(p, 0, 1, &attr->i);
+  case 'f': return parse_float(p, &attr->f);
+  case 't': return parse_dtype(p, &attr->t);
+  case 'I': return parse_ints(p, attr);
+  case 's':
+    if (!expect_kind(p, TOKEN_string, "a string in quotes")) return false;
+    attr->s = keep(p, t);
+    return true;
+  case 'd':
+    if (is(t, "[")) return parse_list(p, list);
+    if (!expect_kind(p, TOKEN_bytes, "x\"…\" or a list of elements")) return false;
+    attr->data.n = t->n;
+    attr->data.at = arena_copy(p->m->arena, t->text, (size_t)t->n);
+    return true;
+  }
+  BUG("attribute '%s' has kind '%c'", attr->name, attr->kind);
+}
+
+static bool parse_attrs(Parser *p, Statement *s) {
+  int n, data = -1;
+  const AttrSpec *spec = op_attr_specs(s->kind, &n);
+  List list = {0};
+  DType dtype = DT_f32;
+  while (peek(p)->kind == TOKEN_word && is(peek2(p), "=")) {
+    const Token *t = next(p);
+    int i = 0;
+    while (i < n && strcmp(spec[i].name, t->text))
+      i++;
+    if (i == n) return fail(p, t, "unknown attribute '%s'; %s", t->text, attr_names(p, s->kind));
+    for (int k = 0; k < s->attrs.n; k++)
+      if (s->attrs.at[k].name == spec[i].name)
+        return fail(p, t, "attribute '%s' is given twice", t->text);
+    Attr attr = {.name = spec[i].name, .kind = spec[i].kind};
+    next(p);
+    if (is(peek(p), "[") && attr.kind == 'd') data = s->attrs.n;
+    if (!parse_attr_value(p, &attr, &list)) return false;
+    if (attr.kind == 't') dtype = attr.t;
+    vec_push(p->scratch, &s->attrs, attr);
+  }
+  if (data < 0) return true;
+  Attr *attr = &s->attrs.at[data];
+  return list_bytes(p, &list, dtype, &attr->data.at, &attr->data.n);
+}
+
+static bool parse_split(Parser *p, Statement *s) {
+  int n_axes = p->m->mesh ? p->m->mesh->n_axes : 0, n = 0;
+  const Token *first = peek(p);
+  if (!expect(p, "=") || !expect(p, "[")) return false;
+  do {
+    const Token *t = next(p);
+    bool letter = (t->kind == TOKEN_word || t->kind == TOKEN_number) && !t->text[1];
+    if (!letter && !is(t, "+") && !is(t, "-"))
+      return fail(p, t, "expected a letter of the op, '+' or '-', found %s", token_text(p, t));
+    if (n < n_axes) s->split[n] = is(t, "-") ? 0 : *t->text;
+    n++;
+  } while (accept(p, ","));
+  if (n != n_axes) return fail(p, first, "%d letters, but the mesh has %d axes", n, n_axes);
+  return expect(p, "]");
+}
+
+static bool parse_types(Parser *p, Statement *s) {
+  if (!accept(p, ":")) return true;
+  do {
+    Typed typed;
+    if (!parse_typed(p, &typed)) return false;
+    vec_push(p->scratch, &s->types, typed);
+  } while (accept(p, ","));
+  return !accept(p, "split") || parse_split(p, s);
+}
+
+static bool parse_statement(Parser *p, Statement *s) {
+  if (peek(p)->kind == TOKEN_value) {
+    do {
+      const Token *t = expect_kind(p, TOKEN_value, "a value such as %x");
+      if (!t) return false;
+      vec_push(p->scratch, &s->results, t);
+    } while (accept(p, ","));
+    if (!expect(p, "=")) return false;
+  }
+  s->name = expect_kind(p, TOKEN_word, "the name of an op");
+  if (!s->name) return false;
+  if (!op_kind_parse(s->name->text, &s->kind))
+    return fail(p, s->name, "unknown op '%s'", s->name->text);
+  bool calls = s->kind == OP_fused || s->kind == OP_call;
+  if (calls && peek(p)->kind != TOKEN_graph) return expected(p, "the graph it calls, such as @k");
+  if (calls && !parse_callee(p, s)) return false;
+  if (peek(p)->kind == TOKEN_value) {
+    do {
+      Value *v;
+      if (!parse_value(p, &v)) return false;
+      s->poisoned |= !v;
+      vec_push(p->scratch, &s->in, v);
+    } while (accept(p, ","));
+  }
+  return parse_attrs(p, s) && parse_types(p, s);
+}
+
+static Op *build_op(Parser *p, const Statement *s, const Loc *loc) {
+  int errors = diag_errors(p->d);
+  Op *op = s->callee
+               ? op_new_call(p->g, NULL, s->kind, s->callee, s->in.at, s->in.n, loc, p->d)
+               : op_new(p->g, NULL, s->kind, s->in.at, s->in.n, s->attrs.at, s->attrs.n, loc, p->d);
+  if (!op && diag_errors(p->d) == errors) fail(p, s->name, "%s does not fit", s->name->text);
+  if (!op)
+    source_caret(p->d, p->scratch, &p->source, s->name->line, s->name->column, s->name->width);
+  return op;
+}
+
+// What is written about the results must be what the op gives.
+static bool check_results(Parser *p, const Statement *s, Op *op) {
+  if (op->n_out != s->results.n)
+    return fail(p, s->name, "%s has %d result%s, but %d are named", s->name->text, op->n_out,
+                op->n_out == 1 ? "" : "s", s->results.n);
+  if (s->types.n && s->types.n != op->n_out)
+    return fail(p, s->types.at[0].token, "%s has %d results, but there are %d types", s->name->text,
+                op->n_out, s->types.n);
+  for (int i = 0; i < s->types.n; i++) {
+    const Typed *typed = &s->types.at[i];
+    if (typed->type != op->out[i]->type)
+      return fail(p, typed->token, "'%%%s' is %s, not %s", s->results.at[i]->text,
+                  type_text(p->scratch, op->out[i]->type), type_text(p->scratch, typed->type));
+    op->out[i]->layout = typed->layout;
+    op->out[i]->offset = typed->offset;
+  }
+  memcpy(op->split, s->split, sizeof op->split);
+  return true;
+}
+
+bool parse_op(Parser *p) {
+  Statement s = {.first = peek(p)};
+  Op *op = NULL;
+  bool ok = parse_statement(p, &s);
+  const Token *t = peek(p), *last = &p->tokens[p->at - 1];
+  if (ok && t->kind != TOKEN_end && t->line == last->line && !is(t, "}"))
+    ok = expected(p, "the end of the line");
+  if (ok && !s.poisoned) {
+    op = build_op(p, &s, loc_of(p, s.first, last));
+    ok = op && check_results(p, &s, op);
+  }
+  // Names are known even when what they stand for is not.
+  for (int i = 0; i < s.results.n; i++)
+    ok &= define(p, s.results.at[i], ok && op ? op->out[i] : NULL);
+  return ok;
+}

@@ -1,0 +1,306 @@
+// The smallest things of the text form: tokens, numbers, names, types.  See parse.h.
+
+#include "ir/parse.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/text.h"
+
+// -- Tokens ----------------------------------------------------------------------------------
+
+const Token *peek(const Parser *p) {
+  return p->at < p->end ? &p->tokens[p->at] : &p->stop;
+}
+
+const Token *peek2(const Parser *p) {
+  return p->at + 1 < p->end ? &p->tokens[p->at + 1] : &p->stop;
+}
+
+const Token *next(Parser *p) {
+  const Token *t = peek(p);
+  if (p->at < p->end) p->at++;
+  return t;
+}
+
+void set_range(Parser *p, int at, int end) {
+  p->at = at;
+  p->end = end;
+  p->stop = (Token){.kind = TOKEN_end,
+                    .line = p->tokens[end].line,
+                    .column = p->tokens[end].column,
+                    .width = 1,
+                    .text = ""};
+}
+
+bool fail(Parser *p, const Token *t, const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  const char *text = str_vformat(p->scratch, fmt, args);
+  va_end(args);
+  // What the lexer has to say about a token is nearer to the cause.
+  if (t->kind == TOKEN_bad) text = t->text;
+  return token_error(p->d, p->scratch, &p->source, t, "%s", text);
+}
+
+const char *token_text(Parser *p, const Token *t) {
+  switch (t->kind) {
+  case TOKEN_end: return "the end";
+  case TOKEN_value: return str_format(p->scratch, "'%%%s'", t->text);
+  case TOKEN_graph: return str_format(p->scratch, "'@%s'", t->text);
+  case TOKEN_string: return "a string";
+  case TOKEN_bytes: return "bytes";
+  case TOKEN_word:
+  case TOKEN_number:
+  case TOKEN_punct:
+  case TOKEN_bad: break;
+  }
+  return str_format(p->scratch, "'%s'", t->text);
+}
+
+bool expected(Parser *p, const char *what) {
+  const Token *t = peek(p);
+  return fail(p, t, "expected %s, found %s", what, token_text(p, t));
+}
+
+bool is(const Token *t, const char *text) {
+  return (t->kind == TOKEN_punct || t->kind == TOKEN_word) && !strcmp(t->text, text);
+}
+
+bool accept(Parser *p, const char *text) {
+  if (!is(peek(p), text)) return false;
+  p->at++;
+  return true;
+}
+
+bool expect(Parser *p, const char *text) {
+  return accept(p, text) || expected(p, str_format(p->scratch, "'%s'", text));
+}
+
+// The next token when it is of this kind, else NULL and an error.
+const Token *expect_kind(Parser *p, TokenKind kind, const char *what) {
+  if (peek(p)->kind == kind) return next(p);
+  expected(p, what);
+  return NULL;
+}
+
+bool token_int(Parser *p, const Token *t, int64_t low, int64_t high, int64_t *to) {
+  char *end;
+  errno = 0;
+  long long x = strtoll(t->text, &end, 10);
+  if (t->kind != TOKEN_number || *end || errno || x < low || x > high)
+    return fail(p, t, "expected an integer from %" PRId64 " to %" PRId64 ", found %s", low, high,
+                token_text(p, t));
+  *to = x;
+  return true;
+}
+
+bool parse_int(Parser *p, int64_t low, int64_t high, int64_t *to) {
+  return token_int(p, peek(p), low, high, to) && next(p);
+}
+
+// A number, inf, nan, or nan(0x7ff...) with its bits.
+bool parse_float(Parser *p, double *to) {
+  const Token *t = next(p);
+  if (is(t, "inf") || is(t, "nan")) {
+    *to = strtod(t->text, NULL);
+    if (!is(t, "nan") || !is(peek(p), "(")) return true;
+    next(p);
+    char *end;
+    errno = 0;
+    uint64_t bits = strtoull(peek(p)->text, &end, 16);
+    if (peek(p)->kind != TOKEN_number || *end || errno) return expected(p, "the bits of a nan");
+    memcpy(to, &bits, sizeof bits);
+    next(p);
+    return expect(p, ")");
+  }
+  char *end = NULL;
+  if (t->kind == TOKEN_number) *to = strtod(t->text, &end);
+  if (!end || *end) return fail(p, t, "expected a number, found %s", token_text(p, t));
+  return true;
+}
+
+bool parse_dtype(Parser *p, DType *to) {
+  const Token *t = peek(p);
+  if (t->kind != TOKEN_word || !dtype_parse(t->text, to))
+    return expected(p, "an element type such as f32");
+  next(p);
+  return true;
+}
+
+const char *keep(Parser *p, const Token *t) {
+  return str_copy(p->m->arena, t->text);
+}
+
+const Loc *loc_of(Parser *p, const Token *first, const Token *last) {
+  const Loc *loc;
+  if (loc_read(p->m->arena, last->comment, &loc)) return loc;
+  return loc_line(p->m->arena, p->source.path, first->line, first->column);
+}
+
+// -- Names -----------------------------------------------------------------------------------
+
+static Name **find_name(Parser *p, const Token *t, bool *numbered) {
+  *numbered = !t->quoted && !t->text[strspn(t->text, "0123456789")];
+  uint32_t hash = 2166136261u;
+  for (const char *c = t->text; *c; c++)
+    hash = (hash ^ (unsigned char)*c) * 16777619u;
+  Name **at = &p->names[hash % N_NAME_BUCKETS];
+  while (*at && ((*at)->numbered != *numbered || strcmp((*at)->text, t->text)))
+    at = &(*at)->next;
+  return at;
+}
+
+bool define(Parser *p, const Token *t, Value *v) {
+  bool numbered;
+  Name **at = find_name(p, t, &numbered);
+  if (*at) {
+    if (!v) return true;
+    return fail(p, t, "'%%%s' is defined twice", t->text);
+  }
+  int64_t number;
+  if (numbered && !token_int(p,
+                             &(Token){.kind = TOKEN_number,
+                                      .text = t->text,
+                                      .line = t->line,
+                                      .column = t->column,
+                                      .width = t->width},
+                             0, MAX_NUMBER, &number))
+    return false;
+  Name *name = arena_one(p->scratch, Name);
+  *name = (Name){.text = t->text, .numbered = numbered, .value = v};
+  *at = name;
+  if (v && !numbered) value_set_name(v, t->text);
+  return true;
+}
+
+// A value that is read.  False after an error; *v stays NULL when the definition had failed.
+bool parse_value(Parser *p, Value **v) {
+  *v = NULL;
+  const Token *t = expect_kind(p, TOKEN_value, "a value such as %x");
+  if (!t) return false;
+  bool numbered;
+  Name **at = find_name(p, t, &numbered);
+  if (!*at) return fail(p, t, "'%%%s' is not defined before it is read", t->text);
+  *v = (*at)->value;
+  return true;
+}
+
+// Unnamed values get the id that they were written with, so that text read and printed again is
+// the same; the others get what is left.
+void number_values(Parser *p) {
+  Graph *g = p->g;
+  int64_t n = g->n_values;
+  for (int i = 0; i < N_NAME_BUCKETS; i++)
+    for (Name *name = p->names[i]; name; name = name->next)
+      if (name->numbered && name->value && atoll(name->text) >= n) n = atoll(name->text) + 1;
+  bool *taken = arena_array(p->scratch, bool, n);
+  for (int i = 0; i < N_NAME_BUCKETS; i++)
+    for (Name *name = p->names[i]; name; name = name->next)
+      if (name->numbered && name->value) {
+        name->value->id = (uint32_t)atoll(name->text);
+        taken[name->value->id] = true;
+      }
+  uint32_t free_id = 0;
+  for (int i = 0; i < g->n_params; i++)
+    if (g->params[i]->name) {
+      while (taken[free_id])
+        free_id++;
+      g->params[i]->id = free_id++;
+    }
+  for_each_op (op, g) {
+    for (int i = 0; i < op->n_out; i++)
+      if (op->out[i]->name) {
+        while (taken[free_id])
+          free_id++;
+        op->out[i]->id = free_id++;
+      }
+  }
+  g->n_values = (uint32_t)n;
+}
+
+// -- Types -----------------------------------------------------------------------------------
+
+static bool parse_sbp(Parser *p, int rank, Sbp *to) {
+  *to = (Sbp){SBP_B, 0};
+  if (accept(p, "B")) return true;
+  if (accept(p, "P")) {
+    to->kind = SBP_P;
+    return true;
+  }
+  if (!is(peek(p), "S")) return expected(p, "B, P or S(dimension)");
+  next(p);
+  int64_t dim = 0;
+  if (rank == 0) return expected(p, "B or P, as a scalar cannot be split");
+  if (!expect(p, "(") || !parse_int(p, 0, rank - 1, &dim) || !expect(p, ")")) return false;
+  to->kind = SBP_S;
+  to->dim = (int)dim;
+  return true;
+}
+
+static bool parse_layout(Parser *p, int rank, const Layout **layout) {
+  const Token *t = peek(p);
+  int n_axes = p->m->mesh ? p->m->mesh->n_axes : 0, n = 0;
+  Sbp axis[MAX_AXES];
+  if (!expect(p, "{")) return false;
+  if (!accept(p, "}")) {
+    do {
+      if (n == MAX_AXES) return expected(p, str_format(p->scratch, "at most %d axes", MAX_AXES));
+      if (!parse_sbp(p, rank, &axis[n++])) return false;
+    } while (accept(p, ","));
+    if (!expect(p, "}")) return false;
+  }
+  if (n != n_axes) return fail(p, t, "the layout is of %d axes, but the mesh has %d", n, n_axes);
+  *layout = layout_new(p->m, n, axis);
+  return true;
+}
+
+static bool parse_type(Parser *p, const Type **type) {
+  const Token *t = peek(p);
+  DType dtype;
+  int rank = 0;
+  int64_t dim[MAX_RANK];
+  if (!parse_dtype(p, &dtype) || !expect(p, "[")) return false;
+  if (!accept(p, "]")) {
+    do {
+      if (rank == MAX_RANK) return fail(p, peek(p), "more than %d dimensions", MAX_RANK);
+      if (!parse_int(p, 0, INT64_MAX, &dim[rank++])) return false;
+    } while (accept(p, ","));
+    if (!expect(p, "]")) return false;
+  }
+  if (!type_fits(dtype, rank, dim)) return fail(p, t, "the size of this type overflows");
+  *type = type_new(p->m, dtype, rank, dim);
+  return true;
+}
+
+bool parse_typed(Parser *p, Typed *to) {
+  *to = (Typed){.token = peek(p), .offset = -1};
+  if (!parse_type(p, &to->type)) return false;
+  if (is(peek(p), "{") && !parse_layout(p, to->type->rank, &to->layout)) return false;
+  return !accept(p, "at") || parse_int(p, 0, INT64_MAX, &to->offset);
+}
+
+bool parse_list(Parser *p, List *list) {
+  *list = (List){0};
+  if (!expect(p, "[")) return false;
+  if (accept(p, "]")) return true;
+  do {
+    const Token *t = next(p);
+    if (t->kind != TOKEN_number && t->kind != TOKEN_word)
+      return fail(p, t, "expected a number, found %s", token_text(p, t));
+    vec_push(p->scratch, list, t);
+  } while (accept(p, ","));
+  return expect(p, "]");
+}
+
+bool list_bytes(Parser *p, const List *list, DType t, const void **at, int64_t *n) {
+  *n = (int64_t)list->n * dtype_bytes[t];
+  char *bytes = arena_alloc(p->m->arena, (size_t)*n);
+  for (int i = 0; i < list->n; i++)
+    if (!element_read(t, list->at[i]->text, bytes + (int64_t)i * dtype_bytes[t]))
+      return fail(p, list->at[i], "'%s' is not a value of %s", list->at[i]->text, dtype_name[t]);
+  *at = bytes;
+  return true;
+}

@@ -1,0 +1,291 @@
+// Writes the text form.  The language is in README.md; parse.c reads it.
+//
+//     module "mlp.onnx" phase=typed
+//
+//     graph @main entry (
+//       %x: f32[4,8] input "x",                      # mlp.onnx:x
+//       %w: f32[8,6] weight "w" train @ "mlp.onnx"+96  # mlp.onnx:w
+//     ) {
+//       %y = linear %x, %w : f32[4,6]                # mlp.onnx:/fc1/MatMul
+//       return output "y" %y
+//     }
+//
+// Whatever the structs of graph.h hold is here; what equals its default is left out.  Types and
+// comments stand in columns, except behind lines that are too long for it.
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/vec.h"
+#include "ir/lex.h"
+#include "ir/op.h"
+#include "ir/text.h"
+
+enum { MAX_TYPE_COLUMN = 56, MAX_COMMENT_COLUMN = 96 };
+
+// One line in three columns; any may be NULL.
+typedef struct Line {
+  const char *what, *type, *comment;
+} Line;
+
+static const char *name_text(Arena *a, const char *name) {
+  return is_word(name) ? name : str_quoted(a, name);
+}
+
+static const char *value_text(Arena *a, const Value *v) {
+  if (!v) return "%?"; // only in a graph that is broken
+  if (!v->name) return str_format(a, "%%%u", v->id);
+  return str_format(a, "%%%s", name_text(a, v->name));
+}
+
+// ": f32[4,6] {P} at 4096", from after the colon on.
+static const char *value_type_text(Arena *a, const Value *v) {
+  StrBuf b = {.arena = a};
+  strbuf_add(&b, type_text(a, v->type));
+  if (v->layout) strbuf_addf(&b, " %s", layout_text(a, v->layout));
+  if (v->offset >= 0) strbuf_addf(&b, " at %" PRId64, v->offset);
+  return b.at;
+}
+
+// -- Ops -------------------------------------------------------------------------------------
+
+static bool attr_is_default(const Attr *attr) {
+  static const double zero = 0;
+  switch (attr->kind) {
+  case 'i':
+  case 'b': return attr->i == 0;
+  case 'f': return !memcmp(&attr->f, &zero, sizeof zero);
+  case 's': return !attr->s || !*attr->s;
+  case 'I': return attr->list.n == 0;
+  case 'd': return attr->data.n == 0;
+  default: return false; // an element type is always worth reading
+  }
+}
+
+static const char *bytes_text(Arena *a, const void *at, int64_t n) {
+  static const char digits[] = "0123456789abcdef";
+  char *text = arena_alloc(a, (size_t)(2 * n + 4)), *to = text;
+  *to++ = 'x';
+  *to++ = '"';
+  for (const uint8_t *byte = at; byte < (const uint8_t *)at + n; byte++) {
+    *to++ = digits[*byte >> 4];
+    *to++ = digits[*byte & 15];
+  }
+  *to = '"';
+  return text;
+}
+
+// The bytes of an op that says their element type (`constant` does, in `to`) are readable.
+static const char *data_text(Arena *a, const Op *op, const Attr *attr) {
+  int n;
+  op_attr_specs(op->kind, &n);
+  const char *list = NULL;
+  for (int i = 0; i < n && !list; i++)
+    if (op->attrs[i].kind == 't')
+      list = elements_text(a, op->attrs[i].t, attr->data.at, attr->data.n);
+  return list ? list : bytes_text(a, attr->data.at, attr->data.n);
+}
+
+static void add_attr(StrBuf *b, const Op *op, const Attr *attr) {
+  Arena *a = b->arena;
+  if (attr_is_default(attr)) return;
+  strbuf_addf(b, " %s=", attr->name);
+  switch (attr->kind) {
+  case 'i': strbuf_addf(b, "%" PRId64, attr->i); break;
+  case 'b': strbuf_add(b, attr->i ? "true" : "false"); break;
+  case 'f': strbuf_add(b, float_text(a, attr->f)); break;
+  case 's': strbuf_add(b, str_quoted(a, attr->s)); break;
+  case 't': strbuf_add(b, dtype_name[attr->t]); break;
+  case 'd': strbuf_add(b, data_text(a, op, attr)); break;
+  case 'I':
+    strbuf_add(b, "[");
+    for (int i = 0; i < attr->list.n; i++)
+      strbuf_addf(b, "%s%" PRId64, i ? "," : "", attr->list.at[i]);
+    strbuf_add(b, "]");
+    break;
+  default: BUG("attribute '%s' has kind '%c'", attr->name, attr->kind);
+  }
+}
+
+// " split=[k,-]": a letter per axis of the mesh, '-' where every device does all of it.
+static void add_split(StrBuf *b, const Op *op) {
+  int n = op->graph->module->mesh ? op->graph->module->mesh->n_axes : 0;
+  bool any = false;
+  for (int i = 0; i < MAX_AXES; i++) {
+    if (!op->split[i]) continue;
+    any = true;
+    if (n <= i) n = i + 1;
+  }
+  if (!any) return;
+  for (int i = 0; i < n; i++)
+    strbuf_addf(b, "%s%c", i ? "," : " split=[", op->split[i] ? op->split[i] : '-');
+  strbuf_add(b, "]");
+}
+
+static Line op_line(Arena *a, const Op *op) {
+  StrBuf what = {.arena = a}, type = {.arena = a};
+  for (int i = 0; i < op->n_out; i++)
+    strbuf_addf(&what, "%s%s", i ? ", " : "", value_text(a, op->out[i]));
+  strbuf_addf(&what, "%s%s", op->n_out ? " = " : "", op_info[op->kind].name);
+  if (op->callee) strbuf_addf(&what, " @%s", name_text(a, op->callee->name));
+  for (int i = 0; i < op->n_in; i++)
+    strbuf_addf(&what, "%s %s", i ? "," : "", value_text(a, op->in[i].value));
+  int n_attrs;
+  op_attr_specs(op->kind, &n_attrs);
+  for (int i = 0; i < n_attrs; i++)
+    add_attr(&what, op, &op->attrs[i]);
+  for (int i = 0; i < op->n_out; i++)
+    strbuf_addf(&type, "%s%s", i ? ", " : ": ", value_type_text(a, op->out[i]));
+  add_split(&type, op);
+  return (Line){what.at, type.at, loc_comment(a, op->loc)};
+}
+
+const char *op_text(const Op *op, Arena *a) {
+  Line line = op_line(a, op);
+  return line.type ? str_format(a, "%s %s", line.what, line.type) : line.what;
+}
+
+// -- Parameters and results ------------------------------------------------------------------
+
+static void add_init(StrBuf *b, const Value *v) {
+  Arena *a = b->arena;
+  const Init *init = v->init;
+  const char *list = NULL;
+  switch (init->kind) {
+  case INIT_file:
+    strbuf_addf(b, " @ %s+%" PRId64, str_quoted(a, init->path), init->offset);
+    // The types of local values no longer say how much there is.
+    if (init->length != type_count(v->type) * dtype_bytes[init->dtype])
+      strbuf_addf(b, ":%" PRId64, init->length);
+    break;
+  case INIT_bytes:
+    list = elements_text(a, init->dtype, init->bytes, init->length);
+    strbuf_addf(b, " = %s", list ? list : bytes_text(a, init->bytes, init->length));
+    break;
+  case INIT_fill: strbuf_addf(b, " = %s", float_text(a, init->fill)); break;
+  case INIT_normal:
+  case INIT_uniform:
+    strbuf_addf(b, " = %s(%s,%s)", init->kind == INIT_normal ? "normal" : "uniform",
+                float_text(a, init->fill), float_text(a, init->to));
+    break;
+  }
+  if (init->dtype != v->type->dtype) strbuf_addf(b, " as %s", dtype_name[init->dtype]);
+}
+
+static const char *const role_name[] = {
+#define ROLE(name, means) #name,
+#include "ir/roles.def"
+#undef ROLE
+};
+
+static Line param_line(Arena *a, const Value *v, bool last) {
+  StrBuf b = {.arena = a};
+  strbuf_addf(&b, "%s: %s", value_text(a, v), value_type_text(a, v));
+  if (v->role != ROLE_none || v->label) strbuf_addf(&b, " %s", role_name[v->role]);
+  if (v->label) strbuf_addf(&b, " %s", str_quoted(a, v->label));
+  if (v->train) strbuf_add(&b, " train");
+  if (v->init) add_init(&b, v);
+  if (!last) strbuf_add(&b, ",");
+  return (Line){b.at, NULL, loc_comment(a, v->loc)};
+}
+
+static const char *result_text(Arena *a, const Result *r) {
+  const char *value = value_text(a, r->use.value);
+  if (r->target) return str_format(a, "update %s %s", value_text(a, r->target), value);
+  if (r->label) return str_format(a, "output %s %s", str_quoted(a, r->label), value);
+  return value;
+}
+
+// -- Graphs and modules ----------------------------------------------------------------------
+
+static int width(const char *s) {
+  return s ? (int)strlen(s) : 0;
+}
+
+static void pad(StrBuf *b, int n) {
+  strbuf_addf(b, "%*s", n > 0 ? n : 0, "");
+}
+
+static void add_lines(StrBuf *b, const Line *lines, int n) {
+  int type_column = 0, comment_column = 0;
+  for (int i = 0; i < n; i++)
+    if (lines[i].type && width(lines[i].what) > type_column &&
+        width(lines[i].what) <= MAX_TYPE_COLUMN)
+      type_column = width(lines[i].what);
+  for (int i = 0; i < n; i++) {
+    int w = width(lines[i].what);
+    if (lines[i].type) w = (w > type_column ? w : type_column) + 1 + width(lines[i].type);
+    if (w > comment_column && w <= MAX_COMMENT_COLUMN) comment_column = w;
+  }
+  for (int i = 0; i < n; i++) {
+    int w = width(lines[i].what);
+    strbuf_addf(b, "  %s", lines[i].what);
+    if (lines[i].type) {
+      pad(b, type_column - w);
+      strbuf_addf(b, " %s", lines[i].type);
+      w = (w > type_column ? w : type_column) + 1 + width(lines[i].type);
+    }
+    pad(b, comment_column - w);
+    strbuf_addf(b, "  # %s\n", lines[i].comment);
+  }
+}
+
+static void add_graph(StrBuf *b, const Graph *g) {
+  Arena *a = b->arena;
+  Vec(Line) lines = {0};
+  strbuf_addf(b, "\ngraph @%s%s (", name_text(a, g->name), g->entry ? " entry" : "");
+  for (int i = 0; i < g->n_params; i++)
+    vec_push(a, &lines, param_line(a, g->params[i], i == g->n_params - 1));
+  if (lines.n) strbuf_add(b, "\n");
+  add_lines(b, lines.at, lines.n);
+  strbuf_add(b, ") {\n");
+
+  lines.n = 0;
+  for_each_op (op, g)
+    vec_push(a, &lines, op_line(a, op));
+  add_lines(b, lines.at, lines.n);
+  for (int i = 0; i < g->n_results; i++)
+    strbuf_addf(b, "%s%s", i ? ",\n         " : "  return ", result_text(a, g->results[i]));
+  strbuf_add(b, g->n_results ? "\n}\n" : "}\n");
+}
+
+// "0-3,8": runs of devices that count upwards by one.
+static void add_devices(StrBuf *b, const Mesh *mesh) {
+  for (int i = 0, end; i < mesh->n_devices; i = end) {
+    end = i + 1;
+    while (end < mesh->n_devices && mesh->device[end] == mesh->device[end - 1] + 1)
+      end++;
+    strbuf_addf(b, "%s%d", i ? "," : "", mesh->device[i]);
+    if (end > i + 1) strbuf_addf(b, "-%d", mesh->device[end - 1]);
+  }
+}
+
+static void add_mesh(StrBuf *b, const Mesh *mesh) {
+  Arena *a = b->arena;
+  strbuf_addf(b, "mesh @%s devices=", name_text(a, mesh->name));
+  add_devices(b, mesh);
+  strbuf_add(b, " (");
+  for (int i = 0; i < mesh->n_axes; i++)
+    strbuf_addf(b, "%s%s=%d%s", i ? ", " : "", mesh->axis[i].name, mesh->axis[i].size,
+                mesh->axis[i].time ? ":time" : "");
+  strbuf_add(b, ")\n");
+}
+
+const char *module_text(const Module *m, Arena *a) {
+  StrBuf b = {.arena = a};
+  strbuf_add(&b, "module");
+  if (m->source) strbuf_addf(&b, " %s", str_quoted(a, m->source));
+  strbuf_addf(&b, " phase=%s", phase_name[m->phase]);
+  if (m->slab_bytes) strbuf_addf(&b, " slab=%" PRId64, m->slab_bytes);
+  strbuf_add(&b, "\n");
+  if (m->mesh) add_mesh(&b, m->mesh);
+  for_each_graph (g, m)
+    add_graph(&b, g);
+  return b.at;
+}
+
+void module_print(const Module *m, FILE *out) {
+  Arena *a = arena_new();
+  fputs(module_text(m, a), out);
+  arena_free(a);
+}
