@@ -12,6 +12,8 @@ static const Attr *find(const Op *op, const char *name) {
   return NULL;
 }
 
+bool op_has_attr(const Op *op, const char *name) { return find(op, name) != NULL; }
+
 const Attr *op_attr(const Op *op, const char *name) {
   const Attr *a = find(op, name);
   if (!a) BUG("%s has no attribute '%s'", op_info[op->kind].name, name);

@@ -196,6 +196,11 @@ Value *graph_find_value(Graph *g, const char *name) {
   return name_find(g, name);
 }
 
+void graph_set_result(Graph *g, int i, Value *v) {
+  use_unlink(&g->results[i]->use);
+  use_link(&g->results[i]->use, v);
+}
+
 void graph_erase_result(Graph *g, int i) {
   use_unlink(&g->results[i]->use);
   g->n_results--;

@@ -234,6 +234,7 @@ void graph_update(Graph *g, Value *target, Value *v);
 Result *graph_find_output(Graph *g, const char *label);
 Value *graph_find_param(Graph *g, const char *label); // by label
 Value *graph_find_value(Graph *g, const char *name);  // by name or, for unnamed ones, "%12"
+void graph_set_result(Graph *g, int i, Value *v); // result i becomes `v`
 void graph_erase_result(Graph *g, int i);
 void graph_erase_param(Graph *g, int i); // must be unused
 void graph_renumber(Graph *g);           // ids dense again, in order
@@ -270,6 +271,7 @@ bool value_used(const Value *v);
 
 // -- Attributes ------------------------------------------------------------------------------
 
+bool op_has_attr(const Op *op, const char *name);
 const Attr *op_attr(const Op *op, const char *name); // BUG when the row has no such attribute
 int64_t attr_i(const Op *op, const char *name);      // also of a bool
 double attr_f(const Op *op, const char *name);
