@@ -43,9 +43,13 @@ typedef struct Comm {
   int64_t inserted;
 } Comm;
 
-static Op *after(const Comm *c, const Value *v) { return v->def ? v->def->next : c->g->first; }
+static Op *after(const Comm *c, const Value *v) {
+  return v->def ? v->def->next : c->g->first;
+}
 
-static bool is_time(const Comm *c, int axis) { return c->m->mesh->axis[axis].time; }
+static bool is_time(const Comm *c, int axis) {
+  return c->m->mesh->axis[axis].time;
+}
 
 static const Layout *with_axis(const Comm *c, const Layout *l, int axis, Sbp sbp) {
   Sbp all[MAX_AXES];
@@ -105,8 +109,8 @@ static Value *moved_to(Comm *c, Value *v, const Layout *want, const Op *reader) 
       a++;
     Value *next = NULL;
     const Sbp to = want->axis[a];
-    const Layout *step = with_axis(
-        c, v->layout, a, v->layout->axis[a].kind == SBP_B ? to : (Sbp){.kind = SBP_B});
+    const Layout *step =
+        with_axis(c, v->layout, a, v->layout->axis[a].kind == SBP_B ? to : (Sbp){.kind = SBP_B});
     for (Moved *k = c->moved[original]; k; k = k->next)
       if (k->layout == step) next = k->value;
     if (!next) {
@@ -167,7 +171,7 @@ static bool localise_results(Comm *c) {
 static bool check_time(Comm *c) {
   graph_renumber(c->g);
   bool *late = arena_array(c->scratch, bool, c->g->n_values);
-  for_each_op(op, c->g) {
+  for_each_op (op, c->g) {
     const Op *source = NULL;
     for (int i = 0; i < op->n_in; i++)
       if (late[op->in[i].value->id]) source = op;
@@ -189,18 +193,20 @@ static bool localise_graph(Comm *c) {
   graph_renumber(g);
   c->moved = arena_array(c->scratch, Moved *, g->n_values);
   Dims *dims_of = arena_array(c->scratch, Dims, g->n_ops);
-  for_each_op(op, g) if (!op_dims(op, &dims_of[op->id], c->d)) return false;
+  for_each_op (op, g)
+    if (!op_dims(op, &dims_of[op->id], c->d)) return false;
   for (int i = 0; i < g->n_params; i++)
     g->params[i]->type = type_local(c->m, g->params[i]->type, g->params[i]->layout);
   // Ops that are inserted come right after values already seen, and are local as they are made.
   uint32_t n_ops = g->n_ops;
-  for_each_op_safe(op, g) if (op->id < n_ops && !localise_op(c, op, &dims_of[op->id])) return false;
+  for_each_op_safe (op, g)
+    if (op->id < n_ops && !localise_op(c, op, &dims_of[op->id])) return false;
   return localise_results(c) && check_time(c);
 }
 
 bool pass_comm(Module *m, const PassOptions *o, Diag *d) {
   Comm c = {.m = m, .scratch = opt_scratch(o), .d = d};
-  for_each_graph(g, m) {
+  for_each_graph (g, m) {
     c.g = g;
     if (g->entry && !localise_graph(&c)) return false;
   }

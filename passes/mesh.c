@@ -33,8 +33,7 @@ static bool parse_axis(Module *m, Mesh *mesh, const char *text, size_t n, Diag *
     return false;
   }
   if (parts == 1) return true;
-  if (mesh->n_axes == MAX_AXES)
-    return diag_error(d, NULL, "a mesh has at most %d axes", MAX_AXES);
+  if (mesh->n_axes == MAX_AXES) return diag_error(d, NULL, "a mesh has at most %d axes", MAX_AXES);
   for (int a = 0; a < mesh->n_axes; a++)
     if (str_equal(mesh->axis[a].name, name))
       return diag_error(d, NULL, "mesh axis '%s' is there twice", name);

@@ -9,8 +9,8 @@
 //                                                 %w1 = sgd %w, %r1, …
 //
 // One collective per small gradient would pay its latency each time; one collective for all would
-// start only when backward is over.  A bucket is closed when it holds `bucket` bytes (default 4 MiB),
-// so that its reduction runs while backward goes on to the next.
+// start only when backward is over.  A bucket is closed when it holds `bucket` bytes (default 4
+// MiB), so that its reduction runs while backward goes on to the next.
 //
 // Only what is read after the last all_reduce of the graph is packed: gradients are, the statistics
 // of a batch normalisation, needed at once, are not.  Packing costs no copy: plan_memory places the
@@ -37,11 +37,14 @@ typedef struct Packer {
 
 static int64_t first_read(const Op *op) {
   int64_t first = INT64_MAX;
-  for_each_use(u, op->out[0]) if (u->user && u->user->id < first) first = u->user->id;
+  for_each_use (u, op->out[0])
+    if (u->user && u->user->id < first) first = u->user->id;
   return first;
 }
 
-static int64_t padded(int64_t bytes) { return (bytes + PACK_ALIGN - 1) / PACK_ALIGN * PACK_ALIGN; }
+static int64_t padded(int64_t bytes) {
+  return (bytes + PACK_ALIGN - 1) / PACK_ALIGN * PACK_ALIGN;
+}
 
 // Replaces the members' collectives by one of their bucket, where the last of them stood.
 static bool close_bucket(Packer *p, Bucket *bucket) {
@@ -87,9 +90,10 @@ static bool same_group(const Op *a, const Op *b) {
 static bool pack_graph(Packer *p) {
   graph_renumber(p->g);
   int64_t last_reduce = -1;
-  for_each_op(op, p->g) if (op->kind == OP_all_reduce) last_reduce = op->id;
+  for_each_op (op, p->g)
+    if (op->kind == OP_all_reduce) last_reduce = op->id;
   Bucket bucket = {0};
-  for_each_op_safe(op, p->g) {
+  for_each_op_safe (op, p->g) {
     if (op->kind != OP_all_reduce || dtype_class[op->out[0]->type->dtype] != 'F' ||
         first_read(op) <= last_reduce)
       continue;
@@ -104,7 +108,7 @@ static bool pack_graph(Packer *p) {
 
 bool pass_pack_grads(Module *m, const PassOptions *o, Diag *d) {
   Packer p = {.scratch = opt_scratch(o), .d = d, .limit = opt_int(o, "bucket", DEFAULT_BUCKET)};
-  for_each_graph(g, m) {
+  for_each_graph (g, m) {
     p.g = g;
     if (g->entry && !pack_graph(&p)) return false;
   }

@@ -10,10 +10,11 @@
 //       %y = linear %x, %w        : f32[8,6] {S(0)} split=[0]
 //       %g = linear_back_w %x, %d : f32[4,6] {P}    split=[0]
 //
-// The plan `dp` cuts the first dimension of every input over every axis, devices and time alike, and
-// keeps weights whole.  From there on it is propagation along the einsums: an op splits the letter
-// along which an operand comes in; where that letter is absent from a result, the result is a sum of
-// partial results; partial sums pass through what is linear.  What a plan leaves open is replicated.
+// The plan `dp` cuts the first dimension of every input over every axis, devices and time alike,
+// and keeps weights whole.  From there on it is propagation along the einsums: an op splits the
+// letter along which an operand comes in; where that letter is absent from a result, the result is
+// a sum of partial results; partial sums pass through what is linear.  What a plan leaves open is
+// replicated.
 //
 // Values made from nothing that is split (a broadcast bias, a filled mask) are cut when all their
 // readers want them cut the same way: see `narrow`.
@@ -71,7 +72,7 @@ static void set_layouts(Op *op, const Dims *dims) {
 // What every reader of `v` wants along `axis`, if they agree on a slice; otherwise B.
 static Sbp wanted_by_all(const Value *v, const Dims *dims_of, int axis) {
   Sbp all = whole;
-  for_each_use(u, v) {
+  for_each_use (u, v) {
     if (!u->user) return whole;
     Sbp want = split_wants(u->user, &dims_of[u->user->id], u->index, axis, whole);
     if (want.kind != SBP_S || (u != v->uses && !sbp_equal(want, all))) return whole;
@@ -137,7 +138,7 @@ static bool shard_graph(Graph *g, Arena *scratch, Diag *d) {
   if (!check_inputs(g, d) || !shard_inputs(g)) return false;
   graph_renumber(g);
   Dims *dims_of = arena_array(scratch, Dims, g->n_ops);
-  for_each_op(op, g) {
+  for_each_op (op, g) {
     Dims *dims = &dims_of[op->id];
     if (!op_dims(op, dims, d)) return false;
     for (int a = 0; a < mesh->n_axes; a++)
@@ -159,6 +160,7 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   }
   m->mesh = mesh_parse(m, mesh ? mesh : "1", d);
   if (!m->mesh) return false;
-  for_each_graph(g, m) if (g->entry && !shard_graph(g, opt_scratch(o), d)) return false;
+  for_each_graph (g, m)
+    if (g->entry && !shard_graph(g, opt_scratch(o), d)) return false;
   return true;
 }

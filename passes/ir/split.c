@@ -4,7 +4,9 @@
 
 #include "ir/op.h"
 
-bool sbp_equal(Sbp a, Sbp b) { return a.kind == b.kind && (a.kind != SBP_S || a.dim == b.dim); }
+bool sbp_equal(Sbp a, Sbp b) {
+  return a.kind == b.kind && (a.kind != SBP_S || a.dim == b.dim);
+}
 
 static Sbp term_sbp(const Dims *dims, const Term *t, int letter, Sbp absent) {
   int dim = dims_position(dims, t, letter);
