@@ -1,0 +1,528 @@
+// Fusion: chains of elementwise ops, and the sums at their ends, to one kernel each.
+//
+//     %1 = broadcast %b shape=[4,6] : f32[4,6]
+//     %2 = add %y, %1               : f32[4,6]        %2, %3 = fused @fused_0 %y, %b : f32[4,6],
+//     f32[4,6] %3 = gelu %2                  : f32[4,6]   => %4 = linear %3, %w            :
+//     f32[4,2]        %4 = linear %3, %w : f32[4,2]
+//
+//     graph @fused_0 (%0: f32[4,6], %1: f32[6]) {
+//       %2 = broadcast %1 shape=[4,6] : f32[4,6]
+//       %3 = add %0, %2               : f32[4,6]
+//       %4 = gelu %3                  : f32[4,6]
+//       return %3, %4
+//     }
+//
+// Groups grow greedily in the order of the ops: an op joins the groups of its producers when they
+// have the same points (ir/loops.h says when one nest of loops serves a body), and when that leaves
+// no path out of the group and back into it.  Nothing is computed twice: what goes into a body as a
+// copy costs nothing there (a fill, a scalar constant, a broadcast, a view).  A reduce_sum joins
+// the group that computes what it adds up, or the sums over the same axes of the same value.
+//
+// Every elementwise op ends up in a group, if only its own, because the backend knows none outside;
+// so does a fill that something else than a body reads.  A sum whose operand is not computed here
+// stays as it is: there is a kernel for it.  Bodies that are equal become one graph.
+
+#include "base/vec.h"
+#include "ir/build.h"
+#include "ir/loops.h"
+#include "ir/op.h"
+#include "pass.h"
+
+#include <string.h>
+
+// The einsum of an op has room for so many (Dims); the registers of a processor, for fewer.
+enum { MAX_GROUP_OPS = 48, MAX_GROUP_INPUTS = 16, MAX_GROUP_RESULTS = 6 };
+
+typedef struct Group {
+  Vec(Op *) member; // in the order of the graph
+  int64_t count;
+  Loops loops;
+  SumKind sum;
+  int64_t n_kept;
+} Group;
+
+typedef struct Fuser {
+  Module *m;
+  Graph *g;
+  Arena *scratch;
+  Diag *d;
+  uint32_t n_ops;        // there were so many; fused ops have ids from here on
+  Group **group;         // by op id, NULL for ops in none
+  bool *whole;           // by value id: a broadcast that is memory, not a way of reading
+  uint32_t *seen, stamp; // by op id, for walks
+  bool *placed;          // by op id: stands in the new order
+  Vec(Graph *) bodies;
+  Vec(Value *) renamed; // fused results, and the names of what they replace
+  Vec(const char *) names;
+  int64_t n_fused, n_groups;
+} Fuser;
+
+static Group *group_of(const Fuser *f, const Op *op) {
+  return op->id < f->n_ops ? f->group[op->id] : NULL;
+}
+
+// Views do not move elements.
+static bool is_view(const Op *op) {
+  return op->kind == OP_reshape ||
+         (op->kind == OP_broadcast &&
+          type_count(op->out[0]->type) == type_count(op->in[0].value->type));
+}
+
+static bool is_scalar(const Value *v) {
+  return v->def &&
+         (v->def->kind == OP_fill || (v->def->kind == OP_constant && type_count(v->type) == 1));
+}
+
+static Value *through_views(Value *v) {
+  while (v->def && is_view(v->def))
+    v = v->def->in[0].value;
+  return v;
+}
+
+// A broadcast that a body reads as strides.
+static bool is_strides(const Fuser *f, const Value *v) {
+  return v->def && v->def->kind == OP_broadcast && !is_view(v->def) && !f->whole[v->id];
+}
+
+// -- Would it be a body? -----------------------------------------------------------------------
+
+// Cuts the loops as reading `v` needs it.
+static bool cut_for(const Fuser *f, Loops *l, Value *v) {
+  const Value *root = through_views(v);
+  if (!is_strides(f, root) || is_scalar(through_views(root->def->in[0].value))) return true;
+  Access a = access_broadcast(root->def->in[0].value->type, root->type);
+  return loops_cut(l, &a);
+}
+
+// The loops that serve both groups, if they have the same points and the same sums.
+static bool loops_of_both(const Group *a, const Group *b, Loops *out) {
+  if (a->count != b->count) return false;
+  if (a->sum && b->sum && (a->sum != b->sum || a->n_kept != b->n_kept)) return false;
+  *out = a->loops;
+  if (a->count == 0) return true;
+  int64_t inner = 1;
+  for (int k = b->loops.n - 1; k > 0; k--) {
+    inner *= b->loops.extent[k];
+    if (!loops_cut_at(out, inner)) return false;
+  }
+  return true;
+}
+
+static bool in_group(const Fuser *f, const Value *v, const Group *a, const Group *b) {
+  const Group *g = v->def ? group_of(f, v->def) : NULL;
+  return g && (g == a || g == b);
+}
+
+// Is `v` what a member computes, point by point?
+static bool is_inner(const Fuser *f, Value *v, const Group *a, const Group *b) {
+  const Value *root = through_views(v);
+  return in_group(f, root, a, b) && op_is_elementwise(root->def);
+}
+
+// Is `v`, defined in a group, read by anything but members, which see through views?
+static bool read_outside(const Fuser *f, const Value *v, const Group *a, const Group *b) {
+  for_each_use (u, v) {
+    if (!u->user) return true;
+    const Group *g = group_of(f, u->user);
+    if (g && (g == a || g == b)) continue;
+    if (g || !is_view(u->user) || read_outside(f, u->user->out[0], a, b)) return true;
+  }
+  return false;
+}
+
+static bool fits(const Fuser *f, const Group *a, const Group *b) {
+  if (a->member.n + b->member.n > MAX_GROUP_OPS) return false;
+  const Value *inputs[MAX_GROUP_INPUTS];
+  int n_inputs = 0, n_results = 0;
+  for (int m = 0; m < a->member.n + b->member.n; m++) {
+    const Op *op = m < a->member.n ? a->member.at[m] : b->member.at[m - a->member.n];
+    n_results += read_outside(f, op->out[0], a, b);
+    for (int i = 0; i < op->n_in; i++) {
+      const Value *root = through_views(op->in[i].value);
+      if (is_inner(f, op->in[i].value, a, b) || is_scalar(root)) continue;
+      int at = 0;
+      while (at < n_inputs && inputs[at] != root)
+        at++;
+      if (at == MAX_GROUP_INPUTS) return false;
+      if (at == n_inputs) inputs[n_inputs++] = root;
+    }
+  }
+  return n_results <= MAX_GROUP_RESULTS;
+}
+
+// -- Would it be a cycle? ----------------------------------------------------------------------
+
+// A walk against the flow of data, from what the two groups read; groups count as one op each.
+typedef struct Walk {
+  Fuser *f;
+  const Group *a, *b;
+  uint32_t first; // id of the first member: nothing before it depends on one
+  Vec(Op *) todo;
+} Walk;
+
+// Adds the op that defines `v`.  False when that is a member: the walk has come back.
+static bool walk_to(Walk *w, const Value *v) {
+  if (in_group(w->f, v, w->a, w->b)) return false;
+  Op *op = v->def;
+  if (!op || w->f->seen[op->id] == w->f->stamp) return true;
+  const Group *g = w->f->group[op->id];
+  uint32_t last = g ? g->member.at[g->member.n - 1]->id : op->id;
+  if (last < w->first) return true;
+  if (!g) w->f->seen[op->id] = w->f->stamp;
+  for (int i = 0; g && i < g->member.n; i++)
+    w->f->seen[g->member.at[i]->id] = w->f->stamp;
+  vec_push(w->f->scratch, &w->todo, op);
+  return true;
+}
+
+static bool walk_operands(Walk *w, const Op *op) {
+  for (int i = 0; i < op->n_in; i++)
+    if (!walk_to(w, op->in[i].value)) return false;
+  return true;
+}
+
+static bool makes_cycle(Fuser *f, const Group *a, const Group *b) {
+  Walk w = {.f = f, .a = a, .b = b};
+  f->stamp++;
+  w.first = a->member.at[0]->id < b->member.at[0]->id ? a->member.at[0]->id : b->member.at[0]->id;
+  for (int k = 0; k < 2; k++) {
+    const Group *of = k ? b : a;
+    for (int m = 0; m < of->member.n; m++)
+      for (int i = 0; i < of->member.at[m]->n_in; i++) {
+        Value *v = of->member.at[m]->in[i].value;
+        if (!is_inner(f, v, a, b) && !walk_to(&w, v)) return true;
+      }
+  }
+  while (w.todo.n > 0) {
+    const Op *op = w.todo.at[--w.todo.n];
+    const Group *g = f->group[op->id];
+    if (!g && !walk_operands(&w, op)) return true;
+    for (int m = 0; g && m < g->member.n; m++)
+      if (!walk_operands(&w, g->member.at[m])) return true;
+  }
+  return false;
+}
+
+// -- Growing groups ----------------------------------------------------------------------------
+
+static void merge(Fuser *f, Group *into, Group *from, const Loops *loops) {
+  Vec(Op *) both = {0};
+  for (int i = 0, k = 0; i < into->member.n || k < from->member.n;) {
+    bool mine = k == from->member.n ||
+                (i < into->member.n && into->member.at[i]->id < from->member.at[k]->id);
+    Op *op = mine ? into->member.at[i++] : from->member.at[k++];
+    vec_push(f->scratch, &both, op);
+    f->group[op->id] = into;
+  }
+  into->member.at = both.at;
+  into->member.n = both.n;
+  into->member.cap = both.cap;
+  into->loops = *loops;
+  if (from->sum) {
+    into->sum = from->sum;
+    into->n_kept = from->n_kept;
+  }
+}
+
+static void try_merge(Fuser *f, const Op *op, const Op *with) {
+  Group *a = f->group[with->id], *b = f->group[op->id];
+  Loops loops;
+  if (a == b || !loops_of_both(a, b, &loops) || !fits(f, a, b) || makes_cycle(f, a, b)) return;
+  merge(f, a, b, &loops);
+}
+
+static Group *group_new(Fuser *f, Op *op, int64_t count) {
+  Group *g = arena_one(f->scratch, Group);
+  g->count = count;
+  g->loops = loops_flat(count);
+  vec_push(f->scratch, &g->member, op);
+  f->group[op->id] = g;
+  return g;
+}
+
+static void add_elementwise(Fuser *f, Op *op) {
+  Group *g = group_new(f, op, type_count(op->out[0]->type));
+  for (int i = 0; i < op->n_in; i++)
+    if (!cut_for(f, &g->loops, op->in[i].value))
+      f->whole[through_views(op->in[i].value)->id] = true;
+  for (int i = 0; i < op->n_in; i++) {
+    const Value *root = through_views(op->in[i].value);
+    if (root->def && op_is_elementwise(root->def)) try_merge(f, op, root->def);
+  }
+}
+
+// The first group that computes `v` or reads it point by point, other than that of `op`.
+static const Op *point_by_point(const Fuser *f, Value *v, const Op *op) {
+  if (v->def && op_is_elementwise(v->def)) return v->def;
+  const Op *found = NULL;
+  for_each_use (u, v) {
+    if (!u->user || u->user == op) continue;
+    const Op *reader = group_of(f, u->user) ? u->user : NULL;
+    if (!reader && is_view(u->user)) reader = point_by_point(f, u->user->out[0], op);
+    if (reader) found = reader;
+  }
+  return found;
+}
+
+// A sum joins the group that computes what it adds up, or one that reads it anyway.
+static void add_sum(Fuser *f, Op *op) {
+  int64_t n_kept;
+  SumKind kind = sum_kind(op, &n_kept);
+  if (kind != SUM_rows && kind != SUM_columns) return;
+  const Op *with = point_by_point(f, through_views(op->in[0].value), op);
+  if (!with) return;
+  Group *g = group_new(f, op, type_count(op->in[0].value->type));
+  g->sum = kind;
+  g->n_kept = n_kept;
+  int64_t inner = kind == SUM_rows && n_kept ? g->count / n_kept : n_kept;
+  if (loops_cut_at(&g->loops, inner) && cut_for(f, &g->loops, op->in[0].value))
+    try_merge(f, op, with);
+  if (f->group[op->id] == g && g->member.n == 1) f->group[op->id] = NULL; // the library's
+}
+
+// Must `v`, which bodies copy, also be memory?
+static bool is_memory(const Fuser *f, const Value *v) {
+  if (v->def->kind == OP_broadcast && f->whole[v->id]) return true;
+  for_each_use (u, v) {
+    if (!u->user) return true;
+    if (group_of(f, u->user)) continue;
+    bool copied = u->user->kind == OP_reshape || u->user->kind == OP_broadcast;
+    if (!copied || is_memory(f, u->user->out[0])) return true;
+  }
+  return false;
+}
+
+static void make_groups(Fuser *f) {
+  for_each_op (op, f->g) {
+    if (op->kind != OP_broadcast || is_view(op)) continue;
+    const Value *from = through_views(op->in[0].value);
+    f->whole[op->out[0]->id] = from->def && from->def->kind == OP_broadcast;
+  }
+  for_each_op (op, f->g)
+    if (op_is_elementwise(op)) add_elementwise(f, op);
+  for_each_op (op, f->g)
+    if (op->kind == OP_reduce_sum) add_sum(f, op);
+  for_each_op (op, f->g) {
+    if (op->kind == OP_fill && is_memory(f, op->out[0]))
+      group_new(f, op, type_count(op->out[0]->type));
+  }
+}
+
+// -- Bodies ------------------------------------------------------------------------------------
+
+typedef struct Copy {
+  Fuser *f;
+  Graph *body;
+  Value **copy;       // by value id of the graph
+  Vec(Value *) input; // what becomes the operands
+} Copy;
+
+static Value *copy_value(Copy *c, Value *v);
+
+static Value *copy_op(Copy *c, const Op *op) {
+  Value *in[3];
+  for (int i = 0; i < op->n_in; i++)
+    in[i] = copy_value(c, op->in[i].value);
+  int n;
+  op_attr_specs(op->kind, &n);
+  Op *made = op_new(c->body, NULL, op->kind, in, op->n_in, op->attrs, n, op->loc, c->f->d);
+  if (!made) BUG("a copy of %s does not fit", op_info[op->kind].name);
+  memcpy(made->split, op->split, sizeof made->split);
+  made->out[0]->layout = op->out[0]->layout;
+  return c->copy[op->out[0]->id] = made->out[0];
+}
+
+// The body's value for `v`: copied if it costs nothing, otherwise a parameter.
+static Value *copy_value(Copy *c, Value *v) {
+  if (c->copy[v->id]) return c->copy[v->id];
+  if (is_scalar(v) || (v->def && is_view(v->def)) || is_strides(c->f, v)) return copy_op(c, v->def);
+  Value *p = graph_param(c->body, NULL, v->type, ROLE_none, NULL);
+  p->layout = v->layout;
+  vec_push(c->f->scratch, &c->input, v);
+  return c->copy[v->id] = p;
+}
+
+static bool same_attrs(const Op *a, const Op *b) {
+  int n;
+  op_attr_specs(a->kind, &n);
+  for (int i = 0; i < n; i++) {
+    const Attr *x = &a->attrs[i], *y = &b->attrs[i];
+    switch (x->kind) {
+    case 's':
+      if (!str_equal(x->s, y->s)) return false;
+      break;
+    case 'I':
+      if (x->list.n != y->list.n ||
+          (x->list.n && memcmp(x->list.at, y->list.at, (size_t)x->list.n * sizeof *x->list.at)))
+        return false;
+      break;
+    case 'd':
+      if (x->data.n != y->data.n ||
+          (x->data.n && memcmp(x->data.at, y->data.at, (size_t)x->data.n)))
+        return false;
+      break;
+    case 't':
+      if (x->t != y->t) return false;
+      break;
+    default:
+      if (x->i != y->i) return false; // a double's bits, too
+    }
+  }
+  return true;
+}
+
+static bool same_body(const Graph *a, const Graph *b) {
+  if (a->n_params != b->n_params || a->n_ops != b->n_ops || a->n_values != b->n_values ||
+      a->n_results != b->n_results)
+    return false;
+  for (int i = 0; i < a->n_params; i++)
+    if (a->params[i]->type != b->params[i]->type || a->params[i]->layout != b->params[i]->layout)
+      return false;
+  for (const Op *x = a->first, *y = b->first; x; x = x->next, y = y->next) {
+    if (x->kind != y->kind || x->out[0]->type != y->out[0]->type ||
+        x->out[0]->layout != y->out[0]->layout || memcmp(x->split, y->split, sizeof x->split) ||
+        !same_attrs(x, y))
+      return false;
+    for (int i = 0; i < x->n_in; i++)
+      if (x->in[i].value->id != y->in[i].value->id) return false;
+  }
+  for (int i = 0; i < a->n_results; i++)
+    if (a->results[i]->use.value->id != b->results[i]->use.value->id) return false;
+  return true;
+}
+
+// An equal body made before, instead of this one.
+static Graph *shared_body(Fuser *f, Graph *body) {
+  graph_renumber(body);
+  for (int i = 0; i < f->bodies.n; i++)
+    if (same_body(f->bodies.at[i], body)) {
+      graph_erase(body);
+      return f->bodies.at[i];
+    }
+  vec_push(f->scratch, &f->bodies, body);
+  return body;
+}
+
+static const char *body_name(const Fuser *f) {
+  for (int i = f->bodies.n;; i++) {
+    const char *name = str_format(f->scratch, "fused_%d", i);
+    if (!graph_find(f->m, name)) return name;
+  }
+}
+
+// Puts the fused op of group `g` at the end of the graph.  Its members die.
+static void emit_group(Fuser *f, const Group *g) {
+  Copy c = {.f = f, .body = graph_new(f->m, body_name(f), false)};
+  c.copy = arena_array(f->scratch, Value *, f->g->n_values);
+  Vec(Value *) results = {0};
+  for (int i = 0; i < g->member.n; i++) {
+    Value *v = g->member.at[i]->out[0];
+    Value *copy = copy_op(&c, g->member.at[i]);
+    if (!read_outside(f, v, g, g)) continue;
+    graph_output(c.body, copy, NULL);
+    vec_push(f->scratch, &results, v);
+  }
+  if (!results.n) { // nobody wanted it
+    graph_erase(c.body);
+    return;
+  }
+  Graph *callee = shared_body(f, c.body);
+  Body body;
+  if (!body_read(callee, &body, f->scratch)) BUG("@%s is no body", callee->name);
+  const Op *main = g->member.at[g->member.n - 1];
+  Op *op = op_new_call(f->g, NULL, OP_fused, callee, c.input.at, c.input.n, main->loc, f->d);
+  if (!op) BUG("the fused op of @%s does not fit", callee->name);
+  for (int i = 0; i < results.n; i++) {
+    op->out[i]->layout = results.at[i]->layout;
+    value_replace(results.at[i], op->out[i]);
+    vec_push(f->scratch, &f->renamed, op->out[i]);
+    vec_push(f->scratch, &f->names, results.at[i]->name);
+  }
+  f->n_groups++;
+  f->n_fused += g->member.n;
+}
+
+// -- The new order -----------------------------------------------------------------------------
+
+static void place(Fuser *f, Op *op);
+
+static void place_producers(Fuser *f, const Op *op) {
+  for (int i = 0; i < op->n_in; i++)
+    if (op->in[i].value->def) place(f, op->in[i].value->def);
+}
+
+// Puts `op`, or the group it is in, at the end of the new order, after what it reads.
+static void place(Fuser *f, Op *op) {
+  if (op->id >= f->n_ops || f->placed[op->id]) return;
+  Group *g = f->group[op->id];
+  if (!g) {
+    f->placed[op->id] = true;
+    place_producers(f, op);
+    op_move_before(op, NULL);
+    return;
+  }
+  for (int i = 0; i < g->member.n; i++)
+    f->placed[g->member.at[i]->id] = true;
+  // What the body copies must stand before it as well, for what it reads.
+  for (int i = 0; i < g->member.n; i++)
+    place_producers(f, g->member.at[i]);
+  emit_group(f, g);
+}
+
+// Groups stand where their last member stood, or before the first that reads a result.
+static void place_all(Fuser *f) {
+  Op **order = arena_array(f->scratch, Op *, f->n_ops);
+  for_each_op (op, f->g)
+    order[op->id] = op;
+  for (uint32_t i = 0; i < f->n_ops; i++) {
+    const Group *g = f->group[i];
+    if (!g || g->member.at[g->member.n - 1]->id == i) place(f, order[i]);
+  }
+}
+
+static void erase_dead(Fuser *f) {
+  for (Op *op = f->g->last, *prev; op; op = prev) {
+    prev = op->prev;
+    bool pure = op_is_elementwise(op) || op->kind == OP_reduce_sum || op->kind == OP_fill ||
+                op->kind == OP_constant || op->kind == OP_broadcast || op->kind == OP_reshape;
+    if (pure && !value_used(op->out[0])) op_erase(op);
+  }
+  for (int i = 0; i < f->renamed.n; i++)
+    if (f->names.at[i]) value_set_name(f->renamed.at[i], f->names.at[i]);
+  f->renamed.n = f->names.n = 0;
+}
+
+static void fuse_graph(Fuser *f, Graph *g) {
+  graph_renumber(g);
+  f->g = g;
+  f->n_ops = g->n_ops;
+  f->group = arena_array(f->scratch, Group *, g->n_ops);
+  f->seen = arena_array(f->scratch, uint32_t, g->n_ops);
+  f->placed = arena_array(f->scratch, bool, g->n_ops);
+  f->whole = arena_array(f->scratch, bool, g->n_values);
+  f->stamp = 0;
+  make_groups(f);
+  place_all(f);
+  erase_dead(f);
+  graph_renumber(g);
+}
+
+static bool is_body(const Module *m, const Graph *g) {
+  for_each_graph (caller, m)
+    for_each_op (op, caller) {
+      if (op->kind == OP_fused && op->callee == g) return true;
+    }
+  return false;
+}
+
+bool pass_fuse(Module *m, const PassOptions *o, Diag *d) {
+  Fuser f = {.m = m, .scratch = opt_scratch(o), .d = d};
+  Vec(Graph *) graphs = {0};
+  for_each_graph (g, m)
+    if (!is_body(m, g)) vec_push(f.scratch, &graphs, g);
+  for (int i = 0; i < graphs.n; i++)
+    fuse_graph(&f, graphs.at[i]);
+  opt_stat(o, f.n_groups, "kernels");
+  opt_stat(o, f.n_fused, "ops fused");
+  return true;
+}
