@@ -12,7 +12,9 @@ static const Attr *find(const Op *op, const char *name) {
   return NULL;
 }
 
-bool op_has_attr(const Op *op, const char *name) { return find(op, name) != NULL; }
+bool op_has_attr(const Op *op, const char *name) {
+  return find(op, name) != NULL;
+}
 
 const Attr *op_attr(const Op *op, const char *name) {
   const Attr *a = find(op, name);

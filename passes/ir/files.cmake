@@ -20,6 +20,8 @@ set(IR_FILES
   ir/text.c
   ir/type.c
   ir/verify.c
+  ir/verify_layout.c
+  ir/verify_memory.c
   ir/ops/attention.c
   ir/ops/batch_norm.c
   ir/ops/conv.c

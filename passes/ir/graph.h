@@ -234,7 +234,7 @@ void graph_update(Graph *g, Value *target, Value *v);
 Result *graph_find_output(Graph *g, const char *label);
 Value *graph_find_param(Graph *g, const char *label); // by label
 Value *graph_find_value(Graph *g, const char *name);  // by name or, for unnamed ones, "%12"
-void graph_set_result(Graph *g, int i, Value *v); // result i becomes `v`
+void graph_set_result(Graph *g, int i, Value *v); // keeps its label or target
 void graph_erase_result(Graph *g, int i);
 void graph_erase_param(Graph *g, int i); // must be unused
 void graph_renumber(Graph *g);           // ids dense again, in order

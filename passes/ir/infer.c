@@ -15,6 +15,7 @@
 
 #include "ir/intern.h"
 #include "ir/op.h"
+#include "ir/verify.h"
 
 enum { MAX_COLUMN = 16 };
 
@@ -79,10 +80,6 @@ static const char *class_means(char class) {
   case 'I': return "i32 or i64";
   }
   return "any type";
-}
-
-static const char *value_text(Arena *a, const Value *v) {
-  return v->name ? str_format(a, "%%%s", v->name) : str_format(a, "%%%u", v->id);
 }
 
 void op_note_operand(const Op *op, int i, Diag *d) {

@@ -1,0 +1,318 @@
+// What holds of a module, checked after every pass.
+//
+// In every phase (typed):
+//
+//    1  The list of ops is doubly linked, and every op, value, use and result knows where it
+//    stands. 2  A value's list of uses holds every operand and result that reads it, once, and
+//    nothing else. 3  A value is a parameter or the result of an op; what an op reads is defined
+//    before it, in
+//       its own graph.
+//    4  Names are unique in their graph, and found by graph_find_value; ids are unique and below
+//       n_values and n_ops.
+//    5  Results have the types that the op's row, or its callee, gives them.  An attribute `shape`
+//       is the shape of result 0.
+//    6  Parameters of an entry graph have a role and those of other graphs none.  Weights and
+//       states, and nothing else, have initial contents, of the size of their type, where the
+//       type is that of the whole.  Only weights are trained; scalars have no dimensions.
+//    7  A result of an entry graph is an output with a label of its own, or the one update of a
+//       weight or state, of its type.  Results of other graphs are neither.
+//    8  `fused` and `call`, and no other op, have a callee.  It is in the module, no entry, and
+//       calls neither itself nor anything that calls it.
+//
+// From sharded on:
+//
+//    9  Every value of an entry graph has a layout with an axis for each of the mesh, and none
+//       before.  S(d) names a dimension that the axes splitting it divide.
+//   10  An op's split names, for each axis, a letter of its einsum that may be split, `+` if the op
+//       passes partial sums on, or nothing.  Its results have the layouts that this gives them.
+//       Before, nothing is split.
+//   11  Ops that move data between ranks are there from local on only.
+//
+// From local on:
+//
+//   12  Types are of one rank's part, so 5 holds of the parts.  Every operand has the layout that
+//       its op wants.
+//   13  An output is no partial sum, and an update lies as its parameter does.
+//
+// From planned on:
+//
+//   14  Every value of an entry graph has a place inside the slab, aligned to 64 bytes; constants
+//       need none, as they are part of the program, and values of other graphs have none.
+//       Before, no value has one.
+//   15  The result of a view lies where the view says, in its operand.
+//   16  Two values alive at once do not overlap, except a view and what it views; the first result
+//       of an INPLACE op and its first operand, if it is not read later; an update and its
+//       parameter, from the last read of that on.
+
+#include "ir/verify.h"
+
+#include <string.h>
+
+#include "ir/intern.h"
+#include "ir/op.h"
+
+const char *value_text(Arena *a, const Value *v) {
+  return v->name ? str_format(a, "%%%s", v->name) : str_format(a, "%%%u", v->id);
+}
+
+// -- 1 and 2: links --------------------------------------------------------------------------
+
+static bool check_use(const Graph *g, const Use *u, const Op *user, int index, Diag *d) {
+  const Loc *loc = user ? user->loc : NULL;
+  if (!u->value || u->value->graph != g)
+    return diag_error(d, loc, "an operand or result of '@%s' is a value of another graph", g->name);
+  if (u->user != user || u->index != index)
+    return diag_error(d, loc, "a use of '@%s' does not know where it stands", g->name);
+  if (u->prev ? u->prev->next != u : u->value->uses != u)
+    return diag_error(d, loc, "a use of '@%s' is not among its value's uses", g->name);
+  return true;
+}
+
+// `n_uses` counts, for each value, the uses that the graph has.
+static bool check_uses_of(const Value *v, const int *n_uses, Diag *d) {
+  int n = 0;
+  for_each_use (u, v) {
+    if (u->value != v || (u->next && u->next->prev != u))
+      return diag_error(d, v->loc, "the list of uses of a value is broken");
+    n++;
+  }
+  if (n != n_uses[v->id])
+    return diag_error(d, v->loc, "a value has %d uses and lists %d", n_uses[v->id], n);
+  return true;
+}
+
+static bool check_result_of(const Op *op, int i, Diag *d) {
+  const Value *v = op->out[i];
+  if (v->def != op || v->index != i || v->graph != op->graph)
+    return diag_error(d, op->loc, "%s: result %d does not know its op", op_info[op->kind].name, i);
+  return true;
+}
+
+static bool check_links(const Graph *g, Arena *a, Diag *d) {
+  for (int i = 0; i < g->n_params; i++) {
+    const Value *v = g->params[i];
+    if (v->def || v->index != i || v->graph != g)
+      return diag_error(d, v->loc, "parameter %d of '@%s' does not know it", i, g->name);
+  }
+  const Op *prev = NULL;
+  for_each_op (op, g) {
+    if (op->prev != prev || op->graph != g)
+      return diag_error(d, op->loc, "the list of ops of '@%s' is broken", g->name);
+    prev = op;
+    for (int i = 0; i < op->n_in; i++)
+      if (!check_use(g, &op->in[i], op, i, d)) return false;
+    for (int i = 0; i < op->n_out; i++)
+      if (!check_result_of(op, i, d)) return false;
+  }
+  if (g->last != prev) return diag_error(d, NULL, "the list of ops of '@%s' is broken", g->name);
+  for (int i = 0; i < g->n_results; i++)
+    if (!check_use(g, &g->results[i]->use, NULL, i, d)) return false;
+
+  int *n_uses = arena_array(a, int, g->n_values);
+  for (int i = 0; i < g->n_results; i++)
+    n_uses[g->results[i]->use.value->id]++;
+  for_each_op (op, g) {
+    for (int i = 0; i < op->n_in; i++)
+      n_uses[op->in[i].value->id]++;
+  }
+  for (int i = 0; i < g->n_params; i++)
+    if (!check_uses_of(g->params[i], n_uses, d)) return false;
+  for_each_op (op, g) {
+    for (int i = 0; i < op->n_out; i++)
+      if (!check_uses_of(op->out[i], n_uses, d)) return false;
+  }
+  return true;
+}
+
+// -- 3 and 4: definitions, names and ids -----------------------------------------------------
+
+static bool check_value(const Value *v, bool *defined, const Loc *loc, Diag *d) {
+  if (v->id >= v->graph->n_values || defined[v->id])
+    return diag_error(d, loc, "two values have the id %u", v->id);
+  defined[v->id] = true;
+  if (v->name && name_find(v->graph, v->name) != v)
+    return diag_error(d, loc, "two values are named '%%%s'", v->name);
+  return true;
+}
+
+// Runs before anything that indexes by id.
+static bool check_ids(const Graph *g, Arena *a, Diag *d) {
+  bool *value = arena_array(a, bool, g->n_values), *op_seen = arena_array(a, bool, g->n_ops);
+  for (int i = 0; i < g->n_params; i++)
+    if (!check_value(g->params[i], value, g->params[i]->loc, d)) return false;
+  for_each_op (op, g) {
+    if (op->id >= g->n_ops || op_seen[op->id])
+      return diag_error(d, op->loc, "two ops have the id %u", op->id);
+    op_seen[op->id] = true;
+    for (int i = 0; i < op->n_out; i++)
+      if (!check_value(op->out[i], value, op->loc, d)) return false;
+  }
+  return true;
+}
+
+static bool check_order(const Graph *g, Arena *a, Diag *d) {
+  bool *defined = arena_array(a, bool, g->n_values);
+  for (int i = 0; i < g->n_params; i++)
+    defined[g->params[i]->id] = true;
+  for_each_op (op, g) {
+    for (int i = 0; i < op->n_in; i++)
+      if (!defined[op->in[i].value->id])
+        return diag_error(d, op->loc, "%s: '%s' is read before it is defined",
+                          op_info[op->kind].name, value_text(a, op->in[i].value));
+    for (int i = 0; i < op->n_out; i++)
+      defined[op->out[i]->id] = true;
+  }
+  for (int i = 0; i < g->n_results; i++)
+    if (!defined[g->results[i]->use.value->id])
+      return diag_error(d, NULL, "result %d of '@%s' is not defined in it", i, g->name);
+  return true;
+}
+
+// -- 5: types --------------------------------------------------------------------------------
+
+static bool check_shape_attr(const Op *op, Arena *a, Diag *d) {
+  if (!op_has_attr(op, "shape")) return true;
+  const Type *t = op->out[0]->type;
+  int n = attr_n(op, "shape");
+  if (n == t->rank &&
+      (n == 0 || memcmp(attr_list(op, "shape"), t->dim, (size_t)n * sizeof *t->dim) == 0))
+    return true;
+  return diag_error(d, op->loc, "%s: '%s' is %s, which is not what its attribute 'shape' says",
+                    op_info[op->kind].name, value_text(a, op->out[0]), type_text(a, t));
+}
+
+static bool check_types(const Graph *g, Arena *a, Diag *d) {
+  for_each_op (op, g) {
+    const Type **types = arena_array(a, const Type *, op->n_out);
+    if (!op_infer(op, types, d)) return false;
+    for (int i = 0; i < op->n_out; i++)
+      if (op->out[i]->type != types[i])
+        return diag_error(d, op->loc, "%s: '%s' is %s, its op makes %s", op_info[op->kind].name,
+                          value_text(a, op->out[i]), type_text(a, op->out[i]->type),
+                          type_text(a, types[i]));
+    if (!check_shape_attr(op, a, d)) return false;
+  }
+  return true;
+}
+
+// -- 6 and 7: parameters and results ---------------------------------------------------------
+
+static bool check_init(const Value *v, const char *name, Diag *d) {
+  bool kept = v->role == ROLE_weight || v->role == ROLE_state;
+  if (kept != (v->init != NULL))
+    return diag_error(d, v->loc,
+                      kept ? "'%s' has no initial contents"
+                           : "'%s' cannot have initial "
+                             "contents",
+                      name);
+  // From local on the type is a part's, and the contents are still the whole's.
+  if (!kept || v->graph->module->phase >= PHASE_local ||
+      (v->init->kind != INIT_file && v->init->kind != INIT_bytes))
+    return true;
+  int64_t want = type_count(v->type) * dtype_bytes[v->init->dtype];
+  if (v->init->length != want)
+    return diag_error(d, v->loc, "'%s' has %lld bytes of initial contents, needs %lld", name,
+                      (long long)v->init->length, (long long)want);
+  return true;
+}
+
+static bool check_param(const Value *v, Arena *a, Diag *d) {
+  const char *name = value_text(a, v);
+  if (v->graph->entry != (v->role != ROLE_none))
+    return diag_error(d, v->loc, "parameter '%s' of '@%s' must %shave a role", name, v->graph->name,
+                      v->graph->entry ? "" : "not ");
+  if (v->train && v->role != ROLE_weight)
+    return diag_error(d, v->loc, "'%s' is no weight and cannot be trained", name);
+  if (v->role == ROLE_scalar && v->type->rank != 0)
+    return diag_error(d, v->loc, "'%s' is a scalar and has dimensions: %s", name,
+                      type_text(a, v->type));
+  return check_init(v, name, d);
+}
+
+static bool check_update(const Graph *g, const Result *r, bool *updated, Arena *a, Diag *d) {
+  const Value *target = r->target;
+  const char *name = value_text(a, target);
+  if (target->graph != g || target->def ||
+      (target->role != ROLE_weight && target->role != ROLE_state))
+    return diag_error(d, target->loc, "'%s' is no weight or state of '@%s' and cannot be updated",
+                      name, g->name);
+  if (updated[target->id]) return diag_error(d, target->loc, "'%s' is updated twice", name);
+  updated[target->id] = true;
+  if (r->use.value->type != target->type)
+    return diag_error(d, target->loc, "'%s' is %s and updated with %s", name,
+                      type_text(a, target->type), type_text(a, r->use.value->type));
+  return true;
+}
+
+static bool check_results(const Graph *g, Arena *a, Diag *d) {
+  bool *updated = arena_array(a, bool, g->n_values);
+  for (int i = 0; i < g->n_results; i++) {
+    const Result *r = g->results[i];
+    if (!g->entry) {
+      if (r->label || r->target)
+        return diag_error(d, NULL, "result %d of '@%s' has a label, and '@%s' is no entry", i,
+                          g->name, g->name);
+      continue;
+    }
+    if (!r->label == !r->target)
+      return diag_error(d, NULL, "result %d of '@%s' must be an output or an update", i, g->name);
+    for (int k = 0; r->label && k < i; k++)
+      if (g->results[k]->label && str_equal(g->results[k]->label, r->label))
+        return diag_error(d, NULL, "two outputs of '@%s' are called '%s'", g->name, r->label);
+    if (r->target && !check_update(g, r, updated, a, d)) return false;
+  }
+  return true;
+}
+
+// -- 8: calls --------------------------------------------------------------------------------
+
+// Depth-first; a graph that is entered again while it is open calls itself.
+static bool check_callees(const Graph *g, const Graph **open, int n_open, Diag *d) {
+  enum { DEEPEST = 64 };
+  for (int i = 0; i < n_open; i++)
+    if (open[i] == g) return diag_error(d, NULL, "'@%s' calls itself", g->name);
+  if (n_open == DEEPEST)
+    return diag_error(d, NULL, "calls nest deeper than %d: '@%s'", DEEPEST, g->name);
+  open[n_open] = g;
+  for_each_op (op, g) {
+    bool calls = op->kind == OP_fused || op->kind == OP_call;
+    if (calls != (op->callee != NULL))
+      return diag_error(d, op->loc, "%s: %s", op_info[op->kind].name,
+                        calls ? "has no callee" : "cannot have a callee");
+    if (!calls) continue;
+    if (op->callee->module != g->module || op->callee->entry ||
+        graph_find(g->module, op->callee->name) != op->callee)
+      return diag_error(d, op->loc, "%s: '@%s' cannot be called", op_info[op->kind].name,
+                        op->callee->name);
+    if (!check_callees(op->callee, open, n_open + 1, d)) return false;
+  }
+  return true;
+}
+
+bool verify_typed(const Graph *g, Diag *d) {
+  Arena *a = arena_new();
+  const Graph *open[64];
+  bool ok = check_ids(g, a, d) && check_links(g, a, d) && check_order(g, a, d) &&
+            check_callees(g, open, 0, d) && check_types(g, a, d);
+  for (int i = 0; ok && i < g->n_params; i++)
+    ok = check_param(g->params[i], a, d);
+  ok = ok && check_results(g, a, d);
+  arena_free(a);
+  return ok;
+}
+
+bool module_verify(const Module *m, Diag *d) {
+  static bool (*const verify[N_PHASES])(const Graph *, Diag *) = {
+#define PHASE(name, means) verify_##name,
+#include "ir/phases.def"
+#undef PHASE
+  };
+  for_each_graph (g, m) {
+    for_each_graph (other, m)
+      if (other != g && str_equal(other->name, g->name))
+        return diag_error(d, NULL, "two graphs are named '@%s'", g->name);
+    for (int phase = 0; phase < N_PHASES; phase++)
+      if (!verify[phase](g, d)) return false;
+  }
+  return true;
+}

@@ -1,0 +1,152 @@
+// The promises about layouts: 9 to 13 of verify.c.
+
+#include "ir/op.h"
+#include "ir/split.h"
+#include "ir/verify.h"
+
+static int n_axes(const Graph *g) {
+  return g->module->mesh ? g->module->mesh->n_axes : 0;
+}
+
+static bool each_value(const Graph *g, bool check(const Value *, Diag *), Diag *d) {
+  for (int i = 0; i < g->n_params; i++)
+    if (!check(g->params[i], d)) return false;
+  for_each_op (op, g) {
+    for (int i = 0; i < op->n_out; i++)
+      if (!check(op->out[i], d)) return false;
+  }
+  return true;
+}
+
+static bool wrong(const Value *v, const char *what, Diag *d) {
+  const Loc *loc = v->def ? v->def->loc : v->loc;
+  Arena *a = arena_new();
+  diag_error(d, loc, "'%s' %s%s%s", value_text(a, v), what, v->layout ? ": " : "",
+             v->layout ? layout_text(a, v->layout) : "");
+  arena_free(a);
+  return false;
+}
+
+static bool has_no_layout(const Value *v, Diag *d) {
+  return !v->layout || wrong(v, "has a layout before the module is sharded", d);
+}
+
+static bool has_layout(const Value *v, Diag *d) {
+  const Module *m = v->graph->module;
+  if (!v->layout) return wrong(v, "has no layout", d);
+  if (v->layout->n_axes != n_axes(v->graph))
+    return wrong(v, "has a layout that is not of the module's mesh", d);
+  int64_t parts[MAX_RANK];
+  for (int i = 0; i < MAX_RANK; i++)
+    parts[i] = 1;
+  for (int i = 0; i < v->layout->n_axes; i++) {
+    Sbp sbp = v->layout->axis[i];
+    if (sbp.kind != SBP_S) continue;
+    if (sbp.dim < 0 || sbp.dim >= v->type->rank)
+      return wrong(v, "lacks a dimension that its layout splits", d);
+    parts[sbp.dim] *= m->mesh->axis[i].size;
+    // From local on the length is a part's.
+    if (m->phase < PHASE_local && v->type->dim[sbp.dim] % parts[sbp.dim] != 0)
+      return wrong(v, "has a dimension that cannot be cut as its layout says", d);
+  }
+  return true;
+}
+
+static bool check_split(const Op *op, const Dims *dims, Diag *d) {
+  const char *name = op_info[op->kind].name;
+  bool whole = op->graph->module->phase < PHASE_local;
+  for (int axis = 0; axis < MAX_AXES; axis++) {
+    char letter = op->split[axis];
+    if (letter == SPLIT_NONE) continue;
+    if (axis >= n_axes(op->graph))
+      return diag_error(d, op->loc, "%s: splits an axis that the mesh lacks", name);
+    if (letter == SPLIT_PARTIAL) {
+      if (!(op_info[op->kind].traits & (SUM | EACH)))
+        return diag_error(d, op->loc, "%s: cannot pass partial sums on", name);
+      continue;
+    }
+    int i = dims_find(dims, letter);
+    if (i < 0 || dims->letter[i].whole || (whole && !split_legal(op, dims, i, axis)))
+      return diag_error(d, op->loc, "%s: '%c' cannot be split along %s", name, letter,
+                        op->graph->module->mesh->axis[axis].name);
+  }
+  return true;
+}
+
+static bool check_gives(const Op *op, const Dims *dims, Diag *d) {
+  for (int i = 0; i < op->n_out; i++)
+    for (int axis = 0; axis < n_axes(op->graph); axis++)
+      if (!sbp_equal(op->out[i]->layout->axis[axis], split_gives(op, dims, i, axis)))
+        return wrong(op->out[i], "does not lie as its op leaves it", d);
+  return true;
+}
+
+static bool check_wants(const Op *op, const Dims *dims, Diag *d) {
+  for (int i = 0; i < op->n_in; i++)
+    for (int axis = 0; axis < n_axes(op->graph); axis++) {
+      Sbp have = op->in[i].value->layout->axis[axis];
+      if (!sbp_equal(have, split_wants(op, dims, i, axis, have))) {
+        diag_error(d, op->loc, "%s: operand %d does not lie as it wants it", op_info[op->kind].name,
+                   i);
+        op_note_operand(op, i, d);
+        return false;
+      }
+    }
+  return true;
+}
+
+// Collectives change layouts; what packs them takes layouts as they come; a fill is the same in
+// every part; what was fused had its layouts checked before.
+static bool layout_is_its_own(const Op *op) {
+  return (op_info[op->kind].traits & COMM) || op->kind == OP_pack || op->kind == OP_unpack ||
+         op->kind == OP_fill || op->callee;
+}
+
+static bool check_op(const Op *op, bool local, Diag *d) {
+  if (local && layout_is_its_own(op)) return true;
+  if (op_info[op->kind].traits & COMM)
+    return diag_error(d, op->loc, "%s: is here before the module is local", op_info[op->kind].name);
+  Dims dims;
+  if (!op_dims(op, &dims, d) || !check_split(op, &dims, d) || !check_gives(op, &dims, d))
+    return false;
+  return !local || check_wants(op, &dims, d);
+}
+
+static bool check_nothing_split(const Op *op, Diag *d) {
+  const char *name = op_info[op->kind].name;
+  for (int i = 0; i < MAX_AXES; i++)
+    if (op->split[i])
+      return diag_error(d, op->loc, "%s: is split before the module is sharded", name);
+  if (op_info[op->kind].traits & COMM)
+    return diag_error(d, op->loc, "%s: is here before the module is local", name);
+  return true;
+}
+
+bool verify_sharded(const Graph *g, Diag *d) {
+  Phase phase = g->module->phase;
+  if (phase < PHASE_sharded) {
+    for_each_op (op, g) {
+      if (!check_nothing_split(op, d)) return false;
+    }
+    return each_value(g, has_no_layout, d);
+  }
+  if (!g->entry) return true;
+  if (!each_value(g, has_layout, d)) return false;
+  for_each_op (op, g) {
+    if (!check_op(op, phase >= PHASE_local, d)) return false;
+  }
+  return true;
+}
+
+bool verify_local(const Graph *g, Diag *d) {
+  if (g->module->phase < PHASE_local || !g->entry) return true;
+  for (int i = 0; i < g->n_results; i++) {
+    const Result *r = g->results[i];
+    const Value *v = r->use.value;
+    for (int axis = 0; axis < v->layout->n_axes; axis++)
+      if (v->layout->axis[axis].kind == SBP_P) return wrong(v, "is a result, and a partial sum", d);
+    if (r->target && v->layout != r->target->layout)
+      return wrong(v, "does not lie as the parameter it updates", d);
+  }
+  return true;
+}

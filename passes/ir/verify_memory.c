@@ -1,0 +1,168 @@
+// The promises about memory: 14 to 16 of verify.c.
+//
+// Lifetimes are in the order of execution.  With an axis bound to time that is not quite the order
+// of the ops: what depends on an `accumulate` runs once, after the last micro-batch, and everything
+// else before it, once for each.  A sum that is being accumulated lives through all of that.
+//
+//     %g = linear_back_w …       0    every micro-batch
+//     %s = accumulate %g         1
+//     %w1 = sgd %w, %s …         4    after the last; %s is alive from the start to here
+//     %l = reduce_sum …          2    every micro-batch
+//     %m = accumulate %l         3
+
+#include <limits.h>
+#include <stdlib.h>
+
+#include "ir/op.h"
+#include "ir/verify.h"
+
+enum { ALIGNMENT = 64, START = -1, END = INT_MAX };
+
+typedef struct Place {
+  const Value *v;
+  int64_t from, to; // bytes of the slab
+  int born, dies;   // when it is written, when it is last read
+} Place;
+
+static bool needs_place(const Value *v) {
+  return !v->def || (v->def->kind != OP_constant && v->def->kind != OP_fill);
+}
+
+static bool kept(const Value *v) {
+  return !v->def && (v->role == ROLE_weight || v->role == ROLE_state);
+}
+
+static bool is_view(const Value *v) {
+  return v->def && v->index == 0 && (op_info[v->def->kind].traits & VIEW);
+}
+
+// When each op runs; see above.
+static int *times(const Graph *g, Arena *a) {
+  bool *late = arena_array(a, bool, g->n_values);
+  bool *late_op = arena_array(a, bool, g->n_ops);
+  int *time = arena_array(a, int, g->n_ops), now = 0;
+  for_each_op (op, g) {
+    for (int i = 0; i < op->n_in; i++)
+      late_op[op->id] |= late[op->in[i].value->id];
+    for (int i = 0; i < op->n_out; i++)
+      late[op->out[i]->id] = late_op[op->id] || op->kind == OP_accumulate;
+    if (!late_op[op->id]) time[op->id] = now++;
+  }
+  for_each_op (op, g) {
+    if (late_op[op->id]) time[op->id] = now++;
+  }
+  return time;
+}
+
+static Place place_of(const Value *v, const int *time) {
+  Place p = {v, v->offset, v->offset + type_bytes(v->type), START, START};
+  if (v->def && v->def->kind != OP_accumulate) p.born = time[v->def->id];
+  p.dies = v->def ? time[v->def->id] : START;
+  for_each_use (u, v) {
+    int t = u->user ? time[u->user->id] : END;
+    if (t > p.dies) p.dies = t;
+  }
+  return p;
+}
+
+static bool misplaced(const Value *v, const char *how, Diag *d) {
+  Arena *a = arena_new();
+  diag_error(d, v->def ? v->def->loc : v->loc, "'%s' at %lld %s", value_text(a, v),
+             (long long)v->offset, how);
+  arena_free(a);
+  return false;
+}
+
+static bool check_place(const Value *v, Diag *d) {
+  const Module *m = v->graph->module;
+  if (m->phase < PHASE_planned || !v->graph->entry)
+    return v->offset == -1 || misplaced(v, "must not have a place", d);
+  if (v->offset == -1 && !needs_place(v)) return true;
+  if (v->offset < 0 || v->offset + type_bytes(v->type) > m->slab_bytes)
+    return misplaced(v, "is not in the slab", d);
+  if (v->offset % ALIGNMENT != 0) return misplaced(v, "is not aligned", d);
+  if (is_view(v)) {
+    const Value *of = v->def->in[0].value;
+    int64_t into =
+        op_has_attr(v->def, "offset") ? attr_i(v->def, "offset") * dtype_bytes[of->type->dtype] : 0;
+    if (of->offset >= 0 && v->offset != of->offset + into)
+      return misplaced(v, "is a view and not where it says", d);
+  }
+  return true;
+}
+
+// What a value is a view of, in the end.
+static const Value *viewed(const Value *v) {
+  while (is_view(v))
+    v = v->def->in[0].value;
+  return v;
+}
+
+static bool updates(const Value *v, const Value *param) {
+  for_each_use (u, v) {
+    if (!u->user && v->graph->results[u->index]->target == param) return true;
+  }
+  return false;
+}
+
+// Whether `next` may be written over `first`, which no one reads after `next` is begun.
+static bool may_replace(const Place *first, const Place *next) {
+  const Op *op = next->v->def;
+  if (next->from != first->from || type_bytes(next->v->type) != type_bytes(first->v->type))
+    return false;
+  return op && next->v->index == 0 && op->n_in > 0 && (op_info[op->kind].traits & INPLACE) &&
+         viewed(op->in[0].value) == viewed(first->v);
+}
+
+static bool may_share(const Place *a, const Place *b) {
+  if (viewed(a->v) == viewed(b->v)) return true;
+  const Place *first = a->born <= b->born ? a : b, *next = first == a ? b : a;
+  // What the step keeps may be overwritten by its update and by nothing else.
+  const Value *root = viewed(first->v);
+  if (kept(root)) {
+    if (!updates(next->v, root) && !(is_view(next->v) && updates(viewed(next->v), root)))
+      return false;
+    bool in_place = op_info[next->v->def->kind].traits & INPLACE;
+    return next->from == first->from && first->dies <= next->born - !in_place;
+  }
+  return first->dies < next->born || (first->dies == next->born && may_replace(first, next));
+}
+
+static int by_offset(const void *x, const void *y) {
+  const Place *a = x, *b = y;
+  return (a->from > b->from) - (a->from < b->from);
+}
+
+static bool check_overlaps(const Graph *g, Diag *d) {
+  Arena *a = arena_new();
+  int *time = times(g, a), n = 0;
+  Place *place = arena_array(a, Place, g->n_values);
+  for (int i = 0; i < g->n_params; i++)
+    if (type_bytes(g->params[i]->type) > 0) place[n++] = place_of(g->params[i], time);
+  for_each_op (op, g) {
+    for (int i = 0; i < op->n_out; i++)
+      if (op->out[i]->offset >= 0 && type_bytes(op->out[i]->type) > 0)
+        place[n++] = place_of(op->out[i], time);
+  }
+  qsort(place, (size_t)n, sizeof *place, by_offset);
+  bool ok = true;
+  for (int i = 0; ok && i < n; i++)
+    for (int k = i + 1; ok && k < n && place[k].from < place[i].to; k++)
+      if (!may_share(&place[i], &place[k]))
+        ok = diag_error(d, place[k].v->def ? place[k].v->def->loc : place[k].v->loc,
+                        "'%s' at %lld and '%s' at %lld overlap while both are alive",
+                        value_text(a, place[i].v), (long long)place[i].from,
+                        value_text(a, place[k].v), (long long)place[k].from);
+  arena_free(a);
+  return ok;
+}
+
+bool verify_planned(const Graph *g, Diag *d) {
+  for (int i = 0; i < g->n_params; i++)
+    if (!check_place(g->params[i], d)) return false;
+  for_each_op (op, g) {
+    for (int i = 0; i < op->n_out; i++)
+      if (!check_place(op->out[i], d)) return false;
+  }
+  return g->module->phase < PHASE_planned || !g->entry || check_overlaps(g, d);
+}
