@@ -22,9 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifndef NNRT_H
 typedef struct NnrtPrep NnrtPrep;
-#endif
 
 void nnrt_prep_free(NnrtPrep *p); // NULL is fine
 
@@ -217,8 +215,8 @@ NNRT_PAD(i32, int32_t)
 NNRT_PAD(i64, int64_t)
 #undef NNRT_PAD
 
-// Random.  y of `shape`, which begins at `start` in a tensor of shape `whole`: x / (1 - ratio), or
-// 0 with probability `ratio` (m_uniform of the element's place in the whole is below it).
+// Random.  y of `shape`, which begins at `start` in a tensor of shape `whole`: x / (1 - ratio), or 0
+// where nnrt_random_uniform(seed, step, key, place in the whole) is below `ratio`.
 int nnrt_dropout_f32(float *y, const float *x, const int64_t *step, const int64_t *seed,
                      int64_t rank, const int64_t *shape, const int64_t *whole, const int64_t *start,
                      double ratio, int64_t key);

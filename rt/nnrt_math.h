@@ -9,8 +9,6 @@
 // do with infinities, NaN and denormals what the C library does.  -fno-math-errno and
 // -fno-trapping-math let more of it be vectorised and change no result; -ffast-math would.
 //
-// Also what random numbers are made of, so that everyone who needs the same one gets it.
-//
 // The file is C and CUDA C.
 
 #ifndef NNRT_MATH_H
@@ -442,6 +440,7 @@ M_TWO(mod)
 M_TWO(fmod)
 M_TWO(pow)
 #else
+// clang-format off: it knows no _Generic
 #define m_exp(x)       _Generic((x), float : m_exp_f, default : exp)(x)
 #define m_expm1(x)     _Generic((x), float : m_expm1_f, default : expm1)(x)
 #define m_log(x)       _Generic((x), float : m_log_f, default : log)(x)
@@ -477,31 +476,7 @@ M_TWO(pow)
 #define m_mod(x, y)  M_TWO(mod, x, y, m_mod_f, m_mod_d)
 #define m_fmod(x, y) M_TWO(fmod, x, y, fmodf, fmod)
 #define m_pow(x, y)  M_TWO(pow, x, y, m_pow_f, pow)
+// clang-format on
 #endif
-
-// Random numbers are a function of where they are wanted, not of who asks: a stream of seed, step
-// and key, and in it one number per logical element.  SplitMix64 (Steele, Lea and Flood, "Fast
-// splittable pseudorandom number generators", 2014), read at any place.
-M_FN uint64_t m_mix(uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
-M_FN uint64_t m_stream(int64_t seed, int64_t step, int64_t key) {
-  uint64_t s = m_mix((uint64_t)seed + 0x9e3779b97f4a7c15u);
-  s = m_mix(s + (uint64_t)step + 0x9e3779b97f4a7c15u);
-  return m_mix(s + (uint64_t)key + 0x9e3779b97f4a7c15u);
-}
-
-// 64 random bits of element i
-M_FN uint64_t m_random(uint64_t stream, int64_t i) {
-  return m_mix(stream + ((uint64_t)i + 1) * 0x9e3779b97f4a7c15u);
-}
-
-// From 0 to below 1, a multiple of 2^-24.
-M_FN double m_uniform(uint64_t stream, int64_t i) {
-  return (double)(m_random(stream, i) >> 40) * 0x1p-24;
-}
 
 #endif

@@ -1,0 +1,80 @@
+// What kernels share: how many threads a piece of work deserves, and the view of a tensor as
+// (outer, n, inner) around one axis.
+//
+// The pattern is always the same.  A public function splits its rows among threads and calls a
+// static leaf function, marked NNRT_CLONES, that is plain loops over some of them:
+//
+//     NNRT_CLONES static void scale_rows(float *y, const float *x, int64_t n) { loops }
+//
+//     #pragma omp parallel for num_threads(threads_for(m * n))
+//     for (int64_t i = 0; i < m; i++) scale_rows(y + i * n, x + i * n, n);
+//
+// Sums in floating point are made vector code by `omp simd reduction`, which allows the change of
+// order that vector code is; the order depends on the processor but not on the number of threads.
+
+#ifndef NNRT_KERNEL_H
+#define NNRT_KERNEL_H
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "nnrt.h"
+
+// Starting a team costs some microseconds; below this many elements per thread it does not pay.
+enum { NNRT_GRAIN = 16384 };
+
+static inline int threads_for(int64_t elements) {
+  int64_t most = omp_get_max_threads();
+  int64_t n = elements / NNRT_GRAIN;
+  return (int)(n < 1 ? 1 : n < most ? n : most);
+}
+
+// The i-th of n even parts of 0 .. size; a multiple of `unit` where it can be.
+typedef struct Part {
+  int64_t from, to;
+} Part;
+
+static inline Part part_of(int64_t size, int64_t unit, int64_t i, int64_t n) {
+  int64_t units = (size + unit - 1) / unit;
+  int64_t from = units * i / n * unit, to = units * (i + 1) / n * unit;
+  return (Part){from < size ? from : size, to < size ? to : size};
+}
+
+static inline int64_t product(const int64_t *shape, int64_t n) {
+  int64_t p = 1;
+  for (int64_t i = 0; i < n; i++)
+    p *= shape[i];
+  return p;
+}
+
+// A tensor as (outer, n, inner), where n is shape[axis].
+typedef struct Axis {
+  int64_t outer, n, inner;
+} Axis;
+
+static inline Axis axis_of(int64_t rank, const int64_t *shape, int64_t axis) {
+  return (Axis){product(shape, axis), shape[axis], product(shape + axis + 1, rank - axis - 1)};
+}
+
+// What every prepared kernel begins with.
+struct NnrtPrep {
+  void (*free)(NnrtPrep *p); // frees what it holds and itself
+};
+
+// Memory for the time of one call: at least `bytes`, at a multiple of 64, NULL if there is none. It
+// is the calling thread's and grows to the largest that was asked for, so that a rank's kernels
+// share one.  A kernel asks once; OpenMP threads get parts of what their master asked for.
+void *scratch(size_t bytes);
+int scratch_failed(size_t bytes); // reports it
+
+static inline size_t round_64(size_t bytes) {
+  return (bytes + 63) / 64 * 64;
+}
+
+// Index number `i` of an array whose elements are `width` bytes.
+static inline int64_t index_at(const void *at, int64_t width, int64_t i) {
+  return width == 4 ? ((const int32_t *)at)[i] : ((const int64_t *)at)[i];
+}
+
+#endif

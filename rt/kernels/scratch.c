@@ -1,0 +1,53 @@
+// One block of memory per rank for what a kernel needs only while it runs: packed panels of
+// matrices, reordered tensors, partial sums.  Every call overwrites the one before.
+
+#include <pthread.h>
+
+#include "kernel.h"
+
+typedef struct Block {
+  size_t bytes;
+  char *at;
+} Block;
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_key_t key;
+
+static void block_free(void *p) {
+  Block *b = p;
+  free(b->at);
+  free(b);
+}
+
+static void make_key(void) {
+  // Without a key there is no block, and scratch says so to every caller.
+  if (pthread_key_create(&key, block_free)) abort();
+}
+
+void *scratch(size_t bytes) {
+  pthread_once(&once, make_key);
+  Block *b = pthread_getspecific(key);
+  if (!b) {
+    b = calloc(1, sizeof *b);
+    if (!b) return NULL;
+    if (pthread_setspecific(key, b)) {
+      free(b);
+      return NULL;
+    }
+  }
+  bytes = round_64(bytes ? bytes : 1);
+  if (b->bytes < bytes) {
+    free(b->at);
+    b->at = aligned_alloc(64, bytes);
+    b->bytes = b->at ? bytes : 0;
+  }
+  return b->at;
+}
+
+int scratch_failed(size_t bytes) {
+  return nnrt_error(NNRT_MEMORY, "no memory for %zu bytes of scratch", bytes);
+}
+
+void nnrt_prep_free(NnrtPrep *p) {
+  if (p) p->free(p);
+}
