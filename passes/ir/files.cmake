@@ -14,6 +14,7 @@ set(IR_FILES
   ir/parse.c
   ir/parse_op.c
   ir/parse_word.c
+  ir/place.c
   ir/print.c
   ir/split.c
   ir/tensor.c

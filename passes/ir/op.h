@@ -15,7 +15,8 @@ enum {
   VIEW = 8,     // result 0 is bytes of operand 0, from the start or from attribute `offset`
   COMM = 16,    // moves data between ranks or micro-batches; made by passes/comm.c only
   PREP = 32,    // the kernel is prepared once: nnrt_<name>_prep_<dtype>(arguments), then run
-  LOGICAL = 64 // the kernel needs to know where the local part lies in the whole: token `box`
+  LOGICAL = 64, // the kernel needs to know where the local part lies in the whole: token `box`
+  STATES = 128, // result i > 0 may take the memory of operand i + 1: an optimizer's states
 };
 
 // Writes the einsum of one instance: see dims.h.

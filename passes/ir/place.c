@@ -1,0 +1,112 @@
+// See place.h.
+
+#include "ir/place.h"
+
+#include "ir/loops.h"
+#include "ir/op.h"
+
+int64_t op_time(const Op *op) {
+  return (int64_t)op->id + 1;
+}
+
+int64_t graph_end(const Graph *g) {
+  return (int64_t)g->n_ops + 1;
+}
+
+static int64_t later(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+
+// When the result of an all_reduce is first read, which is when it is waited for.
+static int64_t first_read(const Value *v) {
+  int64_t first = graph_end(v->graph);
+  for_each_use (u, v) {
+    if (!u->user) continue;
+    bool view = op_info[u->user->kind].traits & VIEW;
+    int64_t at = view ? first_read(u->user->out[0]) : op_time(u->user);
+    if (at < first) first = at;
+  }
+  return first;
+}
+
+// Later readers come first: a view's life is known before that of what it is a view of.
+static int64_t last_read(const Value *v, const Life *lives) {
+  int64_t to = lives[v->id].from;
+  for_each_use (u, v) {
+    if (!u->user) return graph_end(v->graph);
+    to = later(to, op_time(u->user));
+    if (op_info[u->user->kind].traits & VIEW) to = later(to, lives[u->user->out[0]->id].to);
+  }
+  return to;
+}
+
+Life *graph_lives(const Graph *g, Arena *a) {
+  Life *lives = arena_array(a, Life, g->n_values);
+  for (const Op *op = g->last; op; op = op->prev)
+    for (int i = 0; i < op->n_out; i++) {
+      Life *life = &lives[op->out[i]->id];
+      life->from = op->kind == OP_accumulate ? 0 : op_time(op);
+      life->to = last_read(op->out[i], lives);
+      // Nobody waits for what nobody reads, until the end.
+      if (op->kind == OP_all_reduce) life->to = later(life->to, first_read(op->out[i]));
+      if (op->kind == OP_accumulate) life->to = later(life->to, op_time(op));
+    }
+  for (int i = 0; i < g->n_params; i++) {
+    const Value *p = g->params[i];
+    bool kept = p->role != ROLE_input && p->role != ROLE_none;
+    lives[p->id].to = kept ? graph_end(g) : last_read(p, lives);
+  }
+  return lives;
+}
+
+Value *view_root(Value *v, int64_t *bytes) {
+  *bytes = 0;
+  while (v->def && (op_info[v->def->kind].traits & VIEW)) {
+    if (v->def->kind == OP_unpack) *bytes += attr_i(v->def, "offset") * dtype_bytes[v->type->dtype];
+    v = v->def->in[0].value;
+  }
+  return v;
+}
+
+bool op_inplace(const Op *op, int result, int operand, Arena *scratch) {
+  if (type_bytes(op->out[result]->type) != type_bytes(op->in[operand].value->type)) return false;
+  if (op->kind == OP_fused) {
+    Body body;
+    return body_read(op->callee, &body, scratch) && body_inplace(&body, result, operand);
+  }
+  int traits = op_info[op->kind].traits;
+  if (result > 0) return (traits & STATES) && operand == result + 1;
+  return (traits & INPLACE) && operand == 0;
+}
+
+static bool makes_parameter(const Op *op) {
+  for (int i = 0; i < op->n_out; i++)
+    for_each_use (u, op->out[i])
+      if (!u->user && op->graph->results[u->index]->target) return true;
+  return false;
+}
+
+static bool starts_update(const Op *op) {
+  if (makes_parameter(op)) return true;
+  for (int i = 0; i < op->n_in; i++) {
+    const Op *def = op->in[i].value->def;
+    if (def && def->kind == OP_accumulate) return true;
+  }
+  return false;
+}
+
+Op *graph_update_start(const Graph *g) {
+  for_each_op (op, g)
+    if (starts_update(op)) return op;
+  return NULL;
+}
+
+bool *graph_update_ops(const Graph *g, Arena *a) {
+  bool *late = arena_array(a, bool, g->n_ops);
+  for_each_op (op, g) {
+    late[op->id] = starts_update(op);
+    for (int i = 0; i < op->n_in; i++)
+      if (op->in[i].value->def) late[op->id] |= late[op->in[i].value->def->id];
+  }
+  return late;
+}

@@ -1,0 +1,38 @@
+// Places in memory: which values share one, and for how long a value needs its own.
+//
+// Time is counted in ops: a value lives from its op to the last op that reads it, or that reads a
+// view of it.  Parameters live from 0, results of the graph to its end.  Two things stretch that:
+// what `accumulate` adds up is kept while the ops before it run again for the next micro-batch, so
+// it lives from 0; and an `all_reduce` reads its operand until somebody waits for its result.
+//
+// Two values whose lives touch at an op, one read by it and one made by it, may share bytes if the
+// op may run in place.
+
+#ifndef IR_PLACE_H
+#define IR_PLACE_H
+
+#include "ir/graph.h"
+
+typedef struct Life {
+  int64_t from, to;
+} Life;
+
+int64_t op_time(const Op *op);     // 1, 2, … in the order of the graph (ids must be in order)
+int64_t graph_end(const Graph *g); // after the last op
+// Lives by value id.
+Life *graph_lives(const Graph *g, Arena *a);
+
+// The value that `v` is a view of, or `v` itself, and how many bytes into it `v` begins.
+Value *view_root(Value *v, int64_t *bytes);
+
+// May result `result` of `op` lie exactly where operand `operand` lies, when that is read no more?
+bool op_inplace(const Op *op, int result, int operand, Arena *scratch);
+
+// The first op that runs once per step, after the last micro-batch: from here on are the ops that
+// read what was accumulated, the ones that make the new parameters, and all that follows from them.
+// plan_memory orders them so.  NULL when there is none.
+Op *graph_update_start(const Graph *g);
+// Those ops of any order, by op id.
+bool *graph_update_ops(const Graph *g, Arena *a);
+
+#endif
