@@ -25,13 +25,21 @@ set(IR_FILES
   ir/verify_memory.c
   ir/ops/attention.c
   ir/ops/batch_norm.c
+  ir/ops/comm.c
   ir/ops/conv.c
   ir/ops/elementwise.c
   ir/ops/elementwise_grad.c
+  ir/ops/graphs.c
   ir/ops/linear.c
+  ir/ops/lookup.c
   ir/ops/loss.c
   ir/ops/norm.c
+  ir/ops/optimizers.c
   ir/ops/pool.c
+  ir/ops/random.c
+  ir/ops/reduce.c
+  ir/ops/shape.c
+  ir/ops/slice.c
   ir/ops/softmax.c
   ir/ops/window.c
 )

@@ -35,6 +35,17 @@ bool from_row(const Op *op, Dims *dims, Diag *d) {
   return dims_parse(dims, op, op_info[op->kind].dims, d);
 }
 
+bool no_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  (void)dout, (void)din;
+  b->failed = true;
+  return diag_error(b->d, op->loc, "%s: has no derivative", op_info[op->kind].name);
+}
+
+bool zero_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  (void)b, (void)op, (void)dout, (void)din;
+  return true;
+}
+
 enum { MAX_ATTRS = 8 };
 
 // The attrs columns, parsed when first asked for.  The names live as long as the program.

@@ -12,7 +12,7 @@
 #include "ir/op.h"
 
 typedef struct Einsum {
-  char text[4096]; // more than MAX_TERMS of MAX_RANK dimensions, "a^ " each, take
+  char text[8192]; // more than MAX_TERMS of MAX_RANK dimensions, "a^ " each, take
   size_t n;
 } Einsum;
 

@@ -1,0 +1,149 @@
+// Communication, and the buckets that gradients travel in.
+//
+// An op of one device cannot say what a collective does; the references here are of a mesh of one,
+// where all of them are copies, and nnaot-eval moves the data of many.
+//
+//     all_gather f32[2,6] axis="dp" dim=0     A^ b -> P^ b      P is A times the axis's size
+//     pack f32[10], f32[4,3]                  -> f32[32]        10 padded to 16, 12 to 16
+
+#include "ir/ops/einsum.h"
+#include "ir/ops/index.h"
+
+// The sizes along `axis`, which only a module that knows its mesh has.
+static bool axis_size(const Op *op, int64_t *out, Diag *d) {
+  const char *name = op_info[op->kind].name, *axis = attr_s(op, "axis");
+  const Mesh *mesh = op->graph->module->mesh;
+  if (!mesh) return diag_error(d, op->loc, "%s: the module has no mesh", name);
+  for (int i = 0; i < mesh->n_axes; i++)
+    if (str_equal(mesh->axis[i].name, axis)) {
+      *out = mesh->axis[i].size;
+      return true;
+    }
+  return diag_error(d, op->loc, "%s: the mesh has no axis '%s'", name, axis);
+}
+
+// Dimension `dim` changes its length; the others are the same before and after.
+static bool resized_rule(const Op *op, Dims *dims, int64_t length, Diag *d) {
+  int rank = op->in[0].value->type->rank, dim = (int)attr_i(op, "dim");
+  Einsum e = {0};
+  for (int i = 0; i < rank; i++)
+    einsum_add(&e, "%c%s ", i == dim ? letter_in(i) : letter_free(i), i == dim ? "^" : "");
+  einsum_add(&e, "->");
+  for (int i = 0; i < rank; i++)
+    einsum_add(&e, " %c%s", i == dim ? letter_out(i) : letter_free(i), i == dim ? "^" : "");
+  if (!dims_parse(dims, op, e.text, d)) return false;
+  dims_size(dims, letter_out(dim), length);
+  return true;
+}
+
+static bool dim_fits(const Op *op, Diag *d) {
+  int64_t dim = attr_i(op, "dim");
+  int rank = op->in[0].value->type->rank;
+  if (dim >= 0 && dim < rank) return true;
+  return diag_error(d, op->loc, "%s: dim %lld is not one of 0 to %d", op_info[op->kind].name,
+                    (long long)dim, rank - 1);
+}
+
+bool all_gather_rule(const Op *op, Dims *dims, Diag *d) {
+  int64_t parts, length;
+  if (!dim_fits(op, d) || !axis_size(op, &parts, d)) return false;
+  if (__builtin_mul_overflow(op->in[0].value->type->dim[attr_i(op, "dim")], parts, &length))
+    return diag_error(d, op->loc, "all_gather: the result is too large");
+  return resized_rule(op, dims, length, d);
+}
+
+bool local_slice_rule(const Op *op, Dims *dims, Diag *d) {
+  int64_t parts;
+  if (!dim_fits(op, d) || !axis_size(op, &parts, d)) return false;
+  int64_t length = op->in[0].value->type->dim[attr_i(op, "dim")];
+  if (length % parts)
+    return diag_error(d, op->loc, "local_slice: a length of %lld is not a multiple of %lld",
+                      (long long)length, (long long)parts);
+  return resized_rule(op, dims, length / parts, d);
+}
+
+bool comm_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box;
+  int64_t size = 1;
+  if (op->graph->module->mesh && !axis_size(op, &size, d)) return false;
+  if (size != 1)
+    return diag_error(d, op->loc, "%s: one device cannot stand for the %lld of axis '%s'",
+                      op_info[op->kind].name, (long long)size, attr_s(op, "axis"));
+  memcpy(out->data, in[0].data, (size_t)type_bytes(out->type));
+  return true;
+}
+
+// -- pack and unpack ---------------------------------------------------------------------------
+
+enum { PACK_ALIGN = 64 /* bytes */, MAX_LENGTHS = 51 /* letters, and Z for the result */ };
+
+static int64_t packed_length(const Type *t) {
+  int64_t align = PACK_ALIGN / dtype_bytes[t->dtype];
+  return (type_count(t) + align - 1) / align * align;
+}
+
+// Nothing of a bucket can be split, so dimensions of the same length share a letter: a bucket has
+// many dimensions and few lengths.
+bool pack_rule(const Op *op, Dims *dims, Diag *d) {
+  int64_t length[MAX_LENGTHS], sum = 0;
+  int n = 0;
+  Einsum e = {0};
+  for (int k = 0; k < op->n_in; k++) {
+    const Type *t = op->in[k].value->type;
+    einsum_add(&e, k ? ", " : "");
+    for (int i = 0; i < t->rank; i++) {
+      int which = 0;
+      while (which < n && length[which] != t->dim[i])
+        which++;
+      if (which == MAX_LENGTHS)
+        return diag_error(d, op->loc, "pack: more than %d different lengths", MAX_LENGTHS);
+      if (which == n) length[n++] = t->dim[i];
+      einsum_add(&e, "%c^ ", which < 26 ? 'a' + which : 'A' + which - 26);
+    }
+    sum += packed_length(t);
+  }
+  einsum_add(&e, "-> Z^");
+  if (!dims_parse(dims, op, e.text, d)) return false;
+  dims_size(dims, 'Z', sum);
+  return true;
+}
+
+bool pack_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box, (void)d;
+  int64_t offset = 0;
+  for (int k = 0; k < op->n_in; k++) {
+    for (int64_t i = 0; i < type_count(in[k].type); i++)
+      element_copy(out, offset + i, &in[k], i);
+    offset += packed_length(in[k].type);
+  }
+  return true;
+}
+
+// `offset` counts elements.
+bool unpack_rule(const Op *op, Dims *dims, Diag *d) {
+  const int64_t *shape = attr_list(op, "shape");
+  int rank = attr_n(op, "shape");
+  int64_t count = 1, offset = attr_i(op, "offset");
+  Einsum e = {0};
+  einsum_add(&e, "Z^ ->");
+  for (int i = 0; i < rank; i++) {
+    einsum_add(&e, " %c^", letter_free(i));
+    count *= shape[i];
+  }
+  if (!dims_parse(dims, op, e.text, d)) return false;
+  int64_t length = op->in[0].value->type->dim[0];
+  if (offset < 0 || offset > length || count > length - offset)
+    return diag_error(d, op->loc, "unpack: %lld elements from %lld are not within %lld",
+                      (long long)count, (long long)offset, (long long)length);
+  for (int i = 0; i < rank; i++)
+    dims_size(dims, letter_free(i), shape[i]);
+  return true;
+}
+
+bool unpack_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box, (void)d;
+  int64_t offset = attr_i(op, "offset");
+  for (int64_t i = 0; i < type_count(out->type); i++)
+    element_copy(out, i, &in[0], offset + i);
+  return true;
+}

@@ -1,0 +1,175 @@
+// Ops that are graphs: fused, the body of one generated kernel, and call, a graph that repeats.
+//
+//     %y = call @block(%x, %w)          graph @block(%0: f32[4,8], %1: f32[8]) { … return %9 }
+//
+// Their meaning is that of the callee's ops one after the other, and so is the gradient of a call.
+
+#include "ir/ops/einsum.h"
+#include "ir/ops/index.h"
+
+// All of them compute element i from the elements i: then all dimensions can be split.
+static bool elementwise_body(const Graph *g, const Type *shape) {
+  for_each_op (op, g) {
+    if (!op_info[op->kind].formula) return false;
+    for (int i = 0; i < op->n_out; i++) {
+      const Type *t = op->out[i]->type;
+      if (t->rank != shape->rank || memcmp(t->dim, shape->dim, sizeof t->dim)) return false;
+    }
+  }
+  return true;
+}
+
+static bool same_shapes(const Op *op) {
+  const Type *shape = op->out[0]->type;
+  for (int i = 0; i < op->n_in; i++) {
+    const Type *t = op->in[i].value->type;
+    if (t->rank != shape->rank || memcmp(t->dim, shape->dim, sizeof t->dim)) return false;
+  }
+  return elementwise_body(op->callee, shape);
+}
+
+enum { MAX_LENGTHS = 52 }; // letters of the alphabet, small and capital
+
+// Otherwise nothing can be; dimensions of the same length share a letter.
+static bool add_whole(Einsum *e, const Type *t, int64_t *length, int *n) {
+  for (int i = 0; i < t->rank; i++) {
+    int which = 0;
+    while (which < *n && length[which] != t->dim[i])
+      which++;
+    if (which == MAX_LENGTHS) return false;
+    if (which == *n) length[(*n)++] = t->dim[i];
+    einsum_add(e, " %c^", which < 26 ? 'a' + which : 'A' + which - 26);
+  }
+  return true;
+}
+
+bool callee_rule(const Op *op, Dims *dims, Diag *d) {
+  int64_t length[MAX_LENGTHS];
+  int n = 0;
+  bool same = op->n_out > 0 && same_shapes(op), few = true;
+  Einsum e = {0};
+  for (int i = 0; i < op->n_in && few; i++) {
+    einsum_add(&e, i ? "," : "");
+    if (same)
+      einsum_add(&e, "*");
+    else
+      few = add_whole(&e, op->in[i].value->type, length, &n);
+  }
+  einsum_add(&e, "->");
+  for (int i = 0; i < op->n_out && few; i++) {
+    einsum_add(&e, i ? "," : "");
+    if (same && op->n_in)
+      einsum_add(&e, "*");
+    else
+      few = add_whole(&e, op->out[i]->type, length, &n);
+  }
+  const char *name = op_info[op->kind].name;
+  if (op->n_out > MAX_RESULTS)
+    return diag_error(d, op->loc, "%s: '@%s' has more than %d results", name, op->callee->name,
+                      MAX_RESULTS);
+  if (!few)
+    return diag_error(d, op->loc, "%s: '@%s' has more than %d different lengths", name,
+                      op->callee->name, MAX_LENGTHS);
+  if (!dims_parse(dims, op, e.text, d)) return false;
+  for (int i = 0; i < n; i++)
+    dims_size(dims, (char)(i < 26 ? 'a' + i : 'A' + i - 26), length[i]);
+  return true;
+}
+
+bool callee_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box;
+  const Graph *g = op->callee;
+  Arena *scratch = arena_new();
+  Tensor *of = arena_array(scratch, Tensor, g->n_values);
+  for (int i = 0; i < g->n_params; i++)
+    of[g->params[i]->id] = in[i];
+  bool ok = true;
+  for_each_op (inner, g) {
+    Tensor *operands = arena_array(scratch, Tensor, inner->n_in);
+    Tensor *results = arena_array(scratch, Tensor, inner->n_out);
+    for (int i = 0; i < inner->n_in; i++)
+      operands[i] = of[inner->in[i].value->id];
+    if (op_info[inner->kind].traits & LOGICAL)
+      ok = diag_error(d, op->loc, "%s: '%s' must not be called", op_info[op->kind].name,
+                      op_info[inner->kind].name);
+    else
+      ok = op_evaluate(inner, operands, results, NULL, scratch, d);
+    if (!ok) break;
+    for (int i = 0; i < inner->n_out; i++)
+      of[inner->out[i]->id] = results[i];
+  }
+  for (int i = 0; ok && i < g->n_results; i++)
+    memcpy(out[i].data, of[g->results[i]->use.value->id].data, (size_t)type_bytes(out[i].type));
+  arena_free(scratch);
+  return ok;
+}
+
+// -- The gradient of a call --------------------------------------------------------------------
+
+// What is known of a value of the callee: the value of the caller that it is there, and the adjoint
+// so far.
+typedef struct Known {
+  Value *value, *adjoint;
+} Known;
+
+static bool is_floating(const Value *v) {
+  return dtype_class[v->type->dtype] == 'F';
+}
+
+static void add_adjoint(Builder *b, Known *k, Value *dy) {
+  k->adjoint = k->adjoint ? build(b, OP_add, IN(k->adjoint, dy), NO_ATTRS) : dy;
+}
+
+// The callee's op again, in the caller.
+static Op *copy_op(Builder *b, const Op *op, const Known *known) {
+  Value *in[MAX_TERMS];
+  for (int i = 0; i < op->n_in; i++)
+    in[i] = known[op->in[i].value->id].value;
+  if (op->callee) return op_new_call(b->g, b->at, op->kind, op->callee, in, op->n_in, b->loc, b->d);
+  int n;
+  op_attr_specs(op->kind, &n);
+  return op_new(b->g, b->at, op->kind, in, op->n_in, op->attrs, n, b->loc, b->d);
+}
+
+// `copy` is `op` in the caller: what flows into its results flows on into its operands.
+static bool op_back(Builder *b, const Op *op, Op *copy, Known *known) {
+  Value *dout[MAX_RESULTS] = {0}, *din[MAX_TERMS] = {0};
+  bool flows = false;
+  for (int i = 0; i < op->n_out; i++) {
+    dout[i] = known[op->out[i]->id].adjoint;
+    flows |= dout[i] != NULL;
+  }
+  if (!flows) return true;
+  if (!op_info[op->kind].grad(b, copy, dout, din)) return false;
+  for (int i = 0; i < op->n_in; i++)
+    if (din[i] && is_floating(op->in[i].value)) add_adjoint(b, &known[op->in[i].value->id], din[i]);
+  return !b->failed;
+}
+
+// Computes the callee once more in the caller, where its gradients can read what they need, and
+// goes back through it.  What nobody reads is dropped later, and what equals the call's own
+// operands and results is there already.
+bool call_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  const Graph *g = op->callee;
+  Arena *scratch = arena_new();
+  Known *known = arena_array(scratch, Known, g->n_values);
+  Op **copies = arena_array(scratch, Op *, g->n_ops);
+  bool ok = true;
+  for (int i = 0; i < g->n_params; i++)
+    known[g->params[i]->id].value = op->in[i].value;
+  for (Op *inner = g->first; ok && inner; inner = inner->next) {
+    Op *copy = copies[inner->id] = copy_op(b, inner, known);
+    ok = copy != NULL;
+    for (int i = 0; ok && i < inner->n_out; i++)
+      known[inner->out[i]->id].value = copy->out[i];
+  }
+  for (int i = 0; ok && i < g->n_results; i++)
+    if (dout[i]) add_adjoint(b, &known[g->results[i]->use.value->id], dout[i]);
+  for (Op *inner = g->last; ok && inner; inner = inner->prev)
+    ok = op_back(b, inner, copies[inner->id], known);
+  for (int i = 0; ok && i < g->n_params; i++)
+    din[i] = known[g->params[i]->id].adjoint;
+  arena_free(scratch);
+  b->failed |= !ok;
+  return ok;
+}

@@ -1,0 +1,132 @@
+// Rows picked by index, and its adjoint.
+//
+//     gather f32[10,6], i64[4,3] axis=0     v^ c, i j -> i j c      each index, its row
+//     gather_back i64[4,3], f32[4,3,6]      i j, i j c -> v^ c      rows added where they came from
+//
+// The dimension looked into is whole.  Split along the indices, gather_back gives partial sums.
+
+#include "ir/ops/einsum.h"
+#include "ir/ops/index.h"
+
+// The letters of x, of the indices and of y; x has the axis, y the indices in its place.
+static void add_x(Einsum *e, int rank, int axis) {
+  for (int i = 0; i < rank; i++)
+    einsum_add(e, i == axis ? " Z^" : " %c", letter_free(i));
+}
+
+static void add_indices(Einsum *e, int rank) {
+  for (int i = 0; i < rank; i++)
+    einsum_add(e, " %c", letter_in(i));
+}
+
+static void add_y(Einsum *e, int rank, int axis, int index_rank) {
+  for (int i = 0; i < rank; i++)
+    if (i == axis)
+      add_indices(e, index_rank);
+    else
+      einsum_add(e, " %c", letter_free(i));
+}
+
+bool gather_rule(const Op *op, Dims *dims, Diag *d) {
+  int rank = op->in[0].value->type->rank, index_rank = op->in[1].value->type->rank;
+  if (!axis_fits(op, rank, d)) return false;
+  int axis = (int)attr_i(op, "axis");
+  Einsum e = {0};
+  add_x(&e, rank, axis);
+  einsum_add(&e, ",");
+  add_indices(&e, index_rank);
+  einsum_add(&e, "->");
+  add_y(&e, rank, axis, index_rank);
+  return dims_parse(dims, op, e.text, d);
+}
+
+bool gather_back_rule(const Op *op, Dims *dims, Diag *d) {
+  const int64_t *shape = attr_list(op, "shape");
+  int rank = attr_n(op, "shape"), index_rank = op->in[0].value->type->rank;
+  if (!axis_fits(op, rank, d)) return false;
+  int axis = (int)attr_i(op, "axis");
+  Einsum e = {0};
+  add_indices(&e, index_rank);
+  einsum_add(&e, ",");
+  add_y(&e, rank, axis, index_rank);
+  einsum_add(&e, "->");
+  add_x(&e, rank, axis);
+  if (!dims_parse(dims, op, e.text, d)) return false;
+  for (int i = 0; i < rank; i++) {
+    int known = dims_find(dims, letter_free(i));
+    if (i != axis && dims->letter[known].size != shape[i])
+      return diag_error(d, op->loc,
+                        "gather_back: dimension %d is %lld in the shape and %lld in "
+                        "what is added",
+                        i, (long long)shape[i], (long long)dims->letter[known].size);
+  }
+  dims_size(dims, 'Z', shape[axis]);
+  return true;
+}
+
+bool gather_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  const Type *x = op->in[0].value->type;
+  din[0] = build(b, OP_gather_back, IN(op->in[1].value, dout[0]),
+                 ATTRS(a_i("axis", attr_i(op, "axis")), a_list("shape", x->dim, x->rank)));
+  return !b->failed;
+}
+
+// Index `i`, from 0 to n - 1; negative ones count from the end.
+static bool index_at(const Op *op, const Tensor *index, int64_t i, int64_t n, int64_t *out,
+                     Diag *d) {
+  int64_t at = tensor_i(index, i);
+  *out = at < 0 ? at + n : at;
+  if (*out >= 0 && *out < n) return true;
+  return diag_error(d, op->loc, "%s: index %lld at element %lld is not one of %lld to %lld",
+                    op_info[op->kind].name, (long long)at, (long long)i, (long long)-n,
+                    (long long)(n - 1));
+}
+
+// x is (outer, n, inner), the indices (m), y (outer, m, inner).
+typedef struct Lookup {
+  int64_t outer, n, inner, m;
+} Lookup;
+
+static Lookup lookup_of(const Op *op, const Type *x, const Type *index) {
+  int axis = (int)attr_i(op, "axis");
+  Lookup l = {1, x->dim[axis], 1, type_count(index)};
+  for (int i = 0; i < axis; i++)
+    l.outer *= x->dim[i];
+  for (int i = axis + 1; i < x->rank; i++)
+    l.inner *= x->dim[i];
+  return l;
+}
+
+bool gather_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box;
+  Lookup l = lookup_of(op, in[0].type, in[1].type);
+  for (int64_t j = 0; j < l.m; j++) {
+    int64_t at;
+    if (!index_at(op, &in[1], j, l.n, &at, d)) return false;
+    for (int64_t i = 0; i < l.outer; i++)
+      for (int64_t k = 0; k < l.inner; k++)
+        element_copy(out, (i * l.m + j) * l.inner + k, &in[0], (i * l.n + at) * l.inner + k);
+  }
+  return true;
+}
+
+// Sums are kept in double until all has been added.
+bool gather_back_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box;
+  Lookup l = lookup_of(op, out->type, in[0].type);
+  Arena *scratch = arena_new();
+  int64_t n = type_count(out->type);
+  double *sum = arena_array(scratch, double, n);
+  bool ok = true;
+  for (int64_t j = 0; ok && j < l.m; j++) {
+    int64_t at;
+    ok = index_at(op, &in[0], j, l.n, &at, d);
+    for (int64_t i = 0; ok && i < l.outer; i++)
+      for (int64_t k = 0; k < l.inner; k++)
+        sum[(i * l.n + at) * l.inner + k] += tensor_f(&in[1], (i * l.m + j) * l.inner + k);
+  }
+  for (int64_t i = 0; i < n; i++)
+    tensor_set_f(out, i, sum[i]);
+  arena_free(scratch);
+  return ok;
+}

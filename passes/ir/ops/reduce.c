@@ -1,0 +1,314 @@
+// Reductions and scans.
+//
+// A sum can be split along what it sums: every rank has a part of it.  A maximum, a minimum or a
+// product of parts is not the sum of anything, so there the reduced dimensions are whole.
+//
+//     reduce_sum f32[4,6,8] axes=[1]              a b c -> a c       split by b: partial
+//     reduce_max f32[4,6,8] axes=[1] keep=true    a b^ c -> a 1 c
+
+#include <math.h>
+
+#include "ir/ops/einsum.h"
+#include "ir/ops/index.h"
+
+// What reduces: attribute `axes`, or `axis`.
+static const int64_t *axes_of(const Op *op, int64_t *one, int *n) {
+  if (op->kind == OP_arg_max || op->kind == OP_arg_min) {
+    *one = attr_i(op, "axis");
+    *n = 1;
+    return one;
+  }
+  *n = attr_n(op, "axes");
+  return attr_list(op, "axes");
+}
+
+static bool reducing_rule(const Op *op, Dims *dims, bool whole, Diag *d) {
+  int rank = op->in[0].value->type->rank, n;
+  int64_t one;
+  const int64_t *axes = axes_of(op, &one, &n);
+  for (int i = 0; i < n; i++)
+    if (axes[i] < 0 || axes[i] >= rank || (i > 0 && axes[i] <= axes[i - 1]))
+      return diag_error(d, op->loc, "%s: axes must be ascending and from 0 to %d",
+                        op_info[op->kind].name, rank - 1);
+  Einsum e = {0};
+  for (int i = 0; i < rank; i++)
+    einsum_add(&e, "%c%s ", letter_free(i), whole && is_axis(axes, n, i) ? "^" : "");
+  einsum_add(&e, "->");
+  for (int i = 0; i < rank; i++)
+    if (!is_axis(axes, n, i))
+      einsum_add(&e, " %c", letter_free(i));
+    else if (attr_i(op, "keep"))
+      einsum_add(&e, " 1");
+  return dims_parse(dims, op, e.text, d);
+}
+
+bool reduce_sum_rule(const Op *op, Dims *dims, Diag *d) {
+  return reducing_rule(op, dims, false, d);
+}
+
+// The maximum of nothing does not exist.
+bool reduce_rule(const Op *op, Dims *dims, Diag *d) {
+  if (!reducing_rule(op, dims, true, d)) return false;
+  const Type *x = op->in[0].value->type;
+  for (int i = 0; i < attr_n(op, "axes") && op->kind != OP_reduce_prod; i++)
+    if (x->dim[attr_list(op, "axes")[i]] == 0)
+      return diag_error(d, op->loc, "%s: dimension %lld has no elements", op_info[op->kind].name,
+                        (long long)attr_list(op, "axes")[i]);
+  return true;
+}
+
+bool arg_rule(const Op *op, Dims *dims, Diag *d) {
+  if (!axis_fits(op, op->in[0].value->type->rank, d)) return false;
+  if (op->in[0].value->type->dim[attr_i(op, "axis")] == 0)
+    return diag_error(d, op->loc, "%s: dimension %lld has no elements", op_info[op->kind].name,
+                      (long long)attr_i(op, "axis"));
+  return reducing_rule(op, dims, true, d);
+}
+
+// -- Gradients ---------------------------------------------------------------------------------
+
+// `v`, a result of `op` or its adjoint, with the shape it has when dimensions are kept.
+static Value *kept(Builder *b, const Op *op, Value *v) {
+  const Type *x = op->in[0].value->type;
+  int64_t dim[MAX_RANK];
+  for (int i = 0; i < x->rank; i++)
+    dim[i] = is_axis(attr_list(op, "axes"), attr_n(op, "axes"), i) ? 1 : x->dim[i];
+  return build_reshape(b, v, x->rank, dim);
+}
+
+static Value *spread(Builder *b, const Op *op, Value *v) {
+  const Type *x = op->in[0].value->type;
+  return build_broadcast(b, kept(b, op, v), x->rank, x->dim);
+}
+
+static Value *zeros_like(Builder *b, const Value *v) {
+  return build_fill(b, v->type->dtype, v->type->rank, v->type->dim, 0);
+}
+
+bool reduce_sum_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  din[0] = spread(b, op, dout[0]);
+  return !b->failed;
+}
+
+// Elements that equal the maximum share what flows into it, as in torch.amax.
+bool reduce_max_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  Value *x = op->in[0].value;
+  const int64_t *axes = attr_list(op, "axes");
+  int n = attr_n(op, "axes");
+  Value *equal = build(b, OP_equal, IN(x, spread(b, op, op->out[0])), NO_ATTRS);
+  Value *count = build_reduce_sum(b, build_cast(b, equal, x->type->dtype), axes, n, true);
+  Value *share = build(b, OP_div, IN(kept(b, op, dout[0]), count), NO_ATTRS);
+  share = build_broadcast(b, share, x->type->rank, x->type->dim);
+  din[0] = build(b, OP_where, IN(equal, share, zeros_like(b, x)), NO_ATTRS);
+  return !b->failed;
+}
+
+// The derivative by an element is the product of the others.  That is 0 when there is a zero among
+// them; else it is the product of all that are not zero, divided by the element if that is not.
+bool reduce_prod_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  Value *x = op->in[0].value, *zeros = zeros_like(b, x);
+  const int64_t *axes = attr_list(op, "axes");
+  int n = attr_n(op, "axes"), rank = x->type->rank;
+  Value *is_zero = build(b, OP_equal, IN(x, zeros), NO_ATTRS);
+  Value *ones = build_fill(b, x->type->dtype, rank, x->type->dim, 1);
+  Value *safe = build(b, OP_where, IN(is_zero, ones, x), NO_ATTRS);
+  Value *product =
+      build(b, OP_reduce_prod, IN(safe), ATTRS(a_list("axes", axes, n), a_b("keep", true)));
+  Value *flow = build(b, OP_mul, IN(kept(b, op, dout[0]), product), NO_ATTRS);
+  flow = build(b, OP_div, IN(build_broadcast(b, flow, rank, x->type->dim), safe), NO_ATTRS);
+  Value *zero = build_cast(b, is_zero, x->type->dtype);
+  Value *count = build_broadcast(b, build_reduce_sum(b, zero, axes, n, true), rank, x->type->dim);
+  Value *others = build(b, OP_sub, IN(count, zero), NO_ATTRS);
+  Value *none = build(b, OP_equal, IN(others, zeros), NO_ATTRS);
+  din[0] = build(b, OP_where, IN(none, flow, zeros), NO_ATTRS);
+  return !b->failed;
+}
+
+// -- References --------------------------------------------------------------------------------
+
+typedef enum Reduction { REDUCE_sum, REDUCE_max, REDUCE_min, REDUCE_prod } Reduction;
+
+static double reduce_f(Reduction r, double so_far, double x) {
+  switch (r) {
+  case REDUCE_sum: return so_far + x;
+  case REDUCE_prod: return so_far * x;
+  case REDUCE_max: return x > so_far || isnan(x) ? x : so_far; // a NaN stays
+  case REDUCE_min: return x < so_far || isnan(x) ? x : so_far;
+  }
+  BUG("no reduction");
+}
+
+// Sums and products wrap.  Bits of a u64 are compared as one.
+static int64_t reduce_i(Reduction r, int64_t so_far, int64_t x, bool is_unsigned) {
+  bool less = is_unsigned ? (uint64_t)x < (uint64_t)so_far : x < so_far;
+  switch (r) {
+  case REDUCE_sum: return (int64_t)((uint64_t)so_far + (uint64_t)x);
+  case REDUCE_prod: return (int64_t)((uint64_t)so_far * (uint64_t)x);
+  case REDUCE_max: return less ? so_far : x;
+  case REDUCE_min: return less ? x : so_far;
+  }
+  BUG("no reduction");
+}
+
+// Elements between neighbours in the result, along each dimension of the operand: 0 along those
+// that are reduced.
+static void result_strides(const Type *x, const int64_t *axes, int n, int64_t *stride) {
+  int64_t count = 1;
+  for (int i = x->rank - 1; i >= 0; i--) {
+    stride[i] = is_axis(axes, n, i) ? 0 : count;
+    if (stride[i]) count *= x->dim[i];
+  }
+}
+
+// For maximum and minimum the first element is where it starts.
+static bool reduce(const Op *op, const Tensor *in, Tensor *out, Reduction r) {
+  const Type *x = in[0].type;
+  bool floating = dtype_class[x->dtype] == 'F', is_unsigned = x->dtype == DT_u64;
+  int64_t stride[MAX_RANK], at[MAX_RANK] = {0}, n = type_count(x), m = type_count(out->type);
+  result_strides(x, attr_list(op, "axes"), attr_n(op, "axes"), stride);
+  Arena *scratch = arena_new();
+  double *sum = arena_array(scratch, double, m); // rounded when all is summed, not before
+  int64_t *whole = arena_array(scratch, int64_t, m);
+  bool *started = arena_array(scratch, bool, m);
+  for (int64_t j = 0; j < m; j++)
+    sum[j] = (double)(whole[j] = r == REDUCE_prod);
+  for (int64_t i = 0; i < n; i++, index_next(x, at)) {
+    int64_t j = index_offset(at, stride, x->rank);
+    bool first = !started[j] && (r == REDUCE_max || r == REDUCE_min);
+    if (floating)
+      sum[j] = first ? tensor_f(&in[0], i) : reduce_f(r, sum[j], tensor_f(&in[0], i));
+    else
+      whole[j] =
+          first ? tensor_i(&in[0], i) : reduce_i(r, whole[j], tensor_i(&in[0], i), is_unsigned);
+    started[j] = true;
+  }
+  for (int64_t j = 0; j < m; j++)
+    if (floating)
+      tensor_set_f(out, j, sum[j]);
+    else
+      tensor_set_i(out, j, whole[j]);
+  arena_free(scratch);
+  return true;
+}
+
+bool reduce_sum_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box, (void)d;
+  return reduce(op, in, out, REDUCE_sum);
+}
+
+bool reduce_max_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box, (void)d;
+  return reduce(op, in, out, REDUCE_max);
+}
+
+bool reduce_min_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box, (void)d;
+  return reduce(op, in, out, REDUCE_min);
+}
+
+bool reduce_prod_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box, (void)d;
+  return reduce(op, in, out, REDUCE_prod);
+}
+
+bool sum_squares_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)op, (void)box, (void)d;
+  double sum = 0;
+  for (int64_t i = 0; i < type_count(in[0].type); i++)
+    sum += tensor_f(&in[0], i) * tensor_f(&in[0], i);
+  tensor_set_f(out, 0, sum);
+  return true;
+}
+
+// Does element i beat element j, when the greater wins?  NaN is the greatest and, as in numpy, the
+// least as well.
+static bool beats(const Tensor *t, int64_t i, int64_t j, bool greater) {
+  if (dtype_class[t->type->dtype] != 'F') {
+    int64_t x = tensor_i(t, i), y = tensor_i(t, j);
+    if (t->type->dtype == DT_u64)
+      return greater ? (uint64_t)x > (uint64_t)y : (uint64_t)x < (uint64_t)y;
+    return greater ? x > y : x < y;
+  }
+  double x = tensor_f(t, i), y = tensor_f(t, j);
+  if (isnan(x) || isnan(y)) return isnan(x) && !isnan(y);
+  return greater ? x > y : x < y;
+}
+
+// Of equal ones the first, or with `last` the last.
+static bool arg(const Op *op, const Tensor *in, Tensor *out, bool greater) {
+  const Type *x = in[0].type;
+  int axis = (int)attr_i(op, "axis");
+  int64_t inner = 1, length = x->dim[axis], n = type_count(out->type);
+  for (int i = axis + 1; i < x->rank; i++)
+    inner *= x->dim[i];
+  for (int64_t i = 0; i < n; i++) {
+    int64_t start = i / inner * inner * length + i % inner, best = 0;
+    for (int64_t k = 1; k < length; k++) {
+      int64_t at = start + k * inner, best_at = start + best * inner;
+      bool wins = beats(&in[0], at, best_at, greater);
+      if (wins || (attr_i(op, "last") && !beats(&in[0], best_at, at, greater))) best = k;
+    }
+    tensor_set_i(out, i, best);
+  }
+  return true;
+}
+
+bool arg_max_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box, (void)d;
+  return arg(op, in, out, true);
+}
+
+bool arg_min_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box, (void)d;
+  return arg(op, in, out, false);
+}
+
+// -- cumsum ------------------------------------------------------------------------------------
+
+bool cumsum_rule(const Op *op, Dims *dims, Diag *d) {
+  int rank = op->in[0].value->type->rank;
+  if (!axis_fits(op, rank, d)) return false;
+  Einsum e = {0};
+  for (int side = 0; side < 2; side++) {
+    einsum_add(&e, side ? "->" : "");
+    for (int i = 0; i < rank; i++)
+      einsum_add(&e, "%c%s ", letter_free(i), i == attr_i(op, "axis") ? "^" : "");
+  }
+  return dims_parse(dims, op, e.text, d);
+}
+
+// What an element was added to lies on the other side of it.
+bool cumsum_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  din[0] = build(b, OP_cumsum, IN(dout[0]),
+                 ATTRS(a_i("axis", attr_i(op, "axis")), a_b("exclusive", attr_i(op, "exclusive")),
+                       a_b("reverse", !attr_i(op, "reverse"))));
+  return !b->failed;
+}
+
+bool cumsum_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box, (void)d;
+  const Type *x = in[0].type;
+  int axis = (int)attr_i(op, "axis");
+  bool exclusive = attr_i(op, "exclusive"), reverse = attr_i(op, "reverse");
+  bool floating = dtype_class[x->dtype] == 'F';
+  int64_t inner = 1, length = x->dim[axis], n = type_count(x);
+  for (int i = axis + 1; i < x->rank; i++)
+    inner *= x->dim[i];
+  for (int64_t line = 0; length > 0 && line < n / length; line++) {
+    int64_t start = line / inner * inner * length + line % inner;
+    double sum = 0;
+    uint64_t whole = 0;
+    for (int64_t k = 0; k < length; k++) {
+      int64_t i = start + (reverse ? length - 1 - k : k) * inner;
+      double before = sum;
+      uint64_t whole_before = whole;
+      sum += tensor_f(&in[0], i);
+      whole += (uint64_t)tensor_i(&in[0], i);
+      if (floating)
+        tensor_set_f(out, i, exclusive ? before : sum);
+      else
+        tensor_set_i(out, i, (int64_t)(exclusive ? whole_before : whole));
+    }
+  }
+  return true;
+}

@@ -1,0 +1,332 @@
+// Parts of tensors: slice and slice_back, concat, pad, trilu.
+//
+// A dimension of which all is taken keeps its letter and can be split; one that is cut, joined or
+// padded has one letter before and another after, both whole:
+//
+//     slice f32[8,10] starts=[0,9] steps=[1,-3] shape=[8,4]     a B^ -> a Q^
+//     concat f32[8,3], f32[8,5] axis=1                          a B^, a C^ -> a Q^
+
+#include "ir/ops/einsum.h"
+#include "ir/ops/index.h"
+
+// The letters of operand and result, where dimension i is the same on both sides or is not.
+static bool parse_partly(const Op *op, Dims *dims, const bool *same, Diag *d) {
+  const Type *x = op->in[0].value->type;
+  const int64_t *shape = attr_list(op, "shape");
+  Einsum e = {0};
+  for (int i = 0; i < x->rank; i++)
+    einsum_add(&e, "%c%s ", same[i] ? letter_free(i) : letter_in(i), same[i] ? "" : "^");
+  einsum_add(&e, "->");
+  for (int i = 0; i < x->rank; i++)
+    einsum_add(&e, " %c%s", same[i] ? letter_free(i) : letter_out(i), same[i] ? "" : "^");
+  if (!dims_parse(dims, op, e.text, d)) return false;
+  for (int i = 0; i < x->rank; i++)
+    if (!same[i]) dims_size(dims, letter_out(i), shape[i]);
+  return true;
+}
+
+// `n` elements from `start` by `step` lie within `length`, and whether that is all of them in
+// order.
+static bool slice_fits(const Op *op, int i, int64_t length, int64_t n, bool *all, Diag *d) {
+  int64_t start = attr_list(op, "starts")[i], step = attr_list(op, "steps")[i];
+  *all = start == 0 && step == 1 && n == length;
+  if (n == 0 || *all) return true;
+  int64_t more = 0; // elements after the first that there is room for
+  if (step > 0) more = (length - 1 - start) / step;
+  if (step < 0) more = step == INT64_MIN ? 0 : start / -step;
+  if (step != 0 && start >= 0 && start < length && n - 1 <= more) return true;
+  return diag_error(d, op->loc, "%s: %lld elements from %lld by %lld are not within %lld",
+                    op_info[op->kind].name, (long long)n, (long long)start, (long long)step,
+                    (long long)length);
+}
+
+// slice takes `part` out of `whole`, slice_back puts it there.
+static bool slicing_rule(const Op *op, Dims *dims, const int64_t *whole, const int64_t *part,
+                         Diag *d) {
+  int rank = op->in[0].value->type->rank;
+  bool all[MAX_RANK];
+  if (!list_fits(op, "starts", rank, d) || !list_fits(op, "steps", rank, d)) return false;
+  for (int i = 0; i < rank; i++)
+    if (!slice_fits(op, i, whole[i], part[i], &all[i], d)) return false;
+  return parse_partly(op, dims, all, d);
+}
+
+bool slice_rule(const Op *op, Dims *dims, Diag *d) {
+  const Type *x = op->in[0].value->type;
+  return list_fits(op, "shape", x->rank, d) &&
+         slicing_rule(op, dims, x->dim, attr_list(op, "shape"), d);
+}
+
+bool slice_back_rule(const Op *op, Dims *dims, Diag *d) {
+  const Type *dy = op->in[0].value->type;
+  return list_fits(op, "shape", dy->rank, d) &&
+         slicing_rule(op, dims, attr_list(op, "shape"), dy->dim, d);
+}
+
+bool slice_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  const Type *x = op->in[0].value->type;
+  din[0] = build(b, OP_slice_back, IN(dout[0]),
+                 ATTRS(a_list("starts", attr_list(op, "starts"), x->rank),
+                       a_list("steps", attr_list(op, "steps"), x->rank),
+                       a_list("shape", x->dim, x->rank)));
+  return !b->failed;
+}
+
+// Where in the whole the element of the part at `at` is.
+static int64_t slice_offset(const Op *op, const int64_t *at, const int64_t *stride, int rank) {
+  const int64_t *starts = attr_list(op, "starts"), *steps = attr_list(op, "steps");
+  int64_t offset = 0;
+  for (int i = 0; i < rank; i++)
+    offset += (starts[i] + at[i] * steps[i]) * stride[i];
+  return offset;
+}
+
+bool slice_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box, (void)d;
+  int64_t stride[MAX_RANK], at[MAX_RANK] = {0}, n = type_count(out->type);
+  strides_of(in[0].type, stride);
+  for (int64_t i = 0; i < n; i++, index_next(out->type, at))
+    element_copy(out, i, &in[0], slice_offset(op, at, stride, out->type->rank));
+  return true;
+}
+
+bool slice_back_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box, (void)d;
+  int64_t stride[MAX_RANK], at[MAX_RANK] = {0}, n = type_count(in[0].type);
+  strides_of(out->type, stride);
+  for (int64_t i = 0; i < n; i++, index_next(in[0].type, at))
+    element_copy(out, slice_offset(op, at, stride, out->type->rank), &in[0], i);
+  return true;
+}
+
+// -- concat ------------------------------------------------------------------------------------
+
+// Operands of the same length along the axis share a letter: it is whole, and there are few
+// letters.
+enum { MAX_LENGTHS = 20 };
+
+bool concat_rule(const Op *op, Dims *dims, Diag *d) {
+  int rank = op->in[0].value->type->rank;
+  if (!axis_fits(op, rank, d)) return false;
+  int axis = (int)attr_i(op, "axis"), n_lengths = 0;
+  int64_t length[MAX_LENGTHS], sum = 0;
+  Einsum e = {0};
+  for (int k = 0; k < op->n_in; k++) {
+    const Type *x = op->in[k].value->type;
+    if (x->rank != rank)
+      return diag_error(d, op->loc, "concat: operand %d has %d dimensions, operand 0 has %d", k,
+                        x->rank, rank);
+    int which = 0;
+    while (which < n_lengths && length[which] != x->dim[axis])
+      which++;
+    if (which == MAX_LENGTHS)
+      return diag_error(d, op->loc, "concat: more than %d different lengths along the axis",
+                        MAX_LENGTHS);
+    if (which == n_lengths) length[n_lengths++] = x->dim[axis];
+    if (__builtin_add_overflow(sum, x->dim[axis], &sum))
+      return diag_error(d, op->loc, "concat: the result is too large");
+    einsum_add(&e, k ? ", " : "");
+    for (int i = 0; i < rank; i++)
+      if (i == axis)
+        einsum_add(&e, "%c^ ", 'A' + which);
+      else
+        einsum_add(&e, "%c ", letter_free(i));
+  }
+  einsum_add(&e, "->");
+  for (int i = 0; i < rank; i++)
+    einsum_add(&e, i == axis ? " Z^" : " %c", letter_free(i));
+  if (!dims_parse(dims, op, e.text, d)) return false;
+  dims_size(dims, 'Z', sum);
+  return true;
+}
+
+// Each operand gets its slice.
+bool concat_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  int64_t axis = attr_i(op, "axis"), starts[MAX_RANK] = {0}, steps[MAX_RANK];
+  for (int i = 0; i < MAX_RANK; i++)
+    steps[i] = 1;
+  for (int k = 0; k < op->n_in; k++) {
+    const Type *x = op->in[k].value->type;
+    din[k] = build(b, OP_slice, IN(dout[0]),
+                   ATTRS(a_list("starts", starts, x->rank), a_list("steps", steps, x->rank),
+                         a_list("shape", x->dim, x->rank)));
+    starts[axis] += x->dim[axis];
+  }
+  return !b->failed;
+}
+
+// Result and operands are (outer, length along the axis and everything after it).
+bool concat_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box, (void)d;
+  int axis = (int)attr_i(op, "axis");
+  int64_t outer = 1, inner = dtype_bytes[out->type->dtype];
+  for (int i = 0; i < axis; i++)
+    outer *= out->type->dim[i];
+  for (int i = axis + 1; i < out->type->rank; i++)
+    inner *= out->type->dim[i];
+  char *to = out->data;
+  for (int64_t i = 0; i < outer; i++)
+    for (int k = 0; k < op->n_in; k++) {
+      size_t row = (size_t)(in[k].type->dim[axis] * inner);
+      memcpy(to, (const char *)in[k].data + (size_t)i * row, row);
+      to += row;
+    }
+  return true;
+}
+
+// -- pad ---------------------------------------------------------------------------------------
+
+// One dimension: `low` elements are put before, and as many after as it takes to make `to` out of
+// `from`.  What is negative is cut off first, and the rest is repeated:
+//
+//     reflect  d c b [a b c d] c b a       edge  a a a [a b c d] d d d
+//     wrap     b c d [a b c d] a b c
+typedef struct Padding {
+  int64_t cut_low; // elements cut off at the start
+  int64_t n;       // elements left
+  int64_t low;     // elements put before
+} Padding;
+
+static Padding padding(int64_t from, int64_t to, int64_t low) {
+  int64_t high = to - from - low;
+  int64_t cut_low = low < 0 ? -low : 0, cut_high = high < 0 ? -high : 0;
+  return (Padding){cut_low, from - cut_low - cut_high, low < 0 ? 0 : low};
+}
+
+typedef enum PadMode { PAD_constant, PAD_reflect, PAD_edge, PAD_wrap, N_PAD_MODES } PadMode;
+
+static bool pad_mode(const Op *op, PadMode *out) {
+  static const char *const names[N_PAD_MODES] = {"constant", "reflect", "edge", "wrap"};
+  for (int i = 0; i < N_PAD_MODES; i++)
+    if (str_equal(attr_s(op, "mode"), names[i])) {
+      *out = (PadMode)i;
+      return true;
+    }
+  return false;
+}
+
+// The element of the operand that element `i` of the result is, or -1: the value.
+static int64_t pad_source(PadMode mode, const Padding *p, int64_t i) {
+  int64_t at = i - p->low, n = p->n;
+  if (at >= 0 && at < n) return p->cut_low + at;
+  switch (mode) {
+  case PAD_constant: return -1;
+  case PAD_edge: return p->cut_low + (at < 0 ? 0 : n - 1);
+  case PAD_wrap: return p->cut_low + (at % n + n) % n;
+  case PAD_reflect: {
+    if (n == 1) return p->cut_low;
+    int64_t period = 2 * (n - 1);
+    at = (at % period + period) % period;
+    return p->cut_low + (at < n ? at : period - at);
+  }
+  case N_PAD_MODES: break;
+  }
+  BUG("no mode of padding");
+}
+
+bool pad_rule(const Op *op, Dims *dims, Diag *d) {
+  const Type *x = op->in[0].value->type;
+  const int64_t *low = attr_list(op, "low"), *shape = attr_list(op, "shape");
+  PadMode mode;
+  bool same[MAX_RANK];
+  if (!list_fits(op, "low", x->rank, d) || !list_fits(op, "shape", x->rank, d)) return false;
+  if (!pad_mode(op, &mode))
+    return diag_error(d, op->loc, "pad: mode '%s' is none of constant, reflect, edge, wrap",
+                      attr_s(op, "mode"));
+  for (int i = 0; i < x->rank; i++) {
+    if (low[i] > INT64_MAX / 4 || low[i] < -INT64_MAX / 4)
+      return diag_error(d, op->loc, "pad: %lld elements are too many", (long long)low[i]);
+    Padding p = padding(x->dim[i], shape[i], low[i]);
+    same[i] = low[i] == 0 && shape[i] == x->dim[i];
+    if (p.n < 1 && mode != PAD_constant && shape[i] > 0)
+      return diag_error(d, op->loc, "pad: nothing is left of dimension %d to pad with", i);
+  }
+  return parse_partly(op, dims, same, d);
+}
+
+// The adjoint of the modes that repeat elements, dimension by dimension: every element of dx gets
+// the sum of those that were made of it.
+static Value *pad_back(Builder *b, const Op *op, PadMode mode, Value *dy, int i) {
+  const Type *x = op->in[0].value->type;
+  int64_t n = dy->type->dim[i], shape[MAX_RANK];
+  Padding p = padding(x->dim[i], n, attr_list(op, "low")[i]);
+  Arena *a = b->g->module->arena;
+  int64_t *source = arena_array(a, int64_t, n);
+  for (int64_t k = 0; k < n; k++)
+    source[k] = pad_source(mode, &p, k);
+  Value *index = build_constant(b, type_new(b->g->module, DT_i64, 1, &n), source);
+  memcpy(shape, dy->type->dim, sizeof shape);
+  shape[i] = x->dim[i];
+  return build(b, OP_gather_back, IN(index, dy),
+               ATTRS(a_i("axis", i), a_list("shape", shape, x->rank)));
+}
+
+bool pad_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  const Type *x = op->in[0].value->type;
+  const int64_t *low = attr_list(op, "low");
+  PadMode mode;
+  pad_mode(op, &mode);
+  if (mode == PAD_constant) {
+    int64_t cut[MAX_RANK];
+    for (int i = 0; i < x->rank; i++)
+      cut[i] = -low[i];
+    din[0] = build(b, OP_pad, IN(dout[0]),
+                   ATTRS(a_list("low", cut, x->rank), a_list("shape", x->dim, x->rank),
+                         a_s("mode", "constant"), a_f("value", 0)));
+    return !b->failed;
+  }
+  din[0] = dout[0];
+  for (int i = 0; i < x->rank && din[0]; i++)
+    if (low[i] != 0 || din[0]->type->dim[i] != x->dim[i]) din[0] = pad_back(b, op, mode, din[0], i);
+  return !b->failed;
+}
+
+bool pad_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box, (void)d;
+  const Type *x = in[0].type, *y = out->type;
+  const int64_t *low = attr_list(op, "low");
+  PadMode mode;
+  pad_mode(op, &mode);
+  Padding p[MAX_RANK];
+  for (int i = 0; i < x->rank; i++)
+    p[i] = padding(x->dim[i], y->dim[i], low[i]);
+  int64_t stride[MAX_RANK], at[MAX_RANK] = {0}, n = type_count(y);
+  strides_of(x, stride);
+  for (int64_t k = 0; k < n; k++, index_next(y, at)) {
+    int64_t from = 0;
+    for (int i = 0; i < x->rank && from >= 0; i++) {
+      int64_t source = pad_source(mode, &p[i], at[i]);
+      from = source < 0 ? -1 : from + source * stride[i];
+    }
+    if (from >= 0)
+      element_copy(out, k, &in[0], from);
+    else
+      tensor_set_f(out, k, attr_f(op, "value"));
+  }
+  return true;
+}
+
+// -- trilu -------------------------------------------------------------------------------------
+
+// What stays depends on where in the matrix an element lies, so matrices are not split.
+bool trilu_rule(const Op *op, Dims *dims, Diag *d) {
+  return dims_parse(dims, op, "* m^ n^ -> * m^ n^", d);
+}
+
+bool trilu_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  din[0] = build(b, OP_trilu, IN(dout[0]),
+                 ATTRS(a_b("upper", attr_i(op, "upper")), a_i("k", attr_i(op, "k"))));
+  return !b->failed;
+}
+
+bool trilu_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box, (void)d;
+  bool upper = attr_i(op, "upper");
+  const Type *x = in[0].type;
+  int64_t rows = x->dim[x->rank - 2], columns = x->dim[x->rank - 1], k = attr_i(op, "k");
+  for (int64_t i = 0; i < type_count(x); i++) {
+    int64_t row = i / columns % rows, column = i % columns;
+    if (upper ? column - row >= k : column - row <= k) element_copy(out, i, &in[0], i);
+  }
+  return true;
+}
