@@ -17,13 +17,12 @@ static int64_t later(int64_t a, int64_t b) {
   return a > b ? a : b;
 }
 
-// When the result of an all_reduce is first read, which is when it is waited for.
-static int64_t first_read(const Value *v) {
+int64_t value_first_read(const Value *v) {
   int64_t first = graph_end(v->graph);
   for_each_use (u, v) {
     if (!u->user) continue;
     bool view = op_info[u->user->kind].traits & VIEW;
-    int64_t at = view ? first_read(u->user->out[0]) : op_time(u->user);
+    int64_t at = view ? value_first_read(u->user->out[0]) : op_time(u->user);
     if (at < first) first = at;
   }
   return first;
@@ -48,7 +47,7 @@ Life *graph_lives(const Graph *g, Arena *a) {
       life->from = op->kind == OP_accumulate ? 0 : op_time(op);
       life->to = last_read(op->out[i], lives);
       // Nobody waits for what nobody reads, until the end.
-      if (op->kind == OP_all_reduce) life->to = later(life->to, first_read(op->out[i]));
+      if (op->kind == OP_all_reduce) life->to = later(life->to, value_first_read(op->out[i]));
       if (op->kind == OP_accumulate) life->to = later(life->to, op_time(op));
     }
   for (int i = 0; i < g->n_params; i++) {

@@ -3,7 +3,8 @@
 // Time is counted in ops: a value lives from its op to the last op that reads it, or that reads a
 // view of it.  Parameters live from 0, results of the graph to its end.  Two things stretch that:
 // what `accumulate` adds up is kept while the ops before it run again for the next micro-batch, so
-// it lives from 0; and an `all_reduce` reads its operand until somebody waits for its result.
+// it lives from 0; and an `all_reduce` that is not in place reads its operand until somebody waits
+// for its result, which graph_lives does not count.
 //
 // Two values whose lives touch at an op, one read by it and one made by it, may share bytes if the
 // op may run in place.
@@ -19,6 +20,9 @@ typedef struct Life {
 
 int64_t op_time(const Op *op);     // 1, 2, … in the order of the graph (ids must be in order)
 int64_t graph_end(const Graph *g); // after the last op
+// The time of the first op that reads `v` or a view of it, or the graph's end: an all_reduce is
+// waited for there.
+int64_t value_first_read(const Value *v);
 // Lives by value id.
 Life *graph_lives(const Graph *g, Arena *a);
 

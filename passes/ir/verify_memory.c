@@ -1,8 +1,8 @@
 // The promises about memory: 14 to 16 of verify.c.
 //
 // Lifetimes are in the order of execution.  With an axis bound to time that is not quite the order
-// of the ops: what depends on an `accumulate` runs once, after the last micro-batch, and everything
-// else before it, once for each.  A sum that is being accumulated lives through all of that.
+// of the ops: what depends on an `accumulate`, or makes a new parameter, runs once, after the last
+// micro-batch, and everything else before it, once for each.  A sum that is being accumulated lives through all of that.
 //
 //     %g = linear_back_w …       0    every micro-batch
 //     %s = accumulate %g         1
@@ -14,19 +14,16 @@
 #include <stdlib.h>
 
 #include "ir/op.h"
+#include "ir/place.h"
 #include "ir/verify.h"
 
 enum { ALIGNMENT = 64, START = -1, END = INT_MAX };
 
 typedef struct Place {
-  const Value *v;
+  Value *v;
   int64_t from, to; // bytes of the slab
   int born, dies;   // when it is written, when it is last read
 } Place;
-
-static bool needs_place(const Value *v) {
-  return !v->def || (v->def->kind != OP_constant && v->def->kind != OP_fill);
-}
 
 static bool kept(const Value *v) {
   return !v->def && (v->role == ROLE_weight || v->role == ROLE_state);
@@ -36,25 +33,32 @@ static bool is_view(const Value *v) {
   return v->def && v->index == 0 && (op_info[v->def->kind].traits & VIEW);
 }
 
+// What a value is a view of, in the end.
+static const Value *viewed(const Value *v) {
+  while (is_view(v))
+    v = v->def->in[0].value;
+  return v;
+}
+
+static bool needs_place(const Value *v) {
+  const Op *op = viewed(v)->def;
+  return !op || (op->kind != OP_constant && op->kind != OP_fill);
+}
+
 // When each op runs; see above.
 static int *times(const Graph *g, Arena *a) {
-  bool *late = arena_array(a, bool, g->n_values);
-  bool *late_op = arena_array(a, bool, g->n_ops);
+  const bool *late = graph_update_ops(g, a);
   int *time = arena_array(a, int, g->n_ops), now = 0;
   for_each_op (op, g) {
-    for (int i = 0; i < op->n_in; i++)
-      late_op[op->id] |= late[op->in[i].value->id];
-    for (int i = 0; i < op->n_out; i++)
-      late[op->out[i]->id] = late_op[op->id] || op->kind == OP_accumulate;
-    if (!late_op[op->id]) time[op->id] = now++;
+    if (!late[op->id]) time[op->id] = now++;
   }
   for_each_op (op, g) {
-    if (late_op[op->id]) time[op->id] = now++;
+    if (late[op->id]) time[op->id] = now++;
   }
   return time;
 }
 
-static Place place_of(const Value *v, const int *time) {
+static Place place_of(Value *v, const int *time) {
   Place p = {v, v->offset, v->offset + type_bytes(v->type), START, START};
   if (v->def && v->def->kind != OP_accumulate) p.born = time[v->def->id];
   p.dies = v->def ? time[v->def->id] : START;
@@ -91,41 +95,37 @@ static bool check_place(const Value *v, Diag *d) {
   return true;
 }
 
-// What a value is a view of, in the end.
-static const Value *viewed(const Value *v) {
-  while (is_view(v))
-    v = v->def->in[0].value;
-  return v;
-}
-
-static bool updates(const Value *v, const Value *param) {
+// Is `v`, or a view of it, what the parameter is after the step?
+static bool becomes(const Value *v, const Value *param) {
   for_each_use (u, v) {
     if (!u->user && v->graph->results[u->index]->target == param) return true;
+    if (u->user && (op_info[u->user->kind].traits & VIEW) && becomes(u->user->out[0], param))
+      return true;
   }
   return false;
 }
 
-// Whether `next` may be written over `first`, which no one reads after `next` is begun.
-static bool may_replace(const Place *first, const Place *next) {
-  const Op *op = next->v->def;
-  if (next->from != first->from || type_bytes(next->v->type) != type_bytes(first->v->type))
-    return false;
-  return op && next->v->index == 0 && op->n_in > 0 && (op_info[op->kind].traits & INPLACE) &&
-         viewed(op->in[0].value) == viewed(first->v);
+// Whether `next` may be written over `first`, which its op reads and no one afterwards.
+static bool may_replace(const Place *first, const Place *next, Arena *a) {
+  Op *op = next->v->def;
+  for (int i = 0; op && i < op->n_in; i++) {
+    if (viewed(op->in[i].value) != viewed(first->v)) continue;
+    // What is packed may be made where the bucket has it.
+    if (op->kind == OP_pack)
+      return first->from >= next->from && first->to <= next->to;
+    if (next->from != first->from || !op_inplace(op, next->v->index, i, a)) return false;
+  }
+  return op != NULL;
 }
 
-static bool may_share(const Place *a, const Place *b) {
+static bool may_share(const Place *a, const Place *b, Arena *scratch) {
   if (viewed(a->v) == viewed(b->v)) return true;
   const Place *first = a->born <= b->born ? a : b, *next = first == a ? b : a;
   // What the step keeps may be overwritten by its update and by nothing else.
   const Value *root = viewed(first->v);
-  if (kept(root)) {
-    if (!updates(next->v, root) && !(is_view(next->v) && updates(viewed(next->v), root)))
-      return false;
-    bool in_place = op_info[next->v->def->kind].traits & INPLACE;
-    return next->from == first->from && first->dies <= next->born - !in_place;
-  }
-  return first->dies < next->born || (first->dies == next->born && may_replace(first, next));
+  if (kept(root) && (!becomes(next->v, root) || next->from != first->from)) return false;
+  return first->dies < next->born ||
+         (first->dies == next->born && may_replace(first, next, scratch));
 }
 
 static int by_offset(const void *x, const void *y) {
@@ -148,7 +148,7 @@ static bool check_overlaps(const Graph *g, Diag *d) {
   bool ok = true;
   for (int i = 0; ok && i < n; i++)
     for (int k = i + 1; ok && k < n && place[k].from < place[i].to; k++)
-      if (!may_share(&place[i], &place[k]))
+      if (!may_share(&place[i], &place[k], a))
         ok = diag_error(d, place[k].v->def ? place[k].v->def->loc : place[k].v->loc,
                         "'%s' at %lld and '%s' at %lld overlap while both are alive",
                         value_text(a, place[i].v), (long long)place[i].from,

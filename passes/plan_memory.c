@@ -1,0 +1,347 @@
+// Memory planning: a place in one slab for every value.
+//
+//     %y = linear %x, %w  : f32[4,6]          %y = linear %x, %w  : f32[4,6] at 256
+//     %z = fused @f %y    : f32[4,6]     =>   %z = fused @f %y    : f32[4,6] at 256     in place
+//     %p = linear %z, %v  : f32[4,2]          %p = linear %z, %v  : f32[4,2] at 384
+//     %w1 = sgd %w, %g …  : f32[8,6]          %w1 = sgd %w, %g …  : f32[8,6] at 0       where %w is
+//
+// What lasts from step to step (weights, states, scalars) comes first and never moves; @eval finds
+// its weights where @train has them.  The rest of each graph shares one region after it.
+//
+// First values are gathered in blocks, in the order of the ops:
+//
+//   a view          is in the block of what it is a view of
+//   a new parameter is where the old one is, if nobody reads that afterwards; otherwise the backend
+//                   copies it there at the end of the step (it sees that the places differ)
+//   a pack's member is in the bucket, if nobody reads it once the bucket is packed
+//   a result        takes the block of an operand that dies, where the op may run in place
+//   anything else   has a block of its own
+//
+// Then blocks get offsets, the largest first, each in the smallest gap that blocks alive at the
+// same time leave (greedy by size; Pisarchyk and Lee, "Efficient memory management for deep neural
+// net inference", 2020, section 5).  Constants have no place: they are part of the program.
+//
+// Ops that run once per step are moved behind the ones that run once per micro-batch (ir/place.h).
+
+#include "base/vec.h"
+#include "ir/op.h"
+#include "ir/place.h"
+#include "pass.h"
+
+#include <stdlib.h>
+
+enum { ALIGN = 64 };
+
+typedef struct Block {
+  int64_t bytes, offset;
+  Life life;
+  bool kept; // from step to step: `offset` is final
+  Vec(Value *) member;
+} Block;
+
+// Where a value lies: `at` bytes into a block.
+typedef struct Place {
+  Block *block; // NULL of constants
+  int64_t at;
+} Place;
+
+typedef struct Planner {
+  Module *m;
+  Graph *g;
+  Arena *scratch;
+  Diag *d;
+  int64_t kept; // bytes of what lasts
+  Life *life;   // by value id, as are the next three
+  Place *place;
+  Op **bucket; // of a value that will be packed: by which op
+  int64_t *bucket_at;
+  Value **target;     // the parameter that a value becomes
+  Block **pack_block; // by op id
+  Vec(Block *) block;
+  int64_t in_place, unshared;
+} Planner;
+
+static int64_t aligned(int64_t bytes) {
+  return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static int64_t max(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+static int64_t min(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
+// -- What lasts from step to step --------------------------------------------------------------
+
+static bool is_kept(const Value *param) {
+  return param->role == ROLE_weight || param->role == ROLE_state || param->role == ROLE_scalar;
+}
+
+// The place that a graph before `g` gave to the parameter of this name, or -1.
+static int64_t kept_before(const Graph *g, const Value *param) {
+  for_each_graph (other, g->module) {
+    if (other == g) return -1;
+    if (!other->entry) continue;
+    for (int i = 0; i < other->n_params; i++) {
+      const Value *p = other->params[i];
+      if (p->role == param->role && p->label && str_equal(p->label, param->label) &&
+          p->type == param->type)
+        return p->offset;
+    }
+  }
+  return -1;
+}
+
+static void place_kept(Planner *p, Graph *g) {
+  for (int i = 0; i < g->n_params; i++) {
+    Value *v = g->params[i];
+    if (!is_kept(v)) continue;
+    v->offset = kept_before(g, v);
+    if (v->offset >= 0) continue;
+    v->offset = p->kept;
+    p->kept += aligned(type_bytes(v->type));
+  }
+}
+
+// -- Blocks ------------------------------------------------------------------------------------
+
+static Block *block_new(Planner *p, int64_t bytes) {
+  Block *b = arena_one(p->scratch, Block);
+  *b = (Block){.bytes = bytes, .offset = -1, .life = {INT64_MAX, -1}};
+  vec_push(p->scratch, &p->block, b);
+  return b;
+}
+
+static void block_add(Planner *p, Block *b, int64_t at, Value *v) {
+  p->place[v->id] = (Place){b, at};
+  b->life.from = min(b->life.from, p->life[v->id].from);
+  b->life.to = max(b->life.to, p->life[v->id].to);
+  vec_push(p->scratch, &b->member, v);
+}
+
+static bool is_dead_constant(const Value *v) {
+  if (v->def->kind != OP_constant) return false;
+  for_each_use (u, v)
+    if (!u->user && v->graph->results[u->index]->label) return false;
+  return true;
+}
+
+// Is nothing that lies in these bytes read after `op`, and nothing there another of its results?
+static bool dies_at(const Planner *p, const Place *place, int64_t bytes, const Op *op) {
+  for (int i = 0; i < place->block->member.n; i++) {
+    const Value *v = place->block->member.at[i];
+    int64_t at = p->place[v->id].at;
+    bool apart = at + type_bytes(v->type) <= place->at || place->at + bytes <= at;
+    if (!apart && (p->life[v->id].to > op_time(op) || v->def == op)) return false;
+  }
+  return true;
+}
+
+static bool take_target(Planner *p, Value *v) {
+  Value *target = p->target[v->id];
+  if (!target) return false;
+  const Op *op = v->def;
+  for_each_use (u, target) {
+    if (!u->user || op_time(u->user) > op_time(op) || u->user->kind == OP_all_reduce) return false;
+    bool view = op_info[u->user->kind].traits & VIEW;
+    if (view && p->life[u->user->out[0]->id].to >= op_time(op)) return false;
+    if (u->user == op && !op_inplace(op, v->index, u->index, p->scratch)) return false;
+  }
+  Block *b = p->place[target->id].block;
+  for (int i = 0; i < b->member.n; i++)
+    if (b->member.at[i] != target) return false; // somebody else became it
+  block_add(p, b, 0, v);
+  return true;
+}
+
+static bool take_bucket(Planner *p, Value *v) {
+  Op *pack = p->bucket[v->id];
+  if (!pack) return false;
+  Block **b = &p->pack_block[pack->id];
+  if (!*b) *b = block_new(p, type_bytes(pack->out[0]->type));
+  block_add(p, *b, p->bucket_at[v->id], v);
+  return true;
+}
+
+static bool take_operand(Planner *p, Value *v) {
+  Op *op = v->def;
+  for (int i = 0; i < op->n_in; i++) {
+    Place place = p->place[op->in[i].value->id];
+    if (!place.block || place.block->kept || !op_inplace(op, v->index, i, p->scratch) ||
+        !dies_at(p, &place, type_bytes(v->type), op))
+      continue;
+    block_add(p, place.block, place.at, v);
+    p->in_place++;
+    return true;
+  }
+  return false;
+}
+
+// A reduction that is not in place reads its operand until it is waited for.
+static void keep_until_wait(Planner *p, const Op *reduce) {
+  const Value *in = reduce->in[0].value;
+  Life *life = &p->life[in->id];
+  life->to = max(life->to, value_first_read(reduce->out[0]));
+  if (p->place[in->id].block) {
+    Life *of_block = &p->place[in->id].block->life;
+    of_block->to = max(of_block->to, life->to);
+  }
+}
+
+static void place_result(Planner *p, Value *v) {
+  Op *op = v->def;
+  if (op_info[op->kind].traits & VIEW) {
+    Place of = p->place[op->in[0].value->id];
+    if (op->kind == OP_unpack) of.at += attr_i(op, "offset") * dtype_bytes[v->type->dtype];
+    if (of.block) block_add(p, of.block, of.at, v);
+    return;
+  }
+  if (op->kind == OP_pack && p->pack_block[op->id]) {
+    block_add(p, p->pack_block[op->id], 0, v);
+    return;
+  }
+  if (is_dead_constant(v) || take_target(p, v) || take_bucket(p, v) || take_operand(p, v)) return;
+  block_add(p, block_new(p, type_bytes(v->type)), 0, v);
+  if (op->kind == OP_all_reduce) keep_until_wait(p, op);
+}
+
+// Members of a bucket that can be made in it: not views into something, and dead once packed.
+static void find_members(Planner *p, Op *pack) {
+  int64_t at = 0;
+  for (int i = 0; i < pack->n_in; i++) {
+    int64_t skip;
+    Value *v = pack->in[i].value, *root = view_root(v, &skip);
+    if (root->def && root->def->kind != OP_constant && root->type->dtype == v->type->dtype &&
+        type_bytes(root->type) == type_bytes(v->type) && !p->bucket[root->id] &&
+        p->life[root->id].to <= op_time(pack)) {
+      p->bucket[root->id] = pack;
+      p->bucket_at[root->id] = at;
+    }
+    at += aligned(type_bytes(v->type));
+  }
+}
+
+// What is to become a parameter, seen through views of the whole of it.
+static void find_target(Planner *p, const Result *r) {
+  int64_t skip;
+  Value *root = view_root(r->use.value, &skip);
+  if (root->def && root->type->dtype == r->target->type->dtype &&
+      type_bytes(root->type) == type_bytes(r->target->type) && !p->target[root->id])
+    p->target[root->id] = r->target;
+}
+
+static void make_blocks(Planner *p) {
+  Graph *g = p->g;
+  for_each_op (op, g)
+    if (op->kind == OP_pack) find_members(p, op);
+  for (int i = 0; i < g->n_results; i++)
+    if (g->results[i]->target) find_target(p, g->results[i]);
+  for (int i = 0; i < g->n_params; i++) {
+    Value *v = g->params[i];
+    Block *b = block_new(p, type_bytes(v->type));
+    b->kept = is_kept(v);
+    b->offset = v->offset;
+    block_add(p, b, 0, v);
+  }
+  for_each_op (op, g)
+    for (int i = 0; i < op->n_out; i++)
+      place_result(p, op->out[i]);
+}
+
+// -- Offsets -----------------------------------------------------------------------------------
+
+static int by_size(const void *x, const void *y) {
+  const Block *a = *(Block *const *)x, *b = *(Block *const *)y;
+  if (a->bytes != b->bytes) return a->bytes < b->bytes ? 1 : -1;
+  return (a->life.from > b->life.from) - (a->life.from < b->life.from);
+}
+
+static bool both_alive(const Block *a, const Block *b) {
+  return a->life.from <= b->life.to && b->life.from <= a->life.to;
+}
+
+// `placed` is in the order of offsets, `n` of them; puts `b` in, and returns where it ends.
+static int64_t place_block(Block **placed, int n, Block *b) {
+  int64_t size = aligned(b->bytes), end = 0, best = -1, best_gap = INT64_MAX;
+  for (int i = 0; i < n; i++) {
+    const Block *other = placed[i];
+    if (!both_alive(b, other)) continue;
+    int64_t gap = other->offset - end;
+    if (gap >= size && gap < best_gap) {
+      best = end;
+      best_gap = gap;
+    }
+    end = max(end, other->offset + aligned(other->bytes));
+  }
+  b->offset = best >= 0 ? best : end;
+  int i = n;
+  for (; i > 0 && placed[i - 1]->offset > b->offset; i--)
+    placed[i] = placed[i - 1];
+  placed[i] = b;
+  return b->offset + size;
+}
+
+// Bytes of the region that the graph's blocks take.
+static int64_t place_blocks(Planner *p) {
+  Vec(Block *) order = {0};
+  for (int i = 0; i < p->block.n; i++)
+    if (!p->block.at[i]->kept) vec_push(p->scratch, &order, p->block.at[i]);
+  if (order.n) qsort(order.at, (size_t)order.n, sizeof *order.at, by_size);
+  Block **placed = arena_array(p->scratch, Block *, order.n);
+  int64_t end = 0;
+  for (int i = 0; i < order.n; i++) {
+    end = max(end, place_block(placed, i, order.at[i]));
+    p->unshared += aligned(order.at[i]->bytes);
+  }
+  return end;
+}
+
+static void move_update_ops(Planner *p, Graph *g) {
+  const bool *update = graph_update_ops(g, p->scratch);
+  Vec(Op *) moved = {0};
+  for_each_op (op, g)
+    if (update[op->id]) vec_push(p->scratch, &moved, op);
+  for (int i = 0; i < moved.n; i++)
+    op_move_before(moved.at[i], NULL);
+  graph_renumber(g);
+}
+
+static int64_t plan_graph(Planner *p, Graph *g) {
+  p->g = g;
+  graph_renumber(g);
+  move_update_ops(p, g);
+  p->life = graph_lives(g, p->scratch);
+  p->place = arena_array(p->scratch, Place, g->n_values);
+  p->bucket = arena_array(p->scratch, Op *, g->n_values);
+  p->bucket_at = arena_array(p->scratch, int64_t, g->n_values);
+  p->target = arena_array(p->scratch, Value *, g->n_values);
+  p->pack_block = arena_array(p->scratch, Block *, g->n_ops);
+  p->block.n = 0;
+  make_blocks(p);
+  int64_t bytes = place_blocks(p);
+  for (int i = 0; i < p->block.n; i++) {
+    const Block *b = p->block.at[i];
+    for (int k = 0; k < b->member.n; k++) {
+      Value *v = b->member.at[k];
+      v->offset = (b->kept ? 0 : p->kept) + b->offset + p->place[v->id].at;
+    }
+  }
+  return bytes;
+}
+
+bool pass_plan_memory(Module *m, const PassOptions *o, Diag *d) {
+  Planner p = {.m = m, .scratch = opt_scratch(o), .d = d};
+  for_each_graph (g, m)
+    if (g->entry) place_kept(&p, g);
+  int64_t shared = 0;
+  for_each_graph (g, m)
+    if (g->entry) shared = max(shared, plan_graph(&p, g));
+  m->slab_bytes = p.kept + shared;
+  opt_stat(o, m->slab_bytes, "bytes at the peak");
+  opt_stat(o, p.kept, "bytes kept from step to step");
+  opt_stat(o, shared, "bytes of values that come and go");
+  opt_stat(o, p.unshared, "bytes if those did not share");
+  opt_stat(o, p.in_place, "values made in place");
+  return true;
+}
