@@ -1,0 +1,185 @@
+// Gradients of every row that has one, against differences:
+//
+//     L = sum over a result of y * r, r random          dL/dx = (L(x + h) - L(x - h)) / 2h
+//
+// for each floating result in turn and each floating operand, in double, as a relative norm.  The
+// gradient is the ops that the row appends, computed by their references.  A row may refuse the
+// gradient of a result other than its first; where it leaves an operand without one, the
+// differences must be zero.
+//
+//     grad EXAMPLES.nn...
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/vec.h"
+#include "harness.h"
+
+static const double tolerance = 1e-6, step = 1e-5;
+
+static int failures, compared;
+static bool quiet; // while the test is tested
+
+static bool fail(const Op *op, int result, int operand, const char *what, double distance) {
+  failures++;
+  if (!quiet)
+    fprintf(stderr, "%s: %s: gradient of result %d by operand %d: %s (%g)\n",
+            loc_text(op->graph->module->arena, op->loc), op_info[op->kind].name, result, operand,
+            what, distance);
+  return false;
+}
+
+// The values of a graph, by id.
+static bool graph_run(const Graph *g, Tensor *values, Arena *a, Diag *d) {
+  for_each_op (op, g) {
+    Tensor *in = arena_array(a, Tensor, op->n_in);
+    for (int i = 0; i < op->n_in; i++)
+      in[i] = values[op->in[i].value->id];
+    Tensor *out = reference_new(op, in, NULL, a, d);
+    if (!out) return false;
+    for (int i = 0; i < op->n_out; i++)
+      values[op->out[i]->id] = out[i];
+  }
+  return true;
+}
+
+static bool op_floats(const Value *v) {
+  return dtype_class[v->type->dtype] == 'F';
+}
+
+// dL/dx of every operand by the row's gradient: `data` is NULL for those it gives none.  False
+// when the row refuses.
+static bool by_row(const Example *e, const Op *op, int result, const Tensor *in, const Tensor *r,
+                   Tensor *din, Arena *a, Diag *d) {
+  Module *m = e->module;
+  const Type *types[MAX_TERMS];
+  for (int i = 0; i < op->n_in; i++)
+    types[i] = op->in[i].value->type;
+  Op *forward = op_alone(m, op, types, d);
+  Graph *g = forward->graph;
+  Value *dout[MAX_RESULTS] = {0}, *dx[MAX_TERMS] = {0};
+  dout[result] = graph_param(g, NULL, r->type, ROLE_none, op->loc);
+  Builder b = {.g = g, .loc = op->loc, .d = d};
+  if (!op_info[op->kind].grad(&b, forward, dout, dx) || b.failed) return false;
+
+  Tensor *values = arena_array(a, Tensor, g->n_values);
+  for (int i = 0; i < op->n_in; i++)
+    values[forward->in[i].value->id] = in[i];
+  values[dout[result]->id] = *r;
+  if (!graph_run(g, values, a, d)) return false;
+  for (int i = 0; i < op->n_in; i++)
+    din[i] = dx[i] ? values[dx[i]->id] : (Tensor){0};
+  return true;
+}
+
+static double loss(const Op *op, int result, const Tensor *in, const Tensor *r, Diag *d) {
+  Arena *a = arena_new();
+  Tensor *out = reference_new(op, in, NULL, a, d);
+  double sum = 0;
+  for (int64_t i = 0; out && i < type_count(r->type); i++)
+    sum += tensor_f(&out[result], i) * tensor_f(r, i);
+  arena_free(a);
+  return out ? sum : NAN;
+}
+
+static Tensor by_differences(const Op *op, int result, int operand, const Tensor *in,
+                             const Tensor *r, Arena *a, Diag *d) {
+  Tensor moved[MAX_TERMS], dx = tensor_new(a, in[operand].type);
+  for (int i = 0; i < op->n_in; i++)
+    moved[i] = in[i];
+  moved[operand] = tensor_copy(&in[operand], a);
+  for (int64_t i = 0; i < type_count(dx.type); i++) {
+    double x = tensor_f(&in[operand], i);
+    if (!isfinite(x)) continue; // a mask's -inf stays where it is
+    tensor_set_f(&moved[operand], i, x + step);
+    double up = loss(op, result, moved, r, d);
+    tensor_set_f(&moved[operand], i, x - step);
+    double down = loss(op, result, moved, r, d);
+    tensor_set_f(&moved[operand], i, x);
+    tensor_set_f(&dx, i, (up - down) / (2 * step));
+  }
+  return dx;
+}
+
+// `lie`: the adjoint of operand 0 is made wrong in one element.
+static bool check_result(const Example *e, const Op *op, int result, bool lie, Random *random,
+                         Arena *a, Diag *d) {
+  Tensor *in = operands_new(e, op, random, a), din[MAX_TERMS];
+  Tensor r = tensor_new(a, op->out[result]->type);
+  for (int64_t i = 0; i < type_count(r.type); i++)
+    tensor_set_f(&r, i, 2 * random_unit(random) - 1);
+  diag_quiet(d, result > 0);
+  bool given = by_row(e, op, result, in, &r, din, a, d);
+  diag_quiet(d, quiet);
+  if (!given) return result > 0 || fail(op, result, 0, "the row refuses", 0);
+  bool ok = true;
+  for (int i = 0; i < op->n_in; i++) {
+    if (!op_floats(op->in[i].value)) continue;
+    Tensor want = by_differences(op, result, i, in, &r, a, d);
+    if (!din[i].data) din[i] = tensor_new(a, want.type);
+    if (lie && i == 0) tensor_set_f(&din[i], 0, tensor_f(&din[i], 0) + 1e-3);
+    double distance = tensor_distance(&din[i], &want);
+    compared++;
+    if (!(distance < tolerance)) ok = fail(op, result, i, "differs from differences", distance);
+  }
+  return ok;
+}
+
+static bool check_example(const Example *e, bool lie, Arena *a, Diag *d) {
+  if (op_info[e->op->kind].grad == no_grad || op_info[e->op->kind].traits & COMM) return true;
+  Op *op = op_double(e->module, e->op, d);
+  if (!op) return fail(e->op, 0, 0, "in double", 0);
+  bool ok = true;
+  Random random = {2};
+  for (int i = 0; i < op->n_out; i++)
+    if (op_floats(op->out[i])) ok &= check_result(e, op, i, lie, &random, a, d);
+  return ok;
+}
+
+static void check_the_test(const Examples *all, Arena *a, Diag *d) {
+  int before = failures, lies = 0, caught = 0;
+  quiet = true;
+  for (int i = 0; i < all->n; i++) {
+    if (all->at[i].op->kind != OP_softmax && all->at[i].op->kind != OP_linear) continue;
+    if (!op_floats(all->at[i].op->in[0].value)) continue;
+    lies++;
+    caught += !check_example(&all->at[i], true, a, d);
+  }
+  quiet = false;
+  failures = before;
+  if (lies && lies == caught) return;
+  fprintf(stderr, "grad: of %d gradients made wrong, %d were noticed\n", lies, caught);
+  failures++;
+}
+
+// Every row with a derivative has an instance whose gradient was compared.
+static void check_coverage(const Examples *all) {
+  for (int kind = 0; kind < N_OPS; kind++) {
+    if (op_info[kind].grad == no_grad || op_info[kind].grad == zero_grad || kind == OP_call)
+      continue;
+    bool found = false;
+    for (int i = 0; i < all->n && !found; i++)
+      found = (int)all->at[i].op->kind == kind && op_floats(all->at[i].op->out[0]);
+    if (found) continue;
+    fprintf(stderr, "grad: no floating instance of %s\n", op_info[kind].name);
+    failures++;
+  }
+}
+
+int main(int argc, char **argv) {
+  Arena *a = arena_new();
+  Diag *d = diag_new(stderr);
+  Examples all = examples_read(argv + 1, argc - 1, a, d);
+  for (int i = 0; i < all.n; i++) {
+    Arena *scratch = arena_new();
+    check_example(&all.at[i], false, scratch, d);
+    arena_free(scratch);
+  }
+  check_the_test(&all, a, d);
+  check_coverage(&all);
+  printf("grad: %d gradients of %d instances, %d failures\n", compared, all.n, failures);
+  examples_free(&all);
+  arena_free(a);
+  diag_free(d);
+  return failures ? EXIT_FAILURE : EXIT_SUCCESS;
+}

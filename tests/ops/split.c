@@ -1,0 +1,191 @@
+// The table's promises about splitting, for every instance of every row:
+//
+//   letters  Every letter that is not marked ^ and has an even length is cut in two.  The halves
+//            are computed apart; results that have the letter are their concatenation, those that
+//            lack it their sum.  Both must equal the whole.
+//   SUM      f(a + a', b + b') = f(a, b) + f(a', b')
+//   EACH     f(a + a', b) = f(a, b) + f(a', b), for each operand
+//   rows     every row has an instance
+//
+// A wrong row fails here before it is a wrong gradient: taking the marks off a softmax, and calling
+// gelu linear, must make this very test fail, and does.
+//
+//     split EXAMPLES.nn...
+
+#include <stdlib.h>
+
+#include "harness.h"
+
+static const double tolerance = 1e-10;
+
+static int failures;
+static bool quiet; // while the test is tested
+
+static bool fail(const Op *op, const char *what, int result, double distance) {
+  failures++;
+  if (!quiet)
+    fprintf(stderr, "%s: %s: %s: result %d differs by %g\n",
+            loc_text(op->graph->module->arena, op->loc), op_info[op->kind].name, what, result,
+            distance);
+  return false;
+}
+
+static bool compare(const Op *op, const char *what, const Tensor *is, const Tensor *want) {
+  for (int i = 0; i < op->n_out; i++) {
+    double distance = tensor_distance(&is[i], &want[i]);
+    if (!(distance <= tolerance)) return fail(op, what, i, distance);
+  }
+  return true;
+}
+
+// Attribute `shape` is the shape of result 0: of half of it, here.
+static bool half_op(Module *m, const Op *op, const Tensor *in, int dim, Op **half, Diag *d) {
+  const Type *types[MAX_TERMS];
+  for (int i = 0; i < op->n_in; i++)
+    types[i] = in[i].type;
+  int n_attrs;
+  const AttrSpec *spec = op_attr_specs(op->kind, &n_attrs);
+  Op changed = *op;
+  changed.attrs = arena_copy(m->arena, op->attrs, sizeof(Attr) * (size_t)n_attrs);
+  for (int i = 0; i < n_attrs; i++) {
+    if (!str_equal(spec[i].name, "shape") || dim < 0) continue;
+    Attr *shape = &changed.attrs[i];
+    int64_t *length = arena_copy(m->arena, shape->list.at, sizeof(int64_t) * (size_t)shape->list.n);
+    length[dim] /= 2;
+    shape->list.at = length;
+  }
+  *half = op_alone(m, &changed, types, d);
+  return *half;
+}
+
+// Cuts letter `letter` in two, if it may be.
+static bool check_letter(const Op *op, const Dims *dims, int letter, const Tensor *in,
+                         const Tensor *whole, Arena *a, Diag *d) {
+  Module *m = op->graph->module;
+  char what[] = "letter ?";
+  what[7] = dims->letter[letter].name;
+  if (dims->letter[letter].whole || dims->letter[letter].size % 2) return true;
+  for (int i = 0; i < dims->n_in; i++)
+    if (dims_position(dims, &dims->in[i], letter) == -2) return true;
+  for (int i = 0; i < dims->n_out; i++)
+    if (dims_position(dims, &dims->out[i], letter) == -2) return true;
+
+  Tensor *out[2];
+  for (int half = 0; half < 2; half++) {
+    Tensor part[MAX_TERMS];
+    for (int i = 0; i < op->n_in; i++) {
+      int dim = dims_position(dims, &dims->in[i], letter);
+      part[i] = dim < 0 ? in[i] : tensor_part(&in[i], m, dim, half, 2, a);
+    }
+    int dim = dims_position(dims, &dims->out[0], letter);
+    Box box = {0};
+    const Type *t = op->out[0]->type;
+    for (int i = 0; i < t->rank; i++)
+      box.whole[i] = t->dim[i];
+    if (dim >= 0) box.start[dim] = half * t->dim[dim] / 2;
+    Op *piece;
+    if (!half_op(m, op, part, dim, &piece, d) ||
+        !(out[half] = reference_new(piece, part, &box, a, d)))
+      return fail(op, what, 0, 1);
+  }
+  for (int i = 0; i < op->n_out; i++) {
+    int dim = dims_position(dims, &dims->out[i], letter);
+    Tensor both = dim < 0 ? tensor_sum(&out[0][i], &out[1][i], a)
+                          : tensor_concat(&out[0][i], &out[1][i], m, dim, a);
+    double distance = tensor_distance(&both, &whole[i]);
+    if (!(distance <= tolerance)) return fail(op, what, i, distance);
+  }
+  return true;
+}
+
+// Adds `other` to the floating operands (to operand `only`, when that is not -1), and compares
+// with the sum of the results.
+static bool check_linear(const Op *op, const Tensor *in, const Tensor *other, int only, Arena *a,
+                         Diag *d) {
+  Tensor changed[MAX_TERMS], sum[MAX_TERMS];
+  for (int i = 0; i < op->n_in; i++) {
+    bool adds = tensor_floats(&in[i]) && (only < 0 || i == only);
+    changed[i] = adds ? other[i] : in[i];
+    sum[i] = adds ? tensor_sum(&in[i], &other[i], a) : in[i];
+  }
+  Tensor *x = reference_new(op, in, NULL, a, d), *y = reference_new(op, changed, NULL, a, d);
+  Tensor *is = reference_new(op, sum, NULL, a, d), want[MAX_RESULTS];
+  if (!x || !y || !is) return fail(op, "traits", 0, 1);
+  for (int i = 0; i < op->n_out; i++)
+    want[i] = tensor_sum(&x[i], &y[i], a);
+  return compare(op, only < 0 ? "SUM" : "EACH", is, want);
+}
+
+// `lie`: pretend that no letter is marked and that the row is linear.
+static bool check_example(const Example *e, bool lie, Arena *a, Diag *d) {
+  Module *m = e->module;
+  Op *op = op_double(m, e->op, d);
+  Dims dims;
+  if (!op || !op_dims(op, &dims, d)) return fail(e->op, "in double", 0, 1);
+  int traits = op_info[op->kind].traits;
+  if (traits & COMM) return true; // needs ranks: tests/passes
+  for (int i = 0; lie && i < dims.n_letters; i++)
+    dims.letter[i].whole = false;
+  Random r = {1};
+  Tensor *in = operands_new(e, op, &r, a), *other = operands_new(e, op, &r, a);
+  Tensor *whole = reference_new(op, in, NULL, a, d);
+  if (!whole) return fail(op, "reference", 0, 1);
+  bool ok = true;
+  for (int letter = 0; letter < dims.n_letters; letter++)
+    ok &= check_letter(op, &dims, letter, in, whole, a, d);
+  if (lie || traits & SUM) ok &= check_linear(op, in, other, -1, a, d);
+  for (int i = 0; traits & EACH && i < op->n_in; i++)
+    if (tensor_floats(&in[i])) ok &= check_linear(op, in, other, i, a, d);
+  return ok;
+}
+
+// What is wrong must fail: softmax with its marks off, and ops that are not linear as such.
+static void check_the_test(const Examples *all, Arena *a, Diag *d) {
+  int lies = 0, caught = 0;
+  int before = failures;
+  quiet = true;
+  diag_quiet(d, true);
+  for (int i = 0; i < all->n; i++) {
+    OpKind kind = all->at[i].op->kind;
+    if (kind != OP_softmax && kind != OP_layer_norm && kind != OP_cross_entropy &&
+        kind != OP_square)
+      continue;
+    lies++;
+    caught += !check_example(&all->at[i], true, a, d);
+  }
+  quiet = false;
+  diag_quiet(d, false);
+  failures = before;
+  if (lies && lies == caught) return;
+  fprintf(stderr, "split: of %d rows made wrong, %d were noticed\n", lies, caught);
+  failures++;
+}
+
+static void check_coverage(const Examples *all) {
+  for (int kind = 0; kind < N_OPS; kind++) {
+    bool found = op_info[kind].traits & COMM || kind == OP_fused || kind == OP_call;
+    for (int i = 0; i < all->n && !found; i++)
+      found = (int)all->at[i].op->kind == kind;
+    if (found) continue;
+    fprintf(stderr, "split: no instance of %s\n", op_info[kind].name);
+    failures++;
+  }
+}
+
+int main(int argc, char **argv) {
+  Arena *a = arena_new();
+  Diag *d = diag_new(stderr);
+  Examples all = examples_read(argv + 1, argc - 1, a, d);
+  for (int i = 0; i < all.n; i++) {
+    Arena *scratch = arena_new();
+    check_example(&all.at[i], false, scratch, d);
+    arena_free(scratch);
+  }
+  check_the_test(&all, a, d);
+  check_coverage(&all);
+  printf("split: %d instances, %d failures\n", all.n, failures);
+  examples_free(&all);
+  arena_free(a);
+  diag_free(d);
+  return failures ? EXIT_FAILURE : EXIT_SUCCESS;
+}
