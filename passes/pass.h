@@ -26,6 +26,7 @@ typedef struct Pass {
   const char *name;
   Phase from, to;
   bool keep;
+  bool may_skip;       // the program is right without it
   const char *options; // "loss:s mesh:s seconds:i"
   const char *summary;
   PassFn *run;
@@ -34,7 +35,7 @@ typedef struct Pass {
 extern const Pass passes[];
 extern const int n_passes;
 
-#define PASS(name, from, to, options, summary) PassFn pass_##name;
+#define PASS(name, from, to, skip, options, summary) PassFn pass_##name;
 #include "passes.def"
 #undef PASS
 

@@ -1,0 +1,140 @@
+// Shows the module between passes: --print-before, --print-after, --print-changed, --dump-dir.
+//
+// What is printed begins with a comment that names the pass, so it can be fed back in, and so can
+// every file of the folder:
+//
+//     00-input.nn   01-simplify.nn   02-raise.nn   …
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "pipeline.h"
+
+// True when the comma list holds the name; "" and NULL hold none.
+static bool list_has(const char *list, const char *name) {
+  size_t n = strlen(name);
+  for (const char *at = list; at && *at;) {
+    size_t length = strcspn(at, ",");
+    if (length == n && !strncmp(at, name, n)) return true;
+    at += length + (at[length] == ',');
+  }
+  return false;
+}
+
+static bool check_list(Arena *a, const char *flag, const char *list, Diag *d) {
+  for (const char *at = list; at && *at;) {
+    size_t n = strcspn(at, ",");
+    const char *name = str_copy_n(a, at, n);
+    if (!pass_find(name)) return diag_error(d, NULL, "%s: unknown pass '%s'", flag, name);
+    at += n + (at[n] == ',');
+  }
+  return true;
+}
+
+static bool check_stop(const char *name, const Steps *steps, Diag *d) {
+  if (!name) return true;
+  for (int i = 0; i < steps->n; i++)
+    if (!strcmp(steps->at[i].pass->name, name)) return true;
+  return diag_error(d, NULL, "--stop-after: pass '%s' is not in the pipeline", name);
+}
+
+bool dump_start(Dump *dump, const PipelineOptions *o, const Steps *steps, Diag *d) {
+  *dump = (Dump){.o = o, .out = o->out ? o->out : stderr, .arena = arena_new()};
+  if (!check_list(dump->arena, "--print-before", o->print_before, d) ||
+      !check_list(dump->arena, "--print-after", o->print_after, d) ||
+      !check_stop(o->stop_after, steps, d))
+    return false;
+  if (o->dump_dir && mkdir(o->dump_dir, 0777) && errno != EEXIST)
+    return diag_error(d, NULL, "cannot make the folder '%s': %s", o->dump_dir, strerror(errno));
+  return true;
+}
+
+void dump_end(Dump *dump) {
+  arena_free(dump->arena);
+}
+
+static void show(const Dump *dump, const char *when, const Pass *pass, const char *text) {
+  fprintf(dump->out, "# -- %s %s\n%s", when, pass->name, text);
+  fflush(dump->out);
+}
+
+static bool write_file(const char *path, const char *text, Diag *d) {
+  FILE *f = fopen(path, "w");
+  bool ok = f && fputs(text, f) >= 0;
+  ok &= f && !fclose(f);
+  return ok || diag_error(d, NULL, "cannot write '%s': %s", path, strerror(errno));
+}
+
+static bool write_numbered(const Dump *dump, const char *name, const char *text, Diag *d) {
+  Arena *a = arena_new();
+  const char *path = str_format(a, "%s/%02d-%s.nn", dump->o->dump_dir, dump->n, name);
+  bool ok = write_file(path, text, d);
+  arena_free(a);
+  return ok;
+}
+
+bool dump_input(Dump *dump, const Module *m, Diag *d) {
+  if (!dump->o->dump_dir) return true;
+  Arena *a = arena_new();
+  bool ok = write_numbered(dump, "input", module_text(m, a), d);
+  arena_free(a);
+  return ok;
+}
+
+void dump_before(Dump *dump, const Module *m, const Pass *pass) {
+  const PipelineOptions *o = dump->o;
+  bool print = o->print_before_all || list_has(o->print_before, pass->name);
+  dump->before = NULL;
+  if (!print && !o->print_changed) return;
+  // The text from before the last pass is of no more use.
+  arena_free(dump->arena);
+  dump->arena = arena_new();
+  dump->before = module_text(m, dump->arena);
+  if (print) show(dump, "before", pass, dump->before);
+}
+
+static void show_change(const Dump *dump, const Pass *pass, const char *after) {
+  Arena *a = arena_new();
+  if (!strcmp(dump->before, after))
+    fprintf(dump->out, "# -- %s changed nothing\n", pass->name);
+  else
+    diff_unified(dump->before, str_format(a, "before %s", pass->name), after,
+                 str_format(a, "after %s", pass->name), dump->out);
+  fflush(dump->out);
+  arena_free(a);
+}
+
+bool dump_after(Dump *dump, const Module *m, const Pass *pass, Diag *d) {
+  const PipelineOptions *o = dump->o;
+  bool print = o->print_after_all || list_has(o->print_after, pass->name), ok = true;
+  dump->n++;
+  if (!print && !o->print_changed && !o->dump_dir) return true;
+  Arena *a = arena_new();
+  const char *text = module_text(m, a);
+  if (print) show(dump, "after", pass, text);
+  if (o->print_changed) show_change(dump, pass, text);
+  if (o->dump_dir) ok = write_numbered(dump, pass->name, text, d);
+  arena_free(a);
+  return ok;
+}
+
+void dump_broken(const Dump *dump, const Module *m, const Pass *pass, Diag *d) {
+  Arena *a = arena_new();
+  const char *folder = getenv("TMPDIR");
+  char *path = NULL;
+  if (dump->o->dump_dir) {
+    diag_note(d, NULL, "the module is in '%s/%02d-%s.nn'", dump->o->dump_dir, dump->n, pass->name);
+  } else {
+    const char *pattern =
+        str_format(a, "%s/nnaot-%s-XXXXXX.nn", folder && *folder ? folder : "/tmp", pass->name);
+    path = arena_copy(a, pattern, strlen(pattern) + 1);
+    int fd = mkstemps(path, 3);
+    if (fd >= 0) close(fd);
+    if (fd >= 0 && write_file(path, module_text(m, a), d))
+      diag_note(d, NULL, "the module is in '%s'", path);
+  }
+  arena_free(a);
+}

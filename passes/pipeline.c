@@ -1,0 +1,151 @@
+// Runs the passes of a pipeline over a module, one after the other:
+//
+//     simplify -> verify -> autodiff -> verify -> shard -> verify -> …
+//
+// Nobody else calls a pass.  Around each: is the module far enough for it, run it, put the module
+// in the pass's phase, check that it keeps the promises of that phase, show and time it.  A promise
+// that is broken is our mistake, and the pass that broke it is named.
+
+#include "pipeline.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct Timing {
+  const Pass *pass;
+  double seconds;
+} Timing;
+
+typedef struct Run {
+  Module *m;
+  const PipelineOptions *o;
+  Diag *d;
+  Arena *arena;
+  Dump dump;
+  Stats stats;
+  Vec(Timing) timings;
+  int64_t n_optional; // passes met that may be skipped
+} Run;
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+void opt_stat(const PassOptions *o, int64_t n, const char *what) {
+  Stats *stats = o->stats;
+  for (int i = 0; i < stats->list.n; i++) {
+    Stat *s = &stats->list.at[i];
+    if (s->pass == o->pass->name && !strcmp(s->what, what)) {
+      s->n += n;
+      return;
+    }
+  }
+  Stat stat = {o->pass->name, str_copy(stats->arena, what), n};
+  vec_push(stats->arena, &stats->list, stat);
+}
+
+// -- One pass --------------------------------------------------------------------------------
+
+static bool check_phase(Run *r, const Pass *pass) {
+  Phase phase = r->m->phase;
+  if (phase < pass->from) {
+    diag_error(r->d, NULL, "pass '%s' wants a %s module, but this one is %s", pass->name,
+               phase_name[pass->from], phase_name[phase]);
+    for (int i = 0; i < n_passes; i++)
+      if (!passes[i].keep && passes[i].from < pass->from && passes[i].to >= pass->from) {
+        diag_hint(r->d, "run '%s' before it", passes[i].name);
+        break;
+      }
+    return false;
+  }
+  // There is no way back from types that are one rank's part.
+  if (phase >= PHASE_local && !pass->keep && pass->to < PHASE_local)
+    return diag_error(r->d, NULL, "pass '%s' comes too late: the module is %s", pass->name,
+                      phase_name[phase]);
+  return true;
+}
+
+// --opt-bisect-limit: passes that may be skipped run up to a number.
+static bool bisect(Run *r, const Pass *pass) {
+  if (r->o->bisect_limit < 0 || !pass->may_skip) return true;
+  bool run = ++r->n_optional <= r->o->bisect_limit;
+  fprintf(r->dump.out, "BISECT: %s pass (%" PRId64 ") %s\n", run ? "running" : "NOT running",
+          r->n_optional, pass->name);
+  return run;
+}
+
+static bool verify(Run *r, const Pass *pass) {
+  if (!r->o->verify_each || module_verify(r->m, r->d)) return true;
+  diag_error(r->d, NULL,
+             "after pass '%s': the module is not what phase '%s' promises; "
+             "this is a mistake of nnaot",
+             pass->name, phase_name[r->m->phase]);
+  dump_broken(&r->dump, r->m, pass, r->d);
+  return false;
+}
+
+static bool run_pass(Run *r, PassOptions *step) {
+  const Pass *pass = step->pass;
+  if (!check_phase(r, pass)) return false;
+  if (!bisect(r, pass)) return true;
+  dump_before(&r->dump, r->m, pass);
+
+  double start = now();
+  step->stats = &r->stats;
+  step->scratch = arena_new();
+  bool ok = pass->run(r->m, step, r->d);
+  arena_free(step->scratch);
+  Timing timing = {pass, now() - start};
+  vec_push(r->arena, &r->timings, timing);
+  if (!ok) return false;
+
+  if (!pass->keep) r->m->phase = pass->to;
+  return dump_after(&r->dump, r->m, pass, r->d) && verify(r, pass);
+}
+
+// -- All of them -----------------------------------------------------------------------------
+
+static void print_times(const Run *r) {
+  double total = 0;
+  for (int i = 0; i < r->timings.n; i++)
+    total += r->timings.at[i].seconds;
+  fprintf(r->dump.out, "%10s %6s  %s\n", "seconds", "share", "pass");
+  for (int i = 0; i < r->timings.n; i++)
+    fprintf(r->dump.out, "%10.4f %5.1f%%  %s\n", r->timings.at[i].seconds,
+            total > 0 ? 100 * r->timings.at[i].seconds / total : 0, r->timings.at[i].pass->name);
+  fprintf(r->dump.out, "%10.4f %5.1f%%  total\n", total, total > 0 ? 100.0 : 0.0);
+}
+
+static void print_stats(const Run *r) {
+  for (int i = 0; i < r->stats.list.n; i++)
+    fprintf(r->dump.out, "%s: %" PRId64 " %s\n", r->stats.list.at[i].pass, r->stats.list.at[i].n,
+            r->stats.list.at[i].what);
+}
+
+static bool run_steps(Run *r, Steps *steps) {
+  if (r->o->verify_each && !module_verify(r->m, r->d)) return false;
+  if (!dump_input(&r->dump, r->m, r->d)) return false;
+  for (int i = 0; i < steps->n; i++) {
+    if (!run_pass(r, &steps->at[i])) return false;
+    if (r->o->stop_after && !strcmp(r->o->stop_after, steps->at[i].pass->name)) break;
+  }
+  return true;
+}
+
+bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Diag *d) {
+  Run r = {.m = m, .o = o, .d = d, .arena = arena_new()};
+  Steps steps = {0};
+  r.stats.arena = r.arena;
+  bool ok = pipeline_parse(pipeline, r.arena, &steps, d);
+  if (ok) {
+    ok = dump_start(&r.dump, o, &steps, d) && run_steps(&r, &steps);
+    if (o->time_passes) print_times(&r);
+    if (o->stats) print_stats(&r);
+    dump_end(&r.dump);
+  }
+  arena_free(r.arena);
+  return ok;
+}

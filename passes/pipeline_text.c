@@ -1,0 +1,297 @@
+// Reads the text of a pipeline, which is LLVM's:
+//
+//     autodiff(freeze="emb.*"),simplify,shard(mesh=4 plan=dp)
+//
+// A value ends at a blank, a comma or the closing parenthesis, except within parentheses of its
+// own, as in loss(spec=cross_entropy(logits,axis=1)), or within quotes.  The name of a pipeline
+// stands for its passes.
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pipeline.h"
+
+enum { KEEP = -1, may = true, must = false };
+
+const Pass passes[] = {
+#define typed   PHASE_typed
+#define sharded PHASE_sharded
+#define local   PHASE_local
+#define planned PHASE_planned
+#define PASS(name, from, to, skip, options, summary)                                               \
+  {#name,   from,       (int)(to) == KEEP ? from : (Phase)(to), (int)(to) == KEEP, skip, options,  \
+   summary, pass_##name},
+#include "passes.def"
+#undef PASS
+#undef typed
+#undef sharded
+#undef local
+#undef planned
+};
+const int n_passes = sizeof passes / sizeof *passes;
+
+// The pipelines that have a name.
+static const struct {
+  const char *name, *text, *summary;
+} pipelines[] = {
+    {"train",
+     "simplify,raise,simplify,loss,eval_graph,autodiff,optimizer,lower_batch_norm,simplify,"
+     "channels_last,simplify,shard,comm,pack_grads,fuse,plan_memory",
+     "a model to a training step; the loss is the model's scalar output, the optimizer sgd"},
+    {"infer", "simplify,raise,simplify,channels_last,simplify,shard,comm,fuse,plan_memory",
+     "a model as it is, ready to run"},
+};
+enum { N_PIPELINES = sizeof pipelines / sizeof *pipelines };
+
+const char *pipeline_named(const char *name) {
+  for (int i = 0; i < N_PIPELINES; i++)
+    if (!strcmp(pipelines[i].name, name)) return pipelines[i].text;
+  return NULL;
+}
+
+const Pass *pass_find(const char *name) {
+  for (int i = 0; i < n_passes; i++)
+    if (!strcmp(passes[i].name, name)) return &passes[i];
+  return NULL;
+}
+
+// -- Options ---------------------------------------------------------------------------------
+
+// The kind in "loss:s mesh:s", or 0 when the pass has no such option.
+static char option_kind(const Pass *pass, const char *name) {
+  size_t n = strlen(name);
+  for (const char *at = pass->options; *at;) {
+    size_t length = strcspn(at, ":");
+    if (length == n && !strncmp(at, name, n)) return at[length + 1];
+    at += length + 2;
+    at += strspn(at, " ");
+  }
+  return 0;
+}
+
+static const char *given(const PassOptions *o, const char *name, char kind) {
+  if (option_kind(o->pass, name) != kind)
+    BUG("pass '%s' has no option '%s' of kind '%c'", o->pass->name, name, kind);
+  for (int i = 0; i < o->given.n; i++)
+    if (!strcmp(o->given.at[i].name, name)) return o->given.at[i].value;
+  return NULL;
+}
+
+static bool is_true(const char *s) {
+  return !strcmp(s, "true") || !strcmp(s, "1");
+}
+
+const char *opt_str(const PassOptions *o, const char *name) {
+  return given(o, name, 's');
+}
+
+int64_t opt_int(const PassOptions *o, const char *name, int64_t otherwise) {
+  const char *value = given(o, name, 'i');
+  return value ? strtoll(value, NULL, 10) : otherwise;
+}
+
+double opt_float(const PassOptions *o, const char *name, double otherwise) {
+  const char *value = given(o, name, 'f');
+  return value ? strtod(value, NULL) : otherwise;
+}
+
+bool opt_bool(const PassOptions *o, const char *name, bool otherwise) {
+  const char *value = given(o, name, 'b');
+  return value ? is_true(value) : otherwise;
+}
+
+Arena *opt_scratch(const PassOptions *o) {
+  return o->scratch;
+}
+
+// NULL, or what the value should be.
+static const char *check_value(char kind, const char *value) {
+  char *end = NULL;
+  errno = 0;
+  switch (kind) {
+  case 'i': strtoll(value, &end, 10); break;
+  case 'f': strtod(value, &end); break;
+  case 'b':
+    return is_true(value) || !strcmp(value, "false") || !strcmp(value, "0") ? NULL
+                                                                            : "true or false";
+  default: return NULL;
+  }
+  if (*value && !*end && !errno) return NULL;
+  return kind == 'i' ? "an integer" : "a number";
+}
+
+// -- Reading ---------------------------------------------------------------------------------
+
+typedef struct Reader {
+  Arena *arena;
+  Diag *d;
+  const char *text, *at;
+} Reader;
+
+static bool fail(Reader *r, const char *at, size_t width, const char *fmt, ...) PRINTF_LIKE(4, 5);
+
+static bool fail(Reader *r, const char *at, size_t width, const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  diag_error(r->d, NULL, "%s", str_vformat(r->arena, fmt, args));
+  va_end(args);
+  diag_caret(r->d, r->text, (int)(at - r->text) + 1, width ? (int)width : 1);
+  return false;
+}
+
+static void skip_blanks(Reader *r) {
+  r->at += strspn(r->at, " \t\n");
+}
+
+static const char *read_word(Reader *r) {
+  const char *start = r->at;
+  r->at += strspn(r->at, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
+  return str_copy_n(r->arena, start, (size_t)(r->at - start));
+}
+
+static const char *read_quoted(Reader *r) {
+  StrBuf b = {.arena = r->arena};
+  const char *start = r->at++;
+  strbuf_add(&b, "");
+  for (; *r->at && *r->at != '"'; r->at++) {
+    if (*r->at == '\\' && (r->at[1] == '"' || r->at[1] == '\\')) r->at++;
+    strbuf_add_n(&b, r->at, 1);
+  }
+  if (!*r->at) {
+    fail(r, start, 1, "the quotes are not closed");
+    return NULL;
+  }
+  r->at++;
+  return b.at;
+}
+
+static const char *read_value(Reader *r) {
+  if (*r->at == '"') return read_quoted(r);
+  const char *start = r->at;
+  int depth = 0;
+  for (; *r->at; r->at++) {
+    if (*r->at == '(') depth++;
+    if (*r->at == ')' && depth-- == 0) break;
+    if (depth == 0 && strchr(", \t\n", *r->at)) break;
+  }
+  if (depth > 0) {
+    fail(r, start, (size_t)(r->at - start), "a parenthesis is not closed");
+    return NULL;
+  }
+  return str_copy_n(r->arena, start, (size_t)(r->at - start));
+}
+
+static bool read_option(Reader *r, PassOptions *o) {
+  const char *start = r->at, *name = read_word(r);
+  const Pass *pass = o->pass;
+  if (!*name) return fail(r, start, 1, "expected the name of an option");
+  char kind = option_kind(pass, name);
+  if (!kind) {
+    fail(r, start, strlen(name), "pass '%s' has no option '%s'", pass->name, name);
+    if (o->given.n) diag_hint(r->d, "a value with commas or blanks must stand in quotes");
+    return false;
+  }
+  for (int i = 0; i < o->given.n; i++)
+    if (!strcmp(o->given.at[i].name, name))
+      return fail(r, start, strlen(name), "option '%s' is given twice", name);
+  GivenOption option = {name, "true"};
+  if (*r->at == '=') {
+    const char *at = ++r->at;
+    option.value = read_value(r);
+    if (!option.value) return false;
+    const char *wanted = check_value(kind, option.value);
+    if (wanted)
+      return fail(r, at, (size_t)(r->at - at), "option '%s' of pass '%s' wants %s", name,
+                  pass->name, wanted);
+  } else if (kind != 'b') {
+    return fail(r, start, strlen(name), "option '%s' of pass '%s' wants a value", name, pass->name);
+  }
+  vec_push(r->arena, &o->given, option);
+  return true;
+}
+
+static bool read_options(Reader *r, PassOptions *o) {
+  const char *start = r->at++;
+  for (;;) {
+    r->at += strspn(r->at, ", \t\n");
+    if (*r->at == ')') {
+      r->at++;
+      return true;
+    }
+    if (!*r->at) return fail(r, start, 1, "the parenthesis is not closed");
+    if (!read_option(r, o)) return false;
+  }
+}
+
+static bool read_step(Reader *r, Steps *steps) {
+  const char *start = r->at, *name = read_word(r), *named = pipeline_named(name);
+  if (!*name) return fail(r, start, 1, "expected the name of a pass");
+  if (named) {
+    if (*r->at == '(') return fail(r, r->at, 1, "the pipeline '%s' has no options", name);
+    return pipeline_parse(named, r->arena, steps, r->d);
+  }
+  PassOptions o = {.pass = pass_find(name)};
+  if (!o.pass) {
+    fail(r, start, strlen(name), "unknown pass '%s'", name);
+    diag_hint(r->d, "nnaot-opt --list shows the passes");
+    return false;
+  }
+  if (*r->at == '(' && !read_options(r, &o)) return false;
+  vec_push(r->arena, steps, o);
+  return true;
+}
+
+bool pipeline_parse(const char *text, Arena *a, Steps *steps, Diag *d) {
+  Reader r = {.arena = a, .d = d, .text = text, .at = text};
+  skip_blanks(&r);
+  if (!*r.at) return true;
+  for (;;) {
+    skip_blanks(&r);
+    if (!read_step(&r, steps)) return false;
+    skip_blanks(&r);
+    if (!*r.at) return true;
+    if (*r.at != ',') return fail(&r, r.at, 1, "expected a comma between passes");
+    r.at++;
+  }
+}
+
+bool pipeline_check(const char *pipeline, Diag *d) {
+  Arena *a = arena_new();
+  Steps steps = {0};
+  bool ok = pipeline_parse(pipeline, a, &steps, d);
+  arena_free(a);
+  return ok;
+}
+
+// -- Listing ---------------------------------------------------------------------------------
+
+// "spec:s seed:i" as "spec=STRING seed=INTEGER".
+static const char *options_text(Arena *a, const Pass *pass) {
+  StrBuf b = {.arena = a};
+  strbuf_add(&b, "");
+  for (const char *at = pass->options; *at;) {
+    int n = (int)strcspn(at, ":");
+    char kind = at[n + 1];
+    strbuf_addf(&b, "%s%.*s=%s", *b.at ? " " : "", n, at,
+                kind == 's'   ? "TEXT"
+                : kind == 'i' ? "INTEGER"
+                : kind == 'f' ? "NUMBER"
+                              : "BOOL");
+    at += n + 2;
+    at += strspn(at, " ");
+  }
+  return *b.at ? str_format(a, "%s(%s)", pass->name, b.at) : pass->name;
+}
+
+void passes_list(FILE *out) {
+  Arena *a = arena_new();
+  fprintf(out, "passes, in the order of the train pipeline:\n");
+  for (int i = 0; i < n_passes; i++)
+    fprintf(out, "  %-36s %s\n", options_text(a, &passes[i]), passes[i].summary);
+  fprintf(out, "pipelines:\n");
+  for (int i = 0; i < N_PIPELINES; i++)
+    fprintf(out, "  %-36s %s\n  %-36s   = %s\n", pipelines[i].name, pipelines[i].summary, "",
+            pipelines[i].text);
+  arena_free(a);
+}

@@ -1,0 +1,42 @@
+# Text tests: a file with RUN lines, and CHECK lines that FileCheck reads.
+#
+#     lit -Dbin=build/bin tests                     all of them
+#     lit -v -Dbin=build/bin tests/ir/types.nn      one, with its output when it fails
+#
+# In a RUN line `nnaot-opt`, `nnaot-eval`, `nnaot` and `nnaot-plan` are the programs of the build,
+# FileCheck is LLVM's, %s is the file, %t a name for temporary files, %S the file's folder.
+# `not` turns the exit status around: 1 (the input is wrong) and 2 (usage) count as failing, a
+# signal does not.
+
+import os
+import shutil
+
+import lit.formats
+
+root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+bin_dir = os.path.abspath(lit_config.params.get("bin", os.path.join(root, "build", "bin")))
+filecheck = (lit_config.params.get("filecheck") or shutil.which("FileCheck")
+             or shutil.which("FileCheck-14") or "FileCheck")
+
+config.name = "nnaot"
+config.test_format = lit.formats.ShTest(True)
+config.suffixes = [".nn", ".test"]
+config.excludes = ["Inputs", "inputs"]
+config.test_source_root = os.path.dirname(os.path.abspath(__file__))
+config.test_exec_root = os.path.abspath(
+    lit_config.params.get("out", os.path.join(os.path.dirname(bin_dir), "lit")))
+# A leak is no wrong answer: the compiler frees nothing before it ends.
+config.environment["ASAN_OPTIONS"] = "detect_leaks=0"
+config.environment["OMP_NUM_THREADS"] = "2"
+
+programs = ["nnaot", "nnaot-opt", "nnaot-eval", "nnaot-plan"]
+for name in programs:
+    # Only as a word of its own: not in nnaot-opt, tests/nnaot, or nnaot.nn.
+    config.substitutions.append((rf"(?<![\w./-]){name}(?![\w.-])", os.path.join(bin_dir, name)))
+    if os.path.exists(os.path.join(bin_dir, name)):
+        config.available_features.add(name)
+config.substitutions.append((r"\bFileCheck\b", filecheck))
+# LLVM's `not` lies beside FileCheck.
+folder = os.path.dirname(os.path.realpath(filecheck))
+not_ = next((p for p in (os.path.join(folder, "not"), shutil.which("not-14")) if p and os.path.exists(p)), "not")
+config.substitutions.append((r"(?<![\w./%-])not(?=\s)", not_))

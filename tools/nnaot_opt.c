@@ -1,0 +1,126 @@
+// nnaot-opt: reads a model or a module in text form, runs passes over it, writes it as text.
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ir/graph.h"
+#include "options.h"
+#include "pass.h"
+#ifdef NNAOT_FRONTEND
+#include "frontend/onnx.h"
+#endif
+
+static const char *pipeline = "", *output = "-";
+static bool list;
+static int64_t batch;
+static const char *batch_dim, *external_data_dir;
+static Strings dims;
+static bool keep_types, train_mode;
+static PipelineOptions run = {.verify_each = true, .bisect_limit = -1};
+
+static const Option options[] = {
+    GROUP("Passes"),
+    STRING("passes", 0, &pipeline, "PIPELINE",
+           "what to run, such as 'autodiff,simplify,shard(mesh=2x4)'"),
+    FLAG("list", 0, &list, "show the passes with their options"),
+    STRING("stop-after", 0, &run.stop_after, "PASS", "stop when this pass has run"),
+    INTEGER("opt-bisect-limit", 0, &run.bisect_limit, "N",
+            "run only the first N of the passes that may be skipped; -1: all"),
+    FLAG("verify-each", 0, &run.verify_each, "check the module after every pass"),
+    GROUP("Output"),
+    STRING("output", 'o', &output, "FILE", "where the module goes; '-' is standard output"),
+    STRING("print-before", 0, &run.print_before, "PASSES", "print the module before these"),
+    STRING("print-after", 0, &run.print_after, "PASSES", "print the module after these"),
+    FLAG("print-before-all", 0, &run.print_before_all, "print the module before every pass"),
+    FLAG("print-after-all", 0, &run.print_after_all, "print the module after every pass"),
+    FLAG("print-changed", 0, &run.print_changed, "print what every pass changed, as a diff"),
+    STRING("dump-dir", 0, &run.dump_dir, "DIR",
+           "write 00-input.nn, 01-PASS.nn … there; each can be read again"),
+    FLAG("time-passes", 0, &run.time_passes, "print the seconds of every pass"),
+    FLAG("stats", 0, &run.stats, "print what passes counted"),
+    GROUP("Import of .onnx files"),
+    INTEGER("batch", 0, &batch, "B", "the batch size; 0: as in the model"),
+    STRING("batch-dim", 0, &batch_dim, "NAME", "the symbolic dimension that is the batch"),
+    LIST("dim", 0, &dims, "NAME=VALUE", "the size of another symbolic dimension"),
+    STRING("external-data-dir", 0, &external_data_dir, "DIR",
+           "one more folder that external data may lie in"),
+    FLAG("keep-types", 0, &keep_types, "leave f64, f16 and bf16 as they are instead of f32"),
+    FLAG("train-mode", 0, &train_mode, "Dropout and BatchNormalization behave as in training"),
+};
+
+static const Program program = {
+    "nnaot-opt",
+    "nnaot-opt INPUT [--passes=PIPELINE] [-o FILE.nn]",
+    "Reads a model (.onnx) or a module in text form (.nn, '-' is standard input), runs a pipeline\n"
+    "of passes over it, and writes it as text.",
+    options,
+    sizeof options / sizeof *options,
+};
+
+static Module *read_input(const char *path, Diag *d) {
+  if (!str_ends(path, ".onnx")) return module_read(path, d);
+#ifdef NNAOT_FRONTEND
+  OnnxOptions o = {.batch = batch,
+                   .batch_dim = batch_dim,
+                   .dims = dims.at,
+                   .n_dims = dims.n,
+                   .external_data_dir = external_data_dir,
+                   .keep_f64 = keep_types,
+                   .train_mode = train_mode};
+  return onnx_import(path, &o, d);
+#else
+  diag_error(d, NULL, "cannot read '%s': built without the ONNX frontend", path);
+  return NULL;
+#endif
+}
+
+// Nothing half-written is left under the name: a temporary file beside it is renamed.
+static bool write_output(const Module *m, Diag *d) {
+  if (!strcmp(output, "-")) {
+    module_print(m, stdout);
+    return (!fflush(stdout) && !ferror(stdout)) ||
+           diag_error(d, NULL, "cannot write to standard output: %s", strerror(errno));
+  }
+  Arena *a = arena_new();
+  const char *temporary = str_format(a, "%s.%ld.tmp", output, (long)getpid());
+  FILE *f = fopen(temporary, "w");
+  bool ok = f != NULL;
+  if (f) {
+    module_print(m, f);
+    ok = !ferror(f);
+    ok &= !fclose(f);
+    ok = ok && !rename(temporary, output);
+  }
+  if (!ok) {
+    diag_error(d, NULL, "cannot write '%s': %s", output, strerror(errno));
+    unlink(temporary);
+  }
+  arena_free(a);
+  return ok;
+}
+
+int main(int argc, char **argv) {
+  Strings words;
+  int status = options_parse(&program, argc, argv, &words);
+  if (status >= 0) return status;
+  if (list) {
+    passes_list(stdout);
+    return EXIT_SUCCESS;
+  }
+  if (words.n != 1)
+    return usage_error(&program, words.n ? "more than one input" : "no input is given");
+
+  Diag *d = diag_new(stderr);
+  if (!pipeline_check(pipeline, d)) {
+    diag_free(d);
+    return EXIT_USAGE;
+  }
+  Module *m = read_input(words.at[0], d);
+  bool ok = m && pipeline_run(m, pipeline, &run, d) && write_output(m, d);
+  module_free(m);
+  diag_free(d);
+  return ok ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,189 @@
+// Command lines from a table: see options.h.  getopt_long does the parsing, as for any GNU program:
+// options and words in any order, unique abbreviations, "--" ends the options.
+
+#include "options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HELP = 1000, VERSION, FIRST }; // what getopt_long returns for a long option
+enum { HELP_COLUMN = 32, HELP_WIDTH = 100 };
+
+static void *allocate(size_t n, size_t size) {
+  void *at = calloc(n, size);
+  if (!at) abort();
+  return at;
+}
+
+int usage_error(const Program *p, const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  fprintf(stderr, "%s: error: ", p->name);
+  vfprintf(stderr, fmt, args);
+  va_end(args);
+  fprintf(stderr, "\nhint: '%s --help' lists the options\n", p->name);
+  return EXIT_USAGE;
+}
+
+// -- Help ------------------------------------------------------------------------------------
+
+// " (default 4)" when there is one worth showing.
+static const char *default_text(const Option *o, char *buffer, size_t n) {
+  buffer[0] = 0;
+  switch (o->kind) {
+  case OPTION_flag:
+    if (*o->to.flag) snprintf(buffer, n, " (default; --%s=false turns it off)", o->name);
+    break;
+  case OPTION_integer: snprintf(buffer, n, " (default %lld)", (long long)*o->to.integer); break;
+  case OPTION_number: snprintf(buffer, n, " (default %g)", *o->to.number); break;
+  case OPTION_string:
+    if (*o->to.string && **o->to.string) snprintf(buffer, n, " (default %s)", *o->to.string);
+    break;
+  case OPTION_group:
+  case OPTION_list: break;
+  }
+  return buffer;
+}
+
+// Words from HELP_COLUMN on, broken at blanks.
+static void print_help(const char *text) {
+  for (int column = HELP_COLUMN; *text; text += *text == ' ') {
+    int n = (int)strcspn(text, " ");
+    if (column > HELP_COLUMN && column + 1 + n > HELP_WIDTH)
+      column = printf("\n%*s", HELP_COLUMN, "") - 1;
+    else if (column > HELP_COLUMN)
+      column += printf(" ");
+    column += printf("%.*s", n, text);
+    text += n;
+  }
+  printf("\n");
+}
+
+static void print_option(const Option *o) {
+  char left[128], text[512], extra[128];
+  int n = o->letter ? snprintf(left, sizeof left, "  -%c, --%s", o->letter, o->name)
+                    : snprintf(left, sizeof left, "      --%s", o->name);
+  if (o->value) n += snprintf(left + n, sizeof left - (size_t)n, " %s", o->value);
+  printf("%s", left);
+  if (n >= HELP_COLUMN) n = printf("\n") - 1;
+  printf("%*s", HELP_COLUMN - n, "");
+  snprintf(text, sizeof text, "%s%s", o->help, default_text(o, extra, sizeof extra));
+  print_help(text);
+}
+
+static void help(const Program *p) {
+  printf("usage: %s\n%s\n", p->usage, p->summary);
+  for (int i = 0; i < p->n_options; i++) {
+    if (p->options[i].kind == OPTION_group)
+      printf("\n%s:\n", p->options[i].name);
+    else
+      print_option(&p->options[i]);
+  }
+  printf("\nOther:\n");
+  print_option(&(Option){.kind = OPTION_list, .name = "help", .letter = 'h', .help = "show this"});
+  print_option(&(Option){.kind = OPTION_list, .name = "version", .help = "show the version"});
+}
+
+// -- Parsing ---------------------------------------------------------------------------------
+
+static void push(Strings *to, const char *s) {
+  // At powers of two there is no room left.
+  if ((to->n & (to->n - 1)) == 0) {
+    const char **grown = allocate((size_t)(to->n ? 2 * to->n : 1), sizeof *grown);
+    if (to->n) memcpy(grown, to->at, (size_t)to->n * sizeof *grown);
+    to->at = grown;
+  }
+  to->at[to->n++] = s;
+}
+
+// Puts `text` (NULL: the flag stands alone) where the option says.
+static int set(const Program *p, const Option *o, const char *text) {
+  char *end = NULL;
+  errno = 0;
+  switch (o->kind) {
+  case OPTION_flag:
+    if (!text || !strcmp(text, "true") || !strcmp(text, "1"))
+      *o->to.flag = true;
+    else if (!strcmp(text, "false") || !strcmp(text, "0"))
+      *o->to.flag = false;
+    else
+      return usage_error(p, "--%s wants true or false, not '%s'", o->name, text);
+    return -1;
+  case OPTION_integer:
+    *o->to.integer = strtoll(text, &end, 10);
+    if (!*text || *end || errno)
+      return usage_error(p, "--%s wants an integer, not '%s'", o->name, text);
+    return -1;
+  case OPTION_number:
+    *o->to.number = strtod(text, &end);
+    if (!*text || *end) return usage_error(p, "--%s wants a number, not '%s'", o->name, text);
+    return -1;
+  case OPTION_string: *o->to.string = text; return -1;
+  case OPTION_list: push(o->to.list, text); return -1;
+  case OPTION_group: break;
+  }
+  return -1;
+}
+
+typedef struct Getopt {
+  struct option *longs;
+  char *letters;
+} Getopt;
+
+static Getopt describe(const Program *p) {
+  Getopt g = {allocate((size_t)p->n_options + 3, sizeof *g.longs),
+              allocate((size_t)p->n_options * 2 + 4, 1)};
+  struct option *to = g.longs;
+  char *letter = g.letters;
+  *letter++ = 'h';
+  *to++ = (struct option){"help", no_argument, NULL, HELP};
+  *to++ = (struct option){"version", no_argument, NULL, VERSION};
+  for (int i = 0; i < p->n_options; i++) {
+    const Option *o = &p->options[i];
+    if (o->kind == OPTION_group) continue;
+    int argument = o->kind == OPTION_flag ? optional_argument : required_argument;
+    *to++ = (struct option){o->name, argument, NULL, FIRST + i};
+    if (!o->letter) continue;
+    *letter++ = o->letter;
+    if (argument == required_argument) *letter++ = ':';
+  }
+  return g;
+}
+
+static const Option *find_letter(const Program *p, int letter) {
+  for (int i = 0; i < p->n_options; i++)
+    if (p->options[i].letter == letter) return &p->options[i];
+  return NULL;
+}
+
+int options_parse(const Program *p, int argc, char **argv, Strings *words) {
+  Getopt g = describe(p);
+  int status = -1;
+  *words = (Strings){0};
+  optind = 1;
+  while (status < 0) {
+    int c = getopt_long(argc, argv, g.letters, g.longs, NULL);
+    if (c == -1) break;
+    if (c == 'h' || c == HELP) {
+      help(p);
+      status = EXIT_SUCCESS;
+    } else if (c == VERSION) {
+      printf("%s %s\n", p->name, NNAOT_VERSION);
+      status = EXIT_SUCCESS;
+    } else if (c == '?') { // getopt_long has said what
+      fprintf(stderr, "hint: '%s --help' lists the options\n", p->name);
+      status = EXIT_USAGE;
+    } else {
+      status = set(p, c >= FIRST ? &p->options[c - FIRST] : find_letter(p, c), optarg);
+    }
+  }
+  while (optind < argc)
+    push(words, argv[optind++]);
+  free(g.longs);
+  free(g.letters);
+  return status;
+}

@@ -1,0 +1,77 @@
+// Command lines of the programs: GNU long options from a table.
+//
+//     static int64_t ranks = 1;
+//     static const Option options[] = {
+//         GROUP("Output"),
+//         STRING("output", 'o', &output, "FILE", "write the executable here"),
+//         INTEGER("ranks", 'g', &ranks, "N", "number of ranks"),
+//     };
+//
+// What stands in the variables before is the default, and --help shows it.
+
+#ifndef TOOLS_OPTIONS_H
+#define TOOLS_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum OptionKind {
+  OPTION_group,   // a heading of --help
+  OPTION_flag,    // bool: --name, --name=false
+  OPTION_integer, // int64_t
+  OPTION_number,  // double
+  OPTION_string,  // const char *
+  OPTION_list,    // Strings: may be given several times
+} OptionKind;
+
+typedef struct Strings {
+  const char **at;
+  int n;
+} Strings;
+
+typedef struct Option {
+  OptionKind kind;
+  const char *name; // or the heading
+  char letter;      // 0: none
+  union {
+    bool *flag;
+    int64_t *integer;
+    double *number;
+    const char **string;
+    Strings *list;
+  } to;
+  const char *value, *help; // what stands for the value in --help
+} Option;
+
+#define GROUP(heading)                                                                             \
+  { .kind = OPTION_group, .name = (heading) }
+#define FLAG(name, letter, variable, help)                                                         \
+  { OPTION_flag, name, letter, {.flag = variable}, NULL, help }
+#define INTEGER(name, letter, variable, value, help)                                               \
+  { OPTION_integer, name, letter, {.integer = variable}, value, help }
+#define NUMBER(name, letter, variable, value, help)                                                \
+  { OPTION_number, name, letter, {.number = variable}, value, help }
+#define STRING(name, letter, variable, value, help)                                                \
+  { OPTION_string, name, letter, {.string = variable}, value, help }
+#define LIST(name, letter, variable, value, help)                                                  \
+  { OPTION_list, name, letter, {.list = variable}, value, help }
+
+typedef struct Program {
+  const char *name;
+  const char *usage;   // "nnaot-opt INPUT [--passes=PIPELINE] [-o FILE]"
+  const char *summary; // a sentence or two
+  const Option *options;
+  int n_options;
+} Program;
+
+enum { EXIT_USAGE = 2 };
+
+// Fills the variables; *words gets what is not an option.  Returns -1 to go on, or what the
+// program is to exit with: after --help and --version (0), after a mistake that it has reported
+// (EXIT_USAGE).
+int options_parse(const Program *p, int argc, char **argv, Strings *words);
+
+// Reports a mistake in the command line, with a pointer to --help.  Returns EXIT_USAGE.
+int usage_error(const Program *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+#endif
