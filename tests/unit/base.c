@@ -1,0 +1,140 @@
+// Arenas, strings, vectors and messages.
+
+#include "unit.h"
+
+#include "base/arena.h"
+#include "base/str.h"
+#include "base/vec.h"
+
+static void arena_blocks_are_zeroed_aligned_and_apart(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  char *last = NULL;
+  for (size_t size = 1; size < 100000; size = size * 3 + 1) {
+    char *block = arena_alloc(a, size);
+    assert_int_equal((uintptr_t)block % 16, 0);
+    assert_ptr_not_equal(block, last);
+    for (size_t i = 0; i < size; i++)
+      assert_int_equal(block[i], 0);
+    memset(block, 0x5a, size);
+    last = block;
+  }
+  assert_memory_equal(arena_copy(a, "seven", 6), "seven", 6);
+  arena_free(a);
+  arena_free(NULL);
+}
+
+static void arena_counts_what_was_asked_for(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  arena_alloc(a, 10);
+  arena_array(a, int64_t, 100);
+  assert_int_equal(arena_used(a), 10 + 800);
+  arena_free(a);
+}
+
+static void strings_are_formatted_and_compared(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  assert_string_equal(str_format(a, "%s-%d", "x", 12), "x-12");
+  assert_string_equal(str_copy_n(a, "prefix", 3), "pre");
+  assert_null(str_copy(a, NULL));
+  assert_true(str_equal("a", "a") && str_equal(NULL, NULL));
+  assert_false(str_equal("a", NULL) || str_equal("a", "b"));
+  assert_true(str_starts("layer.0", "layer.") && !str_starts("lay", "layer"));
+  assert_true(str_ends("w.bin", ".bin") && !str_ends("bin", ".bin"));
+  assert_true(str_glob("*.weight", "h.0.weight") && str_glob("h.[0-3].?", "h.2.w"));
+  assert_false(str_glob("h.[0-3].?", "h.4.w"));
+  arena_free(a);
+}
+
+static void a_buffer_grows_past_any_single_piece(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  StrBuf b = {.arena = a};
+  for (int i = 0; i < 1000; i++)
+    strbuf_addf(&b, "%03d,", i);
+  assert_int_equal(b.n, 4000);
+  assert_string_equal(b.at + 3996, "999,");
+  char large[1000];
+  memset(large, 'x', sizeof large - 1);
+  large[sizeof large - 1] = '\0';
+  strbuf_addf(&b, "<%s>", large);
+  assert_int_equal(b.n, 4000 + 999 + 2);
+  assert_true(str_ends(b.at, "x>"));
+  arena_free(a);
+}
+
+static void a_vector_keeps_its_elements_when_it_grows(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  Vec(int64_t) v = {0};
+  for (int i = 0; i < 1000; i++)
+    vec_push(a, &v, (int64_t)i * i);
+  assert_int_equal(v.n, 1000);
+  for (int i = 0; i < 1000; i++)
+    assert_int_equal(v.at[i], i * i);
+  arena_free(a);
+}
+
+static void a_message_has_place_kind_and_text(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  Heard *h = heard_new();
+  assert_false(diag_error(h->d, loc_node(a, "m.onnx", "/fc1/MatMul"), "linear: %d and %d", 7, 8));
+  diag_hint(h->d, "the weight looks transposed");
+  diag_warning(h->d, loc_line(a, "x.nn", 3, 7), "odd");
+  diag_caret(h->d, "\t%y = relu %x", 12, 2);
+  assert_true(heard(h, "m.onnx:/fc1/MatMul: error: linear: 7 and 8\n"
+                       "hint: the weight looks transposed\n"
+                       "x.nn:3:7: warning: odd\n"
+                       "  \t%y = relu %x\n"
+                       "  \t          ^~\n"));
+  assert_int_equal(diag_errors(h->d), 1);
+  assert_int_equal(diag_warnings(h->d), 1);
+  heard_free(h);
+  arena_free(a);
+}
+
+static void a_derived_place_leads_back_to_the_model(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  Heard *h = heard_new();
+  const Loc *node = loc_node(a, "m.onnx", "/act/Gelu");
+  const Loc *gradient = loc_from(a, loc_from(a, node, "gradient"), "all_reduce");
+  assert_ptr_equal(loc_origin(gradient), node);
+  diag_error(h->d, gradient, "wrong");
+  assert_true(heard(h, "m.onnx:/act/Gelu: error: wrong\n"
+                       "m.onnx:/act/Gelu: note: derived from here (all_reduce)\n"
+                       "m.onnx:/act/Gelu: note: derived from here (gradient)\n"));
+  heard_free(h);
+  arena_free(a);
+}
+
+static void a_quiet_diag_counts_and_says_nothing(void **state) {
+  (void)state;
+  Heard *h = heard_new();
+  diag_quiet(h->d, true);
+  diag_error(h->d, NULL, "not heard");
+  diag_note(h->d, NULL, "nor this");
+  diag_quiet(h->d, false);
+  diag_error(h->d, NULL, "heard");
+  assert_true(heard(h, "error: heard"));
+  assert_string_equal(h->text, "error: heard\n");
+  assert_int_equal(diag_errors(h->d), 2);
+  heard_free(h);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(arena_blocks_are_zeroed_aligned_and_apart),
+      cmocka_unit_test(arena_counts_what_was_asked_for),
+      cmocka_unit_test(strings_are_formatted_and_compared),
+      cmocka_unit_test(a_buffer_grows_past_any_single_piece),
+      cmocka_unit_test(a_vector_keeps_its_elements_when_it_grows),
+      cmocka_unit_test(a_message_has_place_kind_and_text),
+      cmocka_unit_test(a_derived_place_leads_back_to_the_model),
+      cmocka_unit_test(a_quiet_diag_counts_and_says_nothing),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

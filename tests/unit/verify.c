@@ -1,0 +1,286 @@
+// The verifier: a module that holds its promises passes, and each one broken is named.
+
+#include "unit.h"
+
+#include "ir/build.h"
+#include "ir/op.h"
+
+// %x, %w, %dw -> %y = linear, %z = relu, %w1 = sgd; output "loss", update of %w.
+typedef struct Net {
+  Heard *h;
+  Module *m;
+  Graph *g;
+  Value *x, *w, *dw, *lr, *y, *z, *w1;
+} Net;
+
+static Value *param(Net *t, const char *name, int rank, const int64_t *dim, Role role) {
+  return graph_param(t->g, name, type_new(t->m, DT_f32, rank, dim), role, NULL);
+}
+
+static int set_up(void **state) {
+  Net *t = calloc(1, sizeof *t);
+  t->h = heard_new();
+  t->m = module_new();
+  t->g = graph_new(t->m, "train", true);
+  t->x = param(t, "x", 2, (int64_t[]){4, 8}, ROLE_input);
+  t->w = param(t, "w", 2, (int64_t[]){8, 6}, ROLE_weight);
+  t->w->init = arena_one(t->m->arena, Init);
+  t->w->init->kind = INIT_fill;
+  t->w->train = true;
+  t->dw = param(t, "dw", 2, (int64_t[]){8, 6}, ROLE_input);
+  t->lr = param(t, "lr", 0, NULL, ROLE_scalar);
+  Builder b = {.g = t->g, .d = t->h->d};
+  t->y = build(&b, OP_linear, IN(t->x, t->w), NO_ATTRS);
+  t->z = build(&b, OP_relu, IN(t->y), NO_ATTRS);
+  t->w1 = build(&b, OP_sgd, IN(t->w, t->dw, t->lr, t->lr), NO_ATTRS);
+  value_set_name(t->y, "y");
+  value_set_name(t->z, "z");
+  value_set_name(t->w1, "w1");
+  graph_output(t->g, t->z, "z");
+  graph_update(t->g, t->w, t->w1);
+  *state = t;
+  return 0;
+}
+
+static int tear_down(void **state) {
+  Net *t = *state;
+  module_free(t->m);
+  heard_free(t->h);
+  free(t);
+  return 0;
+}
+
+static void passes(Net *t) {
+  bool ok = module_verify(t->m, t->h->d);
+  if (!ok) heard(t->h, "nothing");
+  assert_true(ok);
+}
+
+static void fails(Net *t, const char *text) {
+  assert_false(module_verify(t->m, t->h->d));
+  assert_true(heard(t->h, text));
+}
+
+static void reading_before_defining(void **state) {
+  Net *t = *state;
+  passes(t);
+  op_move_before(t->z->def, t->g->first);
+  fails(t, "relu: '%y' is read before it is defined");
+}
+
+static void a_use_that_is_not_listed(void **state) {
+  Net *t = *state;
+  t->y->uses = NULL;
+  fails(t, "not among its value's uses");
+}
+
+static void two_ids_alike(void **state) {
+  Net *t = *state;
+  t->z->id = t->y->id;
+  fails(t, "two values have the id");
+}
+
+static void a_name_set_behind_the_back_of_the_table(void **state) {
+  Net *t = *state;
+  t->z->name = "y";
+  fails(t, "two values are named '%y'");
+}
+
+static void a_type_the_row_does_not_give(void **state) {
+  Net *t = *state;
+  t->z->type = t->x->type;
+  fails(t, "relu: '%z' is f32[4,8], its op makes f32[4,6]");
+}
+
+static void a_weight_without_contents(void **state) {
+  Net *t = *state;
+  t->w->init = NULL;
+  fails(t, "'%w' has no initial contents");
+}
+
+static void contents_of_another_size(void **state) {
+  Net *t = *state;
+  *t->w->init = (Init){.kind = INIT_bytes, .dtype = DT_f32, .bytes = "abc", .length = 4};
+  fails(t, "'%w' has 4 bytes of initial contents, needs 192"); // 8 * 6 * 4
+}
+
+static void an_input_that_is_trained(void **state) {
+  Net *t = *state;
+  t->x->train = true;
+  fails(t, "'%x' is no weight and cannot be trained");
+}
+
+static void two_outputs_of_one_name(void **state) {
+  Net *t = *state;
+  graph_output(t->g, t->y, "z");
+  fails(t, "two outputs of '@train' are called 'z'");
+}
+
+static void two_updates_of_one_weight(void **state) {
+  Net *t = *state;
+  graph_update(t->g, t->w, t->w);
+  fails(t, "'%w' is updated twice");
+}
+
+static void an_update_of_another_type(void **state) {
+  Net *t = *state;
+  graph_set_result(t->g, 1, t->z);
+  fails(t, "'%w' is f32[8,6] and updated with f32[4,6]");
+}
+
+static void a_graph_that_calls_itself(void **state) {
+  Net *t = *state;
+  Graph *body = graph_new(t->m, "body", false);
+  Value *p = graph_param(body, "p", t->y->type, ROLE_none, NULL);
+  graph_output(body, p, NULL);
+  op_new_call(t->g, NULL, OP_call, body, IN(t->y), NULL, t->h->d);
+  passes(t);
+  op_new_call(body, NULL, OP_call, body, IN(p), NULL, t->h->d);
+  fails(t, "'@body' calls itself");
+}
+
+// x split by rows over two devices: y and z are split, the weight's gradient is not looked at here.
+static void shard(Net *t) {
+  static Mesh mesh = {.name = "m", .n_axes = 1, .n_devices = 2, .axis = {{"dp", 2, false}}};
+  t->m->mesh = &mesh;
+  t->m->phase = PHASE_sharded;
+  const Layout *rows = layout_new(t->m, 1, (Sbp[]){{SBP_S, 0}});
+  for (int i = 0; i < t->g->n_params; i++)
+    t->g->params[i]->layout = layout_broadcast(t->m);
+  t->x->layout = t->y->layout = t->z->layout = rows;
+  t->w1->layout = layout_broadcast(t->m);
+  t->y->def->split[0] = t->z->def->split[0] = '0';
+}
+
+static void a_layout_before_the_module_is_sharded(void **state) {
+  Net *t = *state;
+  t->z->layout = layout_broadcast(t->m);
+  fails(t, "'%z' has a layout before the module is sharded");
+}
+
+static void a_split_that_the_layouts_do_not_show(void **state) {
+  Net *t = *state;
+  shard(t);
+  passes(t);
+  t->z->def->split[0] = '1';
+  fails(t, "'%z' does not lie as its op leaves it: {S(0)}");
+}
+
+static void a_partial_sum_through_what_is_not_linear(void **state) {
+  Net *t = *state;
+  shard(t);
+  t->z->def->split[0] = '+';
+  fails(t, "relu: cannot pass partial sums on");
+}
+
+static void a_dimension_that_cannot_be_cut(void **state) {
+  Net *t = *state;
+  shard(t);
+  Value *odd = param(t, "odd", 1, (int64_t[]){3}, ROLE_input);
+  odd->layout = t->x->layout;
+  fails(t, "'%odd' has a dimension that cannot be cut as its layout says: {S(0)}");
+}
+
+static void an_operand_that_lies_otherwise_than_wanted(void **state) {
+  Net *t = *state;
+  shard(t);
+  t->m->phase = PHASE_local; // as if comm had nothing to do: the types are parts already
+  passes(t);
+  t->z->def->split[0] = 0;
+  t->z->layout = layout_broadcast(t->m);
+  fails(t, "relu: operand 0 does not lie as it wants it");
+}
+
+static void an_output_that_is_a_partial_sum(void **state) {
+  Net *t = *state;
+  shard(t);
+  t->y->def->split[0] = 'k';
+  t->y->layout = layout_new(t->m, 1, (Sbp[]){{SBP_P, 0}});
+  t->x->layout = layout_new(t->m, 1, (Sbp[]){{SBP_S, 1}});
+  t->w->layout = t->w1->layout = layout_new(t->m, 1, (Sbp[]){{SBP_S, 0}});
+  t->dw->layout = t->w->layout;
+  t->w1->def->split[0] = '0';
+  t->z->def->split[0] = 0;
+  t->z->layout = layout_broadcast(t->m);
+  t->m->phase = PHASE_local;
+  graph_set_result(t->g, 0, t->y);
+  op_erase(t->z->def);
+  fails(t, "'%y' is a result, and a partial sum: {P}");
+}
+
+// x 0, w and w1 128, lr 320, y and z 384, dw 512; 4*8*4 = 128 bytes, 8*6*4 = 192, 4*6*4 = 96.
+static void plan(Net *t) {
+  for (int i = 0; i < t->g->n_params; i++)
+    t->g->params[i]->layout = layout_broadcast(t->m);
+  t->y->layout = t->z->layout = t->w1->layout = layout_broadcast(t->m);
+  t->m->phase = PHASE_planned;
+  t->m->slab_bytes = 704;
+  t->x->offset = 0;
+  t->w->offset = t->w1->offset = 128;
+  t->lr->offset = 320;
+  t->y->offset = t->z->offset = 384;
+  t->dw->offset = 512;
+}
+
+static void a_value_outside_the_slab(void **state) {
+  Net *t = *state;
+  plan(t);
+  passes(t);
+  t->m->slab_bytes = 640;
+  fails(t, "'%dw' at 512 is not in the slab");
+}
+
+static void a_place_that_is_not_aligned(void **state) {
+  Net *t = *state;
+  plan(t);
+  t->lr->offset = 324;
+  fails(t, "'%lr' at 324 is not aligned");
+}
+
+static void an_overlap_of_two_alive(void **state) {
+  Net *t = *state;
+  plan(t);
+  t->z->offset = 0; // x is dead: y read it last
+  passes(t);
+  t->y->offset = 0; // while linear reads x
+  t->z->offset = 384;
+  fails(t, "overlap while both are alive");
+}
+
+static void a_weight_overwritten_before_its_last_read(void **state) {
+  Net *t = *state;
+  plan(t);
+  op_move_before(t->w1->def, t->g->first); // w1 is where w is, and linear reads w
+  graph_renumber(t->g);
+  fails(t, "'%w' at 128 and '%w1' at 128 overlap while both are alive");
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      TEST(reading_before_defining),
+      TEST(a_use_that_is_not_listed),
+      TEST(two_ids_alike),
+      TEST(a_name_set_behind_the_back_of_the_table),
+      TEST(a_type_the_row_does_not_give),
+      TEST(a_weight_without_contents),
+      TEST(contents_of_another_size),
+      TEST(an_input_that_is_trained),
+      TEST(two_outputs_of_one_name),
+      TEST(two_updates_of_one_weight),
+      TEST(an_update_of_another_type),
+      TEST(a_graph_that_calls_itself),
+      TEST(a_layout_before_the_module_is_sharded),
+      TEST(a_split_that_the_layouts_do_not_show),
+      TEST(a_partial_sum_through_what_is_not_linear),
+      TEST(a_dimension_that_cannot_be_cut),
+      TEST(an_operand_that_lies_otherwise_than_wanted),
+      TEST(an_output_that_is_a_partial_sum),
+      TEST(a_value_outside_the_slab),
+      TEST(a_place_that_is_not_aligned),
+      TEST(an_overlap_of_two_alive),
+      TEST(a_weight_overwritten_before_its_last_read),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
