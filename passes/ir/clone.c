@@ -111,7 +111,7 @@ static Graph *clone_graph(Clone *c, const Graph *g, const char *name) {
   Value **map = arena_array(c->scratch, Value *, g->n_values);
   for (int i = 0; i < g->n_params; i++)
     clone_param(c, g->params[i], copy, map);
-  for_each_op (op, g)
+  for_each_op(op, g)
     clone_op(c, op, copy, map);
   for (int i = 0; i < g->n_results; i++) {
     const Result *r = g->results[i];
@@ -148,10 +148,10 @@ Module *module_clone(const Module *m) {
   copy->phase = m->phase;
   copy->mesh = clone_mesh(copy->arena, m->mesh);
   Clone c = {.to = copy, .deep = true, .scratch = arena_new()};
-  for_each_graph (g, m)
+  for_each_graph(g, m)
     clone_graph(&c, g, g->name);
-  for_each_graph (g, copy) {
-    for_each_op (op, g) {
+  for_each_graph(g, copy) {
+    for_each_op(op, g) {
       if (op->callee) op->callee = graph_find(copy, op->callee->name);
     }
   }

@@ -81,20 +81,20 @@ Graph *graph_new(Module *m, const char *name, bool entry) {
 }
 
 Graph *graph_find(const Module *m, const char *name) {
-  for_each_graph (g, m)
+  for_each_graph(g, m)
     if (str_equal(g->name, name)) return g;
   return NULL;
 }
 
 void graph_erase(Graph *g) {
-  for_each_graph (other, g->module) {
+  for_each_graph(other, g->module) {
     if (other == g) continue;
-    for_each_op (op, other)
+    for_each_op(op, other)
       if (op->callee == g) BUG("@%s is called by @%s", g->name, other->name);
   }
   for (int i = 0; i < g->n_params; i++)
     name_remove(g->params[i]);
-  for_each_op (op, g)
+  for_each_op(op, g)
     for (int i = 0; i < op->n_out; i++)
       name_remove(op->out[i]);
   Graph **at = &g->module->graphs;
@@ -107,7 +107,7 @@ void graph_renumber(Graph *g) {
   g->n_ops = g->n_values = 0;
   for (int i = 0; i < g->n_params; i++)
     g->params[i]->id = g->n_values++;
-  for_each_op (op, g) {
+  for_each_op(op, g) {
     op->id = g->n_ops++;
     for (int i = 0; i < op->n_out; i++)
       op->out[i]->id = g->n_values++;
@@ -182,7 +182,7 @@ Value *graph_find_param(Graph *g, const char *label) {
 static Value *find_unnamed(Graph *g, uint32_t id) {
   for (int i = 0; i < g->n_params; i++)
     if (!g->params[i]->name && g->params[i]->id == id) return g->params[i];
-  for_each_op (op, g)
+  for_each_op(op, g)
     for (int i = 0; i < op->n_out; i++)
       if (!op->out[i]->name && op->out[i]->id == id) return op->out[i];
   return NULL;

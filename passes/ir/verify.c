@@ -71,7 +71,7 @@ static bool check_use(const Graph *g, const Use *u, const Op *user, int index, D
 // `n_uses` counts, for each value, the uses that the graph has.
 static bool check_uses_of(const Value *v, const int *n_uses, Diag *d) {
   int n = 0;
-  for_each_use (u, v) {
+  for_each_use(u, v) {
     if (u->value != v || (u->next && u->next->prev != u))
       return diag_error(d, v->loc, "the list of uses of a value is broken");
     n++;
@@ -95,7 +95,7 @@ static bool check_links(const Graph *g, Arena *a, Diag *d) {
       return diag_error(d, v->loc, "parameter %d of '@%s' does not know it", i, g->name);
   }
   const Op *prev = NULL;
-  for_each_op (op, g) {
+  for_each_op(op, g) {
     if (op->prev != prev || op->graph != g)
       return diag_error(d, op->loc, "the list of ops of '@%s' is broken", g->name);
     prev = op;
@@ -111,13 +111,13 @@ static bool check_links(const Graph *g, Arena *a, Diag *d) {
   int *n_uses = arena_array(a, int, g->n_values);
   for (int i = 0; i < g->n_results; i++)
     n_uses[g->results[i]->use.value->id]++;
-  for_each_op (op, g) {
+  for_each_op(op, g) {
     for (int i = 0; i < op->n_in; i++)
       n_uses[op->in[i].value->id]++;
   }
   for (int i = 0; i < g->n_params; i++)
     if (!check_uses_of(g->params[i], n_uses, d)) return false;
-  for_each_op (op, g) {
+  for_each_op(op, g) {
     for (int i = 0; i < op->n_out; i++)
       if (!check_uses_of(op->out[i], n_uses, d)) return false;
   }
@@ -140,7 +140,7 @@ static bool check_ids(const Graph *g, Arena *a, Diag *d) {
   bool *value = arena_array(a, bool, g->n_values), *op_seen = arena_array(a, bool, g->n_ops);
   for (int i = 0; i < g->n_params; i++)
     if (!check_value(g->params[i], value, g->params[i]->loc, d)) return false;
-  for_each_op (op, g) {
+  for_each_op(op, g) {
     if (op->id >= g->n_ops || op_seen[op->id])
       return diag_error(d, op->loc, "two ops have the id %u", op->id);
     op_seen[op->id] = true;
@@ -154,7 +154,7 @@ static bool check_order(const Graph *g, Arena *a, Diag *d) {
   bool *defined = arena_array(a, bool, g->n_values);
   for (int i = 0; i < g->n_params; i++)
     defined[g->params[i]->id] = true;
-  for_each_op (op, g) {
+  for_each_op(op, g) {
     for (int i = 0; i < op->n_in; i++)
       if (!defined[op->in[i].value->id])
         return diag_error(d, op->loc, "%s: '%s' is read before it is defined",
@@ -182,7 +182,7 @@ static bool check_shape_attr(const Op *op, Arena *a, Diag *d) {
 }
 
 static bool check_types(const Graph *g, Arena *a, Diag *d) {
-  for_each_op (op, g) {
+  for_each_op(op, g) {
     const Type **types = arena_array(a, const Type *, op->n_out);
     if (!op_infer(op, types, d)) return false;
     for (int i = 0; i < op->n_out; i++)
@@ -274,7 +274,7 @@ static bool check_callees(const Graph *g, const Graph **open, int n_open, Diag *
   if (n_open == DEEPEST)
     return diag_error(d, NULL, "calls nest deeper than %d: '@%s'", DEEPEST, g->name);
   open[n_open] = g;
-  for_each_op (op, g) {
+  for_each_op(op, g) {
     bool calls = op->kind == OP_fused || op->kind == OP_call;
     if (calls != (op->callee != NULL))
       return diag_error(d, op->loc, "%s: %s", op_info[op->kind].name,
@@ -307,8 +307,8 @@ bool module_verify(const Module *m, Diag *d) {
 #include "ir/phases.def"
 #undef PHASE
   };
-  for_each_graph (g, m) {
-    for_each_graph (other, m)
+  for_each_graph(g, m) {
+    for_each_graph(other, m)
       if (other != g && str_equal(other->name, g->name))
         return diag_error(d, NULL, "two graphs are named '@%s'", g->name);
     for (int phase = 0; phase < N_PHASES; phase++)

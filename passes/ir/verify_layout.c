@@ -11,7 +11,7 @@ static int n_axes(const Graph *g) {
 static bool each_value(const Graph *g, bool check(const Value *, Diag *), Diag *d) {
   for (int i = 0; i < g->n_params; i++)
     if (!check(g->params[i], d)) return false;
-  for_each_op (op, g) {
+  for_each_op(op, g) {
     for (int i = 0; i < op->n_out; i++)
       if (!check(op->out[i], d)) return false;
   }
@@ -125,14 +125,14 @@ static bool check_nothing_split(const Op *op, Diag *d) {
 bool verify_sharded(const Graph *g, Diag *d) {
   Phase phase = g->module->phase;
   if (phase < PHASE_sharded) {
-    for_each_op (op, g) {
+    for_each_op(op, g) {
       if (!check_nothing_split(op, d)) return false;
     }
     return each_value(g, has_no_layout, d);
   }
   if (!g->entry) return true;
   if (!each_value(g, has_layout, d)) return false;
-  for_each_op (op, g) {
+  for_each_op(op, g) {
     if (!check_op(op, phase >= PHASE_local, d)) return false;
   }
   return true;
