@@ -1,0 +1,90 @@
+// Rows taken from a table by indices, and the sum of what flows back to each row.
+
+#include "kernel.h"
+
+static int check_indices(const void *at, int64_t width, int64_t count, int64_t n) {
+  for (int64_t i = 0; i < count; i++) {
+    int64_t index = index_at(at, width, i);
+    if (index < -n || index >= n)
+      return nnrt_error(NNRT_INDEX, "index %lld (number %lld) is not in %lld..%lld",
+                        (long long)index, (long long)i, (long long)-n, (long long)n - 1);
+  }
+  return NNRT_OK;
+}
+
+static inline int64_t row_at(const void *at, int64_t width, int64_t i, int64_t n) {
+  int64_t index = index_at(at, width, i);
+  return index < 0 ? index + n : index;
+}
+
+// The types are what one element is copied as; floats may be behind them.
+typedef uint8_t __attribute__((may_alias)) b1;
+typedef uint16_t __attribute__((may_alias)) b2;
+typedef uint32_t __attribute__((may_alias)) b4;
+typedef uint64_t __attribute__((may_alias)) b8;
+
+#define GATHER(size)                                                                               \
+  int nnrt_gather_##size(void *y, const void *x, const void *at, int64_t x_rank,                   \
+                         const int64_t *x_shape, int64_t at_rank, const int64_t *at_shape,         \
+                         int64_t width, int64_t axis) {                                            \
+    Axis a = axis_of(x_rank, x_shape, axis);                                                       \
+    int64_t count = product(at_shape, at_rank);                                                    \
+    int code = check_indices(at, width, count, a.n);                                               \
+    if (code) return code;                                                                         \
+    int threads = threads_for(a.outer * count * a.inner);                                          \
+    size##_rows(y, x, at, a, count, width, threads);                                               \
+    return NNRT_OK;                                                                                \
+  }
+#define ROWS(size)                                                                                 \
+  static void size##_rows(size *y, const size *x, const void *at, Axis a, int64_t count,           \
+                          int64_t width, int threads) {                                            \
+    _Pragma("omp parallel for collapse(2) num_threads(threads)") for (int64_t o = 0; o < a.outer;  \
+                                                                      o++) for (int64_t i = 0;     \
+                                                                                i < count; i++) {  \
+      size *to = y + (o * count + i) * a.inner;                                                    \
+      const size *from = x + (o * a.n + row_at(at, width, i, a.n)) * a.inner;                      \
+      if (a.inner == 1)                                                                            \
+        *to = *from;                                                                               \
+      else                                                                                         \
+        memcpy(to, from, (size_t)a.inner * sizeof *to);                                            \
+    }                                                                                              \
+  }
+NNRT_BY_SIZE(ROWS)
+NNRT_BY_SIZE(GATHER)
+
+// Adds columns from .. to of the rows of dy whose index lies in rows low .. high of dx.
+NNRT_CLONES static void add_rows(float *restrict dx, const float *restrict dy, const void *at,
+                                 int64_t width, int64_t count, Axis a, Part columns, Part rows) {
+  for (int64_t r = rows.from; r < rows.to; r++)
+    memset(dx + r * a.inner + columns.from, 0, (size_t)(columns.to - columns.from) * sizeof *dx);
+  for (int64_t i = 0; i < count; i++) {
+    int64_t row = row_at(at, width, i, a.n);
+    if (row < rows.from || row >= rows.to) continue;
+    float *to = dx + row * a.inner;
+    const float *from = dy + i * a.inner;
+    for (int64_t j = columns.from; j < columns.to; j++)
+      to[j] += from[j];
+  }
+}
+
+// No two threads add to the same element, and each adds in the order of dy: threads take slices of
+// the outer axes, else columns, else, where rows are short, ranges of rows.
+int nnrt_gather_back_f32(float *dx, const void *at, const float *dy, int64_t at_rank,
+                         const int64_t *at_shape, int64_t width, int64_t x_rank,
+                         const int64_t *x_shape, int64_t axis) {
+  Axis a = axis_of(x_rank, x_shape, axis);
+  int64_t count = product(at_shape, at_rank);
+  int code = check_indices(at, width, count, a.n);
+  if (code) return code;
+  int threads = threads_for(a.outer * (count + a.n) * a.inner);
+  bool by_slice = a.outer >= threads, by_column = a.inner >= 64 * threads;
+  int64_t column_parts = by_slice || !by_column ? 1 : threads;
+  int64_t row_parts = by_slice || by_column ? 1 : threads;
+#pragma omp parallel for collapse(3) num_threads(threads)
+  for (int64_t o = 0; o < a.outer; o++)
+    for (int64_t c = 0; c < column_parts; c++)
+      for (int64_t r = 0; r < row_parts; r++)
+        add_rows(dx + o * a.n * a.inner, dy + o * count * a.inner, at, width, count, a,
+                 part_of(a.inner, 16, c, column_parts), part_of(a.n, 1, r, row_parts));
+  return NNRT_OK;
+}

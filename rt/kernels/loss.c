@@ -1,0 +1,90 @@
+// Cross-entropy of logits (m, c) with labels (m), and the negative log-likelihood of
+// log-probabilities, with their gradients.  Labels are checked before anything is written.
+
+#include "kernel.h"
+
+static int check_labels(const void *labels, int64_t width, int64_t m, int64_t c, int64_t ignore) {
+  for (int64_t i = 0; i < m; i++) {
+    int64_t label = index_at(labels, width, i);
+    if ((label < 0 || label >= c) && label != ignore)
+      return nnrt_error(NNRT_INDEX, "label %lld of row %lld is not in 0..%lld", (long long)label,
+                        (long long)i, (long long)c - 1);
+  }
+  return NNRT_OK;
+}
+
+NNRT_CLONES static float log_sum_exp(const float *x, int64_t n) {
+  float top = -INFINITY, sum = 0;
+#pragma omp simd reduction(max : top)
+  for (int64_t j = 0; j < n; j++)
+    top = x[j] > top ? x[j] : top;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t j = 0; j < n; j++)
+    sum += m_exp_f(x[j] - top);
+  return top + m_log_f(sum);
+}
+
+int nnrt_cross_entropy_f32(float *loss, float *lse, const float *logits, const void *labels,
+                           int64_t m, int64_t c, int64_t width, int64_t ignore) {
+  int code = check_labels(labels, width, m, c, ignore);
+  if (code) return code;
+  int threads = threads_for(m * c);
+#pragma omp parallel for num_threads(threads)
+  for (int64_t i = 0; i < m; i++) {
+    int64_t label = index_at(labels, width, i);
+    lse[i] = log_sum_exp(logits + i * c, c);
+    loss[i] = label == ignore ? 0.0f : lse[i] - logits[i * c + label];
+  }
+  return NNRT_OK;
+}
+
+// y = e^(x - lse) dloss; in place
+NNRT_CLONES static void scaled_softmax(float *y, const float *x, float lse, float dloss,
+                                       int64_t n) {
+#pragma omp simd
+  for (int64_t j = 0; j < n; j++)
+    y[j] = m_exp_f(x[j] - lse) * dloss;
+}
+
+int nnrt_cross_entropy_back_f32(float *dlogits, const float *logits, const void *labels,
+                                const float *lse, const float *dloss, int64_t m, int64_t c,
+                                int64_t width, int64_t ignore) {
+  int code = check_labels(labels, width, m, c, ignore);
+  if (code) return code;
+  int threads = threads_for(m * c);
+#pragma omp parallel for num_threads(threads)
+  for (int64_t i = 0; i < m; i++) {
+    int64_t label = index_at(labels, width, i);
+    float *row = dlogits + i * c;
+    if (label == ignore) {
+      memset(row, 0, (size_t)c * sizeof *row);
+      continue;
+    }
+    scaled_softmax(row, logits + i * c, lse[i], dloss[i], c);
+    row[label] -= dloss[i];
+  }
+  return NNRT_OK;
+}
+
+int nnrt_nll_f32(float *loss, const float *logp, const void *labels, int64_t m, int64_t c,
+                 int64_t width, int64_t ignore) {
+  int code = check_labels(labels, width, m, c, ignore);
+  if (code) return code;
+  for (int64_t i = 0; i < m; i++) {
+    int64_t label = index_at(labels, width, i);
+    loss[i] = label == ignore ? 0.0f : -logp[i * c + label];
+  }
+  return NNRT_OK;
+}
+
+int nnrt_nll_back_f32(float *dlogp, const void *labels, const float *dloss, int64_t m, int64_t c,
+                      int64_t width, int64_t ignore) {
+  int code = check_labels(labels, width, m, c, ignore);
+  if (code) return code;
+  nnrt_zero(dlogp, m * c * (int64_t)sizeof *dlogp);
+  for (int64_t i = 0; i < m; i++) {
+    int64_t label = index_at(labels, width, i);
+    if (label != ignore) dlogp[i * c + label] = -dloss[i];
+  }
+  return NNRT_OK;
+}

@@ -1,0 +1,83 @@
+// Along one axis of x (outer, n, inner): the place of the largest or smallest, and running sums.
+// And the sum of the squares of all elements.
+
+#include "kernel.h"
+
+enum { BLOCK = 4096 };
+
+NNRT_CLONES static double block_squares(const float *x, int64_t n) {
+  double sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; i++)
+    sum += (double)x[i] * (double)x[i];
+  return sum;
+}
+
+// Blocks have a fixed size, so that the sum does not depend on the number of threads.
+int nnrt_sum_squares_f32(float *y, const float *x, int64_t n) {
+  int64_t blocks = (n + BLOCK - 1) / BLOCK;
+  int threads = threads_for(n);
+  double *part = scratch((size_t)blocks * sizeof *part), sum = 0;
+  if (!part) return scratch_failed((size_t)blocks * sizeof *part);
+#pragma omp parallel for num_threads(threads)
+  for (int64_t i = 0; i < blocks; i++)
+    part[i] = block_squares(x + i * BLOCK, n - i * BLOCK < BLOCK ? n - i * BLOCK : BLOCK);
+  for (int64_t i = 0; i < blocks; i++)
+    sum += part[i];
+  *y = (float)sum;
+  return NNRT_OK;
+}
+
+// Does x come before the best so far?  A NaN comes before every number.
+static inline bool better(float x, float best, float sign, bool last) {
+  if (x != x) return best == best || last;
+  return x * sign > best * sign || (last && x == best);
+}
+
+static int arg(int64_t *y, const float *x, Axis a, float sign, bool last) {
+  int threads = threads_for(a.outer * a.n * a.inner);
+#pragma omp parallel for collapse(2) num_threads(threads)
+  for (int64_t o = 0; o < a.outer; o++)
+    for (int64_t i = 0; i < a.inner; i++) {
+      const float *from = x + o * a.n * a.inner + i;
+      int64_t at = 0;
+      for (int64_t j = 1; j < a.n; j++)
+        if (better(from[j * a.inner], from[at * a.inner], sign, last)) at = j;
+      y[o * a.inner + i] = at;
+    }
+  return NNRT_OK;
+}
+
+int nnrt_arg_max_f32(int64_t *y, const float *x, int64_t rank, const int64_t *shape, int64_t axis,
+                     bool last) {
+  return arg(y, x, axis_of(rank, shape, axis), 1.0f, last);
+}
+
+int nnrt_arg_min_f32(int64_t *y, const float *x, int64_t rank, const int64_t *shape, int64_t axis,
+                     bool last) {
+  return arg(y, x, axis_of(rank, shape, axis), -1.0f, last);
+}
+
+// ACC: sums of integers wrap around
+#define CUMSUM(name, type, acc_type)                                                               \
+  int nnrt_cumsum_##name(type *y, const type *x, int64_t rank, const int64_t *shape, int64_t axis, \
+                         bool exclusive, bool reverse) {                                           \
+    Axis a = axis_of(rank, shape, axis);                                                           \
+    int threads = threads_for(a.outer * a.n * a.inner);                                            \
+    _Pragma("omp parallel for collapse(2) num_threads(threads)") for (int64_t o = 0; o < a.outer;  \
+                                                                      o++) for (int64_t i = 0;     \
+                                                                                i < a.inner;       \
+                                                                                i++) {             \
+      acc_type sum = 0;                                                                            \
+      for (int64_t j = 0; j < a.n; j++) {                                                          \
+        int64_t at = (o * a.n + (reverse ? a.n - 1 - j : j)) * a.inner + i;                        \
+        acc_type v = (acc_type)x[at];                                                              \
+        y[at] = (type)(exclusive ? sum : sum + v);                                                 \
+        sum += v;                                                                                  \
+      }                                                                                            \
+    }                                                                                              \
+    return NNRT_OK;                                                                                \
+  }
+CUMSUM(f32, float, double)
+CUMSUM(i32, int32_t, uint32_t)
+CUMSUM(i64, int64_t, uint64_t)

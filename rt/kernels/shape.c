@@ -1,0 +1,148 @@
+// The kernels that move elements and compute nothing: all are boxes copied between strided tensors
+// (copy.h).  They exist by element size.
+
+#include "copy.h"
+
+static int transpose(void *y, const void *x, int64_t width, int64_t rank, const int64_t *shape,
+                     const int64_t *perm) {
+  Copy c = {.rank = rank};
+  int64_t x_stride[NNRT_MAX_RANK];
+  strides_of(rank, shape, x_stride);
+  for (int64_t i = 0; i < rank; i++) {
+    c.shape[i] = shape[perm[i]];
+    c.x_stride[i] = x_stride[perm[i]];
+  }
+  strides_of(rank, c.shape, c.y_stride);
+  copy_box(y, x, width, &c);
+  return NNRT_OK;
+}
+
+// Axes of x are the last of y; those of length 1 stand still.
+static int broadcast(void *y, const void *x, int64_t width, int64_t y_rank, const int64_t *y_shape,
+                     int64_t x_rank, const int64_t *x_shape) {
+  Copy c = {.rank = y_rank};
+  int64_t x_stride[NNRT_MAX_RANK], missing = y_rank - x_rank;
+  strides_of(x_rank, x_shape, x_stride);
+  strides_of(y_rank, y_shape, c.y_stride);
+  for (int64_t i = 0; i < y_rank; i++) {
+    c.shape[i] = y_shape[i];
+    c.x_stride[i] = i < missing || x_shape[i - missing] == 1 ? 0 : x_stride[i - missing];
+  }
+  copy_box(y, x, width, &c);
+  return NNRT_OK;
+}
+
+// The box within `whole` that begins at `starts` and goes by `steps`: strides, and where it begins.
+static int64_t steps_of(int64_t rank, const int64_t *whole, const int64_t *starts,
+                        const int64_t *steps, int64_t *stride) {
+  int64_t at = 0;
+  strides_of(rank, whole, stride);
+  for (int64_t i = 0; i < rank; i++) {
+    at += starts[i] * stride[i];
+    stride[i] *= steps[i];
+  }
+  return at;
+}
+
+static int slice(void *y, const void *x, int64_t width, int64_t rank, const int64_t *x_shape,
+                 const int64_t *starts, const int64_t *steps, const int64_t *y_shape) {
+  Copy c = {.rank = rank};
+  int64_t at = steps_of(rank, x_shape, starts, steps, c.x_stride);
+  strides_of(rank, y_shape, c.y_stride);
+  memcpy(c.shape, y_shape, (size_t)rank * sizeof *y_shape);
+  copy_box(y, (const char *)x + at * width, width, &c);
+  return NNRT_OK;
+}
+
+static int slice_back(void *dx, const void *dy, int64_t width, int64_t rank,
+                      const int64_t *dy_shape, const int64_t *starts, const int64_t *steps,
+                      const int64_t *dx_shape) {
+  Copy c = {.rank = rank};
+  int64_t at = steps_of(rank, dx_shape, starts, steps, c.y_stride);
+  strides_of(rank, dy_shape, c.x_stride);
+  memcpy(c.shape, dy_shape, (size_t)rank * sizeof *dy_shape);
+  nnrt_zero(dx, product(dx_shape, rank) * width);
+  copy_box((char *)dx + at * width, dy, width, &c);
+  return NNRT_OK;
+}
+
+static int concat(void *y, const void *const *in, int64_t width, int64_t n, int64_t rank,
+                  const int64_t *y_shape, const int64_t *sizes, int64_t axis) {
+  Axis a = axis_of(rank, y_shape, axis);
+  char *to = y;
+  for (int64_t i = 0; i < n; i++) {
+    Copy c = {.rank = 2,
+              .shape = {a.outer, sizes[i] * a.inner},
+              .y_stride = {a.n * a.inner, 1},
+              .x_stride = {sizes[i] * a.inner, 1}};
+    copy_box(to, in[i], width, &c);
+    to += sizes[i] * a.inner * width;
+  }
+  return NNRT_OK;
+}
+
+// Keeps columns from i + k on of row i (upper), or up to i + k.
+static int trilu(void *y, const void *x, int64_t width, int64_t rank, const int64_t *shape,
+                 bool upper, int64_t k) {
+  int64_t outer = product(shape, rank - 2), m = shape[rank - 2], n = shape[rank - 1];
+  int threads = threads_for(outer * m * n);
+#pragma omp parallel for collapse(2) num_threads(threads)
+  for (int64_t o = 0; o < outer; o++)
+    for (int64_t i = 0; i < m; i++) {
+      int64_t edge = upper ? i + k : i + k + 1;
+      edge = edge < 0 ? 0 : edge > n ? n : edge;
+      int64_t from = upper ? edge : 0, to = upper ? n : edge;
+      char *row = (char *)y + (o * m + i) * n * width;
+      const char *x_row = (const char *)x + (o * m + i) * n * width;
+      memset(row, 0, (size_t)(from * width));
+      memcpy(row + from * width, x_row + from * width, (size_t)((to - from) * width));
+      memset(row + to * width, 0, (size_t)((n - to) * width));
+    }
+  return NNRT_OK;
+}
+
+// The bucket: operands one after the other at multiples of 64 bytes.  One that was computed in its
+// place is not moved.
+static int pack(void *y, const void *const *in, int64_t width, int64_t n, const int64_t *sizes) {
+  char *to = y;
+  for (int64_t i = 0; i < n; i++) {
+    Copy c = {.rank = 1, .shape = {sizes[i]}, .y_stride = {1}, .x_stride = {1}};
+    if (in[i] != to) copy_box(to, in[i], width, &c);
+    to += round_64((size_t)(sizes[i] * width));
+  }
+  return NNRT_OK;
+}
+
+#define SHAPE(size, width)                                                                         \
+  int nnrt_transpose_##size(void *y, const void *x, int64_t rank, const int64_t *shape,            \
+                            const int64_t *perm) {                                                 \
+    return transpose(y, x, width, rank, shape, perm);                                              \
+  }                                                                                                \
+  int nnrt_broadcast_##size(void *y, const void *x, int64_t y_rank, const int64_t *y_shape,        \
+                            int64_t x_rank, const int64_t *x_shape) {                              \
+    return broadcast(y, x, width, y_rank, y_shape, x_rank, x_shape);                               \
+  }                                                                                                \
+  int nnrt_slice_##size(void *y, const void *x, int64_t rank, const int64_t *x_shape,              \
+                        const int64_t *starts, const int64_t *steps, const int64_t *y_shape) {     \
+    return slice(y, x, width, rank, x_shape, starts, steps, y_shape);                              \
+  }                                                                                                \
+  int nnrt_slice_back_##size(void *dx, const void *dy, int64_t rank, const int64_t *dy_shape,      \
+                             const int64_t *starts, const int64_t *steps,                          \
+                             const int64_t *dx_shape) {                                            \
+    return slice_back(dx, dy, width, rank, dy_shape, starts, steps, dx_shape);                     \
+  }                                                                                                \
+  int nnrt_concat_##size(void *y, const void *const *in, int64_t n, int64_t rank,                  \
+                         const int64_t *y_shape, const int64_t *sizes, int64_t axis) {             \
+    return concat(y, in, width, n, rank, y_shape, sizes, axis);                                    \
+  }                                                                                                \
+  int nnrt_trilu_##size(void *y, const void *x, int64_t rank, const int64_t *shape, bool upper,    \
+                        int64_t k) {                                                               \
+    return trilu(y, x, width, rank, shape, upper, k);                                              \
+  }                                                                                                \
+  int nnrt_pack_##size(void *y, const void *const *in, int64_t n, const int64_t *sizes) {          \
+    return pack(y, in, width, n, sizes);                                                           \
+  }
+SHAPE(b1, 1)
+SHAPE(b2, 2)
+SHAPE(b4, 4)
+SHAPE(b8, 8)
