@@ -31,7 +31,7 @@ static bool fail(const Op *op, int result, int operand, const char *what, double
 
 // The values of a graph, by id.
 static bool graph_run(const Graph *g, Tensor *values, Arena *a, Diag *d) {
-  for_each_op (op, g) {
+  for_each_op(op, g) {
     Tensor *in = arena_array(a, Tensor, op->n_in);
     for (int i = 0; i < op->n_in; i++)
       in[i] = values[op->in[i].value->id];

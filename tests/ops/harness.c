@@ -26,7 +26,7 @@ Examples examples_read(char **paths, int n_paths, Arena *a, Diag *d) {
     Module *m = module_read(paths[i], d);
     if (!m) exit(1);
     modules[i] = m;
-    for_each_graph (g, m) {
+    for_each_graph(g, m) {
       if (!g->first || g->first->next) {
         fprintf(stderr, "%s: @%s is not one op\n", paths[i], g->name);
         exit(1);

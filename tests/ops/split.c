@@ -18,7 +18,7 @@
 
 static const double tolerance = 1e-10;
 
-static int failures;
+static int failures, cuts;
 static bool quiet; // while the test is tested
 
 static bool fail(const Op *op, const char *what, int result, double distance) {
@@ -70,6 +70,7 @@ static bool check_letter(const Op *op, const Dims *dims, int letter, const Tenso
   for (int i = 0; i < dims->n_out; i++)
     if (dims_position(dims, &dims->out[i], letter) == -2) return true;
 
+  cuts++;
   Tensor *out[2];
   for (int half = 0; half < 2; half++) {
     Tensor part[MAX_TERMS];
@@ -98,13 +99,20 @@ static bool check_letter(const Op *op, const Dims *dims, int letter, const Tenso
   return true;
 }
 
-// Adds `other` to the floating operands (to operand `only`, when that is not -1), and compares
-// with the sum of the results.
+// Is the row linear in this operand?  Where results are integers too, in those of their type.
+static bool counts(const Op *op, const Tensor *in) {
+  if (op->n_out && !tensor_floats(in) && in->type->dtype != DT_bool)
+    return in->type->dtype == op->out[0]->type->dtype;
+  return tensor_floats(in);
+}
+
+// Adds `other` to those operands (to operand `only`, when that is not -1), and compares with the
+// sum of the results.
 static bool check_linear(const Op *op, const Tensor *in, const Tensor *other, int only, Arena *a,
                          Diag *d) {
   Tensor changed[MAX_TERMS], sum[MAX_TERMS];
   for (int i = 0; i < op->n_in; i++) {
-    bool adds = tensor_floats(&in[i]) && (only < 0 || i == only);
+    bool adds = counts(op, &in[i]) && (only < 0 || i == only);
     changed[i] = adds ? other[i] : in[i];
     sum[i] = adds ? tensor_sum(&in[i], &other[i], a) : in[i];
   }
@@ -135,14 +143,14 @@ static bool check_example(const Example *e, bool lie, Arena *a, Diag *d) {
     ok &= check_letter(op, &dims, letter, in, whole, a, d);
   if (lie || traits & SUM) ok &= check_linear(op, in, other, -1, a, d);
   for (int i = 0; traits & EACH && i < op->n_in; i++)
-    if (tensor_floats(&in[i])) ok &= check_linear(op, in, other, i, a, d);
+    if (counts(op, &in[i])) ok &= check_linear(op, in, other, i, a, d);
   return ok;
 }
 
 // What is wrong must fail: softmax with its marks off, and ops that are not linear as such.
 static void check_the_test(const Examples *all, Arena *a, Diag *d) {
   int lies = 0, caught = 0;
-  int before = failures;
+  int before = failures, cuts_before = cuts;
   quiet = true;
   diag_quiet(d, true);
   for (int i = 0; i < all->n; i++) {
@@ -156,6 +164,7 @@ static void check_the_test(const Examples *all, Arena *a, Diag *d) {
   quiet = false;
   diag_quiet(d, false);
   failures = before;
+  cuts = cuts_before;
   if (lies && lies == caught) return;
   fprintf(stderr, "split: of %d rows made wrong, %d were noticed\n", lies, caught);
   failures++;
@@ -183,7 +192,7 @@ int main(int argc, char **argv) {
   }
   check_the_test(&all, a, d);
   check_coverage(&all);
-  printf("split: %d instances, %d failures\n", all.n, failures);
+  printf("split: %d cuts of %d instances, %d failures\n", cuts, all.n, failures);
   examples_free(&all);
   arena_free(a);
   diag_free(d);

@@ -1,0 +1,210 @@
+"""Writes torch.nn: instances of ops with the results PyTorch gives, which torch.c compares with our
+references.
+
+    python3 tests/ops/torch_ops.py > tests/ops/torch.nn
+
+All in double. A gradient is the result of the row's adjoint op, with the operands it would get: what
+PyTorch's autograd gives for a random adjoint of the forward op. Parameters %want0, %want1 ... are
+the results in order; those that PyTorch does not give are left out.
+"""
+
+import torch
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+torch.set_default_dtype(torch.float64)
+TYPES = {torch.float64: "f64", torch.int64: "i64", torch.int32: "i32"}
+
+
+def rand(*shape):
+    return torch.randn(*shape).mul(100).round().div(100)  # short in the text
+
+
+def param(name, t):
+    t = torch.as_tensor(t)
+    shape = ",".join(map(str, t.shape))
+    numbers = ",".join(repr(x) for x in t.flatten().tolist())
+    return f"%{name}: {TYPES[t.dtype]}[{shape}] = [{numbers}]"
+
+
+def text(value):
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(map(str, value)) + "]"
+    return str(value)
+
+
+def emit(name, op, operands, wants, n_results=None, **attrs):
+    """One graph; `wants` are the results, None for those that are not compared."""
+    names = [f"x{i}" for i in range(len(operands))]
+    params = [param(n, t) for n, t in zip(names, operands)]
+    params += [param(f"want{i}", t) for i, t in enumerate(wants) if t is not None]
+    results = ", ".join(f"%y{i}" for i in range(n_results or len(wants)))
+    values = "".join(f" {k}={text(v)}" for k, v in attrs.items())
+    print(f"graph @{name}(\n  " + ",\n  ".join(params) + "\n) {")
+    print(f"  {results} = {op} " + ", ".join("%" + n for n in names) + f"{values}\n}}\n")
+
+
+def forward(f, *operands):
+    """The result of f, a random adjoint of it, and the adjoints of the floating operands."""
+    leaves = [x.clone().requires_grad_() if x.is_floating_point() else x for x in operands]
+    y = f(*leaves)
+    dy = rand(*y.shape)
+    grads = torch.autograd.grad(y, [x for x in leaves if x.requires_grad], dy)
+    return y.detach(), dy, grads
+
+
+print("# What PyTorch gives for these ops.  Written by torch_ops.py; compared by torch.c.\n")
+print("module phase=typed\n")
+
+# Elementwise: name, function, attributes; the adjoint reads x, or y where the function says so.
+x = torch.tensor([-4.5, -3.25, -1.5, -0.6, -0.01, 0.02, 0.4, 0.9, 1.7, 2.9, 3.5, 7.25])
+for name, f, attrs, reads_y in [
+    ("relu", F.relu, {}, False),
+    ("gelu", F.gelu, {}, False),
+    ("gelu_tanh", lambda t: F.gelu(t, approximate="tanh"), {}, False),
+    ("sigmoid", torch.sigmoid, {}, True),
+    ("tanh", torch.tanh, {}, True),
+    ("softplus", lambda t: F.softplus(t, threshold=1000), {}, None),
+    ("erf", torch.erf, {}, None),
+    ("elu", lambda t: F.elu(t, alpha=0.7), {"alpha": 0.7}, False),
+    ("leaky_relu", lambda t: F.leaky_relu(t, 0.1), {"slope": 0.1}, False),
+    ("hard_swish", F.hardswish, {}, False),
+    # F.hardsigmoid's own adjoint has 1/6 in single precision.
+    ("hard_sigmoid", lambda t: (t / 6 + 0.5).clamp(0, 1), {"alpha": 1 / 6, "beta": 0.5}, False),
+    ("swish", F.silu, {"beta": 1.0}, False),
+    ("clip", lambda t: t.clamp(-1, 2), {"low": -1.0, "high": 2.0}, False),
+]:
+    y, dy, (dx,) = forward(f, x)
+    emit(name, name, [x], [y], **attrs)
+    if reads_y is not None:
+        emit(name + "_back", name + "_back", [y if reads_y else x, dy], [dx], **attrs)
+
+
+def conv(name, x, w, strides, pads, dilations, group=1):
+    n = x.dim() - 2
+    widths = [p for i in reversed(range(n)) for p in (pads[i], pads[n + i])]
+    f = [F.conv1d, F.conv2d, F.conv3d][n - 1]
+    y, dy, (dx, dw) = forward(
+        lambda a, b: f(F.pad(a, widths), b, None, strides, 0, dilations, group), x, w)
+    attrs = dict(strides=strides, pads=pads, dilations=dilations, group=group)
+    emit(name, "conv", [x, w], [y], **attrs)
+    emit(name + "_back_x", "conv_back_x", [w, dy], [dx], shape=list(x.shape), **attrs)
+    emit(name + "_back_w", "conv_back_w", [x, dy], [dw], shape=list(w.shape), **attrs)
+
+
+def last(t):
+    return t.movedim(1, -1).contiguous()
+
+
+conv("conv_1d", rand(2, 3, 9), rand(4, 3, 3), [2], [1, 0], [1])
+conv("conv_2d", rand(2, 2, 5, 6), rand(3, 2, 3, 2), [1, 2], [1, 0, 2, 1], [1, 2])
+conv("conv_groups", rand(1, 4, 5, 4), rand(6, 2, 3, 3), [2, 1], [1, 1, 1, 1], [1, 1], 2)
+conv("conv_depthwise", rand(1, 3, 5, 5), rand(6, 1, 3, 3), [1, 1], [1, 1, 1, 1], [1, 1], 3)
+conv("conv_3d", rand(1, 2, 3, 4, 3), rand(2, 2, 2, 3, 2), [1, 2, 1], [0, 1, 0, 1, 1, 1], [2, 1, 1])
+x, w = rand(1, 3, 4, 5), rand(2, 3, 3, 3)
+y, dy, (dx, dw) = forward(lambda a, b: F.conv2d(a, b, padding=1), x, w)
+attrs = dict(strides=[1, 1], pads=[1] * 4, dilations=[1, 1], group=1, channels_last=True)
+emit("conv_last", "conv", [last(x), w], [last(y)], **attrs)
+emit("conv_last_back_x", "conv_back_x", [w, last(dy)], [last(dx)], shape=[1, 4, 5, 3], **attrs)
+emit("conv_last_back_w", "conv_back_w", [last(x), last(dy)], [dw], shape=[2, 3, 3, 3], **attrs)
+
+for name, shape, kernel, stride, pad, dilation, ceil in [
+    ("max_pool", (1, 2, 6, 7), [3, 2], [2, 2], [1, 0], [1, 1], False),
+    ("max_pool_ceil", (1, 2, 6, 6), [3, 3], [2, 2], [0, 0], [1, 1], True),
+    ("max_pool_dilated", (1, 1, 7, 7), [2, 2], [1, 2], [1, 1], [3, 2], False),
+    ("max_pool_1d", (2, 2, 8), [3], [3], [1], [1], True),
+]:
+    n, x = len(kernel), rand(*shape)
+    pool = [F.max_pool1d, F.max_pool2d][n - 1]
+    y, dy, (dx,) = forward(lambda a: pool(a, kernel, stride, pad, dilation, ceil), x)
+    _, at = pool(x, kernel, stride, pad, dilation, ceil, return_indices=True)
+    emit(name, "max_pool", [x], [y, at.int()], kernel=kernel, strides=stride, pads=pad + pad,
+         dilations=dilation, shape=list(y.shape))
+    emit(name + "_back", "max_pool_back", [at.int(), dy], [dx], shape=list(x.shape))
+
+for name, shape, kernel, stride, pad, ceil, include in [
+    ("avg_pool", (1, 2, 6, 7), [3, 2], [2, 2], [1, 0], False, False),
+    ("avg_pool_padded", (1, 2, 5, 5), [3, 3], [2, 2], [1, 1], False, True),
+    ("avg_pool_ceil", (1, 2, 6, 6), [3, 3], [2, 2], [1, 1], True, True),
+    ("avg_pool_ceil_unpadded", (1, 2, 6, 6), [3, 3], [2, 2], [1, 1], True, False),
+]:
+    x = rand(*shape)
+    y, dy, (dx,) = forward(lambda a: F.avg_pool2d(a, kernel, stride, pad, ceil, include), x)
+    attrs = dict(kernel=kernel, strides=stride, pads=pad + pad, dilations=[1, 1],
+                 include_pad=include)
+    emit(name, "avg_pool", [x], [y], shape=list(y.shape), **attrs)
+    emit(name + "_back", "avg_pool_back", [dy], [dx], shape=list(x.shape), **attrs)
+
+for name in "softmax", "log_softmax":
+    x = rand(2, 4, 3)
+    y, dy, (dx,) = forward(lambda a: getattr(F, name)(a, dim=1), x)
+    emit(name, name, [x], [y], axis=1)
+    emit(name + "_back", name + "_back", [y, dy], [dx], axis=1)
+
+x, g, b = rand(2, 3, 5), rand(5), rand(5)
+y, dy, grads = forward(lambda *t: F.layer_norm(t[0], (5,), t[1], t[2], 1e-3), x, g, b)
+mean, rstd = x.mean(-1), (x.var(-1, correction=0) + 1e-3).rsqrt()
+emit("layer_norm", "layer_norm", [x, g, b], [y, mean, rstd], eps=1e-3)
+emit("layer_norm_back", "layer_norm_back", [x, g, mean, rstd, dy], grads)
+y, dy, grads = forward(lambda *t: F.rms_norm(t[0], (5,), t[1], 1e-3), x, g)
+rstd = (x.square().mean(-1) + 1e-3).rsqrt()
+emit("rms_norm", "rms_norm", [x, g], [y, rstd], eps=1e-3)
+emit("rms_norm_back", "rms_norm_back", [x, g, rstd, dy], grads)
+
+x, g, b, mean, var = rand(2, 3, 2, 2), rand(3), rand(3), rand(3), rand(3).abs() + 0.5
+y, dy, grads = forward(lambda *t: F.batch_norm(t[0], mean, var, t[1], t[2], eps=1e-3), x, g, b)
+emit("batch_norm", "batch_norm", [x, g, b, mean, var], [y], axis=1, eps=1e-3)
+new_mean, new_var = mean.clone(), var.clone()
+F.batch_norm(x, new_mean, new_var, training=True, momentum=0.2)
+y, dy, (dx, dg, db) = forward(
+    lambda *t: F.batch_norm(t[0], None, None, t[1], t[2], True, 0.2, 1e-3), x, g, b)
+m, v = x.mean((0, 2, 3)), x.var((0, 2, 3), correction=0)
+emit("batch_norm_train", "batch_norm_train", [x, g, b, mean, var], [y, m, v, new_mean, new_var],
+     axis=1, eps=1e-3, momentum=0.8, unbiased=True)
+emit("batch_norm_mean", "batch_norm_mean", [x], [m], axis=1, count=8)
+emit("batch_norm_var", "batch_norm_var", [x, m], [v], axis=1, count=8)
+emit("batch_norm_sums", "batch_norm_sums", [x, m, v, dy], [dg, db], axis=1, eps=1e-3)
+emit("batch_norm_back", "batch_norm_back", [x, g, m, v, dy, dg, db], [dx], axis=1, eps=1e-3,
+     count=8)
+
+
+def attention(name, q, k, v, scale, mask=None, causal=False, seq_major=False):
+    """Operands are b h t d here; `causal` is aligned to the end, as ours is."""
+    t, s = q.shape[2], k.shape[2]
+    bias = torch.zeros(1, 1, t, s) if mask is None else mask
+    if causal:
+        bias = bias.masked_fill(torch.ones(t, s).triu(s - t + 1).bool(), -torch.inf)
+    y, dy, (dq, dk, dv) = forward(
+        lambda a, b, c: F.scaled_dot_product_attention(a, b, c, bias, scale=scale, enable_gqa=True),
+        q, k, v)
+    repeated = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
+    lse = (q @ repeated.mT * scale + bias).logsumexp(-1)
+    order = (lambda u: u.transpose(1, 2).contiguous()) if seq_major else (lambda u: u)
+    q, k, v, y, dy, dq, dk, dv = map(order, (q, k, v, y, dy, dq, dk, dv))
+    masks = [] if mask is None else [mask]
+    attrs = dict(scale=scale, causal=causal, seq_major=seq_major)
+    emit(name, "attention", [q, k, v] + masks, [y, lse], **attrs)
+    emit(name + "_back", "attention_back", [q, k, v, y, lse, dy] + masks, [dq, dk, dv], **attrs)
+
+
+attention("attention", rand(1, 2, 3, 4), rand(1, 2, 5, 4), rand(1, 2, 5, 2), 0.5)
+attention("attention_causal", rand(1, 2, 4, 3), rand(1, 2, 4, 3), rand(1, 2, 4, 3), 0.6, causal=True)
+attention("attention_cached", rand(1, 1, 2, 3), rand(1, 1, 5, 3), rand(1, 1, 5, 3), 0.6, causal=True)
+attention("attention_mask", rand(2, 2, 3, 2), rand(2, 2, 4, 2), rand(2, 2, 4, 2), 0.7,
+          torch.tensor([0, 0, 0, -torch.inf, 0, 0.5, -1, 2]).reshape(2, 1, 1, 4))
+attention("attention_grouped", rand(1, 4, 3, 2), rand(1, 2, 3, 2), rand(1, 2, 3, 2), 0.7,
+          rand(1, 4, 3, 3), causal=True, seq_major=True)
+
+x, labels = rand(2, 3, 5), torch.tensor([[0, 4, -100], [2, 2, 1]])
+f = lambda a: F.cross_entropy(a.movedim(-1, 1), labels, reduction="none")
+y, dy, (dx,) = forward(f, x)
+lse = x.logsumexp(-1)
+emit("cross_entropy", "cross_entropy", [x, labels], [y, lse], ignore=-100)
+emit("cross_entropy_back", "cross_entropy_back", [x, labels, lse, dy], [dx], ignore=-100)
+x = F.log_softmax(x, -1)
+y, dy, (dx,) = forward(
+    lambda a: F.nll_loss(a.movedim(-1, 1), labels, reduction="none"), x)
+emit("nll", "nll", [x, labels], [y], ignore=-100)
+emit("nll_back", "nll_back", [labels, dy], [dx], ignore=-100, shape=list(x.shape))
