@@ -249,9 +249,11 @@ static void an_overlap_of_two_alive(void **state) {
 
 static void a_weight_overwritten_before_its_last_read(void **state) {
   Net *t = *state;
+  Builder b = {.g = t->g, .d = t->h->d};
+  Value *step = build(&b, OP_sub, IN(t->w1, t->w), NO_ATTRS); // w1 is where w was
   plan(t);
-  op_move_before(t->w1->def, t->g->first); // w1 is where w is, and linear reads w
-  graph_renumber(t->g);
+  step->layout = t->w->layout;
+  step->offset = 512; // dw is dead
   fails(t, "'%w' at 128 and '%w1' at 128 overlap while both are alive");
 }
 
