@@ -15,32 +15,23 @@
 
 #include <math.h>
 
+#include "ir/ops/einsum.h"
 #include "ir/ops/reference.h"
 
 // Every `x` in `pattern` stands for a tensor like operand 0, every `c` for one number per channel;
 // `^` marks all of x's letters but the channel.  "xcccc>x" -> "a b c, b, b, b, b -> a b c".
 static bool channel_rule(const Op *op, Dims *dims, const char *pattern, bool whole, Diag *d) {
   const Type *x = op->in[0].value->type;
-  int64_t axis = attr_i(op, "axis");
-  if (axis < 0 || axis >= x->rank)
-    return diag_error(d, op->loc, "%s: axis %lld of an operand of rank %d", op_info[op->kind].name,
-                      (long long)axis, x->rank);
-  char einsum[512] = "", term[4 * MAX_RANK] = "";
-  for (int i = 0, at = 0; i < x->rank; i++)
-    at += snprintf(term + at, sizeof term - (size_t)at, " %c%s", 'a' + i,
-                   whole && i != axis ? "^" : "");
-  int at = 0;
+  if (!axis_fits(op, x->rank, d)) return false;
+  int axis = (int)attr_i(op, "axis");
+  Einsum e = {0};
   for (const char *p = pattern; *p; p++) {
-    size_t left = sizeof einsum - (size_t)at;
-    const char *comma = p > pattern && p[-1] != '>' && *p != '>' ? "," : "";
-    if (*p == '>')
-      at += snprintf(einsum + at, left, " ->");
-    else if (*p == 'x')
-      at += snprintf(einsum + at, left, "%s%s", comma, term);
-    else
-      at += snprintf(einsum + at, left, "%s %c", comma, (char)('a' + axis));
+    if (p > pattern) einsum_add(&e, *p == '>' ? " -> " : p[-1] == '>' ? "" : ", ");
+    for (int i = 0; *p == 'x' && i < x->rank; i++)
+      einsum_add(&e, "%c%s ", letter_free(i), whole && i != axis ? "^" : "");
+    if (*p == 'c') einsum_add(&e, "%c", letter_free(axis));
   }
-  return dims_parse(dims, op, einsum, d);
+  return dims_parse(dims, op, e.text, d);
 }
 
 static int64_t per_channel(const Type *x, int axis) {

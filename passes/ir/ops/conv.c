@@ -20,25 +20,15 @@ enum { X, W, Y }; // the three tensors of a convolution
 
 static const char *const spatial_letters[3] = {"zyx", "trs", "upq"};
 
-// Writes the terms of the einsum for x, w and y.
-typedef struct Terms {
-  char term[3][64];
-} Terms;
-
-static Terms conv_terms(int n, int64_t group, bool channels_last) {
-  Terms t;
-  bool one = group == 1;
-  const char *letters[3];
-  for (int i = 0; i < 3; i++)
-    letters[i] = spatial_letters[i] + (MAX_SPATIAL - n);
-  window_term(t.term[X], sizeof t.term[X], 'n', one ? "c" : "(g^ c^)", letters[X], n,
-              channels_last);
-  window_term(t.term[Y], sizeof t.term[Y], 'n', one ? "o" : "(g^ o^)", letters[Y], n,
-              channels_last);
-  int at = snprintf(t.term[W], sizeof t.term[W], "%s", one ? "o c" : "(g^ o^) c^");
-  for (int i = 0; i < n; i++)
-    at += snprintf(t.term[W] + at, sizeof t.term[W] - (size_t)at, " %c^", letters[W][i]);
-  return t;
+// Adds the term of x, w or y to the einsum.
+static void add_term(Einsum *e, int tensor, int n, int64_t group, bool channels_last) {
+  static const char *const channel[2][3] = {{"(g^ c^)", "c^", "(g^ o^)"}, {"c", "c", "o"}};
+  const char *letters = spatial_letters[tensor] + (MAX_SPATIAL - n);
+  const char *const *c = channel[group == 1];
+  if (tensor == W)
+    window_term(e, c[Y], c[W], letters, n, false);
+  else
+    window_term(e, "n", c[tensor], letters, n, channels_last);
 }
 
 // The geometry out of the types of x and w, and of y where it is known.
@@ -54,9 +44,10 @@ static bool conv_window(Window *win, const Op *op, const Type *x, const Type *w,
   if (group < 1 || w->dim[0] % group)
     return diag_error(d, op->loc, "%s: %lld output channels do not make %lld groups", name,
                       (long long)w->dim[0], (long long)group);
-  if (win->c_in != w->dim[1] * group)
-    return diag_error(d, op->loc, "%s: the input has %lld channels, the weight is for %lld", name,
-                      (long long)win->c_in, (long long)(w->dim[1] * group));
+  if (win->c_in % group || win->c_in / group != w->dim[1])
+    return diag_error(d, op->loc,
+                      "%s: the input has %lld channels, the weight is for %lld groups of %lld",
+                      name, (long long)win->c_in, (long long)group, (long long)w->dim[1]);
   if (y && win->c_out != w->dim[0])
     return diag_error(d, op->loc, "%s: the output has %lld channels, the weight is for %lld", name,
                       (long long)win->c_out, (long long)w->dim[0]);
@@ -101,15 +92,18 @@ static bool rule(const Op *op, Dims *dims, int which, Diag *d) {
   Window win;
   if (!conv_window(&win, op, type[X], type[W], type[Y], d)) return false;
   int n = type[X]->rank - 2;
-  Terms t = conv_terms(n, attr_i(op, "group"), win.channels_last);
-  char einsum[256];
-  snprintf(einsum, sizeof einsum, "%s, %s -> %s", t.term[which == X ? W : X],
-           t.term[which == Y ? W : Y], t.term[which]);
-  if (!dims_parse(dims, op, einsum, d)) return false;
-  if (attr_i(op, "group") > 1) {
-    dims_size(dims, 'g', attr_i(op, "group"));
+  int64_t group = attr_i(op, "group");
+  Einsum e = {0};
+  add_term(&e, which == X ? W : X, n, group, win.channels_last);
+  einsum_add(&e, ", ");
+  add_term(&e, which == Y ? W : Y, n, group, win.channels_last);
+  einsum_add(&e, " -> ");
+  add_term(&e, which, n, group, win.channels_last);
+  if (!dims_parse(dims, op, e.text, d)) return false;
+  if (group > 1) {
+    dims_size(dims, 'g', group);
     dims_size(dims, 'c', type[W]->dim[1]);
-    dims_size(dims, 'o', type[W]->dim[0] / attr_i(op, "group"));
+    dims_size(dims, 'o', type[W]->dim[0] / group);
   }
   const int64_t *size = which == X ? win.in : which == W ? win.kernel : win.out;
   for (int i = MAX_SPATIAL - n; i < MAX_SPATIAL; i++)

@@ -26,14 +26,17 @@ static bool pool_window(Window *w, const Op *op, const Type *x, const Type *y, D
   for (int i = MAX_SPATIAL - n; i < MAX_SPATIAL; i++) {
     if (w->out[i] > INT32_MAX || w->in[i] > INT32_MAX)
       return diag_error(d, op->loc, "%s: a dimension is too long", name);
+    // Windows that start on data see it; those to look at start before it, or are the last.
     for (int64_t o = 0; o < w->out[i]; o++) {
       int64_t start = o * w->stride[i] - w->before[i];
-      // The first tap at or behind the start of the data.
+      if (start >= 0 && o < w->out[i] - 1) {
+        o = w->out[i] - 2;
+        continue;
+      }
       int64_t k = start >= 0 ? 0 : (-start + w->dilation[i] - 1) / w->dilation[i];
       if (k >= w->kernel[i] || start + k * w->dilation[i] >= w->in[i])
-        return diag_error(d, op->loc,
-                          "%s: window %lld along spatial dimension %d sees only padding", name,
-                          (long long)o, i - (MAX_SPATIAL - n));
+        return diag_error(d, op->loc, "%s: window %lld of spatial dimension %d sees only padding",
+                          name, (long long)o, i - (MAX_SPATIAL - n));
     }
   }
   return true;
@@ -44,20 +47,14 @@ static bool pool_dims(const Op *op, Dims *dims, const char *sides, const int64_t
   int n = attr_n(op, "shape") - 2;
   bool last = attr_i(op, "channels_last");
   const char *letters = NULL;
-  char einsum[256] = "";
-  int at = 0;
+  Einsum e = {0};
   for (const char *s = sides; *s; s++) {
-    if (*s == '>') {
-      at += snprintf(einsum + at, sizeof einsum - (size_t)at, " ->");
-      continue;
-    }
+    if (s > sides) einsum_add(&e, *s == '>' ? " -> " : s[-1] == '>' ? "" : ", ");
+    if (*s == '>') continue;
     letters = (*s == 'i' ? input_letters : output_letters) + (MAX_SPATIAL - n);
-    char term[64];
-    bool first = s == sides || s[-1] == '>';
-    at += snprintf(einsum + at, sizeof einsum - (size_t)at, "%s %s", first ? "" : ",",
-                   window_term(term, sizeof term, 'n', "c", letters, n, last));
+    window_term(&e, "n", "c", letters, n, last);
   }
-  if (!dims_parse(dims, op, einsum, d)) return false;
+  if (!dims_parse(dims, op, e.text, d)) return false;
   for (int i = 0; i < n; i++)
     dims_size(dims, letters[i], shape[(last ? 1 : 2) + i]);
   return true;

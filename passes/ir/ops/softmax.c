@@ -8,21 +8,20 @@
 
 #include <math.h>
 
+#include "ir/ops/einsum.h"
 #include "ir/ops/reference.h"
 
 // "a b c^ -> a b c^" for axis 2 of three; the adjoints have two such operands.
 bool softmax_rule(const Op *op, Dims *dims, Diag *d) {
-  const Type *x = op->in[0].value->type;
-  int64_t axis = attr_i(op, "axis");
-  if (axis < 0 || axis >= x->rank)
-    return diag_error(d, op->loc, "%s: axis %lld of an operand of rank %d", op_info[op->kind].name,
-                      (long long)axis, x->rank);
-  char term[4 * MAX_RANK] = "", einsum[16 * MAX_RANK];
-  for (int i = 0, at = 0; i < x->rank; i++)
-    at += snprintf(term + at, sizeof term - (size_t)at, " %c%s", 'a' + i, i == axis ? "^" : "");
-  snprintf(einsum, sizeof einsum, "%s%s%s ->%s", term, op->n_in > 1 ? "," : "",
-           op->n_in > 1 ? term : "", term);
-  return dims_parse(dims, op, einsum, d);
+  int rank = op->in[0].value->type->rank;
+  if (!axis_fits(op, rank, d)) return false;
+  Einsum e = {0};
+  for (int term = 0; term <= op->n_in; term++) {
+    if (term > 0) einsum_add(&e, term < op->n_in ? ", " : " -> ");
+    for (int i = 0; i < rank; i++)
+      einsum_add(&e, "%c%s ", letter_free(i), i == attr_i(op, "axis") ? "^" : "");
+  }
+  return dims_parse(dims, op, e.text, d);
 }
 
 bool softmax_grad(Builder *b, Op *op, Value **dout, Value **din) {

@@ -72,14 +72,11 @@ bool window_output(const Window *w, const Op *op, int n, int64_t *out, Diag *d) 
   return true;
 }
 
-const char *window_term(char *buf, size_t size, char n, const char *c, const char *letters,
-                        int n_spatial, bool channels_last) {
-  char spatial[4 * MAX_SPATIAL] = "";
-  for (int i = 0, at = 0; i < n_spatial; i++)
-    at += snprintf(spatial + at, sizeof spatial - (size_t)at, " %c^", letters[i]);
-  if (channels_last)
-    snprintf(buf, size, "%c%s %s", n, spatial, c);
-  else
-    snprintf(buf, size, "%c %s%s", n, c, spatial);
-  return buf;
+void window_term(Einsum *e, const char *n, const char *c, const char *letters, int n_spatial,
+                 bool channels_last) {
+  einsum_add(e, "%s", n);
+  if (!channels_last) einsum_add(e, " %s", c);
+  for (int i = 0; i < n_spatial; i++)
+    einsum_add(e, " %c^", letters[i]);
+  if (channels_last) einsum_add(e, " %s", c);
 }

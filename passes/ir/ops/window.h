@@ -10,7 +10,7 @@
 #ifndef IR_OPS_WINDOW_H
 #define IR_OPS_WINDOW_H
 
-#include "ir/op.h"
+#include "ir/ops/einsum.h"
 
 enum { MAX_SPATIAL = 3 };
 
@@ -58,8 +58,8 @@ static inline bool window_input(const Window *w, const int64_t *o, const int64_t
     for (p[1] = 0; p[1] < (size)[1]; p[1]++)                                                       \
       for (p[2] = 0; p[2] < (size)[2]; p[2]++)
 
-// "n c y^ x^" or "n y^ x^ c", for einsums; `letters` has one for each spatial dimension.
-const char *window_term(char *buf, size_t size, char n, const char *c, const char *letters,
-                        int n_spatial, bool channels_last);
+// Adds "n c y^ x^" or "n y^ x^ c" to an einsum; `letters` has one for each spatial dimension.
+void window_term(Einsum *e, const char *n, const char *c, const char *letters, int n_spatial,
+                 bool channels_last);
 
 #endif
