@@ -19,7 +19,7 @@ filecheck = (lit_config.params.get("filecheck") or shutil.which("FileCheck")
              or shutil.which("FileCheck-14") or "FileCheck")
 
 config.name = "nnaot"
-config.test_format = lit.formats.ShTest(True)
+config.test_format = lit.formats.ShTest(execute_external=False)
 config.suffixes = [".nn", ".test"]
 config.excludes = ["Inputs", "inputs"]
 config.test_source_root = os.path.dirname(os.path.abspath(__file__))

@@ -167,7 +167,7 @@ static void skip_line(Parser *p, int start) {
 
 // To the comma before the next parameter, or to the end of them.
 static void skip_param(Parser *p) {
-  while (peek(p)->kind != TOKEN_end && !is(peek(p), "{") && !is(peek2(p), "{") &&
+  while (peek(p)->kind != TOKEN_end && !(is(peek(p), ")") && is(peek2(p), "{")) &&
          !(is(peek(p), ",") && peek2(p)->kind == TOKEN_value))
     next(p);
   accept(p, ",");

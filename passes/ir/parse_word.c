@@ -210,7 +210,7 @@ void number_values(Parser *p) {
         free_id++;
       g->params[i]->id = free_id++;
     }
-  for_each_op (op, g) {
+  for_each_op(op, g) {
     for (int i = 0; i < op->n_out; i++)
       if (op->out[i]->name) {
         while (taken[free_id])
@@ -231,12 +231,11 @@ static bool parse_sbp(Parser *p, int rank, Sbp *to) {
     return true;
   }
   if (!is(peek(p), "S")) return expected(p, "B, P or S(dimension)");
+  if (rank == 0) return fail(p, peek(p), "a scalar cannot be split");
   next(p);
   int64_t dim = 0;
-  if (rank == 0) return expected(p, "B or P, as a scalar cannot be split");
   if (!expect(p, "(") || !parse_int(p, 0, rank - 1, &dim) || !expect(p, ")")) return false;
-  to->kind = SBP_S;
-  to->dim = (int)dim;
+  *to = (Sbp){SBP_S, (int)dim};
   return true;
 }
 

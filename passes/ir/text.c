@@ -30,12 +30,19 @@ static uint64_t bits_of(double x) {
   return bits;
 }
 
+// 100 rather than 1e+02.
+static const char *integer_text(Arena *a, double x) {
+  return x == rint(x) && fabs(x) < 1e9 && (x || !signbit(x)) ? str_format(a, "%.0f", x) : NULL;
+}
+
 const char *float_text(Arena *a, double x) {
   if (isnan(x)) {
     if (bits_of(x) == bits_of((double)NAN)) return "nan";
     return str_format(a, "nan(0x%" PRIx64 ")", bits_of(x));
   }
   if (isinf(x)) return x > 0 ? "inf" : "-inf";
+  const char *integer = integer_text(a, x);
+  if (integer) return integer;
   for (int digits = 1;; digits++) {
     const char *text = str_format(a, "%.*g", digits, x);
     if (digits == 17 || strtod(text, NULL) == x) return text;
@@ -98,6 +105,8 @@ static const char *float_element_text(Arena *a, DType t, const void *at) {
     x = (double)(t == DT_f16 ? half_to_float(h) : bf16_to_float(h));
   }
   if (isnan(x)) return NULL;
+  const char *integer = integer_text(a, x);
+  if (integer) return integer;
   for (int digits = 1; digits <= 17; digits++) {
     const char *text = str_format(a, "%.*g", digits, x);
     char back[8];
