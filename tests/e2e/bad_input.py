@@ -1,0 +1,123 @@
+"""What users get wrong: a clear error, the right exit status, and nothing left behind."""
+
+import array
+import pathlib
+import struct
+import subprocess
+import sys
+
+from common import NNAOT, SAMPLES, compile_sample, data_flags, run, scratch
+
+MLP = SAMPLES / "mlp/mlp.onnx"
+LOSS = ["--loss", "cross_entropy(logits)"]
+
+
+def npy(path, descr, shape, data, fortran=False):
+    header = f"{{'descr': '{descr}', 'fortran_order': {fortran}, 'shape': {shape}, }}".encode()
+    header += b" " * (-(len(header) + 11) % 64) + b"\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data)
+    return path
+
+
+failures = []
+
+
+def expect(what, command, status, *words, absent=None):
+    done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          timeout=300)
+    said, code, before = done.stdout, done.returncode, len(failures)
+    for word in words:
+        if word not in said:
+            failures.append(f"{what}: does not say '{word}':\n{said[-600:]}")
+    if code != status:
+        failures.append(f"{what}: exit status {code}, not {status}:\n{said[-600:]}")
+    if absent and list(absent.parent.glob(absent.name + "*")):
+        failures.append(f"{what}: left {list(absent.parent.glob(absent.name + '*'))}")
+    print("ok" if len(failures) == before else "--", what, flush=True)
+
+
+def compiling(folder):
+    out = folder / "out"
+    for what, args, status, words in [
+        ("no such model", [folder / "none.onnx", "-o", out], 1, ["none.onnx"]),
+        ("no output given", [MLP, "--batch", 4, *LOSS], 2, ["-o"]),
+        ("an option that is not there", [MLP, "--bach", 4, "-o", out], 2, ["--bach"]),
+        ("a loss that is not there", [MLP, "--batch", 4, "--loss", "hinge(logits)", "-o", out], 1, ["hinge"]),
+        ("an output that is not there", [MLP, "--batch", 4, "--loss", "cross_entropy(nowhere)", "-o", out], 1,
+         ["nowhere", "logits"]),
+        ("an optimizer that is not there", [MLP, "--batch", 4, *LOSS, "--optimizer", "adamm", "-o", out], 1,
+         ["adamm"]),
+        ("an optimizer option that is not there",
+         [MLP, "--batch", 4, *LOSS, "--optimizer", "sgd:momentun=0.9", "-o", out], 1, ["momentun", "momentum"]),
+        ("an unbound batch", [MLP, *LOSS, "-o", out], 1, ["batch", "--batch"]),
+        ("a batch that ranks do not divide", [MLP, "--batch", 6, "-g", 4, *LOSS, "-o", out], 1, ["6", "4"]),
+        ("an output that cannot be written", [MLP, "--batch", 4, *LOSS, "-o", folder / "no/such/out"], 1, ["no/such"]),
+        ("a plan that is not there", [MLP, "--batch", 4, *LOSS, "--plan", "magic", "-o", out], 1, ["magic"]),
+    ]:
+        expect(what, [NNAOT, *args], status, *words, absent=out)
+    empty, cut = folder / "empty.onnx", folder / "cut.onnx"
+    empty.write_bytes(b"")
+    cut.write_bytes(MLP.read_bytes()[:20000])
+    for what, model in ("an empty model", empty), ("a model cut short", cut):
+        expect(what, [NNAOT, model, "--batch", 4, *LOSS, "-o", out], 1, model.name, "error", absent=out)
+
+
+def training(folder):
+    exe = folder / "exe"
+    compile_sample("mlp", exe)
+    x, y = data_flags("mlp")[1], data_flags("mlp")[3]
+    rows = b"\0" * (16 * 64 * 4)
+    labels = struct.pack("<16q", *[3] * 15, 10)
+
+    def case(what, words, status=1, inputs=None, extra=()):
+        flags = [f for i in (inputs or [x, y]) for f in ("--input", i)]
+        expect(what, [exe, *flags, "--steps", 2, *extra], status, *words)
+
+    case("an input missing", ["labels"], inputs=[x])
+    case("an input the model lacks", ["z"], inputs=[x, y, "z=" + x[2:]])
+    case("a file that is not there", ["nowhere.npy"], inputs=["x=nowhere.npy", y])
+    for what, descr, shape, data in [
+        ("the wrong type", "<f8", (16, 64), rows * 2),
+        ("the wrong shape", "<f4", (16, 32, 2), rows),
+        ("a row of the wrong length", "<f4", (32, 32), rows),
+        ("a file cut short", "<f4", (16, 64), rows[:100]),
+        ("a size that overflows", "<f4", (2**62, 64), rows),
+    ]:
+        case(f"npy of {what}", ["bad.npy"], inputs=[f"x={npy(folder / 'bad.npy', descr, shape, data)}", y])
+    (folder / "text.npy").write_text("these are no numbers")
+    case("npy that is text", ["text.npy"], inputs=[f"x={folder / 'text.npy'}", y])
+    case("a label out of range", ["10"], inputs=[x, f"labels={npy(folder / 'y.npy', '<i8', (16,), labels)}"])
+    case("a log that cannot be written", ["no/such"], extra=["--log", folder / "no/such/log"])
+    case("a flag that is not there", ["--stepz"], 2, extra=["--stepz", 3])
+    expect("the wrong world size", ["mpirun", "-n", 2, exe, "--input", x, "--input", y, "--steps", 2], 1, "2", "1")
+    save = folder / "w.safetensors"
+    case("resuming from damage only", ["checkpoint"], extra=["--checkpoint-dir", _damaged(folder), "--resume",
+                                                              "--save", save])
+    if save.exists():
+        failures.append("a failed resume wrote --save")
+    # Big-endian and Fortran order are read or refused, never misread.
+    good = run(exe, "--input", x, "--input", y, "--steps", 1)
+    values = array.array("f", pathlib.Path(x[2:]).read_bytes()[128:][: 64 * 64 * 4])
+    values.byteswap()
+    big = npy(folder / "big.npy", ">f4", (64, 64), values.tobytes())
+    said = run(exe, "--input", f"x={big}", "--input", y, "--steps", 1, ok=None)
+    if "big.npy" not in said and said.split("loss")[1:2] != good.split("loss")[1:2]:
+        failures.append(f"big-endian input was misread: {said} instead of {good}")
+
+
+def _damaged(folder):
+    exe, place = folder / "exe", folder / "damaged"
+    run(exe, *data_flags("mlp"), "--steps", 2, "--checkpoint-dir", place, "--checkpoint-every", 1)
+    for path in place.rglob("*"):
+        if path.is_file():
+            data = bytearray(path.read_bytes())
+            data[len(data) // 2] ^= 4
+            path.write_bytes(data)
+    return place
+
+
+with scratch() as name:
+    compiling(pathlib.Path(name))
+    training(pathlib.Path(name))
+print("\n".join(failures))
+sys.exit(bool(failures))
