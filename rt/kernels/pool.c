@@ -1,0 +1,326 @@
+// Pooling over one to three spatial dimensions, channels first or last.
+//
+// Channels first, a leaf makes one row of results: for each element of the window, the results that
+// have it inside x are one range of the row, and vectors go along it.  Channels last, a leaf makes
+// the channels of one result, and vectors go across them.
+
+#include "kernel.h"
+
+enum { D = 3 }; // spatial dimensions; missing ones in front have length 1
+
+typedef struct Pool {
+  int64_t n, c;
+  bool channels_last;
+  int64_t x[D], y[D], kernel[D], stride[D], low[D], high[D], dilation[D];
+  int64_t x_plane, y_plane;
+} Pool;
+
+static Pool pool_of(int64_t rank, const int64_t *x_shape, const int64_t *y_shape,
+                    const int64_t *kernel, const int64_t *strides, const int64_t *pads,
+                    const int64_t *dilations, bool channels_last) {
+  Pool p = {.n = x_shape[0], .c = x_shape[channels_last ? rank - 1 : 1]};
+  p.channels_last = channels_last;
+  int64_t spatial = rank - 2, first = channels_last ? 1 : 2;
+  p.x_plane = p.y_plane = 1;
+  for (int64_t d = 0; d < D; d++) {
+    int64_t i = d - (D - spatial);
+    p.x[d] = i < 0 ? 1 : x_shape[first + i];
+    p.y[d] = i < 0 ? 1 : y_shape[first + i];
+    p.kernel[d] = i < 0 || !kernel ? 1 : kernel[i];
+    p.stride[d] = i < 0 || !strides ? 1 : strides[i];
+    p.low[d] = i < 0 || !pads ? 0 : pads[i];
+    p.high[d] = i < 0 || !pads ? 0 : pads[spatial + i];
+    p.dilation[d] = i < 0 || !dilations ? 1 : dilations[i];
+    p.x_plane *= p.x[d];
+    p.y_plane *= p.y[d];
+  }
+  return p;
+}
+
+// Where element k of the window of result o lies along dimension d; inside x if 0 <= it < x[d].
+static inline int64_t position(const Pool *p, int d, int64_t o, int64_t k) {
+  return o * p->stride[d] - p->low[d] + k * p->dilation[d];
+}
+
+static inline bool inside(const Pool *p, int d, int64_t at) {
+  return at >= 0 && at < p->x[d];
+}
+
+// The results along dimension d whose element k lies inside x.
+static Part range(const Pool *p, int d, int64_t k) {
+  int64_t s = p->stride[d], first = -position(p, d, 0, k);
+  int64_t from = first > 0 ? (first + s - 1) / s : 0;
+  int64_t last = p->x[d] - 1 + first;
+  int64_t to = last < 0 ? 0 : last / s + 1;
+  to = to < p->y[d] ? to : p->y[d];
+  return (Part){from < to ? from : to, to};
+}
+
+// Largest so far, and where; `at` -1: nothing yet.  The first of equal ones stays.
+NNRT_CLONES static void max_row(float *restrict y, int32_t *restrict at, const float *restrict x,
+                                int64_t n, int64_t stride, int32_t place) {
+  for (int64_t i = 0; i < n; i++) {
+    float v = x[i * stride], best = y[i];
+    int32_t was = at[i];
+    bool take = (was < 0) | (v > best) | ((v != v) & (best == best));
+    y[i] = take ? v : best;
+    at[i] = take ? place + (int32_t)(i * stride) : was;
+  }
+}
+
+NNRT_CLONES static void max_channels(float *restrict y, int32_t *restrict at,
+                                     const float *restrict x, int64_t n, int32_t place) {
+  for (int64_t i = 0; i < n; i++) {
+    float v = x[i], best = y[i];
+    int32_t was = at[i];
+    bool take = (was < 0) | (v > best) | ((v != v) & (best == best));
+    y[i] = take ? v : best;
+    at[i] = take ? place : was;
+  }
+}
+
+static void nothing_yet(float *y, int32_t *at, int64_t n) {
+  for (int64_t i = 0; i < n; i++) {
+    y[i] = -INFINITY;
+    at[i] = -1;
+  }
+}
+
+// Row (d, h) of results of one plane.
+static void max_pool_row(const Pool *p, float *y, int32_t *at, const float *x, int64_t d,
+                         int64_t h) {
+  nothing_yet(y, at, p->y[2]);
+  for (int64_t i = 0; i < p->kernel[0]; i++) {
+    int64_t xd = position(p, 0, d, i);
+    if (!inside(p, 0, xd)) continue;
+    for (int64_t j = 0; j < p->kernel[1]; j++) {
+      int64_t xh = position(p, 1, h, j);
+      if (!inside(p, 1, xh)) continue;
+      for (int64_t k = 0; k < p->kernel[2]; k++) {
+        Part r = range(p, 2, k);
+        int64_t place = (xd * p->x[1] + xh) * p->x[2] + position(p, 2, r.from, k);
+        if (r.from < r.to)
+          max_row(y + r.from, at + r.from, x + place, r.to - r.from, p->stride[2], (int32_t)place);
+      }
+    }
+  }
+}
+
+// Calls body for each element of the window of result (d, h, w) inside x, whose place in its plane
+// is `place`.
+#define FOR_WINDOW(p, d, h, w, body)                                                               \
+  for (int64_t i_ = 0; i_ < (p)->kernel[0]; i_++) {                                                \
+    int64_t xd_ = position(p, 0, d, i_);                                                           \
+    if (!inside(p, 0, xd_)) continue;                                                              \
+    for (int64_t j_ = 0; j_ < (p)->kernel[1]; j_++) {                                              \
+      int64_t xh_ = position(p, 1, h, j_);                                                         \
+      if (!inside(p, 1, xh_)) continue;                                                            \
+      for (int64_t k_ = 0; k_ < (p)->kernel[2]; k_++) {                                            \
+        int64_t xw_ = position(p, 2, w, k_);                                                       \
+        if (!inside(p, 2, xw_)) continue;                                                          \
+        int64_t place = (xd_ * (p)->x[1] + xh_) * (p)->x[2] + xw_;                                 \
+        body;                                                                                      \
+      }                                                                                            \
+    }                                                                                              \
+  }
+
+int nnrt_max_pool_f32(float *y, int32_t *at, const float *x, int64_t rank, const int64_t *x_shape,
+                      const int64_t *y_shape, const int64_t *kernel, const int64_t *strides,
+                      const int64_t *pads, const int64_t *dilations, bool channels_last) {
+  Pool p = pool_of(rank, x_shape, y_shape, kernel, strides, pads, dilations, channels_last);
+  if (p.x_plane > INT32_MAX)
+    return nnrt_error(NNRT_UNSUPPORTED, "max_pool: a plane of %lld elements is too large",
+                      (long long)p.x_plane);
+  int threads = threads_for(p.n * p.c * p.y_plane * product(p.kernel, D));
+  int64_t lines = p.y[0] * p.y[1];
+  if (!channels_last) {
+#pragma omp parallel for collapse(2) num_threads(threads)
+    for (int64_t nc = 0; nc < p.n * p.c; nc++)
+      for (int64_t l = 0; l < lines; l++) {
+        int64_t to = nc * p.y_plane + l * p.y[2];
+        max_pool_row(&p, y + to, at + to, x + nc * p.x_plane, l / p.y[1], l % p.y[1]);
+      }
+    return NNRT_OK;
+  }
+#pragma omp parallel for collapse(3) num_threads(threads)
+  for (int64_t n = 0; n < p.n; n++)
+    for (int64_t l = 0; l < lines; l++)
+      for (int64_t w = 0; w < p.y[2]; w++) {
+        int64_t to = (n * p.y_plane + l * p.y[2] + w) * p.c;
+        const float *from = x + n * p.x_plane * p.c;
+        nothing_yet(y + to, at + to, p.c);
+        FOR_WINDOW(&p, l / p.y[1], l % p.y[1], w,
+                   max_channels(y + to, at + to, from + place * p.c, p.c, (int32_t)place))
+      }
+  return NNRT_OK;
+}
+
+// Windows overlap, so that elements of dx are added to; threads take planes, or channels of them.
+int nnrt_max_pool_back_f32(float *dx, const int32_t *at, const float *dy, int64_t rank,
+                           const int64_t *y_shape, const int64_t *x_shape, bool channels_last) {
+  Pool p = pool_of(rank, x_shape, y_shape, NULL, NULL, NULL, NULL, channels_last);
+  int threads = threads_for(p.n * p.c * (p.x_plane + p.y_plane));
+  if (!channels_last) {
+#pragma omp parallel for num_threads(threads)
+    for (int64_t nc = 0; nc < p.n * p.c; nc++) {
+      float *to = dx + nc * p.x_plane;
+      memset(to, 0, (size_t)p.x_plane * sizeof *to);
+      for (int64_t i = nc * p.y_plane; i < (nc + 1) * p.y_plane; i++)
+        if (at[i] >= 0) to[at[i]] += dy[i];
+    }
+    return NNRT_OK;
+  }
+  int64_t pieces = p.n >= threads ? 1 : threads;
+#pragma omp parallel for collapse(2) num_threads(threads)
+  for (int64_t n = 0; n < p.n; n++)
+    for (int64_t j = 0; j < pieces; j++) {
+      Part part = part_of(p.c, 16, j, pieces);
+      float *to = dx + n * p.x_plane * p.c;
+      for (int64_t i = 0; i < p.x_plane; i++)
+        memset(to + i * p.c + part.from, 0, (size_t)(part.to - part.from) * sizeof *to);
+      for (int64_t i = n * p.y_plane; i < (n + 1) * p.y_plane; i++)
+        for (int64_t c = part.from; c < part.to; c++)
+          if (at[i * p.c + c] >= 0) to[at[i * p.c + c] * p.c + c] += dy[i * p.c + c];
+    }
+  return NNRT_OK;
+}
+
+// How many elements of result o's window count along dimension d.
+static int64_t count_along(const Pool *p, int d, int64_t o, bool include_pad) {
+  int64_t n = 0;
+  for (int64_t k = 0; k < p->kernel[d]; k++) {
+    int64_t at = position(p, d, o, k);
+    n += include_pad ? at < p->x[d] + p->high[d] : inside(p, d, at);
+  }
+  return n;
+}
+
+// What each result along dimension 2 is divided by, in line (d, h), as a factor.
+static void factors(const Pool *p, float *factor, int64_t d, int64_t h, bool include_pad) {
+  int64_t line = count_along(p, 0, d, include_pad) * count_along(p, 1, h, include_pad);
+  for (int64_t w = 0; w < p->y[2]; w++) {
+    int64_t n = line * count_along(p, 2, w, include_pad);
+    factor[w] = n ? 1.0f / (float)n : 0.0f;
+  }
+}
+
+// y += x, of strided elements; then the factor of each, or of all
+NNRT_CLONES static void add_from(float *restrict y, const float *restrict x, int64_t n,
+                                 int64_t x_stride) {
+  for (int64_t i = 0; i < n; i++)
+    y[i] += x[i * x_stride];
+}
+NNRT_CLONES static void add_scaled(float *restrict y, const float *restrict x,
+                                   const float *restrict factor, int64_t n, int64_t y_stride) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; i++)
+    y[i * y_stride] += x[i] * factor[i];
+}
+NNRT_CLONES static void add_times(float *restrict y, const float *restrict x, float factor,
+                                  int64_t n) {
+  for (int64_t i = 0; i < n; i++)
+    y[i] += x[i] * factor;
+}
+NNRT_CLONES static void multiply(float *restrict y, const float *restrict factor, int64_t n) {
+  for (int64_t i = 0; i < n; i++)
+    y[i] *= factor[i];
+}
+
+// One row of results (forward: y from x) or of their gradients (x from y), of one plane.
+static void avg_row(const Pool *p, float *y, float *dx, const float *x, const float *dy,
+                    const float *factor, int64_t d, int64_t h) {
+  if (y) memset(y, 0, (size_t)p->y[2] * sizeof *y);
+  for (int64_t i = 0; i < p->kernel[0]; i++) {
+    int64_t xd = position(p, 0, d, i);
+    if (!inside(p, 0, xd)) continue;
+    for (int64_t j = 0; j < p->kernel[1]; j++) {
+      int64_t xh = position(p, 1, h, j);
+      if (!inside(p, 1, xh)) continue;
+      for (int64_t k = 0; k < p->kernel[2]; k++) {
+        Part r = range(p, 2, k);
+        if (r.from >= r.to) continue;
+        int64_t at = (xd * p->x[1] + xh) * p->x[2] + position(p, 2, r.from, k);
+        if (y)
+          add_from(y + r.from, x + at, r.to - r.from, p->stride[2]);
+        else
+          add_scaled(dx + at, dy + r.from, factor + r.from, r.to - r.from, p->stride[2]);
+      }
+    }
+  }
+  if (y) multiply(y, factor, p->y[2]);
+}
+
+static float *all_factors(const Pool *p, bool include_pad) {
+  float *factor = scratch((size_t)p->y_plane * sizeof *factor);
+  for (int64_t l = 0; factor && l < p->y[0] * p->y[1]; l++)
+    factors(p, factor + l * p->y[2], l / p->y[1], l % p->y[1], include_pad);
+  return factor;
+}
+
+int nnrt_avg_pool_f32(float *y, const float *x, int64_t rank, const int64_t *x_shape,
+                      const int64_t *y_shape, const int64_t *kernel, const int64_t *strides,
+                      const int64_t *pads, const int64_t *dilations, bool include_pad,
+                      bool channels_last) {
+  Pool p = pool_of(rank, x_shape, y_shape, kernel, strides, pads, dilations, channels_last);
+  int threads = threads_for(p.n * p.c * p.y_plane * product(p.kernel, D));
+  int64_t lines = p.y[0] * p.y[1];
+  float *factor = all_factors(&p, include_pad);
+  if (!factor) return scratch_failed((size_t)p.y_plane * sizeof *factor);
+  if (!channels_last) {
+#pragma omp parallel for collapse(2) num_threads(threads)
+    for (int64_t nc = 0; nc < p.n * p.c; nc++)
+      for (int64_t l = 0; l < lines; l++)
+        avg_row(&p, y + nc * p.y_plane + l * p.y[2], NULL, x + nc * p.x_plane, NULL,
+                factor + l * p.y[2], l / p.y[1], l % p.y[1]);
+    return NNRT_OK;
+  }
+#pragma omp parallel for collapse(3) num_threads(threads)
+  for (int64_t n = 0; n < p.n; n++)
+    for (int64_t l = 0; l < lines; l++)
+      for (int64_t w = 0; w < p.y[2]; w++) {
+        float *to = y + (n * p.y_plane + l * p.y[2] + w) * p.c;
+        const float *from = x + n * p.x_plane * p.c;
+        memset(to, 0, (size_t)p.c * sizeof *to);
+        FOR_WINDOW(&p, l / p.y[1], l % p.y[1], w,
+                   add_times(to, from + place * p.c, factor[l * p.y[2] + w], p.c))
+      }
+  return NNRT_OK;
+}
+
+int nnrt_avg_pool_back_f32(float *dx, const float *dy, int64_t rank, const int64_t *y_shape,
+                           const int64_t *x_shape, const int64_t *kernel, const int64_t *strides,
+                           const int64_t *pads, const int64_t *dilations, bool include_pad,
+                           bool channels_last) {
+  Pool p = pool_of(rank, x_shape, y_shape, kernel, strides, pads, dilations, channels_last);
+  int threads = threads_for(p.n * p.c * p.y_plane * product(p.kernel, D));
+  int64_t lines = p.y[0] * p.y[1];
+  float *factor = all_factors(&p, include_pad);
+  if (!factor) return scratch_failed((size_t)p.y_plane * sizeof *factor);
+  if (!channels_last) {
+#pragma omp parallel for num_threads(threads)
+    for (int64_t nc = 0; nc < p.n * p.c; nc++) {
+      float *to = dx + nc * p.x_plane;
+      memset(to, 0, (size_t)p.x_plane * sizeof *to);
+      for (int64_t l = 0; l < lines; l++)
+        avg_row(&p, NULL, to, NULL, dy + nc * p.y_plane + l * p.y[2], factor + l * p.y[2],
+                l / p.y[1], l % p.y[1]);
+    }
+    return NNRT_OK;
+  }
+  int64_t pieces = p.n >= threads ? 1 : threads;
+#pragma omp parallel for collapse(2) num_threads(threads)
+  for (int64_t n = 0; n < p.n; n++)
+    for (int64_t j = 0; j < pieces; j++) {
+      Part part = part_of(p.c, 16, j, pieces);
+      float *to = dx + n * p.x_plane * p.c + part.from;
+      for (int64_t i = 0; i < p.x_plane; i++)
+        memset(to + i * p.c, 0, (size_t)(part.to - part.from) * sizeof *to);
+      for (int64_t i = 0; i < p.y_plane; i++) {
+        const float *from = dy + (n * p.y_plane + i) * p.c + part.from;
+        int64_t l = i / p.y[2];
+        FOR_WINDOW(&p, l / p.y[1], l % p.y[1], i % p.y[2],
+                   add_times(to + place * p.c, from, factor[i], part.to - part.from))
+      }
+    }
+  return NNRT_OK;
+}
