@@ -7,7 +7,7 @@
 //     f32[4,8,16] to f32[32,16]     a b c -> (a b) c
 //     f32[4,48]   to f32[4,3,16]    a (b c) -> a b c
 //     f32[4,6]    to f32[2,12]      (a b) c -> a (b c)
-//     f32[5,4,6]  to f32[5,8,3]     a b^ c^ -> a d^ e^     8 and 4*6 share no boundary
+//     f32[5,4,6]  to f32[5,6,4]     a b^ c^ -> a d^ e^     neither 4 nor 6 is a part of the other
 
 #include "ir/ops/einsum.h"
 #include "ir/ops/index.h"
