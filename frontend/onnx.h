@@ -6,13 +6,13 @@
 #include "ir/graph.h"
 
 typedef struct OnnxOptions {
-  int64_t batch;             // 0: not given
-  const char *batch_dim;     // NULL: the dim_param shared by all inputs' axis 0, else axis 0
-  const char *const *dims;   // "NAME=VALUE", n_dims of them
+  int64_t batch;           // 0: not given
+  const char *batch_dim;   // NULL: the dim_param shared by all inputs' axis 0, else axis 0
+  const char *const *dims; // "NAME=VALUE", n_dims of them
   int n_dims;
   const char *external_data_dir; // one more folder external data may lie in, or NULL
-  bool keep_f64;             // leave f64, f16 and bf16 as they are; otherwise they become f32
-  bool train_mode;           // Dropout and BatchNormalization as in training
+  bool keep_f64;                 // leave f64, f16 and bf16 as they are; otherwise they become f32
+  bool train_mode;               // Dropout and BatchNormalization as in training
 } OnnxOptions;
 
 // Reads the model into a module in PHASE_typed with one entry graph @main: inputs, weights, and an

@@ -1,0 +1,24 @@
+set(FRONTEND_FILES
+  onnx_import.c
+  onnx_known.c
+  onnx_names.c
+  onnx_node.c
+  onnx_order.c
+  onnx_read.c
+  onnx_report.c
+  onnx_shape.c
+  onnx_skeleton.c
+  onnx_tensor.c
+  onnx_weights.c
+  onnx_ops_attention.c
+  onnx_ops_constant.c
+  onnx_ops_einsum.c
+  onnx_ops_elementwise.c
+  onnx_ops_linear.c
+  onnx_ops_lookup.c
+  onnx_ops_loss.c
+  onnx_ops_norm.c
+  onnx_ops_reduce.c
+  onnx_ops_shape.c
+  onnx_ops_window.c
+)

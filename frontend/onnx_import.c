@@ -1,0 +1,491 @@
+// From an ONNX model to a module: the walk over its nodes.
+//
+//     initializer w: float[768,3072]               graph @main(%x: f32[8,128,768] input …,
+//     node MatMul(x, w) -> h   "/fc/MatMul"    =>    %w: f32[768,3072] weight @ "m.onnx"+4711 …) {
+//     node Add(h, b) -> y                            %h = linear %x, %w : f32[8,128,3072]
+//
+// Every name of the model is bound to an IR value as its node is imported by the function its row
+// of onnx_ops.def names.  Initializers become weights when they are first read, small integer ones
+// constants.  Calls of the model's own functions, and branches of If whose condition is known, are
+// imported in place.  A node that fails is recorded and its results are poisoned: what reads them
+// fails silently, everything else is still looked at.
+//
+// Shapes are static: onnx_shape.c binds the inputs'; onnx_known.c follows shape arithmetic.
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "frontend/onnx_walk.h"
+
+enum {
+  MAX_NODES = 1 << 22, // after functions have been put in place
+  MAX_INLINE_DEPTH = 64,
+  MAX_CONSTANT_BYTES = 4 << 20, // of an integer initializer that is not made a weight
+  NEWEST_OPSET = 25,
+};
+
+// -- Names -------------------------------------------------------------------------------------
+
+Scope *onnx_scope_new(Import *im, const Scope *outer) {
+  Scope *s = arena_one(im->a, Scope);
+  if (outer) *s = *outer;
+  s->outer = outer;
+  s->names = s->read = (NameMap){.arena = im->a};
+  s->bindings.at = NULL;
+  s->bindings.n = s->bindings.cap = 0;
+  return s;
+}
+
+static Binding *bind(Import *im, Scope *scope, Binding b) {
+  int at = name_map_find(&scope->names, b.name);
+  if (at < 0) {
+    name_map_add(&scope->names, b.name, at = scope->bindings.n);
+    vec_push(im->a, &scope->bindings, b);
+  }
+  return &scope->bindings.at[at];
+}
+
+void onnx_bind(Import *im, Scope *scope, const char *name, Value *v, bool poisoned) {
+  bind(im, scope, (Binding){.name = name, .v = v, .poisoned = poisoned});
+}
+
+Binding *onnx_lookup(const Scope *scope, const char *name) {
+  for (; scope; scope = scope->outer) {
+    int at = name_map_find(&scope->names, name);
+    if (at >= 0) return &scope->bindings.at[at];
+  }
+  return NULL;
+}
+
+// Letters, digits, '_' and '.', and not all digits.
+static const char *value_name(Arena *a, const char *name) {
+  while (*name == '/' || *name == '.')
+    name++;
+  char *plain = arena_copy(a, name, strlen(name) + 1);
+  bool digits = true;
+  for (char *c = plain; *c; c++) {
+    bool digit = *c >= '0' && *c <= '9';
+    bool letter = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z');
+    if (*c == '/' || *c == ':') *c = '.';
+    if (!digit && !letter && *c != '.') *c = '_';
+    digits = digits && digit;
+  }
+  return digits ? str_format(a, "v%s", plain) : plain;
+}
+
+// -- Initializers ------------------------------------------------------------------------------
+
+bool onnx_initializers(Import *im, Scope *scope, const Onnx__GraphProto *g) {
+  for (size_t i = 0; i < g->n_initializer; i++) {
+    const char *name = onnx_str(g->initializer[i]->name);
+    if (name_map_find(&scope->names, name) >= 0)
+      return diag_error(im->d, loc_node(im->a, im->file->path, name), "'%s' is defined twice",
+                        name);
+    bind(im, scope, (Binding){.name = name, .init = g->initializer[i]});
+  }
+  for (size_t i = 0; i < g->n_sparse_initializer; i++) {
+    const Onnx__TensorProto *values = g->sparse_initializer[i]->values;
+    const char *name = onnx_str(values ? values->name : NULL);
+    onnx_problem(im, loc_node(im->m->arena, im->file->path, name),
+                 "a sparse initializer is not supported", "store it as a dense one", NULL);
+    onnx_bind(im, scope, name, NULL, true);
+  }
+  return true;
+}
+
+Value *onnx_binding_value(Import *im, Binding *b) {
+  if (b->v || !b->init) return b->v;
+  Arena *a = im->m->arena;
+  const Loc *loc = loc_node(a, im->file->path, b->name);
+  OnnxTensor t;
+  if (!onnx_tensor(im->file, im->o->external_data_dir, b->init, a, loc, &t, im->d)) {
+    b->poisoned = true;
+    return NULL;
+  }
+  const Type *type = type_new(im->m, onnx_compute_dtype(t.dtype, im->o->keep_f64), t.rank, t.dim);
+  const char *name = value_name(a, b->name);
+  if (dtype_class[t.dtype] != 'F' && t.bytes <= MAX_CONSTANT_BYTES) {
+    Tensor tensor;
+    b->poisoned = !onnx_tensor_load(im->file, &t, type, im->a, loc, &tensor, im->d);
+    if (b->poisoned) return NULL;
+    Builder builder = {.g = im->g, .loc = loc, .d = im->d};
+    b->v = build_constant(&builder, type, tensor.data);
+    value_set_name(b->v, name);
+    return b->v;
+  }
+  b->v = graph_param(im->g, name, type, ROLE_weight, loc);
+  b->v->label = str_copy(a, b->name);
+  b->v->train = dtype_class[type->dtype] == 'F';
+  b->v->init = arena_copy(a, &t.init, sizeof t.init);
+  return b->v;
+}
+
+// -- Nodes -------------------------------------------------------------------------------------
+
+typedef struct Row {
+  const char *name;
+  int since, least, most; // operands; most 0: any number
+  ImportFn *import;
+  OpKind kind;
+} Row;
+
+static ImportFn import_plain_unary, import_plain_binary;
+
+static const Row rows[] = {
+#define ONNX(name, since, least, most, import) {#name, since, least, most, import_##import, N_OPS},
+#define UNARY(name, op)                        {#name, 1, 1, 1, import_plain_unary, OP_##op},
+#define BINARY(name, op)                       {#name, 1, 2, 2, import_plain_binary, OP_##op},
+#include "frontend/onnx_ops.def"
+};
+
+static bool import_plain_unary(Node *n) {
+  n->out[0] = node_unary(n, n->kind, n->in[0]);
+  return true;
+}
+
+// Before opset 7 the second operand was broadcast when asked for, from dimension `axis` on.
+static bool import_plain_binary(Node *n) {
+  Value *y = n->in[1];
+  int64_t axis = node_int(n, "axis", -1), dim[MAX_RANK];
+  int rank = node_rank(n, 0);
+  if (n->opset < 7 && axis >= 0 && axis + y->type->rank <= rank) {
+    for (int i = 0; i < rank - axis; i++)
+      dim[i] = i < y->type->rank ? y->type->dim[i] : 1;
+    y = build_reshape(n->b, y, rank - (int)axis, dim);
+  }
+  n->out[0] = node_binary(n, n->kind, n->in[0], y);
+  return true;
+}
+
+// The row of the newest form that the opset has; else NULL.
+static const Row *find_row(const char *name, int opset) {
+  const Row *best = NULL;
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    if (str_equal(rows[i].name, name) && rows[i].since <= opset &&
+        (!best || rows[i].since > best->since))
+      best = &rows[i];
+  return best;
+}
+
+static const char *plain_domain(const char *domain) {
+  return str_equal(domain, "ai.onnx") ? "" : domain;
+}
+
+// By rule, a model that does not say has opset 1.
+static int64_t find_opset(const Scope *scope, const char *domain) {
+  for (size_t i = 0; i < scope->n_opsets; i++)
+    if (str_equal(plain_domain(onnx_str(scope->opsets[i]->domain)), domain))
+      return scope->opsets[i]->version;
+  return 1;
+}
+
+// "Gemm, opset 13, of f32[8,16], f32[16,4], -"
+static const char *describe_node(Import *im, const Scope *scope, const Onnx__NodeProto *node,
+                                 int64_t opset) {
+  StrBuf b = {.arena = im->a};
+  const char *domain = plain_domain(onnx_str(node->domain));
+  strbuf_addf(&b, "%s%s%s, opset %lld", domain, *domain ? "." : "", onnx_str(node->op_type),
+              (long long)opset);
+  for (size_t i = 0; i < node->n_input; i++) {
+    const char *name = onnx_str(node->input[i]);
+    const Binding *in = *name ? onnx_lookup(scope, name) : NULL;
+    strbuf_addf(&b, "%s%s", i ? ", " : ", of ",
+                in && in->v ? type_text(im->a, in->v->type)
+                : *name     ? "?"
+                            : "-");
+  }
+  return b.at;
+}
+
+static void poison_results(Import *im, Scope *scope, const Onnx__NodeProto *node) {
+  for (size_t i = 0; i < node->n_output; i++)
+    if (*onnx_str(node->output[i])) onnx_bind(im, scope, node->output[i], NULL, true);
+}
+
+static const Loc *node_loc(Import *im, const Scope *scope, const Onnx__NodeProto *node) {
+  return loc_node(im->m->arena, im->file->path, onnx_node_name(im->m->arena, scope, node));
+}
+
+static bool is_first_problem(Node *n) {
+  bool first = !n->b->failed;
+  n->b->failed = true;
+  return first;
+}
+
+bool node_fail_hint(Node *n, const char *hint, const char *fmt, ...) {
+  if (!is_first_problem(n)) return false;
+  va_list args;
+  va_start(args, fmt);
+  const char *text = str_vformat(n->a, fmt, args);
+  va_end(args);
+  onnx_problem(n->im, n->b->loc, str_format(n->a, "%s: %s", n->op, text), hint,
+               describe_node(n->im, n->scope, n->proto, n->opset));
+  return false;
+}
+
+bool node_fail(Node *n, const char *fmt, ...) {
+  if (!is_first_problem(n)) return false;
+  va_list args;
+  va_start(args, fmt);
+  const char *text = str_vformat(n->a, fmt, args);
+  va_end(args);
+  onnx_problem(n->im, n->b->loc, str_format(n->a, "%s: %s", n->op, text), NULL,
+               describe_node(n->im, n->scope, n->proto, n->opset));
+  return false;
+}
+
+// Reports what op_new or an evaluation said about an op of this node, without the place.
+static void report_caught(Node *n) {
+  Import *im = n->im;
+  fflush(im->stream);
+  const char *said = str_copy(n->a, im->text + im->text_seen), *at = strstr(said, "error: ");
+  im->text_seen = im->text_n;
+  if (!at) return;
+  at += strlen("error: ");
+  const char *text = str_copy_n(n->a, at, strcspn(at, "\n"));
+  onnx_problem(im, n->b->loc, str_format(n->a, "%s: %s", n->op, text), NULL,
+               describe_node(im, n->scope, n->proto, n->opset));
+}
+
+// Looks up the operands.  False when one is poisoned or missing.
+static bool read_operands(Import *im, Scope *scope, const Onnx__NodeProto *node, int64_t opset,
+                          Value **in) {
+  bool ok = true;
+  for (size_t i = 0; i < node->n_input; i++) {
+    const char *name = onnx_str(node->input[i]);
+    if (!*name) continue;
+    Binding *b = onnx_lookup(scope, name);
+    if (!b)
+      onnx_problem(
+          im, node_loc(im, scope, node),
+          str_format(im->a, "'%s' is not an input, an initializer or a node's output", name), NULL,
+          describe_node(im, scope, node, opset));
+    if (b && !b->poisoned && !b->v && !b->init) continue; // left out in the call of this function
+    in[i] = b && !b->poisoned ? onnx_binding_value(im, b) : NULL;
+    ok = ok && in[i];
+  }
+  return ok;
+}
+
+// Runs the row's function and binds the results.
+static bool import_by_row(Import *im, Scope *scope, const Onnx__NodeProto *node, int64_t opset,
+                          const Row *row, Value **in) {
+  Builder b = {.g = im->g, .loc = node_loc(im, scope, node), .d = im->caught};
+  Node n = {.op = row->name,
+            .opset = (int)opset,
+            .index = im->n_nodes,
+            .kind = row->kind,
+            .n_in = (int)node->n_input,
+            .n_out = (int)node->n_output,
+            .in = in,
+            .b = &b,
+            .a = im->a,
+            .proto = node,
+            .scope = scope,
+            .im = im};
+  // Import functions may set results that the node does not name.
+  n.out = arena_array(im->a, Value *, n.n_out + 8);
+  int given = n.n_in;
+  while (given > 0 && !*onnx_str(node->input[given - 1]))
+    given--;
+  if (given < row->least || (row->most && given > row->most))
+    return node_fail(&n, "has %d operand%s", given, given == 1 ? "" : "s");
+  for (int i = 0; i < row->least; i++)
+    if (!in[i]) return node_fail(&n, "operand %d is left out", i);
+  bool ok = row->import(&n) && !b.failed;
+  if (ok) onnx_evaluate_new(im, &n);
+  if (!ok || b.failed) {
+    im->last = im->g->last;
+    report_caught(&n);
+    return false;
+  }
+  for (int i = 0; i < n.n_out; i++) {
+    const char *name = onnx_str(node->output[i]);
+    if (!*name) continue;
+    if (!n.out[i] && node_wants(&n, i)) return node_fail(&n, "its result %d is not supported", i);
+    if (n.out[i] && n.out[i]->def && !n.out[i]->name)
+      value_set_name(n.out[i], value_name(im->m->arena, name));
+    onnx_bind(im, scope, name, n.out[i], !n.out[i]);
+  }
+  return true;
+}
+
+// -- Functions ---------------------------------------------------------------------------------
+
+static const char *function_key(Arena *a, const char *domain, const char *name) {
+  return str_format(a, "%s:%s", plain_domain(onnx_str(domain)), onnx_str(name));
+}
+
+static bool import_call(Import *im, Scope *scope, const Onnx__NodeProto *node, int64_t opset,
+                        const Onnx__FunctionProto *f, Value **in) {
+  const Loc *loc = node_loc(im, scope, node);
+  const char *detail = describe_node(im, scope, node, opset);
+  if (im->depth == MAX_INLINE_DEPTH) {
+    onnx_problem(im, loc, "functions call each other without end", NULL, detail);
+    return false;
+  }
+  if (node->n_input > f->n_input || node->n_output > f->n_output) {
+    onnx_problem(im, loc,
+                 str_format(im->a, "function '%s' has %zu inputs and %zu outputs",
+                            onnx_str(f->name), f->n_input, f->n_output),
+                 NULL, detail);
+    return false;
+  }
+  Scope *body = onnx_scope_new(im, NULL);
+  body->call = node;
+  body->caller = scope;
+  body->function = f;
+  body->prefix = str_format(im->a, "%s/", onnx_node_name(im->a, scope, node));
+  body->n_opsets = f->n_opset_import ? f->n_opset_import : scope->n_opsets;
+  body->opsets = f->n_opset_import ? f->opset_import : scope->opsets;
+  // An operand that is left out is left out of its readers in the body as well.
+  for (size_t i = 0; i < f->n_input; i++)
+    onnx_bind(im, body, onnx_str(f->input[i]), i < node->n_input ? in[i] : NULL, false);
+  im->depth++;
+  bool ok = onnx_body(im, body, f->node, f->n_node, f->output, node->n_output);
+  im->depth--;
+  if (!ok) return false;
+  for (size_t i = 0; i < node->n_output; i++) {
+    Binding *b = onnx_lookup(body, onnx_str(f->output[i]));
+    if (!*onnx_str(node->output[i])) continue;
+    if (!b) {
+      onnx_problem(im, loc,
+                   str_format(im->a, "function '%s' does not define its output '%s'",
+                              onnx_str(f->name), onnx_str(f->output[i])),
+                   NULL, detail);
+      return false;
+    }
+    onnx_bind(im, scope, node->output[i], onnx_binding_value(im, b), b->poisoned);
+  }
+  return true;
+}
+
+// -- Bodies ------------------------------------------------------------------------------------
+
+static bool import_node(Import *im, Scope *scope, const Onnx__NodeProto *node) {
+  const char *name = onnx_str(node->op_type), *domain = plain_domain(onnx_str(node->domain));
+  int64_t opset = find_opset(scope, domain);
+  Value **in = arena_array(im->a, Value *, node->n_input + 16);
+  int function = name_map_find(&im->functions, function_key(im->a, domain, name));
+  const Row *row = *domain ? NULL : find_row(name, opset < 1 ? 1 : (int)opset);
+  if (function < 0 && !row) {
+    read_operands(im, scope, node, opset, in); // so that the report has their types
+    onnx_problem(im, node_loc(im, scope, node),
+                 str_format(im->a, "%s%s%s is not supported", domain, *domain ? "." : "", name),
+                 *domain ? "export the model without operators of other domains" : NULL,
+                 describe_node(im, scope, node, opset));
+    return false;
+  }
+  if (!read_operands(im, scope, node, opset, in)) return false;
+  if (function >= 0)
+    return import_call(im, scope, node, opset, onnx_model(im->file)->functions[function], in);
+  return import_by_row(im, scope, node, opset, row, in);
+}
+
+bool onnx_body(Import *im, Scope *scope, Onnx__NodeProto *const *node, size_t n,
+               char *const *output, size_t n_output) {
+  int *order, n_order;
+  if (!onnx_order(im, node, n, output, n_output, scope, &order, &n_order)) return false;
+  for (int i = 0; i < n_order; i++) {
+    if (++im->n_nodes > MAX_NODES)
+      return diag_error(im->d, im->file->loc,
+                        "has more than %d nodes with its functions put in place", MAX_NODES);
+    if (!import_node(im, scope, node[order[i]])) poison_results(im, scope, node[order[i]]);
+  }
+  return true;
+}
+
+// -- The model ---------------------------------------------------------------------------------
+
+static bool check_model(Import *im) {
+  const Onnx__ModelProto *model = onnx_model(im->file);
+  if (!model->graph) return diag_error(im->d, im->file->loc, "has no graph");
+  if (model->graph->n_output == 0)
+    return diag_error(im->d, im->file->loc, "its graph has no outputs");
+  for (size_t i = 0; i < model->n_opset_import; i++) {
+    const Onnx__OperatorSetIdProto *set = model->opset_import[i];
+    if (!*plain_domain(onnx_str(set->domain)) && set->version > NEWEST_OPSET)
+      diag_warning(im->d, im->file->loc,
+                   "opset %lld is newer than %d: operators that it changes may be misread",
+                   (long long)set->version, NEWEST_OPSET);
+  }
+  for (size_t i = 0; i < model->n_functions; i++) {
+    const Onnx__FunctionProto *f = model->functions[i];
+    const char *key = function_key(im->a, f->domain, f->name);
+    if (!name_map_add(&im->functions, key, (int)i))
+      return diag_error(im->d, im->file->loc, "function '%s' is defined twice", key);
+  }
+  return true;
+}
+
+// Inputs first, then weights in the order of their first readers.
+static bool import_graph(Import *im) {
+  const Onnx__ModelProto *model = onnx_model(im->file);
+  const Onnx__GraphProto *graph = model->graph;
+  Scope *scope = onnx_scope_new(im, NULL);
+  scope->prefix = "";
+  scope->n_opsets = model->n_opset_import;
+  scope->opsets = model->opset_import;
+  if (!onnx_initializers(im, scope, graph)) return false;
+
+  OnnxInput *inputs = arena_array(im->a, OnnxInput, graph->n_input);
+  int n_inputs;
+  bool ok = onnx_inputs(im, inputs, &n_inputs);
+  for (int i = 0; i < n_inputs; i++) {
+    Value *v = NULL;
+    if (name_map_find(&scope->names, inputs[i].name) >= 0)
+      return diag_error(im->d, loc_node(im->a, im->file->path, inputs[i].name),
+                        "'%s' is defined twice", inputs[i].name);
+    if (inputs[i].type) {
+      v = graph_param(im->g, value_name(im->m->arena, inputs[i].name), inputs[i].type, ROLE_input,
+                      loc_node(im->m->arena, im->file->path, inputs[i].name));
+      v->label = str_copy(im->m->arena, inputs[i].name);
+    }
+    onnx_bind(im, scope, inputs[i].name, v, !v);
+  }
+
+  char **output = arena_array(im->a, char *, graph->n_output);
+  for (size_t i = 0; i < graph->n_output; i++) {
+    const char *name = onnx_str(graph->output[i]->name);
+    output[i] = arena_copy(im->a, name, strlen(name) + 1);
+  }
+  if (!onnx_body(im, scope, graph->node, graph->n_node, output, graph->n_output)) return false;
+  for (size_t i = 0; i < graph->n_output; i++) {
+    Binding *b = onnx_lookup(scope, output[i]);
+    Value *v = b && !b->poisoned ? onnx_binding_value(im, b) : NULL;
+    if (v)
+      graph_output(im->g, v, output[i]);
+    else if (!b)
+      onnx_problem(im, loc_node(im->a, im->file->path, output[i]),
+                   str_format(im->a, "output '%s' is not defined", output[i]), NULL, NULL);
+  }
+  return ok;
+}
+
+Module *onnx_import(const char *path, const OnnxOptions *o, Diag *d) {
+  Module *m = module_new();
+  Arena *a = arena_new();
+  OnnxFile file = {0};
+  Import im = {.o = o, .file = &file, .a = a, .m = m, .d = d, .functions = {.arena = a}};
+  int errors = diag_errors(d);
+  bool ok = onnx_open(&file, path, &onnx__model_proto__descriptor, m->arena, d);
+  if (ok) {
+    m->source = str_copy(m->arena, path);
+    m->phase = PHASE_typed;
+    im.g = graph_new(m, "main", true);
+    im.stream = open_memstream(&im.text, &im.text_n);
+    if (!im.stream) abort(); // out of memory
+    im.caught = diag_new(im.stream);
+    ok = check_model(&im) && import_graph(&im);
+    ok = onnx_report(&im) && ok && diag_errors(d) == errors;
+    if (ok) onnx_tidy(&im);
+    diag_free(im.caught);
+    fclose(im.stream);
+    free(im.text);
+    onnx_close(&file);
+  }
+  arena_free(a);
+  if (ok) return m;
+  module_free(m);
+  return NULL;
+}

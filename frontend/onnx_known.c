@@ -1,0 +1,114 @@
+// What is known at compile time.
+//
+// Exporters write shapes as arithmetic:
+//
+//     Shape(x) -> Gather(0) -> Unsqueeze -> Concat(·, 12, 64) -> Reshape(y, ·)
+//
+// All shapes are static here, so Shape is a constant, and so is whatever is computed from constants
+// alone: the ops of every imported node are evaluated at once, by their references, when their
+// operands are known and the result is small.  When the model has been imported, known values that
+// the rest still reads become constants and the arithmetic goes.
+
+#include "frontend/onnx_walk.h"
+
+enum { KNOWN_BYTES = 1 << 20 };
+
+static void learn(Import *im, const Value *v, Tensor t) {
+  while (im->known.n <= (int)v->id)
+    vec_push(im->a, &im->known, (Tensor){0});
+  im->known.at[v->id] = t;
+}
+
+static const Tensor *known(const Import *im, const Value *v) {
+  if ((int)v->id >= im->known.n || !im->known.at[v->id].data) return NULL;
+  return &im->known.at[v->id];
+}
+
+const Tensor *node_known(const Node *n, const Value *v) {
+  return v ? known(n->im, v) : NULL;
+}
+
+// Integers divide by zero in a machine instruction that ends the program.
+static bool divides_by_zero(const Op *op, const Tensor *in) {
+  if ((op->kind != OP_div && op->kind != OP_mod && op->kind != OP_fmod) ||
+      dtype_class[in[1].type->dtype] == 'F')
+    return false;
+  for (int64_t i = 0; i < type_count(in[1].type); i++)
+    if (tensor_i(&in[1], i) == 0) return true;
+  return false;
+}
+
+static void evaluate(Import *im, const Op *op, Node *n) {
+  int64_t bytes = KNOWN_BYTES, out_bytes = 0;
+  Tensor *in = arena_array(im->a, Tensor, op->n_in + 1);
+  for (int i = 0; i < op->n_in; i++) {
+    const Tensor *t = known(im, op->in[i].value);
+    if (!t) return;
+    in[i] = *t;
+    if (type_bytes(t->type) > bytes) bytes = type_bytes(t->type);
+  }
+  for (int i = 0; i < op->n_out; i++)
+    out_bytes += type_bytes(op->out[i]->type);
+  if (out_bytes > bytes && op->kind != OP_constant) return;
+  if (divides_by_zero(op, in)) {
+    node_fail(n, "divides by zero");
+    return;
+  }
+  Tensor *out = arena_array(im->a, Tensor, op->n_out);
+  if (op_evaluate(op, in, out, NULL, im->a, im->caught))
+    for (int i = 0; i < op->n_out; i++)
+      learn(im, op->out[i], out[i]);
+  else
+    n->b->failed = true;
+}
+
+void onnx_evaluate_new(Import *im, Node *n) {
+  for (Op *op = im->last ? im->last->next : im->g->first; op; op = op->next) {
+    im->last = op;
+    evaluate(im, op, n);
+  }
+}
+
+static bool is_constant(const Op *op) {
+  return op->kind == OP_constant || op->kind == OP_fill;
+}
+
+// A known value that something unknown reads.  What a small constant was broadcast to stays a
+// broadcast, unless all its elements are equal.
+static void materialise(Import *im, Op *op) {
+  const Tensor *t = known(im, op->out[0]);
+  if (!t || op->n_out != 1 || is_constant(op)) return;
+  Builder b = {.g = im->g, .at = op, .loc = op->loc, .d = im->d};
+  Value *by = build_constant(&b, t->type, t->data);
+  if (op->kind == OP_broadcast && by->def->kind == OP_constant) {
+    op_erase(by->def);
+    return;
+  }
+  const char *name = op->out[0]->name;
+  value_replace(op->out[0], by);
+  op_erase(op);
+  value_set_name(by, name);
+}
+
+void onnx_tidy(Import *im) {
+  Graph *g = im->g;
+  // Backwards, so that what only arithmetic reads is gone before it is looked at.
+  for (Op *op = g->last, *prev; op; op = prev) {
+    prev = op->prev;
+    bool used = false;
+    for (int i = 0; i < op->n_out; i++)
+      used = used || value_used(op->out[i]);
+    if (used)
+      materialise(im, op);
+    else
+      op_erase(op);
+  }
+  // Integers that only arithmetic read.  Floating-point weights stay: they are saved.
+  for (int i = g->n_params - 1; i >= 0; i--) {
+    Value *v = g->params[i];
+    if (v->role != ROLE_weight || value_used(v)) continue;
+    v->train = false;
+    if (dtype_class[v->type->dtype] != 'F') graph_erase_param(g, i);
+  }
+  graph_renumber(g);
+}

@@ -1,0 +1,237 @@
+// The services of onnx_node.h: attributes, settings, shapes, and the small compositions that many
+// ops share.
+
+#include "frontend/onnx_node.h"
+
+#include "frontend/onnx_walk.h"
+
+// -- Attributes --------------------------------------------------------------------------------
+
+static const Onnx__AttributeProto *find(size_t n, Onnx__AttributeProto *const *attr,
+                                        const char *name) {
+  for (size_t i = 0; i < n; i++)
+    if (str_equal(onnx_str(attr[i]->name), name)) return attr[i];
+  return NULL;
+}
+
+// Defaults of a function's attributes stand in a node without op_type: see onnx_read.h.
+static const Onnx__AttributeProto *function_default(const Onnx__FunctionProto *f,
+                                                    const char *name) {
+  for (size_t i = 0; f && i < f->n_node; i++) {
+    if (*onnx_str(f->node[i]->op_type)) continue;
+    const Onnx__AttributeProto *attr = find(f->node[i]->n_attribute, f->node[i]->attribute, name);
+    if (attr) return attr;
+  }
+  return NULL;
+}
+
+static const Onnx__AttributeProto *resolve(const Scope *scope, const Onnx__NodeProto *node,
+                                           const char *name) {
+  const Onnx__AttributeProto *attr = find(node->n_attribute, node->attribute, name);
+  while (attr && *onnx_str(attr->ref_attr_name)) {
+    if (!scope->call) return NULL;
+    const char *outer = attr->ref_attr_name;
+    attr = find(scope->call->n_attribute, scope->call->attribute, outer);
+    if (!attr) return function_default(scope->function, outer);
+    scope = scope->caller;
+  }
+  return attr;
+}
+
+const Onnx__AttributeProto *node_attr(const Node *n, const char *name) {
+  return resolve(n->scope, n->proto, name);
+}
+
+int64_t node_int(const Node *n, const char *name, int64_t otherwise) {
+  const Onnx__AttributeProto *attr = node_attr(n, name);
+  return attr && attr->has_i ? attr->i : otherwise;
+}
+
+double node_float(const Node *n, const char *name, double otherwise) {
+  const Onnx__AttributeProto *attr = node_attr(n, name);
+  return attr && attr->has_f ? (double)attr->f : otherwise;
+}
+
+const char *node_str(const Node *n, const char *name, const char *otherwise) {
+  const Onnx__AttributeProto *attr = node_attr(n, name);
+  if (!attr || !attr->has_s) return otherwise;
+  return str_copy_n(n->a, (const char *)attr->s.data, attr->s.len);
+}
+
+bool node_list(const Node *n, const char *name, Ints *out) {
+  const Onnx__AttributeProto *attr = node_attr(n, name);
+  *out = (Ints){0};
+  if (!attr) return false;
+  *out = (Ints){(int)attr->n_ints, attr->ints};
+  return true;
+}
+
+// -- Operands ----------------------------------------------------------------------------------
+
+Value *node_in(const Node *n, int i) {
+  return i < n->n_in ? n->in[i] : NULL;
+}
+
+bool node_wants(const Node *n, int out) {
+  if (out >= n->n_out) return false;
+  const char *name = onnx_str(n->proto->output[out]);
+  return *name && name_map_find(&n->scope->read, name) >= 0;
+}
+
+const int64_t *node_dim(const Node *n, int i) {
+  return n->in[i]->type->dim;
+}
+
+int node_rank(const Node *n, int i) {
+  return n->in[i]->type->rank;
+}
+
+bool node_setting(Node *n, int i, const char *what, const Tensor **out) {
+  const Value *v = node_in(n, i);
+  *out = NULL;
+  if (!v) return true;
+  *out = node_known(n, v);
+  if (*out) return true;
+  const char *name = onnx_str(n->proto->input[i]);
+  const Binding *b = onnx_lookup(n->scope, name);
+  OnnxTensor t;
+  if (b && b->init && !v->def && v->init && v->init->length <= 1 << 20) {
+    Tensor *tensor = arena_one(n->a, Tensor);
+    *out = tensor;
+    if (onnx_tensor(n->im->file, n->im->o->external_data_dir, b->init, n->a, n->b->loc, &t,
+                    n->im->d) &&
+        onnx_tensor_load(n->im->file, &t, v->type, n->a, n->b->loc, tensor, n->im->d))
+      return true;
+    n->b->failed = true; // it has been reported
+    return false;
+  }
+  return node_fail_hint(n,
+                        "it depends on the data of an input; all shapes and settings must be known "
+                        "at compile time",
+                        "its %s, '%s', is not constant", what, name);
+}
+
+bool node_setting_float(Node *n, int i, const char *what, double otherwise, double *out) {
+  const Tensor *t;
+  *out = otherwise;
+  if (!node_setting(n, i, what, &t)) return false;
+  if (!t) return true;
+  if (type_count(t->type) != 1)
+    return node_fail(n, "its %s is %s where one number is needed", what, type_text(n->a, t->type));
+  *out = tensor_f(t, 0);
+  return true;
+}
+
+bool node_setting_int(Node *n, int i, const char *what, int64_t otherwise, int64_t *out) {
+  const Tensor *t;
+  *out = otherwise;
+  if (!node_setting(n, i, what, &t)) return false;
+  if (!t) return true;
+  if (type_count(t->type) != 1)
+    return node_fail(n, "its %s is %s where one number is needed", what, type_text(n->a, t->type));
+  *out = tensor_i(t, 0);
+  return true;
+}
+
+bool node_ints(Node *n, int i, const char *what, Ints *out, bool *given) {
+  *given = true;
+  if (node_list(n, what, out)) return true;
+  const Tensor *t;
+  if (!node_setting(n, i, what, &t)) return false;
+  *given = t != NULL;
+  if (!t) return true;
+  if (t->type->rank > 1 || dtype_class[t->type->dtype] == 'F')
+    return node_fail(n, "its %s are %s where a list of integers is needed", what,
+                     type_text(n->a, t->type));
+  int count = (int)type_count(t->type);
+  int64_t *at = arena_array(n->a, int64_t, count + 1);
+  for (int k = 0; k < count; k++)
+    at[k] = tensor_i(t, k);
+  *out = (Ints){count, at};
+  return true;
+}
+
+// -- Shapes ------------------------------------------------------------------------------------
+
+bool node_axis(Node *n, int64_t axis, int rank, int *out) {
+  *out = (int)(axis < 0 ? axis + rank : axis);
+  if (axis >= -rank && axis < rank) return true;
+  *out = 0;
+  return node_fail(n, "axis %lld is outside of a tensor of rank %d", (long long)axis, rank);
+}
+
+bool node_shape(Node *n, int rank, const int64_t *dim) {
+  if (rank > MAX_RANK)
+    return node_fail(n, "a tensor of %d dimensions; the limit is %d", rank, MAX_RANK);
+  int64_t count = 8;
+  for (int i = 0; i < rank; i++) {
+    if (dim[i] < 0) return node_fail(n, "a dimension of %lld", (long long)dim[i]);
+    if (__builtin_mul_overflow(count, dim[i] ? dim[i] : 1, &count))
+      return node_fail(n, "the size of its result overflows");
+  }
+  return true;
+}
+
+bool node_broadcast_shape(Node *n, Value *const *in, int n_in, int *rank, int64_t *dim) {
+  *rank = 0;
+  for (int i = 0; i < n_in; i++) {
+    if (!in[i]) return false;
+    if (in[i]->type->rank > *rank) *rank = in[i]->type->rank;
+  }
+  for (int k = 0; k < *rank; k++) {
+    dim[k] = 1;
+    for (int i = 0; i < n_in; i++) {
+      const Type *t = in[i]->type;
+      int at = k - (*rank - t->rank);
+      if (at < 0 || t->dim[at] == 1 || t->dim[at] == dim[k]) continue;
+      if (dim[k] != 1)
+        return node_fail(n, "%s and %s do not broadcast", type_text(n->a, in[0]->type),
+                         type_text(n->a, t));
+      dim[k] = t->dim[at];
+    }
+  }
+  return node_shape(n, *rank, dim);
+}
+
+bool node_broadcast(Node *n, Value **in, int n_in) {
+  int rank;
+  int64_t dim[MAX_RANK];
+  if (!node_broadcast_shape(n, in, n_in, &rank, dim)) return false;
+  for (int i = 0; i < n_in; i++)
+    in[i] = build_broadcast(n->b, in[i], rank, dim);
+  return !n->b->failed;
+}
+
+// -- Compositions ------------------------------------------------------------------------------
+
+Value *node_scalar(Node *n, DType dtype, double x) {
+  return build_fill(n->b, dtype, 0, NULL, x);
+}
+
+Value *node_like(Node *n, const Value *v, double x) {
+  return v ? build_fill(n->b, v->type->dtype, v->type->rank, v->type->dim, x) : NULL;
+}
+
+Value *node_ints_value(Node *n, const int64_t *at, int count) {
+  return build_constant(n->b, type_new(n->im->m, DT_i64, 1, (int64_t[]){count}), at);
+}
+
+Value *node_unary(Node *n, OpKind kind, Value *x) {
+  return build(n->b, kind, IN(x), NO_ATTRS);
+}
+
+Value *node_binary(Node *n, OpKind kind, Value *x, Value *y) {
+  Value *in[] = {x, y};
+  return node_broadcast(n, in, 2) ? build(n->b, kind, in, 2, NO_ATTRS) : NULL;
+}
+
+// Integers round towards zero, as numpy's division of their sum does.
+Value *node_mean(Node *n, Value *x, const int64_t *axes, int n_axes, bool keep) {
+  if (!x || n_axes == 0) return x;
+  double count = 1;
+  for (int i = 0; i < n_axes; i++)
+    count *= (double)x->type->dim[axes[i]];
+  Value *sum = build_reduce_sum(n->b, x, axes, n_axes, keep);
+  if (dtype_class[x->type->dtype] == 'F') return build_scale(n->b, sum, 1 / count);
+  return node_binary(n, OP_div, sum, node_like(n, sum, count));
+}

@@ -1,0 +1,114 @@
+// One node of the model, as the functions that import ops see it.
+//
+//     // y = x, with dimensions of length 1 put in
+//     bool import_unsqueeze(Node *n) {
+//       Ints axes;
+//       if (!node_axes(n, &axes)) return false;      // it has reported why
+//       …
+//       n->out[0] = build_reshape(n->b, n->in[0], rank, dim);
+//       return true;
+//     }
+//
+// Operands are IR values whose types are known.  What an op needs to know at compile time (a shape,
+// axes, a ratio) it asks for with node_known and its like: every op whose operands are known is
+// evaluated as it is imported, so the answer is there whenever the exporter's shape arithmetic
+// depends on nothing but shapes and constants.
+
+#ifndef FRONTEND_ONNX_NODE_H
+#define FRONTEND_ONNX_NODE_H
+
+#include "ir/build.h"
+#include "ir/op.h"
+
+#include "onnx.pb-c.h"
+
+typedef struct Node {
+  const char *op; // "MatMul"
+  int opset;      // of its domain
+  int index;      // in the order of import, from 0
+  OpKind kind;    // the op a UNARY or BINARY row names
+  int n_in, n_out;
+  Value **in;  // [n_in]; NULL where left out
+  Value **out; // [n_out]; to be set, at least where node_wants
+  Builder *b;  // appends to the graph, at the node's location
+  Arena *a;    // scratch
+  const Onnx__NodeProto *proto;
+  struct Scope *scope;
+  struct Import *im;
+} Node;
+
+typedef bool ImportFn(Node *n);
+
+#define ONNX(name, since, least, most, import) ImportFn import_##import;
+#define UNARY(name, op)
+#define BINARY(name, op)
+#include "frontend/onnx_ops.def"
+#undef ONNX
+#undef UNARY
+#undef BINARY
+
+// Reports that the node cannot be compiled, and returns false.  Nodes with the same message are
+// reported together.
+bool node_fail(Node *n, const char *fmt, ...) PRINTF_LIKE(2, 3);
+// The same with a cure.
+bool node_fail_hint(Node *n, const char *hint, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+// -- Attributes --------------------------------------------------------------------------------
+
+typedef struct Ints {
+  int n;
+  const int64_t *at;
+} Ints;
+
+// NULL when the node does not have it; in the body of a function, attributes that refer to those of
+// the call are resolved.
+const Onnx__AttributeProto *node_attr(const Node *n, const char *name);
+int64_t node_int(const Node *n, const char *name, int64_t otherwise);
+double node_float(const Node *n, const char *name, double otherwise);
+const char *node_str(const Node *n, const char *name, const char *otherwise);
+bool node_list(const Node *n, const char *name, Ints *out); // false when it does not have it
+
+// -- Operands ----------------------------------------------------------------------------------
+
+Value *node_in(const Node *n, int i);    // NULL when left out or beyond the last
+bool node_wants(const Node *n, int out); // somebody reads this result
+const int64_t *node_dim(const Node *n, int i);
+int node_rank(const Node *n, int i);
+
+// What the value holds, or NULL when that depends on inputs or weights.
+const Tensor *node_known(const Node *n, const Value *v);
+// The same for what is no more than a setting of the op: also of an initializer, which other
+// readers see as a weight.  `what` names it in the error; false when it was reported.
+bool node_setting(Node *n, int i, const char *what, const Tensor **out);
+bool node_setting_float(Node *n, int i, const char *what, double otherwise, double *out);
+bool node_setting_int(Node *n, int i, const char *what, int64_t otherwise, int64_t *out);
+// Integers of operand `i`, or of the attribute where older opsets have one; `given` is false when
+// there is neither.
+bool node_ints(Node *n, int i, const char *what, Ints *out, bool *given);
+
+// -- Shapes ------------------------------------------------------------------------------------
+
+// An axis of a tensor of that rank, made not negative; reported when it is outside.
+bool node_axis(Node *n, int64_t axis, int rank, int *out);
+// Checks rank and size of a shape that the model asks for.
+bool node_shape(Node *n, int rank, const int64_t *dim);
+// The shape that numpy broadcasts the operands to.
+bool node_broadcast_shape(Node *n, Value *const *in, int n_in, int *rank, int64_t *dim);
+// The same, and the operands broadcast to it.
+bool node_broadcast(Node *n, Value **in, int n_in);
+
+Value *node_scalar(Node *n, DType dtype, double x);            // a fill of rank 0
+Value *node_like(Node *n, const Value *v, double x);           // a fill of its type
+Value *node_ints_value(Node *n, const int64_t *at, int count); // an i64 vector
+Value *node_unary(Node *n, OpKind kind, Value *x);
+Value *node_binary(Node *n, OpKind kind, Value *x, Value *y); // broadcasts
+Value *node_mean(Node *n, Value *x, const int64_t *axes, int n_axes, bool keep);
+
+static inline int64_t product(const int64_t *dim, int from, int to) {
+  int64_t count = 1;
+  for (int i = from; i < to; i++)
+    count *= dim[i];
+  return count;
+}
+
+#endif

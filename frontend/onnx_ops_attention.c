@@ -1,0 +1,157 @@
+// Attention (opset 23) and RotaryEmbedding (opset 23).
+//
+//     Attention  q (b, h, t, d), k (b, h, s, d), v (b, h, s, e)      attention
+//
+// or with heads and width in one dimension, (b, t, h d), which is reshaped to (b, t, h, d).  A
+// boolean mask becomes what is added to the scores: 0 where it is true, else -inf.
+
+#include <math.h>
+#include <string.h>
+
+#include "frontend/onnx_node.h"
+
+// (b, t, h d) to (b, h, t, d)
+static Value *split_heads(Node *n, Value *x, int64_t heads) {
+  const Type *t = x->type;
+  if (t->rank == 4) return x;
+  if (t->rank != 3 || heads < 1 || t->dim[2] % heads) {
+    node_fail(n, "%s has no %lld heads", type_text(n->a, t), (long long)heads);
+    return NULL;
+  }
+  x = build_reshape(n->b, x, 4, (int64_t[]){t->dim[0], t->dim[1], heads, t->dim[2] / heads});
+  return build_transpose(n->b, x, (int64_t[]){0, 2, 1, 3});
+}
+
+static Value *join_heads(Node *n, Value *y) {
+  y = build_transpose(n->b, y, (int64_t[]){0, 2, 1, 3});
+  if (!y) return NULL;
+  const int64_t *d = y->type->dim;
+  return build_reshape(n->b, y, 3, (int64_t[]){d[0], d[1], d[2] * d[3]});
+}
+
+// To rank 4, and to what is added to the scores.
+static Value *score_mask(Node *n, Value *mask, DType dtype, int64_t t, int64_t s) {
+  const Type *type = mask->type;
+  int64_t dim[4];
+  if (type->rank < 2 || type->rank > 4 || type->dim[type->rank - 1] != s ||
+      (type->dim[type->rank - 2] != t && type->dim[type->rank - 2] != 1)) {
+    node_fail(n, "a mask of %s for scores of %lld by %lld", type_text(n->a, type), (long long)t,
+              (long long)s);
+    return NULL;
+  }
+  for (int i = 0; i < 4; i++)
+    dim[i] = i < 4 - type->rank ? 1 : type->dim[i - (4 - type->rank)];
+  mask = build_reshape(n->b, mask, 4, dim);
+  if (type->dtype != DT_bool) return build_cast(n->b, mask, dtype);
+  return build(
+      n->b, OP_where,
+      IN(mask, build_fill(n->b, dtype, 4, dim, 0), build_fill(n->b, dtype, 4, dim, -INFINITY)),
+      NO_ATTRS);
+}
+
+// Position i sees 0..i; the op's own `causal` aligns at the end, which is the same for t = s only.
+static Value *causal_mask(Node *n, DType dtype, int64_t t, int64_t s) {
+  int64_t dim[4] = {1, 1, t, s};
+  Value *seen = build(n->b, OP_trilu, IN(build_fill(n->b, DT_bool, 4, dim, 1)),
+                      ATTRS(a_b("upper", false), a_i("k", 0)));
+  return score_mask(n, seen, dtype, t, s);
+}
+
+bool import_attention(Node *n) {
+  bool joined = node_rank(n, 0) == 3;
+  int64_t q_heads = node_int(n, "q_num_heads", 0), kv_heads = node_int(n, "kv_num_heads", 0);
+  if (node_in(n, 4) || node_in(n, 5) || node_in(n, 6) || node_wants(n, 1) || node_wants(n, 2))
+    return node_fail(n, "a cache of keys and values is for inference and is not supported");
+  if (node_wants(n, 3)) return node_fail(n, "its result 3, the scores, is not supported");
+  if (node_float(n, "softcap", 0) != 0) return node_fail(n, "softcap is not supported");
+  Value *q = split_heads(n, n->in[0], q_heads), *mask = node_in(n, 3);
+  Value *k = q ? split_heads(n, n->in[1], kv_heads) : NULL;
+  Value *v = k ? split_heads(n, n->in[2], kv_heads) : NULL;
+  if (!v) return false;
+  int64_t t = q->type->dim[2], s = k->type->dim[2];
+  DType dtype = q->type->dtype;
+  bool causal = node_int(n, "is_causal", 0) != 0;
+  if (mask) mask = score_mask(n, mask, dtype, t, s);
+  if (causal && t != s) {
+    Value *triangle = causal_mask(n, dtype, t, s);
+    mask = mask ? node_binary(n, OP_add, mask, triangle) : triangle;
+    causal = false;
+  }
+  if (n->b->failed) return false;
+  double scale = node_float(n, "scale", 1 / sqrt((double)q->type->dim[3]));
+  Value *in[] = {q, k, v, mask};
+  Value *y = build(n->b, OP_attention, in, mask ? 4 : 3,
+                   ATTRS(a_f("scale", scale), a_b("causal", causal), a_b("seq_major", false)));
+  n->out[0] = joined ? join_heads(n, y) : y;
+  return true;
+}
+
+// `count` elements of the last dimension from `start`, every `step`th.
+static Value *last_part(Node *n, Value *x, int64_t start, int64_t step, int64_t count) {
+  if (!x) return NULL;
+  int rank = x->type->rank;
+  int64_t starts[MAX_RANK] = {0}, steps[MAX_RANK], shape[MAX_RANK];
+  for (int i = 0; i < rank; i++) {
+    steps[i] = 1;
+    shape[i] = x->type->dim[i];
+  }
+  starts[rank - 1] = start;
+  steps[rank - 1] = step;
+  shape[rank - 1] = count;
+  return build(n->b, OP_slice, IN(x),
+               ATTRS(a_list("starts", starts, rank), a_list("steps", steps, rank),
+                     a_list("shape", shape, rank)));
+}
+
+// cos or sin as (b|1, 1, t, d/2)
+static Value *angles(Node *n, Value *cache, int64_t half) {
+  Value *positions = node_in(n, 3);
+  if (positions) cache = build(n->b, OP_gather, IN(cache, positions), ATTRS(a_i("axis", 0)));
+  if (!cache) return NULL;
+  const Type *t = cache->type;
+  if (t->rank != 3 || t->dim[2] != half) {
+    node_fail(n, "a cache of %s for %lld rotated pairs", type_text(n->a, t), (long long)half);
+    return NULL;
+  }
+  return build_reshape(n->b, cache, 4, (int64_t[]){t->dim[0], 1, t->dim[1], half});
+}
+
+// Pairs (x1, x2) of the first `rotary` elements, halves of them or neighbours, turn by an angle
+// each: (x1 cos - x2 sin, x1 sin + x2 cos)
+bool import_rotary_embedding(Node *n) {
+  bool joined = node_rank(n, 0) == 3;
+  Value *x = split_heads(n, n->in[0], node_int(n, "num_heads", 0));
+  if (!x) return false;
+  int64_t width = x->type->dim[3], rotary = node_int(n, "rotary_embedding_dim", 0);
+  if (rotary == 0) rotary = width;
+  if (rotary < 2 || rotary > width || rotary % 2)
+    return node_fail(n, "rotary_embedding_dim is %lld of %lld", (long long)rotary,
+                     (long long)width);
+  int64_t half = rotary / 2;
+  bool interleaved = node_int(n, "interleaved", 0) != 0;
+  Value *x1 = last_part(n, x, 0, interleaved ? 2 : 1, half);
+  Value *x2 = last_part(n, x, interleaved ? 1 : half, interleaved ? 2 : 1, half);
+  Value *c = angles(n, n->in[1], half), *s = c ? angles(n, n->in[2], half) : NULL;
+  if (!s) return false;
+  Value *y1 = node_binary(n, OP_sub, node_binary(n, OP_mul, x1, c), node_binary(n, OP_mul, x2, s));
+  Value *y2 = node_binary(n, OP_add, node_binary(n, OP_mul, x1, s), node_binary(n, OP_mul, x2, c));
+  if (n->b->failed) return false;
+  Value *y;
+  int64_t d[5];
+  memcpy(d, x->type->dim, 4 * sizeof *d);
+  if (interleaved) {
+    d[3] = half;
+    d[4] = 1;
+    y = build(n->b, OP_concat, IN(build_reshape(n->b, y1, 5, d), build_reshape(n->b, y2, 5, d)),
+              ATTRS(a_i("axis", 4)));
+    d[3] = rotary;
+    y = build_reshape(n->b, y, 4, d);
+  } else {
+    y = build(n->b, OP_concat, IN(y1, y2), ATTRS(a_i("axis", 3)));
+  }
+  if (rotary < width)
+    y = build(n->b, OP_concat, IN(y, last_part(n, x, rotary, 1, width - rotary)),
+              ATTRS(a_i("axis", 3)));
+  n->out[0] = joined ? join_heads(n, y) : y;
+  return true;
+}

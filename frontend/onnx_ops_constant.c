@@ -1,0 +1,189 @@
+// Operators whose results are known at compile time, and If.
+
+#include <math.h>
+#include <string.h>
+
+#include "frontend/onnx_node.h"
+#include "frontend/onnx_walk.h"
+
+bool import_shape(Node *n) {
+  const Type *x = n->in[0]->type;
+  int64_t from = node_int(n, "start", 0), to = node_int(n, "end", x->rank);
+  if (from < 0) from += x->rank;
+  if (to < 0) to += x->rank;
+  from = from < 0 ? 0 : from > x->rank ? x->rank : from;
+  to = to < from ? from : to > x->rank ? x->rank : to;
+  n->out[0] = node_ints_value(n, x->dim + from, (int)(to - from));
+  return true;
+}
+
+bool import_size(Node *n) {
+  n->out[0] =
+      build_constant(n->b, type_scalar(n->im->m, DT_i64), (int64_t[]){type_count(n->in[0]->type)});
+  return true;
+}
+
+static Value *tensor_constant(Node *n, const Onnx__TensorProto *proto) {
+  Import *im = n->im;
+  OnnxTensor t;
+  Tensor tensor;
+  if (!onnx_tensor(im->file, im->o->external_data_dir, proto, n->a, n->b->loc, &t, im->d)) {
+    n->b->failed = true; // it has been reported
+    return NULL;
+  }
+  const Type *type = type_new(im->m, onnx_compute_dtype(t.dtype, im->o->keep_f64), t.rank, t.dim);
+  if (!onnx_tensor_load(im->file, &t, type, n->a, n->b->loc, &tensor, im->d)) {
+    n->b->failed = true;
+    return NULL;
+  }
+  return build_constant(n->b, type, tensor.data);
+}
+
+bool import_constant(Node *n) {
+  const Onnx__AttributeProto *a = NULL;
+  static const char *const forms[] = {"value", "value_float", "value_floats", "value_int",
+                                      "value_ints"};
+  int form = -1;
+  for (int i = 0; i < 5 && !a; i++)
+    if ((a = node_attr(n, forms[i]))) form = i;
+  const Type *scalar_i = type_scalar(n->im->m, DT_i64);
+  switch (form) {
+  case 0:
+    if (!a->t) return node_fail(n, "its value is not a tensor");
+    n->out[0] = tensor_constant(n, a->t);
+    return n->out[0] != NULL;
+  case 1: n->out[0] = node_scalar(n, DT_f32, (double)a->f); return true;
+  case 2: {
+    const Type *type = type_new(n->im->m, DT_f32, 1, (int64_t[]){(int64_t)a->n_floats});
+    n->out[0] = build_constant(n->b, type, a->floats);
+    return true;
+  }
+  case 3: n->out[0] = build_constant(n->b, scalar_i, &a->i); return true;
+  case 4: n->out[0] = node_ints_value(n, a->ints, (int)a->n_ints); return true;
+  }
+  return node_fail(n, "it is of strings or sparse, which is not supported");
+}
+
+bool import_constant_of_shape(Node *n) {
+  Ints shape;
+  bool given;
+  DType dtype = DT_f32;
+  double value = 0;
+  if (!node_ints(n, 0, "shape", &shape, &given)) return false;
+  const Onnx__AttributeProto *a = node_attr(n, "value");
+  if (a && a->t) {
+    Value *v = tensor_constant(n, a->t);
+    if (!v) return false;
+    if (v->def->kind != OP_fill) return node_fail(n, "its value is not one number");
+    dtype = v->type->dtype;
+    value = attr_f(v->def, "value");
+  }
+  if (!node_shape(n, shape.n, shape.at)) return false;
+  n->out[0] = build_fill(n->b, dtype, shape.n, shape.at, value);
+  return true;
+}
+
+bool import_range(Node *n) {
+  DType dtype = n->in[0]->type->dtype;
+  const Tensor *t[3];
+  static const char *const what[] = {"start", "limit", "delta"};
+  for (int i = 0; i < 3; i++) {
+    if (!node_setting(n, i, what[i], &t[i])) return false;
+    if (type_count(t[i]->type) != 1) return node_fail(n, "its %s is not one number", what[i]);
+  }
+  bool floating = dtype_class[dtype] == 'F';
+  int64_t from = tensor_i(t[0], 0), to = tensor_i(t[1], 0), by = tensor_i(t[2], 0);
+  double from_f = tensor_f(t[0], 0), to_f = tensor_f(t[1], 0), by_f = tensor_f(t[2], 0);
+  if (floating ? by_f == 0 : by == 0) return node_fail(n, "a delta of 0");
+  double steps = ceil((to_f - from_f) / by_f);
+  if (!(steps < 1 << 26)) return node_fail(n, "it has more than %d elements", 1 << 26);
+  // Exact where double is not.
+  int64_t count =
+      floating ? (int64_t)steps
+      : (by > 0 ? from >= to : from <= to)
+          ? 0
+          : (int64_t)(((__extension__(__int128) to - from) + by - (by > 0 ? 1 : -1)) / by);
+  if (count < 0) count = 0;
+  const Type *type = type_new(n->im->m, dtype, 1, &count);
+  Tensor out = tensor_new(n->a, type);
+  for (int64_t i = 0; i < count; i++)
+    if (floating)
+      tensor_set_f(&out, i, from_f + (double)i * by_f);
+    else
+      tensor_set_i(&out, i, from + i * by);
+  n->out[0] = build_constant(n->b, type, out.data);
+  return true;
+}
+
+bool import_eye_like(Node *n) {
+  const Type *x = n->in[0]->type;
+  int64_t k = node_int(n, "k", 0);
+  DType dtype = x->dtype;
+  if (x->rank != 2) return node_fail(n, "operand 0 is not a matrix");
+  if (node_attr(n, "dtype") && !onnx_dtype((int)node_int(n, "dtype", 0), &dtype))
+    return node_fail(n, "its type is not supported");
+  dtype = onnx_compute_dtype(dtype, n->im->o->keep_f64);
+  if (type_count(x) > 1 << 26) return node_fail(n, "it has more than %d elements", 1 << 26);
+  const Type *type = type_new(n->im->m, dtype, 2, x->dim);
+  Tensor out = tensor_new(n->a, type);
+  for (int64_t i = 0; i < x->dim[0]; i++)
+    if (k > -x->dim[0] && k < x->dim[1] && i + k >= 0 && i + k < x->dim[1])
+      tensor_set_i(&out, i * x->dim[1] + i + k, 1);
+  n->out[0] = build_constant(n->b, type, out.data);
+  return true;
+}
+
+// How many there are is a matter of data, so the data must be known.
+bool import_non_zero(Node *n) {
+  const Tensor *t;
+  if (!node_setting(n, 0, "operand", &t)) return false;
+  const Type *x = t->type;
+  int64_t count = type_count(x), found = 0, rank = x->rank ? x->rank : 1;
+  for (int64_t i = 0; i < count; i++)
+    found += tensor_f(t, i) != 0;
+  int64_t *at = arena_array(n->a, int64_t, rank * found + 1);
+  for (int64_t i = 0, k = 0; i < count; i++) {
+    if (tensor_f(t, i) == 0) continue;
+    for (int64_t rest = i, dim = x->rank - 1; dim >= 0; rest /= x->dim[dim--])
+      at[dim * found + k] = rest % x->dim[dim];
+    k++;
+  }
+  n->out[0] = build_constant(n->b, type_new(n->im->m, DT_i64, 2, (int64_t[]){rank, found}), at);
+  return true;
+}
+
+// The branch that the condition takes, in place.
+bool import_if(Node *n) {
+  Import *im = n->im;
+  const Tensor *condition;
+  if (!node_setting(n, 0, "condition", &condition)) return false;
+  if (type_count(condition->type) != 1) return node_fail(n, "its condition is not one value");
+  const char *branch = tensor_i(condition, 0) ? "then_branch" : "else_branch";
+  const Onnx__AttributeProto *a = node_attr(n, branch);
+  if (!a || !a->g) return node_fail(n, "has no %s", branch);
+  if (a->g->n_output != (size_t)n->n_out)
+    return node_fail(n, "%s has %zu results, the node %d", branch, a->g->n_output, n->n_out);
+  Scope *scope = onnx_scope_new(im, n->scope);
+  scope->prefix = str_format(im->a, "%s/", onnx_node_name(im->a, n->scope, n->proto));
+  if (!onnx_initializers(im, scope, a->g)) {
+    n->b->failed = true;
+    return false;
+  }
+  char **output = arena_array(n->a, char *, n->n_out);
+  for (int i = 0; i < n->n_out; i++) {
+    const char *name = onnx_str(a->g->output[i]->name);
+    output[i] = arena_copy(n->a, name, strlen(name) + 1);
+  }
+  if (!onnx_body(im, scope, a->g->node, a->g->n_node, output, (size_t)n->n_out)) {
+    n->b->failed = true;
+    return false;
+  }
+  for (int i = 0; i < n->n_out; i++) {
+    Binding *b = onnx_lookup(scope, output[i]);
+    if (!b) return node_fail(n, "%s does not define its result '%s'", branch, output[i]);
+    n->out[i] = b->poisoned ? NULL : onnx_binding_value(im, b);
+    // What is missing has been reported in the branch.
+    if (!n->out[i]) n->b->failed = true;
+  }
+  return !n->b->failed;
+}

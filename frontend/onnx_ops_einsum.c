@@ -1,0 +1,230 @@
+// Einsum: a sum of products over named dimensions, as transposes and matrix products.
+//
+//     "bhqd,bhkd->bhqk"      batch b h, rows q, columns k, summed d:
+//                            matmul (b h) q d, (b h) d k
+//
+// Operands are taken from left to right, two at a time.  A name that nobody needs any more is
+// summed: within one operand by reduce_sum, across the two as the inner dimension of their product.
+// Dimensions that "..." stands for get names of their own, counted from the last.
+
+#include <string.h>
+
+#include "frontend/onnx_node.h"
+
+enum { N_NAMES = 128 + MAX_RANK, ELLIPSIS = 128 };
+
+typedef struct Factor {
+  Value *v;
+  int n;
+  int name[MAX_RANK];
+} Factor;
+
+typedef struct Sum {
+  Node *node;
+  int64_t size[N_NAMES]; // 0: not seen
+  int times[N_NAMES];    // in how many operands
+} Sum;
+
+static int find(const Factor *t, int name) {
+  for (int i = 0; i < t->n; i++)
+    if (t->name[i] == name) return i;
+  return -1;
+}
+
+static bool bad_equation(Node *n) {
+  return node_fail(n, "cannot read its equation '%s'", node_str(n, "equation", ""));
+}
+
+// Reads names up to a comma, an arrow or the end; `rank` is the operand's, or -1 for the result,
+// whose
+// "..." stands for `wide` dimensions.
+static bool read_term(Sum *s, const char **at, int rank, int wide, Factor *t) {
+  const char *p = *at;
+  int letters = 0, dots = 0;
+  for (; *p && *p != ',' && *p != '-'; p++) {
+    if (*p == ' ') continue;
+    if (*p == '.') {
+      if (dots++ || p[1] != '.' || p[2] != '.') return bad_equation(s->node);
+      p += 2;
+    } else if ((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z')) {
+      letters++;
+    } else {
+      return bad_equation(s->node);
+    }
+  }
+  int in_dots = !dots ? 0 : rank >= 0 ? rank - letters : wide;
+  if (in_dots < 0 || letters + in_dots > MAX_RANK || (rank >= 0 && letters + in_dots != rank))
+    return node_fail(s->node, "equation '%s' does not fit its operands",
+                     node_str(s->node, "equation", ""));
+  t->n = 0;
+  for (p = *at; *p && *p != ',' && *p != '-'; p++) {
+    if (*p == '.') {
+      for (int i = 0; i < in_dots; i++)
+        t->name[t->n++] = ELLIPSIS + in_dots - 1 - i;
+      p += 2;
+    } else if (*p != ' ') {
+      if (find(t, *p) >= 0)
+        return node_fail(s->node, "a name that stands twice in one operand is not supported");
+      t->name[t->n++] = *p;
+    }
+  }
+  *at = p;
+  return true;
+}
+
+static void drop_dim(Node *n, Factor *t, int i) {
+  int64_t dim[MAX_RANK];
+  int rank = 0;
+  for (int k = 0; k < t->n; k++)
+    if (k != i) {
+      dim[rank] = t->v->type->dim[k];
+      t->name[rank++] = t->name[k];
+    }
+  t->n = rank;
+  t->v = build_reshape(n->b, t->v, rank, dim);
+}
+
+// Sums what neither `other` nor `needed` has.
+static void sum_out(Node *n, Factor *t, const Factor *other, const int *needed) {
+  int64_t axes[MAX_RANK];
+  int n_axes = 0, kept = 0;
+  for (int i = 0; i < t->n; i++)
+    if (!needed[t->name[i]] && (!other || find(other, t->name[i]) < 0))
+      axes[n_axes++] = i;
+    else
+      t->name[kept++] = t->name[i];
+  t->n = kept;
+  t->v = build_reduce_sum(n->b, t->v, axes, n_axes, false);
+}
+
+// The dimensions named, in that order.
+static void arrange(Node *n, Factor *t, const int *name) {
+  int64_t perm[MAX_RANK];
+  for (int i = 0; i < t->n; i++)
+    perm[i] = find(t, name[i]);
+  memcpy(t->name, name, (size_t)t->n * sizeof *name);
+  t->v = build_transpose(n->b, t->v, perm);
+}
+
+static bool multiply(Sum *s, Factor *a, Factor *b, const int *needed) {
+  Node *n = s->node;
+  sum_out(n, a, b, needed);
+  sum_out(n, b, a, needed);
+  int batch[MAX_RANK], inner[MAX_RANK], rows[MAX_RANK], columns[MAX_RANK];
+  int n_batch = 0, n_inner = 0, n_rows = 0, n_columns = 0;
+  int64_t size_batch = 1, size_inner = 1, size_rows = 1, size_columns = 1;
+  for (int i = 0; i < a->n; i++) {
+    int name = a->name[i];
+    if (find(b, name) < 0) {
+      rows[n_rows++] = name;
+      size_rows *= s->size[name];
+    } else if (needed[name]) {
+      batch[n_batch++] = name;
+      size_batch *= s->size[name];
+    } else {
+      inner[n_inner++] = name;
+      size_inner *= s->size[name];
+    }
+  }
+  for (int i = 0; i < b->n; i++)
+    if (find(a, b->name[i]) < 0) {
+      columns[n_columns++] = b->name[i];
+      size_columns *= s->size[b->name[i]];
+    }
+  if (n_batch + n_rows + n_columns > MAX_RANK)
+    return node_fail(n, "an intermediate result of more than %d dimensions", MAX_RANK);
+  int left[MAX_RANK], right[MAX_RANK], out[MAX_RANK], nl = 0, nr = 0, no = 0;
+  for (int i = 0; i < n_batch; i++)
+    left[nl++] = right[nr++] = out[no++] = batch[i];
+  for (int i = 0; i < n_rows; i++)
+    left[nl++] = out[no++] = rows[i];
+  for (int i = 0; i < n_inner; i++)
+    left[nl++] = right[nr++] = inner[i];
+  for (int i = 0; i < n_columns; i++)
+    right[nr++] = out[no++] = columns[i];
+  arrange(n, a, left);
+  arrange(n, b, right);
+  Value *va = build_reshape(n->b, a->v, 3, (int64_t[]){size_batch, size_rows, size_inner});
+  Value *vb = build_reshape(n->b, b->v, 3, (int64_t[]){size_batch, size_inner, size_columns});
+  Value *y;
+  if (n_batch == 0) {
+    va = build_reshape(n->b, va, 2, (int64_t[]){size_rows, size_inner});
+    vb = build_reshape(n->b, vb, 2, (int64_t[]){size_inner, size_columns});
+    y = build(n->b, OP_linear, IN(va, vb), ATTRS(a_b("trans", false)));
+  } else {
+    y = build(n->b, OP_matmul, IN(va, vb), ATTRS(a_b("trans_a", false), a_b("trans_b", false)));
+  }
+  int64_t dim[MAX_RANK];
+  for (int i = 0; i < no; i++)
+    dim[i] = s->size[out[i]];
+  a->v = build_reshape(n->b, y, no, dim);
+  a->n = no;
+  memcpy(a->name, out, (size_t)no * sizeof *out);
+  return !n->b->failed;
+}
+
+// Without an arrow, the result has "..." and then, sorted, what stands in one place only.
+static void implied_result(const Sum *s, int wide, Factor *out) {
+  out->n = 0;
+  for (int i = 0; i < wide; i++)
+    out->name[out->n++] = ELLIPSIS + wide - 1 - i;
+  for (int c = 'A'; c <= 'z' && out->n < MAX_RANK; c++)
+    if (s->times[c] == 1) out->name[out->n++] = c;
+}
+
+bool import_einsum(Node *n) {
+  Sum s = {.node = n};
+  Factor *term = arena_array(n->a, Factor, n->n_in), out = {0};
+  const char *at = node_str(n, "equation", "");
+  int wide = 0;
+  for (int i = 0; i < n->n_in; i++) {
+    if (!n->in[i]) return node_fail(n, "operand %d is left out", i);
+    const Type *type = n->in[i]->type;
+    term[i].v = n->in[i];
+    while (*at == ' ')
+      at++;
+    if (!read_term(&s, &at, type->rank, 0, &term[i])) return false;
+    if (*at == ',' ? i + 1 == n->n_in : i + 1 < n->n_in) return bad_equation(n);
+    at += *at == ',';
+    for (int k = 0; k < term[i].n; k++) {
+      int name = term[i].name[k];
+      int64_t size = type->dim[k];
+      s.times[name]++;
+      if (name >= ELLIPSIS && name - ELLIPSIS >= wide) wide = name - ELLIPSIS + 1;
+      if (s.size[name] > 1 && size > 1 && size != s.size[name])
+        return node_fail(n, "a dimension is both %lld and %lld", (long long)s.size[name],
+                         (long long)size);
+      if (s.size[name] <= 1) s.size[name] = size;
+    }
+  }
+  if (*at == '-') {
+    if (at[1] != '>') return bad_equation(n);
+    at += 2;
+    if (!read_term(&s, &at, -1, wide, &out) || *at) return *at ? bad_equation(n) : false;
+  } else {
+    implied_result(&s, wide, &out);
+  }
+  // Dimensions of 1 that others stretch.
+  for (int i = 0; i < n->n_in; i++)
+    for (int k = term[i].n - 1; k >= 0; k--)
+      if (term[i].v && term[i].v->type->dim[k] == 1 && s.size[term[i].name[k]] > 1)
+        drop_dim(n, &term[i], k);
+  int needed[N_NAMES] = {0};
+  for (int i = 0; i < out.n; i++) {
+    if (!s.times[out.name[i]]) return bad_equation(n);
+    needed[out.name[i]]++;
+  }
+  for (int i = 1; i < n->n_in; i++)
+    for (int k = 0; k < term[i].n; k++)
+      needed[term[i].name[k]]++;
+  for (int i = 1; i < n->n_in; i++) {
+    for (int k = 0; k < term[i].n; k++)
+      needed[term[i].name[k]]--;
+    if (!multiply(&s, &term[0], &term[i], needed)) return false;
+  }
+  sum_out(n, &term[0], NULL, needed);
+  if (term[0].n != out.n) return bad_equation(n);
+  arrange(n, &term[0], out.name);
+  n->out[0] = term[0].v;
+  return true;
+}

@@ -1,0 +1,286 @@
+// Elementwise operators that are more than a row: attributes to read, several operands, mixed
+// types.
+
+#include <float.h>
+#include <math.h>
+
+#include "frontend/onnx_node.h"
+#include "frontend/onnx_walk.h"
+#include "frontend/onnx_weights.h"
+
+bool import_is_inf(Node *n) {
+  n->out[0] = build(n->b, OP_is_inf, IN(n->in[0]),
+                    ATTRS(a_b("negative", node_int(n, "detect_negative", 1)),
+                          a_b("positive", node_int(n, "detect_positive", 1))));
+  return true;
+}
+
+bool import_leaky_relu(Node *n) {
+  n->out[0] =
+      build(n->b, OP_leaky_relu, IN(n->in[0]), ATTRS(a_f("slope", node_float(n, "alpha", 0.01))));
+  return true;
+}
+
+bool import_elu(Node *n) {
+  n->out[0] = build(n->b, OP_elu, IN(n->in[0]), ATTRS(a_f("alpha", node_float(n, "alpha", 1))));
+  return true;
+}
+
+// gamma * elu(x), with the constants of Klambauer et al. 2017 by default
+bool import_selu(Node *n) {
+  double alpha = node_float(n, "alpha", 1.67326319217681884765625);
+  double gamma = node_float(n, "gamma", 1.05070102214813232421875);
+  Value *y = build(n->b, OP_elu, IN(n->in[0]), ATTRS(a_f("alpha", alpha)));
+  n->out[0] = build_scale(n->b, y, gamma);
+  return true;
+}
+
+// x where it is positive, else alpha * (exp(x / alpha) - 1)
+bool import_celu(Node *n) {
+  double alpha = node_float(n, "alpha", 1);
+  Value *scaled = build_scale(n->b, n->in[0], 1 / alpha);
+  Value *y = build(n->b, OP_elu, IN(scaled), ATTRS(a_f("alpha", 1)));
+  n->out[0] = build_scale(n->b, y, alpha);
+  return true;
+}
+
+bool import_hard_sigmoid(Node *n) {
+  n->out[0] = build(
+      n->b, OP_hard_sigmoid, IN(n->in[0]),
+      ATTRS(a_f("alpha", node_float(n, "alpha", 0.2)), a_f("beta", node_float(n, "beta", 0.5))));
+  return true;
+}
+
+bool import_gelu(Node *n) {
+  const char *approximate = node_str(n, "approximate", "none");
+  if (!str_equal(approximate, "none") && !str_equal(approximate, "tanh"))
+    return node_fail(n, "approximate '%s' is unknown", approximate);
+  n->out[0] = node_unary(n, str_equal(approximate, "tanh") ? OP_gelu_tanh : OP_gelu, n->in[0]);
+  return true;
+}
+
+bool import_swish(Node *n) {
+  n->out[0] = build(n->b, OP_swish, IN(n->in[0]), ATTRS(a_f("beta", node_float(n, "alpha", 1))));
+  return true;
+}
+
+// x * tanh(softplus(x))
+bool import_mish(Node *n) {
+  Value *t = node_unary(n, OP_tanh, node_unary(n, OP_softplus, n->in[0]));
+  n->out[0] = build(n->b, OP_mul, IN(n->in[0], t), NO_ATTRS);
+  return true;
+}
+
+// x / (1 + |x|)
+bool import_softsign(Node *n) {
+  Value *d = build(n->b, OP_offset, IN(node_unary(n, OP_abs, n->in[0])), ATTRS(a_f("by", 1)));
+  n->out[0] = build(n->b, OP_div, IN(n->in[0], d), NO_ATTRS);
+  return true;
+}
+
+bool import_thresholded_relu(Node *n) {
+  Value *x = n->in[0];
+  Value *above = node_binary(n, OP_greater, x, node_like(n, x, node_float(n, "alpha", 1)));
+  n->out[0] = build(n->b, OP_where, IN(above, x, node_like(n, x, 0)), NO_ATTRS);
+  return true;
+}
+
+// The slope is broadcast to x, from the last dimension on.
+bool import_prelu(Node *n) {
+  Value *x = n->in[0], *slope = n->in[1];
+  int rank = x->type->rank;
+  int64_t dim[MAX_RANK];
+  // As exporters of older opsets wrote it: one slope per channel, without trailing dimensions.
+  if (slope->type->rank == 1 && rank > 2 && slope->type->dim[0] == x->type->dim[1] &&
+      slope->type->dim[0] != x->type->dim[rank - 1]) {
+    for (int i = 0; i < rank - 1; i++)
+      dim[i] = i == 0 ? slope->type->dim[0] : 1;
+    slope = build_reshape(n->b, slope, rank - 1, dim);
+  }
+  Value *scaled = node_binary(n, OP_mul, x, slope);
+  Value *positive = node_binary(n, OP_greater, x, node_like(n, x, 0));
+  n->out[0] = build(n->b, OP_where, IN(positive, x, scaled), NO_ATTRS);
+  return true;
+}
+
+bool import_tan(Node *n) {
+  n->out[0] =
+      node_binary(n, OP_div, node_unary(n, OP_sin, n->in[0]), node_unary(n, OP_cos, n->in[0]));
+  return true;
+}
+
+// (exp(x) ± exp(-x)) / 2
+static Value *hyperbolic(Node *n, OpKind kind) {
+  Value *up = node_unary(n, OP_exp, n->in[0]);
+  Value *down = node_unary(n, OP_exp, node_unary(n, OP_neg, n->in[0]));
+  return build_scale(n->b, build(n->b, kind, IN(up, down), NO_ATTRS), 0.5);
+}
+
+// Near zero exp(x) and exp(-x) cancel; there sinh(x) = cosh(x) tanh(x) is exact.
+bool import_sinh(Node *n) {
+  n->out[0] = node_binary(n, OP_mul, hyperbolic(n, OP_add), node_unary(n, OP_tanh, n->in[0]));
+  return true;
+}
+
+bool import_cosh(Node *n) {
+  n->out[0] = hyperbolic(n, OP_add);
+  return true;
+}
+
+// The bounds are settings, not operands: by the standard nothing is differentiated by them.
+bool import_clip(Node *n) {
+  Value *x = n->in[0];
+  bool attributes = node_attr(n, "min") || node_attr(n, "max");
+  bool has_low = attributes ? node_attr(n, "min") != NULL : node_in(n, 1) != NULL;
+  bool has_high = attributes ? node_attr(n, "max") != NULL : node_in(n, 2) != NULL;
+  bool computed = (node_in(n, 1) && n->in[1]->def && !node_known(n, n->in[1])) ||
+                  (node_in(n, 2) && n->in[2]->def && !node_known(n, n->in[2]));
+  if (computed || (dtype_class[x->type->dtype] != 'F' && !attributes)) {
+    if (has_low) x = node_binary(n, OP_max, x, n->in[1]);
+    if (has_high) x = node_binary(n, OP_min, x, n->in[2]);
+    n->out[0] = x;
+    return true;
+  }
+  double low = node_float(n, "min", -INFINITY), high = node_float(n, "max", INFINITY);
+  if (!attributes && (!node_setting_float(n, 1, "lower bound", low, &low) ||
+                      !node_setting_float(n, 2, "upper bound", high, &high)))
+    return false;
+  n->out[0] = has_low || has_high
+                  ? build(n->b, OP_clip, IN(x), ATTRS(a_f("low", low), a_f("high", high)))
+                  : x;
+  return true;
+}
+
+// By the standard nothing is differentiated by the exponent, so an initializer is no weight here.
+bool import_pow(Node *n) {
+  Value *x = n->in[0], *y = n->in[1];
+  const Tensor *t = node_known(n, y);
+  if (!t && !y->def && y->init && !node_setting(n, 1, "exponent", &t)) return false;
+  DType dtype = x->type->dtype;
+  bool floating = dtype_class[dtype] == 'F';
+  double power = t && type_count(t->type) == 1 ? tensor_f(t, 0) : NAN;
+  // A scalar may still give the result dimensions.
+  bool same = y->type->rank <= x->type->rank;
+  if (floating && same && power == 2)
+    n->out[0] = node_unary(n, OP_square, x);
+  else if (floating && same && power == 0.5)
+    n->out[0] = node_unary(n, OP_sqrt, x);
+  else if (floating && same && power == -0.5)
+    n->out[0] = node_unary(n, OP_rsqrt, x);
+  else if (floating && same && power == -1)
+    n->out[0] = node_unary(n, OP_reciprocal, x);
+  else if (same && power == 1)
+    n->out[0] = x;
+  else {
+    if (t && !y->def) y = build_constant(n->b, t->type, t->data);
+    // The result has the base's type; whatever is floating is computed so.
+    bool as_float = !floating && dtype_class[y->type->dtype] == 'F';
+    DType compute = as_float ? y->type->dtype : dtype;
+    Value *power_of =
+        node_binary(n, OP_pow, build_cast(n->b, x, compute), build_cast(n->b, y, compute));
+    n->out[0] = build_cast(n->b, power_of, dtype);
+  }
+  return true;
+}
+
+bool import_mod(Node *n) {
+  bool fmod_like = node_int(n, "fmod", 0) != 0;
+  if (!fmod_like && dtype_class[n->in[0]->type->dtype] == 'F')
+    return node_fail(n, "floating-point operands need fmod=1");
+  n->out[0] = node_binary(n, fmod_like ? OP_fmod : OP_mod, n->in[0], n->in[1]);
+  return true;
+}
+
+static Value *fold_left(Node *n, OpKind kind) {
+  Value *all = node_in(n, 0);
+  for (int i = 1; i < n->n_in; i++) {
+    if (!n->in[i]) {
+      node_fail(n, "operand %d is left out", i);
+      return NULL;
+    }
+    all = node_binary(n, kind, all, n->in[i]);
+  }
+  return all;
+}
+
+bool import_min(Node *n) {
+  n->out[0] = fold_left(n, OP_min);
+  return true;
+}
+
+bool import_max(Node *n) {
+  n->out[0] = fold_left(n, OP_max);
+  return true;
+}
+
+bool import_sum(Node *n) {
+  n->out[0] = fold_left(n, OP_add);
+  return true;
+}
+
+bool import_mean(Node *n) {
+  n->out[0] = build_scale(n->b, fold_left(n, OP_add), 1.0 / n->n_in);
+  return true;
+}
+
+bool import_where(Node *n) {
+  Value *in[] = {n->in[0], n->in[1], n->in[2]};
+  if (node_broadcast(n, in, 3)) n->out[0] = build(n->b, OP_where, in, 3, NO_ATTRS);
+  return true;
+}
+
+// To bool, everything but zero is true.
+static Value *cast(Node *n, Value *x, DType to) {
+  if (to != DT_bool || x->type->dtype == DT_bool) return build_cast(n->b, x, to);
+  return node_unary(n, OP_not, node_binary(n, OP_equal, x, node_like(n, x, 0)));
+}
+
+bool import_cast(Node *n) {
+  int64_t to = node_int(n, "to", 0);
+  DType dtype;
+  if (!onnx_dtype((int)to, &dtype))
+    return node_fail(n, "to type %s is not supported", onnx_dtype_name((int)to));
+  n->out[0] = cast(n, n->in[0], onnx_compute_dtype(dtype, n->im->o->keep_f64));
+  return true;
+}
+
+bool import_cast_like(Node *n) {
+  n->out[0] = cast(n, n->in[0], n->in[1]->type->dtype);
+  return true;
+}
+
+bool import_identity(Node *n) {
+  n->out[0] = n->in[0];
+  return true;
+}
+
+static Value *step_or_seed(Node *n, const char *label) {
+  Value *v = graph_find_param(n->im->g, label);
+  if (v && v->role == ROLE_scalar) return v;
+  v = graph_param(n->im->g, label, type_scalar(n->im->m, DT_i64), ROLE_scalar, NULL);
+  v->label = str_copy(n->im->m->arena, label);
+  return v;
+}
+
+// Identity unless training: by --train-mode, or where the model says so itself (opset 12 and later;
+// before 7 by is_test=0).  The mask is what the same dropout makes of ones.
+bool import_dropout(Node *n) {
+  Value *x = n->in[0];
+  double ratio = node_float(n, "ratio", 0.5);
+  const Tensor *training;
+  if (!node_attr(n, "ratio") && !node_setting_float(n, 1, "ratio", 0.5, &ratio)) return false;
+  if (!node_setting(n, 2, "training_mode", &training)) return false;
+  bool train = n->im->o->train_mode || (training && tensor_i(training, 0) != 0);
+  if (ratio < 0 || ratio > 1) return node_fail(n, "a ratio of %g", ratio);
+  Value *ones = node_wants(n, 1) ? node_like(n, x, 1) : NULL;
+  if (!train || ratio == 0) {
+    n->out[0] = x;
+    if (ones) n->out[1] = build_fill(n->b, DT_bool, x->type->rank, x->type->dim, 1);
+    return true;
+  }
+  Attrs attrs = ATTRS(a_f("ratio", ratio), a_i("key", n->index));
+  Value *step = step_or_seed(n, "step"), *seed = step_or_seed(n, "seed");
+  n->out[0] = build(n->b, OP_dropout, IN(x, step, seed), attrs);
+  if (ones) n->out[1] = cast(n, build(n->b, OP_dropout, IN(ones, step, seed), attrs), DT_bool);
+  return true;
+}

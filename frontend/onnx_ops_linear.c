@@ -1,0 +1,80 @@
+// Matrix products.
+//
+//     MatMul  x (…, k), w (k, n)              linear x, w
+//     MatMul  a (…, m, k), b (…, k, n)        matmul, with the leading dimensions broadcast
+//     Gemm    alpha a' b' + beta c            linear, scale and add; the transposes that linear has
+//                                             are its attribute
+
+#include "frontend/onnx_node.h"
+
+static Value *linear(Node *n, Value *x, Value *w, bool trans) {
+  return build(n->b, OP_linear, IN(x, w), ATTRS(a_b("trans", trans)));
+}
+
+// Both operands with the same leading dimensions.
+static Value *batched(Node *n, Value *a, Value *b) {
+  const Type *ta = a->type, *tb = b->type;
+  int rank = ta->rank > tb->rank ? ta->rank : tb->rank;
+  int64_t da[MAX_RANK], db[MAX_RANK];
+  for (int i = 0; i < rank - 2; i++) {
+    int ia = i - (rank - ta->rank), ib = i - (rank - tb->rank);
+    int64_t la = ia < 0 ? 1 : ta->dim[ia], lb = ib < 0 ? 1 : tb->dim[ib];
+    if (la != lb && la != 1 && lb != 1) {
+      node_fail(n, "%s and %s do not broadcast", type_text(n->a, ta), type_text(n->a, tb));
+      return NULL;
+    }
+    da[i] = db[i] = la == 1 ? lb : la;
+  }
+  for (int i = 1; i <= 2; i++) {
+    da[rank - i] = ta->dim[ta->rank - i];
+    db[rank - i] = tb->dim[tb->rank - i];
+  }
+  return build(n->b, OP_matmul,
+               IN(build_broadcast(n->b, a, rank, da), build_broadcast(n->b, b, rank, db)),
+               ATTRS(a_b("trans_a", false), a_b("trans_b", false)));
+}
+
+bool import_matmul(Node *n) {
+  Value *a = n->in[0], *b = n->in[1];
+  int rank_a = a->type->rank, rank_b = b->type->rank;
+  if (rank_a == 0 || rank_b == 0) return node_fail(n, "an operand is a scalar");
+  int64_t k = rank_b == 1 ? b->type->dim[0] : b->type->dim[rank_b - 2];
+  if (a->type->dim[rank_a - 1] != k)
+    return node_fail(n, "inner dimensions differ: %lld and %lld",
+                     (long long)a->type->dim[rank_a - 1], (long long)k);
+  // A vector is a row on the left and a column on the right, and loses that dimension again.
+  if (rank_b == 1) b = build_reshape(n->b, b, 2, (int64_t[]){k, 1});
+  if (rank_a == 1 && rank_b > 2) a = build_reshape(n->b, a, 2, (int64_t[]){1, k});
+  if (!a || !b) return false;
+  Value *y = b->type->rank == 2 ? linear(n, a, b, false) : batched(n, a, b);
+  if (!y) return false;
+  int64_t dim[MAX_RANK];
+  int rank = 0;
+  for (int i = 0; i < y->type->rank; i++)
+    if (!(rank_b == 1 && i == y->type->rank - 1) &&
+        !(rank_a == 1 && rank_b > 2 && i == y->type->rank - 2))
+      dim[rank++] = y->type->dim[i];
+  n->out[0] = build_reshape(n->b, y, rank, dim);
+  return true;
+}
+
+bool import_gemm(Node *n) {
+  Value *a = n->in[0], *b = n->in[1], *c = node_in(n, 2);
+  bool trans_a = node_int(n, "transA", 0) != 0, trans_b = node_int(n, "transB", 0) != 0;
+  double alpha = node_float(n, "alpha", 1), beta = node_float(n, "beta", 1);
+  if (a->type->rank != 2 || b->type->rank != 2)
+    return node_fail(n, "its operands are %s and %s, not matrices", type_text(n->a, a->type),
+                     type_text(n->a, b->type));
+  int64_t ka = a->type->dim[trans_a ? 0 : 1], kb = b->type->dim[trans_b ? 1 : 0];
+  if (ka != kb)
+    return node_fail_hint(n, "a weight may be transposed: see transA and transB",
+                          "inner dimensions differ: %lld and %lld", (long long)ka, (long long)kb);
+  if (trans_a) a = build_transpose(n->b, a, (int64_t[]){1, 0});
+  Value *y = build_scale(n->b, linear(n, a, b, trans_b), alpha);
+  if (c && beta != 0 && y) {
+    c = build_broadcast(n->b, build_scale(n->b, c, beta), 2, y->type->dim);
+    y = build(n->b, OP_add, IN(y, c), NO_ATTRS);
+  }
+  n->out[0] = y;
+  return true;
+}

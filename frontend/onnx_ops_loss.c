@@ -1,0 +1,69 @@
+// The losses of the standard, on scores (n, c, d…) and labels (n, d…):
+//
+//     l = -log(softmax(scores))[label] * weight[label], 0 where the label is ignore_index
+//
+// then as they are, their sum, or their mean: the sum divided by that of the applied weights.
+
+#include "frontend/onnx_node.h"
+
+// No label is this.
+static const int64_t no_label = INT64_MIN;
+
+// (n, c, d…) to (n, d…, c)
+static Value *class_last(Node *n, Value *x) {
+  int64_t perm[MAX_RANK];
+  int rank = x->type->rank;
+  for (int i = 0; i < rank; i++)
+    perm[i] = i == 0 ? 0 : i == rank - 1 ? 1 : i + 1;
+  return build_transpose(n->b, x, perm);
+}
+
+// The weight of every label; NULL when all are one.
+static Value *label_weights(Node *n, Value *labels, int64_t ignore) {
+  Value *weight = node_in(n, 2), *kept = NULL;
+  DType dtype = n->in[0]->type->dtype;
+  if (ignore != no_label) {
+    Value *ignored = node_binary(n, OP_equal, labels, node_like(n, labels, (double)ignore));
+    kept = build_cast(n->b, node_unary(n, OP_not, ignored), dtype);
+    labels = build(n->b, OP_where, IN(ignored, node_like(n, labels, 0), labels), NO_ATTRS);
+  }
+  if (!weight) return kept;
+  Value *w = build(n->b, OP_gather, IN(weight, labels), ATTRS(a_i("axis", 0)));
+  return kept ? build(n->b, OP_mul, IN(w, kept), NO_ATTRS) : w;
+}
+
+static bool loss(Node *n, OpKind kind) {
+  Value *x = n->in[0], *labels = n->in[1];
+  const char *reduction = node_str(n, "reduction", "mean");
+  bool none = str_equal(reduction, "none"), mean = str_equal(reduction, "mean");
+  int64_t ignore = node_int(n, "ignore_index", no_label);
+  if (x->type->rank < 2) return node_fail(n, "operand 0 has no dimension of classes");
+  if (!none && !mean && !str_equal(reduction, "sum"))
+    return node_fail(n, "reduction '%s' is unknown", reduction);
+  Value *l = build(n->b, kind, IN(class_last(n, x), labels), ATTRS(a_i("ignore", ignore)));
+  if (!l) return false;
+  Value *w = label_weights(n, labels, ignore);
+  if (w && node_in(n, 2)) l = build(n->b, OP_mul, IN(l, w), NO_ATTRS);
+  if (!l) return false;
+  int64_t axes[MAX_RANK], count = type_count(l->type);
+  for (int i = 0; i < l->type->rank; i++)
+    axes[i] = i;
+  if (!none) l = build_reduce_sum(n->b, l, axes, l->type->rank, false);
+  if (mean && w)
+    l = build(n->b, OP_div, IN(l, build_reduce_sum(n->b, w, axes, w->type->rank, false)), NO_ATTRS);
+  else if (mean)
+    l = build_scale(n->b, l, 1.0 / (double)count);
+  n->out[0] = l;
+  return true;
+}
+
+bool import_softmax_cross_entropy_loss(Node *n) {
+  if (!loss(n, OP_cross_entropy)) return false;
+  if (node_wants(n, 1))
+    n->out[1] = build(n->b, OP_log_softmax, IN(n->in[0]), ATTRS(a_i("axis", 1)));
+  return true;
+}
+
+bool import_negative_log_likelihood_loss(Node *n) {
+  return loss(n, OP_nll);
+}

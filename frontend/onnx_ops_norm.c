@@ -1,0 +1,286 @@
+// Softmax and the normalisations.
+//
+// The ops normalise the last dimension (softmax: any).  What ONNX normalises otherwise, several
+// dimensions or groups of channels, is reshaped so that it is the last one:
+//
+//     InstanceNormalization  x (n, c, h, w)   layer_norm of (n c, h w), then scale and bias by
+//     channel
+
+#include <string.h>
+
+#include "frontend/onnx_node.h"
+#include "frontend/onnx_walk.h"
+
+static bool softmax(Node *n, OpKind kind, int axis) {
+  n->out[0] = build(n->b, kind, IN(n->in[0]), ATTRS(a_i("axis", axis)));
+  return true;
+}
+
+static bool softmax_by_axis(Node *n, OpKind kind) {
+  int axis;
+  return node_axis(n, node_int(n, "axis", -1), node_rank(n, 0), &axis) && softmax(n, kind, axis);
+}
+
+// Before opset 13, everything from `axis` on was one dimension.  `last` gets what x is then, or x
+// itself when that is the same along one axis.
+static Value *coerce(Node *n, int *axis) {
+  Value *x = n->in[0];
+  const Type *t = x->type;
+  int64_t a = node_int(n, "axis", 1);
+  *axis = (int)(a < 0 ? a + t->rank : a);
+  if (*axis < 0 || *axis > t->rank) {
+    node_axis(n, a, t->rank, axis);
+    return NULL;
+  }
+  if (*axis < t->rank && product(t->dim, *axis + 1, t->rank) == 1) return x;
+  int64_t dim[2] = {product(t->dim, 0, *axis), product(t->dim, *axis, t->rank)};
+  *axis = 1;
+  return build_reshape(n->b, x, 2, dim);
+}
+
+static bool softmax_2d(Node *n, OpKind kind) {
+  int axis;
+  const Type *t = n->in[0]->type;
+  Value *x = coerce(n, &axis);
+  if (!x) return false;
+  Value *y = build(n->b, kind, IN(x), ATTRS(a_i("axis", axis)));
+  n->out[0] = build_reshape(n->b, y, t->rank, t->dim);
+  return true;
+}
+
+bool import_softmax(Node *n) {
+  return softmax_by_axis(n, OP_softmax);
+}
+
+bool import_softmax_2d(Node *n) {
+  return softmax_2d(n, OP_softmax);
+}
+
+bool import_log_softmax(Node *n) {
+  return softmax_by_axis(n, OP_log_softmax);
+}
+
+bool import_log_softmax_2d(Node *n) {
+  return softmax_2d(n, OP_log_softmax);
+}
+
+// 1 at the first maximum along the axis, 0 elsewhere
+static Value *hardmax(Node *n, Value *x, int axis) {
+  if (!x) return NULL;
+  int64_t count = x->type->dim[axis], dim[MAX_RANK];
+  int64_t *position = arena_array(n->a, int64_t, count);
+  for (int64_t i = 0; i < count; i++)
+    position[i] = i;
+  for (int i = 0; i < x->type->rank; i++)
+    dim[i] = i == axis ? count : 1;
+  Value *best = build(n->b, OP_arg_max, IN(x),
+                      ATTRS(a_i("axis", axis), a_b("keep", true), a_b("last", false)));
+  Value *at = build_reshape(n->b, node_ints_value(n, position, (int)count), x->type->rank, dim);
+  return build_cast(n->b, node_binary(n, OP_equal, best, at), x->type->dtype);
+}
+
+bool import_hardmax(Node *n) {
+  int axis;
+  if (!node_axis(n, node_int(n, "axis", -1), node_rank(n, 0), &axis)) return false;
+  n->out[0] = hardmax(n, n->in[0], axis);
+  return true;
+}
+
+bool import_hardmax_2d(Node *n) {
+  int axis;
+  const Type *t = n->in[0]->type;
+  Value *x = coerce(n, &axis);
+  n->out[0] = build_reshape(n->b, hardmax(n, x, axis), t->rank, t->dim);
+  return x != NULL;
+}
+
+// -- Over the last dimensions ------------------------------------------------------------------
+
+// The dimensions from `axis` on as one.
+typedef struct Tail {
+  int axis;
+  int rank;
+  int64_t dim[MAX_RANK];  // the leading ones, then their product
+  int64_t stat[MAX_RANK]; // of the statistics: the leading ones, then ones
+  int64_t count;
+} Tail;
+
+static bool read_tail(Node *n, Tail *t) {
+  const Type *x = n->in[0]->type;
+  if (!node_axis(n, node_int(n, "axis", -1), x->rank, &t->axis)) return false;
+  t->rank = t->axis + 1;
+  t->count = product(x->dim, t->axis, x->rank);
+  for (int i = 0; i < x->rank; i++)
+    t->stat[i] = i < t->axis ? x->dim[i] : 1;
+  memcpy(t->dim, x->dim, (size_t)t->axis * sizeof *t->dim);
+  t->dim[t->axis] = t->count;
+  return true;
+}
+
+// A scale or bias as a vector over the tail; NULL, without a report, when it also varies over the
+// leading dimensions.
+static Value *tail_vector(Node *n, const Tail *t, Value *v) {
+  const Type *x = n->in[0]->type;
+  int rank = x->rank - t->axis;
+  int over = v->type->rank - rank;
+  if (over > 0 && product(v->type->dim, 0, over) != 1) return NULL;
+  if (over > 0) v = build_reshape(n->b, v, rank, v->type->dim + over);
+  v = build_broadcast(n->b, v, rank, x->dim + t->axis);
+  return build_reshape(n->b, v, 1, &t->count);
+}
+
+static Value *ones(Node *n, DType dtype, int64_t count) {
+  return build_fill(n->b, dtype, 1, &count, 1);
+}
+
+static Value *zeros(Node *n, DType dtype, int64_t count) {
+  return build_fill(n->b, dtype, 1, &count, 0);
+}
+
+static Value *layer_norm(Node *n, Value *x, Value *scale, Value *bias, double eps) {
+  return build(n->b, OP_layer_norm, IN(x, scale, bias), ATTRS(a_f("eps", eps)));
+}
+
+bool import_layer_normalization(Node *n) {
+  Value *x = n->in[0], *bias = node_in(n, 2);
+  DType dtype = x->type->dtype;
+  double eps = node_float(n, "epsilon", 1e-5);
+  Tail t;
+  if (!read_tail(n, &t)) return false;
+  Value *g = tail_vector(n, &t, n->in[1]);
+  Value *b = bias ? tail_vector(n, &t, bias) : zeros(n, dtype, t.count);
+  if (n->b->failed) return false;
+  Value *flat = build_reshape(n->b, x, t.rank, t.dim), *y;
+  if (g && b) {
+    y = layer_norm(n, flat, g, b, eps);
+  } else {
+    y = layer_norm(n, flat, ones(n, dtype, t.count), zeros(n, dtype, t.count), eps);
+  }
+  if (!y) return false;
+  if (node_wants(n, 1)) n->out[1] = build_reshape(n->b, y->def->out[1], x->type->rank, t.stat);
+  if (node_wants(n, 2)) n->out[2] = build_reshape(n->b, y->def->out[2], x->type->rank, t.stat);
+  y = build_reshape(n->b, y, x->type->rank, x->type->dim);
+  if (!(g && b)) {
+    y = node_binary(n, OP_mul, y, n->in[1]);
+    if (bias) y = node_binary(n, OP_add, y, bias);
+  }
+  n->out[0] = y;
+  return true;
+}
+
+bool import_rms_normalization(Node *n) {
+  Value *x = n->in[0];
+  double eps = node_float(n, "epsilon", 1e-5);
+  Tail t;
+  if (!read_tail(n, &t)) return false;
+  Value *g = tail_vector(n, &t, n->in[1]);
+  if (n->b->failed) return false;
+  Value *y =
+      build(n->b, OP_rms_norm,
+            IN(build_reshape(n->b, x, t.rank, t.dim), g ? g : ones(n, x->type->dtype, t.count)),
+            ATTRS(a_f("eps", eps)));
+  y = build_reshape(n->b, y, x->type->rank, x->type->dim);
+  n->out[0] = g ? y : node_binary(n, OP_mul, y, n->in[1]);
+  return true;
+}
+
+// One number per channel, where x has the channel at dimension 1.
+static Value *per_channel(Node *n, Value *v, int rank) {
+  int64_t dim[MAX_RANK];
+  if (!v) return NULL;
+  for (int i = 0; i < rank; i++)
+    dim[i] = i == 1 ? product(v->type->dim, 0, v->type->rank) : 1;
+  return build_reshape(n->b, v, rank, dim);
+}
+
+// Normalises groups of channels with everything behind them; then scale and bias by channel.
+static bool group_norm(Node *n, int64_t groups, Value *scale, Value *bias) {
+  Value *x = n->in[0];
+  const Type *t = x->type;
+  if (t->rank < 2) return node_fail(n, "operand 0 has no channels");
+  if (groups < 1 || t->dim[1] % groups)
+    return node_fail(n, "%lld channels do not make %lld groups", (long long)t->dim[1],
+                     (long long)groups);
+  int64_t count = product(t->dim, 1, t->rank) / groups, dim[3] = {t->dim[0], groups, count};
+  Value *y = layer_norm(n, build_reshape(n->b, x, 3, dim), ones(n, t->dtype, count),
+                        zeros(n, t->dtype, count), node_float(n, "epsilon", 1e-5));
+  y = build_reshape(n->b, y, t->rank, t->dim);
+  y = node_binary(n, OP_mul, y, per_channel(n, scale, t->rank));
+  n->out[0] = node_binary(n, OP_add, y, per_channel(n, bias, t->rank));
+  return true;
+}
+
+bool import_instance_normalization(Node *n) {
+  const Type *t = n->in[0]->type;
+  return group_norm(n, t->rank > 1 ? t->dim[1] : 0, n->in[1], n->in[2]);
+}
+
+// Before opset 21, scale and bias were per group.
+static Value *group_to_channels(Node *n, Value *v, int64_t groups, int64_t channels) {
+  if (!v || v->type->rank != 1 || v->type->dim[0] == channels) return v;
+  v = build_reshape(n->b, v, 2, (int64_t[]){groups, 1});
+  v = build_broadcast(n->b, v, 2, (int64_t[]){groups, channels / groups});
+  return build_reshape(n->b, v, 1, &channels);
+}
+
+bool import_group_normalization(Node *n) {
+  int64_t groups = node_int(n, "num_groups", 0);
+  const Type *t = n->in[0]->type;
+  Value *scale = n->in[1], *bias = n->in[2];
+  if (t->rank > 1 && groups > 0 && t->dim[1] % groups == 0 && n->opset < 21) {
+    scale = group_to_channels(n, scale, groups, t->dim[1]);
+    bias = group_to_channels(n, bias, groups, t->dim[1]);
+  }
+  return group_norm(n, groups, scale, bias);
+}
+
+// Training when the model says so (training_mode=1 from opset 14; before 7, is_test=0), or by
+// --train-mode.  In the first case the running variance takes the biased variance of the batch, as
+// ONNX defines; in the second the unbiased, as PyTorch, which made the model, trains.
+bool import_batch_normalization(Node *n) {
+  double eps = node_float(n, "epsilon", 1e-5), momentum = node_float(n, "momentum", 0.9);
+  bool by_model = node_int(n, "training_mode", 0) != 0;
+  Value *x = n->in[0];
+  if (x->type->rank < 2) return node_fail(n, "operand 0 has no channels");
+  if (node_int(n, "spatial", 1) == 0)
+    return node_fail(n, "statistics per element (spatial=0) are not supported");
+  for (int i = 3; i < 5; i++)
+    if (!n->in[i]->def && n->in[i]->role == ROLE_weight) n->in[i]->train = false;
+  if (!by_model && !n->im->o->train_mode) {
+    n->out[0] = build(n->b, OP_batch_norm, n->in, 5, ATTRS(a_i("axis", 1), a_f("eps", eps)));
+    return true;
+  }
+  Value *y = build(n->b, OP_batch_norm_train, n->in, 5,
+                   ATTRS(a_i("axis", 1), a_f("eps", eps), a_f("momentum", momentum),
+                         a_b("unbiased", !by_model)));
+  if (!y) return false;
+  n->out[0] = y;
+  Value **out = y->def->out; // y, mean, var, new running mean, new running var
+  for (int i = 0; i < 2; i++) {
+    Value *running = n->in[3 + i];
+    if (!running->def && running->role == ROLE_weight) graph_update(n->b->g, running, out[3 + i]);
+  }
+  // Opset 14 gives the new running ones; before, after those, the batch's own.
+  n->out[1] = out[3];
+  n->out[2] = out[4];
+  n->out[3] = out[1];
+  n->out[4] = out[2];
+  return true;
+}
+
+// x / (|x| + … + |x|) or x / sqrt(x² + … + x²) along the axis
+bool import_lp_normalization(Node *n) {
+  int axis;
+  Value *x = n->in[0];
+  int64_t p = node_int(n, "p", 2);
+  if (!node_axis(n, node_int(n, "axis", -1), x->type->rank, &axis)) return false;
+  if (p != 1 && p != 2) return node_fail(n, "p is %lld", (long long)p);
+  Value *each = node_unary(n, p == 1 ? OP_abs : OP_square, x);
+  Value *norm = build_reduce_sum(n->b, each, (int64_t[]){axis}, 1, true);
+  if (p == 2) norm = node_unary(n, OP_sqrt, norm);
+  Value *zero = node_binary(n, OP_equal, norm, norm ? node_like(n, norm, 0) : NULL);
+  // Where the norm is zero so is x, and zero it stays.
+  norm = build(n->b, OP_where, IN(zero, norm ? node_like(n, norm, 1) : NULL, norm), NO_ATTRS);
+  n->out[0] = node_binary(n, OP_div, x, norm);
+  return true;
+}

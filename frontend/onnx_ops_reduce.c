@@ -1,0 +1,138 @@
+// Reductions and scans.  Axes are an attribute or, from opset 13 or 18 on, an operand; without any
+// all are reduced, or none when noop_with_empty_axes says so.
+
+#include "frontend/onnx_node.h"
+
+typedef struct Axes {
+  int n;
+  int64_t at[MAX_RANK]; // sorted
+  bool keep;
+} Axes;
+
+static bool read_axes(Node *n, Axes *out) {
+  Ints list;
+  bool given, reduced[MAX_RANK] = {false};
+  int rank = node_rank(n, 0);
+  if (!node_ints(n, 1, "axes", &list, &given)) return false;
+  for (int i = 0; i < list.n; i++) {
+    int axis;
+    if (!node_axis(n, list.at[i], rank, &axis)) return false;
+    reduced[axis] = true;
+  }
+  bool all = list.n == 0 && node_int(n, "noop_with_empty_axes", 0) == 0;
+  *out = (Axes){.keep = node_int(n, "keepdims", 1) != 0};
+  for (int i = 0; i < rank; i++)
+    if (all || reduced[i]) out->at[out->n++] = i;
+  return true;
+}
+
+// Over no axes, whatever the reduction, nothing changes.
+static Value *reduce(Node *n, OpKind kind, Value *x, const Axes *axes) {
+  if (axes->n == 0) return x;
+  return build(n->b, kind, IN(x),
+               ATTRS(a_list("axes", axes->at, axes->n), a_b("keep", axes->keep)));
+}
+
+// `before` is applied to every element; N_OPS: nothing.
+static bool reduction(Node *n, OpKind before, OpKind kind, OpKind after) {
+  Axes axes;
+  if (!read_axes(n, &axes)) return false;
+  Value *x = n->in[0];
+  if (before != N_OPS) x = node_unary(n, before, x);
+  x = reduce(n, kind, x, &axes);
+  n->out[0] = after != N_OPS ? node_unary(n, after, x) : x;
+  return true;
+}
+
+bool import_reduce_sum(Node *n) {
+  return reduction(n, N_OPS, OP_reduce_sum, N_OPS);
+}
+
+// Truth values are compared as numbers.
+static bool extreme(Node *n, OpKind kind) {
+  Axes axes;
+  DType dtype = n->in[0]->type->dtype;
+  if (!read_axes(n, &axes)) return false;
+  Value *x = build_cast(n->b, n->in[0], dtype == DT_bool ? DT_i32 : dtype);
+  n->out[0] = build_cast(n->b, reduce(n, kind, x, &axes), dtype);
+  return true;
+}
+
+bool import_reduce_max(Node *n) {
+  return extreme(n, OP_reduce_max);
+}
+
+bool import_reduce_min(Node *n) {
+  return extreme(n, OP_reduce_min);
+}
+
+bool import_reduce_prod(Node *n) {
+  return reduction(n, N_OPS, OP_reduce_prod, N_OPS);
+}
+
+bool import_reduce_sum_square(Node *n) {
+  return reduction(n, OP_square, OP_reduce_sum, N_OPS);
+}
+
+bool import_reduce_l1(Node *n) {
+  return reduction(n, OP_abs, OP_reduce_sum, N_OPS);
+}
+
+bool import_reduce_l2(Node *n) {
+  return reduction(n, OP_square, OP_reduce_sum, OP_sqrt);
+}
+
+bool import_reduce_log_sum(Node *n) {
+  return reduction(n, N_OPS, OP_reduce_sum, OP_log);
+}
+
+bool import_reduce_mean(Node *n) {
+  Axes axes;
+  if (!read_axes(n, &axes)) return false;
+  n->out[0] = node_mean(n, n->in[0], axes.at, axes.n, axes.keep);
+  return true;
+}
+
+// max + log(sum(exp(x - max))), so that nothing overflows
+bool import_reduce_log_sum_exp(Node *n) {
+  Axes axes, keep;
+  if (!read_axes(n, &axes)) return false;
+  Value *x = n->in[0];
+  keep = axes;
+  keep.keep = true;
+  Value *max = reduce(n, OP_reduce_max, x, &keep);
+  Value *sum =
+      reduce(n, OP_reduce_sum, node_unary(n, OP_exp, node_binary(n, OP_sub, x, max)), &axes);
+  if (!sum) return false;
+  max = build_reshape(n->b, max, sum->type->rank, sum->type->dim);
+  n->out[0] = node_binary(n, OP_add, node_unary(n, OP_log, sum), max);
+  return true;
+}
+
+static bool arg(Node *n, OpKind kind) {
+  int axis;
+  if (!node_axis(n, node_int(n, "axis", 0), node_rank(n, 0), &axis)) return false;
+  n->out[0] = build(n->b, kind, IN(n->in[0]),
+                    ATTRS(a_i("axis", axis), a_b("keep", node_int(n, "keepdims", 1)),
+                          a_b("last", node_int(n, "select_last_index", 0))));
+  return true;
+}
+
+bool import_arg_max(Node *n) {
+  return arg(n, OP_arg_max);
+}
+
+bool import_arg_min(Node *n) {
+  return arg(n, OP_arg_min);
+}
+
+bool import_cumsum(Node *n) {
+  int64_t at;
+  int axis;
+  if (!node_setting_int(n, 1, "axis", 0, &at) || !node_axis(n, at, node_rank(n, 0), &axis))
+    return false;
+  n->out[0] = build(n->b, OP_cumsum, IN(n->in[0]),
+                    ATTRS(a_i("axis", axis), a_b("exclusive", node_int(n, "exclusive", 0)),
+                          a_b("reverse", node_int(n, "reverse", 0))));
+  return true;
+}

@@ -1,0 +1,341 @@
+// Operators that move elements or say where they are: results have the elements of the operands.
+
+#include <string.h>
+
+#include "frontend/onnx_node.h"
+
+bool import_reshape(Node *n) {
+  const Type *x = n->in[0]->type;
+  Ints shape;
+  bool given;
+  if (!node_ints(n, 1, "shape", &shape, &given)) return false;
+  if (!given) return node_fail(n, "has no shape");
+  if (shape.n > MAX_RANK)
+    return node_fail(n, "a tensor of %d dimensions; the limit is %d", shape.n, MAX_RANK);
+  bool allow_zero = node_int(n, "allowzero", 0) != 0;
+  int64_t dim[MAX_RANK], count = 1;
+  int open = -1;
+  for (int i = 0; i < shape.n; i++) {
+    dim[i] = shape.at[i];
+    if (dim[i] == 0 && !allow_zero) {
+      if (i >= x->rank)
+        return node_fail(n, "shape has a 0 beyond the dimensions of %s", type_text(n->a, x));
+      dim[i] = x->dim[i];
+    }
+    if (dim[i] == -1 && open < 0) {
+      open = i;
+      dim[i] = 1;
+    }
+    if (dim[i] < 0) return node_fail(n, "shape has an entry of %lld", (long long)dim[i]);
+    if (__builtin_mul_overflow(count, dim[i], &count))
+      return node_fail(n, "the size of its result overflows");
+  }
+  int64_t elements = type_count(x);
+  if (open >= 0 && count > 0) dim[open] = elements / count;
+  if (open >= 0 ? (count == 0 ? elements != 0 : elements % count != 0) : elements != count) {
+    StrBuf b = {.arena = n->a};
+    for (int i = 0; i < shape.n; i++)
+      strbuf_addf(&b, "%s%lld", i ? "," : "", (long long)shape.at[i]);
+    return node_fail_hint(n,
+                          "a model exported with a fixed batch or length cannot be given another; "
+                          "export it with that dimension symbolic",
+                          "%s cannot be reshaped to [%s]", type_text(n->a, x), b.at ? b.at : "");
+  }
+  n->out[0] = build_reshape(n->b, n->in[0], shape.n, dim);
+  return true;
+}
+
+bool import_flatten(Node *n) {
+  const Type *x = n->in[0]->type;
+  int64_t axis = node_int(n, "axis", 1);
+  if (axis < 0) axis += x->rank;
+  if (axis < 0 || axis > x->rank)
+    return node_fail(n, "axis %lld is outside of a tensor of rank %d", (long long)axis, x->rank);
+  int64_t dim[2] = {product(x->dim, 0, (int)axis), product(x->dim, (int)axis, x->rank)};
+  n->out[0] = build_reshape(n->b, n->in[0], 2, dim);
+  return true;
+}
+
+bool import_squeeze(Node *n) {
+  const Type *x = n->in[0]->type;
+  Ints axes;
+  bool given, drop[MAX_RANK] = {false};
+  int64_t dim[MAX_RANK];
+  int rank = 0;
+  if (!node_ints(n, 1, "axes", &axes, &given)) return false;
+  for (int i = 0; i < axes.n; i++) {
+    int axis;
+    if (!node_axis(n, axes.at[i], x->rank, &axis)) return false;
+    if (x->dim[axis] != 1)
+      return node_fail(n, "dimension %d of %s is not 1", axis, type_text(n->a, x));
+    drop[axis] = true;
+  }
+  for (int i = 0; i < x->rank; i++)
+    if (given ? !drop[i] : x->dim[i] != 1) dim[rank++] = x->dim[i];
+  n->out[0] = build_reshape(n->b, n->in[0], rank, dim);
+  return true;
+}
+
+bool import_unsqueeze(Node *n) {
+  const Type *x = n->in[0]->type;
+  Ints axes;
+  bool given, added[MAX_RANK] = {false};
+  int64_t dim[MAX_RANK];
+  if (!node_ints(n, 1, "axes", &axes, &given)) return false;
+  if (!given) return node_fail(n, "has no axes");
+  int rank = x->rank + axes.n;
+  if (rank > MAX_RANK)
+    return node_fail(n, "a tensor of %d dimensions; the limit is %d", rank, MAX_RANK);
+  for (int i = 0; i < axes.n; i++) {
+    int axis;
+    if (!node_axis(n, axes.at[i], rank, &axis)) return false;
+    if (added[axis]) return node_fail(n, "axis %d is given twice", axis);
+    added[axis] = true;
+  }
+  for (int i = 0, k = 0; i < rank; i++)
+    dim[i] = added[i] ? 1 : x->dim[k++];
+  n->out[0] = build_reshape(n->b, n->in[0], rank, dim);
+  return true;
+}
+
+bool import_transpose(Node *n) {
+  int rank = node_rank(n, 0);
+  Ints perm;
+  int64_t reversed[MAX_RANK];
+  for (int i = 0; i < rank; i++)
+    reversed[i] = rank - 1 - i;
+  if (!node_list(n, "perm", &perm)) perm = (Ints){rank, reversed};
+  if (perm.n != rank)
+    return node_fail(n, "perm has %d entries for a tensor of rank %d", perm.n, rank);
+  n->out[0] = build_transpose(n->b, n->in[0], perm.at);
+  return true;
+}
+
+// Old exporters join a vector of no elements to whatever there is.
+bool import_concat(Node *n) {
+  Value **in = arena_array(n->a, Value *, n->n_in);
+  int count = 0, axis;
+  for (int i = 0; i < n->n_in; i++) {
+    if (!n->in[i]) return node_fail(n, "operand %d is left out", i);
+    in[count] = n->in[i];
+    count += !(n->in[i]->type->rank == 1 && n->in[i]->type->dim[0] == 0) || i == 0;
+  }
+  if (count > 1 && in[0]->type->rank == 1 && in[0]->type->dim[0] == 0) {
+    in++;
+    count--;
+  }
+  if (!node_axis(n, node_int(n, "axis", 1), in[0]->type->rank, &axis)) return false;
+  n->out[0] = count == 1 ? in[0] : build(n->b, OP_concat, in, count, ATTRS(a_i("axis", axis)));
+  return true;
+}
+
+// `length` elements along `axis` from `start`, and everything along the others.
+static Value *part(Node *n, Value *x, int axis, int64_t start, int64_t length) {
+  int rank = x->type->rank;
+  int64_t starts[MAX_RANK] = {0}, steps[MAX_RANK], shape[MAX_RANK];
+  if (length == x->type->dim[axis]) return x;
+  for (int i = 0; i < rank; i++) {
+    steps[i] = 1;
+    shape[i] = i == axis ? length : x->type->dim[i];
+  }
+  starts[axis] = start;
+  return build(n->b, OP_slice, IN(x),
+               ATTRS(a_list("starts", starts, rank), a_list("steps", steps, rank),
+                     a_list("shape", shape, rank)));
+}
+
+bool import_split(Node *n) {
+  const Type *x = n->in[0]->type;
+  Ints sizes;
+  bool given;
+  int axis;
+  if (!node_axis(n, node_int(n, "axis", 0), x->rank, &axis)) return false;
+  if (!node_ints(n, 1, "split", &sizes, &given)) return false;
+  if (given && sizes.n != n->n_out)
+    return node_fail(n, "has %d sizes for %d results", sizes.n, n->n_out);
+  // In equal parts, of which the last may be shorter.
+  int64_t length = x->dim[axis], equal = (length + n->n_out - 1) / (n->n_out ? n->n_out : 1);
+  int64_t at = 0;
+  for (int i = 0; i < n->n_out; i++) {
+    int64_t size = given ? sizes.at[i] : length - at < equal ? length - at : equal;
+    if (size < 0 || size > length - at)
+      return node_fail(n, "its parts are longer than dimension %d of %s", axis, type_text(n->a, x));
+    n->out[i] = part(n, n->in[0], axis, at, size);
+    at += size;
+  }
+  return at == length ||
+         node_fail(n, "its parts are shorter than dimension %d of %s", axis, type_text(n->a, x));
+}
+
+// Bounds count from the end when negative, and are clamped to the tensor.
+static int64_t clamp_bound(int64_t at, int64_t length, int64_t low, int64_t high) {
+  if (at < 0) at = at < -length ? -1 : at + length;
+  return at < low ? low : at > high ? high : at;
+}
+
+bool import_slice(Node *n) {
+  const Type *x = n->in[0]->type;
+  Ints begin, end, axes, by;
+  bool given, has_axes, has_steps;
+  if (!node_ints(n, 1, "starts", &begin, &given)) return false;
+  if (!node_ints(n, 2, "ends", &end, &given)) return false;
+  if (!node_ints(n, 3, "axes", &axes, &has_axes)) return false;
+  if (!node_ints(n, 4, "steps", &by, &has_steps)) return false;
+  if (begin.n != end.n || (has_axes && axes.n != begin.n) || (has_steps && by.n != begin.n))
+    return node_fail(n, "its starts, ends, axes and steps differ in number");
+  int64_t starts[MAX_RANK] = {0}, steps[MAX_RANK], shape[MAX_RANK];
+  for (int i = 0; i < x->rank; i++) {
+    steps[i] = 1;
+    shape[i] = x->dim[i];
+  }
+  bool whole = true;
+  for (int i = 0; i < begin.n; i++) {
+    int axis;
+    if (!node_axis(n, has_axes ? axes.at[i] : i, x->rank, &axis)) return false;
+    int64_t length = x->dim[axis], step = has_steps ? by.at[i] : 1;
+    if (step == 0 || step == INT64_MIN) return node_fail(n, "a step of %lld", (long long)step);
+    int64_t low = step > 0 ? 0 : -1, high = step > 0 ? length : length - 1;
+    int64_t from = clamp_bound(begin.at[i], length, low, high);
+    int64_t to = clamp_bound(end.at[i], length, low, high);
+    int64_t span = step > 0 ? to - from : from - to, size = step > 0 ? step : -step;
+    shape[axis] = span > 0 ? (span - 1) / size + 1 : 0;
+    starts[axis] = shape[axis] ? from : 0;
+    // A step past the end of one element is the same as any other.
+    steps[axis] = shape[axis] > 1 ? step : 1;
+    whole = whole && shape[axis] == length && steps[axis] == 1;
+  }
+  n->out[0] = whole
+                  ? n->in[0]
+                  : build(n->b, OP_slice, IN(n->in[0]),
+                          ATTRS(a_list("starts", starts, x->rank), a_list("steps", steps, x->rank),
+                                a_list("shape", shape, x->rank)));
+  return true;
+}
+
+bool import_pad(Node *n) {
+  const Type *x = n->in[0]->type;
+  Ints pads, axes;
+  bool given, has_axes;
+  const char *mode = node_str(n, "mode", "constant");
+  double value = node_float(n, "value", 0);
+  if (!node_ints(n, 1, "pads", &pads, &given)) return false;
+  if (!node_attr(n, "value") && !node_setting_float(n, 2, "constant value", 0, &value))
+    return false;
+  if (!node_ints(n, 3, "axes", &axes, &has_axes)) return false;
+  int count = has_axes ? axes.n : x->rank;
+  if (pads.n != 2 * count) return node_fail(n, "has %d pads for %d dimensions", pads.n, count);
+  int64_t low[MAX_RANK] = {0}, shape[MAX_RANK];
+  memcpy(shape, x->dim, sizeof shape);
+  bool none = true;
+  for (int i = 0; i < count; i++) {
+    int axis;
+    if (!node_axis(n, has_axes ? axes.at[i] : i, x->rank, &axis)) return false;
+    low[axis] = pads.at[i];
+    none = none && pads.at[i] == 0 && pads.at[count + i] == 0;
+    if (__builtin_add_overflow(shape[axis], pads.at[i], &shape[axis]) ||
+        __builtin_add_overflow(shape[axis], pads.at[count + i], &shape[axis]))
+      return node_fail(n, "the size of its result overflows");
+  }
+  if (!node_shape(n, x->rank, shape)) return false;
+  n->out[0] = none ? n->in[0]
+                   : build(n->b, OP_pad, IN(n->in[0]),
+                           ATTRS(a_list("low", low, x->rank), a_list("shape", shape, x->rank),
+                                 a_s("mode", mode), a_f("value", value)));
+  return true;
+}
+
+// Both ways: where the shape asked for has a 1, the tensor's own dimension stands.
+bool import_expand(Node *n) {
+  const Type *x = n->in[0]->type;
+  Ints shape;
+  bool given;
+  if (!node_ints(n, 1, "shape", &shape, &given)) return false;
+  int rank = shape.n > x->rank ? shape.n : x->rank;
+  int64_t dim[MAX_RANK];
+  if (rank > MAX_RANK) return node_shape(n, rank, NULL);
+  for (int i = 0; i < rank; i++) {
+    int is = i - (rank - shape.n), ix = i - (rank - x->rank);
+    int64_t want = is < 0 ? 1 : shape.at[is], have = ix < 0 ? 1 : x->dim[ix];
+    if (want != have && want != 1 && have != 1)
+      return node_fail(n, "%s does not expand to a dimension of %lld", type_text(n->a, x),
+                       (long long)want);
+    dim[i] = want == 1 ? have : want;
+  }
+  if (!node_shape(n, rank, dim)) return false;
+  n->out[0] = build_broadcast(n->b, n->in[0], rank, dim);
+  return true;
+}
+
+// One dimension after the other: (before, 1, rest) is broadcast to (before, times, rest).
+bool import_tile(Node *n) {
+  Value *x = n->in[0];
+  Ints times;
+  bool given;
+  int64_t dim[MAX_RANK];
+  if (!node_ints(n, 1, "repeats", &times, &given)) return false;
+  if (times.n != x->type->rank)
+    return node_fail(n, "has %d repeats for %d dimensions", times.n, x->type->rank);
+  int rank = x->type->rank;
+  for (int i = 0; i < rank; i++)
+    if (times.at[i] < 0 || __builtin_mul_overflow(x->type->dim[i], times.at[i], &dim[i]))
+      return node_fail(n, "repeats has an entry of %lld", (long long)times.at[i]);
+  if (!node_shape(n, rank, dim)) return false;
+  for (int i = 0; i < rank; i++) {
+    if (times.at[i] == 1 || !x) continue;
+    memcpy(dim, x->type->dim, sizeof dim);
+    int64_t before = product(dim, 0, i), rest = product(dim, i, rank);
+    x = build_reshape(n->b, x, 3, (int64_t[]){before, 1, rest});
+    x = build_broadcast(n->b, x, 3, (int64_t[]){before, times.at[i], rest});
+    dim[i] *= times.at[i];
+    x = build_reshape(n->b, x, rank, dim);
+  }
+  n->out[0] = x;
+  return true;
+}
+
+bool import_trilu(Node *n) {
+  int64_t k;
+  if (!node_setting_int(n, 1, "k", 0, &k)) return false;
+  // Beyond any diagonal all are alike.
+  if (k > INT32_MAX) k = INT32_MAX;
+  if (k < -INT32_MAX) k = -INT32_MAX;
+  n->out[0] = build(n->b, OP_trilu, IN(n->in[0]),
+                    ATTRS(a_b("upper", node_int(n, "upper", 1)), a_i("k", k)));
+  return true;
+}
+
+// The blocks of x (n, c, h, w), which must be cut into pieces of `block`.
+static bool read_block(Node *n, bool channels, int64_t *block) {
+  const Type *x = n->in[0]->type;
+  *block = node_int(n, "blocksize", 0);
+  if (x->rank != 4) return node_fail(n, "operand 0 is %s, not an image", type_text(n->a, x));
+  if (*block < 1 || *block > 1 << 15 ||
+      (channels ? x->dim[1] % (*block * *block) : x->dim[2] % *block || x->dim[3] % *block))
+    return node_fail(n, "%s has no blocks of %lld", type_text(n->a, x), (long long)*block);
+  return true;
+}
+
+bool import_depth_to_space(Node *n) {
+  const int64_t *d = n->in[0]->type->dim;
+  int64_t b;
+  if (!read_block(n, true, &b)) return false;
+  int64_t c = d[1] / (b * b);
+  bool crd = str_equal(node_str(n, "mode", "DCR"), "CRD");
+  Value *x = crd ? build_reshape(n->b, n->in[0], 6, (int64_t[]){d[0], c, b, b, d[2], d[3]})
+                 : build_reshape(n->b, n->in[0], 6, (int64_t[]){d[0], b, b, c, d[2], d[3]});
+  x = crd ? build_transpose(n->b, x, (int64_t[]){0, 1, 4, 2, 5, 3})
+          : build_transpose(n->b, x, (int64_t[]){0, 3, 4, 1, 5, 2});
+  n->out[0] = build_reshape(n->b, x, 4, (int64_t[]){d[0], c, d[2] * b, d[3] * b});
+  return true;
+}
+
+bool import_space_to_depth(Node *n) {
+  const int64_t *d = n->in[0]->type->dim;
+  int64_t b;
+  if (!read_block(n, false, &b)) return false;
+  int64_t h = d[2] / b, w = d[3] / b;
+  Value *x = build_reshape(n->b, n->in[0], 6, (int64_t[]){d[0], d[1], h, b, w, b});
+  x = build_transpose(n->b, x, (int64_t[]){0, 3, 5, 1, 2, 4});
+  n->out[0] = build_reshape(n->b, x, 4, (int64_t[]){d[0], d[1] * b * b, h, w});
+  return true;
+}

@@ -1,0 +1,164 @@
+// Convolution and pooling: their attributes in all spellings, as explicit strides, pads and
+// dilations.
+
+#include <string.h>
+
+#include "frontend/onnx_node.h"
+
+typedef struct Geometry {
+  int n; // spatial dimensions
+  int64_t kernel[MAX_RANK], stride[MAX_RANK], dilation[MAX_RANK], pad[2 * MAX_RANK];
+  int64_t out[MAX_RANK]; // of a pooling
+} Geometry;
+
+static bool read_list(Node *n, const char *name, int count, int64_t low, int64_t otherwise,
+                      int64_t *out) {
+  Ints list;
+  bool given = node_list(n, name, &list);
+  if (given && list.n != count)
+    return node_fail(n, "%s has %d entries where %d are needed", name, list.n, count);
+  for (int i = 0; i < count; i++) {
+    out[i] = given ? list.at[i] : otherwise;
+    if (out[i] < low || out[i] > INT32_MAX)
+      return node_fail(n, "%s has an entry of %lld", name, (long long)out[i]);
+  }
+  return true;
+}
+
+// auto_pad: as much padding as makes the result the input divided by the stride, rounded up.
+static bool read_geometry(Node *n, const int64_t *kernel, Geometry *g) {
+  const Type *x = n->in[0]->type;
+  const char *auto_pad = node_str(n, "auto_pad", "NOTSET");
+  *g = (Geometry){.n = x->rank - 2};
+  if (g->n < 1) return node_fail(n, "operand 0 has no spatial dimensions");
+  if (kernel)
+    memcpy(g->kernel, kernel, (size_t)g->n * sizeof *kernel);
+  else if (!node_attr(n, "kernel_shape"))
+    return node_fail(n, "has no kernel_shape");
+  else if (!read_list(n, "kernel_shape", g->n, 1, 1, g->kernel))
+    return false;
+  if (!read_list(n, "strides", g->n, 1, 1, g->stride) ||
+      !read_list(n, "dilations", g->n, 1, 1, g->dilation))
+    return false;
+  if (str_equal(auto_pad, "NOTSET")) return read_list(n, "pads", 2 * g->n, 0, 0, g->pad);
+  if (str_equal(auto_pad, "VALID")) return true;
+  bool upper = str_equal(auto_pad, "SAME_UPPER");
+  if (!upper && !str_equal(auto_pad, "SAME_LOWER"))
+    return node_fail(n, "auto_pad '%s' is unknown", auto_pad);
+  for (int i = 0; i < g->n; i++) {
+    int64_t length = x->dim[2 + i], out = (length + g->stride[i] - 1) / g->stride[i];
+    int64_t reach = (g->kernel[i] - 1) * g->dilation[i] + 1;
+    int64_t pad = (out - 1) * g->stride[i] + reach - length;
+    if (pad < 0) pad = 0;
+    g->pad[i] = upper ? pad / 2 : pad - pad / 2;
+    g->pad[g->n + i] = pad - g->pad[i];
+  }
+  return true;
+}
+
+bool import_conv(Node *n) {
+  Value *x = n->in[0], *w = n->in[1], *bias = node_in(n, 2);
+  Geometry g;
+  if (w->type->rank != x->type->rank || w->type->rank < 3)
+    return node_fail(n, "the ranks of its operands are %d and %d", x->type->rank, w->type->rank);
+  Ints kernel;
+  if (node_list(n, "kernel_shape", &kernel) &&
+      (kernel.n != w->type->rank - 2 ||
+       memcmp(kernel.at, w->type->dim + 2, (size_t)kernel.n * sizeof *kernel.at) != 0))
+    return node_fail(n, "kernel_shape is not that of its weight");
+  if (!read_geometry(n, w->type->dim + 2, &g)) return false;
+  Value *y = build(n->b, OP_conv, IN(x, w),
+                   ATTRS(a_list("strides", g.stride, g.n), a_list("pads", g.pad, 2 * g.n),
+                         a_list("dilations", g.dilation, g.n),
+                         a_i("group", node_int(n, "group", 1)), a_b("channels_last", false)));
+  if (bias && y) {
+    if (bias->type->rank != 1) return node_fail(n, "its bias is not a vector");
+    int64_t dim[MAX_RANK] = {bias->type->dim[0]};
+    for (int i = 1; i <= g.n; i++)
+      dim[i] = 1;
+    y = node_binary(n, OP_add, y, build_reshape(n->b, bias, g.n + 1, dim));
+  }
+  n->out[0] = y;
+  return true;
+}
+
+// The last window must start inside the input or the padding before it.
+static bool pool_geometry(Node *n, Geometry *g) {
+  const Type *x = n->in[0]->type;
+  if (!read_geometry(n, NULL, g)) return false;
+  bool ceil_mode = node_int(n, "ceil_mode", 0) != 0;
+  g->out[0] = x->dim[0];
+  g->out[1] = x->dim[1];
+  for (int i = 0; i < g->n; i++) {
+    int64_t length = x->dim[2 + i], reach = (g->kernel[i] - 1) * g->dilation[i] + 1;
+    int64_t room = length + g->pad[i] + g->pad[g->n + i] - reach;
+    if (room < 0) return node_fail(n, "its kernel is larger than %s", type_text(n->a, x));
+    int64_t out = (room + (ceil_mode ? g->stride[i] - 1 : 0)) / g->stride[i] + 1;
+    if (ceil_mode && (out - 1) * g->stride[i] >= length + g->pad[i]) out--;
+    g->out[2 + i] = out;
+  }
+  return true;
+}
+
+// Where in the whole tensor each maximum is: the op says where in its plane.
+static Value *whole_positions(Node *n, Value *in_plane, const Type *x) {
+  int64_t planes = x->dim[0] * x->dim[1], plane = product(x->dim, 2, x->rank);
+  int64_t *start = arena_array(n->a, int64_t, planes), dim[MAX_RANK] = {x->dim[0], x->dim[1]};
+  for (int64_t i = 0; i < planes; i++)
+    start[i] = i * plane;
+  for (int i = 2; i < x->rank; i++)
+    dim[i] = 1;
+  Value *base = build_constant(n->b, type_new(n->b->g->module, DT_i64, x->rank, dim), start);
+  return node_binary(n, OP_add, build_cast(n->b, in_plane, DT_i64), base);
+}
+
+bool import_max_pool(Node *n) {
+  Geometry g;
+  if (!pool_geometry(n, &g)) return false;
+  if (node_wants(n, 1) && node_int(n, "storage_order", 0) != 0)
+    return node_fail(n, "indices in column-major order are not supported");
+  Value *x = n->in[0];
+  DType dtype = x->type->dtype;
+  bool narrow = dtype_class[dtype] != 'F'; // of 8 bits by the standard, so exact as f32
+  Value *y = build(n->b, OP_max_pool, IN(narrow ? build_cast(n->b, x, DT_f32) : x),
+                   ATTRS(a_list("kernel", g.kernel, g.n), a_list("strides", g.stride, g.n),
+                         a_list("pads", g.pad, 2 * g.n), a_list("dilations", g.dilation, g.n),
+                         a_b("channels_last", false), a_list("shape", g.out, g.n + 2)));
+  if (!y) return false;
+  if (node_wants(n, 1)) n->out[1] = whole_positions(n, y->def->out[1], x->type);
+  n->out[0] = build_cast(n->b, y, dtype);
+  return true;
+}
+
+bool import_average_pool(Node *n) {
+  Geometry g;
+  if (!pool_geometry(n, &g)) return false;
+  n->out[0] = build(n->b, OP_avg_pool, IN(n->in[0]),
+                    ATTRS(a_list("kernel", g.kernel, g.n), a_list("strides", g.stride, g.n),
+                          a_list("pads", g.pad, 2 * g.n), a_list("dilations", g.dilation, g.n),
+                          a_b("include_pad", node_int(n, "count_include_pad", 0)),
+                          a_b("channels_last", false), a_list("shape", g.out, g.n + 2)));
+  return true;
+}
+
+static int spatial_axes(const Node *n, int64_t *axes) {
+  int count = 0;
+  for (int i = 2; i < n->in[0]->type->rank; i++)
+    axes[count++] = i;
+  return count;
+}
+
+bool import_global_average_pool(Node *n) {
+  int64_t axes[MAX_RANK];
+  int count = spatial_axes(n, axes);
+  n->out[0] = node_mean(n, n->in[0], axes, count, true);
+  return true;
+}
+
+bool import_global_max_pool(Node *n) {
+  int64_t axes[MAX_RANK];
+  int count = spatial_axes(n, axes);
+  n->out[0] = build(n->b, OP_reduce_max, IN(n->in[0]),
+                    ATTRS(a_list("axes", axes, count), a_b("keep", true)));
+  return true;
+}

@@ -1,0 +1,157 @@
+// The nodes of a graph in an order in which every one comes after those it reads.
+//
+// The standard asks for sorted nodes, and published files do not always obey.  Nodes are visited
+// depth first, in the file's order, so a file that is sorted keeps its order.  A node that is met
+// again while it is being visited closes a cycle, which is reported as the chain of its nodes.
+// A node that holds graphs (If) reads what they take from outside.
+
+#include <string.h>
+
+#include "frontend/onnx_walk.h"
+
+typedef Vec(const char *) Strings;
+
+// The names that a graph reads and does not define itself.
+static void outer_reads(Arena *a, const Onnx__GraphProto *g, Strings *reads);
+
+static void node_reads(Arena *a, const Onnx__NodeProto *node, Strings *reads) {
+  for (size_t i = 0; i < node->n_input; i++)
+    if (*onnx_str(node->input[i])) vec_push(a, reads, node->input[i]);
+  for (size_t i = 0; i < node->n_attribute; i++) {
+    if (node->attribute[i]->g) outer_reads(a, node->attribute[i]->g, reads);
+    for (size_t k = 0; k < node->attribute[i]->n_graphs; k++)
+      outer_reads(a, node->attribute[i]->graphs[k], reads);
+  }
+}
+
+static void outer_reads(Arena *a, const Onnx__GraphProto *g, Strings *reads) {
+  NameMap inside = {.arena = a};
+  for (size_t i = 0; i < g->n_input; i++)
+    name_map_add(&inside, onnx_str(g->input[i]->name), 0);
+  for (size_t i = 0; i < g->n_initializer; i++)
+    name_map_add(&inside, onnx_str(g->initializer[i]->name), 0);
+  Strings all = {0};
+  for (size_t i = 0; i < g->n_node; i++) {
+    for (size_t k = 0; k < g->node[i]->n_output; k++)
+      name_map_add(&inside, onnx_str(g->node[i]->output[k]), 0);
+    node_reads(a, g->node[i], &all);
+  }
+  for (size_t i = 0; i < g->n_output; i++)
+    vec_push(a, &all, onnx_str(g->output[i]->name));
+  for (int i = 0; i < all.n; i++)
+    if (name_map_find(&inside, all.at[i]) < 0) vec_push(a, reads, all.at[i]);
+}
+
+const char *onnx_node_name(Arena *a, const Scope *scope, const Onnx__NodeProto *node) {
+  const char *name = onnx_str(node->name);
+  if (!*name) {
+    const char *out = "";
+    for (size_t i = 0; i < node->n_output && !*out; i++)
+      out = onnx_str(node->output[i]);
+    name = str_format(a, "%s(%s)", onnx_str(node->op_type), out);
+  }
+  // Names end up in messages and in comments of generated code: they stay on their line.
+  char *safe = arena_copy(a, name, strlen(name) + 1);
+  for (char *c = safe; *c; c++)
+    if ((unsigned char)*c < ' ' || *c == 0x7f || *c == '\\') *c = '?';
+  return str_format(a, "%s%s", scope->prefix, safe);
+}
+
+typedef struct Order {
+  Import *im;
+  const Scope *scope;
+  Onnx__NodeProto *const *node;
+  NameMap producer;
+  Strings *reads; // of every node
+  enum { NEW, OPEN, DONE } * state;
+  int *next; // of an open node, the read to follow next
+  int *stack, n_stack;
+} Order;
+
+static bool report_cycle(Order *o, int again) {
+  Import *im = o->im;
+  int from = o->n_stack - 1;
+  while (o->stack[from] != again)
+    from--;
+  const char *file = im->file->path;
+  diag_error(im->d, loc_node(im->a, file, onnx_node_name(im->a, o->scope, o->node[again])),
+             "the graph has a cycle of %d node%s", o->n_stack - from,
+             o->n_stack - from == 1 ? "" : "s");
+  for (int i = o->n_stack - 1; i >= from; i--) {
+    const Onnx__NodeProto *node = o->node[o->stack[i]];
+    const char *name = o->reads[o->stack[i]].at[o->next[o->stack[i]] - 1];
+    diag_note(im->d, loc_node(im->a, file, onnx_node_name(im->a, o->scope, node)), "reads '%s'",
+              name);
+  }
+  return false;
+}
+
+// Visits node `root` and what it reads; `order` gets them, the root last.
+static bool visit(Order *o, int root, int *order, int *n_order) {
+  if (o->state[root] != NEW) return true;
+  o->stack[o->n_stack++] = root;
+  o->state[root] = OPEN;
+  while (o->n_stack > 0) {
+    int i = o->stack[o->n_stack - 1];
+    if (o->next[i] == o->reads[i].n) {
+      o->state[i] = DONE;
+      order[(*n_order)++] = i;
+      o->n_stack--;
+      continue;
+    }
+    int from = name_map_find(&o->producer, o->reads[i].at[o->next[i]++]);
+    if (from < 0 || o->state[from] == DONE) continue;
+    if (o->state[from] == OPEN) return report_cycle(o, from);
+    o->state[from] = OPEN;
+    o->stack[o->n_stack++] = from;
+  }
+  return true;
+}
+
+static bool find_producers(Order *o, int n) {
+  Import *im = o->im;
+  for (int i = 0; i < n; i++)
+    for (size_t k = 0; k < o->node[i]->n_output; k++) {
+      const char *name = onnx_str(o->node[i]->output[k]);
+      if (!*name) continue;
+      if (!name_map_add(&o->producer, name, i) || name_map_find(&o->scope->names, name) >= 0)
+        return diag_error(
+            im->d, loc_node(im->a, im->file->path, onnx_node_name(im->a, o->scope, o->node[i])),
+            "'%s' is defined twice", name);
+    }
+  return true;
+}
+
+bool onnx_order(Import *im, Onnx__NodeProto *const *node, size_t n_nodes, char *const *output,
+                size_t n_output, Scope *scope, int **order, int *n_order) {
+  Arena *a = im->a;
+  int n = (int)n_nodes;
+  Order o = {.im = im, .scope = scope, .node = node, .producer = {.arena = a}};
+  o.reads = arena_array(a, Strings, n);
+  o.state = arena_alloc_array(a, n_nodes, sizeof *o.state);
+  o.next = arena_array(a, int, n);
+  o.stack = arena_array(a, int, n);
+  if (!find_producers(&o, n)) return false;
+  for (int i = 0; i < n; i++)
+    node_reads(a, node[i], &o.reads[i]);
+  int *all = arena_array(a, int, n), n_all = 0;
+  for (int i = 0; i < n; i++)
+    if (!visit(&o, i, all, &n_all)) return false;
+
+  // Backwards: a node is needed when something needed reads it.
+  for (size_t i = 0; i < n_output; i++)
+    name_map_add(&scope->read, onnx_str(output[i]), 0);
+  bool *needed = arena_array(a, bool, n);
+  for (int i = n - 1; i >= 0; i--) {
+    const Onnx__NodeProto *at = node[all[i]];
+    for (size_t k = 0; k < at->n_output; k++)
+      needed[all[i]] |= name_map_find(&scope->read, onnx_str(at->output[k])) >= 0;
+    for (int k = 0; needed[all[i]] && k < o.reads[all[i]].n; k++)
+      name_map_add(&scope->read, o.reads[all[i]].at[k], 0);
+  }
+  *order = arena_array(a, int, n);
+  *n_order = 0;
+  for (int i = 0; i < n; i++)
+    if (needed[all[i]]) (*order)[(*n_order)++] = all[i];
+  return true;
+}

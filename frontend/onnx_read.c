@@ -1,0 +1,356 @@
+// Reading a file of ONNX messages that may have been written to harm us.
+//
+// protobuf-c copies every byte it is given to its heap and trusts lengths more than we do, so it
+// never sees the file.  The file is mapped, and a walk over it, led by the descriptors that
+// protoc-c generated, writes a second, slim message:
+//
+//     file                                          slim
+//     initializer { name: "w"                       initializer { name: "w"
+//                   dims: 512 dims: 512                           dims: 512 dims: 512
+//                   raw_data: 1 MiB of bytes }                    segment { begin: 71 end: 1048647
+//                   } }
+//
+// The walk checks what protobuf-c would take on trust: that varints and lengths end inside the
+// message around them, that a field has the wire type of its declaration, that a field which may
+// stand once stands once, that strings hold no zero byte, how deep messages nest, and how much heap
+// the message will need.  Fields that the declaration does not know are left out; three that are
+// newer than Debian's onnx.proto are rewritten into what it knows (see onnx_read.h).
+
+#include "frontend/onnx_read.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+  WIRE_varint = 0,
+  WIRE_64bit = 1,
+  WIRE_bytes = 2,
+  WIRE_32bit = 5,
+  MAX_DEPTH = 100, // as deep as protobuf's own readers go
+  LENGTH_BYTES = 5,
+};
+
+// What a repeated element or a string costs the heap beside its bytes.
+enum { HEAP_PER_PIECE = 48 };
+
+typedef struct Slim {
+  const uint8_t *at; // the file
+  StrBuf out;
+  int64_t heap, heap_limit; // what protobuf-c will need, about
+  const char *wrong;        // NULL while all is well
+  int64_t wrong_at;
+} Slim;
+
+static bool fail(Slim *s, int64_t at, const char *what) {
+  if (!s->wrong) {
+    s->wrong = what;
+    s->wrong_at = at;
+  }
+  return false;
+}
+
+static bool read_varint(Slim *s, int64_t *at, int64_t end, uint64_t *out) {
+  int64_t start = *at;
+  *out = 0;
+  for (int shift = 0; shift < 70; shift += 7) {
+    if (*at >= end) return fail(s, start, "a number is cut off");
+    uint8_t byte = s->at[(*at)++];
+    if (shift == 63 && byte > 1) return fail(s, start, "a number has more than 64 bits");
+    *out |= (uint64_t)(byte & 0x7f) << shift;
+    if (byte < 0x80) return true;
+  }
+  return fail(s, start, "a number has more than 64 bits");
+}
+
+static void put_varint(Slim *s, uint64_t x) {
+  char byte[10];
+  size_t n = 0;
+  for (; x >= 0x80; x >>= 7)
+    byte[n++] = (char)(x | 0x80);
+  byte[n++] = (char)x;
+  strbuf_add_n(&s->out, byte, n);
+}
+
+static void put_bytes(Slim *s, int64_t from, int64_t to) {
+  strbuf_add_n(&s->out, (const char *)s->at + from, (size_t)(to - from));
+}
+
+// A message's length stands before it and is known after it: five bytes are kept for it.
+static size_t open_message(Slim *s, uint64_t field) {
+  put_varint(s, field << 3 | WIRE_bytes);
+  size_t at = s->out.n;
+  strbuf_add_n(&s->out, "\0\0\0\0\0", LENGTH_BYTES);
+  return at;
+}
+
+static void close_message(Slim *s, size_t at) {
+  size_t n = s->out.n - at - LENGTH_BYTES;
+  for (int i = 0; i < LENGTH_BYTES; i++)
+    s->out.at[at + (size_t)i] = (char)((n >> (7 * i) & 0x7f) | (i < LENGTH_BYTES - 1 ? 0x80 : 0));
+}
+
+static int wire_type(ProtobufCType type) {
+  switch (type) {
+  case PROTOBUF_C_TYPE_SFIXED32:
+  case PROTOBUF_C_TYPE_FIXED32:
+  case PROTOBUF_C_TYPE_FLOAT: return WIRE_32bit;
+  case PROTOBUF_C_TYPE_SFIXED64:
+  case PROTOBUF_C_TYPE_FIXED64:
+  case PROTOBUF_C_TYPE_DOUBLE: return WIRE_64bit;
+  case PROTOBUF_C_TYPE_STRING:
+  case PROTOBUF_C_TYPE_BYTES:
+  case PROTOBUF_C_TYPE_MESSAGE: return WIRE_bytes;
+  case PROTOBUF_C_TYPE_INT32:
+  case PROTOBUF_C_TYPE_SINT32:
+  case PROTOBUF_C_TYPE_INT64:
+  case PROTOBUF_C_TYPE_SINT64:
+  case PROTOBUF_C_TYPE_UINT32:
+  case PROTOBUF_C_TYPE_UINT64:
+  case PROTOBUF_C_TYPE_BOOL:
+  case PROTOBUF_C_TYPE_ENUM: return WIRE_varint;
+  }
+  return -1;
+}
+
+// A list of numbers in one piece.
+static bool check_packed(Slim *s, int wire, int64_t from, int64_t to) {
+  if (wire == WIRE_32bit || wire == WIRE_64bit) {
+    int64_t size = wire == WIRE_32bit ? 4 : 8;
+    s->heap += to - from;
+    return (to - from) % size == 0 || fail(s, from, "a list ends inside a number");
+  }
+  for (int64_t at = from; at < to; s->heap += 8) {
+    uint64_t ignored;
+    if (!read_varint(s, &at, to, &ignored)) return false;
+  }
+  return true;
+}
+
+// What is newer than the declaration, and the fields it is rewritten into.
+enum {
+  NODE_OP_TYPE = 4,
+  NODE_ATTRIBUTE = 5,
+  NODE_OVERLOAD = 8,
+  FUNCTION_NAME = 1,
+  FUNCTION_NODE = 7,
+  FUNCTION_ATTRIBUTE_PROTO = 11,
+  FUNCTION_OVERLOAD = 13,
+  TENSOR_RAW_DATA = 9,
+};
+
+typedef struct Span {
+  int64_t from, to;
+} Span;
+
+// The name of a node's op or of a function is written last, when its overload is known.
+typedef struct Named {
+  uint64_t name_field, overload_field;
+  Span name, overload;
+} Named;
+
+static bool slim_message(Slim *s, const ProtobufCMessageDescriptor *type, int64_t from, int64_t to,
+                         int depth);
+
+static bool slim_bytes(Slim *s, const ProtobufCMessageDescriptor *type,
+                       const ProtobufCFieldDescriptor *field, Named *named, Span span, int depth) {
+  uint64_t id = field->id;
+  int wire = wire_type(field->type);
+  if (wire != WIRE_bytes) {
+    if (field->label != PROTOBUF_C_LABEL_REPEATED)
+      return fail(s, span.from, "a number is written as bytes");
+    if (!check_packed(s, wire, span.from, span.to)) return false;
+  } else if (field->type == PROTOBUF_C_TYPE_MESSAGE) {
+    size_t at = open_message(s, id);
+    if (!slim_message(s, field->descriptor, span.from, span.to, depth + 1)) return false;
+    close_message(s, at);
+    return true;
+  } else if (type == &onnx__tensor_proto__descriptor && id == TENSOR_RAW_DATA) {
+    size_t at = open_message(s, 3);
+    put_varint(s, 1 << 3 | WIRE_varint);
+    put_varint(s, (uint64_t)span.from);
+    put_varint(s, 2 << 3 | WIRE_varint);
+    put_varint(s, (uint64_t)span.to);
+    close_message(s, at);
+    s->heap += (int64_t)sizeof(Onnx__TensorProto__Segment);
+    return true;
+  } else {
+    s->heap += span.to - span.from + HEAP_PER_PIECE;
+    if (field->type == PROTOBUF_C_TYPE_STRING &&
+        memchr(s->at + span.from, 0, (size_t)(span.to - span.from)))
+      return fail(s, span.from, "a string holds a zero byte");
+    if (id == named->name_field) {
+      named->name = span;
+      return true;
+    }
+  }
+  put_varint(s, id << 3 | WIRE_bytes);
+  put_varint(s, (uint64_t)(span.to - span.from));
+  put_bytes(s, span.from, span.to);
+  return true;
+}
+
+// A field that the declaration lacks.
+static bool slim_newer(Slim *s, const ProtobufCMessageDescriptor *type, uint64_t id, Named *named,
+                       Span span, int depth) {
+  if (named->overload_field && id == named->overload_field) {
+    if (memchr(s->at + span.from, 0, (size_t)(span.to - span.from)))
+      return fail(s, span.from, "a string holds a zero byte");
+    named->overload = span;
+  } else if (type == &onnx__function_proto__descriptor && id == FUNCTION_ATTRIBUTE_PROTO) {
+    size_t node = open_message(s, FUNCTION_NODE);
+    size_t attribute = open_message(s, NODE_ATTRIBUTE);
+    s->heap += (int64_t)sizeof(Onnx__NodeProto);
+    if (!slim_message(s, &onnx__attribute_proto__descriptor, span.from, span.to, depth + 1))
+      return false;
+    close_message(s, attribute);
+    close_message(s, node);
+  }
+  return true;
+}
+
+static void put_name(Slim *s, const Named *named) {
+  if (!named->name_field || named->name.to == 0) return;
+  int64_t n = named->name.to - named->name.from, more = named->overload.to - named->overload.from;
+  put_varint(s, named->name_field << 3 | WIRE_bytes);
+  put_varint(s, (uint64_t)(n + (more ? more + 1 : 0)));
+  put_bytes(s, named->name.from, named->name.to);
+  if (more) {
+    strbuf_add(&s->out, ":");
+    put_bytes(s, named->overload.from, named->overload.to);
+  }
+}
+
+// Members of a oneof share one mark.
+static bool mark_seen(Slim *s, const ProtobufCMessageDescriptor *type,
+                      const ProtobufCFieldDescriptor *field, uint64_t *seen, int64_t at) {
+  if (field->label == PROTOBUF_C_LABEL_REPEATED) return true;
+  const ProtobufCFieldDescriptor *mark = field;
+  if (field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF)
+    for (mark = type->fields; mark->quantifier_offset != field->quantifier_offset ||
+                              !(mark->flags & PROTOBUF_C_FIELD_FLAG_ONEOF);)
+      mark++;
+  uint64_t bit = (uint64_t)1 << (mark - type->fields);
+  if (*seen & bit) return fail(s, at, "a field that may stand once stands twice");
+  *seen |= bit;
+  return true;
+}
+
+static bool slim_message(Slim *s, const ProtobufCMessageDescriptor *type, int64_t from, int64_t to,
+                         int depth) {
+  if (depth > MAX_DEPTH) return fail(s, from, "messages nest too deep");
+  s->heap += (int64_t)type->sizeof_message + HEAP_PER_PIECE;
+  Named named = {0};
+  if (type == &onnx__node_proto__descriptor)
+    named = (Named){.name_field = NODE_OP_TYPE, .overload_field = NODE_OVERLOAD};
+  if (type == &onnx__function_proto__descriptor)
+    named = (Named){.name_field = FUNCTION_NAME, .overload_field = FUNCTION_OVERLOAD};
+  uint64_t seen = 0;
+  for (int64_t at = from; at < to;) {
+    if (s->heap > s->heap_limit) return fail(s, at, "it has far more pieces than a model has");
+    int64_t start = at;
+    uint64_t tag, x;
+    if (!read_varint(s, &at, to, &tag)) return false;
+    uint64_t id = tag >> 3;
+    int wire = (int)(tag & 7);
+    if (id == 0 || id > 0x1fffffff) return fail(s, start, "a field has no valid number");
+    const ProtobufCFieldDescriptor *field =
+        protobuf_c_message_descriptor_get_field(type, (unsigned)id);
+    // A tensor's segment is how we say where its raw_data lies; no writer of models uses it.
+    if (field && field->type == PROTOBUF_C_TYPE_MESSAGE &&
+        field->descriptor == &onnx__tensor_proto__segment__descriptor)
+      return fail(s, start, "a tensor in segments is not supported");
+    if (field && !mark_seen(s, type, field, &seen, start)) return false;
+    bool packed = field && wire == WIRE_bytes && field->label == PROTOBUF_C_LABEL_REPEATED;
+    if (field && wire != wire_type(field->type) && !packed)
+      return fail(s, start, "a field is not of its declared type");
+    switch (wire) {
+    case WIRE_varint:
+      if (!read_varint(s, &at, to, &x)) return false;
+      if (field) {
+        put_varint(s, tag);
+        put_varint(s, x);
+        s->heap += 8;
+      }
+      break;
+    case WIRE_64bit:
+    case WIRE_32bit: {
+      int64_t size = wire == WIRE_64bit ? 8 : 4;
+      if (to - at < size) return fail(s, start, "a number is cut off");
+      if (field) {
+        put_varint(s, tag);
+        put_bytes(s, at, at + size);
+        s->heap += 8;
+      }
+      at += size;
+      break;
+    }
+    case WIRE_bytes: {
+      if (!read_varint(s, &at, to, &x)) return false;
+      if (x > (uint64_t)(to - at)) return fail(s, start, "a field is longer than what is left");
+      Span span = {at, at + (int64_t)x};
+      if (!(field ? slim_bytes(s, type, field, &named, span, depth)
+                  : slim_newer(s, type, id, &named, span, depth)))
+        return false;
+      at = span.to;
+      break;
+    }
+    default: return fail(s, start, "a field has no valid type");
+    }
+  }
+  put_name(s, &named);
+  return true;
+}
+
+static bool map_file(OnnxFile *f, Diag *d) {
+  // Without O_NONBLOCK, opening a pipe would wait for its writer.
+  int fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return diag_error(d, f->loc, "cannot open: %s", strerror(errno));
+  struct stat st;
+  if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+    close(fd);
+    return diag_error(d, f->loc, "is not a regular file");
+  }
+  if (st.st_size == 0) {
+    close(fd);
+    return diag_error(d, f->loc, "is empty");
+  }
+  void *at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+  int code = errno;
+  close(fd);
+  if (at == MAP_FAILED) return diag_error(d, f->loc, "cannot map: %s", strerror(code));
+  f->at = at;
+  f->n = st.st_size;
+  return true;
+}
+
+bool onnx_open(OnnxFile *f, const char *path, const ProtobufCMessageDescriptor *type, Arena *a,
+               Diag *d) {
+  *f = (OnnxFile){.path = path, .loc = loc_node(a, path, NULL)};
+  if (!map_file(f, d)) return false;
+  Arena *scratch = arena_new();
+  Slim s = {.at = f->at, .out = {.arena = scratch}, .heap_limit = (64 << 20) + 16 * f->n};
+  bool ok = slim_message(&s, type, 0, f->n, 0);
+  if (ok && s.out.n > INT32_MAX) ok = fail(&s, 0, "it is above 2 GiB without its weights");
+  if (!ok) {
+    diag_error(d, f->loc, "is not a well-formed ONNX file: at byte %lld, %s", (long long)s.wrong_at,
+               s.wrong);
+    diag_hint(d, "the file may be truncated or of another format");
+  } else {
+    f->message = protobuf_c_message_unpack(type, NULL, s.out.n, (const uint8_t *)s.out.at);
+    ok = f->message || diag_error(d, f->loc, "is not a well-formed ONNX file");
+  }
+  arena_free(scratch);
+  if (!ok) onnx_close(f);
+  return ok;
+}
+
+void onnx_close(OnnxFile *f) {
+  if (f->message) protobuf_c_message_free_unpacked(f->message, NULL);
+  if (f->at) munmap((void *)(uintptr_t)f->at, (size_t)f->n);
+  f->message = NULL;
+  f->at = NULL;
+}

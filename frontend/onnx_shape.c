@@ -1,0 +1,214 @@
+// The shapes of the inputs: symbolic dimensions bound by --batch, --batch-dim and --dim.
+//
+//     input x: float[N, 3, H, W]       --batch 16 --dim H=224 --dim W=224    =>  f32[16,3,224,224]
+//
+// The batch dimension is the symbol that --batch-dim names, else the one that stands on axis 0 of
+// every input, else whatever is not fixed on axis 0.  A symbol that is bound is bound wherever it
+// stands.  A dimension without a symbol (-1, or nothing at all) is bound by its place: --dim
+// x:1=80.
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "frontend/onnx_walk.h"
+
+typedef struct Shapes {
+  Import *im;
+  const Onnx__ValueInfoProto **input;
+  int n;
+  const char *batch; // the symbol of the batch dimension, or NULL
+  bool *dim_used;    // of the options' dims
+} Shapes;
+
+typedef Onnx__TensorShapeProto__Dimension Dimension;
+
+static const Onnx__TypeProto__Tensor *tensor_type(const Onnx__ValueInfoProto *input) {
+  if (!input->type || input->type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE) return NULL;
+  return input->type->tensor_type;
+}
+
+static size_t input_rank(const Onnx__ValueInfoProto *input) {
+  const Onnx__TypeProto__Tensor *t = tensor_type(input);
+  return t && t->shape ? t->shape->n_dim : 0;
+}
+
+static const Dimension *input_dim(const Onnx__ValueInfoProto *input, size_t axis) {
+  return tensor_type(input)->shape->dim[axis];
+}
+
+static bool is_fixed(const Dimension *dim) {
+  return dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE &&
+         dim->dim_value >= 0;
+}
+
+static const char *symbol(const Dimension *dim) {
+  if (dim->value_case != ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM) return "";
+  return onnx_str(dim->dim_param);
+}
+
+static const Loc *input_loc(Shapes *s, const Onnx__ValueInfoProto *input) {
+  return loc_node(s->im->m->arena, s->im->file->path, onnx_str(input->name));
+}
+
+// The symbol on axis 0 of all inputs that have axes, or NULL.
+static const char *shared_symbol(const Shapes *s) {
+  const char *shared = NULL;
+  for (int i = 0; i < s->n; i++) {
+    if (input_rank(s->input[i]) == 0) continue;
+    const char *name = symbol(input_dim(s->input[i], 0));
+    if (!*name || (shared && !str_equal(shared, name))) return NULL;
+    shared = name;
+  }
+  return shared;
+}
+
+// Is the symbol on axis 0 of some input?
+static bool on_axis_0(const Shapes *s, const char *name) {
+  for (int i = 0; i < s->n; i++)
+    if (input_rank(s->input[i]) > 0 && str_equal(symbol(input_dim(s->input[i], 0)), name))
+      return true;
+  return false;
+}
+
+// The value of --dim NAME=VALUE, or -1.
+static int64_t option_dim(Shapes *s, const char *name) {
+  const OnnxOptions *o = s->im->o;
+  size_t length = strlen(name);
+  int64_t value = -1;
+  for (int i = 0; i < o->n_dims && length > 0; i++)
+    if (str_starts(o->dims[i], name) && o->dims[i][length] == '=') {
+      value = strtoll(o->dims[i] + length + 1, NULL, 10);
+      s->dim_used[i] = true;
+    }
+  return value;
+}
+
+static bool bind_dim(Shapes *s, const Onnx__ValueInfoProto *input, size_t axis, int64_t *out) {
+  Import *im = s->im;
+  const Dimension *dim = input_dim(input, axis);
+  const char *name = symbol(dim), *place = str_format(im->a, "%s:%zu", onnx_str(input->name), axis);
+  if (is_fixed(dim)) {
+    *out = dim->dim_value;
+    return true;
+  }
+  bool is_batch = s->batch ? str_equal(name, s->batch) : axis == 0 || (*name && on_axis_0(s, name));
+  *out = option_dim(s, place);
+  if (*out < 0) *out = option_dim(s, name);
+  if (*out < 0 && is_batch && im->o->batch > 0) *out = im->o->batch;
+  if (*out >= 0) return true;
+  if (*name)
+    diag_error(im->d, input_loc(s, input), "dimension %zu of input '%s', '%s', is not bound", axis,
+               onnx_str(input->name), name);
+  else
+    diag_error(im->d, input_loc(s, input), "dimension %zu of input '%s' is not bound", axis,
+               onnx_str(input->name));
+  if (is_batch)
+    diag_hint(im->d, "give the size of a batch with --batch");
+  else
+    diag_hint(im->d, "give its size with --dim %s=SIZE", *name ? name : place);
+  return false;
+}
+
+static const Type *input_type(Shapes *s, const Onnx__ValueInfoProto *input) {
+  Import *im = s->im;
+  const char *name = onnx_str(input->name);
+  const Onnx__TypeProto__Tensor *t = tensor_type(input);
+  DType dtype;
+  if (!t) {
+    diag_error(im->d, input_loc(s, input), "input '%s' is not a tensor", name);
+    return NULL;
+  }
+  if (!onnx_dtype(t->elem_type, &dtype)) {
+    diag_error(im->d, input_loc(s, input),
+               "input '%s' has elements of type %s, which is not "
+               "supported",
+               name, onnx_dtype_name(t->elem_type));
+    return NULL;
+  }
+  if (!t->shape) {
+    diag_error(im->d, input_loc(s, input), "input '%s' has no shape", name);
+    diag_hint(im->d, "export the model with the shapes of its inputs");
+    return NULL;
+  }
+  if (t->shape->n_dim > MAX_RANK) {
+    diag_error(im->d, input_loc(s, input), "input '%s' has %zu dimensions; the limit is %d", name,
+               t->shape->n_dim, MAX_RANK);
+    return NULL;
+  }
+  int64_t dim[MAX_RANK], count = 8;
+  bool ok = true;
+  for (size_t i = 0; i < t->shape->n_dim; i++) {
+    ok = bind_dim(s, input, i, &dim[i]) && ok;
+    if (ok && __builtin_mul_overflow(count, dim[i] ? dim[i] : 1, &count)) {
+      diag_error(im->d, input_loc(s, input), "the size of input '%s' overflows", name);
+      return NULL;
+    }
+  }
+  if (!ok) return NULL;
+  return type_new(im->m, onnx_compute_dtype(dtype, im->o->keep_f64), (int)t->shape->n_dim, dim);
+}
+
+static bool check_batch(Shapes *s) {
+  const OnnxOptions *o = s->im->o;
+  Diag *d = s->im->d;
+  if (o->batch_dim) {
+    for (int i = 0; i < s->n; i++)
+      for (size_t axis = 0; axis < input_rank(s->input[i]); axis++)
+        if (str_equal(symbol(input_dim(s->input[i], axis)), o->batch_dim)) return true;
+    return diag_error(d, s->im->file->loc, "no input has a dimension '%s' for the batch",
+                      o->batch_dim);
+  }
+  // With no free axis 0, the size asked for must be the one the model was exported with.
+  const Onnx__ValueInfoProto *fixed = NULL;
+  for (int i = 0; i < s->n; i++) {
+    if (input_rank(s->input[i]) == 0) continue;
+    const Dimension *dim = input_dim(s->input[i], 0);
+    if (!is_fixed(dim) || dim->dim_value == o->batch) return true;
+    if (!fixed) fixed = s->input[i];
+  }
+  if (o->batch == 0 || !fixed) return true;
+  diag_error(d, input_loc(s, fixed), "input '%s' has a fixed batch of %lld, not %lld",
+             onnx_str(fixed->name), (long long)input_dim(fixed, 0)->dim_value, (long long)o->batch);
+  diag_hint(d, "export the model with a symbolic batch dimension");
+  return false;
+}
+
+static bool check_options(Shapes *s) {
+  const OnnxOptions *o = s->im->o;
+  bool ok = true;
+  for (int i = 0; i < o->n_dims; i++) {
+    const char *equals = strrchr(o->dims[i], '=');
+    char *end = NULL;
+    if (!equals || equals == o->dims[i] || strtoll(equals + 1, &end, 10) < 1 || *end)
+      ok = diag_error(s->im->d, NULL, "--dim '%s' is not NAME=SIZE", o->dims[i]);
+  }
+  return ok;
+}
+
+bool onnx_inputs(Import *im, OnnxInput *inputs, int *n_inputs) {
+  const Onnx__GraphProto *graph = onnx_model(im->file)->graph;
+  Shapes s = {.im = im};
+  s.input = arena_array(im->a, const Onnx__ValueInfoProto *, graph->n_input);
+  s.dim_used = arena_array(im->a, bool, im->o->n_dims);
+  // Before IR version 4, initializers stood among the inputs as well.
+  NameMap initial = {.arena = im->a};
+  for (size_t i = 0; i < graph->n_initializer; i++)
+    name_map_add(&initial, onnx_str(graph->initializer[i]->name), 0);
+  for (size_t i = 0; i < graph->n_input; i++)
+    if (name_map_find(&initial, onnx_str(graph->input[i]->name)) < 0)
+      s.input[s.n++] = graph->input[i];
+  s.batch = im->o->batch_dim ? im->o->batch_dim : shared_symbol(&s);
+
+  bool ok = check_options(&s);
+  ok = check_batch(&s) && ok;
+  for (int i = 0; i < s.n; i++) {
+    inputs[i] = (OnnxInput){onnx_str(s.input[i]->name), input_type(&s, s.input[i])};
+    ok = ok && inputs[i].type;
+  }
+  *n_inputs = s.n;
+  for (int i = 0; ok && i < im->o->n_dims; i++)
+    if (!s.dim_used[i])
+      diag_warning(im->d, im->file->loc, "--dim '%s' names no free dimension of an input",
+                   im->o->dims[i]);
+  return ok;
+}

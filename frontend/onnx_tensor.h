@@ -1,0 +1,13 @@
+// Single tensors in files of their own, as the test data of ONNX has them: input_0.pb.
+
+#ifndef FRONTEND_ONNX_TENSOR_H
+#define FRONTEND_ONNX_TENSOR_H
+
+#include "ir/op.h"
+
+// Reads a TensorProto.  Its elements keep their type with `keep`, otherwise f16, bf16 and f64
+// become f32, as in onnx_import.  The tensor lives in `a`, its type in `m`.  False when it has
+// reported why not.
+bool onnx_tensor_read(const char *path, bool keep, Module *m, Arena *a, Tensor *out, Diag *d);
+
+#endif

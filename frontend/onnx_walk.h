@@ -1,0 +1,98 @@
+// What the files of the importer share about the model being imported.  Import functions of ops
+// see onnx_node.h instead.
+
+#ifndef FRONTEND_ONNX_WALK_H
+#define FRONTEND_ONNX_WALK_H
+
+#include "base/vec.h"
+#include "frontend/onnx.h"
+#include "frontend/onnx_names.h"
+#include "frontend/onnx_node.h"
+#include "frontend/onnx_read.h"
+#include "frontend/onnx_weights.h"
+
+// What a name of the model stands for.
+typedef struct Binding {
+  const char *name;
+  Value *v;                      // NULL: a weight nobody has read yet, or nothing that can be had
+  const Onnx__TensorProto *init; // of an initializer
+  bool poisoned;                 // what should have made it has been reported
+} Binding;
+
+// The names of one graph: the model's, the branch of an If, the body of a function.
+typedef struct Scope {
+  const struct Scope *outer; // whose names are seen too; NULL for the model and for functions
+  NameMap names;             // to `bindings`
+  Vec(Binding) bindings;
+  NameMap read; // names that somebody reads
+  // Of the body of a function, and of branches in it: the call, which has the attributes, and
+  // where it stands.
+  const Onnx__NodeProto *call;
+  const struct Scope *caller;
+  const Onnx__FunctionProto *function;
+  const char *prefix; // of node names: "/block.0/", or ""
+  size_t n_opsets;
+  Onnx__OperatorSetIdProto **opsets;
+} Scope;
+
+// A node that cannot be compiled.
+typedef struct Problem {
+  const Loc *loc;
+  const char *cause, *hint, *detail;
+} Problem;
+
+typedef struct Import {
+  const OnnxOptions *o;
+  OnnxFile *file;
+  Arena *a; // scratch, gone after the import
+  Module *m;
+  Graph *g;
+  Diag *d;
+  Vec(Problem) problems;
+  // Errors of op_new and of evaluation are caught, to be reported with the others.
+  Diag *caught;
+  FILE *stream;
+  char *text;
+  size_t text_n, text_seen;
+  // What is known of values, by id; data is NULL where nothing is.
+  Vec(Tensor) known;
+  Op *last;          // the last op that was looked at
+  NameMap functions; // "domain:name" to onnx_model(file)->functions
+  int n_nodes, depth;
+} Import;
+
+// onnx_order.c: indices of the nodes that are needed for the outputs, in an order in which every
+// node comes after those it reads; names that the nodes read go to `read`.
+bool onnx_order(Import *im, Onnx__NodeProto *const *node, size_t n, char *const *output,
+                size_t n_output, Scope *scope, int **order, int *n_order);
+// The name of a node in messages: its own, or Gemm(y).
+const char *onnx_node_name(Arena *a, const Scope *scope, const Onnx__NodeProto *node);
+
+// onnx_shape.c: the dimensions of all inputs, symbolic ones bound by the options.
+typedef struct OnnxInput {
+  const char *name;
+  const Type *type; // NULL: could not be bound, which has been reported
+} OnnxInput;
+bool onnx_inputs(Import *im, OnnxInput *inputs, int *n_inputs);
+
+// onnx_report.c
+void onnx_problem(Import *im, const Loc *loc, const char *cause, const char *hint,
+                  const char *detail);
+bool onnx_report(Import *im); // false when there was anything to report
+
+// onnx_known.c
+void onnx_evaluate_new(Import *im, Node *n); // reports through the node
+void onnx_tidy(Import *im); // known values become constants; ops that nothing reads go
+
+// onnx_import.c: the nodes of a body, in their order, in the given scope.
+bool onnx_body(Import *im, Scope *scope, Onnx__NodeProto *const *node, size_t n,
+               char *const *output, size_t n_output);
+Scope *onnx_scope_new(Import *im, const Scope *outer);
+void onnx_bind(Import *im, Scope *scope, const char *name, Value *v, bool poisoned);
+// NULL when there is no such name, here or outside.
+Binding *onnx_lookup(const Scope *scope, const char *name);
+bool onnx_initializers(Import *im, Scope *scope, const Onnx__GraphProto *g);
+// The IR value of a binding; makes the parameter or the constant of an initializer.
+Value *onnx_binding_value(Import *im, Binding *b);
+
+#endif

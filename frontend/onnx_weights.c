@@ -1,0 +1,307 @@
+// Tensors of a model: inline as raw bytes, inline as a list of numbers, or in another file.
+//
+// Weights are not read here.  A tensor becomes an Init that says in which file its bytes lie and
+// where; raw bytes inline lie in the model file itself:
+//
+//     raw_data                       @ "mlp.onnx"+71
+//     external_data location=w.bin   @ "dir/w.bin"+4096      in the folder of the model
+//     float_data, int64_data, …      = x"0000803f…"          repacked
+//
+// A model is data from strangers, and `location` is a path in it.  What it names is opened first
+// and asked for its real name afterwards, so that neither `..` nor a link anywhere in the path
+// leads out: the real name must lie in the real folder of the model, or in the one the user allows.
+
+#include "frontend/onnx_weights.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+// The names of TensorProto.DataType, by number; those without an element type of ours are refused.
+static const struct {
+  const char *name;
+  int dtype;
+} data_types[] = {
+    {"undefined", -1},      {"float", DT_f32},    {"uint8", DT_u8},       {"int8", DT_i8},
+    {"uint16", DT_u16},     {"int16", DT_i16},    {"int32", DT_i32},      {"int64", DT_i64},
+    {"string", -1},         {"bool", DT_bool},    {"float16", DT_f16},    {"double", DT_f64},
+    {"uint32", DT_u32},     {"uint64", DT_u64},   {"complex64", -1},      {"complex128", -1},
+    {"bfloat16", DT_bf16},  {"float8e4m3fn", -1}, {"float8e4m3fnuz", -1}, {"float8e5m2", -1},
+    {"float8e5m2fnuz", -1}, {"uint4", -1},        {"int4", -1},           {"float4e2m1", -1},
+    {"float8e8m0", -1},     {"uint2", -1},        {"int2", -1},
+};
+enum { N_DATA_TYPES = sizeof data_types / sizeof *data_types };
+
+bool onnx_dtype(int data_type, DType *out) {
+  if (data_type < 0 || data_type >= N_DATA_TYPES || data_types[data_type].dtype < 0) return false;
+  *out = (DType)data_types[data_type].dtype;
+  return true;
+}
+
+const char *onnx_dtype_name(int data_type) {
+  return data_type >= 0 && data_type < N_DATA_TYPES ? data_types[data_type].name : "unknown";
+}
+
+DType onnx_compute_dtype(DType dtype, bool keep) {
+  return dtype_class[dtype] == 'F' && !keep ? DT_f32 : dtype;
+}
+
+static bool read_shape(const Onnx__TensorProto *t, const Loc *loc, OnnxTensor *out, Diag *d) {
+  const char *name = onnx_str(t->name);
+  if (!onnx_dtype(t->data_type, &out->dtype))
+    return diag_error(d, loc, "tensor '%s' has elements of type %s, which is not supported", name,
+                      onnx_dtype_name(t->data_type));
+  if (t->n_dims > MAX_RANK)
+    return diag_error(d, loc, "tensor '%s' has %zu dimensions; the limit is %d", name, t->n_dims,
+                      MAX_RANK);
+  out->rank = (int)t->n_dims;
+  out->count = 1;
+  bool zero = false;
+  for (int i = 0; i < out->rank; i++)
+    zero = zero || t->dims[i] == 0;
+  for (int i = 0; i < out->rank; i++) {
+    out->dim[i] = t->dims[i];
+    if (t->dims[i] < 0)
+      return diag_error(d, loc, "tensor '%s' has a dimension of %lld", name, (long long)t->dims[i]);
+    if (!zero && __builtin_mul_overflow(out->count, t->dims[i], &out->count))
+      return diag_error(d, loc, "the size of tensor '%s' overflows", name);
+  }
+  if (zero) out->count = 0;
+  if (__builtin_mul_overflow(out->count, dtype_bytes[out->dtype], &out->bytes))
+    return diag_error(d, loc, "the size of tensor '%s' overflows", name);
+  return true;
+}
+
+// -- Lists of numbers --------------------------------------------------------------------------
+
+static bool read_list(const Onnx__TensorProto *t, Arena *a, const Loc *loc, OnnxTensor *out,
+                      Diag *d) {
+  size_t n = 0;
+  switch (out->dtype) {
+  case DT_f32: n = t->n_float_data; break;
+  case DT_f64: n = t->n_double_data; break;
+  case DT_i64: n = t->n_int64_data; break;
+  case DT_u32:
+  case DT_u64: n = t->n_uint64_data; break;
+  case DT_f16:
+  case DT_bf16:
+  case DT_i8:
+  case DT_i16:
+  case DT_i32:
+  case DT_u8:
+  case DT_u16:
+  case DT_bool: n = t->n_int32_data; break;
+  case N_DTYPES: break;
+  }
+  if ((int64_t)n != out->count)
+    return diag_error(d, loc, "tensor '%s' has %zu elements; its shape asks for %lld",
+                      onnx_str(t->name), n, (long long)out->count);
+  int64_t size = dtype_bytes[out->dtype];
+  char *bytes = arena_alloc(a, (size_t)out->bytes + 1);
+  bool as_u64 = out->dtype == DT_u32 || out->dtype == DT_u64;
+  // Narrow types stand in wider ones, low byte first.
+  for (size_t i = 0; i < n; i++) {
+    const void *from = out->dtype == DT_f32   ? (const void *)&t->float_data[i]
+                       : out->dtype == DT_f64 ? (const void *)&t->double_data[i]
+                       : out->dtype == DT_i64 ? (const void *)&t->int64_data[i]
+                       : as_u64               ? (const void *)&t->uint64_data[i]
+                                              : (const void *)&t->int32_data[i];
+    memcpy(bytes + (int64_t)i * size, from, (size_t)size);
+  }
+  out->init = (Init){.kind = INIT_bytes, .dtype = out->dtype, .length = out->bytes, .bytes = bytes};
+  return true;
+}
+
+// -- External data -----------------------------------------------------------------------------
+
+typedef struct External {
+  const char *location;
+  int64_t offset, length; // length: -1 when not given
+} External;
+
+static bool read_number(const char *text, int64_t *out) {
+  char *end;
+  errno = 0;
+  long long x = strtoll(text, &end, 10);
+  *out = x;
+  return *text >= '0' && *text <= '9' && !*end && errno == 0;
+}
+
+static bool read_keys(const Onnx__TensorProto *t, const Loc *loc, External *out, Diag *d) {
+  const char *name = onnx_str(t->name);
+  *out = (External){.length = -1};
+  for (size_t i = 0; i < t->n_external_data; i++) {
+    const char *key = onnx_str(t->external_data[i]->key);
+    const char *value = onnx_str(t->external_data[i]->value);
+    bool ok = true;
+    if (str_equal(key, "location"))
+      out->location = value;
+    else if (str_equal(key, "offset"))
+      ok = read_number(value, &out->offset);
+    else if (str_equal(key, "length"))
+      ok = read_number(value, &out->length);
+    else if (!str_equal(key, "checksum")) // SHA1 of the whole file: would mean to read all of it
+      return diag_error(d, loc, "external data of tensor '%s' has an unknown key '%s'", name, key);
+    if (!ok)
+      return diag_error(d, loc, "external data of tensor '%s': %s '%s' is not a size", name, key,
+                        value);
+  }
+  if (!out->location || !*out->location)
+    return diag_error(d, loc, "external data of tensor '%s' has no location", name);
+  return true;
+}
+
+static bool has_dot_dot(const char *path) {
+  for (const char *at = path; *at;) {
+    size_t n = strcspn(at, "/");
+    if (n == 2 && at[0] == '.' && at[1] == '.') return true;
+    at += n + (at[n] == '/');
+  }
+  return false;
+}
+
+static const char *folder_of(Arena *a, const char *path) {
+  const char *slash = strrchr(path, '/');
+  return !slash ? "." : slash == path ? "/" : str_copy_n(a, path, (size_t)(slash - path));
+}
+
+// Does the open file lie in the folder, all links followed?
+static bool lies_in(Arena *a, int fd, const char *folder) {
+  char file[PATH_MAX], real[PATH_MAX];
+  ssize_t n = readlink(str_format(a, "/proc/self/fd/%d", fd), file, sizeof file - 1);
+  if (n <= 0 || !realpath(folder, real)) return false;
+  file[n] = '\0';
+  size_t length = str_equal(real, "/") ? 0 : strlen(real);
+  return strncmp(file, real, length) == 0 && file[length] == '/';
+}
+
+// Opens what `location` names, if it may be; the path it was found under goes to `out`.
+static int open_external(const OnnxFile *f, const char *external_dir, const char *location,
+                         const char *name, Arena *a, const Loc *loc, const char **out, Diag *d) {
+  const char *why = location[0] == '/'      ? "is an absolute path"
+                    : has_dot_dot(location) ? "leads out of the model's folder"
+                                            : NULL;
+  if (why) {
+    diag_error(d, loc, "external data of tensor '%s': '%s' %s", name, location, why);
+    return -1;
+  }
+  const char *home = folder_of(a, f->path);
+  *out = str_equal(home, ".") && !str_starts(f->path, "./")
+             ? str_copy(a, location)
+             : str_format(a, "%s/%s", home, location);
+  int fd = open(*out, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (fd < 0 && errno == ENOENT && external_dir) {
+    *out = str_format(a, "%s/%s", external_dir, location);
+    fd = open(*out, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  }
+  if (fd < 0) {
+    diag_error(d, loc, "external data of tensor '%s': cannot open '%s': %s", name, *out,
+               strerror(errno));
+    return -1;
+  }
+  bool allowed = external_dir && lies_in(a, fd, external_dir);
+  struct stat st;
+  if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+    diag_error(d, loc, "external data of tensor '%s': '%s' is not a regular file", name, *out);
+  } else if (!allowed && !lies_in(a, fd, home)) {
+    diag_error(d, loc, "external data of tensor '%s': '%s' leads out of the model's folder", name,
+               *out);
+    diag_hint(d, "--external-data-dir allows one more folder");
+  } else if (!allowed && st.st_nlink > 1) {
+    // A hard link is the one way out that a real name does not show.
+    diag_error(d, loc, "external data of tensor '%s': '%s' has other names elsewhere (hard links)",
+               name, *out);
+    diag_hint(d, "copy the file, or allow its folder with --external-data-dir");
+  } else {
+    return fd;
+  }
+  close(fd);
+  return -1;
+}
+
+static bool find_external(const OnnxFile *f, const char *external_dir, const Onnx__TensorProto *t,
+                          Arena *a, const Loc *loc, OnnxTensor *out, Diag *d) {
+  const char *name = onnx_str(t->name), *path;
+  External e;
+  if (!read_keys(t, loc, &e, d)) return false;
+  int fd = open_external(f, external_dir, e.location, name, a, loc, &path, d);
+  if (fd < 0) return false;
+  struct stat st;
+  bool ok = fstat(fd, &st) == 0;
+  close(fd);
+  if (e.length >= 0 && e.length != out->bytes)
+    return diag_error(d, loc,
+                      "external data of tensor '%s' has %lld bytes; its shape asks for %lld", name,
+                      (long long)e.length, (long long)out->bytes);
+  if (!ok || e.offset > st.st_size || out->bytes > st.st_size - e.offset)
+    return diag_error(
+        d, loc, "external data of tensor '%s' is bytes %lld to %lld + %lld of '%s', which has %lld",
+        name, (long long)e.offset, (long long)e.offset, (long long)out->bytes, path,
+        (long long)st.st_size);
+  out->init = (Init){.kind = INIT_file,
+                     .dtype = out->dtype,
+                     .path = path,
+                     .offset = e.offset,
+                     .length = out->bytes};
+  return true;
+}
+
+// ------------------------------------------------------------------------------------------------
+
+bool onnx_tensor(const OnnxFile *f, const char *external_dir, const Onnx__TensorProto *t, Arena *a,
+                 const Loc *loc, OnnxTensor *out, Diag *d) {
+  *out = (OnnxTensor){0};
+  if (!read_shape(t, loc, out, d)) return false;
+  if (t->has_data_location && t->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL)
+    return find_external(f, external_dir, t, a, loc, out, d);
+  if (!t->segment) return read_list(t, a, loc, out, d);
+  int64_t from = t->segment->begin, to = t->segment->end; // of raw_data: see onnx_read.c
+  if (to - from != out->bytes)
+    return diag_error(d, loc, "tensor '%s' has %lld bytes; its shape asks for %lld",
+                      onnx_str(t->name), (long long)(to - from), (long long)out->bytes);
+  out->init = (Init){.kind = INIT_file,
+                     .dtype = out->dtype,
+                     .path = str_copy(a, f->path),
+                     .offset = from,
+                     .length = out->bytes};
+  return true;
+}
+
+static bool read_file(const Init *init, char *to, const Loc *loc, Diag *d) {
+  int fd = open(init->path, O_RDONLY | O_CLOEXEC);
+  int64_t done = 0;
+  while (fd >= 0 && done < init->length) {
+    ssize_t n = pread(fd, to + done, (size_t)(init->length - done), init->offset + done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    done += n;
+  }
+  if (fd >= 0) close(fd);
+  return done == init->length || diag_error(d, loc, "cannot read '%s'", init->path);
+}
+
+bool onnx_tensor_bytes(const OnnxFile *f, const OnnxTensor *t, void *to, const Loc *loc, Diag *d) {
+  if (t->bytes == 0) return true;
+  if (t->init.kind == INIT_file && !str_equal(t->init.path, f->path))
+    return read_file(&t->init, to, loc, d);
+  memcpy(to, t->init.kind == INIT_file ? f->at + t->init.offset : t->init.bytes, (size_t)t->bytes);
+  return true;
+}
+
+bool onnx_tensor_load(const OnnxFile *f, const OnnxTensor *t, const Type *type, Arena *a,
+                      const Loc *loc, Tensor *out, Diag *d) {
+  Type as_stored = *type;
+  as_stored.dtype = t->dtype;
+  Tensor stored = {&as_stored, arena_alloc(a, (size_t)t->bytes + 1)};
+  if (!onnx_tensor_bytes(f, t, stored.data, loc, d)) return false;
+  *out = (Tensor){type, stored.data};
+  if (type->dtype == t->dtype) return true;
+  *out = tensor_new(a, type);
+  for (int64_t i = 0; i < t->count; i++)
+    tensor_set_f(out, i, tensor_f(&stored, i));
+  return true;
+}
