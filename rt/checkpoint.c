@@ -1,0 +1,351 @@
+// Checkpoints: everything that lasts from step to step, in one file that any number of ranks can
+// read.
+//
+//     DIR/step-000000000120.safetensors
+//
+// It is a safetensors file of whole tensors, weights as "weight/NAME" and optimizer state as
+// "state/NAME".  Its metadata says the step (how many were done), the seed and the order of the
+// data, and holds a checksum of the header and of every tensor, so that any flipped bit is found
+// before anything is used.  It is written beside, flushed and renamed (file.c): a crash or a full
+// disk leaves the one before.
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime.h"
+
+// The header's own checksum comes first in the file, and counts as zeros in itself.
+static const char file_start[] = "{\"__metadata__\":{\"header\":\"";
+enum { DIGITS = 16, HEADER_SUM_AT = 8 + sizeof file_start - 1 };
+static const char zeros[DIGITS + 1] = "0000000000000000";
+
+// ---- the folder
+
+static char *checkpoint_path(const Checkpoints *c, int64_t step) {
+  return nnrt_must_format("%s/step-%012lld.safetensors", c->dir, (long long)step);
+}
+
+// The step in a checkpoint's name, -1 if it is not one's.
+static int64_t step_of(const char *name) {
+  long long step;
+  char again[64];
+  if (sscanf(name, "step-%lld.", &step) != 1 || step < 0) return -1;
+  snprintf(again, sizeof again, "step-%012lld.safetensors", step);
+  return strcmp(name, again) == 0 ? step : -1;
+}
+
+static int newest_first(const void *a, const void *b) {
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return (x < y) - (x > y);
+}
+
+// The steps there are checkpoints of, newest first.
+static int list_steps(const Checkpoints *c, int64_t **out) {
+  int n = 0, room = 16;
+  int64_t *steps = nnrt_must_alloc((size_t)room * sizeof *steps);
+  DIR *folder = opendir(c->dir);
+  for (struct dirent *e; folder && (e = readdir(folder));) {
+    int64_t step = step_of(e->d_name);
+    if (step < 0) continue;
+    if (n == room && !(steps = realloc(steps, (size_t)(room *= 2) * sizeof *steps)))
+      nnrt_must_alloc((size_t)-1);
+    steps[n++] = step;
+  }
+  if (folder) closedir(folder);
+  qsort(steps, (size_t)n, sizeof *steps, newest_first);
+  *out = steps;
+  return n;
+}
+
+// A run that was killed while it wrote leaves a file that never got its name.
+static void remove_unfinished(const Checkpoints *c) {
+  DIR *folder = opendir(c->dir);
+  for (struct dirent *e; folder && (e = readdir(folder));) {
+    if (strncmp(e->d_name, ".step-", 6) != 0 || !strstr(e->d_name, ".safetensors.tmp-")) continue;
+    char *path = nnrt_must_format("%s/%s", c->dir, e->d_name);
+    unlink(path);
+    free(path);
+  }
+  if (folder) closedir(folder);
+}
+
+bool nnrt_checkpoint_open(Checkpoints *c, const char *dir, int keep, Why *w) {
+  *c = (Checkpoints){.dir = dir, .keep = keep, .last = -1, .anew = true};
+  if (!nnrt_make_folder(dir, w)) return false;
+  char *path = checkpoint_path(c, 0);
+  bool ok = nnrt_out_possible(path, w);
+  free(path);
+  remove_unfinished(c);
+  return ok;
+}
+
+// A run that starts anew keeps what it finds, under names that --resume does not look at.
+static void set_aside(Checkpoints *c) {
+  int64_t *steps;
+  int n = list_steps(c, &steps);
+  for (int i = 0; i < n; i++) {
+    char *path = checkpoint_path(c, steps[i]), *old = nnrt_must_format("%s.old", path);
+    rename(path, old);
+    free(path);
+    free(old);
+  }
+  if (n > 0)
+    nnrt_say_note("%d checkpoints of an earlier run in '%s' are now called *.old", n, c->dir);
+  free(steps);
+}
+
+static void remove_old(const Checkpoints *c) {
+  int64_t *steps;
+  int n = list_steps(c, &steps), kept = 0;
+  for (int i = 0; i < n; i++) {
+    // What is newer than the last we wrote was found damaged; its turn comes when it is replaced.
+    if (steps[i] > c->last || kept++ < c->keep) continue;
+    char *path = checkpoint_path(c, steps[i]);
+    unlink(path);
+    free(path);
+  }
+  free(steps);
+}
+
+// ---- reading
+
+static bool check_sum(const char *text, uint64_t sum) {
+  char digits[DIGITS + 1];
+  snprintf(digits, sizeof digits, "%016llx", (unsigned long long)sum);
+  return text && strcmp(text, digits) == 0;
+}
+
+// Opens a checkpoint and compares every checksum.
+static bool open_checked(StFile *f, const char *path, Why *w) {
+  if (!nnrt_st_open(f, path, w)) return false;
+  bool ok = f->header_bytes > HEADER_SUM_AT - 8 + DIGITS &&
+            memcmp(f->header, file_start, sizeof file_start - 1) == 0;
+  if (ok) {
+    size_t n = (size_t)f->header_bytes + 8;
+    char *header = nnrt_must_alloc(n);
+    memcpy(header, f->file.at, n);
+    memcpy(header + HEADER_SUM_AT, zeros, DIGITS);
+    ok = check_sum(nnrt_st_text(f, "header"), nnrt_xxh64(header, (int64_t)n, 0));
+    free(header);
+  }
+  if (!ok) why(w, "its header is damaged");
+  for (int i = 0; ok && i < f->n_tensors; i++) {
+    const StTensor *t = &f->tensor[i];
+    char *key = nnrt_must_format("xxh64:%s", t->name);
+    ok = check_sum(nnrt_st_text(f, key), nnrt_xxh64(f->data + t->begin, t->end - t->begin, 0));
+    free(key);
+    if (!ok) why(w, "'%s' is damaged", t->name);
+  }
+  if (!ok) nnrt_st_close(f);
+  return ok;
+}
+
+bool nnrt_checkpoint_find(Checkpoints *c, int64_t *out_step, Why *w) {
+  int64_t *steps;
+  int n = list_steps(c, &steps);
+  c->last = *out_step = -1;
+  for (int i = 0; i < n && c->last < 0; i++) {
+    char *path = checkpoint_path(c, steps[i]);
+    StFile f;
+    Why damage;
+    if (open_checked(&f, path, &damage)) {
+      nnrt_st_close(&f);
+      c->last = *out_step = steps[i];
+      c->anew = false;
+    } else {
+      nnrt_say_warning("checkpoint '%s' cannot be used: %s", path, damage.text);
+    }
+    free(path);
+  }
+  free(steps);
+  if (n == 0 || c->last >= 0) return true;
+  return why(w,
+             "cannot resume: %s in '%s' is damaged\n"
+             "hint: without --resume, training starts anew",
+             n == 1 ? "the only checkpoint" : "every checkpoint", c->dir);
+}
+
+static const char *role_folder(const NnrtTensor *t) {
+  return t->role == NNRT_weight ? "weight" : "state";
+}
+
+static bool same_shape(const StTensor *s, const NnrtTensor *t) {
+  bool same = s->dtype == t->dtype && s->rank == t->rank;
+  for (int d = 0; same && d < t->rank; d++)
+    same = s->dim[d] == t->dim[d];
+  return same;
+}
+
+static bool load_tensors(const StFile *f, NnrtRank *r, const char *path, Why *w) {
+  const NnrtGraph *g = &r->program->train;
+  static const char hint[] = "hint: resume with the same model and optimizer";
+  int n = 0;
+  for (int i = 0; i < g->n_tensors; i++) {
+    const NnrtTensor *t = &g->tensors[i];
+    if (!nnrt_tensor_lasts(t)) continue;
+    char *name = nnrt_must_format("%s/%s", role_folder(t), t->name);
+    const StTensor *s = nnrt_st_find(f, name);
+    bool ok = s && same_shape(s, t);
+    if (!s)
+      why(w, "checkpoint '%s' is of another program: it has no '%s'\n%s", path, name, hint);
+    else if (!ok)
+      why(w, "checkpoint '%s' is of another program: '%s' is %s in it, here %s\n%s", path, name,
+          nnrt_shape_text(s->dtype, s->dim, s->rank).at,
+          nnrt_shape_text(t->dtype, t->dim, t->rank).at, hint);
+    free(name);
+    if (!ok) return false;
+    Part part = nnrt_tensor_part(t, r->program, r->coord);
+    nnrt_part_from_whole(r->slab + t->offset, f->data + s->begin, t, &part);
+    n++;
+  }
+  if (n == f->n_tensors) return true;
+  return why(w, "checkpoint '%s' is of another program: it has %d tensors, this program %d\n%s",
+             path, f->n_tensors, n, hint);
+}
+
+static int64_t int_text(const StFile *f, const char *key, int64_t otherwise) {
+  const char *text = nnrt_st_text(f, key);
+  return text ? strtoll(text, NULL, 10) : otherwise;
+}
+
+bool nnrt_checkpoint_load(const Checkpoints *c, NnrtRank *r, int64_t step, DataOrder *out_order,
+                          Why *w) {
+  char *path = checkpoint_path(c, step);
+  StFile f;
+  Why damage;
+  bool ok = open_checked(&f, path, &damage);
+  if (!ok) {
+    why(w, "checkpoint '%s' cannot be used: %s", path, damage.text);
+  } else {
+    ok = load_tensors(&f, r, path, w);
+    out_order->seed = int_text(&f, "seed", 0);
+    out_order->rows = int_text(&f, "rows", 0);
+    const char *shuffle = nnrt_st_text(&f, "shuffle");
+    out_order->shuffle = shuffle && strcmp(shuffle, "none") != 0;
+    out_order->shuffle_seed = int_text(&f, "shuffle", 0);
+    nnrt_st_close(&f);
+  }
+  free(path);
+  return ok;
+}
+
+// ---- writing
+
+typedef struct Writer {
+  StTensor *tensor;
+  int n_tensors;
+  StText *text;
+  int n_texts;
+  OutFile out;
+} Writer;
+
+static void add_text(Writer *wr, char *key, char *value) {
+  wr->text[wr->n_texts++] = (StText){key, value};
+}
+
+static void list_contents(Writer *wr, const NnrtProgram *p, int64_t step, const DataOrder *order) {
+  const NnrtGraph *g = &p->train;
+  wr->tensor = nnrt_must_alloc((size_t)(g->n_tensors + 1) * sizeof *wr->tensor);
+  wr->text = nnrt_must_alloc((size_t)(g->n_tensors + 8) * sizeof *wr->text);
+  add_text(wr, nnrt_must_format("header"), nnrt_must_format("%s", zeros)); // must be the first
+  add_text(wr, nnrt_must_format("nnaot"), nnrt_must_format("checkpoint of %s", p->model));
+  add_text(wr, nnrt_must_format("step"), nnrt_must_format("%lld", (long long)step));
+  add_text(wr, nnrt_must_format("seed"), nnrt_must_format("%lld", (long long)order->seed));
+  add_text(wr, nnrt_must_format("shuffle"),
+           order->shuffle ? nnrt_must_format("%lld", (long long)order->shuffle_seed)
+                          : nnrt_must_format("none"));
+  add_text(wr, nnrt_must_format("rows"), nnrt_must_format("%lld", (long long)order->rows));
+  for (int i = 0; i < g->n_tensors; i++) {
+    const NnrtTensor *t = &g->tensors[i];
+    if (!nnrt_tensor_lasts(t)) continue;
+    StTensor *s = &wr->tensor[wr->n_tensors++];
+    *s = (StTensor){.name = nnrt_must_format("%s/%s", role_folder(t), t->name), .dtype = t->dtype};
+    s->rank = t->rank;
+    for (int d = 0; d < t->rank; d++)
+      s->dim[d] = t->dim[d];
+    add_text(wr, nnrt_must_format("xxh64:%s", s->name), nnrt_must_format("%s", zeros));
+  }
+}
+
+static void free_contents(Writer *wr) {
+  for (int i = 0; i < wr->n_tensors; i++)
+    free(wr->tensor[i].name);
+  for (int i = 0; i < wr->n_texts; i++) {
+    free(wr->text[i].key);
+    free(wr->text[i].value);
+  }
+  free(wr->tensor);
+  free(wr->text);
+}
+
+// All checksums are known now; the header has the length it had.
+static bool write_header(Writer *wr, Why *w) {
+  int64_t bytes;
+  char *header = nnrt_st_header(wr->tensor, wr->n_tensors, wr->text, wr->n_texts, &bytes);
+  char digits[DIGITS + 1];
+  snprintf(digits, sizeof digits, "%016llx", (unsigned long long)nnrt_xxh64(header, bytes, 0));
+  memcpy(header + HEADER_SUM_AT, digits, DIGITS);
+  bool ok = nnrt_out_write_at(&wr->out, 0, header, bytes, w);
+  free(header);
+  return ok;
+}
+
+// Collective.
+static bool write_checkpoint(Checkpoints *c, NnrtRank *r, int64_t step, const DataOrder *order,
+                             const char *path, Why *w) {
+  const NnrtGraph *g = &r->program->train;
+  Writer wr = {.out.fd = -1};
+  bool root = r->rank == 0, ok = !root || nnrt_out_begin(&wr.out, path, w);
+  bool begun = root && ok;
+  if (begun) {
+    list_contents(&wr, r->program, step, order);
+    int64_t bytes;
+    free(nnrt_st_header(wr.tensor, wr.n_tensors, wr.text, wr.n_texts, &bytes));
+    wr.out.at = bytes;
+  }
+  int first_sum = wr.n_texts - wr.n_tensors, n = 0;
+  Whole memory = {0};
+  // A rank whose disk is full still takes part: the others wait for it.
+  for (int i = 0; i < g->n_tensors; i++) {
+    const NnrtTensor *t = &g->tensors[i];
+    if (!nnrt_tensor_lasts(t)) continue;
+    const void *whole = nnrt_tensor_whole(r, t, &memory);
+    if (!begun) continue;
+    int64_t bytes = nnrt_tensor_count(t) * nnrt_dtype_size(t->dtype);
+    snprintf(wr.text[first_sum + n++].value, DIGITS + 1, "%016llx",
+             (unsigned long long)nnrt_xxh64(whole, bytes, 0));
+    ok = ok && nnrt_out_write(&wr.out, whole, bytes, w);
+  }
+  free(memory.at);
+  if (!begun) return ok;
+  ok = ok && write_header(&wr, w);
+  free_contents(&wr);
+  if (!ok) {
+    nnrt_out_abandon(&wr.out);
+    return false;
+  }
+  if (c->anew) set_aside(c);
+  c->anew = false;
+  return nnrt_out_commit(&wr.out, w);
+}
+
+void nnrt_checkpoint_save(Checkpoints *c, NnrtRank *r, int64_t step, const DataOrder *order) {
+  Why w;
+  char *path = checkpoint_path(c, step);
+  bool ok = write_checkpoint(c, r, step, order, path, &w);
+  free(path);
+  if (r->rank != 0) return;
+  c->failed = !ok;
+  if (ok) {
+    c->last = step;
+    remove_old(c);
+  } else if (c->last >= 0) {
+    nnrt_say_warning("no checkpoint of step %lld: %s; that of step %lld is still there",
+                     (long long)step, w.text, (long long)c->last);
+  } else {
+    nnrt_say_warning("no checkpoint of step %lld: %s", (long long)step, w.text);
+  }
+}

@@ -1,0 +1,288 @@
+// Groups of ranks, the queue of jobs, and what generated code calls.  See comm.h.
+
+#include "comm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// ---- groups
+
+static Group world_group(int ranks, int rank) {
+  Group g = {.n = ranks, .me = rank, .rank = nnrt_must_alloc((size_t)ranks * sizeof(int))};
+  for (int i = 0; i < ranks; i++)
+    g.rank[i] = i;
+  return g;
+}
+
+// Ranks count like the digits of a number over the axes that are not time; the last axis is
+// fastest.
+static Group axis_group(const NnrtProgram *p, int axis, int rank) {
+  if (p->axis[axis].time) return world_group(1, 0);
+  int stride = 1, size = p->axis[axis].size;
+  for (int a = axis + 1; a < p->n_axes; a++)
+    if (!p->axis[a].time) stride *= p->axis[a].size;
+  Group g = {
+      .n = size, .me = rank / stride % size, .rank = nnrt_must_alloc((size_t)size * sizeof(int))};
+  for (int i = 0; i < size; i++)
+    g.rank[i] = rank + (i - g.me) * stride;
+  return g;
+}
+
+// ---- the communicating thread
+
+static int run_job(NnrtComm *c, const Job *job) {
+  double start = c->rank->trace ? nnrt_now_us() : 0;
+  int code = job->kind == JOB_reduce ? c->way->reduce(c, job) : c->way->gather(c, job);
+  if (c->rank->trace)
+    nnrt_trace_comm(c->rank, job->kind == JOB_reduce ? "all_reduce" : "gather", start,
+                    nnrt_now_us());
+  return code;
+}
+
+static void set_code(NnrtComm *c, int code) {
+  if (c->code || !code) return;
+  c->code = code;
+  snprintf(c->text, sizeof c->text, "%s", nnrt_error_detail());
+}
+
+static void *communicate(void *arg) {
+  NnrtComm *c = arg;
+  int code = c->way->open(c);
+  pthread_mutex_lock(&c->lock);
+  set_code(c, code);
+  c->ready = true;
+  pthread_cond_broadcast(&c->fewer);
+  while (!c->code) {
+    while (c->n_done == c->n_put && !c->closing)
+      pthread_cond_wait(&c->more, &c->lock);
+    if (c->n_done == c->n_put) break;
+    Job job = c->job[c->n_done % QUEUE_LENGTH];
+    pthread_mutex_unlock(&c->lock);
+    code = run_job(c, &job);
+    pthread_mutex_lock(&c->lock);
+    c->n_done++;
+    set_code(c, code);
+    pthread_cond_broadcast(&c->fewer);
+  }
+  bool orderly = !c->code;
+  pthread_mutex_unlock(&c->lock);
+  if (orderly) c->way->close(c);
+  return NULL;
+}
+
+bool nnrt_comm_open(NnrtRank *r, const CommWay *way, void *shared, Why *w) {
+  NnrtComm *c = r->comm = nnrt_must_alloc(sizeof *c);
+  const NnrtProgram *p = r->program;
+  c->rank = r;
+  c->way = way;
+  c->world = world_group(r->ranks, r->rank);
+  for (int a = 0; a < p->n_axes; a++)
+    c->axis[a] = axis_group(p, a, r->rank);
+  if (r->ranks == 1) return true;
+
+  c->wire = shared; // comm_threads takes it for what it is, in open
+  c->threaded = true;
+  pthread_mutex_init(&c->lock, NULL);
+  pthread_cond_init(&c->more, NULL);
+  pthread_cond_init(&c->fewer, NULL);
+  int code = pthread_create(&c->thread, NULL, communicate, c);
+  if (code) return why(w, "cannot start a thread: %s", strerror(code));
+  pthread_mutex_lock(&c->lock);
+  while (!c->ready)
+    pthread_cond_wait(&c->fewer, &c->lock);
+  code = c->code;
+  pthread_mutex_unlock(&c->lock);
+  return code ? why(w, "%s", c->text) : true;
+}
+
+void nnrt_comm_close(NnrtRank *r) {
+  NnrtComm *c = r->comm;
+  if (c->threaded) {
+    pthread_mutex_lock(&c->lock);
+    c->closing = true;
+    pthread_cond_broadcast(&c->more);
+    pthread_mutex_unlock(&c->lock);
+    pthread_join(c->thread, NULL);
+    pthread_mutex_destroy(&c->lock);
+    pthread_cond_destroy(&c->more);
+    pthread_cond_destroy(&c->fewer);
+  }
+  free(c->world.rank);
+  for (int a = 0; a < r->program->n_axes; a++)
+    free(c->axis[a].rank);
+  free(c->scratch);
+  free(c);
+  r->comm = NULL;
+}
+
+char *nnrt_comm_scratch(NnrtComm *c, int64_t bytes) {
+  if (c->scratch_bytes < bytes) {
+    free(c->scratch);
+    c->scratch = nnrt_must_alloc((size_t)bytes);
+    c->scratch_bytes = bytes;
+  }
+  return c->scratch;
+}
+
+// ---- the queue
+
+// The code of what failed, with its text where nnrt_fail finds it.
+static int failed(NnrtComm *c) {
+  return c->code ? nnrt_error(c->code, "%s", c->text) : 0;
+}
+
+// The number of the job, from which it can be waited for; -1 where all has failed.
+static int64_t put(NnrtComm *c, Job job) {
+  pthread_mutex_lock(&c->lock);
+  while (c->n_put - c->n_done == QUEUE_LENGTH && !c->code)
+    pthread_cond_wait(&c->fewer, &c->lock);
+  int64_t number = -1;
+  if (!c->code) {
+    c->job[c->n_put % QUEUE_LENGTH] = job;
+    number = c->n_put++;
+    pthread_cond_signal(&c->more);
+  }
+  pthread_mutex_unlock(&c->lock);
+  return number;
+}
+
+// Waits until job `number` and all before it are done.
+static int wait_for(NnrtComm *c, int64_t number) {
+  pthread_mutex_lock(&c->lock);
+  atomic_store(&c->waiting, true);
+  while (c->n_done <= number && !c->code)
+    pthread_cond_wait(&c->fewer, &c->lock);
+  atomic_store(&c->waiting, false);
+  int code = failed(c);
+  pthread_mutex_unlock(&c->lock);
+  return code;
+}
+
+static int start(NnrtComm *c, Job job) {
+  if (job.group->n == 1) {
+    int64_t bytes = job.kind == JOB_reduce ? job.n * nnrt_dtype_size(job.dtype) : job.n;
+    if (job.y != job.x && bytes > 0) memmove(job.y, job.x, (size_t)bytes);
+    return 0;
+  }
+  return put(c, job) < 0 ? failed(c) : 0;
+}
+
+static int start_and_wait(NnrtComm *c, Job job) {
+  int code = start(c, job);
+  return code || !c->threaded ? code : wait_for(c, c->n_put - 1);
+}
+
+void nnrt_comm_sum(NnrtRank *r, int64_t *x, int n) {
+  int code = start_and_wait(r->comm, (Job){JOB_reduce, &r->comm->world, x, x, n, NNRT_i64, true});
+  if (code) nnrt_fail(r, -1, code);
+}
+
+void nnrt_comm_gather(NnrtRank *r, void *y, const void *x, int64_t bytes) {
+  int code =
+      start_and_wait(r->comm, (Job){JOB_gather, &r->comm->world, y, x, bytes, NNRT_u8, false});
+  if (code) nnrt_fail(r, -1, code);
+}
+
+void nnrt_comm_drain(NnrtRank *r) {
+  int code = r->comm->threaded ? wait_for(r->comm, r->comm->n_put - 1) : 0;
+  if (code) nnrt_fail(r, -1, code);
+}
+
+// ---- what generated code calls
+
+int nnrt_all_reduce_f32(float *y, const float *x, int64_t n, NnrtRank *r, int axis) {
+  return start(r->comm, (Job){JOB_reduce, &r->comm->axis[axis], y, x, n, NNRT_f32, true});
+}
+
+int nnrt_all_reduce_i64(int64_t *y, const int64_t *x, int64_t n, NnrtRank *r, int axis) {
+  return start(r->comm, (Job){JOB_reduce, &r->comm->axis[axis], y, x, n, NNRT_i64, true});
+}
+
+int nnrt_wait(NnrtRank *r, const void *y) {
+  NnrtComm *c = r->comm;
+  if (!c->threaded) return 0;
+  pthread_mutex_lock(&c->lock);
+  int64_t number = c->n_put - 1;
+  for (; number >= c->n_done; number--) {
+    const Job *job = &c->job[number % QUEUE_LENGTH];
+    const char *first = job->y, *end = first + job->n * nnrt_dtype_size(job->dtype);
+    if (first <= (const char *)y && (const char *)y < end) break;
+  }
+  pthread_mutex_unlock(&c->lock);
+  return wait_for(c, number);
+}
+
+static int gather(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t dim,
+                  NnrtRank *r, int axis, int64_t size) {
+  NnrtComm *c = r->comm;
+  const Group *g = &c->axis[axis];
+  int64_t outer = 1, bytes = size;
+  for (int64_t d = 0; d < rank; d++) {
+    if (d < dim) outer *= dims[d];
+    bytes *= dims[d];
+  }
+  Job job = {JOB_gather, g, y, x, bytes, NNRT_u8, true};
+  if (outer == 1 || g->n == 1) return start_and_wait(c, job);
+  // The parts come one after the other; in the result they alternate.
+  char *parts = job.y = nnrt_must_alloc((size_t)(bytes * g->n));
+  int code = start_and_wait(c, job);
+  int64_t run = bytes / outer;
+  for (int64_t o = 0; o < outer; o++)
+    for (int i = 0; i < g->n; i++)
+      memcpy((char *)y + (o * g->n + i) * run, parts + i * bytes + o * run, (size_t)run);
+  free(parts);
+  return code;
+}
+
+static int slice(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t dim,
+                 NnrtRank *r, int axis, int64_t size) {
+  int64_t outer = 1, run = size / 1;
+  for (int64_t d = 0; d < rank; d++) {
+    if (d < dim)
+      outer *= dims[d];
+    else
+      run *= dims[d];
+  }
+  int64_t part = run / r->program->axis[axis].size;
+  const char *from = (const char *)x + part * r->coord[axis];
+  for (int64_t o = 0; o < outer; o++)
+    memmove((char *)y + o * part, from + o * run, (size_t)part);
+  return 0;
+}
+
+#define MOVE(name, function, bytes)                                                                \
+  int nnrt_##name##_b##bytes(void *y, const void *x, int64_t rank, const int64_t *dims,            \
+                             int64_t dim, NnrtRank *r, int axis) {                                 \
+    return function(y, x, rank, dims, dim, r, axis, bytes);                                        \
+  }
+MOVE(all_gather, gather, 1)
+MOVE(all_gather, gather, 2)
+MOVE(all_gather, gather, 4)
+MOVE(all_gather, gather, 8)
+MOVE(local_slice, slice, 1)
+MOVE(local_slice, slice, 2)
+MOVE(local_slice, slice, 4)
+MOVE(local_slice, slice, 8)
+
+// ---- arithmetic that the ways share
+
+#define ADD(type)                                                                                  \
+  do {                                                                                             \
+    type block[BLOCK];                                                                             \
+    for (int64_t at = 0; at < count; at += BLOCK) {                                                \
+      int64_t m = count - at < BLOCK ? count - at : BLOCK;                                         \
+      memcpy(block, (const type *)x[0] + at, (size_t)m * sizeof(type));                            \
+      for (int k = 1; k < n; k++)                                                                  \
+        for (int64_t i = 0; i < m; i++)                                                            \
+          block[i] += ((const type *)x[k])[at + i];                                                \
+      memcpy((type *)y + at, block, (size_t)m * sizeof(type));                                     \
+    }                                                                                              \
+  } while (0)
+
+void nnrt_comm_add(void *y, const void *const *x, int n, int64_t count, NnrtDtype t) {
+  enum { BLOCK = 1024 }; // stays in the first cache; y may be one of x
+  if (t == NNRT_f32)
+    ADD(float);
+  else
+    ADD(int64_t);
+}

@@ -1,0 +1,99 @@
+// Communication between ranks: one interface, two ways.
+//
+//     comm.c          groups of ranks, and the queue: what generated code calls
+//     comm_threads.c  ranks are threads of this process and read each other's memory
+//     comm_peers.c    ranks are processes that send to each other, over a Wire:
+//     comm_mpi.c        MPI, found at run time
+//     comm_tcp.c        sockets, when torchrun or Slurm started us
+//
+// Every rank has a communicating thread that takes jobs from a queue in order, so backward goes on
+// while gradients are reduced.  All ranks put the same jobs in the same order.  A reduction adds up
+// in the group's order, whatever the way and the sizes: x0 + x1 + x2 …, the same bits on all ranks.
+
+#ifndef NNRT_COMM_H
+#define NNRT_COMM_H
+
+#include <pthread.h>
+
+#include "runtime.h"
+
+// The ranks that differ only in their place on one axis, or all of them.
+typedef struct Group {
+  int n, me;               // me: which of them this rank is
+  int *rank;               // [n]
+  struct Meeting *meeting; // of comm_threads.c
+} Group;
+
+typedef struct Job {
+  enum { JOB_reduce, JOB_gather } kind;
+  const Group *group;
+  void *y;
+  const void *x;
+  int64_t n; // elements of x; of a gather, bytes
+  NnrtDtype dtype;
+  bool everyone; // of a gather: all get y, not only the first of the group
+} Job;
+
+enum { QUEUE_LENGTH = 1024 };
+
+typedef struct NnrtComm {
+  const struct CommWay *way;
+  NnrtRank *rank;
+  Group world, axis[NNRT_MAX_AXES];
+  struct Wire *wire; // of comm_peers.c
+  char *scratch;     // of the way
+  int64_t scratch_bytes;
+
+  bool threaded; // false: one rank, and nothing below is used
+  pthread_t thread;
+  pthread_mutex_t lock;
+  pthread_cond_t more, fewer;
+  Job job[QUEUE_LENGTH];
+  int64_t n_put, n_done; // of all time; job i is at i modulo QUEUE_LENGTH
+  atomic_bool waiting;   // a rank does nothing until its jobs are done
+  bool ready, closing;
+  int code; // of the first that failed
+  char text[512];
+} NnrtComm;
+
+// Called by the communicating thread only.  They return a code, as kernels do.
+typedef struct CommWay {
+  const char *name;
+  int (*open)(NnrtComm *c);
+  void (*close)(NnrtComm *c);
+  int (*reduce)(NnrtComm *c, const Job *job);
+  int (*gather)(NnrtComm *c, const Job *job);
+} CommWay;
+
+extern const CommWay nnrt_comm_threads, nnrt_comm_peers;
+
+// Makes r->comm; `shared` is what comm_threads_new returned, or the wire.
+bool nnrt_comm_open(NnrtRank *r, const CommWay *way, void *shared, Why *w);
+void nnrt_comm_close(NnrtRank *r);
+void *nnrt_comm_threads_new(const NnrtProgram *p); // what all ranks of this process share
+
+// Collective, over all ranks, and done when they return; a failure ends the job.
+void nnrt_comm_sum(NnrtRank *r, int64_t *x, int n);
+void nnrt_comm_gather(NnrtRank *r, void *y, const void *x,
+                      int64_t bytes); // at rank 0, in rank order
+void nnrt_comm_drain(NnrtRank *r);    // waits until nothing is under way
+
+// y = x[0] + x[1] + … + x[n - 1], in this order.
+void nnrt_comm_add(void *y, const void *const *x, int n, int64_t count, NnrtDtype t);
+char *nnrt_comm_scratch(NnrtComm *c, int64_t bytes);
+
+// How processes reach each other.  Called by one thread.
+typedef struct Wire {
+  const char *name;
+  int rank, world;
+  bool (*open)(struct Wire *w, Why *why);
+  // Sends to one rank while receiving from one.
+  int (*exchange)(struct Wire *w, int to, const void *out, int64_t n_out, int from, void *in,
+                  int64_t n_in, atomic_bool *hurry);
+  void (*close)(struct Wire *w);
+} Wire;
+
+Wire *nnrt_wire_mpi(const Launch *l);
+Wire *nnrt_wire_tcp(const Launch *l, uint64_t program);
+
+#endif

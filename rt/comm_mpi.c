@@ -1,0 +1,193 @@
+// MPI as a wire, found at run time: the same executable runs where there is none.
+//
+// There are two binary interfaces.  In MPICH's (and Intel's, and Cray's) handles are ints with
+// known values; in Open MPI's they are pointers to known symbols, which is how we tell them apart.
+// All calls come from the one thread that called MPI_Init_thread, so MPI_THREAD_FUNNELED will do.
+//
+//     exchange   MPI_Irecv, MPI_Isend, MPI_Test until both are done
+
+#include <dlfcn.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "comm.h"
+
+enum { FUNNELED = 1, TAG = 7, MOST_BYTES = 1 << 30 };
+
+typedef struct Mpich { // mpi.h of MPICH: typedef int MPI_Comm, MPI_Datatype, MPI_Request …
+  int (*comm_rank)(int comm, int *rank);
+  int (*comm_size)(int comm, int *size);
+  int (*comm_set_errhandler)(int comm, int handler);
+  int (*isend)(const void *, int n, int type, int to, int tag, int comm, int *request);
+  int (*irecv)(void *, int n, int type, int from, int tag, int comm, int *request);
+  int (*test)(int *request, int *done, void *status);
+} Mpich;
+
+typedef struct OpenMpi { // mpi.h of Open MPI: all of these are pointers
+  int (*comm_rank)(void *comm, int *rank);
+  int (*comm_size)(void *comm, int *size);
+  int (*comm_set_errhandler)(void *comm, void *handler);
+  int (*isend)(const void *, int n, void *type, int to, int tag, void *comm, void **request);
+  int (*irecv)(void *, int n, void *type, int from, int tag, void *comm, void **request);
+  int (*test)(void **request, int *done, void *status);
+} OpenMpi;
+
+enum { MPICH_WORLD = 0x44000000, MPICH_BYTE = 0x4c00010d, MPICH_RETURN = 0x54000001 };
+
+typedef struct MpiWire {
+  Wire wire;
+  void *library;
+  bool open_mpi;
+  Mpich mpich;
+  OpenMpi ompi;
+  void *ompi_world, *ompi_byte, *ompi_return;
+  int (*init_thread)(int *, char ***, int required, int *provided);
+  int (*error_string)(int code, char *text, int *length);
+  int (*finalize)(void);
+} MpiWire;
+
+typedef union Request {
+  int mpich;
+  void *ompi;
+} Request;
+
+static bool load_symbol(MpiWire *m, const char *name, void *out, Why *w) {
+  void *symbol = dlsym(m->library, name);
+  if (!symbol) return why(w, "the MPI library has no '%s'", name);
+  memcpy(out, &symbol, sizeof symbol); // C has no cast from an object's pointer to a function's
+  return true;
+}
+
+static bool load_library(MpiWire *m, Why *w) {
+  // Of several that are installed, the launcher's: each wants its own processes.
+  bool hydra = getenv("PMI_RANK") != NULL;
+  const char *names[] = {getenv("NNRT_MPI_LIBRARY"), hydra ? "libmpich.so.12" : "libmpi.so.40",
+                         hydra ? "libmpi.so.12" : "libmpi.so", hydra ? "libmpich.so" : NULL,
+                         hydra ? "libmpi.so" : NULL};
+  for (size_t i = 0; i < sizeof names / sizeof *names && !m->library; i++)
+    if (names[i]) m->library = dlopen(names[i], RTLD_NOW | RTLD_GLOBAL);
+  if (!m->library)
+    return why(w,
+               "an MPI launcher started this process, but no MPI library is found: %s\n"
+               "hint: set LD_LIBRARY_PATH, or NNRT_MPI_LIBRARY to the library's file",
+               dlerror());
+  m->open_mpi = dlsym(m->library, "ompi_mpi_comm_world") != NULL;
+  bool ok = load_symbol(m, "MPI_Init_thread", &m->init_thread, w) &&
+            load_symbol(m, "MPI_Error_string", &m->error_string, w) &&
+            load_symbol(m, "MPI_Finalize", &m->finalize, w);
+  if (m->open_mpi)
+    return ok && load_symbol(m, "MPI_Comm_rank", &m->ompi.comm_rank, w) &&
+           load_symbol(m, "MPI_Comm_size", &m->ompi.comm_size, w) &&
+           load_symbol(m, "MPI_Comm_set_errhandler", &m->ompi.comm_set_errhandler, w) &&
+           load_symbol(m, "MPI_Isend", &m->ompi.isend, w) &&
+           load_symbol(m, "MPI_Irecv", &m->ompi.irecv, w) &&
+           load_symbol(m, "MPI_Test", &m->ompi.test, w) &&
+           load_symbol(m, "ompi_mpi_comm_world", &m->ompi_world, w) &&
+           load_symbol(m, "ompi_mpi_byte", &m->ompi_byte, w) &&
+           load_symbol(m, "ompi_mpi_errors_return", &m->ompi_return, w);
+  return ok && load_symbol(m, "MPI_Comm_rank", &m->mpich.comm_rank, w) &&
+         load_symbol(m, "MPI_Comm_size", &m->mpich.comm_size, w) &&
+         load_symbol(m, "MPI_Comm_set_errhandler", &m->mpich.comm_set_errhandler, w) &&
+         load_symbol(m, "MPI_Isend", &m->mpich.isend, w) &&
+         load_symbol(m, "MPI_Irecv", &m->mpich.irecv, w) &&
+         load_symbol(m, "MPI_Test", &m->mpich.test, w);
+}
+
+static bool open_mpi(Wire *wire, Why *w) {
+  MpiWire *m = (MpiWire *)wire;
+  int provided = 0, rank = -1, size = -1;
+  if (!load_library(m, w)) return false;
+  int code = m->init_thread(NULL, NULL, FUNNELED, &provided);
+  if (code) return why(w, "MPI_Init_thread failed with %d", code);
+  if (provided < FUNNELED) return why(w, "this MPI library does not allow threads at all");
+  if (m->open_mpi) {
+    m->ompi.comm_set_errhandler(m->ompi_world, m->ompi_return);
+    m->ompi.comm_rank(m->ompi_world, &rank);
+    m->ompi.comm_size(m->ompi_world, &size);
+  } else {
+    m->mpich.comm_set_errhandler(MPICH_WORLD, MPICH_RETURN);
+    m->mpich.comm_rank(MPICH_WORLD, &rank);
+    m->mpich.comm_size(MPICH_WORLD, &size);
+  }
+  if (rank == wire->rank && size == wire->world) return true;
+  return why(w,
+             "the launcher says rank %d of %d, the MPI library rank %d of %d: they do not belong "
+             "together\nhint: NNRT_MPI_LIBRARY names the library to use",
+             wire->rank, wire->world, rank, size);
+}
+
+static int send_piece(MpiWire *m, int to, const char *data, int n, Request *r) {
+  return m->open_mpi ? m->ompi.isend(data, n, m->ompi_byte, to, TAG, m->ompi_world, &r->ompi)
+                     : m->mpich.isend(data, n, MPICH_BYTE, to, TAG, MPICH_WORLD, &r->mpich);
+}
+
+static int receive_piece(MpiWire *m, int from, char *data, int n, Request *r) {
+  return m->open_mpi ? m->ompi.irecv(data, n, m->ompi_byte, from, TAG, m->ompi_world, &r->ompi)
+                     : m->mpich.irecv(data, n, MPICH_BYTE, from, TAG, MPICH_WORLD, &r->mpich);
+}
+
+static int test(MpiWire *m, Request *r, int *done) {
+  void *ignore = m->open_mpi ? NULL : (void *)1; // MPI_STATUS_IGNORE
+  return m->open_mpi ? m->ompi.test(&r->ompi, done, ignore)
+                     : m->mpich.test(&r->mpich, done, ignore);
+}
+
+static int mpi_failed(MpiWire *m, int code, int to, int from) {
+  char text[1024] = ""; // MPI_MAX_ERROR_STRING is at most this
+  int length = 0;
+  m->error_string(code, text, &length);
+  return nnrt_error(NNRT_COMM, "mpi: with ranks %d and %d: %.400s", to, from, text);
+}
+
+// Between looks: nothing while the rank waits for us, a moment's sleep while it computes.
+static void rest(int turn, const atomic_bool *hurry) {
+  if (turn < 100 || atomic_load(hurry))
+    sched_yield();
+  else
+    nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+}
+
+static int exchange_mpi(Wire *wire, int to, const void *out, int64_t n_out, int from, void *in,
+                        int64_t n_in, atomic_bool *hurry) {
+  MpiWire *m = (MpiWire *)wire;
+  double start = nnrt_now_us();
+  bool said = false;
+  while (n_out > 0 || n_in > 0) {
+    int piece_out = (int)(n_out < MOST_BYTES ? n_out : MOST_BYTES);
+    int piece_in = (int)(n_in < MOST_BYTES ? n_in : MOST_BYTES);
+    int sent = piece_out == 0, received = piece_in == 0, code = 0;
+    Request sending, receiving;
+    if (!received) code = receive_piece(m, from, in, piece_in, &receiving);
+    if (!sent && !code) code = send_piece(m, to, out, piece_out, &sending);
+    for (int turn = 0; !code && !(sent && received); turn++) {
+      if (!sent) code = test(m, &sending, &sent);
+      if (!received && !code) code = test(m, &receiving, &received);
+      if (sent && received) break;
+      rest(turn, hurry);
+      if (!said && nnrt_now_us() - start > 60e6) {
+        said = true;
+        nnrt_say_warning("rank %d has waited a minute for rank %d", wire->rank,
+                         received ? to : from);
+      }
+      if (turn == 1 << 20) turn = 100;
+    }
+    if (code) return mpi_failed(m, code, to, from);
+    out = (const char *)out + piece_out;
+    in = (char *)in + piece_in;
+    n_out -= piece_out;
+    n_in -= piece_in;
+  }
+  return 0;
+}
+
+static void close_mpi(Wire *wire) {
+  ((MpiWire *)wire)->finalize();
+}
+
+Wire *nnrt_wire_mpi(const Launch *l) {
+  MpiWire *m = nnrt_must_alloc(sizeof *m);
+  m->wire = (Wire){"mpi", l->rank, l->world, open_mpi, exchange_mpi, close_mpi};
+  return &m->wire;
+}

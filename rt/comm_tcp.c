@@ -1,0 +1,273 @@
+// Sockets as a wire, when torchrun or Slurm started us: a connection between every two ranks.
+//
+// Rank 0 listens where MASTER_ADDR and MASTER_PORT say.  The others come there with a Hello that
+// says who they are and where they listen, and are told where the others are; then every rank
+// connects to those before it.  A Hello of another program or another world is refused; a dead peer
+// is noticed because its connection closes.
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "comm.h"
+
+enum { CONNECT_SECONDS = 120, HELLO_SECONDS = 30 };
+
+typedef struct Hello {
+  char magic[8];
+  uint64_t program;
+  int32_t world, rank, port;
+  char host[64]; // numeric; rank 0 fills it in
+} Hello;
+
+static const char magic[8] = "nnrtcom1";
+
+typedef struct TcpWire {
+  Wire wire;
+  const char *host;
+  int port;
+  uint64_t program;
+  int *link; // [world], -1 where there is none
+} TcpWire;
+
+// ---- whole messages, while connecting
+
+static bool wait_ready(int fd, short events, double until_us) {
+  double left = (until_us - nnrt_now_us()) / 1e3;
+  struct pollfd p = {.fd = fd, .events = events};
+  return left > 0 && poll(&p, 1, (int)left + 1) > 0;
+}
+
+static bool read_all(int fd, void *to, size_t n, double until_us) {
+  for (size_t got = 0; got < n;) {
+    if (!wait_ready(fd, POLLIN, until_us)) return false;
+    ssize_t step = recv(fd, (char *)to + got, n - got, 0);
+    if (step < 0 && errno == EINTR) continue;
+    if (step <= 0) return false;
+    got += (size_t)step;
+  }
+  return true;
+}
+
+static bool write_all(int fd, const void *from, size_t n) {
+  for (size_t sent = 0; sent < n;) {
+    ssize_t step = send(fd, (const char *)from + sent, n - sent, MSG_NOSIGNAL);
+    if (step < 0 && errno == EINTR) continue;
+    if (step <= 0) return false;
+    sent += (size_t)step;
+  }
+  return true;
+}
+
+// ---- connecting
+
+static int listen_at(int port, int *out_port, Why *w) {
+  int on = 1, off = 0;
+  int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
+  struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+  struct sockaddr *address = (void *)&six;
+  socklen_t n = sizeof six;
+  if (fd >= 0) {
+    setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  } else { // a machine without IPv6
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    address = (void *)&four;
+    n = sizeof four;
+  }
+  if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (fd < 0 || bind(fd, address, n) != 0 || listen(fd, 1024) != 0 ||
+      getsockname(fd, address, &n) != 0) {
+    why(w, "cannot listen at port %d: %s", port, strerror(errno));
+    if (fd >= 0) close(fd);
+    return -1;
+  }
+  *out_port = ntohs(address->sa_family == AF_INET6 ? six.sin6_port : four.sin_port);
+  return fd;
+}
+
+// Tries again until somebody listens there.
+static int connect_to(const char *host, int port, Why *w) {
+  double until = nnrt_now_us() + CONNECT_SECONDS * 1e6;
+  char service[16];
+  snprintf(service, sizeof service, "%d", port);
+  for (long pause_ms = 10;; pause_ms = pause_ms < 1000 ? 2 * pause_ms : 1000) {
+    struct addrinfo want = {.ai_socktype = SOCK_STREAM}, *found = NULL;
+    int code = getaddrinfo(host, service, &want, &found), error = 0;
+    for (struct addrinfo *a = found; a; a = a->ai_next) {
+      int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
+      if (fd >= 0 && connect(fd, a->ai_addr, a->ai_addrlen) == 0) {
+        freeaddrinfo(found);
+        return fd;
+      }
+      error = errno;
+      if (fd >= 0) close(fd);
+    }
+    if (found) freeaddrinfo(found);
+    if (nnrt_now_us() > until) {
+      why(w, "cannot connect to %s, port %d: %s", host, port,
+          code ? gai_strerror(code) : strerror(error));
+      return -1;
+    }
+    nanosleep(&(struct timespec){pause_ms / 1000, pause_ms % 1000 * 1000000}, NULL);
+  }
+}
+
+static void tune(int fd) {
+  int on = 1, idle = 30, interval = 10, count = 3;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  // A machine that is gone says nothing: ask it.
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+  fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+}
+
+static Hello hello_of(const TcpWire *t, int port) {
+  Hello h = {.program = t->program, .world = t->wire.world, .rank = t->wire.rank, .port = port};
+  memcpy(h.magic, magic, sizeof magic);
+  return h;
+}
+
+// Takes connections until every rank from `first` on has one.
+static bool accept_ranks(TcpWire *t, int listening, int first, Hello *heard, Why *w) {
+  double until = nnrt_now_us() + CONNECT_SECONDS * 1e6;
+  int missing = t->wire.world - first;
+  while (missing > 0) {
+    struct sockaddr_storage from;
+    socklen_t n = sizeof from;
+    if (!wait_ready(listening, POLLIN, until)) {
+      for (int i = first; i < t->wire.world; i++)
+        if (t->link[i] < 0) return why(w, "rank %d did not come within %d s", i, CONNECT_SECONDS);
+    }
+    int fd = accept4(listening, (void *)&from, &n, SOCK_CLOEXEC);
+    Hello h;
+    if (fd < 0) continue;
+    // Strangers happen: whatever scans ports.  They are not an error.
+    if (!read_all(fd, &h, sizeof h, nnrt_now_us() + HELLO_SECONDS * 1e6) ||
+        memcmp(h.magic, magic, sizeof magic) != 0) {
+      close(fd);
+      continue;
+    }
+    if (h.program != t->program || h.world != t->wire.world || h.rank < first ||
+        h.rank >= t->wire.world || t->link[h.rank] >= 0) {
+      close(fd);
+      return why(w,
+                 "a process that says it is rank %d of %d is not of this job\n"
+                 "hint: another MASTER_PORT for each job",
+                 h.rank, h.world);
+    }
+    if (getnameinfo((void *)&from, n, h.host, sizeof h.host, NULL, 0, NI_NUMERICHOST) != 0)
+      h.host[0] = 0;
+    t->link[h.rank] = fd;
+    if (heard) heard[h.rank] = h;
+    missing--;
+  }
+  return true;
+}
+
+static bool connect_all(TcpWire *t, Hello *table, Why *w) {
+  int rank = t->wire.rank, world = t->wire.world, port;
+  size_t bytes = (size_t)world * sizeof *table;
+  int listening = listen_at(rank == 0 ? t->port : 0, &port, w);
+  bool ok = listening >= 0;
+  if (ok && rank == 0) {
+    ok = accept_ranks(t, listening, 1, table, w);
+    for (int i = 1; ok && i < world; i++)
+      if (!write_all(t->link[i], table, bytes)) ok = why(w, "rank %d is gone", i);
+  } else if (ok) {
+    Hello mine = hello_of(t, port);
+    t->link[0] = connect_to(t->host, t->port, w);
+    ok = t->link[0] >= 0;
+    if (ok && (!write_all(t->link[0], &mine, sizeof mine) ||
+               !read_all(t->link[0], table, bytes, nnrt_now_us() + CONNECT_SECONDS * 1e6)))
+      ok = why(w, "rank 0 at %s, port %d, closed the connection", t->host, t->port);
+    for (int i = 1; ok && i < rank; i++) {
+      t->link[i] = connect_to(table[i].host, table[i].port, w);
+      ok = t->link[i] >= 0;
+      if (ok && !write_all(t->link[i], &mine, sizeof mine)) ok = why(w, "rank %d is gone", i);
+    }
+    ok = ok && accept_ranks(t, listening, rank + 1, NULL, w);
+  }
+  if (listening >= 0) close(listening);
+  return ok;
+}
+
+static bool open_tcp(Wire *wire, Why *w) {
+  TcpWire *t = (TcpWire *)wire;
+  Hello *table = nnrt_must_alloc((size_t)wire->world * sizeof *table);
+  bool ok = connect_all(t, table, w);
+  free(table);
+  for (int i = 0; ok && i < wire->world; i++)
+    if (t->link[i] >= 0) tune(t->link[i]);
+  return ok;
+}
+
+// ---- exchanging
+
+static int gone(int rank, const char *how) {
+  return nnrt_error(NNRT_COMM, "tcp: rank %d is gone: %s", rank, how);
+}
+
+static int exchange_tcp(Wire *wire, int to, const void *out, int64_t n_out, int from, void *in,
+                        int64_t n_in, atomic_bool *hurry) {
+  TcpWire *t = (TcpWire *)wire;
+  (void)hurry; // poll sleeps and wakes up at once
+  const char *p_out = out;
+  char *p_in = in;
+  bool said = false;
+  while (n_out > 0 || n_in > 0) {
+    struct pollfd p[2] = {{.fd = n_out > 0 ? t->link[to] : -1, .events = POLLOUT},
+                          {.fd = n_in > 0 ? t->link[from] : -1, .events = POLLIN}};
+    int ready = poll(p, 2, 60000);
+    if (ready == 0 && !said) {
+      said = true;
+      nnrt_say_warning("rank %d has waited a minute for rank %d", wire->rank, n_in > 0 ? from : to);
+    }
+    if (p[0].revents) {
+      ssize_t n = send(p[0].fd, p_out, (size_t)n_out, MSG_NOSIGNAL);
+      if (n < 0 && errno != EAGAIN && errno != EINTR) return gone(to, strerror(errno));
+      if (n > 0) {
+        p_out += n;
+        n_out -= n;
+      }
+    }
+    if (p[1].revents) {
+      ssize_t n = recv(p[1].fd, p_in, (size_t)n_in, 0);
+      if (n == 0) return gone(from, "it closed the connection");
+      if (n < 0 && errno != EAGAIN && errno != EINTR) return gone(from, strerror(errno));
+      if (n > 0) {
+        p_in += n;
+        n_in -= n;
+      }
+    }
+  }
+  return 0;
+}
+
+static void close_tcp(Wire *wire) {
+  TcpWire *t = (TcpWire *)wire;
+  for (int i = 0; i < wire->world; i++)
+    if (t->link[i] >= 0) close(t->link[i]);
+}
+
+Wire *nnrt_wire_tcp(const Launch *l, uint64_t program) {
+  TcpWire *t = nnrt_must_alloc(sizeof *t);
+  t->wire = (Wire){"tcp", l->rank, l->world, open_tcp, exchange_tcp, close_tcp};
+  t->host = l->host;
+  t->port = l->port;
+  t->program = program;
+  t->link = nnrt_must_alloc((size_t)l->world * sizeof *t->link);
+  for (int i = 0; i < l->world; i++)
+    t->link[i] = -1;
+  return &t->wire;
+}

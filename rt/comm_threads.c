@@ -1,0 +1,155 @@
+// Ranks as threads of one process: they read each other's memory.
+//
+// An all_reduce of n ranks cuts the tensor into n chunks.  Everybody shows where its x is; rank i
+// adds up chunk i of all x into its y; then everybody copies the other chunks from those who have
+// them. Between the three there is a meeting, where nobody goes on before all have come:
+//
+//     show x, y │ y_i[chunk i] = Σ x_k[chunk i] │ y_i[chunk k] = y_k[chunk k] │
+//
+// y may be x: in the second part rank i alone touches chunk i, in the third nobody reads x.
+// What fits into a cell of the meeting needs only one: everybody leaves a copy there.
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "comm.h"
+
+enum { CELL = 2048 };
+
+typedef struct Place { // of one rank at a meeting
+  _Alignas(64) const void *x;
+  void *y;
+  // The cells are used in turn: who writes one again has met everybody after they read it.
+  _Alignas(64) char cell[2][CELL];
+  int turn;
+} Place;
+
+typedef struct Meeting {
+  _Alignas(64) atomic_int here;
+  _Alignas(64) atomic_uint times; // met so far
+  int n, spins;
+  Place *place; // [n]
+} Meeting;
+
+typedef struct Shared {
+  Meeting *world;
+  Meeting **axis[NNRT_MAX_AXES]; // by the first rank of the group
+} Shared;
+
+static Meeting *new_meeting(int n, int ranks) {
+  Meeting *m = aligned_alloc(64, (sizeof *m + 63) / 64 * 64);
+  Place *place = aligned_alloc(64, (size_t)n * sizeof *place);
+  if (!m || !place) nnrt_must_alloc((size_t)-1);
+  memset(m, 0, sizeof *m);
+  memset(place, 0, (size_t)n * sizeof *place);
+  m->n = n;
+  m->place = place;
+  // Who comes early looks for a moment before it sleeps, unless it keeps the late from a core.
+  m->spins = sysconf(_SC_NPROCESSORS_ONLN) >= 2 * ranks ? 2000 : 0;
+  return m;
+}
+
+void *nnrt_comm_threads_new(const NnrtProgram *p) {
+  Shared *s = nnrt_must_alloc(sizeof *s);
+  s->world = new_meeting(p->ranks, p->ranks);
+  for (int a = 0; a < p->n_axes; a++)
+    s->axis[a] = nnrt_must_alloc((size_t)p->ranks * sizeof *s->axis[a]);
+  for (int a = 0; a < p->n_axes; a++)
+    for (int rank = 0; rank < p->ranks && !p->axis[a].time; rank++) {
+      int coord[NNRT_MAX_AXES];
+      nnrt_rank_coord(p, rank, coord);
+      if (coord[a] == 0) s->axis[a][rank] = new_meeting(p->axis[a].size, p->ranks);
+    }
+  return s;
+}
+
+static void meet(Meeting *m) {
+  unsigned before = atomic_load(&m->times);
+  if (atomic_fetch_add(&m->here, 1) + 1 == m->n) {
+    atomic_store(&m->here, 0);
+    atomic_store(&m->times, before + 1);
+    syscall(SYS_futex, &m->times, FUTEX_WAKE_PRIVATE, m->n, NULL, NULL, 0);
+    return;
+  }
+  for (int i = 0; i < m->spins && atomic_load(&m->times) == before; i++)
+    sched_yield();
+  while (atomic_load(&m->times) == before)
+    syscall(SYS_futex, &m->times, FUTEX_WAIT_PRIVATE, before, NULL, NULL, 0);
+}
+
+static int open_threads(NnrtComm *c) {
+  Shared *s = (void *)c->wire;
+  c->world.meeting = s->world;
+  for (int a = 0; a < c->rank->program->n_axes; a++)
+    c->axis[a].meeting = s->axis[a][c->axis[a].rank[0]];
+  return 0;
+}
+
+static void close_threads(NnrtComm *c) {
+  (void)c; // what is shared stays until the process ends
+}
+
+// Leaves a copy of this rank's x in a cell and returns where everybody's are.
+static const void **show_small(NnrtComm *c, const Job *job, int64_t bytes) {
+  const Group *g = job->group;
+  Place *place = g->meeting->place;
+  int turn = place[g->me].turn ^= 1;
+  memcpy(place[g->me].cell[turn], job->x, (size_t)bytes);
+  meet(g->meeting);
+  const void **x = (void *)nnrt_comm_scratch(c, g->n * (int64_t)sizeof *x);
+  for (int i = 0; i < g->n; i++)
+    x[i] = place[i].cell[turn];
+  return x;
+}
+
+static int reduce_threads(NnrtComm *c, const Job *job) {
+  const Group *g = job->group;
+  int64_t size = nnrt_dtype_size(job->dtype);
+  if (job->n * size <= CELL) {
+    nnrt_comm_add(job->y, show_small(c, job, job->n * size), g->n, job->n, job->dtype);
+    return 0;
+  }
+  Place *place = g->meeting->place;
+  // Chunks begin at cache lines, so that no two ranks write to one.
+  int64_t chunk = (job->n + g->n - 1) / g->n, line = 64 / size;
+  chunk = (chunk + line - 1) / line * line;
+  place[g->me].x = job->x;
+  place[g->me].y = job->y;
+  meet(g->meeting);
+  const void **x = (void *)nnrt_comm_scratch(c, g->n * (int64_t)sizeof *x);
+  int64_t first = chunk * g->me, end = first + chunk < job->n ? first + chunk : job->n;
+  for (int i = 0; i < g->n; i++)
+    x[i] = (const char *)place[i].x + first * size;
+  if (end > first) nnrt_comm_add((char *)job->y + first * size, x, g->n, end - first, job->dtype);
+  meet(g->meeting);
+  for (int k = 1; k < g->n; k++) {
+    int i = (g->me + k) % g->n; // not all from the same rank at once
+    first = chunk * i;
+    end = first + chunk < job->n ? first + chunk : job->n;
+    if (end > first)
+      memcpy((char *)job->y + first * size, (char *)place[i].y + first * size,
+             (size_t)((end - first) * size));
+  }
+  meet(g->meeting);
+  return 0;
+}
+
+static int gather_threads(NnrtComm *c, const Job *job) {
+  const Group *g = job->group;
+  (void)c;
+  Place *place = g->meeting->place;
+  place[g->me].x = job->x;
+  meet(g->meeting);
+  if (job->everyone || g->me == 0)
+    for (int i = 0; i < g->n; i++)
+      memcpy((char *)job->y + i * job->n, place[i].x, (size_t)job->n);
+  meet(g->meeting);
+  return 0;
+}
+
+const CommWay nnrt_comm_threads = {"threads", open_threads, close_threads, reduce_threads,
+                                   gather_threads};

@@ -1,0 +1,223 @@
+// Rows for inputs.
+//
+// Sample number s*B + i, for row i of step s, is row (s*B + i) modulo the number of rows, or what
+// that epoch's permutation makes of it: a function of seed, epoch and sample, never of rank.  A
+// rank copies what its part of an input needs and touches nothing else of the mapped file.
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime.h"
+
+// Finds the input that "NAME=FILE" is for; names may hold '='.
+static int find_source(const Data *d, const char *pair, const char **out_file) {
+  for (int i = 0; i < d->n; i++) {
+    size_t n = strlen(d->source[i].input->name);
+    if (strncmp(pair, d->source[i].input->name, n) == 0 && pair[n] == '=') {
+      *out_file = pair + n + 1;
+      return i;
+    }
+  }
+  return -1;
+}
+
+static char *input_names(const Data *d) {
+  char *names = nnrt_must_format("%s", d->n ? "" : "nothing");
+  for (int i = 0; i < d->n; i++) {
+    const NnrtTensor *t = d->source[i].input;
+    char *longer = nnrt_must_format("%s%s'%s' %s", names, i ? ", " : "", t->name,
+                                    nnrt_shape_text(t->dtype, t->dim, t->rank).at);
+    free(names);
+    names = longer;
+  }
+  return names;
+}
+
+static bool assign(Data *d, const Flag *files, const char *flag, bool tokens, Why *w) {
+  for (int i = 0; i < files->n; i++) {
+    const char *file = NULL;
+    int at = find_source(d, files->list[i], &file);
+    if (at < 0) {
+      char *names = input_names(d);
+      const char *equals = strchr(files->list[i], '=');
+      why(w, "--%s %s: the model has no input '%.*s'; it has %s", flag, files->list[i],
+          equals ? (int)(equals - files->list[i]) : (int)strlen(files->list[i]), files->list[i],
+          names);
+      free(names);
+      return false;
+    }
+    Source *s = &d->source[at];
+    if (s->path)
+      return why(w, "--%s %s: input '%s' is given twice", flag, files->list[i], s->input->name);
+    s->path = file;
+    s->tokens = tokens;
+  }
+  return true;
+}
+
+static bool is_integer(NnrtDtype t) {
+  return t == NNRT_i32 || t == NNRT_i64;
+}
+
+// A flat stream becomes rows of T; a remainder shorter than T is left out.
+static bool check_tokens(Source *s, const char *flag, Why *w) {
+  const NnrtTensor *t = s->input;
+  Npy *a = &s->npy;
+  bool read = a->dtype == NNRT_u8 || a->dtype == NNRT_u16 || a->dtype == NNRT_u32 ||
+              a->dtype == NNRT_i32 || a->dtype == NNRT_i64;
+  if (t->rank != 2 || !is_integer(t->dtype))
+    return why(w, "--%s %s=%s: tokens are for an input i64[rows,length]; '%s' is %s", flag, t->name,
+               s->path, t->name, nnrt_shape_text(t->dtype, t->dim, t->rank).at);
+  if (a->rank != 1 || !read)
+    return why(
+        w,
+        "--%s %s=%s: a stream of tokens is one dimension of u8, u16, u32, i32 or i64; this is %s",
+        flag, t->name, s->path, nnrt_shape_text(a->dtype, a->dim, a->rank).at);
+  s->rows = a->dim[0] / t->dim[1];
+  s->row_bytes = t->dim[1] * nnrt_dtype_size(a->dtype);
+  if (s->rows > 0) return true;
+  return why(w, "--%s %s=%s: %lld tokens do not fill one row of %lld", flag, t->name, s->path,
+             (long long)a->dim[0], (long long)t->dim[1]);
+}
+
+static bool check_rows(Source *s, const char *flag, int64_t batch, Why *w) {
+  const NnrtTensor *t = s->input;
+  Npy *a = &s->npy;
+  bool batched = t->rank > 0 && t->dim[0] == batch;
+  bool same = a->rank == t->rank;
+  for (int i = batched ? 1 : 0; same && i < t->rank; i++)
+    same = a->dim[i] == t->dim[i];
+  // What frameworks call labels are often int32; nothing else changes its type in silence.
+  bool labels = strcmp(t->name, "labels") == 0 && t->dtype == NNRT_i64 && a->dtype == NNRT_i32;
+  if (a->dtype != t->dtype && !labels)
+    return why(w,
+               "--%s %s=%s: the input's type is %s, the file's %s\n"
+               "hint: convert it with numpy's astype",
+               flag, t->name, s->path, nnrt_dtype_name(t->dtype), nnrt_dtype_name(a->dtype));
+  if (!same)
+    return why(w, "--%s %s=%s: the input is %s, the file %s%s", flag, t->name, s->path,
+               nnrt_shape_text(t->dtype, t->dim, t->rank).at,
+               nnrt_shape_text(a->dtype, a->dim, a->rank).at,
+               batched ? "; all but the first dimension must be equal" : "");
+  s->row_bytes = nnrt_dtype_size(a->dtype);
+  for (int i = batched ? 1 : 0; i < t->rank; i++)
+    s->row_bytes *= t->dim[i];
+  s->rows = batched ? a->dim[0] : 0;
+  if (batched && s->rows == 0)
+    return why(w, "--%s %s=%s: there are no rows", flag, t->name, s->path);
+  return true;
+}
+
+bool nnrt_data_open(Data *d, const NnrtProgram *p, const NnrtGraph *g, const Flag *input,
+                    const Flag *tokens, const char *prefix, Why *w) {
+  *d = (Data){.graph = g, .batch = p->batch};
+  d->source = nnrt_must_alloc((size_t)g->n_tensors * sizeof *d->source);
+  bool has_batch = false;
+  int64_t first_dim = 0;
+  for (int i = 0; i < g->n_tensors; i++)
+    if (g->tensors[i].role == NNRT_input) {
+      const NnrtTensor *t = &g->tensors[i];
+      d->source[d->n++].input = t;
+      has_batch |= t->rank > 0 && t->dim[0] == p->batch;
+      if (t->rank > 0 && !first_dim) first_dim = t->dim[0];
+    }
+  // A graph for evaluation may take fewer rows at once.
+  if (!has_batch && first_dim) d->batch = first_dim;
+
+  char input_flag[32], tokens_flag[32];
+  snprintf(input_flag, sizeof input_flag, "%sinput", prefix);
+  snprintf(tokens_flag, sizeof tokens_flag, "%stokens", prefix);
+  if (!assign(d, input, input_flag, false, w) || !assign(d, tokens, tokens_flag, true, w))
+    return false;
+  for (int i = 0; i < d->n; i++) {
+    Source *s = &d->source[i];
+    const NnrtTensor *t = s->input;
+    const char *flag = s->tokens ? tokens_flag : input_flag;
+    if (!s->path)
+      return why(w, "no data for input '%s' %s\nhint: --%s %s=FILE.npy", t->name,
+                 nnrt_shape_text(t->dtype, t->dim, t->rank).at, input_flag, t->name);
+    if (!nnrt_npy_open(&s->npy, s->path, w))
+      return why(w, "--%s %s=%s: %s", flag, t->name, s->path, w->text);
+    if (!(s->tokens ? check_tokens(s, flag, w) : check_rows(s, flag, d->batch, w))) return false;
+    if (d->rows && s->rows && s->rows != d->rows)
+      return why(w, "--%s %s=%s: this has %lld rows, an input before it %lld", flag, t->name,
+                 s->path, (long long)s->rows, (long long)d->rows);
+    if (s->rows) d->rows = s->rows;
+  }
+  return true;
+}
+
+static int64_t integer_at(const uint8_t *p, NnrtDtype t, bool swapped) {
+  uint16_t u16;
+  uint32_t u32;
+  uint64_t u64;
+  switch (nnrt_dtype_size(t)) {
+  case 1: return *p;
+  case 2: memcpy(&u16, p, 2); return swapped ? __builtin_bswap16(u16) : u16;
+  case 4:
+    memcpy(&u32, p, 4);
+    u32 = swapped ? __builtin_bswap32(u32) : u32;
+    return t == NNRT_i32 ? (int32_t)u32 : (int64_t)u32;
+  }
+  memcpy(&u64, p, 8);
+  return (int64_t)(swapped ? __builtin_bswap64(u64) : u64);
+}
+
+// Copies n elements of a file to an input, which may be of a wider or narrower integer type.
+static bool copy_elements(char *to, const Source *s, const uint8_t *from, int64_t n, Why *w) {
+  NnrtDtype type = s->input->dtype;
+  int64_t size = nnrt_dtype_size(type);
+  if (s->npy.dtype == type && !s->npy.swapped) {
+    memcpy(to, from, (size_t)(n * size));
+  } else if (s->npy.dtype == type) {
+    for (int64_t i = 0; i < n; i++)
+      for (int64_t byte = 0; byte < size; byte++)
+        to[i * size + byte] = (char)from[(i + 1) * size - 1 - byte];
+  } else {
+    int64_t step = nnrt_dtype_size(s->npy.dtype);
+    for (int64_t i = 0; i < n; i++) {
+      int64_t x = integer_at(from + i * step, s->npy.dtype, s->npy.swapped);
+      if (type == NNRT_i32 && x != (int32_t)x)
+        return why(w, "'%s': %lld does not fit input '%s' of type i32", s->path, (long long)x,
+                   s->input->name);
+      if (type == NNRT_i32)
+        ((int32_t *)(void *)to)[i] = (int32_t)x;
+      else
+        ((int64_t *)(void *)to)[i] = x;
+    }
+  }
+  return true;
+}
+
+static bool feed_source(const Data *d, const DataOrder *order, const Source *s, NnrtRank *r,
+                        int64_t step, Why *w) {
+  const NnrtTensor *t = s->input;
+  Part part = nnrt_tensor_part(t, r->program, r->coord);
+  char *to = r->slab + t->offset;
+  int64_t first_dim = s->rows ? 1 : 0; // the dimensions from here on are of one row
+  Runs runs = nnrt_part_runs(t->rank - (int)first_dim, t->dim + first_dim, part.start + first_dim,
+                             part.size + first_dim);
+  int64_t rows = s->rows ? part.size[0] : 1;
+  int64_t to_size = nnrt_dtype_size(t->dtype), from_size = nnrt_dtype_size(s->npy.dtype);
+  for (int64_t i = 0; i < rows; i++) {
+    int64_t row = 0;
+    if (s->rows) {
+      int64_t sample = step * d->batch + part.start[0] + i;
+      row = sample % s->rows;
+      if (order->shuffle) row = nnrt_shuffled(row, s->rows, order->shuffle_seed, sample / s->rows);
+    }
+    const uint8_t *from = s->npy.data + row * s->row_bytes;
+    for (int64_t j = 0; j < runs.n; j++) {
+      if (!copy_elements(to, s, from + nnrt_run_start(&runs, j) * from_size, runs.length, w))
+        return false;
+      to += runs.length * to_size;
+    }
+  }
+  return true;
+}
+
+bool nnrt_data_feed(const Data *d, const DataOrder *order, NnrtRank *r, int64_t step, Why *w) {
+  for (int i = 0; i < d->n; i++)
+    if (!feed_source(d, order, &d->source[i], r, step, w)) return false;
+  return true;
+}

@@ -1,0 +1,83 @@
+// --describe: what this binary is, as one JSON object.
+
+#include <link.h>
+#include <string.h>
+
+#include "runtime.h"
+
+static void write_tensors(FILE *f, const NnrtGraph *g, NnrtRole role) {
+  bool first = true;
+  fputc('[', f);
+  for (int i = 0; i < g->n_tensors; i++) {
+    const NnrtTensor *t = &g->tensors[i];
+    if (t->role != role) continue;
+    fputs(first ? "\n    {\"name\": " : ",\n    {\"name\": ", f);
+    first = false;
+    nnrt_json_write_string(f, t->name);
+    fprintf(f, ", \"dtype\": \"%s\", \"shape\": [", nnrt_dtype_name(t->dtype));
+    for (int d = 0; d < t->rank; d++)
+      fprintf(f, d ? ", %lld" : "%lld", (long long)t->dim[d]);
+    fputs("]}", f);
+  }
+  fputs(first ? "]" : "\n  ]", f);
+}
+
+typedef struct Libraries {
+  FILE *out;
+  int n;
+} Libraries;
+
+static int write_library(struct dl_phdr_info *info, size_t size, void *arg) {
+  Libraries *l = arg;
+  (void)size;
+  // The first has no name: it is this program.  The kernel's own has no file.
+  if (!info->dlpi_name[0] || strncmp(info->dlpi_name, "linux-", 6) == 0) return 0;
+  fputs(l->n++ ? ", " : "", l->out);
+  nnrt_json_write_string(l->out, info->dlpi_name);
+  return 0;
+}
+
+void nnrt_describe(const NnrtProgram *p, FILE *f) {
+  int64_t parameters = 0, trained = 0;
+  for (int i = 0; i < p->train.n_tensors; i++) {
+    const NnrtTensor *t = &p->train.tensors[i];
+    if (t->role != NNRT_weight) continue;
+    parameters += nnrt_tensor_count(t);
+    if (t->train) trained += nnrt_tensor_count(t);
+  }
+  fputs("{\n  \"model\": ", f);
+  nnrt_json_write_string(f, p->model);
+  fputs(",\n  \"plan\": ", f);
+  nnrt_json_write_string(f, p->plan);
+  fprintf(f, ",\n  \"ranks\": %d,\n  \"mesh\": {", p->ranks);
+  for (int a = 0; a < p->n_axes; a++) {
+    fputs(a ? ", " : "", f);
+    nnrt_json_write_string(f, p->axis[a].name);
+    fprintf(f, ": %d", p->axis[a].size);
+  }
+  fprintf(f, "},\n  \"micro_batches\": %d,\n  \"batch\": %lld,\n  \"target\": ", p->micro_batches,
+          (long long)p->batch);
+  nnrt_json_write_string(f, p->target);
+  fputs(",\n  \"version\": ", f);
+  nnrt_json_write_string(f, p->version);
+  fputs(",\n  \"inputs\": ", f);
+  write_tensors(f, &p->train, NNRT_input);
+  fputs(",\n  \"outputs\": ", f);
+  write_tensors(f, &p->train, NNRT_output);
+  fprintf(f,
+          ",\n  \"parameters\": %lld,\n  \"trained_parameters\": %lld,\n  \"bytes_per_rank\": %lld",
+          (long long)parameters, (long long)trained, (long long)p->slab_bytes);
+  fprintf(f, ",\n  \"lr\": %.9g,\n  \"lr_schedule\": ", p->lr);
+  nnrt_json_write_string(f, p->lr_schedule);
+  fprintf(f, ",\n  \"seed\": %lld,\n  \"evaluates\": %s,\n  \"exports\": %s,\n  \"dynamic\": [",
+          (long long)p->seed, p->eval.n_tensors ? "true" : "false",
+          p->skeleton_bytes ? "true" : "false");
+  dl_iterate_phdr(write_library, &(Libraries){f, 0});
+  fputs("]", f);
+  // The compiler's part: the members of an object.
+  const char *rest = p->describe ? strchr(p->describe, '{') : NULL;
+  const char *end = rest ? strrchr(rest, '}') : NULL;
+  if (end && strspn(rest + 1, " \n\t") < (size_t)(end - rest - 1))
+    fprintf(f, ",\n  %.*s", (int)(end - rest - 1), rest + 1);
+  fputs("\n}\n", f);
+}

@@ -1,0 +1,138 @@
+// Saying what went wrong, and ending the job.
+//
+//     train_rank: error: no such input 'y'; the model has x, labels
+//     train_rank: rank 1, step 12: error: cross_entropy  m.onnx:/loss: label 11 is not in 0..9
+//
+// A training job has nothing to recover to: a rank that fails ends the process, and so, by the
+// launcher or by its connections closing, the other processes.  Nothing runs at exit, since other
+// ranks are still in the middle of their work.
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime.h"
+
+static const char *speaker = "train_rank";
+static char speaking_rank[32];
+static atomic_flag failing = ATOMIC_FLAG_INIT;
+static _Thread_local char detail[512];
+
+void nnrt_say_as(const char *program, int rank, bool several) {
+  speaker = program;
+  speaking_rank[0] = 0;
+  if (several) snprintf(speaking_rank, sizeof speaking_rank, " rank %d:", rank);
+}
+
+static void say(const char *kind, const char *fmt, va_list args) {
+  char line[2048];
+  int n = snprintf(line, sizeof line - 1, "%s:%s %s: ", speaker, speaking_rank, kind);
+  int m = vsnprintf(line + n, sizeof line - 1 - (size_t)n, fmt, args);
+  n = m < 0 ? n : n + m;
+  if (n > (int)sizeof line - 2) n = (int)sizeof line - 2;
+  line[n++] = '\n';
+  nnrt_progress_end();
+  fflush(stdout);
+  // In one piece, so that lines of several processes do not mix.
+  for (ssize_t done = 0, step; done < n; done += step)
+    if ((step = write(STDERR_FILENO, line + done, (size_t)(n - done))) <= 0) break;
+}
+
+void nnrt_say_error(const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  say("error", fmt, args);
+  va_end(args);
+}
+
+void nnrt_say_warning(const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  say("warning", fmt, args);
+  va_end(args);
+}
+
+void nnrt_say_note(const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  say("note", fmt, args);
+  va_end(args);
+}
+
+bool nnrt_why(Why *w, const char *fmt, ...) {
+  // The arguments may be an earlier text of the same Why.
+  char text[sizeof w->text];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(text, sizeof text, fmt, args);
+  va_end(args);
+  memcpy(w->text, text, sizeof text);
+  return false;
+}
+
+_Noreturn void nnrt_end_job(int status) {
+  fflush(stdout);
+  fflush(stderr);
+  _exit(status);
+}
+
+void *nnrt_must_alloc(size_t n) {
+  void *p = calloc(1, n ? n : 1);
+  if (p) return p;
+  nnrt_say_error("out of memory: %zu bytes", n);
+  nnrt_end_job(1);
+}
+
+char *nnrt_must_format(const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  char *text;
+  int n = vasprintf(&text, fmt, args);
+  va_end(args);
+  if (n >= 0) return text;
+  nnrt_say_error("out of memory");
+  nnrt_end_job(1);
+}
+
+int nnrt_error(int code, const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(detail, sizeof detail, fmt, args);
+  va_end(args);
+  return code;
+}
+
+const char *nnrt_error_detail(void) {
+  return detail;
+}
+
+static const char *code_text(int code) {
+  switch (code) {
+  case NNRT_INDEX: return "an index is out of range";
+  case NNRT_LIBRARY: return "a library call failed";
+  case NNRT_COMM: return "communication failed";
+  case NNRT_MEMORY: return "out of memory";
+  case NNRT_UNSUPPORTED: return "unsupported";
+  }
+  return "failed";
+}
+
+_Noreturn void nnrt_fail(NnrtRank *r, int i, int code) {
+  // The first rank to fail is the one to hear about; the others fail because of it, or like it.
+  if (atomic_flag_test_and_set(&failing))
+    for (;;)
+      pause();
+  const char *op = r->graph && i >= 0 && i < r->graph->n_ops ? r->graph->ops[i] : "the start";
+  const char *text = code_text(code);
+  char where[96] = "";
+  if (r->ranks > 1) snprintf(where, sizeof where, "rank %d, ", r->rank);
+  speaking_rank[0] = 0;
+  if (detail[0])
+    nnrt_say_error("%sstep %lld: %s: %s: %s", where, (long long)r->step, op, text, detail);
+  else
+    nnrt_say_error("%sstep %lld: %s: %s", where, (long long)r->step, op, text);
+  nnrt_end_job(1);
+}

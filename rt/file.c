@@ -1,0 +1,156 @@
+// Files that are there whole or not at all.
+//
+// What is written goes to a hidden name beside the one wanted, is flushed to the disk, and then
+// takes the name; a crash at any moment leaves the old file or the new one.  What is read is
+// mapped.
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime.h"
+
+// "a/b.c" -> "a/.b.c.tmp-123"
+static char *hidden_name(const char *path) {
+  const char *slash = strrchr(path, '/');
+  const char *base = slash ? slash + 1 : path;
+  return nnrt_must_format("%.*s.%s.tmp-%ld", (int)(base - path), path, base, (long)getpid());
+}
+
+static bool sync_folder_of(const char *path) {
+  char *folder = nnrt_must_format("%s", path);
+  char *slash = strrchr(folder, '/');
+  if (slash) slash[slash == folder] = 0;
+  int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  free(folder);
+  if (fd < 0) return false;
+  // Some file systems cannot sync a folder and say EINVAL; they order renames themselves.
+  bool ok = fsync(fd) == 0 || errno == EINVAL;
+  close(fd);
+  return ok;
+}
+
+bool nnrt_out_begin(OutFile *o, const char *path, Why *w) {
+  struct stat st;
+  *o = (OutFile){.path = nnrt_must_format("%s", path), .temporary = hidden_name(path), .fd = -1};
+  if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+    nnrt_out_abandon(o);
+    return why(w, "cannot write '%s': it is a folder", path);
+  }
+  o->fd = open(o->temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (o->fd >= 0) return true;
+  int code = errno;
+  nnrt_out_abandon(o);
+  return why(w, "cannot write '%s': %s", path, strerror(code));
+}
+
+bool nnrt_out_write_at(OutFile *o, int64_t at, const void *data, int64_t n, Why *w) {
+  const char *p = data;
+  while (n > 0) {
+    ssize_t done = pwrite(o->fd, p, n < 1 << 30 ? (size_t)n : 1 << 30, at);
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0)
+      return why(w, "cannot write '%s': %s", o->path, done < 0 ? strerror(errno) : "no progress");
+    p += done;
+    at += done;
+    n -= done;
+  }
+  return true;
+}
+
+bool nnrt_out_write(OutFile *o, const void *data, int64_t n, Why *w) {
+  if (!nnrt_out_write_at(o, o->at, data, n, w)) return false;
+  o->at += n;
+  return true;
+}
+
+static void out_free(OutFile *o) {
+  free(o->path);
+  free(o->temporary);
+  *o = (OutFile){.fd = -1};
+}
+
+bool nnrt_out_commit(OutFile *o, Why *w) {
+  int fd = o->fd;
+  bool ok = fsync(fd) == 0;
+  o->fd = -1;
+  ok &= close(fd) == 0; // network file systems report a full disk here
+  ok = ok && rename(o->temporary, o->path) == 0 && sync_folder_of(o->path);
+  if (!ok) {
+    why(w, "cannot write '%s': %s", o->path, strerror(errno));
+    nnrt_out_abandon(o);
+    return false;
+  }
+  out_free(o);
+  return true;
+}
+
+void nnrt_out_abandon(OutFile *o) {
+  if (o->fd >= 0) close(o->fd);
+  if (o->temporary) unlink(o->temporary);
+  out_free(o);
+}
+
+bool nnrt_out_possible(const char *path, Why *w) {
+  OutFile o;
+  if (!nnrt_out_begin(&o, path, w)) return false;
+  nnrt_out_abandon(&o);
+  return true;
+}
+
+bool nnrt_make_folder(const char *path, Why *w) {
+  struct stat st;
+  if (mkdir(path, 0777) == 0) return true;
+  if (errno != EEXIST) return why(w, "cannot make the folder '%s': %s", path, strerror(errno));
+  if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return true;
+  return why(w, "'%s' is not a folder", path);
+}
+
+bool nnrt_in_open(InFile *f, const char *path, Why *w) {
+  *f = (InFile){0};
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  struct stat st;
+  if (fd < 0) return why(w, "cannot read '%s': %s", path, strerror(errno));
+  if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+    close(fd);
+    return why(w, "cannot read '%s': it is not a file", path);
+  }
+  f->bytes = st.st_size;
+  static const uint8_t nothing[1];
+  f->at = nothing;
+  if (f->bytes > 0) {
+    void *at = mmap(NULL, (size_t)f->bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (at == MAP_FAILED) {
+      close(fd);
+      return why(w, "cannot map '%s': %s", path, strerror(errno));
+    }
+    f->at = at;
+  }
+  close(fd);
+  return true;
+}
+
+void nnrt_in_close(InFile *f) {
+  // munmap takes the address back as it was given.
+  if (f->bytes > 0) munmap((void *)(uintptr_t)f->at, (size_t)f->bytes);
+  *f = (InFile){0};
+}
+
+static void bus_error(int signal) {
+  (void)signal;
+  static const char text[] =
+      "error: a data file was cut short while it was in use, or its disk cannot be read\n";
+  ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
+  (void)ignored;
+  _exit(1);
+}
+
+void nnrt_in_watch(void) {
+  struct sigaction action = {.sa_handler = bus_error};
+  sigaction(SIGBUS, &action, NULL);
+}

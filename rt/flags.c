@@ -1,0 +1,144 @@
+// The command line: rows of flags.def, read by getopt_long.
+
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime.h"
+
+typedef enum Kind {
+  KIND_group,
+  KIND_files,
+  KIND_count,
+  KIND_seed,
+  KIND_number,
+  KIND_path,
+  KIND_none
+} Kind;
+
+typedef struct Row {
+  Kind kind;
+  const char *flag, *value, *help;
+  size_t field; // offset in Flags
+} Row;
+
+static const Row rows[] = {
+#define GROUP(name) {.kind = KIND_group, .flag = name},
+#define FLAG(field, kind, flag, value, help)                                                       \
+  {KIND_##kind, flag, value, help, offsetof(Flags, field)},
+#include "flags.def"
+};
+enum { N_ROWS = sizeof rows / sizeof *rows, HELP_COLUMN = 32 };
+
+static void help(const char *program, const NnrtProgram *p) {
+  printf("usage: %s", program);
+  for (int i = 0; i < p->train.n_tensors; i++)
+    if (p->train.tensors[i].role == NNRT_input)
+      printf(" --input %s=FILE.npy", p->train.tensors[i].name);
+  printf(" [--steps N] …\n\nTrains %s on %d rank%s (%s), %lld rows a step.\n", p->model, p->ranks,
+         p->ranks == 1 ? "" : "s", p->target, (long long)p->batch);
+  for (int i = 0; i < N_ROWS; i++) {
+    const Row *row = &rows[i];
+    if (row->kind == KIND_group) {
+      printf("\n%s:\n", row->flag);
+      continue;
+    }
+    int n = printf("  --%s%s%s", row->flag, *row->value ? " " : "", row->value);
+    printf("%*s", n < HELP_COLUMN ? HELP_COLUMN - n : 2, "");
+    for (const char *c = row->help; *c; c++) {
+      putchar(*c);
+      if (*c == '\n') printf("%*s", HELP_COLUMN, "");
+    }
+    putchar('\n');
+  }
+  printf(
+      "\nStarted by mpirun, torchrun or srun this process is one rank; otherwise it is all of "
+      "them.\n"
+      "SIGTERM and SIGINT finish the step, write checkpoint, --save and --export, and end with 0;\n"
+      "a second one ends at once.  Exit status: 0 done or stopped, 1 failed, 2 wrong usage.\n");
+}
+
+static _Noreturn void usage(const char *problem, const char *flag, const char *value) {
+  nnrt_say_error("--%s%s%s: %s\nhint: see --help", flag, value ? " " : "", value ? value : "",
+                 problem);
+  nnrt_end_job(2);
+}
+
+static void set_flag(Flag *f, const Row *row, const char *value) {
+  char *end = NULL;
+  if (f->given && row->kind != KIND_files && row->kind != KIND_none)
+    usage("is given twice", row->flag, value);
+  f->given = true;
+  f->s = value;
+  errno = 0;
+  switch (row->kind) {
+  case KIND_group:
+  case KIND_none: return;
+  case KIND_path:
+    if (!*value) usage("a name was expected", row->flag, NULL);
+    return;
+  case KIND_files:
+    if (!strchr(value, '=')) usage("NAME=FILE was expected", row->flag, value);
+    f->list = realloc(f->list, (size_t)(f->n + 1) * sizeof *f->list);
+    if (!f->list) nnrt_must_alloc((size_t)-1);
+    f->list[f->n++] = value;
+    return;
+  case KIND_count:
+  case KIND_seed:
+    f->i = strtoll(value, &end, 10);
+    if (end == value || *end || errno) usage("a whole number was expected", row->flag, value);
+    if (row->kind == KIND_count && f->i < 1)
+      usage("a number from 1 was expected", row->flag, value);
+    return;
+  case KIND_number:
+    f->f = strtod(value, &end);
+    if (end == value || *end || !isfinite(f->f) || f->f < 0)
+      usage("a number from 0 was expected", row->flag, value);
+    return;
+  }
+}
+
+void nnrt_flags_parse(Flags *f, int argc, char **argv, const NnrtProgram *p) {
+  struct option options[N_ROWS + 1] = {0};
+  int at[N_ROWS], n = 0;
+  for (int i = 0; i < N_ROWS; i++) {
+    if (rows[i].kind == KIND_group) continue;
+    options[n] = (struct option){
+        rows[i].flag, rows[i].kind == KIND_none ? no_argument : required_argument, NULL, 0};
+    at[n++] = i;
+  }
+  *f = (Flags){0};
+  opterr = 0;
+  for (int which = 0, c; (c = getopt_long(argc, argv, ":h", options, &which)) != -1;) {
+    if (c == 'h') {
+      f->help.given = true;
+    } else if (c == ':') {
+      nnrt_say_error("'%s' needs a value\nhint: see --help", argv[optind - 1]);
+      nnrt_end_job(2);
+    } else if (c == '?') {
+      nnrt_say_error("no such option: '%s'\nhint: see --help", argv[optind - 1]);
+      nnrt_end_job(2);
+    } else {
+      const Row *row = &rows[at[which]];
+      set_flag((Flag *)(void *)((char *)f + row->field), row, optarg);
+    }
+  }
+  if (optind < argc) {
+    nnrt_say_error("unexpected '%s'\nhint: see --help", argv[optind]);
+    nnrt_end_job(2);
+  }
+  if (f->help.given) {
+    help(argv[0], p);
+    exit(0);
+  }
+  if (f->version.given) {
+    printf("nnaot %s: %s for %s\n", p->version, p->model, p->target);
+    exit(0);
+  }
+  if (f->describe.given) {
+    nnrt_describe(p, stdout);
+    exit(0);
+  }
+}

@@ -1,0 +1,127 @@
+// Reading JSON piece by piece: the caller knows what it wants next, and anything else is an error.
+// After an error every call fails, so callers may check once at the end.
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime.h"
+
+static bool fail(Json *j, const char *error) {
+  if (!j->error) j->error = error;
+  return false;
+}
+
+bool nnrt_json_take(Json *j, char c) {
+  while (j->at < j->end && strchr(" \t\r\n", *j->at) && *j->at)
+    j->at++;
+  if (j->error || j->at == j->end || *j->at != c) return false;
+  j->at++;
+  return true;
+}
+
+bool nnrt_json_want(Json *j, char c) {
+  return nnrt_json_take(j, c) || fail(j, "the JSON is damaged");
+}
+
+bool nnrt_json_int(Json *j, int64_t *out) {
+  *out = 0;
+  nnrt_json_take(j, ' '); // white space
+  if (j->error || j->at == j->end || !isdigit((unsigned char)*j->at))
+    return fail(j, "a number from 0 was expected");
+  const char *first = j->at;
+  for (; j->at < j->end && isdigit((unsigned char)*j->at); j->at++)
+    if (__builtin_mul_overflow(*out, 10, out) || __builtin_add_overflow(*out, *j->at - '0', out))
+      return fail(j, "a number is too large");
+  if (*first == '0' && j->at > first + 1) return fail(j, "a number begins with 0");
+  if (j->at < j->end && strchr(".eE", *j->at) && *j->at) return fail(j, "a number is not whole");
+  return true;
+}
+
+static int hex4(Json *j) {
+  int code = 0;
+  if (j->end - j->at < 4) return -1;
+  for (int i = 0; i < 4; i++) {
+    char c = *j->at++;
+    if (!isxdigit((unsigned char)c)) return -1;
+    code = code * 16 + (isdigit((unsigned char)c) ? c - '0' : (c | 32) - 'a' + 10);
+  }
+  return code;
+}
+
+// \uXXXX, or two of them for what needs more than 16 bits, as UTF-8.
+static char *put_code(Json *j, char *out) {
+  int code = hex4(j);
+  if (code >= 0xD800 && code < 0xDC00 && j->end - j->at >= 6 && j->at[0] == '\\' &&
+      j->at[1] == 'u') {
+    j->at += 2;
+    int low = hex4(j);
+    code = low >= 0xDC00 && low < 0xE000 ? 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00) : -1;
+  }
+  // No string of ours holds a 0 byte, and C's would end there.
+  if (code <= 0 || (code >= 0xD800 && code < 0xE000)) {
+    fail(j, "a string has a wrong escape");
+    return out;
+  }
+  if (code < 0x80) {
+    *out++ = (char)code;
+  } else {
+    int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+    static const int lead[] = {0, 0xC0, 0xE0, 0xF0};
+    *out++ = (char)(lead[more] | code >> 6 * more);
+    while (more-- > 0)
+      *out++ = (char)(0x80 | (code >> 6 * more & 0x3F));
+  }
+  return out;
+}
+
+char *nnrt_json_string(Json *j) {
+  if (!nnrt_json_want(j, '"')) return NULL;
+  const char *close = j->at;
+  while (close < j->end && *close != '"')
+    close += *close == '\\' ? 2 : 1;
+  if (close >= j->end) {
+    fail(j, "a string does not end");
+    return NULL;
+  }
+  // What an escape stands for is never longer than the escape.
+  char *text = nnrt_must_alloc((size_t)(close - j->at) + 1), *out = text;
+  while (!j->error && j->at < close) {
+    char c = *j->at++;
+    if (c != '\\') {
+      if ((unsigned char)c < 0x20) fail(j, "a string holds a control character");
+      *out++ = c;
+      continue;
+    }
+    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    char kind = *j->at++;
+    const char *known = kind ? strchr(from, kind) : NULL;
+    if (known)
+      *out++ = to[known - from];
+    else if (kind == 'u')
+      out = put_code(j, out);
+    else
+      fail(j, "a string has a wrong escape");
+  }
+  if (j->error) {
+    free(text);
+    return NULL;
+  }
+  *out = 0;
+  j->at = close + 1;
+  return text;
+}
+
+void nnrt_json_write_string(FILE *f, const char *s) {
+  fputc('"', f);
+  for (; *s; s++) {
+    unsigned char c = (unsigned char)*s;
+    if (c == '"' || c == '\\')
+      fprintf(f, "\\%c", c);
+    else if (c < 0x20)
+      fprintf(f, "\\u%04x", c);
+    else
+      fputc(c, f);
+  }
+  fputc('"', f);
+}

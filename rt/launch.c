@@ -1,0 +1,96 @@
+// Who started us, and so how many ranks there are and which one this process is.
+//
+//     MPICH, Intel MPI   PMI_RANK PMI_SIZE MPI_LOCALNRANKS
+//     Open MPI           OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_SIZE
+//     torchrun           RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
+//     Slurm              SLURM_PROCID SLURM_NTASKS …, of a task that srun started
+//
+// The first that is there counts.  None: all ranks are threads of this process.
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime.h"
+
+// A whole number from 0; -1 when the variable is not set, -2 when it is something else.
+static int64_t variable(const char *name) {
+  const char *text = getenv(name);
+  if (!text) return -1;
+  char *end;
+  long long x = strtoll(text, &end, 10);
+  return end == text || *end || x < 0 || x > 1 << 24 ? -2 : x;
+}
+
+static bool take(Launch *l, int kind, const char *rank, const char *world, const char *local,
+                 Why *w) {
+  int64_t r = variable(rank), n = variable(world);
+  if (r < 0 || n < 0)
+    return why(w, "%s is set, but %s%s is not a number", r == -1 ? world : rank,
+               r < 0 ? rank : world, r == -2 || n == -2 ? "" : ", as launchers set it,");
+  if (r >= n) return why(w, "%s is %lld, but %s is %lld", rank, (long long)r, world, (long long)n);
+  l->kind = kind;
+  l->said_by = world;
+  l->rank = (int)r;
+  l->world = (int)n;
+  int64_t here = variable(local);
+  l->local_world = here > 0 ? (int)here : 0;
+  return true;
+}
+
+// The first host of Slurm's list: "gpu[03-05,9],login" is gpu03.
+static char *first_host(const char *list) {
+  size_t prefix = strcspn(list, "[,"), first = 0;
+  const char *number = list + prefix;
+  if (*number == '[') first = strcspn(++number, "-,]");
+  return nnrt_must_format("%.*s%.*s", (int)prefix, list, (int)first, number);
+}
+
+bool nnrt_launch_find(Launch *l, Why *w) {
+  *l = (Launch){.world = 1};
+  if (getenv("PMI_RANK") || getenv("PMI_SIZE"))
+    return take(l, LAUNCH_mpi, "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", w);
+  if (getenv("OMPI_COMM_WORLD_RANK"))
+    return take(l, LAUNCH_mpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                "OMPI_COMM_WORLD_LOCAL_SIZE", w);
+  if (getenv("RANK") && getenv("WORLD_SIZE")) {
+    if (!take(l, LAUNCH_torchrun, "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", w)) return false;
+    l->host = getenv("MASTER_ADDR");
+    int64_t port = variable("MASTER_PORT");
+    if (l->world > 1 && (!l->host || port < 1 || port > 65535))
+      return why(w, "RANK and WORLD_SIZE are set, but MASTER_ADDR and MASTER_PORT do not say where "
+                    "rank 0 is");
+    l->port = (int)port;
+    // torchrun's agent then has a store of its own at MASTER_PORT.
+    const char *agent = getenv("TORCHELASTIC_USE_AGENT_STORE");
+    if (agent && strcmp(agent, "True") == 0)
+      l->port = l->port < 65000 ? l->port + 17 : l->port - 17;
+    return true;
+  }
+  // Slurm sets SLURM_PROCID in a batch script too, which is not one of several tasks.
+  bool task = getenv("SLURM_STEP_ID") || getenv("SLURM_STEPID") || !getenv("SLURM_JOB_ID");
+  if (getenv("SLURM_PROCID") && task) {
+    const char *world = getenv("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+    if (!take(l, LAUNCH_slurm, "SLURM_PROCID", world, "SLURM_NTASKS_PER_NODE", w)) return false;
+    const char *nodes = getenv("SLURM_STEP_NODELIST");
+    if (!nodes) nodes = getenv("SLURM_JOB_NODELIST");
+    l->host = getenv("MASTER_ADDR");
+    if (!l->host) l->host = nodes ? first_host(nodes) : "127.0.0.1";
+    int64_t port = variable("MASTER_PORT"), job = variable("SLURM_JOB_ID");
+    // Jobs that share a node must not meet.
+    l->port = port > 0 && port < 65536 ? (int)port : 20000 + (int)((job > 0 ? job : 0) % 20000);
+    return true;
+  }
+  return true;
+}
+
+int nnrt_launch_threads(const Launch *l, int ranks_here) {
+  if (getenv("OMP_NUM_THREADS")) return 0;
+  cpu_set_t set;
+  int online = (int)sysconf(_SC_NPROCESSORS_ONLN);
+  int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : online;
+  // A launcher that bound every rank to cores of its own has divided them already.
+  if (l->kind != LAUNCH_none && cores * ranks_here <= online) return cores;
+  return cores / ranks_here > 1 ? cores / ranks_here : 1;
+}

@@ -1,0 +1,148 @@
+// The executable: reads the flags, opens everything that can be missing or wrong, starts the ranks.
+//
+// Whatever the user can have got wrong is found here, before the first rank has done anything.
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime.h"
+
+static const char *base_name(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash ? slash + 1 : path;
+}
+
+// What generated code promises; see NnrtGraph.
+static void check_program(const NnrtProgram *p) {
+  for (int i = 0; i < p->eval.n_tensors; i++) {
+    const NnrtTensor *e = &p->eval.tensors[i];
+    const NnrtTensor *t =
+        nnrt_tensor_lasts(e) ? nnrt_find_tensor(&p->train, e->role, e->name) : NULL;
+    if (!nnrt_tensor_lasts(e) || (t && t->offset == e->offset && t->dtype == e->dtype)) continue;
+    nnrt_say_error("this executable is damaged: '%s' is not the same in training and evaluation",
+                   e->name);
+    nnrt_end_job(1);
+  }
+}
+
+static _Noreturn void usage(const char *text) {
+  nnrt_say_error("%s\nhint: see --help", text);
+  nnrt_end_job(2);
+}
+
+static void check_flags(const Flags *f, const NnrtProgram *p) {
+  bool evaluates = f->eval_input.given || f->eval_tokens.given;
+  if (f->steps.given && f->epochs.given)
+    usage("--steps and --epochs are given, one of them is enough");
+  if (f->resume.given && !f->checkpoint_dir.given) usage("--resume needs --checkpoint-dir");
+  if (f->checkpoint_every.given && !f->checkpoint_dir.given)
+    usage("--checkpoint-every needs --checkpoint-dir");
+  if (f->keep.given && !f->checkpoint_dir.given) usage("--keep needs --checkpoint-dir");
+  if (f->eval_every.given && !evaluates) usage("--eval-every needs --eval-input");
+  if (evaluates && !p->eval.n_tensors) usage("this executable has no graph for evaluation");
+  if (f->export.given && !p->skeleton_bytes) usage("this executable holds no model to --export");
+}
+
+static bool open_schedule(NnrtRun *run, Why *w) {
+  const Flags *f = &run->flags;
+  const NnrtProgram *p = run->program;
+  if (!nnrt_schedule_parse(&run->schedule, p->lr_schedule, f->lr.given ? f->lr.f : p->lr, w))
+    return false;
+  if (run->schedule.kind != SCHEDULE_constant && !f->steps.given && !f->epochs.given) {
+    nnrt_say_error("the learning rate's schedule is %s: how many steps it goes on must be said\n"
+                   "hint: --steps N or --epochs N",
+                   p->lr_schedule);
+    nnrt_end_job(2);
+  }
+  int64_t rows = run->data.rows;
+  if (f->steps.given) {
+    run->steps = f->steps.i;
+  } else {
+    if (rows == 0) return why(w, "no input has rows that could make an epoch\nhint: --steps N");
+    // The last step of the last epoch may read the first rows once more.
+    if (__builtin_mul_overflow(f->epochs.given ? f->epochs.i : 1, rows, &run->steps) ||
+        __builtin_add_overflow(run->steps, run->data.batch - 1, &run->steps))
+      return why(w, "--epochs %lld is too many", (long long)f->epochs.i);
+    run->steps /= run->data.batch;
+  }
+  run->schedule.horizon = run->steps;
+  return true;
+}
+
+static bool open_eval(NnrtRun *run, Why *w) {
+  const Flags *f = &run->flags;
+  run->has_eval = f->eval_input.given || f->eval_tokens.given;
+  if (!run->has_eval) return true;
+  Data *d = &run->eval_data;
+  if (!nnrt_data_open(d, run->program, &run->program->eval, &f->eval_input, &f->eval_tokens,
+                      "eval-", w))
+    return false;
+  if (d->rows < d->batch)
+    return why(w, "evaluation has %lld rows, fewer than one batch of %lld", (long long)d->rows,
+               (long long)d->batch);
+  if (d->rows % d->batch && run->launch.rank == 0)
+    nnrt_say_note("evaluation takes whole batches: the last %lld of %lld rows are left out",
+                  (long long)(d->rows % d->batch), (long long)d->rows);
+  return true;
+}
+
+// Finds out now what could not be written at the end.
+static bool check_outputs(NnrtRun *run, Why *w) {
+  const Flags *f = &run->flags;
+  const Flag *files[] = {&f->save, &f->export, &f->trace};
+  if (run->launch.rank != 0) return true;
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+    if (files[i]->given && !nnrt_out_possible(files[i]->s, w)) return false;
+  if (f->log.given) {
+    FILE *log = fopen(f->log.s, "ae"); // leaves what is there
+    if (!log) return why(w, "cannot write '%s': %s", f->log.s, strerror(errno));
+    fclose(log);
+  }
+  return !f->tensorboard.given || nnrt_make_folder(f->tensorboard.s, w);
+}
+
+int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
+  static NnrtRun run = {.log.fd = -1, .events.fd = -1};
+  Why w;
+  run.program = p;
+  nnrt_say_as(base_name(argv[0]), 0, false);
+  nnrt_flags_parse(&run.flags, argc, argv, p);
+  check_program(p);
+  check_flags(&run.flags, p);
+
+  if (!nnrt_launch_find(&run.launch, &w)) {
+    nnrt_say_error("%s", w.text);
+    return 1;
+  }
+  bool several = run.launch.kind != LAUNCH_none;
+  nnrt_say_as(base_name(argv[0]), run.launch.rank, several && run.launch.world > 1);
+  if (several && run.launch.world != p->ranks) {
+    if (run.launch.rank == 0)
+      nnrt_say_error(
+          "this executable is for %d rank%s, but %s is %d\nhint: compile with -g %d, or start %d",
+          p->ranks, p->ranks == 1 ? "" : "s", run.launch.said_by, run.launch.world,
+          run.launch.world, p->ranks);
+    return 1;
+  }
+  int ranks_here = several ? run.launch.local_world : p->ranks;
+  run.threads = nnrt_launch_threads(&run.launch, ranks_here > 0 ? ranks_here : p->ranks);
+  run.seed = run.flags.seed.given ? run.flags.seed.i : p->seed;
+
+  const Flags *f = &run.flags;
+  bool ok = nnrt_payload_open(p, &run.payload, &w) &&
+            nnrt_data_open(&run.data, p, &p->train, &f->input, &f->tokens, "", &w) &&
+            open_schedule(&run, &w) && open_eval(&run, &w) && check_outputs(&run, &w) &&
+            (!f->checkpoint_dir.given ||
+             nnrt_checkpoint_open(&run.checkpoints, f->checkpoint_dir.s,
+                                  f->keep.given && f->keep.i < 1 << 30 ? (int)f->keep.i : 3, &w));
+  if (!ok) {
+    nnrt_say_error("%s", w.text);
+    return 1;
+  }
+  nnrt_in_watch();
+  nnrt_signals_catch();
+
+  // Beyond this point ranks run, and what fails ends the job.
+  return nnrt_ranks_run(&run);
+}

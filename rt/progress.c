@@ -1,0 +1,65 @@
+// What a person sees.  On a terminal one line that changes:
+//
+//     step 120/1000  loss 2.3412  31.5 steps/s  1008 samples/s  28s left
+//
+// Elsewhere the same as plain lines, about a hundred of them and at least one in ten seconds.
+
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime.h"
+
+static bool line_open; // the terminal's cursor is at the end of a progress line
+
+void nnrt_progress_end(void) {
+  if (!line_open) return;
+  line_open = false;
+  fputc('\n', stdout);
+  fflush(stdout);
+}
+
+static void duration(char *to, size_t n, double seconds) {
+  long long s = seconds < 1e15 ? (long long)(seconds + 0.5) : 0;
+  if (s < 60)
+    snprintf(to, n, "%llds", s);
+  else if (s < 3600)
+    snprintf(to, n, "%lldm %02llds", s / 60, s % 60);
+  else
+    snprintf(to, n, "%lldh %02lldm", s / 3600, s / 60 % 60);
+}
+
+void nnrt_progress_step(const StepReport *s) {
+  static double started, shown, smooth_ms;
+  static int64_t period;
+  double now = nnrt_now_us() / 1e6;
+  bool terminal = isatty(STDOUT_FILENO);
+  bool first = period == 0, last = s->step + 1 == s->steps;
+  if (first) {
+    started = now - s->step_ms / 1e3;
+    period = (s->steps - s->first) / 100 > 1 ? (s->steps - s->first) / 100 : 1;
+    smooth_ms = s->step_ms;
+  }
+  smooth_ms += (s->step_ms - smooth_ms) * 0.1;
+  bool due = terminal ? now - shown >= 0.1 : (s->step + 1) % period == 0 || now - shown >= 10;
+  if (!due && !first && !last && !s->has_eval) return;
+  shown = now;
+
+  // Time left comes from all steps so far: evaluation and checkpoints take their share of it.
+  char left[32], eval[48] = "";
+  double per_step = (now - started) / (double)(s->step + 1 - s->first);
+  duration(left, sizeof left, last ? now - started : per_step * (double)(s->steps - s->step - 1));
+  if (s->has_eval) snprintf(eval, sizeof eval, "  eval_loss %.6g", s->eval_loss);
+  printf("%sstep %lld/%lld  loss %.6g%s  %.4g steps/s  %.4g samples/s  %s%s%s",
+         terminal ? "\r" : "", (long long)s->step + 1, (long long)s->steps, s->loss, eval,
+         1e3 / smooth_ms, s->samples_per_s * s->step_ms / smooth_ms, last ? "in " : "", left,
+         last ? "" : " left");
+  if (terminal) {
+    fputs("\033[K", stdout); // what is left of a longer line
+    line_open = true;
+    if (last) nnrt_progress_end();
+  } else {
+    fputc('\n', stdout);
+  }
+  fflush(stdout);
+}

@@ -1,0 +1,108 @@
+// Starting ranks: memory, communication, training, and the end.
+//
+// With a launcher this process is one rank.  Without, every rank is a thread of it; they share what
+// main opened and have a slab each.
+
+#include <omp.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "comm.h"
+#include "runtime.h"
+
+typedef struct Seat {
+  NnrtRank rank;
+  const CommWay *way;
+  void *shared;
+  int status;
+} Seat;
+
+enum { HUGE_PAGE = 2 << 20 };
+
+// Zeroed memory on huge pages, touched first by the rank that uses it.
+static char *slab_new(int64_t bytes) {
+  size_t n = ((size_t)bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+  // One huge page more than needed, so that it can begin at one.
+  char *at = mmap(NULL, n + HUGE_PAGE, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED) {
+    nnrt_say_error("out of memory: the slab needs %lld bytes", (long long)bytes);
+    nnrt_end_job(1);
+  }
+  at += -(uintptr_t)at % HUGE_PAGE;
+  madvise(at, n, MADV_HUGEPAGE); // where there are none, ordinary pages do
+  return at;
+}
+
+static void *run_rank(void *arg) {
+  Seat *seat = arg;
+  NnrtRank *r = &seat->rank;
+  NnrtRun *run = r->run;
+  Why w;
+  if (run->threads > 0) omp_set_num_threads(run->threads);
+  r->slab = slab_new(r->program->slab_bytes);
+  r->prep = nnrt_must_alloc((size_t)(r->program->n_prep + 1) * sizeof *r->prep);
+  nnrt_rank_coord(r->program, r->rank, r->coord);
+  if (!nnrt_comm_open(r, seat->way, seat->shared, &w)) {
+    nnrt_say_error("%s", w.text);
+    nnrt_end_job(1);
+  }
+  seat->status = nnrt_train(r);
+  nnrt_comm_close(r);
+  for (int i = 0; i < r->program->n_prep; i++)
+    nnrt_prep_free(r->prep[i]);
+  free(r->prep);
+  return NULL;
+}
+
+static void seat_rank(Seat *seat, NnrtRun *run, int rank) {
+  seat->rank =
+      (NnrtRank){.rank = rank, .ranks = run->program->ranks, .program = run->program, .run = run};
+}
+
+static int run_process(NnrtRun *run) {
+  Seat seat = {.way = &nnrt_comm_peers};
+  seat_rank(&seat, run, run->launch.rank);
+  uint64_t program = nnrt_xxh64(run->program->model, (int64_t)strlen(run->program->model),
+                                (uint64_t)run->program->slab_bytes);
+  seat.shared = run->launch.kind == LAUNCH_mpi ? nnrt_wire_mpi(&run->launch)
+                                               : nnrt_wire_tcp(&run->launch, program);
+  run_rank(&seat);
+  return seat.status;
+}
+
+static int run_threads(NnrtRun *run) {
+  int n = run->program->ranks;
+  Seat *seats = nnrt_must_alloc((size_t)n * sizeof *seats);
+  pthread_t *threads = nnrt_must_alloc((size_t)n * sizeof *threads);
+  void *shared = n > 1 ? nnrt_comm_threads_new(run->program) : NULL;
+  for (int i = 0; i < n; i++) {
+    seat_rank(&seats[i], run, i);
+    seats[i].way = &nnrt_comm_threads;
+    seats[i].shared = shared;
+  }
+  // Rank 0 is the main thread.
+  for (int i = 1; i < n; i++) {
+    int code = pthread_create(&threads[i], NULL, run_rank, &seats[i]);
+    if (code) {
+      nnrt_say_error("cannot start rank %d: %s", i, strerror(code));
+      nnrt_end_job(1);
+    }
+  }
+  run_rank(&seats[0]);
+  int status = seats[0].status;
+  for (int i = 1; i < n; i++) {
+    pthread_join(threads[i], NULL);
+    if (!status) status = seats[i].status;
+  }
+  free(threads);
+  free(seats);
+  return status;
+}
+
+int nnrt_ranks_run(NnrtRun *run) {
+  bool alone = run->launch.kind == LAUNCH_none || run->program->ranks == 1;
+  return alone ? run_threads(run) : run_process(run);
+}

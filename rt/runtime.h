@@ -1,0 +1,351 @@
+// The inside of the runtime: what an executable does besides its kernels.  nnrt.h is the outside.
+//
+// From the top: main.c reads the flags, opens everything that can be missing or wrong, and starts
+// the ranks (launch.c, rank.c).  Each rank fills its slab (init.c or checkpoint.c) and goes through
+// the steps (step.c): feed rows (data.c), run the graph, log (log.c, progress.c, tensorboard.c),
+// evaluate, checkpoint.  At the end rank 0 writes what was asked for (save.c, export.c, trace.c).
+//
+// Ranks do the same things in the same order; those that need each other's memory or opinion are
+// marked `collective` and must be called by all.  What is not marked and writes files is rank 0's.
+//
+// Functions that can fail for a reason the user should hear return false and say it in a Why.
+
+#ifndef NNRT_RUNTIME_H
+#define NNRT_RUNTIME_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+#include "nnrt.h"
+
+// ---- error.c: saying what went wrong
+
+typedef struct Why {
+  char text[1024];
+} Why;
+
+bool nnrt_why(Why *w, const char *fmt, ...) __attribute__((format(printf, 2, 3))); // returns false
+#define why(...) nnrt_why(__VA_ARGS__)
+void nnrt_say_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void nnrt_say_warning(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void nnrt_say_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+// Who speaks: the program's name; which rank, where several processes write to one terminal.
+void nnrt_say_as(const char *program, int rank, bool several);
+_Noreturn void nnrt_end_job(int status); // at once, and the other ranks with it
+const char *nnrt_error_detail(void);     // what nnrt_error kept for this thread, or ""
+void *nnrt_must_alloc(size_t n);         // zeroed; ends the job when there is no memory
+char *nnrt_must_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+// ---- flags.c, flags.def: the command line
+
+typedef struct Flag {
+  bool given;
+  int64_t i;
+  double f;
+  const char *s;
+  int n;             // of files
+  const char **list; // "NAME=FILE"
+} Flag;
+
+typedef struct Flags {
+#define FLAG(field, kind, flag, value, help) Flag field;
+#include "flags.def"
+} Flags;
+
+// Exits for --help, and with status 2 for what is not a flag.
+void nnrt_flags_parse(Flags *f, int argc, char **argv, const NnrtProgram *p);
+
+// ---- checksum.c
+
+uint64_t nnrt_xxh64(const void *data, int64_t n, uint64_t seed);
+uint32_t nnrt_crc32c(uint32_t crc, const void *data, int64_t n); // of nothing is 0
+
+// ---- file.c: files that are there whole or not at all
+
+typedef struct OutFile {
+  char *path, *temporary;
+  int fd;
+  int64_t at; // bytes written
+} OutFile;
+
+bool nnrt_out_begin(OutFile *o, const char *path, Why *w);
+bool nnrt_out_write(OutFile *o, const void *data, int64_t n, Why *w);
+bool nnrt_out_write_at(OutFile *o, int64_t at, const void *data, int64_t n, Why *w);
+bool nnrt_out_commit(OutFile *o, Why *w); // flushed to the disk and renamed, directory included
+void nnrt_out_abandon(OutFile *o);        // leaves nothing behind
+bool nnrt_out_possible(const char *path, Why *w); // could `path` be written?
+bool nnrt_make_folder(const char *path, Why *w);  // unless it is there; its parent must be
+
+typedef struct InFile {
+  const uint8_t *at; // mapped
+  int64_t bytes;
+} InFile;
+bool nnrt_in_open(InFile *f, const char *path, Why *w);
+void nnrt_in_close(InFile *f);
+void nnrt_in_watch(void); // a mapped file that someone cuts short ends the job with a message
+
+// ---- payload.c: the bytes at the end of the executable
+
+bool nnrt_payload_open(const NnrtProgram *p, const uint8_t **out, Why *w);
+
+// ---- tensor.c: shapes, boxes and element types
+
+const char *nnrt_dtype_name(NnrtDtype t);
+int64_t nnrt_dtype_size(NnrtDtype t);
+int64_t nnrt_tensor_count(const NnrtTensor *t); // of the whole
+bool nnrt_tensor_floating(const NnrtTensor *t);
+bool nnrt_tensor_lasts(const NnrtTensor *t); // weight or state
+
+typedef struct ShapeText {
+  char at[96];
+} ShapeText;
+ShapeText nnrt_shape_text(NnrtDtype dtype, const int64_t *dim, int rank); // "f32[8,512]"
+
+// The part of a tensor that one rank has in one slice of time.
+typedef struct Part {
+  int64_t start[NNRT_MAX_RANK], size[NNRT_MAX_RANK];
+  bool whole;
+} Part;
+Part nnrt_tensor_part(const NnrtTensor *t, const NnrtProgram *p, const int *coord);
+int64_t nnrt_part_count(const NnrtTensor *t, const Part *part);
+void nnrt_rank_coord(const NnrtProgram *p, int rank, int *coord);
+void nnrt_part_from_whole(void *part, const void *whole, const NnrtTensor *t, const Part *where);
+void nnrt_whole_from_part(void *whole, const void *part, const NnrtTensor *t, const Part *where);
+
+// A box of a tensor is `n` runs of `length` elements that lie side by side in both.
+typedef struct Runs {
+  int rank;
+  const int64_t *dim, *start, *size; // of the whole, and of the box in it
+  int64_t length, n;
+} Runs;
+Runs nnrt_part_runs(int rank, const int64_t *dim, const int64_t *start, const int64_t *size);
+int64_t nnrt_run_start(const Runs *runs, int64_t i); // in the whole
+
+double nnrt_element_at(const void *from, NnrtDtype t, int64_t i);
+void nnrt_element_set(void *to, NnrtDtype t, int64_t i, double x); // rounds to nearest even
+void nnrt_convert(void *out, NnrtDtype to, const void *in, NnrtDtype from, int64_t n);
+const NnrtTensor *nnrt_find_tensor(const NnrtGraph *g, NnrtRole role, const char *name);
+
+typedef struct Whole {
+  char *at; // to be freed
+  int64_t bytes;
+} Whole;
+// Collective: a whole tensor at rank 0 (NULL elsewhere), valid until the next call with `memory`.
+const void *nnrt_tensor_whole(NnrtRank *r, const NnrtTensor *t, Whole *memory);
+
+// ---- npy.c: NumPy's files
+
+typedef struct Npy {
+  InFile file;
+  NnrtDtype dtype;
+  bool swapped; // big-endian
+  int rank;
+  int64_t dim[NNRT_MAX_RANK];
+  const uint8_t *data;
+} Npy;
+bool nnrt_npy_open(Npy *a, const char *path, Why *w);
+
+// ---- data.c, shuffle.c: rows for inputs
+
+// What random numbers and the order of rows depend on.
+typedef struct DataOrder {
+  int64_t seed;
+  bool shuffle;
+  int64_t shuffle_seed, rows;
+} DataOrder;
+
+// Element i of the permutation of 0..n-1 that belongs to (seed, epoch); in O(1) memory.
+int64_t nnrt_shuffled(int64_t i, int64_t n, int64_t seed, int64_t epoch);
+
+typedef struct Source { // of one input
+  const NnrtTensor *input;
+  const char *path;
+  Npy npy;
+  int64_t rows;      // 0: the same for every step
+  int64_t row_bytes; // in the file
+  bool tokens;
+} Source;
+
+typedef struct Data {
+  const NnrtGraph *graph;
+  int n;
+  Source *source;
+  int64_t rows, batch;
+} Data;
+bool nnrt_data_open(Data *d, const NnrtProgram *p, const NnrtGraph *g, const Flag *input,
+                    const Flag *tokens, const char *prefix, Why *w);
+// Copies this rank's share of micro-batch r->coord of `step` into the slab.
+bool nnrt_data_feed(const Data *d, const DataOrder *order, NnrtRank *r, int64_t step, Why *w);
+
+// ---- schedule.c: the learning rate
+
+typedef struct Schedule {
+  enum { SCHEDULE_constant, SCHEDULE_linear, SCHEDULE_cosine } kind;
+  double lr, min;
+  int64_t warmup, horizon;
+} Schedule;
+bool nnrt_schedule_parse(Schedule *s, const char *spec, double lr, Why *w);
+double nnrt_schedule_lr(const Schedule *s, int64_t step);
+
+// ---- json.c: a pull parser for one text
+
+typedef struct Json {
+  const char *at, *end;
+  const char *error; // NULL while all is well
+} Json;
+bool nnrt_json_take(Json *j, char c);      // skips white space; if `c` is next, takes it
+bool nnrt_json_want(Json *j, char c);      // and it is an error if not
+char *nnrt_json_string(Json *j);           // allocated; NULL on error
+bool nnrt_json_int(Json *j, int64_t *out); // from 0, without a fraction
+void nnrt_json_write_string(FILE *f, const char *s);
+
+// ---- safetensors.c
+
+typedef struct StTensor {
+  char *name;
+  NnrtDtype dtype;
+  int rank;
+  int64_t dim[NNRT_MAX_RANK];
+  int64_t begin, end; // in the data
+} StTensor;
+
+typedef struct StText {
+  char *key, *value;
+} StText;
+
+typedef struct StFile {
+  InFile file;
+  const char *header; // [header_bytes]
+  int64_t header_bytes;
+  const uint8_t *data;
+  int64_t data_bytes;
+  StTensor *tensor;
+  int n_tensors;
+  StText *text;
+  int n_texts;
+} StFile;
+
+bool nnrt_st_open(StFile *f, const char *path, Why *w);
+void nnrt_st_close(StFile *f);
+const StTensor *nnrt_st_find(const StFile *f, const char *name);
+const char *nnrt_st_text(const StFile *f, const char *key);
+// Lays the tensors out one after the other, sets begin and end, and returns the file's first bytes:
+// length and header, to be freed.
+char *nnrt_st_header(StTensor *tensor, int n_tensors, const StText *text, int n_texts,
+                     int64_t *bytes);
+
+// ---- save.c, export.c.  Collective.
+
+bool nnrt_save_weights(NnrtRank *r, const char *path, Why *w);
+bool nnrt_export_model(NnrtRank *r, const char *path, Why *w);
+
+// ---- checkpoint.c
+
+typedef struct Checkpoints {
+  const char *dir;
+  int keep;
+  int64_t last; // step of the newest that is whole, -1: none known
+  bool failed;  // the last save
+  bool anew;    // this run does not continue what is in the folder
+} Checkpoints;
+
+bool nnrt_checkpoint_open(Checkpoints *c, const char *dir, int keep, Why *w);
+// Finds the newest whole one: its step, or -1 when there is none; false when all are damaged.
+bool nnrt_checkpoint_find(Checkpoints *c, int64_t *out_step, Why *w);
+// Every rank reads its own parts.
+bool nnrt_checkpoint_load(const Checkpoints *c, NnrtRank *r, int64_t step, DataOrder *out_order,
+                          Why *w);
+// Collective.  Failing is a warning: the one before is still there and training goes on.
+void nnrt_checkpoint_save(Checkpoints *c, NnrtRank *r, int64_t step, const DataOrder *order);
+
+// ---- log.c, progress.c, tensorboard.c: what a step says
+
+typedef struct StepReport {
+  int64_t step, steps, first; // first: of this run
+  float loss, grad_norm;
+  bool has_grad_norm, has_eval;
+  double eval_loss, lr, step_ms, samples_per_s;
+} StepReport;
+
+typedef struct Log {
+  int fd; // -1: none
+  const char *path;
+} Log;
+bool nnrt_log_open(Log *l, const char *path, int64_t first_step, Why *w);
+bool nnrt_log_step(Log *l, const StepReport *s, Why *w);
+
+void nnrt_progress_step(const StepReport *s);
+void nnrt_progress_end(void); // the next words begin a line
+
+typedef struct Events {
+  int fd;
+  const char *path;
+} Events;
+bool nnrt_events_open(Events *e, const char *dir, int64_t first_step, Why *w);
+bool nnrt_events_step(Events *e, const StepReport *s, Why *w);
+
+// ---- trace.c
+
+void nnrt_trace_start(NnrtRank *r);
+void nnrt_trace_comm(NnrtRank *r, const char *what, double from_us, double to_us);
+bool nnrt_trace_write(NnrtRank *r, const char *path, Why *w); // collective
+double nnrt_now_us(void);
+
+// ---- signals.c
+
+void nnrt_signals_catch(void);
+int nnrt_signal_seen(void); // SIGTERM, SIGINT or 0
+
+// ---- launch.c: who started us
+
+typedef struct Launch {
+  enum { LAUNCH_none, LAUNCH_mpi, LAUNCH_torchrun, LAUNCH_slurm } kind;
+  const char *said_by; // the variable that told
+  int rank, world;
+  int local_world;  // ranks on this machine, 0: not said
+  const char *host; // of rank 0
+  int port;
+} Launch;
+bool nnrt_launch_find(Launch *l, Why *w);
+int nnrt_launch_threads(const Launch *l, int ranks_here); // OpenMP threads a rank should use
+
+// ---- comm.h: communication between ranks
+
+// ---- init.c: initial contents
+
+void nnrt_init_tensors(NnrtRank *r, int64_t seed);
+
+// ---- step.c
+
+// Collective: all steps, evaluation and checkpoints; the exit status.
+int nnrt_train(NnrtRank *r);
+
+// ---- rank.c
+
+// Runs all ranks of this process to their end; the exit status.
+int nnrt_ranks_run(struct NnrtRun *run);
+
+// ---- describe.c
+
+void nnrt_describe(const NnrtProgram *p, FILE *out);
+
+// What main knows and all ranks of this process share.  Rank 0 alone changes what follows `log`.
+typedef struct NnrtRun {
+  const NnrtProgram *program;
+  Flags flags;
+  Launch launch;
+  const uint8_t *payload;
+  Data data, eval_data;
+  bool has_eval;
+  Schedule schedule;
+  int64_t seed;
+  int64_t steps; // in all
+  int threads;   // of OpenMP, of each rank; 0: as OMP_NUM_THREADS says
+  Log log;
+  Events events;
+  Checkpoints checkpoints;
+} NnrtRun;
+
+#endif

@@ -1,0 +1,257 @@
+// Shapes, boxes and element types.
+//
+// What one rank has of a tensor is a box of it, its Part: along every dimension the axes that split
+// it count, outermost first, like the digits of a number.  On axes dp=2, mb=2 an f32[8,3] that both
+// cut along rows lies like this, and rank 1 in slice 0 of time has start 4,0 and size 2,3:
+//
+//     rows 0-1  dp 0 mb 0     rows 2-3  dp 0 mb 1     rows 4-5  dp 1 mb 0     rows 6-7  dp 1 mb 1
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm.h"
+#include "runtime.h"
+
+static const struct {
+  const char *name;
+  int64_t size;
+} dtypes[] = {
+    [NNRT_f32] = {"f32", 4},   [NNRT_f64] = {"f64", 8}, [NNRT_f16] = {"f16", 2},
+    [NNRT_bf16] = {"bf16", 2}, [NNRT_i8] = {"i8", 1},   [NNRT_i16] = {"i16", 2},
+    [NNRT_i32] = {"i32", 4},   [NNRT_i64] = {"i64", 8}, [NNRT_u8] = {"u8", 1},
+    [NNRT_u16] = {"u16", 2},   [NNRT_u32] = {"u32", 4}, [NNRT_u64] = {"u64", 8},
+    [NNRT_bool] = {"bool", 1},
+};
+
+const char *nnrt_dtype_name(NnrtDtype t) {
+  return dtypes[t].name;
+}
+
+int64_t nnrt_dtype_size(NnrtDtype t) {
+  return dtypes[t].size;
+}
+
+int64_t nnrt_tensor_count(const NnrtTensor *t) {
+  int64_t n = 1;
+  for (int i = 0; i < t->rank; i++)
+    n *= t->dim[i];
+  return n;
+}
+
+bool nnrt_tensor_floating(const NnrtTensor *t) {
+  return t->dtype == NNRT_f32 || t->dtype == NNRT_f64 || t->dtype == NNRT_f16 ||
+         t->dtype == NNRT_bf16;
+}
+
+bool nnrt_tensor_lasts(const NnrtTensor *t) {
+  return t->role == NNRT_weight || t->role == NNRT_state;
+}
+
+const NnrtTensor *nnrt_find_tensor(const NnrtGraph *g, NnrtRole role, const char *name) {
+  for (int i = 0; i < g->n_tensors; i++)
+    if (g->tensors[i].role == role && strcmp(g->tensors[i].name, name) == 0) return &g->tensors[i];
+  return NULL;
+}
+
+ShapeText nnrt_shape_text(NnrtDtype dtype, const int64_t *dim, int rank) {
+  ShapeText text;
+  size_t n = (size_t)snprintf(text.at, sizeof text.at, "%s[", nnrt_dtype_name(dtype));
+  for (int i = 0; i < rank && n < sizeof text.at; i++)
+    n += (size_t)snprintf(text.at + n, sizeof text.at - n, i ? ",%lld" : "%lld", (long long)dim[i]);
+  if (n < sizeof text.at) snprintf(text.at + n, sizeof text.at - n, "]");
+  return text;
+}
+
+// ---- parts
+
+void nnrt_rank_coord(const NnrtProgram *p, int rank, int *coord) {
+  for (int a = p->n_axes - 1; a >= 0; a--) {
+    coord[a] = p->axis[a].time ? 0 : rank % p->axis[a].size;
+    if (!p->axis[a].time) rank /= p->axis[a].size;
+  }
+}
+
+// Does axis `a` split dimension `d`, as its i-th?  -1 after the last.
+static int splitting_axis(const NnrtTensor *t, const NnrtProgram *p, int d, int i) {
+  return i < p->n_axes && t->split[d][i] < p->n_axes ? t->split[d][i] : -1;
+}
+
+Part nnrt_tensor_part(const NnrtTensor *t, const NnrtProgram *p, const int *coord) {
+  Part part = {.whole = true};
+  for (int d = 0; d < t->rank; d++) {
+    int64_t slices = 1, slice = 0;
+    for (int i = 0, a; (a = splitting_axis(t, p, d, i)) >= 0; i++) {
+      slices *= p->axis[a].size;
+      slice = slice * p->axis[a].size + coord[a];
+    }
+    part.size[d] = t->dim[d] / slices;
+    part.start[d] = part.size[d] * slice;
+    part.whole &= slices == 1;
+  }
+  return part;
+}
+
+int64_t nnrt_part_count(const NnrtTensor *t, const Part *part) {
+  int64_t n = 1;
+  for (int d = 0; d < t->rank; d++)
+    n *= part->size[d];
+  return n;
+}
+
+Runs nnrt_part_runs(int rank, const int64_t *dim, const int64_t *start, const int64_t *size) {
+  Runs runs = {.rank = rank, .dim = dim, .start = start, .size = size, .length = 1, .n = 1};
+  int d = rank - 1;
+  for (; d >= 0 && size[d] == dim[d]; d--)
+    runs.length *= dim[d];
+  if (d >= 0) runs.length *= size[d--];
+  for (; d >= 0; d--)
+    runs.n *= size[d];
+  return runs;
+}
+
+int64_t nnrt_run_start(const Runs *runs, int64_t i) {
+  int64_t at = i * runs->length, start = 0, stride = 1;
+  for (int d = runs->rank - 1; d >= 0; d--) {
+    start += (runs->start[d] + at % runs->size[d]) * stride;
+    at /= runs->size[d];
+    stride *= runs->dim[d];
+  }
+  return start;
+}
+
+void nnrt_part_from_whole(void *part, const void *whole, const NnrtTensor *t, const Part *where) {
+  int64_t size = nnrt_dtype_size(t->dtype);
+  if (nnrt_part_count(t, where) == 0) return;
+  Runs runs = nnrt_part_runs(t->rank, t->dim, where->start, where->size);
+  for (int64_t i = 0; i < runs.n; i++)
+    memcpy((char *)part + i * runs.length * size,
+           (const char *)whole + nnrt_run_start(&runs, i) * size, (size_t)(runs.length * size));
+}
+
+void nnrt_whole_from_part(void *whole, const void *part, const NnrtTensor *t, const Part *where) {
+  int64_t size = nnrt_dtype_size(t->dtype);
+  if (nnrt_part_count(t, where) == 0) return;
+  Runs runs = nnrt_part_runs(t->rank, t->dim, where->start, where->size);
+  for (int64_t i = 0; i < runs.n; i++)
+    memcpy((char *)whole + nnrt_run_start(&runs, i) * size,
+           (const char *)part + i * runs.length * size, (size_t)(runs.length * size));
+}
+
+const void *nnrt_tensor_whole(NnrtRank *r, const NnrtTensor *t, Whole *memory) {
+  const NnrtProgram *p = r->program;
+  Part mine = nnrt_tensor_part(t, p, r->coord);
+  const char *here = r->slab + t->offset;
+  if (mine.whole) return r->rank == 0 ? here : NULL;
+
+  int64_t part_bytes = nnrt_part_count(t, &mine) * nnrt_dtype_size(t->dtype);
+  int64_t all_bytes = part_bytes * r->ranks;
+  bool root = r->rank == 0;
+  if (root && memory->bytes < all_bytes + nnrt_tensor_count(t) * nnrt_dtype_size(t->dtype)) {
+    free(memory->at);
+    memory->bytes = all_bytes + nnrt_tensor_count(t) * nnrt_dtype_size(t->dtype);
+    memory->at = nnrt_must_alloc((size_t)memory->bytes);
+  }
+  nnrt_comm_gather(r, memory->at, here, part_bytes);
+  if (!root) return NULL;
+  char *whole = memory->at + all_bytes;
+  for (int rank = 0; rank < r->ranks; rank++) {
+    int coord[NNRT_MAX_AXES];
+    nnrt_rank_coord(p, rank, coord);
+    Part part = nnrt_tensor_part(t, p, coord);
+    nnrt_whole_from_part(whole, memory->at + rank * part_bytes, t, &part);
+  }
+  return whole;
+}
+
+// ---- element types
+
+static float half_to_float(uint16_t h) {
+  uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = h & 0x7fff, bits;
+  float f;
+  if (rest >= 0x7c00) { // infinity, NaN
+    bits = sign | 0x7f800000 | (rest & 0x3ff) << 13;
+  } else if (rest >= 0x400) {
+    bits = sign | ((rest << 13) + (112u << 23));
+  } else { // zero, or below the smallest normal: rest * 2^-24
+    f = (float)rest * 0x1p-24f;
+    return sign ? -f : f;
+  }
+  memcpy(&f, &bits, 4);
+  return f;
+}
+
+static uint16_t float_to_half(float f) {
+  uint32_t bits;
+  memcpy(&bits, &f, 4);
+  uint16_t sign = bits >> 16 & 0x8000;
+  bits &= 0x7fffffff;
+  if (bits > 0x7f800000) return sign | 0x7e00;
+  if (bits >= 0x47800000) return sign | 0x7c00; // from 65536; what rounds up to it comes below
+  if (bits < 0x38800000) { // result below the smallest normal: let the addition round
+    float x;
+    memcpy(&x, &bits, 4);
+    x += 0.5f;
+    memcpy(&bits, &x, 4);
+    return sign | (uint16_t)(bits - 0x3f000000);
+  }
+  return sign | (uint16_t)((bits - (112u << 23) + 0xfff + (bits >> 13 & 1)) >> 13);
+}
+
+static float bf16_to_float(uint16_t h) {
+  uint32_t bits = (uint32_t)h << 16;
+  float f;
+  memcpy(&f, &bits, 4);
+  return f;
+}
+
+static uint16_t float_to_bf16(float f) {
+  uint32_t bits;
+  memcpy(&bits, &f, 4);
+  if ((bits & 0x7fffffff) > 0x7f800000) return (uint16_t)(bits >> 16 | 0x40);
+  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+double nnrt_element_at(const void *from, NnrtDtype t, int64_t i) {
+  switch (t) {
+  case NNRT_f32: return ((const float *)from)[i];
+  case NNRT_f64: return ((const double *)from)[i];
+  case NNRT_f16: return half_to_float(((const uint16_t *)from)[i]);
+  case NNRT_bf16: return bf16_to_float(((const uint16_t *)from)[i]);
+  case NNRT_i8: return ((const int8_t *)from)[i];
+  case NNRT_i16: return ((const int16_t *)from)[i];
+  case NNRT_i32: return ((const int32_t *)from)[i];
+  case NNRT_i64: return (double)((const int64_t *)from)[i];
+  case NNRT_u8:
+  case NNRT_bool: return ((const uint8_t *)from)[i];
+  case NNRT_u16: return ((const uint16_t *)from)[i];
+  case NNRT_u32: return ((const uint32_t *)from)[i];
+  case NNRT_u64: return (double)((const uint64_t *)from)[i];
+  }
+  return 0;
+}
+
+void nnrt_element_set(void *to, NnrtDtype t, int64_t i, double x) {
+  switch (t) {
+  case NNRT_f32: ((float *)to)[i] = (float)x; break;
+  case NNRT_f64: ((double *)to)[i] = x; break;
+  case NNRT_f16: ((uint16_t *)to)[i] = float_to_half((float)x); break;
+  case NNRT_bf16: ((uint16_t *)to)[i] = float_to_bf16((float)x); break;
+  case NNRT_i8: ((int8_t *)to)[i] = (int8_t)x; break;
+  case NNRT_i16: ((int16_t *)to)[i] = (int16_t)x; break;
+  case NNRT_i32: ((int32_t *)to)[i] = (int32_t)x; break;
+  case NNRT_i64: ((int64_t *)to)[i] = (int64_t)x; break;
+  case NNRT_u8: ((uint8_t *)to)[i] = (uint8_t)x; break;
+  case NNRT_bool: ((uint8_t *)to)[i] = x != 0; break;
+  case NNRT_u16: ((uint16_t *)to)[i] = (uint16_t)x; break;
+  case NNRT_u32: ((uint32_t *)to)[i] = (uint32_t)x; break;
+  case NNRT_u64: ((uint64_t *)to)[i] = (uint64_t)x; break;
+  }
+}
+
+void nnrt_convert(void *out, NnrtDtype to, const void *in, NnrtDtype from, int64_t n) {
+  if (to == from)
+    memcpy(out, in, (size_t)(n * nnrt_dtype_size(to)));
+  else
+    for (int64_t i = 0; i < n; i++)
+      nnrt_element_set(out, to, i, nnrt_element_at(in, from, i));
+}

@@ -1,0 +1,106 @@
+// TensorBoard's event files: records of protobuf messages.
+//
+//     record = u64 length, u32 masked crc of it, bytes, u32 masked crc of them
+//     Event  = 1: double wall_time, 2: int64 step, 3: string file_version (of the first), or
+//              5: Summary { 1: Value { 1: string tag, 2: float simple_value } … }, or
+//              7: SessionLog { 1: START }, at which later steps of earlier files are forgotten
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime.h"
+
+typedef struct Bytes {
+  uint8_t at[1024];
+  int64_t n;
+} Bytes;
+
+static void put(Bytes *b, const void *data, int64_t n) {
+  if (b->n + n > (int64_t)sizeof b->at) return; // tags are ours and short: it never is
+  memcpy(b->at + b->n, data, (size_t)n);
+  b->n += n;
+}
+
+static void put_varint(Bytes *b, uint64_t x) {
+  for (; x >= 0x80; x >>= 7)
+    put(b, &(uint8_t){(uint8_t)(x | 0x80)}, 1);
+  put(b, &(uint8_t){(uint8_t)x}, 1);
+}
+
+enum { VARINT, FIXED64, LENGTH, FIXED32 = 5 };
+
+static void put_key(Bytes *b, int field, int wire) {
+  put_varint(b, (uint64_t)(field << 3 | wire));
+}
+
+static void put_bytes(Bytes *b, int field, const void *data, int64_t n) {
+  put_key(b, field, LENGTH);
+  put_varint(b, (uint64_t)n);
+  put(b, data, n);
+}
+
+static uint32_t masked(const void *data, int64_t n) {
+  uint32_t crc = nnrt_crc32c(0, data, n);
+  return (crc >> 15 | crc << 17) + 0xa282ead8u;
+}
+
+static bool write_event(Events *e, int64_t step, int field, const void *data, int64_t n, Why *w) {
+  Bytes event = {.n = 0}, record = {.n = 0};
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  double time = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+  put_key(&event, 1, FIXED64);
+  put(&event, &time, 8);
+  put_key(&event, 2, VARINT);
+  put_varint(&event, (uint64_t)step);
+  put_bytes(&event, field, data, n);
+
+  uint64_t length = (uint64_t)event.n;
+  uint32_t of_length = masked(&length, 8), of_event = masked(event.at, event.n);
+  put(&record, &length, 8);
+  put(&record, &of_length, 4);
+  put(&record, event.at, event.n);
+  put(&record, &of_event, 4);
+  if (write(e->fd, record.at, (size_t)record.n) == record.n) return true;
+  return why(w, "cannot write to '%s': %s", e->path, strerror(errno));
+}
+
+bool nnrt_events_open(Events *e, const char *dir, int64_t first_step, Why *w) {
+  char host[HOST_NAME_MAX + 1] = "localhost";
+  gethostname(host, sizeof host - 1);
+  if (!nnrt_make_folder(dir, w)) return false;
+  e->path = nnrt_must_format("%s/events.out.tfevents.%lld.%s.%ld", dir, (long long)time(NULL), host,
+                             (long)getpid());
+  e->fd = open(e->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (e->fd < 0) return why(w, "cannot write '%s': %s", e->path, strerror(errno));
+  static const char version[] = "brain.Event:2";
+  if (!write_event(e, 0, 3, version, sizeof version - 1, w)) return false;
+  if (first_step == 0) return true;
+  static const uint8_t start[] = {1 << 3 | VARINT, 1};
+  return write_event(e, first_step, 7, start, sizeof start, w);
+}
+
+static void put_value(Bytes *summary, const char *tag, double x) {
+  Bytes value = {.n = 0};
+  float f = (float)x;
+  put_bytes(&value, 1, tag, (int64_t)strlen(tag));
+  put_key(&value, 2, FIXED32);
+  put(&value, &f, 4);
+  put_bytes(summary, 1, value.at, value.n);
+}
+
+bool nnrt_events_step(Events *e, const StepReport *s, Why *w) {
+  Bytes summary = {.n = 0};
+  put_value(&summary, "loss", s->loss);
+  if (s->has_grad_norm) put_value(&summary, "grad_norm", s->grad_norm);
+  put_value(&summary, "lr", s->lr);
+  put_value(&summary, "step_ms", s->step_ms);
+  put_value(&summary, "samples_per_s", s->samples_per_s);
+  if (s->has_eval) put_value(&summary, "eval_loss", s->eval_loss);
+  return write_event(e, s->step, 5, summary.at, summary.n, w);
+}

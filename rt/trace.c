@@ -1,0 +1,145 @@
+// --trace: what really ran when, in Chrome's trace format (chrome://tracing, Perfetto).
+//
+// A rank is a process of the picture, with one thread for its operations and one for communication.
+// Only the first events of each rank are kept, so that a long run does not fill the memory.
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "comm.h"
+#include "runtime.h"
+
+enum { MOST_EVENTS = 200000 };
+
+typedef struct Event {
+  const char *name;
+  int64_t step;
+  double from, to; // in µs
+} Event;
+
+typedef struct Track { // written by one thread
+  Event *event;
+  int n, room;
+  bool full;
+} Track;
+
+typedef struct NnrtTrace {
+  Track ops, comm;
+  double begun;
+  double zero; // what the picture's time counts from; about the same moment on every rank
+} NnrtTrace;
+
+double nnrt_now_us(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+static void add(Track *t, Event e) {
+  if (t->n == MOST_EVENTS) {
+    t->full = true;
+    return;
+  }
+  if (t->n == t->room) {
+    t->room = t->room ? 2 * t->room : 1024;
+    t->event = realloc(t->event, (size_t)t->room * sizeof *t->event);
+    if (!t->event) nnrt_must_alloc((size_t)-1);
+  }
+  t->event[t->n++] = e;
+}
+
+void nnrt_trace_start(NnrtRank *r) {
+  NnrtTrace *t = nnrt_must_alloc(sizeof *t);
+  nnrt_comm_sum(r, &(int64_t){0}, 1);
+  t->zero = nnrt_now_us();
+  r->trace = t;
+}
+
+void nnrt_trace_begin(NnrtRank *r, int i) {
+  (void)i;
+  r->trace->begun = nnrt_now_us();
+}
+
+void nnrt_trace_end(NnrtRank *r, int i) {
+  add(&r->trace->ops, (Event){r->graph->ops[i], r->step, r->trace->begun, nnrt_now_us()});
+}
+
+void nnrt_trace_comm(NnrtRank *r, const char *what, double from, double to) {
+  add(&r->trace->comm, (Event){what, -1, from, to});
+}
+
+static void write_track(FILE *f, const NnrtTrace *t, const Track *track, int rank, int thread) {
+  fprintf(
+      f,
+      ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%s\"}}",
+      rank, thread, thread ? "communication" : "operations");
+  for (int i = 0; i < track->n; i++) {
+    const Event *e = &track->event[i];
+    // "linear  mlp.onnx:/fc1/MatMul": the operation, and where it comes from
+    const char *at = strstr(e->name, "  ");
+    char *name = nnrt_must_format("%.*s", at ? (int)(at - e->name) : (int)strlen(e->name), e->name);
+    fputs(",\n{\"name\":", f);
+    nnrt_json_write_string(f, name);
+    fprintf(
+        f, ",\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%d,\"tid\":%d,\"args\":{",
+        thread ? "comm" : "op", e->from - t->zero, e->to - e->from, rank, thread);
+    if (e->step >= 0) fprintf(f, "\"step\":%lld,", (long long)e->step);
+    fputs("\"at\":", f);
+    nnrt_json_write_string(f, at ? at + strspn(at, " ") : "");
+    fputs("}}", f);
+    free(name);
+  }
+}
+
+bool nnrt_trace_write(NnrtRank *r, const char *path, Why *w) {
+  NnrtTrace *t = r->trace;
+  r->trace = NULL; // what gathers the trace is not part of it
+  char *text = NULL;
+  size_t n = 0;
+  FILE *f = open_memstream(&text, &n);
+  if (!f) nnrt_must_alloc((size_t)-1);
+  fprintf(f,
+          "%s{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"rank %d\"}}",
+          r->rank ? ",\n" : "", r->rank, r->rank);
+  write_track(f, t, &t->ops, r->rank, 0);
+  write_track(f, t, &t->comm, r->rank, 1);
+  if (fclose(f) != 0) nnrt_must_alloc((size_t)-1);
+
+  // Texts of different lengths are gathered as the longest.
+  int64_t *lengths = nnrt_must_alloc((size_t)r->ranks * sizeof *lengths), longest = 0;
+  lengths[r->rank] = (int64_t)n;
+  nnrt_comm_sum(r, lengths, r->ranks);
+  for (int i = 0; i < r->ranks; i++)
+    longest = lengths[i] > longest ? lengths[i] : longest;
+  char *mine = nnrt_must_alloc((size_t)longest), *all = NULL;
+  memcpy(mine, text, n);
+  free(text);
+  if (r->rank == 0) all = nnrt_must_alloc((size_t)(longest * r->ranks));
+  nnrt_comm_gather(r, all, mine, longest);
+
+  bool ok = true;
+  if (r->rank == 0) {
+    OutFile o;
+    static const char head[] = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", tail[] = "\n]}\n";
+    ok = nnrt_out_begin(&o, path, w);
+    bool begun = ok;
+    ok = ok && nnrt_out_write(&o, head, sizeof head - 1, w);
+    for (int i = 0; ok && i < r->ranks; i++)
+      ok = nnrt_out_write(&o, all + i * longest, lengths[i], w);
+    ok = ok && nnrt_out_write(&o, tail, sizeof tail - 1, w);
+    if (ok)
+      ok = nnrt_out_commit(&o, w);
+    else if (begun)
+      nnrt_out_abandon(&o);
+    if (t->ops.full)
+      nnrt_say_note("the trace holds the first %d operations of each rank", MOST_EVENTS);
+  }
+  free(mine);
+  free(all);
+  free(lengths);
+  free(t->ops.event);
+  free(t->comm.event);
+  free(t);
+  return ok;
+}
