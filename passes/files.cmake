@@ -5,6 +5,13 @@ set(PASS_FILES
   pipeline.c
   pipeline_text.c
   # the passes and what they share, in the order of passes.def
+  rewrite.c
+  simplify.c
+  simplify_arithmetic.c
+  simplify_shape.c
+  simplify_product.c
+  fold_constants.c
+  merge_equal.c
   mesh.c
   shard.c
   comm.c

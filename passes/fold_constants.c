@@ -1,0 +1,101 @@
+// Constant folding, by the reference evaluator, so that folding is what the op means.
+//
+//     %a = constant value=[1,2] : f32[2]
+//     %b = exp %a               : f32[2]     =>     %b = constant value=[2.7182817,7.389056] :
+//     f32[2]
+//
+// A fill stays a fill whatever its shape: a mask of 100 MB is one number.  Otherwise constants that
+// grow are left alone: repeating them is cheaper than storing them.
+
+#include "rewrite.h"
+
+enum { SMALL_BYTES = 64 << 10, LARGEST_BYTES = 16 << 20 };
+
+static bool is_known(const Value *v) {
+  return v->def && (v->def->kind == OP_constant || v->def->kind == OP_fill);
+}
+
+static bool is_foldable(const Op *op) {
+  int traits = op_info[op->kind].traits;
+  if (op->callee || op->n_in == 0 || (traits & (COMM | LOGICAL)) || !op_info[op->kind].reference)
+    return false;
+  for (int i = 0; i < op->n_in; i++)
+    if (!is_known(op->in[i].value)) return false;
+  return true;
+}
+
+static bool is_worth_it(const Op *op) {
+  int64_t in = 0, out = 0;
+  for (int i = 0; i < op->n_in; i++)
+    in += type_bytes(op->in[i].value->type);
+  for (int i = 0; i < op->n_out; i++)
+    out += type_bytes(op->out[i]->type);
+  if (in > 4 * (int64_t)LARGEST_BYTES) return false;
+  return out <= SMALL_BYTES || out <= in || (op->kind != OP_broadcast && out <= LARGEST_BYTES);
+}
+
+static bool all_fills(const Op *op) {
+  for (int i = 0; i < op->n_in; i++)
+    if (op->in[i].value->def->kind != OP_fill) return false;
+  return true;
+}
+
+// Moving equal elements about leaves them what they are.
+static bool only_moves(OpKind kind) {
+  return kind == OP_reshape || kind == OP_transpose || kind == OP_broadcast || kind == OP_slice;
+}
+
+// Puts the number that every element of `op`'s result is into `value`: the op on scalars.
+static bool evaluate_once(Builder *b, const Op *op, double *value) {
+  Value *in[8];
+  for (int i = 0; i < op->n_in; i++) {
+    const Op *fill = op->in[i].value->def;
+    in[i] = build_fill(b, attr_t(fill, "to"), 0, NULL, attr_f(fill, "value"));
+  }
+  int n;
+  op_attr_specs(op->kind, &n);
+  Value *v = build(b, op->kind, in, op->n_in, (Attrs){op->attrs, n});
+  if (!v) return false;
+  Arena *a = arena_new();
+  Tensor operands[8], result;
+  for (int i = 0; i < op->n_in; i++)
+    constant_tensor(in[i], &operands[i], a);
+  bool ok = op_evaluate(v->def, operands, &result, NULL, a, b->d);
+  if (ok) *value = tensor_f(&result, 0);
+  arena_free(a);
+  return ok;
+}
+
+static bool fold_fill(Builder *b, Op *op) {
+  const Type *t = op->out[0]->type;
+  double value;
+  if (only_moves(op->kind))
+    value = attr_f(op->in[0].value->def, "value");
+  else if (!op_info[op->kind].formula || !evaluate_once(b, op, &value))
+    return false;
+  // A double holds all but large i64 and u64.
+  if (dtype_class[t->dtype] != 'F' && (value > 0x1p53 || value < -0x1p53)) return false;
+  Value *v = build_fill(b, t->dtype, t->rank, t->dim, value);
+  if (v) replace(op->out[0], v);
+  return v;
+}
+
+bool fold_constants(Builder *b, Op *op) {
+  if (!is_foldable(op)) return false;
+  if (all_fills(op) && fold_fill(b, op)) return true;
+  if (!is_worth_it(op)) return false;
+  Arena *a = arena_new();
+  Tensor *in = arena_array(a, Tensor, op->n_in), *out = arena_array(a, Tensor, op->n_out);
+  for (int i = 0; i < op->n_in; i++)
+    constant_tensor(op->in[i].value, &in[i], a);
+  bool ok = op_evaluate(op, in, out, NULL, a, b->d);
+  for (int i = 0; ok && i < op->n_out; i++) {
+    if (!value_used(op->out[i])) continue;
+    Value *v = build_constant(b, op->out[i]->type, out[i].data);
+    ok = v;
+    if (v) replace(op->out[i], v);
+  }
+  arena_free(a);
+  b->failed |= !ok;
+  return ok;
+}

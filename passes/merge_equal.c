@@ -1,0 +1,108 @@
+// Common subexpressions: ops of one kind with the same operands and attributes compute the same.
+//
+//     %a = exp %x                  %a = exp %x
+//     %b = exp %x           =>     %c = add %a, %a
+//     %c = add %a, %b
+//
+// That goes for random ops too: what they draw is decided by their key.  One walk in order finds
+// all of them, as operands have been merged before their readers are looked at.
+
+#include <string.h>
+
+#include "rewrite.h"
+
+typedef struct Entry {
+  Op *op;
+  struct Entry *next;
+} Entry;
+
+static uint64_t mix(uint64_t h, uint64_t x) {
+  return (h ^ x) * 0x9e3779b97f4a7c15u;
+}
+
+static uint64_t mix_bytes(uint64_t h, const void *at, int64_t n) {
+  const unsigned char *bytes = at;
+  for (int64_t i = 0; i < n; i++)
+    h = (h ^ bytes[i]) * 0x100000001b3u;
+  return h;
+}
+
+static uint64_t hash_attr(uint64_t h, const Attr *a) {
+  switch (a->kind) {
+  case 's': return mix_bytes(h, a->s, (int64_t)strlen(a->s));
+  case 'I': return mix_bytes(h, a->list.at, a->list.n * (int64_t)sizeof *a->list.at);
+  case 'd': return mix_bytes(h, a->data.at, a->data.n);
+  case 'f': return mix_bytes(h, &a->f, sizeof a->f);
+  case 't': return mix(h, (uint64_t)a->t);
+  }
+  return mix(h, (uint64_t)a->i);
+}
+
+static bool attr_equal(const Attr *x, const Attr *y) {
+  switch (x->kind) {
+  case 's': return str_equal(x->s, y->s);
+  case 'I':
+    return x->list.n == y->list.n &&
+           (x->list.n == 0 ||
+            memcmp(x->list.at, y->list.at, (size_t)x->list.n * sizeof *x->list.at) == 0);
+  case 'd':
+    return x->data.n == y->data.n &&
+           (x->data.n == 0 || memcmp(x->data.at, y->data.at, (size_t)x->data.n) == 0);
+  // By bits: 0 and -0 differ.
+  case 'f': return memcmp(&x->f, &y->f, sizeof x->f) == 0;
+  case 't': return x->t == y->t;
+  }
+  return x->i == y->i;
+}
+
+static uint64_t hash_op(const Op *op) {
+  uint64_t h = mix(0, (uint64_t)op->kind);
+  for (int i = 0; i < op->n_in; i++)
+    h = mix(h, op->in[i].value->id);
+  int n;
+  op_attr_specs(op->kind, &n);
+  for (int i = 0; i < n; i++)
+    h = hash_attr(h, &op->attrs[i]);
+  return h ^ h >> 32;
+}
+
+static bool op_equal(const Op *x, const Op *y) {
+  if (x->kind != y->kind || x->n_in != y->n_in || x->n_out != y->n_out || x->callee != y->callee ||
+      memcmp(x->split, y->split, sizeof x->split) != 0)
+    return false;
+  for (int i = 0; i < x->n_in; i++)
+    if (x->in[i].value != y->in[i].value) return false;
+  for (int i = 0; i < x->n_out; i++)
+    if (x->out[i]->type != y->out[i]->type || x->out[i]->layout != y->out[i]->layout) return false;
+  int n;
+  op_attr_specs(x->kind, &n);
+  for (int i = 0; i < n; i++)
+    if (!attr_equal(&x->attrs[i], &y->attrs[i])) return false;
+  return true;
+}
+
+int merge_equal(Graph *g) {
+  int merged = 0, n_slots = 64;
+  while (n_slots < (int)g->n_ops)
+    n_slots *= 2;
+  Arena *a = arena_new();
+  Entry **slot = arena_array(a, Entry *, n_slots);
+  for_each_op_safe(op, g) {
+    if (op_info[op->kind].traits & COMM) continue;
+    Entry **at = &slot[hash_op(op) & (uint64_t)(n_slots - 1)], *e = *at;
+    while (e && !op_equal(e->op, op))
+      e = e->next;
+    if (!e) {
+      e = arena_one(a, Entry);
+      *e = (Entry){op, *at};
+      *at = e;
+      continue;
+    }
+    for (int i = 0; i < op->n_out; i++)
+      replace(op->out[i], e->op->out[i]);
+    op_erase(op);
+    merged++;
+  }
+  arena_free(a);
+  return merged;
+}

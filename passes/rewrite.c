@@ -1,0 +1,68 @@
+// See rewrite.h.
+
+#include "rewrite.h"
+
+#include <string.h>
+
+int drop_dead(Graph *g) {
+  int n = 0;
+  for (Op *op = g->last, *prev; op; op = prev) {
+    prev = op->prev;
+    bool used = false;
+    for (int i = 0; i < op->n_out; i++)
+      used |= value_used(op->out[i]);
+    if (used) continue;
+    op_erase(op);
+    n++;
+  }
+  return n;
+}
+
+void replace(Value *v, Value *by) {
+  if (v->type != by->type)
+    BUG("%s is replaced by a value of another type", v->def ? op_info[v->def->kind].name : "it");
+  value_replace(v, by);
+  if (v->name && !by->name) {
+    const char *name = v->name;
+    value_set_name(v, NULL);
+    value_set_name(by, name);
+  }
+}
+
+Op *made_by(const Value *v, OpKind kind) {
+  return v->def && v->def->kind == kind ? v->def : NULL;
+}
+
+bool is_fill(const Value *v, double *value) {
+  const Op *op = made_by(v, OP_fill);
+  if (op) *value = attr_f(op, "value");
+  return op;
+}
+
+bool constant_tensor(const Value *v, Tensor *out, Arena *a) {
+  const Op *op = v->def;
+  if (!op || (op->kind != OP_fill && op->kind != OP_constant)) return false;
+  *out = tensor_new(a, v->type);
+  if (op->kind == OP_constant) {
+    const Attr *value = op_attr(op, "value");
+    memcpy(out->data, value->data.at, (size_t)value->data.n);
+    return true;
+  }
+  for (int64_t i = 0, n = type_count(v->type); i < n; i++)
+    tensor_set_f(out, i, attr_f(op, "value"));
+  return true;
+}
+
+Value *transposed(Builder *b, Value *v, const int64_t *perm) {
+  Op *earlier = v ? made_by(v, OP_transpose) : NULL;
+  if (!earlier) return build_transpose(b, v, perm);
+  int64_t both[MAX_RANK];
+  for (int i = 0; i < v->type->rank; i++)
+    both[i] = attr_list(earlier, "perm")[perm[i]];
+  return build_transpose(b, earlier->in[0].value, both);
+}
+
+bool has_perm(const Op *op, const int64_t *perm) {
+  int n = op->out[0]->type->rank;
+  return n == 0 || memcmp(attr_list(op, "perm"), perm, (size_t)n * sizeof *perm) == 0;
+}

@@ -1,0 +1,40 @@
+// What passes that replace ops by better ones share.
+
+#ifndef REWRITE_H
+#define REWRITE_H
+
+#include "ir/build.h"
+#include "ir/op.h"
+
+// Erases the ops whose results nobody reads.  How many there were.
+int drop_dead(Graph *g);
+
+// Every reader of `v` reads `by`, which takes over the name if it has none.  `v` stays, unused.
+void replace(Value *v, Value *by);
+
+// The op that makes `v`, if it is of that kind; otherwise NULL.
+Op *made_by(const Value *v, OpKind kind);
+// True when `v` is the same number everywhere.
+bool is_fill(const Value *v, double *value);
+// What the bytes of a constant or a fill are; false when `v` is neither.
+bool constant_tensor(const Value *v, Tensor *out, Arena *a);
+
+// x, of which `v` is a transpose by `perm`, composed with earlier ones: no transpose of a transpose
+// is made.
+Value *transposed(Builder *b, Value *v, const int64_t *perm);
+bool has_perm(const Op *op, const int64_t *perm); // of a transpose
+
+// The simplifications, by subject.  Each gives what `op`'s result can be replaced by, or NULL.
+typedef Value *SimplifyFn(Builder *b, Op *op);
+typedef struct SimplifyRule {
+  OpKind kind;
+  SimplifyFn *fn;
+} SimplifyRule;
+extern const SimplifyRule arithmetic_rules[], shape_rules[], product_rules[]; // end with fn NULL
+
+// Evaluates `op` if all it reads is known; its results become constants.  True when they did.
+bool fold_constants(Builder *b, Op *op);
+// Lets readers of equal ops share one.  How many became superfluous.
+int merge_equal(Graph *g);
+
+#endif

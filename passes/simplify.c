@@ -1,0 +1,74 @@
+// Simplification: what can be computed now is, what is computed twice is computed once, what
+// nobody reads goes, and what cancels is undone.
+//
+//     %a = transpose %w perm=[1,0]  : f32[8,4]
+//     %b = matmul %x, %a            : f32[2,8]         %b = linear %x, %w : f32[2,8] trans=true
+//     %c = fill value=2             : f32[2,8]   =>    %d = scale %b by=2 : f32[2,8]
+//     %d = mul %b, %c               : f32[2,8]
+//     %e = neg %d                   : f32[2,8]
+//
+// The rules are small and local: arithmetic in simplify_arithmetic.c, shapes in simplify_shape.c,
+// products of matrices in simplify_product.c, constants in fold_constants.c, equal ops in
+// merge_equal.c.  Each makes the graph smaller or its ops cheaper, so repeating them ends.
+//
+// Once values have layouts, rules that make ops have no place any more: then only equal ops merge
+// and dead ones go, and in a planned module only the latter, as merging would lengthen lives.
+
+#include "pass.h"
+#include "rewrite.h"
+
+static Value *apply(Builder *b, Op *op, const SimplifyRule *rules) {
+  for (; rules->fn; rules++) {
+    if (rules->kind != op->kind) continue;
+    Value *v = rules->fn(b, op);
+    if (v && v != op->out[0]) return v;
+  }
+  return NULL;
+}
+
+static bool simplify_op(Builder *b, Op *op) {
+  b->at = op;
+  b->loc = op->loc;
+  if (fold_constants(b, op)) return true;
+  Value *by = apply(b, op, arithmetic_rules);
+  if (!by) by = apply(b, op, shape_rules);
+  if (!by) by = apply(b, op, product_rules);
+  if (by) replace(op->out[0], by);
+  return by;
+}
+
+static bool is_used(const Op *op) {
+  for (int i = 0; i < op->n_out; i++)
+    if (value_used(op->out[i])) return true;
+  return false;
+}
+
+static bool simplify_graph(Graph *g, const PassOptions *o, Diag *d) {
+  Phase phase = g->module->phase;
+  Builder b = {.g = g, .d = d};
+  opt_stat(o, drop_dead(g), "dead ops dropped");
+  for (bool changed = true; changed;) {
+    changed = false;
+    if (phase < PHASE_sharded) {
+      for_each_op_safe(op, g) {
+        if (!is_used(op)) continue;
+        if (!simplify_op(&b, op)) continue;
+        if (b.failed) return false;
+        opt_stat(o, 1, "ops simplified");
+        changed = true;
+      }
+    }
+    int merged = phase < PHASE_planned ? merge_equal(g) : 0;
+    opt_stat(o, merged, "equal ops merged");
+    opt_stat(o, drop_dead(g), "dead ops dropped");
+    changed |= merged > 0;
+  }
+  return !b.failed;
+}
+
+bool pass_simplify(Module *m, const PassOptions *o, Diag *d) {
+  for_each_graph(g, m) {
+    if (!simplify_graph(g, o, d)) return false;
+  }
+  return true;
+}

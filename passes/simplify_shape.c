@@ -1,0 +1,107 @@
+// Simplification of ops that move elements about.
+//
+//     reshape, transpose, broadcast, slice, pad that change nothing       x
+//     concat of one                                                       x
+//     reshape of reshape, transpose of transpose, broadcast of broadcast  one op
+//     transpose that moves only dimensions of length 1                    reshape, which is free
+//     sum over dimensions of length 1                                     reshape
+
+#include <string.h>
+
+#include "rewrite.h"
+
+static Value *operand(const Op *op) {
+  return op->in[0].value;
+}
+
+static Value *reshaped_like(Builder *b, Value *x, const Op *op) {
+  return build_reshape(b, x, op->out[0]->type->rank, op->out[0]->type->dim);
+}
+
+static Value *simplify_reshape(Builder *b, Op *op) {
+  Value *x = operand(op);
+  if (x->type == op->out[0]->type) return x;
+  const Op *inner = made_by(x, OP_reshape);
+  return inner ? reshaped_like(b, operand(inner), op) : NULL;
+}
+
+static bool moves_only_ones(const Op *op) {
+  int64_t last = -1;
+  for (int i = 0; i < op->out[0]->type->rank; i++) {
+    int64_t from = attr_list(op, "perm")[i];
+    if (op->out[0]->type->dim[i] == 1) continue;
+    if (from < last) return false;
+    last = from;
+  }
+  return true;
+}
+
+static Value *simplify_transpose(Builder *b, Op *op) {
+  Value *x = operand(op);
+  if (x->type->rank == 0) return x;
+  if (made_by(x, OP_transpose)) return transposed(b, x, attr_list(op, "perm"));
+  return moves_only_ones(op) ? reshaped_like(b, x, op) : NULL;
+}
+
+static Value *simplify_broadcast(Builder *b, Op *op) {
+  Value *x = operand(op);
+  const Type *t = op->out[0]->type;
+  if (x->type == t) return x;
+  const Op *inner = made_by(x, OP_broadcast);
+  if (inner) return build_broadcast(b, operand(inner), t->rank, t->dim);
+  return type_count(x->type) == type_count(t) ? reshaped_like(b, x, op) : NULL;
+}
+
+static bool steps_are_one(const Op *op) {
+  for (int i = 0; i < op->out[0]->type->rank; i++)
+    if (attr_list(op, "steps")[i] != 1) return false;
+  return true;
+}
+
+static Value *simplify_slice(Builder *b, Op *op) {
+  Value *x = operand(op);
+  const Type *t = op->out[0]->type;
+  if (!steps_are_one(op)) return NULL;
+  if (x->type == t) return x;
+  const Op *inner = made_by(x, OP_slice);
+  if (!inner || !steps_are_one(inner)) return NULL;
+  int64_t starts[MAX_RANK];
+  for (int i = 0; i < t->rank; i++)
+    starts[i] = attr_list(op, "starts")[i] + attr_list(inner, "starts")[i];
+  return build(b, OP_slice, IN(operand(inner)),
+               ATTRS(a_list("starts", starts, t->rank), *op_attr(op, "steps"),
+                     a_list("shape", t->dim, t->rank)));
+}
+
+static Value *simplify_concat(Builder *b, Op *op) {
+  (void)b;
+  return op->n_in == 1 ? operand(op) : NULL;
+}
+
+static Value *simplify_pad(Builder *b, Op *op) {
+  (void)b;
+  for (int i = 0; i < op->out[0]->type->rank; i++)
+    if (attr_list(op, "low")[i] != 0) return NULL;
+  return operand(op)->type == op->out[0]->type ? operand(op) : NULL;
+}
+
+static Value *simplify_reduce(Builder *b, Op *op) {
+  const Type *t = operand(op)->type;
+  for (int i = 0; i < attr_n(op, "axes"); i++)
+    if (t->dim[attr_list(op, "axes")[i]] != 1) return NULL;
+  return reshaped_like(b, operand(op), op);
+}
+
+const SimplifyRule shape_rules[] = {
+    {OP_reshape, simplify_reshape},
+    {OP_transpose, simplify_transpose},
+    {OP_broadcast, simplify_broadcast},
+    {OP_slice, simplify_slice},
+    {OP_concat, simplify_concat},
+    {OP_pad, simplify_pad},
+    {OP_reduce_sum, simplify_reduce},
+    {OP_reduce_max, simplify_reduce},
+    {OP_reduce_min, simplify_reduce},
+    {OP_reduce_prod, simplify_reduce},
+    {0, NULL},
+};
