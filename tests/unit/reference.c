@@ -283,7 +283,10 @@ static void reshapes_say_what_survives(void **state) {
   expect_einsum(RESHAPE("[4,6]", "[2,12]"), "(a b) c -> a (b c)");
   expect_einsum(RESHAPE("[5,4,6]", "[5,8,3]"), "a b (c d) -> a (b c) d");
   expect_einsum(RESHAPE("[5,4,6]", "[5,6,4]"), "a b^ c^ -> a d^ e^");
-  expect_einsum(RESHAPE("[2,3]", "[1,2,1,3,1]"), "a b -> () a () b ()");
+  expect_einsum(RESHAPE("[2,3]", "[1,2,1,3,1]"), "(a b) (c d) -> a b c d ()");
+  // One row on each of four ranks keeps the letter that four rows have.
+  expect_einsum(RESHAPE("[1,8,16]", "[8,16]"), "a b c -> (a b) c");
+  expect_einsum(RESHAPE("[1,48]", "[1,3,16]"), "a (b c) -> a b c");
   expect_einsum(RESHAPE("[1,1]", "[]"), "() () -> ");
 }
 

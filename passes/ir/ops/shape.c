@@ -39,21 +39,22 @@ static void keep_whole(Matching *m, const int64_t *dim, Product *p, int from, in
 
 // Dimensions x0 to x1 become y0 to y1, of the same product.  Takes the common part of what is left
 // of the two dimensions at hand, major first.  False when one is not a multiple of the other.
+//
+// A length of 1 is a factor like others: a dimension that is split among as many ranks as it is
+// long has 1 left on each, and must keep its letter.
 static bool match_group(Matching *m, int x0, int x1, int y0, int y1) {
-  int64_t left_x = 1, left_y = 1;
+  int64_t left_x = 0, left_y = 0; // 0: take the next dimension
   for (int i = x0, j = y0;;) {
-    while (left_x == 1 && i < x1)
-      left_x = m->x[i++];
-    while (left_y == 1 && j < y1)
-      left_y = m->y[j++];
-    if (left_x == 1) return left_y == 1;
+    if (!left_x && i < x1) left_x = m->x[i++];
+    if (!left_y && j < y1) left_y = m->y[j++];
+    if (!left_x || !left_y) return left_x <= 1 && left_y <= 1;
     int64_t common = left_x < left_y ? left_x : left_y;
     Product *px = &m->px[i - 1], *py = &m->py[j - 1];
     if (left_x % common || left_y % common) return false;
     if (px->n == MAX_FACTORS || py->n == MAX_FACTORS) return false;
     px->letter[px->n++] = py->letter[py->n++] = new_letter(m, common);
-    left_x /= common;
-    left_y /= common;
+    left_x = left_x == common ? 0 : left_x / common;
+    left_y = left_y == common ? 0 : left_y / common;
   }
 }
 
@@ -170,6 +171,16 @@ bool transpose_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, 
 
 // -- broadcast ---------------------------------------------------------------------------------
 
+// Where ranks have one row each, a dimension of 1 that stretches and one that was split look alike:
+// the operand's layout tells.
+static bool stretches_locally(const Op *op, int x_dim, char letter) {
+  const Layout *l = op->in[0].value->layout;
+  for (int axis = 0; l && axis < l->n_axes; axis++)
+    if (op->split[axis] == letter && (l->axis[axis].kind != SBP_S || l->axis[axis].dim != x_dim))
+      return true;
+  return false;
+}
+
 // By numpy's rule: dimensions are aligned at the end, and a length of 1 stretches.
 bool broadcast_rule(const Op *op, Dims *dims, Diag *d) {
   const Type *x = op->in[0].value->type;
@@ -180,11 +191,12 @@ bool broadcast_rule(const Op *op, Dims *dims, Diag *d) {
                       rank);
   Einsum e = {0};
   for (int i = 0; i < x->rank; i++) {
-    bool stretches = x->dim[i] == 1 && shape[more + i] != 1;
+    char letter = letter_free(more + i);
+    bool stretches = x->dim[i] == 1 && (shape[more + i] != 1 || stretches_locally(op, i, letter));
     if (!stretches && x->dim[i] != shape[more + i])
       return diag_error(d, op->loc, "broadcast: a length of %lld does not become %lld",
                         (long long)x->dim[i], (long long)shape[more + i]);
-    einsum_add(&e, "%c ", stretches ? '1' : letter_free(more + i));
+    einsum_add(&e, "%c ", stretches ? '1' : letter);
   }
   einsum_add(&e, "->");
   for (int i = 0; i < rank; i++)
