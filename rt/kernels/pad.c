@@ -3,6 +3,8 @@
 //     reflect, low 2, of a b c      c b | a b c | b a
 //     wrap                          b c | a b c | a b
 //     edge                          a a | a b c | c c
+//
+// A negative width cuts elements off; the others then pad what is left.
 
 #include "kernel.h"
 
@@ -42,9 +44,14 @@ static void tables(int64_t *table, int64_t *stride, int64_t rank, const int64_t 
     stride[d] = n;
     n *= x_shape[d];
   }
-  for (int64_t d = 0; d < rank; d++)
-    for (int64_t i = 0; i < y_shape[d]; i++)
-      *table++ = source(mode, i - low[d], x_shape[d]);
+  for (int64_t d = 0; d < rank; d++) {
+    int64_t cut = low[d] < 0 ? -low[d] : 0, high = y_shape[d] - x_shape[d] - low[d];
+    int64_t left = x_shape[d] - cut + (high < 0 ? high : 0);
+    for (int64_t i = 0; i < y_shape[d]; i++) {
+      int64_t from = source(mode, i - low[d] - cut, left);
+      *table++ = from == OUTSIDE ? OUTSIDE : from + cut;
+    }
+  }
 }
 
 // Where line `i` of y begins in x, or OUTSIDE.

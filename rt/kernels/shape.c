@@ -102,13 +102,15 @@ static int trilu(void *y, const void *x, int64_t width, int64_t rank, const int6
 }
 
 // The bucket: operands one after the other at multiples of 64 bytes.  One that was computed in its
-// place is not moved.
+// place is not moved.  What is between them is zero, so that sums over a bucket are sums of them.
 static int pack(void *y, const void *const *in, int64_t width, int64_t n, const int64_t *sizes) {
   char *to = y;
   for (int64_t i = 0; i < n; i++) {
     Copy c = {.rank = 1, .shape = {sizes[i]}, .y_stride = {1}, .x_stride = {1}};
+    size_t bytes = (size_t)(sizes[i] * width);
     if (in[i] != to) copy_box(to, in[i], width, &c);
-    to += round_64((size_t)(sizes[i] * width));
+    memset(to + bytes, 0, round_64(bytes) - bytes);
+    to += round_64(bytes);
   }
   return NNRT_OK;
 }

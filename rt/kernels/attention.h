@@ -1,0 +1,58 @@
+// What attention and its gradient share: shapes, where the rows of a head lie, and the tile of
+// scores.
+//
+// Both work on blocks of LANES queries, transposed: a vector is one number of each of the queries.
+// Scores of a tile of keys are then (keys, LANES), computed with the keys as they lie in memory,
+// and maxima and sums over keys go down the columns, vector by vector.
+
+#ifndef NNRT_ATTENTION_H
+#define NNRT_ATTENTION_H
+
+#include "kernel.h"
+#include "tile.h"
+
+enum {
+  LANES = TILE_LANES, // queries of a block
+  KEYS = 64           // of a tile
+};
+
+typedef struct Attention {
+  NnrtPrep base;
+  int64_t b, h, t, s, d, e; // q (b, h, t, d), k (b, h, s, d), v (b, h, s, e)
+  float scale;
+  bool causal, seq_major, has_mask;
+  int64_t mask_stride[4]; // of b, h, t, s; 0 where the mask has length 1
+} Attention;
+
+// One head of a tensor (b, h, rows, n), or (b, rows, h, n).
+typedef struct Head {
+  int64_t at, row; // elements: where it begins, from row to row
+} Head;
+
+static inline Head head_of(const Attention *p, int64_t b, int64_t h, int64_t rows, int64_t n) {
+  return p->seq_major ? (Head){(b * rows * p->h + h) * n, p->h * n}
+                      : (Head){(b * p->h + h) * rows * n, n};
+}
+
+// How many keys, from 0, query i sees.
+static inline int64_t visible(const Attention *p, int64_t i) {
+  int64_t n = p->causal ? i + p->s - p->t + 1 : p->s;
+  return n < 0 ? 0 : n < p->s ? n : p->s;
+}
+
+// Reads the shapes; NULL, having said why, if they do not fit.
+Attention *attention_new(int64_t rank, const int64_t *q_shape, const int64_t *k_shape,
+                         const int64_t *v_shape, const int64_t *mask_shape, double scale,
+                         bool causal, bool seq_major);
+
+// block (n, LANES) = rows from .. from + count of x (rows, n), transposed, times `scale`; lanes
+// beyond count are 0.
+void attention_transpose(float *block, const float *x, int64_t row, int64_t n, int64_t count,
+                         float scale);
+
+// scores (keys, LANES) of queries i .. i + LANES and keys j .. j + keys, from block (d, LANES) of
+// the queries times scale; mask: of this head, or NULL.  -inf where a query does not see a key.
+void attention_scores(const Attention *p, float *scores, const float *block, const float *k,
+                      int64_t k_row, const float *mask, int64_t i, int64_t j, int64_t keys);
+
+#endif

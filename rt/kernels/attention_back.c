@@ -1,0 +1,220 @@
+// The gradient of attention.  The probabilities are computed again, tile by tile, from the
+// log-sum-exp that the forward pass kept (Dao et al., "FlashAttention", algorithm 4):
+//
+//     P = e^(scale q k' + mask - lse)      dV = P' dy       dP = dy v'
+//     dS = P (dP - D) scale                dQ = dS k        dK = dS' q       D = rowsum(dy y)
+//
+// A task is one head, or, where there are fewer heads than threads, a range of keys of one head: it
+// alone adds to its rows of dK and dV.  The ranges' parts of dQ are added up at the end, in order.
+
+#include "attention.h"
+
+typedef struct Back {
+  Attention attention; // begins with the NnrtPrep
+  int64_t dp, ep;      // d and e, rounded up to LANES
+} Back;
+
+static int64_t round_lanes(int64_t n) {
+  return (n + LANES - 1) / LANES * LANES;
+}
+
+// P and dS of a tile from scores and dP (keys, LANES) each; in place
+NNRT_CLONES static void probabilities(float *restrict scores, float *restrict dp, int64_t keys,
+                                      const float *restrict lse, const float *restrict delta,
+                                      float scale) {
+  for (int64_t j = 0; j < keys; j++)
+    for (int l = 0; l < LANES; l++) {
+      float e = m_exp_f(scores[j * LANES + l] - lse[l]);
+      scores[j * LANES + l] = e;
+      dp[j * LANES + l] = e * (dp[j * LANES + l] - delta[l]) * scale;
+    }
+}
+
+NNRT_CLONES static float dot(const float *x, const float *y, int64_t n) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; i++)
+    sum += x[i] * y[i];
+  return sum;
+}
+
+// to (LANES, padded) = count rows of x; the rest is 0
+static void pad_rows(float *to, int64_t padded, const float *x, int64_t row, int64_t n,
+                     int64_t count) {
+  memset(to, 0, (size_t)(LANES * padded) * sizeof *to);
+  for (int64_t l = 0; l < count; l++)
+    memcpy(to + l * padded, x + l * row, (size_t)n * sizeof *to);
+}
+
+// The operands and results of one task; dq (t rows of dq_row).
+typedef struct Task {
+  const float *q, *k, *v, *y, *lse, *dy, *mask;
+  float *dq, *dk, *dv;
+  int64_t q_row, k_row, v_row, y_row, dq_row;
+  Part keys;
+} Task;
+
+// A thread's scratch, in floats: blocks of queries, two tiles, and dK and dV of a task.
+static int64_t scratch_floats(const Back *p) {
+  const Attention *a = &p->attention;
+  return (2 * a->d + a->e + p->dp + p->ep + 2 * KEYS) * LANES + a->s * (p->dp + p->ep);
+}
+
+static void back_block(const Back *p, const Task *task, int64_t i, float *memory, float *dk,
+                       float *dv) {
+  const Attention *a = &p->attention;
+  int64_t d = a->d, e = a->e, count = a->t - i < LANES ? a->t - i : LANES;
+  float *qt = memory, *dyt = qt + d * LANES, *dqt = dyt + e * LANES; // (d or e, LANES)
+  float *qs = dqt + d * LANES, *dys = qs + p->dp * LANES;            // (LANES, dp or ep)
+  float *scores = dys + p->ep * LANES, *ds = scores + KEYS * LANES;  // (KEYS, LANES)
+  float lse[LANES], delta[LANES];
+  const float *q = task->q + i * task->q_row, *dy = task->dy + i * task->y_row;
+  attention_transpose(qt, q, task->q_row, d, count, a->scale);
+  attention_transpose(dyt, dy, task->y_row, e, count, 1.0f);
+  pad_rows(qs, p->dp, q, task->q_row, d, count);
+  pad_rows(dys, p->ep, dy, task->y_row, e, count);
+  memset(dqt, 0, (size_t)(d * LANES) * sizeof *dqt);
+  for (int64_t l = 0; l < LANES; l++) {
+    // Lanes beyond the last query, and queries that see nothing, get probability 0.
+    bool sees = l < count && task->lse[i + l] > -INFINITY;
+    lse[l] = sees ? task->lse[i + l] : INFINITY;
+    delta[l] = l < count ? dot(dy + l * task->y_row, task->y + (i + l) * task->y_row, e) : 0.0f;
+  }
+  int64_t seen = visible(a, i + count - 1);
+  int64_t to = seen < task->keys.to ? seen : task->keys.to;
+  for (int64_t j = task->keys.from; j < to; j += KEYS) {
+    int64_t keys = to - j < KEYS ? to - j : KEYS;
+    const float *k = task->k + j * task->k_row, *v = task->v + j * task->v_row;
+    attention_scores(a, scores, qt, task->k, task->k_row, task->mask, i, j, keys);
+    tile_product(&(TileProduct){.c = ds, // dP: keys x lanes, over e
+                                .c_row = LANES,
+                                .a = v,
+                                .a_row = task->v_row,
+                                .a_step = 1,
+                                .b = dyt,
+                                .b_row = LANES,
+                                .rows = keys,
+                                .lanes = LANES,
+                                .steps = e});
+    probabilities(scores, ds, keys, lse, delta, a->scale);
+    tile_product(&(TileProduct){.c = dv + (j - task->keys.from) * p->ep, // over queries
+                                .c_row = p->ep,
+                                .a = scores,
+                                .a_row = LANES,
+                                .a_step = 1,
+                                .b = dys,
+                                .b_row = p->ep,
+                                .rows = keys,
+                                .lanes = p->ep,
+                                .steps = count,
+                                .add = true});
+    tile_product(&(TileProduct){.c = dk + (j - task->keys.from) * p->dp, // over queries
+                                .c_row = p->dp,
+                                .a = ds,
+                                .a_row = LANES,
+                                .a_step = 1,
+                                .b = qs,
+                                .b_row = p->dp,
+                                .rows = keys,
+                                .lanes = p->dp,
+                                .steps = count,
+                                .add = true});
+    tile_product(&(TileProduct){.c = dqt, // d x lanes, over keys
+                                .c_row = LANES,
+                                .a = k,
+                                .a_row = 1,
+                                .a_step = task->k_row,
+                                .b = ds,
+                                .b_row = LANES,
+                                .rows = d,
+                                .lanes = LANES,
+                                .steps = keys,
+                                .add = true});
+  }
+  for (int64_t l = 0; l < count; l++)
+    for (int64_t c = 0; c < d; c++)
+      task->dq[(i + l) * task->dq_row + c] = dqt[c * LANES + l];
+}
+
+static void back_task(const Back *p, const Task *task, float *memory) {
+  const Attention *a = &p->attention;
+  int64_t rows = task->keys.to - task->keys.from;
+  float *dk = memory, *dv = dk + a->s * p->dp, *rest = dv + a->s * p->ep;
+  memset(dk, 0, (size_t)(rows * p->dp) * sizeof *dk);
+  memset(dv, 0, (size_t)(rows * p->ep) * sizeof *dv);
+  for (int64_t i = 0; i < a->t; i += LANES)
+    back_block(p, task, i, rest, dk, dv);
+  for (int64_t j = 0; j < rows; j++) {
+    memcpy(task->dk + (task->keys.from + j) * task->k_row, dk + j * p->dp,
+           (size_t)a->d * sizeof *dk);
+    memcpy(task->dv + (task->keys.from + j) * task->v_row, dv + j * p->ep,
+           (size_t)a->e * sizeof *dv);
+  }
+}
+
+// dq (t rows of d) = the sum of the parts (parts, t, d)
+NNRT_CLONES static void add_queries(float *restrict dq, int64_t row, const float *restrict part,
+                                    int64_t parts, int64_t t, int64_t d) {
+  for (int64_t i = 0; i < t; i++) {
+    memcpy(dq + i * row, part + i * d, (size_t)d * sizeof *dq);
+    for (int64_t n = 1; n < parts; n++)
+      for (int64_t c = 0; c < d; c++)
+        dq[i * row + c] += part[(n * t + i) * d + c];
+  }
+}
+
+NnrtPrep *nnrt_attention_back_prep_f32(int64_t n, int64_t rank, const int64_t *q_shape,
+                                       const int64_t *k_shape, const int64_t *v_shape,
+                                       const int64_t *mask_shape, double scale, bool causal,
+                                       bool seq_major) {
+  Attention *a = attention_new(rank, q_shape, k_shape, v_shape, n > 6 ? mask_shape : NULL, scale,
+                               causal, seq_major);
+  if (!a) return NULL;
+  Back *p = malloc(sizeof *p);
+  if (p) *p = (Back){*a, round_lanes(a->d), round_lanes(a->e)};
+  if (!p) nnrt_error(NNRT_MEMORY, "attention_back: no memory");
+  free(a);
+  return p ? &p->attention.base : NULL;
+}
+
+int nnrt_attention_back_f32(NnrtPrep *prep, float *dq, float *dk, float *dv,
+                            const float *const *in) {
+  const Back *p = (const Back *)prep;
+  const Attention *a = &p->attention;
+  const float *mask = a->has_mask ? in[6] : NULL;
+  int threads = threads_for(a->b * a->h * a->t * a->s);
+  int64_t heads = a->b * a->h, parts = heads >= threads ? 1 : (threads + heads - 1) / heads;
+  int64_t each = scratch_floats(p), queries = parts > 1 ? heads * parts * a->t * a->d : 0;
+  size_t bytes = (size_t)(threads * each + queries) * sizeof(float);
+  float *memory = scratch(bytes);
+  if (!memory) return scratch_failed(bytes);
+  float *dq_parts = memory + threads * each; // (heads, parts, t, d)
+#pragma omp parallel for num_threads(threads) schedule(dynamic)
+  for (int64_t i = 0; i < heads * parts; i++) {
+    int64_t b = i / parts / a->h, h = i / parts % a->h;
+    Head qh = head_of(a, b, h, a->t, a->d), kh = head_of(a, b, h, a->s, a->d);
+    Head vh = head_of(a, b, h, a->s, a->e), yh = head_of(a, b, h, a->t, a->e);
+    Task task = {.q = in[0] + qh.at,
+                 .k = in[1] + kh.at,
+                 .v = in[2] + vh.at,
+                 .y = in[3] + yh.at,
+                 .lse = in[4] + i / parts * a->t,
+                 .dy = in[5] + yh.at,
+                 .mask = mask ? mask + b * a->mask_stride[0] + h * a->mask_stride[1] : NULL,
+                 .dq = parts > 1 ? dq_parts + i * a->t * a->d : dq + qh.at,
+                 .dk = dk + kh.at,
+                 .dv = dv + vh.at,
+                 .q_row = qh.row,
+                 .k_row = kh.row,
+                 .v_row = vh.row,
+                 .y_row = yh.row,
+                 .dq_row = parts > 1 ? a->d : qh.row,
+                 .keys = part_of(a->s, KEYS, i % parts, parts)};
+    back_task(p, &task, memory + omp_get_thread_num() * each);
+  }
+  for (int64_t i = 0; parts > 1 && i < heads; i++) {
+    Head qh = head_of(a, i / a->h, i % a->h, a->t, a->d);
+    add_queries(dq + qh.at, qh.row, dq_parts + i * parts * a->t * a->d, parts, a->t, a->d);
+  }
+  return NNRT_OK;
+}
