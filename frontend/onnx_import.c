@@ -292,6 +292,7 @@ static bool import_by_row(Import *im, Scope *scope, const Onnx__NodeProto *node,
     return node_fail(&n, "has %d operand%s", given, given == 1 ? "" : "s");
   for (int i = 0; i < row->least; i++)
     if (!in[i]) return node_fail(&n, "operand %d is left out", i);
+  onnx_evaluate_new(im, &n); // the initializers among the operands
   bool ok = row->import(&n) && !b.failed;
   if (ok) onnx_evaluate_new(im, &n);
   if (!ok || b.failed) {

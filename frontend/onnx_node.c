@@ -105,10 +105,11 @@ bool node_setting(Node *n, int i, const char *what, const Tensor **out) {
     n->b->failed = true; // it has been reported
     return false;
   }
-  return node_fail_hint(n,
-                        "it depends on the data of an input; all shapes and settings must be known "
-                        "at compile time",
-                        "its %s, '%s', is not constant", what, name);
+  return node_fail_hint(
+      n,
+      "it is computed from an input or a weight; shapes and settings must be known "
+      "at compile time",
+      "its %s, '%s', is not constant", what, name);
 }
 
 bool node_setting_float(Node *n, int i, const char *what, double otherwise, double *out) {
