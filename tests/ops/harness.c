@@ -102,13 +102,14 @@ Tensor *operands_new(const Example *e, const Op *op, Random *r, Arena *a) {
     Tensor given = {0};
     if (init && init->kind == INIT_bytes)
       given = (Tensor){e->op->in[i].value->type, arena_copy(a, init->bytes, (size_t)init->length)};
+    int64_t n_given = type_count(e->op->in[i].value->type); // fewer when the op is larger
     for (int64_t k = 0; k < type_count(in[i].type); k++, at++) {
       // Off the middle of the grid's cells, so that no number is 0 or another round one.
       double x = low + (high - low) * ((double)order[at] + 0.737) / (double)n;
       if (given.data && dtype_class[in[i].type->dtype] == 'F')
-        tensor_set_f(&in[i], k, tensor_f(&given, k));
+        tensor_set_f(&in[i], k, tensor_f(&given, k % n_given));
       else if (given.data)
-        tensor_set_i(&in[i], k, tensor_i(&given, k));
+        tensor_set_i(&in[i], k, tensor_i(&given, k % n_given));
       else if (init && init->kind == INIT_fill)
         tensor_set_f(&in[i], k, init->fill);
       else if (tensor_floats(&in[i]))

@@ -1,0 +1,15 @@
+// All kernels that the op table promises, by name.  kernel_table.c writes the table as C, so that
+// one that is missing is an error of the linker.
+
+#ifndef TESTS_OPS_KERNEL_TABLE_H
+#define TESTS_OPS_KERNEL_TABLE_H
+
+typedef struct KernelEntry {
+  const char *name; // "nnrt_linear_f32"
+  void (*function)(void);
+} KernelEntry;
+
+extern const KernelEntry kernel_table[];
+extern const int n_kernels;
+
+#endif
