@@ -12,6 +12,20 @@ set(PASS_FILES
   simplify_product.c
   fold_constants.c
   merge_equal.c
+  raise.c
+  raise_match.c
+  raise_norm.c
+  raise_gelu.c
+  raise_softmax.c
+  raise_attention.c
+  raise_mask.c
+  loss.c
+  init.c
+  eval_graph.c
+  autodiff.c
+  optimizer.c
+  optimizer_spec.c
+  lower_batch_norm.c
   mesh.c
   shard.c
   comm.c

@@ -90,7 +90,8 @@ typedef struct Layout {
 //   bytes   the same, in memory: `bytes`, `length` of them.          Printed as  = x"3f80..."
 //   fill    every element is `fill`.                                 Printed as  = 0.5
 //   random  drawn at start, keyed by name and element:               Printed as  = normal(0,0.02)
-//           normal(mean, deviation) or uniform(low, high)                    or  = uniform(-1,1)
+//           normal(mean, deviation) or uniform(low, high),                   or  = uniform(-1,1)
+//           and a seed of its own when it has one                            or  = normal(0,1,7)
 typedef struct Init {
   enum { INIT_file, INIT_bytes, INIT_fill, INIT_normal, INIT_uniform } kind;
   DType dtype;
@@ -99,6 +100,7 @@ typedef struct Init {
   const void *bytes;
   double fill; // also the mean, or the low end
   double to;   // the deviation, or the high end
+  int64_t seed; // of random ones; added to that of the run
 } Init;
 
 typedef enum Role {

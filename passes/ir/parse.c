@@ -59,7 +59,8 @@ static bool parse_value_init(Parser *p, Init *init, List *list) {
     init->kind = is(t, "normal") ? INIT_normal : INIT_uniform;
     next(p);
     return expect(p, "(") && parse_float(p, &init->fill) && expect(p, ",") &&
-           parse_float(p, &init->to) && expect(p, ")");
+           parse_float(p, &init->to) &&
+           (!accept(p, ",") || parse_int(p, INT64_MIN, INT64_MAX, &init->seed)) && expect(p, ")");
   }
   init->kind = INIT_fill;
   return parse_float(p, &init->fill);

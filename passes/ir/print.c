@@ -165,8 +165,10 @@ static void add_init(StrBuf *b, const Value *v) {
   case INIT_fill: strbuf_addf(b, " = %s", float_text(a, init->fill)); break;
   case INIT_normal:
   case INIT_uniform:
-    strbuf_addf(b, " = %s(%s,%s)", init->kind == INIT_normal ? "normal" : "uniform",
+    strbuf_addf(b, " = %s(%s,%s", init->kind == INIT_normal ? "normal" : "uniform",
                 float_text(a, init->fill), float_text(a, init->to));
+    if (init->seed) strbuf_addf(b, ",%" PRId64, init->seed);
+    strbuf_add(b, ")");
     break;
   }
   if (init->dtype != v->type->dtype) strbuf_addf(b, " as %s", dtype_name[init->dtype]);
@@ -241,7 +243,7 @@ static void add_graph(StrBuf *b, const Graph *g) {
   strbuf_add(b, ") {\n");
 
   lines.n = 0;
-  for_each_op (op, g)
+  for_each_op(op, g)
     vec_push(a, &lines, op_line(a, op));
   add_lines(b, lines.at, lines.n);
   for (int i = 0; i < g->n_results; i++)
@@ -279,7 +281,7 @@ const char *module_text(const Module *m, Arena *a) {
   if (m->slab_bytes) strbuf_addf(&b, " slab=%" PRId64, m->slab_bytes);
   strbuf_add(&b, "\n");
   if (m->mesh) add_mesh(&b, m->mesh);
-  for_each_graph (g, m)
+  for_each_graph(g, m)
     add_graph(&b, g);
   return b.at;
 }

@@ -1,0 +1,237 @@
+// The optimizer: gradients become updates.
+//
+//     return output "loss" %l,                %n  = … sqrt of the sum of squares of all gradients
+//            output "grad:w" %g        =>     %c  = … min(1, clip / (%n + 1e-6))
+//                                             %w1, %m1, %v1 = adam %w, %g, %m, %v, %lr, %c, %step
+//                                             return output "loss" %l, output "grad_norm" %n,
+//                                                    update %w %w1, update %m %m1, update %v %v1
+//
+// The specification is NAME[:key=value,…] with the names, the defaults and the arithmetic of
+// torch.optim; optimizer_spec.c has the list.  States are parameters labelled WEIGHT.exp_avg and so
+// on, 0 at first; the learning rate and the step are scalars that the runtime sets.
+//
+// What every gradient is multiplied by goes to the op as its operand `gscale` instead of being an
+// op of its own over all the weights: the clipping coefficient, as torch.nn.utils.clip_grad_norm_
+// computes it, and the common factor that autodiff left at the end of every gradient (see there),
+// which is what lets gradients be summed over micro-batches before they are divided.
+//
+// grad_norm is always an output: the total L2 norm before clipping.
+
+#include <string.h>
+
+#include "base/vec.h"
+#include "ir/build.h"
+#include "optimizer_spec.h"
+#include "pass.h"
+
+typedef struct Gradient {
+  Value *weight, *gradient;
+} Gradient;
+
+typedef struct Optimizer {
+  Graph *g;
+  Builder b;
+  Arena *scratch;
+  OptimizerSpec spec;
+  Vec(Gradient) gradients;
+  Value *factor; // common to all gradients and taken off, or NULL
+  Value *gscale;
+} Optimizer;
+
+// -- Gradients -------------------------------------------------------------------------------
+
+// Takes the outputs grad:NAME off the graph.
+static bool take_gradients(Optimizer *p) {
+  Graph *g = p->g;
+  for (int i = 0; i < g->n_results;) {
+    const Result *r = g->results[i];
+    if (!r->label || !str_starts(r->label, "grad:")) {
+      i++;
+      continue;
+    }
+    Value *weight = graph_find_param(g, r->label + strlen("grad:"));
+    if (!weight || weight->type != r->use.value->type)
+      return diag_error(p->b.d, NULL, "output '%s' is not the gradient of a weight", r->label);
+    Gradient gradient = {weight, r->use.value};
+    vec_push(p->scratch, &p->gradients, gradient);
+    graph_erase_result(g, i);
+  }
+  if (p->gradients.n) return true;
+  diag_error(p->b.d, NULL, "'@%s' has no gradients", g->name);
+  diag_hint(p->b.d, "run 'autodiff' before 'optimizer'");
+  return false;
+}
+
+// s of  %g = mul %h, %b  where %b is the scalar s everywhere; *rest becomes h.
+static Value *scalar_factor(Value *gradient, Value **rest) {
+  const Op *op = gradient->def;
+  if (!op || op->kind != OP_mul) return NULL;
+  for (int i = 1; i >= 0; i--) {
+    Value *s = op->in[i].value;
+    if (s->def && s->def->kind == OP_broadcast) s = s->def->in[0].value;
+    if (s->type->rank != 0) continue;
+    *rest = op->in[1 - i].value;
+    return s;
+  }
+  return NULL;
+}
+
+static void erase_if_unused(Value *v) {
+  if (!v->def || value_used(v)) return;
+  Value *x = v->def->in[0].value, *y = v->def->n_in > 1 ? v->def->in[1].value : x;
+  op_erase(v->def);
+  if (x->def && x->def->kind == OP_broadcast) erase_if_unused(x);
+  if (y != x && y->def && y->def->kind == OP_broadcast) erase_if_unused(y);
+}
+
+static void take_factor(Optimizer *p) {
+  Value *factor = NULL, *rest;
+  for (int i = 0; i < p->gradients.n; i++) {
+    Value *s = scalar_factor(p->gradients.at[i].gradient, &rest);
+    if (!s || (factor && s != factor)) return;
+    factor = s;
+  }
+  for (int i = 0; i < p->gradients.n; i++) {
+    Gradient *g = &p->gradients.at[i];
+    Value *product = g->gradient;
+    scalar_factor(product, &g->gradient);
+    erase_if_unused(product);
+  }
+  p->factor = factor;
+}
+
+// -- Scalars ---------------------------------------------------------------------------------
+
+// The scalar of this label; a weight of the model may have the same name.
+static Value *scalar(Optimizer *p, const char *label, DType dtype) {
+  for (int i = 0; i < p->g->n_params; i++) {
+    Value *v = p->g->params[i];
+    if (v->role == ROLE_scalar && str_equal(v->label, label)) return v;
+  }
+  Value *v = graph_param(p->g, label, type_scalar(p->g->module, dtype), ROLE_scalar, NULL);
+  v->label = str_copy(p->g->module->arena, label);
+  return v;
+}
+
+static Value *binary(Builder *b, OpKind kind, Value *x, Value *y) {
+  return build(b, kind, IN(x, y), NO_ATTRS);
+}
+
+// The L2 norm of all gradients together, in f32.
+static Value *norm(Optimizer *p) {
+  Builder *b = &p->b;
+  Value *sum = NULL;
+  for (int i = 0; i < p->gradients.n; i++) {
+    const Gradient *g = &p->gradients.at[i];
+    b->loc = g->gradient->def ? g->gradient->def->loc : g->weight->loc;
+    Value *squares = build(b, OP_sum_squares, IN(g->gradient), NO_ATTRS);
+    squares = build_cast(b, squares, DT_f32);
+    sum = sum ? binary(b, OP_add, sum, squares) : squares;
+  }
+  b->loc = NULL;
+  Value *root = build(b, OP_sqrt, IN(sum), NO_ATTRS);
+  if (!p->factor) return root;
+  Value *factor = build_cast(b, p->factor, DT_f32);
+  return binary(b, OP_mul, root, build(b, OP_abs, IN(factor), NO_ATTRS));
+}
+
+// min(1, clip / (norm + 1e-6))
+static Value *clipping(Builder *b, Value *norm, double clip) {
+  Value *above = build(b, OP_offset, IN(norm), ATTRS(a_f("by", 1e-6)));
+  Value *ratio = binary(b, OP_div, build_fill(b, DT_f32, 0, NULL, clip), above);
+  return binary(b, OP_min, ratio, build_fill(b, DT_f32, 0, NULL, 1));
+}
+
+static bool make_gscale(Optimizer *p, double clip) {
+  Builder *b = &p->b;
+  Value *total = norm(p), *coefficient = NULL;
+  if (!total) return false;
+  graph_output(p->g, total, "grad_norm");
+  if (clip > 0) coefficient = clipping(b, total, clip);
+  Value *factor = p->factor ? build_cast(b, p->factor, DT_f32) : NULL;
+  if (factor && coefficient)
+    p->gscale = binary(b, OP_mul, factor, coefficient);
+  else if (factor || coefficient)
+    p->gscale = factor ? factor : coefficient;
+  else
+    p->gscale = build_fill(b, DT_f32, 0, NULL, 1);
+  return !b->failed;
+}
+
+// -- Updates ---------------------------------------------------------------------------------
+
+static Value *new_state(Optimizer *p, const Value *w, const char *suffix, double fill) {
+  Arena *a = p->g->module->arena;
+  const char *name = w->name ? str_format(a, "%s.%s", w->name, suffix) : NULL;
+  Value *s = graph_param(p->g, name, w->type, ROLE_state, w->loc);
+  s->label = str_format(a, "%s.%s", w->label, suffix);
+  s->init = arena_one(a, Init);
+  s->init->kind = INIT_fill;
+  s->init->dtype = w->type->dtype;
+  s->init->fill = fill;
+  return s;
+}
+
+// Operands that all update ops have in this order, as far as the row asks for them.
+static Value *update_one(Optimizer *p, const Gradient *g, Value **states) {
+  const OptimizerSpec *spec = &p->spec;
+  Builder *b = &p->b;
+  DType t = g->weight->type->dtype;
+  Value *lr = build_cast(b, scalar(p, "lr", DT_f32), t), *gscale = build_cast(b, p->gscale, t);
+  Value *in[8] = {g->weight, g->gradient};
+  int n = 2;
+  for (int i = 0; i < spec->n_states; i++)
+    in[n++] = states[i] = new_state(p, g->weight, spec->state[i], spec->state_fill[i]);
+  if (spec->kind != OP_lamb) in[n++] = lr;
+  in[n++] = gscale;
+  if (spec->kind != OP_sgd) in[n++] = scalar(p, "step", DT_i64);
+  Value *first = build(b, spec->kind, in, n, (Attrs){spec->attrs, spec->n_attrs});
+  if (!first) return NULL;
+  for (int i = 0; i < spec->n_states; i++)
+    graph_update(p->g, states[i], first->def->out[1 + i]);
+  if (spec->kind != OP_lamb) return first;
+  Value *w2 = build(b, OP_sum_squares, IN(g->weight), NO_ATTRS);
+  Value *d2 = build(b, OP_sum_squares, IN(first), NO_ATTRS);
+  return build(b, OP_lamb_apply, IN(g->weight, first, w2, d2, lr), NO_ATTRS);
+}
+
+static bool update_all(Optimizer *p) {
+  for (int i = 0; i < p->gradients.n; i++) {
+    const Gradient *g = &p->gradients.at[i];
+    Value *states[MAX_STATES];
+    p->b.loc = loc_from(p->g->module->arena, g->weight->loc, "update");
+    Value *updated = update_one(p, g, states);
+    if (!updated) return false;
+    graph_update(p->g, g->weight, updated);
+  }
+  return true;
+}
+
+// Running statistics that the model keeps as weights are kept up to date.
+static void update_statistics(Graph *g) {
+  for_each_op(op, g) {
+    if (op->kind != OP_batch_norm_train) continue;
+    for (int i = 3; i < 5; i++) {
+      Value *running = op->in[i].value;
+      bool updated = running->def || running->role != ROLE_weight;
+      for (int k = 0; k < g->n_results; k++)
+        updated |= g->results[k]->target == running;
+      if (!updated) graph_update(g, running, op->out[i]);
+    }
+  }
+}
+
+bool pass_optimizer(Module *m, const PassOptions *o, Diag *d) {
+  Graph *g = graph_find(m, "train");
+  Optimizer p = {.g = g ? g : m->graphs, .scratch = opt_scratch(o)};
+  p.b = (Builder){.g = p.g, .d = d};
+  const char *name = opt_str(o, "name");
+  double clip = opt_float(o, "clip", 0);
+  if (!(clip >= 0)) return diag_error(d, NULL, "gradients cannot be clipped to %g", clip);
+  if (!optimizer_parse(name ? name : "sgd", &p.spec, m->arena, d)) return false;
+  if (!take_gradients(&p)) return false;
+  take_factor(&p);
+  if (!make_gscale(&p, clip) || !update_all(&p)) return false;
+  update_statistics(p.g);
+  return true;
+}
