@@ -115,7 +115,8 @@ int nnrt_batch_norm_back_f32(float *dx, const float *x, const float *g, const fl
 
 // Attention.  in: q (b, h, t, d), k (b, h, s, d), v (b, h, s, e), mask (b|1, h|1, t|1, s|1) if n is
 // 4; (b, t, h, d) and so on when `seq_major`, y too.  y (b, h, t, e), lse (b, h, t).  causal:
-// position i sees 0 .. i + s - t.  A position that sees nothing gets 0, and lse -inf.
+// position i sees 0 .. i + s - t.  A position that sees nothing gets 0, and lse -inf.  q may have r
+// times the heads of k and v; its head i then reads head i / r of them.
 NnrtPrep *nnrt_attention_prep_f32(int64_t n, int64_t rank, const int64_t *q_shape,
                                   const int64_t *k_shape, const int64_t *v_shape,
                                   const int64_t *mask_shape, double scale, bool causal,
@@ -215,8 +216,8 @@ NNRT_PAD(i32, int32_t)
 NNRT_PAD(i64, int64_t)
 #undef NNRT_PAD
 
-// Random.  y of `shape`, which begins at `start` in a tensor of shape `whole`: x / (1 - ratio), or 0
-// where nnrt_random_uniform(seed, step, key, place in the whole) is below `ratio`.
+// Random.  y of `shape`, which begins at `start` in a tensor of shape `whole`: x / (1 - ratio), or
+// 0 where nnrt_random_uniform(seed, step, key, place in the whole) is below `ratio`.
 int nnrt_dropout_f32(float *y, const float *x, const int64_t *step, const int64_t *seed,
                      int64_t rank, const int64_t *shape, const int64_t *whole, const int64_t *start,
                      double ratio, int64_t key);

@@ -18,20 +18,22 @@ enum {
 
 typedef struct Attention {
   NnrtPrep base;
-  int64_t b, h, t, s, d, e; // q (b, h, t, d), k (b, h, s, d), v (b, h, s, e)
+  int64_t b, h, t, s, d, e; // q (b, h, t, d), k (b, h / group, s, d), v (b, h / group, s, e)
+  int64_t group;            // so many neighbouring heads of q share one of k and v
   float scale;
   bool causal, seq_major, has_mask;
   int64_t mask_stride[4]; // of b, h, t, s; 0 where the mask has length 1
 } Attention;
 
-// One head of a tensor (b, h, rows, n), or (b, rows, h, n).
+// One head of a tensor (b, heads, rows, n), or (b, rows, heads, n).
 typedef struct Head {
   int64_t at, row; // elements: where it begins, from row to row
 } Head;
 
-static inline Head head_of(const Attention *p, int64_t b, int64_t h, int64_t rows, int64_t n) {
-  return p->seq_major ? (Head){(b * rows * p->h + h) * n, p->h * n}
-                      : (Head){(b * p->h + h) * rows * n, n};
+static inline Head head_of(const Attention *p, int64_t heads, int64_t b, int64_t h, int64_t rows,
+                           int64_t n) {
+  return p->seq_major ? (Head){(b * rows * heads + h) * n, heads * n}
+                      : (Head){(b * heads + h) * rows * n, n};
 }
 
 // How many keys, from 0, query i sees.

@@ -4,8 +4,9 @@
 //     P = e^(scale q k' + mask - lse)      dV = P' dy       dP = dy v'
 //     dS = P (dP - D) scale                dQ = dS k        dK = dS' q       D = rowsum(dy y)
 //
-// A task is one head, or, where there are fewer heads than threads, a range of keys of one head: it
-// alone adds to its rows of dK and dV.  The ranges' parts of dQ are added up at the end, in order.
+// A task is one head of k and v with the heads of q that read it, or, where there are fewer of them
+// than threads, a range of its keys: the task alone adds to its rows of dK and dV.  The ranges'
+// parts of dQ are added up at the end, in order.
 
 #include "attention.h"
 
@@ -46,11 +47,12 @@ static void pad_rows(float *to, int64_t padded, const float *x, int64_t row, int
     memcpy(to + l * padded, x + l * row, (size_t)n * sizeof *to);
 }
 
-// The operands and results of one task; dq (t rows of dq_row).
+// One head of q within a task.
 typedef struct Task {
   const float *q, *k, *v, *y, *lse, *dy, *mask;
-  float *dq, *dk, *dv;
+  float *dq; // t rows of dq_row
   int64_t q_row, k_row, v_row, y_row, dq_row;
+  int64_t q_next, y_next, mask_next, dq_next;
   Part keys;
 } Task;
 
@@ -136,22 +138,6 @@ static void back_block(const Back *p, const Task *task, int64_t i, float *memory
       task->dq[(i + l) * task->dq_row + c] = dqt[c * LANES + l];
 }
 
-static void back_task(const Back *p, const Task *task, float *memory) {
-  const Attention *a = &p->attention;
-  int64_t rows = task->keys.to - task->keys.from;
-  float *dk = memory, *dv = dk + a->s * p->dp, *rest = dv + a->s * p->ep;
-  memset(dk, 0, (size_t)(rows * p->dp) * sizeof *dk);
-  memset(dv, 0, (size_t)(rows * p->ep) * sizeof *dv);
-  for (int64_t i = 0; i < a->t; i += LANES)
-    back_block(p, task, i, rest, dk, dv);
-  for (int64_t j = 0; j < rows; j++) {
-    memcpy(task->dk + (task->keys.from + j) * task->k_row, dk + j * p->dp,
-           (size_t)a->d * sizeof *dk);
-    memcpy(task->dv + (task->keys.from + j) * task->v_row, dv + j * p->ep,
-           (size_t)a->e * sizeof *dv);
-  }
-}
-
 // dq (t rows of d) = the sum of the parts (parts, t, d)
 NNRT_CLONES static void add_queries(float *restrict dq, int64_t row, const float *restrict part,
                                     int64_t parts, int64_t t, int64_t d) {
@@ -177,44 +163,97 @@ NnrtPrep *nnrt_attention_back_prep_f32(int64_t n, int64_t rank, const int64_t *q
   return p ? &p->attention.base : NULL;
 }
 
-int nnrt_attention_back_f32(NnrtPrep *prep, float *dq, float *dk, float *dv,
-                            const float *const *in) {
-  const Back *p = (const Back *)prep;
+// Operands, results, and where the parts of dQ go: (b, h, parts, t, d), when there is more than
+// one.
+typedef struct Tensors {
+  const float *const *in;
+  float *dq, *dk, *dv, *dq_parts;
+} Tensors;
+
+// Part `part` of head `shared` of k and v.
+static void back_task(const Back *p, const Tensors *x, int64_t b, int64_t shared, int64_t part,
+                      int64_t parts, float *memory) {
   const Attention *a = &p->attention;
-  const float *mask = a->has_mask ? in[6] : NULL;
-  int threads = threads_for(a->b * a->h * a->t * a->s);
-  int64_t heads = a->b * a->h, parts = heads >= threads ? 1 : (threads + heads - 1) / heads;
-  int64_t each = scratch_floats(p), queries = parts > 1 ? heads * parts * a->t * a->d : 0;
-  size_t bytes = (size_t)(threads * each + queries) * sizeof(float);
-  float *memory = scratch(bytes);
-  if (!memory) return scratch_failed(bytes);
-  float *dq_parts = memory + threads * each; // (heads, parts, t, d)
-#pragma omp parallel for num_threads(threads) schedule(dynamic)
-  for (int64_t i = 0; i < heads * parts; i++) {
-    int64_t b = i / parts / a->h, h = i / parts % a->h;
-    Head qh = head_of(a, b, h, a->t, a->d), kh = head_of(a, b, h, a->s, a->d);
-    Head vh = head_of(a, b, h, a->s, a->e), yh = head_of(a, b, h, a->t, a->e);
-    Task task = {.q = in[0] + qh.at,
-                 .k = in[1] + kh.at,
-                 .v = in[2] + vh.at,
-                 .y = in[3] + yh.at,
-                 .lse = in[4] + i / parts * a->t,
-                 .dy = in[5] + yh.at,
+  int64_t kv_heads = a->h / a->group;
+  Head kh = head_of(a, kv_heads, b, shared, a->s, a->d);
+  Head vh = head_of(a, kv_heads, b, shared, a->s, a->e);
+  Part keys = part_of(a->s, KEYS, part, parts);
+  int64_t rows = keys.to - keys.from;
+  float *dk = memory, *dv = dk + a->s * p->dp, *rest = dv + a->s * p->ep;
+  memset(dk, 0, (size_t)(rows * p->dp) * sizeof *dk);
+  memset(dv, 0, (size_t)(rows * p->ep) * sizeof *dv);
+  for (int64_t h = shared * a->group; h < (shared + 1) * a->group; h++) {
+    Head qh = head_of(a, a->h, b, h, a->t, a->d), yh = head_of(a, a->h, b, h, a->t, a->e);
+    const float *mask = a->has_mask ? x->in[6] : NULL;
+    int64_t bh = b * a->h + h;
+    Task task = {.q = x->in[0] + qh.at,
+                 .k = x->in[1] + kh.at,
+                 .v = x->in[2] + vh.at,
+                 .y = x->in[3] + yh.at,
+                 .lse = x->in[4] + bh * a->t,
+                 .dy = x->in[5] + yh.at,
                  .mask = mask ? mask + b * a->mask_stride[0] + h * a->mask_stride[1] : NULL,
-                 .dq = parts > 1 ? dq_parts + i * a->t * a->d : dq + qh.at,
-                 .dk = dk + kh.at,
-                 .dv = dv + vh.at,
+                 .dq = parts > 1 ? x->dq_parts + (bh * parts + part) * a->t * a->d : x->dq + qh.at,
                  .q_row = qh.row,
                  .k_row = kh.row,
                  .v_row = vh.row,
                  .y_row = yh.row,
                  .dq_row = parts > 1 ? a->d : qh.row,
-                 .keys = part_of(a->s, KEYS, i % parts, parts)};
+                 .keys = keys};
+    for (int64_t i = 0; i < a->t; i += LANES)
+      back_block(p, &task, i, rest, dk, dv);
+  }
+  for (int64_t j = 0; j < rows; j++) {
+    memcpy(x->dk + kh.at + (keys.from + j) * kh.row, dk + j * p->dp, (size_t)a->d * sizeof *dk);
+    memcpy(x->dv + vh.at + (keys.from + j) * vh.row, dv + j * p->ep, (size_t)a->e * sizeof *dv);
+  }
+}
+
+int nnrt_attention_back_f32(NnrtPrep *prep, float *dq, float *dk, float *dv,
+                            const float *const *in) {
+  const Back *p = (const Back *)prep;
+  const Attention *a = &p->attention;
+  int threads = threads_for(a->b * a->h * a->r * a->t * a->s);
+  int64_t heads = a->b * a->h, parts = heads >= threads ? 1 : (threads + heads - 1) / heads;
+  int64_t q_heads = a->h * a->r, each = scratch_floats(p), dq_size = a->t * a->d;
+  int64_t queries = parts > 1 ? a->b * q_heads * parts * dq_size : 0;
+  size_t bytes = (size_t)(threads * each + queries) * sizeof(float);
+  float *memory = scratch(bytes);
+  if (!memory) return scratch_failed(bytes);
+  float *dq_parts = memory + threads * each; // (heads of q, parts, t, d)
+#pragma omp parallel for num_threads(threads) schedule(dynamic)
+  for (int64_t i = 0; i < heads * parts; i++) {
+    int64_t b = i / parts / a->h, h = i / parts % a->h, first = h * a->r, part = i % parts;
+    Head qh = head_of(a, q_heads, b, first, a->t, a->d), kh = head_of(a, a->h, b, h, a->s, a->d);
+    Head vh = head_of(a, a->h, b, h, a->s, a->e), yh = head_of(a, q_heads, b, first, a->t, a->e);
+    const int64_t *mask_stride = a->mask_stride;
+    Task task = {
+        .q = in[0] + qh.at,
+        .k = in[1] + kh.at,
+        .v = in[2] + vh.at,
+        .y = in[3] + yh.at,
+        .lse = in[4] + (b * q_heads + first) * a->t,
+        .dy = in[5] + yh.at,
+        .mask = mask ? mask + b * mask_stride[0] + first * mask_stride[1] : NULL,
+        .dq = parts > 1 ? dq_parts + ((b * q_heads + first) * parts + part) * dq_size : dq + qh.at,
+        .dk = dk + kh.at,
+        .dv = dv + vh.at,
+        .q_row = qh.row,
+        .k_row = kh.row,
+        .v_row = vh.row,
+        .y_row = yh.row,
+        .dq_row = parts > 1 ? a->d : qh.row,
+        .q_next = qh.next,
+        .y_next = yh.next,
+        .mask_next = mask_stride[1],
+        .dq_next = parts > 1 ? parts * dq_size : qh.next,
+        .keys = part_of(a->s, KEYS, part, parts),
+    };
     back_task(p, &task, memory + omp_get_thread_num() * each);
   }
-  for (int64_t i = 0; parts > 1 && i < heads; i++) {
-    Head qh = head_of(a, i / a->h, i % a->h, a->t, a->d);
-    add_queries(dq + qh.at, qh.row, dq_parts + i * parts * a->t * a->d, parts, a->t, a->d);
+  for (int64_t i = 0; parts > 1 && i < a->b * q_heads; i++) {
+    Head qh = head_of(a, q_heads, i / q_heads, i % q_heads, a->t, a->d);
+    add_queries(dq + qh.at, qh.row, dq_parts + i * parts * dq_size, parts, a->t, a->d);
   }
   return NNRT_OK;
 }
