@@ -13,27 +13,30 @@ typedef struct ExportHole {
 } ExportHole;
 
 typedef struct BackendOptions {
-  const char *target;       // "cpu"
-  const char *output;       // the executable's name
-  const char *keep_dir;     // where sources are left (--emit c), or NULL: a temporary folder
-  bool split_ranks;
+  const char *target; // "cpu"
+  const char *output; // the executable's name
+  bool split_ranks;   // one executable per rank: output.0, output.1, …
+  int only_rank;      // then, which of them (set by backend_build)
   int jobs;
   bool verbose;
-  const char *describe;     // JSON text for --describe, made by the driver
-  const char *optimizer;    // for --describe and the step's schedule
-  double lr;                // defaults of the executable's flags
+  const char *version;  // of nnaot
+  const char *plan;     // "dp"
+  const char *describe; // JSON text for --describe, made by the driver
+  double lr;            // defaults of the executable's flags
   const char *lr_schedule;
   int64_t seed;
-  int accumulate;           // micro-batches a step
-  const uint8_t *skeleton;  // the model for --export, or NULL
+  int64_t init_seed;       // of weights that are drawn
+  const uint8_t *skeleton; // the model for --export, or NULL
   int64_t skeleton_bytes;
   const ExportHole *holes;
   int n_holes;
 } BackendOptions;
 
-// Writes the sources of `m` (PHASE_planned) into `dir`: program.c, payload.bin.
+// Writes the sources of `m` (PHASE_planned) into `dir`: program.c, constants.bin, payload.bin.
 bool emit(const Module *m, const char *dir, const BackendOptions *o, Diag *d);
 // emit, then compile and link into o->output, atomically.
 bool backend_build(const Module *m, const BackendOptions *o, Diag *d);
+// Whether a file of this name can be made, so that nobody compiles for nothing.
+bool backend_writable(const char *output, Diag *d);
 
 #endif

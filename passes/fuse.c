@@ -121,7 +121,7 @@ static bool is_inner(const Fuser *f, Value *v, const Group *a, const Group *b) {
 
 // Is `v`, defined in a group, read by anything but members, which see through views?
 static bool read_outside(const Fuser *f, const Value *v, const Group *a, const Group *b) {
-  for_each_use (u, v) {
+  for_each_use(u, v) {
     if (!u->user) return true;
     const Group *g = group_of(f, u->user);
     if (g && (g == a || g == b)) continue;
@@ -255,7 +255,7 @@ static void add_elementwise(Fuser *f, Op *op) {
 static const Op *point_by_point(const Fuser *f, Value *v, const Op *op) {
   if (v->def && op_is_elementwise(v->def)) return v->def;
   const Op *found = NULL;
-  for_each_use (u, v) {
+  for_each_use(u, v) {
     if (!u->user || u->user == op) continue;
     const Op *reader = group_of(f, u->user) ? u->user : NULL;
     if (!reader && is_view(u->user)) reader = point_by_point(f, u->user->out[0], op);
@@ -283,7 +283,7 @@ static void add_sum(Fuser *f, Op *op) {
 // Must `v`, which bodies copy, also be memory?
 static bool is_memory(const Fuser *f, const Value *v) {
   if (v->def->kind == OP_broadcast && f->whole[v->id]) return true;
-  for_each_use (u, v) {
+  for_each_use(u, v) {
     if (!u->user) return true;
     if (group_of(f, u->user)) continue;
     bool copied = u->user->kind == OP_reshape || u->user->kind == OP_broadcast;
@@ -293,16 +293,16 @@ static bool is_memory(const Fuser *f, const Value *v) {
 }
 
 static void make_groups(Fuser *f) {
-  for_each_op (op, f->g) {
+  for_each_op(op, f->g) {
     if (op->kind != OP_broadcast || is_view(op)) continue;
     const Value *from = through_views(op->in[0].value);
     f->whole[op->out[0]->id] = from->def && from->def->kind == OP_broadcast;
   }
-  for_each_op (op, f->g)
+  for_each_op(op, f->g)
     if (op_is_elementwise(op)) add_elementwise(f, op);
-  for_each_op (op, f->g)
+  for_each_op(op, f->g)
     if (op->kind == OP_reduce_sum) add_sum(f, op);
-  for_each_op (op, f->g) {
+  for_each_op(op, f->g) {
     if (op->kind == OP_fill && is_memory(f, op->out[0]))
       group_new(f, op, type_count(op->out[0]->type));
   }
@@ -472,7 +472,7 @@ static void place(Fuser *f, Op *op) {
 // Groups stand where their last member stood, or before the first that reads a result.
 static void place_all(Fuser *f) {
   Op **order = arena_array(f->scratch, Op *, f->n_ops);
-  for_each_op (op, f->g)
+  for_each_op(op, f->g)
     order[op->id] = op;
   for (uint32_t i = 0; i < f->n_ops; i++) {
     const Group *g = f->group[i];
@@ -480,12 +480,24 @@ static void place_all(Fuser *f) {
   }
 }
 
+static bool is_pure(const Op *op) {
+  return op_is_elementwise(op) || op->kind == OP_reduce_sum || op->kind == OP_fill ||
+         op->kind == OP_constant || op->kind == OP_broadcast || op->kind == OP_reshape;
+}
+
+// Erases members, and what only they read.
 static void erase_dead(Fuser *f) {
-  for (Op *op = f->g->last, *prev; op; op = prev) {
-    prev = op->prev;
-    bool pure = op_is_elementwise(op) || op->kind == OP_reduce_sum || op->kind == OP_fill ||
-                op->kind == OP_constant || op->kind == OP_broadcast || op->kind == OP_reshape;
-    if (pure && !value_used(op->out[0])) op_erase(op);
+  Vec(Op *) todo = {0};
+  for_each_op(op, f->g)
+    vec_push(f->scratch, &todo, op);
+  bool *erased = arena_array(f->scratch, bool, f->g->n_ops);
+  while (todo.n > 0) {
+    Op *op = todo.at[--todo.n];
+    if (erased[op->id] || !is_pure(op) || value_used(op->out[0])) continue;
+    for (int i = 0; i < op->n_in; i++)
+      if (op->in[i].value->def) vec_push(f->scratch, &todo, op->in[i].value->def);
+    erased[op->id] = true;
+    op_erase(op);
   }
   for (int i = 0; i < f->renamed.n; i++)
     if (f->names.at[i]) value_set_name(f->renamed.at[i], f->names.at[i]);
@@ -508,8 +520,8 @@ static void fuse_graph(Fuser *f, Graph *g) {
 }
 
 static bool is_body(const Module *m, const Graph *g) {
-  for_each_graph (caller, m)
-    for_each_op (op, caller) {
+  for_each_graph(caller, m)
+    for_each_op(op, caller) {
       if (op->kind == OP_fused && op->callee == g) return true;
     }
   return false;
@@ -518,7 +530,7 @@ static bool is_body(const Module *m, const Graph *g) {
 bool pass_fuse(Module *m, const PassOptions *o, Diag *d) {
   Fuser f = {.m = m, .scratch = opt_scratch(o), .d = d};
   Vec(Graph *) graphs = {0};
-  for_each_graph (g, m)
+  for_each_graph(g, m)
     if (!is_body(m, g)) vec_push(f.scratch, &graphs, g);
   for (int i = 0; i < graphs.n; i++)
     fuse_graph(&f, graphs.at[i]);

@@ -89,6 +89,7 @@ typedef struct NnrtProgram {
   } axis[NNRT_MAX_AXES];
   int ranks;             // product of the axes that are not time
   int micro_batches;     // product of those that are
+  int split_rank;        // of --split-ranks: 1 + the only rank that this executable can be; 0: any
   int64_t batch;         // rows a step reads
   NnrtGraph train, eval; // eval.n_tensors is 0 when there is none
   int64_t slab_bytes;    // of one rank
@@ -146,6 +147,15 @@ enum { NNRT_OK, NNRT_INDEX, NNRT_LIBRARY, NNRT_COMM, NNRT_MEMORY, NNRT_UNSUPPORT
     if (code_) nnrt_fail(r, i, code_);                                                             \
     if (r->trace) nnrt_trace_end(r, i);                                                            \
   } while (0)
+
+// What `init` does for each kernel that is prepared; `i` is the first op that runs it.
+#define PREPARE(p, i, call)                                                                        \
+  do {                                                                                             \
+    if (!((p) = (call))) nnrt_fail(r, i, NNRT_LIBRARY);                                            \
+  } while (0)
+
+// Sizes, strides and shapes as kernels take them.
+#define LIST(...) ((const int64_t[]){__VA_ARGS__})
 
 // Between ranks (comm.c), along one axis of the mesh.  all_reduce only starts: it owns x and y until
 // nnrt_wait(r, y), and backward goes on meanwhile; the others are done when they return.  Ranks add

@@ -1,0 +1,351 @@
+// One call per op:
+//
+//     RUN(0, nnrt_linear_f32(P0, Y, X, W));   // %y = linear %x, %w     mlp.onnx:/fc1/MatMul
+//     RUN(1, fused_0(Z, Y, B));               // %z = fused @fused_0 …  mlp.onnx:/act/Gelu
+//     RUN(2, nnrt_wait(r, G));                // before unpack
+//
+// Views and constants need no call.  A collective that only starts, all_reduce, is waited for
+// before the first op that reads its result; the ops up to there run meanwhile.  New parameters
+// that could not be made in the place of the old ones are copied there when everything else is
+// done.
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "ir/kernel.h"
+#include "ir/op.h"
+#include "ir/place.h"
+#include "ir/text.h"
+#include "kernels.h"
+#include "program.h"
+
+// While calls of one graph are written.
+typedef struct Writer {
+  Program *p;
+  GraphCode *code;
+  Arena *arena;
+  bool update;         // past the start of update()
+  Vec(Op *) in_flight; // all_reduces nobody has waited for
+} Writer;
+
+int module_micro_batches(const Module *m) {
+  int n = 1;
+  for (int i = 0; m->mesh && i < m->mesh->n_axes; i++)
+    if (m->mesh->axis[i].time) n *= m->mesh->axis[i].size;
+  return n;
+}
+
+// -- Lines -------------------------------------------------------------------------------------
+
+static void add_line(Writer *w, const char *text, const char *comment) {
+  Call call = {text, comment};
+  if (w->update)
+    vec_push(w->arena, &w->code->update, call);
+  else
+    vec_push(w->arena, &w->code->micro, call);
+}
+
+// "%y = linear %x, %w": without types, which stand with the buffers.
+static const char *op_line(Writer *w, const Op *op) {
+  const char *text = op_text(op, w->arena), *types = strstr(text, " : ");
+  size_t n = types ? (size_t)(types - text) : strlen(text);
+  while (n > 0 && text[n - 1] == ' ')
+    n--;
+  return str_copy_n(w->arena, text, n);
+}
+
+static const char *op_place(Writer *w, const Op *op) {
+  return op->loc ? loc_comment(w->arena, op->loc) : "";
+}
+
+// The index of a new entry of the table that errors and traces name ops by.
+static int new_op(Writer *w, const char *what, const char *place) {
+  vec_push(w->arena, &w->code->ops, str_format(w->arena, "%s  %s", what, place));
+  return w->code->ops.n - 1;
+}
+
+static void add_run(Writer *w, const Op *op, const char *call) {
+  int i = new_op(w, op_info[op->kind].name, op_place(w, op));
+  add_line(w, str_format(w->arena, "RUN(%d, %s);", i, call),
+           str_format(w->arena, "%s  %s", op_line(w, op), op_place(w, op)));
+}
+
+// -- Operands and arguments --------------------------------------------------------------------
+
+static const char *constant_name(Writer *w, const Value *v) {
+  Program *p = w->p;
+  for (int i = 0; i < p->constant.n; i++)
+    if (p->constant.at[i].value == v) return p->constant.at[i].name;
+  const char *name = str_format(w->arena, "C%d", p->constant.n);
+  vec_push(p->arena, &p->constant, (Constant){v, name});
+  return name;
+}
+
+static const char *buffer(Writer *w, Value *v) {
+  int64_t skip;
+  const Value *root = view_root(v, &skip);
+  if (v->offset < 0 && root->def && root->def->kind == OP_constant)
+    return constant_name(w, root); // no op but unpack has a view that begins inside
+  if (v->offset < 0) BUG("'%s' has no place", v->name ? v->name : "?");
+  return names_of(w->p->names, v, w->code->name, &w->p->defines);
+}
+
+static const char *list_text(Writer *w, const int64_t *list, int n) {
+  if (!list || n == 0) return "NULL";
+  StrBuf b = {.arena = w->arena};
+  for (int i = 0; i < n; i++)
+    strbuf_addf(&b, "%s%" PRId64, i ? ", " : "LIST(", list[i]);
+  strbuf_add(&b, ")");
+  return b.at;
+}
+
+// The whole shape of a value, and where the local part begins: its coordinates on the axes that cut
+// each dimension, outermost first, are the digits of the part's number.
+static const char *box_text(Writer *w, const Value *v) {
+  const Mesh *mesh = w->p->m->mesh;
+  StrBuf whole = {.arena = w->arena}, start = {.arena = w->arena};
+  if (v->type->rank == 0) return "NULL, NULL";
+  for (int d = 0; d < v->type->rank; d++) {
+    int64_t n = v->type->dim[d];
+    const char *part = "";
+    for (int a = 0; v->layout && a < v->layout->n_axes; a++) {
+      if (v->layout->axis[a].kind != SBP_S || v->layout->axis[a].dim != d) continue;
+      n *= mesh->axis[a].size;
+      part = *part ? str_format(w->arena, "(%s * %d + r->coord[%d])", part, mesh->axis[a].size, a)
+                   : str_format(w->arena, "r->coord[%d]", a);
+    }
+    strbuf_addf(&whole, "%s%" PRId64, d ? ", " : "", n);
+    strbuf_add(&start, d ? ", " : "");
+    if (*part)
+      strbuf_addf(&start, "%s * INT64_C(%" PRId64 ")", part, v->type->dim[d]);
+    else
+      strbuf_add(&start, "0");
+  }
+  return str_format(w->arena, "LIST(%s), LIST(%s)", whole.at, start.at);
+}
+
+static const char *arg_text(Writer *w, const Op *op, const KernelArg *arg) {
+  switch (arg->kind) {
+  case ARG_int: return arg->i == INT64_MIN ? "INT64_MIN" : str_format(w->arena, "%" PRId64, arg->i);
+  case ARG_float: return c_number(w->arena, DT_f64, arg->f);
+  case ARG_bool: return arg->i ? "true" : "false";
+  case ARG_str: return c_string(w->arena, arg->s ? arg->s : "");
+  case ARG_list: return list_text(w, arg->list, arg->n);
+  case ARG_box: return box_text(w, op->out[0]);
+  case ARG_ranks: return str_format(w->arena, "r, %d", arg->axis);
+  }
+  return NULL;
+}
+
+static void add_separator(StrBuf *b) {
+  if (b->n && b->at[b->n - 1] != '(') strbuf_add(b, ", ");
+}
+
+static void add_args(Writer *w, StrBuf *b, const Op *op) {
+  KernelArg args[MAX_KERNEL_ARGS];
+  int n = kernel_args(op, args, MAX_KERNEL_ARGS, w->arena);
+  for (int i = 0; i < n; i++) {
+    add_separator(b);
+    strbuf_add(b, arg_text(w, op, &args[i]));
+  }
+}
+
+// An array of operands, of the element type of the kernel; by-size kernels take any.
+static void add_operand_array(Writer *w, StrBuf *b, const Op *op, const char *kernel) {
+  bool by_size = strstr(kernel, "_b1") || strstr(kernel, "_b2") || strstr(kernel, "_b4") ||
+                 strstr(kernel, "_b8");
+  strbuf_addf(b, "(const %s *const[]){",
+              by_size ? "void" : dtype_ctype[op->in[0].value->type->dtype]);
+  for (int i = 0; i < op->n_in; i++)
+    strbuf_addf(b, "%s%s", i ? ", " : "", buffer(w, op->in[i].value));
+  strbuf_add(b, "}");
+}
+
+static void add_buffers(Writer *w, StrBuf *b, const Op *op, const char *kernel) {
+  for (int i = 0; i < op->n_out; i++) {
+    add_separator(b);
+    strbuf_add(b, buffer(w, op->out[i]));
+  }
+  if (op->n_in == 0) return;
+  if (kernel && kernel_variadic(op)) {
+    add_separator(b);
+    add_operand_array(w, b, op, kernel);
+    return;
+  }
+  for (int i = 0; i < op->n_in; i++) {
+    add_separator(b);
+    strbuf_add(b, buffer(w, op->in[i].value));
+  }
+}
+
+// -- Ops ---------------------------------------------------------------------------------------
+
+// Kernels prepared alike are prepared once: ops run one after the other.
+static int find_prep(Writer *w, const char *call) {
+  Program *p = w->p;
+  for (int i = 0; i < p->prep.n; i++)
+    if (str_equal(p->prep.at[i].call, call)) return i;
+  vec_push(p->arena, &p->prep, (Prep){call, w->code->name, w->code->ops.n});
+  return p->prep.n - 1;
+}
+
+static bool no_kernel(Writer *w, const Op *op) {
+  const Value *of = op->n_in > 0 ? op->in[0].value : op->out[0];
+  diag_error(w->p->d, op->loc, "%s: there is no cpu kernel for %s", op_info[op->kind].name,
+             type_text(w->arena, of->type));
+  if (op_info[op->kind].formula)
+    diag_hint(w->p->d, "elementwise ops become kernels in pass 'fuse', which has not run");
+  return false;
+}
+
+static bool add_kernel_call(Writer *w, const Op *op) {
+  char name[128];
+  if (!kernel_name(op, name, sizeof name)) return no_kernel(w, op);
+  StrBuf call = {.arena = w->arena};
+  strbuf_addf(&call, "%s(", name);
+  if (op_info[op->kind].traits & PREP) {
+    char prep_name[128];
+    StrBuf prep = {.arena = w->arena};
+    kernel_prep_name(op, prep_name, sizeof prep_name);
+    strbuf_addf(&prep, "%s(", prep_name);
+    add_args(w, &prep, op);
+    strbuf_add(&prep, ")");
+    strbuf_addf(&call, "P%d", find_prep(w, prep.at));
+    add_buffers(w, &call, op, name);
+  } else {
+    add_buffers(w, &call, op, name);
+    add_args(w, &call, op);
+  }
+  strbuf_add(&call, ")");
+  add_run(w, op, call.at);
+  return true;
+}
+
+// The graph's own name, unless that is no name of C or could be one of something else.
+static const char *fused_name(Writer *w, const Graph *body, int index) {
+  if (str_starts(body->name, "fused_") &&
+      strspn(body->name, "abcdefghijklmnopqrstuvwxyz_0123456789") == strlen(body->name))
+    return body->name;
+  return str_format(w->arena, "body_%d", index);
+}
+
+static bool add_fused_call(Writer *w, const Op *op) {
+  Program *p = w->p;
+  int body = 0;
+  while (body < p->fused.n && p->fused.at[body] != op->callee)
+    body++;
+  const char *name = fused_name(w, op->callee, body);
+  if (body == p->fused.n) {
+    vec_push(p->arena, &p->fused, op->callee);
+    if (!kernel_emit(&p->kernels, op->callee, name, op->loc, p->d)) return false;
+  }
+  StrBuf call = {.arena = w->arena};
+  strbuf_addf(&call, "%s(", name);
+  add_buffers(w, &call, op, NULL);
+  strbuf_add(&call, ")");
+  add_run(w, op, call.at);
+  return true;
+}
+
+// Waits for the collectives in flight whose results `op` reads; for all of them when it is NULL.
+static void wait_for(Writer *w, const Op *op) {
+  int left = 0;
+  for (int i = 0; i < w->in_flight.n; i++) {
+    Op *reduce = w->in_flight.at[i];
+    bool read = !op;
+    for (int k = 0; op && k < op->n_in; k++) {
+      int64_t skip;
+      read |= view_root(op->in[k].value, &skip) == reduce->out[0];
+    }
+    if (!read) {
+      w->in_flight.at[left++] = reduce;
+      continue;
+    }
+    int index = new_op(w, "wait", op_place(w, reduce));
+    add_line(w,
+             str_format(w->arena, "RUN(%d, nnrt_wait(r, %s));", index, buffer(w, reduce->out[0])),
+             str_format(w->arena, "before %s", op ? op_info[op->kind].name : "the end"));
+  }
+  w->in_flight.n = left;
+}
+
+static void add_constant(Writer *w, const Op *op) {
+  if (op->out[0]->offset < 0) return;
+  const char *name = constant_name(w, op->out[0]);
+  add_line(w,
+           str_format(w->arena, "memcpy(%s, %s, %" PRId64 ");", buffer(w, op->out[0]), name,
+                      type_bytes(op->out[0]->type)),
+           str_format(w->arena, "%s  %s", op_line(w, op), op_place(w, op)));
+}
+
+static bool add_op(Writer *w, Op *op) {
+  if (op_info[op->kind].traits & VIEW) return true;
+  wait_for(w, op);
+  if (op->kind == OP_constant) {
+    add_constant(w, op);
+    return true;
+  }
+  if (op->kind == OP_fused) return add_fused_call(w, op);
+  if (op->kind == OP_call)
+    return diag_error(w->p->d, op->loc, "call: the cpu target does not support it yet");
+  if (op->kind == OP_accumulate)
+    add_line(w,
+             str_format(w->arena, "if (r->micro == 0) nnrt_zero(%s, %" PRId64 ");",
+                        buffer(w, op->out[0]), type_bytes(op->out[0]->type)),
+             NULL);
+  if (!add_kernel_call(w, op)) return false;
+  if (op->kind == OP_all_reduce) vec_push(w->arena, &w->in_flight, op);
+  return true;
+}
+
+// -- New parameters ----------------------------------------------------------------------------
+
+static bool needs_copy(const Result *r) {
+  return r->target && r->use.value != r->target && r->use.value->offset != r->target->offset;
+}
+
+static void add_copy(Writer *w, const Result *r) {
+  add_line(w,
+           str_format(w->arena, "memcpy(%s, %s, %" PRId64 ");", buffer(w, r->target),
+                      buffer(w, r->use.value), type_bytes(r->target->type)),
+           str_format(w->arena, "the new %s", r->target->label ? r->target->label : "parameter"));
+}
+
+// Parameters that take the value of another parameter are copied first, before that changes.
+static void add_copies(Writer *w, const Graph *g) {
+  for (int pass = 0; pass < 2; pass++)
+    for (int i = 0; i < g->n_results; i++) {
+      const Result *r = g->results[i];
+      int64_t skip;
+      if (!needs_copy(r)) continue;
+      const Value *root = view_root(r->use.value, &skip);
+      if ((root->def != NULL) != (pass == 1)) continue;
+      for (int k = 0; k < i && pass == 0; k++)
+        if (g->results[k]->target == root && needs_copy(g->results[k]) &&
+            !view_root(g->results[k]->use.value, &skip)->def)
+          diag_error(w->p->d, r->target->loc, "'%s' becomes what '%s' was, which changes as well",
+                     r->target->label, root->label);
+      add_copy(w, r);
+    }
+}
+
+void graph_calls(Program *p, GraphCode *code) {
+  Writer w = {.p = p, .code = code, .arena = p->arena};
+  const Op *start = graph_update_start(code->g);
+  bool repeated = module_micro_batches(p->m) > 1;
+  for (int i = 0; i < code->g->n_params; i++)
+    if (code->g->params[i]->offset >= 0) buffer(&w, code->g->params[i]);
+  for_each_op(op, code->g) {
+    if (op == start) {
+      // The next micro-batch must not find a collective of this one under way.
+      if (repeated) wait_for(&w, NULL);
+      w.update = true;
+    }
+    add_op(&w, op);
+  }
+  if (!start && repeated) wait_for(&w, NULL);
+  w.update = true;
+  wait_for(&w, NULL);
+  add_copies(&w, code->g);
+}

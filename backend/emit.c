@@ -1,0 +1,130 @@
+// A planned module to C: program.c and what it starts from.
+//
+//     // Made by nnaot from mlp.onnx; edits are lost.
+//     #include "nnrt.h"
+//
+//     #define X ((float *)(r->slab + 26752)) // f32[32,64] x
+//     …                                          where values are, in one slab
+//     static const float C0[2] = {…};            constants
+//     static void prepare(NnrtRank *r) {…}       what kernels prepare once
+//     static int fused_0(float *y0, …) {…}       fused bodies
+//     static void train_micro(NnrtRank *r) {     one call per op, for every micro-batch
+//       RUN(0, nnrt_linear_f32(P0, Y, X, W));    // %y = linear %x, %w    mlp.onnx:/fc1/MatMul
+//     }
+//     static void train_update(NnrtRank *r) {…}  once per step
+//     const NnrtProgram nnrt_program = {…};      tables for the runtime
+//
+// It includes the runtime's nnrt.h and nothing else, and it compiles without warnings.
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "ir/op.h"
+#include "program.h"
+
+enum { COMMENT_COLUMN = 72 };
+
+static void emit_calls(StrBuf *out, Arena *a, const char *graph, const char *function,
+                       const Call *calls, int n) {
+  strbuf_addf(out, "static void %s_%s(NnrtRank *r) {\n", graph, function);
+  if (n == 0) strbuf_add(out, "  (void)r;\n");
+  for (int i = 0; i < n; i++) {
+    strbuf_addf(out, "  %s", calls[i].text);
+    int width = (int)strlen(calls[i].text) + 2;
+    if (calls[i].comment)
+      strbuf_addf(out, "%*s // %s", width < COMMENT_COLUMN ? COMMENT_COLUMN - width : 0, "",
+                  c_comment(a, calls[i].comment));
+    strbuf_add(out, "\n");
+  }
+  strbuf_add(out, "}\n\n");
+}
+
+static void emit_prepare(Program *p, StrBuf *out) {
+  for (int i = 0; i < p->prep.n; i++)
+    strbuf_addf(out, "#define P%d (r->prep[%d])\n", i, i);
+  if (p->prep.n) strbuf_add(out, "\n");
+  strbuf_add(out, "static void prepare(NnrtRank *r) {\n");
+  const char *graph = NULL;
+  for (int i = 0; i < p->prep.n; i++) {
+    const Prep *prep = &p->prep.at[i];
+    if (!str_equal(graph, prep->graph))
+      strbuf_addf(out, "  r->graph = &nnrt_program.%s;\n", prep->graph);
+    graph = prep->graph;
+    strbuf_addf(out, "  PREPARE(P%d, %d, %s);\n", i, prep->op, prep->call);
+  }
+  if (!graph) strbuf_add(out, "  (void)r;\n");
+  strbuf_add(out, "}\n\n");
+}
+
+static void emit_section(StrBuf *out, const char *title, const StrBuf *text) {
+  if (!text->n) return;
+  strbuf_addf(out, "// -- %s\n\n%s\n", title, text->at);
+}
+
+static void emit_program(Program *p, StrBuf *out) {
+  strbuf_addf(out, "// Made by nnaot from %s; edits are lost.\n\n",
+              c_comment(p->arena, p->m->source ? p->m->source : "text"));
+  strbuf_add(out, "#include \"nnrt.h\"\n\n");
+  emit_section(out, "Where values are", &p->defines);
+  emit_section(out, "Constants", &p->constants);
+  emit_prepare(p, out);
+  emit_section(out, "Fused kernels", &p->kernels);
+  const GraphCode *codes[] = {&p->train, &p->eval};
+  for (int i = 0; i < 2; i++) {
+    const GraphCode *c = codes[i];
+    if (!c->g) continue;
+    emit_calls(out, p->arena, c->name, "micro", c->micro.at, c->micro.n);
+    emit_calls(out, p->arena, c->name, "update", c->update.at, c->update.n);
+  }
+  tables_emit(p, out);
+}
+
+static bool write_text(const char *path, const StrBuf *text, Diag *d) {
+  FILE *f = fopen(path, "w");
+  if (!f) return diag_error(d, NULL, "cannot write '%s': %s", path, strerror(errno));
+  fwrite(text->at, 1, text->n, f);
+  bool failed = ferror(f) != 0;
+  failed |= fclose(f) != 0;
+  return !failed || diag_error(d, NULL, "cannot write '%s': %s", path, strerror(errno));
+}
+
+// @train, or the first entry; and @eval.
+static void find_graphs(Program *p) {
+  for_each_graph(g, p->m) {
+    if (!g->entry) continue;
+    if (str_equal(g->name, "eval") && p->train.g)
+      p->eval = (GraphCode){.g = g, .name = "eval"};
+    else if (!p->train.g || str_equal(g->name, "train"))
+      p->train = (GraphCode){.g = g, .name = "train"};
+  }
+}
+
+bool emit(const Module *m, const char *dir, const BackendOptions *o, Diag *d) {
+  if (m->phase < PHASE_planned)
+    return diag_error(d, NULL, "code is made of a planned module, and this one is %s",
+                      phase_name[m->phase]);
+  Arena *a = arena_new();
+  Program *p = arena_one(a, Program);
+  *p = (Program){.m = m, .o = o, .arena = a, .d = d, .names = names_new(a)};
+  p->defines.arena = p->kernels.arena = p->constants.arena = a;
+  int errors = diag_errors(d);
+  find_graphs(p);
+  bool ok = p->train.g || diag_error(d, NULL, "there is no entry graph to run");
+  if (ok) {
+    payload_plan(p);
+    graph_calls(p, &p->train);
+    if (p->eval.g) graph_calls(p, &p->eval);
+    ok = diag_errors(d) == errors;
+  }
+  if (ok) {
+    StrBuf out = {.arena = a};
+    constants_emit(p);
+    emit_program(p, &out);
+    ok = write_text(str_format(a, "%s/program.c", dir), &out, d) &&
+         constants_write(p, str_format(a, "%s/constants.bin", dir)) &&
+         payload_write(p, str_format(a, "%s/payload.bin", dir));
+  }
+  arena_free(a);
+  return ok;
+}

@@ -1,0 +1,562 @@
+// Fused bodies to C: loops over the points of the body, and a leaf that is the innermost loop.
+//
+//     graph @fused_0 (%0: f32[4,6], %1: f32[6]) {
+//       %2 = broadcast %1 shape=[4,6] : f32[4,6]
+//       %3 = add %0, %2               : f32[4,6]
+//       %4 = gelu %3                  : f32[4,6]
+//       return %4
+//     }
+//
+//   =>
+//
+//     NNRT_CLONES static void fused_0_loop(int64_t n, float *y0, const float *x0, const float *x1)
+//     { #pragma omp simd
+//       for (int64_t i = 0; i < n; i++) {
+//         const float v3 = x0[i] + x1[i];  // add
+//         const float v4 = m_gelu(v3);     // gelu
+//         y0[i] = v4;
+//       }
+//     }
+//     static int fused_0(float *y0, const float *x0, const float *x1) {  // 4 x 6 points
+//       for (int64_t i0 = 0; i0 < 4; i0++)
+//         fused_0_loop(6, y0 + i0 * 6, x0 + i0 * 6, x1);
+//       return 0;
+//     }
+//
+// The leaf is compiled for several generations of processors and vectorised; `omp simd` says that
+// points do not depend on each other, which holds although y0 may be x0 (in place).  The loops
+// around it run in parallel when there is enough to do.
+//
+// Sums over rows are made of partial sums of the leaf, in float and in vector lanes, at most
+// LONGEST points each; partial sums are added up in double.  Sums over columns have an array of
+// accumulators in double.  What each thread adds up is decided here and not by how many threads
+// there are, and the parts are added up in order: the same program gives the same bits.
+
+#include "kernels.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/vec.h"
+#include "ir/loops.h"
+#include "ir/op.h"
+
+enum {
+  LONGEST = 2048,   // points of one call of a leaf
+  PARALLEL = 16384, // points worth waking threads for
+  FEW = 8,          // iterations too few to share among threads
+  TASKS = 64,       // parts of a sum, at most
+  COLUMNS = 512,    // columns that one task adds up
+  STACK = 16384,    // accumulators on the stack, at most
+};
+
+// An operand of the leaf: a parameter of the body, and the strides it is read by.
+typedef struct Read {
+  const Value *param;
+  Access access;
+} Read;
+
+typedef struct Kernel {
+  StrBuf *out;
+  Arena *arena;
+  const Graph *g;
+  const char *name;
+  Body body;
+  Loops loops;  // at least one
+  int n_summed; // loops that are summed over: the innermost, or the outermost
+  Vec(Read) read;
+  int indent;
+} Kernel;
+
+// -- Writing -----------------------------------------------------------------------------------
+
+static void line(Kernel *k, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static void line(Kernel *k, const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  const char *text = str_vformat(k->arena, fmt, args);
+  va_end(args);
+  if (text[0] != '#')
+    for (int i = 0; i < k->indent; i++)
+      strbuf_add(k->out, "  ");
+  strbuf_addf(k->out, "%s\n", text);
+}
+
+static const char *ctype(const Value *v) {
+  return dtype_ctype[v->type->dtype];
+}
+
+static const Value *result(const Kernel *k, int i) {
+  return k->g->results[i]->use.value;
+}
+
+static bool is_sum(const Kernel *k, int i) {
+  return k->body.value[result(k, i)->id].kind == BODY_sum;
+}
+
+// What sums are kept in.
+static const char *sum_ctype(const Value *v) {
+  return dtype_class[v->type->dtype] == 'F' ? "double" : "int64_t";
+}
+
+// -- The leaf ----------------------------------------------------------------------------------
+
+static int find_read(Kernel *k, const BodyValue *v) {
+  for (int i = 0; i < k->read.n; i++)
+    if (k->read.at[i].param == v->source &&
+        !memcmp(&k->read.at[i].access, &v->access, sizeof v->access))
+      return i;
+  vec_push(k->arena, &k->read, (Read){v->source, v->access});
+  return k->read.n - 1;
+}
+
+static int64_t inner_stride(const Kernel *k, const Read *r) {
+  return loops_stride(&k->loops, k->loops.n - 1, &r->access);
+}
+
+// The body value as C, at point i.
+static const char *value_text(Kernel *k, const Value *value) {
+  const BodyValue *v = &k->body.value[value->id];
+  const Op *def = v->source->def;
+  switch (v->kind) {
+  case BODY_scalar:
+    if (def->kind == OP_fill)
+      return c_number(k->arena, v->source->type->dtype, attr_f(def, "value"));
+    return c_element(k->arena, v->source->type->dtype, op_attr(def, "value")->data.at, 0);
+  case BODY_computed:
+  case BODY_sum: return str_format(k->arena, "v%u", v->source->id);
+  case BODY_operand: break;
+  }
+  int i = find_read(k, v);
+  int64_t stride = inner_stride(k, &k->read.at[i]);
+  if (stride == 0) return str_format(k->arena, "u%d", i); // loaded before the loop
+  if (stride == 1) return str_format(k->arena, "x%d[i]", i);
+  return str_format(k->arena, "x%d[i * %" PRId64 "]", i, stride);
+}
+
+// Attribute `i` of an elementwise op as C, in the type that its formula computes in.
+static const char *attr_text(Kernel *k, const Op *op, int i) {
+  int n;
+  op_attr_specs(op->kind, &n);
+  if (i >= n) return "0";
+  const Attr *attr = &op->attrs[i];
+  double x = attr->kind == 'f' ? attr->f : (double)attr->i;
+  const char *text = c_number(k->arena, op->in[0].value->type->dtype, x);
+  return text[0] == '-' ? str_format(k->arena, "(%s)", text) : text;
+}
+
+// The formula of `op` with its operands and attributes in it.
+static const char *formula_text(Kernel *k, const Op *op) {
+  StrBuf b = {.arena = k->arena};
+  for (const char *p = op_info[op->kind].formula; *p;) {
+    size_t n = strspn(p, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
+    if (n == 1 && strchr("xyz", *p))
+      strbuf_add(&b, value_text(k, op->in[*p - 'x'].value));
+    else if (n == 1 && strchr("ab", *p))
+      strbuf_add(&b, attr_text(k, op, *p - 'a'));
+    else
+      strbuf_add_n(&b, p, n ? n : 1);
+    p += n ? n : 1;
+  }
+  // A number is true when it is not zero, however small.
+  if (op->kind == OP_cast && op->out[0]->type->dtype == DT_bool)
+    return str_format(k->arena, "%s != 0", b.at);
+  return b.at;
+}
+
+static void emit_points(Kernel *k) {
+  for_each_op(op, k->g) {
+    if (op_is_elementwise(op))
+      line(k, "const %s v%u = %s; // %s", ctype(op->out[0]), op->out[0]->id, formula_text(k, op),
+           op_info[op->kind].name);
+  }
+  for (int i = 0; i < k->g->n_results; i++) {
+    const Value *v = result(k, i);
+    if (!is_sum(k, i)) {
+      line(k, "y%d[i] = %s;", i, value_text(k, v));
+      continue;
+    }
+    const char *x = value_text(k, k->body.value[v->id].source->def->in[0].value);
+    if (k->body.sum == SUM_rows)
+      line(k, "s%d += %s;", i, x);
+    else
+      line(k, "t%d[i] += %s;", i, x);
+  }
+}
+
+// What a row of points adds up to is summed in its own type, in vector lanes.
+static void emit_row_sums_before(Kernel *k) {
+  StrBuf names = {.arena = k->arena};
+  for (int i = 0; i < k->g->n_results; i++) {
+    if (!is_sum(k, i)) continue;
+    bool floating = dtype_class[result(k, i)->type->dtype] == 'F';
+    line(k, "%s s%d = 0;", floating ? ctype(result(k, i)) : "int64_t", i);
+    strbuf_addf(&names, "%ss%d", names.n ? ", " : "", i);
+  }
+  line(k, "#pragma omp simd reduction(+ : %s)", names.at);
+}
+
+static const char *leaf_params(Kernel *k) {
+  StrBuf b = {.arena = k->arena};
+  for (int i = 0; i < k->g->n_results; i++) {
+    const Value *v = result(k, i);
+    if (is_sum(k, i))
+      strbuf_addf(&b, ", %s *t%d", sum_ctype(v), i);
+    else
+      strbuf_addf(&b, ", %s *y%d", ctype(v), i);
+  }
+  for (int i = 0; i < k->read.n; i++)
+    strbuf_addf(&b, ", const %s *x%d", ctype(k->read.at[i].param), i);
+  return b.at;
+}
+
+static void emit_leaf(Kernel *k) {
+  // The points first: they say what is read.
+  StrBuf *out = k->out, inside = {.arena = k->arena};
+  k->out = &inside;
+  k->indent = 2;
+  emit_points(k);
+  k->out = out;
+  k->indent = 0;
+  const char *params = leaf_params(k);
+  line(k, "NNRT_CLONES static void %s_loop(int64_t n%s) {", k->name, params ? params : "");
+  k->indent = 1;
+  for (int i = 0; i < k->read.n; i++)
+    if (inner_stride(k, &k->read.at[i]) == 0)
+      line(k, "const %s u%d = x%d[0];", ctype(k->read.at[i].param), i, i);
+  if (k->body.sum == SUM_rows)
+    emit_row_sums_before(k);
+  else
+    line(k, "#pragma omp simd");
+  line(k, "for (int64_t i = 0; i < n; i++) {");
+  strbuf_add(k->out, inside.at);
+  line(k, "}");
+  for (int i = 0; i < k->g->n_results; i++)
+    if (k->body.sum == SUM_rows && is_sum(k, i)) line(k, "t%d[0] += s%d;", i, i);
+  k->indent = 0;
+  line(k, "}\n");
+}
+
+// -- The loops around it -----------------------------------------------------------------------
+
+// " + i0 * 48 + i1 * 6" for the loops from `from` up to `to`, and " + at" by the stride of the
+// last.
+static void add_index(StrBuf *b, const Kernel *k, const Access *a, int from, int to, bool at) {
+  for (int i = from; i < to; i++) {
+    int64_t stride = loops_stride(&k->loops, i, a);
+    if (stride == 1) strbuf_addf(b, " + i%d", i);
+    if (stride > 1) strbuf_addf(b, " + i%d * %" PRId64, i, stride);
+  }
+  int64_t stride = loops_stride(&k->loops, k->loops.n - 1, a);
+  if (at && stride == 1) strbuf_add(b, " + at");
+  if (at && stride > 1) strbuf_addf(b, " + at * %" PRId64, stride);
+}
+
+// Points of the loops from `from` up to `to`.
+static int64_t points(const Kernel *k, int from, int to) {
+  int64_t n = 1;
+  for (int i = from; i < to; i++)
+    n *= k->loops.extent[i];
+  return n;
+}
+
+// The strides of an array that has one element for each iteration of loops `from` up to `to`.
+static Access dense(const Kernel *k, int from, int to) {
+  Access a = {.n = k->loops.n};
+  for (int i = 0; i < k->loops.n; i++) {
+    a.extent[i] = k->loops.extent[i];
+    a.stride[i] = i >= from && i < to ? points(k, i + 1, to) : 0;
+  }
+  return a;
+}
+
+// A call of the leaf at the point that the loops stand at.  `at`: the innermost begins there.
+// `sums`: where its sums go, "t%d" or so.
+static void emit_call(Kernel *k, const char *n, bool at, const char *sums) {
+  StrBuf b = {.arena = k->arena};
+  int last = k->loops.n - 1;
+  const Access flat = dense(k, 0, k->loops.n);
+  for (int i = 0; i < k->g->n_results; i++) {
+    strbuf_add(&b, ", ");
+    if (is_sum(k, i)) {
+      strbuf_addf(&b, "%st%d%s", k->body.sum == SUM_rows && !*sums ? "&" : "", i, sums);
+      continue;
+    }
+    strbuf_addf(&b, "y%d", i);
+    add_index(&b, k, &flat, 0, last, at);
+  }
+  for (int i = 0; i < k->read.n; i++) {
+    const Read *r = &k->read.at[i];
+    strbuf_addf(&b, ", x%d", r->param->index);
+    add_index(&b, k, &r->access, 0, last, at);
+  }
+  line(k, "%s_loop(%s%s);", k->name, n, b.at ? b.at : "");
+}
+
+static void open_loop(Kernel *k, int i, const char *brace) {
+  line(k, "for (int64_t i%d = 0; i%d < %" PRId64 "; i%d++)%s", i, i, k->loops.extent[i], i, brace);
+  k->indent++;
+}
+
+static void open_loops(Kernel *k, int from, int to) {
+  for (int i = from; i < to; i++)
+    open_loop(k, i, "");
+}
+
+// The innermost loop in pieces of `piece` points.
+static void open_pieces(Kernel *k, int64_t piece) {
+  line(k, "for (int64_t at = 0; at < %" PRId64 "; at += %" PRId64 ")",
+       k->loops.extent[k->loops.n - 1], piece);
+  k->indent++;
+}
+
+static const char *piece_text(Kernel *k, int64_t piece) {
+  int64_t n = k->loops.extent[k->loops.n - 1];
+  if (n % piece == 0) return str_format(k->arena, "%" PRId64, piece);
+  return str_format(k->arena, "%" PRId64 " - at < %" PRId64 " ? %" PRId64 " - at : %" PRId64, n,
+                    piece, n, piece);
+}
+
+static void emit_parallel(Kernel *k, int n_loops) {
+  if (n_loops > 1)
+    line(k, "#pragma omp parallel for collapse(%d)", n_loops);
+  else
+    line(k, "#pragma omp parallel for");
+}
+
+// The leaf over the whole innermost loop, in pieces if it is long.
+static void emit_leaf_calls(Kernel *k, const char *sums) {
+  int64_t n = k->loops.extent[k->loops.n - 1];
+  bool pieces = n > LONGEST;
+  if (pieces) open_pieces(k, LONGEST);
+  emit_call(k, pieces ? piece_text(k, LONGEST) : str_format(k->arena, "%" PRId64, n), pieces, sums);
+}
+
+static void emit_elementwise(Kernel *k) {
+  int last = k->loops.n - 1;
+  int64_t n = k->loops.extent[last], around = points(k, 0, last);
+  bool pieces = n > LONGEST;
+  if (k->body.count >= PARALLEL && (around > 1 || pieces)) emit_parallel(k, last + pieces);
+  int indent = k->indent;
+  open_loops(k, 0, last);
+  emit_leaf_calls(k, "");
+  k->indent = indent;
+}
+
+static void emit_sum_stores(Kernel *k, const Access *kept, int from, int to, const char *index) {
+  for (int i = 0; i < k->g->n_results; i++) {
+    if (!is_sum(k, i)) continue;
+    StrBuf b = {.arena = k->arena};
+    add_index(&b, k, kept, from, to, false);
+    line(k, "y%d[%s%s%s] = (%s)t%d%s;", i, b.at ? b.at + 3 : "", b.at && *index ? " + " : "",
+         b.at || *index ? index : "0", ctype(result(k, i)), i, *index ? "[i]" : "");
+  }
+}
+
+static void emit_sum_locals(Kernel *k, const char *what) {
+  for (int i = 0; i < k->g->n_results; i++)
+    if (is_sum(k, i)) line(k, "%s t%d%s;", sum_ctype(result(k, i)), i, what);
+}
+
+// Rows: the innermost loops are summed, one sum for each iteration of the others.
+static void emit_rows(Kernel *k) {
+  int first = k->loops.n - k->n_summed; // summed loop
+  int64_t rows = points(k, 0, first), first_n = k->loops.extent[first];
+  const Access kept = dense(k, 0, first);
+  bool work = k->body.count >= PARALLEL;
+  bool share_rows = rows >= FEW || !work;
+  if (share_rows && work) emit_parallel(k, first);
+  int indent = k->indent;
+  for (int i = 0; i < first; i++)
+    open_loop(k, i, i == first - 1 ? " {" : "");
+  int body = k->indent;
+  if (share_rows) {
+    emit_sum_locals(k, " = 0");
+    open_loops(k, first, k->loops.n - 1);
+    emit_leaf_calls(k, "");
+  } else {
+    // Few long rows: each is cut in parts of its own sum.
+    bool pieces = k->n_summed == 1; // of the innermost loop, else of the first summed one
+    int64_t unit = pieces ? LONGEST : 1, units = (first_n + unit - 1) / unit;
+    int64_t each = (units + TASKS - 1) / TASKS * unit, tasks = (first_n + each - 1) / each;
+    const char *var = pieces ? "at" : str_format(k->arena, "i%d", first);
+    emit_sum_locals(k, str_format(k->arena, "_of[%" PRId64 "] = {0}", tasks));
+    line(k, "#pragma omp parallel for");
+    line(k, "for (int64_t part = 0; part < %" PRId64 "; part++) {", tasks);
+    k->indent++;
+    line(k, "const int64_t end = part == %" PRId64 " ? %" PRId64 " : (part + 1) * %" PRId64 ";",
+         tasks - 1, first_n, each);
+    line(k, "for (int64_t %s = part * %" PRId64 "; %s < end; %s += %" PRId64 ")", var, each, var,
+         var, unit);
+    k->indent++;
+    if (pieces) {
+      emit_call(k, str_format(k->arena, "end - at < %d ? end - at : %d", LONGEST, LONGEST), true,
+                "_of + part");
+    } else {
+      open_loops(k, first + 1, k->loops.n - 1);
+      emit_leaf_calls(k, "_of + part");
+    }
+    k->indent = body;
+    line(k, "}");
+    emit_sum_locals(k, " = 0");
+    line(k, "for (int64_t part = 0; part < %" PRId64 "; part++) {", tasks);
+    k->indent++;
+    for (int i = 0; i < k->g->n_results; i++)
+      if (is_sum(k, i)) line(k, "t%d += t%d_of[part];", i, i);
+    k->indent--;
+    line(k, "}");
+  }
+  k->indent = body;
+  emit_sum_stores(k, &kept, 0, first, "");
+  k->indent = first > 0 ? body - 1 : indent;
+  if (first > 0) line(k, "}");
+  k->indent = indent;
+}
+
+// Columns, many: each task has some of them and goes down all rows.
+static void emit_wide_columns(Kernel *k) {
+  int first = k->n_summed, last = k->loops.n - 1;
+  int64_t n = k->loops.extent[last], piece = n < COLUMNS ? n : COLUMNS;
+  const Access kept = dense(k, first, k->loops.n);
+  const char *length = piece_text(k, piece);
+  if (k->body.count >= PARALLEL && points(k, first, last) * ((n + piece - 1) / piece) > 1)
+    emit_parallel(k, last - first + 1);
+  int indent = k->indent;
+  open_loops(k, first, last);
+  line(k, "for (int64_t at = 0; at < %" PRId64 "; at += %" PRId64 ") {", n, piece);
+  k->indent++;
+  line(k, "const int64_t n = %s;", length);
+  emit_sum_locals(k, str_format(k->arena, "[%" PRId64 "] = {0}", piece));
+  int body = k->indent;
+  open_loops(k, 0, first);
+  emit_call(k, "n", true, "");
+  k->indent = body;
+  line(k, "for (int64_t i = 0; i < n; i++) {");
+  k->indent++;
+  emit_sum_stores(k, &kept, first, last, "at + i");
+  k->indent--;
+  line(k, "}");
+  k->indent--;
+  line(k, "}");
+  k->indent = indent;
+}
+
+// Columns, few: each task has some of the rows, and all columns.
+static void emit_narrow_columns(Kernel *k) {
+  int first = k->n_summed, last = k->loops.n - 1;
+  int64_t columns = points(k, first, k->loops.n), rows = k->loops.extent[0];
+  int64_t most = STACK / columns < TASKS ? STACK / columns : TASKS;
+  int64_t each = (rows + most - 1) / most, tasks = (rows + each - 1) / each;
+  emit_sum_locals(k, str_format(k->arena, "_of[%" PRId64 "][%" PRId64 "] = {{0}}", tasks, columns));
+  emit_parallel(k, 1);
+  line(k, "for (int64_t part = 0; part < %" PRId64 "; part++) {", tasks);
+  k->indent++;
+  line(k, "const int64_t end = part == %" PRId64 " ? %" PRId64 " : (part + 1) * %" PRId64 ";",
+       tasks - 1, rows, each);
+  line(k, "for (int64_t i0 = part * %" PRId64 "; i0 < end; i0++)", each);
+  int body = k->indent++;
+  open_loops(k, 1, last);
+  StrBuf column = {.arena = k->arena};
+  const Access kept = dense(k, first, k->loops.n);
+  strbuf_add(&column, "_of[part]");
+  add_index(&column, k, &kept, first, last, false);
+  emit_call(k, str_format(k->arena, "%" PRId64, k->loops.extent[last]), false, column.at);
+  k->indent = body - 1;
+  line(k, "}");
+  line(k, "for (int64_t i = 0; i < %" PRId64 "; i++) {", columns);
+  k->indent++;
+  emit_sum_locals(k, " = 0");
+  line(k, "for (int64_t part = 0; part < %" PRId64 "; part++) {", tasks);
+  k->indent++;
+  for (int i = 0; i < k->g->n_results; i++)
+    if (is_sum(k, i)) line(k, "t%d += t%d_of[part][i];", i, i);
+  k->indent--;
+  line(k, "}");
+  for (int i = 0; i < k->g->n_results; i++)
+    if (is_sum(k, i)) line(k, "y%d[i] = (%s)t%d;", i, ctype(result(k, i)), i);
+  k->indent--;
+  line(k, "}");
+}
+
+static const char *kernel_params(Kernel *k) {
+  StrBuf b = {.arena = k->arena};
+  for (int i = 0; i < k->g->n_results; i++)
+    strbuf_addf(&b, "%s%s *y%d", b.n ? ", " : "", ctype(result(k, i)), i);
+  for (int i = 0; i < k->g->n_params; i++)
+    strbuf_addf(&b, ", const %s *x%d", ctype(k->g->params[i]), i);
+  return b.at;
+}
+
+static void emit_nothing(Kernel *k) {
+  for (int i = 0; i < k->g->n_results; i++) {
+    int64_t bytes = type_bytes(result(k, i)->type);
+    if (bytes > 0)
+      line(k, "memset(y%d, 0, %" PRId64 "); // an empty sum", i, bytes);
+    else
+      line(k, "(void)y%d;", i);
+  }
+  for (int i = 0; i < k->g->n_params; i++)
+    line(k, "(void)x%d;", i);
+}
+
+static void emit_function(Kernel *k) {
+  StrBuf space = {.arena = k->arena};
+  for (int i = 0; i < k->loops.n; i++)
+    strbuf_addf(&space, "%s%" PRId64, i ? " x " : "", k->loops.extent[i]);
+  line(k, "static int %s(%s) { // %s points", k->name, kernel_params(k), space.at);
+  k->indent = 1;
+  bool few = k->body.sum == SUM_columns && k->body.n_kept < 4 * COLUMNS;
+  if (k->body.count == 0)
+    emit_nothing(k);
+  else if (k->body.sum == SUM_rows)
+    emit_rows(k);
+  else if (k->body.sum == SUM_columns && few && k->body.count >= PARALLEL)
+    emit_narrow_columns(k);
+  else if (k->body.sum == SUM_columns)
+    emit_wide_columns(k);
+  else
+    emit_elementwise(k);
+  line(k, "return 0;");
+  k->indent = 0;
+  line(k, "}\n");
+}
+
+// -- A kernel ----------------------------------------------------------------------------------
+
+static bool computable(const Value *v, const Loc *loc, Diag *d) {
+  if (v->type->dtype != DT_f16 && v->type->dtype != DT_bf16) return true;
+  return diag_error(d, loc, "cpu kernels do not compute in %s", dtype_name[v->type->dtype]);
+}
+
+static bool check_types(const Graph *g, const Loc *loc, Diag *d) {
+  for (int i = 0; i < g->n_params; i++)
+    if (!computable(g->params[i], loc, d)) return false;
+  for_each_op(op, g)
+    if (!computable(op->out[0], op->loc ? op->loc : loc, d)) return false;
+  return true;
+}
+
+// How many loops the sums take: the innermost, or the outermost, until nothing but kept ones is
+// left.
+static int count_summed(const Kernel *k) {
+  int64_t summed = k->body.n_kept ? k->body.count / k->body.n_kept : 0, n = 1;
+  int i = 0;
+  while (i < k->loops.n && n < summed) {
+    n *= k->loops.extent[k->body.sum == SUM_rows ? k->loops.n - 1 - i : i];
+    i++;
+  }
+  return i;
+}
+
+bool kernel_emit(StrBuf *out, const Graph *body, const char *name, const Loc *loc, Diag *d) {
+  if (!check_types(body, loc, d)) return false;
+  Kernel k = {.out = out, .arena = out->arena, .g = body, .name = name};
+  if (!body_read(body, &k.body, k.arena)) BUG("@%s is no fused body", body->name);
+  k.loops = k.body.loops;
+  if (k.loops.n == 0) k.loops = (Loops){.n = 1, .extent = {1}};
+  if (k.body.sum != SUM_none) k.n_summed = count_summed(&k);
+  if (k.body.count > 0) emit_leaf(&k);
+  emit_function(&k);
+  return true;
+}

@@ -1,0 +1,137 @@
+// C names for values, the macros that say where they are:
+//
+//     %h.0/mlp/fc1 : f32[4,6] at 4096      #define H_0_MLP_FC1 ((float *)(r->slab + 4096)) //
+//     f32[4,6]
+//
+// Names are in capitals, unique in the program, and no macro of a header.  Values of @eval that lie
+// elsewhere than a value of @train of the same name begin with EVAL_.
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "program.h"
+
+typedef struct Name {
+  const char *name;
+  const char *place; // what it is defined as
+  const Value *value;
+} Name;
+
+struct Names {
+  Arena *arena;
+  Name *slot; // a hash table; name NULL: free
+  uint32_t n, n_slots;
+};
+
+enum { FIRST_SLOTS = 1024, LONGEST_NAME = 40 };
+
+Names *names_new(Arena *a) {
+  Names *n = arena_one(a, Names);
+  n->arena = a;
+  n->n_slots = FIRST_SLOTS;
+  n->slot = arena_array(a, Name, FIRST_SLOTS);
+  return n;
+}
+
+static Name *find(const Names *n, const char *name) {
+  uint64_t hash = 14695981039346656037u; // FNV-1a
+  for (const char *p = name; *p; p++)
+    hash = (hash ^ (uint8_t)*p) * 1099511628211u;
+  uint32_t i = (uint32_t)(hash >> 32) & (n->n_slots - 1);
+  while (n->slot[i].name && strcmp(n->slot[i].name, name) != 0)
+    i = (i + 1) & (n->n_slots - 1);
+  return &n->slot[i];
+}
+
+static void grow(Names *n) {
+  Names old = *n;
+  n->n_slots *= 2;
+  n->slot = arena_array(n->arena, Name, n->n_slots);
+  for (uint32_t i = 0; i < old.n_slots; i++)
+    if (old.slot[i].name) *find(n, old.slot[i].name) = old.slot[i];
+}
+
+const char *c_identifier(Arena *a, const char *name) {
+  char text[LONGEST_NAME + 1];
+  size_t n = 0;
+  for (const char *p = name; *p && n < LONGEST_NAME; p++) {
+    bool plain = isalnum((unsigned char)*p) && (unsigned char)*p < 128;
+    if (!plain && (n == 0 || text[n - 1] == '_')) continue;
+    text[n++] = plain ? (char)toupper((unsigned char)*p) : '_';
+  }
+  while (n > 0 && text[n - 1] == '_')
+    n--;
+  text[n] = 0;
+  if (n == 0 || isdigit((unsigned char)text[0])) return str_format(a, "V%s", text);
+  return str_copy(a, text);
+}
+
+// Macros of the headers that generated code includes, or of the code itself (P3, C0).
+static bool is_reserved(const char *name) {
+  static const char *const words[] = {"NULL",      "EOF",  "NAN",    "INFINITY",
+                                      "RUN",       "LIST", "DOMAIN", "OVERFLOW",
+                                      "UNDERFLOW", "SING", "PLOSS",  "TLOSS"};
+  static const char *const prefixes[] = {"NNRT_", "M_",    "FP_",   "INT",      "UINT",   "FLT_",
+                                         "DBL_",  "LDBL_", "SIZE_", "PTRDIFF_", "WCHAR_", "WINT_",
+                                         "SIG_",  "HUGE_", "MATH_", "DECIMAL_", "FLT1"};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    if (!strcmp(name, words[i])) return true;
+  for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+    if (str_starts(name, prefixes[i])) return true;
+  return (name[0] == 'P' || name[0] == 'C') && strspn(name + 1, "0123456789") == strlen(name + 1);
+}
+
+static const char *wanted(Names *n, const Value *v) {
+  const char *name = v->name ? c_identifier(n->arena, v->name) : str_format(n->arena, "V%u", v->id);
+  return is_reserved(name) ? str_format(n->arena, "%s_", name) : name;
+}
+
+const char *names_of(Names *n, const Value *v, const char *graph, StrBuf *defines) {
+  Arena *a = n->arena;
+  const char *type = type_text(a, v->type);
+  const char *place =
+      str_format(a, "((%s *)(r->slab + %" PRId64 "))", dtype_ctype[v->type->dtype], v->offset);
+  const char *base = wanted(n, v), *name = base;
+  for (int i = 2;; i++) {
+    Name *at = find(n, name);
+    if (!at->name) break;
+    bool same = at->value == v || (at->value->graph != v->graph && at->value->type == v->type &&
+                                   !v->def && str_equal(at->place, place));
+    if (same) return at->name;
+    if (at->value->graph != v->graph && name == base)
+      name = base = str_format(a, "%s_%s", c_identifier(a, graph), base);
+    else
+      name = str_format(a, "%s_%d", base, i);
+  }
+  if (2 * ++n->n > n->n_slots) grow(n);
+  *find(n, name) = (Name){name, place, v};
+  const char *what = v->label ? str_format(a, "%s %s", type, v->label) : type;
+  strbuf_addf(defines, "#define %s %s // %s\n", name, place, c_comment(a, what));
+  return name;
+}
+
+const char *c_string(Arena *a, const char *s) {
+  StrBuf b = {.arena = a};
+  strbuf_add(&b, "\"");
+  for (; *s; s++) {
+    unsigned char c = (unsigned char)*s;
+    if (c == '"' || c == '\\')
+      strbuf_addf(&b, "\\%c", c);
+    else if (c < 32 || c >= 127 || c == '?') // ??= is a trigraph
+      strbuf_addf(&b, "\\%03o", c);
+    else
+      strbuf_addf(&b, "%c", c);
+  }
+  strbuf_add(&b, "\"");
+  return b.at;
+}
+
+const char *c_comment(Arena *a, const char *s) {
+  StrBuf b = {.arena = a};
+  strbuf_add(&b, "");
+  for (; *s; s++)
+    strbuf_addf(&b, "%c", (unsigned char)*s < 32 ? ' ' : *s);
+  if (b.n && b.at[b.n - 1] == '\\') strbuf_add(&b, "."); // it would continue the comment
+  return b.at;
+}

@@ -1,0 +1,196 @@
+// The payload: the bytes that a program starts from, at the end of the executable.
+//
+//     | executable | zeros up to a multiple of 4096 | payload | zeros up to one of 8 | NnrtTrailer
+//     |
+//
+//     payload = weights, each at a multiple of 64 bytes, then the model for --export
+//
+// A weight is whole, row-major, of its value's type; NnrtTensor.payload says where it begins.
+// Sources are mapped and converted piece by piece, so that a model need not fit in memory.  The
+// trailer is struct NnrtTrailer of rt/nnrt.h: 8 bytes of magic, offset and length of the payload,
+// and 8 zeros. tests/backend checks that both sides mean the same.
+//
+// Large constants go to a file that the assembler includes; small ones are lists of numbers.
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "ir/op.h"
+#include "kernels.h"
+#include "program.h"
+
+enum { ALIGN = 64, PIECE = 1 << 16, LISTED = 1024 };
+
+static int64_t aligned(int64_t bytes) {
+  return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static bool in_payload(const Value *v) {
+  return v->init && (v->init->kind == INIT_file || v->init->kind == INIT_bytes);
+}
+
+// Elements of the whole value.
+static int64_t whole_count(const Module *m, const Value *v) {
+  int64_t n = type_count(v->type);
+  for (int a = 0; v->layout && a < v->layout->n_axes; a++)
+    if (v->layout->axis[a].kind == SBP_S) n *= m->mesh->axis[a].size;
+  return n;
+}
+
+void payload_plan(Program *p) {
+  const Graph *g = p->train.g;
+  p->payload_of = arena_array(p->arena, int64_t, g->n_params);
+  int64_t end = 0;
+  for (int i = 0; i < g->n_params; i++) {
+    if (!in_payload(g->params[i])) continue;
+    p->payload_of[i] = end;
+    end += aligned(whole_count(p->m, g->params[i]) * dtype_bytes[g->params[i]->type->dtype]);
+  }
+  p->skeleton_at = end;
+  p->payload_bytes = end + p->o->skeleton_bytes;
+}
+
+// -- Sources -----------------------------------------------------------------------------------
+
+typedef struct Source {
+  const char *at; // the first byte
+  void *map;      // what to unmap, or NULL
+  size_t map_bytes;
+} Source;
+
+static bool source_error(Diag *d, const Value *v, const char *what) {
+  return diag_error(d, v->loc, "cannot read '%s' from '%s': %s", v->label, v->init->path, what);
+}
+
+static bool source_open(const Value *v, Source *out, Diag *d) {
+  const Init *init = v->init;
+  *out = (Source){.at = init->bytes};
+  if (init->kind == INIT_bytes || init->length == 0) return true;
+  int fd = open(init->path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return source_error(d, v, strerror(errno));
+  struct stat st;
+  if (fstat(fd, &st) || st.st_size - init->offset < init->length) {
+    close(fd);
+    return source_error(d, v, "the file is too short");
+  }
+  int64_t page = sysconf(_SC_PAGESIZE), skip = init->offset % page;
+  out->map_bytes = (size_t)(init->length + skip);
+  out->map = mmap(NULL, out->map_bytes, PROT_READ, MAP_PRIVATE, fd, init->offset - skip);
+  int error = errno;
+  close(fd);
+  if (out->map == MAP_FAILED) return source_error(d, v, strerror(error));
+  madvise(out->map, out->map_bytes, MADV_SEQUENTIAL);
+  out->at = (const char *)out->map + skip;
+  return true;
+}
+
+static void source_close(Source *s) {
+  if (s->map) munmap(s->map, s->map_bytes);
+}
+
+// -- Writing -----------------------------------------------------------------------------------
+
+// Element by element, as the reference evaluator rounds.
+static void convert(DType from, const char *in, DType to, char *out, int64_t n) {
+  const Type in_type = {from, 1, {n}}, out_type = {to, 1, {n}};
+  const Tensor x = {&in_type, (void *)(uintptr_t)in}; // only read
+  Tensor y = {&out_type, out};
+  bool integers = dtype_class[from] != 'F' && dtype_class[to] != 'F';
+  for (int64_t i = 0; i < n; i++) {
+    if (integers)
+      tensor_set_i(&y, i, tensor_i(&x, i));
+    else
+      tensor_set_f(&y, i, tensor_f(&x, i));
+  }
+}
+
+static bool write_weight(const Program *p, const Value *v, FILE *f) {
+  Source s;
+  DType from = v->init->dtype, to = v->type->dtype;
+  int64_t count = whole_count(p->m, v);
+  if (v->init->length != count * dtype_bytes[from])
+    return diag_error(p->d, v->loc, "'%s' has %" PRId64 " bytes where %" PRId64 " are needed",
+                      v->label, v->init->length, count * dtype_bytes[from]);
+  if (!source_open(v, &s, p->d)) return false;
+  if (from == to) fwrite(s.at, 1, (size_t)v->init->length, f);
+  char *piece = arena_alloc(p->arena, (size_t)(from == to ? 1 : PIECE * dtype_bytes[to]));
+  for (int64_t i = 0; from != to && i < count; i += PIECE) {
+    int64_t n = count - i < PIECE ? count - i : PIECE;
+    convert(from, s.at + i * dtype_bytes[from], to, piece, n);
+    fwrite(piece, (size_t)dtype_bytes[to], (size_t)n, f);
+  }
+  source_close(&s);
+  static const char zeros[ALIGN];
+  int64_t bytes = count * dtype_bytes[to];
+  fwrite(zeros, 1, (size_t)(aligned(bytes) - bytes), f);
+  return true;
+}
+
+static bool finish(FILE *f, const char *path, Diag *d) {
+  bool failed = fflush(f) != 0 || ferror(f);
+  int error = errno;
+  failed |= fclose(f) != 0;
+  return !failed || diag_error(d, NULL, "cannot write '%s': %s", path, strerror(error));
+}
+
+bool payload_write(const Program *p, const char *path) {
+  const Graph *g = p->train.g;
+  FILE *f = fopen(path, "wb");
+  if (!f) return diag_error(p->d, NULL, "cannot write '%s': %s", path, strerror(errno));
+  bool ok = true;
+  for (int i = 0; i < g->n_params; i++)
+    if (in_payload(g->params[i])) ok &= write_weight(p, g->params[i], f);
+  if (p->o->skeleton_bytes) fwrite(p->o->skeleton, 1, (size_t)p->o->skeleton_bytes, f);
+  return finish(f, path, p->d) && ok;
+}
+
+// -- Constants ---------------------------------------------------------------------------------
+
+static const Attr *data_of(const Constant *c) {
+  return op_attr(c->value->def, "value");
+}
+
+static bool is_listed(const Constant *c) {
+  return type_count(c->value->type) <= LISTED;
+}
+
+void constants_emit(Program *p) {
+  StrBuf *b = &p->constants;
+  int64_t at = 0;
+  strbuf_add(b, "");
+  for (int i = 0; i < p->constant.n; i++) {
+    const Constant *c = &p->constant.at[i];
+    const Type *t = c->value->type;
+    const char *type = type_text(p->arena, t), *ctype = dtype_ctype[t->dtype];
+    int64_t n = type_count(t);
+    if (!is_listed(c)) {
+      strbuf_addf(b,
+                  "__asm__(\".section .rodata\\n.balign 64\\n%s: .incbin \\\"constants.bin\\\", "
+                  "%" PRId64 ", %" PRId64 "\\n.previous\");\n"
+                  "extern const %s %s[] __attribute__((visibility(\"hidden\"))); // %s\n",
+                  c->name, at, type_bytes(t), ctype, c->name, type);
+      at += type_bytes(t);
+      continue;
+    }
+    strbuf_addf(b, "static const %s %s[%" PRId64 "] = { // %s", ctype, c->name, n ? n : 1, type);
+    for (int64_t k = 0; k < n; k++)
+      strbuf_addf(b, "%s%s,", k % 8 ? " " : "\n    ",
+                  c_element(p->arena, t->dtype, data_of(c)->data.at, k));
+    strbuf_add(b, n ? "\n};\n" : "\n    0,\n};\n");
+  }
+}
+
+bool constants_write(const Program *p, const char *path) {
+  FILE *f = fopen(path, "wb");
+  if (!f) return diag_error(p->d, NULL, "cannot write '%s': %s", path, strerror(errno));
+  for (int i = 0; i < p->constant.n; i++)
+    if (!is_listed(&p->constant.at[i]))
+      fwrite(data_of(&p->constant.at[i])->data.at, 1,
+             (size_t)type_bytes(p->constant.at[i].value->type), f);
+  return finish(f, path, p->d);
+}

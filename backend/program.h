@@ -1,0 +1,77 @@
+// What the parts of the backend share while they write one program.
+
+#ifndef BACKEND_PROGRAM_H
+#define BACKEND_PROGRAM_H
+
+#include "backend.h"
+#include "base/vec.h"
+
+// C names for values: see names.c.
+typedef struct Names Names;
+Names *names_new(Arena *a);
+// The macro for where `v` is, defined now if it was not: the definition is added to `defines`.
+const char *names_of(Names *n, const Value *v, const char *graph, StrBuf *defines);
+// "FC1_WEIGHT" of "fc1.weight".
+const char *c_identifier(Arena *a, const char *name);
+// A C string literal; text that is safe at the end of a line after //.
+const char *c_string(Arena *a, const char *s);
+const char *c_comment(Arena *a, const char *s);
+
+// A kernel that is prepared once.
+typedef struct Prep {
+  const char *call; // "nnrt_linear_prep_f32(32, 64, 48, false)"
+  const char *graph;
+  int op; // the index of the first op that runs it, for errors
+} Prep;
+
+// A constant of the program.
+typedef struct Constant {
+  const Value *value; // result of the op
+  const char *name;
+} Constant;
+
+// A line of micro() or update().
+typedef struct Call {
+  const char *text;    // "RUN(3, nnrt_…);", or NULL: only the comment
+  const char *comment; // the line of IR, and where it comes from
+} Call;
+
+// What one entry graph becomes.
+typedef struct GraphCode {
+  Graph *g;
+  const char *name; // "train"
+  Vec(Call) micro, update;
+  Vec(const char *) ops; // what errors and traces call them
+} GraphCode;
+
+typedef struct Program {
+  const Module *m;
+  const BackendOptions *o;
+  Arena *arena;
+  Diag *d;
+  Names *names;
+  StrBuf defines, kernels, constants;
+  Vec(Prep) prep;
+  Vec(Constant) constant;
+  Vec(const Graph *) fused; // already in `kernels`
+  GraphCode train, eval;    // eval.g is NULL when there is none
+  int64_t payload_bytes, skeleton_at;
+  int64_t *payload_of; // by index of the train graph's parameters
+} Program;
+
+// Calls for all ops of a graph (calls.c).  Reports every op that has no kernel.
+void graph_calls(Program *p, GraphCode *code);
+// How many micro-batches a step has.
+int module_micro_batches(const Module *m);
+
+// Where in the payload each weight goes (payload.c), and the payload itself.
+void payload_plan(Program *p);
+bool payload_write(const Program *p, const char *path);
+// Constants that are too large for a list of numbers go to a file of their own.
+bool constants_write(const Program *p, const char *path);
+void constants_emit(Program *p);
+
+// The tables that describe the program to the runtime (tables.c).
+void tables_emit(const Program *p, StrBuf *out);
+
+#endif

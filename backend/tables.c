@@ -1,0 +1,181 @@
+// The tables of a program: its tensors, ops and itself, as the runtime reads them (rt/nnrt.h).
+//
+//     static const NnrtTensor train_tensors[] = {
+//         {"x", NNRT_input, NNRT_f32, 2, {32, 64}, {{0, -1}, {-1}}, .offset = 26752},
+//         {"w", NNRT_weight, NNRT_f32, 2, {64, 48}, {{-1}, {-1}}, .offset = 0, .train = true, …},
+//
+// A tensor's dimensions here are of the whole: the local ones times the axes that cut them.
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "ir/op.h"
+#include "kernels.h"
+#include "program.h"
+
+static void add_shape(const Program *p, StrBuf *out, const Value *v) {
+  const Mesh *mesh = p->m->mesh;
+  StrBuf split = {.arena = p->arena};
+  strbuf_addf(out, "%d, {", v->type->rank);
+  for (int d = 0; d < v->type->rank; d++) {
+    int64_t n = v->type->dim[d];
+    strbuf_add(&split, d ? ", {" : "{");
+    int n_axes = 0;
+    for (int a = 0; v->layout && a < v->layout->n_axes; a++) {
+      if (v->layout->axis[a].kind != SBP_S || v->layout->axis[a].dim != d) continue;
+      n *= mesh->axis[a].size;
+      strbuf_addf(&split, "%d, ", a);
+      n_axes++;
+    }
+    strbuf_add(&split, n_axes == MAX_AXES ? "}" : "-1}");
+    strbuf_addf(out, "%s%" PRId64, d ? ", " : "", n);
+  }
+  if (v->type->rank == 0) strbuf_add(out, "0");
+  strbuf_addf(out, "}, {%s}, .offset = %" PRId64, split.at ? split.at : "{-1}", v->offset);
+}
+
+static void add_init(const Program *p, StrBuf *out, const Value *v, int param) {
+  const Init *init = v->init;
+  if (v->train) strbuf_add(out, ", .train = true");
+  switch (init->kind) {
+  case INIT_file:
+  case INIT_bytes:
+    strbuf_addf(out, ", .init = NNRT_from_payload, .payload = %" PRId64, p->payload_of[param]);
+    return;
+  case INIT_fill:
+    strbuf_addf(out, ", .init = NNRT_from_fill, .a = %s", c_number(p->arena, DT_f64, init->fill));
+    return;
+  case INIT_normal:
+  case INIT_uniform:
+    strbuf_addf(out, ", .init = NNRT_from_%s, .a = %s, .b = %s, .init_seed = %" PRId64,
+                init->kind == INIT_normal ? "normal" : "uniform",
+                c_number(p->arena, DT_f64, init->fill), c_number(p->arena, DT_f64, init->to),
+                p->o->init_seed);
+    return;
+  }
+}
+
+static void add_tensor(const Program *p, StrBuf *out, const Value *v, const char *name,
+                       const char *role, int param) {
+  strbuf_addf(out, "    {%s, NNRT_%s, NNRT_%s, ", c_string(p->arena, name), role,
+              dtype_name[v->type->dtype]);
+  add_shape(p, out, v);
+  if (v->init && param >= 0) add_init(p, out, v, param);
+  strbuf_add(out, "},\n");
+}
+
+static void add_tensors(const Program *p, StrBuf *out, const GraphCode *code) {
+  static const char *const role_names[] = {
+#define ROLE(name, means) #name,
+#include "ir/roles.def"
+#undef ROLE
+  };
+  const Graph *g = code->g;
+  strbuf_addf(out, "static const NnrtTensor %s_tensors[] = {\n", code->name);
+  for (int i = 0; i < g->n_params; i++) {
+    const Value *v = g->params[i];
+    add_tensor(p, out, v, v->label ? v->label : v->name ? v->name : "", role_names[v->role], i);
+  }
+  for (int i = 0; i < g->n_results; i++)
+    if (g->results[i]->label)
+      add_tensor(p, out, g->results[i]->use.value, g->results[i]->label, "output", -1);
+  strbuf_add(out, "};\n\n");
+  strbuf_addf(out, "static const char *const %s_ops[] = {\n", code->name);
+  for (int i = 0; i < code->ops.n; i++)
+    strbuf_addf(out, "    %s,\n", c_string(p->arena, code->ops.at[i]));
+  if (code->ops.n == 0) strbuf_add(out, "    \"\",\n");
+  strbuf_add(out, "};\n\n");
+}
+
+static int count_tensors(const Graph *g) {
+  int n = g->n_params;
+  for (int i = 0; i < g->n_results; i++)
+    n += g->results[i]->label != NULL;
+  return n;
+}
+
+static void add_graph(StrBuf *out, const GraphCode *code) {
+  strbuf_addf(out,
+              "    .%s = {.tensors = %s_tensors,\n"
+              "        .n_tensors = %d,\n"
+              "        .micro = %s_micro,\n"
+              "        .update = %s_update,\n"
+              "        .ops = %s_ops,\n"
+              "        .n_ops = %d},\n",
+              code->name, code->name, count_tensors(code->g), code->name, code->name, code->name,
+              code->ops.n);
+}
+
+static void add_holes(const Program *p, StrBuf *out) {
+  if (!p->o->n_holes) return;
+  strbuf_add(out, "static const NnrtHole holes[] = {\n");
+  for (int i = 0; i < p->o->n_holes; i++) {
+    const ExportHole *h = &p->o->holes[i];
+    strbuf_addf(out, "    {%s, NNRT_%s, %" PRId64 ", %" PRId64 "},\n", c_string(p->arena, h->label),
+                dtype_name[h->dtype], h->offset, h->length);
+  }
+  strbuf_add(out, "};\n\n");
+}
+
+// Rows that a step reads: of the whole of an input.
+static int64_t whole_batch(const Program *p) {
+  const Graph *g = p->train.g;
+  for (int i = 0; i < g->n_params; i++) {
+    const Value *v = g->params[i];
+    if (v->role != ROLE_input || v->type->rank == 0) continue;
+    int64_t n = v->type->dim[0];
+    for (int a = 0; v->layout && a < v->layout->n_axes; a++)
+      if (v->layout->axis[a].kind == SBP_S && v->layout->axis[a].dim == 0)
+        n *= p->m->mesh->axis[a].size;
+    return n;
+  }
+  return 1;
+}
+
+static void add_mesh(const Program *p, StrBuf *out) {
+  const Mesh *mesh = p->m->mesh;
+  int ranks = 1;
+  if (mesh && mesh->n_axes) {
+    strbuf_addf(out, "    .n_axes = %d,\n    .axis = {", mesh->n_axes);
+    for (int a = 0; a < mesh->n_axes; a++) {
+      strbuf_addf(out, "%s{%s, %d, %s}", a ? ", " : "", c_string(p->arena, mesh->axis[a].name),
+                  mesh->axis[a].size, mesh->axis[a].time ? "true" : "false");
+      if (!mesh->axis[a].time) ranks *= mesh->axis[a].size;
+    }
+    strbuf_add(out, "},\n");
+  }
+  strbuf_addf(out, "    .ranks = %d,\n    .micro_batches = %d,\n", ranks,
+              module_micro_batches(p->m));
+}
+
+void tables_emit(const Program *p, StrBuf *out) {
+  const BackendOptions *o = p->o;
+  Arena *a = p->arena;
+  add_tensors(p, out, &p->train);
+  if (p->eval.g) add_tensors(p, out, &p->eval);
+  add_holes(p, out);
+  strbuf_add(out, "const NnrtProgram nnrt_program = {\n");
+  strbuf_addf(out, "    .model = %s,\n", c_string(a, p->m->source ? p->m->source : ""));
+  strbuf_addf(out, "    .plan = %s,\n", c_string(a, o->plan ? o->plan : "dp"));
+  strbuf_addf(out, "    .target = %s,\n", c_string(a, o->target ? o->target : "cpu"));
+  strbuf_addf(out, "    .version = %s,\n", c_string(a, o->version ? o->version : ""));
+  strbuf_addf(out, "    .describe = %s,\n", c_string(a, o->describe ? o->describe : "{}"));
+  add_mesh(p, out);
+  if (o->split_ranks) strbuf_addf(out, "    .split_rank = %d,\n", o->only_rank + 1);
+  strbuf_addf(out, "    .batch = %" PRId64 ",\n", whole_batch(p));
+  add_graph(out, &p->train);
+  if (p->eval.g) add_graph(out, &p->eval);
+  strbuf_addf(out, "    .slab_bytes = %" PRId64 ",\n", p->m->slab_bytes);
+  strbuf_addf(out, "    .payload_bytes = %" PRId64 ",\n", p->payload_bytes);
+  strbuf_addf(out, "    .init = prepare,\n    .n_prep = %d,\n", p->prep.n);
+  strbuf_addf(out, "    .lr = %s,\n", c_number(a, DT_f64, o->lr));
+  strbuf_addf(out, "    .lr_schedule = %s,\n",
+              c_string(a, o->lr_schedule ? o->lr_schedule : "constant"));
+  strbuf_addf(out, "    .seed = %" PRId64 ",\n", o->seed);
+  if (o->skeleton_bytes)
+    strbuf_addf(out, "    .skeleton = %" PRId64 ",\n    .skeleton_bytes = %" PRId64 ",\n",
+                p->skeleton_at, o->skeleton_bytes);
+  if (o->n_holes) strbuf_addf(out, "    .holes = holes,\n    .n_holes = %d,\n", o->n_holes);
+  strbuf_add(out, "};\n");
+}
