@@ -283,6 +283,7 @@ static bool import_by_row(Import *im, Scope *scope, const Onnx__NodeProto *node,
             .proto = node,
             .scope = scope,
             .im = im};
+  n.read = arena_array(im->a, bool, node->n_attribute);
   // Import functions may set results that the node does not name.
   n.out = arena_array(im->a, Value *, n.n_out + 8);
   int given = n.n_in;
@@ -293,7 +294,7 @@ static bool import_by_row(Import *im, Scope *scope, const Onnx__NodeProto *node,
   for (int i = 0; i < row->least; i++)
     if (!in[i]) return node_fail(&n, "operand %d is left out", i);
   onnx_evaluate_new(im, &n); // the initializers among the operands
-  bool ok = row->import(&n) && !b.failed;
+  bool ok = row->import(&n) && !b.failed && node_check_attributes(&n);
   if (ok) onnx_evaluate_new(im, &n);
   if (!ok || b.failed) {
     im->last = im->g->last;
@@ -441,6 +442,7 @@ static bool import_graph(Import *im) {
       v = graph_param(im->g, value_name(im->m->arena, inputs[i].name), inputs[i].type, ROLE_input,
                       loc_node(im->m->arena, im->file->path, inputs[i].name));
       v->label = str_copy(im->m->arena, inputs[i].name);
+      ok = onnx_hint(im, v, i) && ok;
     }
     onnx_bind(im, scope, inputs[i].name, v, !v);
   }

@@ -9,23 +9,43 @@
 // operands are known and the result is small.  When the model has been imported, known values that
 // the rest still reads become constants and the arithmetic goes.
 
+#include "frontend/onnx_tensor.h"
 #include "frontend/onnx_walk.h"
 
 enum { KNOWN_BYTES = 1 << 20 };
 
-static void learn(Import *im, const Value *v, Tensor t) {
+static void learn(Import *im, const Value *v, Tensor t, bool hinted) {
   while (im->known.n <= (int)v->id)
-    vec_push(im->a, &im->known, (Tensor){0});
-  im->known.at[v->id] = t;
+    vec_push(im->a, &im->known, (Known){0});
+  im->known.at[v->id] = (Known){t, hinted};
 }
 
-static const Tensor *known(const Import *im, const Value *v) {
-  if ((int)v->id >= im->known.n || !im->known.at[v->id].data) return NULL;
+// NULL when nothing is known, not even by hints.
+static const Known *find(const Import *im, const Value *v) {
+  if ((int)v->id >= im->known.n || !im->known.at[v->id].tensor.data) return NULL;
   return &im->known.at[v->id];
 }
 
 const Tensor *node_known(const Node *n, const Value *v) {
-  return v ? known(n->im, v) : NULL;
+  const Known *k = v ? find(n->im, v) : NULL;
+  return k && !k->hinted ? &k->tensor : NULL;
+}
+
+const Tensor *onnx_hinted(const Node *n, const Value *v) {
+  const Known *k = v ? find(n->im, v) : NULL;
+  return k ? &k->tensor : NULL;
+}
+
+bool onnx_hint(Import *im, const Value *input, int i) {
+  const char *path = i < im->o->n_hints ? im->o->hints[i] : NULL;
+  Tensor t;
+  if (!path) return true;
+  if (!onnx_tensor_read(path, im->o->keep_f64, im->m, im->a, &t, im->d)) return false;
+  if (t.type != input->type)
+    return diag_error(im->d, input->loc, "'%s' holds %s, the input is %s", path,
+                      type_text(im->a, t.type), type_text(im->a, input->type));
+  learn(im, input, t, true);
+  return true;
 }
 
 // Integers divide by zero in a machine instruction that ends the program.
@@ -40,12 +60,14 @@ static bool divides_by_zero(const Op *op, const Tensor *in) {
 
 static void evaluate(Import *im, const Op *op, Node *n) {
   int64_t bytes = KNOWN_BYTES, out_bytes = 0;
+  bool hinted = false;
   Tensor *in = arena_array(im->a, Tensor, op->n_in + 1);
   for (int i = 0; i < op->n_in; i++) {
-    const Tensor *t = known(im, op->in[i].value);
-    if (!t) return;
-    in[i] = *t;
-    if (type_bytes(t->type) > bytes) bytes = type_bytes(t->type);
+    const Known *k = find(im, op->in[i].value);
+    if (!k) return;
+    in[i] = k->tensor;
+    hinted = hinted || k->hinted;
+    if (type_bytes(in[i].type) > bytes) bytes = type_bytes(in[i].type);
   }
   for (int i = 0; i < op->n_out; i++)
     out_bytes += type_bytes(op->out[i]->type);
@@ -57,7 +79,7 @@ static void evaluate(Import *im, const Op *op, Node *n) {
   Tensor *out = arena_array(im->a, Tensor, op->n_out);
   if (op_evaluate(op, in, out, NULL, im->a, im->caught))
     for (int i = 0; i < op->n_out; i++)
-      learn(im, op->out[i], out[i]);
+      learn(im, op->out[i], out[i], hinted);
   else
     n->b->failed = true;
 }
@@ -76,10 +98,10 @@ static bool is_constant(const Op *op) {
 // A known value that something unknown reads.  What a small constant was broadcast to stays a
 // broadcast, unless all its elements are equal.
 static void materialise(Import *im, Op *op) {
-  const Tensor *t = known(im, op->out[0]);
-  if (!t || op->n_out != 1 || is_constant(op)) return;
+  const Known *k = find(im, op->out[0]);
+  if (!k || k->hinted || op->n_out != 1 || is_constant(op)) return;
   Builder b = {.g = im->g, .at = op, .loc = op->loc, .d = im->d};
-  Value *by = build_constant(&b, t->type, t->data);
+  Value *by = build_constant(&b, k->tensor.type, k->tensor.data);
   if (op->kind == OP_broadcast && by->def->kind == OP_constant) {
     op_erase(by->def);
     return;

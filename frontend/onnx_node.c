@@ -39,7 +39,39 @@ static const Onnx__AttributeProto *resolve(const Scope *scope, const Onnx__NodeP
 }
 
 const Onnx__AttributeProto *node_attr(const Node *n, const char *name) {
+  for (size_t i = 0; i < n->proto->n_attribute; i++)
+    if (str_equal(onnx_str(n->proto->attribute[i]->name), name)) n->read[i] = true;
   return resolve(n->scope, n->proto, name);
+}
+
+// They choose how, not what: precision inside an op, its seed, memory it may reuse.
+static const char *const harmless[] = {
+    "consumed_inputs",
+    "stash_type",
+    "saturate",
+    "seed",
+    "storage_order",
+    "softmax_precision",
+    "fmod",
+    "round_mode",
+    "momentum",
+    "is_test",
+    "qk_matmul_output_mode",
+    "ratio",
+    "cache_type",
+    "noop_with_empty_axes",
+};
+
+bool node_check_attributes(Node *n) {
+  for (size_t i = 0; i < n->proto->n_attribute; i++) {
+    const Onnx__AttributeProto *a = n->proto->attribute[i];
+    bool known = n->read[i];
+    for (size_t k = 0; k < sizeof harmless / sizeof *harmless; k++)
+      known = known || str_equal(onnx_str(a->name), harmless[k]);
+    if (!known && resolve(n->scope, n->proto, a->name))
+      return node_fail(n, "its attribute '%s' is not supported", onnx_str(a->name));
+  }
+  return true;
 }
 
 int64_t node_int(const Node *n, const char *name, int64_t otherwise) {
@@ -90,7 +122,7 @@ bool node_setting(Node *n, int i, const char *what, const Tensor **out) {
   const Value *v = node_in(n, i);
   *out = NULL;
   if (!v) return true;
-  *out = node_known(n, v);
+  *out = onnx_hinted(n, v);
   if (*out) return true;
   const char *name = onnx_str(n->proto->input[i]);
   const Binding *b = onnx_lookup(n->scope, name);

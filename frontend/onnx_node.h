@@ -33,6 +33,7 @@ typedef struct Node {
   Builder *b;  // appends to the graph, at the node's location
   Arena *a;    // scratch
   const Onnx__NodeProto *proto;
+  bool *read; // which of its attributes the import function has looked at
   struct Scope *scope;
   struct Import *im;
 } Node;
@@ -63,6 +64,8 @@ typedef struct Ints {
 // NULL when the node does not have it; in the body of a function, attributes that refer to those of
 // the call are resolved.
 const Onnx__AttributeProto *node_attr(const Node *n, const char *name);
+// Reports an attribute that the import function has not looked at: newer than it, or misspelled.
+bool node_check_attributes(Node *n);
 int64_t node_int(const Node *n, const char *name, int64_t otherwise);
 double node_float(const Node *n, const char *name, double otherwise);
 const char *node_str(const Node *n, const char *name, const char *otherwise);

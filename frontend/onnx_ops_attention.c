@@ -23,7 +23,7 @@ static Value *split_heads(Node *n, Value *x, int64_t heads) {
 }
 
 static Value *join_heads(Node *n, Value *y) {
-  y = build_transpose(n->b, y, (int64_t[]){0, 2, 1, 3});
+  if (y) y = build_transpose(n->b, y, (int64_t[]){0, 2, 1, 3});
   if (!y) return NULL;
   const int64_t *d = y->type->dim;
   return build_reshape(n->b, y, 3, (int64_t[]){d[0], d[1], d[2] * d[3]});

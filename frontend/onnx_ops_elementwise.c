@@ -127,14 +127,19 @@ bool import_cosh(Node *n) {
   return true;
 }
 
+// Neither a constant nor an initializer.
+static bool is_computed(const Node *n, int i) {
+  const Value *v = node_in(n, i);
+  return v && !node_known(n, v) && (v->def || v->role != ROLE_weight);
+}
+
 // The bounds are settings, not operands: by the standard nothing is differentiated by them.
 bool import_clip(Node *n) {
   Value *x = n->in[0];
   bool attributes = node_attr(n, "min") || node_attr(n, "max");
   bool has_low = attributes ? node_attr(n, "min") != NULL : node_in(n, 1) != NULL;
   bool has_high = attributes ? node_attr(n, "max") != NULL : node_in(n, 2) != NULL;
-  bool computed = (node_in(n, 1) && n->in[1]->def && !node_known(n, n->in[1])) ||
-                  (node_in(n, 2) && n->in[2]->def && !node_known(n, n->in[2]));
+  bool computed = is_computed(n, 1) || is_computed(n, 2);
   if (computed || (dtype_class[x->type->dtype] != 'F' && !attributes)) {
     if (has_low) x = node_binary(n, OP_max, x, n->in[1]);
     if (has_high) x = node_binary(n, OP_min, x, n->in[2]);
@@ -184,10 +189,8 @@ bool import_pow(Node *n) {
 }
 
 bool import_mod(Node *n) {
-  bool fmod_like = node_int(n, "fmod", 0) != 0;
-  if (!fmod_like && dtype_class[n->in[0]->type->dtype] == 'F')
-    return node_fail(n, "floating-point operands need fmod=1");
-  n->out[0] = node_binary(n, fmod_like ? OP_fmod : OP_mod, n->in[0], n->in[1]);
+  OpKind kind = node_int(n, "fmod", 0) ? OP_fmod : OP_mod;
+  n->out[0] = node_binary(n, kind, n->in[0], n->in[1]);
   return true;
 }
 

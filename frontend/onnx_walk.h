@@ -41,6 +41,13 @@ typedef struct Problem {
   const char *cause, *hint, *detail;
 } Problem;
 
+// What a value holds; data is NULL where that is not known.  `hinted`: if the inputs are as the
+// options say.
+typedef struct Known {
+  Tensor tensor;
+  bool hinted;
+} Known;
+
 typedef struct Import {
   const OnnxOptions *o;
   OnnxFile *file;
@@ -54,8 +61,7 @@ typedef struct Import {
   FILE *stream;
   char *text;
   size_t text_n, text_seen;
-  // What is known of values, by id; data is NULL where nothing is.
-  Vec(Tensor) known;
+  Vec(Known) known;  // by id of the value
   Op *last;          // the last op that was looked at
   NameMap functions; // "domain:name" to onnx_model(file)->functions
   int n_nodes, depth;
@@ -81,7 +87,9 @@ void onnx_problem(Import *im, const Loc *loc, const char *cause, const char *hin
 bool onnx_report(Import *im); // false when there was anything to report
 
 // onnx_known.c
-void onnx_evaluate_new(Import *im, Node *n); // reports through the node
+bool onnx_hint(Import *im, const Value *input, int i);    // learns what the options say of it
+const Tensor *onnx_hinted(const Node *n, const Value *v); // known, or known by hints
+void onnx_evaluate_new(Import *im, Node *n);              // reports through the node
 void onnx_tidy(Import *im); // known values become constants; ops that nothing reads go
 
 // onnx_import.c: the nodes of a body, in their order, in the given scope.
