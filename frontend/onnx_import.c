@@ -21,7 +21,7 @@ enum {
   MAX_NODES = 1 << 22, // after functions have been put in place
   MAX_INLINE_DEPTH = 64,
   MAX_CONSTANT_BYTES = 4 << 20, // of an integer initializer that is not made a weight
-  NEWEST_OPSET = 25,
+  NEWEST_OPSET = 28,
 };
 
 // -- Names -------------------------------------------------------------------------------------
@@ -146,9 +146,10 @@ static bool import_plain_unary(Node *n) {
 // Before opset 7 the second operand was broadcast when asked for, from dimension `axis` on.
 static bool import_plain_binary(Node *n) {
   Value *y = n->in[1];
-  int64_t axis = node_int(n, "axis", -1), dim[MAX_RANK];
+  int64_t axis = -1, dim[MAX_RANK];
+  if (n->opset < 7 && node_int(n, "broadcast", 0)) axis = node_int(n, "axis", -1);
   int rank = node_rank(n, 0);
-  if (n->opset < 7 && axis >= 0 && axis + y->type->rank <= rank) {
+  if (axis >= 0 && axis + y->type->rank <= rank) {
     for (int i = 0; i < rank - axis; i++)
       dim[i] = i < y->type->rank ? y->type->dim[i] : 1;
     y = build_reshape(n->b, y, rank - (int)axis, dim);

@@ -159,7 +159,9 @@ bool import_if(Node *n) {
   if (!node_setting(n, 0, "condition", &condition)) return false;
   if (type_count(condition->type) != 1) return node_fail(n, "its condition is not one value");
   const char *branch = tensor_i(condition, 0) ? "then_branch" : "else_branch";
-  const Onnx__AttributeProto *a = node_attr(n, branch);
+  const Onnx__AttributeProto *then_branch = node_attr(n, "then_branch"),
+                             *else_branch = node_attr(n, "else_branch"),
+                             *a = tensor_i(condition, 0) ? then_branch : else_branch;
   if (!a || !a->g) return node_fail(n, "has no %s", branch);
   if (a->g->n_output != (size_t)n->n_out)
     return node_fail(n, "%s has %zu results, the node %d", branch, a->g->n_output, n->n_out);

@@ -103,6 +103,19 @@ bool import_prelu(Node *n) {
   return true;
 }
 
+// x - bias above lambd, x + bias below -lambd, 0 between
+bool import_shrink(Node *n) {
+  Value *x = n->in[0];
+  double lambd = node_float(n, "lambd", 0.5), bias = node_float(n, "bias", 0);
+  Value *above = node_binary(n, OP_greater, x, node_like(n, x, lambd));
+  Value *below = node_binary(n, OP_less, x, node_like(n, x, -lambd));
+  Value *down = node_binary(n, OP_sub, x, node_like(n, x, bias));
+  Value *up = node_binary(n, OP_add, x, node_like(n, x, bias));
+  Value *rest = build(n->b, OP_where, IN(below, up, node_like(n, x, 0)), NO_ATTRS);
+  n->out[0] = build(n->b, OP_where, IN(above, down, rest), NO_ATTRS);
+  return true;
+}
+
 bool import_tan(Node *n) {
   n->out[0] =
       node_binary(n, OP_div, node_unary(n, OP_sin, n->in[0]), node_unary(n, OP_cos, n->in[0]));

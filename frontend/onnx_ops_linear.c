@@ -61,6 +61,7 @@ bool import_matmul(Node *n) {
 bool import_gemm(Node *n) {
   Value *a = n->in[0], *b = n->in[1], *c = node_in(n, 2);
   bool trans_a = node_int(n, "transA", 0) != 0, trans_b = node_int(n, "transB", 0) != 0;
+  (void)node_int(n, "broadcast", 0); // before opset 7: what is always done since
   double alpha = node_float(n, "alpha", 1), beta = node_float(n, "beta", 1);
   if (a->type->rank != 2 || b->type->rank != 2)
     return node_fail(n, "its operands are %s and %s, not matrices", type_text(n->a, a->type),

@@ -1,6 +1,8 @@
 // Reductions and scans.  Axes are an attribute or, from opset 13 or 18 on, an operand; without any
 // all are reduced, or none when noop_with_empty_axes says so.
 
+#include <math.h>
+
 #include "frontend/onnx_node.h"
 
 typedef struct Axes {
@@ -48,11 +50,40 @@ bool import_reduce_sum(Node *n) {
   return reduction(n, N_OPS, OP_reduce_sum, N_OPS);
 }
 
+// Of nothing, the maximum is the lowest value of the type and the minimum the highest.
+static Value *extreme_of_none(Node *n, OpKind kind, DType dtype, const Axes *axes) {
+  const Type *x = n->in[0]->type;
+  int64_t dim[MAX_RANK];
+  int rank = 0;
+  for (int i = 0, k = 0; i < x->rank; i++) {
+    bool reduced = k < axes->n && axes->at[k] == i;
+    k += reduced;
+    if (!reduced || axes->keep) dim[rank++] = reduced ? 1 : x->dim[i];
+  }
+  int bits = 8 * dtype_bytes[dtype];
+  double high = dtype_class[dtype] == 'F'   ? INFINITY
+                : dtype_class[dtype] == 'B' ? 1
+                : dtype_class[dtype] == 'I' ? ldexp(1, bits - 1) - 1
+                                            : ldexp(1, bits) - 1;
+  double low = dtype_class[dtype] == 'F' ? -INFINITY : dtype_class[dtype] == 'I' ? -high - 1 : 0;
+  return build_fill(n->b, dtype, rank, dim, kind == OP_reduce_max ? low : high);
+}
+
+static bool is_empty(const Type *t, const Axes *axes) {
+  for (int i = 0; i < axes->n; i++)
+    if (t->dim[axes->at[i]] == 0) return true;
+  return false;
+}
+
 // Truth values are compared as numbers.
 static bool extreme(Node *n, OpKind kind) {
   Axes axes;
   DType dtype = n->in[0]->type->dtype;
   if (!read_axes(n, &axes)) return false;
+  if (is_empty(n->in[0]->type, &axes)) {
+    n->out[0] = extreme_of_none(n, kind, dtype, &axes);
+    return true;
+  }
   Value *x = build_cast(n->b, n->in[0], dtype == DT_bool ? DT_i32 : dtype);
   n->out[0] = build_cast(n->b, reduce(n, kind, x, &axes), dtype);
   return true;
@@ -98,6 +129,10 @@ bool import_reduce_log_sum_exp(Node *n) {
   Axes axes, keep;
   if (!read_axes(n, &axes)) return false;
   Value *x = n->in[0];
+  if (is_empty(x->type, &axes)) {
+    n->out[0] = extreme_of_none(n, OP_reduce_max, x->type->dtype, &axes);
+    return true;
+  }
   keep = axes;
   keep.keep = true;
   Value *max = reduce(n, OP_reduce_max, x, &keep);

@@ -153,7 +153,10 @@ bool import_split(Node *n) {
   if (!node_ints(n, 1, "split", &sizes, &given)) return false;
   if (given && sizes.n != n->n_out)
     return node_fail(n, "has %d sizes for %d results", sizes.n, n->n_out);
-  // In equal parts, of which the last may be shorter.
+  // In equal parts, of which the last may be shorter; as many as the node has results.
+  if (node_int(n, "num_outputs", n->n_out) != n->n_out)
+    return node_fail(n, "has %d results and num_outputs of %lld", n->n_out,
+                     (long long)node_int(n, "num_outputs", 0));
   int64_t length = x->dim[axis], equal = (length + n->n_out - 1) / (n->n_out ? n->n_out : 1);
   int64_t at = 0;
   for (int i = 0; i < n->n_out; i++) {
@@ -334,8 +337,10 @@ bool import_space_to_depth(Node *n) {
   int64_t b;
   if (!read_block(n, false, &b)) return false;
   int64_t h = d[2] / b, w = d[3] / b;
+  bool crd = str_equal(node_str(n, "mode", "DCR"), "CRD");
   Value *x = build_reshape(n->b, n->in[0], 6, (int64_t[]){d[0], d[1], h, b, w, b});
-  x = build_transpose(n->b, x, (int64_t[]){0, 3, 5, 1, 2, 4});
+  x = crd ? build_transpose(n->b, x, (int64_t[]){0, 1, 3, 5, 2, 4})
+          : build_transpose(n->b, x, (int64_t[]){0, 3, 5, 1, 2, 4});
   n->out[0] = build_reshape(n->b, x, 4, (int64_t[]){d[0], d[1] * b * b, h, w});
   return true;
 }
