@@ -26,8 +26,7 @@ Attention *attention_new(int64_t rank, const int64_t *q_shape, const int64_t *k_
   int heads = seq_major ? 2 : 1, seq = seq_major ? 1 : 2;
   p->base.free = prep_free;
   p->b = q_shape[0];
-  p->h = k_shape[heads];
-  p->r = p->h > 0 ? q_shape[heads] / p->h : 1;
+  p->h = q_shape[heads];
   p->group = q_shape[heads] / k_shape[heads];
   p->t = q_shape[seq];
   p->s = k_shape[seq];
@@ -184,22 +183,23 @@ NnrtPrep *nnrt_attention_prep_f32(int64_t n, int64_t rank, const int64_t *q_shap
 int nnrt_attention_f32(NnrtPrep *prep, float *y, float *lse, const float *const *in) {
   const Attention *p = (const Attention *)prep;
   const float *q = in[0], *k = in[1], *v = in[2], *mask = p->has_mask ? in[3] : NULL;
-  int64_t blocks = (p->t + LANES - 1) / LANES, each = scratch_floats(p), heads = p->h * p->r;
-  int threads = threads_for(p->b * p->h * p->r * p->t * p->s);
+  int64_t blocks = (p->t + LANES - 1) / LANES, each = scratch_floats(p);
+  int64_t kv_heads = p->h / p->group;
+  int threads = threads_for(p->b * p->h * p->t * p->s);
   size_t bytes = (size_t)(threads * each) * sizeof(float);
   float *memory = scratch(bytes);
   if (!memory) return scratch_failed(bytes);
     // Dynamic, because under a causal mask later blocks see more; each block is computed alone, so
     // the result does not depend on who does it.
 #pragma omp parallel for collapse(2) num_threads(threads) schedule(dynamic)
-  for (int64_t bh = 0; bh < p->b * heads; bh++)
+  for (int64_t bh = 0; bh < p->b * p->h; bh++)
     for (int64_t block = 0; block < blocks; block++) {
-      int64_t b = bh / heads, h = bh % heads;
+      int64_t b = bh / p->h, h = bh % p->h;
       const float *m = mask ? mask + b * p->mask_stride[0] + h * p->mask_stride[1] : NULL;
-      forward_block(p, y, head_of(p, heads, b, h, p->t, p->e), lse + bh * p->t, q,
-                    head_of(p, heads, b, h, p->t, p->d), k,
-                    head_of(p, p->h, b, h / p->r, p->s, p->d), v,
-                    head_of(p, p->h, b, h / p->r, p->s, p->e), m, block * LANES,
+      forward_block(p, y, head_of(p, p->h, b, h, p->t, p->e), lse + bh * p->t, q,
+                    head_of(p, p->h, b, h, p->t, p->d), k,
+                    head_of(p, kv_heads, b, h / p->group, p->s, p->d), v,
+                    head_of(p, kv_heads, b, h / p->group, p->s, p->e), m, block * LANES,
                     memory + omp_get_thread_num() * each);
     }
   return NNRT_OK;

@@ -52,7 +52,6 @@ typedef struct Task {
   const float *q, *k, *v, *y, *lse, *dy, *mask;
   float *dq; // t rows of dq_row
   int64_t q_row, k_row, v_row, y_row, dq_row;
-  int64_t q_next, y_next, mask_next, dq_next;
   Part keys;
 } Task;
 
@@ -213,47 +212,22 @@ int nnrt_attention_back_f32(NnrtPrep *prep, float *dq, float *dk, float *dv,
                             const float *const *in) {
   const Back *p = (const Back *)prep;
   const Attention *a = &p->attention;
-  int threads = threads_for(a->b * a->h * a->r * a->t * a->s);
-  int64_t heads = a->b * a->h, parts = heads >= threads ? 1 : (threads + heads - 1) / heads;
-  int64_t q_heads = a->h * a->r, each = scratch_floats(p), dq_size = a->t * a->d;
-  int64_t queries = parts > 1 ? a->b * q_heads * parts * dq_size : 0;
+  int threads = threads_for(a->b * a->h * a->t * a->s);
+  int64_t kv_heads = a->h / a->group, heads = a->b * kv_heads;
+  int64_t parts = heads >= threads ? 1 : (threads + heads - 1) / heads;
+  int64_t each = scratch_floats(p), dq_size = a->t * a->d;
+  int64_t queries = parts > 1 ? a->b * a->h * parts * dq_size : 0;
   size_t bytes = (size_t)(threads * each + queries) * sizeof(float);
   float *memory = scratch(bytes);
   if (!memory) return scratch_failed(bytes);
-  float *dq_parts = memory + threads * each; // (heads of q, parts, t, d)
+  Tensors x = {.in = in, .dq = dq, .dk = dk, .dv = dv, .dq_parts = memory + threads * each};
 #pragma omp parallel for num_threads(threads) schedule(dynamic)
-  for (int64_t i = 0; i < heads * parts; i++) {
-    int64_t b = i / parts / a->h, h = i / parts % a->h, first = h * a->r, part = i % parts;
-    Head qh = head_of(a, q_heads, b, first, a->t, a->d), kh = head_of(a, a->h, b, h, a->s, a->d);
-    Head vh = head_of(a, a->h, b, h, a->s, a->e), yh = head_of(a, q_heads, b, first, a->t, a->e);
-    const int64_t *mask_stride = a->mask_stride;
-    Task task = {
-        .q = in[0] + qh.at,
-        .k = in[1] + kh.at,
-        .v = in[2] + vh.at,
-        .y = in[3] + yh.at,
-        .lse = in[4] + (b * q_heads + first) * a->t,
-        .dy = in[5] + yh.at,
-        .mask = mask ? mask + b * mask_stride[0] + first * mask_stride[1] : NULL,
-        .dq = parts > 1 ? dq_parts + ((b * q_heads + first) * parts + part) * dq_size : dq + qh.at,
-        .dk = dk + kh.at,
-        .dv = dv + vh.at,
-        .q_row = qh.row,
-        .k_row = kh.row,
-        .v_row = vh.row,
-        .y_row = yh.row,
-        .dq_row = parts > 1 ? a->d : qh.row,
-        .q_next = qh.next,
-        .y_next = yh.next,
-        .mask_next = mask_stride[1],
-        .dq_next = parts > 1 ? parts * dq_size : qh.next,
-        .keys = part_of(a->s, KEYS, part, parts),
-    };
-    back_task(p, &task, memory + omp_get_thread_num() * each);
-  }
-  for (int64_t i = 0; parts > 1 && i < a->b * q_heads; i++) {
-    Head qh = head_of(a, q_heads, i / q_heads, i % q_heads, a->t, a->d);
-    add_queries(dq + qh.at, qh.row, dq_parts + i * parts * dq_size, parts, a->t, a->d);
+  for (int64_t i = 0; i < heads * parts; i++)
+    back_task(p, &x, i / parts / kv_heads, i / parts % kv_heads, i % parts, parts,
+              memory + omp_get_thread_num() * each);
+  for (int64_t i = 0; parts > 1 && i < a->b * a->h; i++) {
+    Head qh = head_of(a, a->h, i / a->h, i % a->h, a->t, a->d);
+    add_queries(dq + qh.at, qh.row, x.dq_parts + i * parts * dq_size, parts, a->t, a->d);
   }
   return NNRT_OK;
 }
