@@ -13,16 +13,22 @@ NNRT_CLONES static void layer_norm_rows(float *restrict y, float *restrict mean,
   for (int64_t i = from; i < to; i++) {
     const float *xi = x + i * n;
     float *yi = y + i * n;
-    float sum = 0, squares = 0;
+    float sum = 0, left = 0, squares = 0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t j = 0; j < n; j++)
       sum += xi[j];
     float m = sum / (float)n;
-    // A second pass: the row is in the nearest cache, and E(x^2) - m^2 would cancel.
-#pragma omp simd reduction(+ : squares)
-    for (int64_t j = 0; j < n; j++)
-      squares += (xi[j] - m) * (xi[j] - m);
-    float r = 1.0f / sqrtf(squares / (float)n + eps);
+    // A second pass: the row is in the nearest cache, and E(x^2) - m^2 would cancel.  It also finds
+    // by how much the mean was off, which counts where the mean is large beside the deviation.
+#pragma omp simd reduction(+ : left, squares)
+    for (int64_t j = 0; j < n; j++) {
+      float d = xi[j] - m;
+      left += d;
+      squares += d * d;
+    }
+    float off = left / (float)n;
+    float r = 1.0f / sqrtf(squares / (float)n - off * off + eps);
+    m += off;
     for (int64_t j = 0; j < n; j++)
       yi[j] = (xi[j] - m) * r * g[j] + b[j];
     mean[i] = m;
