@@ -4,12 +4,12 @@
 //     %b = exp %a               : f32[2]     =>     %b = constant value=[2.7182817,7.389056] :
 //     f32[2]
 //
-// A fill stays a fill whatever its shape: a mask of 100 MB is one number.  Otherwise constants that
-// grow are left alone: repeating them is cheaper than storing them.
+// A fill stays a fill whatever its shape: a mask of 100 MB is one number.  A broadcast of other
+// constants is left alone: repeating them is cheaper than storing them.
 
 #include "rewrite.h"
 
-enum { SMALL_BYTES = 64 << 10, LARGEST_BYTES = 16 << 20 };
+enum { LARGEST_BYTES = 16 << 20 };
 
 static bool is_known(const Value *v) {
   return v->def && (v->def->kind == OP_constant || v->def->kind == OP_fill);
@@ -31,7 +31,7 @@ static bool is_worth_it(const Op *op) {
   for (int i = 0; i < op->n_out; i++)
     out += type_bytes(op->out[i]->type);
   if (in > 4 * (int64_t)LARGEST_BYTES) return false;
-  return out <= SMALL_BYTES || out <= in || (op->kind != OP_broadcast && out <= LARGEST_BYTES);
+  return out <= in || (op->kind != OP_broadcast && out <= LARGEST_BYTES);
 }
 
 static bool all_fills(const Op *op) {

@@ -5,6 +5,7 @@
 //     reshape of reshape, transpose of transpose, broadcast of broadcast  one op
 //     transpose that moves only dimensions of length 1                    reshape, which is free
 //     sum over dimensions of length 1                                     reshape
+//     elementwise op of broadcasts of one shape                           broadcast of the op
 
 #include <string.h>
 
@@ -90,6 +91,33 @@ static Value *simplify_reduce(Builder *b, Op *op) {
   for (int i = 0; i < attr_n(op, "axes"); i++)
     if (t->dim[attr_list(op, "axes")[i]] != 1) return NULL;
   return reshaped_like(b, operand(op), op);
+}
+
+Value *broadcast_later(Builder *b, Op *op) {
+  const Type *from = NULL, *t = op->out[0]->type;
+  double c;
+  for (int i = 0; i < op->n_in; i++) {
+    const Value *v = op->in[i].value;
+    const Op *broadcast = made_by(v, OP_broadcast);
+    if (!broadcast && !is_fill(v, &c)) return NULL;
+    if (!broadcast) continue;
+    const Type *x = operand(broadcast)->type;
+    if (from &&
+        (from->rank != x->rank || memcmp(from->dim, x->dim, (size_t)x->rank * sizeof *x->dim) != 0))
+      return NULL;
+    from = x;
+  }
+  if (!from) return NULL;
+  Value *in[3];
+  for (int i = 0; i < op->n_in; i++) {
+    Value *v = op->in[i].value;
+    in[i] =
+        is_fill(v, &c) ? build_fill(b, v->type->dtype, from->rank, from->dim, c) : operand(v->def);
+  }
+  int n;
+  op_attr_specs(op->kind, &n);
+  return build_broadcast(b, build(b, op->kind, in, op->n_in, (Attrs){op->attrs, n}), t->rank,
+                         t->dim);
 }
 
 const SimplifyRule shape_rules[] = {

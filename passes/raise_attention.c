@@ -1,0 +1,220 @@
+// Attention with softmax.
+//
+//     %s = matmul %q, %k trans_b=true
+//     %a = scale %s by=0.125
+//     %m = add %a, %mask                         =>   %y, %lse = attention %q, %k, %v, %mask
+//     scale=0.125 %p = softmax %m axis=3 %y = matmul %p, %v
+//
+// The scale may stand on q, on k, on both, or on the scores; masks may be added, or chosen with
+// `where`, several after each other, before or after the scale.  A constant causal mask becomes the
+// attribute `causal`.  Then, if q, k and v are transposed from b t h d for it, seq_major reads them
+// as they are.
+
+#include <math.h>
+
+#include "raise.h"
+
+enum { MAX_MASKS = 4 };
+
+typedef struct Mask {
+  Value *v;
+  MaskKind kind;
+  double by; // of what is added; or what a score is replaced by
+} Mask;
+
+typedef struct Scores {
+  Op *product;
+  double scale;
+  Mask mask[MAX_MASKS];
+  int n_masks;
+} Scores;
+
+// Whether `v` is a product, perhaps scaled and masked.
+static bool leads_to_product(const Value *v, int depth) {
+  const Op *op = v->def;
+  if (!op || depth == 0) return false;
+  switch ((int)op->kind) {
+  case OP_matmul: return true;
+  case OP_scale:
+  case OP_neg: return leads_to_product(op->in[0].value, depth - 1);
+  case OP_add:
+    return leads_to_product(op->in[0].value, depth - 1) ||
+           leads_to_product(op->in[1].value, depth - 1);
+  case OP_where:
+    return leads_to_product(op->in[1].value, depth - 1) ||
+           leads_to_product(op->in[2].value, depth - 1);
+  }
+  return false;
+}
+
+static const int deep = 12;
+
+// The operand of a mask's op that goes on to the product; the mask is noted.
+static Value *match_mask(Scores *s, Op *op, double by) {
+  if (s->n_masks == MAX_MASKS) return NULL;
+  Mask *mask = &s->mask[s->n_masks++];
+  if (op->kind == OP_add) {
+    int scores = leads_to_product(op->in[0].value, deep) ? 0 : 1;
+    *mask = (Mask){op->in[1 - scores].value, MASK_ADDS, by};
+    return op->in[scores].value;
+  }
+  double low;
+  int scores = is_fill(op->in[2].value, &low) ? 1 : 2;
+  if (!is_fill(op->in[3 - scores].value, &low) || low * by > HIDDEN) return NULL;
+  *mask = (Mask){op->in[0].value, scores == 1 ? MASK_KEEPS : MASK_DROPS, low * by};
+  return op->in[scores].value;
+}
+
+static bool match_scores(Match *m, Value *v, Scores *s) {
+  s->scale = 1;
+  while (leads_to_product(v, deep)) {
+    double by;
+    v = match_scale(m, v, &by);
+    s->scale *= by;
+    s->product = match_op(m, v, OP_matmul);
+    if (s->product) return true;
+    Op *op = match_op(m, v, OP_add);
+    if (!op) op = match_op(m, v, OP_where);
+    if (!op) continue;
+    v = match_mask(s, op, s->scale);
+    if (!v) return false;
+  }
+  return false;
+}
+
+static Value *exchange(Builder *b, Value *v) {
+  int64_t perm[MAX_RANK];
+  int rank = v->type->rank;
+  for (int i = 0; i < rank; i++)
+    perm[i] = i;
+  perm[rank - 2] = rank - 1;
+  perm[rank - 1] = rank - 2;
+  return transposed(b, v, perm);
+}
+
+// A factor on q or k, also under a transpose.
+static Value *take_scale(Builder *b, Match *m, Value *v, double *scale) {
+  double by;
+  v = match_scale(m, v, &by);
+  *scale *= by;
+  Op *transpose = made_by(v, OP_transpose);
+  if (!transpose || !made_by(transpose->in[0].value, OP_scale)) return v;
+  Match under = *m;
+  match_op(&under, v, OP_transpose);
+  Value *x = match_scale(&under, transpose->in[0].value, &by);
+  *m = under;
+  *scale *= by;
+  return transposed(b, x, attr_list(transpose, "perm"));
+}
+
+// b h t d; of three dimensions the first is both b and h.
+static Value *in_four(Builder *b, Value *v) {
+  if (!v || v->type->rank == 4) return v;
+  const int64_t *dim = v->type->dim;
+  return build_reshape(b, v, 4, (int64_t[]){dim[0], 1, dim[1], dim[2]});
+}
+
+// What a mask adds to the scores, in four dimensions that broadcast to theirs.
+static Value *additive(Builder *b, const Mask *mask, int rank, DType dtype) {
+  Value *v = mask->v;
+  while (made_by(v, OP_broadcast))
+    v = v->def->in[0].value;
+  int64_t dim[4] = {1, 1, 1, 1};
+  const Type *t = v->type;
+  for (int i = 0; i < t->rank; i++) {
+    int at = 4 - t->rank + i;
+    dim[rank == 3 && at == 1 ? 0 : at] = t->dim[i];
+  }
+  v = build_reshape(b, v, 4, dim);
+  if (mask->kind == MASK_ADDS) return build_scale(b, v, mask->by);
+  // Two of these added must stay finite where one is.
+  double low = isinf(mask->by) || dtype == DT_f16 || mask->by > -1e38 ? mask->by : -1e38;
+  Value *keep = build_fill(b, dtype, 4, dim, 0), *drop = build_fill(b, dtype, 4, dim, low);
+  if (mask->kind == MASK_DROPS) return build(b, OP_where, IN(v, drop, keep), NO_ATTRS);
+  return build(b, OP_where, IN(v, keep, drop), NO_ATTRS);
+}
+
+// The sum of what the masks add, or NULL for none, with all of the last dimension.
+static Value *sum_of_masks(Builder *b, const Scores *s, const Type *scores, bool *causal) {
+  Value *sum = NULL;
+  int rank = scores->rank;
+  int64_t t_len = scores->dim[rank - 2], s_len = scores->dim[rank - 1];
+  *causal = false;
+  for (int i = 0; i < s->n_masks; i++) {
+    const Mask *mask = &s->mask[i];
+    if ((mask->kind != MASK_ADDS || mask->by >= 1) &&
+        is_causal_mask(mask->v, t_len, s_len, mask->kind)) {
+      *causal = true;
+      continue;
+    }
+    Value *v = additive(b, mask, rank, scores->dtype);
+    if (!v) return NULL;
+    int64_t dim[4];
+    for (int k = 0; k < 4; k++)
+      dim[k] = sum && sum->type->dim[k] > v->type->dim[k] ? sum->type->dim[k] : v->type->dim[k];
+    dim[3] = s_len;
+    v = build_broadcast(b, v, 4, dim);
+    sum = sum ? build(b, OP_add, IN(build_broadcast(b, sum, 4, dim), v), NO_ATTRS) : v;
+  }
+  return sum;
+}
+
+bool raise_attention(Builder *b, Op *root) {
+  if (root->kind != OP_matmul || attr_i(root, "trans_a")) return false;
+  Match m = {0};
+  match_op(&m, root->out[0], OP_matmul);
+  Op *softmax = match_op(&m, root->in[0].value, OP_softmax);
+  if (!softmax) return false;
+  const Type *t = softmax->out[0]->type;
+  Scores s = {0};
+  if ((t->rank != 3 && t->rank != 4) || attr_i(softmax, "axis") != t->rank - 1 ||
+      !match_scores(&m, softmax->in[0].value, &s) || !match_closed(&m, root))
+    return false;
+
+  // y has as many columns as v, and the products before it must have as many summands.
+  Value *q = s.product->in[0].value;
+  bool trans_q = attr_i(s.product, "trans_a");
+  if (q->type->dim[t->rank - 1 - trans_q] != root->out[0]->type->dim[t->rank - 1]) return false;
+  Value *k = s.product->in[1].value, *v = root->in[1].value;
+  q = take_scale(b, &m, trans_q ? exchange(b, q) : q, &s.scale);
+  k = take_scale(b, &m, k, &s.scale);
+  if (!attr_i(s.product, "trans_b")) k = exchange(b, k);
+  if (attr_i(root, "trans_b")) v = exchange(b, v);
+  if (b->failed) return false;
+  bool causal;
+  Value *mask = sum_of_masks(b, &s, t, &causal);
+  Value *in[4] = {in_four(b, q), in_four(b, k), in_four(b, v), mask};
+  Value *y =
+      build(b, OP_attention, in, mask ? 4 : 3, ATTRS(a_f("scale", s.scale), a_b("causal", causal)));
+  if (y) y = build_reshape(b, y, root->out[0]->type->rank, root->out[0]->type->dim);
+  if (y) replace(root->out[0], y);
+  return y;
+}
+
+static const int64_t heads_and_time[] = {0, 2, 1, 3};
+
+static bool is_exchanged(const Value *v) {
+  const Op *op = made_by(v, OP_transpose);
+  return op && has_perm(op, heads_and_time);
+}
+
+bool raise_seq_major(Builder *b, Op *op) {
+  if (op->kind != OP_attention || attr_i(op, "seq_major")) return false;
+  Value *in[4];
+  for (int i = 0; i < op->n_in; i++) {
+    in[i] = op->in[i].value;
+    if (i == 3) continue; // the mask
+    if (!is_exchanged(in[i])) return false;
+    in[i] = in[i]->def->in[0].value;
+  }
+  Value *y = build(b, OP_attention, in, op->n_in,
+                   ATTRS(*op_attr(op, "scale"), *op_attr(op, "causal"), a_b("seq_major", true)));
+  if (!y) return false;
+  replace(op->out[1], y->def->out[1]);
+  for (Use *u = op->out[0]->uses, *next; u; u = next) {
+    next = u->next;
+    if (u->user && is_exchanged(u->user->out[0])) replace(u->user->out[0], y);
+  }
+  if (value_used(op->out[0])) replace(op->out[0], build_transpose(b, y, heads_and_time));
+  return true;
+}

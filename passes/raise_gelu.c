@@ -1,0 +1,106 @@
+// GELU in its forms, and swish.
+//
+//     x * 0.5 * (1 + erf(x / sqrt 2))                            gelu x
+//     x * 0.5 * (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))   =>   gelu_tanh x
+//     x * sigmoid(b x)                                           swish x beta=b
+//
+// Exporters write the products in any order and put the constants anywhere.  So the root is taken
+// apart into factors, and what stands under erf, tanh or sigmoid is compared as a polynomial in x.
+
+#include <math.h>
+
+#include "raise.h"
+
+// The argument of  1 + f(...), or of f(...),  among the two factors of the product; x is the other.
+static Value *match_gate(Match *m, const Factors *f, OpKind kind, bool plus_one, Value **x) {
+  if (f->n != 2) return NULL;
+  for (int i = 0; i < 2; i++) {
+    Value *v = f->factor[i];
+    Match attempt = *m;
+    if (plus_one) {
+      Op *offset = match_op(&attempt, v, OP_offset);
+      if (!offset || attr_f(offset, "by") != 1) continue;
+      v = offset->in[0].value;
+    }
+    Op *gate = match_op(&attempt, v, kind);
+    if (!gate) continue;
+    *m = attempt;
+    *x = f->factor[1 - i];
+    return gate->in[0].value;
+  }
+  return NULL;
+}
+
+static bool is_root(const Op *op) {
+  return op->kind == OP_mul || op->kind == OP_scale;
+}
+
+// A root that is scaled further is not the root yet: the factor belongs to the pattern.
+static bool is_scaled_further(const Op *root) {
+  const Use *u = root->out[0]->uses;
+  return u && !u->next && u->user && u->user->kind == OP_scale;
+}
+
+// Matches  by * x * (1 + gate(p(x))).
+static bool match_gated(Match *m, Op *root, OpKind kind, bool plus_one, double *by, Value **x,
+                        Polynomial *p) {
+  Factors f;
+  if (!is_root(root) || !match_product(m, root->out[0], &f)) return false;
+  *by = f.by;
+  Value *argument = match_gate(m, &f, kind, plus_one, x);
+  return argument && match_polynomial(m, argument, *x, p) && match_closed(m, root);
+}
+
+// y = by x (1 + gate(first c x))  is  by / (c/2) times the GELU of c x.  Where the product has no
+// other factor than that GELU has, or c is 1, it is meant as one.
+static bool put_gelu(Builder *b, Op *root, OpKind kind, Value *x, double by, double c) {
+  double factor = 2 * by / c;
+  if (about(factor, 1)) {
+    factor = 1;
+    c = 2 * by; // the exact one of the two
+  } else if (about(c, 1)) {
+    c = 1;
+    factor = 2 * by;
+  } else {
+    return false;
+  }
+  Value *y = build(b, kind, IN(build_scale(b, x, c)), NO_ATTRS);
+  if (y) y = build_scale(b, y, factor);
+  if (y) replace(root->out[0], y);
+  return y;
+}
+
+bool raise_gelu(Builder *b, Op *root) {
+  Match m = {0};
+  Value *x;
+  double by;
+  Polynomial p;
+  if (is_scaled_further(root) || !match_gated(&m, root, OP_erf, true, &by, &x, &p)) return false;
+  if (p.at[0] != 0 || p.at[1] == 0 || p.at[2] != 0 || p.at[3] != 0) return false;
+  return put_gelu(b, root, OP_gelu, x, by, p.at[1] / M_SQRT1_2);
+}
+
+bool raise_gelu_tanh(Builder *b, Op *root) {
+  Match m = {0};
+  Value *x;
+  double by, first = sqrt(2 / M_PI);
+  Polynomial p;
+  if (is_scaled_further(root) || !match_gated(&m, root, OP_tanh, true, &by, &x, &p)) return false;
+  double c = p.at[1] / first;
+  if (p.at[0] != 0 || c == 0 || p.at[2] != 0 || !about(p.at[3], 0.044715 * first * c * c * c))
+    return false;
+  return put_gelu(b, root, OP_gelu_tanh, x, by, c);
+}
+
+bool raise_swish(Builder *b, Op *root) {
+  Match m = {0};
+  Value *x;
+  double by;
+  Polynomial p;
+  if (!match_gated(&m, root, OP_sigmoid, false, &by, &x, &p)) return false;
+  if (p.at[0] != 0 || p.at[1] == 0 || p.at[2] != 0 || p.at[3] != 0 || by == 0) return false;
+  // by x sigmoid(p x) is the swish of (by x) with beta p / by.
+  Value *y = build(b, OP_swish, IN(build_scale(b, x, by)), ATTRS(a_f("beta", p.at[1] / by)));
+  if (y) replace(root->out[0], y);
+  return y;
+}

@@ -1,0 +1,36 @@
+// Causal masks, as the constants that they are in exported models:
+//
+//     keeps  1 0 0     drops  0 1 1     adds  0 -inf -inf
+//            1 1 0            0 0 1           0    0 -inf
+//            1 1 1            0 0 0           0    0    0
+
+#include "raise.h"
+
+static bool hides(double x, MaskKind kind) {
+  switch (kind) {
+  case MASK_KEEPS: return x == 0;
+  case MASK_DROPS: return x != 0;
+  case MASK_ADDS: return x <= HIDDEN;
+  }
+  return false;
+}
+
+bool is_causal_mask(const Value *v, int64_t t, int64_t s, MaskKind kind) {
+  while (made_by(v, OP_broadcast))
+    v = v->def->in[0].value;
+  const Type *type = v->type;
+  if (type->rank < 2 || type->dim[type->rank - 2] != t || type->dim[type->rank - 1] != s ||
+      !made_by(v, OP_constant))
+    return false;
+  Arena *a = arena_new();
+  Tensor mask;
+  bool causal = constant_tensor(v, &mask, a);
+  for (int64_t e = 0, n = type_count(type); causal && e < n; e++) {
+    int64_t i = e / s % t, j = e % s;
+    double x = tensor_f(&mask, e);
+    bool hidden = hides(x, kind);
+    causal = hidden == (j > i + s - t) && (kind != MASK_ADDS || hidden || x == 0);
+  }
+  arena_free(a);
+  return causal;
+}

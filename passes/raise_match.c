@@ -1,0 +1,175 @@
+// See raise.h.
+
+#include <math.h>
+#include <string.h>
+
+#include "raise.h"
+
+static void note(Match *m, Op *op) {
+  for (int i = 0; i < m->n; i++)
+    if (m->op[i] == op) return;
+  if (m->n < MAX_MATCHED) m->op[m->n] = op;
+  m->n++; // past MAX_MATCHED the pattern is no longer closed
+}
+
+Op *match_op(Match *m, const Value *v, OpKind kind) {
+  Op *op = made_by(v, kind);
+  if (op) note(m, op);
+  return op;
+}
+
+Op *match_either(Match *m, const Op *op, OpKind kind, Value **other) {
+  for (int i = 0; i < 2; i++) {
+    Op *inner = match_op(m, op->in[i].value, kind);
+    *other = op->in[1 - i].value;
+    if (inner) return inner;
+  }
+  return NULL;
+}
+
+// Whether the two shapes differ in dimensions of length 1 only.
+static bool same_but_ones(const Type *x, const Type *y) {
+  int i = 0, k = 0;
+  for (;;) {
+    while (i < x->rank && x->dim[i] == 1)
+      i++;
+    while (k < y->rank && y->dim[k] == 1)
+      k++;
+    if (i == x->rank || k == y->rank) return i == x->rank && k == y->rank;
+    if (x->dim[i++] != y->dim[k++]) return false;
+  }
+}
+
+Value *match_through(Match *m, Value *v) {
+  for (;;) {
+    Op *op = match_op(m, v, OP_broadcast);
+    if (!op && made_by(v, OP_reshape) && same_but_ones(v->type, v->def->in[0].value->type))
+      op = match_op(m, v, OP_reshape);
+    if (!op) return v;
+    v = op->in[0].value;
+  }
+}
+
+Value *match_scale(Match *m, Value *v, double *by) {
+  *by = 1;
+  for (;;) {
+    Op *op = match_op(m, v, OP_scale);
+    if (op)
+      *by *= attr_f(op, "by");
+    else if ((op = match_op(m, v, OP_neg)))
+      *by = -*by;
+    else
+      return v;
+    v = op->in[0].value;
+  }
+}
+
+static bool inside(const Match *m, const Op *op) {
+  for (int i = 0; i < m->n; i++)
+    if (m->op[i] == op) return true;
+  return false;
+}
+
+// A multiple of what comes from outside: cheap to have twice.
+static bool may_be_shared(const Match *m, const Op *op) {
+  return (op->kind == OP_scale || op->kind == OP_neg) && !inside(m, op->in[0].value->def);
+}
+
+bool match_closed(const Match *m, const Op *root) {
+  if (m->n > MAX_MATCHED) return false;
+  for (int i = 0; i < m->n; i++) {
+    if (m->op[i] == root || may_be_shared(m, m->op[i])) continue;
+    for (int k = 0; k < m->op[i]->n_out; k++)
+      for_each_use(u, m->op[i]->out[k]) {
+        if (!u->user || !inside(m, u->user)) return false;
+      }
+  }
+  return true;
+}
+
+bool about(double x, double y) {
+  return fabs(x - y) <= 2e-3 * fabs(y);
+}
+
+bool match_mean(Match *m, Value *v, Value **x, bool *axes) {
+  double by;
+  v = match_scale(m, match_through(m, v), &by);
+  Op *sum = match_op(m, match_through(m, v), OP_reduce_sum);
+  if (!sum) return false;
+  *x = sum->in[0].value;
+  int64_t n = 1;
+  memset(axes, 0, MAX_RANK * sizeof *axes);
+  for (int i = 0; i < attr_n(sum, "axes"); i++) {
+    int64_t axis = attr_list(sum, "axes")[i];
+    axes[axis] = true;
+    n *= (*x)->type->dim[axis];
+  }
+  return fabs(by * (double)n - 1) < 1e-5;
+}
+
+static bool add_factors(Match *m, Value *v, Factors *f) {
+  double by;
+  v = match_scale(m, v, &by);
+  f->by *= by;
+  Op *mul = match_op(m, v, OP_mul);
+  if (mul) return add_factors(m, mul->in[0].value, f) && add_factors(m, mul->in[1].value, f);
+  if (f->n == (int)(sizeof f->factor / sizeof *f->factor)) return false;
+  f->factor[f->n++] = v;
+  return true;
+}
+
+bool match_product(Match *m, Value *v, Factors *f) {
+  *f = (Factors){.by = 1};
+  return add_factors(m, v, f);
+}
+
+static bool multiply(const Polynomial *p, const Polynomial *q, Polynomial *out) {
+  *out = (Polynomial){0};
+  for (int i = 0; i <= MAX_DEGREE; i++)
+    for (int k = 0; k <= MAX_DEGREE; k++) {
+      if (p->at[i] == 0 || q->at[k] == 0) continue;
+      if (i + k > MAX_DEGREE) return false;
+      out->at[i + k] += p->at[i] * q->at[k];
+    }
+  return true;
+}
+
+static void add(Polynomial *p, const Polynomial *q, double by) {
+  for (int i = 0; i <= MAX_DEGREE; i++)
+    p->at[i] += by * q->at[i];
+}
+
+static bool polynomial_of_op(Match *m, Op *op, const Value *x, Polynomial *p) {
+  Polynomial q;
+  if (op->n_in < 1 || !match_polynomial(m, op->in[0].value, x, p)) return false;
+  switch ((int)op->kind) {
+  case OP_scale:
+  case OP_neg: {
+    double by = op->kind == OP_neg ? -1 : attr_f(op, "by");
+    add(p, p, by - 1);
+    return true;
+  }
+  case OP_offset: p->at[0] += attr_f(op, "by"); return true;
+  case OP_square: q = *p; return multiply(&q, &q, p);
+  }
+  Polynomial r = *p;
+  if (!match_polynomial(m, op->in[1].value, x, &q)) return false;
+  if (op->kind == OP_mul) return multiply(&r, &q, p);
+  add(p, &q, op->kind == OP_sub ? -1 : 1);
+  return true;
+}
+
+bool match_polynomial(Match *m, Value *v, const Value *x, Polynomial *p) {
+  static const OpKind kinds[] = {OP_scale, OP_neg, OP_offset, OP_square, OP_mul, OP_add, OP_sub};
+  *p = (Polynomial){0};
+  if (v == x) {
+    p->at[1] = 1;
+    return true;
+  }
+  if (is_fill(v, &p->at[0])) return true;
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    Op *op = match_op(m, v, kinds[i]);
+    if (op) return polynomial_of_op(m, op, x, p);
+  }
+  return false;
+}
