@@ -323,10 +323,12 @@ static bool import_call(Import *im, Scope *scope, const Onnx__NodeProto *node, i
                         const Onnx__FunctionProto *f, Value **in) {
   const Loc *loc = node_loc(im, scope, node);
   const char *detail = describe_node(im, scope, node, opset);
-  if (im->depth == MAX_INLINE_DEPTH) {
-    onnx_problem(im, loc, "functions call each other without end", NULL, detail);
-    return false;
-  }
+  for (const Scope *s = scope; s; s = s->caller)
+    if (s->function == f) {
+      onnx_problem(im, loc, str_format(im->a, "function '%s' calls itself", onnx_str(f->name)),
+                   NULL, detail);
+      return false;
+    }
   if (node->n_input > f->n_input || node->n_output > f->n_output) {
     onnx_problem(im, loc,
                  str_format(im->a, "function '%s' has %zu inputs and %zu outputs",
@@ -338,16 +340,13 @@ static bool import_call(Import *im, Scope *scope, const Onnx__NodeProto *node, i
   body->call = node;
   body->caller = scope;
   body->function = f;
-  body->prefix = str_format(im->a, "%s/", onnx_node_name(im->a, scope, node));
+  body->prefix = onnx_node_name(im->a, scope, node);
   body->n_opsets = f->n_opset_import ? f->n_opset_import : scope->n_opsets;
   body->opsets = f->n_opset_import ? f->opset_import : scope->opsets;
   // An operand that is left out is left out of its readers in the body as well.
   for (size_t i = 0; i < f->n_input; i++)
     onnx_bind(im, body, onnx_str(f->input[i]), i < node->n_input ? in[i] : NULL, false);
-  im->depth++;
-  bool ok = onnx_body(im, body, f->node, f->n_node, f->output, node->n_output);
-  im->depth--;
-  if (!ok) return false;
+  if (!onnx_body(im, body, f->node, f->n_node, f->output, node->n_output)) return false;
   for (size_t i = 0; i < node->n_output; i++) {
     Binding *b = onnx_lookup(body, onnx_str(f->output[i]));
     if (!*onnx_str(node->output[i])) continue;
@@ -385,8 +384,8 @@ static bool import_node(Import *im, Scope *scope, const Onnx__NodeProto *node) {
   return import_by_row(im, scope, node, opset, row, in);
 }
 
-bool onnx_body(Import *im, Scope *scope, Onnx__NodeProto *const *node, size_t n,
-               char *const *output, size_t n_output) {
+static bool import_nodes(Import *im, Scope *scope, Onnx__NodeProto *const *node, size_t n,
+                         char *const *output, size_t n_output) {
   int *order, n_order;
   if (!onnx_order(im, node, n, output, n_output, scope, &order, &n_order)) return false;
   for (int i = 0; i < n_order; i++) {
@@ -396,6 +395,16 @@ bool onnx_body(Import *im, Scope *scope, Onnx__NodeProto *const *node, size_t n,
     if (!import_node(im, scope, node[order[i]])) poison_results(im, scope, node[order[i]]);
   }
   return true;
+}
+
+bool onnx_body(Import *im, Scope *scope, Onnx__NodeProto *const *node, size_t n,
+               char *const *output, size_t n_output) {
+  if (im->depth == MAX_INLINE_DEPTH)
+    return diag_error(im->d, im->file->loc, "functions and branches nest too deep");
+  im->depth++;
+  bool ok = import_nodes(im, scope, node, n, output, n_output);
+  im->depth--;
+  return ok;
 }
 
 // -- The model ---------------------------------------------------------------------------------

@@ -166,7 +166,7 @@ bool import_if(Node *n) {
   if (a->g->n_output != (size_t)n->n_out)
     return node_fail(n, "%s has %zu results, the node %d", branch, a->g->n_output, n->n_out);
   Scope *scope = onnx_scope_new(im, n->scope);
-  scope->prefix = str_format(im->a, "%s/", onnx_node_name(im->a, n->scope, n->proto));
+  scope->prefix = onnx_node_name(im->a, n->scope, n->proto);
   if (!onnx_initializers(im, scope, a->g)) {
     n->b->failed = true;
     return false;

@@ -268,6 +268,31 @@ bool import_batch_normalization(Node *n) {
   return true;
 }
 
+// x / (bias + alpha * mean of squares over `size` channels)^beta.  The mean is an average pooling
+// in which the channels are a spatial dimension.
+bool import_lrn(Node *n) {
+  Value *x = n->in[0];
+  const Type *t = x->type;
+  int64_t size = node_int(n, "size", 0);
+  if (t->rank < 3) return node_fail(n, "operand 0 is %s, not an image", type_text(n->a, t));
+  if (size < 1 || size > INT32_MAX) return node_fail(n, "a size of %lld", (long long)size);
+  int64_t plane[4] = {t->dim[0], 1, t->dim[1], product(t->dim, 2, t->rank)};
+  int64_t kernel[2] = {size, 1}, once[2] = {1, 1};
+  int64_t pads[4] = {(size - 1) / 2, 0, size - 1 - (size - 1) / 2, 0};
+  Value *squares = build_reshape(n->b, node_unary(n, OP_square, x), 4, plane);
+  Value *mean =
+      build(n->b, OP_avg_pool, IN(squares),
+            ATTRS(a_list("kernel", kernel, 2), a_list("strides", once, 2), a_list("pads", pads, 4),
+                  a_list("dilations", once, 2), a_b("include_pad", true),
+                  a_b("channels_last", false), a_list("shape", plane, 4)));
+  Value *base =
+      build_scale(n->b, build_reshape(n->b, mean, t->rank, t->dim), node_float(n, "alpha", 1e-4));
+  base = build(n->b, OP_offset, IN(base), ATTRS(a_f("by", node_float(n, "bias", 1))));
+  Value *power = node_binary(n, OP_pow, base, node_like(n, x, node_float(n, "beta", 0.75)));
+  n->out[0] = node_binary(n, OP_div, x, power);
+  return true;
+}
+
 // x / (|x| + … + |x|) or x / sqrt(x² + … + x²) along the axis
 bool import_lp_normalization(Node *n) {
   int axis;

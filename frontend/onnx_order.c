@@ -54,7 +54,8 @@ const char *onnx_node_name(Arena *a, const Scope *scope, const Onnx__NodeProto *
   char *safe = arena_copy(a, name, strlen(name) + 1);
   for (char *c = safe; *c; c++)
     if ((unsigned char)*c < ' ' || *c == 0x7f || *c == '\\') *c = '?';
-  return str_format(a, "%s%s", scope->prefix, safe);
+  const char *slash = *scope->prefix && *safe != '/' ? "/" : "";
+  return str_format(a, "%s%s%s", scope->prefix, slash, safe);
 }
 
 typedef struct Order {

@@ -16,3 +16,23 @@ bool onnx_tensor_read(const char *path, bool keep, Module *m, Arena *a, Tensor *
   onnx_close(&f);
   return ok;
 }
+
+const char *onnx_subject(const char *path, Arena *a) {
+  OnnxFile f;
+  Diag *d = diag_new(stderr);
+  const char *op = NULL;
+  int n = 0;
+  diag_quiet(d, true);
+  if (onnx_open(&f, path, &onnx__model_proto__descriptor, a, d)) {
+    const Onnx__GraphProto *g = onnx_model(&f)->graph;
+    for (size_t i = 0; g && i < g->n_node; i++)
+      if (!str_equal(onnx_str(g->node[i]->op_type), "Constant")) {
+        op = onnx_str(g->node[i]->op_type);
+        n++;
+      }
+    op = n == 1 ? str_copy(a, op) : NULL;
+    onnx_close(&f);
+  }
+  diag_free(d);
+  return op;
+}

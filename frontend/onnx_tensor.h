@@ -1,4 +1,5 @@
-// Single tensors in files of their own, as the test data of ONNX has them: input_0.pb.
+// What the test data of ONNX consists of: tensors in files of their own (input_0.pb), and models
+// of one node.
 
 #ifndef FRONTEND_ONNX_TENSOR_H
 #define FRONTEND_ONNX_TENSOR_H
@@ -9,5 +10,9 @@
 // become f32, as in onnx_import.  The tensor lives in `a`, its type in `m`.  False when it has
 // reported why not.
 bool onnx_tensor_read(const char *path, bool keep, Module *m, Arena *a, Tensor *out, Diag *d);
+
+// The op that the model in `path` is about, when it has only one node besides constants; otherwise
+// NULL, also for what cannot be read.
+const char *onnx_subject(const char *path, Arena *a);
 
 #endif

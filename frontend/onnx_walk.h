@@ -30,7 +30,7 @@ typedef struct Scope {
   const Onnx__NodeProto *call;
   const struct Scope *caller;
   const Onnx__FunctionProto *function;
-  const char *prefix; // of node names: "/block.0/", or ""
+  const char *prefix; // of node names: "/block.0", or ""
   size_t n_opsets;
   Onnx__OperatorSetIdProto **opsets;
 } Scope;
