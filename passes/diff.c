@@ -192,7 +192,8 @@ static void write_hunk(const Edits *edits, int from, int to, FILE *out) {
   // The graph it is in, as diff -p would say.
   for (int i = from; i >= 0; i--)
     if (edits->at[i].sign != '-' && str_starts(edits->at[i].line->text, "graph ")) {
-      fprintf(out, " %.*s", (int)strcspn(edits->at[i].line->text, "(\n"), edits->at[i].line->text);
+      fprintf(out, " %.*s", (int)strcspn(edits->at[i].line->text, "(\n") - 1,
+              edits->at[i].line->text);
       break;
     }
   fputc('\n', out);
