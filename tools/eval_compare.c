@@ -1,0 +1,92 @@
+// Comparing results: as relative norms, because single elements that should be 0 differ by as much
+// as sums over large numbers do.  NaN equals nothing.
+
+#include "eval.h"
+
+#include <math.h>
+
+double tensor_difference(const Tensor *x, const Tensor *y) {
+  bool floating = dtype_class[x->type->dtype] == 'F';
+  double apart = 0, size = 0;
+  for (int64_t i = 0; i < type_count(x->type); i++) {
+    if (!floating && tensor_i(x, i) == tensor_i(y, i)) {
+      size += tensor_f(y, i) * tensor_f(y, i);
+      continue;
+    }
+    double a = tensor_f(x, i), b = tensor_f(y, i);
+    if (isinf(a) && a == b) continue;
+    if (!isfinite(a) || !isfinite(b)) return INFINITY;
+    apart += (a - b) * (a - b);
+    size += b * b;
+  }
+  return sqrt(apart) / (size > 0 ? sqrt(size) : 1);
+}
+
+// The first element whose difference is more than its share of what is allowed, or the largest.
+static int64_t guilty_element(const Tensor *x, const Tensor *y, double tolerance) {
+  int64_t n = type_count(x->type), worst = 0;
+  double size = 0, most = -1;
+  for (int64_t i = 0; i < n; i++)
+    if (isfinite(tensor_f(y, i))) size += tensor_f(y, i) * tensor_f(y, i);
+  double share = tolerance * (size > 0 ? sqrt(size) : 1) / sqrt((double)n);
+  for (int64_t i = 0; i < n; i++) {
+    double a = tensor_f(x, i), b = tensor_f(y, i);
+    if (a == b) continue;
+    if (!(fabs(a - b) <= share)) return i;
+    if (fabs(a - b) > most) {
+      most = fabs(a - b);
+      worst = i;
+    }
+  }
+  return worst;
+}
+
+static const char *index_text(const Type *t, int64_t i, Arena *a) {
+  int64_t at[MAX_RANK];
+  StrBuf b = {.arena = a};
+  for (int k = t->rank - 1; k >= 0; k--) {
+    at[k] = i % t->dim[k];
+    i /= t->dim[k];
+  }
+  strbuf_add(&b, "[");
+  for (int k = 0; k < t->rank; k++)
+    strbuf_addf(&b, "%s%lld", k ? "," : "", (long long)at[k]);
+  strbuf_add(&b, "]");
+  return b.at;
+}
+
+bool same_type(const Type *x, const Type *y) {
+  bool same = x->dtype == y->dtype && x->rank == y->rank;
+  for (int i = 0; same && i < x->rank; i++)
+    same = x->dim[i] == y->dim[i];
+  return same;
+}
+
+static bool equal(const char *name, const Tensor *x, const Tensor *y, double tolerance, Arena *a,
+                  Diag *d) {
+  if (!same_type(x->type, y->type))
+    return diag_error(d, NULL, "'%s' is %s here and %s there", name, type_text(a, x->type),
+                      type_text(a, y->type));
+  double apart = tensor_difference(x, y);
+  if (apart <= tolerance) return true;
+  int64_t i = guilty_element(x, y, tolerance);
+  return diag_error(d, NULL, "'%s' differs by %g: element %s is %.9g here and %.9g there", name,
+                    apart, index_text(x->type, i, a), tensor_f(x, i), tensor_f(y, i));
+}
+
+bool values_equal(const Values *x, const Values *y, double tolerance, Diag *d) {
+  bool ok = true;
+  Arena *a = arena_new();
+  for (int i = 0; i < x->n; i++) {
+    const Tensor *other = values_find(y, x->at[i].name);
+    if (other)
+      ok &= equal(x->at[i].name, &x->at[i].t, other, tolerance, a, d);
+    else
+      ok = diag_error(d, NULL, "'%s' is a result of the first pipeline only", x->at[i].name);
+  }
+  for (int i = 0; i < y->n; i++)
+    if (!values_find(x, y->at[i].name))
+      ok = diag_error(d, NULL, "'%s' is a result of the second pipeline only", y->at[i].name);
+  arena_free(a);
+  return ok;
+}

@@ -1,0 +1,193 @@
+// What goes into a graph: the files that were named, the initial contents that the module gives,
+// and random numbers for the rest.  Numbers depend on the seed, the label and the element only, so
+// two pipelines over one model see the same.
+//
+// Integers that are used as indices must be valid ones; how large they may be is found by following
+// the input to what it picks from:
+//
+//     %y = gather %table, %ids axis=0          %table: f32[96,16]    ids are 0 to 95
+
+#include "eval.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ir/random.h"
+#include "ir/split.h"
+
+const char *param_label(const Value *v, Arena *a) {
+  if (v->label) return v->label;
+  return v->name ? v->name : str_format(a, "%%%u", v->id);
+}
+
+const Type *param_whole(const Value *v) {
+  Module *m = v->graph->module;
+  return m->phase >= PHASE_local && v->layout ? type_whole(m, v->type, v->layout) : v->type;
+}
+
+// -- Initial contents ------------------------------------------------------------------------
+
+static bool read_bytes(const Value *v, const Init *init, void **out, Arena *a, Diag *d) {
+  *out = arena_alloc(a, (size_t)init->length);
+  FILE *f = fopen(init->path, "rb");
+  if (!f) return diag_error(d, v->loc, "cannot open '%s': %s", init->path, strerror(errno));
+  bool ok = fseeko(f, (off_t)init->offset, SEEK_SET) == 0 &&
+            fread(*out, 1, (size_t)init->length, f) == (size_t)init->length;
+  fclose(f);
+  return ok || diag_error(d, v->loc, "'%s' lacks the bytes of '%s'", init->path,
+                          v->label ? v->label : "a weight");
+}
+
+static void convert(Tensor *to, const Tensor *from) {
+  bool floating = dtype_class[from->type->dtype] == 'F';
+  for (int64_t i = 0; i < type_count(to->type); i++)
+    if (floating)
+      tensor_set_f(to, i, tensor_f(from, i));
+    else
+      tensor_set_i(to, i, tensor_i(from, i));
+}
+
+static bool from_init(const Value *v, const EvalOptions *o, Tensor *t, Arena *a, Diag *d) {
+  const Init *init = v->init;
+  int64_t n = type_count(t->type), key = random_key(param_label(v, a));
+  Type stored = *t->type;
+  void *bytes;
+  stored.dtype = init->dtype;
+  switch (init->kind) {
+  case INIT_file:
+  case INIT_bytes:
+    if (init->length != type_bytes(&stored))
+      return diag_error(d, v->loc, "'%s' has %lld bytes and its type takes %lld", param_label(v, a),
+                        (long long)init->length, (long long)type_bytes(&stored));
+    if (init->kind == INIT_bytes)
+      bytes = arena_copy(a, init->bytes, (size_t)init->length);
+    else if (!read_bytes(v, init, &bytes, a, d))
+      return false;
+    convert(t, &(Tensor){&stored, bytes});
+    return true;
+  case INIT_fill:
+    for (int64_t i = 0; i < n; i++)
+      tensor_set_f(t, i, init->fill);
+    return true;
+  case INIT_normal:
+    for (int64_t i = 0; i < n; i++)
+      tensor_set_f(t, i, init->fill + init->to * random_normal(o->seed, 0, key, i));
+    return true;
+  case INIT_uniform:
+    for (int64_t i = 0; i < n; i++)
+      tensor_set_f(t, i, init->fill + (init->to - init->fill) * random_uniform(o->seed, 0, key, i));
+    return true;
+  }
+  BUG("no kind of initial contents");
+}
+
+// -- Random numbers --------------------------------------------------------------------------
+
+// Ops whose results hold elements of operand 0, or of all operands.
+static bool passes_on(const Op *op, int operand) {
+  switch ((int)op->kind) {
+  case OP_reshape:
+  case OP_transpose:
+  case OP_broadcast:
+  case OP_slice:
+  case OP_pad:
+  case OP_cast:
+  case OP_gather:
+  case OP_local_slice:
+  case OP_all_gather: return operand == 0;
+  case OP_concat: return true;
+  case OP_where: return operand > 0;
+  default: return false;
+  }
+}
+
+// How many different values `v` may have, as an index; INT64_MAX when it is none.
+static int64_t index_bound(const Value *v, int depth) {
+  int64_t bound = INT64_MAX;
+  for_each_use(u, v) {
+    const Op *op = u->user;
+    if (!op) continue;
+    int64_t here = INT64_MAX;
+    const Type *first = op->in[0].value->type;
+    if (op->kind == OP_gather && u->index == 1)
+      here = first->dim[attr_i(op, "axis")];
+    else if (op->kind == OP_gather_back && u->index == 0)
+      here = attr_list(op, "shape")[attr_i(op, "axis")];
+    else if ((op->kind == OP_cross_entropy || op->kind == OP_nll ||
+              op->kind == OP_cross_entropy_back) &&
+             u->index == 1)
+      here = first->dim[first->rank - 1];
+    else if (depth < 64 && passes_on(op, u->index))
+      here = index_bound(op->out[0], depth + 1);
+    if (here < bound) bound = here;
+  }
+  return bound;
+}
+
+static void random_numbers(const Value *v, const EvalOptions *o, Tensor *t, Arena *a) {
+  int64_t key = random_key(param_label(v, a)), bound = 4;
+  char class = dtype_class[t->type->dtype];
+  if (class == 'B') bound = 2;
+  if (class == 'I' || class == 'U') {
+    int64_t index = index_bound(v, 0);
+    if (index != INT64_MAX) bound = index;
+  }
+  for (int64_t i = 0; i < type_count(t->type); i++)
+    if (class == 'F')
+      tensor_set_f(t, i, random_normal(o->seed, 0, key, i));
+    else
+      tensor_set_i(t, i, (int64_t)(random_uniform(o->seed, 0, key, i) * (double)bound));
+}
+
+static void scalar_number(const Value *v, const EvalOptions *o, Tensor *t, Arena *a) {
+  const char *label = param_label(v, a);
+  if (str_equal(label, "lr"))
+    tensor_set_f(t, 0, o->lr);
+  else if (str_equal(label, "step"))
+    tensor_set_i(t, 0, o->step);
+  else if (str_equal(label, "seed"))
+    tensor_set_i(t, 0, o->seed);
+  else
+    tensor_set_f(t, 0, 1);
+}
+
+// -- All of them -----------------------------------------------------------------------------
+
+// The FILE of NAME=FILE, or NULL.
+static const char *given_file(const EvalOptions *o, const char *name) {
+  size_t n = strlen(name);
+  for (int i = 0; i < o->n_inputs; i++)
+    if (str_starts(o->inputs[i], name) && o->inputs[i][n] == '=') return o->inputs[i] + n + 1;
+  return NULL;
+}
+
+static bool make(const Value *v, const EvalOptions *o, Tensor *t, Arena *a, Diag *d) {
+  const char *file = given_file(o, param_label(v, a));
+  const Type *whole = arena_copy(a, param_whole(v), sizeof(Type)); // outlives the module
+  if (file) return npy_read(file, whole, t, a, d);
+  *t = tensor_new(a, whole);
+  if (v->init) return from_init(v, o, t, a, d);
+  if (v->role == ROLE_scalar && type_count(whole) == 1)
+    scalar_number(v, o, t, a);
+  else
+    random_numbers(v, o, t, a);
+  return true;
+}
+
+bool eval_inputs(const Graph *g, const EvalOptions *o, const Values *have, Values *out, Arena *a,
+                 Diag *d) {
+  *out = (Values){0};
+  for (int i = 0; i < g->n_params; i++) {
+    const Value *v = g->params[i];
+    const char *label = str_copy(a, param_label(v, a));
+    const Tensor *same = values_find(have, label);
+    Named named = {.name = label};
+    if (same && type_bytes(same->type) == type_bytes(param_whole(v)))
+      named.t = *same;
+    else if (!make(v, o, &named.t, a, d))
+      return false;
+    vec_push(a, out, named);
+  }
+  return true;
+}

@@ -1,0 +1,116 @@
+// Kernels called by name: what generated code would call, with the same arguments (ir/kernel.h),
+// through libffi.  The program exports the runtime's symbols to itself, so that dlsym finds them.
+
+#include "eval.h"
+
+#include <dlfcn.h>
+#include <ffi.h>
+
+#include "ir/kernel.h"
+#include "nnrt.h"
+#include "runtime.h"
+
+// Arguments of a C call as they are collected.
+typedef struct Call {
+  int n;
+  ffi_type *type[MAX_TERMS + MAX_RESULTS + 2 * MAX_KERNEL_ARGS];
+  void *value[MAX_TERMS + MAX_RESULTS + 2 * MAX_KERNEL_ARGS];
+  Arena *arena; // of what `value` points to
+} Call;
+
+static void push(Call *c, ffi_type *type, const void *bytes) {
+  c->type[c->n] = type;
+  c->value[c->n++] = arena_copy(c->arena, bytes, type->size);
+}
+
+static void push_pointer(Call *c, const void *p) {
+  push(c, &ffi_type_pointer, &p);
+}
+
+static void push_arg(Call *c, const KernelArg *arg, const Box *box) {
+  uint8_t flag = arg->i != 0;
+  switch (arg->kind) {
+  case ARG_int: push(c, &ffi_type_sint64, &arg->i); return;
+  case ARG_float: push(c, &ffi_type_double, &arg->f); return;
+  case ARG_bool: push(c, &ffi_type_uint8, &flag); return;
+  case ARG_str: push_pointer(c, arg->s); return;
+  case ARG_list: push_pointer(c, arg->list); return;
+  case ARG_box:
+    push_pointer(c, box->whole);
+    push_pointer(c, box->start);
+    return;
+  case ARG_ranks: break;
+  }
+  BUG("a collective is no single rank's kernel");
+}
+
+static void push_args(Call *c, const Op *op, const Box *box) {
+  KernelArg args[MAX_KERNEL_ARGS];
+  int n = kernel_args(op, args, MAX_KERNEL_ARGS, c->arena);
+  for (int i = 0; i < n; i++)
+    push_arg(c, &args[i], box);
+}
+
+static void push_tensors(Call *c, const Op *op, const Tensor *in, const Tensor *out) {
+  for (int i = 0; i < op->n_out; i++)
+    push_pointer(c, out[i].data);
+  if (kernel_variadic(op)) {
+    const void **all = arena_array(c->arena, const void *, op->n_in);
+    for (int i = 0; i < op->n_in; i++)
+      all[i] = in[i].data;
+    push_pointer(c, all);
+    return;
+  }
+  for (int i = 0; i < op->n_in; i++)
+    push_pointer(c, in[i].data);
+}
+
+// `result` is at least as wide as a register.
+static bool call(Call *c, const Op *op, const char *name, ffi_type *type, void *result, Diag *d) {
+  ffi_cif cif;
+  void (*function)(void);
+  *(void **)&function = dlsym(RTLD_DEFAULT, name); // as POSIX has it
+  if (!function)
+    return diag_error(d, op->loc, "%s: the runtime has no '%s'", op_info[op->kind].name, name);
+  if (ffi_prep_cif(&cif, FFI_DEFAULT_ABI, (unsigned)c->n, type, c->type) != FFI_OK)
+    BUG("libffi cannot call '%s'", name);
+  ffi_call(&cif, function, result, c->value);
+  return true;
+}
+
+static bool failed(const Op *op, const char *name, Diag *d) {
+  return diag_error(d, op->loc, "%s: %s: %s", op_info[op->kind].name, name, nnrt_error_detail());
+}
+
+static bool run_prepared(Call *c, const Op *op, const Tensor *in, const Tensor *out, const Box *box,
+                         const char *name, Diag *d) {
+  char prep_name[64];
+  void *prep = NULL;
+  ffi_arg code = 0;
+  kernel_prep_name(op, prep_name, sizeof prep_name);
+  push_args(c, op, box);
+  if (!call(c, op, prep_name, &ffi_type_pointer, &prep, d)) return false;
+  if (!prep) return failed(op, prep_name, d);
+  c->n = 0;
+  push_pointer(c, prep);
+  push_tensors(c, op, in, out);
+  bool ok = call(c, op, name, &ffi_type_sint, &code, d);
+  nnrt_prep_free(prep);
+  return ok && ((int)code == NNRT_OK || failed(op, name, d));
+}
+
+bool kernel_run(const Op *op, const Tensor *in, Tensor *out, const Box *box, bool *done, Arena *a,
+                Diag *d) {
+  char name[64];
+  *done = kernel_name(op, name, sizeof name);
+  if (!*done) return true;
+  for (int i = 0; i < op->n_out; i++)
+    out[i] = tensor_new(a, op->out[i]->type);
+  Call c = {.arena = a};
+  if (op_info[op->kind].traits & PREP) return run_prepared(&c, op, in, out, box, name, d);
+  ffi_arg code = 0;
+  push_tensors(&c, op, in, out);
+  push_args(&c, op, box);
+  return call(&c, op, name, &ffi_type_sint, &code, d) &&
+         ((int)code == NNRT_OK || failed(op, name, d));
+}

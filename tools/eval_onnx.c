@@ -1,0 +1,227 @@
+// Cases of the ONNX backend test suite:
+//
+//     CASE/model.onnx
+//     CASE/test_data_set_0/input_0.pb, output_0.pb …      inputs and outputs in the model's order
+//
+// A case has passed when every output has the expected element type, shape and numbers:
+// |a - b| <= 1e-7 + 1e-3 |b|, NaN where NaN is expected.  It is unsupported when the model cannot
+// be compiled, and otherwise wrong.
+//
+// Many cases have as inputs what must be known when the model is compiled: shapes, axes, counts.
+// The importer is shown the inputs' files for that.
+
+#include "eval.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "frontend/onnx.h"
+#include "frontend/onnx_tensor.h"
+#include "pass.h"
+
+enum { MAX_INPUTS = 64 };
+
+typedef enum Outcome { PASSED, UNSUPPORTED, WRONG, N_OUTCOMES } Outcome;
+
+static const char *const outcome_name[N_OUTCOMES] = {"passed", "unsupported", "wrong"};
+
+// How many cases of one op came out how.
+typedef struct Row {
+  const char *op;
+  int n[N_OUTCOMES];
+} Row;
+typedef Vec(Row) Table;
+
+// One case while it runs.
+typedef struct Case {
+  const char *folder, *pipeline;
+  const EvalOptions *o;
+  Arena *a;
+  FILE *said; // messages
+  char *text;
+  size_t text_n;
+  Diag *d;
+} Case;
+
+static bool exists(const char *path) {
+  return access(path, F_OK) == 0;
+}
+
+static const char *data_path(const Case *c, int set, const char *what, int k) {
+  return str_format(c->a, "%s/test_data_set_%d/%s_%d.pb", c->folder, set, what, k);
+}
+
+// -- Comparing -------------------------------------------------------------------------------
+
+static bool near(double x, double want) {
+  if (isnan(want)) return isnan(x);
+  if (isinf(want)) return x == want;
+  return fabs(x - want) <= 1e-7 + 1e-3 * fabs(want);
+}
+
+static bool as_expected(const Case *c, int k, const Tensor *x, const Tensor *want) {
+  if (!same_type(x->type, want->type))
+    return diag_error(c->d, NULL, "output %d is %s and should be %s", k, type_text(c->a, x->type),
+                      type_text(c->a, want->type));
+  bool floating = dtype_class[x->type->dtype] == 'F';
+  for (int64_t i = 0; i < type_count(x->type); i++)
+    if (floating ? !near(tensor_f(x, i), tensor_f(want, i)) : tensor_i(x, i) != tensor_i(want, i))
+      return diag_error(c->d, NULL, "output %d, element %lld is %.9g and should be %.9g", k,
+                        (long long)i, tensor_f(x, i), tensor_f(want, i));
+  return true;
+}
+
+// -- One case --------------------------------------------------------------------------------
+
+// Reads input_K or output_K of one data set, until there is none.
+static bool read_data(Case *c, Module *m, int set, const char *what, Tensor *t, int *n) {
+  for (*n = 0; exists(data_path(c, set, what, *n)); (*n)++) {
+    if (*n == MAX_INPUTS)
+      return diag_error(c->d, NULL, "more than %d files of one kind", MAX_INPUTS);
+    if (!onnx_tensor_read(data_path(c, set, what, *n), true, m, c->a, &t[*n], c->d)) return false;
+  }
+  return true;
+}
+
+static Module *compile(Case *c, int set, int n_inputs) {
+  const char *hints[MAX_INPUTS];
+  for (int i = 0; i < n_inputs; i++)
+    hints[i] = data_path(c, set, "input", i);
+  OnnxOptions o = {.keep_f64 = true, .hints = hints, .n_hints = n_inputs};
+  Module *m = onnx_import(str_format(c->a, "%s/model.onnx", c->folder), &o, c->d);
+  PipelineOptions p = {.verify_each = true, .bisect_limit = -1};
+  if (!m || !c->pipeline || pipeline_run(m, c->pipeline, &p, c->d)) return m;
+  module_free(m);
+  return NULL;
+}
+
+// The numbers of the case become those of the parameters, in order.
+static bool take_inputs(Case *c, const Graph *g, const Tensor *in, int n_in, Values *out) {
+  int n = 0;
+  for (int i = 0; i < g->n_params; i++) {
+    const Value *v = g->params[i];
+    if (v->role != ROLE_input) continue;
+    if (n == n_in) return diag_error(c->d, NULL, "the model has more inputs than the case: %d", n);
+    const Type *t = in[n].type;
+    if (!same_type(t, v->type))
+      return diag_error(c->d, NULL, "input %d is %s and should be %s", n, type_text(c->a, t),
+                        type_text(c->a, v->type));
+    vec_push(c->a, out, (Named){param_label(v, c->a), in[n++]});
+  }
+  return true;
+}
+
+static Outcome run_model(Case *c, const Module *m, const Tensor *in, int n_in, const Tensor *want,
+                         int n_want) {
+  Graph *g = m->graphs;
+  graph_renumber(g);
+  Values values = {0}, have = {0}, out = {0};
+  if (!take_inputs(c, g, in, n_in, &have) || !eval_inputs(g, c->o, &have, &values, c->a, c->d) ||
+      !eval_run(g, c->o, &values, &out, c->a, c->d))
+    return WRONG;
+  if (out.n != n_want) {
+    diag_error(c->d, NULL, "there are %d outputs and should be %d", out.n, n_want);
+    return WRONG;
+  }
+  for (int k = 0; k < n_want; k++)
+    if (!as_expected(c, k, &out.at[k].t, &want[k])) return WRONG;
+  return PASSED;
+}
+
+static Outcome run_data(Case *c, int set) {
+  Tensor in[MAX_INPUTS], want[MAX_INPUTS];
+  int n_in, n_want;
+  Module *types = module_new(), *m = NULL;
+  Outcome outcome = UNSUPPORTED;
+  if (read_data(c, types, set, "input", in, &n_in) &&
+      read_data(c, types, set, "output", want, &n_want) && (m = compile(c, set, n_in))) {
+    outcome = run_model(c, m, in, n_in, want, n_want);
+    module_free(m);
+  }
+  module_free(types);
+  return outcome;
+}
+
+static Outcome run_case(Case *c) {
+  Outcome outcome = PASSED;
+  int set = 0;
+  for (; outcome == PASSED; set++) {
+    if (!exists(str_format(c->a, "%s/test_data_set_%d", c->folder, set))) break;
+    outcome = run_data(c, set);
+  }
+  if (set > 0) return outcome;
+  diag_error(c->d, NULL, "'%s' has no test_data_set_0", c->folder);
+  return WRONG;
+}
+
+// -- The table -------------------------------------------------------------------------------
+
+static void count(Table *table, Arena *a, const char *op, Outcome outcome) {
+  int i = 0;
+  while (i < table->n && !str_equal(table->at[i].op, op))
+    i++;
+  if (i == table->n) vec_push(a, table, (Row){.op = str_copy(a, op)});
+  table->at[i].n[outcome]++;
+}
+
+static int by_name(const void *x, const void *y) {
+  return strcmp(((const Row *)x)->op, ((const Row *)y)->op);
+}
+
+static void print_row(const Row *r) {
+  printf("%-32s %8d %12d %8d\n", r->op, r->n[PASSED], r->n[UNSUPPORTED], r->n[WRONG]);
+}
+
+static void print_table(Table *table) {
+  Row sum = {.op = "all"};
+  qsort(table->at, (size_t)table->n, sizeof *table->at, by_name);
+  printf("\n%-32s %8s %12s %8s\n", "op", "passed", "unsupported", "wrong");
+  for (int i = 0; i < table->n; i++) {
+    print_row(&table->at[i]);
+    for (int k = 0; k < N_OUTCOMES; k++)
+      sum.n[k] += table->at[i].n[k];
+  }
+  print_row(&sum);
+}
+
+// The first error in the messages, without its beginning.
+static const char *reason(Case *c) {
+  fflush(c->said);
+  char *at = strstr(c->text, "error: ");
+  if (!at) return "";
+  at += strlen("error: ");
+  at[strcspn(at, "\n")] = 0;
+  return at;
+}
+
+static Outcome run_folder(const char *folder, const char *pipeline, const EvalOptions *o,
+                          bool alone, Table *table, Arena *a) {
+  Case c = {.folder = folder, .pipeline = pipeline, .o = o, .a = arena_new()};
+  c.said = open_memstream(&c.text, &c.text_n);
+  if (!c.said) abort(); // out of memory
+  c.d = diag_new(c.said);
+  Outcome outcome = run_case(&c);
+  const char *op = onnx_subject(str_format(c.a, "%s/model.onnx", folder), c.a);
+  count(table, a, op ? op : "(several)", outcome);
+  if (alone || outcome != PASSED)
+    printf("%s: %s%s%s\n", folder, outcome_name[outcome], outcome == PASSED ? "" : ": ",
+           outcome == PASSED ? "" : reason(&c));
+  diag_free(c.d);
+  fclose(c.said);
+  free(c.text);
+  arena_free(c.a);
+  return outcome;
+}
+
+int eval_onnx(const char *const *folders, int n, const char *pipeline, const EvalOptions *o) {
+  Arena *a = arena_new();
+  Table table = {0};
+  int status = EXIT_SUCCESS;
+  for (int i = 0; i < n; i++)
+    if (run_folder(folders[i], pipeline, o, n == 1, &table, a) != PASSED) status = EXIT_FAILURE;
+  if (n > 1) print_table(&table);
+  arena_free(a);
+  return status;
+}

@@ -1,0 +1,190 @@
+// nnaot-eval: runs a module of any phase on simulated devices, and compares two pipelines.
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <math.h>
+
+#include "eval.h"
+#include "frontend/onnx.h"
+#include "options.h"
+#include "pass.h"
+
+static const char *pipeline, *same_as, *graph_name, *kernels = "reference";
+static EvalOptions eval = {.seed = 1, .lr = 0.01, .tolerance = 1e-5};
+static Strings inputs, outputs, dims;
+static int64_t batch;
+static const char *batch_dim, *external_data_dir;
+static bool onnx_test, keep_types, train_mode;
+
+static const Option options[] = {
+    GROUP("What to run"),
+    STRING("passes", 0, &pipeline, "PIPELINE", "passes to run over the module first"),
+    STRING("same-as", 0, &same_as, "PIPELINE",
+           "run a second time after these passes instead, and compare all results"),
+    NUMBER("tolerance", 0, &eval.tolerance, "X",
+           "the largest relative norm of a difference that counts as equal"),
+    STRING("graph", 0, &graph_name, "NAME", "which graph; without it the first entry"),
+    STRING(
+        "kernels", 0, &kernels, "WHICH",
+        "'reference': ops as they are defined; 'cpu': the runtime's kernels where there are any"),
+    FLAG("onnx-test", 0, &onnx_test,
+         "the words are folders with cases of the ONNX backend test suite"),
+    GROUP("Values"),
+    LIST("input", 0, &inputs, "NAME=FILE.npy", "what a parameter is; others are random"),
+    LIST("output", 0, &outputs, "NAME=FILE.npy", "write a result; 'update NAME' is one too"),
+    INTEGER("seed", 0, &eval.seed, "S", "of random values, and of dropout"),
+    INTEGER("step", 0, &eval.step, "N", "updates done before"),
+    NUMBER("lr", 0, &eval.lr, "X", "the learning rate"),
+    GROUP("Import of .onnx files"),
+    INTEGER("batch", 0, &batch, "B", "the batch size; 0: as in the model"),
+    STRING("batch-dim", 0, &batch_dim, "NAME", "the symbolic dimension that is the batch"),
+    LIST("dim", 0, &dims, "NAME=VALUE", "the size of another symbolic dimension"),
+    STRING("external-data-dir", 0, &external_data_dir, "DIR",
+           "one more folder that external data may lie in"),
+    FLAG("keep-types", 0, &keep_types, "leave f64, f16 and bf16 as they are instead of f32"),
+    FLAG("train-mode", 0, &train_mode, "Dropout and BatchNormalization behave as in training"),
+};
+
+static const Program program = {
+    "nnaot-eval",
+    "nnaot-eval FILE [--passes=P] [--same-as=Q] [--input NAME=FILE.npy] [--output NAME=FILE.npy]\n"
+    "       nnaot-eval --onnx-test DIR...",
+    "Runs a model (.onnx) or a module in text form (.nn, '-' is standard input) on simulated\n"
+    "devices, as many as its mesh has, and prints its results or compares them with those after\n"
+    "other passes.",
+    options,
+    sizeof options / sizeof *options,
+};
+
+static Module *read_module(const char *path, Diag *d) {
+  if (!str_ends(path, ".onnx")) return module_read(path, d);
+  OnnxOptions o = {.batch = batch,
+                   .batch_dim = batch_dim,
+                   .dims = dims.at,
+                   .n_dims = dims.n,
+                   .external_data_dir = external_data_dir,
+                   .keep_f64 = keep_types,
+                   .train_mode = train_mode};
+  return onnx_import(path, &o, d);
+}
+
+static Graph *pick_graph(const Module *m, Diag *d) {
+  if (graph_name) {
+    Graph *g = graph_find(m, graph_name);
+    if (!g) diag_error(d, NULL, "there is no graph '@%s'", graph_name);
+    return g;
+  }
+  for_each_graph(g, m)
+    if (g->entry) return g;
+  if (!m->graphs) diag_error(d, NULL, "there is no graph to run");
+  return m->graphs;
+}
+
+// Runs the module after `passes`.  Inputs that the run before it had are taken from `in`, which
+// then holds all of this one's.
+static bool run(Module *m, const char *passes_text, Values *in, Values *out, Arena *a, Diag *d) {
+  PipelineOptions o = {.verify_each = true, .bisect_limit = -1};
+  if (passes_text && !pipeline_run(m, passes_text, &o, d)) return false;
+  Graph *g = pick_graph(m, d);
+  if (!g) return false;
+  Values have = *in;
+  graph_renumber(g);
+  return eval_inputs(g, &eval, &have, in, a, d) && eval_run(g, &eval, in, out, a, d);
+}
+
+// loss  f32[]  |x| 2.302585  2.302585
+static void print_values(const Values *values, Arena *a) {
+  for (int i = 0; i < values->n; i++) {
+    const Named *v = &values->at[i];
+    double squares = 0;
+    int64_t n = type_count(v->t.type);
+    for (int64_t k = 0; k < n; k++)
+      squares += tensor_f(&v->t, k) * tensor_f(&v->t, k);
+    printf("%s  %s  |x| %.9g ", v->name, type_text(a, v->t.type), sqrt(squares));
+    for (int64_t k = 0; k < n && k < 4; k++)
+      printf(" %.9g", tensor_f(&v->t, k));
+    printf("%s\n", n > 4 ? " …" : "");
+  }
+}
+
+static bool write_outputs(const Values *values, Diag *d) {
+  bool ok = true;
+  for (int i = 0; i < outputs.n; i++) {
+    const char *equals = strrchr(outputs.at[i], '=');
+    const Tensor *t = NULL;
+    for (int k = 0; equals && k < values->n; k++)
+      if (str_starts(outputs.at[i], values->at[k].name) &&
+          outputs.at[i] + strlen(values->at[k].name) == equals)
+        t = &values->at[k].t;
+    if (t)
+      ok &= npy_write(equals + 1, t, d);
+    else
+      ok = diag_error(d, NULL, "there is no result for '%s'", outputs.at[i]);
+  }
+  return ok;
+}
+
+// Names that nothing has are mistakes.
+static bool check_inputs(const Values *in, Diag *d) {
+  bool ok = true;
+  for (int i = 0; i < inputs.n; i++) {
+    bool found = false;
+    for (int k = 0; k < in->n; k++) {
+      size_t n = strlen(in->at[k].name);
+      found |= str_starts(inputs.at[i], in->at[k].name) && inputs.at[i][n] == '=';
+    }
+    if (!found) ok = diag_error(d, NULL, "there is no parameter for '%s'", inputs.at[i]);
+  }
+  return ok;
+}
+
+static bool eval_file(const char *path, Arena *a, Diag *d) {
+  Module *first = read_module(path, d), *second = NULL;
+  if (!first) return false;
+  if (same_as) second = module_clone(first);
+  Values in = {0}, x = {0}, y = {0};
+  bool ok = run(first, pipeline, &in, &x, a, d) && check_inputs(&in, d);
+  if (ok && second) ok = run(second, same_as, &in, &y, a, d);
+  if (ok && second) {
+    ok = values_equal(&x, &y, eval.tolerance, d);
+    if (ok) printf("%d results are equal\n", x.n);
+  } else if (ok) {
+    print_values(&x, a);
+  }
+  ok = ok && write_outputs(&x, d);
+  if (second) module_free(second);
+  module_free(first);
+  return ok;
+}
+
+int main(int argc, char **argv) {
+  Strings words;
+  int status = options_parse(&program, argc, argv, &words);
+  if (status >= 0) return status;
+  if (strcmp(kernels, "reference") != 0 && strcmp(kernels, "cpu") != 0)
+    return usage_error(&program, "--kernels wants reference or cpu, not '%s'", kernels);
+  eval.kernels = !strcmp(kernels, "cpu");
+  eval.inputs = inputs.at;
+  eval.n_inputs = inputs.n;
+  if (!words.n) return usage_error(&program, "no input is given");
+  Diag *d = diag_new(stderr);
+  if ((pipeline && !pipeline_check(pipeline, d)) || (same_as && !pipeline_check(same_as, d))) {
+    diag_free(d);
+    return EXIT_USAGE;
+  }
+  if (onnx_test) {
+    diag_free(d);
+    return eval_onnx(words.at, words.n, pipeline, &eval);
+  }
+  if (words.n > 1) {
+    diag_free(d);
+    return usage_error(&program, "more than one input");
+  }
+  Arena *a = arena_new();
+  bool ok = eval_file(words.at[0], a, d);
+  arena_free(a);
+  diag_free(d);
+  return ok ? EXIT_SUCCESS : EXIT_FAILURE;
+}
