@@ -130,7 +130,7 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
   run.seed = run.flags.seed.given ? run.flags.seed.i : p->seed;
 
   const Flags *f = &run.flags;
-  bool ok = nnrt_payload_open(p, &run.payload, &w) &&
+  bool ok = nnrt_ranks_connect(&run, &w) && nnrt_payload_open(p, &run.payload, &w) &&
             nnrt_data_open(&run.data, p, &p->train, &f->input, &f->tokens, "", &w) &&
             open_schedule(&run, &w) && open_eval(&run, &w) && check_outputs(&run, &w) &&
             (!f->checkpoint_dir.given ||
@@ -138,7 +138,7 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
                                   f->keep.given && f->keep.i < 1 << 30 ? (int)f->keep.i : 3, &w));
   if (!ok) {
     nnrt_say_error("%s", w.text);
-    return 1;
+    nnrt_end_job(1);
   }
   nnrt_in_watch();
   nnrt_signals_catch();

@@ -45,7 +45,7 @@ static void *run_rank(void *arg) {
   r->slab = slab_new(r->program->slab_bytes);
   r->prep = nnrt_must_alloc((size_t)(r->program->n_prep + 1) * sizeof *r->prep);
   nnrt_rank_coord(r->program, r->rank, r->coord);
-  if (!nnrt_comm_open(r, seat->way, seat->shared, &w)) {
+  if (!r->comm && !nnrt_comm_open(r, seat->way, seat->shared, &w)) {
     nnrt_say_error("%s", w.text);
     nnrt_end_job(1);
   }
@@ -62,15 +62,27 @@ static void seat_rank(Seat *seat, NnrtRun *run, int rank) {
       (NnrtRank){.rank = rank, .ranks = run->program->ranks, .program = run->program, .run = run};
 }
 
-static int run_process(NnrtRun *run) {
-  Seat seat = {.way = &nnrt_comm_peers};
-  seat_rank(&seat, run, run->launch.rank);
-  uint64_t program = nnrt_xxh64(run->program->model, (int64_t)strlen(run->program->model),
-                                (uint64_t)run->program->slab_bytes);
-  seat.shared = run->launch.kind == LAUNCH_mpi ? nnrt_wire_mpi(&run->launch)
-                                               : nnrt_wire_tcp(&run->launch, program);
-  run_rank(&seat);
-  return seat.status;
+static bool alone(const NnrtRun *run) {
+  return run->launch.kind == LAUNCH_none || run->program->ranks == 1;
+}
+
+static Seat process_seat; // the rank that this process is, when it is not alone
+
+bool nnrt_ranks_connect(NnrtRun *run, Why *w) {
+  if (alone(run)) return true;
+  Seat *seat = &process_seat;
+  const char *model = run->program->model;
+  uint64_t program = nnrt_xxh64(model, (int64_t)strlen(model), (uint64_t)run->program->slab_bytes);
+  seat_rank(seat, run, run->launch.rank);
+  seat->way = &nnrt_comm_peers;
+  seat->shared = run->launch.kind == LAUNCH_mpi ? nnrt_wire_mpi(&run->launch)
+                                                : nnrt_wire_tcp(&run->launch, program);
+  return nnrt_comm_open(&seat->rank, seat->way, seat->shared, w);
+}
+
+static int run_process(void) {
+  run_rank(&process_seat);
+  return process_seat.status;
 }
 
 static int run_threads(NnrtRun *run) {
@@ -103,6 +115,5 @@ static int run_threads(NnrtRun *run) {
 }
 
 int nnrt_ranks_run(NnrtRun *run) {
-  bool alone = run->launch.kind == LAUNCH_none || run->program->ranks == 1;
-  return alone ? run_threads(run) : run_process(run);
+  return alone(run) ? run_threads(run) : run_process();
 }

@@ -324,6 +324,9 @@ int nnrt_train(NnrtRank *r);
 
 // ---- rank.c
 
+// Finds the other processes, if there are any.  Comes before anything that may fail on some of them
+// only: a launcher is sure to notice the end of a process only when that has connected.
+bool nnrt_ranks_connect(struct NnrtRun *run, Why *w);
 // Runs all ranks of this process to their end; the exit status.
 int nnrt_ranks_run(struct NnrtRun *run);
 
