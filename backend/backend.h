@@ -25,7 +25,6 @@ typedef struct BackendOptions {
   double lr;            // defaults of the executable's flags
   const char *lr_schedule;
   int64_t seed;
-  int64_t init_seed;       // of weights that are drawn
   const uint8_t *skeleton; // the model for --export, or NULL
   int64_t skeleton_bytes;
   const ExportHole *holes;

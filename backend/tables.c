@@ -51,7 +51,7 @@ static void add_init(const Program *p, StrBuf *out, const Value *v, int param) {
     strbuf_addf(out, ", .init = NNRT_from_%s, .a = %s, .b = %s, .init_seed = %" PRId64,
                 init->kind == INIT_normal ? "normal" : "uniform",
                 c_number(p->arena, DT_f64, init->fill), c_number(p->arena, DT_f64, init->to),
-                p->o->init_seed);
+                init->seed);
     return;
   }
 }

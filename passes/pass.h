@@ -47,6 +47,9 @@ typedef struct PipelineOptions {
   const char *stop_after; // a pass name
   int64_t bisect_limit;   // -1: none
   FILE *out;              // where prints go; stderr by default
+  // Called after each pass with how long it took, when it is not NULL.
+  void (*timed)(void *to, const char *pass, double seconds);
+  void *timed_to;
 } PipelineOptions;
 
 // Parses and runs.  After each pass the module is put in the pass's phase and verified.

@@ -100,6 +100,7 @@ static bool run_pass(Run *r, PassOptions *step) {
   arena_free(step->scratch);
   Timing timing = {pass, now() - start};
   vec_push(r->arena, &r->timings, timing);
+  if (r->o->timed) r->o->timed(r->o->timed_to, pass->name, timing.seconds);
   if (!ok) return false;
 
   if (!pass->keep) r->m->phase = pass->to;

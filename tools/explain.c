@@ -1,0 +1,91 @@
+// See explain.h.
+//
+//     %h1, %h = fused @fused_0 %h0, %b : f32[32,48] {} at 34944, …    # mlp.onnx:/act/Gelu
+//       fused_0: broadcast, add, gelu
+//       %h1: 6144 bytes at 34944, from op 3 to op 15, where %h0 was
+//       %h1 is read by fused @fused_4
+
+#include "explain.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "ir/op.h"
+#include "ir/place.h"
+#include "ir/text.h"
+
+static const char *name_of(Arena *a, const Value *v) {
+  return v->name ? str_format(a, "%%%s", v->name) : str_format(a, "%%%u", v->id);
+}
+
+static void explain_value(Arena *a, const Value *v, const Life *lives, FILE *out) {
+  const char *name = name_of(a, v);
+  fprintf(out, "  %s: %s, %" PRId64 " bytes", name, type_text(a, v->type), type_bytes(v->type));
+  if (v->layout) fprintf(out, ", layout %s", layout_text(a, v->layout));
+  if (v->offset >= 0)
+    fprintf(out, ", at %" PRId64 " from op %" PRId64 " to op %" PRId64, v->offset,
+            lives[v->id].from, lives[v->id].to);
+  fputs("\n", out);
+  const Op *def = v->def;
+  for (int i = 0; def && v->offset >= 0 && i < def->n_in; i++)
+    if (def->in[i].value->offset == v->offset)
+      fprintf(out, "  %s: where %s was\n", name, name_of(a, def->in[i].value));
+  for_each_use(u, v) {
+    if (u->user)
+      fprintf(out, "  %s: read by %s\n", name, op_text(u->user, a));
+    else if (v->graph->results[u->index]->label)
+      fprintf(out, "  %s: is output '%s'\n", name, v->graph->results[u->index]->label);
+    else if (v->graph->results[u->index]->target)
+      fprintf(out, "  %s: is what '%s' becomes\n", name,
+              v->graph->results[u->index]->target->label);
+  }
+}
+
+static void explain_op(Arena *a, const Op *op, const Life *lives, FILE *out) {
+  fprintf(out, "%s  # %s\n", op_text(op, a), loc_comment(a, op->loc));
+  if (op->callee) {
+    fprintf(out, "  @%s:", op->callee->name);
+    for_each_op(inner, op->callee)
+      fprintf(out, " %s", op_info[inner->kind].name);
+    fputs("\n", out);
+  }
+  for (int i = 0; i < op->n_out; i++)
+    explain_value(a, op->out[i], lives, out);
+}
+
+static bool is_meant(Arena *a, const Op *op, const char *what) {
+  if (what[0] == '%') {
+    for (int i = 0; i < op->n_out; i++)
+      if (str_equal(name_of(a, op->out[i]), what)) return true;
+    return false;
+  }
+  return str_equal(op_info[op->kind].name, what) ||
+         (op->loc && strstr(loc_comment(a, op->loc), what));
+}
+
+bool explain_print(const Module *m, const char *what, FILE *out, Diag *d) {
+  bool found = false;
+  for_each_graph(g, m) {
+    if (!g->entry) continue;
+    Arena *a = arena_new();
+    const Life *lives = graph_lives(g, a);
+    for (int i = 0; i < g->n_params; i++) {
+      const Value *v = g->params[i];
+      if (!str_equal(name_of(a, v), what) && !str_equal(v->label, what)) continue;
+      fprintf(out, "@%s: parameter %s\n", g->name, name_of(a, v));
+      explain_value(a, v, lives, out);
+      found = true;
+    }
+    for_each_op(op, g) {
+      if (!is_meant(a, op, what)) continue;
+      fprintf(out, "@%s: ", g->name);
+      explain_op(a, op, lives, out);
+      found = true;
+    }
+    arena_free(a);
+  }
+  if (found) return true;
+  diag_error(d, NULL, "nothing is called '%s'", what);
+  diag_hint(d, "--explain takes %%value, an op such as linear, or a part of a node's name");
+  return false;
+}

@@ -1,0 +1,12 @@
+// --explain: what was decided about a value, or about the ops of a kind or of a node of the model.
+
+#ifndef TOOLS_EXPLAIN_H
+#define TOOLS_EXPLAIN_H
+
+#include "ir/graph.h"
+
+// `what` is %name, the name of an op (linear), or a part of a node's name (/fc1/).  An error when
+// nothing is called so.
+bool explain_print(const Module *m, const char *what, FILE *out, Diag *d);
+
+#endif

@@ -1,0 +1,393 @@
+// nnaot: a model in, one training executable out.
+//
+//     nnaot mlp.onnx -g 2 --batch 32 --loss 'cross_entropy(logits)' --optimizer adamw -o train_rank
+//
+// The model is imported with the batch of a whole step, the passes of the pipeline below turn it
+// into what one rank does, and the backend writes that as C and compiles it.  Everything that can
+// be wrong with the command line is found before the model is read.
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "backend/backend.h"
+#include "base/vec.h"
+#include "explain.h"
+#include "frontend/onnx.h"
+#include "ir/op.h"
+#include "optimizer_spec.h"
+#include "options.h"
+#include "output.h"
+#include "pass.h"
+#include "summary.h"
+
+static const char *output, *target = "cpu", *emit_what = "exe";
+static int64_t ranks = 1, batch, micro_batches = 1, accumulate = 1, jobs = 1;
+static bool split_ranks, verbose, train_mode;
+static const char *batch_dim, *external_data_dir, *loss, *optimizer = "sgd";
+static const char *lr_text, *lr_schedule = "constant", *init = "keep", *dtype = "f32",
+                            *plan = "auto";
+static double clip_norm;
+static const char *pipeline, *cluster, *explain, *summary, *report, *trace, *manifest;
+static Strings dims, freeze;
+static PipelineOptions run = {.verify_each = true, .bisect_limit = -1};
+
+static const Option options[] = {
+    GROUP("Output"),
+    STRING("output", 'o', &output, "FILE", "the executable; with --emit, what that makes"),
+    INTEGER("ranks", 'g', &ranks, "N", "number of ranks; the executable can be any of them"),
+    FLAG("split-ranks", 0, &split_ranks, "write FILE.0, FILE.1, …: each can be one rank only"),
+    STRING("target", 0, &target, "cpu", "what to compile for"),
+    STRING("emit", 0, &emit_what, "exe|nn|c|plan",
+           "where to stop: executable, IR of a rank, folder of C, or decisions as JSON"),
+    STRING("summary", 0, &summary, "FILE", "decisions and predictions as JSON"),
+    STRING("comm-manifest", 0, &manifest, "FILE",
+           "every collective of a step, as JSON, or for NCCL's tuner if FILE ends in .csv"),
+    INTEGER("jobs", 'j', &jobs, "N", "compile so many programs at once (with --split-ranks)"),
+    FLAG("verbose", 'v', &verbose,
+         "say which weights are trained, what is run, and the peak of memory"),
+    GROUP("Model"),
+    INTEGER("batch", 0, &batch, "B", "rows of a batch, of all ranks; 0: as in the model"),
+    STRING("batch-dim", 0, &batch_dim, "NAME", "the symbolic dimension that is the batch"),
+    LIST("dim", 0, &dims, "NAME=VALUE", "the size of another symbolic dimension"),
+    STRING("external-data-dir", 0, &external_data_dir, "DIR",
+           "one more folder that external data may lie in"),
+    FLAG("train-mode", 0, &train_mode, "Dropout and BatchNormalization behave as in training"),
+    STRING("init", 0, &init, "keep|random[:SEED]", "the model's weights, or fresh ones"),
+    STRING("dtype", 0, &dtype, "f32", "the type to compute in"),
+    GROUP("Training"),
+    STRING(
+        "loss", 0, &loss, "SPEC",
+        "OUTPUT, cross_entropy(OUTPUT), next_token(OUTPUT,INPUT), mse(OUTPUT), …; by default the "
+        "model's only scalar output"),
+    STRING("optimizer", 0, &optimizer, "NAME[:k=v,…]", "sgd, adam, adamw, adagrad or lamb"),
+    STRING("lr", 0, &lr_text, "X", "learning rate; by default the optimizer's"),
+    STRING("lr-schedule", 0, &lr_schedule, "KIND[:k=v,…]",
+           "constant, linear or cosine, with warmup=STEPS and min=X"),
+    NUMBER("clip-norm", 0, &clip_norm, "X", "limit of the gradients' total norm; 0: none"),
+    INTEGER("accumulate", 0, &accumulate, "K", "a step takes K batches and updates once"),
+    INTEGER("micro-batches", 0, &micro_batches, "M", "cut a batch in M, one after the other"),
+    LIST("freeze", 0, &freeze, "GLOB", "weights that stay as they are"),
+    GROUP("Plan"),
+    STRING("plan", 0, &plan, "auto|dp", "how ranks share the work"),
+    STRING("cluster", 0, &cluster, "NAME", "not supported yet: what the ranks run on"),
+    STRING("explain", 0, &explain, "VALUE|OP", "what was decided about it"),
+    STRING("report", 0, &report, "FILE", "not supported yet: the plan as a page"),
+    STRING("trace", 0, &trace, "FILE", "not supported yet: the predicted timeline"),
+    GROUP("Passes"),
+    STRING("passes", 0, &pipeline, "PIPELINE", "instead of those that the options above make"),
+    STRING("stop-after", 0, &run.stop_after, "PASS",
+           "stop when this pass has run (with --emit nn)"),
+    STRING("print-before", 0, &run.print_before, "PASSES", "print the module before these"),
+    STRING("print-after", 0, &run.print_after, "PASSES", "print the module after these"),
+    FLAG("print-before-all", 0, &run.print_before_all, "print the module before every pass"),
+    FLAG("print-after-all", 0, &run.print_after_all, "print the module after every pass"),
+    FLAG("print-changed", 0, &run.print_changed, "print what every pass changed, as a diff"),
+    STRING("dump-dir", 0, &run.dump_dir, "DIR",
+           "write 00-input.nn, 01-PASS.nn … there; each can be read again"),
+    FLAG("verify-each", 0, &run.verify_each, "check the module after every pass"),
+    FLAG("time-passes", 0, &run.time_passes, "print the seconds of every pass"),
+    FLAG("stats", 0, &run.stats, "print what passes counted"),
+    INTEGER("opt-bisect-limit", 0, &run.bisect_limit, "N",
+            "run only the first N of the passes that may be skipped; -1: all"),
+};
+
+static const Program program = {
+    "nnaot",
+    "nnaot MODEL.onnx [-g RANKS] [--batch B] [--loss SPEC] [--optimizer NAME] -o FILE",
+    "Compiles an ONNX model ahead of time into an executable that trains it. A module in text "
+    "form\n"
+    "(.nn, as nnaot-opt writes it) is taken as well; --passes says what is left to do.",
+    options,
+    sizeof options / sizeof *options,
+};
+
+// -- The command line --------------------------------------------------------------------------
+
+// What belongs to later versions: false, having said what there is, when it is asked for.
+static bool check_supported(Diag *d) {
+  int errors = diag_errors(d);
+  static const struct {
+    const char *option;
+    const char **value;
+  } later[] = {{"--cluster", &cluster}, {"--report", &report}, {"--trace", &trace}};
+  for (size_t i = 0; i < sizeof later / sizeof *later; i++)
+    if (*later[i].value) diag_error(d, NULL, "%s is not supported yet", later[i].option);
+  if (strcmp(target, "cpu") != 0)
+    diag_error(d, NULL, "target '%s' is not supported yet; there is: cpu", target);
+  if (strcmp(dtype, "f32") != 0)
+    diag_error(d, NULL, "--dtype %s is not supported yet; there is: f32", dtype);
+  if (strcmp(plan, "auto") != 0 && strcmp(plan, "dp") != 0)
+    diag_error(d, NULL, "plan '%s' is not supported yet; there are: auto, dp", plan);
+  if (!strcmp(emit_what, "onnx"))
+    diag_error(d, NULL, "--emit onnx is not supported yet; there are: exe, nn, c, plan");
+  return diag_errors(d) == errors;
+}
+
+static bool is_one_of(const char *what, const char *const *list) {
+  for (; *list; list++)
+    if (!strcmp(what, *list)) return true;
+  return false;
+}
+
+// constant|linear|cosine[:warmup=…,min=…].  The executable reads it; here mistakes are found early.
+static bool check_schedule(Arena *a, Diag *d) {
+  static const char *const kinds[] = {"constant", "linear", "cosine", NULL};
+  size_t n = strcspn(lr_schedule, ":");
+  if (!is_one_of(str_copy_n(a, lr_schedule, n), kinds)) {
+    diag_error(d, NULL, "there is no learning rate schedule '%.*s'", (int)n, lr_schedule);
+    diag_hint(d, "the schedules are: constant, linear, cosine");
+    return false;
+  }
+  for (const char *p = lr_schedule + n; *p; p += strcspn(p, ",")) {
+    p++;
+    size_t key = strcspn(p, "=,");
+    char *end = NULL;
+    bool known = (key == 6 && !strncmp(p, "warmup", 6)) || (key == 3 && !strncmp(p, "min", 3));
+    if (known && p[key] == '=') strtod(p + key + 1, &end);
+    if (!end || end == p + key + 1 || (*end && *end != ','))
+      return diag_error(d, NULL,
+                        "cannot read '%s' in --lr-schedule: it takes warmup=STEPS and min=X",
+                        str_copy_n(a, p, strcspn(p, ",")));
+  }
+  return true;
+}
+
+static bool check_sizes(Diag *d) {
+  int errors = diag_errors(d);
+  const struct {
+    const char *name;
+    int64_t value, least;
+  } sizes[] = {{"--ranks", ranks, 1},
+               {"--batch", batch, 0},
+               {"--micro-batches", micro_batches, 1},
+               {"--accumulate", accumulate, 1},
+               {"--jobs", jobs, 1}};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    if (sizes[i].value < sizes[i].least || sizes[i].value > INT32_MAX)
+      diag_error(d, NULL, "%s cannot be %lld", sizes[i].name, (long long)sizes[i].value);
+  if (diag_errors(d) > errors) return false;
+  if (clip_norm < 0) return diag_error(d, NULL, "--clip-norm cannot be %g", clip_norm);
+  if (batch && batch % (ranks * micro_batches)) {
+    diag_error(d, NULL,
+               "a batch of %lld cannot be cut in %lld: %lld ranks times %lld micro-batches",
+               (long long)batch, (long long)(ranks * micro_batches), (long long)ranks,
+               (long long)micro_batches);
+    diag_hint(d, "give a --batch that ranks times micro-batches divides");
+    return false;
+  }
+  if (accumulate > 1 && !batch && !pipeline) {
+    diag_error(d, NULL, "--accumulate needs --batch: a step takes %lld times as many rows",
+               (long long)accumulate);
+    return false;
+  }
+  return true;
+}
+
+static bool needs_output(void) {
+  return strcmp(emit_what, "plan") != 0;
+}
+
+static bool check_output(Diag *d, Arena *a) {
+  if (output && !strcmp(emit_what, "exe"))
+    return backend_writable(split_ranks ? str_format(a, "%s.0", output) : output, d);
+  if (output && !strcmp(emit_what, "c")) {
+    struct stat st;
+    if (mkdir(output, 0777) == 0 ||
+        (errno == EEXIST && stat(output, &st) == 0 && S_ISDIR(st.st_mode)))
+      return true;
+    return diag_error(d, NULL, "cannot make the folder '%s': %s", output, strerror(errno));
+  }
+  if (output && strcmp(output, "-") != 0 && !backend_writable(output, d)) return false;
+  return true;
+}
+
+// -- The pipeline ------------------------------------------------------------------------------
+
+// A value of a pass's option, in quotes.
+static const char *quoted(Arena *a, const char *s) {
+  StrBuf b = {.arena = a};
+  strbuf_add(&b, "\"");
+  for (; *s; s++)
+    strbuf_addf(&b, *s == '"' || *s == '\\' ? "\\%c" : "%c", *s);
+  strbuf_add(&b, "\"");
+  return b.at;
+}
+
+static const char *joined(Arena *a, const Strings *s) {
+  StrBuf b = {.arena = a};
+  for (int i = 0; i < s->n; i++)
+    strbuf_addf(&b, "%s%s", i ? "," : "", s->at[i]);
+  return b.at;
+}
+
+// The step that the options describe.
+static const char *train_pipeline(Arena *a) {
+  StrBuf b = {.arena = a};
+  // Where the model becomes a loss.
+  strbuf_add(&b, "simplify,raise,simplify,loss");
+  if (loss) strbuf_addf(&b, "(spec=%s)", quoted(a, loss));
+  if (str_starts(init, "random"))
+    strbuf_addf(&b, ",init(seed=%s)", init[6] == ':' ? init + 7 : "0");
+  // @eval is a copy of it, before gradients are there.
+  strbuf_add(&b, ",eval_graph,autodiff");
+  if (freeze.n) strbuf_addf(&b, "(freeze=%s)", quoted(a, joined(a, &freeze)));
+  strbuf_addf(&b, ",optimizer(name=%s clip=%.17g)", quoted(a, optimizer), clip_norm);
+  strbuf_add(&b, ",lower_batch_norm,simplify,channels_last,simplify");
+  // Beyond this point ops are what one rank does with its part of the batch.  Time is the outermost
+  // axis: a micro-batch is a run of neighbouring rows.
+  strbuf_addf(&b, ",shard(mesh=acc:%lld:time+dp:%lld plan=dp)",
+              (long long)(accumulate * micro_batches), (long long)ranks);
+  strbuf_add(&b, ",comm,pack_grads,fuse");
+  // Beyond this point no value is added.
+  strbuf_add(&b, ",plan_memory");
+  return b.at;
+}
+
+static bool check_init(Diag *d) {
+  size_t n = strlen("random:");
+  bool ok = !strcmp(init, "keep") || !strcmp(init, "random") ||
+            (!strncmp(init, "random:", n) && init[n] &&
+             strspn(init + n, "0123456789") == strlen(init + n));
+  return ok || diag_error(d, NULL, "--init is keep or random[:SEED], not '%s'", init);
+}
+
+static Module *read_model(const char *path, const OnnxOptions *import, Diag *d) {
+  return str_ends(path, ".nn") || !strcmp(path, "-") ? module_read(path, d)
+                                                     : onnx_import(path, import, d);
+}
+
+// -- What is said about it ---------------------------------------------------------------------
+
+static void say_weights(const Module *m) {
+  const Graph *g = m->graphs;
+  int64_t trained = 0, kept = 0;
+  for (int i = 0; g && i < g->n_params; i++) {
+    const Value *v = g->params[i];
+    if (v->role != ROLE_weight) continue;
+    Arena *a = arena_new();
+    fprintf(stderr, "%s  %s %s\n", v->train ? "trained" : "frozen ", v->label,
+            type_text(a, v->type));
+    arena_free(a);
+    *(v->train ? &trained : &kept) += type_count(v->type);
+  }
+  fprintf(stderr, "%lld parameters are trained, %lld are not\n", (long long)trained,
+          (long long)kept);
+  if (m->phase >= PHASE_planned)
+    fprintf(stderr, "%lld bytes per rank at the peak\n", (long long)m->slab_bytes);
+}
+
+// What --describe of the executable adds to what the runtime knows.
+static const char *describe_text(Arena *a, const char *model) {
+  StrBuf b = {.arena = a};
+  strbuf_addf(&b, "{\"source\": %s, \"optimizer\": %s", json_string(a, model),
+              json_string(a, optimizer));
+  strbuf_addf(&b, ", \"loss\": %s", json_string(a, loss ? loss : ""));
+  strbuf_addf(&b, ", \"clip_norm\": %.9g, \"accumulate\": %lld", clip_norm, (long long)accumulate);
+  strbuf_addf(&b, ", \"frozen\": %s}", json_string(a, freeze.n ? joined(a, &freeze) : ""));
+  return b.at;
+}
+
+// -- The executable ----------------------------------------------------------------------------
+
+static bool is_updated(const Graph *g, const Value *v) {
+  for (int i = 0; i < g->n_results; i++)
+    if (g->results[i]->target == v) return true;
+  return false;
+}
+
+// The model with room for what training changes.
+static bool add_skeleton(const Module *m, const char *path, const OnnxOptions *import, Arena *a,
+                         BackendOptions *o, Diag *d) {
+  if (!str_ends(path, ".onnx")) return true;
+  Vec(const char *) labels = {0};
+  const Graph *g = m->graphs;
+  for (int i = 0; i < g->n_params; i++)
+    if (g->params[i]->role == ROLE_weight && is_updated(g, g->params[i]))
+      vec_push(a, &labels, g->params[i]->label);
+  OnnxSkeleton s = {0};
+  if (!onnx_skeleton(path, import, labels.at, labels.n, a, &s, d)) return false;
+  ExportHole *holes = arena_array(a, ExportHole, s.n_holes);
+  for (int i = 0; i < s.n_holes; i++)
+    holes[i] =
+        (ExportHole){s.holes[i].label, s.holes[i].dtype, s.holes[i].offset, s.holes[i].length};
+  o->skeleton = s.bytes;
+  o->skeleton_bytes = s.n;
+  o->holes = holes;
+  o->n_holes = s.n_holes;
+  return true;
+}
+
+static bool make_output(const Module *m, const char *path, const OnnxOptions *import, double lr,
+                        Arena *a, Diag *d) {
+  if (!strcmp(emit_what, "nn")) return output_write(output, module_text(m, a), d);
+  BackendOptions o = {.target = target,
+                      .output = output,
+                      .split_ranks = split_ranks,
+                      .jobs = (int)jobs,
+                      .verbose = verbose,
+                      .version = NNAOT_VERSION,
+                      .plan = "dp",
+                      .describe = describe_text(a, path),
+                      .lr = lr,
+                      .lr_schedule = lr_schedule};
+  if (!add_skeleton(m, path, import, a, &o, d)) return false;
+  return !strcmp(emit_what, "c") ? emit(m, output, &o, d) : backend_build(m, &o, d);
+}
+
+static bool compile(const char *path, Arena *a, Diag *d) {
+  OptimizerSpec spec;
+  if (!optimizer_parse(optimizer, &spec, a, d)) return false;
+  char *end = NULL;
+  double lr = lr_text ? strtod(lr_text, &end) : spec.lr;
+  if (lr_text && (!*lr_text || *end))
+    return diag_error(d, NULL, "--lr wants a number, not '%s'", lr_text);
+  OnnxOptions import = {.batch = batch * accumulate,
+                        .batch_dim = batch_dim,
+                        .dims = dims.at,
+                        .n_dims = dims.n,
+                        .external_data_dir = external_data_dir,
+                        .train_mode = train_mode};
+  Summary s = {.arena = a, .ranks = (int)ranks};
+  run.timed = summary_timed;
+  run.timed_to = &s;
+  Module *m = read_model(path, &import, d);
+  bool ok = m != NULL;
+  if (ok) summary_before(&s, m);
+  ok = ok && pipeline_run(m, pipeline ? pipeline : train_pipeline(a), &run, d);
+  if (ok && verbose) say_weights(m);
+  if (ok && explain) ok = explain_print(m, explain, stdout, d);
+  if (ok && strcmp(emit_what, "plan") != 0) ok = make_output(m, path, &import, lr, a, d);
+  if (ok && !strcmp(emit_what, "plan"))
+    ok = output_write(output ? output : "-", summary_text(&s, m), d);
+  if (ok && summary) ok = output_write(summary, summary_text(&s, m), d);
+  if (ok && manifest)
+    ok = output_write(manifest, manifest_text(a, m, str_ends(manifest, ".csv")), d);
+  module_free(m);
+  return ok;
+}
+
+int main(int argc, char **argv) {
+  static const char *const kinds[] = {"exe", "nn", "c", "plan", "onnx", NULL};
+  Strings words;
+  int status = options_parse(&program, argc, argv, &words);
+  if (status >= 0) return status;
+  if (words.n != 1)
+    return usage_error(&program, words.n ? "more than one model" : "no model is given");
+  if (!is_one_of(emit_what, kinds))
+    return usage_error(&program, "--emit is exe, nn, c, plan or onnx, not '%s'", emit_what);
+  if (!output && needs_output()) return usage_error(&program, "-o is missing");
+
+  Diag *d = diag_new(stderr);
+  Arena *a = arena_new();
+  if (!check_supported(d) || !check_sizes(d) || !check_init(d) || !check_schedule(a, d) ||
+      (pipeline && !pipeline_check(pipeline, d)))
+    status = EXIT_USAGE;
+  else
+    status = check_output(d, a) && compile(words.at[0], a, d) ? EXIT_SUCCESS : EXIT_FAILURE;
+  arena_free(a);
+  diag_free(d);
+  return status;
+}

@@ -1,0 +1,46 @@
+// See output.h.
+
+#include "output.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+bool output_write(const char *path, const char *text, Diag *d) {
+  if (!strcmp(path, "-")) {
+    fputs(text, stdout);
+    return (!fflush(stdout) && !ferror(stdout)) ||
+           diag_error(d, NULL, "cannot write to standard output: %s", strerror(errno));
+  }
+  Arena *a = arena_new();
+  const char *temporary = str_format(a, "%s.%ld.tmp", path, (long)getpid());
+  FILE *f = fopen(temporary, "w");
+  bool ok = f != NULL;
+  if (f) {
+    fputs(text, f);
+    ok = !ferror(f);
+    ok &= !fclose(f);
+    ok = ok && !rename(temporary, path);
+  }
+  if (!ok) {
+    diag_error(d, NULL, "cannot write '%s': %s", path, strerror(errno));
+    unlink(temporary);
+  }
+  arena_free(a);
+  return ok;
+}
+
+const char *json_string(Arena *a, const char *s) {
+  StrBuf b = {.arena = a};
+  strbuf_add(&b, "\"");
+  for (; *s; s++) {
+    if (*s == '"' || *s == '\\')
+      strbuf_addf(&b, "\\%c", *s);
+    else if ((unsigned char)*s < 32)
+      strbuf_addf(&b, "\\u%04x", (unsigned char)*s);
+    else
+      strbuf_addf(&b, "%c", *s);
+  }
+  strbuf_add(&b, "\"");
+  return b.at;
+}

@@ -1,0 +1,13 @@
+// What programs write besides executables.
+
+#ifndef TOOLS_OUTPUT_H
+#define TOOLS_OUTPUT_H
+
+#include "base/diag.h"
+
+// Writes the file, or standard output when it is '-'.  Nothing half-written is left under the name:
+// a temporary file beside it is renamed.
+bool output_write(const char *path, const char *text, Diag *d);
+const char *json_string(Arena *a, const char *s);
+
+#endif

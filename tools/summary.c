@@ -1,0 +1,190 @@
+// See summary.h.  Only what is known is said: times are null until something predicts them, and so
+// is the quality of a plan that nobody searched for.
+//
+// Bytes of a collective are those of one rank's buffer: what is reduced, or what is gathered in the
+// end.  comm_bytes is their sum over all ranks and all micro-batches of a step.
+
+#include "summary.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "ir/op.h"
+#include "ir/place.h"
+#include "output.h"
+
+void summary_before(Summary *s, const Module *m) {
+  for_each_graph(g, m)
+    for_each_op(op, g)
+      s->n_ops++;
+}
+
+void summary_timed(void *summary, const char *pass, double seconds) {
+  Summary *s = summary;
+  for (int i = 0; i < s->seconds.n; i++)
+    if (str_equal(s->seconds.at[i].pass, pass)) {
+      s->seconds.at[i].seconds += seconds;
+      return;
+    }
+  vec_push(s->arena, &s->seconds, (PassSeconds){pass, seconds});
+}
+
+// -- Collectives -------------------------------------------------------------------------------
+
+typedef struct Collective {
+  const Op *op;
+  const char *phase;    // "micro" or "update"
+  int64_t bytes, count; // of one, in a step
+  int axis;
+} Collective;
+
+typedef Vec(Collective) Collectives;
+
+static int64_t time_slices(const Module *m) {
+  int64_t n = 1;
+  for (int i = 0; m->mesh && i < m->mesh->n_axes; i++)
+    if (m->mesh->axis[i].time) n *= m->mesh->axis[i].size;
+  return n;
+}
+
+static int axis_of(const Module *m, const Op *op) {
+  for (int i = 0; m->mesh && i < m->mesh->n_axes; i++)
+    if (str_equal(m->mesh->axis[i].name, attr_s(op, "axis"))) return i;
+  BUG("no axis '%s'", attr_s(op, "axis"));
+}
+
+static void find_collectives(Arena *a, const Module *m, Collectives *out) {
+  const Graph *g = m->graphs;
+  if (!g || m->phase < PHASE_local) return;
+  const bool *update = graph_update_ops(g, a);
+  for_each_op(op, g) {
+    if (op->kind != OP_all_reduce && op->kind != OP_all_gather) continue;
+    Collective c = {op, update[op->id] ? "update" : "micro", type_bytes(op->out[0]->type),
+                    update[op->id] ? 1 : time_slices(m), axis_of(m, op)};
+    vec_push(a, out, c);
+  }
+}
+
+// Coordinates of device `i` along an axis that is not time.
+static int coordinate(const Mesh *mesh, int i, int axis) {
+  for (int a = mesh->n_axes - 1; a > axis; a--)
+    if (!mesh->axis[a].time) i /= mesh->axis[a].size;
+  return i % mesh->axis[axis].size;
+}
+
+// The groups of devices that differ along `axis` only: [[0,1],[2,3]].
+static const char *groups_text(Arena *a, const Mesh *mesh, int axis) {
+  StrBuf b = {.arena = a};
+  int stride = 1;
+  for (int k = axis + 1; k < mesh->n_axes; k++)
+    if (!mesh->axis[k].time) stride *= mesh->axis[k].size;
+  strbuf_add(&b, "[");
+  for (int i = 0; i < mesh->n_devices; i++) {
+    if (coordinate(mesh, i, axis) != 0) continue;
+    strbuf_add(&b, b.n > 1 ? ", [" : "[");
+    for (int k = 0; k < mesh->axis[axis].size; k++)
+      strbuf_addf(&b, "%s%d", k ? ", " : "", mesh->device[i + k * stride]);
+    strbuf_add(&b, "]");
+  }
+  strbuf_add(&b, "]");
+  return b.at;
+}
+
+const char *manifest_text(Arena *a, const Module *m, bool csv) {
+  Collectives list = {0};
+  StrBuf b = {.arena = a};
+  find_collectives(a, m, &list);
+  strbuf_add(&b, csv ? "" : "[");
+  for (int i = 0; i < list.n; i++) {
+    const Collective *c = &list.at[i];
+    const char *kind = op_info[c->op->kind].name;
+    int n = m->mesh->axis[c->axis].size;
+    if (csv)
+      // type, least and most bytes, algorithm, protocol, channels, nodes, ranks, pipelined ops,
+      // registered buffers; -1: any
+      strbuf_addf(&b, "%s,%" PRId64 ",%" PRId64 ",ring,simple,-1,-1,%d,-1,-1\n",
+                  c->op->kind == OP_all_reduce ? "allreduce" : "allgather", c->bytes, c->bytes, n);
+    else
+      strbuf_addf(&b,
+                  "%s\n  {\"kind\": \"%s\", \"groups\": %s, \"bytes\": %" PRId64
+                  ", \"count\": %" PRId64 ", \"phase\": \"%s\", \"op\": %s}",
+                  i ? "," : "", kind, groups_text(a, m->mesh, c->axis), c->bytes, c->count,
+                  c->phase, json_string(a, op_text(c->op, a)));
+  }
+  if (!csv) strbuf_add(&b, list.n ? "\n]\n" : "]\n");
+  return b.at;
+}
+
+// -- The summary -------------------------------------------------------------------------------
+
+// The decisions, without where ops come from: equal for equal plans of equal models.
+static uint64_t plan_hash(Arena *a, const Module *m) {
+  uint64_t hash = 14695981039346656037u; // FNV-1a
+  for_each_graph(g, m)
+    for_each_op(op, g) {
+      for (const char *p = op_text(op, a); *p; p++)
+        hash = (hash ^ (uint8_t)*p) * 1099511628211u;
+    }
+  return hash;
+}
+
+static void add_comm_bytes(StrBuf *b, const Collectives *list, int ranks) {
+  static const OpKind kinds[] = {OP_all_reduce, OP_all_gather};
+  for (int k = 0; k < 2; k++) {
+    int64_t bytes = 0;
+    for (int i = 0; i < list->n; i++)
+      if (list->at[i].op->kind == kinds[k]) bytes += list->at[i].bytes * list->at[i].count * ranks;
+    strbuf_addf(b, "%s\"%s\": %" PRId64, k ? ", " : "", op_info[kinds[k]].name, bytes);
+  }
+}
+
+static void add_stage(StrBuf *b, const Module *m, int ranks) {
+  Arena *a = b->arena;
+  strbuf_add(b, "{\"devices\": [");
+  for (int i = 0; i < ranks; i++)
+    strbuf_addf(b, "%s%d", i ? ", " : "", m->mesh ? m->mesh->device[i] : i);
+  strbuf_add(b, "], \"mesh\": {");
+  for (int i = 0; m->mesh && i < m->mesh->n_axes; i++)
+    strbuf_addf(b, "%s%s: %d", i ? ", " : "", json_string(a, m->mesh->axis[i].name),
+                m->mesh->axis[i].size);
+  const Graph *g = m->graphs;
+  strbuf_addf(b, "}, \"first_op\": %s, \"last_op\": %s}",
+              g && g->first ? json_string(a, op_text(g->first, a)) : "null",
+              g && g->last ? json_string(a, op_text(g->last, a)) : "null");
+}
+
+const char *summary_text(Summary *s, const Module *m) {
+  Arena *a = s->arena;
+  StrBuf b = {.arena = a};
+  Collectives list = {0};
+  int ranks = m->mesh ? m->mesh->n_devices : 1, n_ops = 0, n_blocks = 0;
+  find_collectives(a, m, &list);
+  for_each_graph(g, m) {
+    for_each_op(op, g)
+      n_ops += g->entry;
+    n_blocks += !g->entry;
+  }
+  strbuf_addf(&b, "{\n  \"ranks\": %d,\n  \"plan_hash\": \"%016" PRIx64 "\",\n", ranks,
+              plan_hash(a, m));
+  strbuf_add(&b, "  \"predicted_step_ms\": null,\n  \"per_rank\": [");
+  for (int i = 0; i < ranks; i++)
+    strbuf_addf(&b,
+                "%s\n    {\"peak_bytes\": %" PRId64
+                ", \"compute_ms\": null, \"comm_ms\": null, \"idle_ms\": null}",
+                i ? "," : "", m->slab_bytes);
+  strbuf_add(&b, "\n  ],\n  \"comm_bytes\": {");
+  add_comm_bytes(&b, &list, ranks);
+  strbuf_addf(&b,
+              "},\n  \"bubble_fraction\": 0,\n"
+              "  \"fold\": {\"ops_before\": %d, \"ops_after\": %d, \"unique_blocks\": %d},\n"
+              "  \"solver\": {\"status\": \"none\", \"gap\": null, \"seconds\": 0},\n"
+              "  \"seconds\": {",
+              s->n_ops, n_ops, n_blocks);
+  for (int i = 0; i < s->seconds.n; i++)
+    strbuf_addf(&b, "%s%s: %.6f", i ? ", " : "", json_string(a, s->seconds.at[i].pass),
+                s->seconds.at[i].seconds);
+  strbuf_add(&b, "},\n  \"stages\": [");
+  add_stage(&b, m, ranks);
+  strbuf_add(&b, "]\n}\n");
+  return b.at;
+}

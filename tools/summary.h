@@ -1,0 +1,28 @@
+// What --summary and --comm-manifest say of a compiled module.
+
+#ifndef TOOLS_SUMMARY_H
+#define TOOLS_SUMMARY_H
+
+#include "base/vec.h"
+#include "ir/graph.h"
+
+typedef struct PassSeconds {
+  const char *pass;
+  double seconds;
+} PassSeconds;
+
+typedef struct Summary {
+  Arena *arena;
+  int ranks;
+  int n_ops; // of the model, before any pass
+  Vec(PassSeconds) seconds;
+} Summary;
+
+void summary_before(Summary *s, const Module *m);
+void summary_timed(void *summary, const char *pass, double seconds); // PipelineOptions.timed
+const char *summary_text(Summary *s, const Module *m);
+
+// Every collective of a step: JSON, or CSV as NCCL's example tuner plugin reads it.
+const char *manifest_text(Arena *a, const Module *m, bool csv);
+
+#endif
