@@ -326,8 +326,28 @@ static void check(const Op *op, const Dims *dims) {
   }
 }
 
+// Attribute `shape`, where the row has one, is the shape of a tensor: rules may rely on it.
+static bool check_shape(const Op *op, Diag *d) {
+  int n;
+  const AttrSpec *spec = op_attr_specs(op->kind, &n);
+  for (int i = 0; i < n; i++) {
+    if (!str_equal(spec[i].name, "shape")) continue;
+    const int64_t *at = op->attrs[i].list.at;
+    int64_t bytes = 8; // of the largest element type
+    if (op->attrs[i].list.n > MAX_RANK)
+      return diag_error(d, op->loc, "%s: 'shape' has more than %d dimensions",
+                        op_info[op->kind].name, MAX_RANK);
+    for (int k = 0; k < op->attrs[i].list.n; k++)
+      if (at[k] < 0 || __builtin_mul_overflow(bytes, at[k] ? at[k] : 1, &bytes))
+        return diag_error(d, op->loc, "%s: 'shape' has a length of %lld", op_info[op->kind].name,
+                          (long long)at[k]);
+  }
+  return true;
+}
+
 bool op_dims(const Op *op, Dims *dims, Diag *d) {
   dims->n_letters = dims->n_in = dims->n_out = 0;
+  if (!check_shape(op, d)) return false;
   if (!op_info[op->kind].rule(op, dims, d)) return false;
   check(op, dims);
   return true;
