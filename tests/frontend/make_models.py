@@ -1,0 +1,306 @@
+"""Writes inputs/*.onnx, the small models of these tests.
+
+    python3 tests/frontend/make_models.py        needs the onnx and numpy packages
+
+The files are committed, so that running the tests needs neither.  Each function below is one model,
+named like its file; what is wrong with it, or untidy, stands in its docstring.
+"""
+
+import os
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "inputs")
+F32, I64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+
+
+def node(op, inputs, outputs, name="", **attributes):
+    return helper.make_node(op, inputs.split(), outputs.split(), name=name, **attributes)
+
+
+def value(name, shape, dtype=F32):
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def weight(name, *shape):
+    count = int(np.prod(shape))
+    return numpy_helper.from_array(np.arange(count, dtype=np.float32).reshape(shape), name)
+
+
+def ints(name, *items):
+    return numpy_helper.from_array(np.array(items, dtype=np.int64), name)
+
+
+def model(nodes, inputs, outputs, weights=(), opset=17, functions=(), domains=()):
+    graph = helper.make_graph(nodes, "g", inputs, [value(o, None) for o in outputs.split()], weights)
+    opsets = [helper.make_opsetid("", opset)] if opset else []
+    opsets += [helper.make_opsetid(d, 1) for d in domains]
+    m = helper.make_model(graph, opset_imports=opsets, functions=list(functions), ir_version=8)
+    if not opset:
+        del m.opset_import[:]
+    return m
+
+
+def mlp(shape=("N", 4)):
+    return model(
+        [node("Gemm", "x w b", "h", "/fc", transB=1), node("Relu", "h", "y", "/act")],
+        [value("x", shape)], "y", [weight("w", 3, 4), weight("b", 3)])
+
+
+# -- Untidy -----------------------------------------------------------------------------------
+
+def unsorted():
+    """Nodes stand in the opposite order."""
+    return model([node("Exp", "c", "y", "/3"), node("Neg", "b", "c", "/2"), node("Abs", "a", "b", "/1")],
+                 [value("a", [2])], "y")
+
+
+def no_opset():
+    """No opset_import: opset 1 by rule, where Softmax flattens from axis 1 on."""
+    return model([node("Softmax", "x", "y", "/s")], [value("x", [2, 3, 4])], "y", opset=0)
+
+
+def domains():
+    """Imports domains of vendors and never uses them."""
+    return model([node("Abs", "x", "y")], [value("x", [2])], "y",
+                 domains=["com.microsoft", "com.microsoft.nchwc", "ai.onnx.ml", "org.pytorch.aten"])
+
+
+def initializer_inputs():
+    """As in IR version 3, initializers stand among the inputs as well."""
+    m = mlp()
+    m.graph.input.extend([value("w", [3, 4]), value("b", [3])])
+    return m
+
+
+def dead():
+    """A branch that no output needs, with an operator that is not supported."""
+    return model([node("Abs", "x", "y"), node("Nonsense", "x", "z"), node("Mul", "z w", "u")],
+                 [value("x", [2])], "y", [weight("w", 2)])
+
+
+def function():
+    """A function of the model's own, with a default of an attribute, and called with another."""
+    f = helper.make_function(
+        "my", "Leaky", ["x"], ["y"],
+        [helper.make_node("LeakyRelu", ["x"], ["t"], name="relu"),
+         helper.make_node("Identity", ["t"], ["y"])],
+        [helper.make_opsetid("", 17)], [], [helper.make_attribute("slope", 0.25)])
+    reference = f.node[0].attribute.add()
+    reference.name, reference.ref_attr_name, reference.type = "alpha", "slope", 1
+    return model([helper.make_node("Leaky", ["x"], ["a"], domain="my", name="/one"),
+                  helper.make_node("Leaky", ["a"], ["y"], domain="my", name="/two", slope=0.5)],
+                 [value("x", [2])], "y", functions=[f], domains=["my"])
+
+
+def branch():
+    """An If whose condition is constant: the rate is 16000 in practice."""
+    then = helper.make_graph([node("Mul", "x w", "t", "/mul")], "then", [], [value("t", None)],
+                             [weight("w", 2)])
+    other = helper.make_graph([node("Nonsense", "x", "t")], "else", [], [value("t", None)])
+    return model([node("Constant", "", "rate", value_int=16000), node("Constant", "", "want", value_int=16000),
+                  node("Equal", "rate want", "c"),
+                  node("If", "c", "y", "/if", then_branch=then, else_branch=other)],
+                 [value("x", [2])], "y")
+
+
+def shape_chain():
+    """What exporters write for x.view(x.shape[0], -1, 2 * 2)."""
+    return model(
+        [node("Shape", "x", "s", "/shape"), node("Gather", "s zero", "n", "/gather"),
+         node("Unsqueeze", "n axes", "n1", "/unsqueeze"), node("Mul", "two two", "four", "/mul"),
+         node("Concat", "n1 rest four", "shape", "/concat", axis=0), node("Reshape", "x shape", "y", "/view")],
+        [value("x", ["N", 8])], "y",
+        [numpy_helper.from_array(np.array(0), "zero"), ints("axes", 0), ints("two", 2), ints("rest", -1)])
+
+
+def positions():
+    """Range, ConstantOfShape, Where, Equal and Expand, as for positions and expanded masks."""
+    return model(
+        [node("Shape", "x", "s"), node("Gather", "s one", "t"), node("Range", "zero t one", "p"),
+         node("ConstantOfShape", "two", "ones", value=numpy_helper.from_array(np.array([1], np.int64))),
+         node("Equal", "want minus", "is"), node("Where", "is ones want", "shape"),
+         node("Expand", "p shape", "e", "/expand"), node("Add", "x e", "y", "/add")],
+        [value("x", ["N", "T"], I64)], "y",
+        [numpy_helper.from_array(np.array(v), n) for n, v in (("zero", 0), ("one", 1))] +
+        [ints("two", 2), ints("want", -1, -1), ints("minus", -1, -1)])
+
+
+def forms():
+    """The same operator with its settings as attributes (opset 11) …"""
+    return model([node("Squeeze", "x", "a", axes=[1]), node("Unsqueeze", "a", "b", axes=[0, 3]),
+                  node("ReduceSum", "b", "c", axes=[-1], keepdims=0),
+                  node("Split", "c", "d e", axis=2, split=[1, 3]),
+                  node("Clip", "e", "y", min=0.0, max=6.0)],
+                 [value("x", [2, 1, 4])], "d y", opset=11)
+
+
+def forms_13():
+    """… and as operands (opset 13)."""
+    return model([node("Squeeze", "x one", "a"), node("Unsqueeze", "a ends", "b"),
+                  node("ReduceSum", "b last", "c", keepdims=0),
+                  node("Split", "c parts", "d e", axis=2),
+                  node("Constant", "", "low", value_float=0.0), node("Constant", "", "high", value_float=6.0),
+                  node("Clip", "e low high", "y")],
+                 [value("x", [2, 1, 4])], "d y",
+                 [ints("one", 1), ints("ends", 0, 3), ints("last", -1), ints("parts", 1, 3)], opset=13)
+
+
+def types():
+    """f16 raw, f64 as a list of numbers, bf16 in int32_data: all are f32 here."""
+    h = numpy_helper.from_array(np.array([1, 2], np.float16), "h")
+    d = helper.make_tensor("d", TensorProto.DOUBLE, [2], [0.5, 0.25])
+    b = TensorProto(name="b", data_type=TensorProto.BFLOAT16, dims=[2], int32_data=[0x3f80, 0x4000])
+    cast = [node("Cast", "x", "xh", to=TensorProto.FLOAT16), node("Add", "xh h", "p"),
+            node("Cast", "p", "pd", to=TensorProto.DOUBLE), node("Add", "pd d", "q"),
+            node("Cast", "q", "qb", to=TensorProto.BFLOAT16), node("Add", "qb b", "y")]
+    return model(cast, [value("x", [2])], "y", [h, d, b])
+
+
+def external(location="w.bin", offset="4", length="24", **more):
+    """The weight lies in another file."""
+    w = TensorProto(name="w", data_type=F32, dims=[2, 3], data_location=TensorProto.EXTERNAL)
+    for key, text in dict(location=location, offset=offset, length=length, **more).items():
+        if text is not None:
+            w.external_data.add(key=key, value=text)
+    return model([node("MatMul", "x w", "y", "/fc")], [value("x", [1, 2])], "y", [w])
+
+
+# -- Wrong ------------------------------------------------------------------------------------
+
+def cycle():
+    """a reads c, c reads b, b reads a."""
+    return model([node("Add", "x c", "a", "/a"), node("Neg", "a", "b", "/b"), node("Abs", "b", "c", "/c")],
+                 [value("x", [2])], "c")
+
+
+def missing():
+    """The weight has been lost, and so has an output."""
+    return model([node("MatMul", "x w", "y", "/fc")], [value("x", [1, 2])], "y z")
+
+
+def twice():
+    """Two nodes give the same name."""
+    return model([node("Neg", "x", "y", "/a"), node("Abs", "x", "y", "/b")], [value("x", [2])], "y")
+
+
+def unknown():
+    """Operators nobody has, of two domains; what hangs on them; and an error of its own."""
+    return model([node("Nonsense", "x", "a", "/n0"), node("Nonsense", "a w", "b", "/n1"),
+                  helper.make_node("BiasGelu", ["x", "w"], ["c"], domain="com.microsoft", name="/gelu"),
+                  node("Add", "b c", "d", "/hangs"), node("Reshape", "x shape", "e", "/view"),
+                  node("Mul", "d e", "y", "/hangs_too")],
+                 [value("x", [2, 3])], "y", [weight("w", 3), ints("shape", 4, 4)], domains=["com.microsoft"])
+
+
+def data_dependent():
+    """The shape is data, twice."""
+    return model([node("Reshape", "x s", "a", "/view"), node("Expand", "x s", "b", "/expand"),
+                  node("Add", "a b", "y")],
+                 [value("x", [2, 3]), value("s", [2], I64)], "y")
+
+
+def condition():
+    """An If whose condition is data."""
+    graph = helper.make_graph([node("Neg", "x", "t")], "b", [], [value("t", None)])
+    return model([node("If", "c", "y", "/if", then_branch=graph, else_branch=graph)],
+                 [value("x", [2]), value("c", [], BOOL)], "y")
+
+
+def recursion():
+    """A function that calls itself."""
+    f = helper.make_function("my", "F", ["x"], ["y"], [helper.make_node("F", ["x"], ["y"], domain="my", name="f")],
+                             [helper.make_opsetid("my", 1)])
+    return model([helper.make_node("F", ["x"], ["y"], domain="my", name="/f")], [value("x", [2])], "y",
+                 functions=[f], domains=["my"])
+
+
+def dims():
+    """Free dimensions with and without a name."""
+    m = model([node("Add", "x z", "y")], [value("x", ["N", "T", 4]), value("z", ["N", None, 4])], "y")
+    m.graph.input[1].type.tensor_type.shape.dim[1].dim_value = -1
+    return m
+
+
+def huge_weight():
+    """Its size overflows 64 bits."""
+    w = TensorProto(name="w", data_type=F32, dims=[1 << 40, 1 << 40], raw_data=b"1234")
+    return model([node("MatMul", "x w", "y", "/fc")], [value("x", [1, 1 << 40])], "y", [w])
+
+
+def huge_result():
+    """So does the size of a result."""
+    return model([node("Expand", "x shape", "y", "/expand")], [value("x", [1])], "y",
+                 [ints("shape", 1 << 40, 1 << 40)])
+
+
+def short_weight():
+    """It has fewer bytes than its shape."""
+    w = TensorProto(name="w", data_type=F32, dims=[2, 3], raw_data=b"1234")
+    return model([node("MatMul", "x w", "y", "/fc")], [value("x", [1, 2])], "y", [w])
+
+
+def negative_dim():
+    w = TensorProto(name="w", data_type=F32, dims=[-2, 3], raw_data=b"1234")
+    return model([node("MatMul", "x w", "y", "/fc")], [value("x", [1, 2])], "y", [w])
+
+
+def zero_byte():
+    """A name that C would cut short."""
+    return model([node("Neg", "x", "y", "/a")], [value("x", [2])], "y").SerializeToString().replace(b"/a", b"/\0")
+
+
+def deep():
+    """Branches in branches, 200 messages deep."""
+    def field(number, data):
+        return bytes([number << 3 | 2]) + varint(len(data)) + data
+
+    def varint(n):
+        return bytes([n]) if n < 128 else bytes([n & 127 | 128]) + varint(n >> 7)
+
+    graph = b""
+    for _ in range(66):  # graph { node { attribute { g } } }
+        graph = field(1, field(5, field(6, graph)))
+    return field(7, graph)
+
+
+def merged():
+    """Its graph stands twice; protobuf would merge them."""
+    return mlp().SerializeToString() * 2
+
+
+def attribute():
+    """An attribute that no version of the operator has had so far."""
+    return model([node("Relu", "x", "y", "/act", leak=0.5)], [value("x", [2])], "y")
+
+
+def save(name, m):
+    with open(os.path.join(HERE, name + ".onnx"), "wb") as f:
+        f.write(m if isinstance(m, bytes) else m.SerializeToString())
+
+
+def main():
+    os.makedirs(HERE, exist_ok=True)
+    for f in (mlp, unsorted, no_opset, domains, initializer_inputs, dead, function, branch, shape_chain,
+              positions, forms, forms_13, types, external, cycle, missing, twice, unknown, data_dependent,
+              condition, recursion, dims, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
+              deep, merged, attribute):
+        save(f.__name__, f())
+    save("external_dotdot", external("sub/../../w.bin"))
+    save("external_absolute", external("/etc/passwd"))
+    save("external_link", external("link.bin"))
+    save("external_key", external(basepath="/"))
+    save("external_length", external(length="23"))
+    save("external_offset", external(offset="9223372036854775800", length=None))
+    save("external_negative", external(offset="-4"))
+    save("external_folder", external("sub"))
+    save("truncated", mlp().SerializeToString()[:-40])
+    save("empty", b"")
+    save("text", b"import torch\n")
+    with open(os.path.join(HERE, "w.bin"), "wb") as f:
+        f.write(np.arange(8, dtype=np.float32).tobytes())
+
+
+if __name__ == "__main__":
+    main()
