@@ -103,7 +103,7 @@ static bool write_output(const Module *m, Diag *d) {
 }
 
 int main(int argc, char **argv) {
-  Strings words;
+  static Strings words; // static: what it points to is reachable until the end
   int status = options_parse(&program, argc, argv, &words);
   if (status >= 0) return status;
   if (list) {
