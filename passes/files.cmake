@@ -19,6 +19,7 @@ set(PASS_FILES
   raise_softmax.c
   raise_attention.c
   raise_mask.c
+  channels_last.c
   loss.c
   init.c
   eval_graph.c
