@@ -74,7 +74,7 @@ static bool fold_fill(Builder *b, Op *op) {
   else if (!op_info[op->kind].formula || !evaluate_once(b, op, &value))
     return false;
   // A double holds all but large i64 and u64.
-  if (dtype_class[t->dtype] != 'F' && (value > 0x1p53 || value < -0x1p53)) return false;
+  if (dtype_class[t->dtype] != 'F' && (value >= 0x1p53 || value <= -0x1p53)) return false;
   Value *v = build_fill(b, t->dtype, t->rank, t->dim, value);
   if (v) replace(op->out[0], v);
   return v;

@@ -107,7 +107,7 @@ static bool all_equal(const Tensor *t, double *value) {
   if (bytes == 0) return true;
   if (memcmp(t->data, (const char *)t->data + one, (size_t)(bytes - one)) != 0) return false;
   *value = tensor_f(t, 0);
-  bool exact = dtype_class[t->type->dtype] == 'F' || fabs(*value) <= 0x1p53;
+  bool exact = dtype_class[t->type->dtype] == 'F' || fabs(*value) < 0x1p53;
   return exact && !isnan(*value);
 }
 

@@ -242,7 +242,7 @@ static void equal_bytes_become_a_fill(void **state) {
   assert_int_equal(build_constant(&t->b, ty, (float[]){2, 2, 2})->def->kind, OP_fill);
   assert_int_equal(build_constant(&t->b, ty, (float[]){2, 2, 3})->def->kind, OP_constant);
   const Type *big = type_new(t->m, DT_i64, 1, (int64_t[]){2}); // no double holds it
-  int64_t odd[] = {INT64_MAX - 2, INT64_MAX - 2};
+  int64_t odd[] = {(1LL << 53) + 1, (1LL << 53) + 1};
   assert_int_equal(build_constant(&t->b, big, odd)->def->kind, OP_constant);
 }
 
