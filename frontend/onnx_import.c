@@ -466,6 +466,9 @@ static bool import_graph(Import *im) {
   for (size_t i = 0; i < graph->n_output; i++) {
     Binding *b = onnx_lookup(scope, output[i]);
     Value *v = b && !b->poisoned ? onnx_binding_value(im, b) : NULL;
+    if (graph_find_output(im->g, output[i]))
+      return diag_error(im->d, loc_node(im->a, im->file->path, output[i]),
+                        "output '%s' is listed twice", output[i]);
     if (v)
       graph_output(im->g, v, output[i]);
     else if (!b)

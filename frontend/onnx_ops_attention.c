@@ -31,6 +31,7 @@ static Value *join_heads(Node *n, Value *y) {
 
 // To rank 4, and to what is added to the scores.
 static Value *score_mask(Node *n, Value *mask, DType dtype, int64_t t, int64_t s) {
+  if (!mask) return NULL;
   const Type *type = mask->type;
   int64_t dim[4];
   if (type->rank < 2 || type->rank > 4 || type->dim[type->rank - 1] != s ||
