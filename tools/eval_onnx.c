@@ -4,8 +4,10 @@
 //     CASE/test_data_set_0/input_0.pb, output_0.pb …      inputs and outputs in the model's order
 //
 // A case has passed when every output has the expected element type, shape and numbers:
-// |a - b| <= 1e-7 + 1e-3 |b|, NaN where NaN is expected.  It is unsupported when the model cannot
-// be compiled, and otherwise wrong.
+// |a - b| <= 1e-7 + 1e-3 |b|, NaN where NaN is expected.  In f16 and bf16 that is less than one
+// rounding of an intermediate result makes, so there two units in the last place are allowed.  A
+// case is unsupported when the model cannot be compiled, or expects what a particular generator of
+// random numbers draws, which ONNX leaves open; otherwise it is wrong.
 //
 // Many cases have as inputs what must be known when the model is compiled: shapes, axes, counts.
 // The importer is shown the inputs' files for that.
@@ -55,10 +57,13 @@ static const char *data_path(const Case *c, int set, const char *what, int k) {
 
 // -- Comparing -------------------------------------------------------------------------------
 
-static bool near(double x, double want) {
+static bool near(double x, double want, DType t) {
   if (isnan(want)) return isnan(x);
   if (isinf(want)) return x == want;
-  return fabs(x - want) <= 1e-7 + 1e-3 * fabs(want);
+  double allowed = 1e-7 + 1e-3 * fabs(want);
+  int bits = t == DT_f16 ? 10 : t == DT_bf16 ? 7 : 52; // of the mantissa
+  double two_units = want != 0 ? ldexp(2, ilogb(want) - bits) : 0;
+  return fabs(x - want) <= (allowed > two_units ? allowed : two_units);
 }
 
 static bool as_expected(const Case *c, int k, const Tensor *x, const Tensor *want) {
@@ -67,7 +72,8 @@ static bool as_expected(const Case *c, int k, const Tensor *x, const Tensor *wan
                       type_text(c->a, want->type));
   bool floating = dtype_class[x->type->dtype] == 'F';
   for (int64_t i = 0; i < type_count(x->type); i++)
-    if (floating ? !near(tensor_f(x, i), tensor_f(want, i)) : tensor_i(x, i) != tensor_i(want, i))
+    if (floating ? !near(tensor_f(x, i), tensor_f(want, i), x->type->dtype)
+                 : tensor_i(x, i) != tensor_i(want, i))
       return diag_error(c->d, NULL, "output %d, element %lld is %.9g and should be %.9g", k,
                         (long long)i, tensor_f(x, i), tensor_f(want, i));
   return true;
@@ -113,6 +119,12 @@ static bool take_inputs(Case *c, const Graph *g, const Tensor *in, int n_in, Val
   return true;
 }
 
+static bool draws_numbers(const Graph *g) {
+  for_each_op(op, g)
+    if (op->kind == OP_dropout && attr_f(op, "ratio") > 0) return true;
+  return false;
+}
+
 static Outcome run_model(Case *c, const Module *m, const Tensor *in, int n_in, const Tensor *want,
                          int n_want) {
   Graph *g = m->graphs;
@@ -126,7 +138,7 @@ static Outcome run_model(Case *c, const Module *m, const Tensor *in, int n_in, c
     return WRONG;
   }
   for (int k = 0; k < n_want; k++)
-    if (!as_expected(c, k, &out.at[k].t, &want[k])) return WRONG;
+    if (!as_expected(c, k, &out.at[k].t, &want[k])) return draws_numbers(g) ? UNSUPPORTED : WRONG;
   return PASSED;
 }
 

@@ -160,7 +160,7 @@ static bool eval_file(const char *path, Arena *a, Diag *d) {
 }
 
 int main(int argc, char **argv) {
-  Strings words;
+  static Strings words; // a leak checker finds it
   int status = options_parse(&program, argc, argv, &words);
   if (status >= 0) return status;
   if (strcmp(kernels, "reference") != 0 && strcmp(kernels, "cpu") != 0)

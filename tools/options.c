@@ -95,6 +95,7 @@ static void push(Strings *to, const char *s) {
   if ((to->n & (to->n - 1)) == 0) {
     const char **grown = allocate((size_t)(to->n ? 2 * to->n : 1), sizeof *grown);
     if (to->n) memcpy(grown, to->at, (size_t)to->n * sizeof *grown);
+    free(to->at);
     to->at = grown;
   }
   to->at[to->n++] = s;
