@@ -47,7 +47,7 @@ static inline bool inside(const Pool *p, int d, int64_t at) {
 }
 
 // The results along dimension d whose element k lies inside x.
-static Part range(const Pool *p, int d, int64_t k) {
+static inline Part range(const Pool *p, int d, int64_t k) {
   int64_t s = p->stride[d], first = -position(p, d, 0, k);
   int64_t from = first > 0 ? (first + s - 1) / s : 0;
   int64_t last = p->x[d] - 1 + first;
@@ -57,8 +57,8 @@ static Part range(const Pool *p, int d, int64_t k) {
 }
 
 // Largest so far, and where; `at` -1: nothing yet.  The first of equal ones stays.
-NNRT_CLONES static void max_row(float *restrict y, int32_t *restrict at, const float *restrict x,
-                                int64_t n, int64_t stride, int32_t place) {
+static inline void max_row(float *restrict y, int32_t *restrict at, const float *restrict x,
+                           int64_t n, int64_t stride, int32_t place) {
   for (int64_t i = 0; i < n; i++) {
     float v = x[i * stride], best = y[i];
     int32_t was = at[i];
@@ -87,8 +87,8 @@ static void nothing_yet(float *y, int32_t *at, int64_t n) {
 }
 
 // Row (d, h) of results of one plane.
-static void max_pool_row(const Pool *p, float *y, int32_t *at, const float *x, int64_t d,
-                         int64_t h) {
+NNRT_CLONES static void max_pool_row(const Pool *p, float *y, int32_t *at, const float *x,
+                                     int64_t d, int64_t h) {
   nothing_yet(y, at, p->y[2]);
   for (int64_t i = 0; i < p->kernel[0]; i++) {
     int64_t xd = position(p, 0, d, i);
@@ -205,13 +205,13 @@ static void factors(const Pool *p, float *factor, int64_t d, int64_t h, bool inc
 }
 
 // y += x, of strided elements; then the factor of each, or of all
-NNRT_CLONES static void add_from(float *restrict y, const float *restrict x, int64_t n,
-                                 int64_t x_stride) {
+static inline void add_from(float *restrict y, const float *restrict x, int64_t n,
+                            int64_t x_stride) {
   for (int64_t i = 0; i < n; i++)
     y[i] += x[i * x_stride];
 }
-NNRT_CLONES static void add_scaled(float *restrict y, const float *restrict x,
-                                   const float *restrict factor, int64_t n, int64_t y_stride) {
+static inline void add_scaled(float *restrict y, const float *restrict x,
+                              const float *restrict factor, int64_t n, int64_t y_stride) {
 #pragma omp simd
   for (int64_t i = 0; i < n; i++)
     y[i * y_stride] += x[i] * factor[i];
@@ -221,14 +221,14 @@ NNRT_CLONES static void add_times(float *restrict y, const float *restrict x, fl
   for (int64_t i = 0; i < n; i++)
     y[i] += x[i] * factor;
 }
-NNRT_CLONES static void multiply(float *restrict y, const float *restrict factor, int64_t n) {
+static inline void multiply(float *restrict y, const float *restrict factor, int64_t n) {
   for (int64_t i = 0; i < n; i++)
     y[i] *= factor[i];
 }
 
 // One row of results (forward: y from x) or of their gradients (x from y), of one plane.
-static void avg_row(const Pool *p, float *y, float *dx, const float *x, const float *dy,
-                    const float *factor, int64_t d, int64_t h) {
+NNRT_CLONES static void avg_row(const Pool *p, float *y, float *dx, const float *x, const float *dy,
+                                const float *factor, int64_t d, int64_t h) {
   if (y) memset(y, 0, (size_t)p->y[2] * sizeof *y);
   for (int64_t i = 0; i < p->kernel[0]; i++) {
     int64_t xd = position(p, 0, d, i);

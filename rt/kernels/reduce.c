@@ -12,7 +12,8 @@
 #include "kernel.h"
 
 enum {
-  TILE = 512, // columns that are accumulated at once
+  TILE = 2048, // columns that are accumulated at once
+  LANES = 32,  // sums of a run that are kept apart: enough to hide how long one operation takes
 };
 
 // x as groups of axes, alternately kept and reduced, outermost first.

@@ -8,12 +8,12 @@
 // All of a run of memory.
 NNRT_CLONES static ACC RUN_OF(const T *x, int64_t n) {
   // Lanes, because OF is not always an operation that `omp simd reduction` knows.
-  ACC lane[16], all = START;
-  for (int j = 0; j < 16; j++)
+  ACC lane[LANES], all = START;
+  for (int j = 0; j < LANES; j++)
     lane[j] = START;
   int64_t i = 0;
-  for (; i + 16 <= n; i += 16)
-    for (int j = 0; j < 16; j++) {
+  for (; i + LANES <= n; i += LANES)
+    for (int j = 0; j < LANES; j++) {
       ACC v = (ACC)x[i + j];
       lane[j] = OF(v, lane[j]);
     }
@@ -21,17 +21,31 @@ NNRT_CLONES static ACC RUN_OF(const T *x, int64_t n) {
     ACC v = (ACC)x[i];
     all = OF(v, all);
   }
-  for (int j = 0; j < 16; j++)
-    all = OF(lane[j], all);
-  return all;
+  for (int half = LANES / 2; half > 0; half /= 2)
+    for (int j = 0; j < half; j++)
+      lane[j] = OF(lane[j + half], lane[j]);
+  return OF(lane[0], all);
 }
 
-// Into acc (width): row x of them.
-NNRT_CLONES static void TILE_OF(ACC *restrict acc, const T *restrict x, int64_t width) {
-  for (int64_t j = 0; j < width; j++) {
-    ACC v = (ACC)x[j];
-    acc[j] = OF(v, acc[j]);
-  }
+// Into acc (width): `rows` rows of x.  Four at once, so that acc is not all that is read and
+// written.
+NNRT_CLONES static void TILE_OF(ACC *restrict acc, const T *restrict x, int64_t stride,
+                                int64_t rows, int64_t width) {
+  int64_t i = 0;
+  for (; i + 4 <= rows; i += 4, x += 4 * stride)
+    for (int64_t j = 0; j < width; j++) {
+      ACC a = (ACC)x[j], b = (ACC)x[stride + j];
+      ACC c = (ACC)x[2 * stride + j], d = (ACC)x[3 * stride + j];
+      a = OF(a, b);
+      c = OF(c, d);
+      a = OF(a, c);
+      acc[j] = OF(a, acc[j]);
+    }
+  for (; i < rows; i++, x += stride)
+    for (int64_t j = 0; j < width; j++) {
+      ACC v = (ACC)x[j];
+      acc[j] = OF(v, acc[j]);
+    }
 }
 
 int PASTE(nnrt_reduce, NAME)(T *y, const T *x, int64_t rank, const int64_t *shape, int64_t n_axes,
@@ -72,8 +86,13 @@ int PASTE(nnrt_reduce, NAME)(T *y, const T *x, int64_t rank, const int64_t *shap
     }
     return NNRT_OK;
   }
-  // Columns, in tiles; where there are fewer tiles than threads, rows are shared out too.
-  int64_t tiles = (inner + TILE - 1) / TILE;
+  if (g.n == 1) { // all kept
+    memcpy(y, x, (size_t)inner * sizeof *y);
+    return NNRT_OK;
+  }
+  // Columns, in tiles, over runs of rows that are one stride apart; where there are fewer tiles
+  // than threads, rows are shared out too.
+  int64_t tiles = (inner + TILE - 1) / TILE, length = g.size[g.n - 2];
   int64_t parts = kept * tiles >= threads ? 1 : (threads + kept * tiles - 1) / (kept * tiles);
   size_t bytes = (size_t)(kept * parts * inner) * sizeof(ACC);
   ACC *acc = scratch(bytes); // (kept, parts, inner)
@@ -88,9 +107,13 @@ int PASTE(nnrt_reduce, NAME)(T *y, const T *x, int64_t rank, const int64_t *shap
         Part p = part_of(reduced, 1, i, parts);
         for (int64_t j = 0; j < width; j++)
           mine[j] = START;
-        for (int64_t r = p.from; r < p.to; r++)
-          TILE_OF(mine, from + place(&g, true, 1, r), width);
+        for (int64_t r = p.from; r < p.to;) {
+          int64_t left = length - r % length, run = left < p.to - r ? left : p.to - r;
+          TILE_OF(mine, from + place(&g, true, 1, r), g.stride[g.n - 2], run, width);
+          r += run;
+        }
       }
+#pragma omp parallel for num_threads(threads)
   for (int64_t k = 0; k < kept; k++) {
     ACC *all = acc + k * parts * inner;
     for (int64_t i = 1; i < parts; i++)
