@@ -31,10 +31,11 @@ static bool slice_fits(const Op *op, int i, int64_t length, int64_t n, bool *all
   int64_t start = attr_list(op, "starts")[i], step = attr_list(op, "steps")[i];
   *all = start == 0 && step == 1 && n == length;
   if (n == 0 || *all) return true;
+  bool inside = start >= 0 && start < length;
   int64_t more = 0; // elements after the first that there is room for
-  if (step > 0) more = (length - 1 - start) / step;
-  if (step < 0) more = step == INT64_MIN ? 0 : start / -step;
-  if (step != 0 && start >= 0 && start < length && n - 1 <= more) return true;
+  if (inside && step > 0) more = (length - 1 - start) / step;
+  if (inside && step < 0) more = step == INT64_MIN ? 0 : start / -step;
+  if (inside && step != 0 && n - 1 <= more) return true;
   return diag_error(d, op->loc, "%s: %lld elements from %lld by %lld are not within %lld",
                     op_info[op->kind].name, (long long)n, (long long)start, (long long)step,
                     (long long)length);
