@@ -209,8 +209,9 @@ static void remove_files(void) {
 // A folder for the model and for the external data of seeds/tensors.onnx.
 void fuzz_begin(const Seeds *seeds, Arena *a) {
   static const float data[] = {1, 2, 3, 4};
-  const char *temporary = getenv("TMPDIR");
-  snprintf(folder, sizeof folder, "%s/fuzz_onnx.XXXXXX", temporary ? temporary : "/tmp");
+  const char *in = getenv("TMPDIR");
+  if (!in) in = access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm"; // a disk is ten times slower
+  snprintf(folder, sizeof folder, "%s/fuzz_onnx.XXXXXX", in);
   if (!mkdtemp(folder)) {
     perror(folder);
     exit(2);
