@@ -1,13 +1,11 @@
 // nnaot-opt: reads a model or a module in text form, runs passes over it, writes it as text.
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "ir/graph.h"
 #include "options.h"
+#include "output.h"
 #include "pass.h"
 #ifdef NNAOT_FRONTEND
 #include "frontend/onnx.h"
@@ -77,27 +75,9 @@ static Module *read_input(const char *path, Diag *d) {
 #endif
 }
 
-// Nothing half-written is left under the name: a temporary file beside it is renamed.
 static bool write_output(const Module *m, Diag *d) {
-  if (!strcmp(output, "-")) {
-    module_print(m, stdout);
-    return (!fflush(stdout) && !ferror(stdout)) ||
-           diag_error(d, NULL, "cannot write to standard output: %s", strerror(errno));
-  }
   Arena *a = arena_new();
-  const char *temporary = str_format(a, "%s.%ld.tmp", output, (long)getpid());
-  FILE *f = fopen(temporary, "w");
-  bool ok = f != NULL;
-  if (f) {
-    module_print(m, f);
-    ok = !ferror(f);
-    ok &= !fclose(f);
-    ok = ok && !rename(temporary, output);
-  }
-  if (!ok) {
-    diag_error(d, NULL, "cannot write '%s': %s", output, strerror(errno));
-    unlink(temporary);
-  }
+  bool ok = output_write(output, module_text(m, a), d);
   arena_free(a);
   return ok;
 }

@@ -4,7 +4,14 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+// /dev/null, a pipe: nothing may take its place.
+static bool is_special(const char *path) {
+  struct stat s;
+  return !stat(path, &s) && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode);
+}
 
 bool output_write(const char *path, const char *text, Diag *d) {
   if (!strcmp(path, "-")) {
@@ -13,18 +20,19 @@ bool output_write(const char *path, const char *text, Diag *d) {
            diag_error(d, NULL, "cannot write to standard output: %s", strerror(errno));
   }
   Arena *a = arena_new();
-  const char *temporary = str_format(a, "%s.%ld.tmp", path, (long)getpid());
+  bool special = is_special(path);
+  const char *temporary = special ? path : str_format(a, "%s.%ld.tmp", path, (long)getpid());
   FILE *f = fopen(temporary, "w");
   bool ok = f != NULL;
   if (f) {
     fputs(text, f);
     ok = !ferror(f);
     ok &= !fclose(f);
-    ok = ok && !rename(temporary, path);
+    ok = ok && (special || !rename(temporary, path));
   }
   if (!ok) {
     diag_error(d, NULL, "cannot write '%s': %s", path, strerror(errno));
-    unlink(temporary);
+    if (!special) unlink(temporary);
   }
   arena_free(a);
   return ok;
