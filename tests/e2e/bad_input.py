@@ -52,7 +52,7 @@ def compiling(folder):
         ("an unbound batch", [MLP, *LOSS, "-o", out], 1, ["batch", "--batch"]),
         ("a batch that ranks do not divide", [MLP, "--batch", 6, "-g", 4, *LOSS, "-o", out], 1, ["6", "4"]),
         ("an output that cannot be written", [MLP, "--batch", 4, *LOSS, "-o", folder / "no/such/out"], 1, ["no/such"]),
-        ("a plan that is not there", [MLP, "--batch", 4, *LOSS, "--plan", "magic", "-o", out], 1, ["magic"]),
+        ("a plan that is not there", [MLP, "--batch", 4, *LOSS, "--plan", "magic", "-o", out], 2, ["magic"]),
     ]:
         expect(what, [NNAOT, *args], status, *words, absent=out)
     empty, cut = folder / "empty.onnx", folder / "cut.onnx"
@@ -86,7 +86,9 @@ def training(folder):
         case(f"npy of {what}", ["bad.npy"], inputs=[f"x={npy(folder / 'bad.npy', descr, shape, data)}", y])
     (folder / "text.npy").write_text("these are no numbers")
     case("npy that is text", ["text.npy"], inputs=[f"x={folder / 'text.npy'}", y])
-    case("a label out of range", ["10"], inputs=[x, f"labels={npy(folder / 'y.npy', '<i8', (16,), labels)}"])
+    few = npy(folder / "x.npy", "<f4", (16, 64), rows)
+    case("inputs of different lengths", ["16", "512"], inputs=[f"x={few}", y])
+    case("a label out of range", ["10"], inputs=[f"x={few}", f"labels={npy(folder / 'y.npy', '<i8', (16,), labels)}"])
     case("a log that cannot be written", ["no/such"], extra=["--log", folder / "no/such/log"])
     case("a flag that is not there", ["--stepz"], 2, extra=["--stepz", 3])
     expect("the wrong world size", ["mpirun", "-n", 2, exe, "--input", x, "--input", y, "--steps", 2], 1, "2", "1")
@@ -95,13 +97,13 @@ def training(folder):
                                                               "--save", save])
     if save.exists():
         failures.append("a failed resume wrote --save")
-    # Big-endian and Fortran order are read or refused, never misread.
+    # Big-endian is read or refused, never misread.
     good = run(exe, "--input", x, "--input", y, "--steps", 1)
-    values = array.array("f", pathlib.Path(x[2:]).read_bytes()[128:][: 64 * 64 * 4])
+    values = array.array("f", pathlib.Path(x[2:]).read_bytes()[128:])
     values.byteswap()
-    big = npy(folder / "big.npy", ">f4", (64, 64), values.tobytes())
+    big = npy(folder / "big.npy", ">f4", (512, 64), values.tobytes())
     said = run(exe, "--input", f"x={big}", "--input", y, "--steps", 1, ok=None)
-    if "big.npy" not in said and said.split("loss")[1:2] != good.split("loss")[1:2]:
+    if "big.npy" not in said and said.split("loss")[1][:8] != good.split("loss")[1][:8]:
         failures.append(f"big-endian input was misread: {said} instead of {good}")
 
 
