@@ -279,16 +279,37 @@ static int module_ranks(const Module *m) {
   return m->mesh ? m->mesh->n_devices : 1;
 }
 
+// The programs of all ranks, `jobs` at a time, each in a process of its own.
+static bool build_split(Build *b, BackendOptions *options) {
+  int ranks = module_ranks(b->m), running = 0;
+  bool ok = true;
+  fflush(NULL);
+  for (int rank = 0; rank < ranks || running > 0;) {
+    if (ok && rank < ranks && running < options->jobs) {
+      options->only_rank = rank++;
+      pid_t child = fork();
+      if (child == 0) {
+        const char *output = str_format(b->arena, "%s.%d", options->output, options->only_rank);
+        _exit(make_dir(b) && build_one(b, output) ? 0 : 1);
+      }
+      running += child > 0;
+      ok &= child > 0 || diag_error(b->d, NULL, "cannot start a process: %s", strerror(errno));
+      continue;
+    }
+    int status;
+    if (running == 0) break;
+    if (wait(&status) > 0) running--;
+    ok &= WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  }
+  return ok;
+}
+
 bool backend_build(const Module *m, const BackendOptions *o, Diag *d) {
   BackendOptions options = *o;
   Build b = {.m = m, .o = &options, .arena = arena_new(), .d = d};
   bool ok = find_runtime(&b);
-  int programs = o->split_ranks ? module_ranks(m) : 1;
-  for (int rank = 0; ok && rank < programs; rank++) {
-    options.only_rank = rank;
-    const char *output = o->split_ranks ? str_format(b.arena, "%s.%d", o->output, rank) : o->output;
-    ok = make_dir(&b) && build_one(&b, output);
-  }
+  if (ok)
+    ok = o->split_ranks ? build_split(&b, &options) : make_dir(&b) && build_one(&b, o->output);
   arena_free(b.arena);
   return ok;
 }

@@ -16,7 +16,6 @@
 #include "ir/kernel.h"
 #include "ir/op.h"
 #include "ir/place.h"
-#include "ir/text.h"
 #include "kernels.h"
 #include "program.h"
 
@@ -55,8 +54,18 @@ static const char *op_line(Writer *w, const Op *op) {
   return str_copy_n(w->arena, text, n);
 }
 
+// "mlp.onnx:/fc1/MatMul" and what was derived from it: "mlp.onnx:/fc1/MatMul (gradient)".
 static const char *op_place(Writer *w, const Op *op) {
-  return op->loc ? loc_comment(w->arena, op->loc) : "";
+  if (!op->loc) return "";
+  StrBuf why = {.arena = w->arena};
+  for (const Loc *l = op->loc; l->from; l = l->from)
+    if (l->why) strbuf_addf(&why, "%s%s", why.n ? ", " : " (", l->why);
+  const Loc *origin = loc_origin(op->loc);
+  const char *text = loc_text(w->arena, origin);
+  // Folders say nothing here: the program is of one model.
+  const char *slash = origin->file ? strrchr(origin->file, '/') : NULL;
+  if (slash && str_starts(text, origin->file)) text += slash + 1 - origin->file;
+  return str_format(w->arena, "%s%s%s", text, why.n ? why.at : "", why.n ? ")" : "");
 }
 
 // The index of a new entry of the table that errors and traces name ops by.
@@ -68,7 +77,7 @@ static int new_op(Writer *w, const char *what, const char *place) {
 static void add_run(Writer *w, const Op *op, const char *call) {
   int i = new_op(w, op_info[op->kind].name, op_place(w, op));
   add_line(w, str_format(w->arena, "RUN(%d, %s);", i, call),
-           str_format(w->arena, "%s  %s", op_line(w, op), op_place(w, op)));
+           str_format(w->arena, "%s   %s", op_line(w, op), op_place(w, op)));
 }
 
 // -- Operands and arguments --------------------------------------------------------------------
@@ -276,7 +285,7 @@ static void add_constant(Writer *w, const Op *op) {
   add_line(w,
            str_format(w->arena, "memcpy(%s, %s, %" PRId64 ");", buffer(w, op->out[0]), name,
                       type_bytes(op->out[0]->type)),
-           str_format(w->arena, "%s  %s", op_line(w, op), op_place(w, op)));
+           str_format(w->arena, "%s   %s", op_line(w, op), op_place(w, op)));
 }
 
 static bool add_op(Writer *w, Op *op) {

@@ -63,8 +63,9 @@ static void emit_section(StrBuf *out, const char *title, const StrBuf *text) {
 }
 
 static void emit_program(Program *p, StrBuf *out) {
+  const char *source = p->m->source ? p->m->source : "text", *slash = strrchr(source, '/');
   strbuf_addf(out, "// Made by nnaot from %s; edits are lost.\n\n",
-              c_comment(p->arena, p->m->source ? p->m->source : "text"));
+              c_comment(p->arena, slash ? slash + 1 : source));
   strbuf_add(out, "#include \"nnrt.h\"\n\n");
   emit_section(out, "Where values are", &p->defines);
   emit_section(out, "Constants", &p->constants);

@@ -170,20 +170,21 @@ static bool check_sizes(Diag *d) {
       diag_error(d, NULL, "%s cannot be %lld", sizes[i].name, (long long)sizes[i].value);
   if (diag_errors(d) > errors) return false;
   if (clip_norm < 0) return diag_error(d, NULL, "--clip-norm cannot be %g", clip_norm);
-  if (batch && batch % (ranks * micro_batches)) {
-    diag_error(d, NULL,
-               "a batch of %lld cannot be cut in %lld: %lld ranks times %lld micro-batches",
-               (long long)batch, (long long)(ranks * micro_batches), (long long)ranks,
-               (long long)micro_batches);
-    diag_hint(d, "give a --batch that ranks times micro-batches divides");
-    return false;
-  }
   if (accumulate > 1 && !batch && !pipeline) {
     diag_error(d, NULL, "--accumulate needs --batch: a step takes %lld times as many rows",
                (long long)accumulate);
     return false;
   }
   return true;
+}
+
+static bool check_batch(Diag *d) {
+  int64_t parts = ranks * micro_batches;
+  if (!batch || batch % parts == 0) return true;
+  diag_error(d, NULL, "a batch of %lld cannot be cut in %lld: %lld ranks times %lld micro-batches",
+             (long long)batch, (long long)parts, (long long)ranks, (long long)micro_batches);
+  diag_hint(d, "give a --batch that ranks times micro-batches divides");
+  return false;
 }
 
 static bool needs_output(void) {
@@ -386,7 +387,8 @@ int main(int argc, char **argv) {
       (pipeline && !pipeline_check(pipeline, d)))
     status = EXIT_USAGE;
   else
-    status = check_output(d, a) && compile(words.at[0], a, d) ? EXIT_SUCCESS : EXIT_FAILURE;
+    status = check_batch(d) && check_output(d, a) && compile(words.at[0], a, d) ? EXIT_SUCCESS
+                                                                                : EXIT_FAILURE;
   arena_free(a);
   diag_free(d);
   return status;
