@@ -66,8 +66,8 @@ static bool check_tokens(Source *s, const char *flag, Why *w) {
   bool read = a->dtype == NNRT_u8 || a->dtype == NNRT_u16 || a->dtype == NNRT_u32 ||
               a->dtype == NNRT_i32 || a->dtype == NNRT_i64;
   if (t->rank != 2 || !is_integer(t->dtype))
-    return why(w, "--%s %s=%s: tokens are for an input i64[rows,length]; '%s' is %s", flag, t->name,
-               s->path, t->name, nnrt_shape_text(t->dtype, t->dim, t->rank).at);
+    return why(w, "--%s %s=%s: tokens are for an input of integers, [rows,length]; '%s' is %s",
+               flag, t->name, s->path, t->name, nnrt_shape_text(t->dtype, t->dim, t->rank).at);
   if (a->rank != 1 || !read)
     return why(
         w,

@@ -125,6 +125,12 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
           run.launch.world, p->ranks);
     return 1;
   }
+  if (p->split_rank && (several ? run.launch.rank != p->split_rank - 1 : p->ranks > 1)) {
+    nnrt_say_error("this executable can only be rank %d of %d\n"
+                   "hint: start all of them together, as in: mpirun -n 1 OUT.0 : -n 1 OUT.1",
+                   p->split_rank - 1, p->ranks);
+    return 1;
+  }
   int ranks_here = several ? run.launch.local_world : p->ranks;
   run.threads = nnrt_launch_threads(&run.launch, ranks_here > 0 ? ranks_here : p->ranks);
   run.seed = run.flags.seed.given ? run.flags.seed.i : p->seed;

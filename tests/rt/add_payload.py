@@ -1,0 +1,16 @@
+"""Appends a payload to a program as the compiler does: w = 0.1 0.2 0.3 0.4 0.5, and a model of 64 bytes.
+
+    add_payload.py EXECUTABLE
+"""
+
+import struct
+import sys
+
+path = sys.argv[1]
+payload = struct.pack("<5f", 0.1, 0.2, 0.3, 0.4, 0.5).ljust(64, b"\0") + bytes(range(64))
+with open(path, "r+b") as f:
+    f.seek(0, 2)
+    offset = (f.tell() + 4095) // 4096 * 4096
+    f.truncate(offset)
+    f.seek(offset)
+    f.write(payload + struct.pack("<8s3q", b"nnrtpay1", offset, len(payload), 0))

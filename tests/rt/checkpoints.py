@@ -1,0 +1,140 @@
+"""Checkpoints: resuming is exact, whatever happens to the process, the file or the disk.
+
+KILLS and FLIPS in the environment ask for more than the few of an ordinary run.
+"""
+
+import os
+import pathlib
+import random
+import resource
+import subprocess
+import time
+
+from common import (DATA, HAS_MPI, PROGRAMS, check, finish, folder_with_data, log, losses, mpirun, refused, run,
+                    safetensors, train)
+
+random.seed(11)
+
+
+def names(folder="ck"):
+    return sorted(os.listdir(folder))
+
+
+with folder_with_data():
+    ck = ["--checkpoint-dir", "ck", "--checkpoint-every", 5]
+    more = ["--shuffle", 4, "--seed", 9]
+    train("line2", "--steps", 40, *more, "--log", "want.jsonl", "--save", "want.st")
+    want = open("want.st", "rb").read()
+
+    # --steps is the total; seed and order of the rows come from the checkpoint.
+    said = train("line2", "--steps", 12, *more, *ck, "--resume", "--log", "log.jsonl").stderr
+    check("without a checkpoint it says so", "no checkpoint in 'ck': starting anew" in said, said)
+    check("the last step is kept too", names() == [f"step-{n:012}.safetensors" for n in (5, 10, 12)], names())
+    said = train("line2", "--steps", 40, *ck, "--keep", 2, "--resume", "--log", "log.jsonl", "--save", "got.st").stderr
+    check("resuming says from where", "resuming after step 12" in said, said)
+    check("resumed weights are bit-equal", open("got.st", "rb").read() == want)
+    check("the log goes on", losses("log.jsonl") == losses("want.jsonl"))
+    check("--keep 2", names() == [f"step-{n:012}.safetensors" for n in (35, 40)], names())
+    said = train("line2", "--steps", 40, *ck, "--resume", "--save", "got.st", "--log", "log.jsonl").stderr
+    check("nothing is left to do", "nothing to train" in said and open("got.st", "rb").read() == want, said)
+    check("and the log stays", losses("log.jsonl") == losses("want.jsonl"))
+    said = train("line2", "--steps", 41, *ck, "--resume", "--seed", 1, "--shuffle", 5).stderr
+    check("another seed is pointed out", "--seed 1 replaces the checkpoint's 9" in said and "--shuffle 5" in said, said)
+
+    # A log that ran ahead of the checkpoint is taken back, also its half last line.
+    lines = open("want.jsonl").read().splitlines(True)
+    for f in names():
+        os.remove(f"ck/{f}")
+    train("line2", "--steps", 10, *more, *ck)
+    open("log.jsonl", "w").write("".join(lines[:17]) + lines[17][:20])
+    train("line2", "--steps", 40, *ck, "--resume", "--log", "log.jsonl")
+    check("a log that ran ahead", losses("log.jsonl") == losses("want.jsonl"))
+
+    # A run that starts anew does not mix with what it finds.
+    said = train("line2", "--steps", 3, "--checkpoint-dir", "ck").stderr
+    new = [n for n in names() if n.endswith(".safetensors")]
+    check("an earlier run is set aside", new == ["step-000000000003.safetensors"] and "*.old" in said, names(), said)
+
+    # A checkpoint is a safetensors file, of whole tensors.
+    tensors, meta = safetensors("ck/step-000000000003.safetensors")
+    check("metadata", meta["step"] == "3" and meta["rows"] == "100", meta)
+    check("tensors", tensors["weight/part"][:2] == ("F32", [10]) and tensors["state/v"][:2] == ("F32", [6])
+          and tensors["weight/count"][0] == "I64", {k: v[:2] for k, v in tensors.items()})
+    done = refused("a checkpoint of another program", "'weight/part' is f32[10] in it, here f32[20]", "line4", *DATA,
+                   "--checkpoint-dir", "ck", "--resume")
+    check("is not a damaged one", "damaged" not in done.stderr, done.stderr)
+    if HAS_MPI:
+        os.system("rm -r ck")
+        train("line2", "--steps", 20, *more, *ck)
+        train("line2", "--steps", 40, *ck, "--resume", "--save", "got.st", launcher=mpirun(2))
+        check("processes go on where threads were", open("got.st", "rb").read() == want)
+
+    # Killed at any moment.
+    kills, killed = int(os.environ.get("KILLS", 12)), 0
+    train("slow2", "--steps", 400, "--save", "want400.st", "--log", "want400.jsonl")
+    command = [PROGRAMS / "slow2", *DATA, "--steps", "400", "--checkpoint-dir", "killed", "--checkpoint-every", "3",
+               "--keep", "2", "--resume", "--save", "got400.st", "--log", "got400.jsonl"]
+    while killed < kills:
+        job = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(random.uniform(0.005, 0.15))
+        if job.poll() is None:
+            job.kill()
+            killed += 1
+        elif job.returncode == 0:
+            os.system("rm -r killed got400.st got400.jsonl")
+        job.wait()
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    check(f"after {killed} kills the weights are bit-equal",
+          open("got400.st", "rb").read() == open("want400.st", "rb").read())
+    check("and so is the log", losses("got400.jsonl") == losses("want400.jsonl"))
+    check("nothing unfinished is left", not [n for n in os.listdir("killed") if "tmp" in n], os.listdir("killed"))
+
+    # Any flipped bit is found before anything is used, and the checkpoint before it serves.
+    os.system("rm -rf ck")
+    train("line1", "--steps", 10, *ck)
+    good = pathlib.Path("ck/step-000000000010.safetensors")
+    whole = good.read_bytes()
+    header = 8 + int.from_bytes(whole[:8], "little")
+    places = [0, 1, 7, 8, 9, 40, header - 1, header, len(whole) - 1] + [random.randrange(len(whole))
+              for _ in range(int(os.environ.get("FLIPS", 30)) // 2)] + [random.randrange(header)
+              for _ in range(int(os.environ.get("FLIPS", 30)) // 2)]
+    for at in places:
+        bit = 1 << random.randrange(8)
+        good.write_bytes(whole[:at] + bytes([whole[at] ^ bit]) + whole[at + 1:])
+        done = run("line1", *DATA, "--steps", 10, "--resume", "--checkpoint-dir", "ck", "--save", "flip.st")
+        check(f"bit {bit} of byte {at} of {len(whole)} is found", done.returncode == 0 and
+              "step-000000000010.safetensors' cannot be used" in done.stderr and
+              "resuming after step 5" in done.stderr and good.read_bytes() == whole, done.stderr)
+        good.write_bytes(whole)
+    for n in 0, 7, 8, 100, header, len(whole) - 1:
+        good.write_bytes(whole[:n])
+        done = run("line1", *DATA, "--steps", 6, "--resume", "--checkpoint-dir", "ck")
+        check(f"a file cut to {n} bytes is found", "resuming after step 5" in done.stderr, done.stderr)
+        os.system("rm ck/step-000000000006*")
+    good.write_bytes(whole + b"\0")
+    done = run("line1", *DATA, "--steps", 6, "--resume", "--checkpoint-dir", "ck")
+    check("a byte too many is found", "resuming after step 5" in done.stderr, done.stderr)
+    os.system("rm ck/step-000000000006*")
+    good.write_bytes(b"")
+    five = pathlib.Path("ck/step-000000000005.safetensors")
+    five.write_bytes(five.read_bytes()[:-1] + b"\x55")
+    refused("all are damaged", "cannot resume: every checkpoint in 'ck' is damaged", "line1", *DATA, "--resume",
+            "--checkpoint-dir", "ck")
+
+    # A disk that fills up: training goes on, the checkpoint before is there, and the end says it.
+    os.system("rm -rf ck")
+    train("line1", "--steps", 5, *ck)
+    limit = os.path.getsize("ck/step-000000000005.safetensors") - 1000
+    done = run("line1", *DATA, "--steps", 20, *ck, "--resume", "--log", "full.jsonl",
+               preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+    check("a full disk: status 1 at the end", done.returncode == 1, done.returncode, done.stderr)
+    check("a full disk: training goes on", len(log("full.jsonl")) == 20 - 5, done.stderr)
+    check("a full disk: says what is left", "no checkpoint of step 10" in done.stderr and
+          "that of step 5 is still there" in done.stderr, done.stderr)
+    check("a full disk: nothing half-written", names() == ["step-000000000005.safetensors"], names())
+    done = run("line1", *DATA, "--steps", 2, "--save", "full.st",
+               preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+    check("--save onto a full disk", done.returncode == 1 and not os.path.exists("full.st") and
+          not [n for n in os.listdir() if "tmp" in n], done.stderr)
+
+finish()

@@ -1,0 +1,119 @@
+"""What the runtime's tests share: small arrays as .npy, runs, and checks that say what they protect.
+
+Standard library only.  PROGRAMS names the folder of the programs.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import random
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+PROGRAMS = pathlib.Path(os.environ["PROGRAMS"])
+CODES = {"<f4": "f", "<f8": "d", "<i4": "i", "<i8": "q", "<u2": "H", "<u4": "I", "|u1": "B"}
+failures = 0
+
+
+def check(what, ok, *shown):
+    global failures
+    if not ok:
+        failures += 1
+        print("FAILED:", what, *shown, sep="\n  ")
+
+
+def finish():
+    print(f"{failures} checks failed" if failures else "all checks passed")
+    sys.exit(failures > 0)
+
+
+def npy(path, values, shape, descr="<f4", fortran=False, version=1, header=None, body=None):
+    """Writes an array as numpy.save does, or as it never would."""
+    text = header or "{'descr': '%s', 'fortran_order': %s, 'shape': (%s), }" % (
+        descr, fortran, "".join(f"{n}, " for n in shape))
+    start = 10 if version == 1 else 12
+    text += " " * (-(start + len(text) + 1) % 64) + "\n"
+    order = descr[0] if descr[0] in "<>" else "<"
+    code = CODES.get("<" + descr[1:], CODES.get(descr, "B"))
+    data = struct.pack(f"{order}{len(values)}{code}", *values) if body is None else body
+    length = struct.pack("<H" if version == 1 else "<I", len(text))
+    pathlib.Path(path).write_bytes(b"\x93NUMPY" + bytes([version, 0]) + length + text.encode("latin1") + data)
+
+
+@contextlib.contextmanager
+def folder_with_data(rows=100):
+    """A scratch folder, the current one meanwhile, with x.npy and y.npy of a line and some noise."""
+    rng = random.Random(3)
+    here = os.getcwd()
+    with tempfile.TemporaryDirectory(prefix="nnaot-rt-") as folder:
+        os.chdir(folder)
+        x = [rng.gauss(0, 1) for _ in range(rows * 5)]
+        y = [round(sum(a * b for a, b in zip(x[5 * i:], (1, -2, 3, 0.5, 2)))) for i in range(rows)]
+        npy("x.npy", x, (rows, 5))
+        npy("y.npy", y, (rows,), "<i8")
+        try:
+            yield pathlib.Path(folder)
+        finally:
+            os.chdir(here)
+
+
+DATA = ["--input", "x=x.npy", "--input", "labels=y.npy"]
+
+
+def run(program, *flags, launcher=(), env=None, timeout=60, **kw):
+    """Runs a program to its end and returns what subprocess.run does; a hang is a failure."""
+    command = [*launcher, str(PROGRAMS / program), *map(str, flags)]
+    # mpirun does not end on SIGTERM while it waits for a lost process: kill the whole group.
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env={**os.environ, **(env or {})}, start_new_session=True, **kw)
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, 9)
+        out, err = process.communicate()
+        check(f"{' '.join(command)} ends", False, out, err)
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def train(program, *flags, **kw):
+    """A run that must succeed."""
+    done = run(program, *DATA, *flags, **kw)
+    check(f"{program} {flags} succeeds", done.returncode == 0, done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def refused(what, said, program, *flags, status=1, **kw):
+    """A run that must fail with this status, saying this."""
+    done = run(program, *flags, **kw)
+    check(f"{what}: exit status {status}", done.returncode == status, done.returncode, done.stdout, done.stderr)
+    check(f"{what}: says '{said}'", said in done.stderr, done.stderr)
+    return done
+
+
+def mpirun(n):
+    return ["mpirun", "-n", str(n)]
+
+
+HAS_MPI = shutil.which("mpirun") is not None
+
+
+def log(path):
+    return [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+
+
+def losses(path):
+    return [(line["step"], line["loss"], line["grad_norm"]) for line in log(path)]
+
+
+def safetensors(path):
+    """{name: (dtype, shape, bytes)} and the metadata."""
+    raw = pathlib.Path(path).read_bytes()
+    n = struct.unpack("<Q", raw[:8])[0]
+    header = json.loads(raw[8:8 + n])
+    meta = header.pop("__metadata__", {})
+    at = lambda t: raw[8 + n + t["data_offsets"][0]:8 + n + t["data_offsets"][1]]
+    return {k: (t["dtype"], t["shape"], at(t)) for k, t in header.items()}, meta

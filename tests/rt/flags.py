@@ -1,0 +1,62 @@
+"""Wrong usage is exit status 2, wrong data 1; both say what, and nothing is left behind."""
+
+import json
+import os
+
+from common import DATA, PROGRAMS, check, finish, folder_with_data, refused, run, train
+
+with folder_with_data() as folder:
+    for flags, said in [
+        (["--steps"], "'--steps' needs a value"),
+        (["--stesp", "3"], "no such option: '--stesp'"),
+        (["more"], "unexpected 'more'"),
+        (["--steps", "0"], "a number from 1 was expected"),
+        (["--steps", "1e3"], "a whole number was expected"),
+        (["--steps", "99999999999999999999"], "a whole number was expected"),
+        (["--lr", "nan"], "a number from 0 was expected"),
+        (["--lr", "-1"], "a number from 0 was expected"),
+        (["--steps", "3", "--steps", "4"], "given twice"),
+        (["--steps", "3", "--epochs", "4"], "one of them is enough"),
+        (["--resume"], "--resume needs --checkpoint-dir"),
+        (["--checkpoint-every", "2"], "needs --checkpoint-dir"),
+        (["--keep", "2"], "needs --checkpoint-dir"),
+        (["--eval-every", "2"], "needs --eval-input"),
+        (["--input", "x.npy"], "NAME=FILE was expected"),
+    ]:
+        refused(" ".join(flags), said, "line1", *DATA, *flags, status=2)
+    for schedule in "cosine1", "linear1":
+        refused(f"{schedule} without a horizon", "--steps N or --epochs N", schedule, *DATA, status=2)
+
+    refused("a missing input", "no data for input 'labels' i64[16]", "line1", "--input", "x=x.npy")
+    refused("an unknown input", "it has 'x' f32[16,5], 'labels' i64[16]", "line1", *DATA, "--input", "z=x.npy")
+    refused("an input twice", "given twice", "line1", *DATA, "--input", "x=x.npy")
+
+    # What cannot be written is found before training.
+    for flag in "--save", "--export", "--trace", "--log":
+        refused(f"{flag} into no folder", "cannot write 'no/such'", "line1", *DATA, flag, "no/such")
+        refused(f"{flag} onto a folder", "cannot write", "line1", *DATA, flag, str(folder))
+    refused("--checkpoint-dir that is a file", "'x.npy' is not a folder", "line1", *DATA, "--checkpoint-dir", "x.npy")
+    check("nothing is left behind", sorted(os.listdir()) == ["x.npy", "y.npy"], os.listdir())
+
+    # Epochs: 100 rows in steps of 16 are 7 steps, two epochs 13, and one is the default.
+    for flags, steps in (["--epochs", 1], 7), (["--epochs", 2], 13), ([], 7), (["--steps", 3], 3):
+        said = train("line1", *flags).stdout
+        check(f"{flags} are {steps} steps", f"step {steps}/{steps} " in said, said)
+
+    said = run("line1", "--describe").stdout
+    d = json.loads(said)
+    check("--describe says what it is", d["model"] == "line.onnx" and d["ranks"] == 1 and d["target"] == "cpu"
+          and d["inputs"][0] == {"name": "x", "dtype": "f32", "shape": [16, 5]}
+          and d["optimizer"] == "sgd:momentum=0.9", said)
+    said = run("line1", "--help")
+    check("--help groups the options", said.returncode == 0 and "\nCheckpoints:\n" in said.stdout, said.stdout)
+    check("--version", run("line1", "--version").stdout == "nnaot test: line.onnx for cpu\n")
+
+    # A program whose payload was cut off says so instead of training something else.
+    cut = folder / "cut"
+    whole = (PROGRAMS / "line1").read_bytes()
+    cut.write_bytes(whole[:whole.rindex(b"nnrtpay1") - 128])
+    cut.chmod(0o755)
+    refused("a stripped executable", "the weights at the end of this executable are missing", cut, *DATA)
+
+finish()

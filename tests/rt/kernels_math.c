@@ -1,0 +1,157 @@
+// nnrt_math.h: distance to the C library in units in the last place, over floats of all sizes, and
+// what must hold for infinities, NaN, zeros and integers.
+
+#include "kernels.h"
+
+// Units in the last place of the rounded result between `got` and `want`.
+static double ulps(float got, double want) {
+  if (isnan(want)) return isnan(got) ? 0 : INFINITY;
+  float rounded = (float)want;
+  if (rounded == got) return 0;
+  if (isinf(rounded) || !isfinite(got)) return INFINITY;
+  double unit = (double)nextafterf(fabsf(rounded), INFINITY) - (double)fabsf(rounded);
+  return fabs((double)got - want) / unit;
+}
+
+typedef struct Function {
+  const char *name;
+  float (*of_float)(float);
+  double (*of_double)(double);
+  float most; // |x|
+  double ulps;
+} Function;
+
+static const Function functions[] = {
+    {"exp", m_exp_f, exp, INFINITY, 2},
+    {"expm1", m_expm1_f, expm1, INFINITY, 4},
+    {"log", m_log_f, log, INFINITY, 2},
+    {"log1p", m_log1p_f, log1p, INFINITY, 4},
+    {"sin", m_sin_f, sin, 1e6f, 4},
+    {"cos", m_cos_f, cos, 1e6f, 4},
+    {"erf", m_erf_f, erf, INFINITY, 4},
+    {"tanh", m_tanh_f, tanh, INFINITY, 4},
+    {"softplus", m_softplus_f, m_softplus_d, INFINITY, 4},
+    {"sigmoid", m_sigmoid_f, m_sigmoid_d, 80.0f, 4},
+};
+
+// Every float whose bits are a multiple of 997, and the ends of the ranges.
+static void close_to_the_library(void **state) {
+  (void)state;
+  for (size_t f = 0; f < sizeof functions / sizeof *functions; f++) {
+    const Function *fn = &functions[f];
+    for (uint64_t bits = 0; bits <= UINT32_MAX; bits += 997) {
+      float x = m_from_bits((uint32_t)bits);
+      if (fabsf(x) > fn->most) continue;
+      double off = ulps(fn->of_float(x), fn->of_double((double)x));
+      if (!(off <= fn->ulps))
+        fail_msg("%s(%a) is %a, off by %g ulp", fn->name, (double)x, (double)fn->of_float(x), off);
+    }
+  }
+}
+
+static void ends_of_ranges(void **state) {
+  (void)state;
+  static const float ends[] = {0.0f,     -0.0f,    INFINITY, -INFINITY, NAN,    FLT_MAX,
+                               -FLT_MAX, FLT_MIN,  -FLT_MIN, 1e-45f,    88.72f, 88.73f,
+                               -103.97f, -103.98f, -87.4f,   1.0f,      -1.0f};
+  for (size_t f = 0; f < sizeof functions / sizeof *functions; f++)
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+      const Function *fn = &functions[f];
+      if (fabsf(ends[i]) > fn->most && isfinite(ends[i])) continue;
+      double want = fn->of_double((double)ends[i]), off = ulps(fn->of_float(ends[i]), want);
+      if (!(off <= fn->ulps))
+        fail_msg("%s(%g) is %g, not %g", fn->name, (double)ends[i], (double)fn->of_float(ends[i]),
+                 want);
+    }
+}
+
+// As m_gelu and its gradient are small differences of large numbers, their error is absolute.
+static void gelus(void **state) {
+  (void)state;
+  for (float x = -12; x < 12; x += 1.0f / 512) {
+    double tolerance = 6e-7 * (1 + fabs((double)x));
+    assert_true(fabs((double)m_gelu_f(x) - m_gelu_d((double)x)) < tolerance);
+    assert_true(fabs((double)m_gelu_back_f(x) - m_gelu_back_d((double)x)) < tolerance);
+    assert_true(fabs((double)m_gelu_tanh_f(x) - m_gelu_tanh_d((double)x)) < tolerance);
+    assert_true(fabs((double)m_gelu_tanh_back_f(x) - m_gelu_tanh_back_d((double)x)) < tolerance);
+    // The gradients are the slopes.
+    double slope = (m_gelu_d((double)x + 1e-5) - m_gelu_d((double)x - 1e-5)) / 2e-5;
+    assert_true(fabs(m_gelu_back_d((double)x) - slope) < 1e-8);
+    slope = (m_gelu_tanh_d((double)x + 1e-5) - m_gelu_tanh_d((double)x - 1e-5)) / 2e-5;
+    assert_true(fabs(m_gelu_tanh_back_d((double)x) - slope) < 1e-8);
+  }
+  // Nothing overflows on the way.
+  assert_true(m_gelu_tanh_f(1e30f) == 1e30f && m_gelu_tanh_back_f(1e30f) == 1.0f);
+  assert_true(m_gelu_tanh_f(-1e30f) == 0 && m_gelu_tanh_back_f(-1e30f) == 0);
+}
+
+static void powers(void **state) {
+  (void)state;
+  static const float special[] = {0.0f,  -0.0f, 1,      -1,       2,         -2,  3,      -3,  0.5f,
+                                  -0.5f, 1e30f, -1e30f, INFINITY, -INFINITY, NAN, 1e-40f, 1e9f};
+  enum { N = sizeof special / sizeof *special };
+  for (int i = 0; i < N; i++)
+    for (int j = 0; j < N; j++) {
+      float got = m_pow_f(special[i], special[j]);
+      double want = pow((double)special[i], (double)special[j]);
+      bool same_sign = isnan(want) || signbit(got) == signbit((float)want);
+      if (!(ulps(got, want) <= 1) || !same_sign)
+        fail_msg("pow(%g, %g) is %g, not %g", (double)special[i], (double)special[j], (double)got,
+                 want);
+    }
+  for (int64_t i = 0; i < 300000; i++) {
+    uint32_t bits[4];
+    nnrt_random_block(1, 2, 3, i, bits);
+    float x = i % 3 ? (float)(bits[0] % 100000) * 1e-3f : m_from_bits(bits[0]);
+    float y = i % 2 ? (float)((int)(bits[1] % 4001) - 2000) * 1e-2f : m_from_bits(bits[1]);
+    double off = ulps(m_pow_f(x, y), pow((double)x, (double)y));
+    if (!(off <= 1)) fail_msg("pow(%a, %a) is off by %g ulp", (double)x, (double)y, off);
+  }
+}
+
+static void smaller_and_larger(void **state) {
+  (void)state;
+  float nan = NAN, one = 1;
+  assert_true(isnan(m_min(nan, one)) && isnan(m_min(one, nan)));
+  assert_true(isnan(m_max(nan, one)) && isnan(m_max(one, nan)));
+  assert_true(isnan(m_max((double)nan, 1.0)) && isnan(m_min(1.0, (double)nan)));
+  assert_true(m_min(2.0f, 1) == 1 && m_max(2, 3.0f) == 3);
+  // Integers are compared as such: these are equal as doubles.
+  int64_t large = (INT64_C(1) << 53) + 1;
+  assert_true(m_max(large, large - 1) == large && m_min(large, large - 1) == large - 1);
+  uint64_t top = UINT64_MAX;
+  assert_true(m_max(top, (uint64_t)1) == top);
+}
+
+static void integers(void **state) {
+  (void)state;
+  int32_t seven = 7, three = 3, low = INT32_MIN;
+  assert_true(m_mod(-seven, three) == 2 && m_mod(seven, -three) == -2 && m_mod(seven, three) == 1);
+  assert_true(m_fmod(-seven, three) == -1 && m_fmod(seven, -three) == 1);
+  assert_true(m_mod(-7.0f, 3.0f) == 2 && m_fmod(-7.0f, 3.0f) == -1);
+  assert_true(m_mod(-7.5, 2.0) == 0.5 && m_fmod(-7.5, 2.0) == -1.5);
+  // What the processor would trap.
+  assert_true(m_mod(low, -1) == 0 && m_fmod(INT64_MIN, (int64_t)-1) == 0 && m_mod(seven, 0) == 0);
+  assert_true(m_pow(three, 4) == 81 && m_pow(-three, 3) == -27 && m_pow(seven, 0) == 1);
+  assert_true(m_pow(2, -1) == 0 && m_pow(-1, -3) == -1 && m_pow(1, -5) == 1);
+  assert_true(m_pow((int64_t)3, (int64_t)39) == INT64_C(4052555153018976267));
+}
+
+static void roundings(void **state) {
+  (void)state;
+  assert_true(m_round(0.5f) == 0 && m_round(1.5f) == 2 && m_round(-2.5) == -2);
+  assert_true(m_floor(-0.5f) == -1 && m_ceil(-0.5) == 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(close_to_the_library),
+      cmocka_unit_test(ends_of_ranges),
+      cmocka_unit_test(gelus),
+      cmocka_unit_test(powers),
+      cmocka_unit_test(smaller_and_larger),
+      cmocka_unit_test(integers),
+      cmocka_unit_test(roundings),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,82 @@
+"""Launchers: who we are is read from their variables, and a wrong number of processes is an error."""
+
+import os
+import socket
+import subprocess
+
+from common import DATA, HAS_MPI, PROGRAMS, check, finish, folder_with_data, mpirun, refused, train
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def start(program, rank, world, port, *flags, **more):
+    env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world),
+           "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), **more}
+    return subprocess.Popen([PROGRAMS / program, *DATA, *map(str, flags)], env=env, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def end(jobs):
+    result = []
+    for job in jobs:
+        try:
+            out, err = job.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            job.kill()
+            out, err = job.communicate()
+            check("a job of processes ends", False, out, err)
+        result.append((job.returncode, err))
+    return result
+
+
+with folder_with_data():
+    for env, said in [
+        ({"WORLD_SIZE": "3", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}, "for 2 ranks, but WORLD_SIZE is 3"),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "3"}, "for 2 ranks, but SLURM_NTASKS is 3"),
+        ({"PMI_RANK": "0", "PMI_SIZE": "4"}, "for 2 ranks, but PMI_SIZE is 4"),
+        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}, "for 2 ranks, but OMPI_COMM_WORLD_SIZE is 1"),
+        ({"WORLD_SIZE": "2", "RANK": "2", "MASTER_ADDR": "h", "MASTER_PORT": "1"}, "RANK is 2, but WORLD_SIZE is 2"),
+        ({"WORLD_SIZE": "2", "RANK": "x", "MASTER_ADDR": "h", "MASTER_PORT": "1"}, "RANK"),
+        ({"WORLD_SIZE": "2", "RANK": "0"}, "MASTER_ADDR and MASTER_PORT"),
+    ]:
+        refused(str(env), said, "line2", *DATA, env=env)
+    if HAS_MPI:
+        refused("three processes", "for 2 ranks, but PMI_SIZE is 3", "line2", *DATA, launcher=mpirun(3))
+    # A batch script of Slurm is not one of several tasks.
+    train("line2", "--steps", 2, env={"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_JOB_ID": "7"})
+
+    for n in 2, 4:
+        train(f"line{n}", "--steps", 20, "--save", "threads.st")
+        port = free_port()
+        done = end([start(f"line{n}", i, n, port, "--steps", 20, "--save", "tcp.st") for i in reversed(range(n))])
+        check(f"{n} processes of torchrun", [code for code, _ in done] == [0] * n, done)
+        check(f"{n} processes of torchrun give the bits of {n} threads",
+              open("tcp.st", "rb").read() == open("threads.st", "rb").read())
+
+    port = free_port()
+    done = end([start("fail2", i, 2, port) for i in range(2)])
+    check("both end when one fails", all(code == 1 for code, _ in done) and "rank 1, step 3" in done[1][1]
+          and "rank 1 is gone" in done[0][1], done)
+
+    # A stranger at the port is not taken for a rank; another program is refused.
+    port = free_port()
+    first = start("line2", 0, 2, port, "--steps", 2)
+    for _ in range(200):
+        try:
+            stranger = socket.create_connection(("127.0.0.1", port), timeout=1)
+            break
+        except OSError:
+            pass
+    stranger.sendall(b"GET / HTTP/1.1\r\nHost: nobody\r\n\r\n" + b" " * 200)
+    stranger.close()
+    done = end([first, start("line2", 1, 2, port, "--steps", 2)])
+    check("a stranger does not matter", [code for code, _ in done] == [0, 0], done)
+    port = free_port()
+    done = end([start("line2", 0, 2, port), start("fail2", 1, 2, port), ])
+    check("ranks of the same shape meet", done[1][0] == 1 and "step 3" in done[1][1], done)
+
+finish()

@@ -1,0 +1,140 @@
+"""What comes out: log, plain progress lines, saved and exported weights, event files, trace, evaluation."""
+
+import glob
+import json
+import os
+import struct
+
+from common import DATA, check, finish, folder_with_data, log, npy, refused, run, safetensors, train
+
+
+def varint(raw, at):
+    x = shift = 0
+    while True:
+        x |= (raw[at] & 127) << shift
+        shift += 7
+        at += 1
+        if raw[at - 1] < 128:
+            return x, at
+
+
+def fields(raw):
+    at = 0
+    while at < len(raw):
+        key, at = varint(raw, at)
+        if key & 7 == 0:
+            value, at = varint(raw, at)
+        else:
+            n = {1: 8, 5: 4}.get(key & 7)
+            if n is None:
+                n, at = varint(raw, at)
+            value, at = raw[at:at + n], at + n
+        yield key >> 3, value
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 & -(crc & 1))
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def events(path):
+    raw, at = open(path, "rb").read(), 0
+    while at < len(raw):
+        n = struct.unpack_from("<Q", raw, at)[0]
+        body = raw[at + 12:at + 12 + n]
+        check("checksums of an event", struct.unpack_from("<I", raw, at + 8)[0] == crc32c(raw[at:at + 8]) and
+              struct.unpack_from("<I", raw, at + 12 + n)[0] == crc32c(body))
+        yield dict(fields(body))
+        at += 16 + n
+
+
+with folder_with_data():
+    done = train("line2", "--steps", 20, "--log", "log.jsonl", "--tensorboard", "tb", "--save", "w.safetensors", "--export",
+                 "m.onnx", "--trace", "t.json", "--eval-input", "x=x.npy", "--eval-input", "labels=y.npy", "--eval-every", 8)
+    lines = log("log.jsonl")
+    check("a line per step", [l["step"] for l in lines] == list(range(20)))
+    check("its fields", list(lines[0]) == ["step", "loss", "grad_norm", "lr", "step_ms", "samples_per_s"], lines[0])
+    check("evaluation after every 8 and the last", [l["step"] for l in lines if "eval_loss" in l] == [7, 15, 19])
+    check("evaluation's remainder is said", "the last 4 of 100 rows are left out" in done.stderr, done.stderr)
+    check("a plain line per step", done.stdout.count("\n") == 20 and "step 20/20  loss " in done.stdout
+          and "\r" not in done.stdout, done.stdout)
+
+    # The log and the weights do not depend on whether they are evaluated.
+    train("line2", "--steps", 20, "--log", "plain.jsonl", "--save", "plain.safetensors")
+    check("evaluation changes nothing", open("plain.safetensors", "rb").read() == open("w.safetensors", "rb").read())
+
+    # After 25 steps the next six read rows 0 to 95, as evaluation does; the loss adds noise of up to 0.01.
+    train("line2", "--steps", 25, "--checkpoint-dir", "ck", "--log", "e.jsonl", "--eval-input", "x=x.npy", "--eval-input",
+          "labels=y.npy")
+    train("line2", "--steps", 31, "--checkpoint-dir", "ck", "--resume", "--lr", 0, "--log", "e.jsonl")
+    lines = log("e.jsonl")
+    mean = sum(l["loss"] for l in lines[25:]) / 6
+    check("evaluation is of the weights after the step", 0 <= mean - lines[24]["eval_loss"] <= 0.01, mean, lines[24])
+
+    tensors, _ = safetensors("w.safetensors")
+    lines = log("log.jsonl")
+    check("saved: floating weights, under their names, whole", {k: v[:2] for k, v in tensors.items()} == {
+        "w": ("F32", [5]), 'b "quoted"': ("F32", []), "big": ("F32", [20000]), "part": ("F32", [10])})
+    w, b = struct.unpack("<5f", tensors["w"][2]), struct.unpack("<f", tensors['b "quoted"'][2])[0]
+    part = struct.unpack("<10f", tensors["part"][2])
+    check("a split weight is whole", len(set(part)) == 10 and max(map(abs, part)) <= 1, part)
+    big = struct.unpack("<20000f", tensors["big"][2])
+    mean = sum(big) / 20000
+    check("normal(0, 0.02)", abs(mean) < 0.001 and abs((sum(x * x for x in big) / 20000) ** 0.5 - 0.02) < 0.001)
+
+    m = open("m.onnx", "rb").read()
+    check("exported: w as f16, b as f64, the rest as it was", m[8:18] == struct.pack("<5e", *w) and
+          m[32:40] == struct.pack("<d", b) and m[:8] + m[18:32] + m[40:] == bytes([*range(8), *range(18, 32), *range(40, 64)]), m)
+
+    files = glob.glob("tb/events.out.tfevents.*")
+    found = list(events(files[0]))
+    check("event files", found[0][3] == b"brain.Event:2" and [e[2] for e in found[1:]] == list(range(20)), found[:2])
+    values = {}
+    for number, value in fields(found[20][5]):
+        v = dict(fields(value))
+        values[v[1].decode()] = struct.unpack("<f", v[2])[0]
+    check("loss in the event file", abs(values["loss"] - lines[19]["loss"]) < 1e-6 and "eval_loss" in values, values)
+
+    trace = json.load(open("t.json"))["traceEvents"]
+    spans = [e for e in trace if e["ph"] == "X"]
+    check("trace: both ranks, operations and communication",
+          {(e["pid"], e["tid"]) for e in spans} == {(0, 0), (0, 1), (1, 0), (1, 1)})
+    check("trace: names and places", {"name": "linear", "at": "line.onnx:/fc/Gemm"} in
+          [{"name": e["name"], "at": e["args"]["at"]} for e in spans], spans[:3])
+    check("trace: 20 steps of 2 micro-batches, and 3 evaluations of 6", sum(e["name"] == "linear" and e["pid"] == 1 for e in spans)
+          == 20 * 2 + 3 * 6 * 2)
+    check("trace: time goes on", all(e["dur"] >= 0 and e["ts"] >= 0 for e in spans))
+
+    # Schedules: warm-up to the rate, then down to the minimum.
+    train("cosine1", "--steps", 12, "--lr", 0.01, "--log", "lr.jsonl")
+    lr = [l["lr"] for l in log("lr.jsonl")]
+    check("warm-up", all(abs(lr[i] - 0.01 * (i + 1) / 4) < 1e-9 for i in range(4)), lr)
+    check("cosine", abs(lr[4] - 0.01) < 1e-9 and abs(lr[8] - 0.0055) < 1e-9 and lr[11] > 0.001 and lr == sorted(lr[:4]) + sorted(lr[4:], reverse=True), lr)
+    train("linear1", "--epochs", 1, "--lr", 0.7, "--log", "lr.jsonl")
+    lr = [l["lr"] for l in log("lr.jsonl")]
+    check("linear", all(abs(x - 0.7 * (1 - i / 7)) < 1e-8 for i, x in enumerate(lr)) and len(lr) == 7, lr)
+
+    # The seed reaches the graph, and the weights that are drawn.
+    def saved(*flags):
+        train("line1", "--steps", 3, "--save", "s.st", "--log", "s.jsonl", *flags)
+        return safetensors("s.st")[0], log("s.jsonl")[0]["loss"]
+    one, two, again = saved(), saved("--seed", 2), saved("--seed", 1)
+    check("another seed, other weights", one[0]["big"] != two[0]["big"] and one[1] != two[1])
+    check("the same seed, the same", one == again)
+
+    npy("few.npy", [0] * 50, (10, 5))
+    npy("fewy.npy", [0] * 10, (10,), "<i8")
+    refused("too few rows to evaluate", "fewer than one batch", "line1", *DATA, "--eval-input", "x=few.npy",
+            "--eval-input", "labels=fewy.npy")
+
+    # A log that cannot be written does not end the training, but its exit status says so.
+    done = run("line1", *DATA, "--steps", 5, "--log", "/dev/full", "--save", "full.st")
+    check("a full disk for the log", done.returncode == 1 and "training goes on" in done.stderr and
+          os.path.exists("full.st"), done.returncode, done.stderr)
+
+finish()

@@ -1,0 +1,70 @@
+"""Ranks: threads and processes give the same bits; a rank that fails ends the job with its name.
+
+The program itself checks what its collectives return, element by element.
+"""
+
+import os
+import signal
+import subprocess
+import time
+
+from common import DATA, HAS_MPI, PROGRAMS, check, finish, folder_with_data, losses, mpirun, refused, run, train
+
+with folder_with_data():
+    for n in 1, 2, 4:
+        train(f"line{n}", "--steps", 30, "--log", f"{n}.jsonl", "--save", f"{n}.st")
+    one = losses("1.jsonl")
+    for n in 2, 4:
+        d = max(abs(a[1] - b[1]) / abs(b[1]) for a, b in zip(losses(f"{n}.jsonl"), one))
+        check(f"{n} ranks train as one does", d < 1e-5, d)
+        for turn in range(3):
+            train(f"line{n}", "--steps", 30, "--save", "again.st")
+            check(f"{n} ranks: the same bits again", open("again.st", "rb").read() == open(f"{n}.st", "rb").read())
+    # The slices of time come in another number, so sums are grouped differently, but little is lost.
+    train("line4whole", "--steps", 30, "--log", "whole.jsonl")
+    d = max(abs(a[1] - b[1]) / abs(b[1]) for a, b in zip(losses("whole.jsonl"), one))
+    check("one micro-batch is as good as two", d < 1e-5, d)
+
+    done = refused("a failing rank", "rank 1, step 3: cross_entropy  line.onnx:/loss: a library call failed: made to fail",
+                   "fail2", *DATA)
+    refused("a loss that is not a number", "step 3: the loss is not a number", "nan2", *DATA, "--save", "nan.st",
+            "--log", "nan.jsonl")
+    check("nothing is saved of it", not os.path.exists("nan.st"))
+    check("but it is in the log, as null", losses("nan.jsonl")[3][1] is None)
+
+    if HAS_MPI:
+        for n in 2, 4:
+            train(f"line{n}", "--steps", 30, "--log", "m.jsonl", "--save", "m.st", launcher=mpirun(n))
+            check(f"{n} processes give the bits of {n} threads", open("m.st", "rb").read() == open(f"{n}.st", "rb").read())
+            check(f"{n} processes log the same", losses("m.jsonl") == losses(f"{n}.jsonl"))
+        done = run("fail2", *DATA, launcher=mpirun(2), timeout=20)
+        check("a failing process is named", done.returncode != 0 and "rank 1, step 3: cross_entropy" in done.stderr, done)
+        done = run("nan2", *DATA, launcher=mpirun(2), timeout=20)
+        check("all processes stop", done.returncode != 0 and done.stderr.count("not a number") == 1, done)
+
+        # A process that is missing something ends the job even where the others are already waiting.
+        with open("one.sh", "w") as f:
+            f.write('#!/bin/sh\nif [ "$PMI_RANK" = 1 ]; then exec "$@" --input x=no.npy; else exec "$@" --input x=x.npy; fi\n')
+        os.chmod("one.sh", 0o755)
+        done = run("line2", "--input", "labels=y.npy", launcher=[*mpirun(2), "./one.sh"], timeout=20)
+        check("a rank without its data is named", done.returncode != 0 and "rank 1: error" in done.stderr
+              and "no.npy" in done.stderr, done)
+
+        # A process that is killed does not leave the other waiting.
+        job = subprocess.Popen([*mpirun(2), PROGRAMS / "slow2", *DATA, "--steps", "100000"], start_new_session=True,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(1)
+        pids = subprocess.run(["ps", "-s", str(job.pid), "-o", "pid=,comm="], stdout=subprocess.PIPE, text=True).stdout
+        ranks = [int(line.split()[0]) for line in pids.splitlines() if line.split()[1] == "slow2"]
+        if len(ranks) == 2: # in sessions of their own where the launcher makes those
+            os.kill(ranks[1], signal.SIGKILL)
+            try:
+                check("a killed process ends the job", job.wait(20) != 0)
+            except subprocess.TimeoutExpired:
+                check("a killed process ends the job", False)
+        try:
+            os.killpg(job.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+finish()

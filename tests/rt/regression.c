@@ -1,0 +1,255 @@
+// A program as the compiler would write it, by hand: y = x w + b on an axis dp of RANKS devices and
+// an axis mb of MICRO slices of time, trained with momentum.  It has one of everything the runtime
+// handles: inputs that are floats, labels and tokens, weights from the payload, filled and drawn, a
+// frozen one, an integer one, states, scalars, collectives, evaluation and a model to export.
+//
+//     loss = mean over rows of (x w + b - label)^2 + noise(step, seed)
+
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include "nnrt.h"
+#include "nnrt_random.h"
+
+#ifndef RANKS
+#define RANKS 1
+#endif
+#ifndef MICRO
+#define MICRO 2
+#endif
+#ifndef SCHEDULE
+#define SCHEDULE "constant"
+#endif
+#ifndef BIG // elements of a weight that only fills checkpoints and collectives
+#define BIG 20000
+#endif
+
+#ifdef TOKENS // x is of integers
+typedef int32_t X;
+#define X_TYPE NNRT_i32
+#else
+typedef float X;
+#define X_TYPE NNRT_f32
+#endif
+
+enum { BATCH = 16, N = 5, ROWS = BATCH / RANKS / MICRO };
+
+// The slab of a rank.
+enum {
+  AT_x = 0,                     // f32[16,5] {S(0), S(0)}, here [ROWS,5]
+  AT_label = AT_x + 16 * N * 4, // i64[16]
+  AT_w = AT_label + 16 * 8,     // f32[5]
+  AT_b = AT_w + 32,             // f32[]
+  AT_big = AT_b + 16,           // f32[BIG]
+  AT_steps = AT_big + 4 * BIG,  // i64[], a weight
+  AT_v = AT_steps + 16,         // f32[6], state
+  AT_lr = AT_v + 32,
+  AT_step = AT_lr + 16,
+  AT_seed = AT_step + 16,
+  AT_loss = AT_seed + 16,
+  AT_norm = AT_loss + 16,
+  AT_g = AT_norm + 16,      // f32[8]: gradients of w and b, sum of squares; over all micro-batches
+  AT_gall = AT_g + 32,      // over all ranks
+  AT_bigsum = AT_gall + 32, // f32[BIG]
+  AT_rows = AT_bigsum + 4 * BIG,
+  AT_spread = AT_rows + 16,          // f32[2,RANKS,2]
+  AT_wpart = AT_spread + 16 * RANKS, // f32[5 * RANKS], split along dp
+  SLAB = AT_wpart + 64,
+};
+
+#define F(at) ((float *)(void *)(r->slab + (at)))
+#define I(at) ((int64_t *)(void *)(r->slab + (at)))
+#define WHOLE                                                                                      \
+  {                                                                                                \
+    {-1, -1, -1, -1}, {                                                                            \
+      -1, -1, -1, -1                                                                               \
+    }                                                                                              \
+  }
+#define BY_ROWS                                                                                    \
+  {                                                                                                \
+    {0, 1, -1, -1}, {                                                                              \
+      -1, -1, -1, -1                                                                               \
+    }                                                                                              \
+  }
+#define BY_RANK                                                                                    \
+  {                                                                                                \
+    {0, -1, -1, -1}, {                                                                             \
+      -1, -1, -1, -1                                                                               \
+    }                                                                                              \
+  }
+
+static const NnrtTensor train_tensors[] = {
+    {"x", NNRT_input, X_TYPE, 2, {BATCH, N}, BY_ROWS, AT_x, false, 0, 0, 0, 0, 0},
+    {"labels", NNRT_input, NNRT_i64, 1, {BATCH}, BY_ROWS, AT_label, false, 0, 0, 0, 0, 0},
+    {"w", NNRT_weight, NNRT_f32, 1, {N}, WHOLE, AT_w, true, NNRT_from_payload, 0, 0, 0, 0},
+    {"b \"quoted\"",
+     NNRT_weight,
+     NNRT_f32,
+     0,
+     {0},
+     WHOLE,
+     AT_b,
+     true,
+     NNRT_from_fill,
+     0,
+     0.5,
+     0,
+     0},
+    {"big", NNRT_weight, NNRT_f32, 1, {BIG}, WHOLE, AT_big, false, NNRT_from_normal, 0, 0, 0.02, 3},
+    {"count", NNRT_weight, NNRT_i64, 0, {0}, WHOLE, AT_steps, false, NNRT_from_fill, 0, 0, 0, 0},
+    {"part",
+     NNRT_weight,
+     NNRT_f32,
+     1,
+     {RANKS * 5},
+     BY_RANK,
+     AT_wpart,
+     true,
+     NNRT_from_uniform,
+     0,
+     -1,
+     1,
+     9},
+    {"v", NNRT_state, NNRT_f32, 1, {N + 1}, WHOLE, AT_v, false, NNRT_from_fill, 0, 0, 0, 0},
+    {"lr", NNRT_scalar, NNRT_f32, 0, {0}, WHOLE, AT_lr, false, 0, 0, 0, 0, 0},
+    {"step", NNRT_scalar, NNRT_i64, 0, {0}, WHOLE, AT_step, false, 0, 0, 0, 0, 0},
+    {"seed", NNRT_scalar, NNRT_i64, 0, {0}, WHOLE, AT_seed, false, 0, 0, 0, 0, 0},
+    {"loss", NNRT_output, NNRT_f32, 0, {0}, WHOLE, AT_loss, false, 0, 0, 0, 0, 0},
+    {"grad_norm", NNRT_output, NNRT_f32, 0, {0}, WHOLE, AT_norm, false, 0, 0, 0, 0, 0},
+};
+static const NnrtTensor eval_tensors[] = {
+    {"x", NNRT_input, X_TYPE, 2, {BATCH, N}, BY_ROWS, AT_x, false, 0, 0, 0, 0, 0},
+    {"labels", NNRT_input, NNRT_i64, 1, {BATCH}, BY_ROWS, AT_label, false, 0, 0, 0, 0, 0},
+    {"w", NNRT_weight, NNRT_f32, 1, {N}, WHOLE, AT_w, true, NNRT_from_payload, 0, 0, 0, 0},
+    {"loss", NNRT_output, NNRT_f32, 0, {0}, WHOLE, AT_loss, false, 0, 0, 0, 0, 0},
+};
+
+enum { OP_linear, OP_reduce, OP_check };
+static const char *const ops[] = {"linear  line.onnx:/fc/Gemm", "all_reduce  grads of /fc",
+                                  "cross_entropy  line.onnx:/loss"};
+
+// Adds the gradients and squares of this micro-batch's rows to g.
+static int rows(NnrtRank *r) {
+  const X *x = (const X *)(void *)(r->slab + AT_x);
+  const float *w = F(AT_w);
+  const int64_t *label = I(AT_label);
+  float *g = F(AT_g);
+  if (r->micro == 0) memset(g, 0, 32);
+  for (int i = 0; i < ROWS; i++) {
+    if (label[i] < -100 || label[i] > 100)
+      return nnrt_error(NNRT_INDEX, "label %lld is not in -100..100", (long long)label[i]);
+    float e = F(AT_b)[0] - (float)label[i];
+    for (int j = 0; j < N; j++)
+      e += (float)x[i * N + j] * w[j];
+    for (int j = 0; j < N; j++)
+      g[j] += 2 * e * (float)x[i * N + j] / BATCH;
+    g[N] += 2 * e / BATCH;
+    g[N + 1] += e * e / BATCH;
+  }
+  return 0;
+}
+
+static void train_micro(NnrtRank *r) {
+#ifdef SLEEP_US
+  nanosleep(&(struct timespec){.tv_nsec = SLEEP_US * 1000L}, NULL);
+#endif
+  RUN(OP_linear, rows(r));
+}
+
+// What the ranks got must be what they were to get: 1 + 2 + … of everything, in order.
+static int check_collectives(NnrtRank *r) {
+  for (int i = 0; i < BIG; i++)
+    if (F(AT_bigsum)[i] != (float)(RANKS * (RANKS + 1) / 2 * (i % 1000)))
+      return nnrt_error(NNRT_COMM, "element %d of the sum is %g", i, (double)F(AT_bigsum)[i]);
+  if (I(AT_rows)[0] != (int64_t)RANKS * ((int64_t)1 << 40))
+    return nnrt_error(NNRT_COMM, "the sum of integers is %lld", (long long)I(AT_rows)[0]);
+  for (int row = 0; row < 2; row++)
+    for (int rank = 0; rank < RANKS; rank++)
+      for (int j = 0; j < 2; j++)
+        if (F(AT_spread)[(row * RANKS + rank) * 2 + j] != (float)(100 * rank + 10 * row + j))
+          return nnrt_error(NNRT_COMM, "gathered [%d,%d,%d] wrongly", row, rank, j);
+  float back[4];
+  nnrt_local_slice_b4(back, F(AT_spread), 3, (int64_t[]){2, RANKS, 2}, 1, r, 0);
+  for (int i = 0; i < 4; i++)
+    if (back[i] != (float)(100 * r->rank + 10 * (i / 2) + i % 2))
+      return nnrt_error(NNRT_COMM, "sliced [%d] wrongly", i);
+  return 0;
+}
+
+static void train_update(NnrtRank *r) {
+  float *g = F(AT_gall), *w = F(AT_w), *v = F(AT_v), *big = F(AT_bigsum), lr = F(AT_lr)[0];
+  float mine[4];
+  for (int i = 0; i < BIG; i++)
+    big[i] = (float)((r->rank + 1) * (i % 1000));
+  for (int i = 0; i < 4; i++)
+    mine[i] = (float)(100 * r->rank + 10 * (i / 2) + i % 2);
+  I(AT_rows)[0] = (int64_t)1 << 40;
+  RUN(OP_reduce, nnrt_all_reduce_f32(big, big, BIG, r, 0)); // in place
+  RUN(OP_reduce, nnrt_all_reduce_f32(g, F(AT_g), 8, r, 0));
+  RUN(OP_reduce, nnrt_all_reduce_i64(I(AT_rows), I(AT_rows), 1, r, 0));
+  RUN(OP_reduce, nnrt_all_gather_b4(F(AT_spread), mine, 3, (int64_t[]){2, 1, 2}, 1, r, 0));
+  RUN(OP_reduce, nnrt_wait(r, g));
+  RUN(OP_reduce, nnrt_wait(r, big));
+  RUN(OP_reduce, nnrt_wait(r, I(AT_rows)));
+  RUN(OP_check, check_collectives(r));
+  float squares = 0;
+  for (int j = 0; j <= N; j++)
+    squares += g[j] * g[j];
+  F(AT_norm)[0] = sqrtf(squares);
+  F(AT_loss)[0] = g[N + 1] + (float)nnrt_random_uniform(I(AT_seed)[0], I(AT_step)[0], 1, 0) * 0.01f;
+#ifdef NAN_AT
+  if (I(AT_step)[0] == NAN_AT) F(AT_loss)[0] = NAN;
+#endif
+#ifdef FAIL_AT
+  if (I(AT_step)[0] == FAIL_AT && r->rank == RANKS - 1)
+    RUN(OP_check, nnrt_error(NNRT_LIBRARY, "made to fail"));
+#endif
+  for (int j = 0; j <= N; j++) {
+    v[j] = 0.9f * v[j] + g[j];
+    *(j < N ? &w[j] : F(AT_b)) -= lr * v[j];
+  }
+  for (int j = 0; j < 5; j++)
+    F(AT_wpart)[j] -= lr * F(AT_wpart)[j];
+  I(AT_steps)[0]++;
+}
+
+static void eval_update(NnrtRank *r) {
+  RUN(OP_reduce, nnrt_all_reduce_f32(F(AT_gall), F(AT_g), 8, r, 0));
+  RUN(OP_reduce, nnrt_wait(r, F(AT_gall)));
+  F(AT_loss)[0] = F(AT_gall)[N + 1];
+}
+
+static void init(NnrtRank *r) {
+  (void)r;
+}
+
+// The payload: w, then a "model" of 64 bytes with holes for w as f16 at 8 and b as f64 at 32.
+static const NnrtHole holes[] = {{"w", NNRT_f16, 8, 10}, {"b \"quoted\"", NNRT_f64, 32, 8}};
+
+const NnrtProgram nnrt_program = {
+    .model = "line.onnx",
+    .plan = "dp",
+    .target = "cpu",
+    .version = "test",
+    .describe = "{\"optimizer\": \"sgd:momentum=0.9\"}",
+    .n_axes = 2,
+    .axis = {{"dp", RANKS, false}, {"mb", MICRO, true}},
+    .ranks = RANKS,
+    .micro_batches = MICRO,
+    .batch = BATCH,
+    .train = {train_tensors, sizeof train_tensors / sizeof *train_tensors, train_micro,
+              train_update, ops, 3},
+    .eval = {eval_tensors, sizeof eval_tensors / sizeof *eval_tensors, train_micro, eval_update,
+             ops, 3},
+    .slab_bytes = SLAB,
+    .payload_bytes = 64 + 64,
+    .init = init,
+    .lr = 0.01,
+    .lr_schedule = SCHEDULE,
+    .seed = 1,
+    .skeleton = 64,
+    .skeleton_bytes = 64,
+    .holes = holes,
+    .n_holes = 2,
+};
