@@ -251,9 +251,14 @@ static int add_outputs(Autodiff *ad, Builder *b, Value *factor) {
     w->train = gradient != NULL;
     if (!gradient) continue;
     b->loc = loc_from(ad->arena, w->loc, "gradient");
+    const char *label = str_format(ad->arena, "grad:%s", w->label);
+    if (graph_find_output(ad->g, label)) {
+      b->failed = !diag_error(ad->d, w->loc, "there is a gradient '%s' already", label);
+      return n;
+    }
     Value *whole = finish(b, gradient, factor);
     if (!whole) return n;
-    graph_output(ad->g, whole, str_format(ad->arena, "grad:%s", w->label));
+    graph_output(ad->g, whole, label);
     n++;
   }
   return n;

@@ -144,6 +144,8 @@ static Value *clipping(Builder *b, Value *norm, double clip) {
 
 static bool make_gscale(Optimizer *p, double clip) {
   Builder *b = &p->b;
+  if (graph_find_output(p->g, "grad_norm"))
+    return diag_error(b->d, NULL, "'@%s' has an output 'grad_norm' already", p->g->name);
   Value *total = norm(p), *coefficient = NULL;
   if (!total) return false;
   graph_output(p->g, total, "grad_norm");
