@@ -32,8 +32,9 @@ typedef struct SimplifyRule {
 } SimplifyRule;
 extern const SimplifyRule arithmetic_rules[], shape_rules[], product_rules[]; // end with fn NULL
 
-// An elementwise op of broadcasts from one shape is computed in that shape, and then broadcast.
-SimplifyFn broadcast_later;
+// An elementwise op of broadcasts from one shape is computed in that shape, and then broadcast; of
+// transposes by one permutation, before it.
+SimplifyFn broadcast_later, transpose_later;
 
 // Evaluates `op` if all it reads is known; its results become constants.  True when they did.
 bool fold_constants(Builder *b, Op *op);

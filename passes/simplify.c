@@ -34,6 +34,7 @@ static bool simplify_op(Builder *b, Op *op) {
   if (!by) by = apply(b, op, shape_rules);
   if (!by) by = apply(b, op, product_rules);
   if (!by && op_info[op->kind].formula) by = broadcast_later(b, op);
+  if (!by && op_info[op->kind].formula) by = transpose_later(b, op);
   if (by) replace(op->out[0], by);
   return by;
 }
