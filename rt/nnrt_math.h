@@ -368,11 +368,13 @@ M_INT_UNSIGNED(ul, uint64_t)
 
 M_FN float m_mod_f(float x, float y) {
   float r = fmodf(x, y);
-  return r != 0 && (r < 0) != (y < 0) ? r + y : r;
+  if (r == 0) return copysignf(r, y);
+  return (r < 0) != (y < 0) ? r + y : r;
 }
 M_FN double m_mod_d(double x, double y) {
   double r = fmod(x, y);
-  return r != 0 && (r < 0) != (y < 0) ? r + y : r;
+  if (r == 0) return copysign(r, y);
+  return (r < 0) != (y < 0) ? r + y : r;
 }
 
 #ifdef __cplusplus

@@ -164,8 +164,8 @@ static Outcome run_case(Case *c) {
     outcome = run_data(c, set);
   }
   if (set > 0) return outcome;
-  diag_error(c->d, NULL, "'%s' has no test_data_set_0", c->folder);
-  return WRONG;
+  diag_error(c->d, NULL, "there is no test_data_set_0 to compare with");
+  return UNSUPPORTED;
 }
 
 // -- The table -------------------------------------------------------------------------------

@@ -57,10 +57,11 @@ static inline double m_max(double x, double y) {
   return x > y || x != x ? x : y;
 }
 
-// With the sign of y, as Python's %.
+// With the sign of y, as Python's %; a zero too.
 static inline double m_mod(double x, double y) {
   double r = fmod(x, y);
-  return r != 0 && (r < 0) != (y < 0) ? r + y : r;
+  if (r == 0) return copysign(r, y);
+  return (r < 0) != (y < 0) ? r + y : r;
 }
 
 static inline double m_sigmoid(double x) {

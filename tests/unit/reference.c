@@ -180,6 +180,9 @@ static void remainders_take_a_sign(void **state) {
   expect(SEVENS("f32") "%z = mod %x, %y", "[1,2,-2,-1]");
   expect(SEVENS("i32") "%z = fmod %x, %y", "[1,-1,1,-1]");
   expect(SEVENS("f32") "%z = fmod %x, %y", "[1,-1,1,-1]");
+  expect(CONSTANT("x", "f32", "[2]", "[-3,3]")
+             CONSTANT("y", "f32", "[2]", "[3,-3]") "%z = mod %x, %y",
+         "[0,-0]");
 }
 
 static void unsigned_integers_are_large(void **state) {

@@ -1,0 +1,89 @@
+"""The ONNX backend test suite through nnaot-eval: no case may be wrong.
+
+    BUILD=build python tests/eval/onnx_suite.py [OPTIONS OF nnaot-eval ...]
+
+Writes the cases that come with the onnx package (its node tests are made by code, the others are files), runs
+all of them in one process, and shows the table. Exit status 1 when a case is wrong or nnaot-eval ends otherwise
+than by counting; 77, which ctest takes as skipped, without the package.
+"""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import warnings
+
+try:
+    import numpy
+    import onnx
+    from onnx import numpy_helper
+    from onnx.backend.test.case.node import collect_testcases
+except ImportError as e:
+    print("skipped:", e)
+    sys.exit(77)
+
+FILES = ["simple", "pytorch-operator", "pytorch-converted"]  # folders of the package
+
+
+def as_message(value, info):
+    """The TensorProto, SequenceProto or OptionalProto of an input or output."""
+    if not isinstance(value, (numpy.ndarray, numpy.generic, list, type(None))):
+        return value
+    if info.type.HasField("sequence_type"):
+        return numpy_helper.from_list(value, info.name)
+    if info.type.HasField("optional_type"):
+        return numpy_helper.from_optional(value, info.name)
+    return numpy_helper.from_array(numpy.asarray(value), info.name)
+
+
+def write_case(case, folder):
+    folder.mkdir(parents=True)
+    (folder / "model.onnx").write_bytes(case.model.SerializeToString())
+    for i, (inputs, outputs) in enumerate(case.data_sets):
+        data = folder / f"test_data_set_{i}"
+        data.mkdir()
+        graph = case.model.graph
+        for kind, values, infos in (("input", inputs, graph.input), ("output", outputs, graph.output)):
+            for k, (value, info) in enumerate(zip(values, infos)):
+                (data / f"{kind}_{k}.pb").write_bytes(as_message(value, info).SerializeToString())
+
+
+def write_node_cases(folder):
+    unwritten = []
+    for case in collect_testcases(None):
+        try:
+            write_case(case, folder / case.name)
+        except (TypeError, ValueError, AttributeError) as e:
+            unwritten.append(f"{case.name}: {e}")
+    return unwritten
+
+
+def main():
+    warnings.filterwarnings("ignore")
+    program = pathlib.Path(os.environ.get("BUILD", "build")) / "bin" / "nnaot-eval"
+    with tempfile.TemporaryDirectory() as temporary:
+        node = pathlib.Path(temporary) / "node"
+        unwritten = write_node_cases(node)
+        folders = sorted(node.iterdir())
+        data = pathlib.Path(onnx.__file__).parent / "backend" / "test" / "data"
+        for name in FILES:
+            folders += sorted((data / name).glob("test_*"))
+        command = [program, "--onnx-test", *sys.argv[1:], *(f for f in folders if (f / "model.onnx").exists())]
+        environment = dict(os.environ, ASAN_OPTIONS="detect_leaks=0")
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    lines = done.stdout.splitlines()
+    table = next((i for i, line in enumerate(lines) if line.startswith("op ")), len(lines))
+    for line in [line for line in lines if ": wrong: " in line] + unwritten + lines[table:]:
+        print(line)
+    print(done.stderr, end="")
+    total = re.fullmatch(r"all +(\d+) +(\d+) +(\d+)", lines[-1]) if lines else None
+    if done.returncode not in (0, 1) or not total:
+        print("nnaot-eval ended with", done.returncode)
+        return 1
+    passed, _, wrong = map(int, total.groups())
+    return 1 if wrong or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
