@@ -12,8 +12,10 @@
 //     NNRT_CLONES static void fused_0_loop(int64_t n, float *y0, const float *x0, const float *x1)
 //     { #pragma omp simd
 //       for (int64_t i = 0; i < n; i++) {
-//         const float v3 = x0[i] + x1[i];  // add
-//         const float v4 = m_gelu(v3);     // gelu
+//         const float u0 = x0[i];
+//         const float u1 = x1[i];
+//         const float v3 = u0 + u1;    // add
+//         const float v4 = m_gelu(v3); // gelu
 //         y0[i] = v4;
 //       }
 //     }
@@ -128,11 +130,7 @@ static const char *value_text(Kernel *k, const Value *value) {
   case BODY_sum: return str_format(k->arena, "v%u", v->source->id);
   case BODY_operand: break;
   }
-  int i = find_read(k, v);
-  int64_t stride = inner_stride(k, &k->read.at[i]);
-  if (stride == 0) return str_format(k->arena, "u%d", i); // loaded before the loop
-  if (stride == 1) return str_format(k->arena, "x%d[i]", i);
-  return str_format(k->arena, "x%d[i * %" PRId64 "]", i, stride);
+  return str_format(k->arena, "u%d", find_read(k, v));
 }
 
 // Attribute `i` of an elementwise op as C, in the type that its formula computes in.
@@ -211,6 +209,21 @@ static const char *leaf_params(Kernel *k) {
   return b.at;
 }
 
+// Everything is read before anything is written: a result may lie where an operand lies.
+static void emit_loads(Kernel *k, bool moving) {
+  for (int i = 0; i < k->read.n; i++) {
+    int64_t stride = inner_stride(k, &k->read.at[i]);
+    if ((stride != 0) != moving) continue;
+    const char *type = ctype(k->read.at[i].param);
+    if (stride == 0)
+      line(k, "const %s u%d = x%d[0];", type, i, i);
+    else if (stride == 1)
+      line(k, "const %s u%d = x%d[i];", type, i, i);
+    else
+      line(k, "const %s u%d = x%d[i * %" PRId64 "];", type, i, i, stride);
+  }
+}
+
 static void emit_leaf(Kernel *k) {
   // The points first: they say what is read.
   StrBuf *out = k->out, inside = {.arena = k->arena};
@@ -222,14 +235,15 @@ static void emit_leaf(Kernel *k) {
   const char *params = leaf_params(k);
   line(k, "NNRT_CLONES static void %s_loop(int64_t n%s) {", k->name, params ? params : "");
   k->indent = 1;
-  for (int i = 0; i < k->read.n; i++)
-    if (inner_stride(k, &k->read.at[i]) == 0)
-      line(k, "const %s u%d = x%d[0];", ctype(k->read.at[i].param), i, i);
+  emit_loads(k, false);
   if (k->body.sum == SUM_rows)
     emit_row_sums_before(k);
   else
     line(k, "#pragma omp simd");
   line(k, "for (int64_t i = 0; i < n; i++) {");
+  k->indent = 2;
+  emit_loads(k, true);
+  k->indent = 1;
   strbuf_add(k->out, inside.at);
   line(k, "}");
   for (int i = 0; i < k->g->n_results; i++)

@@ -80,7 +80,7 @@ static bool is_kept(const Value *param) {
 
 // The place that a graph before `g` gave to the parameter of this name, or -1.
 static int64_t kept_before(const Graph *g, const Value *param) {
-  for_each_graph (other, g->module) {
+  for_each_graph(other, g->module) {
     if (other == g) return -1;
     if (!other->entry) continue;
     for (int i = 0; i < other->n_params; i++) {
@@ -122,7 +122,7 @@ static void block_add(Planner *p, Block *b, int64_t at, Value *v) {
 
 static bool is_dead_constant(const Value *v) {
   if (v->def->kind != OP_constant) return false;
-  for_each_use (u, v)
+  for_each_use(u, v)
     if (!u->user && v->graph->results[u->index]->label) return false;
   return true;
 }
@@ -138,17 +138,33 @@ static bool dies_at(const Planner *p, const Place *place, int64_t bytes, const O
   return true;
 }
 
+// May `v` be made in `place`, which an operand of its op has?  All operands that lie there must be
+// read as the op writes.
+static bool may_replace(const Planner *p, const Value *v, const Place *place) {
+  const Op *op = v->def;
+  int64_t bytes = type_bytes(v->type);
+  for (int i = 0; i < op->n_in; i++) {
+    const Value *in = op->in[i].value;
+    const Place *of = &p->place[in->id];
+    bool apart = of->block != place->block || of->at + type_bytes(in->type) <= place->at ||
+                 place->at + bytes <= of->at;
+    if (apart) continue;
+    if (of->at != place->at || !op_inplace(op, v->index, i, p->scratch)) return false;
+  }
+  return true;
+}
+
 static bool take_target(Planner *p, Value *v) {
   Value *target = p->target[v->id];
   if (!target) return false;
   const Op *op = v->def;
-  for_each_use (u, target) {
+  for_each_use(u, target) {
     if (!u->user || op_time(u->user) > op_time(op) || u->user->kind == OP_all_reduce) return false;
     bool view = op_info[u->user->kind].traits & VIEW;
-    if (view && p->life[u->user->out[0]->id].to >= op_time(op)) return false;
-    if (u->user == op && !op_inplace(op, v->index, u->index, p->scratch)) return false;
+    if (view && p->life[u->user->out[0]->id].to > op_time(op)) return false;
   }
   Block *b = p->place[target->id].block;
+  if (!may_replace(p, v, &p->place[target->id])) return false;
   for (int i = 0; i < b->member.n; i++)
     if (b->member.at[i] != target) return false; // somebody else became it
   block_add(p, b, 0, v);
@@ -169,7 +185,7 @@ static bool take_operand(Planner *p, Value *v) {
   for (int i = 0; i < op->n_in; i++) {
     Place place = p->place[op->in[i].value->id];
     if (!place.block || place.block->kept || !op_inplace(op, v->index, i, p->scratch) ||
-        !dies_at(p, &place, type_bytes(v->type), op))
+        !dies_at(p, &place, type_bytes(v->type), op) || !may_replace(p, v, &place))
       continue;
     block_add(p, place.block, place.at, v);
     p->in_place++;
@@ -233,7 +249,7 @@ static void find_target(Planner *p, const Result *r) {
 
 static void make_blocks(Planner *p) {
   Graph *g = p->g;
-  for_each_op (op, g)
+  for_each_op(op, g)
     if (op->kind == OP_pack) find_members(p, op);
   for (int i = 0; i < g->n_results; i++)
     if (g->results[i]->target) find_target(p, g->results[i]);
@@ -244,7 +260,7 @@ static void make_blocks(Planner *p) {
     b->offset = v->offset;
     block_add(p, b, 0, v);
   }
-  for_each_op (op, g)
+  for_each_op(op, g)
     for (int i = 0; i < op->n_out; i++)
       place_result(p, op->out[i]);
 }
@@ -300,7 +316,7 @@ static int64_t place_blocks(Planner *p) {
 static void move_update_ops(Planner *p, Graph *g) {
   const bool *update = graph_update_ops(g, p->scratch);
   Vec(Op *) moved = {0};
-  for_each_op (op, g)
+  for_each_op(op, g)
     if (update[op->id]) vec_push(p->scratch, &moved, op);
   for (int i = 0; i < moved.n; i++)
     op_move_before(moved.at[i], NULL);
@@ -332,10 +348,10 @@ static int64_t plan_graph(Planner *p, Graph *g) {
 
 bool pass_plan_memory(Module *m, const PassOptions *o, Diag *d) {
   Planner p = {.m = m, .scratch = opt_scratch(o), .d = d};
-  for_each_graph (g, m)
+  for_each_graph(g, m)
     if (g->entry) place_kept(&p, g);
   int64_t shared = 0;
-  for_each_graph (g, m)
+  for_each_graph(g, m)
     if (g->entry) shared = max(shared, plan_graph(&p, g));
   m->slab_bytes = p.kept + shared;
   opt_stat(o, m->slab_bytes, "bytes at the peak");
