@@ -71,6 +71,7 @@ extern const CommWay nnrt_comm_threads, nnrt_comm_peers;
 bool nnrt_comm_open(NnrtRank *r, const CommWay *way, void *shared, Why *w);
 void nnrt_comm_close(NnrtRank *r);
 void *nnrt_comm_threads_new(const NnrtProgram *p); // what all ranks of this process share
+void nnrt_comm_threads_free(void *shared, const NnrtProgram *p);
 
 // Collective, over all ranks, and done when they return; a failure ends the job.
 void nnrt_comm_sum(NnrtRank *r, int64_t *x, int n);

@@ -67,6 +67,23 @@ void *nnrt_comm_threads_new(const NnrtProgram *p) {
   return s;
 }
 
+static void free_meeting(Meeting *m) {
+  if (m) free(m->place);
+  free(m);
+}
+
+void nnrt_comm_threads_free(void *shared, const NnrtProgram *p) {
+  Shared *s = shared;
+  if (!s) return;
+  free_meeting(s->world);
+  for (int a = 0; a < p->n_axes; a++) {
+    for (int rank = 0; rank < p->ranks; rank++)
+      free_meeting(s->axis[a][rank]);
+    free(s->axis[a]);
+  }
+  free(s);
+}
+
 static void meet(Meeting *m) {
   unsigned before = atomic_load(&m->times);
   if (atomic_fetch_add(&m->here, 1) + 1 == m->n) {
@@ -90,7 +107,7 @@ static int open_threads(NnrtComm *c) {
 }
 
 static void close_threads(NnrtComm *c) {
-  (void)c; // what is shared stays until the process ends
+  (void)c; // what is shared goes when all ranks are done
 }
 
 // Leaves a copy of this rank's x in a cell and returns where everybody's are.

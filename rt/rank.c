@@ -109,6 +109,7 @@ static int run_threads(NnrtRun *run) {
     pthread_join(threads[i], NULL);
     if (!status) status = seats[i].status;
   }
+  nnrt_comm_threads_free(shared, run->program);
   free(threads);
   free(seats);
   return status;

@@ -4,11 +4,40 @@ The program itself checks what its collectives return, element by element.
 """
 
 import os
+import pathlib
 import signal
 import subprocess
 import time
 
 from common import DATA, HAS_MPI, PROGRAMS, check, finish, folder_with_data, losses, mpirun, refused, run, train
+
+
+def descendants(pid, name):
+    """Processes of this name that `pid` has started, through others or not."""
+    parents, names = {}, {}
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = stat.read_text()
+        except OSError:
+            continue
+        this = int(text.split()[0])
+        names[this] = text[text.index("(") + 1:text.rindex(")")]
+        parents[this] = int(text[text.rindex(")"):].split()[2])
+
+    def below(this):
+        while this in parents and this != pid:
+            this = parents[this]
+        return this == pid
+
+    return sorted(this for this in names if names[this] == name and below(this))
+
+
+def alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
 
 with folder_with_data():
     for n in 1, 2, 4:
@@ -54,14 +83,14 @@ with folder_with_data():
         job = subprocess.Popen([*mpirun(2), PROGRAMS / "slow2", *DATA, "--steps", "100000"], start_new_session=True,
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(1)
-        pids = subprocess.run(["ps", "-s", str(job.pid), "-o", "pid=,comm="], stdout=subprocess.PIPE, text=True).stdout
-        ranks = [int(line.split()[0]) for line in pids.splitlines() if line.split()[1] == "slow2"]
-        if len(ranks) == 2: # in sessions of their own where the launcher makes those
-            os.kill(ranks[1], signal.SIGKILL)
-            try:
-                check("a killed process ends the job", job.wait(20) != 0)
-            except subprocess.TimeoutExpired:
-                check("a killed process ends the job", False)
+        ranks = descendants(job.pid, "slow2")
+        check("two processes run", len(ranks) == 2, ranks)
+        os.kill(ranks[1], signal.SIGKILL)
+        try:
+            check("a killed process ends the job", job.wait(20) != 0)
+        except subprocess.TimeoutExpired:
+            check("a killed process ends the job", False)
+        check("no process is left", not descendants(job.pid, "slow2") and not any(map(alive, ranks)))
         try:
             os.killpg(job.pid, signal.SIGKILL)
         except ProcessLookupError:

@@ -33,17 +33,19 @@ typedef float X;
 #define X_TYPE NNRT_f32
 #endif
 
+// Sections of the slab begin at multiples of 16 bytes.
+enum { BIG_BYTES = (4 * BIG + 15) / 16 * 16 };
 enum { BATCH = 16, N = 5, ROWS = BATCH / RANKS / MICRO };
 
 // The slab of a rank.
 enum {
-  AT_x = 0,                     // f32[16,5] {S(0), S(0)}, here [ROWS,5]
-  AT_label = AT_x + 16 * N * 4, // i64[16]
-  AT_w = AT_label + 16 * 8,     // f32[5]
-  AT_b = AT_w + 32,             // f32[]
-  AT_big = AT_b + 16,           // f32[BIG]
-  AT_steps = AT_big + 4 * BIG,  // i64[], a weight
-  AT_v = AT_steps + 16,         // f32[6], state
+  AT_x = 0,                      // f32[16,5] {S(0), S(0)}, here [ROWS,5]
+  AT_label = AT_x + 16 * N * 4,  // i64[16]
+  AT_w = AT_label + 16 * 8,      // f32[5]
+  AT_b = AT_w + 32,              // f32[]
+  AT_big = AT_b + 16,            // f32[BIG]
+  AT_steps = AT_big + BIG_BYTES, // i64[], a weight
+  AT_v = AT_steps + 16,          // f32[6], state
   AT_lr = AT_v + 32,
   AT_step = AT_lr + 16,
   AT_seed = AT_step + 16,
@@ -52,7 +54,7 @@ enum {
   AT_g = AT_norm + 16,      // f32[8]: gradients of w and b, sum of squares; over all micro-batches
   AT_gall = AT_g + 32,      // over all ranks
   AT_bigsum = AT_gall + 32, // f32[BIG]
-  AT_rows = AT_bigsum + 4 * BIG,
+  AT_rows = AT_bigsum + BIG_BYTES,
   AT_spread = AT_rows + 16,          // f32[2,RANKS,2]
   AT_wpart = AT_spread + 16 * RANKS, // f32[5 * RANKS], split along dp
   SLAB = AT_wpart + 64,
