@@ -95,9 +95,14 @@ static void on_signal(int signal_number) {
   raise(signal_number);
 }
 
-void fuzz_fail(const char *what) {
+void fuzz_fail(const char *what, const char *which) {
   say("fuzz: ");
   say(what);
+  if (which) {
+    say(": ");
+    say(which);
+  }
+  say("\n");
   abort();
 }
 

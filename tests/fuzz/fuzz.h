@@ -43,7 +43,7 @@ void fuzz_begin(const Seeds *seeds, Arena *a);
 void fuzz_mutate(const Seeds *seeds, const Seed *seed, Random *r, StrBuf *out);
 bool fuzz_one(const char *at, int64_t n);
 
-// For targets: what must hold does not.
-_Noreturn void fuzz_fail(const char *what);
+// For targets: what must hold does not.  `which` may be NULL.
+_Noreturn void fuzz_fail(const char *what, const char *which);
 
 #endif

@@ -231,13 +231,13 @@ bool fuzz_one(const char *at, int64_t n) {
   OnnxOptions o = {.batch = 2};
   diag_quiet(d, true);
   Module *m = onnx_import(model_path, &o, d);
-  if (!m && !diag_errors(d)) fuzz_fail("refused without a word");
+  if (!m && !diag_errors(d)) fuzz_fail("refused without a word", NULL);
   if (m) {
-    if (!module_verify(m, d)) fuzz_fail("an imported module does not verify");
+    if (!module_verify(m, d)) fuzz_fail("an imported module does not verify", NULL);
     const char *text = module_text(m, a);
     Module *again = module_parse("again.nn", text, strlen(text), d);
-    if (!again) fuzz_fail("what was printed does not parse");
-    if (strcmp(text, module_text(again, a))) fuzz_fail("parse(print(m)) is not m");
+    if (!again) fuzz_fail("what was printed does not parse", NULL);
+    if (strcmp(text, module_text(again, a))) fuzz_fail("parse(print(m)) is not m", NULL);
     module_free(again);
     module_free(m);
   }

@@ -2,8 +2,8 @@
 // a module that
 //
 //   - prints as text that parses to a module that prints the same, and
-//   - if the verifier lets it pass, whose ops can be computed and differentiated: refused with a
-//     message, perhaps, but not with a crash.
+//   - if the verifier lets it pass, whose ops can be computed and differentiated, and which goes
+//     through the passes: refused with a message, perhaps, but not with a crash.
 
 #include "fuzz.h"
 
@@ -12,6 +12,7 @@
 
 #include "base/vec.h"
 #include "ir/op.h"
+#include "passes.h"
 
 const char fuzz_name[] = "text";
 
@@ -202,7 +203,7 @@ static void differentiate(Graph *g, Diag *d) {
     if (!op_info[op->kind].grad(&b, op, dout, din)) continue;
     for (int i = 0; i < op->n_in; i++)
       if (din[i] && din[i]->type != op->in[i].value->type)
-        fuzz_fail("a gradient is not of its operand's type");
+        fuzz_fail("a gradient is not of its operand's type", NULL);
   }
   arena_free(a);
 }
@@ -211,9 +212,9 @@ static void check_text(const Module *m, Diag *d) {
   Arena *a = arena_new();
   const char *text = module_text(m, a);
   Module *again = module_parse("again.nn", text, strlen(text), d);
-  if (!again) fuzz_fail("what was printed does not parse");
+  if (!again) fuzz_fail("what was printed does not parse", NULL);
   const char *text2 = module_text(again, a);
-  if (strcmp(text, text2)) fuzz_fail("parse(print(m)) is not m");
+  if (strcmp(text, text2)) fuzz_fail("parse(print(m)) is not m", NULL);
   module_free(again);
   arena_free(a);
 }
@@ -226,9 +227,11 @@ bool fuzz_one(const char *at, int64_t n) {
   if (m) check_text(m, d);
   if (accepted && m->phase == PHASE_typed) {
     for_each_graph(g, m) {
-      if (!small(g)) continue;
-      compute(g, d);
-      differentiate(g, d);
+      if (small(g)) compute(g, d);
+    }
+    fuzz_passes(m, d);
+    for_each_graph(g, m) {
+      if (small(g)) differentiate(g, d);
     }
   }
   if (m) module_free(m);
