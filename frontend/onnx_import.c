@@ -104,20 +104,26 @@ Value *onnx_binding_value(Import *im, Binding *b) {
   }
   const Type *type = type_new(im->m, onnx_compute_dtype(t.dtype, im->o->keep_f64), t.rank, t.dim);
   const char *name = value_name(a, b->name);
-  if (dtype_class[t.dtype] != 'F' && t.bytes <= MAX_CONSTANT_BYTES) {
+  bool floating = dtype_class[t.dtype] == 'F';
+  OnnxOrigin origin = floating ? onnx_origin(im, b->name, t.rank) : ORIGIN_constant;
+  bool constant = origin == ORIGIN_constant && t.bytes <= MAX_CONSTANT_BYTES;
+  Value *v = NULL;
+  // One that computes nothing is saved all the same.
+  if (floating || !constant) {
+    v = graph_param(im->g, name, type, ROLE_weight, loc);
+    v->label = str_copy(a, b->name);
+    v->train = origin == ORIGIN_trained;
+    v->init = arena_copy(a, &t.init, sizeof t.init);
+  }
+  if (constant) {
     Tensor tensor;
     b->poisoned = !onnx_tensor_load(im->file, &t, type, im->a, loc, &tensor, im->d);
     if (b->poisoned) return NULL;
     Builder builder = {.g = im->g, .loc = loc, .d = im->d};
-    b->v = build_constant(&builder, type, tensor.data);
-    value_set_name(b->v, name);
-    return b->v;
+    v = build_constant(&builder, type, tensor.data);
+    value_set_name(v, name);
   }
-  b->v = graph_param(im->g, name, type, ROLE_weight, loc);
-  b->v->label = str_copy(a, b->name);
-  b->v->train = dtype_class[type->dtype] == 'F';
-  b->v->init = arena_copy(a, &t.init, sizeof t.init);
-  return b->v;
+  return b->v = v;
 }
 
 // -- Nodes -------------------------------------------------------------------------------------
@@ -439,6 +445,7 @@ static bool import_graph(Import *im) {
   scope->n_opsets = model->n_opset_import;
   scope->opsets = model->opset_import;
   if (!onnx_initializers(im, scope, graph)) return false;
+  onnx_read_origins(im);
 
   OnnxInput *inputs = arena_array(im->a, OnnxInput, graph->n_input);
   int n_inputs;

@@ -13,7 +13,7 @@
 // The walk checks what protobuf-c would take on trust: that varints and lengths end inside the
 // message around them, that a field has the wire type of its declaration, that a field which may
 // stand once stands once, that strings hold no zero byte, how deep messages nest, and how much heap
-// the message will need.  Fields that the declaration does not know are left out; three that are
+// the message will need.  Fields that the declaration does not know are left out; what is
 // newer than Debian's onnx.proto are rewritten into what it knows (see onnx_read.h).
 
 #include "frontend/onnx_read.h"
@@ -140,13 +140,19 @@ enum {
   FUNCTION_ATTRIBUTE_PROTO = 11,
   FUNCTION_OVERLOAD = 13,
   TENSOR_RAW_DATA = 9,
+  VALUE_DOC_STRING = 3,
+  VALUE_METADATA = 4,
+  ENTRY_KEY = 1,
+  ENTRY_VALUE = 2,
 };
 
 typedef struct Span {
   int64_t from, to;
 } Span;
 
-// The name of a node's op or of a function is written last, when its overload is known.
+// A field made of two is written last, when both are known: the name of a node's op or of a
+// function and its overload; of a value, what PyTorch's exporter says it is and what it was folded
+// from.
 typedef struct Named {
   uint64_t name_field, overload_field;
   Span name, overload;
@@ -182,6 +188,7 @@ static bool slim_bytes(Slim *s, const ProtobufCMessageDescriptor *type,
     if (field->type == PROTOBUF_C_TYPE_STRING &&
         memchr(s->at + span.from, 0, (size_t)(span.to - span.from)))
       return fail(s, span.from, "a string holds a zero byte");
+    if (type == &onnx__value_info_proto__descriptor && id == VALUE_DOC_STRING) return true;
     if (id == named->name_field) {
       named->name = span;
       return true;
@@ -193,6 +200,33 @@ static bool slim_bytes(Slim *s, const ProtobufCMessageDescriptor *type,
   return true;
 }
 
+static bool span_is(const Slim *s, Span span, const char *text) {
+  size_t n = strlen(text);
+  return (size_t)(span.to - span.from) == n && memcmp(s->at + span.from, text, n) == 0;
+}
+
+// A key and its value, of which two are of interest.
+static bool read_metadata(Slim *s, Span span, Named *named) {
+  Span part[3] = {{0, 0}, {0, 0}, {0, 0}};
+  for (int64_t at = span.from; at < span.to;) {
+    uint64_t tag, n;
+    int64_t start = at;
+    if (!read_varint(s, &at, span.to, &tag) || !read_varint(s, &at, span.to, &n)) return false;
+    if ((tag & 7) != WIRE_bytes || n > (uint64_t)(span.to - at))
+      return fail(s, start, "a field is not of its declared type");
+    uint64_t id = tag >> 3;
+    if (id == ENTRY_KEY || id == ENTRY_VALUE) part[id] = (Span){at, at + (int64_t)n};
+    at += (int64_t)n;
+  }
+  Span value = part[ENTRY_VALUE];
+  if (memchr(s->at + value.from, 0, (size_t)(value.to - value.from)))
+    return fail(s, value.from, "a string holds a zero byte");
+  if (span_is(s, part[ENTRY_KEY], "pkg.torch.export.graph_signature.InputSpec.kind"))
+    named->name = value;
+  if (span_is(s, part[ENTRY_KEY], "pkg.onnxscript.optimizer.folded_from")) named->overload = value;
+  return true;
+}
+
 // A field that the declaration lacks.
 static bool slim_newer(Slim *s, const ProtobufCMessageDescriptor *type, uint64_t id, Named *named,
                        Span span, int depth) {
@@ -200,6 +234,8 @@ static bool slim_newer(Slim *s, const ProtobufCMessageDescriptor *type, uint64_t
     if (memchr(s->at + span.from, 0, (size_t)(span.to - span.from)))
       return fail(s, span.from, "a string holds a zero byte");
     named->overload = span;
+  } else if (type == &onnx__value_info_proto__descriptor && id == VALUE_METADATA) {
+    return read_metadata(s, span, named);
   } else if (type == &onnx__function_proto__descriptor && id == FUNCTION_ATTRIBUTE_PROTO) {
     size_t node = open_message(s, FUNCTION_NODE);
     size_t attribute = open_message(s, NODE_ATTRIBUTE);
@@ -213,7 +249,7 @@ static bool slim_newer(Slim *s, const ProtobufCMessageDescriptor *type, uint64_t
 }
 
 static void put_name(Slim *s, const Named *named) {
-  if (!named->name_field || named->name.to == 0) return;
+  if (!named->name_field || (named->name.to == 0 && named->overload.to == 0)) return;
   int64_t n = named->name.to - named->name.from, more = named->overload.to - named->overload.from;
   put_varint(s, named->name_field << 3 | WIRE_bytes);
   put_varint(s, (uint64_t)(n + (more ? more + 1 : 0)));
@@ -248,6 +284,7 @@ static bool slim_message(Slim *s, const ProtobufCMessageDescriptor *type, int64_
     named = (Named){.name_field = NODE_OP_TYPE, .overload_field = NODE_OVERLOAD};
   if (type == &onnx__function_proto__descriptor)
     named = (Named){.name_field = FUNCTION_NAME, .overload_field = FUNCTION_OVERLOAD};
+  if (type == &onnx__value_info_proto__descriptor) named.name_field = VALUE_DOC_STRING;
   uint64_t seen = 0;
   for (int64_t at = from; at < to;) {
     if (s->heap > s->heap_limit) return fail(s, at, "it has far more pieces than a model has");

@@ -18,7 +18,10 @@ typedef struct OnnxFile {
 // Opens `path`, which holds one message of the given type.  In what protobuf-c makes of it, the
 // raw_data of a tensor is absent, and its `segment` says where in the file it lies; the overload
 // of a node or a function is part of its name ("Name:overload"), and the default attributes of a
-// function are those of a node in it without op_type.  False when it has reported why not.
+// function are those of a node in it without op_type.  The
+// doc_string of a value is "KIND:SOURCES" where PyTorch's exporter says what it is, an input of
+// what kind and folded from which values, and otherwise absent.  False when it has reported why
+// not.
 bool onnx_open(OnnxFile *f, const char *path, const ProtobufCMessageDescriptor *type, Arena *a,
                Diag *d);
 void onnx_close(OnnxFile *f);

@@ -61,8 +61,11 @@ typedef struct Import {
   FILE *stream;
   char *text;
   size_t text_n, text_seen;
-  Vec(Known) known;  // by id of the value
-  Op *last;          // the last op that was looked at
+  Vec(Known) known; // by id of the value
+  Op *last;         // the last op that was looked at
+  NameMap origins;  // to origin_text: see onnx_origin.c
+  const char **origin_text;
+  bool has_origins;
   NameMap functions; // "domain:name" to onnx_model(file)->functions
   int n_nodes, depth;
 } Import;
@@ -80,6 +83,11 @@ typedef struct OnnxInput {
   const Type *type; // NULL: could not be bound, which has been reported
 } OnnxInput;
 bool onnx_inputs(Import *im, OnnxInput *inputs, int *n_inputs);
+
+// onnx_origin.c
+typedef enum OnnxOrigin { ORIGIN_trained, ORIGIN_kept, ORIGIN_constant } OnnxOrigin;
+void onnx_read_origins(Import *im);
+OnnxOrigin onnx_origin(const Import *im, const char *name, int rank); // of floating-point ones
 
 // onnx_report.c
 void onnx_problem(Import *im, const Loc *loc, const char *cause, const char *hint,

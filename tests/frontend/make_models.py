@@ -158,6 +158,21 @@ def types():
     return model(cast, [value("x", [2])], "y", [h, d, b])
 
 
+def origins():
+    """What PyTorch's exporter says of initializers: a parameter, its transpose, a buffer, a number."""
+    m = model([node("MatMul", "x w", "a"), node("Add", "a freqs", "b"), node("MatMul", "b val_9", "c"),
+               node("Mul", "c val_33", "y")],
+              [value("x", [1, 2])], "y",
+              [weight("w", 2, 2), weight("freqs", 2), weight("val_9", 2, 3),
+               numpy_helper.from_array(np.array(0.5, np.float32), "val_33")])
+    kind, source = "pkg.torch.export.graph_signature.InputSpec.kind", "pkg.onnxscript.optimizer.folded_from"
+    for name, key, text in (("w", kind, "PARAMETER"), ("freqs", kind, "BUFFER"), ("val_9", source, "['fc.weight']"),
+                            ("val_33", source, "['val_13']")):
+        v = m.graph.value_info.add(name=name)
+        v.metadata_props.add(key=key, value=text)
+    return m
+
+
 def external(location="w.bin", offset="4", length="24", **more):
     """The weight lies in another file."""
     w = TensorProto(name="w", data_type=F32, dims=[2, 3], data_location=TensorProto.EXTERNAL)
@@ -283,7 +298,7 @@ def save(name, m):
 def main():
     os.makedirs(HERE, exist_ok=True)
     for f in (mlp, unsorted, no_opset, domains, initializer_inputs, dead, function, branch, shape_chain,
-              positions, forms, forms_13, types, external, cycle, missing, twice, unknown, data_dependent,
+              positions, forms, forms_13, types, origins, external, cycle, missing, twice, unknown, data_dependent,
               condition, recursion, dims, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
               deep, merged, attribute):
         save(f.__name__, f())
