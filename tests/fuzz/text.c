@@ -7,11 +7,13 @@
 
 #include "fuzz.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/vec.h"
 #include "ir/op.h"
+#include "pass.h"
 #include "passes.h"
 
 const char fuzz_name[] = "text";
@@ -169,25 +171,61 @@ static Tensor contents(const Value *v, Arena *a) {
   return t;
 }
 
-static void compute(const Graph *g, Diag *d) {
-  Arena *a = arena_new();
+// What the graph's results are, or NULL when an op refuses its operands.
+static Tensor *compute(const Graph *g, Arena *a, Diag *d) {
   Tensor *values = arena_array(a, Tensor, g->n_values);
-  bool ok = true;
   for (int i = 0; i < g->n_params; i++)
     values[g->params[i]->id] = contents(g->params[i], a);
   for_each_op(op, g) {
-    if (!ok) break;
     Tensor *in = arena_array(a, Tensor, op->n_in), *out = arena_array(a, Tensor, op->n_out);
     Box box = {0};
     for (int i = 0; op->n_out && i < op->out[0]->type->rank; i++)
       box.whole[i] = op->out[0]->type->dim[i];
     for (int i = 0; i < op->n_in; i++)
       in[i] = values[op->in[i].value->id];
-    ok = op_evaluate(op, in, out, op_info[op->kind].traits & LOGICAL ? &box : NULL, a, d);
-    for (int i = 0; ok && i < op->n_out; i++)
+    if (!op_evaluate(op, in, out, op_info[op->kind].traits & LOGICAL ? &box : NULL, a, d))
+      return NULL;
+    for (int i = 0; i < op->n_out; i++)
       values[op->out[i]->id] = out[i];
   }
-  arena_free(a);
+  Tensor *results = arena_array(a, Tensor, g->n_results + 1);
+  for (int i = 0; i < g->n_results; i++)
+    results[i] = values[g->results[i]->use.value->id];
+  return results;
+}
+
+// Whether two results are the same but for rounding.  What is not finite, or so large that a sum
+// in another order may not be, says nothing.
+static bool same(const Tensor *t, const Tensor *u) {
+  double largest = 0, apart = 0;
+  for (int64_t i = 0; i < type_count(t->type); i++) {
+    double x = tensor_f(t, i), y = tensor_f(u, i);
+    if (!isfinite(x) || !isfinite(y) || fabs(x) > 1e15) return true;
+    largest = fmax(largest, fabs(x));
+    apart = fmax(apart, fabs(x - y));
+  }
+  return apart <= 1e-3 * fmax(largest, 1);
+}
+
+// The passes that optimize do not change what a graph means.
+static void check_meaning(const Module *m, Diag *d) {
+  Module *after = module_clone(m);
+  PipelineOptions o = {.bisect_limit = -1, .out = stderr};
+  bool ok = pipeline_run(after, "simplify,raise,simplify,channels_last,simplify", &o, d);
+  const Graph *h = ok ? after->graphs : NULL;
+  for (const Graph *g = m->graphs; g && h; g = g->next, h = h->next) {
+    Arena *a = arena_new();
+    Tensor *x = NULL, *y = NULL;
+    if (small(g) && small(h) && g->n_params == h->n_params && g->n_results == h->n_results) {
+      x = compute(g, a, d);
+      y = compute(h, a, d);
+    }
+    for (int i = 0; x && y && i < g->n_results; i++)
+      if (x[i].type != NULL && !same(&x[i], &y[i]))
+        fuzz_fail("optimizing changes a result of", g->name);
+    arena_free(a);
+  }
+  module_free(after);
 }
 
 // Appends the gradient of every op to the graph, by an adjoint of its first result.
@@ -227,8 +265,11 @@ bool fuzz_one(const char *at, int64_t n) {
   if (m) check_text(m, d);
   if (accepted && m->phase == PHASE_typed) {
     for_each_graph(g, m) {
-      if (small(g)) compute(g, d);
+      Arena *a = arena_new();
+      if (small(g)) compute(g, a, d);
+      arena_free(a);
     }
+    check_meaning(m, d);
     fuzz_passes(m, d);
     for_each_graph(g, m) {
       if (small(g)) differentiate(g, d);
