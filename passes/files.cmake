@@ -10,6 +10,7 @@ set(PASS_FILES
   simplify_arithmetic.c
   simplify_shape.c
   simplify_product.c
+  simplify_order.c
   fold_constants.c
   merge_equal.c
   raise.c

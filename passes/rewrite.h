@@ -32,9 +32,9 @@ typedef struct SimplifyRule {
 } SimplifyRule;
 extern const SimplifyRule arithmetic_rules[], shape_rules[], product_rules[]; // end with fn NULL
 
-// An elementwise op of broadcasts from one shape is computed in that shape, and then broadcast; of
-// transposes by one permutation, before it.
-SimplifyFn broadcast_later, transpose_later;
+// Broadcasts and transposes go below the ops that read them, reshapes and slices above:
+// simplify_order.c.
+SimplifyFn change_order;
 
 // Evaluates `op` if all it reads is known; its results become constants.  True when they did.
 bool fold_constants(Builder *b, Op *op);

@@ -8,8 +8,9 @@
 //     %e = neg %d                   : f32[2,8]
 //
 // The rules are small and local: arithmetic in simplify_arithmetic.c, shapes in simplify_shape.c,
-// products of matrices in simplify_product.c, constants in fold_constants.c, equal ops in
-// merge_equal.c.  Each makes the graph smaller or its ops cheaper, so repeating them ends.
+// products of matrices in simplify_product.c, ops that change places in simplify_order.c, constants
+// in fold_constants.c, equal ops in merge_equal.c.  Each makes the graph smaller, or its ops
+// cheaper, or moves an op towards one end of the graph, so repeating them ends.
 //
 // Once values have layouts, rules that make ops have no place any more: then only equal ops merge
 // and dead ones go, and in a planned module only the latter, as merging would lengthen lives.
@@ -33,8 +34,7 @@ static bool simplify_op(Builder *b, Op *op) {
   Value *by = apply(b, op, arithmetic_rules);
   if (!by) by = apply(b, op, shape_rules);
   if (!by) by = apply(b, op, product_rules);
-  if (!by && op_info[op->kind].formula) by = broadcast_later(b, op);
-  if (!by && op_info[op->kind].formula) by = transpose_later(b, op);
+  if (!by) by = change_order(b, op);
   if (by) replace(op->out[0], by);
   return by;
 }

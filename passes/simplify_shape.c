@@ -5,9 +5,7 @@
 //     reshape of reshape, transpose of transpose, broadcast of broadcast  one op
 //     transpose that moves only dimensions of length 1                    reshape, which is free
 //     sum over dimensions of length 1                                     reshape
-//     elementwise op of broadcasts of one shape                           broadcast of the op
-//     elementwise op of transposes by one permutation                     transpose of the op
-//     split of a transpose of what was merged                             transpose of all
+//     gather of rows at equal distances                                   slice
 
 #include <string.h>
 
@@ -21,32 +19,11 @@ static Value *reshaped_like(Builder *b, Value *x, const Op *op) {
   return build_reshape(b, x, op->out[0]->type->rank, op->out[0]->type->dim);
 }
 
-// The leading dimensions are merged, what follows is transposed, and they are split again:
-//
-//     [2,4,16,8] -> [8,16,8] -> [8,8,16] -> [2,4,8,16]
-static Value *transpose_of_merged(Builder *b, const Op *split) {
-  const Op *transpose = made_by(operand(split), OP_transpose);
-  const Op *merge = transpose ? made_by(operand(transpose), OP_reshape) : NULL;
-  if (!merge) return NULL;
-  Value *x = operand(merge);
-  const Type *from = x->type, *to = split->out[0]->type, *merged = operand(transpose)->type;
-  const int64_t *inner = attr_list(transpose, "perm");
-  int lead = from->rank - merged->rank + 1;
-  if (lead < 1 || from->rank != to->rank || merged->rank == 0 || inner[0] != 0) return NULL;
-  int64_t perm[MAX_RANK];
-  for (int i = 0; i < from->rank; i++) {
-    if (i >= lead && from->dim[i] != merged->dim[i - lead + 1]) return NULL;
-    perm[i] = i < lead ? i : inner[i - lead + 1] + lead - 1;
-    if (from->dim[perm[i]] != to->dim[i]) return NULL;
-  }
-  return transposed(b, x, perm);
-}
-
 static Value *simplify_reshape(Builder *b, Op *op) {
   Value *x = operand(op);
   if (x->type == op->out[0]->type) return x;
   const Op *inner = made_by(x, OP_reshape);
-  return inner ? reshaped_like(b, operand(inner), op) : transpose_of_merged(b, op);
+  return inner ? reshaped_like(b, operand(inner), op) : NULL;
 }
 
 static bool moves_only_ones(const Op *op) {
@@ -116,67 +93,33 @@ static Value *simplify_reduce(Builder *b, Op *op) {
   return reshaped_like(b, operand(op), op);
 }
 
-// The elementwise `op` on other operands.
-static Value *elsewhere(Builder *b, const Op *op, Value *const *in) {
-  int n;
-  op_attr_specs(op->kind, &n);
-  return build(b, op->kind, in, op->n_in, (Attrs){op->attrs, n});
-}
-
-static bool same_shape(const Type *x, const Type *y) {
-  return x->rank == y->rank &&
-         (x->rank == 0 || memcmp(x->dim, y->dim, (size_t)x->rank * sizeof *x->dim) == 0);
-}
-
-Value *broadcast_later(Builder *b, Op *op) {
-  const Type *from = NULL, *t = op->out[0]->type;
-  double c;
-  for (int i = 0; i < op->n_in; i++) {
-    const Value *v = op->in[i].value;
-    if (is_fill(v, &c)) continue;
-    const Op *broadcast = made_by(v, OP_broadcast);
-    if (!broadcast || (from && !same_shape(from, operand(broadcast)->type))) return NULL;
-    from = operand(broadcast)->type;
+// Rows that stand at equal distances are a slice.
+static Value *simplify_gather(Builder *b, Op *op) {
+  const Type *t = operand(op)->type;
+  int64_t n = type_count(op->in[1].value->type), axis = attr_i(op, "axis"), step = 1;
+  Tensor index;
+  if (n == 0 || n > t->dim[axis]) return NULL;
+  Arena *a = arena_new();
+  bool even = constant_tensor(op->in[1].value, &index, a);
+  int64_t first = even ? tensor_i(&index, 0) : 0;
+  if (even && n > 1) step = tensor_i(&index, 1) - first;
+  for (int64_t i = 0; even && i < n; i++) {
+    int64_t at = tensor_i(&index, i);
+    even = at == first + i * step && at >= -t->dim[axis] && at < t->dim[axis];
+    even = even && (at < 0) == (first < 0) && step != 0;
   }
-  if (!from) return NULL;
-  Value *in[3];
-  for (int i = 0; i < op->n_in; i++) {
-    Value *v = op->in[i].value;
-    in[i] =
-        is_fill(v, &c) ? build_fill(b, v->type->dtype, from->rank, from->dim, c) : operand(v->def);
+  arena_free(a);
+  if (!even) return NULL;
+  int64_t starts[MAX_RANK] = {0}, steps[MAX_RANK], shape[MAX_RANK];
+  for (int i = 0; i < t->rank; i++) {
+    steps[i] = i == axis ? step : 1;
+    shape[i] = i == axis ? n : t->dim[i];
   }
-  return build_broadcast(b, elsewhere(b, op, in), t->rank, t->dim);
-}
-
-// The one number, known or not, that `v` is everywhere; or NULL.
-static Value *one_number(Value *v) {
-  const Op *op = made_by(v, OP_broadcast);
-  return op && type_count(operand(op)->type) == 1 ? operand(op) : NULL;
-}
-
-Value *transpose_later(Builder *b, Op *op) {
-  const Op *transpose = NULL;
-  double c;
-  for (int i = 0; i < op->n_in; i++) {
-    Value *v = op->in[i].value;
-    if (is_fill(v, &c) || one_number(v)) continue;
-    const Op *this = made_by(v, OP_transpose);
-    if (!this || (transpose && !has_perm(this, attr_list(transpose, "perm")))) return NULL;
-    transpose = this;
-  }
-  if (!transpose) return NULL;
-  const Type *from = operand(transpose)->type;
-  Value *in[3];
-  for (int i = 0; i < op->n_in; i++) {
-    Value *v = op->in[i].value, *number = one_number(v);
-    if (is_fill(v, &c))
-      in[i] = build_fill(b, v->type->dtype, from->rank, from->dim, c);
-    else if (number)
-      in[i] = build_broadcast(b, build_reshape(b, number, 0, NULL), from->rank, from->dim);
-    else
-      in[i] = operand(v->def);
-  }
-  return build_transpose(b, elsewhere(b, op, in), attr_list(transpose, "perm"));
+  starts[axis] = first < 0 ? first + t->dim[axis] : first;
+  Value *v = build(b, OP_slice, IN(operand(op)),
+                   ATTRS(a_list("starts", starts, t->rank), a_list("steps", steps, t->rank),
+                         a_list("shape", shape, t->rank)));
+  return reshaped_like(b, v, op);
 }
 
 const SimplifyRule shape_rules[] = {
@@ -184,6 +127,7 @@ const SimplifyRule shape_rules[] = {
     {OP_transpose, simplify_transpose},
     {OP_broadcast, simplify_broadcast},
     {OP_slice, simplify_slice},
+    {OP_gather, simplify_gather},
     {OP_concat, simplify_concat},
     {OP_pad, simplify_pad},
     {OP_reduce_sum, simplify_reduce},

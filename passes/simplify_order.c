@@ -1,0 +1,192 @@
+// Simplification by changing places: broadcasts and transposes go towards the results, reshapes and
+// slices towards the parameters.
+//
+//     elementwise op of broadcasts from one shape       broadcast of the op
+//     elementwise op of transposes by one permutation   transpose of the op
+//     linear of a transpose that keeps the last place   transpose of linear
+//     slice of a transpose                              transpose of the slice
+//     reshape of a transpose                            transpose of a reshape, where that can be
+//
+// So transposes meet, and compose, or stand before a product that can read its operand transposed;
+// reshapes, which cost nothing, meet too; and what is broadcast is computed once.
+
+#include <string.h>
+
+#include "rewrite.h"
+
+static Value *operand(const Op *op) {
+  return op->in[0].value;
+}
+
+static bool same_shape(const Type *x, const Type *y) {
+  return x->rank == y->rank &&
+         (x->rank == 0 || memcmp(x->dim, y->dim, (size_t)x->rank * sizeof *x->dim) == 0);
+}
+
+// `op` on other operands.
+static Value *on(Builder *b, const Op *op, Value *const *in) {
+  int n;
+  op_attr_specs(op->kind, &n);
+  return build(b, op->kind, in, op->n_in, (Attrs){op->attrs, n});
+}
+
+// -- Broadcasts ------------------------------------------------------------------------------
+
+static Value *broadcast_later(Builder *b, Op *op) {
+  const Type *from = NULL, *t = op->out[0]->type;
+  double c;
+  for (int i = 0; i < op->n_in; i++) {
+    const Value *v = op->in[i].value;
+    if (is_fill(v, &c)) continue;
+    const Op *broadcast = made_by(v, OP_broadcast);
+    if (!broadcast || (from && !same_shape(from, operand(broadcast)->type))) return NULL;
+    from = operand(broadcast)->type;
+  }
+  if (!from) return NULL;
+  Value *in[3];
+  for (int i = 0; i < op->n_in; i++) {
+    Value *v = op->in[i].value;
+    in[i] =
+        is_fill(v, &c) ? build_fill(b, v->type->dtype, from->rank, from->dim, c) : operand(v->def);
+  }
+  return build_broadcast(b, on(b, op, in), t->rank, t->dim);
+}
+
+// -- Transposes ------------------------------------------------------------------------------
+
+// Whether any transpose of `v` costs little: it is one number, or made of less.
+static bool is_cheap(const Value *v) {
+  double c;
+  const Op *op = made_by(v, OP_broadcast);
+  return is_fill(v, &c) || (op && type_count(operand(op)->type) < type_count(v->type));
+}
+
+// The cheap value `v` before a transpose by `perm`, of the shape of `from`.
+static Value *before_transpose(Builder *b, Value *v, const int64_t *perm, const Type *from) {
+  double c;
+  if (is_fill(v, &c)) return build_fill(b, v->type->dtype, from->rank, from->dim, c);
+  Value *x = operand(v->def);
+  int64_t dim[MAX_RANK], back[MAX_RANK];
+  int over = from->rank - x->type->rank;
+  for (int i = 0; i < from->rank; i++) {
+    dim[i] = i < over ? 1 : x->type->dim[i - over];
+    back[perm[i]] = i;
+  }
+  x = transposed(b, build_reshape(b, x, from->rank, dim), back);
+  return build_broadcast(b, x, from->rank, from->dim);
+}
+
+static Value *transpose_later(Builder *b, Op *op) {
+  const Op *transpose = NULL;
+  for (int i = 0; i < op->n_in; i++) {
+    const Op *of = made_by(op->in[i].value, OP_transpose);
+    if (!of && is_cheap(op->in[i].value)) continue;
+    if (!of || (transpose && !has_perm(of, attr_list(transpose, "perm")))) return NULL;
+    transpose = of;
+  }
+  if (!transpose) return NULL;
+  const int64_t *perm = attr_list(transpose, "perm");
+  Value *in[3];
+  for (int i = 0; i < op->n_in; i++) {
+    Value *v = op->in[i].value;
+    const Op *of = made_by(v, OP_transpose);
+    in[i] = of ? operand(of) : before_transpose(b, v, perm, operand(transpose)->type);
+  }
+  return build_transpose(b, on(b, op, in), perm);
+}
+
+static Value *transpose_after_linear(Builder *b, Op *op) {
+  const Op *transpose = made_by(operand(op), OP_transpose);
+  int last = operand(op)->type->rank - 1;
+  if (!transpose || attr_list(transpose, "perm")[last] != last) return NULL;
+  return build_transpose(b, on(b, op, (Value *[]){operand(transpose), op->in[1].value}),
+                         attr_list(transpose, "perm"));
+}
+
+static Value *transpose_after_slice(Builder *b, Op *op) {
+  const Op *transpose = made_by(operand(op), OP_transpose);
+  if (!transpose) return NULL;
+  const int64_t *perm = attr_list(transpose, "perm");
+  int rank = op->out[0]->type->rank;
+  int64_t starts[MAX_RANK], steps[MAX_RANK], shape[MAX_RANK];
+  for (int i = 0; i < rank; i++) {
+    starts[perm[i]] = attr_list(op, "starts")[i];
+    steps[perm[i]] = attr_list(op, "steps")[i];
+    shape[perm[i]] = attr_list(op, "shape")[i];
+  }
+  Value *v = build(b, OP_slice, IN(operand(transpose)),
+                   ATTRS(a_list("starts", starts, rank), a_list("steps", steps, rank),
+                         a_list("shape", shape, rank)));
+  return build_transpose(b, v, perm);
+}
+
+// -- Reshapes --------------------------------------------------------------------------------
+
+// Dimensions i0 .. i1-1 of the operand of a reshape become k0 .. k1-1 of its result; as few as can
+// be on both sides.
+typedef struct Group {
+  int i0, i1, k0, k1;
+} Group;
+
+static int split_in_groups(const Type *from, const Type *to, Group *group) {
+  int i = 0, k = 0, n = 0;
+  while (i < from->rank || k < to->rank) {
+    Group *g = &group[n++];
+    g->i0 = i;
+    g->k0 = k;
+    bool one_in = i < from->rank && from->dim[i] == 1, one_out = k < to->rank && to->dim[k] == 1;
+    if (one_in != one_out) {
+      i += one_in;
+      k += one_out;
+    } else {
+      int64_t in = from->dim[i++], out = to->dim[k++];
+      while (in != out)
+        if (in < out)
+          in *= from->dim[i++];
+        else
+          out *= to->dim[k++];
+    }
+    g->i1 = i;
+    g->k1 = k;
+  }
+  return n;
+}
+
+//     [8,16,8] -transpose 0,2,1-> [8,8,16] -> [2,4,8,16]
+//     [8,16,8] -> [2,4,16,8] -transpose 0,1,3,2-> [2,4,8,16]
+//
+// Groups of the reshape must be neighbours before the transpose too.
+static Value *transpose_after_reshape(Builder *b, Op *op) {
+  const Op *transpose = made_by(operand(op), OP_transpose);
+  const Type *to = op->out[0]->type;
+  if (!transpose || type_count(to) == 0) return NULL;
+  const int64_t *perm = attr_list(transpose, "perm");
+  Group group[2 * MAX_RANK];
+  int n = split_in_groups(operand(op)->type, to, group);
+  int64_t dim[MAX_RANK], place[MAX_RANK];
+  int rank = 0;
+  for (int g = 0; g < n; g++)
+    for (int i = group[g].i0 + 1; i < group[g].i1; i++)
+      if (perm[i] != perm[i - 1] + 1) return NULL;
+  // Groups in the order they have before the transpose; those made of nothing come last.
+  for (int at = 0; at <= operand(op)->type->rank; at++)
+    for (int g = 0; g < n; g++) {
+      bool nothing = group[g].i0 == group[g].i1;
+      if (nothing ? at < operand(op)->type->rank : at == operand(op)->type->rank) continue;
+      if (!nothing && perm[group[g].i0] != at) continue;
+      for (int k = group[g].k0; k < group[g].k1; k++) {
+        dim[rank] = to->dim[k];
+        place[k] = rank++;
+      }
+    }
+  return build_transpose(b, build_reshape(b, operand(transpose), rank, dim), place);
+}
+
+Value *change_order(Builder *b, Op *op) {
+  if (op->kind == OP_linear) return transpose_after_linear(b, op);
+  if (op->kind == OP_slice) return transpose_after_slice(b, op);
+  if (op->kind == OP_reshape) return transpose_after_reshape(b, op);
+  if (!op_info[op->kind].formula) return NULL;
+  Value *v = broadcast_later(b, op);
+  return v ? v : transpose_later(b, op);
+}
