@@ -183,7 +183,7 @@ bool eval_inputs(const Graph *g, const EvalOptions *o, const Values *have, Value
     const char *label = str_copy(a, param_label(v, a));
     const Tensor *same = values_find(have, label);
     Named named = {.name = label};
-    if (same && type_bytes(same->type) == type_bytes(param_whole(v)))
+    if (same && !v->init && same_type(same->type, param_whole(v)))
       named.t = *same;
     else if (!make(v, o, &named.t, a, d))
       return false;
