@@ -24,6 +24,21 @@ static bool is_foldable(const Op *op) {
   return true;
 }
 
+// Integers divide by zero when the program runs, if it ever comes there; not now.
+static bool divides_by_zero(const Op *op) {
+  if ((op->kind != OP_div && op->kind != OP_mod && op->kind != OP_fmod) ||
+      dtype_class[op->out[0]->type->dtype] == 'F')
+    return false;
+  Arena *a = arena_new();
+  Tensor by;
+  bool zero = false;
+  constant_tensor(op->in[1].value, &by, a);
+  for (int64_t i = 0, n = type_count(by.type); i < n; i++)
+    zero |= tensor_i(&by, i) == 0;
+  arena_free(a);
+  return zero;
+}
+
 static bool is_worth_it(const Op *op) {
   int64_t in = 0, out = 0;
   for (int i = 0; i < op->n_in; i++)
@@ -81,7 +96,7 @@ static bool fold_fill(Builder *b, Op *op) {
 }
 
 bool fold_constants(Builder *b, Op *op) {
-  if (!is_foldable(op)) return false;
+  if (!is_foldable(op) || divides_by_zero(op)) return false;
   if (all_fills(op) && fold_fill(b, op)) return true;
   if (!is_worth_it(op)) return false;
   Arena *a = arena_new();

@@ -95,10 +95,14 @@ static Value *transpose_later(Builder *b, Op *op) {
   return build_transpose(b, on(b, op, in), perm);
 }
 
+// Not where the result is much larger than the operand: the logits of a language model, say.
 static Value *transpose_after_linear(Builder *b, Op *op) {
+  enum { MUCH = 4 };
   const Op *transpose = made_by(operand(op), OP_transpose);
   int last = operand(op)->type->rank - 1;
-  if (!transpose || attr_list(transpose, "perm")[last] != last) return NULL;
+  if (!transpose || attr_list(transpose, "perm")[last] != last ||
+      op->out[0]->type->dim[last] > MUCH * operand(op)->type->dim[last])
+    return NULL;
   return build_transpose(b, on(b, op, (Value *[]){operand(transpose), op->in[1].value}),
                          attr_list(transpose, "perm"));
 }

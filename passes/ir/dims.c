@@ -97,7 +97,7 @@ static void read_product(Reader *r, Term *t) {
     if (n == MAX_FACTORS) BUG("more than %d factors in '%s'", MAX_FACTORS, r->text);
     t->dim[t->rank].letter[n++] = read_letter(r);
   }
-  t->dim[t->rank++].n = n;
+  t->dim[t->rank++].n = (int8_t)n;
 }
 
 static void read_term(Reader *r, Term *t) {

@@ -22,7 +22,7 @@ enum { MAX_LETTERS = 64, MAX_TERMS = 256, MAX_RESULTS = 32, MAX_FACTORS = 6 };
 typedef struct Term {
   int rank;
   struct {
-    int n; // factors; 0 for `1`
+    int8_t n; // factors; 0 for `1`
     int8_t letter[MAX_FACTORS]; // indices into Dims.letter, major first
   } dim[MAX_RANK];
 } Term;
