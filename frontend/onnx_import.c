@@ -121,7 +121,8 @@ Value *onnx_binding_value(Import *im, Binding *b) {
     if (b->poisoned) return NULL;
     Builder builder = {.g = im->g, .loc = loc, .d = im->d};
     v = build_constant(&builder, type, tensor.data);
-    value_set_name(v, name);
+    b->poisoned = !v;
+    if (v) value_set_name(v, name);
   }
   return b->v = v;
 }
@@ -250,8 +251,7 @@ static void report_caught(Node *n) {
   if (!at) return;
   at += strlen("error: ");
   const char *text = str_copy_n(n->a, at, strcspn(at, "\n"));
-  onnx_problem(im, n->b->loc, str_format(n->a, "%s: %s", n->op, text), NULL,
-               describe_node(im, n->scope, n->proto, n->opset));
+  onnx_problem(im, n->b->loc, text, NULL, describe_node(im, n->scope, n->proto, n->opset));
 }
 
 // Looks up the operands.  False when one is poisoned or missing.

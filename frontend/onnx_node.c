@@ -205,6 +205,11 @@ bool node_shape(Node *n, int rank, const int64_t *dim) {
   return true;
 }
 
+bool node_small(Node *n, int64_t count) {
+  enum { MOST = 1 << 24 };
+  return count <= MOST || node_fail(n, "it has more than %d elements", MOST);
+}
+
 bool node_broadcast_shape(Node *n, Value *const *in, int n_in, int *rank, int64_t *dim) {
   *rank = 0;
   for (int i = 0; i < n_in; i++) {
@@ -247,6 +252,14 @@ Value *node_like(Node *n, const Value *v, double x) {
 
 Value *node_ints_value(Node *n, const int64_t *at, int count) {
   return build_constant(n->b, type_new(n->im->m, DT_i64, 1, (int64_t[]){count}), at);
+}
+
+Value *node_count_up(Node *n, int64_t count) {
+  if (!node_small(n, count)) return NULL;
+  int64_t *at = arena_array(n->a, int64_t, count + 1);
+  for (int64_t i = 0; i < count; i++)
+    at[i] = i;
+  return node_ints_value(n, at, (int)count);
 }
 
 Value *node_unary(Node *n, OpKind kind, Value *x) {

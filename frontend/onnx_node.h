@@ -95,6 +95,10 @@ bool node_ints(Node *n, int i, const char *what, Ints *out, bool *given);
 bool node_axis(Node *n, int64_t axis, int rank, int *out);
 // Checks rank and size of a shape that the model asks for.
 bool node_shape(Node *n, int rank, const int64_t *dim);
+// Checks that so many elements may be made here and now.
+bool node_small(Node *n, int64_t count);
+// 0, 1, 2 … as an i64 vector; NULL, reported, when that is too long.
+Value *node_count_up(Node *n, int64_t count);
 // The shape that numpy broadcasts the operands to.
 bool node_broadcast_shape(Node *n, Value *const *in, int n_in, int *rank, int64_t *dim);
 // The same, and the operands broadcast to it.

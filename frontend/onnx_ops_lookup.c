@@ -34,6 +34,7 @@ static Value *gather_flat(Node *n, Value *x, int n_flat, Value *index) {
 // An i64 tensor broadcast to `like`: position along `axis` times `stride`.
 static Value *positions(Node *n, const Type *like, int axis, int64_t stride) {
   int64_t count = like->dim[axis], dim[MAX_RANK];
+  if (!node_small(n, count)) return NULL;
   int64_t *at = arena_array(n->a, int64_t, count + 1);
   for (int64_t i = 0; i < count; i++)
     at[i] = i * stride;
@@ -121,12 +122,9 @@ bool import_one_hot(Node *n) {
     place[i] = i == axis ? depth : 1;
   }
   if (!node_shape(n, rank, place)) return false;
-  int64_t *at = arena_array(n->a, int64_t, depth + 1);
-  for (int64_t i = 0; i < depth; i++)
-    at[i] = i;
   Value *index = not_negative(n, build_cast(n->b, n->in[0], DT_i64), depth);
   Value *hot = node_binary(n, OP_equal, build_reshape(n->b, index, rank, dim),
-                           build_reshape(n->b, node_ints_value(n, at, (int)depth), rank, place));
+                           build_reshape(n->b, node_count_up(n, depth), rank, place));
   if (!hot) return false;
   Value *value[2];
   for (int i = 0; i < 2; i++) {

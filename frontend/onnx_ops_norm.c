@@ -68,14 +68,11 @@ bool import_log_softmax_2d(Node *n) {
 static Value *hardmax(Node *n, Value *x, int axis) {
   if (!x) return NULL;
   int64_t count = x->type->dim[axis], dim[MAX_RANK];
-  int64_t *position = arena_array(n->a, int64_t, count);
-  for (int64_t i = 0; i < count; i++)
-    position[i] = i;
   for (int i = 0; i < x->type->rank; i++)
     dim[i] = i == axis ? count : 1;
   Value *best = build(n->b, OP_arg_max, IN(x),
                       ATTRS(a_i("axis", axis), a_b("keep", true), a_b("last", false)));
-  Value *at = build_reshape(n->b, node_ints_value(n, position, (int)count), x->type->rank, dim);
+  Value *at = build_reshape(n->b, node_count_up(n, count), x->type->rank, dim);
   return build_cast(n->b, node_binary(n, OP_equal, best, at), x->type->dtype);
 }
 

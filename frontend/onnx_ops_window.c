@@ -103,6 +103,7 @@ static bool pool_geometry(Node *n, Geometry *g) {
 // Where in the whole tensor each maximum is: the op says where in its plane.
 static Value *whole_positions(Node *n, Value *in_plane, const Type *x) {
   int64_t planes = x->dim[0] * x->dim[1], plane = product(x->dim, 2, x->rank);
+  if (!node_small(n, planes)) return NULL;
   int64_t *start = arena_array(n->a, int64_t, planes), dim[MAX_RANK] = {x->dim[0], x->dim[1]};
   for (int64_t i = 0; i < planes; i++)
     start[i] = i * plane;
