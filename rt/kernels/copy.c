@@ -60,7 +60,9 @@ static void place(const Copy *c, int64_t i, int64_t *y, int64_t *x) {
   }
 }
 
-// line: n elements with strides.  tile: y[i * ys + j] = x[j * xs + i] for i < rows, j < columns.
+// line: n elements with strides.  tile: y[i * ys + j] = x[j * xs + i] for i < rows, j < columns; by
+// way of a copy, since rows of x a power of two apart would fight for the same few places of the
+// cache.
 #define LEAVES(size)                                                                               \
   NNRT_CLONES static void line_##size(size *y, const size *x, int64_t n, int64_t ys, int64_t xs) { \
     if (ys == 1 && xs == 1) {                                                                      \
@@ -76,9 +78,13 @@ static void place(const Copy *c, int64_t i, int64_t *y, int64_t *x) {
   }                                                                                                \
   NNRT_CLONES static void tile_##size(size *restrict y, const size *restrict x, int64_t rows,      \
                                       int64_t columns, int64_t ys, int64_t xs) {                   \
+    size near[TILE][TILE];                                                                         \
+    for (int64_t j = 0; j < columns; j++)                                                          \
+      for (int64_t i = 0; i < rows; i++)                                                           \
+        near[j][i] = x[j * xs + i];                                                                \
     for (int64_t i = 0; i < rows; i++)                                                             \
       for (int64_t j = 0; j < columns; j++)                                                        \
-        y[i * ys + j] = x[j * xs + i];                                                             \
+        y[i * ys + j] = near[j][i];                                                                \
   }
 NNRT_BY_SIZE(LEAVES)
 

@@ -163,8 +163,11 @@ int dnnl_op_run(NnrtPrep *p, const void *const *address) {
   for (int i = 0; i < op->n_steps; i++) {
     for (int j = 0; j < op->step[i].n; j++) {
       DnnlArg a = op->step[i].arg[j];
-      void *at = temps + a.offset;
-      if (a.at >= 0) memcpy(&at, &address[a.at], sizeof at); // operands are not written
+      void *at;
+      if (a.at < 0)
+        at = temps + a.offset;
+      else
+        memcpy(&at, &address[a.at], sizeof at); // without const; operands are not written
       dnnl_memory_set_data_handle(op->step[i].exec[j].memory, at);
     }
     if (!dnnl_op_ok(op, dnnl_primitive_execute(op->step[i].primitive, op->stream, op->step[i].n,
