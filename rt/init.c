@@ -9,13 +9,16 @@
 static void init_drawn(char *to, const NnrtTensor *t, const Part *part, int64_t seed) {
   int64_t key = nnrt_random_key(t->name);
   Runs runs = nnrt_part_runs(t->rank, t->dim, part->start, part->size);
-  for (int64_t i = 0; i < runs.n; i++)
-    for (int64_t j = 0, first = nnrt_run_start(&runs, i); j < runs.length; j++) {
+  for (int64_t i = 0; i < runs.n; i++) {
+    int64_t first = nnrt_run_start(&runs, i);
+#pragma omp parallel for if (runs.length > 4096)
+    for (int64_t j = 0; j < runs.length; j++) {
       double x = t->init == NNRT_from_normal
                      ? t->a + t->b * nnrt_random_normal(seed, 0, key, first + j)
                      : t->a + (t->b - t->a) * nnrt_random_uniform(seed, 0, key, first + j);
       nnrt_element_set(to, t->dtype, i * runs.length + j, x);
     }
+  }
 }
 
 void nnrt_init_tensors(NnrtRank *r, int64_t seed) {
@@ -36,7 +39,8 @@ void nnrt_init_tensors(NnrtRank *r, int64_t seed) {
     case NNRT_from_normal:
     case NNRT_from_uniform:
       // The compiled seed, until --seed says something else than the compiled default.
-      init_drawn(to, t, &part, t->init_seed + (seed - r->program->seed));
+      init_drawn(to, t, &part,
+                 (int64_t)((uint64_t)t->init_seed + (uint64_t)seed - (uint64_t)r->program->seed));
       break;
     }
   }

@@ -58,11 +58,22 @@ with folder_with_data():
     # A checkpoint is a safetensors file, of whole tensors.
     tensors, meta = safetensors("ck/step-000000000003.safetensors")
     check("metadata", meta["step"] == "3" and meta["rows"] == "100", meta)
-    check("tensors", tensors["weight/part"][:2] == ("F32", [10]) and tensors["state/v"][:2] == ("F32", [6])
+    check("tensors", tensors["weight/part"][:2] == ("F32", [20]) and tensors["state/v"][:2] == ("F32", [6])
           and tensors["weight/count"][0] == "I64", {k: v[:2] for k, v in tensors.items()})
-    done = refused("a checkpoint of another program", "'weight/part' is f32[10] in it, here f32[20]", "line4", *DATA,
+    done = refused("a checkpoint of another program", "'weight/big' is f32[20000] in it, here f32[1]", "line4whole", *DATA,
                    "--checkpoint-dir", "ck", "--resume")
     check("is not a damaged one", "damaged" not in done.stderr, done.stderr)
+
+    # Other ranks go on from it: every part is where it belongs, also of what the ranks split among them.
+    train("line1", "--steps", 40, "--save", "one.st", "--log", "one.jsonl")
+    for before, after in (1, 4), (4, 1), (2, 4), (4, 2):
+        os.system("rm -rf ck")
+        train(f"line{before}", "--steps", 25, *ck)
+        train(f"line{after}", "--steps", 40, *ck, "--resume", "--save", "other.st", "--log", "other.jsonl")
+        one, other = safetensors("one.st")[0], safetensors("other.st")[0]
+        check(f"{after} ranks go on from {before}: split weights", all(one[k] == other[k] for k in ("part", "big")))
+        d = max(abs(a[1] - b[1]) / abs(b[1]) for a, b in zip(losses("other.jsonl"), losses("one.jsonl")[25:]))
+        check(f"{after} ranks go on from {before}: losses", d < 1e-4, d)
     if HAS_MPI:
         os.system("rm -r ck")
         train("line2", "--steps", 20, *more, *ck)

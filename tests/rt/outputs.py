@@ -79,10 +79,10 @@ with folder_with_data():
     tensors, _ = safetensors("w.safetensors")
     lines = log("log.jsonl")
     check("saved: floating weights, under their names, whole", {k: v[:2] for k, v in tensors.items()} == {
-        "w": ("F32", [5]), 'b "quoted"': ("F32", []), "big": ("F32", [20000]), "part": ("F32", [10])})
+        "w": ("F32", [5]), 'b "quoted"': ("F32", []), "big": ("F32", [20000]), "part": ("F32", [20])})
     w, b = struct.unpack("<5f", tensors["w"][2]), struct.unpack("<f", tensors['b "quoted"'][2])[0]
-    part = struct.unpack("<10f", tensors["part"][2])
-    check("a split weight is whole", len(set(part)) == 10 and max(map(abs, part)) <= 1, part)
+    part = struct.unpack("<20f", tensors["part"][2])
+    check("a split weight is whole", len(set(part)) == 20 and max(map(abs, part)) <= 1, part)
     big = struct.unpack("<20000f", tensors["big"][2])
     mean = sum(big) / 20000
     check("normal(0, 0.02)", abs(mean) < 0.001 and abs((sum(x * x for x in big) / 20000) ** 0.5 - 0.02) < 0.001)

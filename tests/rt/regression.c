@@ -56,8 +56,8 @@ enum {
   AT_bigsum = AT_gall + 32, // f32[BIG]
   AT_rows = AT_bigsum + BIG_BYTES,
   AT_spread = AT_rows + 16,          // f32[2,RANKS,2]
-  AT_wpart = AT_spread + 16 * RANKS, // f32[5 * RANKS], split along dp
-  SLAB = AT_wpart + 64,
+  AT_wpart = AT_spread + 16 * RANKS, // f32[20], split along dp
+  SLAB = AT_wpart + 80,
 };
 
 #define F(at) ((float *)(void *)(r->slab + (at)))
@@ -104,7 +104,7 @@ static const NnrtTensor train_tensors[] = {
      NNRT_weight,
      NNRT_f32,
      1,
-     {RANKS * 5},
+     {20},
      BY_RANK,
      AT_wpart,
      true,
@@ -211,7 +211,7 @@ static void train_update(NnrtRank *r) {
     v[j] = 0.9f * v[j] + g[j];
     *(j < N ? &w[j] : F(AT_b)) -= lr * v[j];
   }
-  for (int j = 0; j < 5; j++)
+  for (int j = 0; j < 20 / RANKS; j++)
     F(AT_wpart)[j] -= lr * F(AT_wpart)[j];
   I(AT_steps)[0]++;
 }
