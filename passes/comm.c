@@ -17,6 +17,9 @@
 //     B -> S     local_slice (of a fill: a smaller fill)
 //     other      through B
 //
+// Where two axes cut one dimension, rows gathered along the outer one first would be out of order:
+// gathering goes from the inside out, slicing from the outside in.
+//
 // Time axes come first in a mesh, so partial sums are added up over micro-batches before they are
 // added up over ranks.  An op that is repeated for every micro-batch cannot read what is known only
 // after the last one: that is an op that couples rows of different micro-batches, and an error.
@@ -100,13 +103,35 @@ static Value *move_axis(Comm *c, Value *v, int axis, Sbp to, const Op *reader) {
   return out;
 }
 
+// Axes that cut the same dimension are nested, the first outermost, so a slice is only taken back
+// when none lies inside it: whether `axis`, along which `have` is cut, must be gathered because it
+// is not wanted or because something outside of it changes.
+static bool must_gather(const Layout *have, const Layout *want, int axis) {
+  Sbp cut = have->axis[axis];
+  if (cut.kind != SBP_S) return false;
+  for (int a = 0; a <= axis; a++)
+    if (sbp_equal(have->axis[a], cut) != sbp_equal(want->axis[a], cut)) return true;
+  return false;
+}
+
+// The axis to change first: sums, then gathering from the inside out, then slicing from the outside
+// in.
+static int next_axis(const Layout *have, const Layout *want) {
+  for (int a = 0; a < have->n_axes; a++)
+    if (have->axis[a].kind == SBP_P && want->axis[a].kind != SBP_P) return a;
+  for (int a = have->n_axes - 1; a >= 0; a--)
+    if (must_gather(have, want, a)) return a;
+  int a = 0;
+  while (sbp_equal(have->axis[a], want->axis[a]))
+    a++;
+  return a;
+}
+
 // The value as `reader` wants it: moved axis by axis, or as an earlier reader had it moved.
 static Value *moved_to(Comm *c, Value *v, const Layout *want, const Op *reader) {
   uint32_t original = v->id;
   while (v->layout != want) {
-    int a = 0;
-    while (sbp_equal(v->layout->axis[a], want->axis[a]))
-      a++;
+    int a = next_axis(v->layout, want);
     Value *next = NULL;
     const Sbp to = want->axis[a];
     const Layout *step =
@@ -171,7 +196,7 @@ static bool localise_results(Comm *c) {
 static bool check_time(Comm *c) {
   graph_renumber(c->g);
   bool *late = arena_array(c->scratch, bool, c->g->n_values);
-  for_each_op (op, c->g) {
+  for_each_op(op, c->g) {
     const Op *source = NULL;
     for (int i = 0; i < op->n_in; i++)
       if (late[op->in[i].value->id]) source = op;
@@ -193,20 +218,20 @@ static bool localise_graph(Comm *c) {
   graph_renumber(g);
   c->moved = arena_array(c->scratch, Moved *, g->n_values);
   Dims *dims_of = arena_array(c->scratch, Dims, g->n_ops);
-  for_each_op (op, g)
+  for_each_op(op, g)
     if (!op_dims(op, &dims_of[op->id], c->d)) return false;
   for (int i = 0; i < g->n_params; i++)
     g->params[i]->type = type_local(c->m, g->params[i]->type, g->params[i]->layout);
   // Ops that are inserted come right after values already seen, and are local as they are made.
   uint32_t n_ops = g->n_ops;
-  for_each_op_safe (op, g)
+  for_each_op_safe(op, g)
     if (op->id < n_ops && !localise_op(c, op, &dims_of[op->id])) return false;
   return localise_results(c) && check_time(c);
 }
 
 bool pass_comm(Module *m, const PassOptions *o, Diag *d) {
   Comm c = {.m = m, .scratch = opt_scratch(o), .d = d};
-  for_each_graph (g, m) {
+  for_each_graph(g, m) {
     c.g = g;
     if (g->entry && !localise_graph(&c)) return false;
   }

@@ -120,7 +120,7 @@ static Tensor collect(const Run *r, const Op *op, int rank, int axis, const int 
   Box box = {0};
   if (op->kind == OP_local_slice) {
     memcpy(box.whole, in->type->dim, sizeof box.whole);
-    box.start[dim] = place_of(r->m, rank, 0).coord[axis] * out->type->dim[dim];
+    box.start[dim] = place_of(r->m, rank, r->slice).coord[axis] * out->type->dim[dim];
     box_cut(&r->of[rank][in->id], &box, &t);
     return t;
   }
