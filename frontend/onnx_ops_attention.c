@@ -58,13 +58,40 @@ static Value *causal_mask(Node *n, DType dtype, int64_t t, int64_t s) {
   return score_mask(n, seen, dtype, t, s);
 }
 
+// Keys or values (b, h/r, s, d), for the heads of the queries: each serves r that follow each
+// other.
+static Value *repeat_heads(Node *n, Value *x, int64_t heads) {
+  const int64_t *d = x->type->dim;
+  int64_t own = d[1];
+  if (own == heads || own == 0 || heads % own) return x;
+  int64_t dim[5] = {d[0], own, heads / own, d[2], d[3]};
+  x = build_reshape(n->b, x, 5, (int64_t[]){d[0], own, 1, d[2], d[3]});
+  x = build_broadcast(n->b, x, 5, dim);
+  return build_reshape(n->b, x, 4, (int64_t[]){dim[0], heads, dim[3], dim[4]});
+}
+
+// Attention whose scores are squeezed into -softcap..softcap before the mask is added, which the op
+// does not do: step by step.
+static Value *capped(Node *n, Value *q, Value *k, Value *v, Value *mask, double scale,
+                     double softcap) {
+  k = repeat_heads(n, k, q->type->dim[1]);
+  v = repeat_heads(n, v, q->type->dim[1]);
+  Value *scores =
+      build(n->b, OP_matmul, IN(q, k), ATTRS(a_b("trans_a", false), a_b("trans_b", true)));
+  scores = node_unary(n, OP_tanh, build_scale(n->b, scores, scale / softcap));
+  scores = build_scale(n->b, scores, softcap);
+  if (mask && scores) scores = node_binary(n, OP_add, scores, mask);
+  Value *p = build(n->b, OP_softmax, IN(scores), ATTRS(a_i("axis", 3)));
+  return build(n->b, OP_matmul, IN(p, v), ATTRS(a_b("trans_a", false), a_b("trans_b", false)));
+}
+
 bool import_attention(Node *n) {
   bool joined = node_rank(n, 0) == 3;
   int64_t q_heads = node_int(n, "q_num_heads", 0), kv_heads = node_int(n, "kv_num_heads", 0);
   if (node_in(n, 4) || node_in(n, 5) || node_in(n, 6) || node_wants(n, 1) || node_wants(n, 2))
     return node_fail(n, "a cache of keys and values is for inference and is not supported");
   if (node_wants(n, 3)) return node_fail(n, "its result 3, the scores, is not supported");
-  if (node_float(n, "softcap", 0) != 0) return node_fail(n, "softcap is not supported");
+  double softcap = node_float(n, "softcap", 0);
   Value *q = split_heads(n, n->in[0], q_heads), *mask = node_in(n, 3);
   Value *k = q ? split_heads(n, n->in[1], kv_heads) : NULL;
   Value *v = k ? split_heads(n, n->in[2], kv_heads) : NULL;
@@ -73,16 +100,19 @@ bool import_attention(Node *n) {
   DType dtype = q->type->dtype;
   bool causal = node_int(n, "is_causal", 0) != 0;
   if (mask) mask = score_mask(n, mask, dtype, t, s);
-  if (causal && t != s) {
+  if (causal && (t != s || softcap > 0)) {
     Value *triangle = causal_mask(n, dtype, t, s);
     mask = mask ? node_binary(n, OP_add, mask, triangle) : triangle;
     causal = false;
   }
   if (n->b->failed) return false;
   double scale = node_float(n, "scale", 1 / sqrt((double)q->type->dim[3]));
-  Value *in[] = {q, k, v, mask};
-  Value *y = build(n->b, OP_attention, in, mask ? 4 : 3,
-                   ATTRS(a_f("scale", scale), a_b("causal", causal), a_b("seq_major", false)));
+  Value *in[] = {q, k, v, mask}, *y;
+  if (softcap > 0)
+    y = capped(n, q, k, v, mask, scale, softcap);
+  else
+    y = build(n->b, OP_attention, in, mask ? 4 : 3,
+              ATTRS(a_f("scale", scale), a_b("causal", causal), a_b("seq_major", false)));
   n->out[0] = joined ? join_heads(n, y) : y;
   return true;
 }
