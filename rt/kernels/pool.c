@@ -1,8 +1,8 @@
 // Pooling over one to three spatial dimensions, channels first or last.
 //
 // Channels first, a leaf makes one row of results: for each element of the window, the results that
-// have it inside x are one range of the row, and vectors go along it.  Channels last, a leaf makes
-// the channels of one result, and vectors go across them.
+// have it inside x are one range of the row, and vectors go along it (of maxima, first along the
+// rows of x).  Channels last, a leaf makes the channels of one result, and vectors go across them.
 
 #include "kernel.h"
 
@@ -56,15 +56,39 @@ static inline Part range(const Pool *p, int d, int64_t k) {
   return (Part){from < to ? from : to, to};
 }
 
-// Largest so far, and where; `at` -1: nothing yet.  The first of equal ones stays.
-static inline void max_row(float *restrict y, int32_t *restrict at, const float *restrict x,
-                           int64_t n, int64_t stride, int32_t place) {
+static inline void nothing_yet(float *y, int32_t *at, int64_t n) {
   for (int64_t i = 0; i < n; i++) {
-    float v = x[i * stride], best = y[i];
+    y[i] = -INFINITY;
+    at[i] = -1;
+  }
+}
+
+// Largest so far, and where; `at` -1: nothing yet.  The first of equal ones stays.  A whole row of
+// x, of which the first element is at `place`:
+static inline void max_over_rows(float *restrict top, int32_t *restrict at, const float *restrict x,
+                                 int64_t n, int32_t place) {
+  for (int64_t i = 0; i < n; i++) {
+    float v = x[i], best = top[i];
     int32_t was = at[i];
     bool take = (was < 0) | (v > best) | ((v != v) & (best == best));
+    top[i] = take ? v : best;
+    at[i] = take ? place + (int32_t)i : was;
+  }
+}
+
+// Every stride-th of those into results.  What stands further left may come from a row further
+// down, so that of equal ones the places decide.
+static inline void max_over_columns(float *restrict y, int32_t *restrict at,
+                                    const float *restrict top, const int32_t *restrict top_at,
+                                    int64_t n, int64_t stride) {
+  for (int64_t i = 0; i < n; i++) {
+    float v = top[i * stride], best = y[i];
+    int32_t is = top_at[i * stride], was = at[i];
+    bool equal = (v == best) | ((v != v) & (best != best));
+    bool larger = (v > best) | ((v != v) & (best == best));
+    bool take = (is >= 0) & ((was < 0) | larger | (equal & (is < was)));
     y[i] = take ? v : best;
-    at[i] = take ? place + (int32_t)(i * stride) : was;
+    at[i] = take ? is : was;
   }
 }
 
@@ -79,30 +103,26 @@ NNRT_CLONES static void max_channels(float *restrict y, int32_t *restrict at,
   }
 }
 
-static void nothing_yet(float *y, int32_t *at, int64_t n) {
-  for (int64_t i = 0; i < n; i++) {
-    y[i] = -INFINITY;
-    at[i] = -1;
-  }
-}
-
-// Row (d, h) of results of one plane.
+// Row (d, h) of results of one plane: first down the columns of x, then along the row; top, top_at:
+// for one row of x.
 NNRT_CLONES static void max_pool_row(const Pool *p, float *y, int32_t *at, const float *x,
-                                     int64_t d, int64_t h) {
-  nothing_yet(y, at, p->y[2]);
+                                     int64_t d, int64_t h, float *top, int32_t *top_at) {
+  nothing_yet(top, top_at, p->x[2]);
   for (int64_t i = 0; i < p->kernel[0]; i++) {
     int64_t xd = position(p, 0, d, i);
     if (!inside(p, 0, xd)) continue;
     for (int64_t j = 0; j < p->kernel[1]; j++) {
-      int64_t xh = position(p, 1, h, j);
-      if (!inside(p, 1, xh)) continue;
-      for (int64_t k = 0; k < p->kernel[2]; k++) {
-        Part r = range(p, 2, k);
-        int64_t place = (xd * p->x[1] + xh) * p->x[2] + position(p, 2, r.from, k);
-        if (r.from < r.to)
-          max_row(y + r.from, at + r.from, x + place, r.to - r.from, p->stride[2], (int32_t)place);
-      }
+      int64_t xh = position(p, 1, h, j), place = (xd * p->x[1] + xh) * p->x[2];
+      if (inside(p, 1, xh)) max_over_rows(top, top_at, x + place, p->x[2], (int32_t)place);
     }
+  }
+  nothing_yet(y, at, p->y[2]);
+  for (int64_t k = 0; k < p->kernel[2]; k++) {
+    Part r = range(p, 2, k);
+    int64_t from = position(p, 2, r.from, k);
+    if (r.from < r.to)
+      max_over_columns(y + r.from, at + r.from, top + from, top_at + from, r.to - r.from,
+                       p->stride[2]);
   }
 }
 
@@ -134,11 +154,16 @@ int nnrt_max_pool_f32(float *y, int32_t *at, const float *x, int64_t rank, const
   int threads = threads_for(p.n * p.c * p.y_plane * product(p.kernel, D));
   int64_t lines = p.y[0] * p.y[1];
   if (!channels_last) {
+    size_t row = round_64((size_t)p.x[2] * sizeof(float)), bytes = 2 * row * (size_t)threads;
+    char *memory = scratch(bytes); // (threads, top and top_at)
+    if (!memory) return scratch_failed(bytes);
 #pragma omp parallel for collapse(2) num_threads(threads)
     for (int64_t nc = 0; nc < p.n * p.c; nc++)
       for (int64_t l = 0; l < lines; l++) {
         int64_t to = nc * p.y_plane + l * p.y[2];
-        max_pool_row(&p, y + to, at + to, x + nc * p.x_plane, l / p.y[1], l % p.y[1]);
+        char *mine = memory + 2 * row * (size_t)omp_get_thread_num();
+        max_pool_row(&p, y + to, at + to, x + nc * p.x_plane, l / p.y[1], l % p.y[1], (float *)mine,
+                     (int32_t *)(mine + row));
       }
     return NNRT_OK;
   }

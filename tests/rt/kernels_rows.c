@@ -341,13 +341,45 @@ static void pooling(void **state) {
     }
 }
 
+// Of equal maxima the first in the plane counts, and of NaN the first.
+static void first_of_equal(void **state) {
+  (void)state;
+  int64_t kernel[] = {3, 4}, strides[] = {2, 3}, pads[] = {1, 2, 1, 1}, dilations[] = {1, 1};
+  int64_t h = 17, w = 40, yh = 9, yw = 14, n = 4;
+  int64_t x_shape[] = {n, 1, h, w}, y_shape[] = {n, 1, yh, yw};
+  float *x = floats(n * h * w, 1), *y = results(n * yh * yw);
+  int32_t *at = calloc((size_t)(n * yh * yw), sizeof *at);
+  for (int64_t i = 0; i < n * h * w; i++)
+    x[i] = i % 29 == 0 ? NAN : rintf(x[i] * 1.5f);
+  for (int last = 0; last < 2; last++) { // with one channel, both are the same tensor
+    int64_t x_last[] = {n, h, w, 1}, y_last[] = {n, yh, yw, 1};
+    assert_int_equal(nnrt_max_pool_f32(y, at, x, 4, last ? x_last : x_shape,
+                                       last ? y_last : y_shape, kernel, strides, pads, dilations,
+                                       last),
+                     0);
+    for (int64_t i = 0; i < n * yh * yw; i++) {
+      const float *plane = x + i / (yh * yw) * h * w;
+      int64_t want = -1;
+      for (int64_t j = 0; j < kernel[0] * kernel[1]; j++) {
+        int64_t xh = i / yw % yh * strides[0] - pads[0] + j / kernel[1];
+        int64_t xw = i % yw * strides[1] - pads[1] + j % kernel[1], place = xh * w + xw;
+        if (xh < 0 || xh >= h || xw < 0 || xw >= w) continue;
+        bool first_nan = want >= 0 && isnan(plane[place]) && !isnan(plane[want]);
+        if (want < 0 || first_nan || plane[place] > plane[want]) want = place;
+      }
+      assert_int_equal(at[i], want);
+    }
+  }
+  free(x), free(y), free(at);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(layer_norm),      cmocka_unit_test(softmax),
       cmocka_unit_test(batch_norm),      cmocka_unit_test(cross_entropy),
       cmocka_unit_test(bad_labels),      cmocka_unit_test(reductions),
       cmocka_unit_test(nan_is_not_lost), cmocka_unit_test(sum_squares),
-      cmocka_unit_test(pooling),
+      cmocka_unit_test(pooling),         cmocka_unit_test(first_of_equal),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
