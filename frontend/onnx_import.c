@@ -79,14 +79,13 @@ bool onnx_initializers(Import *im, Scope *scope, const Onnx__GraphProto *g) {
   for (size_t i = 0; i < g->n_initializer; i++) {
     const char *name = onnx_str(g->initializer[i]->name);
     if (name_map_find(&scope->names, name) >= 0)
-      return diag_error(im->d, loc_node(im->a, im->file->path, name), "'%s' is defined twice",
-                        name);
+      return diag_error(im->d, onnx_place(im->file, im->a, name), "'%s' is defined twice", name);
     bind(im, scope, (Binding){.name = name, .init = g->initializer[i]});
   }
   for (size_t i = 0; i < g->n_sparse_initializer; i++) {
     const Onnx__TensorProto *values = g->sparse_initializer[i]->values;
     const char *name = onnx_str(values ? values->name : NULL);
-    onnx_problem(im, loc_node(im->m->arena, im->file->path, name),
+    onnx_problem(im, onnx_place(im->file, im->m->arena, name),
                  "a sparse initializer is not supported", "store it as a dense one", NULL);
     onnx_bind(im, scope, name, NULL, true);
   }
@@ -96,7 +95,7 @@ bool onnx_initializers(Import *im, Scope *scope, const Onnx__GraphProto *g) {
 Value *onnx_binding_value(Import *im, Binding *b) {
   if (b->v || !b->init) return b->v;
   Arena *a = im->m->arena;
-  const Loc *loc = loc_node(a, im->file->path, b->name);
+  const Loc *loc = onnx_place(im->file, a, b->name);
   OnnxTensor t;
   if (!onnx_tensor(im->file, im->o->external_data_dir, b->init, a, loc, &t, im->d)) {
     b->poisoned = true;
@@ -211,7 +210,7 @@ static void poison_results(Import *im, Scope *scope, const Onnx__NodeProto *node
 }
 
 static const Loc *node_loc(Import *im, const Scope *scope, const Onnx__NodeProto *node) {
-  return loc_node(im->m->arena, im->file->path, onnx_node_name(im->m->arena, scope, node));
+  return onnx_place(im->file, im->m->arena, onnx_node_name(im->m->arena, scope, node));
 }
 
 static bool is_first_problem(Node *n) {
@@ -453,11 +452,11 @@ static bool import_graph(Import *im) {
   for (int i = 0; i < n_inputs; i++) {
     Value *v = NULL;
     if (name_map_find(&scope->names, inputs[i].name) >= 0)
-      return diag_error(im->d, loc_node(im->a, im->file->path, inputs[i].name),
-                        "'%s' is defined twice", inputs[i].name);
+      return diag_error(im->d, onnx_place(im->file, im->a, inputs[i].name), "'%s' is defined twice",
+                        inputs[i].name);
     if (inputs[i].type) {
       v = graph_param(im->g, value_name(im->m->arena, inputs[i].name), inputs[i].type, ROLE_input,
-                      loc_node(im->m->arena, im->file->path, inputs[i].name));
+                      onnx_place(im->file, im->m->arena, inputs[i].name));
       v->label = str_copy(im->m->arena, inputs[i].name);
       ok = onnx_hint(im, v, i) && ok;
     }
@@ -474,12 +473,12 @@ static bool import_graph(Import *im) {
     Binding *b = onnx_lookup(scope, output[i]);
     Value *v = b && !b->poisoned ? onnx_binding_value(im, b) : NULL;
     if (graph_find_output(im->g, output[i]))
-      return diag_error(im->d, loc_node(im->a, im->file->path, output[i]),
+      return diag_error(im->d, onnx_place(im->file, im->a, output[i]),
                         "output '%s' is listed twice", output[i]);
     if (v)
       graph_output(im->g, v, output[i]);
     else if (!b)
-      onnx_problem(im, loc_node(im->a, im->file->path, output[i]),
+      onnx_problem(im, onnx_place(im->file, im->a, output[i]),
                    str_format(im->a, "output '%s' is not defined", output[i]), NULL, NULL);
   }
   return ok;

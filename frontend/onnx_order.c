@@ -50,12 +50,8 @@ const char *onnx_node_name(Arena *a, const Scope *scope, const Onnx__NodeProto *
       out = onnx_str(node->output[i]);
     name = str_format(a, "%s(%s)", onnx_str(node->op_type), out);
   }
-  // Names end up in messages and in comments of generated code: they stay on their line.
-  char *safe = arena_copy(a, name, strlen(name) + 1);
-  for (char *c = safe; *c; c++)
-    if ((unsigned char)*c < ' ' || *c == 0x7f || *c == '\\') *c = '?';
-  const char *slash = *scope->prefix && *safe != '/' ? "/" : "";
-  return str_format(a, "%s%s%s", scope->prefix, slash, safe);
+  const char *slash = *scope->prefix && *name != '/' ? "/" : "";
+  return str_format(a, "%s%s%s", scope->prefix, slash, name);
 }
 
 typedef struct Order {
@@ -74,15 +70,14 @@ static bool report_cycle(Order *o, int again) {
   int from = o->n_stack - 1;
   while (o->stack[from] != again)
     from--;
-  const char *file = im->file->path;
-  diag_error(im->d, loc_node(im->a, file, onnx_node_name(im->a, o->scope, o->node[again])),
+  diag_error(im->d, onnx_place(im->file, im->a, onnx_node_name(im->a, o->scope, o->node[again])),
              "the graph has a cycle of %d node%s", o->n_stack - from,
              o->n_stack - from == 1 ? "" : "s");
   for (int i = o->n_stack - 1; i >= from; i--) {
     const Onnx__NodeProto *node = o->node[o->stack[i]];
     const char *name = o->reads[o->stack[i]].at[o->next[o->stack[i]] - 1];
-    diag_note(im->d, loc_node(im->a, file, onnx_node_name(im->a, o->scope, node)), "reads '%s'",
-              name);
+    diag_note(im->d, onnx_place(im->file, im->a, onnx_node_name(im->a, o->scope, node)),
+              "reads '%s'", name);
   }
   return false;
 }
@@ -116,9 +111,9 @@ static bool find_producers(Order *o, int n) {
       const char *name = onnx_str(o->node[i]->output[k]);
       if (!*name) continue;
       if (!name_map_add(&o->producer, name, i) || name_map_find(&o->scope->names, name) >= 0)
-        return diag_error(
-            im->d, loc_node(im->a, im->file->path, onnx_node_name(im->a, o->scope, o->node[i])),
-            "'%s' is defined twice", name);
+        return diag_error(im->d,
+                          onnx_place(im->file, im->a, onnx_node_name(im->a, o->scope, o->node[i])),
+                          "'%s' is defined twice", name);
     }
   return true;
 }

@@ -342,6 +342,13 @@ static bool slim_message(Slim *s, const ProtobufCMessageDescriptor *type, int64_
   return true;
 }
 
+const Loc *onnx_place(const OnnxFile *f, Arena *a, const char *name) {
+  char *safe = arena_copy(a, name, strlen(name) + 1);
+  for (char *c = safe; *c; c++)
+    if ((unsigned char)*c < ' ' || *c == 0x7f || *c == '\\') *c = '?';
+  return loc_node(a, f->path, safe);
+}
+
 static bool map_file(OnnxFile *f, Diag *d) {
   // Without O_NONBLOCK, opening a pipe would wait for its writer.
   int fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);

@@ -26,6 +26,10 @@ bool onnx_open(OnnxFile *f, const char *path, const ProtobufCMessageDescriptor *
                Diag *d);
 void onnx_close(OnnxFile *f);
 
+// A node or tensor of the file as a place in messages.  These, and comments of generated code, are
+// lines: what could end one is replaced.
+const Loc *onnx_place(const OnnxFile *f, Arena *a, const char *name);
+
 static inline const Onnx__ModelProto *onnx_model(const OnnxFile *f) {
   return (const Onnx__ModelProto *)(const void *)f->message;
 }

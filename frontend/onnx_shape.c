@@ -47,7 +47,7 @@ static const char *symbol(const Dimension *dim) {
 }
 
 static const Loc *input_loc(Shapes *s, const Onnx__ValueInfoProto *input) {
-  return loc_node(s->im->m->arena, s->im->file->path, onnx_str(input->name));
+  return onnx_place(s->im->file, s->im->m->arena, onnx_str(input->name));
 }
 
 // The symbol on axis 0 of all inputs that have axes, or NULL.

@@ -134,7 +134,7 @@ static bool write_initializer(Writer *w, const Field *field) {
     put(w, w->f->at + field->start, field->end - field->start);
     return true;
   }
-  const Loc *loc = loc_node(w->a, w->f->path, name);
+  const Loc *loc = onnx_place(w->f, w->a, name);
   OnnxTensor t;
   return onnx_tensor(w->f, w->external_dir, proto, w->a, loc, &t, w->d) &&
          write_inline(w, &t, hole ? str_copy(w->a, name) : NULL, field, loc);
@@ -173,7 +173,7 @@ static bool check_labels(const OnnxFile *f, const char *const *labels, int n_lab
     name_map_add(&names, onnx_str(graph->initializer[i]->name), 0);
   for (int i = 0; i < n_labels; i++)
     if (name_map_find(&names, labels[i]) < 0)
-      return diag_error(d, loc_node(a, f->path, labels[i]),
+      return diag_error(d, onnx_place(f, a, labels[i]),
                         "is not an initializer of the graph, so that it cannot be exported");
   return true;
 }
