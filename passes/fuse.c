@@ -410,6 +410,18 @@ static const char *body_name(const Fuser *f) {
   }
 }
 
+// Readers that are in a group keep reading a fill as a number.
+static void replace_memory(Fuser *f, Value *v, Value *by) {
+  for (Use *u = v->uses, *next; u; u = next) {
+    next = u->next;
+    if (u->user && group_of(f, u->user)) continue;
+    if (u->user)
+      op_set_in(u->user, u->index, by);
+    else
+      graph_set_result(f->g, u->index, by);
+  }
+}
+
 // Puts the fused op of group `g` at the end of the graph.  Its members die.
 static void emit_group(Fuser *f, const Group *g) {
   Copy c = {.f = f, .body = graph_new(f->m, body_name(f), false)};
@@ -434,7 +446,10 @@ static void emit_group(Fuser *f, const Group *g) {
   if (!op) BUG("the fused op of @%s does not fit", callee->name);
   for (int i = 0; i < results.n; i++) {
     op->out[i]->layout = results.at[i]->layout;
-    value_replace(results.at[i], op->out[i]);
+    if (results.at[i]->def->kind == OP_fill)
+      replace_memory(f, results.at[i], op->out[i]);
+    else
+      value_replace(results.at[i], op->out[i]);
     vec_push(f->scratch, &f->renamed, op->out[i]);
     vec_push(f->scratch, &f->names, results.at[i]->name);
   }
