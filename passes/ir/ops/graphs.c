@@ -9,7 +9,7 @@
 
 // All of them compute element i from the elements i: then all dimensions can be split.
 static bool elementwise_body(const Graph *g, const Type *shape) {
-  for_each_op (op, g) {
+  for_each_op(op, g) {
     if (!op_info[op->kind].formula) return false;
     for (int i = 0; i < op->n_out; i++) {
       const Type *t = op->out[i]->type;
@@ -84,7 +84,7 @@ bool callee_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Dia
   for (int i = 0; i < g->n_params; i++)
     of[g->params[i]->id] = in[i];
   bool ok = true;
-  for_each_op (inner, g) {
+  for_each_op(inner, g) {
     Tensor *operands = arena_array(scratch, Tensor, inner->n_in);
     Tensor *results = arena_array(scratch, Tensor, inner->n_out);
     for (int i = 0; i < inner->n_in; i++)
