@@ -433,26 +433,32 @@ static void emit_wide_columns(Kernel *k) {
   int first = k->n_summed, last = k->loops.n - 1;
   int64_t n = k->loops.extent[last], piece = n < COLUMNS ? n : COLUMNS;
   const Access kept = dense(k, first, k->loops.n);
-  const char *length = piece_text(k, piece);
-  if (k->body.count >= PARALLEL && points(k, first, last) * ((n + piece - 1) / piece) > 1)
-    emit_parallel(k, last - first + 1);
+  bool pieces = n > piece;
+  int n_loops = last - first + pieces;
+  if (k->body.count >= PARALLEL && n_loops > 0) emit_parallel(k, n_loops);
   int indent = k->indent;
-  open_loops(k, first, last);
-  line(k, "for (int64_t at = 0; at < %" PRId64 "; at += %" PRId64 ") {", n, piece);
-  k->indent++;
-  line(k, "const int64_t n = %s;", length);
+  for (int i = first; i < last; i++)
+    open_loop(k, i, i == last - 1 && !pieces ? " {" : "");
+  if (pieces) {
+    line(k, "for (int64_t at = 0; at < %" PRId64 "; at += %" PRId64 ") {", n, piece);
+    k->indent++;
+    line(k, "const int64_t n = %s;", piece_text(k, piece));
+  }
+  const char *length = pieces ? "n" : str_format(k->arena, "%" PRId64, n);
   emit_sum_locals(k, str_format(k->arena, "[%" PRId64 "] = {0}", piece));
   int body = k->indent;
   open_loops(k, 0, first);
-  emit_call(k, "n", true, "");
+  emit_call(k, length, pieces, "");
   k->indent = body;
-  line(k, "for (int64_t i = 0; i < n; i++) {");
+  line(k, "for (int64_t i = 0; i < %s; i++) {", length);
   k->indent++;
-  emit_sum_stores(k, &kept, first, last, "at + i");
-  k->indent--;
+  emit_sum_stores(k, &kept, first, last, pieces ? "at + i" : "i");
+  k->indent = body;
   line(k, "}");
-  k->indent--;
-  line(k, "}");
+  if (n_loops > 0) {
+    k->indent = body - 1;
+    line(k, "}");
+  }
   k->indent = indent;
 }
 
@@ -533,7 +539,7 @@ static void emit_function(Kernel *k) {
     emit_elementwise(k);
   line(k, "return 0;");
   k->indent = 0;
-  line(k, "}\n");
+  line(k, "}");
 }
 
 // -- A kernel ----------------------------------------------------------------------------------
@@ -570,6 +576,7 @@ bool kernel_emit(StrBuf *out, const Graph *body, const char *name, const Loc *lo
   k.loops = k.body.loops;
   if (k.loops.n == 0) k.loops = (Loops){.n = 1, .extent = {1}};
   if (k.body.sum != SUM_none) k.n_summed = count_summed(&k);
+  if (out->n) strbuf_add(out, "\n");
   if (k.body.count > 0) emit_leaf(&k);
   emit_function(&k);
   return true;

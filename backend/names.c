@@ -132,6 +132,7 @@ const char *c_comment(Arena *a, const char *s) {
   strbuf_add(&b, "");
   for (; *s; s++)
     strbuf_addf(&b, "%c", (unsigned char)*s < 32 ? ' ' : *s);
-  if (b.n && b.at[b.n - 1] == '\\') strbuf_add(&b, "."); // it would continue the comment
+  // A backslash, and a trigraph of one, would continue the comment.
+  if (str_ends(b.at, "\\") || str_ends(b.at, "?\?/")) strbuf_add(&b, ".");
   return b.at;
 }

@@ -1,0 +1,7 @@
+print('module phase=typed')
+print('graph @main entry (%x: f32[4] input "x") {')
+print(f'  %c = constant value=x"{(b"".join(i.to_bytes(4, "little") for i in range(2000))).hex()}" shape=[2000] to=f32')
+print('  %s = reduce_max %c axes=[0]')
+print('  %d = constant value=[1.5,-inf,nan] shape=[3] to=f32')
+print('  return output "s" %s, output "d" %d')
+print('}')
