@@ -1,0 +1,132 @@
+"""Random graphs mean the same after simplification and raising.
+
+Ops that move elements about (transpose, reshape, slice, broadcast) stand between elementwise ones, sums
+and products, as they come: what the rules of simplify do to each other no one thought of beforehand.
+
+    random_graphs.py [FIRST [COUNT]]      seeds FIRST .. FIRST+COUNT-1; a failing graph is printed
+"""
+
+import math
+import os
+import random
+import subprocess
+import sys
+import tempfile
+
+EVAL = os.path.join(os.environ.get("BUILD", "build"), "bin", "nnaot-eval")
+PASSES = "simplify,raise,simplify"
+LARGEST = 4000  # elements
+
+
+def listed(numbers):
+    return "[" + ",".join(map(str, numbers)) + "]"
+
+
+class Graph:
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+        self.lines = []
+        self.values = [("x", (2, 3, 4, 6)), ("y", (2, 3, 4, 6)), ("s", (1,))]
+        self.n = 0
+        for _ in range(self.random.randint(6, 22)):
+            self.random.choice(self.KINDS)(self, *self.random.choice(self.values[-6:]))
+
+    def line(self, text):
+        self.n += 1
+        self.lines.append(f"  %v{self.n} = {text}")
+        return f"v{self.n}"
+
+    def add(self, text, shape):
+        self.values.append((self.line(text), tuple(shape)))
+
+    def transpose(self, v, shape):
+        perm = list(range(len(shape)))
+        self.random.shuffle(perm)
+        if perm:
+            self.add(f"transpose %{v} perm={listed(perm)}", [shape[i] for i in perm])
+
+    def reshape(self, v, shape):
+        left, out = math.prod(shape), []
+        while left > 1 and len(out) < 4:
+            divisors = [d for d in range(2, left + 1) if left % d == 0]
+            out.append(self.random.choice(divisors[:4] + divisors[-1:]))
+            left //= out[-1]
+        out += [left] if left > 1 else []
+        out += [1] if self.random.random() < 0.3 else []
+        self.random.shuffle(out)
+        self.add(f"reshape %{v} shape={listed(out)}", out)
+
+    def slice(self, v, shape):
+        starts, steps, out = [], [], []
+        for d in shape:
+            start, step = self.random.randint(0, d - 1), self.random.choice([1, 1, 1, 2])
+            starts.append(start)
+            steps.append(step)
+            out.append(self.random.randint(1, (d - 1 - start) // step + 1))
+        self.add(f"slice %{v} starts={listed(starts)} steps={listed(steps)} shape={listed(out)}", out)
+
+    def broadcast(self, v, shape):
+        out = [self.random.choice([d, d, 3]) if d == 1 else d for d in shape]
+        if len(out) < 5 and self.random.random() < 0.4:
+            out.insert(0, 2)
+        if math.prod(out) < LARGEST:
+            self.add(f"broadcast %{v} shape={listed(out)}", out)
+
+    def unary(self, v, shape):
+        kind = self.random.choice(["neg", "square", "abs", "scale", "offset", "tanh", "relu"])
+        by = f" by={self.random.choice([1, -1, 2, 0.5])}" if kind in ("scale", "offset") else ""
+        self.add(f"{kind} %{v}{by}", shape)
+
+    def binary(self, v, shape):
+        other = self.random.choice([w for w, t in self.values if t == shape])
+        self.add(f"{self.random.choice(['add', 'sub', 'mul', 'max'])} %{v}, %{other}", shape)
+
+    def with_fill(self, v, shape):
+        fill = self.line(f"fill value={self.random.choice([0, 1, 2, -3])} shape={listed(shape)} to=f32")
+        x, y = self.random.sample([v, fill], 2)
+        self.add(f"{self.random.choice(['add', 'sub', 'mul'])} %{x}, %{y}", shape)
+
+    def linear(self, v, shape):
+        if not 1 <= len(shape) <= 4:
+            return
+        w = [shape[-1], self.random.randint(1, 6)]
+        numbers = [self.random.randint(-3, 3) / 2 for _ in range(math.prod(w))]
+        w_name = self.line(f"constant value={listed(numbers)} shape={listed(w)} to=f32")
+        self.add(f"linear %{v}, %{w_name}", (*shape[:-1], w[1]))
+
+    def reduce_sum(self, v, shape):
+        axes = sorted(i for i in range(len(shape)) if self.random.random() < 0.5)
+        keep = self.random.random() < 0.5
+        out = [1 if i in axes else d for i, d in enumerate(shape) if keep or i not in axes]
+        if axes:
+            self.add(f"reduce_sum %{v} axes={listed(axes)} keep={str(keep).lower()}", out)
+
+    KINDS = [transpose, transpose, transpose, reshape, reshape, slice, broadcast, unary, binary, binary,
+             with_fill, linear, reduce_sum]
+
+    def text(self):
+        results = ", ".join(f'output "{v}" %{v}' for v, _ in self.values[-3:])
+        return "\n".join(["module phase=typed", "",
+                          'graph @main entry (%x: f32[2,3,4,6] input "x", %y: f32[2,3,4,6] input "y",',
+                          '                   %s: f32[1] input "s") {', *self.lines,
+                          f"  return {results}", "}", ""])
+
+
+def main():
+    first, count = ([int(a) for a in sys.argv[1:]] + [0, 150][len(sys.argv) - 1:])[:2]
+    wrong = 0
+    for seed in range(first, first + count):
+        text = Graph(seed).text()
+        with tempfile.NamedTemporaryFile("w", suffix=".nn") as file:
+            file.write(text)
+            file.flush()
+            run = subprocess.run([EVAL, file.name, f"--same-as={PASSES}"], capture_output=True,
+                                 text=True, timeout=60)
+        if run.returncode:
+            wrong += 1
+            print(f"seed {seed}:\n{text}{run.stdout}{run.stderr}")
+    print(f"{count - wrong} of {count} graphs mean the same")
+    sys.exit(wrong > 0)
+
+
+main()
