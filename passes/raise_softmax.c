@@ -17,7 +17,7 @@ bool raise_softmax(Builder *b, Op *root) {
   if (root->kind != OP_div) return false;
   Match m = {0};
   match_op(&m, root->out[0], OP_div);
-  int64_t axis, axis_of_max;
+  int64_t axis = 0, axis_of_max = 0;
   Value *e = root->in[0].value, *x;
   if (match_reduction(&m, root->in[1].value, OP_reduce_sum, &axis) != e) return false;
   Op *exp = match_op(&m, e, OP_exp);

@@ -100,7 +100,7 @@ static bool narrow(Op *op, const Dims *dims_of, int axis) {
   return true;
 }
 
-static bool shard_inputs(Graph *g) {
+static void shard_inputs(Graph *g) {
   Module *m = g->module;
   for (int i = 0; i < g->n_params; i++) {
     Value *v = g->params[i];
@@ -109,7 +109,6 @@ static bool shard_inputs(Graph *g) {
       axis[a] = v->role == ROLE_input ? (Sbp){.kind = SBP_S, .dim = 0} : whole;
     v->layout = layout_new(m, m->mesh->n_axes, axis);
   }
-  return true;
 }
 
 static bool check_inputs(const Graph *g, Diag *d) {
@@ -134,19 +133,20 @@ static bool check_inputs(const Graph *g, Diag *d) {
 }
 
 static bool shard_graph(Graph *g, Arena *scratch, Diag *d) {
-  const Mesh *mesh = g->module->mesh;
-  if (!check_inputs(g, d) || !shard_inputs(g)) return false;
+  int n_axes = g->module->mesh->n_axes;
+  if (!check_inputs(g, d)) return false;
+  shard_inputs(g);
   graph_renumber(g);
   Dims *dims_of = arena_array(scratch, Dims, g->n_ops);
   for_each_op (op, g) {
     Dims *dims = &dims_of[op->id];
     if (!op_dims(op, dims, d)) return false;
-    for (int a = 0; a < mesh->n_axes; a++)
+    for (int a = 0; a < n_axes && a < MAX_AXES; a++)
       op->split[a] = choose(op, dims, a);
     set_layouts(op, dims);
   }
   for (Op *op = g->last; op; op = op->prev)
-    for (int a = 0; a < mesh->n_axes; a++)
+    for (int a = 0; a < n_axes; a++)
       if (narrow(op, dims_of, a)) set_layouts(op, &dims_of[op->id]);
   return true;
 }

@@ -43,6 +43,8 @@ def inputs(name, folder):
     b = BATCH[name]
     sample = ROOT / "samples" / name
     if name == "gpt2":
+        if not (sample / "tokens.npy").exists():
+            subprocess.run([sys.executable, ROOT / "samples" / "data.py", "text"], check=True)
         rows = {"input_ids": numpy.load(sample / "tokens.npy")[: b * 64].reshape(b, 64).astype(numpy.int64)}
     else:
         rows = {"x": numpy.load(sample / "x.npy")[:b], "labels": numpy.load(sample / "labels.npy")[:b]}

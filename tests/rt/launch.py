@@ -3,6 +3,7 @@
 import os
 import socket
 import subprocess
+import time
 
 from common import DATA, HAS_MPI, PROGRAMS, check, finish, folder_with_data, mpirun, refused, train
 
@@ -70,7 +71,7 @@ with folder_with_data():
             stranger = socket.create_connection(("127.0.0.1", port), timeout=1)
             break
         except OSError:
-            pass
+            time.sleep(0.05)
     stranger.sendall(b"GET / HTTP/1.1\r\nHost: nobody\r\n\r\n" + b" " * 200)
     stranger.close()
     done = end([first, start("line2", 1, 2, port, "--steps", 2)])

@@ -124,7 +124,7 @@ static bool divides_by_zero(const Op *op, const Wide *x) {
 
 static bool integers(const Op *op, const Tensor *in, Tensor *out, Diag *d) {
   double number[2] = {0, 0};
-  Wide a, b;
+  Wide a = 0, b = 0;
   attr_numbers(op, number);
   if (!attr_wide(op, number[0], &a, d) || !attr_wide(op, number[1], &b, d)) return false;
   bool ring = (op_info[op->kind].traits & (SUM | EACH)) || op->kind == OP_square;

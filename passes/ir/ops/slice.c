@@ -228,7 +228,7 @@ static int64_t pad_source(PadMode mode, const Padding *p, int64_t i) {
 bool pad_rule(const Op *op, Dims *dims, Diag *d) {
   const Type *x = op->in[0].value->type;
   const int64_t *low = attr_list(op, "low"), *shape = attr_list(op, "shape");
-  PadMode mode;
+  PadMode mode = 0;
   bool same[MAX_RANK];
   if (!list_fits(op, "low", x->rank, d) || !list_fits(op, "shape", x->rank, d)) return false;
   if (!pad_mode(op, &mode))
@@ -265,7 +265,7 @@ static Value *pad_back(Builder *b, const Op *op, PadMode mode, Value *dy, int i)
 bool pad_grad(Builder *b, Op *op, Value **dout, Value **din) {
   const Type *x = op->in[0].value->type;
   const int64_t *low = attr_list(op, "low");
-  PadMode mode;
+  PadMode mode = 0;
   pad_mode(op, &mode);
   if (mode == PAD_constant) {
     int64_t cut[MAX_RANK];
@@ -286,7 +286,7 @@ bool pad_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *
   (void)box, (void)d;
   const Type *x = in[0].type, *y = out->type;
   const int64_t *low = attr_list(op, "low");
-  PadMode mode;
+  PadMode mode = 0;
   pad_mode(op, &mode);
   Padding p[MAX_RANK];
   for (int i = 0; i < x->rank; i++)
