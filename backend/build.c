@@ -260,8 +260,10 @@ static bool make_dir(Build *b) {
 
 bool backend_writable(const char *output, Diag *d) {
   struct stat st;
-  if (stat(output, &st) == 0 && S_ISDIR(st.st_mode))
-    return diag_error(d, NULL, "cannot write '%s': it is a folder", output);
+  // What takes its name at the end would replace a device, too.
+  if (stat(output, &st) == 0 && !S_ISREG(st.st_mode))
+    return diag_error(d, NULL, "cannot write '%s': it is %s", output,
+                      S_ISDIR(st.st_mode) ? "a folder" : "not a file");
   Arena *a = arena_new();
   const char *part = str_format(a, "%s.part-%ld", output, (long)getpid());
   int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

@@ -53,6 +53,8 @@ void payload_plan(Program *p) {
   }
   p->skeleton_at = end;
   p->payload_bytes = end + p->o->skeleton_bytes;
+  for (int i = 0; i < p->o->n_holes; i++)
+    p->payload_bytes -= p->o->holes[i].length;
 }
 
 // -- Sources -----------------------------------------------------------------------------------
@@ -138,6 +140,16 @@ static bool finish(FILE *f, const char *path, Diag *d) {
   return !failed || diag_error(d, NULL, "cannot write '%s': %s", path, strerror(error));
 }
 
+// The model for --export, leaving out the holes, which are in the order of the file.
+static void write_skeleton(const BackendOptions *o, FILE *f) {
+  int64_t at = 0;
+  for (int i = 0; i < o->n_holes; i++) {
+    fwrite(o->skeleton + at, 1, (size_t)(o->holes[i].offset - at), f);
+    at = o->holes[i].offset + o->holes[i].length;
+  }
+  fwrite(o->skeleton + at, 1, (size_t)(o->skeleton_bytes - at), f);
+}
+
 bool payload_write(const Program *p, const char *path) {
   const Graph *g = p->train.g;
   FILE *f = fopen(path, "wb");
@@ -145,7 +157,7 @@ bool payload_write(const Program *p, const char *path) {
   bool ok = true;
   for (int i = 0; i < g->n_params; i++)
     if (in_payload(g->params[i])) ok &= write_weight(p, g->params[i], f);
-  if (p->o->skeleton_bytes) fwrite(p->o->skeleton, 1, (size_t)p->o->skeleton_bytes, f);
+  if (p->o->skeleton_bytes) write_skeleton(p->o, f);
   return finish(f, path, p->d) && ok;
 }
 

@@ -1,7 +1,7 @@
 // --export: the model as it was compiled from, with the trained weights in it.
 //
-// The payload holds the whole file with holes where the trained initializers' bytes go.  The file
-// is copied, then each hole is filled, in the element type that the file says.
+// The payload holds the file without the bytes of the trained initializers.  What stands between
+// them is copied, and each of these holes is filled, in the element type that the file says.
 
 #include <stdlib.h>
 
@@ -21,29 +21,39 @@ static bool fill_hole(OutFile *o, const NnrtHole *hole, const void *from, const 
   return true;
 }
 
+// The literal bytes of the file up to `end`, of which `*at` have been written or filled; they go on
+// at `*from` in the payload.
+static bool copy_up_to(OutFile *o, int64_t end, int64_t *at, const uint8_t **from, Why *w) {
+  bool ok = nnrt_out_write_at(o, *at, *from, end - *at, w);
+  *from += end - *at;
+  *at = end;
+  return ok;
+}
+
 bool nnrt_export_model(NnrtRank *r, const char *path, Why *w) {
   const NnrtProgram *p = r->program;
   bool root = r->rank == 0;
   OutFile o = {.fd = -1};
-  bool ok = !root || (nnrt_out_begin(&o, path, w) &&
-                      nnrt_out_write(&o, r->run->payload + p->skeleton, p->skeleton_bytes, w));
+  bool ok = !root || nnrt_out_begin(&o, path, w);
   Whole memory = {0};
+  const uint8_t *literal = r->run->payload + p->skeleton;
+  int64_t at = 0;
   for (int i = 0; i < p->n_holes; i++) {
     const NnrtHole *hole = &p->holes[i];
     const NnrtTensor *t = nnrt_find_tensor(&p->train, NNRT_weight, hole->name);
-    if (!t) continue; // of what training does not reach; the file has its bytes already
-    const void *whole = nnrt_tensor_whole(r, t, &memory);
+    const void *whole = t ? nnrt_tensor_whole(r, t, &memory) : NULL;
     if (!root || !ok) continue;
-    if (hole->length != nnrt_tensor_count(t) * nnrt_dtype_size(hole->dtype) || hole->offset < 0 ||
-        hole->length > p->skeleton_bytes - hole->offset)
+    if (!t || hole->length != nnrt_tensor_count(t) * nnrt_dtype_size(hole->dtype) ||
+        hole->offset < at || hole->length > p->skeleton_bytes - hole->offset)
       ok = why(w, "cannot write '%s': weight '%s' does not fit where the model has it", path,
-               t->name);
+               hole->name);
     else
-      ok = fill_hole(&o, hole, whole, t, w);
+      ok = copy_up_to(&o, hole->offset, &at, &literal, w) && fill_hole(&o, hole, whole, t, w);
+    at = hole->offset + hole->length;
   }
   free(memory.at);
   if (!root) return true;
-  if (ok) return nnrt_out_commit(&o, w);
+  if (ok && copy_up_to(&o, p->skeleton_bytes, &at, &literal, w)) return nnrt_out_commit(&o, w);
   nnrt_out_abandon(&o);
   return false;
 }

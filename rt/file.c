@@ -38,9 +38,11 @@ static bool sync_folder_of(const char *path) {
 bool nnrt_out_begin(OutFile *o, const char *path, Why *w) {
   struct stat st;
   *o = (OutFile){.path = nnrt_must_format("%s", path), .temporary = hidden_name(path), .fd = -1};
-  if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+  // What takes its name at the end would replace a device, too.
+  if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
     nnrt_out_abandon(o);
-    return why(w, "cannot write '%s': it is a folder", path);
+    return why(w, "cannot write '%s': it is %s", path,
+               S_ISDIR(st.st_mode) ? "a folder" : "not a file");
   }
   o->fd = open(o->temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (o->fd >= 0) return true;

@@ -99,7 +99,9 @@ typedef struct NnrtProgram {
   double lr;             // default of --lr
   const char *lr_schedule; // constant|linear|cosine[:warmup=…,min=…]
   int64_t seed;          // default of --seed
-  int64_t skeleton, skeleton_bytes; // of the model for --export: offset in the payload, 0 bytes: none
+  // The model for --export: where its bytes but for the holes are in the payload, and how many there
+  // are with them; 0: none.  The holes are in the order of the file.
+  int64_t skeleton, skeleton_bytes;
   const NnrtHole *holes;
   int n_holes;
 } NnrtProgram;

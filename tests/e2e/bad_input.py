@@ -52,6 +52,7 @@ def compiling(folder):
         ("an unbound batch", [MLP, *LOSS, "-o", out], 1, ["batch", "--batch"]),
         ("a batch that ranks do not divide", [MLP, "--batch", 6, "-g", 4, *LOSS, "-o", out], 1, ["6", "4"]),
         ("an output that cannot be written", [MLP, "--batch", 4, *LOSS, "-o", folder / "no/such/out"], 1, ["no/such"]),
+        ("an output that is a device", [MLP, "--batch", 4, *LOSS, "-o", "/dev/null"], 1, ["/dev/null", "not a file"]),
         ("a plan that is not there", [MLP, "--batch", 4, *LOSS, "--plan", "magic", "-o", out], 2, ["magic"]),
     ]:
         expect(what, [NNAOT, *args], status, *words, absent=out)
@@ -90,6 +91,7 @@ def training(folder):
     case("inputs of different lengths", ["16", "512"], inputs=[f"x={few}", y])
     case("a label out of range", ["10"], inputs=[f"x={few}", f"labels={npy(folder / 'y.npy', '<i8', (16,), labels)}"])
     case("a log that cannot be written", ["no/such"], extra=["--log", folder / "no/such/log"])
+    case("weights saved to a device", ["/dev/null", "not a file"], extra=["--save", "/dev/null"])
     case("a flag that is not there", ["--stepz"], 2, extra=["--stepz", 3])
     expect("the wrong world size", ["mpirun", "-n", 2, exe, "--input", x, "--input", y, "--steps", 2], 1, "2", "1")
     save = folder / "w.safetensors"

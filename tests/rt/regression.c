@@ -226,7 +226,7 @@ static void init(NnrtRank *r) {
   (void)r;
 }
 
-// The payload: w, then a "model" of 64 bytes with holes for w as f16 at 8 and b as f64 at 32.
+// The payload: w, then a "model" of 64 bytes less the holes for w as f16 at 8 and b as f64 at 32.
 static const NnrtHole holes[] = {{"w", NNRT_f16, 8, 10}, {"b \"quoted\"", NNRT_f64, 32, 8}};
 
 const NnrtProgram nnrt_program = {
@@ -245,7 +245,7 @@ const NnrtProgram nnrt_program = {
     .eval = {eval_tensors, sizeof eval_tensors / sizeof *eval_tensors, train_micro, eval_update,
              ops, 3},
     .slab_bytes = SLAB,
-    .payload_bytes = 64 + 64,
+    .payload_bytes = 64 + 64 - 10 - 8,
     .init = init,
     .lr = 0.01,
     .lr_schedule = SCHEDULE,
