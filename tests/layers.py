@@ -1,0 +1,51 @@
+"""Who may include whom: base <- ir <- {frontend, passes, backend} <- tools; rt stands alone.
+
+Only nnaot-eval, tools/eval*.c, sees both the compiler and the runtime.
+"""
+
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PUBLIC = {"passes/pass.h", "passes/optimizer_spec.h", "passes/passes.def", "frontend/onnx.h", "frontend/onnx_tensor.h", "backend/backend.h"}
+MAY = {
+    "passes/base": {"passes/base"},
+    "passes/ir": {"passes/base", "passes/ir"},
+    "passes": {"passes/base", "passes/ir", "passes"},
+    "frontend": {"passes/base", "passes/ir", "frontend"},
+    "backend": {"passes/base", "passes/ir", "backend"},
+    "tools": {"passes/base", "passes/ir", "tools"},
+    "rt": {"rt"},
+}
+
+
+def layer(path):
+    parts = path.parts
+    return "/".join(parts[:2]) if parts[0] == "passes" and parts[1] in ("base", "ir") else parts[0]
+
+
+def resolve(source, name):
+    """The file of ours that `#include "name"` means, or None."""
+    for folder in [source.parent, ROOT / "passes", ROOT, ROOT / "rt", ROOT / "frontend", ROOT / "backend"]:
+        path = (folder / name).resolve()
+        if path.exists():
+            return path.relative_to(ROOT)
+    return None
+
+
+bad, seen = [], 0
+for folder in ("passes", "frontend", "backend", "tools", "rt"):
+    for source in sorted((ROOT / folder).rglob("*.[ch]")):
+        here = layer(source.relative_to(ROOT))
+        for name in re.findall(r'^\s*#\s*include "(.+?)"', source.read_text(), re.M):
+            target = resolve(source, name)
+            if target is None:
+                continue
+            seen += 1
+            there = layer(target)
+            both = here == "tools" and there == "rt" and source.name.startswith("eval")
+            if there not in MAY[here] and not (here == "tools" and str(target) in PUBLIC) and not both:
+                bad.append(f"{source.relative_to(ROOT)} includes {target}")
+print("\n".join(bad) or f"{seen} includes, all downwards")
+sys.exit(bool(bad) or seen < 100)
