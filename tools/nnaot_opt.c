@@ -7,9 +7,7 @@
 #include "options.h"
 #include "output.h"
 #include "pass.h"
-#ifdef NNAOT_FRONTEND
 #include "frontend/onnx.h"
-#endif
 
 static const char *pipeline = "", *output = "-";
 static bool list;
@@ -60,7 +58,6 @@ static const Program program = {
 
 static Module *read_input(const char *path, Diag *d) {
   if (!str_ends(path, ".onnx")) return module_read(path, d);
-#ifdef NNAOT_FRONTEND
   OnnxOptions o = {.batch = batch,
                    .batch_dim = batch_dim,
                    .dims = dims.at,
@@ -69,10 +66,6 @@ static Module *read_input(const char *path, Diag *d) {
                    .keep_f64 = keep_types,
                    .train_mode = train_mode};
   return onnx_import(path, &o, d);
-#else
-  diag_error(d, NULL, "cannot read '%s': built without the ONNX frontend", path);
-  return NULL;
-#endif
 }
 
 static bool write_output(const Module *m, Diag *d) {

@@ -26,6 +26,8 @@ MODEL = {
     "resnet18": dict(what="ResNet-18, 64x64, batch 16", batch=16, loss="cross_entropy(logits)", classes=1000),
     "gpt2": dict(what="GPT-2 6 x 384, batch 8 x 128", batch=8, loss="next_token(logits,input_ids)", classes=0),
 }
+# What torch.compile is told; None: eager.
+TORCH = {"torch eager": None, "torch.compile": "default", "compile, tuned": "max-autotune-no-cudagraphs"}
 ADAMW = dict(lr=1e-3, weight_decay=0.1, betas=(0.9, 0.95))
 
 
@@ -73,7 +75,7 @@ def run_nnaot(name, folder, steps, threads):
                 mib=peak_mib(resource.RUSAGE_CHILDREN))
 
 
-def run_torch(name, folder, steps, threads, compiled):
+def run_torch(name, folder, steps, threads, mode):
     import numpy as np
     import torch
     from torch.nn import functional as F
@@ -95,8 +97,8 @@ def run_torch(name, folder, steps, threads, compiled):
             return F.cross_entropy(logits[:, :-1].reshape(-1, logits.shape[-1]), x[:, 1:].reshape(-1))
         return F.cross_entropy(logits, y)
 
-    if compiled:
-        loss_of = torch.compile(loss_of)
+    if mode:
+        loss_of = torch.compile(loss_of, mode=mode)
     ms, losses = [], []
     for s in range(steps):
         rows = slice(s % 4 * b, s % 4 * b + b)
@@ -132,10 +134,10 @@ def main():
         if a.one == "nnaot":
             got = run_nnaot(name, folder, a.steps, a.threads)
         else:
-            got = run_torch(name, folder, a.steps, a.threads, a.one == "torch.compile")
+            got = run_torch(name, folder, a.steps, a.threads, TORCH[a.one])
         print(json.dumps(got))
         return
-    kinds = ["nnaot", "torch eager", "torch.compile"]
+    kinds = ["nnaot", *TORCH]
     for name in a.models:
         with tempfile.TemporaryDirectory(prefix="nnaot-bench-") as folder:
             seconds, size = prepare(name, pathlib.Path(folder), a.nnaot, a.flags.split())
