@@ -76,14 +76,7 @@ static Value *scalar_factor(Value *gradient, Value **rest) {
   return NULL;
 }
 
-static void erase_if_unused(Value *v) {
-  if (!v->def || value_used(v)) return;
-  Value *x = v->def->in[0].value, *y = v->def->n_in > 1 ? v->def->in[1].value : x;
-  op_erase(v->def);
-  if (x->def && x->def->kind == OP_broadcast) erase_if_unused(x);
-  if (y != x && y->def && y->def->kind == OP_broadcast) erase_if_unused(y);
-}
-
+// The products are left without readers; simplify drops them.
 static void take_factor(Optimizer *p) {
   Value *factor = NULL, *rest;
   for (int i = 0; i < p->gradients.n; i++) {
@@ -93,9 +86,7 @@ static void take_factor(Optimizer *p) {
   }
   for (int i = 0; i < p->gradients.n; i++) {
     Gradient *g = &p->gradients.at[i];
-    Value *product = g->gradient;
-    scalar_factor(product, &g->gradient);
-    erase_if_unused(product);
+    scalar_factor(g->gradient, &g->gradient);
   }
   p->factor = factor;
 }
