@@ -111,7 +111,8 @@ Value *onnx_binding_value(Import *im, Binding *b) {
   if (floating || !constant) {
     v = graph_param(im->g, name, type, ROLE_weight, loc);
     v->label = str_copy(a, b->name);
-    v->train = origin == ORIGIN_trained;
+    v->train = origin == ORIGIN_trained || origin == ORIGIN_folded;
+    if (origin == ORIGIN_folded && !im->n_folded++) im->folded = v->label;
     v->init = arena_copy(a, &t.init, sizeof t.init);
   }
   if (constant) {
@@ -469,6 +470,7 @@ static bool import_graph(Import *im) {
     output[i] = arena_copy(im->a, name, strlen(name) + 1);
   }
   if (!onnx_body(im, scope, graph->node, graph->n_node, output, graph->n_output)) return false;
+  onnx_warn_of_folded(im);
   for (size_t i = 0; i < graph->n_output; i++) {
     Binding *b = onnx_lookup(scope, output[i]);
     Value *v = b && !b->poisoned ? onnx_binding_value(im, b) : NULL;

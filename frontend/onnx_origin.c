@@ -7,7 +7,7 @@
 //
 //     fc.weight   InputSpec.kind PARAMETER              trained
 //     freqs       InputSpec.kind BUFFER                 kept: saved, not trained
-//     val_9       folded_from ['fc.weight']             trained: its transpose, say
+//     val_9       folded_from ['fc.weight']             trained: its transpose, say; with a warning
 //     val_33      nothing, or folded_from ['val_13']    a number of the program: a constant
 //
 // Only a model in which some value is a PARAMETER is read so.
@@ -51,7 +51,20 @@ OnnxOrigin onnx_origin(const Import *im, const char *name, int rank) {
   const char *text = i < 0 ? "" : im->origin_text[i];
   if (str_starts(text, "PARAMETER")) return ORIGIN_trained;
   if (*text && *text != ':') return ORIGIN_kept;
-  if (has_named_source(text)) return ORIGIN_trained;
-  // What a fusion made of parameters (a convolution and its normalisation) keeps the name of one.
-  return rank == 0 || is_made_up(name, strlen(name)) ? ORIGIN_constant : ORIGIN_trained;
+  if (has_named_source(text)) return ORIGIN_folded;
+  // What a fusion made of parameters (a convolution and its normalisation) has a name like theirs.
+  return rank == 0 || is_made_up(name, strlen(name)) ? ORIGIN_constant : ORIGIN_folded;
+}
+
+// A transpose trains as its source does; rows that were looked up, or one parameter folded into
+// two weights, do not.
+void onnx_warn_of_folded(Import *im) {
+  if (!im->n_folded) return;
+  diag_warning(im->d, onnx_place(im->file, im->a, im->folded),
+               "%d weight%s, '%s' the first, hold%s what the exporter computed from parameters; "
+               "training them may differ from training those",
+               im->n_folded, im->n_folded == 1 ? "" : "s", im->folded,
+               im->n_folded == 1 ? "s" : "");
+  diag_hint(im->d, "export as the model trains, without folding: torch.onnx.export(..., "
+                   "optimize=False)");
 }

@@ -66,6 +66,8 @@ typedef struct Import {
   NameMap origins;  // to origin_text: see onnx_origin.c
   const char **origin_text;
   bool has_origins;
+  int n_folded;       // weights that the exporter computed from others
+  const char *folded; // the first of them
   NameMap functions; // "domain:name" to onnx_model(file)->functions
   int n_nodes, depth;
 } Import;
@@ -85,8 +87,9 @@ typedef struct OnnxInput {
 bool onnx_inputs(Import *im, OnnxInput *inputs, int *n_inputs);
 
 // onnx_origin.c
-typedef enum OnnxOrigin { ORIGIN_trained, ORIGIN_kept, ORIGIN_constant } OnnxOrigin;
+typedef enum OnnxOrigin { ORIGIN_trained, ORIGIN_folded, ORIGIN_kept, ORIGIN_constant } OnnxOrigin;
 void onnx_read_origins(Import *im);
+void onnx_warn_of_folded(Import *im);
 OnnxOrigin onnx_origin(const Import *im, const char *name, int rank); // of floating-point ones
 
 // onnx_report.c
