@@ -31,7 +31,9 @@ const Pass passes[] = {
 };
 const int n_passes = sizeof passes / sizeof *passes;
 
-// The pipelines that have a name.
+// The pipelines that have a name.  nnaot runs `train` with what its options say to the passes.
+// After optimizer the module is a training step; from shard on ops are what one rank does with its
+// part of the batch; after plan_memory no value is added.
 static const struct {
   const char *name, *text, *summary;
 } pipelines[] = {

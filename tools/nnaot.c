@@ -2,15 +2,19 @@
 //
 //     nnaot mlp.onnx -g 2 --batch 32 --loss 'cross_entropy(logits)' --optimizer adamw -o train_rank
 //
-// The model is imported with the batch of a whole step, the passes of the pipeline below turn it
-// into what one rank does, and the backend writes that as C and compiles it.  Everything that can
-// be wrong with the command line is found before the model is read.
+// The model is imported with the batch of a whole step, the passes of the pipeline turn it into
+// what one rank does, and the backend writes that as C and compiles it.  What can be known to be
+// wrong without the model is found before it is read: options that contradict each other or have no
+// effect, numbers out of range, files that cannot be written.  What depends on it, such as the
+// outputs that a loss names, is for the passes to say.
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "backend/backend.h"
 #include "base/vec.h"
@@ -32,6 +36,7 @@ static const char *lr_text, *lr_schedule = "constant", *init = "keep", *dtype = 
 static double clip_norm;
 static const char *pipeline, *cluster, *explain, *summary, *report, *trace, *manifest;
 static Strings dims, freeze;
+static double lr; // --lr, or the default of the optimizer
 static PipelineOptions run = {.verify_each = true, .bisect_limit = -1};
 
 static const Option options[] = {
@@ -126,6 +131,37 @@ static bool check_supported(Diag *d) {
   return diag_errors(d) == errors;
 }
 
+static bool is_text(const char *model) {
+  return str_ends(model, ".nn") || !strcmp(model, "-");
+}
+
+static void refuse(const char *const *names, const char *with, const char *hint, Diag *d) {
+  for (; *names; names++) {
+    if (!option_given(*names)) continue;
+    diag_error(d, NULL, "--%s has no effect with %s", *names, with);
+    diag_hint(d, "%s", hint);
+  }
+}
+
+// What an option asks for is done, or it is an error.
+static bool check_effect(const char *model, Diag *d) {
+  static const char *const step[] = {"loss",       "optimizer",     "freeze", "init", "clip-norm",
+                                     "accumulate", "micro-batches", "plan",   NULL};
+  static const char *const import[] = {
+      "batch", "batch-dim", "dim", "accumulate", "external-data-dir", "train-mode", NULL};
+  int errors = diag_errors(d);
+  if (pipeline)
+    refuse(step, "--passes",
+           "say it in the pipeline: loss(spec=…), autodiff(freeze=…), optimizer(name=…)", d);
+  if (pipeline && !lr_text && (strstr(pipeline, ":lr=") || strstr(pipeline, ",lr=")))
+    diag_error(d, NULL, "lr has no effect in the pipeline of --passes; give --lr");
+  if (is_text(model))
+    refuse(import, "a module in text form", "its sizes are those that it was written with", d);
+  if (split_ranks && strcmp(emit_what, "exe") != 0)
+    diag_error(d, NULL, "--split-ranks has no effect with --emit %s", emit_what);
+  return diag_errors(d) == errors;
+}
+
 static bool is_one_of(const char *what, const char *const *list) {
   for (; *list; list++)
     if (!strcmp(what, *list)) return true;
@@ -133,6 +169,8 @@ static bool is_one_of(const char *what, const char *const *list) {
 }
 
 // constant|linear|cosine[:warmup=…,min=…].  The executable reads it; here mistakes are found early.
+static double least_lr;
+
 static bool check_schedule(Arena *a, Diag *d) {
   static const char *const kinds[] = {"constant", "linear", "cosine", NULL};
   size_t n = strcspn(lr_schedule, ":");
@@ -145,12 +183,42 @@ static bool check_schedule(Arena *a, Diag *d) {
     p++;
     size_t key = strcspn(p, "=,");
     char *end = NULL;
-    bool known = (key == 6 && !strncmp(p, "warmup", 6)) || (key == 3 && !strncmp(p, "min", 3));
-    if (known && p[key] == '=') strtod(p + key + 1, &end);
+    bool warmup = key == 6 && !strncmp(p, "warmup", 6), min = key == 3 && !strncmp(p, "min", 3);
+    double x = (warmup || min) && p[key] == '=' ? strtod(p + key + 1, &end) : 0;
+    if (!(x >= 0 && x < 1e18) || (warmup && x != floor(x)))
+      return diag_error(d, NULL, "--lr-schedule: %s cannot be %g", warmup ? "warmup" : "min", x);
+    if (min) least_lr = x;
     if (!end || end == p + key + 1 || (*end && *end != ','))
       return diag_error(d, NULL,
                         "cannot read '%s' in --lr-schedule: it takes warmup=STEPS and min=X",
                         str_copy_n(a, p, strcspn(p, ",")));
+  }
+  return true;
+}
+
+static bool check_lr(Diag *d) {
+  char *end = NULL;
+  if (!lr_text) return true;
+  lr = strtod(lr_text, &end);
+  if (!*lr_text || *end) return diag_error(d, NULL, "--lr wants a number, not '%s'", lr_text);
+  return (lr >= 0 && lr < HUGE_VAL) || diag_error(d, NULL, "--lr cannot be %s", lr_text);
+}
+
+// The schedule goes down from the learning rate to its least.
+static bool check_least_lr(Diag *d) {
+  if (least_lr <= lr || str_starts(lr_schedule, "constant")) return true;
+  return diag_error(d, NULL, "--lr-schedule: min=%g is more than the learning rate, %g", least_lr,
+                    lr);
+}
+
+// NAME=VALUE
+static bool check_dims(Diag *d) {
+  for (int i = 0; i < dims.n; i++) {
+    const char *equals = strchr(dims.at[i], '=');
+    char *end = NULL;
+    long long n = equals ? strtoll(equals + 1, &end, 10) : 0;
+    if (!equals || equals == dims.at[i] || !equals[1] || *end || n < 1 || n > INT32_MAX)
+      return diag_error(d, NULL, "--dim wants NAME=SIZE, not '%s'", dims.at[i]);
   }
   return true;
 }
@@ -169,7 +237,8 @@ static bool check_sizes(Diag *d) {
     if (sizes[i].value < sizes[i].least || sizes[i].value > INT32_MAX)
       diag_error(d, NULL, "%s cannot be %lld", sizes[i].name, (long long)sizes[i].value);
   if (diag_errors(d) > errors) return false;
-  if (clip_norm < 0) return diag_error(d, NULL, "--clip-norm cannot be %g", clip_norm);
+  if (!(clip_norm >= 0 && clip_norm < HUGE_VAL))
+    return diag_error(d, NULL, "--clip-norm cannot be %g", clip_norm);
   if (accumulate > 1 && !batch && !pipeline) {
     diag_error(d, NULL, "--accumulate needs --batch: a step takes %lld times as many rows",
                (long long)accumulate);
@@ -191,17 +260,27 @@ static bool needs_output(void) {
   return strcmp(emit_what, "plan") != 0;
 }
 
-static bool check_output(Diag *d, Arena *a) {
-  if (output && !strcmp(emit_what, "exe"))
-    return backend_writable(split_ranks ? str_format(a, "%s.0", output) : output, d);
-  if (output && !strcmp(emit_what, "c")) {
-    struct stat st;
-    if (mkdir(output, 0777) == 0 ||
-        (errno == EEXIST && stat(output, &st) == 0 && S_ISDIR(st.st_mode)))
-      return true;
-    return diag_error(d, NULL, "cannot make the folder '%s': %s", output, strerror(errno));
-  }
-  if (output && strcmp(output, "-") != 0 && !backend_writable(output, d)) return false;
+static bool made_folder; // and it goes again when nothing comes into it
+
+static bool check_folder(Diag *d) {
+  struct stat st;
+  made_folder = mkdir(output, 0777) == 0;
+  if (made_folder || (errno == EEXIST && stat(output, &st) == 0 && S_ISDIR(st.st_mode) &&
+                      access(output, W_OK | X_OK) == 0))
+    return true;
+  return diag_error(d, NULL, "cannot make the folder '%s': %s", output, strerror(errno));
+}
+
+// All of them, so that one that cannot be written is found before anything is.
+static bool check_outputs(Arena *a, Diag *d) {
+  if (summary && !output_writable(summary, d)) return false;
+  if (manifest && !output_writable(manifest, d)) return false;
+  if (!output) return true;
+  if (!strcmp(emit_what, "c")) return check_folder(d);
+  if (strcmp(emit_what, "exe") != 0) return output_writable(output, d);
+  if (!split_ranks) return backend_writable(output, d);
+  for (int64_t i = 0; i < ranks; i++)
+    if (!backend_writable(str_format(a, "%s.%lld", output, (long long)i), d)) return false;
   return true;
 }
 
@@ -224,26 +303,31 @@ static const char *joined(Arena *a, const Strings *s) {
   return b.at;
 }
 
-// The step that the options describe.
+// What the options say to a pass of the pipeline.
+static const char *pass_options(Arena *a, const char *pass) {
+  if (!strcmp(pass, "loss") && loss) return str_format(a, "(spec=%s)", quoted(a, loss));
+  if (!strcmp(pass, "autodiff") && freeze.n)
+    return str_format(a, "(freeze=%s)", quoted(a, joined(a, &freeze)));
+  if (!strcmp(pass, "optimizer"))
+    return str_format(a, "(name=%s clip=%.17g)", quoted(a, optimizer), clip_norm);
+  // Time is the outermost axis: a micro-batch is a run of neighbouring rows.
+  if (!strcmp(pass, "shard"))
+    return str_format(a, "(mesh=acc:%lld:time+dp:%lld plan=dp)",
+                      (long long)(accumulate * micro_batches), (long long)ranks);
+  return "";
+}
+
+// The pipeline `train`, with what the options describe.
 static const char *train_pipeline(Arena *a) {
   StrBuf b = {.arena = a};
-  // Where the model becomes a loss.
-  strbuf_add(&b, "simplify,raise,simplify,loss");
-  if (loss) strbuf_addf(&b, "(spec=%s)", quoted(a, loss));
-  if (str_starts(init, "random"))
-    strbuf_addf(&b, ",init(seed=%s)", init[6] == ':' ? init + 7 : "0");
-  // @eval is a copy of it, before gradients are there.
-  strbuf_add(&b, ",eval_graph,autodiff");
-  if (freeze.n) strbuf_addf(&b, "(freeze=%s)", quoted(a, joined(a, &freeze)));
-  strbuf_addf(&b, ",optimizer(name=%s clip=%.17g)", quoted(a, optimizer), clip_norm);
-  strbuf_add(&b, ",lower_batch_norm,simplify,channels_last,simplify");
-  // Beyond this point ops are what one rank does with its part of the batch.  Time is the outermost
-  // axis: a micro-batch is a run of neighbouring rows.
-  strbuf_addf(&b, ",shard(mesh=acc:%lld:time+dp:%lld plan=dp)",
-              (long long)(accumulate * micro_batches), (long long)ranks);
-  strbuf_add(&b, ",comm,pack_grads,fuse");
-  // Beyond this point no value is added.
-  strbuf_add(&b, ",plan_memory");
+  for (const char *p = pipeline_named("train"); *p;) {
+    size_t n = strcspn(p, ",");
+    const char *pass = str_copy_n(a, p, n);
+    strbuf_addf(&b, "%s%s%s", b.n ? "," : "", pass, pass_options(a, pass));
+    if (!strcmp(pass, "loss") && str_starts(init, "random"))
+      strbuf_addf(&b, ",init(seed=%s)", init[6] == ':' ? init + 7 : "0");
+    p += n + (p[n] == ',');
+  }
   return b.at;
 }
 
@@ -256,8 +340,7 @@ static bool check_init(Diag *d) {
 }
 
 static Module *read_model(const char *path, const OnnxOptions *import, Diag *d) {
-  return str_ends(path, ".nn") || !strcmp(path, "-") ? module_read(path, d)
-                                                     : onnx_import(path, import, d);
+  return is_text(path) ? module_read(path, d) : onnx_import(path, import, d);
 }
 
 // -- What is said about it ---------------------------------------------------------------------
@@ -280,11 +363,32 @@ static void say_weights(const Module *m) {
     fprintf(stderr, "%lld bytes per rank at the peak\n", (long long)m->slab_bytes);
 }
 
-// What --describe of the executable adds to what the runtime knows.
-static const char *describe_text(Arena *a, const char *model) {
+// The optimizer whose ops update the weights, or NULL.
+static const char *optimizer_of(const Module *m) {
+  for_each_graph(g, m)
+    for_each_op(op, g) {
+      if (op->kind == OP_sgd || op->kind == OP_sgd_momentum) return "sgd";
+      if (op->kind == OP_adam) return attr_i(op, "decoupled") ? "adamw" : "adam";
+      if (op->kind == OP_adagrad) return "adagrad";
+      if (op->kind == OP_lamb) return "lamb";
+    }
+  return NULL;
+}
+
+// What --describe of the executable adds to what the runtime knows.  Of a pipeline that was given,
+// the ops say which optimizer it is, and the rest is null: nobody knows what made the module.
+static const char *describe_text(Arena *a, const char *model, const char *updated_by) {
   StrBuf b = {.arena = a};
-  strbuf_addf(&b, "{\"source\": %s, \"optimizer\": %s", json_string(a, model),
-              json_string(a, optimizer));
+  strbuf_addf(&b, "{\"source\": %s, \"lr_from\": \"%s\"", json_string(a, model),
+              lr_text ? "--lr" : "default of the optimizer");
+  if (pipeline) {
+    strbuf_addf(&b, ", \"passes\": %s", json_string(a, pipeline));
+    strbuf_addf(&b, ", \"optimizer\": %s", updated_by ? json_string(a, updated_by) : "null");
+    strbuf_add(&b, ", \"loss\": null, \"clip_norm\": null, \"accumulate\": null, "
+                   "\"frozen\": null}");
+    return b.at;
+  }
+  strbuf_addf(&b, ", \"optimizer\": %s", json_string(a, optimizer));
   strbuf_addf(&b, ", \"loss\": %s", json_string(a, loss ? loss : ""));
   strbuf_addf(&b, ", \"clip_norm\": %.9g, \"accumulate\": %lld", clip_norm, (long long)accumulate);
   strbuf_addf(&b, ", \"frozen\": %s}", json_string(a, freeze.n ? joined(a, &freeze) : ""));
@@ -321,9 +425,16 @@ static bool add_skeleton(const Module *m, const char *path, const OnnxOptions *i
   return true;
 }
 
-static bool make_output(const Module *m, const char *path, const OnnxOptions *import, double lr,
-                        Arena *a, Diag *d) {
+static bool make_output(const Module *m, const char *path, const OnnxOptions *import, Arena *a,
+                        Diag *d) {
   if (!strcmp(emit_what, "nn")) return output_write(output, module_text(m, a), d);
+  const char *updated_by = optimizer_of(m);
+  OptimizerSpec spec;
+  if (pipeline && !lr_text && updated_by) {
+    if (!optimizer_parse(updated_by, &spec, a, d)) return false;
+    lr = spec.lr;
+    if (!check_least_lr(d)) return false;
+  }
   BackendOptions o = {.target = target,
                       .output = output,
                       .split_ranks = split_ranks,
@@ -331,20 +442,24 @@ static bool make_output(const Module *m, const char *path, const OnnxOptions *im
                       .verbose = verbose,
                       .version = NNAOT_VERSION,
                       .plan = "dp",
-                      .describe = describe_text(a, path),
+                      .describe = describe_text(a, path, updated_by),
                       .lr = lr,
                       .lr_schedule = lr_schedule};
   if (!add_skeleton(m, path, import, a, &o, d)) return false;
   return !strcmp(emit_what, "c") ? emit(m, output, &o, d) : backend_build(m, &o, d);
 }
 
+// A pipeline that was given has its own mesh.
+static bool check_ranks(const Module *m, Diag *d) {
+  int found = m->mesh ? m->mesh->n_devices : 1;
+  if (!pipeline || !option_given("ranks") || ranks == found) return true;
+  diag_error(d, NULL, "-g asks for %lld ranks, but the mesh that --passes leaves has %d",
+             (long long)ranks, found);
+  diag_hint(d, "say it in the pipeline: shard(mesh=%lld)", (long long)ranks);
+  return false;
+}
+
 static bool compile(const char *path, Arena *a, Diag *d) {
-  OptimizerSpec spec;
-  if (!optimizer_parse(optimizer, &spec, a, d)) return false;
-  char *end = NULL;
-  double lr = lr_text ? strtod(lr_text, &end) : spec.lr;
-  if (lr_text && (!*lr_text || *end))
-    return diag_error(d, NULL, "--lr wants a number, not '%s'", lr_text);
   OnnxOptions import = {.batch = batch * accumulate,
                         .batch_dim = batch_dim,
                         .dims = dims.at,
@@ -357,15 +472,16 @@ static bool compile(const char *path, Arena *a, Diag *d) {
   Module *m = read_model(path, &import, d);
   bool ok = m != NULL;
   if (ok) summary_before(&s, m);
-  ok = ok && pipeline_run(m, pipeline ? pipeline : train_pipeline(a), &run, d);
+  ok = ok && pipeline_run(m, pipeline ? pipeline : train_pipeline(a), &run, d) && check_ranks(m, d);
   if (ok && verbose) say_weights(m);
   if (ok && explain) ok = explain_print(m, explain, stdout, d);
-  if (ok && strcmp(emit_what, "plan") != 0) ok = make_output(m, path, &import, lr, a, d);
+  if (ok && strcmp(emit_what, "plan") != 0) ok = make_output(m, path, &import, a, d);
   if (ok && !strcmp(emit_what, "plan"))
     ok = output_write(output ? output : "-", summary_text(&s, m), d);
   if (ok && summary) ok = output_write(summary, summary_text(&s, m), d);
   if (ok && manifest)
     ok = output_write(manifest, manifest_text(a, m, str_ends(manifest, ".csv")), d);
+  if (!ok && made_folder) rmdir(output);
   module_free(m);
   return ok;
 }
@@ -383,12 +499,21 @@ int main(int argc, char **argv) {
 
   Diag *d = diag_new(stderr);
   Arena *a = arena_new();
-  if (!check_supported(d) || !check_sizes(d) || !check_init(d) || !check_schedule(a, d) ||
-      (pipeline && !pipeline_check(pipeline, d)))
+  const char *model = words.at[0];
+  OptimizerSpec spec;
+  if (!check_supported(d) || !check_effect(model, d) || !check_sizes(d) || !check_dims(d) ||
+      !check_init(d) || !check_schedule(a, d) || !check_lr(d) ||
+      (pipeline && !pipeline_check(pipeline, d))) {
     status = EXIT_USAGE;
-  else
-    status = check_batch(d) && check_output(d, a) && compile(words.at[0], a, d) ? EXIT_SUCCESS
-                                                                                : EXIT_FAILURE;
+  } else if (!optimizer_parse(optimizer, &spec, a, d)) {
+    status = EXIT_FAILURE;
+  } else {
+    if (!lr_text) lr = spec.lr;
+    bool late = pipeline && !lr_text; // the ops will say
+    status = !late && !check_least_lr(d)                                     ? EXIT_USAGE
+             : check_batch(d) && check_outputs(a, d) && compile(model, a, d) ? EXIT_SUCCESS
+                                                                             : EXIT_FAILURE;
+  }
   arena_free(a);
   diag_free(d);
   return status;

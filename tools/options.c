@@ -130,6 +130,14 @@ static int set(const Program *p, const Option *o, const char *text) {
   return -1;
 }
 
+static Strings given; // names
+
+bool option_given(const char *name) {
+  for (int i = 0; i < given.n; i++)
+    if (!strcmp(given.at[i], name)) return true;
+  return false;
+}
+
 typedef struct Getopt {
   struct option *longs;
   char *letters;
@@ -137,9 +145,10 @@ typedef struct Getopt {
 
 static Getopt describe(const Program *p) {
   Getopt g = {allocate((size_t)p->n_options + 3, sizeof *g.longs),
-              allocate((size_t)p->n_options * 2 + 4, 1)};
+              allocate((size_t)p->n_options * 2 + 5, 1)};
   struct option *to = g.longs;
   char *letter = g.letters;
+  *letter++ = ':'; // a missing value is told from an unknown option
   *letter++ = 'h';
   *to++ = (struct option){"help", no_argument, NULL, HELP};
   *to++ = (struct option){"version", no_argument, NULL, VERSION};
@@ -161,11 +170,27 @@ static const Option *find_letter(const Program *p, int letter) {
   return NULL;
 }
 
+// What getopt_long found wrong with `word`: `c` is its '?' or ':', and optopt the option, if known.
+static int mistake(const Program *p, int c, const char *word) {
+  char letter[] = {'-', (char)optopt, 0};
+  bool is_long = !optopt || optopt >= HELP; // a letter may stand in the middle of a word
+  const char *name = is_long ? word : letter;
+  int n = is_long ? (int)strcspn(word, "=") : 2, n_alike = 0;
+  if (c == ':') return usage_error(p, "%.*s wants a value", n, name);
+  if (is_long && optopt) return usage_error(p, "%.*s takes no value", n, name);
+  for (int i = 0; is_long && i < p->n_options; i++)
+    n_alike +=
+        p->options[i].kind != OPTION_group && !strncmp(p->options[i].name, word + 2, (size_t)n - 2);
+  return usage_error(p, n_alike > 1 ? "%.*s may be several options" : "there is no option %.*s", n,
+                     name);
+}
+
 int options_parse(const Program *p, int argc, char **argv, Strings *words) {
   Getopt g = describe(p);
   int status = -1;
   *words = (Strings){0};
   optind = 1;
+  opterr = 0;
   while (status < 0) {
     int c = getopt_long(argc, argv, g.letters, g.longs, NULL);
     if (c == -1) break;
@@ -175,11 +200,12 @@ int options_parse(const Program *p, int argc, char **argv, Strings *words) {
     } else if (c == VERSION) {
       printf("%s %s\n", p->name, NNAOT_VERSION);
       status = EXIT_SUCCESS;
-    } else if (c == '?') { // getopt_long has said what
-      fprintf(stderr, "hint: '%s --help' lists the options\n", p->name);
-      status = EXIT_USAGE;
+    } else if (c == '?' || c == ':') {
+      status = mistake(p, c, argv[optind - 1]);
     } else {
-      status = set(p, c >= FIRST ? &p->options[c - FIRST] : find_letter(p, c), optarg);
+      const Option *o = c >= FIRST ? &p->options[c - FIRST] : find_letter(p, c);
+      push(&given, o->name);
+      status = set(p, o, optarg);
     }
   }
   while (optind < argc)

@@ -71,6 +71,9 @@ enum { EXIT_USAGE = 2 };
 // (EXIT_USAGE).
 int options_parse(const Program *p, int argc, char **argv, Strings *words);
 
+// Whether the command line said it; for options that would have no effect with others.
+bool option_given(const char *name);
+
 // Reports a mistake in the command line, with a pointer to --help.  Returns EXIT_USAGE.
 int usage_error(const Program *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

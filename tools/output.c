@@ -3,6 +3,7 @@
 #include "output.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -34,6 +35,29 @@ bool output_write(const char *path, const char *text, Diag *d) {
     diag_error(d, NULL, "cannot write '%s': %s", path, strerror(errno));
     if (!special) unlink(temporary);
   }
+  arena_free(a);
+  return ok;
+}
+
+bool output_writable(const char *path, Diag *d) {
+  if (!strcmp(path, "-")) return true;
+  Arena *a = arena_new();
+  const char *temporary = str_format(a, "%s.%ld.tmp", path, (long)getpid());
+  struct stat s;
+  bool ok = false;
+  if (!stat(path, &s) && S_ISDIR(s.st_mode)) {
+    errno = EISDIR;
+  } else if (is_special(path)) {
+    ok = !access(path, W_OK);
+  } else {
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    ok = fd >= 0;
+    if (ok) {
+      close(fd);
+      unlink(temporary);
+    }
+  }
+  if (!ok) diag_error(d, NULL, "cannot write '%s': %s", path, strerror(errno));
   arena_free(a);
   return ok;
 }

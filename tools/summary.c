@@ -128,9 +128,14 @@ static uint64_t plan_hash(Arena *a, const Module *m) {
   return hash;
 }
 
+// `list` is NULL while no collectives are chosen.
 static void add_comm_bytes(StrBuf *b, const Collectives *list, int ranks) {
   static const OpKind kinds[] = {OP_all_reduce, OP_all_gather};
   for (int k = 0; k < 2; k++) {
+    if (!list) {
+      strbuf_addf(b, "%s\"%s\": null", k ? ", " : "", op_info[kinds[k]].name);
+      continue;
+    }
     int64_t bytes = 0;
     for (int i = 0; i < list->n; i++)
       if (list->at[i].op->kind == kinds[k]) bytes += list->at[i].bytes * list->at[i].count * ranks;
@@ -153,33 +158,44 @@ static void add_stage(StrBuf *b, const Module *m, int ranks) {
               g && g->last ? json_string(a, op_text(g->last, a)) : "null");
 }
 
+// A block that is there once and used by `call`; fused kernels are no blocks.
+static bool is_called(const Module *m, const Graph *block) {
+  for_each_graph(g, m)
+    for_each_op(op, g) {
+      if (op->kind == OP_call && op->callee == block) return true;
+    }
+  return false;
+}
+
 const char *summary_text(Summary *s, const Module *m) {
   Arena *a = s->arena;
   StrBuf b = {.arena = a};
   Collectives list = {0};
-  int ranks = m->mesh ? m->mesh->n_devices : 1, n_ops = 0, n_blocks = 0;
+  int ranks = m->mesh ? m->mesh->n_devices : s->ranks, n_ops = 0, n_blocks = 0;
   find_collectives(a, m, &list);
   for_each_graph(g, m) {
     for_each_op(op, g)
       n_ops += g->entry;
-    n_blocks += !g->entry;
+    n_blocks += is_called(m, g);
   }
   strbuf_addf(&b, "{\n  \"ranks\": %d,\n  \"plan_hash\": \"%016" PRIx64 "\",\n", ranks,
               plan_hash(a, m));
   strbuf_add(&b, "  \"predicted_step_ms\": null,\n  \"per_rank\": [");
   for (int i = 0; i < ranks; i++)
     strbuf_addf(&b,
-                "%s\n    {\"peak_bytes\": %" PRId64
-                ", \"compute_ms\": null, \"comm_ms\": null, \"idle_ms\": null}",
-                i ? "," : "", m->slab_bytes);
+                "%s\n    {\"peak_bytes\": %s, \"compute_ms\": null, \"comm_ms\": null, "
+                "\"idle_ms\": null}",
+                i ? "," : "",
+                m->phase >= PHASE_planned ? str_format(a, "%" PRId64, m->slab_bytes) : "null");
   strbuf_add(&b, "\n  ],\n  \"comm_bytes\": {");
-  add_comm_bytes(&b, &list, ranks);
+  add_comm_bytes(&b, m->phase >= PHASE_local ? &list : NULL, ranks);
   strbuf_addf(&b,
-              "},\n  \"bubble_fraction\": 0,\n"
+              "},\n  \"bubble_fraction\": %s,\n"
               "  \"fold\": {\"ops_before\": %d, \"ops_after\": %d, \"unique_blocks\": %d},\n"
               "  \"solver\": {\"status\": \"none\", \"gap\": null, \"seconds\": 0},\n"
               "  \"seconds\": {",
-              s->n_ops, n_ops, n_blocks);
+              // There are no pipelines of stages yet.
+              m->phase >= PHASE_sharded ? "0" : "null", s->n_ops, n_ops, n_blocks);
   for (int i = 0; i < s->seconds.n; i++)
     strbuf_addf(&b, "%s%s: %.6f", i ? ", " : "", json_string(a, s->seconds.at[i].pass),
                 s->seconds.at[i].seconds);
