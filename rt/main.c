@@ -110,6 +110,7 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
   nnrt_flags_parse(&run.flags, argc, argv, p);
   check_program(p);
   check_flags(&run.flags, p);
+  nnrt_spin_less(argv);
 
   if (!nnrt_launch_find(&run.launch, &w)) {
     nnrt_say_error("%s", w.text);

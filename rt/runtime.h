@@ -311,6 +311,12 @@ typedef struct Launch {
 bool nnrt_launch_find(Launch *l, Why *w);
 int nnrt_launch_threads(const Launch *l, int ranks_here); // OpenMP threads a rank should use
 
+// ---- spin.c
+
+// Starts this process again, once, with an OpenMP that leaves the cores sooner; comes before anything
+// that could not be done twice.
+void nnrt_spin_less(char **argv);
+
 // ---- comm.h: communication between ranks
 
 // ---- init.c: initial contents

@@ -149,7 +149,11 @@ static void add_steps(DnnlOp *op, dnnl_primitive_desc_t pd, Role *role) {
 
 // Address 0 of a run is the result; then the operands, in the order x, w, y.
 static NnrtPrep *conv_prep(const char *name, const Conv *c, Direction direction) {
-  DnnlOp *op = dnnl_op_new(name);
+  // An element of y is a sum over the filter of its channel.
+  int64_t skip = c->w_rank - c->rank + 1, filter = product(c->w + skip, c->w_rank - skip),
+          y_size = product(c->y, c->rank);
+  DnnlOp *op = dnnl_op_new(name, y_size * filter,
+                           product(c->x, c->rank) + product(c->w, c->w_rank) + y_size);
   if (!op) return NULL;
   dnnl_memory_desc_t x = plain(op, c, c->x), y = plain(op, c, c->y);
   dnnl_memory_desc_t w = dnnl_op_desc(op, c->w_rank, c->w);

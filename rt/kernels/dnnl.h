@@ -1,7 +1,7 @@
 // oneDNN as the kernels use it: primitives with their memory objects, made once; a run only sets
 // addresses.
 //
-//     DnnlOp *op = dnnl_op_new("linear");
+//     DnnlOp *op = dnnl_op_new("linear", m * n * k, m * k + k * n + m * n);
 //     dnnl_op_step(op, pd);                    a primitive; several run in this order
 //     dnnl_op_arg(op, DNNL_ARG_SRC, x, 1);     an argument of it: address 1 of the run
 //     …
@@ -12,6 +12,10 @@
 // The engine and primitives may be used by all threads; streams and memory objects belong to one
 // DnnlOp, and so to one rank.  Intermediate tensors and what primitives need while they run are in
 // the rank's scratch.
+//
+// oneDNN starts a team for the smallest product, and a team costs more than the product as soon as
+// other programs want the cores: its threads wait for one another by turning in circles.  So what
+// is small is made and run by one thread.
 
 #ifndef NNRT_DNNL_H
 #define NNRT_DNNL_H
@@ -31,6 +35,8 @@ typedef struct DnnlOp {
   NnrtPrep base;
   const char *name;
   dnnl_stream_t stream;
+  bool small;  // one thread does it
+  int threads; // while it is made: how many there were
   struct {
     dnnl_primitive_t primitive;
     dnnl_exec_arg_t exec[DNNL_OP_ARGS];
@@ -43,7 +49,9 @@ typedef struct DnnlOp {
   bool failed;
 } DnnlOp;
 
-DnnlOp *dnnl_op_new(const char *name);             // NULL: failed
+// Begins one of so many multiplications on tensors of so many elements; until dnnl_op_end it says
+// how many threads the caller's OpenMP has.  NULL: failed.
+DnnlOp *dnnl_op_new(const char *name, int64_t products, int64_t elements);
 bool dnnl_op_ok(DnnlOp *op, dnnl_status_t status); // false, having reported it, if it is an error
 dnnl_engine_t dnnl_op_engine(void);                // of the process
 

@@ -14,7 +14,8 @@ typedef struct Product {
 } Product;
 
 static NnrtPrep *product_prep(const char *name, const Product *p) {
-  DnnlOp *op = dnnl_op_new(name);
+  DnnlOp *op = dnnl_op_new(name, p->batch * p->m * p->n * p->k,
+                           p->batch * (p->m * p->k + p->k * p->n + p->m * p->n));
   if (!op) return NULL;
   // A batch of one is a plain product, which oneDNN has more ways to do.
   int skip = p->batch == 1;
