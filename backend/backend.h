@@ -31,7 +31,8 @@ typedef struct BackendOptions {
   int n_holes;
 } BackendOptions;
 
-// Writes the sources of `m` (PHASE_planned) into `dir`: program.c, constants.bin, payload.bin.
+// Writes the sources of `m` (PHASE_planned) into `dir`: program.c, payload.bin, and constants.bin
+// when there are large constants.
 bool emit(const Module *m, const char *dir, const BackendOptions *o, Diag *d);
 // emit, then compile and link into o->output, atomically.
 bool backend_build(const Module *m, const BackendOptions *o, Diag *d);

@@ -7,7 +7,8 @@
 // executable finds libdnnl beside itself, in lib/ beside itself, or where it was found now.
 //
 // Everything is made in a temporary folder; the executable is renamed to its name when it is whole.
-// The code is ours, so when it does not compile that is our mistake: the folder is kept, and named.
+// The code is ours, so when the compiler has something to say against it that is our mistake: the
+// folder is kept, and named.  In all other cases it goes, also when nnaot is told to stop.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,6 +22,8 @@
 
 #include "backend.h"
 #include "base/vec.h"
+#include "program.h"
+#include "temporary.h"
 
 enum { PAGE = 4096, PIECE = 1 << 20 };
 
@@ -73,9 +76,7 @@ static bool find_runtime(Build *b) {
   b->headers = NNAOT_RT_HEADERS;
   b->library = NNAOT_RT_LIBRARY;
   b->dnnl = NNAOT_DNNL_DIR;
-  if (is_file(b->library)) return true;
-  return diag_error(b->d, NULL, "the runtime is neither '%s/libnnrt.a' nor '%s'", installed,
-                    b->library);
+  return is_file(b->library);
 }
 
 static const char *compiler(void) {
@@ -104,11 +105,43 @@ static void add_words(Command *c, const char *words) {
   }
 }
 
+// As a shell reads it.
 static const char *command_text(const Command *c) {
   StrBuf b = {.arena = c->arena};
-  for (int i = 0; i < c->word.n; i++)
-    strbuf_addf(&b, "%s%s", i ? " " : "", c->word.at[i]);
+  for (int i = 0; i < c->word.n; i++) {
+    strbuf_add(&b, i ? " " : "");
+    if (!strpbrk(c->word.at[i], " \t\n'\"$\\`*?[]{}()<>|&;~#!")) {
+      strbuf_add(&b, c->word.at[i]);
+      continue;
+    }
+    strbuf_add(&b, "'");
+    for (const char *p = c->word.at[i]; *p; p++)
+      strbuf_addf(&b, *p == '\'' ? "'\\%c'" : "%c", *p);
+    strbuf_add(&b, "'");
+  }
   return b.at;
+}
+
+// Says why the compiler failed; the folder stays when there is something in it to look at.
+static bool failed(Build *b, const Command *c, int status) {
+  struct stat log;
+  const char *cc = c->word.at[0];
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
+    diag_error(b->d, NULL, "cannot run the C compiler '%s'", cc);
+    diag_hint(b->d, "install one, or name it in the environment variable CC");
+  } else if (WIFSIGNALED(status)) {
+    diag_error(b->d, NULL, "the C compiler '%s' was ended by a signal: %s", cc,
+               strsignal(WTERMSIG(status)));
+  } else if (stat(str_format(b->arena, "%s/log", b->dir), &log) || log.st_size == 0) {
+    diag_error(b->d, NULL, "the C compiler '%s' failed, exit status %d, and does not say why", cc,
+               WEXITSTATUS(status));
+  } else {
+    diag_error(b->d, NULL, "the generated code does not compile; this is a mistake of nnaot");
+    diag_note(b->d, NULL, "the code, and what the compiler says in 'log', are in '%s'", b->dir);
+    diag_note(b->d, NULL, "the command was: %s", command_text(c));
+    temporary_dir(NULL);
+  }
+  return false;
 }
 
 // Runs it in the folder of the sources, its output in the file log there.
@@ -116,7 +149,7 @@ static bool run(Build *b, Command *c) {
   vec_push(c->arena, &c->word, NULL);
   c->word.n--;
   if (b->o->verbose) fprintf(stderr, "%s\n", command_text(c));
-  pid_t child = fork();
+  pid_t child = temporary_fork();
   if (child < 0)
     return diag_error(b->d, NULL, "cannot start '%s': %s", c->word.at[0], strerror(errno));
   if (child == 0) {
@@ -126,21 +159,12 @@ static bool run(Build *b, Command *c) {
     _exit(127);
   }
   int status;
-  while (waitpid(child, &status, 0) < 0)
-    if (errno != EINTR) return diag_error(b->d, NULL, "cannot wait for '%s'", c->word.at[0]);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
-    diag_error(b->d, NULL, "cannot run the C compiler '%s'", c->word.at[0]);
-    diag_hint(b->d, "install one, or name it in the environment variable CC");
-    return false;
-  }
-  diag_error(b->d, NULL, "the generated code does not compile; this is a mistake of nnaot");
-  diag_note(b->d, NULL, "the code, and what the compiler says in 'log', are in '%s'", b->dir);
-  diag_note(b->d, NULL, "the command was: %s", command_text(c));
-  return false;
+  if (temporary_wait(child, &status) < 0)
+    return diag_error(b->d, NULL, "cannot wait for '%s': %s", c->word.at[0], strerror(errno));
+  return (WIFEXITED(status) && WEXITSTATUS(status) == 0) || failed(b, c, status);
 }
 
-static bool compile(Build *b) {
+static Command compile_command(const Build *b) {
   Command c = {.arena = b->arena};
   add_words(&c, compiler());
   // No flag changes what a formula means but by rounding: products may be fused with sums.
@@ -154,6 +178,18 @@ static bool compile(Build *b) {
   add_word(&c, str_format(b->arena, "-L%s", b->dnnl));
   add_words(&c, "-ldnnl -lm -lpthread -ldl -Wl,-rpath,$ORIGIN:$ORIGIN/lib");
   add_word(&c, str_format(b->arena, "-Wl,-rpath,%s", b->dnnl));
+  return c;
+}
+
+const char *backend_command(Arena *a) {
+  Build b = {.arena = a};
+  if (!find_runtime(&b)) return NULL;
+  Command c = compile_command(&b);
+  return command_text(&c);
+}
+
+static bool compile(Build *b) {
+  Command c = compile_command(b);
   return run(b, &c);
 }
 
@@ -206,6 +242,7 @@ static bool append_payload(Build *b, FILE *out) {
 // The temporary file beside `output`, so that the last step is a rename.
 static bool write_output(Build *b, const char *output) {
   const char *part = str_format(b->arena, "%s.part-%ld", output, (long)getpid());
+  temporary_file(part);
   FILE *f = fopen(part, "wb");
   if (!f) return diag_error(b->d, NULL, "cannot write '%s': %s", output, strerror(errno));
   bool ok = append_payload(b, f);
@@ -221,6 +258,7 @@ static bool write_output(Build *b, const char *output) {
     ok = false;
     error = errno;
   }
+  temporary_file(NULL);
   if (ok) return true;
   unlink(part);
   return diag_error(b->d, NULL, "cannot write '%s': %s", output, strerror(error));
@@ -228,22 +266,9 @@ static bool write_output(Build *b, const char *output) {
 
 // -- All of it ---------------------------------------------------------------------------------
 
-static void remove_sources(const Build *b) {
-  static const char *const files[] = {"program.c", "constants.bin", "payload.bin", "program",
-                                      "log"};
-  for (size_t i = 0; i < sizeof files / sizeof *files; i++)
-    unlink(str_format(b->arena, "%s/%s", b->dir, files[i]));
-  rmdir(b->dir);
-}
-
 static bool build_one(Build *b, const char *output) {
-  if (!emit(b->m, b->dir, b->o, b->d)) {
-    remove_sources(b);
-    return false;
-  }
-  if (!compile(b)) return false; // the folder stays, to be looked at
-  bool ok = write_output(b, output);
-  remove_sources(b);
+  bool ok = emit(b->m, b->dir, b->o, b->d) && compile(b) && write_output(b, output);
+  temporary_dir_remove();
   return ok;
 }
 
@@ -255,6 +280,7 @@ static bool make_dir(Build *b) {
   if (!mkdtemp(dir))
     return diag_error(b->d, NULL, "cannot make a folder '%s': %s", dir, strerror(errno));
   b->dir = dir;
+  temporary_dir(dir);
   return true;
 }
 
@@ -287,10 +313,11 @@ static bool build_split(Build *b, BackendOptions *options) {
   bool ok = true;
   fflush(NULL);
   for (int rank = 0; rank < ranks || running > 0;) {
-    if (ok && rank < ranks && running < options->jobs) {
+    if (ok && rank < ranks && running < options->jobs && running < MAX_CHILDREN) {
       options->only_rank = rank++;
-      pid_t child = fork();
+      pid_t child = temporary_fork();
       if (child == 0) {
+        temporary_watch();
         const char *output = str_format(b->arena, "%s.%d", options->output, options->only_rank);
         _exit(make_dir(b) && build_one(b, output) ? 0 : 1);
       }
@@ -300,7 +327,8 @@ static bool build_split(Build *b, BackendOptions *options) {
     }
     int status;
     if (running == 0) break;
-    if (wait(&status) > 0) running--;
+    if (temporary_wait(-1, &status) < 0) return false;
+    running--;
     ok &= WIFEXITED(status) && WEXITSTATUS(status) == 0;
   }
   return ok;
@@ -309,7 +337,10 @@ static bool build_split(Build *b, BackendOptions *options) {
 bool backend_build(const Module *m, const BackendOptions *o, Diag *d) {
   BackendOptions options = *o;
   Build b = {.m = m, .o = &options, .arena = arena_new(), .d = d};
-  bool ok = find_runtime(&b);
+  temporary_watch();
+  bool ok = find_runtime(&b) ||
+            diag_error(d, NULL, "the runtime is neither '%s/lib/nnaot/libnnrt.a' nor '%s'",
+                       prefix(b.arena), NNAOT_RT_LIBRARY);
   if (ok)
     ok = o->split_ranks ? build_split(&b, &options) : make_dir(&b) && build_one(&b, o->output);
   arena_free(b.arena);

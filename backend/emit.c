@@ -19,6 +19,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "ir/op.h"
 #include "program.h"
@@ -62,10 +63,27 @@ static void emit_section(StrBuf *out, const char *title, const StrBuf *text) {
   strbuf_addf(out, "// -- %s\n\n%s\n", title, text->at);
 }
 
+// How the sources become an executable with its payload behind it (payload.c).
+static void emit_how(Program *p, StrBuf *out) {
+  const char *command = backend_command(p->arena);
+  if (command)
+    strbuf_addf(out,
+                "// In this folder, these make the executable `program` of it:\n//\n"
+                "//   %s\n"
+                "//   truncate -s %%4096 program\n"
+                "//   perl -e 'print pack \"a8q<3\", \"nnrtpay1\", -s \"program\", -s "
+                "\"payload.bin\", 0' > trailer\n"
+                "//   cat payload.bin >> program && truncate -s %%8 program && cat trailer >> "
+                "program\n",
+                c_comment(p->arena, command));
+  strbuf_add(out, "\n");
+}
+
 static void emit_program(Program *p, StrBuf *out) {
   const char *source = p->m->source ? p->m->source : "text", *slash = strrchr(source, '/');
-  strbuf_addf(out, "// Made by nnaot from %s; edits are lost.\n\n",
+  strbuf_addf(out, "// Made by nnaot from %s; edits are lost.\n",
               c_comment(p->arena, slash ? slash + 1 : source));
+  emit_how(p, out);
   strbuf_add(out, "#include \"nnrt.h\"\n\n");
   emit_section(out, "Where values are", &p->defines);
   emit_section(out, "Constants", &p->constants);
@@ -81,13 +99,32 @@ static void emit_program(Program *p, StrBuf *out) {
   tables_emit(p, out);
 }
 
-static bool write_text(const char *path, const StrBuf *text, Diag *d) {
-  FILE *f = fopen(path, "w");
-  if (!f) return diag_error(d, NULL, "cannot write '%s': %s", path, strerror(errno));
+FILE *part_open(Arena *a, const char *path, Diag *d) {
+  FILE *f = fopen(str_format(a, "%s.part", path), "wb");
+  if (!f) diag_error(d, NULL, "cannot write '%s': %s", path, strerror(errno));
+  return f;
+}
+
+bool part_finish(FILE *f, Arena *a, const char *path, bool ok, Diag *d) {
+  const char *part = str_format(a, "%s.part", path);
+  bool written = !fflush(f) && !ferror(f);
+  int error = errno;
+  written &= !fclose(f);
+  if (written && ok && rename(part, path)) {
+    written = false;
+    error = errno;
+  }
+  if (!written) diag_error(d, NULL, "cannot write '%s': %s", path, strerror(error));
+  if (written && ok) return true;
+  unlink(part);
+  return false;
+}
+
+static bool write_text(Arena *a, const char *path, const StrBuf *text, Diag *d) {
+  FILE *f = part_open(a, path, d);
+  if (!f) return false;
   fwrite(text->at, 1, text->n, f);
-  bool failed = ferror(f) != 0;
-  failed |= fclose(f) != 0;
-  return !failed || diag_error(d, NULL, "cannot write '%s': %s", path, strerror(errno));
+  return part_finish(f, a, path, true, d);
 }
 
 // @train, or the first entry; and @eval.
@@ -122,7 +159,7 @@ bool emit(const Module *m, const char *dir, const BackendOptions *o, Diag *d) {
     StrBuf out = {.arena = a};
     constants_emit(p);
     emit_program(p, &out);
-    ok = write_text(str_format(a, "%s/program.c", dir), &out, d) &&
+    ok = write_text(a, str_format(a, "%s/program.c", dir), &out, d) &&
          constants_write(p, str_format(a, "%s/constants.bin", dir)) &&
          payload_write(p, str_format(a, "%s/payload.bin", dir));
   }

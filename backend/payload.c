@@ -133,13 +133,6 @@ static bool write_weight(const Program *p, const Value *v, FILE *f) {
   return true;
 }
 
-static bool finish(FILE *f, const char *path, Diag *d) {
-  bool failed = fflush(f) != 0 || ferror(f);
-  int error = errno;
-  failed |= fclose(f) != 0;
-  return !failed || diag_error(d, NULL, "cannot write '%s': %s", path, strerror(error));
-}
-
 // The model for --export, leaving out the holes, which are in the order of the file.
 static void write_skeleton(const BackendOptions *o, FILE *f) {
   int64_t at = 0;
@@ -152,13 +145,13 @@ static void write_skeleton(const BackendOptions *o, FILE *f) {
 
 bool payload_write(const Program *p, const char *path) {
   const Graph *g = p->train.g;
-  FILE *f = fopen(path, "wb");
-  if (!f) return diag_error(p->d, NULL, "cannot write '%s': %s", path, strerror(errno));
+  FILE *f = part_open(p->arena, path, p->d);
+  if (!f) return false;
   bool ok = true;
   for (int i = 0; i < g->n_params; i++)
     if (in_payload(g->params[i])) ok &= write_weight(p, g->params[i], f);
   if (p->o->skeleton_bytes) write_skeleton(p->o, f);
-  return finish(f, path, p->d) && ok;
+  return part_finish(f, p->arena, path, ok, p->d);
 }
 
 // -- Constants ---------------------------------------------------------------------------------
@@ -198,11 +191,18 @@ void constants_emit(Program *p) {
 }
 
 bool constants_write(const Program *p, const char *path) {
-  FILE *f = fopen(path, "wb");
-  if (!f) return diag_error(p->d, NULL, "cannot write '%s': %s", path, strerror(errno));
+  bool any = false;
+  for (int i = 0; i < p->constant.n; i++)
+    any |= !is_listed(&p->constant.at[i]);
+  if (!any) {
+    unlink(path); // of an earlier program in the same folder
+    return true;
+  }
+  FILE *f = part_open(p->arena, path, p->d);
+  if (!f) return false;
   for (int i = 0; i < p->constant.n; i++)
     if (!is_listed(&p->constant.at[i]))
       fwrite(data_of(&p->constant.at[i])->data.at, 1,
              (size_t)type_bytes(p->constant.at[i].value->type), f);
-  return finish(f, path, p->d);
+  return part_finish(f, p->arena, path, true, p->d);
 }

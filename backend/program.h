@@ -71,6 +71,13 @@ bool payload_write(const Program *p, const char *path);
 bool constants_write(const Program *p, const char *path);
 void constants_emit(Program *p);
 
+// A file that gets its name when it is whole (emit.c); `ok`: what was written is right.
+FILE *part_open(Arena *a, const char *path, Diag *d);
+bool part_finish(FILE *f, Arena *a, const char *path, bool ok, Diag *d);
+
+// The command that makes `program` of the sources (build.c), or NULL where there is no runtime.
+const char *backend_command(Arena *a);
+
 // The tables that describe the program to the runtime (tables.c).
 void tables_emit(const Program *p, StrBuf *out);
 
