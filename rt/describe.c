@@ -69,7 +69,7 @@ void nnrt_describe(const NnrtProgram *p, FILE *f) {
           (long long)parameters, (long long)trained, (long long)p->slab_bytes);
   fprintf(f, ",\n  \"lr\": %.9g,\n  \"lr_schedule\": ", p->lr);
   nnrt_json_write_string(f, p->lr_schedule);
-  fprintf(f, ",\n  \"seed\": %lld,\n  \"evaluates\": %s,\n  \"exports\": %s,\n  \"dynamic\": [",
+  fprintf(f, ",\n  \"seed\": %lld,\n  \"evaluates\": %s,\n  \"exports\": %s,\n  \"libraries\": [",
           (long long)p->seed, p->eval.n_tensors ? "true" : "false",
           p->skeleton_bytes ? "true" : "false");
   dl_iterate_phdr(write_library, &(Libraries){f, 0});

@@ -131,8 +131,8 @@ _Noreturn void nnrt_fail(NnrtRank *r, int i, int code) {
   if (r->ranks > 1) snprintf(where, sizeof where, "rank %d, ", r->rank);
   speaking_rank[0] = 0;
   if (detail[0])
-    nnrt_say_error("%sstep %lld: %s: %s: %s", where, (long long)r->step, op, text, detail);
+    nnrt_say_error("%sstep %lld: %s: %s: %s", where, (long long)r->step + 1, op, text, detail);
   else
-    nnrt_say_error("%sstep %lld: %s: %s", where, (long long)r->step, op, text);
+    nnrt_say_error("%sstep %lld: %s: %s", where, (long long)r->step + 1, op, text);
   nnrt_end_job(1);
 }

@@ -35,9 +35,48 @@ static bool sync_folder_of(const char *path) {
   return ok;
 }
 
+// Where a name leads: of a link, even one to nothing, what it stands for.  To be freed.
+static char *end_of_links(const char *path) {
+  char *at = nnrt_must_format("%s", path), to[4096];
+  // As many as the kernel follows; a circle fails when it is opened.
+  for (int i = 0; i < 40; i++) {
+    ssize_t n = readlink(at, to, sizeof to - 1);
+    if (n < 0) break; // not a link
+    to[n] = 0;
+    const char *slash = strrchr(at, '/');
+    int folder = to[0] == '/' || !slash ? 0 : (int)(slash + 1 - at);
+    char *next = nnrt_must_format("%.*s%s", folder, at, to);
+    free(at);
+    at = next;
+  }
+  return at;
+}
+
+// The same for a file that may not be there yet: its folder's real name and its own.
+static char *real_name(const char *path) {
+  char *at = end_of_links(path), *slash = strrchr(at, '/');
+  char *folder = slash ? nnrt_must_format("%.*s", (int)(slash + 1 - at), at) : NULL;
+  char *real = realpath(folder ? folder : ".", NULL);
+  char *name = nnrt_must_format("%s/%s", real ? real : "", slash ? slash + 1 : at);
+  free(real);
+  free(folder);
+  free(at);
+  return name;
+}
+
+bool nnrt_out_same(const char *a, const char *b) {
+  char *x = real_name(a), *y = real_name(b);
+  bool same = strcmp(x, y) == 0;
+  free(x);
+  free(y);
+  return same;
+}
+
 bool nnrt_out_begin(OutFile *o, const char *path, Why *w) {
   struct stat st;
-  *o = (OutFile){.path = nnrt_must_format("%s", path), .temporary = hidden_name(path), .fd = -1};
+  // A link stays, and what it stands for is written.
+  char *target = end_of_links(path);
+  *o = (OutFile){.path = target, .temporary = hidden_name(target), .fd = -1};
   // What takes its name at the end would replace a device, too.
   if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
     nnrt_out_abandon(o);

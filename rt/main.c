@@ -42,6 +42,31 @@ static void check_flags(const Flags *f, const NnrtProgram *p) {
   if (f->eval_every.given && !evaluates) usage("--eval-every needs --eval-input");
   if (evaluates && !p->eval.n_tensors) usage("this executable has no graph for evaluation");
   if (f->export.given && !p->skeleton_bytes) usage("this executable holds no model to --export");
+  struct {
+    const char *name;
+    const Flag *flag;
+  } out[] = {
+      {"--save", &f->save}, {"--export", &f->export}, {"--trace", &f->trace}, {"--log", &f->log}};
+  for (size_t i = 0; i < sizeof out / sizeof *out; i++)
+    for (size_t j = 0; j < i; j++)
+      if (out[i].flag->given && out[j].flag->given &&
+          nnrt_out_same(out[i].flag->s, out[j].flag->s)) {
+        nnrt_say_error("%s and %s are the same file: '%s'\nhint: see --help", out[j].name,
+                       out[i].name, out[i].flag->s);
+        nnrt_end_job(2);
+      }
+}
+
+// Only after ranks have connected can one of them end the others.
+static bool check_split(const NnrtRun *run, Why *w) {
+  const NnrtProgram *p = run->program;
+  bool alone = run->launch.kind == LAUNCH_none;
+  if (!p->split_rank || (alone ? p->ranks == 1 : run->launch.rank == p->split_rank - 1))
+    return true;
+  return why(w,
+             "this executable can only be rank %d of %d\n"
+             "hint: start all of them together, as in: mpirun -n 1 OUT.0 : -n 1 OUT.1",
+             p->split_rank - 1, p->ranks);
 }
 
 static bool open_schedule(NnrtRun *run, Why *w) {
@@ -53,6 +78,12 @@ static bool open_schedule(NnrtRun *run, Why *w) {
     nnrt_say_error("the learning rate's schedule is %s: how many steps it goes on must be said\n"
                    "hint: --steps N or --epochs N",
                    p->lr_schedule);
+    nnrt_end_job(2);
+  }
+  if (run->schedule.kind != SCHEDULE_constant && run->schedule.min > run->schedule.lr) {
+    nnrt_say_error("the learning rate's schedule is %s: it cannot fall from %g to %g\n"
+                   "hint: a larger --lr, or a smaller min when compiling",
+                   p->lr_schedule, run->schedule.lr, run->schedule.min);
     nnrt_end_job(2);
   }
   int64_t rows = run->data.rows;
@@ -126,18 +157,16 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
           run.launch.world, p->ranks);
     return 1;
   }
-  if (p->split_rank && (several ? run.launch.rank != p->split_rank - 1 : p->ranks > 1)) {
-    nnrt_say_error("this executable can only be rank %d of %d\n"
-                   "hint: start all of them together, as in: mpirun -n 1 OUT.0 : -n 1 OUT.1",
-                   p->split_rank - 1, p->ranks);
-    return 1;
-  }
   int ranks_here = several ? run.launch.local_world : p->ranks;
   run.threads = nnrt_launch_threads(&run.launch, ranks_here > 0 ? ranks_here : p->ranks);
   run.seed = run.flags.seed.given ? run.flags.seed.i : p->seed;
+  // Before any rank can have connected, and so before one has begun to take of it.
+  double memory = nnrt_memory_free();
 
   const Flags *f = &run.flags;
-  bool ok = nnrt_ranks_connect(&run, &w) && nnrt_payload_open(p, &run.payload, &w) &&
+  bool ok = nnrt_ranks_connect(&run, &w) && check_split(&run, &w) &&
+            nnrt_memory_enough(p, ranks_here > 0 ? ranks_here : 1, memory, &w) &&
+            nnrt_payload_open(p, &run.payload, &w) &&
             nnrt_data_open(&run.data, p, &p->train, &f->input, &f->tokens, "", &w) &&
             open_schedule(&run, &w) && open_eval(&run, &w) && check_outputs(&run, &w) &&
             (!f->checkpoint_dir.given ||

@@ -64,7 +64,7 @@ static void run_graph(const Trainer *t, const NnrtGraph *g, const Data *data,
     Why w;
     set_micro(r, t->p, micro);
     if (!nnrt_data_feed(data, order, r, index, &w)) {
-      nnrt_say_error("step %lld: %s", (long long)r->step, w.text);
+      nnrt_say_error("step %lld: %s", (long long)r->step + 1, w.text);
       nnrt_end_job(1);
     }
     set_scalar(t, "lr", lr);
@@ -229,9 +229,13 @@ static bool do_step(Trainer *t, int64_t step, int *out_signal) {
     if (is_root(t))
       nnrt_say_error(
           "step %lld: the %s is %s: training cannot go on; nothing is saved of this step\n"
-          "hint: a smaller --lr, or --clip-norm when compiling",
-          (long long)step, isfinite(s.loss) ? "gradient's norm" : "loss",
-          isnan(isfinite(s.loss) ? s.grad_norm : s.loss) ? "not a number" : "infinite");
+          "hint: %s",
+          (long long)step + 1, isfinite(s.loss) ? "gradient's norm" : "loss",
+          isnan(isfinite(s.loss) ? s.grad_norm : s.loss) ? "not a number" : "infinite",
+          // Before the first update no learning rate has done anything.
+          step == 0
+              ? "no weight has changed yet: look for it in the data and in the model's weights"
+              : "a smaller --lr, or --clip-norm when compiling");
     return false;
   }
   if (f->checkpoint_dir.given && (last || is_due(&f->checkpoint_every, step + 1)))

@@ -61,7 +61,7 @@ with folder_with_data():
         refused(f"{n} bytes", "'bad.npy' is", "line1", "--input", "x=bad.npy", "--input", "labels=y.npy")
     refused("a folder", "it is not a file", "line1", "--input", "x=.", "--input", "labels=y.npy")
     npy("y1000.npy", [*y[:40], 1000, *y[41:]], (100,), "<i8")
-    refused("a label out of range", "step 2: linear  line.onnx:/fc/Gemm: an index is out of range: label 1000",
+    refused("a label out of range", "step 3: linear  line.onnx:/fc/Gemm: an index is out of range: label 1000",
             "line1", "--input", "x=x.npy", "--input", "labels=y1000.npy")
 
     # Without learning a step's loss says which rows it read.  100 rows: step 25 is step 0 again.

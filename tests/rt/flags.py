@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 
 from common import DATA, PROGRAMS, check, finish, folder_with_data, refused, run, train
 
@@ -27,6 +28,9 @@ with folder_with_data() as folder:
     for schedule in "cosine1", "linear1":
         refused(f"{schedule} without a horizon", "--steps N or --epochs N", schedule, *DATA, status=2)
 
+    for flags in ["--lr", "0.0005"], ["--lr", "0"]:
+        refused(f"a schedule that would rise, {flags}", "cannot fall from", "cosine1", *DATA, "--steps", 3, *flags, status=2)
+
     refused("a missing input", "no data for input 'labels' i64[16]", "line1", "--input", "x=x.npy")
     refused("an unknown input", "it has 'x' f32[16,5], 'labels' i64[16]", "line1", *DATA, "--input", "z=x.npy")
     refused("an input twice", "given twice", "line1", *DATA, "--input", "x=x.npy")
@@ -36,6 +40,16 @@ with folder_with_data() as folder:
         refused(f"{flag} into no folder", "cannot write 'no/such'", "line1", *DATA, flag, "no/such")
         refused(f"{flag} onto a folder", "cannot write", "line1", *DATA, flag, str(folder))
     refused("--checkpoint-dir that is a file", "'x.npy' is not a folder", "line1", *DATA, "--checkpoint-dir", "x.npy")
+    os.mkfifo("pipe")
+    for flag in "--save", "--export", "--trace":
+        refused(f"{flag} to a pipe", "cannot write 'pipe': it is not a file", "line1", *DATA, flag, "pipe")
+    check("the pipe is still one", stat.S_ISFIFO(os.stat("pipe").st_mode))
+    os.remove("pipe")
+    os.symlink("here", "link")
+    for one, other in ("here", "here"), ("here", "./here"), ("link", "here"), (f"{folder}/here", "link"):
+        for flags in ["--save", one, "--export", other], ["--log", one, "--save", other], ["--trace", one, "--log", other]:
+            refused(" ".join(flags), "are the same file", "line1", *DATA, *flags, status=2)
+    os.remove("link")
     check("nothing is left behind", sorted(os.listdir()) == ["x.npy", "y.npy"], os.listdir())
 
     # Epochs: 100 rows in steps of 16 are 7 steps, two epochs 13, and one is the default.
@@ -48,6 +62,7 @@ with folder_with_data() as folder:
     check("--describe says what it is", d["model"] == "line.onnx" and d["ranks"] == 1 and d["target"] == "cpu"
           and d["inputs"][0] == {"name": "x", "dtype": "f32", "shape": [16, 5]}
           and d["optimizer"] == "sgd:momentum=0.9", said)
+    check("--describe names the libraries it found", any(l.startswith("/") and "/libgomp.so" in l for l in d["libraries"]), said)
     said = run("line1", "--help")
     check("--help groups the options", said.returncode == 0 and "\nCheckpoints:\n" in said.stdout, said.stdout)
     check("--version", run("line1", "--version").stdout == "nnaot test: line.onnx for cpu\n")

@@ -132,6 +132,15 @@ with folder_with_data():
     refused("too few rows to evaluate", "fewer than one batch", "line1", *DATA, "--eval-input", "x=few.npy",
             "--eval-input", "labels=fewy.npy")
 
+    # A link is written through, also one to what is not there yet.
+    os.mkdir("there")
+    os.symlink("there/a.st", "one")
+    os.symlink("one", "two")
+    for _ in range(2):
+        train("line1", "--steps", 2, "--save", "two")
+        check("a link stays a link", os.path.islink("one") and os.path.islink("two") and not os.path.islink("there/a.st")
+              and "w" in safetensors("there/a.st")[0] and os.listdir("there") == ["a.st"], os.listdir("there"))
+
     # A log that cannot be written does not end the training, but its exit status says so.
     done = run("line1", *DATA, "--steps", 5, "--log", "/dev/full", "--save", "full.st")
     check("a full disk for the log", done.returncode == 1 and "training goes on" in done.stderr and

@@ -54,9 +54,13 @@ with folder_with_data():
     d = max(abs(a[1] - b[1]) / abs(b[1]) for a, b in zip(losses("whole.jsonl"), one))
     check("one micro-batch is as good as two", d < 1e-5, d)
 
-    done = refused("a failing rank", "rank 1, step 3: cross_entropy  line.onnx:/loss: a library call failed: made to fail",
+    done = refused("a failing rank", "rank 1, step 4: cross_entropy  line.onnx:/loss: a library call failed: made to fail",
                    "fail2", *DATA)
-    refused("a loss that is not a number", "step 3: the loss is not a number", "nan2", *DATA, "--save", "nan.st",
+    done = refused("a loss that never was a number", "step 1: the loss is not a number", "nan1", *DATA)
+    check("a learning rate that did nothing yet is not to blame", "in the data" in done.stderr and "--lr" not in done.stderr,
+          done.stderr)
+    refused("slabs that do not fit", "needs 4.0 TiB of memory for 2 ranks of 2.0 TiB, there are", "huge2", *DATA)
+    refused("a loss that is not a number", "step 4: the loss is not a number", "nan2", *DATA, "--save", "nan.st",
             "--log", "nan.jsonl")
     check("nothing is saved of it", not os.path.exists("nan.st"))
     check("but it is in the log, as null", losses("nan.jsonl")[3][1] is None)
@@ -67,7 +71,7 @@ with folder_with_data():
             check(f"{n} processes give the bits of {n} threads", open("m.st", "rb").read() == open(f"{n}.st", "rb").read())
             check(f"{n} processes log the same", losses("m.jsonl") == losses(f"{n}.jsonl"))
         done = run("fail2", *DATA, launcher=mpirun(2), timeout=20)
-        check("a failing process is named", done.returncode != 0 and "rank 1, step 3: cross_entropy" in done.stderr, done)
+        check("a failing process is named", done.returncode != 0 and "rank 1, step 4: cross_entropy" in done.stderr, done)
         done = run("nan2", *DATA, launcher=mpirun(2), timeout=20)
         check("all processes stop", done.returncode != 0 and done.stderr.count("not a number") == 1, done)
 

@@ -25,6 +25,13 @@
 #define BIG 20000
 #endif
 
+#ifndef SLAB_BYTES
+#define SLAB_BYTES SLAB
+#endif
+#ifndef SPLIT_RANK // 1 + the only rank
+#define SPLIT_RANK 0
+#endif
+
 #ifdef TOKENS // x is of integers
 typedef int32_t X;
 #define X_TYPE NNRT_i32
@@ -244,7 +251,8 @@ const NnrtProgram nnrt_program = {
               train_update, ops, 3},
     .eval = {eval_tensors, sizeof eval_tensors / sizeof *eval_tensors, train_micro, eval_update,
              ops, 3},
-    .slab_bytes = SLAB,
+    .slab_bytes = SLAB_BYTES,
+    .split_rank = SPLIT_RANK,
     .payload_bytes = 64 + 64 - 10 - 8,
     .init = init,
     .lr = 0.01,

@@ -1,0 +1,95 @@
+// Whether the slabs of this machine's ranks fit into its memory.
+//
+// A slab is mapped without being reserved, so that what does not fit is noticed by the kernel when
+// it kills the process in the middle of a step.  What is free and, in a container, what the cgroups
+// allow are known before that.  Neither is exact, so only what cannot be true is refused: cached
+// files count as free, and so does swap.
+
+#include <math.h>
+#include <string.h>
+
+#include "runtime.h"
+
+// The number in a file that holds nothing else; infinite if it holds a word ("max") or is not
+// there.
+static double number_in(const char *path) {
+  double x = INFINITY;
+  FILE *f = fopen(path, "re");
+  if (!f) return x;
+  if (fscanf(f, "%lf", &x) != 1) x = INFINITY;
+  fclose(f);
+  return x;
+}
+
+// The least limit of a group and those it is in: FOLDER/a/b, FOLDER/a, FOLDER.  Cuts `group` short.
+static double limit_of(const char *folder, char *group, const char *file) {
+  double least = INFINITY;
+  for (char *end = group + strlen(group); end; end = strrchr(group, '/')) {
+    char path[8192];
+    *end = 0;
+    snprintf(path, sizeof path, "%s%s/%s", folder, group, file);
+    least = fmin(least, number_in(path));
+  }
+  return least;
+}
+
+// "0::/a/b" is a group of the second version, "4:memory:/a/b" one of the first.
+static double group_limit(void) {
+  char line[4096];
+  double least = INFINITY;
+  FILE *f = fopen("/proc/self/cgroup", "re");
+  while (f && fgets(line, sizeof line, f)) {
+    line[strcspn(line, "\n")] = 0;
+    char *kind = strchr(line, ':'), *group = kind ? strchr(kind + 1, ':') : NULL;
+    if (!group) continue;
+    *group++ = 0;
+    if (kind[1] == 0)
+      least = fmin(least, limit_of("/sys/fs/cgroup", group, "memory.max"));
+    else if (strcmp(kind + 1, "memory") == 0)
+      least = fmin(least, limit_of("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes"));
+  }
+  if (f) fclose(f);
+  return least;
+}
+
+double nnrt_memory_free(void) {
+  char line[256];
+  double kib = 0, x;
+  bool known = false;
+  FILE *f = fopen("/proc/meminfo", "re");
+  while (f && fgets(line, sizeof line, f)) {
+    bool available = sscanf(line, "MemAvailable: %lf kB", &x) == 1;
+    if (available || sscanf(line, "SwapFree: %lf kB", &x) == 1) kib += x;
+    known |= available;
+  }
+  if (f) fclose(f);
+  return fmin(known ? 1024 * kib : INFINITY, group_limit());
+}
+
+typedef struct Amount {
+  char text[32];
+} Amount;
+
+static Amount amount(double bytes) {
+  static const char *const unit[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  int i = 0;
+  for (; bytes >= 1024 && i < 6; i++)
+    bytes /= 1024;
+  Amount a;
+  snprintf(a.text, sizeof a.text, "%.*f %s", i > 0, bytes, unit[i]);
+  return a;
+}
+
+bool nnrt_memory_enough(const NnrtProgram *p, int ranks_here, double bytes, Why *w) {
+  double need = (double)p->slab_bytes * ranks_here;
+  if (need <= bytes) return true;
+  char each[64] = "";
+  if (ranks_here > 1)
+    snprintf(each, sizeof each, " for %d ranks of %s", ranks_here,
+             amount((double)p->slab_bytes).text);
+  return why(w,
+             "training needs %s of memory%s, there are %s\n"
+             "hint: more ranks on more machines, more --micro-batches or a smaller --batch when "
+             "compiling",
+             amount(need).text, each, amount(bytes).text);
+}
