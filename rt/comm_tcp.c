@@ -19,7 +19,7 @@
 
 #include "comm.h"
 
-enum { CONNECT_SECONDS = 120, HELLO_SECONDS = 30 };
+enum { CONNECT_SECONDS = 120, HELLO_SECONDS = 30, PATIENCE_SECONDS = 5 };
 
 typedef struct Hello {
   char magic[8];
@@ -94,9 +94,10 @@ static int listen_at(int port, int *out_port, Why *w) {
   return fd;
 }
 
-// Tries again until somebody listens there.
-static int connect_to(const char *host, int port, Why *w) {
-  double until = nnrt_now_us() + CONNECT_SECONDS * 1e6;
+// Tries again until `rank` listens there.
+static int connect_to(int rank, const char *host, int port, Why *w) {
+  double began = nnrt_now_us(), until = began + CONNECT_SECONDS * 1e6;
+  bool said = false;
   char service[16];
   snprintf(service, sizeof service, "%d", port);
   for (long pause_ms = 10;; pause_ms = pause_ms < 1000 ? 2 * pause_ms : 1000) {
@@ -117,6 +118,10 @@ static int connect_to(const char *host, int port, Why *w) {
           code ? gai_strerror(code) : strerror(error));
       return -1;
     }
+    if (!said && nnrt_now_us() > began + PATIENCE_SECONDS * 1e6) {
+      said = true;
+      nnrt_say_note("waiting for rank %d at %s:%d", rank, host, port);
+    }
     nanosleep(&(struct timespec){pause_ms / 1000, pause_ms % 1000 * 1000000}, NULL);
   }
 }
@@ -132,20 +137,38 @@ static void tune(int fd) {
   fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
 
+// Rank 0 is where MASTER_ADDR says; of the others only they know where they are.
+static void say_waiting(const TcpWire *t, int port, int first, int missing) {
+  char more[32] = "", where[300] = "";
+  int rank = first;
+  while (t->link[rank] >= 0)
+    rank++;
+  if (missing > 1) snprintf(more, sizeof more, " and %d more", missing - 1);
+  if (t->wire.rank == 0) snprintf(where, sizeof where, "%s:", t->host);
+  nnrt_say_note("waiting for rank %d%s at %s%d", rank, more, t->wire.rank == 0 ? where : "port ",
+                port);
+}
+
 static Hello hello_of(const TcpWire *t, int port) {
   Hello h = {.program = t->program, .world = t->wire.world, .rank = t->wire.rank, .port = port};
   memcpy(h.magic, magic, sizeof magic);
   return h;
 }
 
-// Takes connections until every rank from `first` on has one.
-static bool accept_ranks(TcpWire *t, int listening, int first, Hello *heard, Why *w) {
-  double until = nnrt_now_us() + CONNECT_SECONDS * 1e6;
+// Takes connections, at `port`, until every rank from `first` on has one.
+static bool accept_ranks(TcpWire *t, int listening, int port, int first, Hello *heard, Why *w) {
+  double began = nnrt_now_us(), until = began + CONNECT_SECONDS * 1e6;
   int missing = t->wire.world - first;
+  bool said = false;
   while (missing > 0) {
     struct sockaddr_storage from;
     socklen_t n = sizeof from;
-    if (!wait_ready(listening, POLLIN, until)) {
+    if (!said && !wait_ready(listening, POLLIN, began + PATIENCE_SECONDS * 1e6)) {
+      said = true;
+      say_waiting(t, port, first, missing);
+      continue;
+    }
+    if (said && !wait_ready(listening, POLLIN, until)) {
       for (int i = first; i < t->wire.world; i++)
         if (t->link[i] < 0) return why(w, "rank %d did not come within %d s", i, CONNECT_SECONDS);
     }
@@ -181,22 +204,22 @@ static bool connect_all(TcpWire *t, Hello *table, Why *w) {
   int listening = listen_at(rank == 0 ? t->port : 0, &port, w);
   bool ok = listening >= 0;
   if (ok && rank == 0) {
-    ok = accept_ranks(t, listening, 1, table, w);
+    ok = accept_ranks(t, listening, port, 1, table, w);
     for (int i = 1; ok && i < world; i++)
       if (!write_all(t->link[i], table, bytes)) ok = why(w, "rank %d is gone", i);
   } else if (ok) {
     Hello mine = hello_of(t, port);
-    t->link[0] = connect_to(t->host, t->port, w);
+    t->link[0] = connect_to(0, t->host, t->port, w);
     ok = t->link[0] >= 0;
     if (ok && (!write_all(t->link[0], &mine, sizeof mine) ||
                !read_all(t->link[0], table, bytes, nnrt_now_us() + CONNECT_SECONDS * 1e6)))
       ok = why(w, "rank 0 at %s, port %d, closed the connection", t->host, t->port);
     for (int i = 1; ok && i < rank; i++) {
-      t->link[i] = connect_to(table[i].host, table[i].port, w);
+      t->link[i] = connect_to(i, table[i].host, table[i].port, w);
       ok = t->link[i] >= 0;
       if (ok && !write_all(t->link[i], &mine, sizeof mine)) ok = why(w, "rank %d is gone", i);
     }
-    ok = ok && accept_ranks(t, listening, rank + 1, NULL, w);
+    ok = ok && accept_ranks(t, listening, port, rank + 1, NULL, w);
   }
   if (listening >= 0) close(listening);
   return ok;

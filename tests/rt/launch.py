@@ -60,8 +60,26 @@ with folder_with_data():
 
     port = free_port()
     done = end([start("fail2", i, 2, port) for i in range(2)])
-    check("both end when one fails", all(code == 1 for code, _ in done) and "rank 1, step 3" in done[1][1]
+    check("both end when one fails", all(code == 1 for code, _ in done) and "rank 1, step 4" in done[1][1]
           and "rank 1 is gone" in done[0][1], done)
+
+    # Ranks that wait say for whom, whichever comes first.
+    for order in (0, 1), (1, 0):
+        port = free_port()
+        first = start("line2", order[0], 2, port, "--steps", 2)
+        time.sleep(6)
+        done = end([first, start("line2", order[1], 2, port, "--steps", 2)])
+        check(f"waiting for rank {order[1]}", [code for code, _ in done] == [0, 0] and
+              f"waiting for rank {order[1]} at 127.0.0.1:{port}\n" in done[0][1] and "waiting" not in done[1][1], done)
+
+    # The executable of another rank: all ends.
+    port = free_port()
+    done = end([start("split0", i, 2, port) for i in range(2)])
+    check("a wrong executable ends all", [code for code, _ in done] == [1, 1] and "can only be rank 0 of 2" in done[1][1], done)
+    if HAS_MPI:
+        for program in "split0", "split1":
+            refused(f"{program} twice", f"can only be rank {program[-1]} of 2", program, *DATA, launcher=mpirun(2))
+    refused("one of two without a launcher", "can only be rank 1 of 2", "split1", *DATA)
 
     # A stranger at the port is not taken for a rank; another program is refused.
     port = free_port()
@@ -78,6 +96,6 @@ with folder_with_data():
     check("a stranger does not matter", [code for code, _ in done] == [0, 0], done)
     port = free_port()
     done = end([start("line2", 0, 2, port), start("fail2", 1, 2, port), ])
-    check("ranks of the same shape meet", done[1][0] == 1 and "step 3" in done[1][1], done)
+    check("ranks of the same shape meet", done[1][0] == 1 and "step 4" in done[1][1], done)
 
 finish()
