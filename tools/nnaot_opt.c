@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "frontend/onnx.h"
 #include "ir/graph.h"
 #include "options.h"
 #include "output.h"
 #include "pass.h"
-#include "frontend/onnx.h"
 
 static const char *pipeline = "", *output = "-";
 static bool list;
@@ -20,7 +20,7 @@ static PipelineOptions run = {.verify_each = true, .bisect_limit = -1};
 static const Option options[] = {
     GROUP("Passes"),
     STRING("passes", 0, &pipeline, "PIPELINE",
-           "what to run, such as 'autodiff,simplify,shard(mesh=2x4)'"),
+           "what to run, such as 'simplify,raise,loss(spec=\"mse(y)\"),autodiff'"),
     FLAG("list", 0, &list, "show the passes with their options"),
     STRING("stop-after", 0, &run.stop_after, "PASS", "stop when this pass has run"),
     INTEGER("opt-bisect-limit", 0, &run.bisect_limit, "N",

@@ -1,0 +1,29 @@
+"""check_summary.py FILE.json RANKS PHASE: the keys of --summary, and that numbers are there when known."""
+
+import json
+import sys
+
+path, ranks, planned = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "planned"
+s = json.load(open(path))
+keys = {"ranks", "plan_hash", "predicted_step_ms", "per_rank", "comm_bytes", "bubble_fraction", "fold", "solver",
+        "seconds", "stages"}
+assert keys <= s.keys(), keys - s.keys()
+assert s["ranks"] == ranks and len(s["per_rank"]) == ranks
+assert len(s["plan_hash"]) == 16 and int(s["plan_hash"], 16) > 0
+assert s["fold"].keys() >= {"ops_before", "ops_after", "unique_blocks"}
+# Nothing is folded: fused kernels are no blocks.
+assert s["fold"]["unique_blocks"] == 0 and s["fold"]["ops_before"] > 0
+assert s["solver"].keys() >= {"status", "gap", "seconds"}
+assert {"simplify", "autodiff"} <= s["seconds"].keys()
+for rank in s["per_rank"]:
+    assert rank.keys() >= {"peak_bytes", "compute_ms", "comm_ms", "idle_ms"}
+    # The weights of the sample are 11386 floats.
+    assert rank["peak_bytes"] > 4 * 11386 if planned else rank["peak_bytes"] is None
+(stage,) = s["stages"]
+assert stage["devices"] == list(range(ranks)) and stage["first_op"] and stage["last_op"]
+if planned:
+    assert stage["mesh"] == {"acc": 2, "dp": 2}
+    # Gradients of all weights, and the loss, on two ranks.
+    assert s["comm_bytes"]["all_reduce"] >= 2 * 4 * 11386 and s["bubble_fraction"] == 0
+else:
+    assert s["comm_bytes"]["all_reduce"] is None and s["bubble_fraction"] is None
