@@ -2,8 +2,9 @@
 // nnrt_kernels.h (the kernels) and nnrt_math.h (elementwise formulas) behind it.
 //
 // A generated program is one NnrtProgram: tables that say what its tensors are, and functions that
-// run one step of one rank as a list of kernel calls on one slab of memory.  main (main.c) reads the
-// flags, starts the ranks, and for every step calls `micro` once per micro-batch and `update` once.
+// run one step of one rank as a list of kernel calls on one slab of memory.  main (main.c) reads
+// the flags, starts the ranks, and for every step calls `micro` once per micro-batch and `update`
+// once.
 //
 // The weights are not in the program's text: they are the payload, bytes appended to the executable
 // and mapped when they are wanted.  The file ends in an NnrtTrailer that says where they begin.
@@ -19,10 +20,12 @@
 
 enum { NNRT_MAX_RANK = 8, NNRT_MAX_AXES = 4 };
 
+// clang-format off
 typedef enum NnrtDtype {
   NNRT_f32, NNRT_f64, NNRT_f16, NNRT_bf16, NNRT_i8, NNRT_i16, NNRT_i32, NNRT_i64,
   NNRT_u8, NNRT_u16, NNRT_u32, NNRT_u64, NNRT_bool,
 } NnrtDtype;
+// clang-format on
 
 typedef enum NnrtRole {
   NNRT_input,  // rows of data, copied in before `micro`
@@ -45,15 +48,15 @@ typedef struct NnrtTensor {
   NnrtRole role;
   NnrtDtype dtype;
   int rank;
-  int64_t dim[NNRT_MAX_RANK];  // of the whole tensor (of an input: of all micro-batches' rows)
-  int8_t split[NNRT_MAX_RANK][NNRT_MAX_AXES]; // for each dimension, the axes that cut it, outermost
-                               // first, -1 after the last
-  int64_t offset;              // of the local part, in the slab, in bytes
-  bool train;                  // of a weight: an optimizer updates it
+  int64_t dim[NNRT_MAX_RANK]; // of the whole tensor (of an input: of all micro-batches' rows)
+  // For each dimension the axes that cut it, outermost first, -1 after the last.
+  int8_t split[NNRT_MAX_RANK][NNRT_MAX_AXES];
+  int64_t offset; // of the local part, in the slab, in bytes
+  bool train;     // of a weight: an optimizer updates it
   NnrtInitKind init;
-  int64_t payload;             // offset in the payload
+  int64_t payload; // offset in the payload
   double a, b;
-  int64_t init_seed;           // of normal and uniform
+  int64_t init_seed; // of normal and uniform
 } NnrtTensor;
 
 typedef struct NnrtRank NnrtRank;
@@ -62,7 +65,7 @@ typedef struct NnrtPrep NnrtPrep; // what a kernel prepares once: oneDNN primiti
 // Where the trained bytes of a weight go in the model for --export.
 typedef struct NnrtHole {
   const char *name;
-  NnrtDtype dtype; // of the file
+  NnrtDtype dtype;        // of the file
   int64_t offset, length; // in the skeleton
 } NnrtHole;
 
@@ -80,12 +83,12 @@ typedef struct NnrtGraph {
 
 typedef struct NnrtProgram {
   const char *model, *plan, *target, *version;
-  const char *describe;  // JSON object with the rest of what --describe says
+  const char *describe; // JSON object with the rest of what --describe says
   int n_axes;
   struct {
     const char *name;
     int size;
-    bool time;           // slices one after the other: micro-batches
+    bool time; // slices one after the other: micro-batches
   } axis[NNRT_MAX_AXES];
   int ranks;             // product of the axes that are not time
   int micro_batches;     // product of those that are
@@ -96,11 +99,11 @@ typedef struct NnrtProgram {
   int64_t payload_bytes;
   void (*init)(NnrtRank *r); // prepares kernels, into r->prep
   int n_prep;
-  double lr;             // default of --lr
+  double lr;               // default of --lr
   const char *lr_schedule; // constant|linear|cosine[:warmup=…,min=…]
-  int64_t seed;          // default of --seed
-  // The model for --export: where its bytes but for the holes are in the payload, and how many there
-  // are with them; 0: none.  The holes are in the order of the file.
+  int64_t seed;            // default of --seed
+  // The model for --export: where its bytes but for the holes are in the payload, and how many
+  // there are with them; 0: none.  The holes are in the order of the file.
   int64_t skeleton, skeleton_bytes;
   const NnrtHole *holes;
   int n_holes;
@@ -115,17 +118,17 @@ struct NnrtRank {
   int rank, ranks;
   int64_t step;
   const NnrtProgram *program;
-  const NnrtGraph *graph;   // the one that runs
+  const NnrtGraph *graph; // the one that runs
   struct NnrtComm *comm;
-  struct NnrtTrace *trace;  // NULL unless --trace
-  struct NnrtRun *run;      // what main knows
+  struct NnrtTrace *trace; // NULL unless --trace
+  struct NnrtRun *run;     // what main knows
 };
 
 // The last 32 bytes of an executable, little-endian.
 typedef struct NnrtTrailer {
-  char magic[8];          // NNRT_PAYLOAD_MAGIC, without its final 0
-  int64_t offset, bytes;  // of the payload in this file; the offset is a multiple of 4096
-  int64_t reserved;       // 0
+  char magic[8];         // NNRT_PAYLOAD_MAGIC, without its final 0
+  int64_t offset, bytes; // of the payload in this file; the offset is a multiple of 4096
+  int64_t reserved;      // 0
 } NnrtTrailer;
 #define NNRT_PAYLOAD_MAGIC "nnrtpay1"
 
@@ -159,9 +162,10 @@ enum { NNRT_OK, NNRT_INDEX, NNRT_LIBRARY, NNRT_COMM, NNRT_MEMORY, NNRT_UNSUPPORT
 // Sizes, strides and shapes as kernels take them.
 #define LIST(...) ((const int64_t[]){__VA_ARGS__})
 
-// Between ranks (comm.c), along one axis of the mesh.  all_reduce only starts: it owns x and y until
-// nnrt_wait(r, y), and backward goes on meanwhile; the others are done when they return.  Ranks add
-// up in rank order, so all get the same bits, whatever moves them.  `dims` is the shape of x.
+// Between ranks (comm.c), along one axis of the mesh.  all_reduce only starts: it owns x and y
+// until nnrt_wait(r, y), and backward goes on meanwhile; the others are done when they return.
+// Ranks add up in rank order, so all get the same bits, whatever moves them.  `dims` is the shape
+// of x.
 int nnrt_all_reduce_f32(float *y, const float *x, int64_t n, NnrtRank *r, int axis);
 int nnrt_all_reduce_i64(int64_t *y, const int64_t *x, int64_t n, NnrtRank *r, int axis);
 int nnrt_wait(NnrtRank *r, const void *y);

@@ -76,7 +76,7 @@ bool nnrt_out_write_at(OutFile *o, int64_t at, const void *data, int64_t n, Why 
 bool nnrt_out_commit(OutFile *o, Why *w); // flushed to the disk and renamed, directory included
 void nnrt_out_abandon(OutFile *o);        // leaves nothing behind
 bool nnrt_out_possible(const char *path, Why *w); // could `path` be written?
-bool nnrt_out_same(const char *a, const char *b);  // would the two be one file?
+bool nnrt_out_same(const char *a, const char *b); // would the two be one file?
 bool nnrt_make_folder(const char *path, Why *w);  // unless it is there; its parent must be
 
 typedef struct InFile {
@@ -314,8 +314,8 @@ int nnrt_launch_threads(const Launch *l, int ranks_here); // OpenMP threads a ra
 
 // ---- spin.c
 
-// Starts this process again, once, with an OpenMP that leaves the cores sooner; comes before anything
-// that could not be done twice.
+// Starts this process again, once, with an OpenMP that leaves the cores sooner; comes before
+// anything that could not be done twice.
 void nnrt_spin_less(char **argv);
 
 // ---- memory.c: is there enough
