@@ -17,21 +17,7 @@ static bool parse_size(const char *text, size_t n, int *out) {
   return size >= 1 && size <= MAX_DEVICES;
 }
 
-// axis = [name ":"] size [":time"]
-static bool parse_axis(Module *m, Mesh *mesh, const char *text, size_t n, Diag *d) {
-  const char *colon = memchr(text, ':', n), *name = "dp";
-  size_t name_n = colon ? (size_t)(colon - text) : 0;
-  const char *size = colon ? colon + 1 : text;
-  size_t size_n = n - (size_t)(size - text);
-  bool time = size_n > 5 && !strncmp(size + size_n - 5, ":time", 5);
-  if (time) size_n -= 5;
-  if (name_n) name = str_copy_n(m->arena, text, name_n);
-  int parts;
-  if (!parse_size(size, size_n, &parts)) {
-    diag_error(d, NULL, "'%.*s' is not a mesh axis", (int)n, text);
-    diag_hint(d, "an axis is NAME:SIZE or NAME:SIZE:time, as in dp:4 or acc:2:time+dp:4");
-    return false;
-  }
+static bool add_axis(Mesh *mesh, const char *name, int parts, bool time, Diag *d) {
   if (parts == 1) return true;
   if (mesh->n_axes == MAX_AXES) return diag_error(d, NULL, "a mesh has at most %d axes", MAX_AXES);
   for (int a = 0; a < mesh->n_axes; a++)
@@ -40,18 +26,55 @@ static bool parse_axis(Module *m, Mesh *mesh, const char *text, size_t n, Diag *
   mesh->axis[mesh->n_axes].name = name;
   mesh->axis[mesh->n_axes].size = parts;
   mesh->axis[mesh->n_axes++].time = time;
+  if (!time && parts > MAX_DEVICES / mesh->n_devices)
+    return diag_error(d, NULL, "a mesh has at most %d devices", MAX_DEVICES);
   if (!time) mesh->n_devices *= parts;
-  return mesh->n_devices <= MAX_DEVICES ||
-         diag_error(d, NULL, "a mesh has at most %d devices", MAX_DEVICES);
+  return true;
+}
+
+static bool bad_axis(const char *text, size_t n, Diag *d) {
+  diag_error(d, NULL, "'%.*s' is not a mesh axis", (int)n, text);
+  diag_hint(d, "write dp:4, acc:2:time+dp:4, or sizes alone, as in 2x4");
+  return false;
+}
+
+// axis = name ":" size [":time"]
+static bool parse_named(Module *m, Mesh *mesh, const char *text, size_t n, size_t name_n, Diag *d) {
+  const char *size = text + name_n + 1;
+  size_t size_n = n - name_n - 1;
+  bool time = size_n > 5 && !strncmp(size + size_n - 5, ":time", 5);
+  if (time) size_n -= 5;
+  int parts;
+  if (!name_n || !parse_size(size, size_n, &parts)) return bad_axis(text, n, d);
+  return add_axis(mesh, str_copy_n(m->arena, text, name_n), parts, time, d);
+}
+
+// unnamed = size {"x" size}
+static bool parse_unnamed(Module *m, Mesh *mesh, const char *text, size_t n, int *n_unnamed,
+                          Diag *d) {
+  for (size_t at = 0; at <= n;) {
+    const char *x = memchr(text + at, 'x', n - at);
+    size_t size_n = x ? (size_t)(x - text) - at : n - at;
+    int parts, i = (*n_unnamed)++;
+    if (!parse_size(text + at, size_n, &parts)) return bad_axis(text, n, d);
+    const char *name = i == 0 ? "dp" : i == 1 ? "tp" : str_format(m->arena, "a%d", i);
+    if (!add_axis(mesh, name, parts, false, d)) return false;
+    at += size_n + 1;
+  }
+  return true;
 }
 
 const Mesh *mesh_parse(Module *m, const char *text, Diag *d) {
   Mesh *mesh = arena_one(m->arena, Mesh);
   mesh->name = "m";
   mesh->n_devices = 1;
+  int n_unnamed = 0;
   for (const char *p = text;;) {
     size_t n = strcspn(p, "+");
-    if (!parse_axis(m, mesh, p, n, d)) return NULL;
+    const char *colon = memchr(p, ':', n);
+    if (!(colon ? parse_named(m, mesh, p, n, (size_t)(colon - p), d)
+                : parse_unnamed(m, mesh, p, n, &n_unnamed, d)))
+      return NULL;
     if (!p[n]) break;
     p += n + 1;
   }

@@ -1,4 +1,6 @@
-// Meshes from text:  dp:4  or  acc:2:time+dp:4  or just  4  (one axis, dp).
+// Meshes from text:  dp:4  or  acc:2:time+dp:4  or, without names,  4  or  2x4.
+//
+// Axes without names are called dp, tp, a2, a3: 2x4 is dp:2+tp:4.
 //
 // The first axis is the outermost: with acc:2:time+dp:4 the batch is cut in two halves in time, and
 // each half in four over the devices, so that a micro-batch is a run of neighbouring rows.

@@ -158,6 +158,9 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
     diag_hint(d, "the plans are: auto, dp");
     return false;
   }
+  if (m->mesh)
+    return diag_error(d, NULL, "the module is sharded already, on a mesh of %d device%s",
+                      m->mesh->n_devices, m->mesh->n_devices == 1 ? "" : "s");
   m->mesh = mesh_parse(m, mesh ? mesh : "1", d);
   if (!m->mesh) return false;
   for_each_graph (g, m)
