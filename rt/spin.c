@@ -1,9 +1,9 @@
 // How long OpenMP's threads turn in circles before they sleep.
 //
-// After a parallel loop the threads of libgomp wait for the next one without sleeping, 300,000
-// turns or some 15 ms, on cores that other programs may want; when one of a team has lost its core,
-// the others burn theirs until it is back, and a step that takes 1 ms takes 48.  The next loop
-// comes within microseconds or not for long, so 10,000 turns are as good where nothing else runs.
+// After a parallel loop the threads of libgomp wait for the next one without sleeping, for 300,000
+// turns, on cores that other programs may want; when one of a team has lost its core, the others
+// burn theirs until it is back.  The next loop comes soon or not for long, so 10,000 turns are as
+// good where nothing else runs, and where two programs share two cores steps take 2/3 of the time.
 //
 // libgomp reads its environment when it is loaded, before main: the process starts itself again.
 
