@@ -62,9 +62,18 @@ static const Layout *with_axis(const Comm *c, const Layout *l, int axis, Sbp sbp
   return layout_new(c->m, l->n_axes, all);
 }
 
+// The op of the forward pass that `op` was made for.
+static const Op *forward_op(const Comm *c, const Op *op) {
+  const Loc *origin = loc_origin(op->loc);
+  for_each_op (o, c->g)
+    if (origin && o->loc == origin) return o;
+  return op;
+}
+
 static bool cannot_cut(Comm *c, const Op *reader) {
-  diag_error(c->d, reader->loc, "%s couples rows of the batch, so the batch cannot be cut in '%s'",
-             op_info[reader->kind].name, c->m->mesh->axis[0].name);
+  diag_error(c->d, reader->loc,
+             "%s couples rows of the batch, so the batch cannot be cut into micro-batches",
+             op_info[forward_op(c, reader)->kind].name);
   diag_hint(c->d, "compile without --accumulate and --micro-batches; ranks are no hindrance");
   return false;
 }

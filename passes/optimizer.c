@@ -77,7 +77,12 @@ static Value *scalar_factor(Value *gradient, Value **rest) {
   return NULL;
 }
 
-// The products are left without readers, and dropped at the end.
+static bool is_gradient(const Optimizer *p, const Value *v) {
+  for (int i = 0; i < p->gradients.n; i++)
+    if (p->gradients.at[i].gradient == v) return true;
+  return false;
+}
+
 static void take_factor(Optimizer *p) {
   Value *factor = NULL, *rest;
   for (int i = 0; i < p->gradients.n; i++) {

@@ -82,10 +82,13 @@ static void say(Diag *d, const Loc *loc, const char *kind, const char *fmt, va_l
   arena_free(scratch);
 }
 
+// Where a place came from; of several steps at one position the last, which is nearest to it.
 static void say_origin(Diag *d, const Loc *loc) {
-  for (; loc && loc->from; loc = loc->from)
+  for (; loc && loc->from; loc = loc->from) {
+    if (loc->from->from && positioned(loc->from) == positioned(loc->from->from)) continue;
     diag_note(d, loc->from, "derived from here%s%s%s", loc->why ? " (" : "",
               loc->why ? loc->why : "", loc->why ? ")" : "");
+  }
 }
 
 bool diag_error(Diag *d, const Loc *loc, const char *fmt, ...) {
