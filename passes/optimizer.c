@@ -77,12 +77,7 @@ static Value *scalar_factor(Value *gradient, Value **rest) {
   return NULL;
 }
 
-static bool is_gradient(const Optimizer *p, const Value *v) {
-  for (int i = 0; i < p->gradients.n; i++)
-    if (p->gradients.at[i].gradient == v) return true;
-  return false;
-}
-
+// The products are left without readers, and dropped at the end.
 static void take_factor(Optimizer *p) {
   Value *factor = NULL, *rest;
   for (int i = 0; i < p->gradients.n; i++) {
@@ -90,18 +85,10 @@ static void take_factor(Optimizer *p) {
     if (!s || (factor && s != factor)) return;
     factor = s;
   }
-  Value **product = arena_array(p->scratch, Value *, p->gradients.n);
   for (int i = 0; i < p->gradients.n; i++) {
     Gradient *g = &p->gradients.at[i];
-    product[i] = g->gradient;
-    for (int k = 0; k < i; k++)
-      if (product[k] == g->gradient) product[i] = NULL; // two weights may share one
     scalar_factor(g->gradient, &g->gradient);
   }
-  // A product that nothing reads any more must not wait for the factor in every micro-batch.
-  for (int i = 0; i < p->gradients.n; i++)
-    if (product[i] && !value_used(product[i]) && !is_gradient(p, product[i]))
-      op_erase(product[i]->def);
   p->factor = factor;
 }
 
@@ -240,6 +227,7 @@ bool pass_optimizer(Module *m, const PassOptions *o, Diag *d) {
   take_factor(&p);
   if (!make_gscale(&p, clip) || !update_all(&p)) return false;
   update_statistics(p.g);
+  // A dead product must not wait for the factor in every micro-batch.
   drop_dead(p.g);
   return true;
 }
