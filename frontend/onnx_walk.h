@@ -68,7 +68,7 @@ typedef struct Import {
   bool has_origins;
   int n_folded;       // weights that the exporter computed from others
   const char *folded; // the first of them
-  NameMap functions; // "domain:name" to onnx_model(file)->functions
+  NameMap functions;  // "domain:name" to onnx_model(file)->functions
   int n_nodes, depth;
 } Import;
 

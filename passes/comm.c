@@ -65,7 +65,7 @@ static const Layout *with_axis(const Comm *c, const Layout *l, int axis, Sbp sbp
 // The op of the forward pass that `op` was made for.
 static const Op *forward_op(const Comm *c, const Op *op) {
   const Loc *origin = loc_origin(op->loc);
-  for_each_op (o, c->g)
+  for_each_op(o, c->g)
     if (origin && o->loc == origin) return o;
   return op;
 }

@@ -358,7 +358,8 @@ static const char *only_scalar(LossPass *p) {
   if (n == 1) return label;
   diag_error(p->d, NULL, "no loss is given, and the model has %s scalar output",
              n ? "more than one" : "no");
-  diag_hint(p->d, "say which with --loss, or loss(spec=…) in a pipeline; the outputs are: %s", outputs_text(p));
+  diag_hint(p->d, "say which with --loss, or loss(spec=…) in a pipeline; the outputs are: %s",
+            outputs_text(p));
   return NULL;
 }
 

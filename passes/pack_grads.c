@@ -37,7 +37,7 @@ typedef struct Packer {
 
 static int64_t first_read(const Op *op) {
   int64_t first = INT64_MAX;
-  for_each_use (u, op->out[0])
+  for_each_use(u, op->out[0])
     if (u->user && u->user->id < first) first = u->user->id;
   return first;
 }
@@ -90,10 +90,10 @@ static bool same_group(const Op *a, const Op *b) {
 static bool pack_graph(Packer *p) {
   graph_renumber(p->g);
   int64_t last_reduce = -1;
-  for_each_op (op, p->g)
+  for_each_op(op, p->g)
     if (op->kind == OP_all_reduce) last_reduce = op->id;
   Bucket bucket = {0};
-  for_each_op_safe (op, p->g) {
+  for_each_op_safe(op, p->g) {
     if (op->kind != OP_all_reduce || dtype_class[op->out[0]->type->dtype] != 'F' ||
         first_read(op) <= last_reduce)
       continue;
@@ -108,7 +108,7 @@ static bool pack_graph(Packer *p) {
 
 bool pass_pack_grads(Module *m, const PassOptions *o, Diag *d) {
   Packer p = {.scratch = opt_scratch(o), .d = d, .limit = opt_int(o, "bucket", DEFAULT_BUCKET)};
-  for_each_graph (g, m) {
+  for_each_graph(g, m) {
     p.g = g;
     if (g->entry && !pack_graph(&p)) return false;
   }

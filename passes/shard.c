@@ -72,7 +72,7 @@ static void set_layouts(Op *op, const Dims *dims) {
 // What every reader of `v` wants along `axis`, if they agree on a slice; otherwise B.
 static Sbp wanted_by_all(const Value *v, const Dims *dims_of, int axis) {
   Sbp all = whole;
-  for_each_use (u, v) {
+  for_each_use(u, v) {
     if (!u->user) return whole;
     Sbp want = split_wants(u->user, &dims_of[u->user->id], u->index, axis, whole);
     if (want.kind != SBP_S || (u != v->uses && !sbp_equal(want, all))) return whole;
@@ -138,7 +138,7 @@ static bool shard_graph(Graph *g, Arena *scratch, Diag *d) {
   shard_inputs(g);
   graph_renumber(g);
   Dims *dims_of = arena_array(scratch, Dims, g->n_ops);
-  for_each_op (op, g) {
+  for_each_op(op, g) {
     Dims *dims = &dims_of[op->id];
     if (!op_dims(op, dims, d)) return false;
     for (int a = 0; a < n_axes && a < MAX_AXES; a++)
@@ -163,7 +163,7 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
                       m->mesh->n_devices, m->mesh->n_devices == 1 ? "" : "s");
   m->mesh = mesh_parse(m, mesh ? mesh : "1", d);
   if (!m->mesh) return false;
-  for_each_graph (g, m)
+  for_each_graph(g, m)
     if (g->entry && !shard_graph(g, opt_scratch(o), d)) return false;
   return true;
 }

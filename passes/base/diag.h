@@ -48,7 +48,7 @@ void diag_hint(Diag *d, const char *fmt, ...) PRINTF_LIKE(2, 3);
 // A line of source with a caret under `column` (1-based), about the message just given.
 void diag_caret(Diag *d, const char *line, int column, int width);
 
-int diag_errors(const Diag *d);   // how many so far
+int diag_errors(const Diag *d); // how many so far
 int diag_warnings(const Diag *d);
 // While quiet, errors are counted and not written: for trying something.
 void diag_quiet(Diag *d, bool quiet);

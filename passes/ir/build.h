@@ -24,14 +24,15 @@ typedef struct Attrs {
   int n;
 } Attrs;
 
-#define IN(...)                                                                                    \
-  (Value *[]){__VA_ARGS__}, (int)(sizeof((Value *[]){__VA_ARGS__}) / sizeof(Value *))
+#define IN(...) (Value *[]){__VA_ARGS__}, (int)(sizeof((Value *[]){__VA_ARGS__}) / sizeof(Value *))
 #define ATTRS(...)                                                                                 \
   (Attrs) {                                                                                        \
     (Attr[]){__VA_ARGS__}, (int)(sizeof((Attr[]){__VA_ARGS__}) / sizeof(Attr))                     \
   }
 #define NO_ATTRS                                                                                   \
-  (Attrs) { NULL, 0 }
+  (Attrs) {                                                                                        \
+    NULL, 0                                                                                        \
+  }
 
 Attr a_i(const char *name, int64_t i);
 Attr a_f(const char *name, double f);
@@ -45,12 +46,12 @@ Attr a_data(const char *name, const void *at, int64_t n);
 Value *build(Builder *b, OpKind kind, Value *const *in, int n_in, Attrs attrs);
 
 Value *build_scale(Builder *b, Value *x, double by);
-Value *build_reshape(Builder *b, Value *x, int rank, const int64_t *dim);     // x itself if it is so
-Value *build_transpose(Builder *b, Value *x, const int64_t *perm);            // x itself if identity
-Value *build_broadcast(Builder *b, Value *x, int rank, const int64_t *dim);   // numpy's rule
+Value *build_reshape(Builder *b, Value *x, int rank, const int64_t *dim);   // x itself if it is so
+Value *build_transpose(Builder *b, Value *x, const int64_t *perm);          // x itself if identity
+Value *build_broadcast(Builder *b, Value *x, int rank, const int64_t *dim); // numpy's rule
 Value *build_reduce_sum(Builder *b, Value *x, const int64_t *axes, int n, bool keep);
 Value *build_sum_to(Builder *b, Value *x, const Type *like); // adjoint of a broadcast from `like`
-Value *build_cast(Builder *b, Value *x, DType to);                            // x itself if it is so
+Value *build_cast(Builder *b, Value *x, DType to);           // x itself if it is so
 Value *build_fill(Builder *b, DType dtype, int rank, const int64_t *dim, double value);
 Value *build_constant(Builder *b, const Type *type, const void *bytes); // a fill when all are equal
 

@@ -22,7 +22,7 @@ enum { MAX_LETTERS = 64, MAX_TERMS = 256, MAX_RESULTS = 32, MAX_FACTORS = 6 };
 typedef struct Term {
   int rank;
   struct {
-    int8_t n; // factors; 0 for `1`
+    int8_t n;                   // factors; 0 for `1`
     int8_t letter[MAX_FACTORS]; // indices into Dims.letter, major first
   } dim[MAX_RANK];
 } Term;
@@ -46,7 +46,7 @@ bool op_dims(const Op *op, Dims *dims, Diag *d);
 bool dims_parse(Dims *dims, const Op *op, const char *einsum, Diag *d);
 void dims_size(Dims *dims, char letter, int64_t size);
 
-int dims_find(const Dims *dims, char letter); // index or -1
+int dims_find(const Dims *dims, char letter);                  // index or -1
 int64_t dims_length(const Dims *dims, const Term *t, int dim); // product of the letters' sizes
 // The letter that splits dimension `dim` when it is cut in `n` equal parts, or -1: its first
 // factor of length > 1, if it is not whole and divisible by n.

@@ -180,13 +180,13 @@ bool body_read(const Graph *g, Body *out, Arena *a) {
     b.value[g->params[i]->id] = (BodyValue){.kind = BODY_operand,
                                             .source = g->params[i],
                                             .access = access_flat(type_count(g->params[i]->type))};
-  for_each_op (op, g)
+  for_each_op(op, g)
     if (!read_op(&b, op)) return false;
   for (int i = 0; i < g->n_results; i++) { // a body may be a fill, a view or a broadcast alone
     const Value *v = g->results[i]->use.value;
     if (b.value[v->id].kind != BODY_sum && !set_count(&b, type_count(v->type))) return false;
   }
-  for_each_op (op, g) {
+  for_each_op(op, g) {
     if (!op_is_elementwise(op) && op->kind != OP_reduce_sum) continue;
     if (!check_operands(&b, op)) return false;
   }
@@ -205,7 +205,7 @@ bool body_inplace(const Body *b, int result, int operand) {
   if (b->value[out->id].kind != BODY_computed || type_count(in->type) != b->count ||
       dtype_bytes[in->type->dtype] != dtype_bytes[out->type->dtype])
     return false;
-  for_each_op (op, b->g) {
+  for_each_op(op, b->g) {
     const BodyValue *v = &b->value[op->out[0]->id];
     if (v->kind == BODY_operand && v->source == in && !access_is_flat(&v->access)) return false;
   }

@@ -19,7 +19,7 @@ static int64_t later(int64_t a, int64_t b) {
 
 int64_t value_first_read(const Value *v) {
   int64_t first = graph_end(v->graph);
-  for_each_use (u, v) {
+  for_each_use(u, v) {
     if (!u->user) continue;
     bool view = op_info[u->user->kind].traits & VIEW;
     int64_t at = view ? value_first_read(u->user->out[0]) : op_time(u->user);
@@ -31,7 +31,7 @@ int64_t value_first_read(const Value *v) {
 // Later readers come first: a view's life is known before that of what it is a view of.
 static int64_t last_read(const Value *v, const Life *lives) {
   int64_t to = lives[v->id].from;
-  for_each_use (u, v) {
+  for_each_use(u, v) {
     if (!u->user) return graph_end(v->graph);
     to = later(to, op_time(u->user));
     if (op_info[u->user->kind].traits & VIEW) to = later(to, lives[u->user->out[0]->id].to);
@@ -80,7 +80,7 @@ bool op_inplace(const Op *op, int result, int operand, Arena *scratch) {
 
 static bool makes_parameter(const Op *op) {
   for (int i = 0; i < op->n_out; i++)
-    for_each_use (u, op->out[i])
+    for_each_use(u, op->out[i])
       if (!u->user && op->graph->results[u->index]->target) return true;
   return false;
 }
@@ -95,14 +95,14 @@ static bool starts_update(const Op *op) {
 }
 
 Op *graph_update_start(const Graph *g) {
-  for_each_op (op, g)
+  for_each_op(op, g)
     if (starts_update(op)) return op;
   return NULL;
 }
 
 bool *graph_update_ops(const Graph *g, Arena *a) {
   bool *late = arena_array(a, bool, g->n_ops);
-  for_each_op (op, g) {
+  for_each_op(op, g) {
     late[op->id] = starts_update(op);
     for (int i = 0; i < op->n_in; i++)
       if (op->in[i].value->def) late[op->id] |= late[op->in[i].value->def->id];

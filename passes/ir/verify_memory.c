@@ -2,7 +2,8 @@
 //
 // Lifetimes are in the order of execution.  With an axis bound to time that is not quite the order
 // of the ops: what depends on an `accumulate`, or makes a new parameter, runs once, after the last
-// micro-batch, and everything else before it, once for each.  A sum that is being accumulated lives through all of that.
+// micro-batch, and everything else before it, once for each.  A sum that is being accumulated lives
+// through all of that.
 //
 //     %g = linear_back_w …       0    every micro-batch
 //     %s = accumulate %g         1
@@ -49,10 +50,10 @@ static bool needs_place(const Value *v) {
 static int *times(const Graph *g, Arena *a) {
   const bool *late = graph_update_ops(g, a);
   int *time = arena_array(a, int, g->n_ops), now = 0;
-  for_each_op (op, g) {
+  for_each_op(op, g) {
     if (!late[op->id]) time[op->id] = now++;
   }
-  for_each_op (op, g) {
+  for_each_op(op, g) {
     if (late[op->id]) time[op->id] = now++;
   }
   return time;
@@ -62,7 +63,7 @@ static Place place_of(Value *v, const int *time) {
   Place p = {v, v->offset, v->offset + type_bytes(v->type), START, START};
   if (v->def && v->def->kind != OP_accumulate) p.born = time[v->def->id];
   p.dies = v->def ? time[v->def->id] : START;
-  for_each_use (u, v) {
+  for_each_use(u, v) {
     int t = u->user ? time[u->user->id] : END;
     if (t > p.dies) p.dies = t;
   }
@@ -97,7 +98,7 @@ static bool check_place(const Value *v, Diag *d) {
 
 // Is `v`, or a view of it, what the parameter is after the step?
 static bool becomes(const Value *v, const Value *param) {
-  for_each_use (u, v) {
+  for_each_use(u, v) {
     if (!u->user && v->graph->results[u->index]->target == param) return true;
     if (u->user && (op_info[u->user->kind].traits & VIEW) && becomes(u->user->out[0], param))
       return true;
@@ -111,8 +112,7 @@ static bool may_replace(const Place *first, const Place *next, Arena *a) {
   for (int i = 0; op && i < op->n_in; i++) {
     if (viewed(op->in[i].value) != viewed(first->v)) continue;
     // What is packed may be made where the bucket has it.
-    if (op->kind == OP_pack)
-      return first->from >= next->from && first->to <= next->to;
+    if (op->kind == OP_pack) return first->from >= next->from && first->to <= next->to;
     if (next->from != first->from || !op_inplace(op, next->v->index, i, a)) return false;
   }
   return op != NULL;
@@ -139,7 +139,7 @@ static bool check_overlaps(const Graph *g, Diag *d) {
   Place *place = arena_array(a, Place, g->n_values);
   for (int i = 0; i < g->n_params; i++)
     if (type_bytes(g->params[i]->type) > 0) place[n++] = place_of(g->params[i], time);
-  for_each_op (op, g) {
+  for_each_op(op, g) {
     for (int i = 0; i < op->n_out; i++)
       if (op->out[i]->offset >= 0 && type_bytes(op->out[i]->type) > 0)
         place[n++] = place_of(op->out[i], time);
@@ -160,7 +160,7 @@ static bool check_overlaps(const Graph *g, Diag *d) {
 bool verify_planned(const Graph *g, Diag *d) {
   for (int i = 0; i < g->n_params; i++)
     if (!check_place(g->params[i], d)) return false;
-  for_each_op (op, g) {
+  for_each_op(op, g) {
     for (int i = 0; i < op->n_out; i++)
       if (!check_place(op->out[i], d)) return false;
   }
