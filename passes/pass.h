@@ -39,7 +39,7 @@ extern const int n_passes;
 #include "passes.def"
 #undef PASS
 
-// What to show while a pipeline runs; see INTERFACE: the flags have the same names.
+// What to show while a pipeline runs; the flags of nnaot and nnaot-opt have the same names.
 typedef struct PipelineOptions {
   const char *print_before, *print_after; // comma lists of pass names
   bool print_after_all, print_before_all, print_changed, verify_each, time_passes, stats, verbose;
