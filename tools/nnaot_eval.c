@@ -1,22 +1,21 @@
 // nnaot-eval: runs a module of any phase on simulated devices, and compares two pipelines.
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <math.h>
+#include <unistd.h>
 
 #include "eval.h"
-#include "frontend/onnx.h"
+#include "input.h"
 #include "options.h"
 #include "pass.h"
 
 static const char *pipeline, *same_as, *graph_name, *kernels = "reference";
 static EvalOptions eval = {.seed = 1, .lr = 0.01, .tolerance = 1e-5};
-static Strings inputs, outputs, dims;
-static int64_t batch;
-static const char *batch_dim, *external_data_dir;
-static bool onnx_test, keep_types, train_mode;
+static Strings inputs, outputs;
+static InputOptions import;
+static bool onnx_test;
 
 static const Option options[] = {
     GROUP("What to run"),
@@ -37,14 +36,7 @@ static const Option options[] = {
     INTEGER("seed", 0, &eval.seed, "S", "of random values, and of dropout"),
     INTEGER("step", 0, &eval.step, "N", "updates done before"),
     NUMBER("lr", 0, &eval.lr, "X", "the learning rate"),
-    GROUP("Import of .onnx files"),
-    INTEGER("batch", 0, &batch, "B", "the batch size; 0: as in the model"),
-    STRING("batch-dim", 0, &batch_dim, "NAME", "the symbolic dimension that is the batch"),
-    LIST("dim", 0, &dims, "NAME=VALUE", "the size of another symbolic dimension"),
-    STRING("external-data-dir", 0, &external_data_dir, "DIR",
-           "one more folder that external data may lie in"),
-    FLAG("keep-types", 0, &keep_types, "leave f64, f16 and bf16 as they are instead of f32"),
-    FLAG("train-mode", 0, &train_mode, "Dropout and BatchNormalization behave as in training"),
+    INPUT_OPTIONS(import),
 };
 
 static const Program program = {
@@ -57,18 +49,6 @@ static const Program program = {
     options,
     sizeof options / sizeof *options,
 };
-
-static Module *read_module(const char *path, Diag *d) {
-  if (!str_ends(path, ".onnx")) return module_read(path, d);
-  OnnxOptions o = {.batch = batch,
-                   .batch_dim = batch_dim,
-                   .dims = dims.at,
-                   .n_dims = dims.n,
-                   .external_data_dir = external_data_dir,
-                   .keep_f64 = keep_types,
-                   .train_mode = train_mode};
-  return onnx_import(path, &o, d);
-}
 
 static Graph *pick_graph(const Module *m, Diag *d) {
   if (graph_name) {
@@ -141,7 +121,7 @@ static bool check_inputs(const Values *in, Diag *d) {
 }
 
 static bool eval_file(const char *path, Arena *a, Diag *d) {
-  Module *first = read_module(path, d), *second = NULL;
+  Module *first = input_read(path, &import, d), *second = NULL;
   if (!first) return false;
   if (same_as) second = module_clone(first);
   Values in = {0}, x = {0}, y = {0};
@@ -157,6 +137,14 @@ static bool eval_file(const char *path, Arena *a, Diag *d) {
   if (second) module_free(second);
   module_free(first);
   return ok;
+}
+
+// A folder with a model: what is none is a mistake on the command line, not an unsupported case.
+static bool is_case(const char *folder) {
+  Arena *a = arena_new();
+  bool found = access(str_format(a, "%s/model.onnx", folder), R_OK) == 0;
+  arena_free(a);
+  return found;
 }
 
 int main(int argc, char **argv) {
@@ -176,6 +164,9 @@ int main(int argc, char **argv) {
   }
   if (onnx_test) {
     diag_free(d);
+    for (int i = 0; i < words.n; i++)
+      if (!is_case(words.at[i]))
+        return usage_error(&program, "'%s' is no case: there is no model.onnx in it", words.at[i]);
     return eval_onnx(words.at, words.n, pipeline, &eval);
   }
   if (words.n > 1) {

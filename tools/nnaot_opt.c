@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "frontend/onnx.h"
+#include "input.h"
 #include "ir/graph.h"
 #include "options.h"
 #include "output.h"
@@ -11,10 +11,7 @@
 
 static const char *pipeline = "", *output = "-";
 static bool list;
-static int64_t batch;
-static const char *batch_dim, *external_data_dir;
-static Strings dims;
-static bool keep_types, train_mode;
+static InputOptions import;
 static PipelineOptions run = {.verify_each = true, .bisect_limit = -1};
 
 static const Option options[] = {
@@ -37,14 +34,7 @@ static const Option options[] = {
            "write 00-input.nn, 01-PASS.nn … there; each can be read again"),
     FLAG("time-passes", 0, &run.time_passes, "print the seconds of every pass"),
     FLAG("stats", 0, &run.stats, "print what passes counted"),
-    GROUP("Import of .onnx files"),
-    INTEGER("batch", 0, &batch, "B", "the batch size; 0: as in the model"),
-    STRING("batch-dim", 0, &batch_dim, "NAME", "the symbolic dimension that is the batch"),
-    LIST("dim", 0, &dims, "NAME=VALUE", "the size of another symbolic dimension"),
-    STRING("external-data-dir", 0, &external_data_dir, "DIR",
-           "one more folder that external data may lie in"),
-    FLAG("keep-types", 0, &keep_types, "leave f64, f16 and bf16 as they are instead of f32"),
-    FLAG("train-mode", 0, &train_mode, "Dropout and BatchNormalization behave as in training"),
+    INPUT_OPTIONS(import),
 };
 
 static const Program program = {
@@ -55,18 +45,6 @@ static const Program program = {
     options,
     sizeof options / sizeof *options,
 };
-
-static Module *read_input(const char *path, Diag *d) {
-  if (!str_ends(path, ".onnx")) return module_read(path, d);
-  OnnxOptions o = {.batch = batch,
-                   .batch_dim = batch_dim,
-                   .dims = dims.at,
-                   .n_dims = dims.n,
-                   .external_data_dir = external_data_dir,
-                   .keep_f64 = keep_types,
-                   .train_mode = train_mode};
-  return onnx_import(path, &o, d);
-}
 
 static bool write_output(const Module *m, Diag *d) {
   Arena *a = arena_new();
@@ -91,7 +69,7 @@ int main(int argc, char **argv) {
     diag_free(d);
     return EXIT_USAGE;
   }
-  Module *m = read_input(words.at[0], d);
+  Module *m = input_read(words.at[0], &import, d);
   bool ok = m && pipeline_run(m, pipeline, &run, d) && write_output(m, d);
   module_free(m);
   diag_free(d);

@@ -1,0 +1,17 @@
+// See input.h.
+
+#include "input.h"
+
+#include "frontend/onnx.h"
+
+Module *input_read(const char *path, const InputOptions *o, Diag *d) {
+  if (!str_ends(path, ".onnx")) return module_read(path, d);
+  OnnxOptions import = {.batch = o->batch,
+                        .batch_dim = o->batch_dim,
+                        .dims = o->dims.at,
+                        .n_dims = o->dims.n,
+                        .external_data_dir = o->external_data_dir,
+                        .keep_f64 = o->keep_types,
+                        .train_mode = o->train_mode};
+  return onnx_import(path, &import, d);
+}
