@@ -157,7 +157,7 @@ typedef struct Walk {
   Fuser *f;
   const Group *a, *b;
   uint32_t first; // id of the first member: nothing before it depends on one
-  Vec(Op *) todo;
+  Vec(Op *) pending;
 } Walk;
 
 // Adds the op that defines `v`.  False when that is a member: the walk has come back.
@@ -171,7 +171,7 @@ static bool walk_to(Walk *w, const Value *v) {
   if (!g) w->f->seen[op->id] = w->f->stamp;
   for (int i = 0; g && i < g->member.n; i++)
     w->f->seen[g->member.at[i]->id] = w->f->stamp;
-  vec_push(w->f->scratch, &w->todo, op);
+  vec_push(w->f->scratch, &w->pending, op);
   return true;
 }
 
@@ -193,8 +193,8 @@ static bool makes_cycle(Fuser *f, const Group *a, const Group *b) {
         if (!is_inner(f, v, a, b) && !walk_to(&w, v)) return true;
       }
   }
-  while (w.todo.n > 0) {
-    const Op *op = w.todo.at[--w.todo.n];
+  while (w.pending.n > 0) {
+    const Op *op = w.pending.at[--w.pending.n];
     const Group *g = f->group[op->id];
     if (!g && !walk_operands(&w, op)) return true;
     for (int m = 0; g && m < g->member.n; m++)
@@ -502,15 +502,15 @@ static bool is_pure(const Op *op) {
 
 // Erases members, and what only they read.
 static void erase_dead(Fuser *f) {
-  Vec(Op *) todo = {0};
+  Vec(Op *) pending = {0};
   for_each_op(op, f->g)
-    vec_push(f->scratch, &todo, op);
+    vec_push(f->scratch, &pending, op);
   bool *erased = arena_array(f->scratch, bool, f->g->n_ops);
-  while (todo.n > 0) {
-    Op *op = todo.at[--todo.n];
+  while (pending.n > 0) {
+    Op *op = pending.at[--pending.n];
     if (erased[op->id] || !is_pure(op) || value_used(op->out[0])) continue;
     for (int i = 0; i < op->n_in; i++)
-      if (op->in[i].value->def) vec_push(f->scratch, &todo, op->in[i].value->def);
+      if (op->in[i].value->def) vec_push(f->scratch, &pending, op->in[i].value->def);
     erased[op->id] = true;
     op_erase(op);
   }

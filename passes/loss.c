@@ -130,6 +130,8 @@ static const char *trimmed(Arena *a, const char *from, const char *to) {
 // NAME(word,word,option=value): what stands between the parentheses.
 static bool read_arguments(LossPass *p, const struct LossKind *kind, const char *at) {
   const char *close = at + strlen(at) - 1;
+  while (close > at && *close == ' ')
+    close--;
   if (close < at || *close != ')') return bad_spec(p, kind, "the parenthesis is not closed");
   while (at < close) {
     const char *end = memchr(at, ',', (size_t)(close - at));

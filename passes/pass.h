@@ -42,7 +42,7 @@ extern const int n_passes;
 // What to show while a pipeline runs; the flags of nnaot and nnaot-opt have the same names.
 typedef struct PipelineOptions {
   const char *print_before, *print_after; // comma lists of pass names
-  bool print_after_all, print_before_all, print_changed, verify_each, time_passes, stats, verbose;
+  bool print_after_all, print_before_all, print_changed, verify_each, time_passes, stats;
   const char *dump_dir;   // written to as NN-pass.nn
   const char *stop_after; // a pass name
   int64_t bisect_limit;   // -1: none

@@ -1,4 +1,4 @@
-// How much an op computes and how much it moves, for the planner and for --stats.
+// How much an op computes and how much it moves: what the price of a plan is made of.
 
 #include "ir/op.h"
 

@@ -38,7 +38,7 @@ typedef enum DType {
   N_DTYPES,
 } DType;
 
-extern const char *const dtype_name[N_DTYPES]; // "f32"
+extern const char *const dtype_name[N_DTYPES];  // "f32"
 extern const char *const dtype_ctype[N_DTYPES]; // "float"
 extern const int dtype_bytes[N_DTYPES];
 extern const char dtype_class[N_DTYPES]; // 'F', 'I', 'U' or 'B', as in dtypes.def
@@ -98,8 +98,8 @@ typedef struct Init {
   const char *path;
   int64_t offset, length;
   const void *bytes;
-  double fill; // also the mean, or the low end
-  double to;   // the deviation, or the high end
+  double fill;  // also the mean, or the low end
+  double to;    // the deviation, or the high end
   int64_t seed; // of random ones; added to that of the run
 } Init;
 
@@ -115,10 +115,10 @@ struct Value {
   const Type *type;
   const Layout *layout; // NULL before PHASE_sharded
   Graph *graph;
-  Op *def;         // NULL for a parameter
-  int index;       // which result of `def`, or which parameter
-  Use *uses;       // the operands and results that read this value, newest first
-  int64_t offset;  // of its first byte in the slab; -1 before PHASE_planned, and where it has none
+  Op *def;        // NULL for a parameter
+  int index;      // which result of `def`, or which parameter
+  Use *uses;      // the operands and results that read this value, newest first
+  int64_t offset; // of its first byte in the slab; -1 before PHASE_planned, and where it has none
   // The rest is of parameters only.
   Role role;
   const char *label; // the name users know: of the ONNX tensor, of the scalar
@@ -130,8 +130,8 @@ struct Value {
 // One operand of one op, or one result of a graph, and a link in its value's list of uses.
 struct Use {
   Value *value;
-  Op *user;     // NULL for a result of the graph
-  int index;    // which operand, or which result
+  Op *user;  // NULL for a result of the graph
+  int index; // which operand, or which result
   Use *next, *prev;
 };
 
@@ -167,9 +167,9 @@ struct Op {
   uint32_t id;
   OpKind kind;
   int n_in, n_out;
-  Use *in;     // [n_in]
-  Value **out; // [n_out]
-  Attr *attrs; // all of the row's, in the row's order
+  Use *in;       // [n_in]
+  Value **out;   // [n_out]
+  Attr *attrs;   // all of the row's, in the row's order
   Graph *callee; // of `fused` and `call`, otherwise NULL
   // For each axis of the mesh, the letter of the op's einsum that it splits; '+' when partial
   // sums pass through; 0 when every device does all of it.  From PHASE_sharded on.
@@ -212,10 +212,10 @@ struct Graph {
 
 struct Module {
   Arena *arena;
-  const char *source;  // the model's file name, or NULL
-  int64_t slab_bytes;  // of one rank, from PHASE_planned on
-  const Mesh *mesh;    // NULL: one device
-  Graph *graphs;       // in order; the first is the main entry
+  const char *source; // the model's file name, or NULL
+  int64_t slab_bytes; // of one rank, from PHASE_planned on
+  const Mesh *mesh;   // NULL: one device
+  Graph *graphs;      // in order; the first is the main entry
   Phase phase;
   struct Interned *interned;
 };
@@ -236,7 +236,7 @@ void graph_update(Graph *g, Value *target, Value *v);
 Result *graph_find_output(Graph *g, const char *label);
 Value *graph_find_param(Graph *g, const char *label); // by label
 Value *graph_find_value(Graph *g, const char *name);  // by name or, for unnamed ones, "%12"
-void graph_set_result(Graph *g, int i, Value *v); // keeps its label or target
+void graph_set_result(Graph *g, int i, Value *v);     // keeps its label or target
 void graph_erase_result(Graph *g, int i);
 void graph_erase_param(Graph *g, int i); // must be unused
 void graph_renumber(Graph *g);           // ids dense again, in order
@@ -249,14 +249,14 @@ int64_t type_count(const Type *t); // elements
 int64_t type_bytes(const Type *t);
 const char *type_text(Arena *a, const Type *t);
 const Layout *layout_new(Module *m, int n_axes, const Sbp *axis); // interned
-const Layout *layout_broadcast(Module *m);                       // B on every axis of the mesh
+const Layout *layout_broadcast(Module *m);                        // B on every axis of the mesh
 const char *layout_text(Arena *a, const Layout *l);
 
 // Appends the op before `at`, or at the end of `g` when `at` is NULL, and infers its results from
 // its row.  Attributes may come in any order; those left out take the row's default (0, "", {}).
 // Returns NULL, having reported why at `loc`, when operands or attributes do not fit.
-Op *op_new(Graph *g, Op *at, OpKind kind, Value *const *in, int n_in, const Attr *attrs, int n_attrs,
-           const Loc *loc, Diag *d);
+Op *op_new(Graph *g, Op *at, OpKind kind, Value *const *in, int n_in, const Attr *attrs,
+           int n_attrs, const Loc *loc, Diag *d);
 // The same with the callee of `fused` or `call`; result types are those of the callee's results.
 Op *op_new_call(Graph *g, Op *at, OpKind kind, Graph *callee, Value *const *in, int n_in,
                 const Loc *loc, Diag *d);
@@ -264,9 +264,9 @@ Op *op_new_call(Graph *g, Op *at, OpKind kind, Graph *callee, Value *const *in, 
 // -- Changing --------------------------------------------------------------------------------
 
 void op_set_in(Op *op, int i, Value *v);
-void op_move_before(Op *op, Op *at); // to the end when `at` is NULL
-void op_erase(Op *op);               // its results must be unused
-bool op_retype(Op *op, Diag *d);     // infers the result types again, after operands changed
+void op_move_before(Op *op, Op *at);     // to the end when `at` is NULL
+void op_erase(Op *op);                   // its results must be unused
+bool op_retype(Op *op, Diag *d);         // infers the result types again, after operands changed
 void value_replace(Value *v, Value *by); // every use of `v` reads `by`
 void value_set_name(Value *v, const char *name); // made unique with a suffix if it is taken
 bool value_used(const Value *v);

@@ -46,7 +46,7 @@ static inline bool only_first_results(const Builder *b, const Op *op, Value *con
                                       int first) {
   for (int i = first; i < op->n_out; i++)
     if (dout[i])
-      return diag_error(b->d, op->loc, "%s: the gradient of result %d is not implemented",
+      return diag_error(b->d, op->loc, "%s: there is no gradient of result %d",
                         op_info[op->kind].name, i);
   return true;
 }
