@@ -1,6 +1,7 @@
 // Sources to an executable:
 //
-//     cc -O3 -fopenmp -Irt program.c libnnrt.a -ldnnl … -o train_rank, then the payload behind it
+//     cc -O3 -fopenmp -Irt program.c libnnrt_cpu.a libnnrt.a -ldnnl … -o train_rank, then the
+//     payload behind it
 //
 // The compiler is $CC, or the one nnaot was built with, or cc.  The runtime is found from where
 // nnaot itself is: ../lib/nnaot when installed, and in the build tree where CMake says.  The
@@ -32,10 +33,10 @@ enum { PAGE = 4096, PIECE = 1 << 20 };
 #define NNAOT_CC "cc"
 #endif
 #ifndef NNAOT_RT_HEADERS
-#define NNAOT_RT_HEADERS ""
-#define NNAOT_RT_LIBRARY ""
-#define NNAOT_DNNL_DIR   ""
-#define NNAOT_RT_FLAGS   ""
+#define NNAOT_RT_HEADERS   ""
+#define NNAOT_RT_LIBRARIES ""
+#define NNAOT_DNNL_DIR     ""
+#define NNAOT_RT_FLAGS     ""
 #endif
 
 typedef struct Build {
@@ -43,8 +44,8 @@ typedef struct Build {
   const BackendOptions *o;
   Arena *arena;
   Diag *d;
-  const char *headers, *library, *dnnl; // folder, file, folder
-  const char *dir;                      // where sources are
+  const char *headers, *libraries, *dnnl; // folders
+  const char *dir;                        // where sources are
 } Build;
 
 // -- The tools ---------------------------------------------------------------------------------
@@ -70,13 +71,12 @@ static const char *prefix(Arena *a) {
 static bool find_runtime(Build *b) {
   const char *installed = str_format(b->arena, "%s/lib/nnaot", prefix(b->arena));
   b->headers = str_format(b->arena, "%s/include", installed);
-  b->library = str_format(b->arena, "%s/libnnrt.a", installed);
-  b->dnnl = installed;
-  if (is_file(b->library)) return true;
+  b->libraries = b->dnnl = installed;
+  if (is_file(str_format(b->arena, "%s/libnnrt.a", installed))) return true;
   b->headers = NNAOT_RT_HEADERS;
-  b->library = NNAOT_RT_LIBRARY;
+  b->libraries = NNAOT_RT_LIBRARIES;
   b->dnnl = NNAOT_DNNL_DIR;
-  return is_file(b->library);
+  return is_file(str_format(b->arena, "%s/libnnrt.a", b->libraries));
 }
 
 static const char *compiler(void) {
@@ -174,7 +174,10 @@ static Command compile_command(const Build *b) {
   add_words(&c, NNAOT_RT_FLAGS);
   add_word(&c, str_format(b->arena, "-I%s", b->headers));
   add_words(&c, "program.c -o program");
-  add_word(&c, b->library);
+  add_words(&c, "-Wl,--start-group");
+  add_word(&c, str_format(b->arena, "%s/libnnrt.a", b->libraries));
+  add_word(&c, str_format(b->arena, "%s/libnnrt_cpu.a", b->libraries));
+  add_words(&c, "-Wl,--end-group");
   add_word(&c, str_format(b->arena, "-L%s", b->dnnl));
   add_words(&c, "-ldnnl -lm -lpthread -ldl -Wl,-rpath,$ORIGIN:$ORIGIN/lib");
   add_word(&c, str_format(b->arena, "-Wl,-rpath,%s", b->dnnl));
@@ -338,9 +341,10 @@ bool backend_build(const Module *m, const BackendOptions *o, Diag *d) {
   BackendOptions options = *o;
   Build b = {.m = m, .o = &options, .arena = arena_new(), .d = d};
   temporary_watch();
-  bool ok = find_runtime(&b) ||
-            diag_error(d, NULL, "the runtime is neither '%s/lib/nnaot/libnnrt.a' nor '%s'",
-                       prefix(b.arena), NNAOT_RT_LIBRARY);
+  bool ok =
+      find_runtime(&b) ||
+      diag_error(d, NULL, "the runtime is neither '%s/lib/nnaot/libnnrt.a' nor '%s/libnnrt.a'",
+                 prefix(b.arena), NNAOT_RT_LIBRARIES);
   if (ok)
     ok = o->split_ranks ? build_split(&b, &options) : make_dir(&b) && build_one(&b, o->output);
   arena_free(b.arena);

@@ -160,26 +160,22 @@ static void add_args(Writer *w, StrBuf *b, const Op *op) {
   }
 }
 
-// An array of operands, of the element type of the kernel; by-size kernels take any.
-static void add_operand_array(Writer *w, StrBuf *b, const Op *op, const char *kernel) {
-  bool by_size = strstr(kernel, "_b1") || strstr(kernel, "_b2") || strstr(kernel, "_b4") ||
-                 strstr(kernel, "_b8");
-  strbuf_addf(b, "(const %s *const[]){",
-              by_size ? "void" : dtype_ctype[op->in[0].value->type->dtype]);
+static void add_operand_array(Writer *w, StrBuf *b, const Op *op) {
+  strbuf_add(b, "(const void *const[]){");
   for (int i = 0; i < op->n_in; i++)
     strbuf_addf(b, "%s%s", i ? ", " : "", buffer(w, op->in[i].value));
   strbuf_add(b, "}");
 }
 
-static void add_buffers(Writer *w, StrBuf *b, const Op *op, const char *kernel) {
+static void add_buffers(Writer *w, StrBuf *b, const Op *op, bool array) {
   for (int i = 0; i < op->n_out; i++) {
     add_separator(b);
     strbuf_add(b, buffer(w, op->out[i]));
   }
   if (op->n_in == 0) return;
-  if (kernel && kernel_variadic(op)) {
+  if (array) {
     add_separator(b);
-    add_operand_array(w, b, op, kernel);
+    add_operand_array(w, b, op);
     return;
   }
   for (int i = 0; i < op->n_in; i++) {
@@ -210,20 +206,20 @@ static bool no_kernel(Writer *w, const Op *op) {
 
 static bool add_kernel_call(Writer *w, const Op *op) {
   char name[128];
-  if (!kernel_name(op, name, sizeof name)) return no_kernel(w, op);
+  if (!kernel_name(op, TARGET_cpu, name, sizeof name)) return no_kernel(w, op);
   StrBuf call = {.arena = w->arena};
   strbuf_addf(&call, "%s(", name);
   if (op_info[op->kind].traits & PREP) {
     char prep_name[128];
     StrBuf prep = {.arena = w->arena};
-    kernel_prep_name(op, prep_name, sizeof prep_name);
+    kernel_prep_name(op, TARGET_cpu, prep_name, sizeof prep_name);
     strbuf_addf(&prep, "%s(", prep_name);
     add_args(w, &prep, op);
     strbuf_add(&prep, ")");
     strbuf_addf(&call, "P%d", find_prep(w, prep.at));
-    add_buffers(w, &call, op, name);
+    add_buffers(w, &call, op, kernel_variadic(op));
   } else {
-    add_buffers(w, &call, op, name);
+    add_buffers(w, &call, op, kernel_variadic(op));
     add_args(w, &call, op);
   }
   strbuf_add(&call, ")");
@@ -251,7 +247,7 @@ static bool add_fused_call(Writer *w, const Op *op) {
   }
   StrBuf call = {.arena = w->arena};
   strbuf_addf(&call, "%s(", name);
-  add_buffers(w, &call, op, NULL);
+  add_buffers(w, &call, op, false);
   strbuf_add(&call, ")");
   add_run(w, op, call.at);
   return true;
@@ -283,7 +279,7 @@ static void add_constant(Writer *w, const Op *op) {
   if (op->out[0]->offset < 0) return;
   const char *name = constant_name(w, op->out[0]);
   add_line(w,
-           str_format(w->arena, "memcpy(%s, %s, %" PRId64 ");", buffer(w, op->out[0]), name,
+           str_format(w->arena, "nnrt_copy(%s, %s, %" PRId64 ");", buffer(w, op->out[0]), name,
                       type_bytes(op->out[0]->type)),
            str_format(w->arena, "%s   %s", op_line(w, op), op_place(w, op)));
 }
@@ -316,7 +312,7 @@ static bool needs_copy(const Result *r) {
 
 static void add_copy(Writer *w, const Result *r) {
   add_line(w,
-           str_format(w->arena, "memcpy(%s, %s, %" PRId64 ");", buffer(w, r->target),
+           str_format(w->arena, "nnrt_copy(%s, %s, %" PRId64 ");", buffer(w, r->target),
                       buffer(w, r->use.value), type_bytes(r->target->type)),
            str_format(w->arena, "the new %s", r->target->label ? r->target->label : "parameter"));
 }

@@ -18,6 +18,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+#define NNRT_NORETURN [[noreturn]]
+extern "C" {
+#else
+#define NNRT_NORETURN _Noreturn
+#endif
+
 enum { NNRT_MAX_RANK = 8, NNRT_MAX_AXES = 4 };
 
 // clang-format off
@@ -137,7 +144,7 @@ extern const NnrtProgram nnrt_program; // in generated code; main itself is in s
 int nnrt_main(int argc, char **argv, const NnrtProgram *p);
 
 // Ends the job: prints rank, step, op `i` of the running graph, and what `code` means.
-_Noreturn void nnrt_fail(NnrtRank *r, int i, int code);
+NNRT_NORETURN void nnrt_fail(NnrtRank *r, int i, int code);
 void nnrt_trace_begin(NnrtRank *r, int i);
 void nnrt_trace_end(NnrtRank *r, int i);
 
@@ -182,6 +189,11 @@ NNRT_MOVE(local_slice_b4);
 NNRT_MOVE(local_slice_b8);
 
 #include "nnrt_kernels.h"
+
+#ifdef __cplusplus
+}
+#endif
+
 #include "nnrt_math.h"
 
 #endif

@@ -1,4 +1,4 @@
-// The CPU kernels: for each row of the op table with a cpu column, what computes it fast.
+// The kernels: for each row of the op table with a column of the target, what computes it fast.
 //
 //     int nnrt_softmax_f32(float *y, const float *x, int64_t rank, const int64_t *shape, int64_t
 //     axis);
@@ -14,6 +14,9 @@
 //
 // Every rank is a thread that calls kernels on its own, with an OpenMP team of its own.  With the
 // same number of threads the same operands give the same bits.
+//
+// On a gpu (cuda/gpu.h) tensors are in its memory, and a call puts the work in the stream of the
+// thread's rank and returns; an index out of range is found when the step is done.
 
 #ifndef NNRT_KERNELS_H
 #define NNRT_KERNELS_H
@@ -28,113 +31,24 @@ void nnrt_prep_free(NnrtPrep *p); // NULL is fine
 
 // Helpers of generated code.  The operation `accumulate` is zero before the first micro-batch.
 int nnrt_zero(void *y, int64_t bytes);
+int nnrt_copy(void *y, const void *x, int64_t bytes);
 
-// Contractions
-// y (m, n) = x (m, k) w, with w (k, n), or (n, k) when `trans`
-NnrtPrep *nnrt_linear_prep_f32(int64_t m, int64_t k, int64_t n, bool trans);
-int nnrt_linear_f32(NnrtPrep *p, float *y, const float *x, const float *w);
-// dw (k, n), or (n, k) when `trans`, = x' dy, with x (m, k) and dy (m, n)
-NnrtPrep *nnrt_linear_back_w_prep_f32(int64_t m, int64_t k, int64_t n, bool trans);
-int nnrt_linear_back_w_f32(NnrtPrep *p, float *dw, const float *x, const float *dy);
-// y (batch, m, n) = a b, with a (batch, m, k) or (batch, k, m), b (batch, k, n) or (batch, n, k)
-NnrtPrep *nnrt_matmul_prep_f32(int64_t batch, int64_t m, int64_t n, int64_t k, bool trans_a,
-                               bool trans_b);
-int nnrt_matmul_f32(NnrtPrep *p, float *y, const float *a, const float *b);
+// Floating-point types
+#define NNRT_T          float
+#define NNRT_NAME(name) nnrt_##name##_f32
+#include "nnrt_kernels_float.h"
+#undef NNRT_T
+#undef NNRT_NAME
+#define NNRT_T          uint16_t
+#define NNRT_NAME(name) nnrt_##name##_bf16
+#include "nnrt_kernels_float.h"
+#undef NNRT_NAME
+#define NNRT_NAME(name) nnrt_##name##_f16
+#include "nnrt_kernels_float.h"
+#undef NNRT_T
+#undef NNRT_NAME
 
-// Convolution.  x (n, c, spatial) or (n, spatial, c) when `channels_last`, y likewise; w is always
-// (o, c / group, spatial).  pads: all the starts, then all the ends.  dilations: 1 is none.
-NnrtPrep *nnrt_conv_prep_f32(int64_t rank, const int64_t *x_shape, const int64_t *w_shape,
-                             const int64_t *y_shape, const int64_t *strides, const int64_t *pads,
-                             const int64_t *dilations, int64_t group, bool channels_last);
-int nnrt_conv_f32(NnrtPrep *p, float *y, const float *x, const float *w);
-NnrtPrep *nnrt_conv_back_x_prep_f32(int64_t rank, const int64_t *x_shape, const int64_t *w_shape,
-                                    const int64_t *y_shape, const int64_t *strides,
-                                    const int64_t *pads, const int64_t *dilations, int64_t group,
-                                    bool channels_last);
-int nnrt_conv_back_x_f32(NnrtPrep *p, float *dx, const float *w, const float *dy);
-// rank is of w, and so of x
-NnrtPrep *nnrt_conv_back_w_prep_f32(int64_t rank, const int64_t *x_shape, const int64_t *w_shape,
-                                    const int64_t *y_shape, const int64_t *strides,
-                                    const int64_t *pads, const int64_t *dilations, int64_t group,
-                                    bool channels_last);
-int nnrt_conv_back_w_f32(NnrtPrep *p, float *dw, const float *x, const float *dy);
-
-// Pooling.  `at` (of y's shape): where in the plane of x, row-major over its spatial dimensions,
-// the maximum is; the first of equal ones, and the first NaN.
-int nnrt_max_pool_f32(float *y, int32_t *at, const float *x, int64_t rank, const int64_t *x_shape,
-                      const int64_t *y_shape, const int64_t *kernel, const int64_t *strides,
-                      const int64_t *pads, const int64_t *dilations, bool channels_last);
-int nnrt_max_pool_back_f32(float *dx, const int32_t *at, const float *dy, int64_t rank,
-                           const int64_t *y_shape, const int64_t *x_shape, bool channels_last);
-// The mean of the window: of all of it that lies in x and its pads when `include_pad`, else of what
-// lies in x.
-int nnrt_avg_pool_f32(float *y, const float *x, int64_t rank, const int64_t *x_shape,
-                      const int64_t *y_shape, const int64_t *kernel, const int64_t *strides,
-                      const int64_t *pads, const int64_t *dilations, bool include_pad,
-                      bool channels_last);
-int nnrt_avg_pool_back_f32(float *dx, const float *dy, int64_t rank, const int64_t *y_shape,
-                           const int64_t *x_shape, const int64_t *kernel, const int64_t *strides,
-                           const int64_t *pads, const int64_t *dilations, bool include_pad,
-                           bool channels_last);
-
-// Normalisation.  softmax_back and log_softmax_back read the result y and the adjoint dy.
-int nnrt_softmax_f32(float *y, const float *x, int64_t rank, const int64_t *shape, int64_t axis);
-int nnrt_softmax_back_f32(float *dx, const float *y, const float *dy, int64_t rank,
-                          const int64_t *shape, int64_t axis);
-int nnrt_log_softmax_f32(float *y, const float *x, int64_t rank, const int64_t *shape,
-                         int64_t axis);
-int nnrt_log_softmax_back_f32(float *dx, const float *y, const float *dy, int64_t rank,
-                              const int64_t *shape, int64_t axis);
-// y (m, n) = (x - mean) rstd g + b, with mean and rstd (m), g and b (n)
-int nnrt_layer_norm_f32(float *y, float *mean, float *rstd, const float *x, const float *g,
-                        const float *b, int64_t m, int64_t n, double eps);
-int nnrt_layer_norm_back_f32(float *dx, float *dg, float *db, const float *x, const float *g,
-                             const float *mean, const float *rstd, const float *dy, int64_t m,
-                             int64_t n);
-// y (m, n) = x rstd g, with rstd (m) = 1 / sqrt(mean(x^2) + eps)
-int nnrt_rms_norm_f32(float *y, float *rstd, const float *x, const float *g, int64_t m, int64_t n,
-                      double eps);
-int nnrt_rms_norm_back_f32(float *dx, float *dg, const float *x, const float *g, const float *rstd,
-                           const float *dy, int64_t m, int64_t n);
-// x, y of `shape`; all others (c), with c = shape[axis].  `count`: elements per channel of the
-// whole batch, of which this may be a part.
-int nnrt_batch_norm_f32(float *y, const float *x, const float *g, const float *b, const float *mean,
-                        const float *var, int64_t rank, const int64_t *shape, int64_t axis,
-                        double eps);
-int nnrt_batch_norm_mean_f32(float *mean, const float *x, int64_t rank, const int64_t *shape,
-                             int64_t axis, int64_t count);
-int nnrt_batch_norm_var_f32(float *var, const float *x, const float *mean, int64_t rank,
-                            const int64_t *shape, int64_t axis, int64_t count);
-int nnrt_batch_norm_sums_f32(float *dg, float *db, const float *x, const float *mean,
-                             const float *var, const float *dy, int64_t rank, const int64_t *shape,
-                             int64_t axis, double eps);
-int nnrt_batch_norm_back_f32(float *dx, const float *x, const float *g, const float *mean,
-                             const float *var, const float *dy, const float *dg, const float *db,
-                             int64_t rank, const int64_t *shape, int64_t axis, double eps,
-                             int64_t count);
-
-// Attention.  in: q (b, h, t, d), k (b, h, s, d), v (b, h, s, e), mask (b|1, h|1, t|1, s|1) if n is
-// 4; (b, t, h, d) and so on when `seq_major`, y too.  y (b, h, t, e), lse (b, h, t).  causal:
-// position i sees 0 .. i + s - t.  A position that sees nothing gets 0, and lse -inf.  q may have r
-// times the heads of k and v; its head i then reads head i / r of them.
-NnrtPrep *nnrt_attention_prep_f32(int64_t n, int64_t rank, const int64_t *q_shape,
-                                  const int64_t *k_shape, const int64_t *v_shape,
-                                  const int64_t *mask_shape, double scale, bool causal,
-                                  bool seq_major);
-int nnrt_attention_f32(NnrtPrep *p, float *y, float *lse, const float *const *in);
-// in: q, k, v, y, lse, dy, mask if n is 7
-NnrtPrep *nnrt_attention_back_prep_f32(int64_t n, int64_t rank, const int64_t *q_shape,
-                                       const int64_t *k_shape, const int64_t *v_shape,
-                                       const int64_t *mask_shape, double scale, bool causal,
-                                       bool seq_major);
-int nnrt_attention_back_f32(NnrtPrep *p, float *dq, float *dk, float *dv, const float *const *in);
-
-// Losses.  logits (m, c), labels (m) of `width` bytes each, loss and lse (m)
-int nnrt_cross_entropy_f32(float *loss, float *lse, const float *logits, const void *labels,
-                           int64_t m, int64_t c, int64_t width, int64_t ignore);
-int nnrt_cross_entropy_back_f32(float *dlogits, const float *logits, const void *labels,
-                                const float *lse, const float *dloss, int64_t m, int64_t c,
-                                int64_t width, int64_t ignore);
+// Losses over log-probabilities (m, c)
 int nnrt_nll_f32(float *loss, const float *logp, const void *labels, int64_t m, int64_t c,
                  int64_t width, int64_t ignore);
 int nnrt_nll_back_f32(float *dlogp, const void *labels, const float *dloss, int64_t m, int64_t c,
@@ -182,12 +96,6 @@ int nnrt_cumsum_i64(int64_t *y, const int64_t *x, int64_t rank, const int64_t *s
                          int64_t width, int64_t axis);
 NNRT_BY_SIZE(NNRT_GATHER)
 #undef NNRT_GATHER
-// dx of x_shape: each of its elements is the sum of the elements of dy that gather took from it, in
-// the order of dy
-int nnrt_gather_back_f32(float *dx, const void *at, const float *dy, int64_t at_rank,
-                         const int64_t *at_shape, int64_t width, int64_t x_rank,
-                         const int64_t *x_shape, int64_t axis);
-
 // Shape
 #define NNRT_SHAPE(size)                                                                           \
   int nnrt_transpose_##size(void *y, const void *x, int64_t rank, const int64_t *shape,            \
@@ -215,12 +123,6 @@ NNRT_PAD(f64, double)
 NNRT_PAD(i32, int32_t)
 NNRT_PAD(i64, int64_t)
 #undef NNRT_PAD
-
-// Random.  y of `shape`, which begins at `start` in a tensor of shape `whole`: x / (1 - ratio), or
-// 0 where nnrt_random_uniform(seed, step, key, place in the whole) is below `ratio`.
-int nnrt_dropout_f32(float *y, const float *x, const int64_t *step, const int64_t *seed,
-                     int64_t rank, const int64_t *shape, const int64_t *whole, const int64_t *start,
-                     double ratio, int64_t key);
 
 // Optimizers: one pass over n elements.  lr, gscale and step (updates done before) point to one
 // number each.

@@ -50,6 +50,34 @@ M_FN float m_from_bits(uint32_t u) {
   return x;
 }
 
+// The 16-bit types, which nothing computes in: to float, and back to the nearest, of two that are
+// as near to the even one.  NaN stays NaN.
+M_FN float m_from_bf16(uint16_t h) {
+  return m_from_bits((uint32_t)h << 16);
+}
+M_FN uint16_t m_to_bf16(float x) {
+  uint32_t u = m_bits(x), nan = u >> 16 | 0x40;
+  u += 0x7fff + (u >> 16 & 1);
+  return (uint16_t)(x != x ? nan : u >> 16);
+}
+M_FN float m_from_f16(uint16_t h) {
+  uint32_t rest = (uint32_t)(h & 0x7fff) << 13;
+  float normal = m_from_bits(rest + (112u << 23));
+  float small = m_from_bits(rest + (113u << 23)) - m_from_bits(113u << 23); // below 2^-14
+  float huge = m_from_bits(rest + (224u << 23));                            // infinity, NaN
+  float x = rest < 1u << 23 ? small : rest >= 31u << 23 ? huge : normal;
+  return m_from_bits(m_bits(x) | (uint32_t)(h & 0x8000) << 16);
+}
+M_FN uint16_t m_to_f16(float x) {
+  uint32_t u = m_bits(x), sign = u & 0x80000000u, size = u ^ sign;
+  uint32_t normal = (size - (112u << 23) + 0xfff + (size >> 13 & 1)) >> 13;
+  // Adding 1/2 leaves just the bits that a result below 2^-14 has.
+  uint32_t small = m_bits(m_from_bits(size) + 0.5f) - m_bits(0.5f);
+  uint32_t huge = size > 255u << 23 ? 0x7e00 : 0x7c00;
+  uint32_t h = size >= 143u << 23 ? huge : size < 113u << 23 ? small : normal;
+  return (uint16_t)(h | sign >> 16);
+}
+
 // x rounded to an integer, as a float and (in the low bits) as an int: adding 1.5 * 2^23 leaves no
 // room for a fraction.  |x| < 2^22.
 #define M_ROUND_BY 0x1.8p23f

@@ -87,7 +87,7 @@ static bool run_prepared(Call *c, const Op *op, const Tensor *in, const Tensor *
   char prep_name[64];
   void *prep = NULL;
   ffi_arg code = 0;
-  kernel_prep_name(op, prep_name, sizeof prep_name);
+  kernel_prep_name(op, TARGET_cpu, prep_name, sizeof prep_name);
   push_args(c, op, box);
   if (!call(c, op, prep_name, &ffi_type_pointer, &prep, d)) return false;
   if (!prep) return failed(op, prep_name, d);
@@ -102,7 +102,7 @@ static bool run_prepared(Call *c, const Op *op, const Tensor *in, const Tensor *
 bool kernel_run(const Op *op, const Tensor *in, Tensor *out, const Box *box, bool *done, Arena *a,
                 Diag *d) {
   char name[64];
-  *done = kernel_name(op, name, sizeof name);
+  *done = kernel_name(op, TARGET_cpu, name, sizeof name);
   if (!*done) return true;
   for (int i = 0; i < op->n_out; i++)
     out[i] = tensor_new(a, op->out[i]->type);

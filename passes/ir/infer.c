@@ -7,6 +7,7 @@
 //     F, I -> F, F          cross_entropy: two results of the type of the logits
 //     A... -> A             concat: any number of operands, all of one type
 //     A -> to               cast: the attribute `to` says
+//     F, S -> F, S          rms_norm: S is f64 when F is f64, else f32; F comes before it
 //
 // The einsum decides the shapes; see dims.c.
 
@@ -68,6 +69,7 @@ static bool class_has(char class, DType t) {
   case 'A': return true;
   case 'Z': return dtype_class[t] == 'I' || dtype_class[t] == 'U';
   case 'I': return t == DT_i32 || t == DT_i64;
+  case 'S': return t == DT_f32 || t == DT_f64;
   }
   BUG("no class '%c' of element types", class);
 }
@@ -78,6 +80,7 @@ static const char *class_means(char class) {
   case 'N': return "a number";
   case 'Z': return "an integer";
   case 'I': return "i32 or i64";
+  case 'S': return "f32 or f64";
   }
   return "any type";
 }
@@ -98,6 +101,12 @@ static bool check_count(const Op *op, const Column *c, Diag *d) {
     return diag_error(d, op->loc, "%s: takes %s%d operand%s, not %d", op_info[op->kind].name,
                       c->variadic ? "at least " : "", least, least == 1 ? "" : "s", op->n_in);
   return true;
+}
+
+// What sums over elements of type `t` are kept in.
+static const DType *sum_type(DType t) {
+  static const DType single = DT_f32, twice = DT_f64;
+  return t == DT_f64 ? &twice : &single;
 }
 
 // Checks the operands' element types; `of_class` gets the type each class stands for.
@@ -123,6 +132,10 @@ static bool check_types(const Op *op, const Column *c, const DType **of_class, D
     if (class && !of_class[class]) {
       of_class[class] = t;
       by[class] = i;
+    }
+    if (class == 'F' && !of_class['S']) {
+      of_class['S'] = sum_type(*t);
+      by['S'] = i;
     }
   }
   return true;

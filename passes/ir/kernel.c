@@ -1,4 +1,4 @@
-// From a row's `cpu` and `args` columns to one call: see kernel.h.
+// From a row's `cpu`, `cuda` and `args` columns to one call: see kernel.h.
 
 #include "ir/kernel.h"
 
@@ -17,22 +17,34 @@ static bool has_word(const char *list, const char *word) {
   return false;
 }
 
+// The operand that the row's types column calls F.
+static const Value *floating(const Op *op) {
+  const char *p = op_info[op->kind].types;
+  for (int i = 0; i < op->n_in; i++) {
+    if (*p == 'F') return op->in[i].value;
+    p += strcspn(p, ",") + 1;
+    p += strspn(p, " ");
+  }
+  BUG("'%s' has no operand of type F", op_info[op->kind].name);
+}
+
 // The value whose element type names the kernel: result 0, or operand 0 where the row fixes the
-// type of result 0, as arg_max does.
+// type of result 0, as arg_max does; where that is S, which is f32 for several types, operand F.
 static const Value *telling(const Op *op) {
   const char *result = strstr(op_info[op->kind].types, "->") + 2;
   result += strspn(result, " ");
+  if (*result == 'S') return floating(op);
   bool fixed = islower((unsigned char)result[0]) && !strstr(op_info[op->kind].types, "-> to");
   return fixed && op->n_in > 0 ? op->in[0].value : op->out[0];
 }
 
-static bool name_with(const Op *op, const char *prep, char *buf, size_t n) {
+static bool name_with(const Op *op, Target t, const char *prep, char *buf, size_t n) {
   const OpInfo *info = &op_info[op->kind];
   DType dtype = telling(op)->type->dtype;
   int length;
-  if (has_word(info->cpu, "b"))
+  if (has_word(info->kernels[t], "b"))
     length = snprintf(buf, n, "nnrt_%s%s_b%d", info->name, prep, dtype_bytes[dtype]);
-  else if (has_word(info->cpu, dtype_name[dtype]))
+  else if (has_word(info->kernels[t], dtype_name[dtype]))
     length = snprintf(buf, n, "nnrt_%s%s_%s", info->name, prep, dtype_name[dtype]);
   else
     return false;
@@ -41,12 +53,12 @@ static bool name_with(const Op *op, const char *prep, char *buf, size_t n) {
   return true;
 }
 
-bool kernel_name(const Op *op, char *buf, size_t n) {
-  return name_with(op, "", buf, n);
+bool kernel_name(const Op *op, Target t, char *buf, size_t n) {
+  return name_with(op, t, "", buf, n);
 }
 
-bool kernel_prep_name(const Op *op, char *buf, size_t n) {
-  return name_with(op, "_prep", buf, n);
+bool kernel_prep_name(const Op *op, Target t, char *buf, size_t n) {
+  return name_with(op, t, "_prep", buf, n);
 }
 
 bool kernel_variadic(const Op *op) {

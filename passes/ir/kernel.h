@@ -1,5 +1,6 @@
 // How a runtime kernel is called: its name and the arguments after results and operands, out of
-// the `cpu` and `args` columns of ops.def.
+// the `cpu`, `cuda` and `args` columns of ops.def.  Kernels of one name are called alike on all
+// targets; on a gpu pointers are to its memory, and a call only puts the work in the rank's stream.
 //
 //     %y = linear %x, %w trans=true : f32[4,8,32]      args "* k n trans"
 //
@@ -12,7 +13,7 @@
 #ifndef IR_KERNEL_H
 #define IR_KERNEL_H
 
-#include "ir/graph.h"
+#include "ir/op.h"
 
 enum { MAX_KERNEL_ARGS = 16 };
 
@@ -36,8 +37,8 @@ typedef struct KernelArg {
 
 // "nnrt_linear_f32", "nnrt_gather_b4"; with `prep`, "nnrt_linear_prep_f32".  False when there is
 // no kernel for the op with these element types.
-bool kernel_name(const Op *op, char *buf, size_t n);
-bool kernel_prep_name(const Op *op, char *buf, size_t n); // of a PREP op
+bool kernel_name(const Op *op, Target t, char *buf, size_t n);
+bool kernel_prep_name(const Op *op, Target t, char *buf, size_t n); // of a PREP op
 
 // Fills `args` in the order of the column and returns how many.  Lists live in `a` or in the op.
 int kernel_args(const Op *op, KernelArg *args, int max, Arena *a);

@@ -5,12 +5,12 @@
 #include <string.h>
 
 // A row with a formula keeps its text: the backend writes it into generated kernels.
-#define ROW(name, dims, types, attrs, rule, grad, reference, args, cpu, traits, formula)           \
-  {#name, dims, types, attrs, args, cpu, formula, rule, grad, reference, traits},
-#define OP(name, dims, types, attrs, rule, grad, reference, args, cpu, traits)                     \
-  ROW(name, dims, types, attrs, rule, grad, reference, args, cpu, traits, NULL)
+#define ROW(name, dims, types, attrs, rule, grad, reference, args, cpu, cuda, traits, formula)     \
+  {#name, dims, types, attrs, args, {cpu, cuda}, formula, rule, grad, reference, traits},
+#define OP(name, dims, types, attrs, rule, grad, reference, args, cpu, cuda, traits)               \
+  ROW(name, dims, types, attrs, rule, grad, reference, args, cpu, cuda, traits, NULL)
 #define ELEMENTWISE(name, dims, types, attrs, grad, traits, formula)                               \
-  ROW(name, dims, types, attrs, from_row, grad, elementwise, "", "-", traits, formula)
+  ROW(name, dims, types, attrs, from_row, grad, elementwise, "", "-", "-", traits, formula)
 #define E1(name, types, attrs, grad, traits, formula)                                              \
   ELEMENTWISE(name, "* -> *", types, attrs, grad, traits, #formula)
 #define E2(name, types, attrs, grad, traits, formula)                                              \
@@ -21,6 +21,17 @@
 const OpInfo op_info[N_OPS] = {
 #include "ir/ops.def"
 };
+
+const char *const target_name[N_TARGETS] = {"cpu", "cuda"};
+
+bool target_parse(const char *name, Target *out) {
+  for (int i = 0; i < N_TARGETS; i++)
+    if (str_equal(name, target_name[i])) {
+      *out = (Target)i;
+      return true;
+    }
+  return false;
+}
 
 bool op_kind_parse(const char *name, OpKind *out) {
   for (int i = 0; i < N_OPS; i++)

@@ -17,7 +17,14 @@ enum {
   PREP = 32,    // the kernel is prepared once: nnrt_<name>_prep_<dtype>(arguments), then run
   LOGICAL = 64, // the kernel needs to know where the local part lies in the whole: token `box`
   STATES = 128, // result i > 0 may take the memory of operand i + 1: an optimizer's states
+  LOW = 256,    // worth computing in 16 bits
+  WIDE = 512,   // not to be computed in 16 bits
 };
+
+// What a program is compiled for: the columns of ops.def that say which kernels there are.
+typedef enum Target { TARGET_cpu, TARGET_cuda, N_TARGETS } Target;
+extern const char *const target_name[N_TARGETS]; // "cpu"
+bool target_parse(const char *name, Target *out);
 
 // Writes the einsum of one instance: see dims.h.
 typedef bool RuleFn(const Op *op, Dims *dims, Diag *d);
@@ -42,11 +49,11 @@ typedef bool ReferenceFn(const Op *op, const Tensor *in, Tensor *out, const Box 
 
 typedef struct OpInfo {
   const char *name;
-  const char *dims;    // einsum, or "" where `rule` writes it
-  const char *types;   // element types
-  const char *attrs;   // "axis:i keep:b"
-  const char *args;    // of the kernel, after results and operands
-  const char *cpu;     // element types a cpu kernel exists for
+  const char *dims;               // einsum, or "" where `rule` writes it
+  const char *types;              // element types
+  const char *attrs;              // "axis:i keep:b"
+  const char *args;               // of the kernel, after results and operands
+  const char *kernels[N_TARGETS]; // element types a kernel exists for, by target
   const char *formula; // of an elementwise op, as C over x, y, z and attributes a, b; else NULL
   RuleFn *rule;
   GradFn *grad;
@@ -74,7 +81,7 @@ GradFn no_grad;          // has no derivative: asking for it is an error that na
 GradFn zero_grad;        // is piecewise constant: the derivative is zero and nothing flows
 ReferenceFn elementwise; // the reference of rows with a formula
 
-#define OP(name, dims, types, attrs, rule, grad, reference, args, cpu, traits)                     \
+#define OP(name, dims, types, attrs, rule, grad, reference, args, cpu, cuda, traits)               \
   RuleFn rule;                                                                                     \
   GradFn grad;                                                                                     \
   ReferenceFn reference;

@@ -4,7 +4,7 @@
 
 #include "ir/op.h"
 
-// The part of a kernel's name for word `word` of its row's cpu column; b stands for four sizes.
+// The part of a kernel's name for word `word` of its row's column of the target; b stands for four sizes.
 static void write_entries(const OpInfo *info, const char *word, int n) {
   static const char *const sizes[] = {"b1", "b2", "b4", "b8"};
   bool by_size = n == 1 && *word == 'b';
@@ -23,7 +23,7 @@ int main(void) {
   printf("#include \"nnrt.h\"\n\n#include \"kernel_table.h\"\n\n");
   printf("const KernelEntry kernel_table[] = {\n");
   for (int kind = 0; kind < N_OPS; kind++) {
-    const char *word = op_info[kind].cpu;
+    const char *word = op_info[kind].kernels[TARGET_cpu];
     while (*(word += strspn(word, " "))) {
       int n = (int)strcspn(word, " ");
       if (*word != '-') write_entries(&op_info[kind], word, n);

@@ -106,14 +106,14 @@ static int run(const Op *op, void *const *in, void *const *out, const Box *box, 
   Call *c = arena_one(a, Call);
   bool prepared = op_info[op->kind].traits & PREP;
   if (prepared) {
-    kernel_prep_name(op, name, sizeof name);
+    kernel_prep_name(op, TARGET_cpu, name, sizeof name);
     push_args(c, op, box, a);
     call(c, find_kernel(name), &ffi_type_pointer, &prep);
     if (!prep) return NNRT_LIBRARY;
     c->n = 0;
     push_pointer(c, prep);
   }
-  kernel_name(op, name, sizeof name);
+  kernel_name(op, TARGET_cpu, name, sizeof name);
   for (int i = 0; i < op->n_out; i++)
     push_pointer(c, out[i]);
   if (kernel_variadic(op))
@@ -259,7 +259,7 @@ static void check_example(const Example *e, Diag *d) {
   char name[64];
   Random r = {3};
   diag_quiet(d, false);
-  if (op_info[e->op->kind].traits & COMM || !kernel_name(e->op, name, sizeof name)) return;
+  if (op_info[e->op->kind].traits & COMM || !kernel_name(e->op, TARGET_cpu, name, sizeof name)) return;
   if (!check_op(e, e->op, "as it is", &r, d)) return;
 
   diag_quiet(d, true);
@@ -273,7 +273,7 @@ static void check_example(const Example *e, Diag *d) {
   static const DType others[] = {DT_f64, DT_i32, DT_i64, DT_i8, DT_i16, DT_f16};
   for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
     Op *other = with_dtype(e, DT_f32, others[i], d);
-    if (other && kernel_name(other, name, sizeof name)) check_op(e, other, name, &r, d);
+    if (other && kernel_name(other, TARGET_cpu, name, sizeof name)) check_op(e, other, name, &r, d);
   }
 }
 

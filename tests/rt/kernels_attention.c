@@ -41,7 +41,7 @@ typedef struct Naive {
 } Naive;
 
 // One row of queries: probabilities by the definition, then the gradients.
-static void naive_row(const Case *c, const float *const *in, double scale, Naive *out, int64_t b,
+static void naive_row(const Case *c, const void *const *in, double scale, Naive *out, int64_t b,
                       int64_t h, int64_t i) {
   int64_t kh = h / c->group, heads = c->h / c->group;
   const float *q = in[0], *k = in[1], *v = in[2], *dy = in[5], *mask = c->mask ? in[6] : NULL;
@@ -108,8 +108,8 @@ static void check(const Case *c, int threads) {
     mask[i] = -INFINITY;
   double scale = 1.0 / sqrt((double)c->d);
   Naive want = {zeros(ny), zeros(nl), zeros(nq), zeros(nk), zeros(nv)};
-  const float *in[] = {q, k, v, c->mask ? mask : NULL};
-  const float *in_back[] = {q, k, v, y, lse, dy, c->mask ? mask : NULL};
+  const void *in[] = {q, k, v, c->mask ? mask : NULL};
+  const void *in_back[] = {q, k, v, y, lse, dy, c->mask ? mask : NULL};
   for (int64_t b = 0; b < c->b; b++)
     for (int64_t h = 0; h < c->h; h++)
       for (int64_t i = 0; i < c->t; i++)

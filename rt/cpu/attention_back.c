@@ -165,7 +165,7 @@ NnrtPrep *nnrt_attention_back_prep_f32(int64_t n, int64_t rank, const int64_t *q
 // Operands, results, and where the parts of dQ go: (b, h, parts, t, d), when there is more than
 // one.
 typedef struct Tensors {
-  const float *const *in;
+  const void *const *in;
   float *dq, *dk, *dv, *dq_parts;
 } Tensors;
 
@@ -185,12 +185,12 @@ static void back_task(const Back *p, const Tensors *x, int64_t b, int64_t shared
     Head qh = head_of(a, a->h, b, h, a->t, a->d), yh = head_of(a, a->h, b, h, a->t, a->e);
     const float *mask = a->has_mask ? x->in[6] : NULL;
     int64_t bh = b * a->h + h;
-    Task task = {.q = x->in[0] + qh.at,
-                 .k = x->in[1] + kh.at,
-                 .v = x->in[2] + vh.at,
-                 .y = x->in[3] + yh.at,
-                 .lse = x->in[4] + bh * a->t,
-                 .dy = x->in[5] + yh.at,
+    Task task = {.q = (const float *)x->in[0] + qh.at,
+                 .k = (const float *)x->in[1] + kh.at,
+                 .v = (const float *)x->in[2] + vh.at,
+                 .y = (const float *)x->in[3] + yh.at,
+                 .lse = (const float *)x->in[4] + bh * a->t,
+                 .dy = (const float *)x->in[5] + yh.at,
                  .mask = mask ? mask + b * a->mask_stride[0] + h * a->mask_stride[1] : NULL,
                  .dq = parts > 1 ? x->dq_parts + (bh * parts + part) * a->t * a->d : x->dq + qh.at,
                  .q_row = qh.row,
@@ -209,7 +209,7 @@ static void back_task(const Back *p, const Tensors *x, int64_t b, int64_t shared
 }
 
 int nnrt_attention_back_f32(NnrtPrep *prep, float *dq, float *dk, float *dv,
-                            const float *const *in) {
+                            const void *const *in) {
   const Back *p = (const Back *)prep;
   const Attention *a = &p->attention;
   int threads = threads_for(a->b * a->h * a->t * a->s);

@@ -170,3 +170,8 @@ int nnrt_zero(void *y, int64_t bytes) {
   }
   return NNRT_OK;
 }
+
+int nnrt_copy(void *y, const void *x, int64_t bytes) {
+  memcpy(y, x, (size_t)bytes);
+  return NNRT_OK;
+}

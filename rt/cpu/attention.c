@@ -180,7 +180,7 @@ NnrtPrep *nnrt_attention_prep_f32(int64_t n, int64_t rank, const int64_t *q_shap
   return p ? &p->base : NULL;
 }
 
-int nnrt_attention_f32(NnrtPrep *prep, float *y, float *lse, const float *const *in) {
+int nnrt_attention_f32(NnrtPrep *prep, float *y, float *lse, const void *const *in) {
   const Attention *p = (const Attention *)prep;
   const float *q = in[0], *k = in[1], *v = in[2], *mask = p->has_mask ? in[3] : NULL;
   int64_t blocks = (p->t + LANES - 1) / LANES, each = scratch_floats(p);

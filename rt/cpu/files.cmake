@@ -1,0 +1,14 @@
+# The cpu target: sources relative to rt/, and how they are compiled.
+set(CPU_FILES
+    cpu/scratch.c cpu/copy.c cpu/dnnl.c cpu/tile.c
+    cpu/linear.c cpu/conv.c cpu/pool.c
+    cpu/softmax.c cpu/norm.c cpu/batch_norm.c
+    cpu/attention.c cpu/attention_back.c cpu/loss.c
+    cpu/reduce.c cpu/scan.c cpu/lookup.c
+    cpu/shape.c cpu/pad.c cpu/dropout.c cpu/optimizers.c)
+
+# Vector code for square roots and comparisons without any change of results; multiply-add in one
+# step, also where C17 is asked for strictly.
+set_source_files_properties(${CPU_FILES} PROPERTIES
+    COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math;-ffp-contract=fast"
+    INCLUDE_DIRECTORIES "${NNAOT_DNNL}/include")

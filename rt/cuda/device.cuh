@@ -1,0 +1,184 @@
+// What CUDA kernels share: element types, launching, sums over a warp and a block, errors.
+//
+//     template <class T> __global__ void scale_all(T *y, const T *x, int64_t n, float by) {
+//       for (int64_t i = first_thread(); i < n; i += all_threads())
+//         store(y + i, by * load(x + i));
+//     }
+//     …
+//     return launch(scale_all<bf16>, blocks_for(n), 256, 0, y, x, n, by);
+//
+// Kernels compute in float and store once.  They are deterministic: no atomic sums of
+// floating-point numbers; what several blocks add up goes through scratch and is added in order by
+// one of them, or by a second kernel.  They use plain CUDA C of one thread, block and grid:
+// __shared__ arrays, DYNAMIC_SHARED, __syncthreads, __syncwarp, __shfl_xor_sync, __shfl_up_sync,
+// __shfl_down_sync,
+// __shfl_sync, __ballot_sync, __popc, __ffs, atomicAdd of integers, atomicCAS, atomicMax,
+// atomicMin; no cooperative groups, no dynamic parallelism, no textures, no printf, no inline PTX
+// outside this header.  So they also run where there is no gpu: tests/gpu/emulator compiles them as
+// C++, with a cuda_runtime.h of its own, every thread of a block as a fibre.
+
+#ifndef NNRT_CUDA_DEVICE_CUH
+#define NNRT_CUDA_DEVICE_CUH
+
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+#include "gpu.h"
+#include "nnrt_math.h"
+
+// 16-bit elements as types of their own; in the interface they are uint16_t.
+struct bf16 {
+  uint16_t bits;
+};
+struct f16 {
+  uint16_t bits;
+};
+
+#ifdef __CUDA_ARCH__
+static __device__ inline float load(const bf16 *p) {
+  return __uint_as_float((uint32_t)p->bits << 16);
+}
+static __device__ inline void store(bf16 *p, float x) {
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(p->bits) : "f"(x));
+}
+static __device__ inline float load(const f16 *p) {
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(p->bits));
+  return x;
+}
+static __device__ inline void store(f16 *p, float x) {
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(p->bits) : "f"(x));
+}
+#else
+static __host__ __device__ inline float load(const bf16 *p) {
+  return m_from_bf16(p->bits);
+}
+static __host__ __device__ inline void store(bf16 *p, float x) {
+  p->bits = m_to_bf16(x);
+}
+static __host__ __device__ inline float load(const f16 *p) {
+  return m_from_f16(p->bits);
+}
+static __host__ __device__ inline void store(f16 *p, float x) {
+  p->bits = m_to_f16(x);
+}
+#endif
+static __host__ __device__ inline float load(const float *p) {
+  return *p;
+}
+static __host__ __device__ inline void store(float *p, float x) {
+  *p = x;
+}
+
+// n elements that are read or written at once: 16 bytes if they are that many.  The address must be
+// a multiple of their size.
+template <class T, int n> struct alignas(sizeof(T) * n) Pack { T at[n]; };
+
+// -- Launching
+
+enum { WARP = 32, BLOCK = 256 };
+
+static __device__ inline int64_t first_thread() {
+  return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+static __device__ inline int64_t all_threads() {
+  return (int64_t)gridDim.x * blockDim.x;
+}
+
+// Blocks of BLOCK threads for n elements, each of which takes more when there are very many.
+static inline int blocks_for(int64_t n) {
+  int64_t blocks = (n + BLOCK - 1) / BLOCK, most = 32 * (int64_t)nnrt_gpu()->processors;
+  return (int)(blocks < 1 ? 1 : blocks < most ? blocks : most);
+}
+
+// Puts a kernel in the rank's stream.  The arguments are converted to the kernel's parameters now.
+// A grid or block of no threads is an error; kernels of nothing must not be launched.
+#ifdef __CUDACC__
+template <class... P, class... A>
+static int launch(void (*kernel)(P...), dim3 grid, dim3 block, int64_t shared, A... args) {
+  if (shared > 48 * 1024) {
+    int code = nnrt_cuda(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
+        "a kernel's shared memory");
+    if (code) return code;
+  }
+  kernel<<<grid, block, (size_t)shared, nnrt_gpu()->stream>>>((P)args...);
+  return nnrt_cuda(cudaPeekAtLastError(), "launching a kernel");
+}
+#define DYNAMIC_SHARED(type, name)                                                                 \
+  extern __shared__ __align__(16) unsigned char dynamic_shared_[];                                 \
+  type *name = (type *)dynamic_shared_
+#else // the emulator's cuda_runtime.h has emulated_launch and EMULATED_DYNAMIC_SHARED
+template <class... P, class... A>
+static int launch(void (*kernel)(P...), dim3 grid, dim3 block, int64_t shared, A... args) {
+  emulated_launch(grid, block, (size_t)shared, nnrt_gpu()->stream, kernel, (P)args...);
+  return nnrt_cuda(cudaPeekAtLastError(), "launching a kernel");
+}
+#define DYNAMIC_SHARED(type, name) EMULATED_DYNAMIC_SHARED(type, name)
+#endif
+
+// -- Sums and maxima of all threads of a warp or of a block of whole warps; all threads get them.
+// The order is fixed.
+
+static __device__ inline float warp_sum(float x) {
+  for (int d = WARP / 2; d > 0; d /= 2)
+    x += __shfl_xor_sync(0xffffffffu, x, d);
+  return x;
+}
+static __device__ inline float warp_max(float x) {
+  for (int d = WARP / 2; d > 0; d /= 2) {
+    float y = __shfl_xor_sync(0xffffffffu, x, d);
+    x = x > y || x != x ? x : y; // NaN stays
+  }
+  return x;
+}
+static __device__ inline float block_sum(float x) {
+  __shared__ float part[WARP];
+  int warps = (int)(blockDim.x / WARP), warp = (int)(threadIdx.x / WARP);
+  x = warp_sum(x);
+  __syncthreads(); // nobody reads `part` of the sum before any more
+  if (threadIdx.x % WARP == 0) part[warp] = x;
+  __syncthreads();
+  float sum = 0;
+  for (int i = 0; i < warps; i++)
+    sum += part[i];
+  return sum;
+}
+static __device__ inline float block_max(float x) {
+  __shared__ float part[WARP];
+  int warps = (int)(blockDim.x / WARP), warp = (int)(threadIdx.x / WARP);
+  x = warp_max(x);
+  __syncthreads();
+  if (threadIdx.x % WARP == 0) part[warp] = x;
+  __syncthreads();
+  float most = part[0];
+  for (int i = 1; i < warps; i++)
+    most = most > part[i] || most != most ? most : part[i];
+  return most;
+}
+
+// -- What is wrong in the data
+
+// Where a kernel reports; taken on the host, passed by value.
+struct Finder {
+  NnrtFinding *finding;
+  int op;
+};
+static inline Finder finder() {
+  return (Finder){nnrt_gpu()->finding, nnrt_gpu()->op};
+}
+// An index that is not in 0 .. limit - 1, however it is counted.
+static __device__ inline void find_index(Finder f, long long value, long long limit) {
+  if (atomicCAS(&f.finding->code, (int)NNRT_OK, (int)NNRT_INDEX) != (int)NNRT_OK) return;
+  f.finding->op = f.op;
+  f.finding->value = value;
+  f.finding->limit = limit;
+}
+
+// -- The interface: M(suffix, type in the interface, type in kernels) for each floating-point type
+
+#define FOR_FLOATS(M) M(f32, float, float) M(bf16, uint16_t, bf16) M(f16, uint16_t, f16)
+// For each element size, with a type that has it.
+#define FOR_SIZES(M) M(b1, uint8_t) M(b2, uint16_t) M(b4, uint32_t) M(b8, uint64_t)
+
+#endif

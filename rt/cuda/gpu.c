@@ -1,0 +1,46 @@
+// The gpu of the calling thread's rank, and what kernels ask of it.  See gpu.h.
+
+#include "gpu.h"
+
+#include <string.h>
+
+static _Thread_local NnrtGpu *current;
+
+NnrtGpu *nnrt_gpu(void) {
+  return current;
+}
+
+void nnrt_gpu_use(NnrtGpu *g) {
+  current = g;
+}
+
+int nnrt_cuda(cudaError_t error, const char *what) {
+  if (error == cudaSuccess) return NNRT_OK;
+  return nnrt_error(error == cudaErrorMemoryAllocation ? NNRT_MEMORY : NNRT_LIBRARY, "%s: %s", what,
+                    cudaGetErrorString(error));
+}
+
+void *nnrt_gpu_scratch(int64_t bytes) {
+  NnrtGpu *g = current;
+  if (bytes <= g->scratch_bytes) return g->scratch;
+  if (g->recording) {
+    nnrt_error(NNRT_MEMORY, "scratch of %lld bytes is asked for while the step is recorded",
+               (long long)bytes);
+    return NULL;
+  }
+  // What is in the stream may still use the old one.
+  int code = nnrt_cuda(cudaStreamSynchronize(g->stream), "waiting for the stream");
+  if (!code) code = nnrt_cuda(cudaFree(g->scratch), "freeing scratch");
+  g->scratch = NULL;
+  g->scratch_bytes = 0;
+  void *at = NULL;
+  if (!code) code = nnrt_cuda(cudaMalloc(&at, (size_t)bytes), "memory for scratch");
+  if (code) return NULL;
+  g->scratch = at;
+  g->scratch_bytes = bytes;
+  return at;
+}
+
+void nnrt_prep_free(NnrtPrep *p) {
+  if (p) p->free(p);
+}

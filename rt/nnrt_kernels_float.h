@@ -1,0 +1,127 @@
+// The kernels that exist for several floating-point types, once for each: nnrt_kernels.h includes
+// this with NNRT_T, the type of an element, and NNRT_NAME(linear), its name.  Those of 16 bits, in
+// uint16_t, are on gpus only.  What is `float` here is so for every type: statistics, gains and
+// what is summed up.
+
+// Contractions
+// y (m, n) = x (m, k) w, with w (k, n), or (n, k) when `trans`
+NnrtPrep *NNRT_NAME(linear_prep)(int64_t m, int64_t k, int64_t n, bool trans);
+int NNRT_NAME(linear)(NnrtPrep *p, NNRT_T *y, const NNRT_T *x, const NNRT_T *w);
+// dw (k, n), or (n, k) when `trans`, = x' dy, with x (m, k) and dy (m, n)
+NnrtPrep *NNRT_NAME(linear_back_w_prep)(int64_t m, int64_t k, int64_t n, bool trans);
+int NNRT_NAME(linear_back_w)(NnrtPrep *p, float *dw, const NNRT_T *x, const NNRT_T *dy);
+// y (batch, m, n) = a b, with a (batch, m, k) or (batch, k, m), b (batch, k, n) or (batch, n, k)
+NnrtPrep *NNRT_NAME(matmul_prep)(int64_t batch, int64_t m, int64_t n, int64_t k, bool trans_a,
+                                 bool trans_b);
+int NNRT_NAME(matmul)(NnrtPrep *p, NNRT_T *y, const NNRT_T *a, const NNRT_T *b);
+
+// Convolution.  x (n, c, spatial) or (n, spatial, c) when `channels_last`, y likewise; w is always
+// (o, c / group, spatial).  pads: all the starts, then all the ends.  dilations: 1 is none.
+NnrtPrep *NNRT_NAME(conv_prep)(int64_t rank, const int64_t *x_shape, const int64_t *w_shape,
+                               const int64_t *y_shape, const int64_t *strides, const int64_t *pads,
+                               const int64_t *dilations, int64_t group, bool channels_last);
+int NNRT_NAME(conv)(NnrtPrep *p, NNRT_T *y, const NNRT_T *x, const NNRT_T *w);
+NnrtPrep *NNRT_NAME(conv_back_x_prep)(int64_t rank, const int64_t *x_shape, const int64_t *w_shape,
+                                      const int64_t *y_shape, const int64_t *strides,
+                                      const int64_t *pads, const int64_t *dilations, int64_t group,
+                                      bool channels_last);
+int NNRT_NAME(conv_back_x)(NnrtPrep *p, NNRT_T *dx, const NNRT_T *w, const NNRT_T *dy);
+// rank is of w, and so of x
+NnrtPrep *NNRT_NAME(conv_back_w_prep)(int64_t rank, const int64_t *x_shape, const int64_t *w_shape,
+                                      const int64_t *y_shape, const int64_t *strides,
+                                      const int64_t *pads, const int64_t *dilations, int64_t group,
+                                      bool channels_last);
+int NNRT_NAME(conv_back_w)(NnrtPrep *p, float *dw, const NNRT_T *x, const NNRT_T *dy);
+
+// Pooling.  `at` (of y's shape): where in the plane of x, row-major over its spatial dimensions,
+// the maximum is; the first of equal ones, and the first NaN.
+int NNRT_NAME(max_pool)(NNRT_T *y, int32_t *at, const NNRT_T *x, int64_t rank,
+                        const int64_t *x_shape, const int64_t *y_shape, const int64_t *kernel,
+                        const int64_t *strides, const int64_t *pads, const int64_t *dilations,
+                        bool channels_last);
+int NNRT_NAME(max_pool_back)(NNRT_T *dx, const int32_t *at, const NNRT_T *dy, int64_t rank,
+                             const int64_t *y_shape, const int64_t *x_shape, bool channels_last);
+// The mean of the window: of all of it that lies in x and its pads when `include_pad`, else of what
+// lies in x.
+int NNRT_NAME(avg_pool)(NNRT_T *y, const NNRT_T *x, int64_t rank, const int64_t *x_shape,
+                        const int64_t *y_shape, const int64_t *kernel, const int64_t *strides,
+                        const int64_t *pads, const int64_t *dilations, bool include_pad,
+                        bool channels_last);
+int NNRT_NAME(avg_pool_back)(NNRT_T *dx, const NNRT_T *dy, int64_t rank, const int64_t *y_shape,
+                             const int64_t *x_shape, const int64_t *kernel, const int64_t *strides,
+                             const int64_t *pads, const int64_t *dilations, bool include_pad,
+                             bool channels_last);
+
+// Normalisation.  softmax_back and log_softmax_back read the result y and the adjoint dy.
+int NNRT_NAME(softmax)(NNRT_T *y, const NNRT_T *x, int64_t rank, const int64_t *shape,
+                       int64_t axis);
+int NNRT_NAME(softmax_back)(NNRT_T *dx, const NNRT_T *y, const NNRT_T *dy, int64_t rank,
+                            const int64_t *shape, int64_t axis);
+int NNRT_NAME(log_softmax)(NNRT_T *y, const NNRT_T *x, int64_t rank, const int64_t *shape,
+                           int64_t axis);
+int NNRT_NAME(log_softmax_back)(NNRT_T *dx, const NNRT_T *y, const NNRT_T *dy, int64_t rank,
+                                const int64_t *shape, int64_t axis);
+// y (m, n) = (x - mean) rstd g + b, with mean and rstd (m), g and b (n)
+int NNRT_NAME(layer_norm)(NNRT_T *y, float *mean, float *rstd, const NNRT_T *x, const float *g,
+                          const float *b, int64_t m, int64_t n, double eps);
+int NNRT_NAME(layer_norm_back)(NNRT_T *dx, float *dg, float *db, const NNRT_T *x, const float *g,
+                               const float *mean, const float *rstd, const NNRT_T *dy, int64_t m,
+                               int64_t n);
+// y (m, n) = x rstd g, with rstd (m) = 1 / sqrt(mean(x^2) + eps)
+int NNRT_NAME(rms_norm)(NNRT_T *y, float *rstd, const NNRT_T *x, const float *g, int64_t m,
+                        int64_t n, double eps);
+int NNRT_NAME(rms_norm_back)(NNRT_T *dx, float *dg, const NNRT_T *x, const float *g,
+                             const float *rstd, const NNRT_T *dy, int64_t m, int64_t n);
+// x, y of `shape`; all others (c), with c = shape[axis].  `count`: elements per channel of the
+// whole batch, of which this may be a part.
+int NNRT_NAME(batch_norm)(NNRT_T *y, const NNRT_T *x, const float *g, const float *b,
+                          const float *mean, const float *var, int64_t rank, const int64_t *shape,
+                          int64_t axis, double eps);
+int NNRT_NAME(batch_norm_mean)(float *mean, const NNRT_T *x, int64_t rank, const int64_t *shape,
+                               int64_t axis, int64_t count);
+int NNRT_NAME(batch_norm_var)(float *var, const NNRT_T *x, const float *mean, int64_t rank,
+                              const int64_t *shape, int64_t axis, int64_t count);
+int NNRT_NAME(batch_norm_sums)(float *dg, float *db, const NNRT_T *x, const float *mean,
+                               const float *var, const NNRT_T *dy, int64_t rank,
+                               const int64_t *shape, int64_t axis, double eps);
+int NNRT_NAME(batch_norm_back)(NNRT_T *dx, const NNRT_T *x, const float *g, const float *mean,
+                               const float *var, const NNRT_T *dy, const float *dg, const float *db,
+                               int64_t rank, const int64_t *shape, int64_t axis, double eps,
+                               int64_t count);
+
+// Attention.  in: q (b, h, t, d), k (b, h, s, d), v (b, h, s, e), mask (b|1, h|1, t|1, s|1) if n is
+// 4; (b, t, h, d) and so on when `seq_major`, y too.  y (b, h, t, e), lse (b, h, t).  causal:
+// position i sees 0 .. i + s - t.  A position that sees nothing gets 0, and lse -inf.  q may have r
+// times the heads of k and v; its head i then reads head i / r of them.
+NnrtPrep *NNRT_NAME(attention_prep)(int64_t n, int64_t rank, const int64_t *q_shape,
+                                    const int64_t *k_shape, const int64_t *v_shape,
+                                    const int64_t *mask_shape, double scale, bool causal,
+                                    bool seq_major);
+int NNRT_NAME(attention)(NnrtPrep *p, NNRT_T *y, float *lse, const void *const *in);
+// in: q, k, v, y, lse, dy, mask if n is 7
+NnrtPrep *NNRT_NAME(attention_back_prep)(int64_t n, int64_t rank, const int64_t *q_shape,
+                                         const int64_t *k_shape, const int64_t *v_shape,
+                                         const int64_t *mask_shape, double scale, bool causal,
+                                         bool seq_major);
+int NNRT_NAME(attention_back)(NnrtPrep *p, NNRT_T *dq, NNRT_T *dk, NNRT_T *dv,
+                              const void *const *in);
+
+// Losses.  logits (m, c), labels (m) of `width` bytes each, loss and lse (m)
+int NNRT_NAME(cross_entropy)(float *loss, float *lse, const NNRT_T *logits, const void *labels,
+                             int64_t m, int64_t c, int64_t width, int64_t ignore);
+int NNRT_NAME(cross_entropy_back)(NNRT_T *dlogits, const NNRT_T *logits, const void *labels,
+                                  const float *lse, const float *dloss, int64_t m, int64_t c,
+                                  int64_t width, int64_t ignore);
+
+// Lookup
+// dx of x_shape: each of its elements is the sum of the elements of dy that gather took from it, in
+// the order of dy
+int NNRT_NAME(gather_back)(float *dx, const void *at, const NNRT_T *dy, int64_t at_rank,
+                           const int64_t *at_shape, int64_t width, int64_t x_rank,
+                           const int64_t *x_shape, int64_t axis);
+
+// Random.  y of `shape`, which begins at `start` in a tensor of shape `whole`: x / (1 - ratio), or
+// 0 where nnrt_random_uniform(seed, step, key, place in the whole) is below `ratio`.
+int NNRT_NAME(dropout)(NNRT_T *y, const NNRT_T *x, const int64_t *step, const int64_t *seed,
+                       int64_t rank, const int64_t *shape, const int64_t *whole,
+                       const int64_t *start, double ratio, int64_t key);
