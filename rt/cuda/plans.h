@@ -1,0 +1,63 @@
+// Plans of cuDNN made ahead of time.
+//
+// To run a graph of operations (dnn.h) cuDNN wants a plan of it: an engine is chosen and often
+// compiled, about a second for an attention.  A plan depends on the graph, cuDNN's version and the
+// properties of the gpu, not on the gpu itself.  So nnaot has them made when it compiles: by the
+// finished executable, which alone knows its graphs.
+//
+//     NNRT_PLAN_DEVICE=h200.json NNRT_PLAN_OUT=train.plans ./train        on the compile machine
+//       |  every prep builds its graph, cuDNN makes the plan for the gpu of h200.json
+//       v
+//     train.plans        nnaot appends it: NnrtTrailer.plans bytes, directly behind the payload
+//
+// At start a graph's plan is looked up by its key.  What is not there, or is for another cuDNN or
+// another gpu, is built at start, and rank 0 says so once.
+//
+// For the runtime's main (rt/main.c).  Before anything else, flags too, when NNRT_PLAN_DEVICE is in
+// the environment:   return nnrt_plans_main(p);
+// It needs no gpu, connects to nobody, prints nothing but errors, and writes NNRT_PLAN_OUT, whole
+// or not at all.  Its status: 0, or 1 having said why.  An executable for cpus does not have it.
+// In normal runs, once for each rank, when the first step is done:   nnrt_plans_say(r->rank);
+//
+// For the payload (rt/payload.c).  nnrt_payload_plans(&bytes) is called here, by any rank; it
+// returns the mapped bytes behind the payload, or NULL and 0 when there are none or the trailer is
+// damaged.  What is in them is checked here.
+//
+// For the backend (backend/build.c).  For each sm_XX of the target, with the properties of
+// devices/: run the linked executable (it may still lack its payload) with NNRT_PLAN_DEVICE (path
+// of a property file), NNRT_PLAN_OUT (path of a file to be made), and, if the machine has no
+// libcuda.so.1, LD_LIBRARY_PATH=PREFIX/lib/nnaot/standin:$LD_LIBRARY_PATH (standin/libcuda.c).  If
+// it fails, that is a warning: the executable then builds its plans at start.  The files for several
+// gpus are put one behind the other.  If the result is empty, nothing is appended.  It begins with
+// "nnrt plans" and ends with a line end.
+//
+// The text, one section for each gpu:
+//
+//     nnrt plans 1 cudnn 91900 sm 90 processors 132 count 2
+//     attention_bf16-0123456789abcdef 76071
+//     {…}
+//     attention_back_bf16-fedcba9876543210 108666
+//     {…}
+//     end 89abcdef01234567                            xxh64 of the section up to this line
+
+#ifndef NNRT_CUDA_PLANS_H
+#define NNRT_CUDA_PLANS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "nnrt.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+int nnrt_plans_main(const NnrtProgram *p);
+void nnrt_plans_say(int rank); // a note, if plans had to be built
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
