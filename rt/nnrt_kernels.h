@@ -145,6 +145,30 @@ int nnrt_lamb_f32(float *direction, float *m2, float *v2, const float *w, const 
 int nnrt_lamb_apply_f32(float *w2, const float *w, const float *direction, const float *w_square,
                         const float *direction_square, const float *lr, int64_t n);
 
+// Many tensors at once, on gpus only: n calls of one kernel with the same attributes as one launch,
+// so that a tensor of a hundred elements costs nothing.  Operands and results come tensor by tensor:
+//
+//     in[k * n_operands + i]   operand i of tensor k, pointers to its one-number operands included
+//     out[k * n_results + r]   result r of tensor k, which may be the memory its row allows
+//     sizes[k]                 elements of tensor k, from 0
+//
+// The arrays of pointers are read when it runs and must hold the same every time.
+#define NNRT_BATCH(name, ...)                                                                      \
+  NnrtPrep *nnrt_##name##_batch_prep_f32(__VA_ARGS__);                                             \
+  int nnrt_##name##_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);
+NNRT_BATCH(sgd, int64_t n, const int64_t *sizes, double weight_decay)
+NNRT_BATCH(sgd_momentum, int64_t n, const int64_t *sizes, double momentum, double dampening,
+           double weight_decay, bool nesterov)
+NNRT_BATCH(adam, int64_t n, const int64_t *sizes, double beta1, double beta2, double eps,
+           double weight_decay, bool decoupled, bool onnx)
+NNRT_BATCH(adagrad, int64_t n, const int64_t *sizes, double lr_decay, double eps,
+           double weight_decay)
+NNRT_BATCH(lamb, int64_t n, const int64_t *sizes, double beta1, double beta2, double eps,
+           double weight_decay)
+NNRT_BATCH(lamb_apply, int64_t n, const int64_t *sizes)
+NNRT_BATCH(sum_squares, int64_t n, const int64_t *sizes)
+#undef NNRT_BATCH
+
 // y += x, over an axis bound to time
 int nnrt_accumulate_f32(float *y, const float *x, int64_t n);
 int nnrt_accumulate_i64(int64_t *y, const int64_t *x, int64_t n);
