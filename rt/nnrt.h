@@ -88,6 +88,12 @@ typedef struct NnrtGraph {
   int n_ops;
 } NnrtGraph;
 
+// An array of the program's text that kernels read.  The runtime puts it where they can.
+typedef struct NnrtConstant {
+  const void *at;
+  int64_t bytes;
+} NnrtConstant;
+
 typedef struct NnrtProgram {
   const char *model, *plan, *target, *version;
   const char *describe; // JSON object with the rest of what --describe says
@@ -114,18 +120,24 @@ typedef struct NnrtProgram {
   int64_t skeleton, skeleton_bytes;
   const NnrtHole *holes;
   int n_holes;
+  const NnrtConstant *constants;
+  int n_constants;
 } NnrtProgram;
 
-// One rank.  Generated code reads slab, prep, coord and micro; the rest is the runtime's.
+// One rank.  Generated code reads slab, prep, constant, coord and micro; the rest is the runtime's.
+// The slab and the constants are in the memory of the device that computes (device.h).
 struct NnrtRank {
   char *slab;
   NnrtPrep **prep;
+  const void **constant;    // [n_constants] of the program's, where kernels read them
   int coord[NNRT_MAX_AXES]; // on the mesh; of an axis bound to time, the current slice
   int micro;                // micro-batch of this step, from 0
   int rank, ranks;
   int64_t step;
+  int *op; // which of the graph's is called now; kernels of a gpu keep it with what they find
   const NnrtProgram *program;
   const NnrtGraph *graph; // the one that runs
+  struct NnrtDevice *device;
   struct NnrtComm *comm;
   struct NnrtTrace *trace; // NULL unless --trace
   struct NnrtRun *run;     // what main knows
@@ -135,7 +147,7 @@ struct NnrtRank {
 typedef struct NnrtTrailer {
   char magic[8];         // NNRT_PAYLOAD_MAGIC, without its final 0
   int64_t offset, bytes; // of the payload in this file; the offset is a multiple of 4096
-  int64_t reserved;      // 0
+  int64_t plans;         // bytes that follow the payload: what libraries planned ahead of time
 } NnrtTrailer;
 #define NNRT_PAYLOAD_MAGIC "nnrtpay1"
 
@@ -154,6 +166,7 @@ enum { NNRT_OK, NNRT_INDEX, NNRT_LIBRARY, NNRT_COMM, NNRT_MEMORY, NNRT_UNSUPPORT
 
 #define RUN(i, call)                                                                               \
   do {                                                                                             \
+    *r->op = i;                                                                                    \
     if (r->trace) nnrt_trace_begin(r, i);                                                          \
     int code_ = (call);                                                                            \
     if (code_) nnrt_fail(r, i, code_);                                                             \

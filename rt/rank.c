@@ -16,7 +16,7 @@ typedef struct Seat {
   NnrtRank rank;
   const CommWay *way;
   void *shared;
-  int status;
+  int op, status;
 } Seat;
 
 enum { HUGE_PAGE = 2 << 20 };
@@ -44,6 +44,9 @@ static void *run_rank(void *arg) {
   if (run->threads > 0) omp_set_num_threads(run->threads);
   r->slab = slab_new(r->program->slab_bytes);
   r->prep = nnrt_must_alloc((size_t)(r->program->n_prep + 1) * sizeof *r->prep);
+  r->constant = nnrt_must_alloc((size_t)(r->program->n_constants + 1) * sizeof *r->constant);
+  for (int i = 0; i < r->program->n_constants; i++)
+    r->constant[i] = r->program->constants[i].at;
   nnrt_rank_coord(r->program, r->rank, r->coord);
   if (!r->comm && !nnrt_comm_open(r, seat->way, seat->shared, &w)) {
     nnrt_say_error("%s", w.text);
@@ -54,12 +57,14 @@ static void *run_rank(void *arg) {
   for (int i = 0; i < r->program->n_prep; i++)
     nnrt_prep_free(r->prep[i]);
   free(r->prep);
+  free(r->constant);
   return NULL;
 }
 
 static void seat_rank(Seat *seat, NnrtRun *run, int rank) {
   seat->rank =
       (NnrtRank){.rank = rank, .ranks = run->program->ranks, .program = run->program, .run = run};
+  seat->rank.op = &seat->op;
 }
 
 static bool alone(const NnrtRun *run) {
