@@ -15,6 +15,35 @@ NnrtPrep *NNRT_NAME(matmul_prep)(int64_t batch, int64_t m, int64_t n, int64_t k,
                                  bool trans_b);
 int NNRT_NAME(matmul)(NnrtPrep *p, NNRT_T *y, const NNRT_T *a, const NNRT_T *b);
 
+// Products with what stands around them, on gpus only.  x, w and y as in linear; b (n).
+NnrtPrep *NNRT_NAME(linear_bias_prep)(int64_t m, int64_t k, int64_t n, bool trans);
+int NNRT_NAME(linear_bias)(NnrtPrep *p, NNRT_T *y, const NNRT_T *x, const NNRT_T *w,
+                           const NNRT_T *b);
+// pre (m, n) = x w + b, y = gelu_tanh(pre); n is a multiple of 8
+NnrtPrep *NNRT_NAME(linear_gelu_tanh_prep)(int64_t m, int64_t k, int64_t n, bool trans);
+int NNRT_NAME(linear_gelu_tanh)(NnrtPrep *p, NNRT_T *y, NNRT_T *pre, const NNRT_T *x,
+                                const NNRT_T *w, const NNRT_T *b);
+// dpre (m, n) = gelu_tanh'(pre) times x w, with pre (m, n); n is a multiple of 8.  x is the adjoint
+// of what the next product gave, w that product's weight.
+NnrtPrep *NNRT_NAME(linear_gelu_tanh_back_prep)(int64_t m, int64_t k, int64_t n, bool trans);
+int NNRT_NAME(linear_gelu_tanh_back)(NnrtPrep *p, NNRT_T *dpre, const NNRT_T *x, const NNRT_T *w,
+                                     const NNRT_T *pre);
+// dw as linear_back_w; db (n) = the sum of the rows of dy
+NnrtPrep *NNRT_NAME(linear_back_w_bias_prep)(int64_t m, int64_t k, int64_t n, bool trans);
+int NNRT_NAME(linear_back_w_bias)(NnrtPrep *p, float *dw, float *db, const NNRT_T *x,
+                                  const NNRT_T *dy);
+// The cross entropy of logits = x w (m, n) with labels (m) of `width` bytes each, as cross_entropy
+// below: loss (m).  The logits are made for some rows at a time, in scratch.
+NnrtPrep *NNRT_NAME(classifier_prep)(int64_t m, int64_t k, int64_t n, bool trans, int64_t width,
+                                     int64_t ignore);
+int NNRT_NAME(classifier)(NnrtPrep *p, float *loss, const NNRT_T *x, const NNRT_T *w,
+                          const void *labels);
+// The same with the gradients: of dloss (m), dx (m, k) and dw, as w; dw is summed up in f32.
+NnrtPrep *NNRT_NAME(classifier_back_prep)(int64_t m, int64_t k, int64_t n, bool trans,
+                                          int64_t width, int64_t ignore);
+int NNRT_NAME(classifier_back)(NnrtPrep *p, float *loss, NNRT_T *dx, float *dw, const NNRT_T *x,
+                               const NNRT_T *w, const void *labels, const float *dloss);
+
 // Convolution.  x (n, c, spatial) or (n, spatial, c) when `channels_last`, y likewise; w is always
 // (o, c / group, spatial).  pads: all the starts, then all the ends.  dilations: 1 is none.
 NnrtPrep *NNRT_NAME(conv_prep)(int64_t rank, const int64_t *x_shape, const int64_t *w_shape,
@@ -72,6 +101,19 @@ int NNRT_NAME(rms_norm)(NNRT_T *y, float *rstd, const NNRT_T *x, const float *g,
                         int64_t n, double eps);
 int NNRT_NAME(rms_norm_back)(NNRT_T *dx, float *dg, const NNRT_T *x, const float *g,
                              const float *rstd, const NNRT_T *dy, int64_t m, int64_t n);
+// With the sum of a residual stream, on gpus only.  s (m, n) = x + r, y the norm of s; s may be x.
+int NNRT_NAME(add_layer_norm)(NNRT_T *s, NNRT_T *y, float *mean, float *rstd, const NNRT_T *x,
+                              const NNRT_T *r, const float *g, const float *b, int64_t m, int64_t n,
+                              double eps);
+int NNRT_NAME(add_rms_norm)(NNRT_T *s, NNRT_T *y, float *rstd, const NNRT_T *x, const NNRT_T *r,
+                            const float *g, int64_t m, int64_t n, double eps);
+// dx = dr + the dx of layer_norm_back, with dr (m, n); dx may be dr
+int NNRT_NAME(layer_norm_back_add)(NNRT_T *dx, float *dg, float *db, const NNRT_T *dr,
+                                   const NNRT_T *x, const float *g, const float *mean,
+                                   const float *rstd, const NNRT_T *dy, int64_t m, int64_t n);
+int NNRT_NAME(rms_norm_back_add)(NNRT_T *dx, float *dg, const NNRT_T *dr, const NNRT_T *x,
+                                 const float *g, const float *rstd, const NNRT_T *dy, int64_t m,
+                                 int64_t n);
 // x, y of `shape`; all others (c), with c = shape[axis].  `count`: elements per channel of the
 // whole batch, of which this may be a part.
 int NNRT_NAME(batch_norm)(NNRT_T *y, const NNRT_T *x, const float *g, const float *b,
@@ -105,6 +147,16 @@ NnrtPrep *NNRT_NAME(attention_back_prep)(int64_t n, int64_t rank, const int64_t 
                                          bool seq_major);
 int NNRT_NAME(attention_back)(NnrtPrep *p, NNRT_T *dq, NNRT_T *dk, NNRT_T *dv,
                               const void *const *in);
+// q, k and v packed as one product gives them, on gpus only: x (b, t, 3, heads, d), `shape` is
+// (b, t, 3 heads d); y (b, t, heads, d), lse (b, heads, t).
+NnrtPrep *NNRT_NAME(attention_packed_prep)(const int64_t *shape, int64_t heads, double scale,
+                                           bool causal);
+int NNRT_NAME(attention_packed)(NnrtPrep *p, NNRT_T *y, float *lse, const NNRT_T *x);
+// dx as x
+NnrtPrep *NNRT_NAME(attention_packed_back_prep)(const int64_t *shape, int64_t heads, double scale,
+                                                bool causal);
+int NNRT_NAME(attention_packed_back)(NnrtPrep *p, NNRT_T *dx, const NNRT_T *x, const NNRT_T *y,
+                                     const float *lse, const NNRT_T *dy);
 
 // Losses.  logits (m, c), labels (m) of `width` bytes each, loss and lse (m)
 int NNRT_NAME(cross_entropy)(float *loss, float *lse, const NNRT_T *logits, const void *labels,

@@ -29,6 +29,9 @@ set(IR_FILES
   ir/ops/conv.c
   ir/ops/elementwise.c
   ir/ops/elementwise_grad.c
+  ir/ops/fused_attention.c
+  ir/ops/fused_linear.c
+  ir/ops/fused_norm.c
   ir/ops/graphs.c
   ir/ops/linear.c
   ir/ops/lookup.c

@@ -2,7 +2,7 @@
 //
 // A Module holds Graphs.  A Graph is a list of Ops in execution order.  An Op reads Values and
 // defines Values; a Value is defined once and never changes.  There is no control flow.  A Graph
-// that is not an entry is the body of a `fused` or `call` op.
+// that is not an entry is the body of a `fused`, `batch` or `call` op.
 //
 // What lasts from step to step (weights, optimizer state) are parameters of the entry graph; its
 // results say what becomes of them (`update`).
@@ -170,7 +170,7 @@ struct Op {
   Use *in;       // [n_in]
   Value **out;   // [n_out]
   Attr *attrs;   // all of the row's, in the row's order
-  Graph *callee; // of `fused` and `call`, otherwise NULL
+  Graph *callee; // of `fused`, `batch` and `call`, otherwise NULL
   // For each axis of the mesh, the letter of the op's einsum that it splits; '+' when partial
   // sums pass through; 0 when every device does all of it.  From PHASE_sharded on.
   char split[MAX_AXES];
@@ -257,7 +257,8 @@ const char *layout_text(Arena *a, const Layout *l);
 // Returns NULL, having reported why at `loc`, when operands or attributes do not fit.
 Op *op_new(Graph *g, Op *at, OpKind kind, Value *const *in, int n_in, const Attr *attrs,
            int n_attrs, const Loc *loc, Diag *d);
-// The same with the callee of `fused` or `call`; result types are those of the callee's results.
+// The same with the callee of `fused`, `batch` or `call`; result types are those of the callee's
+// results.
 Op *op_new_call(Graph *g, Op *at, OpKind kind, Graph *callee, Value *const *in, int n_in,
                 const Loc *loc, Diag *d);
 

@@ -74,6 +74,13 @@ static bool class_has(char class, DType t) {
   BUG("no class '%c' of element types", class);
 }
 
+char op_operand_class(const Op *op, int i) {
+  Column c;
+  read_column(op->kind, &c);
+  const char *entry = column_entry(&c, i);
+  return is_class(entry) ? *entry : 0;
+}
+
 static const char *class_means(char class) {
   switch (class) {
   case 'F': return "a floating-point type";
@@ -210,7 +217,7 @@ static bool set_attrs(Op *op, const Attr *attrs, int n_attrs, Diag *d) {
 
 Op *op_new(Graph *g, Op *at, OpKind kind, Value *const *in, int n_in, const Attr *attrs,
            int n_attrs, const Loc *loc, Diag *d) {
-  if (kind == OP_fused || kind == OP_call)
+  if (op_has_callee(kind))
     BUG("%s has a callee: op_new_call makes it", op_info[kind].name);
   Column c;
   read_column(kind, &c);
@@ -242,7 +249,7 @@ static bool check_call(const Op *op, Diag *d) {
 
 Op *op_new_call(Graph *g, Op *at, OpKind kind, Graph *callee, Value *const *in, int n_in,
                 const Loc *loc, Diag *d) {
-  if (kind != OP_fused && kind != OP_call) BUG("%s has no callee", op_info[kind].name);
+  if (!op_has_callee(kind)) BUG("%s has no callee", op_info[kind].name);
   Op *op = op_draft(g, kind, in, n_in, callee->n_results, loc);
   op->callee = callee;
   if (!set_attrs(op, NULL, 0, d) || !check_call(op, d)) return NULL;

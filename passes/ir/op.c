@@ -33,6 +33,10 @@ bool target_parse(const char *name, Target *out) {
   return false;
 }
 
+bool op_has_callee(OpKind kind) {
+  return op_info[kind].rule == callee_rule;
+}
+
 bool op_kind_parse(const char *name, OpKind *out) {
   for (int i = 0; i < N_OPS; i++)
     if (str_equal(name, op_info[i].name)) {
@@ -40,6 +44,15 @@ bool op_kind_parse(const char *name, OpKind *out) {
       return true;
     }
   return false;
+}
+
+int op_traits(const Op *op) {
+  int traits = op_info[op->kind].traits;
+  if (op->kind != OP_cast) return traits;
+  DType from = op->in[0].value->type->dtype, to = attr_t(op, "to");
+  bool widens = dtype_class[from] == 'F' && dtype_class[to] == 'F' &&
+                dtype_bytes[from] < dtype_bytes[to];
+  return widens ? traits | SUM : traits;
 }
 
 bool from_row(const Op *op, Dims *dims, Diag *d) {

@@ -62,6 +62,7 @@ typedef struct OpInfo {
 } OpInfo;
 
 extern const OpInfo op_info[N_OPS];
+bool op_has_callee(OpKind kind); // fused, batch and call
 bool op_kind_parse(const char *name, OpKind *out);
 
 // One attribute that a row allows; an op's `attrs` stand in the same order.
@@ -73,6 +74,10 @@ const AttrSpec *op_attr_specs(OpKind kind, int *n);
 
 // The types that the row, or the callee, gives the results: types[n_out].
 bool op_infer(const Op *op, const Type **types, Diag *d);
+// What the row's types column says of operand i: a class ('F', 'S', …), or 0 where it names a type.
+char op_operand_class(const Op *op, int i);
+// The row's traits, and SUM for a cast to a wider floating type: it is exact, the row cannot say so.
+int op_traits(const Op *op);
 // Says, after an error, where an operand comes from.
 void op_note_operand(const Op *op, int i, Diag *d);
 

@@ -159,7 +159,7 @@ static bool parse_statement(Parser *p, Statement *s) {
   if (!s->name) return false;
   if (!op_kind_parse(s->name->text, &s->kind))
     return fail(p, s->name, "unknown op '%s'", s->name->text);
-  bool calls = s->kind == OP_fused || s->kind == OP_call;
+  bool calls = op_has_callee(s->kind);
   if (calls && peek(p)->kind != TOKEN_graph) return expected(p, "the graph it calls, such as @k");
   if (calls && !parse_callee(p, s)) return false;
   if (peek(p)->kind == TOKEN_value) {

@@ -275,7 +275,7 @@ static bool check_callees(const Graph *g, const Graph **open, int n_open, Diag *
     return diag_error(d, NULL, "calls nest deeper than %d: '@%s'", DEEPEST, g->name);
   open[n_open] = g;
   for_each_op(op, g) {
-    bool calls = op->kind == OP_fused || op->kind == OP_call;
+    bool calls = op_has_callee(op->kind);
     if (calls != (op->callee != NULL))
       return diag_error(d, op->loc, "%s: %s", op_info[op->kind].name,
                         calls ? "has no callee" : "cannot have a callee");

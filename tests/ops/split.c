@@ -172,7 +172,7 @@ static void check_the_test(const Examples *all, Arena *a, Diag *d) {
 
 static void check_coverage(const Examples *all) {
   for (int kind = 0; kind < N_OPS; kind++) {
-    bool found = op_info[kind].traits & COMM || kind == OP_fused || kind == OP_call;
+    bool found = op_info[kind].traits & COMM || op_has_callee((OpKind)kind);
     for (int i = 0; i < all->n && !found; i++)
       found = (int)all->at[i].op->kind == kind;
     if (found) continue;

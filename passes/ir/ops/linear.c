@@ -81,29 +81,37 @@ static void multiply(const Tensor *x, Matrix mx, const Tensor *y, Matrix my, Ten
   }
 }
 
+// The product of all but the last dimension.
+static int64_t rows_of(const Type *t) {
+  int64_t rows = 1;
+  for (int i = 0; i < t->rank - 1; i++)
+    rows *= t->dim[i];
+  return rows;
+}
+
+void linear_product(const Tensor *x, const Tensor *w, bool trans, Tensor *y) {
+  int64_t m = rows_of(x->type), k = x->type->dim[x->type->rank - 1];
+  int64_t n = y->type->dim[y->type->rank - 1];
+  multiply(x, matrix_at(0, m, k, false), w, matrix_at(0, k, n, trans), y, matrix_at(0, m, n, false),
+           m, k, n);
+}
+
+void linear_product_back_w(const Tensor *x, const Tensor *dy, bool trans, Tensor *dw) {
+  int64_t m = rows_of(x->type), k = x->type->dim[x->type->rank - 1];
+  int64_t n = dy->type->dim[dy->type->rank - 1];
+  multiply(x, matrix_at(0, k, m, true), dy, matrix_at(0, m, n, false), dw,
+           matrix_at(0, k, n, trans), k, m, n);
+}
+
 bool linear_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
   (void)box, (void)d;
-  bool trans = attr_i(op, "trans");
-  const Type *x = in[0].type, *y = out[0].type;
-  int64_t k = x->dim[x->rank - 1], n = y->dim[y->rank - 1];
-  int64_t m = 1;
-  for (int i = 0; i < x->rank - 1; i++)
-    m *= x->dim[i];
-  multiply(&in[0], matrix_at(0, m, k, false), &in[1], matrix_at(0, k, n, trans), out,
-           matrix_at(0, m, n, false), m, k, n);
+  linear_product(&in[0], &in[1], attr_i(op, "trans"), &out[0]);
   return true;
 }
 
 bool linear_back_w_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
   (void)box, (void)d;
-  bool trans = attr_i(op, "trans");
-  const Type *x = in[0].type, *dy = in[1].type;
-  int64_t k = x->dim[x->rank - 1], n = dy->dim[dy->rank - 1];
-  int64_t m = 1;
-  for (int i = 0; i < x->rank - 1; i++)
-    m *= x->dim[i];
-  multiply(&in[0], matrix_at(0, k, m, true), &in[1], matrix_at(0, m, n, false), out,
-           matrix_at(0, k, n, trans), k, m, n);
+  linear_product_back_w(&in[0], &in[1], attr_i(op, "trans"), &out[0]);
   return true;
 }
 

@@ -21,6 +21,17 @@ static inline void tensor_set_doubles(Tensor *t, const double *at) {
     tensor_set_f(t, i, at[i]);
 }
 
+// A tensor of doubles shaped as `like`, with `last` as its last dimension unless that is 0.
+static inline Tensor tensor_of_doubles(Arena *a, const Op *op, const Type *like, int64_t last) {
+  Type t = *like;
+  if (last) t.dim[t.rank - 1] = last;
+  return tensor_new(a, type_new(op->graph->module, DT_f64, t.rank, t.dim));
+}
+
+// linear.c: y = x w, and dw = x' dy.
+void linear_product(const Tensor *x, const Tensor *w, bool trans, Tensor *y);
+void linear_product_back_w(const Tensor *x, const Tensor *dy, bool trans, Tensor *dw);
+
 // A tensor as (outer, n, inner), where n is the length of dimension `axis`: element (i, j, k) is
 // at (i * n + j) * inner + k.
 typedef struct AxisView {
