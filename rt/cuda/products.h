@@ -70,6 +70,10 @@ int nnrt_gemm_run(NnrtGemm *g, void *d, const void *a, const void *b, void *bias
 // May products of f32 be computed in TF32, with 10 bits of fraction?  Only where --tf32 says so,
 // and NVIDIA_TF32_OVERRIDE=0 does not forbid it.
 bool nnrt_gpu_tf32(void);
+void nnrt_gpu_tf32_set(bool on); // before ranks prepare anything
+
+// Frees what products made for the gpu, when no product of it is left.
+void nnrt_gpu_blas_free(NnrtGpu *gpu);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,159 @@
+// What is done to a product where cuBLASLt cannot do it on the way.  See epilogue.h.
+
+#include "epilogue.h"
+
+#include "device.cuh"
+
+// Calls f with a null pointer of the type of kernels that t is.
+template <class F> static int with_type(NnrtDtype t, F f) {
+  if (t == NNRT_f32) return f((float *)NULL);
+  if (t == NNRT_bf16) return f((bf16 *)NULL);
+  if (t == NNRT_f16) return f((f16 *)NULL);
+  return nnrt_error(NNRT_UNSUPPORTED, "a product of elements that are neither f32, bf16 nor f16");
+}
+
+// A block takes whole rows, so that no thread divides.
+enum { ROW_BLOCK = 256 };
+
+static int row_blocks(int64_t m) {
+  int64_t most = 16 * (int64_t)nnrt_gpu()->processors;
+  return (int)(m < most ? m : most);
+}
+
+template <class T>
+static __global__ void add_bias(T *d, int64_t ldd, const T *bias, int64_t m, int64_t n) {
+  for (int64_t i = blockIdx.x; i < m; i += gridDim.x)
+    for (int64_t j = threadIdx.x; j < n; j += blockDim.x)
+      store(d + i * ldd + j, load(d + i * ldd + j) + load(bias + j));
+}
+
+template <class T>
+static __global__ void add_bias_gelu(T *d, int64_t ldd, T *aux, const T *bias, int64_t m,
+                                     int64_t n) {
+  for (int64_t i = blockIdx.x; i < m; i += gridDim.x)
+    for (int64_t j = threadIdx.x; j < n; j += blockDim.x) {
+      float x = load(aux + i * n + j) + load(bias + j);
+      store(aux + i * n + j, x);
+      store(d + i * ldd + j, m_gelu_tanh(x));
+    }
+}
+
+template <class T>
+static __global__ void mul_gelu_back(T *d, int64_t ldd, const T *aux, int64_t m, int64_t n) {
+  for (int64_t i = blockIdx.x; i < m; i += gridDim.x)
+    for (int64_t j = threadIdx.x; j < n; j += blockDim.x)
+      store(d + i * ldd + j, load(d + i * ldd + j) * m_gelu_tanh_back(load(aux + i * n + j)));
+}
+
+int nnrt_add_bias(NnrtDtype t, void *d, int64_t ldd, const void *bias, int64_t m, int64_t n) {
+  if (m * n == 0) return NNRT_OK;
+  return with_type(t, [&](auto *as) {
+    using T = decltype(as);
+    return launch(add_bias<std::remove_pointer_t<T>>, row_blocks(m), ROW_BLOCK, 0, (T)d, ldd,
+                  (T)bias, m, n);
+  });
+}
+
+int nnrt_add_bias_gelu(NnrtDtype t, void *d, int64_t ldd, void *aux, const void *bias, int64_t m,
+                       int64_t n) {
+  if (m * n == 0) return NNRT_OK;
+  return with_type(t, [&](auto *as) {
+    using T = decltype(as);
+    return launch(add_bias_gelu<std::remove_pointer_t<T>>, row_blocks(m), ROW_BLOCK, 0, (T)d, ldd,
+                  (T)aux, (T)bias, m, n);
+  });
+}
+
+int nnrt_mul_gelu_back(NnrtDtype t, void *d, int64_t ldd, const void *aux, int64_t m, int64_t n) {
+  if (m * n == 0) return NNRT_OK;
+  return with_type(t, [&](auto *as) {
+    using T = decltype(as);
+    return launch(mul_gelu_back<std::remove_pointer_t<T>>, row_blocks(m), ROW_BLOCK, 0, (T)d, ldd,
+                  (T)aux, m, n);
+  });
+}
+
+// -- Sums of columns
+//
+// The rows are cut into `parts`; a block of 32 by 8 threads adds up 32 columns of one part, every
+// thread each eighth row; its sums go to part[p][j], and a second kernel adds the parts up in their
+// order.
+
+enum { SUM_COLUMNS = 32, SUM_ROWS = 8, SUM_PARTS = 256, SUM_ELEMENTS = 1 << 18 };
+
+static int64_t parts_of(int64_t m, int64_t n) {
+  int64_t parts = m / (4 * SUM_ROWS), fit = n > 0 ? SUM_ELEMENTS / n : 1;
+  parts = parts < fit ? parts : fit;
+  parts = parts < SUM_PARTS ? parts : SUM_PARTS;
+  return parts < 1 ? 1 : parts;
+}
+
+template <class T>
+static __global__ void sum_columns(float *part, const T *x, int64_t ldx, int64_t m, int64_t n,
+                                   int64_t rows) {
+  __shared__ float sums[SUM_ROWS][SUM_COLUMNS];
+  int64_t j = blockIdx.x * (int64_t)SUM_COLUMNS + threadIdx.x;
+  int64_t from = blockIdx.y * rows, to = from + rows < m ? from + rows : m;
+  float sum = 0;
+  if (j < n)
+    for (int64_t i = from + threadIdx.y; i < to; i += SUM_ROWS)
+      sum += load(x + i * ldx + j);
+  sums[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || j >= n) return;
+  for (int i = 1; i < SUM_ROWS; i++)
+    sum += sums[i][threadIdx.x];
+  part[blockIdx.y * n + j] = sum;
+}
+
+template <class T>
+static __global__ void sum_parts(T *sums, const float *part, int64_t parts, int64_t n) {
+  for (int64_t j = first_thread(); j < n; j += all_threads()) {
+    float sum = 0;
+    for (int64_t p = 0; p < parts; p++)
+      sum += part[p * n + j];
+    store(sums + j, sum);
+  }
+}
+
+int64_t nnrt_column_sums_scratch(int64_t m, int64_t n) {
+  return parts_of(m, n) * n * (int64_t)sizeof(float);
+}
+
+int nnrt_column_sums(NnrtDtype out, void *sums, NnrtDtype in, const void *x, int64_t ldx, int64_t m,
+                     int64_t n, void *scratch) {
+  if (n == 0) return NNRT_OK;
+  float *part = (float *)scratch;
+  int64_t parts = parts_of(m, n), rows = (m + parts - 1) / parts;
+  dim3 grid((unsigned)((n + SUM_COLUMNS - 1) / SUM_COLUMNS), (unsigned)parts);
+  int code = with_type(in, [&](auto *as) {
+    using T = decltype(as);
+    return launch(sum_columns<std::remove_pointer_t<T>>, grid, dim3(SUM_COLUMNS, SUM_ROWS), 0, part,
+                  (T)x, ldx, m, n, rows);
+  });
+  if (code) return code;
+  return with_type(out, [&](auto *as) {
+    using T = decltype(as);
+    return launch(sum_parts<std::remove_pointer_t<T>>, blocks_for(n), BLOCK, 0, (T)sums, part,
+                  parts, n);
+  });
+}
+
+// -- Random operands
+
+template <class T> static __global__ void fill_random(T *y, int64_t n, uint64_t seed) {
+  for (int64_t i = first_thread(); i < n; i += all_threads()) {
+    uint64_t z = (uint64_t)i + seed * 0x9e3779b97f4a7c15u; // splitmix64
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    store(y + i, (float)(int32_t)(z >> 32) * 0x1p-31f);
+  }
+}
+
+int nnrt_fill_random(NnrtDtype t, void *y, int64_t n, uint64_t seed) {
+  if (n == 0) return NNRT_OK;
+  return with_type(t, [&](auto *as) {
+    using T = decltype(as);
+    return launch(fill_random<std::remove_pointer_t<T>>, blocks_for(n), BLOCK, 0, (T)y, n, seed);
+  });
+}

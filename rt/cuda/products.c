@@ -1,0 +1,509 @@
+// Products of matrices by cuBLASLt.  See products.h.
+
+#include "products.h"
+
+#include <cublasLt.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "epilogue.h"
+#include "tune.h"
+
+// What NVIDIA recommends for sm_90; splitting a sum needs it.
+enum { WORKSPACE = 32 << 20 };
+
+struct NnrtGemm {
+  NnrtGemmSpec spec;
+  NnrtEpilogue after; // what cuBLASLt does not do: kernels of our own, behind the product
+  bool nothing;       // of planning, or of products of nothing: cuBLASLt is not asked
+  cublasLtMatmulDesc_t how;
+  cublasLtMatrixLayout_t a, b, d; // ours: cuBLASLt's "A" is b
+  cublasLtMatmulAlgo_t algo;
+  int64_t workspace;
+};
+
+static int blas(cublasStatus_t status, const char *what) {
+  if (status == CUBLAS_STATUS_SUCCESS) return NNRT_OK;
+  return nnrt_error(status == CUBLAS_STATUS_ALLOC_FAILED ? NNRT_MEMORY : NNRT_LIBRARY,
+                    "cuBLASLt: %s: %s", what, cublasLtGetStatusString(status));
+}
+
+// The rank's handle, made when first asked for.
+static cublasLtHandle_t handle(void) {
+  NnrtGpu *gpu = nnrt_gpu();
+  if (!gpu->blas && blas(cublasLtCreate(&gpu->blas), "creating a handle")) return NULL;
+  return gpu->blas;
+}
+
+void nnrt_gpu_blas_free(NnrtGpu *gpu) {
+  if (gpu->blas) cublasLtDestroy(gpu->blas);
+  gpu->blas = NULL;
+}
+
+// -- TF32
+
+static bool tf32_wanted;
+
+void nnrt_gpu_tf32_set(bool on) {
+  tf32_wanted = on;
+}
+
+bool nnrt_gpu_tf32(void) {
+  const char *override = getenv("NVIDIA_TF32_OVERRIDE");
+  return tf32_wanted && !(override && !strcmp(override, "0"));
+}
+
+// -- Describing a product
+
+static cudaDataType_t type_of(NnrtDtype t) {
+  return t == NNRT_f32 ? CUDA_R_32F : t == NNRT_bf16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+
+static bool is_float(NnrtDtype t) {
+  return t == NNRT_f32 || t == NNRT_bf16 || t == NNRT_f16;
+}
+
+NnrtGemmSpec nnrt_gemm_packed(NnrtDtype in, NnrtDtype out, int64_t batch, int64_t m, int64_t n,
+                              int64_t k, bool trans_a, bool trans_b) {
+  return (NnrtGemmSpec){
+      .batch = batch,
+      .m = m,
+      .n = n,
+      .k = k,
+      .trans_a = trans_a,
+      .trans_b = trans_b,
+      .in = in,
+      .out = out,
+      .lda = trans_a ? m : k,
+      .ldb = trans_b ? k : n,
+      .ldd = n,
+      .a_step = m * k,
+      .b_step = k * n,
+      .d_step = m * n,
+      .alpha = 1,
+      .align = 16,
+  };
+}
+
+static const char *const epilogue_name[NNRT_N_EPILOGUES] = {
+    "none", "bias", "gelu_bias", "gelu_back", "sum_a", "sum_b",
+};
+
+// The line of a tune file that a product is known by.
+typedef struct Problem {
+  char text[384];
+} Problem;
+
+static Problem problem_of(const NnrtGemmSpec *s) {
+  Problem p;
+  snprintf(p.text, sizeof p.text,
+           "%s %s %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %s %s %" PRId64 " %" PRId64
+           " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %g %g %s %d",
+           s->in == NNRT_f32 && nnrt_gpu_tf32() ? "tf32" : nnrt_dtype_name(s->in),
+           nnrt_dtype_name(s->out), s->batch, s->m, s->n, s->k, s->trans_a ? "t" : "n",
+           s->trans_b ? "t" : "n", s->lda, s->ldb, s->ldd, s->a_step, s->b_step, s->d_step,
+           (double)s->alpha, (double)s->beta, epilogue_name[s->epilogue], s->align);
+  return p;
+}
+
+static int check_spec(const NnrtGemmSpec *s) {
+  bool types = is_float(s->in) && (s->out == s->in || s->out == NNRT_f32);
+  bool single = s->epilogue == NNRT_EPILOGUE_none || s->batch <= 1;
+  bool gelu = s->epilogue == NNRT_EPILOGUE_gelu_bias || s->epilogue == NNRT_EPILOGUE_gelu_back;
+  // Sums are over what is stored as rows, and are written; gelu is of the product alone.
+  bool sums = (s->epilogue != NNRT_EPILOGUE_sum_a || s->trans_a) &&
+              (s->epilogue != NNRT_EPILOGUE_sum_b || !s->trans_b);
+  bool plain = s->beta == 0 && s->ldd == s->n;
+  if (types && single && sums && (!gelu || plain)) return NNRT_OK;
+  return nnrt_error(NNRT_UNSUPPORTED, "there is no such product: %s", problem_of(s).text);
+}
+
+// The epilogues as cuBLASLt calls them, to which our b is A.  Its gelu is the one with tanh.
+static cublasLtEpilogue_t epilogue_of(NnrtEpilogue e) {
+  switch (e) {
+  case NNRT_EPILOGUE_bias: return CUBLASLT_EPILOGUE_BIAS;
+  case NNRT_EPILOGUE_gelu_bias: return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+  case NNRT_EPILOGUE_gelu_back: return CUBLASLT_EPILOGUE_DGELU;
+  case NNRT_EPILOGUE_sum_a: return CUBLASLT_EPILOGUE_BGRADB;
+  case NNRT_EPILOGUE_sum_b: return CUBLASLT_EPILOGUE_BGRADA;
+  case NNRT_EPILOGUE_none:
+  case NNRT_N_EPILOGUES: break;
+  }
+  return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+static bool has_aux(NnrtEpilogue e) {
+  return e == NNRT_EPILOGUE_gelu_bias || e == NNRT_EPILOGUE_gelu_back;
+}
+
+static bool has_bias(NnrtEpilogue e) {
+  return e != NNRT_EPILOGUE_none && e != NNRT_EPILOGUE_gelu_back;
+}
+
+static cublasStatus_t set(cublasLtMatmulDesc_t how, cublasLtMatmulDescAttributes_t what,
+                          const void *value, size_t bytes) {
+  return cublasLtMatmulDescSetAttribute(how, what, value, bytes);
+}
+
+static cublasStatus_t set_pointers(NnrtGemm *g, NnrtEpilogue e, void *bias, void *aux) {
+  cublasStatus_t ok = CUBLAS_STATUS_SUCCESS;
+  if (has_bias(e)) ok = set(g->how, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+  if (ok == CUBLAS_STATUS_SUCCESS && has_aux(e))
+    ok = set(g->how, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof aux);
+  return ok;
+}
+
+static int new_layout(cublasLtMatrixLayout_t *out, NnrtDtype t, int64_t rows, int64_t columns,
+                      int64_t ld, int64_t batch, int64_t step) {
+  // Rows and columns as stored by rows; cuBLASLt has them the other way round.
+  cublasStatus_t ok =
+      cublasLtMatrixLayoutCreate(out, type_of(t), (uint64_t)columns, (uint64_t)rows, ld);
+  if (ok == CUBLAS_STATUS_SUCCESS && batch > 1) {
+    int32_t count = (int32_t)batch;
+    ok = cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                          sizeof count);
+    if (ok == CUBLAS_STATUS_SUCCESS)
+      ok = cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                            &step, sizeof step);
+  }
+  return blas(ok, "describing a matrix");
+}
+
+static int describe(NnrtGemm *g) {
+  const NnrtGemmSpec *s = &g->spec;
+  int64_t batch = s->batch;
+  cublasComputeType_t compute =
+      s->in == NNRT_f32 && nnrt_gpu_tf32() ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  int code = blas(cublasLtMatmulDescCreate(&g->how, compute, CUDA_R_32F), "describing a product");
+  if (code) return code;
+  int32_t a = s->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N, b = s->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+  cublasStatus_t ok = set(g->how, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a);
+  if (ok == CUBLAS_STATUS_SUCCESS) ok = set(g->how, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b);
+  if ((code = blas(ok, "describing a product"))) return code;
+  if ((code = new_layout(&g->a, s->in, s->trans_a ? s->k : s->m, s->trans_a ? s->m : s->k, s->lda,
+                         batch, s->a_step)))
+    return code;
+  if ((code = new_layout(&g->b, s->in, s->trans_b ? s->n : s->k, s->trans_b ? s->k : s->n, s->ldb,
+                         batch, s->b_step)))
+    return code;
+  return new_layout(&g->d, s->out, s->m, s->n, s->ldd, batch, s->d_step);
+}
+
+static int describe_epilogue(NnrtGemm *g, NnrtEpilogue e) {
+  uint32_t value = epilogue_of(e);
+  int32_t type = type_of(g->spec.out);
+  int64_t ld = g->spec.n;
+  cublasStatus_t ok = set(g->how, CUBLASLT_MATMUL_DESC_EPILOGUE, &value, sizeof value);
+  if (ok == CUBLAS_STATUS_SUCCESS && has_bias(e))
+    ok = set(g->how, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type);
+  if (ok == CUBLAS_STATUS_SUCCESS && has_aux(e))
+    ok = set(g->how, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld, sizeof ld);
+  // The heuristics read nothing there; they look at how the addresses are aligned.
+  void *aligned = (void *)(uintptr_t)g->spec.align;
+  if (ok == CUBLAS_STATUS_SUCCESS) ok = set_pointers(g, e, aligned, aligned);
+  return blas(ok, "describing what is done to a product");
+}
+
+// -- Choosing how
+
+enum { CANDIDATES = 16, WARM = 2, REPEATS = 7 };
+
+// What cuBLASLt proposes, best first.  *out_n is 0 where it cannot do it.
+static int propose(NnrtGemm *g, cublasLtMatmulHeuristicResult_t *out, int most, int *out_n) {
+  cublasLtHandle_t blas_handle = handle();
+  cublasLtMatmulPreference_t wish = NULL;
+  *out_n = 0;
+  if (!blas_handle) return NNRT_LIBRARY;
+  int code = blas(cublasLtMatmulPreferenceCreate(&wish), "describing a wish");
+  if (code) return code;
+  uint64_t workspace = WORKSPACE;
+  // Where a sum is split, its parts are kept in f32 and added by a kernel of their own: neither the
+  // order nor the rounding depends on which is done first.
+  uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, align = (uint32_t)g->spec.align;
+  struct {
+    cublasLtMatmulPreferenceAttributes_t what;
+    const void *value;
+    size_t bytes;
+  } wishes[] = {
+      {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace},
+      {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reduction, sizeof reduction},
+      {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &align, sizeof align},
+      {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &align, sizeof align},
+      {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &align, sizeof align},
+      {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &align, sizeof align},
+  };
+  for (size_t i = 0; !code && i < sizeof wishes / sizeof *wishes; i++)
+    code = blas(cublasLtMatmulPreferenceSetAttribute(wish, wishes[i].what, wishes[i].value,
+                                                     wishes[i].bytes),
+                "describing a wish");
+  if (!code) {
+    int n = 0;
+    cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(blas_handle, g->how, g->b, g->a, g->d,
+                                                           g->d, wish, most, out, &n);
+    bool cannot = status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
+    if (!cannot) code = blas(status, "asking how to do a product");
+    for (int i = 0; !cannot && i < n; i++)
+      if (out[i].state == CUBLAS_STATUS_SUCCESS) out[(*out_n)++] = out[i];
+  }
+  cublasLtMatmulPreferenceDestroy(wish);
+  return code;
+}
+
+static int multiply(NnrtGemm *g, void *d, const void *a, const void *b, void *workspace) {
+  const NnrtGemmSpec *s = &g->spec;
+  cublasLtHandle_t blas_handle = handle();
+  if (!blas_handle) return NNRT_LIBRARY;
+  return blas(cublasLtMatmul(blas_handle, g->how, &s->alpha, b, g->b, a, g->a, &s->beta, d, g->d, d,
+                             g->d, &g->algo, workspace, (size_t)g->workspace, nnrt_gpu()->stream),
+              "multiplying");
+}
+
+// Random operands in memory of their own.
+typedef struct Trial {
+  char *memory, *a, *b, *d, *bias, *aux, *workspace;
+} Trial;
+
+static int64_t round_256(int64_t bytes) {
+  return (bytes + 255) / 256 * 256;
+}
+
+// Elements from the first of the first matrix to the last of the last.
+static int64_t extent(int64_t batch, int64_t step, int64_t rows, int64_t columns, int64_t ld) {
+  return (batch - 1) * step + (rows - 1) * ld + columns;
+}
+
+static int trial_new(Trial *t, const NnrtGemmSpec *s) {
+  int64_t in = nnrt_dtype_size(s->in), out = nnrt_dtype_size(s->out), batch = s->batch;
+  int64_t a = extent(batch, s->a_step, s->trans_a ? s->k : s->m, s->trans_a ? s->m : s->k, s->lda);
+  int64_t b = extent(batch, s->b_step, s->trans_b ? s->n : s->k, s->trans_b ? s->k : s->n, s->ldb);
+  int64_t d = extent(batch, s->d_step, s->m, s->n, s->ldd);
+  int64_t bias = s->m > s->n ? s->m : s->n, aux = has_aux(s->epilogue) ? s->m * s->n : 0;
+  int64_t bytes = round_256(a * in) + round_256(b * in) + round_256(d * out) +
+                  round_256(bias * out) + round_256(aux * out) + WORKSPACE;
+  int code = nnrt_cuda(cudaMalloc((void **)&t->memory, (size_t)bytes), "memory to measure in");
+  if (code) return code;
+  t->a = t->memory;
+  t->b = t->a + round_256(a * in);
+  t->d = t->b + round_256(b * in);
+  t->bias = t->d + round_256(d * out);
+  t->aux = t->bias + round_256(bias * out);
+  t->workspace = t->aux + round_256(aux * out);
+  code = nnrt_fill_random(s->in, t->a, a, 1);
+  if (!code) code = nnrt_fill_random(s->in, t->b, b, 2);
+  if (!code) code = nnrt_fill_random(s->out, t->d, d, 3);
+  if (!code) code = nnrt_fill_random(s->out, t->bias, bias, 4);
+  return code ? code : nnrt_fill_random(s->out, t->aux, aux, 5);
+}
+
+static int compare_us(const void *a, const void *b) {
+  float x = *(const float *)a, y = *(const float *)b;
+  return (x > y) - (x < y);
+}
+
+// The median of some runs of g->algo; after some that only warm up.
+static int measure(NnrtGemm *g, const Trial *t, cudaEvent_t from, cudaEvent_t to, float *out_us) {
+  float us[REPEATS];
+  int code = NNRT_OK;
+  for (int i = -WARM; !code && i < REPEATS; i++) {
+    cudaStream_t stream = nnrt_gpu()->stream;
+    code = nnrt_cuda(cudaEventRecord(from, stream), "measuring");
+    if (!code) code = multiply(g, t->d, t->a, t->b, t->workspace);
+    if (!code) code = nnrt_cuda(cudaEventRecord(to, stream), "measuring");
+    if (!code) code = nnrt_cuda(cudaEventSynchronize(to), "measuring");
+    float ms = 0;
+    if (!code) code = nnrt_cuda(cudaEventElapsedTime(&ms, from, to), "measuring");
+    if (i >= 0) us[i] = ms * 1000;
+  }
+  qsort(us, REPEATS, sizeof *us, compare_us);
+  *out_us = us[REPEATS / 2];
+  return code;
+}
+
+static void take(NnrtGemm *g, const cublasLtMatmulHeuristicResult_t *way) {
+  g->algo = way->algo;
+  g->workspace = (int64_t)way->workspaceSize;
+}
+
+// Takes the fastest of `way`.
+static int take_fastest(NnrtGemm *g, const cublasLtMatmulHeuristicResult_t *way, int n,
+                        float *out_us) {
+  Trial t = {0};
+  cudaEvent_t from = NULL, to = NULL;
+  int fastest = 0, code = trial_new(&t, &g->spec);
+  float best = 0;
+  if (!code) code = nnrt_cuda(cudaEventCreate(&from), "measuring");
+  if (!code) code = nnrt_cuda(cudaEventCreate(&to), "measuring");
+  if (!code) code = blas(set_pointers(g, g->spec.epilogue, t.bias, t.aux), "measuring");
+  for (int i = 0; !code && i < n; i++) {
+    float us;
+    take(g, way + i);
+    if (measure(g, &t, from, to, &us)) continue; // one that fails here is none
+    if (best > 0 && us >= best) continue;
+    best = us;
+    fastest = i;
+  }
+  cudaStreamSynchronize(nnrt_gpu()->stream);
+  if (from) cudaEventDestroy(from);
+  if (to) cudaEventDestroy(to);
+  cudaFree(t.memory);
+  cudaGetLastError(); // what failed here does not end the job
+  take(g, way + fastest);
+  *out_us = best;
+  return code || best == 0 ? NNRT_LIBRARY : NNRT_OK;
+}
+
+static bool take_tuned(NnrtGemm *g, const char *problem) {
+  NnrtChoice c;
+  cublasLtMatmulHeuristicResult_t way;
+  if (!nnrt_tune_find(problem, &c) || c.workspace > WORKSPACE) return false;
+  memcpy(&way.algo, c.algo, sizeof way.algo);
+  if (cublasLtMatmulAlgoCheck(handle(), g->how, g->b, g->a, g->d, g->d, &way.algo, &way) !=
+          CUBLAS_STATUS_SUCCESS ||
+      way.workspaceSize > WORKSPACE)
+    return false;
+  memcpy(&way.algo, c.algo, sizeof way.algo);
+  take(g, &way);
+  return true;
+}
+
+static void take_by_tune(NnrtGemm *g, const cublasLtMatmulHeuristicResult_t *way, int n) {
+  _Static_assert(sizeof g->algo == NNRT_ALGO_BYTES, "what a tune file keeps");
+  Problem problem = problem_of(&g->spec);
+  nnrt_tune_begin(cublasLtGetVersion(), nnrt_gpu()->sm, nnrt_gpu()->processors);
+  if (!take_tuned(g, problem.text)) {
+    float us;
+    if (take_fastest(g, way, n, &us)) {
+      nnrt_say_warning("--tune: a product could not be measured: %s: %s", problem.text,
+                       nnrt_error_detail());
+    } else {
+      NnrtChoice c = {.us = us, .workspace = g->workspace};
+      memcpy(c.algo, &g->algo, sizeof c.algo);
+      nnrt_tune_keep(problem.text, &c);
+    }
+  }
+  nnrt_tune_end();
+}
+
+// *out_done is false where cuBLASLt cannot do it with this epilogue.
+static int choose(NnrtGemm *g, NnrtEpilogue e, bool *out_done) {
+  cublasLtMatmulHeuristicResult_t way[CANDIDATES];
+  int n, code = describe_epilogue(g, e);
+  if (!code) code = propose(g, way, nnrt_tune_on() ? CANDIDATES : 1, &n);
+  if (code) return code;
+  *out_done = n > 0;
+  if (n == 0) return NNRT_OK;
+  take(g, way);
+  if (nnrt_tune_on()) take_by_tune(g, way, n);
+  return NNRT_OK;
+}
+
+// -- The life of a product
+
+static int64_t sums_of(const NnrtGemmSpec *s, NnrtEpilogue e) {
+  return e == NNRT_EPILOGUE_sum_a   ? nnrt_column_sums_scratch(s->k, s->m)
+         : e == NNRT_EPILOGUE_sum_b ? nnrt_column_sums_scratch(s->k, s->n)
+                                    : 0;
+}
+
+static int prepare(NnrtGemm *g) {
+  const NnrtGemmSpec *s = &g->spec;
+  int code = check_spec(s);
+  if (code) return code;
+  g->after = s->epilogue;
+  g->nothing = nnrt_gpu()->planning || s->batch * s->m * s->n * s->k == 0;
+  if (g->nothing) return NNRT_OK;
+  bool done = false;
+  code = describe(g);
+  // Its rows of aux must begin at multiples of 8 elements.
+  bool fits = !has_aux(s->epilogue) || s->n % 8 == 0;
+  if (!code && s->epilogue != NNRT_EPILOGUE_none && fits) code = choose(g, s->epilogue, &done);
+  if (done) g->after = NNRT_EPILOGUE_none;
+  if (!code && !done) {
+    // Under --tune the plain product is the problem then.
+    NnrtEpilogue wanted = s->epilogue;
+    g->spec.epilogue = NNRT_EPILOGUE_none;
+    code = choose(g, NNRT_EPILOGUE_none, &done);
+    g->spec.epilogue = wanted;
+  }
+  if (code) return code;
+  if (!done)
+    return nnrt_error(NNRT_UNSUPPORTED, "cuBLASLt knows no way to do the product %s",
+                      problem_of(s).text);
+  int64_t scratch = nnrt_gemm_scratch(g);
+  return scratch == 0 || nnrt_gpu_scratch(scratch) ? NNRT_OK : NNRT_MEMORY;
+}
+
+NnrtGemm *nnrt_gemm_new(const NnrtGemmSpec *s) {
+  NnrtGemm *g = nnrt_must_alloc(sizeof *g);
+  g->spec = *s;
+  if (!prepare(g)) return g;
+  nnrt_gemm_free(g);
+  return NULL;
+}
+
+void nnrt_gemm_free(NnrtGemm *g) {
+  if (!g) return;
+  if (g->how) cublasLtMatmulDescDestroy(g->how);
+  if (g->a) cublasLtMatrixLayoutDestroy(g->a);
+  if (g->b) cublasLtMatrixLayoutDestroy(g->b);
+  if (g->d) cublasLtMatrixLayoutDestroy(g->d);
+  free(g);
+}
+
+int64_t nnrt_gemm_scratch(const NnrtGemm *g) {
+  int64_t sums = sums_of(&g->spec, g->after);
+  return sums > g->workspace ? sums : g->workspace;
+}
+
+static int zero_matrix(const NnrtGemmSpec *s, void *d) {
+  size_t size = (size_t)nnrt_dtype_size(s->out);
+  if (s->m * s->n == 0) return NNRT_OK;
+  for (int64_t i = 0; i < s->batch; i++) {
+    char *at = (char *)d + (size_t)(i * s->d_step) * size;
+    int code = nnrt_cuda(cudaMemset2DAsync(at, (size_t)s->ldd * size, 0, (size_t)s->n * size,
+                                           (size_t)s->m, nnrt_gpu()->stream),
+                         "zeroing a product of nothing");
+    if (code) return code;
+  }
+  return NNRT_OK;
+}
+
+// What cuBLASLt left to do.
+static int finish(const NnrtGemm *g, void *d, const void *a, const void *b, void *bias, void *aux,
+                  void *scratch) {
+  const NnrtGemmSpec *s = &g->spec;
+  switch (g->after) {
+  case NNRT_EPILOGUE_bias: return nnrt_add_bias(s->out, d, s->ldd, bias, s->m, s->n);
+  case NNRT_EPILOGUE_gelu_bias: return nnrt_add_bias_gelu(s->out, d, s->ldd, aux, bias, s->m, s->n);
+  case NNRT_EPILOGUE_gelu_back: return nnrt_mul_gelu_back(s->out, d, s->ldd, aux, s->m, s->n);
+  case NNRT_EPILOGUE_sum_a:
+    return nnrt_column_sums(s->out, bias, s->in, a, s->lda, s->k, s->m, scratch);
+  case NNRT_EPILOGUE_sum_b:
+    return nnrt_column_sums(s->out, bias, s->in, b, s->ldb, s->k, s->n, scratch);
+  case NNRT_EPILOGUE_none:
+  case NNRT_N_EPILOGUES: break;
+  }
+  return NNRT_OK;
+}
+
+int nnrt_gemm_run(NnrtGemm *g, void *d, const void *a, const void *b, void *bias, void *aux,
+                  void *scratch) {
+  const NnrtGemmSpec *s = &g->spec;
+  int64_t need = nnrt_gemm_scratch(g);
+  if (!scratch && need > 0 && !(scratch = nnrt_gpu_scratch(need))) return NNRT_MEMORY;
+  if (((uintptr_t)d | (uintptr_t)a | (uintptr_t)b) % (uintptr_t)s->align)
+    return nnrt_error(NNRT_LIBRARY, "an operand of a product is not at a multiple of %d bytes",
+                      s->align);
+  // gelu that is left to us reads the plain product in aux.
+  bool to_aux = g->after == NNRT_EPILOGUE_gelu_bias;
+  int code = NNRT_OK;
+  if (g->nothing) {
+    if (s->beta == 0) code = zero_matrix(s, to_aux ? aux : d);
+  } else {
+    NnrtEpilogue inside = g->after == NNRT_EPILOGUE_none ? s->epilogue : NNRT_EPILOGUE_none;
+    code = blas(set_pointers(g, inside, bias, aux), "setting pointers");
+    if (!code) code = multiply(g, to_aux ? aux : d, a, b, scratch);
+  }
+  return code ? code : finish(g, d, a, b, bias, aux, scratch);
+}
