@@ -1,7 +1,10 @@
 // Simplification of ops that move elements about.
 //
 //     reshape, transpose, broadcast, slice, pad that change nothing       x
+//     slice_back into no more than x                                      x
 //     concat of one                                                       x
+//     concat of concat                                                    one op
+//     sum of parts put side by side in zeros                              concat, put in zeros
 //     reshape of reshape, transpose of transpose, broadcast of broadcast  one op
 //     transpose that moves only dimensions of length 1                    reshape, which is free
 //     sum over dimensions of length 1                                     reshape
@@ -74,9 +77,54 @@ static Value *simplify_slice(Builder *b, Op *op) {
                      a_list("shape", t->dim, t->rank)));
 }
 
-static Value *simplify_concat(Builder *b, Op *op) {
+static Value *simplify_slice_back(Builder *b, Op *op) {
   (void)b;
-  return op->n_in == 1 ? operand(op) : NULL;
+  return operand(op)->type == op->out[0]->type && steps_are_one(op) ? operand(op) : NULL;
+}
+
+// The dimension along which parts `x` and `y` of equal wholes lie side by side, `x` first; else -1.
+static int side_by_side(const Op *x, const Op *y) {
+  int along = -1;
+  for (int i = 0; i < x->out[0]->type->rank; i++) {
+    int64_t from_x = attr_list(x, "starts")[i], from_y = attr_list(y, "starts")[i];
+    int64_t n_x = operand(x)->type->dim[i], n_y = operand(y)->type->dim[i];
+    if (from_x == from_y && n_x == n_y) continue;
+    if (along >= 0 || from_y != from_x + n_x) return -1;
+    along = i;
+  }
+  return along;
+}
+
+// The adjoint of what was cut apart, as heads' q, k and v are: the parts are put together once.
+static Value *simplify_parts(Builder *b, Op *op) {
+  Op *x = made_by(op->in[0].value, OP_slice_back), *y = made_by(op->in[1].value, OP_slice_back);
+  if (!x || !y || !steps_are_one(x) || !steps_are_one(y)) return NULL;
+  int along = side_by_side(x, y);
+  if (along < 0) {
+    Op *other = x;
+    x = y;
+    y = other;
+    along = side_by_side(x, y);
+  }
+  if (along < 0) return NULL;
+  Value *both = build(b, OP_concat, IN(operand(x), operand(y)), ATTRS(a_i("axis", along)));
+  return build(b, OP_slice_back, IN(both),
+               ATTRS(*op_attr(x, "starts"), *op_attr(x, "steps"), *op_attr(x, "shape")));
+}
+
+static Value *simplify_concat(Builder *b, Op *op) {
+  if (op->n_in == 1) return operand(op);
+  Value *in[MAX_TERMS];
+  int n = 0;
+  for (int i = 0; i < op->n_in; i++) {
+    Op *inner = made_by(op->in[i].value, OP_concat);
+    if (inner && attr_i(inner, "axis") != attr_i(op, "axis")) inner = NULL;
+    int parts = inner ? inner->n_in : 1;
+    if (n + parts > MAX_TERMS) return NULL;
+    for (int k = 0; k < parts; k++)
+      in[n++] = inner ? inner->in[k].value : op->in[i].value;
+  }
+  return n > op->n_in ? build(b, OP_concat, in, n, ATTRS(*op_attr(op, "axis"))) : NULL;
 }
 
 static Value *simplify_pad(Builder *b, Op *op) {
@@ -127,6 +175,8 @@ const SimplifyRule shape_rules[] = {
     {OP_transpose, simplify_transpose},
     {OP_broadcast, simplify_broadcast},
     {OP_slice, simplify_slice},
+    {OP_slice_back, simplify_slice_back},
+    {OP_add, simplify_parts},
     {OP_gather, simplify_gather},
     {OP_concat, simplify_concat},
     {OP_pad, simplify_pad},
