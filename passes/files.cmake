@@ -28,10 +28,12 @@ set(PASS_FILES
   optimizer.c
   optimizer_spec.c
   lower_batch_norm.c
+  lower_precision.c
   mesh.c
   shard.c
   comm.c
   pack_grads.c
+  widen.c
   fuse.c
   plan_memory.c
 )

@@ -49,7 +49,7 @@ static bool partial_passes(const Op *op, int axis) {
     partial += have.kind == SBP_P;
   }
   if (!partial) return false;
-  int traits = op_info[op->kind].traits;
+  int traits = op_traits(op);
   return ((traits & SUM) && partial == op->n_in) || ((traits & EACH) && partial == 1);
 }
 

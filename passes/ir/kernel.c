@@ -61,6 +61,10 @@ bool kernel_prep_name(const Op *op, Target t, char *buf, size_t n) {
   return name_with(op, t, "_prep", buf, n);
 }
 
+bool kernel_exists(OpKind kind, Target t, DType dtype) {
+  return has_word(op_info[kind].kernels[t], dtype_name[dtype]);
+}
+
 bool kernel_variadic(const Op *op) {
   return strstr(op_info[op->kind].types, "...") != NULL;
 }

@@ -40,6 +40,9 @@ typedef struct KernelArg {
 bool kernel_name(const Op *op, Target t, char *buf, size_t n);
 bool kernel_prep_name(const Op *op, Target t, char *buf, size_t n); // of a PREP op
 
+// Is there a kernel for elements of type `dtype`, those that tell the name?
+bool kernel_exists(OpKind kind, Target t, DType dtype);
+
 // Fills `args` in the order of the column and returns how many.  Lists live in `a` or in the op.
 int kernel_args(const Op *op, KernelArg *args, int max, Arena *a);
 

@@ -52,6 +52,13 @@ static bool has_layout(const Value *v, Diag *d) {
   return true;
 }
 
+// A part of a sum may be rounded, as widen does where it was computed in 16 bits; shard would
+// rather add up first.
+static bool is_rounding(const Op *op) {
+  return op->kind == OP_cast && dtype_class[op->in[0].value->type->dtype] == 'F' &&
+         dtype_class[op->out[0]->type->dtype] == 'F';
+}
+
 static bool check_split(const Op *op, const Dims *dims, Diag *d) {
   const char *name = op_info[op->kind].name;
   bool whole = op->graph->module->phase < PHASE_local;
@@ -61,7 +68,7 @@ static bool check_split(const Op *op, const Dims *dims, Diag *d) {
     if (axis >= n_axes(op->graph))
       return diag_error(d, op->loc, "%s: splits an axis that the mesh lacks", name);
     if (letter == SPLIT_PARTIAL) {
-      if (!(op_info[op->kind].traits & (SUM | EACH)))
+      if (!(op_traits(op) & (SUM | EACH)) && !is_rounding(op))
         return diag_error(d, op->loc, "%s: cannot pass partial sums on", name);
       continue;
     }
