@@ -2,8 +2,10 @@
 
 # C over the CUDA runtime and its libraries.
 set(CUDA_C_FILES cuda/gpu.c
-    cuda/linear.c cuda/products.c cuda/tune.c)
+    cuda/classifier.c cuda/linear.c cuda/products.c cuda/tune.c
+    cuda/attention.c cuda/attention_dnn.c cuda/attention_own.c cuda/dnn.c cuda/plans.c)
 
 # CUDA C: kernels, and what launches them.
 set(CUDA_FILES cuda/copy.cu
-    cuda/epilogue.cu)
+    cuda/epilogue.cu cuda/lookup.cu cuda/pack.cu cuda/pad.cu cuda/shape.cu
+    cuda/attention_kernels.cu)

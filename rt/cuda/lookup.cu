@@ -1,0 +1,319 @@
+// Rows taken from a table by indices, and the sum of what flows back to each row.
+//
+// gather_back must add up, for each row of dx, the rows of dy that were taken from it, in a fixed
+// order and without atomics.  So the indices are sorted, each with its place in dy:
+//
+//     indices    2 0 2 1 2 0          dy of 6 rows
+//     sorted     0 0 1 2 2 2
+//     places     1 5 3 0 2 4          of equal indices the first comes first
+//     dx         row 0 = dy 1 + dy 5; row 1 = dy 3; row 2 = dy 0 + dy 2 + dy 4
+//
+// Rows of dx differ very much in how often they are taken: most words of a vocabulary never, "the"
+// in every sentence, each position of a text once per text.  So the sorted list is cut into pieces
+// of PIECE places, which are added up side by side.  Sums that begin and end within a piece are
+// done; of the others each piece keeps its share, and these are added in the order of the pieces.
+//
+// Scratch, of `count` indices and rows of `inner` elements in `outer` tables: 16 bytes an index for
+// sorting, half a byte an index for counting digits, and 2 / PIECE * outer * inner * 4 bytes an
+// index for the shares, which is 1/32 of dy in f32.
+
+#include "move.cuh"
+
+// -- gather
+
+// Index number `i`, from 0 to n - 1; OUTSIDE, and found, when it is out of range.
+enum { OUTSIDE = -1 };
+static __device__ inline int64_t row_at(const void *at, int64_t width, int64_t i, int64_t n) {
+  int64_t index = width == 4 ? ((const int32_t *)at)[i] : ((const int64_t *)at)[i];
+  if (index < -n || index >= n) return OUTSIDE;
+  return index < 0 ? index + n : index;
+}
+
+static __device__ inline void find_row(Finder f, const void *at, int64_t width, int64_t i,
+                                       int64_t n) {
+  find_index(f, width == 4 ? ((const int32_t *)at)[i] : ((const int64_t *)at)[i], n);
+}
+
+template <class T, class I>
+static __global__ void gather_rows(T *y, const T *x, const void *at, int64_t width,
+                                   Divider<I> inner, Divider<I> count, I all, int64_t n,
+                                   int64_t row, Finder f) {
+  for (I i = (I)first_thread(); i < all; i += (I)all_threads()) {
+    I column, number;
+    I outer = count.divide(inner.divide(i, &column), &number);
+    int64_t from = row_at(at, width, number, n);
+    if (from != OUTSIDE)
+      y[i] = x[(outer * n + from) * row + column];
+    else if (column == 0)
+      find_row(f, at, width, number, n);
+  }
+}
+
+static int gather(void *y, const void *x, const void *at, int64_t size, int64_t x_rank,
+                  const int64_t *x_shape, int64_t at_rank, const int64_t *at_shape, int64_t width,
+                  int64_t axis) {
+  Axis a = axis_of(x_rank, x_shape, axis);
+  int64_t count = product(at_shape, at_rank), all = a.outer * count * a.inner;
+  if (all == 0) return NNRT_OK;
+  int64_t wide = width_of(address(y) | address(x) | (uint64_t)(a.inner * size));
+  int64_t row = a.inner * size / wide;
+  all = a.outer * count * row;
+  return with_width(wide, [&](auto element) {
+    using T = decltype(element);
+    return with_index(all, [&](auto index) {
+      using I = decltype(index);
+      return launch(gather_rows<T, I>, blocks_for(all), BLOCK, 0, (T *)y, (const T *)x, at, width,
+                    Divider<I>(row), Divider<I>(count), (I)all, a.n, row, finder());
+    });
+  });
+}
+
+#define GATHER(size, T)                                                                            \
+  int nnrt_gather_##size(void *y, const void *x, const void *at, int64_t x_rank,                   \
+                         const int64_t *x_shape, int64_t at_rank, const int64_t *at_shape,         \
+                         int64_t width, int64_t axis) {                                            \
+    return gather(y, x, at, sizeof(T), x_rank, x_shape, at_rank, at_shape, width, axis);           \
+  }
+FOR_SIZES(GATHER)
+
+// -- Sorting keys and places by the keys, one digit of 8 bits after the other, the lowest first
+//
+// A block has SORT_TILE of them.  It counts how many of each digit it has; counts lie digit by
+// digit, and of a digit block by block, so that the sum of all counts before says where the block's
+// elements of that digit go.
+
+enum { DIGIT_BITS = 8, DIGITS = 1 << DIGIT_BITS, SORT_ROUNDS = 8, SORT_TILE = BLOCK * SORT_ROUNDS };
+static_assert((int)BLOCK == (int)DIGITS, "each thread has a digit");
+
+static __device__ inline int digit_of(uint32_t key, int shift) {
+  return (int)(key >> shift) & (DIGITS - 1);
+}
+
+static __global__ void count_digits(uint32_t *counts, const uint32_t *keys, int n, int shift) {
+  __shared__ uint32_t count[DIGITS];
+  count[threadIdx.x] = 0;
+  __syncthreads();
+  for (int r = 0; r < SORT_ROUNDS; r++) {
+    int i = (int)blockIdx.x * SORT_TILE + r * BLOCK + (int)threadIdx.x;
+    if (i < n) atomicAdd(&count[digit_of(keys[i], shift)], 1u);
+  }
+  __syncthreads();
+  counts[threadIdx.x * gridDim.x + blockIdx.x] = count[threadIdx.x];
+}
+
+// Each of n counts becomes the sum of those before it; one block.
+static __global__ void sum_counts(uint32_t *counts, int n) {
+  __shared__ uint32_t sums[BLOCK];
+  int each = (n + BLOCK - 1) / BLOCK, from = (int)threadIdx.x * each;
+  int to = from + each < n ? from + each : n;
+  uint32_t sum = 0;
+  for (int i = from; i < to; i++)
+    sum += counts[i];
+  sums[threadIdx.x] = sum;
+  for (int d = 1; d < BLOCK; d *= 2) {
+    __syncthreads();
+    uint32_t before = (int)threadIdx.x >= d ? sums[(int)threadIdx.x - d] : 0;
+    __syncthreads();
+    sums[threadIdx.x] += before;
+  }
+  sum = sums[threadIdx.x] - sum;
+  for (int i = from; i < to; i++) {
+    uint32_t count = counts[i];
+    counts[i] = sum;
+    sum += count;
+  }
+}
+
+static __global__ void move_by_digit(uint32_t *keys_out, uint32_t *places_out, const uint32_t *keys,
+                                     const uint32_t *places, const uint32_t *starts, int n,
+                                     int shift) {
+  enum { WARPS = BLOCK / WARP };
+  __shared__ uint32_t next[DIGITS];           // where the next of a digit goes
+  __shared__ uint32_t of_warp[WARPS][DIGITS]; // how many of a digit a warp has; then where they go
+  int t = (int)threadIdx.x, warp = t / WARP, lane = t % WARP;
+  next[t] = starts[t * gridDim.x + blockIdx.x];
+  for (int r = 0; r < SORT_ROUNDS; r++) {
+    int i = (int)blockIdx.x * SORT_TILE + r * BLOCK + t;
+    bool here = i < n;
+    uint32_t key = here ? keys[i] : 0;
+    int digit = digit_of(key, shift);
+    for (int w = 0; w < WARPS; w++)
+      of_warp[w][t] = 0;
+    __syncthreads();
+    // Lanes that have the same digit
+    uint32_t same = __ballot_sync(0xffffffffu, here);
+    for (int b = 0; b < DIGIT_BITS; b++) {
+      uint32_t ones = __ballot_sync(0xffffffffu, digit >> b & 1);
+      same &= digit >> b & 1 ? ones : ~ones;
+    }
+    int before = __popc(same & ((1u << lane) - 1));
+    if (here && before == 0) of_warp[warp][digit] = (uint32_t)__popc(same);
+    __syncthreads();
+    uint32_t at = next[t];
+    for (int w = 0; w < WARPS; w++) {
+      uint32_t count = of_warp[w][t];
+      of_warp[w][t] = at;
+      at += count;
+    }
+    next[t] = at;
+    __syncthreads();
+    if (here) {
+      uint32_t to = of_warp[warp][digit] + (uint32_t)before;
+      keys_out[to] = key;
+      places_out[to] = places[i];
+    }
+    __syncthreads();
+  }
+}
+
+// -- gather_back
+
+// The key of an index out of range is n: it is sorted behind all others, and no row of dx.
+static __global__ void make_keys(uint32_t *keys, uint32_t *places, const void *at, int64_t width,
+                                 int count, int64_t n, Finder f) {
+  for (int64_t i = first_thread(); i < count; i += all_threads()) {
+    int64_t row = row_at(at, width, i, n);
+    if (row == OUTSIDE) find_row(f, at, width, i, n);
+    keys[i] = (uint32_t)(row == OUTSIDE ? n : row);
+    places[i] = (uint32_t)i;
+  }
+}
+
+enum { PIECE = 64 };
+
+// What the sums of pieces read and write.  A column is an element of a row of one of the `outer`
+// tables.
+struct Sums {
+  float *dx;    // (outer, n, inner)
+  float *share; // (pieces, 2, columns): of the sum that began before, of the sum that goes on
+  const uint32_t *keys, *places;
+  int count;
+  int64_t n, inner, columns;
+};
+
+// Each block: one piece, some columns.
+template <class T> static __global__ void sum_pieces(Sums s, const T *dy) {
+  __shared__ uint32_t keys[PIECE], places[PIECE];
+  int from = (int)blockIdx.x * PIECE, size = s.count - from < PIECE ? s.count - from : PIECE;
+  for (int i = (int)threadIdx.x; i < size; i += (int)blockDim.x) {
+    keys[i] = s.keys[from + i];
+    places[i] = s.places[from + i];
+  }
+  __syncthreads();
+  bool began_before = from > 0 && s.keys[from - 1] == keys[0];
+  bool goes_on = from + size < s.count && s.keys[from + size] == keys[size - 1];
+  for (int64_t c = blockIdx.y * (int64_t)blockDim.x + threadIdx.x; c < s.columns;
+       c += gridDim.y * (int64_t)blockDim.x) {
+    int64_t outer = c / s.inner, column = c - outer * s.inner;
+    const T *in = dy + outer * s.count * s.inner + column;
+    float *out = s.dx + outer * s.n * s.inner + column;
+    float *share = s.share + blockIdx.x * 2 * s.columns + c, sum = 0;
+    bool first = true;
+    for (int i = 0; i < size; i++) {
+      sum += load(in + (int64_t)places[i] * s.inner);
+      bool last = i == size - 1;
+      if (!last && keys[i + 1] == keys[i]) continue;
+      if (first && began_before)
+        share[0] = sum;
+      else if (last && goes_on)
+        share[s.columns] = sum;
+      else if (keys[i] < s.n)
+        out[(int64_t)keys[i] * s.inner] = sum;
+      sum = 0;
+      first = false;
+    }
+  }
+}
+
+// Adds up the sums that begin in a piece and go on in the next.
+static __global__ void sum_shares(Sums s) {
+  int from = (int)blockIdx.x * PIECE, next = from + PIECE;
+  if (next >= s.count) return;
+  uint32_t key = s.keys[next - 1];
+  bool goes_on = s.keys[next] == key;
+  // A piece of one sum that began before only has a share of it.
+  bool begins = from == 0 || s.keys[from - 1] != key;
+  if (!goes_on || !begins || key >= s.n) return;
+  // The pieces that have a share: the first beyond begins with another key.
+  int low = (int)blockIdx.x + 1, high = (s.count - 1) / PIECE + 1;
+  while (low < high) {
+    int middle = (low + high) / 2;
+    if (s.keys[middle * PIECE] == key)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  for (int64_t c = blockIdx.y * (int64_t)blockDim.x + threadIdx.x; c < s.columns;
+       c += gridDim.y * (int64_t)blockDim.x) {
+    float sum = s.share[((int64_t)blockIdx.x * 2 + 1) * s.columns + c];
+    for (int p = (int)blockIdx.x + 1; p < low; p++)
+      sum += s.share[(int64_t)p * 2 * s.columns + c];
+    int64_t outer = c / s.inner;
+    s.dx[(outer * s.n + key) * s.inner + c - outer * s.inner] = sum;
+  }
+}
+
+static int64_t round_256(int64_t bytes) {
+  return (bytes + 255) / 256 * 256;
+}
+
+// Sorts; the result is in keys[0] and places[0] or in keys[1] and places[1], which it returns.
+static int sort(uint32_t *const *keys, uint32_t *const *places, uint32_t *counts, int count,
+                int64_t n, int *out_where) {
+  int blocks = (count + SORT_TILE - 1) / SORT_TILE, now = 0;
+  for (int shift = 0; shift < 32 && n >> shift > 0; shift += DIGIT_BITS, now = !now) {
+    int code = launch(count_digits, blocks, BLOCK, 0, counts, keys[now], count, shift);
+    if (!code) code = launch(sum_counts, 1, BLOCK, 0, counts, blocks * DIGITS);
+    if (!code)
+      code = launch(move_by_digit, blocks, BLOCK, 0, keys[!now], places[!now], keys[now],
+                    places[now], counts, count, shift);
+    if (code) return code;
+  }
+  *out_where = now;
+  return NNRT_OK;
+}
+
+template <class T>
+static int gather_back(float *dx, const void *at, const T *dy, int64_t at_rank,
+                       const int64_t *at_shape, int64_t width, int64_t x_rank,
+                       const int64_t *x_shape, int64_t axis) {
+  Axis a = axis_of(x_rank, x_shape, axis);
+  int64_t count = product(at_shape, at_rank), columns = a.outer * a.inner;
+  if (count >= (int64_t)1 << 30 || a.n >= (int64_t)1 << 31)
+    return nnrt_error(NNRT_UNSUPPORTED, "gather_back: %lld indices into %lld rows are too many",
+                      (long long)count, (long long)a.n);
+  if (a.n * columns == 0) return NNRT_OK;
+  int code = nnrt_zero(dx, a.n * columns * (int64_t)sizeof *dx);
+  if (code || count == 0) return code;
+  int64_t pieces = (count + PIECE - 1) / PIECE, list = round_256(count * (int64_t)sizeof(uint32_t));
+  int64_t blocks = (count + SORT_TILE - 1) / SORT_TILE;
+  int64_t counts = round_256(blocks * DIGITS * (int64_t)sizeof(uint32_t));
+  int64_t shares = pieces * 2 * columns * (int64_t)sizeof(float);
+  char *scratch = (char *)nnrt_gpu_scratch(4 * list + counts + shares);
+  if (!scratch) return NNRT_MEMORY;
+  uint32_t *keys[] = {(uint32_t *)scratch, (uint32_t *)(scratch + list)};
+  uint32_t *places[] = {(uint32_t *)(scratch + 2 * list), (uint32_t *)(scratch + 3 * list)};
+  int where;
+  code = launch(make_keys, blocks_for(count), BLOCK, 0, keys[0], places[0], at, width, count, a.n,
+                finder());
+  if (!code) code = sort(keys, places, (uint32_t *)(scratch + 4 * list), (int)count, a.n, &where);
+  if (code) return code;
+  Sums s = {dx,          (float *)(scratch + 4 * list + counts),
+            keys[where], places[where],
+            (int)count,  a.n,
+            a.inner,     columns};
+  // Whole warps, as few as the columns need.
+  int threads = (int)(columns < BLOCK ? (columns + WARP - 1) / WARP * WARP : BLOCK);
+  int64_t across = (columns + threads - 1) / threads;
+  dim3 grid((unsigned)pieces, (unsigned)(across < 65535 ? across : 65535));
+  code = launch(sum_pieces<T>, grid, dim3((unsigned)threads), 0, s, dy);
+  return code || pieces == 1 ? code : launch(sum_shares, grid, dim3((unsigned)threads), 0, s);
+}
+
+#define GATHER_BACK(type, interface, T)                                                            \
+  int nnrt_gather_back_##type(float *dx, const void *at, const interface *dy, int64_t at_rank,     \
+                              const int64_t *at_shape, int64_t width, int64_t x_rank,              \
+                              const int64_t *x_shape, int64_t axis) {                              \
+    return gather_back(dx, at, (const T *)dy, at_rank, at_shape, width, x_rank, x_shape, axis);    \
+  }
+FOR_FLOATS(GATHER_BACK)
