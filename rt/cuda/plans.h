@@ -27,9 +27,9 @@
 // devices/: run the linked executable (it may still lack its payload) with NNRT_PLAN_DEVICE (path
 // of a property file), NNRT_PLAN_OUT (path of a file to be made), and, if the machine has no
 // libcuda.so.1, LD_LIBRARY_PATH=PREFIX/lib/nnaot/standin:$LD_LIBRARY_PATH (standin/libcuda.c).  If
-// it fails, that is a warning: the executable then builds its plans at start.  The files for several
-// gpus are put one behind the other.  If the result is empty, nothing is appended.  It begins with
-// "nnrt plans" and ends with a line end.
+// it fails, that is a warning: the executable then builds its plans at start.  The files for
+// several gpus are put one behind the other.  If the result is empty, nothing is appended.  It
+// begins with "nnrt plans" and ends with a line end.
 //
 // The text, one section for each gpu:
 //
@@ -55,6 +55,15 @@ extern "C" {
 
 int nnrt_plans_main(const NnrtProgram *p);
 void nnrt_plans_say(int rank); // a note, if plans had to be built
+
+// For dnn.c.  Between lock and unlock a key is looked up, and its plan added if it was not there.
+void nnrt_plans_lock(void);
+void nnrt_plans_unlock(void);
+const char *nnrt_plans_find(const char *key, int64_t *bytes); // of nnrt_gpu(), or NULL
+void nnrt_plans_add(const char *key, const char *json, int64_t bytes);
+void nnrt_plans_built(double seconds, bool refused); // one; refused: cudnn did not take its text
+// A kernel does without cudnn, which cannot do it; `why` is what nnrt_error kept.
+void nnrt_plans_without(const char *kernel);
 
 #ifdef __cplusplus
 }

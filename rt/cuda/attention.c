@@ -1,0 +1,267 @@
+// Attention and its gradient: prepares cuDNN's fused graph where cuDNN takes it, and else our own
+// products and softmax (attention.h).
+//
+// The backward graph keeps dS, b h t s numbers of 16 bits, in its workspace.  So it is made for a
+// part of the batch, and of the heads if that is not enough, and run for one part after the other.
+
+#include "attention.h"
+
+#include <stdlib.h>
+
+#include "plans.h"
+#include "runtime.h"
+
+// A part of the backward graph should have at most this much workspace; a part that still has work
+// for all multiprocessors is no slower than the whole.
+static const int64_t PART_BYTES = (int64_t)512 << 20;
+
+typedef struct Attention {
+  NnrtPrep base;
+  AttentionShape a;
+  bool nothing; // there is nothing to do
+  DnnPlan *plan;
+  AttentionPart part;
+  AttentionOwn *own; // when there is no plan
+  // Of scratch, in bytes: the plan's workspace, then delta of a part, then mask and lse of the
+  // whole
+  int64_t workspace, delta, mask, lse;
+} Attention;
+
+static int64_t round_256(int64_t n) {
+  return (n + 255) / 256 * 256;
+}
+
+static void prep_free(NnrtPrep *prep) {
+  Attention *p = (Attention *)prep;
+  dnn_plan_free(p->plan);
+  attention_own_free(p->own);
+  free(p);
+}
+
+static int64_t mask_count(const AttentionShape *a) {
+  return a->has_mask ? a->mask_dim[0] * a->mask_dim[1] * a->mask_dim[2] * a->mask_dim[3] : 0;
+}
+
+static bool read_shape(AttentionShape *a, NnrtDtype type, int64_t rank, const int64_t *q,
+                       const int64_t *k, const int64_t *v, const int64_t *mask, double scale,
+                       bool causal, bool seq_major) {
+  if (rank != 4) {
+    nnrt_error(NNRT_UNSUPPORTED, "attention: operands have %lld dimensions, not 4",
+               (long long)rank);
+    return false;
+  }
+  int heads = seq_major ? 2 : 1, seq = seq_major ? 1 : 2;
+  *a = (AttentionShape){.type = type,
+                        .b = q[0],
+                        .h = q[heads],
+                        .kv = k[heads],
+                        .t = q[seq],
+                        .s = k[seq],
+                        .d = q[3],
+                        .e = v[3],
+                        .scale = (float)scale,
+                        .causal = causal,
+                        .seq_major = seq_major,
+                        .has_mask = mask != NULL};
+  if (a->kv < 1 || a->h % a->kv != 0 || a->s < 1 || a->d < 1 || a->e < 1) {
+    nnrt_error(NNRT_UNSUPPORTED, "attention: %lld heads of %lld read %lld of %lld, %lld keys",
+               (long long)a->h, (long long)a->d, (long long)a->kv, (long long)a->e,
+               (long long)a->s);
+    return false;
+  }
+  a->group = a->h / a->kv;
+  for (int i = 0; mask && i < 4; i++)
+    a->mask_dim[i] = mask[i];
+  return true;
+}
+
+// Whether parts begin where cuDNN wants tensors to: at multiples of 16 bytes.
+static bool aligned(const AttentionShape *a, AttentionPart part) {
+  int64_t heads = part.kv * a->group, mask = mask_count(a), step = 4; // floats
+  if (part.b < a->b && (part.b * a->h * a->t) % step) return false;
+  if (part.kv < a->kv && (heads * a->t) % step) return false;
+  if (mask && part.b < a->b && a->mask_dim[0] > 1 && (part.b * (mask / a->mask_dim[0])) % step)
+    return false;
+  if (mask && part.kv < a->kv && a->mask_dim[1] > 1 &&
+      (heads * a->mask_dim[2] * a->mask_dim[3]) % step)
+    return false;
+  return true;
+}
+
+// What cuDNN keeps of dS for a part.
+static int64_t back_bytes(const AttentionShape *a, AttentionPart part) {
+  int64_t t = (a->t + 63) / 64 * 64, s = (a->s + 127) / 128 * 128;
+  return part.b * part.kv * a->group * t * s * 2;
+}
+
+static AttentionPart back_part(const AttentionShape *a) {
+  AttentionPart best = {a->b, a->kv};
+  for (int64_t b = a->b; b >= 1; b--) {
+    AttentionPart part = {b, a->kv};
+    if (a->b % b != 0 || !aligned(a, part)) continue;
+    best = part;
+    if (back_bytes(a, part) <= PART_BYTES) return part;
+  }
+  if (best.b > 1) return best;
+  for (int64_t kv = a->kv; kv >= 1; kv--) {
+    AttentionPart part = {1, kv};
+    if (a->kv % kv != 0 || !aligned(a, part)) continue;
+    best = part;
+    if (back_bytes(a, part) <= PART_BYTES) return part;
+  }
+  return best;
+}
+
+static NnrtPrep *prepare(const AttentionShape *a, bool back) {
+  Attention *p = nnrt_must_alloc(sizeof *p);
+  p->base.free = prep_free;
+  p->a = *a;
+  p->nothing = a->b * a->h * a->t == 0;
+  if (p->nothing) return &p->base;
+  const char *refused = attention_refused(a, back);
+  if (!refused) {
+    p->part = back ? back_part(a) : (AttentionPart){a->b, a->kv};
+    p->plan = back ? attention_back_plan(a, p->part) : attention_plan(a, p->part);
+  } else {
+    nnrt_error(NNRT_UNSUPPORTED, "%s", refused);
+  }
+  int64_t scratch = 0;
+  if (p->plan) {
+    p->workspace = round_256(dnn_plan_workspace(p->plan) + 1); // never nothing
+    p->delta = back ? round_256(p->part.b * p->part.kv * a->group * a->t * 4) : 0;
+    p->mask = round_256(mask_count(a) * 4);
+    p->lse = back && a->has_mask ? round_256(a->b * a->h * a->t * 4) : 0;
+    scratch = p->workspace + p->delta + p->mask + p->lse;
+  } else {
+    if (a->type != NNRT_f32) nnrt_plans_without(back ? "attention_back" : "attention");
+    if (!nnrt_gpu()->planning && !(p->own = attention_own_new(a, back))) {
+      prep_free(&p->base);
+      return NULL;
+    }
+    if (p->own) scratch = attention_own_scratch(p->own);
+  }
+  if (!nnrt_gpu()->planning && !nnrt_gpu_scratch(scratch)) {
+    prep_free(&p->base);
+    return NULL;
+  }
+  return &p->base;
+}
+
+static char *scratch_of(const Attention *p) {
+  return nnrt_gpu_scratch(p->plan ? p->workspace + p->delta + p->mask + p->lse
+                                  : attention_own_scratch(p->own));
+}
+
+static int forward(NnrtPrep *prep, void *y, float *lse, const void *const *in) {
+  const Attention *p = (const Attention *)prep;
+  const AttentionShape *a = &p->a;
+  if (p->nothing) return NNRT_OK;
+  char *scratch = scratch_of(p);
+  if (!scratch) return NNRT_MEMORY;
+  if (!p->plan) return attention_own_run(p->own, y, lse, in, scratch);
+  float *mask = (float *)(void *)(scratch + p->workspace);
+  int code = a->has_mask ? attention_mask_f32(a->type, mask, in[3], mask_count(a)) : NNRT_OK;
+  void *operands[6], **at = operands;
+  union { // operands are not written
+    const void *from;
+    void *to;
+  } x;
+  for (int i = 0; i < 3; i++) {
+    x.from = in[i];
+    *at++ = x.to;
+  }
+  if (a->has_mask) *at++ = mask;
+  *at++ = y;
+  *at++ = lse;
+  if (!code) code = dnn_run(p->plan, operands, scratch);
+  if (!code && a->has_mask) code = attention_blind_rows(a, y, lse);
+  return code;
+}
+
+// Bytes from the beginning of a tensor to the part from `b` of the batch and `kv` of k's heads.
+static int64_t in_part(const AttentionShape *a, int64_t b, int64_t kv, bool of_q, int64_t n) {
+  Strides s =
+      of_q ? strides_of(a->seq_major, a->h, a->t, n) : strides_of(a->seq_major, a->kv, a->s, n);
+  return (b * s.at[0] + kv * (of_q ? a->group : 1) * s.at[1]) * 2;
+}
+static int64_t in_mask(const AttentionShape *a, int64_t b, int64_t kv) {
+  const int64_t *dim = a->mask_dim;
+  return (dim[0] > 1 ? b * dim[1] * dim[2] * dim[3] : 0) +
+         (dim[1] > 1 ? kv * a->group * dim[2] * dim[3] : 0);
+}
+
+static int backward(NnrtPrep *prep, void *dq, void *dk, void *dv, const void *const *in) {
+  const Attention *p = (const Attention *)prep;
+  const AttentionShape *a = &p->a;
+  if (p->nothing) return NNRT_OK;
+  char *scratch = scratch_of(p);
+  if (!scratch) return NNRT_MEMORY;
+  if (!p->plan) return attention_own_run_back(p->own, dq, dk, dv, in, scratch);
+  char *at = scratch + p->workspace;
+  float *delta = (float *)(void *)at, *mask = (float *)(void *)(at + p->delta);
+  float *finite = (float *)(void *)(at + p->delta + p->mask);
+  const float *lse = in[4];
+  int code = NNRT_OK;
+  if (a->has_mask) {
+    code = attention_mask_f32(a->type, mask, in[6], mask_count(a));
+    if (!code) code = attention_finite_lse(finite, lse, a->b * a->h * a->t);
+    lse = finite;
+  }
+  for (int64_t b = 0; b < a->b; b += p->part.b)
+    for (int64_t kv = 0; !code && kv < a->kv; kv += p->part.kv) {
+      int64_t q_at = in_part(a, b, kv, true, a->d), y_at = in_part(a, b, kv, true, a->e);
+      int64_t k_at = in_part(a, b, kv, false, a->d), v_at = in_part(a, b, kv, false, a->e);
+      int64_t row = (b * a->h + kv * a->group) * a->t;
+      const void *operand[] = {(const char *)in[0] + q_at,
+                               (const char *)in[1] + k_at,
+                               (const char *)in[2] + v_at,
+                               (const char *)in[3] + y_at,
+                               lse + row,
+                               (const char *)in[5] + y_at};
+      void *data[11];
+      int n = 0;
+      union { // operands are not written
+        const void *from;
+        void *to;
+      } x;
+      for (int i = 0; i < 6; i++) {
+        x.from = operand[i];
+        data[n++] = x.to;
+      }
+      if (a->has_mask) data[n++] = mask + in_mask(a, b, kv);
+      data[n++] = delta;
+      data[n++] = (char *)dq + q_at;
+      data[n++] = (char *)dk + k_at;
+      data[n++] = (char *)dv + v_at;
+      code = dnn_run(p->plan, data, scratch);
+    }
+  return code;
+}
+
+#define KERNELS(suffix, T, dtype)                                                                  \
+  NnrtPrep *nnrt_attention_prep_##suffix(int64_t n, int64_t rank, const int64_t *q,                \
+                                         const int64_t *k, const int64_t *v, const int64_t *mask,  \
+                                         double scale, bool causal, bool seq_major) {              \
+    AttentionShape a;                                                                              \
+    if (!read_shape(&a, dtype, rank, q, k, v, n > 3 ? mask : NULL, scale, causal, seq_major))      \
+      return NULL;                                                                                 \
+    return prepare(&a, false);                                                                     \
+  }                                                                                                \
+  int nnrt_attention_##suffix(NnrtPrep *p, T *y, float *lse, const void *const *in) {              \
+    return forward(p, y, lse, in);                                                                 \
+  }                                                                                                \
+  NnrtPrep *nnrt_attention_back_prep_##suffix(                                                     \
+      int64_t n, int64_t rank, const int64_t *q, const int64_t *k, const int64_t *v,               \
+      const int64_t *mask, double scale, bool causal, bool seq_major) {                            \
+    AttentionShape a;                                                                              \
+    if (!read_shape(&a, dtype, rank, q, k, v, n > 6 ? mask : NULL, scale, causal, seq_major))      \
+      return NULL;                                                                                 \
+    return prepare(&a, true);                                                                      \
+  }                                                                                                \
+  int nnrt_attention_back_##suffix(NnrtPrep *p, T *dq, T *dk, T *dv, const void *const *in) {      \
+    return backward(p, dq, dk, dv, in);                                                            \
+  }
+
+KERNELS(f32, float, NNRT_f32)
+KERNELS(bf16, uint16_t, NNRT_bf16)
+KERNELS(f16, uint16_t, NNRT_f16)

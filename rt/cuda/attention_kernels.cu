@@ -1,0 +1,187 @@
+// The kernels of attention: the softmax between two products of matrices, where cuDNN does not take
+// it, and what has to be done around cuDNN where it does.
+//
+// A warp does a row of scores.  It goes over it three times, which costs little: a row stays in the
+// cache.
+
+#include "attention.h"
+#include "device.cuh"
+
+// What masks become for cuDNN, whose exponential of a row of -inf is NaN.  It multiplies scores by
+// log2(e), and they must still be finite then; so nothing is near the largest float.  A row whose
+// log-sum-exp is below BLIND saw only HIDDEN.
+#define HIDDEN    (-1e38f)
+#define LEAST     (-1e37f)
+#define BLIND     (-5e37f)
+#define NO_WEIGHT 1e30f // e^(HIDDEN - NO_WEIGHT) and e^(x - NO_WEIGHT) are 0
+
+namespace {
+
+struct Row {
+  int64_t b, h, i; // which query
+  int64_t head;    // b h
+  int64_t seen;    // keys, from 0
+  int64_t mask;    // where its mask begins
+};
+
+__device__ inline Row row_at(const AttentionRows &x, int64_t r) {
+  Row row;
+  row.head = x.head + r / x.rows * x.head_step;
+  row.b = row.head / x.h;
+  row.h = row.head % x.h;
+  row.i = x.first + r % x.rows;
+  int64_t n = x.causal ? row.i + x.s - x.t + 1 : x.s;
+  row.seen = n < 0 ? 0 : n < x.s ? n : x.s;
+  row.mask = row.b * x.mask_stride[0] + row.h * x.mask_stride[1] + row.i * x.mask_stride[2];
+  return row;
+}
+
+// Where query `row` of y (b, h, t, e) is.
+__device__ inline int64_t y_at(const AttentionRows &x, const Row &row) {
+  return x.seq_major ? ((row.b * x.t + row.i) * x.h + row.h) * x.e : (row.head * x.t + row.i) * x.e;
+}
+
+template <class T>
+__device__ inline float score(const AttentionRows &x, const float *scores, const T *mask,
+                              const Row &row, int64_t j) {
+  return mask ? scores[j] + load(mask + row.mask + j * x.mask_stride[3]) : scores[j];
+}
+
+template <class T>
+__global__ void softmax_rows(T *p, float *lse, const float *scores, const T *mask,
+                             AttentionRows x) {
+  int lane = (int)(threadIdx.x % WARP);
+  for (int64_t r = first_thread() / WARP; r < x.n * x.rows; r += all_threads() / WARP) {
+    Row row = row_at(x, r);
+    const float *in = scores + r * x.s;
+    float top = -INFINITY, sum = 0;
+    for (int64_t j = lane; j < row.seen; j += WARP) {
+      float y = score(x, in, mask, row, j);
+      top = y > top || y != y ? y : top;
+    }
+    top = warp_max(top);
+    float base = top == -INFINITY ? 0 : top; // nothing seen: all powers are 0
+    for (int64_t j = lane; j < row.seen; j += WARP)
+      sum += expf(score(x, in, mask, row, j) - base);
+    sum = warp_sum(sum);
+    float share = sum == 0 ? 0 : 1 / sum;
+    for (int64_t j = lane; j < x.s; j += WARP) {
+      float y = j < row.seen ? expf(score(x, in, mask, row, j) - base) * share : 0;
+      store(p + r * x.s + j, y);
+    }
+    if (lane == 0) lse[row.head * x.t + row.i] = sum == 0 ? -INFINITY : base + logf(sum);
+  }
+}
+
+template <class T>
+__global__ void softmax_rows_back(T *p, T *ds, const float *scores, const float *dp,
+                                  const float *lse, const T *mask, const T *y, const T *dy,
+                                  float scale, AttentionRows x) {
+  int lane = (int)(threadIdx.x % WARP);
+  for (int64_t r = first_thread() / WARP; r < x.n * x.rows; r += all_threads() / WARP) {
+    Row row = row_at(x, r);
+    int64_t at = y_at(x, row);
+    float delta = 0, log_sum = lse[row.head * x.t + row.i];
+    for (int64_t c = lane; c < x.e; c += WARP)
+      delta += load(y + at + c) * load(dy + at + c);
+    delta = warp_sum(delta);
+    for (int64_t j = lane; j < x.s; j += WARP) {
+      float e = 0, d = dp[r * x.s + j];
+      if (j < row.seen && log_sum != -INFINITY)
+        e = expf(score(x, scores + r * x.s, mask, row, j) - log_sum);
+      store(p + r * x.s + j, e);
+      store(ds + r * x.s + j, e == 0 ? 0 : e * (d - delta) * scale);
+    }
+  }
+}
+
+template <class T>
+__global__ void store_heads(T *to, int64_t head, int64_t row, const float *from, int64_t n,
+                            int64_t rows, int64_t columns) {
+  for (int64_t i = first_thread(); i < n * rows * columns; i += all_threads()) {
+    int64_t c = i % columns, r = i / columns % rows, x = i / columns / rows;
+    store(to + x * head + r * row + c, from[i]);
+  }
+}
+
+template <class T> __global__ void finite_mask(float *to, const T *mask, int64_t n) {
+  for (int64_t i = first_thread(); i < n; i += all_threads()) {
+    float x = load(mask + i);
+    to[i] = x == -INFINITY ? HIDDEN : x < LEAST ? LEAST : x;
+  }
+}
+
+template <class T>
+__global__ void blind_rows(T *y, float *lse, int64_t b, int64_t h, int64_t t, int64_t e,
+                           bool seq_major) {
+  for (int64_t i = first_thread(); i < b * h * t; i += all_threads()) {
+    if (!(lse[i] < BLIND)) continue;
+    int64_t row = i % t, head = i / t;
+    int64_t at = seq_major ? ((head / h * t + row) * h + head % h) * e : i * e;
+    lse[i] = -INFINITY;
+    for (int64_t c = 0; c < e; c++)
+      store(y + at + c, 0);
+  }
+}
+
+__global__ void finite_lse(float *to, const float *lse, int64_t n) {
+  for (int64_t i = first_thread(); i < n; i += all_threads())
+    to[i] = lse[i] == -INFINITY ? NO_WEIGHT : lse[i];
+}
+
+// Blocks for as many rows, a warp each.
+int blocks_of_warps(int64_t rows) {
+  return blocks_for(rows * WARP);
+}
+
+} // namespace
+
+// Calls f with a T * of the type.
+#define WITH_TYPE(type, call)                                                                      \
+  switch (type) {                                                                                  \
+  case NNRT_bf16: {                                                                                \
+    typedef bf16 T;                                                                                \
+    return call;                                                                                   \
+  }                                                                                                \
+  case NNRT_f16: {                                                                                 \
+    typedef f16 T;                                                                                 \
+    return call;                                                                                   \
+  }                                                                                                \
+  default: {                                                                                       \
+    typedef float T;                                                                               \
+    return call;                                                                                   \
+  }                                                                                                \
+  }
+
+int attention_softmax(const AttentionRows *x, NnrtDtype type, void *p, float *lse,
+                      const float *scores, const void *mask) {
+  WITH_TYPE(type, launch(softmax_rows<T>, blocks_of_warps(x->n * x->rows), BLOCK, 0, (T *)p, lse,
+                         scores, (const T *)mask, *x))
+}
+
+int attention_softmax_back(const AttentionRows *x, NnrtDtype type, void *p, void *ds,
+                           const float *scores, const float *dp, const float *lse, const void *mask,
+                           const void *y, const void *dy, float scale) {
+  WITH_TYPE(type,
+            launch(softmax_rows_back<T>, blocks_of_warps(x->n * x->rows), BLOCK, 0, (T *)p, (T *)ds,
+                   scores, dp, lse, (const T *)mask, (const T *)y, (const T *)dy, scale, *x))
+}
+
+int attention_store(NnrtDtype type, void *to, int64_t head, int64_t row, const float *from,
+                    int64_t n, int64_t rows, int64_t columns) {
+  WITH_TYPE(type, launch(store_heads<T>, blocks_for(n * rows * columns), BLOCK, 0, (T *)to, head,
+                         row, from, n, rows, columns))
+}
+
+int attention_mask_f32(NnrtDtype type, float *to, const void *mask, int64_t n) {
+  WITH_TYPE(type, launch(finite_mask<T>, blocks_for(n), BLOCK, 0, to, (const T *)mask, n))
+}
+
+int attention_blind_rows(const AttentionShape *a, void *y, float *lse) {
+  WITH_TYPE(a->type, launch(blind_rows<T>, blocks_for(a->b * a->h * a->t), BLOCK, 0, (T *)y, lse,
+                            a->b, a->h, a->t, a->e, a->seq_major))
+}
+
+int attention_finite_lse(float *to, const float *lse, int64_t n) {
+  return launch(finite_lse, blocks_for(n), BLOCK, 0, to, lse, n);
+}

@@ -1,0 +1,318 @@
+// Attention without cuDNN: what it does not take, and f32.
+//
+//     scores = q k' scale                      f32, in scratch
+//     p = softmax(scores + mask)               a kernel; also lse
+//     y = p v
+//
+// and backwards, with the probabilities computed again from lse,
+//
+//     scores = q k' scale,   dp = dy v'
+//     p = e^(scores + mask - lse),   ds = p (dp - sum dy y) scale
+//     dv = p' dy,   dk = ds' q,   dq = ds k
+//
+// Products are batched over heads.  Scores of all heads would be b h t s numbers: so it goes in
+// chunks of heads of k, and for each of the heads of q that share one, in chunks of queries where
+// one head is too large.  dk and dv are sums over those chunks, in that order; with 16-bit results
+// they are added up in f32 first.
+
+#include <stdlib.h>
+
+#include "attention.h"
+#include "products.h"
+#include "runtime.h"
+
+enum { SCORES, GRADS, VALUES, TO_Q, TO_K, TO_V, N_PRODUCTS };
+// Of a product: the first chunk of queries, which sets the result; later ones, which may add to it;
+// the last, which may be shorter.
+enum { FIRST, LATER, LAST, N_CHUNKS };
+
+struct AttentionOwn {
+  AttentionShape a;
+  bool back;
+  int64_t outer, heads; // heads are one after the other within each of `outer`
+  int64_t n, rows;      // heads and queries of a chunk
+  bool sums;            // dk and dv are added up in f32
+  int64_t floats, halves, sums_k, sums_v, product; // bytes in scratch
+  NnrtGemm *gemm[N_PRODUCTS][N_CHUNKS];
+  Strides q, k, v, y;
+};
+
+static const int64_t CHUNK_BYTES = (int64_t)256 << 20; // of scores and probabilities
+
+static int64_t round_256(int64_t n) {
+  return (n + 255) / 256 * 256;
+}
+
+static int64_t size_of(NnrtDtype type) {
+  return type == NNRT_f32 ? 4 : 2;
+}
+
+// The power of two, of 16 at most, that divides all places in memory where a product begins.
+static int alignment(const AttentionOwn *o) {
+  int64_t all = 16;
+  const Strides *strides[] = {&o->q, &o->k, &o->v, &o->y};
+  for (int i = 0; i < 4; i++)
+    for (int j = 0; j < 3; j++)
+      all |= strides[i]->at[j] * size_of(o->a.type);
+  return (int)(all & -all);
+}
+
+// One product, for chunks of m queries.
+static NnrtGemm *product(const AttentionOwn *o, int what, int64_t m, float beta) {
+  const AttentionShape *a = &o->a;
+  int64_t chunk = m * a->s;
+  NnrtGemmSpec s = {.batch = o->n, .in = a->type, .out = a->type, .alpha = 1, .beta = beta};
+  s.align = alignment(o);
+  switch (what) {
+  case SCORES:
+  case GRADS: { // (m, d) (s, d)'
+    const Strides *x = what == SCORES ? &o->q : &o->y, *w = what == SCORES ? &o->k : &o->v;
+    s.m = m;
+    s.n = a->s;
+    s.k = what == SCORES ? a->d : a->e;
+    s.trans_b = true;
+    s.out = NNRT_f32;
+    s.alpha = what == SCORES ? a->scale : 1;
+    s.lda = x->at[2];
+    s.a_step = x->at[1] * a->group;
+    s.ldb = w->at[2];
+    s.b_step = w->at[1];
+    s.ldd = a->s;
+    s.d_step = chunk;
+    break;
+  }
+  case VALUES:
+  case TO_Q: { // (m, s) (s, d)
+    const Strides *w = what == VALUES ? &o->v : &o->k, *y = what == VALUES ? &o->y : &o->q;
+    s.m = m;
+    s.n = what == VALUES ? a->e : a->d;
+    s.k = a->s;
+    s.lda = a->s;
+    s.a_step = chunk;
+    s.ldb = w->at[2];
+    s.b_step = w->at[1];
+    s.ldd = y->at[2];
+    s.d_step = y->at[1] * a->group;
+    break;
+  }
+  default: { // (m, s)' (m, d)
+    const Strides *x = what == TO_K ? &o->q : &o->y, *y = what == TO_K ? &o->k : &o->v;
+    s.m = a->s;
+    s.n = what == TO_K ? a->d : a->e;
+    s.k = m;
+    s.trans_a = true;
+    s.lda = a->s;
+    s.a_step = chunk;
+    s.ldb = x->at[2];
+    s.b_step = x->at[1] * a->group;
+    s.ldd = o->sums ? s.n : y->at[2];
+    s.d_step = o->sums ? s.n * a->s : y->at[1];
+    if (o->sums) s.out = NNRT_f32;
+    break;
+  }
+  }
+  return nnrt_gemm_new(&s);
+}
+
+static bool make_products(AttentionOwn *o) {
+  int64_t last = o->a.t % o->rows ? o->a.t % o->rows : o->rows;
+  int64_t chunks = (o->a.t + o->rows - 1) / o->rows * o->a.group;
+  for (int what = 0; what < N_PRODUCTS; what++) {
+    bool wanted = what == SCORES || (what == VALUES) != o->back;
+    bool adds = what == TO_K || what == TO_V;
+    const int64_t m[N_CHUNKS] = {o->rows, o->rows, last};
+    for (int i = 0; wanted && i < N_CHUNKS; i++) {
+      if (i > FIRST && chunks == 1) continue;
+      NnrtGemm *g = o->gemm[what][i] = product(o, what, m[i], adds && i > FIRST ? 1 : 0);
+      if (!g) return false;
+      if (nnrt_gemm_scratch(g) > o->product) o->product = nnrt_gemm_scratch(g);
+    }
+  }
+  return true;
+}
+
+AttentionOwn *attention_own_new(const AttentionShape *a, bool back) {
+  AttentionOwn *o = nnrt_must_alloc(sizeof *o);
+  o->a = *a;
+  o->back = back;
+  o->outer = a->seq_major ? a->b : 1;
+  o->heads = a->seq_major ? a->kv : a->b * a->kv;
+  o->q = strides_of(a->seq_major, a->h, a->t, a->d);
+  o->k = strides_of(a->seq_major, a->kv, a->s, a->d);
+  o->v = strides_of(a->seq_major, a->kv, a->s, a->e);
+  o->y = strides_of(a->seq_major, a->h, a->t, a->e);
+  int64_t short_bytes = a->type == NNRT_f32 ? 0 : 2;
+  int64_t row_bytes = a->s * (4 + short_bytes) * (back ? 2 : 1);
+  o->rows = CHUNK_BYTES / row_bytes < a->t ? CHUNK_BYTES / row_bytes : a->t;
+  if (o->rows < 1) o->rows = 1;
+  o->n = CHUNK_BYTES / (row_bytes * o->rows);
+  if (o->n > o->heads) o->n = o->heads;
+  if (o->n < 1) o->n = 1;
+  while (o->heads % o->n != 0)
+    o->n--;
+  o->sums = back && short_bytes > 0 && (o->rows < a->t || a->group > 1);
+  o->floats = round_256(o->n * o->rows * a->s * 4);
+  o->halves = round_256(o->n * o->rows * a->s * short_bytes);
+  o->sums_k = o->sums ? round_256(o->n * a->s * a->d * 4) : 0;
+  o->sums_v = o->sums ? round_256(o->n * a->s * a->e * 4) : 0;
+  if (make_products(o)) return o;
+  attention_own_free(o);
+  return NULL;
+}
+
+void attention_own_free(AttentionOwn *o) {
+  if (!o) return;
+  for (int i = 0; i < N_PRODUCTS; i++)
+    for (int j = 0; j < N_CHUNKS; j++)
+      nnrt_gemm_free(o->gemm[i][j]);
+  free(o);
+}
+
+int64_t attention_own_scratch(const AttentionOwn *o) {
+  return (o->back ? 2 : 1) * (o->floats + o->halves) + o->sums_k + o->sums_v + o->product;
+}
+
+// One chunk: heads of k from `g` of `outer`, head j of those of q that share each, queries from i.
+typedef struct Chunk {
+  int64_t outer, g, j, i;
+  int which; // FIRST, LATER or LAST
+} Chunk;
+
+static AttentionRows rows_of(const AttentionOwn *o, Chunk c) {
+  const AttentionShape *a = &o->a;
+  int64_t left = a->t - c.i;
+  AttentionRows x = {.n = o->n,
+                     .rows = left < o->rows ? left : o->rows,
+                     .s = a->s,
+                     .head = (c.outer * o->heads + c.g) * a->group + c.j,
+                     .head_step = a->group,
+                     .first = c.i,
+                     .h = a->h,
+                     .t = a->t,
+                     .e = a->e,
+                     .causal = a->causal,
+                     .seq_major = a->seq_major};
+  int64_t stride = 1;
+  for (int d = 3; d >= 0 && a->has_mask; d--) {
+    x.mask_stride[d] = a->mask_dim[d] == 1 ? 0 : stride;
+    stride *= a->mask_dim[d];
+  }
+  return x;
+}
+
+// Where a chunk begins in a tensor with the heads and rows of q, or of k.
+static int64_t in_q(const AttentionOwn *o, Chunk c, const Strides *s) {
+  return (c.outer * s->at[0] + (c.g * o->a.group + c.j) * s->at[1] + c.i * s->at[2]) *
+         size_of(o->a.type);
+}
+static int64_t in_k(const AttentionOwn *o, Chunk c, const Strides *s) {
+  return (c.outer * s->at[0] + c.g * s->at[1]) * size_of(o->a.type);
+}
+
+// Calls work for all chunks; those that add up to the same rows of dk are one after the other.
+static int for_chunks(const AttentionOwn *o, int (*work)(const AttentionOwn *o, Chunk c, void *x),
+                      int (*end)(const AttentionOwn *o, Chunk c, void *x), void *x) {
+  for (int64_t outer = 0; outer < o->outer; outer++)
+    for (int64_t g = 0; g < o->heads; g += o->n) {
+      for (int64_t j = 0; j < o->a.group; j++)
+        for (int64_t i = 0; i < o->a.t; i += o->rows) {
+          int which = i == 0 && j == 0 ? FIRST : i + o->rows >= o->a.t ? LAST : LATER;
+          int code = work(o, (Chunk){outer, g, j, i, which}, x);
+          if (code) return code;
+        }
+      int code = end ? end(o, (Chunk){.outer = outer, .g = g}, x) : NNRT_OK;
+      if (code) return code;
+    }
+  return NNRT_OK;
+}
+
+typedef struct Forward {
+  char *y;
+  float *lse, *scores;
+  void *p, *workspace;
+  const char *q, *k, *v;
+  const void *mask;
+} Forward;
+
+static int forward_chunk(const AttentionOwn *o, Chunk c, void *arg) {
+  const Forward *f = arg;
+  AttentionRows x = rows_of(o, c);
+  int code = nnrt_gemm_run(o->gemm[SCORES][c.which], f->scores, f->q + in_q(o, c, &o->q),
+                           f->k + in_k(o, c, &o->k), NULL, NULL, f->workspace);
+  if (!code) code = attention_softmax(&x, o->a.type, f->p, f->lse, f->scores, f->mask);
+  if (!code)
+    code = nnrt_gemm_run(o->gemm[VALUES][c.which], f->y + in_q(o, c, &o->y), f->p,
+                         f->v + in_k(o, c, &o->v), NULL, NULL, f->workspace);
+  return code;
+}
+
+int attention_own_run(const AttentionOwn *o, void *y, float *lse, const void *const *in,
+                      char *scratch) {
+  Forward f = {.y = y, .lse = lse, .q = in[0], .k = in[1], .v = in[2]};
+  f.mask = o->a.has_mask ? in[3] : NULL;
+  f.scores = (float *)(void *)scratch;
+  f.p = o->halves ? scratch + o->floats : scratch;
+  f.workspace = scratch + o->floats + o->halves;
+  return for_chunks(o, forward_chunk, NULL, &f);
+}
+
+typedef struct Back {
+  char *dq, *dk, *dv;
+  const char *q, *k, *v, *y, *dy;
+  const float *lse;
+  const void *mask;
+  float *scores, *dp, *sums_k, *sums_v;
+  void *p, *ds, *workspace;
+} Back;
+
+static int back_chunk(const AttentionOwn *o, Chunk c, void *arg) {
+  const Back *b = arg;
+  AttentionRows x = rows_of(o, c);
+  const char *q = b->q + in_q(o, c, &o->q), *dy = b->dy + in_q(o, c, &o->y);
+  const char *k = b->k + in_k(o, c, &o->k);
+  void *dk = o->sums ? (char *)b->sums_k : b->dk + in_k(o, c, &o->k);
+  void *dv = o->sums ? (char *)b->sums_v : b->dv + in_k(o, c, &o->v);
+  int code = nnrt_gemm_run(o->gemm[SCORES][c.which], b->scores, q, k, NULL, NULL, b->workspace);
+  if (!code)
+    code = nnrt_gemm_run(o->gemm[GRADS][c.which], b->dp, dy, b->v + in_k(o, c, &o->v), NULL, NULL,
+                         b->workspace);
+  if (!code)
+    code = attention_softmax_back(&x, o->a.type, b->p, b->ds, b->scores, b->dp, b->lse, b->mask,
+                                  b->y, b->dy, o->a.scale);
+  if (!code) code = nnrt_gemm_run(o->gemm[TO_V][c.which], dv, b->p, dy, NULL, NULL, b->workspace);
+  if (!code) code = nnrt_gemm_run(o->gemm[TO_K][c.which], dk, b->ds, q, NULL, NULL, b->workspace);
+  if (!code)
+    code = nnrt_gemm_run(o->gemm[TO_Q][c.which], b->dq + in_q(o, c, &o->q), b->ds, k, NULL, NULL,
+                         b->workspace);
+  return code;
+}
+
+static int back_end(const AttentionOwn *o, Chunk c, void *arg) {
+  const Back *b = arg;
+  const AttentionShape *a = &o->a;
+  if (!o->sums) return NNRT_OK;
+  int code = attention_store(a->type, b->dk + in_k(o, c, &o->k), o->k.at[1], o->k.at[2], b->sums_k,
+                             o->n, a->s, a->d);
+  if (!code)
+    code = attention_store(a->type, b->dv + in_k(o, c, &o->v), o->v.at[1], o->v.at[2], b->sums_v,
+                           o->n, a->s, a->e);
+  return code;
+}
+
+int attention_own_run_back(const AttentionOwn *o, void *dq, void *dk, void *dv,
+                           const void *const *in, char *scratch) {
+  Back b = {.dq = dq, .dk = dk, .dv = dv, .q = in[0], .k = in[1], .v = in[2], .y = in[3]};
+  b.lse = in[4];
+  b.dy = in[5];
+  b.mask = o->a.has_mask ? in[6] : NULL;
+  b.scores = (float *)(void *)scratch;
+  b.dp = (float *)(void *)(scratch + o->floats);
+  char *at = scratch + 2 * o->floats;
+  b.p = o->halves ? at : (char *)b.scores;
+  b.ds = o->halves ? at + o->halves : (char *)b.dp;
+  at += 2 * o->halves;
+  b.sums_k = (float *)(void *)at;
+  b.sums_v = (float *)(void *)(at + o->sums_k);
+  b.workspace = at + o->sums_k + o->sums_v;
+  return for_chunks(o, back_chunk, back_end, &b);
+}

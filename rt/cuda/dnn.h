@@ -1,0 +1,96 @@
+// Graphs of operations for cuDNN, and plans that run them.
+//
+// cuDNN 9 takes a graph of small operations on tensors and finds one kernel, or a few, that do it
+// all.  A tensor is in memory, or virtual: it then never leaves the kernel.  y = relu(a b):
+//
+//     DnnGraph *g = dnn_graph_new("example");
+//     DnnTensor a = dnn_tensor(g, CUDNN_DATA_BFLOAT16, 3, LIST(1, m, k), LIST(m * k, k, 1));
+//     DnnTensor b = dnn_tensor(g, CUDNN_DATA_BFLOAT16, 3, LIST(1, k, n), LIST(k * n, n, 1));
+//     DnnTensor c = dnn_virtual(g, CUDNN_DATA_FLOAT, 3, LIST(1, m, n), LIST(m * n, n, 1));
+//     DnnTensor y = dnn_tensor(g, CUDNN_DATA_BFLOAT16, 3, LIST(1, m, n), LIST(m * n, n, 1));
+//     dnn_matmul(g, a, b, c);
+//     dnn_pointwise(g, CUDNN_POINTWISE_RELU_FWD, c, DNN_NONE, y);
+//     DnnPlan *p = dnn_plan(g, &(DnnLimits){.workspace = 1 << 30});
+//     …
+//     dnn_run(p, (void *[]){a_at, b_at, y_at}, workspace);
+//
+// Nothing is checked call by call: the first failure is kept in the graph, dnn_plan then returns
+// NULL, and nnrt_error has said why.
+//
+// dnn_plan asks cuDNN's heuristics for engines, best first, and takes the first whose plan can be
+// made and that is within the limits: never one that says it is not deterministic or rounds
+// operands to a shorter type.  Plans made ahead of time are used where they fit (plans.h).
+
+#ifndef NNRT_CUDA_DNN_H
+#define NNRT_CUDA_DNN_H
+
+#include <cudnn.h>
+
+#include "gpu.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct DnnGraph DnnGraph;
+typedef struct DnnPlan DnnPlan;
+typedef int DnnTensor;
+enum { DNN_NONE = -1, DNN_MAX_DIMS = 5 };
+
+DnnGraph *dnn_graph_new(const char *name); // of the kernel
+void dnn_graph_free(DnnGraph *g);
+
+// Tensors.  Those in memory are the operands and results of dnn_run, in the order they are made.
+DnnTensor dnn_tensor(DnnGraph *g, cudnnDataType_t type, int rank, const int64_t *dim,
+                     const int64_t *stride);
+DnnTensor dnn_virtual(DnnGraph *g, cudnnDataType_t type, int rank, const int64_t *dim,
+                      const int64_t *stride);
+// One number, which is passed to the kernel as it is; of `rank` dimensions of 1.
+DnnTensor dnn_number(DnnGraph *g, int rank, float x);
+DnnTensor dnn_integer(DnnGraph *g, int rank, int32_t x);
+
+// Operations.  They compute in f32; comparisons in the operands' type.
+void dnn_matmul(DnnGraph *g, DnnTensor a, DnnTensor b, DnnTensor c);
+void dnn_pointwise(DnnGraph *g, cudnnPointwiseMode_t mode, DnnTensor x, DnnTensor b, DnnTensor y);
+void dnn_add_integers(DnnGraph *g, DnnTensor x, DnnTensor b, DnnTensor y);
+void dnn_select(DnnGraph *g, DnnTensor where, DnnTensor yes, DnnTensor no, DnnTensor y);
+void dnn_index(DnnGraph *g, int axis, DnnTensor like, DnnTensor y); // i32, along `axis`
+void dnn_reduce(DnnGraph *g, cudnnReduceTensorOp_t how, DnnTensor x, DnnTensor y);
+void dnn_reshape(DnnGraph *g, DnnTensor x, DnnTensor y); // the same numbers, other strides
+
+typedef struct DnnConv {
+  int spatial; // dimensions
+  const int64_t *stride, *dilation, *low, *high;
+} DnnConv;
+typedef enum DnnDirection { DNN_FORWARD, DNN_BACK_X, DNN_BACK_W } DnnDirection;
+// x (n, c, spatial), w (o, c / group, spatial), y (n, o, spatial), whatever the strides
+void dnn_conv(DnnGraph *g, DnnDirection direction, const DnnConv *conv, DnnTensor x, DnnTensor w,
+              DnnTensor y);
+
+typedef struct DnnLimits {
+  int64_t workspace;    // bytes at most
+  bool no_tensor_cores; // they would round f32 to TF32
+} DnnLimits;
+
+// Frees the graph.
+DnnPlan *dnn_plan(DnnGraph *g, const DnnLimits *limits);
+void dnn_plan_free(DnnPlan *p); // NULL is fine
+int64_t dnn_plan_workspace(const DnnPlan *p);
+// What was chosen, for reports: "engine 6, from heuristics".
+const char *dnn_plan_text(const DnnPlan *p);
+// `workspace`: at a multiple of 256.
+int dnn_run(const DnnPlan *p, void *const *data, void *workspace);
+
+// cuDNN of this rank, working in its stream; NULL, having said why.
+cudnnHandle_t nnrt_gpu_dnn(void);
+// When a rank ends; g->dnn may be NULL.
+void nnrt_gpu_dnn_free(NnrtGpu *g);
+
+// A code of nnrt.h for what cuDNN says; 0 for success.
+int dnn_ok(cudnnStatus_t status, const char *what);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
