@@ -23,6 +23,16 @@
 // that are divided by different counts, f is read on the way; that is as right for a whole batch,
 // and comm.c refuses to cut it.
 //
+// Gradients in f16 may be too small for it, so with scale=S the loss's adjoint is multiplied by the
+// state `loss_scale`, which is S at first, and the gradients are divided by it at their end: one
+// more part of the common factor.
+//
+//     %0 = scale %loss_scale by=0.125             the adjoint that the sweep starts with
+//     …
+//     %9 = mul %8, (reciprocal %loss_scale)       output "grad:w"
+//
+// optimizer.c chooses the next one.
+//
 // Weights that get no gradient lose their `train`.
 
 #include <string.h>
@@ -274,13 +284,50 @@ static void erase_unused(const Op *last_forward, Graph *g) {
   }
 }
 
+static Value *loss_scale(Autodiff *ad, double first) {
+  Value *v = graph_param(ad->g, "loss_scale", type_scalar(ad->g->module, DT_f32), ROLE_state, NULL);
+  v->label = "loss_scale";
+  v->init = arena_one(ad->arena, Init);
+  v->init->kind = INIT_fill;
+  v->init->dtype = DT_f32;
+  v->init->fill = first;
+  return v;
+}
+
+// The adjoint of the start, `by` everywhere; times the loss's scale where it has one.
+static Value *first_adjoint(Builder *b, const Start *s, Value *scale) {
+  const Type *t = s->start->type;
+  if (!scale) return build_fill(b, t->dtype, t->rank, t->dim, s->by);
+  Value *by = build_cast(b, build_scale(b, scale, s->by), t->dtype);
+  return build_broadcast(b, by, t->rank, t->dim);
+}
+
+static void take_back_scale(Builder *b, Start *s, Value *scale) {
+  if (!s->factor)
+    s->factor = build(b, OP_reciprocal, IN(scale), NO_ATTRS);
+  else
+    s->factor =
+        build(b, OP_div, IN(s->factor, build_cast(b, scale, s->factor->type->dtype)), NO_ATTRS);
+}
+
+static bool check_scale(const Autodiff *ad, double scale) {
+  if (!(scale >= 0 && scale <= 0x1p24))
+    return diag_error(ad->d, NULL, "the loss cannot be scaled by %g", scale);
+  if (scale > 0 && graph_find_param(ad->g, "loss_scale"))
+    return diag_error(ad->d, NULL, "'@%s' has a 'loss_scale' already", ad->g->name);
+  return true;
+}
+
 static bool differentiate(Autodiff *ad, Value *loss, const PassOptions *o) {
   Op *last = ad->g->last;
   Builder b = {.g = ad->g, .d = ad->d};
   b.loc = loc_from(ad->arena, loss->def ? loss->def->loc : loss->loc, "gradient");
+  double by = opt_float(o, "scale", 0);
+  if (!check_scale(ad, by)) return false;
   Start s = find_start(ad, &b, loss);
-  const Type *t = s.start->type;
-  ad->adjoint[s.start->id] = build_fill(&b, t->dtype, t->rank, t->dim, s.by);
+  Value *scale = by > 0 ? loss_scale(ad, by) : NULL;
+  ad->adjoint[s.start->id] = first_adjoint(&b, &s, scale);
+  if (scale) take_back_scale(&b, &s, scale);
   for (Op *op = last; op; op = op->prev)
     if (takes_part(ad, op)) sweep_op(ad, op);
   if (ad->failed || b.failed) return false;

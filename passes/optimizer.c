@@ -15,8 +15,24 @@
 // computes it, and the common factor that autodiff left at the end of every gradient (see there),
 // which is what lets gradients be summed over micro-batches before they are divided.
 //
-// grad_norm is always an output: the total L2 norm before clipping.
+// grad_norm is always an output: the total L2 norm before clipping, of the true gradients where the
+// loss was scaled.
+//
+// Where autodiff scaled the loss, the scale looks after itself, as torch.amp.GradScaler's does:
+//
+//     %good   = less %norm, inf                  no gradient is infinite or not a number
+//     %gscale = where %good, %c, nan             nan: the optimizers leave weights and states alone
+//     scale, after `growth` good steps in a row:  2 * scale, then counted anew
+//     scale, after a bad one:                     scale / 2
+//
+// A bad step is a skipped step: it is not counted among those that adam corrects its averages for,
+// so the number of updates is a state here.  The output `loss_scale` is the next step's scale, and
+// tells the runtime two things.  That there is one at all: a norm that is not finite is then a
+// skipped step and not the end of the job.  And when it does not go down any more after such a
+// step, at 2^-14: gradients that are not finite even so are no matter of range, and the job ends.
+// A loss that is not finite ends it as ever, since no scale can help there.
 
+#include <math.h>
 #include <string.h>
 
 #include "base/vec.h"
@@ -37,6 +53,8 @@ typedef struct Optimizer {
   Vec(Gradient) gradients;
   Value *factor; // common to all gradients and taken off, or NULL
   Value *gscale;
+  Value *loss_scale; // the state, or NULL
+  Value *updates;    // done before this one: the scalar `step`, or a state where some are skipped
 } Optimizer;
 
 // -- Gradients -------------------------------------------------------------------------------
@@ -134,13 +152,66 @@ static Value *clipping(Builder *b, Value *norm, double clip) {
   return binary(b, OP_min, ratio, build_fill(b, DT_f32, 0, NULL, 1));
 }
 
-static bool make_gscale(Optimizer *p, double clip) {
+static bool add_output(Optimizer *p, Value *v, const char *label) {
+  if (graph_find_output(p->g, label))
+    return diag_error(p->b.d, NULL, "'@%s' has an output '%s' already", p->g->name, label);
+  if (v) graph_output(p->g, v, label);
+  return v;
+}
+
+// -- The loss's scale --------------------------------------------------------------------------
+
+static const double least_scale = 0x1p-14, largest_scale = 0x1p24;
+
+static Value *number(Optimizer *p, DType t, double x) {
+  return build_fill(&p->b, t, 0, NULL, x);
+}
+
+static Value *choose(Optimizer *p, Value *which, Value *x, Value *y) {
+  return build(&p->b, OP_where, IN(which, x, y), NO_ATTRS);
+}
+
+static Value *add_one(Optimizer *p, Value *x) {
+  return build(&p->b, OP_offset, IN(x), ATTRS(a_f("by", 1)));
+}
+
+static Value *scalar_state(Optimizer *p, const char *label, DType dtype) {
+  Module *m = p->g->module;
+  Value *s = graph_param(p->g, label, type_scalar(m, dtype), ROLE_state, NULL);
+  s->label = label;
+  s->init = arena_one(m->arena, Init);
+  s->init->kind = INIT_fill;
+  s->init->dtype = dtype;
+  return s;
+}
+
+// Skips the update when a gradient is not finite, and chooses the next scale.
+static bool scale_loss(Optimizer *p, Value *norm, int64_t growth) {
   Builder *b = &p->b;
-  if (graph_find_output(p->g, "grad_norm"))
-    return diag_error(b->d, NULL, "'@%s' has an output 'grad_norm' already", p->g->name);
+  Value *scale = p->loss_scale, *streak = scalar_state(p, "loss_scale.good_steps", DT_f32);
+  Value *good = binary(b, OP_less, norm, number(p, DT_f32, INFINITY));
+  p->gscale = choose(p, good, p->gscale, number(p, DT_f32, NAN));
+  Value *longer = add_one(p, streak);
+  Value *grows = binary(b, OP_greater_equal, longer, number(p, DT_f32, (double)growth));
+  Value *up = choose(p, grows, build_scale(b, scale, 2), scale);
+  Value *next = choose(p, good, up, build_scale(b, scale, 0.5));
+  next = build(b, OP_clip, IN(next), ATTRS(a_f("low", least_scale), a_f("high", largest_scale)));
+  Value *zero = number(p, DT_f32, 0);
+  Value *next_streak = choose(p, good, choose(p, grows, zero, longer), zero);
+  if (!add_output(p, next, "loss_scale") || b->failed) return false;
+  graph_update(p->g, scale, next);
+  graph_update(p->g, streak, next_streak);
+  if (p->spec.kind == OP_sgd) return true;
+  p->updates = scalar_state(p, "loss_scale.updates", DT_i64);
+  graph_update(p->g, p->updates, choose(p, good, add_one(p, p->updates), p->updates));
+  return !b->failed;
+}
+
+// What gradients are multiplied by.
+static bool make_gscale(Optimizer *p, double clip, int64_t growth) {
+  Builder *b = &p->b;
   Value *total = norm(p), *coefficient = NULL;
-  if (!total) return false;
-  graph_output(p->g, total, "grad_norm");
+  if (!add_output(p, total, "grad_norm")) return false;
   if (clip > 0) coefficient = clipping(b, total, clip);
   Value *factor = p->factor ? build_cast(b, p->factor, DT_f32) : NULL;
   if (factor && coefficient)
@@ -149,7 +220,7 @@ static bool make_gscale(Optimizer *p, double clip) {
     p->gscale = factor ? factor : coefficient;
   else
     p->gscale = build_fill(b, DT_f32, 0, NULL, 1);
-  return !b->failed;
+  return p->loss_scale ? scale_loss(p, total, growth) : !b->failed;
 }
 
 // -- Updates ---------------------------------------------------------------------------------
@@ -178,7 +249,7 @@ static Value *update_one(Optimizer *p, const Gradient *g, Value **states) {
     in[n++] = states[i] = new_state(p, g->weight, spec->state[i], spec->state_fill[i]);
   if (spec->kind != OP_lamb) in[n++] = lr;
   in[n++] = gscale;
-  if (spec->kind != OP_sgd) in[n++] = scalar(p, "step", DT_i64);
+  if (spec->kind != OP_sgd) in[n++] = p->updates ? p->updates : scalar(p, "step", DT_i64);
   Value *first = build(b, spec->kind, in, n, (Attrs){spec->attrs, spec->n_attrs});
   if (!first) return NULL;
   for (int i = 0; i < spec->n_states; i++)
@@ -199,6 +270,13 @@ static bool update_all(Optimizer *p) {
     graph_update(p->g, g->weight, updated);
   }
   return true;
+}
+
+static Value *find_loss_scale(const Graph *g) {
+  for (int i = 0; i < g->n_params; i++)
+    if (g->params[i]->role == ROLE_state && str_equal(g->params[i]->label, "loss_scale"))
+      return g->params[i];
+  return NULL;
 }
 
 // Running statistics that the model keeps as weights are kept up to date.
@@ -224,8 +302,12 @@ bool pass_optimizer(Module *m, const PassOptions *o, Diag *d) {
   if (!(clip >= 0)) return diag_error(d, NULL, "gradients cannot be clipped to %g", clip);
   if (!optimizer_parse(name ? name : "sgd", &p.spec, m->arena, d)) return false;
   if (!take_gradients(&p)) return false;
+  int64_t growth = opt_int(o, "growth", 2000);
+  if (growth < 1)
+    return diag_error(d, NULL, "the loss's scale cannot grow every %lld steps", (long long)growth);
+  p.loss_scale = find_loss_scale(p.g);
   take_factor(&p);
-  if (!make_gscale(&p, clip) || !update_all(&p)) return false;
+  if (!make_gscale(&p, clip, growth) || !update_all(&p)) return false;
   update_statistics(p.g);
   // A dead product must not wait for the factor in every micro-batch.
   drop_dead(p.g);

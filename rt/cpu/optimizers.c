@@ -3,7 +3,7 @@
 // in double and rounded once, the rest is float.
 //
 // Results may be the memory of w and of the states.  The gradient is multiplied by *gscale first,
-// which is what clipping by the global norm does.
+// which is what clipping by the global norm does; where that is not a number the update is skipped.
 
 #include "kernel.h"
 
@@ -19,6 +19,10 @@ enum { CHUNK = 8192 };
   }                                                                                                \
   return NNRT_OK
 
+static void keep(float *to, const float *from, int64_t n) {
+  if (to != from) memcpy(to, from, (size_t)n * sizeof *to);
+}
+
 NNRT_CLONES static void sgd(float *w2, const float *w, const float *g, int64_t n, float lr,
                             float gscale, float decay) {
 #pragma omp simd
@@ -30,6 +34,10 @@ NNRT_CLONES static void sgd(float *w2, const float *w, const float *g, int64_t n
 
 int nnrt_sgd_f32(float *w2, const float *w, const float *g, const float *lr, const float *gscale,
                  int64_t n, double weight_decay) {
+  if (isnan(*gscale)) {
+    keep(w2, w, n);
+    return NNRT_OK;
+  }
   CHUNKS(sgd(w2 + at, w + at, g + at, length, *lr, *gscale, (float)weight_decay));
 }
 
@@ -64,6 +72,11 @@ NNRT_CLONES static void sgd_momentum(float *w2, float *m2, const float *w, const
 int nnrt_sgd_momentum_f32(float *w2, float *m2, const float *w, const float *g, const float *m,
                           const float *lr, const float *gscale, const int64_t *step, int64_t n,
                           double momentum, double dampening, double weight_decay, bool nesterov) {
+  if (isnan(*gscale)) {
+    keep(w2, w, n);
+    keep(m2, m, n);
+    return NNRT_OK;
+  }
   // The first gradient is taken whole.
   bool first = *step == 0;
   Momentum k = {.lr = *lr,
@@ -102,6 +115,12 @@ int nnrt_adam_f32(float *w2, float *m2, float *v2, const float *w, const float *
                   const float *v, const float *lr, const float *gscale, const int64_t *step,
                   int64_t n, double beta1, double beta2, double eps, double weight_decay,
                   bool decoupled, bool onnx) {
+  if (isnan(*gscale)) {
+    keep(w2, w, n);
+    keep(m2, m, n);
+    keep(v2, v, n);
+    return NNRT_OK;
+  }
   double t = (double)(*step + 1), rate = (double)*lr;
   double correct1 = 1.0 - pow(beta1, t), correct2 = sqrt(1.0 - pow(beta2, t));
   Adam k = {.gscale = *gscale,
@@ -131,6 +150,11 @@ NNRT_CLONES static void adagrad(float *w2, float *s2, const float *w, const floa
 int nnrt_adagrad_f32(float *w2, float *s2, const float *w, const float *g, const float *s,
                      const float *lr, const float *gscale, const int64_t *step, int64_t n,
                      double lr_decay, double eps, double weight_decay) {
+  if (isnan(*gscale)) {
+    keep(w2, w, n);
+    keep(s2, s, n);
+    return NNRT_OK;
+  }
   float rate = (float)((double)*lr / (1.0 + (double)*step * lr_decay));
   CHUNKS(adagrad(w2 + at, s2 + at, w + at, g + at, s + at, length, rate, *gscale,
                  (float)weight_decay, (float)eps));
@@ -153,6 +177,12 @@ NNRT_CLONES static void lamb(float *direction, float *m2, float *v2, const float
 int nnrt_lamb_f32(float *direction, float *m2, float *v2, const float *w, const float *g,
                   const float *m, const float *v, const float *gscale, const int64_t *step,
                   int64_t n, double beta1, double beta2, double eps, double weight_decay) {
+  if (isnan(*gscale)) {
+    memset(direction, 0, (size_t)n * sizeof *direction);
+    keep(m2, m, n);
+    keep(v2, v, n);
+    return NNRT_OK;
+  }
   double t = (double)(*step + 1);
   Adam k = {.gscale = *gscale,
             .decay = (float)weight_decay,

@@ -2,9 +2,11 @@
 // on), operation by operation; tests/ops/torch_optim.py makes the numbers they are held against.
 //
 // Every gradient is multiplied by `gscale` first, which is how clipping and loss scaling reach it.
-// `step` counts the updates done before this one.
+// Where that is not a number the update is skipped: weights and states stay as they are, and a
+// direction is 0.  `step` counts the updates done before this one.
 
 #include <math.h>
+#include <string.h>
 
 #include "ir/op.h"
 
@@ -12,9 +14,26 @@ static double scalar_f(const Tensor *t) {
   return tensor_f(t, 0);
 }
 
+static bool skips(const Tensor *gscale) {
+  return isnan(scalar_f(gscale));
+}
+
+static void keep(Tensor *out, const Tensor *in) {
+  memcpy(out->data, in->data, (size_t)type_bytes(in->type));
+}
+
+// Weights and `n` states as they were.
+static bool skip(Tensor *out, const Tensor *in, int n_states) {
+  keep(&out[0], &in[0]);
+  for (int i = 0; i < n_states; i++)
+    keep(&out[1 + i], &in[2 + i]);
+  return true;
+}
+
 bool sgd_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
   (void)box, (void)d;
   double decay = attr_f(op, "weight_decay"), lr = scalar_f(&in[2]), gscale = scalar_f(&in[3]);
+  if (skips(&in[3])) return skip(out, in, 0);
   for (int64_t i = 0; i < type_count(in[0].type); i++) {
     double w = tensor_f(&in[0], i), g = tensor_f(&in[1], i) * gscale;
     tensor_set_f(out, i, w - lr * (g + decay * w));
@@ -28,6 +47,7 @@ bool sgd_momentum_ref(const Op *op, const Tensor *in, Tensor *out, const Box *bo
   double momentum = attr_f(op, "momentum"), dampening = attr_f(op, "dampening");
   double decay = attr_f(op, "weight_decay"), lr = scalar_f(&in[3]), gscale = scalar_f(&in[4]);
   bool nesterov = attr_i(op, "nesterov"), first = tensor_i(&in[5], 0) == 0;
+  if (skips(&in[4])) return skip(out, in, 1);
   for (int64_t i = 0; i < type_count(in[0].type); i++) {
     double w = tensor_f(&in[0], i);
     double g = tensor_f(&in[1], i) * gscale + decay * w;
@@ -47,6 +67,7 @@ bool adam_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag 
   bool decoupled = attr_i(op, "decoupled"), onnx = attr_i(op, "onnx");
   double t = (double)tensor_i(&in[6], 0) + 1;
   double correction1 = 1 - pow(beta1, t), root2 = sqrt(1 - pow(beta2, t));
+  if (skips(&in[5])) return skip(out, in, 2);
   for (int64_t i = 0; i < type_count(in[0].type); i++) {
     double w = tensor_f(&in[0], i), g = tensor_f(&in[1], i) * gscale;
     if (decoupled)
@@ -68,6 +89,7 @@ bool adagrad_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Di
   double eps = attr_f(op, "eps"), decay = attr_f(op, "weight_decay");
   double lr = scalar_f(&in[3]), gscale = scalar_f(&in[4]);
   lr /= 1 + (double)tensor_i(&in[5], 0) * attr_f(op, "lr_decay");
+  if (skips(&in[4])) return skip(out, in, 1);
   for (int64_t i = 0; i < type_count(in[0].type); i++) {
     double w = tensor_f(&in[0], i);
     double g = tensor_f(&in[1], i) * gscale + decay * w;
@@ -86,6 +108,11 @@ bool lamb_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag 
   double decay = attr_f(op, "weight_decay"), gscale = scalar_f(&in[4]);
   double t = (double)tensor_i(&in[5], 0) + 1;
   double correction1 = 1 - pow(beta1, t), correction2 = 1 - pow(beta2, t);
+  if (skips(&in[4])) { // the direction comes zeroed
+    keep(&out[1], &in[2]);
+    keep(&out[2], &in[3]);
+    return true;
+  }
   for (int64_t i = 0; i < type_count(in[0].type); i++) {
     double w = tensor_f(&in[0], i), g = tensor_f(&in[1], i) * gscale;
     double m = beta1 * tensor_f(&in[2], i) + (1 - beta1) * g;
