@@ -39,7 +39,7 @@ static const struct {
 } pipelines[] = {
     {"train",
      "simplify,raise,simplify,loss,eval_graph,autodiff,optimizer,lower_batch_norm,simplify,"
-     "channels_last,simplify,shard,comm,pack_grads,fuse,plan_memory",
+     "channels_last,simplify,shard,comm,pack_grads,widen,fuse,plan_memory",
      "a model to a training step; the loss is the model's scalar output, the optimizer sgd"},
     {"infer", "simplify,raise,simplify,channels_last,simplify,shard,comm,fuse,plan_memory",
      "a model as it is, ready to run"},

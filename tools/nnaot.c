@@ -61,7 +61,8 @@ static const Option options[] = {
            "one more folder that external data may lie in"),
     FLAG("train-mode", 0, &train_mode, "Dropout and BatchNormalization behave as in training"),
     STRING("init", 0, &init, "keep|random[:SEED]", "the model's weights, or fresh ones"),
-    STRING("dtype", 0, &dtype, "f32", "the type to compute in"),
+    STRING("dtype", 0, &dtype, "f32|bf16|f16",
+           "the type to compute in; weights stay f32, and with f16 the loss is scaled"),
     GROUP("Training"),
     STRING(
         "loss", 0, &loss, "SPEC",
@@ -111,6 +112,10 @@ static const Program program = {
 
 // -- The command line --------------------------------------------------------------------------
 
+static bool computes_in_16_bits(void) {
+  return !strcmp(dtype, "bf16") || !strcmp(dtype, "f16");
+}
+
 // What belongs to later versions: false, having said what there is, when it is asked for.
 static bool check_supported(Diag *d) {
   int errors = diag_errors(d);
@@ -122,8 +127,8 @@ static bool check_supported(Diag *d) {
     if (*later[i].value) diag_error(d, NULL, "%s is not supported yet", later[i].option);
   if (strcmp(target, "cpu") != 0)
     diag_error(d, NULL, "target '%s' is not supported yet; there is: cpu", target);
-  if (strcmp(dtype, "f32") != 0)
-    diag_error(d, NULL, "--dtype %s is not supported yet; there is: f32", dtype);
+  if (strcmp(dtype, "f32") != 0 && !computes_in_16_bits())
+    diag_error(d, NULL, "--dtype is f32, bf16 or f16, not '%s'", dtype);
   if (strcmp(plan, "auto") != 0 && strcmp(plan, "dp") != 0)
     diag_error(d, NULL, "plan '%s' is not supported yet; there are: auto, dp", plan);
   if (!strcmp(emit_what, "onnx"))
@@ -145,8 +150,8 @@ static void refuse(const char *const *names, const char *with, const char *hint,
 
 // What an option asks for is done, or it is an error.
 static bool check_effect(const char *model, Diag *d) {
-  static const char *const step[] = {"loss",       "optimizer",     "freeze", "init", "clip-norm",
-                                     "accumulate", "micro-batches", "plan",   NULL};
+  static const char *const step[] = {"loss",  "optimizer",  "freeze",        "init", "clip-norm",
+                                     "dtype", "accumulate", "micro-batches", "plan", NULL};
   static const char *const import[] = {
       "batch", "batch-dim", "dim", "accumulate", "external-data-dir", "train-mode", NULL};
   int errors = diag_errors(d);
@@ -306,8 +311,13 @@ static const char *joined(Arena *a, const Strings *s) {
 // What the options say to a pass of the pipeline.
 static const char *pass_options(Arena *a, const char *pass) {
   if (!strcmp(pass, "loss") && loss) return str_format(a, "(spec=%s)", quoted(a, loss));
-  if (!strcmp(pass, "autodiff") && freeze.n)
-    return str_format(a, "(freeze=%s)", quoted(a, joined(a, &freeze)));
+  if (!strcmp(pass, "autodiff")) {
+    // As torch.amp.GradScaler begins; bf16 has the range of f32.
+    bool scaled = !strcmp(dtype, "f16");
+    if (!freeze.n) return scaled ? "(scale=65536)" : "";
+    return str_format(a, "(freeze=%s%s)", quoted(a, joined(a, &freeze)),
+                      scaled ? " scale=65536" : "");
+  }
   if (!strcmp(pass, "optimizer"))
     return str_format(a, "(name=%s clip=%.17g)", quoted(a, optimizer), clip_norm);
   // Time is the outermost axis: a micro-batch is a run of neighbouring rows.
@@ -323,6 +333,8 @@ static const char *train_pipeline(Arena *a) {
   for (const char *p = pipeline_named("train"); *p;) {
     size_t n = strcspn(p, ",");
     const char *pass = str_copy_n(a, p, n);
+    if (!strcmp(pass, "shard") && computes_in_16_bits())
+      strbuf_addf(&b, ",lower_precision(to=%s)", dtype);
     strbuf_addf(&b, "%s%s%s", b.n ? "," : "", pass, pass_options(a, pass));
     if (!strcmp(pass, "loss") && str_starts(init, "random"))
       strbuf_addf(&b, ",init(seed=%s)", init[6] == ':' ? init + 7 : "0");
@@ -377,10 +389,11 @@ static const char *optimizer_of(const Module *m) {
 
 // What --describe of the executable adds to what the runtime knows.  Of a pipeline that was given,
 // the ops say which optimizer it is, and the rest is null: nobody knows what made the module.
-static const char *describe_text(Arena *a, const char *model, const char *updated_by) {
+static const char *describe_text(Arena *a, const char *model, const Module *m,
+                                 const char *updated_by) {
   StrBuf b = {.arena = a};
-  strbuf_addf(&b, "{\"source\": %s, \"lr_from\": \"%s\"", json_string(a, model),
-              lr_text ? "--lr" : "default of the optimizer");
+  strbuf_addf(&b, "{\"source\": %s, \"dtype\": \"%s\", \"lr_from\": \"%s\"", json_string(a, model),
+              summary_dtype(m), lr_text ? "--lr" : "default of the optimizer");
   if (pipeline) {
     strbuf_addf(&b, ", \"passes\": %s", json_string(a, pipeline));
     strbuf_addf(&b, ", \"optimizer\": %s", updated_by ? json_string(a, updated_by) : "null");
@@ -442,7 +455,7 @@ static bool make_output(const Module *m, const char *path, const OnnxOptions *im
                       .verbose = verbose,
                       .version = NNAOT_VERSION,
                       .plan = "dp",
-                      .describe = describe_text(a, path, updated_by),
+                      .describe = describe_text(a, path, m, updated_by),
                       .lr = lr,
                       .lr_schedule = lr_schedule};
   if (!add_skeleton(m, path, import, a, &o, d)) return false;

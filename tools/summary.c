@@ -167,6 +167,16 @@ static bool is_called(const Module *m, const Graph *block) {
   return false;
 }
 
+const char *summary_dtype(const Module *m) {
+  for_each_graph(g, m)
+    for_each_op(op, g)
+      for (int i = 0; i < op->n_out; i++) {
+        DType t = op->out[i]->type->dtype;
+        if (dtype_class[t] == 'F' && dtype_bytes[t] == 2) return dtype_name[t];
+      }
+  return dtype_name[DT_f32];
+}
+
 const char *summary_text(Summary *s, const Module *m) {
   Arena *a = s->arena;
   StrBuf b = {.arena = a};
@@ -178,8 +188,9 @@ const char *summary_text(Summary *s, const Module *m) {
       n_ops += g->entry;
     n_blocks += is_called(m, g);
   }
-  strbuf_addf(&b, "{\n  \"ranks\": %d,\n  \"plan_hash\": \"%016" PRIx64 "\",\n", ranks,
-              plan_hash(a, m));
+  strbuf_addf(&b,
+              "{\n  \"ranks\": %d,\n  \"plan_hash\": \"%016" PRIx64 "\",\n  \"dtype\": \"%s\",\n",
+              ranks, plan_hash(a, m), summary_dtype(m));
   strbuf_add(&b, "  \"predicted_step_ms\": null,\n  \"per_rank\": [");
   for (int i = 0; i < ranks; i++)
     strbuf_addf(&b,

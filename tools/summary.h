@@ -22,6 +22,9 @@ void summary_before(Summary *s, const Module *m);
 void summary_timed(void *summary, const char *pass, double seconds); // PipelineOptions.timed
 const char *summary_text(Summary *s, const Module *m);
 
+// The type that the module computes in: "bf16" or "f16" where any value is of it, else "f32".
+const char *summary_dtype(const Module *m);
+
 // Every collective of a step: JSON, or CSV as NCCL's example tuner plugin reads it.
 const char *manifest_text(Arena *a, const Module *m, bool csv);
 
