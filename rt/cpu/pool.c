@@ -182,8 +182,10 @@ int nnrt_max_pool_f32(float *y, int32_t *at, const float *x, int64_t rank, const
 
 // Windows overlap, so that elements of dx are added to; threads take planes, or channels of them.
 int nnrt_max_pool_back_f32(float *dx, const int32_t *at, const float *dy, int64_t rank,
-                           const int64_t *y_shape, const int64_t *x_shape, bool channels_last) {
-  Pool p = pool_of(rank, x_shape, y_shape, NULL, NULL, NULL, NULL, channels_last);
+                           const int64_t *y_shape, const int64_t *x_shape, const int64_t *kernel,
+                           const int64_t *strides, const int64_t *pads, const int64_t *dilations,
+                           bool channels_last) {
+  Pool p = pool_of(rank, x_shape, y_shape, kernel, strides, pads, dilations, channels_last);
   int threads = threads_for(p.n * p.c * (p.x_plane + p.y_plane));
   if (!channels_last) {
 #pragma omp parallel for num_threads(threads)

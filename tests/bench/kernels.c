@@ -261,7 +261,7 @@ static void images(void) {
     if (wanted("pool")) {
       BEST(t, nnrt_max_pool_f32(y, at, x, 4, shape, y_shape, kernel, strides, pads, none, l));
       line("max_pool", text, t, 0, pass * 1.5);
-      BEST(t, nnrt_max_pool_back_f32(x, at, y, 4, y_shape, shape, l));
+      BEST(t, nnrt_max_pool_back_f32(x, at, y, 4, y_shape, shape, kernel, strides, pads, none, l));
       line("max_pool_back", text, t, 0, pass * 1.5);
       BEST(t, nnrt_avg_pool_f32(y, x, 4, shape, y_shape, kernel, strides, pads, none, true, l));
       line("avg_pool", text, t, 0, pass * 1.25);

@@ -122,7 +122,8 @@ for name, shape, kernel, stride, pad, dilation, ceil in [
     _, at = pool(x, kernel, stride, pad, dilation, ceil, return_indices=True)
     emit(name, "max_pool", [x], [y, at.int()], kernel=kernel, strides=stride, pads=pad + pad,
          dilations=dilation, shape=list(y.shape))
-    emit(name + "_back", "max_pool_back", [at.int(), dy], [dx], shape=list(x.shape))
+    emit(name + "_back", "max_pool_back", [at.int(), dy], [dx], kernel=kernel,
+         strides=stride, pads=pad + pad, dilations=dilation, shape=list(x.shape))
 
 for name, shape, kernel, stride, pad, ceil, include in [
     ("avg_pool", (1, 2, 6, 7), [3, 2], [2, 2], [1, 0], False, False),

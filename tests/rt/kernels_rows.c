@@ -313,7 +313,8 @@ static void pooling(void **state) {
       int32_t *at = calloc((size_t)ny, sizeof *at);
       assert_int_equal(
           nnrt_max_pool_f32(y, at, x, 4, xs, ys, kernel, strides, pads, dilations, last), 0);
-      assert_int_equal(nnrt_max_pool_back_f32(dx, at, dy, 4, ys, xs, last), 0);
+      assert_int_equal(
+          nnrt_max_pool_back_f32(dx, at, dy, 4, ys, xs, kernel, strides, pads, dilations, last), 0);
       double left = 0, right = 0;
       for (int64_t i = 0; i < ny; i++) {
         int64_t image = last ? i / c / (yh * yw) : i / (yh * yw);

@@ -95,8 +95,9 @@ bool avg_pool_back_rule(const Op *op, Dims *dims, Diag *d) {
 
 bool max_pool_back_rule(const Op *op, Dims *dims, Diag *d) {
   Type shape;
-  int n;
-  if (!result_type(op, &shape, d) || !window_rank(op, shape.rank, &n, d)) return false;
+  Window w;
+  if (!result_type(op, &shape, d)) return false;
+  if (!pool_window(&w, op, &shape, op->in[0].value->type, d)) return false;
   return pool_dims(op, dims, "oo>i", shape.dim, d);
 }
 
@@ -104,7 +105,9 @@ bool max_pool_grad(Builder *b, Op *op, Value **dout, Value **din) {
   const Type *x = op->in[0].value->type;
   if (!dout[0]) return true; // the index has no derivative
   din[0] = build(b, OP_max_pool_back, IN(op->out[1], dout[0]),
-                 ATTRS(*op_attr(op, "channels_last"), a_list("shape", x->dim, x->rank)));
+                 ATTRS(*op_attr(op, "kernel"), *op_attr(op, "strides"), *op_attr(op, "pads"),
+                       *op_attr(op, "dilations"), *op_attr(op, "channels_last"),
+                       a_list("shape", x->dim, x->rank)));
   return !b->failed;
 }
 
