@@ -198,7 +198,7 @@ static bool load_tensors(const StFile *f, NnrtRank *r, const char *path, Why *w)
     free(name);
     if (!ok) return false;
     Part part = nnrt_tensor_part(t, r->program, r->coord);
-    nnrt_part_from_whole(r->slab + t->offset, f->data + s->begin, t, &part);
+    nnrt_part_put(r, t, &part, f->data + s->begin);
     n++;
   }
   if (n == f->n_tensors) return true;

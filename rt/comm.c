@@ -1,4 +1,4 @@
-// Groups of ranks, the queue of jobs, and what generated code calls.  See comm.h.
+// Groups of ranks, and the queue of jobs.  See comm.h.
 
 #include "comm.h"
 
@@ -34,7 +34,7 @@ static int run_job(NnrtComm *c, const Job *job) {
   double start = c->rank->trace ? nnrt_now_us() : 0;
   int code = job->kind == JOB_reduce ? c->way->reduce(c, job) : c->way->gather(c, job);
   if (c->rank->trace)
-    nnrt_trace_comm(c->rank, job->kind == JOB_reduce ? "all_reduce" : "gather", start,
+    nnrt_trace_host(c->rank, job->kind == JOB_reduce ? "all_reduce" : "gather", start,
                     nnrt_now_us());
   return code;
 }
@@ -158,7 +158,7 @@ static int wait_for(NnrtComm *c, int64_t number) {
   return code;
 }
 
-static int start(NnrtComm *c, Job job) {
+int nnrt_comm_start(NnrtComm *c, Job job) {
   if (job.group->n == 1) {
     int64_t bytes = job.kind == JOB_reduce ? job.n * nnrt_dtype_size(job.dtype) : job.n;
     if (job.y != job.x && bytes > 0) memmove(job.y, job.x, (size_t)bytes);
@@ -167,39 +167,12 @@ static int start(NnrtComm *c, Job job) {
   return put(c, job) < 0 ? failed(c) : 0;
 }
 
-static int start_and_wait(NnrtComm *c, Job job) {
-  int code = start(c, job);
+int nnrt_comm_do(NnrtComm *c, Job job) {
+  int code = nnrt_comm_start(c, job);
   return code || !c->threaded ? code : wait_for(c, c->n_put - 1);
 }
 
-void nnrt_comm_sum(NnrtRank *r, int64_t *x, int n) {
-  int code = start_and_wait(r->comm, (Job){JOB_reduce, &r->comm->world, x, x, n, NNRT_i64, true});
-  if (code) nnrt_fail(r, -1, code);
-}
-
-void nnrt_comm_gather(NnrtRank *r, void *y, const void *x, int64_t bytes) {
-  int code =
-      start_and_wait(r->comm, (Job){JOB_gather, &r->comm->world, y, x, bytes, NNRT_u8, false});
-  if (code) nnrt_fail(r, -1, code);
-}
-
-void nnrt_comm_drain(NnrtRank *r) {
-  int code = r->comm->threaded ? wait_for(r->comm, r->comm->n_put - 1) : 0;
-  if (code) nnrt_fail(r, -1, code);
-}
-
-// ---- what generated code calls
-
-int nnrt_all_reduce_f32(float *y, const float *x, int64_t n, NnrtRank *r, int axis) {
-  return start(r->comm, (Job){JOB_reduce, &r->comm->axis[axis], y, x, n, NNRT_f32, true});
-}
-
-int nnrt_all_reduce_i64(int64_t *y, const int64_t *x, int64_t n, NnrtRank *r, int axis) {
-  return start(r->comm, (Job){JOB_reduce, &r->comm->axis[axis], y, x, n, NNRT_i64, true});
-}
-
-int nnrt_wait(NnrtRank *r, const void *y) {
-  NnrtComm *c = r->comm;
+int nnrt_comm_wait(NnrtComm *c, const void *y) {
   if (!c->threaded) return 0;
   pthread_mutex_lock(&c->lock);
   int64_t number = c->n_put - 1;
@@ -212,57 +185,20 @@ int nnrt_wait(NnrtRank *r, const void *y) {
   return wait_for(c, number);
 }
 
-static int gather(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t dim,
-                  NnrtRank *r, int axis, int64_t size) {
-  NnrtComm *c = r->comm;
-  const Group *g = &c->axis[axis];
-  int64_t outer = 1, bytes = size;
-  for (int64_t d = 0; d < rank; d++) {
-    if (d < dim) outer *= dims[d];
-    bytes *= dims[d];
-  }
-  Job job = {JOB_gather, g, y, x, bytes, NNRT_u8, true};
-  if (outer == 1 || g->n == 1) return start_and_wait(c, job);
-  // The parts come one after the other; in the result they alternate.
-  char *parts = job.y = nnrt_must_alloc((size_t)(bytes * g->n));
-  int code = start_and_wait(c, job);
-  int64_t run = bytes / outer;
-  for (int64_t o = 0; o < outer; o++)
-    for (int i = 0; i < g->n; i++)
-      memcpy((char *)y + (o * g->n + i) * run, parts + i * bytes + o * run, (size_t)run);
-  free(parts);
-  return code;
+void nnrt_comm_sum(NnrtRank *r, int64_t *x, int n) {
+  int code = nnrt_comm_do(r->comm, (Job){JOB_reduce, &r->comm->world, x, x, n, NNRT_i64, true});
+  if (code) nnrt_fail(r, -1, code);
 }
 
-static int slice(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t dim,
-                 NnrtRank *r, int axis, int64_t size) {
-  int64_t outer = 1, run = size / 1;
-  for (int64_t d = 0; d < rank; d++) {
-    if (d < dim)
-      outer *= dims[d];
-    else
-      run *= dims[d];
-  }
-  int64_t part = run / r->program->axis[axis].size;
-  const char *from = (const char *)x + part * r->coord[axis];
-  for (int64_t o = 0; o < outer; o++)
-    memmove((char *)y + o * part, from + o * run, (size_t)part);
-  return 0;
+void nnrt_comm_gather(NnrtRank *r, void *y, const void *x, int64_t bytes) {
+  int code = nnrt_comm_do(r->comm, (Job){JOB_gather, &r->comm->world, y, x, bytes, NNRT_u8, false});
+  if (code) nnrt_fail(r, -1, code);
 }
 
-#define MOVE(name, function, bytes)                                                                \
-  int nnrt_##name##_b##bytes(void *y, const void *x, int64_t rank, const int64_t *dims,            \
-                             int64_t dim, NnrtRank *r, int axis) {                                 \
-    return function(y, x, rank, dims, dim, r, axis, bytes);                                        \
-  }
-MOVE(all_gather, gather, 1)
-MOVE(all_gather, gather, 2)
-MOVE(all_gather, gather, 4)
-MOVE(all_gather, gather, 8)
-MOVE(local_slice, slice, 1)
-MOVE(local_slice, slice, 2)
-MOVE(local_slice, slice, 4)
-MOVE(local_slice, slice, 8)
+void nnrt_comm_drain(NnrtRank *r) {
+  int code = r->comm->threaded ? wait_for(r->comm, r->comm->n_put - 1) : 0;
+  if (code) nnrt_fail(r, -1, code);
+}
 
 // ---- arithmetic that the ways share
 

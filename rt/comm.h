@@ -1,10 +1,13 @@
 // Communication between ranks: one interface, two ways.
 //
-//     comm.c          groups of ranks, and the queue: what generated code calls
+//     comm.c          groups of ranks, and the queue
 //     comm_threads.c  ranks are threads of this process and read each other's memory
 //     comm_peers.c    ranks are processes that send to each other, over a Wire:
 //     comm_mpi.c        MPI, found at run time
 //     comm_tcp.c        sockets, when torchrun or Slurm started us
+//
+// What is moved is memory of this machine: tensors when that computes (cpu/comm.c), and what ranks
+// agree on.  Tensors on gpus go another way (cuda/comm.h).
 //
 // Every rank has a communicating thread that takes jobs from a queue in order, so backward goes on
 // while gradients are reduced.  All ranks put the same jobs in the same order.  A reduction adds up
@@ -78,6 +81,14 @@ void nnrt_comm_sum(NnrtRank *r, int64_t *x, int n);
 void nnrt_comm_gather(NnrtRank *r, void *y, const void *x,
                       int64_t bytes); // at rank 0, in rank order
 void nnrt_comm_drain(NnrtRank *r);    // waits until nothing is under way
+
+// In memory of this machine.  Jobs of all ranks are started in the same order; x and y are the
+// queue's until nnrt_comm_wait(c, y).
+int nnrt_comm_start(NnrtComm *c, Job job);
+int nnrt_comm_wait(NnrtComm *c, const void *y);
+int nnrt_comm_do(NnrtComm *c, Job job); // both
+
+void nnrt_comm_meet(const Group *g); // of threads of this process: none goes on before all came
 
 // y = x[0] + x[1] + … + x[n - 1], in this order.
 void nnrt_comm_add(void *y, const void *const *x, int n, int64_t count, NnrtDtype t);

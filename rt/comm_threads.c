@@ -98,6 +98,10 @@ static void meet(Meeting *m) {
     syscall(SYS_futex, &m->times, FUTEX_WAIT_PRIVATE, before, NULL, NULL, 0);
 }
 
+void nnrt_comm_meet(const Group *g) {
+  meet(g->meeting);
+}
+
 static int open_threads(NnrtComm *c) {
   Shared *s = (void *)c->wire;
   c->world.meeting = s->world;

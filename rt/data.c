@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime.h"
+#include "device.h"
 
 // Finds the input that "NAME=FILE" is for; names may hold '='.
 static int find_source(const Data *d, const char *pair, const char **out_file) {
@@ -163,13 +163,11 @@ static int64_t integer_at(const uint8_t *p, NnrtDtype t, bool swapped) {
   return (int64_t)(swapped ? __builtin_bswap64(u64) : u64);
 }
 
-// Copies n elements of a file to an input, which may be of a wider or narrower integer type.
-static bool copy_elements(char *to, const Source *s, const uint8_t *from, int64_t n, Why *w) {
+// Makes n elements of a file those of an input, which may be of a wider or narrower integer type.
+static bool convert(char *to, const Source *s, const uint8_t *from, int64_t n, Why *w) {
   NnrtDtype type = s->input->dtype;
   int64_t size = nnrt_dtype_size(type);
-  if (s->npy.dtype == type && !s->npy.swapped) {
-    memcpy(to, from, (size_t)(n * size));
-  } else if (s->npy.dtype == type) {
+  if (s->npy.dtype == type) {
     for (int64_t i = 0; i < n; i++)
       for (int64_t byte = 0; byte < size; byte++)
         to[i * size + byte] = (char)from[(i + 1) * size - 1 - byte];
@@ -185,6 +183,23 @@ static bool copy_elements(char *to, const Source *s, const uint8_t *from, int64_
       else
         ((int64_t *)(void *)to)[i] = x;
     }
+  }
+  return true;
+}
+
+static bool put_elements(NnrtRank *r, char *to, const Source *s, const uint8_t *from, int64_t n,
+                         Why *w) {
+  enum { BLOCK = 1024 };
+  _Alignas(8) char block[BLOCK * 8];
+  int64_t to_size = nnrt_dtype_size(s->input->dtype), from_size = nnrt_dtype_size(s->npy.dtype);
+  if (s->npy.dtype == s->input->dtype && !s->npy.swapped) {
+    nnrt_device_put(r, to, from, n * to_size);
+    return true;
+  }
+  for (int64_t at = 0; at < n; at += BLOCK) {
+    int64_t m = n - at < BLOCK ? n - at : BLOCK;
+    if (!convert(block, s, from + at * from_size, m, w)) return false;
+    nnrt_device_put(r, to + at * to_size, block, m * to_size);
   }
   return true;
 }
@@ -208,7 +223,7 @@ static bool feed_source(const Data *d, const DataOrder *order, const Source *s, 
     }
     const uint8_t *from = s->npy.data + row * s->row_bytes;
     for (int64_t j = 0; j < runs.n; j++) {
-      if (!copy_elements(to, s, from + nnrt_run_start(&runs, j) * from_size, runs.length, w))
+      if (!put_elements(r, to, s, from + nnrt_run_start(&runs, j) * from_size, runs.length, w))
         return false;
       to += runs.length * to_size;
     }

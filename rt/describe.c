@@ -3,7 +3,7 @@
 #include <link.h>
 #include <string.h>
 
-#include "runtime.h"
+#include "device.h"
 
 static void write_tensors(FILE *f, const NnrtGraph *g, NnrtRole role) {
   bool first = true;
@@ -74,6 +74,7 @@ void nnrt_describe(const NnrtProgram *p, FILE *f) {
           p->skeleton_bytes ? "true" : "false");
   dl_iterate_phdr(write_library, &(Libraries){f, 0});
   fputs("]", f);
+  nnrt_device_describe(p, f);
   // The compiler's part: the members of an object.
   const char *rest = p->describe ? strchr(p->describe, '{') : NULL;
   const char *end = rest ? strrchr(rest, '}') : NULL;

@@ -120,12 +120,25 @@ static const char *code_text(int code) {
   return "failed";
 }
 
+// What failed: an operation, or one from `first` to `last`.
+static char *failing_op(const NnrtRank *r, int first, int last) {
+  const NnrtGraph *g = r->graph;
+  if (!g) return nnrt_must_format("the start");
+  if (first < 0 || last >= g->n_ops || last < first) return nnrt_must_format("between operations");
+  if (first == last) return nnrt_must_format("%s", g->ops[first]);
+  return nnrt_must_format("one of the operations from '%s' to '%s'", g->ops[first], g->ops[last]);
+}
+
 _Noreturn void nnrt_fail(NnrtRank *r, int i, int code) {
+  nnrt_fail_between(r, i, i, code);
+}
+
+_Noreturn void nnrt_fail_between(NnrtRank *r, int first, int last, int code) {
   // The first rank to fail is the one to hear about; the others fail because of it, or like it.
   if (atomic_flag_test_and_set(&failing))
     for (;;)
       pause();
-  const char *op = r->graph && i >= 0 && i < r->graph->n_ops ? r->graph->ops[i] : "the start";
+  const char *op = failing_op(r, first, last);
   const char *text = code_text(code);
   char where[96] = "";
   if (r->ranks > 1) snprintf(where, sizeof where, "rank %d, ", r->rank);

@@ -1,47 +1,64 @@
 // Initial contents of weights and states: from the payload, one value, or drawn.  Drawn numbers
 // depend on seed, name and logical element, so every rank draws its own part of the same tensor.
 
-#include <string.h>
+#include <stdlib.h>
 
+#include "device.h"
 #include "nnrt_random.h"
-#include "runtime.h"
 
-static void init_drawn(char *to, const NnrtTensor *t, const Part *part, int64_t seed) {
-  int64_t key = nnrt_random_key(t->name);
+enum { BLOCK = 1 << 17 }; // elements that are made before they are put where they belong
+
+static void init_drawn(NnrtRank *r, const NnrtTensor *t, const Part *part, int64_t seed,
+                       char *block) {
+  int64_t key = nnrt_random_key(t->name), size = nnrt_dtype_size(t->dtype);
   Runs runs = nnrt_part_runs(t->rank, t->dim, part->start, part->size);
-  for (int64_t i = 0; i < runs.n; i++) {
-    int64_t first = nnrt_run_start(&runs, i);
-#pragma omp parallel for if (runs.length > 4096)
-    for (int64_t j = 0; j < runs.length; j++) {
-      double x = t->init == NNRT_from_normal
-                     ? t->a + t->b * nnrt_random_normal(seed, 0, key, first + j)
-                     : t->a + (t->b - t->a) * nnrt_random_uniform(seed, 0, key, first + j);
-      nnrt_element_set(to, t->dtype, i * runs.length + j, x);
+  char *to = r->slab + t->offset;
+  for (int64_t i = 0; i < runs.n; i++)
+    for (int64_t at = 0; at < runs.length; at += BLOCK) {
+      int64_t first = nnrt_run_start(&runs, i) + at, left = runs.length - at;
+      int64_t n = left < BLOCK ? left : BLOCK;
+#pragma omp parallel for if (n > 4096)
+      for (int64_t j = 0; j < n; j++) {
+        double x = t->init == NNRT_from_normal
+                       ? t->a + t->b * nnrt_random_normal(seed, 0, key, first + j)
+                       : t->a + (t->b - t->a) * nnrt_random_uniform(seed, 0, key, first + j);
+        nnrt_element_set(block, t->dtype, j, x);
+      }
+      nnrt_device_put(r, to, block, n * size);
+      to += n * size;
     }
+}
+
+static void init_fill(NnrtRank *r, const NnrtTensor *t, int64_t n, char *block) {
+  int64_t size = nnrt_dtype_size(t->dtype);
+  for (int64_t j = 0; j < n && j < BLOCK; j++)
+    nnrt_element_set(block, t->dtype, j, t->a);
+  for (int64_t at = 0; at < n; at += BLOCK) {
+    int64_t m = n - at < BLOCK ? n - at : BLOCK;
+    nnrt_device_put(r, r->slab + t->offset + at * size, block, m * size);
   }
 }
 
 void nnrt_init_tensors(NnrtRank *r, int64_t seed) {
   const NnrtGraph *g = &r->program->train;
+  char *block = nnrt_must_alloc(BLOCK * 8); // of the largest elements
   for (int i = 0; i < g->n_tensors; i++) {
     const NnrtTensor *t = &g->tensors[i];
     if (!nnrt_tensor_lasts(t)) continue;
     Part part = nnrt_tensor_part(t, r->program, r->coord);
-    char *to = r->slab + t->offset;
     int64_t n = nnrt_part_count(t, &part);
     if (n == 0) continue;
     switch (t->init) {
-    case NNRT_from_payload: nnrt_part_from_whole(to, r->run->payload + t->payload, t, &part); break;
-    case NNRT_from_fill:
-      for (int64_t j = 0; j < n; j++)
-        nnrt_element_set(to, t->dtype, j, t->a);
-      break;
+    case NNRT_from_payload: nnrt_part_put(r, t, &part, r->run->payload + t->payload); break;
+    case NNRT_from_fill: init_fill(r, t, n, block); break;
     case NNRT_from_normal:
     case NNRT_from_uniform:
       // The compiled seed, until --seed says something else than the compiled default.
-      init_drawn(to, t, &part,
-                 (int64_t)((uint64_t)t->init_seed + (uint64_t)seed - (uint64_t)r->program->seed));
+      init_drawn(r, t, &part,
+                 (int64_t)((uint64_t)t->init_seed + (uint64_t)seed - (uint64_t)r->program->seed),
+                 block);
       break;
     }
   }
+  free(block);
 }

@@ -1,9 +1,9 @@
 // Who started us, and so how many ranks there are and which one this process is.
 //
-//     MPICH, Intel MPI   PMI_RANK PMI_SIZE MPI_LOCALNRANKS
-//     Open MPI           OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_SIZE
-//     torchrun           RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
-//     Slurm              SLURM_PROCID SLURM_NTASKS …, of a task that srun started
+//     MPICH, Intel MPI   PMI_RANK PMI_SIZE MPI_LOCALNRANKS MPI_LOCALRANKID
+//     Open MPI           OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_SIZE, _LOCAL_RANK
+//     torchrun           RANK WORLD_SIZE LOCAL_WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
+//     Slurm              SLURM_PROCID SLURM_NTASKS SLURM_LOCALID …, of a task that srun started
 //
 // The first that is there counts.  None: all ranks are threads of this process.
 
@@ -24,7 +24,7 @@ static int64_t variable(const char *name) {
 }
 
 static bool take(Launch *l, int kind, const char *rank, const char *world, const char *local,
-                 Why *w) {
+                 const char *local_rank, Why *w) {
   int64_t r = variable(rank), n = variable(world);
   if (r < 0 || n < 0)
     return why(w, "%s is set, but %s%s is not a number", r == -1 ? world : rank,
@@ -36,6 +36,8 @@ static bool take(Launch *l, int kind, const char *rank, const char *world, const
   l->world = (int)n;
   int64_t here = variable(local);
   l->local_world = here > 0 ? (int)here : 0;
+  int64_t place = variable(local_rank);
+  l->local_rank = place >= 0 ? (int)place : -1;
   return true;
 }
 
@@ -48,14 +50,15 @@ static char *first_host(const char *list) {
 }
 
 bool nnrt_launch_find(Launch *l, Why *w) {
-  *l = (Launch){.world = 1};
+  *l = (Launch){.world = 1, .local_rank = -1};
   if (getenv("PMI_RANK") || getenv("PMI_SIZE"))
-    return take(l, LAUNCH_mpi, "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", w);
+    return take(l, LAUNCH_mpi, "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "MPI_LOCALRANKID", w);
   if (getenv("OMPI_COMM_WORLD_RANK"))
     return take(l, LAUNCH_mpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                "OMPI_COMM_WORLD_LOCAL_SIZE", w);
+                "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", w);
   if (getenv("RANK") && getenv("WORLD_SIZE")) {
-    if (!take(l, LAUNCH_torchrun, "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", w)) return false;
+    if (!take(l, LAUNCH_torchrun, "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_RANK", w))
+      return false;
     l->host = getenv("MASTER_ADDR");
     int64_t port = variable("MASTER_PORT");
     if (l->world > 1 && (!l->host || port < 1 || port > 65535))
@@ -72,7 +75,8 @@ bool nnrt_launch_find(Launch *l, Why *w) {
   bool task = getenv("SLURM_STEP_ID") || getenv("SLURM_STEPID") || !getenv("SLURM_JOB_ID");
   if (getenv("SLURM_PROCID") && task) {
     const char *world = getenv("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
-    if (!take(l, LAUNCH_slurm, "SLURM_PROCID", world, "SLURM_NTASKS_PER_NODE", w)) return false;
+    if (!take(l, LAUNCH_slurm, "SLURM_PROCID", world, "SLURM_NTASKS_PER_NODE", "SLURM_LOCALID", w))
+      return false;
     const char *nodes = getenv("SLURM_STEP_NODELIST");
     if (!nodes) nodes = getenv("SLURM_JOB_NODELIST");
     l->host = getenv("MASTER_ADDR");

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime.h"
+#include "device.h"
 
 static const char *base_name(const char *path) {
   const char *slash = strrchr(path, '/');
@@ -138,6 +138,8 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
   Why w;
   run.program = p;
   nnrt_say_as(base_name(argv[0]), 0, false);
+  int status;
+  if (nnrt_device_errand(p, &status)) return status;
   nnrt_flags_parse(&run.flags, argc, argv, p);
   check_program(p);
   check_flags(&run.flags, p);
@@ -160,12 +162,15 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
   int ranks_here = several ? run.launch.local_world : p->ranks;
   run.threads = nnrt_launch_threads(&run.launch, ranks_here > 0 ? ranks_here : p->ranks);
   run.seed = run.flags.seed.given ? run.flags.seed.i : p->seed;
-  // Before any rank can have connected, and so before one has begun to take of it.
-  double memory = nnrt_memory_free();
+  // Before any rank can have connected, and so before one has begun to take of what is there.  What
+  // is missing is said when they have: a launcher is then sure to notice.
+  Why missing;
+  bool found = nnrt_device_find(&run, &missing);
 
   const Flags *f = &run.flags;
   bool ok = nnrt_ranks_connect(&run, &w) && check_split(&run, &w) &&
-            nnrt_memory_enough(p, ranks_here > 0 ? ranks_here : 1, memory, &w) &&
+            (found || why(&w, "%s", missing.text)) &&
+            nnrt_device_enough(&run, ranks_here > 0 ? ranks_here : 1, &w) &&
             nnrt_payload_open(p, &run.payload, &w) &&
             nnrt_data_open(&run.data, p, &p->train, &f->input, &f->tokens, "", &w) &&
             open_schedule(&run, &w) && open_eval(&run, &w) && check_outputs(&run, &w) &&

@@ -66,11 +66,7 @@ double nnrt_memory_free(void) {
   return fmin(known ? 1024 * kib : INFINITY, group_limit());
 }
 
-typedef struct Amount {
-  char text[32];
-} Amount;
-
-static Amount amount(double bytes) {
+Amount nnrt_amount(double bytes) {
   static const char *const unit[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   int i = 0;
   for (; bytes >= 1024 && i < 6; i++)
@@ -80,16 +76,14 @@ static Amount amount(double bytes) {
   return a;
 }
 
-bool nnrt_memory_enough(const NnrtProgram *p, int ranks_here, double bytes, Why *w) {
-  double need = (double)p->slab_bytes * ranks_here;
+bool nnrt_memory_enough(double slab, int ranks, double bytes, const char *what, Why *w) {
+  double need = slab * ranks;
   if (need <= bytes) return true;
   char each[64] = "";
-  if (ranks_here > 1)
-    snprintf(each, sizeof each, " for %d ranks of %s", ranks_here,
-             amount((double)p->slab_bytes).text);
+  if (ranks > 1) snprintf(each, sizeof each, " for %d ranks of %s", ranks, nnrt_amount(slab).text);
   return why(w,
-             "training needs %s of memory%s, there are %s\n"
+             "training needs %s of %s%s, there are %s\n"
              "hint: more ranks on more machines, more --micro-batches or a smaller --batch when "
              "compiling",
-             amount(need).text, each, amount(bytes).text);
+             nnrt_amount(need).text, what, each, nnrt_amount(bytes).text);
 }

@@ -7,34 +7,17 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "comm.h"
+#include "device.h"
 #include "runtime.h"
 
 typedef struct Seat {
   NnrtRank rank;
   const CommWay *way;
   void *shared;
-  int op, status;
+  int status;
 } Seat;
-
-enum { HUGE_PAGE = 2 << 20 };
-
-// Zeroed memory on huge pages, touched first by the rank that uses it.
-static char *slab_new(int64_t bytes) {
-  size_t n = ((size_t)bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-  // One huge page more than needed, so that it can begin at one.
-  char *at = mmap(NULL, n + HUGE_PAGE, PROT_READ | PROT_WRITE,
-                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (at == MAP_FAILED) {
-    nnrt_say_error("out of memory: the slab needs %lld bytes", (long long)bytes);
-    nnrt_end_job(1);
-  }
-  at += -(uintptr_t)at % HUGE_PAGE;
-  madvise(at, n, MADV_HUGEPAGE); // where there are none, ordinary pages do
-  return at;
-}
 
 static void *run_rank(void *arg) {
   Seat *seat = arg;
@@ -42,29 +25,25 @@ static void *run_rank(void *arg) {
   NnrtRun *run = r->run;
   Why w;
   if (run->threads > 0) omp_set_num_threads(run->threads);
-  r->slab = slab_new(r->program->slab_bytes);
   r->prep = nnrt_must_alloc((size_t)(r->program->n_prep + 1) * sizeof *r->prep);
-  r->constant = nnrt_must_alloc((size_t)(r->program->n_constants + 1) * sizeof *r->constant);
-  for (int i = 0; i < r->program->n_constants; i++)
-    r->constant[i] = r->program->constants[i].at;
   nnrt_rank_coord(r->program, r->rank, r->coord);
   if (!r->comm && !nnrt_comm_open(r, seat->way, seat->shared, &w)) {
     nnrt_say_error("%s", w.text);
     nnrt_end_job(1);
   }
+  nnrt_device_open(r);
   seat->status = nnrt_train(r);
-  nnrt_comm_close(r);
   for (int i = 0; i < r->program->n_prep; i++)
     nnrt_prep_free(r->prep[i]);
   free(r->prep);
-  free(r->constant);
+  nnrt_device_close(r);
+  nnrt_comm_close(r);
   return NULL;
 }
 
 static void seat_rank(Seat *seat, NnrtRun *run, int rank) {
   seat->rank =
       (NnrtRank){.rank = rank, .ranks = run->program->ranks, .program = run->program, .run = run};
-  seat->rank.op = &seat->op;
 }
 
 static bool alone(const NnrtRun *run) {

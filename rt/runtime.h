@@ -1,9 +1,10 @@
 // The inside of the runtime: what an executable does besides its kernels.  nnrt.h is the outside.
 //
 // From the top: main.c reads the flags, opens everything that can be missing or wrong, and starts
-// the ranks (launch.c, rank.c).  Each rank fills its slab (init.c or checkpoint.c) and goes through
-// the steps (step.c): feed rows (data.c), run the graph, log (log.c, progress.c, tensorboard.c),
-// evaluate, checkpoint.  At the end rank 0 writes what was asked for (save.c, export.c, trace.c).
+// the ranks (launch.c, rank.c).  Each rank fills its slab, memory of a device (device.h, init.c or
+// checkpoint.c), and goes through the steps (step.c): feed rows (data.c), run the graph, log
+// (log.c, progress.c, tensorboard.c), evaluate, checkpoint.  At the end rank 0 writes what was
+// asked for (save.c, export.c, trace.c).
 //
 // Ranks do the same things in the same order; those that need each other's memory or opinion are
 // marked `collective` and must be called by all.  What is not marked and writes files is rank 0's.
@@ -34,8 +35,10 @@ void nnrt_say_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 // Who speaks: the program's name; which rank, where several processes write to one terminal.
 void nnrt_say_as(const char *program, int rank, bool several);
 _Noreturn void nnrt_end_job(int status); // at once, and the other ranks with it
-const char *nnrt_error_detail(void);     // what nnrt_error kept for this thread, or ""
-void *nnrt_must_alloc(size_t n);         // zeroed; ends the job when there is no memory
+// As nnrt_fail, where it was one of the operations from `first` to `last`; -1: none of them.
+_Noreturn void nnrt_fail_between(NnrtRank *r, int first, int last, int code);
+const char *nnrt_error_detail(void); // what nnrt_error kept for this thread, or ""
+void *nnrt_must_alloc(size_t n);     // zeroed; ends the job when there is no memory
 char *nnrt_must_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 // ---- flags.c, flags.def: the command line
@@ -90,6 +93,8 @@ void nnrt_in_watch(void); // a mapped file that someone cuts short ends the job 
 // ---- payload.c: the bytes at the end of the executable
 
 bool nnrt_payload_open(const NnrtProgram *p, const uint8_t **out, Why *w);
+// What libraries planned ahead of time; NULL and 0 when there is nothing, or it is damaged.
+const char *nnrt_payload_plans(int64_t *out_bytes);
 
 // ---- tensor.c: shapes, boxes and element types
 
@@ -112,7 +117,8 @@ typedef struct Part {
 Part nnrt_tensor_part(const NnrtTensor *t, const NnrtProgram *p, const int *coord);
 int64_t nnrt_part_count(const NnrtTensor *t, const Part *part);
 void nnrt_rank_coord(const NnrtProgram *p, int rank, int *coord);
-void nnrt_part_from_whole(void *part, const void *whole, const NnrtTensor *t, const Part *where);
+// Puts the part of `whole` into the slab.
+void nnrt_part_put(NnrtRank *r, const NnrtTensor *t, const Part *where, const void *whole);
 void nnrt_whole_from_part(void *whole, const void *part, const NnrtTensor *t, const Part *where);
 
 // A box of a tensor is `n` runs of `length` elements that lie side by side in both.
@@ -290,7 +296,10 @@ bool nnrt_events_step(Events *e, const StepReport *s, Why *w);
 // ---- trace.c
 
 void nnrt_trace_start(NnrtRank *r);
-void nnrt_trace_comm(NnrtRank *r, const char *what, double from_us, double to_us);
+void nnrt_trace_comm(NnrtRank *r, const char *what, int64_t from, int64_t to); // marks (device.h)
+void nnrt_trace_host(NnrtRank *r, const char *what, double from_us,
+                     double to_us);                           // of this machine
+void nnrt_trace_resolve(NnrtRank *r);                         // when what was traced is done
 bool nnrt_trace_write(NnrtRank *r, const char *path, Why *w); // collective
 double nnrt_now_us(void);
 
@@ -306,6 +315,7 @@ typedef struct Launch {
   const char *said_by; // the variable that told
   int rank, world;
   int local_world;  // ranks on this machine, 0: not said
+  int local_rank;   // which of them this is, -1: not said
   const char *host; // of rank 0
   int port;
 } Launch;
@@ -321,9 +331,15 @@ void nnrt_spin_less(char **argv);
 // ---- memory.c: is there enough
 
 double nnrt_memory_free(void); // bytes this process could get; infinite where nobody says
-bool nnrt_memory_enough(const NnrtProgram *p, int ranks_here, double bytes, Why *w);
+// For so many ranks with a slab of these bytes, in the `bytes` that are there of `what`.
+bool nnrt_memory_enough(double slab, int ranks, double bytes, const char *what, Why *w);
+typedef struct Amount {
+  char text[32];
+} Amount;
+Amount nnrt_amount(double bytes); // "1.5 GiB"
 
 // ---- comm.h: communication between ranks
+// ---- device.h: the machine that computes
 
 // ---- init.c: initial contents
 

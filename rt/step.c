@@ -4,6 +4,15 @@
 //     every step: rows in, micro-batches, update; loss out; evaluate, log, checkpoint
 //     end: rank 0 writes the weights
 //
+// A gpu does a step some time after it was put in.  While it does, the host puts in the next one
+// and then reports what came of this:
+//
+//     host   put 0 | put 1 | report 0 | put 2 | report 1 | …
+//     gpu          step 0       | step 1       | step 2 …
+//
+// So a step is under way when the one before is found to be the last that is sane; it is given up.
+// What needs the slab as it is after a step, or comes after the last, waits for that step first.
+//
 // Ranks agree, by adding up, on what only some of them know: a signal, a checkpoint found.  Rank 0
 // alone logs and writes.  Loss and gradient norm are the same bits on every rank, and so is what
 // follows from them.
@@ -13,16 +22,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm.h"
-#include "runtime.h"
+#include "device.h"
 
 typedef struct Trainer {
   NnrtRank *r;
   NnrtRun *run;
   const NnrtProgram *p;
   DataOrder order;
-  int64_t first; // step of this run
-  const NnrtTensor *loss, *grad_norm, *eval_loss;
+  int64_t first;                       // step of this run
+  const NnrtTensor *out[NNRT_ANSWERS]; // loss, grad_norm
+  const NnrtTensor *eval_out[NNRT_ANSWERS];
+  double put_at[NNRT_SLOTS]; // of the step in this slot, in µs
+  double answered_at;        // of the last step
+  bool under_way;            // a step was put in that is not answered
   bool log_failed;
 } Trainer;
 
@@ -34,13 +46,16 @@ static bool is_root(const Trainer *t) {
 
 static void set_scalar(const Trainer *t, const char *name, double value) {
   const NnrtTensor *s = nnrt_find_tensor(t->r->graph, NNRT_scalar, name);
-  if (s) nnrt_element_set(t->r->slab + s->offset, s->dtype, 0, value);
+  double room;
+  if (!s) return;
+  nnrt_element_set(&room, s->dtype, 0, value);
+  nnrt_device_put(t->r, t->r->slab + s->offset, &room, nnrt_dtype_size(s->dtype));
 }
 
 static void set_int_scalar(const Trainer *t, const char *name, int64_t value) {
   const NnrtTensor *s = nnrt_find_tensor(t->r->graph, NNRT_scalar, name);
   if (s && s->dtype == NNRT_i64)
-    memcpy(t->r->slab + s->offset, &value, 8); // a double does not hold every seed
+    nnrt_device_put(t->r, t->r->slab + s->offset, &value, 8); // a double does not hold every seed
   else
     set_scalar(t, name, (double)value);
 }
@@ -55,9 +70,17 @@ static void set_micro(NnrtRank *r, const NnrtProgram *p, int micro) {
     }
 }
 
-// Runs a graph on the rows of step `index` of `data`.
-static void run_graph(const Trainer *t, const NnrtGraph *g, const Data *data,
-                      const DataOrder *order, int64_t index, double lr) {
+// One micro-batch; with the last one, what comes after all of them.
+static void run_piece(NnrtRank *r) {
+  const NnrtGraph *g = r->graph;
+  g->micro(r);
+  if (r->micro + 1 == r->program->micro_batches && g->update) g->update(r);
+}
+
+// Puts in a graph on the rows of step `index` of `data`; nnrt_device_answer(slot) comes later.
+static void put_graph(const Trainer *t, const NnrtGraph *g, const Data *data,
+                      const DataOrder *order, int64_t index, double lr,
+                      const NnrtTensor *const *out, int slot) {
   NnrtRank *r = t->r;
   r->graph = g;
   for (int micro = 0; micro < t->p->micro_batches; micro++) {
@@ -70,15 +93,10 @@ static void run_graph(const Trainer *t, const NnrtGraph *g, const Data *data,
     set_scalar(t, "lr", lr);
     set_int_scalar(t, "step", r->step);
     set_int_scalar(t, "seed", t->order.seed);
-    g->micro(r);
+    nnrt_device_run(r, micro, run_piece);
   }
-  if (g->update) g->update(r);
+  nnrt_device_ask(r, slot, out);
   set_micro(r, t->p, 0);
-  nnrt_comm_drain(r);
-}
-
-static double output(const Trainer *t, const NnrtTensor *o) {
-  return o ? nnrt_element_at(t->r->slab + o->offset, o->dtype, 0) : NAN;
 }
 
 // The mean over whole batches, in file order.
@@ -86,10 +104,14 @@ static double evaluate(const Trainer *t) {
   const Data *d = &t->run->eval_data;
   DataOrder file_order = {0};
   int64_t batches = d->rows / d->batch;
-  double sum = 0;
-  for (int64_t i = 0; i < batches; i++) {
-    run_graph(t, &t->p->eval, d, &file_order, i, 0);
-    sum += output(t, t->eval_loss);
+  int64_t depth = nnrt_device_depth(t->r);
+  double sum = 0, out[NNRT_ANSWERS];
+  for (int64_t i = 0; i < batches + depth; i++) {
+    if (i < batches)
+      put_graph(t, &t->p->eval, d, &file_order, i, 0, t->eval_out, (int)(i % NNRT_SLOTS));
+    if (i < depth) continue;
+    nnrt_device_answer(t->r, (int)((i - depth) % NNRT_SLOTS), out);
+    sum += out[0];
   }
   return sum / (double)batches;
 }
@@ -190,36 +212,31 @@ static bool is_due(const Flag *every, int64_t done) {
   return every->given && done % every->i == 0;
 }
 
-// One step with all that belongs to it; false when training cannot go on.
-static bool do_step(Trainer *t, int64_t step, int *out_signal) {
+// What follows a step when it is done; false when training cannot go on.  Only the step put in last
+// may be due for evaluation or a checkpoint, or be the last.
+static bool end_step(Trainer *t, int64_t step, bool last) {
   NnrtRun *run = t->run;
   const Flags *f = &run->flags;
   NnrtRank *r = t->r;
-  double start = nnrt_now_us(), lr = nnrt_schedule_lr(&run->schedule, step);
-  r->step = step;
-  run_graph(t, &t->p->train, &run->data, &t->order, step, lr);
-  double ms = (nnrt_now_us() - start) / 1e3;
+  int slot = (int)(step % NNRT_SLOTS);
+  double out[NNRT_ANSWERS];
+  nnrt_device_answer(r, slot, out);
+  nnrt_trace_resolve(r);
+  double now = nnrt_now_us();
+  double ms = (now - fmax(t->put_at[slot], t->answered_at)) / 1e3;
+  t->answered_at = now;
   StepReport s = {
       .step = step,
       .steps = run->steps,
       .first = t->first,
-      .loss = (float)output(t, t->loss),
-      .grad_norm = (float)output(t, t->grad_norm),
-      .has_grad_norm = t->grad_norm != NULL,
-      .lr = lr,
+      .loss = t->out[0] ? (float)out[0] : NAN,
+      .grad_norm = t->out[1] ? (float)out[1] : NAN,
+      .has_grad_norm = t->out[1] != NULL,
+      .lr = nnrt_schedule_lr(&run->schedule, step),
       .step_ms = ms,
       .samples_per_s = (double)run->data.batch / (ms / 1e3),
   };
   bool sane = isfinite(s.loss) && (!s.has_grad_norm || isfinite(s.grad_norm));
-  int64_t signal_sum = nnrt_signal_seen();
-  if (r->ranks > 1) {
-    // Any rank's signal is all ranks'; which one it was does not matter to those who missed it.
-    int64_t any = signal_sum != 0;
-    nnrt_comm_sum(r, &any, 1);
-    if (any && !signal_sum) signal_sum = SIGTERM;
-  }
-  *out_signal = (int)signal_sum;
-  bool last = step + 1 == run->steps || *out_signal != 0;
   if (sane && run->has_eval && (last || is_due(&f->eval_every, step + 1))) {
     s.eval_loss = evaluate(t);
     s.has_eval = true;
@@ -241,6 +258,32 @@ static bool do_step(Trainer *t, int64_t step, int *out_signal) {
   if (f->checkpoint_dir.given && (last || is_due(&f->checkpoint_every, step + 1)))
     nnrt_checkpoint_save(&run->checkpoints, r, step + 1, &t->order);
   return true;
+}
+
+// Puts in one step, and ends the one before or as many as must be ended now; false when training
+// cannot go on.
+static bool do_step(Trainer *t, int64_t step, int *out_signal) {
+  NnrtRun *run = t->run;
+  const Flags *f = &run->flags;
+  NnrtRank *r = t->r;
+  r->step = step;
+  t->put_at[step % NNRT_SLOTS] = nnrt_now_us();
+  put_graph(t, &t->p->train, &run->data, &t->order, step, nnrt_schedule_lr(&run->schedule, step),
+            t->out, (int)(step % NNRT_SLOTS));
+  int64_t signal_sum = nnrt_signal_seen();
+  if (r->ranks > 1) {
+    // Any rank's signal is all ranks'; which one it was does not matter to those who missed it.
+    int64_t any = signal_sum != 0;
+    nnrt_comm_sum(r, &any, 1);
+    if (any && !signal_sum) signal_sum = SIGTERM;
+  }
+  *out_signal = (int)signal_sum;
+  if (t->under_way && !end_step(t, step - 1, false)) return false;
+  bool last = step + 1 == run->steps || *out_signal != 0;
+  t->under_way = nnrt_device_depth(r) > 0 && !last &&
+                 !(run->has_eval && is_due(&f->eval_every, step + 1)) &&
+                 !(f->checkpoint_dir.given && is_due(&f->checkpoint_every, step + 1));
+  return t->under_way || end_step(t, step, last);
 }
 
 // Collective.
@@ -270,9 +313,9 @@ static bool finish(Trainer *t) {
 int nnrt_train(NnrtRank *r) {
   const NnrtProgram *p = r->program;
   Trainer t = {.r = r, .run = r->run, .p = p};
-  t.loss = nnrt_find_tensor(&p->train, NNRT_output, "loss");
-  t.grad_norm = nnrt_find_tensor(&p->train, NNRT_output, "grad_norm");
-  t.eval_loss = nnrt_find_tensor(&p->eval, NNRT_output, "loss");
+  t.out[0] = nnrt_find_tensor(&p->train, NNRT_output, "loss");
+  t.out[1] = nnrt_find_tensor(&p->train, NNRT_output, "grad_norm");
+  t.eval_out[0] = nnrt_find_tensor(&p->eval, NNRT_output, "loss");
   if (!begin(&t)) return 1;
   int64_t steps = r->run->steps;
   if (t.first >= steps && is_root(&t))

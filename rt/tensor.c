@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm.h"
-#include "runtime.h"
+#include "device.h"
 
 static const struct {
   const char *name;
@@ -119,13 +118,13 @@ int64_t nnrt_run_start(const Runs *runs, int64_t i) {
   return start;
 }
 
-void nnrt_part_from_whole(void *part, const void *whole, const NnrtTensor *t, const Part *where) {
+void nnrt_part_put(NnrtRank *r, const NnrtTensor *t, const Part *where, const void *whole) {
   int64_t size = nnrt_dtype_size(t->dtype);
   if (nnrt_part_count(t, where) == 0) return;
   Runs runs = nnrt_part_runs(t->rank, t->dim, where->start, where->size);
   for (int64_t i = 0; i < runs.n; i++)
-    memcpy((char *)part + i * runs.length * size,
-           (const char *)whole + nnrt_run_start(&runs, i) * size, (size_t)(runs.length * size));
+    nnrt_device_put(r, r->slab + t->offset + i * runs.length * size,
+                    (const char *)whole + nnrt_run_start(&runs, i) * size, runs.length * size);
 }
 
 void nnrt_whole_from_part(void *whole, const void *part, const NnrtTensor *t, const Part *where) {
@@ -140,12 +139,13 @@ void nnrt_whole_from_part(void *whole, const void *part, const NnrtTensor *t, co
 const void *nnrt_tensor_whole(NnrtRank *r, const NnrtTensor *t, Whole *memory) {
   const NnrtProgram *p = r->program;
   Part mine = nnrt_tensor_part(t, p, r->coord);
-  const char *here = r->slab + t->offset;
-  if (mine.whole) return r->rank == 0 ? here : NULL;
-
   int64_t part_bytes = nnrt_part_count(t, &mine) * nnrt_dtype_size(t->dtype);
   int64_t all_bytes = part_bytes * r->ranks;
   bool root = r->rank == 0;
+  if (mine.whole && !root) return NULL;
+  const void *here = nnrt_device_read(r, r->slab + t->offset, part_bytes);
+  if (mine.whole) return here;
+
   if (root && memory->bytes < all_bytes + nnrt_tensor_count(t) * nnrt_dtype_size(t->dtype)) {
     free(memory->at);
     memory->bytes = all_bytes + nnrt_tensor_count(t) * nnrt_dtype_size(t->dtype);

@@ -7,27 +7,29 @@
 #include <string.h>
 #include <time.h>
 
-#include "comm.h"
-#include "runtime.h"
+#include "device.h"
 
 enum { MOST_EVENTS = 200000 };
 
 typedef struct Event {
   const char *name;
   int64_t step;
-  double from, to; // in µs
+  int64_t from_mark, to_mark; // of the device, until `resolved`
+  double from, to;            // in µs, then
+  bool resolved;
 } Event;
 
-typedef struct Track { // written by one thread
+typedef struct Track { // written by one thread at a time
   Event *event;
   int n, room;
+  int n_resolved; // from the first on
   bool full;
 } Track;
 
 typedef struct NnrtTrace {
   Track ops, comm;
-  double begun;
-  double zero; // what the picture's time counts from; about the same moment on every rank
+  int64_t begun; // a mark
+  double zero;   // what the picture's time counts from; about the same moment on every rank
 } NnrtTrace;
 
 double nnrt_now_us(void) {
@@ -58,15 +60,39 @@ void nnrt_trace_start(NnrtRank *r) {
 
 void nnrt_trace_begin(NnrtRank *r, int i) {
   (void)i;
-  r->trace->begun = nnrt_now_us();
+  r->trace->begun = nnrt_device_mark(r, false);
 }
 
 void nnrt_trace_end(NnrtRank *r, int i) {
-  add(&r->trace->ops, (Event){r->graph->ops[i], r->step, r->trace->begun, nnrt_now_us()});
+  add(&r->trace->ops, (Event){.name = r->graph->ops[i],
+                              .step = r->step,
+                              .from_mark = r->trace->begun,
+                              .to_mark = nnrt_device_mark(r, false)});
 }
 
-void nnrt_trace_comm(NnrtRank *r, const char *what, double from, double to) {
-  add(&r->trace->comm, (Event){what, -1, from, to});
+void nnrt_trace_comm(NnrtRank *r, const char *what, int64_t from, int64_t to) {
+  add(&r->trace->comm, (Event){.name = what, .step = -1, .from_mark = from, .to_mark = to});
+}
+
+void nnrt_trace_host(NnrtRank *r, const char *what, double from, double to) {
+  add(&r->trace->comm, (Event){.name = what, .step = -1, .from = from, .to = to, .resolved = true});
+}
+
+static void resolve(NnrtRank *r, Track *t) {
+  for (; t->n_resolved < t->n; t->n_resolved++) {
+    Event *e = &t->event[t->n_resolved];
+    if (e->resolved) continue;
+    e->from = nnrt_device_time(r, e->from_mark);
+    e->to = nnrt_device_time(r, e->to_mark);
+    e->resolved = true;
+  }
+}
+
+void nnrt_trace_resolve(NnrtRank *r) {
+  if (!r->trace) return;
+  resolve(r, &r->trace->ops);
+  resolve(r, &r->trace->comm);
+  nnrt_device_forget_marks(r);
 }
 
 static void write_track(FILE *f, const NnrtTrace *t, const Track *track, int rank, int thread) {

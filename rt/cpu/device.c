@@ -1,0 +1,116 @@
+// This machine as the device (device.h): the slab is memory like any other, what is put there is
+// there, what is run is done.
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "device.h"
+
+struct NnrtDevice {
+  int64_t slab_bytes; // as mapped
+  char *mapped;
+  double value[NNRT_SLOTS][NNRT_ANSWERS];
+  int op;
+};
+
+enum { HUGE_PAGE = 2 << 20 };
+
+static double memory_free; // before any rank took of it
+
+bool nnrt_device_errand(const NnrtProgram *p, int *out_status) {
+  (void)p;
+  (void)out_status;
+  return false;
+}
+
+bool nnrt_device_find(const NnrtRun *run, Why *w) {
+  (void)run;
+  (void)w;
+  memory_free = nnrt_memory_free();
+  return true;
+}
+
+bool nnrt_device_enough(const NnrtRun *run, int ranks_here, Why *w) {
+  return nnrt_memory_enough((double)run->program->slab_bytes, ranks_here, memory_free, "memory", w);
+}
+
+void nnrt_device_describe(const NnrtProgram *p, FILE *out) {
+  (void)p;
+  (void)out;
+}
+
+// Zeroed memory on huge pages, touched first by the rank that uses it.
+void nnrt_device_open(NnrtRank *r) {
+  const NnrtProgram *p = r->program;
+  NnrtDevice *d = r->device = nnrt_must_alloc(sizeof *d);
+  size_t n = ((size_t)p->slab_bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+  // One huge page more than needed, so that it can begin at one.
+  d->slab_bytes = (int64_t)n + HUGE_PAGE;
+  d->mapped = mmap(NULL, n + HUGE_PAGE, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (d->mapped == MAP_FAILED) {
+    nnrt_say_error("out of memory: the slab needs %lld bytes", (long long)p->slab_bytes);
+    nnrt_end_job(1);
+  }
+  r->slab = d->mapped + -(uintptr_t)d->mapped % HUGE_PAGE;
+  madvise(r->slab, n, MADV_HUGEPAGE); // where there are none, ordinary pages do
+  r->op = &d->op;
+  r->constant = nnrt_must_alloc((size_t)p->n_constants * sizeof *r->constant);
+  for (int i = 0; i < p->n_constants; i++)
+    r->constant[i] = p->constants[i].at;
+}
+
+void nnrt_device_close(NnrtRank *r) {
+  munmap(r->device->mapped, (size_t)r->device->slab_bytes);
+  free(r->constant);
+  free(r->device);
+}
+
+void nnrt_device_put(NnrtRank *r, void *to, const void *from, int64_t bytes) {
+  (void)r;
+  memcpy(to, from, (size_t)bytes);
+}
+
+const void *nnrt_device_read(NnrtRank *r, const void *from, int64_t bytes) {
+  (void)r;
+  (void)bytes;
+  return from;
+}
+
+int nnrt_device_depth(const NnrtRank *r) {
+  (void)r;
+  return 0;
+}
+
+void nnrt_device_run(NnrtRank *r, int piece, void (*work)(NnrtRank *r)) {
+  (void)piece;
+  work(r);
+}
+
+void nnrt_device_ask(NnrtRank *r, int slot, const NnrtTensor *const *outputs) {
+  nnrt_comm_drain(r);
+  for (int i = 0; i < NNRT_ANSWERS; i++)
+    if (outputs[i])
+      r->device->value[slot][i] =
+          nnrt_element_at(r->slab + outputs[i]->offset, outputs[i]->dtype, 0);
+}
+
+void nnrt_device_answer(NnrtRank *r, int slot, double *out_value) {
+  memcpy(out_value, r->device->value[slot], sizeof r->device->value[slot]);
+}
+
+int64_t nnrt_device_mark(NnrtRank *r, bool comm) {
+  (void)r;
+  (void)comm;
+  return (int64_t)(nnrt_now_us() * 1e3);
+}
+
+double nnrt_device_time(NnrtRank *r, int64_t mark) {
+  (void)r;
+  return (double)mark / 1e3;
+}
+
+void nnrt_device_forget_marks(NnrtRank *r) {
+  (void)r;
+}
