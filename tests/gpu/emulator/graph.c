@@ -279,6 +279,11 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t g, unsigned l
   return cudaSuccess;
 }
 
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *out, cudaGraph_t g,
+                                          unsigned long long flags) {
+  return cudaGraphInstantiate(out, g, flags);
+}
+
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t x) {
   NEED_DEVICE;
   if (!x) return emulated_error(cudaErrorInvalidValue);

@@ -351,3 +351,28 @@ cudaError_t cudaMemset(void *to, int value, size_t bytes) {
   NEED_NOT_RECORDING;
   return cudaMemsetAsync(to, value, bytes, NULL);
 }
+
+// Rows of `width` bytes, `pitch` bytes apart.
+cudaError_t cudaMemset2DAsync(void *to, size_t pitch, int value, size_t width, size_t height,
+                              cudaStream_t s) {
+  NEED_DEVICE;
+  if (pitch < width) return emulated_error(cudaErrorInvalidValue);
+  for (size_t i = 0; i < height; i++) {
+    cudaError_t e = cudaMemsetAsync((char *)to + i * pitch, value, width, s);
+    if (e != cudaSuccess) return e;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                              size_t width, size_t height, enum cudaMemcpyKind kind,
+                              cudaStream_t s) {
+  NEED_DEVICE;
+  if (to_pitch < width || from_pitch < width) return emulated_error(cudaErrorInvalidValue);
+  for (size_t i = 0; i < height; i++) {
+    cudaError_t e =
+        copy((char *)to + i * to_pitch, (const char *)from + i * from_pitch, width, kind, s, false);
+    if (e != cudaSuccess) return e;
+  }
+  return cudaSuccess;
+}
