@@ -466,6 +466,14 @@ static void place_producers(Fuser *f, const Op *op) {
     if (op->in[i].value->def) place(f, op->in[i].value->def);
 }
 
+// Of a member: views of what the group itself computes come after it, if anything else reads them.
+static void place_inputs(Fuser *f, const Group *g, const Op *op) {
+  for (int i = 0; i < op->n_in; i++) {
+    Value *v = op->in[i].value;
+    if (v->def && !in_group(f, through_views(v), g, g)) place(f, v->def);
+  }
+}
+
 // Puts `op`, or the group it is in, at the end of the new order, after what it reads.
 static void place(Fuser *f, Op *op) {
   if (op->id >= f->n_ops || f->placed[op->id]) return;
@@ -480,7 +488,7 @@ static void place(Fuser *f, Op *op) {
     f->placed[g->member.at[i]->id] = true;
   // What the body copies must stand before it as well, for what it reads.
   for (int i = 0; i < g->member.n; i++)
-    place_producers(f, g->member.at[i]);
+    place_inputs(f, g, g->member.at[i]);
   emit_group(f, g);
 }
 
