@@ -48,6 +48,35 @@ int nnrt_copy(void *y, const void *x, int64_t bytes);
 #undef NNRT_T
 #undef NNRT_NAME
 
+// One kernel for many tensors, on gpus only: the operation `batch`.  Tensor i has sizes[i]
+// elements. out and in have the results and the operands of the single kernels one after the other:
+// of adam, out is w, m, v of the first tensor, then those of the second; in is w, g, m, v, lr,
+// gscale, step of the first, and so on.  Each result may take the memory that the single kernel
+// allows, no other. The attributes are the same for all.  Pointers are the same in every step.
+NnrtPrep *nnrt_sgd_batch_prep_f32(int64_t n, const int64_t *sizes, double weight_decay);
+int nnrt_sgd_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);
+NnrtPrep *nnrt_sgd_momentum_batch_prep_f32(int64_t n, const int64_t *sizes, double momentum,
+                                           double dampening, double weight_decay, bool nesterov);
+int nnrt_sgd_momentum_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);
+NnrtPrep *nnrt_adam_batch_prep_f32(int64_t n, const int64_t *sizes, double beta1, double beta2,
+                                   double eps, double weight_decay, bool decoupled, bool onnx);
+int nnrt_adam_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);
+NnrtPrep *nnrt_adagrad_batch_prep_f32(int64_t n, const int64_t *sizes, double lr_decay, double eps,
+                                      double weight_decay);
+int nnrt_adagrad_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);
+NnrtPrep *nnrt_lamb_batch_prep_f32(int64_t n, const int64_t *sizes, double beta1, double beta2,
+                                   double eps, double weight_decay);
+int nnrt_lamb_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);
+NnrtPrep *nnrt_lamb_apply_batch_prep_f32(int64_t n, const int64_t *sizes);
+int nnrt_lamb_apply_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);
+NnrtPrep *nnrt_sum_squares_batch_prep_f32(int64_t n, const int64_t *sizes);
+int nnrt_sum_squares_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);
+// f32 to 16 bits
+NnrtPrep *nnrt_cast_batch_prep_bf16(int64_t n, const int64_t *sizes);
+int nnrt_cast_batch_bf16(NnrtPrep *p, void *const *out, const void *const *in);
+NnrtPrep *nnrt_cast_batch_prep_f16(int64_t n, const int64_t *sizes);
+int nnrt_cast_batch_f16(NnrtPrep *p, void *const *out, const void *const *in);
+
 // Losses over log-probabilities (m, c)
 int nnrt_nll_f32(float *loss, const float *logp, const void *labels, int64_t m, int64_t c,
                  int64_t width, int64_t ignore);
@@ -144,30 +173,6 @@ int nnrt_lamb_f32(float *direction, float *m2, float *v2, const float *w, const 
 // w_square and direction_square: |w|^2 and |direction|^2 of the whole tensors
 int nnrt_lamb_apply_f32(float *w2, const float *w, const float *direction, const float *w_square,
                         const float *direction_square, const float *lr, int64_t n);
-
-// Many tensors at once, on gpus only: n calls of one kernel with the same attributes as one launch,
-// so that a tensor of a hundred elements costs nothing.  Operands and results come tensor by tensor:
-//
-//     in[k * n_operands + i]   operand i of tensor k, pointers to its one-number operands included
-//     out[k * n_results + r]   result r of tensor k, which may be the memory its row allows
-//     sizes[k]                 elements of tensor k, from 0
-//
-// The arrays of pointers are read when it runs and must hold the same every time.
-#define NNRT_BATCH(name, ...)                                                                      \
-  NnrtPrep *nnrt_##name##_batch_prep_f32(__VA_ARGS__);                                             \
-  int nnrt_##name##_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);
-NNRT_BATCH(sgd, int64_t n, const int64_t *sizes, double weight_decay)
-NNRT_BATCH(sgd_momentum, int64_t n, const int64_t *sizes, double momentum, double dampening,
-           double weight_decay, bool nesterov)
-NNRT_BATCH(adam, int64_t n, const int64_t *sizes, double beta1, double beta2, double eps,
-           double weight_decay, bool decoupled, bool onnx)
-NNRT_BATCH(adagrad, int64_t n, const int64_t *sizes, double lr_decay, double eps,
-           double weight_decay)
-NNRT_BATCH(lamb, int64_t n, const int64_t *sizes, double beta1, double beta2, double eps,
-           double weight_decay)
-NNRT_BATCH(lamb_apply, int64_t n, const int64_t *sizes)
-NNRT_BATCH(sum_squares, int64_t n, const int64_t *sizes)
-#undef NNRT_BATCH
 
 // y += x, over an axis bound to time
 int nnrt_accumulate_f32(float *y, const float *x, int64_t n);

@@ -6,7 +6,8 @@
 // section 3.3): a function from a counter of 128 bits and a key of 64 to 128 random bits.  The
 // counter is the step and the block of four elements; the key mixes seed and key.
 //
-// The compiler's evaluator has the same in its own sources, and the two are tested to be equal.
+// The file is C and CUDA C.  The compiler's evaluator has the same in its own sources, and the two
+// are tested to be equal.
 
 #ifndef NNRT_RANDOM_H
 #define NNRT_RANDOM_H
@@ -14,8 +15,10 @@
 #include <math.h>
 #include <stdint.h>
 
+#include "nnrt_math.h"
+
 // The finaliser of SplitMix64: neighbouring inputs give unrelated outputs.
-static inline uint64_t nnrt_random_mix(uint64_t x) {
+M_FN uint64_t nnrt_random_mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
   x = (x ^ x >> 27) * 0x94d049bb133111ebu;
@@ -23,8 +26,7 @@ static inline uint64_t nnrt_random_mix(uint64_t x) {
 }
 
 // Philox4x32-10 itself, for the published test vectors.
-static inline void nnrt_random_philox(const uint32_t counter[4], const uint32_t key[2],
-                                      uint32_t out[4]) {
+M_FN void nnrt_random_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]) {
   uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
   uint32_t k0 = key[0], k1 = key[1];
   for (int round = 0; round < 10; round++) {
@@ -43,8 +45,8 @@ static inline void nnrt_random_philox(const uint32_t counter[4], const uint32_t 
 }
 
 // The bits of elements 4 * block to 4 * block + 3.
-static inline void nnrt_random_block(int64_t seed, int64_t step, int64_t key, int64_t block,
-                                     uint32_t out[4]) {
+M_FN void nnrt_random_block(int64_t seed, int64_t step, int64_t key, int64_t block,
+                            uint32_t out[4]) {
   uint64_t b = (uint64_t)block, s = (uint64_t)step;
   uint64_t k = nnrt_random_mix(nnrt_random_mix((uint64_t)seed) ^ (uint64_t)key);
   uint32_t counter[4] = {(uint32_t)b, (uint32_t)(b >> 32), (uint32_t)s, (uint32_t)(s >> 32)};
@@ -53,18 +55,18 @@ static inline void nnrt_random_block(int64_t seed, int64_t step, int64_t key, in
 }
 
 // In [0, 1), a multiple of 2^-24: a float holds it.
-static inline double nnrt_random_uniform_of(uint32_t bits) {
+M_FN double nnrt_random_uniform_of(uint32_t bits) {
   return (double)(bits >> 8) * 0x1p-24;
 }
 
-static inline double nnrt_random_uniform(int64_t seed, int64_t step, int64_t key, int64_t element) {
+M_FN double nnrt_random_uniform(int64_t seed, int64_t step, int64_t key, int64_t element) {
   uint32_t out[4];
   nnrt_random_block(seed, step, key, element / 4, out);
   return nnrt_random_uniform_of(out[element % 4]);
 }
 
 // Of mean 0 and deviation 1, by Box and Muller: two elements from two words.
-static inline double nnrt_random_normal(int64_t seed, int64_t step, int64_t key, int64_t element) {
+M_FN double nnrt_random_normal(int64_t seed, int64_t step, int64_t key, int64_t element) {
   uint32_t out[4];
   nnrt_random_block(seed, step, key, element / 4, out);
   const uint32_t *pair = out + (element % 4 & 2);
@@ -74,7 +76,7 @@ static inline double nnrt_random_normal(int64_t seed, int64_t step, int64_t key,
 }
 
 // The key of a name: FNV-1a.
-static inline int64_t nnrt_random_key(const char *name) {
+M_FN int64_t nnrt_random_key(const char *name) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (; *name; name++)
     hash = (hash ^ (uint8_t)*name) * 0x100000001b3u;

@@ -7,5 +7,7 @@ set(CUDA_C_FILES cuda/gpu.c
 
 # CUDA C: kernels, and what launches them.
 set(CUDA_FILES cuda/copy.cu
+    cuda/batch_norm.cu cuda/cast.cu cuda/dropout.cu cuda/loss.cu cuda/norm.cu cuda/optimizers.cu
+    cuda/pool.cu cuda/reduce.cu cuda/scan.cu cuda/softmax.cu cuda/sum_squares.cu
     cuda/epilogue.cu cuda/lookup.cu cuda/pack.cu cuda/pad.cu cuda/shape.cu
     cuda/attention_kernels.cu)

@@ -1,0 +1,96 @@
+// Dropout.  Whether an element is kept depends on seed, step, key and its place in the whole
+// tensor, so it is the same on any number of ranks, and the gradient is the same function of dy.
+//
+// Four elements that are neighbours in the whole tensor share a block of random words.  A thread
+// makes the blocks of V elements and keeps nothing of them: x is read, y written, in place if
+// wished.  Where the local part does not begin at a multiple of four, elements are done one by one.
+
+#include "nnrt_random.h"
+#include "rows.cuh"
+
+// Where the local elements lie in the whole: `runs` runs of n neighbours, the first at `base`.
+struct Where {
+  int64_t runs, n, base;
+  int rank; // of the axes that number the runs
+  int64_t shape[NNRT_MAX_RANK], stride[NNRT_MAX_RANK];
+};
+
+static Where where_of(int64_t rank, const int64_t *shape, const int64_t *whole,
+                      const int64_t *start) {
+  // Inner axes that are there in full make runs of neighbours, with the axis before them.
+  int64_t inner = rank, stride = 1;
+  Where w = {};
+  w.n = 1;
+  while (inner > 0 && shape[inner - 1] == whole[inner - 1])
+    w.n *= shape[--inner];
+  if (inner > 0) w.n *= shape[--inner];
+  w.runs = product(shape, inner);
+  w.rank = (int)inner;
+  for (int64_t d = rank - 1; d >= 0; d--) {
+    w.base += start[d] * stride;
+    w.shape[d] = shape[d];
+    w.stride[d] = stride;
+    stride *= whole[d];
+  }
+  return w;
+}
+
+// Whether every run begins at a multiple of four, and so do packs in it.
+static bool in_blocks(const Where &w) {
+  bool ok = w.base % 4 == 0 && w.n % 4 == 0;
+  for (int d = 0; d < w.rank; d++)
+    ok = ok && (w.shape[d] == 1 || w.stride[d] % 4 == 0);
+  return ok;
+}
+
+static __device__ inline int64_t run_start(const Where &w, int64_t run) {
+  int64_t at = w.base;
+  for (int d = w.rank - 1; d >= 0; d--) {
+    at += run % w.shape[d] * w.stride[d];
+    run /= w.shape[d];
+  }
+  return at;
+}
+
+template <class T, int V>
+static __global__ void drop(T *y, const T *x, const int64_t *step, const int64_t *seed, Where w,
+                            uint32_t limit, float scale, int64_t key) {
+  int64_t total = w.runs * w.n, the_step = *step, the_seed = *seed;
+  for (int64_t i = first_thread() * V; i < total; i += all_threads() * V) {
+    int64_t at = w.runs == 1 ? w.base + i : run_start(w, i / w.n) + i % w.n;
+    Pack<T, V> p = read_pack<T, V>(x + i);
+    uint32_t words[4];
+    UNROLL
+    for (int k = 0; k < V; k++) {
+      if (k % 4 == 0) nnrt_random_block(the_seed, the_step, key, (at + k) / 4, words);
+      uint32_t word = V == 1 ? words[at % 4] : words[k % 4];
+      // A uniform number is a multiple of 2^-24: it is below the ratio when the integer is below
+      // the limit.
+      store(&p.at[k], word >> 8 >= limit ? load(&p.at[k]) * scale : 0.0f);
+    }
+    write_pack(y + i, p);
+  }
+}
+
+template <class T>
+static int dropout(T *y, const T *x, const int64_t *step, const int64_t *seed, int64_t rank,
+                   const int64_t *shape, const int64_t *whole, const int64_t *start, double ratio,
+                   int64_t key) {
+  constexpr int V = Width<T>::most;
+  Where w = where_of(rank, shape, whole, start);
+  int64_t n = w.runs * w.n;
+  uint32_t limit = (uint32_t)ceil(ratio * 0x1p24);
+  float scale = ratio < 1 ? (float)(1.0 / (1.0 - ratio)) : 0.0f;
+  if (n == 0) return NNRT_OK;
+  if (in_packs(w.n, V, y, x) && in_blocks(w))
+    return launch(drop<T, V>, blocks_for(n / V), BLOCK, 0, y, x, step, seed, w, limit, scale, key);
+  return launch(drop<T, 1>, blocks_for(n), BLOCK, 0, y, x, step, seed, w, limit, scale, key);
+}
+
+#define DROPOUT(suffix, C, T)                                                                      \
+  int nnrt_dropout_##suffix(C *y, const C *x, const int64_t *step, const int64_t *seed,            \
+                            int64_t rank, const int64_t *shape, const int64_t *whole,              \
+                            const int64_t *start, double ratio, int64_t key) {                     \
+    return dropout<T>((T *)y, (const T *)x, step, seed, rank, shape, whole, start, ratio, key);    \
+  }
+FOR_FLOATS(DROPOUT)

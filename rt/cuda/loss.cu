@@ -1,0 +1,218 @@
+// Cross-entropy of logits (m, c) with labels (m), the negative log-likelihood of log-probabilities,
+// and their gradients.
+//
+// Rows of up to 1024 classes are done by a warp each, longer ones by a block.  Forward finds the
+// maximum and the sum of exponentials together, in one read (ExpSum); what is kept of a row for the
+// gradient is one number.  So the probabilities exist nowhere: the gradient is made of the logits,
+// in their place if they are not needed again.
+//
+//     cross_entropy        reads logits and labels, writes loss and lse
+//     cross_entropy_back   reads logits, labels, lse, dloss, writes dlogits
+//
+// Rows of a vocabulary of 50257 do not begin at multiples of 16 bytes; packs begin at the first
+// multiple in the row.
+//
+// A label that is no class and not `ignore` is reported (Finder); the loss of its row is NaN.
+
+#include "loss.h"
+#include "rows.cuh"
+
+// Which elements of a row of n are taken in packs: from `head` to before `end`.
+struct RowPacks {
+  int64_t head, end;
+};
+template <class T, int V> static __device__ inline RowPacks row_packs(const T *row, int64_t n) {
+  int64_t head = (int64_t)((16 - (uintptr_t)row % 16) % 16 / sizeof(T));
+  head = head < n ? head : n;
+  return RowPacks{head, head + (n - head) / V * V};
+}
+
+enum LabelKind { IGNORED, OUTSIDE, CLASS };
+static __device__ inline LabelKind label_kind(int64_t label, int64_t c, int64_t ignore) {
+  return label == ignore ? IGNORED : label < 0 || label >= c ? OUTSIDE : CLASS;
+}
+
+template <class T, bool BY_WARPS>
+static __global__ void cross_entropy_rows(float *loss, float *lse, const T *logits, int64_t ld,
+                                          const void *labels, int64_t m, int64_t c, int64_t width,
+                                          int64_t ignore, Finder f) {
+  constexpr int V = Width<T>::most;
+  int64_t threads = BY_WARPS ? WARP : blockDim.x;
+  int64_t first = BY_WARPS ? first_thread() / WARP : blockIdx.x;
+  int64_t rows = BY_WARPS ? all_threads() / WARP : gridDim.x;
+  int64_t lane = BY_WARPS ? threadIdx.x % WARP : threadIdx.x;
+  for (int64_t row = first; row < m; row += rows) {
+    const T *x = logits + row * ld;
+    RowPacks at = row_packs<T, V>(x, c);
+    ExpSum s = {-INFINITY, 0};
+    if (lane < at.head) {
+      float v[1] = {load(x + lane)};
+      add_exps<T, 1>(s, v);
+    }
+    UNROLL_4
+    for (int64_t i = at.head + lane * V; i < at.end; i += threads * V) {
+      Pack<T, V> p = read_pack<T, V>(x + i);
+      float v[V];
+      UNROLL
+      for (int k = 0; k < V; k++)
+        v[k] = load(&p.at[k]);
+      add_exps<T, V>(s, v);
+    }
+    if (lane < c - at.end) {
+      float v[1] = {load(x + at.end + lane)};
+      add_exps<T, 1>(s, v);
+    }
+    float whole = log_of(group_exp_sum<T>(s, !BY_WARPS));
+    if (lane > 0) continue;
+    int64_t label = index_at(labels, width, row);
+    LabelKind kind = label_kind(label, c, ignore);
+    if (kind == OUTSIDE) find_index(f, label, c);
+    lse[row] = whole;
+    loss[row] = kind == IGNORED ? 0.0f : kind == OUTSIDE ? NAN : whole - load(x + label);
+  }
+}
+
+// (e^(x - lse) - [j is the label]) dloss; 0 in a row that is ignored
+struct RowBack {
+  float lse, dloss;
+  int64_t label; // -1: ignored
+};
+template <class T> static __device__ inline void back_one(T *y, float x, int64_t j, RowBack r) {
+  float p = exp_for<T>(x - r.lse);
+  store(y, r.label < 0 ? 0.0f : (p - (j == r.label ? 1.0f : 0.0f)) * r.dloss);
+}
+
+template <class T, bool BY_WARPS>
+static __global__ void cross_entropy_back_rows(T *dlogits, const T *logits, int64_t ld,
+                                               const void *labels, const float *lse,
+                                               const float *dloss, int64_t m, int64_t c,
+                                               int64_t width, int64_t ignore, Finder f) {
+  constexpr int V = Width<T>::most;
+  int64_t threads = BY_WARPS ? WARP : blockDim.x;
+  int64_t first = BY_WARPS ? first_thread() / WARP : blockIdx.x;
+  int64_t rows = BY_WARPS ? all_threads() / WARP : gridDim.x;
+  int64_t lane = BY_WARPS ? threadIdx.x % WARP : threadIdx.x;
+  for (int64_t row = first; row < m; row += rows) {
+    const T *x = logits + row * ld;
+    T *y = dlogits + row * ld;
+    int64_t label = index_at(labels, width, row);
+    LabelKind kind = label_kind(label, c, ignore);
+    if (kind == OUTSIDE && lane == 0) find_index(f, label, c);
+    RowBack r = {lse[row], dloss[row], kind == CLASS ? label : -1};
+    RowPacks at = row_packs<T, V>(x, c);
+    if ((uintptr_t)x % 16 != (uintptr_t)y % 16) at = RowPacks{0, 0};
+    if (lane < at.head) back_one(y + lane, load(x + lane), lane, r);
+    UNROLL_4
+    for (int64_t i = at.head + lane * V; i < at.end; i += threads * V) {
+      Pack<T, V> p = read_pack<T, V>(x + i);
+      UNROLL
+      for (int k = 0; k < V; k++)
+        back_one(&p.at[k], load(&p.at[k]), i + k, r);
+      write_pack(y + i, p);
+    }
+    for (int64_t i = at.end + lane; i < c; i += threads)
+      back_one(y + i, load(x + i), i, r);
+  }
+}
+
+// loss = -logp[label]
+static __global__ void nll_rows(float *loss, const float *logp, const void *labels, int64_t m,
+                                int64_t c, int64_t width, int64_t ignore, Finder f) {
+  for (int64_t row = first_thread(); row < m; row += all_threads()) {
+    int64_t label = index_at(labels, width, row);
+    LabelKind kind = label_kind(label, c, ignore);
+    if (kind == OUTSIDE) find_index(f, label, c);
+    loss[row] = kind == IGNORED ? 0.0f : kind == OUTSIDE ? NAN : -logp[row * c + label];
+  }
+}
+
+// dlogp is zero already.
+static __global__ void nll_back_rows(float *dlogp, const void *labels, const float *dloss,
+                                     int64_t m, int64_t c, int64_t width, int64_t ignore,
+                                     Finder f) {
+  for (int64_t row = first_thread(); row < m; row += all_threads()) {
+    int64_t label = index_at(labels, width, row);
+    LabelKind kind = label_kind(label, c, ignore);
+    if (kind == OUTSIDE) find_index(f, label, c);
+    if (kind == CLASS) dlogp[row * c + label] = -dloss[row];
+  }
+}
+
+// Threads of a block that does rows: more when there are few rows.
+static int row_threads(int64_t m) {
+  return m < 4 * (int64_t)nnrt_gpu()->processors ? 4 * BLOCK : BLOCK;
+}
+
+template <class T>
+static int cross_entropy(float *loss, float *lse, const T *logits, int64_t ld, const void *labels,
+                         int64_t m, int64_t c, int64_t width, int64_t ignore) {
+  if (m == 0) return NNRT_OK;
+  if (c <= WARP * HELD)
+    return launch(cross_entropy_rows<T, true>, blocks_for_rows(m, ROWS), BLOCK, 0, loss, lse,
+                  logits, ld, labels, m, c, width, ignore, finder());
+  return launch(cross_entropy_rows<T, false>, blocks_for_rows(m, 1), row_threads(m), 0, loss, lse,
+                logits, ld, labels, m, c, width, ignore, finder());
+}
+
+template <class T>
+static int cross_entropy_back(T *dlogits, const T *logits, int64_t ld, const void *labels,
+                              const float *lse, const float *dloss, int64_t m, int64_t c,
+                              int64_t width, int64_t ignore) {
+  if (m == 0) return NNRT_OK;
+  if (c <= WARP * HELD)
+    return launch(cross_entropy_back_rows<T, true>, blocks_for_rows(m, ROWS), BLOCK, 0, dlogits,
+                  logits, ld, labels, lse, dloss, m, c, width, ignore, finder());
+  return launch(cross_entropy_back_rows<T, false>, blocks_for_rows(m, 1), row_threads(m), 0,
+                dlogits, logits, ld, labels, lse, dloss, m, c, width, ignore, finder());
+}
+
+#define CROSS_ENTROPIES(suffix, C, T)                                                              \
+  int nnrt_cross_entropy_##suffix(float *loss, float *lse, const C *logits, const void *labels,    \
+                                  int64_t m, int64_t c, int64_t width, int64_t ignore) {           \
+    return cross_entropy(loss, lse, (const T *)logits, c, labels, m, c, width, ignore);            \
+  }                                                                                                \
+  int nnrt_cross_entropy_back_##suffix(C *dlogits, const C *logits, const void *labels,            \
+                                       const float *lse, const float *dloss, int64_t m, int64_t c, \
+                                       int64_t width, int64_t ignore) {                            \
+    return cross_entropy_back((T *)dlogits, (const T *)logits, c, labels, lse, dloss, m, c, width, \
+                              ignore);                                                             \
+  }
+FOR_FLOATS(CROSS_ENTROPIES)
+
+int nnrt_cross_entropy_ld(NnrtDtype t, float *loss, float *lse, const void *logits, int64_t ld,
+                          const void *labels, int64_t m, int64_t c, int64_t width, int64_t ignore) {
+  if (t == NNRT_f32)
+    return cross_entropy(loss, lse, (const float *)logits, ld, labels, m, c, width, ignore);
+  if (t == NNRT_bf16)
+    return cross_entropy(loss, lse, (const bf16 *)logits, ld, labels, m, c, width, ignore);
+  return cross_entropy(loss, lse, (const f16 *)logits, ld, labels, m, c, width, ignore);
+}
+
+int nnrt_cross_entropy_back_ld(NnrtDtype t, void *dlogits, const void *logits, int64_t ld,
+                               const void *labels, const float *lse, const float *dloss, int64_t m,
+                               int64_t c, int64_t width, int64_t ignore) {
+  if (t == NNRT_f32)
+    return cross_entropy_back((float *)dlogits, (const float *)logits, ld, labels, lse, dloss, m, c,
+                              width, ignore);
+  if (t == NNRT_bf16)
+    return cross_entropy_back((bf16 *)dlogits, (const bf16 *)logits, ld, labels, lse, dloss, m, c,
+                              width, ignore);
+  return cross_entropy_back((f16 *)dlogits, (const f16 *)logits, ld, labels, lse, dloss, m, c,
+                            width, ignore);
+}
+
+int nnrt_nll_f32(float *loss, const float *logp, const void *labels, int64_t m, int64_t c,
+                 int64_t width, int64_t ignore) {
+  if (m == 0) return NNRT_OK;
+  return launch(nll_rows, blocks_for(m), BLOCK, 0, loss, logp, labels, m, c, width, ignore,
+                finder());
+}
+
+int nnrt_nll_back_f32(float *dlogp, const void *labels, const float *dloss, int64_t m, int64_t c,
+                      int64_t width, int64_t ignore) {
+  if (m * c == 0) return NNRT_OK;
+  int code = nnrt_zero(dlogp, m * c * (int64_t)sizeof *dlogp);
+  if (code) return code;
+  return launch(nll_back_rows, blocks_for(m), BLOCK, 0, dlogp, labels, dloss, m, c, width, ignore,
+                finder());
+}

@@ -1,0 +1,353 @@
+// The optimizers: one pass over a tensor, or over all tensors of a model in one launch (batch.cuh).
+// The arithmetic is that of torch.optim, in its order: numbers that depend on the step are computed
+// in double, once for a block, and rounded; the rest is float.
+//
+// Each is a Rule: how many results and operands it has, what it makes of the scalars, and what it
+// does with one element.  The first ELEMENTS operands are as long as the tensor, the others are one
+// number each.  Results may be the memory of w and of the states.
+//
+// The gradient is multiplied by *gscale first, which is what clipping by the global norm does.
+// Where that is NaN, a gradient was infinite or NaN in 16 bits: nothing changes.
+//
+//     adam   reads w, g, m, v, writes w, m, v: 28 bytes for an element, which is what it takes
+
+#include "batch.cuh"
+
+// What the rules read of their scalars: operands from ELEMENTS on.
+template <class Rule> static __device__ inline float scalar_of(const Pointers &p, int i) {
+  return *(const float *)p.at[Rule::OUT + Rule::ELEMENTS + i];
+}
+template <class Rule> static __device__ inline int64_t steps_of(const Pointers &p, int i) {
+  return *(const int64_t *)p.at[Rule::OUT + Rule::ELEMENTS + i];
+}
+
+struct Sgd { // w, g, lr, gscale
+  enum { OUT = 1, ELEMENTS = 2, IN = 4 };
+  double weight_decay;
+  struct Constants {
+    float lr, gscale, decay;
+    bool stay;
+  };
+  __device__ Constants constants(const Pointers &p) const {
+    float gscale = scalar_of<Sgd>(p, 1);
+    return Constants{scalar_of<Sgd>(p, 0), gscale, (float)weight_decay, gscale != gscale};
+  }
+  static __device__ void step(const Constants &k, const float *in, float *out) {
+    float w = in[0], d = in[1] * k.gscale + k.decay * w;
+    out[0] = k.stay ? w : w - k.lr * d;
+  }
+};
+
+struct SgdMomentum { // w, g, m, lr, gscale, step
+  enum { OUT = 2, ELEMENTS = 3, IN = 6 };
+  double momentum, dampening, weight_decay;
+  bool nesterov;
+  struct Constants {
+    float lr, gscale, decay, keep, take, momentum; // of the old momentum and the new
+    bool nesterov, stay;
+  };
+  __device__ Constants constants(const Pointers &p) const {
+    // The first gradient is taken whole.
+    bool first = steps_of<SgdMomentum>(p, 2) == 0;
+    float gscale = scalar_of<SgdMomentum>(p, 1);
+    return Constants{scalar_of<SgdMomentum>(p, 0),
+                     gscale,
+                     (float)weight_decay,
+                     first ? 0.0f : (float)momentum,
+                     first ? 1.0f : (float)(1.0 - dampening),
+                     (float)momentum,
+                     nesterov,
+                     gscale != gscale};
+  }
+  static __device__ void step(const Constants &k, const float *in, float *out) {
+    float w = in[0], m = in[2], d = in[1] * k.gscale + k.decay * w;
+    float b = m * k.keep + d * k.take;
+    out[0] = k.stay ? w : w - k.lr * (k.nesterov ? d + k.momentum * b : b);
+    out[1] = k.stay ? m : b;
+  }
+};
+
+// What adam and lamb share.
+struct Moments {
+  float gscale;
+  float decay;  // added to the gradient; of lamb, to the direction
+  float shrink; // of the weight before the update: 1 - lr decay
+  float beta1_rest, beta2, beta2_rest;
+  float step_size, root_scale, eps; // step_size m / (sqrt(v) / root_scale + eps)
+  bool stay;
+};
+static __device__ inline float moments_step(const Moments &k, float d, float m, float v, float *m2,
+                                            float *v2) {
+  *m2 = m + (d - m) * k.beta1_rest;
+  *v2 = v * k.beta2 + d * d * k.beta2_rest;
+  return k.step_size * *m2 / (sqrtf(*v2) / k.root_scale + k.eps);
+}
+
+struct Adam { // w, g, m, v, lr, gscale, step
+  enum { OUT = 3, ELEMENTS = 4, IN = 7 };
+  double beta1, beta2, eps, weight_decay;
+  bool decoupled, onnx;
+  typedef Moments Constants;
+  __device__ Constants constants(const Pointers &p) const {
+    double t = (double)(steps_of<Adam>(p, 2) + 1), rate = (double)scalar_of<Adam>(p, 0);
+    double correct1 = 1.0 - pow(beta1, t), correct2 = sqrt(1.0 - pow(beta2, t));
+    Moments k = {};
+    k.gscale = scalar_of<Adam>(p, 1);
+    k.decay = decoupled ? 0.0f : (float)weight_decay;
+    k.shrink = decoupled ? (float)(1.0 - rate * weight_decay) : 1.0f;
+    k.beta1_rest = (float)(1.0 - beta1);
+    k.beta2 = (float)beta2;
+    k.beta2_rest = (float)(1.0 - beta2);
+    k.step_size = (float)(onnx ? rate * correct2 / correct1 : rate / correct1);
+    k.root_scale = onnx ? 1.0f : (float)correct2;
+    k.eps = (float)eps;
+    k.stay = k.gscale != k.gscale;
+    return k;
+  }
+  static __device__ void step(const Constants &k, const float *in, float *out) {
+    float w = in[0] * k.shrink, d = in[1] * k.gscale + k.decay * w, m, v;
+    float by = moments_step(k, d, in[2], in[3], &m, &v);
+    out[0] = k.stay ? in[0] : w - by;
+    out[1] = k.stay ? in[2] : m;
+    out[2] = k.stay ? in[3] : v;
+  }
+};
+
+struct Adagrad { // w, g, s, lr, gscale, step
+  enum { OUT = 2, ELEMENTS = 3, IN = 6 };
+  double lr_decay, eps, weight_decay;
+  struct Constants {
+    float rate, gscale, decay, eps;
+    bool stay;
+  };
+  __device__ Constants constants(const Pointers &p) const {
+    double steps = (double)steps_of<Adagrad>(p, 2), lr = (double)scalar_of<Adagrad>(p, 0);
+    float gscale = scalar_of<Adagrad>(p, 1);
+    return Constants{(float)(lr / (1.0 + steps * lr_decay)), gscale, (float)weight_decay,
+                     (float)eps, gscale != gscale};
+  }
+  static __device__ void step(const Constants &k, const float *in, float *out) {
+    float w = in[0], d = in[1] * k.gscale + k.decay * w, s = in[2] + d * d;
+    out[0] = k.stay ? w : w - k.rate * d / (sqrtf(s) + k.eps);
+    out[1] = k.stay ? in[2] : s;
+  }
+};
+
+// direction = m^ / (sqrt(v^) + eps) + decay w; 0 where nothing is to change
+struct Lamb { // w, g, m, v, gscale, step
+  enum { OUT = 3, ELEMENTS = 4, IN = 6 };
+  double beta1, beta2, eps, weight_decay;
+  typedef Moments Constants;
+  __device__ Constants constants(const Pointers &p) const {
+    double t = (double)(steps_of<Lamb>(p, 1) + 1);
+    Moments k = {};
+    k.gscale = scalar_of<Lamb>(p, 0);
+    k.decay = (float)weight_decay;
+    k.beta1_rest = (float)(1.0 - beta1);
+    k.beta2 = (float)beta2;
+    k.beta2_rest = (float)(1.0 - beta2);
+    k.step_size = (float)(1.0 / (1.0 - pow(beta1, t)));
+    k.root_scale = (float)sqrt(1.0 - pow(beta2, t));
+    k.eps = (float)eps;
+    k.stay = k.gscale != k.gscale;
+    return k;
+  }
+  static __device__ void step(const Constants &k, const float *in, float *out) {
+    float m, v, by = moments_step(k, in[1] * k.gscale, in[2], in[3], &m, &v);
+    out[0] = k.stay ? 0.0f : by + k.decay * in[0];
+    out[1] = k.stay ? in[2] : m;
+    out[2] = k.stay ? in[3] : v;
+  }
+};
+
+struct LambApply { // w, direction, |w|^2, |direction|^2, lr
+  enum { OUT = 1, ELEMENTS = 2, IN = 5 };
+  struct Constants {
+    float rate;
+  };
+  __device__ Constants constants(const Pointers &p) const {
+    // Where either norm is 0 the trust ratio is 1.
+    float w = scalar_of<LambApply>(p, 0), direction = scalar_of<LambApply>(p, 1);
+    double trust = w > 0 && direction > 0 ? sqrt((double)w) / sqrt((double)direction) : 1.0;
+    return Constants{(float)((double)scalar_of<LambApply>(p, 2) * trust)};
+  }
+  static __device__ void step(const Constants &k, const float *in, float *out) {
+    out[0] = in[0] - k.rate * in[1];
+  }
+};
+
+// -- A piece of a tensor, by one block
+
+template <class Rule>
+static __device__ inline void step_one(const typename Rule::Constants &k, const Pointers &p,
+                                       int64_t i) {
+  float in[Rule::ELEMENTS], out[Rule::OUT];
+  UNROLL
+  for (int e = 0; e < Rule::ELEMENTS; e++)
+    in[e] = ((const float *)p.at[Rule::OUT + e])[i];
+  Rule::step(k, in, out);
+  UNROLL
+  for (int r = 0; r < Rule::OUT; r++)
+    ((float *)p.at[r])[i] = out[r];
+}
+
+template <class Rule>
+static __device__ inline void step_four(const typename Rule::Constants &k, const Pointers &p,
+                                        int64_t i) {
+  Pack<float, 4> in[Rule::ELEMENTS], out[Rule::OUT];
+  UNROLL
+  for (int e = 0; e < Rule::ELEMENTS; e++)
+    in[e] = read_pack<float, 4>((const float *)p.at[Rule::OUT + e] + i);
+  UNROLL
+  for (int j = 0; j < 4; j++) {
+    float from[Rule::ELEMENTS], to[Rule::OUT];
+    UNROLL
+    for (int e = 0; e < Rule::ELEMENTS; e++)
+      from[e] = in[e].at[j];
+    Rule::step(k, from, to);
+    UNROLL
+    for (int r = 0; r < Rule::OUT; r++)
+      out[r].at[j] = to[r];
+  }
+  UNROLL
+  for (int r = 0; r < Rule::OUT; r++)
+    write_pack((float *)p.at[r] + i, out[r]);
+}
+
+template <class Rule>
+static __device__ inline void step_piece(const Rule &rule, const Pointers &p, int64_t size,
+                                         int64_t number) {
+  __shared__ typename Rule::Constants k;
+  if (threadIdx.x == 0) k = rule.constants(p);
+  __syncthreads();
+  int64_t from = number * PIECE, to = from + PIECE < size ? from + PIECE : size;
+  uintptr_t low = 0;
+  UNROLL
+  for (int e = 0; e < Rule::OUT + Rule::ELEMENTS; e++)
+    low |= (uintptr_t)p.at[e] % 16;
+  if (low == 0) {
+    for (int64_t i = from + (int64_t)threadIdx.x * 4; i + 4 <= to; i += BLOCK * 4)
+      step_four<Rule>(k, p, i);
+    from = from + (to - from) / 4 * 4;
+  }
+  for (int64_t i = from + threadIdx.x; i < to; i += BLOCK)
+    step_one<Rule>(k, p, i);
+}
+
+template <class Rule> static __global__ void step_tensor(Rule rule, Pointers p, int64_t size) {
+  step_piece(rule, p, size, blockIdx.x);
+}
+
+template <class Rule>
+static __global__ void step_batch(Rule rule, const Piece *pieces, const int64_t *sizes,
+                                  const Pointers *pointers) {
+  Piece piece = pieces[blockIdx.x];
+  Pointers p = pointers[piece.tensor];
+  step_piece(rule, p, sizes[piece.tensor], piece.number);
+}
+
+// -- Calling
+
+template <class Rule, class... P> static int run(Rule rule, int64_t n, P *...pointers) {
+  static_assert(sizeof...(pointers) == Rule::OUT + Rule::IN, "results, then operands");
+  if (n == 0) return NNRT_OK;
+  Pointers p = {{(void *)(uintptr_t)pointers...}};
+  return launch(step_tensor<Rule>, (unsigned)pieces_of(n), BLOCK, 0, rule, p, n);
+}
+
+template <class Rule> struct RuleBatch {
+  Batch batch; // first: it is what is freed
+  Rule rule;
+};
+
+template <class Rule> static NnrtPrep *batch_new(Rule rule, int64_t n, const int64_t *sizes) {
+  RuleBatch<Rule> *b = (RuleBatch<Rule> *)calloc(1, sizeof *b);
+  if (b) b->rule = rule;
+  return batch_init(b ? &b->batch : NULL, n, sizes, Rule::OUT, Rule::IN);
+}
+
+template <class Rule> static int batch_run(NnrtPrep *p, void *const *out, const void *const *in) {
+  RuleBatch<Rule> *b = (RuleBatch<Rule> *)p;
+  if (b->batch.n_pieces == 0) return NNRT_OK;
+  int code = batch_point(&b->batch, out, in);
+  return code ? code
+              : launch(step_batch<Rule>, (unsigned)b->batch.n_pieces, BLOCK, 0, b->rule,
+                       b->batch.gpu_pieces, b->batch.gpu_sizes, b->batch.gpu_pointers);
+}
+
+int nnrt_sgd_f32(float *w2, const float *w, const float *g, const float *lr, const float *gscale,
+                 int64_t n, double weight_decay) {
+  return run(Sgd{weight_decay}, n, w2, w, g, lr, gscale);
+}
+NnrtPrep *nnrt_sgd_batch_prep_f32(int64_t n, const int64_t *sizes, double weight_decay) {
+  return batch_new(Sgd{weight_decay}, n, sizes);
+}
+int nnrt_sgd_batch_f32(NnrtPrep *p, void *const *out, const void *const *in) {
+  return batch_run<Sgd>(p, out, in);
+}
+
+int nnrt_sgd_momentum_f32(float *w2, float *m2, const float *w, const float *g, const float *m,
+                          const float *lr, const float *gscale, const int64_t *step, int64_t n,
+                          double momentum, double dampening, double weight_decay, bool nesterov) {
+  return run(SgdMomentum{momentum, dampening, weight_decay, nesterov}, n, w2, m2, w, g, m, lr,
+             gscale, step);
+}
+NnrtPrep *nnrt_sgd_momentum_batch_prep_f32(int64_t n, const int64_t *sizes, double momentum,
+                                           double dampening, double weight_decay, bool nesterov) {
+  return batch_new(SgdMomentum{momentum, dampening, weight_decay, nesterov}, n, sizes);
+}
+int nnrt_sgd_momentum_batch_f32(NnrtPrep *p, void *const *out, const void *const *in) {
+  return batch_run<SgdMomentum>(p, out, in);
+}
+
+int nnrt_adam_f32(float *w2, float *m2, float *v2, const float *w, const float *g, const float *m,
+                  const float *v, const float *lr, const float *gscale, const int64_t *step,
+                  int64_t n, double beta1, double beta2, double eps, double weight_decay,
+                  bool decoupled, bool onnx) {
+  return run(Adam{beta1, beta2, eps, weight_decay, decoupled, onnx}, n, w2, m2, v2, w, g, m, v, lr,
+             gscale, step);
+}
+NnrtPrep *nnrt_adam_batch_prep_f32(int64_t n, const int64_t *sizes, double beta1, double beta2,
+                                   double eps, double weight_decay, bool decoupled, bool onnx) {
+  return batch_new(Adam{beta1, beta2, eps, weight_decay, decoupled, onnx}, n, sizes);
+}
+int nnrt_adam_batch_f32(NnrtPrep *p, void *const *out, const void *const *in) {
+  return batch_run<Adam>(p, out, in);
+}
+
+int nnrt_adagrad_f32(float *w2, float *s2, const float *w, const float *g, const float *s,
+                     const float *lr, const float *gscale, const int64_t *step, int64_t n,
+                     double lr_decay, double eps, double weight_decay) {
+  return run(Adagrad{lr_decay, eps, weight_decay}, n, w2, s2, w, g, s, lr, gscale, step);
+}
+NnrtPrep *nnrt_adagrad_batch_prep_f32(int64_t n, const int64_t *sizes, double lr_decay, double eps,
+                                      double weight_decay) {
+  return batch_new(Adagrad{lr_decay, eps, weight_decay}, n, sizes);
+}
+int nnrt_adagrad_batch_f32(NnrtPrep *p, void *const *out, const void *const *in) {
+  return batch_run<Adagrad>(p, out, in);
+}
+
+int nnrt_lamb_f32(float *direction, float *m2, float *v2, const float *w, const float *g,
+                  const float *m, const float *v, const float *gscale, const int64_t *step,
+                  int64_t n, double beta1, double beta2, double eps, double weight_decay) {
+  return run(Lamb{beta1, beta2, eps, weight_decay}, n, direction, m2, v2, w, g, m, v, gscale, step);
+}
+NnrtPrep *nnrt_lamb_batch_prep_f32(int64_t n, const int64_t *sizes, double beta1, double beta2,
+                                   double eps, double weight_decay) {
+  return batch_new(Lamb{beta1, beta2, eps, weight_decay}, n, sizes);
+}
+int nnrt_lamb_batch_f32(NnrtPrep *p, void *const *out, const void *const *in) {
+  return batch_run<Lamb>(p, out, in);
+}
+
+int nnrt_lamb_apply_f32(float *w2, const float *w, const float *direction, const float *w_square,
+                        const float *direction_square, const float *lr, int64_t n) {
+  return run(LambApply{}, n, w2, w, direction, w_square, direction_square, lr);
+}
+NnrtPrep *nnrt_lamb_apply_batch_prep_f32(int64_t n, const int64_t *sizes) {
+  return batch_new(LambApply{}, n, sizes);
+}
+int nnrt_lamb_apply_batch_f32(NnrtPrep *p, void *const *out, const void *const *in) {
+  return batch_run<LambApply>(p, out, in);
+}

@@ -1,0 +1,305 @@
+// Pooling over one to three spatial dimensions, channels first or last.
+//
+// A plane of one channel is a tensor of one channel with channels last, so that there is one
+// layout: (n, spatial, c), where channels first has n * c images of one channel.  A thread makes V
+// neighbouring channels of one element.  Gradients are gathered: a thread looks at the results
+// whose window has its element, so that nothing is added up by several, and the order is fixed.
+//
+//     max_pool        reads x, about kernel / strides times from the caches, writes y and at
+//     max_pool_back   reads at and dy likewise, writes dx
+//     avg_pool, avg_pool_back likewise
+//
+// Places are computed in 32 bits where they fit, because gpus divide 64 bits slowly.
+
+#include "rows.cuh"
+
+enum { D = 3 }; // spatial dimensions; missing ones in front have length 1
+
+struct Pool {
+  int64_t n, c;
+  int64_t x_plane, y_plane;
+  int x[D], y[D], kernel[D], stride[D], low[D], high[D], dilation[D];
+};
+
+static Pool pool_of(int64_t rank, const int64_t *x_shape, const int64_t *y_shape,
+                    const int64_t *kernel, const int64_t *strides, const int64_t *pads,
+                    const int64_t *dilations, bool channels_last) {
+  Pool p = {};
+  int64_t spatial = rank - 2, first = channels_last ? 1 : 2;
+  p.n = channels_last ? x_shape[0] : x_shape[0] * x_shape[1];
+  p.c = channels_last ? x_shape[rank - 1] : 1;
+  p.x_plane = p.y_plane = 1;
+  for (int64_t d = 0; d < D; d++) {
+    int64_t i = d - (D - spatial);
+    p.x[d] = i < 0 ? 1 : (int)x_shape[first + i];
+    p.y[d] = i < 0 ? 1 : (int)y_shape[first + i];
+    p.kernel[d] = i < 0 ? 1 : (int)kernel[i];
+    p.stride[d] = i < 0 ? 1 : (int)strides[i];
+    p.low[d] = i < 0 ? 0 : (int)pads[i];
+    p.high[d] = i < 0 ? 0 : (int)pads[spatial + i];
+    p.dilation[d] = i < 0 ? 1 : (int)dilations[i];
+    p.x_plane *= p.x[d];
+    p.y_plane *= p.y[d];
+  }
+  return p;
+}
+
+// Thread number i of those that make (n, spatial, c / V) elements: which image, where, which
+// channels.
+struct At {
+  int64_t image;
+  int where[D];
+  int64_t channel;
+};
+template <class I> static __device__ inline At at_of(const int *size, I channels, int V, I i) {
+  At a;
+  a.channel = (int64_t)(i % channels) * V;
+  i /= channels;
+  for (int d = D - 1; d >= 0; d--) {
+    a.where[d] = (int)(i % (I)size[d]);
+    i /= (I)size[d];
+  }
+  a.image = (int64_t)i;
+  return a;
+}
+
+// From .. to of those elements k of the window of result `o` that lie inside x.
+struct Range {
+  int from, to;
+};
+static __device__ inline Range inside(const Pool &p, int d, int o) {
+  int start = o * p.stride[d] - p.low[d], by = p.dilation[d];
+  int from = start < 0 ? (by - 1 - start) / by : 0;
+  int to = start < p.x[d] ? (p.x[d] - 1 - start) / by + 1 : 0;
+  return Range{from, to < p.kernel[d] ? to : p.kernel[d]};
+}
+
+// From .. to of the results that may have element `at` of x in their window.
+static __device__ inline Range reached(const Pool &p, int d, int at) {
+  int last = at + p.low[d], first = last - (p.kernel[d] - 1) * p.dilation[d];
+  int from = first > 0 ? (first + p.stride[d] - 1) / p.stride[d] : 0;
+  int to = last / p.stride[d] + 1;
+  return Range{from, to < p.y[d] ? to : p.y[d]};
+}
+
+// Calls body for each (d, h, w) of three ranges.
+#define FOR_RANGES(r, d, h, w)                                                                     \
+  for (int d = r[0].from; d < r[0].to; d++)                                                        \
+    for (int h = r[1].from; h < r[1].to; h++)                                                      \
+      for (int w = r[2].from; w < r[2].to; w++)
+
+static __device__ inline int64_t in_plane(const int *size, int d, int h, int w) {
+  return ((int64_t)d * size[1] + h) * size[2] + w;
+}
+
+// The first of equal ones, and the first NaN.
+template <class T, int V, class I>
+static __global__ void max_pool(T *y, int32_t *at, const T *x, Pool p, I total) {
+  for (int64_t i = first_thread(); i < (int64_t)total; i += all_threads()) {
+    At o = at_of<I>(p.y, (I)(p.c / V), V, (I)i);
+    Range r[D] = {inside(p, 0, o.where[0]), inside(p, 1, o.where[1]), inside(p, 2, o.where[2])};
+    const T *from = x + o.image * p.x_plane * p.c + o.channel;
+    float best[V] = {};
+    Pack<int32_t, V> best_at;
+    UNROLL
+    for (int k = 0; k < V; k++)
+      best_at.at[k] = -1;
+    FOR_RANGES(r, d, h, w) {
+      int place = (int)in_plane(p.x, o.where[0] * p.stride[0] - p.low[0] + d * p.dilation[0],
+                                o.where[1] * p.stride[1] - p.low[1] + h * p.dilation[1],
+                                o.where[2] * p.stride[2] - p.low[2] + w * p.dilation[2]);
+      Pack<T, V> v = read_pack<T, V>(from + place * p.c);
+      UNROLL
+      for (int k = 0; k < V; k++) {
+        float b = load(&v.at[k]);
+        bool larger = b > best[k] || (b != b && best[k] == best[k]);
+        if (best_at.at[k] >= 0 && !larger) continue;
+        best[k] = b;
+        best_at.at[k] = place;
+      }
+    }
+    Pack<T, V> to;
+    UNROLL
+    for (int k = 0; k < V; k++)
+      store(&to.at[k], best[k]);
+    write_pack(y + i * V, to);
+    UNROLL
+    for (int k = 0; k < V; k += V < 4 ? 1 : 4) {
+      Pack < int32_t, V<4 ? 1 : 4> some;
+      UNROLL
+      for (int j = 0; j < (V < 4 ? 1 : 4); j++)
+        some.at[j] = best_at.at[(k + j) % V];
+      write_pack(at + i * V + k, some);
+    }
+  }
+}
+
+template <class T, int V, class I>
+static __global__ void max_pool_back(T *dx, const int32_t *at, const T *dy, Pool p, I total) {
+  for (int64_t i = first_thread(); i < (int64_t)total; i += all_threads()) {
+    At e = at_of<I>(p.x, (I)(p.c / V), V, (I)i);
+    Range r[D] = {reached(p, 0, e.where[0]), reached(p, 1, e.where[1]), reached(p, 2, e.where[2])};
+    int place = (int)in_plane(p.x, e.where[0], e.where[1], e.where[2]);
+    int64_t from = e.image * p.y_plane * p.c + e.channel;
+    float sum[V] = {};
+    FOR_RANGES(r, d, h, w) {
+      int64_t o = from + in_plane(p.y, d, h, w) * p.c;
+      Pack<T, V> v = read_pack<T, V>(dy + o);
+      UNROLL
+      for (int k = 0; k < V; k += V < 4 ? 1 : 4) {
+        Pack<int32_t, V<4 ? 1 : 4> some = read_pack < int32_t, V < 4 ? 1 : 4>(at + o + k);
+        UNROLL
+        for (int j = 0; j < (V < 4 ? 1 : 4); j++)
+          sum[(k + j) % V] += some.at[j] == place ? load(&v.at[(k + j) % V]) : 0.0f;
+      }
+    }
+    Pack<T, V> to;
+    UNROLL
+    for (int k = 0; k < V; k++)
+      store(&to.at[k], sum[k]);
+    write_pack(dx + i * V, to);
+  }
+}
+
+// How many elements of result o's window count along dimension d.
+static __device__ inline int count_along(const Pool &p, int d, int o, bool include_pad) {
+  Range r = inside(p, d, o);
+  if (!include_pad) return r.to > r.from ? r.to - r.from : 0;
+  int start = o * p.stride[d] - p.low[d], end = p.x[d] + p.high[d];
+  int n = start < end ? (end - 1 - start) / p.dilation[d] + 1 : 0;
+  return n < p.kernel[d] ? n : p.kernel[d];
+}
+static __device__ inline float average_factor(const Pool &p, int d, int h, int w,
+                                              bool include_pad) {
+  int64_t n = (int64_t)count_along(p, 0, d, include_pad) * count_along(p, 1, h, include_pad) *
+              count_along(p, 2, w, include_pad);
+  return n ? 1.0f / (float)n : 0.0f;
+}
+
+template <class T, int V, class I>
+static __global__ void avg_pool(T *y, const T *x, Pool p, I total, bool include_pad) {
+  for (int64_t i = first_thread(); i < (int64_t)total; i += all_threads()) {
+    At o = at_of<I>(p.y, (I)(p.c / V), V, (I)i);
+    Range r[D] = {inside(p, 0, o.where[0]), inside(p, 1, o.where[1]), inside(p, 2, o.where[2])};
+    const T *from = x + o.image * p.x_plane * p.c + o.channel;
+    float sum[V] = {};
+    FOR_RANGES(r, d, h, w) {
+      int64_t place = in_plane(p.x, o.where[0] * p.stride[0] - p.low[0] + d * p.dilation[0],
+                               o.where[1] * p.stride[1] - p.low[1] + h * p.dilation[1],
+                               o.where[2] * p.stride[2] - p.low[2] + w * p.dilation[2]);
+      Pack<T, V> v = read_pack<T, V>(from + place * p.c);
+      UNROLL
+      for (int k = 0; k < V; k++)
+        sum[k] += load(&v.at[k]);
+    }
+    float factor = average_factor(p, o.where[0], o.where[1], o.where[2], include_pad);
+    Pack<T, V> to;
+    UNROLL
+    for (int k = 0; k < V; k++)
+      store(&to.at[k], sum[k] * factor);
+    write_pack(y + i * V, to);
+  }
+}
+
+// Whether element `at` of x is element k of result o's window for some k.
+static __device__ inline bool sees(const Pool &p, int d, int o, int at) {
+  return (at + p.low[d] - o * p.stride[d]) % p.dilation[d] == 0;
+}
+
+template <class T, int V, class I>
+static __global__ void avg_pool_back(T *dx, const T *dy, Pool p, I total, bool include_pad) {
+  for (int64_t i = first_thread(); i < (int64_t)total; i += all_threads()) {
+    At e = at_of<I>(p.x, (I)(p.c / V), V, (I)i);
+    Range r[D] = {reached(p, 0, e.where[0]), reached(p, 1, e.where[1]), reached(p, 2, e.where[2])};
+    const T *from = dy + e.image * p.y_plane * p.c + e.channel;
+    float sum[V] = {};
+    FOR_RANGES(r, d, h, w) {
+      if (!sees(p, 0, d, e.where[0]) || !sees(p, 1, h, e.where[1]) || !sees(p, 2, w, e.where[2]))
+        continue;
+      float factor = average_factor(p, d, h, w, include_pad);
+      Pack<T, V> v = read_pack<T, V>(from + in_plane(p.y, d, h, w) * p.c);
+      UNROLL
+      for (int k = 0; k < V; k++)
+        sum[k] += load(&v.at[k]) * factor;
+    }
+    Pack<T, V> to;
+    UNROLL
+    for (int k = 0; k < V; k++)
+      store(&to.at[k], sum[k]);
+    write_pack(dx + i * V, to);
+  }
+}
+
+// -- Choosing: LAUNCH(kernel, elements to make, whether in packs, operands …)
+
+#define LAUNCH(kernel, elements, packs, ...)                                                       \
+  constexpr int V = Width<T>::most;                                                                \
+  int64_t n = elements, most_threads = packs ? n / V : n;                                          \
+  if (n == 0) return NNRT_OK;                                                                      \
+  if (n > INT32_MAX)                                                                               \
+    return packs ? launch(kernel<T, V, int64_t>, blocks_for(n / V), BLOCK, 0, __VA_ARGS__)         \
+                 : launch(kernel<T, 1, int64_t>, blocks_for(n), BLOCK, 0, __VA_ARGS__);            \
+  return packs ? launch(kernel<T, V, uint32_t>, blocks_for(n / V), BLOCK, 0, __VA_ARGS__)          \
+               : launch(kernel<T, 1, uint32_t>, blocks_for(n), BLOCK, 0, __VA_ARGS__)
+
+template <class T> static int max_pool_of(T *y, int32_t *at, const T *x, const Pool &p) {
+  if (p.x_plane > INT32_MAX)
+    return nnrt_error(NNRT_UNSUPPORTED, "max_pool: a plane of %lld elements is too large",
+                      (long long)p.x_plane);
+  bool packs = in_packs(p.c, Width<T>::most, y, x) && in_packs(p.c, 4, at);
+  LAUNCH(max_pool, p.n * p.y_plane * p.c, packs, y, at, x, p, most_threads);
+}
+
+template <class T>
+static int max_pool_back_of(T *dx, const int32_t *at, const T *dy, const Pool &p) {
+  bool packs = in_packs(p.c, Width<T>::most, dx, dy) && in_packs(p.c, 4, at);
+  LAUNCH(max_pool_back, p.n * p.x_plane * p.c, packs, dx, at, dy, p, most_threads);
+}
+
+template <class T> static int avg_pool_of(T *y, const T *x, const Pool &p, bool include_pad) {
+  bool packs = in_packs(p.c, Width<T>::most, y, x);
+  LAUNCH(avg_pool, p.n * p.y_plane * p.c, packs, y, x, p, most_threads, include_pad);
+}
+
+template <class T>
+static int avg_pool_back_of(T *dx, const T *dy, const Pool &p, bool include_pad) {
+  bool packs = in_packs(p.c, Width<T>::most, dx, dy);
+  LAUNCH(avg_pool_back, p.n * p.x_plane * p.c, packs, dx, dy, p, most_threads, include_pad);
+}
+
+#define POOLS(suffix, C, T)                                                                        \
+  int nnrt_max_pool_##suffix(C *y, int32_t *at, const C *x, int64_t rank, const int64_t *x_shape,  \
+                             const int64_t *y_shape, const int64_t *kernel,                        \
+                             const int64_t *strides, const int64_t *pads,                          \
+                             const int64_t *dilations, bool channels_last) {                       \
+    return max_pool_of<T>(                                                                         \
+        (T *)y, at, (const T *)x,                                                                  \
+        pool_of(rank, x_shape, y_shape, kernel, strides, pads, dilations, channels_last));         \
+  }                                                                                                \
+  int nnrt_max_pool_back_##suffix(                                                                 \
+      C *dx, const int32_t *at, const C *dy, int64_t rank, const int64_t *y_shape,                 \
+      const int64_t *x_shape, const int64_t *kernel, const int64_t *strides, const int64_t *pads,  \
+      const int64_t *dilations, bool channels_last) {                                              \
+    return max_pool_back_of<T>(                                                                    \
+        (T *)dx, at, (const T *)dy,                                                                \
+        pool_of(rank, x_shape, y_shape, kernel, strides, pads, dilations, channels_last));         \
+  }                                                                                                \
+  int nnrt_avg_pool_##suffix(C *y, const C *x, int64_t rank, const int64_t *x_shape,               \
+                             const int64_t *y_shape, const int64_t *kernel,                        \
+                             const int64_t *strides, const int64_t *pads,                          \
+                             const int64_t *dilations, bool include_pad, bool channels_last) {     \
+    return avg_pool_of<T>(                                                                         \
+        (T *)y, (const T *)x,                                                                      \
+        pool_of(rank, x_shape, y_shape, kernel, strides, pads, dilations, channels_last),          \
+        include_pad);                                                                              \
+  }                                                                                                \
+  int nnrt_avg_pool_back_##suffix(                                                                 \
+      C *dx, const C *dy, int64_t rank, const int64_t *y_shape, const int64_t *x_shape,            \
+      const int64_t *kernel, const int64_t *strides, const int64_t *pads,                          \
+      const int64_t *dilations, bool include_pad, bool channels_last) {                            \
+    return avg_pool_back_of<T>(                                                                    \
+        (T *)dx, (const T *)dy,                                                                    \
+        pool_of(rank, x_shape, y_shape, kernel, strides, pads, dilations, channels_last),          \
+        include_pad);                                                                              \
+  }
+FOR_FLOATS(POOLS)

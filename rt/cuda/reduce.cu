@@ -1,0 +1,264 @@
+// Reductions over any axes.
+//
+// The axes are first merged: neighbours that are both kept or both reduced are one, and axes of
+// length 1 are none, so that most reductions become one of
+//
+//     (kept, reduced)          rows: a warp or a block has a run of memory
+//     (reduced, kept)          columns: neighbouring threads have neighbouring columns
+//
+// and the others are these over further kept and reduced axes.  Where there are too few results to
+// keep the gpu busy each is made in parts, into scratch (parts, results), and these are reduced
+// down their columns: the sum of all elements of a tensor is thousands of parts at work.
+//
+//     x is read once; the results are written once, or the parts written and read.
+//
+// Sums and products of floats are kept in double: a gpu for training adds doubles faster than its
+// memory delivers floats.
+
+#include "rows.cuh"
+
+// The operations: what they start with, and how two become one.  Element type T; Acc, in which it
+// is computed (unsigned integers wrap around).
+template <class T_, class Acc_> struct SumOf {
+  typedef T_ T;
+  typedef Acc_ Acc;
+  static __device__ Acc start() { return 0; }
+  static __device__ Acc of(Acc a, Acc b) { return a + b; }
+};
+template <class T_, class Acc_> struct ProdOf {
+  typedef T_ T;
+  typedef Acc_ Acc;
+  static __device__ Acc start() { return 1; }
+  static __device__ Acc of(Acc a, Acc b) { return a * b; }
+};
+static __device__ inline float lowest(float) {
+  return -INFINITY;
+}
+static __device__ inline int32_t lowest(int32_t) {
+  return INT32_MIN;
+}
+static __device__ inline int64_t lowest(int64_t) {
+  return INT64_MIN;
+}
+static __device__ inline float highest(float) {
+  return INFINITY;
+}
+static __device__ inline int32_t highest(int32_t) {
+  return INT32_MAX;
+}
+static __device__ inline int64_t highest(int64_t) {
+  return INT64_MAX;
+}
+template <class T_> struct MaxOf {
+  typedef T_ T;
+  typedef T_ Acc;
+  static __device__ Acc start() { return lowest(T()); }
+  static __device__ Acc of(Acc a, Acc b) { return a > b || a != a ? a : b; } // NaN stays
+};
+template <class T_> struct MinOf {
+  typedef T_ T;
+  typedef T_ Acc;
+  static __device__ Acc start() { return highest(T()); }
+  static __device__ Acc of(Acc a, Acc b) { return a < b || a != a ? a : b; }
+};
+
+// x as groups of axes, alternately kept and reduced, outermost first.
+struct Groups {
+  int n;
+  int64_t size[NNRT_MAX_RANK], stride[NNRT_MAX_RANK]; // stride in elements of x
+  bool reduced[NNRT_MAX_RANK];
+};
+
+static Groups groups_of(int64_t rank, const int64_t *shape, int64_t n_axes, const int64_t *axes) {
+  Groups g = {};
+  bool reduced[NNRT_MAX_RANK] = {};
+  for (int64_t i = 0; i < n_axes; i++)
+    reduced[axes[i]] = true;
+  for (int64_t d = 0; d < rank; d++) {
+    if (shape[d] == 1) continue;
+    if (g.n && g.reduced[g.n - 1] == reduced[d]) {
+      g.size[g.n - 1] *= shape[d];
+    } else {
+      g.size[g.n] = shape[d];
+      g.reduced[g.n++] = reduced[d];
+    }
+  }
+  int64_t stride = 1;
+  for (int i = g.n - 1; i >= 0; i--) {
+    g.stride[i] = stride;
+    stride *= g.size[i];
+  }
+  return g;
+}
+
+static int64_t combinations(const Groups &g, bool reduced, int skip) {
+  int64_t n = 1;
+  for (int d = 0; d < g.n - skip; d++)
+    if (g.reduced[d] == reduced) n *= g.size[d];
+  return n;
+}
+
+// The element where combination number i of the groups that are `reduced` (or kept) begins, of all
+// but the innermost `skip` groups.
+static __device__ inline int64_t place(const Groups &g, bool reduced, int skip, int64_t i) {
+  int64_t at = 0;
+  for (int d = g.n - 1 - skip; d >= 0; d--) {
+    if (g.reduced[d] != reduced) continue;
+    if (d < 2) return at + i * g.stride[d]; // the outermost of its kind
+    at += i % g.size[d] * g.stride[d];
+    i /= g.size[d];
+  }
+  return at;
+}
+
+template <class Op> static __device__ inline typename Op::Acc warp_of(typename Op::Acc x) {
+  for (int d = WARP / 2; d > 0; d /= 2) {
+    typename Op::Acc y = __shfl_xor_sync(0xffffffffu, x, d);
+    x = Op::of(x, y);
+  }
+  return x;
+}
+template <class Op> static __device__ inline typename Op::Acc block_of(typename Op::Acc x) {
+  __shared__ typename Op::Acc part[ROWS];
+  x = warp_of<Op>(x);
+  __syncthreads();
+  if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = x;
+  __syncthreads();
+  x = part[0];
+  for (int i = 1; i < ROWS; i++)
+    x = Op::of(x, part[i]);
+  return x;
+}
+
+// Result k of `kept`, part blockIdx.y: y[part * kept + k].  The innermost group is reduced; each
+// result is of `total` elements, `inner` of which lie side by side.
+template <class Op, class Out, int V, int THREADS>
+static __global__ void reduce_rows(Out *y, const typename Op::T *x, Groups g, int64_t kept,
+                                   int64_t total, int64_t inner, int64_t part) {
+  typedef typename Op::Acc Acc;
+  int64_t from = (int64_t)blockIdx.y * part, to = from + part < total ? from + part : total;
+  for (int64_t k = group_row<THREADS>(); k < kept; k += group_rows<THREADS>()) {
+    const typename Op::T *row = x + place(g, false, 1, k);
+    Acc acc = Op::start();
+    UNROLL_4
+    for (int64_t i = from + group_lane<THREADS>() * V; i < to; i += THREADS * V) {
+      int64_t at = total == inner ? i : place(g, true, 1, i / inner) + i % inner;
+      Pack<typename Op::T, V> p = read_pack<typename Op::T, V>(row + at);
+      UNROLL
+      for (int j = 0; j < V; j++)
+        acc = Op::of((Acc)p.at[j], acc);
+    }
+    acc = THREADS == WARP ? warp_of<Op>(acc) : block_of<Op>(acc);
+    if (group_lane<THREADS>() == 0) y[(int64_t)blockIdx.y * kept + k] = (Out)acc;
+  }
+}
+
+// Columns: the innermost group, of `inner`, is kept.  Part blockIdx.y of each: reduced rows
+// blockIdx.y * ROWS …, in steps of all parts.  y (parts, outer, inner).
+template <class Op, class In, class Out>
+static __global__ void reduce_columns(Out *y, const In *x, Groups g, int64_t outer, int64_t rows,
+                                      int64_t inner) {
+  typedef typename Op::Acc Acc;
+  __shared__ Acc some[ROWS][WARP];
+  int64_t column = column_here();
+  for (int64_t k = blockIdx.z; k < outer; k += gridDim.z) {
+    const In *from = x + place(g, false, 1, k) + column;
+    Acc acc = Op::start();
+    if (column < inner) {
+      UNROLL_4
+      for (int64_t r = (int64_t)blockIdx.y * ROWS + threadIdx.y; r < rows;
+           r += (int64_t)gridDim.y * ROWS)
+        acc = Op::of((Acc)from[place(g, true, 0, r)], acc);
+    }
+    __syncthreads();
+    some[threadIdx.y][threadIdx.x] = acc;
+    __syncthreads();
+    if (threadIdx.y > 0 || column >= inner) continue;
+    for (int i = 1; i < ROWS; i++)
+      acc = Op::of(some[i][threadIdx.x], acc);
+    y[((int64_t)blockIdx.y * outer + k) * inner + column] = (Out)acc;
+  }
+}
+
+template <class Op, class In, class Out>
+static int columns(Out *y, const In *x, const Groups &g, int64_t outer, int64_t rows, int64_t inner,
+                   int64_t parts) {
+  dim3 grid((unsigned)ceil_div(inner, WARP), (unsigned)parts, (unsigned)least(outer, 65535));
+  return launch(reduce_columns<Op, In, Out>, grid, dim3(WARP, ROWS), 0, y, x, g, outer, rows,
+                inner);
+}
+
+// y (n) from parts (n_parts, n)
+template <class Op>
+static int from_parts(typename Op::T *y, const typename Op::Acc *parts, int64_t n_parts,
+                      int64_t n) {
+  Groups g = {};
+  g.n = 2;
+  g.size[0] = n_parts, g.stride[0] = n, g.reduced[0] = true;
+  g.size[1] = n, g.stride[1] = 1, g.reduced[1] = false;
+  return columns<Op>(y, parts, g, 1, n_parts, n, 1);
+}
+
+template <class Op, int V>
+static int rows(typename Op::T *y, const typename Op::T *x, const Groups &g, int64_t kept,
+                int64_t total, int64_t inner) {
+  typedef typename Op::T T;
+  typedef typename Op::Acc Acc;
+  int64_t enough = 4 * (int64_t)nnrt_gpu()->processors;
+  if (total <= WARP * HELD)
+    return launch(reduce_rows<Op, T, V, WARP>, blocks_for_rows(kept, ROWS), BLOCK, 0, y, x, g, kept,
+                  total, inner, total);
+  int64_t parts = least(ceil_div(total, BLOCK * HELD), ceil_div(enough, kept));
+  if (parts <= 1)
+    return launch(reduce_rows<Op, T, V, BLOCK>, blocks_for_rows(kept, 1), BLOCK, 0, y, x, g, kept,
+                  total, inner, total);
+  int64_t part = ceil_div(ceil_div(total, parts), V) * V;
+  parts = ceil_div(total, part);
+  Acc *some = (Acc *)nnrt_gpu_scratch(parts * kept * (int64_t)sizeof(Acc));
+  if (!some) return NNRT_MEMORY;
+  int code = launch(reduce_rows<Op, Acc, V, BLOCK>, dim3((unsigned)kept, (unsigned)parts), BLOCK, 0,
+                    some, x, g, kept, total, inner, part);
+  return code ? code : from_parts<Op>(y, some, parts, kept);
+}
+
+template <class Op>
+static int reduce(typename Op::T *y, const typename Op::T *x, int64_t rank, const int64_t *shape,
+                  int64_t n_axes, const int64_t *axes) {
+  typedef typename Op::T T;
+  typedef typename Op::Acc Acc;
+  constexpr int V = Width<T>::most;
+  Groups g = groups_of(rank, shape, n_axes, axes);
+  int64_t kept = combinations(g, false, 0), total = combinations(g, true, 0);
+  if (kept == 0) return NNRT_OK;
+  if (g.n == 0 || (g.n == 1 && !g.reduced[0])) return nnrt_copy(y, x, kept * (int64_t)sizeof *y);
+  int64_t inner = g.size[g.n - 1];
+  if (g.reduced[g.n - 1])
+    return in_packs(inner, V, x) ? rows<Op, V>(y, x, g, kept, total, inner)
+                                 : rows<Op, 1>(y, x, g, kept, total, inner);
+  int64_t outer = kept / inner;
+  int64_t parts = least(65535, parts_for(total, kept, WARP, 4 * ROWS));
+  if (parts == 1) return columns<Op>(y, x, g, outer, total, inner, 1);
+  Acc *some = (Acc *)nnrt_gpu_scratch(parts * kept * (int64_t)sizeof(Acc));
+  if (!some) return NNRT_MEMORY;
+  int code = columns<Op>(some, x, g, outer, total, inner, parts);
+  return code ? code : from_parts<Op>(y, some, parts, kept);
+}
+
+#define REDUCE(op, name, type, ...)                                                                \
+  int nnrt_reduce_##op##_##name(type *y, const type *x, int64_t rank, const int64_t *shape,        \
+                                int64_t n_axes, const int64_t *axes) {                             \
+    return reduce<__VA_ARGS__>(y, x, rank, shape, n_axes, axes);                                   \
+  }
+REDUCE(sum, f32, float, SumOf<float, double>)
+REDUCE(sum, f64, double, SumOf<double, double>)
+REDUCE(sum, i32, int32_t, SumOf<int32_t, uint32_t>)
+REDUCE(sum, i64, int64_t, SumOf<int64_t, uint64_t>)
+REDUCE(max, f32, float, MaxOf<float>)
+REDUCE(max, i32, int32_t, MaxOf<int32_t>)
+REDUCE(max, i64, int64_t, MaxOf<int64_t>)
+REDUCE(min, f32, float, MinOf<float>)
+REDUCE(min, i32, int32_t, MinOf<int32_t>)
+REDUCE(min, i64, int64_t, MinOf<int64_t>)
+REDUCE(prod, f32, float, ProdOf<float, double>)
+REDUCE(prod, i32, int32_t, ProdOf<int32_t, uint32_t>)
+REDUCE(prod, i64, int64_t, ProdOf<int64_t, uint64_t>)

@@ -1,0 +1,277 @@
+// What kernels over rows, columns and elements share, beside device.cuh.
+//
+//   packs      16 bytes are read or written at once where addresses and lengths allow it.  A kernel
+//              is a template over V, the elements it takes at once: 16 / sizeof(T), or 1.
+//   rows       A row is done by a group of THREADS threads, a warp or a block of BLOCK.  Rows of up
+//   to
+//              HELD * THREADS elements are held in registers, so that what needs the row two or
+//              three times reads it once; longer ones are read again.
+//   columns    Sums down columns are of two stages: blocks sum up some rows each, into scratch
+//              (parts, n), and add_parts adds the parts.
+//
+// Nothing here depends on how many blocks run at once but `parts`, which depends on the gpu: on one
+// kind of gpu the same operands give the same bits.
+
+#ifndef NNRT_CUDA_ROWS_CUH
+#define NNRT_CUDA_ROWS_CUH
+
+#include <initializer_list>
+
+#include "device.cuh"
+
+#ifdef __CUDACC__
+#define UNROLL   _Pragma("unroll")
+#define UNROLL_4 _Pragma("unroll 4")
+#else
+#define UNROLL
+#define UNROLL_4
+#endif
+
+enum {
+  HELD = 32,          // elements of a row that a thread holds
+  ROWS = BLOCK / WARP // rows of a block when a warp does a row; rows of threads over columns
+};
+
+// -- Host: shapes
+
+static inline int64_t product(const int64_t *shape, int64_t n) {
+  int64_t p = 1;
+  for (int64_t i = 0; i < n; i++)
+    p *= shape[i];
+  return p;
+}
+
+// A tensor as (outer, n, inner), where n is shape[axis].
+struct Axis {
+  int64_t outer, n, inner;
+};
+static inline Axis axis_of(int64_t rank, const int64_t *shape, int64_t axis) {
+  return Axis{product(shape, axis), shape[axis], product(shape + axis + 1, rank - axis - 1)};
+}
+
+static inline int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+static inline int64_t least(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+static inline int64_t most(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+
+// Whether rows of n elements can be taken `width` at once: all of these lie at multiples of 16.
+template <class... P> static bool in_packs(int64_t n, int width, const P *...p) {
+  bool aligned = true;
+  for (const void *at : {(const void *)p...})
+    aligned = aligned && (uintptr_t)at % 16 == 0;
+  return aligned && n % width == 0;
+}
+
+// Blocks for m rows when a block does `rows` at a time and goes on with more.
+static inline int blocks_for_rows(int64_t m, int rows) {
+  return (int)most(1, least(ceil_div(m, rows), 32 * (int64_t)nnrt_gpu()->processors));
+}
+
+// -- Packs
+
+template <class T> struct Width {
+  enum { most = 16 / sizeof(T) };
+};
+
+template <class T, int V> static __device__ inline Pack<T, V> read_pack(const T *at) {
+  return *(const Pack<T, V> *)at;
+}
+template <class T, int V> static __device__ inline void write_pack(T *at, const Pack<T, V> &p) {
+  *(Pack<T, V> *)at = p;
+}
+// V floats (or doubles, or integers) that lie at a multiple of 16 when V is not 1.
+template <int V> static __device__ inline void read_floats(float (&to)[V], const float *from) {
+  if (V % 4 == 0) {
+    UNROLL
+    for (int k = 0; k < V; k += 4) {
+      Pack<float, 4> p = read_pack<float, 4>(from + k);
+      UNROLL
+      for (int j = 0; j < 4; j++)
+        to[(k + j) % V] = p.at[j];
+    }
+  } else {
+    UNROLL
+    for (int k = 0; k < V; k++)
+      to[k] = from[k];
+  }
+}
+
+// -- Groups: a warp or a block
+
+template <int THREADS> static __device__ inline int group_lane() {
+  return THREADS == WARP ? (int)(threadIdx.x % WARP) : (int)threadIdx.x;
+}
+// The group's first row; the next one is group_rows further.
+template <int THREADS> static __device__ inline int64_t group_row() {
+  return THREADS == WARP ? first_thread() / WARP : (int64_t)blockIdx.x;
+}
+template <int THREADS> static __device__ inline int64_t group_rows() {
+  return THREADS == WARP ? all_threads() / WARP : (int64_t)gridDim.x;
+}
+template <int THREADS> static __device__ inline float group_sum(float x) {
+  return THREADS == WARP ? warp_sum(x) : block_sum(x);
+}
+
+static __device__ inline double warp_sum(double x) {
+  for (int d = WARP / 2; d > 0; d /= 2)
+    x += __shfl_xor_sync(0xffffffffu, x, d);
+  return x;
+}
+static __device__ inline double block_sum(double x) {
+  __shared__ double part[WARP];
+  int warps = (int)(blockDim.x / WARP), warp = (int)(threadIdx.x / WARP);
+  x = warp_sum(x);
+  __syncthreads(); // nobody reads `part` of the sum before any more
+  if (threadIdx.x % WARP == 0) part[warp] = x;
+  __syncthreads();
+  double sum = 0;
+  for (int i = 0; i < warps; i++)
+    sum += part[i];
+  return sum;
+}
+
+// Two sums for the way of one.
+struct Pair {
+  float a, b;
+};
+static __device__ inline Pair warp_sum(Pair x) {
+  for (int d = WARP / 2; d > 0; d /= 2) {
+    x.a += __shfl_xor_sync(0xffffffffu, x.a, d);
+    x.b += __shfl_xor_sync(0xffffffffu, x.b, d);
+  }
+  return x;
+}
+template <int THREADS> static __device__ inline Pair group_sum(Pair x) {
+  x = warp_sum(x);
+  if (THREADS == WARP) return x;
+  __shared__ Pair part[WARP];
+  int warps = (int)(blockDim.x / WARP), warp = (int)(threadIdx.x / WARP);
+  __syncthreads();
+  if (threadIdx.x % WARP == 0) part[warp] = x;
+  __syncthreads();
+  Pair sum = {0, 0};
+  for (int i = 0; i < warps; i++) {
+    sum.a += part[i].a;
+    sum.b += part[i].b;
+  }
+  return sum;
+}
+
+// -- Numbers
+
+// e^x as precisely as elements of type T deserve it: within 2 units in the last place of a float,
+// or for 16 bits within 2^-18 where the result counts, in two instructions.
+template <class T> static __device__ inline float exp_for(float x) {
+#ifdef __CUDA_ARCH__
+  return sizeof(T) == 2 ? __expf(x) : expf(x);
+#else
+  return m_exp_f(x);
+#endif
+}
+
+// The sum of e^x over numbers seen so far, as sum * e^top: top is their maximum, NaN apart, and
+// -inf where there is none yet.  Numbers of -inf count nothing, NaN makes the sum NaN, and so does
+// +inf.
+struct ExpSum {
+  float top, sum;
+};
+static __device__ inline float finite_top(float top) {
+  return top == -INFINITY ? 0.0f : top;
+}
+template <class T> static __device__ inline ExpSum add_exp_sums(ExpSum x, ExpSum y) {
+  float top = y.top > x.top ? y.top : x.top, by = finite_top(top);
+  return ExpSum{top, x.sum * exp_for<T>(x.top - by) + y.sum * exp_for<T>(y.top - by)};
+}
+// V more numbers; the maximum first, so that the sum is brought down once.
+template <class T, int V> static __device__ inline void add_exps(ExpSum &s, const float (&x)[V]) {
+  float top = s.top;
+  UNROLL
+  for (int k = 0; k < V; k++)
+    top = x[k] > top ? x[k] : top;
+  float by = finite_top(top), sum = s.sum * exp_for<T>(s.top - by);
+  UNROLL
+  for (int k = 0; k < V; k++)
+    sum += exp_for<T>(x[k] - by);
+  s = ExpSum{top, sum};
+}
+template <class T> static __device__ inline ExpSum warp_exp_sum(ExpSum x) {
+  for (int d = WARP / 2; d > 0; d /= 2) {
+    ExpSum y = {__shfl_xor_sync(0xffffffffu, x.top, d), __shfl_xor_sync(0xffffffffu, x.sum, d)};
+    // The same operands in the same places in both lanes, so that all get the same bits.
+    x = threadIdx.x & (unsigned)d ? add_exp_sums<T>(y, x) : add_exp_sums<T>(x, y);
+  }
+  return x;
+}
+// Of a group of a warp, or of all the block.
+template <class T> static __device__ inline ExpSum group_exp_sum(ExpSum x, bool block) {
+  x = warp_exp_sum<T>(x);
+  if (!block) return x;
+  __shared__ ExpSum part[WARP];
+  int warps = (int)(blockDim.x / WARP), warp = (int)(threadIdx.x / WARP);
+  __syncthreads();
+  if (threadIdx.x % WARP == 0) part[warp] = x;
+  __syncthreads();
+  ExpSum sum = part[0];
+  for (int i = 1; i < warps; i++)
+    sum = add_exp_sums<T>(sum, part[i]);
+  return sum;
+}
+// The logarithm of the whole; NaN where the maximum is infinite, as in PyTorch.
+static __device__ inline float log_of(ExpSum s) {
+  return s.top == -INFINITY ? NAN : s.top + logf(s.sum);
+}
+
+// Label or index number `i` of an array whose elements are `width` bytes.
+static __device__ inline int64_t index_at(const void *at, int64_t width, int64_t i) {
+  return width == 4 ? ((const int32_t *)at)[i] : ((const int64_t *)at)[i];
+}
+
+// -- Columns
+
+// How many parts the sum down m rows of n columns is cut into, when a block takes `columns` of them
+// and adds up at least `rows` rows.
+static inline int64_t parts_for(int64_t m, int64_t n, int64_t columns, int64_t rows) {
+  int64_t wide = ceil_div(n, columns), blocks = 4 * (int64_t)nnrt_gpu()->processors;
+  return most(1, least(ceil_div(m, rows), ceil_div(blocks, wide)));
+}
+
+// y (n) = the sums of parts (n_parts, n), as float or double.  Blocks of WARP x ROWS threads: a
+// warp has WARP neighbouring columns, and row r of threads parts r, r + ROWS, …
+template <class Sum>
+static __device__ inline Sum sum_parts(const Sum *parts, int64_t n_parts, int64_t n,
+                                       int64_t column) {
+  __shared__ Sum some[ROWS][WARP];
+  Sum sum = 0;
+  if (column < n) {
+    UNROLL_4
+    for (int64_t i = threadIdx.y; i < n_parts; i += ROWS)
+      sum += parts[i * n + column];
+  }
+  __syncthreads();
+  some[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  sum = 0;
+  for (int r = 0; r < ROWS; r++)
+    sum += some[r][threadIdx.x];
+  return sum;
+}
+static __device__ inline int64_t column_here() {
+  return (int64_t)blockIdx.x * WARP + threadIdx.x;
+}
+template <class Sum>
+static __global__ void add_all_parts(Sum *y, const Sum *parts, int64_t n_parts, int64_t n) {
+  int64_t column = column_here();
+  Sum sum = sum_parts(parts, n_parts, n, column);
+  if (threadIdx.y == 0 && column < n) y[column] = sum;
+}
+template <class Sum> static int add_parts(Sum *y, const Sum *parts, int64_t n_parts, int64_t n) {
+  return launch(add_all_parts<Sum>, (unsigned)ceil_div(n, WARP), dim3(WARP, ROWS), 0, y, parts,
+                n_parts, n);
+}
+
+#endif
