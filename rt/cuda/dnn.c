@@ -51,8 +51,9 @@ struct DnnPlan {
   int n_memory;
   Number number[MAX_TENSORS];
   int n_numbers;
-  char text[64];
 };
+
+static _Thread_local char chosen[128];
 
 int dnn_ok(cudnnStatus_t status, const char *what) {
   if (status == CUDNN_STATUS_SUCCESS) return NNRT_OK;
@@ -436,7 +437,7 @@ static int64_t engine_of(DnnGraph *g, Descriptor config) {
 // The first engine of those that `mode` proposes that makes a plan within the limits, or NULL. That
 // one engine cannot is no failure.
 static Descriptor plan_by(DnnGraph *g, cudnnBackendHeurMode_t mode, Descriptor graph,
-                          Descriptor device, const DnnLimits *limits, DnnPlan *p) {
+                          Descriptor device, const DnnLimits *limits) {
   Descriptor heuristics = make(g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR), plan = NULL;
   int64_t n = 0;
   set(g, heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
@@ -470,7 +471,7 @@ static Descriptor plan_by(DnnGraph *g, cudnnBackendHeurMode_t mode, Descriptor g
       if (!g->failed && cudnnBackendFinalize(d) == CUDNN_STATUS_SUCCESS)
         workspace = int_of(d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
       if (workspace >= 0 && workspace <= limits->workspace) {
-        snprintf(p->text, sizeof p->text, "engine %lld, %lld of %lld of heuristics %s",
+        snprintf(chosen, sizeof chosen, "engine %lld, %lld of %lld of heuristics %s",
                  (long long)engine_of(g, config[i]), (long long)i + 1, (long long)got,
                  mode == CUDNN_HEUR_MODE_FALLBACK ? "fallback" : "A");
         plan = keep(g, d);
@@ -484,7 +485,7 @@ static Descriptor plan_by(DnnGraph *g, cudnnBackendHeurMode_t mode, Descriptor g
   return plan;
 }
 
-static Descriptor build_plan(DnnGraph *g, Descriptor device, const DnnLimits *limits, DnnPlan *p) {
+static Descriptor build_plan(DnnGraph *g, Descriptor device, const DnnLimits *limits) {
   Descriptor graph = make(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR), plan = NULL;
   // Device-less, a graph does not say what it is for; heuristics and plan do.
   if (!device) {
@@ -495,11 +496,11 @@ static Descriptor build_plan(DnnGraph *g, Descriptor device, const DnnLimits *li
   set(g, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, g->n_ops, g->op);
   finalize(g, graph);
   if (g->failed) return NULL;
-  plan = plan_by(g, CUDNN_HEUR_MODE_A, graph, device, limits, p);
+  plan = plan_by(g, CUDNN_HEUR_MODE_A, graph, device, limits);
   // Heuristics that know nothing of the graph are no reason to give up.
   if (!plan) {
     g->failed = false;
-    plan = plan_by(g, CUDNN_HEUR_MODE_FALLBACK, graph, device, limits, p);
+    plan = plan_by(g, CUDNN_HEUR_MODE_FALLBACK, graph, device, limits);
   }
   if (!plan && !g->failed) fail(g, "cudnn has no engine for it");
   return plan;
@@ -532,6 +533,7 @@ static void remember(const char *key, Descriptor plan) {
 DnnPlan *dnn_plan(DnnGraph *g, const DnnLimits *limits) {
   DnnPlan *p = nnrt_must_alloc(sizeof *p);
   char key[64];
+  chosen[0] = 0;
   say(g, "limits %lld %d\n", (long long)limits->workspace, (int)limits->no_tensor_cores);
   snprintf(key, sizeof key, "%s-%016llx", g->name,
            (unsigned long long)nnrt_xxh64(g->text, (int64_t)g->text_bytes, 0));
@@ -543,10 +545,10 @@ DnnPlan *dnn_plan(DnnGraph *g, const DnnLimits *limits) {
     const char *json = nnrt_plans_find(key, &bytes);
     if (json) p->plan = load_plan(g, device, json, bytes);
     if (p->plan) {
-      snprintf(p->text, sizeof p->text, "from its text");
+      snprintf(chosen, sizeof chosen, "from its text");
     } else {
       double from = nnrt_now_us();
-      p->plan = build_plan(g, device, limits, p);
+      p->plan = build_plan(g, device, limits);
       if (p->plan && !json) remember(key, p->plan);
       if (p->plan) nnrt_plans_built((nnrt_now_us() - from) / 1e6, json != NULL);
     }
@@ -576,8 +578,8 @@ int64_t dnn_plan_workspace(const DnnPlan *p) {
   return p->workspace;
 }
 
-const char *dnn_plan_text(const DnnPlan *p) {
-  return p->text;
+const char *dnn_plan_chosen(void) {
+  return chosen;
 }
 
 int dnn_run(const DnnPlan *p, void *const *data, void *workspace) {

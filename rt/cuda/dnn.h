@@ -76,8 +76,8 @@ typedef struct DnnLimits {
 DnnPlan *dnn_plan(DnnGraph *g, const DnnLimits *limits);
 void dnn_plan_free(DnnPlan *p); // NULL is fine
 int64_t dnn_plan_workspace(const DnnPlan *p);
-// What was chosen, for reports: "engine 6, from heuristics".
-const char *dnn_plan_text(const DnnPlan *p);
+// For reports: what this thread's last dnn_plan chose, or "".
+const char *dnn_plan_chosen(void);
 // `workspace`: at a multiple of 256.
 int dnn_run(const DnnPlan *p, void *const *data, void *workspace);
 
