@@ -1,0 +1,84 @@
+// A stand-in for the driver's library, for making plans of cuDNN on a machine that has none.
+//
+// cuDNN makes a plan from the properties of a gpu and does not need the gpu, nor a driver; but it
+// wants to find libcuda.so.1, and registers what it has compiled with it.  So this one has all the
+// names of the real library, which CMake reads off the toolkit's stub, and answers like the stub,
+// CUDA_ERROR_STUB_LIBRARY, but for these: loading and looking up a compiled kernel succeed, and
+// give a handle that nothing can be done with.
+//
+// It stands beside the runtime's other sources and not with the backend that uses it, since what it
+// answers follows from what the runtime's plans need.  nnaot puts its folder on LD_LIBRARY_PATH of
+// the process that makes plans, and only if there is no real libcuda.so.1; nothing is linked
+// against it.  A program that would run a kernel through it gets an error from the first call.
+
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stddef.h>
+
+enum { SUCCESS = 0, INVALID_VALUE = 1, STUB_LIBRARY = 34, NOT_FOUND = 500 };
+enum { DRIVER_VERSION = 13000 }; // as in the property files
+
+#define ANSWER(name, value) int name(void);
+#include "names.h"
+#undef ANSWER
+#define ANSWER(name, value)                                                                        \
+  int name(void) {                                                                                 \
+    return value;                                                                                  \
+  }
+#include "names.h"
+
+static int nothing; // what handles point to
+
+int cuDriverGetVersion(int *version);
+int cuDriverGetVersion(int *version) {
+  *version = DRIVER_VERSION;
+  return SUCCESS;
+}
+
+int cuGetErrorString(int error, const char **text);
+int cuGetErrorString(int error, const char **text) {
+  *text = error == SUCCESS ? "no error" : "this is nnaot's stand-in for the driver";
+  return SUCCESS;
+}
+
+int cuGetErrorName(int error, const char **text);
+int cuGetErrorName(int error, const char **text) {
+  *text = error == SUCCESS ? "CUDA_SUCCESS" : "CUDA_ERROR_STUB_LIBRARY";
+  return SUCCESS;
+}
+
+// Handles.  Whatever else the call takes is not looked at.
+#define HANDLE(name)                                                                               \
+  int name(void **handle);                                                                         \
+  int name(void **handle) {                                                                        \
+    *handle = &nothing;                                                                            \
+    return SUCCESS;                                                                                \
+  }
+HANDLE(cuLibraryLoadData)
+HANDLE(cuLibraryGetKernel)
+HANDLE(cuLibraryGetModule)
+HANDLE(cuKernelGetFunction)
+HANDLE(cuModuleLoadData)
+HANDLE(cuModuleLoadDataEx)
+HANDLE(cuModuleGetFunction)
+
+#define ZERO(name)                                                                                 \
+  int name(int *value);                                                                            \
+  int name(int *value) {                                                                           \
+    *value = 0;                                                                                    \
+    return SUCCESS;                                                                                \
+  }
+ZERO(cuFuncGetAttribute)
+ZERO(cuKernelGetAttribute)
+
+// Both forms: the libraries take all other functions from here.
+int cuGetProcAddress(const char *name, void **function);
+int cuGetProcAddress(const char *name, void **function) {
+  if (!name || !function) return INVALID_VALUE;
+  *function = dlsym(RTLD_DEFAULT, name);
+  return *function ? SUCCESS : NOT_FOUND;
+}
+int cuGetProcAddress_v2(const char *name, void **function);
+int cuGetProcAddress_v2(const char *name, void **function) {
+  return cuGetProcAddress(name, function);
+}
