@@ -342,35 +342,6 @@ static Value *copy_value(Copy *c, Value *v) {
   return c->copy[v->id] = p;
 }
 
-static bool same_attrs(const Op *a, const Op *b) {
-  int n;
-  op_attr_specs(a->kind, &n);
-  for (int i = 0; i < n; i++) {
-    const Attr *x = &a->attrs[i], *y = &b->attrs[i];
-    switch (x->kind) {
-    case 's':
-      if (!str_equal(x->s, y->s)) return false;
-      break;
-    case 'I':
-      if (x->list.n != y->list.n ||
-          (x->list.n && memcmp(x->list.at, y->list.at, (size_t)x->list.n * sizeof *x->list.at)))
-        return false;
-      break;
-    case 'd':
-      if (x->data.n != y->data.n ||
-          (x->data.n && memcmp(x->data.at, y->data.at, (size_t)x->data.n)))
-        return false;
-      break;
-    case 't':
-      if (x->t != y->t) return false;
-      break;
-    default:
-      if (x->i != y->i) return false; // a double's bits, too
-    }
-  }
-  return true;
-}
-
 static bool same_body(const Graph *a, const Graph *b) {
   if (a->n_params != b->n_params || a->n_ops != b->n_ops || a->n_values != b->n_values ||
       a->n_results != b->n_results)
@@ -381,7 +352,7 @@ static bool same_body(const Graph *a, const Graph *b) {
   for (const Op *x = a->first, *y = b->first; x; x = x->next, y = y->next) {
     if (x->kind != y->kind || x->out[0]->type != y->out[0]->type ||
         x->out[0]->layout != y->out[0]->layout || memcmp(x->split, y->split, sizeof x->split) ||
-        !same_attrs(x, y))
+        !op_same_attrs(x, y))
       return false;
     for (int i = 0; i < x->n_in; i++)
       if (x->in[i].value->id != y->in[i].value->id) return false;
@@ -545,7 +516,7 @@ static void fuse_graph(Fuser *f, Graph *g) {
 static bool is_body(const Module *m, const Graph *g) {
   for_each_graph(caller, m)
     for_each_op(op, caller) {
-      if (op->kind == OP_fused && op->callee == g) return true;
+      if (op->kind != OP_call && op->callee == g) return true;
     }
   return false;
 }

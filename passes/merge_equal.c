@@ -38,23 +38,6 @@ static uint64_t hash_attr(uint64_t h, const Attr *a) {
   return mix(h, (uint64_t)a->i);
 }
 
-static bool attr_equal(const Attr *x, const Attr *y) {
-  switch (x->kind) {
-  case 's': return str_equal(x->s, y->s);
-  case 'I':
-    return x->list.n == y->list.n &&
-           (x->list.n == 0 ||
-            memcmp(x->list.at, y->list.at, (size_t)x->list.n * sizeof *x->list.at) == 0);
-  case 'd':
-    return x->data.n == y->data.n &&
-           (x->data.n == 0 || memcmp(x->data.at, y->data.at, (size_t)x->data.n) == 0);
-  // By bits: 0 and -0 differ.
-  case 'f': return memcmp(&x->f, &y->f, sizeof x->f) == 0;
-  case 't': return x->t == y->t;
-  }
-  return x->i == y->i;
-}
-
 static uint64_t hash_op(const Op *op) {
   uint64_t h = mix(0, (uint64_t)op->kind);
   for (int i = 0; i < op->n_in; i++)
@@ -74,11 +57,7 @@ static bool op_equal(const Op *x, const Op *y) {
     if (x->in[i].value != y->in[i].value) return false;
   for (int i = 0; i < x->n_out; i++)
     if (x->out[i]->type != y->out[i]->type || x->out[i]->layout != y->out[i]->layout) return false;
-  int n;
-  op_attr_specs(x->kind, &n);
-  for (int i = 0; i < n; i++)
-    if (!attr_equal(&x->attrs[i], &y->attrs[i])) return false;
-  return true;
+  return op_same_attrs(x, y);
 }
 
 int merge_equal(Graph *g) {

@@ -61,3 +61,27 @@ void op_set_attr(Op *op, Attr attr) {
   }
   *to = attr;
 }
+
+static bool same(const Attr *a, const Attr *b) {
+  switch (a->kind) {
+  case 's': return str_equal(a->s, b->s);
+  case 'I':
+    return a->list.n == b->list.n &&
+           (a->list.n == 0 ||
+            memcmp(a->list.at, b->list.at, (size_t)a->list.n * sizeof *a->list.at) == 0);
+  case 'd':
+    return a->data.n == b->data.n &&
+           (a->data.n == 0 || memcmp(a->data.at, b->data.at, (size_t)a->data.n) == 0);
+  case 'f': return memcmp(&a->f, &b->f, sizeof a->f) == 0; // 0 and -0 differ
+  case 't': return a->t == b->t;
+  }
+  return a->i == b->i;
+}
+
+bool op_same_attrs(const Op *a, const Op *b) {
+  int n;
+  op_attr_specs(a->kind, &n);
+  for (int i = 0; i < n; i++)
+    if (!same(&a->attrs[i], &b->attrs[i])) return false;
+  return true;
+}
