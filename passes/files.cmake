@@ -33,7 +33,14 @@ set(PASS_FILES
   shard.c
   comm.c
   pack_grads.c
+  local.c
+  fuse_linear.c
+  fuse_attention.c
+  fuse_norm.c
+  fuse_classifier.c
+  expand_batch_norm.c
   widen.c
+  batch.c
   fuse.c
   plan_memory.c
 )

@@ -67,12 +67,21 @@ Value *view_root(Value *v, int64_t *bytes) {
   return v;
 }
 
+// The op of the body that makes the result says so, if it alone reads the operand.
+static bool batch_inplace(const Graph *body, int result, int operand, Arena *scratch) {
+  const Value *made = body->results[result]->use.value;
+  const Use *use = body->params[operand]->uses;
+  return made->def && use && !use->next && use->user == made->def &&
+         op_inplace(made->def, made->index, use->index, scratch);
+}
+
 bool op_inplace(const Op *op, int result, int operand, Arena *scratch) {
   if (type_bytes(op->out[result]->type) != type_bytes(op->in[operand].value->type)) return false;
   if (op->kind == OP_fused) {
     Body body;
     return body_read(op->callee, &body, scratch) && body_inplace(&body, result, operand);
   }
+  if (op->kind == OP_batch) return batch_inplace(op->callee, result, operand, scratch);
   int traits = op_info[op->kind].traits;
   if (result > 0) return (traits & STATES) && operand == result + 1;
   return (traits & INPLACE) && operand == 0;

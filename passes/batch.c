@@ -1,0 +1,221 @@
+// Batching: ops of one kind that do not depend on each other become one launch.
+//
+//     %a1, %am1, %av1 = adam %a, %ga, %am, %av, %lr, %c, %step beta1=0.9 …
+//     %b1, %bm1, %bv1 = adam %b, %gb, %bm, %bv, %lr, %c, %step beta1=0.9 …
+//
+//   =>  %a1, %am1, %av1, %b1, %bm1, %bv1 = batch @adam_0 %a, %ga, %am, %av, %lr, %c, %step, %b, …
+//
+//     graph @adam_0(%0: f32[8,6], %1: f32[8,6], …) {
+//       %7, %8, %9 = adam %0, %1, %2, %3, %4, %5, %6 beta1=0.9 …
+//       %14, %15, %16 = adam %10, %11, %12, %13, %4, %5, %6 beta1=0.9 …
+//       return %7, %8, %9, %14, %15, %16
+//     }
+//
+// A model has a hundred tensors of a few hundred numbers, and on a gpu each launch costs as much as
+// millions of them.  What is batched: optimizers, the sums of squares for clipping, and casts of
+// weights that ops other than elementwise ones read.  They must have the same attributes and types.
+//
+// An op stands at level n if the longest way to it goes through n ops of its group; those of one
+// level do not depend on each other.  Their batch stands where the last of them did, and what reads
+// the others' results comes after it.  One group is done after the other, so that a batch that is
+// made counts as the one op it is.
+
+#include <string.h>
+
+#include "base/vec.h"
+#include "ir/op.h"
+#include "pass.h"
+
+typedef Vec(Op *) Ops;
+
+typedef struct Batcher {
+  Graph *g;
+  Arena *scratch;
+  Diag *d;
+  int64_t n_batches, n_ops;
+} Batcher;
+
+static bool is_optimizer(const Op *op) {
+  switch ((int)op->kind) {
+  case OP_sgd:
+  case OP_sgd_momentum:
+  case OP_adam:
+  case OP_adagrad:
+  case OP_lamb:
+  case OP_lamb_apply: return true;
+  }
+  return false;
+}
+
+// Is `v` read by anything but elementwise ops, which may see it through views?
+static bool is_memory(const Value *v) {
+  for_each_use(u, v) {
+    if (!u->user) return true;
+    bool seen = u->user->kind == OP_reshape || u->user->kind == OP_broadcast;
+    if (seen ? is_memory(u->user->out[0]) : !op_info[u->user->kind].formula) return true;
+  }
+  return false;
+}
+
+// A cast of a weight, for matrix products and the like: others make it while they read.
+static bool is_weight_cast(const Op *op) {
+  if (op->kind != OP_cast || op->in[0].value->def || op->in[0].value->role != ROLE_weight)
+    return false;
+  if (op->in[0].value->type->dtype != DT_f32 || dtype_bytes[op->out[0]->type->dtype] != 2)
+    return false;
+  return is_memory(op->out[0]);
+}
+
+static bool may_batch(const Op *op) {
+  if (op->kind == OP_sum_squares || is_optimizer(op)) return op->in[0].value->type->dtype == DT_f32;
+  return is_weight_cast(op);
+}
+
+static bool alike(const Op *a, const Op *b) {
+  return a->kind == b->kind && a->out[0]->type->dtype == b->out[0]->type->dtype &&
+         op_same_attrs(a, b);
+}
+
+// -- Which --------------------------------------------------------------------------------------
+
+// The ops that are like `first`, by level: level.at[n] are independent of each other.
+typedef struct Levels {
+  Ops *at;
+  int n;
+} Levels;
+
+static Levels find_levels(Batcher *b, const Op *first) {
+  Levels levels = {.at = arena_array(b->scratch, Ops, b->g->n_ops)};
+  int *after = arena_array(b->scratch, int, b->g->n_ops); // how many of them lead to an op, with it
+  for_each_op(op, b->g) {
+    int n = 0;
+    for (int i = 0; i < op->n_in; i++) {
+      const Op *def = op->in[i].value->def;
+      if (def && after[def->id] > n) n = after[def->id];
+    }
+    after[op->id] = n;
+    if (!may_batch(op) || !alike(op, first)) continue;
+    vec_push(b->scratch, &levels.at[n], op);
+    after[op->id] = n + 1;
+    if (levels.n < n + 1) levels.n = n + 1;
+  }
+  return levels;
+}
+
+// -- One batch ----------------------------------------------------------------------------------
+
+static const char *body_name(const Batcher *b, const Op *op) {
+  for (int i = 0;; i++) {
+    const char *name = str_format(b->scratch, "%s_%d", op_info[op->kind].name, i);
+    if (!graph_find(b->g->module, name)) return name;
+  }
+}
+
+// Erases the members; their results are those of the batch, in order.
+static Op *make_batch(Batcher *b, const Ops *member) {
+  const Op *last = member->at[member->n - 1];
+  Graph *body = graph_new(b->g->module, body_name(b, last), false);
+  Value **of = arena_array(b->scratch, Value *, b->g->n_values);
+  Vec(Value *) operands = {0};
+  for (int i = 0; i < member->n; i++) {
+    const Op *op = member->at[i];
+    Value *in[8];
+    for (int k = 0; k < op->n_in; k++) {
+      Value *v = op->in[k].value;
+      if (!of[v->id]) {
+        of[v->id] = graph_param(body, NULL, v->type, ROLE_none, NULL);
+        of[v->id]->layout = v->layout;
+        vec_push(b->scratch, &operands, v);
+      }
+      in[k] = of[v->id];
+    }
+    int n_attrs;
+    op_attr_specs(op->kind, &n_attrs);
+    Op *copy = op_new(body, NULL, op->kind, in, op->n_in, op->attrs, n_attrs, op->loc, b->d);
+    if (!copy) BUG("a copy of %s does not fit", op_info[op->kind].name);
+    memcpy(copy->split, op->split, sizeof copy->split);
+    for (int k = 0; k < op->n_out; k++) {
+      copy->out[k]->layout = op->out[k]->layout;
+      graph_output(body, copy->out[k], NULL);
+    }
+  }
+  graph_renumber(body);
+  Op *batch =
+      op_new_call(b->g, last->next, OP_batch, body, operands.at, operands.n, last->loc, b->d);
+  if (!batch) BUG("the batch @%s does not fit", body->name);
+  int n = 0;
+  for (int i = 0; i < member->n; i++) {
+    Op *op = member->at[i];
+    for (int k = 0; k < op->n_out; k++, n++) {
+      const char *name = op->out[k]->name;
+      batch->out[n]->layout = op->out[k]->layout;
+      value_replace(op->out[k], batch->out[n]);
+      if (name) {
+        value_set_name(op->out[k], NULL);
+        value_set_name(batch->out[n], name);
+      }
+    }
+    op_erase(op);
+  }
+  return batch;
+}
+
+// What reads a result of the batch, and what reads that, goes behind it, in the order it has.
+static void put_readers_behind(Batcher *b, Op *batch) {
+  bool *late = arena_array(b->scratch, bool, b->g->n_ops);
+  Ops readers = {0};
+  late[batch->id] = true;
+  for (Op *op = b->g->first; op != batch; op = op->next) {
+    for (int i = 0; i < op->n_in; i++) {
+      const Op *def = op->in[i].value->def;
+      if (def && late[def->id]) late[op->id] = true;
+    }
+    if (late[op->id]) vec_push(b->scratch, &readers, op);
+  }
+  Op *at = batch->next;
+  for (int i = 0; i < readers.n; i++)
+    op_move_before(readers.at[i], at);
+}
+
+// True when it changed the graph, which may leave more to do.
+static bool batch_alike(Batcher *b, const Op *first) {
+  Levels levels = find_levels(b, first);
+  bool changed = false;
+  for (int i = 0; i < levels.n; i++) {
+    if (levels.at[i].n < 2) continue;
+    b->n_batches++;
+    b->n_ops += levels.at[i].n;
+    put_readers_behind(b, make_batch(b, &levels.at[i]));
+    changed = true;
+  }
+  return changed;
+}
+
+static void batch_graph(Batcher *b) {
+  Ops done = {0}; // the first of each group
+  for (Op *op = b->g->first; op;) {
+    bool skip = !may_batch(op);
+    for (int i = 0; i < done.n && !skip; i++)
+      skip = alike(op, done.at[i]);
+    if (!skip) {
+      graph_renumber(b->g);
+      vec_push(b->scratch, &done, op);
+    }
+    op = !skip && batch_alike(b, op) ? b->g->first : op->next;
+  }
+  graph_renumber(b->g);
+}
+
+bool pass_batch(Module *m, const PassOptions *o, Diag *d) {
+  Batcher b = {.scratch = opt_scratch(o), .d = d};
+  Vec(Graph *) entries = {0}; // bodies are made meanwhile
+  for_each_graph(g, m)
+    if (g->entry) vec_push(b.scratch, &entries, g);
+  for (int i = 0; i < entries.n; i++) {
+    b.g = entries.at[i];
+    batch_graph(&b);
+  }
+  opt_stat(o, b.n_batches, "batches");
+  opt_stat(o, b.n_ops, "ops batched");
+  return true;
+}

@@ -1,0 +1,87 @@
+// See local.h.
+
+#include "local.h"
+
+#include <string.h>
+
+#include "ir/op.h"
+#include "ir/split.h"
+
+static int n_axes(const Op *op) {
+  const Mesh *mesh = op->graph->module->mesh;
+  return mesh ? mesh->n_axes : 0;
+}
+
+// May the op be cut as its split says, and do its operands lie so?
+static bool fits(const Op *op, const Dims *dims) {
+  for (int axis = 0; axis < n_axes(op); axis++) {
+    char letter = op->split[axis];
+    if (letter == SPLIT_PARTIAL && !(op_info[op->kind].traits & (SUM | EACH))) return false;
+    if (letter != SPLIT_NONE && letter != SPLIT_PARTIAL) {
+      int i = dims_find(dims, letter);
+      if (i < 0 || dims->letter[i].whole) return false;
+    }
+    for (int i = 0; i < op->n_in; i++) {
+      Sbp have = op->in[i].value->layout->axis[axis];
+      if (!sbp_equal(have, split_wants(op, dims, i, axis, have))) return false;
+    }
+  }
+  return true;
+}
+
+// Gives the results of `op` their layouts; erases it and returns NULL when it does not fit.
+static Op *laid_out(Op *op, Diag *d) {
+  Dims dims;
+  if (!op_dims(op, &dims, d)) BUG("%s does not fit", op_info[op->kind].name);
+  if (!fits(op, &dims)) {
+    op_erase(op);
+    return NULL;
+  }
+  for (int i = 0; i < op->n_out; i++) {
+    Sbp axis[MAX_AXES];
+    for (int a = 0; a < n_axes(op); a++)
+      axis[a] = split_gives(op, &dims, i, a);
+    op->out[i]->layout = layout_new(op->graph->module, n_axes(op), axis);
+  }
+  return op;
+}
+
+static Op *draft(Builder *b, OpKind kind, Value *const *in, int n_in, Attrs attrs) {
+  Value *v = build(b, kind, in, n_in, attrs);
+  if (!v) BUG("%s does not fit", op_info[kind].name);
+  return v->def;
+}
+
+Op *local_op(Builder *b, OpKind kind, Value *const *in, int n_in, Attrs attrs, const char *split) {
+  Op *op = draft(b, kind, in, n_in, attrs);
+  memcpy(op->split, split, sizeof op->split);
+  return laid_out(op, b->d);
+}
+
+Value *local_value(Builder *b, OpKind kind, Value *const *in, int n_in, Attrs attrs,
+                   const Layout *layout) {
+  Op *op = draft(b, kind, in, n_in, attrs);
+  Dims dims;
+  if (!op_dims(op, &dims, b->d)) BUG("%s does not fit", op_info[kind].name);
+  for (int a = 0; a < layout->n_axes && a < MAX_AXES; a++) {
+    Sbp sbp = layout->axis[a];
+    if (sbp.kind == SBP_P) op->split[a] = SPLIT_PARTIAL;
+    if (sbp.kind != SBP_S || dims.out[0].dim[sbp.dim].n == 0) continue;
+    op->split[a] = dims.letter[dims.out[0].dim[sbp.dim].letter[0]].name;
+  }
+  op = laid_out(op, b->d);
+  return op ? op->out[0] : NULL;
+}
+
+Value *local_cast(Builder *b, Value *v, DType to) {
+  if (v->type->dtype == to) return v;
+  return local_value(b, OP_cast, IN(v), ATTRS(a_t("to", to)), v->layout);
+}
+
+bool local_same(const Op *op, int i, const Value *v) {
+  return op->out[i]->type == v->type && op->out[i]->layout == v->layout;
+}
+
+Op *only_reader(const Value *v) {
+  return v->uses && !v->uses->next ? v->uses->user : NULL;
+}
