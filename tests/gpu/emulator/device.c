@@ -2,6 +2,7 @@
 //
 //     EMULATED_GPUS=1        how many; 0: cudaErrorNoDevice
 //     EMULATED_MEMORY=8g     bytes of each; k, m and g are understood
+//     EMULATED_SM=90         of which kind; there are kernels for 9.x
 //     EMULATED_DRIVER=13000  less than the toolkit needs, or 0 for none:
 //     cudaErrorInsufficientDriver
 
@@ -92,6 +93,7 @@ cudaError_t cudaPeekAtLastError(void) {
   E(cudaErrorInvalidDevicePointer, "invalid device pointer")                                       \
   E(cudaErrorInvalidMemcpyDirection, "invalid copy direction for memcpy")                          \
   E(cudaErrorInsufficientDriver, "CUDA driver version is insufficient for CUDA runtime version")   \
+  E(cudaErrorNoKernelImageForDevice, "no kernel image is available for execution on the device")   \
   E(cudaErrorNoDevice, "no CUDA-capable device is detected")                                       \
   E(cudaErrorInvalidDevice, "invalid device ordinal")                                              \
   E(cudaErrorInvalidResourceHandle, "invalid resource handle")                                     \
@@ -197,8 +199,9 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int d) {
   p->maxGridSize[0] = INT32_MAX;
   p->maxGridSize[1] = p->maxGridSize[2] = 65535;
   p->totalConstMem = 65536;
-  p->major = 9;
-  p->minor = 0;
+  int sm = (int)emulated_setting("EMULATED_SM", 90);
+  p->major = sm / 10;
+  p->minor = sm % 10;
   p->multiProcessorCount = PROCESSORS;
   p->textureAlignment = 512;
   p->asyncEngineCount = 3;
@@ -274,6 +277,16 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
   return peer < 0 || peer >= emulated_gpus() || peer == device
              ? emulated_error(cudaErrorInvalidDevice)
              : cudaSuccess;
+}
+
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *kernel) {
+  (void)kernel;
+  NEED_DEVICE;
+  memset(out, 0, sizeof *out);
+  out->binaryVersion = out->ptxVersion = 90;
+  return emulated_setting("EMULATED_SM", 90) / 10 == 9
+             ? cudaSuccess
+             : emulated_error(cudaErrorNoKernelImageForDevice);
 }
 
 cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute a, int value) {
