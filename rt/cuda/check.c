@@ -1,0 +1,150 @@
+// Is there what this executable needs: a driver, a gpu of a kind it was compiled for, libraries,
+// and memory?  All is looked for before ranks connect, and what is missing is said in the words of
+// the one who can put it there.
+
+#include <cublasLt.h>
+#include <cudnn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "machine.h"
+#include "plans.h"
+#include "products.h"
+#include "ranks.h"
+#include "tune.h"
+
+// Programs that do not use a library may not be linked with it.
+#pragma weak cublasLtGetVersion
+#pragma weak cudnnGetVersion
+
+enum { MOST_GPUS = 64 };
+
+static int n_gpus;
+static double memory_free[MOST_GPUS]; // before any rank of this process took of it
+
+int nnrt_gpu_count(void) {
+  return n_gpus;
+}
+
+int nnrt_gpu_of_rank(const NnrtRun *run, int rank) {
+  bool alone = run->launch.kind == LAUNCH_none;
+  return (alone || run->launch.local_rank < 0 ? rank : run->launch.local_rank) % n_gpus;
+}
+
+bool nnrt_device_errand(const NnrtProgram *p, int *out_status) {
+  if (!getenv("NNRT_PLAN_DEVICE")) return false;
+  *out_status = nnrt_plans_main(p);
+  return true;
+}
+
+// ---- driver and libraries
+
+static bool find_driver(Why *w) {
+  int version = 0;
+  cudaError_t e = cudaDriverGetVersion(&version);
+  if (e != cudaSuccess || version == 0)
+    return why(w, "no NVIDIA driver is found on this machine\n"
+                  "hint: nvidia-smi says what there is; in a container, it must be started with "
+                  "gpus");
+  // A driver serves all runtimes of its major version.
+  if (version / 1000 < CUDART_VERSION / 1000)
+    return why(w,
+               "the NVIDIA driver is too old: it is for CUDA %d.%d, this executable needs %d.0\n"
+               "hint: a newer driver, or compile with an older CUDA",
+               version / 1000, version / 10 % 100, CUDART_VERSION / 1000);
+  return true;
+}
+
+static bool find_gpus(Why *w) {
+  cudaError_t e = cudaGetDeviceCount(&n_gpus);
+  if (e == cudaErrorNoDevice || (e == cudaSuccess && n_gpus == 0)) {
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    return why(w, "no gpu is found on this machine%s%s%s\nhint: nvidia-smi says what there is",
+               visible ? "; CUDA_VISIBLE_DEVICES is '" : "", visible ? visible : "",
+               visible ? "'" : "");
+  }
+  if (e != cudaSuccess) return why(w, "the gpus cannot be used: %s", cudaGetErrorString(e));
+  if (n_gpus > MOST_GPUS) n_gpus = MOST_GPUS;
+  return true;
+}
+
+typedef struct Version {
+  char text[32];
+} Version;
+
+// 91900 of cuDNN 9.19.0, 130100 of cuBLASLt 13.1.0, 22809 of NCCL 2.28.9.
+static Version version(size_t n) {
+  Version v;
+  snprintf(v.text, sizeof v.text, "%zu.%zu.%zu", n / 10000, n / 100 % 100, n % 100);
+  return v;
+}
+
+static bool new_enough(const char *library, size_t have, size_t need, Why *w) {
+  if (have >= need && have / 10000 == need / 10000) return true;
+  return why(w,
+             "%s is too %s: it is %s, this executable was made for %s\n"
+             "hint: --describe says which files of libraries are used; LD_LIBRARY_PATH chooses",
+             library, have < need ? "old" : "new", version(have).text, version(need).text);
+}
+
+static bool check_libraries(Why *w) {
+  enum { CUBLAS = CUBLAS_VER_MAJOR * 10000 + CUBLAS_VER_MINOR * 100 };
+  enum { CUDNN = CUDNN_MAJOR * 10000 + CUDNN_MINOR * 100 };
+  return (!cublasLtGetVersion || new_enough("cuBLASLt", cublasLtGetVersion(), CUBLAS, w)) &&
+         (!cudnnGetVersion || new_enough("cuDNN", cudnnGetVersion(), CUDNN, w));
+}
+
+// ---- gpus
+
+static bool check_gpu(const NnrtProgram *p, int index, Why *w) {
+  struct cudaDeviceProp gpu;
+  cudaError_t e = cudaSetDevice(index);
+  if (e == cudaSuccess) e = cudaGetDeviceProperties(&gpu, index);
+  if (e != cudaSuccess)
+    return why(w, "gpu %d cannot be used: %s\nhint: is it used by another program alone?", index,
+               cudaGetErrorString(e));
+  if (!nnrt_gpu_runs_here())
+    return why(w,
+               "gpu %d, %s, is sm_%d%d; this executable was compiled for %s\n"
+               "hint: compile with --target cuda:sm_%d%d",
+               index, gpu.name, gpu.major, gpu.minor, p->target, gpu.major, gpu.minor);
+  size_t available, total;
+  e = cudaMemGetInfo(&available, &total);
+  if (e != cudaSuccess) return why(w, "gpu %d cannot be used: %s", index, cudaGetErrorString(e));
+  memory_free[index] = (double)available;
+  return true;
+}
+
+bool nnrt_device_find(const NnrtRun *run, Why *w) {
+  const Flags *f = &run->flags;
+  if (!find_driver(w) || !find_gpus(w) || !check_libraries(w)) return false;
+  bool alone = run->launch.kind == LAUNCH_none;
+  int ranks = alone ? run->program->ranks : 1;
+  for (int i = 0; i < ranks && i < n_gpus; i++)
+    if (!check_gpu(run->program, nnrt_gpu_of_rank(run, alone ? i : run->launch.rank), w))
+      return false;
+  nnrt_gpu_tf32_set(f->tf32.given);
+  return nnrt_tune_open(f->tune.given ? f->tune.s : NULL, w);
+}
+
+bool nnrt_device_enough(const NnrtRun *run, int ranks_here, Why *w) {
+  bool alone = run->launch.kind == LAUNCH_none;
+  int gpu = nnrt_gpu_of_rank(run, alone ? 0 : run->launch.rank);
+  int each = (ranks_here + n_gpus - 1) / n_gpus;
+  char what[64];
+  snprintf(what, sizeof what, "memory of gpu %d", gpu);
+  return nnrt_memory_enough((double)run->program->slab_bytes, each, memory_free[gpu], what, w);
+}
+
+void nnrt_device_describe(const NnrtProgram *p, FILE *out) {
+  (void)p;
+  int driver = 0;
+  fprintf(out, ",\n  \"cuda\": {\"runtime\": \"%d.%d\"", CUDART_VERSION / 1000,
+          CUDART_VERSION / 10 % 100);
+  if (cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0)
+    fprintf(out, ", \"driver\": \"%d.%d\"", driver / 1000, driver / 10 % 100);
+  if (cublasLtGetVersion)
+    fprintf(out, ", \"cublaslt\": \"%s\"", version(cublasLtGetVersion()).text);
+  if (cudnnGetVersion) fprintf(out, ", \"cudnn\": \"%s\"", version(cudnnGetVersion()).text);
+  fputs("}", out);
+}

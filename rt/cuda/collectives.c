@@ -1,0 +1,214 @@
+// The order of collectives, and the copies around them.  See collectives.h.
+
+#include "collectives.h"
+
+#include <stdlib.h>
+
+#include "machine.h"
+
+// ---- opening
+
+// Whether any two of the ranks, each a process, have the same gpu.  Collective.
+static bool gpu_is_shared(NnrtRank *r) {
+  struct cudaDeviceProp p;
+  MUST(r, nnrt_cuda(cudaGetDeviceProperties(&p, r->device->gpu.index), "asking the gpu"));
+  int64_t *id = nnrt_must_alloc((size_t)r->ranks * sizeof *id);
+  // A gpu's number of its own, the same in all processes whatever they count it as.
+  id[r->rank] = (int64_t)nnrt_xxh64(p.uuid.bytes, sizeof p.uuid.bytes, 0);
+  nnrt_comm_sum(r, id, r->ranks);
+  bool shared = false;
+  for (int i = 0; i < r->ranks; i++)
+    for (int j = 0; j < i; j++)
+      shared |= id[i] == id[j];
+  free(id);
+  return shared;
+}
+
+double nnrt_stall_seconds(const NnrtRun *run) {
+  return run->flags.stall_timeout.given ? run->flags.stall_timeout.f : 300;
+}
+
+static const GpuWay *choose_way(NnrtRank *r) {
+  if (r->run->launch.kind == LAUNCH_none) return &nnrt_gpu_meet;
+  if (!gpu_is_shared(r)) return &nnrt_gpu_nccl;
+  if (r->rank == 0)
+    nnrt_say_note("some ranks share a gpu: their tensors go through this machine's memory, which "
+                  "is slow");
+  return &nnrt_gpu_staged;
+}
+
+static int make_event(cudaEvent_t *out) {
+  return nnrt_cuda(cudaEventCreateWithFlags(out, cudaEventDisableTiming), "making an event");
+}
+
+int nnrt_gpu_comm_open(NnrtRank *r) {
+  if (r->ranks == 1) return 0;
+  GpuComm *c = r->device->comm = nnrt_must_alloc(sizeof *c);
+  c->way = choose_way(r);
+  r->device->records &= c->way->records;
+  int code = make_event(&c->fork);
+  for (int i = 0; i < MOST_STARTED && !code; i++)
+    code = make_event(&c->started[i].done);
+  return code ? code : c->way->open(r);
+}
+
+void nnrt_gpu_comm_close(NnrtRank *r) {
+  GpuComm *c = r->device->comm;
+  if (!c) return;
+  c->way->close(r);
+  free(c);
+}
+
+int nnrt_gpu_comm_memory(NnrtRank *r, void **out, size_t bytes) {
+  GpuComm *c = r->device->comm;
+  if (c) return c->way->memory(r, out, bytes);
+  return nnrt_cuda(cudaMalloc(out, bytes), "memory for the slab");
+}
+
+// ---- streams that wait for each other
+
+static int fork_to_comm(NnrtRank *r) {
+  NnrtGpu *g = &r->device->gpu;
+  cudaEvent_t fork = r->device->comm->fork;
+  int code = nnrt_cuda(cudaEventRecord(fork, g->stream), "starting a collective");
+  return code ? code : nnrt_cuda(cudaStreamWaitEvent(g->comm, fork, 0), "starting a collective");
+}
+
+// The stream of operations waits for collective `number` and all before it.
+static int join(NnrtRank *r, int64_t number) {
+  GpuComm *c = r->device->comm;
+  if (number < c->n_joined) return 0;
+  c->n_joined = number + 1;
+  return nnrt_cuda(
+      cudaStreamWaitEvent(r->device->gpu.stream, c->started[number % MOST_STARTED].done, 0),
+      "waiting for a collective");
+}
+
+int nnrt_gpu_comm_join(NnrtRank *r) {
+  GpuComm *c = r->device->comm;
+  return c && c->n_started > c->n_joined ? join(r, c->n_started - 1) : 0;
+}
+
+typedef struct Call {
+  const char *name; // for --trace
+  const Group *group;
+  void *y;
+  const void *x;
+  int64_t n; // elements; of a gather, bytes of x
+  NnrtDtype dtype;
+  bool gathers;
+} Call;
+
+static int start(NnrtRank *r, const Call *call) {
+  GpuComm *c = r->device->comm;
+  if (c->n_started - c->n_joined == MOST_STARTED) {
+    int code = join(r, c->n_joined);
+    if (code) return code;
+  }
+  int code = fork_to_comm(r);
+  if (code) return code;
+  int64_t from = r->trace ? nnrt_device_mark(r, true) : 0;
+  code = call->gathers ? c->way->gather(r, call->group, call->y, call->x, call->n)
+                       : c->way->reduce(r, call->group, call->y, call->x, call->n, call->dtype);
+  if (code) return code;
+  if (r->trace) nnrt_trace_comm(r, call->name, from, nnrt_device_mark(r, true));
+  Started *s = &c->started[c->n_started++ % MOST_STARTED];
+  s->y = call->y;
+  s->bytes = call->gathers ? call->n * call->group->n : call->n * nnrt_dtype_size(call->dtype);
+  return nnrt_cuda(cudaEventRecord(s->done, r->device->gpu.comm), "starting a collective");
+}
+
+// ---- what generated code calls
+
+static int all_reduce(void *y, const void *x, int64_t n, NnrtRank *r, int axis, NnrtDtype t) {
+  Group *g = &r->comm->axis[axis];
+  if (g->n == 1) return nnrt_copy(y, x, n * nnrt_dtype_size(t));
+  return n == 0 ? 0 : start(r, &(Call){"all_reduce", g, y, x, n, t, false});
+}
+
+int nnrt_all_reduce_f32(float *y, const float *x, int64_t n, NnrtRank *r, int axis) {
+  return all_reduce(y, x, n, r, axis, NNRT_f32);
+}
+
+int nnrt_all_reduce_i64(int64_t *y, const int64_t *x, int64_t n, NnrtRank *r, int axis) {
+  return all_reduce(y, x, n, r, axis, NNRT_i64);
+}
+
+int nnrt_wait(NnrtRank *r, const void *y) {
+  GpuComm *c = r->device->comm;
+  if (!c) return 0;
+  const char *at = y;
+  for (int64_t i = c->n_started - 1; i >= c->n_joined; i--) {
+    const Started *s = &c->started[i % MOST_STARTED];
+    if (s->y <= at && at < s->y + s->bytes) return join(r, i);
+  }
+  return 0;
+}
+
+// `rows` pieces of `width` bytes that lie so many bytes apart.
+static int copy_rows(char *y, int64_t y_step, const char *x, int64_t x_step, int64_t width,
+                     int64_t rows, cudaStream_t stream) {
+  // A step has to fit in 31 bits, as the gpu's property memPitch says.
+  if (y_step <= INT32_MAX && x_step <= INT32_MAX && rows > 1)
+    return nnrt_cuda(cudaMemcpy2DAsync(y, (size_t)y_step, x, (size_t)x_step, (size_t)width,
+                                       (size_t)rows, cudaMemcpyDeviceToDevice, stream),
+                     "copying parts");
+  for (int64_t i = 0; i < rows; i++) {
+    int code = nnrt_cuda(cudaMemcpyAsync(y + i * y_step, x + i * x_step, (size_t)width,
+                                         cudaMemcpyDeviceToDevice, stream),
+                         "copying parts");
+    if (code) return code;
+  }
+  return 0;
+}
+
+static int gather(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t dim,
+                  NnrtRank *r, int axis, int64_t size) {
+  const Group *g = &r->comm->axis[axis];
+  int64_t outer = 1, bytes = size;
+  for (int64_t d = 0; d < rank; d++) {
+    if (d < dim) outer *= dims[d];
+    bytes *= dims[d];
+  }
+  if (g->n == 1) return nnrt_copy(y, x, bytes);
+  if (bytes == 0) return 0;
+  // The parts come one after the other; in the result they alternate.
+  char *parts = outer == 1 ? y : nnrt_gpu_scratch(bytes * g->n);
+  if (!parts) return NNRT_MEMORY;
+  int code = start(r, &(Call){"all_gather", g, parts, x, bytes, NNRT_u8, true});
+  if (!code) code = join(r, r->device->comm->n_started - 1);
+  int64_t run = bytes / outer;
+  for (int i = 0; i < g->n && outer > 1 && !code; i++)
+    code = copy_rows((char *)y + i * run, g->n * run, parts + i * bytes, run, run, outer,
+                     r->device->gpu.stream);
+  return code;
+}
+
+static int slice(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t dim,
+                 NnrtRank *r, int axis, int64_t size) {
+  int64_t outer = 1, run = size;
+  for (int64_t d = 0; d < rank; d++) {
+    if (d < dim)
+      outer *= dims[d];
+    else
+      run *= dims[d];
+  }
+  int64_t part = run / r->program->axis[axis].size;
+  if (part == 0 || outer == 0) return 0;
+  return copy_rows(y, part, (const char *)x + part * r->coord[axis], run, part, outer,
+                   r->device->gpu.stream);
+}
+
+#define MOVE(name, function, bytes)                                                                \
+  int nnrt_##name##_b##bytes(void *y, const void *x, int64_t rank, const int64_t *dims,            \
+                             int64_t dim, NnrtRank *r, int axis) {                                 \
+    return function(y, x, rank, dims, dim, r, axis, bytes);                                        \
+  }
+MOVE(all_gather, gather, 1)
+MOVE(all_gather, gather, 2)
+MOVE(all_gather, gather, 4)
+MOVE(all_gather, gather, 8)
+MOVE(local_slice, slice, 1)
+MOVE(local_slice, slice, 2)
+MOVE(local_slice, slice, 4)
+MOVE(local_slice, slice, 8)

@@ -1,0 +1,61 @@
+// Collectives between the gpus of ranks: what generated code calls, and three ways to do it.
+//
+//     collectives.c   the order: what waits for what
+//     meet.c          ranks are threads of this process: kernels read each other's memory
+//     nccl.c          ranks are processes, each with a gpu of its own: NCCL
+//     staged.c        ranks are processes that share a gpu: through this machine's memory
+//
+// A collective goes to the rank's stream for collectives, which first waits for what the stream of
+// operations has been given so far:
+//
+//     operations   a  b │ fork         c  d │ wait(y): join   e
+//     collectives       └─► all_reduce y  ──┘
+//
+// all_reduce only starts, so c and d run meanwhile.  Gathers are joined when they return.  All of
+// it is put in, none of it waited for by the host, so it can be recorded, except where ranks meet
+// or are staged.
+
+#ifndef NNRT_CUDA_COLLECTIVES_H
+#define NNRT_CUDA_COLLECTIVES_H
+
+#include "device.h"
+#include "gpu.h"
+
+// They put work in the stream of collectives and return a code.
+typedef struct GpuWay {
+  const char *name;
+  bool records; // may be part of a CUDA graph
+  int (*open)(NnrtRank *r);
+  void (*close)(NnrtRank *r);
+  int (*memory)(NnrtRank *r, void **out, size_t bytes); // for the slab
+  // y = the sum of all x, of n elements.
+  int (*reduce)(NnrtRank *r, const Group *g, void *y, const void *x, int64_t n, NnrtDtype t);
+  // y = all x, of these bytes, one after the other.
+  int (*gather)(NnrtRank *r, const Group *g, void *y, const void *x, int64_t bytes);
+} GpuWay;
+extern const GpuWay nnrt_gpu_meet, nnrt_gpu_nccl, nnrt_gpu_staged;
+
+enum { MOST_STARTED = 256 };
+
+typedef struct Started {
+  const char *y;
+  int64_t bytes;
+  cudaEvent_t done;
+} Started;
+
+typedef struct GpuComm {
+  const GpuWay *way;
+  void *state; // the way's
+  cudaEvent_t fork;
+  // What nobody waited for; number i is at i modulo MOST_STARTED.
+  Started started[MOST_STARTED];
+  int64_t n_started, n_joined;
+} GpuComm;
+
+int nnrt_gpu_comm_open(NnrtRank *r);
+void nnrt_gpu_comm_close(NnrtRank *r);
+int nnrt_gpu_comm_memory(NnrtRank *r, void **out, size_t bytes);
+// The stream of operations waits for all that was started.
+int nnrt_gpu_comm_join(NnrtRank *r);
+
+#endif

@@ -1,0 +1,221 @@
+// A gpu as the device (device.h): the slab in its memory, and the way there and back.
+//
+// Copies from memory that is not pinned stop the host until they are done.  So what is put in goes
+// through the ring of machine.h; the host only waits when all of that is on its way.  What is read
+// comes back through two pieces of pinned memory: one is filled while the other is emptied.
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives.h"
+#include "machine.h"
+
+_Noreturn void nnrt_gpu_die(NnrtRank *r, int code) {
+  nnrt_fail(r, -1, code);
+}
+
+// ---- the way there
+
+// Room for two steps' inputs, so that the host can put in a step while the one before is waiting.
+static int segments_for(const NnrtProgram *p, const int *coord) {
+  int64_t bytes = 0;
+  for (int i = 0; i < p->train.n_tensors; i++) {
+    const NnrtTensor *t = &p->train.tensors[i];
+    if (t->role != NNRT_input) continue;
+    Part part = nnrt_tensor_part(t, p, coord);
+    bytes += nnrt_part_count(t, &part) * nnrt_dtype_size(t->dtype) * p->micro_batches;
+  }
+  int64_t most = ((int64_t)1 << 30) / SEGMENT, n = 4 + (2 * bytes + SEGMENT - 1) / SEGMENT;
+  return (int)(n < most ? n : most);
+}
+
+static void ring_open(NnrtRank *r) {
+  Ring *ring = &r->device->ring;
+  ring->n = segments_for(r->program, r->coord);
+  ring->copied = nnrt_must_alloc((size_t)ring->n * sizeof *ring->copied);
+  ring->waits = nnrt_must_alloc((size_t)ring->n * sizeof *ring->waits);
+  MUST(r, nnrt_cuda(cudaMallocHost((void **)&ring->at, (size_t)ring->n * SEGMENT),
+                    "pinned memory of this machine"));
+  for (int i = 0; i < ring->n; i++)
+    MUST(r, nnrt_cuda(cudaEventCreateWithFlags(&ring->copied[i],
+                                               cudaEventDisableTiming | cudaEventBlockingSync),
+                      "making an event"));
+}
+
+void nnrt_gpu_flush(NnrtRank *r) {
+  Ring *ring = &r->device->ring;
+  if (ring->bytes == 0) return;
+  MUST(r, nnrt_cuda(cudaMemcpyAsync(ring->to, ring->from, (size_t)ring->bytes,
+                                    cudaMemcpyHostToDevice, r->device->gpu.stream),
+                    "copying to the gpu"));
+  ring->bytes = 0;
+}
+
+static void next_segment(NnrtRank *r) {
+  Ring *ring = &r->device->ring;
+  nnrt_gpu_flush(r);
+  MUST(r, nnrt_cuda(cudaEventRecord(ring->copied[ring->current], r->device->gpu.stream),
+                    "copying to the gpu"));
+  ring->waits[ring->current] = true;
+  ring->current = (ring->current + 1) % ring->n;
+  ring->used = 0;
+  if (ring->waits[ring->current])
+    MUST(r, nnrt_cuda(cudaEventSynchronize(ring->copied[ring->current]), "copying to the gpu"));
+}
+
+// The file behind `from` may have to be read from a disk first: with several threads, it is asked
+// for more than a page at a time.
+static void copy(char *to, const char *from, int64_t bytes) {
+  enum { PIECE = 256 << 10 };
+#pragma omp parallel for if (bytes > 4 * PIECE)
+  for (int64_t at = 0; at < bytes; at += PIECE)
+    memcpy(to + at, from + at, (size_t)(bytes - at < PIECE ? bytes - at : PIECE));
+}
+
+void nnrt_device_put(NnrtRank *r, void *to, const void *from, int64_t bytes) {
+  Ring *ring = &r->device->ring;
+  char *y = to;
+  for (const char *x = from; bytes > 0;) {
+    if (y != ring->to + ring->bytes) nnrt_gpu_flush(r);
+    if (ring->bytes == 0) {
+      ring->used = (ring->used + 15) / 16 * 16;
+      if (ring->used >= SEGMENT) next_segment(r);
+      ring->to = y;
+      ring->from = ring->at + (int64_t)ring->current * SEGMENT + ring->used;
+    }
+    int64_t room = SEGMENT - ring->used, n = bytes < room ? bytes : room;
+    copy(ring->from + ring->bytes, x, n);
+    ring->used += n;
+    ring->bytes += n;
+    if (ring->used == SEGMENT) next_segment(r);
+    x += n;
+    y += n;
+    bytes -= n;
+  }
+}
+
+// ---- the way back
+
+static void start_read(NnrtRank *r, int which, const char *from, int64_t bytes) {
+  NnrtDevice *d = r->device;
+  MUST(r, nnrt_cuda(cudaMemcpyAsync(d->out[which], from, (size_t)bytes, cudaMemcpyDeviceToHost,
+                                    d->gpu.stream),
+                    "copying from the gpu"));
+  MUST(r, nnrt_cuda(cudaEventRecord(d->out_done[which], d->gpu.stream), "copying from the gpu"));
+}
+
+const void *nnrt_device_read(NnrtRank *r, const void *from, int64_t bytes) {
+  NnrtDevice *d = r->device;
+  nnrt_gpu_flush(r);
+  if (d->host_bytes < bytes) {
+    free(d->host);
+    d->host = nnrt_must_alloc((size_t)bytes);
+    d->host_bytes = bytes;
+  }
+  for (int i = 0; i < 2 && !d->out[i]; i++) {
+    MUST(r,
+         nnrt_cuda(cudaMallocHost((void **)&d->out[i], SEGMENT), "pinned memory of this machine"));
+    MUST(r, nnrt_cuda(cudaEventCreateWithFlags(&d->out_done[i],
+                                               cudaEventDisableTiming | cudaEventBlockingSync),
+                      "making an event"));
+  }
+  int64_t pieces = (bytes + SEGMENT - 1) / SEGMENT;
+  for (int64_t i = 0; i <= pieces; i++) {
+    int64_t at = i * SEGMENT, done = at - SEGMENT;
+    if (i < pieces)
+      start_read(r, (int)(i % 2), (const char *)from + at,
+                 bytes - at < SEGMENT ? bytes - at : SEGMENT);
+    if (i == 0) continue;
+    MUST(r, nnrt_cuda(cudaEventSynchronize(d->out_done[(i - 1) % 2]), "copying from the gpu"));
+    memcpy(d->host + done, d->out[(i - 1) % 2],
+           (size_t)(bytes - done < SEGMENT ? bytes - done : SEGMENT));
+  }
+  return d->host;
+}
+
+// ---- opening and closing
+
+static void open_gpu(NnrtRank *r) {
+  NnrtGpu *g = &r->device->gpu;
+  int major, minor, least, greatest;
+  nnrt_gpu_use(g);
+  g->index = nnrt_gpu_of_rank(r->run, r->rank);
+  MUST(r, nnrt_cuda(cudaSetDevice(g->index), "choosing a gpu"));
+  MUST(r, nnrt_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, g->index),
+                    "asking the gpu"));
+  MUST(r, nnrt_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, g->index),
+                    "asking the gpu"));
+  MUST(r,
+       nnrt_cuda(cudaDeviceGetAttribute(&g->processors, cudaDevAttrMultiProcessorCount, g->index),
+                 "asking the gpu"));
+  g->sm = 10 * major + minor;
+  MUST(r, nnrt_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking the gpu"));
+  // Blocking streams would wait for what libraries put in the default one.
+  MUST(r, nnrt_cuda(cudaStreamCreateWithPriority(&g->stream, cudaStreamNonBlocking, least),
+                    "making a stream"));
+  MUST(r, nnrt_cuda(cudaStreamCreateWithPriority(&g->comm, cudaStreamNonBlocking, greatest),
+                    "making a stream"));
+  MUST(r, nnrt_cuda(cudaMalloc((void **)&g->finding, sizeof *g->finding), "memory of the gpu"));
+  MUST(r,
+       nnrt_cuda(cudaMemsetAsync(g->finding, 0, sizeof *g->finding, g->stream), "clearing memory"));
+  r->op = &g->op;
+}
+
+static void open_slots(NnrtRank *r) {
+  for (int i = 0; i < NNRT_SLOTS; i++) {
+    Slot *s = &r->device->slot[i];
+    MUST(r, nnrt_cuda(cudaMallocHost((void **)&s->report, sizeof *s->report),
+                      "pinned memory of this machine"));
+    MUST(r, nnrt_cuda(
+                cudaEventCreateWithFlags(&s->done, cudaEventDisableTiming | cudaEventBlockingSync),
+                "making an event"));
+  }
+}
+
+static void copy_constants(NnrtRank *r) {
+  const NnrtProgram *p = r->program;
+  int64_t bytes = 0;
+  for (int i = 0; i < p->n_constants; i++)
+    bytes += (p->constants[i].bytes + 255) / 256 * 256;
+  r->constant = nnrt_must_alloc((size_t)p->n_constants * sizeof *r->constant);
+  if (bytes == 0) return;
+  char *at;
+  MUST(r, nnrt_cuda(cudaMalloc((void **)&at, (size_t)bytes), "memory for constants"));
+  for (int i = 0; i < p->n_constants; i++) {
+    r->constant[i] = at;
+    nnrt_device_put(r, at, p->constants[i].at, p->constants[i].bytes);
+    at += (p->constants[i].bytes + 255) / 256 * 256;
+  }
+}
+
+void nnrt_device_open(NnrtRank *r) {
+  NnrtDevice *d = r->device = nnrt_must_alloc(sizeof *d);
+  size_t bytes = (size_t)(r->program->slab_bytes > 0 ? r->program->slab_bytes : 1);
+  open_gpu(r);
+  // A launch that blocks names the operation that fails, unless it is one of many in a graph.
+  const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
+  d->records = !blocking || strcmp(blocking, "0") == 0;
+  ring_open(r);
+  open_slots(r);
+  MUST(r, nnrt_gpu_comm_open(r));
+  MUST(r, nnrt_gpu_comm_memory(r, (void **)&r->slab, bytes));
+  MUST(r, nnrt_cuda(cudaMemsetAsync(r->slab, 0, bytes, d->gpu.stream), "clearing the slab"));
+  copy_constants(r);
+}
+
+// What is in the gpu's memory goes with the process.
+void nnrt_device_close(NnrtRank *r) {
+  NnrtDevice *d = r->device;
+  // A step may be under way that training gave up.
+  cudaStreamSynchronize(d->gpu.stream);
+  nnrt_gpu_comm_close(r);
+  for (int i = 0; i < d->n_recordings; i++)
+    if (d->recording[i].run) cudaGraphExecDestroy(d->recording[i].run);
+  free(d->recording);
+  free(d->host);
+  free(d->mark);
+  free(d->ring.copied);
+  free(d->ring.waits);
+  free(r->constant);
+  free(d);
+}

@@ -1,0 +1,95 @@
+// A rank's gpu as the files of the device know it.  device.h says what they are for.
+//
+//     check.c     is there a gpu, a driver, the libraries, and are they new enough
+//     device.c    the slab; copies through pinned memory
+//     step.c      recording and replaying; what a step reports; marks of time
+//     collectives.h   between the gpus of ranks
+
+#ifndef NNRT_CUDA_MACHINE_H
+#define NNRT_CUDA_MACHINE_H
+
+#include "device.h"
+#include "gpu.h"
+
+// Pinned memory on the way to the gpu, in segments that are used in turn.  What is put in is
+// gathered while it goes on where the last put ended, and copied when it does not, or when a
+// segment is full; a segment is used again when its copies are done.
+typedef struct Ring {
+  char *at;
+  int n, current;
+  int64_t used;    // of the current segment
+  char *to, *from; // gathered, not yet copied
+  int64_t bytes;
+  cudaEvent_t *copied; // [n] of each segment
+  bool *waits;         // [n] the event was recorded
+} Ring;
+enum { SEGMENT = 4 << 20 };
+
+// What the gpu writes when a step is done, in pinned memory.
+typedef struct Report {
+  char value[NNRT_ANSWERS][8];
+  NnrtFinding finding;
+} Report;
+
+typedef struct Slot {
+  Report *report;
+  cudaEvent_t done;
+  NnrtDtype dtype[NNRT_ANSWERS];
+  bool wanted[NNRT_ANSWERS];
+  int64_t step;
+  const NnrtGraph *graph;
+} Slot;
+
+// A piece of a graph.
+typedef struct Recording {
+  const NnrtGraph *graph;
+  int piece;
+  bool ran;            // once, as it is written
+  cudaGraphExec_t run; // NULL: not recorded yet
+  const char *scratch; // where it was when this was recorded
+} Recording;
+
+struct NnrtDevice {
+  NnrtGpu gpu;
+  Ring ring;
+  char *out[2]; // pinned memory on the way back
+  cudaEvent_t out_done[2];
+  char *host; // what was read
+  int64_t host_bytes;
+  Slot slot[NNRT_SLOTS];
+  Recording *recording;
+  int n_recordings;
+  bool records; // false: all runs as it is written, every time
+  bool said_plans;
+  _Atomic int64_t step; // the oldest that is not answered
+  struct GpuComm *comm; // NULL: one rank
+  // For --trace: events, and a moment of which both clocks are known.
+  cudaEvent_t *mark, zero;
+  int n_marks, marks_room;
+  double zero_us;
+  bool zero_set;
+};
+
+// -- check.c
+
+int nnrt_gpu_of_rank(const NnrtRun *run, int rank); // which gpu of this machine
+int nnrt_gpu_count(void);
+
+// How long ranks wait for each other in the gpu.
+double nnrt_stall_seconds(const NnrtRun *run);
+
+// -- Failing outside of an operation
+
+_Noreturn void nnrt_gpu_die(NnrtRank *r, int code);
+// Ends the job if there is a code.
+#define MUST(r, call)                                                                              \
+  do {                                                                                             \
+    int code_ = (call);                                                                            \
+    if (code_) nnrt_gpu_die(r, code_);                                                             \
+  } while (0)
+
+// -- device.c
+
+void nnrt_gpu_flush(NnrtRank *r); // what was put in is on its way
+
+#endif

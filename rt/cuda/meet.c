@@ -1,0 +1,139 @@
+// Collectives of ranks that are threads of this process, on one gpu or on several that can read
+// each other's memory.
+//
+// As in ../comm_threads.c, an all_reduce of n ranks cuts the tensor into n chunks, and rank i adds
+// up chunk i of all x:
+//
+//     x of all │ y_i[chunk i] = Σ x_k[chunk i] │ y_i[chunk k] = y_k[chunk k] │
+//
+// Here the bars are events: a rank's stream waits for the events that all others have recorded in
+// theirs.  An event has to be recorded before another stream can be told to wait for it, so the
+// threads meet, each having put in its part, and then go on; nobody waits for the gpu.  They meet
+// once more at the end, so that no event is recorded again before all wait for what it was.
+//
+// The order of adding is the ranks', as on processors.
+
+#include <stdlib.h>
+
+#include "collectives.h"
+#include "machine.h"
+#include "ranks.h"
+
+enum { BARS = 3 };
+
+typedef struct Shown { // by one rank
+  const void *x;
+  void *y;
+  cudaEvent_t bar[BARS];
+} Shown;
+
+static _Atomic(Shown *) shown; // [ranks]; of the process
+
+static int make_events(Shown *s) {
+  int code = 0;
+  for (int i = 0; i < BARS && !code; i++)
+    code =
+        nnrt_cuda(cudaEventCreateWithFlags(&s->bar[i], cudaEventDisableTiming), "making an event");
+  return code;
+}
+
+// This rank's gpu reads those of the others.
+static int allow_peers(const NnrtRank *r) {
+  int here = r->device->gpu.index;
+  for (int i = 0; i < r->ranks; i++) {
+    int there = nnrt_gpu_of_rank(r->run, i), can = 0;
+    if (there == here) continue;
+    int code = nnrt_cuda(cudaDeviceCanAccessPeer(&can, here, there), "asking the gpu");
+    if (code) return code;
+    if (!can)
+      return nnrt_error(NNRT_COMM,
+                        "gpu %d cannot read the memory of gpu %d\n"
+                        "hint: one process for each rank, as in: mpirun -n %d",
+                        here, there, r->ranks);
+    cudaError_t e = cudaDeviceEnablePeerAccess(there, 0);
+    if (e == cudaErrorPeerAccessAlreadyEnabled)
+      cudaGetLastError(); // by another rank on this gpu
+    else if ((code = nnrt_cuda(e, "reading another gpu's memory")))
+      return code;
+  }
+  return 0;
+}
+
+static int open_meet(NnrtRank *r) {
+  if (r->rank == 0) atomic_store(&shown, nnrt_must_alloc((size_t)r->ranks * sizeof(Shown)));
+  nnrt_comm_meet(&r->comm->world);
+  int code = make_events(&atomic_load(&shown)[r->rank]);
+  return code ? code : allow_peers(r);
+}
+
+static void close_meet(NnrtRank *r) {
+  nnrt_comm_meet(&r->comm->world);
+  if (r->rank == 0) free(atomic_load(&shown));
+}
+
+static int memory_meet(NnrtRank *r, void **out, size_t bytes) {
+  (void)r;
+  return nnrt_cuda(cudaMalloc(out, bytes), "memory for the slab");
+}
+
+// No stream of the group goes on before all have come here.
+static int bar(NnrtRank *r, const Group *g, int number) {
+  Shown *s = atomic_load(&shown);
+  cudaStream_t stream = r->device->gpu.comm;
+  int code = nnrt_cuda(cudaEventRecord(s[r->rank].bar[number], stream), "meeting other ranks");
+  nnrt_comm_meet(g);
+  for (int i = 0; i < g->n && !code; i++)
+    if (i != g->me)
+      code = nnrt_cuda(cudaStreamWaitEvent(stream, s[g->rank[i]].bar[number], 0),
+                       "meeting other ranks");
+  return code;
+}
+
+static int copy(void *y, const void *x, int64_t bytes, cudaStream_t stream) {
+  return nnrt_cuda(cudaMemcpyAsync(y, x, (size_t)bytes, cudaMemcpyDefault, stream),
+                   "copying from another rank");
+}
+
+static int reduce_meet(NnrtRank *r, const Group *g, void *y, const void *x, int64_t n,
+                       NnrtDtype t) {
+  Shown *s = atomic_load(&shown), *mine = &s[r->rank];
+  cudaStream_t stream = r->device->gpu.comm;
+  int64_t size = nnrt_dtype_size(t), line = 128 / size;
+  int64_t chunk = ((n + g->n - 1) / g->n + line - 1) / line * line;
+  mine->x = x;
+  mine->y = y;
+  int code = bar(r, g, 0);
+  if (code) return code;
+  const void **parts = nnrt_must_alloc((size_t)g->n * sizeof *parts);
+  int64_t first = chunk * g->me, count = n - first < chunk ? n - first : chunk;
+  for (int i = 0; i < g->n; i++)
+    parts[i] = (const char *)s[g->rank[i]].x + first * size;
+  if (count > 0) code = nnrt_gpu_add((char *)y + first * size, parts, g->n, count, t, stream);
+  free(parts);
+  if (!code) code = bar(r, g, 1);
+  for (int k = 1; k < g->n && !code; k++) {
+    int i = (g->me + k) % g->n; // not all from the same rank at once
+    first = chunk * i;
+    count = n - first < chunk ? n - first : chunk;
+    if (count > 0)
+      code = copy((char *)y + first * size, (char *)s[g->rank[i]].y + first * size, count * size,
+                  stream);
+  }
+  if (!code) code = bar(r, g, 2);
+  nnrt_comm_meet(g);
+  return code;
+}
+
+static int gather_meet(NnrtRank *r, const Group *g, void *y, const void *x, int64_t bytes) {
+  Shown *s = atomic_load(&shown);
+  s[r->rank].x = x;
+  int code = bar(r, g, 0);
+  for (int i = 0; i < g->n && !code; i++)
+    code = copy((char *)y + i * bytes, s[g->rank[i]].x, bytes, r->device->gpu.comm);
+  if (!code) code = bar(r, g, 1);
+  nnrt_comm_meet(g);
+  return code;
+}
+
+const GpuWay nnrt_gpu_meet = {"threads",   false,       open_meet,  close_meet,
+                              memory_meet, reduce_meet, gather_meet};

@@ -1,0 +1,239 @@
+// Collectives of ranks that are processes with a gpu each: NCCL.
+//
+//     open     ncclGetUniqueId at the first rank of each group, sent over the wire the processes
+//              have (../comm.h); ncclCommInitRankConfig, not blocking
+//     memory   ncclMemAlloc, ncclCommRegister: where NCCL can, it reads and writes the slab itself
+//     reduce   ncclAllReduce        gather   ncclAllGather
+//     watch.c  ncclCommGetAsyncError
+//
+// There is a communicator for every axis of the mesh; they all work in the rank's stream for
+// collectives, so no two wait for each other in different orders.  A call that says ncclInProgress
+// is asked about until it is done: the first of a kind makes connections.
+//
+// The library is the one linked with the program, else it is found when it is needed: what runs on
+// one gpu does without.
+
+#include <dlfcn.h>
+#include <nccl.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives.h"
+#include "machine.h"
+#include "watch.h"
+
+#define FUNCTIONS(F)                                                                               \
+  F(GetVersion)                                                                                    \
+  F(GetUniqueId)                                                                                   \
+  F(CommInitRankConfig)                                                                            \
+  F(CommGetAsyncError)                                                                             \
+  F(CommAbort)                                                                                     \
+  F(CommFinalize)                                                                                  \
+  F(CommDestroy)                                                                                   \
+  F(CommRegister)                                                                                  \
+  F(MemAlloc)                                                                                      \
+  F(AllReduce)                                                                                     \
+  F(AllGather)                                                                                     \
+  F(GetErrorString)                                                                                \
+  F(GetLastError)
+
+#define WEAK(name) extern __typeof__(nccl##name) nccl##name __attribute__((weak));
+FUNCTIONS(WEAK)
+
+#define POINTER(name) __typeof__(nccl##name) *name;
+typedef struct Library {
+  FUNCTIONS(POINTER)
+} Library;
+
+static Library nccl;
+
+typedef struct State {
+  ncclComm_t comm[NNRT_MAX_AXES]; // NULL: of an axis of one rank
+  int n_axes;
+  double patience; // seconds
+  Watch *watch;
+} State;
+
+// ---- the library
+
+enum { OLDEST = 21900 }; // has registration of memory
+
+static int find_library(void) {
+#define LINKED(name) nccl.name = nccl##name;
+  FUNCTIONS(LINKED)
+  if (nccl.GetVersion) return 0;
+  const char *name = getenv("NNRT_NCCL_LIBRARY");
+  void *library = dlopen(name ? name : "libnccl.so.2", RTLD_NOW | RTLD_GLOBAL);
+  if (!library)
+    return nnrt_error(NNRT_LIBRARY,
+                      "NCCL is not found: %s\nhint: install NCCL 2, set LD_LIBRARY_PATH, or "
+                      "NNRT_NCCL_LIBRARY to the library's file",
+                      dlerror());
+#define FIND(name)                                                                                 \
+  {                                                                                                \
+    void *symbol = dlsym(library, "nccl" #name);                                                   \
+    if (!symbol)                                                                                   \
+      return nnrt_error(NNRT_LIBRARY,                                                              \
+                        "NCCL is too old: it has no 'nccl" #name "'\nhint: 2.19 or newer");        \
+    memcpy(&nccl.name, &symbol, sizeof symbol);                                                    \
+  }
+  FUNCTIONS(FIND)
+  return 0;
+}
+
+static int check_version(void) {
+  int have = 0;
+  nccl.GetVersion(&have);
+  if (have >= OLDEST) return 0;
+  return nnrt_error(NNRT_LIBRARY, "NCCL is too old: it is %d.%d.%d\nhint: 2.19 or newer",
+                    have / 10000, have / 100 % 100, have % 100);
+}
+
+// ---- calls
+
+static int failed(ncclResult_t result, ncclComm_t comm, const char *what) {
+  const char *more = nccl.GetLastError(comm);
+  return nnrt_error(NNRT_COMM,
+                    "nccl: %s: %s%s%s\nhint: NCCL_DEBUG=INFO in the environment says more", what,
+                    nccl.GetErrorString(result), more && *more ? ": " : "", more ? more : "");
+}
+
+// Waits until a communicator is done with what it was asked.
+static int settle(ncclResult_t result, ncclComm_t *comm, double patience, const char *what) {
+  double until = nnrt_now_us() + patience * 1e6;
+  while (result == ncclInProgress) {
+    if (*comm) {
+      ncclResult_t asked = nccl.CommGetAsyncError(*comm, &result);
+      if (asked != ncclSuccess) result = asked;
+    }
+    if (result == ncclInProgress && nnrt_now_us() > until)
+      return nnrt_error(NNRT_COMM, "nccl: %s: other ranks have not come in %.0f seconds", what,
+                        patience);
+    if (result == ncclInProgress) sched_yield();
+  }
+  return result == ncclSuccess ? 0 : failed(result, *comm, what);
+}
+
+// ---- opening
+
+// The unique id of the group this rank is in, along `axis`.  Collective.
+static int share_id(NnrtRank *r, int axis, ncclUniqueId *out) {
+  enum { WORDS = sizeof(ncclUniqueId) / sizeof(int64_t) };
+  const Group *g = &r->comm->axis[axis];
+  int64_t *all = nnrt_must_alloc((size_t)r->ranks * WORDS * sizeof *all);
+  int code = 0;
+  if (g->me == 0) {
+    ncclUniqueId id;
+    ncclResult_t result = nccl.GetUniqueId(&id);
+    if (result != ncclSuccess) code = failed(result, NULL, "making an id");
+    memcpy(all + (int64_t)r->rank * WORDS, &id, sizeof id);
+  }
+  nnrt_comm_sum(r, all, r->ranks * WORDS); // of one id and zeros
+  memcpy(out, all + (int64_t)g->rank[0] * WORDS, sizeof *out);
+  free(all);
+  return code;
+}
+
+static int open_axis(NnrtRank *r, State *s, int axis) {
+  const Group *g = &r->comm->axis[axis];
+  ncclUniqueId id;
+  int code = share_id(r, axis, &id);
+  if (code || g->n == 1) return code;
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  return settle(nccl.CommInitRankConfig(&s->comm[axis], g->n, id, g->me, &config), &s->comm[axis],
+                s->patience, "connecting ranks");
+}
+
+static int async_error(void *state, char *text, size_t size) {
+  State *s = state;
+  for (int a = 0; a < s->n_axes; a++) {
+    ncclResult_t result = ncclSuccess;
+    if (!s->comm[a]) continue;
+    ncclResult_t asked = nccl.CommGetAsyncError(s->comm[a], &result);
+    if (asked != ncclSuccess) result = asked;
+    if (result == ncclSuccess || result == ncclInProgress) continue;
+    const char *more = nccl.GetLastError(s->comm[a]);
+    snprintf(text, size, "nccl: %s%s%s", nccl.GetErrorString(result), more && *more ? ": " : "",
+             more ? more : "");
+    return NNRT_COMM;
+  }
+  return 0;
+}
+
+static int open_nccl(NnrtRank *r) {
+  State *s = r->device->comm->state = nnrt_must_alloc(sizeof *s);
+  int code = find_library();
+  if (!code) code = check_version();
+  if (code) return code;
+  s->n_axes = r->program->n_axes;
+  s->patience = nnrt_stall_seconds(r->run);
+  for (int a = 0; a < s->n_axes && !code; a++)
+    if (!r->program->axis[a].time) code = open_axis(r, s, a);
+  if (!code) code = nnrt_watch_start(&s->watch, r, async_error, s);
+  return code;
+}
+
+static void close_nccl(NnrtRank *r) {
+  State *s = r->device->comm->state;
+  nnrt_watch_stop(s->watch);
+  for (int a = 0; a < s->n_axes; a++) {
+    if (!s->comm[a]) continue;
+    settle(nccl.CommFinalize(s->comm[a]), &s->comm[a], s->patience, "closing");
+    nccl.CommDestroy(s->comm[a]);
+  }
+  free(s);
+}
+
+static int memory_nccl(NnrtRank *r, void **out, size_t bytes) {
+  State *s = r->device->comm->state;
+  // What NCCL allocates it can register; where it cannot, memory is memory.
+  if (nccl.MemAlloc(out, bytes) != ncclSuccess) {
+    cudaGetLastError();
+    return nnrt_cuda(cudaMalloc(out, bytes), "memory for the slab");
+  }
+  for (int a = 0; a < s->n_axes; a++) {
+    void *handle;
+    if (!s->comm[a]) continue;
+    // Refused, it copies through memory of its own.
+    ncclResult_t result = nccl.CommRegister(s->comm[a], *out, bytes, &handle);
+    while (result == ncclInProgress && nccl.CommGetAsyncError(s->comm[a], &result) == ncclSuccess)
+      sched_yield();
+  }
+  return 0;
+}
+
+// ---- collectives
+
+static ncclComm_t *comm_of(NnrtRank *r, const Group *g) {
+  State *s = r->device->comm->state;
+  return &s->comm[g - r->comm->axis];
+}
+
+static int reduce_nccl(NnrtRank *r, const Group *g, void *y, const void *x, int64_t n,
+                       NnrtDtype t) {
+  State *s = r->device->comm->state;
+  ncclComm_t *comm = comm_of(r, g);
+  cudaStream_t stream = r->device->gpu.comm;
+  int code = nnrt_watch_begin(s->watch, *r->op, stream);
+  if (!code)
+    code = settle(nccl.AllReduce(x, y, (size_t)n, t == NNRT_f32 ? ncclFloat32 : ncclInt64, ncclSum,
+                                 *comm, stream),
+                  comm, s->patience, "all_reduce");
+  return code ? code : nnrt_watch_end(s->watch, stream);
+}
+
+static int gather_nccl(NnrtRank *r, const Group *g, void *y, const void *x, int64_t bytes) {
+  State *s = r->device->comm->state;
+  ncclComm_t *comm = comm_of(r, g);
+  cudaStream_t stream = r->device->gpu.comm;
+  int code = nnrt_watch_begin(s->watch, *r->op, stream);
+  if (!code)
+    code = settle(nccl.AllGather(x, y, (size_t)bytes, ncclUint8, *comm, stream), comm, s->patience,
+                  "all_gather");
+  return code ? code : nnrt_watch_end(s->watch, stream);
+}
+
+const GpuWay nnrt_gpu_nccl = {"nccl",      true,        open_nccl,  close_nccl,
+                              memory_nccl, reduce_nccl, gather_nccl};

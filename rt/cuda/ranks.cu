@@ -1,0 +1,69 @@
+// Sums of what ranks have, and word of how far their collectives are.  See ranks.h.
+
+#include "ranks.h"
+
+#include "device.cuh"
+
+enum { MOST = 32 }; // operands of one launch
+
+template <class T> struct Operands { const T *at[MOST]; };
+
+// In the order of ranks: the bits that processors get (../comm.c).  y may be one of x: a thread has
+// read all before it writes.
+template <class T> static __global__ void add_in_order(T *y, Operands<T> x, int n, int64_t count) {
+  for (int64_t i = first_thread(); i < count; i += all_threads()) {
+    T sum = x.at[0][i];
+    for (int k = 1; k < n; k++)
+      sum += x.at[k][i];
+    y[i] = sum;
+  }
+}
+
+static __global__ void announce(Progress *p, int op, bool begin) {
+  if (begin) {
+    p->op = op;
+    __threadfence_system();
+    p->begun++;
+  } else {
+    p->done = p->begun;
+  }
+  __threadfence_system();
+}
+
+// launch() puts kernels in the rank's stream of operations; here it is another for a moment.
+class InStream {
+  cudaStream_t operations;
+
+public:
+  InStream(cudaStream_t stream) : operations(nnrt_gpu()->stream) { nnrt_gpu()->stream = stream; }
+  ~InStream() { nnrt_gpu()->stream = operations; }
+};
+
+template <class T>
+static int add(T *y, const void *const *x, int n, int64_t count, cudaStream_t stream) {
+  InStream in(stream);
+  Operands<T> operands = {};
+  for (int i = 0; i < n; i++)
+    operands.at[i] = (const T *)x[i];
+  return launch(add_in_order<T>, blocks_for(count), BLOCK, 0, y, operands, n, count);
+}
+
+int nnrt_gpu_add(void *y, const void *const *x, int n, int64_t count, NnrtDtype t,
+                 cudaStream_t stream) {
+  if (n > MOST)
+    return nnrt_error(NNRT_UNSUPPORTED, "%d ranks of one process; at most %d", n, (int)MOST);
+  return t == NNRT_f32 ? add((float *)y, x, n, count, stream)
+                       : add((int64_t *)y, x, n, count, stream);
+}
+
+int nnrt_gpu_announce(Progress *p, int op, bool begin, cudaStream_t stream) {
+  InStream in(stream);
+  return launch(announce, 1, 1, 0, p, op, begin);
+}
+
+bool nnrt_gpu_runs_here(void) {
+  cudaFuncAttributes ignored;
+  bool runs = cudaFuncGetAttributes(&ignored, (const void *)add_in_order<float>) == cudaSuccess;
+  cudaGetLastError();
+  return runs;
+}

@@ -1,0 +1,73 @@
+// Collectives of ranks that are processes and share a gpu, which NCCL refuses: through this
+// machine's memory and the wire that the processes have.  Slow, and so only for trying things out.
+//
+// The host waits for the gpu, copies, and does the job as processors would (../comm_peers.c).
+
+#include <stdlib.h>
+
+#include "collectives.h"
+#include "machine.h"
+
+typedef struct Staged {
+  char *x, *y; // pinned
+  int64_t x_bytes, y_bytes;
+} Staged;
+
+static int open_staged(NnrtRank *r) {
+  r->device->comm->state = nnrt_must_alloc(sizeof(Staged));
+  return 0;
+}
+
+static void close_staged(NnrtRank *r) {
+  Staged *s = r->device->comm->state;
+  cudaFreeHost(s->x);
+  cudaFreeHost(s->y);
+  free(s);
+}
+
+static int memory_staged(NnrtRank *r, void **out, size_t bytes) {
+  (void)r;
+  return nnrt_cuda(cudaMalloc(out, bytes), "memory for the slab");
+}
+
+static int grow(char **at, int64_t *have, int64_t bytes) {
+  if (*have >= bytes) return 0;
+  cudaFreeHost(*at);
+  *at = NULL;
+  *have = 0;
+  int code = nnrt_cuda(cudaMallocHost((void **)at, (size_t)bytes), "pinned memory of this machine");
+  if (!code) *have = bytes;
+  return code;
+}
+
+static int through_here(NnrtRank *r, Job job, int64_t x_bytes, int64_t y_bytes) {
+  Staged *s = r->device->comm->state;
+  cudaStream_t stream = r->device->gpu.comm;
+  void *y = job.y;
+  int code = grow(&s->x, &s->x_bytes, x_bytes);
+  if (!code) code = grow(&s->y, &s->y_bytes, y_bytes);
+  if (!code)
+    code = nnrt_cuda(cudaMemcpyAsync(s->x, job.x, (size_t)x_bytes, cudaMemcpyDeviceToHost, stream),
+                     "copying from the gpu");
+  if (!code) code = nnrt_cuda(cudaStreamSynchronize(stream), "waiting for the gpu");
+  job.x = s->x;
+  job.y = s->y;
+  if (!code) code = nnrt_comm_do(r->comm, job);
+  if (!code)
+    code = nnrt_cuda(cudaMemcpyAsync(y, s->y, (size_t)y_bytes, cudaMemcpyHostToDevice, stream),
+                     "copying to the gpu");
+  return code ? code : nnrt_cuda(cudaStreamSynchronize(stream), "waiting for the gpu");
+}
+
+static int reduce_staged(NnrtRank *r, const Group *g, void *y, const void *x, int64_t n,
+                         NnrtDtype t) {
+  int64_t bytes = n * nnrt_dtype_size(t);
+  return through_here(r, (Job){JOB_reduce, g, y, x, n, t, true}, bytes, bytes);
+}
+
+static int gather_staged(NnrtRank *r, const Group *g, void *y, const void *x, int64_t bytes) {
+  return through_here(r, (Job){JOB_gather, g, y, x, bytes, NNRT_u8, true}, bytes, bytes * g->n);
+}
+
+const GpuWay nnrt_gpu_staged = {"staged",      false,         open_staged,  close_staged,
+                                memory_staged, reduce_staged, gather_staged};
