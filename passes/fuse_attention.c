@@ -155,10 +155,8 @@ static void join_reshapes(Graph *g, Diag *d) {
 }
 
 bool pass_fuse_attention(Module *m, const PassOptions *o, Diag *d) {
-  Fusion f = {.d = d, .target = TARGET_cuda};
-  const char *target = opt_str(o, "target");
-  if (target && !target_parse(target, &f.target))
-    return diag_error(d, NULL, "fuse_attention: unknown target '%s'", target);
+  Fusion f = {.d = d};
+  if (!opt_target(o, &f.target, d)) return false;
   for_each_graph(g, m) {
     f.g = g;
     if (!g->entry) continue;

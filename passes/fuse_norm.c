@@ -13,8 +13,8 @@
 // and rms_norm likewise.  So a residual stream goes through memory once in each direction where it
 // is normalised, and not three times.
 //
-// What is added must be memory anyway: an operand that only elementwise ops read, or a broadcast, is
-// better left to fuse, which makes one kernel of it and the addition.
+// What is added must be memory anyway: an operand that only elementwise ops read, or a broadcast,
+// is better left to fuse, which makes one kernel of it and the addition.
 
 #include "ir/op.h"
 #include "local.h"

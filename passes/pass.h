@@ -6,7 +6,7 @@
 #ifndef PASS_H
 #define PASS_H
 
-#include "ir/graph.h"
+#include "ir/op.h"
 
 typedef struct PassOptions PassOptions; // what stood in parentheses, checked against the row
 
@@ -14,6 +14,9 @@ const char *opt_str(const PassOptions *o, const char *name); // NULL when not gi
 int64_t opt_int(const PassOptions *o, const char *name, int64_t otherwise);
 double opt_float(const PassOptions *o, const char *name, double otherwise);
 bool opt_bool(const PassOptions *o, const char *name, bool otherwise);
+// Option `target`, the cpu when not given.  False, having reported, when there is none of that
+// name.
+bool opt_target(const PassOptions *o, Target *out, Diag *d);
 Arena *opt_scratch(const PassOptions *o); // freed when the pass has run
 // A figure for --stats: "simplify: 12 ops folded".
 void opt_stat(const PassOptions *o, int64_t n, const char *what);

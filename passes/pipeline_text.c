@@ -31,7 +31,8 @@ const Pass passes[] = {
 };
 const int n_passes = sizeof passes / sizeof *passes;
 
-// The pipelines that have a name.  nnaot runs `train` with what its options say to the passes.
+// The pipelines that have a name.  nnaot runs `train`, or `train_TARGET` where there is one, with
+// what its options say to the passes.
 // After optimizer the module is a training step; from shard on ops are what one rank does with its
 // part of the batch; after plan_memory no value is added.
 static const struct {
@@ -41,6 +42,11 @@ static const struct {
      "simplify,raise,simplify,loss,eval_graph,autodiff,optimizer,lower_batch_norm,simplify,"
      "channels_last,simplify,shard,comm,pack_grads,widen,fuse,plan_memory",
      "a model to a training step; the loss is the model's scalar output, the optimizer sgd"},
+    {"train_cuda",
+     "simplify,raise,simplify,loss,eval_graph,autodiff,optimizer,lower_batch_norm,simplify,"
+     "channels_last,simplify,shard,comm,pack_grads,fuse_linear,fuse_norm,"
+     "fuse_classifier,expand_batch_norm,widen,batch,fuse,plan_memory",
+     "the same for gpus"},
     {"infer", "simplify,raise,simplify,channels_last,simplify,shard,comm,fuse,plan_memory",
      "a model as it is, ready to run"},
 };
@@ -101,6 +107,15 @@ double opt_float(const PassOptions *o, const char *name, double otherwise) {
 bool opt_bool(const PassOptions *o, const char *name, bool otherwise) {
   const char *value = given(o, name, 'b');
   return value ? is_true(value) : otherwise;
+}
+
+bool opt_target(const PassOptions *o, Target *out, Diag *d) {
+  const char *name = opt_str(o, "target");
+  *out = TARGET_cpu;
+  if (!name || target_parse(name, out)) return true;
+  diag_error(d, NULL, "there is no target '%s'", name);
+  diag_hint(d, "the targets are: cpu, cuda");
+  return false;
 }
 
 Arena *opt_scratch(const PassOptions *o) {

@@ -30,7 +30,11 @@
 
 #include <stdlib.h>
 
-enum { ALIGN = 64 };
+// Of what is in memory, in bytes: what the widest registers hold; and what cudaMalloc gives, which
+// libraries look at when they choose between their kernels.  Members of a bucket are at multiples
+// of 64 in it on all targets.
+static const int64_t align_for[N_TARGETS] = {[TARGET_cpu] = 64, [TARGET_cuda] = 256};
+enum { PACK_ALIGN = 64 };
 
 typedef struct Block {
   int64_t bytes, offset;
@@ -50,6 +54,7 @@ typedef struct Planner {
   Graph *g;
   Arena *scratch;
   Diag *d;
+  int64_t align;
   int64_t kept; // bytes of what lasts
   Life *life;   // by value id, as are the next three
   Place *place;
@@ -61,8 +66,12 @@ typedef struct Planner {
   int64_t in_place, unshared;
 } Planner;
 
-static int64_t aligned(int64_t bytes) {
-  return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+static int64_t round_up(int64_t bytes, int64_t align) {
+  return (bytes + align - 1) / align * align;
+}
+
+static int64_t aligned(const Planner *p, int64_t bytes) {
+  return round_up(bytes, p->align);
 }
 
 static int64_t max(int64_t a, int64_t b) {
@@ -100,7 +109,7 @@ static void place_kept(Planner *p, Graph *g) {
     v->offset = kept_before(g, v);
     if (v->offset >= 0) continue;
     v->offset = p->kept;
-    p->kept += aligned(type_bytes(v->type));
+    p->kept += aligned(p, type_bytes(v->type));
   }
 }
 
@@ -234,7 +243,7 @@ static void find_members(Planner *p, Op *pack) {
       p->bucket[root->id] = pack;
       p->bucket_at[root->id] = at;
     }
-    at += aligned(type_bytes(v->type));
+    at += round_up(type_bytes(v->type), PACK_ALIGN);
   }
 }
 
@@ -278,8 +287,8 @@ static bool both_alive(const Block *a, const Block *b) {
 }
 
 // `placed` is in the order of offsets, `n` of them; puts `b` in, and returns where it ends.
-static int64_t place_block(Block **placed, int n, Block *b) {
-  int64_t size = aligned(b->bytes), end = 0, best = -1, best_gap = INT64_MAX;
+static int64_t place_block(const Planner *p, Block **placed, int n, Block *b) {
+  int64_t size = aligned(p, b->bytes), end = 0, best = -1, best_gap = INT64_MAX;
   for (int i = 0; i < n; i++) {
     const Block *other = placed[i];
     if (!both_alive(b, other)) continue;
@@ -288,7 +297,7 @@ static int64_t place_block(Block **placed, int n, Block *b) {
       best = end;
       best_gap = gap;
     }
-    end = max(end, other->offset + aligned(other->bytes));
+    end = max(end, other->offset + aligned(p, other->bytes));
   }
   b->offset = best >= 0 ? best : end;
   int i = n;
@@ -307,8 +316,8 @@ static int64_t place_blocks(Planner *p) {
   Block **placed = arena_array(p->scratch, Block *, order.n);
   int64_t end = 0;
   for (int i = 0; i < order.n; i++) {
-    end = max(end, place_block(placed, i, order.at[i]));
-    p->unshared += aligned(order.at[i]->bytes);
+    end = max(end, place_block(p, placed, i, order.at[i]));
+    p->unshared += aligned(p, order.at[i]->bytes);
   }
   return end;
 }
@@ -347,7 +356,9 @@ static int64_t plan_graph(Planner *p, Graph *g) {
 }
 
 bool pass_plan_memory(Module *m, const PassOptions *o, Diag *d) {
-  Planner p = {.m = m, .scratch = opt_scratch(o), .d = d};
+  Target target;
+  if (!opt_target(o, &target, d)) return false;
+  Planner p = {.m = m, .scratch = opt_scratch(o), .d = d, .align = align_for[target]};
   for_each_graph(g, m)
     if (g->entry) place_kept(&p, g);
   int64_t shared = 0;

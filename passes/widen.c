@@ -105,12 +105,7 @@ static bool must_widen(const Op *op, Target t) {
 
 bool pass_widen(Module *m, const PassOptions *o, Diag *d) {
   Widening p = {.scratch = opt_scratch(o), .d = d};
-  const char *target = opt_str(o, "target");
-  if (target && !target_parse(target, &p.target)) {
-    diag_error(d, NULL, "there is no target '%s'", target);
-    diag_hint(d, "the targets are: cpu, cuda");
-    return false;
-  }
+  if (!opt_target(o, &p.target, d)) return false;
   for_each_graph(g, m) {
     p.g = g;
     for_each_op_safe(op, g)
