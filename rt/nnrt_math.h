@@ -424,6 +424,7 @@ M_FN double m_mod_d(double x, double y) {
   M_FN type m_##name(type x, type y) {                                                             \
     return m_##name##_##suffix(x, y);                                                              \
   }
+// Of two types, they compute in the one that x + y has, as in C.
 #define M_TWO(name)                                                                                \
   M_TWO_OF(name, f, float)                                                                         \
   M_TWO_OF(name, d, double)                                                                        \
@@ -431,11 +432,8 @@ M_FN double m_mod_d(double x, double y) {
   M_TWO_OF(name, u, uint32_t)                                                                      \
   M_TWO_OF(name, l, int64_t)                                                                       \
   M_TWO_OF(name, ul, uint64_t)                                                                     \
-  M_FN float m_##name(float x, int y) {                                                            \
-    return m_##name##_f(x, (float)y);                                                              \
-  }                                                                                                \
-  M_FN double m_##name(double x, int y) {                                                          \
-    return m_##name##_d(x, y);                                                                     \
+  template <class X, class Y> M_FN auto m_##name(X x, Y y)->decltype(x + y) {                      \
+    return m_##name((decltype(x + y))x, (decltype(x + y))y);                                       \
   }
 M_FN float m_fmod_f(float x, float y) {
   return fmodf(x, y);
