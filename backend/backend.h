@@ -3,7 +3,16 @@
 #ifndef BACKEND_H
 #define BACKEND_H
 
-#include "ir/graph.h"
+#include "ir/op.h"
+
+enum { MAX_SM = 16 };
+
+// What to compile for.
+typedef struct TargetSpec {
+  Target target;
+  int n_sm;
+  int sm[MAX_SM]; // 90 of sm_90, ascending; of cuda only
+} TargetSpec;
 
 // Where in the skeleton of the model for --export the trained bytes of a weight go.
 typedef struct ExportHole {
@@ -12,8 +21,15 @@ typedef struct ExportHole {
   int64_t offset, length;
 } ExportHole;
 
+// How the libraries of a gpu are linked.  `any`: static where there are archives of all of them.
+typedef enum LinkMode { LINK_any, LINK_static, LINK_shared } LinkMode;
+// Whether plans of cuDNN are made ahead of time.  `any`: where that is possible.
+typedef enum PlansMode { PLANS_any, PLANS_yes, PLANS_no } PlansMode;
+
 typedef struct BackendOptions {
-  const char *target; // "cpu"
+  TargetSpec target;
+  LinkMode link;
+  PlansMode plans;
   const char *output; // the executable's name
   bool split_ranks;   // one executable per rank: output.0, output.1, …
   int only_rank;      // then, which of them (set by backend_build)
@@ -31,8 +47,14 @@ typedef struct BackendOptions {
   int n_holes;
 } BackendOptions;
 
-// Writes the sources of `m` (PHASE_planned) into `dir`: program.c, payload.bin, and constants.bin
-// when there are large constants.
+// Reads "cpu", "cuda" or "cuda:sm_90,sm_100".
+bool backend_target_parse(const char *text, TargetSpec *out, Diag *d);
+
+// Whether this machine has what executables of the target are made with; decides o->link.
+bool backend_ready(BackendOptions *o, Diag *d);
+
+// Writes the sources of `m` (PHASE_planned) into `dir`: program.c, payload.bin, what the target has
+// besides (kernels.cu), and constants.bin when there are large constants.
 bool emit(const Module *m, const char *dir, const BackendOptions *o, Diag *d);
 // emit, then compile and link into o->output, atomically.
 bool backend_build(const Module *m, const BackendOptions *o, Diag *d);

@@ -14,10 +14,9 @@
 #include <string.h>
 
 #include "ir/kernel.h"
-#include "ir/op.h"
 #include "ir/place.h"
 #include "kernels.h"
-#include "program.h"
+#include "target.h"
 
 // While calls of one graph are written.
 typedef struct Writer {
@@ -27,6 +26,10 @@ typedef struct Writer {
   bool update;         // past the start of update()
   Vec(Op *) in_flight; // all_reduces nobody has waited for
 } Writer;
+
+static Target target_of(const Writer *w) {
+  return w->p->o->target.target;
+}
 
 int module_micro_batches(const Module *m) {
   int n = 1;
@@ -197,8 +200,8 @@ static int find_prep(Writer *w, const char *call) {
 
 static bool no_kernel(Writer *w, const Op *op) {
   const Value *of = op->n_in > 0 ? op->in[0].value : op->out[0];
-  diag_error(w->p->d, op->loc, "%s: there is no cpu kernel for %s", op_info[op->kind].name,
-             type_text(w->arena, of->type));
+  diag_error(w->p->d, op->loc, "%s: there is no %s kernel for %s", op_info[op->kind].name,
+             target_name[target_of(w)], type_text(w->arena, of->type));
   if (op_info[op->kind].formula)
     diag_hint(w->p->d, "elementwise ops become kernels in pass 'fuse', which has not run");
   return false;
@@ -206,13 +209,13 @@ static bool no_kernel(Writer *w, const Op *op) {
 
 static bool add_kernel_call(Writer *w, const Op *op) {
   char name[128];
-  if (!kernel_name(op, TARGET_cpu, name, sizeof name)) return no_kernel(w, op);
+  if (!kernel_name(op, target_of(w), name, sizeof name)) return no_kernel(w, op);
   StrBuf call = {.arena = w->arena};
   strbuf_addf(&call, "%s(", name);
   if (op_info[op->kind].traits & PREP) {
     char prep_name[128];
     StrBuf prep = {.arena = w->arena};
-    kernel_prep_name(op, TARGET_cpu, prep_name, sizeof prep_name);
+    kernel_prep_name(op, target_of(w), prep_name, sizeof prep_name);
     strbuf_addf(&prep, "%s(", prep_name);
     add_args(w, &prep, op);
     strbuf_add(&prep, ")");
@@ -243,13 +246,55 @@ static bool add_fused_call(Writer *w, const Op *op) {
   const char *name = fused_name(w, op->callee, body);
   if (body == p->fused.n) {
     vec_push(p->arena, &p->fused, op->callee);
-    if (!kernel_emit(&p->kernels, op->callee, name, op->loc, p->d)) return false;
+    target_backend(target_of(w))->fused(p, op->callee, name);
   }
   StrBuf call = {.arena = w->arena};
   strbuf_addf(&call, "%s(", name);
   add_buffers(w, &call, op, false);
   strbuf_add(&call, ")");
   add_run(w, op, call.at);
+  return true;
+}
+
+// The caller's value for a value of the body of `op`.
+static Value *value_outside(const Op *op, const Value *v) {
+  for (int i = 0; !v->def && i < op->n_in; i++)
+    if (op->callee->params[i] == v) return op->in[i].value;
+  for (int i = 0; v->def && i < op->n_out; i++)
+    if (op->callee->results[i]->use.value == v) return op->out[i];
+  BUG("a value of @%s is not seen outside", op->callee->name);
+}
+
+// The ops of the body are of one kind, and alike.  One kernel does all of them: it is prepared with
+// the number of elements of each and what they have in common, and gets their results and operands
+// one op after the other.  What it prepares depends on where they are, so it is not shared.
+static bool add_batch_call(Writer *w, const Op *op) {
+  const Op *first = op->callee->first;
+  const char *kernel = op_info[first->kind].name;
+  const char *type = dtype_name[first->out[0]->type->dtype];
+  if (target_of(w) != TARGET_cuda) return no_kernel(w, op);
+  StrBuf sizes = {.arena = w->arena}, out = {.arena = w->arena}, in = {.arena = w->arena};
+  int n = 0;
+  for_each_op(member, op->callee) {
+    strbuf_addf(&sizes, "%s%" PRId64, n++ ? ", " : "", type_count(member->in[0].value->type));
+    for (int i = 0; i < member->n_out; i++)
+      strbuf_addf(&out, "%s%s", out.n ? ", " : "", buffer(w, value_outside(op, member->out[i])));
+    for (int i = 0; i < member->n_in; i++)
+      strbuf_addf(&in, "%s%s", in.n ? ", " : "", buffer(w, value_outside(op, member->in[i].value)));
+  }
+  StrBuf prep = {.arena = w->arena};
+  strbuf_addf(&prep, "nnrt_%s_batch_prep_%s(%d, LIST(%s)", kernel, type, n, sizes.at);
+  KernelArg args[MAX_KERNEL_ARGS];
+  int n_args = kernel_args(first, args, MAX_KERNEL_ARGS, w->arena);
+  // The row's first argument is the number of elements.
+  for (int i = 1; i < n_args; i++)
+    strbuf_addf(&prep, ", %s", arg_text(w, first, &args[i]));
+  strbuf_add(&prep, ")");
+  vec_push(w->p->arena, &w->p->prep, (Prep){prep.at, w->code->name, w->code->ops.n});
+  add_run(w, op,
+          str_format(w->arena,
+                     "nnrt_%s_batch_%s(P%d, (void *const[]){%s}, (const void *const[]){%s})",
+                     kernel, type, w->p->prep.n - 1, out.at, in.at));
   return true;
 }
 
@@ -292,8 +337,10 @@ static bool add_op(Writer *w, Op *op) {
     return true;
   }
   if (op->kind == OP_fused) return add_fused_call(w, op);
+  if (op->kind == OP_batch) return add_batch_call(w, op);
   if (op->kind == OP_call)
-    return diag_error(w->p->d, op->loc, "call: the cpu target does not support it yet");
+    return diag_error(w->p->d, op->loc, "call: the %s target does not support it yet",
+                      target_name[target_of(w)]);
   if (op->kind == OP_accumulate)
     add_line(w,
              str_format(w->arena, "if (r->micro == 0) nnrt_zero(%s, %" PRId64 ");",

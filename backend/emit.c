@@ -5,7 +5,7 @@
 //
 //     #define X ((float *)(r->slab + 26752)) // f32[32,64] x
 //     …                                          where values are, in one slab
-//     static const float C0[2] = {…};            constants
+//     static const float constant_0[2] = {…};    constants
 //     static void prepare(NnrtRank *r) {…}       what kernels prepare once
 //     static int fused_0(float *y0, …) {…}       fused bodies
 //     static void train_micro(NnrtRank *r) {     one call per op, for every micro-batch
@@ -21,8 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ir/op.h"
-#include "program.h"
+#include "target.h"
 
 enum { COMMENT_COLUMN = 72 };
 
@@ -65,17 +64,17 @@ static void emit_section(StrBuf *out, const char *title, const StrBuf *text) {
 
 // How the sources become an executable with its payload behind it (payload.c).
 static void emit_how(Program *p, StrBuf *out) {
-  const char *command = backend_command(p->arena);
-  if (command)
+  const char *commands = backend_commands(p->o, p->arena);
+  if (*commands)
     strbuf_addf(out,
                 "// In this folder, these make the executable `program` of it:\n//\n"
-                "//   %s\n"
+                "%s"
                 "//   truncate -s %%4096 program\n"
                 "//   perl -e 'print pack \"a8q<3\", \"nnrtpay1\", -s \"program\", -s "
                 "\"payload.bin\", 0' > trailer\n"
                 "//   cat payload.bin >> program && truncate -s %%8 program && cat trailer >> "
                 "program\n",
-                c_comment(p->arena, command));
+                commands);
   strbuf_add(out, "\n");
 }
 
@@ -120,7 +119,7 @@ bool part_finish(FILE *f, Arena *a, const char *path, bool ok, Diag *d) {
   return false;
 }
 
-static bool write_text(Arena *a, const char *path, const StrBuf *text, Diag *d) {
+bool text_write(Arena *a, const char *path, const StrBuf *text, Diag *d) {
   FILE *f = part_open(a, path, d);
   if (!f) return false;
   fwrite(text->at, 1, text->n, f);
@@ -145,7 +144,7 @@ bool emit(const Module *m, const char *dir, const BackendOptions *o, Diag *d) {
   Arena *a = arena_new();
   Program *p = arena_one(a, Program);
   *p = (Program){.m = m, .o = o, .arena = a, .d = d, .names = names_new(a)};
-  p->defines.arena = p->kernels.arena = p->constants.arena = a;
+  p->defines.arena = p->kernels.arena = p->constants.arena = p->device.arena = a;
   int errors = diag_errors(d);
   find_graphs(p);
   bool ok = p->train.g || diag_error(d, NULL, "there is no entry graph to run");
@@ -159,7 +158,8 @@ bool emit(const Module *m, const char *dir, const BackendOptions *o, Diag *d) {
     StrBuf out = {.arena = a};
     constants_emit(p);
     emit_program(p, &out);
-    ok = write_text(a, str_format(a, "%s/program.c", dir), &out, d) &&
+    ok = text_write(a, str_format(a, "%s/program.c", dir), &out, d) &&
+         target_backend(o->target.target)->files(p, dir) &&
          constants_write(p, str_format(a, "%s/constants.bin", dir)) &&
          payload_write(p, str_format(a, "%s/payload.bin", dir));
   }

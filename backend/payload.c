@@ -8,7 +8,7 @@
 // A weight is whole, row-major, of its value's type; NnrtTensor.payload says where it begins.
 // Sources are mapped and converted piece by piece, so that a model need not fit in memory.  The
 // trailer is struct NnrtTrailer of rt/nnrt.h: 8 bytes of magic, offset and length of the payload,
-// and 8 zeros. tests/backend checks that both sides mean the same.
+// and the length of what follows it (plans.c).  tests/backend checks that both sides mean the same.
 //
 // Large constants go to a file that the assembler includes; small ones are lists of numbers.
 
@@ -164,6 +164,7 @@ static bool is_listed(const Constant *c) {
   return type_count(c->value->type) <= LISTED;
 }
 
+// An array of the program's text for each, and where kernels read it: the runtime's copy.
 void constants_emit(Program *p) {
   StrBuf *b = &p->constants;
   int64_t at = 0;
@@ -173,21 +174,27 @@ void constants_emit(Program *p) {
     const Type *t = c->value->type;
     const char *type = type_text(p->arena, t), *ctype = dtype_ctype[t->dtype];
     int64_t n = type_count(t);
+    strbuf_addf(b, "#define %s ((const %s *)r->constant[%d]) // %s\n", c->name, ctype, i, type);
     if (!is_listed(c)) {
       strbuf_addf(b,
-                  "__asm__(\".section .rodata\\n.balign 64\\n%s: .incbin \\\"constants.bin\\\", "
-                  "%" PRId64 ", %" PRId64 "\\n.previous\");\n"
-                  "extern const %s %s[] __attribute__((visibility(\"hidden\"))); // %s\n",
-                  c->name, at, type_bytes(t), ctype, c->name, type);
+                  "__asm__(\".section .rodata\\n.balign 64\\nconstant_%d: .incbin "
+                  "\\\"constants.bin\\\", %" PRId64 ", %" PRId64 "\\n.previous\");\n"
+                  "extern const %s constant_%d[] __attribute__((visibility(\"hidden\")));\n",
+                  i, at, type_bytes(t), ctype, i);
       at += type_bytes(t);
       continue;
     }
-    strbuf_addf(b, "static const %s %s[%" PRId64 "] = { // %s", ctype, c->name, n ? n : 1, type);
+    strbuf_addf(b, "static const %s constant_%d[%" PRId64 "] = {", ctype, i, n ? n : 1);
     for (int64_t k = 0; k < n; k++)
       strbuf_addf(b, "%s%s,", k % 8 ? " " : "\n    ",
                   c_element(p->arena, t->dtype, data_of(c)->data.at, k));
     strbuf_add(b, n ? "\n};\n" : "\n    0,\n};\n");
   }
+  if (p->constant.n) strbuf_add(b, "static const NnrtConstant constants[] = {\n");
+  for (int i = 0; i < p->constant.n; i++)
+    strbuf_addf(b, "    {constant_%d, %" PRId64 "},\n", i,
+                type_bytes(p->constant.at[i].value->type));
+  if (p->constant.n) strbuf_add(b, "};\n");
 }
 
 bool constants_write(const Program *p, const char *path) {

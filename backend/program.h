@@ -50,10 +50,11 @@ typedef struct Program {
   Arena *arena;
   Diag *d;
   Names *names;
-  StrBuf defines, kernels, constants;
+  StrBuf defines, kernels, constants; // of program.c
+  StrBuf device;                      // kernels in a file of their own
   Vec(Prep) prep;
   Vec(Constant) constant;
-  Vec(const Graph *) fused; // already in `kernels`
+  Vec(const Graph *) fused; // those that have their kernel
   GraphCode train, eval;    // eval.g is NULL when there is none
   int64_t payload_bytes, skeleton_at;
   int64_t *payload_of; // by index of the train graph's parameters
@@ -74,9 +75,11 @@ void constants_emit(Program *p);
 // A file that gets its name when it is whole (emit.c); `ok`: what was written is right.
 FILE *part_open(Arena *a, const char *path, Diag *d);
 bool part_finish(FILE *f, Arena *a, const char *path, bool ok, Diag *d);
+bool text_write(Arena *a, const char *path, const StrBuf *text, Diag *d);
 
-// The command that makes `program` of the sources (build.c), or NULL where there is no runtime.
-const char *backend_command(Arena *a);
+// The commands that make `program` of the sources (build.c), each after "//   " on a line of its
+// own; "" where there is no runtime.
+const char *backend_commands(const BackendOptions *o, Arena *a);
 
 // The tables that describe the program to the runtime (tables.c).
 void tables_emit(const Program *p, StrBuf *out);

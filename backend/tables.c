@@ -158,7 +158,7 @@ void tables_emit(const Program *p, StrBuf *out) {
   strbuf_add(out, "const NnrtProgram nnrt_program = {\n");
   strbuf_addf(out, "    .model = %s,\n", c_string(a, p->m->source ? p->m->source : ""));
   strbuf_addf(out, "    .plan = %s,\n", c_string(a, o->plan ? o->plan : "dp"));
-  strbuf_addf(out, "    .target = %s,\n", c_string(a, o->target ? o->target : "cpu"));
+  strbuf_addf(out, "    .target = %s,\n", c_string(a, target_name[o->target.target]));
   strbuf_addf(out, "    .version = %s,\n", c_string(a, o->version ? o->version : ""));
   strbuf_addf(out, "    .describe = %s,\n", c_string(a, o->describe ? o->describe : "{}"));
   add_mesh(p, out);
@@ -176,6 +176,8 @@ void tables_emit(const Program *p, StrBuf *out) {
   if (o->skeleton_bytes)
     strbuf_addf(out, "    .skeleton = %" PRId64 ",\n    .skeleton_bytes = %" PRId64 ",\n",
                 p->skeleton_at, o->skeleton_bytes);
+  if (p->constant.n)
+    strbuf_addf(out, "    .constants = constants,\n    .n_constants = %d,\n", p->constant.n);
   if (o->n_holes) strbuf_addf(out, "    .holes = holes,\n    .n_holes = %d,\n", o->n_holes);
   strbuf_add(out, "};\n");
 }

@@ -36,6 +36,8 @@ for name in programs:
     config.substitutions.append((rf"(?<![\w./-]){name}(?![\w.-])", os.path.join(bin_dir, name)))
     if os.path.exists(os.path.join(bin_dir, name)):
         config.available_features.add(name)
+if os.path.exists(os.path.join(os.path.dirname(bin_dir), "rt", "libnnrt_cuda.a")):
+    config.available_features.add("cuda") # the target is there, a gpu need not be
 config.substitutions.append((r"\bFileCheck\b", filecheck))
 # LLVM's `not` lies beside FileCheck.
 folder = os.path.dirname(os.path.realpath(filecheck))

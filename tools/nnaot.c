@@ -27,7 +27,9 @@
 #include "pass.h"
 #include "summary.h"
 
-static const char *output, *target = "cpu", *emit_what = "exe";
+static const char *output, *target_text = "cpu", *emit_what = "exe";
+static const char *link_text = "default", *aot_plans = "default";
+static BackendOptions backend; // target and how to link, then all the rest (make_output)
 static int64_t ranks = 1, batch, micro_batches = 1, accumulate = 1, jobs = 1;
 static bool split_ranks, verbose, train_mode;
 static const char *batch_dim, *external_data_dir, *loss, *optimizer = "sgd";
@@ -44,7 +46,12 @@ static const Option options[] = {
     STRING("output", 'o', &output, "FILE", "the executable; with --emit, what that makes"),
     INTEGER("ranks", 'g', &ranks, "N", "number of ranks; the executable can be any of them"),
     FLAG("split-ranks", 0, &split_ranks, "write FILE.0, FILE.1, …: each can be one rank only"),
-    STRING("target", 0, &target, "cpu", "what to compile for"),
+    STRING("target", 0, &target_text, "cpu|cuda[:sm_XX,…]",
+           "what to compile for; cuda is cuda:sm_80,sm_90,sm_100"),
+    STRING("link", 0, &link_text, "static|shared",
+           "the libraries of a gpu; by default static where there are archives of them"),
+    STRING("aot-plans", 0, &aot_plans, "yes|no",
+           "make plans of cudnn ahead of time; by default where that is possible"),
     STRING("emit", 0, &emit_what, "exe|nn|c|plan",
            "where to stop: executable, IR of a rank, folder of C, or decisions as JSON"),
     STRING("summary", 0, &summary, "FILE", "decisions and predictions as JSON"),
@@ -125,8 +132,6 @@ static bool check_supported(Diag *d) {
   } later[] = {{"--cluster", &cluster}, {"--report", &report}, {"--trace", &trace}};
   for (size_t i = 0; i < sizeof later / sizeof *later; i++)
     if (*later[i].value) diag_error(d, NULL, "%s is not supported yet", later[i].option);
-  if (strcmp(target, "cpu") != 0)
-    diag_error(d, NULL, "target '%s' is not supported yet; there is: cpu", target);
   if (strcmp(dtype, "f32") != 0 && !computes_in_16_bits())
     diag_error(d, NULL, "--dtype is f32, bf16 or f16, not '%s'", dtype);
   if (strcmp(plan, "auto") != 0 && strcmp(plan, "dp") != 0)
@@ -164,6 +169,10 @@ static bool check_effect(const char *model, Diag *d) {
     refuse(import, "a module in text form", "its sizes are those that it was written with", d);
   if (split_ranks && strcmp(emit_what, "exe") != 0)
     diag_error(d, NULL, "--split-ranks has no effect with --emit %s", emit_what);
+  if (backend.target.target == TARGET_cpu && option_given("link"))
+    diag_error(d, NULL, "--link has no effect with --target cpu");
+  if (backend.target.target == TARGET_cpu && option_given("aot-plans"))
+    diag_error(d, NULL, "--aot-plans has no effect with --target cpu");
   return diag_errors(d) == errors;
 }
 
@@ -171,6 +180,28 @@ static bool is_one_of(const char *what, const char *const *list) {
   for (; *list; list++)
     if (!strcmp(what, *list)) return true;
   return false;
+}
+
+// --target, --link and --aot-plans, into `backend`.
+static bool check_target(Diag *d) {
+  static const char *const links[] = {"default", "static", "shared", NULL};
+  static const char *const plans[] = {"default", "yes", "no", NULL};
+  if (!is_one_of(link_text, links))
+    return diag_error(d, NULL, "--link is static or shared, not '%s'", link_text);
+  if (!is_one_of(aot_plans, plans))
+    return diag_error(d, NULL, "--aot-plans is yes or no, not '%s'", aot_plans);
+  backend.link = !strcmp(link_text, "static")   ? LINK_static
+                 : !strcmp(link_text, "shared") ? LINK_shared
+                                                : LINK_any;
+  backend.plans = !strcmp(aot_plans, "yes")  ? PLANS_yes
+                  : !strcmp(aot_plans, "no") ? PLANS_no
+                                             : PLANS_any;
+  return backend_target_parse(target_text, &backend.target, d);
+}
+
+// What compiles is looked for before anything is read.
+static bool makes_code(void) {
+  return !strcmp(emit_what, "exe") || !strcmp(emit_what, "c");
 }
 
 // constant|linear|cosine[:warmup=…,min=…].  The executable reads it; here mistakes are found early.
@@ -327,15 +358,27 @@ static const char *pass_options(Arena *a, const char *pass) {
   return "";
 }
 
-// The pipeline `train`, with what the options describe.
+// `given` with the target, if the pass wants to know it.
+static const char *with_target(Arena *a, const char *pass, const char *given) {
+  const char *target = target_name[backend.target.target];
+  for (int i = 0; i < n_passes; i++) {
+    if (strcmp(passes[i].name, pass) != 0 || !strstr(passes[i].options, "target:s")) continue;
+    if (!*given) return str_format(a, "(target=%s)", target);
+    return str_format(a, "%.*s target=%s)", (int)strlen(given) - 1, given, target);
+  }
+  return given;
+}
+
+// The pipeline `train`, or the target's own, with what the options describe.
 static const char *train_pipeline(Arena *a) {
   StrBuf b = {.arena = a};
-  for (const char *p = pipeline_named("train"); *p;) {
+  const char *own = pipeline_named(str_format(a, "train_%s", target_name[backend.target.target]));
+  for (const char *p = own ? own : pipeline_named("train"); *p;) {
     size_t n = strcspn(p, ",");
     const char *pass = str_copy_n(a, p, n);
     if (!strcmp(pass, "shard") && computes_in_16_bits())
       strbuf_addf(&b, ",lower_precision(to=%s)", dtype);
-    strbuf_addf(&b, "%s%s%s", b.n ? "," : "", pass, pass_options(a, pass));
+    strbuf_addf(&b, "%s%s%s", b.n ? "," : "", pass, with_target(a, pass, pass_options(a, pass)));
     if (!strcmp(pass, "loss") && str_starts(init, "random"))
       strbuf_addf(&b, ",init(seed=%s)", init[6] == ':' ? init + 7 : "0");
     p += n + (p[n] == ',');
@@ -394,6 +437,11 @@ static const char *describe_text(Arena *a, const char *model, const Module *m,
   StrBuf b = {.arena = a};
   strbuf_addf(&b, "{\"source\": %s, \"dtype\": \"%s\", \"lr_from\": \"%s\"", json_string(a, model),
               summary_dtype(m), lr_text ? "--lr" : "default of the optimizer");
+  const TargetSpec *t = &backend.target;
+  for (int i = 0; i < t->n_sm; i++)
+    strbuf_addf(&b, "%s\"sm_%d\"", i ? ", " : ", \"architectures\": [", t->sm[i]);
+  if (t->n_sm)
+    strbuf_addf(&b, "], \"link\": \"%s\"", backend.link == LINK_static ? "static" : "shared");
   if (pipeline) {
     strbuf_addf(&b, ", \"passes\": %s", json_string(a, pipeline));
     strbuf_addf(&b, ", \"optimizer\": %s", updated_by ? json_string(a, updated_by) : "null");
@@ -448,16 +496,16 @@ static bool make_output(const Module *m, const char *path, const OnnxOptions *im
     lr = spec.lr;
     if (!check_least_lr(d)) return false;
   }
-  BackendOptions o = {.target = target,
-                      .output = output,
-                      .split_ranks = split_ranks,
-                      .jobs = (int)jobs,
-                      .verbose = verbose,
-                      .version = NNAOT_VERSION,
-                      .plan = "dp",
-                      .describe = describe_text(a, path, m, updated_by),
-                      .lr = lr,
-                      .lr_schedule = lr_schedule};
+  BackendOptions o = backend;
+  o.output = output;
+  o.split_ranks = split_ranks;
+  o.jobs = (int)jobs;
+  o.verbose = verbose;
+  o.version = NNAOT_VERSION;
+  o.plan = "dp";
+  o.describe = describe_text(a, path, m, updated_by);
+  o.lr = lr;
+  o.lr_schedule = lr_schedule;
   if (!add_skeleton(m, path, import, a, &o, d)) return false;
   return !strcmp(emit_what, "c") ? emit(m, output, &o, d) : backend_build(m, &o, d);
 }
@@ -514,8 +562,8 @@ int main(int argc, char **argv) {
   Arena *a = arena_new();
   const char *model = words.at[0];
   OptimizerSpec spec;
-  if (!check_supported(d) || !check_effect(model, d) || !check_sizes(d) || !check_dims(d) ||
-      !check_init(d) || !check_schedule(a, d) || !check_lr(d) ||
+  if (!check_target(d) || !check_supported(d) || !check_effect(model, d) || !check_sizes(d) ||
+      !check_dims(d) || !check_init(d) || !check_schedule(a, d) || !check_lr(d) ||
       (pipeline && !pipeline_check(pipeline, d))) {
     status = EXIT_USAGE;
   } else if (!optimizer_parse(optimizer, &spec, a, d)) {
@@ -523,9 +571,11 @@ int main(int argc, char **argv) {
   } else {
     if (!lr_text) lr = spec.lr;
     bool late = pipeline && !lr_text; // the ops will say
-    status = !late && !check_least_lr(d)                                     ? EXIT_USAGE
-             : check_batch(d) && check_outputs(a, d) && compile(model, a, d) ? EXIT_SUCCESS
-                                                                             : EXIT_FAILURE;
+    status = !late && !check_least_lr(d) ? EXIT_USAGE
+             : check_batch(d) && (!makes_code() || backend_ready(&backend, d)) &&
+                     check_outputs(a, d) && compile(model, a, d)
+                 ? EXIT_SUCCESS
+                 : EXIT_FAILURE;
   }
   arena_free(a);
   diag_free(d);

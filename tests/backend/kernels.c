@@ -1,25 +1,25 @@
 // Fused kernels compute what their bodies mean.
 //
-//     test_backend_kernels BODIES.nn    each graph there that is no entry, and random ones
+//     test_backend_kernels BODIES.nn               each graph there that is no entry, and random
+//     ones test_backend_kernels --write K.cu BODIES.nn  the same as CUDA C, for
+//     test_backend_kernels_cuda
 //
-// Each body is written as C, all of it is compiled into one shared object, and every kernel's
-// results are compared with the reference evaluation of the body; once more with a result in the
-// place of an operand, where that is allowed.
+// Each body is written as C or CUDA C, all of it is compiled, and every kernel's results are
+// compared with the reference evaluation of the body; once more with a result in the place of an
+// operand, where that is allowed.  Bodies in 16 bits are computed in f32 and rounded at the end:
+// their reference is the same body in f32, named NAME_meaning.
 
-#include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "backend/kernels.h"
 #include "ir/build.h"
 #include "ir/loops.h"
 #include "ir/op.h"
+#include "machine.h"
 
 enum { N_RANDOM = 80, MAX_VALUES = 24 };
-
-typedef int Kernel(void **buffers);
 
 static uint64_t state = 1;
 
@@ -32,6 +32,7 @@ static uint32_t draw(uint32_t below) {
 
 typedef struct Maker {
   Builder b;
+  DType dtype;
   int rank;
   int64_t dim[3];
   Value *value[MAX_VALUES]; // of the full shape
@@ -46,7 +47,7 @@ static void add_param(Maker *k) {
     dim[i] = full || draw(2) ? k->dim[i] : 1;
   while (!full && skip < rank && dim[skip] == 1 && draw(2))
     skip++;
-  const Type *t = type_new(k->b.g->module, DT_f32, rank - skip, dim + skip);
+  const Type *t = type_new(k->b.g->module, k->dtype, rank - skip, dim + skip);
   Value *v = graph_param(k->b.g, NULL, t, ROLE_none, NULL);
   k->value[k->n++] = build_broadcast(&k->b, v, rank, k->dim);
 }
@@ -91,11 +92,9 @@ static void erase_dead(Graph *g) {
     if (!value_used(g->params[i])) graph_erase_param(g, i);
 }
 
-static void make_body(Module *m, int i, Diag *d) {
+static void make_body(Module *m, const char *name, DType dtype, Diag *d) {
   static const int64_t small[] = {1, 2, 3, 5, 8, 17}, large[] = {16, 21, 48, 65};
-  char name[32];
-  snprintf(name, sizeof name, "random_%d", i);
-  Maker k = {.b = {.g = graph_new(m, name, false), .d = d}};
+  Maker k = {.b = {.g = graph_new(m, name, false), .d = d}, .dtype = dtype};
   k.rank = 1 + (int)draw(3);
   bool big = draw(2);
   for (int j = 0; j < k.rank; j++)
@@ -112,53 +111,67 @@ static void make_body(Module *m, int i, Diag *d) {
   graph_renumber(k.b.g);
 }
 
+static void make_bodies(Module *m, Arena *a, Diag *d) {
+  static const DType types[] = {DT_f32, DT_f32, DT_bf16, DT_f16};
+  for (int i = 0; i < N_RANDOM; i++) {
+    DType t = types[i % 4];
+    uint64_t before = state;
+    make_body(m, str_format(a, "random_%d", i), t, d);
+    state = before;
+    if (t != DT_f32) make_body(m, str_format(a, "random_%d_meaning", i), DT_f32, d);
+  }
+}
+
 // -- Compiling ---------------------------------------------------------------------------------
 
 static bool is_body(const Graph *g, Arena *a) {
   Body body;
-  return !g->entry && body_read(g, &body, a);
+  return !g->entry && !str_ends(g->name, "_meaning") && body_read(g, &body, a);
 }
 
-static void add_entry(StrBuf *out, const Graph *g) {
-  strbuf_addf(out, "int call_%s(void **b);\nint call_%s(void **b) {\n  return %s(", g->name,
-              g->name, g->name);
-  int n = g->n_results + g->n_params;
-  for (int i = 0; i < n; i++)
-    strbuf_addf(out, "%sb[%d]", i ? ", " : "", i);
+// A function that takes all buffers as one array.
+static void add_entry(StrBuf *out, const Graph *g, const char *linkage) {
+  strbuf_addf(out, "%sint call_%s(void **b);\n%sint call_%s(void **b) {\n  return %s(", linkage,
+              g->name, linkage, g->name, g->name);
+  for (int i = 0; i < g->n_results; i++)
+    strbuf_addf(out, "%s(%s *)b[%d]", i ? ", " : "",
+                dtype_ctype[g->results[i]->use.value->type->dtype], i);
+  for (int i = 0; i < g->n_params; i++)
+    strbuf_addf(out, ", (const %s *)b[%d]", dtype_ctype[g->params[i]->type->dtype],
+                g->n_results + i);
   strbuf_add(out, ");\n}\n\n");
 }
 
-static void *compile(Module *m, Arena *a, Diag *d) {
+static const char *code_c(Module *m, Arena *a) {
   StrBuf out = {.arena = a};
   strbuf_add(&out, "#include \"nnrt_math.h\"\n\n");
   for_each_graph(g, m) {
     if (!is_body(g, a)) continue;
-    if (!kernel_emit(&out, g, g->name, NULL, d)) return NULL;
-    add_entry(&out, g);
+    kernel_emit_cpu(&out, g, g->name);
+    add_entry(&out, g, "");
   }
-  char dir[] = "/tmp/nnaot-test-XXXXXX";
-  if (!mkdtemp(dir)) return NULL;
-  const char *source = str_format(a, "%s/k.c", dir), *object = str_format(a, "%s/k.so", dir);
-  FILE *f = fopen(source, "w");
-  if (!f) return NULL;
-  fputs(out.at, f);
-  fclose(f);
-  const char *command = str_format(
-      a,
-      "%s -std=gnu17 -O2 -fopenmp -ffp-contract=fast -fno-math-errno "
-      "-fno-trapping-math -fwrapv -Wall -Wextra -Wpedantic -Wshadow -Wformat=2 "
-      "-Wwrite-strings -Wcast-qual -Wundef -Wvla -Werror -shared -fPIC -I%s %s -o %s -lm",
-      NNAOT_CC, RT_HEADERS, source, object);
-  if (system(command) != 0) {
-    printf("the code of the kernels, %s, does not compile\n", source);
-    return NULL;
+  return out.at;
+}
+
+static const char *code_cuda(Module *m, Arena *a) {
+  StrBuf out = {.arena = a}, table = {.arena = a};
+  strbuf_add(&out, "#include \"cuda/fused.cuh\"\n\ntypedef int Kernel(void **);\n\n");
+  for_each_graph(g, m) {
+    if (!is_body(g, a)) continue;
+    kernel_emit_cuda(&out, g, g->name);
+    add_entry(&out, g, "extern \"C\" ");
+    strbuf_addf(&table, "  if (!strcmp(name, \"%s\")) return call_%s;\n", g->name, g->name);
   }
-  void *library = dlopen(object, RTLD_NOW);
-  if (!library) printf("%s\n", dlerror());
-  unlink(source);
-  unlink(object);
-  rmdir(dir);
-  return library;
+  strbuf_addf(&out,
+              "extern \"C\" Kernel *generated_kernel(const char *name) {\n%s  return NULL;\n}\n",
+              table.at);
+  return out.at;
+}
+
+static bool write_file(const char *path, const char *text) {
+  FILE *f = fopen(path, "w");
+  if (f) fputs(text, f);
+  return f && fclose(f) == 0;
 }
 
 // -- Comparing ---------------------------------------------------------------------------------
@@ -190,40 +203,57 @@ static bool check(const Graph *g, Kernel *kernel, const Tensor *in, const Tensor
                   int onto, double slack, Arena *a) {
   void *buffers[64];
   Tensor out[64];
-  for (int i = 0; i < g->n_params; i++) {
-    Tensor copy = tensor_new(a, g->params[i]->type);
-    memcpy(copy.data, in[i].data, (size_t)type_bytes(copy.type));
-    buffers[g->n_results + i] = copy.data;
-  }
+  for (int i = 0; i < g->n_params; i++)
+    buffers[g->n_results + i] = machine_new(in[i].data, type_bytes(in[i].type));
   for (int i = 0; i < g->n_results; i++) {
     out[i] = tensor_new(a, g->results[i]->use.value->type);
     memset(out[i].data, 0x7f, (size_t)type_bytes(out[i].type)); // every element must be written
-    if (i == moved) out[i].data = buffers[g->n_results + onto];
-    buffers[i] = out[i].data;
+    buffers[i] = i == moved ? buffers[g->n_results + onto]
+                            : machine_new(out[i].data, type_bytes(out[i].type));
   }
-  if (kernel(buffers) != 0) return false;
-  bool ok = true;
-  for (int i = 0; i < g->n_results; i++)
+  bool ok = kernel(buffers) == 0;
+  for (int i = 0; ok && i < g->n_results; i++) {
+    machine_read(out[i].data, buffers[i], type_bytes(out[i].type));
     ok &= compare(g, moved < 0 ? "" : ", in place", i, &out[i], &want[i], slack);
+  }
+  machine_free_all();
   return ok;
+}
+
+// How far a number of the type may be off when it is rounded.
+static double rounding(DType t) {
+  return t == DT_bf16 ? 0x1p-8 : t == DT_f16 ? 0x1p-11 : 0;
+}
+
+static Tensor converted(const Tensor *from, const Type *type, Arena *a) {
+  Tensor to = tensor_new(a, type);
+  for (int64_t i = 0; i < type_count(type); i++)
+    if (dtype_class[type->dtype] == 'F')
+      tensor_set_f(&to, i, tensor_f(from, i));
+    else
+      tensor_set_i(&to, i, tensor_i(from, i));
+  return to;
 }
 
 static bool check_body(Module *m, Graph *g, Kernel *kernel, Diag *d) {
   Arena *a = arena_new();
   Body body;
-  Tensor in[64], want[64];
+  Tensor in[64], in_meaning[64], want[64];
+  Graph *other = graph_find(m, str_format(a, "%s_meaning", g->name)), *meaning = other ? other : g;
   body_read(g, &body, a);
   Graph *caller = graph_new(m, str_format(a, "of_%s", g->name), true);
   Value *operand[64];
   for (int i = 0; i < g->n_params; i++) {
     in[i] = tensor_new(a, g->params[i]->type);
     fill_random(&in[i]);
-    operand[i] = graph_param(caller, NULL, g->params[i]->type, ROLE_input, NULL);
+    in_meaning[i] = converted(&in[i], meaning->params[i]->type, a);
+    operand[i] = graph_param(caller, NULL, meaning->params[i]->type, ROLE_input, NULL);
   }
-  Op *op = op_new_call(caller, NULL, OP_fused, g, operand, g->n_params, NULL, d);
-  bool ok = op && op_evaluate(op, in, want, NULL, a, d);
+  Op *op = op_new_call(caller, NULL, OP_fused, meaning, operand, g->n_params, NULL, d);
+  bool ok = op && op_evaluate(op, in_meaning, want, NULL, a, d);
   // Sums lose what is far below the sum of magnitudes.
   double slack = 2e-5 + (body.sum ? 1e-7 * (double)body.count / (double)body.n_kept : 0);
+  slack += g->n_results ? rounding(g->results[0]->use.value->type->dtype) : 0;
   ok = ok && check(g, kernel, in, want, -1, -1, slack, a);
   for (int r = 0; ok && r < g->n_results; r++)
     for (int i = 0; ok && i < g->n_params; i++)
@@ -237,17 +267,17 @@ static bool check_body(Module *m, Graph *g, Kernel *kernel, Diag *d) {
 int main(int argc, char **argv) {
   Diag *d = diag_new(stdout);
   Arena *a = arena_new();
-  Module *m = argc == 2 ? module_read(argv[1], d) : module_new();
+  bool write = argc == 4 && !strcmp(argv[1], "--write");
+  Module *m = module_read(argv[argc - 1], d);
   if (!m) return 1;
-  for (int i = 0; i < N_RANDOM; i++)
-    make_body(m, i, d);
-  void *library = compile(m, a, d);
+  make_bodies(m, a, d);
+  if (write) return write_file(argv[2], code_cuda(m, a)) ? 0 : 1;
+  bool opened = machine_open(code_c(m, a));
   int checked = 0, failed = 0;
-  for (Graph *g = m->graphs, *next; library && g; g = next) {
+  for (Graph *g = m->graphs, *next; opened && g; g = next) {
     next = g->next;
     if (!is_body(g, a)) continue;
-    Kernel *kernel;
-    *(void **)&kernel = dlsym(library, str_format(a, "call_%s", g->name));
+    Kernel *kernel = machine_kernel(g->name);
     bool ok = kernel && check_body(m, g, kernel, d);
     checked++;
     failed += !ok;
@@ -256,5 +286,5 @@ int main(int argc, char **argv) {
   module_free(m);
   arena_free(a);
   diag_free(d);
-  return !library || failed || checked < N_RANDOM;
+  return !opened || failed || checked < N_RANDOM;
 }

@@ -32,8 +32,12 @@
 
 // -- Constants
 
-static const float C0[2] = { // f32[2]
+#define C0 ((const float *)r->constant[0]) // f32[2]
+static const float constant_0[2] = {
     1.0f, -0.5f,
+};
+static const NnrtConstant constants[] = {
+    {constant_0, 8},
 };
 
 #define P0 (r->prep[0])
@@ -140,4 +144,6 @@ const NnrtProgram nnrt_program = {
     .lr = 0.001,
     .lr_schedule = "constant",
     .seed = 0,
+    .constants = constants,
+    .n_constants = 1,
 };

@@ -36,13 +36,9 @@
 
 #include "kernels.h"
 
-#include <ctype.h>
 #include <inttypes.h>
-#include <string.h>
 
-#include "base/vec.h"
-#include "ir/loops.h"
-#include "ir/op.h"
+#include "bodies.h"
 
 enum {
   LONGEST = 2048,   // points of one call of a leaf
@@ -53,133 +49,50 @@ enum {
   STACK = 16384,    // accumulators on the stack, at most
 };
 
-// An operand of the leaf: a parameter of the body, and the strides it is read by.
-typedef struct Read {
-  const Value *param;
-  Access access;
-} Read;
-
-typedef struct Kernel {
-  StrBuf *out;
-  Arena *arena;
-  const Graph *g;
-  const char *name;
-  Body body;
-  Loops loops;  // at least one
-  int n_summed; // loops that are summed over: the innermost, or the outermost
-  Vec(Read) read;
-  int indent;
-} Kernel;
-
-// -- Writing -----------------------------------------------------------------------------------
-
-static void line(Kernel *k, const char *fmt, ...) PRINTF_LIKE(2, 3);
-static void line(Kernel *k, const char *fmt, ...) {
-  va_list args;
-  va_start(args, fmt);
-  const char *text = str_vformat(k->arena, fmt, args);
-  va_end(args);
-  if (text[0] != '#')
-    for (int i = 0; i < k->indent; i++)
-      strbuf_add(k->out, "  ");
-  strbuf_addf(k->out, "%s\n", text);
-}
-
-static const char *ctype(const Value *v) {
-  return dtype_ctype[v->type->dtype];
-}
-
-static const Value *result(const Kernel *k, int i) {
-  return k->g->results[i]->use.value;
-}
-
-static bool is_sum(const Kernel *k, int i) {
-  return k->body.value[result(k, i)->id].kind == BODY_sum;
-}
-
-// What sums are kept in.
-static const char *sum_ctype(const Value *v) {
-  return dtype_class[v->type->dtype] == 'F' ? "double" : "int64_t";
+// How many loops the sums take: the innermost, or the outermost, until nothing but kept ones is
+// left.
+static int count_summed(const Kernel *k) {
+  const Loops *l = &k->body.loops;
+  int64_t summed = k->body.n_kept ? k->body.count / k->body.n_kept : 0, n = 1;
+  int i = 0;
+  while (i < l->n && n < summed) {
+    n *= l->extent[k->body.sum == SUM_rows ? l->n - 1 - i : i];
+    i++;
+  }
+  return i;
 }
 
 // -- The leaf ----------------------------------------------------------------------------------
 
-static int find_read(Kernel *k, const BodyValue *v) {
-  for (int i = 0; i < k->read.n; i++)
-    if (k->read.at[i].param == v->source &&
-        !memcmp(&k->read.at[i].access, &v->access, sizeof v->access))
-      return i;
-  vec_push(k->arena, &k->read, (Read){v->source, v->access});
-  return k->read.n - 1;
-}
-
 static int64_t inner_stride(const Kernel *k, const Read *r) {
-  return loops_stride(&k->loops, k->loops.n - 1, &r->access);
+  return loops_stride(&k->body.loops, k->body.loops.n - 1, &r->access);
 }
 
-// The body value as C, at point i.
-static const char *value_text(Kernel *k, const Value *value) {
-  const BodyValue *v = &k->body.value[value->id];
-  const Op *def = v->source->def;
-  switch (v->kind) {
-  case BODY_scalar:
-    if (def->kind == OP_fill)
-      return c_number(k->arena, v->source->type->dtype, attr_f(def, "value"));
-    return c_element(k->arena, v->source->type->dtype, op_attr(def, "value")->data.at, 0);
-  case BODY_computed:
-  case BODY_sum: return str_format(k->arena, "v%u", v->source->id);
-  case BODY_operand: break;
-  }
-  return str_format(k->arena, "u%d", find_read(k, v));
+static const char *read_text(Kernel *k, int i) {
+  return str_format(k->arena, "u%d", i);
 }
 
-// Attribute `i` of an elementwise op as C, in the type that its formula computes in.
-static const char *attr_text(Kernel *k, const Op *op, int i) {
-  int n;
-  op_attr_specs(op->kind, &n);
-  if (i >= n) return "0";
-  const Attr *attr = &op->attrs[i];
-  double x = attr->kind == 'f' ? attr->f : (double)attr->i;
-  const char *text = c_number(k->arena, op->in[0].value->type->dtype, x);
-  return text[0] == '-' ? str_format(k->arena, "(%s)", text) : text;
+// What is at `place`, as what is computed in; and `x` as what is stored.
+static const char *loaded(Kernel *k, const Value *v, const char *place) {
+  DType t = v->type->dtype;
+  return kernel_dtype(t) == t ? place : str_format(k->arena, "m_from_%s(%s)", dtype_name[t], place);
 }
 
-// The formula of `op` with its operands and attributes in it.
-static const char *formula_text(Kernel *k, const Op *op) {
-  StrBuf b = {.arena = k->arena};
-  for (const char *p = op_info[op->kind].formula; *p;) {
-    size_t n = strspn(p, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
-    if (n == 1 && strchr("xyz", *p))
-      strbuf_add(&b, value_text(k, op->in[*p - 'x'].value));
-    else if (n == 1 && strchr("ab", *p))
-      strbuf_add(&b, attr_text(k, op, *p - 'a'));
-    else
-      strbuf_add_n(&b, p, n ? n : 1);
-    p += n ? n : 1;
-  }
-  // A number is true when it is not zero, however small.
-  if (op->kind == OP_cast && op->out[0]->type->dtype == DT_bool)
-    return str_format(k->arena, "%s != 0", b.at);
-  return b.at;
+static const char *stored(Kernel *k, const Value *v, const char *x) {
+  DType t = v->type->dtype;
+  return kernel_dtype(t) == t ? x : str_format(k->arena, "m_to_%s(%s)", dtype_name[t], x);
 }
 
 static void emit_points(Kernel *k) {
-  for_each_op(op, k->g) {
-    if (op_is_elementwise(op))
-      line(k, "const %s v%u = %s; // %s", ctype(op->out[0]), op->out[0]->id, formula_text(k, op),
-           op_info[op->kind].name);
-  }
+  kernel_formulas(k);
   for (int i = 0; i < k->g->n_results; i++) {
-    const Value *v = result(k, i);
-    if (!is_sum(k, i)) {
-      line(k, "y%d[i] = %s;", i, value_text(k, v));
-      continue;
-    }
-    const char *x = value_text(k, k->body.value[v->id].source->def->in[0].value);
-    if (k->body.sum == SUM_rows)
-      line(k, "s%d += %s;", i, x);
+    const Value *v = kernel_result(k, i);
+    if (!kernel_is_sum(k, i))
+      kernel_line(k, "y%d[i] = %s;", i, stored(k, v, kernel_value(k, v)));
+    else if (k->body.sum == SUM_rows)
+      kernel_line(k, "s%d += %s;", i, kernel_addend(k, i));
     else
-      line(k, "t%d[i] += %s;", i, x);
+      kernel_line(k, "t%d[i] += %s;", i, kernel_addend(k, i));
   }
 }
 
@@ -187,25 +100,25 @@ static void emit_points(Kernel *k) {
 static void emit_row_sums_before(Kernel *k) {
   StrBuf names = {.arena = k->arena};
   for (int i = 0; i < k->g->n_results; i++) {
-    if (!is_sum(k, i)) continue;
-    bool floating = dtype_class[result(k, i)->type->dtype] == 'F';
-    line(k, "%s s%d = 0;", floating ? ctype(result(k, i)) : "int64_t", i);
+    if (!kernel_is_sum(k, i)) continue;
+    bool floating = dtype_class[kernel_result(k, i)->type->dtype] == 'F';
+    kernel_line(k, "%s s%d = 0;", floating ? kernel_ctype(kernel_result(k, i)) : "int64_t", i);
     strbuf_addf(&names, "%ss%d", names.n ? ", " : "", i);
   }
-  line(k, "#pragma omp simd reduction(+ : %s)", names.at);
+  kernel_line(k, "#pragma omp simd reduction(+ : %s)", names.at);
 }
 
 static const char *leaf_params(Kernel *k) {
   StrBuf b = {.arena = k->arena};
   for (int i = 0; i < k->g->n_results; i++) {
-    const Value *v = result(k, i);
-    if (is_sum(k, i))
-      strbuf_addf(&b, ", %s *t%d", sum_ctype(v), i);
+    const Value *v = kernel_result(k, i);
+    if (kernel_is_sum(k, i))
+      strbuf_addf(&b, ", %s *t%d", kernel_sum_ctype(v), i);
     else
-      strbuf_addf(&b, ", %s *y%d", ctype(v), i);
+      strbuf_addf(&b, ", %s *y%d", kernel_stored_ctype(v), i);
   }
   for (int i = 0; i < k->read.n; i++)
-    strbuf_addf(&b, ", const %s *x%d", ctype(k->read.at[i].param), i);
+    strbuf_addf(&b, ", const %s *x%d", kernel_stored_ctype(k->read.at[i].param), i);
   return b.at;
 }
 
@@ -214,13 +127,12 @@ static void emit_loads(Kernel *k, bool moving) {
   for (int i = 0; i < k->read.n; i++) {
     int64_t stride = inner_stride(k, &k->read.at[i]);
     if ((stride != 0) != moving) continue;
-    const char *type = ctype(k->read.at[i].param);
-    if (stride == 0)
-      line(k, "const %s u%d = x%d[0];", type, i, i);
-    else if (stride == 1)
-      line(k, "const %s u%d = x%d[i];", type, i, i);
-    else
-      line(k, "const %s u%d = x%d[i * %" PRId64 "];", type, i, i, stride);
+    const Value *v = k->read.at[i].param;
+    const char *place = stride == 0   ? "0"
+                        : stride == 1 ? "i"
+                                      : str_format(k->arena, "i * %" PRId64, stride);
+    kernel_line(k, "const %s u%d = %s;", kernel_ctype(v), i,
+                loaded(k, v, str_format(k->arena, "x%d[%s]", i, place)));
   }
 }
 
@@ -233,23 +145,23 @@ static void emit_leaf(Kernel *k) {
   k->out = out;
   k->indent = 0;
   const char *params = leaf_params(k);
-  line(k, "NNRT_CLONES static void %s_loop(int64_t n%s) {", k->name, params ? params : "");
+  kernel_line(k, "NNRT_CLONES static void %s_loop(int64_t n%s) {", k->name, params ? params : "");
   k->indent = 1;
   emit_loads(k, false);
   if (k->body.sum == SUM_rows)
     emit_row_sums_before(k);
   else
-    line(k, "#pragma omp simd");
-  line(k, "for (int64_t i = 0; i < n; i++) {");
+    kernel_line(k, "#pragma omp simd");
+  kernel_line(k, "for (int64_t i = 0; i < n; i++) {");
   k->indent = 2;
   emit_loads(k, true);
   k->indent = 1;
   strbuf_add(k->out, inside.at);
-  line(k, "}");
+  kernel_line(k, "}");
   for (int i = 0; i < k->g->n_results; i++)
-    if (k->body.sum == SUM_rows && is_sum(k, i)) line(k, "t%d[0] += s%d;", i, i);
+    if (k->body.sum == SUM_rows && kernel_is_sum(k, i)) kernel_line(k, "t%d[0] += s%d;", i, i);
   k->indent = 0;
-  line(k, "}\n");
+  kernel_line(k, "}\n");
 }
 
 // -- The loops around it -----------------------------------------------------------------------
@@ -258,11 +170,11 @@ static void emit_leaf(Kernel *k) {
 // last.
 static void add_index(StrBuf *b, const Kernel *k, const Access *a, int from, int to, bool at) {
   for (int i = from; i < to; i++) {
-    int64_t stride = loops_stride(&k->loops, i, a);
+    int64_t stride = loops_stride(&k->body.loops, i, a);
     if (stride == 1) strbuf_addf(b, " + i%d", i);
     if (stride > 1) strbuf_addf(b, " + i%d * %" PRId64, i, stride);
   }
-  int64_t stride = loops_stride(&k->loops, k->loops.n - 1, a);
+  int64_t stride = loops_stride(&k->body.loops, k->body.loops.n - 1, a);
   if (at && stride == 1) strbuf_add(b, " + at");
   if (at && stride > 1) strbuf_addf(b, " + at * %" PRId64, stride);
 }
@@ -271,15 +183,15 @@ static void add_index(StrBuf *b, const Kernel *k, const Access *a, int from, int
 static int64_t points(const Kernel *k, int from, int to) {
   int64_t n = 1;
   for (int i = from; i < to; i++)
-    n *= k->loops.extent[i];
+    n *= k->body.loops.extent[i];
   return n;
 }
 
 // The strides of an array that has one element for each iteration of loops `from` up to `to`.
 static Access dense(const Kernel *k, int from, int to) {
-  Access a = {.n = k->loops.n};
-  for (int i = 0; i < k->loops.n; i++) {
-    a.extent[i] = k->loops.extent[i];
+  Access a = {.n = k->body.loops.n};
+  for (int i = 0; i < k->body.loops.n; i++) {
+    a.extent[i] = k->body.loops.extent[i];
     a.stride[i] = i >= from && i < to ? points(k, i + 1, to) : 0;
   }
   return a;
@@ -289,11 +201,11 @@ static Access dense(const Kernel *k, int from, int to) {
 // `sums`: where its sums go, "t%d" or so.
 static void emit_call(Kernel *k, const char *n, bool at, const char *sums) {
   StrBuf b = {.arena = k->arena};
-  int last = k->loops.n - 1;
-  const Access flat = dense(k, 0, k->loops.n);
+  int last = k->body.loops.n - 1;
+  const Access flat = dense(k, 0, k->body.loops.n);
   for (int i = 0; i < k->g->n_results; i++) {
     strbuf_add(&b, ", ");
-    if (is_sum(k, i)) {
+    if (kernel_is_sum(k, i)) {
       strbuf_addf(&b, "%st%d%s", k->body.sum == SUM_rows && !*sums ? "&" : "", i, sums);
       continue;
     }
@@ -305,11 +217,12 @@ static void emit_call(Kernel *k, const char *n, bool at, const char *sums) {
     strbuf_addf(&b, ", x%d", r->param->index);
     add_index(&b, k, &r->access, 0, last, at);
   }
-  line(k, "%s_loop(%s%s);", k->name, n, b.at ? b.at : "");
+  kernel_line(k, "%s_loop(%s%s);", k->name, n, b.at ? b.at : "");
 }
 
 static void open_loop(Kernel *k, int i, const char *brace) {
-  line(k, "for (int64_t i%d = 0; i%d < %" PRId64 "; i%d++)%s", i, i, k->loops.extent[i], i, brace);
+  kernel_line(k, "for (int64_t i%d = 0; i%d < %" PRId64 "; i%d++)%s", i, i, k->body.loops.extent[i],
+              i, brace);
   k->indent++;
 }
 
@@ -320,13 +233,13 @@ static void open_loops(Kernel *k, int from, int to) {
 
 // The innermost loop in pieces of `piece` points.
 static void open_pieces(Kernel *k, int64_t piece) {
-  line(k, "for (int64_t at = 0; at < %" PRId64 "; at += %" PRId64 ")",
-       k->loops.extent[k->loops.n - 1], piece);
+  kernel_line(k, "for (int64_t at = 0; at < %" PRId64 "; at += %" PRId64 ")",
+              k->body.loops.extent[k->body.loops.n - 1], piece);
   k->indent++;
 }
 
 static const char *piece_text(Kernel *k, int64_t piece) {
-  int64_t n = k->loops.extent[k->loops.n - 1];
+  int64_t n = k->body.loops.extent[k->body.loops.n - 1];
   if (n % piece == 0) return str_format(k->arena, "%" PRId64, piece);
   return str_format(k->arena, "%" PRId64 " - at < %" PRId64 " ? %" PRId64 " - at : %" PRId64, n,
                     piece, n, piece);
@@ -334,22 +247,22 @@ static const char *piece_text(Kernel *k, int64_t piece) {
 
 static void emit_parallel(Kernel *k, int n_loops) {
   if (n_loops > 1)
-    line(k, "#pragma omp parallel for collapse(%d)", n_loops);
+    kernel_line(k, "#pragma omp parallel for collapse(%d)", n_loops);
   else
-    line(k, "#pragma omp parallel for");
+    kernel_line(k, "#pragma omp parallel for");
 }
 
 // The leaf over the whole innermost loop, in pieces if it is long.
 static void emit_leaf_calls(Kernel *k, const char *sums) {
-  int64_t n = k->loops.extent[k->loops.n - 1];
+  int64_t n = k->body.loops.extent[k->body.loops.n - 1];
   bool pieces = n > LONGEST;
   if (pieces) open_pieces(k, LONGEST);
   emit_call(k, pieces ? piece_text(k, LONGEST) : str_format(k->arena, "%" PRId64, n), pieces, sums);
 }
 
 static void emit_elementwise(Kernel *k) {
-  int last = k->loops.n - 1;
-  int64_t n = k->loops.extent[last], around = points(k, 0, last);
+  int last = k->body.loops.n - 1;
+  int64_t n = k->body.loops.extent[last], around = points(k, 0, last);
   bool pieces = n > LONGEST;
   if (k->body.count >= PARALLEL && (around > 1 || pieces)) emit_parallel(k, last + pieces);
   int indent = k->indent;
@@ -358,25 +271,32 @@ static void emit_elementwise(Kernel *k) {
   k->indent = indent;
 }
 
+// A sum as it is stored.
+static const char *sum_text(Kernel *k, int i, const char *at) {
+  const Value *v = kernel_result(k, i);
+  return stored(k, v, str_format(k->arena, "(%s)t%d%s", kernel_ctype(v), i, at));
+}
+
 static void emit_sum_stores(Kernel *k, const Access *kept, int from, int to, const char *index) {
   for (int i = 0; i < k->g->n_results; i++) {
-    if (!is_sum(k, i)) continue;
+    if (!kernel_is_sum(k, i)) continue;
     StrBuf b = {.arena = k->arena};
     add_index(&b, k, kept, from, to, false);
-    line(k, "y%d[%s%s%s] = (%s)t%d%s;", i, b.at ? b.at + 3 : "", b.at && *index ? " + " : "",
-         b.at || *index ? index : "0", ctype(result(k, i)), i, *index ? "[i]" : "");
+    kernel_line(k, "y%d[%s%s%s] = %s;", i, b.at ? b.at + 3 : "", b.at && *index ? " + " : "",
+                b.at || *index ? index : "0", sum_text(k, i, *index ? "[i]" : ""));
   }
 }
 
 static void emit_sum_locals(Kernel *k, const char *what) {
   for (int i = 0; i < k->g->n_results; i++)
-    if (is_sum(k, i)) line(k, "%s t%d%s;", sum_ctype(result(k, i)), i, what);
+    if (kernel_is_sum(k, i))
+      kernel_line(k, "%s t%d%s;", kernel_sum_ctype(kernel_result(k, i)), i, what);
 }
 
 // Rows: the innermost loops are summed, one sum for each iteration of the others.
 static void emit_rows(Kernel *k) {
-  int first = k->loops.n - k->n_summed; // summed loop
-  int64_t rows = points(k, 0, first), first_n = k->loops.extent[first];
+  int first = k->body.loops.n - count_summed(k); // summed loop
+  int64_t rows = points(k, 0, first), first_n = k->body.loops.extent[first];
   const Access kept = dense(k, 0, first);
   bool work = k->body.count >= PARALLEL;
   bool share_rows = rows >= FEW || !work;
@@ -387,52 +307,53 @@ static void emit_rows(Kernel *k) {
   int body = k->indent;
   if (share_rows) {
     emit_sum_locals(k, " = 0");
-    open_loops(k, first, k->loops.n - 1);
+    open_loops(k, first, k->body.loops.n - 1);
     emit_leaf_calls(k, "");
   } else {
     // Few long rows: each is cut in parts of its own sum.
-    bool pieces = k->n_summed == 1; // of the innermost loop, else of the first summed one
+    bool pieces = count_summed(k) == 1; // of the innermost loop, else of the first summed one
     int64_t unit = pieces ? LONGEST : 1, units = (first_n + unit - 1) / unit;
     int64_t each = (units + TASKS - 1) / TASKS * unit, tasks = (first_n + each - 1) / each;
     const char *var = pieces ? "at" : str_format(k->arena, "i%d", first);
     emit_sum_locals(k, str_format(k->arena, "_of[%" PRId64 "] = {0}", tasks));
-    line(k, "#pragma omp parallel for");
-    line(k, "for (int64_t part = 0; part < %" PRId64 "; part++) {", tasks);
+    kernel_line(k, "#pragma omp parallel for");
+    kernel_line(k, "for (int64_t part = 0; part < %" PRId64 "; part++) {", tasks);
     k->indent++;
-    line(k, "const int64_t end = part == %" PRId64 " ? %" PRId64 " : (part + 1) * %" PRId64 ";",
-         tasks - 1, first_n, each);
-    line(k, "for (int64_t %s = part * %" PRId64 "; %s < end; %s += %" PRId64 ")", var, each, var,
-         var, unit);
+    kernel_line(k,
+                "const int64_t end = part == %" PRId64 " ? %" PRId64 " : (part + 1) * %" PRId64 ";",
+                tasks - 1, first_n, each);
+    kernel_line(k, "for (int64_t %s = part * %" PRId64 "; %s < end; %s += %" PRId64 ")", var, each,
+                var, var, unit);
     k->indent++;
     if (pieces) {
       emit_call(k, str_format(k->arena, "end - at < %d ? end - at : %d", LONGEST, LONGEST), true,
                 "_of + part");
     } else {
-      open_loops(k, first + 1, k->loops.n - 1);
+      open_loops(k, first + 1, k->body.loops.n - 1);
       emit_leaf_calls(k, "_of + part");
     }
     k->indent = body;
-    line(k, "}");
+    kernel_line(k, "}");
     emit_sum_locals(k, " = 0");
-    line(k, "for (int64_t part = 0; part < %" PRId64 "; part++) {", tasks);
+    kernel_line(k, "for (int64_t part = 0; part < %" PRId64 "; part++) {", tasks);
     k->indent++;
     for (int i = 0; i < k->g->n_results; i++)
-      if (is_sum(k, i)) line(k, "t%d += t%d_of[part];", i, i);
+      if (kernel_is_sum(k, i)) kernel_line(k, "t%d += t%d_of[part];", i, i);
     k->indent--;
-    line(k, "}");
+    kernel_line(k, "}");
   }
   k->indent = body;
   emit_sum_stores(k, &kept, 0, first, "");
   k->indent = first > 0 ? body - 1 : indent;
-  if (first > 0) line(k, "}");
+  if (first > 0) kernel_line(k, "}");
   k->indent = indent;
 }
 
 // Columns, many: each task has some of them and goes down all rows.
 static void emit_wide_columns(Kernel *k) {
-  int first = k->n_summed, last = k->loops.n - 1;
-  int64_t n = k->loops.extent[last], piece = n < COLUMNS ? n : COLUMNS;
-  const Access kept = dense(k, first, k->loops.n);
+  int first = count_summed(k), last = k->body.loops.n - 1;
+  int64_t n = k->body.loops.extent[last], piece = n < COLUMNS ? n : COLUMNS;
+  const Access kept = dense(k, first, k->body.loops.n);
   bool pieces = n > piece;
   int n_loops = last - first + pieces;
   if (k->body.count >= PARALLEL && n_loops > 0) emit_parallel(k, n_loops);
@@ -440,9 +361,9 @@ static void emit_wide_columns(Kernel *k) {
   for (int i = first; i < last; i++)
     open_loop(k, i, i == last - 1 && !pieces ? " {" : "");
   if (pieces) {
-    line(k, "for (int64_t at = 0; at < %" PRId64 "; at += %" PRId64 ") {", n, piece);
+    kernel_line(k, "for (int64_t at = 0; at < %" PRId64 "; at += %" PRId64 ") {", n, piece);
     k->indent++;
-    line(k, "const int64_t n = %s;", piece_text(k, piece));
+    kernel_line(k, "const int64_t n = %s;", piece_text(k, piece));
   }
   const char *length = pieces ? "n" : str_format(k->arena, "%" PRId64, n);
   emit_sum_locals(k, str_format(k->arena, "[%" PRId64 "] = {0}", piece));
@@ -450,81 +371,73 @@ static void emit_wide_columns(Kernel *k) {
   open_loops(k, 0, first);
   emit_call(k, length, pieces, "");
   k->indent = body;
-  line(k, "for (int64_t i = 0; i < %s; i++) {", length);
+  kernel_line(k, "for (int64_t i = 0; i < %s; i++) {", length);
   k->indent++;
   emit_sum_stores(k, &kept, first, last, pieces ? "at + i" : "i");
   k->indent = body;
-  line(k, "}");
+  kernel_line(k, "}");
   if (n_loops > 0) {
     k->indent = body - 1;
-    line(k, "}");
+    kernel_line(k, "}");
   }
   k->indent = indent;
 }
 
 // Columns, few: each task has some of the rows, and all columns.
 static void emit_narrow_columns(Kernel *k) {
-  int first = k->n_summed, last = k->loops.n - 1;
-  int64_t columns = points(k, first, k->loops.n), rows = k->loops.extent[0];
+  int first = count_summed(k), last = k->body.loops.n - 1;
+  int64_t columns = points(k, first, k->body.loops.n), rows = k->body.loops.extent[0];
   int64_t most = STACK / columns < TASKS ? STACK / columns : TASKS;
   int64_t each = (rows + most - 1) / most, tasks = (rows + each - 1) / each;
   emit_sum_locals(k, str_format(k->arena, "_of[%" PRId64 "][%" PRId64 "] = {{0}}", tasks, columns));
   emit_parallel(k, 1);
-  line(k, "for (int64_t part = 0; part < %" PRId64 "; part++) {", tasks);
+  kernel_line(k, "for (int64_t part = 0; part < %" PRId64 "; part++) {", tasks);
   k->indent++;
-  line(k, "const int64_t end = part == %" PRId64 " ? %" PRId64 " : (part + 1) * %" PRId64 ";",
-       tasks - 1, rows, each);
-  line(k, "for (int64_t i0 = part * %" PRId64 "; i0 < end; i0++)", each);
+  kernel_line(k,
+              "const int64_t end = part == %" PRId64 " ? %" PRId64 " : (part + 1) * %" PRId64 ";",
+              tasks - 1, rows, each);
+  kernel_line(k, "for (int64_t i0 = part * %" PRId64 "; i0 < end; i0++)", each);
   int body = k->indent++;
   open_loops(k, 1, last);
   StrBuf column = {.arena = k->arena};
-  const Access kept = dense(k, first, k->loops.n);
+  const Access kept = dense(k, first, k->body.loops.n);
   strbuf_add(&column, "_of[part]");
   add_index(&column, k, &kept, first, last, false);
-  emit_call(k, str_format(k->arena, "%" PRId64, k->loops.extent[last]), false, column.at);
+  emit_call(k, str_format(k->arena, "%" PRId64, k->body.loops.extent[last]), false, column.at);
   k->indent = body - 1;
-  line(k, "}");
-  line(k, "for (int64_t i = 0; i < %" PRId64 "; i++) {", columns);
+  kernel_line(k, "}");
+  kernel_line(k, "for (int64_t i = 0; i < %" PRId64 "; i++) {", columns);
   k->indent++;
   emit_sum_locals(k, " = 0");
-  line(k, "for (int64_t part = 0; part < %" PRId64 "; part++) {", tasks);
+  kernel_line(k, "for (int64_t part = 0; part < %" PRId64 "; part++) {", tasks);
   k->indent++;
   for (int i = 0; i < k->g->n_results; i++)
-    if (is_sum(k, i)) line(k, "t%d += t%d_of[part][i];", i, i);
+    if (kernel_is_sum(k, i)) kernel_line(k, "t%d += t%d_of[part][i];", i, i);
   k->indent--;
-  line(k, "}");
+  kernel_line(k, "}");
   for (int i = 0; i < k->g->n_results; i++)
-    if (is_sum(k, i)) line(k, "y%d[i] = (%s)t%d;", i, ctype(result(k, i)), i);
+    if (kernel_is_sum(k, i)) kernel_line(k, "y%d[i] = %s;", i, sum_text(k, i, ""));
   k->indent--;
-  line(k, "}");
-}
-
-static const char *kernel_params(Kernel *k) {
-  StrBuf b = {.arena = k->arena};
-  for (int i = 0; i < k->g->n_results; i++)
-    strbuf_addf(&b, "%s%s *y%d", b.n ? ", " : "", ctype(result(k, i)), i);
-  for (int i = 0; i < k->g->n_params; i++)
-    strbuf_addf(&b, ", const %s *x%d", ctype(k->g->params[i]), i);
-  return b.at;
+  kernel_line(k, "}");
 }
 
 static void emit_nothing(Kernel *k) {
   for (int i = 0; i < k->g->n_results; i++) {
-    int64_t bytes = type_bytes(result(k, i)->type);
+    int64_t bytes = type_bytes(kernel_result(k, i)->type);
     if (bytes > 0)
-      line(k, "memset(y%d, 0, %" PRId64 "); // an empty sum", i, bytes);
+      kernel_line(k, "memset(y%d, 0, %" PRId64 "); // an empty sum", i, bytes);
     else
-      line(k, "(void)y%d;", i);
+      kernel_line(k, "(void)y%d;", i);
   }
   for (int i = 0; i < k->g->n_params; i++)
-    line(k, "(void)x%d;", i);
+    kernel_line(k, "(void)x%d;", i);
 }
 
 static void emit_function(Kernel *k) {
   StrBuf space = {.arena = k->arena};
-  for (int i = 0; i < k->loops.n; i++)
-    strbuf_addf(&space, "%s%" PRId64, i ? " x " : "", k->loops.extent[i]);
-  line(k, "static int %s(%s) { // %s points", k->name, kernel_params(k), space.at);
+  for (int i = 0; i < k->body.loops.n; i++)
+    strbuf_addf(&space, "%s%" PRId64, i ? " x " : "", k->body.loops.extent[i]);
+  kernel_line(k, "static int %s(%s) { // %s points", k->name, kernel_params(k), space.at);
   k->indent = 1;
   bool few = k->body.sum == SUM_columns && k->body.n_kept < 4 * COLUMNS;
   if (k->body.count == 0)
@@ -537,47 +450,18 @@ static void emit_function(Kernel *k) {
     emit_wide_columns(k);
   else
     emit_elementwise(k);
-  line(k, "return 0;");
+  kernel_line(k, "return 0;");
   k->indent = 0;
-  line(k, "}");
+  kernel_line(k, "}");
 }
 
 // -- A kernel ----------------------------------------------------------------------------------
 
-static bool computable(const Value *v, const Loc *loc, Diag *d) {
-  if (v->type->dtype != DT_f16 && v->type->dtype != DT_bf16) return true;
-  return diag_error(d, loc, "cpu kernels do not compute in %s", dtype_name[v->type->dtype]);
-}
-
-static bool check_types(const Graph *g, const Loc *loc, Diag *d) {
-  for (int i = 0; i < g->n_params; i++)
-    if (!computable(g->params[i], loc, d)) return false;
-  for_each_op(op, g)
-    if (!computable(op->out[0], op->loc ? op->loc : loc, d)) return false;
-  return true;
-}
-
-// How many loops the sums take: the innermost, or the outermost, until nothing but kept ones is
-// left.
-static int count_summed(const Kernel *k) {
-  int64_t summed = k->body.n_kept ? k->body.count / k->body.n_kept : 0, n = 1;
-  int i = 0;
-  while (i < k->loops.n && n < summed) {
-    n *= k->loops.extent[k->body.sum == SUM_rows ? k->loops.n - 1 - i : i];
-    i++;
-  }
-  return i;
-}
-
-bool kernel_emit(StrBuf *out, const Graph *body, const char *name, const Loc *loc, Diag *d) {
-  if (!check_types(body, loc, d)) return false;
-  Kernel k = {.out = out, .arena = out->arena, .g = body, .name = name};
+void kernel_emit_cpu(StrBuf *out, const Graph *body, const char *name) {
+  Kernel k = {.out = out, .arena = out->arena, .g = body, .name = name, .read_text = read_text};
   if (!body_read(body, &k.body, k.arena)) BUG("@%s is no fused body", body->name);
-  k.loops = k.body.loops;
-  if (k.loops.n == 0) k.loops = (Loops){.n = 1, .extent = {1}};
-  if (k.body.sum != SUM_none) k.n_summed = count_summed(&k);
+  if (k.body.loops.n == 0) k.body.loops = (Loops){.n = 1, .extent = {1}};
   if (out->n) strbuf_add(out, "\n");
   if (k.body.count > 0) emit_leaf(&k);
   emit_function(&k);
-  return true;
 }

@@ -1,0 +1,52 @@
+// Commands, and what is known while an executable is made of sources: build.c and the targets.
+
+#ifndef BACKEND_BUILD_H
+#define BACKEND_BUILD_H
+
+#include "backend.h"
+#include "base/vec.h"
+
+// CMakeLists.txt defines what the build knows: NNAOT_CC, NNAOT_RT_HEADERS and so on.  An installed
+// nnaot finds its runtime beside itself.
+
+typedef struct Command {
+  Arena *arena;
+  Vec(char *) word;
+  const char *tool;     // what it is: "C compiler"
+  const char *variable; // the environment variable that names another: "CC"
+} Command;
+
+typedef struct Commands {
+  Vec(Command) at;
+} Commands;
+
+typedef struct Build {
+  const Module *m;
+  const BackendOptions *o;
+  Arena *arena;
+  Diag *d;
+  bool installed;                  // or in the build tree
+  const char *headers, *libraries; // folders of the runtime
+  const char *dir;                 // where sources are
+} Build;
+
+// -- command.c
+
+void command_add(Command *c, const char *word);
+void command_adds(Command *c, const char *words); // several, between blanks
+const char *command_text(const Command *c);       // as a shell reads it
+// Runs it in the folder of the sources, its output appended to the file log there.  `environment`:
+// "NAME=VALUE" …, NULL at the end, or NULL.  False, having reported it, when it could not be run.
+bool command_start(Build *b, Command *c, const char *const *environment, int *out_status);
+// The same, and whatever is wrong is reported.
+bool command_run(Build *b, Command *c);
+
+// -- build.c
+
+bool is_file(const char *path);
+// Finds the runtime; false, having reported it, when there is none.
+bool build_find_runtime(Build *b);
+// The C compiler: $CC, the one nnaot was built with, or cc; with what all programs need.
+Command build_c_command(Build *b);
+
+#endif

@@ -1,0 +1,138 @@
+// Plans of cuDNN made ahead of time: the linked program is run here, without a gpu, once for each
+// kind of gpu that it may run on, and what it writes is appended to it.
+//
+//     NNRT_PLAN_DEVICE=devices/h200.json NNRT_PLAN_OUT=plans.1 ./program
+//
+// devices/ has the properties of gpus as cuDNN writes them; those of an architecture of the target
+// are taken.  Where there is no driver, a stand-in for its library does: cuDNN only wants to find
+// it (rt/cuda/standin).  rt/cuda/plans.h is the other side.
+
+#include "plans.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef Vec(const char *) Paths;
+
+static int compare_paths(const void *a, const void *b) {
+  return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+// The number of the architecture in a file of properties, or 0: 90 of "deviceVer":900.
+static int device_sm(const char *path) {
+  static const char key[] = "\"deviceVer\":";
+  char text[1 << 14];
+  FILE *f = fopen(path, "r");
+  size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+  if (f) fclose(f);
+  text[n] = 0;
+  const char *at = strstr(text, key);
+  return at ? atoi(at + sizeof key - 1) / 10 : 0;
+}
+
+// The properties of gpus of these architectures, in the order of their names.
+static Paths find_devices(Build *b) {
+  Paths found = {0};
+  const TargetSpec *t = &b->o->target;
+  const char *folder =
+      b->installed ? str_format(b->arena, "%s/devices", b->libraries) : NNAOT_DEVICES;
+  DIR *dir = opendir(folder);
+  for (struct dirent *e; dir && (e = readdir(dir));) {
+    if (!str_ends(e->d_name, ".json")) continue;
+    const char *path = str_format(b->arena, "%s/%s", folder, e->d_name);
+    int sm = device_sm(path);
+    for (int i = 0; i < t->n_sm; i++)
+      if (t->sm[i] == sm) vec_push(b->arena, &found, path);
+  }
+  if (dir) closedir(dir);
+  if (found.n) qsort(found.at, (size_t)found.n, sizeof *found.at, compare_paths);
+  return found;
+}
+
+static bool has_driver(void) {
+  void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (driver) dlclose(driver);
+  return driver != NULL;
+}
+
+static const char *library_path(Build *b) {
+  const char *before = getenv("LD_LIBRARY_PATH");
+  const char *standin =
+      b->installed ? str_format(b->arena, "%s/standin", b->libraries) : NNAOT_STANDIN;
+  return str_format(b->arena, "LD_LIBRARY_PATH=%s%s%s", standin, before && *before ? ":" : "",
+                    before ? before : "");
+}
+
+// What the program said, in one line.
+static const char *said(Build *b) {
+  char line[512] = "";
+  FILE *f = fopen(str_format(b->arena, "%s/log", b->dir), "r");
+  if (f && !fgets(line, sizeof line, f)) line[0] = 0;
+  if (f) fclose(f);
+  line[strcspn(line, "\n")] = 0;
+  return *line ? str_copy(b->arena, line) : "it does not say why";
+}
+
+static bool append(FILE *to, const char *path) {
+  char piece[1 << 14];
+  size_t n;
+  FILE *from = fopen(path, "rb");
+  while (from && (n = fread(piece, 1, sizeof piece, from)) > 0)
+    fwrite(piece, 1, n, to);
+  bool ok = from && !ferror(from) && !ferror(to);
+  if (from) fclose(from);
+  return ok;
+}
+
+// For one gpu.  What is wrong is in *out_why.
+static bool plan_one(Build *b, const char *device, FILE *plans, const char **out_why) {
+  Command c = {.arena = b->arena};
+  command_add(&c, "./program");
+  const char *out = str_format(b->arena, "%s/plans.one", b->dir);
+  const char *environment[] = {str_format(b->arena, "NNRT_PLAN_DEVICE=%s", device),
+                               str_format(b->arena, "NNRT_PLAN_OUT=%s", out),
+                               has_driver() ? NULL : library_path(b), NULL};
+  int status;
+  unlink(str_format(b->arena, "%s/log", b->dir)); // of the compilers
+  if (!command_start(b, &c, environment, &status)) return false;
+  *out_why = said(b);
+  if (!WIFEXITED(status))
+    *out_why = str_format(b->arena, "it was ended by a signal: %s", strsignal(WTERMSIG(status)));
+  bool ok = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  if (ok && !(ok = append(plans, out))) *out_why = strerror(errno);
+  unlink(out);
+  return ok;
+}
+
+static bool not_made(Build *b, const char *what, const char *why) {
+  if (b->o->plans == PLANS_yes) return diag_error(b->d, NULL, "--aot-plans=yes: %s: %s", what, why);
+  diag_note(b->d, NULL, "%s: %s; the executable makes plans of cudnn when it starts", what, why);
+  return true;
+}
+
+bool plans_make(Build *b) {
+  if (b->o->plans == PLANS_no) return true;
+  Paths devices = find_devices(b);
+  if (devices.n == 0)
+    return not_made(b, "no plans are made ahead of time",
+                    "no gpu is known that has these architectures");
+  const char *path = str_format(b->arena, "%s/plans", b->dir);
+  FILE *plans = fopen(path, "wb");
+  if (!plans) return diag_error(b->d, NULL, "cannot write '%s': %s", path, strerror(errno));
+  const char *why = "", *failed = NULL;
+  for (int i = 0; i < devices.n && !failed; i++)
+    if (!plan_one(b, devices.at[i], plans, &why)) failed = strrchr(devices.at[i], '/') + 1;
+  if (fclose(plans) && !failed) {
+    why = strerror(errno);
+    failed = "plans";
+  }
+  if (!failed) return true;
+  unlink(path); // all or none: what is missing would be found out only on that gpu
+  return not_made(b, str_format(b->arena, "plans for '%s' could not be made ahead of time", failed),
+                  why);
+}

@@ -1,0 +1,63 @@
+// The names of targets: see backend.h.
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "target.h"
+
+const TargetBackend *target_backend(Target t) {
+  switch (t) {
+  case TARGET_cpu: return &target_cpu;
+  case TARGET_cuda: return &target_cuda;
+  case N_TARGETS: break;
+  }
+  BUG("there is no target %d", (int)t);
+}
+
+static bool add_sm(TargetSpec *t, int sm, Diag *d) {
+  int at = 0;
+  while (at < t->n_sm && t->sm[at] < sm)
+    at++;
+  if (at < t->n_sm && t->sm[at] == sm) return diag_error(d, NULL, "--target names sm_%d twice", sm);
+  if (t->n_sm == MAX_SM)
+    return diag_error(d, NULL, "--target names more than %d architectures", MAX_SM);
+  memmove(&t->sm[at + 1], &t->sm[at], (size_t)(t->n_sm - at) * sizeof *t->sm);
+  t->sm[at] = sm;
+  t->n_sm++;
+  return true;
+}
+
+// "sm_90,sm_100"
+static bool parse_sms(const char *text, TargetSpec *t, Diag *d) {
+  for (const char *p = text;; p++) {
+    char *end = NULL;
+    size_t n = strcspn(p, ",");
+    bool named = n > 3 && n < 8 && !strncmp(p, "sm_", 3) && p[3] >= '1' && p[3] <= '9';
+    long sm = named ? strtol(p + 3, &end, 10) : 0;
+    if (!named || end != p + n) {
+      diag_error(d, NULL, "--target: '%.*s' is no architecture", (int)n, p);
+      diag_hint(d, "write them as cuda:sm_90 or cuda:sm_80,sm_90");
+      return false;
+    }
+    if (!add_sm(t, (int)sm, d)) return false;
+    p += n;
+    if (!*p) return true;
+  }
+}
+
+bool backend_target_parse(const char *text, TargetSpec *out, Diag *d) {
+  Arena *a = arena_new();
+  size_t n = strcspn(text, ":");
+  *out = (TargetSpec){0};
+  bool ok = target_parse(str_copy_n(a, text, n), &out->target);
+  arena_free(a);
+  if (!ok) {
+    diag_error(d, NULL, "there is no target '%.*s'", (int)n, text);
+    diag_hint(d, "the targets are: cpu, cuda[:sm_XX[,sm_YY…]]");
+    return false;
+  }
+  if (out->target != TARGET_cuda)
+    return !text[n] ||
+           diag_error(d, NULL, "--target: %.*s has no architectures to choose from", (int)n, text);
+  return parse_sms(text[n] ? text + n + 1 : "sm_80,sm_90,sm_100", out, d);
+}

@@ -1,0 +1,40 @@
+// Programs for processors: kernels in C, and oneDNN.
+//
+// The executable finds libdnnl beside itself, in lib/ beside itself, or where it was found now.
+
+#include "kernels.h"
+#include "target.h"
+
+static void fused(Program *p, const Graph *body, const char *name) {
+  kernel_emit_cpu(&p->kernels, body, name);
+}
+
+static bool files(const Program *p, const char *dir) {
+  (void)p, (void)dir;
+  return true;
+}
+
+static bool ready(Build *b, BackendOptions *o) {
+  o->link = LINK_shared;
+  return build_find_runtime(b);
+}
+
+static void commands(Build *b, Commands *out) {
+  const char *dnnl = b->installed ? b->libraries : NNAOT_DNNL_DIR;
+  Command c = build_c_command(b);
+  command_adds(&c, "-O3 program.c -o program -Wl,--start-group");
+  command_add(&c, str_format(b->arena, "%s/libnnrt.a", b->libraries));
+  command_add(&c, str_format(b->arena, "%s/libnnrt_cpu.a", b->libraries));
+  command_adds(&c, "-Wl,--end-group");
+  command_add(&c, str_format(b->arena, "-L%s", dnnl));
+  command_adds(&c, "-ldnnl -lm -lpthread -ldl -Wl,-rpath,$ORIGIN:$ORIGIN/lib");
+  command_add(&c, str_format(b->arena, "-Wl,-rpath,%s", dnnl));
+  vec_push(b->arena, &out->at, c);
+}
+
+static bool finish(Build *b) {
+  (void)b;
+  return true;
+}
+
+const TargetBackend target_cpu = {fused, files, ready, commands, finish};

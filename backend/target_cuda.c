@@ -1,0 +1,284 @@
+// Programs for gpus: fused kernels in CUDA C, cuBLASLt, cuDNN, NCCL.
+//
+//     cc -c program.c; nvcc -gencode … -c kernels.cu; nvcc program.o kernels.o libnnrt.a
+//     libnnrt_cuda.a -lcublasLt -lcudnn -lnccl -o program
+//
+// nvcc is $NVCC, the one nnaot was built with, or what the PATH has.  Kernels are compiled for each
+// architecture of the target, and the newest one's also as PTX, which later gpus can take.  The
+// CUDA runtime is linked statically, and so are the libraries where there are archives of them; or
+// the executable finds them beside itself, in lib/ beside itself, or where they were found now.
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels.h"
+#include "plans.h"
+#include "target.h"
+
+// -- Sources -----------------------------------------------------------------------------------
+
+static void fused(Program *p, const Graph *body, const char *name) {
+  strbuf_addf(&p->kernels, "%s;\n", kernel_declaration(p->arena, body, name));
+  kernel_emit_cuda(&p->device, body, name);
+}
+
+static bool files(const Program *p, const char *dir) {
+  StrBuf out = {.arena = p->arena};
+  strbuf_add(&out, "// Fused kernels of program.c.  Made by nnaot; edits are lost.\n\n"
+                   "#include \"cuda/fused.cuh\"\n");
+  if (p->device.n) strbuf_addf(&out, "\n%s", p->device.at);
+  return text_write(p->arena, str_format(p->arena, "%s/kernels.cu", dir), &out, p->d);
+}
+
+// -- What this machine has ---------------------------------------------------------------------
+
+static bool is_program(const char *path) {
+  return is_file(path) && access(path, X_OK) == 0;
+}
+
+static const char *on_path(Arena *a, const char *name) {
+  const char *path = getenv("PATH");
+  for (const char *p = path ? path : ""; *p;) {
+    size_t n = strcspn(p, ":");
+    const char *file = str_format(a, "%.*s/%s", (int)n, p, name);
+    if (n && is_program(file)) return file;
+    p += n + (p[n] == ':');
+  }
+  return NULL;
+}
+
+static const char *find_nvcc(Arena *a) {
+  const char *nvcc = getenv("NVCC");
+  if (nvcc && *nvcc) return strchr(nvcc, '/') ? nvcc : on_path(a, nvcc);
+  return is_program(NNAOT_NVCC) ? NNAOT_NVCC : on_path(a, "nvcc");
+}
+
+typedef Vec(const char *) Folders;
+
+static void add_folder(Arena *a, Folders *f, const char *path) {
+  char real[PATH_MAX];
+  if (!realpath(path, real)) return;
+  for (int i = 0; i < f->n; i++)
+    if (str_equal(f->at[i], real)) return;
+  vec_push(a, f, str_copy(a, real));
+}
+
+// Where the libraries may be: those of the toolkit that nvcc belongs to, then of the build.
+static Folders library_folders(Arena *a, const char *nvcc) {
+  static const char *const of_toolkit[] = {"lib64", "lib", "targets/x86_64-linux/lib"};
+  Folders f = {0};
+  char real[PATH_MAX];
+  char *bin = nvcc && realpath(nvcc, real) ? strrchr(real, '/') : NULL;
+  if (bin) *bin = 0;
+  for (size_t i = 0; bin && i < sizeof of_toolkit / sizeof *of_toolkit; i++)
+    add_folder(a, &f, str_format(a, "%s/../%s", real, of_toolkit[i]));
+  for (const char *p = NNAOT_CUDA_FOLDERS; *p;) {
+    size_t n = strcspn(p, ":");
+    add_folder(a, &f, str_copy_n(a, p, n));
+    p += n + (p[n] == ':');
+  }
+  return f;
+}
+
+static const char *find_in(Arena *a, const Folders *f, const char *name) {
+  for (int i = 0; i < f->n; i++) {
+    const char *path = str_format(a, "%s/%s", f->at[i], name);
+    if (is_file(path)) return path;
+  }
+  return NULL;
+}
+
+static const char *const shared[] = {"cublasLt", "cudnn", "nccl"};
+enum { N_SHARED = sizeof shared / sizeof *shared };
+
+// Archives, and whether all of one is wanted: engines of cuDNN are found by tables they make when
+// they are loaded, which nothing refers to.
+static const struct {
+  const char *name;
+  bool whole;
+} archives[] = {
+    {"libcudnn_graph_static.a", true},
+    {"libcudnn_engines_precompiled_static.a", true},
+    {"libcudnn_engines_runtime_compiled_static.a", true},
+    {"libcudnn_heuristic_static.a", true},
+    {"libcudnn_ops_static.a", false},
+    {"libnccl_static.a", false},
+    {"libcublasLt_static.a", false},
+    {"libnvrtc_static.a", false},
+    {"libnvrtc-builtins_static.a", false},
+    {"libnvptxcompiler_static.a", false},
+    {"libculibos.a", false},
+};
+enum { N_ARCHIVES = sizeof archives / sizeof *archives };
+
+static const char *folders_text(Arena *a, const Folders *f) {
+  StrBuf b = {.arena = a};
+  for (int i = 0; i < f->n; i++)
+    strbuf_addf(&b, "%s'%s'", i ? ", " : "", f->at[i]);
+  return b.at ? b.at : "no folder";
+}
+
+// The names of those that are missing, or NULL.
+static const char *missing_archives(Arena *a, const Folders *f) {
+  StrBuf b = {.arena = a};
+  for (int i = 0; i < N_ARCHIVES; i++)
+    if (!find_in(a, f, archives[i].name))
+      strbuf_addf(&b, "%s%s", b.n ? ", " : "", archives[i].name);
+  return b.at;
+}
+
+// Decides how to link.
+static bool choose_link(Build *b, BackendOptions *o, const Folders *f) {
+  Arena *a = b->arena;
+  const char *missing = missing_archives(a, f);
+  if (o->link == LINK_static && missing) {
+    diag_error(b->d, NULL, "--link static: there is no %s", missing);
+    diag_hint(b->d, "looked for them in %s; --link shared needs none", folders_text(a, f));
+    return false;
+  }
+  if (o->link == LINK_any) o->link = missing ? LINK_shared : LINK_static;
+  if (o->link == LINK_static) return true;
+  for (int i = 0; i < N_SHARED; i++) {
+    const char *name = str_format(a, "lib%s.so", shared[i]);
+    if (!find_in(a, f, name))
+      return diag_error(b->d, NULL, "the cuda target needs %s, which is not in %s", name,
+                        folders_text(a, f));
+  }
+  return true;
+}
+
+// What `nvcc --list-gpu-code` says of those that can compute in bf16, or NULL.
+enum { OLDEST = 80 };
+
+static const char *known_architectures(Arena *a, const char *nvcc) {
+  StrBuf b = {.arena = a};
+  Command c = {.arena = a};
+  command_add(&c, nvcc);
+  command_add(&c, "--list-gpu-code");
+  FILE *f = popen(command_text(&c), "r");
+  char line[64];
+  while (f && fgets(line, sizeof line, f)) {
+    line[strcspn(line, "\r\n")] = 0;
+    if (str_starts(line, "sm_") && atoi(line + 3) >= OLDEST)
+      strbuf_addf(&b, "%s%s", b.n ? ", " : "", line);
+  }
+  return f && pclose(f) == 0 ? b.at : NULL;
+}
+
+static bool check_architectures(Build *b, const TargetSpec *t, const char *nvcc) {
+  const char *known = known_architectures(b->arena, nvcc);
+  if (!known) return diag_error(b->d, NULL, "'%s' does not say which architectures it knows", nvcc);
+  bool ok = true;
+  for (int i = 0; i < t->n_sm; i++) {
+    const char *name = str_format(b->arena, "sm_%d", t->sm[i]), *at = known;
+    size_t n = strlen(name);
+    while ((at = strstr(at, name)) && at[n] && at[n] != ',')
+      at += n;
+    if (!at) ok = diag_error(b->d, NULL, "--target: there is no architecture '%s'", name);
+  }
+  if (!ok) diag_hint(b->d, "there are: %s", known);
+  return ok;
+}
+
+static bool ready(Build *b, BackendOptions *o) {
+  if (!build_find_runtime(b)) return false;
+  if (!is_file(str_format(b->arena, "%s/libnnrt_cuda.a", b->libraries))) {
+    diag_error(b->d, NULL, "this nnaot was built without the cuda target");
+    diag_hint(b->d, "build it where nvcc is, with -DNNAOT_CUDA=ON; there is no '%s/libnnrt_cuda.a'",
+              b->libraries);
+    return false;
+  }
+  const char *nvcc = find_nvcc(b->arena), *wanted = getenv("NVCC");
+  if (!nvcc || !is_program(nvcc)) {
+    diag_error(b->d, NULL, "cannot find the CUDA compiler '%s'",
+               wanted && *wanted ? wanted : "nvcc");
+    diag_hint(b->d, "install CUDA 13, or name nvcc in the environment variable NVCC");
+    return false;
+  }
+  Folders f = library_folders(b->arena, nvcc);
+  return check_architectures(b, &o->target, nvcc) && choose_link(b, o, &f);
+}
+
+// -- Commands ----------------------------------------------------------------------------------
+
+static Command nvcc_command(Arena *a, const char *nvcc) {
+  Command c = {.arena = a, .tool = "CUDA compiler", .variable = "NVCC"};
+  command_add(&c, nvcc);
+  return c;
+}
+
+static Command kernels_command(Build *b, const char *nvcc) {
+  const TargetSpec *t = &b->o->target;
+  Command c = nvcc_command(b->arena, nvcc);
+  command_adds(&c, "-std=c++17 -O3");
+  for (int i = 0; i < t->n_sm; i++)
+    command_adds(&c,
+                 str_format(b->arena, "-gencode arch=compute_%d,code=sm_%d", t->sm[i], t->sm[i]));
+  int newest = t->sm[t->n_sm - 1];
+  command_adds(&c,
+               str_format(b->arena, "-gencode arch=compute_%d,code=compute_%d", newest, newest));
+  if (t->n_sm > 1) command_adds(&c, "--threads 0"); // the architectures side by side
+  command_add(&c, str_format(b->arena, "-I%s", b->headers));
+  command_adds(&c, "-c kernels.cu -o kernels.o");
+  return c;
+}
+
+static void add_libraries(Build *b, Command *c, const Folders *f) {
+  Arena *a = b->arena;
+  if (b->o->link == LINK_static) {
+    StrBuf whole = {.arena = a};
+    for (int i = 0; i < N_ARCHIVES; i++)
+      if (archives[i].whole) strbuf_addf(&whole, "%s,", find_in(a, f, archives[i].name));
+    command_adds(c, "-Xlinker");
+    command_add(c, str_format(a, "--whole-archive,%s--no-whole-archive", whole.at));
+    for (int i = 0; i < N_ARCHIVES; i++)
+      if (!archives[i].whole) command_add(c, find_in(a, f, archives[i].name));
+    command_adds(c, "-lz");
+    return;
+  }
+  Folders used = {0};
+  for (int i = 0; i < N_SHARED; i++) {
+    const char *path = find_in(a, f, str_format(a, "lib%s.so", shared[i]));
+    if (path) add_folder(a, &used, str_copy_n(a, path, (size_t)(strrchr(path, '/') - path)));
+  }
+  StrBuf search = {.arena = a};
+  strbuf_add(&search, "$ORIGIN:$ORIGIN/lib");
+  for (int i = 0; i < used.n; i++) {
+    command_add(c, str_format(a, "-L%s", used.at[i]));
+    strbuf_addf(&search, ":%s", used.at[i]);
+  }
+  for (int i = 0; i < N_SHARED; i++)
+    command_add(c, str_format(a, "-l%s", shared[i]));
+  command_adds(c, "-Xlinker -rpath -Xlinker");
+  command_add(c, search.at);
+}
+
+static Command link_command(Build *b, const char *nvcc) {
+  Folders f = library_folders(b->arena, nvcc);
+  Command c = nvcc_command(b->arena, nvcc);
+  command_adds(&c, "-cudart static program.o kernels.o");
+  command_add(&c, str_format(b->arena, "%s/libnnrt.a", b->libraries));
+  command_add(&c, str_format(b->arena, "%s/libnnrt_cuda.a", b->libraries));
+  for (const char *p = NNAOT_RT_FLAGS " -fopenmp"; *p;) {
+    size_t n = strcspn(p, " ");
+    if (n) command_adds(&c, "-Xcompiler");
+    if (n) command_add(&c, str_copy_n(b->arena, p, n));
+    p += n + strspn(p + n, " ");
+  }
+  add_libraries(b, &c, &f);
+  command_adds(&c, "-lm -lpthread -ldl -lrt -o program");
+  return c;
+}
+
+static void commands(Build *b, Commands *out) {
+  const char *found = find_nvcc(b->arena), *nvcc = found ? found : "nvcc";
+  Command c = build_c_command(b);
+  command_adds(&c, "-O2 -c program.c -o program.o");
+  vec_push(b->arena, &out->at, c);
+  vec_push(b->arena, &out->at, kernels_command(b, nvcc));
+  vec_push(b->arena, &out->at, link_command(b, nvcc));
+}
+
+const TargetBackend target_cuda = {fused, files, ready, commands, plans_make};
