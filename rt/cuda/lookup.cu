@@ -179,7 +179,7 @@ static __global__ void make_keys(uint32_t *keys, uint32_t *places, const void *a
   }
 }
 
-enum { PIECE = 64 };
+enum { PIECE = 64, AHEAD = 8 };
 
 // What the sums of pieces read and write.  A column is an element of a row of one of the `outer`
 // tables.
@@ -209,18 +209,28 @@ template <class T> static __global__ void sum_pieces(Sums s, const T *dy) {
     float *out = s.dx + outer * s.n * s.inner + column;
     float *share = s.share + blockIdx.x * 2 * s.columns + c, sum = 0;
     bool first = true;
-    for (int i = 0; i < size; i++) {
-      sum += load(in + (int64_t)places[i] * s.inner);
-      bool last = i == size - 1;
-      if (!last && keys[i + 1] == keys[i]) continue;
-      if (first && began_before)
-        share[0] = sum;
-      else if (last && goes_on)
-        share[s.columns] = sum;
-      else if (keys[i] < s.n)
-        out[(int64_t)keys[i] * s.inner] = sum;
-      sum = 0;
-      first = false;
+    for (int i0 = 0; i0 < size; i0 += AHEAD) {
+      // Loads that are under way together; a store between them would hold them back.
+      float x[AHEAD];
+#pragma unroll
+      for (int j = 0; j < AHEAD; j++)
+        x[j] = i0 + j < size ? load(in + (int64_t)places[i0 + j] * s.inner) : 0;
+#pragma unroll
+      for (int j = 0; j < AHEAD; j++) {
+        int i = i0 + j;
+        if (i >= size) break;
+        sum += x[j];
+        bool last = i == size - 1;
+        if (!last && keys[i + 1] == keys[i]) continue;
+        if (first && began_before)
+          share[0] = sum;
+        else if (last && goes_on)
+          share[s.columns] = sum;
+        else if (keys[i] < s.n)
+          out[(int64_t)keys[i] * s.inner] = sum;
+        sum = 0;
+        first = false;
+      }
     }
   }
 }

@@ -456,17 +456,13 @@ int64_t nnrt_gemm_scratch(const NnrtGemm *g) {
   return sums > g->workspace ? sums : g->workspace;
 }
 
-static int zero_matrix(const NnrtGemmSpec *s, void *d) {
-  size_t size = (size_t)nnrt_dtype_size(s->out);
-  if (s->m * s->n == 0) return NNRT_OK;
-  for (int64_t i = 0; i < s->batch; i++) {
-    char *at = (char *)d + (size_t)(i * s->d_step) * size;
-    int code = nnrt_cuda(cudaMemset2DAsync(at, (size_t)s->ldd * size, 0, (size_t)s->n * size,
-                                           (size_t)s->m, nnrt_gpu()->stream),
-                         "zeroing a product of nothing");
-    if (code) return code;
-  }
-  return NNRT_OK;
+static int zero_matrix(const NnrtGemmSpec *s, char *d) {
+  int64_t size = nnrt_dtype_size(s->out);
+  int code = NNRT_OK;
+  for (int64_t i = 0; i < s->batch; i++)
+    for (int64_t row = 0; !code && row < s->m; row++)
+      code = nnrt_zero(d + (i * s->d_step + row * s->ldd) * size, s->n * size);
+  return code;
 }
 
 // What cuBLASLt left to do.
@@ -492,7 +488,8 @@ int nnrt_gemm_run(NnrtGemm *g, void *d, const void *a, const void *b, void *bias
   const NnrtGemmSpec *s = &g->spec;
   int64_t need = nnrt_gemm_scratch(g);
   if (!scratch && need > 0 && !(scratch = nnrt_gpu_scratch(need))) return NNRT_MEMORY;
-  if (((uintptr_t)d | (uintptr_t)a | (uintptr_t)b) % (uintptr_t)s->align)
+  uintptr_t addresses = (uintptr_t)d | (uintptr_t)a | (uintptr_t)b | (uintptr_t)bias;
+  if ((addresses | (uintptr_t)aux) % (uintptr_t)s->align)
     return nnrt_error(NNRT_LIBRARY, "an operand of a product is not at a multiple of %d bytes",
                       s->align);
   // gelu that is left to us reads the plain product in aux.
