@@ -20,6 +20,12 @@ static bool packed_rule(const Op *op, Dims *dims, const char *einsum, Diag *d) {
     return diag_error(d, op->loc, "%s: operand 0 must have rank 3, and 3 times %lld heads",
                       op_info[op->kind].name, (long long)heads);
   if (!dims_parse(dims, op, einsum, d)) return false;
+  // Where an operand has these letters its type has set them.
+  int h = dims_find(dims, 'h'), e = dims_find(dims, 'e');
+  if ((dims->letter[h].size >= 0 && dims->letter[h].size != heads) ||
+      (dims->letter[e].size >= 0 && dims->letter[e].size != x->dim[2] / 3))
+    return diag_error(d, op->loc, "%s: the operands are of other heads than operand 0",
+                      op_info[op->kind].name);
   dims_size(dims, 'h', heads);
   dims_size(dims, 'e', x->dim[2] / 3);
   return true;
