@@ -1,7 +1,7 @@
 // The payload: the bytes that a program starts from, at the end of the executable.
 //
-//     | executable | zeros up to a multiple of 4096 | payload | zeros up to one of 8 | NnrtTrailer
-//     |
+//     | executable | zeros up to a multiple of 4096 | payload | plans | zeros up to one of 8 |
+//     NnrtTrailer |
 //
 //     payload = weights, each at a multiple of 64 bytes, then the model for --export
 //

@@ -93,8 +93,8 @@ static const char *find_in(Arena *a, const Folders *f, const char *name) {
 static const char *const shared[] = {"cublasLt", "cudnn", "nccl"};
 enum { N_SHARED = sizeof shared / sizeof *shared };
 
-// Archives, and whether all of one is wanted: engines of cuDNN are found by tables they make when
-// they are loaded, which nothing refers to.
+// Archives, and whether all of one is wanted, although nothing refers to it: engines of cuDNN are
+// found by tables they make when they are loaded, and NCCL is used where it is there (nccl.c).
 static const struct {
   const char *name;
   bool whole;
@@ -104,7 +104,7 @@ static const struct {
     {"libcudnn_engines_runtime_compiled_static.a", true},
     {"libcudnn_heuristic_static.a", true},
     {"libcudnn_ops_static.a", false},
-    {"libnccl_static.a", false},
+    {"libnccl_static.a", true},
     {"libcublasLt_static.a", false},
     {"libnvrtc_static.a", false},
     {"libnvrtc-builtins_static.a", false},
