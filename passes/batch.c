@@ -13,7 +13,8 @@
 //
 // A model has a hundred tensors of a few hundred numbers, and on a gpu each launch costs as much as
 // millions of them.  What is batched: optimizers, the sums of squares for clipping, and casts of
-// weights that ops other than elementwise ones read.  They must have the same attributes and types.
+// weights that ops other than elementwise ones read.  They must have the same attributes and types,
+// and run at the same time: once per step, or for every micro-batch.
 //
 // An op stands at level n if the longest way to it goes through n ops of its group; those of one
 // level do not depend on each other.  Their batch stands where the last of them did, and what reads
@@ -24,6 +25,7 @@
 
 #include "base/vec.h"
 #include "ir/op.h"
+#include "ir/place.h"
 #include "pass.h"
 
 typedef Vec(Op *) Ops;
@@ -78,15 +80,17 @@ static bool alike(const Op *a, const Op *b) {
 
 // -- Which --------------------------------------------------------------------------------------
 
-// The ops that are like `first`, by level: level.at[n] are independent of each other.
+// The ops that are like `first`, and run once per step or not, by level: level.at[n] are
+// independent of each other.
 typedef struct Levels {
   Ops *at;
   int n;
 } Levels;
 
-static Levels find_levels(Batcher *b, const Op *first) {
+static Levels find_levels(Batcher *b, const Op *first, bool once) {
   Levels levels = {.at = arena_array(b->scratch, Ops, b->g->n_ops)};
   int *after = arena_array(b->scratch, int, b->g->n_ops); // how many of them lead to an op, with it
+  const bool *late = graph_update_ops(b->g, b->scratch);
   for_each_op(op, b->g) {
     int n = 0;
     for (int i = 0; i < op->n_in; i++) {
@@ -94,7 +98,7 @@ static Levels find_levels(Batcher *b, const Op *first) {
       if (def && after[def->id] > n) n = after[def->id];
     }
     after[op->id] = n;
-    if (!may_batch(op) || !alike(op, first)) continue;
+    if (!may_batch(op) || !alike(op, first) || late[op->id] != once) continue;
     vec_push(b->scratch, &levels.at[n], op);
     after[op->id] = n + 1;
     if (levels.n < n + 1) levels.n = n + 1;
@@ -177,16 +181,19 @@ static void put_readers_behind(Batcher *b, Op *batch) {
     op_move_before(readers.at[i], at);
 }
 
-// True when it changed the graph, which may leave more to do.
+// True when it changed the graph.
 static bool batch_alike(Batcher *b, const Op *first) {
-  Levels levels = find_levels(b, first);
   bool changed = false;
-  for (int i = 0; i < levels.n; i++) {
-    if (levels.at[i].n < 2) continue;
-    b->n_batches++;
-    b->n_ops += levels.at[i].n;
-    put_readers_behind(b, make_batch(b, &levels.at[i]));
-    changed = true;
+  for (int once = 0; once < 2; once++) {
+    graph_renumber(b->g);
+    Levels levels = find_levels(b, first, once);
+    for (int i = 0; i < levels.n; i++) {
+      if (levels.at[i].n < 2) continue;
+      b->n_batches++;
+      b->n_ops += levels.at[i].n;
+      put_readers_behind(b, make_batch(b, &levels.at[i]));
+      changed = true;
+    }
   }
   return changed;
 }
@@ -197,10 +204,7 @@ static void batch_graph(Batcher *b) {
     bool skip = !may_batch(op);
     for (int i = 0; i < done.n && !skip; i++)
       skip = alike(op, done.at[i]);
-    if (!skip) {
-      graph_renumber(b->g);
-      vec_push(b->scratch, &done, op);
-    }
+    if (!skip) vec_push(b->scratch, &done, op);
     op = !skip && batch_alike(b, op) ? b->g->first : op->next;
   }
   graph_renumber(b->g);

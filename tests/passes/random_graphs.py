@@ -21,6 +21,9 @@ SAME = [
     ("lower_precision(to=bf16)", "lower_precision(to=bf16),simplify", 0.03),
     ("lower_precision(to=bf16)", "lower_precision(to=bf16),shard(mesh=2),comm,pack_grads,widen,fuse", 0.03),
     ("lower_precision(to=f16)", "lower_precision(to=f16),shard(mesh=2),comm,pack_grads,widen,fuse", 0.004),
+    ("", "simplify,shard(mesh=2),comm,fuse_linear,fuse_norm,batch,fuse,plan_memory(target=cuda)", 1e-5),
+    ("lower_precision(to=bf16)", "lower_precision(to=bf16),simplify,shard(mesh=2),comm,fuse_linear,fuse_norm,"
+     "widen(target=cuda),batch,fuse,plan_memory(target=cuda)", 0.03),
 ]
 LARGEST = 4000  # elements
 
@@ -38,13 +41,14 @@ class Graph:
         for _ in range(self.random.randint(6, 22)):
             self.random.choice(self.KINDS)(self, *self.random.choice(self.values[-6:]))
 
-    def line(self, text):
+    def line(self, text, more_results=""):
         self.n += 1
-        self.lines.append(f"  %v{self.n} = {text}")
+        self.lines.append(f"  %v{self.n}{more_results} = {text}")
         return f"v{self.n}"
 
     def add(self, text, shape):
-        self.values.append((self.line(text), tuple(shape)))
+        several = ", %m{0}, %r{0}".format(self.n + 1) if text.startswith("layer_norm") else ""
+        self.values.append((self.line(text, several), tuple(shape)))
 
     def transpose(self, v, shape):
         perm = list(range(len(shape)))
@@ -101,6 +105,23 @@ class Graph:
         w_name = self.line(f"constant value={listed(numbers)} shape={listed(w)} to=f32")
         self.add(f"linear %{v}, %{w_name}", (*shape[:-1], w[1]))
 
+    def bias(self, v, shape):
+        b = self.vector(shape)
+        other = self.line(f"broadcast %{b} shape={listed(shape)}") if shape else b
+        x, y = self.random.sample([v, other], 2)
+        self.add(f"add %{x}, %{y}", shape)
+
+    def vector(self, shape):
+        numbers = [self.random.randint(-3, 3) / 2 for _ in range(shape[-1] if shape else 1)]
+        dims = [len(numbers)] if shape else []
+        return self.line(f"constant value={listed(numbers)} shape={listed(dims)} to=f32")
+
+    def norm(self, v, shape):
+        if not shape or shape[-1] < 2:
+            return
+        g, b = self.vector(shape), self.vector(shape)
+        self.add(f"layer_norm %{v}, %{g}, %{b} eps=0.1", shape)
+
     def reduce_sum(self, v, shape):
         axes = sorted(i for i in range(len(shape)) if self.random.random() < 0.5)
         keep = self.random.random() < 0.5
@@ -109,7 +130,7 @@ class Graph:
             self.add(f"reduce_sum %{v} axes={listed(axes)} keep={str(keep).lower()}", out)
 
     KINDS = [transpose, transpose, transpose, reshape, reshape, slice, broadcast, unary, binary, binary,
-             with_fill, linear, reduce_sum]
+             with_fill, linear, reduce_sum, bias, norm]
 
     def text(self):
         results = ", ".join(f'output "{v}" %{v}' for v, _ in self.values[-3:])
