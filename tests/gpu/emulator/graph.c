@@ -37,9 +37,11 @@ typedef struct Capture {
   Stream *origin;
   enum cudaStreamCaptureMode mode;
   pthread_t thread;
-  bool ruined;
-  bool ended;
+  bool ruined, ended;
+  struct Capture *next; // all stay: events remember them
 } Capture;
+
+static Capture *captures;
 
 static __thread int forbidding; // captures of this thread that are not relaxed
 static __thread Capture *current;
@@ -150,7 +152,12 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCaptureMo
                                : cudaSuccess;
   if (e == cudaSuccess) {
     Capture *c = emulated_alloc(sizeof *c);
-    *c = (Capture){emulated_alloc(sizeof *c->graph), s, mode, pthread_self(), false, false};
+    *c = (Capture){.graph = emulated_alloc(sizeof *c->graph),
+                   .origin = s,
+                   .mode = mode,
+                   .thread = pthread_self(),
+                   .next = captures};
+    captures = c;
     c->graph->users = 1;
     s->capture = c;
     set_tails(s, NULL, 0);
@@ -202,7 +209,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *out) {
     e = c->ruined ? cudaErrorStreamCaptureInvalidated
         : joined  ? cudaSuccess
                   : cudaErrorStreamCaptureUnjoined;
-    c->ended = true; // events may remember it
+    c->ended = true;
     if (c->mode != cudaStreamCaptureModeRelaxed) forbidding--;
     if (current == c) current = NULL;
     capturing_blocking -= s->blocking;

@@ -484,14 +484,10 @@ cudaError_t cudaEventElapsedTime(float *out, cudaEvent_t from, cudaEvent_t to) {
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   NEED_DEVICE;
-  cudaError_t e = begin_event(event);
-  if (e == cudaErrorCapturedEvent)
-    pthread_mutex_lock(&emulated_lock);
-  else if (e != cudaSuccess)
-    return e;
+  if (!event) return emulated_error(cudaErrorInvalidResourceHandle);
+  pthread_mutex_lock(&emulated_lock);
   // Its mark may still be in the stream.
-  else if (event->stream && !(event->flags & cudaEventDisableTiming))
-    emulated_finish(event->stream, event->upto);
+  if (event->stream) emulated_finish(event->stream, event->upto);
   pthread_mutex_unlock(&emulated_lock);
   free(event->tails);
   free(event);
