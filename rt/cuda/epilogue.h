@@ -23,7 +23,8 @@ int nnrt_mul_gelu_back(NnrtDtype t, void *d, int64_t ldd, const void *aux, int64
 // sums (n) of type `out` = the sums of the columns of x (m, n).  In f32, in a fixed order.
 int nnrt_column_sums(NnrtDtype out, void *sums, NnrtDtype in, const void *x, int64_t ldx, int64_t m,
                      int64_t n, void *scratch);
-int64_t nnrt_column_sums_scratch(int64_t m, int64_t n); // bytes; at most 1 MiB
+// Bytes; at most 1 MiB, or 4 for each column.
+int64_t nnrt_column_sums_scratch(int64_t m, int64_t n);
 
 // n elements between -1 and 1, other ones for another seed: what products are measured with.
 int nnrt_fill_random(NnrtDtype t, void *y, int64_t n, uint64_t seed);

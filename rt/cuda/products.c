@@ -207,20 +207,30 @@ static int describe_epilogue(NnrtGemm *g, NnrtEpilogue e) {
 
 // -- Choosing how
 
-enum { CANDIDATES = 16, WARM = 2, REPEATS = 7 };
+enum { PROPOSALS = 16, WARM = 2, REPEATS = 7 };
 
-// What cuBLASLt proposes, best first.  *out_n is 0 where it cannot do it.
-static int propose(NnrtGemm *g, cublasLtMatmulHeuristicResult_t *out, int most, int *out_n) {
+// One way to do a product.
+typedef struct Way {
+  cublasLtMatmulAlgo_t algo;
+  int64_t workspace;
+  NnrtEpilogue inside; // what cuBLASLt does of the epilogue: all, or none
+} Way;
+
+// Appends what cuBLASLt proposes, best first; nothing where it cannot do it.
+static int propose(NnrtGemm *g, NnrtEpilogue inside, int most, Way *way, int *n_ways) {
   cublasLtHandle_t blas_handle = handle();
   cublasLtMatmulPreference_t wish = NULL;
-  *out_n = 0;
+  cublasLtMatmulHeuristicResult_t proposal[PROPOSALS];
   if (!blas_handle) return NNRT_LIBRARY;
-  int code = blas(cublasLtMatmulPreferenceCreate(&wish), "describing a wish");
+  int code = describe_epilogue(g, inside);
+  if (!code) code = blas(cublasLtMatmulPreferenceCreate(&wish), "describing a wish");
   if (code) return code;
   uint64_t workspace = WORKSPACE;
   // Where a sum is split, its parts are kept in f32 and added by a kernel of their own: neither the
   // order nor the rounding depends on which is done first.
   uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, align = (uint32_t)g->spec.align;
+  // Elements lie at multiples of their size in any case.
+  uint32_t element = g->spec.out == NNRT_f32 ? 4 : 2, align_d = align > element ? align : element;
   struct {
     cublasLtMatmulPreferenceAttributes_t what;
     const void *value;
@@ -230,8 +240,8 @@ static int propose(NnrtGemm *g, cublasLtMatmulHeuristicResult_t *out, int most, 
       {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reduction, sizeof reduction},
       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &align, sizeof align},
       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &align, sizeof align},
-      {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &align, sizeof align},
-      {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &align, sizeof align},
+      {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &align_d, sizeof align_d},
+      {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &align_d, sizeof align_d},
   };
   for (size_t i = 0; !code && i < sizeof wishes / sizeof *wishes; i++)
     code = blas(cublasLtMatmulPreferenceSetAttribute(wish, wishes[i].what, wishes[i].value,
@@ -240,11 +250,12 @@ static int propose(NnrtGemm *g, cublasLtMatmulHeuristicResult_t *out, int most, 
   if (!code) {
     int n = 0;
     cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(blas_handle, g->how, g->b, g->a, g->d,
-                                                           g->d, wish, most, out, &n);
+                                                           g->d, wish, most, proposal, &n);
     bool cannot = status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
     if (!cannot) code = blas(status, "asking how to do a product");
     for (int i = 0; !cannot && i < n; i++)
-      if (out[i].state == CUBLAS_STATUS_SUCCESS) out[(*out_n)++] = out[i];
+      if (proposal[i].state == CUBLAS_STATUS_SUCCESS)
+        way[(*n_ways)++] = (Way){proposal[i].algo, (int64_t)proposal[i].workspaceSize, inside};
   }
   cublasLtMatmulPreferenceDestroy(wish);
   return code;
@@ -257,6 +268,33 @@ static int multiply(NnrtGemm *g, void *d, const void *a, const void *b, void *wo
   return blas(cublasLtMatmul(blas_handle, g->how, &s->alpha, b, g->b, a, g->a, &s->beta, d, g->d, d,
                              g->d, &g->algo, workspace, (size_t)g->workspace, nnrt_gpu()->stream),
               "multiplying");
+}
+
+static int zero_matrix(const NnrtGemmSpec *s, char *d) {
+  int64_t size = nnrt_dtype_size(s->out);
+  int code = NNRT_OK;
+  for (int64_t i = 0; i < s->batch; i++)
+    for (int64_t row = 0; !code && row < s->m; row++)
+      code = nnrt_zero(d + (i * s->d_step + row * s->ldd) * size, s->n * size);
+  return code;
+}
+
+// What cuBLASLt left to do.
+static int finish(const NnrtGemm *g, void *d, const void *a, const void *b, void *bias, void *aux,
+                  void *scratch) {
+  const NnrtGemmSpec *s = &g->spec;
+  switch (g->after) {
+  case NNRT_EPILOGUE_bias: return nnrt_add_bias(s->out, d, s->ldd, bias, s->m, s->n);
+  case NNRT_EPILOGUE_gelu_bias: return nnrt_add_bias_gelu(s->out, d, s->ldd, aux, bias, s->m, s->n);
+  case NNRT_EPILOGUE_gelu_back: return nnrt_mul_gelu_back(s->out, d, s->ldd, aux, s->m, s->n);
+  case NNRT_EPILOGUE_sum_a:
+    return nnrt_column_sums(s->out, bias, s->in, a, s->lda, s->k, s->m, scratch);
+  case NNRT_EPILOGUE_sum_b:
+    return nnrt_column_sums(s->out, bias, s->in, b, s->ldb, s->k, s->n, scratch);
+  case NNRT_EPILOGUE_none:
+  case NNRT_N_EPILOGUES: break;
+  }
+  return NNRT_OK;
 }
 
 // Random operands in memory of their own.
@@ -301,46 +339,63 @@ static int compare_us(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-// The median of some runs of g->algo; after some that only warm up.
+static int take(NnrtGemm *g, const Way *way) {
+  g->algo = way->algo;
+  g->workspace = way->workspace;
+  g->after = way->inside == g->spec.epilogue ? NNRT_EPILOGUE_none : g->spec.epilogue;
+  return describe_epilogue(g, way->inside);
+}
+
+// The product, and what is left to us.
+static int run_once(NnrtGemm *g, void *d, const void *a, const void *b, void *bias, void *aux,
+                    void *scratch) {
+  NnrtEpilogue inside = g->after == NNRT_EPILOGUE_none ? g->spec.epilogue : NNRT_EPILOGUE_none;
+  // gelu that is left to us reads the plain product in aux.
+  void *to = g->after == NNRT_EPILOGUE_gelu_bias ? aux : d;
+  int code = NNRT_OK;
+  if (!g->nothing) {
+    code = blas(set_pointers(g, inside, bias, aux), "setting pointers");
+    if (!code) code = multiply(g, to, a, b, scratch);
+  } else if (g->spec.beta == 0) {
+    code = zero_matrix(&g->spec, to);
+  }
+  return code ? code : finish(g, d, a, b, bias, aux, scratch);
+}
+
+// The median of some runs, after some that only warm up.
 static int measure(NnrtGemm *g, const Trial *t, cudaEvent_t from, cudaEvent_t to, float *out_us) {
   float us[REPEATS];
   int code = NNRT_OK;
   for (int i = -WARM; !code && i < REPEATS; i++) {
     cudaStream_t stream = nnrt_gpu()->stream;
     code = nnrt_cuda(cudaEventRecord(from, stream), "measuring");
-    if (!code) code = multiply(g, t->d, t->a, t->b, t->workspace);
+    if (!code) code = run_once(g, t->d, t->a, t->b, t->bias, t->aux, t->workspace);
     if (!code) code = nnrt_cuda(cudaEventRecord(to, stream), "measuring");
     if (!code) code = nnrt_cuda(cudaEventSynchronize(to), "measuring");
     float ms = 0;
     if (!code) code = nnrt_cuda(cudaEventElapsedTime(&ms, from, to), "measuring");
     if (i >= 0) us[i] = ms * 1000;
   }
+  if (code) return code;
   qsort(us, REPEATS, sizeof *us, compare_us);
   *out_us = us[REPEATS / 2];
-  return code;
+  return NNRT_OK;
 }
 
-static void take(NnrtGemm *g, const cublasLtMatmulHeuristicResult_t *way) {
-  g->algo = way->algo;
-  g->workspace = (int64_t)way->workspaceSize;
-}
-
-// Takes the fastest of `way`.
-static int take_fastest(NnrtGemm *g, const cublasLtMatmulHeuristicResult_t *way, int n,
-                        float *out_us) {
+// The fastest of some ways; *out_us is 0 when none could be measured.
+static int find_fastest(NnrtGemm *g, const Way *way, int n, float *out_us) {
   Trial t = {0};
   cudaEvent_t from = NULL, to = NULL;
   int fastest = 0, code = trial_new(&t, &g->spec);
-  float best = 0;
+  *out_us = 0;
   if (!code) code = nnrt_cuda(cudaEventCreate(&from), "measuring");
   if (!code) code = nnrt_cuda(cudaEventCreate(&to), "measuring");
-  if (!code) code = blas(set_pointers(g, g->spec.epilogue, t.bias, t.aux), "measuring");
   for (int i = 0; !code && i < n; i++) {
     float us;
-    take(g, way + i);
-    if (measure(g, &t, from, to, &us)) continue; // one that fails here is none
-    if (best > 0 && us >= best) continue;
-    best = us;
+    // One that fails here is none.
+    if (take(g, way + i) || measure(g, &t, from, to, &us)) continue;
+    if (*out_us > 0 && us >= *out_us) continue;
+    *out_us = us;
     fastest = i;
   }
   cudaStreamSynchronize(nnrt_gpu()->stream);
@@ -348,54 +403,59 @@ static int take_fastest(NnrtGemm *g, const cublasLtMatmulHeuristicResult_t *way,
   if (to) cudaEventDestroy(to);
   cudaFree(t.memory);
   cudaGetLastError(); // what failed here does not end the job
-  take(g, way + fastest);
-  *out_us = best;
-  return code || best == 0 ? NNRT_LIBRARY : NNRT_OK;
+  return fastest;
 }
 
-static bool take_tuned(NnrtGemm *g, const char *problem) {
+// The choice for this product, as far as cuBLASLt agrees with it.
+static bool find_tuned(NnrtGemm *g, const char *problem, Way *out) {
   NnrtChoice c;
-  cublasLtMatmulHeuristicResult_t way;
-  if (!nnrt_tune_find(problem, &c) || c.workspace > WORKSPACE) return false;
-  memcpy(&way.algo, c.algo, sizeof way.algo);
-  if (cublasLtMatmulAlgoCheck(handle(), g->how, g->b, g->a, g->d, g->d, &way.algo, &way) !=
-          CUBLAS_STATUS_SUCCESS ||
-      way.workspaceSize > WORKSPACE)
+  cublasLtMatmulHeuristicResult_t result;
+  if (!nnrt_tune_find(problem, &c)) return false;
+  *out = (Way){.inside = c.apart ? NNRT_EPILOGUE_none : g->spec.epilogue};
+  memcpy(&out->algo, c.algo, sizeof out->algo);
+  if (describe_epilogue(g, out->inside) ||
+      cublasLtMatmulAlgoCheck(handle(), g->how, g->b, g->a, g->d, g->d, &out->algo, &result) !=
+          CUBLAS_STATUS_SUCCESS)
     return false;
-  memcpy(&way.algo, c.algo, sizeof way.algo);
-  take(g, &way);
-  return true;
+  out->workspace = (int64_t)result.workspaceSize;
+  return out->workspace <= WORKSPACE;
 }
 
-static void take_by_tune(NnrtGemm *g, const cublasLtMatmulHeuristicResult_t *way, int n) {
+static Way choose_by_tune(NnrtGemm *g, const Way *way, int n) {
   _Static_assert(sizeof g->algo == NNRT_ALGO_BYTES, "what a tune file keeps");
   Problem problem = problem_of(&g->spec);
+  Way chosen;
   nnrt_tune_begin(cublasLtGetVersion(), nnrt_gpu()->sm, nnrt_gpu()->processors);
-  if (!take_tuned(g, problem.text)) {
+  if (!find_tuned(g, problem.text, &chosen)) {
     float us;
-    if (take_fastest(g, way, n, &us)) {
+    chosen = way[find_fastest(g, way, n, &us)];
+    NnrtChoice c = {.us = us, .apart = chosen.inside != g->spec.epilogue};
+    memcpy(c.algo, &chosen.algo, sizeof c.algo);
+    if (us > 0)
+      nnrt_tune_keep(problem.text, &c);
+    else
       nnrt_say_warning("--tune: a product could not be measured: %s: %s", problem.text,
                        nnrt_error_detail());
-    } else {
-      NnrtChoice c = {.us = us, .workspace = g->workspace};
-      memcpy(c.algo, &g->algo, sizeof c.algo);
-      nnrt_tune_keep(problem.text, &c);
-    }
   }
   nnrt_tune_end();
+  return chosen;
 }
 
-// *out_done is false where cuBLASLt cannot do it with this epilogue.
-static int choose(NnrtGemm *g, NnrtEpilogue e, bool *out_done) {
-  cublasLtMatmulHeuristicResult_t way[CANDIDATES];
-  int n, code = describe_epilogue(g, e);
-  if (!code) code = propose(g, way, nnrt_tune_on() ? CANDIDATES : 1, &n);
+static int choose(NnrtGemm *g) {
+  const NnrtGemmSpec *s = &g->spec;
+  Way way[2 * PROPOSALS];
+  int n = 0, code = NNRT_OK, most = nnrt_tune_on() ? PROPOSALS : 1;
+  // Rows of aux must begin at multiples of 8 elements.
+  bool fits = !has_aux(s->epilogue) || s->n % 8 == 0;
+  if (s->epilogue != NNRT_EPILOGUE_none && fits) code = propose(g, s->epilogue, most, way, &n);
+  // Without its epilogue, if there is no other way, or to see which is faster.
+  if (!code && (n == 0 || nnrt_tune_on())) code = propose(g, NNRT_EPILOGUE_none, most, way, &n);
   if (code) return code;
-  *out_done = n > 0;
-  if (n == 0) return NNRT_OK;
-  take(g, way);
-  if (nnrt_tune_on()) take_by_tune(g, way, n);
-  return NNRT_OK;
+  if (n == 0)
+    return nnrt_error(NNRT_UNSUPPORTED, "cuBLASLt knows no way to do the product %s",
+                      problem_of(s).text);
+  Way chosen = nnrt_tune_on() ? choose_by_tune(g, way, n) : way[0];
+  return take(g, &chosen);
 }
 
 // -- The life of a product
@@ -413,23 +473,9 @@ static int prepare(NnrtGemm *g) {
   g->after = s->epilogue;
   g->nothing = nnrt_gpu()->planning || s->batch * s->m * s->n * s->k == 0;
   if (g->nothing) return NNRT_OK;
-  bool done = false;
   code = describe(g);
-  // Its rows of aux must begin at multiples of 8 elements.
-  bool fits = !has_aux(s->epilogue) || s->n % 8 == 0;
-  if (!code && s->epilogue != NNRT_EPILOGUE_none && fits) code = choose(g, s->epilogue, &done);
-  if (done) g->after = NNRT_EPILOGUE_none;
-  if (!code && !done) {
-    // Under --tune the plain product is the problem then.
-    NnrtEpilogue wanted = s->epilogue;
-    g->spec.epilogue = NNRT_EPILOGUE_none;
-    code = choose(g, NNRT_EPILOGUE_none, &done);
-    g->spec.epilogue = wanted;
-  }
+  if (!code) code = choose(g);
   if (code) return code;
-  if (!done)
-    return nnrt_error(NNRT_UNSUPPORTED, "cuBLASLt knows no way to do the product %s",
-                      problem_of(s).text);
   int64_t scratch = nnrt_gemm_scratch(g);
   return scratch == 0 || nnrt_gpu_scratch(scratch) ? NNRT_OK : NNRT_MEMORY;
 }
@@ -456,33 +502,6 @@ int64_t nnrt_gemm_scratch(const NnrtGemm *g) {
   return sums > g->workspace ? sums : g->workspace;
 }
 
-static int zero_matrix(const NnrtGemmSpec *s, char *d) {
-  int64_t size = nnrt_dtype_size(s->out);
-  int code = NNRT_OK;
-  for (int64_t i = 0; i < s->batch; i++)
-    for (int64_t row = 0; !code && row < s->m; row++)
-      code = nnrt_zero(d + (i * s->d_step + row * s->ldd) * size, s->n * size);
-  return code;
-}
-
-// What cuBLASLt left to do.
-static int finish(const NnrtGemm *g, void *d, const void *a, const void *b, void *bias, void *aux,
-                  void *scratch) {
-  const NnrtGemmSpec *s = &g->spec;
-  switch (g->after) {
-  case NNRT_EPILOGUE_bias: return nnrt_add_bias(s->out, d, s->ldd, bias, s->m, s->n);
-  case NNRT_EPILOGUE_gelu_bias: return nnrt_add_bias_gelu(s->out, d, s->ldd, aux, bias, s->m, s->n);
-  case NNRT_EPILOGUE_gelu_back: return nnrt_mul_gelu_back(s->out, d, s->ldd, aux, s->m, s->n);
-  case NNRT_EPILOGUE_sum_a:
-    return nnrt_column_sums(s->out, bias, s->in, a, s->lda, s->k, s->m, scratch);
-  case NNRT_EPILOGUE_sum_b:
-    return nnrt_column_sums(s->out, bias, s->in, b, s->ldb, s->k, s->n, scratch);
-  case NNRT_EPILOGUE_none:
-  case NNRT_N_EPILOGUES: break;
-  }
-  return NNRT_OK;
-}
-
 int nnrt_gemm_run(NnrtGemm *g, void *d, const void *a, const void *b, void *bias, void *aux,
                   void *scratch) {
   const NnrtGemmSpec *s = &g->spec;
@@ -492,15 +511,5 @@ int nnrt_gemm_run(NnrtGemm *g, void *d, const void *a, const void *b, void *bias
   if ((addresses | (uintptr_t)aux) % (uintptr_t)s->align)
     return nnrt_error(NNRT_LIBRARY, "an operand of a product is not at a multiple of %d bytes",
                       s->align);
-  // gelu that is left to us reads the plain product in aux.
-  bool to_aux = g->after == NNRT_EPILOGUE_gelu_bias;
-  int code = NNRT_OK;
-  if (g->nothing) {
-    if (s->beta == 0) code = zero_matrix(s, to_aux ? aux : d);
-  } else {
-    NnrtEpilogue inside = g->after == NNRT_EPILOGUE_none ? s->epilogue : NNRT_EPILOGUE_none;
-    code = blas(set_pointers(g, inside, bias, aux), "setting pointers");
-    if (!code) code = multiply(g, to_aux ? aux : d, a, b, scratch);
-  }
-  return code ? code : finish(g, d, a, b, bias, aux, scratch);
+  return run_once(g, d, a, b, bias, aux, scratch);
 }

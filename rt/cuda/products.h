@@ -60,7 +60,7 @@ NnrtGemmSpec nnrt_gemm_packed(NnrtDtype in, NnrtDtype out, int64_t batch, int64_
 NnrtGemm *nnrt_gemm_new(const NnrtGemmSpec *s);
 void nnrt_gemm_free(NnrtGemm *g); // NULL is fine
 
-// Bytes of scratch it needs while it runs; less than 33 MiB.
+// Bytes of scratch it needs while it runs; at most 32 MiB, or 4 for each sum that it writes.
 int64_t nnrt_gemm_scratch(const NnrtGemm *g);
 // `scratch` is at a multiple of 256; NULL: nnrt_gpu_scratch, which is then not the caller's.
 // bias, aux: NULL where the epilogue has none.

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #define HEAD    "nnaot tune 1\n"
-#define COLUMNS "us WORKSPACE ALGORITHM PROBLEM\n"
+#define COLUMNS "us EPILOGUE ALGORITHM PROBLEM\n"
 enum { END_BYTES = 21 }; // "end ", 16 digits, "\n"
 
 typedef struct Entry {
@@ -70,14 +70,15 @@ static void write_end(char *to, const char *text, int64_t bytes) {
   snprintf(to, END_BYTES + 1, "end %016" PRIx64 "\n", nnrt_xxh64(text, bytes, 0));
 }
 
-// "28.7 33554432 4200… bf16 bf16 1 …"
+// "28.7 inside 4200… bf16 bf16 1 …"
 static bool read_entry(const char *line) {
   NnrtChoice c;
-  char hex[2 * NNRT_ALGO_BYTES + 2];
+  char where[8], hex[2 * NNRT_ALGO_BYTES + 2];
   int at = 0;
-  if (sscanf(line, "%lf %" SCNd64 " %129s %n", &c.us, &c.workspace, hex, &at) < 3 || !at ||
-      !line[at] || c.workspace < 0 || !read_algo(c.algo, hex))
+  if (sscanf(line, "%lf %7s %129s %n", &c.us, where, hex, &at) < 3 || !at || !line[at])
     return false;
+  c.apart = !strcmp(where, "apart");
+  if ((!c.apart && strcmp(where, "inside")) || !read_algo(c.algo, hex)) return false;
   set_entry(line + at, &c);
   return true;
 }
@@ -130,7 +131,7 @@ static char *text_of_all(int64_t *out_bytes) {
                                tune.cublaslt, tune.sm, tune.processors);
   for (int i = 0; i < tune.n_entries; i++) {
     const NnrtChoice *c = &tune.entry[i].choice;
-    at += (size_t)snprintf(text + at, size - at, "%.1f %" PRId64 " ", c->us, c->workspace);
+    at += (size_t)snprintf(text + at, size - at, "%.1f %s ", c->us, c->apart ? "apart" : "inside");
     for (int j = 0; j < NNRT_ALGO_BYTES; j++)
       at += (size_t)snprintf(text + at, size - at, "%02x", c->algo[j]);
     at += (size_t)snprintf(text + at, size - at, " %s\n", tune.entry[i].problem);

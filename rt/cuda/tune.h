@@ -11,15 +11,16 @@
 //
 //     nnaot tune 1
 //     cublaslt 130100 sm 90 processors 132
-//     us WORKSPACE ALGORITHM PROBLEM
-//     28.7 33554432 4200…(64 bytes in hex) bf16 bf16 1 1024 768 768 n t 768 768 768 0 0 0 1 0 bias
+//     us EPILOGUE ALGORITHM PROBLEM
+//     28.7 inside 4200…(64 bytes in hex) bf16 bf16 1 1024 768 768 n t 768 768 768 0 0 0 1 0 bias 16
 //     16 end 2c0f…                                     xxh64 of all before
 //
-// PROBLEM is NnrtGemmSpec in the order of its fields: types, batch, m n k, which are transposed,
-// leading dimensions, steps of the batch, alpha, beta, epilogue, alignment.  A file of another
-// version of cuBLASLt or another gpu is made anew, and so is a damaged one; a file that is
-// something else is left alone, which is an error.  Each choice is shown to cuBLASLt before it is
-// taken (cublasLtMatmulAlgoCheck); what it refuses, and products that the file lacks, are measured.
+// EPILOGUE says whether cuBLASLt does it (`inside`) or a kernel of ours behind (`apart`).  PROBLEM
+// is NnrtGemmSpec in the order of its fields: types, batch, m n k, which are transposed, leading
+// dimensions, steps of the batch, alpha, beta, epilogue, alignment.  A file of another version of
+// cuBLASLt or another gpu is made anew, and so is a damaged one; a file that is something else is
+// left alone, which is an error.  Each choice is shown to cuBLASLt before it is taken
+// (cublasLtMatmulAlgoCheck); what it refuses, and products that the file lacks, are measured.
 //
 // Ranks of one process share choices.  Ranks of several processes each read the file, so that they
 // only do the same in the same way once it is there: make it in a run of its own.
@@ -32,8 +33,8 @@
 enum { NNRT_ALGO_BYTES = 64 };
 
 typedef struct NnrtChoice {
-  double us; // as measured
-  int64_t workspace;
+  double us;  // as measured
+  bool apart; // the epilogue is left to kernels of our own
   uint8_t algo[NNRT_ALGO_BYTES];
 } NnrtChoice;
 
