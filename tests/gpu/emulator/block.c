@@ -96,7 +96,7 @@ typedef struct Machine {
   int now; // the running thread
   int ready[MAX_THREADS], first_ready, n_ready;
   int barrier[MAX_THREADS], n_barrier;
-  unsigned waiting[MAX_THREADS / WARP]; // lanes of each warp
+  unsigned waiting[MAX_THREADS / WARP], gone[MAX_THREADS / WARP]; // lanes of each warp
   Fibre fibre[MAX_THREADS];
   int n_fibres, current;
   int idle[MAX_THREADS], n_idle; // between blocks all are
@@ -265,24 +265,22 @@ int emulated_lane(void) {
 // If all lanes of `mask` that have not ended are there, gives them what they came for.
 static bool complete_warp(int warp, int what, unsigned mask) {
   Machine *m = machine;
+  unsigned here = mask & ~m->gone[warp], votes = 0;
+  if (here & ~m->waiting[warp]) return false;
   Thread *lane = &m->thread[warp * WARP];
-  int n = m->n - warp * WARP < WARP ? m->n - warp * WARP : WARP;
-  unsigned here = 0, votes = 0;
   uint64_t given[WARP];
-  for (int i = 0; i < n; i++) {
-    if (!(mask >> i & 1) || lane[i].state == ENDED) continue;
-    if (!(m->waiting[warp] >> i & 1) || lane[i].mask != mask || lane[i].what != what) return false;
-    here |= 1u << i;
+  for (unsigned rest = here; rest; rest &= rest - 1) {
+    int i = __builtin_ctz(rest);
+    if (lane[i].mask != mask || lane[i].what != what) return false;
     given[i] = lane[i].value;
     votes |= (unsigned)(given[i] != 0) << i;
   }
-  for (int i = 0; i < n; i++)
-    if (here >> i & 1) {
-      int from = lane[i].from & (WARP - 1);
-      lane[i].value = what == BALLOT     ? votes
-                      : here >> from & 1 ? given[from]
-                                         : UINT64_MAX; // of nobody
-    }
+  for (unsigned rest = here; rest; rest &= rest - 1) {
+    int i = __builtin_ctz(rest), from = lane[i].from & (WARP - 1);
+    lane[i].value = what == BALLOT     ? votes
+                    : here >> from & 1 ? given[from]
+                                       : UINT64_MAX; // of nobody
+  }
   m->waiting[warp] &= ~here;
   return true;
 }
@@ -315,6 +313,7 @@ uint64_t emulated_warp(int what, unsigned mask, uint64_t value, int from) {
 static void end_thread(void) {
   Machine *m = machine;
   m->thread[m->now].state = ENDED;
+  m->gone[m->now / WARP] |= 1u << m->now % WARP;
   m->ended++;
   if (m->n_barrier && m->n_barrier == m->n - m->ended) open_barrier();
   int warp = m->now / WARP;
@@ -426,7 +425,11 @@ static void run_block(Machine *m, uint3 block, bool descending) {
   m->begun = m->ended = m->n_ready = m->n_barrier = 0;
   for (int i = 0; i < m->n; i++)
     m->thread[i].state = NOT_BEGUN;
-  memset(m->waiting, 0, sizeof m->waiting);
+  for (int i = 0; i < MAX_THREADS / WARP; i++) {
+    int lanes = m->n - i * WARP;
+    m->waiting[i] = 0;
+    m->gone[i] = lanes >= WARP ? 0 : lanes <= 0 ? ~0u : ~0u << lanes; // those that never were
+  }
 
   char *thread_local_memory = emulated_thread_local();
   const SharedVariable *variable;

@@ -209,7 +209,9 @@ static cudaError_t wait_for_outside() {
   cudaEvent_t e;
   OK(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
   OK(cudaEventRecord(e, b));
-  return cudaStreamWaitEvent(a, e, 0);
+  cudaError_t error = cudaStreamWaitEvent(a, e, 0);
+  OK(cudaEventDestroy(e));
+  return error;
 }
 
 static void test_capture_errors() {
