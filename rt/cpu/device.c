@@ -25,10 +25,11 @@ bool nnrt_device_errand(const NnrtProgram *p, int *out_status) {
 }
 
 bool nnrt_device_find(const NnrtRun *run, Why *w) {
-  (void)run;
-  (void)w;
+  const Flags *f = &run->flags;
   memory_free = nnrt_memory_free();
-  return true;
+  if (!f->tune.given && !f->tf32.given) return true;
+  return why(w, "%s is for gpus, and this executable is compiled for %s",
+             f->tune.given ? "--tune" : "--tf32", run->program->target);
 }
 
 bool nnrt_device_enough(const NnrtRun *run, int ranks_here, Why *w) {

@@ -8,7 +8,9 @@
 #include <string.h>
 
 #include "collectives.h"
+#include "dnn.h"
 #include "machine.h"
+#include "products.h"
 
 _Noreturn void nnrt_gpu_die(NnrtRank *r, int code) {
   nnrt_fail(r, -1, code);
@@ -208,9 +210,12 @@ void nnrt_device_close(NnrtRank *r) {
   NnrtDevice *d = r->device;
   // A step may be under way that training gave up.
   cudaStreamSynchronize(d->gpu.stream);
-  nnrt_gpu_comm_close(r);
+  // NCCL's communicators cannot end before what was recorded of them.
   for (int i = 0; i < d->n_recordings; i++)
     if (d->recording[i].run) cudaGraphExecDestroy(d->recording[i].run);
+  nnrt_gpu_comm_close(r);
+  nnrt_gpu_blas_free(&d->gpu);
+  nnrt_gpu_dnn_free(&d->gpu);
   free(d->recording);
   free(d->host);
   free(d->mark);

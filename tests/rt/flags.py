@@ -35,6 +35,9 @@ with folder_with_data() as folder:
     refused("an unknown input", "it has 'x' f32[16,5], 'labels' i64[16]", "line1", *DATA, "--input", "z=x.npy")
     refused("an input twice", "given twice", "line1", *DATA, "--input", "x=x.npy")
 
+    for flags in ["--tune", "ways"], ["--tf32"]:
+        refused(f"{flags[0]} without a gpu", f"{flags[0]} is for gpus", "line1", *DATA, *flags)
+
     # What cannot be written is found before training.
     for flag in "--save", "--export", "--trace", "--log":
         refused(f"{flag} into no folder", "cannot write 'no/such'", "line1", *DATA, flag, "no/such")
