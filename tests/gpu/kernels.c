@@ -21,6 +21,7 @@
 
 #include "../ops/trials.h"
 #include "cuda/gpu.h"
+#include "runtime.h"
 
 static NnrtGpu gpu;
 
@@ -75,6 +76,7 @@ static DType rounded_to(const Op *op, int i) {
   if (t != DT_f32) return t;
   // What comes after a product that is kept in 16 bits, or after a sum that is.
   switch ((int)op->kind) {
+  case OP_conv_back_w: // cuDNN's, in 16 bits
   case OP_attention_back:
   case OP_attention_packed_back:
   case OP_add_layer_norm:
@@ -98,7 +100,10 @@ static bool run(const Trial *t, Arena *a) {
   }
   int code = trial_call(t, data, result, a);
   must(cudaStreamSynchronize(gpu.stream), "waiting for the kernel");
-  if (code) ok = trial_fail(t, "the kernel returns", code);
+  if (code) {
+    ok = trial_fail(t, "the kernel returns", code);
+    fprintf(stderr, "    %s\n", nnrt_error_detail());
+  }
   NnrtFinding *found = bytes_back(gpu.finding, sizeof *found, a);
   if (ok && found->code)
     ok = trial_fail(t, "it finds an index out of range:", (double)found->value);
