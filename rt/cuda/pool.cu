@@ -8,8 +8,6 @@
 //     max_pool        reads x, about kernel / strides times from the caches, writes y and at
 //     max_pool_back   reads at and dy likewise, writes dx
 //     avg_pool, avg_pool_back likewise
-//
-// Places are computed in 32 bits where they fit, because gpus divide 64 bits slowly.
 
 #include "rows.cuh"
 
@@ -44,22 +42,28 @@ static Pool pool_of(int64_t rank, const int64_t *x_shape, const int64_t *y_shape
   return p;
 }
 
-// Thread number i of those that make (n, spatial, c / V) elements: which image, where, which
-// channels.
+// Element number i of (n, spatial, c / V): which image, where in it, from which channel.
 struct At {
   int64_t image;
   int where[D];
   int64_t channel;
 };
-template <class I> static __device__ inline At at_of(const int *size, I channels, int V, I i) {
+template <class I> static __device__ inline At at_in(const int *size, I channels, I i) {
   At a;
-  a.channel = (int64_t)(i % channels) * V;
+  a.channel = (int64_t)(i % channels);
   i /= channels;
   for (int d = D - 1; d >= 0; d--) {
     a.where[d] = (int)(i % (I)size[d]);
     i /= (I)size[d];
   }
   a.image = (int64_t)i;
+  return a;
+}
+// Gpus divide 64 bits slowly.
+template <int V> static __device__ inline At at_of(const int *size, int64_t c, int64_t i) {
+  At a = i < INT32_MAX && c < INT32_MAX ? at_in<uint32_t>(size, (uint32_t)(c / V), (uint32_t)i)
+                                        : at_in<int64_t>(size, c / V, i);
+  a.channel *= V;
   return a;
 }
 
@@ -93,10 +97,10 @@ static __device__ inline int64_t in_plane(const int *size, int d, int h, int w) 
 }
 
 // The first of equal ones, and the first NaN.
-template <class T, int V, class I>
-static __global__ void max_pool(T *y, int32_t *at, const T *x, Pool p, I total) {
-  for (int64_t i = first_thread(); i < (int64_t)total; i += all_threads()) {
-    At o = at_of<I>(p.y, (I)(p.c / V), V, (I)i);
+template <class T, int V>
+static __global__ void max_pool(T *y, int32_t *at, const T *x, Pool p, int64_t total) {
+  for (int64_t i = first_thread(); i < total; i += all_threads()) {
+    At o = at_of<V>(p.y, p.c, i);
     Range r[D] = {inside(p, 0, o.where[0]), inside(p, 1, o.where[1]), inside(p, 2, o.where[2])};
     const T *from = x + o.image * p.x_plane * p.c + o.channel;
     float best[V] = {};
@@ -134,10 +138,10 @@ static __global__ void max_pool(T *y, int32_t *at, const T *x, Pool p, I total) 
   }
 }
 
-template <class T, int V, class I>
-static __global__ void max_pool_back(T *dx, const int32_t *at, const T *dy, Pool p, I total) {
-  for (int64_t i = first_thread(); i < (int64_t)total; i += all_threads()) {
-    At e = at_of<I>(p.x, (I)(p.c / V), V, (I)i);
+template <class T, int V>
+static __global__ void max_pool_back(T *dx, const int32_t *at, const T *dy, Pool p, int64_t total) {
+  for (int64_t i = first_thread(); i < total; i += all_threads()) {
+    At e = at_of<V>(p.x, p.c, i);
     Range r[D] = {reached(p, 0, e.where[0]), reached(p, 1, e.where[1]), reached(p, 2, e.where[2])};
     int place = (int)in_plane(p.x, e.where[0], e.where[1], e.where[2]);
     int64_t from = e.image * p.y_plane * p.c + e.channel;
@@ -176,10 +180,10 @@ static __device__ inline float average_factor(const Pool &p, int d, int h, int w
   return n ? 1.0f / (float)n : 0.0f;
 }
 
-template <class T, int V, class I>
-static __global__ void avg_pool(T *y, const T *x, Pool p, I total, bool include_pad) {
-  for (int64_t i = first_thread(); i < (int64_t)total; i += all_threads()) {
-    At o = at_of<I>(p.y, (I)(p.c / V), V, (I)i);
+template <class T, int V>
+static __global__ void avg_pool(T *y, const T *x, Pool p, int64_t total, bool include_pad) {
+  for (int64_t i = first_thread(); i < total; i += all_threads()) {
+    At o = at_of<V>(p.y, p.c, i);
     Range r[D] = {inside(p, 0, o.where[0]), inside(p, 1, o.where[1]), inside(p, 2, o.where[2])};
     const T *from = x + o.image * p.x_plane * p.c + o.channel;
     float sum[V] = {};
@@ -206,10 +210,10 @@ static __device__ inline bool sees(const Pool &p, int d, int o, int at) {
   return (at + p.low[d] - o * p.stride[d]) % p.dilation[d] == 0;
 }
 
-template <class T, int V, class I>
-static __global__ void avg_pool_back(T *dx, const T *dy, Pool p, I total, bool include_pad) {
-  for (int64_t i = first_thread(); i < (int64_t)total; i += all_threads()) {
-    At e = at_of<I>(p.x, (I)(p.c / V), V, (I)i);
+template <class T, int V>
+static __global__ void avg_pool_back(T *dx, const T *dy, Pool p, int64_t total, bool include_pad) {
+  for (int64_t i = first_thread(); i < total; i += all_threads()) {
+    At e = at_of<V>(p.x, p.c, i);
     Range r[D] = {reached(p, 0, e.where[0]), reached(p, 1, e.where[1]), reached(p, 2, e.where[2])};
     const T *from = dy + e.image * p.y_plane * p.c + e.channel;
     float sum[V] = {};
@@ -230,41 +234,47 @@ static __global__ void avg_pool_back(T *dx, const T *dy, Pool p, I total, bool i
   }
 }
 
-// -- Choosing: LAUNCH(kernel, elements to make, whether in packs, operands …)
-
-#define LAUNCH(kernel, elements, packs, ...)                                                       \
-  constexpr int V = Width<T>::most;                                                                \
-  int64_t n = elements, most_threads = packs ? n / V : n;                                          \
-  if (n == 0) return NNRT_OK;                                                                      \
-  if (n > INT32_MAX)                                                                               \
-    return packs ? launch(kernel<T, V, int64_t>, blocks_for(n / V), BLOCK, 0, __VA_ARGS__)         \
-                 : launch(kernel<T, 1, int64_t>, blocks_for(n), BLOCK, 0, __VA_ARGS__);            \
-  return packs ? launch(kernel<T, V, uint32_t>, blocks_for(n / V), BLOCK, 0, __VA_ARGS__)          \
-               : launch(kernel<T, 1, uint32_t>, blocks_for(n), BLOCK, 0, __VA_ARGS__)
+// -- Choosing
 
 template <class T> static int max_pool_of(T *y, int32_t *at, const T *x, const Pool &p) {
+  constexpr int V = Width<T>::most;
+  int64_t n = p.n * p.y_plane * p.c;
   if (p.x_plane > INT32_MAX)
     return nnrt_error(NNRT_UNSUPPORTED, "max_pool: a plane of %lld elements is too large",
                       (long long)p.x_plane);
-  bool packs = in_packs(p.c, Width<T>::most, y, x) && in_packs(p.c, 4, at);
-  LAUNCH(max_pool, p.n * p.y_plane * p.c, packs, y, at, x, p, most_threads);
+  if (n == 0) return NNRT_OK;
+  if (in_packs(p.c, V, y, x, at))
+    return launch(max_pool<T, V>, blocks_for(n / V), BLOCK, 0, y, at, x, p, n / V);
+  return launch(max_pool<T, 1>, blocks_for(n), BLOCK, 0, y, at, x, p, n);
 }
 
 template <class T>
 static int max_pool_back_of(T *dx, const int32_t *at, const T *dy, const Pool &p) {
-  bool packs = in_packs(p.c, Width<T>::most, dx, dy) && in_packs(p.c, 4, at);
-  LAUNCH(max_pool_back, p.n * p.x_plane * p.c, packs, dx, at, dy, p, most_threads);
+  constexpr int V = Width<T>::most;
+  int64_t n = p.n * p.x_plane * p.c;
+  if (n == 0) return NNRT_OK;
+  if (in_packs(p.c, V, dx, dy, at))
+    return launch(max_pool_back<T, V>, blocks_for(n / V), BLOCK, 0, dx, at, dy, p, n / V);
+  return launch(max_pool_back<T, 1>, blocks_for(n), BLOCK, 0, dx, at, dy, p, n);
 }
 
 template <class T> static int avg_pool_of(T *y, const T *x, const Pool &p, bool include_pad) {
-  bool packs = in_packs(p.c, Width<T>::most, y, x);
-  LAUNCH(avg_pool, p.n * p.y_plane * p.c, packs, y, x, p, most_threads, include_pad);
+  constexpr int V = Width<T>::most;
+  int64_t n = p.n * p.y_plane * p.c;
+  if (n == 0) return NNRT_OK;
+  if (in_packs(p.c, V, y, x))
+    return launch(avg_pool<T, V>, blocks_for(n / V), BLOCK, 0, y, x, p, n / V, include_pad);
+  return launch(avg_pool<T, 1>, blocks_for(n), BLOCK, 0, y, x, p, n, include_pad);
 }
 
 template <class T>
 static int avg_pool_back_of(T *dx, const T *dy, const Pool &p, bool include_pad) {
-  bool packs = in_packs(p.c, Width<T>::most, dx, dy);
-  LAUNCH(avg_pool_back, p.n * p.x_plane * p.c, packs, dx, dy, p, most_threads, include_pad);
+  constexpr int V = Width<T>::most;
+  int64_t n = p.n * p.x_plane * p.c;
+  if (n == 0) return NNRT_OK;
+  if (in_packs(p.c, V, dx, dy))
+    return launch(avg_pool_back<T, V>, blocks_for(n / V), BLOCK, 0, dx, dy, p, n / V, include_pad);
+  return launch(avg_pool_back<T, 1>, blocks_for(n), BLOCK, 0, dx, dy, p, n, include_pad);
 }
 
 #define POOLS(suffix, C, T)                                                                        \

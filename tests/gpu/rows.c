@@ -403,6 +403,76 @@ static void running_sums(void) {
   }
 }
 
+// -- Pooling: the gradients are the transposes.  With dy of whole numbers, so are all sums.
+
+static void pooling(void) {
+  static const struct {
+    int64_t c, x[3], y[3], kernel[3], strides[3], pads[6], dilations[3];
+  } cases[] = {
+      {16, {1, 12, 14}, {1, 6, 7}, {1, 3, 3}, {1, 2, 2}, {0, 1, 1, 0, 1, 1}, {1, 1, 1}},
+      {3, {1, 9, 10}, {1, 9, 4}, {1, 2, 3}, {1, 1, 2}, {0, 1, 0, 0, 1, 0}, {1, 2, 1}},
+      {8, {5, 6, 7}, {3, 2, 3}, {3, 2, 3}, {2, 3, 3}, {1, 0, 1, 1, 0, 1}, {1, 2, 1}},
+      {24, {1, 7, 7}, {1, 1, 1}, {1, 7, 7}, {1, 1, 1}, {0, 0, 0, 0, 0, 0}, {1, 1, 1}},
+  };
+  for (size_t s = 0; s < sizeof cases / sizeof cases[0]; s++)
+    for (int k = 0; k < 3; k++)
+      for (int last = 0; last < 2; last++) {
+        NnrtDtype t = floats[k];
+        int64_t n = 2, c = cases[s].c, px = 1, py = 1, xs[5] = {n, c}, ys[5] = {n, c};
+        for (int d = 0; d < 3; d++) {
+          px *= xs[d + (last ? 1 : 2)] = cases[s].x[d];
+          py *= ys[d + (last ? 1 : 2)] = cases[s].y[d];
+        }
+        if (last) xs[4] = ys[4] = c;
+        int64_t nx = n * c * px, ny = n * c * py;
+        void *x = numbers(t, nx, 1), *gx = gpu_put(x, nx * size_of(t));
+        void *dy = numbers(t, ny, 2), *gdx = gpu_new(nx * size_of(t)),
+             *gy = gpu_new(ny * size_of(t));
+        for (int64_t i = 0; i < ny; i++) {
+          float v = (float)(i % 5 - 2);
+          if (t == NNRT_f32)
+            ((float *)dy)[i] = v;
+          else
+            ((uint16_t *)dy)[i] = t == NNRT_bf16 ? m_to_bf16(v) : m_to_f16(v);
+        }
+        void *gdy = gpu_put(dy, ny * size_of(t));
+        int32_t *gat = gpu_new(ny * 4);
+        const int64_t *kernel = cases[s].kernel, *strides = cases[s].strides;
+        const int64_t *pads = cases[s].pads, *dilations = cases[s].dilations;
+        BY_TYPE(t, max_pool, gy, gat, gx, 5, xs, ys, kernel, strides, pads, dilations, last);
+        BY_TYPE(t, max_pool_back, gdx, gat, gdy, 5, ys, xs, kernel, strides, pads, dilations, last);
+        void *y = gpu_get(gy, ny * size_of(t));
+        int32_t *at = gpu_get(gat, ny * 4);
+        double *dx = calloc((size_t)nx, sizeof *dx), left = 0, right = 0;
+        for (int64_t i = 0; i < ny; i++) {
+          int64_t to = last ? (i / (py * c) * px + at[i]) * c + i % c : i / py * px + at[i];
+          CHECK(at[i] >= 0 && at[i] < px && element(x, t, to) == element(y, t, i),
+                "max_pool, case %d: maximum %d is said to be at %d", (int)s, (int)i, at[i]);
+          if (to >= 0 && to < nx) dx[to] += element(dy, t, i);
+        }
+        check_near("max_pool_back", gdx, t, dx, nx, 0);
+        for (int pad = 0; pad < 2; pad++) {
+          BY_TYPE(t, avg_pool, gy, gx, 5, xs, ys, kernel, strides, pads, dilations, pad, last);
+          BY_TYPE(t, avg_pool_back, gdx, gdy, 5, ys, xs, kernel, strides, pads, dilations, pad,
+                  last);
+          void *mean = gpu_get(gy, ny * size_of(t)), *d = gpu_get(gdx, nx * size_of(t));
+          double size = 0;
+          left = right = 0;
+          for (int64_t i = 0; i < ny; i++) {
+            left += element(mean, t, i) * element(dy, t, i);
+            size += fabs(element(mean, t, i) * element(dy, t, i));
+          }
+          for (int64_t i = 0; i < nx; i++)
+            right += element(x, t, i) * element(d, t, i);
+          CHECK(fabs(left - right) <= tolerance(t) * size, "avg_pool, case %d: %g is not %g",
+                (int)s, left, right);
+          free(mean), free(d);
+        }
+        gpu_free(gx), gpu_free(gdx), gpu_free(gy), gpu_free(gdy), gpu_free(gat);
+        free(x), free(dy), free(y), free(at), free(dx);
+      }
+}
+
 // -- Dropout, of a part that begins anywhere
 
 static void dropout(void) {
@@ -636,6 +706,7 @@ int main(void) {
   sums();
   extremes_of_nan();
   running_sums();
+  pooling();
   dropout();
   batches();
   batches_of_squares_and_casts();
