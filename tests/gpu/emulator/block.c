@@ -9,8 +9,8 @@
 // __syncthreads, or for its warp) its fibre stays as it is, and another goes on: that of a thread
 // that can, or an idle one with the next thread.  Since who can go on goes on before others begin,
 // a warp runs as far ahead of the others as it can.  Every other block has its threads in
-// descending order.  So who reads what another warp has not yet written mostly finds NaN: shared
-// memory is filled with 0xff before each block.
+// descending order, and two of four kernels their blocks.  So who reads what another warp has not
+// yet written mostly finds NaN: shared memory is filled with 0xff before each block.
 //
 // A barrier opens when all threads that have not ended are there, as on sm_70 and later.  When
 // nobody can go on, the program is wrong; it is told where each thread waits.
@@ -70,7 +70,6 @@ typedef struct Kernel {
   void (*call)(void *arguments);
   void (*free_arguments)(void *arguments);
   void *arguments;
-  unsigned runs;
 } Kernel;
 
 typedef struct Thread {
@@ -101,6 +100,7 @@ typedef struct Machine {
   int n_fibres, current;
   int idle[MAX_THREADS], n_idle; // between blocks all are
   void *main_sp;
+  unsigned kernels; // that have run
   char *shared_end; // of the memory for dynamic shared memory
   char *signal_stack;
 #ifdef __SANITIZE_ADDRESS__
@@ -460,11 +460,15 @@ static bool run_kernel(EmulatedWork *w, bool again) {
   m->n = (int)(k->block.x * k->block.y * k->block.z);
   emulated_position_.block_dim = (uint3){k->block.x, k->block.y, k->block.z};
   emulated_position_.grid_dim = (uint3){k->grid.x, k->grid.y, k->grid.z};
-  unsigned parity = k->runs++;
-  for (unsigned z = 0; z < k->grid.z; z++)
-    for (unsigned y = 0; y < k->grid.y; y++)
-      for (unsigned x = 0; x < k->grid.x; x++)
-        run_block(m, (uint3){x, y, z}, (x + y + z + parity) % 2);
+  uint64_t n = (uint64_t)k->grid.x * k->grid.y * k->grid.z;
+  unsigned turn = m->kernels++;
+  for (uint64_t i = 0; i < n; i++) {
+    uint64_t at = turn % 4 < 2 ? i : n - 1 - i;
+    run_block(m,
+              (uint3){(unsigned)(at % k->grid.x), (unsigned)(at / k->grid.x % k->grid.y),
+                      (unsigned)(at / k->grid.x / k->grid.y)},
+              (at + turn) % 2);
+  }
   m->kernel = NULL;
   return true;
 }

@@ -1,0 +1,35 @@
+#!/bin/bash
+# test_nvcc.sh NVCC FOLDER: the wrapper takes nvcc's command line, and links our libraries.
+set -euo pipefail
+nvcc=$1 here=$(cd "$(dirname "$0")" && pwd)
+rm -rf "$2" && mkdir -p "$2" && cd "$2"
+
+fail() {
+  echo "$1" >&2
+  exit 1
+}
+
+"$nvcc" --list-gpu-code | grep -qx sm_90 || fail "no sm_90"
+"$nvcc" --version | grep -q release || fail "no version"
+
+# What backends give to nvcc.
+"$nvcc" -v -std=c++17 -O3 -gencode arch=compute_90,code=sm_90 -arch=sm_90 --threads 0 -lineinfo \
+  -Xcompiler -Wall,-fno-math-errno -Xptxas -v -I"$here" -c "$here/test_kernels.cu" -o kernels.o 2>log
+grep -q -- "'-fno-math-errno'" log || fail "the compiler's flag is lost"
+! grep -q gencode log || fail "the gpu's flag is not"
+echo 'int main(void) { return 0; }' | cc -x c -c - -o empty.o
+"$nvcc" -v -cudart static kernels.o -Xcompiler -fopenmp -L/nowhere -lcublasLt -lcudnn -lnccl \
+  -Xlinker -rpath -Xlinker '$ORIGIN/lib' -lm -lpthread -o kernels 2>log
+! grep -q "'-lcudnn'" log || fail "it links the real cudnn"
+readelf -d kernels | grep -q 'ORIGIN/lib' || fail "the search path is lost"
+! ldd kernels | grep -q 'libcu\|libnccl' || fail "the program needs the real libraries"
+./kernels
+
+# Archives by their paths, also of whole ones.
+"$nvcc" -cudart static empty.o -Xlinker --whole-archive,/nowhere/libcudnn_graph_static.a,--no-whole-archive \
+  /nowhere/libcublasLt_static.a /nowhere/libculibos.a -o empty
+./empty
+
+# What does not compile does not pass.
+echo 'nonsense' >bad.cu
+! "$nvcc" -c bad.cu -o bad.o 2>/dev/null || fail "nonsense compiles"
