@@ -45,8 +45,11 @@ static void check_flags(const Flags *f, const NnrtProgram *p) {
   struct {
     const char *name;
     const Flag *flag;
-  } out[] = {
-      {"--save", &f->save}, {"--export", &f->export}, {"--trace", &f->trace}, {"--log", &f->log}};
+  } out[] = {{"--save", &f->save},
+             {"--export", &f->export},
+             {"--trace", &f->trace},
+             {"--log", &f->log},
+             {"--tune", &f->tune}};
   for (size_t i = 0; i < sizeof out / sizeof *out; i++)
     for (size_t j = 0; j < i; j++)
       if (out[i].flag->given && out[j].flag->given &&

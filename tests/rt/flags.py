@@ -50,7 +50,8 @@ with folder_with_data() as folder:
     os.remove("pipe")
     os.symlink("here", "link")
     for one, other in ("here", "here"), ("here", "./here"), ("link", "here"), (f"{folder}/here", "link"):
-        for flags in ["--save", one, "--export", other], ["--log", one, "--save", other], ["--trace", one, "--log", other]:
+        for flags in (["--save", one, "--export", other], ["--log", one, "--save", other], ["--trace", one, "--log", other],
+                      ["--tune", one, "--save", other]):
             refused(" ".join(flags), "are the same file", "line1", *DATA, *flags, status=2)
     os.remove("link")
     check("nothing is left behind", sorted(os.listdir()) == ["x.npy", "y.npy"], os.listdir())
