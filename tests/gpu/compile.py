@@ -1,0 +1,64 @@
+"""Every sample compiles and links for a gpu, under every plan there is; no gpu and no driver is needed.
+
+    compile.py SAMPLE      for sm_90, on 1 and 4 ranks, in f32 and bf16
+
+Prints for each the size, the seconds, how many plans of cuDNN were made ahead of time, and at the end what one
+of them needs.  The plans are those that `nnaot --help` names.
+"""
+
+import json
+import pathlib
+import re
+import struct
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+from common import NNAOT, compile_sample, run, scratch  # noqa: E402
+
+
+def plan_names():
+    found = re.search(r"--plan[ =](\S+)", run(NNAOT, "--help"))
+    names = [name for name in found[1].split("|") if name.islower()] if found else []
+    if "dp" not in names:
+        sys.exit("nnaot --help does not say which plans there are")
+    return names
+
+
+def planned(exe):
+    """Plans behind the payload: the trailer says how many bytes they have."""
+    data = exe.read_bytes()
+    magic, offset, payload, plans = struct.unpack("<8s3q", data[-32:])
+    assert magic == b"nnrtpay1"
+    text = data[offset + payload:offset + payload + plans]
+    return sum(int(n) for n in re.findall(rb"^nnrt plans .* count (\d+)$", text, re.M))
+
+
+def libraries(exe):
+    """Names of NVIDIA's libraries that the dynamic linker looks for."""
+    lines = run("ldd", exe).splitlines()
+    missing = [line for line in lines if "not found" in line]
+    if missing or any("libdnnl" in line for line in lines):
+        sys.exit("\n".join(lines))
+    return [line.split()[0] for line in lines if re.search("cu(da|blas|dnn)|nccl", line)]
+
+
+def main(name):
+    print(f"{'sample':8} {'plan':8} {'dtype':5} {'ranks':5} {'MB':>6} {'s':>5} {'planned':>7}")
+    with scratch() as folder:
+        exe = pathlib.Path(folder, "train")
+        for plan in plan_names():
+            for dtype in "f32", "bf16":
+                for ranks in 1, 4:
+                    start = time.monotonic()
+                    compile_sample(name, exe, ranks=ranks,
+                                   extra=["--target", "cuda:sm_90", "--dtype", dtype, "--plan", plan])
+                    seconds = time.monotonic() - start
+                    says = json.loads(run(exe, "--describe"))
+                    assert says["target"] == "cuda" and says["architectures"] == ["sm_90"]
+                    print(f"{name:8} {plan:8} {dtype:5} {ranks:5} {exe.stat().st_size / 1e6:6.1f} {seconds:5.1f} "
+                          f"{planned(exe):7}", flush=True)
+        print("needs", *libraries(exe))
+
+
+main(*sys.argv[1:])

@@ -1,0 +1,42 @@
+"""Programs for gpus, run on the emulator: losses of 20 steps equal those of the same program for processors.
+
+    emulated.py SAMPLE     in f32 against --target cpu, in bf16 against PyTorch in f32; 1, 2 and 4 ranks
+
+Prints a table of largest relative differences of the loss.
+"""
+
+import json
+import os
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+from common import BUILD, SAMPLES, compile_sample, scratch, train, worst_difference  # noqa: E402
+
+LIMIT = {"f32": 1e-5, "bf16": 1e-2}
+
+
+def losses(folder, name, ranks, steps, extra):
+    exe, log = pathlib.Path(folder, "train"), pathlib.Path(folder, "log.jsonl")
+    compile_sample(name, exe, "adamw", ranks, extra)
+    log.unlink(missing_ok=True)
+    return [line["loss"] for line in train(exe, name, steps, log)]
+
+
+def main(name):
+    os.environ["NVCC"] = str(BUILD / "emulator" / "nvcc")
+    torch = json.loads((SAMPLES / name / "expected.json").read_text())["adamw"]["loss"]
+    failed = 0
+    print(f"{'sample':8} {'dtype':5} {'ranks':5} {'against':8} {'loss':>9}")
+    with scratch() as folder:
+        for ranks in 1, 2, 4:
+            cpu = losses(folder, name, ranks, len(torch), [])
+            for dtype, against, want in ("f32", "cpu", cpu), ("bf16", "PyTorch", torch):
+                got = losses(folder, name, ranks, len(torch), ["--target", "cuda:sm_90", "--dtype", dtype])
+                d = worst_difference(got, want)
+                print(f"{name:8} {dtype:5} {ranks:5} {against:8} {d:9.1e}", flush=True)
+                failed |= not d < LIMIT[dtype]
+    return failed
+
+
+sys.exit(main(*sys.argv[1:]))
