@@ -2,8 +2,13 @@
 
 #include "comm.h"
 
+#include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+#include "device.h"
 
 // ---- groups
 
@@ -75,6 +80,7 @@ bool nnrt_comm_open(NnrtRank *r, const CommWay *way, void *shared, Why *w) {
   const NnrtProgram *p = r->program;
   c->rank = r;
   c->way = way;
+  c->patience = nnrt_device_patience(r->run);
   c->world = world_group(r->ranks, r->rank);
   for (int a = 0; a < p->n_axes; a++)
     c->axis[a] = axis_group(p, a, r->rank);
@@ -150,8 +156,19 @@ static int64_t put(NnrtComm *c, Job job) {
 static int wait_for(NnrtComm *c, int64_t number) {
   pthread_mutex_lock(&c->lock);
   atomic_store(&c->waiting, true);
-  while (c->n_done <= number && !c->code)
-    pthread_cond_wait(&c->fewer, &c->lock);
+  while (c->n_done <= number && !c->code) {
+    int64_t before = c->n_done;
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (time_t)fmin(ceil(c->patience), 1e9);
+    if (pthread_cond_timedwait(&c->fewer, &c->lock, &until) == ETIMEDOUT && c->n_done == before) {
+      nnrt_error(NNRT_COMM,
+                 "no word from another rank for %.0f seconds (--stall-timeout): it is gone or "
+                 "stopped",
+                 c->patience);
+      set_code(c, NNRT_COMM);
+    }
+  }
   atomic_store(&c->waiting, false);
   int code = failed(c);
   pthread_mutex_unlock(&c->lock);
@@ -185,19 +202,23 @@ int nnrt_comm_wait(NnrtComm *c, const void *y) {
   return wait_for(c, number);
 }
 
+static _Noreturn void fail(NnrtRank *r, int code) {
+  nnrt_fail(r, nnrt_device_waits_in(r), code);
+}
+
 void nnrt_comm_sum(NnrtRank *r, int64_t *x, int n) {
   int code = nnrt_comm_do(r->comm, (Job){JOB_reduce, &r->comm->world, x, x, n, NNRT_i64, true});
-  if (code) nnrt_fail(r, -1, code);
+  if (code) fail(r, code);
 }
 
 void nnrt_comm_gather(NnrtRank *r, void *y, const void *x, int64_t bytes) {
   int code = nnrt_comm_do(r->comm, (Job){JOB_gather, &r->comm->world, y, x, bytes, NNRT_u8, false});
-  if (code) nnrt_fail(r, -1, code);
+  if (code) fail(r, code);
 }
 
 void nnrt_comm_drain(NnrtRank *r) {
   int code = r->comm->threaded ? wait_for(r->comm, r->comm->n_put - 1) : 0;
-  if (code) nnrt_fail(r, -1, code);
+  if (code) fail(r, code);
 }
 
 // ---- arithmetic that the ways share

@@ -46,6 +46,7 @@ typedef struct NnrtComm {
   struct Wire *wire; // of comm_peers.c
   char *scratch;     // of the way
   int64_t scratch_bytes;
+  double patience; // seconds to wait for other ranks
 
   bool threaded; // false: one rank, and nothing below is used
   pthread_t thread;

@@ -35,6 +35,9 @@ bool nnrt_device_errand(const NnrtProgram *p, int *out_status);
 bool nnrt_device_find(const NnrtRun *run, Why *w);
 // Whether the ranks' slabs fit into what was free then.
 bool nnrt_device_enough(const NnrtRun *run, int ranks_here, Why *w);
+// How many seconds ranks wait for each other before they give up: --stall-timeout, or what is usual
+// here; infinite: for ever.
+double nnrt_device_patience(const NnrtRun *run);
 // Members of the object that --describe writes, each with a comma before it.
 void nnrt_device_describe(const NnrtProgram *p, FILE *out);
 
@@ -57,12 +60,16 @@ int nnrt_device_depth(const NnrtRank *r);
 // same work every time: a device may record the calls the second time, and then replay them without
 // calling.
 void nnrt_device_run(NnrtRank *r, int piece, void (*work)(NnrtRank *r));
-enum { NNRT_SLOTS = 2, NNRT_ANSWERS = 2 };
+enum { NNRT_SLOTS = 2, NNRT_ANSWERS = 3 };
 // Wants element 0 of some tensors of the running graph as they are when all that was started is
 // done.  NULL: not this one.
 void nnrt_device_ask(NnrtRank *r, int slot, const NnrtTensor *const *outputs);
 // Returns when they are known and so all before is done; ends the job if anything of it failed.
 void nnrt_device_answer(NnrtRank *r, int slot, double *out_value);
+
+// The operation in which the device waits for other ranks, having added to nnrt_error's words which
+// time that is; -1: it does not, or nobody knows.
+int nnrt_device_waits_in(NnrtRank *r);
 
 // ---- Time, for --trace: a mark is where the stream of operations, or of communication, is now.
 

@@ -1,6 +1,7 @@
 // This machine as the device (device.h): the slab is memory like any other, what is put there is
 // there, what is run is done.
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -34,6 +35,11 @@ bool nnrt_device_find(const NnrtRun *run, Why *w) {
 
 bool nnrt_device_enough(const NnrtRun *run, int ranks_here, Why *w) {
   return nnrt_memory_enough((double)run->program->slab_bytes, ranks_here, memory_free, "memory", w);
+}
+
+double nnrt_device_patience(const NnrtRun *run) {
+  const Flag *f = &run->flags.stall_timeout;
+  return f->given && f->f > 0 ? f->f : INFINITY;
 }
 
 void nnrt_device_describe(const NnrtProgram *p, FILE *out) {
@@ -99,6 +105,11 @@ void nnrt_device_ask(NnrtRank *r, int slot, const NnrtTensor *const *outputs) {
 
 void nnrt_device_answer(NnrtRank *r, int slot, double *out_value) {
   memcpy(out_value, r->device->value[slot], sizeof r->device->value[slot]);
+}
+
+int nnrt_device_waits_in(NnrtRank *r) {
+  (void)r;
+  return -1;
 }
 
 int64_t nnrt_device_mark(NnrtRank *r, bool comm) {

@@ -4,6 +4,7 @@
 
 #include <cublasLt.h>
 #include <cudnn.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -134,6 +135,12 @@ bool nnrt_device_enough(const NnrtRun *run, int ranks_here, Why *w) {
   char what[64];
   snprintf(what, sizeof what, "memory of gpu %d", gpu);
   return nnrt_memory_enough((double)run->program->slab_bytes, each, memory_free[gpu], what, w);
+}
+
+double nnrt_device_patience(const NnrtRun *run) {
+  const Flag *f = &run->flags.stall_timeout;
+  if (!f->given) return 300;
+  return f->f > 0 ? f->f : INFINITY;
 }
 
 void nnrt_device_describe(const NnrtProgram *p, FILE *out) {

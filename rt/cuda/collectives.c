@@ -24,10 +24,6 @@ static bool gpu_is_shared(NnrtRank *r) {
   return shared;
 }
 
-double nnrt_stall_seconds(const NnrtRun *run) {
-  return run->flags.stall_timeout.given ? run->flags.stall_timeout.f : 300;
-}
-
 static const GpuWay *choose_way(NnrtRank *r) {
   if (r->run->launch.kind == LAUNCH_none) return &nnrt_gpu_meet;
   if (!gpu_is_shared(r)) return &nnrt_gpu_nccl;
@@ -57,6 +53,11 @@ void nnrt_gpu_comm_close(NnrtRank *r) {
   if (!c) return;
   c->way->close(r);
   free(c);
+}
+
+int nnrt_device_waits_in(NnrtRank *r) {
+  GpuComm *c = r->device ? r->device->comm : NULL;
+  return c && c->way->waits_in ? c->way->waits_in(r) : -1;
 }
 
 int nnrt_gpu_comm_memory(NnrtRank *r, void **out, size_t bytes) {

@@ -32,6 +32,8 @@ typedef struct GpuWay {
   int (*reduce)(NnrtRank *r, const Group *g, void *y, const void *x, int64_t n, NnrtDtype t);
   // y = all x, of these bytes, one after the other.
   int (*gather)(NnrtRank *r, const Group *g, void *y, const void *x, int64_t bytes);
+  // Of nnrt_device_waits_in; may be NULL.
+  int (*waits_in)(NnrtRank *r);
 } GpuWay;
 extern const GpuWay nnrt_gpu_meet, nnrt_gpu_nccl, nnrt_gpu_staged;
 

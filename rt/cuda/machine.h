@@ -75,9 +75,6 @@ struct NnrtDevice {
 int nnrt_gpu_of_rank(const NnrtRun *run, int rank); // which gpu of this machine
 int nnrt_gpu_count(void);
 
-// How long ranks wait for each other in the gpu.
-double nnrt_stall_seconds(const NnrtRun *run);
-
 // -- Failing outside of an operation
 
 _Noreturn void nnrt_gpu_die(NnrtRank *r, int code);

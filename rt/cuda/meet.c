@@ -135,5 +135,5 @@ static int gather_meet(NnrtRank *r, const Group *g, void *y, const void *x, int6
   return code;
 }
 
-const GpuWay nnrt_gpu_meet = {"threads",   false,       open_meet,  close_meet,
-                              memory_meet, reduce_meet, gather_meet};
+const GpuWay nnrt_gpu_meet = {"threads",   false,       open_meet,   close_meet,
+                              memory_meet, reduce_meet, gather_meet, NULL};

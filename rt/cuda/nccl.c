@@ -168,7 +168,7 @@ static int open_nccl(NnrtRank *r) {
   if (!code) code = check_version();
   if (code) return code;
   s->n_axes = r->program->n_axes;
-  s->patience = nnrt_stall_seconds(r->run);
+  s->patience = nnrt_device_patience(r->run);
   for (int a = 0; a < s->n_axes && !code; a++)
     if (!r->program->axis[a].time) code = open_axis(r, s, a);
   if (!code) code = nnrt_watch_start(&s->watch, r, async_error, s);
@@ -235,5 +235,10 @@ static int gather_nccl(NnrtRank *r, const Group *g, void *y, const void *x, int6
   return code ? code : nnrt_watch_end(s->watch, stream);
 }
 
-const GpuWay nnrt_gpu_nccl = {"nccl",      true,        open_nccl,  close_nccl,
-                              memory_nccl, reduce_nccl, gather_nccl};
+static int waits_in_nccl(NnrtRank *r) {
+  State *s = r->device->comm->state;
+  return s && s->watch ? nnrt_watch_op(s->watch) : -1;
+}
+
+const GpuWay nnrt_gpu_nccl = {"nccl",      true,        open_nccl,   close_nccl,
+                              memory_nccl, reduce_nccl, gather_nccl, waits_in_nccl};

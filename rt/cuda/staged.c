@@ -69,5 +69,5 @@ static int gather_staged(NnrtRank *r, const Group *g, void *y, const void *x, in
   return through_here(r, (Job){JOB_gather, g, y, x, bytes, NNRT_u8, true}, bytes, bytes * g->n);
 }
 
-const GpuWay nnrt_gpu_staged = {"staged",      false,         open_staged,  close_staged,
-                                memory_staged, reduce_staged, gather_staged};
+const GpuWay nnrt_gpu_staged = {"staged",      false,         open_staged,   close_staged,
+                                memory_staged, reduce_staged, gather_staged, NULL};

@@ -18,19 +18,19 @@ struct Watch {
   atomic_bool stop;
 };
 
-_Noreturn static void fail(const Watch *w, int code, const char *text) {
-  NnrtRank *r = w->rank;
-  const volatile Progress *p = w->progress;
-  bool inside = p->begun > p->done;
-  int op = inside ? p->op : -1;
+_Noreturn static void fail(Watch *w, int code, const char *text) {
   // A copy: the rank's thread goes on with the real one.
-  NnrtRank seen = *r;
-  seen.step = atomic_load(&r->device->step);
-  if (inside)
-    nnrt_error(code, "%s, in collective %lld", text, p->begun);
-  else
-    nnrt_error(code, "%s", text);
-  nnrt_fail(&seen, op, code);
+  NnrtRank seen = *w->rank;
+  seen.step = atomic_load(&w->rank->device->step);
+  nnrt_error(code, "%s", text);
+  nnrt_fail(&seen, nnrt_watch_op(w), code);
+}
+
+int nnrt_watch_op(Watch *w) {
+  const volatile Progress *p = w->progress;
+  if (p->begun == p->done) return -1;
+  nnrt_error(NNRT_COMM, "collective %lld: %s", p->begun, nnrt_error_detail());
+  return p->op;
 }
 
 static void *watch(void *arg) {
@@ -63,7 +63,7 @@ int nnrt_watch_start(Watch **out, NnrtRank *r, int (*errors)(void *state, char *
   w->rank = r;
   w->errors = errors;
   w->state = state;
-  w->patience = nnrt_stall_seconds(r->run);
+  w->patience = nnrt_device_patience(r->run);
   int code = nnrt_cuda(cudaMallocHost((void **)&w->progress, sizeof *w->progress),
                        "pinned memory of this machine");
   if (code) return code;

@@ -3,8 +3,8 @@
 // Before and after each collective a kernel writes into this machine's memory which one it is, also
 // when it is replayed in a graph.  A thread looks there, and asks NCCL for errors of its own:
 //
-//     rank 0, step 7: all_reduce  grads of /fc1: communication failed: no progress for 300 seconds
-//     in collective 41: another rank is gone or stopped
+//     rank 0, step 7: all_reduce  grads of /fc1: communication failed: collective 41: no progress
+//     for 300 seconds (--stall-timeout): another rank is gone or stopped
 //
 // It ends the process, and so the job.
 
@@ -20,6 +20,7 @@ typedef struct Watch Watch;
 int nnrt_watch_start(Watch **out, NnrtRank *r, int (*errors)(void *state, char *text, size_t size),
                      void *state);
 void nnrt_watch_stop(Watch *w);
+int nnrt_watch_op(Watch *w); // for nnrt_device_waits_in
 int nnrt_watch_begin(Watch *w, int op, cudaStream_t stream);
 int nnrt_watch_end(Watch *w, cudaStream_t stream);
 

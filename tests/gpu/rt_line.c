@@ -1,0 +1,152 @@
+// tests/rt/regression.c for gpus: a program as the compiler would write it, by hand, on an axis dp
+// of RANKS ranks and an axis mb of MICRO slices of time.  It has what the runtime handles: inputs,
+// weights from the payload, filled and drawn, states, scalars, constants, collectives whose results
+// are checked, evaluation, a model to export.
+//
+//     loss = mean over rows of (x w + b - label)^2 + noise(step, seed)
+
+#include "rt_line.h"
+
+#ifndef RANKS
+#define RANKS 1
+#endif
+#ifndef MICRO
+#define MICRO 2
+#endif
+#ifndef BIG // elements of a weight that only fills checkpoints and collectives
+#define BIG 20000
+#endif
+#ifndef NAN_AT // a step
+#define NAN_AT -1
+#endif
+#ifndef SLAB_BYTES
+#define SLAB_BYTES SLAB
+#endif
+
+enum { BATCH = 16, ROWS = BATCH / RANKS / MICRO, BIG_BYTES = (4 * BIG + 255) / 256 * 256 };
+
+enum {
+  AT_x = 0,                      // f32[16,5] {S(0), S(0)}, here [ROWS,5]
+  AT_label = AT_x + 512,         // i64[16]
+  AT_w = AT_label + 256,         // f32[5]
+  AT_b = AT_w + 256,             // f32[]
+  AT_big = AT_b + 256,           // f32[BIG]
+  AT_count = AT_big + BIG_BYTES, // i64[], a weight
+  AT_v = AT_count + 256,         // f32[6], state
+  AT_lr = AT_v + 256,
+  AT_step = AT_lr + 256,
+  AT_seed = AT_step + 256,
+  AT_loss = AT_seed + 256,
+  AT_norm = AT_loss + 256,
+  AT_g = AT_norm + 256,      // f32[8]: gradients of w and b, sum of squares; over all micro-batches
+  AT_gall = AT_g + 256,      // over all ranks
+  AT_bigsum = AT_gall + 256, // f32[BIG]
+  AT_one = AT_bigsum + BIG_BYTES,
+  AT_mine = AT_one + 256,            // f32[2,1,2]
+  AT_spread = AT_mine + 256,         // f32[2,RANKS,2]
+  AT_back = AT_spread + 256 * RANKS, // f32[2,1,2]
+  AT_bad = AT_back + 256,            // i64[]
+  AT_part = AT_bad + 256,            // f32[20], split along dp
+  SLAB = AT_part + 256,
+};
+
+#define F(at) ((float *)(void *)(r->slab + (at)))
+#define I(at) ((int64_t *)(void *)(r->slab + (at)))
+// clang-format off
+#define NO    {-1, -1, -1, -1}
+#define WHOLE {NO, NO}
+#define ROWWISE {{0, 1, -1, -1}, NO}
+#define RANKWISE {{0, -1, -1, -1}, NO}
+
+static const NnrtTensor train_tensors[] = {
+    {"x", NNRT_input, NNRT_f32, 2, {BATCH, N}, ROWWISE, AT_x, false, 0, 0, 0, 0, 0},
+    {"labels", NNRT_input, NNRT_i64, 1, {BATCH}, ROWWISE, AT_label, false, 0, 0, 0, 0, 0},
+    {"w", NNRT_weight, NNRT_f32, 1, {N}, WHOLE, AT_w, true, NNRT_from_payload, 0, 0, 0, 0},
+    {"b \"quoted\"", NNRT_weight, NNRT_f32, 0, {0}, WHOLE, AT_b, true, NNRT_from_fill, 0, 0.5, 0, 0},
+    {"big", NNRT_weight, NNRT_f32, 1, {BIG}, WHOLE, AT_big, false, NNRT_from_normal, 0, 0, 0.02, 3},
+    {"count", NNRT_weight, NNRT_i64, 0, {0}, WHOLE, AT_count, false, NNRT_from_fill, 0, 0, 0, 0},
+    {"part", NNRT_weight, NNRT_f32, 1, {20}, RANKWISE, AT_part, true, NNRT_from_uniform, 0, -1, 1, 9},
+    {"v", NNRT_state, NNRT_f32, 1, {N + 1}, WHOLE, AT_v, false, NNRT_from_fill, 0, 0, 0, 0},
+    {"lr", NNRT_scalar, NNRT_f32, 0, {0}, WHOLE, AT_lr, false, 0, 0, 0, 0, 0},
+    {"step", NNRT_scalar, NNRT_i64, 0, {0}, WHOLE, AT_step, false, 0, 0, 0, 0, 0},
+    {"seed", NNRT_scalar, NNRT_i64, 0, {0}, WHOLE, AT_seed, false, 0, 0, 0, 0, 0},
+    {"loss", NNRT_output, NNRT_f32, 0, {0}, WHOLE, AT_loss, false, 0, 0, 0, 0, 0},
+    {"grad_norm", NNRT_output, NNRT_f32, 0, {0}, WHOLE, AT_norm, false, 0, 0, 0, 0, 0},
+};
+static const NnrtTensor eval_tensors[] = {
+    {"x", NNRT_input, NNRT_f32, 2, {BATCH, N}, ROWWISE, AT_x, false, 0, 0, 0, 0, 0},
+    {"labels", NNRT_input, NNRT_i64, 1, {BATCH}, ROWWISE, AT_label, false, 0, 0, 0, 0, 0},
+    {"w", NNRT_weight, NNRT_f32, 1, {N}, WHOLE, AT_w, true, NNRT_from_payload, 0, 0, 0, 0},
+    {"loss", NNRT_output, NNRT_f32, 0, {0}, WHOLE, AT_loss, false, 0, 0, 0, 0, 0},
+};
+// clang-format on
+
+enum { OP_rows, OP_reduce, OP_check, OP_update };
+static const char *const ops[] = {"linear  line.onnx:/fc/Gemm", "all_reduce  grads of /fc",
+                                  "cross_entropy  line.onnx:/loss", "sgd  line.onnx:/fc/w"};
+
+static const float zeros[8];
+static const NnrtConstant constants[] = {{zeros, sizeof zeros}};
+#define C0 ((const float *)r->constant[0])
+
+static void micro(NnrtRank *r) {
+  RUN(OP_rows,
+      line_rows(F(AT_g), F(AT_x), I(AT_label), F(AT_w), F(AT_b), C0, ROWS, BATCH, r->micro == 0));
+}
+
+static void train_update(NnrtRank *r) {
+  RUN(OP_check, line_given(F(AT_bigsum), BIG, F(AT_mine), I(AT_one), r->rank));
+  RUN(OP_reduce, nnrt_all_reduce_f32(F(AT_bigsum), F(AT_bigsum), BIG, r, 0)); // in place
+  RUN(OP_reduce, nnrt_all_reduce_f32(F(AT_gall), F(AT_g), 8, r, 0));
+  RUN(OP_reduce, nnrt_all_reduce_i64(I(AT_one), I(AT_one), 1, r, 0));
+  RUN(OP_reduce, nnrt_all_gather_b4(F(AT_spread), F(AT_mine), 3, LIST(2, 1, 2), 1, r, 0));
+  RUN(OP_reduce, nnrt_local_slice_b4(F(AT_back), F(AT_spread), 3, LIST(2, RANKS, 2), 1, r, 0));
+  RUN(OP_reduce, nnrt_wait(r, F(AT_gall)));
+  RUN(OP_reduce, nnrt_wait(r, F(AT_bigsum)));
+  RUN(OP_reduce, nnrt_wait(r, I(AT_one)));
+  RUN(OP_check, line_taken(I(AT_bad), F(AT_bigsum), BIG, F(AT_spread), F(AT_back), I(AT_one),
+                           r->rank, RANKS));
+  RUN(OP_update,
+      line_update(F(AT_w), F(AT_b), F(AT_v), F(AT_part), 20 / RANKS, I(AT_count), F(AT_loss),
+                  F(AT_norm), F(AT_gall), F(AT_lr), I(AT_step), I(AT_seed), I(AT_bad), NAN_AT));
+}
+
+static void eval_update(NnrtRank *r) {
+  RUN(OP_reduce, nnrt_all_reduce_f32(F(AT_gall), F(AT_g), 8, r, 0));
+  RUN(OP_reduce, nnrt_wait(r, F(AT_gall)));
+  RUN(OP_update, line_loss(F(AT_loss), F(AT_gall)));
+}
+
+static void init(NnrtRank *r) {
+  (void)r;
+}
+
+// The payload of tests/rt/add_payload.py.
+static const NnrtHole holes[] = {{"w", NNRT_f16, 8, 10}, {"b \"quoted\"", NNRT_f64, 32, 8}};
+
+const NnrtProgram nnrt_program = {
+    .model = "line.onnx",
+    .plan = "dp",
+    .target = "cuda:sm_90",
+    .version = "test",
+    .n_axes = 2,
+    .axis = {{"dp", RANKS, false}, {"mb", MICRO, true}},
+    .ranks = RANKS,
+    .micro_batches = MICRO,
+    .batch = BATCH,
+    .train = {train_tensors, sizeof train_tensors / sizeof *train_tensors, micro, train_update, ops,
+              4},
+    .eval = {eval_tensors, sizeof eval_tensors / sizeof *eval_tensors, micro, eval_update, ops, 4},
+    .slab_bytes = SLAB_BYTES,
+    .payload_bytes = 64 + 64 - 10 - 8,
+    .init = init,
+    .lr = 0.01,
+    .lr_schedule = "constant",
+    .seed = 1,
+    .skeleton = 64,
+    .skeleton_bytes = 64,
+    .holes = holes,
+    .n_holes = 2,
+    .constants = constants,
+    .n_constants = 1,
+};

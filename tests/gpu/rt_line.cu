@@ -1,0 +1,93 @@
+// Kernels of rt_line.c: one thread does it all, in the order that regression.c does it.
+
+#include "rt_line.h"
+
+#include "device.cuh"
+#include "nnrt_random.h"
+
+static __global__ void rows_of(float *g, const float *x, const int64_t *labels, const float *w,
+                               const float *b, const float *zeros, int64_t rows, float batch,
+                               bool first, Finder f) {
+  if (first)
+    for (int j = 0; j < N + 3; j++)
+      g[j] = zeros[j];
+  for (int64_t i = 0; i < rows; i++) {
+    if (labels[i] < -100 || labels[i] > 100) find_index(f, labels[i] + 100, 201);
+    float e = b[0] - (float)labels[i];
+    for (int j = 0; j < N; j++)
+      e += x[i * N + j] * w[j];
+    for (int j = 0; j < N; j++)
+      g[j] += 2 * e * x[i * N + j] / batch;
+    g[N] += 2 * e / batch;
+    g[N + 1] += e * e / batch;
+  }
+}
+
+int line_rows(float *g, const float *x, const int64_t *labels, const float *w, const float *b,
+              const float *zeros, int64_t rows, int64_t batch, bool first) {
+  return launch(rows_of, 1, 1, 0, g, x, labels, w, b, zeros, rows, (float)batch, first, finder());
+}
+
+static __global__ void given(float *big, int64_t n, float *mine, int64_t *one, int64_t rank) {
+  for (int64_t i = first_thread(); i < n; i += all_threads())
+    big[i] = (float)((rank + 1) * (i % 1000));
+  if (first_thread() < 4)
+    mine[first_thread()] = (float)(100 * rank + 10 * (first_thread() / 2) + first_thread() % 2);
+  if (first_thread() == 0) *one = (int64_t)1 << 40;
+}
+
+int line_given(float *big, int64_t n, float *mine, int64_t *one, int64_t rank) {
+  return launch(given, blocks_for(n), BLOCK, 0, big, n, mine, one, rank);
+}
+
+static __global__ void taken(int64_t *bad, const float *big, int64_t n, const float *spread,
+                             const float *back, const int64_t *one, int64_t rank, int64_t ranks) {
+  *bad = *one != ranks << 40;
+  for (int64_t i = 0; i < n; i++)
+    *bad += big[i] != (float)(ranks * (ranks + 1) / 2 * (i % 1000));
+  for (int row = 0; row < 2; row++)
+    for (int from = 0; from < ranks; from++)
+      for (int j = 0; j < 2; j++)
+        *bad += spread[(row * ranks + from) * 2 + j] != (float)(100 * from + 10 * row + j);
+  for (int i = 0; i < 4; i++)
+    *bad += back[i] != (float)(100 * rank + 10 * (i / 2) + i % 2);
+}
+
+int line_taken(int64_t *bad, const float *big, int64_t n, const float *spread, const float *back,
+               const int64_t *one, int64_t rank, int64_t ranks) {
+  return launch(taken, 1, 1, 0, bad, big, n, spread, back, one, rank, ranks);
+}
+
+static __global__ void update(float *w, float *b, float *v, float *part, int64_t n_part,
+                              int64_t *count, float *loss, float *norm, const float *g,
+                              const float *lr, const int64_t *step, const int64_t *seed,
+                              const int64_t *bad, int64_t nan_at) {
+  float squares = 0;
+  for (int j = 0; j <= N; j++)
+    squares += g[j] * g[j];
+  *norm = sqrtf(squares);
+  *loss = g[N + 1] + (float)nnrt_random_uniform(*seed, *step, 1, 0) * 0.01f;
+  if (*step == nan_at || *bad) *loss = NAN;
+  for (int j = 0; j <= N; j++) {
+    v[j] = 0.9f * v[j] + g[j];
+    *(j < N ? &w[j] : b) -= *lr * v[j];
+  }
+  for (int64_t j = 0; j < n_part; j++)
+    part[j] -= *lr * part[j];
+  ++*count;
+}
+
+int line_update(float *w, float *b, float *v, float *part, int64_t n_part, int64_t *count,
+                float *loss, float *norm, const float *g, const float *lr, const int64_t *step,
+                const int64_t *seed, const int64_t *bad, int64_t nan_at) {
+  return launch(update, 1, 1, 0, w, b, v, part, n_part, count, loss, norm, g, lr, step, seed, bad,
+                nan_at);
+}
+
+static __global__ void loss_of(float *loss, const float *g) {
+  *loss = g[N + 1];
+}
+
+int line_loss(float *loss, const float *g) {
+  return launch(loss_of, 1, 1, 0, loss, g);
+}

@@ -1,0 +1,32 @@
+// The kernels of rt_line.c, in rt_line.cu.
+
+#ifndef RT_LINE_H
+#define RT_LINE_H
+
+#include "nnrt.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { N = 5 }; // columns of x
+
+// g += the gradients of w (N) and b of the rows' squared errors, and their sum; `first`: g = that.
+int line_rows(float *g, const float *x, const int64_t *labels, const float *w, const float *b,
+              const float *zeros, int64_t rows, int64_t batch, bool first);
+// big[i] = (rank + 1) (i mod 1000), mine = 100 rank + 10 row + column, one = 2^40
+int line_given(float *big, int64_t n, float *mine, int64_t *one, int64_t rank);
+// bad = how many elements are not what all ranks' line_given sum up and gather to
+int line_taken(int64_t *bad, const float *big, int64_t n, const float *spread, const float *back,
+               const int64_t *one, int64_t rank, int64_t ranks);
+// Momentum; loss with noise of (seed, step), NaN in step `nan_at`, or if anything is bad.
+int line_update(float *w, float *b, float *v, float *part, int64_t n_part, int64_t *count,
+                float *loss, float *norm, const float *g, const float *lr, const int64_t *step,
+                const int64_t *seed, const int64_t *bad, int64_t nan_at);
+int line_loss(float *loss, const float *g);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,35 @@
+# The runtime on a gpu: rt_line.c is a program written by hand, in several kinds, on the emulator.
+function(nnaot_gpu_rt_program name)
+  nnaot_program(gpu_rt_${name} rt_line.c)
+  emulated_sources(gpu_rt_${name} rt_line.cu)
+  target_compile_definitions(gpu_rt_${name} PRIVATE ${ARGN})
+  target_include_directories(gpu_rt_${name} PRIVATE ${CMAKE_SOURCE_DIR}/rt/cuda)
+  # The common part's archive alone, since nnrt would bring the device that is a processor.
+  target_link_libraries(gpu_rt_${name} PRIVATE nnrt_cuda_emulated $<TARGET_FILE:nnrt> nnrt_cuda_emulated
+                                               $<TARGET_FILE:nnrt> OpenMP::OpenMP_C ${CMAKE_DL_LIBS} m)
+  add_dependencies(gpu_rt_${name} nnrt)
+  # Programs look for NCCL when they run, unless they were linked with it.
+  target_link_options(gpu_rt_${name} PRIVATE -Wl,--undefined=ncclGetVersion)
+  add_custom_command(TARGET gpu_rt_${name} POST_BUILD VERBATIM
+    COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/rt/add_payload.py $<TARGET_FILE:gpu_rt_${name}>)
+  set_target_properties(gpu_rt_${name} PROPERTIES LINKER_LANGUAGE CXX OUTPUT_NAME ${name}
+                        RUNTIME_OUTPUT_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/rt")
+  add_dependencies(gpu_rt gpu_rt_${name})
+endfunction()
+
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+find_package(OpenMP REQUIRED COMPONENTS C)
+add_custom_target(gpu_rt ALL)
+nnaot_gpu_rt_program(line1 RANKS=1)
+nnaot_gpu_rt_program(line1whole RANKS=1 MICRO=1)
+nnaot_gpu_rt_program(line2 RANKS=2)
+nnaot_gpu_rt_program(line4 RANKS=4)
+nnaot_gpu_rt_program(line2whole RANKS=2 MICRO=1)
+nnaot_gpu_rt_program(nan2 RANKS=2 NAN_AT=3)
+nnaot_gpu_rt_program(huge2 RANKS=2 "SLAB_BYTES=(INT64_C(1) << 41)")
+
+foreach(name steps checks ranks)
+  add_test(NAME gpu-rt-${name} COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/rt_${name}.py)
+  set_tests_properties(gpu-rt-${name} PROPERTIES TIMEOUT 300 ENVIRONMENT
+    "PROGRAMS=${CMAKE_CURRENT_BINARY_DIR}/rt;CPU_PROGRAMS=${CMAKE_BINARY_DIR}/tests/rt;COMMON=${CMAKE_SOURCE_DIR}/tests/rt")
+endforeach()

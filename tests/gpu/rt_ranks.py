@@ -1,0 +1,52 @@
+"""Ranks on gpus: threads on one or several, processes with NCCL or sharing one; the dead and the stopped."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+from rt_common import (CPU, DATA, HAS_MPI, PROGRAMS, check, distance, finish, folder_with_data, log, losses, mpirun,
+                       refused, run, train)
+
+with folder_with_data():
+    train("line1", "--steps", 20, "--log", "1.jsonl", "--save", "1.st")
+    # The program itself checks what its collectives return; a wrong element makes the loss NaN.
+    for n in 2, 4:
+        train(f"line{n}", "--steps", 20, "--log", f"{n}.jsonl", "--save", f"{n}.st")
+        d = distance(f"{n}.jsonl", "1.jsonl")
+        check(f"{n} ranks on one gpu train as one does", d < 1e-5, d)
+        train(f"line{n}", "--steps", 20, "--save", "again.st", env={"EMULATED_GPUS": "2"})
+        check(f"{n} ranks on two gpus have the bits of those on one", open("again.st", "rb").read() == open(f"{n}.st", "rb").read())
+        train(CPU / f"line{n}", "--steps", 20, "--log", "cpu.jsonl")
+        d = distance(f"{n}.jsonl", "cpu.jsonl")
+        check(f"{n} ranks train as on processors", d < 1e-5, d)
+    train("line2", "--steps", 8, "--checkpoint-dir", "c")
+    train("line4", "--steps", 20, "--checkpoint-dir", "c", "--resume", "--log", "r.jsonl")
+    d = max(
+        abs(a[1] - b[1]) / abs(b[1]) for a, b in zip(losses("r.jsonl"), losses("4.jsonl")[8:]))
+    check("four ranks go on from two ranks' checkpoint", d < 1e-5, d)
+    refused("a loss that is not a number", "step 4: the loss is not a number", "nan2", *DATA, "--log", "nan.jsonl")
+    check("ends the log", [e["step"] for e in log("nan.jsonl")] == [0, 1, 2, 3])
+    train("line2", "--steps", 3, "--trace", "t.json")
+
+    if HAS_MPI:
+        two = {"EMULATED_GPUS": "2"}
+        for program in "line2", "line2whole":
+            train(program, "--steps", 20, "--log", "n.jsonl", "--save", "n.st", launcher=mpirun(2), env=two)
+            d = distance("n.jsonl", "2.jsonl")
+            check(f"{program}: processes with NCCL train as threads do", d < 1e-5, d)
+            train(program, "--steps", 20, "--save", "called.st", launcher=mpirun(2), env={**two, "CUDA_LAUNCH_BLOCKING": "1"})
+            check(f"{program}: replayed collectives give the same bits",
+                  open("n.st", "rb").read() == open("called.st", "rb").read())
+        train("line4", "--steps", 20, "--log", "n.jsonl", launcher=mpirun(4), env={"EMULATED_GPUS": "4"})
+        d = distance("n.jsonl", "4.jsonl")
+        check("four processes as well", d < 1e-5, d)
+        done = train("line2", "--steps", 20, "--log", "s.jsonl", launcher=mpirun(2))
+        d = distance("s.jsonl", "2.jsonl")
+        check("processes that share a gpu train, too", d < 1e-5, d)
+        check("and say that it is slow", "some ranks share a gpu" in done.stderr, done.stderr)
+        train("line2", "--steps", 3, "--trace", "t.json", launcher=mpirun(2), env=two)
+        done = run("nan2", *DATA, launcher=mpirun(2), env=two)
+        check("all processes end at a NaN", done.returncode != 0 and done.stderr.count("not a number") == 1, done)
+finish()

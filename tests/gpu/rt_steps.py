@@ -1,0 +1,76 @@
+"""One rank on a gpu: the losses of processors, recorded steps as those that are not, checkpoints, NaN."""
+
+import json
+import os
+
+from rt_common import CPU, DATA, check, distance, finish, folder_with_data, log, losses, npy, refused, run, safetensors, train
+
+with folder_with_data():
+    # PROGRAMS / an absolute path is that path.
+    train(CPU / "line1", "--steps", 30, "--log", "cpu.jsonl", "--save", "cpu.st")
+    for program in "line1", "line1whole":
+        train(program, "--steps", 30, "--log", "gpu.jsonl", "--save", "gpu.st", "--export", "gpu.onnx")
+        d = distance("gpu.jsonl", "cpu.jsonl")
+        check(f"{program} trains as processors do", d < 1e-5, d)
+        gpu, cpu = safetensors("gpu.st")[0], safetensors("cpu.st")[0]
+        check("weights that are drawn, and filled, are the same", gpu["big"] == cpu["big"])
+        check("all weights are there", gpu.keys() == cpu.keys())
+        # CUDA_LAUNCH_BLOCKING calls every step as it is written; otherwise it is replayed from the third on.
+        train(program, "--steps", 30, "--log", "called.jsonl", "--save", "called.st",
+              env={"CUDA_LAUNCH_BLOCKING": "1"})
+        check(f"{program}: replayed steps have the bits of called ones", losses("called.jsonl") == losses("gpu.jsonl"))
+        check("and so do the weights", open("called.st", "rb").read() == open("gpu.st", "rb").read())
+    entries = log("gpu.jsonl")
+    check("every step is in the log, once", [e["step"] for e in entries] == list(range(30)))
+    check("a step takes time", all(e["step_ms"] > 0 for e in entries))
+
+    # What is interrupted goes on as if it had not been.
+    train("line1", "--steps", 30, "--checkpoint-dir", "c", "--checkpoint-every", 4, "--log", "whole.jsonl", "--save", "whole.st")
+    train("line1", "--steps", 10, "--checkpoint-dir", "d", "--log", "part.jsonl")
+    train("line1", "--steps", 30, "--checkpoint-dir", "d", "--resume", "--log", "part.jsonl", "--save", "part.st")
+    check("checkpoints do not change training", losses("whole.jsonl") == losses("part.jsonl"))
+    check("a resumed run ends with the same weights", open("whole.st", "rb").read() == open("part.st", "rb").read())
+    # Processors read a gpu's checkpoint.
+    train(CPU / "line1", "--steps", 31, "--checkpoint-dir", "d", "--resume", "--log", "on.jsonl")
+    train("line1", "--steps", 31, "--checkpoint-dir", "c", "--resume", "--log", "on2.jsonl")
+    d = distance("on.jsonl", "on2.jsonl")
+    check("a checkpoint is one for any target", d < 1e-5, d)
+
+    # Evaluation runs another graph between steps.
+    train("line1", "--steps", 12, "--log", "eval.jsonl", "--eval-input", "x=x.npy", "--eval-input", "labels=y.npy",
+          "--eval-every", 5)
+    train(CPU / "line1", "--steps", 12, "--log", "cpueval.jsonl", "--eval-input", "x=x.npy", "--eval-input",
+          "labels=y.npy", "--eval-every", 5)
+    check("evaluation does not change training", losses("eval.jsonl") == losses("whole.jsonl")[:12])
+    evals = [[(e["step"], e["eval_loss"]) for e in log(f) if "eval_loss" in e] for f in ("eval.jsonl", "cpueval.jsonl")]
+    check("and says what processors say", [s for s, _ in evals[0]] == [4, 9, 11] == [s for s, _ in evals[1]]
+          and all(abs(a - b) < 1e-5 * abs(b) for (_, a), (_, b) in zip(*evals)), evals)
+
+    # The trace has every operation of every step, and the trace's marks change nothing.
+    train("line1", "--steps", 5, "--trace", "t.json", "--log", "traced.jsonl")
+    events = [e for e in json.load(open("t.json"))["traceEvents"] if e["ph"] == "X" and e["cat"] == "op"]
+    check("traced steps have the same losses", losses("traced.jsonl") == losses("whole.jsonl")[:5])
+    check("the trace has 5 steps of 2 micro-batches and 11 operations after", len(events) == 5 * (2 + 11), len(events))
+    check("operations follow each other", all(a["ts"] + a["dur"] <= b["ts"] + 1 for a, b in zip(events, events[1:])))
+
+    # What is wrong in the data is found in the gpu and named when the step is done.
+    y = [3] * 100
+    y[40] = 1000
+    npy("bad.npy", y, (100,), "<i8")
+    done = refused("a label out of range", "step 3: linear  line.onnx:/fc/Gemm: an index is out of range: 1100 is not in 0..200",
+                   "line1", "--input", "x=x.npy", "--input", "labels=bad.npy", "--steps", 30, "--save", "bad.st",
+                   "--checkpoint-dir", "e", "--checkpoint-every", 3)
+    check("nothing is saved of it", not os.path.exists("bad.st") and not os.listdir("e"), os.listdir("e"))
+
+    # Half floats' infinity is a loss that is not finite; its step is logged, the one under way is not.
+    x = [0.0] * 500
+    x[205] = float("nan")
+    npy("nan.npy", x, (100, 5))
+    refused("a loss that is not a number", "step 3: the loss is not a number", "line1", "--input", "x=nan.npy",
+            "--input", "labels=y.npy", "--steps", 30, "--log", "nan.jsonl", "--save", "nan.st", "--checkpoint-dir", "f")
+    check("the log ends with it", [e["step"] for e in log("nan.jsonl")] == [0, 1, 2], log("nan.jsonl"))
+    check("and nothing is saved", not os.path.exists("nan.st") and not os.listdir("f"), os.listdir("f"))
+
+    text = json.loads(run("line1", "--describe").stdout)
+    check("--describe says versions", "runtime" in text["cuda"] and text["target"] == "cuda:sm_90", text)
+finish()
