@@ -95,6 +95,21 @@ static const char *attr_text(Kernel *k, const Op *op, int i) {
   return text[0] == '-' ? str_format(k->arena, "(%s)", text) : text;
 }
 
+// By an op of the body.
+static bool is_read(const Value *v) {
+  for_each_use(u, v)
+    if (u->user) return true;
+  return false;
+}
+
+// A cast to 16 bits is asked to round, so it does for those who read it here as well.  What other
+// ops compute is rounded when it is stored.
+static const char *rounded(Kernel *k, const Value *v, const char *x) {
+  DType t = v->type->dtype;
+  if (kernel_dtype(t) == t) return x;
+  return str_format(k->arena, "m_from_%s(m_to_%s(%s))", dtype_name[t], dtype_name[t], x);
+}
+
 // The formula of `op` with its operands and attributes in it.
 static const char *formula_text(Kernel *k, const Op *op) {
   StrBuf b = {.arena = k->arena};
@@ -111,6 +126,7 @@ static const char *formula_text(Kernel *k, const Op *op) {
   // A number is true when it is not zero, however small.
   if (op->kind == OP_cast && op->out[0]->type->dtype == DT_bool)
     return str_format(k->arena, "%s != 0", b.at);
+  if (op->kind == OP_cast && is_read(op->out[0])) return rounded(k, op->out[0], b.at);
   return b.at;
 }
 

@@ -56,6 +56,10 @@ bool nnrt_log_step(Log *l, const StepReport *s, Why *w) {
   int n = snprintf(line, room, "{\"step\":%lld", (long long)s->step);
   n += put_number(line + n, room - (size_t)n, "loss", s->loss);
   n += put_number(line + n, room - (size_t)n, "grad_norm", s->has_grad_norm ? s->grad_norm : NAN);
+  if (s->has_loss_scale) {
+    n += put_number(line + n, room - (size_t)n, "loss_scale", s->loss_scale);
+    n += snprintf(line + n, room - (size_t)n, ",\"skipped\":%s", s->skipped ? "true" : "false");
+  }
   n += put_number(line + n, room - (size_t)n, "lr", s->lr);
   n += put_number(line + n, room - (size_t)n, "step_ms", s->step_ms);
   n += put_number(line + n, room - (size_t)n, "samples_per_s", s->samples_per_s);

@@ -273,6 +273,8 @@ typedef struct StepReport {
   int64_t step, steps, first; // first: of this run
   float loss, grad_norm;
   bool has_grad_norm, has_eval;
+  bool has_loss_scale, skipped; // skipped: no weight was updated
+  float loss_scale;             // the next step's
   double eval_loss, lr, step_ms, samples_per_s;
 } StepReport;
 

@@ -13,6 +13,10 @@
 // So a step is under way when the one before is found to be the last that is sane; it is given up.
 // What needs the slab as it is after a step, or comes after the last, waits for that step first.
 //
+// A program in f16 scales its loss and says in the output `loss_scale` what the next step scales it
+// by.  A norm that is not finite is then a step that it skipped.  But if the scale is not lower for
+// that it is as low as it goes, and training cannot go on.
+//
 // Ranks agree, by adding up, on what only some of them know: a signal, a checkpoint found.  Rank 0
 // alone logs and writes.  Loss and gradient norm are the same bits on every rank, and so is what
 // follows from them.
@@ -30,11 +34,12 @@ typedef struct Trainer {
   const NnrtProgram *p;
   DataOrder order;
   int64_t first;                       // step of this run
-  const NnrtTensor *out[NNRT_ANSWERS]; // loss, grad_norm
+  const NnrtTensor *out[NNRT_ANSWERS]; // loss, grad_norm, loss_scale
   const NnrtTensor *eval_out[NNRT_ANSWERS];
   double put_at[NNRT_SLOTS]; // of the step in this slot, in µs
   double answered_at;        // of the last step
   bool under_way;            // a step was put in that is not answered
+  float loss_scale;          // that the last step left; NaN before the first
   bool log_failed;
 } Trainer;
 
@@ -236,7 +241,11 @@ static bool end_step(Trainer *t, int64_t step, bool last) {
       .step_ms = ms,
       .samples_per_s = (double)run->data.batch / (ms / 1e3),
   };
-  bool sane = isfinite(s.loss) && (!s.has_grad_norm || isfinite(s.grad_norm));
+  s.has_loss_scale = t->out[2] != NULL;
+  if (s.has_loss_scale) s.loss_scale = (float)out[2];
+  s.skipped = s.has_loss_scale && !isfinite(s.grad_norm) && s.loss_scale != t->loss_scale;
+  t->loss_scale = s.loss_scale;
+  bool sane = isfinite(s.loss) && (!s.has_grad_norm || isfinite(s.grad_norm) || s.skipped);
   if (sane && run->has_eval && (last || is_due(&f->eval_every, step + 1))) {
     s.eval_loss = evaluate(t);
     s.has_eval = true;
@@ -252,7 +261,8 @@ static bool end_step(Trainer *t, int64_t step, bool last) {
           // Before the first update no learning rate has done anything.
           step == 0
               ? "no weight has changed yet: look for it in the data and in the model's weights"
-              : "a smaller --lr, or --clip-norm when compiling");
+          : s.has_loss_scale ? "a smaller --lr; or --clip-norm or --dtype bf16 when compiling"
+                             : "a smaller --lr, or --clip-norm when compiling");
     return false;
   }
   if (f->checkpoint_dir.given && (last || is_due(&f->checkpoint_every, step + 1)))
@@ -312,9 +322,10 @@ static bool finish(Trainer *t) {
 
 int nnrt_train(NnrtRank *r) {
   const NnrtProgram *p = r->program;
-  Trainer t = {.r = r, .run = r->run, .p = p};
+  Trainer t = {.r = r, .run = r->run, .p = p, .loss_scale = NAN};
   t.out[0] = nnrt_find_tensor(&p->train, NNRT_output, "loss");
   t.out[1] = nnrt_find_tensor(&p->train, NNRT_output, "grad_norm");
+  t.out[2] = nnrt_find_tensor(&p->train, NNRT_output, "loss_scale");
   t.eval_out[0] = nnrt_find_tensor(&p->eval, NNRT_output, "loss");
   if (!begin(&t)) return 1;
   int64_t steps = r->run->steps;

@@ -98,6 +98,7 @@ bool nnrt_events_step(Events *e, const StepReport *s, Why *w) {
   Bytes summary = {.n = 0};
   put_value(&summary, "loss", s->loss);
   if (s->has_grad_norm) put_value(&summary, "grad_norm", s->grad_norm);
+  if (s->has_loss_scale) put_value(&summary, "loss_scale", s->loss_scale);
   put_value(&summary, "lr", s->lr);
   put_value(&summary, "step_ms", s->step_ms);
   put_value(&summary, "samples_per_s", s->samples_per_s);

@@ -1,0 +1,52 @@
+"""Losses in bf16 and f16 stay near those of f32, on any number of ranks.
+
+    precision.py SAMPLE     20 steps with sgd on one rank and adamw on two, against PyTorch's in f32
+
+Prints a table of largest relative differences of the loss: of the first steps, of all, and of the mean of
+all.  Measured: mlp 5e-4 in bf16 and 3e-4 in f16, gpt2 6e-4 and 5e-5, resnet with adamw 7e-3 and 4e-3.
+resnet with sgd takes another path after a few steps, in f32 as well when its input is changed by 1e-3:
+that moves the gradients of its first layers by 5e-2, by ReLUs that change sides.  So of that only the
+first steps and the mean are held to anything.
+"""
+
+import json
+import pathlib
+import sys
+
+from common import OPTIMIZER, SAMPLES, compile_sample, scratch, train, worst_difference
+
+FIRST = 3
+LIMIT, MEAN_LIMIT = 1e-2, 5e-2
+WANDERS = [("resnet", "sgd")]
+
+
+def losses(folder, name, dtype, optimizer, ranks, steps):
+    exe, log = pathlib.Path(folder, "train"), pathlib.Path(folder, "log.jsonl")
+    compile_sample(name, exe, optimizer, ranks, ["--dtype", dtype])
+    log.unlink(missing_ok=True)
+    return [line["loss"] for line in train(exe, name, steps, log)]
+
+
+def mean(list):
+    return sum(list) / len(list)
+
+
+def main(name):
+    expected = json.loads((SAMPLES / name / "expected.json").read_text())
+    failed = 0
+    print(f"{'sample':8} {'dtype':5} {'optimizer':9} {'ranks':5} {'first':>9} {'all':>9} {'mean':>9}")
+    with scratch() as folder:
+        for dtype in "bf16", "f16":
+            for optimizer, ranks in ("sgd", 1), ("adamw", 2):
+                want = expected[optimizer]["loss"]
+                got = losses(folder, name, dtype, optimizer, ranks, len(want))
+                first = worst_difference(got[:FIRST], want[:FIRST])
+                every = worst_difference(got, want)
+                whole = worst_difference([mean(got)], [mean(want)])
+                print(f"{name:8} {dtype:5} {optimizer:9} {ranks:5} {first:9.1e} {every:9.1e} {whole:9.1e}", flush=True)
+                failed |= not (first < LIMIT and whole < MEAN_LIMIT)
+                failed |= not every < LIMIT and (name, optimizer) not in WANDERS
+    return failed
+
+
+sys.exit(main(*sys.argv[1:]))
