@@ -202,7 +202,8 @@ static int free_fibre(void) {
   if (at == MAP_FAILED || mprotect(at, PAGE, PROT_NONE))
     emulated_abort("no memory for the stack of a thread");
   f->stack = at + PAGE;
-  void **top = (void **)(void *)(f->stack + STACK);
+  // Those of a warp begin at different lines of the cache.
+  void **top = (void **)(void *)(f->stack + STACK - m->n_fibres % WARP * 128);
   // An address to return to that is nobody's keeps the stack's alignment and ends backtraces.
   *--top = NULL;
   *--top = (void *)(uintptr_t)fibre_loop;
