@@ -40,6 +40,7 @@ struct DnnGraph {
   int n_numbers;
   Descriptor op[MAX_OPS];
   int n_ops;
+  uint64_t distrusted; // engines, by their number
   char *text;
   size_t text_bytes, text_room;
 };
@@ -305,6 +306,12 @@ void dnn_reshape(DnnGraph *g, DnnTensor x, DnnTensor y) {
   add(g, op);
 }
 
+// Engines of gradients that are the oldest algorithms: they add up with atomic operations, in any
+// order, and their notes do not always say so.
+#define ENGINE(n) ((uint64_t)1 << (n))
+static const uint64_t atomic_engines[] = {
+    [DNN_FORWARD] = 0, [DNN_BACK_X] = ENGINE(0), [DNN_BACK_W] = ENGINE(0) | ENGINE(3)};
+
 void dnn_conv(DnnGraph *g, DnnDirection direction, const DnnConv *conv, DnnTensor x, DnnTensor w,
               DnnTensor y) {
   // The attributes of the three operations, in the order of DnnDirection.
@@ -355,6 +362,7 @@ void dnn_conv(DnnGraph *g, DnnDirection direction, const DnnConv *conv, DnnTenso
   operand(g, op, names[direction].w, w);
   operand(g, op, names[direction].y, y);
   add(g, op);
+  g->distrusted |= atomic_engines[direction];
 }
 
 // -- Plans
@@ -395,7 +403,14 @@ static void drop(DnnGraph *g, int since) {
     cudnnBackendDestroyDescriptor(g->made[--g->n_made]);
 }
 
-static bool fits(DnnGraph *g, Descriptor config, const DnnLimits *limits) {
+static int64_t int_of(Descriptor d, cudnnBackendAttributeName_t name) {
+  int64_t x = 0, n = 0;
+  if (cudnnBackendGetAttribute(d, name, CUDNN_TYPE_INT64, 1, &n, &x) != CUDNN_STATUS_SUCCESS)
+    return -1;
+  return x;
+}
+
+static bool fits(DnnGraph *g, Descriptor config, const DnnLimits *limits, int64_t *out_engine) {
   Descriptor engine = make(g, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendNumericalNote_t note[MAX_NOTES];
   int64_t n = 0;
@@ -408,30 +423,17 @@ static bool fits(DnnGraph *g, Descriptor config, const DnnLimits *limits) {
         cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
                                  CUDNN_TYPE_NUMERICAL_NOTE, MAX_NOTES, &n, note),
         "asking for notes");
-  for (int64_t i = 0; !g->failed && i < n; i++)
+  if (g->failed) return false;
+  *out_engine = int_of(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX);
+  if (*out_engine >= 0 && *out_engine < 64 && g->distrusted >> *out_engine & 1) return false;
+  for (int64_t i = 0; i < n; i++)
     if (note[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC ||
         note[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS ||
         note[i] == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION ||
         note[i] == CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13 ||
         (limits->no_tensor_cores && note[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE))
       return false;
-  return !g->failed;
-}
-
-static int64_t int_of(Descriptor d, cudnnBackendAttributeName_t name) {
-  int64_t x = 0, n = 0;
-  if (cudnnBackendGetAttribute(d, name, CUDNN_TYPE_INT64, 1, &n, &x) != CUDNN_STATUS_SUCCESS)
-    return -1;
-  return x;
-}
-
-static int64_t engine_of(DnnGraph *g, Descriptor config) {
-  Descriptor engine = make(g, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-  int64_t n = 0;
-  if (g->failed || cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
-                                            CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &engine))
-    return -1;
-  return int_of(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX);
+  return true;
 }
 
 // The first engine of those that `mode` proposes that makes a plan within the limits, or NULL. That
@@ -462,7 +464,8 @@ static Descriptor plan_by(DnnGraph *g, cudnnBackendHeurMode_t mode, Descriptor g
           "asking for engines");
   for (int64_t i = 0; !plan && !g->failed && i < got; i++) {
     int since = g->n_made;
-    if (fits(g, config[i], limits)) {
+    int64_t engine = -1;
+    if (fits(g, config[i], limits, &engine)) {
       Descriptor d = make(g, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
       set_machine(g, d, device, CUDNN_ATTR_EXECUTION_PLAN_HANDLE,
                   CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
@@ -471,9 +474,9 @@ static Descriptor plan_by(DnnGraph *g, cudnnBackendHeurMode_t mode, Descriptor g
       if (!g->failed && cudnnBackendFinalize(d) == CUDNN_STATUS_SUCCESS)
         workspace = int_of(d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
       if (workspace >= 0 && workspace <= limits->workspace) {
-        snprintf(chosen, sizeof chosen, "engine %lld, %lld of %lld of heuristics %s",
-                 (long long)engine_of(g, config[i]), (long long)i + 1, (long long)got,
-                 mode == CUDNN_HEUR_MODE_FALLBACK ? "fallback" : "A");
+        snprintf(chosen, sizeof chosen, "engine %lld, %lld of %lld, heuristics %s, workspace %lld",
+                 (long long)engine, (long long)i + 1, (long long)got,
+                 mode == CUDNN_HEUR_MODE_FALLBACK ? "fallback" : "A", (long long)workspace);
         plan = keep(g, d);
       }
     }

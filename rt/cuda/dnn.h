@@ -76,7 +76,7 @@ typedef struct DnnLimits {
 DnnPlan *dnn_plan(DnnGraph *g, const DnnLimits *limits);
 void dnn_plan_free(DnnPlan *p); // NULL is fine
 int64_t dnn_plan_workspace(const DnnPlan *p);
-// For reports: what this thread's last dnn_plan chose, or "".
+// For reports: what this thread's last dnn_plan chose, or "".  "engine 6, 1 of 2, heuristics A, …"
 const char *dnn_plan_chosen(void);
 // `workspace`: at a multiple of 256.
 int dnn_run(const DnnPlan *p, void *const *data, void *workspace);

@@ -278,7 +278,7 @@ int nnrt_plans_main(const NnrtProgram *p) {
   nnrt_in_close(&in);
   gpu.sm = (int)property(gpu.planning, "deviceVer") / 10;
   gpu.processors = (int)property(gpu.planning, "multiProcessorCount");
-  if (gpu.sm <= 0 || gpu.processors <= 0) {
+  if (gpu.planning[0] != '{' || gpu.sm <= 0 || gpu.processors <= 0) {
     nnrt_say_error("%s: no properties of a gpu: deviceVer and multiProcessorCount are missing",
                    device);
     return 1;

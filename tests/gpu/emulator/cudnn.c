@@ -1049,6 +1049,13 @@ static bool touches_f32(const Descriptor *graph) {
          conv_of(op).x.type == CUDNN_DATA_FLOAT;
 }
 
+static bool is_conv_gradient(const Descriptor *engine) {
+  const Attribute *ops = find(child(engine, A(ENGINE_OPERATION_GRAPH)), A(OPERATIONGRAPH_OPS));
+  const Descriptor *op = ((Descriptor **)ops->at)[0];
+  return op->type == D(OPERATION_CONVOLUTION_BACKWARD_DATA) ||
+         op->type == D(OPERATION_CONVOLUTION_BACKWARD_FILTER);
+}
+
 // The engines for a graph, best first.
 static cudnnStatus_t propose(const Descriptor *d, int64_t wanted, int64_t *count, void **out) {
   Descriptor *graph = child(d, A(ENGINEHEUR_OPERATION_GRAPH));
@@ -1096,7 +1103,8 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor,
   case A(ENGINE_NUMERICAL_NOTE): {
     int64_t engine = number(d, A(ENGINE_GLOBAL_INDEX), 0);
     if (wanted < 1 || type != CUDNN_TYPE_NUMERICAL_NOTE) return BAD("no room for notes");
-    n = engine != ENGINE_plain;
+    // The oldest algorithms of convolution's gradients do not say that they are of any order.
+    n = engine != ENGINE_plain && !(engine == ENGINE_any_order && is_conv_gradient(d));
     if (n)
       *(cudnnBackendNumericalNote_t *)elements = engine == ENGINE_any_order
                                                      ? CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC
