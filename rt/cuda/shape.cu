@@ -13,6 +13,7 @@
 //     a plain copy
 //     tiles        what lies side by side in x is far apart in y and the other way round: through
 //                  shared memory, so that reading and writing both go along memory
+//     packs        what lies side by side in y is anywhere in x: a thread collects 16 bytes
 //     the rest     a thread for each element
 
 #include "move.cuh"
@@ -105,6 +106,34 @@ template <class T, class I> static __global__ void copy_each(T *y, const T *x, B
   }
 }
 
+// The last dimension of the box is in packs of as many elements as 16 bytes are; x has `step`
+// elements from one of a pack to the next.
+template <class T> struct Packed {
+  enum { MANY = 16 / sizeof(T) };
+};
+template <class T, class I>
+static __global__ void copy_packs(T *y, const T *x, Box<I> b, I step, I n) {
+  constexpr int MANY = Packed<T>::MANY;
+  for (I i = (I)first_thread(); i < n; i += (I)all_threads()) {
+    int64_t x_at, y_at;
+    find_element(b, i, &x_at, &y_at);
+    Pack<T, MANY> pack;
+#pragma unroll
+    for (int k = 0; k < MANY; k++)
+      pack.at[k] = x[x_at + k * (int64_t)step];
+    *(Pack<T, MANY> *)(y + y_at) = pack;
+  }
+}
+
+// Whether y can be written 16 bytes at a time.
+static bool find_packs(const CopyBox &c, int64_t width, const void *y) {
+  int last = c.rank - 1;
+  uint64_t bytes = address(y) | (uint64_t)(c.shape[last] * width);
+  for (int d = 0; d < last; d++)
+    bytes |= (uint64_t)(c.y_stride[d] * width);
+  return width < 16 && c.y_stride[last] == 1 && width_of(bytes) == 16;
+}
+
 // -- Tiles: (p, q) with x side by side along p and y along q, for every element of `outer`
 
 enum { TILE_X = 32, TILE_Y = 8 };
@@ -185,6 +214,12 @@ static int copy_box(void *y, const void *x, int64_t width, CopyBox c) {
     return with_width(width,
                       [&](auto element) { return launch_tiles<decltype(element)>(y, x, c, t); });
   width = widen(&c, width, y, x);
+  bool packs = find_packs(c, width, y);
+  int last = c.rank - 1;
+  int64_t step = c.x_stride[last], many = packs ? 16 / width : 1;
+  c.shape[last] /= many;
+  c.x_stride[last] *= many;
+  c.y_stride[last] *= many;
   int64_t n = product(c.shape, c.rank), far = n;
   for (int d = 0; d < c.rank; d++) { // a stride must fit into an index, too
     far = far > c.x_stride[d] ? far : c.x_stride[d];
@@ -196,6 +231,9 @@ static int copy_box(void *y, const void *x, int64_t width, CopyBox c) {
     using T = decltype(element);
     return with_index(far, [&](auto index) {
       using I = decltype(index);
+      if (packs)
+        return launch(copy_packs<T, I>, blocks_for(n), BLOCK, 0, (T *)y, (const T *)x, box_of<I>(c),
+                      (I)step, (I)n);
       return launch(copy_each<T, I>, blocks_for(n), BLOCK, 0, (T *)y, (const T *)x, box_of<I>(c),
                     (I)n);
     });
