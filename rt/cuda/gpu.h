@@ -39,7 +39,7 @@ typedef struct NnrtGpu {
   bool recording;       // the step's calls become a CUDA graph
   const char *planning; // NULL; or properties of a gpu, as cuDNN writes them in JSON: there is none
                         // here, only the plans of cuDNN are made (plans.h)
-  struct cublasLtContext *blas; // made when first asked for: nnrt_gpu_blas
+  struct cublasLtContext *blas; // made when first asked for, by products.c
   struct cudnnContext *dnn;     // nnrt_gpu_dnn
 } NnrtGpu;
 
