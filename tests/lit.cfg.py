@@ -37,7 +37,11 @@ for name in programs:
     if os.path.exists(os.path.join(bin_dir, name)):
         config.available_features.add(name)
 if os.path.exists(os.path.join(os.path.dirname(bin_dir), "rt", "libnnrt_cuda.a")):
-    config.available_features.add("cuda") # the target is there, a gpu need not be
+    config.available_features.add("cuda")  # the target is there, a gpu need not be
+emulated = os.path.join(os.path.dirname(bin_dir), "emulator", "nvcc")
+if os.path.exists(os.path.join(os.path.dirname(emulated), "libnnrt_cuda.a")):
+    config.available_features.add("emulator")  # %nvcc: programs for gpus run here
+config.substitutions.append(("%nvcc", emulated))
 config.substitutions.append((r"\bFileCheck\b", filecheck))
 # LLVM's `not` lies beside FileCheck.
 folder = os.path.dirname(os.path.realpath(filecheck))
