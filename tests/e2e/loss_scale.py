@@ -2,6 +2,8 @@
 
 A regression with far targets: the gradient of the logits is 2 (y - t) / 160, which times 65536 is more
 than f16 holds until the scale has been halved a few times.
+
+    loss_scale.py [TARGET]
 """
 
 import pathlib
@@ -23,18 +25,19 @@ def check(what, ok, seen=""):
         sys.exit(f"{what}: {seen}")
 
 
-def main():
+def main(machine="cpu"):
     with scratch() as folder:
         folder = pathlib.Path(folder)
         exe, x = folder / "train", folder / "x.npy"
         run(NNAOT, SAMPLES / "mlp/mlp.onnx", "--batch", 16, "-g", 2, "--loss", "mse(logits)", "--dtype", "f16",
-            "--optimizer", "sgd:momentum=0.9", "--lr", "0.1", "--clip-norm", 1, "-o", exe)
+            "--optimizer", "sgd:momentum=0.9", "--lr", "0.1", "--clip-norm", 1, "--target", machine, "-o", exe)
         write_npy(x, (16, 64), [(i * 37 % 101) / 50 - 1 for i in range(16 * 64)])
 
         def train(target, steps, *extra, ok=0):
             t, log = folder / "t.npy", folder / "log.jsonl"
             write_npy(t, (16, 10), [target] * 160)
-            said = run(exe, "--input", f"x={x}", "--input", f"target={t}", "--steps", steps, "--log", log, *extra, ok=ok)
+            inputs = ["--input", f"x={x}", "--input", f"target={t}"]
+            said = run(exe, *inputs, "--steps", steps, "--log", log, *extra, ok=ok)
             lines = read_log(log)
             log.unlink()
             return lines, said
@@ -64,4 +67,4 @@ def main():
         print(f"{n} steps skipped, then trained; resumed alike; given up after {len(lines)} steps")
 
 
-main()
+main(*sys.argv[1:])

@@ -6,7 +6,7 @@ Prints a table of largest relative differences of the loss: of the first steps, 
 all.  Measured: mlp 5e-4 in bf16 and 3e-4 in f16, gpt2 6e-4 and 5e-5, resnet with adamw 7e-3 and 4e-3.
 resnet with sgd takes another path after a few steps, in f32 as well when its input is changed by 1e-3:
 that moves the gradients of its first layers by 5e-2, by ReLUs that change sides.  So of that only the
-first steps and the mean are held to anything.
+first steps (1.4e-2, 1e-3) and the mean (4e-3) are held to anything.
 """
 
 import json
@@ -16,7 +16,8 @@ import sys
 from common import OPTIMIZER, SAMPLES, compile_sample, scratch, train, worst_difference
 
 FIRST = 3
-LIMIT, MEAN_LIMIT = 1e-2, 5e-2
+LIMIT, MEAN_LIMIT = 1e-2, 1e-2
+FIRST_LIMIT = 3e-2  # of those that wander
 WANDERS = [("resnet", "sgd")]
 
 
@@ -44,8 +45,8 @@ def main(name):
                 every = worst_difference(got, want)
                 whole = worst_difference([mean(got)], [mean(want)])
                 print(f"{name:8} {dtype:5} {optimizer:9} {ranks:5} {first:9.1e} {every:9.1e} {whole:9.1e}", flush=True)
-                failed |= not (first < LIMIT and whole < MEAN_LIMIT)
-                failed |= not every < LIMIT and (name, optimizer) not in WANDERS
+                near = first < FIRST_LIMIT if (name, optimizer) in WANDERS else every < LIMIT
+                failed |= not (near and whole < MEAN_LIMIT)
     return failed
 
 
