@@ -50,6 +50,22 @@ static void set_code(NnrtComm *c, int code) {
   snprintf(c->text, sizeof c->text, "%s", nnrt_error_detail());
 }
 
+// Until there is a job, or for a moment; with the lock held.
+static void wait_for_more(NnrtComm *c) {
+  bool checks = c->way == &nnrt_comm_peers && c->wire->check && !c->lost;
+  if (!checks) {
+    pthread_cond_wait(&c->more, &c->lock);
+    return;
+  }
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec++;
+  if (pthread_cond_timedwait(&c->more, &c->lock, &until) != ETIMEDOUT || c->n_done < c->n_put)
+    return;
+  c->lost = c->wire->check(c->wire) != 0;
+  if (c->lost) snprintf(c->lost_text, sizeof c->lost_text, "%s", nnrt_error_detail());
+}
+
 static void *communicate(void *arg) {
   NnrtComm *c = arg;
   int code = c->way->open(c);
@@ -59,7 +75,7 @@ static void *communicate(void *arg) {
   pthread_cond_broadcast(&c->fewer);
   while (!c->code) {
     while (c->n_done == c->n_put && !c->closing)
-      pthread_cond_wait(&c->more, &c->lock);
+      wait_for_more(c);
     if (c->n_done == c->n_put) break;
     Job job = c->job[c->n_done % QUEUE_LENGTH];
     pthread_mutex_unlock(&c->lock);
@@ -219,6 +235,20 @@ void nnrt_comm_gather(NnrtRank *r, void *y, const void *x, int64_t bytes) {
 void nnrt_comm_drain(NnrtRank *r) {
   int code = r->comm->threaded ? wait_for(r->comm, r->comm->n_put - 1) : 0;
   if (code) fail(r, code);
+}
+
+void nnrt_comm_part(NnrtRank *r) {
+  int64_t none = 0;
+  r->comm->patience = INFINITY; // rank 0 may have much to write
+  nnrt_comm_sum(r, &none, 1);
+}
+
+bool nnrt_comm_lost(NnrtComm *c, char *text, size_t size) {
+  pthread_mutex_lock(&c->lock);
+  bool lost = c->lost;
+  if (lost) snprintf(text, size, "%s", c->lost_text);
+  pthread_mutex_unlock(&c->lock);
+  return lost;
 }
 
 // ---- arithmetic that the ways share

@@ -58,6 +58,9 @@ typedef struct NnrtComm {
   bool ready, closing;
   int code; // of the first that failed
   char text[512];
+  // While there was nothing to do a rank was found to be gone: at the end of the job, or before.
+  bool lost;
+  char lost_text[512];
 } NnrtComm;
 
 // Called by the communicating thread only.  They return a code, as kernels do.
@@ -82,6 +85,9 @@ void nnrt_comm_sum(NnrtRank *r, int64_t *x, int n);
 void nnrt_comm_gather(NnrtRank *r, void *y, const void *x,
                       int64_t bytes); // at rank 0, in rank order
 void nnrt_comm_drain(NnrtRank *r);    // waits until nothing is under way
+// Comes before the ranks end, so that one that is gone before has failed.
+void nnrt_comm_part(NnrtRank *r);
+bool nnrt_comm_lost(NnrtComm *c, char *text, size_t size); // is one gone?
 
 // In memory of this machine.  Jobs of all ranks are started in the same order; x and y are the
 // queue's until nnrt_comm_wait(c, y).
@@ -104,6 +110,8 @@ typedef struct Wire {
   int (*exchange)(struct Wire *w, int to, const void *out, int64_t n_out, int from, void *in,
                   int64_t n_in, atomic_bool *hurry);
   void (*close)(struct Wire *w);
+  // A code if a rank is gone, while nothing is exchanged; NULL: the launcher looks after that.
+  int (*check)(struct Wire *w);
 } Wire;
 
 Wire *nnrt_wire_mpi(const Launch *l);

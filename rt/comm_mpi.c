@@ -188,6 +188,6 @@ static void close_mpi(Wire *wire) {
 
 Wire *nnrt_wire_mpi(const Launch *l) {
   MpiWire *m = nnrt_must_alloc(sizeof *m);
-  m->wire = (Wire){"mpi", l->rank, l->world, open_mpi, exchange_mpi, close_mpi};
+  m->wire = (Wire){"mpi", l->rank, l->world, open_mpi, exchange_mpi, close_mpi, NULL};
   return &m->wire;
 }

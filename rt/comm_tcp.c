@@ -277,6 +277,18 @@ static int exchange_tcp(Wire *wire, int to, const void *out, int64_t n_out, int 
   return 0;
 }
 
+static int check_tcp(Wire *wire) {
+  TcpWire *t = (TcpWire *)wire;
+  for (int i = 0; i < wire->world; i++) {
+    char byte;
+    if (t->link[i] < 0) continue;
+    ssize_t n = recv(t->link[i], &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (n == 0) return gone(i, "it closed the connection");
+    if (n < 0 && errno != EAGAIN && errno != EINTR) return gone(i, strerror(errno));
+  }
+  return 0;
+}
+
 static void close_tcp(Wire *wire) {
   TcpWire *t = (TcpWire *)wire;
   for (int i = 0; i < wire->world; i++)
@@ -285,7 +297,7 @@ static void close_tcp(Wire *wire) {
 
 Wire *nnrt_wire_tcp(const Launch *l, uint64_t program) {
   TcpWire *t = nnrt_must_alloc(sizeof *t);
-  t->wire = (Wire){"tcp", l->rank, l->world, open_tcp, exchange_tcp, close_tcp};
+  t->wire = (Wire){"tcp", l->rank, l->world, open_tcp, exchange_tcp, close_tcp, check_tcp};
   t->host = l->host;
   t->port = l->port;
   t->program = program;

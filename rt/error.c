@@ -98,10 +98,13 @@ char *nnrt_must_format(const char *fmt, ...) {
 }
 
 int nnrt_error(int code, const char *fmt, ...) {
+  // The arguments may be what was said before.
+  char text[sizeof detail];
   va_list args;
   va_start(args, fmt);
-  vsnprintf(detail, sizeof detail, fmt, args);
+  vsnprintf(text, sizeof text, fmt, args);
   va_end(args);
+  memcpy(detail, text, sizeof text);
   return code;
 }
 

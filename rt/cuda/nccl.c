@@ -177,6 +177,7 @@ static int open_nccl(NnrtRank *r) {
 
 static void close_nccl(NnrtRank *r) {
   State *s = r->device->comm->state;
+  nnrt_comm_part(r);
   nnrt_watch_stop(s->watch);
   for (int a = 0; a < s->n_axes; a++) {
     if (!s->comm[a]) continue;

@@ -43,6 +43,9 @@ static void *watch(void *arg) {
     nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
     int code = w->errors(w->state, text, sizeof text);
     if (code) fail(w, code, text);
+    // Nobody parts before all are done; so the collective waits for who is gone.
+    if (p->begun != p->done && nnrt_comm_lost(w->rank->comm, text, sizeof text))
+      fail(w, NNRT_COMM, text);
     if (p->begun != begun || p->done != done || p->begun == p->done) {
       begun = p->begun;
       done = p->done;

@@ -28,7 +28,7 @@ nnaot_gpu_rt_program(line2whole RANKS=2 MICRO=1)
 nnaot_gpu_rt_program(nan2 RANKS=2 NAN_AT=3)
 nnaot_gpu_rt_program(huge2 RANKS=2 "SLAB_BYTES=(INT64_C(1) << 41)")
 
-foreach(name steps checks ranks)
+foreach(name steps checks ranks lost)
   add_test(NAME gpu-rt-${name} COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/rt_${name}.py)
   set_tests_properties(gpu-rt-${name} PROPERTIES TIMEOUT 300 ENVIRONMENT
     "PROGRAMS=${CMAKE_CURRENT_BINARY_DIR}/rt;CPU_PROGRAMS=${CMAKE_BINARY_DIR}/tests/rt;COMMON=${CMAKE_SOURCE_DIR}/tests/rt")
