@@ -181,10 +181,8 @@ static int forward(NnrtPrep *prep, void *y, float *lse, const void *const *in) {
 }
 
 // Bytes from the beginning of a tensor to the part from `b` of the batch and `kv` of k's heads.
-static int64_t in_part(const AttentionShape *a, int64_t b, int64_t kv, bool of_q, int64_t n) {
-  Strides s =
-      of_q ? strides_of(a->seq_major, a->h, a->t, n) : strides_of(a->seq_major, a->kv, a->s, n);
-  return (b * s.at[0] + kv * (of_q ? a->group : 1) * s.at[1]) * 2;
+static int64_t in_part(int64_t b, int64_t head, Strides s) {
+  return (b * s.at[0] + head * s.at[1]) * 2;
 }
 static int64_t in_mask(const AttentionShape *a, int64_t b, int64_t kv) {
   const int64_t *dim = a->mask_dim;
@@ -211,8 +209,9 @@ static int backward(NnrtPrep *prep, void *dq, void *dk, void *dv, const void *co
   }
   for (int64_t b = 0; b < a->b; b += p->part.b)
     for (int64_t kv = 0; !code && kv < a->kv; kv += p->part.kv) {
-      int64_t q_at = in_part(a, b, kv, true, a->d), y_at = in_part(a, b, kv, true, a->e);
-      int64_t k_at = in_part(a, b, kv, false, a->d), v_at = in_part(a, b, kv, false, a->e);
+      int64_t q_at = in_part(b, kv * a->group, strides_q(a));
+      int64_t y_at = in_part(b, kv * a->group, strides_y(a));
+      int64_t k_at = in_part(b, kv, strides_k(a)), v_at = in_part(b, kv, strides_v(a));
       int64_t row = (b * a->h + kv * a->group) * a->t;
       const void *operand[] = {(const char *)in[0] + q_at,
                                (const char *)in[1] + k_at,
@@ -240,6 +239,43 @@ static int backward(NnrtPrep *prep, void *dq, void *dk, void *dv, const void *co
   return code;
 }
 
+static NnrtPrep *prepare_packed(NnrtDtype type, const int64_t *shape, int64_t heads, double scale,
+                                bool causal, bool back) {
+  int64_t width = shape[2] / 3 / heads;
+  AttentionShape a = {.type = type,
+                      .b = shape[0],
+                      .h = heads,
+                      .kv = heads,
+                      .t = shape[1],
+                      .s = shape[1],
+                      .d = width,
+                      .e = width,
+                      .group = 1,
+                      .scale = (float)scale,
+                      .causal = causal,
+                      .seq_major = true,
+                      .packed = true};
+  return prepare(&a, back);
+}
+
+// Bytes from one third of a packed row to the next.
+static int64_t third(const NnrtPrep *prep) {
+  const AttentionShape *a = &((const Attention *)prep)->a;
+  return a->h * a->d * nnrt_dtype_size(a->type);
+}
+
+static int forward_packed(NnrtPrep *prep, void *y, float *lse, const void *x) {
+  const char *q = x, *k = q + third(prep), *v = k + third(prep);
+  return forward(prep, y, lse, (const void *[]){q, k, v, NULL});
+}
+
+static int backward_packed(NnrtPrep *prep, void *dx, const void *x, const void *y, const float *lse,
+                           const void *dy) {
+  const char *q = x, *k = q + third(prep), *v = k + third(prep);
+  char *dq = dx, *dk = dq + third(prep), *dv = dk + third(prep);
+  return backward(prep, dq, dk, dv, (const void *[]){q, k, v, y, lse, dy, NULL});
+}
+
 #define KERNELS(suffix, T, dtype)                                                                  \
   NnrtPrep *nnrt_attention_prep_##suffix(int64_t n, int64_t rank, const int64_t *q,                \
                                          const int64_t *k, const int64_t *v, const int64_t *mask,  \
@@ -262,6 +298,21 @@ static int backward(NnrtPrep *prep, void *dq, void *dk, void *dv, const void *co
   }                                                                                                \
   int nnrt_attention_back_##suffix(NnrtPrep *p, T *dq, T *dk, T *dv, const void *const *in) {      \
     return backward(p, dq, dk, dv, in);                                                            \
+  }                                                                                                \
+  NnrtPrep *nnrt_attention_packed_prep_##suffix(const int64_t *shape, int64_t heads, double scale, \
+                                                bool causal) {                                     \
+    return prepare_packed(dtype, shape, heads, scale, causal, false);                              \
+  }                                                                                                \
+  int nnrt_attention_packed_##suffix(NnrtPrep *p, T *y, float *lse, const T *x) {                  \
+    return forward_packed(p, y, lse, x);                                                           \
+  }                                                                                                \
+  NnrtPrep *nnrt_attention_packed_back_prep_##suffix(const int64_t *shape, int64_t heads,          \
+                                                     double scale, bool causal) {                  \
+    return prepare_packed(dtype, shape, heads, scale, causal, true);                               \
+  }                                                                                                \
+  int nnrt_attention_packed_back_##suffix(NnrtPrep *p, T *dx, const T *x, const T *y,              \
+                                          const float *lse, const T *dy) {                         \
+    return backward_packed(p, dx, x, y, lse, dy);                                                  \
   }
 
 KERNELS(f32, float, NNRT_f32)

@@ -21,6 +21,7 @@ typedef struct AttentionShape {
   int64_t group;                // h / kv neighbouring heads of q share one of k and v
   float scale;
   bool causal, seq_major, has_mask;
+  bool packed;         // q, k and v are the thirds of each row of one tensor (b, t, 3 h d)
   int64_t mask_dim[4]; // each 1 or that of the scores (b, h, t, s)
 } AttentionShape;
 
@@ -32,6 +33,24 @@ typedef struct Strides {
 static inline Strides strides_of(bool seq_major, int64_t heads, int64_t rows, int64_t n) {
   return seq_major ? (Strides){{rows * heads * n, n, heads * n, 1}}
                    : (Strides){{rows * heads * n, rows * n, n, 1}};
+}
+
+// Of q and dq, k and dk, v and dv, y and dy.
+static inline Strides packed_strides(const AttentionShape *a) {
+  int64_t row = 3 * a->h * a->d;
+  return (Strides){{a->t * row, a->d, row, 1}};
+}
+static inline Strides strides_q(const AttentionShape *a) {
+  return a->packed ? packed_strides(a) : strides_of(a->seq_major, a->h, a->t, a->d);
+}
+static inline Strides strides_k(const AttentionShape *a) {
+  return a->packed ? packed_strides(a) : strides_of(a->seq_major, a->kv, a->s, a->d);
+}
+static inline Strides strides_v(const AttentionShape *a) {
+  return a->packed ? packed_strides(a) : strides_of(a->seq_major, a->kv, a->s, a->e);
+}
+static inline Strides strides_y(const AttentionShape *a) {
+  return strides_of(a->seq_major, a->h, a->t, a->e);
 }
 
 // -- attention_dnn.c

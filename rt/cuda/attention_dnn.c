@@ -15,6 +15,7 @@
 
 #include "attention.h"
 
+#include <float.h>
 #include <math.h>
 
 typedef struct Graph {
@@ -39,18 +40,25 @@ static Graph begin(const char *name, const AttentionShape *a, AttentionPart part
                  .row_stride = {h * a->t, a->t, 1, 1}};
 }
 
-// Heads of the part of a tensor of q's heads, or of k's, in memory: (b, heads, rows, n)
-static DnnTensor of_q(const Graph *x, int64_t n) {
-  Strides s = strides_of(x->a->seq_major, x->a->h, x->a->t, n);
-  return dnn_tensor(x->g, x->type, 4, (int64_t[]){x->b, x->h, x->a->t, n}, s.at);
+// Heads of the part of a tensor in memory: (b, heads, rows, n)
+static DnnTensor of_q(const Graph *x) {
+  return dnn_tensor(x->g, x->type, 4, (int64_t[]){x->b, x->h, x->a->t, x->a->d},
+                    strides_q(x->a).at);
 }
-static DnnTensor of_k(const Graph *x, int64_t n) {
-  Strides s = strides_of(x->a->seq_major, x->a->kv, x->a->s, n);
-  return dnn_tensor(x->g, x->type, 4, (int64_t[]){x->b, x->kv, x->a->s, n}, s.at);
+static DnnTensor of_k(const Graph *x) {
+  return dnn_tensor(x->g, x->type, 4, (int64_t[]){x->b, x->kv, x->a->s, x->a->d},
+                    strides_k(x->a).at);
 }
-// The same memory as (b, heads, n, rows).
-static DnnTensor of_k_transposed(const Graph *x, int64_t n) {
-  Strides s = strides_of(x->a->seq_major, x->a->kv, x->a->s, n);
+static DnnTensor of_v(const Graph *x) {
+  return dnn_tensor(x->g, x->type, 4, (int64_t[]){x->b, x->kv, x->a->s, x->a->e},
+                    strides_v(x->a).at);
+}
+static DnnTensor of_y(const Graph *x) {
+  return dnn_tensor(x->g, x->type, 4, (int64_t[]){x->b, x->h, x->a->t, x->a->e},
+                    strides_y(x->a).at);
+}
+// k or v as (b, heads, n, rows).
+static DnnTensor transposed(const Graph *x, int64_t n, Strides s) {
   return dnn_tensor(x->g, x->type, 4, (int64_t[]){x->b, x->kv, n, x->a->s},
                     (int64_t[]){s.at[0], s.at[1], s.at[3], s.at[2]});
 }
@@ -84,7 +92,8 @@ static DnnTensor hide_later(const Graph *x, DnnTensor p) {
   if (!a->causal) return p;
   DnnTensor row = scores(x, CUDNN_DATA_INT32), column = scores(x, CUDNN_DATA_INT32);
   DnnTensor sees = scores(x, CUDNN_DATA_BOOLEAN), y = scores(x, CUDNN_DATA_FLOAT);
-  DnnTensor nothing = dnn_number(x->g, 4, -INFINITY);
+  // Up to 9.9 cuDNN wants the lowest float instead.
+  DnnTensor nothing = dnn_number(x->g, 4, cudnnGetVersion() < 91000 ? -FLT_MAX : -INFINITY);
   dnn_index(x->g, 2, p, row);
   dnn_index(x->g, 3, p, column);
   if (a->s != a->t) {
@@ -117,9 +126,9 @@ const char *attention_refused(const AttentionShape *a, bool back) {
 DnnPlan *attention_plan(const AttentionShape *a, AttentionPart part) {
   Graph x = begin(a->type == NNRT_bf16 ? "attention_bf16" : "attention_f16", a, part);
   DnnGraph *g = x.g;
-  DnnTensor q = of_q(&x, a->d), k = of_k_transposed(&x, a->d), v = of_k(&x, a->e);
+  DnnTensor q = of_q(&x), k = transposed(&x, a->d, strides_k(a)), v = of_v(&x);
   DnnTensor m = a->has_mask ? mask(&x) : DNN_NONE;
-  DnnTensor y = of_q(&x, a->e), lse = rows_in_memory(&x);
+  DnnTensor y = of_y(&x), lse = rows_in_memory(&x);
   DnnTensor p = scores(&x, CUDNN_DATA_FLOAT);
   dnn_matmul(g, q, k, p);
   p = apply(&x, CUDNN_POINTWISE_MUL, p, dnn_number(g, 4, a->scale));
@@ -162,10 +171,11 @@ static void back_to_k(const Graph *x, DnnTensor p, DnnTensor q, DnnTensor y, int
 DnnPlan *attention_back_plan(const AttentionShape *a, AttentionPart part) {
   Graph x = begin(a->type == NNRT_bf16 ? "attention_back_bf16" : "attention_back_f16", a, part);
   DnnGraph *g = x.g;
-  DnnTensor q = of_q(&x, a->d), k = of_k_transposed(&x, a->d), v = of_k_transposed(&x, a->e);
-  DnnTensor y = of_q(&x, a->e), lse = rows_in_memory(&x), dy = of_q(&x, a->e);
+  DnnTensor q = of_q(&x), k = transposed(&x, a->d, strides_k(a));
+  DnnTensor v = transposed(&x, a->e, strides_v(a));
+  DnnTensor y = of_y(&x), lse = rows_in_memory(&x), dy = of_y(&x);
   DnnTensor m = a->has_mask ? mask(&x) : DNN_NONE, delta = rows_in_memory(&x);
-  DnnTensor dq = of_q(&x, a->d), dk = of_k(&x, a->d), dv = of_k(&x, a->e);
+  DnnTensor dq = of_q(&x), dk = of_k(&x), dv = of_v(&x);
   DnnTensor scale = dnn_number(g, 4, a->scale), one = dnn_number(g, 4, 1);
 
   DnnTensor products = dnn_virtual(g, CUDNN_DATA_FLOAT, 4, (int64_t[]){x.b, x.h, a->t, a->e},
@@ -190,7 +200,7 @@ DnnPlan *attention_back_plan(const AttentionShape *a, AttentionPart part) {
   dp = apply(&x, CUDNN_POINTWISE_MUL, dp, p);
   dnn_pointwise(g, CUDNN_POINTWISE_MUL, dp, scale, ds);
   back_to_k(&x, ds, q, dk, a->d);
-  Strides ks = strides_of(a->seq_major, a->kv, a->s, a->d);
+  Strides ks = strides_k(a);
   DnnTensor k_rows = dnn_virtual(g, x.type, 4, (int64_t[]){x.b, x.kv, a->s, a->d}, ks.at);
   dnn_reshape(g, k, k_rows);
   dnn_matmul(g, ds, k_rows, dq);

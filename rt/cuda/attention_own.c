@@ -139,10 +139,10 @@ AttentionOwn *attention_own_new(const AttentionShape *a, bool back) {
   o->back = back;
   o->outer = a->seq_major ? a->b : 1;
   o->heads = a->seq_major ? a->kv : a->b * a->kv;
-  o->q = strides_of(a->seq_major, a->h, a->t, a->d);
-  o->k = strides_of(a->seq_major, a->kv, a->s, a->d);
-  o->v = strides_of(a->seq_major, a->kv, a->s, a->e);
-  o->y = strides_of(a->seq_major, a->h, a->t, a->e);
+  o->q = strides_q(a);
+  o->k = strides_k(a);
+  o->v = strides_v(a);
+  o->y = strides_y(a);
   int64_t short_bytes = a->type == NNRT_f32 ? 0 : 2;
   int64_t row_bytes = a->s * (4 + short_bytes) * (back ? 2 : 1);
   o->rows = CHUNK_BYTES / row_bytes < a->t ? CHUNK_BYTES / row_bytes : a->t;
