@@ -23,10 +23,6 @@ enum { MOST_GPUS = 64 };
 static int n_gpus;
 static double memory_free[MOST_GPUS]; // before any rank of this process took of it
 
-int nnrt_gpu_count(void) {
-  return n_gpus;
-}
-
 int nnrt_gpu_of_rank(const NnrtRun *run, int rank) {
   bool alone = run->launch.kind == LAUNCH_none;
   return (alone || run->launch.local_rank < 0 ? rank : run->launch.local_rank) % n_gpus;
@@ -135,6 +131,15 @@ bool nnrt_device_enough(const NnrtRun *run, int ranks_here, Why *w) {
   char what[64];
   snprintf(what, sizeof what, "memory of gpu %d", gpu);
   return nnrt_memory_enough((double)run->program->slab_bytes, each, memory_free[gpu], what, w);
+}
+
+void nnrt_gpu_say_memory(const NnrtRank *r) {
+  size_t available, total;
+  int gpu = r->device->gpu.index;
+  if (cudaMemGetInfo(&available, &total) != cudaSuccess) return;
+  nnrt_say_note("gpu %d: training used %s of %s", gpu,
+                nnrt_amount(memory_free[gpu] - (double)available).text,
+                nnrt_amount((double)total).text);
 }
 
 double nnrt_device_patience(const NnrtRun *run) {

@@ -18,8 +18,7 @@ _Noreturn void nnrt_gpu_die(NnrtRank *r, int code) {
 
 // ---- the way there
 
-// Room for two steps' inputs, so that the host can put in a step while the one before is waiting.
-static int segments_for(const NnrtProgram *p, const int *coord) {
+static int64_t input_bytes(const NnrtProgram *p, const int *coord) { // of a step
   int64_t bytes = 0;
   for (int i = 0; i < p->train.n_tensors; i++) {
     const NnrtTensor *t = &p->train.tensors[i];
@@ -27,13 +26,15 @@ static int segments_for(const NnrtProgram *p, const int *coord) {
     Part part = nnrt_tensor_part(t, p, coord);
     bytes += nnrt_part_count(t, &part) * nnrt_dtype_size(t->dtype) * p->micro_batches;
   }
-  int64_t most = ((int64_t)1 << 30) / SEGMENT, n = 4 + (2 * bytes + SEGMENT - 1) / SEGMENT;
-  return (int)(n < most ? n : most);
+  return bytes;
 }
 
 static void ring_open(NnrtRank *r) {
   Ring *ring = &r->device->ring;
-  ring->n = segments_for(r->program, r->coord);
+  // Room for two steps, so that the host can put in one while the one before is waiting.
+  int64_t most = ((int64_t)1 << 30) / SEGMENT;
+  int64_t n = 4 + (2 * input_bytes(r->program, r->coord) + SEGMENT - 1) / SEGMENT;
+  ring->n = (int)(n < most ? n : most);
   ring->copied = nnrt_must_alloc((size_t)ring->n * sizeof *ring->copied);
   ring->waits = nnrt_must_alloc((size_t)ring->n * sizeof *ring->waits);
   MUST(r, nnrt_cuda(cudaMallocHost((void **)&ring->at, (size_t)ring->n * SEGMENT),
@@ -44,9 +45,44 @@ static void ring_open(NnrtRank *r) {
                       "making an event"));
 }
 
+static void ring_open_far(NnrtRank *r) {
+  enum { FEW = 256 << 10 };
+  Ring *ring = &r->device->ring;
+  if (input_bytes(r->program, r->coord) < FEW) return;
+  // Without it copies come later, but they come.
+  if (cudaMalloc((void **)&ring->far, (size_t)ring->n * SEGMENT) != cudaSuccess) {
+    cudaGetLastError();
+    ring->far = NULL;
+    return;
+  }
+  MUST(r, nnrt_cuda(cudaStreamCreateWithFlags(&ring->stream, cudaStreamNonBlocking),
+                    "making a stream"));
+  MUST(r, nnrt_cuda(cudaEventCreateWithFlags(&ring->arrived, cudaEventDisableTiming),
+                    "making an event"));
+}
+
+static void flush_by_far(NnrtRank *r) {
+  Ring *ring = &r->device->ring;
+  cudaStream_t stream = r->device->gpu.stream;
+  char *far = ring->far + (ring->from - ring->at);
+  size_t bytes = (size_t)ring->bytes;
+  MUST(r, nnrt_cuda(cudaMemcpyAsync(far, ring->from, bytes, cudaMemcpyHostToDevice, ring->stream),
+                    "copying to the gpu"));
+  MUST(r, nnrt_cuda(cudaEventRecord(ring->arrived, ring->stream), "copying to the gpu"));
+  MUST(r, nnrt_cuda(cudaStreamWaitEvent(stream, ring->arrived, 0), "copying to the gpu"));
+  MUST(r, nnrt_cuda(cudaMemcpyAsync(ring->to, far, bytes, cudaMemcpyDeviceToDevice, stream),
+                    "copying to the gpu"));
+  ring->bytes = 0;
+}
+
 void nnrt_gpu_flush(NnrtRank *r) {
+  enum { FEW = 64 << 10 };
   Ring *ring = &r->device->ring;
   if (ring->bytes == 0) return;
+  if (ring->far && ring->bytes >= FEW) {
+    flush_by_far(r);
+    return;
+  }
   MUST(r, nnrt_cuda(cudaMemcpyAsync(ring->to, ring->from, (size_t)ring->bytes,
                                     cudaMemcpyHostToDevice, r->device->gpu.stream),
                     "copying to the gpu"));
@@ -202,6 +238,7 @@ void nnrt_device_open(NnrtRank *r) {
   MUST(r, nnrt_gpu_comm_open(r));
   MUST(r, nnrt_gpu_comm_memory(r, (void **)&r->slab, bytes));
   MUST(r, nnrt_cuda(cudaMemsetAsync(r->slab, 0, bytes, d->gpu.stream), "clearing the slab"));
+  ring_open_far(r);
   copy_constants(r);
 }
 
@@ -209,7 +246,8 @@ void nnrt_device_open(NnrtRank *r) {
 void nnrt_device_close(NnrtRank *r) {
   NnrtDevice *d = r->device;
   // A step may be under way that training gave up.
-  cudaStreamSynchronize(d->gpu.stream);
+  cudaError_t e = cudaStreamSynchronize(d->gpu.stream);
+  if (e == cudaSuccess && r->rank == 0) nnrt_gpu_say_memory(r);
   // NCCL's communicators cannot end before what was recorded of them.
   for (int i = 0; i < d->n_recordings; i++)
     if (d->recording[i].run) cudaGraphExecDestroy(d->recording[i].run);

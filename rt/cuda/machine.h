@@ -14,6 +14,10 @@
 // Pinned memory on the way to the gpu, in segments that are used in turn.  What is put in is
 // gathered while it goes on where the last put ended, and copied when it does not, or when a
 // segment is full; a segment is used again when its copies are done.
+//
+// Rows of the next step come while a step still reads its own.  Where there are many bytes of them
+// they go to `far` at once, in a stream of their own, and from there to the slab when it is their
+// turn: the gpu waits for its own memory, not for this machine's.
 typedef struct Ring {
   char *at;
   int n, current;
@@ -22,6 +26,9 @@ typedef struct Ring {
   int64_t bytes;
   cudaEvent_t *copied; // [n] of each segment
   bool *waits;         // [n] the event was recorded
+  char *far;           // NULL; or as much of the gpu's memory
+  cudaStream_t stream; // of copies to there
+  cudaEvent_t arrived;
 } Ring;
 enum { SEGMENT = 4 << 20 };
 
@@ -73,7 +80,9 @@ struct NnrtDevice {
 // -- check.c
 
 int nnrt_gpu_of_rank(const NnrtRun *run, int rank); // which gpu of this machine
-int nnrt_gpu_count(void);
+// What this process and others have taken of its memory since the start; nothing is given back, so
+// at the end it is the most there was.
+void nnrt_gpu_say_memory(const NnrtRank *r);
 
 // -- Failing outside of an operation
 

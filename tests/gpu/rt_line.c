@@ -16,6 +16,9 @@
 #ifndef BIG // elements of a weight that only fills checkpoints and collectives
 #define BIG 20000
 #endif
+#ifndef BATCH
+#define BATCH 16
+#endif
 #ifndef NAN_AT // a step
 #define NAN_AT -1
 #endif
@@ -23,12 +26,12 @@
 #define SLAB_BYTES SLAB
 #endif
 
-enum { BATCH = 16, ROWS = BATCH / RANKS / MICRO, BIG_BYTES = (4 * BIG + 255) / 256 * 256 };
+enum { ROWS = BATCH / RANKS / MICRO, BIG_BYTES = (4 * BIG + 255) / 256 * 256 };
 
 enum {
-  AT_x = 0,                      // f32[16,5] {S(0), S(0)}, here [ROWS,5]
-  AT_label = AT_x + 512,         // i64[16]
-  AT_w = AT_label + 256,         // f32[5]
+  AT_x = 0,                      // f32[BATCH,5] {S(0), S(0)}, here [ROWS,5]
+  AT_label = AT_x + 32 * BATCH,  // i64[BATCH]
+  AT_w = AT_label + 16 * BATCH,  // f32[5]
   AT_b = AT_w + 256,             // f32[]
   AT_big = AT_b + 256,           // f32[BIG]
   AT_count = AT_big + BIG_BYTES, // i64[], a weight
@@ -42,11 +45,12 @@ enum {
   AT_gall = AT_g + 256,      // over all ranks
   AT_bigsum = AT_gall + 256, // f32[BIG]
   AT_one = AT_bigsum + BIG_BYTES,
-  AT_mine = AT_one + 256,            // f32[2,1,2]
-  AT_spread = AT_mine + 256,         // f32[2,RANKS,2]
-  AT_back = AT_spread + 256 * RANKS, // f32[2,1,2]
-  AT_bad = AT_back + 256,            // i64[]
-  AT_part = AT_bad + 256,            // f32[20], split along dp
+  AT_mine = AT_one + 256,                // f32[2,1,2]
+  AT_spread = AT_mine + 256,             // f32[2,RANKS,2]
+  AT_back = AT_spread + 256 * RANKS,     // f32[2,1,2]
+  AT_bad = AT_back + 256,                // i64[]
+  AT_wide = AT_bad + 256,                // f32[2,RANKS * BIG / 2]
+  AT_part = AT_wide + RANKS * BIG_BYTES, // f32[20], split along dp
   SLAB = AT_part + 256,
 };
 
@@ -111,7 +115,9 @@ static void train_update(NnrtRank *r) {
                   F(AT_norm), F(AT_gall), F(AT_lr), I(AT_step), I(AT_seed), I(AT_bad), NAN_AT));
 }
 
+// The gather needs more scratch than training, whose steps were recorded with less.
 static void eval_update(NnrtRank *r) {
+  RUN(OP_reduce, nnrt_all_gather_b4(F(AT_wide), F(AT_bigsum), 2, LIST(2, BIG / 2), 1, r, 0));
   RUN(OP_reduce, nnrt_all_reduce_f32(F(AT_gall), F(AT_g), 8, r, 0));
   RUN(OP_reduce, nnrt_wait(r, F(AT_gall)));
   RUN(OP_update, line_loss(F(AT_loss), F(AT_gall)));

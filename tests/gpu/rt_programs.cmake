@@ -25,6 +25,9 @@ nnaot_gpu_rt_program(line1whole RANKS=1 MICRO=1)
 nnaot_gpu_rt_program(line2 RANKS=2)
 nnaot_gpu_rt_program(line4 RANKS=4)
 nnaot_gpu_rt_program(line2whole RANKS=2 MICRO=1)
+nnaot_gpu_rt_program(rows1 RANKS=1 BATCH=16384) # inputs that go by way of the gpu's memory
+nnaot_gpu_rt_program(rows2 RANKS=2 BATCH=16384)
+nnaot_gpu_rt_program(big2 RANKS=2 BIG=3000001) # several segments of pinned memory
 nnaot_gpu_rt_program(nan2 RANKS=2 NAN_AT=3)
 nnaot_gpu_rt_program(huge2 RANKS=2 "SLAB_BYTES=(INT64_C(1) << 41)")
 

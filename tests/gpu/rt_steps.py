@@ -2,8 +2,11 @@
 
 import json
 import os
+import signal
+import subprocess
+import time
 
-from rt_common import CPU, DATA, check, distance, finish, folder_with_data, log, losses, npy, refused, run, safetensors, train
+from rt_common import CPU, DATA, PROGRAMS, check, distance, finish, folder_with_data, log, losses, npy, refused, run, safetensors, train
 
 with folder_with_data():
     # PROGRAMS / an absolute path is that path.
@@ -70,6 +73,19 @@ with folder_with_data():
             "--input", "labels=y.npy", "--steps", 30, "--log", "nan.jsonl", "--save", "nan.st", "--checkpoint-dir", "f")
     check("the log ends with it", [e["step"] for e in log("nan.jsonl")] == [0, 1, 2], log("nan.jsonl"))
     check("and nothing is saved", not os.path.exists("nan.st") and not os.listdir("f"), os.listdir("f"))
+
+    # SIGTERM ends the step and everything that belongs to it.
+    process = subprocess.Popen([PROGRAMS / "line1", *DATA, "--steps", "100000000", "--log", "sig.jsonl", "--checkpoint-dir", "g",
+                                "--save", "sig.st"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not (os.path.exists("sig.jsonl") and open("sig.jsonl").read().count("\n") > 20):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate(timeout=60)[1]
+    steps = len(log("sig.jsonl"))
+    check("SIGTERM ends with 0", process.returncode == 0 and f"stopped by SIGTERM after {steps} of" in said, said)
+    check("with a checkpoint of the last step in the log", os.listdir("g") == [f"step-{steps}.safetensors"]
+          or any(str(steps) in name for name in os.listdir("g")), (steps, os.listdir("g")))
+    check("and the weights", os.path.exists("sig.st"))
 
     text = json.loads(run("line1", "--describe").stdout)
     check("--describe says versions", "runtime" in text["cuda"] and text["target"] == "cuda:sm_90", text)
