@@ -621,6 +621,10 @@ ncclResult_t ncclCommDestroy(ncclComm_t c) {
 ncclResult_t ncclCommAbort(ncclComm_t c) {
   if (!c) return ncclSuccess;
   atomic_store(&c->aborted, true);
+  // Nobody is to find what has not come together.
+  char path[128];
+  path_of(&c->id, path, sizeof path);
+  if (c->state == JOINING) shm_unlink(path);
   while (atomic_load(&c->running) > 0) {
     // Whoever runs it finds out; if nobody does, it is us.
     int device;

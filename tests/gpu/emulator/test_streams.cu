@@ -1,6 +1,7 @@
 // Streams, events, graphs and memory: late, in a bad order, and with CUDA's errors.
 
 #include <cuda_runtime.h>
+#include <pthread.h>
 
 #include "test.h"
 
@@ -123,6 +124,41 @@ static void test_events() {
   OK(cudaEventElapsedTime(&ms, late, late));
   OK(cudaEventDestroy(e));
   OK(cudaEventDestroy(late));
+}
+
+// Streams that wait for each other many times, while one thread runs what another waits for.
+static void sleeps(void *) {
+  usleep(100 * 1000);
+}
+static void *synchronise(void *) {
+  OK(cudaStreamSynchronize(b));
+  return NULL;
+}
+
+static void test_many_waits() {
+  enum { TIMES = 500 };
+  cudaEvent_t e[2];
+  zero();
+  OK(cudaEventCreateWithFlags(&e[0], cudaEventDisableTiming));
+  OK(cudaEventCreateWithFlags(&e[1], cudaEventDisableTiming));
+  OK(cudaLaunchHostFunc(a, sleeps, NULL));
+  for (int i = 0; i < TIMES; i++) {
+    launch_add(a, y, 1);
+    OK(cudaEventRecord(e[0], a));
+    OK(cudaStreamWaitEvent(b, e[0], 0));
+    emulated_launch(1, N, 0, b, take, z, y);
+    launch_add(b, z, 1);
+    OK(cudaEventRecord(e[1], b));
+    OK(cudaStreamWaitEvent(a, e[1], 0));
+    emulated_launch(1, N, 0, a, take, y, z);
+  }
+  pthread_t other;
+  OK(pthread_create(&other, NULL, synchronise, NULL));
+  OK(cudaStreamSynchronize(a));
+  OK(pthread_join(other, NULL));
+  CHECK(value(y) == 2 * TIMES && value(z) == 2 * TIMES);
+  OK(cudaEventDestroy(e[0]));
+  OK(cudaEventDestroy(e[1]));
 }
 
 // The legacy stream waits for blocking ones, and they for it.
@@ -303,6 +339,7 @@ int main() {
   test_late();
   test_host_function();
   test_events();
+  test_many_waits();
   test_legacy();
   test_graph();
   test_capture_errors();
