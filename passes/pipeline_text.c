@@ -44,8 +44,8 @@ static const struct {
      "a model to a training step; the loss is the model's scalar output, the optimizer sgd"},
     {"train_cuda",
      "simplify,raise,simplify,loss,eval_graph,autodiff,optimizer,lower_batch_norm,simplify,"
-     "channels_last,simplify,shard,comm,pack_grads,fuse_linear,fuse_norm,"
-     "fuse_classifier,expand_batch_norm,widen,batch,fuse,plan_memory",
+     "channels_last,simplify,shard,comm,pack_grads,fuse_linear,fuse_attention,"
+     "fuse_norm,fuse_classifier,expand_batch_norm,widen,batch,fuse,plan_memory",
      "the same for gpus"},
     {"infer", "simplify,raise,simplify,channels_last,simplify,shard,comm,fuse,plan_memory",
      "a model as it is, ready to run"},
