@@ -19,7 +19,7 @@
 #include "rows.cuh"
 
 enum {
-  SHORT = 8,    // terms added up in float
+  SHORT = 4,    // terms added up in float, and rows that are read at once
   PIECE = 2048, // elements of a run that a warp takes at once
 };
 
@@ -61,15 +61,19 @@ static __global__ void sum_rows(double *parts, const T *x, const T *dy, const fl
     if (WHAT != SUM_X) read_floats(middle, mean + column);
     int64_t step = (int64_t)gridDim.y * ROWS;
     for (int64_t row = (int64_t)blockIdx.y * ROWS + threadIdx.y; row < m; row += step * SHORT) {
+      Pack<T, V> p[SHORT], q[SHORT];
       UNROLL
       for (int s = 0; s < SHORT; s++) {
-        int64_t at = row + s * step;
-        if (at >= m) continue;
-        Pack<T, V> p = read_pack<T, V>(x + at * c + column), q;
-        if (WHAT == SUM_BACK) q = read_pack<T, V>(dy + at * c + column);
+        int64_t at = (row + s * step) * c + column;
+        if (row + s * step < m) p[s] = read_pack<T, V>(x + at);
+        if (WHAT == SUM_BACK && row + s * step < m) q[s] = read_pack<T, V>(dy + at);
+      }
+      UNROLL
+      for (int s = 0; s < SHORT; s++) {
+        if (row + s * step >= m) continue;
         UNROLL
         for (int k = 0; k < V; k++)
-          add_term<WHAT>(some[k], load(&p.at[k]), WHAT == SUM_BACK ? load(&q.at[k]) : 0.0f,
+          add_term<WHAT>(some[k], load(&p[s].at[k]), WHAT == SUM_BACK ? load(&q[s].at[k]) : 0.0f,
                          middle[k]);
       }
       UNROLL
@@ -242,7 +246,8 @@ static __device__ inline void affine_pack(T *y, const T *x, const T *dy, const C
 }
 
 template <class T, int V>
-static __global__ void affine_rows(T *y, const T *x, const T *dy, Channels channels, int64_t m,
+static __global__ void affine_rows(T *__restrict__ y, const T *__restrict__ x,
+                                   const T *__restrict__ dy, Channels channels, int64_t m,
                                    int64_t c) {
   int64_t column = ((int64_t)blockIdx.x * WARP + threadIdx.x) * V;
   if (column >= c) return;
@@ -260,13 +265,15 @@ static __global__ void affine_rows(T *y, const T *x, const T *dy, Channels chann
 
 // A warp takes pieces of runs.
 template <class T, int V>
-static __global__ void affine_runs(T *y, const T *x, const T *dy, Channels channels, Axis a,
+static __global__ void affine_runs(T *__restrict__ y, const T *__restrict__ x,
+                                   const T *__restrict__ dy, Channels channels, Axis a,
                                    int64_t pieces) {
   int64_t lane = threadIdx.x % WARP, units = a.outer * a.n * pieces;
   for (int64_t u = first_thread() / WARP; u < units; u += all_threads() / WARP) {
     int64_t run = u / pieces, from = u % pieces * PIECE;
     int64_t to = from + PIECE < a.inner ? from + PIECE : a.inner;
     Constants k = constants_of(channels, run % a.n);
+    UNROLL_4
     for (int64_t i = from + lane * V; i < to; i += WARP * V) {
       int64_t at = run * a.inner + i;
       affine_pack<T, V>(y + at, x + at, dy ? dy + at : NULL, &k, 0);

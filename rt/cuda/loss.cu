@@ -17,6 +17,9 @@
 #include "loss.h"
 #include "rows.cuh"
 
+// Packs that a thread reads before it writes one.  In place, the compiler cannot move the reads.
+enum { AT_ONCE = 4 };
+
 // Which elements of a row of n are taken in packs: from `head` to before `end`.
 struct RowPacks {
   int64_t head, end;
@@ -102,13 +105,20 @@ static __global__ void cross_entropy_back_rows(T *dlogits, const T *logits, int6
     RowPacks at = row_packs<T, V>(x, c);
     if ((uintptr_t)x % 16 != (uintptr_t)y % 16) at = RowPacks{0, 0};
     if (lane < at.head) back_one(y + lane, load(x + lane), lane, r);
-    UNROLL_4
-    for (int64_t i = at.head + lane * V; i < at.end; i += threads * V) {
-      Pack<T, V> p = read_pack<T, V>(x + i);
+    for (int64_t from = at.head + lane * V; from < at.end; from += AT_ONCE * threads * V) {
+      Pack<T, V> p[AT_ONCE];
       UNROLL
-      for (int k = 0; k < V; k++)
-        back_one(&p.at[k], load(&p.at[k]), i + k, r);
-      write_pack(y + i, p);
+      for (int u = 0; u < AT_ONCE; u++)
+        if (from + u * threads * V < at.end) p[u] = read_pack<T, V>(x + from + u * threads * V);
+      UNROLL
+      for (int u = 0; u < AT_ONCE; u++) {
+        int64_t i = from + u * threads * V;
+        if (i >= at.end) continue;
+        UNROLL
+        for (int k = 0; k < V; k++)
+          back_one(&p[u].at[k], load(&p[u].at[k]), i + k, r);
+        write_pack(y + i, p[u]);
+      }
     }
     for (int64_t i = at.end + lane; i < c; i += threads)
       back_one(y + i, load(x + i), i, r);

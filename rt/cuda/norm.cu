@@ -16,31 +16,37 @@
 
 // -- Forward
 
-// Elements of x; or of s = x + r, which is written.  What is normalised is s as it is stored.
+// s = x + r.  What is normalised is s as it is stored.
 template <class T, int V>
-static __device__ inline Pack<T, V> read_sum(T *s, const T *x, const T *r, int64_t at) {
-  Pack<T, V> p = read_pack<T, V>(x + at);
-  if (!r) return p;
-  Pack<T, V> q = read_pack<T, V>(r + at);
+static __device__ inline Pack<T, V> add_packs(Pack<T, V> x, Pack<T, V> r) {
   UNROLL
   for (int k = 0; k < V; k++)
-    store(&p.at[k], load(&p.at[k]) + load(&q.at[k]));
-  write_pack(s + at, p);
-  return p;
+    store(&x.at[k], load(&x.at[k]) + load(&r.at[k]));
+  return x;
 }
 
 template <class T, int V, int THREADS, bool CENTRED>
 static __global__ void norm_rows(T *s, T *y, float *mean, float *rstd, const T *x, const T *r,
-                                 const float *g, const float *b, int64_t m, int64_t n, float eps) {
-  Pack<T, V> held[HELD / V];
+                                 const float *__restrict__ g, const float *__restrict__ b,
+                                 int64_t m, int64_t n, float eps) {
+  Pack<T, V> held[HELD / V], other[HELD / V];
   int lane = group_lane<THREADS>();
   for (int64_t row = group_row<THREADS>(); row < m; row += group_rows<THREADS>()) {
     float sum = 0, middle = 0, off = 0, squares = 0;
     UNROLL
     for (int h = 0; h < HELD / V; h++) {
       int64_t i = ((int64_t)h * THREADS + lane) * V;
+      if (i < n) held[h] = read_pack<T, V>(x + row * n + i);
+      if (i < n && r) other[h] = read_pack<T, V>(r + row * n + i);
+    }
+    UNROLL
+    for (int h = 0; h < HELD / V; h++) {
+      int64_t i = ((int64_t)h * THREADS + lane) * V;
       if (i >= n) continue;
-      held[h] = read_sum<T, V>(s, x, r, row * n + i);
+      if (r) {
+        held[h] = add_packs(held[h], other[h]);
+        write_pack(s + row * n + i, held[h]);
+      }
       UNROLL
       for (int k = 0; k < V; k++)
         sum += load(&held[h].at[k]);
@@ -92,7 +98,11 @@ static __global__ void norm_long_rows(T *s, T *y, float *mean, float *rstd, cons
     float sum = 0, middle = 0, off = 0, squares = 0;
     if (CENTRED || r) {
       for (int64_t i = (int64_t)threadIdx.x * V; i < n; i += BLOCK * V) {
-        Pack<T, V> p = read_sum<T, V>(s, x, r, row * n + i);
+        Pack<T, V> p = read_pack<T, V>(x + row * n + i);
+        if (r) {
+          p = add_packs(p, read_pack<T, V>(r + row * n + i));
+          write_pack(s + row * n + i, p);
+        }
         UNROLL
         for (int k = 0; k < V; k++)
           sum += load(&p.at[k]);
@@ -132,10 +142,10 @@ static __global__ void norm_long_rows(T *s, T *y, float *mean, float *rstd, cons
 // the sum of dy h over rows, db that of dy.  Not CENTRED: without mean(e) and db.
 
 template <class T, int V, int THREADS, bool CENTRED>
-static __global__ void norm_back_rows(T *dx, float *parts, const T *dr, const T *x, const float *g,
-                                      const float *mean, const float *rstd, const T *dy, int64_t m,
-                                      int64_t n) {
-  Pack<T, V> held[HELD / V], held_dy[HELD / V];
+static __global__ void norm_back_rows(T *dx, float *parts, const T *dr, const T *x,
+                                      const float *__restrict__ g, const float *mean,
+                                      const float *rstd, const T *dy, int64_t m, int64_t n) {
+  Pack<T, V> held[HELD / V], held_dy[HELD / V], held_dr[HELD / V];
   float dg[HELD / V][V] = {}, db[HELD / V][V] = {};
   int lane = group_lane<THREADS>();
   for (int64_t row = group_row<THREADS>(); row < m; row += group_rows<THREADS>()) {
@@ -147,6 +157,7 @@ static __global__ void norm_back_rows(T *dx, float *parts, const T *dr, const T 
       if (i >= n) continue;
       held[h] = read_pack<T, V>(x + row * n + i);
       held_dy[h] = read_pack<T, V>(dy + row * n + i);
+      if (dr) held_dr[h] = read_pack<T, V>(dr + row * n + i);
       float gain[V];
       read_floats(gain, g + i);
       UNROLL
@@ -166,13 +177,12 @@ static __global__ void norm_back_rows(T *dx, float *parts, const T *dr, const T 
       if (i >= n) continue;
       float gain[V];
       read_floats(gain, g + i);
-      Pack<T, V> to, other;
-      if (dr) other = read_pack<T, V>(dr + row * n + i);
+      Pack<T, V> to;
       UNROLL
       for (int k = 0; k < V; k++) {
         float v = (load(&held[h].at[k]) - middle) * r;
         float d = r * (load(&held_dy[h].at[k]) * gain[k] - mean_e - v * mean_eh);
-        store(&to.at[k], dr ? load(&other.at[k]) + d : d);
+        store(&to.at[k], dr ? load(&held_dr[h].at[k]) + d : d);
       }
       write_pack(dx + row * n + i, to);
     }
