@@ -140,21 +140,23 @@ static void open_plans(void) {
   }
   Text t = {at, at + bytes};
   Entry *before = plans.first;
+  Why gpus = {""}, w;
   while (t.at < t.end) {
-    Why w;
-    if (read_section(&t, &here, &found, &w)) continue;
-    nnrt_say_warning("the plans of cudnn in this executable are not used: %s", w.text);
-    why(&plans.missing, "those of this executable are damaged");
-    return;
+    char version[32];
+    if (!read_section(&t, &here, &found, &w)) {
+      nnrt_say_warning("the plans of cudnn in this executable are not used: %s", w.text);
+      why(&plans.missing, "those of this executable are damaged");
+      return;
+    }
+    version_text(version, found.cudnn);
+    why(&gpus, "%scudnn %s on sm_%d with %d; ", gpus.text, version, found.sm, found.processors);
   }
   if (plans.first == before) {
-    char theirs[32], ours[32];
-    version_text(theirs, found.cudnn);
-    version_text(ours, here.cudnn);
+    char version[32];
+    version_text(version, here.cudnn);
     why(&plans.missing,
-        "those of this executable are for cudnn %s on sm_%d with %d processors, and this is cudnn "
-        "%s on sm_%d with %d",
-        theirs, found.sm, found.processors, ours, here.sm, here.processors);
+        "those of this executable are for %sthis is cudnn %s on sm_%d with %d multiprocessors",
+        gpus.text, version, here.sm, here.processors);
   }
 }
 

@@ -157,6 +157,48 @@ static void compare(const char *what, const char *name, const void *at, NnrtDtyp
   free(got);
 }
 
+// The numbers of three tensors (b, t, h, d) as one (b, t, 3 h d).
+static void *pack(const Case *c, int64_t size, const void *q, const void *k, const void *v) {
+  int64_t row = c->h * c->d * size, rows = c->b * c->t;
+  char *x = malloc((size_t)(3 * rows * row));
+  const char *const from[] = {q, k, v};
+  for (int64_t i = 0; i < 3 * rows; i++)
+    memcpy(x + i * row, from[i % 3] + i / 3 * row, (size_t)row);
+  return x;
+}
+
+// The same through one tensor of q, k and v.
+static void check_packed(const char *what, const Case *c, NnrtDtype t, double scale, const void *in,
+                         const double *y, const double *dx, const void *dy) {
+  int64_t shape[] = {c->b, c->t, 3 * c->h * c->d}, n = c->b * c->t * c->h * c->d;
+  int64_t size = size_of(t);
+  void *gx = gpu_put(in, 3 * n * size), *gdy = gpu_put(dy, n * size);
+  void *gy = gpu_new(n * size), *gdx = gpu_new(3 * n * size);
+  float *glse = gpu_new(c->b * c->h * c->t * 4);
+  NnrtPrep *p, *back;
+  int code;
+#define RUN_PACKED(type)                                                                           \
+  p = nnrt_attention_packed_prep_##type(shape, c->h, scale, c->causal);                            \
+  back = nnrt_attention_packed_back_prep_##type(shape, c->h, scale, c->causal);                    \
+  code = p && back ? nnrt_attention_packed_##type(p, gy, glse, gx) : NNRT_LIBRARY;                 \
+  if (!code) code = nnrt_attention_packed_back_##type(back, gdx, gx, gy, glse, gdy)
+  if (t == NNRT_f32) {
+    RUN_PACKED(f32);
+  } else if (t == NNRT_bf16) {
+    RUN_PACKED(bf16);
+  } else {
+    RUN_PACKED(f16);
+  }
+  CHECK(!code, "%s, packed: code %d: %s", what, code, nnrt_error_detail());
+  compare(what, "y, packed,", gy, t, y, n, tolerance(t));
+  compare(what, "dx, packed,", gdx, t, dx, 3 * n, 2 * tolerance(t));
+  nnrt_prep_free(p);
+  nnrt_prep_free(back);
+  void *const there[] = {gx, gdy, gy, gdx, glse};
+  for (size_t i = 0; i < sizeof there / sizeof *there; i++)
+    gpu_free(there[i]);
+}
+
 static void check_case(int number, NnrtDtype t) {
   const Case *c = &cases[number];
   char what[64];
@@ -225,6 +267,14 @@ static void check_case(int number, NnrtDtype t) {
   code = run_back(t, back, again, gdk, gdv, in);
   void *twice = gpu_get(again, x.n_q * size);
   CHECK(!code && memcmp(once, twice, (size_t)(x.n_q * size)) == 0, "%s: dq has other bits", what);
+
+  if (c->seq_major && !c->mask && c->kv == c->h && c->t == c->s && c->d == c->e) {
+    void *packed = pack(c, size, q, k, v);
+    double *dx = pack(c, sizeof *dx, x.dq, x.dk, x.dv);
+    check_packed(what, c, t, scale, packed, x.y, dx, dy);
+    free(packed);
+    free(dx);
+  }
 
   nnrt_prep_free(p);
   nnrt_prep_free(back);

@@ -145,7 +145,7 @@ static void check_case(int number, NnrtDtype t) {
   void *gx = gpu_put(x, f.n_x * size), *gw = gpu_put(w, f.n_w * size);
   void *gdy = gpu_put(dy, f.n_y * size), *gy = gpu_new(f.n_y * size), *gdx = gpu_new(f.n_x * size);
   float *gdw = gpu_new(f.n_w * 4);
-  NnrtPrep *p[3];
+  NnrtPrep *p[3] = {NULL};
 #define CALL(name, type, i, ...)                                                                   \
   do {                                                                                             \
     p[i] = nnrt_##name##_prep_##type(c->spatial + 2, x_shape, w_shape, y_shape, c->stride, pads,   \

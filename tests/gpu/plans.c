@@ -66,6 +66,18 @@ static void attention(bool bf16, int64_t b, int64_t h, int64_t kv, int64_t t, in
          from, what);
 }
 
+static void packed(int64_t b, int64_t h, int64_t t, int64_t d) {
+  const int64_t shape[] = {b, t, 3 * h * d};
+  char what[128];
+  int n = snprintf(what, sizeof what, "attention_packed bf16 b%d h%d t%d d%d causal", (int)b,
+                   (int)h, (int)t, (int)d);
+  double from = nnrt_now_us();
+  report(nnrt_attention_packed_prep_bf16(shape, h, 0.125, true), from, what);
+  snprintf(what + n, sizeof what - (size_t)n, ", back");
+  from = nnrt_now_us();
+  report(nnrt_attention_packed_back_prep_bf16(shape, h, 0.125, true), from, what);
+}
+
 static void all_attention(void) {
   static const int64_t widths[] = {32, 64, 80, 96, 128};
   for (int i = 0; i < 5; i++)
@@ -73,7 +85,8 @@ static void all_attention(void) {
   attention(true, 8, 12, 12, 1024, 1024, 64, false, NONE);
   attention(false, 8, 12, 12, 1024, 1024, 64, true, NONE);
   attention(false, 8, 12, 12, 1024, 1024, 128, false, NONE);
-  attention(true, 64, 12, 12, 1024, 1024, 64, true, NONE); // in parts backwards
+  packed(64, 12, 1024, 64);                                // GPT-2, in parts backwards
+  packed(16, 25, 1024, 64);                                // its largest
   attention(true, 128, 12, 12, 197, 197, 64, false, NONE); // ViT-B/16
   attention(true, 8, 32, 8, 2048, 2048, 128, true, NONE);  // grouped heads
   attention(true, 8, 12, 12, 512, 512, 64, false, OF_KEYS);
@@ -217,10 +230,12 @@ static void check_text(const char *folder, const char *path) {
   int64_t bytes;
   char *plans = read_all(path, &bytes), key[128], want[32];
   long long cudnn, sm, processors, count, length;
-  CHECK(plans &&
-            sscanf(plans, "nnrt plans 1 cudnn %lld sm %lld processors %lld count %lld %127s %lld",
-                   &cudnn, &sm, &processors, &count, key, &length) == 6,
-        "the text begins otherwise");
+  bool read = plans && sscanf(plans,
+                              "nnrt plans 1 cudnn %lld sm %lld processors %lld count %lld %127s "
+                              "%lld",
+                              &cudnn, &sm, &processors, &count, key, &length) == 6;
+  CHECK(read, "the text begins otherwise");
+  if (!read) return;
   printf("%lld plans, %lld bytes, the last %s\n", count, (long long)bytes, key);
   CHECK(count > 0 && count <= n_made, "%lld plans are written of %d", count, n_made);
   char gpu[64];
@@ -228,7 +243,7 @@ static void check_text(const char *folder, const char *path) {
   snprintf(want, sizeof want, "%lld\n", length);
   check_found(folder, plans, bytes, key, gpu, want);
   check_found(folder, plans, bytes, "attention_bf16-0", gpu, "this executable lacks them");
-  check_found(folder, plans, bytes, key, "90 7", "and this is cudnn");
+  check_found(folder, plans, bytes, key, "90 7", "; this is cudnn");
   check_found(folder, "", 0, key, gpu, "this executable has none");
   check_found(folder, plans, bytes - 1, key, gpu, "its text or its checksum is damaged");
   check_found(folder, plans, bytes / 2, key, gpu, "its text or its checksum is damaged");
@@ -236,11 +251,13 @@ static void check_text(const char *folder, const char *path) {
   plans[bytes / 2] ^= 1;
   check_found(folder, plans, bytes, key, gpu, "its text or its checksum is damaged");
   plans[bytes / 2] ^= 1;
-  // Two gpus: the second section is for another.
+  // Two sections; a gpu that is in none hears of both.
   char *two = nnrt_must_alloc((size_t)(2 * bytes));
   memcpy(two, plans, (size_t)bytes);
   memcpy(two + bytes, plans, (size_t)bytes);
   check_found(folder, two, 2 * bytes, key, gpu, want);
+  snprintf(want, sizeof want, "sm_%lld with %lld; ", sm, processors);
+  check_found(folder, two, 2 * bytes, key, "90 7", want);
   free(two);
   free(plans);
 }

@@ -1,0 +1,76 @@
+"""Plans ahead of time, from making to using them: the gpt2 sample on the emulator, whose gpu has 4 multiprocessors.
+
+Without plans for it the executable says that it built them at start; with them behind its payload it says
+nothing, and the losses are the same bits.  Damaged, they are a warning, and are built.
+"""
+
+import os
+import pathlib
+import struct
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+from common import BUILD, compile_sample, data_flags, read_log, run, scratch  # noqa: E402
+
+NOTE = "plans of cudnn were built at start"
+failures = 0
+
+
+def check(what, ok, *shown):
+    global failures
+    if not ok:
+        failures += 1
+        print("FAILED:", what, *shown, sep="\n  ")
+
+
+def with_plans(exe, plans):
+    """`exe` with these plans in place of its own: | program | payload | plans | zeros up to 8 k | trailer |"""
+    whole = exe.read_bytes()
+    magic, offset, size, _ = struct.unpack("<8sqqq", whole[-32:])
+    check("the executable ends in a trailer", magic == b"nnrtpay1", magic)
+    body = whole[: offset + size] + plans
+    body += bytes(-len(body) % 8)
+    out = exe.with_name("other")
+    out.write_bytes(body + struct.pack("<8sqqq", magic, offset, size, len(plans)))
+    out.chmod(0o755)
+    return out
+
+
+def losses(exe):
+    log = exe.with_name("log.jsonl")
+    log.unlink(missing_ok=True)
+    said = run(exe, *data_flags("gpt2"), "--steps", 2, "--log", log)
+    return [line["loss"] for line in read_log(log)], said
+
+
+def plan(exe, processors, out):
+    device = exe.with_name("device.json")
+    device.write_text(f'{{"deviceVer":900,"multiProcessorCount":{processors}}}')
+    run(exe, env={**os.environ, "NNRT_PLAN_DEVICE": str(device), "NNRT_PLAN_OUT": str(out)})
+    return out.read_bytes()
+
+
+os.environ["NVCC"] = str(BUILD / "emulator" / "nvcc")
+with scratch() as folder:
+    exe = pathlib.Path(folder, "train")
+    compile_sample("gpt2", exe, extra=["--target", "cuda:sm_90", "--dtype", "bf16", "--aot-plans", "no"])
+    plain, said = losses(exe)
+    check("without plans it says so", NOTE in said and "this executable has none" in said, said)
+
+    out = pathlib.Path(folder, "plans")
+    plans = plan(exe, 4, out)
+    check("plans say what they are for", plans.startswith(b"nnrt plans 1 cudnn 91900 sm 90 processors 4 "), plans[:80])
+
+    got, said = losses(with_plans(exe, plans))
+    check("plans are used without a word", "cudnn" not in said, said)
+    check("and give the same bits", got == plain, got, plain)
+
+    got, said = losses(with_plans(exe, plans[:-9] + b"x" + plans[-8:]))
+    check("damaged ones are a warning", "warning" in said and "checksum" in said and NOTE in said, said)
+    check("and give the same bits", got == plain, got, plain)
+
+    got, said = losses(with_plans(exe, plan(exe, 8, out)))
+    check("those for another gpu are not used", "sm_90 with 8; this is cudnn" in said, said)
+    check("and give the same bits", got == plain, got, plain)
+
+sys.exit(failures > 0)
