@@ -3,7 +3,9 @@
 // Activations are used as they lie, channels first or last; a pass has chosen that.  Weights are
 // (o, c / group, window) in memory.  With channels last, cuDNN's tensor cores want them as
 // (o, window, c / group): they are small, so a kernel turns them in scratch before, or turns their
-// gradient after.  f32 is computed in f32 unless TF32 is allowed (products.h).
+// gradient after.  Of 16-bit activations the engines of cuDNN 9.19 give the gradient of the weights
+// in 16 bits only, so it is rounded once before it becomes f32.  f32 is computed in f32 unless TF32
+// is allowed (products.h).
 //
 // cuDNN convolves over two or three dimensions; over one it is over two, the first of which is 1.
 
@@ -27,7 +29,6 @@ typedef struct Conv {
   bool last;       // cuDNN has the weights (o, window, c)
   bool turned;     // so they have to be turned; with a window of 1, or one channel, they do not
   DnnPlan *plan;   // NULL: without cuDNN
-  NnrtDtype dw;    // what the plan writes as the gradient of the weights
   int64_t window, workspace, weights; // elements; bytes in scratch
 } Conv;
 
@@ -75,7 +76,7 @@ static DnnTensor tensor_of(DnnGraph *g, NnrtDtype type, int dims, int64_t n, int
   return dnn_tensor(g, dnn_type(type), dims, dim, step);
 }
 
-static DnnPlan *plan_of(const Conv *p, NnrtDtype dw) {
+static DnnPlan *plan_of(const Conv *p) {
   static const char *const names[] = {"conv", "conv_back_x", "conv_back_w"};
   const ConvShape *s = &p->s;
   char name[32];
@@ -85,8 +86,7 @@ static DnnPlan *plan_of(const Conv *p, NnrtDtype dw) {
   snprintf(name, sizeof name, "%s_%s", names[p->direction], nnrt_dtype_name(p->type));
   DnnGraph *g = dnn_graph_new(name);
   DnnTensor x = tensor_of(g, p->type, dims, s->n, s->c, s->x, s->x_stride);
-  DnnTensor w =
-      tensor_of(g, p->direction == DNN_BACK_W ? dw : p->type, dims, s->o, c, s->w, w_stride);
+  DnnTensor w = tensor_of(g, p->type, dims, s->o, c, s->w, w_stride);
   DnnTensor y = tensor_of(g, p->type, dims, s->n, s->o, s->y, s->y_stride);
   DnnConv how = {.spatial = dims - 2,
                  .stride = s->stride + skip,
@@ -146,19 +146,13 @@ static NnrtPrep *prepare(NnrtDtype type, DnnDirection direction, int64_t rank, c
   if (p->nothing) return &p->base;
   p->last = channels_last;
   p->turned = channels_last && p->window > 1 && c > 1;
-  // Not all engines write another type than they read.
-  p->dw = NNRT_f32;
-  p->plan = plan_of(p, p->dw);
-  if (!p->plan && direction == DNN_BACK_W && type != NNRT_f32) {
-    p->dw = type;
-    p->plan = plan_of(p, p->dw);
-  }
+  p->plan = plan_of(p);
   if (!p->plan) {
     nnrt_plans_without("conv");
     return &p->base;
   }
   if (direction == DNN_BACK_W)
-    p->weights = p->turned || p->dw != NNRT_f32 ? round_256(weights * size_of(p->dw)) : 0;
+    p->weights = p->turned || type != NNRT_f32 ? round_256(weights * size_of(type)) : 0;
   else
     p->weights = p->turned ? round_256(weights * size_of(type)) : 0;
   p->workspace = round_256(dnn_plan_workspace(p->plan) + 1);
@@ -204,7 +198,7 @@ static int run_back_w(const Conv *p, float *dw, const void *x, const void *dy) {
   void *to = p->weights ? scratch + p->workspace : (void *)dw;
   int code = dnn_run(p->plan, (void *[]){unconst(x), to, unconst(dy)}, scratch);
   if (!code && p->weights)
-    code = conv_weights_back(p->dw, dw, to, p->s.o, p->s.c / p->s.group, p->window, p->last);
+    code = conv_weights_back(p->type, dw, to, p->s.o, p->s.c / p->s.group, p->window, p->last);
   return code;
 }
 
