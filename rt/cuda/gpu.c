@@ -16,6 +16,13 @@ void nnrt_gpu_use(NnrtGpu *g) {
 
 int nnrt_cuda(cudaError_t error, const char *what) {
   if (error == cudaSuccess) return NNRT_OK;
+  // What a kernel did wrong is noticed by a later call.
+  if (error >= cudaErrorIllegalAddress && error <= cudaErrorLaunchFailure)
+    return nnrt_error(
+        NNRT_LIBRARY,
+        "%s: %s\nhint: it may come from an operation before; CUDA_LAUNCH_BLOCKING=1 in "
+        "the environment makes it name the one",
+        what, cudaGetErrorString(error));
   return nnrt_error(error == cudaErrorMemoryAllocation ? NNRT_MEMORY : NNRT_LIBRARY, "%s: %s", what,
                     cudaGetErrorString(error));
 }

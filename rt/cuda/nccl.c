@@ -28,7 +28,6 @@
   F(GetUniqueId)                                                                                   \
   F(CommInitRankConfig)                                                                            \
   F(CommGetAsyncError)                                                                             \
-  F(CommAbort)                                                                                     \
   F(CommFinalize)                                                                                  \
   F(CommDestroy)                                                                                   \
   F(CommRegister)                                                                                  \
@@ -53,6 +52,9 @@ typedef struct State {
   int n_axes;
   double patience; // seconds
   Watch *watch;
+  // NCCL completes what a communicator was asked in whoever asks about it first, so the rank's
+  // thread and the watching one must not ask at the same time.
+  pthread_mutex_t lock;
 } State;
 
 // ---- the library
@@ -146,8 +148,7 @@ static int open_axis(NnrtRank *r, State *s, int axis) {
                 s->patience, "connecting ranks");
 }
 
-static int async_error(void *state, char *text, size_t size) {
-  State *s = state;
+static int async_error_locked(State *s, char *text, size_t size) {
   for (int a = 0; a < s->n_axes; a++) {
     ncclResult_t result = ncclSuccess;
     if (!s->comm[a]) continue;
@@ -162,8 +163,18 @@ static int async_error(void *state, char *text, size_t size) {
   return 0;
 }
 
+// While the rank's thread talks to NCCL it hears of errors itself.
+static int async_error(void *state, char *text, size_t size) {
+  State *s = state;
+  if (pthread_mutex_trylock(&s->lock)) return 0;
+  int code = async_error_locked(s, text, size);
+  pthread_mutex_unlock(&s->lock);
+  return code;
+}
+
 static int open_nccl(NnrtRank *r) {
   State *s = r->device->comm->state = nnrt_must_alloc(sizeof *s);
+  pthread_mutex_init(&s->lock, NULL);
   int code = find_library();
   if (!code) code = check_version();
   if (code) return code;
@@ -184,6 +195,7 @@ static void close_nccl(NnrtRank *r) {
     settle(nccl.CommFinalize(s->comm[a]), &s->comm[a], s->patience, "closing");
     nccl.CommDestroy(s->comm[a]);
   }
+  pthread_mutex_destroy(&s->lock);
   free(s);
 }
 
@@ -217,11 +229,13 @@ static int reduce_nccl(NnrtRank *r, const Group *g, void *y, const void *x, int6
   State *s = r->device->comm->state;
   ncclComm_t *comm = comm_of(r, g);
   cudaStream_t stream = r->device->gpu.comm;
+  ncclDataType_t type = t == NNRT_f32 ? ncclFloat32 : ncclInt64;
   int code = nnrt_watch_begin(s->watch, *r->op, stream);
-  if (!code)
-    code = settle(nccl.AllReduce(x, y, (size_t)n, t == NNRT_f32 ? ncclFloat32 : ncclInt64, ncclSum,
-                                 *comm, stream),
-                  comm, s->patience, "all_reduce");
+  if (code) return code;
+  pthread_mutex_lock(&s->lock);
+  code = settle(nccl.AllReduce(x, y, (size_t)n, type, ncclSum, *comm, stream), comm, s->patience,
+                "all_reduce");
+  pthread_mutex_unlock(&s->lock);
   return code ? code : nnrt_watch_end(s->watch, stream);
 }
 
@@ -230,9 +244,11 @@ static int gather_nccl(NnrtRank *r, const Group *g, void *y, const void *x, int6
   ncclComm_t *comm = comm_of(r, g);
   cudaStream_t stream = r->device->gpu.comm;
   int code = nnrt_watch_begin(s->watch, *r->op, stream);
-  if (!code)
-    code = settle(nccl.AllGather(x, y, (size_t)bytes, ncclUint8, *comm, stream), comm, s->patience,
-                  "all_gather");
+  if (code) return code;
+  pthread_mutex_lock(&s->lock);
+  code = settle(nccl.AllGather(x, y, (size_t)bytes, ncclUint8, *comm, stream), comm, s->patience,
+                "all_gather");
+  pthread_mutex_unlock(&s->lock);
   return code ? code : nnrt_watch_end(s->watch, stream);
 }
 

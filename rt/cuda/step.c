@@ -117,11 +117,7 @@ void nnrt_device_answer(NnrtRank *r, int slot, double *out_value) {
     r->step = s->step; // the one under way is another
     r->graph = s->graph;
   }
-  if (code) {
-    nnrt_error(code, "%s\nhint: CUDA_LAUNCH_BLOCKING=1 in the environment makes it name the one",
-               nnrt_error_detail());
-    nnrt_fail_between(r, 0, r->graph->n_ops - 1, code);
-  }
+  if (code) nnrt_fail_between(r, 0, r->graph->n_ops - 1, code);
   if (f->code) {
     nnrt_error(f->code, "%lld is not in 0..%lld", f->value, f->limit - 1);
     nnrt_fail(r, f->op, f->code);
