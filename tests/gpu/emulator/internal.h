@@ -57,12 +57,10 @@ struct CUstream_st {
   bool blocking; // waits for the legacy stream, and it for this
   bool legacy, destroyed;
   Item *first, *last;
-  uint64_t put, done;   // numbers of items
-  uint64_t looked_upto; // no item up to here waits for another stream
-  uint64_t asked_at;    // where it was when cudaStreamQuery last answered `not ready`
-  bool busy;            // some thread is running the first item
-  // In which attempt to do something it could not, and how far.
-  uint64_t stuck_in, stuck_upto;
+  uint64_t put, done;      // numbers of items
+  uint64_t looked_upto;    // no item up to here waits for another stream
+  uint64_t asked_at;       // where it was when cudaStreamQuery last answered `not ready`
+  bool busy;               // some thread is running the first item
   struct Capture *capture; // NULL, or where its work is recorded
   int *tails, n_tails;     // nodes that its next one comes after
   Stream *next;

@@ -161,33 +161,20 @@ static void pop(Stream *s) {
 
 typedef enum {
   RAN,     // something
-  STUCK,   // on other streams
   PENDING, // on what is not in this process
   BUSY     // another thread is at it
 } Progress;
 
-static uint64_t attempt; // counts calls of do_something
-
-// Does one thing that s has to have done to be done up to `upto`.  A stream that was found to be
-// stuck in this attempt is not looked at again: streams that wait for each other often would be
-// looked at along every path between them.
+// Does one thing that s has to have done to be done up to `upto`.  What waits for something was put
+// after it, so from wait to wait one comes to work that can run, if nobody is at it.
 static Progress step(Stream *s, uint64_t upto) {
   if (s->busy) return BUSY;
-  if (s->stuck_in == attempt && upto <= s->stuck_upto) return STUCK;
-  s->stuck_in = attempt;
-  s->stuck_upto = upto;
-  bool waits = false;
-  for (Item *item = s->looked_upto < upto ? s->first : NULL; item && item->number <= upto;
-       item = item->next) {
-    if (item->work || item->on->done >= item->upto) continue;
-    Progress p = step(item->on, item->upto);
-    if (p != STUCK) return p; // the lock may have been given up: `item` may be gone
-    waits = true;
-  }
-  if (!waits && s->looked_upto < upto) s->looked_upto = upto;
+  for (const Item *item = s->looked_upto < upto ? s->first : NULL; item && item->number <= upto;
+       item = item->next)
+    if (!item->work && item->on->done < item->upto) return step(item->on, item->upto);
+  if (s->looked_upto < upto) s->looked_upto = upto;
   Item *item = s->first;
   if (!item->work) {
-    if (item->on->done < item->upto) return STUCK;
     pop(s);
     return RAN;
   }
@@ -202,11 +189,6 @@ static Progress step(Stream *s, uint64_t upto) {
   if (done) pop(s);
   pthread_cond_broadcast(&changed);
   return done ? RAN : PENDING;
-}
-
-static Progress do_something(Stream *s, uint64_t upto) {
-  attempt++;
-  return step(s, upto);
 }
 
 static void rest(bool other_thread) {
@@ -225,13 +207,13 @@ static void rest(bool other_thread) {
 
 void emulated_finish(Stream *s, uint64_t upto) {
   while (s->done < upto) {
-    Progress p = do_something(s, upto);
+    Progress p = step(s, upto);
     if (p == RAN) continue;
     // What waits for another process must not keep other streams from going on: that one may wait
     // for them.
     bool other = false;
     for (Stream *t = emulated_streams; t && p != BUSY && !other; t = t->next)
-      other = t != s && t->done < t->put && do_something(t, t->put) == RAN;
+      other = t != s && t->done < t->put && step(t, t->put) == RAN;
     if (!other) rest(p == BUSY);
   }
 }
@@ -239,7 +221,7 @@ void emulated_finish(Stream *s, uint64_t upto) {
 // As far as it goes without waiting; whether that was enough.
 static bool try_finish(Stream *s, uint64_t upto) {
   while (s->done < upto)
-    if (do_something(s, upto) != RAN) return false;
+    if (step(s, upto) != RAN) return false;
   return true;
 }
 
