@@ -1,6 +1,7 @@
 """Launchers: who we are is read from their variables, and a wrong number of processes is an error."""
 
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -97,5 +98,17 @@ with folder_with_data():
     port = free_port()
     done = end([start("line2", 0, 2, port), start("fail2", 1, 2, port), ])
     check("ranks of the same shape meet", done[1][0] == 1 and "step 4" in done[1][1], done)
+
+    # A rank that is stopped is waited for as long as was said.
+    port = free_port()
+    both = [start("slow2", rank, 2, port, "--steps", 10**8, "--stall-timeout", 2, "--log", f"stall{rank}.jsonl")
+            for rank in range(2)]
+    while not (os.path.exists("stall0.jsonl") and open("stall0.jsonl").read().count("\n") > 20):
+        time.sleep(0.05)
+    both[1].send_signal(signal.SIGSTOP)
+    done = end(both[:1])
+    check("a stopped rank ends the job", done[0][0] == 1 and "no word from another rank for 2 seconds" in done[0][1], done)
+    both[1].kill()
+    end(both[1:])
 
 finish()
