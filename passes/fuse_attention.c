@@ -27,24 +27,41 @@ typedef struct Fusion {
   int64_t n_forward, n_back;
 } Fusion;
 
-// The tensor of which operands 0, 1 and 2 of `op` are the thirds, by heads; or NULL.
+// Which dimension of a tensor (b, t, …) is cut in three when each of its rows is: the first of more
+// than one element behind t, or -1.
+static int row_dim(const Type *t) {
+  int k = 2;
+  while (k < t->rank && t->dim[k] == 1)
+    k++;
+  return k < t->rank && t->dim[k] % 3 == 0 ? k : -1;
+}
+
+// Is the result of `slice` third `i` of each row of its operand?
+static bool is_third(const Op *slice, int i) {
+  const Type *of = slice->in[0].value->type, *t = slice->out[0]->type;
+  int along = row_dim(of);
+  if (along < 0) return false;
+  for (int k = 0; k < of->rank; k++) {
+    int64_t third = of->dim[k] / 3;
+    if (attr_list(slice, "steps")[k] != 1 || t->dim[k] != (k == along ? third : of->dim[k]) ||
+        attr_list(slice, "starts")[k] != (k == along ? i * third : 0))
+      return false;
+  }
+  return true;
+}
+
+// The tensor of which operands 0, 1 and 2 of `op`, (b, t, h, d), are thirds of the rows; or NULL.
 static Value *packed(const Op *op) {
   Value *whole = NULL;
+  const Type *heads = op->in[0].value->type;
   for (int i = 0; i < 3; i++) {
+    if (op->in[i].value->type != heads) return NULL;
     const Op *reshape = made_by(op->in[i].value, OP_reshape);
-    const Op *slice = reshape ? made_by(reshape->in[0].value, OP_slice) : NULL;
-    if (!slice || op->in[i].value->type != op->in[0].value->type) return NULL;
-    Value *of = slice->in[0].value;
-    const Type *third = slice->out[0]->type, *heads = op->in[0].value->type;
-    if ((whole && of != whole) || of->type->rank != 3 || of->type->dim[2] != 3 * third->dim[2])
-      return NULL;
-    for (int k = 0; k < 3; k++)
-      if (attr_list(slice, "steps")[k] != 1 ||
-          attr_list(slice, "starts")[k] != (k == 2 ? i * third->dim[2] : 0) ||
-          (k < 2 && (third->dim[k] != of->type->dim[k] || heads->dim[k] != third->dim[k])))
-        return NULL;
-    whole = of;
+    const Op *slice = made_by(reshape ? reshape->in[0].value : op->in[i].value, OP_slice);
+    if (!slice || !is_third(slice, i) || (whole && slice->in[0].value != whole)) return NULL;
+    whole = slice->in[0].value;
   }
+  if (whole->type->dim[0] != heads->dim[0] || whole->type->dim[1] != heads->dim[1]) return NULL;
   return whole;
 }
 
@@ -56,11 +73,28 @@ static Attrs *packed_attrs(const Op *op, Attr *at, Attrs *out) {
   return out;
 }
 
+// (b, t, …) as (b, t, row).
 static Value *as_rows(Builder *b, Value *v) {
   const int64_t *dim = v->type->dim;
+  if (v->type->rank == 3) return v;
+  const Op *earlier = made_by(v, OP_reshape);
+  int64_t row = 1;
+  for (int i = 2; i < v->type->rank; i++)
+    row *= dim[i];
+  if (earlier) {
+    Value *from = earlier->in[0].value;
+    const int64_t *was = from->type->dim;
+    if (from->type->rank == 3 && was[0] == dim[0] && was[1] == dim[1] && from->layout == v->layout)
+      return from;
+  }
   return local_value(b, OP_reshape, IN(v),
-                     ATTRS(a_list("shape", (int64_t[]){dim[0], dim[1], dim[2] * dim[3]}, 3)),
-                     v->layout);
+                     ATTRS(a_list("shape", (int64_t[]){dim[0], dim[1], row}, 3)), v->layout);
+}
+
+static Value *shaped_as(Builder *b, Value *v, const Value *like) {
+  if (v->type == like->type) return v;
+  return local_value(b, OP_reshape, IN(v),
+                     ATTRS(a_list("shape", like->type->dim, like->type->rank)), like->layout);
 }
 
 static bool has_kernel(const Fusion *f, const Op *op) {
@@ -68,24 +102,31 @@ static bool has_kernel(const Fusion *f, const Op *op) {
   return kernel_name(op, f->target, name, sizeof name);
 }
 
-// The concat of the three results of `back` as rows, in order, or NULL; each is read by it only.
+// The concat of the three results of `back` to rows, or NULL; each is read by it only.
 static Op *find_concat(const Op *back) {
   Op *concat = NULL;
   for (int i = 0; i < 3; i++) {
-    Op *reshape = only_reader(back->out[i]);
-    Op *reader = reshape && reshape->kind == OP_reshape ? only_reader(reshape->out[0]) : NULL;
-    if (!reader || reader->kind != OP_concat || reader->n_in != 3 ||
-        reader->in[i].value != reshape->out[0] || (concat && reader != concat) ||
-        attr_i(reader, "axis") != 2)
+    const Value *part = back->out[i];
+    Op *reader = only_reader(part);
+    if (reader && reader->kind == OP_reshape) {
+      part = reader->out[0];
+      reader = only_reader(part);
+    }
+    if (!reader || reader->kind != OP_concat || reader->n_in != 3 || reader->in[i].value != part ||
+        (concat && reader != concat))
       return NULL;
     concat = reader;
   }
-  return concat;
+  const Type *t = concat->out[0]->type;
+  return attr_i(concat, "axis") == row_dim(t) ? concat : NULL;
 }
 
+// `x` is what is packed as rows, `forward` what was made of it.
 static void fuse_back(Fusion *f, Op *back, Value *x, Op *forward) {
   Op *concat = find_concat(back);
-  if (!concat || concat->out[0]->type != x->type) return;
+  if (!concat || type_count(concat->out[0]->type) != type_count(x->type)) return;
+  const Type *t = concat->out[0]->type;
+  if (t->dim[0] != x->type->dim[0] || t->dim[1] != x->type->dim[1]) return;
   Builder b = {.g = f->g, .at = back, .loc = back->loc, .d = f->d};
   Attr at[3];
   Attrs attrs;
@@ -94,11 +135,9 @@ static void fuse_back(Fusion *f, Op *back, Value *x, Op *forward) {
   Op *op = local_op(&b, OP_attention_packed_back, IN(x, forward->out[0], forward->out[1], dy),
                     *packed_attrs(back, at, &attrs), back->split);
   if (!op) return;
-  if (!local_same(op, 0, concat->out[0]) || !has_kernel(f, op)) {
-    op_erase(op);
-    return;
-  }
-  replace(concat->out[0], op->out[0]);
+  Value *dx = has_kernel(f, op) ? shaped_as(&b, op->out[0], concat->out[0]) : NULL;
+  if (!dx || dx->layout != concat->out[0]->layout) return; // it is dead
+  replace(concat->out[0], dx);
   f->n_back++;
 }
 
@@ -113,24 +152,19 @@ static Op *gradient_of(const Op *op) {
 
 static void fuse_forward(Fusion *f, Op *op) {
   if (op->n_in != 3 || !attr_i(op, "seq_major")) return;
-  Value *x = packed(op);
-  if (!x) return;
+  Value *whole = packed(op);
+  if (!whole) return;
   Builder b = {.g = f->g, .at = op, .loc = op->loc, .d = f->d};
   Attr at[3];
   Attrs attrs;
+  Value *x = as_rows(&b, whole);
+  if (!x) return;
   Op *made = local_op(&b, OP_attention_packed, IN(x), *packed_attrs(op, at, &attrs), op->split);
-  if (!made) return;
-  if (!local_same(made, 1, op->out[1]) || made->out[0]->layout != op->out[0]->layout ||
-      !has_kernel(f, made)) {
-    op_erase(made);
-    return;
-  }
+  if (!made || !has_kernel(f, made) || !local_same(made, 1, op->out[1])) return; // it is dead
+  Value *y = shaped_as(&b, made->out[0], op->out[0]);
+  if (!y || y->layout != op->out[0]->layout) return;
   Op *back = gradient_of(op);
   if (back) fuse_back(f, back, x, made);
-  const Type *t = op->out[0]->type;
-  Value *y = local_value(&b, OP_reshape, IN(made->out[0]), ATTRS(a_list("shape", t->dim, t->rank)),
-                         made->out[0]->layout);
-  if (!y) BUG("rows cannot be laid out as heads");
   replace(op->out[0], y);
   replace(op->out[1], made->out[1]);
   f->n_forward++;
