@@ -12,8 +12,8 @@
 //       %dp = attention_packed_back %p, %y3, %lse, %dy3 heads=4 causal=true
 //
 // Cutting q, k and v apart and putting their adjoints together takes as many bytes through memory
-// as attention itself at short lengths.  q, k and v must have the same number of heads, and no
-// mask. Only what the target has a kernel for is fused.
+// as attention itself at short lengths.  The rows may also be cut as (3, heads, width).  q, k and v
+// must have the same number of heads, and no mask.  Only what the target has a kernel for is fused.
 
 #include "ir/kernel.h"
 #include "local.h"
