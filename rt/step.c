@@ -104,6 +104,11 @@ static void put_graph(const Trainer *t, const NnrtGraph *g, const Data *data,
   set_micro(r, t->p, 0);
 }
 
+static void take_answer(NnrtRank *r, int slot, double *out) {
+  nnrt_device_answer(r, slot, out);
+  nnrt_trace_resolve(r);
+}
+
 // The mean over whole batches, in file order.
 static double evaluate(const Trainer *t) {
   const Data *d = &t->run->eval_data;
@@ -115,7 +120,7 @@ static double evaluate(const Trainer *t) {
     if (i < batches)
       put_graph(t, &t->p->eval, d, &file_order, i, 0, t->eval_out, (int)(i % NNRT_SLOTS));
     if (i < depth) continue;
-    nnrt_device_answer(t->r, (int)((i - depth) % NNRT_SLOTS), out);
+    take_answer(t->r, (int)((i - depth) % NNRT_SLOTS), out);
     sum += out[0];
   }
   return sum / (double)batches;
@@ -225,8 +230,7 @@ static bool end_step(Trainer *t, int64_t step, bool last) {
   NnrtRank *r = t->r;
   int slot = (int)(step % NNRT_SLOTS);
   double out[NNRT_ANSWERS];
-  nnrt_device_answer(r, slot, out);
-  nnrt_trace_resolve(r);
+  take_answer(r, slot, out);
   double now = nnrt_now_us();
   double ms = (now - fmax(t->put_at[slot], t->answered_at)) / 1e3;
   t->answered_at = now;

@@ -41,7 +41,7 @@ def end(process, seconds):
 
 
 with folder_with_data():
-    for program in "line2", "line2whole":
+    for program in "gpu_line2", "gpu_line2whole":
         for lost in 0, 1:
             for how in signal.SIGKILL, signal.SIGSTOP:
                 # The one that is killed is noticed long before time is up.

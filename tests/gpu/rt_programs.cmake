@@ -1,20 +1,20 @@
 # The runtime on a gpu: rt_line.c is a program written by hand, in several kinds, on the emulator.
 function(nnaot_gpu_rt_program name)
-  nnaot_program(gpu_rt_${name} rt_line.c)
-  emulated_sources(gpu_rt_${name} rt_line.cu)
-  target_compile_definitions(gpu_rt_${name} PRIVATE ${ARGN})
-  target_include_directories(gpu_rt_${name} PRIVATE ${CMAKE_SOURCE_DIR}/rt/cuda)
+  nnaot_program(gpu_${name} rt_line.c)
+  emulated_sources(gpu_${name} rt_line.cu)
+  target_compile_definitions(gpu_${name} PRIVATE ${ARGN})
+  target_include_directories(gpu_${name} PRIVATE ${CMAKE_SOURCE_DIR}/rt/cuda)
   # The common part's archive alone, since nnrt would bring the device that is a processor.
-  target_link_libraries(gpu_rt_${name} PRIVATE nnrt_cuda_emulated $<TARGET_FILE:nnrt> nnrt_cuda_emulated
+  target_link_libraries(gpu_${name} PRIVATE nnrt_cuda_emulated $<TARGET_FILE:nnrt> nnrt_cuda_emulated
                                                $<TARGET_FILE:nnrt> OpenMP::OpenMP_C ${CMAKE_DL_LIBS} m)
-  add_dependencies(gpu_rt_${name} nnrt)
+  add_dependencies(gpu_${name} nnrt)
   # Programs look for NCCL when they run, unless they were linked with it.
-  target_link_options(gpu_rt_${name} PRIVATE -Wl,--undefined=ncclGetVersion)
-  add_custom_command(TARGET gpu_rt_${name} POST_BUILD VERBATIM
-    COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/rt/add_payload.py $<TARGET_FILE:gpu_rt_${name}>)
-  set_target_properties(gpu_rt_${name} PROPERTIES LINKER_LANGUAGE CXX OUTPUT_NAME ${name}
+  target_link_options(gpu_${name} PRIVATE -Wl,--undefined=ncclGetVersion)
+  add_custom_command(TARGET gpu_${name} POST_BUILD VERBATIM
+    COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/rt/add_payload.py $<TARGET_FILE:gpu_${name}>)
+  set_target_properties(gpu_${name} PROPERTIES LINKER_LANGUAGE CXX
                         RUNTIME_OUTPUT_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/rt")
-  add_dependencies(gpu_rt gpu_rt_${name})
+  add_dependencies(gpu_rt gpu_${name})
 endfunction()
 
 find_package(Python3 REQUIRED COMPONENTS Interpreter)

@@ -10,57 +10,57 @@ from rt_common import (CPU, DATA, HAS_MPI, PROGRAMS, check, distance, finish, fo
                        refused, run, safetensors, train)
 
 with folder_with_data():
-    train("line1", "--steps", 20, "--log", "1.jsonl", "--save", "1.st")
+    train("gpu_line1", "--steps", 20, "--log", "1.jsonl", "--save", "1.st")
     # The program itself checks what its collectives return; a wrong element makes the loss NaN.
     for n in 2, 4:
-        train(f"line{n}", "--steps", 20, "--log", f"{n}.jsonl", "--save", f"{n}.st")
+        train(f"gpu_line{n}", "--steps", 20, "--log", f"{n}.jsonl", "--save", f"{n}.st")
         d = distance(f"{n}.jsonl", "1.jsonl")
         check(f"{n} ranks on one gpu train as one does", d < 1e-5, d)
-        train(f"line{n}", "--steps", 20, "--save", "again.st", env={"EMULATED_GPUS": "2"})
+        train(f"gpu_line{n}", "--steps", 20, "--save", "again.st", env={"EMULATED_GPUS": "2"})
         check(f"{n} ranks on two gpus have the bits of those on one", open("again.st", "rb").read() == open(f"{n}.st", "rb").read())
         train(CPU / f"line{n}", "--steps", 20, "--log", "cpu.jsonl")
         d = distance(f"{n}.jsonl", "cpu.jsonl")
         check(f"{n} ranks train as on processors", d < 1e-5, d)
-    train("line2", "--steps", 8, "--checkpoint-dir", "c")
-    train("line4", "--steps", 20, "--checkpoint-dir", "c", "--resume", "--log", "r.jsonl")
+    train("gpu_line2", "--steps", 8, "--checkpoint-dir", "c")
+    train("gpu_line4", "--steps", 20, "--checkpoint-dir", "c", "--resume", "--log", "r.jsonl")
     d = max(
         abs(a[1] - b[1]) / abs(b[1]) for a, b in zip(losses("r.jsonl"), losses("4.jsonl")[8:]))
     check("four ranks go on from two ranks' checkpoint", d < 1e-5, d)
-    refused("a loss that is not a number", "step 4: the loss is not a number", "nan2", *DATA, "--log", "nan.jsonl")
+    refused("a loss that is not a number", "step 4: the loss is not a number", "gpu_nan2", *DATA, "--log", "nan.jsonl")
     check("ends the log", [e["step"] for e in log("nan.jsonl")] == [0, 1, 2, 3])
-    train("line2", "--steps", 3, "--trace", "t.json")
+    train("gpu_line2", "--steps", 3, "--trace", "t.json")
     # Of one rank the rows are copied ahead of their step, of two they are too few.
     for n in 1, 2:
-        train(f"rows{n}", "--steps", 6, "--log", f"rows{n}.jsonl", "--shuffle", 1)
+        train(f"gpu_rows{n}", "--steps", 6, "--log", f"rows{n}.jsonl", "--shuffle", 1)
     d = distance("rows1.jsonl", "rows2.jsonl")
     check("rows that are copied ahead are the same rows", d < 1e-4, d)
     # Weights that go through pinned memory in pieces, there and back, come out as they went in.
-    train("big2", "--steps", 3, "--save", "big.st", "--checkpoint-dir", "big")
-    train("big2", "--steps", 4, "--save", "big2.st", "--checkpoint-dir", "big", "--resume")
-    (big, _), (big2, _) = safetensors("big.st"), safetensors("big2.st")
+    train("gpu_big2", "--steps", 3, "--save", "big.st", "--checkpoint-dir", "big")
+    train("gpu_big2", "--steps", 4, "--save", "gpu_big2.st", "--checkpoint-dir", "big", "--resume")
+    (big, _), (big2, _) = safetensors("big.st"), safetensors("gpu_big2.st")
     check("a weight of 12 MB is read back as it was put", big["big"] == big2["big"] and len(set(big["big"][2])) > 200)
 
     if HAS_MPI:
         two = {"EMULATED_GPUS": "2"}
-        for program in "line2whole", "line2":
+        for program in "gpu_line2whole", "gpu_line2":
             train(program, "--steps", 20, "--log", "n.jsonl", "--save", "n.st", launcher=mpirun(2), env=two)
             d = distance("n.jsonl", "2.jsonl")
             check(f"{program}: processes with NCCL train as threads do", d < 1e-5, d)
             train(program, "--steps", 20, "--save", "called.st", launcher=mpirun(2), env={**two, "CUDA_LAUNCH_BLOCKING": "1"})
             check(f"{program}: replayed collectives give the same bits",
                   open("n.st", "rb").read() == open("called.st", "rb").read())
-        train("line4", "--steps", 20, "--log", "m.jsonl", launcher=mpirun(4), env={"EMULATED_GPUS": "4"})
+        train("gpu_line4", "--steps", 20, "--log", "m.jsonl", launcher=mpirun(4), env={"EMULATED_GPUS": "4"})
         d = distance("m.jsonl", "4.jsonl")
         check("four processes as well", d < 1e-5, d)
-        done = train("line2", "--steps", 20, "--log", "s.jsonl", launcher=mpirun(2))
+        done = train("gpu_line2", "--steps", 20, "--log", "s.jsonl", launcher=mpirun(2))
         d = distance("s.jsonl", "2.jsonl")
         check("processes that share a gpu train, too", d < 1e-5, d)
         check("and say that it is slow", "some ranks share a gpu" in done.stderr, done.stderr)
-        train("line2", "--steps", 3, "--trace", "t.json", launcher=mpirun(2), env=two)
+        train("gpu_line2", "--steps", 3, "--trace", "t.json", launcher=mpirun(2), env=two)
         # Evaluation takes more scratch, so training is recorded again.
         evaluated = ["--eval-input", "x=x.npy", "--eval-input", "labels=y.npy", "--eval-every", 5]
-        train("line2", "--steps", 20, "--log", "e.jsonl", *evaluated, launcher=mpirun(2), env=two)
+        train("gpu_line2", "--steps", 20, "--log", "e.jsonl", *evaluated, launcher=mpirun(2), env=two)
         check("evaluation between steps changes nothing", losses("e.jsonl") == losses("n.jsonl"))
-        done = run("nan2", *DATA, launcher=mpirun(2), env=two)
+        done = run("gpu_nan2", *DATA, launcher=mpirun(2), env=two)
         check("all processes end at a NaN", done.returncode != 0 and done.stderr.count("not a number") == 1, done)
 finish()

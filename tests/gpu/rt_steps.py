@@ -11,7 +11,7 @@ from rt_common import CPU, DATA, PROGRAMS, check, distance, finish, folder_with_
 with folder_with_data():
     # PROGRAMS / an absolute path is that path.
     train(CPU / "line1", "--steps", 30, "--log", "cpu.jsonl", "--save", "cpu.st")
-    for program in "line1", "line1whole":
+    for program in "gpu_line1", "gpu_line1whole":
         train(program, "--steps", 30, "--log", "gpu.jsonl", "--save", "gpu.st", "--export", "gpu.onnx")
         d = distance("gpu.jsonl", "cpu.jsonl")
         check(f"{program} trains as processors do", d < 1e-5, d)
@@ -28,19 +28,19 @@ with folder_with_data():
     check("a step takes time", all(e["step_ms"] > 0 for e in entries))
 
     # What is interrupted goes on as if it had not been.
-    train("line1", "--steps", 30, "--checkpoint-dir", "c", "--checkpoint-every", 4, "--log", "whole.jsonl", "--save", "whole.st")
-    train("line1", "--steps", 10, "--checkpoint-dir", "d", "--log", "part.jsonl")
-    train("line1", "--steps", 30, "--checkpoint-dir", "d", "--resume", "--log", "part.jsonl", "--save", "part.st")
+    train("gpu_line1", "--steps", 30, "--checkpoint-dir", "c", "--checkpoint-every", 4, "--log", "whole.jsonl", "--save", "whole.st")
+    train("gpu_line1", "--steps", 10, "--checkpoint-dir", "d", "--log", "part.jsonl")
+    train("gpu_line1", "--steps", 30, "--checkpoint-dir", "d", "--resume", "--log", "part.jsonl", "--save", "part.st")
     check("checkpoints do not change training", losses("whole.jsonl") == losses("part.jsonl"))
     check("a resumed run ends with the same weights", open("whole.st", "rb").read() == open("part.st", "rb").read())
     # Processors read a gpu's checkpoint.
     train(CPU / "line1", "--steps", 31, "--checkpoint-dir", "d", "--resume", "--log", "on.jsonl")
-    train("line1", "--steps", 31, "--checkpoint-dir", "c", "--resume", "--log", "on2.jsonl")
+    train("gpu_line1", "--steps", 31, "--checkpoint-dir", "c", "--resume", "--log", "on2.jsonl")
     d = distance("on.jsonl", "on2.jsonl")
     check("a checkpoint is one for any target", d < 1e-5, d)
 
     # Evaluation runs another graph between steps.
-    train("line1", "--steps", 12, "--log", "eval.jsonl", "--eval-input", "x=x.npy", "--eval-input", "labels=y.npy",
+    train("gpu_line1", "--steps", 12, "--log", "eval.jsonl", "--eval-input", "x=x.npy", "--eval-input", "labels=y.npy",
           "--eval-every", 5)
     train(CPU / "line1", "--steps", 12, "--log", "cpueval.jsonl", "--eval-input", "x=x.npy", "--eval-input",
           "labels=y.npy", "--eval-every", 5)
@@ -50,10 +50,13 @@ with folder_with_data():
           and all(abs(a - b) < 1e-5 * abs(b) for (_, a), (_, b) in zip(*evals)), evals)
 
     # The trace has every operation of every step, and the trace's marks change nothing.
-    train("line1", "--steps", 5, "--trace", "t.json", "--log", "traced.jsonl")
+    train("gpu_line1", "--steps", 5, "--trace", "t.json", "--log", "traced.jsonl")
     events = [e for e in json.load(open("t.json"))["traceEvents"] if e["ph"] == "X" and e["cat"] == "op"]
     check("traced steps have the same losses", losses("traced.jsonl") == losses("whole.jsonl")[:5])
     check("the trace has 5 steps of 2 micro-batches and 11 operations after", len(events) == 5 * (2 + 11), len(events))
+    train("gpu_line1", "--steps", 5, "--trace", "te.json", "--eval-input", "x=x.npy", "--eval-input", "labels=y.npy")
+    spans = [e for e in json.load(open("te.json"))["traceEvents"] if e["ph"] == "X"]
+    check("evaluation is traced, too", len(spans) > len(events) and all(e["ts"] >= 0 and e["dur"] >= 0 for e in spans))
     check("operations follow each other", all(a["ts"] + a["dur"] <= b["ts"] + 1 for a, b in zip(events, events[1:])))
 
     # What is wrong in the data is found in the gpu and named when the step is done.
@@ -61,7 +64,7 @@ with folder_with_data():
     y[40] = 1000
     npy("bad.npy", y, (100,), "<i8")
     done = refused("a label out of range", "step 3: linear  line.onnx:/fc/Gemm: an index is out of range: 1100 is not in 0..200",
-                   "line1", "--input", "x=x.npy", "--input", "labels=bad.npy", "--steps", 30, "--save", "bad.st",
+                   "gpu_line1", "--input", "x=x.npy", "--input", "labels=bad.npy", "--steps", 30, "--save", "bad.st",
                    "--checkpoint-dir", "e", "--checkpoint-every", 3)
     check("nothing is saved of it", not os.path.exists("bad.st") and not os.listdir("e"), os.listdir("e"))
 
@@ -69,13 +72,13 @@ with folder_with_data():
     x = [0.0] * 500
     x[205] = float("nan")
     npy("nan.npy", x, (100, 5))
-    refused("a loss that is not a number", "step 3: the loss is not a number", "line1", "--input", "x=nan.npy",
+    refused("a loss that is not a number", "step 3: the loss is not a number", "gpu_line1", "--input", "x=nan.npy",
             "--input", "labels=y.npy", "--steps", 30, "--log", "nan.jsonl", "--save", "nan.st", "--checkpoint-dir", "f")
     check("the log ends with it", [e["step"] for e in log("nan.jsonl")] == [0, 1, 2], log("nan.jsonl"))
     check("and nothing is saved", not os.path.exists("nan.st") and not os.listdir("f"), os.listdir("f"))
 
     # SIGTERM ends the step and everything that belongs to it.
-    process = subprocess.Popen([PROGRAMS / "line1", *DATA, "--steps", "100000000", "--log", "sig.jsonl", "--checkpoint-dir", "g",
+    process = subprocess.Popen([PROGRAMS / "gpu_line1", *DATA, "--steps", "100000000", "--log", "sig.jsonl", "--checkpoint-dir", "g",
                                 "--save", "sig.st"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while not (os.path.exists("sig.jsonl") and open("sig.jsonl").read().count("\n") > 20):
         time.sleep(0.05)
@@ -87,6 +90,6 @@ with folder_with_data():
           or any(str(steps) in name for name in os.listdir("g")), (steps, os.listdir("g")))
     check("and the weights", os.path.exists("sig.st"))
 
-    text = json.loads(run("line1", "--describe").stdout)
+    text = json.loads(run("gpu_line1", "--describe").stdout)
     check("--describe says versions", "runtime" in text["cuda"] and text["target"] == "cuda:sm_90", text)
 finish()
