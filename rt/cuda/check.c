@@ -124,13 +124,17 @@ bool nnrt_device_find(const NnrtRun *run, Why *w) {
   return nnrt_tune_open(f->tune.given ? f->tune.s : NULL, w);
 }
 
+bool nnrt_gpu_memory_enough(const NnrtRun *run, int gpu, int ranks, Why *w) {
+  char what[64];
+  snprintf(what, sizeof what, "memory of gpu %d", gpu);
+  return nnrt_memory_enough((double)run->program->slab_bytes, ranks, memory_free[gpu], what, w);
+}
+
+// Of processes nobody knows yet which have the same gpu: see collectives.c.
 bool nnrt_device_enough(const NnrtRun *run, int ranks_here, Why *w) {
   bool alone = run->launch.kind == LAUNCH_none;
   int gpu = nnrt_gpu_of_rank(run, alone ? 0 : run->launch.rank);
-  int each = (ranks_here + n_gpus - 1) / n_gpus;
-  char what[64];
-  snprintf(what, sizeof what, "memory of gpu %d", gpu);
-  return nnrt_memory_enough((double)run->program->slab_bytes, each, memory_free[gpu], what, w);
+  return nnrt_gpu_memory_enough(run, gpu, alone ? (ranks_here + n_gpus - 1) / n_gpus : 1, w);
 }
 
 void nnrt_gpu_say_memory(const NnrtRank *r) {

@@ -8,25 +8,35 @@
 
 // ---- opening
 
-// Whether any two of the ranks, each a process, have the same gpu.  Collective.
-static bool gpu_is_shared(NnrtRank *r) {
+// How many ranks, each a process, have this rank's gpu, and whether any have the same.  Collective.
+static int ranks_on_gpu(NnrtRank *r, bool *out_shared) {
   struct cudaDeviceProp p;
   MUST(r, nnrt_cuda(cudaGetDeviceProperties(&p, r->device->gpu.index), "asking the gpu"));
   int64_t *id = nnrt_must_alloc((size_t)r->ranks * sizeof *id);
   // A gpu's number of its own, the same in all processes whatever they count it as.
   id[r->rank] = (int64_t)nnrt_xxh64(p.uuid.bytes, sizeof p.uuid.bytes, 0);
   nnrt_comm_sum(r, id, r->ranks);
-  bool shared = false;
-  for (int i = 0; i < r->ranks; i++)
+  int here = 0;
+  *out_shared = false;
+  for (int i = 0; i < r->ranks; i++) {
+    here += id[i] == id[r->rank];
     for (int j = 0; j < i; j++)
-      shared |= id[i] == id[j];
+      *out_shared |= id[i] == id[j];
+  }
   free(id);
-  return shared;
+  return here;
 }
 
 static const GpuWay *choose_way(NnrtRank *r) {
   if (r->run->launch.kind == LAUNCH_none) return &nnrt_gpu_meet;
-  if (!gpu_is_shared(r)) return &nnrt_gpu_nccl;
+  bool shared;
+  int here = ranks_on_gpu(r, &shared);
+  if (!shared) return &nnrt_gpu_nccl;
+  Why w;
+  if (!nnrt_gpu_memory_enough(r->run, r->device->gpu.index, here, &w)) {
+    nnrt_say_error("%s", w.text);
+    nnrt_end_job(1);
+  }
   if (r->rank == 0)
     nnrt_say_note("some ranks share a gpu: their tensors go through this machine's memory, which "
                   "is slow");

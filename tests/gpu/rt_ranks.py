@@ -56,6 +56,8 @@ with folder_with_data():
         d = distance("s.jsonl", "2.jsonl")
         check("processes that share a gpu train, too", d < 1e-5, d)
         check("and say that it is slow", "some ranks share a gpu" in done.stderr, done.stderr)
+        refused("two that do not fit", "memory of gpu 0 for 2 ranks of", "gpu_line2", *DATA, launcher=mpirun(2),
+                env={"EMULATED_MEMORY": "600k"})
         train("gpu_line2", "--steps", 3, "--trace", "t.json", launcher=mpirun(2), env=two)
         # Evaluation takes more scratch, so training is recorded again.
         evaluated = ["--eval-input", "x=x.npy", "--eval-input", "labels=y.npy", "--eval-every", 5]
