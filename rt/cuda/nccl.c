@@ -140,8 +140,9 @@ static int share_id(NnrtRank *r, int axis, ncclUniqueId *out) {
 static int open_axis(NnrtRank *r, State *s, int axis) {
   const Group *g = &r->comm->axis[axis];
   ncclUniqueId id;
+  if (g->n == 1) return 0;
   int code = share_id(r, axis, &id);
-  if (code || g->n == 1) return code;
+  if (code) return code;
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   return settle(nccl.CommInitRankConfig(&s->comm[axis], g->n, id, g->me, &config), &s->comm[axis],

@@ -1,6 +1,6 @@
 """What is missing for a gpu is said before anything else, with what can be done about it."""
 
-from rt_common import DATA, check, finish, folder_with_data, refused, run, train
+from rt_common import DATA, HAS_MPI, check, finish, folder_with_data, mpirun, refused, run, train
 
 with folder_with_data():
     refused("no driver", "no NVIDIA driver is found", "gpu_line1", *DATA, env={"EMULATED_DRIVER": "0"})
@@ -14,6 +14,21 @@ with folder_with_data():
     refused("a small gpu", "training needs 4.0 TiB of memory of gpu 0 for 2 ranks of 2.0 TiB, there are 8.0 GiB", "gpu_huge2", *DATA)
     refused("two gpus are not enough either", "training needs 2.0 TiB of memory of gpu 0, there are 8.0 GiB", "gpu_huge2",
             *DATA, env={"EMULATED_GPUS": "2"})
+    refused("an old cuBLASLt", "cuBLASLt is too old: it is 12.9.1, this executable was made for", "gpu_line1", *DATA,
+            env={"EMULATED_CUBLASLT": "120901"})
+    refused("an old cuDNN", "cuDNN is too old: it is 9.1.0, this executable was made for", "gpu_line1", *DATA,
+            env={"EMULATED_CUDNN": "90100"})
+    refused("the next cuDNN", "cuDNN is too new", "gpu_line1", *DATA, env={"EMULATED_CUDNN": "100000"})
+    train("gpu_line1", "--steps", 2, env={"EMULATED_CUDNN": "99900"})
+    if HAS_MPI:
+        two = {"EMULATED_GPUS": "2"}
+        for what, said, more in (
+                ("no NCCL", "NCCL is not found: /no/such: cannot open", {"NNRT_NCCL_LIBRARY": "/no/such"}),
+                ("no NCCL at all", "NCCL is too old: it has no 'ncclGetVersion'", {"NNRT_NCCL_LIBRARY": "libm.so.6"})):
+            refused(what, said, "gpu_no_nccl2", *DATA, launcher=mpirun(2), env={**two, **more})
+        refused("an old NCCL", "NCCL is too old: it is 2.18.5", "gpu_line2", *DATA, launcher=mpirun(2),
+                env={**two, "EMULATED_NCCL": "21805"})
+    train("gpu_no_nccl2", "--steps", 2, env={"NNRT_NCCL_LIBRARY": "/no/such"})  # threads do without
     done = run("gpu_line1", "--describe", env={"EMULATED_DRIVER": "0"})
     check("--describe needs no gpu", done.returncode == 0, done.stderr)
     done = run("gpu_line1", "--help", env={"EMULATED_DRIVER": "0"})

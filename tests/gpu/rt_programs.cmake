@@ -30,6 +30,9 @@ nnaot_gpu_rt_program(rows2 RANKS=2 BATCH=16384)
 nnaot_gpu_rt_program(big2 RANKS=2 BIG=3000001) # several segments of pinned memory
 nnaot_gpu_rt_program(nan2 RANKS=2 NAN_AT=3)
 nnaot_gpu_rt_program(huge2 RANKS=2 "SLAB_BYTES=(INT64_C(1) << 41)")
+# One that was not linked with NCCL, as is usual.
+nnaot_gpu_rt_program(no_nccl2 RANKS=2)
+set_property(TARGET gpu_no_nccl2 PROPERTY LINK_OPTIONS "")
 
 foreach(name steps checks ranks lost)
   add_test(NAME gpu-rt-${name} COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/rt_${name}.py)

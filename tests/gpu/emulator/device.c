@@ -5,6 +5,7 @@
 //     EMULATED_SM=90         of which kind; there are kernels for 9.x
 //     EMULATED_DRIVER=13000  less than the toolkit needs, or 0 for none:
 //     cudaErrorInsufficientDriver
+//     EMULATED_CUBLASLT, EMULATED_CUDNN, EMULATED_NCCL   what the libraries call their version
 
 #include <stdarg.h>
 #include <stdio.h>
