@@ -6,7 +6,7 @@
 //
 // The rest is copied byte for byte, also what our onnx.proto is too old to know.  Tensors that
 // other files hold come inline as well, so that the export stands alone.  It is written twice, the
-// first time only to be measured.
+// first time only to be measured.  Above 2 GiB it would be no ONNX any more: then there is none.
 
 #include <string.h>
 
@@ -189,9 +189,12 @@ bool onnx_skeleton(const char *path, const OnnxOptions *o, const char *const *la
   Writer w = {
       .f = &f, .external_dir = o->external_data_dir, .a = a, .d = d, .labels = &map, .out = out};
   bool ok = check_labels(&f, labels, n_labels, a, d) && write_model(&w);
-  if (ok && w.n > INT32_MAX)
-    ok = diag_error(d, f.loc, "is above 2 GiB with its weights inline, the limit of the format");
-  if (ok) {
+  if (ok && w.n > INT32_MAX) {
+    diag_warning(d, f.loc,
+                 "is above 2 GiB with its weights inline, the limit of the format: the "
+                 "executable cannot --export it");
+    diag_hint(d, "--save writes the weights alone");
+  } else if (ok) {
     out->n = w.n;
     out->bytes = w.at = arena_alloc(a, (size_t)w.n);
     out->holes = arena_array(a, OnnxHole, n_labels);

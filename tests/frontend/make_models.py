@@ -173,9 +173,9 @@ def origins():
     return m
 
 
-def external(location="w.bin", offset="4", length="24", **more):
+def external(location="w.bin", offset="4", length="24", columns=3, **more):
     """The weight lies in another file."""
-    w = TensorProto(name="w", data_type=F32, dims=[2, 3], data_location=TensorProto.EXTERNAL)
+    w = TensorProto(name="w", data_type=F32, dims=[2, columns], data_location=TensorProto.EXTERNAL)
     for key, text in dict(location=location, offset=offset, length=length, **more).items():
         if text is not None:
             w.external_data.add(key=key, value=text)
@@ -310,6 +310,7 @@ def main():
     save("external_offset", external(offset="9223372036854775800", length=None))
     save("external_negative", external(offset="-4"))
     save("external_folder", external("sub"))
+    save("external_large", external("large.bin", "0", "2400000000", 300000000))
     save("truncated", mlp().SerializeToString()[:-40])
     save("empty", b"")
     save("text", b"import torch\n")
