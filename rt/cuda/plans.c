@@ -4,6 +4,7 @@
 #include "plans.h"
 
 #include <cudnn.h>
+#include <dlfcn.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -269,6 +270,11 @@ int nnrt_plans_main(const NnrtProgram *p) {
   InFile in;
   if (!device || !path) {
     nnrt_say_error("planning needs both NNRT_PLAN_DEVICE and NNRT_PLAN_OUT");
+    return 1;
+  }
+  // Without it cuDNN refuses every graph, and there would be no plans and no word of it.
+  if (!dlopen("libcuda.so.1", RTLD_LAZY)) {
+    nnrt_say_error("planning needs libcuda.so.1, of a driver or nnaot's stand-in: %s", dlerror());
     return 1;
   }
   if (!nnrt_in_open(&in, device, &w)) {
