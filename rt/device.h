@@ -44,6 +44,8 @@ void nnrt_device_describe(const NnrtProgram *p, FILE *out);
 // ---- A rank's.  It is opened when ranks can communicate, and ends the job if it cannot be.
 
 void nnrt_device_open(NnrtRank *r); // r->device, slab (zeroed), constant, op
+// Waits for what is under way, whatever comes of it; comes before prepared kernels are freed.
+void nnrt_device_finish(NnrtRank *r);
 void nnrt_device_close(NnrtRank *r);
 
 // Copies to the slab; `from` is the caller's again when it returns.

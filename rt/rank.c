@@ -33,6 +33,7 @@ static void *run_rank(void *arg) {
   }
   nnrt_device_open(r);
   seat->status = nnrt_train(r);
+  nnrt_device_finish(r);
   for (int i = 0; i < r->program->n_prep; i++)
     nnrt_prep_free(r->prep[i]);
   free(r->prep);

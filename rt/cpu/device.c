@@ -68,6 +68,10 @@ void nnrt_device_open(NnrtRank *r) {
     r->constant[i] = p->constants[i].at;
 }
 
+void nnrt_device_finish(NnrtRank *r) {
+  (void)r;
+}
+
 void nnrt_device_close(NnrtRank *r) {
   munmap(r->device->mapped, (size_t)r->device->slab_bytes);
   free(r->constant);

@@ -60,8 +60,14 @@ int nnrt_gpu_comm_open(NnrtRank *r) {
 
 void nnrt_gpu_comm_close(NnrtRank *r) {
   GpuComm *c = r->device->comm;
-  if (!c) return;
+  if (!c) {
+    cudaFree(r->slab);
+    return;
+  }
   c->way->close(r);
+  cudaEventDestroy(c->fork);
+  for (int i = 0; i < MOST_STARTED; i++)
+    cudaEventDestroy(c->started[i].done);
   free(c);
 }
 

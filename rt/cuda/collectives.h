@@ -26,7 +26,7 @@ typedef struct GpuWay {
   const char *name;
   bool records; // may be part of a CUDA graph
   int (*open)(NnrtRank *r);
-  void (*close)(NnrtRank *r);
+  void (*close)(NnrtRank *r);                           // and frees the slab
   int (*memory)(NnrtRank *r, void **out, size_t bytes); // for the slab
   // y = the sum of all x, of n elements.
   int (*reduce)(NnrtRank *r, const Group *g, void *y, const void *x, int64_t n, NnrtDtype t);

@@ -242,23 +242,57 @@ void nnrt_device_open(NnrtRank *r) {
   copy_constants(r);
 }
 
-// What is in the gpu's memory goes with the process.
+void nnrt_device_finish(NnrtRank *r) {
+  if (cudaStreamSynchronize(r->device->gpu.stream) == cudaSuccess && r->rank == 0)
+    nnrt_gpu_say_memory(r);
+}
+
+static void close_ring(Ring *ring) {
+  for (int i = 0; i < ring->n; i++)
+    cudaEventDestroy(ring->copied[i]);
+  if (ring->far) {
+    cudaEventDestroy(ring->arrived);
+    cudaStreamDestroy(ring->stream);
+    cudaFree(ring->far);
+  }
+  cudaFreeHost(ring->at);
+  free(ring->copied);
+  free(ring->waits);
+}
+
+static void close_ways_back(NnrtDevice *d) {
+  for (int i = 0; i < 2 && d->out[i]; i++) {
+    cudaEventDestroy(d->out_done[i]);
+    cudaFreeHost(d->out[i]);
+  }
+  for (int i = 0; i < NNRT_SLOTS; i++) {
+    cudaEventDestroy(d->slot[i].done);
+    cudaFreeHost(d->slot[i].report);
+  }
+  for (int i = 0; i < d->marks_room; i++)
+    cudaEventDestroy(d->mark[i]);
+  if (d->zero) cudaEventDestroy(d->zero);
+  free(d->mark);
+  free(d->host);
+}
+
 void nnrt_device_close(NnrtRank *r) {
   NnrtDevice *d = r->device;
-  // A step may be under way that training gave up.
-  cudaError_t e = cudaStreamSynchronize(d->gpu.stream);
-  if (e == cudaSuccess && r->rank == 0) nnrt_gpu_say_memory(r);
   // NCCL's communicators cannot end before what was recorded of them.
   for (int i = 0; i < d->n_recordings; i++)
     if (d->recording[i].run) cudaGraphExecDestroy(d->recording[i].run);
+  free(d->recording);
   nnrt_gpu_comm_close(r);
   nnrt_gpu_blas_free(&d->gpu);
   nnrt_gpu_dnn_free(&d->gpu);
-  free(d->recording);
-  free(d->host);
-  free(d->mark);
-  free(d->ring.copied);
-  free(d->ring.waits);
+  close_ring(&d->ring);
+  close_ways_back(d);
+  if (r->program->n_constants > 0)
+    cudaFree((void *)(uintptr_t)r->constant[0]); // begins their memory
   free(r->constant);
+  cudaFree(d->gpu.scratch);
+  cudaFree(d->gpu.finding);
+  cudaStreamDestroy(d->gpu.stream);
+  cudaStreamDestroy(d->gpu.comm);
   free(d);
 }

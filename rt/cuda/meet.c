@@ -67,6 +67,11 @@ static int open_meet(NnrtRank *r) {
 }
 
 static void close_meet(NnrtRank *r) {
+  // Nobody reads this slab any more, or waits for these events.
+  nnrt_comm_meet(&r->comm->world);
+  for (int i = 0; i < BARS; i++)
+    cudaEventDestroy(atomic_load(&shown)[r->rank].bar[i]);
+  cudaFree(r->slab);
   nnrt_comm_meet(&r->comm->world);
   if (r->rank == 0) free(atomic_load(&shown));
 }

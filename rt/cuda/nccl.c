@@ -31,7 +31,9 @@
   F(CommFinalize)                                                                                  \
   F(CommDestroy)                                                                                   \
   F(CommRegister)                                                                                  \
+  F(CommDeregister)                                                                                \
   F(MemAlloc)                                                                                      \
+  F(MemFree)                                                                                       \
   F(AllReduce)                                                                                     \
   F(AllGather)                                                                                     \
   F(GetErrorString)                                                                                \
@@ -48,7 +50,9 @@ typedef struct Library {
 static Library nccl;
 
 typedef struct State {
-  ncclComm_t comm[NNRT_MAX_AXES]; // NULL: of an axis of one rank
+  ncclComm_t comm[NNRT_MAX_AXES];  // NULL: of an axis of one rank
+  void *registered[NNRT_MAX_AXES]; // the slab, with that communicator
+  bool from_nccl;                  // the slab
   int n_axes;
   double patience; // seconds
   Watch *watch;
@@ -193,9 +197,14 @@ static void close_nccl(NnrtRank *r) {
   nnrt_watch_stop(s->watch);
   for (int a = 0; a < s->n_axes; a++) {
     if (!s->comm[a]) continue;
+    if (s->registered[a]) nccl.CommDeregister(s->comm[a], s->registered[a]);
     settle(nccl.CommFinalize(s->comm[a]), &s->comm[a], s->patience, "closing");
     nccl.CommDestroy(s->comm[a]);
   }
+  if (s->from_nccl)
+    nccl.MemFree(r->slab);
+  else
+    cudaFree(r->slab);
   pthread_mutex_destroy(&s->lock);
   free(s);
 }
@@ -207,13 +216,15 @@ static int memory_nccl(NnrtRank *r, void **out, size_t bytes) {
     cudaGetLastError();
     return nnrt_cuda(cudaMalloc(out, bytes), "memory for the slab");
   }
+  s->from_nccl = true;
   for (int a = 0; a < s->n_axes; a++) {
-    void *handle;
     if (!s->comm[a]) continue;
     // Refused, it copies through memory of its own.
-    ncclResult_t result = nccl.CommRegister(s->comm[a], *out, bytes, &handle);
+    pthread_mutex_lock(&s->lock);
+    ncclResult_t result = nccl.CommRegister(s->comm[a], *out, bytes, &s->registered[a]);
     while (result == ncclInProgress && nccl.CommGetAsyncError(s->comm[a], &result) == ncclSuccess)
       sched_yield();
+    pthread_mutex_unlock(&s->lock);
   }
   return 0;
 }

@@ -22,6 +22,7 @@ static void close_staged(NnrtRank *r) {
   Staged *s = r->device->comm->state;
   cudaFreeHost(s->x);
   cudaFreeHost(s->y);
+  cudaFree(r->slab);
   free(s);
 }
 
