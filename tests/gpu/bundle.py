@@ -75,6 +75,16 @@ def bundle_tests(build, out):
     shutil.copytree(ROOT / "rt" / "cuda" / "devices", out / "devices")
 
 
+def bundle_runtime(build, out):
+    """The runtime's programs, for a GPU and for processors, and the scripts that run them."""
+    shutil.copytree(build / "gpu_rt", out / "runtime" / "gpu")
+    (out / "runtime" / "cpu").mkdir()
+    for program in "line1", "line2", "line4":
+        shutil.copy(build / "tests" / "rt" / program, out / "runtime" / "cpu")
+    for file in [*HERE.glob("rt_*.py"), ROOT / "tests" / "rt" / "common.py"]:
+        shutil.copy(file, out / "runtime")
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("build", type=pathlib.Path)
@@ -85,6 +95,7 @@ def main():
     os.environ["BUILD"] = str(a.build)
     a.out.mkdir(parents=True)
     bundle_tests(a.build, a.out)
+    bundle_runtime(a.build, a.out)
     bundle_samples(a.out)
     if a.bench:
         bundle_bench(a.build, a.out)

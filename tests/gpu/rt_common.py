@@ -8,6 +8,7 @@ sys.path.insert(0, os.environ["COMMON"])
 import common  # noqa: E402
 from common import *  # noqa: E402,F401,F403
 
+EMULATED = os.environ.get("GPU") != "1"  # what the environment says of gpus is so
 CPU = pathlib.Path(os.environ["CPU_PROGRAMS"])
 
 

@@ -20,16 +20,16 @@ endfunction()
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 find_package(OpenMP REQUIRED COMPONENTS C)
 add_custom_target(gpu_rt ALL)
-nnaot_gpu_rt_program(line1 RANKS=1)
-nnaot_gpu_rt_program(line1whole RANKS=1 MICRO=1)
-nnaot_gpu_rt_program(line2 RANKS=2)
-nnaot_gpu_rt_program(line4 RANKS=4)
-nnaot_gpu_rt_program(line2whole RANKS=2 MICRO=1)
-nnaot_gpu_rt_program(rows1 RANKS=1 BATCH=16384) # inputs that go by way of the gpu's memory
-nnaot_gpu_rt_program(rows2 RANKS=2 BATCH=16384)
-nnaot_gpu_rt_program(big2 RANKS=2 BIG=3000001) # several segments of pinned memory
-nnaot_gpu_rt_program(nan2 RANKS=2 NAN_AT=3)
-nnaot_gpu_rt_program(huge2 RANKS=2 "SLAB_BYTES=(INT64_C(1) << 41)")
+# Names, and what they are compiled with.
+set(NNAOT_GPU_RT_PROGRAMS
+    "line1 RANKS=1" "line1whole RANKS=1 MICRO=1" "line2 RANKS=2" "line4 RANKS=4" "line2whole RANKS=2 MICRO=1"
+    "rows1 RANKS=1 BATCH=16384" "rows2 RANKS=2 BATCH=16384" # inputs that are copied ahead, or too few
+    "big2 RANKS=2 BIG=3000001"                              # several segments of pinned memory
+    "nan2 RANKS=2 NAN_AT=3" "huge2 RANKS=2 SLAB_BYTES=(INT64_C(1)<<41)")
+foreach(program IN LISTS NNAOT_GPU_RT_PROGRAMS)
+  string(REPLACE " " ";" words "${program}")
+  nnaot_gpu_rt_program(${words})
+endforeach()
 # One that was not linked with NCCL, as is usual.
 nnaot_gpu_rt_program(no_nccl2 RANKS=2)
 set_property(TARGET gpu_no_nccl2 PROPERTY LINK_OPTIONS "")
@@ -39,3 +39,5 @@ foreach(name steps checks ranks lost)
   set_tests_properties(gpu-rt-${name} PROPERTIES TIMEOUT 300 ENVIRONMENT
     "PROGRAMS=${CMAKE_CURRENT_BINARY_DIR}/rt;CPU_PROGRAMS=${CMAKE_BINARY_DIR}/tests/rt;COMMON=${CMAKE_SOURCE_DIR}/tests/rt")
 endforeach()
+
+add_subdirectory(rt_gpu)
