@@ -7,6 +7,7 @@
 //     sum of parts put side by side in zeros                              concat, put in zeros
 //     reshape of reshape, transpose of transpose, broadcast of broadcast  one op
 //     transpose that moves only dimensions of length 1                    reshape, which is free
+//     broadcast of what a reshape gave leading dimensions of length 1     without the reshape
 //     sum over dimensions of length 1                                     reshape
 //     gather of rows at equal distances                                   slice
 
@@ -53,7 +54,13 @@ static Value *simplify_broadcast(Builder *b, Op *op) {
   if (x->type == t) return x;
   const Op *inner = made_by(x, OP_broadcast);
   if (inner) return build_broadcast(b, operand(inner), t->rank, t->dim);
-  return type_count(x->type) == type_count(t) ? reshaped_like(b, x, op) : NULL;
+  if (type_count(x->type) == type_count(t)) return reshaped_like(b, x, op);
+  inner = made_by(x, OP_reshape);
+  int ones = 0, rank = x->type->rank;
+  while (inner && rank - ones > operand(inner)->type->rank && x->type->dim[ones] == 1)
+    ones++;
+  if (ones == 0) return NULL;
+  return build_broadcast(b, build_reshape(b, x, rank - ones, x->type->dim + ones), t->rank, t->dim);
 }
 
 static bool steps_are_one(const Op *op) {
