@@ -6,6 +6,7 @@
 //     linear of a transpose that keeps the last place   transpose of linear
 //     slice of a transpose                              transpose of the slice
 //     reshape of a transpose                            transpose of a reshape, where that can be
+//     elementwise op or linear of other reshapes of transposes     reshape of a transpose of the op
 //
 // So transposes meet, and compose, or stand before a product that can read its operand transposed;
 // reshapes, which cost nothing, meet too; and what is broadcast is computed once.
@@ -95,18 +96,6 @@ static Value *transpose_later(Builder *b, Op *op) {
   return build_transpose(b, on(b, op, in), perm);
 }
 
-// Not where the result is much larger than the operand: the logits of a language model, say.
-static Value *transpose_after_linear(Builder *b, Op *op) {
-  enum { MUCH = 4 };
-  const Op *transpose = made_by(operand(op), OP_transpose);
-  int last = operand(op)->type->rank - 1;
-  if (!transpose || attr_list(transpose, "perm")[last] != last ||
-      op->out[0]->type->dim[last] > MUCH * operand(op)->type->dim[last])
-    return NULL;
-  return build_transpose(b, on(b, op, (Value *[]){operand(transpose), op->in[1].value}),
-                         attr_list(transpose, "perm"));
-}
-
 static Value *transpose_after_slice(Builder *b, Op *op) {
   const Op *transpose = made_by(operand(op), OP_transpose);
   if (!transpose) return NULL;
@@ -156,34 +145,129 @@ static int split_in_groups(const Type *from, const Type *to, Group *group) {
   return n;
 }
 
+// Neighbours in the result of a transpose that are neighbours in its operand.
+typedef struct Part {
+  int64_t before; // where they begin in the operand; its rank for dimensions made of nothing
+  const int64_t *dim;
+  int n, to; // how many, and where they begin in the result
+} Part;
+
 //     [8,16,8] -transpose 0,2,1-> [8,8,16] -> [2,4,8,16]
 //     [8,16,8] -> [2,4,16,8] -transpose 0,1,3,2-> [2,4,8,16]
 //
-// Groups of the reshape must be neighbours before the transpose too.
+// Groups of the reshape must be neighbours before the transpose too.  Those that are not stay
+// below:
+//
+//     [2,5,4,8] -transpose 1,0,2,3-> [5,2,4,8] -> [10,32]
+//     [2,5,4,8] -> [2,5,32] -transpose 1,0,2-> [5,2,32] -> [10,32]
 static Value *transpose_after_reshape(Builder *b, Op *op) {
   const Op *transpose = made_by(operand(op), OP_transpose);
-  const Type *to = op->out[0]->type;
+  const Type *from = operand(op)->type, *to = op->out[0]->type;
   if (!transpose || type_count(to) == 0) return NULL;
   const int64_t *perm = attr_list(transpose, "perm");
   Group group[2 * MAX_RANK];
-  int n = split_in_groups(operand(op)->type, to, group);
-  int64_t dim[MAX_RANK], place[MAX_RANK];
-  int rank = 0;
-  for (int g = 0; g < n; g++)
-    for (int i = group[g].i0 + 1; i < group[g].i1; i++)
-      if (perm[i] != perm[i - 1] + 1) return NULL;
-  // Groups in the order they have before the transpose; those made of nothing come last.
-  for (int at = 0; at <= operand(op)->type->rank; at++)
-    for (int g = 0; g < n; g++) {
-      bool nothing = group[g].i0 == group[g].i1;
-      if (nothing ? at < operand(op)->type->rank : at == operand(op)->type->rank) continue;
-      if (!nothing && perm[group[g].i0] != at) continue;
-      for (int k = group[g].k0; k < group[g].k1; k++) {
-        dim[rank] = to->dim[k];
-        place[k] = rank++;
-      }
+  Part part[2 * MAX_RANK];
+  int n_parts = 0, rank = 0;
+  bool moves = false;
+  for (int n = split_in_groups(from, to, group), i = 0; i < n; i++) {
+    Group *g = &group[i];
+    bool neighbours = true;
+    for (int k = g->i0 + 1; k < g->i1; k++)
+      neighbours &= perm[k] == perm[k - 1] + 1;
+    if (neighbours) {
+      moves |= g->i1 != g->i0 + 1 || g->k1 != g->k0 + 1;
+      part[n_parts++] = (Part){.before = g->i0 == g->i1 ? from->rank : perm[g->i0],
+                               .dim = to->dim + g->k0,
+                               .n = g->k1 - g->k0};
+    } else {
+      for (int k = g->i0; k < g->i1; k++)
+        part[n_parts++] = (Part){.before = perm[k], .dim = from->dim + k, .n = 1};
     }
-  return build_transpose(b, build_reshape(b, operand(transpose), rank, dim), place);
+  }
+  for (int i = 0; i < n_parts; i++) {
+    part[i].to = rank;
+    rank += part[i].n;
+  }
+  if (!moves || rank > MAX_RANK) return NULL;
+  int64_t dim[MAX_RANK], place[MAX_RANK];
+  rank = 0;
+  for (int at = 0; at <= from->rank; at++)
+    for (int i = 0; i < n_parts; i++)
+      for (int k = 0; part[i].before == at && k < part[i].n; k++) {
+        dim[rank] = part[i].dim[k];
+        place[part[i].to + k] = rank++;
+      }
+  Value *v = build_transpose(b, build_reshape(b, operand(transpose), rank, dim), place);
+  return build_reshape(b, v, to->rank, to->dim);
+}
+
+// The reshape of a transpose that could not go above it, or NULL.
+static const Op *stuck(const Value *v) {
+  const Op *reshape = made_by(v, OP_reshape);
+  return reshape && made_by(operand(reshape), OP_transpose) ? reshape : NULL;
+}
+
+// `v` of the shape `from`, which is reshaped to that of `v`, when it is one number or broadcast
+// over all dimensions in which the two shapes differ; or NULL.
+static Value *before_reshape(Builder *b, Value *v, const Type *from) {
+  double c;
+  if (is_fill(v, &c)) return build_fill(b, v->type->dtype, from->rank, from->dim, c);
+  const Op *broadcast = made_by(v, OP_broadcast);
+  if (!broadcast) return NULL;
+  const Type *to = v->type, *x = operand(broadcast)->type;
+  int same = 0, rank = x->rank;
+  while (same < to->rank && same < from->rank &&
+         to->dim[to->rank - 1 - same] == from->dim[from->rank - 1 - same])
+    same++;
+  while (rank > 0 && x->dim[x->rank - rank] == 1)
+    rank--;
+  if (rank > same) return NULL;
+  Value *vector = build_reshape(b, operand(broadcast), rank, x->dim + x->rank - rank);
+  return build_broadcast(b, vector, from->rank, from->dim);
+}
+
+//     [5,2,8] -> [10,8] -exp-> [10,8]      [5,2,8] -exp-> [5,2,8] -> [10,8]
+static Value *reshape_later(Builder *b, Op *op) {
+  const Type *from = NULL, *to = op->out[0]->type;
+  if (type_count(to) == 0) return NULL;
+  bool any = false;
+  for (int i = 0; i < op->n_in; i++) {
+    if (!same_shape(op->in[i].value->type, to)) return NULL;
+    const Op *reshape = made_by(op->in[i].value, OP_reshape);
+    if (!reshape) continue;
+    if (from && !same_shape(from, operand(reshape)->type)) return NULL;
+    from = operand(reshape)->type;
+    any |= stuck(op->in[i].value) != NULL;
+  }
+  if (!any) return NULL;
+  Value *in[3];
+  for (int i = 0; i < op->n_in; i++) {
+    const Op *reshape = made_by(op->in[i].value, OP_reshape);
+    in[i] = reshape ? operand(reshape) : before_reshape(b, op->in[i].value, from);
+    if (!in[i]) return NULL;
+  }
+  return build_reshape(b, on(b, op, in), to->rank, to->dim);
+}
+
+// -- Products --------------------------------------------------------------------------------
+
+// Also through a reshape that could not go above the transpose.  Not where the result is much
+// larger than the operand: the logits of a language model, say.
+static Value *transpose_after_linear(Builder *b, Op *op) {
+  enum { MUCH = 4 };
+  const Op *reshape = stuck(operand(op));
+  Value *x = reshape ? operand(reshape) : operand(op);
+  const Op *transpose = made_by(x, OP_transpose);
+  const Type *t = op->out[0]->type;
+  int last = x->type->rank - 1;
+  int64_t summed = x->type->dim[last];
+  if (!transpose || attr_list(transpose, "perm")[last] != last ||
+      operand(op)->type->dim[t->rank - 1] != summed || type_count(operand(op)->type) == 0 ||
+      t->dim[t->rank - 1] > MUCH * summed)
+    return NULL;
+  Value *y = build_transpose(b, on(b, op, (Value *[]){operand(transpose), op->in[1].value}),
+                             attr_list(transpose, "perm"));
+  return build_reshape(b, y, t->rank, t->dim);
 }
 
 Value *change_order(Builder *b, Op *op) {
@@ -192,5 +276,6 @@ Value *change_order(Builder *b, Op *op) {
   if (op->kind == OP_reshape) return transpose_after_reshape(b, op);
   if (!op_info[op->kind].formula) return NULL;
   Value *v = broadcast_later(b, op);
-  return v ? v : transpose_later(b, op);
+  if (!v) v = transpose_later(b, op);
+  return v ? v : reshape_later(b, op);
 }
