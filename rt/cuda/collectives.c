@@ -28,7 +28,13 @@ static int ranks_on_gpu(NnrtRank *r, bool *out_shared) {
 }
 
 static const GpuWay *choose_way(NnrtRank *r) {
-  if (r->run->launch.kind == LAUNCH_none) return &nnrt_gpu_meet;
+  if (r->run->launch.kind == LAUNCH_none) {
+    if (r->rank == 0 && nnrt_gpu_of_rank(r->run, 1) != nnrt_gpu_of_rank(r->run, 0))
+      nnrt_say_note("several gpus are used by one process; faster is one for each rank, as in: "
+                    "mpirun -n %d",
+                    r->ranks);
+    return &nnrt_gpu_meet;
+  }
   bool shared;
   int here = ranks_on_gpu(r, &shared);
   if (!shared) return &nnrt_gpu_nccl;
