@@ -1,7 +1,7 @@
-// tests/rt/regression.c for gpus: a program as the compiler would write it, by hand, on an axis dp
-// of RANKS ranks and an axis mb of MICRO slices of time.  It has what the runtime handles: inputs,
-// weights from the payload, filled and drawn, states, scalars, constants, collectives whose results
-// are checked, evaluation, a model to export.
+// tests/rt/regression.c for gpus: a program as the compiler would write it, by hand, on axes dp and
+// tp of RANKS ranks and an axis mb of MICRO slices of time.  It has what the runtime handles:
+// inputs, weights from the payload, filled and drawn, states, scalars, constants, collectives whose
+// results are checked, evaluation, a model to export.
 //
 //     loss = mean over rows of (x w + b - label)^2 + noise(step, seed)
 
@@ -9,6 +9,9 @@
 
 #ifndef RANKS
 #define RANKS 1
+#endif
+#ifndef TP
+#define TP 1
 #endif
 #ifndef MICRO
 #define MICRO 2
@@ -46,7 +49,8 @@ enum {
   AT_bigsum = AT_gall + 256, // f32[BIG]
   AT_one = AT_bigsum + BIG_BYTES,
   AT_mine = AT_one + 256,                // f32[2,1,2]
-  AT_spread = AT_mine + 256,             // f32[2,RANKS,2]
+  AT_half = AT_mine + 256,               // f32[2,TP,2]
+  AT_spread = AT_half + 256,             // f32[2,RANKS,2]
   AT_back = AT_spread + 256 * RANKS,     // f32[2,1,2]
   AT_bad = AT_back + 256,                // i64[]
   AT_wide = AT_bad + 256,                // f32[2,RANKS * BIG / 2]
@@ -59,8 +63,8 @@ enum {
 // clang-format off
 #define NO    {-1, -1, -1, -1}
 #define WHOLE {NO, NO}
-#define ROWWISE {{0, 1, -1, -1}, NO}
-#define RANKWISE {{0, -1, -1, -1}, NO}
+#define ROWWISE {{0, 1, 2, -1}, NO}
+#define RANKWISE {{0, 1, -1, -1}, NO}
 
 static const NnrtTensor train_tensors[] = {
     {"x", NNRT_input, NNRT_f32, 2, {BATCH, N}, ROWWISE, AT_x, false, 0, 0, 0, 0, 0},
@@ -98,16 +102,29 @@ static void micro(NnrtRank *r) {
       line_rows(F(AT_g), F(AT_x), I(AT_label), F(AT_w), F(AT_b), C0, ROWS, BATCH, r->micro == 0));
 }
 
-static void train_update(NnrtRank *r) {
-  RUN(OP_check, line_given(F(AT_bigsum), BIG, F(AT_mine), I(AT_one), r->rank));
-  RUN(OP_reduce, nnrt_all_reduce_f32(F(AT_bigsum), F(AT_bigsum), BIG, r, 0)); // in place
-  RUN(OP_reduce, nnrt_all_reduce_f32(F(AT_gall), F(AT_g), 8, r, 0));
-  RUN(OP_reduce, nnrt_all_reduce_i64(I(AT_one), I(AT_one), 1, r, 0));
-  RUN(OP_reduce, nnrt_all_gather_b4(F(AT_spread), F(AT_mine), 3, LIST(2, 1, 2), 1, r, 0));
-  RUN(OP_reduce, nnrt_local_slice_b4(F(AT_back), F(AT_spread), 3, LIST(2, RANKS, 2), 1, r, 0));
+// Sums over both axes, the second when the first is done.
+static void reduce(NnrtRank *r, int axis) {
+  RUN(OP_reduce, nnrt_all_reduce_f32(F(AT_bigsum), F(AT_bigsum), BIG, r, axis)); // in place
+  RUN(OP_reduce, nnrt_all_reduce_f32(F(AT_gall), axis == 0 ? F(AT_g) : F(AT_gall), 8, r, axis));
+  RUN(OP_reduce, nnrt_all_reduce_i64(I(AT_one), I(AT_one), 1, r, axis));
+}
+
+static void wait(NnrtRank *r) {
   RUN(OP_reduce, nnrt_wait(r, F(AT_gall)));
   RUN(OP_reduce, nnrt_wait(r, F(AT_bigsum)));
   RUN(OP_reduce, nnrt_wait(r, I(AT_one)));
+}
+
+static void train_update(NnrtRank *r) {
+  RUN(OP_check, line_given(F(AT_bigsum), BIG, F(AT_mine), I(AT_one), r->rank));
+  reduce(r, 0);
+  RUN(OP_reduce, nnrt_all_gather_b4(F(AT_half), F(AT_mine), 3, LIST(2, 1, 2), 1, r, 1));
+  RUN(OP_reduce, nnrt_all_gather_b4(F(AT_spread), F(AT_half), 3, LIST(2, TP, 2), 1, r, 0));
+  RUN(OP_reduce, nnrt_local_slice_b4(F(AT_half), F(AT_spread), 3, LIST(2, RANKS, 2), 1, r, 0));
+  RUN(OP_reduce, nnrt_local_slice_b4(F(AT_back), F(AT_half), 3, LIST(2, TP, 2), 1, r, 1));
+  wait(r);
+  reduce(r, 1);
+  wait(r);
   RUN(OP_check, line_taken(I(AT_bad), F(AT_bigsum), BIG, F(AT_spread), F(AT_back), I(AT_one),
                            r->rank, RANKS));
   RUN(OP_update,
@@ -119,6 +136,8 @@ static void train_update(NnrtRank *r) {
 static void eval_update(NnrtRank *r) {
   RUN(OP_reduce, nnrt_all_gather_b4(F(AT_wide), F(AT_bigsum), 2, LIST(2, BIG / 2), 1, r, 0));
   RUN(OP_reduce, nnrt_all_reduce_f32(F(AT_gall), F(AT_g), 8, r, 0));
+  RUN(OP_reduce, nnrt_wait(r, F(AT_gall)));
+  RUN(OP_reduce, nnrt_all_reduce_f32(F(AT_gall), F(AT_gall), 8, r, 1));
   RUN(OP_reduce, nnrt_wait(r, F(AT_gall)));
   RUN(OP_update, line_loss(F(AT_loss), F(AT_gall)));
 }
@@ -135,8 +154,8 @@ const NnrtProgram nnrt_program = {
     .plan = "dp",
     .target = "cuda:sm_90",
     .version = "test",
-    .n_axes = 2,
-    .axis = {{"dp", RANKS, false}, {"mb", MICRO, true}},
+    .n_axes = 3,
+    .axis = {{"dp", RANKS / TP, false}, {"tp", TP, false}, {"mb", MICRO, true}},
     .ranks = RANKS,
     .micro_batches = MICRO,
     .batch = BATCH,

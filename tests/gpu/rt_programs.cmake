@@ -23,6 +23,7 @@ add_custom_target(gpu_rt ALL)
 # Names, and what they are compiled with.
 set(NNAOT_GPU_RT_PROGRAMS
     "line1 RANKS=1" "line1whole RANKS=1 MICRO=1" "line2 RANKS=2" "line4 RANKS=4" "line2whole RANKS=2 MICRO=1"
+    "square4 RANKS=4 TP=2"                                  # two axes, so two communicators
     "rows1 RANKS=1 BATCH=16384" "rows2 RANKS=2 BATCH=16384" # inputs that are copied ahead, or too few
     "big2 RANKS=2 BIG=3000001"                              # several segments of pinned memory
     "nan2 RANKS=2 NAN_AT=3" "huge2 RANKS=2 SLAB_BYTES=(INT64_C(1)<<41)")
