@@ -5,6 +5,7 @@
 //     elementwise op of transposes by one permutation   transpose of the op
 //     linear of a transpose that keeps the last place   transpose of linear
 //     slice of a transpose                              transpose of the slice
+//     reduction of a transpose                          transpose of the reduction
 //     reshape of a transpose                            transpose of a reshape, where that can be
 //     elementwise op or linear of other reshapes of transposes     reshape of a transpose of the op
 //
@@ -111,6 +112,34 @@ static Value *transpose_after_slice(Builder *b, Op *op) {
                    ATTRS(a_list("starts", starts, rank), a_list("steps", steps, rank),
                          a_list("shape", shape, rank)));
   return build_transpose(b, v, perm);
+}
+
+//     reduce_sum of (transpose x perm=[0,3,1,2]) axes=[0,2]       transpose of reduce_sum x
+//     axes=[0,1]
+//
+// Not where dimensions are kept: that may be part of a norm, which raise knows by its last
+// dimension.
+static Value *transpose_after_reduction(Builder *b, Op *op) {
+  const Op *transpose = made_by(operand(op), OP_transpose);
+  if (!transpose || attr_i(op, "keep")) return NULL;
+  const int64_t *perm = attr_list(transpose, "perm");
+  int rank = operand(op)->type->rank;
+  bool reduced[MAX_RANK] = {false};
+  for (int i = 0; i < attr_n(op, "axes"); i++)
+    reduced[perm[attr_list(op, "axes")[i]]] = true;
+  int64_t axes[MAX_RANK], place[MAX_RANK], after[MAX_RANK];
+  int n_axes = 0, n_places = 0, n = 0;
+  for (int i = 0; i < rank; i++) {
+    if (reduced[i])
+      axes[n_axes++] = i;
+    else
+      place[i] = n_places++;
+  }
+  for (int i = 0; i < rank; i++)
+    if (!reduced[perm[i]]) after[n++] = place[perm[i]];
+  Value *v = build(b, op->kind, IN(operand(transpose)),
+                   ATTRS(a_list("axes", axes, n_axes), a_b("keep", false)));
+  return build_transpose(b, v, after);
 }
 
 // -- Reshapes --------------------------------------------------------------------------------
@@ -270,10 +299,21 @@ static Value *transpose_after_linear(Builder *b, Op *op) {
   return build_reshape(b, y, t->rank, t->dim);
 }
 
+static bool is_reduction(const Op *op) {
+  switch ((int)op->kind) {
+  case OP_reduce_sum:
+  case OP_reduce_max:
+  case OP_reduce_min:
+  case OP_reduce_prod: return true;
+  }
+  return false;
+}
+
 Value *change_order(Builder *b, Op *op) {
   if (op->kind == OP_linear) return transpose_after_linear(b, op);
   if (op->kind == OP_slice) return transpose_after_slice(b, op);
   if (op->kind == OP_reshape) return transpose_after_reshape(b, op);
+  if (is_reduction(op)) return transpose_after_reduction(b, op);
   if (!op_info[op->kind].formula) return NULL;
   Value *v = broadcast_later(b, op);
   if (!v) v = transpose_later(b, op);
