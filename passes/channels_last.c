@@ -106,6 +106,12 @@ static Value *known_last(const Images *c, const Value *v) {
   return last || v->id >= c->n_values ? last : c->last[v->id];
 }
 
+// Whether this walk made `v` with the channel last.  The model's own transposes say nothing of
+// that: [0,2,1], which a vision transformer has behind its patches, goes either way.
+static bool is_image(const Images *c, const Value *v) {
+  return v->id < c->n_values ? c->last[v->id] != NULL : was_last(v) != NULL;
+}
+
 // Whether the channel can be put last in `v` without moving the whole of it.
 static bool is_cheap(const Value *v) {
   double value;
@@ -173,9 +179,9 @@ static bool is_moved(const Images *c, const Op *op, const ImageOp *row) {
     if (!(row->in >> (i < 31 ? i : 31) & 1)) continue;
     if (v->type->rank < 3 || (rank >= 0 && v->type->rank != rank)) return false;
     rank = v->type->rank;
-    if (known_last(c, v))
+    if (is_image(c, v))
       free++;
-    else if (!is_cheap(v))
+    else if (!is_cheap(v) && !was_last(v))
       costly++;
   }
   if (row->wants) return true;
