@@ -378,6 +378,17 @@ static void emit_parts(CudaKernel *c, const char *grid, int64_t parts) {
   close_kernel(c);
 }
 
+// The function that launches it: once, or for each part of the sums, which are then added.
+static void emit_launch(CudaKernel *c, const char *grid, int64_t parts) {
+  if (parts > 1) {
+    emit_parts(c, grid, parts);
+    return;
+  }
+  open_function(c);
+  kernel_line(&c->k, "return %s;", launch_text(c, grid, NULL));
+  close_kernel(c);
+}
+
 // -- Rows
 
 // Short ones: some lanes of a warp for each.
@@ -453,13 +464,7 @@ static void emit_long_rows(CudaKernel *c) {
   }
   close_kernel(c);
   const char *grid = str_format(k->arena, "%" PRId64, rows * parts);
-  if (parts > 1) {
-    emit_parts(c, grid, parts);
-    return;
-  }
-  open_function(c);
-  kernel_line(k, "return %s;", launch_text(c, grid, NULL));
-  close_kernel(c);
+  emit_launch(c, grid, parts);
 }
 
 // -- Columns
@@ -506,13 +511,7 @@ static void emit_columns(CudaKernel *c) {
   }
   close_kernel(c);
   const char *grid = str_format(k->arena, "dim3(%" PRId64 ", %" PRId64 ")", tiles, parts);
-  if (parts > 1) {
-    emit_parts(c, grid, parts);
-    return;
-  }
-  open_function(c);
-  kernel_line(k, "return %s;", launch_text(c, grid, NULL));
-  close_kernel(c);
+  emit_launch(c, grid, parts);
 }
 
 // -- A kernel ----------------------------------------------------------------------------------

@@ -26,7 +26,8 @@ typedef struct OnnxOptions {
 Module *onnx_import(const char *path, const OnnxOptions *o, Diag *d);
 
 // The bytes of the model with every initializer in `labels` given as raw data inline, and where
-// each one's data lies: what the executable needs for --export.  Nothing, with a warning, above 2 GiB.
+// each one's data lies: what the executable needs for --export.  Nothing, with a warning, above 2
+// GiB.
 typedef struct OnnxHole {
   const char *label;
   DType dtype;            // of the file

@@ -69,9 +69,9 @@ int NNRT_NAME(max_pool)(NNRT_T *y, int32_t *at, const NNRT_T *x, int64_t rank,
                         const int64_t *strides, const int64_t *pads, const int64_t *dilations,
                         bool channels_last);
 int NNRT_NAME(max_pool_back)(NNRT_T *dx, const int32_t *at, const NNRT_T *dy, int64_t rank,
-                             const int64_t *y_shape, const int64_t *x_shape,
-                             const int64_t *kernel, const int64_t *strides, const int64_t *pads,
-                             const int64_t *dilations, bool channels_last);
+                             const int64_t *y_shape, const int64_t *x_shape, const int64_t *kernel,
+                             const int64_t *strides, const int64_t *pads, const int64_t *dilations,
+                             bool channels_last);
 // The mean of the window: of all of it that lies in x and its pads when `include_pad`, else of what
 // lies in x.
 int NNRT_NAME(avg_pool)(NNRT_T *y, const NNRT_T *x, int64_t rank, const int64_t *x_shape,

@@ -217,8 +217,7 @@ static bool set_attrs(Op *op, const Attr *attrs, int n_attrs, Diag *d) {
 
 Op *op_new(Graph *g, Op *at, OpKind kind, Value *const *in, int n_in, const Attr *attrs,
            int n_attrs, const Loc *loc, Diag *d) {
-  if (op_has_callee(kind))
-    BUG("%s has a callee: op_new_call makes it", op_info[kind].name);
+  if (op_has_callee(kind)) BUG("%s has a callee: op_new_call makes it", op_info[kind].name);
   Column c;
   read_column(kind, &c);
   Op *op = op_draft(g, kind, in, n_in, c.n_out, loc);

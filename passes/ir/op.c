@@ -50,8 +50,8 @@ int op_traits(const Op *op) {
   int traits = op_info[op->kind].traits;
   if (op->kind != OP_cast) return traits;
   DType from = op->in[0].value->type->dtype, to = attr_t(op, "to");
-  bool widens = dtype_class[from] == 'F' && dtype_class[to] == 'F' &&
-                dtype_bytes[from] < dtype_bytes[to];
+  bool widens =
+      dtype_class[from] == 'F' && dtype_class[to] == 'F' && dtype_bytes[from] < dtype_bytes[to];
   return widens ? traits | SUM : traits;
 }
 

@@ -76,7 +76,8 @@ const AttrSpec *op_attr_specs(OpKind kind, int *n);
 bool op_infer(const Op *op, const Type **types, Diag *d);
 // What the row's types column says of operand i: a class ('F', 'S', …), or 0 where it names a type.
 char op_operand_class(const Op *op, int i);
-// The row's traits, and SUM for a cast to a wider floating type: it is exact, the row cannot say so.
+// The row's traits, and SUM for a cast to a wider floating type: it is exact, the row cannot say
+// so.
 int op_traits(const Op *op);
 // Says, after an error, where an operand comes from.
 void op_note_operand(const Op *op, int i, Diag *d);

@@ -2,8 +2,8 @@
 //
 // cuDNN makes a plan from the properties of a gpu and does not need the gpu, nor a driver; but it
 // wants to find libcuda.so.1, and registers what it has compiled with it.  So this one has all the
-// names of the real library, which CMake reads off the toolkit's stub or header, and answers like
-// it, CUDA_ERROR_STUB_LIBRARY, but for these: loading and looking up a compiled kernel succeed, and
+// names of the real library (CMakeLists.txt says where they are from), and answers
+// CUDA_ERROR_STUB_LIBRARY, but for these: loading and looking up a compiled kernel succeed, and
 // give a handle that nothing can be done with.
 //
 // It stands beside the runtime's other sources and not with the backend that uses it, since what it
