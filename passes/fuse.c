@@ -18,6 +18,9 @@
 // copy costs nothing there (a fill, a scalar constant, a broadcast, a view).  A reduce_sum joins
 // the group that computes what it adds up, or the sums over the same axes of the same value.
 //
+// Groups of few points whose results leave the graph, as the running statistics of batch
+// normalisation do, join others of as many points: each is hardly more than its launch.
+//
 // Every elementwise op ends up in a group, if only its own, because the backend knows none outside;
 // so does a fill that something else than a body reads.  A sum whose operand is not computed here
 // stays as it is: there is a kernel for it.  Bodies that are equal become one graph.
@@ -26,12 +29,14 @@
 #include "ir/build.h"
 #include "ir/loops.h"
 #include "ir/op.h"
+#include "ir/place.h"
 #include "pass.h"
 
 #include <string.h>
 
 // The einsum of an op has room for so many (Dims); the registers of a processor, for fewer.
 enum { MAX_GROUP_OPS = 48, MAX_GROUP_INPUTS = 16, MAX_GROUP_RESULTS = 6 };
+enum { FEW_POINTS = 1 << 16 };
 
 typedef struct Group {
   Vec(Op *) member; // in the order of the graph
@@ -280,6 +285,48 @@ static void add_sum(Fuser *f, Op *op) {
   if (f->group[op->id] == g && g->member.n == 1) f->group[op->id] = NULL; // the library's
 }
 
+// Does an op outside of `g` read `v`, which is defined there?
+static bool leads_on(const Fuser *f, const Value *v, const Group *g) {
+  for_each_use(u, v) {
+    if (!u->user || group_of(f, u->user) == g) continue;
+    if (!is_view(u->user) || leads_on(f, u->user->out[0], g)) return true;
+  }
+  return false;
+}
+
+static bool is_end(const Fuser *f, const Group *g) {
+  for (int i = 0; i < g->member.n; i++)
+    if (leads_on(f, g->member.at[i]->out[0], g)) return false;
+  return true;
+}
+
+static bool any_of(const bool *is, const Group *g) {
+  for (int i = 0; i < g->member.n; i++)
+    if (is[g->member.at[i]->id]) return true;
+  return false;
+}
+
+// Groups that nothing depends on cannot make a cycle, and nobody waits for what they wait for.
+static void join_ends(Fuser *f) {
+  const bool *late = graph_update_ops(f->g, f->scratch); // once per step, not per micro-batch
+  Vec(Group *) open = {0};                               // the last of each number of points
+  for_each_op(op, f->g) {
+    Group *g = f->group[op->id];
+    if (!g || g->member.at[0] != op || g->sum || g->count > FEW_POINTS || !is_end(f, g)) continue;
+    int at = 0;
+    while (at < open.n &&
+           (open.at[at]->count != g->count || any_of(late, open.at[at]) != any_of(late, g)))
+      at++;
+    Loops loops;
+    if (at == open.n)
+      vec_push(f->scratch, &open, g);
+    else if (loops_of_both(open.at[at], g, &loops) && fits(f, open.at[at], g))
+      merge(f, open.at[at], g, &loops);
+    else
+      open.at[at] = g;
+  }
+}
+
 // Must `v`, which bodies copy, also be memory?
 static bool is_memory(const Fuser *f, const Value *v) {
   if (v->def->kind == OP_broadcast && f->whole[v->id]) return true;
@@ -302,6 +349,7 @@ static void make_groups(Fuser *f) {
     if (op_is_elementwise(op)) add_elementwise(f, op);
   for_each_op(op, f->g)
     if (op->kind == OP_reduce_sum) add_sum(f, op);
+  join_ends(f);
   for_each_op(op, f->g) {
     if (op->kind == OP_fill && is_memory(f, op->out[0]))
       group_new(f, op, type_count(op->out[0]->type));
