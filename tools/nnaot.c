@@ -28,8 +28,8 @@
 #include "summary.h"
 
 static const char *output, *target_text = "cpu", *emit_what = "exe";
-static const char *link_text = "default", *aot_plans = "default";
-static BackendOptions backend; // target and how to link, then all the rest (make_output)
+static const char *link_text, *aot_plans; // NULL: nnaot chooses
+static BackendOptions backend;            // target and how to link, then all the rest (make_output)
 static int64_t ranks = 1, batch, micro_batches = 1, accumulate = 1, jobs = 1;
 static bool split_ranks, verbose, train_mode;
 static const char *batch_dim, *external_data_dir, *loss, *optimizer = "sgd";
@@ -107,6 +107,11 @@ static const Option options[] = {
             "run only the first N of the passes that may be skipped; -1: all"),
 };
 
+// Those of the executable that nnaot has not got itself; rt/flags.def has them all.
+static const char of_executable[] =
+    "input tokens shuffle steps epochs seed eval-input eval-tokens eval-every stall-timeout tune "
+    "tf32 checkpoint-dir checkpoint-every keep resume log tensorboard save export describe";
+
 static const Program program = {
     "nnaot",
     "nnaot MODEL.onnx [-g RANKS] [--batch B] [--loss SPEC] [--optimizer NAME] -o FILE",
@@ -115,6 +120,8 @@ static const Program program = {
     "(.nn, as nnaot-opt writes it) is taken as well; --passes says what is left to do.",
     options,
     sizeof options / sizeof *options,
+    of_executable,
+    "it is an option of the executable that nnaot makes",
 };
 
 // -- The command line --------------------------------------------------------------------------
@@ -184,18 +191,14 @@ static bool is_one_of(const char *what, const char *const *list) {
 
 // --target, --link and --aot-plans, into `backend`.
 static bool check_target(Diag *d) {
-  static const char *const links[] = {"default", "static", "shared", NULL};
-  static const char *const plans[] = {"default", "yes", "no", NULL};
-  if (!is_one_of(link_text, links))
+  static const char *const links[] = {"static", "shared", NULL};
+  static const char *const plans[] = {"yes", "no", NULL};
+  if (link_text && !is_one_of(link_text, links))
     return diag_error(d, NULL, "--link is static or shared, not '%s'", link_text);
-  if (!is_one_of(aot_plans, plans))
+  if (aot_plans && !is_one_of(aot_plans, plans))
     return diag_error(d, NULL, "--aot-plans is yes or no, not '%s'", aot_plans);
-  backend.link = !strcmp(link_text, "static")   ? LINK_static
-                 : !strcmp(link_text, "shared") ? LINK_shared
-                                                : LINK_any;
-  backend.plans = !strcmp(aot_plans, "yes")  ? PLANS_yes
-                  : !strcmp(aot_plans, "no") ? PLANS_no
-                                             : PLANS_any;
+  if (link_text) backend.link = !strcmp(link_text, "static") ? LINK_static : LINK_shared;
+  if (aot_plans) backend.plans = !strcmp(aot_plans, "yes") ? PLANS_yes : PLANS_no;
   return backend_target_parse(target_text, &backend.target, d);
 }
 

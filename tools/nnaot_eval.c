@@ -48,6 +48,8 @@ static const Program program = {
     "other passes.",
     options,
     sizeof options / sizeof *options,
+    NULL,
+    NULL,
 };
 
 static Graph *pick_graph(const Module *m, Diag *d) {

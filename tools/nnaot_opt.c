@@ -44,6 +44,8 @@ static const Program program = {
     "of passes over it, and writes it as text.",
     options,
     sizeof options / sizeof *options,
+    NULL,
+    NULL,
 };
 
 static bool write_output(const Module *m, Diag *d) {

@@ -170,6 +170,15 @@ static const Option *find_letter(const Program *p, int letter) {
   return NULL;
 }
 
+static bool is_foreign(const Program *p, const char *name, size_t n) {
+  for (const char *f = p->foreign ? p->foreign : ""; *f; f += strspn(f, " ")) {
+    size_t length = strcspn(f, " ");
+    if (length == n && !strncmp(f, name, n)) return true;
+    f += length;
+  }
+  return false;
+}
+
 // What getopt_long found wrong with `word`: `c` is its '?' or ':', and optopt the option, if known.
 static int mistake(const Program *p, int c, const char *word) {
   char letter[] = {'-', (char)optopt, 0};
@@ -178,6 +187,11 @@ static int mistake(const Program *p, int c, const char *word) {
   int n = is_long ? (int)strcspn(word, "=") : 2, n_alike = 0;
   if (c == ':') return usage_error(p, "%.*s wants a value", n, name);
   if (is_long && optopt) return usage_error(p, "%.*s takes no value", n, name);
+  if (is_long && is_foreign(p, word + 2, (size_t)n - 2)) {
+    fprintf(stderr, "%s: error: there is no option %.*s\nhint: %s\n", p->name, n, word,
+            p->foreign_hint);
+    return EXIT_USAGE;
+  }
   for (int i = 0; is_long && i < p->n_options; i++)
     n_alike +=
         p->options[i].kind != OPTION_group && !strncmp(p->options[i].name, word + 2, (size_t)n - 2);

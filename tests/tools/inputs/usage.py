@@ -1,5 +1,7 @@
 """usage.py NNAOT NNAOT_OPT NNAOT_EVAL: what is said of mistakes, and the exit status."""
 
+import pathlib
+import re
 import subprocess
 import sys
 
@@ -21,6 +23,19 @@ for program in nnaot, opt, evaluate:
     expect(program, "in.nn --batch x", f"{name}: error: --batch wants an integer, not 'x'")
     expect(program, "in.nn --help=3", f"{name}: error: --help takes no value")
 
+# Flags of the executable, unless nnaot has one of that name too, are known to be that.
+help_text = subprocess.run([nnaot, "--help"], stdout=subprocess.PIPE, text=True).stdout
+if re.search(r"\(default( default)?\)", help_text):
+    wrong.append("--help shows a default that is no value")
+flags = (pathlib.Path(__file__).parents[3] / "rt" / "flags.def").read_text()
+for flag in re.findall(r'^FLAG\(\w+, *\w+, *"([\w-]+)"', flags, re.M):
+    if not re.search(rf"--{flag}\b(?!-)", help_text):
+        expect(nnaot, f"none.onnx -o x --{flag} f",
+               f"there is no option --{flag}\nhint: it is an option of the executable that nnaot makes")
+expect(nnaot, "none.onnx -o x --tune=f", "there is no option --tune\nhint: it is an option of the executable")
+expect(nnaot, "none.onnx -o x --tunes", "hint: 'nnaot --help' lists the options")
+expect(nnaot, "none.onnx -o x --target cuda --link default", "--link is static or shared, not 'default'")
+expect(nnaot, "none.onnx -o x --target cuda --aot-plans default", "--aot-plans is yes or no, not 'default'")
 expect(nnaot, "none.onnx --print -o x", "--print may be several options")
 for option in "loss y", "optimizer adam", "freeze w", "init random", "clip-norm 1", "accumulate 2", "micro-batches 2":
     expect(nnaot, f"none.onnx -o x --passes=train --{option}", f"--{option.split()[0]} has no effect with --passes")
