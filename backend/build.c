@@ -1,7 +1,8 @@
 // Sources to an executable:
 //
-//     cc -O3 -fopenmp -Irt program.c libnnrt_cpu.a libnnrt.a -ldnnl … -o train_rank, then the
-//     payload behind it
+//     cc -O3 -fopenmp -Irt program.c libnnrt_cpu.a libnnrt.a -ldnnl … -o train_rank
+//
+// and then the payload behind it.
 //
 // The commands are the target's.  The C compiler is $CC, or the one nnaot was built with, or cc.
 // The runtime is found from where nnaot itself is: ../lib/nnaot when installed, and in the build

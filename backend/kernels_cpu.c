@@ -9,8 +9,9 @@
 //
 //   =>
 //
-//     NNRT_CLONES static void fused_0_loop(int64_t n, float *y0, const float *x0, const float *x1)
-//     { #pragma omp simd
+//     NNRT_CLONES
+//     static void fused_0_loop(int64_t n, float *y0, const float *x0, const float *x1) {
+//     #pragma omp simd
 //       for (int64_t i = 0; i < n; i++) {
 //         const float u0 = x0[i];
 //         const float u1 = x1[i];

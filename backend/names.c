@@ -1,7 +1,10 @@
 // C names for values, the macros that say where they are:
 //
-//     %h.0/mlp/fc1 : f32[4,6] at 4096      #define H_0_MLP_FC1 ((float *)(r->slab + 4096)) //
-//     f32[4,6]
+//     %h.0/mlp/fc1 : f32[4,6] at 4096
+//
+//   =>
+//
+//     #define H_0_MLP_FC1 ((float *)(r->slab + 4096)) // f32[4,6]
 //
 // Names are in capitals, unique in the program, and no macro of a header.  Values of @eval that lie
 // elsewhere than a value of @train of the same name begin with EVAL_.

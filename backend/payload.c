@@ -1,10 +1,10 @@
 // The payload: the bytes that a program starts from, at the end of the executable.
 //
-//     | executable | zeros up to a multiple of 4096 | payload | plans | zeros up to one of 8 |
-//     NnrtTrailer |
+//     | executable | zeros | payload | plans | zeros | NnrtTrailer |
 //
 //     payload = weights, each at a multiple of 64 bytes, then the model for --export
 //
+// The payload begins at a multiple of 4096, the trailer at one of 8.
 // A weight is whole, row-major, of its value's type; NnrtTensor.payload says where it begins.
 // Sources are mapped and converted piece by piece, so that a model need not fit in memory.  The
 // trailer is struct NnrtTrailer of rt/nnrt.h: 8 bytes of magic, offset and length of the payload,

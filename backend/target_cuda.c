@@ -1,7 +1,8 @@
 // Programs for gpus: fused kernels in CUDA C, cuBLASLt, cuDNN, NCCL.
 //
-//     cc -c program.c; nvcc -gencode … -c kernels.cu; nvcc program.o kernels.o libnnrt.a
-//     libnnrt_cuda.a -lcublasLt -lcudnn -lnccl -o program
+//     cc -c program.c
+//     nvcc -gencode … -c kernels.cu
+//     nvcc program.o kernels.o libnnrt.a libnnrt_cuda.a -lcublasLt -lcudnn -lnccl -o program
 //
 // nvcc is $NVCC, the one nnaot was built with, or what the PATH has.  Kernels are compiled for each
 // architecture of the target, and the newest one's also as PTX, which later gpus can take.  The

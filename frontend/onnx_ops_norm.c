@@ -3,8 +3,8 @@
 // The ops normalise the last dimension (softmax: any).  What ONNX normalises otherwise, several
 // dimensions or groups of channels, is reshaped so that it is the last one:
 //
-//     InstanceNormalization  x (n, c, h, w)   layer_norm of (n c, h w), then scale and bias by
-//     channel
+//     InstanceNormalization  x (n, c, h, w)
+//                            layer_norm of (n c, h w), then scale and bias by channel
 
 #include <string.h>
 

@@ -7,8 +7,7 @@
 //     file                                          slim
 //     initializer { name: "w"                       initializer { name: "w"
 //                   dims: 512 dims: 512                           dims: 512 dims: 512
-//                   raw_data: 1 MiB of bytes }                    segment { begin: 71 end: 1048647
-//                   } }
+//                   raw_data: 1 MiB of bytes }                    segment { begin: 71 … } }
 //
 // The walk checks what protobuf-c would take on trust: that varints and lengths end inside the
 // message around them, that a field has the wire type of its declaration, that a field which may

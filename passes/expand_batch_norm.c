@@ -5,9 +5,12 @@
 //
 //   =>
 //
-//     %0 = cast %x to=f32                       y = (x - m) rsqrt(v + eps) g + b, with m, v, g and
-//     b %1 = broadcast %m shape=[8,4,4,16]        broadcast over all but the channel, in f32 %2 =
-//     sub %0, %1 … %y = cast %9 to=bf16 %r = relu %y
+//     %0 = cast %x to=f32                     y = (x - m) rsqrt(v + eps) g + b, in f32, with
+//     %1 = broadcast %m shape=[8,4,4,16]      m, v, g and b broadcast over all but the channel
+//     %2 = sub %0, %1
+//     …
+//     %y = cast %9 to=bf16
+//     %r = relu %y
 //
 // Then fuse makes one kernel of it, the relu, and the sum with the shortcut, which a kernel of the
 // library would each read and write once more.  The square root is taken for every element: that

@@ -1,8 +1,7 @@
 // Constant folding, by the reference evaluator, so that folding is what the op means.
 //
 //     %a = constant value=[1,2] : f32[2]
-//     %b = exp %a               : f32[2]     =>     %b = constant value=[2.7182817,7.389056] :
-//     f32[2]
+//     %b = exp %a               : f32[2]   =>   %b = constant value=[2.7182817,7.389056] : f32[2]
 //
 // A fill stays a fill whatever its shape: a mask of 100 MB is one number.  A broadcast of other
 // constants is left alone: repeating them is cheaper than storing them.

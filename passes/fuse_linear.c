@@ -7,8 +7,9 @@
 //     …                                                      …
 //     %5 = linear %dy, %v trans=true   : f32[8,96]
 //     %6 = gelu_tanh_back %3, %5       : f32[8,96]      =>   %6 = linear_gelu_tanh_back %dy, %v, %3
-//     … %7 = reduce_sum %6 axes=[0]      : f32[96] %8 = linear_back_w %x, %6        : f32[64,96] =>
-//     %8, %7 = linear_back_w_bias %x, %6
+//     …                                                      …
+//     %7 = reduce_sum %6 axes=[0]      : f32[96]
+//     %8 = linear_back_w %x, %6        : f32[64,96]     =>   %8, %7 = linear_back_w_bias %x, %6
 //
 // and linear_bias where no GELU follows, or nobody reads what it was applied to.  The bias of a
 // product in 16 bits is f32, cast where it was broadcast: it is cast before instead, as a vector.

@@ -4,8 +4,7 @@
 //
 //   =>
 //
-//     %w: f32[768,3072] weight "fc.weight" train =
-//     uniform(-0.036084391824351615,0.036084391824351615)
+//     %w: f32[768,3072] weight "fc.weight" train = uniform(-0.03608439…,0.03608439…)
 //
 // What a weight is for is read off the op that uses it, past what only changes its shape:
 //

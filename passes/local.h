@@ -4,7 +4,8 @@
 // results as they were:
 //
 //     Op *op = local_op(&b, OP_linear_bias, IN(x, w, bias), ATTRS(a_b("trans", trans)),
-//     linear->split); if (op && local_takes(op, 0, add->out[0])) …
+//                       linear->split);
+//     if (op && local_same(op, 0, add->out[0])) …
 //
 // What does not fit is taken back, and NULL.
 

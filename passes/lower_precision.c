@@ -1,8 +1,7 @@
 // Mixed precision: the step computes in bf16 or f16 where that is worth it, and in f32 where it
 // would hurt.
 //
-//     graph @train entry (%x: f32[8,64] input "x", %w: f32[64,96] weight "w" train, %b: f32[96] …)
-//     {
+//     graph @train entry (%x: f32[8,64] input "x", %w: f32[64,96] … train, %b: f32[96] …) {
 //       %y  = linear %x, %w               : f32[8,96]
 //       %b8 = broadcast %b shape=[8,96]   : f32[8,96]
 //       %z  = add %y, %b8                 : f32[8,96]

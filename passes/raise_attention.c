@@ -2,8 +2,9 @@
 //
 //     %s = matmul %q, %k trans_b=true
 //     %a = scale %s by=0.125
-//     %m = add %a, %mask                         =>   %y, %lse = attention %q, %k, %v, %mask
-//     scale=0.125 %p = softmax %m axis=3 %y = matmul %p, %v
+//     %m = add %a, %mask                  =>   %y, %lse = attention %q, %k, %v, %mask scale=0.125
+//     %p = softmax %m axis=3
+//     %y = matmul %p, %v
 //
 // The scale may stand on q, on k, on both, or on the scores; masks may be added, or chosen with
 // `where`, several after each other, before or after the scale.  A constant causal mask becomes the

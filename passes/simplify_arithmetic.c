@@ -1,10 +1,11 @@
 // Simplification of elementwise ops.
 //
-//     x + fill c        offset x, c              x * fill c     scale x, c          x / fill c
-//     scale x, 1/c scale 1, offset 0 x                        scale of scale one scale neg of neg x
-//     x - (-y)          x + y                    x * x          square x            x ^ 2 square x
-//     1 / sqrt x        rsqrt x                  fill c / x     scale 1/x, c        cast of cast
-//     one cast
+//     x + fill c          offset x, c         x * fill c        scale x, c
+//     x / fill c          scale x, 1/c        fill c / x        scale 1/x, c
+//     scale 1, offset 0   x                   scale of scale    one scale
+//     neg of neg          x                   x - (-y)          x + y
+//     x * x               square x            x ^ 2             square x
+//     1 / sqrt x          rsqrt x             cast of cast      one cast
 //
 // Only numbers that the program knows are moved about; sums are not reassociated otherwise.
 

@@ -114,8 +114,7 @@ static Value *transpose_after_slice(Builder *b, Op *op) {
   return build_transpose(b, v, perm);
 }
 
-//     reduce_sum of (transpose x perm=[0,3,1,2]) axes=[0,2]       transpose of reduce_sum x
-//     axes=[0,1]
+//     reduce_sum of (transpose x perm=[0,3,1,2]) axes=[0,2]   transpose of reduce_sum x axes=[0,1]
 //
 // Not where dimensions are kept: that may be part of a norm, which raise knows by its last
 // dimension.

@@ -1,7 +1,6 @@
 // Ops in 16 bits that the target has no kernel for are computed in f32.
 //
-//     %y = max_pool %x kernel=[2] …  : bf16[8,4,16], i32[8,4,16]         (cpu: a kernel for f32
-//     only)
+//     %y, %i = max_pool %x …         : bf16[8,4,16], i32[8,4,16]         cpu: a kernel for f32 only
 //
 //   =>
 //

@@ -1,7 +1,7 @@
 // The kernels: for each row of the op table with a column of the target, what computes it fast.
 //
-//     int nnrt_softmax_f32(float *y, const float *x, int64_t rank, const int64_t *shape, int64_t
-//     axis);
+//     int nnrt_softmax_f32(float *y, const float *x, int64_t rank, const int64_t *shape,
+//                          int64_t axis);
 //
 // Results come first, then operands, then sizes and attributes in the order of the row's args.
 // Tensors are row-major and packed; their shapes stand behind them as comments.  A kernel returns 0

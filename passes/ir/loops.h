@@ -1,9 +1,10 @@
 // The loops of a fused body: which elements one pass over it reads, computes and adds up.
 //
-//     graph @fused_0 (%0: f32[4,6,8], %1: f32[8]) {          for i0 = 0 .. 24     4*6
-//       %2 = broadcast %1 shape=[4,6,8] : f32[4,6,8]           for i1 = 0 .. 8
-//       %3 = add %0, %2                 : f32[4,6,8]             %3[8*i0 + i1] = %0[8*i0 + i1] +
-//       %1[i1] %4 = reduce_sum %3 axes=[2]     : f32[4,6]             %4[i0] += %3 return %3, %4
+//     graph @fused_0 (%0: f32[4,6,8], %1: f32[8]) {    for i0 = 0 .. 24     4*6
+//       %2 = broadcast %1 shape=[4,6,8] : f32[4,6,8]     for i1 = 0 .. 8
+//       %3 = add %0, %2                 : f32[4,6,8]       %3[8*i0 + i1] = %0[8*i0 + i1] + %1[i1]
+//       %4 = reduce_sum %3 axes=[2]     : f32[4,6]         %4[i0] += %3
+//       return %3, %4
 //     }
 //
 // Everything that is computed has one element per point of one index space.  A point is a flat

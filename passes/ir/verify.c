@@ -3,9 +3,10 @@
 // In every phase (typed):
 //
 //    1  The list of ops is doubly linked, and every op, value, use and result knows where it
-//    stands. 2  A value's list of uses holds every operand and result that reads it, once, and
-//    nothing else. 3  A value is a parameter or the result of an op; what an op reads is defined
-//    before it, in
+//       stands.
+//    2  A value's list of uses holds every operand and result that reads it, once, and nothing
+//       else.
+//    3  A value is a parameter or the result of an op; what an op reads is defined before it, in
 //       its own graph.
 //    4  Names are unique in their graph, and found by graph_find_value; ids are unique and below
 //       n_values and n_ops.

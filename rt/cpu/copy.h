@@ -1,9 +1,11 @@
 // Copying boxes of elements between strided tensors: what transpose, broadcast, slice and concat
 // are.
 //
-//     transpose 0213 of (b, t, h, d)     shape (b, h, t, d), x strides (t h d, d, h d, 1), y
-//     row-major broadcast (3) to (2, 3)            shape (2, 3),       x strides (0, 1) slice,
-//     every second, backwards     shape (n),          x strides (-2)
+//     transpose 0213 of (b, t, h, d)     shape (b, h, t, d), x strides (t h d, d, h d, 1)
+//     broadcast (3) to (2, 3)            shape (2, 3),       x strides (0, 1)
+//     slice, every second, backwards     shape (n),          x strides (-2)
+//
+// and y is row-major.
 
 #ifndef NNRT_COPY_H
 #define NNRT_COPY_H

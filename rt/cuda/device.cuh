@@ -11,11 +11,10 @@
 // floating-point numbers; what several blocks add up goes through scratch and is added in order by
 // one of them, or by a second kernel.  They use plain CUDA C of one thread, block and grid:
 // __shared__ arrays, DYNAMIC_SHARED, __syncthreads, __syncwarp, __shfl_xor_sync, __shfl_up_sync,
-// __shfl_down_sync,
-// __shfl_sync, __ballot_sync, __popc, __ffs, atomicAdd of integers, atomicCAS, atomicMax,
-// atomicMin; no cooperative groups, no dynamic parallelism, no textures, no printf, no inline PTX
-// outside this header.  So they also run where there is no gpu: tests/gpu/emulator compiles them as
-// C++, with a cuda_runtime.h of its own, every thread of a block as a fibre.
+// __shfl_down_sync, __shfl_sync, __ballot_sync, __popc, __ffs, atomicAdd of integers, atomicCAS,
+// atomicMax, atomicMin; no cooperative groups, no dynamic parallelism, no textures, no printf, no
+// inline PTX outside this header.  So they also run where there is no gpu: tests/gpu/emulator
+// compiles them as C++, with a cuda_runtime.h of its own, every thread of a block as a fibre.
 
 #ifndef NNRT_CUDA_DEVICE_CUH
 #define NNRT_CUDA_DEVICE_CUH

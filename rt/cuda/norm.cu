@@ -8,9 +8,8 @@
 // gradients.  Longer rows are read twice, and a third time for the column sums.
 //
 //     forward    reads x (and r), g, b, writes y, mean, rstd (and s = x + r)
-//     backward   reads x, dy, g, mean, rstd (and dr), writes dx (+ dr) and the parts; then reads
-//     the
-//                parts
+//     backward   reads x, dy, g, mean, rstd (and dr), writes dx (+ dr) and the parts;
+//                then reads the parts
 
 #include "rows.cuh"
 

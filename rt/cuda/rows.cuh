@@ -2,10 +2,9 @@
 //
 //   packs      16 bytes are read or written at once where addresses and lengths allow it.  A kernel
 //              is a template over V, the elements it takes at once: 16 / sizeof(T), or 1.
-//   rows       A row is done by a group of THREADS threads, a warp or a block of BLOCK.  Rows of up
-//   to
-//              HELD * THREADS elements are held in registers, so that what needs the row two or
-//              three times reads it once; longer ones are read again.
+//   rows       A row is done by a group of THREADS threads, a warp or a block of BLOCK.  Rows of
+//              up to HELD * THREADS elements are held in registers, so that what needs the row two
+//              or three times reads it once; longer ones are read again.
 //   columns    Sums down columns are of two stages: blocks sum up some rows each, into scratch
 //              (parts, n), and add_parts adds the parts.
 //

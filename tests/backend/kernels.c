@@ -1,8 +1,9 @@
 // Fused kernels compute what their bodies mean.
 //
-//     test_backend_kernels BODIES.nn               each graph there that is no entry, and random
-//     ones test_backend_kernels --write K.cu BODIES.nn  the same as CUDA C, for
-//     test_backend_kernels_cuda
+//     test_backend_kernels BODIES.nn                 each graph there that is no entry, and
+//                                                    random ones
+//     test_backend_kernels --write K.cu BODIES.nn    the same as CUDA C, for
+//                                                    test_backend_kernels_cuda
 //
 // Each body is written as C or CUDA C, all of it is compiled, and every kernel's results are
 // compared with the reference evaluation of the body; once more with a result in the place of an

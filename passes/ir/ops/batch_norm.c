@@ -1,7 +1,7 @@
 // Batch normalisation, with a mean and a variance for each channel (dimension `axis`).
 //
-//     batch_norm        y = g (x - mean) rstd + b          rstd = 1 / sqrt(var + eps), given mean,
-//     var batch_norm_train  the same with the batch's own, and the running ones brought up to date
+//     batch_norm        y = g (x - mean) rstd + b     rstd = 1 / sqrt(var + eps), given mean, var
+//     batch_norm_train  the same with the batch's own, and the running ones brought up to date
 //
 // Training couples the whole batch, so it cannot be split; lower_batch_norm makes it into steps
 // that can, each a sum over what a rank has, divided by the `count` of the whole batch:

@@ -1,9 +1,11 @@
 // The meaning of the elementwise rows: their formulas, compiled twice.
 //
-//     E2(mod, "N, N -> N", …, m_mod(x, y))    double mod_f(double x, double y, …) { return m_mod(x,
-//     y); }
-//                                             Wide   mod_i(Wide x, Wide y, …)     { return w_mod(x,
-//                                             y); }
+//     E2(mod, "N, N -> N", …, m_mod(x, y))
+//
+//   =>
+//
+//     double mod_f(double x, double y, …) { return m_mod(x, y); }
+//     Wide   mod_i(Wide x, Wide y, …)     { return w_mod(x, y); }
 //
 // Floating types are computed in double.  Integers, and bool as 0 and 1, are computed in 128 bits,
 // where neither INT64_MIN / -1 nor a product of two i64 overflows, and wrap when they are stored.

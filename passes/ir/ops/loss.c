@@ -1,8 +1,8 @@
 // Losses over classes: one number for each row of logits or of log-probabilities (c classes).
 //
-//     cross_entropy  loss = lse - x[label]     lse = log(sum of exp(x))    dx = (exp(x - lse) -
-//     1[label]) dloss nll            loss = -x[label]                                      dx =
-//     -1[label] dloss
+//     cross_entropy  loss = lse - x[label]    dx = (exp(x - lse) - 1[label]) dloss
+//                    lse = log(sum of exp(x))
+//     nll            loss = -x[label]         dx = -1[label] dloss
 //
 // A label equal to `ignore` gives loss 0 and no gradient; another one outside 0 .. c-1 is an error.
 

@@ -1,8 +1,7 @@
 // Softmax along one dimension, its logarithm, and their adjoints.
 //
-//     softmax      y = exp(x - lse)       lse = log(sum of exp(x))      dx = y (dy - sum of y dy)
-//     log_softmax  y = x - lse                                          dx = dy - exp(y) (sum of
-//     dy)
+//     softmax      y = exp(x - lse)    dx = y (dy - sum of y dy)       lse = log(sum of exp(x))
+//     log_softmax  y = x - lse         dx = dy - exp(y) (sum of dy)
 //
 // The adjoints read the result, not the operand.  The dimension must not be split.
 

@@ -3,8 +3,7 @@
 //     EMULATED_GPUS=1        how many; 0: cudaErrorNoDevice
 //     EMULATED_MEMORY=8g     bytes of each; k, m and g are understood
 //     EMULATED_SM=90         of which kind; there are kernels for 9.x
-//     EMULATED_DRIVER=13000  less than the toolkit needs, or 0 for none:
-//     cudaErrorInsufficientDriver
+//     EMULATED_DRIVER=13000  less than the toolkit needs, or 0: cudaErrorInsufficientDriver
 //     EMULATED_CUBLASLT, EMULATED_CUDNN, EMULATED_NCCL   what the libraries call their version
 
 #include <stdarg.h>

@@ -14,8 +14,10 @@
 // A library puts what it is asked for into a stream:
 //
 //     typedef struct Scale { EmulatedWork work; float *y, by; int64_t n; } Scale;
-//     static bool scale(EmulatedWork *w, bool again) { … the gpu's memory can be read … return
-//     true; }
+//     static bool scale(EmulatedWork *w, bool again) {
+//       … the gpu's memory can be read …
+//       return true;
+//     }
 //
 //     Scale *s = emulated_alloc(sizeof *s);
 //     s->work = (EmulatedWork){"scale", scale, emulated_free};
