@@ -18,6 +18,8 @@
 // copy costs nothing there (a fill, a scalar constant, a broadcast, a view).  A reduce_sum joins
 // the group that computes what it adds up, or the sums over the same axes of the same value.
 //
+// A cast from 16 bits joins its reader first, and who makes its operand only where that one does.
+//
 // Groups of few points whose results leave the graph, as the running statistics of batch
 // normalisation do, join others of as many points: each is hardly more than its launch.
 //
@@ -245,15 +247,36 @@ static Group *group_new(Fuser *f, Op *op, int64_t count) {
   return g;
 }
 
+// A cast that makes a value larger.  It belongs to who reads it: written by who makes its operand,
+// it would go through memory at twice the size.
+static bool is_widening(const Op *op) {
+  return op->kind == OP_cast && dtype_bytes[op->in[0].value->type->dtype] == 2 &&
+         dtype_bytes[op->out[0]->type->dtype] > 2;
+}
+
+static Op *elementwise_def(Value *v) {
+  const Value *root = through_views(v);
+  return root->def && op_is_elementwise(root->def) ? root->def : NULL;
+}
+
 static void add_elementwise(Fuser *f, Op *op) {
   Group *g = group_new(f, op, type_count(op->out[0]->type));
   for (int i = 0; i < op->n_in; i++)
     if (!cut_for(f, &g->loops, op->in[i].value))
       f->whole[through_views(op->in[i].value)->id] = true;
-  for (int i = 0; i < op->n_in; i++) {
-    const Value *root = through_views(op->in[i].value);
-    if (root->def && op_is_elementwise(root->def)) try_merge(f, op, root->def);
+  for (int i = 0; i < op->n_in && !is_widening(op); i++) {
+    const Op *def = elementwise_def(op->in[i].value);
+    if (!def) continue;
+    try_merge(f, op, def);
+    const Op *of = is_widening(def) ? elementwise_def(def->in[0].value) : NULL;
+    if (of) try_merge(f, op, of);
   }
+}
+
+// A cast that no elementwise op has taken.
+static void add_widening(Fuser *f, Op *op) {
+  const Op *def = elementwise_def(op->in[0].value);
+  if (def && f->group[op->id]->member.n == 1) try_merge(f, op, def);
 }
 
 // The first group that computes `v` or reads it point by point, other than that of `op`.
@@ -347,6 +370,8 @@ static void make_groups(Fuser *f) {
   }
   for_each_op(op, f->g)
     if (op_is_elementwise(op)) add_elementwise(f, op);
+  for_each_op(op, f->g)
+    if (is_widening(op) && op_is_elementwise(op)) add_widening(f, op);
   for_each_op(op, f->g)
     if (op->kind == OP_reduce_sum) add_sum(f, op);
   join_ends(f);
