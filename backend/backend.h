@@ -7,6 +7,8 @@
 
 enum { MAX_SM = 16 };
 
+#define CUDA_ARCHITECTURES "sm_80,sm_90,sm_100" // of "cuda"
+
 // What to compile for.
 typedef struct TargetSpec {
   Target target;
@@ -35,6 +37,7 @@ typedef struct BackendOptions {
   int only_rank;      // then, which of them (set by backend_build)
   int jobs;
   bool verbose;
+  bool only_sources;    // nothing is compiled: emit
   const char *version;  // of nnaot
   const char *plan;     // "dp"
   const char *describe; // JSON text for --describe, made by the driver
@@ -49,9 +52,17 @@ typedef struct BackendOptions {
 
 // Reads "cpu", "cuda" or "cuda:sm_90,sm_100".
 bool backend_target_parse(const char *text, TargetSpec *out, Diag *d);
+// Whether the option, "link" or "aot-plans", has an effect with the target.
+bool backend_takes(Target t, const char *option);
 
-// Whether this machine has what executables of the target are made with; decides o->link.
-bool backend_ready(BackendOptions *o, Diag *d);
+// Whether this machine has what executables of the target, or with only_sources their sources, are
+// made with; decides o->link.
+typedef enum Readiness {
+  READY_yes,
+  READY_no,      // something is missing
+  READY_mistake, // this target can be made nowhere
+} Readiness;
+Readiness backend_ready(BackendOptions *o, Diag *d);
 
 // Writes the sources of `m` (PHASE_planned) into `dir`: program.c, payload.bin, what the target has
 // besides (kernels.cu), and constants.bin when there are large constants.

@@ -237,11 +237,11 @@ static bool build_split(Build *b, BackendOptions *options) {
   return ok;
 }
 
-bool backend_ready(BackendOptions *o, Diag *d) {
+Readiness backend_ready(BackendOptions *o, Diag *d) {
   Build b = {.o = o, .arena = arena_new(), .d = d};
-  bool ok = target_backend(o->target.target)->ready(&b, o);
+  Readiness ready = target_backend(o->target.target)->ready(&b, o);
   arena_free(b.arena);
-  return ok;
+  return ready;
 }
 
 bool backend_build(const Module *m, const BackendOptions *o, Diag *d) {

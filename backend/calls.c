@@ -201,7 +201,7 @@ static int find_prep(Writer *w, const char *call) {
 static bool no_kernel(Writer *w, const Op *op) {
   const Value *of = op->n_in > 0 ? op->in[0].value : op->out[0];
   diag_error(w->p->d, op->loc, "%s: there is no %s kernel for %s", op_info[op->kind].name,
-             target_name[target_of(w)], type_text(w->arena, of->type));
+             target_info[target_of(w)].name, type_text(w->arena, of->type));
   if (op_info[op->kind].formula)
     diag_hint(w->p->d, "elementwise ops become kernels in pass 'fuse', which has not run");
   return false;
@@ -340,7 +340,7 @@ static bool add_op(Writer *w, Op *op) {
   if (op->kind == OP_batch) return add_batch_call(w, op);
   if (op->kind == OP_call)
     return diag_error(w->p->d, op->loc, "call: the %s target does not support it yet",
-                      target_name[target_of(w)]);
+                      target_info[target_of(w)].name);
   if (op->kind == OP_accumulate)
     add_line(w,
              str_format(w->arena, "if (r->micro == 0) nnrt_zero(%s, %" PRId64 ");",

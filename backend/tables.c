@@ -158,7 +158,7 @@ void tables_emit(const Program *p, StrBuf *out) {
   strbuf_add(out, "const NnrtProgram nnrt_program = {\n");
   strbuf_addf(out, "    .model = %s,\n", c_string(a, p->m->source ? p->m->source : ""));
   strbuf_addf(out, "    .plan = %s,\n", c_string(a, o->plan ? o->plan : "dp"));
-  strbuf_addf(out, "    .target = %s,\n", c_string(a, target_name[o->target.target]));
+  strbuf_addf(out, "    .target = %s,\n", c_string(a, target_info[o->target.target].name));
   strbuf_addf(out, "    .version = %s,\n", c_string(a, o->version ? o->version : ""));
   strbuf_addf(out, "    .describe = %s,\n", c_string(a, o->describe ? o->describe : "{}"));
   add_mesh(p, out);

@@ -27,6 +27,11 @@ static bool add_sm(TargetSpec *t, int sm, Diag *d) {
   return true;
 }
 
+bool backend_takes(Target t, const char *option) {
+  const char *at = strstr(target_backend(t)->options, option);
+  return at && strchr(" ", at[strlen(option)]);
+}
+
 // "sm_90,sm_100"
 static bool parse_sms(const char *text, TargetSpec *t, Diag *d) {
   for (const char *p = text;; p++) {
@@ -45,6 +50,16 @@ static bool parse_sms(const char *text, TargetSpec *t, Diag *d) {
   }
 }
 
+static void say_targets(Diag *d) {
+  Arena *a = arena_new();
+  StrBuf b = {.arena = a};
+  for (int i = 0; i < N_TARGETS; i++)
+    strbuf_addf(&b, "%s%s%s", i ? ", " : "", target_info[i].name,
+                target_backend((Target)i)->architectures ? "[:sm_XX[,sm_YY…]]" : "");
+  diag_hint(d, "the targets are: %s", b.at);
+  arena_free(a);
+}
+
 bool backend_target_parse(const char *text, TargetSpec *out, Diag *d) {
   Arena *a = arena_new();
   size_t n = strcspn(text, ":");
@@ -53,11 +68,11 @@ bool backend_target_parse(const char *text, TargetSpec *out, Diag *d) {
   arena_free(a);
   if (!ok) {
     diag_error(d, NULL, "there is no target '%.*s'", (int)n, text);
-    diag_hint(d, "the targets are: cpu, cuda[:sm_XX[,sm_YY…]]");
+    say_targets(d);
     return false;
   }
-  if (out->target != TARGET_cuda)
-    return !text[n] ||
-           diag_error(d, NULL, "--target: %.*s has no architectures to choose from", (int)n, text);
-  return parse_sms(text[n] ? text + n + 1 : "sm_80,sm_90,sm_100", out, d);
+  const char *bare = target_backend(out->target)->architectures;
+  if (bare) return parse_sms(text[n] ? text + n + 1 : bare, out, d);
+  return !text[n] ||
+         diag_error(d, NULL, "--target: %.*s has no architectures to choose from", (int)n, text);
 }

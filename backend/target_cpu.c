@@ -14,9 +14,9 @@ static bool files(const Program *p, const char *dir) {
   return true;
 }
 
-static bool ready(Build *b, BackendOptions *o) {
+static Readiness ready(Build *b, BackendOptions *o) {
   o->link = LINK_shared;
-  return build_find_runtime(b);
+  return build_find_runtime(b) ? READY_yes : READY_no;
 }
 
 static void commands(Build *b, Commands *out) {
@@ -37,4 +37,4 @@ static bool finish(Build *b) {
   return true;
 }
 
-const TargetBackend target_cpu = {fused, files, ready, commands, finish};
+const TargetBackend target_cpu = {NULL, "", fused, files, ready, commands, finish};

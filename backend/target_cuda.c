@@ -121,12 +121,11 @@ static const char *folders_text(Arena *a, const Folders *f) {
   return b.at ? b.at : "no folder";
 }
 
-// The names of those that are missing, or NULL.
+// The names of those that are missing, a line each, or NULL.
 static const char *missing_archives(Arena *a, const Folders *f) {
   StrBuf b = {.arena = a};
   for (int i = 0; i < N_ARCHIVES; i++)
-    if (!find_in(a, f, archives[i].name))
-      strbuf_addf(&b, "%s%s", b.n ? ", " : "", archives[i].name);
+    if (!find_in(a, f, archives[i].name)) strbuf_addf(&b, "\n  %s", archives[i].name);
   return b.at;
 }
 
@@ -135,12 +134,12 @@ static bool choose_link(Build *b, BackendOptions *o, const Folders *f) {
   Arena *a = b->arena;
   const char *missing = missing_archives(a, f);
   if (o->link == LINK_static && missing) {
-    diag_error(b->d, NULL, "--link static: there is no %s", missing);
+    diag_error(b->d, NULL, "--link static: archives are missing:%s", missing);
     diag_hint(b->d, "looked for them in %s; --link shared needs none", folders_text(a, f));
     return false;
   }
   if (o->link == LINK_any) o->link = missing ? LINK_shared : LINK_static;
-  if (o->link == LINK_static) return true;
+  if (o->link == LINK_static || o->only_sources) return true;
   for (int i = 0; i < N_SHARED; i++) {
     const char *name = str_format(a, "lib%s.so", shared[i]);
     if (!find_in(a, f, name))
@@ -150,11 +149,19 @@ static bool choose_link(Build *b, BackendOptions *o, const Folders *f) {
   return true;
 }
 
-// What `nvcc --list-gpu-code` says of those that can compute in bf16, or NULL.
+// What `nvcc --list-gpu-code` says of those that can compute in bf16, ascending; none when it says
+// nothing.
 enum { OLDEST = 80 };
 
-static const char *known_architectures(Arena *a, const char *nvcc) {
-  StrBuf b = {.arena = a};
+typedef Vec(int) Architectures;
+
+static int compare_ints(const void *a, const void *b) {
+  int x = *(const int *)a, y = *(const int *)b;
+  return (x > y) - (x < y);
+}
+
+static Architectures known_architectures(Arena *a, const char *nvcc) {
+  Architectures known = {0};
   Command c = {.arena = a};
   command_add(&c, nvcc);
   command_add(&c, "--list-gpu-code");
@@ -162,44 +169,55 @@ static const char *known_architectures(Arena *a, const char *nvcc) {
   char line[64];
   while (f && fgets(line, sizeof line, f)) {
     line[strcspn(line, "\r\n")] = 0;
-    if (str_starts(line, "sm_") && atoi(line + 3) >= OLDEST)
-      strbuf_addf(&b, "%s%s", b.n ? ", " : "", line);
+    if (str_starts(line, "sm_") && atoi(line + 3) >= OLDEST) vec_push(a, &known, atoi(line + 3));
   }
-  return f && pclose(f) == 0 ? b.at : NULL;
+  if (!f || pclose(f) != 0) known.n = 0;
+  if (known.n) qsort(known.at, (size_t)known.n, sizeof *known.at, compare_ints);
+  return known;
 }
 
-static bool check_architectures(Build *b, const TargetSpec *t, const char *nvcc) {
-  const char *known = known_architectures(b->arena, nvcc);
-  if (!known) return diag_error(b->d, NULL, "'%s' does not say which architectures it knows", nvcc);
+static bool check_architectures(Build *b, const TargetSpec *t, const Architectures *known) {
   bool ok = true;
-  for (int i = 0; i < t->n_sm; i++) {
-    const char *name = str_format(b->arena, "sm_%d", t->sm[i]), *at = known;
-    size_t n = strlen(name);
-    while ((at = strstr(at, name)) && at[n] && at[n] != ',')
-      at += n;
-    if (!at) ok = diag_error(b->d, NULL, "--target: there is no architecture '%s'", name);
-  }
-  if (!ok) diag_hint(b->d, "there are: %s", known);
+  for (int i = 0; i < t->n_sm; i++)
+    if (!bsearch(&t->sm[i], known->at, (size_t)known->n, sizeof *known->at, compare_ints))
+      ok = diag_error(b->d, NULL, "--target: there is no architecture 'sm_%d'", t->sm[i]);
+  StrBuf all = {.arena = b->arena};
+  for (int i = 0; i < known->n; i++)
+    strbuf_addf(&all, "%ssm_%d", i ? ", " : "", known->at[i]);
+  if (!ok) diag_hint(b->d, "there are: %s", all.at);
   return ok;
 }
 
-static bool ready(Build *b, BackendOptions *o) {
+static bool has_library(Build *b) {
   if (!build_find_runtime(b)) return false;
-  if (!is_file(str_format(b->arena, "%s/libnnrt_cuda.a", b->libraries))) {
-    diag_error(b->d, NULL, "this nnaot was built without the cuda target");
-    diag_hint(b->d, "build it where nvcc is, with -DNNAOT_CUDA=ON; there is no '%s/libnnrt_cuda.a'",
-              b->libraries);
-    return false;
-  }
+  if (is_file(str_format(b->arena, "%s/libnnrt_cuda.a", b->libraries))) return true;
+  diag_error(b->d, NULL, "this nnaot was built without the cuda target");
+  diag_hint(b->d, "build it where nvcc is, with -DNNAOT_CUDA=ON; there is no '%s/libnnrt_cuda.a'",
+            b->libraries);
+  return false;
+}
+
+// Sources can be written without a compiler; then nobody knows which architectures there are.
+static Readiness ready(Build *b, BackendOptions *o) {
+  if (!has_library(b)) return READY_no;
   const char *nvcc = find_nvcc(b->arena), *wanted = getenv("NVCC");
-  if (!nvcc || !is_program(nvcc)) {
+  bool found = nvcc && is_program(nvcc);
+  if (!found && !o->only_sources) {
     diag_error(b->d, NULL, "cannot find the CUDA compiler '%s'",
                wanted && *wanted ? wanted : "nvcc");
     diag_hint(b->d, "install CUDA 13, or name nvcc in the environment variable NVCC");
-    return false;
+    return READY_no;
   }
+  Architectures known = {0};
+  if (found) known = known_architectures(b->arena, nvcc);
+  if (!known.n && !o->only_sources) {
+    diag_error(b->d, NULL, "'%s' does not say which architectures it knows", nvcc);
+    diag_hint(b->d, "the environment variable NVCC names the nvcc of CUDA 13");
+    return READY_no;
+  }
+  if (known.n && !check_architectures(b, &o->target, &known)) return READY_mistake;
   Folders f = library_folders(b->arena, nvcc);
-  return check_architectures(b, &o->target, nvcc) && choose_link(b, o, &f);
+  return choose_link(b, o, &f) ? READY_yes : READY_no;
 }
 
 // -- Commands ----------------------------------------------------------------------------------
@@ -282,4 +300,5 @@ static void commands(Build *b, Commands *out) {
   vec_push(b->arena, &out->at, link_command(b, nvcc));
 }
 
-const TargetBackend target_cuda = {fused, files, ready, commands, plans_make};
+const TargetBackend target_cuda = {CUDA_ARCHITECTURES, "link aot-plans", fused, files, ready,
+                                   commands,           plans_make};

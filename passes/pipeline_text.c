@@ -31,8 +31,8 @@ const Pass passes[] = {
 };
 const int n_passes = sizeof passes / sizeof *passes;
 
-// The pipelines that have a name.  nnaot runs `train`, or `train_TARGET` where there is one, with
-// what its options say to the passes.
+// The pipelines that have a name.  nnaot runs the one that target_info says, with what its options
+// say to the passes.
 // After optimizer the module is a training step; from shard on ops are what one rank does with its
 // part of the batch; after plan_memory no value is added.
 static const struct {
@@ -114,7 +114,7 @@ bool opt_target(const PassOptions *o, Target *out, Diag *d) {
   *out = TARGET_cpu;
   if (!name || target_parse(name, out)) return true;
   diag_error(d, NULL, "there is no target '%s'", name);
-  diag_hint(d, "the targets are: cpu, cuda");
+  diag_hint(d, "the targets are: %s", target_names(opt_scratch(o)));
   return false;
 }
 

@@ -30,10 +30,7 @@
 
 #include <stdlib.h>
 
-// Of what is in memory, in bytes: what the widest registers hold; and what cudaMalloc gives, which
-// libraries look at when they choose between their kernels.  Members of a bucket are at multiples
-// of 64 in it on all targets.
-static const int64_t align_for[N_TARGETS] = {[TARGET_cpu] = 64, [TARGET_cuda] = 256};
+// Members of a bucket are at multiples of this in it, on all targets.
 enum { PACK_ALIGN = 64 };
 
 typedef struct Block {
@@ -358,7 +355,7 @@ static int64_t plan_graph(Planner *p, Graph *g) {
 bool pass_plan_memory(Module *m, const PassOptions *o, Diag *d) {
   Target target;
   if (!opt_target(o, &target, d)) return false;
-  Planner p = {.m = m, .scratch = opt_scratch(o), .d = d, .align = align_for[target]};
+  Planner p = {.m = m, .scratch = opt_scratch(o), .d = d, .align = target_info[target].align};
   for_each_graph(g, m)
     if (g->entry) place_kept(&p, g);
   int64_t shared = 0;

@@ -47,7 +47,7 @@ static const Option options[] = {
     INTEGER("ranks", 'g', &ranks, "N", "number of ranks; the executable can be any of them"),
     FLAG("split-ranks", 0, &split_ranks, "write FILE.0, FILE.1, …: each can be one rank only"),
     STRING("target", 0, &target_text, "cpu|cuda[:sm_XX,…]",
-           "what to compile for; cuda is cuda:sm_80,sm_90,sm_100"),
+           "what to compile for; cuda is cuda:" CUDA_ARCHITECTURES),
     STRING("link", 0, &link_text, "static|shared",
            "the libraries of a gpu; by default static where there are archives of them"),
     STRING("aot-plans", 0, &aot_plans, "yes|no",
@@ -166,6 +166,7 @@ static bool check_effect(const char *model, Diag *d) {
                                      "dtype", "accumulate", "micro-batches", "plan", NULL};
   static const char *const import[] = {
       "batch", "batch-dim", "dim", "accumulate", "external-data-dir", "train-mode", NULL};
+  static const char *const of_target[] = {"link", "aot-plans"};
   int errors = diag_errors(d);
   if (pipeline)
     refuse(step, "--passes",
@@ -176,10 +177,10 @@ static bool check_effect(const char *model, Diag *d) {
     refuse(import, "a module in text form", "its sizes are those that it was written with", d);
   if (split_ranks && strcmp(emit_what, "exe") != 0)
     diag_error(d, NULL, "--split-ranks has no effect with --emit %s", emit_what);
-  if (backend.target.target == TARGET_cpu && option_given("link"))
-    diag_error(d, NULL, "--link has no effect with --target cpu");
-  if (backend.target.target == TARGET_cpu && option_given("aot-plans"))
-    diag_error(d, NULL, "--aot-plans has no effect with --target cpu");
+  for (size_t i = 0; i < sizeof of_target / sizeof *of_target; i++)
+    if (option_given(of_target[i]) && !backend_takes(backend.target.target, of_target[i]))
+      diag_error(d, NULL, "--%s has no effect with --target %s", of_target[i],
+                 target_info[backend.target.target].name);
   return diag_errors(d) == errors;
 }
 
@@ -202,9 +203,12 @@ static bool check_target(Diag *d) {
   return backend_target_parse(target_text, &backend.target, d);
 }
 
-// What compiles is looked for before anything is read.
-static bool makes_code(void) {
-  return !strcmp(emit_what, "exe") || !strcmp(emit_what, "c");
+// What compiles is looked for before anything is read.  Returns an exit status.
+static int check_machine(Diag *d) {
+  backend.only_sources = !strcmp(emit_what, "c");
+  if (!backend.only_sources && strcmp(emit_what, "exe") != 0) return EXIT_SUCCESS;
+  Readiness ready = backend_ready(&backend, d);
+  return ready == READY_yes ? EXIT_SUCCESS : ready == READY_mistake ? EXIT_USAGE : EXIT_FAILURE;
 }
 
 // constant|linear|cosine[:warmup=…,min=…].  The executable reads it; here mistakes are found early.
@@ -363,7 +367,7 @@ static const char *pass_options(Arena *a, const char *pass) {
 
 // `given` with the target, if the pass wants to know it.
 static const char *with_target(Arena *a, const char *pass, const char *given) {
-  const char *target = target_name[backend.target.target];
+  const char *target = target_info[backend.target.target].name;
   for (int i = 0; i < n_passes; i++) {
     if (strcmp(passes[i].name, pass) != 0 || !strstr(passes[i].options, "target:s")) continue;
     if (!*given) return str_format(a, "(target=%s)", target);
@@ -372,11 +376,10 @@ static const char *with_target(Arena *a, const char *pass, const char *given) {
   return given;
 }
 
-// The pipeline `train`, or the target's own, with what the options describe.
+// The target's pipeline, with what the options describe.
 static const char *train_pipeline(Arena *a) {
   StrBuf b = {.arena = a};
-  const char *own = pipeline_named(str_format(a, "train_%s", target_name[backend.target.target]));
-  for (const char *p = own ? own : pipeline_named("train"); *p;) {
+  for (const char *p = pipeline_named(target_info[backend.target.target].pipeline); *p;) {
     size_t n = strcspn(p, ",");
     const char *pass = str_copy_n(a, p, n);
     if (!strcmp(pass, "shard") && computes_in_16_bits())
@@ -575,10 +578,10 @@ int main(int argc, char **argv) {
     if (!lr_text) lr = spec.lr;
     bool late = pipeline && !lr_text; // the ops will say
     status = !late && !check_least_lr(d) ? EXIT_USAGE
-             : check_batch(d) && (!makes_code() || backend_ready(&backend, d)) &&
-                     check_outputs(a, d) && compile(model, a, d)
-                 ? EXIT_SUCCESS
-                 : EXIT_FAILURE;
+             : !check_batch(d)           ? EXIT_FAILURE
+                                         : check_machine(d);
+    if (status == EXIT_SUCCESS && !(check_outputs(a, d) && compile(model, a, d)))
+      status = EXIT_FAILURE;
   }
   arena_free(a);
   diag_free(d);

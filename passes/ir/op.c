@@ -22,15 +22,27 @@ const OpInfo op_info[N_OPS] = {
 #include "ir/ops.def"
 };
 
-const char *const target_name[N_TARGETS] = {"cpu", "cuda"};
+// Values are aligned to what the widest registers hold; and to what cudaMalloc gives, which
+// libraries look at when they choose between their kernels.
+const TargetInfo target_info[N_TARGETS] = {
+    [TARGET_cpu] = {"cpu", "train", 64},
+    [TARGET_cuda] = {"cuda", "train_cuda", 256},
+};
 
 bool target_parse(const char *name, Target *out) {
   for (int i = 0; i < N_TARGETS; i++)
-    if (str_equal(name, target_name[i])) {
+    if (str_equal(name, target_info[i].name)) {
       *out = (Target)i;
       return true;
     }
   return false;
+}
+
+const char *target_names(Arena *a) {
+  StrBuf b = {.arena = a};
+  for (int i = 0; i < N_TARGETS; i++)
+    strbuf_addf(&b, "%s%s", i ? ", " : "", target_info[i].name);
+  return b.at;
 }
 
 bool op_has_callee(OpKind kind) {

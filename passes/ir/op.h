@@ -23,8 +23,17 @@ enum {
 
 // What a program is compiled for: the columns of ops.def that say which kernels there are.
 typedef enum Target { TARGET_cpu, TARGET_cuda, N_TARGETS } Target;
-extern const char *const target_name[N_TARGETS]; // "cpu"
+
+// What passes know of a target; backend/target.h has the rest.
+typedef struct TargetInfo {
+  const char *name;     // "cpu"
+  const char *pipeline; // that makes a training step for it: pipeline_named
+  int64_t align;        // of values in memory, in bytes
+} TargetInfo;
+
+extern const TargetInfo target_info[N_TARGETS];
 bool target_parse(const char *name, Target *out);
+const char *target_names(Arena *a); // "cpu, cuda"
 
 // Writes the einsum of one instance: see dims.h.
 typedef bool RuleFn(const Op *op, Dims *dims, Diag *d);
