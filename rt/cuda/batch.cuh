@@ -78,10 +78,11 @@ static NnrtPrep *batch_init(Batch *b, int64_t n, const int64_t *sizes, int n_out
 }
 
 static int batch_put(void *to, const void *from, int64_t bytes) {
-  // From memory that is not pinned: it has been copied away when this returns.
-  return nnrt_cuda(
-      cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyHostToDevice, nnrt_gpu()->stream),
-      "copying a table of tensors");
+  cudaStream_t stream = nnrt_gpu()->stream;
+  int code = nnrt_cuda(cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyHostToDevice, stream),
+                       "copying a table of tensors");
+  // What is at `from` may go away or change now.
+  return code ? code : nnrt_cuda(cudaStreamSynchronize(stream), "copying a table of tensors");
 }
 
 static int batch_put_pieces(Batch *b) {

@@ -30,15 +30,19 @@ template <class T, int V> static __device__ inline RowPacks row_packs(const T *r
   return RowPacks{head, head + (n - head) / V * V};
 }
 
+// Threads at most of a block that does a row: so many only get the registers they need when the
+// compiler is told.
+enum { LARGE = 4 * BLOCK };
+
 enum LabelKind { IGNORED, OUTSIDE, CLASS };
 static __device__ inline LabelKind label_kind(int64_t label, int64_t c, int64_t ignore) {
   return label == ignore ? IGNORED : label < 0 || label >= c ? OUTSIDE : CLASS;
 }
 
 template <class T, bool BY_WARPS>
-static __global__ void cross_entropy_rows(float *loss, float *lse, const T *logits, int64_t ld,
-                                          const void *labels, int64_t m, int64_t c, int64_t width,
-                                          int64_t ignore, Finder f) {
+static __global__ void __launch_bounds__(BY_WARPS ? BLOCK : LARGE)
+    cross_entropy_rows(float *loss, float *lse, const T *logits, int64_t ld, const void *labels,
+                       int64_t m, int64_t c, int64_t width, int64_t ignore, Finder f) {
   constexpr int V = Width<T>::most;
   int64_t threads = BY_WARPS ? WARP : blockDim.x;
   int64_t first = BY_WARPS ? first_thread() / WARP : blockIdx.x;
@@ -86,10 +90,10 @@ template <class T> static __device__ inline void back_one(T *y, float x, int64_t
 }
 
 template <class T, bool BY_WARPS>
-static __global__ void cross_entropy_back_rows(T *dlogits, const T *logits, int64_t ld,
-                                               const void *labels, const float *lse,
-                                               const float *dloss, int64_t m, int64_t c,
-                                               int64_t width, int64_t ignore, Finder f) {
+static __global__ void __launch_bounds__(BY_WARPS ? BLOCK : LARGE)
+    cross_entropy_back_rows(T *dlogits, const T *logits, int64_t ld, const void *labels,
+                            const float *lse, const float *dloss, int64_t m, int64_t c,
+                            int64_t width, int64_t ignore, Finder f) {
   constexpr int V = Width<T>::most;
   int64_t threads = BY_WARPS ? WARP : blockDim.x;
   int64_t first = BY_WARPS ? first_thread() / WARP : blockIdx.x;
@@ -150,7 +154,7 @@ static __global__ void nll_back_rows(float *dlogp, const void *labels, const flo
 
 // Threads of a block that does rows: more when there are few rows.
 static int row_threads(int64_t m) {
-  return m < 4 * (int64_t)nnrt_gpu()->processors ? 4 * BLOCK : BLOCK;
+  return m < 4 * (int64_t)nnrt_gpu()->processors ? LARGE : BLOCK;
 }
 
 template <class T>

@@ -10,6 +10,10 @@
 
 #include "rows.cuh"
 
+// Threads at most of a block that does a row: so many only get the registers they need when the
+// compiler is told.
+enum { LARGE = 4 * BLOCK };
+
 // -- Places
 
 struct Best {
@@ -37,8 +41,8 @@ static __device__ inline Best warp_best(Best best, float sign, bool last) {
   return best;
 }
 
-static __global__ void arg_rows(int64_t *y, const float *x, int64_t m, int64_t n, float sign,
-                                bool last) {
+static __global__ void __launch_bounds__(LARGE)
+    arg_rows(int64_t *y, const float *x, int64_t m, int64_t n, float sign, bool last) {
   __shared__ Best part[WARP];
   for (int64_t row = blockIdx.x; row < m; row += gridDim.x) {
     Best best = {0, -1};
@@ -71,7 +75,7 @@ static __global__ void arg_columns(int64_t *y, const float *x, Axis a, float sig
 
 // Threads of a block that does a row of n.
 static int threads_of(int64_t n) {
-  return (int)least(4 * BLOCK, ceil_div(n, WARP) * WARP);
+  return (int)least(LARGE, ceil_div(n, WARP) * WARP);
 }
 
 static int arg(int64_t *y, const float *x, Axis a, float sign, bool last) {
@@ -103,8 +107,8 @@ template <class Acc> static __device__ inline Acc warp_running_sum(Acc x) {
 }
 
 template <class T, class Acc>
-static __global__ void cumsum_rows(T *y, const T *x, int64_t m, int64_t n, bool exclusive,
-                                   bool reverse) {
+static __global__ void __launch_bounds__(LARGE)
+    cumsum_rows(T *y, const T *x, int64_t m, int64_t n, bool exclusive, bool reverse) {
   __shared__ Acc part[WARP];
   int warp = (int)(threadIdx.x / WARP), warps = (int)(blockDim.x / WARP);
   for (int64_t row = blockIdx.x; row < m; row += gridDim.x) {
