@@ -270,9 +270,9 @@ static Value *value_outside(const Op *op, const Value *v) {
 // one op after the other.  What it prepares depends on where they are, so it is not shared.
 static bool add_batch_call(Writer *w, const Op *op) {
   const Op *first = op->callee->first;
-  const char *kernel = op_info[first->kind].name;
+  const OpInfo *row = &op_info[first->kind];
   const char *type = dtype_name[first->out[0]->type->dtype];
-  if (target_of(w) != TARGET_cuda) return no_kernel(w, op);
+  if (!target_info[target_of(w)].batches || !(row->traits & BATCH)) return no_kernel(w, op);
   StrBuf sizes = {.arena = w->arena}, out = {.arena = w->arena}, in = {.arena = w->arena};
   int n = 0;
   for_each_op(member, op->callee) {
@@ -283,10 +283,10 @@ static bool add_batch_call(Writer *w, const Op *op) {
       strbuf_addf(&in, "%s%s", in.n ? ", " : "", buffer(w, value_outside(op, member->in[i].value)));
   }
   StrBuf prep = {.arena = w->arena};
-  strbuf_addf(&prep, "nnrt_%s_batch_prep_%s(%d, LIST(%s)", kernel, type, n, sizes.at);
+  strbuf_addf(&prep, "nnrt_%s_batch_prep_%s(%d, LIST(%s)", row->name, type, n, sizes.at);
   KernelArg args[MAX_KERNEL_ARGS];
   int n_args = kernel_args(first, args, MAX_KERNEL_ARGS, w->arena);
-  // The row's first argument is the number of elements.
+  if (n_args && *row->args != '*') BUG("the args of '%s' do not begin with *", row->name);
   for (int i = 1; i < n_args; i++)
     strbuf_addf(&prep, ", %s", arg_text(w, first, &args[i]));
   strbuf_add(&prep, ")");
@@ -294,7 +294,7 @@ static bool add_batch_call(Writer *w, const Op *op) {
   add_run(w, op,
           str_format(w->arena,
                      "nnrt_%s_batch_%s(P%d, (void *const[]){%s}, (const void *const[]){%s})",
-                     kernel, type, w->p->prep.n - 1, out.at, in.at));
+                     row->name, type, w->p->prep.n - 1, out.at, in.at));
   return true;
 }
 

@@ -12,9 +12,10 @@
 //     }
 //
 // A model has a hundred tensors of a few hundred numbers, and on a gpu each launch costs as much as
-// millions of them.  What is batched: optimizers, the sums of squares for clipping, and casts of
-// weights that ops other than elementwise ones read.  They must have the same attributes and types,
-// and run at the same time: once per step, or for every micro-batch.
+// millions of them.  What is batched: ops of trait BATCH, which are optimizers, the sums of squares
+// for clipping, and casts; of these only casts of weights that ops other than elementwise ones
+// read.  They must have the same attributes and types, and run at the same time: once per step, or
+// for every micro-batch.
 //
 // An op stands at level n if the longest way to it goes through n ops of its group; those of one
 // level do not depend on each other.  Their batch stands where the last of them did, and what reads
@@ -37,18 +38,6 @@ typedef struct Batcher {
   int64_t n_batches, n_ops;
 } Batcher;
 
-static bool is_optimizer(const Op *op) {
-  switch ((int)op->kind) {
-  case OP_sgd:
-  case OP_sgd_momentum:
-  case OP_adam:
-  case OP_adagrad:
-  case OP_lamb:
-  case OP_lamb_apply: return true;
-  }
-  return false;
-}
-
 // Is `v` read by anything but elementwise ops, which may see it through views?
 static bool is_memory(const Value *v) {
   for_each_use(u, v) {
@@ -61,16 +50,15 @@ static bool is_memory(const Value *v) {
 
 // A cast of a weight, for matrix products and the like: others make it while they read.
 static bool is_weight_cast(const Op *op) {
-  if (op->kind != OP_cast || op->in[0].value->def || op->in[0].value->role != ROLE_weight)
-    return false;
+  if (op->in[0].value->def || op->in[0].value->role != ROLE_weight) return false;
   if (op->in[0].value->type->dtype != DT_f32 || dtype_bytes[op->out[0]->type->dtype] != 2)
     return false;
   return is_memory(op->out[0]);
 }
 
 static bool may_batch(const Op *op) {
-  if (op->kind == OP_sum_squares || is_optimizer(op)) return op->in[0].value->type->dtype == DT_f32;
-  return is_weight_cast(op);
+  if (!(op_info[op->kind].traits & BATCH)) return false;
+  return op->kind == OP_cast ? is_weight_cast(op) : op->in[0].value->type->dtype == DT_f32;
 }
 
 static bool alike(const Op *a, const Op *b) {
@@ -123,7 +111,7 @@ static Op *make_batch(Batcher *b, const Ops *member) {
   Vec(Value *) operands = {0};
   for (int i = 0; i < member->n; i++) {
     const Op *op = member->at[i];
-    Value *in[8];
+    Value **in = arena_array(b->scratch, Value *, op->n_in);
     for (int k = 0; k < op->n_in; k++) {
       Value *v = op->in[k].value;
       if (!of[v->id]) {

@@ -19,6 +19,7 @@ enum {
   STATES = 128, // result i > 0 may take the memory of operand i + 1: an optimizer's states
   LOW = 256,    // worth computing in 16 bits
   WIDE = 512,   // not to be computed in 16 bits
+  BATCH = 1024, // on targets that batch there is nnrt_<name>_batch_<dtype>, for many ops at once
 };
 
 // What a program is compiled for: the columns of ops.def that say which kernels there are.
@@ -29,6 +30,7 @@ typedef struct TargetInfo {
   const char *name;     // "cpu"
   const char *pipeline; // that makes a training step for it: pipeline_named
   int64_t align;        // of values in memory, in bytes
+  bool batches;         // has the kernels of trait BATCH
 } TargetInfo;
 
 extern const TargetInfo target_info[N_TARGETS];

@@ -6,20 +6,42 @@
 
 #include "ir/op.h"
 
-// The part of a kernel's name for word `word` of its row's column of the target; b stands for four
-// sizes.
-static void write_entries(const OpInfo *info, const char *word, int n) {
+static void write_entry(const char *row, const char *part, const char *type, int n) {
+  printf("    {\"nnrt_%s%s_%.*s\", (void (*)(void))nnrt_%s%s_%.*s},\n", row, part, n, type, row,
+         part, n, type);
+}
+
+// The kernels for word `word` of a row's column of the target; b stands for four sizes.
+static void write_entries(const OpInfo *info, bool batch, const char *word, int n) {
   static const char *const sizes[] = {"b1", "b2", "b4", "b8"};
   bool by_size = n == 1 && *word == 'b';
   for (int i = 0; i < (by_size ? 4 : 1); i++) {
     const char *type = by_size ? sizes[i] : word;
     int length = by_size ? 2 : n;
-    printf("    {\"nnrt_%s_%.*s\", (void (*)(void))nnrt_%s_%.*s},\n", info->name, length, type,
-           info->name, length, type);
-    if (info->traits & PREP)
-      printf("    {\"nnrt_%s_prep_%.*s\", (void (*)(void))nnrt_%s_prep_%.*s},\n", info->name,
-             length, type, info->name, length, type);
+    write_entry(info->name, batch ? "_batch" : "", type, length);
+    if (batch || (info->traits & PREP))
+      write_entry(info->name, batch ? "_batch_prep" : "_prep", type, length);
   }
+}
+
+// The element types that there are kernels for: single ones, or for batches.
+static const char *types_of(const OpInfo *info, Target target, bool batch) {
+  if (!batch) return info->kernels[target];
+  if (!target_info[target].batches || !(info->traits & BATCH)) return "";
+  return info->formula ? "bf16 f16" : info->kernels[target];
+}
+
+static void write_table(const char *name, Target target, bool batch) {
+  printf("const KernelEntry %s[] = {\n", name);
+  for (int kind = 0; kind < N_OPS; kind++) {
+    const char *word = types_of(&op_info[kind], target, batch);
+    while (*(word += strspn(word, " "))) {
+      int n = (int)strcspn(word, " ");
+      if (*word != '-') write_entries(&op_info[kind], batch, word, n);
+      word += n;
+    }
+  }
+  printf("    {NULL, NULL},\n};\n");
 }
 
 int main(int argc, char **argv) {
@@ -28,16 +50,9 @@ int main(int argc, char **argv) {
     fprintf(stderr, "usage: kernel_table cpu|cuda\n");
     return 2;
   }
-  printf("#include \"nnrt.h\"\n\n#include \"kernel_table.h\"\n\n");
-  printf("const KernelEntry kernel_table[] = {\n");
-  for (int kind = 0; kind < N_OPS; kind++) {
-    const char *word = op_info[kind].kernels[target];
-    while (*(word += strspn(word, " "))) {
-      int n = (int)strcspn(word, " ");
-      if (*word != '-') write_entries(&op_info[kind], word, n);
-      word += n;
-    }
-  }
-  printf("};\nconst int n_kernels = sizeof kernel_table / sizeof kernel_table[0];\n");
+  printf("#include <stddef.h>\n\n#include \"nnrt.h\"\n\n#include \"kernel_table.h\"\n\n");
+  write_table("kernel_table", target, false);
+  write_table("batch_kernel_table", target, true);
+  printf("const int n_kernels = sizeof kernel_table / sizeof kernel_table[0] - 1;\n");
   return fflush(stdout) != 0;
 }

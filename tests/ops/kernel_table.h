@@ -11,5 +11,6 @@ typedef struct KernelEntry {
 
 extern const KernelEntry kernel_table[];
 extern const int n_kernels;
+extern const KernelEntry batch_kernel_table[]; // of rows with trait BATCH; nobody looks here
 
 #endif
