@@ -77,8 +77,42 @@ static int new_op(Writer *w, const char *what, const char *place) {
   return w->code->ops.n - 1;
 }
 
+// Does it say only where elements are, or of which type?  Kernels of such ops are by element size.
+static bool is_dull(Writer *w, const Op *op) {
+  const OpInfo *row = &op_info[op->kind];
+  return op->n_in == 0 || op->kind == OP_cast || (row->traits & VIEW) ||
+         str_equal(row->kernels[target_of(w)], "b");
+}
+
+// "fused mul gelu reduce_sum": the last kinds of op in the body, of those that compute where there
+// are such.
+static const char *fused_text(Writer *w, const Graph *body) {
+  enum { SHOWN = 3 };
+  bool all = true;
+  for_each_op(op, body)
+    all &= is_dull(w, op);
+  bool seen[N_OPS] = {false};
+  const char *text = "";
+  int n = 0;
+  for (const Op *op = body->last; op && n < SHOWN; op = op->prev) {
+    if (seen[op->kind] || (!all && is_dull(w, op))) continue;
+    seen[op->kind] = true;
+    text = str_format(w->arena, " %s%s", op_info[op->kind].name, text);
+    n++;
+  }
+  return str_format(w->arena, "fused%s", text);
+}
+
+// What errors and traces call it.
+static const char *op_title(Writer *w, const Op *op) {
+  if (op->kind == OP_fused) return fused_text(w, op->callee);
+  if (op->kind == OP_batch)
+    return str_format(w->arena, "%s batch", op_info[op->callee->first->kind].name);
+  return op_info[op->kind].name;
+}
+
 static void add_run(Writer *w, const Op *op, const char *call) {
-  int i = new_op(w, op_info[op->kind].name, op_place(w, op));
+  int i = new_op(w, op_title(w, op), op_place(w, op));
   add_line(w, str_format(w->arena, "RUN(%d, %s);", i, call),
            str_format(w->arena, "%s   %s", op_line(w, op), op_place(w, op)));
 }

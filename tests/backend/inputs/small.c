@@ -108,7 +108,7 @@ static const NnrtTensor train_tensors[] = {
 
 static const char *const train_ops[] = {
     "linear  small.onnx:/fc/MatMul",
-    "fused  small.onnx:/fc/Add (gradient)",
+    "fused mul relu_back reduce_sum  small.onnx:/fc/Add (gradient)",
     "sum_squares  small.nn:13:3",
     "accumulate  small.nn:13:3 (accumulate)",
     "reduce_max  small.nn:15:3",
