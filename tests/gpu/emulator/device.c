@@ -2,7 +2,7 @@
 //
 //     EMULATED_GPUS=1        how many; 0: cudaErrorNoDevice
 //     EMULATED_MEMORY=8g     bytes of each; k, m and g are understood
-//     EMULATED_SM=90         of which kind; there are kernels for 9.x
+//     EMULATED_SM=90         of which kind
 //     EMULATED_DRIVER=13000  less than the toolkit needs, or 0: cudaErrorInsufficientDriver
 //     EMULATED_CUBLASLT, EMULATED_CUDNN, EMULATED_NCCL   what the libraries call their version
 
@@ -279,14 +279,31 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
              : cudaSuccess;
 }
 
-cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *kernel) {
-  (void)kernel;
+// Called by what include/cuda_runtime.h defines.
+cudaError_t emulated_need_code(const char *code);
+cudaError_t emulated_attributes(struct cudaFuncAttributes *out, const void *kernel,
+                                const char *code);
+
+// Code for sm_86 runs on what has the same first digits and no smaller last one, here sm_86 and
+// sm_89; PTX for compute_86 on everything from there on.
+cudaError_t emulated_need_code(const char *code) {
   NEED_DEVICE;
+  int here = (int)emulated_setting("EMULATED_SM", 90);
+  for (const char *at = code; *at; at += strspn(at, " ")) {
+    int made_for = 0;
+    if (sscanf(at, "sm_%d", &made_for) == 1 && made_for / 10 == here / 10 && made_for <= here)
+      return cudaSuccess;
+    if (sscanf(at, "compute_%d", &made_for) == 1 && made_for <= here) return cudaSuccess;
+    at += strcspn(at, " ");
+  }
+  return emulated_error(cudaErrorNoKernelImageForDevice);
+}
+
+cudaError_t emulated_attributes(struct cudaFuncAttributes *out, const void *kernel,
+                                const char *code) {
+  (void)kernel;
   memset(out, 0, sizeof *out);
-  out->binaryVersion = out->ptxVersion = 90;
-  return emulated_setting("EMULATED_SM", 90) / 10 == 9
-             ? cudaSuccess
-             : emulated_error(cudaErrorNoKernelImageForDevice);
+  return emulated_need_code(code);
 }
 
 cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute a, int value) {

@@ -30,6 +30,40 @@ readelf -d kernels | grep -q 'ORIGIN/lib' || fail "the search path is lost"
   /nowhere/libcublasLt_static.a /nowhere/libculibos.a -o empty
 ./empty
 
+# Kernels run where there is code for the gpu, or PTX of an older one.
+cat >code.cu <<'END'
+#include <cuda_runtime.h>
+static __global__ void nothing() {
+}
+int main() {
+  cudaFuncAttributes attributes;
+  bool known = cudaFuncGetAttributes(&attributes, (const void *)nothing) == cudaSuccess;
+  cudaGetLastError();
+  emulated_launch(1, 1, 0, NULL, nothing);
+  cudaError_t e = cudaGetLastError();
+  if (known != (e == cudaSuccess)) return 2;
+  return e == cudaErrorNoKernelImageForDevice;
+}
+END
+runs() { # FLAGS, then gpus that take it and, after --, that do not
+  "$nvcc" $1 -c code.cu -o code.o && "$nvcc" -cudart static code.o -o code
+  local want=0 got sm
+  for sm in "${@:2}"; do
+    if [[ $sm == -- ]]; then
+      want=1
+      continue
+    fi
+    got=0
+    EMULATED_SM=$sm ./code || got=$?
+    ((got == want)) || fail "$1 on sm_$sm: $got"
+  done
+}
+runs "-gencode arch=compute_80,code=sm_80" 80 86 -- 75 90 100
+runs "-gencode arch=compute_86,code=sm_86" 86 89 -- 80 90
+runs "-gencode arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90" 90 100 120 -- 80 89
+runs "-gencode=arch=compute_80,code=[sm_80,compute_80]" 80 90 -- 75
+runs "-arch=sm_90" 90 100 -- 86
+
 # What does not compile does not pass.
 echo 'nonsense' >bad.cu
 ! "$nvcc" -c bad.cu -o bad.o 2>/dev/null || fail "nonsense compiles"

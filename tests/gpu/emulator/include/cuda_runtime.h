@@ -40,6 +40,19 @@ extern "C" __thread struct EmulatedPosition emulated_position_;
 #define gridDim   (emulated_position_.grid_dim)
 #define warpSize  32
 
+// ---- What this file was compiled for
+
+// As -gencode says it to ../nvcc.in; without, the library is what nnaot makes it by itself.
+#ifndef EMULATED_CODE
+#define EMULATED_CODE "sm_80 sm_90 sm_100 compute_100"
+#endif
+// An error, and the last one, if there is no code for the gpu.
+extern "C" cudaError_t emulated_need_code(const char *code);
+extern "C" cudaError_t emulated_attributes(struct cudaFuncAttributes *out, const void *kernel,
+                                           const char *code);
+// A kernel is asked about in the file that has it.
+#define cudaFuncGetAttributes(out, kernel) emulated_attributes(out, kernel, EMULATED_CODE)
+
 // ---- Launching
 
 extern "C" void emulated_launch_kernel(dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
@@ -54,6 +67,7 @@ static inline void emulated_launch(dim3 grid, dim3 block, size_t shared, cudaStr
     void (*kernel)(P...);
     std::tuple<P...> args;
   };
+  if (emulated_need_code(EMULATED_CODE) != cudaSuccess) return;
   emulated_launch_kernel(
       grid, block, shared, stream, (const void *)kernel, sizeof(std::tuple<P...>),
       [](void *c) { std::apply(((Call *)c)->kernel, ((Call *)c)->args); },
