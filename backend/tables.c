@@ -149,6 +149,15 @@ static void add_mesh(const Program *p, StrBuf *out) {
               module_micro_batches(p->m));
 }
 
+// "cuda:sm_80,sm_90": as --target takes it.
+static const char *target_text(Arena *a, const TargetSpec *t) {
+  StrBuf b = {.arena = a};
+  strbuf_add(&b, target_info[t->target].name);
+  for (int i = 0; i < t->n_sm; i++)
+    strbuf_addf(&b, "%ssm_%d", i ? "," : ":", t->sm[i]);
+  return b.at;
+}
+
 void tables_emit(const Program *p, StrBuf *out) {
   const BackendOptions *o = p->o;
   Arena *a = p->arena;
@@ -158,7 +167,7 @@ void tables_emit(const Program *p, StrBuf *out) {
   strbuf_add(out, "const NnrtProgram nnrt_program = {\n");
   strbuf_addf(out, "    .model = %s,\n", c_string(a, p->m->source ? p->m->source : ""));
   strbuf_addf(out, "    .plan = %s,\n", c_string(a, o->plan ? o->plan : "dp"));
-  strbuf_addf(out, "    .target = %s,\n", c_string(a, target_info[o->target.target].name));
+  strbuf_addf(out, "    .target = %s,\n", c_string(a, target_text(a, &o->target)));
   strbuf_addf(out, "    .version = %s,\n", c_string(a, o->version ? o->version : ""));
   strbuf_addf(out, "    .describe = %s,\n", c_string(a, o->describe ? o->describe : "{}"));
   add_mesh(p, out);

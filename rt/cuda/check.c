@@ -14,9 +14,11 @@
 #include "ranks.h"
 #include "tune.h"
 
-// Programs that do not use a library may not be linked with it.
+// Programs that do not use a library may not be linked with it; programs written by hand may have
+// no kernels.cu.
 #pragma weak cublasLtGetVersion
 #pragma weak cudnnGetVersion
+#pragma weak nnrt_program_runs_here
 
 enum { MOST_GPUS = 64 };
 
@@ -93,6 +95,26 @@ static bool check_libraries(Why *w) {
 
 // ---- gpus
 
+// A program can be compiled for more or fewer kinds than the library is.
+static bool has_kernels(const NnrtProgram *p, int index, const struct cudaDeviceProp *gpu, Why *w) {
+  enum { OLDEST = 80 };
+  int sm = 10 * gpu->major + gpu->minor;
+  if (sm < OLDEST)
+    return why(w, "gpu %d, %s, is sm_%d; sm_%d is the oldest that can be used", index, gpu->name,
+               sm, OLDEST);
+  if (nnrt_program_runs_here && !nnrt_program_runs_here())
+    return why(w,
+               "gpu %d, %s, is sm_%d; this executable was compiled for %s\n"
+               "hint: compile with --target cuda:sm_%d",
+               index, gpu->name, sm, p->target, sm);
+  if (!nnrt_gpu_runs_here())
+    return why(w,
+               "gpu %d, %s, is sm_%d; the runtime in this executable was not compiled for it\n"
+               "hint: build nnaot with -DNNAOT_CUDA_ARCHITECTURES=%d",
+               index, gpu->name, sm, sm);
+  return true;
+}
+
 static bool check_gpu(const NnrtProgram *p, int index, Why *w) {
   struct cudaDeviceProp gpu;
   cudaError_t e = cudaSetDevice(index);
@@ -100,11 +122,7 @@ static bool check_gpu(const NnrtProgram *p, int index, Why *w) {
   if (e != cudaSuccess)
     return why(w, "gpu %d cannot be used: %s\nhint: is it used by another program alone?", index,
                cudaGetErrorString(e));
-  if (!nnrt_gpu_runs_here())
-    return why(w,
-               "gpu %d, %s, is sm_%d%d; this executable was compiled for %s\n"
-               "hint: compile with --target cuda:sm_%d%d",
-               index, gpu.name, gpu.major, gpu.minor, p->target, gpu.major, gpu.minor);
+  if (!has_kernels(p, index, &gpu, w)) return false;
   size_t available, total;
   e = cudaMemGetInfo(&available, &total);
   if (e != cudaSuccess) return why(w, "gpu %d cannot be used: %s", index, cudaGetErrorString(e));
@@ -112,10 +130,22 @@ static bool check_gpu(const NnrtProgram *p, int index, Why *w) {
   return true;
 }
 
+// Ranks that are threads add up what the others have in one kernel.
+static bool check_threads(const NnrtProgram *p, Why *w) {
+  for (int a = 0; a < p->n_axes; a++)
+    if (!p->axis[a].time && p->axis[a].size > NNRT_MOST_THREADS)
+      return why(w,
+                 "axis %s has %d ranks, and one process can have %d of one axis\n"
+                 "hint: start one process for each rank, as in: mpirun -n %d",
+                 p->axis[a].name, p->axis[a].size, NNRT_MOST_THREADS, p->ranks);
+  return true;
+}
+
 bool nnrt_device_find(const NnrtRun *run, Why *w) {
   const Flags *f = &run->flags;
-  if (!find_driver(w) || !find_gpus(w) || !check_libraries(w)) return false;
   bool alone = run->launch.kind == LAUNCH_none;
+  if (alone && !check_threads(run->program, w)) return false;
+  if (!find_driver(w) || !find_gpus(w) || !check_libraries(w)) return false;
   int ranks = alone ? run->program->ranks : 1;
   for (int i = 0; i < ranks && i < n_gpus; i++)
     if (!check_gpu(run->program, nnrt_gpu_of_rank(run, alone ? i : run->launch.rank), w))

@@ -1,5 +1,5 @@
-// What generated kernels are made of (kernels.cu of a program): elements several at a time, and
-// sums.
+// What generated kernels are made of (kernels.cu of a program, which alone includes this): elements
+// several at a time, and sums.
 //
 // A sum is made in two steps where one block would not do: every block adds up a part in what is
 // computed in, and add_parts adds the parts up in double.  How many parts there are is in the
@@ -82,6 +82,17 @@ static __global__ void add_parts(T *y, const S *part, int64_t n, int64_t parts) 
     s[0] += part[p * n + i];
   block_sums<columns>(s);
   if (threadIdx.x < columns && i < n) store_one(y + i, s[0]);
+}
+
+// -- What the program was compiled for, which the library's kernels do not know
+
+static __global__ void nothing() {}
+
+extern "C" bool nnrt_program_runs_here(void) {
+  cudaFuncAttributes ignored;
+  bool runs = cudaFuncGetAttributes(&ignored, (const void *)nothing) == cudaSuccess;
+  cudaGetLastError();
+  return runs;
 }
 
 #endif

@@ -154,7 +154,7 @@ static __global__ void nll_back_rows(float *dlogp, const void *labels, const flo
 
 // Threads of a block that does rows: more when there are few rows.
 static int row_threads(int64_t m) {
-  return m < 4 * (int64_t)nnrt_gpu()->processors ? LARGE : BLOCK;
+  return m < 4 * (int64_t)nnrt_gpu()->processors ? (int)LARGE : (int)BLOCK;
 }
 
 template <class T>

@@ -9,7 +9,11 @@
 extern "C" {
 #endif
 
-bool nnrt_gpu_runs_here(void); // has this executable kernels for the chosen gpu?
+// Are there kernels for the chosen gpu: those of the library, those of the program (fused.cuh)?
+bool nnrt_gpu_runs_here(void);
+bool nnrt_program_runs_here(void);
+
+enum { NNRT_MOST_THREADS = 32 }; // ranks that nnrt_gpu_add adds up
 
 // y = x[0] + x[1] + … in this order.  f32 and i64.
 int nnrt_gpu_add(void *y, const void *const *x, int n, int64_t count, NnrtDtype t,

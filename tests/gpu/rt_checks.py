@@ -9,8 +9,11 @@ with folder_with_data():
     refused("no gpu", "no gpu is found on this machine", "gpu_line1", *DATA, env={"EMULATED_GPUS": "0"})
     refused("hidden gpus", "CUDA_VISIBLE_DEVICES is '-1'", "gpu_line1", *DATA,
             env={"EMULATED_GPUS": "0", "CUDA_VISIBLE_DEVICES": "-1"})
-    refused("another kind of gpu", "is sm_80; this executable was compiled for cuda:sm_90", "gpu_line1", *DATA,
-            env={"EMULATED_SM": "80"})
+    # For which kinds a program was compiled: tests/tools/emit_cuda.test.
+    refused("an old gpu", "gpu 0, emulated gpu, is sm_75; sm_80 is the oldest that can be used", "gpu_line1", *DATA,
+            env={"EMULATED_SM": "75"})
+    refused("too many threads", "axis dp has 33 ranks, and one process can have 32 of one axis\n"
+            "hint: start one process for each rank, as in: mpirun -n 33", "gpu_line33", *DATA)
     refused("a small gpu", "training needs 4.0 TiB of memory of gpu 0 for 2 ranks of 2.0 TiB, there are 8.0 GiB", "gpu_huge2", *DATA)
     refused("two gpus are not enough either", "training needs 2.0 TiB of memory of gpu 0, there are 8.0 GiB", "gpu_huge2",
             *DATA, env={"EMULATED_GPUS": "2"})

@@ -26,6 +26,9 @@ set(NNAOT_GPU_RT_PROGRAMS
     "square4 RANKS=4 TP=2"                                  # two axes, so two communicators
     "rows1 RANKS=1 BATCH=16384" "rows2 RANKS=2 BATCH=16384" # inputs that are copied ahead, or too few
     "big2 RANKS=2 BIG=3000001"                              # several segments of pinned memory
+    "ids1 RANKS=1 IDS" "ids2 RANKS=2 IDS"                   # rows that may not be readable
+    "line33 RANKS=33 BATCH=66"                              # more ranks than threads can be
+    "disk2 RANKS=2 SLOW_DISK"                               # where writing takes longer than a stall may
     "nan2 RANKS=2 NAN_AT=3" "huge2 RANKS=2 SLAB_BYTES=(INT64_C(1)<<41)")
 foreach(program IN LISTS NNAOT_GPU_RT_PROGRAMS)
   string(REPLACE " " ";" words "${program}")
