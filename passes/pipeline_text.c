@@ -303,7 +303,7 @@ static const char *options_text(Arena *a, const Pass *pass) {
 
 void passes_list(FILE *out) {
   Arena *a = arena_new();
-  fprintf(out, "passes, in the order of the train pipeline:\n");
+  fprintf(out, "passes, in the order of the pipelines:\n");
   for (int i = 0; i < n_passes; i++)
     fprintf(out, "  %-36s %s\n", options_text(a, &passes[i]), passes[i].summary);
   fprintf(out, "pipelines:\n");
