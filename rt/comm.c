@@ -237,10 +237,19 @@ void nnrt_comm_drain(NnrtRank *r) {
   if (code) fail(r, code);
 }
 
-void nnrt_comm_part(NnrtRank *r) {
+void nnrt_comm_begin_files(NnrtRank *r) {
+  r->comm->patience = INFINITY;
+}
+
+void nnrt_comm_end_files(NnrtRank *r) {
   int64_t none = 0;
-  r->comm->patience = INFINITY; // rank 0 may have much to write
   nnrt_comm_sum(r, &none, 1);
+  r->comm->patience = nnrt_device_patience(r->run);
+}
+
+void nnrt_comm_part(NnrtRank *r) {
+  nnrt_comm_begin_files(r);
+  nnrt_comm_end_files(r);
 }
 
 bool nnrt_comm_lost(NnrtComm *c, char *text, size_t size) {

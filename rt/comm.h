@@ -85,6 +85,10 @@ void nnrt_comm_sum(NnrtRank *r, int64_t *x, int n);
 void nnrt_comm_gather(NnrtRank *r, void *y, const void *x,
                       int64_t bytes); // at rank 0, in rank order
 void nnrt_comm_drain(NnrtRank *r);    // waits until nothing is under way
+// Between `begin` and `end`, which waits for all ranks, they wait for each other as long as it
+// takes: rank 0 may have much to read or write.
+void nnrt_comm_begin_files(NnrtRank *r);
+void nnrt_comm_end_files(NnrtRank *r);
 // Comes before the ranks end, so that one that is gone before has failed.
 void nnrt_comm_part(NnrtRank *r);
 bool nnrt_comm_lost(NnrtComm *c, char *text, size_t size); // is one gone?

@@ -12,7 +12,7 @@
 //
 //     nnrt_device_put(r, r->slab + t->offset, row, bytes);      rows, scalars, initial weights
 //     nnrt_device_run(r, piece, run_piece);                     a part of the step, some time later
-//     nnrt_device_ask(r, slot, outputs, n);                     the loss, when it gets there
+//     nnrt_device_ask(r, slot, outputs);                        the loss, when it gets there
 //     …
 //     nnrt_device_answer(r, slot, value);                       waits for it
 //     weight = nnrt_device_read(r, r->slab + t->offset, bytes);
@@ -67,7 +67,9 @@ enum { NNRT_SLOTS = 2, NNRT_ANSWERS = 3 };
 // done.  NULL: not this one.
 void nnrt_device_ask(NnrtRank *r, int slot, const NnrtTensor *const *outputs);
 // Returns when they are known and so all before is done; ends the job if anything of it failed.
-void nnrt_device_answer(NnrtRank *r, int slot, double *out_value);
+// False: something wrong was found in the data, so nothing that was computed from it counts.
+bool nnrt_device_answer(NnrtRank *r, int slot, double *out_value);
+void nnrt_device_say_found(NnrtRank *r); // what, in which operation and step
 
 // The operation in which the device waits for other ranks, having added to nnrt_error's words which
 // time that is; -1: it does not, or nobody knows.
@@ -80,6 +82,6 @@ double nnrt_device_time(NnrtRank *r, int64_t mark); // on nnrt_now_us's clock, o
 void nnrt_device_forget_marks(NnrtRank *r);
 
 // Collectives are the device's, too: nnrt_all_reduce_f32 and the others of nnrt.h are in cpu/comm.c
-// and cuda/comm.c.
+// and cuda/collectives.c.
 
 #endif

@@ -132,6 +132,20 @@ static char *failing_op(const NnrtRank *r, int first, int last) {
   return nnrt_must_format("one of the operations from '%s' to '%s'", g->ops[first], g->ops[last]);
 }
 
+static void say_failed(const NnrtRank *r, int first, int last, int code) {
+  char *op = failing_op(r, first, last);
+  char where[96] = "";
+  if (r->ranks > 1) snprintf(where, sizeof where, "rank %d, ", r->rank);
+  speaking_rank[0] = 0;
+  nnrt_say_error("%sstep %lld: %s: %s%s%s", where, (long long)r->step + 1, op, code_text(code),
+                 detail[0] ? ": " : "", detail);
+  free(op);
+}
+
+void nnrt_say_failed(const NnrtRank *r, int i, int code) {
+  say_failed(r, i, i, code);
+}
+
 _Noreturn void nnrt_fail(NnrtRank *r, int i, int code) {
   nnrt_fail_between(r, i, i, code);
 }
@@ -141,14 +155,6 @@ _Noreturn void nnrt_fail_between(NnrtRank *r, int first, int last, int code) {
   if (atomic_flag_test_and_set(&failing))
     for (;;)
       pause();
-  const char *op = failing_op(r, first, last);
-  const char *text = code_text(code);
-  char where[96] = "";
-  if (r->ranks > 1) snprintf(where, sizeof where, "rank %d, ", r->rank);
-  speaking_rank[0] = 0;
-  if (detail[0])
-    nnrt_say_error("%sstep %lld: %s: %s: %s", where, (long long)r->step + 1, op, text, detail);
-  else
-    nnrt_say_error("%sstep %lld: %s: %s", where, (long long)r->step + 1, op, text);
+  say_failed(r, first, last, code);
   nnrt_end_job(1);
 }

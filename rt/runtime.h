@@ -35,6 +35,8 @@ void nnrt_say_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 // Who speaks: the program's name; which rank, where several processes write to one terminal.
 void nnrt_say_as(const char *program, int rank, bool several);
 _Noreturn void nnrt_end_job(int status); // at once, and the other ranks with it
+// What nnrt_fail says, without ending anything.
+void nnrt_say_failed(const NnrtRank *r, int i, int code);
 // As nnrt_fail, where it was one of the operations from `first` to `last`; -1: none of them.
 _Noreturn void nnrt_fail_between(NnrtRank *r, int first, int last, int code);
 const char *nnrt_error_detail(void); // what nnrt_error kept for this thread, or ""

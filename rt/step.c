@@ -17,9 +17,13 @@
 // by.  A norm that is not finite is then a step that it skipped.  But if the scale is not lower for
 // that it is as low as it goes, and training cannot go on.
 //
-// Ranks agree, by adding up, on what only some of them know: a signal, a checkpoint found.  Rank 0
-// alone logs and writes.  Loss and gradient norm are the same bits on every rank, and so is what
-// follows from them.
+// Ranks agree, by adding up, on what only some of them know: a signal, a checkpoint found, rows
+// that cannot be read, what a gpu found wrong in the data.  Rank 0 alone logs and writes.  Loss and
+// gradient norm are the same bits on every rank, and so is what follows from them.
+//
+// A rank with a wrong label spoils the loss of all, and one whose rows cannot be read puts in the
+// step all the same, or the others would wait for it in the middle of theirs.  So nothing follows
+// from a step before all ranks know that none has found anything; else the one that has says it.
 
 #include <math.h>
 #include <signal.h>
@@ -39,7 +43,10 @@ typedef struct Trainer {
   double put_at[NNRT_SLOTS]; // of the step in this slot, in µs
   double answered_at;        // of the last step
   bool under_way;            // a step was put in that is not answered
-  float loss_scale;          // that the last step left; NaN before the first
+  bool found;                // something wrong in the data of a step that was answered
+  bool unreadable;           // rows of the graph that was put in last
+  Why unreadable_why;
+  float loss_scale; // that the last step left; NaN before the first
   bool log_failed;
 } Trainer;
 
@@ -82,18 +89,17 @@ static void run_piece(NnrtRank *r) {
   if (r->micro + 1 == r->program->micro_batches && g->update) g->update(r);
 }
 
-// Puts in a graph on the rows of step `index` of `data`; nnrt_device_answer(slot) comes later.
-static void put_graph(const Trainer *t, const NnrtGraph *g, const Data *data,
-                      const DataOrder *order, int64_t index, double lr,
-                      const NnrtTensor *const *out, int slot) {
+// Puts in a graph on the rows of step `index` of `data`; take_answer(slot) comes later.
+static void put_graph(Trainer *t, const NnrtGraph *g, const Data *data, const DataOrder *order,
+                      int64_t index, double lr, const NnrtTensor *const *out, int slot) {
   NnrtRank *r = t->r;
   r->graph = g;
   for (int micro = 0; micro < t->p->micro_batches; micro++) {
     Why w;
     set_micro(r, t->p, micro);
-    if (!nnrt_data_feed(data, order, r, index, &w)) {
-      nnrt_say_error("step %lld: %s", (long long)r->step + 1, w.text);
-      nnrt_end_job(1);
+    if (!nnrt_data_feed(data, order, r, index, &w) && !t->unreadable) {
+      t->unreadable = true;
+      t->unreadable_why = w;
     }
     set_scalar(t, "lr", lr);
     set_int_scalar(t, "step", r->step);
@@ -104,13 +110,47 @@ static void put_graph(const Trainer *t, const NnrtGraph *g, const Data *data,
   set_micro(r, t->p, 0);
 }
 
-static void take_answer(NnrtRank *r, int slot, double *out) {
-  nnrt_device_answer(r, slot, out);
-  nnrt_trace_resolve(r);
+static void take_answer(Trainer *t, int64_t index, double *out) {
+  t->found |= !nnrt_device_answer(t->r, (int)(index % NNRT_SLOTS), out);
+  nnrt_trace_resolve(t->r);
+}
+
+// Collective: some rank has this, and the first of those that have it says it.
+static _Noreturn void end_saying(const Trainer *t, bool mine, void (*say)(const Trainer *t)) {
+  NnrtRank *r = t->r;
+  int64_t *has = nnrt_must_alloc((size_t)r->ranks * sizeof *has);
+  int first = 0;
+  has[r->rank] = mine;
+  nnrt_comm_sum(r, has, r->ranks);
+  while (!has[first])
+    first++;
+  if (r->rank == first) say(t);
+  nnrt_comm_sum(r, has, 1); // until it is said: a launcher ends all when one ends
+  nnrt_end_job(1);
+}
+
+static void say_found(const Trainer *t) {
+  nnrt_device_say_found(t->r);
+}
+
+static void say_unreadable(const Trainer *t) {
+  nnrt_say_error("step %lld: %s", (long long)t->r->step + 1, t->unreadable_why.text);
+}
+
+// Collective: ends the job if a rank has found something in what was answered; else, have all ranks
+// read their rows?  Makes `io_signal` what any of them has heard.
+static bool agree(Trainer *t, int64_t *io_signal) {
+  enum { FOUND, UNREADABLE, SIGNAL, WORDS };
+  int64_t any[WORDS] = {t->found, t->unreadable, *io_signal != 0};
+  nnrt_comm_sum(t->r, any, WORDS);
+  if (any[FOUND]) end_saying(t, t->found, say_found);
+  // Which signal it was does not matter to those who missed it.
+  if (any[SIGNAL] && !*io_signal) *io_signal = SIGTERM;
+  return !any[UNREADABLE];
 }
 
 // The mean over whole batches, in file order.
-static double evaluate(const Trainer *t) {
+static double evaluate(Trainer *t) {
   const Data *d = &t->run->eval_data;
   DataOrder file_order = {0};
   int64_t batches = d->rows / d->batch;
@@ -120,9 +160,11 @@ static double evaluate(const Trainer *t) {
     if (i < batches)
       put_graph(t, &t->p->eval, d, &file_order, i, 0, t->eval_out, (int)(i % NNRT_SLOTS));
     if (i < depth) continue;
-    take_answer(t->r, (int)((i - depth) % NNRT_SLOTS), out);
+    take_answer(t, i - depth, out);
     sum += out[0];
   }
+  int64_t later = 0; // a signal is for the next step
+  if (!agree(t, &later)) end_saying(t, t->unreadable, say_unreadable);
   return sum / (double)batches;
 }
 
@@ -174,6 +216,7 @@ static bool begin(Trainer *t) {
   int64_t step = -1;
   Why w;
   t->order = (DataOrder){run->seed, run->flags.shuffle.given, run->flags.shuffle.i, run->data.rows};
+  nnrt_comm_begin_files(r);
   if (run->flags.resume.given && !find_checkpoint(t, &step)) return false;
   if (step >= 0) {
     DataOrder saved;
@@ -188,6 +231,7 @@ static bool begin(Trainer *t) {
   } else {
     nnrt_init_tensors(r, t->order.seed);
   }
+  nnrt_comm_end_files(r);
   if (is_root(t) && run->flags.log.given &&
       !nnrt_log_open(&run->log, run->flags.log.s, t->first, &w)) {
     nnrt_say_error("%s", w.text);
@@ -222,15 +266,13 @@ static bool is_due(const Flag *every, int64_t done) {
   return every->given && done % every->i == 0;
 }
 
-// What follows a step when it is done; false when training cannot go on.  Only the step put in last
-// may be due for evaluation or a checkpoint, or be the last.
-static bool end_step(Trainer *t, int64_t step, bool last) {
+// What follows a step that was answered with `out`; false when training cannot go on.  Only the
+// step put in last may be due for evaluation or a checkpoint, or be the last.
+static bool end_step(Trainer *t, int64_t step, const double *out, bool last) {
   NnrtRun *run = t->run;
   const Flags *f = &run->flags;
   NnrtRank *r = t->r;
   int slot = (int)(step % NNRT_SLOTS);
-  double out[NNRT_ANSWERS];
-  take_answer(r, slot, out);
   double now = nnrt_now_us();
   double ms = (now - fmax(t->put_at[slot], t->answered_at)) / 1e3;
   t->answered_at = now;
@@ -247,7 +289,8 @@ static bool end_step(Trainer *t, int64_t step, bool last) {
   };
   s.has_loss_scale = t->out[2] != NULL;
   if (s.has_loss_scale) s.loss_scale = (float)out[2];
-  s.skipped = s.has_loss_scale && !isfinite(s.grad_norm) && s.loss_scale != t->loss_scale;
+  s.skipped = s.has_loss_scale && isfinite(s.loss) && !isfinite(s.grad_norm) &&
+              s.loss_scale != t->loss_scale;
   t->loss_scale = s.loss_scale;
   bool sane = isfinite(s.loss) && (!s.has_grad_norm || isfinite(s.grad_norm) || s.skipped);
   if (sane && run->has_eval && (last || is_due(&f->eval_every, step + 1))) {
@@ -265,12 +308,17 @@ static bool end_step(Trainer *t, int64_t step, bool last) {
           // Before the first update no learning rate has done anything.
           step == 0
               ? "no weight has changed yet: look for it in the data and in the model's weights"
-          : s.has_loss_scale ? "a smaller --lr; or --clip-norm or --dtype bf16 when compiling"
-                             : "a smaller --lr, or --clip-norm when compiling");
+          : s.has_loss_scale
+              ? "look for it in the data; else a smaller --lr, or --clip-norm or --dtype bf16 when "
+                "compiling"
+              : "look for it in the data; else a smaller --lr, or --clip-norm when compiling");
     return false;
   }
-  if (f->checkpoint_dir.given && (last || is_due(&f->checkpoint_every, step + 1)))
+  if (f->checkpoint_dir.given && (last || is_due(&f->checkpoint_every, step + 1))) {
+    nnrt_comm_begin_files(r);
     nnrt_checkpoint_save(&run->checkpoints, r, step + 1, &t->order);
+    nnrt_comm_end_files(r);
+  }
   return true;
 }
 
@@ -280,24 +328,28 @@ static bool do_step(Trainer *t, int64_t step, int *out_signal) {
   NnrtRun *run = t->run;
   const Flags *f = &run->flags;
   NnrtRank *r = t->r;
+  double out[NNRT_ANSWERS];
+  bool at_once = nnrt_device_depth(r) == 0;
   r->step = step;
   t->put_at[step % NNRT_SLOTS] = nnrt_now_us();
   put_graph(t, &t->p->train, &run->data, &t->order, step, nnrt_schedule_lr(&run->schedule, step),
             t->out, (int)(step % NNRT_SLOTS));
-  int64_t signal_sum = nnrt_signal_seen();
-  if (r->ranks > 1) {
-    // Any rank's signal is all ranks'; which one it was does not matter to those who missed it.
-    int64_t any = signal_sum != 0;
-    nnrt_comm_sum(r, &any, 1);
-    if (any && !signal_sum) signal_sum = SIGTERM;
-  }
-  *out_signal = (int)signal_sum;
-  if (t->under_way && !end_step(t, step - 1, false)) return false;
+  // Answers come before ranks agree, so that once is enough.
+  if (t->under_way || at_once) take_answer(t, at_once ? step : step - 1, out);
+  int64_t signal_number = nnrt_signal_seen();
+  bool readable = agree(t, &signal_number);
+  *out_signal = (int)signal_number;
+  if (t->under_way && !end_step(t, step - 1, out, false)) return false;
+  if (!readable) end_saying(t, t->unreadable, say_unreadable);
   bool last = step + 1 == run->steps || *out_signal != 0;
-  t->under_way = nnrt_device_depth(r) > 0 && !last &&
-                 !(run->has_eval && is_due(&f->eval_every, step + 1)) &&
+  t->under_way = !at_once && !last && !(run->has_eval && is_due(&f->eval_every, step + 1)) &&
                  !(f->checkpoint_dir.given && is_due(&f->checkpoint_every, step + 1));
-  return t->under_way || end_step(t, step, last);
+  if (t->under_way) return true;
+  if (!at_once) {
+    take_answer(t, step, out);
+    agree(t, &(int64_t){0});
+  }
+  return end_step(t, step, out, last);
 }
 
 // Collective.
@@ -305,6 +357,7 @@ static bool finish(Trainer *t) {
   const Flags *f = &t->run->flags;
   Why w;
   bool ok = true;
+  nnrt_comm_begin_files(t->r);
   if (f->save.given && !nnrt_save_weights(t->r, f->save.s, &w)) {
     nnrt_say_error("%s", w.text);
     ok = false;
@@ -321,6 +374,7 @@ static bool finish(Trainer *t) {
     nnrt_say_error("the last checkpoint could not be written");
     ok = false;
   }
+  nnrt_comm_end_files(t->r);
   return ok && !t->log_failed;
 }
 

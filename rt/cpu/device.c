@@ -107,8 +107,13 @@ void nnrt_device_ask(NnrtRank *r, int slot, const NnrtTensor *const *outputs) {
           nnrt_element_at(r->slab + outputs[i]->offset, outputs[i]->dtype, 0);
 }
 
-void nnrt_device_answer(NnrtRank *r, int slot, double *out_value) {
+bool nnrt_device_answer(NnrtRank *r, int slot, double *out_value) {
   memcpy(out_value, r->device->value[slot], sizeof r->device->value[slot]);
+  return true; // a kernel that finds something wrong says so when it is called
+}
+
+void nnrt_device_say_found(NnrtRank *r) {
+  (void)r;
 }
 
 int nnrt_device_waits_in(NnrtRank *r) {

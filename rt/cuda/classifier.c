@@ -146,6 +146,7 @@ static int run(NnrtPrep *prep, float *loss, void *dx, float *dw, const void *x, 
     bool last = from + p->rows >= p->m;
     const Chunk *c = from == 0 ? &p->first : last ? &p->last : &p->next;
     int64_t rows = last ? p->m - from : p->rows;
+    nnrt_gpu()->row = from;
     const char *x_rows = (const char *)x + from * p->k * size;
     const char *label = (const char *)labels + from * p->width;
     code = nnrt_gemm_run(c->logits, logits, x_rows, w, NULL, NULL, rest);
@@ -161,6 +162,7 @@ static int run(NnrtPrep *prep, float *loss, void *dx, float *dw, const void *x, 
       code = nnrt_gemm_run(c->dw, dw, p->trans ? logits : x_rows, p->trans ? x_rows : logits, NULL,
                            NULL, rest);
   }
+  nnrt_gpu()->row = 0;
   return code;
 }
 

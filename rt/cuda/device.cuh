@@ -162,16 +162,21 @@ static __device__ inline float block_max(float x) {
 struct Finder {
   NnrtFinding *finding;
   int op;
+  int64_t row; // that the kernel counts from
 };
 static inline Finder finder() {
-  return (Finder){nnrt_gpu()->finding, nnrt_gpu()->op};
+  return (Finder){nnrt_gpu()->finding, nnrt_gpu()->op, nnrt_gpu()->row};
 }
-// An index that is not in 0 .. limit - 1, however it is counted.
-static __device__ inline void find_index(Finder f, long long value, long long limit) {
-  if (atomicCAS(&f.finding->code, (int)NNRT_OK, (int)NNRT_INDEX) != (int)NNRT_OK) return;
-  f.finding->op = f.op;
-  f.finding->value = value;
-  f.finding->limit = limit;
+static __device__ inline bool find_first(Finder f) {
+  return atomicCAS(&f.finding->code, (int)NNRT_OK, (int)NNRT_INDEX) == (int)NNRT_OK;
+}
+// The label of a row that is none of 0 .. classes - 1.
+static __device__ inline void find_label(Finder f, int64_t label, int64_t row, int64_t classes) {
+  if (find_first(f)) *f.finding = {NNRT_INDEX, f.op, FOUND_label, label, f.row + row, 0, classes};
+}
+// Index number `number` that is not in -n .. n - 1.
+static __device__ inline void find_index(Finder f, int64_t index, int64_t number, int64_t n) {
+  if (find_first(f)) *f.finding = {NNRT_INDEX, f.op, FOUND_index, index, number, -n, n};
 }
 
 // -- The interface: M(suffix, type in the interface, type in kernels) for each floating-point type

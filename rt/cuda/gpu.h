@@ -19,12 +19,15 @@
 extern "C" {
 #endif
 
+enum NnrtFound { FOUND_label, FOUND_index };
 // What a kernel found wrong in the data, in the gpu's memory; read when a step is done.  The first
 // one stays.
 typedef struct NnrtFinding {
   int code; // NNRT_OK, NNRT_INDEX
   int op;   // of the running graph
-  long long value, limit;
+  enum NnrtFound kind;
+  long long value, place; // the label of which row, the index with which number
+  long long least, limit; // it should have been in least .. limit - 1
 } NnrtFinding;
 
 typedef struct NnrtGpu {
@@ -33,7 +36,8 @@ typedef struct NnrtGpu {
   cudaStream_t stream; // of the step
   cudaStream_t comm;   // of collectives; of higher priority
   NnrtFinding *finding;
-  int op; // the one being put into the stream (RUN)
+  int op;      // the one being put into the stream (RUN)
+  int64_t row; // of the operation: where the part begins that is put in
   char *scratch;
   int64_t scratch_bytes;
   bool recording;       // the step's calls become a CUDA graph

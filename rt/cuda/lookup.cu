@@ -31,7 +31,7 @@ static __device__ inline int64_t row_at(const void *at, int64_t width, int64_t i
 
 static __device__ inline void find_row(Finder f, const void *at, int64_t width, int64_t i,
                                        int64_t n) {
-  find_index(f, width == 4 ? ((const int32_t *)at)[i] : ((const int64_t *)at)[i], n);
+  find_index(f, width == 4 ? ((const int32_t *)at)[i] : ((const int64_t *)at)[i], i, n);
 }
 
 template <class T, class I>

@@ -73,7 +73,7 @@ static __global__ void __launch_bounds__(BY_WARPS ? BLOCK : LARGE)
     if (lane > 0) continue;
     int64_t label = index_at(labels, width, row);
     LabelKind kind = label_kind(label, c, ignore);
-    if (kind == OUTSIDE) find_index(f, label, c);
+    if (kind == OUTSIDE) find_label(f, label, row, c);
     lse[row] = whole;
     loss[row] = kind == IGNORED ? 0.0f : kind == OUTSIDE ? NAN : whole - load(x + label);
   }
@@ -104,7 +104,7 @@ static __global__ void __launch_bounds__(BY_WARPS ? BLOCK : LARGE)
     T *y = dlogits + row * ld;
     int64_t label = index_at(labels, width, row);
     LabelKind kind = label_kind(label, c, ignore);
-    if (kind == OUTSIDE && lane == 0) find_index(f, label, c);
+    if (kind == OUTSIDE && lane == 0) find_label(f, label, row, c);
     RowBack r = {lse[row], dloss[row], kind == CLASS ? label : -1};
     RowPacks at = row_packs<T, V>(x, c);
     if ((uintptr_t)x % 16 != (uintptr_t)y % 16) at = RowPacks{0, 0};
@@ -135,7 +135,7 @@ static __global__ void nll_rows(float *loss, const float *logp, const void *labe
   for (int64_t row = first_thread(); row < m; row += all_threads()) {
     int64_t label = index_at(labels, width, row);
     LabelKind kind = label_kind(label, c, ignore);
-    if (kind == OUTSIDE) find_index(f, label, c);
+    if (kind == OUTSIDE) find_label(f, label, row, c);
     loss[row] = kind == IGNORED ? 0.0f : kind == OUTSIDE ? NAN : -logp[row * c + label];
   }
 }
@@ -147,7 +147,7 @@ static __global__ void nll_back_rows(float *dlogp, const void *labels, const flo
   for (int64_t row = first_thread(); row < m; row += all_threads()) {
     int64_t label = index_at(labels, width, row);
     LabelKind kind = label_kind(label, c, ignore);
-    if (kind == OUTSIDE) find_index(f, label, c);
+    if (kind == OUTSIDE) find_label(f, label, row, c);
     if (kind == CLASS) dlogp[row * c + label] = -dloss[row];
   }
 }

@@ -69,6 +69,9 @@ struct NnrtDevice {
   bool records; // false: all runs as it is written, every time
   bool said_plans;
   _Atomic int64_t step; // the oldest that is not answered
+  NnrtFinding found;    // in an answered step, the first that had any
+  const NnrtGraph *found_graph;
+  int64_t found_step;
   struct GpuComm *comm; // NULL: one rank
   // For --trace: events, and a moment of which both clocks are known.
   cudaEvent_t *mark, zero;

@@ -108,25 +108,40 @@ void nnrt_device_ask(NnrtRank *r, int slot, const NnrtTensor *const *outputs) {
   MUST(r, nnrt_cuda(cudaEventRecord(s->done, stream), "recording an event"));
 }
 
-void nnrt_device_answer(NnrtRank *r, int slot, double *out_value) {
+bool nnrt_device_answer(NnrtRank *r, int slot, double *out_value) {
   NnrtDevice *d = r->device;
   Slot *s = &d->slot[slot];
   int code = nnrt_cuda(cudaEventSynchronize(s->done), "the gpu");
-  const NnrtFinding *f = &s->report->finding;
-  if (code || f->code) {
+  if (code) {
     r->step = s->step; // the one under way is another
     r->graph = s->graph;
+    nnrt_fail_between(r, 0, r->graph->n_ops - 1, code);
   }
-  if (code) nnrt_fail_between(r, 0, r->graph->n_ops - 1, code);
-  if (f->code) {
-    nnrt_error(f->code, "%lld is not in 0..%lld", f->value, f->limit - 1);
-    nnrt_fail(r, f->op, f->code);
+  const NnrtFinding *f = &s->report->finding;
+  if (f->code && !d->found.code) {
+    d->found = *f;
+    d->found_graph = s->graph;
+    d->found_step = s->step;
   }
   atomic_store(&d->step, s->step + 1);
   if (!d->said_plans) nnrt_plans_say(r->rank);
   d->said_plans = true;
   for (int i = 0; i < NNRT_ANSWERS; i++)
     if (s->wanted[i]) out_value[i] = nnrt_element_at(s->report->value[i], s->dtype[i], 0);
+  return !d->found.code;
+}
+
+void nnrt_device_say_found(NnrtRank *r) {
+  const NnrtDevice *d = r->device;
+  const NnrtFinding *f = &d->found;
+  NnrtRank then = *r; // a later step is under way
+  then.step = d->found_step;
+  then.graph = d->found_graph;
+  nnrt_error(f->code,
+             f->kind == FOUND_label ? "label %lld of row %lld is not in %lld..%lld"
+                                    : "index %lld (number %lld) is not in %lld..%lld",
+             f->value, f->place, f->least, f->limit - 1);
+  nnrt_say_failed(&then, f->op, f->code);
 }
 
 // ---- marks: events, and one from which all are counted

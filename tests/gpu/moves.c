@@ -388,7 +388,8 @@ static void bad_indices(void) {
     gpu.op = 7;
     CHECK(!nnrt_gather_b4(gy, gx, at, 2, shape, 1, at_shape, 8, 0), "gather");
     NnrtFinding f = gpu_finding();
-    CHECK(f.code == NNRT_INDEX && f.op == 7 && f.value == guilty && f.limit == 3,
+    CHECK(f.code == NNRT_INDEX && f.op == 7 && f.kind == FOUND_index && f.value == guilty &&
+              f.place == (bad[i][0] == 0) && f.least == -3 && f.limit == 3,
           "gather finds %lld, not %lld", guilty, f.value);
     CHECK(!nnrt_gather_back_f32(gdx, at, gx, 1, at_shape, 8, 2, shape, 0), "gather_back");
     f = gpu_finding();

@@ -286,7 +286,8 @@ static void labels_out_of_range(void) {
     gpu.op = 7;
     nnrt_cross_entropy_f32(loss, lse, gx, gl, M, c, 4, -1);
     NnrtFinding f = gpu_finding();
-    CHECK(f.code == NNRT_INDEX && f.op == 7 && f.value == c && f.limit == c,
+    CHECK(f.code == NNRT_INDEX && f.op == 7 && f.kind == FOUND_label && f.value == c &&
+              f.place == 1 && f.least == 0 && f.limit == c,
           "label %d of %d is found as %d: op %d, %lld of %lld", (int)c, (int)c, f.code, f.op,
           f.value, f.limit);
     nnrt_cross_entropy_back_f32(dx, gx, gl, lse, loss, M, c, 4, -1);

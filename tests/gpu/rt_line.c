@@ -5,6 +5,9 @@
 //
 //     loss = mean over rows of (x w + b - label)^2 + noise(step, seed)
 
+#include <time.h>
+#include <unistd.h>
+
 #include "rt_line.h"
 
 #ifndef RANKS
@@ -55,7 +58,8 @@ enum {
   AT_bad = AT_back + 256,                // i64[]
   AT_wide = AT_bad + 256,                // f32[2,RANKS * BIG / 2]
   AT_part = AT_wide + RANKS * BIG_BYTES, // f32[20], split along dp
-  SLAB = AT_part + 256,
+  AT_ids = AT_part + 256,                // i32[BATCH,1], which nothing reads
+  SLAB = AT_ids + 16 * BATCH,
 };
 
 #define F(at) ((float *)(void *)(r->slab + (at)))
@@ -69,6 +73,9 @@ enum {
 static const NnrtTensor train_tensors[] = {
     {"x", NNRT_input, NNRT_f32, 2, {BATCH, N}, ROWWISE, AT_x, false, 0, 0, 0, 0, 0},
     {"labels", NNRT_input, NNRT_i64, 1, {BATCH}, ROWWISE, AT_label, false, 0, 0, 0, 0, 0},
+#ifdef IDS
+    {"ids", NNRT_input, NNRT_i32, 2, {BATCH, 1}, ROWWISE, AT_ids, false, 0, 0, 0, 0, 0},
+#endif
     {"w", NNRT_weight, NNRT_f32, 1, {N}, WHOLE, AT_w, true, NNRT_from_payload, 0, 0, 0, 0},
     {"b \"quoted\"", NNRT_weight, NNRT_f32, 0, {0}, WHOLE, AT_b, true, NNRT_from_fill, 0, 0.5, 0, 0},
     {"big", NNRT_weight, NNRT_f32, 1, {BIG}, WHOLE, AT_big, false, NNRT_from_normal, 0, 0, 0.02, 3},
@@ -96,6 +103,13 @@ static const char *const ops[] = {"linear  line.onnx:/fc/Gemm", "all_reduce  gra
 static const float zeros[8];
 static const NnrtConstant constants[] = {{zeros, sizeof zeros}};
 #define C0 ((const float *)r->constant[0])
+
+#ifdef SLOW_DISK
+int fsync(int fd) {
+  nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 500000000}, NULL);
+  return fdatasync(fd);
+}
+#endif
 
 static void micro(NnrtRank *r) {
   RUN(OP_rows,

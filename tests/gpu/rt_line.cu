@@ -1,4 +1,6 @@
-// Kernels of rt_line.c: one thread does it all, in the order that regression.c does it.
+// Kernels of rt_line.c: one thread does it all, in the order that regression.c does it.  Of labels
+// that are not in -100..99, one below makes the loss NaN, as cross-entropy does, and one above does
+// not, as rows that are not gathered may not.
 
 #include "rt_line.h"
 
@@ -12,8 +14,8 @@ static __global__ void rows_of(float *g, const float *x, const int64_t *labels, 
     for (int j = 0; j < N + 3; j++)
       g[j] = zeros[j];
   for (int64_t i = 0; i < rows; i++) {
-    if (labels[i] < -100 || labels[i] > 100) find_index(f, labels[i] + 100, 201);
-    float e = b[0] - (float)labels[i];
+    if (labels[i] < -100 || labels[i] > 99) find_index(f, labels[i], i, 100);
+    float e = labels[i] < -100 ? NAN : b[0] - (float)labels[i];
     for (int j = 0; j < N; j++)
       e += x[i * N + j] * w[j];
     for (int j = 0; j < N; j++)

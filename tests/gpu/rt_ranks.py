@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 
-from rt_common import (CPU, DATA, EMULATED, HAS_MPI, PROGRAMS, check, distance, finish, folder_with_data, log, losses, mpirun,
+from rt_common import (CPU, DATA, EMULATED, HAS_MPI, PROGRAMS, check, distance, finish, folder_with_data, log, losses, mpirun, npy,
                        refused, run, safetensors, train)
 
 with folder_with_data():
@@ -29,6 +29,26 @@ with folder_with_data():
     check("four ranks go on from two ranks' checkpoint", d < 1e-5, d)
     refused("a loss that is not a number", "step 4: the loss is not a number", "gpu_nan2", *DATA, "--log", "nan.jsonl")
     check("ends the log", [e["step"] for e in log("nan.jsonl")] == [0, 1, 2, 3])
+    # Rank 1 has a label that is none; with the small one the loss of all ranks is NaN.  Rank 1 alone says it.
+    labels = [3] * 100
+    launchers = [("threads", (), {})]
+    if HAS_MPI:
+        launchers += [("NCCL", mpirun(2), {"EMULATED_GPUS": "2"}), ("processes on one gpu", mpirun(2), {})]
+    for bad in -1000, 1000:
+        npy("bad.npy", labels[:40] + [bad] + labels[41:], (100,), "<i8")
+        said = f"rank 1, step 3: linear  line.onnx:/fc/Gemm: an index is out of range: index {bad} (number 0) is not in -100..99"
+        for way, launcher, env in launchers:
+            for steps, every in (30, 100), (3, 100), (30, 3):
+                done = refused(f"a label out of range at rank 1, {way}", said, "gpu_line2", "--input", "x=x.npy", "--input",
+                               "labels=bad.npy", "--steps", steps, "--save", "bad.st", "--log", "bad.jsonl", "--checkpoint-dir",
+                               "bad", "--checkpoint-every", every, launcher=launcher, env=env)
+                check(f"nothing else is said, {way}", done.stderr.count("error:") == 1, done.stderr)
+                check("its step is not in the log", [e["step"] for e in log("bad.jsonl")] == [0, 1], log("bad.jsonl"))
+                check("nothing is saved of it", not os.path.exists("bad.st") and not os.listdir("bad"))
+            done = refused(f"one in evaluation, {way}", "rank 1, step 5: linear", "gpu_line2", *DATA, "--eval-input", "x=x.npy",
+                           "--eval-input", "labels=bad.npy", "--eval-every", 5, "--log", "bad.jsonl", launcher=launcher, env=env)
+            check(f"nothing else is said, {way}", done.stderr.count("error:") == 1, done.stderr)
+            check("its step is not in the log", [e["step"] for e in log("bad.jsonl")] == [0, 1, 2, 3], log("bad.jsonl"))
     train("gpu_line2", "--steps", 3, "--trace", "t.json")
     # Of one rank the rows are copied ahead of their step, of two they are too few.
     for n in 1, 2:
@@ -65,6 +85,9 @@ with folder_with_data():
             refused("two that do not fit", "memory of gpu 0 for 2 ranks of", "gpu_line2", *DATA, launcher=mpirun(2),
                     env={"EMULATED_MEMORY": "600k"})
         train("gpu_line2", "--steps", 3, "--trace", "t.json", launcher=mpirun(2), env=two)
+        # Rank 0 may write for longer than ranks wait for each other.
+        train("gpu_disk2", "--steps", 2, "--checkpoint-dir", "slow", "--checkpoint-every", 1, "--save", "slow.st", "--export",
+              "slow.onnx", "--stall-timeout", 1, launcher=mpirun(2), env=two)
         # Evaluation takes more scratch, so training is recorded again.
         evaluated = ["--eval-input", "x=x.npy", "--eval-input", "labels=y.npy", "--eval-every", 5]
         train("gpu_line2", "--steps", 20, "--log", "e.jsonl", *evaluated, launcher=mpirun(2), env=two)

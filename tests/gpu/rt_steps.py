@@ -63,10 +63,22 @@ with folder_with_data():
     y = [3] * 100
     y[40] = 1000
     npy("bad.npy", y, (100,), "<i8")
-    done = refused("a label out of range", "step 3: linear  line.onnx:/fc/Gemm: an index is out of range: 1100 is not in 0..200",
+    done = refused("a label out of range", "step 3: linear  line.onnx:/fc/Gemm: an index is out of range: "
+                   "index 1000 (number 0) is not in -100..99",
                    "gpu_line1", "--input", "x=x.npy", "--input", "labels=bad.npy", "--steps", 30, "--save", "bad.st",
                    "--checkpoint-dir", "e", "--checkpoint-every", 3)
     check("nothing is saved of it", not os.path.exists("bad.st") and not os.listdir("e"), os.listdir("e"))
+
+    # Rows that cannot be read end the job when the step before is reported, as if nothing were put in ahead.
+    ids = [0] * 100
+    ids[40] = 2**32 - 1
+    npy("ids.npy", ids, (100,), "<u4")
+    for program in "gpu_ids1", "gpu_ids2":
+        for flags in [], ["--trace", "t.json"], ["--checkpoint-dir", "h", "--checkpoint-every", 2]:
+            refused("rows that cannot be read", "error: step 3: 'ids.npy': 4294967295 does not fit input 'ids'", program, *DATA,
+                    "--tokens", "ids=ids.npy", "--log", "ids.jsonl", *flags)
+            check("the steps before are in the log", [e["step"] for e in log("ids.jsonl")] == [0, 1], log("ids.jsonl"))
+    check("and so is the checkpoint there", "step-000000000002.safetensors" in os.listdir("h"), os.listdir("h"))
 
     # Half floats' infinity is a loss that is not finite; its step is logged, the one under way is not.
     x = [0.0] * 500

@@ -80,6 +80,12 @@ with folder_with_data():
         train("line2", "--steps", 40, *ck, "--resume", "--save", "got.st", launcher=mpirun(2))
         check("processes go on where threads were", open("got.st", "rb").read() == want)
 
+    # A checkpoint that takes longer than ranks wait for each other does not end the job.
+    slow = ["--steps", 2, "--checkpoint-dir", "slow", "--checkpoint-every", 1, "--stall-timeout", 1]
+    train("disk2", *slow)
+    if HAS_MPI:
+        train("disk2", *slow, "--save", "slow.st", "--export", "slow.onnx", launcher=mpirun(2))
+
     # Killed at any moment.
     kills, killed = int(os.environ.get("KILLS", 12)), 0
     train("slow2", "--steps", 400, "--save", "want400.st", "--log", "want400.jsonl")

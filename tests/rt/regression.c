@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "nnrt.h"
 #include "nnrt_random.h"
@@ -137,6 +138,13 @@ static const NnrtTensor eval_tensors[] = {
 enum { OP_linear, OP_reduce, OP_check };
 static const char *const ops[] = {"linear  line.onnx:/fc/Gemm", "all_reduce  grads of /fc",
                                   "cross_entropy  line.onnx:/loss"};
+
+#ifdef SLOW_DISK
+int fsync(int fd) {
+  nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 500000000}, NULL);
+  return fdatasync(fd);
+}
+#endif
 
 // Adds the gradients and squares of this micro-batch's rows to g.
 static int rows(NnrtRank *r) {
