@@ -29,10 +29,6 @@ typedef struct Attention {
   int64_t workspace, delta, mask, lse;
 } Attention;
 
-static int64_t round_256(int64_t n) {
-  return (n + 255) / 256 * 256;
-}
-
 static void prep_free(NnrtPrep *prep) {
   Attention *p = (Attention *)prep;
   dnn_plan_free(p->plan);
@@ -164,14 +160,8 @@ static int forward(NnrtPrep *prep, void *y, float *lse, const void *const *in) {
   float *mask = (float *)(void *)(scratch + p->workspace);
   int code = a->has_mask ? attention_mask_f32(a->type, mask, in[3], mask_count(a)) : NNRT_OK;
   void *operands[6], **at = operands;
-  union { // operands are not written
-    const void *from;
-    void *to;
-  } x;
-  for (int i = 0; i < 3; i++) {
-    x.from = in[i];
-    *at++ = x.to;
-  }
+  for (int i = 0; i < 3; i++)
+    *at++ = unconst(in[i]);
   if (a->has_mask) *at++ = mask;
   *at++ = y;
   *at++ = lse;
@@ -221,14 +211,8 @@ static int backward(NnrtPrep *prep, void *dq, void *dk, void *dv, const void *co
                                (const char *)in[5] + y_at};
       void *data[11];
       int n = 0;
-      union { // operands are not written
-        const void *from;
-        void *to;
-      } x;
-      for (int i = 0; i < 6; i++) {
-        x.from = operand[i];
-        data[n++] = x.to;
-      }
+      for (int i = 0; i < 6; i++)
+        data[n++] = unconst(operand[i]);
       if (a->has_mask) data[n++] = mask + in_mask(a, b, kv);
       data[n++] = delta;
       data[n++] = (char *)dq + q_at;

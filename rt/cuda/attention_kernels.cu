@@ -136,50 +136,47 @@ int blocks_of_warps(int64_t rows) {
 
 } // namespace
 
-// Calls f with a T * of the type.
-#define WITH_TYPE(type, call)                                                                      \
-  switch (type) {                                                                                  \
-  case NNRT_bf16: {                                                                                \
-    typedef bf16 T;                                                                                \
-    return call;                                                                                   \
-  }                                                                                                \
-  case NNRT_f16: {                                                                                 \
-    typedef f16 T;                                                                                 \
-    return call;                                                                                   \
-  }                                                                                                \
-  default: {                                                                                       \
-    typedef float T;                                                                               \
-    return call;                                                                                   \
-  }                                                                                                \
-  }
-
 int attention_softmax(const AttentionRows *x, NnrtDtype type, void *p, float *lse,
                       const float *scores, const void *mask) {
-  WITH_TYPE(type, launch(softmax_rows<T>, blocks_of_warps(x->n * x->rows), BLOCK, 0, (T *)p, lse,
-                         scores, (const T *)mask, *x))
+  return with_type(type, [&](auto element) {
+    using T = decltype(element);
+    return launch(softmax_rows<T>, blocks_of_warps(x->n * x->rows), BLOCK, 0, (T *)p, lse, scores,
+                  (const T *)mask, *x);
+  });
 }
 
 int attention_softmax_back(const AttentionRows *x, NnrtDtype type, void *p, void *ds,
                            const float *scores, const float *dp, const float *lse, const void *mask,
                            const void *y, const void *dy, float scale) {
-  WITH_TYPE(type,
-            launch(softmax_rows_back<T>, blocks_of_warps(x->n * x->rows), BLOCK, 0, (T *)p, (T *)ds,
-                   scores, dp, lse, (const T *)mask, (const T *)y, (const T *)dy, scale, *x))
+  return with_type(type, [&](auto element) {
+    using T = decltype(element);
+    return launch(softmax_rows_back<T>, blocks_of_warps(x->n * x->rows), BLOCK, 0, (T *)p, (T *)ds,
+                  scores, dp, lse, (const T *)mask, (const T *)y, (const T *)dy, scale, *x);
+  });
 }
 
 int attention_store(NnrtDtype type, void *to, int64_t head, int64_t row, const float *from,
                     int64_t n, int64_t rows, int64_t columns) {
-  WITH_TYPE(type, launch(store_heads<T>, blocks_for(n * rows * columns), BLOCK, 0, (T *)to, head,
-                         row, from, n, rows, columns))
+  return with_type(type, [&](auto element) {
+    using T = decltype(element);
+    return launch(store_heads<T>, blocks_for(n * rows * columns), BLOCK, 0, (T *)to, head, row,
+                  from, n, rows, columns);
+  });
 }
 
 int attention_mask_f32(NnrtDtype type, float *to, const void *mask, int64_t n) {
-  WITH_TYPE(type, launch(finite_mask<T>, blocks_for(n), BLOCK, 0, to, (const T *)mask, n))
+  return with_type(type, [&](auto element) {
+    using T = decltype(element);
+    return launch(finite_mask<T>, blocks_for(n), BLOCK, 0, to, (const T *)mask, n);
+  });
 }
 
 int attention_blind_rows(const AttentionShape *a, void *y, float *lse) {
-  WITH_TYPE(a->type, launch(blind_rows<T>, blocks_for(a->b * a->h * a->t), BLOCK, 0, (T *)y, lse,
-                            a->b, a->h, a->t, a->e, a->seq_major))
+  return with_type(a->type, [&](auto element) {
+    using T = decltype(element);
+    return launch(blind_rows<T>, blocks_for(a->b * a->h * a->t), BLOCK, 0, (T *)y, lse, a->b, a->h,
+                  a->t, a->e, a->seq_major);
+  });
 }
 
 int attention_finite_lse(float *to, const float *lse, int64_t n) {

@@ -41,21 +41,13 @@ struct AttentionOwn {
 #define CHUNK_BYTES ((int64_t)256 << 20) // of scores and probabilities
 #endif
 
-static int64_t round_256(int64_t n) {
-  return (n + 255) / 256 * 256;
-}
-
-static int64_t size_of(NnrtDtype type) {
-  return type == NNRT_f32 ? 4 : 2;
-}
-
 // The power of two, of 16 at most, that divides all places in memory where a product begins.
 static int alignment(const AttentionOwn *o) {
   int64_t all = 16;
   const Strides *strides[] = {&o->q, &o->k, &o->v, &o->y};
   for (int i = 0; i < 4; i++)
     for (int j = 0; j < 3; j++)
-      all |= strides[i]->at[j] * size_of(o->a.type);
+      all |= strides[i]->at[j] * nnrt_dtype_size(o->a.type);
   return (int)(all & -all);
 }
 
@@ -205,10 +197,10 @@ static AttentionRows rows_of(const AttentionOwn *o, Chunk c) {
 // Where a chunk begins in a tensor with the heads and rows of q, or of k.
 static int64_t in_q(const AttentionOwn *o, Chunk c, const Strides *s) {
   return (c.outer * s->at[0] + (c.g * o->a.group + c.j) * s->at[1] + c.i * s->at[2]) *
-         size_of(o->a.type);
+         nnrt_dtype_size(o->a.type);
 }
 static int64_t in_k(const AttentionOwn *o, Chunk c, const Strides *s) {
-  return (c.outer * s->at[0] + c.g * s->at[1]) * size_of(o->a.type);
+  return (c.outer * s->at[0] + c.g * s->at[1]) * nnrt_dtype_size(o->a.type);
 }
 
 // Calls work for all chunks; those that add up to the same rows of dk are one after the other.

@@ -136,18 +136,8 @@ static __global__ void sum_runs(double *parts, const T *x, const T *dy, const fl
 static __global__ void finish_sums(float *y, const double *parts, int64_t n_parts, int64_t c,
                                    double scale) {
   int64_t channel = column_here();
-  double sum = 0;
-  if (channel < c) {
-    for (int64_t i = threadIdx.y; i < n_parts; i += ROWS)
-      sum += parts[i * 2 * c + channel];
-  }
-  __shared__ double some[ROWS][WARP];
-  some[threadIdx.y][threadIdx.x] = sum;
-  __syncthreads();
-  if (threadIdx.y > 0 || channel >= c) return;
-  for (int r = 1; r < ROWS; r++)
-    sum += some[r][threadIdx.x];
-  y[channel] = (float)(sum * scale);
+  double sum = sum_parts(parts, n_parts, 2 * c, channel);
+  if (threadIdx.y == 0 && channel < c) y[channel] = (float)(sum * scale);
 }
 static __global__ void finish_back(float *dg, float *db, const double *parts, int64_t n_parts,
                                    int64_t c, const float *var, double eps) {

@@ -34,14 +34,6 @@ typedef struct Conv {
 
 static const int64_t MOST_WORKSPACE = (int64_t)1 << 30;
 
-static int64_t round_256(int64_t n) {
-  return (n + 255) / 256 * 256;
-}
-
-static int64_t size_of(NnrtDtype type) {
-  return type == NNRT_f32 ? 4 : 2;
-}
-
 static cudnnDataType_t dnn_type(NnrtDtype type) {
   return type == NNRT_bf16  ? CUDNN_DATA_BFLOAT16
          : type == NNRT_f16 ? CUDNN_DATA_HALF
@@ -141,8 +133,9 @@ static NnrtPrep *prepare(NnrtDtype type, DnnDirection direction, int64_t rank, c
     out *= p->s.y[i];
   }
   p->nothing = in == 0 || out == 0 || weights == 0;
-  p->result =
-      direction == DNN_BACK_W ? weights * 4 : (direction == DNN_FORWARD ? out : in) * size_of(type);
+  p->result = direction == DNN_BACK_W
+                  ? weights * 4
+                  : (direction == DNN_FORWARD ? out : in) * nnrt_dtype_size(type);
   if (p->nothing) return &p->base;
   p->last = channels_last;
   p->turned = channels_last && p->window > 1 && c > 1;
@@ -152,23 +145,15 @@ static NnrtPrep *prepare(NnrtDtype type, DnnDirection direction, int64_t rank, c
     return &p->base;
   }
   if (direction == DNN_BACK_W)
-    p->weights = p->turned || type != NNRT_f32 ? round_256(weights * size_of(type)) : 0;
+    p->weights = p->turned || type != NNRT_f32 ? round_256(weights * nnrt_dtype_size(type)) : 0;
   else
-    p->weights = p->turned ? round_256(weights * size_of(type)) : 0;
+    p->weights = p->turned ? round_256(weights * nnrt_dtype_size(type)) : 0;
   p->workspace = round_256(dnn_plan_workspace(p->plan) + 1);
   if (!nnrt_gpu()->planning && !nnrt_gpu_scratch(p->workspace + p->weights)) {
     prep_free(&p->base);
     return NULL;
   }
   return &p->base;
-}
-
-static void *unconst(const void *p) {
-  union {
-    const void *from;
-    void *to;
-  } x = {p};
-  return x.to;
 }
 
 static int run(const Conv *p, void *y, const void *x, const void *w) {

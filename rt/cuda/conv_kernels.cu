@@ -113,48 +113,46 @@ int64_t volume(const int64_t *size) {
 
 } // namespace
 
-#define WITH_TYPE(type, call)                                                                      \
-  switch (type) {                                                                                  \
-  case NNRT_bf16: {                                                                                \
-    typedef bf16 T;                                                                                \
-    return call;                                                                                   \
-  }                                                                                                \
-  case NNRT_f16: {                                                                                 \
-    typedef f16 T;                                                                                 \
-    return call;                                                                                   \
-  }                                                                                                \
-  default: {                                                                                       \
-    typedef float T;                                                                               \
-    return call;                                                                                   \
-  }                                                                                                \
-  }
-
 int conv_weights_last(NnrtDtype type, void *to, const void *from, int64_t o, int64_t c,
                       int64_t window) {
-  WITH_TYPE(type, launch(weights_last<T>, blocks_for(o * c * window), BLOCK, 0, (T *)to,
-                         (const T *)from, o, c, window))
+  return with_type(type, [&](auto element) {
+    using T = decltype(element);
+    return launch(weights_last<T>, blocks_for(o * c * window), BLOCK, 0, (T *)to, (const T *)from,
+                  o, c, window);
+  });
 }
 
 int conv_weights_back(NnrtDtype type, float *to, const void *from, int64_t o, int64_t c,
                       int64_t window, bool last) {
-  WITH_TYPE(type, launch(weights_back<T>, blocks_for(o * c * window), BLOCK, 0, to, (const T *)from,
-                         o, c, window, last))
+  return with_type(type, [&](auto element) {
+    using T = decltype(element);
+    return launch(weights_back<T>, blocks_for(o * c * window), BLOCK, 0, to, (const T *)from, o, c,
+                  window, last);
+  });
 }
 
 int conv_direct(NnrtDtype type, const ConvShape *s, void *y, const void *x, const void *w) {
   int blocks = blocks_for(s->n * s->o * volume(s->y));
-  WITH_TYPE(type, launch(direct<T>, blocks, BLOCK, 0, (T *)y, (const T *)x, (const T *)w, *s))
+  return with_type(type, [&](auto element) {
+    using T = decltype(element);
+    return launch(direct<T>, blocks, BLOCK, 0, (T *)y, (const T *)x, (const T *)w, *s);
+  });
 }
 
 int conv_direct_back_x(NnrtDtype type, const ConvShape *s, void *dx, const void *w,
                        const void *dy) {
   int blocks = blocks_for(s->n * s->c * volume(s->x));
-  WITH_TYPE(type,
-            launch(direct_back_x<T>, blocks, BLOCK, 0, (T *)dx, (const T *)w, (const T *)dy, *s))
+  return with_type(type, [&](auto element) {
+    using T = decltype(element);
+    return launch(direct_back_x<T>, blocks, BLOCK, 0, (T *)dx, (const T *)w, (const T *)dy, *s);
+  });
 }
 
 int conv_direct_back_w(NnrtDtype type, const ConvShape *s, float *dw, const void *x,
                        const void *dy) {
   int blocks = blocks_for(s->o * s->c / s->group * volume(s->w) * BLOCK);
-  WITH_TYPE(type, launch(direct_back_w<T>, blocks, BLOCK, 0, dw, (const T *)x, (const T *)dy, *s))
+  return with_type(type, [&](auto element) {
+    using T = decltype(element);
+    return launch(direct_back_w<T>, blocks, BLOCK, 0, dw, (const T *)x, (const T *)dy, *s);
+  });
 }

@@ -73,6 +73,23 @@ static __host__ __device__ inline void store(float *p, float x) {
 // a multiple of their size.
 template <class T, int n> struct alignas(sizeof(T) * n) Pack { T at[n]; };
 
+// -- Shapes
+
+static inline int64_t product(const int64_t *shape, int64_t n) {
+  int64_t p = 1;
+  for (int64_t i = 0; i < n; i++)
+    p *= shape[i];
+  return p;
+}
+
+// A tensor as (outer, n, inner), where n is shape[axis].
+struct Axis {
+  int64_t outer, n, inner;
+};
+static inline Axis axis_of(int64_t rank, const int64_t *shape, int64_t axis) {
+  return Axis{product(shape, axis), shape[axis], product(shape + axis + 1, rank - axis - 1)};
+}
+
 // -- Launching
 
 enum { WARP = 32, BLOCK = 256 };
@@ -116,6 +133,16 @@ static int launch(void (*kernel)(P...), dim3 grid, dim3 block, int64_t shared, A
 #define DYNAMIC_SHARED(type, name) EMULATED_DYNAMIC_SHARED(type, name)
 #endif
 
+// For kernels of a type that is known only when they are launched: calls f with an element of it.
+//
+//     with_type(t, [&](auto element) { return launch(kernel<decltype(element)>, …); })
+template <class F> static int with_type(NnrtDtype t, F f) {
+  if (t == NNRT_f32) return f(float());
+  if (t == NNRT_bf16) return f(bf16());
+  if (t == NNRT_f16) return f(f16());
+  return nnrt_error(NNRT_UNSUPPORTED, "elements are neither f32, bf16 nor f16");
+}
+
 // -- Sums and maxima of all threads of a warp or of a block of whole warps; all threads get them.
 // The order is fixed.
 
@@ -156,7 +183,12 @@ static __device__ inline float block_max(float x) {
   return most;
 }
 
-// -- What is wrong in the data
+// -- Indices, and what is wrong in the data
+
+// Label or index number `i` of an array whose elements are `width` bytes.
+static __device__ inline int64_t index_at(const void *at, int64_t width, int64_t i) {
+  return width == 4 ? ((const int32_t *)at)[i] : ((const int64_t *)at)[i];
+}
 
 // Where a kernel reports; taken on the host, passed by value.
 struct Finder {

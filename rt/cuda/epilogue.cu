@@ -2,15 +2,7 @@
 
 #include "epilogue.h"
 
-#include "device.cuh"
-
-// Calls f with a null pointer of the type of kernels that t is.
-template <class F> static int with_type(NnrtDtype t, F f) {
-  if (t == NNRT_f32) return f((float *)NULL);
-  if (t == NNRT_bf16) return f((bf16 *)NULL);
-  if (t == NNRT_f16) return f((f16 *)NULL);
-  return nnrt_error(NNRT_UNSUPPORTED, "a product of elements that are neither f32, bf16 nor f16");
-}
+#include "rows.cuh"
 
 // A block takes whole rows, so that no thread divides.
 enum { ROW_BLOCK = 256 };
@@ -47,29 +39,27 @@ static __global__ void mul_gelu_back(T *d, int64_t ldd, const T *aux, int64_t m,
 
 int nnrt_add_bias(NnrtDtype t, void *d, int64_t ldd, const void *bias, int64_t m, int64_t n) {
   if (m * n == 0) return NNRT_OK;
-  return with_type(t, [&](auto *as) {
-    using T = decltype(as);
-    return launch(add_bias<std::remove_pointer_t<T>>, row_blocks(m), ROW_BLOCK, 0, (T)d, ldd,
-                  (T)bias, m, n);
+  return with_type(t, [&](auto element) {
+    using T = decltype(element);
+    return launch(add_bias<T>, row_blocks(m), ROW_BLOCK, 0, (T *)d, ldd, (const T *)bias, m, n);
   });
 }
 
 int nnrt_add_bias_gelu(NnrtDtype t, void *d, int64_t ldd, void *aux, const void *bias, int64_t m,
                        int64_t n) {
   if (m * n == 0) return NNRT_OK;
-  return with_type(t, [&](auto *as) {
-    using T = decltype(as);
-    return launch(add_bias_gelu<std::remove_pointer_t<T>>, row_blocks(m), ROW_BLOCK, 0, (T)d, ldd,
-                  (T)aux, (T)bias, m, n);
+  return with_type(t, [&](auto element) {
+    using T = decltype(element);
+    return launch(add_bias_gelu<T>, row_blocks(m), ROW_BLOCK, 0, (T *)d, ldd, (T *)aux,
+                  (const T *)bias, m, n);
   });
 }
 
 int nnrt_mul_gelu_back(NnrtDtype t, void *d, int64_t ldd, const void *aux, int64_t m, int64_t n) {
   if (m * n == 0) return NNRT_OK;
-  return with_type(t, [&](auto *as) {
-    using T = decltype(as);
-    return launch(mul_gelu_back<std::remove_pointer_t<T>>, row_blocks(m), ROW_BLOCK, 0, (T)d, ldd,
-                  (T)aux, m, n);
+  return with_type(t, [&](auto element) {
+    using T = decltype(element);
+    return launch(mul_gelu_back<T>, row_blocks(m), ROW_BLOCK, 0, (T *)d, ldd, (T *)aux, m, n);
   });
 }
 
@@ -106,16 +96,6 @@ static __global__ void sum_columns(float *part, const T *x, int64_t ldx, int64_t
   part[blockIdx.y * n + j] = sum;
 }
 
-template <class T>
-static __global__ void sum_parts(T *sums, const float *part, int64_t parts, int64_t n) {
-  for (int64_t j = first_thread(); j < n; j += all_threads()) {
-    float sum = 0;
-    for (int64_t p = 0; p < parts; p++)
-      sum += part[p * n + j];
-    store(sums + j, sum);
-  }
-}
-
 int64_t nnrt_column_sums_scratch(int64_t m, int64_t n) {
   return parts_of(m, n) * n * (int64_t)sizeof(float);
 }
@@ -126,16 +106,15 @@ int nnrt_column_sums(NnrtDtype out, void *sums, NnrtDtype in, const void *x, int
   float *part = (float *)scratch;
   int64_t parts = parts_of(m, n), rows = (m + parts - 1) / parts;
   dim3 grid((unsigned)((n + SUM_COLUMNS - 1) / SUM_COLUMNS), (unsigned)parts);
-  int code = with_type(in, [&](auto *as) {
-    using T = decltype(as);
-    return launch(sum_columns<std::remove_pointer_t<T>>, grid, dim3(SUM_COLUMNS, SUM_ROWS), 0, part,
-                  (T)x, ldx, m, n, rows);
+  int code = with_type(in, [&](auto element) {
+    using T = decltype(element);
+    return launch(sum_columns<T>, grid, dim3(SUM_COLUMNS, SUM_ROWS), 0, part, (const T *)x, ldx, m,
+                  n, rows);
   });
   if (code) return code;
-  return with_type(out, [&](auto *as) {
-    using T = decltype(as);
-    return launch(sum_parts<std::remove_pointer_t<T>>, blocks_for(n), BLOCK, 0, (T)sums, part,
-                  parts, n);
+  return with_type(out, [&](auto element) {
+    using T = decltype(element);
+    return add_parts((T *)sums, part, parts, n);
   });
 }
 
@@ -152,8 +131,8 @@ template <class T> static __global__ void fill_random(T *y, int64_t n, uint64_t 
 
 int nnrt_fill_random(NnrtDtype t, void *y, int64_t n, uint64_t seed) {
   if (n == 0) return NNRT_OK;
-  return with_type(t, [&](auto *as) {
-    using T = decltype(as);
-    return launch(fill_random<std::remove_pointer_t<T>>, blocks_for(n), BLOCK, 0, (T)y, n, seed);
+  return with_type(t, [&](auto element) {
+    using T = decltype(element);
+    return launch(fill_random<T>, blocks_for(n), BLOCK, 0, (T *)y, n, seed);
   });
 }

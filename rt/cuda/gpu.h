@@ -56,6 +56,16 @@ void nnrt_gpu_use(NnrtGpu *g); // from now on, in this thread
 // prepared or first run; while recording it does not grow.
 void *nnrt_gpu_scratch(int64_t bytes);
 
+// What lies side by side in one block of memory begins at such multiples.
+static inline int64_t round_256(int64_t bytes) {
+  return (bytes + 255) / 256 * 256;
+}
+
+// For libraries that take as void * what they only read.
+static inline void *unconst(const void *p) {
+  return (void *)(uintptr_t)p;
+}
+
 // A code of nnrt.h for what the CUDA runtime says; 0 for success.
 int nnrt_cuda(cudaError_t error, const char *what);
 

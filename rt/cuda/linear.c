@@ -58,8 +58,8 @@ static int run(NnrtPrep *prep, void *d, const void *a, const void *b, const void
                const void *aux) {
   Product *p = (Product *)prep;
   // Which of the last two is written depends on the epilogue.
-  return nnrt_gemm_run(p->gemm, d, p->swapped ? b : a, p->swapped ? a : b, (void *)(uintptr_t)bias,
-                       (void *)(uintptr_t)aux, NULL);
+  return nnrt_gemm_run(p->gemm, d, p->swapped ? b : a, p->swapped ? a : b, unconst(bias),
+                       unconst(aux), NULL);
 }
 
 #define PRODUCTS(type, T)                                                                          \

@@ -24,14 +24,9 @@
 // Index number `i`, from 0 to n - 1; OUTSIDE, and found, when it is out of range.
 enum { OUTSIDE = -1 };
 static __device__ inline int64_t row_at(const void *at, int64_t width, int64_t i, int64_t n) {
-  int64_t index = width == 4 ? ((const int32_t *)at)[i] : ((const int64_t *)at)[i];
+  int64_t index = index_at(at, width, i);
   if (index < -n || index >= n) return OUTSIDE;
   return index < 0 ? index + n : index;
-}
-
-static __device__ inline void find_row(Finder f, const void *at, int64_t width, int64_t i,
-                                       int64_t n) {
-  find_index(f, width == 4 ? ((const int32_t *)at)[i] : ((const int64_t *)at)[i], i, n);
 }
 
 template <class T, class I>
@@ -45,7 +40,7 @@ static __global__ void gather_rows(T *y, const T *x, const void *at, int64_t wid
     if (from != OUTSIDE)
       y[i] = x[(outer * n + from) * row + column];
     else if (column == 0)
-      find_row(f, at, width, number, n);
+      find_index(f, index_at(at, width, number), number, n);
   }
 }
 
@@ -173,7 +168,7 @@ static __global__ void make_keys(uint32_t *keys, uint32_t *places, const void *a
                                  int count, int64_t n, Finder f) {
   for (int64_t i = first_thread(); i < count; i += all_threads()) {
     int64_t row = row_at(at, width, i, n);
-    if (row == OUTSIDE) find_row(f, at, width, i, n);
+    if (row == OUTSIDE) find_index(f, index_at(at, width, i), i, n);
     keys[i] = (uint32_t)(row == OUTSIDE ? n : row);
     places[i] = (uint32_t)i;
   }
@@ -261,10 +256,6 @@ static __global__ void sum_shares(Sums s) {
     int64_t outer = c / s.inner;
     s.dx[(outer * s.n + key) * s.inner + c - outer * s.inner] = sum;
   }
-}
-
-static int64_t round_256(int64_t bytes) {
-  return (bytes + 255) / 256 * 256;
 }
 
 // Sorts; the result is in keys[0] and places[0] or in keys[1] and places[1], which it returns.

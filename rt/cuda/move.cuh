@@ -77,20 +77,4 @@ static inline uint64_t address(const void *p) {
   return (uint64_t)(uintptr_t)p;
 }
 
-static inline int64_t product(const int64_t *shape, int64_t n) {
-  int64_t p = 1;
-  for (int64_t i = 0; i < n; i++)
-    p *= shape[i];
-  return p;
-}
-
-// A tensor as (outer, n, inner), where n is shape[axis].
-typedef struct Axis {
-  int64_t outer, n, inner;
-} Axis;
-
-static inline Axis axis_of(int64_t rank, const int64_t *shape, int64_t axis) {
-  return (Axis){product(shape, axis), shape[axis], product(shape + axis + 1, rank - axis - 1)};
-}
-
 #endif

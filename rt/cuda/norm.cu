@@ -297,12 +297,13 @@ static __global__ void norm_back_parts(float *dg, float *db, const float *parts,
 template <bool CENTRED, class T, int V>
 static int forward_rows(T *s, T *y, float *mean, float *rstd, const T *x, const T *r,
                         const float *g, const float *b, int64_t m, int64_t n, double eps) {
+  constexpr int THREADS = V == 1 ? WARP : BLOCK; // of rows that a block holds; V is not 1 then
   if (n <= WARP * HELD)
     return launch(norm_rows<T, V, WARP, CENTRED>, blocks_for_rows(m, ROWS), BLOCK, 0, s, y, mean,
                   rstd, x, r, g, b, m, n, eps);
   if (V > 1 && n <= BLOCK * HELD)
-    return launch(norm_rows < T, V, V == 1 ? WARP : BLOCK, CENTRED >, blocks_for_rows(m, 1), BLOCK,
-                  0, s, y, mean, rstd, x, r, g, b, m, n, eps);
+    return launch(norm_rows<T, V, THREADS, CENTRED>, blocks_for_rows(m, 1), BLOCK, 0, s, y, mean,
+                  rstd, x, r, g, b, m, n, eps);
   return launch(norm_long_rows<T, V, CENTRED>, blocks_for_rows(m, 1), BLOCK, 0, s, y, mean, rstd, x,
                 r, g, b, m, n, eps);
 }
@@ -320,6 +321,7 @@ static int forward(T *s, T *y, float *mean, float *rstd, const T *x, const T *r,
 template <bool CENTRED, class T, int V>
 static int backward_rows(T *dx, float *dg, float *db, const T *dr, const T *x, const float *g,
                          const float *mean, const float *rstd, const T *dy, int64_t m, int64_t n) {
+  constexpr int THREADS = V == 1 ? WARP : BLOCK; // of rows that a block holds; V is not 1 then
   bool warp = n <= WARP * HELD, block = !warp && V > 1 && n <= BLOCK * HELD;
   int64_t columns = CENTRED ? 2 * n : n, n_parts;
   if (warp)
@@ -336,8 +338,8 @@ static int backward_rows(T *dx, float *dg, float *db, const T *dr, const T *x, c
     code = launch(norm_back_rows<T, V, WARP, CENTRED>, (unsigned)n_parts, BLOCK,
                   ROWS * n * (int64_t)sizeof(float), dx, parts, dr, x, g, mean, rstd, dy, m, n);
   } else if (block) {
-    code = launch(norm_back_rows < T, V, V == 1 ? WARP : BLOCK, CENTRED >, (unsigned)n_parts, BLOCK,
-                  0, dx, parts, dr, x, g, mean, rstd, dy, m, n);
+    code = launch(norm_back_rows<T, V, THREADS, CENTRED>, (unsigned)n_parts, BLOCK, 0, dx, parts,
+                  dr, x, g, mean, rstd, dy, m, n);
   } else {
     code = launch(norm_back_long_rows<T, V, CENTRED>, blocks_for_rows(m, 1), BLOCK, 0, dx, dr, x, g,
                   mean, rstd, dy, m, n);

@@ -99,6 +99,7 @@ static __device__ inline int64_t in_plane(const int *size, int d, int h, int w) 
 // The first of equal ones, and the first NaN.
 template <class T, int V>
 static __global__ void max_pool(T *y, int32_t *at, const T *x, Pool p, int64_t total) {
+  constexpr int N = V < 4 ? 1 : 4; // places that are read or written at once
   for (int64_t i = first_thread(); i < total; i += all_threads()) {
     At o = at_of<V>(p.y, p.c, i);
     Range r[D] = {inside(p, 0, o.where[0]), inside(p, 1, o.where[1]), inside(p, 2, o.where[2])};
@@ -128,10 +129,10 @@ static __global__ void max_pool(T *y, int32_t *at, const T *x, Pool p, int64_t t
       store(&to.at[k], best[k]);
     write_pack(y + i * V, to);
     UNROLL
-    for (int k = 0; k < V; k += V < 4 ? 1 : 4) {
-      Pack < int32_t, V<4 ? 1 : 4> some;
+    for (int k = 0; k < V; k += N) {
+      Pack<int32_t, N> some;
       UNROLL
-      for (int j = 0; j < (V < 4 ? 1 : 4); j++)
+      for (int j = 0; j < N; j++)
         some.at[j] = best_at.at[(k + j) % V];
       write_pack(at + i * V + k, some);
     }
@@ -140,6 +141,7 @@ static __global__ void max_pool(T *y, int32_t *at, const T *x, Pool p, int64_t t
 
 template <class T, int V>
 static __global__ void max_pool_back(T *dx, const int32_t *at, const T *dy, Pool p, int64_t total) {
+  constexpr int N = V < 4 ? 1 : 4; // places that are read or written at once
   for (int64_t i = first_thread(); i < total; i += all_threads()) {
     At e = at_of<V>(p.x, p.c, i);
     Range r[D] = {reached(p, 0, e.where[0]), reached(p, 1, e.where[1]), reached(p, 2, e.where[2])};
@@ -150,10 +152,10 @@ static __global__ void max_pool_back(T *dx, const int32_t *at, const T *dy, Pool
       int64_t o = from + in_plane(p.y, d, h, w) * p.c;
       Pack<T, V> v = read_pack<T, V>(dy + o);
       UNROLL
-      for (int k = 0; k < V; k += V < 4 ? 1 : 4) {
-        Pack<int32_t, V<4 ? 1 : 4> some = read_pack < int32_t, V < 4 ? 1 : 4>(at + o + k);
+      for (int k = 0; k < V; k += N) {
+        Pack<int32_t, N> some = read_pack<int32_t, N>(at + o + k);
         UNROLL
-        for (int j = 0; j < (V < 4 ? 1 : 4); j++)
+        for (int j = 0; j < N; j++)
           sum[(k + j) % V] += some.at[j] == place ? load(&v.at[(k + j) % V]) : 0.0f;
       }
     }

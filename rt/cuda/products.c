@@ -302,10 +302,6 @@ typedef struct Trial {
   char *memory, *a, *b, *d, *bias, *aux, *workspace;
 } Trial;
 
-static int64_t round_256(int64_t bytes) {
-  return (bytes + 255) / 256 * 256;
-}
-
 // Elements from the first of the first matrix to the last of the last.
 static int64_t extent(int64_t batch, int64_t step, int64_t rows, int64_t columns, int64_t ld) {
   return (batch - 1) * step + (rows - 1) * ld + columns;

@@ -31,22 +31,7 @@ enum {
   ROWS = BLOCK / WARP // rows of a block when a warp does a row; rows of threads over columns
 };
 
-// -- Host: shapes
-
-static inline int64_t product(const int64_t *shape, int64_t n) {
-  int64_t p = 1;
-  for (int64_t i = 0; i < n; i++)
-    p *= shape[i];
-  return p;
-}
-
-// A tensor as (outer, n, inner), where n is shape[axis].
-struct Axis {
-  int64_t outer, n, inner;
-};
-static inline Axis axis_of(int64_t rank, const int64_t *shape, int64_t axis) {
-  return Axis{product(shape, axis), shape[axis], product(shape + axis + 1, rank - axis - 1)};
-}
+// -- Host: packs and blocks
 
 static inline int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
@@ -225,11 +210,6 @@ static __device__ inline float log_of(ExpSum s) {
   return s.top == -INFINITY ? NAN : s.top + logf(s.sum);
 }
 
-// Label or index number `i` of an array whose elements are `width` bytes.
-static __device__ inline int64_t index_at(const void *at, int64_t width, int64_t i) {
-  return width == 4 ? ((const int32_t *)at)[i] : ((const int64_t *)at)[i];
-}
-
 // -- Columns
 
 // How many parts the sum down m rows of n columns is cut into, when a block takes `columns` of them
@@ -239,8 +219,9 @@ static inline int64_t parts_for(int64_t m, int64_t n, int64_t columns, int64_t r
   return most(1, least(ceil_div(m, rows), ceil_div(blocks, wide)));
 }
 
-// y (n) = the sums of parts (n_parts, n), as float or double.  Blocks of WARP x ROWS threads: a
-// warp has WARP neighbouring columns, and row r of threads parts r, r + ROWS, …
+// The sum of one column of parts (n_parts, n), as float or double, by all of a block.  Blocks of
+// WARP x ROWS threads: a warp has WARP neighbouring columns, and row r of threads parts r, r +
+// ROWS, …
 template <class Sum>
 static __device__ inline Sum sum_parts(const Sum *parts, int64_t n_parts, int64_t n,
                                        int64_t column) {
@@ -262,14 +243,14 @@ static __device__ inline Sum sum_parts(const Sum *parts, int64_t n_parts, int64_
 static __device__ inline int64_t column_here() {
   return (int64_t)blockIdx.x * WARP + threadIdx.x;
 }
-template <class Sum>
-static __global__ void add_all_parts(Sum *y, const Sum *parts, int64_t n_parts, int64_t n) {
+template <class T>
+static __global__ void add_all_parts(T *y, const float *parts, int64_t n_parts, int64_t n) {
   int64_t column = column_here();
-  Sum sum = sum_parts(parts, n_parts, n, column);
-  if (threadIdx.y == 0 && column < n) y[column] = sum;
+  float sum = sum_parts(parts, n_parts, n, column);
+  if (threadIdx.y == 0 && column < n) store(y + column, sum);
 }
-template <class Sum> static int add_parts(Sum *y, const Sum *parts, int64_t n_parts, int64_t n) {
-  return launch(add_all_parts<Sum>, (unsigned)ceil_div(n, WARP), dim3(WARP, ROWS), 0, y, parts,
+template <class T> static int add_parts(T *y, const float *parts, int64_t n_parts, int64_t n) {
+  return launch(add_all_parts<T>, (unsigned)ceil_div(n, WARP), dim3(WARP, ROWS), 0, y, parts,
                 n_parts, n);
 }
 

@@ -176,12 +176,13 @@ static __global__ void softmax_back_columns(T *dx, const T *y, const T *dy, Axis
 // -- Choosing
 
 template <class T, int V> static int forward_rows(T *y, const T *x, Axis a, bool log) {
+  constexpr int THREADS = V == 1 ? WARP : BLOCK; // of rows that a block holds; V is not 1 then
   if (a.n <= WARP * HELD)
     return launch(softmax_rows<T, V, WARP>, blocks_for_rows(a.outer, ROWS), BLOCK, 0, y, x, a.outer,
                   a.n, log);
   if (V > 1 && a.n <= BLOCK * HELD)
-    return launch(softmax_rows < T, V, V == 1 ? WARP : BLOCK >, blocks_for_rows(a.outer, 1), BLOCK,
-                  0, y, x, a.outer, a.n, log);
+    return launch(softmax_rows<T, V, THREADS>, blocks_for_rows(a.outer, 1), BLOCK, 0, y, x, a.outer,
+                  a.n, log);
   return launch(softmax_long_rows<T, V>, blocks_for_rows(a.outer, 1), BLOCK, 0, y, x, a.outer, a.n,
                 log);
 }
@@ -196,12 +197,13 @@ template <class T> static int forward(T *y, const T *x, Axis a, bool log) {
 }
 
 template <class T, int V> static int back_rows(T *dx, const T *y, const T *dy, Axis a, bool log) {
+  constexpr int THREADS = V == 1 ? WARP : BLOCK; // of rows that a block holds; V is not 1 then
   if (a.n <= WARP * HELD)
     return launch(softmax_back_rows<T, V, WARP>, blocks_for_rows(a.outer, ROWS), BLOCK, 0, dx, y,
                   dy, a.outer, a.n, log);
   if (V > 1 && a.n <= BLOCK * HELD)
-    return launch(softmax_back_rows < T, V, V == 1 ? WARP : BLOCK >, blocks_for_rows(a.outer, 1),
-                  BLOCK, 0, dx, y, dy, a.outer, a.n, log);
+    return launch(softmax_back_rows<T, V, THREADS>, blocks_for_rows(a.outer, 1), BLOCK, 0, dx, y,
+                  dy, a.outer, a.n, log);
   return launch(softmax_back_long_rows<T, V>, blocks_for_rows(a.outer, 1), BLOCK, 0, dx, y, dy,
                 a.outer, a.n, log);
 }
