@@ -26,9 +26,6 @@ int nnrt_column_sums(NnrtDtype out, void *sums, NnrtDtype in, const void *x, int
 // Bytes; at most 1 MiB, or 4 for each column.
 int64_t nnrt_column_sums_scratch(int64_t m, int64_t n);
 
-// n elements between -1 and 1, other ones for another seed: what products are measured with.
-int nnrt_fill_random(NnrtDtype t, void *y, int64_t n, uint64_t seed);
-
 #ifdef __cplusplus
 }
 #endif

@@ -3,12 +3,13 @@
 # C over the CUDA runtime and its libraries.
 set(CUDA_C_FILES cuda/gpu.c cuda/check.c cuda/device.c cuda/step.c
     cuda/collectives.c cuda/meet.c cuda/staged.c cuda/nccl.c cuda/watch.c
-    cuda/classifier.c cuda/linear.c cuda/products.c cuda/tune.c
-    cuda/attention.c cuda/attention_dnn.c cuda/attention_own.c cuda/conv.c cuda/dnn.c cuda/plans.c)
+    cuda/classifier.c cuda/linear.c cuda/products.c cuda/measure.c cuda/tune.c
+    cuda/attention.c cuda/attention_dnn.c cuda/attention_own.c cuda/conv.c
+    cuda/dnn.c cuda/dnn_plan.c cuda/plans.c)
 
 # CUDA C: kernels, and what launches them.
 set(CUDA_FILES cuda/ranks.cu cuda/copy.cu
     cuda/batch_norm.cu cuda/cast.cu cuda/dropout.cu cuda/loss.cu cuda/norm.cu cuda/optimizers.cu
     cuda/pool.cu cuda/reduce.cu cuda/scan.cu cuda/softmax.cu cuda/sum_squares.cu
-    cuda/epilogue.cu cuda/lookup.cu cuda/pack.cu cuda/pad.cu cuda/shape.cu
+    cuda/epilogue.cu cuda/random.cu cuda/lookup.cu cuda/pack.cu cuda/pad.cu cuda/shape.cu
     cuda/attention_kernels.cu cuda/conv_kernels.cu)

@@ -8,10 +8,8 @@
 #include <string.h>
 
 #include "epilogue.h"
+#include "measure.h"
 #include "tune.h"
-
-// What NVIDIA recommends for sm_90; splitting a sum needs it.
-enum { WORKSPACE = 32 << 20 };
 
 struct NnrtGemm {
   NnrtGemmSpec spec;
@@ -133,10 +131,6 @@ static cublasLtEpilogue_t epilogue_of(NnrtEpilogue e) {
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-static bool has_aux(NnrtEpilogue e) {
-  return e == NNRT_EPILOGUE_gelu_bias || e == NNRT_EPILOGUE_gelu_back;
-}
-
 static bool has_bias(NnrtEpilogue e) {
   return e != NNRT_EPILOGUE_none && e != NNRT_EPILOGUE_gelu_back;
 }
@@ -149,7 +143,7 @@ static cublasStatus_t set(cublasLtMatmulDesc_t how, cublasLtMatmulDescAttributes
 static cublasStatus_t set_pointers(NnrtGemm *g, NnrtEpilogue e, void *bias, void *aux) {
   cublasStatus_t ok = CUBLAS_STATUS_SUCCESS;
   if (has_bias(e)) ok = set(g->how, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
-  if (ok == CUBLAS_STATUS_SUCCESS && has_aux(e))
+  if (ok == CUBLAS_STATUS_SUCCESS && nnrt_epilogue_has_aux(e))
     ok = set(g->how, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof aux);
   return ok;
 }
@@ -197,7 +191,7 @@ static int describe_epilogue(NnrtGemm *g, NnrtEpilogue e) {
   cublasStatus_t ok = set(g->how, CUBLASLT_MATMUL_DESC_EPILOGUE, &value, sizeof value);
   if (ok == CUBLAS_STATUS_SUCCESS && has_bias(e))
     ok = set(g->how, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type);
-  if (ok == CUBLAS_STATUS_SUCCESS && has_aux(e))
+  if (ok == CUBLAS_STATUS_SUCCESS && nnrt_epilogue_has_aux(e))
     ok = set(g->how, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld, sizeof ld);
   // The heuristics read nothing there; they look at how the addresses are aligned.
   void *aligned = (void *)(uintptr_t)g->spec.align;
@@ -207,17 +201,10 @@ static int describe_epilogue(NnrtGemm *g, NnrtEpilogue e) {
 
 // -- Choosing how
 
-enum { PROPOSALS = 16, WARM = 2, REPEATS = 7 };
-
-// One way to do a product.
-typedef struct Way {
-  cublasLtMatmulAlgo_t algo;
-  int64_t workspace;
-  NnrtEpilogue inside; // what cuBLASLt does of the epilogue: all, or none
-} Way;
+enum { PROPOSALS = 16 };
 
 // Appends what cuBLASLt proposes, best first; nothing where it cannot do it.
-static int propose(NnrtGemm *g, NnrtEpilogue inside, int most, Way *way, int *n_ways) {
+static int propose(NnrtGemm *g, NnrtEpilogue inside, int most, NnrtWay *way, int *n_ways) {
   cublasLtHandle_t blas_handle = handle();
   cublasLtMatmulPreference_t wish = NULL;
   cublasLtMatmulHeuristicResult_t proposal[PROPOSALS];
@@ -225,7 +212,7 @@ static int propose(NnrtGemm *g, NnrtEpilogue inside, int most, Way *way, int *n_
   int code = describe_epilogue(g, inside);
   if (!code) code = blas(cublasLtMatmulPreferenceCreate(&wish), "describing a wish");
   if (code) return code;
-  uint64_t workspace = WORKSPACE;
+  uint64_t workspace = NNRT_GEMM_WORKSPACE;
   // Where a sum is split, its parts are kept in f32 and added by a kernel of their own: neither the
   // order nor the rounding depends on which is done first.
   uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, align = (uint32_t)g->spec.align;
@@ -255,7 +242,7 @@ static int propose(NnrtGemm *g, NnrtEpilogue inside, int most, Way *way, int *n_
     if (!cannot) code = blas(status, "asking how to do a product");
     for (int i = 0; !cannot && i < n; i++)
       if (proposal[i].state == CUBLAS_STATUS_SUCCESS)
-        way[(*n_ways)++] = (Way){proposal[i].algo, (int64_t)proposal[i].workspaceSize, inside};
+        way[(*n_ways)++] = (NnrtWay){proposal[i].algo, (int64_t)proposal[i].workspaceSize, inside};
   }
   cublasLtMatmulPreferenceDestroy(wish);
   return code;
@@ -297,45 +284,7 @@ static int finish(const NnrtGemm *g, void *d, const void *a, const void *b, void
   return NNRT_OK;
 }
 
-// Random operands in memory of their own.
-typedef struct Trial {
-  char *memory, *a, *b, *d, *bias, *aux, *workspace;
-} Trial;
-
-// Elements from the first of the first matrix to the last of the last.
-static int64_t extent(int64_t batch, int64_t step, int64_t rows, int64_t columns, int64_t ld) {
-  return (batch - 1) * step + (rows - 1) * ld + columns;
-}
-
-static int trial_new(Trial *t, const NnrtGemmSpec *s) {
-  int64_t in = nnrt_dtype_size(s->in), out = nnrt_dtype_size(s->out), batch = s->batch;
-  int64_t a = extent(batch, s->a_step, s->trans_a ? s->k : s->m, s->trans_a ? s->m : s->k, s->lda);
-  int64_t b = extent(batch, s->b_step, s->trans_b ? s->n : s->k, s->trans_b ? s->k : s->n, s->ldb);
-  int64_t d = extent(batch, s->d_step, s->m, s->n, s->ldd);
-  int64_t bias = s->m > s->n ? s->m : s->n, aux = has_aux(s->epilogue) ? s->m * s->n : 0;
-  int64_t bytes = round_256(a * in) + round_256(b * in) + round_256(d * out) +
-                  round_256(bias * out) + round_256(aux * out) + WORKSPACE;
-  int code = nnrt_cuda(cudaMalloc((void **)&t->memory, (size_t)bytes), "memory to measure in");
-  if (code) return code;
-  t->a = t->memory;
-  t->b = t->a + round_256(a * in);
-  t->d = t->b + round_256(b * in);
-  t->bias = t->d + round_256(d * out);
-  t->aux = t->bias + round_256(bias * out);
-  t->workspace = t->aux + round_256(aux * out);
-  code = nnrt_fill_random(s->in, t->a, a, 1);
-  if (!code) code = nnrt_fill_random(s->in, t->b, b, 2);
-  if (!code) code = nnrt_fill_random(s->out, t->d, d, 3);
-  if (!code) code = nnrt_fill_random(s->out, t->bias, bias, 4);
-  return code ? code : nnrt_fill_random(s->out, t->aux, aux, 5);
-}
-
-static int compare_us(const void *a, const void *b) {
-  float x = *(const float *)a, y = *(const float *)b;
-  return (x > y) - (x < y);
-}
-
-static int take(NnrtGemm *g, const Way *way) {
+int nnrt_gemm_take(NnrtGemm *g, const NnrtWay *way) {
   g->algo = way->algo;
   g->workspace = way->workspace;
   g->after = way->inside == g->spec.epilogue ? NNRT_EPILOGUE_none : g->spec.epilogue;
@@ -358,91 +307,22 @@ static int run_once(NnrtGemm *g, void *d, const void *a, const void *b, void *bi
   return code ? code : finish(g, d, a, b, bias, aux, scratch);
 }
 
-// The median of some runs, after some that only warm up.
-static int measure(NnrtGemm *g, const Trial *t, cudaEvent_t from, cudaEvent_t to, float *out_us) {
-  float us[REPEATS];
-  int code = NNRT_OK;
-  for (int i = -WARM; !code && i < REPEATS; i++) {
-    cudaStream_t stream = nnrt_gpu()->stream;
-    code = nnrt_cuda(cudaEventRecord(from, stream), "measuring");
-    if (!code) code = run_once(g, t->d, t->a, t->b, t->bias, t->aux, t->workspace);
-    if (!code) code = nnrt_cuda(cudaEventRecord(to, stream), "measuring");
-    if (!code) code = nnrt_cuda(cudaEventSynchronize(to), "measuring");
-    float ms = 0;
-    if (!code) code = nnrt_cuda(cudaEventElapsedTime(&ms, from, to), "measuring");
-    if (i >= 0) us[i] = ms * 1000;
-  }
-  if (code) return code;
-  qsort(us, REPEATS, sizeof *us, compare_us);
-  *out_us = us[REPEATS / 2];
-  return NNRT_OK;
-}
-
-// The fastest of some ways; *out_us is 0 when none could be measured.
-static int find_fastest(NnrtGemm *g, const Way *way, int n, float *out_us) {
-  Trial t = {0};
-  cudaEvent_t from = NULL, to = NULL;
-  int fastest = 0, code = trial_new(&t, &g->spec);
-  *out_us = 0;
-  if (!code) code = nnrt_cuda(cudaEventCreate(&from), "measuring");
-  if (!code) code = nnrt_cuda(cudaEventCreate(&to), "measuring");
-  for (int i = 0; !code && i < n; i++) {
-    float us;
-    // One that fails here is none.
-    if (take(g, way + i) || measure(g, &t, from, to, &us)) continue;
-    if (*out_us > 0 && us >= *out_us) continue;
-    *out_us = us;
-    fastest = i;
-  }
-  cudaStreamSynchronize(nnrt_gpu()->stream);
-  if (from) cudaEventDestroy(from);
-  if (to) cudaEventDestroy(to);
-  cudaFree(t.memory);
-  cudaGetLastError(); // what failed here does not end the job
-  return fastest;
-}
-
-// The choice for this product, as far as cuBLASLt agrees with it.
-static bool find_tuned(NnrtGemm *g, const char *problem, Way *out) {
-  NnrtChoice c;
+bool nnrt_gemm_accepts(NnrtGemm *g, NnrtWay *way) {
   cublasLtMatmulHeuristicResult_t result;
-  if (!nnrt_tune_find(problem, &c)) return false;
-  *out = (Way){.inside = c.apart ? NNRT_EPILOGUE_none : g->spec.epilogue};
-  memcpy(&out->algo, c.algo, sizeof out->algo);
-  if (describe_epilogue(g, out->inside) ||
-      cublasLtMatmulAlgoCheck(handle(), g->how, g->b, g->a, g->d, g->d, &out->algo, &result) !=
+  if (describe_epilogue(g, way->inside) ||
+      cublasLtMatmulAlgoCheck(handle(), g->how, g->b, g->a, g->d, g->d, &way->algo, &result) !=
           CUBLAS_STATUS_SUCCESS)
     return false;
-  out->workspace = (int64_t)result.workspaceSize;
-  return out->workspace <= WORKSPACE;
-}
-
-static Way choose_by_tune(NnrtGemm *g, const Way *way, int n) {
-  _Static_assert(sizeof g->algo == NNRT_ALGO_BYTES, "what a tune file keeps");
-  Problem problem = problem_of(&g->spec);
-  Way chosen;
-  nnrt_tune_begin(cublasLtGetVersion(), nnrt_gpu()->sm, nnrt_gpu()->processors);
-  if (!find_tuned(g, problem.text, &chosen)) {
-    float us;
-    chosen = way[find_fastest(g, way, n, &us)];
-    NnrtChoice c = {.us = us, .apart = chosen.inside != g->spec.epilogue};
-    memcpy(c.algo, &chosen.algo, sizeof c.algo);
-    if (us > 0)
-      nnrt_tune_keep(problem.text, &c);
-    else
-      nnrt_say_warning("--tune: a product could not be measured: %s: %s", problem.text,
-                       nnrt_error_detail());
-  }
-  nnrt_tune_end();
-  return chosen;
+  way->workspace = (int64_t)result.workspaceSize;
+  return way->workspace <= NNRT_GEMM_WORKSPACE;
 }
 
 static int choose(NnrtGemm *g) {
   const NnrtGemmSpec *s = &g->spec;
-  Way way[2 * PROPOSALS];
+  NnrtWay way[2 * PROPOSALS];
   int n = 0, code = NNRT_OK, most = nnrt_tune_on() ? PROPOSALS : 1;
   // Rows of aux must begin at multiples of 8 elements.
-  bool fits = !has_aux(s->epilogue) || s->n % 8 == 0;
+  bool fits = !nnrt_epilogue_has_aux(s->epilogue) || s->n % 8 == 0;
   if (s->epilogue != NNRT_EPILOGUE_none && fits) code = propose(g, s->epilogue, most, way, &n);
   // Without its epilogue, if there is no other way, or to see which is faster.
   if (!code && (n == 0 || nnrt_tune_on())) code = propose(g, NNRT_EPILOGUE_none, most, way, &n);
@@ -450,8 +330,8 @@ static int choose(NnrtGemm *g) {
   if (n == 0)
     return nnrt_error(NNRT_UNSUPPORTED, "cuBLASLt knows no way to do the product %s",
                       problem_of(s).text);
-  Way chosen = nnrt_tune_on() ? choose_by_tune(g, way, n) : way[0];
-  return take(g, &chosen);
+  NnrtWay chosen = nnrt_tune_on() ? nnrt_fastest_way(g, s, problem_of(s).text, way, n) : way[0];
+  return nnrt_gemm_take(g, &chosen);
 }
 
 // -- The life of a product
