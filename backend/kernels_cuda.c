@@ -41,6 +41,9 @@
 // several blocks where there are too few rows for a gpu.  Sums over columns are made by blocks that
 // go down a part of the rows with some neighbouring columns.  What several blocks add up goes
 // through scratch: see rt/cuda/fused.cuh.
+//
+// A grid has no more than MOST_BLOCKS blocks, or FEW_BLOCKS + BLOCKS of what has parts, and BLOCKS
+// in y: a gpu takes 2^31 - 1, and 65535 in y.
 
 #include "kernels.h"
 
@@ -51,12 +54,13 @@
 enum {
   BLOCK = 256, // threads, as in rt/cuda/device.cuh
   WARP = 32,
-  MAX_PACK = 8,     // points of one thread at a time
-  LONG_ROW = 2048,  // points worth a block
-  BLOCKS = 1024,    // enough for any gpu
-  FEW_BLOCKS = 256, // too few for a large one
-  LEAST_PASSES = 4, // of a block over its part of a long row, to be worth a second step
-  LEAST_ROWS = 64,  // of a part, in columns
+  MAX_PACK = 8,          // points of one thread at a time
+  LONG_ROW = 2048,       // points worth a block
+  BLOCKS = 1024,         // enough for any gpu
+  FEW_BLOCKS = 256,      // too few for a large one
+  MOST_BLOCKS = 1 << 20, // of a grid; they go on to further rows or columns
+  LEAST_PASSES = 4,      // of a block over its part of a long row, to be worth a second step
+  LEAST_ROWS = 64,       // of a part, in columns
   SCRATCH_ALIGN = 256,
 };
 
@@ -106,6 +110,10 @@ static const char *sum_type(const Value *v) {
 
 static int sum_bytes(const Value *v) {
   return dtype_class[v->type->dtype] == 'F' ? dtype_bytes[kernel_dtype(v->type->dtype)] : 8;
+}
+
+static int64_t most_blocks(int64_t n) {
+  return n < MOST_BLOCKS ? n : MOST_BLOCKS;
 }
 
 static int smaller(int a, int b) {
@@ -446,7 +454,10 @@ static void emit_long_rows(CudaKernel *c) {
     kernel_line(k, "const %s end = part == %" PRId64 " ? %" PRId64 " : from + %" PRId64 ";",
                 c->index, parts - 1, length, each);
   } else {
-    kernel_line(k, "const %s row = blockIdx.x, from = 0, end = %" PRId64 ";", c->index, length);
+    kernel_line(k, "for (%s row = blockIdx.x; row < %" PRId64 "; row += gridDim.x) {", c->index,
+                rows);
+    k->indent++;
+    kernel_line(k, "const %s from = 0, end = %" PRId64 ";", c->index, length);
   }
   emit_sums_at_zero(c, 1);
   kernel_line(k, "for (%s at = from + threadIdx.x * %d; at < end; at += %" PRId64 ")", c->index,
@@ -462,8 +473,12 @@ static void emit_long_rows(CudaKernel *c) {
     else
       kernel_line(k, "if (threadIdx.x == 0) store_one(y%d + row, s%d[0]);", i, i);
   }
+  if (parts == 1) {
+    k->indent--;
+    kernel_line(k, "}");
+  }
   close_kernel(c);
-  const char *grid = str_format(k->arena, "%" PRId64, rows * parts);
+  const char *grid = str_format(k->arena, "%" PRId64, most_blocks(rows * parts));
   emit_launch(c, grid, parts);
 }
 
@@ -483,8 +498,11 @@ static void emit_columns(CudaKernel *c) {
   int64_t each = (rows + parts - 1) / parts;
   parts = (rows + each - 1) / each;
   open_kernel(c, parts > 1);
-  kernel_line(k, "const %s column = (blockIdx.x * %d + threadIdx.x %% %d) * %d;", c->index, wide,
-              wide, c->pack);
+  kernel_line(k, "for (%s tile = blockIdx.x; tile < %" PRId64 "; tile += gridDim.x) {", c->index,
+              tiles);
+  k->indent++;
+  kernel_line(k, "const %s column = (tile * %d + threadIdx.x %% %d) * %d;", c->index, wide, wide,
+              c->pack);
   if (parts > 1) {
     kernel_line(k, "const %s from = blockIdx.y * %" PRId64 ";", c->index, each);
     kernel_line(k, "const %s end = blockIdx.y == %" PRId64 " ? %" PRId64 " : from + %" PRId64 ";",
@@ -509,8 +527,11 @@ static void emit_columns(CudaKernel *c) {
     else
       kernel_line(k, "  store_all(y%d + column, s%d);", i, i);
   }
+  k->indent--;
+  kernel_line(k, "}");
   close_kernel(c);
-  const char *grid = str_format(k->arena, "dim3(%" PRId64 ", %" PRId64 ")", tiles, parts);
+  const char *grid =
+      str_format(k->arena, "dim3(%" PRId64 ", %" PRId64 ")", most_blocks(tiles), parts);
   emit_launch(c, grid, parts);
 }
 
