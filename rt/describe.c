@@ -1,6 +1,7 @@
 // --describe: what this binary is, as one JSON object.
 
 #include <link.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "device.h"
@@ -72,9 +73,15 @@ void nnrt_describe(const NnrtProgram *p, FILE *f) {
   fprintf(f, ",\n  \"seed\": %lld,\n  \"evaluates\": %s,\n  \"exports\": %s,\n  \"libraries\": [",
           (long long)p->seed, p->eval.n_tensors ? "true" : "false",
           p->skeleton_bytes ? "true" : "false");
+  // The device first: it loads libraries that are found at run time.
+  char *device = NULL;
+  size_t device_bytes;
+  FILE *text = open_memstream(&device, &device_bytes);
+  if (text) nnrt_device_describe(p, text);
+  if (text) fclose(text);
   dl_iterate_phdr(write_library, &(Libraries){f, 0});
-  fputs("]", f);
-  nnrt_device_describe(p, f);
+  fprintf(f, "]%s", device ? device : "");
+  free(device);
   // The compiler's part: the members of an object.
   const char *rest = p->describe ? strchr(p->describe, '{') : NULL;
   const char *end = rest ? strrchr(rest, '}') : NULL;

@@ -81,9 +81,6 @@ bool nnrt_memory_enough(double slab, int ranks, double bytes, const char *what, 
   if (need <= bytes) return true;
   char each[64] = "";
   if (ranks > 1) snprintf(each, sizeof each, " for %d ranks of %s", ranks, nnrt_amount(slab).text);
-  return why(w,
-             "training needs %s of %s%s, there are %s\n"
-             "hint: more ranks on more machines, more --micro-batches or a smaller --batch when "
-             "compiling",
+  return why(w, "training needs %s of %s%s, there are %s\n" NNRT_MEMORY_HINT,
              nnrt_amount(need).text, what, each, nnrt_amount(bytes).text);
 }

@@ -335,6 +335,8 @@ void nnrt_spin_less(char **argv);
 // ---- memory.c: is there enough
 
 double nnrt_memory_free(void); // bytes this process could get; infinite where nobody says
+#define NNRT_MEMORY_HINT                                                                           \
+  "hint: more ranks on more machines, more --micro-batches or a smaller --batch when compiling"
 // For so many ranks with a slab of these bytes, in the `bytes` that are there of `what`.
 bool nnrt_memory_enough(double slab, int ranks, double bytes, const char *what, Why *w);
 typedef struct Amount {

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives.h"
 #include "machine.h"
 #include "plans.h"
 #include "products.h"
@@ -183,8 +184,7 @@ double nnrt_device_patience(const NnrtRun *run) {
 }
 
 void nnrt_device_describe(const NnrtProgram *p, FILE *out) {
-  (void)p;
-  int driver = 0;
+  int driver = 0, nccl = p->ranks > 1 ? nnrt_gpu_nccl_version() : 0;
   fprintf(out, ",\n  \"cuda\": {\"runtime\": \"%d.%d\"", CUDART_VERSION / 1000,
           CUDART_VERSION / 10 % 100);
   if (cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0)
@@ -192,5 +192,6 @@ void nnrt_device_describe(const NnrtProgram *p, FILE *out) {
   if (cublasLtGetVersion)
     fprintf(out, ", \"cublaslt\": \"%s\"", version(cublasLtGetVersion()).text);
   if (cudnnGetVersion) fprintf(out, ", \"cudnn\": \"%s\"", version(cudnnGetVersion()).text);
+  if (nccl) fprintf(out, ", \"nccl\": \"%s\"", version((size_t)nccl).text);
   fputs("}", out);
 }

@@ -54,6 +54,9 @@ typedef struct GpuComm {
   int64_t n_started, n_joined;
 } GpuComm;
 
+// The version of NCCL that ranks that are processes use, 22809 of 2.28.9; 0 if there is none.
+int nnrt_gpu_nccl_version(void);
+
 int nnrt_gpu_comm_open(NnrtRank *r);
 void nnrt_gpu_comm_close(NnrtRank *r);
 int nnrt_gpu_comm_memory(NnrtRank *r, void **out, size_t bytes);

@@ -2,7 +2,7 @@
 
 #include "gpu.h"
 
-#include <string.h>
+#include "runtime.h"
 
 static _Thread_local NnrtGpu *current;
 
@@ -23,8 +23,9 @@ int nnrt_cuda(cudaError_t error, const char *what) {
         "%s: %s\nhint: it may come from an operation before; CUDA_LAUNCH_BLOCKING=1 in "
         "the environment makes it name the one",
         what, cudaGetErrorString(error));
-  return nnrt_error(error == cudaErrorMemoryAllocation ? NNRT_MEMORY : NNRT_LIBRARY, "%s: %s", what,
-                    cudaGetErrorString(error));
+  if (error == cudaErrorMemoryAllocation)
+    return nnrt_error(NNRT_MEMORY, "%s\n" NNRT_MEMORY_HINT, what);
+  return nnrt_error(NNRT_LIBRARY, "%s: %s", what, cudaGetErrorString(error));
 }
 
 void *nnrt_gpu_scratch(int64_t bytes) {
@@ -41,7 +42,9 @@ void *nnrt_gpu_scratch(int64_t bytes) {
   g->scratch = NULL;
   g->scratch_bytes = 0;
   void *at = NULL;
-  if (!code) code = nnrt_cuda(cudaMalloc(&at, (size_t)bytes), "memory for scratch");
+  char what[64];
+  snprintf(what, sizeof what, "scratch of %s", nnrt_amount((double)bytes).text);
+  if (!code) code = nnrt_cuda(cudaMalloc(&at, (size_t)bytes), what);
   if (code) return NULL;
   g->scratch = at;
   g->scratch_bytes = bytes;

@@ -96,6 +96,12 @@ static int check_version(void) {
                     have / 10000, have / 100 % 100, have % 100);
 }
 
+int nnrt_gpu_nccl_version(void) {
+  int have = 0;
+  if (find_library() || nccl.GetVersion(&have) != ncclSuccess) return 0;
+  return have;
+}
+
 // ---- calls
 
 static int failed(ncclResult_t result, ncclComm_t comm, const char *what) {

@@ -1,5 +1,7 @@
 """What is missing for a gpu is said before anything else, with what can be done about it."""
 
+import json
+
 from rt_common import DATA, HAS_MPI, check, finish, folder_with_data, mpirun, refused, run, train
 
 with folder_with_data():
@@ -17,6 +19,10 @@ with folder_with_data():
     refused("a small gpu", "training needs 4.0 TiB of memory of gpu 0 for 2 ranks of 2.0 TiB, there are 8.0 GiB", "gpu_huge2", *DATA)
     refused("two gpus are not enough either", "training needs 2.0 TiB of memory of gpu 0, there are 8.0 GiB", "gpu_huge2",
             *DATA, env={"EMULATED_GPUS": "2"})
+    # What does not fit beside the slabs is found when it is asked for.
+    refused("no scratch", "out of memory: scratch of 156.2 KiB\nhint: more ranks on more machines, more --micro-batches",
+            "gpu_line2", *DATA, "--eval-input", "x=x.npy", "--eval-input", "labels=y.npy", "--eval-every", 1,
+            env={"EMULATED_MEMORY": "650k"})
     refused("an old cuBLASLt", "cuBLASLt is too old: it is 12.9.1, this executable was made for", "gpu_line1", *DATA,
             env={"EMULATED_CUBLASLT": "120901"})
     refused("an old cuDNN", "cuDNN is too old: it is 9.1.0, this executable was made for", "gpu_line1", *DATA,
@@ -34,6 +40,14 @@ with folder_with_data():
     train("gpu_no_nccl2", "--steps", 2, env={"NNRT_NCCL_LIBRARY": "/no/such"})  # threads do without
     done = run("gpu_line1", "--describe", env={"EMULATED_DRIVER": "0"})
     check("--describe needs no gpu", done.returncode == 0, done.stderr)
+    cuda = {p: json.loads(run(p, "--describe").stdout)["cuda"] for p in ("gpu_line1", "gpu_line2")}
+    check("--describe says NCCL's version", "nccl" not in cuda["gpu_line1"] and cuda["gpu_line2"]["nccl"].startswith("2."),
+          cuda)
+    done = run("gpu_no_nccl2", "--describe", env={"NNRT_NCCL_LIBRARY": "/no/such"})
+    check("--describe needs no NCCL", done.returncode == 0 and "nccl" not in json.loads(done.stdout)["cuda"], done.stderr)
+    done = run("gpu_no_nccl2", "--describe")  # of this machine
+    files = [f for f in json.loads(done.stdout)["libraries"] if "libnccl" in f]
+    check("--describe says its file", len(files) == ("nccl" in json.loads(done.stdout)["cuda"]), done.stdout)
     done = run("gpu_line1", "--help", env={"EMULATED_DRIVER": "0"})
     check("--help needs no gpu", done.returncode == 0, done.stderr)
     refused("a flag that is wrong needs none to be found", "no such option", "gpu_line1", "--nonsense", status=2,
