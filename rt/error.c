@@ -20,6 +20,7 @@ static const char *speaker = "train_rank";
 static char speaking_rank[32];
 static atomic_flag failing = ATOMIC_FLAG_INIT;
 static _Thread_local char detail[512];
+static _Thread_local const char *fail_hint;
 
 void nnrt_say_as(const char *program, int rank, bool several) {
   speaker = program;
@@ -132,13 +133,18 @@ static char *failing_op(const NnrtRank *r, int first, int last) {
   return nnrt_must_format("one of the operations from '%s' to '%s'", g->ops[first], g->ops[last]);
 }
 
+void nnrt_fail_hint(const char *hint) {
+  fail_hint = hint;
+}
+
 static void say_failed(const NnrtRank *r, int first, int last, int code) {
   char *op = failing_op(r, first, last);
   char where[96] = "";
   if (r->ranks > 1) snprintf(where, sizeof where, "rank %d, ", r->rank);
   speaking_rank[0] = 0;
-  nnrt_say_error("%sstep %lld: %s: %s%s%s", where, (long long)r->step + 1, op, code_text(code),
-                 detail[0] ? ": " : "", detail);
+  nnrt_say_error("%sstep %lld: %s: %s%s%s%s%s", where, (long long)r->step + 1, op, code_text(code),
+                 detail[0] ? ": " : "", detail, fail_hint ? "\nhint: " : "",
+                 fail_hint ? fail_hint : "");
   free(op);
 }
 

@@ -35,6 +35,8 @@ void nnrt_say_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 // Who speaks: the program's name; which rank, where several processes write to one terminal.
 void nnrt_say_as(const char *program, int rank, bool several);
 _Noreturn void nnrt_end_job(int status); // at once, and the other ranks with it
+// What may help if an operation of this thread fails now; NULL: nothing in particular.
+void nnrt_fail_hint(const char *hint);
 // What nnrt_fail says, without ending anything.
 void nnrt_say_failed(const NnrtRank *r, int i, int code);
 // As nnrt_fail, where it was one of the operations from `first` to `last`; -1: none of them.
@@ -349,7 +351,8 @@ Amount nnrt_amount(double bytes); // "1.5 GiB"
 
 // ---- init.c: initial contents
 
-void nnrt_init_tensors(NnrtRank *r, int64_t seed);
+void nnrt_init_tensor(NnrtRank *r, const NnrtTensor *t, int64_t seed);
+void nnrt_init_tensors(NnrtRank *r, int64_t seed); // all that last
 
 // ---- step.c
 

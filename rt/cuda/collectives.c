@@ -57,7 +57,9 @@ int nnrt_gpu_comm_open(NnrtRank *r) {
   if (r->ranks == 1) return 0;
   GpuComm *c = r->device->comm = nnrt_must_alloc(sizeof *c);
   c->way = choose_way(r);
-  r->device->records &= c->way->records;
+  int64_t calls = !c->way->records || !r->device->records;
+  nnrt_comm_sum(r, &calls, 1);
+  r->device->records = calls == 0; // all or none
   int code = make_event(&c->fork);
   for (int i = 0; i < MOST_STARTED && !code; i++)
     code = make_event(&c->started[i].done);

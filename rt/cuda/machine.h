@@ -52,6 +52,7 @@ typedef struct Recording {
   const NnrtGraph *graph;
   int piece;
   bool ran;            // once, as it is written
+  bool recorded;       // tried once, and all ranks agreed
   cudaGraphExec_t run; // NULL: not recorded yet
   const char *scratch; // where it was when this was recorded
 } Recording;

@@ -8,6 +8,12 @@
 //
 // Not recorded are: a traced step, for its marks; ranks that meet in this process, since one would
 // wait in the gpu for another that has not come; and where CUDA_LAUNCH_BLOCKING asks for it.
+//
+// Where CUDA does not make a graph of what was recorded, steps are called every time.  A library's
+// call that refuses to be recorded is another thing: it leaves the rank in the middle of its
+// operations, and so ends the job, saying that CUDA_LAUNCH_BLOCKING=1 does without recording.
+// Collectives that some ranks replay and others call do not match, so processes agree: on whether
+// they record at all when they start, and right after a piece was recorded for the first time.
 
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +45,10 @@ static int record(NnrtRank *r, Recording *rec, void (*work)(NnrtRank *r)) {
                        "recording the step");
   if (code) return code;
   g->recording = true;
+  nnrt_fail_hint("it failed while the step was recorded; CUDA_LAUNCH_BLOCKING=1 in the environment "
+                 "does without recording");
   call(r, work);
+  nnrt_fail_hint(NULL);
   g->recording = false;
   code = nnrt_cuda(cudaStreamEndCapture(g->stream, &graph), "recording the step");
   // Kernels of collectives keep the priority of the stream they went to.
@@ -48,8 +57,27 @@ static int record(NnrtRank *r, Recording *rec, void (*work)(NnrtRank *r)) {
         cudaGraphInstantiateWithFlags(&rec->run, graph, cudaGraphInstantiateFlagUseNodePriority),
         "making the step's graph");
   if (graph) cudaGraphDestroy(graph);
+  if (code) rec->run = NULL;
   rec->scratch = g->scratch;
   return code;
+}
+
+// Records a piece for the first time; false when steps are called from now on, on every rank.
+// Collective.
+static bool record_first(NnrtRank *r, Recording *rec, void (*work)(NnrtRank *r)) {
+  NnrtDevice *d = r->device;
+  int64_t failed[2] = {0, record(r, rec, work) != 0};
+  failed[0] = r->rank == 0 && failed[1];
+  nnrt_comm_sum(r, failed, 2);
+  rec->recorded = true;
+  if (!failed[1]) return true;
+  if (r->rank == 0)
+    nnrt_say_note("steps are not recorded, and so may be slower: %s",
+                  failed[0] ? nnrt_error_detail() : "another rank cannot");
+  nnrt_error(NNRT_OK, "%s", "");
+  cudaGetLastError();
+  d->records = false;
+  return false;
 }
 
 void nnrt_device_run(NnrtRank *r, int piece, void (*work)(NnrtRank *r)) {
@@ -66,16 +94,11 @@ void nnrt_device_run(NnrtRank *r, int piece, void (*work)(NnrtRank *r)) {
     MUST(r, nnrt_cuda(cudaGraphExecDestroy(rec->run), "recording the step again"));
     rec->run = NULL;
   }
-  if (!rec->run && record(r, rec, work)) {
-    if (r->rank == 0)
-      nnrt_say_note("steps are not recorded, and so may be slower: %s", nnrt_error_detail());
-    nnrt_error(NNRT_OK, "%s", "");
-    cudaGetLastError();
-    d->records = false;
-    rec->run = NULL;
+  if (!rec->recorded && !record_first(r, rec, work)) {
     call(r, work);
     return;
   }
+  if (!rec->run) MUST(r, record(r, rec, work));
   MUST(r, nnrt_cuda(cudaGraphLaunch(rec->run, d->gpu.stream), "running the step's graph"));
 }
 

@@ -137,6 +137,9 @@ static void train_update(NnrtRank *r) {
   RUN(OP_reduce, nnrt_local_slice_b4(F(AT_half), F(AT_spread), 3, LIST(2, RANKS, 2), 1, r, 0));
   RUN(OP_reduce, nnrt_local_slice_b4(F(AT_back), F(AT_half), 3, LIST(2, TP, 2), 1, r, 1));
   wait(r);
+#ifdef ALLOCATES
+  RUN(OP_check, line_allocates());
+#endif
   reduce(r, 1);
   wait(r);
   RUN(OP_check, line_taken(I(AT_bad), F(AT_bigsum), BIG, F(AT_spread), F(AT_back), I(AT_one),

@@ -23,6 +23,7 @@ int line_taken(int64_t *bad, const float *big, int64_t n, const float *spread, c
 int line_update(float *w, float *b, float *v, float *part, int64_t n_part, int64_t *count,
                 float *loss, float *norm, const float *g, const float *lr, const int64_t *step,
                 const int64_t *seed, const int64_t *bad, int64_t nan_at);
+int line_allocates(void); // cannot be recorded
 int line_loss(float *loss, const float *g);
 
 #ifdef __cplusplus

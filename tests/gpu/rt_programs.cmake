@@ -29,6 +29,7 @@ set(NNAOT_GPU_RT_PROGRAMS
     "ids1 RANKS=1 IDS" "ids2 RANKS=2 IDS"                   # rows that may not be readable
     "line33 RANKS=33 BATCH=66"                              # more ranks than threads can be
     "disk2 RANKS=2 SLOW_DISK"                               # where writing takes longer than a stall may
+    "allocates1 RANKS=1 ALLOCATES"                          # what cannot be recorded
     "nan2 RANKS=2 NAN_AT=3" "huge2 RANKS=2 SLAB_BYTES=(INT64_C(1)<<41)")
 foreach(program IN LISTS NNAOT_GPU_RT_PROGRAMS)
   string(REPLACE " " ";" words "${program}")

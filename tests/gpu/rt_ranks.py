@@ -70,6 +70,15 @@ with folder_with_data():
             train(program, "--steps", 20, "--save", "called.st", launcher=mpirun(2), env={**two, "CUDA_LAUNCH_BLOCKING": "1"})
             check(f"{program}: replayed collectives give the same bits",
                   open("n.st", "rb").read() == open("called.st", "rb").read())
+        # One that cannot replay, or is told not to: all call.
+        for setting in "EMULATED_GRAPHS=0", "CUDA_LAUNCH_BLOCKING=1":
+            with open("one.sh", "w") as f:
+                f.write(f'#!/bin/sh\nif [ "$PMI_RANK" = 1 ]; then export {setting}; fi\nexec "$@"\n')
+            os.chmod("one.sh", 0o755)
+            done = train("gpu_line2", "--steps", 20, "--save", "called.st", launcher=[*mpirun(2), "./one.sh"], env=two)
+            check(f"{setting} on one rank: the same bits", open("n.st", "rb").read() == open("called.st", "rb").read())
+            check(f"{setting} on one rank: says why", not EMULATED or "GRAPHS" not in setting or
+                  done.stderr.count("may be slower: another rank cannot") == 1, done.stderr)
         train("gpu_line4", "--steps", 20, "--log", "m.jsonl", launcher=mpirun(4), env={"EMULATED_GPUS": "4"})
         d = distance("m.jsonl", "4.jsonl")
         check("four processes as well", d < 1e-5, d)

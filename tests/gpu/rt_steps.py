@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 
-from rt_common import CPU, DATA, PROGRAMS, check, distance, finish, folder_with_data, log, losses, npy, refused, run, safetensors, train
+from rt_common import CPU, DATA, EMULATED, PROGRAMS, check, distance, finish, folder_with_data, log, losses, npy, refused, run, safetensors, train
 
 with folder_with_data():
     # PROGRAMS / an absolute path is that path.
@@ -23,6 +23,13 @@ with folder_with_data():
               env={"CUDA_LAUNCH_BLOCKING": "1"})
         check(f"{program}: replayed steps have the bits of called ones", losses("called.jsonl") == losses("gpu.jsonl"))
         check("and so do the weights", open("called.st", "rb").read() == open("gpu.st", "rb").read())
+    done = train("gpu_line1", "--steps", 30, "--log", "called.jsonl", env={"EMULATED_GRAPHS": "0"})
+    check("without graphs steps are called", losses("called.jsonl") == losses("gpu.jsonl"))
+    check("and it says so, once", not EMULATED or done.stderr.count("steps are not recorded, and so may be slower: making") == 1,
+          done.stderr)
+    refused("a call that cannot be recorded", "hint: it failed while the step was recorded; CUDA_LAUNCH_BLOCKING=1", "gpu_allocates1",
+            *DATA)
+    train("gpu_allocates1", "--steps", 5, env={"CUDA_LAUNCH_BLOCKING": "1"})
     entries = log("gpu.jsonl")
     check("every step is in the log, once", [e["step"] for e in entries] == list(range(30)))
     check("a step takes time", all(e["step_ms"] > 0 for e in entries))

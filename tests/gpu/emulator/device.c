@@ -4,6 +4,7 @@
 //     EMULATED_MEMORY=8g     bytes of each; k, m and g are understood
 //     EMULATED_SM=90         of which kind
 //     EMULATED_DRIVER=13000  less than the toolkit needs, or 0: cudaErrorInsufficientDriver
+//     EMULATED_GRAPHS=1      0: what is recorded does not become a graph
 //     EMULATED_CUBLASLT, EMULATED_CUDNN, EMULATED_NCCL   what the libraries call their version
 
 #include <stdarg.h>

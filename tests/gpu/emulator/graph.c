@@ -288,6 +288,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t g, unsigned l
 
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *out, cudaGraph_t g,
                                           unsigned long long flags) {
+  if (!emulated_setting("EMULATED_GRAPHS", 1)) return emulated_error(cudaErrorNotSupported);
   return cudaGraphInstantiate(out, g, flags);
 }
 
