@@ -179,15 +179,50 @@ static bool same_shape(const StTensor *s, const NnrtTensor *t) {
   return same;
 }
 
-static bool load_tensors(const StFile *f, NnrtRank *r, const char *path, Why *w) {
+// What scales the loss of a program in f16 and counts its steps: a program in another type has
+// none, and its checkpoint serves one in f16 as well.
+static bool scales_loss(const char *state) {
+  return strcmp(state, "loss_scale") == 0 || strncmp(state, "loss_scale.", 11) == 0;
+}
+
+// Tensors in the file that this program does without.
+static int count_unused(const StFile *f, const NnrtGraph *g) {
+  int n = 0;
+  for (int i = 0; i < f->n_tensors; i++) {
+    const char *name = f->tensor[i].name;
+    if (strncmp(name, "state/", 6) == 0 && scales_loss(name + 6) &&
+        !nnrt_find_tensor(g, NNRT_state, name + 6))
+      n++;
+  }
+  return n;
+}
+
+// After `step` steps, none of which was skipped.
+static void start_scale(NnrtRank *r, const NnrtTensor *t, int64_t step, const char *path) {
+  Part part = nnrt_tensor_part(t, r->program, r->coord);
+  if (strcmp(t->name, "loss_scale.updates") == 0 && t->dtype == NNRT_i64) {
+    nnrt_part_put(r, t, &part, &step);
+    return;
+  }
+  nnrt_init_tensor(r, t, 0); // filled: no seed matters
+  if (r->rank == 0 && strcmp(t->name, "loss_scale") == 0)
+    nnrt_say_note("checkpoint '%s' was not written in f16: the loss's scale starts anew", path);
+}
+
+static bool load_tensors(const StFile *f, NnrtRank *r, int64_t step, const char *path, Why *w) {
   const NnrtGraph *g = &r->program->train;
   static const char hint[] = "hint: resume with the same model and optimizer";
-  int n = 0;
+  int n = count_unused(f, g);
   for (int i = 0; i < g->n_tensors; i++) {
     const NnrtTensor *t = &g->tensors[i];
     if (!nnrt_tensor_lasts(t)) continue;
     char *name = nnrt_must_format("%s/%s", role_folder(t), t->name);
     const StTensor *s = nnrt_st_find(f, name);
+    if (!s && t->role == NNRT_state && scales_loss(t->name)) {
+      start_scale(r, t, step, path);
+      free(name);
+      continue;
+    }
     bool ok = s && same_shape(s, t);
     if (!s)
       why(w, "checkpoint '%s' is of another program: it has no '%s'\n%s", path, name, hint);
@@ -220,7 +255,7 @@ bool nnrt_checkpoint_load(const Checkpoints *c, NnrtRank *r, int64_t step, DataO
   if (!ok) {
     why(w, "checkpoint '%s' cannot be used: %s", path, damage.text);
   } else {
-    ok = load_tensors(&f, r, path, w);
+    ok = load_tensors(&f, r, step, path, w);
     out_order->seed = int_text(&f, "seed", 0);
     out_order->rows = int_text(&f, "rows", 0);
     const char *shuffle = nnrt_st_text(&f, "shuffle");

@@ -39,26 +39,28 @@ static void init_fill(NnrtRank *r, const NnrtTensor *t, int64_t n, char *block) 
   }
 }
 
-void nnrt_init_tensors(NnrtRank *r, int64_t seed) {
-  const NnrtGraph *g = &r->program->train;
-  char *block = nnrt_must_alloc(BLOCK * 8); // of the largest elements
-  for (int i = 0; i < g->n_tensors; i++) {
-    const NnrtTensor *t = &g->tensors[i];
-    if (!nnrt_tensor_lasts(t)) continue;
-    Part part = nnrt_tensor_part(t, r->program, r->coord);
-    int64_t n = nnrt_part_count(t, &part);
-    if (n == 0) continue;
-    switch (t->init) {
-    case NNRT_from_payload: nnrt_part_put(r, t, &part, r->run->payload + t->payload); break;
-    case NNRT_from_fill: init_fill(r, t, n, block); break;
-    case NNRT_from_normal:
-    case NNRT_from_uniform:
-      // The compiled seed, until --seed says something else than the compiled default.
-      init_drawn(r, t, &part,
-                 (int64_t)((uint64_t)t->init_seed + (uint64_t)seed - (uint64_t)r->program->seed),
-                 block);
-      break;
-    }
+void nnrt_init_tensor(NnrtRank *r, const NnrtTensor *t, int64_t seed) {
+  Part part = nnrt_tensor_part(t, r->program, r->coord);
+  int64_t n = nnrt_part_count(t, &part);
+  if (n == 0) return;
+  int64_t most = n < BLOCK ? n : BLOCK;
+  char *block = nnrt_must_alloc((size_t)(most * nnrt_dtype_size(t->dtype)));
+  switch (t->init) {
+  case NNRT_from_payload: nnrt_part_put(r, t, &part, r->run->payload + t->payload); break;
+  case NNRT_from_fill: init_fill(r, t, n, block); break;
+  case NNRT_from_normal:
+  case NNRT_from_uniform:
+    // The compiled seed, until --seed says something else than the compiled default.
+    init_drawn(r, t, &part,
+               (int64_t)((uint64_t)t->init_seed + (uint64_t)seed - (uint64_t)r->program->seed),
+               block);
+    break;
   }
   free(block);
+}
+
+void nnrt_init_tensors(NnrtRank *r, int64_t seed) {
+  const NnrtGraph *g = &r->program->train;
+  for (int i = 0; i < g->n_tensors; i++)
+    if (nnrt_tensor_lasts(&g->tensors[i])) nnrt_init_tensor(r, &g->tensors[i], seed);
 }

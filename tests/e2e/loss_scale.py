@@ -6,6 +6,7 @@ than f16 holds until the scale has been halved a few times.
     loss_scale.py [TARGET]
 """
 
+import json
 import pathlib
 import struct
 import sys
@@ -64,6 +65,35 @@ def main(machine="cpu"):
         lines, said = train(1e12, 100, ok=1)
         check("no scale helps: it ends", len(lines) == 31 and not lines[-1]["skipped"], (len(lines), lines[-1]))
         check("it says so", "the gradient's norm is" in said and "--dtype bf16" in said, said)
+        # What is wrong in the data is no reason to skip a step.
+        write_npy(x, (16, 64), [float("nan")] * (16 * 64))
+        _, said = train(1e4, 14, "--resume", "--checkpoint-dir", folder / "c", ok=1)
+        check("a NaN in the data", "the loss is not a number" in said and "look for it in the data" in said, said)
+        check("skips no step", "skipped, loss scale" not in said, said)
+
+        # A checkpoint serves a program in another type: without a scale, or with one that starts anew.
+        write_npy(x, (16, 64), [(i * 37 % 101) / 50 - 1 for i in range(16 * 64)])
+        want = {}
+        for dtype, other in ("f32", "f16"), ("f16", "f32"):
+            for name in dtype, other:
+                exe = folder / name
+                if not exe.exists():
+                    run(NNAOT, SAMPLES / "mlp/mlp.onnx", "--batch", 16, "--loss", "mse(logits)", "--dtype", name,
+                        "--optimizer", "adamw", "--lr", "0.001", "--target", machine, "-o", exe)
+            kept = folder / f"from-{dtype}"
+            exe = folder / dtype
+            want[dtype] = train(1.0, 8)[0]
+            train(1.0, 4, "--checkpoint-dir", kept)
+            exe = folder / other
+            lines, said = train(1.0, 8, "--resume", "--checkpoint-dir", kept)
+            check(f"an {other} program says that its scale is new", ("scale starts anew" in said) == (other == "f16"), said)
+            d = max(abs(a["loss"] - b["loss"]) / b["loss"] for a, b in zip(lines, want["f32"][4:], strict=True))
+            check(f"it goes on from {dtype} as it was", d < 1e-2, d)
+        raw = (folder / "from-f32/step-000000000008.safetensors").read_bytes()
+        size, = struct.unpack("<Q", raw[:8])
+        begin = json.loads(raw[8:8 + size])["state/loss_scale.updates"]["data_offsets"][0]
+        updates, = struct.unpack("<q", raw[8 + size + begin:16 + size + begin])
+        check("and its optimizer counts on", updates == 8, updates)
         print(f"{n} steps skipped, then trained; resumed alike; given up after {len(lines)} steps")
 
 
