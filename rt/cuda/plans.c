@@ -91,7 +91,7 @@ static bool read_section(Text *t, const Machine *here, Machine *found, Why *w) {
   const char *from = t->at;
   int64_t sm, processors, count;
   if (!take(t, "nnrt plans 1 cudnn ") || !take_number(t, &found->cudnn) || !take(t, " sm ") ||
-      !take_number(t, &sm) || !take(t, " processors ") || !take_number(t, &processors) ||
+      !take_number(t, &sm) || !take(t, " multiprocessors ") || !take_number(t, &processors) ||
       !take(t, " count ") || !take_number(t, &count) || !take(t, "\n") || sm > 10000 ||
       processors > 100000)
     return why(w, "its first line is damaged");
@@ -101,7 +101,7 @@ static bool read_section(Text *t, const Machine *here, Machine *found, Why *w) {
   bool wanted = same_machine(found, here), ok = true;
   for (int64_t i = 0; ok && i < count; i++) {
     Entry e = {.machine = *found, .key = t->at};
-    while (t->at<t->end && * t->at> ' ' && *t->at < 127)
+    while ((t->at < t->end) && *t->at > ' ' && *t->at < 127)
       t->at++;
     e.key_bytes = t->at - e.key;
     ok = e.key_bytes > 0 && take(t, " ") && take_number(t, &e.bytes) && take(t, "\n") &&
@@ -150,7 +150,8 @@ static void open_plans(void) {
       return;
     }
     version_text(version, found.cudnn);
-    why(&gpus, "%scudnn %s on sm_%d with %d; ", gpus.text, version, found.sm, found.processors);
+    why(&gpus, "%scudnn %s on sm_%d with %d multiprocessors; ", gpus.text, version, found.sm,
+        found.processors);
   }
   if (plans.first == before) {
     char version[32];
@@ -243,8 +244,8 @@ static bool write_plans(const char *path, Why *w) {
   for (const Entry *e = plans.first; e; e = e->next)
     count++;
   if (count > 0)
-    fprintf(f, "nnrt plans 1 cudnn %" PRId64 " sm %d processors %d count %d\n", here.cudnn, here.sm,
-            here.processors, count);
+    fprintf(f, "nnrt plans 1 cudnn %" PRId64 " sm %d multiprocessors %d count %d\n", here.cudnn,
+            here.sm, here.processors, count);
   for (const Entry *e = plans.first; e; e = e->next) {
     fprintf(f, "%s %" PRId64 "\n", e->key, e->bytes);
     fwrite(e->json, 1, (size_t)e->bytes, f);

@@ -13,27 +13,16 @@
 // At start a graph's plan is looked up by its key.  What is not there, or is for another cuDNN or
 // another gpu, is built at start, and rank 0 says so once.
 //
-// For the runtime's main (rt/main.c).  Before anything else, flags too, when NNRT_PLAN_DEVICE is in
-// the environment:   return nnrt_plans_main(p);
-// It needs no gpu, connects to nobody, prints nothing but errors, and writes NNRT_PLAN_OUT, whole
-// or not at all.  Its status: 0, or 1 having said why.  An executable for cpus does not have it.
-// In normal runs, once for each rank, when the first step is done:   nnrt_plans_say(r->rank);
-//
-// For the payload (rt/payload.c).  nnrt_payload_plans(&bytes) is called here, by any rank; it
-// returns the mapped bytes behind the payload, or NULL and 0 when there are none or the trailer is
-// damaged.  What is in them is checked here.
-//
-// For the backend (backend/build.c).  For each sm_XX of the target, with the properties of
-// devices/: run the linked executable (it may still lack its payload) with NNRT_PLAN_DEVICE (path
-// of a property file), NNRT_PLAN_OUT (path of a file to be made), and, if the machine has no
-// libcuda.so.1, LD_LIBRARY_PATH=PREFIX/lib/nnaot/standin:$LD_LIBRARY_PATH (standin/libcuda.c).  If
-// it fails, that is a warning: the executable then builds its plans at start.  The files for
-// several gpus are put one behind the other.  If the result is empty, nothing is appended.  It
-// begins with "nnrt plans" and ends with a line end.
+// An executable with NNRT_PLAN_DEVICE in its environment does only that (nnrt_device_errand): it
+// needs no gpu, connects to nobody, prints nothing but errors, and writes NNRT_PLAN_OUT, whole or
+// not at all.  cuDNN wants a libcuda.so.1 to be there; where there is no driver, nnaot lets it find
+// standin/libcuda.c.  If it fails, nnaot warns, and the executable builds its plans at start.
+// nnaot (backend/plans.c) does it for each sm_XX of the target, with the properties of devices/,
+// and appends the files one behind the other; nnrt_payload_plans (payload.c) finds them again.
 //
 // The text, one section for each gpu:
 //
-//     nnrt plans 1 cudnn 91900 sm 90 processors 132 count 2
+//     nnrt plans 1 cudnn 91900 sm 90 multiprocessors 132 count 2
 //     attention_bf16-0123456789abcdef 76071
 //     {…}
 //     attention_back_bf16-fedcba9876543210 108666
@@ -53,10 +42,12 @@
 extern "C" {
 #endif
 
-int nnrt_plans_main(const NnrtProgram *p);
-void nnrt_plans_say(int rank); // a note, if plans had to be built
+int nnrt_plans_main(const NnrtProgram *p); // the status to end with
+// A note, if plans had to be built; once, when the first step is done.
+void nnrt_plans_say(int rank);
 
-// For dnn.c.  Between lock and unlock a key is looked up, and its plan added if it was not there.
+// For dnn_plan.c.  Between lock and unlock a key is looked up, and its plan added if it was not
+// there.
 void nnrt_plans_lock(void);
 void nnrt_plans_unlock(void);
 const char *nnrt_plans_find(const char *key, int64_t *bytes); // of nnrt_gpu(), or NULL

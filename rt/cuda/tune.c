@@ -93,7 +93,7 @@ static bool read_text(char *text, int64_t bytes) {
   text[bytes] = 0;
   strtok_r(text, "\n", &rest); // HEAD
   line = strtok_r(NULL, "\n", &rest);
-  if (!line || sscanf(line, "cublaslt %zu sm %d processors %d", &tune.cublaslt, &tune.sm,
+  if (!line || sscanf(line, "cublaslt %zu sm %d multiprocessors %d", &tune.cublaslt, &tune.sm,
                       &tune.processors) != 3)
     return false;
   if (!strtok_r(NULL, "\n", &rest)) return false; // COLUMNS
@@ -127,7 +127,7 @@ static char *text_of_all(int64_t *out_bytes) {
   for (int i = 0; i < tune.n_entries; i++)
     size += strlen(tune.entry[i].problem) + 2 * NNRT_ALGO_BYTES + 64;
   char *text = nnrt_must_alloc(size);
-  size_t at = (size_t)snprintf(text, size, HEAD "cublaslt %zu sm %d processors %d\n" COLUMNS,
+  size_t at = (size_t)snprintf(text, size, HEAD "cublaslt %zu sm %d multiprocessors %d\n" COLUMNS,
                                tune.cublaslt, tune.sm, tune.processors);
   for (int i = 0; i < tune.n_entries; i++) {
     const NnrtChoice *c = &tune.entry[i].choice;
@@ -160,8 +160,8 @@ void nnrt_tune_begin(size_t cublaslt, int sm, int processors) {
   pthread_mutex_lock(&tune.lock);
   if (tune.cublaslt == cublaslt && tune.sm == sm && tune.processors == processors) return;
   if (tune.cublaslt)
-    nnrt_say_note("--tune: '%s' is of cuBLASLt %zu on sm_%d with %d processors, and here are %zu, "
-                  "sm_%d and %d: everything is measured anew",
+    nnrt_say_note("--tune: '%s' is of cuBLASLt %zu on sm_%d with %d multiprocessors, and here "
+                  "are %zu, sm_%d and %d: everything is measured anew",
                   tune.path, tune.cublaslt, tune.sm, tune.processors, cublaslt, sm, processors);
   forget_all();
   tune.cublaslt = cublaslt;

@@ -10,10 +10,10 @@
 // The file is text, a line for each product, made by:
 //
 //     nnaot tune 1
-//     cublaslt 130100 sm 90 processors 132
+//     cublaslt 130100 sm 90 multiprocessors 132
 //     us EPILOGUE ALGORITHM PROBLEM
 //     28.7 inside 4200…(64 bytes in hex) bf16 bf16 1 1024 768 768 n t 768 768 768 0 0 0 1 0 bias 16
-//     16 end 2c0f…                                     xxh64 of all before
+//     end 2c0f…                                        xxh64 of all before
 //
 // EPILOGUE says whether cuBLASLt does it (`inside`) or a kernel of ours behind (`apart`).  PROBLEM
 // is NnrtGemmSpec in the order of its fields: types, batch, m n k, which are transposed, leading
@@ -42,7 +42,7 @@ typedef struct NnrtChoice {
 // or could not be written.
 bool nnrt_tune_open(const char *path, Why *w);
 
-// For products.c.  find and keep are called between begin, which says what is here, and end: there
+// For measure.c.  find and keep are called between begin, which says what is here, and end: there
 // no other rank measures.
 bool nnrt_tune_on(void);
 void nnrt_tune_begin(size_t cublaslt, int sm, int processors);

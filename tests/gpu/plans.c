@@ -230,10 +230,11 @@ static void check_text(const char *folder, const char *path) {
   int64_t bytes;
   char *plans = read_all(path, &bytes), key[128], want[32];
   long long cudnn, sm, processors, count, length;
-  bool read = plans && sscanf(plans,
-                              "nnrt plans 1 cudnn %lld sm %lld processors %lld count %lld %127s "
-                              "%lld",
-                              &cudnn, &sm, &processors, &count, key, &length) == 6;
+  bool read =
+      plans && sscanf(plans,
+                      "nnrt plans 1 cudnn %lld sm %lld multiprocessors %lld count %lld %127s "
+                      "%lld",
+                      &cudnn, &sm, &processors, &count, key, &length) == 6;
   CHECK(read, "the text begins otherwise");
   if (!read) return;
   printf("%lld plans, %lld bytes, the last %s\n", count, (long long)bytes, key);
@@ -256,7 +257,7 @@ static void check_text(const char *folder, const char *path) {
   memcpy(two, plans, (size_t)bytes);
   memcpy(two + bytes, plans, (size_t)bytes);
   check_found(folder, two, 2 * bytes, key, gpu, want);
-  snprintf(want, sizeof want, "sm_%lld with %lld; ", sm, processors);
+  snprintf(want, sizeof want, "sm_%lld with %lld multiprocessors; ", sm, processors);
   check_found(folder, two, 2 * bytes, key, "90 7", want);
   free(two);
   free(plans);

@@ -65,7 +65,7 @@ with scratch() as folder:
 
     out = pathlib.Path(folder, "plans")
     plans = plan(exe, 4, out)
-    check("plans say what they are for", plans.startswith(b"nnrt plans 1 cudnn 91900 sm 90 processors 4 "), plans[:80])
+    check("plans say what they are for", plans.startswith(b"nnrt plans 1 cudnn 91900 sm 90 multiprocessors 4 "), plans[:80])
 
     got, said = losses(with_plans(exe, plans))
     check("plans are used without a word", "cudnn" not in said, said)
@@ -76,7 +76,7 @@ with scratch() as folder:
     check("and give the same bits", got == plain, got, plain)
 
     got, said = losses(with_plans(exe, plan(exe, 8, out)))
-    check("those for another gpu are not used", "sm_90 with 8; this is cudnn" in said, said)
+    check("those for another gpu are not used", "sm_90 with 8 multiprocessors; this is cudnn" in said, said)
     check("and give the same bits", got == plain, got, plain)
 
 sys.exit(failures > 0)
