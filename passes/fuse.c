@@ -1,9 +1,14 @@
 // Fusion: chains of elementwise ops, and the sums at their ends, to one kernel each.
 //
 //     %1 = broadcast %b shape=[4,6] : f32[4,6]
-//     %2 = add %y, %1               : f32[4,6]        %2, %3 = fused @fused_0 %y, %b : f32[4,6],
-//     f32[4,6] %3 = gelu %2                  : f32[4,6]   => %4 = linear %3, %w            :
-//     f32[4,2]        %4 = linear %3, %w : f32[4,2]
+//     %2 = add %y, %1               : f32[4,6]
+//     %3 = gelu %2                  : f32[4,6]
+//     %4 = linear %3, %w            : f32[4,2]
+//
+//   =>
+//
+//     %2, %3 = fused @fused_0 %y, %b : f32[4,6], f32[4,6]
+//     %4 = linear %3, %w             : f32[4,2]
 //
 //     graph @fused_0 (%0: f32[4,6], %1: f32[6]) {
 //       %2 = broadcast %1 shape=[4,6] : f32[4,6]
@@ -351,13 +356,13 @@ static void join_ends(Fuser *f) {
 }
 
 // Must `v`, which bodies copy, also be memory?
-static bool is_memory(const Fuser *f, const Value *v) {
+static bool needs_memory(const Fuser *f, const Value *v) {
   if (v->def->kind == OP_broadcast && f->whole[v->id]) return true;
   for_each_use(u, v) {
     if (!u->user) return true;
     if (group_of(f, u->user)) continue;
     bool copied = u->user->kind == OP_reshape || u->user->kind == OP_broadcast;
-    if (!copied || is_memory(f, u->user->out[0])) return true;
+    if (!copied || needs_memory(f, u->user->out[0])) return true;
   }
   return false;
 }
@@ -376,7 +381,7 @@ static void make_groups(Fuser *f) {
     if (op->kind == OP_reduce_sum) add_sum(f, op);
   join_ends(f);
   for_each_op(op, f->g) {
-    if (op->kind == OP_fill && is_memory(f, op->out[0]))
+    if (op->kind == OP_fill && needs_memory(f, op->out[0]))
       group_new(f, op, type_count(op->out[0]->type));
   }
 }

@@ -38,7 +38,7 @@ static bool is_computed(const Op *op) {
 }
 
 // Must `v` be in memory even if fuse makes one kernel of its op and `reader`?
-static bool is_memory(const Value *v, const Op *reader) {
+static bool stays_in_memory(const Value *v, const Op *reader) {
   if (!v->def || !is_computed(v->def)) return true;
   for_each_use(u, v)
     if (!u->user || (u->user != reader && !is_computed(u->user))) return true;
@@ -53,7 +53,7 @@ static void fuse_sum(Fusion *f, Op *add) {
     if (u->user && u->index == 0 &&
         (u->user->kind == OP_layer_norm || u->user->kind == OP_rms_norm))
       norm = u->user;
-  if (!norm || x->type != r->type || !is_memory(x, add) || !is_memory(r, add)) return;
+  if (!norm || x->type != r->type || !stays_in_memory(x, add) || !stays_in_memory(r, add)) return;
   bool layer = norm->kind == OP_layer_norm;
   Value *in[] = {x, r, norm->in[1].value, layer ? norm->in[2].value : NULL};
   for (int i = 2; i < norm->n_in + 1; i++)
@@ -82,7 +82,7 @@ static void fuse_back(Fusion *f, Op *back) {
   Op *add = only_reader(dx);
   if (!add || add->kind != OP_add) return;
   Value *dr = add->in[add->in[0].value == dx ? 1 : 0].value;
-  if (dr->type != dx->type || !is_memory(dr, add) || !is_known(f, dr)) return;
+  if (dr->type != dx->type || !stays_in_memory(dr, add) || !is_known(f, dr)) return;
   Value *in[6] = {dr};
   for (int i = 0; i < back->n_in; i++)
     in[i + 1] = back->in[i].value;

@@ -19,8 +19,8 @@
 #include "rows.cuh"
 
 enum {
-  SHORT = 4,    // terms added up in float, and rows that are read at once
-  PIECE = 2048, // elements of a run that a warp takes at once
+  SHORT = 4,      // terms added up in float, and rows that are read at once
+  STRETCH = 2048, // elements of a run that a warp takes at once
 };
 
 // What is summed over a channel's elements: x; (x - mean)^2; and for the gradients dy (x - mean)
@@ -108,8 +108,8 @@ static __global__ void sum_runs(double *parts, const T *x, const T *dy, const fl
   Pair some = {};
   for (int64_t u = (int64_t)blockIdx.y * ROWS + threadIdx.x / WARP; u < a.outer * pieces;
        u += (int64_t)gridDim.y * ROWS) {
-    int64_t outer = u / pieces, from = u % pieces * PIECE;
-    int64_t to = from + PIECE < a.inner ? from + PIECE : a.inner;
+    int64_t outer = u / pieces, from = u % pieces * STRETCH;
+    int64_t to = from + STRETCH < a.inner ? from + STRETCH : a.inner;
     int64_t run = (outer * a.n + channel) * a.inner;
     int terms = 0;
     for (int64_t i = from + lane * V; i < to; i += WARP * V) {
@@ -154,7 +154,7 @@ static __global__ void finish_back(float *dg, float *db, const double *parts, in
 template <Sum WHAT, class T, int V>
 static int sum_channels(double **parts, int64_t *n_parts, const T *x, const T *dy,
                         const float *mean, Axis a) {
-  int64_t pieces = ceil_div(a.inner, PIECE);
+  int64_t pieces = ceil_div(a.inner, STRETCH);
   if (a.inner == 1)
     *n_parts = parts_for(a.outer, a.n, WARP * V, ROWS * SHORT);
   else
@@ -260,8 +260,8 @@ static __global__ void affine_runs(T *__restrict__ y, const T *__restrict__ x,
                                    int64_t pieces) {
   int64_t lane = threadIdx.x % WARP, units = a.outer * a.n * pieces;
   for (int64_t u = first_thread() / WARP; u < units; u += all_threads() / WARP) {
-    int64_t run = u / pieces, from = u % pieces * PIECE;
-    int64_t to = from + PIECE < a.inner ? from + PIECE : a.inner;
+    int64_t run = u / pieces, from = u % pieces * STRETCH;
+    int64_t to = from + STRETCH < a.inner ? from + STRETCH : a.inner;
     Constants k = constants_of(channels, run % a.n);
     UNROLL_4
     for (int64_t i = from + lane * V; i < to; i += WARP * V) {
@@ -277,7 +277,7 @@ template <class T, int V> static int affine_all(T *y, const T *x, const T *dy, C
     return launch(affine_rows<T, V>, dim3((unsigned)ceil_div(a.n, WARP * V), (unsigned)n_parts),
                   dim3(WARP, ROWS), 0, y, x, dy, c, a.outer, a.n);
   }
-  int64_t pieces = ceil_div(a.inner, PIECE);
+  int64_t pieces = ceil_div(a.inner, STRETCH);
   return launch(affine_runs<T, V>, blocks_for_rows(a.outer * a.n * pieces, ROWS), BLOCK, 0, y, x,
                 dy, c, a, pieces);
 }

@@ -10,22 +10,22 @@
 //
 // Rows of dx differ very much in how often they are taken: most words of a vocabulary never, "the"
 // in every sentence, each position of a text once per text.  So the sorted list is cut into pieces
-// of PIECE places, which are added up side by side.  Sums that begin and end within a piece are
+// of PLACES places, which are added up side by side.  Sums that begin and end within a piece are
 // done; of the others each piece keeps its share, and these are added in the order of the pieces.
 //
 // Scratch, of `count` indices and rows of `inner` elements in `outer` tables: 16 bytes an index for
-// sorting, half a byte an index for counting digits, and 2 / PIECE * outer * inner * 4 bytes an
+// sorting, half a byte an index for counting digits, and 2 / PLACES * outer * inner * 4 bytes an
 // index for the shares, which is 1/32 of dy in f32.
 
 #include "move.cuh"
 
 // -- gather
 
-// Index number `i`, from 0 to n - 1; OUTSIDE, and found, when it is out of range.
-enum { OUTSIDE = -1 };
-static __device__ inline int64_t row_at(const void *at, int64_t width, int64_t i, int64_t n) {
+// The row that index number `i` means, of n; NO_ROW when it is out of range.
+enum { NO_ROW = -1 };
+static __device__ inline int64_t row_of_index(const void *at, int64_t width, int64_t i, int64_t n) {
   int64_t index = index_at(at, width, i);
-  if (index < -n || index >= n) return OUTSIDE;
+  if (index < -n || index >= n) return NO_ROW;
   return index < 0 ? index + n : index;
 }
 
@@ -36,8 +36,8 @@ static __global__ void gather_rows(T *y, const T *x, const void *at, int64_t wid
   for (I i = (I)first_thread(); i < all; i += (I)all_threads()) {
     I column, number;
     I outer = count.divide(inner.divide(i, &column), &number);
-    int64_t from = row_at(at, width, number, n);
-    if (from != OUTSIDE)
+    int64_t from = row_of_index(at, width, number, n);
+    if (from != NO_ROW)
       y[i] = x[(outer * n + from) * row + column];
     else if (column == 0)
       find_index(f, index_at(at, width, number), number, n);
@@ -167,14 +167,14 @@ static __global__ void move_by_digit(uint32_t *keys_out, uint32_t *places_out, c
 static __global__ void make_keys(uint32_t *keys, uint32_t *places, const void *at, int64_t width,
                                  int count, int64_t n, Finder f) {
   for (int64_t i = first_thread(); i < count; i += all_threads()) {
-    int64_t row = row_at(at, width, i, n);
-    if (row == OUTSIDE) find_index(f, index_at(at, width, i), i, n);
-    keys[i] = (uint32_t)(row == OUTSIDE ? n : row);
+    int64_t row = row_of_index(at, width, i, n);
+    if (row == NO_ROW) find_index(f, index_at(at, width, i), i, n);
+    keys[i] = (uint32_t)(row == NO_ROW ? n : row);
     places[i] = (uint32_t)i;
   }
 }
 
-enum { PIECE = 64, AHEAD = 8 };
+enum { PLACES = 64, AHEAD = 8 };
 
 // What the sums of pieces read and write.  A column is an element of a row of one of the `outer`
 // tables.
@@ -188,8 +188,8 @@ struct Sums {
 
 // Each block: one piece, some columns.
 template <class T> static __global__ void sum_pieces(Sums s, const T *dy) {
-  __shared__ uint32_t keys[PIECE], places[PIECE];
-  int from = (int)blockIdx.x * PIECE, size = s.count - from < PIECE ? s.count - from : PIECE;
+  __shared__ uint32_t keys[PLACES], places[PLACES];
+  int from = (int)blockIdx.x * PLACES, size = s.count - from < PLACES ? s.count - from : PLACES;
   for (int i = (int)threadIdx.x; i < size; i += (int)blockDim.x) {
     keys[i] = s.keys[from + i];
     places[i] = s.places[from + i];
@@ -232,7 +232,7 @@ template <class T> static __global__ void sum_pieces(Sums s, const T *dy) {
 
 // Adds up the sums that begin in a piece and go on in the next.
 static __global__ void sum_shares(Sums s) {
-  int from = (int)blockIdx.x * PIECE, next = from + PIECE;
+  int from = (int)blockIdx.x * PLACES, next = from + PLACES;
   if (next >= s.count) return;
   uint32_t key = s.keys[next - 1];
   bool goes_on = s.keys[next] == key;
@@ -240,10 +240,10 @@ static __global__ void sum_shares(Sums s) {
   bool begins = from == 0 || s.keys[from - 1] != key;
   if (!goes_on || !begins || key >= s.n) return;
   // The pieces that have a share: the first beyond begins with another key.
-  int low = (int)blockIdx.x + 1, high = (s.count - 1) / PIECE + 1;
+  int low = (int)blockIdx.x + 1, high = (s.count - 1) / PLACES + 1;
   while (low < high) {
     int middle = (low + high) / 2;
-    if (s.keys[middle * PIECE] == key)
+    if (s.keys[middle * PLACES] == key)
       low = middle + 1;
     else
       high = middle;
@@ -286,7 +286,8 @@ static int gather_back(float *dx, const void *at, const T *dy, int64_t at_rank,
   if (a.n * columns == 0) return NNRT_OK;
   int code = nnrt_zero(dx, a.n * columns * (int64_t)sizeof *dx);
   if (code || count == 0) return code;
-  int64_t pieces = (count + PIECE - 1) / PIECE, list = round_256(count * (int64_t)sizeof(uint32_t));
+  int64_t pieces = (count + PLACES - 1) / PLACES;
+  int64_t list = round_256(count * (int64_t)sizeof(uint32_t));
   int64_t blocks = (count + SORT_TILE - 1) / SORT_TILE;
   int64_t counts = round_256(blocks * DIGITS * (int64_t)sizeof(uint32_t));
   int64_t shares = pieces * 2 * columns * (int64_t)sizeof(float);

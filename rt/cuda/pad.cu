@@ -11,7 +11,7 @@
 #include "move.cuh"
 
 enum Mode { CONSTANT, REFLECT, EDGE, WRAP, N_MODES };
-enum { OUTSIDE = -1 };
+enum { PADDING = -1 };
 
 static Mode mode_of(const char *name) {
   static const char *const names[N_MODES] = {"constant", "reflect", "edge", "wrap"};
@@ -23,7 +23,7 @@ static Mode mode_of(const char *name) {
 // Which of `n` elements position i shows; it may lie before or behind them.
 static __device__ inline int64_t source(Mode mode, int64_t i, int64_t n) {
   if (i >= 0 && i < n) return i;
-  if (mode == CONSTANT) return OUTSIDE;
+  if (mode == CONSTANT) return PADDING;
   if (mode == EDGE) return i < 0 ? 0 : n - 1;
   int64_t period = mode == REFLECT ? 2 * (n - 1) : n;
   if (period == 0) return 0;
@@ -50,7 +50,7 @@ static __global__ void pad_each(T *y, const T *x, Padding<I> p, I n, T value) {
       I position;
       rest = p.y_size[d].divide(rest, &position);
       int64_t from = source(p.mode, position - p.low[d], p.left[d]);
-      outside = outside || from == OUTSIDE;
+      outside = outside || from == PADDING;
       at += (from + p.cut[d]) * p.x_stride[d];
     }
     y[i] = outside ? value : x[at];

@@ -219,9 +219,9 @@ static inline int64_t parts_for(int64_t m, int64_t n, int64_t columns, int64_t r
   return most(1, least(ceil_div(m, rows), ceil_div(blocks, wide)));
 }
 
-// The sum of one column of parts (n_parts, n), as float or double, by all of a block.  Blocks of
-// WARP x ROWS threads: a warp has WARP neighbouring columns, and row r of threads parts r, r +
-// ROWS, …
+// The sum of a column of parts (n_parts, n), as float or double, in all threads of the column.
+// Blocks of WARP x ROWS threads: a warp has WARP neighbouring columns, and row r of threads the
+// parts r, r + ROWS, …
 template <class Sum>
 static __device__ inline Sum sum_parts(const Sum *parts, int64_t n_parts, int64_t n,
                                        int64_t column) {
