@@ -184,8 +184,8 @@ enum { NNRT_OK, NNRT_INDEX, NNRT_LIBRARY, NNRT_COMM, NNRT_MEMORY, NNRT_UNSUPPORT
 
 // Between ranks (comm.c), along one axis of the mesh.  all_reduce only starts: it owns x and y
 // until nnrt_wait(r, y), and backward goes on meanwhile; the others are done when they return.
-// Ranks add up in rank order, so all get the same bits, whatever moves them.  `dims` is the shape
-// of x.
+// All ranks get the same bits: they add up in rank order, except where NCCL adds up.  `dims` is the
+// shape of x.
 int nnrt_all_reduce_f32(float *y, const float *x, int64_t n, NnrtRank *r, int axis);
 int nnrt_all_reduce_i64(int64_t *y, const int64_t *x, int64_t n, NnrtRank *r, int axis);
 int nnrt_wait(NnrtRank *r, const void *y);
