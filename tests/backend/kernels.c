@@ -265,27 +265,35 @@ static bool check_body(Module *m, Graph *g, Kernel *kernel, Diag *d) {
   return ok;
 }
 
-int main(int argc, char **argv) {
-  Diag *d = diag_new(stdout);
-  Arena *a = arena_new();
-  bool write = argc == 4 && !strcmp(argv[1], "--write");
-  Module *m = module_read(argv[argc - 1], d);
-  if (!m) return 1;
-  make_bodies(m, a, d);
-  if (write) return write_file(argv[2], code_cuda(m, a)) ? 0 : 1;
-  bool opened = machine_open(code_c(m, a));
-  int checked = 0, failed = 0;
-  for (Graph *g = m->graphs, *next; opened && g; g = next) {
+// How many kernels there are, and how many of them are wrong.
+static void try_kernels(Module *m, Arena *a, int *out_tried, int *out_wrong, Diag *d) {
+  for (Graph *g = m->graphs, *next; g; g = next) {
     next = g->next;
     if (!is_body(g, a)) continue;
     Kernel *kernel = machine_kernel(g->name);
     bool ok = kernel && check_body(m, g, kernel, d);
-    checked++;
-    failed += !ok;
+    ++*out_tried;
+    *out_wrong += !ok;
   }
-  printf("%d kernels, %d wrong\n", checked, failed);
+}
+
+int main(int argc, char **argv) {
+  Diag *d = diag_new(stdout);
+  Arena *a = arena_new();
+  int tried = 0, wrong = 0;
+  Module *m = module_read(argv[argc - 1], d);
+  bool ok = m != NULL;
+  if (ok) make_bodies(m, a, d);
+  if (ok && argc == 4 && !strcmp(argv[1], "--write")) {
+    ok = write_file(argv[2], code_cuda(m, a));
+  } else if (ok) {
+    ok = machine_open(code_c(m, a));
+    if (ok) try_kernels(m, a, &tried, &wrong, d);
+    printf("%d kernels, %d wrong\n", tried, wrong);
+    ok = ok && !wrong && tried >= N_RANDOM;
+  }
   module_free(m);
   arena_free(a);
   diag_free(d);
-  return !opened || failed || checked < N_RANDOM;
+  return ok ? 0 : 1;
 }
