@@ -2,7 +2,6 @@
 
 #include "machine.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -20,16 +19,6 @@ static void must(cudaError_t error) {
   if (error == cudaSuccess) return;
   printf("%s\n", cudaGetErrorString(error));
   exit(1);
-}
-
-// All of the runtime that kernels need besides their own.
-int nnrt_error(int code, const char *fmt, ...) {
-  va_list args;
-  va_start(args, fmt);
-  vprintf(fmt, args);
-  va_end(args);
-  putchar('\n');
-  return code;
 }
 
 bool machine_open(const char *code) {
