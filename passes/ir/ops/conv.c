@@ -134,7 +134,7 @@ static Value *conv_of(Builder *b, const Op *op, OpKind kind, Value *first, Value
 bool conv_grad(Builder *b, Op *op, Value **dout, Value **din) {
   Value *x = op->in[0].value, *w = op->in[1].value, *dy = dout[0];
   din[0] = conv_of(b, op, OP_conv_back_x, w, dy, x->type);
-  din[1] = conv_of(b, op, OP_conv_back_w, x, dy, w->type);
+  din[1] = build_cast(b, conv_of(b, op, OP_conv_back_w, x, dy, w->type), w->type->dtype);
   return !b->failed;
 }
 
@@ -142,6 +142,7 @@ bool conv_grad(Builder *b, Op *op, Value **dout, Value **din) {
 bool conv_back_x_grad(Builder *b, Op *op, Value **dout, Value **din) {
   Value *w = op->in[0].value, *dx = dout[0];
   din[0] = conv_of(b, op, OP_conv_back_w, dx, op->in[1].value, w->type);
+  din[0] = build_cast(b, din[0], w->type->dtype);
   din[1] = conv_of(b, op, OP_conv, dx, w, NULL);
   return !b->failed;
 }

@@ -24,12 +24,13 @@ bool matmul_rule(const Op *op, Dims *dims, Diag *d) {
   return dims_parse(dims, op, einsum[attr_i(op, "trans_a")][attr_i(op, "trans_b")], d);
 }
 
-// dx = dy w'     dw = x' dy
+// dx = dy w'     dw = x' dy, which is summed up in f32 where w has 16 bits
 bool linear_grad(Builder *b, Op *op, Value **dout, Value **din) {
   Value *x = op->in[0].value, *w = op->in[1].value, *dy = dout[0];
   bool trans = attr_i(op, "trans");
   din[0] = build(b, OP_linear, IN(dy, w), ATTRS(a_b("trans", !trans)));
   din[1] = build(b, OP_linear_back_w, IN(x, dy), ATTRS(a_b("trans", trans)));
+  din[1] = build_cast(b, din[1], w->type->dtype);
   return !b->failed;
 }
 

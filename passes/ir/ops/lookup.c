@@ -68,6 +68,7 @@ bool gather_grad(Builder *b, Op *op, Value **dout, Value **din) {
   const Type *x = op->in[0].value->type;
   din[0] = build(b, OP_gather_back, IN(op->in[1].value, dout[0]),
                  ATTRS(a_i("axis", attr_i(op, "axis")), a_list("shape", x->dim, x->rank)));
+  din[0] = build_cast(b, din[0], x->dtype);
   return !b->failed;
 }
 

@@ -36,6 +36,7 @@ bool nll_grad(Builder *b, Op *op, Value **dout, Value **din) {
   const Type *x = op->in[0].value->type;
   din[0] = build(b, OP_nll_back, IN(op->in[1].value, dout[0]),
                  ATTRS(*op_attr(op, "ignore"), a_list("shape", x->dim, x->rank)));
+  din[0] = build_cast(b, din[0], x->dtype);
   return !b->failed;
 }
 

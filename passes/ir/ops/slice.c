@@ -258,8 +258,9 @@ static Value *pad_back(Builder *b, const Op *op, PadMode mode, Value *dy, int i)
   Value *index = build_constant(b, type_new(b->g->module, DT_i64, 1, &n), source);
   memcpy(shape, dy->type->dim, sizeof shape);
   shape[i] = x->dim[i];
-  return build(b, OP_gather_back, IN(index, dy),
-               ATTRS(a_i("axis", i), a_list("shape", shape, x->rank)));
+  Value *dx = build(b, OP_gather_back, IN(index, dy),
+                    ATTRS(a_i("axis", i), a_list("shape", shape, x->rank)));
+  return build_cast(b, dx, x->dtype);
 }
 
 bool pad_grad(Builder *b, Op *op, Value **dout, Value **din) {
