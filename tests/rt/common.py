@@ -86,10 +86,12 @@ def train(program, *flags, **kw):
     return done
 
 
-def refused(what, said, program, *flags, status=1, **kw):
-    """A run that must fail with this status, saying this."""
-    done = run(program, *flags, **kw)
-    check(f"{what}: exit status {status}", done.returncode == status, done.returncode, done.stdout, done.stderr)
+def refused(what, said, program, *flags, status=1, launcher=(), **kw):
+    """A run that must fail with this status, saying this.  A launcher has a status of its own: that of a rank
+    that failed, or that of a rank it killed because another one failed."""
+    done = run(program, *flags, launcher=launcher, **kw)
+    failed = done.returncode != 0 if launcher else done.returncode == status
+    check(f"{what}: exit status {status}", failed, done.returncode, done.stdout, done.stderr)
     check(f"{what}: says '{said}'", said in done.stderr, done.stderr)
     return done
 
