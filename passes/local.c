@@ -62,6 +62,7 @@ Value *local_value(Builder *b, OpKind kind, Value *const *in, int n_in, Attrs at
                    const Layout *layout) {
   Op *op = draft(b, kind, in, n_in, attrs);
   Dims dims;
+  op->out[0]->layout = layout; // which the einsum of a part may need
   if (!op_dims(op, &dims, b->d)) BUG("%s does not fit", op_info[kind].name);
   for (int a = 0; a < layout->n_axes && a < MAX_AXES; a++) {
     Sbp sbp = layout->axis[a];

@@ -8,9 +8,41 @@
 //     f32[4,48]   to f32[4,3,16]    a (b c) -> a b c
 //     f32[4,6]    to f32[2,12]      (a b) c -> a (b c)
 //     f32[5,4,6]  to f32[5,6,4]     a b^ c^ -> a d^ e^     neither 4 nor 6 is a part of the other
+//
+// Once types are local, shapes alone no longer tell.  Of f32[2,6] to f32[1,4,3], cut in two, a rank
+// has f32[1,6] to f32[1,2,3], which looks as if the leading 1 had been cut; of f32[2,1,6] to
+// f32[2,6] it has f32[1,1,6] to f32[1,6].  So the einsum of a part is the one of the whole, which
+// shapes and layouts give back, with the letters that are cut so much shorter: a split names the
+// same letter before and after.  broadcast needs it too, to tell a 1 that stretches from a 2 of
+// which a rank has one half.
 
 #include "ir/ops/einsum.h"
 #include "ir/ops/index.h"
+
+// In how many parts dimension `dim` of `v` was cut, where types are those of parts: from local on.
+// An op that is being made has no results yet.
+static int64_t parts_of(const Op *op, const Value *v, int dim) {
+  const Module *m = op->graph->module;
+  int64_t parts = 1;
+  if (m->phase < PHASE_local || !m->mesh || !v || !v->layout) return parts;
+  for (int axis = 0; axis < v->layout->n_axes && axis < m->mesh->n_axes; axis++)
+    if (v->layout->axis[axis].kind == SBP_S && v->layout->axis[axis].dim == dim)
+      parts *= m->mesh->axis[axis].size;
+  return parts;
+}
+
+// The shape of the whole tensor of which `v`, of shape `part`, is a part.  False when it has more
+// elements than can be counted.
+static bool whole_shape(const Op *op, const Value *v, int rank, const int64_t *part,
+                        int64_t *whole) {
+  int64_t count = 1;
+  for (int i = 0; i < rank; i++) {
+    if (__builtin_mul_overflow(part[i], parts_of(op, v, i), &whole[i]) ||
+        __builtin_mul_overflow(count, whole[i], &count))
+      return false;
+  }
+  return true;
+}
 
 // What one dimension is a product of.
 typedef struct Product {
@@ -20,8 +52,8 @@ typedef struct Product {
 } Product;
 
 typedef struct Matching {
-  const int64_t *x, *y; // shapes before and after
   int nx, ny;
+  int64_t x[MAX_RANK], y[MAX_RANK]; // shapes before and after
   Product px[MAX_RANK], py[MAX_RANK];
   int n_letters;
   int64_t size[2 * MAX_RANK];
@@ -38,28 +70,28 @@ static void keep_whole(Matching *m, const int64_t *dim, Product *p, int from, in
 }
 
 // Dimensions x0 to x1 become y0 to y1, of the same product.  Takes the common part of what is left
-// of the two dimensions at hand, major first.  False when one is not a multiple of the other.
-//
-// A length of 1 is a factor like others: a dimension that is split among as many ranks as it is
-// long has 1 left on each, and must keep its letter.
+// of the two dimensions at hand, major first; a dimension of 1 has no letter.  False when one is
+// not a multiple of the other.
 static bool match_group(Matching *m, int x0, int x1, int y0, int y1) {
-  int64_t left_x = 0, left_y = 0; // 0: take the next dimension
+  int64_t left_x = 1, left_y = 1; // 1: take the next dimension
   for (int i = x0, j = y0;;) {
-    if (!left_x && i < x1) left_x = m->x[i++];
-    if (!left_y && j < y1) left_y = m->y[j++];
-    if (!left_x || !left_y) return left_x <= 1 && left_y <= 1;
+    while (left_x == 1 && i < x1)
+      left_x = m->x[i++];
+    while (left_y == 1 && j < y1)
+      left_y = m->y[j++];
+    if (left_x == 1) return true; // and left_y is 1: the products are the same
     int64_t common = left_x < left_y ? left_x : left_y;
     Product *px = &m->px[i - 1], *py = &m->py[j - 1];
     if (left_x % common || left_y % common) return false;
     if (px->n == MAX_FACTORS || py->n == MAX_FACTORS) return false;
     px->letter[px->n++] = py->letter[py->n++] = new_letter(m, common);
-    left_x = left_x == common ? 0 : left_x / common;
-    left_y = left_y == common ? 0 : left_y / common;
+    left_x /= common;
+    left_y /= common;
   }
 }
 
 // The shortest runs of dimensions with the same product, each matched on its own.
-static void match_shapes(Matching *m) {
+static void match_runs(Matching *m) {
   for (int i = 0, j = 0; i < m->nx || j < m->ny;) {
     int x0 = i, y0 = j, first = m->n_letters;
     int64_t product_x = i < m->nx ? m->x[i++] : 1, product_y = j < m->ny ? m->y[j++] : 1;
@@ -94,18 +126,58 @@ static int64_t count_of(const int64_t *dim, int n) {
   return count;
 }
 
+// Shapes of the same number of elements.
+static void match_shapes(Matching *m) {
+  if (count_of(m->x, m->nx) > 0) {
+    match_runs(m);
+    return;
+  }
+  keep_whole(m, m->x, m->px, 0, m->nx);
+  keep_whole(m, m->y, m->py, 0, m->ny);
+}
+
+// Whether the letters of `p` make up `length`.
+static bool is_product(const Matching *m, const Product *p, int64_t length) {
+  int64_t product = 1;
+  for (int i = 0; i < p->n; i++)
+    product *= m->size[p->letter[i] - 'a'];
+  return product == length;
+}
+
+// Matches the shapes that the whole tensors have, then cuts the letters as the operand is cut.
+// False when the op is no part of such a reshape.
+static bool match_wholes(Matching *m, const Op *op, const int64_t *x, const int64_t *y) {
+  const Value *in = op->in[0].value, *out = op->out[0];
+  if (!in->layout || !out || !out->layout) return false; // it is being made
+  if (!whole_shape(op, in, m->nx, x, m->x) || !whole_shape(op, out, m->ny, y, m->y)) return false;
+  if (count_of(m->x, m->nx) != count_of(m->y, m->ny)) return false;
+  match_shapes(m);
+  for (int i = 0; i < m->nx; i++) {
+    int64_t parts = parts_of(op, in, i);
+    if (parts == 1) continue;
+    int64_t *size = &m->size[m->px[i].letter[0] - 'a'];
+    if (*size % parts) return false;
+    *size /= parts;
+  }
+  for (int i = 0; i < m->ny; i++)
+    if (!is_product(m, &m->py[i], y[i])) return false;
+  return true;
+}
+
 bool reshape_rule(const Op *op, Dims *dims, Diag *d) {
   const Type *x = op->in[0].value->type;
-  Matching m = {.x = x->dim, .nx = x->rank, .y = attr_list(op, "shape"), .ny = attr_n(op, "shape")};
+  const int64_t *shape = attr_list(op, "shape");
+  int rank = attr_n(op, "shape");
   int64_t count = type_count(x);
-  if (count != count_of(m.y, m.ny))
+  if (count != count_of(shape, rank))
     return diag_error(d, op->loc, "reshape: %lld elements do not fit a shape of %lld",
-                      (long long)count, (long long)count_of(m.y, m.ny));
-  if (count > 0) {
+                      (long long)count, (long long)count_of(shape, rank));
+  Matching m = {.nx = x->rank, .ny = rank};
+  if (!match_wholes(&m, op, x->dim, shape)) {
+    m = (Matching){.nx = x->rank, .ny = rank};
+    memcpy(m.x, x->dim, (size_t)x->rank * sizeof *m.x);
+    if (rank) memcpy(m.y, shape, (size_t)rank * sizeof *m.y);
     match_shapes(&m);
-  } else {
-    keep_whole(&m, m.x, m.px, 0, m.nx);
-    keep_whole(&m, m.y, m.py, 0, m.ny);
   }
   Einsum e = {0};
   add_products(&e, m.px, m.nx);
@@ -171,16 +243,6 @@ bool transpose_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, 
 
 // -- broadcast ---------------------------------------------------------------------------------
 
-// Where ranks have one row each, a dimension of 1 that stretches and one that was split look alike:
-// the operand's layout tells.
-static bool stretches_locally(const Op *op, int x_dim, char letter) {
-  const Layout *l = op->in[0].value->layout;
-  for (int axis = 0; l && axis < l->n_axes; axis++)
-    if (op->split[axis] == letter && (l->axis[axis].kind != SBP_S || l->axis[axis].dim != x_dim))
-      return true;
-  return false;
-}
-
 // By numpy's rule: dimensions are aligned at the end, and a length of 1 stretches.
 bool broadcast_rule(const Op *op, Dims *dims, Diag *d) {
   const Type *x = op->in[0].value->type;
@@ -192,7 +254,8 @@ bool broadcast_rule(const Op *op, Dims *dims, Diag *d) {
   Einsum e = {0};
   for (int i = 0; i < x->rank; i++) {
     char letter = letter_free(more + i);
-    bool stretches = x->dim[i] == 1 && (shape[more + i] != 1 || stretches_locally(op, i, letter));
+    bool cut_only_after = parts_of(op, op->in[0].value, i) < parts_of(op, op->out[0], more + i);
+    bool stretches = x->dim[i] == 1 && (shape[more + i] != 1 || cut_only_after);
     if (!stretches && x->dim[i] != shape[more + i])
       return diag_error(d, op->loc, "broadcast: a length of %lld does not become %lld",
                         (long long)x->dim[i], (long long)shape[more + i]);
