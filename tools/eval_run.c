@@ -74,12 +74,6 @@ static bool decide_when(Run *r) {
 
 // -- Collectives -----------------------------------------------------------------------------
 
-static int axis_index(const Run *r, const Op *op) {
-  for (int i = 0; i < r->m->mesh->n_axes; i++)
-    if (str_equal(r->m->mesh->axis[i].name, attr_s(op, "axis"))) return i;
-  BUG("no axis '%s'", attr_s(op, "axis"));
-}
-
 // The ranks that differ from `rank` along `axis` only, in order.
 static void peers_of(const Run *r, int rank, int axis, int *peers) {
   Place me = place_of(r->m, rank, 0);
@@ -134,7 +128,7 @@ static Tensor collect(const Run *r, const Op *op, int rank, int axis, const int 
 }
 
 static void run_collective(Run *r, const Op *op, Arena *a) {
-  int axis = axis_index(r, op);
+  int axis = op_mesh_axis(op);
   int *peers = arena_array(r->once, int, r->m->mesh->axis[axis].size);
   for (int rank = 0; rank < r->ranks; rank++) {
     peers_of(r, rank, axis, peers);

@@ -47,12 +47,6 @@ static int64_t time_slices(const Module *m) {
   return n;
 }
 
-static int axis_of(const Module *m, const Op *op) {
-  for (int i = 0; m->mesh && i < m->mesh->n_axes; i++)
-    if (str_equal(m->mesh->axis[i].name, attr_s(op, "axis"))) return i;
-  BUG("no axis '%s'", attr_s(op, "axis"));
-}
-
 static void find_collectives(Arena *a, const Module *m, Collectives *out) {
   const Graph *g = m->graphs;
   if (!g || m->phase < PHASE_local) return;
@@ -60,7 +54,7 @@ static void find_collectives(Arena *a, const Module *m, Collectives *out) {
   for_each_op(op, g) {
     if (op->kind != OP_all_reduce && op->kind != OP_all_gather) continue;
     Collective c = {op, update[op->id] ? "update" : "micro", type_bytes(op->out[0]->type),
-                    update[op->id] ? 1 : time_slices(m), axis_of(m, op)};
+                    update[op->id] ? 1 : time_slices(m), op_mesh_axis(op)};
     vec_push(a, out, c);
   }
 }

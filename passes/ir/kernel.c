@@ -109,11 +109,11 @@ static KernelArg sizes_arg(const Op *op, Arena *a) {
 }
 
 static KernelArg ranks_arg(const Op *op) {
-  const Mesh *mesh = op->graph->module->mesh;
-  const char *axis = attr_s(op, "axis");
-  for (int i = 0; mesh && i < mesh->n_axes; i++)
-    if (str_equal(mesh->axis[i].name, axis)) return (KernelArg){.kind = ARG_ranks, .axis = i};
-  BUG("'%s' is over axis '%s', which the mesh lacks", op_info[op->kind].name, axis);
+  int axis = op_mesh_axis(op);
+  if (axis < 0)
+    BUG("'%s' is over axis '%s', which the mesh lacks", op_info[op->kind].name,
+        attr_s(op, "axis"));
+  return (KernelArg){.kind = ARG_ranks, .axis = axis};
 }
 
 // A letter of the einsum, or `*`: all the letters that it stands for, which are digits.

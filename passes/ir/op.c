@@ -67,6 +67,14 @@ int op_traits(const Op *op) {
   return widens ? traits | SUM : traits;
 }
 
+int op_mesh_axis(const Op *op) {
+  const Mesh *mesh = op->graph->module->mesh;
+  const char *name = attr_s(op, "axis");
+  for (int i = 0; mesh && i < mesh->n_axes; i++)
+    if (str_equal(mesh->axis[i].name, name)) return i;
+  return -1;
+}
+
 bool from_row(const Op *op, Dims *dims, Diag *d) {
   return dims_parse(dims, op, op_info[op->kind].dims, d);
 }

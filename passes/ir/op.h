@@ -90,6 +90,8 @@ char op_operand_class(const Op *op, int i);
 // The row's traits, and SUM for a cast to a wider floating type: it is exact, the row cannot say
 // so.
 int op_traits(const Op *op);
+// Which axis of the mesh its attribute `axis` names; -1 when there is none of that name.
+int op_mesh_axis(const Op *op);
 // Says, after an error, where an operand comes from.
 void op_note_operand(const Op *op, int i, Diag *d);
 

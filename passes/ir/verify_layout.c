@@ -109,10 +109,18 @@ static bool layout_is_its_own(const Op *op) {
          op->kind == OP_fill || op->callee;
 }
 
+// Ops that move data between ranks are over an axis of the mesh.
+static bool check_axis(const Op *op, bool local, Diag *d) {
+  const char *name = op_info[op->kind].name;
+  if (!(op_info[op->kind].traits & COMM)) return true;
+  if (!local) return diag_error(d, op->loc, "%s: is here before the module is local", name);
+  if (op_mesh_axis(op) >= 0) return true;
+  return diag_error(d, op->loc, "%s: the mesh has no axis '%s'", name, attr_s(op, "axis"));
+}
+
 static bool check_op(const Op *op, bool local, Diag *d) {
+  if (!check_axis(op, local, d)) return false;
   if (local && layout_is_its_own(op)) return true;
-  if (op_info[op->kind].traits & COMM)
-    return diag_error(d, op->loc, "%s: is here before the module is local", op_info[op->kind].name);
   Dims dims;
   if (!op_dims(op, &dims, d) || !check_split(op, &dims, d) || !check_gives(op, &dims, d))
     return false;
@@ -124,9 +132,7 @@ static bool check_nothing_split(const Op *op, Diag *d) {
   for (int i = 0; i < MAX_AXES; i++)
     if (op->split[i])
       return diag_error(d, op->loc, "%s: is split before the module is sharded", name);
-  if (op_info[op->kind].traits & COMM)
-    return diag_error(d, op->loc, "%s: is here before the module is local", name);
-  return true;
+  return check_axis(op, false, d);
 }
 
 bool verify_sharded(const Graph *g, Diag *d) {

@@ -14,12 +14,10 @@ static bool axis_size(const Op *op, int64_t *out, Diag *d) {
   const char *name = op_info[op->kind].name, *axis = attr_s(op, "axis");
   const Mesh *mesh = op->graph->module->mesh;
   if (!mesh) return diag_error(d, op->loc, "%s: the module has no mesh", name);
-  for (int i = 0; i < mesh->n_axes; i++)
-    if (str_equal(mesh->axis[i].name, axis)) {
-      *out = mesh->axis[i].size;
-      return true;
-    }
-  return diag_error(d, op->loc, "%s: the mesh has no axis '%s'", name, axis);
+  int i = op_mesh_axis(op);
+  if (i < 0) return diag_error(d, op->loc, "%s: the mesh has no axis '%s'", name, axis);
+  *out = mesh->axis[i].size;
+  return true;
 }
 
 // Dimension `dim` changes its length; the others are the same before and after.
