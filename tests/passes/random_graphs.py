@@ -15,13 +15,14 @@ import tempfile
 
 EVAL = os.path.join(os.environ.get("BUILD", "build"), "bin", "nnaot-eval")
 # Pipelines that give the same, up to a relative norm.  In 16 bits everything is rounded, and once more where
-# ranks have parts of a sum.
+# ranks have parts of a sum; a sum that all but cancels keeps few digits of its terms in 32 bits too.  On four
+# ranks each has a single row of the inputs.
 SAME = [
     ("", "simplify,raise,simplify", 1e-5),
     ("lower_precision(to=bf16)", "lower_precision(to=bf16),simplify", 0.03),
     ("lower_precision(to=bf16)", "lower_precision(to=bf16),shard(mesh=2),comm,pack_grads,widen,fuse", 0.03),
-    ("lower_precision(to=f16)", "lower_precision(to=f16),shard(mesh=2),comm,pack_grads,widen,fuse", 0.004),
-    ("", "simplify,shard(mesh=2),comm,fuse_linear,fuse_norm,batch,fuse,plan_memory(target=cuda)", 1e-5),
+    ("lower_precision(to=f16)", "lower_precision(to=f16),shard(mesh=4),comm,pack_grads,widen,fuse", 0.004),
+    ("", "simplify,shard(mesh=2x2),comm,fuse_linear,fuse_norm,batch,fuse,plan_memory(target=cuda)", 1e-4),
     ("lower_precision(to=bf16)", "lower_precision(to=bf16),simplify,shard(mesh=2),comm,fuse_linear,fuse_norm,"
      "widen(target=cuda),batch,fuse,plan_memory(target=cuda)", 0.03),
 ]
@@ -141,7 +142,7 @@ class Graph:
 
 
 def main():
-    first, count = ([int(a) for a in sys.argv[1:]] + [0, 150][len(sys.argv) - 1:])[:2]
+    first, count = ([int(a) for a in sys.argv[1:]] + [0, 200][len(sys.argv) - 1:])[:2]
     wrong = 0
     for seed in range(first, first + count):
         text = Graph(seed).text()
