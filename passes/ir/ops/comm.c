@@ -43,7 +43,7 @@ static bool dim_fits(const Op *op, Diag *d) {
 }
 
 bool all_gather_rule(const Op *op, Dims *dims, Diag *d) {
-  int64_t parts, length;
+  int64_t parts = 0, length;
   if (!dim_fits(op, d) || !axis_size(op, &parts, d)) return false;
   if (__builtin_mul_overflow(op->in[0].value->type->dim[attr_i(op, "dim")], parts, &length))
     return diag_error(d, op->loc, "all_gather: the result is too large");
@@ -51,7 +51,7 @@ bool all_gather_rule(const Op *op, Dims *dims, Diag *d) {
 }
 
 bool local_slice_rule(const Op *op, Dims *dims, Diag *d) {
-  int64_t parts;
+  int64_t parts = 0;
   if (!dim_fits(op, d) || !axis_size(op, &parts, d)) return false;
   int64_t length = op->in[0].value->type->dim[attr_i(op, "dim")];
   if (length % parts)
