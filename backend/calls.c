@@ -375,7 +375,7 @@ static bool add_op(Writer *w, Op *op) {
   if (op->kind == OP_call)
     return diag_error(w->p->d, op->loc, "call: the %s target does not support it yet",
                       target_info[target_of(w)].name);
-  if (op->kind == OP_accumulate)
+  if (op_info[op->kind].traits & TIME)
     add_line(w,
              str_format(w->arena, "if (r->micro == 0) nnrt_zero(%s, %" PRId64 ");",
                         buffer(w, op->out[0]), type_bytes(op->out[0]->type)),

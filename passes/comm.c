@@ -217,7 +217,7 @@ static bool check_time(Comm *c) {
     }
     if (source && repeated) return cannot_cut(c, op);
     for (int i = 0; i < op->n_out; i++)
-      late[op->out[i]->id] = source || op->kind == OP_accumulate;
+      late[op->out[i]->id] = source || value_accumulates(op->out[i]);
   }
   return true;
 }

@@ -16,7 +16,8 @@ static bool is_known(const Value *v) {
 
 static bool is_foldable(const Op *op) {
   int traits = op_info[op->kind].traits;
-  if (op->callee || op->n_in == 0 || (traits & (COMM | LOGICAL)) || !op_info[op->kind].reference)
+  if (op->callee || op->n_in == 0 || (traits & (COMM | TIME | LOGICAL)) ||
+      !op_info[op->kind].reference)
     return false;
   for (int i = 0; i < op->n_in; i++)
     if (!is_known(op->in[i].value)) return false;

@@ -32,6 +32,13 @@ int NNRT_NAME(linear_gelu_tanh_back)(NnrtPrep *p, NNRT_T *dpre, const NNRT_T *x,
 NnrtPrep *NNRT_NAME(linear_back_w_bias_prep)(int64_t m, int64_t k, int64_t n, bool trans);
 int NNRT_NAME(linear_back_w_bias)(NnrtPrep *p, float *dw, float *db, const NNRT_T *x,
                                   const NNRT_T *dy);
+// dw is added to what is there; db is written
+NnrtPrep *NNRT_NAME(linear_back_w_accumulate_prep)(int64_t m, int64_t k, int64_t n, bool trans);
+int NNRT_NAME(linear_back_w_accumulate)(NnrtPrep *p, float *dw, const NNRT_T *x, const NNRT_T *dy);
+NnrtPrep *NNRT_NAME(linear_back_w_bias_accumulate_prep)(int64_t m, int64_t k, int64_t n,
+                                                        bool trans);
+int NNRT_NAME(linear_back_w_bias_accumulate)(NnrtPrep *p, float *dw, float *db, const NNRT_T *x,
+                                             const NNRT_T *dy);
 // The cross entropy of logits = x w (m, n) with labels (m) of `width` bytes each, as cross_entropy
 // below: loss (m).  The logits are made for some rows at a time, in scratch.
 NnrtPrep *NNRT_NAME(classifier_prep)(int64_t m, int64_t k, int64_t n, bool trans, int64_t width,

@@ -5,7 +5,7 @@
 //
 //     once before   what depends on no slice of the inputs        %w16 = cast %w
 //     per slice     what does: the micro-batch loop                %y = linear %x, %w16
-//     accumulate    adds the slices up                             %g = accumulate %gy axis=acc
+//                   what adds the slices up                        %g = accumulate %gy axis=acc
 //     once after    what depends on the sums                       %w1 = sgd %w, %g, …
 //
 // Results are put together from the parts of all ranks and slices.  Ranks that should have the same
@@ -17,7 +17,7 @@
 
 #include "ir/split.h"
 
-enum { BEFORE, PER_SLICE, ACCUMULATES, AFTER };
+enum { BEFORE, PER_SLICE, AFTER };
 
 typedef struct Run {
   const Graph *g;
@@ -48,26 +48,24 @@ static bool sliced(const Module *m, const Value *v) {
 }
 
 static uint8_t when_defined(const Run *r, const Value *v) {
+  if (value_accumulates(v)) return AFTER;
   return v->def ? r->when[v->def->id] : sliced(r->m, v) ? PER_SLICE : BEFORE;
 }
 
 static bool decide_when(Run *r) {
   for_each_op(op, r->g) {
-    bool per_slice = false, after = false;
+    bool per_slice = op_info[op->kind].traits & TIME, after = false;
     for (int i = 0; i < op->n_in; i++) {
       uint8_t when = when_defined(r, op->in[i].value);
       per_slice |= when == PER_SLICE || sliced(r->m, op->in[i].value);
-      after |= when == AFTER || when == ACCUMULATES;
+      after |= when == AFTER;
     }
     for (int i = 0; i < op->n_out; i++)
       per_slice |= sliced(r->m, op->out[i]);
-    if (after && per_slice && op->kind != OP_accumulate)
+    if (after && per_slice)
       return diag_error(r->d, op->loc, "%s: reads a sum over slices of time in every slice",
                         op_info[op->kind].name);
-    r->when[op->id] = op->kind == OP_accumulate ? ACCUMULATES
-                      : per_slice               ? PER_SLICE
-                      : after                   ? AFTER
-                                                : BEFORE;
+    r->when[op->id] = per_slice ? PER_SLICE : after ? AFTER : BEFORE;
   }
   return true;
 }
@@ -99,6 +97,17 @@ static Tensor copy_of(const Tensor *t, Arena *a) {
   return (Tensor){t->type, arena_copy(a, t->data, (size_t)type_bytes(t->type))};
 }
 
+// A result; of one that is added up, the part of this slice.
+static void set_value(Run *r, int rank, const Value *v, const Tensor *t) {
+  Tensor *to = &r->of[rank][v->id];
+  if (!value_accumulates(v))
+    *to = *t;
+  else if (r->slice == 0)
+    *to = copy_of(t, r->once);
+  else
+    add_to(to, t);
+}
+
 // What rank `rank` gets; `peers` have the operands.
 static Tensor collect(const Run *r, const Op *op, int rank, int axis, const int *peers, Arena *a) {
   int n = r->m->mesh->axis[axis].size;
@@ -109,6 +118,7 @@ static Tensor collect(const Run *r, const Op *op, int rank, int axis, const int 
       add_to(&sum, &r->of[peers[i]][in->id]);
     return sum;
   }
+  if (op->kind == OP_accumulate) return r->of[rank][in->id];
   Tensor t = tensor_new(a, out->type);
   int dim = (int)attr_i(op, "dim");
   Box box = {0};
@@ -132,18 +142,8 @@ static void run_collective(Run *r, const Op *op, Arena *a) {
   int *peers = arena_array(r->once, int, r->m->mesh->axis[axis].size);
   for (int rank = 0; rank < r->ranks; rank++) {
     peers_of(r, rank, axis, peers);
-    r->of[rank][op->out[0]->id] = collect(r, op, rank, axis, peers, a);
-  }
-}
-
-static void run_accumulate(Run *r, const Op *op) {
-  for (int rank = 0; rank < r->ranks; rank++) {
-    Tensor *sum = &r->of[rank][op->out[0]->id];
-    const Tensor *x = &r->of[rank][op->in[0].value->id];
-    if (r->slice == 0)
-      *sum = copy_of(x, r->once);
-    else
-      add_to(sum, x);
+    Tensor got = collect(r, op, rank, axis, peers, a);
+    set_value(r, rank, op->out[0], &got);
   }
 }
 
@@ -169,16 +169,12 @@ static bool run_on(Run *r, const Op *op, int rank, Arena *a) {
     return false;
   if (!done && !op_evaluate(op, in, out, logical ? &box : NULL, a, r->d)) return false;
   for (int i = 0; i < op->n_out; i++)
-    r->of[rank][op->out[i]->id] = out[i];
+    set_value(r, rank, op->out[i], &out[i]);
   return true;
 }
 
 static bool run_ops(Run *r, int when, Arena *a) {
   for_each_op(op, r->g) {
-    if (r->when[op->id] == ACCUMULATES && when == PER_SLICE) {
-      run_accumulate(r, op);
-      continue;
-    }
     if (r->when[op->id] != when) continue;
     if ((op_info[op->kind].traits & COMM) && r->m->mesh && r->m->phase >= PHASE_local) {
       run_collective(r, op, a);

@@ -75,6 +75,10 @@ int op_mesh_axis(const Op *op) {
   return -1;
 }
 
+bool value_accumulates(const Value *v) {
+  return v->def && v->index == 0 && (op_info[v->def->kind].traits & TIME);
+}
+
 bool from_row(const Op *op, Dims *dims, Diag *d) {
   return dims_parse(dims, op, op_info[op->kind].dims, d);
 }

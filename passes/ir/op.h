@@ -20,6 +20,7 @@ enum {
   LOW = 256,    // worth computing in 16 bits
   WIDE = 512,   // not to be computed in 16 bits
   BATCH = 1024, // on targets that batch there is nnrt_<name>_batch_<dtype>, for many ops at once
+  TIME = 2048,  // result 0 is added up over the slices of the axis of time `axis`
 };
 
 // What a program is compiled for: the columns of ops.def that say which kernels there are.
@@ -92,6 +93,8 @@ char op_operand_class(const Op *op, int i);
 int op_traits(const Op *op);
 // Which axis of the mesh its attribute `axis` names; -1 when there is none of that name.
 int op_mesh_axis(const Op *op);
+// Is it added up over the slices of time, and known after the last: result 0 of an op of TIME?
+bool value_accumulates(const Value *v);
 // Says, after an error, where an operand comes from.
 void op_note_operand(const Op *op, int i, Diag *d);
 

@@ -44,11 +44,11 @@ Life *graph_lives(const Graph *g, Arena *a) {
   for (const Op *op = g->last; op; op = op->prev)
     for (int i = 0; i < op->n_out; i++) {
       Life *life = &lives[op->out[i]->id];
-      life->from = op->kind == OP_accumulate ? 0 : op_time(op);
+      life->from = value_accumulates(op->out[i]) ? 0 : op_time(op);
       life->to = last_read(op->out[i], lives);
       // Nobody waits for what nobody reads, until the end.
       if (op->kind == OP_all_reduce) life->to = later(life->to, value_first_read(op->out[i]));
-      if (op->kind == OP_accumulate) life->to = later(life->to, op_time(op));
+      if (value_accumulates(op->out[i])) life->to = later(life->to, op_time(op));
     }
   for (int i = 0; i < g->n_params; i++) {
     const Value *p = g->params[i];
@@ -96,10 +96,8 @@ static bool makes_parameter(const Op *op) {
 
 static bool starts_update(const Op *op) {
   if (makes_parameter(op)) return true;
-  for (int i = 0; i < op->n_in; i++) {
-    const Op *def = op->in[i].value->def;
-    if (def && def->kind == OP_accumulate) return true;
-  }
+  for (int i = 0; i < op->n_in; i++)
+    if (value_accumulates(op->in[i].value)) return true;
   return false;
 }
 

@@ -2,9 +2,9 @@
 //
 // Time is counted in ops: a value lives from its op to the last op that reads it, or that reads a
 // view of it.  Parameters live from 0, results of the graph to its end.  Two things stretch that:
-// what `accumulate` adds up is kept while the ops before it run again for the next micro-batch, so
-// it lives from 0; and an `all_reduce` that is not in place reads its operand until somebody waits
-// for its result, which graph_lives does not count.
+// what is added up over time (trait TIME) is kept while the ops before it run again for the next
+// micro-batch, so it lives from 0; and an `all_reduce` that is not in place reads its operand until
+// somebody waits for its result, which graph_lives does not count.
 //
 // Two values whose lives touch at an op, one read by it and one made by it, may share bytes if the
 // op may run in place.

@@ -22,9 +22,14 @@ Sbp split_wants(const Op *op, const Dims *dims, int i, int axis, Sbp have) {
   return term_sbp(dims, &dims->in[i], dims_find(dims, op->split[axis]), whole);
 }
 
+// Are the parts of result `i` along `axis` added up by the op itself?
+static bool adds_up(const Op *op, int i, int axis) {
+  return i == 0 && (op_info[op->kind].traits & TIME) && op_mesh_axis(op) == axis;
+}
+
 Sbp split_gives(const Op *op, const Dims *dims, int i, int axis) {
   if (op->split[axis] == SPLIT_NONE) return (Sbp){.kind = SBP_B};
-  Sbp partial = {.kind = SBP_P};
+  Sbp partial = {.kind = adds_up(op, i, axis) ? SBP_B : SBP_P};
   if (op->split[axis] == SPLIT_PARTIAL) return partial;
   return term_sbp(dims, &dims->out[i], dims_find(dims, op->split[axis]), partial);
 }

@@ -27,7 +27,8 @@
 //   10  An op's split names, for each axis, a letter of its einsum that may be split, `+` if the op
 //       passes partial sums on, or nothing.  Its results have the layouts that this gives them.
 //       Before, nothing is split.
-//   11  Ops that move data between ranks are there from local on only.
+//   11  Ops that move data between ranks, or add it up over time, are there from local on only,
+//       and are over an axis of the mesh.  What is added up over time has a part in every slice.
 //
 // From local on:
 //

@@ -109,20 +109,35 @@ static bool layout_is_its_own(const Op *op) {
          op->kind == OP_fill || op->callee;
 }
 
-// Ops that move data between ranks are over an axis of the mesh.
+// Ops that move data between ranks, or add it up over time, are over an axis of the mesh.
 static bool check_axis(const Op *op, bool local, Diag *d) {
   const char *name = op_info[op->kind].name;
-  if (!(op_info[op->kind].traits & COMM)) return true;
+  int traits = op_info[op->kind].traits;
+  if (!(traits & (COMM | TIME))) return true;
   if (!local) return diag_error(d, op->loc, "%s: is here before the module is local", name);
-  if (op_mesh_axis(op) >= 0) return true;
-  return diag_error(d, op->loc, "%s: the mesh has no axis '%s'", name, attr_s(op, "axis"));
+  int axis = op_mesh_axis(op);
+  if (axis < 0)
+    return diag_error(d, op->loc, "%s: the mesh has no axis '%s'", name, attr_s(op, "axis"));
+  if ((traits & TIME) && !op->graph->module->mesh->axis[axis].time)
+    return diag_error(d, op->loc, "%s: axis '%s' is not bound to time", name, attr_s(op, "axis"));
+  return true;
+}
+
+// Every slice must have a part of what is added up.
+static bool check_adds_up(const Op *op, const Dims *dims, Diag *d) {
+  if (!(op_info[op->kind].traits & TIME)) return true;
+  int axis = op_mesh_axis(op);
+  if (op->split[axis] != SPLIT_NONE && split_gives(op, dims, 0, axis).kind == SBP_B) return true;
+  return diag_error(d, op->loc, "%s: a slice of '%s' has no part of the sum",
+                    op_info[op->kind].name, attr_s(op, "axis"));
 }
 
 static bool check_op(const Op *op, bool local, Diag *d) {
   if (!check_axis(op, local, d)) return false;
   if (local && layout_is_its_own(op)) return true;
   Dims dims;
-  if (!op_dims(op, &dims, d) || !check_split(op, &dims, d) || !check_gives(op, &dims, d))
+  if (!op_dims(op, &dims, d) || !check_split(op, &dims, d) || !check_adds_up(op, &dims, d) ||
+      !check_gives(op, &dims, d))
     return false;
   return !local || check_wants(op, &dims, d);
 }

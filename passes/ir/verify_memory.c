@@ -1,7 +1,7 @@
 // The promises about memory: 14 to 16 of verify.c.
 //
 // Lifetimes are in the order of execution.  With an axis bound to time that is not quite the order
-// of the ops: what depends on an `accumulate`, or makes a new parameter, runs once, after the last
+// of the ops: what depends on a sum over time, or makes a new parameter, runs once, after the last
 // micro-batch, and everything else before it, once for each.  A sum that is being accumulated lives
 // through all of that.
 //
@@ -61,7 +61,7 @@ static int *times(const Graph *g, Arena *a) {
 
 static Place place_of(Value *v, const int *time) {
   Place p = {v, v->offset, v->offset + type_bytes(v->type), START, START};
-  if (v->def && v->def->kind != OP_accumulate) p.born = time[v->def->id];
+  if (v->def && !value_accumulates(v)) p.born = time[v->def->id];
   p.dies = v->def ? time[v->def->id] : START;
   for_each_use(u, v) {
     int t = u->user ? time[u->user->id] : END;

@@ -7,6 +7,10 @@
 //     linear_gelu_tanh        pre = x w + b, y = gelu_tanh(pre)
 //     linear_gelu_tanh_back   dpre = gelu_tanh'(pre) (x w)
 //     linear_back_w_bias      linear_back_w, and db (n) = the sum of the rows of dy
+//     …_accumulate            of these two: dw is added to what is there, db is written
+//
+// Adding costs one more read of dw.  A kernel of its own would read dw again, and the sum, and
+// write that.
 
 #include "products.h"
 
@@ -40,10 +44,12 @@ static NnrtPrep *linear(NnrtDtype t, int64_t m, int64_t k, int64_t n, bool trans
   return product_new(&s, false);
 }
 
-static NnrtPrep *linear_back_w(NnrtDtype t, int64_t m, int64_t k, int64_t n, bool trans,
-                               bool bias) {
+// `beta` is 1 where dw is added to what is there.
+static NnrtPrep *linear_back_w(NnrtDtype t, int64_t m, int64_t k, int64_t n, bool trans, bool bias,
+                               float beta) {
   NnrtGemmSpec s = trans ? nnrt_gemm_packed(t, NNRT_f32, 1, n, k, m, true, false)
                          : nnrt_gemm_packed(t, NNRT_f32, 1, k, n, m, true, false);
+  s.beta = beta;
   if (bias) s.epilogue = trans ? NNRT_EPILOGUE_sum_a : NNRT_EPILOGUE_sum_b;
   return product_new(&s, trans);
 }
@@ -70,7 +76,7 @@ static int run(NnrtPrep *prep, void *d, const void *a, const void *b, const void
     return run(p, y, x, w, NULL, NULL);                                                            \
   }                                                                                                \
   NnrtPrep *nnrt_linear_back_w_prep_##type(int64_t m, int64_t k, int64_t n, bool trans) {          \
-    return linear_back_w(NNRT_##type, m, k, n, trans, false);                                      \
+    return linear_back_w(NNRT_##type, m, k, n, trans, false, 0);                                   \
   }                                                                                                \
   int nnrt_linear_back_w_##type(NnrtPrep *p, float *dw, const T *x, const T *dy) {                 \
     return run(p, dw, x, dy, NULL, NULL);                                                          \
@@ -103,9 +109,24 @@ static int run(NnrtPrep *prep, void *d, const void *a, const void *b, const void
     return run(p, dpre, x, w, NULL, pre);                                                          \
   }                                                                                                \
   NnrtPrep *nnrt_linear_back_w_bias_prep_##type(int64_t m, int64_t k, int64_t n, bool trans) {     \
-    return linear_back_w(NNRT_##type, m, k, n, trans, true);                                       \
+    return linear_back_w(NNRT_##type, m, k, n, trans, true, 0);                                    \
   }                                                                                                \
   int nnrt_linear_back_w_bias_##type(NnrtPrep *p, float *dw, float *db, const T *x, const T *dy) { \
+    return run(p, dw, x, dy, db, NULL);                                                            \
+  }                                                                                                \
+  NnrtPrep *nnrt_linear_back_w_accumulate_prep_##type(int64_t m, int64_t k, int64_t n,             \
+                                                      bool trans) {                                \
+    return linear_back_w(NNRT_##type, m, k, n, trans, false, 1);                                   \
+  }                                                                                                \
+  int nnrt_linear_back_w_accumulate_##type(NnrtPrep *p, float *dw, const T *x, const T *dy) {      \
+    return run(p, dw, x, dy, NULL, NULL);                                                          \
+  }                                                                                                \
+  NnrtPrep *nnrt_linear_back_w_bias_accumulate_prep_##type(int64_t m, int64_t k, int64_t n,        \
+                                                           bool trans) {                           \
+    return linear_back_w(NNRT_##type, m, k, n, trans, true, 1);                                    \
+  }                                                                                                \
+  int nnrt_linear_back_w_bias_accumulate_##type(NnrtPrep *p, float *dw, float *db, const T *x,     \
+                                                const T *dy) {                                     \
     return run(p, dw, x, dy, db, NULL);                                                            \
   }
 PRODUCTS(f32, float)

@@ -170,6 +170,19 @@ static void impossible(void) {
    : (t) == NNRT_bf16 ? nnrt_##name##_bf16(__VA_ARGS__)                                            \
                       : nnrt_##name##_f16(__VA_ARGS__))
 
+// dw += x' dy, or its transpose, and db = the sum of the rows of dy.
+static void define_gradients(double *dw, double *db, const char *x, const char *dy, NnrtDtype t,
+                             int64_t m, int64_t k, int64_t n, bool trans) {
+  memset(db, 0, (size_t)n * sizeof *db);
+  for (int64_t i = 0; i < m; i++)
+    for (int64_t j = 0; j < n; j++) {
+      double d = element(dy, t, i * n + j);
+      db[j] += d;
+      for (int64_t l = 0; l < k; l++)
+        dw[trans ? j * k + l : l * n + j] += element(x, t, i * k + l) * d;
+    }
+}
+
 // dw in both layouts, with db; the same bits twice.
 static void weight_gradients(void) {
   int64_t m = 70, k = 24, n = 16;
@@ -185,13 +198,7 @@ static void weight_gradients(void) {
       CHECK(!BY_TYPE(types[t], linear_back_w_bias, p, gdw, gdb, gx, gdy), "running");
       CHECK(!BY_TYPE(types[t], linear_back_w, q, again, gx, gdy), "running");
       double *dw = calloc((size_t)(k * n), sizeof *dw), *db = calloc((size_t)n, sizeof *db);
-      for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < n; j++) {
-          double d = element(dy, types[t], i * n + j);
-          db[j] += d;
-          for (int64_t l = 0; l < k; l++)
-            dw[trans ? j * k + l : l * n + j] += element(x, types[t], i * k + l) * d;
-        }
+      define_gradients(dw, db, x, dy, types[t], m, k, n, trans);
       check_near("dw", gdw, NNRT_f32, dw, k * n, 1e-5);
       check_near("dw alone", again, NNRT_f32, dw, k * n, 1e-5);
       check_near("db", gdb, NNRT_f32, db, n, 1e-5);
@@ -199,6 +206,53 @@ static void weight_gradients(void) {
       free(x), free(dy), free(dw), free(db);
       gpu_free(gx), gpu_free(gdy), gpu_free(gdw), gpu_free(gdb), gpu_free(again);
     }
+}
+
+enum { AROUND = 64 }; // floats before and behind dw that are nobody's business
+
+// Micro-batches, one after the other, add to dw, which is zero before; db is of the last one.
+static void added_up_case(NnrtDtype t, int64_t m, int64_t k, int64_t n, bool trans) {
+  int64_t size = size_of(t), all = k * n + 2 * AROUND;
+  float *memory = gpu_new(all * 4), *other = gpu_new(all * 4), *gdb = gpu_new(n * 4);
+  float *gdw = memory + AROUND, *alone = other + AROUND;
+  MUST_CUDA(cudaMemset(gdw, 0, (size_t)(k * n * 4)));
+  MUST_CUDA(cudaMemset(alone, 0, (size_t)(k * n * 4)));
+  NnrtPrep *p = BY_TYPE(t, linear_back_w_bias_accumulate_prep, m, k, n, trans);
+  NnrtPrep *q = BY_TYPE(t, linear_back_w_accumulate_prep, m, k, n, trans);
+  CHECK(p && q, "preparing");
+  double *dw = calloc((size_t)(k * n), sizeof *dw), *db = calloc((size_t)n, sizeof *db);
+  for (int micro = 0; micro < 3; micro++) {
+    char *x = numbers(t, m * k, 2 * micro + 1), *dy = numbers(t, m * n, 2 * micro + 2);
+    void *gx = gpu_put(x, m * k * size), *gdy = gpu_put(dy, m * n * size);
+    CHECK(!BY_TYPE(t, linear_back_w_bias_accumulate, p, gdw, gdb, gx, gdy), "running");
+    CHECK(!BY_TYPE(t, linear_back_w_accumulate, q, alone, gx, gdy), "running");
+    define_gradients(dw, db, x, dy, t, m, k, n, trans);
+    check_near("the sum of dw", gdw, NNRT_f32, dw, k * n, 1e-5);
+    check_near("the sum of dw alone", alone, NNRT_f32, dw, k * n, 1e-5);
+    check_near("db of a micro-batch", gdb, NNRT_f32, db, n, 1e-5);
+    free(x), free(dy);
+    gpu_free(gx), gpu_free(gdy);
+  }
+  for (int i = 0; i < 2; i++) {
+    uint32_t *bits = gpu_get(i ? other : memory, all * 4);
+    bool kept = true;
+    for (int64_t j = 0; j < AROUND; j++)
+      kept &= bits[j] == UINT32_MAX && bits[all - 1 - j] == UINT32_MAX;
+    CHECK(kept, "it writes beside dw");
+    free(bits);
+  }
+  nnrt_prep_free(p), nnrt_prep_free(q);
+  free(dw), free(db);
+  gpu_free(memory), gpu_free(other), gpu_free(gdb);
+}
+
+static void added_up(void) {
+  for (int t = 0; t < 3; t++)
+    for (int trans = 0; trans < 2; trans++) {
+      added_up_case(types[t], 70, 24, 16, trans);
+      added_up_case(types[t], 9, 7, 5, trans);
+    }
+  added_up_case(NNRT_f32, 0, 7, 5, false); // nothing is added
 }
 
 static void classifier_case(NnrtDtype t, int64_t m, int64_t n, bool trans, int64_t width) {
@@ -403,6 +457,7 @@ int main(void) {
   epilogues();
   impossible();
   weight_gradients();
+  added_up();
   classifiers();
   tune();
   planning();

@@ -208,6 +208,57 @@ static void an_output_that_is_a_partial_sum(void **state) {
   fails(t, "'%y' is a result, and a partial sum: {P}");
 }
 
+// Two micro-batches instead of two devices, and the weight's gradient added up over them.
+static Op *add_up(Net *t, const char *axis) {
+  static Mesh mesh = {.name = "m", .n_axes = 1, .n_devices = 1, .axis = {{"acc", 2, true}}};
+  shard(t);
+  t->m->mesh = &mesh;
+  t->m->phase = PHASE_local;
+  Builder b = {.g = t->g, .d = t->h->d};
+  Value *sum = build(&b, OP_linear_back_w_accumulate, IN(t->x, t->y), ATTRS(a_s("axis", axis)));
+  sum->layout = layout_broadcast(t->m);
+  sum->def->split[0] = '0';
+  return sum->def;
+}
+
+static void a_sum_over_time_that_is_a_part(void **state) {
+  Net *t = *state;
+  Op *op = add_up(t, "acc");
+  passes(t);
+  op->out[0]->layout = layout_new(t->m, 1, (Sbp[]){{SBP_P, 0}});
+  fails(t, "does not lie as its op leaves it: {P}");
+}
+
+static void a_sum_over_time_of_what_is_in_no_slice(void **state) {
+  Net *t = *state;
+  Op *op = add_up(t, "acc");
+  op->split[0] = 0;
+  fails(t, "linear_back_w_accumulate: a slice of 'acc' has no part of the sum");
+  op->split[0] = 'n';
+  fails(t, "linear_back_w_accumulate: a slice of 'acc' has no part of the sum");
+}
+
+static void a_sum_over_an_axis_that_is_not_there(void **state) {
+  Net *t = *state;
+  add_up(t, "ac");
+  fails(t, "linear_back_w_accumulate: the mesh has no axis 'ac'");
+}
+
+static void a_sum_over_time_along_devices(void **state) {
+  Net *t = *state;
+  static Mesh mesh = {.name = "m", .n_axes = 1, .n_devices = 2, .axis = {{"dp", 2, false}}};
+  add_up(t, "dp");
+  t->m->mesh = &mesh;
+  fails(t, "linear_back_w_accumulate: axis 'dp' is not bound to time");
+}
+
+static void a_sum_over_time_before_the_module_is_local(void **state) {
+  Net *t = *state;
+  add_up(t, "acc");
+  t->m->phase = PHASE_sharded;
+  fails(t, "linear_back_w_accumulate: is here before the module is local");
+}
+
 // x 0, w and w1 128, lr 320, y and z 384, dw 512; 4*8*4 = 128 bytes, 8*6*4 = 192, 4*6*4 = 96.
 static void plan(Net *t) {
   for (int i = 0; i < t->g->n_params; i++)
@@ -279,6 +330,11 @@ int main(void) {
       TEST(a_dimension_that_cannot_be_cut),
       TEST(an_operand_that_lies_otherwise_than_wanted),
       TEST(an_output_that_is_a_partial_sum),
+      TEST(a_sum_over_time_that_is_a_part),
+      TEST(a_sum_over_time_of_what_is_in_no_slice),
+      TEST(a_sum_over_an_axis_that_is_not_there),
+      TEST(a_sum_over_time_along_devices),
+      TEST(a_sum_over_time_before_the_module_is_local),
       TEST(a_value_outside_the_slab),
       TEST(a_place_that_is_not_aligned),
       TEST(an_overlap_of_two_alive),
