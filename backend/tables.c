@@ -67,7 +67,7 @@ static void add_tensor(const Program *p, StrBuf *out, const Value *v, const char
 
 static void add_tensors(const Program *p, StrBuf *out, const GraphCode *code) {
   static const char *const role_names[] = {
-#define ROLE(name, means) #name,
+#define ROLE(name, lasts, means) #name,
 #include "ir/roles.def"
 #undef ROLE
   };

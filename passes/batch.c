@@ -12,10 +12,15 @@
 //     }
 //
 // A model has a hundred tensors of a few hundred numbers, and on a gpu each launch costs as much as
-// millions of them.  What is batched: ops of trait BATCH, which are optimizers, the sums of squares
-// for clipping, and casts; of these only casts of weights that ops other than elementwise ones
-// read.  They must have the same attributes and types, and run at the same time: once per step, or
-// for every micro-batch.
+// millions of them.  What is batched: ops of trait BATCH, which are optimizers and the sums of
+// squares for clipping.  They must have the same attributes and types, and run at the same time:
+// once per step, or for every micro-batch.
+//
+// A cast to 16 bits of what an op of trait NARROWS makes is done in the same launch (see
+// keep_casts.c).  In the body it follows its op:
+//
+//       %7, %8, %9 = adam %0, %1, %2, %3, %4, %5, %6 beta1=0.9 …
+//       %10 = cast %7 to=bf16
 //
 // An op stands at level n if the longest way to it goes through n ops of its group; those of one
 // level do not depend on each other.  Their batch stands where the last of them did, and what reads
@@ -30,6 +35,7 @@
 #include "pass.h"
 
 typedef Vec(Op *) Ops;
+typedef Vec(Value *) Values;
 
 typedef struct Batcher {
   Graph *g;
@@ -38,27 +44,8 @@ typedef struct Batcher {
   int64_t n_batches, n_ops;
 } Batcher;
 
-// Is `v` read by anything but elementwise ops, which may see it through views?
-static bool is_memory(const Value *v) {
-  for_each_use(u, v) {
-    if (!u->user) return true;
-    bool seen = u->user->kind == OP_reshape || u->user->kind == OP_broadcast;
-    if (seen ? is_memory(u->user->out[0]) : !op_info[u->user->kind].formula) return true;
-  }
-  return false;
-}
-
-// A cast of a weight, for matrix products and the like: others make it while they read.
-static bool is_weight_cast(const Op *op) {
-  if (op->in[0].value->def || op->in[0].value->role != ROLE_weight) return false;
-  if (op->in[0].value->type->dtype != DT_f32 || dtype_bytes[op->out[0]->type->dtype] != 2)
-    return false;
-  return is_memory(op->out[0]);
-}
-
 static bool may_batch(const Op *op) {
-  if (!(op_info[op->kind].traits & BATCH)) return false;
-  return op->kind == OP_cast ? is_weight_cast(op) : op->in[0].value->type->dtype == DT_f32;
+  return (op_info[op->kind].traits & BATCH) && op->in[0].value->type->dtype == DT_f32;
 }
 
 static bool alike(const Op *a, const Op *b) {
@@ -103,52 +90,87 @@ static const char *body_name(const Batcher *b, const Op *op) {
   }
 }
 
+// The cast of result 0 of `op` that can be made with it; the casts of one batch are to one type.
+static Op *narrowing(const Op *op, const Ops *before) {
+  if (!(op_info[op->kind].traits & NARROWS)) return NULL;
+  for_each_use(u, op->out[0]) {
+    if (!u->user || u->user->kind != OP_cast) continue;
+    const Type *to = u->user->out[0]->type;
+    if (dtype_class[to->dtype] != 'F' || dtype_bytes[to->dtype] != 2) continue;
+    for (int i = 0; i < before->n; i++)
+      if (before->at[i]->kind == OP_cast && before->at[i]->out[0]->type->dtype != to->dtype)
+        return NULL;
+    return u->user;
+  }
+  return NULL;
+}
+
+// The members, each with the cast that is made with it.
+static Ops with_casts(const Batcher *b, const Ops *member) {
+  Ops all = {0};
+  for (int i = 0; i < member->n; i++) {
+    Op *cast = narrowing(member->at[i], &all);
+    vec_push(b->scratch, &all, member->at[i]);
+    if (cast) vec_push(b->scratch, &all, cast);
+  }
+  return all;
+}
+
+// What stands for `v` in the body: what was made there, or a parameter.
+static Value *inside(Batcher *b, Graph *body, Value *v, Value **of, Values *io_operands) {
+  if (!of[v->id]) {
+    of[v->id] = graph_param(body, NULL, v->type, ROLE_none, NULL);
+    of[v->id]->layout = v->layout;
+    vec_push(b->scratch, io_operands, v);
+  }
+  return of[v->id];
+}
+
+static void copy_into(Batcher *b, Graph *body, const Op *op, Value **of, Values *io_operands) {
+  Value **in = arena_array(b->scratch, Value *, op->n_in);
+  for (int k = 0; k < op->n_in; k++)
+    in[k] = inside(b, body, op->in[k].value, of, io_operands);
+  int n_attrs;
+  op_attr_specs(op->kind, &n_attrs);
+  Op *copy = op_new(body, NULL, op->kind, in, op->n_in, op->attrs, n_attrs, op->loc, b->d);
+  if (!copy) BUG("a copy of %s does not fit", op_info[op->kind].name);
+  memcpy(copy->split, op->split, sizeof copy->split);
+  for (int k = 0; k < op->n_out; k++) {
+    of[op->out[k]->id] = copy->out[k];
+    copy->out[k]->layout = op->out[k]->layout;
+    graph_output(body, copy->out[k], NULL);
+  }
+}
+
+// Readers of `v` read `by`, which takes over its name.
+static void replace_result(Value *v, Value *by) {
+  const char *name = v->name;
+  by->layout = v->layout;
+  value_replace(v, by);
+  if (!name) return;
+  value_set_name(v, NULL);
+  value_set_name(by, name);
+}
+
 // Erases the members; their results are those of the batch, in order.
 static Op *make_batch(Batcher *b, const Ops *member) {
-  const Op *last = member->at[member->n - 1];
+  Ops all = with_casts(b, member);
+  Op *last = member->at[member->n - 1];
   Graph *body = graph_new(b->g->module, body_name(b, last), false);
   Value **of = arena_array(b->scratch, Value *, b->g->n_values);
-  Vec(Value *) operands = {0};
-  for (int i = 0; i < member->n; i++) {
-    const Op *op = member->at[i];
-    Value **in = arena_array(b->scratch, Value *, op->n_in);
-    for (int k = 0; k < op->n_in; k++) {
-      Value *v = op->in[k].value;
-      if (!of[v->id]) {
-        of[v->id] = graph_param(body, NULL, v->type, ROLE_none, NULL);
-        of[v->id]->layout = v->layout;
-        vec_push(b->scratch, &operands, v);
-      }
-      in[k] = of[v->id];
-    }
-    int n_attrs;
-    op_attr_specs(op->kind, &n_attrs);
-    Op *copy = op_new(body, NULL, op->kind, in, op->n_in, op->attrs, n_attrs, op->loc, b->d);
-    if (!copy) BUG("a copy of %s does not fit", op_info[op->kind].name);
-    memcpy(copy->split, op->split, sizeof copy->split);
-    for (int k = 0; k < op->n_out; k++) {
-      copy->out[k]->layout = op->out[k]->layout;
-      graph_output(body, copy->out[k], NULL);
-    }
-  }
+  Values operands = {0};
+  for (int i = 0; i < all.n; i++)
+    copy_into(b, body, all.at[i], of, &operands);
   graph_renumber(body);
   Op *batch =
       op_new_call(b->g, last->next, OP_batch, body, operands.at, operands.n, last->loc, b->d);
   if (!batch) BUG("the batch @%s does not fit", body->name);
   int n = 0;
-  for (int i = 0; i < member->n; i++) {
-    Op *op = member->at[i];
-    for (int k = 0; k < op->n_out; k++, n++) {
-      const char *name = op->out[k]->name;
-      batch->out[n]->layout = op->out[k]->layout;
-      value_replace(op->out[k], batch->out[n]);
-      if (name) {
-        value_set_name(op->out[k], NULL);
-        value_set_name(batch->out[n], name);
-      }
-    }
-    op_erase(op);
-  }
+  for (int i = 0; i < all.n; i++)
+    for (int k = 0; k < all.at[i]->n_out; k++)
+      replace_result(all.at[i]->out[k], batch->out[n++]);
+  for (int i = all.n - 1; i >= 0; i--) // casts before what they read
+    op_erase(all.at[i]);
   return batch;
 }
 

@@ -40,6 +40,7 @@ set(PASS_FILES
   fuse_classifier.c
   expand_batch_norm.c
   widen.c
+  keep_casts.c
   batch.c
   fuse.c
   plan_memory.c

@@ -34,7 +34,8 @@ const int n_passes = sizeof passes / sizeof *passes;
 // The pipelines that have a name.  nnaot runs the one that target_info says, with what its options
 // say to the passes.
 // After optimizer the module is a training step; from shard on ops are what one rank does with its
-// part of the batch; after plan_memory no value is added.
+// part of the batch; after plan_memory no value is added.  fuse_classifier comes first of its kind:
+// the others make of a product what it would not know again.
 static const struct {
   const char *name, *text, *summary;
 } pipelines[] = {
@@ -44,8 +45,9 @@ static const struct {
      "a model to a training step; the loss is the model's scalar output, the optimizer sgd"},
     {"train_cuda",
      "simplify,raise,simplify,loss,eval_graph,autodiff,optimizer,lower_batch_norm,simplify,"
-     "channels_last,simplify,shard,comm,pack_grads,fuse_linear,fuse_attention,"
-     "fuse_norm,fuse_classifier,expand_batch_norm,widen,batch,fuse,plan_memory",
+     "channels_last,simplify,shard,comm,pack_grads,fuse_classifier,fuse_linear,"
+     "fuse_attention,fuse_norm,expand_batch_norm,widen,keep_casts,batch,fuse,"
+     "plan_memory",
      "the same for gpus"},
     {"infer", "simplify,raise,simplify,channels_last,simplify,shard,comm,fuse,plan_memory",
      "a model as it is, ready to run"},

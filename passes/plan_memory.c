@@ -81,7 +81,7 @@ static int64_t min(int64_t a, int64_t b) {
 // -- What lasts from step to step --------------------------------------------------------------
 
 static bool is_kept(const Value *param) {
-  return param->role == ROLE_weight || param->role == ROLE_state || param->role == ROLE_scalar;
+  return value_lasts(param) || param->role == ROLE_scalar;
 }
 
 // The place that a graph before `g` gave to the parameter of this name, or -1.

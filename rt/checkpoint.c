@@ -215,7 +215,7 @@ static bool load_tensors(const StFile *f, NnrtRank *r, int64_t step, const char 
   int n = count_unused(f, g);
   for (int i = 0; i < g->n_tensors; i++) {
     const NnrtTensor *t = &g->tensors[i];
-    if (!nnrt_tensor_lasts(t)) continue;
+    if (!nnrt_tensor_saved(t)) continue;
     char *name = nnrt_must_format("%s/%s", role_folder(t), t->name);
     const StTensor *s = nnrt_st_find(f, name);
     if (!s && t->role == NNRT_state && scales_loss(t->name)) {
@@ -295,7 +295,7 @@ static void list_contents(Writer *wr, const NnrtProgram *p, int64_t step, const 
   add_text(wr, nnrt_must_format("rows"), nnrt_must_format("%lld", (long long)order->rows));
   for (int i = 0; i < g->n_tensors; i++) {
     const NnrtTensor *t = &g->tensors[i];
-    if (!nnrt_tensor_lasts(t)) continue;
+    if (!nnrt_tensor_saved(t)) continue;
     StTensor *s = &wr->tensor[wr->n_tensors++];
     *s = (StTensor){.name = nnrt_must_format("%s/%s", role_folder(t), t->name), .dtype = t->dtype};
     s->rank = t->rank;
@@ -346,7 +346,7 @@ static bool write_checkpoint(Checkpoints *c, NnrtRank *r, int64_t step, const Da
   // A rank whose disk is full still takes part: the others wait for it.
   for (int i = 0; i < g->n_tensors; i++) {
     const NnrtTensor *t = &g->tensors[i];
-    if (!nnrt_tensor_lasts(t)) continue;
+    if (!nnrt_tensor_saved(t)) continue;
     const void *whole = nnrt_tensor_whole(r, t, &memory);
     if (!begun) continue;
     int64_t bytes = nnrt_tensor_count(t) * nnrt_dtype_size(t->dtype);

@@ -53,6 +53,9 @@ void nnrt_device_put(NnrtRank *r, void *to, const void *from, int64_t bytes);
 // Waits for all that was put in, and returns memory that may be read up to the next call.
 const void *nnrt_device_read(NnrtRank *r, const void *from, int64_t bytes);
 
+// Rounds `n` f32 of the slab to bf16 or f16, to another place in it.
+void nnrt_device_narrow(NnrtRank *r, void *to, NnrtDtype type, const void *from, int64_t n);
+
 // ---- Steps
 
 // How many steps may be under way before the first of them is answered, besides the one that is put

@@ -1,5 +1,6 @@
 // Initial contents of weights and states: from the payload, one value, or drawn.  Drawn numbers
 // depend on seed, name and logical element, so every rank draws its own part of the same tensor.
+// What copies of weights hold is made of these, wherever they are from.
 
 #include <stdlib.h>
 
@@ -62,5 +63,17 @@ void nnrt_init_tensor(NnrtRank *r, const NnrtTensor *t, int64_t seed) {
 void nnrt_init_tensors(NnrtRank *r, int64_t seed) {
   const NnrtGraph *g = &r->program->train;
   for (int i = 0; i < g->n_tensors; i++)
-    if (nnrt_tensor_lasts(&g->tensors[i])) nnrt_init_tensor(r, &g->tensors[i], seed);
+    if (nnrt_tensor_saved(&g->tensors[i])) nnrt_init_tensor(r, &g->tensors[i], seed);
+}
+
+void nnrt_init_copies(NnrtRank *r) {
+  const NnrtGraph *g = &r->program->train;
+  for (int i = 0; i < g->n_tensors; i++) {
+    const NnrtTensor *t = &g->tensors[i];
+    if (t->role != NNRT_copy) continue;
+    const NnrtTensor *weight = nnrt_find_tensor(g, NNRT_weight, t->name);
+    Part part = nnrt_tensor_part(t, r->program, r->coord);
+    nnrt_device_narrow(r, r->slab + t->offset, t->dtype, r->slab + weight->offset,
+                       nnrt_part_count(t, &part));
+  }
 }

@@ -38,6 +38,7 @@ typedef enum NnrtRole {
   NNRT_input,  // rows of data, copied in before `micro`
   NNRT_weight, // of the model; saved
   NNRT_state,  // optimizer state; in checkpoints only
+  NNRT_copy,   // in 16 bits of the f32 weight of the same name, which is cut alike; nowhere saved
   NNRT_scalar, // "lr" f32, "step" i64 (updates done before), "seed" i64
   NNRT_output, // "loss", "grad_norm", …: read after `update`
 } NnrtRole;
@@ -77,8 +78,8 @@ typedef struct NnrtHole {
 } NnrtHole;
 
 // One graph the executable runs: @train or @eval.  What lasts from step to step is in one place: a
-// weight or state of eval has the name, shape and offset of a weight or state of train, and nothing
-// else of eval lies on train's.
+// weight, state or copy of eval has the name, shape and offset of one of train, and nothing else of
+// eval lies on train's.
 typedef struct NnrtGraph {
   const NnrtTensor *tensors;
   int n_tensors;

@@ -53,29 +53,29 @@ int nnrt_copy(void *y, const void *x, int64_t bytes);
 // of adam, out is w, m, v of the first tensor, then those of the second; in is w, g, m, v, lr,
 // gscale, step of the first, and so on.  Each result may take the memory that the single kernel
 // allows, no other. The attributes are the same for all.  Pointers are the same in every step.
-NnrtPrep *nnrt_sgd_batch_prep_f32(int64_t n, const int64_t *sizes, double weight_decay);
+// `narrow` is bf16 or f16 where weights are wanted in 16 bits, too: then out has a place for each
+// behind its results, or NULL for one that is not.  Otherwise it is f32.
+NnrtPrep *nnrt_sgd_batch_prep_f32(int64_t n, const int64_t *sizes, NnrtDtype narrow,
+                                  double weight_decay);
 int nnrt_sgd_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);
-NnrtPrep *nnrt_sgd_momentum_batch_prep_f32(int64_t n, const int64_t *sizes, double momentum,
-                                           double dampening, double weight_decay, bool nesterov);
+NnrtPrep *nnrt_sgd_momentum_batch_prep_f32(int64_t n, const int64_t *sizes, NnrtDtype narrow,
+                                           double momentum, double dampening, double weight_decay,
+                                           bool nesterov);
 int nnrt_sgd_momentum_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);
-NnrtPrep *nnrt_adam_batch_prep_f32(int64_t n, const int64_t *sizes, double beta1, double beta2,
-                                   double eps, double weight_decay, bool decoupled, bool onnx);
+NnrtPrep *nnrt_adam_batch_prep_f32(int64_t n, const int64_t *sizes, NnrtDtype narrow, double beta1,
+                                   double beta2, double eps, double weight_decay, bool decoupled,
+                                   bool onnx);
 int nnrt_adam_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);
-NnrtPrep *nnrt_adagrad_batch_prep_f32(int64_t n, const int64_t *sizes, double lr_decay, double eps,
-                                      double weight_decay);
+NnrtPrep *nnrt_adagrad_batch_prep_f32(int64_t n, const int64_t *sizes, NnrtDtype narrow,
+                                      double lr_decay, double eps, double weight_decay);
 int nnrt_adagrad_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);
 NnrtPrep *nnrt_lamb_batch_prep_f32(int64_t n, const int64_t *sizes, double beta1, double beta2,
                                    double eps, double weight_decay);
 int nnrt_lamb_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);
-NnrtPrep *nnrt_lamb_apply_batch_prep_f32(int64_t n, const int64_t *sizes);
+NnrtPrep *nnrt_lamb_apply_batch_prep_f32(int64_t n, const int64_t *sizes, NnrtDtype narrow);
 int nnrt_lamb_apply_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);
 NnrtPrep *nnrt_sum_squares_batch_prep_f32(int64_t n, const int64_t *sizes);
 int nnrt_sum_squares_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);
-// f32 to 16 bits
-NnrtPrep *nnrt_cast_batch_prep_bf16(int64_t n, const int64_t *sizes);
-int nnrt_cast_batch_bf16(NnrtPrep *p, void *const *out, const void *const *in);
-NnrtPrep *nnrt_cast_batch_prep_f16(int64_t n, const int64_t *sizes);
-int nnrt_cast_batch_f16(NnrtPrep *p, void *const *out, const void *const *in);
 
 // Losses over log-probabilities (m, c)
 int nnrt_nll_f32(float *loss, const float *logp, const void *labels, int64_t m, int64_t c,

@@ -106,7 +106,8 @@ const char *nnrt_dtype_name(NnrtDtype t);
 int64_t nnrt_dtype_size(NnrtDtype t);
 int64_t nnrt_tensor_count(const NnrtTensor *t); // of the whole
 bool nnrt_tensor_floating(const NnrtTensor *t);
-bool nnrt_tensor_lasts(const NnrtTensor *t); // weight or state
+bool nnrt_tensor_saved(const NnrtTensor *t); // weight or state: a checkpoint holds it
+bool nnrt_tensor_lasts(const NnrtTensor *t); // or copy: a step finds what the one before left
 
 typedef struct ShapeText {
   char at[96];
@@ -352,7 +353,8 @@ Amount nnrt_amount(double bytes); // "1.5 GiB"
 // ---- init.c: initial contents
 
 void nnrt_init_tensor(NnrtRank *r, const NnrtTensor *t, int64_t seed);
-void nnrt_init_tensors(NnrtRank *r, int64_t seed); // all that last
+void nnrt_init_tensors(NnrtRank *r, int64_t seed); // all that checkpoints hold
+void nnrt_init_copies(NnrtRank *r);                // of the weights as they are now
 
 // ---- step.c
 

@@ -231,6 +231,7 @@ static bool begin(Trainer *t) {
   } else {
     nnrt_init_tensors(r, t->order.seed);
   }
+  nnrt_init_copies(r);
   nnrt_comm_end_files(r);
   if (is_root(t) && run->flags.log.given &&
       !nnrt_log_open(&run->log, run->flags.log.s, t->first, &w)) {

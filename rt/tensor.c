@@ -42,8 +42,12 @@ bool nnrt_tensor_floating(const NnrtTensor *t) {
          t->dtype == NNRT_bf16;
 }
 
-bool nnrt_tensor_lasts(const NnrtTensor *t) {
+bool nnrt_tensor_saved(const NnrtTensor *t) {
   return t->role == NNRT_weight || t->role == NNRT_state;
+}
+
+bool nnrt_tensor_lasts(const NnrtTensor *t) {
+  return nnrt_tensor_saved(t) || t->role == NNRT_copy;
 }
 
 const NnrtTensor *nnrt_find_tensor(const NnrtGraph *g, NnrtRole role, const char *name) {

@@ -17,6 +17,7 @@
 #include "ir/split.h"
 
 const char *param_label(const Value *v, Arena *a) {
+  if (v->role == ROLE_copy) return str_format(a, "copy %s", v->label);
   if (v->label) return v->label;
   return v->name ? v->name : str_format(a, "%%%u", v->id);
 }
@@ -175,11 +176,24 @@ static bool make(const Value *v, const EvalOptions *o, Tensor *t, Arena *a, Diag
   return true;
 }
 
+// A copy in 16 bits is what its weight, which has its value already, rounds to.
+static void copy_weights(const Graph *g, Values *out, Arena *a) {
+  for (int i = 0; i < g->n_params; i++) {
+    const Value *v = g->params[i];
+    if (v->role != ROLE_copy) continue;
+    Named named = {.name = param_label(v, a)};
+    named.t = tensor_new(a, arena_copy(a, param_whole(v), sizeof(Type)));
+    convert(&named.t, values_find(out, param_label(copied_weight(v), a)));
+    vec_push(a, out, named);
+  }
+}
+
 bool eval_inputs(const Graph *g, const EvalOptions *o, const Values *have, Values *out, Arena *a,
                  Diag *d) {
   *out = (Values){0};
   for (int i = 0; i < g->n_params; i++) {
     const Value *v = g->params[i];
+    if (v->role == ROLE_copy) continue;
     const char *label = str_copy(a, param_label(v, a));
     const Tensor *same = values_find(have, label);
     Named named = {.name = label};
@@ -189,5 +203,6 @@ bool eval_inputs(const Graph *g, const EvalOptions *o, const Values *have, Value
       return false;
     vec_push(a, out, named);
   }
+  copy_weights(g, out, a);
   return true;
 }

@@ -37,6 +37,15 @@ bool value_used(const Value *v) {
   return v->uses != NULL;
 }
 
+bool value_lasts(const Value *v) {
+  static const bool lasts[] = {
+#define ROLE(name, lasts, means) lasts,
+#include "ir/roles.def"
+#undef ROLE
+  };
+  return !v->def && lasts[v->role];
+}
+
 void value_replace(Value *v, Value *by) {
   if (v == by) return;
   if (v->graph != by->graph)
@@ -176,6 +185,14 @@ Result *graph_find_output(Graph *g, const char *label) {
 Value *graph_find_param(Graph *g, const char *label) {
   for (int i = 0; i < g->n_params; i++)
     if (g->params[i]->label && str_equal(g->params[i]->label, label)) return g->params[i];
+  return NULL;
+}
+
+Value *copied_weight(const Value *copy) {
+  for (int i = 0; copy->label && i < copy->graph->n_params; i++) {
+    Value *w = copy->graph->params[i];
+    if (w->role == ROLE_weight && w->label && str_equal(w->label, copy->label)) return w;
+  }
   return NULL;
 }
 

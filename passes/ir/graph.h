@@ -4,8 +4,8 @@
 // defines Values; a Value is defined once and never changes.  There is no control flow.  A Graph
 // that is not an entry is the body of a `fused`, `batch` or `call` op.
 //
-// What lasts from step to step (weights, optimizer state) are parameters of the entry graph; its
-// results say what becomes of them (`update`).
+// What lasts from step to step (weights, their copies in 16 bits, optimizer state) are parameters
+// of the entry graph; its results say what becomes of them (`update`).
 //
 // Everything here lives in the Module's arena and goes away with it.  What these structs hold is
 // what print.c writes and parse.c reads back, so a test can start from text at any point of the
@@ -104,7 +104,7 @@ typedef struct Init {
 } Init;
 
 typedef enum Role {
-#define ROLE(name, means) ROLE_##name,
+#define ROLE(name, lasts, means) ROLE_##name,
 #include "ir/roles.def"
 #undef ROLE
 } Role;
@@ -121,10 +121,11 @@ struct Value {
   int64_t offset; // of its first byte in the slab; -1 before PHASE_planned, and where it has none
   // The rest is of parameters only.
   Role role;
-  const char *label; // the name users know: of the ONNX tensor, of the scalar
-  bool train;        // of a weight: autodiff gives it a gradient and an update
-  Init *init;        // of a weight or state; otherwise NULL
-  const Loc *loc;    // of a parameter; a result's is its op's
+  const char
+      *label;     // the name users know: of the ONNX tensor, of the scalar; of a copy, its weight's
+  bool train;     // of a weight: autodiff gives it a gradient and an update
+  Init *init;     // of a weight or state; otherwise NULL
+  const Loc *loc; // of a parameter; a result's is its op's
 };
 
 // One operand of one op, or one result of a graph, and a link in its value's list of uses.
@@ -235,8 +236,9 @@ void graph_output(Graph *g, Value *v, const char *label);
 void graph_update(Graph *g, Value *target, Value *v);
 Result *graph_find_output(Graph *g, const char *label);
 Value *graph_find_param(Graph *g, const char *label); // by label
-Value *graph_find_value(Graph *g, const char *name);  // by name or, for unnamed ones, "%12"
-void graph_set_result(Graph *g, int i, Value *v);     // keeps its label or target
+Value *copied_weight(const Value *copy); // what a parameter of role copy is a copy of; or NULL
+Value *graph_find_value(Graph *g, const char *name); // by name or, for unnamed ones, "%12"
+void graph_set_result(Graph *g, int i, Value *v);    // keeps its label or target
 void graph_erase_result(Graph *g, int i);
 void graph_erase_param(Graph *g, int i); // must be unused
 void graph_renumber(Graph *g);           // ids dense again, in order
@@ -271,6 +273,7 @@ bool op_retype(Op *op, Diag *d);         // infers the result types again, after
 void value_replace(Value *v, Value *by); // every use of `v` reads `by`
 void value_set_name(Value *v, const char *name); // made unique with a suffix if it is taken
 bool value_used(const Value *v);
+bool value_lasts(const Value *v); // a parameter that keeps its contents: see roles.def
 
 // -- Attributes ------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ enum {
   WIDE = 512,   // not to be computed in 16 bits
   BATCH = 1024, // on targets that batch there is nnrt_<name>_batch_<dtype>, for many ops at once
   TIME = 2048,  // result 0 is added up over the slices of the axis of time `axis`
+  NARROWS = 4096, // that kernel can write result 0 in 16 bits, too
 };
 
 // What a program is compiled for: the columns of ops.def that say which kernels there are.

@@ -85,7 +85,7 @@ static bool parse_init(Parser *p, Value *v) {
 }
 
 static bool role_parse(const char *name, Role *to) {
-#define ROLE(role, means)                                                                          \
+#define ROLE(role, lasts, means)                                                                   \
   if (!strcmp(name, #role)) {                                                                      \
     *to = ROLE_##role;                                                                             \
     return true;                                                                                   \

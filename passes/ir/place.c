@@ -52,7 +52,7 @@ Life *graph_lives(const Graph *g, Arena *a) {
     }
   for (int i = 0; i < g->n_params; i++) {
     const Value *p = g->params[i];
-    bool kept = p->role != ROLE_input && p->role != ROLE_none;
+    bool kept = value_lasts(p) || p->role == ROLE_scalar;
     lives[p->id].to = kept ? graph_end(g) : last_read(p, lives);
   }
   return lives;

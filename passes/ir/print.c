@@ -175,7 +175,7 @@ static void add_init(StrBuf *b, const Value *v) {
 }
 
 static const char *const role_name[] = {
-#define ROLE(name, means) #name,
+#define ROLE(name, lasts, means) #name,
 #include "ir/roles.def"
 #undef ROLE
 };

@@ -14,9 +14,11 @@
 //       is the shape of result 0.
 //    6  Parameters of an entry graph have a role and those of other graphs none.  Weights and
 //       states, and nothing else, have initial contents, of the size of their type, where the
-//       type is that of the whole.  Only weights are trained; scalars have no dimensions.
+//       type is that of the whole.  Only weights are trained; scalars have no dimensions.  A copy
+//       has the label, the dimensions and the layout of an f32 weight, which has no other, and is
+//       updated if that is.
 //    7  A result of an entry graph is an output with a label of its own, or the one update of a
-//       weight or state, of its type.  Results of other graphs are neither.
+//       weight, state or copy, of its type.  Results of other graphs are neither.
 //    8  `fused` and `call`, and no other op, have a callee.  It is in the module, no entry, and
 //       calls neither itself nor anything that calls it.
 //
@@ -200,7 +202,7 @@ static bool check_types(const Graph *g, Arena *a, Diag *d) {
 // -- 6 and 7: parameters and results ---------------------------------------------------------
 
 static bool check_init(const Value *v, const char *name, Diag *d) {
-  bool kept = v->role == ROLE_weight || v->role == ROLE_state;
+  bool kept = v->role == ROLE_weight || v->role == ROLE_state; // a copy begins as its weight does
   if (kept != (v->init != NULL))
     return diag_error(d, v->loc,
                       kept ? "'%s' has no initial contents"
@@ -218,6 +220,38 @@ static bool check_init(const Value *v, const char *name, Diag *d) {
   return true;
 }
 
+static bool is_updated(const Value *v) {
+  for (int i = 0; i < v->graph->n_results; i++)
+    if (v->graph->results[i]->target == v) return true;
+  return false;
+}
+
+static bool same_dims(const Type *a, const Type *b) {
+  bool same = a->rank == b->rank;
+  for (int i = 0; same && i < a->rank; i++)
+    same = a->dim[i] == b->dim[i];
+  return same;
+}
+
+static bool check_copy(const Value *v, const char *name, Arena *a, Diag *d) {
+  const Value *w = copied_weight(v);
+  if (!w)
+    return diag_error(d, v->loc, "'%s' is a copy of no weight: none has the label '%s'", name,
+                      v->label ? v->label : "");
+  bool narrow = dtype_class[v->type->dtype] == 'F' && dtype_bytes[v->type->dtype] == 2;
+  if (!narrow || w->type->dtype != DT_f32 || !same_dims(v->type, w->type) || v->layout != w->layout)
+    return diag_error(d, v->loc, "'%s' is %s, no copy in 16 bits of '%s', which is %s", name,
+                      type_text(a, v->type), value_text(a, w), type_text(a, w->type));
+  for (int i = 0; i < v->index; i++) {
+    const Value *other = v->graph->params[i];
+    if (other->role == ROLE_copy && other->label && str_equal(other->label, v->label))
+      return diag_error(d, v->loc, "'%s' is the second copy of '%s'", name, value_text(a, w));
+  }
+  return is_updated(v) == is_updated(w) ||
+         diag_error(d, v->loc, "of '%s' and its copy '%s' one is updated and the other is not",
+                    value_text(a, w), name);
+}
+
 static bool check_param(const Value *v, Arena *a, Diag *d) {
   const char *name = value_text(a, v);
   if (v->graph->entry != (v->role != ROLE_none))
@@ -228,14 +262,14 @@ static bool check_param(const Value *v, Arena *a, Diag *d) {
   if (v->role == ROLE_scalar && v->type->rank != 0)
     return diag_error(d, v->loc, "'%s' is a scalar and has dimensions: %s", name,
                       type_text(a, v->type));
+  if (v->role == ROLE_copy && !check_copy(v, name, a, d)) return false;
   return check_init(v, name, d);
 }
 
 static bool check_update(const Graph *g, const Result *r, bool *updated, Arena *a, Diag *d) {
   const Value *target = r->target;
   const char *name = value_text(a, target);
-  if (target->graph != g || target->def ||
-      (target->role != ROLE_weight && target->role != ROLE_state))
+  if (target->graph != g || !value_lasts(target))
     return diag_error(d, target->loc, "'%s' is no weight or state of '@%s' and cannot be updated",
                       name, g->name);
   if (updated[target->id]) return diag_error(d, target->loc, "'%s' is updated twice", name);

@@ -26,10 +26,6 @@ typedef struct Place {
   int born, dies;   // when it is written, when it is last read
 } Place;
 
-static bool kept(const Value *v) {
-  return !v->def && (v->role == ROLE_weight || v->role == ROLE_state);
-}
-
 static bool is_view(const Value *v) {
   return v->def && v->index == 0 && (op_info[v->def->kind].traits & VIEW);
 }
@@ -123,7 +119,7 @@ static bool may_share(const Place *a, const Place *b, Arena *scratch) {
   const Place *first = a->born <= b->born ? a : b, *next = first == a ? b : a;
   // What the step keeps may be overwritten by its update and by nothing else.
   const Value *root = viewed(first->v);
-  if (kept(root) && (!becomes(next->v, root) || next->from != first->from)) return false;
+  if (value_lasts(root) && (!becomes(next->v, root) || next->from != first->from)) return false;
   return first->dies < next->born ||
          (first->dies == next->born && may_replace(first, next, scratch));
 }

@@ -89,6 +89,14 @@ const void *nnrt_device_read(NnrtRank *r, const void *from, int64_t bytes) {
   return from;
 }
 
+void nnrt_device_narrow(NnrtRank *r, void *to, NnrtDtype type, const void *from, int64_t n) {
+  (void)r;
+  const float *x = from;
+#pragma omp parallel for if (n > 4096)
+  for (int64_t i = 0; i < n; i++)
+    nnrt_element_set(to, type, i, (double)x[i]);
+}
+
 int nnrt_device_depth(const NnrtRank *r) {
   (void)r;
   return 0;

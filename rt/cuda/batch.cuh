@@ -20,7 +20,7 @@
 
 enum { PIECE = 8192, MAX_POINTERS = 16 };
 
-// A tensor's results, then its operands.
+// A tensor's results, then its operands, then where the first result goes in 16 bits, or NULL.
 struct Pointers {
   void *at[MAX_POINTERS];
 };
@@ -33,6 +33,7 @@ struct Batch {
   NnrtPrep prep;
   int64_t n, n_pieces;
   int n_out, n_in;
+  bool narrows; // behind its results comes where the first of them goes in 16 bits, or NULL
   int64_t *sizes;
   Pointers *pointers; // as last put into the gpu's memory
   // In the gpu's memory, NULL until it first runs
@@ -110,10 +111,13 @@ static int batch_put_pieces(Batch *b) {
 // Makes the tables say what is asked for; nothing to do but the first time.
 static int batch_point(Batch *b, void *const *out, const void *const *in) {
   bool same = b->gpu_pointers != NULL;
+  int n_out = b->n_out, n_in = b->n_in, stride = n_out + b->narrows;
   for (int64_t k = 0; k < b->n; k++) {
     void **at = b->pointers[k].at;
-    for (int i = 0; i < b->n_out + b->n_in; i++) {
-      const void *is = i < b->n_out ? out[k * b->n_out + i] : in[k * b->n_in + i - b->n_out];
+    for (int i = 0; i < n_out + n_in + b->narrows; i++) {
+      const void *is = i < n_out          ? out[k * stride + i]
+                       : i < n_out + n_in ? in[k * n_in + i - n_out]
+                                          : out[k * stride + n_out];
       if (at[i] == is) continue;
       at[i] = (void *)(uintptr_t)is;
       same = false;

@@ -132,6 +132,11 @@ void nnrt_device_put(NnrtRank *r, void *to, const void *from, int64_t bytes) {
   }
 }
 
+void nnrt_device_narrow(NnrtRank *r, void *to, NnrtDtype type, const void *from, int64_t n) {
+  nnrt_gpu_flush(r);
+  MUST(r, nnrt_gpu_narrow(to, type, from, n));
+}
+
 // ---- the way back
 
 static void start_read(NnrtRank *r, int which, const char *from, int64_t bytes) {

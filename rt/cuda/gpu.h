@@ -69,6 +69,9 @@ static inline void *unconst(const void *p) {
 // A code of nnrt.h for what the CUDA runtime says; 0 for success.
 int nnrt_cuda(cudaError_t error, const char *what);
 
+// Rounds n numbers to bf16 or f16, in the stream (narrow.cu).
+int nnrt_gpu_narrow(void *y, NnrtDtype type, const float *x, int64_t n);
+
 // What every prepared kernel begins with.
 struct NnrtPrep {
   void (*free)(struct NnrtPrep *p);

@@ -9,7 +9,10 @@
 // The gradient is multiplied by *gscale first, which is what clipping by the global norm does.
 // Where that is NaN, a gradient was infinite or NaN in 16 bits: nothing changes.
 //
-//     adam   reads w, g, m, v, writes w, m, v: 28 bytes for an element, which is what it takes
+// The batches can write the new weights in 16 bits as well, for the products of the next step.
+//
+//     adam   reads w, g, m, v, writes w, m, v: 28 bytes for an element, which is what it takes;
+//            and 2 more where it narrows
 
 #include "batch.cuh"
 
@@ -178,9 +181,34 @@ struct LambApply { // w, direction, |w|^2, |direction|^2, lr
 
 // -- A piece of a tensor, by one block
 
+// Where the first result goes in 16 bits; NULL: nowhere.
+struct Narrow {
+  void *at;
+  bool half; // f16, not bf16
+  __device__ void put(int64_t i, float x) const {
+    if (half)
+      store((f16 *)at + i, x);
+    else
+      store((bf16 *)at + i, x);
+  }
+  template <class T> __device__ void put_pack(int64_t i, const Pack<float, 4> &x) const {
+    Pack<T, 4> y;
+    UNROLL
+    for (int j = 0; j < 4; j++)
+      store(&y.at[j], x.at[j]);
+    write_pack((T *)at + i, y);
+  }
+  __device__ void put_four(int64_t i, const Pack<float, 4> &x) const {
+    if (half)
+      put_pack<f16>(i, x);
+    else
+      put_pack<bf16>(i, x);
+  }
+};
+
 template <class Rule>
 static __device__ inline void step_one(const typename Rule::Constants &k, const Pointers &p,
-                                       int64_t i) {
+                                       const Narrow &narrow, int64_t i) {
   float in[Rule::ELEMENTS], out[Rule::OUT];
   UNROLL
   for (int e = 0; e < Rule::ELEMENTS; e++)
@@ -189,11 +217,12 @@ static __device__ inline void step_one(const typename Rule::Constants &k, const 
   UNROLL
   for (int r = 0; r < Rule::OUT; r++)
     ((float *)p.at[r])[i] = out[r];
+  if (narrow.at) narrow.put(i, out[0]);
 }
 
 template <class Rule>
 static __device__ inline void step_four(const typename Rule::Constants &k, const Pointers &p,
-                                        int64_t i) {
+                                        const Narrow &narrow, int64_t i) {
   Pack<float, 4> in[Rule::ELEMENTS], out[Rule::OUT];
   UNROLL
   for (int e = 0; e < Rule::ELEMENTS; e++)
@@ -212,38 +241,40 @@ static __device__ inline void step_four(const typename Rule::Constants &k, const
   UNROLL
   for (int r = 0; r < Rule::OUT; r++)
     write_pack((float *)p.at[r] + i, out[r]);
+  if (narrow.at) narrow.put_four(i, out[0]);
 }
 
 template <class Rule>
-static __device__ inline void step_piece(const Rule &rule, const Pointers &p, int64_t size,
-                                         int64_t number) {
+static __device__ inline void step_piece(const Rule &rule, const Pointers &p, bool half,
+                                         int64_t size, int64_t number) {
   __shared__ typename Rule::Constants k;
   if (threadIdx.x == 0) k = rule.constants(p);
   __syncthreads();
+  Narrow narrow = {p.at[Rule::OUT + Rule::IN], half};
   int64_t from = number * PIECE, to = from + PIECE < size ? from + PIECE : size;
-  uintptr_t low = 0;
+  uintptr_t low = (uintptr_t)narrow.at % 16;
   UNROLL
   for (int e = 0; e < Rule::OUT + Rule::ELEMENTS; e++)
     low |= (uintptr_t)p.at[e] % 16;
   if (low == 0) {
     for (int64_t i = from + (int64_t)threadIdx.x * 4; i + 4 <= to; i += BLOCK * 4)
-      step_four<Rule>(k, p, i);
+      step_four<Rule>(k, p, narrow, i);
     from = from + (to - from) / 4 * 4;
   }
   for (int64_t i = from + threadIdx.x; i < to; i += BLOCK)
-    step_one<Rule>(k, p, i);
+    step_one<Rule>(k, p, narrow, i);
 }
 
 template <class Rule> static __global__ void step_tensor(Rule rule, Pointers p, int64_t size) {
-  step_piece(rule, p, size, blockIdx.x);
+  step_piece(rule, p, false, size, blockIdx.x);
 }
 
 template <class Rule>
-static __global__ void step_batch(Rule rule, const Piece *pieces, const int64_t *sizes,
+static __global__ void step_batch(Rule rule, bool half, const Piece *pieces, const int64_t *sizes,
                                   const Pointers *pointers) {
   Piece piece = pieces[blockIdx.x];
   Pointers p = pointers[piece.tensor];
-  step_piece(rule, p, sizes[piece.tensor], piece.number);
+  step_piece(rule, p, half, sizes[piece.tensor], piece.number);
 }
 
 // -- Calling
@@ -258,11 +289,19 @@ template <class Rule, class... P> static int run(Rule rule, int64_t n, P *...poi
 template <class Rule> struct RuleBatch {
   Batch batch; // first: it is what is freed
   Rule rule;
+  bool half;
 };
 
-template <class Rule> static NnrtPrep *batch_new(Rule rule, int64_t n, const int64_t *sizes) {
+// `narrow` is the type of the results in 16 bits; f32: there are none.
+template <class Rule>
+static NnrtPrep *batch_new(Rule rule, int64_t n, const int64_t *sizes, NnrtDtype narrow) {
+  static_assert(Rule::OUT + Rule::IN + 1 <= MAX_POINTERS, "results, operands, and one in 16 bits");
   RuleBatch<Rule> *b = (RuleBatch<Rule> *)calloc(1, sizeof *b);
-  if (b) b->rule = rule;
+  if (b) {
+    b->rule = rule;
+    b->half = narrow == NNRT_f16;
+    b->batch.narrows = narrow != NNRT_f32;
+  }
   return batch_init(b ? &b->batch : NULL, n, sizes, Rule::OUT, Rule::IN);
 }
 
@@ -271,7 +310,7 @@ template <class Rule> static int batch_run(NnrtPrep *p, void *const *out, const 
   if (b->batch.n_pieces == 0) return NNRT_OK;
   int code = batch_point(&b->batch, out, in);
   return code ? code
-              : launch(step_batch<Rule>, (unsigned)b->batch.n_pieces, BLOCK, 0, b->rule,
+              : launch(step_batch<Rule>, (unsigned)b->batch.n_pieces, BLOCK, 0, b->rule, b->half,
                        b->batch.gpu_pieces, b->batch.gpu_sizes, b->batch.gpu_pointers);
 }
 
@@ -279,8 +318,9 @@ int nnrt_sgd_f32(float *w2, const float *w, const float *g, const float *lr, con
                  int64_t n, double weight_decay) {
   return run(Sgd{weight_decay}, n, w2, w, g, lr, gscale);
 }
-NnrtPrep *nnrt_sgd_batch_prep_f32(int64_t n, const int64_t *sizes, double weight_decay) {
-  return batch_new(Sgd{weight_decay}, n, sizes);
+NnrtPrep *nnrt_sgd_batch_prep_f32(int64_t n, const int64_t *sizes, NnrtDtype narrow,
+                                  double weight_decay) {
+  return batch_new(Sgd{weight_decay}, n, sizes, narrow);
 }
 int nnrt_sgd_batch_f32(NnrtPrep *p, void *const *out, const void *const *in) {
   return batch_run<Sgd>(p, out, in);
@@ -292,9 +332,10 @@ int nnrt_sgd_momentum_f32(float *w2, float *m2, const float *w, const float *g, 
   return run(SgdMomentum{momentum, dampening, weight_decay, nesterov}, n, w2, m2, w, g, m, lr,
              gscale, step);
 }
-NnrtPrep *nnrt_sgd_momentum_batch_prep_f32(int64_t n, const int64_t *sizes, double momentum,
-                                           double dampening, double weight_decay, bool nesterov) {
-  return batch_new(SgdMomentum{momentum, dampening, weight_decay, nesterov}, n, sizes);
+NnrtPrep *nnrt_sgd_momentum_batch_prep_f32(int64_t n, const int64_t *sizes, NnrtDtype narrow,
+                                           double momentum, double dampening, double weight_decay,
+                                           bool nesterov) {
+  return batch_new(SgdMomentum{momentum, dampening, weight_decay, nesterov}, n, sizes, narrow);
 }
 int nnrt_sgd_momentum_batch_f32(NnrtPrep *p, void *const *out, const void *const *in) {
   return batch_run<SgdMomentum>(p, out, in);
@@ -307,9 +348,10 @@ int nnrt_adam_f32(float *w2, float *m2, float *v2, const float *w, const float *
   return run(Adam{beta1, beta2, eps, weight_decay, decoupled, onnx}, n, w2, m2, v2, w, g, m, v, lr,
              gscale, step);
 }
-NnrtPrep *nnrt_adam_batch_prep_f32(int64_t n, const int64_t *sizes, double beta1, double beta2,
-                                   double eps, double weight_decay, bool decoupled, bool onnx) {
-  return batch_new(Adam{beta1, beta2, eps, weight_decay, decoupled, onnx}, n, sizes);
+NnrtPrep *nnrt_adam_batch_prep_f32(int64_t n, const int64_t *sizes, NnrtDtype narrow, double beta1,
+                                   double beta2, double eps, double weight_decay, bool decoupled,
+                                   bool onnx) {
+  return batch_new(Adam{beta1, beta2, eps, weight_decay, decoupled, onnx}, n, sizes, narrow);
 }
 int nnrt_adam_batch_f32(NnrtPrep *p, void *const *out, const void *const *in) {
   return batch_run<Adam>(p, out, in);
@@ -320,9 +362,9 @@ int nnrt_adagrad_f32(float *w2, float *s2, const float *w, const float *g, const
                      double lr_decay, double eps, double weight_decay) {
   return run(Adagrad{lr_decay, eps, weight_decay}, n, w2, s2, w, g, s, lr, gscale, step);
 }
-NnrtPrep *nnrt_adagrad_batch_prep_f32(int64_t n, const int64_t *sizes, double lr_decay, double eps,
-                                      double weight_decay) {
-  return batch_new(Adagrad{lr_decay, eps, weight_decay}, n, sizes);
+NnrtPrep *nnrt_adagrad_batch_prep_f32(int64_t n, const int64_t *sizes, NnrtDtype narrow,
+                                      double lr_decay, double eps, double weight_decay) {
+  return batch_new(Adagrad{lr_decay, eps, weight_decay}, n, sizes, narrow);
 }
 int nnrt_adagrad_batch_f32(NnrtPrep *p, void *const *out, const void *const *in) {
   return batch_run<Adagrad>(p, out, in);
@@ -335,7 +377,7 @@ int nnrt_lamb_f32(float *direction, float *m2, float *v2, const float *w, const 
 }
 NnrtPrep *nnrt_lamb_batch_prep_f32(int64_t n, const int64_t *sizes, double beta1, double beta2,
                                    double eps, double weight_decay) {
-  return batch_new(Lamb{beta1, beta2, eps, weight_decay}, n, sizes);
+  return batch_new(Lamb{beta1, beta2, eps, weight_decay}, n, sizes, NNRT_f32);
 }
 int nnrt_lamb_batch_f32(NnrtPrep *p, void *const *out, const void *const *in) {
   return batch_run<Lamb>(p, out, in);
@@ -345,8 +387,8 @@ int nnrt_lamb_apply_f32(float *w2, const float *w, const float *direction, const
                         const float *direction_square, const float *lr, int64_t n) {
   return run(LambApply{}, n, w2, w, direction, w_square, direction_square, lr);
 }
-NnrtPrep *nnrt_lamb_apply_batch_prep_f32(int64_t n, const int64_t *sizes) {
-  return batch_new(LambApply{}, n, sizes);
+NnrtPrep *nnrt_lamb_apply_batch_prep_f32(int64_t n, const int64_t *sizes, NnrtDtype narrow) {
+  return batch_new(LambApply{}, n, sizes, narrow);
 }
 int nnrt_lamb_apply_batch_f32(NnrtPrep *p, void *const *out, const void *const *in) {
   return batch_run<LambApply>(p, out, in);

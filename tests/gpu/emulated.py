@@ -1,4 +1,5 @@
-"""Programs for gpus, run on the emulator: losses of 20 steps equal those of the same program for processors.
+"""Programs for gpus, run on the emulator: losses of 20 steps equal those of the same program for processors, and a
+run that is resumed goes on with the same bits.
 
     emulated.py SAMPLE     in f32 against --target cpu, in bf16 against PyTorch in f32; 1, 2 and 4 ranks
 
@@ -23,6 +24,22 @@ def losses(folder, name, ranks, steps, extra):
     return [line["loss"] for line in train(exe, name, steps, log)]
 
 
+def resumed_differs(folder, name):
+    """A checkpoint holds no weights in 16 bits: they are made again, and the run goes on as it would have."""
+    exe, log, checkpoints = (pathlib.Path(folder, part) for part in ("train", "log.jsonl", "checkpoints"))
+    compile_sample(name, exe, "adamw", 2, ["--target", "cuda:sm_90", "--dtype", "bf16"])
+    keep = ["--checkpoint-dir", checkpoints, "--checkpoint-every", 2]
+    log.unlink(missing_ok=True)
+    want = [line["loss"] for line in train(exe, name, 5, log, keep)]
+    for later in 4, 5:
+        (checkpoints / f"step-{later:012}.safetensors").unlink()
+    log.unlink()
+    got = [line["loss"] for line in train(exe, name, 5, log, [*keep, "--resume"])]
+    same = len(got) == 3 and got == want[2:]
+    print(f"{name:8} bf16  resumed after step 2: {'the same bits' if same else f'{got}, not {want[2:]}'}")
+    return not same
+
+
 def main(name):
     os.environ["NVCC"] = str(BUILD / "emulator" / "nvcc")
     torch = json.loads((SAMPLES / name / "expected.json").read_text())["adamw"]["loss"]
@@ -36,6 +53,7 @@ def main(name):
                 d = worst_difference(got, want)
                 print(f"{name:8} {dtype:5} {ranks:5} {against:8} {d:9.1e}", flush=True)
                 failed |= not d < LIMIT[dtype]
+        failed |= resumed_differs(folder, name)
     return failed
 
 

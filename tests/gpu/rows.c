@@ -509,7 +509,8 @@ static void dropout(void) {
   gpu_free(gstep), gpu_free(gseed);
 }
 
-// -- Many tensors: the same bits as one by one.  Sizes around packs and pieces, and none.
+// -- Many tensors: the same bits as one by one.  Sizes around packs and pieces, and none.  With
+// results in 16 bits as well, every second tensor has a place for that.
 
 enum { TENSORS = 7, MOST = 10 };
 static const int64_t sizes[TENSORS] = {1, 0, 8192, 770, 8195, 20000, 3};
@@ -517,12 +518,14 @@ static const int64_t sizes[TENSORS] = {1, 0, 8192, 770, 8195, 20000, 3};
 // n_out results and n_in operands of each tensor, of which the first `elements` are as long as it.
 typedef struct Many {
   int n_out, n_in, elements;
-  void *out[TENSORS * MOST], *in[TENSORS * MOST], *single[TENSORS * MOST];
+  void *out[TENSORS * MOST], *in[TENSORS * MOST], *single[TENSORS * MOST], *narrow[TENSORS];
 } Many;
 
 static void many_open(Many *m, int n_out, int n_in, int elements, const double *scalars,
                       int64_t steps) {
   *m = (Many){.n_out = n_out, .n_in = n_in, .elements = elements};
+  for (int k = 0; k < TENSORS; k += 2)
+    m->narrow[k] = gpu_new(sizes[k] * 2 + 2);
   for (int k = 0; k < TENSORS; k++) {
     for (int i = 0; i < n_in; i++) {
       float *x = numbers(NNRT_f32, sizes[k], 10 * k + i);
@@ -546,11 +549,29 @@ static void many_open(Many *m, int n_out, int n_in, int elements, const double *
   }
 }
 
-static void many_close(Many *m, const char *name, NnrtPrep *p,
+// Are the n elements at `y` what those at `x` round to?
+static bool rounds(const void *gy, NnrtDtype type, const void *gx, int64_t n) {
+  float *x = gpu_get(gx, n * 4);
+  uint16_t *y = gpu_get(gy, n * 2);
+  bool same = true;
+  for (int64_t i = 0; i < n; i++)
+    same = same && y[i] == (type == NNRT_f16 ? m_to_f16(x[i]) : m_to_bf16(x[i]));
+  free(x), free(y);
+  return same;
+}
+
+static void many_close(Many *m, const char *name, NnrtDtype narrow, NnrtPrep *p,
                        int (*run)(NnrtPrep *, void *const *, const void *const *)) {
+  void *out[TENSORS * (MOST + 1)];
+  int n = 0;
+  for (int k = 0; k < TENSORS; k++) {
+    for (int r = 0; r < m->n_out; r++)
+      out[n++] = m->out[k * m->n_out + r];
+    if (narrow != NNRT_f32) out[n++] = m->narrow[k];
+  }
   CHECK(p != NULL, "%s_batch is not prepared", name);
   for (int times = 0; p && times < 2; times++) {
-    int code = run(p, m->out, (const void *const *)m->in);
+    int code = run(p, out, (const void *const *)m->in);
     CHECK(code == 0, "%s_batch returns %d", name, code);
   }
   nnrt_prep_free(p);
@@ -559,6 +580,11 @@ static void many_close(Many *m, const char *name, NnrtPrep *p,
       void *a = m->out[k * m->n_out + r], *b = m->single[k * m->n_out + r];
       CHECK(same_bytes(a, b, sizes[k] * 4), "%s_batch: result %d of tensor %d differs", name, r, k);
     }
+  for (int k = 0; k < TENSORS && narrow != NNRT_f32; k += 2)
+    CHECK(rounds(m->narrow[k], narrow, m->single[k * m->n_out], sizes[k]),
+          "%s_batch: tensor %d is not rounded to %s", name, k, narrow == NNRT_f16 ? "f16" : "bf16");
+  for (int k = 0; k < TENSORS; k++)
+    gpu_free(m->narrow[k]);
   for (int i = 0; i < TENSORS * m->n_in; i++)
     gpu_free(m->in[i]);
   for (int i = 0; i < TENSORS * m->n_out; i++)
@@ -568,35 +594,37 @@ static void many_close(Many *m, const char *name, NnrtPrep *p,
 #define IN(i)  m.in[k * m.n_in + (i)]
 #define OUT(i) m.single[k * m.n_out + (i)]
 
-static void batches(void) {
+static void batches(NnrtDtype narrow) {
   Many m;
   const double lr_scale[] = {0.1, 0.5}, with_steps[] = {0.1, 0.5, INFINITY};
   many_open(&m, 1, 4, 2, lr_scale, 0);
   for (int k = 0; k < TENSORS; k++)
     nnrt_sgd_f32(OUT(0), IN(0), IN(1), IN(2), IN(3), sizes[k], 0.01);
-  many_close(&m, "sgd", nnrt_sgd_batch_prep_f32(TENSORS, sizes, 0.01), nnrt_sgd_batch_f32);
+  many_close(&m, "sgd", narrow, nnrt_sgd_batch_prep_f32(TENSORS, sizes, narrow, 0.01),
+             nnrt_sgd_batch_f32);
 
   many_open(&m, 2, 6, 3, with_steps, 3);
   for (int k = 0; k < TENSORS; k++)
     nnrt_sgd_momentum_f32(OUT(0), OUT(1), IN(0), IN(1), IN(2), IN(3), IN(4), IN(5), sizes[k], 0.9,
                           0.1, 0.01, true);
-  many_close(&m, "sgd_momentum",
-             nnrt_sgd_momentum_batch_prep_f32(TENSORS, sizes, 0.9, 0.1, 0.01, true),
+  many_close(&m, "sgd_momentum", narrow,
+             nnrt_sgd_momentum_batch_prep_f32(TENSORS, sizes, narrow, 0.9, 0.1, 0.01, true),
              nnrt_sgd_momentum_batch_f32);
 
   many_open(&m, 3, 7, 4, with_steps, 3);
   for (int k = 0; k < TENSORS; k++)
     nnrt_adam_f32(OUT(0), OUT(1), OUT(2), IN(0), IN(1), IN(2), IN(3), IN(4), IN(5), IN(6), sizes[k],
                   0.9, 0.999, 1e-8, 0.01, true, false);
-  many_close(&m, "adam",
-             nnrt_adam_batch_prep_f32(TENSORS, sizes, 0.9, 0.999, 1e-8, 0.01, true, false),
+  many_close(&m, "adam", narrow,
+             nnrt_adam_batch_prep_f32(TENSORS, sizes, narrow, 0.9, 0.999, 1e-8, 0.01, true, false),
              nnrt_adam_batch_f32);
 
   many_open(&m, 2, 6, 3, with_steps, 3);
   for (int k = 0; k < TENSORS; k++)
     nnrt_adagrad_f32(OUT(0), OUT(1), IN(0), IN(1), IN(2), IN(3), IN(4), IN(5), sizes[k], 0.1, 1e-8,
                      0.01);
-  many_close(&m, "adagrad", nnrt_adagrad_batch_prep_f32(TENSORS, sizes, 0.1, 1e-8, 0.01),
+  many_close(&m, "adagrad", narrow,
+             nnrt_adagrad_batch_prep_f32(TENSORS, sizes, narrow, 0.1, 1e-8, 0.01),
              nnrt_adagrad_batch_f32);
 
   const double scale_steps[] = {0.5, INFINITY}, of_norms[] = {2.0, 3.0, 0.1};
@@ -604,23 +632,22 @@ static void batches(void) {
   for (int k = 0; k < TENSORS; k++)
     nnrt_lamb_f32(OUT(0), OUT(1), OUT(2), IN(0), IN(1), IN(2), IN(3), IN(4), IN(5), sizes[k], 0.9,
                   0.999, 1e-6, 0.01);
-  many_close(&m, "lamb", nnrt_lamb_batch_prep_f32(TENSORS, sizes, 0.9, 0.999, 1e-6, 0.01),
+  many_close(&m, "lamb", NNRT_f32, nnrt_lamb_batch_prep_f32(TENSORS, sizes, 0.9, 0.999, 1e-6, 0.01),
              nnrt_lamb_batch_f32);
 
   many_open(&m, 1, 5, 2, of_norms, 0);
   for (int k = 0; k < TENSORS; k++)
     nnrt_lamb_apply_f32(OUT(0), IN(0), IN(1), IN(2), IN(3), IN(4), sizes[k]);
-  many_close(&m, "lamb_apply", nnrt_lamb_apply_batch_prep_f32(TENSORS, sizes),
+  many_close(&m, "lamb_apply", narrow, nnrt_lamb_apply_batch_prep_f32(TENSORS, sizes, narrow),
              nnrt_lamb_apply_batch_f32);
 }
 
-static void batches_of_squares_and_casts(void) {
-  void *in[TENSORS], *squares[TENSORS], *narrow[TENSORS];
+static void batch_of_squares(void) {
+  void *in[TENSORS], *squares[TENSORS];
   for (int k = 0; k < TENSORS; k++) {
     float *x = numbers(NNRT_f32, sizes[k], k);
     in[k] = gpu_put(x, sizes[k] * 4);
     squares[k] = gpu_new(4);
-    narrow[k] = gpu_new(sizes[k] * 2);
     free(x);
   }
   NnrtPrep *p = nnrt_sum_squares_batch_prep_f32(TENSORS, sizes);
@@ -637,25 +664,26 @@ static void batches_of_squares_and_casts(void) {
     free(x);
   }
   nnrt_prep_free(p);
-  for (int half = 0; half < 2; half++) {
-    p = half ? nnrt_cast_batch_prep_f16(TENSORS, sizes) : nnrt_cast_batch_prep_bf16(TENSORS, sizes);
-    int code = half ? nnrt_cast_batch_f16(p, narrow, (const void *const *)in)
-                    : nnrt_cast_batch_bf16(p, narrow, (const void *const *)in);
-    CHECK(code == 0, "casts return %d", code);
-    for (int k = 0; k < TENSORS; k++) {
-      float *x = gpu_get(in[k], sizes[k] * 4);
-      uint16_t *y = gpu_get(narrow[k], sizes[k] * 2);
-      bool same = true;
-      for (int64_t i = 0; i < sizes[k]; i++)
-        same = same && y[i] == (half ? m_to_f16(x[i]) : m_to_bf16(x[i]));
-      CHECK(same, "the casts of tensor %d differ", k);
-      free(x), free(y);
-    }
-    nnrt_prep_free(p);
-  }
   for (int k = 0; k < TENSORS; k++)
-    gpu_free(in[k]), gpu_free(squares[k]), gpu_free(narrow[k]);
+    gpu_free(in[k]), gpu_free(squares[k]);
   gpu_free(one);
+}
+
+// What weights are rounded by when training begins, from places at odd and even addresses.
+static void narrowing(void) {
+  for (int half = 0; half < 2; half++)
+    for (int k = 0; k < TENSORS; k++) {
+      NnrtDtype type = half ? NNRT_f16 : NNRT_bf16;
+      float *x = numbers(NNRT_f32, sizes[k], k), *gx = gpu_put(x, sizes[k] * 4);
+      uint16_t *gy = gpu_new(sizes[k] * 2 + 2);
+      for (int skip = 0; skip < 2 && skip <= sizes[k]; skip++) {
+        int code = nnrt_gpu_narrow(gy + skip, type, gx + skip, sizes[k] - skip);
+        CHECK(code == 0 && rounds(gy + skip, type, gx + skip, sizes[k] - skip),
+              "%lld elements from %d are not rounded", (long long)sizes[k], skip);
+      }
+      gpu_free(gx), gpu_free(gy);
+      free(x);
+    }
 }
 
 // Where the factor of the gradients is NaN nothing changes.
@@ -709,8 +737,11 @@ int main(void) {
   running_sums();
   pooling();
   dropout();
-  batches();
-  batches_of_squares_and_casts();
+  batches(NNRT_f32);
+  batches(NNRT_bf16);
+  batches(NNRT_f16);
+  batch_of_squares();
+  narrowing();
   skipped_updates();
   return gpu_close();
 }

@@ -110,6 +110,45 @@ static void an_input_that_is_trained(void **state) {
   fails(t, "'%x' is no weight and cannot be trained");
 }
 
+// A copy of %w in 16 bits, updated as %w is.
+static Value *add_copy(Net *t, const char *name) {
+  t->w->label = "fc.w";
+  Value *copy =
+      graph_param(t->g, name, type_new(t->m, DT_bf16, 2, (int64_t[]){8, 6}), ROLE_copy, NULL);
+  copy->label = "fc.w";
+  Builder b = {.g = t->g, .d = t->h->d};
+  graph_update(t->g, copy, build(&b, OP_cast, IN(t->w1), ATTRS(a_t("to", DT_bf16))));
+  return copy;
+}
+
+static void a_copy_of_no_weight(void **state) {
+  Net *t = *state;
+  Value *copy = add_copy(t, "c");
+  passes(t);
+  copy->label = "fc.v";
+  fails(t, "'%c' is a copy of no weight: none has the label 'fc.v'");
+}
+
+static void a_copy_of_another_shape(void **state) {
+  Net *t = *state;
+  add_copy(t, "c")->type = type_new(t->m, DT_bf16, 2, (int64_t[]){6, 8});
+  fails(t, "'%c' is bf16[6,8], no copy in 16 bits of '%w', which is f32[8,6]");
+}
+
+static void a_second_copy(void **state) {
+  Net *t = *state;
+  add_copy(t, "c");
+  add_copy(t, "c2");
+  fails(t, "'%c2' is the second copy of '%w'");
+}
+
+static void a_copy_that_is_not_renewed(void **state) {
+  Net *t = *state;
+  add_copy(t, "c");
+  graph_erase_result(t->g, 2);
+  fails(t, "of '%w' and its copy '%c' one is updated and the other is not");
+}
+
 static void two_outputs_of_one_name(void **state) {
   Net *t = *state;
   graph_output(t->g, t->y, "z");
@@ -320,6 +359,10 @@ int main(void) {
       TEST(a_weight_without_contents),
       TEST(contents_of_another_size),
       TEST(an_input_that_is_trained),
+      TEST(a_copy_of_no_weight),
+      TEST(a_copy_of_another_shape),
+      TEST(a_second_copy),
+      TEST(a_copy_that_is_not_renewed),
       TEST(two_outputs_of_one_name),
       TEST(two_updates_of_one_weight),
       TEST(an_update_of_another_type),
