@@ -9,7 +9,7 @@
 //     graph.c     recording work into graphs, and running them
 //     block.c     the threads of a block, as fibres
 //     symbols.c   the names of kernels, and where their __shared__ variables are
-//     cublaslt.c, cudnn.c, nccl.c   the libraries; they know this header and CUDA's only
+//     cublaslt*.c, cudnn*.c, nccl*.c   the libraries; they know this header, their own and CUDA's
 //
 // A library puts what it is asked for into a stream:
 //
