@@ -34,10 +34,10 @@ set(PASS_FILES
   comm.c
   pack_grads.c
   local.c
+  fuse_classifier.c
   fuse_linear.c
   fuse_attention.c
   fuse_norm.c
-  fuse_classifier.c
   expand_batch_norm.c
   widen.c
   keep_casts.c

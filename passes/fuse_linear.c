@@ -15,6 +15,13 @@
 // product in 16 bits is f32, cast where it was broadcast: it is cast before instead, as a vector.
 // The sum of an adjoint in 16 bits is read through a cast to f32, which the product makes needless.
 //
+// Where the batch is cut into micro-batches, a product that is only added up over them adds to the
+// sum itself: that is read and written once per micro-batch, and a term of it is never in memory.
+//
+//     %8, %7 = linear_back_w_bias %x, %6
+//     %9 = accumulate %8 axis="acc"          =>   %9, %7 = linear_back_w_bias_accumulate %x, %6 …
+//     %10 = accumulate %7 axis="acc"              %10 = accumulate %7 axis="acc"
+//
 // A bias is fused only into a product that nobody else reads, and only where ranks do not have
 // parts of the sum: each would add it.  cuBLASLt wants what a GELU is applied to in rows of a
 // multiple of 8 elements.
@@ -29,7 +36,7 @@ enum { GELU_MULTIPLE = 8 };
 typedef struct Fusion {
   Graph *g;
   Diag *d;
-  int64_t n_biases, n_gelus, n_gelu_backs, n_sums;
+  int64_t n_biases, n_gelus, n_gelu_backs, n_sums, n_accumulated;
 } Fusion;
 
 static Builder before(Fusion *f, Op *at) {
@@ -161,6 +168,29 @@ static void fuse_sum(Fusion *f, Op *product) {
   f->n_sums++;
 }
 
+// %sum = accumulate of what may be a product.  Both are done where the product was.
+static void fuse_accumulate(Fusion *f, Op *sum) {
+  Value *dw = sum->in[0].value;
+  Op *product = dw->index == 0 ? dw->def : NULL;
+  if (!product || only_reader(dw) != sum) return;
+  bool bias = product->kind == OP_linear_back_w_bias;
+  if (!bias && product->kind != OP_linear_back_w) return;
+  Builder b = before(f, product);
+  Op *op = local_op(&b, bias ? OP_linear_back_w_bias_accumulate : OP_linear_back_w_accumulate,
+                    IN(product->in[0].value, product->in[1].value),
+                    ATTRS(*op_attr(product, "trans"), *op_attr(sum, "axis")), product->split);
+  if (!op) return;
+  if (!local_same(op, 0, sum->out[0]) || (bias && !local_same(op, 1, product->out[1]))) {
+    op_erase(op);
+    return;
+  }
+  replace(sum->out[0], op->out[0]);
+  if (bias) replace(product->out[1], op->out[1]);
+  op_erase(sum);
+  op_erase(product);
+  f->n_accumulated++;
+}
+
 static void fuse_graph(Fusion *f) {
   for_each_op_safe(op, f->g)
     if (op->kind == OP_add) fuse_product(f, op);
@@ -171,6 +201,8 @@ static void fuse_graph(Fusion *f) {
   for_each_op_safe(op, f->g)
     if (op->kind == OP_linear_back_w) fuse_sum(f, op);
   drop_dead(f->g);
+  for_each_op_safe(op, f->g)
+    if (op->kind == OP_accumulate) fuse_accumulate(f, op);
 }
 
 bool pass_fuse_linear(Module *m, const PassOptions *o, Diag *d) {
@@ -183,5 +215,6 @@ bool pass_fuse_linear(Module *m, const PassOptions *o, Diag *d) {
   opt_stat(o, f.n_gelus, "GELUs");
   opt_stat(o, f.n_gelu_backs, "gradients of GELU");
   opt_stat(o, f.n_sums, "gradients of biases");
+  opt_stat(o, f.n_accumulated, "gradients added up");
   return true;
 }
