@@ -19,7 +19,7 @@ static bool fits(const Op *op, const Dims *dims) {
     if (letter == SPLIT_PARTIAL && !(op_info[op->kind].traits & (SUM | EACH))) return false;
     if (letter != SPLIT_NONE && letter != SPLIT_PARTIAL) {
       int i = dims_find(dims, letter);
-      if (i < 0 || dims->letter[i].whole) return false;
+      if (i < 0 || dims->letter[i].whole || !dims_leads(dims, i)) return false;
     }
     for (int i = 0; i < op->n_in; i++) {
       Sbp have = op->in[i].value->layout->axis[axis];

@@ -379,6 +379,14 @@ int dims_position(const Dims *dims, const Term *t, int letter) {
   return at;
 }
 
+bool dims_leads(const Dims *dims, int letter) {
+  for (int i = 0; i < dims->n_in; i++)
+    if (dims_position(dims, &dims->in[i], letter) == -2) return false;
+  for (int i = 0; i < dims->n_out; i++)
+    if (dims_position(dims, &dims->out[i], letter) == -2) return false;
+  return true;
+}
+
 static void write_term(StrBuf *b, const Dims *dims, const Term *t) {
   for (int k = 0; k < t->rank; k++) {
     int n = t->dim[k].n;

@@ -54,6 +54,8 @@ int dims_splitter(const Dims *dims, const Term *t, int dim, int n);
 // The dimension of `t` that letter (an index) splits, or -1 if the term lacks it, -2 if the
 // letter stands there where a split of it is not a contiguous part.
 int dims_position(const Dims *dims, const Term *t, int letter);
+// Whether a split of `letter` is a contiguous part of every operand and result that has it.
+bool dims_leads(const Dims *dims, int letter);
 // Multiply-adds counted as two, from the product of all letters of a contraction; for others the
 // number of elements read and written.
 double op_flops(const Op *op);

@@ -40,12 +40,7 @@ bool split_legal(const Op *op, const Dims *dims, int letter, int axis) {
   int64_t parts = mesh->axis[axis].size;
   for (int a = 0; a < mesh->n_axes; a++)
     if (a != axis && op->split[a] == dims->letter[letter].name) parts *= mesh->axis[a].size;
-  if (dims->letter[letter].size % parts) return false;
-  for (int i = 0; i < dims->n_in; i++)
-    if (dims_position(dims, &dims->in[i], letter) == -2) return false;
-  for (int i = 0; i < dims->n_out; i++)
-    if (dims_position(dims, &dims->out[i], letter) == -2) return false;
-  return true;
+  return dims->letter[letter].size % parts == 0 && dims_leads(dims, letter);
 }
 
 static const Type *type_scaled(Module *m, const Type *t, const Layout *layout, bool up) {

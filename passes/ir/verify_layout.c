@@ -73,7 +73,8 @@ static bool check_split(const Op *op, const Dims *dims, Diag *d) {
       continue;
     }
     int i = dims_find(dims, letter);
-    if (i < 0 || dims->letter[i].whole || (whole && !split_legal(op, dims, i, axis)))
+    if (i < 0 || dims->letter[i].whole || !dims_leads(dims, i) ||
+        (whole && !split_legal(op, dims, i, axis)))
       return diag_error(d, op->loc, "%s: '%c' cannot be split along %s", name, letter,
                         op->graph->module->mesh->axis[axis].name);
   }
