@@ -8,8 +8,9 @@
 // 0, 1, 2 …  A letter absent from the results is summed over.  A letter marked `^` must not be
 // split.  A dimension may be a product, major first: reshape f32[4,8,16] to f32[32,16] is
 // "a b c -> (a b) c"; it can be split by its first letter only.  `1` is a dimension of length 1
-// without a letter.  Result types, legal layouts, partial sums, flops and the size arguments of
-// the kernel all come out of this.
+// without a letter.  From local on types are those of parts: the letters stay, and those that are
+// split are so much shorter.  Result types, legal layouts, partial sums, flops and the size
+// arguments of the kernel all come out of this.
 
 #ifndef IR_DIMS_H
 #define IR_DIMS_H

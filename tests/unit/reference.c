@@ -267,15 +267,19 @@ static void products_have_gradients_with_zeros(void **state) {
 
 // -- Shape -------------------------------------------------------------------------------------
 
-static void expect_einsum(const char *ops, const char *want) {
-  Heard *h = heard_new();
-  Module *m = read_ops(ops, h->d);
+// The einsum of the last op is `want`.
+static void expect_einsum_in(Module *m, Heard *h, const char *want) {
   if (!m) heard(h, "a graph"), fail();
   Dims dims;
   assert_true(op_dims(m->graphs->last, &dims, h->d));
   assert_string_equal(dims_text(m->arena, &dims), want);
   module_free(m);
   heard_free(h);
+}
+
+static void expect_einsum(const char *ops, const char *want) {
+  Heard *h = heard_new();
+  expect_einsum_in(read_ops(ops, h->d), h, want);
 }
 
 static void reshapes_say_what_survives(void **state) {
@@ -286,11 +290,31 @@ static void reshapes_say_what_survives(void **state) {
   expect_einsum(RESHAPE("[4,6]", "[2,12]"), "(a b) c -> a (b c)");
   expect_einsum(RESHAPE("[5,4,6]", "[5,8,3]"), "a b (c d) -> a (b c) d");
   expect_einsum(RESHAPE("[5,4,6]", "[5,6,4]"), "a b^ c^ -> a d^ e^");
-  expect_einsum(RESHAPE("[2,3]", "[1,2,1,3,1]"), "(a b) (c d) -> a b c d ()");
-  // One row on each of four ranks keeps the letter that four rows have.
-  expect_einsum(RESHAPE("[1,8,16]", "[8,16]"), "a b c -> (a b) c");
-  expect_einsum(RESHAPE("[1,48]", "[1,3,16]"), "a (b c) -> a b c");
+  expect_einsum(RESHAPE("[2,3]", "[1,2,1,3,1]"), "a b -> () a () b ()");
   expect_einsum(RESHAPE("[1,1]", "[]"), "() () -> ");
+}
+
+// One row on each of two ranks keeps the letter that two rows have, and a 1 of the whole has none.
+static void parts_are_reshaped_as_the_whole(void **state) {
+  (void)state;
+#define PART(from, to, shape)                                                                      \
+  "module phase=local\nmesh @m devices=0-1 (dp=2)\n"                                               \
+  "graph @main entry (%x: f32" from " input \"x\") {\n"                                            \
+  "  %y = reshape %x shape=" shape " : f32" shape to " split=[a]\n  return output \"y\" %y\n}\n"
+  struct {
+    const char *text, *einsum;
+  } cases[] = {
+      {PART("[1,6] {S(0)}", " {S(1)}", "[1,2,3]"), "a (b c) -> () (a b) c"},
+      {PART("[1,6] {S(0)}", " {S(0)}", "[1,2,3]"), "a (b c) -> a b c"},
+      {PART("[1,6] {S(0)}", " {S(0)}", "[6]"), "a b -> (a b)"},
+      {PART("[1,1,6] {S(1)}", " {S(0)}", "[1,6]"), "() a b -> a b"},
+      {PART("[3] {S(0)}", " {S(0)}", "[1,3]"), "(a b) -> a b"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    Heard *h = heard_new();
+    const char *text = cases[i].text;
+    expect_einsum_in(module_parse("test.nn", text, strlen(text), h->d), h, cases[i].einsum);
+  }
 }
 
 static void slices_go_backwards(void **state) {
@@ -474,6 +498,7 @@ int main(void) {
       cmocka_unit_test(edges_have_the_gradients_of_pytorch),
       cmocka_unit_test(products_have_gradients_with_zeros),
       cmocka_unit_test(reshapes_say_what_survives),
+      cmocka_unit_test(parts_are_reshaped_as_the_whole),
       cmocka_unit_test(slices_go_backwards),
       cmocka_unit_test(pads_repeat_what_is_left),
       cmocka_unit_test(triangles_have_offsets),
