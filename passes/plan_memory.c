@@ -162,7 +162,8 @@ static bool may_replace(const Planner *p, const Value *v, const Place *place) {
 
 static bool take_target(Planner *p, Value *v) {
   Value *target = p->target[v->id];
-  if (!target) return false;
+  // A sum over time is begun while later micro-batches will read the parameter.
+  if (!target || value_accumulates(v)) return false;
   const Op *op = v->def;
   for_each_use(u, target) {
     if (!u->user || op_time(u->user) > op_time(op) || u->user->kind == OP_all_reduce) return false;

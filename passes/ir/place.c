@@ -94,7 +94,9 @@ static bool makes_parameter(const Op *op) {
   return false;
 }
 
+// What adds up over time runs for every micro-batch, whatever becomes of the sum.
 static bool starts_update(const Op *op) {
+  if (op_info[op->kind].traits & TIME) return false;
   if (makes_parameter(op)) return true;
   for (int i = 0; i < op->n_in; i++)
     if (value_accumulates(op->in[i].value)) return true;
