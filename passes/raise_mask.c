@@ -25,12 +25,13 @@ bool is_causal_mask(const Value *v, int64_t t, int64_t s, MaskKind kind) {
   Arena *a = arena_new();
   Tensor mask;
   bool causal = constant_tensor(v, &mask, a);
-  for (int64_t e = 0, n = type_count(type); causal && e < n; e++) {
-    int64_t i = e / s % t, j = e % s;
-    double x = tensor_f(&mask, e);
-    bool hidden = hides(x, kind);
-    causal = hidden == (j > i + s - t) && (kind != MASK_ADDS || hidden || x == 0);
-  }
+  int64_t rows = s > 0 ? type_count(type) / s : 0;
+  for (int64_t row = 0, i = 0; causal && row < rows; row++, i = i + 1 < t ? i + 1 : 0)
+    for (int64_t j = 0; causal && j < s; j++) {
+      double x = tensor_f(&mask, row * s + j);
+      bool hidden = hides(x, kind);
+      causal = hidden == (j > i + s - t) && (kind != MASK_ADDS || hidden || x == 0);
+    }
   arena_free(a);
   return causal;
 }

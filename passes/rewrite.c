@@ -48,8 +48,9 @@ bool constant_tensor(const Value *v, Tensor *out, Arena *a) {
     memcpy(out->data, value->data.at, (size_t)value->data.n);
     return true;
   }
+  double value = attr_f(op, "value");
   for (int64_t i = 0, n = type_count(v->type); i < n; i++)
-    tensor_set_f(out, i, attr_f(op, "value"));
+    tensor_set_f(out, i, value);
   return true;
 }
 

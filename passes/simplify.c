@@ -50,7 +50,10 @@ static bool simplify_graph(Graph *g, const PassOptions *o, Diag *d) {
   Builder b = {.g = g, .d = d};
   opt_stat(o, drop_dead(g), "dead ops dropped");
   for (bool changed = true; changed;) {
-    changed = false;
+    // First: what every layer makes anew, its mask say, is then known once and computed once.
+    int merged = phase < PHASE_planned ? merge_equal(g) : 0;
+    opt_stat(o, merged, "equal ops merged");
+    changed = merged > 0;
     if (phase < PHASE_sharded) {
       for_each_op_safe(op, g) {
         if (!is_used(op)) continue;
@@ -60,10 +63,7 @@ static bool simplify_graph(Graph *g, const PassOptions *o, Diag *d) {
         changed = true;
       }
     }
-    int merged = phase < PHASE_planned ? merge_equal(g) : 0;
-    opt_stat(o, merged, "equal ops merged");
     opt_stat(o, drop_dead(g), "dead ops dropped");
-    changed |= merged > 0;
   }
   return !b.failed;
 }
