@@ -299,66 +299,28 @@ static Value *value_outside(const Op *op, const Value *v) {
   BUG("a value of @%s is not seen outside", op->callee->name);
 }
 
-// Is `op` the cast of result 0 of the op before it?
-static bool narrows(const Op *op) {
-  return op && op->kind == OP_cast && op->prev && op->prev->kind != OP_cast &&
-         op->in[0].value == op->prev->out[0];
-}
-
-static bool all_are_results(const Op *op) {
-  for (int i = 0; i < op->n_out; i++) {
-    bool found = false;
-    for_each_use(u, op->out[i])
-      found |= !u->user;
-    if (!found) return false;
-  }
-  return true;
-}
-
-// Of one kind, and alike, but for casts of what the op before makes, and these to one type.
-static bool check_batch(Writer *w, const Op *op) {
-  const Op *first = op->callee->first;
-  int traits = first ? op_info[first->kind].traits : 0;
-  if (!target_info[target_of(w)].batches || !(traits & BATCH)) return no_kernel(w, op);
-  const Op *cast = NULL;
-  for_each_op(member, op->callee) {
-    bool fits = member->kind == first->kind && op_same_attrs(member, first);
-    if ((traits & NARROWS) && narrows(member)) {
-      fits = !cast || attr_t(cast, "to") == attr_t(member, "to");
-      cast = member;
-    }
-    if (!fits)
-      return diag_error(w->p->d, op->loc, "batch: '@%s' has %s next to %s that is not like it",
-                        op->callee->name, op_info[member->kind].name, op_info[first->kind].name);
-    if (!all_are_results(member))
-      return diag_error(w->p->d, op->loc, "batch: '@%s' does not return all that %s makes",
-                        op->callee->name, op_info[member->kind].name);
-  }
-  return true;
-}
-
 // One kernel does all ops of the body: it is prepared with the number of elements of each and what
 // they have in common, and gets their results and operands one op after the other.  Of a kind that
 // can narrow its result it is told to what, and gets a place for that or NULL behind each op's
 // results.  What it prepares depends on where they are, so it is not shared.
 static bool add_batch_call(Writer *w, const Op *op) {
-  if (!check_batch(w, op)) return false;
   const Op *first = op->callee->first, *cast = NULL;
   const OpInfo *row = &op_info[first->kind];
   const char *type = dtype_name[first->out[0]->type->dtype];
+  if (!target_info[target_of(w)].batches || !(row->traits & BATCH)) return no_kernel(w, op);
   for_each_op(member, op->callee)
-    if (narrows(member)) cast = member;
+    if (batch_narrows(member)) cast = member;
   StrBuf sizes = {.arena = w->arena}, out = {.arena = w->arena}, in = {.arena = w->arena};
   int n = 0;
   for_each_op(member, op->callee) {
-    if (narrows(member)) continue;
+    if (batch_narrows(member)) continue;
     strbuf_addf(&sizes, "%s%" PRId64, n++ ? ", " : "", type_count(member->in[0].value->type));
     for (int i = 0; i < member->n_out; i++)
       strbuf_addf(&out, "%s%s", out.n ? ", " : "", buffer(w, value_outside(op, member->out[i])));
     if (cast)
       strbuf_addf(&out, ", %s",
-                  narrows(member->next) ? buffer(w, value_outside(op, member->next->out[0]))
-                                        : "NULL");
+                  batch_narrows(member->next) ? buffer(w, value_outside(op, member->next->out[0]))
+                                              : "NULL");
     for (int i = 0; i < member->n_in; i++)
       strbuf_addf(&in, "%s%s", in.n ? ", " : "", buffer(w, value_outside(op, member->in[i].value)));
   }

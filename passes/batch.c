@@ -1,4 +1,5 @@
-// Batching: ops of one kind that do not depend on each other become one launch.
+// Batching: ops of one kind that do not depend on each other become one launch, with casts of what
+// they make.
 //
 //     %a1, %am1, %av1 = adam %a, %ga, %am, %av, %lr, %c, %step beta1=0.9 …
 //     %b1, %bm1, %bv1 = adam %b, %gb, %bm, %bv, %lr, %c, %step beta1=0.9 …
@@ -90,19 +91,18 @@ static const char *body_name(const Batcher *b, const Op *op) {
   }
 }
 
-// The cast of result 0 of `op` that can be made with it; the casts of one batch are to one type.
+// The first cast of result 0 of `op` that can be made with it; all of a batch are to one type.
 static Op *narrowing(const Op *op, const Ops *before) {
-  if (!(op_info[op->kind].traits & NARROWS)) return NULL;
-  for_each_use(u, op->out[0]) {
-    if (!u->user || u->user->kind != OP_cast) continue;
-    const Type *to = u->user->out[0]->type;
-    if (dtype_class[to->dtype] != 'F' || dtype_bytes[to->dtype] != 2) continue;
-    for (int i = 0; i < before->n; i++)
-      if (before->at[i]->kind == OP_cast && before->at[i]->out[0]->type->dtype != to->dtype)
-        return NULL;
-    return u->user;
-  }
-  return NULL;
+  Op *cast = NULL; // uses are newest first
+  for_each_use(u, op->out[0])
+    if (u->user && u->user->kind == OP_cast && dtype_narrow(u->user->out[0]->type->dtype))
+      cast = u->user;
+  if (!cast || !(op_info[op->kind].traits & NARROWS)) return NULL;
+  for (int i = 0; i < before->n; i++)
+    if (before->at[i]->kind == OP_cast &&
+        before->at[i]->out[0]->type->dtype != cast->out[0]->type->dtype)
+      return NULL;
+  return cast;
 }
 
 // The members, each with the cast that is made with it.

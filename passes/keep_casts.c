@@ -1,4 +1,5 @@
-// Weights in 16 bits that last: cast where they are updated instead of where every step begins.
+// Keeps weights in 16 bits from step to step: they are cast where they are updated, instead of
+// where every step begins.
 //
 //     graph @train entry (…, %w: f32[64,96] {B} weight "fc.w" train …) {
 //       %0  = cast %w to=bf16       : bf16[64,96] {B}
@@ -20,8 +21,8 @@
 // once `batch` has made one launch of both; at the step's beginning it cost reading 4 bytes more. A
 // weight that is not trained is not cast at all any more, nor is any weight in @eval.
 //
-// The runtime makes the copies whenever weights come from elsewhere: at the start, from a
-// checkpoint.  They are in no checkpoint.
+// The runtime makes the copies of @train whenever weights come from elsewhere: at the start, from a
+// checkpoint.  They are in no checkpoint.  @eval reads those that @train has.
 //
 // Only weights that ops read as they lie in memory have a copy: a matrix product does, while
 // elementwise ops cast what they read.
@@ -33,8 +34,9 @@
 
 typedef struct Keeper {
   Graph *g;
+  Arena *scratch;
   Diag *d;
-  int64_t copies;
+  int64_t copies; // of the first entry graph
 } Keeper;
 
 // Is `v` read by anything but elementwise ops, which may see it through views?
@@ -51,8 +53,8 @@ static bool read_from_memory(const Value *v) {
 static Op *find_cast(const Value *w) {
   Op *cast = NULL; // uses are newest first
   for_each_use(u, w)
-    if (u->user && u->user->kind == OP_cast && dtype_class[attr_t(u->user, "to")] == 'F' &&
-        dtype_bytes[attr_t(u->user, "to")] == 2 && read_from_memory(u->user->out[0]))
+    if (u->user && u->user->kind == OP_cast && dtype_narrow(attr_t(u->user, "to")) &&
+        read_from_memory(u->user->out[0]))
       cast = u->user;
   return cast;
 }
@@ -70,18 +72,34 @@ static void update_copy(Keeper *k, const Value *w, Value *copy) {
   }
 }
 
-static void keep_cast(Keeper *k, Value *w, const Op *cast) {
-  DType to = attr_t(cast, "to");
-  Value *copy = graph_param(k->g, NULL, cast->out[0]->type, ROLE_copy, w->loc);
+// The copy of `w` in 16 bits of type `to`.  NULL when it has one of another type, or the first
+// entry graph, whose copies are made at the start, has none.
+static Value *find_copy(Keeper *k, const Value *w, DType to) {
+  Graph *first = module_first_entry(k->g->module);
+  Value *copy = graph_find_copy(k->g, w->label);
+  const Value *made = graph_find_copy(first, w->label);
+  if (copy) return copy->type->dtype == to ? copy : NULL;
+  if (k->g != first && (!made || made->type->dtype != to)) return NULL;
+  const Type *type = type_new(k->g->module, to, w->type->rank, w->type->dim);
+  copy = graph_param(k->g, NULL, type, ROLE_copy, w->loc);
   copy->label = w->label;
   copy->layout = w->layout;
+  update_copy(k, w, copy);
+  k->copies += k->g == first;
+  return copy;
+}
+
+static void keep_cast(Keeper *k, Value *w, const Op *cast) {
+  DType to = attr_t(cast, "to");
+  Value *copy = find_copy(k, w, to);
+  if (!copy) return;
   replace(cast->out[0], copy);
   for_each_use(u, w) {
     Op *op = u->user;
     if (op && op->kind == OP_cast && attr_t(op, "to") == to) replace(op->out[0], copy);
   }
-  update_copy(k, w, copy);
-  k->copies++;
+  if (!copy->name && w->name)
+    value_set_name(copy, str_format(k->scratch, "%s.%s", w->name, dtype_name[to]));
 }
 
 static void keep_casts(Keeper *k) {
@@ -99,7 +117,7 @@ static void keep_casts(Keeper *k) {
 }
 
 bool pass_keep_casts(Module *m, const PassOptions *o, Diag *d) {
-  Keeper k = {.d = d};
+  Keeper k = {.scratch = opt_scratch(o), .d = d};
   for_each_graph(g, m) {
     k.g = g;
     if (g->entry) keep_casts(&k);

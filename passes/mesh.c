@@ -23,6 +23,11 @@ static bool add_axis(Mesh *mesh, const char *name, int parts, bool time, Diag *d
   for (int a = 0; a < mesh->n_axes; a++)
     if (str_equal(mesh->axis[a].name, name))
       return diag_error(d, NULL, "mesh axis '%s' is there twice", name);
+  for (int a = 0; a < mesh->n_axes; a++)
+    if (time && mesh->axis[a].time)
+      return diag_error(d, NULL,
+                        "mesh axes '%s' and '%s' are both of time: one is enough, of %d parts",
+                        mesh->axis[a].name, name, mesh->axis[a].size * parts);
   mesh->axis[mesh->n_axes].name = name;
   mesh->axis[mesh->n_axes].size = parts;
   mesh->axis[mesh->n_axes++].time = time;

@@ -80,10 +80,6 @@ static int64_t min(int64_t a, int64_t b) {
 
 // -- What lasts from step to step --------------------------------------------------------------
 
-static bool is_kept(const Value *param) {
-  return value_lasts(param) || param->role == ROLE_scalar;
-}
-
 // The place that a graph before `g` gave to the parameter of this name, or -1.
 static int64_t kept_before(const Graph *g, const Value *param) {
   for_each_graph(other, g->module) {
@@ -102,7 +98,7 @@ static int64_t kept_before(const Graph *g, const Value *param) {
 static void place_kept(Planner *p, Graph *g) {
   for (int i = 0; i < g->n_params; i++) {
     Value *v = g->params[i];
-    if (!is_kept(v)) continue;
+    if (!param_kept(v)) continue;
     v->offset = kept_before(g, v);
     if (v->offset >= 0) continue;
     v->offset = p->kept;
@@ -263,7 +259,7 @@ static void make_blocks(Planner *p) {
   for (int i = 0; i < g->n_params; i++) {
     Value *v = g->params[i];
     Block *b = block_new(p, type_bytes(v->type));
-    b->kept = is_kept(v);
+    b->kept = param_kept(v);
     b->offset = v->offset;
     block_add(p, b, 0, v);
   }

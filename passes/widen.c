@@ -31,8 +31,8 @@ typedef struct Widening {
   int64_t n;
 } Widening;
 
-static bool has_16_bits(const Value *v) {
-  return dtype_class[v->type->dtype] == 'F' && dtype_bytes[v->type->dtype] == 2;
+static bool is_narrow(const Value *v) {
+  return dtype_narrow(v->type->dtype);
 }
 
 // A cast passes every part on as it is, so it is split as its operand lies.
@@ -77,7 +77,7 @@ static bool widen_op(Widening *p, Op *op) {
     result[i] = op->out[i]->type->dtype;
   for (int i = 0; i < op->n_in; i++) {
     Value *v = was[i] = op->in[i].value, *wide = NULL;
-    if (!has_16_bits(v)) continue;
+    if (!is_narrow(v)) continue;
     for (int k = 0; k < i; k++)
       if (was[k] == v) wide = op->in[k].value;
     if (!wide) wide = cast(p, v, DT_f32, v->layout, op, op);
@@ -96,7 +96,7 @@ static bool must_widen(const Op *op, Target t) {
   char name[128];
   bool any = false;
   for (int i = 0; i < op->n_in; i++)
-    any |= has_16_bits(op->in[i].value);
+    any |= is_narrow(op->in[i].value);
   // Elementwise ops and views have no kernels, nor has a body.
   return any && !op->callee && kernel_exists(op->kind, t, DT_f32) &&
          !kernel_name(op, t, name, sizeof name);

@@ -293,8 +293,13 @@ static bool check_sizes(Diag *d) {
 static bool check_batch(Diag *d) {
   int64_t parts = ranks * micro_batches;
   if (!batch || batch % parts == 0) return true;
-  diag_error(d, NULL, "a batch of %lld cannot be cut in %lld: %lld ranks times %lld micro-batches",
-             (long long)batch, (long long)parts, (long long)ranks, (long long)micro_batches);
+  if (ranks > 1 && micro_batches > 1)
+    diag_error(d, NULL,
+               "a batch of %lld cannot be cut in %lld: %lld ranks times %lld micro-batches",
+               (long long)batch, (long long)parts, (long long)ranks, (long long)micro_batches);
+  else
+    diag_error(d, NULL, "a batch of %lld cannot be cut in %lld %s", (long long)batch,
+               (long long)parts, ranks > 1 ? "ranks" : "micro-batches");
   diag_hint(d, "give a --batch that ranks times micro-batches divides");
   return false;
 }
@@ -570,10 +575,8 @@ int main(int argc, char **argv) {
   OptimizerSpec spec;
   if (!check_target(d) || !check_supported(d) || !check_effect(model, d) || !check_sizes(d) ||
       !check_dims(d) || !check_init(d) || !check_schedule(a, d) || !check_lr(d) ||
-      (pipeline && !pipeline_check(pipeline, d))) {
+      (pipeline && !pipeline_check(pipeline, d)) || !optimizer_parse(optimizer, &spec, a, d)) {
     status = EXIT_USAGE;
-  } else if (!optimizer_parse(optimizer, &spec, a, d)) {
-    status = EXIT_FAILURE;
   } else {
     if (!lr_text) lr = spec.lr;
     bool late = pipeline && !lr_text; // the ops will say

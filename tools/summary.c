@@ -166,7 +166,7 @@ const char *summary_dtype(const Module *m) {
     for_each_op(op, g)
       for (int i = 0; i < op->n_out; i++) {
         DType t = op->out[i]->type->dtype;
-        if (dtype_class[t] == 'F' && dtype_bytes[t] == 2) return dtype_name[t];
+        if (dtype_narrow(t)) return dtype_name[t];
       }
   return dtype_name[DT_f32];
 }

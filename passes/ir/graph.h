@@ -43,6 +43,7 @@ extern const char *const dtype_ctype[N_DTYPES]; // "float"
 extern const int dtype_bytes[N_DTYPES];
 extern const char dtype_class[N_DTYPES]; // 'F', 'I', 'U' or 'B', as in dtypes.def
 bool dtype_parse(const char *name, DType *out);
+bool dtype_narrow(DType t); // a floating type of 16 bits
 
 // The type of a tensor: of the whole of it up to PHASE_sharded, of one rank's part from
 // PHASE_local on.  Interned: equal types are equal pointers.  Printed as f32[8,512].
@@ -121,11 +122,10 @@ struct Value {
   int64_t offset; // of its first byte in the slab; -1 before PHASE_planned, and where it has none
   // The rest is of parameters only.
   Role role;
-  const char
-      *label;     // the name users know: of the ONNX tensor, of the scalar; of a copy, its weight's
-  bool train;     // of a weight: autodiff gives it a gradient and an update
-  Init *init;     // of a weight or state; otherwise NULL
-  const Loc *loc; // of a parameter; a result's is its op's
+  const char *label; // the name users know: of the ONNX tensor, of the scalar, of a copy's weight
+  bool train;        // of a weight: autodiff gives it a gradient and an update
+  Init *init;        // of a weight or state; otherwise NULL
+  const Loc *loc;    // of a parameter; a result's is its op's
 };
 
 // One operand of one op, or one result of a graph, and a link in its value's list of uses.
@@ -235,8 +235,10 @@ Value *graph_param(Graph *g, const char *name, const Type *type, Role role, cons
 void graph_output(Graph *g, Value *v, const char *label);
 void graph_update(Graph *g, Value *target, Value *v);
 Result *graph_find_output(Graph *g, const char *label);
-Value *graph_find_param(Graph *g, const char *label); // by label
-Value *copied_weight(const Value *copy); // what a parameter of role copy is a copy of; or NULL
+Value *graph_find_param(Graph *g, const char *label);      // by label
+Value *graph_find_copy(const Graph *g, const char *label); // of the weight with this label
+Graph *module_first_entry(const Module *m); // the training step, where there is one; or NULL
+Value *copied_weight(const Value *copy);    // what a parameter of role copy is a copy of; or NULL
 Value *graph_find_value(Graph *g, const char *name); // by name or, for unnamed ones, "%12"
 void graph_set_result(Graph *g, int i, Value *v);    // keeps its label or target
 void graph_erase_result(Graph *g, int i);

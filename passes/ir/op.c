@@ -75,6 +75,12 @@ int op_mesh_axis(const Op *op) {
   return -1;
 }
 
+bool batch_narrows(const Op *op) {
+  const Op *before = op ? op->prev : NULL;
+  return before && op->kind == OP_cast && op->in[0].value == before->out[0] &&
+         (op_info[before->kind].traits & NARROWS) && dtype_narrow(op->out[0]->type->dtype);
+}
+
 bool value_accumulates(const Value *v) {
   return v->def && v->index == 0 && (op_info[v->def->kind].traits & TIME);
 }

@@ -19,9 +19,9 @@ enum {
   STATES = 128,   // result i > 0 may take the memory of operand i + 1: an optimizer's states
   LOW = 256,      // worth computing in 16 bits
   WIDE = 512,     // not to be computed in 16 bits
-  BATCH = 1024,   // on targets that batch there is nnrt_<name>_batch_<dtype>, for many ops at once
   TIME = 2048,    // result 0 is added up over the slices of the axis of time `axis`
-  NARROWS = 4096, // that kernel can write result 0 in 16 bits, too
+  BATCH = 1024,   // on targets that batch there is nnrt_<name>_batch_<dtype>, for many ops at once
+  NARROWS = 4096, // that kernel can write result 0 in 16 bits, too: ops.def
 };
 
 // What a program is compiled for: the columns of ops.def that say which kernels there are.
@@ -94,6 +94,8 @@ char op_operand_class(const Op *op, int i);
 int op_traits(const Op *op);
 // Which axis of the mesh its attribute `axis` names; -1 when there is none of that name.
 int op_mesh_axis(const Op *op);
+// Is it the cast to 16 bits that a batch makes in one launch with the op before it?
+bool batch_narrows(const Op *op);
 // Is it added up over the slices of time, and known after the last: result 0 of an op of TIME?
 bool value_accumulates(const Value *v);
 // Says, after an error, where an operand comes from.

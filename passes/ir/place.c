@@ -39,6 +39,10 @@ static int64_t last_read(const Value *v, const Life *lives) {
   return to;
 }
 
+bool param_kept(const Value *param) {
+  return value_lasts(param) || param->role == ROLE_scalar;
+}
+
 Life *graph_lives(const Graph *g, Arena *a) {
   Life *lives = arena_array(a, Life, g->n_values);
   for (const Op *op = g->last; op; op = op->prev)
@@ -52,8 +56,7 @@ Life *graph_lives(const Graph *g, Arena *a) {
     }
   for (int i = 0; i < g->n_params; i++) {
     const Value *p = g->params[i];
-    bool kept = value_lasts(p) || p->role == ROLE_scalar;
-    lives[p->id].to = kept ? graph_end(g) : last_read(p, lives);
+    lives[p->id].to = param_kept(p) ? graph_end(g) : last_read(p, lives);
   }
   return lives;
 }

@@ -23,6 +23,8 @@ int64_t graph_end(const Graph *g); // after the last op
 // The time of the first op that reads `v` or a view of it, or the graph's end: an all_reduce is
 // waited for there.
 int64_t value_first_read(const Value *v);
+// A parameter that has its place to itself, in all graphs alike: one that lasts, or a scalar.
+bool param_kept(const Value *param);
 // Lives by value id.
 Life *graph_lives(const Graph *g, Arena *a);
 

@@ -27,6 +27,10 @@ const char dtype_class[N_DTYPES] = {
 #undef DTYPE
 };
 
+bool dtype_narrow(DType t) {
+  return dtype_class[t] == 'F' && dtype_bytes[t] == 2;
+}
+
 bool dtype_parse(const char *name, DType *out) {
   for (int i = 0; i < N_DTYPES; i++)
     if (str_equal(name, dtype_name[i])) {

@@ -16,11 +16,15 @@
 //       states, and nothing else, have initial contents, of the size of their type, where the
 //       type is that of the whole.  Only weights are trained; scalars have no dimensions.  A copy
 //       has the label, the dimensions and the layout of an f32 weight, which has no other, and is
-//       updated if that is.
+//       updated if that is (with what, is not looked at); and the first entry graph, whose copies
+//       the runtime makes, has it too.
 //    7  A result of an entry graph is an output with a label of its own, or the one update of a
 //       weight, state or copy, of its type.  Results of other graphs are neither.
-//    8  `fused` and `call`, and no other op, have a callee.  It is in the module, no entry, and
-//       calls neither itself nor anything that calls it.
+//    8  `fused`, `batch` and `call`, and no other op, have a callee.  It is in the module, no entry,
+//       and calls neither itself nor anything that calls it.  That of `batch` holds ops of one kind,
+//       with the same attributes, that read parameters only; and behind some of them, where the kind
+//       allows it (NARROWS), a cast of result 0, of all to the same type of 16 bits.  It returns all
+//       that they make.
 //
 // From sharded on:
 //
@@ -36,7 +40,8 @@
 //
 //   12  Types are of one rank's part, so 5 holds of the parts.  Every operand has the layout that
 //       its op wants.
-//   13  An output is no partial sum, and an update lies as its parameter does.
+//   13  An output is no partial sum, and an update lies as its parameter does.  What runs for every
+//       slice of time reads nothing that is known after the last: no sum over them.
 //
 // From planned on:
 //
@@ -235,18 +240,20 @@ static bool same_dims(const Type *a, const Type *b) {
 
 static bool check_copy(const Value *v, const char *name, Arena *a, Diag *d) {
   const Value *w = copied_weight(v);
+  if (!v->label) return diag_error(d, v->loc, "'%s' is a copy without the label of a weight", name);
   if (!w)
     return diag_error(d, v->loc, "'%s' is a copy of no weight: none has the label '%s'", name,
-                      v->label ? v->label : "");
-  bool narrow = dtype_class[v->type->dtype] == 'F' && dtype_bytes[v->type->dtype] == 2;
-  if (!narrow || w->type->dtype != DT_f32 || !same_dims(v->type, w->type) || v->layout != w->layout)
+                      v->label);
+  if (!dtype_narrow(v->type->dtype) || w->type->dtype != DT_f32 || !same_dims(v->type, w->type) ||
+      v->layout != w->layout)
     return diag_error(d, v->loc, "'%s' is %s, no copy in 16 bits of '%s', which is %s", name,
                       type_text(a, v->type), value_text(a, w), type_text(a, w->type));
-  for (int i = 0; i < v->index; i++) {
-    const Value *other = v->graph->params[i];
-    if (other->role == ROLE_copy && other->label && str_equal(other->label, v->label))
-      return diag_error(d, v->loc, "'%s' is the second copy of '%s'", name, value_text(a, w));
-  }
+  if (graph_find_copy(v->graph, v->label) != v)
+    return diag_error(d, v->loc, "'%s' is the second copy of '%s'", name, value_text(a, w));
+  const Graph *first = module_first_entry(v->graph->module);
+  const Value *trained = graph_find_copy(first, v->label);
+  if (!trained || trained->type != v->type)
+    return diag_error(d, v->loc, "'%s' is a copy that '@%s' does not have", name, first->name);
   return is_updated(v) == is_updated(w) ||
          diag_error(d, v->loc, "of '%s' and its copy '%s' one is updated and the other is not",
                     value_text(a, w), name);
@@ -270,8 +277,9 @@ static bool check_update(const Graph *g, const Result *r, bool *updated, Arena *
   const Value *target = r->target;
   const char *name = value_text(a, target);
   if (target->graph != g || !value_lasts(target))
-    return diag_error(d, target->loc, "'%s' is no weight or state of '@%s' and cannot be updated",
-                      name, g->name);
+    return diag_error(d, target->loc,
+                      "'%s' is no weight, state or copy of '@%s' and cannot be updated", name,
+                      g->name);
   if (updated[target->id]) return diag_error(d, target->loc, "'%s' is updated twice", name);
   updated[target->id] = true;
   if (r->use.value->type != target->type)
@@ -302,6 +310,46 @@ static bool check_results(const Graph *g, Arena *a, Diag *d) {
 
 // -- 8: calls --------------------------------------------------------------------------------
 
+static bool reads_only_parameters(const Op *op) {
+  for (int i = 0; i < op->n_in; i++)
+    if (op->in[i].value->def) return false;
+  return true;
+}
+
+static bool all_are_results(const Op *op) {
+  for (int i = 0; i < op->n_out; i++) {
+    bool found = false;
+    for_each_use(u, op->out[i])
+      found |= !u->user;
+    if (!found) return false;
+  }
+  return true;
+}
+
+static bool check_batch(const Op *batch, Diag *d) {
+  const char *name = batch->callee->name;
+  const Op *first = batch->callee->first, *cast = NULL;
+  if (!first) return diag_error(d, batch->loc, "batch: '@%s' is empty", name);
+  for_each_op(op, batch->callee) {
+    const char *what = op_info[op->kind].name;
+    bool casts = batch_narrows(op), fits = op->kind == first->kind && op_same_attrs(op, first);
+    if (casts) {
+      fits = !cast || attr_t(cast, "to") == attr_t(op, "to");
+      cast = op;
+    }
+    if (!fits)
+      return diag_error(d, batch->loc, "batch: '@%s' has %s next to %s that is not like it", name,
+                        what, op_info[cast && casts ? OP_cast : first->kind].name);
+    if (!casts && !reads_only_parameters(op))
+      return diag_error(d, batch->loc, "batch: '@%s' has %s that reads what another op there makes",
+                        name, what);
+    if (!all_are_results(op))
+      return diag_error(d, batch->loc, "batch: '@%s' does not return all that %s makes", name,
+                        what);
+  }
+  return true;
+}
+
 // Depth-first; a graph that is entered again while it is open calls itself.
 static bool check_callees(const Graph *g, const Graph **open, int n_open, Diag *d) {
   enum { DEEPEST = 64 };
@@ -320,6 +368,7 @@ static bool check_callees(const Graph *g, const Graph **open, int n_open, Diag *
         graph_find(g->module, op->callee->name) != op->callee)
       return diag_error(d, op->loc, "%s: '@%s' cannot be called", op_info[op->kind].name,
                         op->callee->name);
+    if (op->kind == OP_batch && !check_batch(op, d)) return false;
     if (!check_callees(op->callee, open, n_open + 1, d)) return false;
   }
   return true;

@@ -167,6 +167,33 @@ bool verify_sharded(const Graph *g, Diag *d) {
   return true;
 }
 
+// Does it run for every slice of time: does it read a slice, or a slice's part of a sum?
+static bool runs_per_slice(const Op *op) {
+  const Mesh *mesh = op->graph->module->mesh;
+  for (int axis = 0; axis < n_axes(op->graph); axis++)
+    for (int i = 0; mesh->axis[axis].time && i < op->n_in; i++)
+      if (op->in[i].value->layout->axis[axis].kind != SBP_B) return true;
+  return false;
+}
+
+// What is added up over time is known after the last slice.
+static bool check_time(const Graph *g, Diag *d) {
+  Arena *a = arena_new();
+  bool *late = arena_array(a, bool, g->n_values), ok = true;
+  for (const Op *op = g->first; ok && op; op = op->next) {
+    bool reads = false;
+    for (int i = 0; i < op->n_in; i++)
+      reads |= late[op->in[i].value->id];
+    for (int i = 0; i < op->n_out; i++)
+      late[op->out[i]->id] = reads || value_accumulates(op->out[i]);
+    if (reads && runs_per_slice(op))
+      ok = diag_error(d, op->loc, "%s: reads a sum over slices of time in every slice",
+                      op_info[op->kind].name);
+  }
+  arena_free(a);
+  return ok;
+}
+
 bool verify_local(const Graph *g, Diag *d) {
   if (g->module->phase < PHASE_local || !g->entry) return true;
   for (int i = 0; i < g->n_results; i++) {
@@ -177,5 +204,5 @@ bool verify_local(const Graph *g, Diag *d) {
     if (r->target && v->layout != r->target->layout)
       return wrong(v, "does not lie as the parameter it updates", d);
   }
-  return true;
+  return check_time(g, d);
 }

@@ -5,7 +5,7 @@
 //
 //     piece 0 1 2 3 4 …         tensor 0 0 0 1 2 …
 //                               piece of it 0 1 2 0 0 …
-//     pointers of tensor 0      its results, then its operands
+//     pointers of tensor 0      its results, its operands, and a place for the first in 16 bits
 //
 // The tables are made when it first runs, which is never recorded; the pointers are the same every
 // time, or the tables are made again.  Where a tensor runs alone its pointers come with the launch.

@@ -2,8 +2,7 @@
 //
 //     descriptors    what is set is checked against a table of attributes: type, how many, needed
 //     graphs         shapes fit; a virtual tensor is made once, before it is used
-//     heuristics     some engines, of which the first is not deterministic, and for f32 the second
-//                    has tensor cores that round to TF32.  None for what cuDNN 9.19 refuses
+//     heuristics     some engines, or none
 //     plans          with a text from which they can be made again, for the same gpu only
 //     running        operands are in the gpu's memory as far as they reach, and aligned; the
 //                    workspace is overwritten with NaN
