@@ -24,7 +24,7 @@ SAME = [
     ("lower_precision(to=f16)", "lower_precision(to=f16),shard(mesh=4),comm,pack_grads,widen,fuse", 0.004),
     ("", "simplify,shard(mesh=2x2),comm,fuse_linear,fuse_norm,batch,fuse,plan_memory(target=cuda)", 1e-4),
     ("lower_precision(to=bf16)", "lower_precision(to=bf16),simplify,shard(mesh=2),comm,fuse_linear,fuse_norm,"
-     "widen(target=cuda),batch,fuse,plan_memory(target=cuda)", 0.03),
+     "widen(target=cuda),keep_casts,batch,fuse,plan_memory(target=cuda)", 0.03),
 ]
 LARGEST = 4000  # elements
 
