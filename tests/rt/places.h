@@ -35,7 +35,7 @@ static int64_t place_of(int64_t rank, const int64_t *shape, const int64_t *index
 
 // n elements of `width` bytes; element i is a number that i gives.
 static char *elements(int64_t n, int64_t width) {
-  char *x = malloc((size_t)(n * width + 1));
+  char *x = malloc((size_t)(n * width) + 1);
   for (int64_t i = 0; i < n; i++) {
     uint64_t v = nnrt_random_mix((uint64_t)i);
     memcpy(x + i * width, &v, (size_t)width);
