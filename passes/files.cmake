@@ -44,4 +44,12 @@ set(PASS_FILES
   batch.c
   fuse.c
   plan_memory.c
+  # where values lie on which devices, and what it costs to move them
+  cluster.c
+  placement.c
+  path_state.c
+  path_cost.c
+  path_p2p.c
+  path_edges.c
+  path.c
 )

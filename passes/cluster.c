@@ -1,0 +1,78 @@
+// Clusters by name: see cluster.h and clusters.def.
+
+#include "cluster.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+// A row's name is written with '-' for '_'.
+#define CLUSTER(name_, node, nics_, in_s, in_gb, across_s, across_gb, start_, gb, gb_s, f32_,      \
+                half_)                                                                             \
+  {.name = #name_,                                                                                 \
+   .nodes = 1,                                                                                     \
+   .per_node = node,                                                                               \
+   .nics = nics_,                                                                                  \
+   .inside = {in_s, 1e-9 / (in_gb)},                                                               \
+   .across = {across_s, 1e-9 / (across_gb)},                                                       \
+   .start = start_,                                                                                \
+   .memory = (gb)*1e9,                                                                             \
+   .memory_speed = (gb_s)*1e9,                                                                     \
+   .f32 = (f32_)*1e12,                                                                             \
+   .half = (half_)*1e12},
+static const Cluster table[] = {
+#include "clusters.def"
+};
+enum { N_CLUSTERS = sizeof table / sizeof *table };
+
+static const char *plain_name(Arena *a, const char *name) {
+  char *s = arena_copy(a, name, strlen(name) + 1);
+  for (char *p = s; *p; p++)
+    if (*p == '_') *p = '-';
+  return s;
+}
+
+static const char *all_names(Arena *a) {
+  StrBuf b = {.arena = a};
+  for (int i = 0; i < N_CLUSTERS; i++)
+    strbuf_addf(&b, "%s%s", i ? ", " : "", plain_name(a, table[i].name));
+  return b.at;
+}
+
+// "4x8" after the colon.
+static bool read_sizes(const char *text, Cluster *c) {
+  char *end;
+  if (!isdigit((unsigned char)*text)) return false;
+  long nodes = strtol(text, &end, 10);
+  if (*end != 'x' || !isdigit((unsigned char)end[1])) return false;
+  long per_node = strtol(end + 1, &end, 10);
+  if (*end || nodes < 1 || per_node < 1 || nodes > CLUSTER_DEVICES ||
+      per_node > CLUSTER_DEVICES / nodes)
+    return false;
+  c->nodes = (int)nodes;
+  c->per_node = (int)per_node;
+  if (c->nics > c->per_node) c->nics = c->per_node;
+  return true;
+}
+
+const Cluster *cluster_read(Arena *a, const char *text, const char *option, Diag *d) {
+  const char *colon = strchr(text, ':');
+  size_t n = colon ? (size_t)(colon - text) : strlen(text);
+  const char *name = str_copy_n(a, text, n);
+  const Loc *loc = loc_line(a, option, 0, 0);
+  for (int i = 0; i < N_CLUSTERS; i++) {
+    if (!str_equal(name, plain_name(a, table[i].name))) continue;
+    Cluster *c = arena_copy(a, &table[i], sizeof *c);
+    c->name = str_copy(a, text);
+    if (colon && !read_sizes(colon + 1, c)) {
+      diag_error(d, loc, "'%s' is no size of a cluster", colon + 1);
+      diag_hint(d, "%s:NODESxPER_NODE, such as %s:4x8, with at most %d devices", name, name,
+                CLUSTER_DEVICES);
+      return NULL;
+    }
+    return c;
+  }
+  diag_error(d, loc, "there is no cluster '%s'", name);
+  diag_hint(d, "there are %s", all_names(a));
+  return NULL;
+}

@@ -1,0 +1,333 @@
+// Who takes part in a primitive and what it costs: see path_cost.h.
+
+#include "path_cost.h"
+
+#include <assert.h>
+#include <string.h>
+
+const char *const path_prim_name[PATH_send_recv + 1] = {
+    "slice",   "split_sum", "pad_sum",   "all_reduce", "reduce_scatter", "all_gather", "all_to_all",
+    "permute", "move",      "broadcast", "rd_scatter", "rd_gather",      "reduce",     "send_recv",
+};
+
+// -- Traffic ---------------------------------------------------------------------------------
+
+struct Traffic {
+  const Cluster *c;
+  double *out, *in;         // seconds of a device's link inside its node
+  double *nic_out, *nic_in; // of an adapter
+  double *waits;            // alphas of what a device sends; then of what it gets
+  int *touched, n_touched;  // devices
+  bool *is_touched;
+  double bytes, crossing, alpha; // alpha: at least
+};
+
+Traffic *traffic_new(Arena *a, const Cluster *c) {
+  int n = cluster_devices(c), n_nics = c->nodes * c->nics;
+  Traffic *t = arena_one(a, Traffic);
+  t->c = c;
+  t->out = arena_array(a, double, n);
+  t->in = arena_array(a, double, n);
+  t->nic_out = arena_array(a, double, n_nics);
+  t->nic_in = arena_array(a, double, n_nics);
+  t->waits = arena_array(a, double, 2 * n);
+  t->touched = arena_array(a, int, n);
+  t->is_touched = arena_array(a, bool, n);
+  return t;
+}
+
+static void touch(Traffic *t, int device) {
+  if (t->is_touched[device]) return;
+  t->is_touched[device] = true;
+  t->touched[t->n_touched++] = device;
+}
+
+static const Link *link_between(const Cluster *c, int src, int dst) {
+  return cluster_node(c, src) == cluster_node(c, dst) ? &c->inside : &c->across;
+}
+
+// Bytes without a message of their own, as they flow around a ring.
+static void flow(Traffic *t, int src, int dst, double bytes) {
+  if (src == dst) return;
+  touch(t, src);
+  touch(t, dst);
+  t->bytes += bytes;
+  if (link_between(t->c, src, dst) == &t->c->inside) {
+    t->out[src] += bytes * t->c->inside.beta;
+    t->in[dst] += bytes * t->c->inside.beta;
+  } else {
+    t->crossing += bytes;
+    t->nic_out[cluster_nic(t->c, src)] += bytes * t->c->across.beta;
+    t->nic_in[cluster_nic(t->c, dst)] += bytes * t->c->across.beta;
+  }
+}
+
+void traffic_message(Traffic *t, int src, int dst, double bytes) {
+  if (src == dst) return;
+  double alpha = link_between(t->c, src, dst)->alpha;
+  flow(t, src, dst, bytes);
+  t->waits[2 * src] += alpha;
+  t->waits[2 * dst + 1] += alpha;
+}
+
+double traffic_out(const Traffic *t, int src, int dst) {
+  return link_between(t->c, src, dst) == &t->c->inside ? t->out[src]
+                                                       : t->nic_out[cluster_nic(t->c, src)];
+}
+
+static double larger(double a, double b) {
+  return a > b ? a : b;
+}
+
+Cost traffic_cost(Traffic *t) {
+  double busiest = 0, alpha = t->alpha;
+  for (int i = 0; i < t->n_touched; i++) {
+    int device = t->touched[i], nic = cluster_nic(t->c, device);
+    busiest = larger(busiest, larger(t->out[device], t->in[device]));
+    busiest = larger(busiest, larger(t->nic_out[nic], t->nic_in[nic]));
+    alpha = larger(alpha, larger(t->waits[2 * device], t->waits[2 * device + 1]));
+  }
+  Cost cost = {t->n_touched ? t->c->start + alpha + busiest : 0, t->bytes, t->crossing};
+  for (int i = 0; i < t->n_touched; i++) {
+    int device = t->touched[i], nic = cluster_nic(t->c, device);
+    t->out[device] = t->in[device] = t->nic_out[nic] = t->nic_in[nic] = 0;
+    t->waits[2 * device] = t->waits[2 * device + 1] = 0;
+    t->is_touched[device] = false;
+  }
+  t->n_touched = 0;
+  t->bytes = t->crossing = t->alpha = 0;
+  return cost;
+}
+
+// -- Cost ------------------------------------------------------------------------------------
+
+static void sort_devices(int *device, int n) {
+  for (int i = 1; i < n; i++) {
+    int x = device[i], k = i;
+    for (; k > 0 && device[k - 1] > x; k--)
+      device[k] = device[k - 1];
+    device[k] = x;
+  }
+}
+
+// Devices of a node are neighbours, so a ring leaves every node once.  `steps` of the slowest hop.
+static void ring(Traffic *t, int *device, int n, int steps, double bytes) {
+  double alpha = 0;
+  sort_devices(device, n);
+  for (int i = 0; i < n; i++) {
+    int next = device[(i + 1) % n];
+    flow(t, device[i], next, bytes);
+    alpha = larger(alpha, link_between(t->c, device[i], next)->alpha);
+  }
+  t->alpha = larger(t->alpha, steps * alpha);
+}
+
+static void all_pairs(Traffic *t, const int *device, int n, double bytes) {
+  double alpha = 0;
+  for (int i = 0; i < n; i++)
+    for (int k = 0; k < n; k++) {
+      if (i == k) continue;
+      flow(t, device[i], device[k], bytes);
+      alpha = larger(alpha, link_between(t->c, device[i], device[k])->alpha);
+    }
+  t->alpha = larger(t->alpha, (n - 1) * alpha);
+}
+
+// From `root` through all others, those in its own node first; or, for a reduce, the other way. The
+// pieces of a message follow one another, but what comes through an adapter goes on when it is
+// there.
+static void chain(Traffic *t, int root, int *others, int n, bool towards, double bytes) {
+  double alpha = 0, inside = 0, across = 0;
+  int at = root;
+  sort_devices(others, n);
+  for (int far = 0; far < 2; far++)
+    for (int i = 0; i < n; i++) {
+      if ((cluster_node(t->c, others[i]) != cluster_node(t->c, root)) != far) continue;
+      if (others[i] == root) continue;
+      flow(t, towards ? others[i] : at, towards ? at : others[i], bytes);
+      const Link *link = link_between(t->c, at, others[i]);
+      alpha += link->alpha;
+      *(link == &t->c->inside ? &inside : &across) = bytes * link->beta;
+      at = others[i];
+    }
+  if (across > 0) alpha += inside;
+  t->alpha = larger(t->alpha, alpha);
+}
+
+Cost groups_cost(Traffic *t, PathPrim prim, const Groups *g, double before, double after) {
+  int p = g->size;
+  for (int i = 0; i < g->n; i++) {
+    int *device = g->device + i * p;
+    switch (prim) {
+    case PATH_slice:
+    case PATH_split_sum:
+    case PATH_pad_sum: break;
+    case PATH_all_reduce: ring(t, device, p, 2 * (p - 1), 2 * before * (p - 1) / p); break;
+    case PATH_reduce_scatter: ring(t, device, p, p - 1, before * (p - 1) / p); break;
+    case PATH_all_gather: ring(t, device, p, p - 1, after * (p - 1) / p); break;
+    case PATH_all_to_all: all_pairs(t, device, p, before / p); break;
+    case PATH_permute:
+    case PATH_move: traffic_message(t, device[0], device[1], before); break;
+    case PATH_broadcast: chain(t, device[0], device + 1, p - 1, false, before); break;
+    case PATH_reduce: chain(t, device[p - 1], device, p - 1, true, before); break;
+    case PATH_rd_scatter:
+      for (int k = 1; k < p; k++)
+        traffic_message(t, device[0], device[k], after);
+      break;
+    case PATH_rd_gather:
+      for (int k = 0; k < p - 1; k++)
+        traffic_message(t, device[k], device[p - 1], before);
+      break;
+    case PATH_send_recv: assert(!"its messages are of different sizes"); break;
+    }
+  }
+  return traffic_cost(t);
+}
+
+// -- Groups ----------------------------------------------------------------------------------
+
+static int digit(const Group *g, int axis, int position) {
+  return position / g->stride[axis] % g->size[axis];
+}
+
+// Groups of the devices that differ in the digits of the mask only.
+static void mask_groups(const Group *g, uint32_t mask, Groups *out) {
+  int member[PATH_AXES], n_members = 0;
+  out->size = 1;
+  out->n = 0;
+  for (int i = 0; i < g->n_axes; i++)
+    if (mask >> i & 1) {
+      member[n_members++] = i;
+      out->size *= g->size[i];
+    }
+  int *to = out->device;
+  for (int x = 0; x < g->n; x++) {
+    bool first = true;
+    for (int i = 0; i < n_members && first; i++)
+      first = digit(g, member[i], x) == 0;
+    if (!first) continue;
+    out->n++;
+    for (int k = 0; k < out->size; k++) {
+      int y = x;
+      for (int i = n_members - 1, rest = k; i >= 0; rest /= g->size[member[i]], i--)
+        y += rest % g->size[member[i]] * g->stride[member[i]];
+      *to++ = g->device[y];
+    }
+  }
+}
+
+// The position in `large` whose mapped axes have the digits of position x in `small`, and whose
+// other axes have those of the number `extra`.
+static int mapped(const Group *small, const Group *large, const uint8_t *map, int x, int extra) {
+  int y = 0;
+  uint32_t taken = 0;
+  for (int i = 0; i < small->n_axes; i++) {
+    y += digit(small, i, x) * large->stride[map[i]];
+    taken |= 1u << map[i];
+  }
+  for (int i = large->n_axes - 1; i >= 0; i--) {
+    if (taken >> i & 1) continue;
+    y += extra % large->size[i] * large->stride[i];
+    extra /= large->size[i];
+  }
+  return y;
+}
+
+// Whether no device needs anything: all have the right boxes, and shares of a sum are as good under
+// other numbers, if the same ones stay together.
+static bool renumbers(const TensorShape *shape, const Group *from, const State *before,
+                      const Group *to, const State *after, int *scratch) {
+  int *number = scratch, *back = scratch + to->n; // of shares: wanted to had, had to wanted
+  for (int x = 0; x < 2 * to->n; x++)
+    scratch[x] = -1;
+  for (int x = 0; x < to->n; x++) {
+    int y = from->position[to->device[x]];
+    if (y < 0) return false;
+    Piece have = state_piece(shape, from, before, y), want = state_piece(shape, to, after, x);
+    if (number[want.share] < 0 && back[have.share] < 0) {
+      number[want.share] = have.share;
+      back[have.share] = want.share;
+    }
+    if (number[want.share] != have.share || back[have.share] != want.share) return false;
+    have.share = want.share = 0;
+    if (!piece_equal(&have, &want)) return false;
+  }
+  return true;
+}
+
+// Pairs of a permute, or of a move between groups of one size, or from one copy in a larger group.
+static void pairs(const TensorShape *shape, const Group *from, const State *before, const Group *to,
+                  const State *after, const Edge *e, const Cluster *c, Groups *out) {
+  out->n = 0;
+  out->size = 2;
+  if (from->n == to->n && renumbers(shape, from, before, to, after, out->device)) return;
+  int q = from->n / to->n;
+  for (int x = 0; x < to->n; x++) {
+    int device = to->device[x], src = -1;
+    int own = from == to ? x : from->position[device];
+    Piece want = state_piece(shape, to, after, x);
+    if (own >= 0) {
+      Piece have = state_piece(shape, from, before, own);
+      if (piece_equal(&have, &want)) continue;
+    }
+    if (q > 1) { // copies: one in the reader's node, else each reader another one
+      for (int k = 0; k < q && src < 0; k++) {
+        int y = mapped(to, from, e->map, x, k);
+        if (cluster_node(c, from->device[y]) == cluster_node(c, device)) src = y;
+      }
+      if (src < 0) src = mapped(to, from, e->map, x, x % q);
+    } else {
+      src = 0;
+      // Of copies the one with the reader's own digits, so that as little as possible moves.
+      for (int i = 0; i < from->n_axes; i++) {
+        bool any = from == to && before->label[i] == LABEL_B;
+        src += digit(to, any ? i : e->map[i], x) * from->stride[i];
+      }
+    }
+    if (from->device[src] == device) continue;
+    out->device[2 * out->n] = from->device[src];
+    out->device[2 * out->n++ + 1] = device;
+  }
+}
+
+void edge_groups(const TensorShape *shape, const Group group[2], const State *before,
+                 const State *after, const Edge *e, const Cluster *c, Groups *out) {
+  const Group *from = &group[before->group], *to = &group[after->group];
+  out->n = out->size = 0;
+  switch (e->prim) {
+  case PATH_slice:
+  case PATH_split_sum:
+  case PATH_pad_sum:
+  case PATH_send_recv: return;
+  case PATH_all_reduce:
+  case PATH_reduce_scatter:
+  case PATH_all_gather:
+  case PATH_all_to_all: mask_groups(from, e->mask, out); return;
+  case PATH_permute:
+  case PATH_move: pairs(shape, from, before, to, after, e, c, out); return;
+  case PATH_broadcast:
+  case PATH_rd_scatter: {
+    int q = to->n / from->n, *at = out->device;
+    for (int x = 0; x < from->n; x++) {
+      *at++ = from->device[x];
+      for (int k = 0; k < q; k++)
+        *at++ = to->device[mapped(from, to, e->map, x, k)];
+    }
+    out->n = from->n;
+    out->size = q + 1;
+    return;
+  }
+  case PATH_rd_gather:
+  case PATH_reduce: {
+    int q = from->n / to->n, *at = out->device;
+    for (int x = 0; x < to->n; x++) {
+      for (int k = 0; k < q; k++)
+        *at++ = from->device[mapped(to, from, e->map, x, k)];
+      *at++ = to->device[x];
+    }
+    out->n = to->n;
+    out->size = q + 1;
+    return;
+  }
+  }
+}

@@ -1,0 +1,94 @@
+// Send/recv of intersections: see path_p2p.h.
+
+#include "path_p2p.h"
+
+#include <assert.h>
+
+// Elements that two pieces have in common, whatever their shares.
+static double common(const TensorShape *shape, const Piece *a, const Piece *b) {
+  double elements = 1;
+  for (int i = 0; i < shape->rank; i++) {
+    int64_t a_size = shape->dim[i] / a->parts[i], b_size = shape->dim[i] / b->parts[i];
+    int64_t a_lo = a->index[i] * a_size, b_lo = b->index[i] * b_size;
+    int64_t lo = a_lo > b_lo ? a_lo : b_lo;
+    int64_t hi = a_lo + a_size < b_lo + b_size ? a_lo + a_size : b_lo + b_size;
+    if (hi <= lo) return 0;
+    elements *= (double)(hi - lo);
+  }
+  return elements;
+}
+
+// The producers, those with the same piece next to one another.
+typedef struct Producers {
+  Piece *piece; // different ones
+  int n_pieces;
+  int *first; // index in `device`; one more than there are pieces
+  int *device;
+} Producers;
+
+// Numbers pieces densely: shares, then the dimensions' indices.
+static int64_t piece_number(const TensorShape *shape, const Piece *p) {
+  int64_t number = p->share;
+  for (int i = 0; i < shape->rank; i++)
+    number = number * p->parts[i] + p->index[i];
+  return number;
+}
+
+static Producers collect(Arena *a, const TensorShape *shape, const Group *g, const State *s) {
+  Producers p = {.piece = arena_array(a, Piece, g->n),
+                 .first = arena_array(a, int, g->n + 1),
+                 .device = arena_array(a, int, g->n)};
+  int *count = arena_array(a, int, g->n + 1);
+  for (int x = 0; x < g->n; x++) {
+    Piece piece = state_piece(shape, g, s, x);
+    int64_t number = piece_number(shape, &piece);
+    assert(number < g->n);
+    p.piece[number] = piece;
+    count[number]++;
+    if (number >= p.n_pieces) p.n_pieces = (int)number + 1;
+  }
+  for (int i = 0; i < p.n_pieces; i++)
+    p.first[i + 1] = p.first[i] + count[i];
+  for (int x = g->n - 1; x >= 0; x--) {
+    Piece piece = state_piece(shape, g, s, x);
+    int number = (int)piece_number(shape, &piece);
+    p.device[p.first[number] + --count[number]] = g->device[x];
+  }
+  return p;
+}
+
+static int nearest(const Traffic *t, const Cluster *c, const int *device, int n, int reader) {
+  int best = device[0], best_distance = 3;
+  for (int i = 0; i < n; i++) {
+    int distance = device[i] == reader                                     ? 0
+                   : cluster_node(c, device[i]) == cluster_node(c, reader) ? 1
+                                                                           : 2;
+    if (distance < best_distance ||
+        (distance == best_distance &&
+         traffic_out(t, device[i], reader) < traffic_out(t, best, reader))) {
+      best = device[i];
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+Cost p2p_cost(Arena *scratch, Traffic *t, const Cluster *c, const TensorShape *shape,
+              const Group *from, const State *before, const Group *to, const State *after,
+              Messages *out) {
+  Producers p = collect(scratch, shape, from, before);
+  for (int x = 0; x < to->n; x++) {
+    int reader = to->device[x];
+    Piece want = state_piece(shape, to, after, x);
+    for (int i = 0; i < p.n_pieces; i++) {
+      // Which shares a share is made of: where the producers have fewer, some get zeros.
+      if (p.piece[i].share % want.shares != want.share) continue;
+      double elements = common(shape, &p.piece[i], &want);
+      if (elements == 0) continue;
+      int src = nearest(t, c, p.device + p.first[i], p.first[i + 1] - p.first[i], reader);
+      traffic_message(t, src, reader, elements * shape->bytes);
+      if (out) vec_push(scratch, out, (Message){src, reader});
+    }
+  }
+  return traffic_cost(t);
+}

@@ -1,0 +1,28 @@
+// The plan that every path is measured against, and that is taken where nothing is better: every
+// reader gets the intersections of its box with the producers' boxes, and puts them together or
+// adds them up.
+//
+//     R(1)V(2)D(1)@0-1 to R(1)V(1)D(2)@0-1:    0 gets the first half of 1's share, 1 the second half
+//                                              of 0's
+//
+// A part that several producers have comes from the reader itself, else from its node, else from
+// elsewhere; of equals, from the one whose link has least to send.
+
+#ifndef PATH_P2P_H
+#define PATH_P2P_H
+
+#include "base/vec.h"
+#include "path_cost.h"
+
+typedef struct Message {
+  int src, dst; // devices; the same: what the reader has already
+} Message;      // about the intersection of what src has and dst wants, added to what dst got
+
+typedef Vec(Message) Messages;
+
+// `out` may be NULL.
+Cost p2p_cost(Arena *scratch, Traffic *t, const Cluster *c, const TensorShape *shape,
+              const Group *from, const State *before, const Group *to, const State *after,
+              Messages *out);
+
+#endif
