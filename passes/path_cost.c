@@ -265,11 +265,6 @@ static void pairs(const TensorShape *shape, const Group *from, const State *befo
   for (int x = 0; x < to->n; x++) {
     int device = to->device[x], src = -1;
     int own = from == to ? x : from->position[device];
-    Piece want = state_piece(shape, to, after, x);
-    if (own >= 0) {
-      Piece have = state_piece(shape, from, before, own);
-      if (piece_equal(&have, &want)) continue;
-    }
     if (q > 1) { // copies: one in the reader's node, else each reader another one
       for (int k = 0; k < q && src < 0; k++) {
         int y = mapped(to, from, e->map, x, k);
@@ -285,6 +280,11 @@ static void pairs(const TensorShape *shape, const Group *from, const State *befo
       }
     }
     if (from->device[src] == device) continue;
+    if (own >= 0) { // compared with what comes: only the map says which share becomes which
+      Piece have = state_piece(shape, from, before, own);
+      Piece comes = state_piece(shape, from, before, src);
+      if (piece_equal(&have, &comes)) continue;
+    }
     out->device[2 * out->n] = from->device[src];
     out->device[2 * out->n++ + 1] = device;
   }

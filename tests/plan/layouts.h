@@ -1,0 +1,34 @@
+// All R(i)V(j)D(k1,…) of n devices, for the tests of paths.
+
+#ifndef LAYOUTS_H
+#define LAYOUTS_H
+
+#include "path.h"
+
+enum { MAX_LAYOUTS = 256 };
+
+typedef struct Layouts {
+  int n;
+  Placement at[MAX_LAYOUTS];
+} Layouts;
+
+static inline void layouts_fill(Layouts *l, Placement p, int rank, int slot, int left) {
+  if (slot == rank + 1) { // the last number is what is left
+    p.part[rank - 1] = left;
+    l->at[l->n++] = p;
+    return;
+  }
+  for (int k = 1; k <= left; k++) {
+    if (left % k) continue;
+    *(slot == 0 ? &p.copies : slot == 1 ? &p.shares : &p.part[slot - 2]) = k;
+    layouts_fill(l, p, rank, slot + 1, left / k);
+  }
+}
+
+static inline Layouts layouts_of(int rank, int n, const int *device) {
+  Layouts l = {0};
+  layouts_fill(&l, (Placement){.n = n, .device = device}, rank, 0, n);
+  return l;
+}
+
+#endif
