@@ -1,10 +1,24 @@
-// Clusters by name: see cluster.h and clusters.def.
+// Clusters by name, see clusters.def; and from a file in Lua, which returns
+//
+//     return {
+//       nodes = 2, per_node = 8, nics = 4,                  -- 1, needed, 1
+//       inside = { alpha = 0.6e-6, beta = 1 / 150e9 },      -- seconds, seconds of a byte; needed
+//       across = { alpha = 2.7e-6, beta = 1 / 12.5e9 },     -- of an adapter; needed with 2 nodes
+//       start = 6.6e-6,                                     -- seconds until a primitive begins; 0
+//       memory = 32e9, memory_speed = 900e9,                -- bytes, bytes/s; not known
+//       f32 = 15.7e12, half = 125e12,                       -- FLOP/s; not known
+//     }
+//
+// What is behind the dashes is what a field is when the file leaves it out.
 
 #include "cluster.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "lua_file.h"
 
 // A row's name is written with '-' for '_'.
 #define CLUSTER(name_, node, nics_, in_s, in_gb, across_s, across_gb, start_, gb, gb_s, f32_,      \
@@ -55,7 +69,98 @@ static bool read_sizes(const char *text, Cluster *c) {
   return true;
 }
 
+// -- From a file -----------------------------------------------------------------------------
+
+static const char field_names[] = "nodes, per_node, nics, inside, across, start, memory, "
+                                  "memory_speed, f32 and half";
+
+static const LuaField *find_field(const LuaTable *t, const char *name) {
+  for (int i = 0; i < t->n; i++)
+    if (str_equal(t->at[i].name, name)) return &t->at[i];
+  return NULL;
+}
+
+static bool read_number(const LuaField *f, double *out, Diag *d) {
+  if (f->kind != LUA_FILE_number || !(f->number >= 0) || isinf(f->number))
+    return diag_error(d, f->loc, "'%s' must be a number, and not below 0", f->name);
+  *out = f->number;
+  return true;
+}
+
+static bool read_count(const LuaField *f, int *out, Diag *d) {
+  if (f->kind != LUA_FILE_number || f->number != floor(f->number) || f->number < 1 ||
+      f->number > CLUSTER_DEVICES)
+    return diag_error(d, f->loc, "'%s' must be a whole number from 1 to %d", f->name,
+                      CLUSTER_DEVICES);
+  *out = (int)f->number;
+  return true;
+}
+
+static bool read_link(const LuaField *f, Link *out, Diag *d) {
+  const LuaField *alpha = NULL, *beta = NULL;
+  if (f->kind == LUA_FILE_table) {
+    alpha = find_field(f->table, "alpha");
+    beta = find_field(f->table, "beta");
+  }
+  if (!alpha || !beta || f->table->n > 2)
+    return diag_error(d, f->loc, "'%s' must be { alpha = SECONDS, beta = SECONDS OF A BYTE }",
+                      f->name);
+  return read_number(alpha, &out->alpha, d) && read_number(beta, &out->beta, d);
+}
+
+static bool read_field(const LuaField *f, Cluster *c, Diag *d) {
+  const struct {
+    const char *name;
+    int *count;
+    Link *link;
+    double *number;
+  } fields[] = {
+      {"nodes", .count = &c->nodes},    {"per_node", .count = &c->per_node},
+      {"nics", .count = &c->nics},      {"inside", .link = &c->inside},
+      {"across", .link = &c->across},   {"start", .number = &c->start},
+      {"memory", .number = &c->memory}, {"memory_speed", .number = &c->memory_speed},
+      {"f32", .number = &c->f32},       {"half", .number = &c->half},
+  };
+  for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+    if (!str_equal(f->name, fields[i].name)) continue;
+    return fields[i].count  ? read_count(f, fields[i].count, d)
+           : fields[i].link ? read_link(f, fields[i].link, d)
+                            : read_number(f, fields[i].number, d);
+  }
+  diag_error(d, f->loc, "a cluster has no '%s'", f->name);
+  diag_hint(d, "it has %s", field_names);
+  return false;
+}
+
+static const Cluster *read_file(Arena *a, const char *path, Diag *d) {
+  const LuaTable *t = lua_file_read(a, path, d);
+  if (!t) return NULL;
+  const Loc *loc = loc_line(a, path, 0, 0);
+  Cluster *c = arena_one(a, Cluster);
+  *c = (Cluster){.name = str_copy(a, path), .nodes = 1, .nics = 1};
+  bool ok = true;
+  for (int i = 0; i < t->n; i++)
+    ok = read_field(&t->at[i], c, d) && ok;
+  if (!ok) return NULL;
+  if (!c->per_node)
+    ok = diag_error(d, loc, "'per_node' is missing, the number of devices of a node");
+  if (!find_field(t, "inside"))
+    ok = diag_error(d, loc, "'inside' is missing, the links inside a node");
+  if (c->nodes > 1 && !find_field(t, "across"))
+    ok = diag_error(d, loc, "'across' is missing, the links between nodes");
+  if (ok && c->per_node > CLUSTER_DEVICES / c->nodes)
+    ok = diag_error(d, find_field(t, "per_node")->loc, "these are more than %d devices",
+                    CLUSTER_DEVICES);
+  if (ok && c->nics > c->per_node)
+    ok = diag_error(d, find_field(t, "nics")->loc, "a node has %d adapters for %d devices", c->nics,
+                    c->per_node);
+  return ok ? c : NULL;
+}
+
+// -- Either ----------------------------------------------------------------------------------
+
 const Cluster *cluster_read(Arena *a, const char *text, const char *option, Diag *d) {
+  if (str_ends(text, ".lua")) return read_file(a, text, d);
   const char *colon = strchr(text, ':');
   size_t n = colon ? (size_t)(colon - text) : strlen(text);
   const char *name = str_copy_n(a, text, n);
@@ -73,6 +178,6 @@ const Cluster *cluster_read(Arena *a, const char *text, const char *option, Diag
     return c;
   }
   diag_error(d, loc, "there is no cluster '%s'", name);
-  diag_hint(d, "there are %s", all_names(a));
+  diag_hint(d, "there are %s; or a file, NAME.lua", all_names(a));
   return NULL;
 }

@@ -24,7 +24,7 @@ typedef struct Cluster {
   int nodes, per_node, nics; // nics: of a node
   Link inside, across;
   double start;                   // seconds until a primitive begins
-  double memory;                  // bytes of a device
+  double memory;                  // bytes of a device; this and below: 0 where not known
   double memory_speed, f32, half; // of a device: bytes/s, and FLOP/s in f32 and in 16 bits
 } Cluster;
 

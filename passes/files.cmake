@@ -45,6 +45,7 @@ set(PASS_FILES
   fuse.c
   plan_memory.c
   # where values lie on which devices, and what it costs to move them
+  lua_file.c
   cluster.c
   placement.c
   path_state.c

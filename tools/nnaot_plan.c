@@ -27,15 +27,15 @@ static const Option options[] = {
            "how it lies: R(copies)V(shares of a sum)D(parts of each dimension)@DEVICES, such as "
            "'R(1)V(2)D(1,2)@0-3'; devices are row-major over R, V and the dimensions"),
     STRING("to", 0, &to_text, "RVD", "how it shall lie"),
-    STRING("cluster", 0, &cluster_text, "NAME",
+    STRING("cluster", 0, &cluster_text, "FILE.lua|NAME",
            "the devices and their links: cpu, v100-dgx1, v100-dgx2, a100, h100 or h200, of one "
-           "node or as NAME:NODESxPER_NODE"),
+           "node or as NAME:NODESxPER_NODE; or a file that says them"),
     FLAG("json", 0, &json, "print one object: total, p2p, steps"),
 };
 
 static const Program program = {
     "nnaot-plan",
-    "nnaot-plan rvd --shape SHAPE --from RVD --to RVD [--dtype TYPE] [--cluster NAME] [--json]",
+    "nnaot-plan rvd --shape SHAPE --from RVD --to RVD [--dtype TYPE] [--cluster C] [--json]",
     "Answers questions about plans that need no model.  `rvd` prints a line for each primitive, "
     "with\n"
     "its groups of devices, the bytes that all of them send, and its seconds; the last line is "

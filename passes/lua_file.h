@@ -1,0 +1,43 @@
+// Files in Lua that say what something is: they are run, and the table they return is what counts.
+//
+//     local gbit = 1e9 / 8
+//     return { nodes = 2, across = { alpha = 2.7e-6, beta = 1 / (100 * gbit) } }
+//
+// A file can compute and nothing else: it has math (without random numbers), assert, error, ipairs,
+// next, pairs, select, tonumber, tostring and type; and it ends with an error when it runs for more
+// than LUA_FILE_STEPS instructions or wants more than LUA_FILE_BYTES.  This is the only part of
+// nnaot that knows Lua.
+
+#ifndef LUA_FILE_H
+#define LUA_FILE_H
+
+#include "base/diag.h"
+
+enum {
+  LUA_FILE_STEPS = 10000000,
+  LUA_FILE_BYTES = 64 << 20,
+  LUA_FILE_TEXT = 256 << 10, // bytes of the file
+  LUA_FILE_FIELDS = 1000,    // in all tables of the result
+  LUA_FILE_DEPTH = 8,        // of tables in tables
+};
+
+typedef enum LuaKind { LUA_FILE_number, LUA_FILE_string, LUA_FILE_boolean, LUA_FILE_table } LuaKind;
+
+typedef struct LuaField {
+  const char *name; // "nodes", or "[1]" in a list
+  const Loc *loc;   // where the name is first given a value, or only the file
+  LuaKind kind;
+  double number; // or 0 and 1 of a boolean
+  const char *string;
+  const struct LuaTable *table;
+} LuaField;
+
+typedef struct LuaTable {
+  LuaField *at; // sorted by name
+  int n;
+} LuaTable;
+
+// NULL, having reported why and on which line.
+const LuaTable *lua_file_read(Arena *a, const char *path, Diag *d);
+
+#endif
