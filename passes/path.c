@@ -187,6 +187,11 @@ static bool visit(void *context, const Edge *e, const State *after) {
   if (s->nodes.at[to].picoseconds <= from->picoseconds &&
       s->nodes.at[to].n_steps <= from->n_steps + 1)
     return true;
+  // Most edges come too late whatever flows over them.
+  bool may_be_free = e->prim <= PATH_pad_sum || e->prim == PATH_permute || e->prim == PATH_move ||
+                     e->prim == PATH_send_recv;
+  int64_t least = from->picoseconds + (may_be_free ? 0 : picoseconds(s->paths->c->start));
+  if (least > s->bound || least > s->nodes.at[to].picoseconds) return true;
   int64_t cost = from->picoseconds + picoseconds(edge_cost(s, &from->state, after, e).seconds);
   HeapEntry entry = {cost, from->n_steps + 1, to};
   Node *n = &s->nodes.at[to];
