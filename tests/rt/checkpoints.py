@@ -152,6 +152,6 @@ with folder_with_data():
     done = run("line1", *DATA, "--steps", 2, "--save", "full.st",
                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
     check("--save onto a full disk", done.returncode == 1 and not os.path.exists("full.st") and
-          not [n for n in os.listdir() if "tmp" in n], done.stderr)
+          not [n for n in os.listdir() if "full.st" in n], done.stderr, os.listdir())
 
 finish()
