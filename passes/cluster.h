@@ -1,7 +1,7 @@
 // What the devices are and how they are connected, for those who choose between plans.
 //
 //     h100:4x8         four nodes of eight H100s: devices 0-7 are node 0, 8-15 node 1, …
-//     h100             one node
+//     h100             as many nodes as the device numbers in use ask for, up to 4096 devices
 //     mine.lua         a file that returns a table; see cluster.c
 //
 // Inside a node every device has its own link, in and out.  Between nodes there are adapters, which

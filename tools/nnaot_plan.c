@@ -28,8 +28,8 @@ static const Option options[] = {
            "'R(1)V(2)D(1,2)@0-3'; devices are row-major over R, V and the dimensions"),
     STRING("to", 0, &to_text, "RVD", "how it shall lie"),
     STRING("cluster", 0, &cluster_text, "FILE.lua|NAME",
-           "the devices and their links: cpu, v100-dgx1, v100-dgx2, a100, h100 or h200, of one "
-           "node or as NAME:NODESxPER_NODE; or a file that says them"),
+           "the devices and their links: cpu, v100-dgx1, v100-dgx2, a100, h100 or h200, of as "
+           "many nodes as are asked for, or NAME:NODESxPER_NODE; or a file that says them"),
     FLAG("json", 0, &json, "print one object: total, p2p, steps"),
 };
 
