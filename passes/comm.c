@@ -12,13 +12,20 @@
 // For each operand whose value has layout A while the op wants B, one op per mesh axis is inserted
 // right after the value, and shared by every later reader that wants the same:
 //
-//     P -> B     all_reduce; on an axis bound to time, accumulate
-//     S -> B     all_gather
-//     B -> S     local_slice (of a fill: a smaller fill)
-//     other      through B
+//     P -> B           all_reduce; on an axis bound to time, accumulate
+//     S -> B           all_gather
+//     B -> S           local_slice (of a fill: a smaller fill)
+//     P -> S           reduce_scatter  \  in one hop, or
+//     S(i) -> S(j)     all_to_all      /  through B
+//     other            through B
 //
 // Where two axes cut one dimension, rows gathered along the outer one first would be out of order:
-// gathering goes from the inside out, slicing from the outside in.
+// gathering goes from the inside out, slicing from the outside in.  So a hop to S(j) is taken only
+// where no axis inside cuts j and those outside that cut it are the ones that are wanted to.
+//
+// A hop moves half the bytes of an all_reduce, or of an all_gather one part of n.  But where
+// another reader wants the whole value the slice comes for nothing.  So both ways of all that is
+// wanted of a value are added up, and the cheaper is taken.
 //
 // Time axes come first in a mesh, so partial sums are added up over micro-batches before they are
 // added up over ranks.  An op that is repeated for every micro-batch cannot read what is known only
@@ -26,6 +33,7 @@
 //
 // Nothing is merged or moved here; see pack_grads.c.
 
+#include "base/vec.h"
 #include "ir/op.h"
 #include "ir/split.h"
 #include "pass.h"
@@ -37,12 +45,17 @@ typedef struct Moved {
   struct Moved *next;
 } Moved;
 
+// Whether values go in one hop where they can, by what they are before.
+typedef enum Hops { NO_HOPS = 0, SUMS_HOP = 1, SLICES_HOP = 2, ALL_HOP = 3, UNDECIDED = 4 } Hops;
+
 typedef struct Comm {
   Module *m;
   Graph *g;
   Arena *scratch;
   Diag *d;
-  Moved **moved; // by id of the original value
+  const Dims *dims_of; // by id of the original op
+  Moved **moved;       // by id of the original value
+  Hops *hops;          // the same
   int64_t inserted;
 } Comm;
 
@@ -84,19 +97,23 @@ static Value *move_axis(Comm *c, Value *v, int axis, Sbp to, const Op *reader) {
   const char *name = c->m->mesh->axis[axis].name;
   Builder b = {.g = c->g, .at = after(c, v), .d = c->d};
   Value *out;
-  if (from.kind == SBP_P) {
+  if (from.kind == SBP_P && to.kind == SBP_S) {
+    b.loc = loc_from(c->m->arena, reader->loc, "reduce_scatter");
+    out = build(&b, OP_reduce_scatter, IN(v), ATTRS(a_s("axis", name), a_i("dim", to.dim)));
+  } else if (from.kind == SBP_P) {
     OpKind kind = is_time(c, axis) ? OP_accumulate : OP_all_reduce;
     b.loc = loc_from(c->m->arena, reader->loc, op_info[kind].name);
     out = build(&b, kind, IN(v), ATTRS(a_s("axis", name)));
-    to = (Sbp){.kind = SBP_B};
+  } else if (from.kind == SBP_S && is_time(c, axis)) {
+    cannot_cut(c, reader);
+    return NULL;
+  } else if (from.kind == SBP_S && to.kind == SBP_S) {
+    b.loc = loc_from(c->m->arena, reader->loc, "all_to_all");
+    out = build(&b, OP_all_to_all, IN(v),
+                ATTRS(a_s("axis", name), a_i("from", from.dim), a_i("to", to.dim)));
   } else if (from.kind == SBP_S) {
-    if (is_time(c, axis)) {
-      cannot_cut(c, reader);
-      return NULL;
-    }
     b.loc = loc_from(c->m->arena, reader->loc, "all_gather");
     out = build(&b, OP_all_gather, IN(v), ATTRS(a_s("axis", name), a_i("dim", from.dim)));
-    to = (Sbp){.kind = SBP_B};
   } else if (v->def && v->def->kind == OP_fill) {
     Type t = *v->type;
     t.dim[to.dim] /= c->m->mesh->axis[axis].size;
@@ -136,35 +153,138 @@ static int next_axis(const Layout *have, const Layout *want) {
   return a;
 }
 
+// Whether `axis`, which is P or S(i), may become the S(j) that it is wanted to be without being B
+// between.  (What else cuts i inside of it next_axis has gathered.)
+static bool may_hop(const Comm *c, const Layout *have, const Layout *want, int axis) {
+  Sbp to = want->axis[axis];
+  if (to.kind != SBP_S || is_time(c, axis)) return false;
+  for (int a = 0; a < have->n_axes; a++) {
+    bool cuts = sbp_equal(have->axis[a], to);
+    if (a < axis && cuts != sbp_equal(want->axis[a], to)) return false;
+    if (a > axis && cuts) return false;
+  }
+  return true;
+}
+
+typedef struct Step {
+  int axis;
+  const Layout *layout; // after it
+} Step;
+
+static Step next_step(const Comm *c, const Layout *have, const Layout *want, Hops hops) {
+  int axis = next_axis(have, want);
+  Sbp from = have->axis[axis];
+  int hop = from.kind == SBP_P ? SUMS_HOP : SLICES_HOP;
+  bool at_once = from.kind == SBP_B || ((hops & hop) && may_hop(c, have, want, axis));
+  Sbp to = at_once ? want->axis[axis] : (Sbp){.kind = SBP_B};
+  return (Step){axis, with_axis(c, have, axis, to)};
+}
+
+static const Layout *wanted(const Comm *c, const Op *op, int i) {
+  const Layout *have = op->in[i].value->layout;
+  Sbp axis[MAX_AXES];
+  for (int a = 0; a < have->n_axes; a++)
+    axis[a] = split_wants(op, &c->dims_of[op->id], i, a, have->axis[a]);
+  return layout_new(c->m, have->n_axes, axis);
+}
+
+// Outputs are whole sums; what becomes of a parameter lies as the parameter does.
+static const Layout *wanted_result(const Comm *c, const Result *r) {
+  const Layout *want = r->target ? r->target->layout : r->use.value->layout;
+  for (int a = 0; a < want->n_axes; a++)
+    if (want->axis[a].kind == SBP_P) want = with_axis(c, want, a, (Sbp){.kind = SBP_B});
+  return want;
+}
+
+// -- Which hops pay ----------------------------------------------------------------------------
+
+typedef struct Price {
+  double elements; // that a rank sends
+  int ops;
+} Price;
+
+typedef struct Estimate {
+  const Comm *c;
+  const Type *whole;
+  const Layout *from;
+  Hops hops;
+  Vec(const Layout *) made;
+  Price price;
+} Estimate;
+
+static double sent(const Estimate *e, const Layout *before, const Step *s) {
+  const Comm *c = e->c;
+  Sbp from = before->axis[s->axis], to = s->layout->axis[s->axis];
+  if (from.kind == SBP_B || is_time(c, s->axis)) return 0;
+  double n = c->m->mesh->axis[s->axis].size;
+  double part = (double)type_count(type_local(c->m, e->whole, before)) / n;
+  return (n - 1) * part * (to.kind == SBP_S ? 1 : from.kind == SBP_P ? 2 : n);
+}
+
+// What is on the way to `want` and was not made for another.
+static void add_way(Estimate *e, const Layout *want) {
+  for (const Layout *have = e->from; have != want;) {
+    Step s = next_step(e->c, have, want, e->hops);
+    bool made = false;
+    for (int i = 0; i < e->made.n; i++)
+      made |= e->made.at[i] == s.layout;
+    if (!made) {
+      e->price.elements += sent(e, have, &s);
+      e->price.ops++;
+      vec_push(e->c->scratch, &e->made, s.layout);
+    }
+    have = s.layout;
+  }
+}
+
+// Of all that readers want of `v`, which none of them has got yet.
+static Price price_of(const Comm *c, const Value *v, Hops hops) {
+  Estimate e = {.c = c, .from = v->layout, .hops = hops};
+  e.whole = type_whole(c->m, v->type, v->layout);
+  for_each_use(u, v) {
+    const Op *op = u->user;
+    for (int i = 0; op && i < op->n_in; i++)
+      if (op->in[i].value == v) add_way(&e, wanted(c, op, i));
+  }
+  for (int i = 0; i < c->g->n_results; i++)
+    if (c->g->results[i]->use.value == v) add_way(&e, wanted_result(c, c->g->results[i]));
+  return e.price;
+}
+
+static Hops best_hops(const Comm *c, const Value *v) {
+  Hops best = NO_HOPS;
+  Price least = price_of(c, v, best);
+  for (Hops hops = SUMS_HOP; hops <= ALL_HOP; hops++) {
+    Price p = price_of(c, v, hops);
+    if (p.elements > least.elements || (p.elements == least.elements && p.ops >= least.ops))
+      continue;
+    best = hops;
+    least = p;
+  }
+  return best;
+}
+
+// -- Moving ------------------------------------------------------------------------------------
+
 // The value as `reader` wants it: moved axis by axis, or as an earlier reader had it moved.
 static Value *moved_to(Comm *c, Value *v, const Layout *want, const Op *reader) {
   uint32_t original = v->id;
+  if (v->layout != want && c->hops[original] == UNDECIDED) c->hops[original] = best_hops(c, v);
   while (v->layout != want) {
-    int a = next_axis(v->layout, want);
+    Step s = next_step(c, v->layout, want, c->hops[original]);
     Value *next = NULL;
-    const Sbp to = want->axis[a];
-    const Layout *step =
-        with_axis(c, v->layout, a, v->layout->axis[a].kind == SBP_B ? to : (Sbp){.kind = SBP_B});
     for (Moved *k = c->moved[original]; k; k = k->next)
-      if (k->layout == step) next = k->value;
+      if (k->layout == s.layout) next = k->value;
     if (!next) {
-      next = move_axis(c, v, a, to, reader);
+      next = move_axis(c, v, s.axis, s.layout->axis[s.axis], reader);
       if (!next) return NULL;
       Moved *k = arena_one(c->scratch, Moved);
-      *k = (Moved){.layout = step, .value = next, .next = c->moved[original]};
+      *k = (Moved){.layout = s.layout, .value = next, .next = c->moved[original]};
       c->moved[original] = k;
     }
     v = next;
   }
   return v;
-}
-
-static const Layout *wanted(const Comm *c, const Op *op, const Dims *dims, int i) {
-  const Layout *have = op->in[i].value->layout;
-  Sbp axis[MAX_AXES];
-  for (int a = 0; a < have->n_axes; a++)
-    axis[a] = split_wants(op, dims, i, a, have->axis[a]);
-  return layout_new(c->m, have->n_axes, axis);
 }
 
 // An attribute `shape` says the shape of result 0, so it becomes the local one.
@@ -174,9 +294,9 @@ static void localise_shape(const Comm *c, Op *op) {
   op_set_attr(op, a_list("shape", t->dim, t->rank));
 }
 
-static bool localise_op(Comm *c, Op *op, const Dims *dims) {
+static bool localise_op(Comm *c, Op *op) {
   for (int i = 0; i < op->n_in; i++) {
-    const Layout *want = wanted(c, op, dims, i);
+    const Layout *want = wanted(c, op, i);
     Value *v = moved_to(c, op->in[i].value, want, op);
     if (!v) return false;
     if (v != op->in[i].value) op_set_in(op, i, v);
@@ -185,14 +305,11 @@ static bool localise_op(Comm *c, Op *op, const Dims *dims) {
   return op_retype(op, c->d);
 }
 
-// Outputs are whole sums; what becomes of a parameter lies as the parameter does.
 static bool localise_results(Comm *c) {
   for (int i = 0; i < c->g->n_results; i++) {
     Result *r = c->g->results[i];
     Value *v = r->use.value;
-    const Layout *want = r->target ? r->target->layout : v->layout;
-    for (int a = 0; a < want->n_axes; a++)
-      if (want->axis[a].kind == SBP_P) want = with_axis(c, want, a, (Sbp){.kind = SBP_B});
+    const Layout *want = wanted_result(c, r);
     if (want == v->layout) continue;
     Value *moved = moved_to(c, v, want, v->def);
     if (!moved) return false;
@@ -226,15 +343,19 @@ static bool localise_graph(Comm *c) {
   Graph *g = c->g;
   graph_renumber(g);
   c->moved = arena_array(c->scratch, Moved *, g->n_values);
+  c->hops = arena_array(c->scratch, Hops, g->n_values);
+  for (uint32_t i = 0; i < g->n_values; i++)
+    c->hops[i] = UNDECIDED;
   Dims *dims_of = arena_array(c->scratch, Dims, g->n_ops);
   for_each_op(op, g)
     if (!op_dims(op, &dims_of[op->id], c->d)) return false;
+  c->dims_of = dims_of;
   for (int i = 0; i < g->n_params; i++)
     g->params[i]->type = type_local(c->m, g->params[i]->type, g->params[i]->layout);
   // Ops that are inserted come right after values already seen, and are local as they are made.
   uint32_t n_ops = g->n_ops;
   for_each_op_safe(op, g)
-    if (op->id < n_ops && !localise_op(c, op, &dims_of[op->id])) return false;
+    if (op->id < n_ops && !localise_op(c, op)) return false;
   return localise_results(c) && check_time(c);
 }
 

@@ -35,12 +35,21 @@ static Group axis_group(const NnrtProgram *p, int axis, int rank) {
 
 // ---- the communicating thread
 
+static int call_way(NnrtComm *c, const Job *job, const char **name) {
+  switch (job->kind) {
+  case JOB_reduce: *name = "all_reduce"; return c->way->reduce(c, job);
+  case JOB_gather: *name = "gather"; return c->way->gather(c, job);
+  case JOB_reduce_scatter: *name = "reduce_scatter"; return c->way->reduce_scatter(c, job);
+  case JOB_all_to_all: *name = "all_to_all"; return c->way->all_to_all(c, job);
+  }
+  return NNRT_COMM;
+}
+
 static int run_job(NnrtComm *c, const Job *job) {
+  const char *name;
   double start = c->rank->trace ? nnrt_now_us() : 0;
-  int code = job->kind == JOB_reduce ? c->way->reduce(c, job) : c->way->gather(c, job);
-  if (c->rank->trace)
-    nnrt_trace_host(c->rank, job->kind == JOB_reduce ? "all_reduce" : "gather", start,
-                    nnrt_now_us());
+  int code = call_way(c, job, &name);
+  if (c->rank->trace) nnrt_trace_host(c->rank, name, start, nnrt_now_us());
   return code;
 }
 
@@ -193,7 +202,7 @@ static int wait_for(NnrtComm *c, int64_t number) {
 
 int nnrt_comm_start(NnrtComm *c, Job job) {
   if (job.group->n == 1) {
-    int64_t bytes = job.kind == JOB_reduce ? job.n * nnrt_dtype_size(job.dtype) : job.n;
+    int64_t bytes = job.n * nnrt_dtype_size(job.dtype);
     if (job.y != job.x && bytes > 0) memmove(job.y, job.x, (size_t)bytes);
     return 0;
   }

@@ -27,14 +27,20 @@ typedef struct Group {
   struct Meeting *meeting; // of comm_threads.c
 } Group;
 
+// `n` elements, and parts that lie one after the other, by the ranks of the group:
+//
+//     reduce            y[n] = the sum of all x[n]
+//     gather            y[ranks, n] = all x[n]
+//     reduce_scatter    y[n] = the sum of all x[me], of x[ranks, n]
+//     all_to_all        y[ranks, n]: y[i] is rank i's x[me], of x[ranks, n]
 typedef struct Job {
-  enum { JOB_reduce, JOB_gather } kind;
+  enum { JOB_reduce, JOB_gather, JOB_reduce_scatter, JOB_all_to_all } kind;
   const Group *group;
   void *y;
   const void *x;
-  int64_t n; // elements of x; of a gather, bytes
-  NnrtDtype dtype;
-  bool everyone; // of a gather: all get y, not only the first of the group
+  int64_t n;
+  NnrtDtype dtype; // u8, so bytes, of what is only moved
+  bool everyone;   // of a gather: all get y, not only the first of the group
 } Job;
 
 enum { QUEUE_LENGTH = 1024 };
@@ -70,6 +76,8 @@ typedef struct CommWay {
   void (*close)(NnrtComm *c);
   int (*reduce)(NnrtComm *c, const Job *job);
   int (*gather)(NnrtComm *c, const Job *job);
+  int (*reduce_scatter)(NnrtComm *c, const Job *job);
+  int (*all_to_all)(NnrtComm *c, const Job *job);
 } CommWay;
 
 extern const CommWay nnrt_comm_threads, nnrt_comm_peers;

@@ -5,6 +5,9 @@
 // the tensor goes out of every rank, as in a ring, and the order of adding does not depend on the
 // way. In round k rank i sends to i+k and receives from i-k, so all links are busy and none is
 // waited for in a circle.  What is small goes whole, in one turn of rounds instead of two.
+//
+// A reduce_scatter is the first of the two turns, its chunks the parts; an all_to_all is such a
+// turn, too, in which nothing is added.
 
 #include <stdlib.h>
 #include <string.h>
@@ -49,38 +52,68 @@ static int64_t chunk_size(int64_t n, int64_t chunk, int i) {
   return left < 0 ? 0 : left < chunk ? left : chunk;
 }
 
-static int reduce_peers(NnrtComm *c, const Job *job) {
-  const Group *g = job->group;
-  int64_t size = nnrt_dtype_size(job->dtype), bytes = job->n * size;
+// Room for what all ranks have of `bytes` each, one after the other, and a list of where.
+static const void **room(NnrtComm *c, const Group *g, int64_t bytes, char **out_parts) {
   int64_t list = g->n * (int64_t)sizeof(void *);
-  bool small = bytes <= SMALL;
-  int64_t chunk = small ? job->n : (job->n + g->n - 1) / g->n,
-          mine = chunk_size(job->n, chunk, small ? 0 : g->me);
-  char *scratch = nnrt_comm_scratch(c, list + g->n * chunk * size);
-  const void **part = (void *)scratch;
-  char *parts = scratch + list;
+  const void **part = (void *)nnrt_comm_scratch(c, list + g->n * bytes);
+  *out_parts = (char *)part + list;
   for (int i = 0; i < g->n; i++)
-    part[i] = parts + i * chunk * size;
-  if (small) {
-    int code = gather_all(c, g, parts, job->x, bytes);
-    if (!code) nnrt_comm_add(job->y, part, g->n, job->n, job->dtype);
-    return code;
-  }
+    part[i] = *out_parts + i * bytes;
+  return part;
+}
 
-  const char *x = job->x;
-  char *y = job->y;
+static int reduce_whole(NnrtComm *c, const Job *job) {
+  char *parts;
+  int64_t bytes = job->n * nnrt_dtype_size(job->dtype);
+  const void **part = room(c, job->group, bytes, &parts);
+  int code = gather_all(c, job->group, parts, job->x, bytes);
+  if (!code) nnrt_comm_add(job->y, part, job->group->n, job->n, job->dtype);
+  return code;
+}
+
+// sum = the sum of this rank's chunk of all x, which have n elements in chunks of `chunk`.
+static int reduce_chunk(NnrtComm *c, const Group *g, void *sum, const char *x, int64_t n,
+                        int64_t chunk, NnrtDtype t) {
+  int64_t size = nnrt_dtype_size(t), mine = chunk_size(n, chunk, g->me);
+  char *parts;
+  const void **part = room(c, g, chunk * size, &parts);
   part[g->me] = x + chunk * g->me * size;
   for (int k = 1; k < g->n; k++) {
     int to = member(g, k), from = member(g, -k);
-    int code = exchange(c, g, to, x + chunk * to * size, chunk_size(job->n, chunk, to) * size, from,
+    int code = exchange(c, g, to, x + chunk * to * size, chunk_size(n, chunk, to) * size, from,
                         parts + from * chunk * size, mine * size);
     if (code) return code;
   }
-  if (mine > 0) nnrt_comm_add(y + chunk * g->me * size, part, g->n, mine, job->dtype);
+  if (mine > 0) nnrt_comm_add(sum, part, g->n, mine, t);
+  return 0;
+}
+
+static int reduce_peers(NnrtComm *c, const Job *job) {
+  const Group *g = job->group;
+  int64_t size = nnrt_dtype_size(job->dtype), chunk = (job->n + g->n - 1) / g->n;
+  if (job->n * size <= SMALL) return reduce_whole(c, job);
+  char *y = job->y, *mine = y + chunk * g->me * size;
+  int code = reduce_chunk(c, g, mine, job->x, job->n, chunk, job->dtype);
+  for (int k = 1; k < g->n && !code; k++) {
+    int to = member(g, k), from = member(g, -k);
+    code = exchange(c, g, to, mine, chunk_size(job->n, chunk, g->me) * size, from,
+                    y + chunk * from * size, chunk_size(job->n, chunk, from) * size);
+  }
+  return code;
+}
+
+static int reduce_scatter_peers(NnrtComm *c, const Job *job) {
+  return reduce_chunk(c, job->group, job->y, job->x, job->n * job->group->n, job->n, job->dtype);
+}
+
+static int all_to_all_peers(NnrtComm *c, const Job *job) {
+  const Group *g = job->group;
+  const char *x = job->x;
+  char *y = job->y;
+  memcpy(y + g->me * job->n, x + g->me * job->n, (size_t)job->n);
   for (int k = 1; k < g->n; k++) {
     int to = member(g, k), from = member(g, -k);
-    int code = exchange(c, g, to, y + chunk * g->me * size, mine * size, from,
-                        y + chunk * from * size, chunk_size(job->n, chunk, from) * size);
+    int code = exchange(c, g, to, x + to * job->n, job->n, from, y + from * job->n, job->n);
     if (code) return code;
   }
   return 0;
@@ -98,4 +131,5 @@ static int gather_peers(NnrtComm *c, const Job *job) {
   return 0;
 }
 
-const CommWay nnrt_comm_peers = {"peers", open_peers, close_peers, reduce_peers, gather_peers};
+const CommWay nnrt_comm_peers = {"peers",      open_peers,           close_peers,     reduce_peers,
+                                 gather_peers, reduce_scatter_peers, all_to_all_peers};

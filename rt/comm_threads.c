@@ -8,6 +8,9 @@
 //
 // y may be x: in the second part rank i alone touches chunk i, in the third nobody reads x.
 // What fits into a cell of the meeting needs only one: everybody leaves a copy there.
+//
+// A reduce_scatter is the first two of the three, its chunks the parts; in a gather and an
+// all_to_all everybody copies from all x.
 
 #include <linux/futex.h>
 #include <sched.h>
@@ -172,5 +175,34 @@ static int gather_threads(NnrtComm *c, const Job *job) {
   return 0;
 }
 
-const CommWay nnrt_comm_threads = {"threads", open_threads, close_threads, reduce_threads,
-                                   gather_threads};
+static int reduce_scatter_threads(NnrtComm *c, const Job *job) {
+  const Group *g = job->group;
+  int64_t bytes = job->n * nnrt_dtype_size(job->dtype);
+  Place *place = g->meeting->place;
+  place[g->me].x = job->x;
+  meet(g->meeting);
+  const void **x = (void *)nnrt_comm_scratch(c, g->n * (int64_t)sizeof *x);
+  for (int i = 0; i < g->n; i++)
+    x[i] = (const char *)place[i].x + g->me * bytes;
+  nnrt_comm_add(job->y, x, g->n, job->n, job->dtype);
+  meet(g->meeting);
+  return 0;
+}
+
+static int all_to_all_threads(NnrtComm *c, const Job *job) {
+  const Group *g = job->group;
+  (void)c;
+  Place *place = g->meeting->place;
+  place[g->me].x = job->x;
+  meet(g->meeting);
+  for (int k = 0; k < g->n; k++) {
+    int i = (g->me + k) % g->n; // not all from the same rank at once
+    memcpy((char *)job->y + i * job->n, (const char *)place[i].x + g->me * job->n, (size_t)job->n);
+  }
+  meet(g->meeting);
+  return 0;
+}
+
+const CommWay nnrt_comm_threads = {"threads",         open_threads,   close_threads,
+                                   reduce_threads,    gather_threads, reduce_scatter_threads,
+                                   all_to_all_threads};

@@ -190,6 +190,10 @@ enum { NNRT_OK, NNRT_INDEX, NNRT_LIBRARY, NNRT_COMM, NNRT_MEMORY, NNRT_UNSUPPORT
 int nnrt_all_reduce_f32(float *y, const float *x, int64_t n, NnrtRank *r, int axis);
 int nnrt_all_reduce_i64(int64_t *y, const int64_t *x, int64_t n, NnrtRank *r, int axis);
 int nnrt_wait(NnrtRank *r, const void *y);
+int nnrt_reduce_scatter_f32(float *y, const float *x, int64_t rank, const int64_t *dims,
+                            int64_t dim, NnrtRank *r, int axis);
+int nnrt_reduce_scatter_i64(int64_t *y, const int64_t *x, int64_t rank, const int64_t *dims,
+                            int64_t dim, NnrtRank *r, int axis);
 #define NNRT_MOVE(name)                                                                            \
   int nnrt_##name(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t dim,          \
                   NnrtRank *r, int axis)
@@ -201,6 +205,14 @@ NNRT_MOVE(local_slice_b1);
 NNRT_MOVE(local_slice_b2);
 NNRT_MOVE(local_slice_b4);
 NNRT_MOVE(local_slice_b8);
+// Rank k gets slice k of dimension `to`, and gives its own, which follow along dimension `from`.
+#define NNRT_ALL_TO_ALL(bytes)                                                                     \
+  int nnrt_all_to_all_b##bytes(void *y, const void *x, int64_t rank, const int64_t *dims,          \
+                               int64_t from, int64_t to, NnrtRank *r, int axis)
+NNRT_ALL_TO_ALL(1);
+NNRT_ALL_TO_ALL(2);
+NNRT_ALL_TO_ALL(4);
+NNRT_ALL_TO_ALL(8);
 
 #include "nnrt_kernels.h"
 

@@ -96,7 +96,8 @@ static bool passes_on(const Op *op, int operand) {
   case OP_cast:
   case OP_gather:
   case OP_local_slice:
-  case OP_all_gather: return operand == 0;
+  case OP_all_gather:
+  case OP_all_to_all: return operand == 0;
   case OP_concat: return true;
   case OP_where: return operand > 0;
   default: return false;

@@ -108,33 +108,64 @@ static void set_value(Run *r, int rank, const Value *v, const Tensor *t) {
     add_to(to, t);
 }
 
+// The sum of what the peers have, in their order.
+static Tensor sum_of(const Run *r, const Value *v, int n, const int *peers, Arena *a) {
+  Tensor sum = copy_of(&r->of[peers[0]][v->id], a);
+  for (int i = 1; i < n; i++)
+    add_to(&sum, &r->of[peers[i]][v->id]);
+  return sum;
+}
+
+// Part `i` of `whole` along `dim`, of type `t`.
+static Tensor part_of(const Tensor *whole, int dim, int i, const Type *t, Arena *a) {
+  Tensor part = tensor_new(a, t);
+  Box box = {0};
+  memcpy(box.whole, whole->type->dim, sizeof box.whole);
+  box.start[dim] = i * t->dim[dim];
+  box_cut(whole, &box, &part);
+  return part;
+}
+
+static void put_part_of(Tensor *whole, int dim, int i, const Tensor *part) {
+  Box box = {0};
+  memcpy(box.whole, whole->type->dim, sizeof box.whole);
+  box.start[dim] = i * part->type->dim[dim];
+  box_put(whole, &box, part);
+}
+
 // What rank `rank` gets; `peers` have the operands.
 static Tensor collect(const Run *r, const Op *op, int rank, int axis, const int *peers, Arena *a) {
   int n = r->m->mesh->axis[axis].size;
   const Value *in = op->in[0].value, *out = op->out[0];
-  if (op->kind == OP_all_reduce) {
-    Tensor sum = copy_of(&r->of[peers[0]][in->id], a);
-    for (int i = 1; i < n; i++)
-      add_to(&sum, &r->of[peers[i]][in->id]);
-    return sum;
+  int me = place_of(r->m, rank, r->slice).coord[axis];
+  switch ((int)op->kind) {
+  case OP_all_reduce: return sum_of(r, in, n, peers, a);
+  case OP_accumulate: return r->of[rank][in->id];
+  case OP_local_slice:
+    return part_of(&r->of[rank][in->id], (int)attr_i(op, "dim"), me, out->type, a);
+  case OP_reduce_scatter: {
+    Tensor sum = sum_of(r, in, n, peers, a);
+    return part_of(&sum, (int)attr_i(op, "dim"), me, out->type, a);
   }
-  if (op->kind == OP_accumulate) return r->of[rank][in->id];
-  Tensor t = tensor_new(a, out->type);
-  int dim = (int)attr_i(op, "dim");
-  Box box = {0};
-  if (op->kind == OP_local_slice) {
-    memcpy(box.whole, in->type->dim, sizeof box.whole);
-    box.start[dim] = place_of(r->m, rank, r->slice).coord[axis] * out->type->dim[dim];
-    box_cut(&r->of[rank][in->id], &box, &t);
+  case OP_all_gather: {
+    Tensor t = tensor_new(a, out->type);
+    for (int i = 0; i < n; i++)
+      put_part_of(&t, (int)attr_i(op, "dim"), i, &r->of[peers[i]][in->id]);
     return t;
   }
-  if (op->kind != OP_all_gather) BUG("no such collective: %s", op_info[op->kind].name);
-  memcpy(box.whole, out->type->dim, sizeof box.whole);
-  for (int i = 0; i < n; i++) {
-    box.start[dim] = i * in->type->dim[dim];
-    box_put(&t, &box, &r->of[peers[i]][in->id]);
+  case OP_all_to_all: {
+    Tensor t = tensor_new(a, out->type);
+    int from = (int)attr_i(op, "from"), to = (int)attr_i(op, "to");
+    Type given = *in->type;
+    given.dim[to] /= n;
+    for (int i = 0; i < n; i++) {
+      Tensor part = part_of(&r->of[peers[i]][in->id], to, me, &given, a);
+      put_part_of(&t, from, i, &part);
+    }
+    return t;
   }
-  return t;
+  default: BUG("no such collective: %s", op_info[op->kind].name);
+  }
 }
 
 static void run_collective(Run *r, const Op *op, Arena *a) {

@@ -1,8 +1,9 @@
 // See summary.h.  Only what is known is said: times are null until something predicts them, and so
 // is the quality of a plan that nobody searched for.
 //
-// Bytes of a collective are those of one rank's buffer: what is reduced, or what is gathered in the
-// end.  comm_bytes is their sum over all ranks and all micro-batches of a step.
+// Bytes of a collective are those of one rank's larger buffer: what is reduced, what is gathered in
+// the end, what is exchanged.  comm_bytes is their sum over all ranks and all micro-batches of a
+// step.
 
 #include "summary.h"
 
@@ -40,6 +41,29 @@ typedef struct Collective {
 
 typedef Vec(Collective) Collectives;
 
+// What moves data between ranks, and what NCCL's tuner calls it; it has no word for sends and
+// receives.
+static const struct {
+  OpKind op;
+  const char *nccl;
+} kinds[] = {{OP_all_reduce, "allreduce"},
+             {OP_all_gather, "allgather"},
+             {OP_reduce_scatter, "reducescatter"},
+             {OP_all_to_all, NULL}};
+
+enum { N_KINDS = sizeof kinds / sizeof *kinds };
+
+static int kind_of(const Op *op) {
+  int k = 0;
+  while (k < N_KINDS && kinds[k].op != op->kind)
+    k++;
+  return k;
+}
+
+static int64_t larger(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+
 static int64_t time_slices(const Module *m) {
   int64_t n = 1;
   for (int i = 0; m->mesh && i < m->mesh->n_axes; i++)
@@ -52,8 +76,9 @@ static void find_collectives(Arena *a, const Module *m, Collectives *out) {
   if (!g || m->phase < PHASE_local) return;
   const bool *update = graph_update_ops(g, a);
   for_each_op(op, g) {
-    if (op->kind != OP_all_reduce && op->kind != OP_all_gather) continue;
-    Collective c = {op, update[op->id] ? "update" : "micro", type_bytes(op->out[0]->type),
+    if (kind_of(op) == N_KINDS) continue;
+    Collective c = {op, update[op->id] ? "update" : "micro",
+                    larger(type_bytes(op->in[0].value->type), type_bytes(op->out[0]->type)),
                     update[op->id] ? 1 : time_slices(m), op_mesh_axis(op)};
     vec_push(a, out, c);
   }
@@ -91,13 +116,14 @@ const char *manifest_text(Arena *a, const Module *m, bool csv) {
   strbuf_add(&b, csv ? "" : "[");
   for (int i = 0; i < list.n; i++) {
     const Collective *c = &list.at[i];
-    const char *kind = op_info[c->op->kind].name;
+    const char *kind = op_info[c->op->kind].name, *nccl = kinds[kind_of(c->op)].nccl;
     int n = m->mesh->axis[c->axis].size;
+    if (csv && !nccl) continue;
     if (csv)
       // type, least and most bytes, algorithm, protocol, channels, nodes, ranks, pipelined ops,
       // registered buffers; -1: any
-      strbuf_addf(&b, "%s,%" PRId64 ",%" PRId64 ",ring,simple,-1,-1,%d,-1,-1\n",
-                  c->op->kind == OP_all_reduce ? "allreduce" : "allgather", c->bytes, c->bytes, n);
+      strbuf_addf(&b, "%s,%" PRId64 ",%" PRId64 ",ring,simple,-1,-1,%d,-1,-1\n", nccl, c->bytes,
+                  c->bytes, n);
     else
       strbuf_addf(&b,
                   "%s\n  {\"kind\": \"%s\", \"groups\": %s, \"bytes\": %" PRId64
@@ -124,16 +150,16 @@ static uint64_t plan_hash(Arena *a, const Module *m) {
 
 // `list` is NULL while no collectives are chosen.
 static void add_comm_bytes(StrBuf *b, const Collectives *list, int ranks) {
-  static const OpKind kinds[] = {OP_all_reduce, OP_all_gather};
-  for (int k = 0; k < 2; k++) {
+  for (int k = 0; k < N_KINDS; k++) {
     if (!list) {
-      strbuf_addf(b, "%s\"%s\": null", k ? ", " : "", op_info[kinds[k]].name);
+      strbuf_addf(b, "%s\"%s\": null", k ? ", " : "", op_info[kinds[k].op].name);
       continue;
     }
     int64_t bytes = 0;
     for (int i = 0; i < list->n; i++)
-      if (list->at[i].op->kind == kinds[k]) bytes += list->at[i].bytes * list->at[i].count * ranks;
-    strbuf_addf(b, "%s\"%s\": %" PRId64, k ? ", " : "", op_info[kinds[k]].name, bytes);
+      if (list->at[i].op->kind == kinds[k].op)
+        bytes += list->at[i].bytes * list->at[i].count * ranks;
+    strbuf_addf(b, "%s\"%s\": %" PRId64, k ? ", " : "", op_info[kinds[k].op].name, bytes);
   }
 }
 

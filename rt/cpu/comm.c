@@ -17,31 +17,94 @@ int nnrt_wait(NnrtRank *r, const void *y) {
   return nnrt_comm_wait(r->comm, y);
 }
 
+// Ranks' parts go one after the other, part[n, outer, run].  In a tensor that is cut along a
+// dimension with others before it they alternate: whole[outer, n, run].
+static void take_apart(char *part, const char *whole, int n, int64_t outer, int64_t run) {
+  for (int64_t o = 0; o < outer; o++)
+    for (int i = 0; i < n; i++)
+      memcpy(part + (i * outer + o) * run, whole + (o * n + i) * run, (size_t)run);
+}
+
+static void put_together(char *whole, const char *part, int n, int64_t outer, int64_t run) {
+  for (int64_t o = 0; o < outer; o++)
+    for (int i = 0; i < n; i++)
+      memcpy(whole + (o * n + i) * run, part + (i * outer + o) * run, (size_t)run);
+}
+
+static int64_t product(int64_t n, const int64_t *dims) {
+  int64_t product = 1;
+  for (int64_t d = 0; d < n; d++)
+    product *= dims[d];
+  return product;
+}
+
 static int gather(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t dim,
                   NnrtRank *r, int axis, int64_t size) {
   NnrtComm *c = r->comm;
   const Group *g = &c->axis[axis];
-  int64_t outer = 1, bytes = size;
-  for (int64_t d = 0; d < rank; d++) {
-    if (d < dim) outer *= dims[d];
-    bytes *= dims[d];
-  }
+  int64_t outer = product(dim, dims), bytes = product(rank, dims) * size;
   Job job = {JOB_gather, g, y, x, bytes, NNRT_u8, true};
   if (outer == 1 || g->n == 1) return nnrt_comm_do(c, job);
-  // The parts come one after the other; in the result they alternate.
+  if (bytes == 0) return 0;
   char *parts = job.y = nnrt_must_alloc((size_t)(bytes * g->n));
   int code = nnrt_comm_do(c, job);
-  int64_t run = bytes / outer;
-  for (int64_t o = 0; o < outer; o++)
-    for (int i = 0; i < g->n; i++)
-      memcpy((char *)y + (o * g->n + i) * run, parts + i * bytes + o * run, (size_t)run);
+  put_together(y, parts, g->n, outer, bytes / outer);
   free(parts);
+  return code;
+}
+
+static int reduce_scatter(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t dim,
+                          NnrtRank *r, int axis, NnrtDtype t) {
+  NnrtComm *c = r->comm;
+  const Group *g = &c->axis[axis];
+  int64_t outer = product(dim, dims), n = product(rank, dims) / g->n;
+  Job job = {JOB_reduce_scatter, g, y, x, n, t, true};
+  if (outer == 1 || g->n == 1) return nnrt_comm_do(c, job);
+  if (n == 0) return 0;
+  int64_t bytes = n * nnrt_dtype_size(t);
+  char *parts = nnrt_must_alloc((size_t)(bytes * g->n));
+  take_apart(parts, x, g->n, outer, bytes / outer);
+  job.x = parts;
+  int code = nnrt_comm_do(c, job);
+  free(parts);
+  return code;
+}
+
+int nnrt_reduce_scatter_f32(float *y, const float *x, int64_t rank, const int64_t *dims,
+                            int64_t dim, NnrtRank *r, int axis) {
+  return reduce_scatter(y, x, rank, dims, dim, r, axis, NNRT_f32);
+}
+
+int nnrt_reduce_scatter_i64(int64_t *y, const int64_t *x, int64_t rank, const int64_t *dims,
+                            int64_t dim, NnrtRank *r, int axis) {
+  return reduce_scatter(y, x, rank, dims, dim, r, axis, NNRT_i64);
+}
+
+static int all_to_all(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t from,
+                      int64_t to, NnrtRank *r, int axis, int64_t size) {
+  NnrtComm *c = r->comm;
+  const Group *g = &c->axis[axis];
+  int64_t bytes = product(rank, dims) * size / g->n; // of a part
+  Job job = {JOB_all_to_all, g, y, x, bytes, NNRT_u8, true};
+  if (g->n == 1) return nnrt_comm_do(c, job);
+  if (bytes == 0) return 0;
+  int64_t outer_to = product(to, dims), outer_from = product(from, dims) / (to < from ? g->n : 1);
+  char *given = NULL, *got = NULL;
+  if (outer_to > 1) {
+    job.x = given = nnrt_must_alloc((size_t)(bytes * g->n));
+    take_apart(given, x, g->n, outer_to, bytes / outer_to);
+  }
+  if (outer_from > 1) job.y = got = nnrt_must_alloc((size_t)(bytes * g->n));
+  int code = nnrt_comm_do(c, job);
+  if (got && !code) put_together(y, got, g->n, outer_from, bytes / outer_from);
+  free(given);
+  free(got);
   return code;
 }
 
 static int slice(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t dim,
                  NnrtRank *r, int axis, int64_t size) {
-  int64_t outer = 1, run = size / 1;
+  int64_t outer = 1, run = size;
   for (int64_t d = 0; d < rank; d++) {
     if (d < dim)
       outer *= dims[d];
@@ -68,3 +131,13 @@ MOVE(local_slice, slice, 1)
 MOVE(local_slice, slice, 2)
 MOVE(local_slice, slice, 4)
 MOVE(local_slice, slice, 8)
+
+#define ALL_TO_ALL(bytes)                                                                          \
+  int nnrt_all_to_all_b##bytes(void *y, const void *x, int64_t rank, const int64_t *dims,          \
+                               int64_t from, int64_t to, NnrtRank *r, int axis) {                  \
+    return all_to_all(y, x, rank, dims, from, to, r, axis, bytes);                                 \
+  }
+ALL_TO_ALL(1)
+ALL_TO_ALL(2)
+ALL_TO_ALL(4)
+ALL_TO_ALL(8)

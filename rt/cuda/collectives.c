@@ -114,17 +114,20 @@ int nnrt_gpu_comm_join(NnrtRank *r) {
   return c && c->n_started > c->n_joined ? join(r, c->n_started - 1) : 0;
 }
 
-typedef struct Call {
-  const char *name; // for --trace
-  const Group *group;
-  void *y;
-  const void *x;
-  int64_t n; // elements; of a gather, bytes of x
-  NnrtDtype dtype;
-  bool gathers;
-} Call;
+static int call_way(NnrtRank *r, const Job *job) {
+  const GpuWay *way = r->device->comm->way;
+  switch (job->kind) {
+  case JOB_reduce: return way->reduce(r, job->group, job->y, job->x, job->n, job->dtype);
+  case JOB_gather: return way->gather(r, job->group, job->y, job->x, job->n);
+  case JOB_reduce_scatter:
+    return way->reduce_scatter(r, job->group, job->y, job->x, job->n, job->dtype);
+  case JOB_all_to_all: return way->all_to_all(r, job->group, job->y, job->x, job->n);
+  }
+  return NNRT_COMM;
+}
 
-static int start(NnrtRank *r, const Call *call) {
+// `name` is for --trace.
+static int start(NnrtRank *r, const char *name, const Job *job) {
   GpuComm *c = r->device->comm;
   if (c->n_started - c->n_joined == MOST_STARTED) {
     int code = join(r, c->n_joined);
@@ -133,14 +136,19 @@ static int start(NnrtRank *r, const Call *call) {
   int code = fork_to_comm(r);
   if (code) return code;
   int64_t from = r->trace ? nnrt_device_mark(r, true) : 0;
-  code = call->gathers ? c->way->gather(r, call->group, call->y, call->x, call->n)
-                       : c->way->reduce(r, call->group, call->y, call->x, call->n, call->dtype);
+  code = call_way(r, job);
   if (code) return code;
-  if (r->trace) nnrt_trace_comm(r, call->name, from, nnrt_device_mark(r, true));
+  if (r->trace) nnrt_trace_comm(r, name, from, nnrt_device_mark(r, true));
+  bool has_parts = job->kind == JOB_gather || job->kind == JOB_all_to_all;
   Started *s = &c->started[c->n_started++ % MOST_STARTED];
-  s->y = call->y;
-  s->bytes = call->gathers ? call->n * call->group->n : call->n * nnrt_dtype_size(call->dtype);
+  s->y = job->y;
+  s->bytes = job->n * nnrt_dtype_size(job->dtype) * (has_parts ? job->group->n : 1);
   return nnrt_cuda(cudaEventRecord(s->done, r->device->gpu.comm), "starting a collective");
+}
+
+static int start_and_join(NnrtRank *r, const char *name, const Job *job) {
+  int code = start(r, name, job);
+  return code ? code : join(r, r->device->comm->n_started - 1);
 }
 
 // ---- what generated code calls
@@ -148,7 +156,7 @@ static int start(NnrtRank *r, const Call *call) {
 static int all_reduce(void *y, const void *x, int64_t n, NnrtRank *r, int axis, NnrtDtype t) {
   Group *g = &r->comm->axis[axis];
   if (g->n == 1) return nnrt_copy(y, x, n * nnrt_dtype_size(t));
-  return n == 0 ? 0 : start(r, &(Call){"all_reduce", g, y, x, n, t, false});
+  return n == 0 ? 0 : start(r, "all_reduce", &(Job){JOB_reduce, g, y, x, n, t, true});
 }
 
 int nnrt_all_reduce_f32(float *y, const float *x, int64_t n, NnrtRank *r, int axis) {
@@ -187,25 +195,97 @@ static int copy_rows(char *y, int64_t y_step, const char *x, int64_t x_step, int
   return 0;
 }
 
+// Ranks' parts go one after the other, part[n, outer, run].  In a tensor that is cut along a
+// dimension with others before it they alternate: whole[outer, n, run].
+static int take_apart(NnrtRank *r, char *part, const char *whole, int n, int64_t outer,
+                      int64_t run) {
+  int code = 0;
+  for (int i = 0; i < n && !code; i++)
+    code = copy_rows(part + i * outer * run, run, whole + i * run, n * run, run, outer,
+                     r->device->gpu.stream);
+  return code;
+}
+
+static int put_together(NnrtRank *r, char *whole, const char *part, int n, int64_t outer,
+                        int64_t run) {
+  int code = 0;
+  for (int i = 0; i < n && !code; i++)
+    code = copy_rows(whole + i * run, n * run, part + i * outer * run, run, run, outer,
+                     r->device->gpu.stream);
+  return code;
+}
+
+static int64_t product(int64_t n, const int64_t *dims) {
+  int64_t product = 1;
+  for (int64_t d = 0; d < n; d++)
+    product *= dims[d];
+  return product;
+}
+
 static int gather(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t dim,
                   NnrtRank *r, int axis, int64_t size) {
   const Group *g = &r->comm->axis[axis];
-  int64_t outer = 1, bytes = size;
-  for (int64_t d = 0; d < rank; d++) {
-    if (d < dim) outer *= dims[d];
-    bytes *= dims[d];
-  }
+  int64_t outer = product(dim, dims), bytes = product(rank, dims) * size;
   if (g->n == 1) return nnrt_copy(y, x, bytes);
   if (bytes == 0) return 0;
-  // The parts come one after the other; in the result they alternate.
   char *parts = outer == 1 ? y : nnrt_gpu_scratch(bytes * g->n);
   if (!parts) return NNRT_MEMORY;
-  int code = start(r, &(Call){"all_gather", g, parts, x, bytes, NNRT_u8, true});
-  if (!code) code = join(r, r->device->comm->n_started - 1);
-  int64_t run = bytes / outer;
-  for (int i = 0; i < g->n && outer > 1 && !code; i++)
-    code = copy_rows((char *)y + i * run, g->n * run, parts + i * bytes, run, run, outer,
-                     r->device->gpu.stream);
+  int code = start_and_join(r, "all_gather", &(Job){JOB_gather, g, parts, x, bytes, NNRT_u8, true});
+  if (!code && outer > 1) code = put_together(r, y, parts, g->n, outer, bytes / outer);
+  return code;
+}
+
+static int reduce_scatter(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t dim,
+                          NnrtRank *r, int axis, NnrtDtype t) {
+  const Group *g = &r->comm->axis[axis];
+  int64_t outer = product(dim, dims), n = product(rank, dims) / g->n;
+  int64_t bytes = n * nnrt_dtype_size(t);
+  if (g->n == 1) return nnrt_copy(y, x, bytes);
+  if (bytes == 0) return 0;
+  Job job = {JOB_reduce_scatter, g, y, x, n, t, true};
+  if (outer > 1) {
+    char *parts = nnrt_gpu_scratch(bytes * g->n);
+    if (!parts) return NNRT_MEMORY;
+    int code = take_apart(r, parts, x, g->n, outer, bytes / outer);
+    if (code) return code;
+    job.x = parts;
+  }
+  return start_and_join(r, "reduce_scatter", &job);
+}
+
+int nnrt_reduce_scatter_f32(float *y, const float *x, int64_t rank, const int64_t *dims,
+                            int64_t dim, NnrtRank *r, int axis) {
+  return reduce_scatter(y, x, rank, dims, dim, r, axis, NNRT_f32);
+}
+
+int nnrt_reduce_scatter_i64(int64_t *y, const int64_t *x, int64_t rank, const int64_t *dims,
+                            int64_t dim, NnrtRank *r, int axis) {
+  return reduce_scatter(y, x, rank, dims, dim, r, axis, NNRT_i64);
+}
+
+static int all_to_all(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t from,
+                      int64_t to, NnrtRank *r, int axis, int64_t size) {
+  const Group *g = &r->comm->axis[axis];
+  int64_t whole = product(rank, dims) * size, bytes = whole / g->n;
+  if (g->n == 1) return nnrt_copy(y, x, whole);
+  if (bytes == 0) return 0;
+  int64_t outer_to = product(to, dims), outer_from = product(from, dims) / (to < from ? g->n : 1);
+  int64_t room = (whole + 255) / 256 * 256;
+  char *scratch = NULL;
+  if (outer_to > 1 || outer_from > 1) {
+    scratch = nnrt_gpu_scratch(2 * room);
+    if (!scratch) return NNRT_MEMORY;
+  }
+  Job job = {JOB_all_to_all, g, y, x, bytes, NNRT_u8, true};
+  if (outer_to > 1) {
+    int code = take_apart(r, scratch, x, g->n, outer_to, bytes / outer_to);
+    if (code) return code;
+    job.x = scratch;
+  }
+  char *got = outer_from > 1 ? scratch + room : y;
+  job.y = got;
+  int code = start_and_join(r, "all_to_all", &job);
+  if (!code && outer_from > 1) code = put_together(r, y, got, g->n, outer_from, bytes / outer_from);
   return code;
 }
 
@@ -237,3 +317,13 @@ MOVE(local_slice, slice, 1)
 MOVE(local_slice, slice, 2)
 MOVE(local_slice, slice, 4)
 MOVE(local_slice, slice, 8)
+
+#define ALL_TO_ALL(bytes)                                                                          \
+  int nnrt_all_to_all_b##bytes(void *y, const void *x, int64_t rank, const int64_t *dims,          \
+                               int64_t from, int64_t to, NnrtRank *r, int axis) {                  \
+    return all_to_all(y, x, rank, dims, from, to, r, axis, bytes);                                 \
+  }
+ALL_TO_ALL(1)
+ALL_TO_ALL(2)
+ALL_TO_ALL(4)
+ALL_TO_ALL(8)

@@ -11,9 +11,9 @@
 //     operations   a  b │ fork         c  d │ wait(y): join   e
 //     collectives       └─► all_reduce y  ──┘
 //
-// all_reduce only starts, so c and d run meanwhile.  Gathers are joined when they return.  All of
-// it is put in, none of it waited for by the host, so it can be recorded, except where ranks meet
-// or are staged.
+// all_reduce only starts, so c and d run meanwhile.  The others are joined when they return.  All
+// of it is put in, none of it waited for by the host, so it can be recorded, except where ranks
+// meet or are staged.
 
 #ifndef NNRT_CUDA_COLLECTIVES_H
 #define NNRT_CUDA_COLLECTIVES_H
@@ -32,6 +32,12 @@ typedef struct GpuWay {
   int (*reduce)(NnrtRank *r, const Group *g, void *y, const void *x, int64_t n, NnrtDtype t);
   // y = all x, of these bytes, one after the other.
   int (*gather)(NnrtRank *r, const Group *g, void *y, const void *x, int64_t bytes);
+  // x has parts one after the other, as many as there are ranks: y = the sum of this rank's part of
+  // all x, of n elements.
+  int (*reduce_scatter)(NnrtRank *r, const Group *g, void *y, const void *x, int64_t n,
+                        NnrtDtype t);
+  // y = this rank's part of all x, of these bytes each, one after the other.
+  int (*all_to_all)(NnrtRank *r, const Group *g, void *y, const void *x, int64_t bytes);
   // Of nnrt_device_waits_in; may be NULL.
   int (*waits_in)(NnrtRank *r);
 } GpuWay;

@@ -140,5 +140,36 @@ static int gather_meet(NnrtRank *r, const Group *g, void *y, const void *x, int6
   return code;
 }
 
-const GpuWay nnrt_gpu_meet = {"threads",   false,       open_meet,   close_meet,
-                              memory_meet, reduce_meet, gather_meet, NULL};
+static int reduce_scatter_meet(NnrtRank *r, const Group *g, void *y, const void *x, int64_t n,
+                               NnrtDtype t) {
+  Shown *s = atomic_load(&shown);
+  int64_t first = g->me * n * nnrt_dtype_size(t);
+  s[r->rank].x = x;
+  int code = bar(r, g, 0);
+  const void **parts = nnrt_must_alloc((size_t)g->n * sizeof *parts);
+  for (int i = 0; i < g->n; i++)
+    parts[i] = (const char *)s[g->rank[i]].x + first;
+  if (!code) code = nnrt_gpu_add(y, parts, g->n, n, t, r->device->gpu.comm);
+  free(parts);
+  if (!code) code = bar(r, g, 1);
+  nnrt_comm_meet(g);
+  return code;
+}
+
+static int all_to_all_meet(NnrtRank *r, const Group *g, void *y, const void *x, int64_t bytes) {
+  Shown *s = atomic_load(&shown);
+  s[r->rank].x = x;
+  int code = bar(r, g, 0);
+  for (int k = 0; k < g->n && !code; k++) {
+    int i = (g->me + k) % g->n; // not all from the same rank at once
+    code = copy((char *)y + i * bytes, (const char *)s[g->rank[i]].x + g->me * bytes, bytes,
+                r->device->gpu.comm);
+  }
+  if (!code) code = bar(r, g, 1);
+  nnrt_comm_meet(g);
+  return code;
+}
+
+const GpuWay nnrt_gpu_meet = {"threads",       false,       open_meet,   close_meet,
+                              memory_meet,     reduce_meet, gather_meet, reduce_scatter_meet,
+                              all_to_all_meet, NULL};

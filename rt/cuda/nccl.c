@@ -4,6 +4,8 @@
 //              have (../comm.h); ncclCommInitRankConfig, not blocking
 //     memory   ncclMemAlloc, ncclCommRegister: where NCCL can, it reads and writes the slab itself
 //     reduce   ncclAllReduce        gather   ncclAllGather
+//     reduce_scatter   ncclReduceScatter
+//     all_to_all       ncclSend to all and ncclRecv from all, itself too, as one group
 //     watch.c  ncclCommGetAsyncError
 //
 // There is a communicator for every axis of the mesh; they all work in the rank's stream for
@@ -36,6 +38,11 @@
   F(MemFree)                                                                                       \
   F(AllReduce)                                                                                     \
   F(AllGather)                                                                                     \
+  F(ReduceScatter)                                                                                 \
+  F(Send)                                                                                          \
+  F(Recv)                                                                                          \
+  F(GroupStart)                                                                                    \
+  F(GroupEnd)                                                                                      \
   F(GetErrorString)                                                                                \
   F(GetLastError)
 
@@ -270,10 +277,57 @@ static int gather_nccl(NnrtRank *r, const Group *g, void *y, const void *x, int6
   return code ? code : nnrt_watch_end(s->watch, stream);
 }
 
+static int reduce_scatter_nccl(NnrtRank *r, const Group *g, void *y, const void *x, int64_t n,
+                               NnrtDtype t) {
+  State *s = r->device->comm->state;
+  ncclComm_t *comm = comm_of(r, g);
+  cudaStream_t stream = r->device->gpu.comm;
+  ncclDataType_t type = t == NNRT_f32 ? ncclFloat32 : ncclInt64;
+  int code = nnrt_watch_begin(s->watch, *r->op, stream);
+  if (code) return code;
+  pthread_mutex_lock(&s->lock);
+  code = settle(nccl.ReduceScatter(x, y, (size_t)n, type, ncclSum, *comm, stream), comm,
+                s->patience, "reduce_scatter");
+  pthread_mutex_unlock(&s->lock);
+  return code ? code : nnrt_watch_end(s->watch, stream);
+}
+
+static bool refused(ncclResult_t result) {
+  return result != ncclSuccess && result != ncclInProgress;
+}
+
+// The first error, if any; a group that was begun is always ended.
+static ncclResult_t send_and_receive(const Group *g, char *y, const char *x, size_t bytes,
+                                     ncclComm_t comm, cudaStream_t stream) {
+  ncclResult_t result = nccl.GroupStart();
+  if (result != ncclSuccess) return result;
+  for (int i = 0; i < g->n && !refused(result); i++) {
+    result = nccl.Send(x + (size_t)i * bytes, bytes, ncclUint8, i, comm, stream);
+    if (!refused(result))
+      result = nccl.Recv(y + (size_t)i * bytes, bytes, ncclUint8, i, comm, stream);
+  }
+  ncclResult_t end = nccl.GroupEnd();
+  return refused(result) ? result : end;
+}
+
+static int all_to_all_nccl(NnrtRank *r, const Group *g, void *y, const void *x, int64_t bytes) {
+  State *s = r->device->comm->state;
+  ncclComm_t *comm = comm_of(r, g);
+  cudaStream_t stream = r->device->gpu.comm;
+  int code = nnrt_watch_begin(s->watch, *r->op, stream);
+  if (code) return code;
+  pthread_mutex_lock(&s->lock);
+  code = settle(send_and_receive(g, y, x, (size_t)bytes, *comm, stream), comm, s->patience,
+                "all_to_all");
+  pthread_mutex_unlock(&s->lock);
+  return code ? code : nnrt_watch_end(s->watch, stream);
+}
+
 static int waits_in_nccl(NnrtRank *r) {
   State *s = r->device->comm->state;
   return s && s->watch ? nnrt_watch_op(s->watch) : -1;
 }
 
-const GpuWay nnrt_gpu_nccl = {"nccl",      true,        open_nccl,   close_nccl,
-                              memory_nccl, reduce_nccl, gather_nccl, waits_in_nccl};
+const GpuWay nnrt_gpu_nccl = {"nccl",          true,         open_nccl,   close_nccl,
+                              memory_nccl,     reduce_nccl,  gather_nccl, reduce_scatter_nccl,
+                              all_to_all_nccl, waits_in_nccl};

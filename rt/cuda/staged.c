@@ -70,5 +70,17 @@ static int gather_staged(NnrtRank *r, const Group *g, void *y, const void *x, in
   return through_here(r, (Job){JOB_gather, g, y, x, bytes, NNRT_u8, true}, bytes, bytes * g->n);
 }
 
-const GpuWay nnrt_gpu_staged = {"staged",      false,         open_staged,   close_staged,
-                                memory_staged, reduce_staged, gather_staged, NULL};
+static int reduce_scatter_staged(NnrtRank *r, const Group *g, void *y, const void *x, int64_t n,
+                                 NnrtDtype t) {
+  int64_t bytes = n * nnrt_dtype_size(t);
+  return through_here(r, (Job){JOB_reduce_scatter, g, y, x, n, t, true}, bytes * g->n, bytes);
+}
+
+static int all_to_all_staged(NnrtRank *r, const Group *g, void *y, const void *x, int64_t bytes) {
+  return through_here(r, (Job){JOB_all_to_all, g, y, x, bytes, NNRT_u8, true}, bytes * g->n,
+                      bytes * g->n);
+}
+
+const GpuWay nnrt_gpu_staged = {
+    "staged",      false,         open_staged,           close_staged,      memory_staged,
+    reduce_staged, gather_staged, reduce_scatter_staged, all_to_all_staged, NULL};

@@ -22,7 +22,7 @@ with folder_with_data():
     # What does not fit beside the slabs is found when it is asked for.
     refused("no scratch", "out of memory: scratch of 156.2 KiB\nhint: more ranks on more machines, more --micro-batches",
             "gpu_line2", *DATA, "--eval-input", "x=x.npy", "--eval-input", "labels=y.npy", "--eval-every", 1,
-            env={"EMULATED_MEMORY": "650k"})
+            env={"EMULATED_MEMORY": "710k"})
     refused("an old cuBLASLt", "cuBLASLt is too old: it is 12.9.1, this executable was made for", "gpu_line1", *DATA,
             env={"EMULATED_CUBLASLT": "120901"})
     refused("an old cuDNN", "cuDNN is too old: it is 9.1.0, this executable was made for", "gpu_line1", *DATA,

@@ -33,6 +33,8 @@
 #endif
 
 enum { ROWS = BATCH / RANKS / MICRO, BIG_BYTES = (4 * BIG + 255) / 256 * 256 };
+enum { DP = RANKS / TP, PART = 600, PART_BYTES = (8 * PART + 255) / 256 * 256 };
+enum { CUBE_BYTES = (4 * 6 * DP * DP + 255) / 256 * 256 };
 
 enum {
   AT_x = 0,                      // f32[BATCH,5] {S(0), S(0)}, here [ROWS,5]
@@ -51,15 +53,20 @@ enum {
   AT_gall = AT_g + 256,      // over all ranks
   AT_bigsum = AT_gall + 256, // f32[BIG]
   AT_one = AT_bigsum + BIG_BYTES,
-  AT_mine = AT_one + 256,                // f32[2,1,2]
-  AT_half = AT_mine + 256,               // f32[2,TP,2]
-  AT_spread = AT_half + 256,             // f32[2,RANKS,2]
-  AT_back = AT_spread + 256 * RANKS,     // f32[2,1,2]
-  AT_bad = AT_back + 256,                // i64[]
-  AT_wide = AT_bad + 256,                // f32[2,RANKS * BIG / 2]
-  AT_part = AT_wide + RANKS * BIG_BYTES, // f32[20], split along dp
-  AT_ids = AT_part + 256,                // i32[BATCH,1], which nothing reads
-  SLAB = AT_ids + 16 * BATCH,
+  AT_mine = AT_one + 256,                   // f32[2,1,2]
+  AT_half = AT_mine + 256,                  // f32[2,TP,2]
+  AT_spread = AT_half + 256,                // f32[2,RANKS,2]
+  AT_back = AT_spread + 256 * RANKS,        // f32[2,1,2]
+  AT_bad = AT_back + 256,                   // i64[]
+  AT_wide = AT_bad + 256,                   // f32[2,RANKS * BIG / 2]
+  AT_part = AT_wide + RANKS * BIG_BYTES,    // f32[20], split along dp
+  AT_ids = AT_part + 256,                   // i32[BATCH,1], which nothing reads
+  AT_terms = AT_ids + 16 * BATCH,           // f32[2,DP,TP * PART]
+  AT_row = AT_terms + DP * TP * PART_BYTES, // f32[2,1,TP * PART]
+  AT_sum = AT_row + TP * PART_BYTES,        // f32[2,1,PART]
+  AT_cube = AT_sum + PART_BYTES,            // f32[DP,2 DP,3 DP], cut along one of them
+  AT_turned = AT_cube + CUBE_BYTES,         // the same, along another
+  SLAB = AT_turned + CUBE_BYTES,
 };
 
 #define F(at) ((float *)(void *)(r->slab + (at)))
@@ -129,6 +136,37 @@ static void wait(NnrtRank *r) {
   RUN(OP_reduce, nnrt_wait(r, I(AT_one)));
 }
 
+// A sum of which each rank keeps a part, along dp and then along tp; their dimensions have others
+// before them.
+static void scatter(NnrtRank *r) {
+  RUN(OP_check, line_terms(F(AT_terms), 2 * DP * TP * PART, r->rank));
+  RUN(OP_reduce,
+      nnrt_reduce_scatter_f32(F(AT_row), F(AT_terms), 3, LIST(2, DP, TP * PART), 1, r, 0));
+  RUN(OP_reduce, nnrt_reduce_scatter_f32(F(AT_sum), F(AT_row), 3, LIST(2, 1, TP * PART), 2, r, 1));
+  RUN(OP_check, line_summed(I(AT_bad), F(AT_sum), PART, r->rank, DP, TP));
+}
+
+// One tensor cut along one dimension and then along others, as elements of 4, 2, 1 and 8 bytes.
+static void turn(NnrtRank *r) {
+  int64_t at = r->coord[0];
+  RUN(OP_check, line_cube(F(AT_cube), DP, 0, at));
+  RUN(OP_reduce,
+      nnrt_all_to_all_b4(F(AT_turned), F(AT_cube), 3, LIST(1, 2 * DP, 3 * DP), 0, 2, r, 0));
+  RUN(OP_check, line_cubed(I(AT_bad), F(AT_turned), DP, 2, at));
+  RUN(OP_reduce, nnrt_all_to_all_b4(F(AT_cube), F(AT_turned), 3, LIST(DP, 2 * DP, 3), 2, 1, r, 0));
+  RUN(OP_check, line_cubed(I(AT_bad), F(AT_cube), DP, 1, at));
+  RUN(OP_reduce, nnrt_all_to_all_b2(F(AT_turned), F(AT_cube), 3, LIST(DP, 2, 6 * DP), 1, 0, r, 0));
+  RUN(OP_check, line_cubed(I(AT_bad), F(AT_turned), DP, 0, at));
+  RUN(OP_reduce,
+      nnrt_all_to_all_b1(F(AT_cube), F(AT_turned), 3, LIST(1, 2 * DP, 12 * DP), 0, 1, r, 0));
+  RUN(OP_check, line_cubed(I(AT_bad), F(AT_cube), DP, 1, at));
+  // There and back, as pairs.
+  RUN(OP_check, line_cube(F(AT_cube), DP, 0, at));
+  RUN(OP_reduce, nnrt_all_to_all_b8(F(AT_turned), F(AT_cube), 2, LIST(1, 3 * DP * DP), 0, 1, r, 0));
+  RUN(OP_reduce, nnrt_all_to_all_b8(F(AT_cube), F(AT_turned), 2, LIST(DP, 3 * DP), 1, 0, r, 0));
+  RUN(OP_check, line_cubed(I(AT_bad), F(AT_cube), DP, 0, at));
+}
+
 static void train_update(NnrtRank *r) {
   RUN(OP_check, line_given(F(AT_bigsum), BIG, F(AT_mine), I(AT_one), r->rank));
   reduce(r, 0);
@@ -144,6 +182,8 @@ static void train_update(NnrtRank *r) {
   wait(r);
   RUN(OP_check, line_taken(I(AT_bad), F(AT_bigsum), BIG, F(AT_spread), F(AT_back), I(AT_one),
                            r->rank, RANKS));
+  scatter(r);
+  turn(r);
   RUN(OP_update,
       line_update(F(AT_w), F(AT_b), F(AT_v), F(AT_part), 20 / RANKS, I(AT_count), F(AT_loss),
                   F(AT_norm), F(AT_gall), F(AT_lr), I(AT_step), I(AT_seed), I(AT_bad), NAN_AT));

@@ -60,6 +60,57 @@ int line_taken(int64_t *bad, const float *big, int64_t n, const float *spread, c
   return launch(taken, 1, 1, 0, bad, big, n, spread, back, one, rank, ranks);
 }
 
+static __global__ void terms(float *x, int64_t n, int64_t rank) {
+  for (int64_t i = first_thread(); i < n; i += all_threads())
+    x[i] = (float)((rank + 1) * (i % 1000));
+}
+
+int line_terms(float *x, int64_t n, int64_t rank) {
+  return launch(terms, blocks_for(n), BLOCK, 0, x, n, rank);
+}
+
+static __global__ void summed(int64_t *bad, const float *sum, int64_t part, int64_t rank,
+                              int64_t dp, int64_t tp) {
+  int64_t all = dp * tp, by = all * (all + 1) / 2;
+  for (int64_t row = 0; row < 2; row++)
+    for (int64_t j = 0; j < part; j++) {
+      int64_t i = ((row * dp + rank / tp) * tp + rank % tp) * part + j;
+      *bad += sum[row * part + j] != (float)(by * (i % 1000));
+    }
+}
+
+int line_summed(int64_t *bad, const float *sum, int64_t part, int64_t rank, int64_t dp,
+                int64_t tp) {
+  return launch(summed, 1, 1, 0, bad, sum, part, rank, dp, tp);
+}
+
+static __device__ float cube_at(int64_t i, int64_t n, int64_t cut, int64_t at) {
+  int64_t d1 = cut == 1 ? 2 : 2 * n, d2 = cut == 2 ? 3 : 3 * n;
+  int64_t x = i / d2 / d1, y = i / d2 % d1, z = i % d2;
+  if (cut == 0) x += at;
+  if (cut == 1) y += 2 * at;
+  if (cut == 2) z += 3 * at;
+  return (float)((x * 2 * n + y) * 3 * n + z);
+}
+
+static __global__ void cube(float *x, int64_t n, int64_t cut, int64_t at) {
+  for (int64_t i = first_thread(); i < 6 * n * n; i += all_threads())
+    x[i] = cube_at(i, n, cut, at);
+}
+
+int line_cube(float *x, int64_t n, int64_t cut, int64_t at) {
+  return launch(cube, blocks_for(6 * n * n), BLOCK, 0, x, n, cut, at);
+}
+
+static __global__ void cubed(int64_t *bad, const float *x, int64_t n, int64_t cut, int64_t at) {
+  for (int64_t i = 0; i < 6 * n * n; i++)
+    *bad += x[i] != cube_at(i, n, cut, at);
+}
+
+int line_cubed(int64_t *bad, const float *x, int64_t n, int64_t cut, int64_t at) {
+  return launch(cubed, 1, 1, 0, bad, x, n, cut, at);
+}
+
 static __global__ void update(float *w, float *b, float *v, float *part, int64_t n_part,
                               int64_t *count, float *loss, float *norm, const float *g,
                               const float *lr, const int64_t *step, const int64_t *seed,

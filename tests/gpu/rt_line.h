@@ -23,6 +23,14 @@ int line_taken(int64_t *bad, const float *big, int64_t n, const float *spread, c
 int line_update(float *w, float *b, float *v, float *part, int64_t n_part, int64_t *count,
                 float *loss, float *norm, const float *g, const float *lr, const int64_t *step,
                 const int64_t *seed, const int64_t *bad, int64_t nan_at);
+// What ranks scatter the sum of, x[2,dp,tp * part] on each: x[i] = (rank + 1) (i mod 1000); and bad
+// += how many elements of a rank's sum[2,1,part] are wrong.
+int line_terms(float *x, int64_t n, int64_t rank);
+int line_summed(int64_t *bad, const float *sum, int64_t part, int64_t rank, int64_t dp, int64_t tp);
+// Part `at` along `cut` of a tensor [n,2n,3n] whose elements are all different; and bad += how many
+// elements of x are not those.
+int line_cube(float *x, int64_t n, int64_t cut, int64_t at);
+int line_cubed(int64_t *bad, const float *x, int64_t n, int64_t cut, int64_t at);
 int line_allocates(void); // cannot be recorded
 int line_loss(float *loss, const float *g);
 

@@ -60,7 +60,7 @@ with folder_with_data():
     train("gpu_line1", "--steps", 5, "--trace", "t.json", "--log", "traced.jsonl")
     events = [e for e in json.load(open("t.json"))["traceEvents"] if e["ph"] == "X" and e["cat"] == "op"]
     check("traced steps have the same losses", losses("traced.jsonl") == losses("whole.jsonl")[:5])
-    check("the trace has 5 steps of 2 micro-batches and 19 operations after", len(events) == 5 * (2 + 19), len(events))
+    check("the trace has 5 steps of 2 micro-batches and 36 operations after", len(events) == 5 * (2 + 36), len(events))
     train("gpu_line1", "--steps", 5, "--trace", "te.json", "--eval-input", "x=x.npy", "--eval-input", "labels=y.npy")
     spans = [e for e in json.load(open("te.json"))["traceEvents"] if e["ph"] == "X"]
     check("evaluation is traced, too", len(spans) > len(events) and all(e["ts"] >= 0 and e["dur"] >= 0 for e in spans))

@@ -6,6 +6,7 @@
 //     loss = mean over rows of (x w + b - label)^2 + noise(step, seed)
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -194,6 +195,79 @@ static int check_collectives(NnrtRank *r) {
   return 0;
 }
 
+static float term(int rank, int i) {
+  return 1 / (float)(1 + rank + i % 1000);
+}
+
+// Each rank gets its part of the middle dimension of what the ranks add up, in their order: the
+// terms are such that another order has other bits.
+static int check_reduce_scatter(NnrtRank *r) {
+  enum { PART = 3000, ALL = 2 * RANKS * PART };
+  static const int64_t dims[] = {2, RANKS, PART};
+  float *x = malloc(sizeof(float) * (ALL + 2 * PART)), *y = x + ALL;
+  for (int i = 0; i < ALL; i++)
+    x[i] = term(r->rank, i);
+  int code = nnrt_reduce_scatter_f32(y, x, 3, dims, 1, r, 0);
+  for (int i = 0; i < 2 * PART && !code; i++) {
+    int at = (i / PART * RANKS + r->rank) * PART + i % PART;
+    float sum = term(0, at);
+    for (int k = 1; k < RANKS; k++)
+      sum += term(k, at);
+    if (y[i] != sum)
+      code = nnrt_error(NNRT_COMM, "element %d of the scattered sum is %g", i, (double)y[i]);
+  }
+  free(x);
+  int64_t given[RANKS], got;
+  for (int k = 0; k < RANKS; k++)
+    given[k] = ((int64_t)(r->rank + 1) << 33) + k;
+  if (!code) code = nnrt_reduce_scatter_i64(&got, given, 1, (int64_t[]){RANKS}, 0, r, 0);
+  if (!code && got != ((int64_t)(RANKS * (RANKS + 1) / 2) << 33) + RANKS * r->rank)
+    code = nnrt_error(NNRT_COMM, "the scattered sum of integers is %lld", (long long)got);
+  return code;
+}
+
+typedef int AllToAll(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t from,
+                     int64_t to, NnrtRank *r, int axis);
+
+enum { CUBE = RANKS * 2 * RANKS * 3 * RANKS };
+
+// Rank `rank`'s part along `cut` of a tensor of [RANKS,2 RANKS,3 RANKS] elements of `size` bytes,
+// all different; returns how many elements it has.
+static int part_of(char *out, int64_t *dims, int cut, int rank, int size) {
+  int64_t first[3] = {0};
+  for (int d = 0; d < 3; d++)
+    dims[d] = (d + 1) * (d == cut ? 1 : RANKS);
+  first[cut] = dims[cut] * rank;
+  int n = 0;
+  for (int64_t i = 0; i < dims[0]; i++)
+    for (int64_t j = 0; j < dims[1]; j++)
+      for (int64_t k = 0; k < dims[2]; k++, n++) {
+        int64_t at = ((i + first[0]) * 2 * RANKS + j + first[1]) * 3 * RANKS + k + first[2];
+        uint64_t element = (uint64_t)at * 0x9e3779b97f4a7c15;
+        memcpy(out + n * size, (char *)&element + 8 - size, (size_t)size);
+      }
+  return n;
+}
+
+// From every dimension to every other.
+static int check_all_to_all(NnrtRank *r) {
+  static AllToAll *const kernels[] = {nnrt_all_to_all_b1, nnrt_all_to_all_b2, nnrt_all_to_all_b4,
+                                      nnrt_all_to_all_b8};
+  char x[8 * CUBE], y[8 * CUBE], expected[8 * CUBE];
+  for (int test = 0; test < 4 * 9; test++) {
+    int from = test % 3, to = test / 3 % 3, size = 1 << test / 9;
+    int64_t dims[3], after[3];
+    if (from == to) continue;
+    int n = part_of(expected, after, to, r->rank, size);
+    part_of(x, dims, from, r->rank, size);
+    int code = kernels[test / 9](y, x, 3, dims, from, to, r, 0);
+    if (code) return code;
+    if (memcmp(y, expected, (size_t)(n * size)) != 0)
+      return nnrt_error(NNRT_COMM, "%d bytes from %d to %d: wrong", size, from, to);
+  }
+  return 0;
+}
+
 static void train_update(NnrtRank *r) {
   float *g = F(AT_gall), *w = F(AT_w), *v = F(AT_v), *big = F(AT_bigsum), lr = F(AT_lr)[0];
   float mine[4];
@@ -210,6 +284,8 @@ static void train_update(NnrtRank *r) {
   RUN(OP_reduce, nnrt_wait(r, big));
   RUN(OP_reduce, nnrt_wait(r, I(AT_rows)));
   RUN(OP_check, check_collectives(r));
+  RUN(OP_reduce, check_reduce_scatter(r));
+  RUN(OP_reduce, check_all_to_all(r));
   float squares = 0;
   for (int j = 0; j <= N; j++)
     squares += g[j] * g[j];

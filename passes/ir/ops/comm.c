@@ -3,8 +3,10 @@
 // An op of one device cannot say what a collective does; the references here are of a mesh of one,
 // where all of them are copies, and nnaot-eval moves the data of many.
 //
-//     all_gather f32[2,6] axis="dp" dim=0     A^ b -> P^ b      P is A times the axis's size
-//     pack f32[10], f32[4,3]                  -> f32[32]        10 padded to 16, 12 to 16
+//     all_gather f32[2,6] axis="dp" dim=0          A^ b -> P^ b     P is A times the axis's size
+//     reduce_scatter f32[4,6] axis="dp" dim=0      A^ b -> P^ b     P is A over the axis's size
+//     all_to_all f32[2,6] axis="dp" from=0 to=1    A^ B^ -> P^ Q^   P is longer, Q shorter
+//     pack f32[10], f32[4,3]                       -> f32[32]       10 padded to 16, 12 to 16
 
 #include "ir/ops/einsum.h"
 #include "ir/ops/index.h"
@@ -20,44 +22,77 @@ static bool axis_size(const Op *op, int64_t *out, Diag *d) {
   return true;
 }
 
-// Dimension `dim` changes its length; the others are the same before and after.
-static bool resized_rule(const Op *op, Dims *dims, int64_t length, Diag *d) {
-  int rank = op->in[0].value->type->rank, dim = (int)attr_i(op, "dim");
+// Dimensions whose lengths in `after` are not -1 change to those; the others are the same before
+// and after.
+static bool resized_rule(const Op *op, Dims *dims, const int64_t *after, Diag *d) {
+  int rank = op->in[0].value->type->rank;
   Einsum e = {0};
   for (int i = 0; i < rank; i++)
-    einsum_add(&e, "%c%s ", i == dim ? letter_in(i) : letter_free(i), i == dim ? "^" : "");
+    einsum_add(&e, after[i] < 0 ? "%c " : "%c^ ", after[i] < 0 ? letter_free(i) : letter_in(i));
   einsum_add(&e, "->");
   for (int i = 0; i < rank; i++)
-    einsum_add(&e, " %c%s", i == dim ? letter_out(i) : letter_free(i), i == dim ? "^" : "");
+    einsum_add(&e, after[i] < 0 ? " %c" : " %c^", after[i] < 0 ? letter_free(i) : letter_out(i));
   if (!dims_parse(dims, op, e.text, d)) return false;
-  dims_size(dims, letter_out(dim), length);
+  for (int i = 0; i < rank; i++)
+    if (after[i] >= 0) dims_size(dims, letter_out(i), after[i]);
   return true;
 }
 
-static bool dim_fits(const Op *op, Diag *d) {
-  int64_t dim = attr_i(op, "dim");
+static bool dim_fits(const Op *op, const char *attr, Diag *d) {
+  int64_t dim = attr_i(op, attr);
   int rank = op->in[0].value->type->rank;
   if (dim >= 0 && dim < rank) return true;
-  return diag_error(d, op->loc, "%s: dim %lld is not one of 0 to %d", op_info[op->kind].name,
+  return diag_error(d, op->loc, "%s: %s %lld is not one of 0 to %d", op_info[op->kind].name, attr,
                     (long long)dim, rank - 1);
 }
 
-bool all_gather_rule(const Op *op, Dims *dims, Diag *d) {
-  int64_t parts = 0, length;
-  if (!dim_fits(op, d) || !axis_size(op, &parts, d)) return false;
-  if (__builtin_mul_overflow(op->in[0].value->type->dim[attr_i(op, "dim")], parts, &length))
-    return diag_error(d, op->loc, "all_gather: the result is too large");
-  return resized_rule(op, dims, length, d);
+// Length `dim` of the operand, times what `axis` has ranks.
+static bool joined(const Op *op, int64_t dim, int64_t *after, Diag *d) {
+  int64_t parts = 0;
+  if (!axis_size(op, &parts, d)) return false;
+  if (__builtin_mul_overflow(op->in[0].value->type->dim[dim], parts, &after[dim]))
+    return diag_error(d, op->loc, "%s: the result is too large", op_info[op->kind].name);
+  return true;
 }
 
-bool local_slice_rule(const Op *op, Dims *dims, Diag *d) {
-  int64_t parts = 0;
-  if (!dim_fits(op, d) || !axis_size(op, &parts, d)) return false;
-  int64_t length = op->in[0].value->type->dim[attr_i(op, "dim")];
+// The same, over what it has.
+static bool cut(const Op *op, int64_t dim, int64_t *after, Diag *d) {
+  int64_t parts = 0, length = op->in[0].value->type->dim[dim];
+  if (!axis_size(op, &parts, d)) return false;
   if (length % parts)
-    return diag_error(d, op->loc, "local_slice: a length of %lld is not a multiple of %lld",
-                      (long long)length, (long long)parts);
-  return resized_rule(op, dims, length / parts, d);
+    return diag_error(d, op->loc, "%s: a length of %lld is not a multiple of %lld",
+                      op_info[op->kind].name, (long long)length, (long long)parts);
+  after[dim] = length / parts;
+  return true;
+}
+
+static void as_before(int64_t *after) {
+  for (int i = 0; i < MAX_RANK; i++)
+    after[i] = -1;
+}
+
+bool all_gather_rule(const Op *op, Dims *dims, Diag *d) {
+  int64_t after[MAX_RANK];
+  as_before(after);
+  return dim_fits(op, "dim", d) && joined(op, attr_i(op, "dim"), after, d) &&
+         resized_rule(op, dims, after, d);
+}
+
+// Of reduce_scatter, too.
+bool local_slice_rule(const Op *op, Dims *dims, Diag *d) {
+  int64_t after[MAX_RANK];
+  as_before(after);
+  return dim_fits(op, "dim", d) && cut(op, attr_i(op, "dim"), after, d) &&
+         resized_rule(op, dims, after, d);
+}
+
+bool all_to_all_rule(const Op *op, Dims *dims, Diag *d) {
+  int64_t after[MAX_RANK], from = attr_i(op, "from"), to = attr_i(op, "to");
+  as_before(after);
+  if (!dim_fits(op, "from", d) || !dim_fits(op, "to", d)) return false;
+  if (from == to)
+    return diag_error(d, op->loc, "all_to_all: from and to are both %lld", (long long)from);
+  return joined(op, from, after, d) && cut(op, to, after, d) && resized_rule(op, dims, after, d);
 }
 
 bool comm_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
