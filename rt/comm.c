@@ -46,7 +46,7 @@ static int call_way(NnrtComm *c, const Job *job, const char **name) {
 }
 
 static int run_job(NnrtComm *c, const Job *job) {
-  const char *name;
+  const char *name = "";
   double start = c->rank->trace ? nnrt_now_us() : 0;
   int code = call_way(c, job, &name);
   if (c->rank->trace) nnrt_trace_host(c->rank, name, start, nnrt_now_us());
