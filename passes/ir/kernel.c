@@ -111,8 +111,7 @@ static KernelArg sizes_arg(const Op *op, Arena *a) {
 static KernelArg ranks_arg(const Op *op) {
   int axis = op_mesh_axis(op);
   if (axis < 0)
-    BUG("'%s' is over axis '%s', which the mesh lacks", op_info[op->kind].name,
-        attr_s(op, "axis"));
+    BUG("'%s' is over axis '%s', which the mesh lacks", op_info[op->kind].name, attr_s(op, "axis"));
   return (KernelArg){.kind = ARG_ranks, .axis = axis};
 }
 
