@@ -290,6 +290,19 @@ static void pairs(const TensorShape *shape, const Group *from, const State *befo
   }
 }
 
+// Each device of `few` with those of `many` that it sends to or hears from, senders first.
+static void stars(const Group *few, const Group *many, const Edge *e, bool few_send, Groups *out) {
+  int q = many->n / few->n, *at = out->device;
+  for (int x = 0; x < few->n; x++) {
+    if (few_send) *at++ = few->device[x];
+    for (int k = 0; k < q; k++)
+      *at++ = many->device[mapped(few, many, e->map, x, k)];
+    if (!few_send) *at++ = few->device[x];
+  }
+  out->n = few->n;
+  out->size = q + 1;
+}
+
 void edge_groups(const TensorShape *shape, const Group group[2], const State *before,
                  const State *after, const Edge *e, const Cluster *c, Groups *out) {
   const Group *from = &group[before->group], *to = &group[after->group];
@@ -306,28 +319,8 @@ void edge_groups(const TensorShape *shape, const Group group[2], const State *be
   case PATH_permute:
   case PATH_move: pairs(shape, from, before, to, after, e, c, out); return;
   case PATH_broadcast:
-  case PATH_rd_scatter: {
-    int q = to->n / from->n, *at = out->device;
-    for (int x = 0; x < from->n; x++) {
-      *at++ = from->device[x];
-      for (int k = 0; k < q; k++)
-        *at++ = to->device[mapped(from, to, e->map, x, k)];
-    }
-    out->n = from->n;
-    out->size = q + 1;
-    return;
-  }
+  case PATH_rd_scatter: stars(from, to, e, true, out); return;
   case PATH_rd_gather:
-  case PATH_reduce: {
-    int q = from->n / to->n, *at = out->device;
-    for (int x = 0; x < to->n; x++) {
-      for (int k = 0; k < q; k++)
-        *at++ = from->device[mapped(to, from, e->map, x, k)];
-      *at++ = to->device[x];
-    }
-    out->n = to->n;
-    out->size = q + 1;
-    return;
-  }
+  case PATH_reduce: stars(to, from, e, false, out); return;
   }
 }

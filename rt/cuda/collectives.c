@@ -159,14 +159,6 @@ static int all_reduce(void *y, const void *x, int64_t n, NnrtRank *r, int axis, 
   return n == 0 ? 0 : start(r, "all_reduce", &(Job){JOB_reduce, g, y, x, n, t, true});
 }
 
-int nnrt_all_reduce_f32(float *y, const float *x, int64_t n, NnrtRank *r, int axis) {
-  return all_reduce(y, x, n, r, axis, NNRT_f32);
-}
-
-int nnrt_all_reduce_i64(int64_t *y, const int64_t *x, int64_t n, NnrtRank *r, int axis) {
-  return all_reduce(y, x, n, r, axis, NNRT_i64);
-}
-
 int nnrt_wait(NnrtRank *r, const void *y) {
   GpuComm *c = r->device->comm;
   if (!c) return 0;
@@ -253,16 +245,6 @@ static int reduce_scatter(void *y, const void *x, int64_t rank, const int64_t *d
   return start_and_join(r, "reduce_scatter", &job);
 }
 
-int nnrt_reduce_scatter_f32(float *y, const float *x, int64_t rank, const int64_t *dims,
-                            int64_t dim, NnrtRank *r, int axis) {
-  return reduce_scatter(y, x, rank, dims, dim, r, axis, NNRT_f32);
-}
-
-int nnrt_reduce_scatter_i64(int64_t *y, const int64_t *x, int64_t rank, const int64_t *dims,
-                            int64_t dim, NnrtRank *r, int axis) {
-  return reduce_scatter(y, x, rank, dims, dim, r, axis, NNRT_i64);
-}
-
 static int all_to_all(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t from,
                       int64_t to, NnrtRank *r, int axis, int64_t size) {
   const Group *g = &r->comm->axis[axis];
@@ -304,26 +286,4 @@ static int slice(void *y, const void *x, int64_t rank, const int64_t *dims, int6
                    r->device->gpu.stream);
 }
 
-#define MOVE(name, function, bytes)                                                                \
-  int nnrt_##name##_b##bytes(void *y, const void *x, int64_t rank, const int64_t *dims,            \
-                             int64_t dim, NnrtRank *r, int axis) {                                 \
-    return function(y, x, rank, dims, dim, r, axis, bytes);                                        \
-  }
-MOVE(all_gather, gather, 1)
-MOVE(all_gather, gather, 2)
-MOVE(all_gather, gather, 4)
-MOVE(all_gather, gather, 8)
-MOVE(local_slice, slice, 1)
-MOVE(local_slice, slice, 2)
-MOVE(local_slice, slice, 4)
-MOVE(local_slice, slice, 8)
-
-#define ALL_TO_ALL(bytes)                                                                          \
-  int nnrt_all_to_all_b##bytes(void *y, const void *x, int64_t rank, const int64_t *dims,          \
-                               int64_t from, int64_t to, NnrtRank *r, int axis) {                  \
-    return all_to_all(y, x, rank, dims, from, to, r, axis, bytes);                                 \
-  }
-ALL_TO_ALL(1)
-ALL_TO_ALL(2)
-ALL_TO_ALL(4)
-ALL_TO_ALL(8)
+#include "comm_calls.h"

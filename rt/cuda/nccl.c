@@ -244,83 +244,78 @@ static int memory_nccl(NnrtRank *r, void **out, size_t bytes) {
 
 // ---- collectives
 
-static ncclComm_t *comm_of(NnrtRank *r, const Group *g) {
+// Calls NCCL: n elements, of a part where there are parts.
+typedef ncclResult_t CallFn(const Group *g, char *y, const char *x, size_t n, ncclDataType_t type,
+                            ncclComm_t comm, cudaStream_t stream);
+
+static int collective(NnrtRank *r, const Group *g, const char *what, CallFn *call, void *y,
+                      const void *x, int64_t n, ncclDataType_t type) {
   State *s = r->device->comm->state;
-  return &s->comm[g - r->comm->axis];
+  ncclComm_t *comm = &s->comm[g - r->comm->axis];
+  cudaStream_t stream = r->device->gpu.comm;
+  int code = nnrt_watch_begin(s->watch, *r->op, stream);
+  if (code) return code;
+  pthread_mutex_lock(&s->lock);
+  code = settle(call(g, y, x, (size_t)n, type, *comm, stream), comm, s->patience, what);
+  pthread_mutex_unlock(&s->lock);
+  return code ? code : nnrt_watch_end(s->watch, stream);
+}
+
+static ncclDataType_t type_of(NnrtDtype t) {
+  return t == NNRT_f32 ? ncclFloat32 : ncclInt64;
+}
+
+static ncclResult_t call_reduce(const Group *g, char *y, const char *x, size_t n,
+                                ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
+  (void)g;
+  return nccl.AllReduce(x, y, n, type, ncclSum, comm, stream);
 }
 
 static int reduce_nccl(NnrtRank *r, const Group *g, void *y, const void *x, int64_t n,
                        NnrtDtype t) {
-  State *s = r->device->comm->state;
-  ncclComm_t *comm = comm_of(r, g);
-  cudaStream_t stream = r->device->gpu.comm;
-  ncclDataType_t type = t == NNRT_f32 ? ncclFloat32 : ncclInt64;
-  int code = nnrt_watch_begin(s->watch, *r->op, stream);
-  if (code) return code;
-  pthread_mutex_lock(&s->lock);
-  code = settle(nccl.AllReduce(x, y, (size_t)n, type, ncclSum, *comm, stream), comm, s->patience,
-                "all_reduce");
-  pthread_mutex_unlock(&s->lock);
-  return code ? code : nnrt_watch_end(s->watch, stream);
+  return collective(r, g, "all_reduce", call_reduce, y, x, n, type_of(t));
+}
+
+static ncclResult_t call_gather(const Group *g, char *y, const char *x, size_t n,
+                                ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
+  (void)g;
+  return nccl.AllGather(x, y, n, type, comm, stream);
 }
 
 static int gather_nccl(NnrtRank *r, const Group *g, void *y, const void *x, int64_t bytes) {
-  State *s = r->device->comm->state;
-  ncclComm_t *comm = comm_of(r, g);
-  cudaStream_t stream = r->device->gpu.comm;
-  int code = nnrt_watch_begin(s->watch, *r->op, stream);
-  if (code) return code;
-  pthread_mutex_lock(&s->lock);
-  code = settle(nccl.AllGather(x, y, (size_t)bytes, ncclUint8, *comm, stream), comm, s->patience,
-                "all_gather");
-  pthread_mutex_unlock(&s->lock);
-  return code ? code : nnrt_watch_end(s->watch, stream);
+  return collective(r, g, "all_gather", call_gather, y, x, bytes, ncclUint8);
+}
+
+static ncclResult_t call_reduce_scatter(const Group *g, char *y, const char *x, size_t n,
+                                        ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
+  (void)g;
+  return nccl.ReduceScatter(x, y, n, type, ncclSum, comm, stream);
 }
 
 static int reduce_scatter_nccl(NnrtRank *r, const Group *g, void *y, const void *x, int64_t n,
                                NnrtDtype t) {
-  State *s = r->device->comm->state;
-  ncclComm_t *comm = comm_of(r, g);
-  cudaStream_t stream = r->device->gpu.comm;
-  ncclDataType_t type = t == NNRT_f32 ? ncclFloat32 : ncclInt64;
-  int code = nnrt_watch_begin(s->watch, *r->op, stream);
-  if (code) return code;
-  pthread_mutex_lock(&s->lock);
-  code = settle(nccl.ReduceScatter(x, y, (size_t)n, type, ncclSum, *comm, stream), comm,
-                s->patience, "reduce_scatter");
-  pthread_mutex_unlock(&s->lock);
-  return code ? code : nnrt_watch_end(s->watch, stream);
+  return collective(r, g, "reduce_scatter", call_reduce_scatter, y, x, n, type_of(t));
 }
 
 static bool refused(ncclResult_t result) {
   return result != ncclSuccess && result != ncclInProgress;
 }
 
-// The first error, if any; a group that was begun is always ended.
-static ncclResult_t send_and_receive(const Group *g, char *y, const char *x, size_t bytes,
-                                     ncclComm_t comm, cudaStream_t stream) {
+// The first error, if any; a group that was begun is always ended.  `type` is of one byte.
+static ncclResult_t call_all_to_all(const Group *g, char *y, const char *x, size_t n,
+                                    ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
   ncclResult_t result = nccl.GroupStart();
   if (result != ncclSuccess) return result;
   for (int i = 0; i < g->n && !refused(result); i++) {
-    result = nccl.Send(x + (size_t)i * bytes, bytes, ncclUint8, i, comm, stream);
-    if (!refused(result))
-      result = nccl.Recv(y + (size_t)i * bytes, bytes, ncclUint8, i, comm, stream);
+    result = nccl.Send(x + (size_t)i * n, n, type, i, comm, stream);
+    if (!refused(result)) result = nccl.Recv(y + (size_t)i * n, n, type, i, comm, stream);
   }
   ncclResult_t end = nccl.GroupEnd();
   return refused(result) ? result : end;
 }
 
 static int all_to_all_nccl(NnrtRank *r, const Group *g, void *y, const void *x, int64_t bytes) {
-  State *s = r->device->comm->state;
-  ncclComm_t *comm = comm_of(r, g);
-  cudaStream_t stream = r->device->gpu.comm;
-  int code = nnrt_watch_begin(s->watch, *r->op, stream);
-  if (code) return code;
-  pthread_mutex_lock(&s->lock);
-  code = settle(send_and_receive(g, y, x, (size_t)bytes, *comm, stream), comm, s->patience,
-                "all_to_all");
-  pthread_mutex_unlock(&s->lock);
-  return code ? code : nnrt_watch_end(s->watch, stream);
+  return collective(r, g, "all_to_all", call_all_to_all, y, x, bytes, ncclUint8);
 }
 
 static int waits_in_nccl(NnrtRank *r) {

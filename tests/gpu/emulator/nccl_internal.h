@@ -36,7 +36,7 @@ typedef struct Pair {
 } Pair;
 
 typedef struct Shared {
-  _Atomic int joined, refused;
+  _Atomic int joined;
   _Atomic int gpu[MAX_RANKS]; // 1 + index
   Slot slot[MAX_RANKS];
   Pair pair[MAX_RANKS][MAX_RANKS]; // [from][to]

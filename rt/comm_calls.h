@@ -1,0 +1,34 @@
+// The collectives that generated code calls, by element type or size.  Included last by the file of
+// each target that has these, for any type or size:
+//
+//     all_reduce  reduce_scatter      of a type
+//     gather  slice  all_to_all       of elements of so many bytes
+
+#define REDUCE(type, T)                                                                            \
+  int nnrt_all_reduce_##type(T *y, const T *x, int64_t n, NnrtRank *r, int axis) {                 \
+    return all_reduce(y, x, n, r, axis, NNRT_##type);                                              \
+  }                                                                                                \
+  int nnrt_reduce_scatter_##type(T *y, const T *x, int64_t rank, const int64_t *dims, int64_t dim, \
+                                 NnrtRank *r, int axis) {                                          \
+    return reduce_scatter(y, x, rank, dims, dim, r, axis, NNRT_##type);                            \
+  }
+REDUCE(f32, float)
+REDUCE(i64, int64_t)
+
+#define MOVE(bytes)                                                                                \
+  int nnrt_all_gather_b##bytes(void *y, const void *x, int64_t rank, const int64_t *dims,          \
+                               int64_t dim, NnrtRank *r, int axis) {                               \
+    return gather(y, x, rank, dims, dim, r, axis, bytes);                                          \
+  }                                                                                                \
+  int nnrt_local_slice_b##bytes(void *y, const void *x, int64_t rank, const int64_t *dims,         \
+                                int64_t dim, NnrtRank *r, int axis) {                              \
+    return slice(y, x, rank, dims, dim, r, axis, bytes);                                           \
+  }                                                                                                \
+  int nnrt_all_to_all_b##bytes(void *y, const void *x, int64_t rank, const int64_t *dims,          \
+                               int64_t from, int64_t to, NnrtRank *r, int axis) {                  \
+    return all_to_all(y, x, rank, dims, from, to, r, axis, bytes);                                 \
+  }
+MOVE(1)
+MOVE(2)
+MOVE(4)
+MOVE(8)
