@@ -76,8 +76,8 @@ static void update_copy(Keeper *k, const Value *w, Value *copy) {
 // entry graph, whose copies are made at the start, has none.
 static Value *find_copy(Keeper *k, const Value *w, DType to) {
   Graph *first = module_first_entry(k->g->module);
-  Value *copy = graph_find_copy(k->g, w->label);
-  const Value *made = graph_find_copy(first, w->label);
+  Value *copy = graph_find_role(k->g, ROLE_copy, w->label);
+  const Value *made = graph_find_role(first, ROLE_copy, w->label);
   if (copy) return copy->type->dtype == to ? copy : NULL;
   if (k->g != first && (!made || made->type->dtype != to)) return NULL;
   const Type *type = type_new(k->g->module, to, w->type->rank, w->type->dim);
@@ -107,8 +107,7 @@ static void keep_casts(Keeper *k) {
   for (int i = 0; i < n; i++) {
     Value *w = k->g->params[i];
     if (w->role != ROLE_weight || w->type->dtype != DT_f32) continue;
-    if (!w->label || graph_find_param(k->g, w->label) != w)
-      continue; // a copy is known by its label
+    if (graph_find_role(k->g, ROLE_weight, w->label) != w) continue; // a copy is known by its label
     const Op *cast = find_cast(w);
     if (cast) keep_cast(k, w, cast);
   }

@@ -184,7 +184,7 @@ static void copy_weights(const Graph *g, Values *out, Arena *a) {
     if (v->role != ROLE_copy) continue;
     Named named = {.name = param_label(v, a)};
     named.t = tensor_new(a, arena_copy(a, param_whole(v), sizeof(Type)));
-    convert(&named.t, values_find(out, param_label(copied_weight(v), a)));
+    convert(&named.t, values_find(out, param_label(graph_find_role(g, ROLE_weight, v->label), a)));
     vec_push(a, out, named);
   }
 }

@@ -9,6 +9,7 @@
 #include "eval.h"
 #include "input.h"
 #include "options.h"
+#include "output.h"
 #include "pass.h"
 
 static const char *pipeline, *same_as, *graph_name, *kernels = "reference";
@@ -135,7 +136,7 @@ static bool eval_file(const char *path, Arena *a, Diag *d) {
   } else if (ok) {
     print_values(&x, a);
   }
-  ok = ok && write_outputs(&x, d);
+  ok = ok && write_outputs(&x, d) && output_flush(d);
   if (second) module_free(second);
   module_free(first);
   return ok;

@@ -13,6 +13,7 @@
 
 #include "ir/graph.h"
 #include "options.h"
+#include "output.h"
 #include "path.h"
 
 static const char *shape_text = "", *dtype_text = "f32", *from_text = "", *to_text = "",
@@ -120,7 +121,7 @@ static bool rvd(Arena *a, Diag *d) {
     print_json(p);
   else
     print_lines(p);
-  return true;
+  return output_flush(d);
 }
 
 static int rvd_main(void) {

@@ -14,11 +14,15 @@ static bool is_special(const char *path) {
   return !stat(path, &s) && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode);
 }
 
+bool output_flush(Diag *d) {
+  return (!fflush(stdout) && !ferror(stdout)) ||
+         diag_error(d, NULL, "cannot write to standard output: %s", strerror(errno));
+}
+
 bool output_write(const char *path, const char *text, Diag *d) {
   if (!strcmp(path, "-")) {
     fputs(text, stdout);
-    return (!fflush(stdout) && !ferror(stdout)) ||
-           diag_error(d, NULL, "cannot write to standard output: %s", strerror(errno));
+    return output_flush(d);
   }
   Arena *a = arena_new();
   bool special = is_special(path);

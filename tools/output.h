@@ -8,7 +8,9 @@
 // Writes the file, or standard output when it is '-'.  Nothing half-written is left under the name:
 // a temporary file beside it is renamed.
 bool output_write(const char *path, const char *text, Diag *d);
-// Whether it could, so that nobody works for nothing.
+// Whether standard output took all that was printed.
+bool output_flush(Diag *d);
+// Whether output_write could, so that nobody works for nothing.
 bool output_writable(const char *path, Diag *d);
 const char *json_string(Arena *a, const char *s);
 

@@ -188,10 +188,10 @@ Value *graph_find_param(Graph *g, const char *label) {
   return NULL;
 }
 
-Value *graph_find_copy(const Graph *g, const char *label) {
+Value *graph_find_role(const Graph *g, Role role, const char *label) {
   for (int i = 0; label && i < g->n_params; i++) {
     Value *v = g->params[i];
-    if (v->role == ROLE_copy && v->label && str_equal(v->label, label)) return v;
+    if (v->role == role && v->label && str_equal(v->label, label)) return v;
   }
   return NULL;
 }
@@ -199,14 +199,6 @@ Value *graph_find_copy(const Graph *g, const char *label) {
 Graph *module_first_entry(const Module *m) {
   for_each_graph(g, m)
     if (g->entry) return g;
-  return NULL;
-}
-
-Value *copied_weight(const Value *copy) {
-  for (int i = 0; copy->label && i < copy->graph->n_params; i++) {
-    Value *w = copy->graph->params[i];
-    if (w->role == ROLE_weight && w->label && str_equal(w->label, copy->label)) return w;
-  }
   return NULL;
 }
 

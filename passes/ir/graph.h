@@ -235,10 +235,9 @@ Value *graph_param(Graph *g, const char *name, const Type *type, Role role, cons
 void graph_output(Graph *g, Value *v, const char *label);
 void graph_update(Graph *g, Value *target, Value *v);
 Result *graph_find_output(Graph *g, const char *label);
-Value *graph_find_param(Graph *g, const char *label);      // by label
-Value *graph_find_copy(const Graph *g, const char *label); // of the weight with this label
+Value *graph_find_param(Graph *g, const char *label);                 // by label
+Value *graph_find_role(const Graph *g, Role role, const char *label); // by label, of this role
 Graph *module_first_entry(const Module *m); // the training step, where there is one; or NULL
-Value *copied_weight(const Value *copy);    // what a parameter of role copy is a copy of; or NULL
 Value *graph_find_value(Graph *g, const char *name); // by name or, for unnamed ones, "%12"
 void graph_set_result(Graph *g, int i, Value *v);    // keeps its label or target
 void graph_erase_result(Graph *g, int i);

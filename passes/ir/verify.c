@@ -239,7 +239,7 @@ static bool same_dims(const Type *a, const Type *b) {
 }
 
 static bool check_copy(const Value *v, const char *name, Arena *a, Diag *d) {
-  const Value *w = copied_weight(v);
+  const Value *w = graph_find_role(v->graph, ROLE_weight, v->label);
   if (!v->label) return diag_error(d, v->loc, "'%s' is a copy without the label of a weight", name);
   if (!w)
     return diag_error(d, v->loc, "'%s' is a copy of no weight: none has the label '%s'", name,
@@ -248,10 +248,10 @@ static bool check_copy(const Value *v, const char *name, Arena *a, Diag *d) {
       v->layout != w->layout)
     return diag_error(d, v->loc, "'%s' is %s, no copy in 16 bits of '%s', which is %s", name,
                       type_text(a, v->type), value_text(a, w), type_text(a, w->type));
-  if (graph_find_copy(v->graph, v->label) != v)
+  if (graph_find_role(v->graph, ROLE_copy, v->label) != v)
     return diag_error(d, v->loc, "'%s' is the second copy of '%s'", name, value_text(a, w));
   const Graph *first = module_first_entry(v->graph->module);
-  const Value *trained = graph_find_copy(first, v->label);
+  const Value *trained = graph_find_role(first, ROLE_copy, v->label);
   if (!trained || trained->type != v->type)
     return diag_error(d, v->loc, "'%s' is a copy that '@%s' does not have", name, first->name);
   return is_updated(v) == is_updated(w) ||
