@@ -2,6 +2,7 @@ set(IR_FILES
   ir/attr.c
   ir/build.c
   ir/clone.c
+  ir/collective.c
   ir/cost.c
   ir/dims.c
   ir/graph.c

@@ -29,17 +29,20 @@
 // From sharded on:
 //
 //    9  Every value of an entry graph has a layout with an axis for each of the mesh, and none
-//       before.  S(d) names a dimension that the axes splitting it divide.
+//       before.  S(d) names a dimension that the axes splitting it divide.  A parameter is no
+//       partial sum.
 //   10  An op's split names, for each axis, a letter of its einsum that may be split, `+` if the op
-//       passes partial sums on, or nothing.  Its results have the layouts that this gives them.
-//       Before, nothing is split.
+//       passes partial sums on, or nothing.  Of a `+` all operands are partial sums, or one is and
+//       the op is linear in each.  Its results have the layouts that this gives them.  Before,
+//       nothing is split.
 //   11  Ops that move data between ranks, or add it up over time, are there from local on only,
 //       and are over an axis of the mesh.  What is added up over time has a part in every slice.
 //
 // From local on:
 //
 //   12  Types are of one rank's part, so 5 holds of the parts.  Every operand has the layout that
-//       its op wants.
+//       its op wants, and a collective gives what its rule says (collective.h).  A bucket lies as
+//       all that is packed into it; a fill is no partial sum.
 //   13  An output is no partial sum, and an update lies as its parameter does.  What runs for every
 //       slice of time reads nothing that is known after the last: no sum over them.
 //

@@ -212,6 +212,93 @@ static void a_partial_sum_through_what_is_not_linear(void **state) {
   fails(t, "relu: cannot pass partial sums on");
 }
 
+// %y is a part of a sum, and so is what reads it.
+static void sum_parts(Net *t) {
+  shard(t);
+  t->y->def->split[0] = 'k';
+  t->y->layout = layout_new(t->m, 1, (Sbp[]){{SBP_P, 0}});
+  t->x->layout = layout_new(t->m, 1, (Sbp[]){{SBP_S, 1}});
+}
+
+static void a_partial_sum_and_a_whole_value_added(void **state) {
+  Net *t = *state;
+  sum_parts(t);
+  Builder b = {.g = t->g, .d = t->h->d};
+  Value *whole = build(&b, OP_sgd, IN(t->w, t->dw, t->lr, t->lr), NO_ATTRS);
+  Value *product = build(&b, OP_linear, IN(t->x, whole), NO_ATTRS);
+  Value *sum = build(&b, OP_add, IN(t->y, product), NO_ATTRS);
+  whole->layout = product->layout = layout_broadcast(t->m);
+  sum->layout = t->y->layout;
+  sum->def->split[0] = '+';
+  fails(t, "add: 1 of 2 operands are partial sums along dp");
+}
+
+static void a_product_of_two_partial_sums(void **state) {
+  Net *t = *state;
+  sum_parts(t);
+  Builder b = {.g = t->g, .d = t->h->d};
+  Value *product = build(&b, OP_mul, IN(t->y, t->y), NO_ATTRS);
+  product->layout = t->y->layout;
+  product->def->split[0] = '+';
+  fails(t, "mul: 2 of 2 operands are partial sums along dp");
+}
+
+static void a_parameter_that_is_a_partial_sum(void **state) {
+  Net *t = *state;
+  shard(t);
+  t->x->layout = layout_new(t->m, 1, (Sbp[]){{SBP_P, 0}});
+  fails(t, "'%x' is a parameter, and a partial sum: {P}");
+}
+
+static Value *local_fill(Net *t, Sbp lies) {
+  shard(t);
+  t->m->phase = PHASE_local;
+  Builder b = {.g = t->g, .d = t->h->d};
+  Value *v = build_fill(&b, DT_f32, 1, (int64_t[]){64}, 1);
+  value_set_name(v, "f");
+  v->layout = layout_new(t->m, 1, &lies);
+  return v;
+}
+
+static void a_fill_that_is_a_partial_sum(void **state) {
+  Net *t = *state;
+  local_fill(t, (Sbp){SBP_S, 0});
+  passes(t);
+  tear_down(state);
+  set_up(state);
+  t = *state;
+  local_fill(t, (Sbp){SBP_P, 0});
+  fails(t, "'%f' is a fill, and a partial sum: {P}");
+}
+
+static void a_bucket_that_lies_otherwise_than_its_members(void **state) {
+  Net *t = *state;
+  Value *f = local_fill(t, (Sbp){SBP_S, 0});
+  Builder b = {.g = t->g, .d = t->h->d};
+  Value *bucket = build(&b, OP_pack, IN(f), NO_ATTRS);
+  bucket->layout = f->layout;
+  passes(t);
+  bucket->layout = layout_broadcast(t->m);
+  fails(t, "'%f' does not lie as the bucket that it is packed into: {S(0)}");
+  bucket->layout = f->layout;
+  value_set_name(bucket, "b");
+  Value *back = build(&b, OP_unpack, IN(bucket), ATTRS(a_list("shape", (int64_t[]){64}, 1)));
+  back->layout = layout_broadcast(t->m);
+  fails(t, "'%b' does not lie as what is read back from it: {S(0)}");
+}
+
+static void a_collective_whose_result_lies_otherwise(void **state) {
+  Net *t = *state;
+  Value *f = local_fill(t, (Sbp){SBP_S, 0});
+  Builder b = {.g = t->g, .d = t->h->d};
+  Value *all = build(&b, OP_all_gather, IN(f), ATTRS(a_s("axis", "dp")));
+  value_set_name(all, "all");
+  all->layout = layout_broadcast(t->m);
+  passes(t);
+  all->layout = f->layout;
+  fails(t, "'%all' does not lie as its collective leaves it: {S(0)}");
+}
+
 static void a_dimension_that_cannot_be_cut(void **state) {
   Net *t = *state;
   shard(t);
@@ -370,6 +457,12 @@ int main(void) {
       TEST(a_layout_before_the_module_is_sharded),
       TEST(a_split_that_the_layouts_do_not_show),
       TEST(a_partial_sum_through_what_is_not_linear),
+      TEST(a_partial_sum_and_a_whole_value_added),
+      TEST(a_product_of_two_partial_sums),
+      TEST(a_parameter_that_is_a_partial_sum),
+      TEST(a_fill_that_is_a_partial_sum),
+      TEST(a_bucket_that_lies_otherwise_than_its_members),
+      TEST(a_collective_whose_result_lies_otherwise),
       TEST(a_dimension_that_cannot_be_cut),
       TEST(an_operand_that_lies_otherwise_than_wanted),
       TEST(an_output_that_is_a_partial_sum),
