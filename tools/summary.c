@@ -3,7 +3,7 @@
 //
 // Bytes of a collective are those of one rank's larger buffer: what is reduced, what is gathered in
 // the end, what is exchanged.  comm_bytes is their sum over all ranks and all micro-batches of a
-// step.
+// step.  An executable counts the same with --traffic (rt/traffic.h).
 
 #include "summary.h"
 
@@ -76,7 +76,8 @@ static void find_collectives(Arena *a, const Module *m, Collectives *out) {
   if (!g || m->phase < PHASE_local) return;
   const bool *update = graph_update_ops(g, a);
   for_each_op(op, g) {
-    if (kind_of(op) == N_KINDS) continue;
+    // Along an axis of one nothing is sent.
+    if (kind_of(op) == N_KINDS || m->mesh->axis[op_mesh_axis(op)].size == 1) continue;
     Collective c = {op, update[op->id] ? "update" : "micro",
                     larger(type_bytes(op->in[0].value->type), type_bytes(op->out[0]->type)),
                     update[op->id] ? 1 : time_slices(m), op_mesh_axis(op)};
