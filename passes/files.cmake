@@ -33,6 +33,9 @@ set(PASS_FILES
   shard.c
   comm.c
   pack_grads.c
+  number.c
+  prove.c
+  prove_why.c
   local.c
   fuse_classifier.c
   fuse_linear.c

@@ -12,16 +12,23 @@
 
 #include "pipeline.h"
 
-enum { KEEP = -1, may = true, must = false };
+enum { KEEP = -1, may = true, must = false, proved = true, plain = false };
 
 const Pass passes[] = {
 #define typed   PHASE_typed
 #define sharded PHASE_sharded
 #define local   PHASE_local
 #define planned PHASE_planned
-#define PASS(name, from, to, skip, options, summary)                                               \
-  {#name,   from,       (int)(to) == KEEP ? from : (Phase)(to), (int)(to) == KEEP, skip, options,  \
-   summary, pass_##name},
+#define PASS(name, from, to, skip, proof, options, summary)                                        \
+  {#name,                                                                                          \
+   from,                                                                                           \
+   (int)(to) == KEEP ? from : (Phase)(to),                                                         \
+   (int)(to) == KEEP,                                                                              \
+   skip,                                                                                           \
+   proof,                                                                                          \
+   options,                                                                                        \
+   summary,                                                                                        \
+   pass_##name},
 #include "passes.def"
 #undef PASS
 #undef typed

@@ -286,8 +286,10 @@ const char *attr_s(const Op *op, const char *name);
 DType attr_t(const Op *op, const char *name);
 int attr_n(const Op *op, const char *name); // length of a list
 const int64_t *attr_list(const Op *op, const char *name);
-void op_set_attr(Op *op, Attr attr);          // by name; the list or bytes are copied
-bool op_same_attrs(const Op *a, const Op *b); // of two ops of one kind; numbers by their bits
+void op_set_attr(Op *op, Attr attr);           // by name; the list or bytes are copied
+bool attr_same(const Attr *a, const Attr *b);  // of one kind; numbers by their bits
+bool op_same_attrs(const Op *a, const Op *b);  // of two ops of one kind
+uint64_t attr_hash(uint64_t h, const Attr *a); // mixed into `h`
 
 // -- Text ------------------------------------------------------------------------------------
 
