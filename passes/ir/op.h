@@ -98,6 +98,8 @@ int op_traits(const Op *op);
 const Value *op_boxed(const Op *op);
 // Which axis of the mesh its attribute `axis` names; -1 when there is none of that name.
 int op_mesh_axis(const Op *op);
+// How far apart, in elements, an operand of `pack` of type `t` and the next one lie in the bucket.
+int64_t pack_length(const Type *t);
 // Is it the cast to 16 bits that a batch makes in one launch with the op before it?
 bool batch_narrows(const Op *op);
 // Is it added up over the slices of time, and known after the last: result 0 of an op of TIME?
