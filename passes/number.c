@@ -23,11 +23,6 @@ struct Numbers {
   int n_slots; // a power of two
 };
 
-const Type *value_whole(const Value *v) {
-  Module *m = v->graph->module;
-  return m->phase >= PHASE_local && v->layout ? type_whole(m, v->type, v->layout) : v->type;
-}
-
 static bool same_dims(const Type *x, const Type *y) {
   bool same = x->rank == y->rank;
   for (int i = 0; same && i < x->rank; i++)

@@ -31,8 +31,6 @@ const Value *number_value(const Numbers *n, int number); // the first that has i
 // those that follow.  -1 when the graph has none.
 int number_find(const Numbers *n, const Op *op, const int *in);
 
-// The type of the whole tensor, in any phase.
-const Type *value_whole(const Value *v);
 // Attribute `i` of two ops of one kind, `shape` as that of the whole.
 bool attr_same_whole(const Op *x, const Op *y, int i);
 // Whether two graphs that are called do the same to their parameters.

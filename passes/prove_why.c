@@ -12,6 +12,7 @@
 #include "prove.h"
 
 #include "ir/op.h"
+#include "ir/split.h"
 #include "ir/text.h"
 #include "ir/verify.h"
 

@@ -22,11 +22,6 @@ const char *param_label(const Value *v, Arena *a) {
   return v->name ? v->name : str_format(a, "%%%u", v->id);
 }
 
-const Type *value_whole(const Value *v) {
-  Module *m = v->graph->module;
-  return m->phase >= PHASE_local && v->layout ? type_whole(m, v->type, v->layout) : v->type;
-}
-
 // -- Initial contents ------------------------------------------------------------------------
 
 static bool read_bytes(const Value *v, const Init *init, void **out, Arena *a, Diag *d) {

@@ -15,6 +15,8 @@
 
 #include <string.h>
 
+#include "ir/split.h"
+
 enum { BEFORE, PER_SLICE, AFTER };
 
 typedef struct Run {
