@@ -205,10 +205,6 @@ static void prove_pack(Proof *p, const Op *op) {
 
 // -- Other ops -------------------------------------------------------------------------------
 
-static const char *sbp_text(Arena *a, Sbp sbp) {
-  return sbp.kind == SBP_S ? str_format(a, "S(%d)", sbp.dim) : sbp.kind == SBP_P ? "P" : "B";
-}
-
 // Whether the einsum of the whole lets the op split what it splits along `axis`.
 static bool may_split(Proof *p, const Op *op, const Dims *dims, int axis) {
   char letter = op->split[axis];

@@ -35,10 +35,6 @@ static Sbp lies(const Op *op, int kind, const char *dim) {
   return (Sbp){.kind = kind, .dim = dim ? (int)attr_i(op, dim) : 0};
 }
 
-static const char *sbp_text(Arena *a, Sbp sbp) {
-  return sbp.kind == SBP_S ? str_format(a, "S(%d)", sbp.dim) : sbp.kind == SBP_P ? "P" : "B";
-}
-
 // Nothing inside of `axis` may cut what is cut or joined.
 static bool innermost(const Op *op, int axis, Sbp cut, Diag *d) {
   const Layout *have = op->in[0].value->layout;

@@ -253,6 +253,7 @@ int64_t type_bytes(const Type *t);
 const char *type_text(Arena *a, const Type *t);
 const Layout *layout_new(Module *m, int n_axes, const Sbp *axis); // interned
 const Layout *layout_broadcast(Module *m);                        // B on every axis of the mesh
+const char *sbp_text(Arena *a, Sbp sbp);                          // "S(0)"
 const char *layout_text(Arena *a, const Layout *l);
 
 // Appends the op before `at`, or at the end of `g` when `at` is NULL, and infers its results from

@@ -121,17 +121,15 @@ const Layout *layout_broadcast(Module *m) {
   return layout_new(m, m->mesh ? m->mesh->n_axes : 0, axis);
 }
 
+const char *sbp_text(Arena *a, Sbp sbp) {
+  return sbp.kind == SBP_S ? str_format(a, "S(%d)", sbp.dim) : sbp.kind == SBP_P ? "P" : "B";
+}
+
 const char *layout_text(Arena *a, const Layout *l) {
   StrBuf b = {.arena = a};
   strbuf_add(&b, "{");
-  for (int i = 0; i < l->n_axes; i++) {
-    strbuf_add(&b, i ? ", " : "");
-    switch (l->axis[i].kind) {
-    case SBP_B: strbuf_add(&b, "B"); break;
-    case SBP_S: strbuf_addf(&b, "S(%d)", l->axis[i].dim); break;
-    case SBP_P: strbuf_add(&b, "P"); break;
-    }
-  }
+  for (int i = 0; i < l->n_axes; i++)
+    strbuf_addf(&b, "%s%s", i ? ", " : "", sbp_text(a, l->axis[i]));
   strbuf_add(&b, "}");
   return b.at;
 }

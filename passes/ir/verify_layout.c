@@ -105,15 +105,18 @@ static bool check_gives(const Op *op, const Dims *dims, Diag *d) {
 }
 
 static bool check_wants(const Op *op, const Dims *dims, Diag *d) {
+  const char *name = op_info[op->kind].name;
+  Arena *a = op->graph->module->arena;
   for (int i = 0; i < op->n_in; i++)
     for (int axis = 0; axis < n_axes(op->graph); axis++) {
       Sbp have = op->in[i].value->layout->axis[axis];
-      if (!sbp_equal(have, split_wants(op, dims, i, axis, have))) {
-        diag_error(d, op->loc, "%s: operand %d does not lie as it wants it", op_info[op->kind].name,
-                   i);
-        op_note_operand(op, i, d);
-        return false;
-      }
+      Sbp want = split_wants(op, dims, i, axis, have);
+      if (sbp_equal(have, want)) continue;
+      diag_error(d, op->loc, "%s: operand %d is %s along '%s', and must be %s", name, i,
+                 sbp_text(a, have), op->graph->module->mesh->axis[axis].name, sbp_text(a, want));
+      op_note_operand(op, i, d);
+      if (have.kind == SBP_P) diag_hint(d, "P is a part of a sum: it is no value yet");
+      return false;
     }
   return true;
 }

@@ -314,7 +314,7 @@ static void an_operand_that_lies_otherwise_than_wanted(void **state) {
   passes(t);
   t->z->def->split[0] = 0;
   t->z->layout = layout_broadcast(t->m);
-  fails(t, "relu: operand 0 does not lie as it wants it");
+  fails(t, "relu: operand 0 is S(0) along 'dp', and must be B");
 }
 
 static void an_output_that_is_a_partial_sum(void **state) {
