@@ -3,6 +3,7 @@
     plans.py                       a slice: every plan on one model and one number of ranks
     plans.py --all                 all models and numbers of ranks
     plans.py --plan P --model M --ranks N      what is left of all with these
+    NVCC=build/emulator/nvcc plans.py -- --target cuda:sm_90      what stands behind -- goes to nnaot
 
 Rows are plan_cases.PLANS.  Each is compiled once, and trained for 20 steps as threads and, on up to 4 ranks,
 under mpirun.  Losses, gradient norms before clipping, and the saved weights are those of one rank, which are
@@ -82,8 +83,8 @@ def counted_traffic(traffic):
 
 
 class Trainer:
-    def __init__(self, folder):
-        self.folder = pathlib.Path(folder)
+    def __init__(self, folder, flags):
+        self.folder, self.flags = pathlib.Path(folder), flags
 
     def at(self, name):
         return self.folder / name
@@ -93,7 +94,7 @@ class Trainer:
         return data_flags(model, self.folder)
 
     def compile(self, exe, model, plan, ranks, extra=()):
-        call(NNAOT, *compile_flags(model), "--plan", plan, "-g", ranks, *extra, "-o", self.at(exe), "--summary",
+        call(NNAOT, *compile_flags(model), "--plan", plan, "-g", ranks, *extra, *self.flags, "-o", self.at(exe), "--summary",
              self.at("summary.json"), "--comm-manifest", self.at("manifest.json"))
 
     def train(self, exe, model, launcher=(), steps=STEPS, extra=()):
@@ -196,12 +197,13 @@ def main():
     p.add_argument("--plan")
     p.add_argument("--model")
     p.add_argument("--ranks", type=int)
+    p.add_argument("flags", nargs="*")
     a = p.parse_args()
     some = a.plan or a.model or a.ranks
     failed, n, seen = 0, 0, set()
     show("plan", "model", "ranks", "launcher", f"{'loss':>9} {'grad_norm':>9} {'weights':>9}  sends")
     with scratch() as folder:
-        trainer = Trainer(folder)
+        trainer = Trainer(folder, a.flags)
         for plan, model, ranks, extra in cases(a.all or some, a.plan, a.model, a.ranks):
             if model not in seen:
                 failed += not reference(trainer, model)
