@@ -30,6 +30,7 @@ set(PASS_FILES
   lower_batch_norm.c
   lower_precision.c
   mesh.c
+  split_classes.c
   shard.c
   comm.c
   pack_grads.c
