@@ -23,7 +23,7 @@
 #include "base/diag.h"
 #include "base/str.h"
 
-enum { MAX_RANK = 8, MAX_AXES = 4 };
+enum { MAX_RANK = 8, MAX_AXES = 6 };
 
 typedef struct Module Module;
 typedef struct Graph Graph;
