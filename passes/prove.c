@@ -16,6 +16,7 @@
 //                 verifier has checked (collective.h).
 //    pack         stands for all that is packed.  A sum over ranks or time of a bucket is that of
 //                 its members, and unpack is one member, where it lies and as long as it is.
+//    a reshape    that changes no length, where the model has none, stands for its operand's number.
 //    other ops    must be an op of the model's program, of operands that stand for the numbers of
 //                 that op's operands.  The einsum of the op of the model, whose lengths are those of
 //                 the whole, says which letters may be split, how the operands of a split must lie
@@ -276,6 +277,19 @@ static void prove_types(Proof *p, const Op *op, const Op *is) {
   }
 }
 
+// Does the op leave its operand as it is, as what a plan pins does?
+static bool is_pin(const Op *op) {
+  return op->kind == OP_reshape && same_type(value_whole(op->in[0].value), value_whole(op->out[0]));
+}
+
+static void prove_pin(Proof *p, const Op *op) {
+  const Value *v = op->in[0].value, *pinned = op->out[0];
+  *meaning(p, pinned) = *meaning(p, v);
+  if (op->graph->module->phase >= PHASE_local && v->layout != pinned->layout)
+    fails(p, op->loc, "%s: is %s of %s, and changes nothing else", kind_name(op),
+          layout_text(p->a, pinned->layout), layout_text(p->a, v->layout));
+}
+
 static void prove_op(Proof *p, const Op *op) {
   int *in = arena_array(p->a, int, op->n_in);
   bool known = op->n_out > 0; // a call that gives nothing does nothing
@@ -292,6 +306,9 @@ static void prove_op(Proof *p, const Op *op) {
     const Op *is = number_value(p->numbers, first)->def;
     prove_types(p, op, is);
     prove_layouts(p, op, is);
+  } else if (is_pin(op)) {
+    prove_pin(p, op);
+    return;
   } else {
     p->ok = false;
     const Op *meant = prove_why(p->numbers, op, in, p->d);
