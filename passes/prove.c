@@ -41,6 +41,7 @@
 #include "ir/op.h"
 #include "ir/split.h"
 #include "ir/verify.h"
+#include "split_classes.h"
 
 enum { UNKNOWN = -1 };
 
@@ -429,10 +430,44 @@ static const Graph *entry_named(const Module *m, const char *name) {
   return NULL;
 }
 
-bool prove(const Module *model, const Module *m, Diag *d) {
-  if (model->phase >= PHASE_local)
-    return diag_error(d, NULL, "the model's program is %s: its types are those of parts",
-                      phase_name[model->phase]);
+// -- Losses whose classes are split ----------------------------------------------------------
+
+// The first of the two lse_parts that split_classes makes, and of how many parts; 0 of other ops.
+static int parts_of_classes(const Op *op) {
+  const Value *x = op->kind == OP_lse_parts ? op->in[0].value : NULL;
+  while (x && x->def && (op_info[x->def->kind].traits & COMM))
+    x = x->def->in[0].value;
+  if (!x || (x->def && x->def->kind == OP_lse_parts)) return 0;
+  const Type *whole = value_whole(op->out[0]);
+  return (int)whole->dim[whole->rank - 1];
+}
+
+static Op *loss_at(const Graph *g, const Loc *loc) {
+  for_each_op(op, g)
+    if (op->kind == OP_cross_entropy && loc_same(op->loc, loc)) return op;
+  return NULL;
+}
+
+// A plan may split the classes of a loss, which takes other ops of the same numbers.  Which losses,
+// and in how many parts, is to be seen in `m`; that the program with them is the model's still is
+// what split_classes promises.  `with` is that program, when there are any.
+static bool split_losses(const Module *model, const Module *m, Module **with, Diag *d) {
+  for_each_graph(g, m) {
+    if (!g->entry) continue;
+    for_each_op(op, g) {
+      int parts = parts_of_classes(op);
+      const Graph *is = parts ? entry_named(*with ? *with : model, g->name) : NULL;
+      if (!is || !loss_at(is, op->loc)) continue;
+      if (!*with) *with = module_clone(model);
+      if (!split_classes(loss_at(entry_named(*with, g->name), op->loc), parts, d)) return false;
+    }
+  }
+  for (Graph *g = *with ? (*with)->graphs : NULL; g; g = g->next)
+    graph_renumber(g);
+  return true;
+}
+
+static bool prove_module(const Module *model, const Module *m, Diag *d) {
   bool ok = true;
   for_each_graph(is, model)
     if (is->entry && !entry_named(m, is->name))
@@ -443,5 +478,15 @@ bool prove(const Module *model, const Module *m, Diag *d) {
       ok &= is ? prove_graph(is, g, d)
                : diag_error(d, NULL, "'@%s' is no entry of the model's program", g->name);
   }
+  return ok;
+}
+
+bool prove(const Module *model, const Module *m, Diag *d) {
+  if (model->phase >= PHASE_local)
+    return diag_error(d, NULL, "the model's program is %s: its types are those of parts",
+                      phase_name[model->phase]);
+  Module *with = NULL;
+  bool ok = split_losses(model, m, &with, d) && prove_module(with ? with : model, m, d);
+  if (with) module_free(with);
   return ok;
 }

@@ -10,6 +10,7 @@
 #include "ir/op.h"
 #include "ir/split.h"
 #include "mesh.h"
+#include "split_classes.h"
 
 static const Mesh *random_mesh(Module *m, Random *r, bool time, Diag *d) {
   StrBuf text = {.arena = m->arena};
@@ -100,10 +101,20 @@ static void lay_out_op(Op *op, Random *r, Diag *d) {
   }
 }
 
+// Losses get ops that can be split by classes.
+static void split_losses(Graph *g, Random *r, Diag *d) {
+  for_each_op_safe(op, g) {
+    int classes = op->kind == OP_cross_entropy ? (int)op->in[0].value->type->dim[1] : 0;
+    if (!classes || chance(r, 40)) continue;
+    if (!split_classes(op, classes % 4 ? classes : 4, d)) BUG("a loss cannot be split");
+  }
+}
+
 void random_layout(Module *m, Random *r, bool time, Diag *d) {
   m->mesh = random_mesh(m, r, time, d);
   for_each_graph(g, m) {
     if (!g->entry) continue;
+    split_losses(g, r, d);
     lay_out_params(g, r);
     for_each_op(op, g)
       lay_out_op(op, r, d);

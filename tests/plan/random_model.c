@@ -278,6 +278,7 @@ static Value *sum_of(Maker *k, Value *v) {
 static Value *loss_of(Maker *k, Value *v) {
   if (v->type->rank == 2 && chance(k->r, 30)) {
     Value *labels = param(k, ROLE_input, DT_i64, 1, v->type->dim);
+    k->b.loc = loc_node(k->m->arena, "m", labels->label);
     return sum_of(k, build(&k->b, OP_cross_entropy, IN(v, labels), ATTRS(a_i("ignore", -100))));
   }
   return sum_of(k, op1(k, OP_square, op1(k, OP_tanh, v, NO_ATTRS), NO_ATTRS));

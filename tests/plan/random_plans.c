@@ -2,6 +2,7 @@
 //
 //     random_plans [COUNT [SEED]]            COUNT plans, from SEED on; some mutations of each
 //     random_plans --all MODEL.nn PLAN.nn    every mutation of one plan
+//     random_plans --say MODEL.nn PLAN.nn    the same, with what is said to each
 //
 // Of each seed: a random training step; a random mesh with random layouts; comm and pack_grads; the
 // proof must accept it, and the ranks, simulated, must compute the numbers of the model.  Then
@@ -45,6 +46,7 @@ typedef struct Count {
 
 typedef struct Experiment {
   Diag *d, *quiet;
+  bool say; // what is said to mutants
   int64_t plans, timed, refused, collectives, buckets;
   Count count[N_MUTATIONS];
   bool failed;
@@ -100,10 +102,12 @@ static void try_mutant(Experiment *e, const Module *model, const Module *m, int 
   Module *mutant = module_clone(m);
   const char *what = mutate(mutant, kind, which, a);
   Count *c = &e->count[kind];
+  Diag *d = e->say ? e->d : e->quiet;
   c->n++;
-  if (!what || !module_verify(mutant, e->quiet)) {
+  if (e->say) fprintf(stderr, "\n%s\n", what ? what : "nothing like a program is left");
+  if (!what || !module_verify(mutant, d)) {
     c->unfit++;
-  } else if (!prove(model, mutant, e->quiet)) {
+  } else if (!prove(model, mutant, d)) {
     c->unproved++;
   } else {
     Values given = *in, got = {0};
@@ -221,7 +225,8 @@ static void report(const Experiment *e) {
 int main(int argc, char **argv) {
   Experiment e = {.d = diag_new(stderr), .quiet = diag_new(stderr)};
   diag_quiet(e.quiet, true);
-  if (argc == 4 && !strcmp(argv[1], "--all")) {
+  e.say = argc == 4 && !strcmp(argv[1], "--say");
+  if (e.say || (argc == 4 && !strcmp(argv[1], "--all"))) {
     try_all(&e, argv[2], argv[3]);
   } else {
     int64_t count = argc > 1 ? strtoll(argv[1], NULL, 10) : 100;
