@@ -207,7 +207,7 @@ bool backend_writable(const char *output, Diag *d) {
 }
 
 static int module_ranks(const Module *m) {
-  return m->mesh ? m->mesh->n_devices : 1;
+  return module_mesh(m) ? module_mesh(m)->n_devices : 1;
 }
 
 // The programs of all ranks, `jobs` at a time, each in a process of its own.

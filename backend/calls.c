@@ -31,13 +31,6 @@ static Target target_of(const Writer *w) {
   return w->p->o->target.target;
 }
 
-int module_micro_batches(const Module *m) {
-  int n = 1;
-  for (int i = 0; m->mesh && i < m->mesh->n_axes; i++)
-    if (m->mesh->axis[i].time) n *= m->mesh->axis[i].size;
-  return n;
-}
-
 // -- Lines -------------------------------------------------------------------------------------
 
 static void add_line(Writer *w, const char *text, const char *comment) {
@@ -149,7 +142,7 @@ static const char *list_text(Writer *w, const int64_t *list, int n) {
 // The whole shape of a value, and where the local part begins: its coordinates on the axes that cut
 // each dimension, outermost first, are the digits of the part's number.
 static const char *box_text(Writer *w, const Value *v) {
-  const Mesh *mesh = w->p->m->mesh;
+  const Mesh *mesh = module_mesh(w->p->m);
   StrBuf whole = {.arena = w->arena}, start = {.arena = w->arena};
   if (v->type->rank == 0) return "NULL, NULL";
   for (int d = 0; d < v->type->rank; d++) {
@@ -429,7 +422,7 @@ static void add_copies(Writer *w, const Graph *g) {
 void graph_calls(Program *p, GraphCode *code) {
   Writer w = {.p = p, .code = code, .arena = p->arena};
   const Op *start = graph_update_start(code->g);
-  bool repeated = module_micro_batches(p->m) > 1;
+  bool repeated = module_slices(p->m) > 1;
   for (int i = 0; i < code->g->n_params; i++)
     if (code->g->params[i]->offset >= 0) buffer(&w, code->g->params[i]);
   for_each_op(op, code->g) {

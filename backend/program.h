@@ -62,8 +62,6 @@ typedef struct Program {
 
 // Calls for all ops of a graph (calls.c).  Reports every op that has no kernel.
 void graph_calls(Program *p, GraphCode *code);
-// How many micro-batches a step has.
-int module_micro_batches(const Module *m);
 
 // Where in the payload each weight goes (payload.c), and the payload itself.
 void payload_plan(Program *p);

@@ -30,7 +30,7 @@ static const Sbp whole = {.kind = SBP_B};
 
 // The letter by which an operand of `op` comes in split along `axis`, if the op can split it.
 static int incoming_letter(const Op *op, const Dims *dims, int axis) {
-  int parts = op->graph->module->mesh->axis[axis].size;
+  int parts = op_mesh(op)->axis[axis].size;
   for (int i = 0; i < op->n_in; i++) {
     Sbp have = op->in[i].value->layout->axis[axis];
     if (have.kind != SBP_S) continue;
@@ -60,12 +60,12 @@ static char choose(const Op *op, const Dims *dims, int axis) {
 }
 
 static void set_layouts(Op *op, const Dims *dims) {
-  Module *m = op->graph->module;
+  const Mesh *mesh = op_mesh(op);
   for (int i = 0; i < op->n_out; i++) {
     Sbp axis[MAX_AXES];
-    for (int a = 0; a < m->mesh->n_axes; a++)
+    for (int a = 0; a < mesh->n_axes; a++)
       axis[a] = split_gives(op, dims, i, a);
-    op->out[i]->layout = layout_new(m, m->mesh->n_axes, axis);
+    op->out[i]->layout = layout_new(op->graph->module, mesh, axis);
   }
 }
 
@@ -88,7 +88,7 @@ static bool narrow(Op *op, const Dims *dims_of, int axis) {
   const Dims *dims = &dims_of[op->id];
   Sbp want = wanted_by_all(op->out[0], dims_of, axis);
   if (want.kind != SBP_S) return false;
-  int parts = op->graph->module->mesh->axis[axis].size;
+  int parts = op_mesh(op)->axis[axis].size;
   int letter = dims_splitter(dims, &dims->out[0], want.dim, parts);
   if (letter < 0 || !split_legal(op, dims, letter, axis)) return false;
   for (int i = 0; i < op->n_in; i++) {
@@ -101,18 +101,18 @@ static bool narrow(Op *op, const Dims *dims_of, int axis) {
 }
 
 static void shard_inputs(Graph *g) {
-  Module *m = g->module;
+  const Mesh *mesh = module_mesh(g->module);
   for (int i = 0; i < g->n_params; i++) {
     Value *v = g->params[i];
     Sbp axis[MAX_AXES];
-    for (int a = 0; a < m->mesh->n_axes; a++)
+    for (int a = 0; a < mesh->n_axes; a++)
       axis[a] = v->role == ROLE_input ? (Sbp){.kind = SBP_S, .dim = 0} : whole;
-    v->layout = layout_new(m, m->mesh->n_axes, axis);
+    v->layout = layout_new(g->module, mesh, axis);
   }
 }
 
 static bool check_inputs(const Graph *g, Diag *d) {
-  const Mesh *mesh = g->module->mesh;
+  const Mesh *mesh = module_mesh(g->module);
   int64_t parts = 1;
   for (int a = 0; a < mesh->n_axes; a++)
     parts *= mesh->axis[a].size;
@@ -133,7 +133,7 @@ static bool check_inputs(const Graph *g, Diag *d) {
 }
 
 static bool shard_graph(Graph *g, Arena *scratch, Diag *d) {
-  int n_axes = g->module->mesh->n_axes;
+  int n_axes = module_mesh(g->module)->n_axes;
   if (!check_inputs(g, d)) return false;
   shard_inputs(g);
   graph_renumber(g);
@@ -152,17 +152,18 @@ static bool shard_graph(Graph *g, Arena *scratch, Diag *d) {
 }
 
 bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
-  const char *plan = opt_str(o, "plan"), *mesh = opt_str(o, "mesh");
+  const char *plan = opt_str(o, "plan"), *text = opt_str(o, "mesh");
   if (plan && !str_equal(plan, "dp") && !str_equal(plan, "auto")) {
     diag_error(d, NULL, "there is no plan '%s'", plan);
     diag_hint(d, "the plans are: auto, dp");
     return false;
   }
-  if (m->mesh)
+  if (m->meshes)
     return diag_error(d, NULL, "the module is sharded already, on a mesh of %d device%s",
-                      m->mesh->n_devices, m->mesh->n_devices == 1 ? "" : "s");
-  m->mesh = mesh_parse(m, mesh ? mesh : "1", d);
-  if (!m->mesh) return false;
+                      m->meshes->n_devices, m->meshes->n_devices == 1 ? "" : "s");
+  Mesh *mesh = mesh_parse(m, text ? text : "1", d);
+  if (!mesh) return false;
+  module_add_mesh(m, mesh);
   for_each_graph(g, m)
     if (g->entry && !shard_graph(g, opt_scratch(o), d)) return false;
   return true;

@@ -68,11 +68,7 @@ int op_traits(const Op *op) {
 }
 
 int op_mesh_axis(const Op *op) {
-  const Mesh *mesh = op->graph->module->mesh;
-  const char *name = attr_s(op, "axis");
-  for (int i = 0; mesh && i < mesh->n_axes; i++)
-    if (str_equal(mesh->axis[i].name, name)) return i;
-  return -1;
+  return mesh_find_axis(op_mesh(op), attr_s(op, "axis"));
 }
 
 bool batch_narrows(const Op *op) {

@@ -92,7 +92,7 @@ char op_operand_class(const Op *op, int i);
 // The row's traits, and SUM for a cast to a wider floating type: it is exact, the row cannot say
 // so.
 int op_traits(const Op *op);
-// Which axis of the mesh its attribute `axis` names; -1 when there is none of that name.
+// Which axis of its mesh its attribute `axis` names; -1 when there is none of that name.
 int op_mesh_axis(const Op *op);
 // Is it the cast to 16 bits that a batch makes in one launch with the op before it?
 bool batch_narrows(const Op *op);

@@ -1,11 +1,19 @@
-// The promises about layouts: 9 to 13 of verify.c.
+// The promises about layouts: 10 to 14 of verify.c.
 
+#include "ir/boxes.h"
 #include "ir/op.h"
 #include "ir/split.h"
 #include "ir/verify.h"
 
-static int n_axes(const Graph *g) {
-  return g->module->mesh ? g->module->mesh->n_axes : 0;
+static int n_axes(const Mesh *mesh) {
+  return mesh ? mesh->n_axes : 0;
+}
+
+static bool is_of_module(const Mesh *mesh, const Module *m) {
+  const Mesh *of = m->meshes;
+  while (of && of != mesh)
+    of = of->next;
+  return of || (!mesh && !m->meshes);
 }
 
 static bool each_value(const Graph *g, bool check(const Value *, Diag *), Diag *d) {
@@ -34,8 +42,8 @@ static bool has_no_layout(const Value *v, Diag *d) {
 static bool has_layout(const Value *v, Diag *d) {
   const Module *m = v->graph->module;
   if (!v->layout) return wrong(v, "has no layout", d);
-  if (v->layout->n_axes != n_axes(v->graph))
-    return wrong(v, "has a layout that is not of the module's mesh", d);
+  if (!is_of_module(v->layout->mesh, m) || v->layout->n_axes != n_axes(v->layout->mesh))
+    return wrong(v, "has a layout that is not of a mesh of the module", d);
   int64_t parts[MAX_RANK];
   for (int i = 0; i < MAX_RANK; i++)
     parts[i] = 1;
@@ -44,7 +52,7 @@ static bool has_layout(const Value *v, Diag *d) {
     if (sbp.kind != SBP_S) continue;
     if (sbp.dim < 0 || sbp.dim >= v->type->rank)
       return wrong(v, "lacks a dimension that its layout splits", d);
-    parts[sbp.dim] *= m->mesh->axis[i].size;
+    parts[sbp.dim] *= v->layout->mesh->axis[i].size;
     // From local on the length is a part's.
     if (m->phase < PHASE_local && v->type->dim[sbp.dim] % parts[sbp.dim] != 0)
       return wrong(v, "has a dimension that cannot be cut as its layout says", d);
@@ -65,7 +73,7 @@ static bool check_split(const Op *op, const Dims *dims, Diag *d) {
   for (int axis = 0; axis < MAX_AXES; axis++) {
     char letter = op->split[axis];
     if (letter == SPLIT_NONE) continue;
-    if (axis >= n_axes(op->graph))
+    if (axis >= n_axes(op_mesh(op)))
       return diag_error(d, op->loc, "%s: splits an axis that the mesh lacks", name);
     if (letter == SPLIT_PARTIAL) {
       if (!(op_traits(op) & (SUM | EACH)) && !is_rounding(op))
@@ -76,14 +84,14 @@ static bool check_split(const Op *op, const Dims *dims, Diag *d) {
     if (i < 0 || dims->letter[i].whole || !dims_leads(dims, i) ||
         (whole && !split_legal(op, dims, i, axis)))
       return diag_error(d, op->loc, "%s: '%c' cannot be split along %s", name, letter,
-                        op->graph->module->mesh->axis[axis].name);
+                        op_mesh(op)->axis[axis].name);
   }
   return true;
 }
 
 static bool check_gives(const Op *op, const Dims *dims, Diag *d) {
   for (int i = 0; i < op->n_out; i++)
-    for (int axis = 0; axis < n_axes(op->graph); axis++)
+    for (int axis = 0; axis < n_axes(op_mesh(op)); axis++)
       if (!sbp_equal(op->out[i]->layout->axis[axis], split_gives(op, dims, i, axis)))
         return wrong(op->out[i], "does not lie as its op leaves it", d);
   return true;
@@ -91,7 +99,7 @@ static bool check_gives(const Op *op, const Dims *dims, Diag *d) {
 
 static bool check_wants(const Op *op, const Dims *dims, Diag *d) {
   for (int i = 0; i < op->n_in; i++)
-    for (int axis = 0; axis < n_axes(op->graph); axis++) {
+    for (int axis = 0; axis < n_axes(op_mesh(op)); axis++) {
       Sbp have = op->in[i].value->layout->axis[axis];
       if (!sbp_equal(have, split_wants(op, dims, i, axis, have))) {
         diag_error(d, op->loc, "%s: operand %d does not lie as it wants it", op_info[op->kind].name,
@@ -110,16 +118,35 @@ static bool layout_is_its_own(const Op *op) {
          op->kind == OP_fill || op->callee;
 }
 
-// Ops that move data between ranks, or add it up over time, are over an axis of the mesh.
+// An op runs on one mesh.  Before local its operands may still be on others.
+static bool check_mesh(const Op *op, bool local, Diag *d) {
+  const Mesh *mesh = op_mesh(op);
+  for (int i = 0; i < op->n_out; i++)
+    if (op->out[i]->layout->mesh != mesh)
+      return diag_error(d, op->loc, "%s: one result is on '@%s' and another on '@%s'",
+                        op_info[op->kind].name, mesh->name, op->out[i]->layout->mesh->name);
+  for (int i = 0; local && op->kind != OP_move && i < op->n_in; i++) {
+    const Mesh *of = op->in[i].value->layout->mesh;
+    if (of == mesh) continue;
+    diag_error(d, op->loc, "%s: runs on '@%s', and operand %d is on '@%s'", op_info[op->kind].name,
+               mesh->name, i, of->name);
+    op_note_operand(op, i, d);
+    return false;
+  }
+  return true;
+}
+
+// Ops that move data between ranks, or add it up over time, are over an axis of their mesh.
 static bool check_axis(const Op *op, bool local, Diag *d) {
   const char *name = op_info[op->kind].name;
   int traits = op_info[op->kind].traits;
   if (!(traits & (COMM | TIME))) return true;
   if (!local) return diag_error(d, op->loc, "%s: is here before the module is local", name);
+  if (op->kind == OP_move) return true;
   int axis = op_mesh_axis(op);
   if (axis < 0)
     return diag_error(d, op->loc, "%s: the mesh has no axis '%s'", name, attr_s(op, "axis"));
-  if ((traits & TIME) && !op->graph->module->mesh->axis[axis].time)
+  if ((traits & TIME) && !op_mesh(op)->axis[axis].time)
     return diag_error(d, op->loc, "%s: axis '%s' is not bound to time", name, attr_s(op, "axis"));
   return true;
 }
@@ -133,8 +160,27 @@ static bool check_adds_up(const Op *op, const Dims *dims, Diag *d) {
                     op_info[op->kind].name, attr_s(op, "axis"));
 }
 
+// What `move` makes is the same value, and of the same slice of time.
+static bool check_move(const Op *op, Diag *d) {
+  const Value *x = op->in[0].value, *y = op->out[0];
+  for (int i = 0; i < x->type->rank; i++) {
+    int64_t before, after, parts = layout_parts(x->layout, i);
+    if (__builtin_mul_overflow(x->type->dim[i], parts, &before) ||
+        __builtin_mul_overflow(y->type->dim[i], layout_parts(y->layout, i), &after))
+      return diag_error(d, op->loc, "move: dimension %d is too long", i);
+    if (before != after)
+      return diag_error(d, op->loc, "move: dimension %d is %lld before and %lld after, as a whole",
+                        i, (long long)before, (long long)after);
+  }
+  return same_in_time(x->layout, y->layout) ||
+         diag_error(d, op->loc, "move: a slice of time has other parts before than after: %s, %s",
+                    layout_text(op->graph->module->arena, x->layout),
+                    layout_text(op->graph->module->arena, y->layout));
+}
+
 static bool check_op(const Op *op, bool local, Diag *d) {
-  if (!check_axis(op, local, d)) return false;
+  if (!check_mesh(op, local, d) || !check_axis(op, local, d)) return false;
+  if (op->kind == OP_move) return check_move(op, d);
   if (local && layout_is_its_own(op)) return true;
   Dims dims;
   if (!op_dims(op, &dims, d) || !check_split(op, &dims, d) || !check_adds_up(op, &dims, d) ||
@@ -169,10 +215,11 @@ bool verify_sharded(const Graph *g, Diag *d) {
 
 // Does it run for every slice of time: does it read a slice, or a slice's part of a sum?
 static bool runs_per_slice(const Op *op) {
-  const Mesh *mesh = op->graph->module->mesh;
-  for (int axis = 0; axis < n_axes(op->graph); axis++)
-    for (int i = 0; mesh->axis[axis].time && i < op->n_in; i++)
-      if (op->in[i].value->layout->axis[axis].kind != SBP_B) return true;
+  for (int i = 0; i < op->n_in; i++) {
+    const Layout *l = op->in[i].value->layout;
+    for (int axis = 0; axis < l->n_axes; axis++)
+      if (l->mesh->axis[axis].time && l->axis[axis].kind != SBP_B) return true;
+  }
   return false;
 }
 
