@@ -381,6 +381,65 @@ static void a_sum_over_time_before_the_module_is_local(void **state) {
   fails(t, "linear_back_w_accumulate: is here before the module is local");
 }
 
+// -- Moves -------------------------------------------------------------------------------------
+
+// %x, which lies as `from` says, and the line of a move, between two meshes.
+static void check_move(const char *from, const char *move, const char *wrong) {
+  Arena *a = arena_new();
+  Heard *h = heard_new();
+  const char *text = str_format(a,
+                                "module phase=local\n"
+                                "mesh @m devices=0-3 (dp=2, tp=2)\n"
+                                "mesh @n devices=3,5 (acc=2:time, dp=2)\n"
+                                "mesh @o devices=0-1 (dp=2, mb=2:time)\n"
+                                "graph @main entry (%%x: %s input \"x\") {\n"
+                                "  %%y = move %%x %s\n"
+                                "  return output \"x\" %%x, output \"y\" %%y\n}\n",
+                                from, move);
+  Module *m = module_parse("move.nn", text, strlen(text), h->d);
+  bool ok = m && module_verify(m, h->d);
+  if (wrong)
+    assert_true(!ok && heard(h, wrong));
+  else
+    assert_true(ok || heard(h, "nothing"));
+  module_free(m);
+  heard_free(h);
+  arena_free(a);
+}
+
+static void moves_between_meshes(void **state) {
+  (void)state;
+  check_move("f32[4,6] {S(0), B}", "shape=[2,6] : f32[2,6] {S(0), S(0)}", NULL);
+  check_move("f32[4,6] {S(0), B}", "shape=[8,3] : f32[8,3] @n {B, S(1)}", NULL);
+  check_move("f32[4] @n {S(0), B}", "shape=[2] : f32[2] @n {S(0), S(0)}", NULL);
+  check_move("f32[4] @n {S(0), B}", "shape=[4] : f32[4] @o {B, S(0)}", NULL);
+  check_move("f32[4,6] {S(0), B}", "shape=[4,6] : f32[4,6] @n {B, B}",
+             "move: dimension 0 is 8 before and 4 after, as a whole");
+  check_move("f32[4,6] {S(0), B}", "shape=[8] : f32[8] @n {B, B}",
+             "move: the shape has 1 dimensions, the operand 2");
+  check_move("f32[4611686018427387904] {S(0), B}",
+             "shape=[4611686018427387904] : "
+             "f32[4611686018427387904] {B, S(0)}",
+             "overflow");
+}
+
+// What is made in a slice is moved in that slice.
+static void moves_that_change_what_a_slice_has(void **state) {
+  (void)state;
+  const char *wrong = "move: a slice of time has other parts before than after: ";
+  check_move("f32[4] @n {S(0), S(0)}", "shape=[4] : f32[4] @o {S(0), S(0)}", wrong);
+  check_move("f32[4] @n {S(0), B}", "shape=[4] : f32[4] {S(0), B}", wrong);
+  check_move("f32[4] @n {P, B}", "shape=[4] : f32[4] @n {B, B}", wrong);
+  check_move("f32[4] {B, B}", "shape=[2] : f32[2] @n {S(0), B}", wrong);
+}
+
+static void a_move_before_the_module_is_local(void **state) {
+  Net *t = *state;
+  Builder b = {.g = t->g, .d = t->h->d};
+  build(&b, OP_move, IN(t->y), ATTRS(a_list("shape", t->y->type->dim, 2)));
+  fails(t, "move: is here before the module is local");
+}
+
 // x 0, w and w1 128, lr 320, y and z 384, dw 512; 4*8*4 = 128 bytes, 8*6*4 = 192, 4*6*4 = 96.
 static void plan(Net *t) {
   for (int i = 0; i < t->g->n_params; i++)
@@ -467,6 +526,9 @@ int main(void) {
       TEST(a_sum_over_an_axis_that_is_not_there),
       TEST(a_sum_over_time_along_devices),
       TEST(a_sum_over_time_before_the_module_is_local),
+      cmocka_unit_test(moves_between_meshes),
+      cmocka_unit_test(moves_that_change_what_a_slice_has),
+      TEST(a_move_before_the_module_is_local),
       TEST(a_value_outside_the_slab),
       TEST(a_place_that_is_not_aligned),
       TEST(an_overlap_of_two_alive),

@@ -99,13 +99,10 @@ bool all_to_all_rule(const Op *op, Dims *dims, Diag *d) {
 // What the shape is before and after is a matter of layouts: verify_layout.c.
 bool move_rule(const Op *op, Dims *dims, Diag *d) {
   int rank = op->in[0].value->type->rank;
-  const int64_t *shape = attr_list(op, "shape");
   if (attr_n(op, "shape") != rank)
     return diag_error(d, op->loc, "move: the shape has %d dimensions, the operand %d",
                       attr_n(op, "shape"), rank);
-  for (int i = 0; i < rank; i++)
-    if (shape[i] < 0) return diag_error(d, op->loc, "move: a length of %lld", (long long)shape[i]);
-  return resized_rule(op, dims, shape, d);
+  return resized_rule(op, dims, attr_list(op, "shape"), d);
 }
 
 bool move_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
