@@ -139,39 +139,46 @@ static const char *list_text(Writer *w, const int64_t *list, int n) {
   return b.at;
 }
 
-// The whole shape of a value, and where the local part begins: its coordinates on the axes that cut
-// each dimension, outermost first, are the digits of the part's number.
+// Where the local part of a value begins along dimension `dim`, and how long the whole is: the
+// coordinates on the axes that cut the dimension, outermost first, are the digits of the part's
+// number.
+static const char *start_text(Writer *w, const Value *v, int dim, int64_t *whole) {
+  const char *part = "";
+  *whole = v->type->dim[dim];
+  for (int a = 0; v->layout && a < v->layout->n_axes; a++) {
+    if (v->layout->axis[a].kind != SBP_S || v->layout->axis[a].dim != dim) continue;
+    int size = v->layout->mesh->axis[a].size;
+    *whole *= size;
+    part = *part ? str_format(w->arena, "(%s * %d + r->coord[%d])", part, size, a)
+                 : str_format(w->arena, "r->coord[%d]", a);
+  }
+  return *part ? str_format(w->arena, "%s * INT64_C(%" PRId64 ")", part, v->type->dim[dim]) : "0";
+}
+
 static const char *box_text(Writer *w, const Value *v) {
-  const Mesh *mesh = module_mesh(w->p->m);
   StrBuf whole = {.arena = w->arena}, start = {.arena = w->arena};
   if (v->type->rank == 0) return "NULL, NULL";
   for (int d = 0; d < v->type->rank; d++) {
-    int64_t n = v->type->dim[d];
-    const char *part = "";
-    for (int a = 0; v->layout && a < v->layout->n_axes; a++) {
-      if (v->layout->axis[a].kind != SBP_S || v->layout->axis[a].dim != d) continue;
-      n *= mesh->axis[a].size;
-      part = *part ? str_format(w->arena, "(%s * %d + r->coord[%d])", part, mesh->axis[a].size, a)
-                   : str_format(w->arena, "r->coord[%d]", a);
-    }
+    int64_t n;
+    strbuf_addf(&start, "%s%s", d ? ", " : "", start_text(w, v, d, &n));
     strbuf_addf(&whole, "%s%" PRId64, d ? ", " : "", n);
-    strbuf_add(&start, d ? ", " : "");
-    if (*part)
-      strbuf_addf(&start, "%s * INT64_C(%" PRId64 ")", part, v->type->dim[d]);
-    else
-      strbuf_add(&start, "0");
   }
   return str_format(w->arena, "LIST(%s), LIST(%s)", whole.at, start.at);
 }
 
 static const char *arg_text(Writer *w, const Op *op, const KernelArg *arg) {
+  int64_t whole;
   switch (arg->kind) {
   case ARG_int: return arg->i == INT64_MIN ? "INT64_MIN" : str_format(w->arena, "%" PRId64, arg->i);
   case ARG_float: return c_number(w->arena, DT_f64, arg->f);
   case ARG_bool: return arg->i ? "true" : "false";
   case ARG_str: return c_string(w->arena, arg->s ? arg->s : "");
   case ARG_list: return list_text(w, arg->list, arg->n);
-  case ARG_box: return box_text(w, op->out[0]);
+  case ARG_box: return box_text(w, op_boxed(op));
+  case ARG_from: return start_text(w, op_boxed(op), (int)arg->i, &whole);
+  case ARG_all:
+    start_text(w, op_boxed(op), (int)arg->i, &whole);
+    return str_format(w->arena, "%" PRId64, whole);
   case ARG_ranks: return str_format(w->arena, "r, %d", arg->axis);
   }
   return NULL;

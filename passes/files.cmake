@@ -21,6 +21,8 @@ set(PASS_FILES
   raise_attention.c
   raise_mask.c
   channels_last.c
+  transform.c
+  unpack.c
   loss.c
   init.c
   eval_graph.c
@@ -30,9 +32,16 @@ set(PASS_FILES
   lower_batch_norm.c
   lower_precision.c
   mesh.c
+  split_classes.c
+  part.c
+  plan.c
+  plan_lua.c
   shard.c
   comm.c
   pack_grads.c
+  number.c
+  prove.c
+  prove_why.c
   local.c
   fuse_classifier.c
   fuse_linear.c
@@ -45,6 +54,7 @@ set(PASS_FILES
   fuse.c
   plan_memory.c
   # where values lie on which devices, and what it costs to move them
+  lua_sandbox.c
   lua_file.c
   cluster.c
   placement.c

@@ -15,10 +15,11 @@ static bool is_known(const Value *v) {
 }
 
 static bool is_foldable(const Op *op) {
-  int traits = op_info[op->kind].traits;
-  if (op->callee || op->n_in == 0 || (traits & (COMM | TIME | LOGICAL)) ||
+  if (op->callee || op->n_in == 0 || (op_info[op->kind].traits & (COMM | TIME)) ||
       !op_info[op->kind].reference)
     return false;
+  // Of a part, what it is depends on the rank.
+  if (op_boxed(op) && op->graph->module->phase >= PHASE_local) return false;
   for (int i = 0; i < op->n_in; i++)
     if (!is_known(op->in[i].value)) return false;
   return true;

@@ -3,10 +3,7 @@
 //     local gbit = 1e9 / 8
 //     return { nodes = 2, across = { alpha = 2.7e-6, beta = 1 / (100 * gbit) } }
 //
-// A file can compute and nothing else: it has math (without random numbers), assert, error, ipairs,
-// next, pairs, select, tonumber, tostring and type; and it ends with an error when it runs for more
-// than LUA_FILE_STEPS instructions or wants more than LUA_FILE_BYTES.  This is the only part of
-// nnaot that knows Lua.
+// What a file may do is in lua_sandbox.h.
 
 #ifndef LUA_FILE_H
 #define LUA_FILE_H
@@ -14,11 +11,8 @@
 #include "base/diag.h"
 
 enum {
-  LUA_FILE_STEPS = 10000000,
-  LUA_FILE_BYTES = 64 << 20,
-  LUA_FILE_TEXT = 256 << 10, // bytes of the file
-  LUA_FILE_FIELDS = 1000,    // in all tables of the result
-  LUA_FILE_DEPTH = 8,        // of tables in tables
+  LUA_FILE_FIELDS = 1000, // in all tables of the result
+  LUA_FILE_DEPTH = 8,     // of tables in tables
 };
 
 typedef enum LuaKind { LUA_FILE_number, LUA_FILE_string, LUA_FILE_boolean, LUA_FILE_table } LuaKind;

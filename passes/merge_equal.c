@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "ir/intern.h"
 #include "rewrite.h"
 
 typedef struct Entry {
@@ -16,36 +17,14 @@ typedef struct Entry {
   struct Entry *next;
 } Entry;
 
-static uint64_t mix(uint64_t h, uint64_t x) {
-  return (h ^ x) * 0x9e3779b97f4a7c15u;
-}
-
-static uint64_t mix_bytes(uint64_t h, const void *at, int64_t n) {
-  const unsigned char *bytes = at;
-  for (int64_t i = 0; i < n; i++)
-    h = (h ^ bytes[i]) * 0x100000001b3u;
-  return h;
-}
-
-static uint64_t hash_attr(uint64_t h, const Attr *a) {
-  switch (a->kind) {
-  case 's': return mix_bytes(h, a->s, (int64_t)strlen(a->s));
-  case 'I': return mix_bytes(h, a->list.at, a->list.n * (int64_t)sizeof *a->list.at);
-  case 'd': return mix_bytes(h, a->data.at, a->data.n);
-  case 'f': return mix_bytes(h, &a->f, sizeof a->f);
-  case 't': return mix(h, (uint64_t)a->t);
-  }
-  return mix(h, (uint64_t)a->i);
-}
-
 static uint64_t hash_op(const Op *op) {
-  uint64_t h = mix(0, (uint64_t)op->kind);
+  uint64_t h = hash_mix(0, (uint64_t)op->kind);
   for (int i = 0; i < op->n_in; i++)
-    h = mix(h, op->in[i].value->id);
+    h = hash_mix(h, op->in[i].value->id);
   int n;
   op_attr_specs(op->kind, &n);
   for (int i = 0; i < n; i++)
-    h = hash_attr(h, &op->attrs[i]);
+    h = attr_hash(h, &op->attrs[i]);
   return h ^ h >> 32;
 }
 

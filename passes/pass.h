@@ -30,6 +30,7 @@ typedef struct Pass {
   Phase from, to;
   bool keep;
   bool may_skip;       // the program is right without it
+  bool proved;         // keeps the meaning of the model's program: prove.h
   const char *options; // "loss:s mesh:s seconds:i"
   const char *summary;
   PassFn *run;
@@ -38,7 +39,7 @@ typedef struct Pass {
 extern const Pass passes[];
 extern const int n_passes;
 
-#define PASS(name, from, to, skip, options, summary) PassFn pass_##name;
+#define PASS(name, from, to, skip, proof, options, summary) PassFn pass_##name;
 #include "passes.def"
 #undef PASS
 
@@ -50,12 +51,13 @@ typedef struct PipelineOptions {
   const char *stop_after; // a pass name
   int64_t bisect_limit;   // -1: none
   FILE *out;              // where prints go; stderr by default
-  // Called after each pass with how long it took, when it is not NULL.
+  // Called after each pass, and each proof ("prove"), with how long it took, when it is not NULL.
   void (*timed)(void *to, const char *pass, double seconds);
   void *timed_to;
 } PipelineOptions;
 
-// Parses and runs.  After each pass the module is put in the pass's phase and verified.
+// Parses and runs.  After each pass the module is put in the pass's phase and verified; a plan is
+// proved after the passes that make it, in any case after the last of them.
 bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Diag *d);
 bool pipeline_check(const char *pipeline, Diag *d); // syntax, names and options only
 void passes_list(FILE *out);                        // for --list

@@ -5,6 +5,10 @@
 // Nobody else calls a pass.  Around each: is the module far enough for it, run it, put the module
 // in the pass's phase, check that it keeps the promises of that phase, show and time it.  A promise
 // that is broken is our mistake, and the pass that broke it is named.
+//
+// Passes that distribute the program (column `proof` of passes.def) stand together.  Before the
+// first of them the module is copied, and after each, in any case after the last, it is proved that
+// what the ranks compute is what the copy says.  From the next pass on nobody needs it.
 
 #include "pipeline.h"
 
@@ -12,8 +16,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "prove.h"
+
 typedef struct Timing {
-  const Pass *pass;
+  const char *what; // a pass, or "prove"
   double seconds;
 } Timing;
 
@@ -25,7 +31,9 @@ typedef struct Run {
   Dump dump;
   Stats stats;
   Vec(Timing) timings;
-  int64_t n_optional; // passes met that may be skipped
+  int64_t n_optional;   // passes met that may be skipped
+  Module *model;        // before the first of the passes that are to be proved, or NULL
+  const Pass *unproved; // the last of them that ran since the last proof, or NULL
 } Run;
 
 static double now(void) {
@@ -87,10 +95,51 @@ static bool verify(Run *r, const Pass *pass) {
   return false;
 }
 
+static void timed(Run *r, const char *what, double start) {
+  Timing timing = {what, now() - start};
+  vec_push(r->arena, &r->timings, timing);
+  if (r->o->timed) r->o->timed(r->o->timed_to, what, timing.seconds);
+}
+
+// A module whose types are those of parts cannot say any more what the whole was.
+static void begin_proof(Run *r) {
+  double start = now();
+  if (r->model || r->m->phase >= PHASE_local) return;
+  r->model = module_clone(r->m);
+  timed(r, "prove", start);
+}
+
+static bool prove_plan(Run *r) {
+  const Pass *pass = r->unproved;
+  double start = now();
+  if (!pass) return true;
+  r->unproved = NULL;
+  bool ok = (r->o->verify_each || module_verify(r->m, r->d)) && prove(r->model, r->m, r->d);
+  timed(r, "prove", start);
+  if (ok) return true;
+  diag_error(r->d, NULL,
+             "after pass '%s': the ranks do not compute what the model says; "
+             "this is a mistake of nnaot",
+             pass->name);
+  dump_broken(&r->dump, r->m, pass, r->d);
+  return false;
+}
+
+static bool end_proof(Run *r) {
+  bool ok = prove_plan(r);
+  if (r->model) module_free(r->model);
+  r->model = NULL;
+  return ok;
+}
+
 static bool run_pass(Run *r, PassOptions *step) {
   const Pass *pass = step->pass;
   if (!check_phase(r, pass)) return false;
   if (!bisect(r, pass)) return true;
+  if (pass->proved)
+    begin_proof(r);
+  else if (!end_proof(r))
+    return false;
   dump_before(&r->dump, r->m, pass);
 
   double start = now();
@@ -98,13 +147,13 @@ static bool run_pass(Run *r, PassOptions *step) {
   step->scratch = arena_new();
   bool ok = pass->run(r->m, step, r->d);
   arena_free(step->scratch);
-  Timing timing = {pass, now() - start};
-  vec_push(r->arena, &r->timings, timing);
-  if (r->o->timed) r->o->timed(r->o->timed_to, pass->name, timing.seconds);
+  timed(r, pass->name, start);
   if (!ok) return false;
 
   if (!pass->keep) r->m->phase = pass->to;
-  return dump_after(&r->dump, r->m, pass, r->d) && verify(r, pass);
+  if (!dump_after(&r->dump, r->m, pass, r->d) || !verify(r, pass)) return false;
+  if (r->model && pass->proved) r->unproved = pass;
+  return !r->o->verify_each || prove_plan(r);
 }
 
 // -- All of them -----------------------------------------------------------------------------
@@ -116,7 +165,7 @@ static void print_times(const Run *r) {
   fprintf(r->dump.out, "%10s %6s  %s\n", "seconds", "share", "pass");
   for (int i = 0; i < r->timings.n; i++)
     fprintf(r->dump.out, "%10.4f %5.1f%%  %s\n", r->timings.at[i].seconds,
-            total > 0 ? 100 * r->timings.at[i].seconds / total : 0, r->timings.at[i].pass->name);
+            total > 0 ? 100 * r->timings.at[i].seconds / total : 0, r->timings.at[i].what);
   fprintf(r->dump.out, "%10.4f %5.1f%%  total\n", total, total > 0 ? 100.0 : 0.0);
 }
 
@@ -142,7 +191,8 @@ bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Dia
   r.stats.arena = r.arena;
   bool ok = pipeline_parse(pipeline, r.arena, &steps, d);
   if (ok) {
-    ok = dump_start(&r.dump, o, &steps, d) && run_steps(&r, &steps);
+    ok = dump_start(&r.dump, o, &steps, d) && run_steps(&r, &steps) && prove_plan(&r);
+    if (r.model) module_free(r.model);
     if (o->time_passes) print_times(&r);
     if (o->stats) print_stats(&r);
     dump_end(&r.dump);

@@ -12,16 +12,23 @@
 
 #include "pipeline.h"
 
-enum { KEEP = -1, may = true, must = false };
+enum { KEEP = -1, may = true, must = false, proved = true, plain = false };
 
 const Pass passes[] = {
 #define typed   PHASE_typed
 #define sharded PHASE_sharded
 #define local   PHASE_local
 #define planned PHASE_planned
-#define PASS(name, from, to, skip, options, summary)                                               \
-  {#name,   from,       (int)(to) == KEEP ? from : (Phase)(to), (int)(to) == KEEP, skip, options,  \
-   summary, pass_##name},
+#define PASS(name, from, to, skip, proof, options, summary)                                        \
+  {#name,                                                                                          \
+   from,                                                                                           \
+   (int)(to) == KEEP ? from : (Phase)(to),                                                         \
+   (int)(to) == KEEP,                                                                              \
+   skip,                                                                                           \
+   proof,                                                                                          \
+   options,                                                                                        \
+   summary,                                                                                        \
+   pass_##name},
 #include "passes.def"
 #undef PASS
 #undef typed
@@ -40,11 +47,11 @@ static const struct {
   const char *name, *text, *summary;
 } pipelines[] = {
     {"train",
-     "simplify,raise,simplify,loss,eval_graph,autodiff,optimizer,lower_batch_norm,simplify,"
+     "simplify,raise,simplify,transform,loss,eval_graph,autodiff,optimizer,lower_batch_norm,simplify,"
      "channels_last,simplify,shard,comm,pack_grads,widen,fuse,plan_memory",
      "a model to a training step; the loss is the model's scalar output, the optimizer sgd"},
     {"train_cuda",
-     "simplify,raise,simplify,loss,eval_graph,autodiff,optimizer,lower_batch_norm,simplify,"
+     "simplify,raise,simplify,transform,loss,eval_graph,autodiff,optimizer,lower_batch_norm,simplify,"
      "channels_last,simplify,shard,comm,pack_grads,fuse_classifier,fuse_linear,"
      "fuse_attention,fuse_norm,expand_batch_norm,widen,keep_casts,batch,fuse,"
      "plan_memory",

@@ -10,41 +10,165 @@
 //       %y = linear %x, %w        : f32[8,6] {S(0)} split=[0]
 //       %g = linear_back_w %x, %d : f32[4,6] {P}    split=[0]
 //
-// The plan `dp` cuts the first dimension of every input over every axis, devices and time alike,
-// and keeps weights whole.  From there on it is propagation along the einsums: an op splits the
-// letter along which an operand comes in; where that letter is absent from a result, the result is
-// a sum of partial results; partial sums pass through what is linear.  What a plan leaves open is
-// replicated.
+// Programs say some of it: how inputs and weights lie, what some ops split (plan.h).  The rest is
+// propagation along the einsums: an op splits the letter along which an operand comes in; where
+// that letter is absent from a result, the result is a sum of partial results; partial sums pass
+// through what is linear.  Where operands come in along several letters, the one is taken for which
+// least has to be moved.  What nothing reaches is replicated.
+//
+// Weights and states lie as their readers split them: when those of the model that split a weight
+// agree, it is cut so, and propagation begins anew, as its gradient is cut with it.
 //
 // Values made from nothing that is split (a broadcast bias, a filled mask) are cut when all their
 // readers want them cut the same way: see `narrow`.
 //
+// One axis after the other is decided, the innermost first, so that programs of outer axes know
+// what is cut already: ZeRO picks a dimension of a weight that tensor parallelism leaves whole.
+//
 // Nothing moves here; comm.c inserts the collectives that these layouts imply.
 
+#include <string.h>
+
+#include "base/vec.h"
 #include "ir/op.h"
 #include "ir/split.h"
 #include "mesh.h"
+#include "part.h"
 #include "pass.h"
+#include "plan.h"
+
+enum { MAX_ROUNDS = 8 }; // of propagation, for weights that are cut because others are
 
 static const Sbp whole = {.kind = SBP_B};
 
-// The letter by which an operand of `op` comes in split along `axis`, if the op can split it.
-static int incoming_letter(const Op *op, const Dims *dims, int axis) {
-  int parts = op_mesh(op)->axis[axis].size;
-  for (int i = 0; i < op->n_in; i++) {
-    Sbp have = op->in[i].value->layout->axis[axis];
-    if (have.kind != SBP_S) continue;
-    int letter = dims_splitter(dims, &dims->in[i], have.dim, parts);
-    if (letter >= 0 && split_legal(op, dims, letter, axis)) return letter;
+// A copy of `at` with zeros behind its `n` elements.
+static void *grown(const Sharding *s, const void *at, uint32_t n, uint32_t to, size_t size) {
+  char *copy = arena_alloc(s->scratch, to * size);
+  if (n) memcpy(copy, at, n * size);
+  memset(copy + n * size, 0, (to - n) * size);
+  return copy;
+}
+
+void sharding_grow(Sharding *s) {
+  const Graph *g = s->g;
+  if (g->n_ops > s->n_ops) {
+    uint32_t to = g->n_ops + g->n_ops / 2;
+    s->dims = grown(s, s->dims, s->n_ops, to, sizeof *s->dims);
+    s->fixed = grown(s, s->fixed, s->n_ops, to, sizeof *s->fixed);
+    s->n_ops = to;
   }
-  return -1;
+  if (g->n_values > s->n_values) {
+    uint32_t to = g->n_values + g->n_values / 2;
+    s->lies = grown(s, s->lies, s->n_values, to, sizeof *s->lies);
+    s->given = grown(s, s->given, s->n_values, to, sizeof *s->given);
+    s->n_values = to;
+  }
+}
+
+const Dims *dims_of(const Sharding *s, const Op *op) {
+  if (op->id < s->n_ops && s->dims[op->id]) return s->dims[op->id];
+  Dims *dims = arena_one(s->scratch, Dims);
+  Diag *d = diag_new(stderr);
+  if (!op_dims(op, dims, d)) BUG("%s does not fit", op_info[op->kind].name);
+  diag_free(d);
+  if (op->id < s->n_ops) s->dims[op->id] = dims;
+  return dims;
+}
+
+static int parts(const Sharding *s, int axis) {
+  return s->mesh->axis[axis].size;
+}
+
+bool param_cuts(const Sharding *s, const Value *v, int dim, int axis) {
+  if (v->def || dim < 0 || dim >= v->type->rank) return false;
+  int64_t n = parts(s, axis);
+  for (int a = 0; a < s->mesh->n_axes; a++) {
+    Sbp other = s->lies[v->id][a];
+    if (a != axis && other.kind == SBP_S && other.dim == dim) n *= parts(s, a);
+  }
+  return v->type->dim[dim] % n == 0;
+}
+
+int letter_of_operand(const Sharding *s, const Op *op, int i, int dim, int axis) {
+  const Dims *dims = dims_of(s, op);
+  int letter = dims_splitter(dims, &dims->in[i], dim, parts(s, axis));
+  return letter >= 0 && split_legal(op, dims, letter, axis) ? letter : -1;
+}
+
+// -- Propagation -----------------------------------------------------------------------------
+
+// How a value lies as far as its readers' splits are concerned.  What is only stored in parts is
+// used whole, but for what changes its type.
+static Sbp shown(const Sharding *s, const Value *v, const Op *reader, int axis) {
+  bool stored = !v->def && s->given[v->id][axis] == STORED;
+  return stored && reader->kind != OP_cast ? whole : s->lies[v->id][axis];
+}
+
+// Bytes of a device's part, as other axes cut it.
+static double part_bytes(const Sharding *s, const Value *v, int axis) {
+  double bytes = (double)type_bytes(v->type);
+  for (int a = 0; a < s->mesh->n_axes; a++)
+    if (a != axis && s->decided[a] && s->lies[v->id][a].kind == SBP_S) bytes /= parts(s, a);
+  return bytes;
+}
+
+// Does an op before `op` have it whole already?
+static bool gathered_before(const Sharding *s, const Value *v, const Op *op, int axis) {
+  for_each_use(u, v) {
+    if (!u->user || u->user->id >= op->id) continue;
+    Sbp want = split_wants(u->user, dims_of(s, u->user), u->index, axis, whole);
+    if (want.kind == SBP_B) return true;
+  }
+  return false;
+}
+
+// What a rank sends for operand `i` to be as `op` splits it now.
+static double operand_cost(const Sharding *s, const Op *op, int i, int axis) {
+  const Value *v = op->in[i].value;
+  Sbp have = shown(s, v, op, axis);
+  Sbp want = split_wants(op, dims_of(s, op), i, axis, have);
+  double n = parts(s, axis), sent = part_bytes(s, v, axis) * (n - 1) / n;
+  if (sbp_equal(have, want) || have.kind == SBP_B) return 0;
+  if (have.kind == SBP_P) return want.kind == SBP_B ? 2 * sent : sent;
+  if (want.kind == SBP_B) return gathered_before(s, v, op, axis) ? 0 : sent;
+  return sent / n;
+}
+
+static double split_cost(const Sharding *s, Op *op, int letter, int axis) {
+  char before = op->split[axis];
+  double cost = 0, n = parts(s, axis);
+  op->split[axis] = dims_of(s, op)->letter[letter].name;
+  for (int i = 0; i < op->n_in; i++)
+    cost += operand_cost(s, op, i, axis);
+  for (int i = 0; i < op->n_out; i++)
+    if (split_gives(op, dims_of(s, op), i, axis).kind == SBP_P)
+      cost += 2 * (n - 1) / n * part_bytes(s, op->out[i], axis);
+  op->split[axis] = before;
+  return cost;
+}
+
+// The letter by which operands come in split that costs least, if the op can split one.
+static int incoming_letter(const Sharding *s, Op *op, int axis) {
+  int best = -1;
+  double least = 0;
+  for (int i = 0; i < op->n_in; i++) {
+    Sbp have = shown(s, op->in[i].value, op, axis);
+    if (have.kind != SBP_S) continue;
+    int letter = letter_of_operand(s, op, i, have.dim, axis);
+    if (letter < 0 || letter == best) continue;
+    double cost = split_cost(s, op, letter, axis);
+    if (best >= 0 && cost >= least) continue;
+    best = letter;
+    least = cost;
+  }
+  return best;
 }
 
 // Whether the partial sums among the operands may pass through.
-static bool partial_passes(const Op *op, int axis) {
+static bool partial_passes(const Sharding *s, const Op *op, int axis) {
   int partial = 0;
   for (int i = 0; i < op->n_in; i++) {
-    Sbp have = op->in[i].value->layout->axis[axis];
+    Sbp have = s->lies[op->in[i].value->id][axis];
     if (have.kind == SBP_S) return false;
     partial += have.kind == SBP_P;
   }
@@ -53,28 +177,75 @@ static bool partial_passes(const Op *op, int axis) {
   return ((traits & SUM) && partial == op->n_in) || ((traits & EACH) && partial == 1);
 }
 
-static char choose(const Op *op, const Dims *dims, int axis) {
-  int letter = incoming_letter(op, dims, axis);
-  if (letter >= 0) return dims->letter[letter].name;
-  return partial_passes(op, axis) ? SPLIT_PARTIAL : SPLIT_NONE;
+static char choose(const Sharding *s, Op *op, int axis) {
+  int letter = incoming_letter(s, op, axis);
+  if (letter >= 0) return dims_of(s, op)->letter[letter].name;
+  return partial_passes(s, op, axis) ? SPLIT_PARTIAL : SPLIT_NONE;
 }
 
-static void set_layouts(Op *op, const Dims *dims) {
-  const Mesh *mesh = op_mesh(op);
-  for (int i = 0; i < op->n_out; i++) {
-    Sbp axis[MAX_AXES];
-    for (int a = 0; a < mesh->n_axes; a++)
-      axis[a] = split_gives(op, dims, i, a);
-    op->out[i]->layout = layout_new(op->graph->module, mesh, axis);
+static void lay_results(Sharding *s, const Op *op, int axis) {
+  for (int i = 0; i < op->n_out; i++)
+    s->lies[op->out[i]->id][axis] = split_gives(op, dims_of(s, op), i, axis);
+}
+
+static void propagate(Sharding *s, int axis) {
+  for_each_op(op, s->g) {
+    if (!s->fixed[op->id][axis]) op->split[axis] = SPLIT_NONE;
+    if (!s->fixed[op->id][axis]) op->split[axis] = choose(s, op, axis);
+    lay_results(s, op, axis);
   }
 }
 
+// -- Parameters --------------------------------------------------------------------------------
+
+// How the readers that cut it want a parameter, if they agree; of a weight those of the model and
+// its gradients, so that it is not cut because only its optimizer is.
+static Sbp wanted_of_param(const Sharding *s, const Value *v, int axis) {
+  Sbp all = whole;
+  for_each_use(u, v) {
+    const Op *op = u->user;
+    if (!op || (v->role == ROLE_weight && op_part(op) == PART_update)) continue;
+    Sbp want = split_wants(op, dims_of(s, op), u->index, axis, whole);
+    if (want.kind != SBP_S) continue;
+    if (all.kind == SBP_S && !sbp_equal(all, want)) return whole;
+    all = want;
+  }
+  return all;
+}
+
+// Is there an update that would have to put together what is cut?
+static bool update_differs(const Sharding *s, const Value *v, Sbp want, int axis) {
+  for (int i = 0; i < s->g->n_results; i++) {
+    const Result *r = s->g->results[i];
+    if (r->target == v && !sbp_equal(s->lies[r->use.value->id][axis], want)) return true;
+  }
+  return false;
+}
+
+// Whether any parameter was cut that was not before.
+static bool lay_params(Sharding *s, int axis) {
+  bool changed = false;
+  for (int i = 0; i < s->g->n_params; i++) {
+    const Value *v = s->g->params[i];
+    bool open = s->given[v->id][axis] == OPEN && s->lies[v->id][axis].kind == SBP_B;
+    if (!open || (v->role != ROLE_weight && v->role != ROLE_state)) continue;
+    Sbp want = wanted_of_param(s, v, axis);
+    if (want.kind != SBP_S || !param_cuts(s, v, want.dim, axis)) continue;
+    if (v->role == ROLE_state && update_differs(s, v, want, axis)) continue;
+    s->lies[v->id][axis] = want;
+    changed = true;
+  }
+  return changed;
+}
+
+// -- Narrowing ---------------------------------------------------------------------------------
+
 // What every reader of `v` wants along `axis`, if they agree on a slice; otherwise B.
-static Sbp wanted_by_all(const Value *v, const Dims *dims_of, int axis) {
+static Sbp wanted_by_all(const Sharding *s, const Value *v, int axis) {
   Sbp all = whole;
   for_each_use(u, v) {
     if (!u->user) return whole;
-    Sbp want = split_wants(u->user, &dims_of[u->user->id], u->index, axis, whole);
+    Sbp want = split_wants(u->user, dims_of(s, u->user), u->index, axis, whole);
     if (want.kind != SBP_S || (u != v->uses && !sbp_equal(want, all))) return whole;
     all = want;
   }
@@ -83,88 +254,137 @@ static Sbp wanted_by_all(const Value *v, const Dims *dims_of, int axis) {
 
 // Ops made from whole operands: when all readers want the same slice of the only result, and no
 // operand would have to be cut for it but those only this op reads, each device makes its slice.
-static bool narrow(Op *op, const Dims *dims_of, int axis) {
-  if (op->n_out != 1 || op->split[axis] != SPLIT_NONE) return false;
-  const Dims *dims = &dims_of[op->id];
-  Sbp want = wanted_by_all(op->out[0], dims_of, axis);
+static bool narrow(const Sharding *s, Op *op, int axis) {
+  if (op->n_out != 1 || op->split[axis] != SPLIT_NONE || s->fixed[op->id][axis]) return false;
+  const Dims *dims = dims_of(s, op);
+  Sbp want = wanted_by_all(s, op->out[0], axis);
   if (want.kind != SBP_S) return false;
-  int parts = op_mesh(op)->axis[axis].size;
-  int letter = dims_splitter(dims, &dims->out[0], want.dim, parts);
+  int letter = dims_splitter(dims, &dims->out[0], want.dim, parts(s, axis));
   if (letter < 0 || !split_legal(op, dims, letter, axis)) return false;
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
-    if (v->layout->axis[axis].kind != SBP_B) return false;
+    if (s->lies[v->id][axis].kind != SBP_B) return false;
     if (dims_position(dims, &dims->in[i], letter) >= 0 && (!v->def || v->uses->next)) return false;
   }
   op->split[axis] = dims->letter[letter].name;
   return true;
 }
 
-static void shard_inputs(Graph *g) {
-  const Mesh *mesh = module_mesh(g->module);
-  for (int i = 0; i < g->n_params; i++) {
-    Value *v = g->params[i];
-    Sbp axis[MAX_AXES];
-    for (int a = 0; a < mesh->n_axes; a++)
-      axis[a] = v->role == ROLE_input ? (Sbp){.kind = SBP_S, .dim = 0} : whole;
-    v->layout = layout_new(g->module, mesh, axis);
+// -- One graph ---------------------------------------------------------------------------------
+
+// Finds the rest of what programs have said of the axis.
+static void decide(Sharding *s, int axis) {
+  for (int i = 0; i == 0 || (i < MAX_ROUNDS && lay_params(s, axis)); i++) {
+    propagate(s, axis);
+    for (Op *op = s->g->last; op; op = op->prev)
+      if (narrow(s, op, axis)) lay_results(s, op, axis);
   }
+  s->decided[axis] = true;
 }
 
-static bool check_inputs(const Graph *g, Diag *d) {
-  const Mesh *mesh = module_mesh(g->module);
-  int64_t parts = 1;
-  for (int a = 0; a < mesh->n_axes; a++)
-    parts *= mesh->axis[a].size;
-  bool ok = true;
-  for (int i = 0; i < g->n_params; i++) {
-    const Value *v = g->params[i];
-    if (v->role != ROLE_input || parts == 1) continue;
-    if (v->type->rank == 0)
-      ok = diag_error(d, v->loc, "input '%s' is a scalar, so it has no batch to cut in %lld",
-                      v->label, (long long)parts);
-    else if (v->type->dim[0] % parts) {
-      ok = diag_error(d, v->loc, "the batch of input '%s' is %lld, which cannot be cut in %lld",
-                      v->label, (long long)v->type->dim[0], (long long)parts);
-      diag_hint(d, "give a --batch that ranks times micro-batches divides");
+// What graphs have in common lies in all of them as it does in the first.
+static void lay_as_before(Sharding *s) {
+  const Graph *first = module_first_entry(s->g->module);
+  for (int i = 0; first != s->g && i < s->g->n_params; i++) {
+    const Value *v = s->g->params[i];
+    const Value *known = graph_find_role(first, v->role, v->label);
+    if (!known || !known->layout || known->type != v->type) continue;
+    for (int a = 0; a < s->mesh->n_axes; a++) {
+      s->lies[v->id][a] = known->layout->axis[a];
+      s->given[v->id][a] = FIXED;
     }
   }
-  return ok;
 }
 
-static bool shard_graph(Graph *g, Arena *scratch, Diag *d) {
-  int n_axes = module_mesh(g->module)->n_axes;
-  if (!check_inputs(g, d)) return false;
-  shard_inputs(g);
+static void make_layouts(Sharding *s) {
+  Module *m = s->g->module;
+  for (int i = 0; i < s->g->n_params; i++)
+    s->g->params[i]->layout = layout_new(m, s->mesh, s->lies[s->g->params[i]->id]);
+  for_each_op(op, s->g)
+    for (int i = 0; i < op->n_out; i++)
+      op->out[i]->layout = layout_new(m, s->mesh, s->lies[op->out[i]->id]);
+}
+
+// -- Programs and their axes -------------------------------------------------------------------
+
+// A program and the axes that it has, of which each is one of the mesh or, of size 1, none.
+typedef struct Section {
+  PlanProgram *program;
+  int axis[MAX_AXES], n;
+} Section;
+
+typedef struct Sections {
+  Section at[MAX_AXES];
+  int n;
+} Sections;
+
+static bool shard_graph(Graph *g, const Sections *sections, Arena *scratch) {
+  Sharding s = {.g = g, .mesh = module_mesh(g->module), .scratch = scratch};
   graph_renumber(g);
-  Dims *dims_of = arena_array(scratch, Dims, g->n_ops);
-  for_each_op(op, g) {
-    Dims *dims = &dims_of[op->id];
-    if (!op_dims(op, dims, d)) return false;
-    for (int a = 0; a < n_axes && a < MAX_AXES; a++)
-      op->split[a] = choose(op, dims, a);
-    set_layouts(op, dims);
+  sharding_grow(&s);
+  lay_as_before(&s);
+  for (int i = sections->n - 1; i >= 0; i--) {
+    const Section *own = &sections->at[i];
+    if (!program_step(own->program, &s, own->axis, own->n)) return false;
+    for (int k = own->n - 1; k >= 0; k--)
+      decide(&s, own->axis[k]);
   }
-  for (Op *op = g->last; op; op = op->prev)
-    for (int a = 0; a < n_axes; a++)
-      if (narrow(op, dims_of, a)) set_layouts(op, &dims_of[op->id]);
+  make_layouts(&s);
+  return true;
+}
+
+// Cuts the axis of a program as it wants that.
+static bool factor_axis(Module *m, const Mesh *mesh, int from, Mesh *out, Section *s, Diag *d) {
+  int64_t size[MAX_AXES];
+  const char *name = mesh->axis[from].name;
+  int n = program_factors(s->program, mesh->axis[from].size, size);
+  if (!n) return false;
+  for (int k = 0; k < n; k++) {
+    if (out->n_axes == MAX_AXES)
+      return diag_error(d, NULL, "a mesh has at most %d axes, and the plan has more", MAX_AXES);
+    out->axis[out->n_axes].name = n == 1 ? name : str_format(m->arena, "%s%d", name, k);
+    out->axis[out->n_axes].size = (int)size[k];
+    out->axis[out->n_axes].time = mesh->axis[from].time;
+    s->axis[s->n++] = out->n_axes++;
+  }
+  return true;
+}
+
+static void close_programs(const Sections *s) {
+  for (int i = 0; i < s->n; i++)
+    program_close(s->at[i].program);
+}
+
+// A batch is cut over time as it is over ranks.
+static bool open_programs(Module *m, const Mesh *mesh, const char *plan, Sections *out,
+                          Arena *scratch, Diag *d) {
+  Mesh *factored = arena_one(m->arena, Mesh);
+  *factored = *mesh;
+  factored->n_axes = 0;
+  int n_devices = 0;
+  for (int a = 0; a < mesh->n_axes; a++) {
+    const char *name = mesh->axis[a].time ? "dp" : plan_program(scratch, plan, n_devices++);
+    Section *s = &out->at[out->n];
+    *s = (Section){.program = program_open(scratch, name, d)};
+    if (!s->program) return false;
+    out->n++;
+    if (!factor_axis(m, mesh, a, factored, s, d)) return false;
+  }
+  module_add_mesh(m, factored);
   return true;
 }
 
 bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   const char *plan = opt_str(o, "plan"), *text = opt_str(o, "mesh");
-  if (plan && !str_equal(plan, "dp") && !str_equal(plan, "auto")) {
-    diag_error(d, NULL, "there is no plan '%s'", plan);
-    diag_hint(d, "the plans are: auto, dp");
-    return false;
-  }
   if (m->meshes)
     return diag_error(d, NULL, "the module is sharded already, on a mesh of %d device%s",
                       m->meshes->n_devices, m->meshes->n_devices == 1 ? "" : "s");
-  Mesh *mesh = mesh_parse(m, text ? text : "1", d);
+  const Mesh *mesh = mesh_parse(m, text ? text : "1", d);
   if (!mesh) return false;
-  module_add_mesh(m, mesh);
+  Sections sections = {0};
+  bool ok = open_programs(m, mesh, plan, &sections, opt_scratch(o), d);
   for_each_graph(g, m)
-    if (g->entry && !shard_graph(g, opt_scratch(o), d)) return false;
-  return true;
+    if (ok && g->entry) ok = shard_graph(g, &sections, opt_scratch(o));
+  close_programs(&sections);
+  return ok;
 }

@@ -109,6 +109,7 @@ bool nnrt_comm_open(NnrtRank *r, const CommWay *way, void *shared, Why *w) {
   c->world = world_group(r->ranks, r->rank);
   for (int a = 0; a < p->n_axes; a++)
     c->axis[a] = axis_group(p, a, r->rank);
+  nnrt_traffic_open(r);
   if (r->ranks == 1) return true;
 
   c->wire = shared; // comm_threads takes it for what it is, in open
@@ -142,6 +143,7 @@ void nnrt_comm_close(NnrtRank *r) {
   for (int a = 0; a < r->program->n_axes; a++)
     free(c->axis[a].rank);
   free(c->scratch);
+  nnrt_traffic_close(r);
   free(c);
   r->comm = NULL;
 }

@@ -19,6 +19,7 @@
 #include <pthread.h>
 
 #include "runtime.h"
+#include "traffic.h"
 
 // The ranks that differ only in their place on one axis, or all of them.
 typedef struct Group {
@@ -53,6 +54,7 @@ typedef struct NnrtComm {
   char *scratch;     // of the way
   int64_t scratch_bytes;
   double patience; // seconds to wait for other ranks
+  Traffic traffic; // of generated code
 
   bool threaded; // false: one rank, and nothing below is used
   pthread_t thread;

@@ -45,11 +45,8 @@ static void check_flags(const Flags *f, const NnrtProgram *p) {
   struct {
     const char *name;
     const Flag *flag;
-  } out[] = {{"--save", &f->save},
-             {"--export", &f->export},
-             {"--trace", &f->trace},
-             {"--log", &f->log},
-             {"--tune", &f->tune}};
+  } out[] = {{"--save", &f->save},       {"--export", &f->export}, {"--trace", &f->trace},
+             {"--traffic", &f->traffic}, {"--log", &f->log},       {"--tune", &f->tune}};
   for (size_t i = 0; i < sizeof out / sizeof *out; i++)
     for (size_t j = 0; j < i; j++)
       if (out[i].flag->given && out[j].flag->given &&
@@ -124,7 +121,7 @@ static bool open_eval(NnrtRun *run, Why *w) {
 // Finds out now what could not be written at the end.
 static bool check_outputs(NnrtRun *run, Why *w) {
   const Flags *f = &run->flags;
-  const Flag *files[] = {&f->save, &f->export, &f->trace};
+  const Flag *files[] = {&f->save, &f->export, &f->trace, &f->traffic};
   if (run->launch.rank != 0) return true;
   for (size_t i = 0; i < sizeof files / sizeof *files; i++)
     if (files[i]->given && !nnrt_out_possible(files[i]->s, w)) return false;

@@ -25,7 +25,7 @@ extern "C" {
 #define NNRT_NORETURN _Noreturn
 #endif
 
-enum { NNRT_MAX_RANK = 8, NNRT_MAX_AXES = 4 };
+enum { NNRT_MAX_RANK = 8, NNRT_MAX_AXES = 6 };
 
 // clang-format off
 typedef enum NnrtDtype {

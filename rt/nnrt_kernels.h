@@ -77,11 +77,9 @@ int nnrt_lamb_apply_batch_f32(NnrtPrep *p, void *const *out, const void *const *
 NnrtPrep *nnrt_sum_squares_batch_prep_f32(int64_t n, const int64_t *sizes);
 int nnrt_sum_squares_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);
 
-// Losses over log-probabilities (m, c)
-int nnrt_nll_f32(float *loss, const float *logp, const void *labels, int64_t m, int64_t c,
-                 int64_t width, int64_t ignore);
+// The adjoint of nll; dlogp (m, c)
 int nnrt_nll_back_f32(float *dlogp, const void *labels, const float *dloss, int64_t m, int64_t c,
-                      int64_t width, int64_t ignore);
+                      int64_t from, int64_t all, int64_t width, int64_t ignore);
 
 // Reductions over `axes` (sorted) of x, and scans along one.
 #define NNRT_REDUCE(op, name, type)                                                                \
@@ -118,11 +116,12 @@ int nnrt_cumsum_i64(int64_t *y, const int64_t *x, int64_t rank, const int64_t *s
 #define NNRT_BY_SIZE(declare) declare(b1) declare(b2) declare(b4) declare(b8)
 
 // Lookup.  y (before axis, index shape, after axis) = x[…, at, …]; indices of `width` bytes, from
-// -n to n - 1.
+// -all to all - 1.  Of these rows x has those that begin with number `from`; of others y gets
+// zeros.
 #define NNRT_GATHER(size)                                                                          \
   int nnrt_gather_##size(void *y, const void *x, const void *at, int64_t x_rank,                   \
                          const int64_t *x_shape, int64_t at_rank, const int64_t *at_shape,         \
-                         int64_t width, int64_t axis);
+                         int64_t width, int64_t axis, int64_t from, int64_t all);
 NNRT_BY_SIZE(NNRT_GATHER)
 #undef NNRT_GATHER
 // Shape

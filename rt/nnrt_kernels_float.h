@@ -167,19 +167,25 @@ NnrtPrep *NNRT_NAME(attention_packed_back_prep)(const int64_t *shape, int64_t he
 int NNRT_NAME(attention_packed_back)(NnrtPrep *p, NNRT_T *dx, const NNRT_T *x, const NNRT_T *y,
                                      const float *lse, const NNRT_T *dy);
 
-// Losses.  logits (m, c), labels (m) of `width` bytes each, loss and lse (m)
+// Losses.  logits (m, c), labels (m) of `width` bytes each, loss and lse (m).  Where the c classes
+// are a part of `all`, they begin with number `from`: nothing is at a label of another part.
 int NNRT_NAME(cross_entropy)(float *loss, float *lse, const NNRT_T *logits, const void *labels,
                              int64_t m, int64_t c, int64_t width, int64_t ignore);
 int NNRT_NAME(cross_entropy_back)(NNRT_T *dlogits, const NNRT_T *logits, const void *labels,
                                   const float *lse, const float *dloss, int64_t m, int64_t c,
-                                  int64_t width, int64_t ignore);
+                                  int64_t from, int64_t all, int64_t width, int64_t ignore);
+// log-probabilities (m, c)
+int NNRT_NAME(nll)(float *loss, const NNRT_T *logp, const void *labels, int64_t m, int64_t c,
+                   int64_t from, int64_t all, int64_t width, int64_t ignore);
+// y (m, g): the log-sum-exp of the rows of x (m, g, c); -inf of nothing but that
+int NNRT_NAME(lse_parts)(float *y, const NNRT_T *x, int64_t m, int64_t g, int64_t c);
 
 // Lookup
 // dx of x_shape: each of its elements is the sum of the elements of dy that gather took from it, in
-// the order of dy
+// the order of dy.  `from` and `all` as in gather.
 int NNRT_NAME(gather_back)(float *dx, const void *at, const NNRT_T *dy, int64_t at_rank,
                            const int64_t *at_shape, int64_t width, int64_t x_rank,
-                           const int64_t *x_shape, int64_t axis);
+                           const int64_t *x_shape, int64_t axis, int64_t from, int64_t all);
 
 // Random.  y of `shape`, which begins at `start` in a tensor of shape `whole`: x / (1 - ratio), or
 // 0 where nnrt_random_uniform(seed, step, key, place in the whole) is below `ratio`.

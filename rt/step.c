@@ -85,8 +85,11 @@ static void set_micro(NnrtRank *r, const NnrtProgram *p, int micro) {
 // One micro-batch; with the last one, what comes after all of them.
 static void run_piece(NnrtRank *r) {
   const NnrtGraph *g = r->graph;
+  nnrt_traffic_begin(r);
   g->micro(r);
-  if (r->micro + 1 == r->program->micro_batches && g->update) g->update(r);
+  if (r->micro + 1 < r->program->micro_batches || !g->update) return;
+  nnrt_traffic_update(r);
+  g->update(r);
 }
 
 // Puts in a graph on the rows of step `index` of `data`; take_answer(slot) comes later.
@@ -105,6 +108,7 @@ static void put_graph(Trainer *t, const NnrtGraph *g, const Data *data, const Da
     set_int_scalar(t, "step", r->step);
     set_int_scalar(t, "seed", t->order.seed);
     nnrt_device_run(r, micro, run_piece);
+    nnrt_traffic_ran(r);
   }
   nnrt_device_ask(r, slot, out);
   set_micro(r, t->p, 0);
@@ -368,6 +372,10 @@ static bool finish(Trainer *t) {
     ok = false;
   }
   if (f->trace.given && !nnrt_trace_write(t->r, f->trace.s, &w)) {
+    nnrt_say_error("%s", w.text);
+    ok = false;
+  }
+  if (f->traffic.given && !nnrt_traffic_write(t->r, f->traffic.s, &w)) {
     nnrt_say_error("%s", w.text);
     ok = false;
   }

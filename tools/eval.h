@@ -39,7 +39,6 @@ typedef struct EvalOptions {
 // -- eval_inputs.c ---------------------------------------------------------------------------
 
 const char *param_label(const Value *v, Arena *a);
-const Type *param_whole(const Value *v); // the type of the whole tensor, in any phase
 // Values for the parameters of `g`.  Those that the module does not say are taken from `have`
 // (NULL: it is empty) where it has them, and made otherwise.
 bool eval_inputs(const Graph *g, const EvalOptions *o, const Values *have, Values *out, Arena *a,

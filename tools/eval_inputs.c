@@ -22,11 +22,6 @@ const char *param_label(const Value *v, Arena *a) {
   return v->name ? v->name : str_format(a, "%%%u", v->id);
 }
 
-const Type *param_whole(const Value *v) {
-  Module *m = v->graph->module;
-  return m->phase >= PHASE_local && v->layout ? type_whole(m, v->type, v->layout) : v->type;
-}
-
 // -- Initial contents ------------------------------------------------------------------------
 
 static bool read_bytes(const Value *v, const Init *init, void **out, Arena *a, Diag *d) {
@@ -111,11 +106,11 @@ static int64_t index_bound(const Value *v, int depth) {
     const Op *op = u->user;
     if (!op) continue;
     int64_t here = INT64_MAX;
-    const Type *first = op->in[0].value->type;
+    const Type *first = value_whole(op->in[0].value);
     if (op->kind == OP_gather && u->index == 1)
       here = first->dim[attr_i(op, "axis")];
     else if (op->kind == OP_gather_back && u->index == 0)
-      here = attr_list(op, "shape")[attr_i(op, "axis")];
+      here = value_whole(op->out[0])->dim[attr_i(op, "axis")];
     else if ((op->kind == OP_cross_entropy || op->kind == OP_nll ||
               op->kind == OP_cross_entropy_back) &&
              u->index == 1)
@@ -166,7 +161,7 @@ static const char *given_file(const EvalOptions *o, const char *name) {
 
 static bool make(const Value *v, const EvalOptions *o, Tensor *t, Arena *a, Diag *d) {
   const char *file = given_file(o, param_label(v, a));
-  const Type *whole = arena_copy(a, param_whole(v), sizeof(Type)); // outlives the module
+  const Type *whole = arena_copy(a, value_whole(v), sizeof(Type)); // outlives the module
   if (file) return npy_read(file, whole, t, a, d);
   *t = tensor_new(a, whole);
   if (v->init) return from_init(v, o, t, a, d);
@@ -183,7 +178,7 @@ static void copy_weights(const Graph *g, Values *out, Arena *a) {
     const Value *v = g->params[i];
     if (v->role != ROLE_copy) continue;
     Named named = {.name = param_label(v, a)};
-    named.t = tensor_new(a, arena_copy(a, param_whole(v), sizeof(Type)));
+    named.t = tensor_new(a, arena_copy(a, value_whole(v), sizeof(Type)));
     convert(&named.t, values_find(out, param_label(graph_find_role(g, ROLE_weight, v->label), a)));
     vec_push(a, out, named);
   }
@@ -198,7 +193,7 @@ bool eval_inputs(const Graph *g, const EvalOptions *o, const Values *have, Value
     const char *label = str_copy(a, param_label(v, a));
     const Tensor *same = values_find(have, label);
     Named named = {.name = label};
-    if (same && !v->init && same_type(same->type, param_whole(v)))
+    if (same && !v->init && same_type(same->type, value_whole(v)))
       named.t = *same;
     else if (!make(v, o, &named.t, a, d))
       return false;

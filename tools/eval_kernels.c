@@ -39,6 +39,8 @@ static void push_arg(Call *c, const KernelArg *arg, const Box *box) {
     push_pointer(c, box->whole);
     push_pointer(c, box->start);
     return;
+  case ARG_from: push(c, &ffi_type_sint64, &box->start[arg->i]); return;
+  case ARG_all: push(c, &ffi_type_sint64, &box->whole[arg->i]); return;
   case ARG_ranks: break;
   }
   BUG("a collective is no single rank's kernel");

@@ -270,26 +270,20 @@ static void run_move(Run *r, const Op *op, Arena *a) {
 
 // -- Other ops -------------------------------------------------------------------------------
 
-static const Type *whole_type(const Run *r, const Value *v) {
-  if (!layout_of(r, v)) return v->type;
-  Module *m = v->graph->module; // its types are interned there
-  return type_whole(m, v->type, v->layout);
-}
-
 static bool run_on(Run *r, const Op *op, const Mesh *mesh, int position, Arena *a) {
   int rank = rank_at(r, mesh, position);
   Tensor *in = arena_array(a, Tensor, op->n_in), *out = arena_array(a, Tensor, op->n_out);
   Box box;
-  bool logical = op_info[op->kind].traits & LOGICAL, done = false;
+  const Value *boxed = op_boxed(op);
+  bool done = false;
   for (int i = 0; i < op->n_in; i++)
     in[i] = r->of[rank][op->in[i].value->id];
-  if (logical) {
+  if (boxed) {
     Place at = mesh_place(mesh, position, r->slice);
-    box = place_box(whole_type(r, op->out[0]), layout_of(r, op->out[0]), &at);
+    box = place_box(value_whole(boxed), layout_of(r, boxed), &at);
   }
-  if (r->o->kernels && !kernel_run(op, in, out, logical ? &box : NULL, &done, a, r->d))
-    return false;
-  if (!done && !op_evaluate(op, in, out, logical ? &box : NULL, a, r->d)) return false;
+  if (r->o->kernels && !kernel_run(op, in, out, boxed ? &box : NULL, &done, a, r->d)) return false;
+  if (!done && !op_evaluate(op, in, out, boxed ? &box : NULL, a, r->d)) return false;
   for (int i = 0; i < op->n_out; i++)
     set_value(r, rank, op->out[i], &out[i]);
   return true;
@@ -400,7 +394,7 @@ bool eval_run(const Graph *g, const EvalOptions *o, const Values *in, Values *ou
     r.of[rank] = arena_array(r.once, Tensor, g->n_values);
   *out = (Values){0};
   for (int i = 0; i < g->n_results; i++) {
-    Tensor whole = tensor_new(a, whole_type(&r, g->results[i]->use.value));
+    Tensor whole = tensor_new(a, value_whole(g->results[i]->use.value));
     vec_push(a, out, (Named){result_name(&r, i), whole});
   }
   set_params(&r, in, false, r.once);

@@ -25,12 +25,14 @@
 #include "options.h"
 #include "output.h"
 #include "pass.h"
+#include "plan.h"
 #include "summary.h"
 
 static const char *output, *target_text = "cpu", *emit_what = "exe";
 static const char *link_text, *aot_plans; // NULL: nnaot chooses
 static BackendOptions backend;            // target and how to link, then all the rest (make_output)
 static int64_t ranks = 1, batch, micro_batches = 1, accumulate = 1, jobs = 1;
+static Plan sharing; // what --plan says
 static bool split_ranks, verbose, train_mode;
 static const char *batch_dim, *external_data_dir, *loss, *optimizer = "sgd";
 static const char *lr_text, *lr_schedule = "constant", *init = "keep", *dtype = "f32",
@@ -84,7 +86,9 @@ static const Option options[] = {
     INTEGER("micro-batches", 0, &micro_batches, "M", "cut a batch in M, one after the other"),
     LIST("freeze", 0, &freeze, "GLOB", "weights that stay as they are"),
     GROUP("Plan"),
-    STRING("plan", 0, &plan, "auto|dp", "how ranks share the work"),
+    STRING(
+        "plan", 0, &plan, "NAME[=N],…|FILE.lua",
+        "how ranks share the work: auto, dp, tp, zero1, …, or several with their ranks, dp=2,tp=4"),
     STRING("cluster", 0, &cluster, "NAME", "not supported yet: what the ranks run on"),
     STRING("explain", 0, &explain, "VALUE|OP", "what was decided about it"),
     STRING("report", 0, &report, "FILE", "not supported yet: the plan as a page"),
@@ -141,8 +145,6 @@ static bool check_supported(Diag *d) {
     if (*later[i].value) diag_error(d, NULL, "%s is not supported yet", later[i].option);
   if (strcmp(dtype, "f32") != 0 && !computes_in_16_bits())
     diag_error(d, NULL, "--dtype is f32, bf16 or f16, not '%s'", dtype);
-  if (strcmp(plan, "auto") != 0 && strcmp(plan, "dp") != 0)
-    diag_error(d, NULL, "plan '%s' is not supported yet; there are: auto, dp", plan);
   if (!strcmp(emit_what, "onnx"))
     diag_error(d, NULL, "--emit onnx is not supported yet; there are: exe, nn, c, plan");
   return diag_errors(d) == errors;
@@ -290,16 +292,31 @@ static bool check_sizes(Diag *d) {
   return true;
 }
 
+// --plan, into `sharing`; a pipeline that was given says its own.
+static bool check_plan(Arena *a, Diag *d) {
+  const char *text = !strcmp(plan, "auto") ? "dp" : plan;
+  if (pipeline) return true;
+  if (!plan_parse(a, text, ranks, &sharing, d)) return false;
+  for (int i = 0; i < sharing.n; i++) {
+    PlanProgram *p = program_open(a, sharing.at[i].program, d);
+    if (!p) return false;
+    program_close(p);
+  }
+  return true;
+}
+
+// Of how many parts the batch must be made, as far as that is known before there is a model.
 static bool check_batch(Diag *d) {
-  int64_t parts = ranks * micro_batches;
+  bool rows = sharing.n == 1 && !strcmp(sharing.at[0].program, "dp");
+  int64_t parts = (rows ? ranks : 1) * micro_batches;
   if (!batch || batch % parts == 0) return true;
-  if (ranks > 1 && micro_batches > 1)
+  if (rows && ranks > 1 && micro_batches > 1)
     diag_error(d, NULL,
                "a batch of %lld cannot be cut in %lld: %lld ranks times %lld micro-batches",
                (long long)batch, (long long)parts, (long long)ranks, (long long)micro_batches);
   else
     diag_error(d, NULL, "a batch of %lld cannot be cut in %lld %s", (long long)batch,
-               (long long)parts, ranks > 1 ? "ranks" : "micro-batches");
+               (long long)parts, micro_batches > 1 ? "micro-batches" : "ranks");
   diag_hint(d, "give a --batch that ranks times micro-batches divides");
   return false;
 }
@@ -351,6 +368,23 @@ static const char *joined(Arena *a, const Strings *s) {
   return b.at;
 }
 
+// "acc:2:time+dp:2+tp:4"
+static const char *mesh_text(Arena *a) {
+  StrBuf b = {.arena = a};
+  strbuf_addf(&b, "acc:%lld:time", (long long)(accumulate * micro_batches));
+  for (int i = 0; i < sharing.n; i++)
+    strbuf_addf(&b, "+%s:%lld", sharing.at[i].axis, (long long)sharing.at[i].size);
+  return b.at;
+}
+
+// "dp,tp": of axes that there are.
+static const char *programs_text(Arena *a) {
+  StrBuf b = {.arena = a};
+  for (int i = 0; i < sharing.n; i++)
+    if (sharing.at[i].size > 1) strbuf_addf(&b, "%s%s", b.n ? "," : "", sharing.at[i].program);
+  return b.n ? b.at : "dp";
+}
+
 // What the options say to a pass of the pipeline.
 static const char *pass_options(Arena *a, const char *pass) {
   if (!strcmp(pass, "loss") && loss) return str_format(a, "(spec=%s)", quoted(a, loss));
@@ -365,8 +399,8 @@ static const char *pass_options(Arena *a, const char *pass) {
     return str_format(a, "(name=%s clip=%.17g)", quoted(a, optimizer), clip_norm);
   // Time is the outermost axis: a micro-batch is a run of neighbouring rows.
   if (!strcmp(pass, "shard"))
-    return str_format(a, "(mesh=acc:%lld:time+dp:%lld plan=dp)",
-                      (long long)(accumulate * micro_batches), (long long)ranks);
+    return str_format(a, "(mesh=%s plan=%s)", quoted(a, mesh_text(a)), quoted(a, programs_text(a)));
+  if (!strcmp(pass, "transform")) return str_format(a, "(plan=%s)", quoted(a, programs_text(a)));
   return "";
 }
 
@@ -513,7 +547,7 @@ static bool make_output(const Module *m, const char *path, const OnnxOptions *im
   o.jobs = (int)jobs;
   o.verbose = verbose;
   o.version = NNAOT_VERSION;
-  o.plan = "dp";
+  o.plan = pipeline || !strcmp(plan, "auto") ? "dp" : plan;
   o.describe = describe_text(a, path, m, updated_by);
   o.lr = lr;
   o.lr_schedule = lr_schedule;
@@ -576,7 +610,8 @@ int main(int argc, char **argv) {
   OptimizerSpec spec;
   if (!check_target(d) || !check_supported(d) || !check_effect(model, d) || !check_sizes(d) ||
       !check_dims(d) || !check_init(d) || !check_schedule(a, d) || !check_lr(d) ||
-      (pipeline && !pipeline_check(pipeline, d)) || !optimizer_parse(optimizer, &spec, a, d)) {
+      (pipeline && !pipeline_check(pipeline, d)) || !check_plan(a, d) ||
+      !optimizer_parse(optimizer, &spec, a, d)) {
     status = EXIT_USAGE;
   } else {
     if (!lr_text) lr = spec.lr;

@@ -8,8 +8,9 @@
 #include "options.h"
 #include "output.h"
 #include "pass.h"
+#include "prove.h"
 
-static const char *pipeline = "", *output = "-";
+static const char *pipeline = "", *output = "-", *model;
 static bool list;
 static InputOptions import;
 static PipelineOptions run = {.verify_each = true, .bisect_limit = -1};
@@ -23,6 +24,8 @@ static const Option options[] = {
     INTEGER("opt-bisect-limit", 0, &run.bisect_limit, "N",
             "run only the first N of the passes that may be skipped; -1: all"),
     FLAG("verify-each", 0, &run.verify_each, "check the module after every pass"),
+    STRING("prove", 0, &model, "MODEL",
+           "prove that what comes out computes what MODEL does, which is of whole tensors"),
     GROUP("Output"),
     STRING("output", 'o', &output, "FILE", "where the module goes; '-' is standard output"),
     STRING("print-before", 0, &run.print_before, "PASSES", "print the module before these"),
@@ -55,6 +58,17 @@ static bool write_output(const Module *m, Diag *d) {
   return ok;
 }
 
+// A dump changed by hand, say: does it still compute what the one from before `shard` does?
+static bool prove_model(const Module *m, Diag *d) {
+  if (!model) return true;
+  Module *whole = input_read(model, &import, d);
+  bool ok = whole && module_verify(whole, d) && module_verify(m, d);
+  if (ok && !prove(whole, m, d))
+    ok = diag_error(d, NULL, "this does not compute what '%s' says", model);
+  if (whole) module_free(whole);
+  return ok;
+}
+
 int main(int argc, char **argv) {
   static Strings words; // static: what it points to is reachable until the end
   int status = options_parse(&program, argc, argv, &words);
@@ -72,7 +86,7 @@ int main(int argc, char **argv) {
     return EXIT_USAGE;
   }
   Module *m = input_read(words.at[0], &import, d);
-  bool ok = m && pipeline_run(m, pipeline, &run, d) && write_output(m, d);
+  bool ok = m && pipeline_run(m, pipeline, &run, d) && prove_model(m, d) && write_output(m, d);
   module_free(m);
   diag_free(d);
   return ok ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -3,7 +3,8 @@
 //
 // Bytes of a collective are those of one rank's larger buffer: what is reduced, what is gathered in
 // the end, what is exchanged; of a move, those of all its messages.  comm_bytes is their sum over
-// all ranks and all micro-batches of a step.
+// all ranks and all micro-batches of a step.  An executable counts the same with --traffic
+// (rt/traffic.h).
 
 #include "summary.h"
 
@@ -95,6 +96,8 @@ static void find_collectives(Arena *a, const Module *m, Collectives *out) {
     if (op->kind == OP_move) {
       c.bytes = c.all_bytes = moved_bytes(a, op);
     } else {
+      // Along an axis of one nothing is sent.
+      if (op_mesh(op)->axis[op_mesh_axis(op)].size == 1) continue;
       c.bytes = larger(type_bytes(op->in[0].value->type), type_bytes(op->out[0]->type));
       c.all_bytes = c.bytes * op_mesh(op)->n_devices;
     }

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "ir/intern.h"
 #include "ir/op.h"
 
 static const Attr *find(const Op *op, const char *name) {
@@ -62,7 +63,25 @@ void op_set_attr(Op *op, Attr attr) {
   *to = attr;
 }
 
-static bool same(const Attr *a, const Attr *b) {
+static uint64_t mix_bytes(uint64_t h, const void *at, size_t n) {
+  const unsigned char *bytes = at;
+  for (size_t i = 0; i < n; i++)
+    h = (h ^ bytes[i]) * 0x100000001b3u;
+  return h;
+}
+
+uint64_t attr_hash(uint64_t h, const Attr *a) {
+  switch (a->kind) {
+  case 's': return mix_bytes(h, a->s, strlen(a->s));
+  case 'I': return mix_bytes(h, a->list.at, (size_t)a->list.n * sizeof *a->list.at);
+  case 'd': return mix_bytes(h, a->data.at, (size_t)a->data.n);
+  case 'f': return mix_bytes(h, &a->f, sizeof a->f);
+  case 't': return hash_mix(h, (uint64_t)a->t);
+  }
+  return hash_mix(h, (uint64_t)a->i);
+}
+
+bool attr_same(const Attr *a, const Attr *b) {
   switch (a->kind) {
   case 's': return str_equal(a->s, b->s);
   case 'I':
@@ -82,6 +101,6 @@ bool op_same_attrs(const Op *a, const Op *b) {
   int n;
   op_attr_specs(a->kind, &n);
   for (int i = 0; i < n; i++)
-    if (!same(&a->attrs[i], &b->attrs[i])) return false;
+    if (!attr_same(&a->attrs[i], &b->attrs[i])) return false;
   return true;
 }

@@ -3,6 +3,7 @@ set(IR_FILES
   ir/boxes.c
   ir/build.c
   ir/clone.c
+  ir/collective.c
   ir/cost.c
   ir/dims.c
   ir/graph.c

@@ -23,7 +23,7 @@
 #include "base/diag.h"
 #include "base/str.h"
 
-enum { MAX_RANK = 8, MAX_AXES = 4 };
+enum { MAX_RANK = 8, MAX_AXES = 6 };
 
 typedef struct Module Module;
 typedef struct Graph Graph;
@@ -261,6 +261,7 @@ const char *type_text(Arena *a, const Type *t);
 const Layout *layout_new(Module *m, const Mesh *mesh, const Sbp *axis); // interned
 const Layout *layout_broadcast(Module *m, const Mesh *mesh);            // B on every axis
 int64_t layout_parts(const Layout *l, int dim); // how many parts all axes cut `dim` in
+const char *sbp_text(Arena *a, Sbp sbp);        // "S(0)"
 const char *layout_text(Arena *a, const Layout *l);
 
 void module_add_mesh(Module *m, Mesh *mesh);
@@ -311,8 +312,10 @@ const char *attr_s(const Op *op, const char *name);
 DType attr_t(const Op *op, const char *name);
 int attr_n(const Op *op, const char *name); // length of a list
 const int64_t *attr_list(const Op *op, const char *name);
-void op_set_attr(Op *op, Attr attr);          // by name; the list or bytes are copied
-bool op_same_attrs(const Op *a, const Op *b); // of two ops of one kind; numbers by their bits
+void op_set_attr(Op *op, Attr attr);           // by name; the list or bytes are copied
+bool attr_same(const Attr *a, const Attr *b);  // of one kind; numbers by their bits
+bool op_same_attrs(const Op *a, const Op *b);  // of two ops of one kind
+uint64_t attr_hash(uint64_t h, const Attr *a); // mixed into `h`
 
 // -- Text ------------------------------------------------------------------------------------
 

@@ -31,6 +31,10 @@ struct Interned {
   Names names;
 };
 
+static inline uint64_t hash_mix(uint64_t h, uint64_t x) {
+  return (h ^ x) * 0x9e3779b97f4a7c15u;
+}
+
 Value *name_find(const Graph *g, const char *name);
 void name_add(Value *v);    // v->name must be free
 void name_remove(Value *v); // does nothing when it has none

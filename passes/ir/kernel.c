@@ -129,6 +129,16 @@ static KernelArg letter_arg(const Op *op, const Dims *dims, char letter) {
   return int_arg(size);
 }
 
+// `v_from` and `v_all`: of letter v, where the local part starts, and the length of the whole.
+static KernelArg part_arg(const Op *op, const Dims *dims, const char *word) {
+  const Value *boxed = op_boxed(op);
+  if (!boxed) BUG("the args of '%s' say '%s', but no trait whose", op_info[op->kind].name, word);
+  const Term *term = boxed->def == op ? &dims->out[0] : &dims->in[0];
+  int dim = dims_position(dims, term, dims_find(dims, word[0]));
+  if (dim < 0) BUG("the args of '%s' say '%s', which is nowhere", op_info[op->kind].name, word);
+  return (KernelArg){.kind = str_ends(word, "_from") ? ARG_from : ARG_all, .i = dim};
+}
+
 // `i2` the shape of operand 2, `p0` the number of dimensions of result 0, `w1` the bytes of an
 // element of operand 1, and so on.
 static KernelArg place_arg(const Op *op, char what, int i) {
@@ -149,6 +159,7 @@ static KernelArg word_arg(const Op *op, const Dims *dims, const char *word, Aren
   if (attr) return attr_arg(attr);
   if (n > 2 && str_ends(word, "_n")) // axes_n: the length of a list
     return int_arg(attr_n(op, str_copy_n(a, word, n - 2)));
+  if (str_equal(word + 1, "_from") || str_equal(word + 1, "_all")) return part_arg(op, dims, word);
   if (n == 2 && strchr("iorpw", word[0]) && isdigit((unsigned char)word[1]))
     return place_arg(op, word[0], word[1] - '0');
   if (str_equal(word, "ranks")) return ranks_arg(op);

@@ -24,7 +24,9 @@ typedef struct KernelArg {
     ARG_bool,  // bool, in `i`
     ARG_str,   // const char * `s`
     ARG_list,  // const int64_t * `list`, of `n`; `list` is NULL for the shape of an absent operand
-    ARG_box,   // two const int64_t *: the whole shape of result 0, and where the local part starts
+    ARG_box,   // two const int64_t *: the whole shape of op_boxed, and where the local part starts
+    ARG_from,  // int64_t: where in the whole dimension `i` of op_boxed starts
+    ARG_all,   // int64_t: how long that is in the whole
     ARG_ranks, // NnrtRank *r, int `axis`: an index into the axes of the module's mesh
   } kind;
   int64_t i;

@@ -67,6 +67,11 @@ int op_traits(const Op *op) {
   return widens ? traits | SUM : traits;
 }
 
+const Value *op_boxed(const Op *op) {
+  int traits = op_info[op->kind].traits;
+  return traits & LOGICAL ? op->out[0] : traits & LOGICAL_IN ? op->in[0].value : NULL;
+}
+
 int op_mesh_axis(const Op *op) {
   return mesh_find_axis(op_mesh(op), attr_s(op, "axis"));
 }

@@ -15,13 +15,14 @@ enum {
   VIEW = 8,       // result 0 is bytes of operand 0, from the start or from attribute `offset`
   COMM = 16,      // moves data between ranks or micro-batches; made by passes/comm.c only
   PREP = 32,      // the kernel is prepared once: nnrt_<name>_prep_<dtype>(arguments), then run
-  LOGICAL = 64,   // the kernel needs to know where the local part lies in the whole: token `box`
+  LOGICAL = 64,   // it matters where the local part of result 0 lies in the whole: op_boxed
   STATES = 128,   // result i > 0 may take the memory of operand i + 1: an optimizer's states
   LOW = 256,      // worth computing in 16 bits
   WIDE = 512,     // not to be computed in 16 bits
   TIME = 2048,    // result 0 is added up over the slices of the axis of time `axis`
   BATCH = 1024,   // on targets that batch there is nnrt_<name>_batch_<dtype>, for many ops at once
   NARROWS = 4096, // that kernel can write result 0 in 16 bits, too: ops.def
+  LOGICAL_IN = 8192, // it matters where the local part of operand 0 lies in the whole
 };
 
 // What a program is compiled for: the columns of ops.def that say which kernels there are.
@@ -54,9 +55,9 @@ typedef struct Tensor {
 
 // The meaning of the op: computes `out` (allocated, zeroed) from `in`, element by element, in
 // double for floating types and in int64 for integers, rounding once when it stores.
-// `box` says where a rank's part lies: box->start[dim] for LOGICAL ops, otherwise NULL.
+// `box` says where the local part of op_boxed lies; NULL: it is the whole.
 typedef struct Box {
-  int64_t start[MAX_RANK], whole[MAX_RANK]; // of result 0
+  int64_t start[MAX_RANK], whole[MAX_RANK];
 } Box;
 typedef bool ReferenceFn(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d);
 
@@ -92,8 +93,13 @@ char op_operand_class(const Op *op, int i);
 // The row's traits, and SUM for a cast to a wider floating type: it is exact, the row cannot say
 // so.
 int op_traits(const Op *op);
+// The value of which the op must know where the local part lies in the whole: result 0 of a LOGICAL
+// row, operand 0 of one that is LOGICAL_IN; of others NULL.
+const Value *op_boxed(const Op *op);
 // Which axis of its mesh its attribute `axis` names; -1 when there is none of that name.
 int op_mesh_axis(const Op *op);
+// How far apart, in elements, an operand of `pack` of type `t` and the next one lie in the bucket.
+int64_t pack_length(const Type *t);
 // Is it the cast to 16 bits that a batch makes in one launch with the op before it?
 bool batch_narrows(const Op *op);
 // Is it added up over the slices of time, and known after the last: result 0 of an op of TIME?

@@ -82,25 +82,23 @@ static const char *data_text(Arena *a, const Op *op, const Attr *attr) {
   return list ? list : bytes_text(a, attr->data.at, attr->data.n);
 }
 
-static void add_attr(StrBuf *b, const Op *op, const Attr *attr) {
-  Arena *a = b->arena;
-  if (attr_is_default(attr)) return;
-  strbuf_addf(b, " %s=", attr->name);
+const char *attr_text(Arena *a, const Op *op, const Attr *attr) {
+  StrBuf b = {.arena = a};
   switch (attr->kind) {
-  case 'i': strbuf_addf(b, "%" PRId64, attr->i); break;
-  case 'b': strbuf_add(b, attr->i ? "true" : "false"); break;
-  case 'f': strbuf_add(b, float_text(a, attr->f)); break;
-  case 's': strbuf_add(b, str_quoted(a, attr->s)); break;
-  case 't': strbuf_add(b, dtype_name[attr->t]); break;
-  case 'd': strbuf_add(b, data_text(a, op, attr)); break;
+  case 'i': return str_format(a, "%" PRId64, attr->i);
+  case 'b': return attr->i ? "true" : "false";
+  case 'f': return float_text(a, attr->f);
+  case 's': return str_quoted(a, attr->s);
+  case 't': return dtype_name[attr->t];
+  case 'd': return data_text(a, op, attr);
   case 'I':
-    strbuf_add(b, "[");
+    strbuf_add(&b, "[");
     for (int i = 0; i < attr->list.n; i++)
-      strbuf_addf(b, "%s%" PRId64, i ? "," : "", attr->list.at[i]);
-    strbuf_add(b, "]");
-    break;
-  default: BUG("attribute '%s' has kind '%c'", attr->name, attr->kind);
+      strbuf_addf(&b, "%s%" PRId64, i ? "," : "", attr->list.at[i]);
+    strbuf_add(&b, "]");
+    return b.at;
   }
+  BUG("attribute '%s' has kind '%c'", attr->name, attr->kind);
 }
 
 // " split=[k,-]": a letter per axis of its mesh, '-' where every device does all of it.
@@ -130,7 +128,8 @@ static Line op_line(Arena *a, const Op *op) {
   int n_attrs;
   op_attr_specs(op->kind, &n_attrs);
   for (int i = 0; i < n_attrs; i++)
-    add_attr(&what, op, &op->attrs[i]);
+    if (!attr_is_default(&op->attrs[i]))
+      strbuf_addf(&what, " %s=%s", op->attrs[i].name, attr_text(a, op, &op->attrs[i]));
   for (int i = 0; i < op->n_out; i++)
     strbuf_addf(&type, "%s%s", i ? ", " : ": ", value_type_text(a, op->out[i]));
   add_split(&type, op);

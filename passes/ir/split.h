@@ -31,6 +31,7 @@ bool split_legal(const Op *op, const Dims *dims, int letter, int axis);
 // The whole type cut by the layout, and the reverse.  The length must divide.
 const Type *type_local(Module *m, const Type *whole, const Layout *layout);
 const Type *type_whole(Module *m, const Type *local, const Layout *layout);
+const Type *value_whole(const Value *v); // the type of the whole tensor, in any phase
 
 bool sbp_equal(Sbp a, Sbp b);
 

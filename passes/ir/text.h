@@ -16,6 +16,9 @@ const char *elements_text(Arena *a, DType t, const void *at, int64_t n);
 // One element from its text, into dtype_bytes[t] bytes; false when it is none, or out of range.
 bool element_read(DType t, const char *text, void *to);
 
+// What stands behind `name=` of an attribute of `op`.
+const char *attr_text(Arena *a, const Op *op, const Attr *attr);
+
 // "mlp.onnx:/fc1/MatMul", or of something derived "? <- gradient mlp.onnx:/fc1/MatMul".
 // An unknown one is "?".  loc_read is false when the comment is not of this form.
 const char *loc_comment(Arena *a, const Loc *loc);

@@ -129,18 +129,16 @@ int64_t layout_parts(const Layout *l, int dim) {
   return parts;
 }
 
+const char *sbp_text(Arena *a, Sbp sbp) {
+  return sbp.kind == SBP_S ? str_format(a, "S(%d)", sbp.dim) : sbp.kind == SBP_P ? "P" : "B";
+}
+
 const char *layout_text(Arena *a, const Layout *l) {
   StrBuf b = {.arena = a};
   if (l->mesh && l->mesh->id > 0) strbuf_addf(&b, "@%s ", str_name(a, l->mesh->name));
   strbuf_add(&b, "{");
-  for (int i = 0; i < l->n_axes; i++) {
-    strbuf_add(&b, i ? ", " : "");
-    switch (l->axis[i].kind) {
-    case SBP_B: strbuf_add(&b, "B"); break;
-    case SBP_S: strbuf_addf(&b, "S(%d)", l->axis[i].dim); break;
-    case SBP_P: strbuf_add(&b, "P"); break;
-    }
-  }
+  for (int i = 0; i < l->n_axes; i++)
+    strbuf_addf(&b, "%s%s", i ? ", " : "", sbp_text(a, l->axis[i]));
   strbuf_add(&b, "}");
   return b.at;
 }

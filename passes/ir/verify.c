@@ -33,10 +33,12 @@
 // From sharded on:
 //
 //   10  Every value of an entry graph has a layout, on a mesh of the module, with an axis for each
-//       of that, and none before.  S(d) names a dimension that the axes splitting it divide.
+//       of that, and none before.  S(d) names a dimension that the axes splitting it divide.  A
+//       parameter is no partial sum.
 //   11  An op's split names, for each axis, a letter of its einsum that may be split, `+` if the op
-//       passes partial sums on, or nothing.  Its results have the layouts that this gives them, all
-//       on one mesh.  Before, nothing is split.
+//       passes partial sums on, or nothing.  Of a `+` all operands are partial sums, or one is and
+//       the op is linear in each.  Its results have the layouts that this gives them, all on one
+//       mesh.  Before, nothing is split.
 //   12  Ops that move data between ranks, or add it up over time, are there from local on only.
 //       All but `move` are over an axis of their mesh.  What is added up over time has a part in
 //       every slice.
@@ -44,9 +46,10 @@
 // From local on:
 //
 //   13  Types are of one rank's part, so 5 holds of the parts.  Every operand is on the mesh of its
-//       op, and has the layout that the op wants.  What `move` reads may be on any mesh and have any
-//       layout; it is as a whole what the result is, and along time it is cut in the same way: what
-//       a slice makes is moved in that slice.
+//       op, and has the layout that the op wants, and a collective gives what its rule says
+//       (collective.h).  What `move` reads may be on any mesh and have any layout; it is as a whole
+//       what the result is, and along time it is cut in the same way: what a slice makes is moved
+//       in that slice.  A bucket lies as all that is packed into it; a fill is no partial sum.
 //   14  An output is no partial sum, and an update lies as its parameter does.  What runs for every
 //       slice of time reads nothing that is known after the last: no sum over them.
 //

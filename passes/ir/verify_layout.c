@@ -1,6 +1,7 @@
 // The promises about layouts: 10 to 14 of verify.c.
 
 #include "ir/boxes.h"
+#include "ir/collective.h"
 #include "ir/op.h"
 #include "ir/split.h"
 #include "ir/verify.h"
@@ -49,6 +50,7 @@ static bool has_layout(const Value *v, Diag *d) {
     parts[i] = 1;
   for (int i = 0; i < v->layout->n_axes; i++) {
     Sbp sbp = v->layout->axis[i];
+    if (sbp.kind == SBP_P && !v->def) return wrong(v, "is a parameter, and a partial sum", d);
     if (sbp.kind != SBP_S) continue;
     if (sbp.dim < 0 || sbp.dim >= v->type->rank)
       return wrong(v, "lacks a dimension that its layout splits", d);
@@ -67,6 +69,20 @@ static bool is_rounding(const Op *op) {
          dtype_class[op->out[0]->type->dtype] == 'F';
 }
 
+// f(a) + f(a') is f(a + a') where all operands are parts of sums, or one is and `op` is linear in
+// each.
+static bool check_partial(const Op *op, int axis, Diag *d) {
+  const char *name = op_info[op->kind].name;
+  int traits = op_traits(op), partial = 0;
+  if (!(traits & (SUM | EACH)) && !is_rounding(op))
+    return diag_error(d, op->loc, "%s: cannot pass partial sums on", name);
+  for (int i = 0; i < op->n_in; i++)
+    partial += op->in[i].value->layout->axis[axis].kind == SBP_P;
+  if (partial == (traits & EACH ? 1 : op->n_in)) return true;
+  return diag_error(d, op->loc, "%s: %d of %d operands are partial sums along %s", name, partial,
+                    op->n_in, op_mesh(op)->axis[axis].name);
+}
+
 static bool check_split(const Op *op, const Dims *dims, Diag *d) {
   const char *name = op_info[op->kind].name;
   bool whole = op->graph->module->phase < PHASE_local;
@@ -76,8 +92,7 @@ static bool check_split(const Op *op, const Dims *dims, Diag *d) {
     if (axis >= n_axes(op_mesh(op)))
       return diag_error(d, op->loc, "%s: splits an axis that the mesh lacks", name);
     if (letter == SPLIT_PARTIAL) {
-      if (!(op_traits(op) & (SUM | EACH)) && !is_rounding(op))
-        return diag_error(d, op->loc, "%s: cannot pass partial sums on", name);
+      if (!check_partial(op, axis, d)) return false;
       continue;
     }
     int i = dims_find(dims, letter);
@@ -98,24 +113,49 @@ static bool check_gives(const Op *op, const Dims *dims, Diag *d) {
 }
 
 static bool check_wants(const Op *op, const Dims *dims, Diag *d) {
+  const char *name = op_info[op->kind].name;
+  Arena *a = op->graph->module->arena;
   for (int i = 0; i < op->n_in; i++)
     for (int axis = 0; axis < n_axes(op_mesh(op)); axis++) {
       Sbp have = op->in[i].value->layout->axis[axis];
-      if (!sbp_equal(have, split_wants(op, dims, i, axis, have))) {
-        diag_error(d, op->loc, "%s: operand %d does not lie as it wants it", op_info[op->kind].name,
-                   i);
-        op_note_operand(op, i, d);
-        return false;
-      }
+      Sbp want = split_wants(op, dims, i, axis, have);
+      if (sbp_equal(have, want)) continue;
+      diag_error(d, op->loc, "%s: operand %d is %s along '%s', and must be %s", name, i,
+                 sbp_text(a, have), op_mesh(op)->axis[axis].name, sbp_text(a, want));
+      op_note_operand(op, i, d);
+      if (have.kind == SBP_P) diag_hint(d, "P is a part of a sum: it is no value yet");
+      return false;
     }
   return true;
 }
 
-// Collectives change layouts; what packs them takes layouts as they come; a fill is the same in
-// every part; what was fused had its layouts checked before.
-static bool layout_is_its_own(const Op *op) {
-  return (op_info[op->kind].traits & COMM) || op->kind == OP_pack || op->kind == OP_unpack ||
-         op->kind == OP_fill || op->callee;
+// A collective gives what its rule says.
+static bool check_collective(const Op *op, Diag *d) {
+  Sbp gives[MAX_AXES];
+  if (!collective_gives(op, gives, d)) return false;
+  for (int axis = 0; axis < n_axes(op_mesh(op)); axis++)
+    if (!sbp_equal(op->out[0]->layout->axis[axis], gives[axis]))
+      return wrong(op->out[0], "does not lie as its collective leaves it", d);
+  return true;
+}
+
+// A bucket lies as all that is packed into it, and what is read back as the bucket.
+static bool check_bucket(const Op *op, Diag *d) {
+  for (int i = 0; i < op->n_in; i++)
+    if (op->in[i].value->layout != op->out[0]->layout)
+      return wrong(op->in[i].value,
+                   op->kind == OP_pack ? "does not lie as the bucket that it is packed into"
+                                       : "does not lie as what is read back from it",
+                   d);
+  return true;
+}
+
+// A fill is the same in every part, but parts of a sum would add up.
+static bool check_fill(const Op *op, Diag *d) {
+  for (int axis = 0; axis < n_axes(op_mesh(op)); axis++)
+    if (op->out[0]->layout->axis[axis].kind == SBP_P)
+      return wrong(op->out[0], "is a fill, and a partial sum", d);
+  return true;
 }
 
 // An op runs on one mesh.  Before local its operands may still be on others.
@@ -181,7 +221,10 @@ static bool check_move(const Op *op, Diag *d) {
 static bool check_op(const Op *op, bool local, Diag *d) {
   if (!check_mesh(op, local, d) || !check_axis(op, local, d)) return false;
   if (op->kind == OP_move) return check_move(op, d);
-  if (local && layout_is_its_own(op)) return true;
+  if (local && (op_info[op->kind].traits & COMM)) return check_collective(op, d);
+  if (local && (op->kind == OP_pack || op->kind == OP_unpack)) return check_bucket(op, d);
+  if (local && op->kind == OP_fill) return check_fill(op, d);
+  if (local && op->callee) return true; // what was fused had its layouts checked before
   Dims dims;
   if (!op_dims(op, &dims, d) || !check_split(op, &dims, d) || !check_adds_up(op, &dims, d) ||
       !check_gives(op, &dims, d))
@@ -213,14 +256,22 @@ bool verify_sharded(const Graph *g, Diag *d) {
   return true;
 }
 
-// Does it run for every slice of time: does it read a slice, or a slice's part of a sum?
-static bool runs_per_slice(const Op *op) {
-  for (int i = 0; i < op->n_in; i++) {
-    const Layout *l = op->in[i].value->layout;
-    for (int axis = 0; axis < l->n_axes; axis++)
-      if (l->mesh->axis[axis].time && l->axis[axis].kind != SBP_B) return true;
-  }
+// Is it another in every slice of time: a slice, or a slice's part of a sum?
+static bool per_slice(const Value *v) {
+  const Layout *l = v->layout;
+  for (int axis = 0; axis < l->n_axes; axis++)
+    if (l->mesh->axis[axis].time && l->axis[axis].kind != SBP_B) return true;
   return false;
+}
+
+// Does it run for every slice of time: does it read or make what is another in each?
+static bool runs_per_slice(const Op *op) {
+  bool runs = false;
+  for (int i = 0; i < op->n_in; i++)
+    runs |= per_slice(op->in[i].value);
+  for (int i = 0; i < op->n_out; i++)
+    runs |= per_slice(op->out[i]);
+  return runs;
 }
 
 // What is added up over time is known after the last slice.

@@ -1,20 +1,29 @@
 // Rows taken from a table by indices, and the sum of what flows back to each row.
+//
+// The table may be a part of a larger one: rows `from` to `from + n` of `all`.  Indices are those
+// of the whole; of a row that is in another part gather makes zeros, and gather_back adds nothing.
 
 #include "kernel.h"
 
-static int check_indices(const void *at, int64_t width, int64_t count, int64_t n) {
-  for (int64_t i = 0; i < count; i++) {
-    int64_t index = index_at(at, width, i);
-    if (index < -n || index >= n)
+typedef struct Indices {
+  const void *at; // `count` of `width` bytes
+  int64_t width, count, from, all;
+} Indices;
+
+static int check_indices(const Indices *x) {
+  for (int64_t i = 0; i < x->count; i++) {
+    int64_t index = index_at(x->at, x->width, i);
+    if (index < -x->all || index >= x->all)
       return nnrt_error(NNRT_INDEX, "index %lld (number %lld) is not in %lld..%lld",
-                        (long long)index, (long long)i, (long long)-n, (long long)n - 1);
+                        (long long)index, (long long)i, (long long)-x->all, (long long)x->all - 1);
   }
   return NNRT_OK;
 }
 
-static inline int64_t row_at(const void *at, int64_t width, int64_t i, int64_t n) {
-  int64_t index = index_at(at, width, i);
-  return index < 0 ? index + n : index;
+// The row of the part that index i means; not one of 0 .. n-1 when it is in another part.
+static inline int64_t row_at(const Indices *x, int64_t i) {
+  int64_t index = index_at(x->at, x->width, i);
+  return (index < 0 ? index + x->all : index) - x->from;
 }
 
 // The types are what one element is copied as; floats may be behind them.
@@ -26,24 +35,26 @@ typedef uint64_t __attribute__((may_alias)) b8;
 #define GATHER(size)                                                                               \
   int nnrt_gather_##size(void *y, const void *x, const void *at, int64_t x_rank,                   \
                          const int64_t *x_shape, int64_t at_rank, const int64_t *at_shape,         \
-                         int64_t width, int64_t axis) {                                            \
+                         int64_t width, int64_t axis, int64_t from, int64_t all) {                 \
     Axis a = axis_of(x_rank, x_shape, axis);                                                       \
-    int64_t count = product(at_shape, at_rank);                                                    \
-    int code = check_indices(at, width, count, a.n);                                               \
+    Indices indices = {at, width, product(at_shape, at_rank), from, all};                          \
+    int code = check_indices(&indices);                                                            \
     if (code) return code;                                                                         \
-    int threads = threads_for(a.outer * count * a.inner);                                          \
-    size##_rows(y, x, at, a, count, width, threads);                                               \
+    size##_rows(y, x, &indices, a, threads_for(a.outer *indices.count *a.inner));                  \
     return NNRT_OK;                                                                                \
   }
 #define ROWS(size)                                                                                 \
-  static void size##_rows(size *y, const size *x, const void *at, Axis a, int64_t count,           \
-                          int64_t width, int threads) {                                            \
+  static void size##_rows(size *y, const size *x, const Indices *at, Axis a, int threads) {        \
+    int64_t count = at->count;                                                                     \
     _Pragma("omp parallel for collapse(2) num_threads(threads)") for (int64_t o = 0; o < a.outer;  \
                                                                       o++) for (int64_t i = 0;     \
                                                                                 i < count; i++) {  \
+      int64_t row = row_at(at, i);                                                                 \
       size *to = y + (o * count + i) * a.inner;                                                    \
-      const size *from = x + (o * a.n + row_at(at, width, i, a.n)) * a.inner;                      \
-      if (a.inner == 1)                                                                            \
+      const size *from = x + (o * a.n + row) * a.inner;                                            \
+      if (row < 0 || row >= a.n)                                                                   \
+        memset(to, 0, (size_t)a.inner * sizeof *to);                                               \
+      else if (a.inner == 1)                                                                       \
         *to = *from;                                                                               \
       else                                                                                         \
         memcpy(to, from, (size_t)a.inner * sizeof *to);                                            \
@@ -53,12 +64,12 @@ NNRT_BY_SIZE(ROWS)
 NNRT_BY_SIZE(GATHER)
 
 // Adds columns from .. to of the rows of dy whose index lies in rows low .. high of dx.
-NNRT_CLONES static void add_rows(float *restrict dx, const float *restrict dy, const void *at,
-                                 int64_t width, int64_t count, Axis a, Part columns, Part rows) {
+NNRT_CLONES static void add_rows(float *restrict dx, const float *restrict dy, const Indices *at,
+                                 Axis a, Part columns, Part rows) {
   for (int64_t r = rows.from; r < rows.to; r++)
     memset(dx + r * a.inner + columns.from, 0, (size_t)(columns.to - columns.from) * sizeof *dx);
-  for (int64_t i = 0; i < count; i++) {
-    int64_t row = row_at(at, width, i, a.n);
+  for (int64_t i = 0; i < at->count; i++) {
+    int64_t row = row_at(at, i);
     if (row < rows.from || row >= rows.to) continue;
     float *to = dx + row * a.inner;
     const float *from = dy + i * a.inner;
@@ -71,10 +82,11 @@ NNRT_CLONES static void add_rows(float *restrict dx, const float *restrict dy, c
 // the outer axes, else columns, else, where rows are short, ranges of rows.
 int nnrt_gather_back_f32(float *dx, const void *at, const float *dy, int64_t at_rank,
                          const int64_t *at_shape, int64_t width, int64_t x_rank,
-                         const int64_t *x_shape, int64_t axis) {
+                         const int64_t *x_shape, int64_t axis, int64_t from, int64_t all) {
   Axis a = axis_of(x_rank, x_shape, axis);
   int64_t count = product(at_shape, at_rank);
-  int code = check_indices(at, width, count, a.n);
+  Indices indices = {at, width, count, from, all};
+  int code = check_indices(&indices);
   if (code) return code;
   int threads = threads_for(a.outer * (count + a.n) * a.inner);
   bool by_slice = a.outer >= threads, by_column = a.inner >= 64 * threads;
@@ -84,7 +96,7 @@ int nnrt_gather_back_f32(float *dx, const void *at, const float *dy, int64_t at_
   for (int64_t o = 0; o < a.outer; o++)
     for (int64_t c = 0; c < column_parts; c++)
       for (int64_t r = 0; r < row_parts; r++)
-        add_rows(dx + o * a.n * a.inner, dy + o * count * a.inner, at, width, count, a,
+        add_rows(dx + o * a.n * a.inner, dy + o * count * a.inner, &indices, a,
                  part_of(a.inner, 16, c, column_parts), part_of(a.n, 1, r, row_parts));
   return NNRT_OK;
 }

@@ -1,23 +1,33 @@
 // Cross-entropy of logits (m, c) with labels (m), and the negative log-likelihood of
 // log-probabilities, with their gradients.  Labels are checked before anything is written.
+//
+// Of all but cross_entropy itself the classes may be a part of more: those from number `from` on,
+// of `all`.  A row whose label is of another part has nothing at it.
 
 #include "kernel.h"
 
-static int check_labels(const void *labels, int64_t width, int64_t m, int64_t c, int64_t ignore) {
+static int check_labels(const void *labels, int64_t width, int64_t m, int64_t all, int64_t ignore) {
   for (int64_t i = 0; i < m; i++) {
     int64_t label = index_at(labels, width, i);
-    if ((label < 0 || label >= c) && label != ignore)
+    if ((label < 0 || label >= all) && label != ignore)
       return nnrt_error(NNRT_INDEX, "label %lld of row %lld is not in 0..%lld", (long long)label,
-                        (long long)i, (long long)c - 1);
+                        (long long)i, (long long)all - 1);
   }
   return NNRT_OK;
 }
 
+// Is it one of the c classes that are here?
+static inline bool is_here(int64_t label, int64_t c, int64_t from, int64_t ignore) {
+  return label != ignore && label >= from && label < from + c;
+}
+
+// -inf where all are; NaN where one is NaN or +inf
 NNRT_CLONES static float log_sum_exp(const float *x, int64_t n) {
   float top = -INFINITY, sum = 0;
 #pragma omp simd reduction(max : top)
   for (int64_t j = 0; j < n; j++)
     top = x[j] > top ? x[j] : top;
+  if (top == -INFINITY) top = 0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t j = 0; j < n; j++)
     sum += m_exp_f(x[j] - top);
@@ -38,6 +48,14 @@ int nnrt_cross_entropy_f32(float *loss, float *lse, const float *logits, const v
   return NNRT_OK;
 }
 
+int nnrt_lse_parts_f32(float *y, const float *x, int64_t m, int64_t g, int64_t c) {
+  int threads = threads_for(m * g * c);
+#pragma omp parallel for num_threads(threads)
+  for (int64_t i = 0; i < m * g; i++)
+    y[i] = log_sum_exp(x + i * c, c);
+  return NNRT_OK;
+}
+
 // y = e^(x - lse) dloss; in place
 NNRT_CLONES static void scaled_softmax(float *y, const float *x, float lse, float dloss,
                                        int64_t n) {
@@ -48,8 +66,8 @@ NNRT_CLONES static void scaled_softmax(float *y, const float *x, float lse, floa
 
 int nnrt_cross_entropy_back_f32(float *dlogits, const float *logits, const void *labels,
                                 const float *lse, const float *dloss, int64_t m, int64_t c,
-                                int64_t width, int64_t ignore) {
-  int code = check_labels(labels, width, m, c, ignore);
+                                int64_t from, int64_t all, int64_t width, int64_t ignore) {
+  int code = check_labels(labels, width, m, all, ignore);
   if (code) return code;
   int threads = threads_for(m * c);
 #pragma omp parallel for num_threads(threads)
@@ -61,30 +79,30 @@ int nnrt_cross_entropy_back_f32(float *dlogits, const float *logits, const void 
       continue;
     }
     scaled_softmax(row, logits + i * c, lse[i], dloss[i], c);
-    row[label] -= dloss[i];
+    if (is_here(label, c, from, ignore)) row[label - from] -= dloss[i];
   }
   return NNRT_OK;
 }
 
 int nnrt_nll_f32(float *loss, const float *logp, const void *labels, int64_t m, int64_t c,
-                 int64_t width, int64_t ignore) {
-  int code = check_labels(labels, width, m, c, ignore);
+                 int64_t from, int64_t all, int64_t width, int64_t ignore) {
+  int code = check_labels(labels, width, m, all, ignore);
   if (code) return code;
   for (int64_t i = 0; i < m; i++) {
     int64_t label = index_at(labels, width, i);
-    loss[i] = label == ignore ? 0.0f : -logp[i * c + label];
+    loss[i] = is_here(label, c, from, ignore) ? -logp[i * c + label - from] : 0.0f;
   }
   return NNRT_OK;
 }
 
 int nnrt_nll_back_f32(float *dlogp, const void *labels, const float *dloss, int64_t m, int64_t c,
-                      int64_t width, int64_t ignore) {
-  int code = check_labels(labels, width, m, c, ignore);
+                      int64_t from, int64_t all, int64_t width, int64_t ignore) {
+  int code = check_labels(labels, width, m, all, ignore);
   if (code) return code;
   nnrt_zero(dlogp, m * c * (int64_t)sizeof *dlogp);
   for (int64_t i = 0; i < m; i++) {
     int64_t label = index_at(labels, width, i);
-    if (label != ignore) dlogp[i * c + label] = -dloss[i];
+    if (is_here(label, c, from, ignore)) dlogp[i * c + label - from] = -dloss[i];
   }
   return NNRT_OK;
 }

@@ -16,37 +16,48 @@
 // Scratch, of `count` indices and rows of `inner` elements in `outer` tables: 16 bytes an index for
 // sorting, half a byte an index for counting digits, and 2 / PLACES * outer * inner * 4 bytes an
 // index for the shares, which is 1/32 of dy in f32.
+//
+// The table may be a part of a larger one: rows `from` to `from + n` of `all`.  Indices are those
+// of the whole; of a row that is in another part gather makes zeros, and gather_back adds nothing.
 
 #include "move.cuh"
 
 // -- gather
 
-// The row that index number `i` means, of n; NO_ROW when it is out of range.
-enum { NO_ROW = -1 };
-static __device__ inline int64_t row_of_index(const void *at, int64_t width, int64_t i, int64_t n) {
-  int64_t index = index_at(at, width, i);
-  if (index < -n || index >= n) return NO_ROW;
-  return index < 0 ? index + n : index;
+struct Indices {
+  const void *at; // of `width` bytes each
+  int64_t width, n, from, all;
+};
+
+// The row that index number `i` means, of the n that are here; or that it is in another part, or
+// out of range.
+enum { NO_ROW = -1, ELSEWHERE = -2 };
+static __device__ inline int64_t row_of_index(Indices x, int64_t i) {
+  int64_t index = index_at(x.at, x.width, i);
+  if (index < -x.all || index >= x.all) return NO_ROW;
+  int64_t row = (index < 0 ? index + x.all : index) - x.from;
+  return row < 0 || row >= x.n ? ELSEWHERE : row;
 }
 
 template <class T, class I>
-static __global__ void gather_rows(T *y, const T *x, const void *at, int64_t width,
-                                   Divider<I> inner, Divider<I> count, I all, int64_t n,
-                                   int64_t row, Finder f) {
+static __global__ void gather_rows(T *y, const T *x, Indices at, Divider<I> inner, Divider<I> count,
+                                   I all, int64_t row, Finder f) {
   for (I i = (I)first_thread(); i < all; i += (I)all_threads()) {
     I column, number;
     I outer = count.divide(inner.divide(i, &column), &number);
-    int64_t from = row_of_index(at, width, number, n);
-    if (from != NO_ROW)
-      y[i] = x[(outer * n + from) * row + column];
+    int64_t from = row_of_index(at, number);
+    if (from >= 0)
+      y[i] = x[(outer * at.n + from) * row + column];
+    else if (from == ELSEWHERE)
+      y[i] = T();
     else if (column == 0)
-      find_index(f, index_at(at, width, number), number, n);
+      find_index(f, index_at(at.at, at.width, number), number, at.all);
   }
 }
 
 static int gather(void *y, const void *x, const void *at, int64_t size, int64_t x_rank,
                   const int64_t *x_shape, int64_t at_rank, const int64_t *at_shape, int64_t width,
-                  int64_t axis) {
+                  int64_t axis, int64_t from, int64_t whole) {
   Axis a = axis_of(x_rank, x_shape, axis);
   int64_t count = product(at_shape, at_rank), all = a.outer * count * a.inner;
   if (all == 0) return NNRT_OK;
@@ -57,8 +68,9 @@ static int gather(void *y, const void *x, const void *at, int64_t size, int64_t 
     using T = decltype(element);
     return with_index(all, [&](auto index) {
       using I = decltype(index);
-      return launch(gather_rows<T, I>, blocks_for(all), BLOCK, 0, (T *)y, (const T *)x, at, width,
-                    Divider<I>(row), Divider<I>(count), (I)all, a.n, row, finder());
+      return launch(gather_rows<T, I>, blocks_for(all), BLOCK, 0, (T *)y, (const T *)x,
+                    Indices{at, width, a.n, from, whole}, Divider<I>(row), Divider<I>(count),
+                    (I)all, row, finder());
     });
   });
 }
@@ -66,8 +78,9 @@ static int gather(void *y, const void *x, const void *at, int64_t size, int64_t 
 #define GATHER(size, T)                                                                            \
   int nnrt_gather_##size(void *y, const void *x, const void *at, int64_t x_rank,                   \
                          const int64_t *x_shape, int64_t at_rank, const int64_t *at_shape,         \
-                         int64_t width, int64_t axis) {                                            \
-    return gather(y, x, at, sizeof(T), x_rank, x_shape, at_rank, at_shape, width, axis);           \
+                         int64_t width, int64_t axis, int64_t from, int64_t all) {                 \
+    return gather(y, x, at, sizeof(T), x_rank, x_shape, at_rank, at_shape, width, axis, from,      \
+                  all);                                                                            \
   }
 FOR_SIZES(GATHER)
 
@@ -163,13 +176,14 @@ static __global__ void move_by_digit(uint32_t *keys_out, uint32_t *places_out, c
 
 // -- gather_back
 
-// The key of an index out of range is n: it is sorted behind all others, and no row of dx.
-static __global__ void make_keys(uint32_t *keys, uint32_t *places, const void *at, int64_t width,
-                                 int count, int64_t n, Finder f) {
+// The key of an index out of range, or in another part, is n: it is sorted behind all others, and
+// no row of dx.
+static __global__ void make_keys(uint32_t *keys, uint32_t *places, Indices at, int count,
+                                 Finder f) {
   for (int64_t i = first_thread(); i < count; i += all_threads()) {
-    int64_t row = row_of_index(at, width, i, n);
-    if (row == NO_ROW) find_index(f, index_at(at, width, i), i, n);
-    keys[i] = (uint32_t)(row == NO_ROW ? n : row);
+    int64_t row = row_of_index(at, i);
+    if (row == NO_ROW) find_index(f, index_at(at.at, at.width, i), i, at.all);
+    keys[i] = (uint32_t)(row < 0 ? at.n : row);
     places[i] = (uint32_t)i;
   }
 }
@@ -277,7 +291,7 @@ static int sort(uint32_t *const *keys, uint32_t *const *places, uint32_t *counts
 template <class T>
 static int gather_back(float *dx, const void *at, const T *dy, int64_t at_rank,
                        const int64_t *at_shape, int64_t width, int64_t x_rank,
-                       const int64_t *x_shape, int64_t axis) {
+                       const int64_t *x_shape, int64_t axis, int64_t from, int64_t all) {
   Axis a = axis_of(x_rank, x_shape, axis);
   int64_t count = product(at_shape, at_rank), columns = a.outer * a.inner;
   if (count >= (int64_t)1 << 30 || a.n >= (int64_t)1 << 31)
@@ -296,8 +310,8 @@ static int gather_back(float *dx, const void *at, const T *dy, int64_t at_rank,
   uint32_t *keys[] = {(uint32_t *)scratch, (uint32_t *)(scratch + list)};
   uint32_t *places[] = {(uint32_t *)(scratch + 2 * list), (uint32_t *)(scratch + 3 * list)};
   int where;
-  code = launch(make_keys, blocks_for(count), BLOCK, 0, keys[0], places[0], at, width, count, a.n,
-                finder());
+  code = launch(make_keys, blocks_for(count), BLOCK, 0, keys[0], places[0],
+                Indices{at, width, a.n, from, all}, count, finder());
   if (!code) code = sort(keys, places, (uint32_t *)(scratch + 4 * list), (int)count, a.n, &where);
   if (code) return code;
   Sums s = {dx,          (float *)(scratch + 4 * list + counts),
@@ -315,7 +329,8 @@ static int gather_back(float *dx, const void *at, const T *dy, int64_t at_rank,
 #define GATHER_BACK(type, interface, T)                                                            \
   int nnrt_gather_back_##type(float *dx, const void *at, const interface *dy, int64_t at_rank,     \
                               const int64_t *at_shape, int64_t width, int64_t x_rank,              \
-                              const int64_t *x_shape, int64_t axis) {                              \
-    return gather_back(dx, at, (const T *)dy, at_rank, at_shape, width, x_rank, x_shape, axis);    \
+                              const int64_t *x_shape, int64_t axis, int64_t from, int64_t all) {   \
+    return gather_back(dx, at, (const T *)dy, at_rank, at_shape, width, x_rank, x_shape, axis,     \
+                       from, all);                                                                 \
   }
 FOR_FLOATS(GATHER_BACK)

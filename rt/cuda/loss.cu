@@ -8,6 +8,9 @@
 //
 //     cross_entropy        reads logits and labels, writes loss and lse
 //     cross_entropy_back   reads logits, labels, lse, dloss, writes dlogits
+//     lse_parts            reads logits, writes lse of each part of a row
+//
+// Of all but cross_entropy itself the classes may be a part of more: see Classes.
 //
 // Rows of a vocabulary of 50257 do not begin at multiples of 16 bytes; packs begin at the first
 // multiple in the row.
@@ -34,67 +37,94 @@ template <class T, int V> static __device__ inline RowPacks row_packs(const T *r
 // compiler is told.
 enum { LARGE = 4 * BLOCK };
 
-enum LabelKind { IGNORED, OUTSIDE, CLASS };
-static __device__ inline LabelKind label_kind(int64_t label, int64_t c, int64_t ignore) {
-  return label == ignore ? IGNORED : label < 0 || label >= c ? OUTSIDE : CLASS;
+// What labels mean: those from 0 to `all` are classes, of which c are here, from number `from` on.
+struct Classes {
+  int64_t c, from, all, ignore;
+};
+enum LabelKind { IGNORED, OUTSIDE, ELSEWHERE, HERE };
+static __device__ inline LabelKind label_kind(int64_t label, Classes k) {
+  if (label == k.ignore) return IGNORED;
+  if (label < 0 || label >= k.all) return OUTSIDE;
+  return label < k.from || label >= k.from + k.c ? ELSEWHERE : HERE;
+}
+
+// The sum of exponentials of a row of c, by a warp or a block: all its threads get it.
+template <class T, bool BY_WARPS>
+static __device__ inline ExpSum row_exp_sum(const T *x, int64_t c, int64_t lane, int64_t threads) {
+  constexpr int V = Width<T>::most;
+  RowPacks at = row_packs<T, V>(x, c);
+  ExpSum s = {-INFINITY, 0};
+  if (lane < at.head) {
+    float v[1] = {load(x + lane)};
+    add_exps<T, 1>(s, v);
+  }
+  UNROLL_4
+  for (int64_t i = at.head + lane * V; i < at.end; i += threads * V) {
+    Pack<T, V> p = read_pack<T, V>(x + i);
+    float v[V];
+    UNROLL
+    for (int k = 0; k < V; k++)
+      v[k] = load(&p.at[k]);
+    add_exps<T, V>(s, v);
+  }
+  if (lane < c - at.end) {
+    float v[1] = {load(x + at.end + lane)};
+    add_exps<T, 1>(s, v);
+  }
+  return group_exp_sum<T>(s, !BY_WARPS);
 }
 
 template <class T, bool BY_WARPS>
 static __global__ void __launch_bounds__(BY_WARPS ? BLOCK : LARGE)
     cross_entropy_rows(float *loss, float *lse, const T *logits, int64_t ld, const void *labels,
-                       int64_t m, int64_t c, int64_t width, int64_t ignore, Finder f) {
-  constexpr int V = Width<T>::most;
+                       int64_t m, Classes k, int64_t width, Finder f) {
   int64_t threads = BY_WARPS ? WARP : blockDim.x;
   int64_t first = BY_WARPS ? first_thread() / WARP : blockIdx.x;
   int64_t rows = BY_WARPS ? all_threads() / WARP : gridDim.x;
   int64_t lane = BY_WARPS ? threadIdx.x % WARP : threadIdx.x;
   for (int64_t row = first; row < m; row += rows) {
     const T *x = logits + row * ld;
-    RowPacks at = row_packs<T, V>(x, c);
-    ExpSum s = {-INFINITY, 0};
-    if (lane < at.head) {
-      float v[1] = {load(x + lane)};
-      add_exps<T, 1>(s, v);
-    }
-    UNROLL_4
-    for (int64_t i = at.head + lane * V; i < at.end; i += threads * V) {
-      Pack<T, V> p = read_pack<T, V>(x + i);
-      float v[V];
-      UNROLL
-      for (int k = 0; k < V; k++)
-        v[k] = load(&p.at[k]);
-      add_exps<T, V>(s, v);
-    }
-    if (lane < c - at.end) {
-      float v[1] = {load(x + at.end + lane)};
-      add_exps<T, 1>(s, v);
-    }
-    float whole = log_of(group_exp_sum<T>(s, !BY_WARPS));
+    float whole = log_of(row_exp_sum<T, BY_WARPS>(x, k.c, lane, threads));
     if (lane > 0) continue;
     int64_t label = index_at(labels, width, row);
-    LabelKind kind = label_kind(label, c, ignore);
-    if (kind == OUTSIDE) find_label(f, label, row, c);
+    LabelKind kind = label_kind(label, k);
+    if (kind == OUTSIDE) find_label(f, label, row, k.all);
     lse[row] = whole;
     loss[row] = kind == IGNORED ? 0.0f : kind == OUTSIDE ? NAN : whole - load(x + label);
+  }
+}
+
+// y (rows, c) -> the log-sum-exp of each row (rows)
+template <class T, bool BY_WARPS>
+static __global__ void __launch_bounds__(BY_WARPS ? BLOCK : LARGE)
+    lse_rows(float *lse, const T *x, int64_t rows, int64_t c) {
+  int64_t threads = BY_WARPS ? WARP : blockDim.x;
+  int64_t lane = BY_WARPS ? threadIdx.x % WARP : threadIdx.x;
+  for (int64_t row = BY_WARPS ? first_thread() / WARP : blockIdx.x; row < rows;
+       row += BY_WARPS ? all_threads() / WARP : gridDim.x) {
+    float whole = log_of(row_exp_sum<T, BY_WARPS>(x + row * c, c, lane, threads));
+    if (lane == 0) lse[row] = whole;
   }
 }
 
 // (e^(x - lse) - [j is the label]) dloss; 0 in a row that is ignored
 struct RowBack {
   float lse, dloss;
-  int64_t label; // -1: ignored
+  int64_t label; // counted from the first class that is here
+  bool counts;
 };
 template <class T> static __device__ inline void back_one(T *y, float x, int64_t j, RowBack r) {
   float p = exp_for<T>(x - r.lse);
-  store(y, r.label < 0 ? 0.0f : (p - (j == r.label ? 1.0f : 0.0f)) * r.dloss);
+  store(y, r.counts ? (p - (j == r.label ? 1.0f : 0.0f)) * r.dloss : 0.0f);
 }
 
 template <class T, bool BY_WARPS>
 static __global__ void __launch_bounds__(BY_WARPS ? BLOCK : LARGE)
     cross_entropy_back_rows(T *dlogits, const T *logits, int64_t ld, const void *labels,
-                            const float *lse, const float *dloss, int64_t m, int64_t c,
-                            int64_t width, int64_t ignore, Finder f) {
+                            const float *lse, const float *dloss, int64_t m, Classes classes,
+                            int64_t width, Finder f) {
   constexpr int V = Width<T>::most;
+  int64_t c = classes.c;
   int64_t threads = BY_WARPS ? WARP : blockDim.x;
   int64_t first = BY_WARPS ? first_thread() / WARP : blockIdx.x;
   int64_t rows = BY_WARPS ? all_threads() / WARP : gridDim.x;
@@ -103,9 +133,9 @@ static __global__ void __launch_bounds__(BY_WARPS ? BLOCK : LARGE)
     const T *x = logits + row * ld;
     T *y = dlogits + row * ld;
     int64_t label = index_at(labels, width, row);
-    LabelKind kind = label_kind(label, c, ignore);
-    if (kind == OUTSIDE && lane == 0) find_label(f, label, row, c);
-    RowBack r = {lse[row], dloss[row], kind == CLASS ? label : -1};
+    LabelKind kind = label_kind(label, classes);
+    if (kind == OUTSIDE && lane == 0) find_label(f, label, row, classes.all);
+    RowBack r = {lse[row], dloss[row], label - classes.from, kind == HERE || kind == ELSEWHERE};
     RowPacks at = row_packs<T, V>(x, c);
     if ((uintptr_t)x % 16 != (uintptr_t)y % 16) at = RowPacks{0, 0};
     if (lane < at.head) back_one(y + lane, load(x + lane), lane, r);
@@ -130,25 +160,27 @@ static __global__ void __launch_bounds__(BY_WARPS ? BLOCK : LARGE)
 }
 
 // loss = -logp[label]
-static __global__ void nll_rows(float *loss, const float *logp, const void *labels, int64_t m,
-                                int64_t c, int64_t width, int64_t ignore, Finder f) {
+template <class T>
+static __global__ void nll_rows(float *loss, const T *logp, const void *labels, int64_t m,
+                                Classes k, int64_t width, Finder f) {
   for (int64_t row = first_thread(); row < m; row += all_threads()) {
     int64_t label = index_at(labels, width, row);
-    LabelKind kind = label_kind(label, c, ignore);
-    if (kind == OUTSIDE) find_label(f, label, row, c);
-    loss[row] = kind == IGNORED ? 0.0f : kind == OUTSIDE ? NAN : -logp[row * c + label];
+    LabelKind kind = label_kind(label, k);
+    if (kind == OUTSIDE) find_label(f, label, row, k.all);
+    loss[row] = kind == HERE      ? -load(logp + row * k.c + label - k.from)
+                : kind == OUTSIDE ? NAN
+                                  : 0.0f;
   }
 }
 
 // dlogp is zero already.
 static __global__ void nll_back_rows(float *dlogp, const void *labels, const float *dloss,
-                                     int64_t m, int64_t c, int64_t width, int64_t ignore,
-                                     Finder f) {
+                                     int64_t m, Classes k, int64_t width, Finder f) {
   for (int64_t row = first_thread(); row < m; row += all_threads()) {
     int64_t label = index_at(labels, width, row);
-    LabelKind kind = label_kind(label, c, ignore);
-    if (kind == OUTSIDE) find_label(f, label, row, c);
-    if (kind == CLASS) dlogp[row * c + label] = -dloss[row];
+    LabelKind kind = label_kind(label, k);
+    if (kind == OUTSIDE) find_label(f, label, row, k.all);
+    if (kind == HERE) dlogp[row * k.c + label - k.from] = -dloss[row];
   }
 }
 
@@ -160,73 +192,85 @@ static int row_threads(int64_t m) {
 template <class T>
 static int cross_entropy(float *loss, float *lse, const T *logits, int64_t ld, const void *labels,
                          int64_t m, int64_t c, int64_t width, int64_t ignore) {
+  Classes k = {c, 0, c, ignore};
   if (m == 0) return NNRT_OK;
   if (c <= WARP * HELD)
     return launch(cross_entropy_rows<T, true>, blocks_for_rows(m, ROWS), BLOCK, 0, loss, lse,
-                  logits, ld, labels, m, c, width, ignore, finder());
+                  logits, ld, labels, m, k, width, finder());
   return launch(cross_entropy_rows<T, false>, blocks_for_rows(m, 1), row_threads(m), 0, loss, lse,
-                logits, ld, labels, m, c, width, ignore, finder());
+                logits, ld, labels, m, k, width, finder());
+}
+
+template <class T> static int lse_parts(float *lse, const T *x, int64_t rows, int64_t c) {
+  if (rows == 0) return NNRT_OK;
+  if (c <= WARP * HELD)
+    return launch(lse_rows<T, true>, blocks_for_rows(rows, ROWS), BLOCK, 0, lse, x, rows, c);
+  return launch(lse_rows<T, false>, blocks_for_rows(rows, 1), row_threads(rows), 0, lse, x, rows,
+                c);
 }
 
 template <class T>
 static int cross_entropy_back(T *dlogits, const T *logits, int64_t ld, const void *labels,
-                              const float *lse, const float *dloss, int64_t m, int64_t c,
-                              int64_t width, int64_t ignore) {
+                              const float *lse, const float *dloss, int64_t m, Classes k,
+                              int64_t width) {
   if (m == 0) return NNRT_OK;
-  if (c <= WARP * HELD)
+  if (k.c <= WARP * HELD)
     return launch(cross_entropy_back_rows<T, true>, blocks_for_rows(m, ROWS), BLOCK, 0, dlogits,
-                  logits, ld, labels, lse, dloss, m, c, width, ignore, finder());
+                  logits, ld, labels, lse, dloss, m, k, width, finder());
   return launch(cross_entropy_back_rows<T, false>, blocks_for_rows(m, 1), row_threads(m), 0,
-                dlogits, logits, ld, labels, lse, dloss, m, c, width, ignore, finder());
+                dlogits, logits, ld, labels, lse, dloss, m, k, width, finder());
 }
 
-#define CROSS_ENTROPIES(suffix, C, T)                                                              \
+template <class T>
+static int nll(float *loss, const T *logp, const void *labels, int64_t m, Classes k,
+               int64_t width) {
+  if (m == 0) return NNRT_OK;
+  return launch(nll_rows<T>, blocks_for(m), BLOCK, 0, loss, logp, labels, m, k, width, finder());
+}
+
+#define LOSSES(suffix, C, T)                                                                       \
   int nnrt_cross_entropy_##suffix(float *loss, float *lse, const C *logits, const void *labels,    \
                                   int64_t m, int64_t c, int64_t width, int64_t ignore) {           \
     return cross_entropy(loss, lse, (const T *)logits, c, labels, m, c, width, ignore);            \
   }                                                                                                \
   int nnrt_cross_entropy_back_##suffix(C *dlogits, const C *logits, const void *labels,            \
                                        const float *lse, const float *dloss, int64_t m, int64_t c, \
-                                       int64_t width, int64_t ignore) {                            \
-    return cross_entropy_back((T *)dlogits, (const T *)logits, c, labels, lse, dloss, m, c, width, \
-                              ignore);                                                             \
+                                       int64_t from, int64_t all, int64_t width, int64_t ignore) { \
+    return cross_entropy_back((T *)dlogits, (const T *)logits, c, labels, lse, dloss, m,           \
+                              Classes{c, from, all, ignore}, width);                               \
+  }                                                                                                \
+  int nnrt_nll_##suffix(float *loss, const C *logp, const void *labels, int64_t m, int64_t c,      \
+                        int64_t from, int64_t all, int64_t width, int64_t ignore) {                \
+    return nll(loss, (const T *)logp, labels, m, Classes{c, from, all, ignore}, width);            \
+  }                                                                                                \
+  int nnrt_lse_parts_##suffix(float *y, const C *x, int64_t m, int64_t g, int64_t c) {             \
+    return lse_parts(y, (const T *)x, m * g, c);                                                   \
   }
-FOR_FLOATS(CROSS_ENTROPIES)
+FOR_FLOATS(LOSSES)
 
 int nnrt_cross_entropy_ld(NnrtDtype t, float *loss, float *lse, const void *logits, int64_t ld,
                           const void *labels, int64_t m, int64_t c, int64_t width, int64_t ignore) {
-  if (t == NNRT_f32)
-    return cross_entropy(loss, lse, (const float *)logits, ld, labels, m, c, width, ignore);
-  if (t == NNRT_bf16)
-    return cross_entropy(loss, lse, (const bf16 *)logits, ld, labels, m, c, width, ignore);
-  return cross_entropy(loss, lse, (const f16 *)logits, ld, labels, m, c, width, ignore);
+  return with_type(t, [&](auto element) {
+    using T = decltype(element);
+    return cross_entropy(loss, lse, (const T *)logits, ld, labels, m, c, width, ignore);
+  });
 }
 
 int nnrt_cross_entropy_back_ld(NnrtDtype t, void *dlogits, const void *logits, int64_t ld,
                                const void *labels, const float *lse, const float *dloss, int64_t m,
                                int64_t c, int64_t width, int64_t ignore) {
-  if (t == NNRT_f32)
-    return cross_entropy_back((float *)dlogits, (const float *)logits, ld, labels, lse, dloss, m, c,
-                              width, ignore);
-  if (t == NNRT_bf16)
-    return cross_entropy_back((bf16 *)dlogits, (const bf16 *)logits, ld, labels, lse, dloss, m, c,
-                              width, ignore);
-  return cross_entropy_back((f16 *)dlogits, (const f16 *)logits, ld, labels, lse, dloss, m, c,
-                            width, ignore);
-}
-
-int nnrt_nll_f32(float *loss, const float *logp, const void *labels, int64_t m, int64_t c,
-                 int64_t width, int64_t ignore) {
-  if (m == 0) return NNRT_OK;
-  return launch(nll_rows, blocks_for(m), BLOCK, 0, loss, logp, labels, m, c, width, ignore,
-                finder());
+  return with_type(t, [&](auto element) {
+    using T = decltype(element);
+    return cross_entropy_back((T *)dlogits, (const T *)logits, ld, labels, lse, dloss, m,
+                              Classes{c, 0, c, ignore}, width);
+  });
 }
 
 int nnrt_nll_back_f32(float *dlogp, const void *labels, const float *dloss, int64_t m, int64_t c,
-                      int64_t width, int64_t ignore) {
+                      int64_t from, int64_t all, int64_t width, int64_t ignore) {
   if (m * c == 0) return NNRT_OK;
   int code = nnrt_zero(dlogp, m * c * (int64_t)sizeof *dlogp);
   if (code) return code;
-  return launch(nll_back_rows, blocks_for(m), BLOCK, 0, dlogp, labels, dloss, m, c, width, ignore,
-                finder());
+  return launch(nll_back_rows, blocks_for(m), BLOCK, 0, dlogp, labels, dloss, m,
+                Classes{c, from, all, ignore}, width, finder());
 }

@@ -205,9 +205,9 @@ template <class T> static __device__ inline ExpSum group_exp_sum(ExpSum x, bool 
     sum = add_exp_sums<T>(sum, part[i]);
   return sum;
 }
-// The logarithm of the whole; NaN where the maximum is infinite, as in PyTorch.
+// The logarithm of the whole: -inf of nothing but -inf, and of nothing.
 static __device__ inline float log_of(ExpSum s) {
-  return s.top == -INFINITY ? NAN : s.top + logf(s.sum);
+  return s.top + logf(s.sum);
 }
 
 // -- Columns

@@ -196,7 +196,7 @@ static void rows(int64_t m, int64_t n) {
   if (wanted("cross_entropy")) {
     BEST(t, nnrt_cross_entropy_f32(mean, rstd, x, labels, m, n, 8, -100));
     line("cross_entropy", text, t, 0, pass);
-    BEST(t, nnrt_cross_entropy_back_f32(y, x, labels, rstd, mean, m, n, 8, -100));
+    BEST(t, nnrt_cross_entropy_back_f32(y, x, labels, rstd, mean, m, n, 0, n, 8, -100));
     line("cross_entropy_back", text, t, 0, 2 * pass);
   }
   if (wanted("reduce")) {
@@ -221,9 +221,9 @@ static void rows(int64_t m, int64_t n) {
     float *w = floats(8192 * n);
     for (int64_t i = 0; i < m; i++)
       labels[i] = i * 7919 % 8192;
-    BEST(t, nnrt_gather_b4(y, w, labels, 2, table, 1, count, 8, 0));
+    BEST(t, nnrt_gather_b4(y, w, labels, 2, table, 1, count, 8, 0, 0, 8192));
     line("gather", text, t, 0, 2 * pass);
-    BEST(t, nnrt_gather_back_f32(w, labels, y, 1, count, 8, 2, table, 0));
+    BEST(t, nnrt_gather_back_f32(w, labels, y, 1, count, 8, 2, table, 0, 0, 8192));
     line("gather_back", text, t, 0, 4.0 * (double)(m * n * 2 + 8192 * n));
     free(w);
   }

@@ -180,13 +180,9 @@ static Tensor *compute(const Graph *g, bool *tame, Arena *a, Diag *d) {
     values[g->params[i]->id] = contents(g->params[i], a);
   for_each_op(op, g) {
     Tensor *in = arena_array(a, Tensor, op->n_in), *out = arena_array(a, Tensor, op->n_out);
-    Box box = {0};
-    for (int i = 0; op->n_out && i < op->out[0]->type->rank; i++)
-      box.whole[i] = op->out[0]->type->dim[i];
     for (int i = 0; i < op->n_in; i++)
       in[i] = values[op->in[i].value->id];
-    if (!op_evaluate(op, in, out, op_info[op->kind].traits & LOGICAL ? &box : NULL, a, d))
-      return NULL;
+    if (!op_evaluate(op, in, out, NULL, a, d)) return NULL;
     for (int i = 0; i < op->n_out; i++) {
       values[op->out[i]->id] = out[i];
       for (int64_t k = 0; *tame && k < type_count(out[i].type); k++)

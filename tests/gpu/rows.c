@@ -265,10 +265,10 @@ static void losses(void) {
         int code = BY_TYPE(t, cross_entropy, gloss, glse, gx, gl, m, c, width, -100);
         CHECK(code == 0, "cross_entropy returns %d", code);
         check_near("cross_entropy", gloss, NNRT_f32, want, m, 1e-5);
-        code = BY_TYPE(t, cross_entropy_back, gdx, gx, gl, glse, gd, m, c, width, -100);
+        code = BY_TYPE(t, cross_entropy_back, gdx, gx, gl, glse, gd, m, c, 0, c, width, -100);
         CHECK(code == 0, "cross_entropy_back returns %d", code);
         check_near("cross_entropy_back", gdx, t, dx, all, tolerance(t));
-        BY_TYPE(t, cross_entropy_back, gx, gx, gl, glse, gd, m, c, width, -100);
+        BY_TYPE(t, cross_entropy_back, gx, gx, gl, glse, gd, m, c, 0, c, width, -100);
         CHECK(same_bytes(gx, gdx, all * size_of(t)), "in place it has other bits");
         CHECK(gpu_finding().code == NNRT_OK, "labels in range are found wrong");
         gpu_free(gx), gpu_free(gl), gpu_free(gd), gpu_free(gloss), gpu_free(glse), gpu_free(gdx);
@@ -290,11 +290,11 @@ static void labels_out_of_range(void) {
               f.place == 1 && f.least == 0 && f.limit == c,
           "label %d of %d is found as %d: op %d, %lld of %lld", (int)c, (int)c, f.code, f.op,
           f.value, f.limit);
-    nnrt_cross_entropy_back_f32(dx, gx, gl, lse, loss, M, c, 4, -1);
+    nnrt_cross_entropy_back_f32(dx, gx, gl, lse, loss, M, c, 0, c, 4, -1);
     CHECK(gpu_finding().value == c, "cross_entropy_back does not find it");
-    nnrt_nll_f32(loss, gx, gl, M, c, 4, -1);
+    nnrt_nll_f32(loss, gx, gl, M, c, 0, c, 4, -1);
     CHECK(gpu_finding().value == c, "nll does not find it");
-    nnrt_nll_back_f32(dx, gl, lse, M, c, 4, -1);
+    nnrt_nll_back_f32(dx, gl, lse, M, c, 0, c, 4, -1);
     CHECK(gpu_finding().value == c, "nll_back does not find it");
     gpu_free(gx), gpu_free(gl), gpu_free(loss), gpu_free(lse), gpu_free(dx);
     free(x);

@@ -64,10 +64,13 @@ with folder_with_data():
     if HAS_MPI:
         two = {"EMULATED_GPUS": "2"}
         for program in "gpu_line2whole", "gpu_line2":
-            train(program, "--steps", 20, "--log", "n.jsonl", "--save", "n.st", launcher=mpirun(2), env=two)
+            train(program, "--steps", 20, "--log", "n.jsonl", "--save", "n.st", "--traffic", "n.json", launcher=mpirun(2), env=two)
             d = distance("n.jsonl", "2.jsonl")
             check(f"{program}: processes with NCCL train as threads do", d < 1e-5, d)
-            train(program, "--steps", 20, "--save", "called.st", launcher=mpirun(2), env={**two, "CUDA_LAUNCH_BLOCKING": "1"})
+            train(program, "--steps", 20, "--save", "called.st", "--traffic", "called.json", launcher=mpirun(2),
+                  env={**two, "CUDA_LAUNCH_BLOCKING": "1"})
+            check(f"{program}: what replayed collectives send is counted", "all_to_all" in open("n.json").read() and
+                  open("n.json").read() == open("called.json").read(), open("n.json").read())
             check(f"{program}: replayed collectives give the same bits",
                   open("n.st", "rb").read() == open("called.st", "rb").read())
         # One that cannot replay, or is told not to: all call.

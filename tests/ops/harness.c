@@ -127,14 +127,17 @@ Tensor *operands_new(const Example *e, const Op *op, Random *r, Arena *a) {
   return in;
 }
 
+Box box_new(const Op *op) {
+  Box box = {0};
+  const Value *boxed = op_boxed(op);
+  for (int i = 0; boxed && i < boxed->type->rank; i++)
+    box.whole[i] = boxed->type->dim[i];
+  return box;
+}
+
 Tensor *reference_new(const Op *op, const Tensor *in, const Box *box, Arena *a, Diag *d) {
   Tensor *out = arena_array(a, Tensor, op->n_out);
-  Box whole = {0};
-  if (op->n_out)
-    for (int i = 0; i < op->out[0]->type->rank; i++)
-      whole.whole[i] = op->out[0]->type->dim[i];
-  bool logical = op_info[op->kind].traits & LOGICAL;
-  return op_evaluate(op, in, out, logical ? (box ? box : &whole) : NULL, a, d) ? out : NULL;
+  return op_evaluate(op, in, out, op_boxed(op) ? box : NULL, a, d) ? out : NULL;
 }
 
 // -- Tensors ---------------------------------------------------------------------------------

@@ -42,7 +42,9 @@ Op *op_double(Module *m, const Op *op, Diag *d);
 // so that no two are near each other, nor near 0.
 Tensor *operands_new(const Example *e, const Op *op, Random *r, Arena *a);
 
-// The reference of `op`; `box` for LOGICAL rows may be NULL: the whole.  NULL when it fails.
+// The reference of `op`; `box` is of op_boxed if there is one; NULL: the whole.  NULL when it
+// fails. A box for op_boxed: all of it.
+Box box_new(const Op *op);
 Tensor *reference_new(const Op *op, const Tensor *in, const Box *box, Arena *a, Diag *d);
 
 Tensor tensor_copy(const Tensor *t, Arena *a);

@@ -78,12 +78,11 @@ static bool check_letter(const Op *op, const Dims *dims, int letter, const Tenso
       int dim = dims_position(dims, &dims->in[i], letter);
       part[i] = dim < 0 ? in[i] : tensor_part(&in[i], m, dim, half, 2, a);
     }
-    int dim = dims_position(dims, &dims->out[0], letter);
-    Box box = {0};
-    const Type *t = op->out[0]->type;
-    for (int i = 0; i < t->rank; i++)
-      box.whole[i] = t->dim[i];
-    if (dim >= 0) box.start[dim] = half * t->dim[dim] / 2;
+    const Value *boxed = op_boxed(op);
+    Box box = box_new(op);
+    const Term *placed = boxed && !boxed->def ? &dims->in[0] : &dims->out[0];
+    int cut = dims_position(dims, placed, letter), dim = dims_position(dims, &dims->out[0], letter);
+    if (cut >= 0) box.start[cut] = half * box.whole[cut] / 2;
     Op *piece;
     if (!half_op(m, op, part, dim, &piece, d) ||
         !(out[half] = reference_new(piece, part, &box, a, d)))

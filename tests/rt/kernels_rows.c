@@ -185,7 +185,8 @@ static void cross_entropy(void **state) {
     assert_near("cross_entropy", got, loss, m, 1e-6);
     assert_int_equal(nnrt_cross_entropy_f32(got, lse, x, wide, m, c, 8, -100), 0);
     assert_near("cross_entropy, i64", got, loss, m, 1e-6);
-    assert_int_equal(nnrt_cross_entropy_back_f32(got_dx, x, wide, lse, dloss, m, c, 8, -100), 0);
+    assert_int_equal(nnrt_cross_entropy_back_f32(got_dx, x, wide, lse, dloss, m, c, 0, c, 8, -100),
+                     0);
     assert_near("cross_entropy_back", got_dx, dx, m * c, 1e-6);
     free(got), free(lse), free(got_dx);
   }
@@ -199,10 +200,10 @@ static void bad_labels(void **state) {
   static const int64_t bad[][2] = {{0, 3}, {-1, 0}, {INT64_MAX, 0}, {0, INT64_MIN}};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     assert_int_equal(nnrt_cross_entropy_f32(loss, lse, x, bad[i], 2, 3, 8, -100), NNRT_INDEX);
-    assert_int_equal(nnrt_cross_entropy_back_f32(dx, x, bad[i], lse, dloss, 2, 3, 8, -100),
+    assert_int_equal(nnrt_cross_entropy_back_f32(dx, x, bad[i], lse, dloss, 2, 3, 0, 3, 8, -100),
                      NNRT_INDEX);
-    assert_int_equal(nnrt_nll_f32(loss, x, bad[i], 2, 3, 8, -100), NNRT_INDEX);
-    assert_int_equal(nnrt_nll_back_f32(dx, bad[i], dloss, 2, 3, 8, -100), NNRT_INDEX);
+    assert_int_equal(nnrt_nll_f32(loss, x, bad[i], 2, 3, 0, 3, 8, -100), NNRT_INDEX);
+    assert_int_equal(nnrt_nll_back_f32(dx, bad[i], dloss, 2, 3, 0, 3, 8, -100), NNRT_INDEX);
   }
   assert_true(loss[0] == 7 && lse[1] == 7 && dx[0] == 7 && dx[1] == 7);
 }

@@ -67,7 +67,9 @@ with folder_with_data():
 
     if HAS_MPI:
         for n in 2, 4:
-            train(f"line{n}", "--steps", 30, "--log", "m.jsonl", "--save", "m.st", launcher=mpirun(n))
+            train(f"line{n}", "--steps", 30, "--log", "m.jsonl", "--save", "m.st", "--traffic", "m.json", launcher=mpirun(n))
+            train(f"line{n}", "--steps", 30, "--traffic", "t.json")
+            check(f"{n} processes send what {n} threads do", open("m.json").read() == open("t.json").read())
             check(f"{n} processes give the bits of {n} threads", open("m.st", "rb").read() == open(f"{n}.st", "rb").read())
             check(f"{n} processes log the same", losses("m.jsonl") == losses(f"{n}.jsonl"))
         done = run("fail2", *DATA, launcher=mpirun(2), timeout=20)

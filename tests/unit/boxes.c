@@ -313,6 +313,8 @@ static void a_slice_must_be_the_same_rows(void **state) {
   assert_false(same_in_time(&x, &z));
   x.axis[0] = whole;
   assert_true(same_in_time(&x, &z));
+  x.axis[0] = (Sbp){SBP_P, 0}; // each slice has a share of the sum
+  assert_false(same_in_time(&x, &z));
 }
 
 int main(int argc, char **argv) {

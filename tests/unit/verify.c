@@ -189,7 +189,7 @@ static Mesh *mesh_of(Net *t, const char *name, MeshAxis axis) {
   return mesh;
 }
 
-static const Layout *whole(Net *t) {
+static const Layout *everywhere(Net *t) {
   return layout_broadcast(t->m, t->m->meshes);
 }
 
@@ -204,9 +204,9 @@ static void shard_along(Net *t, MeshAxis axis) {
   t->m->phase = PHASE_sharded;
   const Layout *rows = laid(t, (Sbp){SBP_S, 0});
   for (int i = 0; i < t->g->n_params; i++)
-    t->g->params[i]->layout = whole(t);
+    t->g->params[i]->layout = everywhere(t);
   t->x->layout = t->y->layout = t->z->layout = rows;
-  t->w1->layout = whole(t);
+  t->w1->layout = everywhere(t);
   t->y->def->split[0] = t->z->def->split[0] = '0';
 }
 
@@ -275,7 +275,7 @@ static void two_meshes_of_one_name(void **state) {
 
 static void a_layout_before_the_module_is_sharded(void **state) {
   Net *t = *state;
-  t->z->layout = whole(t);
+  t->z->layout = everywhere(t);
   fails(t, "'%z' has a layout before the module is sharded");
 }
 
@@ -294,6 +294,93 @@ static void a_partial_sum_through_what_is_not_linear(void **state) {
   fails(t, "relu: cannot pass partial sums on");
 }
 
+// %y is a part of a sum, and so is what reads it.
+static void sum_parts(Net *t) {
+  shard(t);
+  t->y->def->split[0] = 'k';
+  t->y->layout = laid(t, (Sbp){SBP_P, 0});
+  t->x->layout = laid(t, (Sbp){SBP_S, 1});
+}
+
+static void a_partial_sum_and_a_whole_value_added(void **state) {
+  Net *t = *state;
+  sum_parts(t);
+  Builder b = {.g = t->g, .d = t->h->d};
+  Value *whole = build(&b, OP_sgd, IN(t->w, t->dw, t->lr, t->lr), NO_ATTRS);
+  Value *product = build(&b, OP_linear, IN(t->x, whole), NO_ATTRS);
+  Value *sum = build(&b, OP_add, IN(t->y, product), NO_ATTRS);
+  whole->layout = product->layout = everywhere(t);
+  sum->layout = t->y->layout;
+  sum->def->split[0] = '+';
+  fails(t, "add: 1 of 2 operands are partial sums along dp");
+}
+
+static void a_product_of_two_partial_sums(void **state) {
+  Net *t = *state;
+  sum_parts(t);
+  Builder b = {.g = t->g, .d = t->h->d};
+  Value *product = build(&b, OP_mul, IN(t->y, t->y), NO_ATTRS);
+  product->layout = t->y->layout;
+  product->def->split[0] = '+';
+  fails(t, "mul: 2 of 2 operands are partial sums along dp");
+}
+
+static void a_parameter_that_is_a_partial_sum(void **state) {
+  Net *t = *state;
+  shard(t);
+  t->x->layout = laid(t, (Sbp){SBP_P, 0});
+  fails(t, "'%x' is a parameter, and a partial sum: {P}");
+}
+
+static Value *local_fill(Net *t, Sbp lies) {
+  shard(t);
+  t->m->phase = PHASE_local;
+  Builder b = {.g = t->g, .d = t->h->d};
+  Value *v = build_fill(&b, DT_f32, 1, (int64_t[]){64}, 1);
+  value_set_name(v, "f");
+  v->layout = laid(t, lies);
+  return v;
+}
+
+static void a_fill_that_is_a_partial_sum(void **state) {
+  Net *t = *state;
+  local_fill(t, (Sbp){SBP_S, 0});
+  passes(t);
+  tear_down(state);
+  set_up(state);
+  t = *state;
+  local_fill(t, (Sbp){SBP_P, 0});
+  fails(t, "'%f' is a fill, and a partial sum: {P}");
+}
+
+static void a_bucket_that_lies_otherwise_than_its_members(void **state) {
+  Net *t = *state;
+  Value *f = local_fill(t, (Sbp){SBP_S, 0});
+  Builder b = {.g = t->g, .d = t->h->d};
+  Value *bucket = build(&b, OP_pack, IN(f), NO_ATTRS);
+  bucket->layout = f->layout;
+  passes(t);
+  bucket->layout = everywhere(t);
+  fails(t, "'%f' does not lie as the bucket that it is packed into: {S(0)}");
+  bucket->layout = f->layout;
+  value_set_name(bucket, "b");
+  Value *back = build(&b, OP_unpack, IN(bucket), ATTRS(a_list("shape", (int64_t[]){64}, 1)));
+  back->layout = everywhere(t);
+  fails(t, "'%b' does not lie as what is read back from it: {S(0)}");
+}
+
+static void a_collective_whose_result_lies_otherwise(void **state) {
+  Net *t = *state;
+  Value *f = local_fill(t, (Sbp){SBP_S, 0});
+  Builder b = {.g = t->g, .d = t->h->d};
+  Value *all = build(&b, OP_all_gather, IN(f), ATTRS(a_s("axis", "dp")));
+  value_set_name(all, "all");
+  all->layout = everywhere(t);
+  passes(t);
+  all->layout = f->layout;
+  fails(t, "'%all' does not lie as its collective leaves it: {S(0)}");
+}
+
 static void a_dimension_that_cannot_be_cut(void **state) {
   Net *t = *state;
   shard(t);
@@ -308,8 +395,8 @@ static void an_operand_that_lies_otherwise_than_wanted(void **state) {
   t->m->phase = PHASE_local; // as if comm had nothing to do: the types are parts already
   passes(t);
   t->z->def->split[0] = 0;
-  t->z->layout = whole(t);
-  fails(t, "relu: operand 0 does not lie as it wants it");
+  t->z->layout = everywhere(t);
+  fails(t, "relu: operand 0 is S(0) along 'dp', and must be B");
 }
 
 static void an_output_that_is_a_partial_sum(void **state) {
@@ -322,7 +409,7 @@ static void an_output_that_is_a_partial_sum(void **state) {
   t->dw->layout = t->w->layout;
   t->w1->def->split[0] = '0';
   t->z->def->split[0] = 0;
-  t->z->layout = whole(t);
+  t->z->layout = everywhere(t);
   t->m->phase = PHASE_local;
   graph_set_result(t->g, 0, t->y);
   op_erase(t->z->def);
@@ -335,7 +422,7 @@ static Op *add_up_along(Net *t, MeshAxis along, const char *axis) {
   t->m->phase = PHASE_local;
   Builder b = {.g = t->g, .d = t->h->d};
   Value *sum = build(&b, OP_linear_back_w_accumulate, IN(t->x, t->y), ATTRS(a_s("axis", axis)));
-  sum->layout = whole(t);
+  sum->layout = everywhere(t);
   sum->def->split[0] = '0';
   return sum->def;
 }
@@ -429,7 +516,6 @@ static void moves_that_change_what_a_slice_has(void **state) {
   const char *wrong = "move: a slice of time has other parts before than after: ";
   check_move("f32[4] @n {S(0), S(0)}", "shape=[4] : f32[4] @o {S(0), S(0)}", wrong);
   check_move("f32[4] @n {S(0), B}", "shape=[4] : f32[4] {S(0), B}", wrong);
-  check_move("f32[4] @n {P, B}", "shape=[4] : f32[4] @n {B, B}", wrong);
   check_move("f32[4] {B, B}", "shape=[2] : f32[2] @n {S(0), B}", wrong);
 }
 
@@ -443,8 +529,8 @@ static void a_move_before_the_module_is_local(void **state) {
 // x 0, w and w1 128, lr 320, y and z 384, dw 512; 4*8*4 = 128 bytes, 8*6*4 = 192, 4*6*4 = 96.
 static void plan(Net *t) {
   for (int i = 0; i < t->g->n_params; i++)
-    t->g->params[i]->layout = whole(t);
-  t->y->layout = t->z->layout = t->w1->layout = whole(t);
+    t->g->params[i]->layout = everywhere(t);
+  t->y->layout = t->z->layout = t->w1->layout = everywhere(t);
   t->m->phase = PHASE_planned;
   t->m->slab_bytes = 704;
   t->x->offset = 0;
@@ -518,6 +604,12 @@ int main(void) {
       TEST(a_layout_before_the_module_is_sharded),
       TEST(a_split_that_the_layouts_do_not_show),
       TEST(a_partial_sum_through_what_is_not_linear),
+      TEST(a_partial_sum_and_a_whole_value_added),
+      TEST(a_product_of_two_partial_sums),
+      TEST(a_parameter_that_is_a_partial_sum),
+      TEST(a_fill_that_is_a_partial_sum),
+      TEST(a_bucket_that_lies_otherwise_than_its_members),
+      TEST(a_collective_whose_result_lies_otherwise),
       TEST(a_dimension_that_cannot_be_cut),
       TEST(an_operand_that_lies_otherwise_than_wanted),
       TEST(an_output_that_is_a_partial_sum),

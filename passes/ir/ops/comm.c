@@ -128,7 +128,7 @@ bool comm_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag 
 
 enum { PACK_ALIGN = 64 /* bytes */, MAX_LENGTHS = 51 /* letters, and Z for the result */ };
 
-static int64_t packed_length(const Type *t) {
+int64_t pack_length(const Type *t) {
   int64_t align = PACK_ALIGN / dtype_bytes[t->dtype];
   return (type_count(t) + align - 1) / align * align;
 }
@@ -151,7 +151,7 @@ bool pack_rule(const Op *op, Dims *dims, Diag *d) {
       if (which == n) length[n++] = t->dim[i];
       einsum_add(&e, "%c^ ", which < 26 ? 'a' + which : 'A' + which - 26);
     }
-    sum += packed_length(t);
+    sum += pack_length(t);
   }
   einsum_add(&e, "-> Z^");
   if (!dims_parse(dims, op, e.text, d)) return false;
@@ -165,7 +165,7 @@ bool pack_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag 
   for (int k = 0; k < op->n_in; k++) {
     for (int64_t i = 0; i < type_count(in[k].type); i++)
       element_copy(out, offset + i, &in[k], i);
-    offset += packed_length(in[k].type);
+    offset += pack_length(in[k].type);
   }
   return true;
 }

@@ -1,17 +1,29 @@
 // Rows picked by index, and its adjoint.
 //
-//     gather f32[10,6], i64[4,3] axis=0     v^ c, i j -> i j c      each index, its row
-//     gather_back i64[4,3], f32[4,3,6]      i j, i j c -> v^ c      rows added where they came from
+//     gather f32[10,6], i64[4,3] axis=0     v b, A B -> A B b       each index, its row
+//     gather_back i64[4,3], f32[4,3,6]      A B, A B b -> v b       rows added where they came from
 //
-// The dimension looked into is whole.  Split along the indices, gather_back gives partial sums.
+// Split along the dimension looked into, v, gather gives partial sums: each index is a row of one
+// part of the table, and gets zeros from the others.  So the elements must be of a type that sums
+// are defined for; otherwise v is whole.  gather_back makes its part of the rows, from the indices
+// that are there.  Split along the indices, it is gather_back that gives partial sums.
 
 #include "ir/ops/einsum.h"
 #include "ir/ops/index.h"
+#include "ir/ops/reference.h"
+
+// What ranks can add up.
+static bool sums(DType t) {
+  return dtype_class[t] == 'F' || t == DT_i32 || t == DT_i64;
+}
 
 // The letters of x, of the indices and of y; x has the axis, y the indices in its place.
-static void add_x(Einsum *e, int rank, int axis) {
+static void add_x(Einsum *e, int rank, int axis, DType t) {
   for (int i = 0; i < rank; i++)
-    einsum_add(e, i == axis ? " Z^" : " %c", letter_free(i));
+    if (i == axis)
+      einsum_add(e, sums(t) ? " v" : " v^");
+    else
+      einsum_add(e, " %c", letter_free(i));
 }
 
 static void add_indices(Einsum *e, int rank) {
@@ -32,7 +44,7 @@ bool gather_rule(const Op *op, Dims *dims, Diag *d) {
   if (!axis_fits(op, rank, d)) return false;
   int axis = (int)attr_i(op, "axis");
   Einsum e = {0};
-  add_x(&e, rank, axis);
+  add_x(&e, rank, axis, op->in[0].value->type->dtype);
   einsum_add(&e, ",");
   add_indices(&e, index_rank);
   einsum_add(&e, "->");
@@ -50,7 +62,7 @@ bool gather_back_rule(const Op *op, Dims *dims, Diag *d) {
   einsum_add(&e, ",");
   add_y(&e, rank, axis, index_rank);
   einsum_add(&e, "->");
-  add_x(&e, rank, axis);
+  add_x(&e, rank, axis, op->in[1].value->type->dtype);
   if (!dims_parse(dims, op, e.text, d)) return false;
   for (int i = 0; i < rank; i++) {
     int known = dims_find(dims, letter_free(i));
@@ -60,7 +72,7 @@ bool gather_back_rule(const Op *op, Dims *dims, Diag *d) {
                         "what is added",
                         i, (long long)shape[i], (long long)dims->letter[known].size);
   }
-  dims_size(dims, 'Z', shape[axis]);
+  dims_size(dims, 'v', shape[axis]);
   return true;
 }
 
@@ -72,39 +84,40 @@ bool gather_grad(Builder *b, Op *op, Value **dout, Value **din) {
   return !b->failed;
 }
 
-// Index `i`, from 0 to n - 1; negative ones count from the end.
-static bool index_at(const Op *op, const Tensor *index, int64_t i, int64_t n, int64_t *out,
-                     Diag *d) {
-  int64_t at = tensor_i(index, i);
-  *out = at < 0 ? at + n : at;
-  if (*out >= 0 && *out < n) return true;
-  return diag_error(d, op->loc, "%s: index %lld at element %lld is not one of %lld to %lld",
-                    op_info[op->kind].name, (long long)at, (long long)i, (long long)-n,
-                    (long long)(n - 1));
-}
-
-// x is (outer, n, inner), the indices (m), y (outer, m, inner).
+// x is (outer, n, inner), the indices (m), y (outer, m, inner); x is rows `from` to `from + n` of
+// `all`.
 typedef struct Lookup {
-  int64_t outer, n, inner, m;
+  int64_t outer, n, inner, m, from, all;
 } Lookup;
 
-static Lookup lookup_of(const Op *op, const Type *x, const Type *index) {
+static Lookup lookup_of(const Op *op, const Type *x, const Type *index, const Box *box) {
   int axis = (int)attr_i(op, "axis");
-  Lookup l = {1, x->dim[axis], 1, type_count(index)};
-  for (int i = 0; i < axis; i++)
-    l.outer *= x->dim[i];
-  for (int i = axis + 1; i < x->rank; i++)
-    l.inner *= x->dim[i];
+  AxisView v = axis_view(x, axis);
+  Lookup l = {.outer = v.outer, .n = v.n, .inner = v.inner, .m = type_count(index)};
+  l.from = box_start(box, axis);
+  l.all = box_whole(box, x, axis);
   return l;
 }
 
+// The row of x that index `i` means, or -1 when another part has it; negative ones count from the
+// end.
+static bool row_at(const Op *op, const Tensor *index, int64_t i, const Lookup *l, int64_t *out,
+                   Diag *d) {
+  int64_t at = tensor_i(index, i), row = at < 0 ? at + l->all : at;
+  *out = row >= l->from && row < l->from + l->n ? row - l->from : -1;
+  if (row >= 0 && row < l->all) return true;
+  return diag_error(d, op->loc, "%s: index %lld at element %lld is not one of %lld to %lld",
+                    op_info[op->kind].name, (long long)at, (long long)i, (long long)-l->all,
+                    (long long)(l->all - 1));
+}
+
+// `out` is zero where no row is copied.
 bool gather_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
-  (void)box;
-  Lookup l = lookup_of(op, in[0].type, in[1].type);
+  Lookup l = lookup_of(op, in[0].type, in[1].type, box);
   for (int64_t j = 0; j < l.m; j++) {
     int64_t at;
-    if (!index_at(op, &in[1], j, l.n, &at, d)) return false;
-    for (int64_t i = 0; i < l.outer; i++)
+    if (!row_at(op, &in[1], j, &l, &at, d)) return false;
+    for (int64_t i = 0; at >= 0 && i < l.outer; i++)
       for (int64_t k = 0; k < l.inner; k++)
         element_copy(out, (i * l.m + j) * l.inner + k, &in[0], (i * l.n + at) * l.inner + k);
   }
@@ -113,16 +126,15 @@ bool gather_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Dia
 
 // Sums are kept in double until all has been added.
 bool gather_back_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
-  (void)box;
-  Lookup l = lookup_of(op, out->type, in[0].type);
+  Lookup l = lookup_of(op, out->type, in[0].type, box);
   Arena *scratch = arena_new();
   int64_t n = type_count(out->type);
   double *sum = arena_array(scratch, double, n);
   bool ok = true;
   for (int64_t j = 0; ok && j < l.m; j++) {
     int64_t at;
-    ok = index_at(op, &in[0], j, l.n, &at, d);
-    for (int64_t i = 0; ok && i < l.outer; i++)
+    ok = row_at(op, &in[0], j, &l, &at, d);
+    for (int64_t i = 0; ok && at >= 0 && i < l.outer; i++)
       for (int64_t k = 0; k < l.inner; k++)
         sum[(i * l.n + at) * l.inner + k] += tensor_f(&in[1], (i * l.m + j) * l.inner + k);
   }

@@ -3,8 +3,12 @@
 //     cross_entropy  loss = lse - x[label]    dx = (exp(x - lse) - 1[label]) dloss
 //                    lse = log(sum of exp(x))
 //     nll            loss = -x[label]         dx = -1[label] dloss
+//     lse_parts      lse of each of g parts of the row
 //
-// A label equal to `ignore` gives loss 0 and no gradient; another one outside 0 .. c-1 is an error.
+// A label equal to `ignore` gives loss 0 and no gradient; another one outside 0 .. c-1 is an error,
+// c counting the classes of all parts where classes are split.  A part that lacks the label's class
+// has 0 in its place, so that losses are partial sums; but a sum of log-sum-exps is none, and
+// cross_entropy's classes are whole.
 
 #include <math.h>
 
@@ -19,8 +23,28 @@ bool nll_back_rule(const Op *op, Dims *dims, Diag *d) {
     same = shape[i] == labels->dim[i];
   if (!same)
     return diag_error(d, op->loc, "nll_back: 'shape' must be that of the labels and the classes");
-  if (!dims_parse(dims, op, "*, * -> * c^", d)) return false;
+  if (!dims_parse(dims, op, "*, * -> * c", d)) return false;
   dims_size(dims, 'c', shape[rank - 1]);
+  return true;
+}
+
+bool lse_parts_rule(const Op *op, Dims *dims, Diag *d) {
+  const Type *x = op->in[0].value->type;
+  int rank = attr_n(op, "shape");
+  const int64_t *shape = attr_list(op, "shape");
+  bool same = rank == x->rank && rank > 0;
+  for (int i = 0; same && i < rank - 1; i++)
+    same = shape[i] == x->dim[i];
+  if (!same)
+    return diag_error(d, op->loc,
+                      "lse_parts: 'shape' must be that of the operand, but for the last length");
+  int64_t length = x->dim[rank - 1], parts = shape[rank - 1];
+  if (parts == 0 || length % parts != 0)
+    return diag_error(d, op->loc, "lse_parts: %lld elements cannot be cut in %lld equal parts",
+                      (long long)length, (long long)parts);
+  if (!dims_parse(dims, op, "* (g c^) -> * g", d)) return false;
+  dims_size(dims, 'g', parts);
+  dims_size(dims, 'c', length / parts);
   return true;
 }
 
@@ -40,76 +64,96 @@ bool nll_grad(Builder *b, Op *op, Value **dout, Value **din) {
   return !b->failed;
 }
 
-// The label of `row`, or -1 when it is to be ignored.
-static bool label_of(const Op *op, const Tensor *labels, int64_t row, int64_t n_classes,
-                     int64_t *label, Diag *d) {
-  *label = tensor_i(labels, row);
-  if (*label == attr_i(op, "ignore")) {
-    *label = -1;
-    return true;
-  }
-  if (*label >= 0 && *label < n_classes) return true;
-  return diag_error(d, op->loc, "%s: label %lld of row %lld is outside 0..%lld",
-                    op_info[op->kind].name, (long long)*label, (long long)row,
-                    (long long)n_classes - 1);
+// Rows of n classes, of which there are `all` in the whole; those here begin with number `from`.
+typedef struct Classes {
+  int64_t rows, n, from, all;
+} Classes;
+
+static Classes classes_of(const Type *t, const Box *box) {
+  AxisView v = axis_view(t, t->rank - 1);
+  return (Classes){v.outer, v.n, box_start(box, t->rank - 1), box_whole(box, t, t->rank - 1)};
 }
 
-static AxisView rows_of(const Type *t) {
-  return axis_view(t, t->rank - 1);
+enum { IGNORED = -1, ELSEWHERE = -2 };
+
+// The label of `row`, counted from the first class that is here; or that it is to be ignored, or is
+// of a class in another part.
+static bool label_of(const Op *op, const Tensor *labels, int64_t row, const Classes *c,
+                     int64_t *label, Diag *d) {
+  int64_t class = tensor_i(labels, row);
+  if (class == attr_i(op, "ignore")) {
+    *label = IGNORED;
+    return true;
+  }
+  *label = class >= c->from && class < c->from + c->n ? class - c->from : ELSEWHERE;
+  if (class >= 0 && class < c->all) return true;
+  return diag_error(d, op->loc, "%s: label %lld of row %lld is outside 0..%lld",
+                    op_info[op->kind].name, (long long)class, (long long)row,
+                    (long long)c->all - 1);
+}
+
+// Of n elements of x from `at` on.  -inf where all are; NaN where one is NaN or +inf.
+static double log_sum_exp(const Tensor *x, int64_t at, int64_t n) {
+  double max = -INFINITY, sum = 0;
+  for (int64_t j = 0; j < n; j++)
+    max = fmax(max, tensor_f(x, at + j));
+  if (max == -INFINITY) max = 0;
+  for (int64_t j = 0; j < n; j++)
+    sum += exp(tensor_f(x, at + j) - max);
+  return log(sum) + max;
 }
 
 bool cross_entropy_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
-  (void)box;
-  AxisView v = rows_of(in[0].type);
-  for (int64_t i = 0; i < v.outer; i++) {
+  Classes c = classes_of(in[0].type, box);
+  for (int64_t i = 0; i < c.rows; i++) {
     int64_t label;
-    if (!label_of(op, &in[1], i, v.n, &label, d)) return false;
-    double max = -INFINITY, sum = 0;
-    for (int64_t j = 0; j < v.n; j++)
-      max = fmax(max, tensor_f(&in[0], i * v.n + j));
-    for (int64_t j = 0; j < v.n; j++)
-      sum += exp(tensor_f(&in[0], i * v.n + j) - max);
-    double lse = log(sum) + max;
-    tensor_set_f(&out[0], i, label < 0 ? 0 : lse - tensor_f(&in[0], i * v.n + label));
+    if (!label_of(op, &in[1], i, &c, &label, d)) return false;
+    double lse = log_sum_exp(&in[0], i * c.n, c.n);
+    tensor_set_f(&out[0], i, label < 0 ? 0 : lse - tensor_f(&in[0], i * c.n + label));
     tensor_set_f(&out[1], i, lse);
   }
   return true;
 }
 
 bool cross_entropy_back_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
-  (void)box;
-  AxisView v = rows_of(in[0].type);
-  for (int64_t i = 0; i < v.outer; i++) {
+  Classes c = classes_of(in[0].type, box);
+  for (int64_t i = 0; i < c.rows; i++) {
     int64_t label;
-    if (!label_of(op, &in[1], i, v.n, &label, d)) return false;
+    if (!label_of(op, &in[1], i, &c, &label, d)) return false;
     double lse = tensor_f(&in[2], i), dloss = tensor_f(&in[3], i);
-    for (int64_t j = 0; j < v.n; j++) {
-      double p = exp(tensor_f(&in[0], i * v.n + j) - lse);
-      tensor_set_f(out, i * v.n + j, label < 0 ? 0 : (p - (j == label)) * dloss);
+    for (int64_t j = 0; j < c.n; j++) {
+      double p = exp(tensor_f(&in[0], i * c.n + j) - lse);
+      tensor_set_f(out, i * c.n + j, label == IGNORED ? 0 : (p - (j == label)) * dloss);
     }
   }
   return true;
 }
 
 bool nll_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
-  (void)box;
-  AxisView v = rows_of(in[0].type);
-  for (int64_t i = 0; i < v.outer; i++) {
+  Classes c = classes_of(in[0].type, box);
+  for (int64_t i = 0; i < c.rows; i++) {
     int64_t label;
-    if (!label_of(op, &in[1], i, v.n, &label, d)) return false;
-    tensor_set_f(out, i, label < 0 ? 0 : -tensor_f(&in[0], i * v.n + label));
+    if (!label_of(op, &in[1], i, &c, &label, d)) return false;
+    tensor_set_f(out, i, label < 0 ? 0 : -tensor_f(&in[0], i * c.n + label));
   }
   return true;
 }
 
 bool nll_back_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
-  (void)box;
-  AxisView v = rows_of(out->type);
-  for (int64_t i = 0; i < v.outer; i++) {
+  Classes c = classes_of(out->type, box);
+  for (int64_t i = 0; i < c.rows; i++) {
     int64_t label;
-    if (!label_of(op, &in[0], i, v.n, &label, d)) return false;
-    for (int64_t j = 0; j < v.n; j++)
-      tensor_set_f(out, i * v.n + j, j == label ? -tensor_f(&in[1], i) : 0);
+    if (!label_of(op, &in[0], i, &c, &label, d)) return false;
+    for (int64_t j = 0; j < c.n; j++)
+      tensor_set_f(out, i * c.n + j, j == label ? -tensor_f(&in[1], i) : 0);
   }
+  return true;
+}
+
+bool lse_parts_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)op, (void)box, (void)d;
+  int64_t n = type_count(out->type), length = n ? type_count(in[0].type) / n : 0;
+  for (int64_t i = 0; i < n; i++)
+    tensor_set_f(out, i, log_sum_exp(&in[0], i * length, length));
   return true;
 }

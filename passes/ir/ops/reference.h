@@ -51,6 +51,15 @@ static inline int64_t axis_at(const AxisView *v, int64_t outer, int64_t j, int64
   return (outer * v->n + j) * v->inner + inner;
 }
 
+// Where the part that a reference is given starts in the whole, and how long the whole is, along
+// `dim`; `part` is the part's type.
+static inline int64_t box_start(const Box *box, int dim) {
+  return box ? box->start[dim] : 0;
+}
+static inline int64_t box_whole(const Box *box, const Type *part, int dim) {
+  return box ? box->whole[dim] : part->dim[dim];
+}
+
 // For gradients: true when nothing flows into the results from `first` on.  They are statistics,
 // there to be read by the gradient itself.
 static inline bool only_first_results(const Builder *b, const Op *op, Value *const *dout,

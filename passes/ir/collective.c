@@ -1,0 +1,74 @@
+// See collective.h.
+
+#include "ir/collective.h"
+
+#include "ir/op.h"
+#include "ir/split.h"
+#include "ir/verify.h"
+
+// Which axes a collective may be over.
+enum { DEVICES = 1, TIME_AXIS = 2, ANY_AXIS = 3 };
+
+typedef struct Rule {
+  OpKind op;
+  int from, to;                  // kinds of Sbp
+  const char *from_dim, *to_dim; // the attributes that say which dimension, of SBP_S
+  int over;
+} Rule;
+
+static const Rule rules[] = {
+    {OP_all_reduce, SBP_P, SBP_B, NULL, NULL, DEVICES},
+    {OP_all_gather, SBP_S, SBP_B, "dim", NULL, DEVICES},
+    {OP_local_slice, SBP_B, SBP_S, NULL, "dim", ANY_AXIS},
+    {OP_reduce_scatter, SBP_P, SBP_S, NULL, "dim", DEVICES},
+    {OP_all_to_all, SBP_S, SBP_S, "from", "to", DEVICES},
+    {OP_accumulate, SBP_P, SBP_B, NULL, NULL, TIME_AXIS},
+};
+
+static const Rule *rule_of(const Op *op) {
+  for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+    if (rules[i].op == op->kind) return &rules[i];
+  BUG("%s has no rule", op_info[op->kind].name);
+}
+
+static Sbp lies(const Op *op, int kind, const char *dim) {
+  return (Sbp){.kind = kind, .dim = dim ? (int)attr_i(op, dim) : 0};
+}
+
+// Nothing inside of `axis` may cut what is cut or joined.
+static bool innermost(const Op *op, int axis, Sbp cut, Diag *d) {
+  const Layout *have = op->in[0].value->layout;
+  const Mesh *mesh = op_mesh(op);
+  for (int inner = axis + 1; cut.kind == SBP_S && inner < have->n_axes; inner++)
+    if (sbp_equal(have->axis[inner], cut))
+      return diag_error(d, op->loc, "%s: dimension %d is cut along '%s' inside of '%s'",
+                        op_info[op->kind].name, cut.dim, mesh->axis[inner].name,
+                        mesh->axis[axis].name);
+  return true;
+}
+
+bool collective_gives(const Op *op, Sbp *axis, Diag *d) {
+  const Rule *rule = rule_of(op);
+  const Mesh *mesh = op_mesh(op);
+  const Value *in = op->in[0].value;
+  const char *name = op_info[op->kind].name, *over = attr_s(op, "axis");
+  int at = op_mesh_axis(op);
+  if (at < 0) return diag_error(d, op->loc, "%s: the mesh has no axis '%s'", name, over);
+  if (!(rule->over & (mesh->axis[at].time ? TIME_AXIS : DEVICES)))
+    return diag_error(d, op->loc, "%s: axis '%s' is %sbound to time", name, over,
+                      mesh->axis[at].time ? "" : "not ");
+  Sbp from = lies(op, rule->from, rule->from_dim), to = lies(op, rule->to, rule->to_dim);
+  Sbp have = in->layout->axis[at];
+  if (!sbp_equal(have, from)) {
+    Arena *a = arena_new();
+    diag_error(d, op->loc, "%s: '%s' is %s along '%s', and must be %s", name, value_text(a, in),
+               sbp_text(a, have), over, sbp_text(a, from));
+    arena_free(a);
+    op_note_operand(op, 0, d);
+    return false;
+  }
+  if (!innermost(op, at, from, d) || !innermost(op, at, to, d)) return false;
+  for (int i = 0; i < in->layout->n_axes; i++)
+    axis[i] = i == at ? to : in->layout->axis[i];
+  return true;
+}

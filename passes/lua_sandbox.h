@@ -1,0 +1,52 @@
+// Lua that can compute and nothing else.
+//
+// A file has assert, error, ipairs, next, pairs, select, tonumber, tostring and type, most of math,
+// string and table, and what is put into its environment; it ends with an error when it runs for
+// more than LUA_STEPS instructions or wants more than LUA_BYTES.
+//
+// Everything that may fail runs inside sandbox_call, so that even a lack of memory ends there. Only
+// the files named lua_*.c, and plan_lua.c, know Lua.
+
+#ifndef LUA_SANDBOX_H
+#define LUA_SANDBOX_H
+
+#include <lauxlib.h>
+#include <lua.h>
+
+#include "base/diag.h"
+
+enum {
+  LUA_STEPS = 10000000,
+  LUA_BYTES = 64 << 20,
+  LUA_TEXT = 256 << 10, // bytes of a file
+};
+
+typedef struct Sandbox {
+  Arena *arena;
+  const char *path; // what messages call the file
+  const char *text;
+  size_t n;
+  Diag *d;
+  lua_State *lua;
+  size_t used;      // bytes that Lua has
+  const Loc *about; // where in the model the error lies that is being raised, or NULL
+} Sandbox;
+
+// Reads the text of a file.  NULL, having reported why.
+const char *sandbox_read(Arena *a, const char *path, size_t *n, Diag *d);
+
+// False, having reported it, where there is no memory.  Afterwards `text` is not run yet.
+bool sandbox_open(Sandbox *s, Arena *a, const char *path, const char *text, size_t n, Diag *d);
+void sandbox_close(Sandbox *s);
+
+// For functions that sandbox_call runs: leaves the table of what a file may use on the stack; and
+// runs the text with the table on top, which it takes, as all that it has of the world.  Its
+// results are left.
+void sandbox_environment(lua_State *l);
+void sandbox_run(Sandbox *s, int n_results);
+
+// Runs `function` with `context` as its one argument, a light userdata.  False, having reported the
+// error at its line, when it raised one; results that it pushed are left on the stack.
+bool sandbox_call(Sandbox *s, lua_CFunction function, void *context, int n_results);
+
+#endif

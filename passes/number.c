@@ -1,0 +1,178 @@
+// See number.h.
+
+#include "number.h"
+
+#include "base/vec.h"
+#include "ir/intern.h"
+#include "ir/op.h"
+#include "ir/split.h"
+
+// An op that no earlier one is equal to.
+typedef struct Entry {
+  const Op *op;
+  const int *in; // the operands' numbers
+  int first;     // the number of result 0
+  struct Entry *next;
+} Entry;
+
+struct Numbers {
+  const Graph *g;
+  Vec(const Value *) value; // by number
+  int *of;                  // by value id
+  Entry **slot;
+  int n_slots; // a power of two
+};
+
+static bool same_dims(const Type *x, const Type *y) {
+  bool same = x->rank == y->rank;
+  for (int i = 0; same && i < x->rank; i++)
+    same = x->dim[i] == y->dim[i];
+  return same;
+}
+
+bool attr_same_whole(const Op *x, const Op *y, int i) {
+  if (!str_equal(x->attrs[i].name, "shape")) return attr_same(&x->attrs[i], &y->attrs[i]);
+  return same_dims(value_whole(x->out[0]), value_whole(y->out[0]));
+}
+
+static uint64_t hash_op(const Op *op, const int *in) {
+  uint64_t h = hash_mix(0, (uint64_t)op->kind);
+  for (int i = 0; i < op->n_in; i++)
+    h = hash_mix(h, (uint64_t)in[i]);
+  int n;
+  op_attr_specs(op->kind, &n);
+  for (int i = 0; i < n; i++) {
+    if (!str_equal(op->attrs[i].name, "shape")) {
+      h = attr_hash(h, &op->attrs[i]);
+      continue;
+    }
+    const Type *whole = value_whole(op->out[0]);
+    for (int k = 0; k < whole->rank; k++)
+      h = hash_mix(h, (uint64_t)whole->dim[k]);
+  }
+  return h ^ h >> 32;
+}
+
+static bool same_attrs(const Op *x, const Op *y) {
+  int n;
+  op_attr_specs(x->kind, &n);
+  for (int i = 0; i < n; i++)
+    if (!attr_same_whole(x, y, i)) return false;
+  return true;
+}
+
+static bool same_op(const Op *x, const int *x_in, const Op *y, const int *y_in) {
+  if (x->kind != y->kind || x->n_in != y->n_in || x->n_out != y->n_out) return false;
+  for (int i = 0; i < x->n_in; i++)
+    if (x_in[i] != y_in[i]) return false;
+  if (!same_attrs(x, y)) return false;
+  return x->callee == y->callee || callee_same(x->callee, y->callee);
+}
+
+// Numbers of the values of a graph that is called, in order: of parameters, then of results of ops.
+static int *in_order(const Graph *g, Arena *a) {
+  int *of = arena_array(a, int, g->n_values), n = 0;
+  for (int i = 0; i < g->n_params; i++)
+    of[g->params[i]->id] = n++;
+  for_each_op(op, g) {
+    for (int i = 0; i < op->n_out; i++)
+      of[op->out[i]->id] = n++;
+  }
+  return of;
+}
+
+static bool same_ops(const Graph *x, const int *x_of, const Graph *y, const int *y_of, Arena *a) {
+  const Op *p = x->first, *q = y->first;
+  for (; p && q; p = p->next, q = q->next) {
+    int *p_in = arena_array(a, int, p->n_in), *q_in = arena_array(a, int, q->n_in);
+    for (int i = 0; i < p->n_in; i++)
+      p_in[i] = x_of[p->in[i].value->id];
+    for (int i = 0; i < q->n_in; i++)
+      q_in[i] = y_of[q->in[i].value->id];
+    if (!same_op(p, p_in, q, q_in)) return false;
+  }
+  return !p && !q;
+}
+
+static bool same_type(const Type *x, const Type *y) {
+  return x->dtype == y->dtype && same_dims(x, y);
+}
+
+bool callee_same(const Graph *x, const Graph *y) {
+  if (x->n_params != y->n_params || x->n_results != y->n_results) return false;
+  for (int i = 0; i < x->n_params; i++)
+    if (!same_type(x->params[i]->type, y->params[i]->type)) return false;
+  Arena *a = arena_new();
+  const int *x_of = in_order(x, a), *y_of = in_order(y, a);
+  bool same = same_ops(x, x_of, y, y_of, a);
+  for (int i = 0; same && i < x->n_results; i++)
+    same = x_of[x->results[i]->use.value->id] == y_of[y->results[i]->use.value->id];
+  arena_free(a);
+  return same;
+}
+
+static Entry **slot_of(const Numbers *n, const Op *op, const int *in) {
+  return &n->slot[hash_op(op, in) & (uint64_t)(n->n_slots - 1)];
+}
+
+static Entry *find(const Numbers *n, const Op *op, const int *in) {
+  Entry *e = *slot_of(n, op, in);
+  while (e && !same_op(e->op, e->in, op, in))
+    e = e->next;
+  return e;
+}
+
+static void number_op(Numbers *n, const Op *op, Arena *a) {
+  int *in = arena_array(a, int, op->n_in);
+  for (int i = 0; i < op->n_in; i++)
+    in[i] = n->of[op->in[i].value->id];
+  Entry *e = find(n, op, in);
+  if (!e) {
+    Entry **slot = slot_of(n, op, in);
+    e = arena_one(a, Entry);
+    *e = (Entry){op, in, n->value.n, *slot};
+    *slot = e;
+    for (int i = 0; i < op->n_out; i++)
+      vec_push(a, &n->value, op->out[i]);
+  }
+  for (int i = 0; i < op->n_out; i++)
+    n->of[op->out[i]->id] = e->first + i;
+}
+
+Numbers *numbers_new(const Graph *g, Arena *a) {
+  Numbers *n = arena_one(a, Numbers);
+  n->g = g;
+  n->of = arena_array(a, int, g->n_values);
+  n->n_slots = 64;
+  while (n->n_slots < (int)g->n_ops)
+    n->n_slots *= 2;
+  n->slot = arena_array(a, Entry *, n->n_slots);
+  for (int i = 0; i < g->n_params; i++) {
+    n->of[g->params[i]->id] = n->value.n;
+    vec_push(a, &n->value, g->params[i]);
+  }
+  for_each_op(op, g)
+    number_op(n, op, a);
+  return n;
+}
+
+int n_numbers(const Numbers *n) {
+  return n->value.n;
+}
+
+const Graph *numbers_graph(const Numbers *n) {
+  return n->g;
+}
+
+int number_of(const Numbers *n, const Value *v) {
+  return n->of[v->id];
+}
+
+const Value *number_value(const Numbers *n, int number) {
+  return n->value.at[number];
+}
+
+int number_find(const Numbers *n, const Op *op, const int *in) {
+  const Entry *e = find(n, op, in);
+  return e ? e->first : -1;
+}

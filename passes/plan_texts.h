@@ -1,0 +1,16 @@
+// The programs of passes/plans, as the build puts them into plan_texts.c.
+
+#ifndef PLAN_TEXTS_H
+#define PLAN_TEXTS_H
+
+#include <stddef.h>
+
+typedef struct PlanText {
+  const char *name, *text;
+  size_t n;
+} PlanText;
+
+extern const PlanText plan_texts[];
+extern const int n_plan_texts;
+
+#endif

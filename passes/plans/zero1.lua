@@ -1,0 +1,34 @@
+-- ZeRO, stage 1: data parallelism, and each rank keeps its part of the optimizer's states.
+--
+-- The optimizer of a weight splits one of its dimensions, so states lie so, the gradient is wanted
+-- so (a reduce_scatter instead of an all_reduce), and the new weight is gathered.
+
+-- A dimension of the weight that nothing cuts yet, the first that can be cut.
+local function free_letter(op, axis)
+  for dim = 0, op.outputs[1].rank - 1 do
+    local letter = op:result_letter(1, dim)
+    if can(op, letter, axis) then return letter, dim end
+  end
+end
+
+function step(axis)
+  apply("dp", axis)
+  for _, op in ipairs(ops(nil, "update")) do
+    local w = op.inputs[1]
+    if w.role == "weight" then
+      local letter, dim = free_letter(op, axis)
+      if letter then
+        op_trans(op, letter, axis)
+        -- What else reads the gradient (its norm, to clip it) takes the same part.
+        for _, reader in ipairs(op.inputs[2].readers) do
+          for i, v in ipairs(reader.inputs) do
+            if v == op.inputs[2] and reader ~= op then
+              local same = reader:letter(i, dim)
+              if can(reader, same, axis) then op_trans(reader, same, axis) end
+            end
+          end
+        end
+      end
+    end
+  end
+end

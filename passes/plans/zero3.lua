@@ -1,0 +1,16 @@
+-- ZeRO, stage 3: as stage 2, and each rank keeps its part of the weights only.
+--
+-- A weight is gathered where the model uses it, and again where its gradients do.
+
+function step(axis)
+  apply("zero2", axis)
+  for _, op in ipairs(ops(nil, "update")) do
+    local w = op.inputs[1]
+    local letter = op:split(axis)
+    if w.role == "weight" and letter then
+      for dim = 0, w.rank - 1 do
+        if op:letter(1, dim) == letter and cuts(w, dim, axis) then store(w, dim, axis) end
+      end
+    end
+  end
+end

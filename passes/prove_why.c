@@ -1,0 +1,172 @@
+// Why an op is none of the model's program: the op it was most likely meant to be is found, and
+// what differs is said.
+//
+//     x.nn:9:3: error: sgd: operand 1 is %g2 of linear_back_w, and %g1 of linear_back_w in the
+//               model's program
+//     note: there it is: %w1 = sgd %w, %g1, %lr, %s : f32[4,6]
+//
+// An op that was changed still is of its kind, comes from the same place of the model, has a result
+// of the same name, or reads mostly the same: the more of that, the likelier.  This is for messages
+// only, so it may take its time.
+
+#include "prove.h"
+
+#include "ir/op.h"
+#include "ir/split.h"
+#include "ir/text.h"
+#include "ir/verify.h"
+
+typedef struct Why {
+  const Numbers *model;
+  const Op *op;
+  const int *in;
+  Arena *a;
+  Diag *d;
+  bool said; // the error, so that what follows are notes
+} Why;
+
+const char *prove_name(const Value *v, Arena *a) {
+#define ROLE(name, lasts, means) #name,
+  static const char *const role[] = {
+#include "ir/roles.def"
+  };
+#undef ROLE
+  if (!v->def) return str_format(a, "%s '%s'", role[v->role], v->label ? v->label : "");
+  const char *of = op_info[v->def->kind].name, *name = value_text(a, v);
+  return v->def->n_out > 1 ? str_format(a, "result %d of %s '%s'", v->index, of, name)
+                           : str_format(a, "%s '%s'", of, name);
+}
+
+// -- Which one was meant ---------------------------------------------------------------------
+
+static bool same_loc(const Loc *x, const Loc *y) {
+  for (; x && y; x = x->from, y = y->from)
+    if (x->line != y->line || x->column != y->column || !str_equal(x->file, y->file) ||
+        !str_equal(x->node, y->node) || !str_equal(x->why, y->why))
+      return false;
+  return !x && !y;
+}
+
+// Parts of what two ops have in common, and how much each tells.
+enum { KIND = 4, PLACE = 4, NAME = 4, ATTRS = 2, OPERANDS = 3, FIRST_OPERAND = 1, LIKELY = 6 };
+
+static double likeness(const Why *y, const Op *is) {
+  const Op *op = y->op;
+  double like = 0;
+  int n, equal = 0;
+  if (op->n_out != is->n_out) return 0;
+  if (op->loc && same_loc(op->loc, is->loc)) like += PLACE;
+  if (op->out[0]->name && str_equal(op->out[0]->name, is->out[0]->name)) like += NAME;
+  if (op->kind == is->kind) {
+    like += KIND;
+    op_attr_specs(op->kind, &n);
+    for (int i = 0; i < n; i++)
+      equal += attr_same_whole(op, is, i);
+    like += n ? (double)ATTRS * equal / n : ATTRS;
+  }
+  equal = 0;
+  for (int i = 0; i < op->n_in && i < is->n_in; i++) {
+    bool same = y->in[i] == number_of(y->model, is->in[i].value);
+    equal += same;
+    if (i == 0 && same) like += FIRST_OPERAND;
+  }
+  int most = op->n_in > is->n_in ? op->n_in : is->n_in;
+  return like + (most ? (double)OPERANDS * equal / most : OPERANDS);
+}
+
+static const Op *meant(const Why *y) {
+  const Op *best = NULL;
+  double most = LIKELY;
+  for_each_op(is, numbers_graph(y->model)) {
+    double like = likeness(y, is);
+    if (like <= most) continue;
+    most = like;
+    best = is;
+  }
+  return best;
+}
+
+// -- What differs ----------------------------------------------------------------------------
+
+static void say(Why *y, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+static void say(Why *y, const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  const char *text = str_vformat(y->a, fmt, args);
+  va_end(args);
+  if (y->said)
+    diag_note(y->d, y->op->loc, "%s: %s", op_info[y->op->kind].name, text);
+  else
+    diag_error(y->d, y->op->loc, "%s: %s", op_info[y->op->kind].name, text);
+  y->said = true;
+}
+
+static void say_attrs(Why *y, const Op *is) {
+  int n;
+  const AttrSpec *spec = op_attr_specs(y->op->kind, &n);
+  for (int i = 0; i < n; i++) {
+    if (attr_same_whole(y->op, is, i)) continue;
+    if (str_equal(spec[i].name, "shape"))
+      say(y, "'%s' is %s as a whole, and %s in the model's program",
+          value_text(y->a, y->op->out[0]), type_text(y->a, value_whole(y->op->out[0])),
+          type_text(y->a, is->out[0]->type));
+    else if (spec[i].kind == 'd')
+      say(y, "attribute '%s' has other bytes than in the model's program", spec[i].name);
+    else
+      say(y, "attribute '%s' is %s, and %s in the model's program", spec[i].name,
+          attr_text(y->a, y->op, &y->op->attrs[i]), attr_text(y->a, is, &is->attrs[i]));
+  }
+}
+
+// Whether `part` is one of those that are added up in `sum`.
+static bool is_part(const Why *y, int part, const Value *sum, int depth) {
+  enum { DEEPEST = 64 };
+  const Op *add = sum->def;
+  if (!add || add->kind != OP_add || depth == DEEPEST) return false;
+  for (int i = 0; i < add->n_in; i++)
+    if (number_of(y->model, add->in[i].value) == part ||
+        is_part(y, part, add->in[i].value, depth + 1))
+      return true;
+  return false;
+}
+
+static void say_operand(Why *y, const Op *is, int i) {
+  const Value *want = is->in[i].value, *have = number_value(y->model, y->in[i]);
+  if (is_part(y, y->in[i], want, 0))
+    say(y, "operand %d is %s before the last is added to it: it is %s in the model's program", i,
+        prove_name(have, y->a), prove_name(want, y->a));
+  else
+    say(y, "operand %d is %s, and %s in the model's program", i, prove_name(have, y->a),
+        prove_name(want, y->a));
+}
+
+static void say_operands(Why *y, const Op *is) {
+  for (int i = 0; i < y->op->n_in; i++)
+    if (y->in[i] != number_of(y->model, is->in[i].value)) say_operand(y, is, i);
+}
+
+static void say_differences(Why *y, const Op *is) {
+  const Op *op = y->op;
+  if (op->kind != is->kind)
+    say(y, "is %s in the model's program", op_info[is->kind].name);
+  else
+    say_attrs(y, is);
+  if (op->n_in != is->n_in)
+    say(y, "has %d operands, and %d in the model's program", op->n_in, is->n_in);
+  else
+    say_operands(y, is);
+  if (!y->said) say(y, "'@%s' is another graph in the model's program", op->callee->name);
+  diag_note(y->d, is->loc, "the model's program has: %s", op_text(is, y->a));
+}
+
+const Op *prove_why(const Numbers *model, const Op *op, const int *in, Diag *d) {
+  Why y = {.model = model, .op = op, .in = in, .a = arena_new(), .d = d};
+  const Op *is = meant(&y);
+  if (is)
+    say_differences(&y, is);
+  else
+    say(&y, "nothing like it is in the model's program: %s", op_text(op, y.a));
+  arena_free(y.a);
+  return is;
+}

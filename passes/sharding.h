@@ -1,0 +1,42 @@
+// What shard and the programs of plans have decided so far about one graph.
+//
+// Layouts are found axis by axis, the innermost first: programs say what they want of an axis
+// (plan.h), and shard finds the rest of it, before the next axis is looked at.  Splits are kept in
+// Op.split, how values lie in `lies`, until the layouts are made of it.
+
+#ifndef SHARDING_H
+#define SHARDING_H
+
+#include "ir/split.h"
+
+// How a parameter came to lie as it does along an axis.
+typedef enum Given {
+  OPEN,   // shard may choose
+  FIXED,  // a program said so
+  STORED, // the same, but it is used whole: readers are not split because of it
+} Given;
+
+typedef struct Sharding {
+  Graph *g;
+  const Mesh *mesh;
+  Arena *scratch;
+  const Dims **dims;        // by op id, of the whole; see dims_of
+  bool (*fixed)[MAX_AXES];  // by op id: a program chose the split
+  uint32_t n_ops;           // that these are for
+  Sbp (*lies)[MAX_AXES];    // by value id
+  Given (*given)[MAX_AXES]; // the same, of parameters
+  uint32_t n_values;        // that these are for
+  bool decided[MAX_AXES];   // by axis: what lies and splits say is final
+} Sharding;
+
+// Makes room for all ops and values of the graph.
+void sharding_grow(Sharding *s);
+const Dims *dims_of(const Sharding *s, const Op *op);
+
+// Whether dimension `dim` of parameter `v` can be cut along `axis` besides what already cuts it.
+bool param_cuts(const Sharding *s, const Value *v, int dim, int axis);
+// The letter of `op` that is split when operand `i` comes in cut along dimension `dim`, if that can
+// be split; otherwise -1.
+int letter_of_operand(const Sharding *s, const Op *op, int i, int dim, int axis);
+
+#endif

@@ -1,0 +1,26 @@
+// Changes of the model that the programs of a plan want before there are gradients: their functions
+// `model`.  What they change has the gradients of what it is then, by the chain rule.
+
+#include "pass.h"
+#include "plan.h"
+
+static bool transform(PlanProgram *p, Module *m) {
+  for_each_graph(g, m)
+    if (g->entry && !program_model(p, g)) return false;
+  return true;
+}
+
+bool pass_transform(Module *m, const PassOptions *o, Diag *d) {
+  const char *plan = opt_str(o, "plan");
+  int n = 1;
+  for (const char *c = plan; c && *c; c++)
+    n += *c == ',';
+  for (int i = 0; i < n; i++) {
+    PlanProgram *p = program_open(opt_scratch(o), plan_program(opt_scratch(o), plan, i), d);
+    if (!p) return false;
+    bool ok = transform(p, m);
+    program_close(p);
+    if (!ok) return false;
+  }
+  return true;
+}

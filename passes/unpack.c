@@ -1,0 +1,90 @@
+// See unpack.h.
+
+#include "unpack.h"
+
+#include "ir/op.h"
+
+typedef struct Product {
+  Op *linear;
+  Value *w, *bias; // bias: of one dimension, or NULL
+  Op *add;         // of the bias, or NULL
+  Value *y;        // what is cut
+} Product;
+
+static bool is_column_slice(const Op *op) {
+  if (!op || op->kind != OP_slice) return false;
+  const Type *x = op->in[0].value->type, *y = op->out[0]->type;
+  const int64_t *steps = attr_list(op, "steps");
+  for (int i = 0; i < x->rank; i++)
+    if (steps[i] != 1 || (i < x->rank - 1 && x->dim[i] != y->dim[i])) return false;
+  return x->rank > 0;
+}
+
+static bool only_sliced(const Value *v) {
+  for_each_use(u, v)
+    if (!is_column_slice(u->user)) return false;
+  return v->uses != NULL;
+}
+
+// The bias of one dimension that was broadcast along the columns of `v`, or NULL.
+static Value *bias_of(const Value *v) {
+  if (!v->def || v->def->kind != OP_broadcast) return NULL;
+  Value *b = v->def->in[0].value;
+  bool columns = b->type->rank == 1 && b->type->dim[0] == v->type->dim[v->type->rank - 1];
+  return columns ? b : NULL;
+}
+
+static bool find_product(Op *op, Product *p) {
+  if (op->kind != OP_linear) return false;
+  *p = (Product){.linear = op, .w = op->in[1].value, .y = op->out[0]};
+  if (p->w->type->rank != 2) return false;
+  const Use *u = p->y->uses;
+  if (u && !u->next && u->user && u->user->kind == OP_add) {
+    p->bias = bias_of(u->user->in[1 - u->index].value);
+    if (!p->bias) return false;
+    p->add = u->user;
+    p->y = u->user->out[0];
+  }
+  return only_sliced(p->y);
+}
+
+static Value *columns(Builder *b, Value *v, int dim, int64_t start, int64_t n) {
+  int64_t starts[MAX_RANK] = {0}, steps[MAX_RANK], shape[MAX_RANK];
+  for (int i = 0; i < v->type->rank; i++) {
+    steps[i] = 1;
+    shape[i] = v->type->dim[i];
+  }
+  starts[dim] = start;
+  shape[dim] = n;
+  int rank = v->type->rank;
+  return build(b, OP_slice, IN(v),
+               ATTRS(a_list("starts", starts, rank), a_list("steps", steps, rank),
+                     a_list("shape", shape, rank)));
+}
+
+// What the slice reads of the product, as a product of its own.
+static Value *build_part(const Product *p, Op *slice, Diag *d) {
+  const Type *t = slice->out[0]->type;
+  bool trans = attr_i(p->linear, "trans");
+  int64_t start = attr_list(slice, "starts")[t->rank - 1], n = t->dim[t->rank - 1];
+  Builder b = {.g = slice->graph, .at = slice, .loc = p->linear->loc, .d = d};
+  Value *w = columns(&b, p->w, trans ? 0 : 1, start, n);
+  Value *y = build(&b, OP_linear, IN(p->linear->in[0].value, w), ATTRS(a_b("trans", trans)));
+  if (!p->bias) return y;
+  Value *bias = build_broadcast(&b, columns(&b, p->bias, 0, start, n), t->rank, t->dim);
+  return p->add->in[0].value == p->linear->out[0] ? build(&b, OP_add, IN(y, bias), NO_ATTRS)
+                                                  : build(&b, OP_add, IN(bias, y), NO_ATTRS);
+}
+
+bool unpack_product(Op *op, bool *done, Diag *d) {
+  Product p;
+  *done = find_product(op, &p);
+  while (*done && p.y->uses) {
+    Op *slice = p.y->uses->user;
+    Value *part = build_part(&p, slice, d);
+    if (!part) return false;
+    value_replace(slice->out[0], part);
+    op_erase(slice);
+  }
+  return true;
+}

@@ -1,0 +1,108 @@
+// --traffic: what a step sends, of all ranks together, by kind of collective.  See traffic.h.
+//
+//     {"ranks": 4, "steps": 3,
+//      "comm_bytes": {"all_reduce": 1648, "all_gather": 0, "reduce_scatter": 0, "all_to_all": 0},
+//      "sends": [{"kind": "all_reduce", "phase": "micro", "calls": 4, "bytes": 1600},
+//                {"kind": "all_reduce", "phase": "update", "calls": 4, "bytes": 48}]}
+//
+// `steps` says over how many it was counted; everything else is of one step.  Every step calls the
+// same collectives, so the total divides by it.
+
+#include "traffic.h"
+
+#include <stdlib.h>
+
+#include "comm.h"
+
+void nnrt_traffic_open(NnrtRank *r) {
+  Traffic *t = &r->comm->traffic;
+  t->piece = nnrt_must_alloc((size_t)r->program->micro_batches * sizeof *t->piece);
+}
+
+void nnrt_traffic_close(NnrtRank *r) {
+  free(r->comm->traffic.piece);
+}
+
+static bool is_counted(const NnrtRank *r) {
+  return r->graph == &r->program->train;
+}
+
+void nnrt_traffic_begin(NnrtRank *r) {
+  Traffic *t = &r->comm->traffic;
+  t->phase = TRAFFIC_micro;
+  if (is_counted(r)) t->piece[r->micro] = (Tally){0};
+}
+
+void nnrt_traffic_update(NnrtRank *r) {
+  r->comm->traffic.phase = TRAFFIC_update;
+}
+
+void nnrt_traffic_count(NnrtRank *r, int axis, TrafficKind kind, int64_t rank, const int64_t *dims,
+                        int64_t size) {
+  Traffic *t = &r->comm->traffic;
+  int ranks = r->comm->axis[axis].n;
+  if (ranks == 1 || !is_counted(r)) return;
+  int64_t bytes = kind == TRAFFIC_all_gather ? size * ranks : size;
+  for (int64_t d = 0; d < rank; d++)
+    bytes *= dims[d];
+  t->piece[r->micro].at[kind][t->phase].calls++;
+  t->piece[r->micro].at[kind][t->phase].bytes += bytes;
+}
+
+void nnrt_traffic_ran(NnrtRank *r) {
+  Traffic *t = &r->comm->traffic;
+  if (!is_counted(r)) return;
+  for (int k = 0; k < N_TRAFFIC_KINDS; k++)
+    for (int p = 0; p < N_TRAFFIC_PHASES; p++) {
+      t->total.at[k][p].calls += t->piece[r->micro].at[k][p].calls;
+      t->total.at[k][p].bytes += t->piece[r->micro].at[k][p].bytes;
+    }
+  t->steps += r->micro + 1 == r->program->micro_batches;
+}
+
+// ---- the file
+
+#define KIND(name) #name,
+static const char *const kind_name[] = {TRAFFIC_KINDS(KIND)};
+#undef KIND
+static const char *const phase_name[] = {"micro", "update"};
+
+static void write_text(FILE *f, const Traffic *t, const Tally *all, int ranks) {
+  int64_t steps = t->steps ? t->steps : 1;
+  fprintf(f, "{\n  \"ranks\": %d,\n  \"steps\": %lld,\n  \"comm_bytes\": {", ranks,
+          (long long)t->steps);
+  for (int k = 0; k < N_TRAFFIC_KINDS; k++) {
+    int64_t bytes = all->at[k][TRAFFIC_micro].bytes + all->at[k][TRAFFIC_update].bytes;
+    fprintf(f, "%s\"%s\": %lld", k ? ", " : "", kind_name[k], (long long)(bytes / steps));
+  }
+  fputs("},\n  \"sends\": [", f);
+  bool first = true;
+  for (int k = 0; k < N_TRAFFIC_KINDS; k++)
+    for (int p = 0; p < N_TRAFFIC_PHASES; p++) {
+      if (all->at[k][p].calls == 0) continue;
+      fprintf(f, "%s\n    {\"kind\": \"%s\", \"phase\": \"%s\", \"calls\": %lld, \"bytes\": %lld}",
+              first ? "" : ",", kind_name[k], phase_name[p],
+              (long long)(all->at[k][p].calls / steps), (long long)(all->at[k][p].bytes / steps));
+      first = false;
+    }
+  fputs("\n  ]\n}\n", f);
+}
+
+bool nnrt_traffic_write(NnrtRank *r, const char *path, Why *w) {
+  const Traffic *t = &r->comm->traffic;
+  Tally all = t->total;
+  nnrt_comm_sum(r, (int64_t *)(void *)&all, sizeof all / sizeof(int64_t));
+  if (r->rank != 0) return true;
+  char *text = NULL;
+  size_t n = 0;
+  FILE *f = open_memstream(&text, &n);
+  if (!f) nnrt_must_alloc((size_t)-1);
+  write_text(f, t, &all, r->ranks);
+  if (fclose(f) != 0) nnrt_must_alloc((size_t)-1);
+  OutFile o = {.fd = -1};
+  bool ok = nnrt_out_begin(&o, path, w) && nnrt_out_write(&o, text, (int64_t)n, w);
+  free(text);
+  if (ok) return nnrt_out_commit(&o, w);
+  nnrt_out_abandon(&o);
+  return false;
+}

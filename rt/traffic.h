@@ -1,0 +1,67 @@
+// What the collectives of a training step send, counted where generated code calls them.
+//
+//     comm_calls.h   every collective of every target comes through here, and is counted
+//     step.c         says which piece of the step is called, and how often it ran
+//     traffic.c      adds up over ranks, and writes --traffic
+//
+// The unit is that of nnaot's --summary and --comm-manifest, which predict the same numbers: the
+// bytes of one rank's larger buffer, which is what goes in or what comes out.
+//
+//     all_reduce      n bytes in, n out            n
+//     all_gather      n bytes in, ranks * n out    ranks * n
+//     reduce_scatter  ranks * n in, n out          ranks * n
+//     all_to_all      n bytes in, n out            n
+//
+// A piece is a micro-batch, the last one with the update.  A gpu calls a piece once to record it
+// and then replays it, so a call says what every run of its piece sends: calls are counted by
+// piece, and a piece's count is added to the total whenever it ran, called or replayed.
+//
+// What the runtime itself sends (agreeing on signals, gathering weights to save them) and what is
+// sent in evaluation are not part of a step, and not counted.
+
+#ifndef NNRT_TRAFFIC_H
+#define NNRT_TRAFFIC_H
+
+#include "runtime.h"
+
+// The collectives of nnrt.h that send something.
+#define TRAFFIC_KINDS(KIND)                                                                        \
+  KIND(all_reduce)                                                                                 \
+  KIND(all_gather)                                                                                 \
+  KIND(reduce_scatter)                                                                             \
+  KIND(all_to_all)
+
+#define KIND(name) TRAFFIC_##name,
+typedef enum TrafficKind { TRAFFIC_KINDS(KIND) N_TRAFFIC_KINDS } TrafficKind;
+#undef KIND
+
+enum { TRAFFIC_micro, TRAFFIC_update, N_TRAFFIC_PHASES };
+
+typedef struct Tally {
+  struct {
+    int64_t calls, bytes;
+  } at[N_TRAFFIC_KINDS][N_TRAFFIC_PHASES];
+} Tally;
+
+// Of one rank.
+typedef struct Traffic {
+  int phase;    // that is called now
+  Tally *piece; // [micro_batches] what one run of it sends
+  Tally total;
+  int64_t steps; // that ran
+} Traffic;
+
+void nnrt_traffic_open(NnrtRank *r);
+void nnrt_traffic_close(NnrtRank *r);
+
+// A piece of r->graph, the one of r->micro, is about to be called.
+void nnrt_traffic_begin(NnrtRank *r);
+void nnrt_traffic_update(NnrtRank *r); // from here on, what it calls after the last micro-batch
+// One collective along an axis, on a tensor of this shape with elements of `size` bytes.
+void nnrt_traffic_count(NnrtRank *r, int axis, TrafficKind kind, int64_t rank, const int64_t *dims,
+                        int64_t size);
+void nnrt_traffic_ran(NnrtRank *r); // the piece ran, or will
+
+bool nnrt_traffic_write(NnrtRank *r, const char *path, Why *w); // collective
+
+#endif

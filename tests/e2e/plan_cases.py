@@ -1,0 +1,92 @@
+"""What plans are tried on: small models, their data, and the plans.
+
+Everything that a plan may cut divides by 8: batch, heads, width, vocabulary, experts, positions.
+models/modules.py says what the models are; models/make.py made models/*.onnx and models/expected.json.
+"""
+
+import pathlib
+import random
+import struct
+
+HERE = pathlib.Path(__file__).resolve().parent / "models"
+BATCH = 8
+BATCHES = 5  # of different data, over and over
+
+# inputs: name -> (kind, shape of a row, what `kind` wants); dropout: losses depend on nnaot's random numbers
+MODELS = {
+    "wide": dict(loss="cross_entropy(logits)", inputs={"x": ("float", [32]), "labels": ("int", [], 16)}),
+    "gpt": dict(loss="next_token(logits,input_ids)", inputs={"input_ids": ("chain", [16], 64)}, dropout=True),
+    "gpt_tied": dict(loss="next_token(logits,input_ids)", inputs={"input_ids": ("chain", [16], 64)}, dropout=True),
+    "bert": dict(loss="cross_entropy(logits,ignore_index=-100)",
+                 inputs={"input_ids": ("chain", [16], 64), "labels": ("masked", [16], 64)}),
+    "vit": dict(loss="cross_entropy(logits)", inputs={"x": ("float", [1, 8, 8]), "labels": ("int", [], 16)}),
+    "axial": dict(loss="cross_entropy(logits)", inputs={"x": ("float", [8, 8, 8]), "labels": ("int", [8, 8], 8)}),
+    "moe": dict(loss="next_token(logits,input_ids)", inputs={"input_ids": ("chain", [16], 64)}),
+}
+
+# Plan, models from the one that shows it best, numbers of ranks, more flags.
+PLANS = [
+    ("dp", ["gpt", "gpt_tied", "wide", "bert", "vit", "axial", "moe"], [4, 2, 8], []),
+    ("dp", ["bert", "gpt", "moe"], [2, 4], ["--micro-batches", 2]),
+    ("dp", ["axial", "gpt", "bert"], [2, 4], ["--batch", BATCH // 2, "--accumulate", 2]),
+]
+# Model, plan and ranks of the checkpoint, and of the run that goes on from it.
+RESUMES = [
+    ("gpt", ("dp", 4), ("dp", 2)),
+]
+
+
+def count(shape):
+    n = 1
+    for size in shape:
+        n *= size
+    return n
+
+
+def values(kind, shape, n=None):
+    """BATCHES * BATCH rows: uniform floats from -1 to 1, integers below n, a chain in which the next integer
+    mostly follows from the last, or integers of which most are left out by -100."""
+    rng = random.Random(kind)
+    out = []
+    for _ in range(BATCHES * BATCH):
+        last = int(rng.random() * (n or 1))
+        for _ in range(count(shape)):
+            x = rng.random()
+            if kind == "float":
+                out.append(2 * x - 1)
+            elif kind == "chain":
+                last = (5 * last + 1 if x < 0.8 else int(x * 1e6)) % n
+                out.append(last)
+            else:
+                out.append(int(rng.random() * n) if kind == "int" or x < 0.25 else -100)
+    return out
+
+
+def rows(model, name):
+    """The data of one input as (values, shape, is it of integers)."""
+    kind, shape, *n = MODELS[model]["inputs"][name]
+    return values(kind, shape, *n), [BATCHES * BATCH, *shape], kind != "float"
+
+
+def data_flags(model, folder):
+    """Writes the data of a model into a folder, and returns the flags that name it."""
+    flags = []
+    for name in MODELS[model]["inputs"]:
+        data, shape, whole = rows(model, name)
+        path = pathlib.Path(folder, f"{model}.{name}.npy")
+        head = f"{{'descr': '{'<i8' if whole else '<f4'}', 'fortran_order': False, 'shape': {tuple(shape)}, }}"
+        head += " " * (-(10 + len(head) + 1) % 64) + "\n"
+        path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode() +
+                         struct.pack(f"<{len(data)}{'q' if whole else 'f'}", *data))
+        flags += ["--input", f"{name}={path}"]
+    return flags
+
+
+def compile_flags(model):
+    """What nnaot is given for a model on any number of ranks.
+
+    The gradient of a key's bias is 0 but for rounding.  With the usual epsilon of 1e-8 AdamW would make steps of
+    that, and the weights of two plans, of which no loss depends on these, would differ.
+    """
+    return [HERE / f"{model}.onnx", "--batch", BATCH, "--loss", MODELS[model]["loss"], "--lr", "0.003",
+            "--optimizer", "adamw:weight_decay=0.1,betas=0.9/0.95,eps=1e-5", "--clip-norm", "0.5"]

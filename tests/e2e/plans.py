@@ -1,0 +1,220 @@
+"""Every plan trains as one rank does.
+
+    plans.py                       a slice: every plan on one model and one number of ranks
+    plans.py --all                 all models and numbers of ranks
+    plans.py --plan P --model M --ranks N      what is left of all with these
+    NVCC=build/emulator/nvcc plans.py -- --target cuda:sm_90      what stands behind -- goes to nnaot
+
+Rows are plan_cases.PLANS.  Each is compiled once, and trained for 20 steps as threads and, on up to 4 ranks,
+under mpirun.  Losses, gradient norms before clipping, and the saved weights are those of one rank, which are
+PyTorch's where there is no dropout; and what is sent in a step is what nnaot predicts.  Printed are largest
+relative differences, of weights the largest of the norms of one tensor; none may reach 1e-4.  Then checkpoints
+of one plan are gone on from under another.
+"""
+
+import argparse
+import array
+import functools
+import json
+import os
+import pathlib
+import signal
+import struct
+import subprocess
+import sys
+
+from common import NNAOT, mpirun, read_log, scratch, worst_difference
+from plan_cases import HERE, MODELS, PLANS, RESUMES, compile_flags, data_flags
+
+LIMIT, STEPS = 1e-4, 20
+
+
+class Failed(Exception):
+    """A program did not do what it should; says what."""
+
+
+def call(*command):
+    """Runs a program to its end.  One that hangs is killed with all it started: mpirun leaves its processes."""
+    process = subprocess.Popen([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                               start_new_session=True)
+    try:
+        said = process.communicate(timeout=120)[0]
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise Failed(f"hangs: {' '.join(map(str, command))}")
+    if process.returncode:
+        raise Failed(next((line for line in said.splitlines() if "error:" in line), said[-300:]))
+
+
+def read_weights(path):
+    """The tensors of a .safetensors of f32, by name."""
+    raw = pathlib.Path(path).read_bytes()
+    n = struct.unpack("<Q", raw[:8])[0]
+    header = json.loads(raw[8:8 + n])
+    header.pop("__metadata__", None)
+    return {k: (t["shape"], array.array("f", raw[8 + n + t["data_offsets"][0]:8 + n + t["data_offsets"][1]]))
+            for k, t in header.items()}
+
+
+def norm(values):
+    return sum(x * x for x in values)**0.5
+
+
+def weights_difference(got, want):
+    if {k: shape for k, (shape, _) in got.items()} != {k: shape for k, (shape, _) in want.items()}:
+        return float("inf")
+    pairs = [(norm(x - y for x, y in zip(got[k][1], want[k][1])), norm(want[k][1])) for k in want]
+    return worst_difference([a + d for d, a in pairs], [a for _, a in pairs])
+
+
+def predicted_traffic(manifest):
+    """Calls and bytes of a step by kind and phase, summed over ranks, as --traffic counts them."""
+    out = {}
+    for c in manifest:
+        ranks, at = sum(map(len, c["groups"])), (c["kind"], c["phase"])
+        calls, size = out.get(at, (0, 0))
+        out[at] = calls + c["count"] * ranks, size + c["bytes"] * c["count"] * ranks
+    return out
+
+
+def counted_traffic(traffic):
+    return {(s["kind"], s["phase"]): (s["calls"], s["bytes"]) for s in traffic["sends"]}
+
+
+class Trainer:
+    def __init__(self, folder, flags):
+        self.folder, self.flags = pathlib.Path(folder), flags
+
+    def at(self, name):
+        return self.folder / name
+
+    @functools.lru_cache(None)
+    def data(self, model):
+        return data_flags(model, self.folder)
+
+    def compile(self, exe, model, plan, ranks, extra=()):
+        call(NNAOT, *compile_flags(model), "--plan", plan, "-g", ranks, *extra, *self.flags, "-o", self.at(exe), "--summary",
+             self.at("summary.json"), "--comm-manifest", self.at("manifest.json"))
+
+    def train(self, exe, model, launcher=(), steps=STEPS, extra=()):
+        """Log and weights."""
+        self.at("log.jsonl").unlink(missing_ok=True)
+        call(*launcher, self.at(exe), *self.data(model), "--steps", steps, "--log", self.at("log.jsonl"), "--save",
+             self.at("weights"), "--traffic", self.at("traffic.json"), *extra)
+        return read_log(self.at("log.jsonl")), read_weights(self.at("weights"))
+
+    @functools.lru_cache(None)
+    def one_rank(self, model):
+        self.compile("one", model, "dp", 1)
+        return self.train("one", model)
+
+    def differences(self, model, got):
+        """Of what train returned from one rank: of losses, norms and weights."""
+        (log, weights), (one, want) = got, self.one_rank(model)
+        one = one[log[0]["step"]:]
+        return [worst_difference([line[k] for line in log], [line[k] for line in one]) for k in ("loss", "grad_norm")
+                ] + [weights_difference(weights, want)]
+
+    def sent_as_predicted(self):
+        summary, manifest, traffic = (json.loads(self.at(f"{n}.json").read_text())
+                                      for n in ("summary", "manifest", "traffic"))
+        return (traffic["steps"] == STEPS and traffic["ranks"] == summary["ranks"] and
+                {k: n for k, n in traffic["comm_bytes"].items() if n} ==
+                {k: n for k, n in summary["comm_bytes"].items() if n} and
+                counted_traffic(traffic) == predicted_traffic(manifest))
+
+
+def show(*cells):
+    print("{:28} {:8} {:>8} {:8} {}".format(*cells), flush=True)
+
+
+def cases(every, plan, model, ranks):
+    for i, (p, models, numbers, extra) in enumerate(PLANS):
+        chosen = [(m, n) for m in models for n in numbers]
+        if not every:
+            chosen = [(models[0], numbers[i % len(numbers)])]
+        for m, n in chosen:
+            if plan in (None, p) and model in (None, m) and ranks in (None, n):
+                yield p, m, n, extra
+
+
+def reference(trainer, model):
+    """PyTorch's losses, where its random numbers are not in them."""
+    log, _ = trainer.one_rank(model)
+    if MODELS[model].get("dropout"):
+        return True
+    want = json.loads((HERE / "expected.json").read_text())[model]
+    d = [worst_difference([line[k] for line in log], want[k]) for k in ("loss", "grad_norm")]
+    show("PyTorch", model, 1, "threads", " ".join(f"{x:9.1e}" for x in d))
+    return max(d) < LIMIT
+
+
+def one_case(trainer, plan, model, ranks, extra):
+    name = " ".join([plan, *map(str, extra)])
+    try:
+        trainer.compile("plan", model, plan, ranks, extra)
+    except Failed as e:
+        show(name, model, ranks, "", f"FAILED to compile: {e}")
+        return False
+    good = True
+    for launcher in [(), mpirun(ranks)] if ranks <= 4 else [()]:
+        try:
+            d = trainer.differences(model, trainer.train("plan", model, launcher))
+            said = " ".join(f"{x:9.1e}" for x in d)
+            ok = max(d) < LIMIT
+            sent = trainer.sent_as_predicted()
+            said += f"  {'as predicted' if sent else 'NOT AS PREDICTED'}{'' if ok else '  FAILED'}"
+        except Failed as e:
+            ok, sent, said = False, False, f"FAILED: {e}"
+        show(name, model, ranks, launcher[0] if launcher else "threads", said)
+        good &= ok and sent
+    return good
+
+
+def resume(trainer, model, before, after):
+    folder = trainer.at("checkpoints")
+    extra = ["--checkpoint-dir", folder]
+    try:
+        for plan, ranks in before, after:
+            trainer.compile(f"at{ranks}", model, plan, ranks)
+        trainer.train(f"at{before[1]}", model, steps=STEPS // 2, extra=extra)
+        got = trainer.train(f"at{after[1]}", model, extra=[*extra, "--resume"])
+        assert got[0][0]["step"] == STEPS // 2
+        d = trainer.differences(model, got)
+        ok, said = max(d) < LIMIT, " ".join(f"{x:9.1e}" for x in d)
+    except Failed as e:
+        ok, said = False, f"FAILED: {e}"
+    for file in folder.iterdir():
+        file.unlink()
+    show(f"{before[0]}, gone on from as {after[0]}", model, f"{before[1]}, {after[1]}", "threads", said)
+    return ok
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--all", action="store_true")
+    p.add_argument("--plan")
+    p.add_argument("--model")
+    p.add_argument("--ranks", type=int)
+    p.add_argument("flags", nargs="*")
+    a = p.parse_args()
+    some = a.plan or a.model or a.ranks
+    failed, n, seen = 0, 0, set()
+    show("plan", "model", "ranks", "launcher", f"{'loss':>9} {'grad_norm':>9} {'weights':>9}  sends")
+    with scratch() as folder:
+        trainer = Trainer(folder, a.flags)
+        for plan, model, ranks, extra in cases(a.all or some, a.plan, a.model, a.ranks):
+            if model not in seen:
+                failed += not reference(trainer, model)
+            seen.add(model)
+            failed += not one_case(trainer, plan, model, ranks, extra)
+            n += 1
+        for row in RESUMES if a.all else RESUMES[:1] if not some else []:
+            failed += not resume(trainer, *row)
+    print(f"{n} plans, {failed} failed")
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""What a step of the samples' gpt2 sends under every plan: predicted by nnaot, counted by the executable, equal.
+
+    traffic.py [PLAN ...]       all of plan_cases.PLANS that a gpt trains under, on 2 and 4 ranks
+
+Bytes are those of --summary, of one step, summed over ranks; calls and bytes are compared by kind and phase with
+--comm-manifest, too.
+"""
+
+import json
+import pathlib
+import sys
+
+from common import compile_sample, scratch, train
+from plan_cases import BATCH, PLANS
+from plans import counted_traffic, predicted_traffic
+
+STEPS, KINDS = 3, ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
+
+
+def one_case(folder, plan, ranks, extra):
+    at = {n: pathlib.Path(folder, n) for n in ("exe", "log", "summary", "manifest", "traffic")}
+    compile_sample("gpt2", at["exe"], ranks=ranks, extra=["--plan", plan, "--batch", BATCH, *extra, "--summary",
+                                                          at["summary"], "--comm-manifest", at["manifest"]])
+    train(at["exe"], "gpt2", STEPS, at["log"], extra=["--traffic", at["traffic"]])
+    summary, manifest, traffic = (json.loads(at[n].read_text()) for n in ("summary", "manifest", "traffic"))
+    said, sent = summary["comm_bytes"], traffic["comm_bytes"]
+    equal = (traffic["steps"] == STEPS and all(said.get(k, 0) == sent.get(k, 0) for k in {*said, *sent}) and
+             predicted_traffic(manifest) == counted_traffic(traffic))
+    name = " ".join([plan, *map(str, extra)])
+    for what, numbers in ("predicted", said), ("counted", sent):
+        print(f"{name:28} {ranks:5} {what:9} " + " ".join(f"{numbers[k]:14}" for k in KINDS) +
+              ("" if equal else "  DIFFERENT"), flush=True)
+    return equal
+
+
+def main(plans):
+    failed = False
+    print(f"{'plan':28} {'ranks':5} {'bytes':9} " + " ".join(f"{k:>14}" for k in KINDS))
+    with scratch() as folder:
+        for plan, models, numbers, extra in PLANS:
+            for ranks in 2, 4:
+                if "gpt" in models and ranks in numbers and plan in (plans or [plan]):
+                    failed |= not one_case(folder, plan, ranks, extra)
+    return failed
+
+
+sys.exit(main(sys.argv[1:]))
