@@ -16,6 +16,7 @@
 //                 verifier has checked (collective.h).
 //    pack         stands for all that is packed.  A sum over ranks or time of a bucket is that of
 //                 its members, and unpack is one member, where it lies and as long as it is.
+//    a reshape    that changes no length, where the model has none, stands for its operand's number.
 //    other ops    must be an op of the model's program, of operands that stand for the numbers of
 //                 that op's operands.  The einsum of the op of the model, whose lengths are those of
 //                 the whole, says which letters may be split, how the operands of a split must lie
@@ -40,6 +41,7 @@
 #include "ir/op.h"
 #include "ir/split.h"
 #include "ir/verify.h"
+#include "split_classes.h"
 
 enum { UNKNOWN = -1 };
 
@@ -276,6 +278,19 @@ static void prove_types(Proof *p, const Op *op, const Op *is) {
   }
 }
 
+// Does the op leave its operand as it is, as what a plan pins does?
+static bool is_pin(const Op *op) {
+  return op->kind == OP_reshape && same_type(value_whole(op->in[0].value), value_whole(op->out[0]));
+}
+
+static void prove_pin(Proof *p, const Op *op) {
+  const Value *v = op->in[0].value, *pinned = op->out[0];
+  *meaning(p, pinned) = *meaning(p, v);
+  if (op->graph->module->phase >= PHASE_local && v->layout != pinned->layout)
+    fails(p, op->loc, "%s: is %s of %s, and changes nothing else", kind_name(op),
+          layout_text(p->a, pinned->layout), layout_text(p->a, v->layout));
+}
+
 static void prove_op(Proof *p, const Op *op) {
   int *in = arena_array(p->a, int, op->n_in);
   bool known = op->n_out > 0; // a call that gives nothing does nothing
@@ -292,6 +307,9 @@ static void prove_op(Proof *p, const Op *op) {
     const Op *is = number_value(p->numbers, first)->def;
     prove_types(p, op, is);
     prove_layouts(p, op, is);
+  } else if (is_pin(op)) {
+    prove_pin(p, op);
+    return;
   } else {
     p->ok = false;
     const Op *meant = prove_why(p->numbers, op, in, p->d);
@@ -412,10 +430,44 @@ static const Graph *entry_named(const Module *m, const char *name) {
   return NULL;
 }
 
-bool prove(const Module *model, const Module *m, Diag *d) {
-  if (model->phase >= PHASE_local)
-    return diag_error(d, NULL, "the model's program is %s: its types are those of parts",
-                      phase_name[model->phase]);
+// -- Losses whose classes are split ----------------------------------------------------------
+
+// The first of the two lse_parts that split_classes makes, and of how many parts; 0 of other ops.
+static int parts_of_classes(const Op *op) {
+  const Value *x = op->kind == OP_lse_parts ? op->in[0].value : NULL;
+  while (x && x->def && (op_info[x->def->kind].traits & COMM))
+    x = x->def->in[0].value;
+  if (!x || (x->def && x->def->kind == OP_lse_parts)) return 0;
+  const Type *whole = value_whole(op->out[0]);
+  return (int)whole->dim[whole->rank - 1];
+}
+
+static Op *loss_at(const Graph *g, const Loc *loc) {
+  for_each_op(op, g)
+    if (op->kind == OP_cross_entropy && loc_same(op->loc, loc)) return op;
+  return NULL;
+}
+
+// A plan may split the classes of a loss, which takes other ops of the same numbers.  Which losses,
+// and in how many parts, is to be seen in `m`; that the program with them is the model's still is
+// what split_classes promises.  `with` is that program, when there are any.
+static bool split_losses(const Module *model, const Module *m, Module **with, Diag *d) {
+  for_each_graph(g, m) {
+    if (!g->entry) continue;
+    for_each_op(op, g) {
+      int parts = parts_of_classes(op);
+      const Graph *is = parts ? entry_named(*with ? *with : model, g->name) : NULL;
+      if (!is || !loss_at(is, op->loc)) continue;
+      if (!*with) *with = module_clone(model);
+      if (!split_classes(loss_at(entry_named(*with, g->name), op->loc), parts, d)) return false;
+    }
+  }
+  for (Graph *g = *with ? (*with)->graphs : NULL; g; g = g->next)
+    graph_renumber(g);
+  return true;
+}
+
+static bool prove_module(const Module *model, const Module *m, Diag *d) {
   bool ok = true;
   for_each_graph(is, model)
     if (is->entry && !entry_named(m, is->name))
@@ -426,5 +478,15 @@ bool prove(const Module *model, const Module *m, Diag *d) {
       ok &= is ? prove_graph(is, g, d)
                : diag_error(d, NULL, "'@%s' is no entry of the model's program", g->name);
   }
+  return ok;
+}
+
+bool prove(const Module *model, const Module *m, Diag *d) {
+  if (model->phase >= PHASE_local)
+    return diag_error(d, NULL, "the model's program is %s: its types are those of parts",
+                      phase_name[model->phase]);
+  Module *with = NULL;
+  bool ok = split_losses(model, m, &with, d) && prove_module(with ? with : model, m, d);
+  if (with) module_free(with);
   return ok;
 }

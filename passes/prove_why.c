@@ -39,14 +39,6 @@ const char *prove_name(const Value *v, Arena *a) {
 
 // -- Which one was meant ---------------------------------------------------------------------
 
-static bool same_loc(const Loc *x, const Loc *y) {
-  for (; x && y; x = x->from, y = y->from)
-    if (x->line != y->line || x->column != y->column || !str_equal(x->file, y->file) ||
-        !str_equal(x->node, y->node) || !str_equal(x->why, y->why))
-      return false;
-  return !x && !y;
-}
-
 // Parts of what two ops have in common, and how much each tells.
 enum { KIND = 4, PLACE = 4, NAME = 4, ATTRS = 2, OPERANDS = 3, FIRST_OPERAND = 1, LIKELY = 6 };
 
@@ -55,7 +47,7 @@ static double likeness(const Why *y, const Op *is) {
   double like = 0;
   int n, equal = 0;
   if (op->n_out != is->n_out) return 0;
-  if (op->loc && same_loc(op->loc, is->loc)) like += PLACE;
+  if (op->loc && loc_same(op->loc, is->loc)) like += PLACE;
   if (op->out[0]->name && str_equal(op->out[0]->name, is->out[0]->name)) like += NAME;
   if (op->kind == is->kind) {
     like += KIND;

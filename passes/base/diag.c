@@ -41,6 +41,14 @@ const Loc *loc_origin(const Loc *loc) {
   return loc;
 }
 
+bool loc_same(const Loc *x, const Loc *y) {
+  for (; x && y; x = x->from, y = y->from)
+    if (x->line != y->line || x->column != y->column || !str_equal(x->file, y->file) ||
+        !str_equal(x->node, y->node) || !str_equal(x->why, y->why))
+      return false;
+  return !x && !y;
+}
+
 // The nearest place that has a position of its own, or NULL.
 static const Loc *positioned(const Loc *loc) {
   while (loc && !loc->file && !loc->node && loc->line == 0)

@@ -29,7 +29,8 @@ typedef struct Loc {
 const Loc *loc_node(Arena *a, const char *file, const char *node);
 const Loc *loc_line(Arena *a, const char *file, int line, int column);
 const Loc *loc_from(Arena *a, const Loc *from, const char *why);
-const Loc *loc_origin(const Loc *loc); // the end of the `from` chain
+const Loc *loc_origin(const Loc *loc);     // the end of the `from` chain
+bool loc_same(const Loc *x, const Loc *y); // with all that they were derived from
 // "mlp.onnx:/fc1/MatMul" or "x.nn:3:7"; "" for NULL.
 const char *loc_text(Arena *a, const Loc *loc);
 

@@ -40,6 +40,13 @@ static bool has_no_layout(const Value *v, Diag *d) {
   return !v->layout || wrong(v, "has a layout before the module is sharded", d);
 }
 
+// A bucket lies as what is packed into it, which has the dimensions that are split.
+static bool is_bucket(const Value *v) {
+  while (v->def && (op_info[v->def->kind].traits & COMM))
+    v = v->def->in[0].value;
+  return v->def && v->def->kind == OP_pack;
+}
+
 static bool has_layout(const Value *v, Diag *d) {
   const Module *m = v->graph->module;
   if (!v->layout) return wrong(v, "has no layout", d);
@@ -51,7 +58,7 @@ static bool has_layout(const Value *v, Diag *d) {
   for (int i = 0; i < v->layout->n_axes; i++) {
     Sbp sbp = v->layout->axis[i];
     if (sbp.kind == SBP_P && !v->def) return wrong(v, "is a parameter, and a partial sum", d);
-    if (sbp.kind != SBP_S) continue;
+    if (sbp.kind != SBP_S || is_bucket(v)) continue;
     if (sbp.dim < 0 || sbp.dim >= v->type->rank)
       return wrong(v, "lacks a dimension that its layout splits", d);
     parts[sbp.dim] *= v->layout->mesh->axis[i].size;

@@ -1,0 +1,412 @@
+// Mutations of a plan: every way to change one thing of it that leaves something like a program.
+// The kinds are in random_plans.h.  Those of a kind are counted in a fixed order, so that a number
+// names one.
+
+#include "random_plans.h"
+
+#include <string.h>
+
+#include "ir/build.h"
+#include "ir/op.h"
+#include "ir/split.h"
+
+const char *const mutation_name[N_MUTATIONS] = {
+#define MUTATION(name, means) #name,
+    MUTATIONS
+#undef MUTATION
+};
+
+typedef struct Mutator {
+  Module *m;
+  Graph *g;
+  Arena *a;
+  Diag *quiet;
+  int kind;         // of those that count
+  int64_t left;     // to pass by
+  const char *done; // what was changed
+  bool unfit;       // the types forbid it: nothing was changed
+} Mutator;
+
+// Is it the turn of the next mutation, which is of this kind?
+static bool turn(Mutator *u, int kind) {
+  return !u->done && kind == u->kind && u->left-- == 0;
+}
+
+static void done(Mutator *u, const Op *op, const char *detail) {
+  u->done = str_format(u->a, "%s: %s%s%s", mutation_name[u->kind], op ? op_text(op, u->a) : "",
+                       op ? " " : "", detail);
+}
+
+// Types follow from what was changed as far as they can; the rest is for the verifier to find.
+static void retype_from(Mutator *u, Op *op) {
+  for (; op && op_retype(op, u->quiet); op = op->next)
+    continue;
+}
+
+static bool same_place(const Value *x, const Value *y) {
+  return x != y && x->type == y->type && x->layout == y->layout;
+}
+
+// -- Collectives -----------------------------------------------------------------------------
+
+static void identities(Mutator *u, Op *op) {
+  if (turn(u, MUTATE_identity)) {
+    done(u, op, "");
+    value_replace(op->out[0], op->in[0].value);
+    retype_from(u, op->next);
+    return;
+  }
+  for (Use *use = op->out[0]->uses; use; use = use->next) {
+    if (!turn(u, MUTATE_identity)) continue;
+    done(u, op, "for one reader");
+    if (use->user)
+      op_set_in(use->user, use->index, op->in[0].value);
+    else
+      graph_set_result(u->g, use->index, op->in[0].value);
+    retype_from(u, op->next);
+    return;
+  }
+}
+
+static void other_collectives(Mutator *u, Op *op) {
+  static const OpKind kinds[] = {OP_all_reduce,     OP_all_gather, OP_local_slice,
+                                 OP_reduce_scatter, OP_all_to_all, OP_accumulate};
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    if (kinds[i] == op->kind || !turn(u, MUTATE_collective)) continue;
+    int64_t dim = op_has_attr(op, "dim") ? attr_i(op, "dim") : 0;
+    Attr attrs[] = {a_s("axis", attr_s(op, "axis")), a_i("dim", dim), a_i("dim", dim)};
+    int n;
+    op_attr_specs(kinds[i], &n);
+    if (n == 3) attrs[1] = a_i("from", dim), attrs[2] = a_i("to", dim ? 0 : 1);
+    Op *other = op_new(u->g, op, kinds[i], &op->in[0].value, 1, attrs, n, op->loc, u->quiet);
+    done(u, op, op_info[kinds[i]].name);
+    u->unfit = !other;
+    if (!other) return;
+    other->out[0]->layout = op->out[0]->layout;
+    value_replace(op->out[0], other->out[0]);
+    retype_from(u, other->next);
+  }
+}
+
+// -- Attributes ------------------------------------------------------------------------------
+
+static void set_attr(Mutator *u, Op *op, Attr attr) {
+  done(u, op, attr.name);
+  op_set_attr(op, attr);
+  retype_from(u, op);
+}
+
+static void lists(Mutator *u, Op *op, Attr attr) {
+  for (int i = 0; i < attr.list.n && i < MAX_RANK; i++)
+    for (int by = -1; by <= 1; by += 2) {
+      if (!turn(u, MUTATE_attribute)) continue;
+      int64_t at[MAX_RANK];
+      memcpy(at, attr.list.at, (size_t)attr.list.n * sizeof *at);
+      at[i] += by;
+      set_attr(u, op, a_list(attr.name, at, attr.list.n));
+    }
+}
+
+static void words(Mutator *u, Op *op, Attr attr) {
+  for (int i = 0; i < u->m->mesh->n_axes; i++) {
+    const char *name = u->m->mesh->axis[i].name;
+    if (!str_equal(attr.s, name) && turn(u, MUTATE_attribute))
+      set_attr(u, op, a_s(attr.name, name));
+  }
+}
+
+static void attributes(Mutator *u, Op *op) {
+  int n;
+  op_attr_specs(op->kind, &n);
+  for (int i = 0; i < n; i++) {
+    Attr attr = op->attrs[i];
+    switch (attr.kind) {
+    case 'I': lists(u, op, attr); break;
+    case 's': words(u, op, attr); break;
+    case 'b':
+      if (turn(u, MUTATE_attribute)) set_attr(u, op, a_b(attr.name, !attr.i));
+      break;
+    case 'f':
+      if (turn(u, MUTATE_attribute)) set_attr(u, op, a_f(attr.name, attr.f + 0.5));
+      break;
+    case 'i':
+      if (turn(u, MUTATE_attribute)) set_attr(u, op, a_i(attr.name, attr.i + 1));
+      if (turn(u, MUTATE_attribute)) set_attr(u, op, a_i(attr.name, attr.i - 1));
+      break;
+    case 't':
+      if (turn(u, MUTATE_attribute))
+        set_attr(u, op, a_t(attr.name, attr.t == DT_f64 ? DT_f32 : DT_f64));
+      break;
+    case 'd':
+      if (attr.data.n && turn(u, MUTATE_attribute)) {
+        char *bytes = arena_copy(u->a, attr.data.at, (size_t)attr.data.n);
+        bytes[0] ^= 1;
+        set_attr(u, op, a_data(attr.name, bytes, attr.data.n));
+      }
+    }
+  }
+}
+
+// -- Operands and results --------------------------------------------------------------------
+
+static void operand(Mutator *u, Op *op, int i, Value *by) {
+  if (!same_place(by, op->in[i].value) || !turn(u, MUTATE_operand)) return;
+  done(u, op, str_format(u->a, "reads another as %d", i));
+  op_set_in(op, i, by);
+}
+
+static void operands(Mutator *u, Op *op) {
+  for (int i = 0; i < op->n_in; i++) {
+    for (int k = 0; k < u->g->n_params; k++)
+      operand(u, op, i, u->g->params[k]);
+    for (Op *before = u->g->first; before != op; before = before->next)
+      for (int k = 0; k < before->n_out; k++)
+        operand(u, op, i, before->out[k]);
+  }
+}
+
+static void swapped_operands(Mutator *u, Op *op) {
+  for (int i = 0; i < op->n_in; i++)
+    for (int k = 0; k < i; k++) {
+      Value *x = op->in[i].value, *y = op->in[k].value;
+      if (!same_place(x, y) || !turn(u, MUTATE_swap)) continue;
+      done(u, op, "operands");
+      op_set_in(op, i, y);
+      op_set_in(op, k, x);
+    }
+}
+
+// Who reads `x` reads `y`, and the reverse.
+static void swap_uses(Mutator *u, Value *x, Value *y) {
+  Op *op = u->g->first;
+  for (; op; op = op->next)
+    for (int i = 0; i < op->n_in; i++)
+      if (op->in[i].value == x || op->in[i].value == y)
+        op_set_in(op, i, op->in[i].value == x ? y : x);
+  for (int i = 0; i < u->g->n_results; i++) {
+    Value *v = u->g->results[i]->use.value;
+    if (v == x || v == y) graph_set_result(u->g, i, v == x ? y : x);
+  }
+}
+
+static void swapped_results(Mutator *u, Op *op) {
+  for (int i = 0; i < op->n_out; i++)
+    for (int k = 0; k < i; k++) {
+      if (!same_place(op->out[i], op->out[k]) || !turn(u, MUTATE_swap)) continue;
+      done(u, op, "results");
+      swap_uses(u, op->out[i], op->out[k]);
+    }
+}
+
+static void graph_results(Mutator *u) {
+  Graph *g = u->g;
+  for (int i = 0; i < g->n_results; i++) {
+    Value *x = g->results[i]->use.value;
+    for (int k = 0; k < i; k++) {
+      Value *y = g->results[k]->use.value;
+      if (!same_place(x, y) || !turn(u, MUTATE_swap)) continue;
+      done(u, NULL, "results of the graph");
+      graph_set_result(g, i, y);
+      graph_set_result(g, k, x);
+    }
+  }
+  for (int i = 0; i < g->n_results; i++)
+    if (turn(u, MUTATE_result)) {
+      done(u, NULL, "lost");
+      graph_erase_result(g, i);
+      return;
+    }
+}
+
+// -- Ops, splits and layouts -----------------------------------------------------------------
+
+static void kinds(Mutator *u, Op *op) {
+  for (int step = 1; op_info[op->kind].formula && step < N_OPS; step++) {
+    const OpInfo *is = &op_info[op->kind];
+    int kind = (int)(op->kind + step) % N_OPS;
+    const OpInfo *other = &op_info[kind];
+    if (!other->formula || !str_equal(is->types, other->types) ||
+        !str_equal(is->attrs, other->attrs))
+      continue;
+    if (!turn(u, MUTATE_kind)) return;
+    done(u, op, other->name);
+    op->kind = (OpKind)kind;
+    return;
+  }
+}
+
+static void inserts(Mutator *u, Op *op) {
+  for (int i = 0; i < op->n_out; i++) {
+    Value *v = op->out[i];
+    if (dtype_class[v->type->dtype] != 'F' || !turn(u, MUTATE_insert)) continue;
+    done(u, op, "neg");
+    Op *neg = op_new(u->g, op->next, OP_neg, &v, 1, NULL, 0, op->loc, u->quiet);
+    neg->out[0]->layout = v->layout;
+    for (int axis = 0; axis < v->layout->n_axes; axis++) {
+      Sbp sbp = v->layout->axis[axis];
+      neg->split[axis] = sbp.kind == SBP_S   ? (char)('0' + sbp.dim)
+                         : sbp.kind == SBP_P ? SPLIT_PARTIAL
+                                             : SPLIT_NONE;
+    }
+    value_replace(v, neg->out[0]);
+    op_set_in(neg, 0, v);
+  }
+}
+
+static void set_split(Mutator *u, Op *op, const Dims *dims, int axis, char letter) {
+  if (letter == op->split[axis] || !turn(u, MUTATE_split)) return;
+  done(u, op, str_format(u->a, "'%c'", letter ? letter : '-'));
+  op->split[axis] = letter;
+  for (int i = 0; i < op->n_out; i++) {
+    Sbp lies[MAX_AXES];
+    const Layout *l = op->out[i]->layout;
+    for (int k = 0; k < l->n_axes; k++)
+      lies[k] = k == axis ? split_gives(op, dims, i, k) : l->axis[k];
+    op->out[i]->layout = layout_new(u->m, l->n_axes, lies);
+  }
+}
+
+static void splits(Mutator *u, Op *op) {
+  Dims dims;
+  if ((op_info[op->kind].traits & COMM) || !op_dims(op, &dims, u->quiet)) return;
+  for (int axis = 0; axis < u->m->mesh->n_axes; axis++) {
+    for (int i = 0; i < dims.n_letters; i++)
+      if (dims_leads(&dims, i)) set_split(u, op, &dims, axis, dims.letter[i].name);
+    set_split(u, op, &dims, axis, SPLIT_NONE);
+    set_split(u, op, &dims, axis, SPLIT_PARTIAL);
+  }
+}
+
+static void set_layout(Mutator *u, Value *v, int axis, Sbp to) {
+  Sbp lies[MAX_AXES];
+  if (sbp_equal(v->layout->axis[axis], to) || !turn(u, MUTATE_layout)) return;
+  for (int i = 0; i < v->layout->n_axes; i++)
+    lies[i] = i == axis ? to : v->layout->axis[i];
+  done(u, v->def, sbp_text(u->a, to));
+  v->layout = layout_new(u->m, v->layout->n_axes, lies);
+}
+
+static void layouts(Mutator *u, Value *v) {
+  for (int axis = 0; axis < v->layout->n_axes; axis++) {
+    set_layout(u, v, axis, (Sbp){.kind = SBP_B});
+    set_layout(u, v, axis, (Sbp){.kind = SBP_P});
+    for (int dim = 0; dim < v->type->rank; dim++)
+      set_layout(u, v, axis, (Sbp){.kind = SBP_S, .dim = dim});
+  }
+}
+
+static void order(Mutator *u, Op *op) {
+  if (!op->prev || !turn(u, MUTATE_order)) return;
+  done(u, op, "earlier");
+  op_move_before(op, op->prev);
+}
+
+// -- Parameters and the mesh -----------------------------------------------------------------
+
+static void parameters(Mutator *u, int i) {
+  Value *v = u->g->params[i];
+  if (v->init && turn(u, MUTATE_parameter)) {
+    done(u, NULL, "begins otherwise");
+    v->init->fill += 0.5;
+  }
+  if (v->role == ROLE_weight && turn(u, MUTATE_parameter)) {
+    done(u, NULL, "trained or not");
+    v->train = !v->train;
+  }
+  for (int k = 0; k < i; k++) {
+    Value *other = u->g->params[k];
+    if (!same_place(v, other) || v->role != other->role || !turn(u, MUTATE_parameter)) continue;
+    done(u, NULL, str_format(u->a, "'%s' for '%s'", v->label, other->label));
+    const char *label = v->label;
+    v->label = other->label;
+    other->label = label;
+  }
+}
+
+// Devices as many as the axes need.
+static void set_devices(Mutator *u, Mesh *mesh) {
+  mesh->n_devices = 1;
+  for (int i = 0; i < mesh->n_axes; i++)
+    if (!mesh->axis[i].time) mesh->n_devices *= mesh->axis[i].size;
+  int *device = arena_array(u->m->arena, int, mesh->n_devices);
+  for (int i = 0; i < mesh->n_devices; i++)
+    device[i] = i;
+  mesh->device = device;
+}
+
+static void meshes(Mutator *u) {
+  Mesh *mesh = arena_copy(u->m->arena, u->m->mesh, sizeof *mesh);
+  int n_time = 0;
+  for (int i = 0; i < mesh->n_axes; i++)
+    n_time += mesh->axis[i].time;
+  for (int i = 0; i < mesh->n_axes; i++)
+    for (int k = 0; k < i; k++) {
+      if (mesh->axis[i].size == mesh->axis[k].size || !turn(u, MUTATE_mesh)) continue;
+      done(u, NULL, "sizes swapped");
+      int size = mesh->axis[i].size;
+      mesh->axis[i].size = mesh->axis[k].size;
+      mesh->axis[k].size = size;
+    }
+  for (int i = 0; i < mesh->n_axes; i++) {
+    if (turn(u, MUTATE_mesh)) {
+      done(u, NULL, str_format(u->a, "'%s' is one longer", mesh->axis[i].name));
+      mesh->axis[i].size++;
+    }
+    // A mesh has one axis of time at most.
+    if (n_time - mesh->axis[i].time == 0 && turn(u, MUTATE_mesh)) {
+      done(u, NULL, str_format(u->a, "'%s' of time or not", mesh->axis[i].name));
+      mesh->axis[i].time = !mesh->axis[i].time;
+    }
+  }
+  set_devices(u, mesh);
+  u->m->mesh = mesh;
+}
+
+// -- All of them -----------------------------------------------------------------------------
+
+static void mutate_op(Mutator *u, Op *op) {
+  if (op_info[op->kind].traits & COMM) {
+    identities(u, op);
+    other_collectives(u, op);
+  }
+  attributes(u, op);
+  operands(u, op);
+  swapped_operands(u, op);
+  swapped_results(u, op);
+  kinds(u, op);
+  inserts(u, op);
+  splits(u, op);
+  for (int i = 0; i < op->n_out; i++)
+    layouts(u, op->out[i]);
+  order(u, op);
+}
+
+static Mutator walk(Module *m, int kind, int64_t which, Arena *a) {
+  Mutator u = {.m = m, .g = m->graphs, .a = a, .kind = kind, .left = which};
+  u.quiet = diag_new(stderr);
+  diag_quiet(u.quiet, true);
+  meshes(&u);
+  for (int i = 0; i < u.g->n_params && !u.done; i++) {
+    parameters(&u, i);
+    layouts(&u, u.g->params[i]);
+  }
+  for (Op *op = u.g->first; op && !u.done; op = op->next)
+    mutate_op(&u, op);
+  if (!u.done) graph_results(&u);
+  diag_free(u.quiet);
+  return u;
+}
+
+int64_t n_mutations(const Module *m, int kind) {
+  Module *copy = module_clone(m);
+  Arena *a = arena_new();
+  Mutator u = walk(copy, kind, INT64_MAX, a);
+  arena_free(a);
+  module_free(copy);
+  return INT64_MAX - u.left;
+}
+
+const char *mutate(Module *m, int kind, int64_t which, Arena *a) {
+  Mutator u = walk(m, kind, which, a);
+  return u.unfit ? NULL : u.done;
+}

@@ -1,0 +1,316 @@
+// Random training steps: ops of all kinds, one after the other, each of what there is; the sum of
+// what nobody reads is the loss, and autodiff and optimizer make a step of it.
+//
+//     %x: f64[4,6] input "x"
+//     %1 = linear %x, %w1         f64[4,8]
+//     %2 = transpose %1           f64[8,4]
+//     %3 = softmax %2 axis=1
+//     %4 = add %1, …
+//
+// All of it is f64, so that two ways to add up differ by next to nothing, also where what is added
+// cancels.
+
+#include "random_plans.h"
+
+#include "base/vec.h"
+#include "ir/build.h"
+#include "ir/op.h"
+#include "pass.h"
+
+enum { LARGEST = 600, RECENT = 6 };
+
+typedef struct Maker {
+  Random *r;
+  Builder b;
+  Module *m;
+  Graph *g;
+  Vec(Value *) values; // of f64, not scalars
+  int n_params;
+} Maker;
+
+static int some_length(Maker *k) {
+  static const int lengths[] = {2, 3, 4, 4, 6, 8, 8, 12};
+  return lengths[below(k->r, sizeof lengths / sizeof *lengths)];
+}
+
+static Value *param(Maker *k, Role role, DType dtype, int rank, const int64_t *dim) {
+  Arena *a = k->m->arena;
+  const char *name = str_format(a, "%c%d", role == ROLE_input ? 'x' : 'w', k->n_params++);
+  Value *v =
+      graph_param(k->g, name, type_new(k->m, dtype, rank, dim), role, loc_node(a, "m", name));
+  v->label = name;
+  if (role == ROLE_weight) {
+    v->train = true;
+    v->init = arena_one(a, Init);
+    *v->init = (Init){.kind = INIT_normal, .dtype = dtype, .to = 0.5};
+  }
+  return v;
+}
+
+static Value *scalar(Maker *k, const char *label, DType dtype) {
+  Value *v = graph_find_param(k->g, label);
+  if (v) return v;
+  v = graph_param(k->g, label, type_scalar(k->m, dtype), ROLE_scalar, NULL);
+  v->label = label;
+  return v;
+}
+
+static Value *pick(Maker *k) {
+  int n = k->values.n, recent = n < RECENT ? n : RECENT;
+  return k->values.at[n - 1 - below(k->r, chance(k->r, 80) ? recent : n)];
+}
+
+// Something of the type of `v`: what there is, a new weight, or a fill.
+static Value *like(Maker *k, const Value *v) {
+  for (int tries = 0; tries < 6; tries++) {
+    Value *other = pick(k);
+    if (other->type == v->type && other != v) return other;
+  }
+  if (chance(k->r, 20)) return build_fill(&k->b, DT_f64, v->type->rank, v->type->dim, 0.5);
+  return param(k, chance(k->r, 70) ? ROLE_weight : ROLE_input, DT_f64, v->type->rank, v->type->dim);
+}
+
+static void keep(Maker *k, Value *v) {
+  if (!v) BUG("a random op does not fit");
+  if (v->type->rank > 0 && type_count(v->type) <= LARGEST) vec_push(k->m->arena, &k->values, v);
+}
+
+static Value *op1(Maker *k, OpKind kind, Value *x, Attrs attrs) {
+  return build(&k->b, kind, IN(x), attrs);
+}
+
+static int some_axis(Maker *k, const Value *x) {
+  return below(k->r, x->type->rank);
+}
+
+// -- One op of each kind ---------------------------------------------------------------------
+
+static void elementwise_op(Maker *k) {
+  static const OpKind one[] = {OP_neg,      OP_tanh, OP_sigmoid, OP_relu, OP_gelu,
+                               OP_softplus, OP_abs,  OP_scale,   OP_sin,  OP_offset};
+  Value *x = pick(k);
+  OpKind kind = one[below(k->r, sizeof one / sizeof *one)];
+  bool by = kind == OP_scale || kind == OP_offset;
+  keep(k, op1(k, kind, x, by ? ATTRS(a_f("by", 0.5)) : NO_ATTRS));
+}
+
+static void two_operands(Maker *k) {
+  static const OpKind two[] = {OP_add, OP_add, OP_sub, OP_mul, OP_max, OP_min};
+  Value *x = pick(k), *y = like(k, x);
+  keep(k, build(&k->b, two[below(k->r, sizeof two / sizeof *two)], IN(x, y), NO_ATTRS));
+}
+
+static void choice(Maker *k) {
+  Value *x = pick(k), *y = like(k, x);
+  Value *greater = build(&k->b, OP_greater, IN(x, y), NO_ATTRS);
+  keep(k, build(&k->b, OP_where, IN(greater, x, like(k, x)), NO_ATTRS));
+}
+
+static void linear(Maker *k) {
+  Value *x = pick(k);
+  bool trans = chance(k->r, 30);
+  int64_t in = x->type->dim[x->type->rank - 1], out = some_length(k);
+  Value *w = param(k, ROLE_weight, DT_f64, 2, trans ? (int64_t[]){out, in} : (int64_t[]){in, out});
+  Value *y = build(&k->b, OP_linear, IN(x, w), ATTRS(a_b("trans", trans)));
+  keep(k, y);
+  if (!chance(k->r, 40)) return;
+  Value *bias = param(k, ROLE_weight, DT_f64, 1, &out);
+  keep(k, build(&k->b, OP_add, IN(y, build_broadcast(&k->b, bias, y->type->rank, y->type->dim)),
+                NO_ATTRS));
+}
+
+static void matmul(Maker *k) {
+  Value *x = pick(k);
+  if (x->type->rank < 2) return;
+  keep(k, build(&k->b, OP_matmul, IN(x, like(k, x)),
+                chance(k->r, 50) ? ATTRS(a_b("trans_b", true)) : ATTRS(a_b("trans_a", true))));
+}
+
+static void norm(Maker *k) {
+  Value *x = pick(k);
+  int64_t n = x->type->dim[x->type->rank - 1];
+  switch (below(k->r, 4)) {
+  case 0: keep(k, op1(k, OP_softmax, x, ATTRS(a_i("axis", some_axis(k, x))))); return;
+  case 1: keep(k, op1(k, OP_log_softmax, x, ATTRS(a_i("axis", some_axis(k, x))))); return;
+  }
+  Value *g = param(k, ROLE_weight, DT_f64, 1, &n), *b = param(k, ROLE_weight, DT_f64, 1, &n);
+  Attrs eps = ATTRS(a_f("eps", 0.1));
+  keep(k, chance(k->r, 50) ? build(&k->b, OP_layer_norm, IN(x, g, b), eps)
+                           : build(&k->b, OP_rms_norm, IN(x, g), eps));
+}
+
+static void reduction(Maker *k) {
+  Value *x = pick(k);
+  int64_t axes[MAX_RANK];
+  int n = 0;
+  for (int i = 0; i < x->type->rank; i++)
+    if (chance(k->r, 50) && n < x->type->rank - 1) axes[n++] = i;
+  if (n == 0) return;
+  bool keeps = chance(k->r, 50);
+  Attrs attrs = ATTRS(a_list("axes", axes, n), a_b("keep", keeps));
+  Value *y = op1(k, chance(k->r, 75) ? OP_reduce_sum : OP_reduce_max, x, attrs);
+  keep(k, y);
+  if (keeps && chance(k->r, 50))
+    keep(k, build(&k->b, OP_sub, IN(x, build_broadcast(&k->b, y, x->type->rank, x->type->dim)),
+                  NO_ATTRS));
+}
+
+static void transpose(Maker *k) {
+  Value *x = pick(k);
+  int64_t perm[MAX_RANK];
+  for (int i = 0; i < x->type->rank; i++) {
+    int other = below(k->r, i + 1);
+    perm[i] = perm[other];
+    perm[other] = i;
+  }
+  keep(k, op1(k, OP_transpose, x, ATTRS(a_list("perm", perm, x->type->rank))));
+}
+
+// Two dimensions become one, or one becomes two.
+static void reshape(Maker *k) {
+  Value *x = pick(k);
+  int64_t dim[MAX_RANK + 1];
+  int rank = 0, at = some_axis(k, x);
+  int64_t length = x->type->dim[at], part = length % 3 ? 2 : 3;
+  bool merge = x->type->rank > 1 && chance(k->r, 50);
+  if (merge && at == x->type->rank - 1) at--;
+  if (!merge && (length % part || x->type->rank >= 4)) return;
+  for (int i = 0; i < x->type->rank; i++) {
+    if (i != at) {
+      dim[rank++] = x->type->dim[i];
+    } else if (merge) {
+      dim[rank++] = x->type->dim[i] * x->type->dim[i + 1];
+      i++;
+    } else {
+      dim[rank++] = chance(k->r, 50) ? part : length / part;
+      dim[rank] = length / dim[rank - 1];
+      rank++;
+    }
+  }
+  keep(k, build_reshape(&k->b, x, rank, dim));
+}
+
+static void broadcast(Maker *k) {
+  Value *x = pick(k);
+  int64_t dim[MAX_RANK] = {some_length(k)};
+  if (x->type->rank >= 3) return;
+  for (int i = 0; i < x->type->rank; i++)
+    dim[i + 1] = x->type->dim[i];
+  keep(k, build_broadcast(&k->b, x, x->type->rank + 1, dim));
+}
+
+static void slice(Maker *k) {
+  Value *x = pick(k);
+  int at = some_axis(k, x), rank = x->type->rank;
+  int64_t starts[MAX_RANK] = {0}, steps[MAX_RANK], shape[MAX_RANK];
+  for (int i = 0; i < rank; i++) {
+    steps[i] = 1;
+    shape[i] = x->type->dim[i];
+  }
+  steps[at] = 1 + below(k->r, 2);
+  starts[at] = below(k->r, 2);
+  shape[at] = (x->type->dim[at] - starts[at] + steps[at] - 1) / steps[at];
+  keep(k, op1(k, OP_slice, x,
+              ATTRS(a_list("starts", starts, rank), a_list("steps", steps, rank),
+                    a_list("shape", shape, rank))));
+}
+
+static void pad(Maker *k) {
+  Value *x = pick(k);
+  int at = some_axis(k, x), rank = x->type->rank;
+  int64_t low[MAX_RANK] = {0}, shape[MAX_RANK];
+  for (int i = 0; i < rank; i++)
+    shape[i] = x->type->dim[i];
+  low[at] = 1;
+  shape[at] += 2;
+  keep(k, op1(k, OP_pad, x,
+              ATTRS(a_list("low", low, rank), a_list("shape", shape, rank), a_s("mode", "constant"),
+                    a_f("value", 0.25))));
+}
+
+static void concat(Maker *k) {
+  Value *x = pick(k);
+  keep(k, build(&k->b, OP_concat, IN(x, like(k, x)), ATTRS(a_i("axis", some_axis(k, x)))));
+}
+
+static void scan(Maker *k) {
+  Value *x = pick(k);
+  if (x->type->rank > 1 && chance(k->r, 50))
+    keep(k, op1(k, OP_trilu, x, ATTRS(a_b("upper", chance(k->r, 50)))));
+  else
+    keep(k, op1(k, OP_cumsum, x, ATTRS(a_i("axis", some_axis(k, x)))));
+}
+
+static void gather(Maker *k) {
+  Value *x = pick(k);
+  if (chance(k->r, 50)) x = param(k, ROLE_weight, DT_f64, 2, (int64_t[]){12, some_length(k)});
+  if (x->type->rank > 2) return;
+  Value *ids = param(k, ROLE_input, DT_i64, 1, (int64_t[]){some_length(k)});
+  keep(k, build(&k->b, OP_gather, IN(x, ids), ATTRS(a_i("axis", some_axis(k, x)))));
+}
+
+static void dropout(Maker *k) {
+  Value *step = scalar(k, "step", DT_i64), *seed = scalar(k, "seed", DT_i64);
+  Attrs attrs = ATTRS(a_f("ratio", 0.25), a_i("key", k->values.n));
+  keep(k, build(&k->b, OP_dropout, IN(pick(k), step, seed), attrs));
+}
+
+static void rounding(Maker *k) {
+  keep(k, build_cast(&k->b, build_cast(&k->b, pick(k), DT_f32), DT_f64));
+}
+
+static void (*const kinds[])(Maker *) = {
+    elementwise_op, elementwise_op, two_operands, two_operands, linear, linear, linear,
+    matmul,         norm,           norm,         reduction,    choice, pad,    transpose,
+    reshape,        reshape,        broadcast,    slice,        concat, scan,   gather,
+    dropout,        rounding,
+};
+
+// -- The loss --------------------------------------------------------------------------------
+
+static Value *sum_of(Maker *k, Value *v) {
+  int64_t axes[MAX_RANK];
+  for (int i = 0; i < v->type->rank; i++)
+    axes[i] = i;
+  return build_reduce_sum(&k->b, v, axes, v->type->rank, false);
+}
+
+static Value *loss_of(Maker *k, Value *v) {
+  if (v->type->rank == 2 && chance(k->r, 30)) {
+    Value *labels = param(k, ROLE_input, DT_i64, 1, v->type->dim);
+    k->b.loc = loc_node(k->m->arena, "m", labels->label);
+    return sum_of(k, build(&k->b, OP_cross_entropy, IN(v, labels), ATTRS(a_i("ignore", -100))));
+  }
+  return sum_of(k, op1(k, OP_square, op1(k, OP_tanh, v, NO_ATTRS), NO_ATTRS));
+}
+
+static void add_loss(Maker *k) {
+  Value *loss = NULL;
+  for (int i = 0; i < k->values.n; i++) {
+    Value *v = k->values.at[i];
+    if (!v->def || (value_used(v) && i < k->values.n - 1)) continue;
+    Value *part = loss_of(k, v);
+    loss = loss ? build(&k->b, OP_add, IN(loss, part), NO_ATTRS) : part;
+    if (chance(k->r, 30)) graph_output(k->g, v, str_format(k->m->arena, "y%d", i));
+  }
+  graph_output(k->g, loss, "loss");
+}
+
+Module *random_model(Random *r, Diag *d) {
+  static const char *const steps[] = {
+      "autodiff,optimizer", "autodiff,optimizer(clip=1)", "autodiff,optimizer(name=adamw clip=1)",
+      "autodiff,optimizer(name=\"sgd:momentum=0.9\"),simplify", "autodiff"};
+  Maker k = {.r = r, .m = module_new()};
+  k.g = graph_new(k.m, "train", true);
+  k.b = (Builder){.g = k.g, .loc = loc_node(k.m->arena, "m", "forward"), .d = d};
+  int64_t dim[3] = {some_length(&k), some_length(&k), 2};
+  keep(&k, param(&k, ROLE_input, DT_f64, 2 + below(r, 2), dim));
+  linear(&k);
+  for (int n = 2 + below(r, 9); n > 0; n--)
+    kinds[below(r, sizeof kinds / sizeof *kinds)](&k);
+  add_loss(&k);
+  PipelineOptions o = {.verify_each = true, .bisect_limit = -1};
+  if (!k.b.failed && pipeline_run(k.m, steps[below(r, 5)], &o, d)) return k.m;
+  module_free(k.m);
+  return NULL;
+}

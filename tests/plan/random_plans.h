@@ -1,0 +1,68 @@
+// What the files of random_plans share.
+//
+//     random_model.c    a training step of random ops
+//     random_layout.c   a random mesh, and random layouts and splits on it
+//     mutate.c          one thing of a plan changed
+//     random_plans.c    the experiment
+
+#ifndef RANDOM_PLANS_H
+#define RANDOM_PLANS_H
+
+#include "ir/graph.h"
+
+typedef struct Random {
+  uint64_t state;
+} Random;
+
+static inline int below(Random *r, int n) { // splitmix64
+  uint64_t x = r->state += 0x9e3779b97f4a7c15u;
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+  return (int)((x ^ x >> 31) >> 33) % n;
+}
+
+static inline bool chance(Random *r, int percent) {
+  return below(r, 100) < percent;
+}
+
+// -- random_model.c --------------------------------------------------------------------------
+
+// A module in phase typed; NULL when what came out has no derivative, or is no number.
+Module *random_model(Random *r, Diag *d);
+
+// -- random_layout.c -------------------------------------------------------------------------
+
+// Gives `m` a mesh, every value a layout and every op a split: what shard might have chosen.
+void random_layout(Module *m, Random *r, bool time, Diag *d);
+
+// -- mutate.c --------------------------------------------------------------------------------
+
+#define MUTATIONS                                                                                  \
+  MUTATION(identity, "what reads a collective, or one reader of it, reads its operand instead")    \
+  MUTATION(collective, "is one of another kind")                                                   \
+  MUTATION(attribute, "is another number, word, type, byte")                                       \
+  MUTATION(operand, "is another value of its type and layout")                                     \
+  MUTATION(swap, "of two operands, two results of an op, two results of the graph")                \
+  MUTATION(result, "of the graph is lost")                                                         \
+  MUTATION(kind, "is that of the next elementwise op of as many operands")                         \
+  MUTATION(insert, "an op that nobody asked for")                                                  \
+  MUTATION(split, "is of another letter, and the results lie so")                                  \
+  MUTATION(layout, "of a value is another")                                                        \
+  MUTATION(parameter, "begins otherwise, is trained or is not, has the label of another")          \
+  MUTATION(mesh, "has axes of other sizes, or of time instead of devices")                         \
+  MUTATION(order, "an op comes one earlier")
+
+enum {
+#define MUTATION(name, means) MUTATE_##name,
+  MUTATIONS
+#undef MUTATION
+      N_MUTATIONS
+};
+extern const char *const mutation_name[N_MUTATIONS];
+
+// How many mutations of a kind there are of `m`.
+int64_t n_mutations(const Module *m, int kind);
+// Makes one of them, and says which.  NULL when nothing like a program would be left.
+const char *mutate(Module *m, int kind, int64_t which, Arena *a);
+
+#endif
