@@ -166,6 +166,16 @@ static const char *box_text(Writer *w, const Value *v) {
   return str_format(w->arena, "LIST(%s), LIST(%s)", whole.at, start.at);
 }
 
+// MeshAxes are groups 0, 1, …; several of them together follow, as they are needed.
+static int group_number(Program *p, const MeshAxes *axes) {
+  if (axes->n == 1) return axes->at[0];
+  int first = module_mesh(p->m)->n_axes, i = 0;
+  while (i < p->joined.n && memcmp(&p->joined.at[i], axes, sizeof *axes) != 0)
+    i++;
+  if (i == p->joined.n) vec_push(p->arena, &p->joined, *axes);
+  return first + i;
+}
+
 static const char *arg_text(Writer *w, const Op *op, const KernelArg *arg) {
   int64_t whole;
   switch (arg->kind) {
@@ -179,7 +189,7 @@ static const char *arg_text(Writer *w, const Op *op, const KernelArg *arg) {
   case ARG_all:
     start_text(w, op_boxed(op), (int)arg->i, &whole);
     return str_format(w->arena, "%" PRId64, whole);
-  case ARG_ranks: return str_format(w->arena, "r, %d", arg->axis);
+  case ARG_ranks: return str_format(w->arena, "r, %d", group_number(w->p, &arg->axes));
   }
   return NULL;
 }

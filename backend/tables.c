@@ -141,8 +141,17 @@ static void add_mesh(const Program *p, StrBuf *out) {
     }
     strbuf_add(out, "},\n");
   }
-  strbuf_addf(out, "    .ranks = %d,\n    .micro_batches = %d,\n", ranks,
-              module_slices(p->m));
+  if (p->joined.n) {
+    strbuf_addf(out, "    .n_joined = %d,\n    .joined = {", p->joined.n);
+    for (int i = 0; i < p->joined.n; i++) {
+      strbuf_add(out, i ? ", {" : "{");
+      for (int k = 0; k < p->joined.at[i].n; k++)
+        strbuf_addf(out, "%d, ", p->joined.at[i].at[k]);
+      strbuf_add(out, p->joined.at[i].n == MAX_AXES ? "}" : "-1}");
+    }
+    strbuf_add(out, "},\n");
+  }
+  strbuf_addf(out, "    .ranks = %d,\n    .micro_batches = %d,\n", ranks, module_slices(p->m));
 }
 
 // "cuda:sm_80,sm_90": as --target takes it.

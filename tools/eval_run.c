@@ -117,15 +117,23 @@ static void find_ranks(Run *r) {
 
 // -- Collectives -----------------------------------------------------------------------------
 
-// The ranks of those that differ from the one at `position` along `axis` only, in order.
-static void peers_of(const Run *r, const Mesh *mesh, int position, int axis, int *peers) {
+static int place_along(const Mesh *mesh, const MeshAxes *axes, const Place *at) {
+  int place = 0;
+  for (int i = 0; i < axes->n; i++)
+    place = place * mesh->axis[axes->at[i]].size + at->coord[axes->at[i]];
+  return place;
+}
+
+// The ranks of those that differ from the one at `position` along these axes only, in order.
+static void peers_of(const Run *r, const Mesh *mesh, int position, const MeshAxes *axes,
+                     int *peers) {
   Place me = mesh_place(mesh, position, 0);
   for (int other = 0; other < mesh->n_devices; other++) {
     Place p = mesh_place(mesh, other, 0);
     bool same = true;
     for (int i = 0; i < mesh->n_axes; i++)
-      same &= i == axis || p.coord[i] == me.coord[i];
-    if (same) peers[p.coord[axis]] = rank_at(r, mesh, other);
+      same &= axes_have(axes, i) || p.coord[i] == me.coord[i];
+    if (same) peers[place_along(mesh, axes, &p)] = rank_at(r, mesh, other);
   }
 }
 
@@ -178,9 +186,9 @@ static void put_part_of(Tensor *whole, int dim, int i, const Tensor *part) {
   box_put(whole, &box, part);
 }
 
-// What `rank` gets, whose place along `axis` is `me`; the `peers` have the operands.
-static Tensor collect(const Run *r, const Op *op, int rank, int me, const int *peers, Arena *a) {
-  int n = op_mesh(op)->axis[op_mesh_axis(op)].size;
+// What `rank` gets, which is the `me`th of n `peers`, who have the operands.
+static Tensor collect(const Run *r, const Op *op, int rank, int me, int n, const int *peers,
+                      Arena *a) {
   const Value *in = op->in[0].value, *out = op->out[0];
   switch ((int)op->kind) {
   case OP_all_reduce: return sum_of(r, in, n, peers, a);
@@ -214,11 +222,14 @@ static Tensor collect(const Run *r, const Op *op, int rank, int me, const int *p
 
 static void run_collective(Run *r, const Op *op, Arena *a) {
   const Mesh *mesh = op_mesh(op);
-  int axis = op_mesh_axis(op), *peers = arena_array(r->once, int, mesh->axis[axis].size);
+  MeshAxes axes;
+  if (!op_axes(op, &axes, r->d)) BUG("an axis that is not there, in a module that verifies");
+  int n = axes_size(mesh, &axes), *peers = arena_array(r->once, int, n);
   for (int position = 0; position < mesh->n_devices; position++) {
-    int rank = rank_at(r, mesh, position), me = mesh_place(mesh, position, r->slice).coord[axis];
-    peers_of(r, mesh, position, axis, peers);
-    Tensor got = collect(r, op, rank, me, peers, a);
+    Place at = mesh_place(mesh, position, r->slice);
+    int rank = rank_at(r, mesh, position);
+    peers_of(r, mesh, position, &axes, peers);
+    Tensor got = collect(r, op, rank, place_along(mesh, &axes, &at), n, peers, a);
     set_value(r, rank, op->out[0], &got);
   }
 }

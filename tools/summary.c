@@ -85,6 +85,17 @@ static int64_t moved_bytes(Arena *a, const Op *move) {
   return bytes;
 }
 
+static MeshAxes axes_of(const Op *op) {
+  MeshAxes axes;
+  if (!op_axes(op, &axes, NULL)) BUG("an axis that is not there, in a module that verifies");
+  return axes;
+}
+
+static int size_of_group(const Op *op) {
+  MeshAxes axes = axes_of(op);
+  return axes_size(op_mesh(op), &axes);
+}
+
 static void find_collectives(Arena *a, const Module *m, Collectives *out) {
   const Graph *g = m->graphs;
   if (!g || m->phase < PHASE_local) return;
@@ -97,7 +108,7 @@ static void find_collectives(Arena *a, const Module *m, Collectives *out) {
       c.bytes = c.all_bytes = moved_bytes(a, op);
     } else {
       // Along an axis of one nothing is sent.
-      if (op_mesh(op)->axis[op_mesh_axis(op)].size == 1) continue;
+      if (size_of_group(op) == 1) continue;
       c.bytes = larger(type_bytes(op->in[0].value->type), type_bytes(op->out[0]->type));
       c.all_bytes = c.bytes * op_mesh(op)->n_devices;
     }
@@ -105,25 +116,35 @@ static void find_collectives(Arena *a, const Module *m, Collectives *out) {
   }
 }
 
-// Coordinates of device `i` along an axis that is not time.
-static int coordinate(const Mesh *mesh, int i, int axis) {
-  for (int a = mesh->n_axes - 1; a > axis; a--)
-    if (!mesh->axis[a].time) i /= mesh->axis[a].size;
-  return i % mesh->axis[axis].size;
+// Whether the device is the first of its group along these axes.
+static bool is_first(const MeshAxes *axes, const Place *at) {
+  for (int i = 0; i < axes->n; i++)
+    if (at->coord[axes->at[i]] != 0) return false;
+  return true;
 }
 
-// The groups of devices that differ along `axis` only: [[0,1],[2,3]].
-static const char *groups_text(Arena *a, const Mesh *mesh, int axis) {
+// Whether both differ along these axes only.
+static bool same_group(const Mesh *mesh, const MeshAxes *axes, const Place *x, const Place *y) {
+  for (int i = 0; i < mesh->n_axes; i++)
+    if (!axes_have(axes, i) && x->coord[i] != y->coord[i]) return false;
+  return true;
+}
+
+// The groups of devices that differ along the axes of `op` only: [[0,1],[2,3]].
+static const char *groups_text(Arena *a, const Op *op) {
+  const Mesh *mesh = op_mesh(op);
+  MeshAxes axes = axes_of(op);
   StrBuf b = {.arena = a};
-  int stride = 1;
-  for (int k = axis + 1; k < mesh->n_axes; k++)
-    if (!mesh->axis[k].time) stride *= mesh->axis[k].size;
   strbuf_add(&b, "[");
   for (int i = 0; i < mesh->n_devices; i++) {
-    if (coordinate(mesh, i, axis) != 0) continue;
+    Place first = mesh_place(mesh, i, 0);
+    if (!is_first(&axes, &first)) continue;
     strbuf_add(&b, b.n > 1 ? ", [" : "[");
-    for (int k = 0; k < mesh->axis[axis].size; k++)
-      strbuf_addf(&b, "%s%d", k ? ", " : "", mesh->device[i + k * stride]);
+    for (int k = i, n = 0; k < mesh->n_devices; k++) {
+      Place p = mesh_place(mesh, k, 0);
+      if (same_group(mesh, &axes, &first, &p))
+        strbuf_addf(&b, "%s%d", n++ ? ", " : "", mesh->device[k]);
+    }
     strbuf_add(&b, "]");
   }
   strbuf_add(&b, "]");
@@ -143,7 +164,7 @@ static const char *pairs_text(Arena *a, const Op *move) {
 }
 
 static const char *groups_of(Arena *a, const Op *op) {
-  return op->kind == OP_move ? pairs_text(a, op) : groups_text(a, op_mesh(op), op_mesh_axis(op));
+  return op->kind == OP_move ? pairs_text(a, op) : groups_text(a, op);
 }
 
 const char *manifest_text(Arena *a, const Module *m, bool csv) {
@@ -159,7 +180,7 @@ const char *manifest_text(Arena *a, const Module *m, bool csv) {
       // type, least and most bytes, algorithm, protocol, channels, nodes, ranks, pipelined ops,
       // registered buffers; -1: any
       strbuf_addf(&b, "%s,%" PRId64 ",%" PRId64 ",ring,simple,-1,-1,%d,-1,-1\n", nccl, c->bytes,
-                  c->bytes, op_mesh(c->op)->axis[op_mesh_axis(c->op)].size);
+                  c->bytes, size_of_group(c->op));
     else
       strbuf_addf(&b,
                   "%s\n  {\"kind\": \"%s\", \"groups\": %s, \"bytes\": %" PRId64

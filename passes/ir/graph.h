@@ -277,6 +277,15 @@ int module_slices(const Module *m); // of time, in a step
 int *module_devices(const Module *m, Arena *a, int *n);
 bool mesh_repeats(const Mesh *mesh, int *device);       // whether it names a device twice
 int mesh_find_axis(const Mesh *mesh, const char *name); // -1: it has none of this name
+
+// Some axes of a mesh, in its order, which together are as one: a place on them is a number whose
+// digits are the places on each, the last the fastest.
+typedef struct MeshAxes {
+  int n, at[MAX_AXES];
+} MeshAxes;
+
+int axes_size(const Mesh *mesh, const MeshAxes *axes); // the product
+bool axes_have(const MeshAxes *axes, int axis);
 // Where an op runs: the mesh of its results.  While it is being made it is that of its operands;
 // where nothing has a layout, the module's first, or NULL.
 const Mesh *op_mesh(const Op *op);

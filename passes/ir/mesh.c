@@ -84,6 +84,19 @@ int mesh_find_axis(const Mesh *mesh, const char *name) {
   return -1;
 }
 
+int axes_size(const Mesh *mesh, const MeshAxes *axes) {
+  int size = 1;
+  for (int i = 0; i < axes->n; i++)
+    size *= mesh->axis[axes->at[i]].size;
+  return size;
+}
+
+bool axes_have(const MeshAxes *axes, int axis) {
+  for (int i = 0; i < axes->n; i++)
+    if (axes->at[i] == axis) return true;
+  return false;
+}
+
 const Mesh *op_mesh(const Op *op) {
   for (int i = 0; i < op->n_out; i++)
     if (op->out[i] && op->out[i]->layout) return op->out[i]->layout->mesh;

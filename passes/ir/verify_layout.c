@@ -190,10 +190,9 @@ static bool check_axis(const Op *op, bool local, Diag *d) {
   if (!(traits & (COMM | TIME))) return true;
   if (!local) return diag_error(d, op->loc, "%s: is here before the module is local", name);
   if (op->kind == OP_move) return true;
-  int axis = op_mesh_axis(op);
-  if (axis < 0)
-    return diag_error(d, op->loc, "%s: the mesh has no axis '%s'", name, attr_s(op, "axis"));
-  if ((traits & TIME) && !op_mesh(op)->axis[axis].time)
+  MeshAxes axes;
+  if (!op_axes(op, &axes, d)) return false;
+  if ((traits & TIME) && op_time_axis(op) < 0)
     return diag_error(d, op->loc, "%s: axis '%s' is not bound to time", name, attr_s(op, "axis"));
   return true;
 }
@@ -201,7 +200,7 @@ static bool check_axis(const Op *op, bool local, Diag *d) {
 // Every slice must have a part of what is added up.
 static bool check_adds_up(const Op *op, const Dims *dims, Diag *d) {
   if (!(op_info[op->kind].traits & TIME)) return true;
-  int axis = op_mesh_axis(op);
+  int axis = op_time_axis(op);
   if (op->split[axis] != SPLIT_NONE && split_gives(op, dims, 0, axis).kind == SBP_B) return true;
   return diag_error(d, op->loc, "%s: a slice of '%s' has no part of the sum",
                     op_info[op->kind].name, attr_s(op, "axis"));

@@ -12,14 +12,13 @@
 #include "ir/ops/einsum.h"
 #include "ir/ops/index.h"
 
-// The sizes along `axis`, which only a module that knows its mesh has.
+// The size of `axis`, which only a module that knows its mesh has.
 static bool axis_size(const Op *op, int64_t *out, Diag *d) {
-  const char *name = op_info[op->kind].name, *axis = attr_s(op, "axis");
-  const Mesh *mesh = op_mesh(op);
-  if (!mesh) return diag_error(d, op->loc, "%s: the module has no mesh", name);
-  int i = op_mesh_axis(op);
-  if (i < 0) return diag_error(d, op->loc, "%s: the mesh has no axis '%s'", name, axis);
-  *out = mesh->axis[i].size;
+  MeshAxes axes;
+  if (!op_mesh(op))
+    return diag_error(d, op->loc, "%s: the module has no mesh", op_info[op->kind].name);
+  if (!op_axes(op, &axes, d)) return false;
+  *out = axes_size(op_mesh(op), &axes);
   return true;
 }
 
