@@ -36,11 +36,14 @@
 #include "base/vec.h"
 #include "ir/op.h"
 #include "ir/split.h"
+#include "part.h"
 #include "pass.h"
 
-// A value moved to another layout, kept for later readers.
+// A value moved to another layout, kept for later readers: of a weight for those of one part of the
+// step, so that what is gathered for the model is gathered again for its gradients.
 typedef struct Moved {
   const Layout *layout;
+  Part part;
   Value *value;
   struct Moved *next;
 } Moved;
@@ -59,8 +62,10 @@ typedef struct Comm {
   int64_t inserted;
 } Comm;
 
-static Op *after(const Comm *c, const Value *v) {
-  return v->def ? v->def->next : c->g->first;
+// Where the value is moved: right after it; a weight only where it is wanted, so that it is whole
+// no longer than that.
+static Op *place_of(const Value *v, Op *reader) {
+  return v->def ? v->def->next : v->role == ROLE_weight && reader ? reader : v->graph->first;
 }
 
 static bool is_time(const Layout *l, int axis) {
@@ -92,36 +97,38 @@ static bool cannot_cut(Comm *c, const Op *reader) {
 }
 
 // One change along one axis, of `v` (local already) for `reader`.
-static Value *move_axis(Comm *c, Value *v, int axis, Sbp to, const Op *reader) {
+static Value *move_axis(Comm *c, Value *v, int axis, Sbp to, Op *reader) {
   Sbp from = v->layout->axis[axis];
   const MeshAxis *along = &v->layout->mesh->axis[axis];
-  Builder b = {.g = c->g, .at = after(c, v), .d = c->d};
+  const char *name = along->name;
+  const Loc *loc = reader ? reader->loc : v->loc;
+  Builder b = {.g = c->g, .at = place_of(v, reader), .d = c->d};
   Value *out;
   if (from.kind == SBP_P && to.kind == SBP_S) {
-    b.loc = loc_from(c->m->arena, reader->loc, "reduce_scatter");
-    out = build(&b, OP_reduce_scatter, IN(v), ATTRS(a_s("axis", along->name), a_i("dim", to.dim)));
+    b.loc = loc_from(c->m->arena, loc, "reduce_scatter");
+    out = build(&b, OP_reduce_scatter, IN(v), ATTRS(a_s("axis", name), a_i("dim", to.dim)));
   } else if (from.kind == SBP_P) {
     OpKind kind = along->time ? OP_accumulate : OP_all_reduce;
-    b.loc = loc_from(c->m->arena, reader->loc, op_info[kind].name);
-    out = build(&b, kind, IN(v), ATTRS(a_s("axis", along->name)));
+    b.loc = loc_from(c->m->arena, loc, op_info[kind].name);
+    out = build(&b, kind, IN(v), ATTRS(a_s("axis", name)));
   } else if (from.kind == SBP_S && along->time) {
     cannot_cut(c, reader);
     return NULL;
   } else if (from.kind == SBP_S && to.kind == SBP_S) {
-    b.loc = loc_from(c->m->arena, reader->loc, "all_to_all");
+    b.loc = loc_from(c->m->arena, loc, "all_to_all");
     out = build(&b, OP_all_to_all, IN(v),
-                ATTRS(a_s("axis", along->name), a_i("from", from.dim), a_i("to", to.dim)));
+                ATTRS(a_s("axis", name), a_i("from", from.dim), a_i("to", to.dim)));
   } else if (from.kind == SBP_S) {
-    b.loc = loc_from(c->m->arena, reader->loc, "all_gather");
-    out = build(&b, OP_all_gather, IN(v), ATTRS(a_s("axis", along->name), a_i("dim", from.dim)));
+    b.loc = loc_from(c->m->arena, loc, "all_gather");
+    out = build(&b, OP_all_gather, IN(v), ATTRS(a_s("axis", name), a_i("dim", from.dim)));
   } else if (v->def && v->def->kind == OP_fill) {
     Type t = *v->type;
     t.dim[to.dim] /= along->size;
     b.loc = v->def->loc;
     out = build_fill(&b, t.dtype, t.rank, t.dim, attr_f(v->def, "value"));
   } else {
-    b.loc = loc_from(c->m->arena, reader->loc, "local_slice");
-    out = build(&b, OP_local_slice, IN(v), ATTRS(a_s("axis", along->name), a_i("dim", to.dim)));
+    b.loc = loc_from(c->m->arena, loc, "local_slice");
+    out = build(&b, OP_local_slice, IN(v), ATTRS(a_s("axis", name), a_i("dim", to.dim)));
   }
   if (!out) return NULL;
   out->layout = with_axis(c, v->layout, axis, to);
@@ -266,20 +273,27 @@ static Hops best_hops(const Comm *c, const Value *v) {
 
 // -- Moving ------------------------------------------------------------------------------------
 
+static bool is_weight(const Value *v) {
+  while (v->def && v->def->kind == OP_cast)
+    v = v->def->in[0].value;
+  return !v->def && v->role == ROLE_weight;
+}
+
 // The value as `reader` wants it: moved axis by axis, or as an earlier reader had it moved.
-static Value *moved_to(Comm *c, Value *v, const Layout *want, const Op *reader) {
+static Value *moved_to(Comm *c, Value *v, const Layout *want, Op *reader) {
   uint32_t original = v->id;
+  Part part = is_weight(v) && reader ? op_part(reader) : PART_forward;
   if (v->layout != want && c->hops[original] == UNDECIDED) c->hops[original] = best_hops(c, v);
   while (v->layout != want) {
     Step s = next_step(c, v->layout, want, c->hops[original]);
     Value *next = NULL;
     for (Moved *k = c->moved[original]; k; k = k->next)
-      if (k->layout == s.layout) next = k->value;
+      if (k->layout == s.layout && k->part == part) next = k->value;
     if (!next) {
       next = move_axis(c, v, s.axis, s.layout->axis[s.axis], reader);
       if (!next) return NULL;
       Moved *k = arena_one(c->scratch, Moved);
-      *k = (Moved){.layout = s.layout, .value = next, .next = c->moved[original]};
+      *k = (Moved){.layout = s.layout, .part = part, .value = next, .next = c->moved[original]};
       c->moved[original] = k;
     }
     v = next;

@@ -210,7 +210,12 @@ static void prove_pack(Proof *p, const Op *op) {
 // Whether the einsum of the whole lets the op split what it splits along `axis`.
 static bool may_split(Proof *p, const Op *op, const Dims *dims, int axis) {
   char letter = op->split[axis];
-  if (letter == SPLIT_NONE || letter == SPLIT_PARTIAL) return true;
+  if (letter == SPLIT_NONE) return true;
+  if (letter == SPLIT_PARTIAL) {
+    if (op_traits(op) & (SUM | EACH)) return true; // of the right operands, as verified
+    fails(p, op->loc, "%s: cannot pass partial sums on", kind_name(op));
+    return false;
+  }
   int i = dims_find(dims, letter);
   if (i >= 0 && split_legal(op, dims, i, axis)) return true;
   fails(p, op->loc, "%s: '%c' of %s cannot be split along '%s'", kind_name(op), letter,
@@ -469,6 +474,10 @@ static bool split_losses(const Module *model, const Module *m, Module **with, Di
 
 static bool prove_module(const Module *model, const Module *m, Diag *d) {
   bool ok = true;
+  const Graph *main_one = module_first_entry(model), *first = module_first_entry(m);
+  if (main_one && first && !str_equal(main_one->name, first->name))
+    ok = diag_error(d, NULL, "the main entry is '@%s', and '@%s' in the model's program",
+                    first->name, main_one->name);
   for_each_graph(is, model)
     if (is->entry && !entry_named(m, is->name))
       ok = diag_error(d, NULL, "'@%s' of the model's program is lost", is->name);

@@ -97,9 +97,22 @@ int letter_of_operand(const Sharding *s, const Op *op, int i, int dim, int axis)
 
 // -- Propagation -----------------------------------------------------------------------------
 
-// How a value lies as far as its readers' splits are concerned.  What is only stored in parts is
-// used whole, but for what changes its type.
+// How an op of the model wants `v`, of which `reader` is part of the gradient; NULL when it does
+// not read it.
+static const Use *model_use(const Value *v, const Op *reader) {
+  if (op_part(reader) != PART_backward) return NULL;
+  const Loc *origin = loc_origin(reader->loc);
+  for_each_use(u, v)
+    if (u->user && u->user->loc == origin) return u;
+  return NULL;
+}
+
+// How a value lies as far as its readers' splits are concerned.  A gradient has it as the op of the
+// model had it, which is the chain rule: what that op split, its gradient splits.  What is only
+// stored in parts is used whole, but for what changes its type.
 static Sbp shown(const Sharding *s, const Value *v, const Op *reader, int axis) {
+  const Use *u = model_use(v, reader);
+  if (u) return split_wants(u->user, dims_of(s, u->user), u->index, axis, s->lies[v->id][axis]);
   bool stored = !v->def && s->given[v->id][axis] == STORED;
   return stored && reader->kind != OP_cast ? whole : s->lies[v->id][axis];
 }
@@ -148,12 +161,13 @@ static double split_cost(const Sharding *s, Op *op, int letter, int axis) {
 }
 
 // The letter by which operands come in split that costs least, if the op can split one.
-static int incoming_letter(const Sharding *s, Op *op, int axis) {
+// `of_model`: among those that the op of the model reads, too.
+static int incoming_letter(const Sharding *s, Op *op, int axis, bool of_model) {
   int best = -1;
   double least = 0;
   for (int i = 0; i < op->n_in; i++) {
     Sbp have = shown(s, op->in[i].value, op, axis);
-    if (have.kind != SBP_S) continue;
+    if (have.kind != SBP_S || (of_model && !model_use(op->in[i].value, op))) continue;
     int letter = letter_of_operand(s, op, i, have.dim, axis);
     if (letter < 0 || letter == best) continue;
     double cost = split_cost(s, op, letter, axis);
@@ -178,7 +192,8 @@ static bool partial_passes(const Sharding *s, const Op *op, int axis) {
 }
 
 static char choose(const Sharding *s, Op *op, int axis) {
-  int letter = incoming_letter(s, op, axis);
+  int letter = incoming_letter(s, op, axis, true);
+  if (letter < 0) letter = incoming_letter(s, op, axis, false);
   if (letter >= 0) return dims_of(s, op)->letter[letter].name;
   return partial_passes(s, op, axis) ? SPLIT_PARTIAL : SPLIT_NONE;
 }
@@ -252,6 +267,21 @@ static Sbp wanted_by_all(const Sharding *s, const Value *v, int axis) {
   return all;
 }
 
+// Does only `op` read it, but for updates of it?
+static bool read_by_one(const Value *v, const Op *op) {
+  for_each_use(u, v)
+    if (!u->user || (u->user != op && op_part(u->user) != PART_update)) return false;
+  return true;
+}
+
+// May `v` be cut for the one op that reads it: is it made for that, or a weight that nothing else
+// keeps whole?
+static bool may_cut(const Sharding *s, const Value *v, const Op *op, int axis) {
+  if (v->def) return !v->uses->next;
+  bool open = v->role == ROLE_weight && s->given[v->id][axis] == OPEN;
+  return open && read_by_one(v, op);
+}
+
 // Ops made from whole operands: when all readers want the same slice of the only result, and no
 // operand would have to be cut for it but those only this op reads, each device makes its slice.
 static bool narrow(const Sharding *s, Op *op, int axis) {
@@ -263,8 +293,10 @@ static bool narrow(const Sharding *s, Op *op, int axis) {
   if (letter < 0 || !split_legal(op, dims, letter, axis)) return false;
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
-    if (s->lies[v->id][axis].kind != SBP_B) return false;
-    if (dims_position(dims, &dims->in[i], letter) >= 0 && (!v->def || v->uses->next)) return false;
+    if (shown(s, v, op, axis).kind != SBP_B) return false;
+    int dim = dims_position(dims, &dims->in[i], letter);
+    if (dim < 0) continue;
+    if (!may_cut(s, v, op, axis) || (!v->def && !param_cuts(s, v, dim, axis))) return false;
   }
   op->split[axis] = dims->letter[letter].name;
   return true;
@@ -283,15 +315,15 @@ static void decide(Sharding *s, int axis) {
 }
 
 // What graphs have in common lies in all of them as it does in the first.
-static void lay_as_before(Sharding *s) {
-  const Graph *first = module_first_entry(s->g->module);
-  for (int i = 0; first != s->g && i < s->g->n_params; i++) {
+static void lay_as_before(Sharding *s, const Sharding *first) {
+  for (int i = 0; first && i < s->g->n_params; i++) {
     const Value *v = s->g->params[i];
-    const Value *known = graph_find_role(first, v->role, v->label);
-    if (!known || !known->layout || known->type != v->type) continue;
+    const Value *known = graph_find_role(first->g, v->role, v->label);
+    if (!known || known->type != v->type) continue;
     for (int a = 0; a < s->mesh->n_axes; a++) {
-      s->lies[v->id][a] = known->layout->axis[a];
-      s->given[v->id][a] = FIXED;
+      bool stored = first->given[known->id][a] == STORED;
+      s->lies[v->id][a] = first->lies[known->id][a];
+      s->given[v->id][a] = stored ? STORED : FIXED;
     }
   }
 }
@@ -318,18 +350,20 @@ typedef struct Sections {
   int n;
 } Sections;
 
-static bool shard_graph(Graph *g, const Sections *sections, Arena *scratch) {
-  Sharding s = {.g = g, .mesh = module_mesh(g->module), .scratch = scratch};
+static bool shard_graph(Graph *g, const Sections *sections, Arena *scratch, Sharding **first) {
+  Sharding *s = arena_one(scratch, Sharding);
+  *s = (Sharding){.g = g, .mesh = module_mesh(g->module), .scratch = scratch};
   graph_renumber(g);
-  sharding_grow(&s);
-  lay_as_before(&s);
+  sharding_grow(s);
+  lay_as_before(s, *first);
+  if (!*first) *first = s;
   for (int i = sections->n - 1; i >= 0; i--) {
     const Section *own = &sections->at[i];
-    if (!program_step(own->program, &s, own->axis, own->n)) return false;
+    if (!program_step(own->program, s, own->axis, own->n)) return false;
     for (int k = own->n - 1; k >= 0; k--)
-      decide(&s, own->axis[k]);
+      decide(s, own->axis[k]);
   }
-  make_layouts(&s);
+  make_layouts(s);
   return true;
 }
 
@@ -382,9 +416,10 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   const Mesh *mesh = mesh_parse(m, text ? text : "1", d);
   if (!mesh) return false;
   Sections sections = {0};
+  Sharding *first = NULL;
   bool ok = open_programs(m, mesh, plan, &sections, opt_scratch(o), d);
   for_each_graph(g, m)
-    if (ok && g->entry) ok = shard_graph(g, &sections, opt_scratch(o));
+    if (ok && g->entry) ok = shard_graph(g, &sections, opt_scratch(o), &first);
   close_programs(&sections);
   return ok;
 }

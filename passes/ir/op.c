@@ -60,8 +60,11 @@ bool op_kind_parse(const char *name, OpKind *out) {
 
 int op_traits(const Op *op) {
   int traits = op_info[op->kind].traits;
-  if (op->kind != OP_cast) return traits;
-  DType from = op->in[0].value->type->dtype, to = attr_t(op, "to");
+  if (op->kind != OP_cast && op->kind != OP_scale) return traits;
+  DType from = op->in[0].value->type->dtype;
+  // Integers are cut down to integers: parts of a sum lose more than the sum.
+  if (op->kind == OP_scale) return dtype_class[from] == 'F' ? traits : traits & ~SUM;
+  DType to = attr_t(op, "to");
   bool widens =
       dtype_class[from] == 'F' && dtype_class[to] == 'F' && dtype_bytes[from] < dtype_bytes[to];
   return widens ? traits | SUM : traits;

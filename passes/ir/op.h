@@ -90,8 +90,8 @@ const AttrSpec *op_attr_specs(OpKind kind, int *n);
 bool op_infer(const Op *op, const Type **types, Diag *d);
 // What the row's types column says of operand i: a class ('F', 'S', …), or 0 where it names a type.
 char op_operand_class(const Op *op, int i);
-// The row's traits, and SUM for a cast to a wider floating type: it is exact, the row cannot say
-// so.
+// The row's traits, but SUM for a cast to a wider floating type, which is exact, and not for a
+// scale of integers, which rounds: the row cannot say so.
 int op_traits(const Op *op);
 // The value of which the op must know where the local part lies in the whole: result 0 of a LOGICAL
 // row, operand 0 of one that is LOGICAL_IN; of others NULL.

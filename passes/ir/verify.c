@@ -34,7 +34,7 @@
 //
 //   10  Every value of an entry graph has a layout, on a mesh of the module, with an axis for each
 //       of that, and none before.  S(d) names a dimension that the axes splitting it divide.  A
-//       parameter is no partial sum.
+//       parameter is no partial sum; one that lasts is not cut along time.
 //   11  An op's split names, for each axis, a letter of its einsum that may be split, `+` if the op
 //       passes partial sums on, or nothing.  Of a `+` all operands are partial sums, or one is and
 //       the op is linear in each.  Its results have the layouts that this gives them, all on one

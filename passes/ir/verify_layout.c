@@ -58,6 +58,8 @@ static bool has_layout(const Value *v, Diag *d) {
   for (int i = 0; i < v->layout->n_axes; i++) {
     Sbp sbp = v->layout->axis[i];
     if (sbp.kind == SBP_P && !v->def) return wrong(v, "is a parameter, and a partial sum", d);
+    if (sbp.kind != SBP_B && v->layout->mesh->axis[i].time && value_lasts(v))
+      return wrong(v, "lasts from step to step, and is cut along time", d);
     if (sbp.kind != SBP_S || is_bucket(v)) continue;
     if (sbp.dim < 0 || sbp.dim >= v->type->rank)
       return wrong(v, "lacks a dimension that its layout splits", d);

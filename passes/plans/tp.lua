@@ -7,10 +7,12 @@
 -- that sum over what is cut, and to nothing else: through elementwise ops, and through attention,
 -- whose heads are columns of q, k and v.  Other products are done whole by every rank.
 
--- Operand 2 of a product is a weight, or a weight that was cast.
+-- Operand 2 of a product is a weight, or one that was cast, cut apart or turned.
+local same = { cast = true, slice = true, transpose = true, reshape = true }
+
 local function has_weight(op)
   local w = op.inputs[2]
-  if w.def and w.def.kind == "cast" then w = w.def.inputs[1] end
+  while w.def and same[w.def.kind] do w = w.def.inputs[1] end
   return w.role == "weight"
 end
 

@@ -94,7 +94,7 @@ static __global__ void __launch_bounds__(BY_WARPS ? BLOCK : LARGE)
   }
 }
 
-// y (rows, c) -> the log-sum-exp of each row (rows)
+// x (rows, c) -> the log-sum-exp of each row
 template <class T, bool BY_WARPS>
 static __global__ void __launch_bounds__(BY_WARPS ? BLOCK : LARGE)
     lse_rows(float *lse, const T *x, int64_t rows, int64_t c) {

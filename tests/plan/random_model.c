@@ -208,7 +208,7 @@ static void slice(Maker *k) {
     shape[i] = x->type->dim[i];
   }
   steps[at] = 1 + below(k->r, 2);
-  starts[at] = below(k->r, 2);
+  starts[at] = x->type->dim[at] > 1 ? below(k->r, 2) : 0;
   shape[at] = (x->type->dim[at] - starts[at] + steps[at] - 1) / steps[at];
   keep(k, op1(k, OP_slice, x,
               ATTRS(a_list("starts", starts, rank), a_list("steps", steps, rank),
@@ -255,6 +255,30 @@ static void dropout(Maker *k) {
   keep(k, build(&k->b, OP_dropout, IN(pick(k), step, seed), attrs));
 }
 
+static void attention(Maker *k) {
+  int64_t dim[4] = {2, 2, some_length(k), 4};
+  Value *q = param(k, ROLE_weight, DT_f64, 4, dim);
+  Value *v = param(k, chance(k->r, 50) ? ROLE_weight : ROLE_input, DT_f64, 4, dim);
+  Attrs attrs =
+      ATTRS(a_f("scale", 0.5), a_b("causal", chance(k->r, 50)), a_b("seq_major", chance(k->r, 50)));
+  keep(k, build(&k->b, OP_attention, IN(q, chance(k->r, 50) ? q : v, v), attrs));
+}
+
+// A convolution to 2 by 3, and perhaps a pool to 1 by 2.
+static void image(Maker *k) {
+  static const int64_t two[2] = {2, 2}, one[2] = {1, 1}, none[4] = {0}, pooled[4] = {4, 4, 1, 2};
+  Value *x = param(k, ROLE_input, DT_f64, 4, (int64_t[]){4, 2, 4, 6});
+  Value *w = param(k, ROLE_weight, DT_f64, 4, (int64_t[]){4, 2, 2, 2});
+  Attr strides = a_list("strides", two, 2), pads = a_list("pads", none, 4);
+  Attr dilations = a_list("dilations", one, 2);
+  Value *y = build(&k->b, OP_conv, IN(x, w), ATTRS(strides, pads, dilations, a_i("group", 1)));
+  keep(k, y);
+  if (chance(k->r, 50)) return;
+  keep(k, op1(k, chance(k->r, 50) ? OP_max_pool : OP_avg_pool, y,
+              ATTRS(a_list("kernel", two, 2), a_list("strides", one, 2), pads, dilations,
+                    a_list("shape", pooled, 4))));
+}
+
 static void rounding(Maker *k) {
   keep(k, build_cast(&k->b, build_cast(&k->b, pick(k), DT_f32), DT_f64));
 }
@@ -263,7 +287,7 @@ static void (*const kinds[])(Maker *) = {
     elementwise_op, elementwise_op, two_operands, two_operands, linear, linear, linear,
     matmul,         norm,           norm,         reduction,    choice, pad,    transpose,
     reshape,        reshape,        broadcast,    slice,        concat, scan,   gather,
-    dropout,        rounding,
+    dropout,        rounding,       attention,    image,
 };
 
 // -- The loss --------------------------------------------------------------------------------
@@ -284,7 +308,8 @@ static Value *loss_of(Maker *k, Value *v) {
   return sum_of(k, op1(k, OP_square, op1(k, OP_tanh, v, NO_ATTRS), NO_ATTRS));
 }
 
-static void add_loss(Maker *k) {
+// False when nothing small enough was made.
+static bool add_loss(Maker *k) {
   Value *loss = NULL;
   for (int i = 0; i < k->values.n; i++) {
     Value *v = k->values.at[i];
@@ -293,7 +318,8 @@ static void add_loss(Maker *k) {
     loss = loss ? build(&k->b, OP_add, IN(loss, part), NO_ATTRS) : part;
     if (chance(k->r, 30)) graph_output(k->g, v, str_format(k->m->arena, "y%d", i));
   }
-  graph_output(k->g, loss, "loss");
+  if (loss) graph_output(k->g, loss, "loss");
+  return loss;
 }
 
 Module *random_model(Random *r, Diag *d) {
@@ -308,9 +334,8 @@ Module *random_model(Random *r, Diag *d) {
   linear(&k);
   for (int n = 2 + below(r, 9); n > 0; n--)
     kinds[below(r, sizeof kinds / sizeof *kinds)](&k);
-  add_loss(&k);
   PipelineOptions o = {.verify_each = true, .bisect_limit = -1};
-  if (!k.b.failed && pipeline_run(k.m, steps[below(r, 5)], &o, d)) return k.m;
+  if (add_loss(&k) && pipeline_run(k.m, steps[below(r, 5)], &o, d)) return k.m;
   module_free(k.m);
   return NULL;
 }

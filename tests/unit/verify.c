@@ -332,6 +332,24 @@ static void a_parameter_that_is_a_partial_sum(void **state) {
   fails(t, "'%x' is a parameter, and a partial sum: {P}");
 }
 
+static void a_weight_that_is_cut_along_time(void **state) {
+  Net *t = *state;
+  shard_along(t, (MeshAxis){"acc", 2, true});
+  t->w->layout = t->x->layout;
+  fails(t, "'%w' lasts from step to step, and is cut along time: {S(0)}");
+}
+
+static void a_partial_sum_of_integers_scaled(void **state) {
+  Net *t = *state;
+  sum_parts(t);
+  Builder b = {.g = t->g, .d = t->h->d};
+  Value *i = build_cast(&b, t->y, DT_i64), *half = build_scale(&b, i, 0.5);
+  i->layout = everywhere(t);
+  half->layout = t->y->layout;
+  half->def->split[0] = '+';
+  fails(t, "scale: cannot pass partial sums on");
+}
+
 static Value *local_fill(Net *t, Sbp lies) {
   shard(t);
   t->m->phase = PHASE_local;
@@ -607,6 +625,8 @@ int main(void) {
       TEST(a_partial_sum_and_a_whole_value_added),
       TEST(a_product_of_two_partial_sums),
       TEST(a_parameter_that_is_a_partial_sum),
+      TEST(a_weight_that_is_cut_along_time),
+      TEST(a_partial_sum_of_integers_scaled),
       TEST(a_fill_that_is_a_partial_sum),
       TEST(a_bucket_that_lies_otherwise_than_its_members),
       TEST(a_collective_whose_result_lies_otherwise),
