@@ -24,15 +24,34 @@ MODELS = {
     "moe": dict(loss="next_token(logits,input_ids)", inputs={"input_ids": ("chain", [16], 64)}),
 }
 
-# Plan, models from the one that shows it best, numbers of ranks, more flags.
+LANGUAGE = ["gpt", "gpt_tied", "bert", "moe"]
+ALL = [*LANGUAGE, "wide", "vit", "axial"]
+SUM, GATHER, SCATTER, EXCHANGE = "all_reduce", "all_gather", "reduce_scatter", "all_to_all"
+# Plan, models from the one that shows it best, numbers of ranks, more flags, and kinds of collectives that such a
+# step sends, or it would be another plan.
 PLANS = [
-    ("dp", ["gpt", "gpt_tied", "wide", "bert", "vit", "axial", "moe"], [4, 2, 8], []),
-    ("dp", ["bert", "gpt", "moe"], [2, 4], ["--micro-batches", 2]),
-    ("dp", ["axial", "gpt", "bert"], [2, 4], ["--batch", BATCH // 2, "--accumulate", 2]),
+    ("dp", ALL, [4, 2, 8], [], [SUM]),
+    ("dp", ["bert", "gpt", "moe"], [2, 4], ["--micro-batches", 2], [SUM]),
+    ("dp", ["axial", "gpt", "bert"], [2, 4], ["--batch", BATCH // 2, "--accumulate", 2], [SUM]),
+    ("tp", ALL, [8, 2, 4], [], [SUM]),
+    ("tp", ["gpt", "moe"], [2, 4], ["--micro-batches", 2], [SUM]),
+    ("sp", LANGUAGE, [4, 2, 8], [], [SCATTER, GATHER]),
+    ("zero1", ALL, [2, 4, 8], [], [SCATTER, GATHER]),
+    ("zero2", ALL, [4, 2, 8], [], [SCATTER, GATHER]),
+    ("zero2", ["gpt", "vit"], [2, 4], ["--batch", BATCH // 2, "--accumulate", 2], [SCATTER, GATHER]),
+    ("zero3", ["moe", *ALL], [8, 2, 4], [], [SCATTER, GATHER]),
+    ("zero3", ["gpt", "axial"], [2, 4], ["--micro-batches", 2], [SCATTER, GATHER]),
+    ("dp=2,tp=2", ["bert", *ALL], [4], [], [SUM]),
+    ("dp=2,sp=4", ["gpt_tied", "gpt"], [8], [], [SUM, SCATTER, GATHER]),
+    ("dp=2,zero3=2", ["wide", "gpt"], [4], [], [SUM, SCATTER, GATHER]),
+    ("zero1=2,tp=2", ["vit", "gpt"], [4], [], [SUM, SCATTER, GATHER]),
+    ("zero3=2,tp=2", ["gpt", "moe"], [4], ["--micro-batches", 2], [SUM, SCATTER, GATHER]),
 ]
 # Model, plan and ranks of the checkpoint, and of the run that goes on from it.
 RESUMES = [
-    ("gpt", ("dp", 4), ("dp", 2)),
+    ("gpt", ("tp", 4), ("dp", 2)),
+    ("gpt", ("zero3", 4), ("dp=2,tp=2", 4)),
+    ("moe", ("dp", 2), ("zero1", 8)),
 ]
 
 

@@ -7,7 +7,7 @@
 
 Rows are plan_cases.PLANS.  Each is compiled once, and trained for 20 steps as threads and, on up to 4 ranks,
 under mpirun.  Losses, gradient norms before clipping, and the saved weights are those of one rank, which are
-PyTorch's where there is no dropout; and what is sent in a step is what nnaot predicts.  Printed are largest
+PyTorch's where there is no dropout; and what is sent in a step is what nnaot predicts and the plan is for.  Printed are largest
 relative differences, of weights the largest of the norms of one tensor; none may reach 1e-4.  Then checkpoints
 of one plan are gone on from under another.
 """
@@ -45,6 +45,14 @@ def call(*command):
         raise Failed(f"hangs: {' '.join(map(str, command))}")
     if process.returncode:
         raise Failed(next((line for line in said.splitlines() if "error:" in line), said[-300:]))
+
+
+def compile_in_a_hurry(folder):
+    """Most of a test's time goes by while cc optimises programs that then run for a blink."""
+    cc = pathlib.Path(folder, "cc")
+    cc.write_text(f'#!/bin/sh\nexec {os.environ.get("CC", "cc")} "$@" -O0\n')
+    cc.chmod(0o755)
+    os.environ["CC"] = str(cc)
 
 
 def read_weights(path):
@@ -95,13 +103,13 @@ class Trainer:
 
     def compile(self, exe, model, plan, ranks, extra=()):
         call(NNAOT, *compile_flags(model), "--plan", plan, "-g", ranks, *extra, *self.flags, "-o", self.at(exe), "--summary",
-             self.at("summary.json"), "--comm-manifest", self.at("manifest.json"))
+             self.at(f"{exe}.summary"), "--comm-manifest", self.at(f"{exe}.manifest.json"))
 
     def train(self, exe, model, launcher=(), steps=STEPS, extra=()):
         """Log and weights."""
         self.at("log.jsonl").unlink(missing_ok=True)
         call(*launcher, self.at(exe), *self.data(model), "--steps", steps, "--log", self.at("log.jsonl"), "--save",
-             self.at("weights"), "--traffic", self.at("traffic.json"), *extra)
+             self.at("weights"), "--traffic", self.at(f"{exe}.traffic"), *extra)
         return read_log(self.at("log.jsonl")), read_weights(self.at("weights"))
 
     @functools.lru_cache(None)
@@ -116,13 +124,17 @@ class Trainer:
         return [worst_difference([line[k] for line in log], [line[k] for line in one]) for k in ("loss", "grad_norm")
                 ] + [weights_difference(weights, want)]
 
-    def sent_as_predicted(self):
-        summary, manifest, traffic = (json.loads(self.at(f"{n}.json").read_text())
-                                      for n in ("summary", "manifest", "traffic"))
-        return (traffic["steps"] == STEPS and traffic["ranks"] == summary["ranks"] and
+    def sends(self, exe, kinds):
+        """What is wrong with what the last run of a program sent."""
+        summary, manifest, traffic = (json.loads(self.at(f"{exe}.{n}").read_text())
+                                      for n in ("summary", "manifest.json", "traffic"))
+        if not all(traffic["comm_bytes"][k] for k in kinds):
+            return f"NONE OF {', '.join(k for k in kinds if not traffic['comm_bytes'][k])}"
+        same = (traffic["steps"] == STEPS and traffic["ranks"] == summary["ranks"] and
                 {k: n for k, n in traffic["comm_bytes"].items() if n} ==
                 {k: n for k, n in summary["comm_bytes"].items() if n} and
                 counted_traffic(traffic) == predicted_traffic(manifest))
+        return "" if same else "NOT AS PREDICTED"
 
 
 def show(*cells):
@@ -130,13 +142,13 @@ def show(*cells):
 
 
 def cases(every, plan, model, ranks):
-    for i, (p, models, numbers, extra) in enumerate(PLANS):
-        chosen = [(m, n) for m in models for n in numbers]
+    for i, (p, models, numbers, extra, kinds) in enumerate(PLANS):
+        chosen = [(m, n) for m in dict.fromkeys(models) for n in numbers]
         if not every:
             chosen = [(models[0], numbers[i % len(numbers)])]
         for m, n in chosen:
             if plan in (None, p) and model in (None, m) and ranks in (None, n):
-                yield p, m, n, extra
+                yield p, m, n, extra, kinds
 
 
 def reference(trainer, model):
@@ -150,7 +162,7 @@ def reference(trainer, model):
     return max(d) < LIMIT
 
 
-def one_case(trainer, plan, model, ranks, extra):
+def one_case(trainer, plan, model, ranks, extra, kinds):
     name = " ".join([plan, *map(str, extra)])
     try:
         trainer.compile("plan", model, plan, ranks, extra)
@@ -161,14 +173,13 @@ def one_case(trainer, plan, model, ranks, extra):
     for launcher in [(), mpirun(ranks)] if ranks <= 4 else [()]:
         try:
             d = trainer.differences(model, trainer.train("plan", model, launcher))
-            said = " ".join(f"{x:9.1e}" for x in d)
-            ok = max(d) < LIMIT
-            sent = trainer.sent_as_predicted()
-            said += f"  {'as predicted' if sent else 'NOT AS PREDICTED'}{'' if ok else '  FAILED'}"
+            wrong = trainer.sends("plan", kinds)
+            ok = max(d) < LIMIT and not wrong
+            said = " ".join(f"{x:9.1e}" for x in d) + f"  {wrong or 'as predicted'}{'' if ok else '  FAILED'}"
         except Failed as e:
-            ok, sent, said = False, False, f"FAILED: {e}"
+            ok, said = False, f"FAILED: {e}"
         show(name, model, ranks, launcher[0] if launcher else "threads", said)
-        good &= ok and sent
+        good &= ok
     return good
 
 
@@ -203,12 +214,13 @@ def main():
     failed, n, seen = 0, 0, set()
     show("plan", "model", "ranks", "launcher", f"{'loss':>9} {'grad_norm':>9} {'weights':>9}  sends")
     with scratch() as folder:
+        compile_in_a_hurry(folder)
         trainer = Trainer(folder, a.flags)
-        for plan, model, ranks, extra in cases(a.all or some, a.plan, a.model, a.ranks):
+        for plan, model, ranks, extra, kinds in cases(a.all or some, a.plan, a.model, a.ranks):
             if model not in seen:
                 failed += not reference(trainer, model)
             seen.add(model)
-            failed += not one_case(trainer, plan, model, ranks, extra)
+            failed += not one_case(trainer, plan, model, ranks, extra, kinds)
             n += 1
         for row in RESUMES if a.all else RESUMES[:1] if not some else []:
             failed += not resume(trainer, *row)

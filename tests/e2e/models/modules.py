@@ -8,17 +8,22 @@ WIDTH, HEADS, VOCABULARY, LENGTH = 16, 8, 64, 16
 
 
 class Attention(nn.Module):
-    """Over the last dimension but one, whatever stands before it."""
+    """Over the last dimension but one, whatever stands before it; packed: one product for q, k and v."""
 
-    def __init__(self, causal, dropout):
+    def __init__(self, causal, dropout, packed=False):
         super().__init__()
-        self.causal = causal
-        self.q, self.k, self.v, self.out = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+        self.causal, self.packed = causal, packed
+        if packed:
+            self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        else:
+            self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.out = nn.Linear(WIDTH, WIDTH)
         self.drop = nn.Dropout(dropout)
 
     def forward(self, x):
         lead = [-1, *(int(n) for n in x.shape[1:-1])]  # of these only the batch is not fixed
-        q, k, v = (f(x).reshape(*lead, HEADS, WIDTH // HEADS).transpose(-2, -3) for f in (self.q, self.k, self.v))
+        parts = self.qkv(x).split(WIDTH, -1) if self.packed else (self.q(x), self.k(x), self.v(x))
+        q, k, v = (y.reshape(*lead, HEADS, WIDTH // HEADS).transpose(-2, -3) for y in parts)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
         return self.drop(self.out(y.transpose(-2, -3).reshape(*lead, WIDTH)))
 
@@ -57,10 +62,10 @@ class Experts(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, mlp, causal=False, dropout=0.0):
+    def __init__(self, mlp, causal=False, dropout=0.0, packed=False):
         super().__init__()
         self.ln_1, self.ln_2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.attn, self.mlp = Attention(causal, dropout), mlp
+        self.attn, self.mlp = Attention(causal, dropout, packed), mlp
 
     def forward(self, x):
         x = x + self.attn(self.ln_1(x))
@@ -68,13 +73,13 @@ class Block(nn.Module):
 
 
 class Tokens(nn.Module):
-    """A language model: gpt, bert and moe."""
+    """A language model: gpt, bert and moe.  Tied as GPT-2 is, which also packs its attention."""
 
     def __init__(self, mlp, causal, dropout=0.0, tied=False):
         super().__init__()
         self.wte, self.wpe = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(LENGTH, WIDTH)
         self.drop = nn.Dropout(dropout)
-        self.h = nn.ModuleList(Block(mlp(), causal, dropout) for _ in range(2))
+        self.h = nn.ModuleList(Block(mlp(), causal, dropout, tied) for _ in range(2))
         self.ln_f = nn.LayerNorm(WIDTH)
         self.lm_head = nn.Linear(WIDTH, VOCABULARY, bias=False)
         if tied:
