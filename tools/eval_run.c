@@ -104,7 +104,8 @@ static int rank_of_device(const Run *r, int device) {
 
 static void find_ranks(Run *r) {
   int n = 0;
-  for_each_mesh(mesh, r->m) n++;
+  for_each_mesh(mesh, r->m)
+    n++;
   r->device = module_devices(r->m, r->once, &r->ranks);
   if (!r->parts) r->ranks = 1;
   r->rank_of = arena_array(r->once, int *, n);

@@ -74,8 +74,7 @@ static const Layout *clone_layout(Clone *c, const Layout *l) {
 
 static void clone_value(Clone *c, const Value *v, Value *copy) {
   copy->type = c->deep ? type_new(c->to, v->type->dtype, v->type->rank, v->type->dim) : v->type;
-  if (v->layout)
-    copy->layout = c->deep ? clone_layout(c, v->layout) : v->layout;
+  if (v->layout) copy->layout = c->deep ? clone_layout(c, v->layout) : v->layout;
   copy->offset = v->offset;
 }
 

@@ -15,7 +15,8 @@ void module_add_mesh(Module *m, Mesh *mesh) {
 }
 
 const Mesh *module_find_mesh(const Module *m, const char *name) {
-  for_each_mesh(mesh, m) if (str_equal(mesh->name, name)) return mesh;
+  for_each_mesh(mesh, m)
+    if (str_equal(mesh->name, name)) return mesh;
   return NULL;
 }
 
@@ -47,7 +48,8 @@ static int compare_ints(const void *a, const void *b) {
 
 int *module_devices(const Module *m, Arena *a, int *n) {
   int most = 1;
-  for_each_mesh(mesh, m) most += mesh->n_devices;
+  for_each_mesh(mesh, m)
+    most += mesh->n_devices;
   int *devices = arena_array(a, int, most), *sorted = arena_array(a, int, most);
   *n = m->meshes ? 0 : 1;
   for_each_mesh(mesh, m) {
