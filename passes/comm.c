@@ -62,14 +62,14 @@ typedef struct Comm {
   int64_t inserted;
 } Comm;
 
-// Where the value is moved: right after it; a weight only where it is wanted, so that it is whole no
-// longer than that.
+// Where the value is moved: right after it; a weight only where it is wanted, so that it is whole
+// no longer than that.
 static Op *place_of(const Value *v, Op *reader) {
   return v->def ? v->def->next : v->role == ROLE_weight && reader ? reader : v->graph->first;
 }
 
-static bool is_time(const Comm *c, int axis) {
-  return c->m->mesh->axis[axis].time;
+static bool is_time(const Layout *l, int axis) {
+  return l->mesh->axis[axis].time;
 }
 
 static const Layout *with_axis(const Comm *c, const Layout *l, int axis, Sbp sbp) {
@@ -77,7 +77,7 @@ static const Layout *with_axis(const Comm *c, const Layout *l, int axis, Sbp sbp
   for (int a = 0; a < l->n_axes; a++)
     all[a] = l->axis[a];
   all[axis] = sbp;
-  return layout_new(c->m, l->n_axes, all);
+  return layout_new(c->m, l->mesh, all);
 }
 
 // The op of the forward pass that `op` was made for.
@@ -99,7 +99,8 @@ static bool cannot_cut(Comm *c, const Op *reader) {
 // One change along one axis, of `v` (local already) for `reader`.
 static Value *move_axis(Comm *c, Value *v, int axis, Sbp to, Op *reader) {
   Sbp from = v->layout->axis[axis];
-  const char *name = c->m->mesh->axis[axis].name;
+  const MeshAxis *along = &v->layout->mesh->axis[axis];
+  const char *name = along->name;
   const Loc *loc = reader ? reader->loc : v->loc;
   Builder b = {.g = c->g, .at = place_of(v, reader), .d = c->d};
   Value *out;
@@ -107,10 +108,10 @@ static Value *move_axis(Comm *c, Value *v, int axis, Sbp to, Op *reader) {
     b.loc = loc_from(c->m->arena, loc, "reduce_scatter");
     out = build(&b, OP_reduce_scatter, IN(v), ATTRS(a_s("axis", name), a_i("dim", to.dim)));
   } else if (from.kind == SBP_P) {
-    OpKind kind = is_time(c, axis) ? OP_accumulate : OP_all_reduce;
+    OpKind kind = along->time ? OP_accumulate : OP_all_reduce;
     b.loc = loc_from(c->m->arena, loc, op_info[kind].name);
     out = build(&b, kind, IN(v), ATTRS(a_s("axis", name)));
-  } else if (from.kind == SBP_S && is_time(c, axis)) {
+  } else if (from.kind == SBP_S && along->time) {
     cannot_cut(c, reader);
     return NULL;
   } else if (from.kind == SBP_S && to.kind == SBP_S) {
@@ -122,7 +123,7 @@ static Value *move_axis(Comm *c, Value *v, int axis, Sbp to, Op *reader) {
     out = build(&b, OP_all_gather, IN(v), ATTRS(a_s("axis", name), a_i("dim", from.dim)));
   } else if (v->def && v->def->kind == OP_fill) {
     Type t = *v->type;
-    t.dim[to.dim] /= c->m->mesh->axis[axis].size;
+    t.dim[to.dim] /= along->size;
     b.loc = v->def->loc;
     out = build_fill(&b, t.dtype, t.rank, t.dim, attr_f(v->def, "value"));
   } else {
@@ -161,9 +162,9 @@ static int next_axis(const Layout *have, const Layout *want) {
 
 // Whether `axis`, which is P or S(i), may become the S(j) that it is wanted to be without being B
 // between.  (What else cuts i inside of it next_axis has gathered.)
-static bool may_hop(const Comm *c, const Layout *have, const Layout *want, int axis) {
+static bool may_hop(const Layout *have, const Layout *want, int axis) {
   Sbp to = want->axis[axis];
-  if (to.kind != SBP_S || is_time(c, axis)) return false;
+  if (to.kind != SBP_S || is_time(have, axis)) return false;
   for (int a = 0; a < have->n_axes; a++) {
     bool cuts = sbp_equal(have->axis[a], to);
     if (a < axis && cuts != sbp_equal(want->axis[a], to)) return false;
@@ -181,7 +182,7 @@ static Step next_step(const Comm *c, const Layout *have, const Layout *want, Hop
   int axis = next_axis(have, want);
   Sbp from = have->axis[axis];
   int hop = from.kind == SBP_P ? SUMS_HOP : SLICES_HOP;
-  bool at_once = from.kind == SBP_B || ((hops & hop) && may_hop(c, have, want, axis));
+  bool at_once = from.kind == SBP_B || ((hops & hop) && may_hop(have, want, axis));
   Sbp to = at_once ? want->axis[axis] : (Sbp){.kind = SBP_B};
   return (Step){axis, with_axis(c, have, axis, to)};
 }
@@ -191,7 +192,7 @@ static const Layout *wanted(const Comm *c, const Op *op, int i) {
   Sbp axis[MAX_AXES];
   for (int a = 0; a < have->n_axes; a++)
     axis[a] = split_wants(op, &c->dims_of[op->id], i, a, have->axis[a]);
-  return layout_new(c->m, have->n_axes, axis);
+  return layout_new(c->m, have->mesh, axis);
 }
 
 // Outputs are whole sums; what becomes of a parameter lies as the parameter does.
@@ -221,8 +222,8 @@ typedef struct Estimate {
 static double sent(const Estimate *e, const Layout *before, const Step *s) {
   const Comm *c = e->c;
   Sbp from = before->axis[s->axis], to = s->layout->axis[s->axis];
-  if (from.kind == SBP_B || is_time(c, s->axis)) return 0;
-  double n = c->m->mesh->axis[s->axis].size;
+  if (from.kind == SBP_B || is_time(before, s->axis)) return 0;
+  double n = before->mesh->axis[s->axis].size;
   double part = (double)type_count(type_local(c->m, e->whole, before)) / n;
   return (n - 1) * part * (to.kind == SBP_S ? 1 : from.kind == SBP_P ? 2 : n);
 }
@@ -340,10 +341,10 @@ static bool check_time(Comm *c) {
     for (int i = 0; i < op->n_in; i++)
       if (late[op->in[i].value->id]) source = op;
     bool repeated = false;
-    for (int a = 0; a < c->m->mesh->n_axes; a++) {
-      if (!is_time(c, a)) continue;
-      for (int i = 0; i < op->n_in; i++)
-        repeated |= op->in[i].value->layout->axis[a].kind != SBP_B;
+    for (int i = 0; i < op->n_in; i++) {
+      const Layout *l = op->in[i].value->layout;
+      for (int a = 0; a < l->n_axes; a++)
+        repeated |= is_time(l, a) && l->axis[a].kind != SBP_B;
     }
     if (source && repeated) return cannot_cut(c, op);
     for (int i = 0; i < op->n_out; i++)
