@@ -31,6 +31,9 @@
 // added up over ranks.  An op that is repeated for every micro-batch cannot read what is known only
 // after the last one: that is an op that couples rows of different micro-batches, and an error.
 //
+// To another mesh a value goes by the cheapest path over a cluster (transition.h); where the option
+// `cluster` says which one that is, every value does.
+//
 // Nothing is merged or moved here; see pack_grads.c.
 
 #include "base/vec.h"
@@ -38,6 +41,7 @@
 #include "ir/split.h"
 #include "part.h"
 #include "pass.h"
+#include "transition.h"
 
 // A value moved to another layout, kept for later readers: of a weight for those of one part of the
 // step, so that what is gathered for the model is gathered again for its gradients.
@@ -59,6 +63,8 @@ typedef struct Comm {
   const Dims *dims_of; // by id of the original op
   Moved **moved;       // by id of the original value
   Hops *hops;          // the same
+  const char *cluster; // what ways cost, or NULL
+  Transitions *paths;  // NULL until one is wanted
   int64_t inserted;
 } Comm;
 
@@ -189,10 +195,12 @@ static Step next_step(const Comm *c, const Layout *have, const Layout *want, Hop
 
 static const Layout *wanted(const Comm *c, const Op *op, int i) {
   const Layout *have = op->in[i].value->layout;
-  Sbp axis[MAX_AXES];
-  for (int a = 0; a < have->n_axes; a++)
-    axis[a] = split_wants(op, &c->dims_of[op->id], i, a, have->axis[a]);
-  return layout_new(c->m, have->mesh, axis);
+  const Mesh *mesh = op_mesh(op);
+  Sbp axis[MAX_AXES], whole = {.kind = SBP_B};
+  for (int a = 0; mesh && a < mesh->n_axes; a++)
+    axis[a] =
+        split_wants(op, &c->dims_of[op->id], i, a, have->mesh == mesh ? have->axis[a] : whole);
+  return layout_new(c->m, mesh, axis);
 }
 
 // Outputs are whole sums; what becomes of a parameter lies as the parameter does.
@@ -230,6 +238,7 @@ static double sent(const Estimate *e, const Layout *before, const Step *s) {
 
 // What is on the way to `want` and was not made for another.
 static void add_way(Estimate *e, const Layout *want) {
+  if (want->mesh != e->from->mesh) return;
   for (const Layout *have = e->from; have != want;) {
     Step s = next_step(e->c, have, want, e->hops);
     bool made = false;
@@ -279,6 +288,18 @@ static bool is_weight(const Value *v) {
   return !v->def && v->role == ROLE_weight;
 }
 
+static Value *moved_before(const Comm *c, uint32_t original, const Layout *want, Part part) {
+  for (Moved *k = c->moved[original]; k; k = k->next)
+    if (k->layout == want && k->part == part) return k->value;
+  return NULL;
+}
+
+static Value *remember(Comm *c, uint32_t original, Part part, Value *v) {
+  Moved *k = arena_one(c->scratch, Moved);
+  *k = (Moved){.layout = v->layout, .part = part, .value = v, .next = c->moved[original]};
+  return (c->moved[original] = k)->value;
+}
+
 // The value as `reader` wants it: moved axis by axis, or as an earlier reader had it moved.
 static Value *moved_to(Comm *c, Value *v, const Layout *want, Op *reader) {
   uint32_t original = v->id;
@@ -286,19 +307,55 @@ static Value *moved_to(Comm *c, Value *v, const Layout *want, Op *reader) {
   if (v->layout != want && c->hops[original] == UNDECIDED) c->hops[original] = best_hops(c, v);
   while (v->layout != want) {
     Step s = next_step(c, v->layout, want, c->hops[original]);
-    Value *next = NULL;
-    for (Moved *k = c->moved[original]; k; k = k->next)
-      if (k->layout == s.layout && k->part == part) next = k->value;
+    Value *next = moved_before(c, original, s.layout, part);
     if (!next) {
       next = move_axis(c, v, s.axis, s.layout->axis[s.axis], reader);
       if (!next) return NULL;
-      Moved *k = arena_one(c->scratch, Moved);
-      *k = (Moved){.layout = s.layout, .part = part, .value = next, .next = c->moved[original]};
-      c->moved[original] = k;
+      remember(c, original, part, next);
     }
     v = next;
   }
   return v;
+}
+
+// `have`, but cut over time as `want` is.
+static const Layout *timed_as(const Comm *c, const Layout *have, const Layout *want) {
+  const Layout *l = have;
+  for (int a = 0; a < have->n_axes; a++) {
+    if (!is_time(have, a)) continue;
+    Sbp sbp = {.kind = SBP_B};
+    for (int k = 0; k < want->n_axes; k++)
+      if (is_time(want, k)) sbp = want->axis[k];
+    l = with_axis(c, l, a, sbp);
+  }
+  return l;
+}
+
+// The same by the cheapest path of all: to another mesh, or where it is known what ways cost.
+static Value *carried_to(Comm *c, Value *v, const Layout *want, Op *reader) {
+  uint32_t original = v->id;
+  Part part = is_weight(v) && reader ? op_part(reader) : PART_forward;
+  Value *known = moved_before(c, original, want, part);
+  if (known) return known;
+  v = moved_to(c, v, timed_as(c, v->layout, want), reader);
+  if (!v) return NULL;
+  if (!c->paths) {
+    const Cluster *cluster =
+        cluster_read(c->scratch, c->cluster ? c->cluster : "h100", "cluster", c->d);
+    if (!cluster) return NULL;
+    c->paths = transitions_new(c->m, cluster, c->scratch);
+  }
+  const Loc *loc = reader ? reader->loc : v->loc;
+  Builder b = {.g = c->g, .at = place_of(v, reader), .d = c->d};
+  b.loc = loc_from(c->m->arena, loc, "move");
+  v = transition(c->paths, &b, v, want);
+  return v ? remember(c, original, part, v) : NULL;
+}
+
+static Value *brought_to(Comm *c, Value *v, const Layout *want, Op *reader) {
+  if (v->layout == want) return v;
+  bool paths = c->cluster || v->layout->mesh != want->mesh;
+  return paths ? carried_to(c, v, want, reader) : moved_to(c, v, want, reader);
 }
 
 // An attribute `shape` says the shape of result 0, so it becomes the local one.
@@ -311,7 +368,7 @@ static void localise_shape(const Comm *c, Op *op) {
 static bool localise_op(Comm *c, Op *op) {
   for (int i = 0; i < op->n_in; i++) {
     const Layout *want = wanted(c, op, i);
-    Value *v = moved_to(c, op->in[i].value, want, op);
+    Value *v = brought_to(c, op->in[i].value, want, op);
     if (!v) return false;
     if (v != op->in[i].value) op_set_in(op, i, v);
   }
@@ -325,7 +382,7 @@ static bool localise_results(Comm *c) {
     Value *v = r->use.value;
     const Layout *want = wanted_result(c, r);
     if (want == v->layout) continue;
-    Value *moved = moved_to(c, v, want, v->def);
+    Value *moved = brought_to(c, v, want, v->def);
     if (!moved) return false;
     graph_set_result(c->g, i, moved);
   }
@@ -374,7 +431,7 @@ static bool localise_graph(Comm *c) {
 }
 
 bool pass_comm(Module *m, const PassOptions *o, Diag *d) {
-  Comm c = {.m = m, .scratch = opt_scratch(o), .d = d};
+  Comm c = {.m = m, .scratch = opt_scratch(o), .d = d, .cluster = opt_str(o, "cluster")};
   for_each_graph(g, m) {
     c.g = g;
     if (g->entry && !localise_graph(&c)) return false;
