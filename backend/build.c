@@ -207,7 +207,7 @@ bool backend_writable(const char *output, Diag *d) {
 }
 
 static int module_ranks(const Module *m) {
-  return m->mesh ? m->mesh->n_devices : 1;
+  return module_mesh(m) ? module_mesh(m)->n_devices : 1;
 }
 
 // The programs of all ranks, `jobs` at a time, each in a process of its own.
@@ -248,7 +248,7 @@ bool backend_build(const Module *m, const BackendOptions *o, Diag *d) {
   BackendOptions options = *o;
   Build b = {.m = m, .o = &options, .arena = arena_new(), .d = d};
   temporary_watch();
-  bool ok = build_find_runtime(&b);
+  bool ok = module_one_mesh(m, "code generation", d) && build_find_runtime(&b);
   if (ok)
     ok = o->split_ranks ? build_split(&b, &options) : make_dir(&b) && build_one(&b, o->output);
   arena_free(b.arena);

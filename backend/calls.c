@@ -31,13 +31,6 @@ static Target target_of(const Writer *w) {
   return w->p->o->target.target;
 }
 
-int module_micro_batches(const Module *m) {
-  int n = 1;
-  for (int i = 0; m->mesh && i < m->mesh->n_axes; i++)
-    if (m->mesh->axis[i].time) n *= m->mesh->axis[i].size;
-  return n;
-}
-
 // -- Lines -------------------------------------------------------------------------------------
 
 static void add_line(Writer *w, const char *text, const char *comment) {
@@ -150,13 +143,13 @@ static const char *list_text(Writer *w, const int64_t *list, int n) {
 // coordinates on the axes that cut the dimension, outermost first, are the digits of the part's
 // number.
 static const char *start_text(Writer *w, const Value *v, int dim, int64_t *whole) {
-  const Mesh *mesh = w->p->m->mesh;
   const char *part = "";
   *whole = v->type->dim[dim];
   for (int a = 0; v->layout && a < v->layout->n_axes; a++) {
     if (v->layout->axis[a].kind != SBP_S || v->layout->axis[a].dim != dim) continue;
-    *whole *= mesh->axis[a].size;
-    part = *part ? str_format(w->arena, "(%s * %d + r->coord[%d])", part, mesh->axis[a].size, a)
+    int size = v->layout->mesh->axis[a].size;
+    *whole *= size;
+    part = *part ? str_format(w->arena, "(%s * %d + r->coord[%d])", part, size, a)
                  : str_format(w->arena, "r->coord[%d]", a);
   }
   return *part ? str_format(w->arena, "%s * INT64_C(%" PRId64 ")", part, v->type->dim[dim]) : "0";
@@ -173,6 +166,16 @@ static const char *box_text(Writer *w, const Value *v) {
   return str_format(w->arena, "LIST(%s), LIST(%s)", whole.at, start.at);
 }
 
+// MeshAxes are groups 0, 1, …; several of them together follow, as they are needed.
+static int group_number(Program *p, const MeshAxes *axes) {
+  if (axes->n == 1) return axes->at[0];
+  int first = module_mesh(p->m)->n_axes, i = 0;
+  while (i < p->joined.n && memcmp(&p->joined.at[i], axes, sizeof *axes) != 0)
+    i++;
+  if (i == p->joined.n) vec_push(p->arena, &p->joined, *axes);
+  return first + i;
+}
+
 static const char *arg_text(Writer *w, const Op *op, const KernelArg *arg) {
   int64_t whole;
   switch (arg->kind) {
@@ -186,7 +189,7 @@ static const char *arg_text(Writer *w, const Op *op, const KernelArg *arg) {
   case ARG_all:
     start_text(w, op_boxed(op), (int)arg->i, &whole);
     return str_format(w->arena, "%" PRId64, whole);
-  case ARG_ranks: return str_format(w->arena, "r, %d", arg->axis);
+  case ARG_ranks: return str_format(w->arena, "r, %d", group_number(w->p, &arg->axes));
   }
   return NULL;
 }
@@ -436,7 +439,7 @@ static void add_copies(Writer *w, const Graph *g) {
 void graph_calls(Program *p, GraphCode *code) {
   Writer w = {.p = p, .code = code, .arena = p->arena};
   const Op *start = graph_update_start(code->g);
-  bool repeated = module_micro_batches(p->m) > 1;
+  bool repeated = module_slices(p->m) > 1;
   for (int i = 0; i < code->g->n_params; i++)
     if (code->g->params[i]->offset >= 0) buffer(&w, code->g->params[i]);
   for_each_op(op, code->g) {

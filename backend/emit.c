@@ -141,6 +141,7 @@ bool emit(const Module *m, const char *dir, const BackendOptions *o, Diag *d) {
   if (m->phase < PHASE_planned)
     return diag_error(d, NULL, "code is made of a planned module, and this one is %s",
                       phase_name[m->phase]);
+  if (!module_one_mesh(m, "code generation", d)) return false;
   Arena *a = arena_new();
   Program *p = arena_one(a, Program);
   *p = (Program){.m = m, .o = o, .arena = a, .d = d, .names = names_new(a)};

@@ -35,10 +35,10 @@ static bool in_payload(const Value *v) {
 }
 
 // Elements of the whole value.
-static int64_t whole_count(const Module *m, const Value *v) {
+static int64_t whole_count(const Value *v) {
   int64_t n = type_count(v->type);
   for (int a = 0; v->layout && a < v->layout->n_axes; a++)
-    if (v->layout->axis[a].kind == SBP_S) n *= m->mesh->axis[a].size;
+    if (v->layout->axis[a].kind == SBP_S) n *= v->layout->mesh->axis[a].size;
   return n;
 }
 
@@ -49,7 +49,7 @@ void payload_plan(Program *p) {
   for (int i = 0; i < g->n_params; i++) {
     if (!in_payload(g->params[i])) continue;
     p->payload_of[i] = end;
-    end += aligned(whole_count(p->m, g->params[i]) * dtype_bytes[g->params[i]->type->dtype]);
+    end += aligned(whole_count(g->params[i]) * dtype_bytes[g->params[i]->type->dtype]);
   }
   p->skeleton_at = end;
   p->payload_bytes = end + p->o->skeleton_bytes;
@@ -114,7 +114,7 @@ static void convert(DType from, const char *in, DType to, char *out, int64_t n) 
 static bool write_weight(const Program *p, const Value *v, FILE *f) {
   Source s;
   DType from = v->init->dtype, to = v->type->dtype;
-  int64_t count = whole_count(p->m, v);
+  int64_t count = whole_count(v);
   if (v->init->length != count * dtype_bytes[from])
     return diag_error(p->d, v->loc, "'%s' has %" PRId64 " bytes where %" PRId64 " are needed",
                       v->label, v->init->length, count * dtype_bytes[from]);

@@ -55,6 +55,7 @@ typedef struct Program {
   Vec(Prep) prep;
   Vec(Constant) constant;
   Vec(const Graph *) fused; // those that have their kernel
+  Vec(MeshAxes) joined;         // axes that a collective takes together
   GraphCode train, eval;    // eval.g is NULL when there is none
   int64_t payload_bytes, skeleton_at;
   int64_t *payload_of; // by index of the train graph's parameters
@@ -62,8 +63,6 @@ typedef struct Program {
 
 // Calls for all ops of a graph (calls.c).  Reports every op that has no kernel.
 void graph_calls(Program *p, GraphCode *code);
-// How many micro-batches a step has.
-int module_micro_batches(const Module *m);
 
 // Where in the payload each weight goes (payload.c), and the payload itself.
 void payload_plan(Program *p);

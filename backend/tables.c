@@ -15,7 +15,7 @@
 #include "program.h"
 
 static void add_shape(const Program *p, StrBuf *out, const Value *v) {
-  const Mesh *mesh = p->m->mesh;
+  const Mesh *mesh = module_mesh(p->m);
   StrBuf split = {.arena = p->arena};
   strbuf_addf(out, "%d, {", v->type->rank);
   for (int d = 0; d < v->type->rank; d++) {
@@ -124,17 +124,13 @@ static int64_t whole_batch(const Program *p) {
   for (int i = 0; i < g->n_params; i++) {
     const Value *v = g->params[i];
     if (v->role != ROLE_input || v->type->rank == 0) continue;
-    int64_t n = v->type->dim[0];
-    for (int a = 0; v->layout && a < v->layout->n_axes; a++)
-      if (v->layout->axis[a].kind == SBP_S && v->layout->axis[a].dim == 0)
-        n *= p->m->mesh->axis[a].size;
-    return n;
+    return v->type->dim[0] * (v->layout ? layout_parts(v->layout, 0) : 1);
   }
   return 1;
 }
 
 static void add_mesh(const Program *p, StrBuf *out) {
-  const Mesh *mesh = p->m->mesh;
+  const Mesh *mesh = module_mesh(p->m);
   int ranks = 1;
   if (mesh && mesh->n_axes) {
     strbuf_addf(out, "    .n_axes = %d,\n    .axis = {", mesh->n_axes);
@@ -145,8 +141,17 @@ static void add_mesh(const Program *p, StrBuf *out) {
     }
     strbuf_add(out, "},\n");
   }
-  strbuf_addf(out, "    .ranks = %d,\n    .micro_batches = %d,\n", ranks,
-              module_micro_batches(p->m));
+  if (p->joined.n) {
+    strbuf_addf(out, "    .n_joined = %d,\n    .joined = {", p->joined.n);
+    for (int i = 0; i < p->joined.n; i++) {
+      strbuf_add(out, i ? ", {" : "{");
+      for (int k = 0; k < p->joined.at[i].n; k++)
+        strbuf_addf(out, "%d, ", p->joined.at[i].at[k]);
+      strbuf_add(out, p->joined.at[i].n == MAX_AXES ? "}" : "-1}");
+    }
+    strbuf_add(out, "},\n");
+  }
+  strbuf_addf(out, "    .ranks = %d,\n    .micro_batches = %d,\n", ranks, module_slices(p->m));
 }
 
 // "cuda:sm_80,sm_90": as --target takes it.

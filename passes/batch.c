@@ -51,7 +51,7 @@ static bool may_batch(const Op *op) {
 
 static bool alike(const Op *a, const Op *b) {
   return a->kind == b->kind && a->out[0]->type->dtype == b->out[0]->type->dtype &&
-         op_same_attrs(a, b);
+         op_mesh(a) == op_mesh(b) && op_same_attrs(a, b);
 }
 
 // -- Which --------------------------------------------------------------------------------------

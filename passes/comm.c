@@ -31,6 +31,9 @@
 // added up over ranks.  An op that is repeated for every micro-batch cannot read what is known only
 // after the last one: that is an op that couples rows of different micro-batches, and an error.
 //
+// To another mesh a value goes by the cheapest path over a cluster (transition.h); where the option
+// `cluster` says which one that is, every value does.
+//
 // Nothing is merged or moved here; see pack_grads.c.
 
 #include "base/vec.h"
@@ -38,6 +41,7 @@
 #include "ir/split.h"
 #include "part.h"
 #include "pass.h"
+#include "transition.h"
 
 // A value moved to another layout, kept for later readers: of a weight for those of one part of the
 // step, so that what is gathered for the model is gathered again for its gradients.
@@ -59,17 +63,19 @@ typedef struct Comm {
   const Dims *dims_of; // by id of the original op
   Moved **moved;       // by id of the original value
   Hops *hops;          // the same
+  const char *cluster; // what ways cost, or NULL
+  Transitions *paths;  // NULL until one is wanted
   int64_t inserted;
 } Comm;
 
-// Where the value is moved: right after it; a weight only where it is wanted, so that it is whole no
-// longer than that.
+// Where the value is moved: right after it; a weight only where it is wanted, so that it is whole
+// no longer than that.
 static Op *place_of(const Value *v, Op *reader) {
   return v->def ? v->def->next : v->role == ROLE_weight && reader ? reader : v->graph->first;
 }
 
-static bool is_time(const Comm *c, int axis) {
-  return c->m->mesh->axis[axis].time;
+static bool is_time(const Layout *l, int axis) {
+  return l->mesh->axis[axis].time;
 }
 
 static const Layout *with_axis(const Comm *c, const Layout *l, int axis, Sbp sbp) {
@@ -77,7 +83,7 @@ static const Layout *with_axis(const Comm *c, const Layout *l, int axis, Sbp sbp
   for (int a = 0; a < l->n_axes; a++)
     all[a] = l->axis[a];
   all[axis] = sbp;
-  return layout_new(c->m, l->n_axes, all);
+  return layout_new(c->m, l->mesh, all);
 }
 
 // The op of the forward pass that `op` was made for.
@@ -99,7 +105,8 @@ static bool cannot_cut(Comm *c, const Op *reader) {
 // One change along one axis, of `v` (local already) for `reader`.
 static Value *move_axis(Comm *c, Value *v, int axis, Sbp to, Op *reader) {
   Sbp from = v->layout->axis[axis];
-  const char *name = c->m->mesh->axis[axis].name;
+  const MeshAxis *along = &v->layout->mesh->axis[axis];
+  const char *name = along->name;
   const Loc *loc = reader ? reader->loc : v->loc;
   Builder b = {.g = c->g, .at = place_of(v, reader), .d = c->d};
   Value *out;
@@ -107,10 +114,10 @@ static Value *move_axis(Comm *c, Value *v, int axis, Sbp to, Op *reader) {
     b.loc = loc_from(c->m->arena, loc, "reduce_scatter");
     out = build(&b, OP_reduce_scatter, IN(v), ATTRS(a_s("axis", name), a_i("dim", to.dim)));
   } else if (from.kind == SBP_P) {
-    OpKind kind = is_time(c, axis) ? OP_accumulate : OP_all_reduce;
+    OpKind kind = along->time ? OP_accumulate : OP_all_reduce;
     b.loc = loc_from(c->m->arena, loc, op_info[kind].name);
     out = build(&b, kind, IN(v), ATTRS(a_s("axis", name)));
-  } else if (from.kind == SBP_S && is_time(c, axis)) {
+  } else if (from.kind == SBP_S && along->time) {
     cannot_cut(c, reader);
     return NULL;
   } else if (from.kind == SBP_S && to.kind == SBP_S) {
@@ -122,7 +129,7 @@ static Value *move_axis(Comm *c, Value *v, int axis, Sbp to, Op *reader) {
     out = build(&b, OP_all_gather, IN(v), ATTRS(a_s("axis", name), a_i("dim", from.dim)));
   } else if (v->def && v->def->kind == OP_fill) {
     Type t = *v->type;
-    t.dim[to.dim] /= c->m->mesh->axis[axis].size;
+    t.dim[to.dim] /= along->size;
     b.loc = v->def->loc;
     out = build_fill(&b, t.dtype, t.rank, t.dim, attr_f(v->def, "value"));
   } else {
@@ -161,9 +168,9 @@ static int next_axis(const Layout *have, const Layout *want) {
 
 // Whether `axis`, which is P or S(i), may become the S(j) that it is wanted to be without being B
 // between.  (What else cuts i inside of it next_axis has gathered.)
-static bool may_hop(const Comm *c, const Layout *have, const Layout *want, int axis) {
+static bool may_hop(const Layout *have, const Layout *want, int axis) {
   Sbp to = want->axis[axis];
-  if (to.kind != SBP_S || is_time(c, axis)) return false;
+  if (to.kind != SBP_S || is_time(have, axis)) return false;
   for (int a = 0; a < have->n_axes; a++) {
     bool cuts = sbp_equal(have->axis[a], to);
     if (a < axis && cuts != sbp_equal(want->axis[a], to)) return false;
@@ -181,17 +188,19 @@ static Step next_step(const Comm *c, const Layout *have, const Layout *want, Hop
   int axis = next_axis(have, want);
   Sbp from = have->axis[axis];
   int hop = from.kind == SBP_P ? SUMS_HOP : SLICES_HOP;
-  bool at_once = from.kind == SBP_B || ((hops & hop) && may_hop(c, have, want, axis));
+  bool at_once = from.kind == SBP_B || ((hops & hop) && may_hop(have, want, axis));
   Sbp to = at_once ? want->axis[axis] : (Sbp){.kind = SBP_B};
   return (Step){axis, with_axis(c, have, axis, to)};
 }
 
 static const Layout *wanted(const Comm *c, const Op *op, int i) {
   const Layout *have = op->in[i].value->layout;
-  Sbp axis[MAX_AXES];
-  for (int a = 0; a < have->n_axes; a++)
-    axis[a] = split_wants(op, &c->dims_of[op->id], i, a, have->axis[a]);
-  return layout_new(c->m, have->n_axes, axis);
+  const Mesh *mesh = op_mesh(op);
+  Sbp axis[MAX_AXES], whole = {.kind = SBP_B};
+  for (int a = 0; mesh && a < mesh->n_axes; a++)
+    axis[a] =
+        split_wants(op, &c->dims_of[op->id], i, a, have->mesh == mesh ? have->axis[a] : whole);
+  return layout_new(c->m, mesh, axis);
 }
 
 // Outputs are whole sums; what becomes of a parameter lies as the parameter does.
@@ -221,14 +230,15 @@ typedef struct Estimate {
 static double sent(const Estimate *e, const Layout *before, const Step *s) {
   const Comm *c = e->c;
   Sbp from = before->axis[s->axis], to = s->layout->axis[s->axis];
-  if (from.kind == SBP_B || is_time(c, s->axis)) return 0;
-  double n = c->m->mesh->axis[s->axis].size;
+  if (from.kind == SBP_B || is_time(before, s->axis)) return 0;
+  double n = before->mesh->axis[s->axis].size;
   double part = (double)type_count(type_local(c->m, e->whole, before)) / n;
   return (n - 1) * part * (to.kind == SBP_S ? 1 : from.kind == SBP_P ? 2 : n);
 }
 
 // What is on the way to `want` and was not made for another.
 static void add_way(Estimate *e, const Layout *want) {
+  if (want->mesh != e->from->mesh) return;
   for (const Layout *have = e->from; have != want;) {
     Step s = next_step(e->c, have, want, e->hops);
     bool made = false;
@@ -278,6 +288,18 @@ static bool is_weight(const Value *v) {
   return !v->def && v->role == ROLE_weight;
 }
 
+static Value *moved_before(const Comm *c, uint32_t original, const Layout *want, Part part) {
+  for (Moved *k = c->moved[original]; k; k = k->next)
+    if (k->layout == want && k->part == part) return k->value;
+  return NULL;
+}
+
+static Value *remember(Comm *c, uint32_t original, Part part, Value *v) {
+  Moved *k = arena_one(c->scratch, Moved);
+  *k = (Moved){.layout = v->layout, .part = part, .value = v, .next = c->moved[original]};
+  return (c->moved[original] = k)->value;
+}
+
 // The value as `reader` wants it: moved axis by axis, or as an earlier reader had it moved.
 static Value *moved_to(Comm *c, Value *v, const Layout *want, Op *reader) {
   uint32_t original = v->id;
@@ -285,19 +307,55 @@ static Value *moved_to(Comm *c, Value *v, const Layout *want, Op *reader) {
   if (v->layout != want && c->hops[original] == UNDECIDED) c->hops[original] = best_hops(c, v);
   while (v->layout != want) {
     Step s = next_step(c, v->layout, want, c->hops[original]);
-    Value *next = NULL;
-    for (Moved *k = c->moved[original]; k; k = k->next)
-      if (k->layout == s.layout && k->part == part) next = k->value;
+    Value *next = moved_before(c, original, s.layout, part);
     if (!next) {
       next = move_axis(c, v, s.axis, s.layout->axis[s.axis], reader);
       if (!next) return NULL;
-      Moved *k = arena_one(c->scratch, Moved);
-      *k = (Moved){.layout = s.layout, .part = part, .value = next, .next = c->moved[original]};
-      c->moved[original] = k;
+      remember(c, original, part, next);
     }
     v = next;
   }
   return v;
+}
+
+// `have`, but cut over time as `want` is.
+static const Layout *timed_as(const Comm *c, const Layout *have, const Layout *want) {
+  const Layout *l = have;
+  for (int a = 0; a < have->n_axes; a++) {
+    if (!is_time(have, a)) continue;
+    Sbp sbp = {.kind = SBP_B};
+    for (int k = 0; k < want->n_axes; k++)
+      if (is_time(want, k)) sbp = want->axis[k];
+    l = with_axis(c, l, a, sbp);
+  }
+  return l;
+}
+
+// The same by the cheapest path of all: to another mesh, or where it is known what ways cost.
+static Value *carried_to(Comm *c, Value *v, const Layout *want, Op *reader) {
+  uint32_t original = v->id;
+  Part part = is_weight(v) && reader ? op_part(reader) : PART_forward;
+  Value *known = moved_before(c, original, want, part);
+  if (known) return known;
+  v = moved_to(c, v, timed_as(c, v->layout, want), reader);
+  if (!v) return NULL;
+  if (!c->paths) {
+    const Cluster *cluster =
+        cluster_read(c->scratch, c->cluster ? c->cluster : "h100", "cluster", c->d);
+    if (!cluster) return NULL;
+    c->paths = transitions_new(c->m, cluster, c->scratch);
+  }
+  const Loc *loc = reader ? reader->loc : v->loc;
+  Builder b = {.g = c->g, .at = place_of(v, reader), .d = c->d};
+  b.loc = loc_from(c->m->arena, loc, "move");
+  v = transition(c->paths, &b, v, want);
+  return v ? remember(c, original, part, v) : NULL;
+}
+
+static Value *brought_to(Comm *c, Value *v, const Layout *want, Op *reader) {
+  if (v->layout == want) return v;
+  bool paths = c->cluster || v->layout->mesh != want->mesh;
+  return paths ? carried_to(c, v, want, reader) : moved_to(c, v, want, reader);
 }
 
 // An attribute `shape` says the shape of result 0, so it becomes the local one.
@@ -310,7 +368,7 @@ static void localise_shape(const Comm *c, Op *op) {
 static bool localise_op(Comm *c, Op *op) {
   for (int i = 0; i < op->n_in; i++) {
     const Layout *want = wanted(c, op, i);
-    Value *v = moved_to(c, op->in[i].value, want, op);
+    Value *v = brought_to(c, op->in[i].value, want, op);
     if (!v) return false;
     if (v != op->in[i].value) op_set_in(op, i, v);
   }
@@ -324,7 +382,7 @@ static bool localise_results(Comm *c) {
     Value *v = r->use.value;
     const Layout *want = wanted_result(c, r);
     if (want == v->layout) continue;
-    Value *moved = moved_to(c, v, want, v->def);
+    Value *moved = brought_to(c, v, want, v->def);
     if (!moved) return false;
     graph_set_result(c->g, i, moved);
   }
@@ -340,10 +398,10 @@ static bool check_time(Comm *c) {
     for (int i = 0; i < op->n_in; i++)
       if (late[op->in[i].value->id]) source = op;
     bool repeated = false;
-    for (int a = 0; a < c->m->mesh->n_axes; a++) {
-      if (!is_time(c, a)) continue;
-      for (int i = 0; i < op->n_in; i++)
-        repeated |= op->in[i].value->layout->axis[a].kind != SBP_B;
+    for (int i = 0; i < op->n_in; i++) {
+      const Layout *l = op->in[i].value->layout;
+      for (int a = 0; a < l->n_axes; a++)
+        repeated |= is_time(l, a) && l->axis[a].kind != SBP_B;
     }
     if (source && repeated) return cannot_cut(c, op);
     for (int i = 0; i < op->n_out; i++)
@@ -373,7 +431,7 @@ static bool localise_graph(Comm *c) {
 }
 
 bool pass_comm(Module *m, const PassOptions *o, Diag *d) {
-  Comm c = {.m = m, .scratch = opt_scratch(o), .d = d};
+  Comm c = {.m = m, .scratch = opt_scratch(o), .d = d, .cluster = opt_str(o, "cluster")};
   for_each_graph(g, m) {
     c.g = g;
     if (g->entry && !localise_graph(&c)) return false;

@@ -64,4 +64,5 @@ set(PASS_FILES
   path_p2p.c
   path_edges.c
   path.c
+  transition.c
 )

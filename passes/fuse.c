@@ -106,9 +106,9 @@ static bool cut_for(const Fuser *f, Loops *l, Value *v) {
   return loops_cut(l, &a);
 }
 
-// The loops that serve both groups, if they have the same points and the same sums.
+// The loops that serve both groups, if they have the same points and sums, on the same devices.
 static bool loops_of_both(const Group *a, const Group *b, Loops *out) {
-  if (a->count != b->count) return false;
+  if (a->count != b->count || op_mesh(a->member.at[0]) != op_mesh(b->member.at[0])) return false;
   if (a->sum && b->sum && (a->sum != b->sum || a->n_kept != b->n_kept)) return false;
   *out = a->loops;
   if (a->count == 0) return true;

@@ -8,7 +8,7 @@
 #include "ir/split.h"
 
 static int n_axes(const Op *op) {
-  const Mesh *mesh = op->graph->module->mesh;
+  const Mesh *mesh = op_mesh(op);
   return mesh ? mesh->n_axes : 0;
 }
 
@@ -41,7 +41,7 @@ static Op *laid_out(Op *op, Diag *d) {
     Sbp axis[MAX_AXES];
     for (int a = 0; a < n_axes(op); a++)
       axis[a] = split_gives(op, &dims, i, a);
-    op->out[i]->layout = layout_new(op->graph->module, n_axes(op), axis);
+    op->out[i]->layout = layout_new(op->graph->module, op_mesh(op), axis);
   }
   return op;
 }

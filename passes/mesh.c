@@ -69,7 +69,7 @@ static bool parse_unnamed(Module *m, Mesh *mesh, const char *text, size_t n, int
   return true;
 }
 
-const Mesh *mesh_parse(Module *m, const char *text, Diag *d) {
+Mesh *mesh_parse(Module *m, const char *text, Diag *d) {
   Mesh *mesh = arena_one(m->arena, Mesh);
   mesh->name = "m";
   mesh->n_devices = 1;

@@ -11,6 +11,6 @@
 #include "ir/graph.h"
 
 // Axes of size 1 are left out.  NULL, having reported why, when `text` is not a mesh.
-const Mesh *mesh_parse(Module *m, const char *text, Diag *d);
+Mesh *mesh_parse(Module *m, const char *text, Diag *d);
 
 #endif

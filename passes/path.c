@@ -130,7 +130,7 @@ static int64_t picoseconds(double seconds) {
   return seconds < 1e6 ? llround(seconds * 1e12) : (int64_t)1e18;
 }
 
-static Cost send_recv_cost(Search *s, const State *before, const State *after, Messages *out) {
+static Cost send_recv_cost(Search *s, const State *before, const State *after, Sends *out) {
   const Group *group = s->path->group;
   Arena *scratch = out ? s->arena : arena_new();
   s->work += (int64_t)group[before->group].n * group[after->group].n;
@@ -262,7 +262,7 @@ static void fill_step(Search *s, PathStep *step, const Node *from, const Node *t
   const Group *group = s->path->group;
   *step = (PathStep){.edge = to->edge, .before = from->state, .after = to->state};
   if (step->edge.prim == PATH_send_recv) {
-    Messages messages = {0};
+    Sends messages = {0};
     step->cost = send_recv_cost(s, &from->state, &to->state, &messages);
     step->groups = (Groups){messages.n, 2, arena_array(a, int, 2 * messages.n)};
     for (int i = 0; i < messages.n; i++) {

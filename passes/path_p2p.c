@@ -75,7 +75,7 @@ static int nearest(const Traffic *t, const Cluster *c, const int *device, int n,
 
 Cost p2p_cost(Arena *scratch, Traffic *t, const Cluster *c, const TensorShape *shape,
               const Group *from, const State *before, const Group *to, const State *after,
-              Messages *out) {
+              Sends *out) {
   Producers p = collect(scratch, shape, from, before);
   for (int x = 0; x < to->n; x++) {
     int reader = to->device[x];
@@ -87,7 +87,7 @@ Cost p2p_cost(Arena *scratch, Traffic *t, const Cluster *c, const TensorShape *s
       if (elements == 0) continue;
       int src = nearest(t, c, p.device + p.first[i], p.first[i + 1] - p.first[i], reader);
       traffic_message(t, src, reader, elements * shape->bytes);
-      if (out) vec_push(scratch, out, (Message){src, reader});
+      if (out) vec_push(scratch, out, (Send){src, reader});
     }
   }
   return traffic_cost(t);

@@ -14,15 +14,15 @@
 #include "base/vec.h"
 #include "path_cost.h"
 
-typedef struct Message {
+typedef struct Send {
   int src, dst; // devices; the same: what the reader has already
-} Message;      // about the intersection of what src has and dst wants, added to what dst got
+} Send;         // about the intersection of what src has and dst wants, added to what dst got
 
-typedef Vec(Message) Messages;
+typedef Vec(Send) Sends;
 
 // `out` may be NULL.
 Cost p2p_cost(Arena *scratch, Traffic *t, const Cluster *c, const TensorShape *shape,
               const Group *from, const State *before, const Group *to, const State *after,
-              Messages *out);
+              Sends *out);
 
 #endif

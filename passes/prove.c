@@ -224,7 +224,7 @@ static bool may_split(Proof *p, const Op *op, const Dims *dims, int axis) {
   int i = dims_find(dims, letter);
   if (i >= 0 && split_legal(op, dims, i, axis)) return true;
   fails(p, op->loc, "%s: '%c' of %s cannot be split along '%s'", kind_name(op), letter,
-        dims_text(p->a, dims), op->graph->module->mesh->axis[axis].name);
+        dims_text(p->a, dims), op_mesh(op)->axis[axis].name);
   return false;
 }
 
@@ -232,7 +232,7 @@ static bool may_split(Proof *p, const Op *op, const Dims *dims, int axis) {
 // local nothing has been moved to where it is wanted yet, and a fill is the same in every part.
 static void prove_axis(Proof *p, const Op *op, const Dims *dims, int axis) {
   if (!may_split(p, op, dims, axis)) return;
-  const char *name = kind_name(op), *along = op->graph->module->mesh->axis[axis].name;
+  const char *name = kind_name(op), *along = op_mesh(op)->axis[axis].name;
   for (int i = 0; i < op->n_in && op->graph->module->phase >= PHASE_local; i++) {
     Sbp have = op->in[i].value->layout->axis[axis], want = split_wants(op, dims, i, axis, have);
     if (!sbp_equal(have, want))
@@ -249,7 +249,7 @@ static void prove_axis(Proof *p, const Op *op, const Dims *dims, int axis) {
 
 // A graph that is called knows nothing of ranks: all of them do all of it.
 static void prove_call(Proof *p, const Op *op) {
-  const Mesh *mesh = op->graph->module->mesh;
+  const Mesh *mesh = op_mesh(op);
   for (int axis = 0; axis < mesh->n_axes; axis++) {
     bool whole = op->split[axis] == SPLIT_NONE;
     for (int i = 0; i < op->n_in; i++)
@@ -264,13 +264,13 @@ static void prove_call(Proof *p, const Op *op) {
 
 // `dims` is the einsum of the whole.
 static void prove_layouts(Proof *p, const Op *op, const Dims *dims) {
-  const Module *m = op->graph->module;
-  if (m->phase < PHASE_sharded || !m->mesh) return;
+  const Mesh *mesh = op_mesh(op);
+  if (op->graph->module->phase < PHASE_sharded || !mesh) return;
   if (op->callee) {
     prove_call(p, op);
     return;
   }
-  for (int axis = 0; axis < m->mesh->n_axes; axis++)
+  for (int axis = 0; axis < mesh->n_axes; axis++)
     prove_axis(p, op, dims, axis);
 }
 

@@ -330,12 +330,11 @@ static void lay_as_before(Sharding *s, const Sharding *first) {
 
 static void make_layouts(Sharding *s) {
   Module *m = s->g->module;
-  int n = s->mesh->n_axes;
   for (int i = 0; i < s->g->n_params; i++)
-    s->g->params[i]->layout = layout_new(m, n, s->lies[s->g->params[i]->id]);
+    s->g->params[i]->layout = layout_new(m, s->mesh, s->lies[s->g->params[i]->id]);
   for_each_op(op, s->g)
     for (int i = 0; i < op->n_out; i++)
-      op->out[i]->layout = layout_new(m, n, s->lies[op->out[i]->id]);
+      op->out[i]->layout = layout_new(m, s->mesh, s->lies[op->out[i]->id]);
 }
 
 // -- Programs and their axes -------------------------------------------------------------------
@@ -353,7 +352,7 @@ typedef struct Sections {
 
 static bool shard_graph(Graph *g, const Sections *sections, Arena *scratch, Sharding **first) {
   Sharding *s = arena_one(scratch, Sharding);
-  *s = (Sharding){.g = g, .mesh = g->module->mesh, .scratch = scratch};
+  *s = (Sharding){.g = g, .mesh = module_mesh(g->module), .scratch = scratch};
   graph_renumber(g);
   sharding_grow(s);
   lay_as_before(s, *first);
@@ -391,8 +390,8 @@ static void close_programs(const Sections *s) {
 }
 
 // A batch is cut over time as it is over ranks.
-static bool open_programs(Module *m, const char *plan, Sections *out, Arena *scratch, Diag *d) {
-  const Mesh *mesh = m->mesh;
+static bool open_programs(Module *m, const Mesh *mesh, const char *plan, Sections *out,
+                          Arena *scratch, Diag *d) {
   Mesh *factored = arena_one(m->arena, Mesh);
   *factored = *mesh;
   factored->n_axes = 0;
@@ -405,20 +404,20 @@ static bool open_programs(Module *m, const char *plan, Sections *out, Arena *scr
     out->n++;
     if (!factor_axis(m, mesh, a, factored, s, d)) return false;
   }
-  m->mesh = factored;
+  module_add_mesh(m, factored);
   return true;
 }
 
 bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
-  const char *plan = opt_str(o, "plan"), *mesh = opt_str(o, "mesh");
-  if (m->mesh)
+  const char *plan = opt_str(o, "plan"), *text = opt_str(o, "mesh");
+  if (m->meshes)
     return diag_error(d, NULL, "the module is sharded already, on a mesh of %d device%s",
-                      m->mesh->n_devices, m->mesh->n_devices == 1 ? "" : "s");
-  m->mesh = mesh_parse(m, mesh ? mesh : "1", d);
-  if (!m->mesh) return false;
+                      m->meshes->n_devices, m->meshes->n_devices == 1 ? "" : "s");
+  const Mesh *mesh = mesh_parse(m, text ? text : "1", d);
+  if (!mesh) return false;
   Sections sections = {0};
   Sharding *first = NULL;
-  bool ok = open_programs(m, plan, &sections, opt_scratch(o), d);
+  bool ok = open_programs(m, mesh, plan, &sections, opt_scratch(o), d);
   for_each_graph(g, m)
     if (ok && g->entry) ok = shard_graph(g, &sections, opt_scratch(o), &first);
   close_programs(&sections);

@@ -19,17 +19,52 @@ static Group world_group(int ranks, int rank) {
   return g;
 }
 
+int nnrt_n_groups(const NnrtProgram *p) {
+  return p->n_axes + p->n_joined;
+}
+
+bool nnrt_group_has(const NnrtProgram *p, int group, int axis) {
+  if (group < p->n_axes) return group == axis;
+  const int8_t *joined = p->joined[group - p->n_axes];
+  for (int i = 0; i < NNRT_MAX_AXES && joined[i] >= 0; i++)
+    if (joined[i] == axis) return true;
+  return false;
+}
+
+int nnrt_group_place(const NnrtRank *r, int group, int *n) {
+  const NnrtProgram *p = r->program;
+  int place = 0;
+  *n = 1;
+  for (int a = 0; a < p->n_axes; a++) {
+    if (!nnrt_group_has(p, group, a)) continue;
+    *n *= p->axis[a].size;
+    place = place * p->axis[a].size + r->coord[a];
+  }
+  return place;
+}
+
 // Ranks count like the digits of a number over the axes that are not time; the last axis is
-// fastest.
-static Group axis_group(const NnrtProgram *p, int axis, int rank) {
-  if (p->axis[axis].time) return world_group(1, 0);
-  int stride = 1, size = p->axis[axis].size;
-  for (int a = axis + 1; a < p->n_axes; a++)
-    if (!p->axis[a].time) stride *= p->axis[a].size;
-  Group g = {
-      .n = size, .me = rank / stride % size, .rank = nnrt_must_alloc((size_t)size * sizeof(int))};
-  for (int i = 0; i < size; i++)
-    g.rank[i] = rank + (i - g.me) * stride;
+// fastest.  So do those of a group, over its axes.
+static Group group_of(const NnrtProgram *p, int group, int rank) {
+  int n = 1, stride = 1, first = rank;
+  Group g = {.rank = nnrt_must_alloc((size_t)p->ranks * sizeof(int))};
+  g.rank[0] = 0;
+  for (int a = p->n_axes - 1; a >= 0; a--) {
+    if (p->axis[a].time) continue;
+    int size = p->axis[a].size, digit = rank / stride % size;
+    if (nnrt_group_has(p, group, a)) {
+      // What was there is one of `size` runs of ranks, each so much further.
+      for (int i = n * size - 1; i >= 0; i--)
+        g.rank[i] = g.rank[i % n] + i / n * stride;
+      g.me += digit * n;
+      first -= digit * stride;
+      n *= size;
+    }
+    stride *= size;
+  }
+  for (int i = 0; i < n; i++)
+    g.rank[i] += first;
+  g.n = n;
   return g;
 }
 
@@ -107,8 +142,8 @@ bool nnrt_comm_open(NnrtRank *r, const CommWay *way, void *shared, Why *w) {
   c->way = way;
   c->patience = nnrt_device_patience(r->run);
   c->world = world_group(r->ranks, r->rank);
-  for (int a = 0; a < p->n_axes; a++)
-    c->axis[a] = axis_group(p, a, r->rank);
+  for (int g = 0; g < nnrt_n_groups(p); g++)
+    c->group[g] = group_of(p, g, r->rank);
   nnrt_traffic_open(r);
   if (r->ranks == 1) return true;
 
@@ -140,8 +175,8 @@ void nnrt_comm_close(NnrtRank *r) {
     pthread_cond_destroy(&c->fewer);
   }
   free(c->world.rank);
-  for (int a = 0; a < r->program->n_axes; a++)
-    free(c->axis[a].rank);
+  for (int g = 0; g < nnrt_n_groups(r->program); g++)
+    free(c->group[g].rank);
   free(c->scratch);
   nnrt_traffic_close(r);
   free(c);

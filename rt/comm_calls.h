@@ -9,32 +9,32 @@
 #include "traffic.h"
 
 #define REDUCE(type, T)                                                                            \
-  int nnrt_all_reduce_##type(T *y, const T *x, int64_t n, NnrtRank *r, int axis) {                 \
-    nnrt_traffic_count(r, axis, TRAFFIC_all_reduce, 1, &n, sizeof(T));                             \
-    return all_reduce(y, x, n, r, axis, NNRT_##type);                                              \
+  int nnrt_all_reduce_##type(T *y, const T *x, int64_t n, NnrtRank *r, int group) {                \
+    nnrt_traffic_count(r, group, TRAFFIC_all_reduce, 1, &n, sizeof(T));                            \
+    return all_reduce(y, x, n, r, group, NNRT_##type);                                             \
   }                                                                                                \
   int nnrt_reduce_scatter_##type(T *y, const T *x, int64_t rank, const int64_t *dims, int64_t dim, \
-                                 NnrtRank *r, int axis) {                                          \
-    nnrt_traffic_count(r, axis, TRAFFIC_reduce_scatter, rank, dims, sizeof(T));                    \
-    return reduce_scatter(y, x, rank, dims, dim, r, axis, NNRT_##type);                            \
+                                 NnrtRank *r, int group) {                                         \
+    nnrt_traffic_count(r, group, TRAFFIC_reduce_scatter, rank, dims, sizeof(T));                   \
+    return reduce_scatter(y, x, rank, dims, dim, r, group, NNRT_##type);                           \
   }
 REDUCE(f32, float)
 REDUCE(i64, int64_t)
 
 #define MOVE(bytes)                                                                                \
   int nnrt_all_gather_b##bytes(void *y, const void *x, int64_t rank, const int64_t *dims,          \
-                               int64_t dim, NnrtRank *r, int axis) {                               \
-    nnrt_traffic_count(r, axis, TRAFFIC_all_gather, rank, dims, bytes);                            \
-    return gather(y, x, rank, dims, dim, r, axis, bytes);                                          \
+                               int64_t dim, NnrtRank *r, int group) {                              \
+    nnrt_traffic_count(r, group, TRAFFIC_all_gather, rank, dims, bytes);                           \
+    return gather(y, x, rank, dims, dim, r, group, bytes);                                         \
   }                                                                                                \
   int nnrt_local_slice_b##bytes(void *y, const void *x, int64_t rank, const int64_t *dims,         \
-                                int64_t dim, NnrtRank *r, int axis) {                              \
-    return slice(y, x, rank, dims, dim, r, axis, bytes);                                           \
+                                int64_t dim, NnrtRank *r, int group) {                             \
+    return slice(y, x, rank, dims, dim, r, group, bytes);                                          \
   }                                                                                                \
   int nnrt_all_to_all_b##bytes(void *y, const void *x, int64_t rank, const int64_t *dims,          \
-                               int64_t from, int64_t to, NnrtRank *r, int axis) {                  \
-    nnrt_traffic_count(r, axis, TRAFFIC_all_to_all, rank, dims, bytes);                            \
-    return all_to_all(y, x, rank, dims, from, to, r, axis, bytes);                                 \
+                               int64_t from, int64_t to, NnrtRank *r, int group) {                 \
+    nnrt_traffic_count(r, group, TRAFFIC_all_to_all, rank, dims, bytes);                           \
+    return all_to_all(y, x, rank, dims, from, to, r, group, bytes);                                \
   }
 MOVE(1)
 MOVE(2)

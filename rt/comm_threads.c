@@ -40,7 +40,7 @@ typedef struct Meeting {
 
 typedef struct Shared {
   Meeting *world;
-  Meeting **axis[NNRT_MAX_AXES]; // by the first rank of the group
+  Meeting **group[NNRT_MAX_GROUPS]; // by the first rank of it
 } Shared;
 
 static Meeting *new_meeting(int n, int ranks) {
@@ -56,17 +56,28 @@ static Meeting *new_meeting(int n, int ranks) {
   return m;
 }
 
+// How many ranks group `g` of `rank` has, if that is the first of it; else 0.
+static int ranks_if_first(const NnrtProgram *p, int g, int rank) {
+  int coord[NNRT_MAX_AXES], n = 1;
+  nnrt_rank_coord(p, rank, coord);
+  for (int a = 0; a < p->n_axes; a++) {
+    if (p->axis[a].time || !nnrt_group_has(p, g, a)) continue;
+    if (coord[a] != 0) return 0;
+    n *= p->axis[a].size;
+  }
+  return n;
+}
+
 void *nnrt_comm_threads_new(const NnrtProgram *p) {
   Shared *s = nnrt_must_alloc(sizeof *s);
   s->world = new_meeting(p->ranks, p->ranks);
-  for (int a = 0; a < p->n_axes; a++)
-    s->axis[a] = nnrt_must_alloc((size_t)p->ranks * sizeof *s->axis[a]);
-  for (int a = 0; a < p->n_axes; a++)
-    for (int rank = 0; rank < p->ranks && !p->axis[a].time; rank++) {
-      int coord[NNRT_MAX_AXES];
-      nnrt_rank_coord(p, rank, coord);
-      if (coord[a] == 0) s->axis[a][rank] = new_meeting(p->axis[a].size, p->ranks);
+  for (int g = 0; g < nnrt_n_groups(p); g++) {
+    s->group[g] = nnrt_must_alloc((size_t)p->ranks * sizeof *s->group[g]);
+    for (int rank = 0; rank < p->ranks; rank++) {
+      int n = ranks_if_first(p, g, rank);
+      if (n > 0) s->group[g][rank] = new_meeting(n, p->ranks);
     }
+  }
   return s;
 }
 
@@ -79,10 +90,10 @@ void nnrt_comm_threads_free(void *shared, const NnrtProgram *p) {
   Shared *s = shared;
   if (!s) return;
   free_meeting(s->world);
-  for (int a = 0; a < p->n_axes; a++) {
+  for (int g = 0; g < nnrt_n_groups(p); g++) {
     for (int rank = 0; rank < p->ranks; rank++)
-      free_meeting(s->axis[a][rank]);
-    free(s->axis[a]);
+      free_meeting(s->group[g][rank]);
+    free(s->group[g]);
   }
   free(s);
 }
@@ -108,8 +119,8 @@ void nnrt_comm_meet(const Group *g) {
 static int open_threads(NnrtComm *c) {
   Shared *s = (void *)c->wire;
   c->world.meeting = s->world;
-  for (int a = 0; a < c->rank->program->n_axes; a++)
-    c->axis[a].meeting = s->axis[a][c->axis[a].rank[0]];
+  for (int g = 0; g < nnrt_n_groups(c->rank->program); g++)
+    c->group[g].meeting = s->group[g][c->group[g].rank[0]];
   return 0;
 }
 

@@ -25,7 +25,7 @@ extern "C" {
 #define NNRT_NORETURN _Noreturn
 #endif
 
-enum { NNRT_MAX_RANK = 8, NNRT_MAX_AXES = 6 };
+enum { NNRT_MAX_RANK = 8, NNRT_MAX_AXES = 6, NNRT_MAX_GROUPS = 1 << NNRT_MAX_AXES };
 
 // clang-format off
 typedef enum NnrtDtype {
@@ -104,6 +104,10 @@ typedef struct NnrtProgram {
     int size;
     bool time; // slices one after the other: micro-batches
   } axis[NNRT_MAX_AXES];
+  // Axes that collectives take together, as if they were one: their numbers, in order, and then -1
+  // if there are fewer than NNRT_MAX_AXES.
+  int n_joined;
+  int8_t joined[NNRT_MAX_GROUPS][NNRT_MAX_AXES];
   int ranks;             // product of the axes that are not time
   int micro_batches;     // product of those that are
   int split_rank;        // of --split-ranks: 1 + the only rank that this executable can be; 0: any
@@ -183,20 +187,21 @@ enum { NNRT_OK, NNRT_INDEX, NNRT_LIBRARY, NNRT_COMM, NNRT_MEMORY, NNRT_UNSUPPORT
 // Sizes, strides and shapes as kernels take them.
 #define LIST(...) ((const int64_t[]){__VA_ARGS__})
 
-// Between ranks (comm.c), along one axis of the mesh.  all_reduce only starts: it owns x and y
-// until nnrt_wait(r, y), and backward goes on meanwhile; the others are done when they return.
-// All ranks get the same bits: they add up in rank order, except where NCCL adds up.  `dims` is the
-// shape of x.
-int nnrt_all_reduce_f32(float *y, const float *x, int64_t n, NnrtRank *r, int axis);
-int nnrt_all_reduce_i64(int64_t *y, const int64_t *x, int64_t n, NnrtRank *r, int axis);
+// Between ranks (comm.c) of a group: those that differ along one axis of the mesh, if `group` is
+// its number, or along joined[group - n_axes].  all_reduce only starts: it owns x and y until
+// nnrt_wait(r, y), and backward goes on meanwhile; the others are done when they return. All ranks
+// get the same bits: they add up in rank order, except where NCCL adds up.  `dims` is the shape of
+// x.
+int nnrt_all_reduce_f32(float *y, const float *x, int64_t n, NnrtRank *r, int group);
+int nnrt_all_reduce_i64(int64_t *y, const int64_t *x, int64_t n, NnrtRank *r, int group);
 int nnrt_wait(NnrtRank *r, const void *y);
 int nnrt_reduce_scatter_f32(float *y, const float *x, int64_t rank, const int64_t *dims,
-                            int64_t dim, NnrtRank *r, int axis);
+                            int64_t dim, NnrtRank *r, int group);
 int nnrt_reduce_scatter_i64(int64_t *y, const int64_t *x, int64_t rank, const int64_t *dims,
-                            int64_t dim, NnrtRank *r, int axis);
+                            int64_t dim, NnrtRank *r, int group);
 #define NNRT_MOVE(name)                                                                            \
   int nnrt_##name(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t dim,          \
-                  NnrtRank *r, int axis)
+                  NnrtRank *r, int group)
 NNRT_MOVE(all_gather_b1);
 NNRT_MOVE(all_gather_b2);
 NNRT_MOVE(all_gather_b4);
@@ -208,7 +213,7 @@ NNRT_MOVE(local_slice_b8);
 // Rank k gets slice k of dimension `to`, and gives its own, which follow along dimension `from`.
 #define NNRT_ALL_TO_ALL(bytes)                                                                     \
   int nnrt_all_to_all_b##bytes(void *y, const void *x, int64_t rank, const int64_t *dims,          \
-                               int64_t from, int64_t to, NnrtRank *r, int axis)
+                               int64_t from, int64_t to, NnrtRank *r, int group)
 NNRT_ALL_TO_ALL(1);
 NNRT_ALL_TO_ALL(2);
 NNRT_ALL_TO_ALL(4);

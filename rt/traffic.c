@@ -37,10 +37,10 @@ void nnrt_traffic_update(NnrtRank *r) {
   r->comm->traffic.phase = TRAFFIC_update;
 }
 
-void nnrt_traffic_count(NnrtRank *r, int axis, TrafficKind kind, int64_t rank, const int64_t *dims,
+void nnrt_traffic_count(NnrtRank *r, int group, TrafficKind kind, int64_t rank, const int64_t *dims,
                         int64_t size) {
   Traffic *t = &r->comm->traffic;
-  int ranks = r->comm->axis[axis].n;
+  int ranks = r->comm->group[group].n;
   if (ranks == 1 || !is_counted(r)) return;
   int64_t bytes = kind == TRAFFIC_all_gather ? size * ranks : size;
   for (int64_t d = 0; d < rank; d++)

@@ -57,8 +57,8 @@ void nnrt_traffic_close(NnrtRank *r);
 // A piece of r->graph, the one of r->micro, is about to be called.
 void nnrt_traffic_begin(NnrtRank *r);
 void nnrt_traffic_update(NnrtRank *r); // from here on, what it calls after the last micro-batch
-// One collective along an axis, on a tensor of this shape with elements of `size` bytes.
-void nnrt_traffic_count(NnrtRank *r, int axis, TrafficKind kind, int64_t rank, const int64_t *dims,
+// One collective of a group, on a tensor of this shape with elements of `size` bytes.
+void nnrt_traffic_count(NnrtRank *r, int group, TrafficKind kind, int64_t rank, const int64_t *dims,
                         int64_t size);
 void nnrt_traffic_ran(NnrtRank *r); // the piece ran, or will
 

@@ -2,7 +2,7 @@
 //
 //     eval_inputs.c   what goes in: .npy files, initial contents, random numbers
 //     eval_run.c      a graph on simulated devices, op by op, all ranks in step
-//     eval_place.c    which part of a whole tensor each rank has
+//     eval_place.c    parts of tensors, cut out and put in
 //     eval_kernels.c  the runtime's kernels in place of the references
 //     eval_compare.c  two results that should be equal
 //     eval_onnx.c     cases of the ONNX backend test suite
@@ -12,6 +12,7 @@
 #define TOOLS_EVAL_H
 
 #include "base/vec.h"
+#include "ir/boxes.h"
 #include "ir/op.h"
 
 // A tensor with a name: a parameter's label, or what a result is: "loss", "update fc.w".
@@ -51,16 +52,8 @@ bool eval_run(const Graph *g, const EvalOptions *o, const Values *in, Values *ou
 
 // -- eval_place.c ----------------------------------------------------------------------------
 
-// Where a device is on the mesh; along axes bound to time, which slice it is at.
-typedef struct Place {
-  int coord[MAX_AXES];
-} Place;
-
-int mesh_ranks(const Module *m);  // devices: the product of the axes that are not time
-int mesh_slices(const Module *m); // micro-batches: the product of those that are; 1 without a mesh
-Place place_of(const Module *m, int rank, int slice);
-// The part of a tensor of type `whole` that is there, and its type.
-Box place_box(const Module *m, const Type *whole, const Layout *l, const Place *at);
+// The part of a tensor of type `whole` that is there; all of it when `l` is NULL.
+Box place_box(const Type *whole, const Layout *l, const Place *at);
 void box_cut(const Tensor *whole, const Box *box, Tensor *part);
 void box_put(Tensor *whole, const Box *box, const Tensor *part);
 

@@ -7,47 +7,11 @@
 
 #include <string.h>
 
-static int axes_product(const Module *m, bool time) {
-  int n = 1;
-  for (int i = 0; m->mesh && m->phase >= PHASE_local && i < m->mesh->n_axes; i++)
-    if (m->mesh->axis[i].time == time) n *= m->mesh->axis[i].size;
-  return n;
-}
-
-int mesh_ranks(const Module *m) {
-  return axes_product(m, false);
-}
-
-int mesh_slices(const Module *m) {
-  return axes_product(m, true);
-}
-
-// Ranks and slices are numbered row-major over their axes.
-Place place_of(const Module *m, int rank, int slice) {
-  Place p = {0};
-  for (int i = m->mesh && m->phase >= PHASE_local ? m->mesh->n_axes - 1 : -1; i >= 0; i--) {
-    int *from = m->mesh->axis[i].time ? &slice : &rank;
-    p.coord[i] = *from % m->mesh->axis[i].size;
-    *from /= m->mesh->axis[i].size;
-  }
-  return p;
-}
-
-// Several axes may cut one dimension, the first of them outermost.
-Box place_box(const Module *m, const Type *whole, const Layout *l, const Place *at) {
-  Box box = {0};
-  int64_t part[MAX_RANK], index[MAX_RANK] = {0};
+Box place_box(const Type *whole, const Layout *l, const Place *at) {
+  Region r = place_region(whole, l, at);
+  Box box;
+  memcpy(box.start, r.start, sizeof box.start);
   memcpy(box.whole, whole->dim, sizeof box.whole);
-  memcpy(part, whole->dim, sizeof part);
-  if (m->phase >= PHASE_local)
-    for (int i = 0; l && i < l->n_axes; i++) {
-      if (l->axis[i].kind != SBP_S) continue;
-      int dim = l->axis[i].dim, n = m->mesh->axis[i].size;
-      part[dim] /= n;
-      index[dim] = index[dim] * n + at->coord[i];
-    }
-  for (int i = 0; i < whole->rank; i++)
-    box.start[i] = index[i] * part[i];
   return box;
 }
 

@@ -1,7 +1,8 @@
 // One step of a graph on simulated devices.
 //
-// Before PHASE_local there is one device.  From then on every rank of the mesh has its own values,
-// and all ranks go through the ops in step, so that a collective finds the operands of all:
+// Before PHASE_local there is one device.  From then on every device of a mesh is a rank, with
+// values of its own, and has part in the ops of the meshes that it is in.  All go through the ops
+// in step, so that a collective finds the operands of all:
 //
 //     once before   what depends on no slice of the inputs        %w16 = cast %w
 //     per slice     what does: the micro-batch loop                %y = linear %x, %w16
@@ -23,8 +24,11 @@ typedef struct Run {
   const Graph *g;
   const Module *m;
   const EvalOptions *o;
+  bool parts; // values lie as their layouts say
   int ranks, slices, slice;
-  Tensor **of;   // [rank][value id]
+  int *device;   // [rank]
+  int **rank_of; // [mesh id][position]
+  Tensor **of;   // [rank][value id]; of ranks that have no part of it there is nothing
   uint8_t *when; // [op id]
   Values *out;
   Arena *a;    // lasts as long as the results
@@ -41,15 +45,20 @@ const Tensor *values_find(const Values *v, const char *name) {
 
 // -- When an op runs -------------------------------------------------------------------------
 
-static bool sliced(const Module *m, const Value *v) {
-  for (int i = 0; m->phase >= PHASE_local && v->layout && i < v->layout->n_axes; i++)
-    if (m->mesh->axis[i].time && v->layout->axis[i].kind != SBP_B) return true;
+static const Layout *layout_of(const Run *r, const Value *v) {
+  return r->parts ? v->layout : NULL;
+}
+
+static bool sliced(const Run *r, const Value *v) {
+  const Layout *l = layout_of(r, v);
+  for (int i = 0; l && i < l->n_axes; i++)
+    if (l->mesh->axis[i].time && l->axis[i].kind != SBP_B) return true;
   return false;
 }
 
 static uint8_t when_defined(const Run *r, const Value *v) {
   if (value_accumulates(v)) return AFTER;
-  return v->def ? r->when[v->def->id] : sliced(r->m, v) ? PER_SLICE : BEFORE;
+  return v->def ? r->when[v->def->id] : sliced(r, v) ? PER_SLICE : BEFORE;
 }
 
 static bool decide_when(Run *r) {
@@ -57,11 +66,11 @@ static bool decide_when(Run *r) {
     bool per_slice = op_info[op->kind].traits & TIME, after = false;
     for (int i = 0; i < op->n_in; i++) {
       uint8_t when = when_defined(r, op->in[i].value);
-      per_slice |= when == PER_SLICE || sliced(r->m, op->in[i].value);
+      per_slice |= when == PER_SLICE || sliced(r, op->in[i].value);
       after |= when == AFTER;
     }
     for (int i = 0; i < op->n_out; i++)
-      per_slice |= sliced(r->m, op->out[i]);
+      per_slice |= sliced(r, op->out[i]);
     if (after && per_slice)
       return diag_error(r->d, op->loc, "%s: reads a sum over slices of time in every slice",
                         op_info[op->kind].name);
@@ -70,17 +79,62 @@ static bool decide_when(Run *r) {
   return true;
 }
 
+// -- Devices ---------------------------------------------------------------------------------
+
+// NULL: one device.
+static const Mesh *mesh_of(const Run *r, const Value *v) {
+  const Layout *l = layout_of(r, v);
+  return l ? l->mesh : NULL;
+}
+
+static int n_places(const Mesh *mesh) {
+  return mesh ? mesh->n_devices : 1;
+}
+
+static int rank_at(const Run *r, const Mesh *mesh, int position) {
+  return mesh ? r->rank_of[mesh->id][position] : 0;
+}
+
+static int rank_of_device(const Run *r, int device) {
+  int rank = 0;
+  while (r->device[rank] != device)
+    rank++;
+  return rank;
+}
+
+static void find_ranks(Run *r) {
+  int n = 0;
+  for_each_mesh(mesh, r->m)
+    n++;
+  r->device = module_devices(r->m, r->once, &r->ranks);
+  if (!r->parts) r->ranks = 1;
+  r->rank_of = arena_array(r->once, int *, n);
+  for_each_mesh(mesh, r->m) {
+    int *rank = r->rank_of[mesh->id] = arena_array(r->once, int, mesh->n_devices);
+    for (int i = 0; i < mesh->n_devices; i++)
+      rank[i] = rank_of_device(r, mesh->device[i]);
+  }
+}
+
 // -- Collectives -----------------------------------------------------------------------------
 
-// The ranks that differ from `rank` along `axis` only, in order.
-static void peers_of(const Run *r, int rank, int axis, int *peers) {
-  Place me = place_of(r->m, rank, 0);
-  for (int other = 0; other < r->ranks; other++) {
-    Place p = place_of(r->m, other, 0);
+static int place_along(const Mesh *mesh, const MeshAxes *axes, const Place *at) {
+  int place = 0;
+  for (int i = 0; i < axes->n; i++)
+    place = place * mesh->axis[axes->at[i]].size + at->coord[axes->at[i]];
+  return place;
+}
+
+// The ranks of those that differ from the one at `position` along these axes only, in order.
+static void peers_of(const Run *r, const Mesh *mesh, int position, const MeshAxes *axes,
+                     int *peers) {
+  Place me = mesh_place(mesh, position, 0);
+  for (int other = 0; other < mesh->n_devices; other++) {
+    Place p = mesh_place(mesh, other, 0);
     bool same = true;
-    for (int i = 0; i < r->m->mesh->n_axes; i++)
-      same &= i == axis || p.coord[i] == me.coord[i];
-    if (same) peers[p.coord[axis]] = other;
+    for (int i = 0; i < mesh->n_axes; i++)
+      same &= axes_have(axes, i) || p.coord[i] == me.coord[i];
+    if (same) peers[place_along(mesh, axes, &p)] = rank_at(r, mesh, other);
   }
 }
 
@@ -133,11 +187,10 @@ static void put_part_of(Tensor *whole, int dim, int i, const Tensor *part) {
   box_put(whole, &box, part);
 }
 
-// What rank `rank` gets; `peers` have the operands.
-static Tensor collect(const Run *r, const Op *op, int rank, int axis, const int *peers, Arena *a) {
-  int n = r->m->mesh->axis[axis].size;
+// What `rank` gets, which is the `me`th of n `peers`, who have the operands.
+static Tensor collect(const Run *r, const Op *op, int rank, int me, int n, const int *peers,
+                      Arena *a) {
   const Value *in = op->in[0].value, *out = op->out[0];
-  int me = place_of(r->m, rank, r->slice).coord[axis];
   switch ((int)op->kind) {
   case OP_all_reduce: return sum_of(r, in, n, peers, a);
   case OP_accumulate: return r->of[rank][in->id];
@@ -169,18 +222,68 @@ static Tensor collect(const Run *r, const Op *op, int rank, int axis, const int 
 }
 
 static void run_collective(Run *r, const Op *op, Arena *a) {
-  int axis = op_mesh_axis(op);
-  int *peers = arena_array(r->once, int, r->m->mesh->axis[axis].size);
-  for (int rank = 0; rank < r->ranks; rank++) {
-    peers_of(r, rank, axis, peers);
-    Tensor got = collect(r, op, rank, axis, peers, a);
+  const Mesh *mesh = op_mesh(op);
+  MeshAxes axes;
+  if (!op_axes(op, &axes, r->d)) BUG("an axis that is not there, in a module that verifies");
+  int n = axes_size(mesh, &axes), *peers = arena_array(r->once, int, n);
+  for (int position = 0; position < mesh->n_devices; position++) {
+    Place at = mesh_place(mesh, position, r->slice);
+    int rank = rank_at(r, mesh, position);
+    peers_of(r, mesh, position, &axes, peers);
+    Tensor got = collect(r, op, rank, place_along(mesh, &axes, &at), n, peers, a);
     set_value(r, rank, op->out[0], &got);
+  }
+}
+
+// -- Moves -----------------------------------------------------------------------------------
+
+static bool is_sum(const Layout *l) {
+  for (int i = 0; i < l->n_axes; i++)
+    if (l->axis[i].kind == SBP_P) return true;
+  return false;
+}
+
+static void receive(const Message *m, const Tensor *from, Tensor *to, bool add, Arena *a) {
+  Type *t = arena_copy(a, to->type, sizeof *t);
+  memcpy(t->dim, m->size, sizeof t->dim);
+  Box here = {0}, there = {0};
+  memcpy(there.start, m->at_from, sizeof there.start);
+  memcpy(there.whole, from->type->dim, sizeof there.whole);
+  memcpy(here.start, m->at_to, sizeof here.start);
+  memcpy(here.whole, to->type->dim, sizeof here.whole);
+  Tensor sent = tensor_new(a, t);
+  box_cut(from, &there, &sent);
+  if (add) {
+    Tensor sum = tensor_new(a, t);
+    box_cut(to, &here, &sum);
+    add_to(&sum, &sent);
+    sent = sum;
+  }
+  box_put(to, &here, &sent);
+}
+
+static void run_move(Run *r, const Op *op, Arena *a) {
+  const Value *in = op->in[0].value, *out = op->out[0];
+  const Mesh *to = out->layout->mesh;
+  const Type *whole = type_whole(out->graph->module, in->type, in->layout);
+  Messages messages;
+  move_messages(whole, in->layout, out->layout, NULL, a, &messages);
+  // A rank may be sender and receiver, but of different values.
+  for (int i = 0; i < n_places(to); i++) {
+    Tensor t = tensor_new(a, out->type);
+    set_value(r, rank_at(r, to, i), out, &t);
+  }
+  for (int i = 0; i < messages.n; i++) {
+    const Message *m = &messages.at[i];
+    receive(m, &r->of[rank_of_device(r, m->from)][in->id],
+            &r->of[rank_of_device(r, m->to)][out->id], is_sum(in->layout), a);
   }
 }
 
 // -- Other ops -------------------------------------------------------------------------------
 
-static bool run_on(Run *r, const Op *op, int rank, Arena *a) {
+static bool run_on(Run *r, const Op *op, const Mesh *mesh, int position, Arena *a) {
+  int rank = rank_at(r, mesh, position);
   Tensor *in = arena_array(a, Tensor, op->n_in), *out = arena_array(a, Tensor, op->n_out);
   Box box;
   const Value *boxed = op_boxed(op);
@@ -188,8 +291,8 @@ static bool run_on(Run *r, const Op *op, int rank, Arena *a) {
   for (int i = 0; i < op->n_in; i++)
     in[i] = r->of[rank][op->in[i].value->id];
   if (boxed) {
-    Place at = place_of(r->m, rank, r->slice);
-    box = place_box(r->m, value_whole(boxed), boxed->layout, &at);
+    Place at = mesh_place(mesh, position, r->slice);
+    box = place_box(value_whole(boxed), layout_of(r, boxed), &at);
   }
   if (r->o->kernels && !kernel_run(op, in, out, boxed ? &box : NULL, &done, a, r->d)) return false;
   if (!done && !op_evaluate(op, in, out, boxed ? &box : NULL, a, r->d)) return false;
@@ -201,12 +304,17 @@ static bool run_on(Run *r, const Op *op, int rank, Arena *a) {
 static bool run_ops(Run *r, int when, Arena *a) {
   for_each_op(op, r->g) {
     if (r->when[op->id] != when) continue;
-    if ((op_info[op->kind].traits & COMM) && r->m->mesh && r->m->phase >= PHASE_local) {
+    const Mesh *mesh = r->parts ? op_mesh(op) : NULL;
+    if (mesh && op->kind == OP_move) {
+      run_move(r, op, a);
+      continue;
+    }
+    if (mesh && (op_info[op->kind].traits & COMM)) {
       run_collective(r, op, a);
       continue;
     }
-    for (int rank = 0; rank < r->ranks; rank++)
-      if (!run_on(r, op, rank, a)) return false;
+    for (int i = 0; i < n_places(mesh); i++)
+      if (!run_on(r, op, mesh, i, a)) return false;
   }
   return true;
 }
@@ -216,30 +324,33 @@ static bool run_ops(Run *r, int when, Arena *a) {
 static void set_params(Run *r, const Values *in, bool per_slice, Arena *a) {
   for (int i = 0; i < r->g->n_params; i++) {
     const Value *v = r->g->params[i];
-    if (sliced(r->m, v) != per_slice) continue;
+    if (sliced(r, v) != per_slice) continue;
     const Tensor *whole = values_find(in, param_label(v, r->once));
-    for (int rank = 0; rank < r->ranks; rank++) {
-      Place at = place_of(r->m, rank, r->slice);
-      Box box = place_box(r->m, whole->type, v->layout, &at);
+    const Mesh *mesh = mesh_of(r, v);
+    for (int k = 0; k < n_places(mesh); k++) {
+      Place at = mesh_place(mesh, k, r->slice);
+      Box box = place_box(whole->type, layout_of(r, v), &at);
       Tensor part = tensor_new(a, v->type);
       box_cut(whole, &box, &part);
-      r->of[rank][v->id] = part;
+      r->of[rank_at(r, mesh, k)][v->id] = part;
     }
   }
 }
 
 // Is this the first of the ranks that have this part?
-static bool is_first(const Run *r, const Layout *l, const Place *at) {
-  for (int i = 0; r->m->phase >= PHASE_local && l && i < l->n_axes; i++)
-    if (!r->m->mesh->axis[i].time && l->axis[i].kind == SBP_B && at->coord[i] != 0) return false;
+static bool is_first(const Layout *l, const Place *at) {
+  for (int i = 0; l && i < l->n_axes; i++)
+    if (!l->mesh->axis[i].time && l->axis[i].kind == SBP_B && at->coord[i] != 0) return false;
   return true;
 }
 
-static bool put_part(Run *r, const Value *v, int rank, Tensor *whole, const char *name) {
-  Place at = place_of(r->m, rank, r->slice);
-  Box box = place_box(r->m, whole->type, v->layout, &at);
+static bool put_part(Run *r, const Value *v, int position, Tensor *whole, const char *name) {
+  const Layout *l = layout_of(r, v);
+  Place at = mesh_place(mesh_of(r, v), position, r->slice);
+  Box box = place_box(whole->type, l, &at);
+  int rank = rank_at(r, mesh_of(r, v), position);
   const Tensor *part = &r->of[rank][v->id];
-  if (is_first(r, v->layout, &at)) {
+  if (is_first(l, &at)) {
     box_put(whole, &box, part);
     return true;
   }
@@ -265,8 +376,8 @@ static bool put_results(Run *r, bool per_slice) {
   for (int i = 0; i < r->g->n_results; i++) {
     const Value *v = r->g->results[i]->use.value;
     if ((when_defined(r, v) == PER_SLICE) != per_slice) continue;
-    for (int rank = 0; rank < r->ranks; rank++)
-      if (!put_part(r, v, rank, &r->out->at[i].t, r->out->at[i].name)) return false;
+    for (int k = 0; k < n_places(mesh_of(r, v)); k++)
+      if (!put_part(r, v, k, &r->out->at[i].t, r->out->at[i].name)) return false;
   }
   return true;
 }
@@ -286,8 +397,9 @@ static bool run_slices(Run *r, const Values *in) {
 bool eval_run(const Graph *g, const EvalOptions *o, const Values *in, Values *out, Arena *a,
               Diag *d) {
   Run r = {.g = g, .m = g->module, .o = o, .out = out, .a = a, .once = arena_new(), .d = d};
-  r.ranks = mesh_ranks(r.m);
-  r.slices = mesh_slices(r.m);
+  r.parts = r.m->phase >= PHASE_local && r.m->meshes;
+  r.slices = r.parts ? module_slices(r.m) : 1;
+  find_ranks(&r);
   r.of = arena_array(r.once, Tensor *, r.ranks);
   r.when = arena_array(r.once, uint8_t, g->n_ops);
   for (int rank = 0; rank < r.ranks; rank++)

@@ -557,7 +557,8 @@ static bool make_output(const Module *m, const char *path, const OnnxOptions *im
 
 // A pipeline that was given has its own mesh.
 static bool check_ranks(const Module *m, Diag *d) {
-  int found = m->mesh ? m->mesh->n_devices : 1;
+  int found;
+  module_devices(m, m->arena, &found);
   if (!pipeline || !option_given("ranks") || ranks == found) return true;
   diag_error(d, NULL, "-g asks for %lld ranks, but the mesh that --passes leaves has %d",
              (long long)ranks, found);

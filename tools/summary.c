@@ -2,16 +2,19 @@
 // is the quality of a plan that nobody searched for.
 //
 // Bytes of a collective are those of one rank's larger buffer: what is reduced, what is gathered in
-// the end, what is exchanged.  comm_bytes is their sum over all ranks and all micro-batches of a
-// step.  An executable counts the same with --traffic (rt/traffic.h).
+// the end, what is exchanged; of a move, those of all its messages.  comm_bytes is their sum over
+// all ranks and all micro-batches of a step.  An executable counts the same with --traffic
+// (rt/traffic.h).
 
 #include "summary.h"
 
 #include <inttypes.h>
 #include <string.h>
 
+#include "ir/boxes.h"
 #include "ir/op.h"
 #include "ir/place.h"
+#include "ir/split.h"
 #include "output.h"
 
 void summary_before(Summary *s, const Module *m) {
@@ -36,7 +39,7 @@ typedef struct Collective {
   const Op *op;
   const char *phase;    // "micro" or "update"
   int64_t bytes, count; // of one, in a step
-  int axis;
+  int64_t all_bytes;    // of one, over all ranks
 } Collective;
 
 typedef Vec(Collective) Collectives;
@@ -49,7 +52,8 @@ static const struct {
 } kinds[] = {{OP_all_reduce, "allreduce"},
              {OP_all_gather, "allgather"},
              {OP_reduce_scatter, "reducescatter"},
-             {OP_all_to_all, NULL}};
+             {OP_all_to_all, NULL},
+             {OP_move, NULL}};
 
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
@@ -64,11 +68,32 @@ static int64_t larger(int64_t a, int64_t b) {
   return a > b ? a : b;
 }
 
-static int64_t time_slices(const Module *m) {
-  int64_t n = 1;
-  for (int i = 0; m->mesh && i < m->mesh->n_axes; i++)
-    if (m->mesh->axis[i].time) n *= m->mesh->axis[i].size;
-  return n;
+static Messages messages_of(Arena *a, const Op *move) {
+  const Value *in = move->in[0].value, *out = move->out[0];
+  Messages messages;
+  move_messages(type_whole(out->graph->module, in->type, in->layout), in->layout, out->layout, NULL,
+                a, &messages);
+  return messages;
+}
+
+static int64_t moved_bytes(Arena *a, const Op *move) {
+  Messages messages = messages_of(a, move);
+  int64_t bytes = 0;
+  for (int i = 0; i < messages.n; i++)
+    if (messages.at[i].from != messages.at[i].to)
+      bytes += message_bytes(&messages.at[i], move->out[0]->type);
+  return bytes;
+}
+
+static MeshAxes axes_of(const Op *op) {
+  MeshAxes axes;
+  if (!op_axes(op, &axes, NULL)) BUG("an axis that is not there, in a module that verifies");
+  return axes;
+}
+
+static int size_of_group(const Op *op) {
+  MeshAxes axes = axes_of(op);
+  return axes_size(op_mesh(op), &axes);
 }
 
 static void find_collectives(Arena *a, const Module *m, Collectives *out) {
@@ -76,38 +101,70 @@ static void find_collectives(Arena *a, const Module *m, Collectives *out) {
   if (!g || m->phase < PHASE_local) return;
   const bool *update = graph_update_ops(g, a);
   for_each_op(op, g) {
-    // Along an axis of one nothing is sent.
-    if (kind_of(op) == N_KINDS || m->mesh->axis[op_mesh_axis(op)].size == 1) continue;
-    Collective c = {op, update[op->id] ? "update" : "micro",
-                    larger(type_bytes(op->in[0].value->type), type_bytes(op->out[0]->type)),
-                    update[op->id] ? 1 : time_slices(m), op_mesh_axis(op)};
+    if (kind_of(op) == N_KINDS) continue;
+    Collective c = {op, update[op->id] ? "update" : "micro", 0,
+                    update[op->id] ? 1 : module_slices(m), 0};
+    if (op->kind == OP_move) {
+      c.bytes = c.all_bytes = moved_bytes(a, op);
+    } else {
+      // Along an axis of one nothing is sent.
+      if (size_of_group(op) == 1) continue;
+      c.bytes = larger(type_bytes(op->in[0].value->type), type_bytes(op->out[0]->type));
+      c.all_bytes = c.bytes * op_mesh(op)->n_devices;
+    }
     vec_push(a, out, c);
   }
 }
 
-// Coordinates of device `i` along an axis that is not time.
-static int coordinate(const Mesh *mesh, int i, int axis) {
-  for (int a = mesh->n_axes - 1; a > axis; a--)
-    if (!mesh->axis[a].time) i /= mesh->axis[a].size;
-  return i % mesh->axis[axis].size;
+// Whether the device is the first of its group along these axes.
+static bool is_first(const MeshAxes *axes, const Place *at) {
+  for (int i = 0; i < axes->n; i++)
+    if (at->coord[axes->at[i]] != 0) return false;
+  return true;
 }
 
-// The groups of devices that differ along `axis` only: [[0,1],[2,3]].
-static const char *groups_text(Arena *a, const Mesh *mesh, int axis) {
+// Whether both differ along these axes only.
+static bool same_group(const Mesh *mesh, const MeshAxes *axes, const Place *x, const Place *y) {
+  for (int i = 0; i < mesh->n_axes; i++)
+    if (!axes_have(axes, i) && x->coord[i] != y->coord[i]) return false;
+  return true;
+}
+
+// The groups of devices that differ along the axes of `op` only: [[0,1],[2,3]].
+static const char *groups_text(Arena *a, const Op *op) {
+  const Mesh *mesh = op_mesh(op);
+  MeshAxes axes = axes_of(op);
   StrBuf b = {.arena = a};
-  int stride = 1;
-  for (int k = axis + 1; k < mesh->n_axes; k++)
-    if (!mesh->axis[k].time) stride *= mesh->axis[k].size;
   strbuf_add(&b, "[");
   for (int i = 0; i < mesh->n_devices; i++) {
-    if (coordinate(mesh, i, axis) != 0) continue;
+    Place first = mesh_place(mesh, i, 0);
+    if (!is_first(&axes, &first)) continue;
     strbuf_add(&b, b.n > 1 ? ", [" : "[");
-    for (int k = 0; k < mesh->axis[axis].size; k++)
-      strbuf_addf(&b, "%s%d", k ? ", " : "", mesh->device[i + k * stride]);
+    for (int k = i, n = 0; k < mesh->n_devices; k++) {
+      Place p = mesh_place(mesh, k, 0);
+      if (same_group(mesh, &axes, &first, &p))
+        strbuf_addf(&b, "%s%d", n++ ? ", " : "", mesh->device[k]);
+    }
     strbuf_add(&b, "]");
   }
   strbuf_add(&b, "]");
   return b.at;
+}
+
+// Who sends to whom: [[0,2],[1,2]].
+static const char *pairs_text(Arena *a, const Op *move) {
+  Messages messages = messages_of(a, move);
+  StrBuf b = {.arena = a};
+  strbuf_add(&b, "[");
+  for (int i = 0; i < messages.n; i++)
+    if (messages.at[i].from != messages.at[i].to)
+      strbuf_addf(&b, "%s[%d, %d]", b.n > 1 ? ", " : "", messages.at[i].from, messages.at[i].to);
+  strbuf_add(&b, "]");
+  return b.at;
+}
+
+static const char *groups_of(Arena *a, const Op *op) {
+  return op->kind == OP_move ? pairs_text(a, op) : groups_text(a, op);
 }
 
 const char *manifest_text(Arena *a, const Module *m, bool csv) {
@@ -118,19 +175,18 @@ const char *manifest_text(Arena *a, const Module *m, bool csv) {
   for (int i = 0; i < list.n; i++) {
     const Collective *c = &list.at[i];
     const char *kind = op_info[c->op->kind].name, *nccl = kinds[kind_of(c->op)].nccl;
-    int n = m->mesh->axis[c->axis].size;
     if (csv && !nccl) continue;
     if (csv)
       // type, least and most bytes, algorithm, protocol, channels, nodes, ranks, pipelined ops,
       // registered buffers; -1: any
       strbuf_addf(&b, "%s,%" PRId64 ",%" PRId64 ",ring,simple,-1,-1,%d,-1,-1\n", nccl, c->bytes,
-                  c->bytes, n);
+                  c->bytes, size_of_group(c->op));
     else
       strbuf_addf(&b,
                   "%s\n  {\"kind\": \"%s\", \"groups\": %s, \"bytes\": %" PRId64
                   ", \"count\": %" PRId64 ", \"phase\": \"%s\", \"op\": %s}",
-                  i ? "," : "", kind, groups_text(a, m->mesh, c->axis), c->bytes, c->count,
-                  c->phase, json_string(a, op_text(c->op, a)));
+                  i ? "," : "", kind, groups_of(a, c->op), c->bytes, c->count, c->phase,
+                  json_string(a, op_text(c->op, a)));
   }
   if (!csv) strbuf_add(&b, list.n ? "\n]\n" : "]\n");
   return b.at;
@@ -150,7 +206,7 @@ static uint64_t plan_hash(Arena *a, const Module *m) {
 }
 
 // `list` is NULL while no collectives are chosen.
-static void add_comm_bytes(StrBuf *b, const Collectives *list, int ranks) {
+static void add_comm_bytes(StrBuf *b, const Collectives *list) {
   for (int k = 0; k < N_KINDS; k++) {
     if (!list) {
       strbuf_addf(b, "%s\"%s\": null", k ? ", " : "", op_info[kinds[k].op].name);
@@ -158,25 +214,38 @@ static void add_comm_bytes(StrBuf *b, const Collectives *list, int ranks) {
     }
     int64_t bytes = 0;
     for (int i = 0; i < list->n; i++)
-      if (list->at[i].op->kind == kinds[k].op)
-        bytes += list->at[i].bytes * list->at[i].count * ranks;
+      if (list->at[i].op->kind == kinds[k].op) bytes += list->at[i].all_bytes * list->at[i].count;
     strbuf_addf(b, "%s\"%s\": %" PRId64, k ? ", " : "", op_info[kinds[k].op].name, bytes);
   }
 }
 
-static void add_stage(StrBuf *b, const Module *m, int ranks) {
+// Of one mesh; NULL: of a module without one, which runs on `ranks` devices.
+static void add_stage(StrBuf *b, const Module *m, const Mesh *mesh, int ranks) {
   Arena *a = b->arena;
+  const Op *first = NULL, *last = NULL;
+  for (const Op *op = m->graphs ? m->graphs->first : NULL; op; op = op->next) {
+    if (mesh && op_mesh(op) != mesh) continue;
+    if (!first) first = op;
+    last = op;
+  }
   strbuf_add(b, "{\"devices\": [");
-  for (int i = 0; i < ranks; i++)
-    strbuf_addf(b, "%s%d", i ? ", " : "", m->mesh ? m->mesh->device[i] : i);
+  for (int i = 0; i < (mesh ? mesh->n_devices : ranks); i++)
+    strbuf_addf(b, "%s%d", i ? ", " : "", mesh ? mesh->device[i] : i);
   strbuf_add(b, "], \"mesh\": {");
-  for (int i = 0; m->mesh && i < m->mesh->n_axes; i++)
-    strbuf_addf(b, "%s%s: %d", i ? ", " : "", json_string(a, m->mesh->axis[i].name),
-                m->mesh->axis[i].size);
-  const Graph *g = m->graphs;
+  for (int i = 0; mesh && i < mesh->n_axes; i++)
+    strbuf_addf(b, "%s%s: %d", i ? ", " : "", json_string(a, mesh->axis[i].name),
+                mesh->axis[i].size);
   strbuf_addf(b, "}, \"first_op\": %s, \"last_op\": %s}",
-              g && g->first ? json_string(a, op_text(g->first, a)) : "null",
-              g && g->last ? json_string(a, op_text(g->last, a)) : "null");
+              first ? json_string(a, op_text(first, a)) : "null",
+              last ? json_string(a, op_text(last, a)) : "null");
+}
+
+static void add_stages(StrBuf *b, const Module *m, int ranks) {
+  if (!m->meshes) add_stage(b, m, NULL, ranks);
+  for_each_mesh(mesh, m) {
+    strbuf_add(b, mesh->id ? ", " : "");
+    add_stage(b, m, mesh, ranks);
+  }
 }
 
 // A block that is there once and used by `call`; fused kernels are no blocks.
@@ -202,7 +271,8 @@ const char *summary_text(Summary *s, const Module *m) {
   Arena *a = s->arena;
   StrBuf b = {.arena = a};
   Collectives list = {0};
-  int ranks = m->mesh ? m->mesh->n_devices : s->ranks, n_ops = 0, n_blocks = 0;
+  int ranks = s->ranks, n_ops = 0, n_blocks = 0;
+  if (m->meshes) module_devices(m, a, &ranks);
   find_collectives(a, m, &list);
   for_each_graph(g, m) {
     for_each_op(op, g)
@@ -220,7 +290,7 @@ const char *summary_text(Summary *s, const Module *m) {
                 i ? "," : "",
                 m->phase >= PHASE_planned ? str_format(a, "%" PRId64, m->slab_bytes) : "null");
   strbuf_add(&b, "\n  ],\n  \"comm_bytes\": {");
-  add_comm_bytes(&b, m->phase >= PHASE_local ? &list : NULL, ranks);
+  add_comm_bytes(&b, m->phase >= PHASE_local ? &list : NULL);
   strbuf_addf(&b,
               "},\n  \"bubble_fraction\": %s,\n"
               "  \"fold\": {\"ops_before\": %d, \"ops_after\": %d, \"unique_blocks\": %d},\n"
@@ -232,7 +302,7 @@ const char *summary_text(Summary *s, const Module *m) {
     strbuf_addf(&b, "%s%s: %.6f", i ? ", " : "", json_string(a, s->seconds.at[i].pass),
                 s->seconds.at[i].seconds);
   strbuf_add(&b, "},\n  \"stages\": [");
-  add_stage(&b, m, ranks);
+  add_stages(&b, m, ranks);
   strbuf_add(&b, "]\n}\n");
   return b.at;
 }

@@ -67,10 +67,14 @@ static Init *clone_init(Clone *c, const Init *init) {
   return copy;
 }
 
+static const Layout *clone_layout(Clone *c, const Layout *l) {
+  const Mesh *mesh = l->mesh ? module_find_mesh(c->to, l->mesh->name) : NULL;
+  return layout_new(c->to, mesh, l->axis);
+}
+
 static void clone_value(Clone *c, const Value *v, Value *copy) {
   copy->type = c->deep ? type_new(c->to, v->type->dtype, v->type->rank, v->type->dim) : v->type;
-  if (v->layout)
-    copy->layout = c->deep ? layout_new(c->to, v->layout->n_axes, v->layout->axis) : v->layout;
+  if (v->layout) copy->layout = c->deep ? clone_layout(c, v->layout) : v->layout;
   copy->offset = v->offset;
 }
 
@@ -131,8 +135,7 @@ Graph *graph_clone(Graph *g, const char *name) {
   return copy;
 }
 
-static const Mesh *clone_mesh(Arena *a, const Mesh *mesh) {
-  if (!mesh) return NULL;
+static Mesh *clone_mesh(Arena *a, const Mesh *mesh) {
   Mesh *copy = arena_copy(a, mesh, sizeof *mesh);
   copy->name = str_copy(a, mesh->name);
   for (int i = 0; i < mesh->n_axes; i++)
@@ -146,7 +149,8 @@ Module *module_clone(const Module *m) {
   copy->source = str_copy(copy->arena, m->source);
   copy->slab_bytes = m->slab_bytes;
   copy->phase = m->phase;
-  copy->mesh = clone_mesh(copy->arena, m->mesh);
+  for_each_mesh(mesh, m)
+    module_add_mesh(copy, clone_mesh(copy->arena, mesh));
   Clone c = {.to = copy, .deep = true, .scratch = arena_new()};
   for_each_graph(g, m)
     clone_graph(&c, g, g->name);

@@ -35,40 +35,50 @@ static Sbp lies(const Op *op, int kind, const char *dim) {
   return (Sbp){.kind = kind, .dim = dim ? (int)attr_i(op, dim) : 0};
 }
 
-// Nothing inside of `axis` may cut what is cut or joined.
-static bool innermost(const Op *op, int axis, Sbp cut, Diag *d) {
+// Nothing else inside of the first of the axes may cut what is cut or joined.
+static bool innermost(const Op *op, const MeshAxes *axes, Sbp cut, Diag *d) {
   const Layout *have = op->in[0].value->layout;
-  const Mesh *mesh = op->graph->module->mesh;
+  const Mesh *mesh = op_mesh(op);
+  int axis = axes->at[0];
   for (int inner = axis + 1; cut.kind == SBP_S && inner < have->n_axes; inner++)
-    if (sbp_equal(have->axis[inner], cut))
+    if (!axes_have(axes, inner) && sbp_equal(have->axis[inner], cut))
       return diag_error(d, op->loc, "%s: dimension %d is cut along '%s' inside of '%s'",
                         op_info[op->kind].name, cut.dim, mesh->axis[inner].name,
                         mesh->axis[axis].name);
   return true;
 }
 
-bool collective_gives(const Op *op, Sbp *axis, Diag *d) {
-  const Rule *rule = rule_of(op);
-  const Mesh *mesh = op->graph->module->mesh;
+// The operand must lie so along every axis of the op.
+static bool lies_so(const Op *op, const MeshAxes *axes, Sbp so, Diag *d) {
   const Value *in = op->in[0].value;
-  const char *name = op_info[op->kind].name, *over = attr_s(op, "axis");
-  int at = op_mesh_axis(op);
-  if (at < 0) return diag_error(d, op->loc, "%s: the mesh has no axis '%s'", name, over);
-  if (!(rule->over & (mesh->axis[at].time ? TIME_AXIS : DEVICES)))
-    return diag_error(d, op->loc, "%s: axis '%s' is %sbound to time", name, over,
-                      mesh->axis[at].time ? "" : "not ");
-  Sbp from = lies(op, rule->from, rule->from_dim), to = lies(op, rule->to, rule->to_dim);
-  Sbp have = in->layout->axis[at];
-  if (!sbp_equal(have, from)) {
+  for (int i = 0; i < axes->n; i++) {
+    Sbp have = in->layout->axis[axes->at[i]];
+    if (sbp_equal(have, so)) continue;
     Arena *a = arena_new();
-    diag_error(d, op->loc, "%s: '%s' is %s along '%s', and must be %s", name, value_text(a, in),
-               sbp_text(a, have), over, sbp_text(a, from));
+    diag_error(d, op->loc, "%s: '%s' is %s along '%s', and must be %s", op_info[op->kind].name,
+               value_text(a, in), sbp_text(a, have), op_mesh(op)->axis[axes->at[i]].name,
+               sbp_text(a, so));
     arena_free(a);
     op_note_operand(op, 0, d);
     return false;
   }
-  if (!innermost(op, at, from, d) || !innermost(op, at, to, d)) return false;
-  for (int i = 0; i < in->layout->n_axes; i++)
-    axis[i] = i == at ? to : in->layout->axis[i];
+  return true;
+}
+
+bool collective_gives(const Op *op, Sbp *axis, Diag *d) {
+  const Rule *rule = rule_of(op);
+  const Layout *have = op->in[0].value->layout;
+  MeshAxes axes;
+  if (!op_axes(op, &axes, d)) return false;
+  bool time = op_mesh(op)->axis[axes.at[0]].time;
+  if (!(rule->over & (time ? TIME_AXIS : DEVICES)))
+    return diag_error(d, op->loc, "%s: axis '%s' is %sbound to time", op_info[op->kind].name,
+                      attr_s(op, "axis"), time ? "" : "not ");
+  Sbp from = lies(op, rule->from, rule->from_dim), to = lies(op, rule->to, rule->to_dim);
+  if (!lies_so(op, &axes, from, d) || !innermost(op, &axes, from, d) ||
+      !innermost(op, &axes, to, d))
+    return false;
+  for (int i = 0; i < have->n_axes; i++)
+    axis[i] = axes_have(&axes, i) ? to : have->axis[i];
   return true;
 }

@@ -4,7 +4,8 @@
 //     all_gather       S(dim) -> B      all_to_all       S(from) -> S(to)
 //     local_slice      B -> S(dim)      accumulate       P -> B, over time
 //
-// A rule is about the axis that the op names; along the others the value lies as before.  None of
+// A rule is about the axes that the op names, all of them alike, as if they were one: all_gather
+// over "dp+tp" joins what both cut.  Along the others the value lies as before.  None of
 // them changes what the value is: the whole tensor, or the sum, is the same before and after.
 //
 // Axes that cut one dimension are nested, the first of the mesh outermost.  A slice is taken, or

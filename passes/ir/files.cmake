@@ -1,5 +1,6 @@
 set(IR_FILES
   ir/attr.c
+  ir/boxes.c
   ir/build.c
   ir/clone.c
   ir/collective.c
@@ -10,6 +11,7 @@ set(IR_FILES
   ir/kernel.c
   ir/lex.c
   ir/loops.c
+  ir/mesh.c
   ir/names.c
   ir/op.c
   ir/parse.c

@@ -53,19 +53,24 @@ typedef struct Type {
   int64_t dim[MAX_RANK];
 } Type;
 
+typedef struct MeshAxis {
+  const char *name;
+  int size;
+  bool time; // its slices are one after the other, on the same devices
+} MeshAxis;
+
 // An ordered group of devices factored into named axes.  An axis bound to time has its slices one
-// after the other on the same devices: micro-batches, gradient accumulation.
+// after the other on the same devices: micro-batches, gradient accumulation.  A module may have
+// several meshes, which may share devices, in any order; the slices of time are the same for all.
 // Printed as  mesh @m devices=0-3 (dp=4, mb=2:time)
 typedef struct Mesh {
-  const char *name;
+  const char *name; // unique in its module
+  int id;           // the module's meshes have 0, 1, ... in their order
   int n_axes;
-  struct {
-    const char *name;
-    int size;
-    bool time;
-  } axis[MAX_AXES];
+  MeshAxis axis[MAX_AXES];
   int n_devices;
-  int *device; // [n_devices], row-major over the axes that are not time
+  int *device; // [n_devices], each once; row-major over the axes that are not time
+  struct Mesh *next;
 } Mesh;
 
 // How a tensor lies along one axis of the mesh.
@@ -78,9 +83,11 @@ typedef struct Sbp {
   int dim; // of SBP_S, otherwise 0
 } Sbp;
 
-// One Sbp per axis of the module's mesh.  Interned.  Printed as {S(0), B}.
+// Where a tensor lies: on which mesh, and how along each of its axes.  Interned.
+// Printed as {S(0), B} when the mesh is the module's first, else as @stage1 {S(0), B}.
 typedef struct Layout {
-  int n_axes;
+  const Mesh *mesh; // NULL in a module without one
+  int n_axes;       // of the mesh
   Sbp axis[MAX_AXES];
 } Layout;
 
@@ -172,8 +179,8 @@ struct Op {
   Value **out;   // [n_out]
   Attr *attrs;   // all of the row's, in the row's order
   Graph *callee; // of `fused`, `batch` and `call`, otherwise NULL
-  // For each axis of the mesh, the letter of the op's einsum that it splits; '+' when partial
-  // sums pass through; 0 when every device does all of it.  From PHASE_sharded on.
+  // For each axis of its mesh (op_mesh), the letter of the op's einsum that it splits; '+' when
+  // partial sums pass through; 0 when every device does all of it.  From PHASE_sharded on.
   char split[MAX_AXES];
   const Loc *loc;
   Graph *graph;
@@ -215,7 +222,7 @@ struct Module {
   Arena *arena;
   const char *source; // the model's file name, or NULL
   int64_t slab_bytes; // of one rank, from PHASE_planned on
-  const Mesh *mesh;   // NULL: one device
+  Mesh *meshes;       // in order; NULL: one device
   Graph *graphs;      // in order; the first is the main entry
   Phase phase;
   struct Interned *interned;
@@ -251,10 +258,37 @@ const Type *type_scalar(Module *m, DType dtype);
 int64_t type_count(const Type *t); // elements
 int64_t type_bytes(const Type *t);
 const char *type_text(Arena *a, const Type *t);
-const Layout *layout_new(Module *m, int n_axes, const Sbp *axis); // interned
-const Layout *layout_broadcast(Module *m);                        // B on every axis of the mesh
-const char *sbp_text(Arena *a, Sbp sbp);                          // "S(0)"
+const Layout *layout_new(Module *m, const Mesh *mesh, const Sbp *axis); // interned
+const Layout *layout_broadcast(Module *m, const Mesh *mesh);            // B on every axis
+int64_t layout_parts(const Layout *l, int dim); // how many parts all axes cut `dim` in
+const char *sbp_text(Arena *a, Sbp sbp);        // "S(0)"
 const char *layout_text(Arena *a, const Layout *l);
+
+void module_add_mesh(Module *m, Mesh *mesh);
+const Mesh *module_find_mesh(const Module *m, const char *name);
+// For what knows of one mesh only.  module_mesh is that one, NULL when there is none, and a BUG
+// when there are several: module_one_mesh first reports that `who` ("the backend") cannot take
+// them.
+const Mesh *module_mesh(const Module *m);
+bool module_one_mesh(const Module *m, const char *who, Diag *d);
+int module_slices(const Module *m); // of time, in a step
+// The devices of all meshes, each once, in the order in which the meshes name them; device 0 where
+// there is no mesh.
+int *module_devices(const Module *m, Arena *a, int *n);
+bool mesh_repeats(const Mesh *mesh, int *device);       // whether it names a device twice
+int mesh_find_axis(const Mesh *mesh, const char *name); // -1: it has none of this name
+
+// Some axes of a mesh, in its order, which together are as one: a place on them is a number whose
+// digits are the places on each, the last the fastest.
+typedef struct MeshAxes {
+  int n, at[MAX_AXES];
+} MeshAxes;
+
+int axes_size(const Mesh *mesh, const MeshAxes *axes); // the product
+bool axes_have(const MeshAxes *axes, int axis);
+// Where an op runs: the mesh of its results.  While it is being made it is that of its operands;
+// where nothing has a layout, the module's first, or NULL.
+const Mesh *op_mesh(const Op *op);
 
 // Appends the op before `at`, or at the end of `g` when `at` is NULL, and infers its results from
 // its row.  Attributes may come in any order; those left out take the row's default (0, "", {}).
@@ -304,6 +338,7 @@ Module *module_read(const char *path, Diag *d); // "-" is standard input
 // True when the module is well formed and what its phase promises holds.
 bool module_verify(const Module *m, Diag *d);
 
+#define for_each_mesh(k, m)  for (const Mesh *k = (m)->meshes; k; k = k->next)
 #define for_each_graph(g, m) for (Graph *g = (m)->graphs; g; g = g->next)
 #define for_each_op(op, g)   for (Op *op = (g)->first; op; op = op->next)
 // The op may be erased in the body.

@@ -109,10 +109,10 @@ static KernelArg sizes_arg(const Op *op, Arena *a) {
 }
 
 static KernelArg ranks_arg(const Op *op) {
-  int axis = op_mesh_axis(op);
-  if (axis < 0)
+  KernelArg arg = {.kind = ARG_ranks};
+  if (!op_axes(op, &arg.axes, NULL))
     BUG("'%s' is over axis '%s', which the mesh lacks", op_info[op->kind].name, attr_s(op, "axis"));
-  return (KernelArg){.kind = ARG_ranks, .axis = axis};
+  return arg;
 }
 
 // A letter of the einsum, or `*`: all the letters that it stands for, which are digits.

@@ -27,14 +27,14 @@ typedef struct KernelArg {
     ARG_box,   // two const int64_t *: the whole shape of op_boxed, and where the local part starts
     ARG_from,  // int64_t: where in the whole dimension `i` of op_boxed starts
     ARG_all,   // int64_t: how long that is in the whole
-    ARG_ranks, // NnrtRank *r, int `axis`: an index into the axes of the module's mesh
+    ARG_ranks, // NnrtRank *r, int: the group of ranks that differ along `axes` only
   } kind;
   int64_t i;
   double f;
   const char *s;
   int n;
   const int64_t *list;
-  int axis;
+  MeshAxes axes;
 } KernelArg;
 
 // "nnrt_linear_f32", "nnrt_gather_b4"; with `prep`, "nnrt_linear_prep_f32".  False when there is

@@ -63,6 +63,10 @@ const char *str_quoted(Arena *a, const char *s) {
   return b.at;
 }
 
+const char *str_name(Arena *a, const char *s) {
+  return is_word(s) ? s : str_quoted(a, s);
+}
+
 static void bad(Lexer *l, const char *what) {
   l->token.kind = TOKEN_bad;
   l->token.text = what;

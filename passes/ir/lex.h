@@ -51,5 +51,6 @@ void source_caret(Diag *d, Arena *a, const Source *s, int line, int column, int 
 
 bool is_word(const char *s);                     // may stand without quotes
 const char *str_quoted(Arena *a, const char *s); // "text" with escapes
+const char *str_name(Arena *a, const char *s);   // as it stands, or quoted where it is no word
 
 #endif

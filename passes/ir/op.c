@@ -75,12 +75,32 @@ const Value *op_boxed(const Op *op) {
   return traits & LOGICAL ? op->out[0] : traits & LOGICAL_IN ? op->in[0].value : NULL;
 }
 
-int op_mesh_axis(const Op *op) {
-  const Mesh *mesh = op->graph->module->mesh;
-  const char *name = attr_s(op, "axis");
-  for (int i = 0; mesh && i < mesh->n_axes; i++)
-    if (str_equal(mesh->axis[i].name, name)) return i;
-  return -1;
+bool op_axes(const Op *op, MeshAxes *out, Diag *d) {
+  const Mesh *mesh = op_mesh(op);
+  const char *name = op_info[op->kind].name, *all = attr_s(op, "axis"), *at = all ? all : "";
+  *out = (MeshAxes){0};
+  for (;; at++) {
+    size_t length = strcspn(at, "+");
+    int axis = -1;
+    for (int i = 0; mesh && i < mesh->n_axes; i++)
+      if (strlen(mesh->axis[i].name) == length && !strncmp(mesh->axis[i].name, at, length))
+        axis = i;
+    if (axis < 0)
+      return diag_error(d, op->loc, "%s: the mesh has no axis '%.*s'", name, (int)length, at);
+    if (out->n > 0 && out->at[out->n - 1] >= axis)
+      return diag_error(d, op->loc, "%s: '%s' is not in the order of the mesh", name, all);
+    out->at[out->n++] = axis;
+    if (out->n > 1 && (mesh->axis[axis].time || mesh->axis[out->at[0]].time))
+      return diag_error(d, op->loc, "%s: '%s' joins an axis of time", name, all);
+    at += length;
+    if (!*at) return true;
+  }
+}
+
+int op_time_axis(const Op *op) {
+  const Mesh *mesh = op_mesh(op);
+  int axis = mesh_find_axis(mesh, attr_s(op, "axis"));
+  return axis >= 0 && mesh->axis[axis].time ? axis : -1;
 }
 
 bool batch_narrows(const Op *op) {

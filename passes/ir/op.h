@@ -96,8 +96,9 @@ int op_traits(const Op *op);
 // The value of which the op must know where the local part lies in the whole: result 0 of a LOGICAL
 // row, operand 0 of one that is LOGICAL_IN; of others NULL.
 const Value *op_boxed(const Op *op);
-// Which axis of the mesh its attribute `axis` names; -1 when there is none of that name.
-int op_mesh_axis(const Op *op);
+// The axes of its mesh that its attribute `axis` names, as in "dp" or "dp+tp".
+bool op_axes(const Op *op, MeshAxes *out, Diag *d);
+int op_time_axis(const Op *op); // the only one, which is bound to time; -1 when it is not so
 // How far apart, in elements, an operand of `pack` of type `t` and the next one lie in the bucket.
 int64_t pack_length(const Type *t);
 // Is it the cast to 16 bits that a batch makes in one launch with the op before it?

@@ -1,6 +1,6 @@
 // Reads the text form.  The language is in README.md; print.c writes it.
 //
-//     module    = "module" [STRING] "phase=" WORD ["slab=" NUMBER] [mesh] {graph}
+//     module    = "module" [STRING] "phase=" WORD ["slab=" NUMBER] {mesh} {graph}
 //     mesh      = "mesh" @NAME "devices=" devices "(" axis {"," axis} ")"
 //     axis      = WORD "=" NUMBER [":" "time"]
 //     graph     = "graph" @NAME ["entry"] "(" [param {"," param}] ")" "{" {op} [return] "}"
@@ -9,7 +9,8 @@
 //                 ["as" dtype]
 //     op        = [%NAME {"," %NAME} "="] WORD [@NAME] [%NAME {"," %NAME}] {WORD "=" attr}
 //                 [":" type {"," type} ["split=[" ... "]"]]
-//     type      = dtype "[" [NUMBER {"," NUMBER}] "]" ["{" [sbp {"," sbp}] "}"] ["at" NUMBER]
+//     type      = dtype "[" [NUMBER {"," NUMBER}] "]" [layout] ["at" NUMBER]
+//     layout    = [@NAME] "{" [sbp {"," sbp}] "}"
 //     return    = "return" result {"," result}
 //     result    = ["output" STRING | "update" %NAME] %NAME
 //
@@ -275,7 +276,11 @@ static bool parse_axis(Parser *p, Mesh *mesh) {
   mesh->axis[n].size = (int)size;
   mesh->axis[n].time = accept(p, ":");
   mesh->n_axes++;
-  return !mesh->axis[n].time || expect(p, "time");
+  if (!mesh->axis[n].time) return true;
+  for (int i = 0; i < n; i++)
+    if (mesh->axis[i].time)
+      return fail(p, t, "a second axis of time, after '%s'", mesh->axis[i].name);
+  return expect(p, "time");
 }
 
 static bool parse_mesh(Parser *p) {
@@ -296,14 +301,18 @@ static bool parse_mesh(Parser *p) {
     if (!mesh->axis[i].time && devices <= MAX_DEVICES) devices *= mesh->axis[i].size;
   if (devices != mesh->n_devices)
     return fail(p, name, "the axes need %" PRId64 " devices, not %d", devices, mesh->n_devices);
-  p->m->mesh = mesh;
+  int twice;
+  if (mesh_repeats(mesh, &twice)) return fail(p, name, "device %d is there twice", twice);
+  if (module_find_mesh(p->m, mesh->name)) return fail(p, name, "a second mesh '@%s'", mesh->name);
+  module_add_mesh(p->m, mesh);
   return true;
 }
 
 static void parse_head(Parser *p, int end) {
   set_range(p, 0, end);
   if (!parse_module_line(p)) return;
-  if (accept(p, "mesh") && !parse_mesh(p)) return;
+  while (accept(p, "mesh"))
+    if (!parse_mesh(p)) return;
   if (peek(p)->kind != TOKEN_end) expected(p, "a graph");
 }
 

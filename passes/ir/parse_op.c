@@ -121,7 +121,9 @@ static bool parse_attrs(Parser *p, Statement *s) {
 }
 
 static bool parse_split(Parser *p, Statement *s) {
-  int n_axes = p->m->mesh ? p->m->mesh->n_axes : 0, n = 0;
+  const Layout *layout = s->types.at[0].layout;
+  const Mesh *mesh = layout ? layout->mesh : p->m->meshes;
+  int n_axes = mesh ? mesh->n_axes : 0, n = 0;
   const Token *first = peek(p);
   if (!expect(p, "=") || !expect(p, "[")) return false;
   do {

@@ -241,7 +241,12 @@ static bool parse_sbp(Parser *p, int rank, Sbp *to) {
 
 static bool parse_layout(Parser *p, int rank, const Layout **layout) {
   const Token *t = peek(p);
-  int n_axes = p->m->mesh ? p->m->mesh->n_axes : 0, n = 0;
+  const Mesh *mesh = p->m->meshes;
+  if (t->kind == TOKEN_graph) {
+    mesh = module_find_mesh(p->m, next(p)->text);
+    if (!mesh) return fail(p, t, "there is no mesh '@%s'", t->text);
+  }
+  int n_axes = mesh ? mesh->n_axes : 0, n = 0;
   Sbp axis[MAX_AXES];
   if (!expect(p, "{")) return false;
   if (!accept(p, "}")) {
@@ -252,7 +257,7 @@ static bool parse_layout(Parser *p, int rank, const Layout **layout) {
     if (!expect(p, "}")) return false;
   }
   if (n != n_axes) return fail(p, t, "the layout is of %d axes, but the mesh has %d", n, n_axes);
-  *layout = layout_new(p->m, n, axis);
+  *layout = layout_new(p->m, mesh, axis);
   return true;
 }
 
@@ -277,7 +282,8 @@ static bool parse_type(Parser *p, const Type **type) {
 bool parse_typed(Parser *p, Typed *to) {
   *to = (Typed){.token = peek(p), .offset = -1};
   if (!parse_type(p, &to->type)) return false;
-  if (is(peek(p), "{") && !parse_layout(p, to->type->rank, &to->layout)) return false;
+  bool lies = is(peek(p), "{") || peek(p)->kind == TOKEN_graph;
+  if (lies && !parse_layout(p, to->type->rank, &to->layout)) return false;
   return !accept(p, "at") || parse_int(p, 0, INT64_MAX, &to->offset);
 }
 

@@ -28,14 +28,10 @@ typedef struct Line {
   const char *what, *type, *comment;
 } Line;
 
-static const char *name_text(Arena *a, const char *name) {
-  return is_word(name) ? name : str_quoted(a, name);
-}
-
 static const char *value_text(Arena *a, const Value *v) {
   if (!v) return "%?"; // only in a graph that is broken
   if (!v->name) return str_format(a, "%%%u", v->id);
-  return str_format(a, "%%%s", name_text(a, v->name));
+  return str_format(a, "%%%s", str_name(a, v->name));
 }
 
 // ": f32[4,6] {P} at 4096", from after the colon on.
@@ -105,9 +101,10 @@ const char *attr_text(Arena *a, const Op *op, const Attr *attr) {
   BUG("attribute '%s' has kind '%c'", attr->name, attr->kind);
 }
 
-// " split=[k,-]": a letter per axis of the mesh, '-' where every device does all of it.
+// " split=[k,-]": a letter per axis of its mesh, '-' where every device does all of it.
 static void add_split(StrBuf *b, const Op *op) {
-  int n = op->graph->module->mesh ? op->graph->module->mesh->n_axes : 0;
+  const Mesh *mesh = op_mesh(op);
+  int n = mesh ? mesh->n_axes : 0;
   bool any = false;
   for (int i = 0; i < MAX_AXES; i++) {
     if (!op->split[i]) continue;
@@ -125,7 +122,7 @@ static Line op_line(Arena *a, const Op *op) {
   for (int i = 0; i < op->n_out; i++)
     strbuf_addf(&what, "%s%s", i ? ", " : "", value_text(a, op->out[i]));
   strbuf_addf(&what, "%s%s", op->n_out ? " = " : "", op_info[op->kind].name);
-  if (op->callee) strbuf_addf(&what, " @%s", name_text(a, op->callee->name));
+  if (op->callee) strbuf_addf(&what, " @%s", str_name(a, op->callee->name));
   for (int i = 0; i < op->n_in; i++)
     strbuf_addf(&what, "%s %s", i ? "," : "", value_text(a, op->in[i].value));
   int n_attrs;
@@ -234,7 +231,7 @@ static void add_lines(StrBuf *b, const Line *lines, int n) {
 static void add_graph(StrBuf *b, const Graph *g) {
   Arena *a = b->arena;
   Vec(Line) lines = {0};
-  strbuf_addf(b, "\ngraph @%s%s (", name_text(a, g->name), g->entry ? " entry" : "");
+  strbuf_addf(b, "\ngraph @%s%s (", str_name(a, g->name), g->entry ? " entry" : "");
   for (int i = 0; i < g->n_params; i++)
     vec_push(a, &lines, param_line(a, g->params[i], i == g->n_params - 1));
   if (lines.n) strbuf_add(b, "\n");
@@ -263,7 +260,7 @@ static void add_devices(StrBuf *b, const Mesh *mesh) {
 
 static void add_mesh(StrBuf *b, const Mesh *mesh) {
   Arena *a = b->arena;
-  strbuf_addf(b, "mesh @%s devices=", name_text(a, mesh->name));
+  strbuf_addf(b, "mesh @%s devices=", str_name(a, mesh->name));
   add_devices(b, mesh);
   strbuf_add(b, " (");
   for (int i = 0; i < mesh->n_axes; i++)
@@ -279,7 +276,8 @@ const char *module_text(const Module *m, Arena *a) {
   strbuf_addf(&b, " phase=%s", phase_name[m->phase]);
   if (m->slab_bytes) strbuf_addf(&b, " slab=%" PRId64, m->slab_bytes);
   strbuf_add(&b, "\n");
-  if (m->mesh) add_mesh(&b, m->mesh);
+  for_each_mesh(mesh, m)
+    add_mesh(&b, mesh);
   for_each_graph(g, m)
     add_graph(&b, g);
   return b.at;

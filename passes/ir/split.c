@@ -24,7 +24,7 @@ Sbp split_wants(const Op *op, const Dims *dims, int i, int axis, Sbp have) {
 
 // Are the parts of result `i` along `axis` added up by the op itself?
 static bool adds_up(const Op *op, int i, int axis) {
-  return i == 0 && (op_info[op->kind].traits & TIME) && op_mesh_axis(op) == axis;
+  return i == 0 && (op_info[op->kind].traits & TIME) && op_time_axis(op) == axis;
 }
 
 Sbp split_gives(const Op *op, const Dims *dims, int i, int axis) {
@@ -35,7 +35,7 @@ Sbp split_gives(const Op *op, const Dims *dims, int i, int axis) {
 }
 
 bool split_legal(const Op *op, const Dims *dims, int letter, int axis) {
-  const Mesh *mesh = op->graph->module->mesh;
+  const Mesh *mesh = op_mesh(op);
   if (letter < 0 || dims->letter[letter].whole) return false;
   int64_t parts = mesh->axis[axis].size;
   for (int a = 0; a < mesh->n_axes; a++)
@@ -49,7 +49,7 @@ static const Type *type_scaled(Module *m, const Type *t, const Layout *layout, b
     dim[d] = t->dim[d];
   for (int a = 0; a < layout->n_axes; a++) {
     if (layout->axis[a].kind != SBP_S) continue;
-    int d = layout->axis[a].dim, n = m->mesh->axis[a].size;
+    int d = layout->axis[a].dim, n = layout->mesh->axis[a].size;
     if (up)
       dim[d] *= n;
     else if (dim[d] % n == 0)

@@ -1,6 +1,6 @@
 // What one op's split of the mesh means for the layouts of its operands and results.
 //
-// For every axis of the mesh an op names the letter of its einsum that the axis splits (Op.split).
+// For every axis of its mesh an op names the letter of its einsum that the axis splits (Op.split).
 // With  linear "0 k, k n -> 0 n"  on an axis of two devices:
 //
 //     split=[0]   x {S(0)}, w {B}    -> y {S(0)}      data parallel

@@ -5,6 +5,7 @@
 
 #include "ir/graph.h"
 #include "ir/intern.h"
+#include "ir/lex.h"
 
 const char *const dtype_name[N_DTYPES] = {
 #define DTYPE(name, ctype, bytes, class) #name,
@@ -93,21 +94,21 @@ const char *type_text(Arena *a, const Type *t) {
   return b.at;
 }
 
-static bool layout_equal(const Layout *l, int n_axes, const Sbp *axis) {
-  if (l->n_axes != n_axes) return false;
-  for (int i = 0; i < n_axes; i++)
+static bool layout_equal(const Layout *l, const Mesh *mesh, const Sbp *axis) {
+  if (l->mesh != mesh) return false;
+  for (int i = 0; i < l->n_axes; i++)
     if (l->axis[i].kind != axis[i].kind || (axis[i].kind == SBP_S && l->axis[i].dim != axis[i].dim))
       return false;
   return true;
 }
 
-const Layout *layout_new(Module *m, int n_axes, const Sbp *axis) {
-  if (n_axes < 0 || n_axes > MAX_AXES) BUG("a layout of %d axes", n_axes);
+const Layout *layout_new(Module *m, const Mesh *mesh, const Sbp *axis) {
   for (InternedLayout *l = m->interned->layouts; l; l = l->next)
-    if (layout_equal(&l->layout, n_axes, axis)) return &l->layout;
+    if (layout_equal(&l->layout, mesh, axis)) return &l->layout;
   InternedLayout *l = arena_one(m->arena, InternedLayout);
-  l->layout.n_axes = n_axes;
-  for (int i = 0; i < n_axes; i++) {
+  l->layout.mesh = mesh;
+  l->layout.n_axes = mesh ? mesh->n_axes : 0;
+  for (int i = 0; i < l->layout.n_axes; i++) {
     l->layout.axis[i].kind = axis[i].kind;
     l->layout.axis[i].dim = axis[i].kind == SBP_S ? axis[i].dim : 0;
   }
@@ -116,9 +117,16 @@ const Layout *layout_new(Module *m, int n_axes, const Sbp *axis) {
   return &l->layout;
 }
 
-const Layout *layout_broadcast(Module *m) {
+const Layout *layout_broadcast(Module *m, const Mesh *mesh) {
   Sbp axis[MAX_AXES] = {{SBP_B, 0}};
-  return layout_new(m, m->mesh ? m->mesh->n_axes : 0, axis);
+  return layout_new(m, mesh, axis);
+}
+
+int64_t layout_parts(const Layout *l, int dim) {
+  int64_t parts = 1;
+  for (int i = 0; i < l->n_axes; i++)
+    if (l->axis[i].kind == SBP_S && l->axis[i].dim == dim) parts *= l->mesh->axis[i].size;
+  return parts;
 }
 
 const char *sbp_text(Arena *a, Sbp sbp) {
@@ -127,6 +135,7 @@ const char *sbp_text(Arena *a, Sbp sbp) {
 
 const char *layout_text(Arena *a, const Layout *l) {
   StrBuf b = {.arena = a};
+  if (l->mesh && l->mesh->id > 0) strbuf_addf(&b, "@%s ", str_name(a, l->mesh->name));
   strbuf_add(&b, "{");
   for (int i = 0; i < l->n_axes; i++)
     strbuf_addf(&b, "%s%s", i ? ", " : "", sbp_text(a, l->axis[i]));

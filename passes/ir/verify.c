@@ -25,34 +25,41 @@
 //       with the same attributes, that read parameters only; and behind some of them, where the kind
 //       allows it (NARROWS), a cast of result 0, of all to the same type of 16 bits.  It returns all
 //       that they make.
+//    9  Meshes have names of their own, and so have the axes of a mesh.  A mesh names no device
+//       twice, and its axes that are not of time have as many places as it has devices.  At most
+//       one is of time, and all meshes that have one cut time in equally many slices: it is the
+//       same loop.
 //
 // From sharded on:
 //
-//    9  Every value of an entry graph has a layout with an axis for each of the mesh, and none
-//       before.  S(d) names a dimension that the axes splitting it divide.  A parameter is no
-//       partial sum; one that lasts is not cut along time.
-//   10  An op's split names, for each axis, a letter of its einsum that may be split, `+` if the op
+//   10  Every value of an entry graph has a layout, on a mesh of the module, with an axis for each
+//       of that, and none before.  S(d) names a dimension that the axes splitting it divide.  A
+//       parameter is no partial sum; one that lasts is not cut along time.
+//   11  An op's split names, for each axis, a letter of its einsum that may be split, `+` if the op
 //       passes partial sums on, or nothing.  Of a `+` all operands are partial sums, or one is and
-//       the op is linear in each.  Its results have the layouts that this gives them.  Before,
-//       nothing is split.
-//   11  Ops that move data between ranks, or add it up over time, are there from local on only,
-//       and are over an axis of the mesh.  What is added up over time has a part in every slice.
+//       the op is linear in each.  Its results have the layouts that this gives them, all on one
+//       mesh.  Before, nothing is split.
+//   12  Ops that move data between ranks, or add it up over time, are there from local on only.
+//       All but `move` are over an axis of their mesh.  What is added up over time has a part in
+//       every slice.
 //
 // From local on:
 //
-//   12  Types are of one rank's part, so 5 holds of the parts.  Every operand has the layout that
-//       its op wants, and a collective gives what its rule says (collective.h).  A bucket lies as
-//       all that is packed into it; a fill is no partial sum.
-//   13  An output is no partial sum, and an update lies as its parameter does.  What runs for every
+//   13  Types are of one rank's part, so 5 holds of the parts.  Every operand is on the mesh of its
+//       op, and has the layout that the op wants, and a collective gives what its rule says
+//       (collective.h).  What `move` reads may be on any mesh and have any layout; it is as a whole
+//       what the result is, and along time it is cut in the same way: what a slice makes is moved
+//       in that slice.  A bucket lies as all that is packed into it; a fill is no partial sum.
+//   14  An output is no partial sum, and an update lies as its parameter does.  What runs for every
 //       slice of time reads nothing that is known after the last: no sum over them.
 //
 // From planned on:
 //
-//   14  Every value of an entry graph has a place inside the slab, aligned to 64 bytes; constants
+//   15  Every value of an entry graph has a place inside the slab, aligned to 64 bytes; constants
 //       need none, as they are part of the program, and values of other graphs have none.
 //       Before, no value has one.
-//   15  The result of a view lies where the view says, in its operand.
-//   16  Two values alive at once do not overlap, except a view and what it views; a result and an
+//   16  The result of a view lies where the view says, in its operand.
+//   17  Two values alive at once do not overlap, except a view and what it views; a result and an
 //       operand that is not read later, where the op may run in place (ir/place.h); a bucket and
 //       what is packed into it; an update and its parameter, from the last read of that on.  What an
 //       all_reduce reads elsewhere than it writes lives until somebody reads the sum.
@@ -390,12 +397,56 @@ bool verify_typed(const Graph *g, Diag *d) {
   return ok;
 }
 
+// -- 9: meshes -------------------------------------------------------------------------------
+
+static bool check_devices(const Mesh *mesh, Diag *d) {
+  int64_t places = 1;
+  for (int i = 0; i < mesh->n_axes; i++)
+    if (!mesh->axis[i].time && __builtin_mul_overflow(places, mesh->axis[i].size, &places))
+      places = INT64_MAX;
+  if (places != mesh->n_devices)
+    return diag_error(d, NULL, "the axes of '@%s' need %lld devices, and it has %d", mesh->name,
+                      (long long)places, mesh->n_devices);
+  int twice;
+  return !mesh_repeats(mesh, &twice) ||
+         diag_error(d, NULL, "'@%s' names device %d twice", mesh->name, twice);
+}
+
+// `time` is the axis of time of the meshes before, its size 0 when none has one.
+static bool check_mesh(const Mesh *mesh, MeshAxis *time, Diag *d) {
+  int n_time = 0;
+  for (int i = 0; i < mesh->n_axes; i++) {
+    const MeshAxis *axis = &mesh->axis[i];
+    if (mesh_find_axis(mesh, axis->name) != i)
+      return diag_error(d, NULL, "two axes of '@%s' are called '%s'", mesh->name, axis->name);
+    if (!axis->time) continue;
+    if (++n_time > 1)
+      return diag_error(d, NULL, "'@%s' has two axes of time: one is enough", mesh->name);
+    if (time->size && time->size != axis->size)
+      return diag_error(d, NULL, "time has %d slices along '%s' of '@%s', and %d along '%s' before",
+                        axis->size, axis->name, mesh->name, time->size, time->name);
+    *time = *axis;
+  }
+  return check_devices(mesh, d);
+}
+
+static bool check_meshes(const Module *m, Diag *d) {
+  MeshAxis time = {0};
+  for_each_mesh(mesh, m) {
+    if (module_find_mesh(m, mesh->name) != mesh)
+      return diag_error(d, NULL, "two meshes are named '@%s'", mesh->name);
+    if (!check_mesh(mesh, &time, d)) return false;
+  }
+  return true;
+}
+
 bool module_verify(const Module *m, Diag *d) {
   static bool (*const verify[N_PHASES])(const Graph *, Diag *) = {
 #define PHASE(name, means) verify_##name,
 #include "ir/phases.def"
 #undef PHASE
   };
+  if (!check_meshes(m, d)) return false;
   for_each_graph(g, m) {
     for_each_graph(other, m)
       if (other != g && str_equal(other->name, g->name))

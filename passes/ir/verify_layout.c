@@ -1,12 +1,20 @@
-// The promises about layouts: 9 to 13 of verify.c.
+// The promises about layouts: 10 to 14 of verify.c.
 
+#include "ir/boxes.h"
 #include "ir/collective.h"
 #include "ir/op.h"
 #include "ir/split.h"
 #include "ir/verify.h"
 
-static int n_axes(const Graph *g) {
-  return g->module->mesh ? g->module->mesh->n_axes : 0;
+static int n_axes(const Mesh *mesh) {
+  return mesh ? mesh->n_axes : 0;
+}
+
+static bool is_of_module(const Mesh *mesh, const Module *m) {
+  const Mesh *of = m->meshes;
+  while (of && of != mesh)
+    of = of->next;
+  return of || (!mesh && !m->meshes);
 }
 
 static bool each_value(const Graph *g, bool check(const Value *, Diag *), Diag *d) {
@@ -42,20 +50,20 @@ static bool is_bucket(const Value *v) {
 static bool has_layout(const Value *v, Diag *d) {
   const Module *m = v->graph->module;
   if (!v->layout) return wrong(v, "has no layout", d);
-  if (v->layout->n_axes != n_axes(v->graph))
-    return wrong(v, "has a layout that is not of the module's mesh", d);
+  if (!is_of_module(v->layout->mesh, m) || v->layout->n_axes != n_axes(v->layout->mesh))
+    return wrong(v, "has a layout that is not of a mesh of the module", d);
   int64_t parts[MAX_RANK];
   for (int i = 0; i < MAX_RANK; i++)
     parts[i] = 1;
   for (int i = 0; i < v->layout->n_axes; i++) {
     Sbp sbp = v->layout->axis[i];
     if (sbp.kind == SBP_P && !v->def) return wrong(v, "is a parameter, and a partial sum", d);
-    if (sbp.kind != SBP_B && m->mesh->axis[i].time && value_lasts(v))
+    if (sbp.kind != SBP_B && v->layout->mesh->axis[i].time && value_lasts(v))
       return wrong(v, "lasts from step to step, and is cut along time", d);
     if (sbp.kind != SBP_S || is_bucket(v)) continue;
     if (sbp.dim < 0 || sbp.dim >= v->type->rank)
       return wrong(v, "lacks a dimension that its layout splits", d);
-    parts[sbp.dim] *= m->mesh->axis[i].size;
+    parts[sbp.dim] *= v->layout->mesh->axis[i].size;
     // From local on the length is a part's.
     if (m->phase < PHASE_local && v->type->dim[sbp.dim] % parts[sbp.dim] != 0)
       return wrong(v, "has a dimension that cannot be cut as its layout says", d);
@@ -81,7 +89,7 @@ static bool check_partial(const Op *op, int axis, Diag *d) {
     partial += op->in[i].value->layout->axis[axis].kind == SBP_P;
   if (partial == (traits & EACH ? 1 : op->n_in)) return true;
   return diag_error(d, op->loc, "%s: %d of %d operands are partial sums along %s", name, partial,
-                    op->n_in, op->graph->module->mesh->axis[axis].name);
+                    op->n_in, op_mesh(op)->axis[axis].name);
 }
 
 static bool check_split(const Op *op, const Dims *dims, Diag *d) {
@@ -90,7 +98,7 @@ static bool check_split(const Op *op, const Dims *dims, Diag *d) {
   for (int axis = 0; axis < MAX_AXES; axis++) {
     char letter = op->split[axis];
     if (letter == SPLIT_NONE) continue;
-    if (axis >= n_axes(op->graph))
+    if (axis >= n_axes(op_mesh(op)))
       return diag_error(d, op->loc, "%s: splits an axis that the mesh lacks", name);
     if (letter == SPLIT_PARTIAL) {
       if (!check_partial(op, axis, d)) return false;
@@ -100,14 +108,14 @@ static bool check_split(const Op *op, const Dims *dims, Diag *d) {
     if (i < 0 || dims->letter[i].whole || !dims_leads(dims, i) ||
         (whole && !split_legal(op, dims, i, axis)))
       return diag_error(d, op->loc, "%s: '%c' cannot be split along %s", name, letter,
-                        op->graph->module->mesh->axis[axis].name);
+                        op_mesh(op)->axis[axis].name);
   }
   return true;
 }
 
 static bool check_gives(const Op *op, const Dims *dims, Diag *d) {
   for (int i = 0; i < op->n_out; i++)
-    for (int axis = 0; axis < n_axes(op->graph); axis++)
+    for (int axis = 0; axis < n_axes(op_mesh(op)); axis++)
       if (!sbp_equal(op->out[i]->layout->axis[axis], split_gives(op, dims, i, axis)))
         return wrong(op->out[i], "does not lie as its op leaves it", d);
   return true;
@@ -117,12 +125,12 @@ static bool check_wants(const Op *op, const Dims *dims, Diag *d) {
   const char *name = op_info[op->kind].name;
   Arena *a = op->graph->module->arena;
   for (int i = 0; i < op->n_in; i++)
-    for (int axis = 0; axis < n_axes(op->graph); axis++) {
+    for (int axis = 0; axis < n_axes(op_mesh(op)); axis++) {
       Sbp have = op->in[i].value->layout->axis[axis];
       Sbp want = split_wants(op, dims, i, axis, have);
       if (sbp_equal(have, want)) continue;
       diag_error(d, op->loc, "%s: operand %d is %s along '%s', and must be %s", name, i,
-                 sbp_text(a, have), op->graph->module->mesh->axis[axis].name, sbp_text(a, want));
+                 sbp_text(a, have), op_mesh(op)->axis[axis].name, sbp_text(a, want));
       op_note_operand(op, i, d);
       if (have.kind == SBP_P) diag_hint(d, "P is a part of a sum: it is no value yet");
       return false;
@@ -134,7 +142,7 @@ static bool check_wants(const Op *op, const Dims *dims, Diag *d) {
 static bool check_collective(const Op *op, Diag *d) {
   Sbp gives[MAX_AXES];
   if (!collective_gives(op, gives, d)) return false;
-  for (int axis = 0; axis < n_axes(op->graph); axis++)
+  for (int axis = 0; axis < n_axes(op_mesh(op)); axis++)
     if (!sbp_equal(op->out[0]->layout->axis[axis], gives[axis]))
       return wrong(op->out[0], "does not lie as its collective leaves it", d);
   return true;
@@ -153,22 +161,40 @@ static bool check_bucket(const Op *op, Diag *d) {
 
 // A fill is the same in every part, but parts of a sum would add up.
 static bool check_fill(const Op *op, Diag *d) {
-  for (int axis = 0; axis < n_axes(op->graph); axis++)
+  for (int axis = 0; axis < n_axes(op_mesh(op)); axis++)
     if (op->out[0]->layout->axis[axis].kind == SBP_P)
       return wrong(op->out[0], "is a fill, and a partial sum", d);
   return true;
 }
 
-// Ops that move data between ranks, or add it up over time, are over an axis of the mesh.
+// An op runs on one mesh.  Before local its operands may still be on others.
+static bool check_mesh(const Op *op, bool local, Diag *d) {
+  const Mesh *mesh = op_mesh(op);
+  for (int i = 0; i < op->n_out; i++)
+    if (op->out[i]->layout->mesh != mesh)
+      return diag_error(d, op->loc, "%s: one result is on '@%s' and another on '@%s'",
+                        op_info[op->kind].name, mesh->name, op->out[i]->layout->mesh->name);
+  for (int i = 0; local && op->kind != OP_move && i < op->n_in; i++) {
+    const Mesh *of = op->in[i].value->layout->mesh;
+    if (of == mesh) continue;
+    diag_error(d, op->loc, "%s: runs on '@%s', and operand %d is on '@%s'", op_info[op->kind].name,
+               mesh->name, i, of->name);
+    op_note_operand(op, i, d);
+    return false;
+  }
+  return true;
+}
+
+// Ops that move data between ranks, or add it up over time, are over an axis of their mesh.
 static bool check_axis(const Op *op, bool local, Diag *d) {
   const char *name = op_info[op->kind].name;
   int traits = op_info[op->kind].traits;
   if (!(traits & (COMM | TIME))) return true;
   if (!local) return diag_error(d, op->loc, "%s: is here before the module is local", name);
-  int axis = op_mesh_axis(op);
-  if (axis < 0)
-    return diag_error(d, op->loc, "%s: the mesh has no axis '%s'", name, attr_s(op, "axis"));
-  if ((traits & TIME) && !op->graph->module->mesh->axis[axis].time)
+  if (op->kind == OP_move) return true;
+  MeshAxes axes;
+  if (!op_axes(op, &axes, d)) return false;
+  if ((traits & TIME) && op_time_axis(op) < 0)
     return diag_error(d, op->loc, "%s: axis '%s' is not bound to time", name, attr_s(op, "axis"));
   return true;
 }
@@ -176,14 +202,33 @@ static bool check_axis(const Op *op, bool local, Diag *d) {
 // Every slice must have a part of what is added up.
 static bool check_adds_up(const Op *op, const Dims *dims, Diag *d) {
   if (!(op_info[op->kind].traits & TIME)) return true;
-  int axis = op_mesh_axis(op);
+  int axis = op_time_axis(op);
   if (op->split[axis] != SPLIT_NONE && split_gives(op, dims, 0, axis).kind == SBP_B) return true;
   return diag_error(d, op->loc, "%s: a slice of '%s' has no part of the sum",
                     op_info[op->kind].name, attr_s(op, "axis"));
 }
 
+// What `move` makes is the same value, and of the same slice of time.
+static bool check_move(const Op *op, Diag *d) {
+  const Value *x = op->in[0].value, *y = op->out[0];
+  for (int i = 0; i < x->type->rank; i++) {
+    int64_t before, after, parts = layout_parts(x->layout, i);
+    if (__builtin_mul_overflow(x->type->dim[i], parts, &before) ||
+        __builtin_mul_overflow(y->type->dim[i], layout_parts(y->layout, i), &after))
+      return diag_error(d, op->loc, "move: dimension %d is too long", i);
+    if (before != after)
+      return diag_error(d, op->loc, "move: dimension %d is %lld before and %lld after, as a whole",
+                        i, (long long)before, (long long)after);
+  }
+  return same_in_time(x->layout, y->layout) ||
+         diag_error(d, op->loc, "move: a slice of time has other parts before than after: %s, %s",
+                    layout_text(op->graph->module->arena, x->layout),
+                    layout_text(op->graph->module->arena, y->layout));
+}
+
 static bool check_op(const Op *op, bool local, Diag *d) {
-  if (!check_axis(op, local, d)) return false;
+  if (!check_mesh(op, local, d) || !check_axis(op, local, d)) return false;
+  if (op->kind == OP_move) return check_move(op, d);
   if (local && (op_info[op->kind].traits & COMM)) return check_collective(op, d);
   if (local && (op->kind == OP_pack || op->kind == OP_unpack)) return check_bucket(op, d);
   if (local && op->kind == OP_fill) return check_fill(op, d);
@@ -221,9 +266,9 @@ bool verify_sharded(const Graph *g, Diag *d) {
 
 // Is it another in every slice of time: a slice, or a slice's part of a sum?
 static bool per_slice(const Value *v) {
-  const Mesh *mesh = v->graph->module->mesh;
-  for (int axis = 0; axis < n_axes(v->graph); axis++)
-    if (mesh->axis[axis].time && v->layout->axis[axis].kind != SBP_B) return true;
+  const Layout *l = v->layout;
+  for (int axis = 0; axis < l->n_axes; axis++)
+    if (l->mesh->axis[axis].time && l->axis[axis].kind != SBP_B) return true;
   return false;
 }
 

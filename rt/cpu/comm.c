@@ -5,8 +5,8 @@
 
 #include "comm.h"
 
-static int all_reduce(void *y, const void *x, int64_t n, NnrtRank *r, int axis, NnrtDtype t) {
-  return nnrt_comm_start(r->comm, (Job){JOB_reduce, &r->comm->axis[axis], y, x, n, t, true});
+static int all_reduce(void *y, const void *x, int64_t n, NnrtRank *r, int group, NnrtDtype t) {
+  return nnrt_comm_start(r->comm, (Job){JOB_reduce, &r->comm->group[group], y, x, n, t, true});
 }
 
 int nnrt_wait(NnrtRank *r, const void *y) {
@@ -35,9 +35,9 @@ static int64_t product(int64_t n, const int64_t *dims) {
 }
 
 static int gather(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t dim,
-                  NnrtRank *r, int axis, int64_t size) {
+                  NnrtRank *r, int group, int64_t size) {
   NnrtComm *c = r->comm;
-  const Group *g = &c->axis[axis];
+  const Group *g = &c->group[group];
   int64_t outer = product(dim, dims), bytes = product(rank, dims) * size;
   Job job = {JOB_gather, g, y, x, bytes, NNRT_u8, true};
   if (outer == 1 || g->n == 1) return nnrt_comm_do(c, job);
@@ -50,9 +50,9 @@ static int gather(void *y, const void *x, int64_t rank, const int64_t *dims, int
 }
 
 static int reduce_scatter(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t dim,
-                          NnrtRank *r, int axis, NnrtDtype t) {
+                          NnrtRank *r, int group, NnrtDtype t) {
   NnrtComm *c = r->comm;
-  const Group *g = &c->axis[axis];
+  const Group *g = &c->group[group];
   int64_t outer = product(dim, dims), n = product(rank, dims) / g->n;
   Job job = {JOB_reduce_scatter, g, y, x, n, t, true};
   if (outer == 1 || g->n == 1) return nnrt_comm_do(c, job);
@@ -67,9 +67,9 @@ static int reduce_scatter(void *y, const void *x, int64_t rank, const int64_t *d
 }
 
 static int all_to_all(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t from,
-                      int64_t to, NnrtRank *r, int axis, int64_t size) {
+                      int64_t to, NnrtRank *r, int group, int64_t size) {
   NnrtComm *c = r->comm;
-  const Group *g = &c->axis[axis];
+  const Group *g = &c->group[group];
   int64_t bytes = product(rank, dims) * size / g->n; // of a part
   Job job = {JOB_all_to_all, g, y, x, bytes, NNRT_u8, true};
   if (g->n == 1) return nnrt_comm_do(c, job);
@@ -89,7 +89,7 @@ static int all_to_all(void *y, const void *x, int64_t rank, const int64_t *dims,
 }
 
 static int slice(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t dim,
-                 NnrtRank *r, int axis, int64_t size) {
+                 NnrtRank *r, int group, int64_t size) {
   int64_t outer = 1, run = size;
   for (int64_t d = 0; d < rank; d++) {
     if (d < dim)
@@ -97,8 +97,9 @@ static int slice(void *y, const void *x, int64_t rank, const int64_t *dims, int6
     else
       run *= dims[d];
   }
-  int64_t part = run / r->program->axis[axis].size;
-  const char *from = (const char *)x + part * r->coord[axis];
+  int parts, mine = nnrt_group_place(r, group, &parts);
+  int64_t part = run / parts;
+  const char *from = (const char *)x + part * mine;
   for (int64_t o = 0; o < outer; o++)
     memmove((char *)y + o * part, from + o * run, (size_t)part);
   return 0;

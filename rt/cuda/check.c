@@ -133,12 +133,21 @@ static bool check_gpu(const NnrtProgram *p, int index, Why *w) {
 
 // Ranks that are threads add up what the others have in one kernel.
 static bool check_threads(const NnrtProgram *p, Why *w) {
-  for (int a = 0; a < p->n_axes; a++)
-    if (!p->axis[a].time && p->axis[a].size > NNRT_MOST_THREADS)
+  for (int g = 0; g < nnrt_n_groups(p); g++) {
+    char name[256] = "";
+    int n = 1;
+    for (int a = 0; a < p->n_axes; a++) {
+      if (p->axis[a].time || !nnrt_group_has(p, g, a)) continue;
+      size_t length = strlen(name);
+      snprintf(name + length, sizeof name - length, "%s%s", length ? "+" : "", p->axis[a].name);
+      n *= p->axis[a].size;
+    }
+    if (n > NNRT_MOST_THREADS)
       return why(w,
                  "axis %s has %d ranks, and one process can have %d of one axis\n"
                  "hint: start one process for each rank, as in: mpirun -n %d",
-                 p->axis[a].name, p->axis[a].size, NNRT_MOST_THREADS, p->ranks);
+                 name, n, NNRT_MOST_THREADS, p->ranks);
+  }
   return true;
 }
 

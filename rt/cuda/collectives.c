@@ -153,8 +153,8 @@ static int start_and_join(NnrtRank *r, const char *name, const Job *job) {
 
 // ---- what generated code calls
 
-static int all_reduce(void *y, const void *x, int64_t n, NnrtRank *r, int axis, NnrtDtype t) {
-  Group *g = &r->comm->axis[axis];
+static int all_reduce(void *y, const void *x, int64_t n, NnrtRank *r, int group, NnrtDtype t) {
+  Group *g = &r->comm->group[group];
   if (g->n == 1) return nnrt_copy(y, x, n * nnrt_dtype_size(t));
   return n == 0 ? 0 : start(r, "all_reduce", &(Job){JOB_reduce, g, y, x, n, t, true});
 }
@@ -215,8 +215,8 @@ static int64_t product(int64_t n, const int64_t *dims) {
 }
 
 static int gather(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t dim,
-                  NnrtRank *r, int axis, int64_t size) {
-  const Group *g = &r->comm->axis[axis];
+                  NnrtRank *r, int group, int64_t size) {
+  const Group *g = &r->comm->group[group];
   int64_t outer = product(dim, dims), bytes = product(rank, dims) * size;
   if (g->n == 1) return nnrt_copy(y, x, bytes);
   if (bytes == 0) return 0;
@@ -228,8 +228,8 @@ static int gather(void *y, const void *x, int64_t rank, const int64_t *dims, int
 }
 
 static int reduce_scatter(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t dim,
-                          NnrtRank *r, int axis, NnrtDtype t) {
-  const Group *g = &r->comm->axis[axis];
+                          NnrtRank *r, int group, NnrtDtype t) {
+  const Group *g = &r->comm->group[group];
   int64_t outer = product(dim, dims), n = product(rank, dims) / g->n;
   int64_t bytes = n * nnrt_dtype_size(t);
   if (g->n == 1) return nnrt_copy(y, x, bytes);
@@ -246,8 +246,8 @@ static int reduce_scatter(void *y, const void *x, int64_t rank, const int64_t *d
 }
 
 static int all_to_all(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t from,
-                      int64_t to, NnrtRank *r, int axis, int64_t size) {
-  const Group *g = &r->comm->axis[axis];
+                      int64_t to, NnrtRank *r, int group, int64_t size) {
+  const Group *g = &r->comm->group[group];
   int64_t whole = product(rank, dims) * size, bytes = whole / g->n;
   if (g->n == 1) return nnrt_copy(y, x, whole);
   if (bytes == 0) return 0;
@@ -272,7 +272,7 @@ static int all_to_all(void *y, const void *x, int64_t rank, const int64_t *dims,
 }
 
 static int slice(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t dim,
-                 NnrtRank *r, int axis, int64_t size) {
+                 NnrtRank *r, int group, int64_t size) {
   int64_t outer = 1, run = size;
   for (int64_t d = 0; d < rank; d++) {
     if (d < dim)
@@ -280,10 +280,10 @@ static int slice(void *y, const void *x, int64_t rank, const int64_t *dims, int6
     else
       run *= dims[d];
   }
-  int64_t part = run / r->program->axis[axis].size;
+  int parts, mine = nnrt_group_place(r, group, &parts);
+  int64_t part = run / parts;
   if (part == 0 || outer == 0) return 0;
-  return copy_rows(y, part, (const char *)x + part * r->coord[axis], run, part, outer,
-                   r->device->gpu.stream);
+  return copy_rows(y, part, (const char *)x + part * mine, run, part, outer, r->device->gpu.stream);
 }
 
 #include "comm_calls.h"

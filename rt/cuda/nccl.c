@@ -8,7 +8,7 @@
 //     all_to_all       ncclSend to all and ncclRecv from all, itself too, as one group
 //     watch.c  ncclCommGetAsyncError
 //
-// There is a communicator for every axis of the mesh; they all work in the rank's stream for
+// There is a communicator for every group of the program; they all work in the rank's stream for
 // collectives, so no two wait for each other in different orders.  A call that says ncclInProgress
 // is asked about until it is done: the first of a kind makes connections.
 //
@@ -57,10 +57,10 @@ typedef struct Library {
 static Library nccl;
 
 typedef struct State {
-  ncclComm_t comm[NNRT_MAX_AXES];  // NULL: of an axis of one rank
-  void *registered[NNRT_MAX_AXES]; // the slab, with that communicator
-  bool from_nccl;                  // the slab
-  int n_axes;
+  ncclComm_t comm[NNRT_MAX_GROUPS];  // NULL: of a group of one rank
+  void *registered[NNRT_MAX_GROUPS]; // the slab, with that communicator
+  bool from_nccl;                    // the slab
+  int n_groups;
   double patience; // seconds
   Watch *watch;
   // NCCL completes what a communicator was asked in whoever asks about it first, so the rank's
@@ -136,10 +136,10 @@ static int settle(ncclResult_t result, ncclComm_t *comm, double patience, const 
 
 // ---- opening
 
-// The unique id of the group this rank is in, along `axis`.  Collective.
-static int share_id(NnrtRank *r, int axis, ncclUniqueId *out) {
+// The unique id of the group.  Collective.
+static int share_id(NnrtRank *r, int group, ncclUniqueId *out) {
   enum { WORDS = sizeof(ncclUniqueId) / sizeof(int64_t) };
-  const Group *g = &r->comm->axis[axis];
+  const Group *g = &r->comm->group[group];
   int64_t *all = nnrt_must_alloc((size_t)r->ranks * WORDS * sizeof *all);
   int code = 0;
   if (g->me == 0) {
@@ -154,26 +154,26 @@ static int share_id(NnrtRank *r, int axis, ncclUniqueId *out) {
   return code;
 }
 
-static int open_axis(NnrtRank *r, State *s, int axis) {
-  const Group *g = &r->comm->axis[axis];
+static int open_group(NnrtRank *r, State *s, int group) {
+  const Group *g = &r->comm->group[group];
   ncclUniqueId id;
   if (g->n == 1) return 0;
-  int code = share_id(r, axis, &id);
+  int code = share_id(r, group, &id);
   if (code) return code;
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  return settle(nccl.CommInitRankConfig(&s->comm[axis], g->n, id, g->me, &config), &s->comm[axis],
+  return settle(nccl.CommInitRankConfig(&s->comm[group], g->n, id, g->me, &config), &s->comm[group],
                 s->patience, "connecting ranks");
 }
 
 static int async_error_locked(State *s, char *text, size_t size) {
-  for (int a = 0; a < s->n_axes; a++) {
+  for (int g = 0; g < s->n_groups; g++) {
     ncclResult_t result = ncclSuccess;
-    if (!s->comm[a]) continue;
-    ncclResult_t asked = nccl.CommGetAsyncError(s->comm[a], &result);
+    if (!s->comm[g]) continue;
+    ncclResult_t asked = nccl.CommGetAsyncError(s->comm[g], &result);
     if (asked != ncclSuccess) result = asked;
     if (result == ncclSuccess || result == ncclInProgress) continue;
-    const char *more = nccl.GetLastError(s->comm[a]);
+    const char *more = nccl.GetLastError(s->comm[g]);
     snprintf(text, size, "nccl: %s%s%s", nccl.GetErrorString(result), more && *more ? ": " : "",
              more ? more : "");
     return NNRT_COMM;
@@ -196,10 +196,10 @@ static int open_nccl(NnrtRank *r) {
   int code = find_library();
   if (!code) code = check_version();
   if (code) return code;
-  s->n_axes = r->program->n_axes;
+  s->n_groups = nnrt_n_groups(r->program);
   s->patience = nnrt_device_patience(r->run);
-  for (int a = 0; a < s->n_axes && !code; a++)
-    if (!r->program->axis[a].time) code = open_axis(r, s, a);
+  for (int g = 0; g < s->n_groups && !code; g++)
+    code = open_group(r, s, g);
   if (!code) code = nnrt_watch_start(&s->watch, r, async_error, s);
   return code;
 }
@@ -208,11 +208,11 @@ static void close_nccl(NnrtRank *r) {
   State *s = r->device->comm->state;
   nnrt_comm_part(r);
   nnrt_watch_stop(s->watch);
-  for (int a = 0; a < s->n_axes; a++) {
-    if (!s->comm[a]) continue;
-    if (s->registered[a]) nccl.CommDeregister(s->comm[a], s->registered[a]);
-    settle(nccl.CommFinalize(s->comm[a]), &s->comm[a], s->patience, "closing");
-    nccl.CommDestroy(s->comm[a]);
+  for (int g = 0; g < s->n_groups; g++) {
+    if (!s->comm[g]) continue;
+    if (s->registered[g]) nccl.CommDeregister(s->comm[g], s->registered[g]);
+    settle(nccl.CommFinalize(s->comm[g]), &s->comm[g], s->patience, "closing");
+    nccl.CommDestroy(s->comm[g]);
   }
   if (s->from_nccl)
     nccl.MemFree(r->slab);
@@ -230,12 +230,12 @@ static int memory_nccl(NnrtRank *r, void **out, size_t bytes) {
     return nnrt_cuda(cudaMalloc(out, bytes), "memory for the slab");
   }
   s->from_nccl = true;
-  for (int a = 0; a < s->n_axes; a++) {
-    if (!s->comm[a]) continue;
+  for (int g = 0; g < s->n_groups; g++) {
+    if (!s->comm[g]) continue;
     // Refused, it copies through memory of its own.
     pthread_mutex_lock(&s->lock);
-    ncclResult_t result = nccl.CommRegister(s->comm[a], *out, bytes, &s->registered[a]);
-    while (result == ncclInProgress && nccl.CommGetAsyncError(s->comm[a], &result) == ncclSuccess)
+    ncclResult_t result = nccl.CommRegister(s->comm[g], *out, bytes, &s->registered[g]);
+    while (result == ncclInProgress && nccl.CommGetAsyncError(s->comm[g], &result) == ncclSuccess)
       sched_yield();
     pthread_mutex_unlock(&s->lock);
   }
@@ -251,7 +251,7 @@ typedef ncclResult_t CallFn(const Group *g, char *y, const char *x, size_t n, nc
 static int collective(NnrtRank *r, const Group *g, const char *what, CallFn *call, void *y,
                       const void *x, int64_t n, ncclDataType_t type) {
   State *s = r->device->comm->state;
-  ncclComm_t *comm = &s->comm[g - r->comm->axis];
+  ncclComm_t *comm = &s->comm[g - r->comm->group];
   cudaStream_t stream = r->device->gpu.comm;
   int code = nnrt_watch_begin(s->watch, *r->op, stream);
   if (code) return code;

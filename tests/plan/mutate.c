@@ -108,8 +108,8 @@ static void lists(Mutator *u, Op *op, Attr attr) {
 }
 
 static void words(Mutator *u, Op *op, Attr attr) {
-  for (int i = 0; i < u->m->mesh->n_axes; i++) {
-    const char *name = u->m->mesh->axis[i].name;
+  for (int i = 0; i < u->m->meshes->n_axes; i++) {
+    const char *name = u->m->meshes->axis[i].name;
     if (!str_equal(attr.s, name) && turn(u, MUTATE_attribute))
       set_attr(u, op, a_s(attr.name, name));
   }
@@ -262,14 +262,14 @@ static void set_split(Mutator *u, Op *op, const Dims *dims, int axis, char lette
     const Layout *l = op->out[i]->layout;
     for (int k = 0; k < l->n_axes; k++)
       lies[k] = k == axis ? split_gives(op, dims, i, k) : l->axis[k];
-    op->out[i]->layout = layout_new(u->m, l->n_axes, lies);
+    op->out[i]->layout = layout_new(u->m, l->mesh, lies);
   }
 }
 
 static void splits(Mutator *u, Op *op) {
   Dims dims;
   if ((op_info[op->kind].traits & COMM) || !op_dims(op, &dims, u->quiet)) return;
-  for (int axis = 0; axis < u->m->mesh->n_axes; axis++) {
+  for (int axis = 0; axis < u->m->meshes->n_axes; axis++) {
     for (int i = 0; i < dims.n_letters; i++)
       if (dims_leads(&dims, i)) set_split(u, op, &dims, axis, dims.letter[i].name);
     set_split(u, op, &dims, axis, SPLIT_NONE);
@@ -283,7 +283,7 @@ static void set_layout(Mutator *u, Value *v, int axis, Sbp to) {
   for (int i = 0; i < v->layout->n_axes; i++)
     lies[i] = i == axis ? to : v->layout->axis[i];
   done(u, v->def, sbp_text(u->a, to));
-  v->layout = layout_new(u->m, v->layout->n_axes, lies);
+  v->layout = layout_new(u->m, v->layout->mesh, lies);
 }
 
 static void layouts(Mutator *u, Value *v) {
@@ -335,7 +335,7 @@ static void set_devices(Mutator *u, Mesh *mesh) {
 }
 
 static void meshes(Mutator *u) {
-  Mesh *mesh = arena_copy(u->m->arena, u->m->mesh, sizeof *mesh);
+  Mesh *mesh = u->m->meshes;
   int n_time = 0;
   for (int i = 0; i < mesh->n_axes; i++)
     n_time += mesh->axis[i].time;
@@ -359,7 +359,6 @@ static void meshes(Mutator *u) {
     }
   }
   set_devices(u, mesh);
-  u->m->mesh = mesh;
 }
 
 // -- All of them -----------------------------------------------------------------------------

@@ -12,7 +12,7 @@
 #include "mesh.h"
 #include "split_classes.h"
 
-static const Mesh *random_mesh(Module *m, Random *r, bool time, Diag *d) {
+static Mesh *random_mesh(Module *m, Random *r, bool time, Diag *d) {
   StrBuf text = {.arena = m->arena};
   if (time) strbuf_addf(&text, "mb:%d:time+", 2 + below(r, 2));
   int n = 1 + below(r, time ? 2 : 3), left = 8;
@@ -25,14 +25,14 @@ static const Mesh *random_mesh(Module *m, Random *r, bool time, Diag *d) {
 }
 
 static bool is_time(const Module *m, int axis) {
-  return m->mesh->axis[axis].time;
+  return m->meshes->axis[axis].time;
 }
 
 // -- Parameters ------------------------------------------------------------------------------
 
 // A dimension that `axis` can cut besides those that cut it already, or B.
 static Sbp random_cut(const Value *v, const Sbp *before, int axis, Random *r) {
-  const Mesh *mesh = v->graph->module->mesh;
+  const Mesh *mesh = v->graph->module->meshes;
   if (v->type->rank == 0 || chance(r, 35)) return (Sbp){.kind = SBP_B};
   int dim = mesh->axis[axis].time ? 0 : below(r, v->type->rank), parts = mesh->axis[axis].size;
   for (int a = 0; a < axis; a++)
@@ -46,11 +46,11 @@ static void lay_out_params(Graph *g, Random *r) {
   for (int i = 0; i < g->n_params; i++) {
     Value *v = g->params[i];
     Sbp axis[MAX_AXES] = {{SBP_B, 0}};
-    for (int a = 0; a < m->mesh->n_axes; a++) {
+    for (int a = 0; a < m->meshes->n_axes; a++) {
       axis[a] = (Sbp){.kind = SBP_B};
       if (v->role == ROLE_input || !is_time(m, a)) axis[a] = random_cut(v, axis, a, r);
     }
-    v->layout = layout_new(m, m->mesh->n_axes, axis);
+    v->layout = layout_new(m, m->meshes, axis);
   }
 }
 
@@ -64,7 +64,7 @@ static bool partial_passes(const Op *op, int axis) {
 }
 
 static char incoming(const Op *op, const Dims *dims, int axis) {
-  int parts = op->graph->module->mesh->axis[axis].size;
+  int parts = op_mesh(op)->axis[axis].size;
   for (int i = 0; i < op->n_in; i++) {
     Sbp have = op->in[i].value->layout->axis[axis];
     if (have.kind != SBP_S) continue;
@@ -91,13 +91,13 @@ static void lay_out_op(Op *op, Random *r, Diag *d) {
   Module *m = op->graph->module;
   Dims dims;
   if (!op_dims(op, &dims, d)) BUG("an op of a random model does not fit");
-  for (int a = 0; a < m->mesh->n_axes; a++)
+  for (int a = 0; a < m->meshes->n_axes; a++)
     op->split[a] = random_split(op, &dims, a, r);
   for (int i = 0; i < op->n_out; i++) {
     Sbp axis[MAX_AXES];
-    for (int a = 0; a < m->mesh->n_axes; a++)
+    for (int a = 0; a < m->meshes->n_axes; a++)
       axis[a] = split_gives(op, &dims, i, a);
-    op->out[i]->layout = layout_new(m, m->mesh->n_axes, axis);
+    op->out[i]->layout = layout_new(m, m->meshes, axis);
   }
 }
 
@@ -110,7 +110,7 @@ void random_losses(Graph *g, Random *r, Diag *d) {
 }
 
 void random_layout(Module *m, Random *r, bool time, Diag *d) {
-  m->mesh = random_mesh(m, r, time, d);
+  module_add_mesh(m, random_mesh(m, r, time, d));
   for_each_graph(g, m) {
     if (!g->entry) continue;
     lay_out_params(g, r);

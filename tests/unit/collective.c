@@ -69,6 +69,11 @@ static const Case cases[] = {
      "reduce_scatter: dimension 0 is cut along 'tp' inside of 'dp'"},
     {OP_reduce_scatter, "dp", 0, 0, {B, B, B}, {{0}}, "'%x' is B along 'dp', and must be P"},
     {OP_all_to_all, "tp", 0, 1, {B, S(0), S(0)}, {B, S(0), S(1)}, NULL},
+    {OP_all_reduce, "dp+tp", 0, 0, {B, P, P}, {B, B, B}, NULL},
+    {OP_all_reduce, "dp+tp", 0, 0, {B, P, B}, {{0}}, "'%x' is B along 'tp', and must be P"},
+    {OP_reduce_scatter, "dp+tp", 0, 0, {S(0), P, P}, {S(0), S(0), S(0)}, NULL},
+    {OP_all_gather, "dp+tp", 1, 0, {B, S(1), S(1)}, {B, B, B}, NULL},
+    {OP_all_to_all, "dp+tp", 0, 1, {S(1), S(0), S(0)}, {S(1), S(1), S(1)}, NULL},
     {OP_all_to_all,
      "tp",
      1,
@@ -88,15 +93,16 @@ static const Case cases[] = {
 
 static Op *op_of(const Case *c, Module *m, Diag *d) {
   static int devices[] = {0, 1, 2, 3};
-  static const Mesh mesh = {.name = "m",
-                            .n_axes = 3,
-                            .axis = {{"mb", 2, true}, {"dp", 2, false}, {"tp", 2, false}},
-                            .n_devices = 4,
-                            .device = devices};
-  m->mesh = &mesh;
+  Mesh *mesh = arena_one(m->arena, Mesh);
+  *mesh = (Mesh){.name = "m",
+                 .n_axes = 3,
+                 .axis = {{"mb", 2, true}, {"dp", 2, false}, {"tp", 2, false}},
+                 .n_devices = 4,
+                 .device = devices};
+  module_add_mesh(m, mesh);
   Graph *g = graph_new(m, "main", true);
   Value *x = graph_param(g, "x", type_new(m, DT_f32, 2, (int64_t[]){8, 8}), ROLE_input, NULL);
-  x->layout = layout_new(m, 3, c->have);
+  x->layout = layout_new(m, mesh, c->have);
   m->phase = PHASE_local;
   Attr attrs[3] = {a_s("axis", c->axis), a_i("dim", c->dim)};
   int n;

@@ -178,22 +178,104 @@ static void a_graph_that_calls_itself(void **state) {
   fails(t, "'@body' calls itself");
 }
 
-// x split by rows over two devices: y and z are split, the weight's gradient is not looked at here.
-static void shard(Net *t) {
-  static Mesh mesh = {.name = "m", .n_axes = 1, .n_devices = 2, .axis = {{"dp", 2, false}}};
-  t->m->mesh = &mesh;
+// `axis` on devices 0 and on, as many as it has places.
+static Mesh *mesh_of(Net *t, const char *name, MeshAxis axis) {
+  Mesh *mesh = arena_one(t->m->arena, Mesh);
+  *mesh = (Mesh){.name = name, .n_axes = 1, .axis = {axis}};
+  mesh->n_devices = axis.time ? 1 : axis.size;
+  mesh->device = arena_array(t->m->arena, int, mesh->n_devices);
+  for (int i = 0; i < mesh->n_devices; i++)
+    mesh->device[i] = i;
+  return mesh;
+}
+
+static const Layout *everywhere(Net *t) {
+  return layout_broadcast(t->m, t->m->meshes);
+}
+
+static const Layout *laid(Net *t, Sbp sbp) {
+  return layout_new(t->m, t->m->meshes, &sbp);
+}
+
+// x split by rows over two places of the axis: y and z are split, the weight's gradient is not
+// looked at here.
+static void shard_along(Net *t, MeshAxis axis) {
+  module_add_mesh(t->m, mesh_of(t, "m", axis));
   t->m->phase = PHASE_sharded;
-  const Layout *rows = layout_new(t->m, 1, (Sbp[]){{SBP_S, 0}});
+  const Layout *rows = laid(t, (Sbp){SBP_S, 0});
   for (int i = 0; i < t->g->n_params; i++)
-    t->g->params[i]->layout = layout_broadcast(t->m);
+    t->g->params[i]->layout = everywhere(t);
   t->x->layout = t->y->layout = t->z->layout = rows;
-  t->w1->layout = layout_broadcast(t->m);
+  t->w1->layout = everywhere(t);
   t->y->def->split[0] = t->z->def->split[0] = '0';
+}
+
+static void shard(Net *t) {
+  shard_along(t, (MeshAxis){"dp", 2, false});
+}
+
+static void a_layout_of_no_mesh_of_the_module(void **state) {
+  Net *t = *state;
+  shard(t);
+  passes(t);
+  t->w->layout = layout_broadcast(t->m, mesh_of(t, "other", (MeshAxis){"dp", 2, false}));
+  fails(t, "'%w' has a layout that is not of a mesh of the module: {B}");
+}
+
+static void an_operand_on_another_mesh(void **state) {
+  Net *t = *state;
+  shard(t);
+  module_add_mesh(t->m, mesh_of(t, "other", (MeshAxis){"dp", 2, false}));
+  t->w->layout = layout_broadcast(t->m, t->m->meshes->next);
+  graph_erase_result(t->g, 1); // the update, which is where w was
+  passes(t);                   // comm has not been here
+  t->m->phase = PHASE_local;
+  fails(t, "linear: runs on '@m', and operand 1 is on '@other'");
+}
+
+static void meshes_that_cut_time_in_different_numbers(void **state) {
+  Net *t = *state;
+  module_add_mesh(t->m, mesh_of(t, "m", (MeshAxis){"acc", 2, true}));
+  module_add_mesh(t->m, mesh_of(t, "n", (MeshAxis){"dp", 2, false}));
+  module_add_mesh(t->m, mesh_of(t, "o", (MeshAxis){"mb", 2, true}));
+  passes(t);
+  t->m->meshes->next->next->axis[0].size = 3;
+  fails(t, "time has 3 slices along 'mb' of '@o', and 2 along 'acc' before");
+}
+
+static void a_mesh_with_two_axes_of_time(void **state) {
+  Net *t = *state;
+  Mesh *mesh = mesh_of(t, "m", (MeshAxis){"acc", 2, true});
+  module_add_mesh(t->m, mesh);
+  mesh->axis[mesh->n_axes++] = (MeshAxis){"mb", 2, true};
+  fails(t, "'@m' has two axes of time: one is enough");
+  mesh->axis[1] = (MeshAxis){"acc", 1, false};
+  fails(t, "two axes of '@m' are called 'acc'");
+}
+
+static void a_mesh_whose_devices_do_not_fit(void **state) {
+  Net *t = *state;
+  Mesh *mesh = mesh_of(t, "m", (MeshAxis){"dp", 2, false});
+  module_add_mesh(t->m, mesh);
+  mesh->axis[0].size = 3;
+  fails(t, "the axes of '@m' need 3 devices, and it has 2");
+  mesh->axis[0].size = 2;
+  mesh->device[1] = 0;
+  fails(t, "'@m' names device 0 twice");
+}
+
+static void two_meshes_of_one_name(void **state) {
+  Net *t = *state;
+  module_add_mesh(t->m, mesh_of(t, "m", (MeshAxis){"dp", 2, false}));
+  Mesh *other = mesh_of(t, "n", (MeshAxis){"dp", 2, false});
+  module_add_mesh(t->m, other);
+  other->name = "m";
+  fails(t, "two meshes are named '@m'");
 }
 
 static void a_layout_before_the_module_is_sharded(void **state) {
   Net *t = *state;
-  t->z->layout = layout_broadcast(t->m);
+  t->z->layout = everywhere(t);
   fails(t, "'%z' has a layout before the module is sharded");
 }
 
@@ -216,8 +298,8 @@ static void a_partial_sum_through_what_is_not_linear(void **state) {
 static void sum_parts(Net *t) {
   shard(t);
   t->y->def->split[0] = 'k';
-  t->y->layout = layout_new(t->m, 1, (Sbp[]){{SBP_P, 0}});
-  t->x->layout = layout_new(t->m, 1, (Sbp[]){{SBP_S, 1}});
+  t->y->layout = laid(t, (Sbp){SBP_P, 0});
+  t->x->layout = laid(t, (Sbp){SBP_S, 1});
 }
 
 static void a_partial_sum_and_a_whole_value_added(void **state) {
@@ -227,7 +309,7 @@ static void a_partial_sum_and_a_whole_value_added(void **state) {
   Value *whole = build(&b, OP_sgd, IN(t->w, t->dw, t->lr, t->lr), NO_ATTRS);
   Value *product = build(&b, OP_linear, IN(t->x, whole), NO_ATTRS);
   Value *sum = build(&b, OP_add, IN(t->y, product), NO_ATTRS);
-  whole->layout = product->layout = layout_broadcast(t->m);
+  whole->layout = product->layout = everywhere(t);
   sum->layout = t->y->layout;
   sum->def->split[0] = '+';
   fails(t, "add: 1 of 2 operands are partial sums along dp");
@@ -246,15 +328,13 @@ static void a_product_of_two_partial_sums(void **state) {
 static void a_parameter_that_is_a_partial_sum(void **state) {
   Net *t = *state;
   shard(t);
-  t->x->layout = layout_new(t->m, 1, (Sbp[]){{SBP_P, 0}});
+  t->x->layout = laid(t, (Sbp){SBP_P, 0});
   fails(t, "'%x' is a parameter, and a partial sum: {P}");
 }
 
 static void a_weight_that_is_cut_along_time(void **state) {
   Net *t = *state;
-  static Mesh mesh = {.name = "m", .n_axes = 1, .n_devices = 1, .axis = {{"acc", 2, true}}};
-  shard(t);
-  t->m->mesh = &mesh;
+  shard_along(t, (MeshAxis){"acc", 2, true});
   t->w->layout = t->x->layout;
   fails(t, "'%w' lasts from step to step, and is cut along time: {S(0)}");
 }
@@ -264,7 +344,7 @@ static void a_partial_sum_of_integers_scaled(void **state) {
   sum_parts(t);
   Builder b = {.g = t->g, .d = t->h->d};
   Value *i = build_cast(&b, t->y, DT_i64), *half = build_scale(&b, i, 0.5);
-  i->layout = layout_broadcast(t->m);
+  i->layout = everywhere(t);
   half->layout = t->y->layout;
   half->def->split[0] = '+';
   fails(t, "scale: cannot pass partial sums on");
@@ -276,7 +356,7 @@ static Value *local_fill(Net *t, Sbp lies) {
   Builder b = {.g = t->g, .d = t->h->d};
   Value *v = build_fill(&b, DT_f32, 1, (int64_t[]){64}, 1);
   value_set_name(v, "f");
-  v->layout = layout_new(t->m, 1, &lies);
+  v->layout = laid(t, lies);
   return v;
 }
 
@@ -298,12 +378,12 @@ static void a_bucket_that_lies_otherwise_than_its_members(void **state) {
   Value *bucket = build(&b, OP_pack, IN(f), NO_ATTRS);
   bucket->layout = f->layout;
   passes(t);
-  bucket->layout = layout_broadcast(t->m);
+  bucket->layout = everywhere(t);
   fails(t, "'%f' does not lie as the bucket that it is packed into: {S(0)}");
   bucket->layout = f->layout;
   value_set_name(bucket, "b");
   Value *back = build(&b, OP_unpack, IN(bucket), ATTRS(a_list("shape", (int64_t[]){64}, 1)));
-  back->layout = layout_broadcast(t->m);
+  back->layout = everywhere(t);
   fails(t, "'%b' does not lie as what is read back from it: {S(0)}");
 }
 
@@ -313,7 +393,7 @@ static void a_collective_whose_result_lies_otherwise(void **state) {
   Builder b = {.g = t->g, .d = t->h->d};
   Value *all = build(&b, OP_all_gather, IN(f), ATTRS(a_s("axis", "dp")));
   value_set_name(all, "all");
-  all->layout = layout_broadcast(t->m);
+  all->layout = everywhere(t);
   passes(t);
   all->layout = f->layout;
   fails(t, "'%all' does not lie as its collective leaves it: {S(0)}");
@@ -333,7 +413,7 @@ static void an_operand_that_lies_otherwise_than_wanted(void **state) {
   t->m->phase = PHASE_local; // as if comm had nothing to do: the types are parts already
   passes(t);
   t->z->def->split[0] = 0;
-  t->z->layout = layout_broadcast(t->m);
+  t->z->layout = everywhere(t);
   fails(t, "relu: operand 0 is S(0) along 'dp', and must be B");
 }
 
@@ -341,37 +421,40 @@ static void an_output_that_is_a_partial_sum(void **state) {
   Net *t = *state;
   shard(t);
   t->y->def->split[0] = 'k';
-  t->y->layout = layout_new(t->m, 1, (Sbp[]){{SBP_P, 0}});
-  t->x->layout = layout_new(t->m, 1, (Sbp[]){{SBP_S, 1}});
-  t->w->layout = t->w1->layout = layout_new(t->m, 1, (Sbp[]){{SBP_S, 0}});
+  t->y->layout = laid(t, (Sbp){SBP_P, 0});
+  t->x->layout = laid(t, (Sbp){SBP_S, 1});
+  t->w->layout = t->w1->layout = laid(t, (Sbp){SBP_S, 0});
   t->dw->layout = t->w->layout;
   t->w1->def->split[0] = '0';
   t->z->def->split[0] = 0;
-  t->z->layout = layout_broadcast(t->m);
+  t->z->layout = everywhere(t);
   t->m->phase = PHASE_local;
   graph_set_result(t->g, 0, t->y);
   op_erase(t->z->def);
   fails(t, "'%y' is a result, and a partial sum: {P}");
 }
 
-// Two micro-batches instead of two devices, and the weight's gradient added up over them.
-static Op *add_up(Net *t, const char *axis) {
-  static Mesh mesh = {.name = "m", .n_axes = 1, .n_devices = 1, .axis = {{"acc", 2, true}}};
-  shard(t);
-  t->m->mesh = &mesh;
+// The weight's gradient added up over what the rows are split along.
+static Op *add_up_along(Net *t, MeshAxis along, const char *axis) {
+  shard_along(t, along);
   t->m->phase = PHASE_local;
   Builder b = {.g = t->g, .d = t->h->d};
   Value *sum = build(&b, OP_linear_back_w_accumulate, IN(t->x, t->y), ATTRS(a_s("axis", axis)));
-  sum->layout = layout_broadcast(t->m);
+  sum->layout = everywhere(t);
   sum->def->split[0] = '0';
   return sum->def;
+}
+
+// Two micro-batches instead of two devices.
+static Op *add_up(Net *t, const char *axis) {
+  return add_up_along(t, (MeshAxis){"acc", 2, true}, axis);
 }
 
 static void a_sum_over_time_that_is_a_part(void **state) {
   Net *t = *state;
   Op *op = add_up(t, "acc");
   passes(t);
-  op->out[0]->layout = layout_new(t->m, 1, (Sbp[]){{SBP_P, 0}});
+  op->out[0]->layout = laid(t, (Sbp){SBP_P, 0});
   fails(t, "does not lie as its op leaves it: {P}");
 }
 
@@ -392,9 +475,7 @@ static void a_sum_over_an_axis_that_is_not_there(void **state) {
 
 static void a_sum_over_time_along_devices(void **state) {
   Net *t = *state;
-  static Mesh mesh = {.name = "m", .n_axes = 1, .n_devices = 2, .axis = {{"dp", 2, false}}};
-  add_up(t, "dp");
-  t->m->mesh = &mesh;
+  add_up_along(t, (MeshAxis){"dp", 2, false}, "dp");
   fails(t, "linear_back_w_accumulate: axis 'dp' is not bound to time");
 }
 
@@ -405,11 +486,69 @@ static void a_sum_over_time_before_the_module_is_local(void **state) {
   fails(t, "linear_back_w_accumulate: is here before the module is local");
 }
 
+// -- Moves -------------------------------------------------------------------------------------
+
+// %x, which lies as `from` says, and the line of a move, between two meshes.
+static void check_move(const char *from, const char *move, const char *wrong) {
+  Arena *a = arena_new();
+  Heard *h = heard_new();
+  const char *text = str_format(a,
+                                "module phase=local\n"
+                                "mesh @m devices=0-3 (dp=2, tp=2)\n"
+                                "mesh @n devices=3,5 (acc=2:time, dp=2)\n"
+                                "mesh @o devices=0-1 (dp=2, mb=2:time)\n"
+                                "graph @main entry (%%x: %s input \"x\") {\n"
+                                "  %%y = move %%x %s\n"
+                                "  return output \"x\" %%x, output \"y\" %%y\n}\n",
+                                from, move);
+  Module *m = module_parse("move.nn", text, strlen(text), h->d);
+  bool ok = m && module_verify(m, h->d);
+  if (wrong)
+    assert_true(!ok && heard(h, wrong));
+  else
+    assert_true(ok || heard(h, "nothing"));
+  module_free(m);
+  heard_free(h);
+  arena_free(a);
+}
+
+static void moves_between_meshes(void **state) {
+  (void)state;
+  check_move("f32[4,6] {S(0), B}", "shape=[2,6] : f32[2,6] {S(0), S(0)}", NULL);
+  check_move("f32[4,6] {S(0), B}", "shape=[8,3] : f32[8,3] @n {B, S(1)}", NULL);
+  check_move("f32[4] @n {S(0), B}", "shape=[2] : f32[2] @n {S(0), S(0)}", NULL);
+  check_move("f32[4] @n {S(0), B}", "shape=[4] : f32[4] @o {B, S(0)}", NULL);
+  check_move("f32[4,6] {S(0), B}", "shape=[4,6] : f32[4,6] @n {B, B}",
+             "move: dimension 0 is 8 before and 4 after, as a whole");
+  check_move("f32[4,6] {S(0), B}", "shape=[8] : f32[8] @n {B, B}",
+             "move: the shape has 1 dimensions, the operand 2");
+  check_move("f32[4611686018427387904] {S(0), B}",
+             "shape=[4611686018427387904] : "
+             "f32[4611686018427387904] {B, S(0)}",
+             "overflow");
+}
+
+// What is made in a slice is moved in that slice.
+static void moves_that_change_what_a_slice_has(void **state) {
+  (void)state;
+  const char *wrong = "move: a slice of time has other parts before than after: ";
+  check_move("f32[4] @n {S(0), S(0)}", "shape=[4] : f32[4] @o {S(0), S(0)}", wrong);
+  check_move("f32[4] @n {S(0), B}", "shape=[4] : f32[4] {S(0), B}", wrong);
+  check_move("f32[4] {B, B}", "shape=[2] : f32[2] @n {S(0), B}", wrong);
+}
+
+static void a_move_before_the_module_is_local(void **state) {
+  Net *t = *state;
+  Builder b = {.g = t->g, .d = t->h->d};
+  build(&b, OP_move, IN(t->y), ATTRS(a_list("shape", t->y->type->dim, 2)));
+  fails(t, "move: is here before the module is local");
+}
+
 // x 0, w and w1 128, lr 320, y and z 384, dw 512; 4*8*4 = 128 bytes, 8*6*4 = 192, 4*6*4 = 96.
 static void plan(Net *t) {
   for (int i = 0; i < t->g->n_params; i++)
-    t->g->params[i]->layout = layout_broadcast(t->m);
-  t->y->layout = t->z->layout = t->w1->layout = layout_broadcast(t->m);
+    t->g->params[i]->layout = everywhere(t);
+  t->y->layout = t->z->layout = t->w1->layout = everywhere(t);
   t->m->phase = PHASE_planned;
   t->m->slab_bytes = 704;
   t->x->offset = 0;
@@ -474,6 +613,12 @@ int main(void) {
       TEST(two_updates_of_one_weight),
       TEST(an_update_of_another_type),
       TEST(a_graph_that_calls_itself),
+      TEST(a_layout_of_no_mesh_of_the_module),
+      TEST(an_operand_on_another_mesh),
+      TEST(meshes_that_cut_time_in_different_numbers),
+      TEST(a_mesh_with_two_axes_of_time),
+      TEST(a_mesh_whose_devices_do_not_fit),
+      TEST(two_meshes_of_one_name),
       TEST(a_layout_before_the_module_is_sharded),
       TEST(a_split_that_the_layouts_do_not_show),
       TEST(a_partial_sum_through_what_is_not_linear),
@@ -493,6 +638,9 @@ int main(void) {
       TEST(a_sum_over_an_axis_that_is_not_there),
       TEST(a_sum_over_time_along_devices),
       TEST(a_sum_over_time_before_the_module_is_local),
+      cmocka_unit_test(moves_between_meshes),
+      cmocka_unit_test(moves_that_change_what_a_slice_has),
+      TEST(a_move_before_the_module_is_local),
       TEST(a_value_outside_the_slab),
       TEST(a_place_that_is_not_aligned),
       TEST(an_overlap_of_two_alive),

@@ -6,19 +6,19 @@
 //     all_gather f32[2,6] axis="dp" dim=0          A^ b -> P^ b     P is A times the axis's size
 //     reduce_scatter f32[4,6] axis="dp" dim=0      A^ b -> P^ b     P is A over the axis's size
 //     all_to_all f32[2,6] axis="dp" from=0 to=1    A^ B^ -> P^ Q^   P is longer, Q shorter
+//     move f32[2,6] shape=[4,3]                    A^ B^ -> P^ Q^   as its layouts say
 //     pack f32[10], f32[4,3]                       -> f32[32]       10 padded to 16, 12 to 16
 
 #include "ir/ops/einsum.h"
 #include "ir/ops/index.h"
 
-// The sizes along `axis`, which only a module that knows its mesh has.
+// The size of `axis`, which only a module that knows its mesh has.
 static bool axis_size(const Op *op, int64_t *out, Diag *d) {
-  const char *name = op_info[op->kind].name, *axis = attr_s(op, "axis");
-  const Mesh *mesh = op->graph->module->mesh;
-  if (!mesh) return diag_error(d, op->loc, "%s: the module has no mesh", name);
-  int i = op_mesh_axis(op);
-  if (i < 0) return diag_error(d, op->loc, "%s: the mesh has no axis '%s'", name, axis);
-  *out = mesh->axis[i].size;
+  MeshAxes axes;
+  if (!op_mesh(op))
+    return diag_error(d, op->loc, "%s: the module has no mesh", op_info[op->kind].name);
+  if (!op_axes(op, &axes, d)) return false;
+  *out = axes_size(op_mesh(op), &axes);
   return true;
 }
 
@@ -95,10 +95,27 @@ bool all_to_all_rule(const Op *op, Dims *dims, Diag *d) {
   return joined(op, from, after, d) && cut(op, to, after, d) && resized_rule(op, dims, after, d);
 }
 
+// What the shape is before and after is a matter of layouts: verify_layout.c.
+bool move_rule(const Op *op, Dims *dims, Diag *d) {
+  int rank = op->in[0].value->type->rank;
+  if (attr_n(op, "shape") != rank)
+    return diag_error(d, op->loc, "move: the shape has %d dimensions, the operand %d",
+                      attr_n(op, "shape"), rank);
+  return resized_rule(op, dims, attr_list(op, "shape"), d);
+}
+
+bool move_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box;
+  if (in[0].type != out->type)
+    return diag_error(d, op->loc, "move: one device cannot stand for several");
+  memcpy(out->data, in[0].data, (size_t)type_bytes(out->type));
+  return true;
+}
+
 bool comm_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
   (void)box;
   int64_t size = 1;
-  if (op->graph->module->mesh && !axis_size(op, &size, d)) return false;
+  if (op_mesh(op) && !axis_size(op, &size, d)) return false;
   if (size != 1)
     return diag_error(d, op->loc, "%s: one device cannot stand for the %lld of axis '%s'",
                       op_info[op->kind].name, (long long)size, attr_s(op, "axis"));

@@ -89,7 +89,7 @@ bool callee_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Dia
     Tensor *results = arena_array(scratch, Tensor, inner->n_out);
     for (int i = 0; i < inner->n_in; i++)
       operands[i] = of[inner->in[i].value->id];
-    if (op_boxed(inner) && g->module->phase >= PHASE_local && g->module->mesh)
+    if (op_boxed(inner) && g->module->phase >= PHASE_local && g->module->meshes)
       ok = diag_error(d, op->loc, "%s: '%s' must not be called by ranks", op_info[op->kind].name,
                       op_info[inner->kind].name);
     else

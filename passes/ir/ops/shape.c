@@ -22,13 +22,8 @@
 // In how many parts dimension `dim` of `v` was cut, where types are those of parts: from local on.
 // An op that is being made has no results yet.
 static int64_t parts_of(const Op *op, const Value *v, int dim) {
-  const Module *m = op->graph->module;
-  int64_t parts = 1;
-  if (m->phase < PHASE_local || !m->mesh || !v || !v->layout) return parts;
-  for (int axis = 0; axis < v->layout->n_axes && axis < m->mesh->n_axes; axis++)
-    if (v->layout->axis[axis].kind == SBP_S && v->layout->axis[axis].dim == dim)
-      parts *= m->mesh->axis[axis].size;
-  return parts;
+  if (op->graph->module->phase < PHASE_local || !v || !v->layout) return 1;
+  return layout_parts(v->layout, dim);
 }
 
 // The shape of the whole tensor of which `v`, of shape `part`, is a part.  False when it has more

@@ -1,0 +1,108 @@
+// The meshes of a module.
+
+#include <stdlib.h>
+
+#include "ir/graph.h"
+
+void module_add_mesh(Module *m, Mesh *mesh) {
+  if (module_find_mesh(m, mesh->name)) BUG("a second mesh @%s", mesh->name);
+  Mesh **end = &m->meshes;
+  mesh->id = 0;
+  for (; *end; end = &(*end)->next)
+    mesh->id++;
+  mesh->next = NULL;
+  *end = mesh;
+}
+
+const Mesh *module_find_mesh(const Module *m, const char *name) {
+  for_each_mesh(mesh, m)
+    if (str_equal(mesh->name, name)) return mesh;
+  return NULL;
+}
+
+const Mesh *module_mesh(const Module *m) {
+  if (m->meshes && m->meshes->next)
+    BUG("@%s is not the only mesh: there is @%s", m->meshes->name, m->meshes->next->name);
+  return m->meshes;
+}
+
+bool module_one_mesh(const Module *m, const char *who, Diag *d) {
+  if (!m->meshes || !m->meshes->next) return true;
+  return diag_error(d, NULL, "%s takes modules of one mesh, and this one has '@%s' and '@%s'", who,
+                    m->meshes->name, m->meshes->next->name);
+}
+
+// Meshes that have an axis of time have the same one.
+int module_slices(const Module *m) {
+  for_each_mesh(mesh, m) {
+    for (int i = 0; i < mesh->n_axes; i++)
+      if (mesh->axis[i].time) return mesh->axis[i].size;
+  }
+  return 1;
+}
+
+static int compare_ints(const void *a, const void *b) {
+  int x = *(const int *)a, y = *(const int *)b;
+  return (x > y) - (x < y);
+}
+
+int *module_devices(const Module *m, Arena *a, int *n) {
+  int most = 1;
+  for_each_mesh(mesh, m)
+    most += mesh->n_devices;
+  int *devices = arena_array(a, int, most), *sorted = arena_array(a, int, most);
+  *n = m->meshes ? 0 : 1;
+  for_each_mesh(mesh, m) {
+    int before = *n;
+    for (int i = 0; i < mesh->n_devices; i++)
+      if (!bsearch(&mesh->device[i], sorted, (size_t)before, sizeof *sorted, compare_ints))
+        devices[(*n)++] = mesh->device[i];
+    for (int i = before; i < *n; i++)
+      sorted[i] = devices[i];
+    qsort(sorted, (size_t)*n, sizeof *sorted, compare_ints);
+  }
+  return devices;
+}
+
+bool mesh_repeats(const Mesh *mesh, int *device) {
+  Arena *a = arena_new();
+  int n = mesh->n_devices, *sorted = arena_array(a, int, n);
+  bool found = false;
+  for (int i = 0; i < n; i++)
+    sorted[i] = mesh->device[i];
+  qsort(sorted, (size_t)n, sizeof *sorted, compare_ints);
+  for (int i = 1; i < n && !found; i++)
+    if (sorted[i] == sorted[i - 1]) {
+      *device = sorted[i];
+      found = true;
+    }
+  arena_free(a);
+  return found;
+}
+
+int mesh_find_axis(const Mesh *mesh, const char *name) {
+  for (int i = 0; mesh && i < mesh->n_axes; i++)
+    if (str_equal(mesh->axis[i].name, name)) return i;
+  return -1;
+}
+
+int axes_size(const Mesh *mesh, const MeshAxes *axes) {
+  int size = 1;
+  for (int i = 0; i < axes->n; i++)
+    size *= mesh->axis[axes->at[i]].size;
+  return size;
+}
+
+bool axes_have(const MeshAxes *axes, int axis) {
+  for (int i = 0; i < axes->n; i++)
+    if (axes->at[i] == axis) return true;
+  return false;
+}
+
+const Mesh *op_mesh(const Op *op) {
+  for (int i = 0; i < op->n_out; i++)
+    if (op->out[i] && op->out[i]->layout) return op->out[i]->layout->mesh;
+  for (int i = 0; i < op->n_in; i++)
+    if (op->in[i].value->layout) return op->in[i].value->layout->mesh;
+  return op->graph->module->meshes;
+}

@@ -1,0 +1,29 @@
+// Carries a value from one layout to another, on the same mesh or on another, by the cheapest path
+// that path.h knows:
+//
+//     mesh @m devices=0-3 (dp=4)      mesh @s devices=4-11 (dp=8)
+//     %x {B}, wanted @s {B}
+//
+//     %1 = local_slice %x axis="x0+x1" dim=0      a quarter each
+//     %2 = move %1                                half of that to two devices each: rd_scatter
+//     %3 = all_gather %2 axis="x0+x1+x2" dim=0    between those who are near one another
+//
+// Each state of a path is a layout on a mesh of its own, of the same devices in another order or
+// factored otherwise; such meshes are added to the module.  What joins two of them, where everybody
+// has already what he needs, is a `move` without messages.  Primitives between groups, and those
+// that the language has no word for, are moves, too: their messages are the same.
+
+#ifndef TRANSITION_H
+#define TRANSITION_H
+
+#include "ir/build.h"
+#include "path.h"
+
+typedef struct Transitions Transitions; // of one module
+
+Transitions *transitions_new(Module *m, const Cluster *c, Arena *a);
+// Puts the ops where the builder stands, and returns the value as it is wanted, which must be cut
+// over time as it is.  NULL, having reported why.
+Value *transition(Transitions *t, Builder *b, Value *v, const Layout *want);
+
+#endif
