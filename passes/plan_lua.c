@@ -14,6 +14,7 @@
 #include "part.h"
 #include "plan.h"
 #include "plan_texts.h"
+#include "split_classes.h"
 #include "unpack.h"
 
 enum { MAX_DEPTH = 8 }; // of programs that apply programs
@@ -117,14 +118,21 @@ static void push_inputs(lua_State *l, const Op *op) {
   }
 }
 
-// The letter of the term's dimension that a split of it is over, or nil.
+// The letter that a split of the dimension is over, whether it may be split or not: the first that
+// is longer than 1.
+static int first_letter(const Dims *dims, const Term *t, int dim) {
+  for (int i = 0; i < t->dim[dim].n; i++)
+    if (dims->letter[t->dim[dim].letter[i]].size != 1) return t->dim[dim].letter[i];
+  return -1;
+}
+
 static int push_letter(lua_State *l, const Op *op, const Term *terms, int n, const char *what) {
   lua_Integer i = luaL_checkinteger(l, 2);
   if (i < 1 || i > n)
     return FAIL(l, op->loc, "%s has %d %ss, from 1", op_info[op->kind].name, n, what);
   const Dims *dims = op_einsum(l, op);
   const Term *t = &terms[i - 1];
-  int letter = dims_splitter(dims, t, check_dim(l, 3, t->rank, op->loc), 1);
+  int letter = first_letter(dims, t, check_dim(l, 3, t->rank, op->loc));
   if (letter < 0)
     lua_pushnil(l);
   else
@@ -439,6 +447,22 @@ static int store(lua_State *l) {
   return cut(l, STORED);
 }
 
+// -- The classes of a loss ---------------------------------------------------------------------
+
+// split_loss(op, axis): a cross entropy becomes ops whose classes can be split along the axis.
+static int split_loss(lua_State *l) {
+  const PlanProgram *p = program_of(l);
+  Op *op = check_op(l, 1);
+  int axis = check_axis(l, 2);
+  const Loc *loc = op->loc;
+  if (op->kind != OP_cross_entropy)
+    return FAIL(l, loc, "%s is no cross_entropy", op_info[op->kind].name);
+  if (!split_classes(op, p->s->mesh->axis[axis].size, p->box.d))
+    return FAIL(l, loc, "the loss stays as it is");
+  sharding_grow(p->s);
+  return 0;
+}
+
 // -- Pins --------------------------------------------------------------------------------------
 
 // pin(value): an op that does nothing to the value and takes its readers of the update, so that
@@ -594,10 +618,22 @@ static int apply(lua_State *l) {
 // -- Running -----------------------------------------------------------------------------------
 
 static const luaL_Reg functions[] = {
-    {"apply", apply},  {"can", can},       {"cuts", cuts},         {"flow", flow},
-    {"glob", matches}, {"ops", list_ops},  {"op_trans", op_trans}, {"params", list_params},
-    {"pin", pin},      {"refuse", refuse}, {"size", axis_size},    {"split", split},
-    {"store", store},  {"unpack", unpack}, {NULL, NULL},
+    {"apply", apply},
+    {"can", can},
+    {"cuts", cuts},
+    {"flow", flow},
+    {"glob", matches},
+    {"ops", list_ops},
+    {"op_trans", op_trans},
+    {"params", list_params},
+    {"pin", pin},
+    {"refuse", refuse},
+    {"size", axis_size},
+    {"split", split},
+    {"split_loss", split_loss},
+    {"store", store},
+    {"unpack", unpack},
+    {NULL, NULL},
 };
 
 static const luaL_Reg op_methods[] = {

@@ -200,6 +200,8 @@ static bool take_operand(Planner *p, Value *v) {
 // A reduction that is not in place reads its operand until it is waited for.
 static void keep_until_wait(Planner *p, const Op *reduce) {
   const Value *in = reduce->in[0].value;
+  const Place *from = &p->place[in->id], *to = &p->place[reduce->out[0]->id];
+  if (from->block == to->block && from->at == to->at) return;
   Life *life = &p->life[in->id];
   life->to = max(life->to, value_first_read(reduce->out[0]));
   if (p->place[in->id].block) {
@@ -220,8 +222,9 @@ static void place_result(Planner *p, Value *v) {
     block_add(p, p->pack_block[op->id], 0, v);
     return;
   }
-  if (is_dead_constant(v) || take_target(p, v) || take_bucket(p, v) || take_operand(p, v)) return;
-  block_add(p, block_new(p, type_bytes(v->type)), 0, v);
+  if (is_dead_constant(v)) return;
+  if (!take_target(p, v) && !take_bucket(p, v) && !take_operand(p, v))
+    block_add(p, block_new(p, type_bytes(v->type)), 0, v);
   if (op->kind == OP_all_reduce) keep_until_wait(p, op);
 }
 

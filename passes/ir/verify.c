@@ -61,7 +61,8 @@
 //   16  The result of a view lies where the view says, in its operand.
 //   17  Two values alive at once do not overlap, except a view and what it views; a result and an
 //       operand that is not read later, where the op may run in place (ir/place.h); a bucket and
-//       what is packed into it; an update and its parameter, from the last read of that on.
+//       what is packed into it; an update and its parameter, from the last read of that on.  What an
+//       all_reduce reads elsewhere than it writes lives until somebody reads the sum.
 
 #include "ir/verify.h"
 

@@ -55,12 +55,26 @@ static int *times(const Graph *g, Arena *a) {
   return time;
 }
 
+// When somebody first reads `v`, or a view of it.
+static int first_read(const Value *v, const int *time) {
+  int first = END;
+  for_each_use(u, v) {
+    if (!u->user) continue;
+    int t = is_view(u->user->out[0]) ? first_read(u->user->out[0], time) : time[u->user->id];
+    if (t < first) first = t;
+  }
+  return first;
+}
+
 static Place place_of(Value *v, const int *time) {
   Place p = {v, v->offset, v->offset + type_bytes(v->type), START, START};
   if (v->def && !value_accumulates(v)) p.born = time[v->def->id];
   p.dies = v->def ? time[v->def->id] : START;
   for_each_use(u, v) {
     int t = u->user ? time[u->user->id] : END;
+    // A reduction that is not in place reads it until somebody waits for the sum.
+    if (u->user && u->user->kind == OP_all_reduce && u->user->out[0]->offset != v->offset)
+      t = first_read(u->user->out[0], time);
     if (t > p.dies) p.dies = t;
   }
   return p;
