@@ -40,6 +40,7 @@ set(PASS_FILES
   comm.c
   pack_grads.c
   number.c
+  piece.c
   prove.c
   prove_why.c
   local.c

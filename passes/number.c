@@ -35,37 +35,31 @@ bool attr_same_whole(const Op *x, const Op *y, int i) {
   return same_dims(value_whole(x->out[0]), value_whole(y->out[0]));
 }
 
+// Attribute `shape` left out, which is another of a piece.
 static uint64_t hash_op(const Op *op, const int *in) {
   uint64_t h = hash_mix(0, (uint64_t)op->kind);
   for (int i = 0; i < op->n_in; i++)
     h = hash_mix(h, (uint64_t)in[i]);
   int n;
   op_attr_specs(op->kind, &n);
-  for (int i = 0; i < n; i++) {
-    if (!str_equal(op->attrs[i].name, "shape")) {
-      h = attr_hash(h, &op->attrs[i]);
-      continue;
-    }
-    const Type *whole = value_whole(op->out[0]);
-    for (int k = 0; k < whole->rank; k++)
-      h = hash_mix(h, (uint64_t)whole->dim[k]);
-  }
+  for (int i = 0; i < n; i++)
+    if (!str_equal(op->attrs[i].name, "shape")) h = attr_hash(h, &op->attrs[i]);
   return h ^ h >> 32;
 }
 
-static bool same_attrs(const Op *x, const Op *y) {
+static bool same_attrs(const Op *x, const Op *y, bool shape) {
   int n;
-  op_attr_specs(x->kind, &n);
+  const AttrSpec *spec = op_attr_specs(x->kind, &n);
   for (int i = 0; i < n; i++)
-    if (!attr_same_whole(x, y, i)) return false;
+    if ((shape || !str_equal(spec[i].name, "shape")) && !attr_same_whole(x, y, i)) return false;
   return true;
 }
 
-static bool same_op(const Op *x, const int *x_in, const Op *y, const int *y_in) {
+static bool same_op(const Op *x, const int *x_in, const Op *y, const int *y_in, bool shape) {
   if (x->kind != y->kind || x->n_in != y->n_in || x->n_out != y->n_out) return false;
   for (int i = 0; i < x->n_in; i++)
     if (x_in[i] != y_in[i]) return false;
-  if (!same_attrs(x, y)) return false;
+  if (!same_attrs(x, y, shape)) return false;
   return x->callee == y->callee || callee_same(x->callee, y->callee);
 }
 
@@ -89,7 +83,7 @@ static bool same_ops(const Graph *x, const int *x_of, const Graph *y, const int 
       p_in[i] = x_of[p->in[i].value->id];
     for (int i = 0; i < q->n_in; i++)
       q_in[i] = y_of[q->in[i].value->id];
-    if (!same_op(p, p_in, q, q_in)) return false;
+    if (!same_op(p, p_in, q, q_in, true)) return false;
   }
   return !p && !q;
 }
@@ -117,7 +111,7 @@ static Entry **slot_of(const Numbers *n, const Op *op, const int *in) {
 
 static Entry *find(const Numbers *n, const Op *op, const int *in) {
   Entry *e = *slot_of(n, op, in);
-  while (e && !same_op(e->op, e->in, op, in))
+  while (e && !same_op(e->op, e->in, op, in, true))
     e = e->next;
   return e;
 }
@@ -175,4 +169,14 @@ const Value *number_value(const Numbers *n, int number) {
 int number_find(const Numbers *n, const Op *op, const int *in) {
   const Entry *e = find(n, op, in);
   return e ? e->first : -1;
+}
+
+const Op *number_like(const Numbers *n, const Op *op, const int *in, const Op *after) {
+  const Entry *e = *slot_of(n, op, in);
+  while (after && e && e->op != after)
+    e = e->next;
+  if (after && e) e = e->next;
+  while (e && !same_op(e->op, e->in, op, in, false))
+    e = e->next;
+  return e ? e->op : NULL;
 }

@@ -31,6 +31,10 @@ const Value *number_value(const Numbers *n, int number); // the first that has i
 // those that follow.  -1 when the graph has none.
 int number_find(const Numbers *n, const Op *op, const int *in);
 
+// An op of the graph that differs from `op` in attribute `shape` at most, on operands with these
+// numbers: the next after `after`, or the first when that is NULL.
+const Op *number_like(const Numbers *n, const Op *op, const int *in, const Op *after);
+
 // Attribute `i` of two ops of one kind, `shape` as that of the whole.
 bool attr_same_whole(const Op *x, const Op *y, int i);
 // Whether two graphs that are called do the same to their parameters.

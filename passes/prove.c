@@ -17,6 +17,8 @@
 //    pack         stands for all that is packed.  A sum over ranks or time of a bucket is that of
 //                 its members, and unpack is one member, where it lies and as long as it is.
 //    a reshape    that changes no length, where the model has none, stands for its operand's number.
+//    pieces       of a value come from slice, and go back to it through concat and add; an op on
+//                 pieces is an op of the model's program done in parts (piece.h).
 //    other ops    must be an op of the model's program, of operands that stand for the numbers of
 //                 that op's operands.  The einsum of the op of the model, whose lengths are those of
 //                 the whole, says which letters may be split, how the operands of a split must lie
@@ -41,27 +43,29 @@
 #include "ir/op.h"
 #include "ir/split.h"
 #include "ir/verify.h"
+#include "piece.h"
 #include "split_classes.h"
 
 enum { UNKNOWN = -1 };
+
+// What a value of the distributed program stands for.
+typedef struct Meaning {
+  int number;                  // UNKNOWN of pieces and buckets, and where an error was reported
+  Piece *piece;                // what it is a part of, NULL of any other
+  const struct Bucket *bucket; // NULL of any other value
+} Meaning;
 
 // What was packed: where each begins, in elements, and what it stands for.
 typedef struct Member {
   int64_t offset;
   const Type *type; // of a rank's part
-  int number;
+  Meaning is;
 } Member;
 
 typedef struct Bucket {
   int n;
   Member *member;
 } Bucket;
-
-// What a value of the distributed program stands for.
-typedef struct Meaning {
-  int number;           // UNKNOWN of a bucket, and where an error was reported
-  const Bucket *bucket; // NULL of any other value
-} Meaning;
 
 typedef struct Proof {
   const Graph *model, *g;
@@ -197,12 +201,13 @@ static void prove_pack(Proof *p, const Op *op) {
     const Value *v = op->in[i].value;
     in[i] = meaning(p, v)->number;
     known &= in[i] != UNKNOWN;
-    bucket->member[i] = (Member){offset, v->type, in[i]};
+    bucket->member[i] = (Member){offset, v->type, *meaning(p, v)};
     offset += pack_length(v->type);
     if (is_bucket(p, v))
       fails(p, op->loc, "pack: operand %d is a bucket, which cannot lie in another", i);
   }
-  *meaning(p, op->out[0]) = (Meaning){known ? number_find(p->numbers, op, in) : UNKNOWN, bucket};
+  meaning(p, op->out[0])->bucket = bucket;
+  if (known) meaning(p, op->out[0])->number = number_find(p->numbers, op, in);
 }
 
 // -- Other ops -------------------------------------------------------------------------------
@@ -257,21 +262,16 @@ static void prove_call(Proof *p, const Op *op) {
   }
 }
 
-// `is`, the op of the model's program, has the lengths of the whole.
-static void prove_layouts(Proof *p, const Op *op, const Op *is) {
+// `dims` is the einsum of the whole.
+static void prove_layouts(Proof *p, const Op *op, const Dims *dims) {
   const Mesh *mesh = op_mesh(op);
   if (op->graph->module->phase < PHASE_sharded || !mesh) return;
   if (op->callee) {
     prove_call(p, op);
     return;
   }
-  Dims dims;
-  if (!op_dims(is, &dims, p->d)) {
-    p->ok = false;
-    return;
-  }
   for (int axis = 0; axis < mesh->n_axes; axis++)
-    prove_axis(p, op, &dims, axis);
+    prove_axis(p, op, dims, axis);
 }
 
 static void prove_types(Proof *p, const Op *op, const Op *is) {
@@ -296,33 +296,237 @@ static void prove_pin(Proof *p, const Op *op) {
           layout_text(p->a, pinned->layout), layout_text(p->a, v->layout));
 }
 
+// An op of the model's program as it is.
+static void prove_same(Proof *p, const Op *op, int first) {
+  const Op *is = number_value(p->numbers, first)->def;
+  Dims dims;
+  prove_types(p, op, is);
+  if (!op_dims(is, &dims, p->d))
+    p->ok = false;
+  else
+    prove_layouts(p, op, &dims);
+  for (int i = 0; i < op->n_out; i++)
+    meaning(p, op->out[i])->number = first + i;
+}
+
+// Says what is wrong, and takes the op for what it was most likely meant to be.
+static void prove_wrong(Proof *p, const Op *op, const int *in) {
+  const Op *meant = prove_why(p->numbers, op, in, p->d);
+  p->ok = false;
+  if (!meant || meant->n_out != op->n_out) return;
+  for (int i = 0; i < op->n_out; i++)
+    *meaning(p, op->out[i]) = (Meaning){.number = number_of(p->numbers, meant->out[i])};
+}
+
+// -- Pieces ----------------------------------------------------------------------------------
+
+static const Type *whole_of(const Proof *p, int number) {
+  return number_value(p->numbers, number)->type;
+}
+
+// One more thing that `v` stands for.
+static void add_piece(Proof *p, const Value *v, Piece piece) {
+  Meaning *of = meaning(p, v);
+  bool all = piece_is_all(&piece, whole_of(p, piece.number));
+  if (all && of->number == UNKNOWN) of->number = piece.number;
+  if (all && of->number == piece.number) return;
+  for (const Piece *is = of->piece; is; is = is->other)
+    if (is->number == piece.number && is->letter == piece.letter) return;
+  piece.other = of->piece; // which others may have, too
+  of->piece = arena_copy(p->a, &piece, sizeof piece);
+}
+
+static const char *piece_name(const Proof *p, const Piece *piece) {
+  return piece_text(p->a, piece, prove_name(number_value(p->numbers, piece->number), p->a));
+}
+
+// The length of the letter that `share` sums over.
+static int64_t letter_size(const Proof *p, const Piece *share) {
+  Dims dims;
+  const Op *op = number_value(p->numbers, share->number)->def;
+  if (!share->letter || !op_dims(op, &dims, p->d)) return 0;
+  return dims.letter[dims_find(&dims, share->letter)].size;
+}
+
+// Puts pieces of one value together.
+static bool prove_join(Proof *p, const Op *op, const Piece *in) {
+  Piece out;
+  if (!(op->kind == OP_concat && piece_concat(op, in, &out)) &&
+      !(op->kind == OP_add && piece_add(in, letter_size(p, &in[0]), &out)))
+    return false;
+  add_piece(p, op->out[0], out);
+  return true;
+}
+
+// Is there a slice in the model's program that `slice` was made from?
+static bool was_in_model(const Proof *p, const Op *slice) {
+  for_each_op(op, p->model)
+    if (op->kind == OP_slice &&
+        (loc_same(op->loc, slice->loc) ||
+         (op->out[0]->name && str_equal(op->out[0]->name, slice->out[0]->name))))
+      return true;
+  return false;
+}
+
+// A slice of the model's program that was changed looks like a piece, until nothing can read it.
+static bool prove_slices(Proof *p, const Op *op) {
+  bool wrong = false;
+  for (int i = 0; i < op->n_in; i++) {
+    const Value *v = op->in[i].value;
+    if (!v->def || v->def->kind != OP_slice || !was_in_model(p, v->def)) continue;
+    int in = meaning(p, v->def->in[0].value)->number;
+    if (in == UNKNOWN || !meaning(p, v)->piece) continue;
+    prove_wrong(p, v->def, &in);
+    wrong = true;
+  }
+  return wrong;
+}
+
+// What slice of the model's program makes the value: NULL of others.
+static const Op *model_slice(const Proof *p, int number) {
+  const Op *op = number_value(p->numbers, number)->def;
+  for (int i = 0; op && op->kind == OP_slice && i < attr_n(op, "steps"); i++)
+    if (attr_list(op, "steps")[i] != 1) return NULL;
+  return op && op->kind == OP_slice ? op : NULL;
+}
+
+// Is what it makes the same everywhere, along some dimensions?
+static bool is_alike(const Op *op) {
+  return op->kind == OP_fill || op->kind == OP_broadcast;
+}
+
+// Does the op make or read pieces?
+static bool is_of_pieces(const Proof *p, const Op *op) {
+  bool pieces = op->kind == OP_slice || is_alike(op);
+  for (int i = 0; i < op->n_in; i++) {
+    const Meaning *of = meaning(p, op->in[i].value);
+    pieces |= of->piece || model_slice(p, of->number);
+  }
+  return pieces;
+}
+
+// All that an operand stands for.
+static Piece *choices_of(Proof *p, const Value *v) {
+  const Meaning *of = meaning(p, v);
+  Piece *first = NULL, **end = &first;
+  if (of->number != UNKNOWN) {
+    Piece all = piece_all(of->number, whole_of(p, of->number));
+    *end = arena_copy(p->a, &all, sizeof all);
+    end = &(*end)->other;
+  }
+  for (const Piece *piece = of->piece; piece; piece = piece->other) {
+    *end = arena_copy(p->a, piece, sizeof *piece);
+    end = &(*end)->other;
+  }
+  *end = NULL;
+  // A piece of a slice is one of what was sliced.
+  for (Piece *piece = first; piece; piece = piece->other) {
+    const Op *slice = piece->letter ? NULL : model_slice(p, piece->number);
+    if (!slice) continue;
+    Piece *up = *end = arena_copy(p->a, piece, sizeof *piece);
+    up->number = number_of(p->numbers, slice->in[0].value);
+    for (int i = 0; i < up->rank; i++)
+      if (up->dim[i].from != ANYWHERE) up->dim[i].from += attr_list(slice, "starts")[i];
+    up->other = NULL;
+    end = &up->other;
+  }
+  return first;
+}
+
+typedef struct Search {
+  const Op *op;
+  Piece **choices; // of each operand
+  Piece *in;       // one of each
+  int left;        // how many more ways to choose are looked at
+  bool found;
+  const char *why; // none was found
+} Search;
+
+// An op of the model's program done in parts, a slice, or pieces put together.  How they lie is
+// checked against the einsum of the op itself, by the verifier: that of the whole may have other
+// letters.
+static void prove_piece(Proof *p, Search *s) {
+  const Op *op = s->op;
+  const Piece *in = s->in;
+  Piece *out = arena_array(p->a, Piece, op->n_out);
+  int *numbers = arena_array(p->a, int, op->n_in);
+  for (int i = 0; i < op->n_in; i++)
+    numbers[i] = in[i].number;
+  // What a graph that is called does with parts its einsum does not say.
+  for (const Op *is = NULL; !op->callee && (is = number_like(p->numbers, op, numbers, is));) {
+    int first = number_of(p->numbers, is->out[0]);
+    if (!piece_op(is, first, op, in, out, &s->why, p->d)) continue;
+    s->found = true;
+    for (int i = 0; i < op->n_out; i++)
+      add_piece(p, op->out[i], out[i]);
+  }
+  if (op->kind != OP_slice) {
+    s->found |= prove_join(p, op, in);
+  } else if (!in[0].letter && piece_slice(op, &in[0], &out[0])) {
+    add_piece(p, op->out[0], out[0]);
+    s->found = true;
+  }
+}
+
+static void prove_choices(Proof *p, Search *s, int operand) {
+  if (operand == s->op->n_in) {
+    if (s->left-- > 0) prove_piece(p, s);
+    return;
+  }
+  for (const Piece *c = s->choices[operand]; c && s->left > 0; c = c->other) {
+    s->in[operand] = *c;
+    prove_choices(p, s, operand + 1);
+  }
+}
+
+// Finds all that the op may stand for as one on pieces.
+static bool find_pieces(Proof *p, Search *s) {
+  enum { MOST_CHOICES = 64 };
+  if (!is_of_pieces(p, s->op)) return false;
+  s->left = MOST_CHOICES;
+  s->choices = arena_array(p->a, Piece *, s->op->n_in);
+  s->in = arena_array(p->a, Piece, s->op->n_in);
+  for (int i = 0; i < s->op->n_in; i++)
+    s->choices[i] = choices_of(p, s->op->in[i].value);
+  prove_choices(p, s, 0);
+  return s->found;
+}
+
+static void prove_pieces(Proof *p, const Op *op, const int *in, bool numbers) {
+  Search s = {.op = op};
+  if (find_pieces(p, &s) || prove_slices(p, op)) return;
+  if (numbers) {
+    prove_wrong(p, op, in);
+    return;
+  }
+  fails(p, op->loc, "%s: %s", kind_name(op),
+        s.why ? s.why : "nothing in the model's program reads these pieces");
+  for (int i = 0; i < op->n_in; i++)
+    diag_note(p->d, op->loc, "operand %d is %s", i, piece_name(p, s.choices[i]));
+}
+
 static void prove_op(Proof *p, const Op *op) {
   int *in = arena_array(p->a, int, op->n_in);
   bool known = op->n_out > 0; // a call that gives nothing does nothing
+  bool numbers = true;
   for (int i = 0; i < op->n_in; i++) {
     const Meaning *of = meaning(p, op->in[i].value);
     in[i] = of->number;
-    known &= in[i] != UNKNOWN;
+    known &= in[i] != UNKNOWN || of->piece;
+    numbers &= in[i] != UNKNOWN;
     if (is_bucket(p, op->in[i].value))
       fails(p, op->loc, "%s: operand %d is a bucket of %d values", kind_name(op), i, of->bucket->n);
   }
   if (!known) return; // what made it unknown was reported
-  int first = number_find(p->numbers, op, in);
-  if (first != UNKNOWN) {
-    const Op *is = number_value(p->numbers, first)->def;
-    prove_types(p, op, is);
-    prove_layouts(p, op, is);
-  } else if (is_pin(op)) {
+  int first = numbers ? number_find(p->numbers, op, in) : UNKNOWN;
+  if (first != UNKNOWN)
+    prove_same(p, op, first);
+  else if (is_pin(op))
     prove_pin(p, op);
-    return;
-  } else {
-    p->ok = false;
-    const Op *meant = prove_why(p->numbers, op, in, p->d);
-    if (!meant || meant->n_out != op->n_out) return;
-    first = number_of(p->numbers, meant->out[0]);
-  }
-  for (int i = 0; i < op->n_out; i++)
-    meaning(p, op->out[i])->number = first + i;
+  else
+    prove_pieces(p, op, in, numbers);
+  // A fill is a part of every larger one, too, and a part may have the shape that it had before.
+  if (is_alike(op) || is_pin(op)) find_pieces(p, &(Search){.op = op});
 }
 
 // -- Reading a bucket ----------------------------------------------------------------------------
@@ -355,7 +559,7 @@ static void prove_unpack(Proof *p, const Op *op) {
   else if (!same_type(member->type, out->type))
     fails(p, op->loc, "unpack: '%s' is %s, and %s was packed at offset %lld", value_text(p->a, out),
           type_text(p->a, out->type), type_text(p->a, member->type), (long long)offset);
-  meaning(p, out)->number = member ? member->number : UNKNOWN;
+  if (member) *meaning(p, out) = member->is;
 }
 
 // -- Results ---------------------------------------------------------------------------------
@@ -381,6 +585,14 @@ static const Loc *value_loc(const Value *v) {
   return v->def ? v->def->loc : v->loc;
 }
 
+// Is it all of that value?
+static bool stands_for(const Proof *p, const Meaning *of, int number) {
+  bool is = of->number == number;
+  for (const Piece *piece = of->piece; piece; piece = piece->other)
+    is |= piece->number == number && piece_is_all(piece, whole_of(p, number));
+  return is;
+}
+
 // Every result of the model's program is there, and is what it is there.
 static void prove_results(Proof *p) {
   for (int i = 0; i < p->model->n_results; i++) {
@@ -391,12 +603,16 @@ static void prove_results(Proof *p) {
       continue;
     }
     const Meaning *of = meaning(p, r->use.value);
+    const Loc *loc = value_loc(r->use.value);
+    const char *name = result_name(p, r);
+    if (stands_for(p, of, number_of(p->numbers, want))) continue;
     if (is_bucket(p, r->use.value))
-      fails(p, value_loc(r->use.value), "%s is a bucket of %d values", result_name(p, r),
-            of->bucket->n);
-    else if (of->number != UNKNOWN && of->number != number_of(p->numbers, want))
-      fails(p, value_loc(r->use.value), "%s is %s, and %s in the model's program",
-            result_name(p, r), prove_name(number_value(p->numbers, of->number), p->a),
+      fails(p, loc, "%s is a bucket of %d values", name, of->bucket->n);
+    else if (of->number != UNKNOWN)
+      fails(p, loc, "%s is %s, and %s in the model's program", name,
+            prove_name(number_value(p->numbers, of->number), p->a), prove_name(want, p->a));
+    else if (of->piece)
+      fails(p, loc, "%s is %s, and %s in the model's program", name, piece_name(p, of->piece),
             prove_name(want, p->a));
   }
   for (int i = 0; i < p->g->n_results; i++)
@@ -437,19 +653,20 @@ static const Graph *entry_named(const Module *m, const char *name) {
 
 // -- Losses whose classes are split ----------------------------------------------------------
 
-// The first of the two lse_parts that split_classes makes, and of how many parts; 0 of other ops.
-static int parts_of_classes(const Op *op) {
+// How many classes each part has of the first of the two lse_parts that split_classes makes; 0 of
+// other ops.
+static int64_t classes_of_part(const Op *op) {
   const Value *x = op->kind == OP_lse_parts ? op->in[0].value : NULL;
   while (x && x->def && (op_info[x->def->kind].traits & COMM))
     x = x->def->in[0].value;
   if (!x || (x->def && x->def->kind == OP_lse_parts)) return 0;
-  const Type *whole = value_whole(op->out[0]);
-  return (int)whole->dim[whole->rank - 1];
+  const Type *have = value_whole(op->in[0].value), *made = value_whole(op->out[0]);
+  return have->dim[have->rank - 1] / made->dim[made->rank - 1];
 }
 
-static Op *loss_at(const Graph *g, const Loc *loc) {
+static Op *op_at(const Graph *g, OpKind kind, const Loc *loc) {
   for_each_op(op, g)
-    if (op->kind == OP_cross_entropy && loc_same(op->loc, loc)) return op;
+    if (op->kind == kind && loc_same(op->loc, loc)) return op;
   return NULL;
 }
 
@@ -460,11 +677,14 @@ static bool split_losses(const Module *model, const Module *m, Module **with, Di
   for_each_graph(g, m) {
     if (!g->entry) continue;
     for_each_op(op, g) {
-      int parts = parts_of_classes(op);
-      const Graph *is = parts ? entry_named(*with ? *with : model, g->name) : NULL;
-      if (!is || !loss_at(is, op->loc)) continue;
+      int64_t part = classes_of_part(op);
+      const Graph *is = part ? entry_named(*with ? *with : model, g->name) : NULL;
+      if (!is || op_at(is, OP_lse_parts, op->loc) || !op_at(is, OP_cross_entropy, op->loc))
+        continue;
       if (!*with) *with = module_clone(model);
-      if (!split_classes(loss_at(entry_named(*with, g->name), op->loc), parts, d)) return false;
+      Op *loss = op_at(entry_named(*with, g->name), OP_cross_entropy, op->loc);
+      const Type *logits = loss->in[0].value->type;
+      if (!split_classes(loss, (int)(logits->dim[logits->rank - 1] / part), d)) return false;
     }
   }
   for (Graph *g = *with ? (*with)->graphs : NULL; g; g = g->next)

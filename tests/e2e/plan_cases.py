@@ -36,6 +36,13 @@ PLANS = [
     ("tp", ALL, [8, 2, 4], [], [SUM]),
     ("tp", ["gpt", "moe"], [2, 4], ["--micro-batches", 2], [SUM]),
     ("sp", LANGUAGE, [4, 2, 8], [], [SCATTER, GATHER]),
+    ("vp", LANGUAGE, [2, 8, 4], [], [SUM]),
+    ("vp", ["gpt_tied", "bert"], [4, 2], ["--micro-batches", 2], [SUM]),
+    ("tp2d", ["gpt", *ALL], [4, 8, 2], [], [SCATTER, GATHER]),
+    ("tp3d", ["wide", *ALL], [4, 8], [], [SUM, SCATTER, GATHER]),
+    ("dap", ["axial"], [8, 2, 4], [], [SUM, EXCHANGE]),
+    ("dap", ["axial"], [2, 4], ["--micro-batches", 2], [SUM, EXCHANGE]),
+    ("ep", ["moe"], [4, 2, 8], [], [SUM]),
     ("zero1", ALL, [2, 4, 8], [], [SCATTER, GATHER]),
     ("zero2", ALL, [4, 2, 8], [], [SCATTER, GATHER]),
     ("zero2", ["gpt", "vit"], [2, 4], ["--batch", BATCH // 2, "--accumulate", 2], [SCATTER, GATHER]),
@@ -44,6 +51,10 @@ PLANS = [
     ("dp=2,tp=2", ["bert", *ALL], [4], [], [SUM]),
     ("dp=2,sp=4", ["gpt_tied", "gpt"], [8], [], [SUM, SCATTER, GATHER]),
     ("dp=2,zero3=2", ["wide", "gpt"], [4], [], [SUM, SCATTER, GATHER]),
+    ("dp=2,vp=2", ["bert", "gpt_tied"], [4], [], [SUM]),
+    ("dp=2,dap=4", ["axial"], [8], [], [SUM, EXCHANGE]),
+    ("dp=2,ep=2", ["moe"], [4], [], [SUM]),
+    ("dp=2,tp2d=4", ["gpt", "wide"], [8], [], [SUM, SCATTER, GATHER]),
     ("zero1=2,tp=2", ["vit", "gpt"], [4], [], [SUM, SCATTER, GATHER]),
     ("zero3=2,tp=2", ["gpt", "moe"], [4], ["--micro-batches", 2], [SUM, SCATTER, GATHER]),
 ]
@@ -51,6 +62,8 @@ PLANS = [
 RESUMES = [
     ("gpt", ("tp", 4), ("dp", 2)),
     ("gpt", ("zero3", 4), ("dp=2,tp=2", 4)),
+    ("gpt_tied", ("vp", 4), ("zero1", 2)),
+    ("wide", ("tp2d", 4), ("tp3d", 8)),
     ("moe", ("dp", 2), ("zero1", 8)),
 ]
 

@@ -101,8 +101,7 @@ static void lay_out_op(Op *op, Random *r, Diag *d) {
   }
 }
 
-// Losses get ops that can be split by classes.
-static void split_losses(Graph *g, Random *r, Diag *d) {
+void random_losses(Graph *g, Random *r, Diag *d) {
   for_each_op_safe(op, g) {
     int classes = op->kind == OP_cross_entropy ? (int)op->in[0].value->type->dim[1] : 0;
     if (!classes || chance(r, 40)) continue;
@@ -114,7 +113,6 @@ void random_layout(Module *m, Random *r, bool time, Diag *d) {
   module_add_mesh(m, random_mesh(m, r, time, d));
   for_each_graph(g, m) {
     if (!g->entry) continue;
-    split_losses(g, r, d);
     lay_out_params(g, r);
     for_each_op(op, g)
       lay_out_op(op, r, d);

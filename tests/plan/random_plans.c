@@ -4,10 +4,10 @@
 //     random_plans --all MODEL.nn PLAN.nn    every mutation of one plan
 //     random_plans --say MODEL.nn PLAN.nn    the same, with what is said to each
 //
-// Of each seed: a random training step; a random mesh with random layouts; comm and pack_grads; the
-// proof must accept it, and the ranks, simulated, must compute the numbers of the model.  Then
-// single things of it are changed.  What the verifier and the proof still accept must compute the
-// numbers of the model, too: such changes are called equal.
+// Of each seed: a random training step; perhaps some ops cut in unequal parts; a random mesh with
+// random layouts; comm and pack_grads; the proof must accept it, and the ranks, simulated, must
+// compute the numbers of the model.  Then single things of it are changed.  What the verifier and
+// the proof still accept must compute the numbers of the model, too: such changes are called equal.
 //
 // Numbers are f64 and equal to 1e-5 relative, and 1e-6 where everything cancels.
 
@@ -47,7 +47,7 @@ typedef struct Count {
 typedef struct Experiment {
   Diag *d, *quiet;
   bool say; // what is said to mutants
-  int64_t plans, timed, refused, collectives, buckets;
+  int64_t plans, cut, timed, refused, collectives, buckets;
   Count count[N_MUTATIONS];
   bool failed;
 } Experiment;
@@ -133,7 +133,9 @@ static void count_ops(Experiment *e, const Module *m) {
   }
 }
 
-static bool distribute(Module *m, Random *r, bool time, Diag *quiet, Diag *d) {
+static bool distribute(Module *m, Random *r, bool cut, bool time, Diag *quiet, Diag *d) {
+  random_losses(m->graphs, r, d);
+  if (cut) random_cuts(m->graphs, r, quiet);
   random_layout(m, r, time, d);
   PipelineOptions o = {.verify_each = true, .bisect_limit = -1};
   const char *const ways[] = {"comm", "comm,pack_grads", "comm,pack_grads(bucket=200)"};
@@ -142,9 +144,10 @@ static bool distribute(Module *m, Random *r, bool time, Diag *quiet, Diag *d) {
 
 // Not every model can be cut in time: then in space only.
 static Module *random_plan(Experiment *e, const Module *model, Random *r) {
-  bool time = chance(r, 40);
+  bool time = chance(r, 40), cut = chance(r, 30);
   Module *m = module_clone(model);
-  if (distribute(m, r, time, e->quiet, e->d)) {
+  e->cut += cut;
+  if (distribute(m, r, cut, time, e->quiet, e->d)) {
     e->timed += time;
     return m;
   }
@@ -152,7 +155,7 @@ static Module *random_plan(Experiment *e, const Module *model, Random *r) {
   if (!time) return NULL;
   e->refused++;
   m = module_clone(model);
-  if (distribute(m, r, false, e->quiet, e->d)) return m;
+  if (distribute(m, r, cut, false, e->quiet, e->d)) return m;
   module_free(m);
   return NULL;
 }
@@ -233,10 +236,10 @@ int main(int argc, char **argv) {
     uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
     for (; e.plans < count && !e.failed; seed++)
       try_seed(&e, seed * 1000003);
-    printf("%lld plans, %lld with an axis of time (and %lld that cannot be cut so), %lld "
-           "collectives, %lld buckets\n",
-           (long long)e.plans, (long long)e.timed, (long long)e.refused, (long long)e.collectives,
-           (long long)e.buckets);
+    printf("%lld plans, %lld with ops in unequal parts, %lld with an axis of time (and %lld that "
+           "cannot be cut so), %lld collectives, %lld buckets\n",
+           (long long)e.plans, (long long)e.cut, (long long)e.timed, (long long)e.refused,
+           (long long)e.collectives, (long long)e.buckets);
   }
   report(&e);
   printf(e.failed ? "FAILED\n"

@@ -1,6 +1,7 @@
 // What the files of random_plans share.
 //
 //     random_model.c    a training step of random ops
+//     random_cut.c      ops of it done in unequal parts
 //     random_layout.c   a random mesh, and random layouts and splits on it
 //     mutate.c          one thing of a plan changed
 //     random_plans.c    the experiment
@@ -30,8 +31,15 @@ static inline bool chance(Random *r, int percent) {
 // A module in phase typed; NULL when what came out has no derivative, or is no number.
 Module *random_model(Random *r, Diag *d);
 
+// -- random_cut.c ----------------------------------------------------------------------------
+
+// Returns how many more ops there are.
+int random_cuts(Graph *g, Random *r, Diag *quiet);
+
 // -- random_layout.c -------------------------------------------------------------------------
 
+// Some losses get ops that can be split by classes.
+void random_losses(Graph *g, Random *r, Diag *d);
 // Gives `m` a mesh, every value a layout and every op a split: what shard might have chosen.
 void random_layout(Module *m, Random *r, bool time, Diag *d);
 

@@ -1,0 +1,255 @@
+// Pieces: how the proof follows values that a plan cuts where no layout can, into parts of unequal
+// lengths, or of different places.
+//
+//     %y = linear %x, %w                    the model: 7 rows
+//
+//     %a = slice %x starts=[0,0] shape=[4,8]        rows 0 to 4 of %x
+//     %b = slice %x starts=[4,0] shape=[3,8]        rows 4 to 7
+//     %p = linear %a, %w                            rows 0 to 4 of %y
+//     %q = linear %b, %w                            rows 4 to 7 of %y
+//     %y = concat %p, %q axis=0                     all of %y
+//
+// Every row of ops.def promises that an op may be done in parts along a letter of its einsum: parts
+// of the operands that have the letter make a part of each result that has it, and of a result that
+// has not a share, and the shares add up.  It says nothing of equal lengths.  So an op on pieces is
+// an op of the model when all its operands are cut at the same places of the same letters.
+//
+// What has a letter that no operand has, a broadcast or a fill, is the same anywhere along it.
+
+#include "piece.h"
+
+#include "ir/op.h"
+#include "ir/split.h"
+
+// -- Boxes -----------------------------------------------------------------------------------
+
+Piece piece_all(int number, const Type *whole) {
+  Piece p = {.number = number, .rank = whole->rank};
+  for (int i = 0; i < p.rank; i++)
+    p.dim[i].length = whole->dim[i];
+  return p;
+}
+
+bool piece_fits(const Piece *p, const Type *t) {
+  bool fits = p->rank == t->rank;
+  for (int i = 0; fits && i < p->rank; i++)
+    fits = p->dim[i].length == t->dim[i];
+  return fits;
+}
+
+bool piece_is_all(const Piece *p, const Type *whole) {
+  return !p->letter && piece_fits(p, whole);
+}
+
+const char *piece_text(Arena *a, const Piece *p, const char *of) {
+  StrBuf b = {.arena = a};
+  if (p->letter) strbuf_addf(&b, "a share of ");
+  strbuf_add(&b, "[");
+  for (int i = 0; i < p->rank; i++)
+    if (p->dim[i].from == ANYWHERE)
+      strbuf_addf(&b, "%s%lld", i ? "," : "", (long long)p->dim[i].length);
+    else
+      strbuf_addf(&b, "%s%lld:%lld", i ? "," : "", (long long)p->dim[i].from,
+                  (long long)(p->dim[i].from + p->dim[i].length));
+  strbuf_addf(&b, "] of %s", of);
+  return b.at;
+}
+
+// Makes one of two intervals that must be the same.
+static bool unify(Interval *x, Interval y) {
+  if (x->length != y.length) return false;
+  if (x->from == ANYWHERE) x->from = y.from;
+  return y.from == ANYWHERE || x->from == y.from;
+}
+
+// Makes one of two intervals of which the second follows the first.
+static bool append(Interval *x, Interval y) {
+  if ((x->from == ANYWHERE) != (y.from == ANYWHERE)) return false;
+  if (x->from != ANYWHERE && x->from + x->length != y.from) return false;
+  x->length += y.length;
+  return true;
+}
+
+static bool same_share(const Piece *x, const Piece *y) {
+  return x->letter == y->letter &&
+         (!x->letter || (x->sums.from == y->sums.from && x->sums.length == y->sums.length));
+}
+
+bool piece_slice(const Op *slice, const Piece *p, Piece *out) {
+  const int64_t *starts = attr_list(slice, "starts"), *steps = attr_list(slice, "steps");
+  const Type *whole = value_whole(slice->out[0]);
+  *out = *p;
+  for (int i = 0; i < p->rank; i++) {
+    if (steps[i] != 1) return false;
+    if (out->dim[i].from != ANYWHERE) out->dim[i].from += starts[i];
+    out->dim[i].length = whole->dim[i];
+  }
+  return true;
+}
+
+bool piece_concat(const Op *concat, const Piece *in, Piece *out) {
+  int axis = (int)attr_i(concat, "axis");
+  *out = in[0];
+  for (int i = 1; i < concat->n_in; i++) {
+    if (in[i].number != out->number || !same_share(&in[i], out)) return false;
+    for (int k = 0; k < out->rank; k++)
+      if (!(k == axis ? append : unify)(&out->dim[k], in[i].dim[k])) return false;
+  }
+  return true;
+}
+
+bool piece_add(const Piece *in, int64_t letter_size, Piece *out) {
+  *out = in[0];
+  if (!in[0].letter || in[0].letter != in[1].letter || in[0].number != in[1].number) return false;
+  for (int k = 0; k < out->rank; k++)
+    if (!unify(&out->dim[k], in[1].dim[k])) return false;
+  Interval x = in[0].sums, y = in[1].sums;
+  if (!append(&x, y)) {
+    x = in[1].sums;
+    if (!append(&x, in[0].sums)) return false;
+  }
+  out->sums = x;
+  if (x.length == letter_size) out->letter = 0;
+  return true;
+}
+
+// -- Ops -------------------------------------------------------------------------------------
+
+// The factor of a dimension that a part of it is cut along: the first that is longer than 1.  The
+// others follow it, so many elements for each of its own; NULL when there is none.
+static const int8_t *leading(const Dims *dims, const Term *t, int dim, int64_t *rest) {
+  const int8_t *lead = NULL;
+  *rest = 1;
+  for (int i = 0; i < t->dim[dim].n; i++) {
+    const int8_t *letter = &t->dim[dim].letter[i];
+    if (lead)
+      *rest *= dims->letter[*letter].size;
+    else if (dims->letter[*letter].size != 1)
+      lead = letter;
+  }
+  return lead;
+}
+
+typedef struct Cut {
+  const Dims *dims; // of the whole
+  Interval at[MAX_LETTERS];
+  bool known[MAX_LETTERS];
+} Cut;
+
+static bool cut_letter(Cut *c, int letter, Interval at) {
+  if (c->known[letter]) return unify(&c->at[letter], at);
+  c->known[letter] = true;
+  c->at[letter] = at;
+  return true;
+}
+
+// Lays a part of a dimension against its letters.
+static bool cut_dim(Cut *c, const Term *t, int dim, Interval part) {
+  int64_t rest, whole = dims_length(c->dims, t, dim);
+  const int8_t *lead = leading(c->dims, t, dim, &rest);
+  if (part.length == whole) {
+    for (int i = 0; i < t->dim[dim].n; i++) {
+      int letter = t->dim[dim].letter[i];
+      if (!cut_letter(c, letter, (Interval){0, c->dims->letter[letter].size})) return false;
+    }
+    return true;
+  }
+  if (!lead || part.length % rest || (part.from != ANYWHERE && part.from % rest)) return false;
+  int64_t from = part.from == ANYWHERE ? ANYWHERE : part.from / rest;
+  if (!cut_letter(c, *lead, (Interval){from, part.length / rest})) return false;
+  for (int i = 0; i < t->dim[dim].n; i++) {
+    int letter = t->dim[dim].letter[i];
+    if (letter != *lead && !cut_letter(c, letter, (Interval){0, c->dims->letter[letter].size}))
+      return false;
+  }
+  return true;
+}
+
+static bool is_cut(const Cut *c, int letter) {
+  return c->at[letter].length != c->dims->letter[letter].size;
+}
+
+static bool cut_operands(Cut *c, const Op *is, const Piece *in, const char **why) {
+  for (int i = 0; i < is->n_in; i++) {
+    *why = "a share of a sum is no value yet";
+    if (in[i].letter) return false;
+    *why = "its operands are cut in different places";
+    for (int k = 0; k < in[i].rank; k++)
+      if (!cut_dim(c, &c->dims->in[i], k, in[i].dim[k])) return false;
+  }
+  return true;
+}
+
+// Of letters that no operand has the results tell how much they have.
+static bool cut_results(Cut *c, const Op *is, const Op *op, const char **why) {
+  bool alike = is->kind == OP_fill || is->kind == OP_broadcast;
+  *why = "its results are cut in different places";
+  for (int i = 0; i < is->n_out; i++) {
+    const Type *whole = value_whole(op->out[i]);
+    const Term *t = &c->dims->out[i];
+    for (int k = 0; k < t->rank; k++) {
+      int64_t rest;
+      const int8_t *lead = leading(c->dims, t, k, &rest);
+      if (!lead || c->known[*lead]) continue;
+      Interval part = {alike ? ANYWHERE : 0, alike ? whole->dim[k] : dims_length(c->dims, t, k)};
+      if (!cut_dim(c, t, k, part)) return false;
+    }
+  }
+  for (int i = 0; i < c->dims->n_letters; i++)
+    if (!c->known[i] && !cut_letter(c, i, (Interval){0, c->dims->letter[i].size})) return false;
+  return true;
+}
+
+static bool may_be_cut(const Cut *c, const char **why) {
+  *why = "it cannot be done in such parts";
+  for (int i = 0; i < c->dims->n_letters; i++)
+    if (is_cut(c, i) && (c->dims->letter[i].whole || !dims_leads(c->dims, i))) return false;
+  return true;
+}
+
+// The part of result `i` that the letters make, or the share.
+static bool result(const Cut *c, int i, Piece *out, const char **why) {
+  const Term *t = &c->dims->out[i];
+  out->rank = t->rank;
+  for (int k = 0; k < t->rank; k++) {
+    int64_t rest;
+    const int8_t *lead = leading(c->dims, t, k, &rest);
+    Interval at = lead ? c->at[*lead] : (Interval){0, 1};
+    out->dim[k].from = at.from == ANYWHERE ? ANYWHERE : at.from * rest;
+    out->dim[k].length = at.length * rest;
+  }
+  *why = "two letters are summed over in parts";
+  for (int l = 0; l < c->dims->n_letters; l++) {
+    if (!is_cut(c, l) || dims_position(c->dims, t, l) != -1) continue;
+    if (out->letter || c->at[l].from == ANYWHERE) return false;
+    out->letter = c->dims->letter[l].name;
+    out->sums = c->at[l];
+  }
+  return true;
+}
+
+// Does `is` depend on where in the whole the elements lie that it looks at?
+static bool looks_where(const Op *is, const Piece *in, const Piece *out) {
+  const Value *boxed = op_boxed(is);
+  if (!boxed) return false;
+  return !piece_fits(boxed == is->out[0] ? &out[0] : &in[0], boxed->type);
+}
+
+bool piece_op(const Op *is, int first, const Op *op, const Piece *in, Piece *out, const char **why,
+              Diag *d) {
+  Dims dims;
+  Cut c = {.dims = &dims};
+  if (!op_dims(is, &dims, d)) return false;
+  if (!cut_operands(&c, is, in, why) || !cut_results(&c, is, op, why) || !may_be_cut(&c, why))
+    return false;
+  for (int i = 0; i < is->n_out; i++) {
+    out[i] = (Piece){.number = first + i};
+    if (!result(&c, i, &out[i], why)) return false;
+  }
+  *why = "it depends on where in the whole an element lies";
+  if (looks_where(is, in, out)) return false;
+  *why = "its results have other lengths";
+  for (int i = 0; i < is->n_out; i++)
+    if (!piece_fits(&out[i], value_whole(op->out[i]))) return false;
+  return true;
+}
