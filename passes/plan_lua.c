@@ -477,7 +477,8 @@ static int pin(lua_State *l) {
   if (!pinned) return FAIL(l, v->def->loc, "the value cannot be pinned");
   for (Use *u = v->uses, *next; u; u = next) {
     next = u->next;
-    if (u->user && op_part(u->user) == PART_update) op_set_in(u->user, u->index, pinned);
+    bool reads = u->user && u->user != pinned->def && op_part(u->user) == PART_update;
+    if (reads) op_set_in(u->user, u->index, pinned);
   }
   sharding_grow(p->s);
   push_object(l, pinned->def, OPS);
