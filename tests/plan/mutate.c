@@ -71,7 +71,7 @@ static void identities(Mutator *u, Op *op) {
 static void other_collectives(Mutator *u, Op *op) {
   static const OpKind kinds[] = {OP_all_reduce,     OP_all_gather, OP_local_slice,
                                  OP_reduce_scatter, OP_all_to_all, OP_accumulate};
-  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+  for (size_t i = 0; op_has_attr(op, "axis") && i < sizeof kinds / sizeof *kinds; i++) {
     if (kinds[i] == op->kind || !turn(u, MUTATE_collective)) continue;
     int64_t dim = op_has_attr(op, "dim") ? attr_i(op, "dim") : 0;
     Attr attrs[] = {a_s("axis", attr_s(op, "axis")), a_i("dim", dim), a_i("dim", dim)};
@@ -287,6 +287,12 @@ static void set_layout(Mutator *u, Value *v, int axis, Sbp to) {
 }
 
 static void layouts(Mutator *u, Value *v) {
+  const Layout *l = v->layout;
+  for (const Mesh *mesh = u->m->meshes; mesh; mesh = mesh->next) {
+    if (mesh == l->mesh || mesh->n_axes != l->n_axes || !turn(u, MUTATE_layout)) continue;
+    done(u, v->def, mesh->name);
+    v->layout = layout_new(u->m, mesh, l->axis);
+  }
   for (int axis = 0; axis < v->layout->n_axes; axis++) {
     set_layout(u, v, axis, (Sbp){.kind = SBP_B});
     set_layout(u, v, axis, (Sbp){.kind = SBP_P});

@@ -5,9 +5,10 @@
 //     random_plans --say MODEL.nn PLAN.nn    the same, with what is said to each
 //
 // Of each seed: a random training step; perhaps some ops cut in unequal parts; a random mesh with
-// random layouts; comm and pack_grads; the proof must accept it, and the ranks, simulated, must
-// compute the numbers of the model.  Then single things of it are changed.  What the verifier and
-// the proof still accept must compute the numbers of the model, too: such changes are called equal.
+// random layouts; comm and pack_grads; perhaps values taken to other meshes and back; the proof
+// must accept it, and the ranks, simulated, must compute the numbers of the model.  Then single
+// things of it are changed.  What the verifier and the proof still accept must compute the numbers
+// of the model, too: such changes are called equal.
 //
 // Numbers are f64 and equal to 1e-5 relative, and 1e-6 where everything cancels.
 
@@ -47,7 +48,7 @@ typedef struct Count {
 typedef struct Experiment {
   Diag *d, *quiet;
   bool say; // what is said to mutants
-  int64_t plans, cut, timed, refused, collectives, buckets;
+  int64_t plans, cut, moved, timed, refused, collectives, buckets;
   Count count[N_MUTATIONS];
   bool failed;
 } Experiment;
@@ -163,7 +164,8 @@ static Module *random_plan(Experiment *e, const Module *model, Random *r) {
 static bool try_plan(Experiment *e, const Module *model, const Module *m, const Values *in,
                      const Values *want, Arena *a) {
   Values given = *in, got = {0};
-  if (!prove(model, m, e->d) || !compute(m, &given, &got, a, e->d)) return false;
+  if (!module_verify(m, e->d) || !prove(model, m, e->d) || !compute(m, &given, &got, a, e->d))
+    return false;
   const char *differs = different(&got, want);
   if (differs) fprintf(stderr, "proved, and %s differs\n", differs);
   return !differs;
@@ -176,6 +178,7 @@ static void try_seed(Experiment *e, uint64_t seed) {
   Values in = {0}, want = {0};
   if (model && compute(model, &in, &want, a, e->d) && finite_values(&want)) {
     Module *m = random_plan(e, model, &r);
+    if (m && chance(&r, 40)) e->moved += random_moves(m->graphs, &r, e->d) > 0;
     if (m && try_plan(e, model, m, &in, &want, a)) {
       count_ops(e, m);
       e->plans++;
@@ -236,10 +239,11 @@ int main(int argc, char **argv) {
     uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
     for (; e.plans < count && !e.failed; seed++)
       try_seed(&e, seed * 1000003);
-    printf("%lld plans, %lld with ops in unequal parts, %lld with an axis of time (and %lld that "
+    printf("%lld plans, %lld with ops in unequal parts, %lld on several "
+           "meshes, %lld with an axis of time (and %lld that "
            "cannot be cut so), %lld collectives, %lld buckets\n",
-           (long long)e.plans, (long long)e.cut, (long long)e.timed, (long long)e.refused,
-           (long long)e.collectives, (long long)e.buckets);
+           (long long)e.plans, (long long)e.cut, (long long)e.moved, (long long)e.timed,
+           (long long)e.refused, (long long)e.collectives, (long long)e.buckets);
   }
   report(&e);
   printf(e.failed ? "FAILED\n"

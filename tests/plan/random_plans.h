@@ -3,6 +3,7 @@
 //     random_model.c    a training step of random ops
 //     random_cut.c      ops of it done in unequal parts
 //     random_layout.c   a random mesh, and random layouts and splits on it
+//     random_moves.c    values taken to other meshes and back
 //     mutate.c          one thing of a plan changed
 //     random_plans.c    the experiment
 
@@ -42,6 +43,11 @@ int random_cuts(Graph *g, Random *r, Diag *quiet);
 void random_losses(Graph *g, Random *r, Diag *d);
 // Gives `m` a mesh, every value a layout and every op a split: what shard might have chosen.
 void random_layout(Module *m, Random *r, bool time, Diag *d);
+
+// -- random_moves.c --------------------------------------------------------------------------
+
+// Of a module that is local.  Returns how many values it moved.
+int random_moves(Graph *g, Random *r, Diag *d);
 
 // -- mutate.c --------------------------------------------------------------------------------
 
