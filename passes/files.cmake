@@ -23,6 +23,7 @@ set(PASS_FILES
   channels_last.c
   transform.c
   unpack.c
+  pieces.c
   loss.c
   init.c
   eval_graph.c

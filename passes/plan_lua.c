@@ -12,6 +12,7 @@
 #include "ir/verify.h"
 #include "lua_sandbox.h"
 #include "part.h"
+#include "pieces.h"
 #include "plan.h"
 #include "plan_texts.h"
 #include "split_classes.h"
@@ -592,6 +593,32 @@ static int unpack(lua_State *l) {
   return 1;
 }
 
+// pieces(list of {op=, letter=}, n): whether these and what follows was cut in n pieces.
+static int pieces(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  luaL_checktype(l, 1, LUA_TTABLE);
+  int n = (int)lua_rawlen(l, 1);
+  lua_Integer count = luaL_checkinteger(l, 2);
+  if (p->n_axes) return FAIL(l, NULL, "the model is as it is now: this belongs into 'model'");
+  if (n < 1 || count < 1 || count > 1024)
+    return FAIL(l, NULL, "pieces wants ops, and 1 to 1024 pieces");
+  PieceStart *start = arena_array(p->box.arena, PieceStart, n);
+  for (int i = 0; i < n; i++) {
+    lua_rawgeti(l, 1, i + 1);
+    luaL_checktype(l, -1, LUA_TTABLE);
+    lua_getfield(l, -1, "op");
+    start[i].op = check_op(l, -1);
+    lua_getfield(l, -2, "letter");
+    start[i].letter = check_letter(l, -1, start[i].op);
+    lua_pop(l, 3);
+  }
+  bool done;
+  if (!cut_in_pieces(start, n, (int)count, &done, p->box.d))
+    return FAIL(l, start->op->loc, "the ops stay as they are");
+  lua_pushboolean(l, done);
+  return 1;
+}
+
 // -- Other programs ----------------------------------------------------------------------------
 
 // apply(name, axis, …): what that program wants of the axes.
@@ -619,21 +646,14 @@ static int apply(lua_State *l) {
 // -- Running -----------------------------------------------------------------------------------
 
 static const luaL_Reg functions[] = {
-    {"apply", apply},
-    {"can", can},
-    {"cuts", cuts},
-    {"flow", flow},
-    {"glob", matches},
-    {"ops", list_ops},
-    {"op_trans", op_trans},
-    {"params", list_params},
-    {"pin", pin},
-    {"refuse", refuse},
-    {"size", axis_size},
-    {"split", split},
-    {"split_loss", split_loss},
-    {"store", store},
-    {"unpack", unpack},
+    {"apply", apply},       {"can", can},
+    {"cuts", cuts},         {"flow", flow},
+    {"glob", matches},      {"ops", list_ops},
+    {"op_trans", op_trans}, {"params", list_params},
+    {"pieces", pieces},     {"pin", pin},
+    {"refuse", refuse},     {"size", axis_size},
+    {"split", split},       {"split_loss", split_loss},
+    {"store", store},       {"unpack", unpack},
     {NULL, NULL},
 };
 

@@ -1,0 +1,179 @@
+// See pieces.h.
+
+#include "pieces.h"
+
+#include <string.h>
+
+#include "base/vec.h"
+#include "ir/op.h"
+
+// An op of the region, and the letter that it is cut along.
+typedef struct Cut {
+  Op *op;
+  Dims dims;
+  int letter;
+} Cut;
+
+typedef struct Region {
+  Graph *g;
+  Arena *arena;
+  Diag *d;
+  int pieces;
+  Vec(Cut *) cut;    // in the order of the graph
+  int *dim;          // by value id: along which it comes in pieces, or -1
+  Value **piece;     // by value id: the one that is being made
+  uint32_t n_values; // that these are for
+} Region;
+
+static bool may_cut(const Dims *dims, int letter, int pieces) {
+  return letter >= 0 && !dims->letter[letter].whole && dims->letter[letter].size % pieces == 0 &&
+         dims_leads(dims, letter);
+}
+
+// The letter by which an operand comes in pieces: -1 when none does, -2 when the op cannot take
+// them.
+static int letter_of(const Region *r, const Op *op, const Dims *dims) {
+  int letter = -1;
+  for (int i = 0; i < op->n_in; i++) {
+    int dim = r->dim[op->in[i].value->id];
+    if (dim < 0) continue;
+    int own = dims_splitter(dims, &dims->in[i], dim, r->pieces);
+    if (!may_cut(dims, own, r->pieces) || (letter >= 0 && letter != own)) return -2;
+    letter = own;
+  }
+  return letter;
+}
+
+static bool add_cut(Region *r, Op *op, const Dims *dims, int letter) {
+  if (op->callee || (op_info[op->kind].traits & (LOGICAL | LOGICAL_IN | COMM))) return false;
+  Cut *c = arena_one(r->arena, Cut);
+  *c = (Cut){op, *dims, letter};
+  vec_push(r->arena, &r->cut, c);
+  for (int i = 0; i < op->n_out; i++) {
+    int dim = dims_position(dims, &dims->out[i], letter);
+    r->dim[op->out[i]->id] = dim;
+    for_each_use(u, op->out[i])
+      if (!u->user && dim >= 0) return false; // a result of the graph is whole
+  }
+  return true;
+}
+
+static int start_letter(const PieceStart *start, int n, const Op *op, const Dims *dims) {
+  for (int i = 0; i < n; i++)
+    if (start[i].op == op) return dims_find(dims, start[i].letter);
+  return -1;
+}
+
+// Finds all that is cut; false where something cannot be.
+static bool find_region(Region *r, const PieceStart *start, int n) {
+  int started = 0;
+  for_each_op(op, r->g) {
+    Dims dims;
+    if (!op_dims(op, &dims, r->d)) BUG("%s does not fit", op_info[op->kind].name);
+    int letter = letter_of(r, op, &dims), own = start_letter(start, n, op, &dims);
+    if (letter == -2 || (letter >= 0 && own >= 0 && letter != own)) return false;
+    if (own >= 0) started++;
+    if (letter < 0) letter = own;
+    if (letter < 0) continue;
+    if (!may_cut(&dims, letter, r->pieces) || !add_cut(r, op, &dims, letter)) return false;
+  }
+  return started == n;
+}
+
+// Is a result of the region summed over pieces, and read only behind all of it?
+static bool ends_last(const Region *r) {
+  const Op *last = r->cut.at[r->cut.n - 1]->op;
+  for (int k = 0; k < r->cut.n; k++)
+    for (int i = 0; i < r->cut.at[k]->op->n_out; i++) {
+      const Value *v = r->cut.at[k]->op->out[i];
+      for_each_use(u, v)
+        if (r->dim[v->id] < 0 && u->user && u->user->id <= last->id) return false;
+    }
+  return true;
+}
+
+// Piece `i` of an operand that is whole.
+static Value *slice_of(Region *r, Builder *b, Value *v, int dim, int i) {
+  int64_t starts[MAX_RANK] = {0}, steps[MAX_RANK], shape[MAX_RANK];
+  int rank = v->type->rank;
+  for (int k = 0; k < rank; k++) {
+    steps[k] = 1;
+    shape[k] = v->type->dim[k];
+  }
+  shape[dim] /= r->pieces;
+  starts[dim] = i * shape[dim];
+  return build(b, OP_slice, IN(v),
+               ATTRS(a_list("starts", starts, rank), a_list("steps", steps, rank),
+                     a_list("shape", shape, rank)));
+}
+
+static Attr scaled_shape(const Region *r, const Cut *c) {
+  const Type *t = c->op->out[0]->type;
+  int64_t shape[MAX_RANK];
+  memcpy(shape, t->dim, sizeof shape);
+  int dim = r->dim[c->op->out[0]->id];
+  if (dim >= 0) shape[dim] /= r->pieces;
+  Attr a = a_list("shape", shape, t->rank);
+  a.list.at = arena_copy(r->arena, shape, sizeof shape);
+  return a;
+}
+
+// Piece `i` of the op.
+static Op *build_piece(Region *r, Builder *b, const Cut *c, int i) {
+  const Op *op = c->op;
+  b->loc = op->loc;
+  Value **in = arena_array(r->arena, Value *, op->n_in);
+  for (int k = 0; k < op->n_in; k++) {
+    Value *v = op->in[k].value;
+    int dim = dims_position(&c->dims, &c->dims.in[k], c->letter);
+    in[k] = r->dim[v->id] >= 0 ? r->piece[v->id] : dim >= 0 ? slice_of(r, b, v, dim, i) : v;
+  }
+  int n;
+  op_attr_specs(op->kind, &n);
+  Attr *attrs = arena_array(r->arena, Attr, n);
+  for (int k = 0; k < n; k++)
+    attrs[k] = str_equal(op->attrs[k].name, "shape") ? scaled_shape(r, c) : op->attrs[k];
+  if (b->failed) return NULL;
+  return op_new(r->g, b->at, op->kind, in, op->n_in, attrs, n, op->loc, r->d);
+}
+
+// Builds all pieces behind the region, adds up those of what is whole, and takes the place of it.
+static bool replace_region(Region *r) {
+  Op *last = r->cut.at[r->cut.n - 1]->op;
+  Builder b = {.g = r->g, .at = last->next, .d = r->d};
+  Value **sum = arena_array(r->arena, Value *, r->n_values);
+  for (int i = 0; i < r->pieces; i++)
+    for (int k = 0; k < r->cut.n; k++) {
+      const Op *op = r->cut.at[k]->op;
+      Op *piece = build_piece(r, &b, r->cut.at[k], i);
+      if (!piece) return false;
+      for (int o = 0; o < op->n_out; o++) {
+        uint32_t id = op->out[o]->id;
+        r->piece[id] = piece->out[o];
+        if (r->dim[id] >= 0 || !value_used(op->out[o])) continue;
+        sum[id] = i ? build(&b, OP_add, IN(sum[id], piece->out[o]), NO_ATTRS) : piece->out[o];
+        if (!sum[id]) return false;
+      }
+    }
+  for (int k = r->cut.n - 1; k >= 0; k--) {
+    Op *op = r->cut.at[k]->op;
+    for (int o = 0; o < op->n_out; o++)
+      if (sum[op->out[o]->id]) value_replace(op->out[o], sum[op->out[o]->id]);
+    op_erase(op);
+  }
+  return true;
+}
+
+bool cut_in_pieces(const PieceStart *start, int n, int pieces, bool *done, Diag *d) {
+  Region r = {.g = start->op->graph, .arena = arena_new(), .d = d, .pieces = pieces};
+  graph_renumber(r.g);
+  r.n_values = r.g->n_values;
+  r.dim = arena_array(r.arena, int, r.n_values);
+  r.piece = arena_array(r.arena, Value *, r.n_values);
+  for (uint32_t i = 0; i < r.n_values; i++)
+    r.dim[i] = -1;
+  *done = pieces > 1 && find_region(&r, start, n) && ends_last(&r);
+  bool ok = !*done || replace_region(&r);
+  arena_free(r.arena);
+  return ok;
+}

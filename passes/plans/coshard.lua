@@ -1,0 +1,46 @@
+-- Co-shard: data parallelism, and products in pieces that a rank computes one after the other
+-- (nnScaler, table 5).
+--
+-- Pairs of products, as tensor parallelism has them, are cut as it cuts them: heads of an attention,
+-- columns of a hidden layer. But the pieces stay on one rank, so that less of what lies between the
+-- two products is there at a time, and nothing is communicated.
+
+local count = 2 -- pieces
+
+local function has_weight(op)
+  local w = op.inputs[2]
+  while w.def and (w.def.kind == "slice" or w.def.kind == "transpose") do w = w.def.inputs[1] end
+  return w.role == "weight"
+end
+
+-- The products of weights with `x` that were not cut yet, each with its columns.
+local function products(x, cut)
+  local list = {}
+  for _, op in ipairs(x.readers) do
+    if op.kind == "linear" and has_weight(op) and not cut[op.name] and op:result_letter(1, -1) then
+      list[#list + 1] = { op = op, letter = op:result_letter(1, -1) }
+    end
+  end
+  return list
+end
+
+local function cut_one(cut)
+  for _, op in ipairs(ops("linear")) do
+    local list = products(op.inputs[1], cut)
+    if #list > 0 then
+      for _, p in ipairs(list) do cut[p.op.name] = true end
+      if pieces(list, count) then return true end
+    end
+  end
+  return false
+end
+
+function model()
+  apply("tp")
+  local cut = {}
+  repeat until not cut_one(cut)
+end
+
+function step(axis)
+  apply("dp", axis)
+end
