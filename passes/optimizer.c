@@ -130,15 +130,15 @@ static Value *binary(Builder *b, OpKind kind, Value *x, Value *y) {
 // The L2 norm of all gradients together, in f32.
 static Value *norm(Optimizer *p) {
   Builder *b = &p->b;
-  Value *sum = NULL;
+  Value **squares = arena_array(p->scratch, Value *, p->gradients.n), *sum = NULL;
   for (int i = 0; i < p->gradients.n; i++) {
     const Gradient *g = &p->gradients.at[i];
     b->loc = g->gradient->def ? g->gradient->def->loc : g->weight->loc;
-    Value *squares = build(b, OP_sum_squares, IN(g->gradient), NO_ATTRS);
-    squares = build_cast(b, squares, DT_f32);
-    sum = sum ? binary(b, OP_add, sum, squares) : squares;
+    squares[i] = build_cast(b, build(b, OP_sum_squares, IN(g->gradient), NO_ATTRS), DT_f32);
   }
   b->loc = NULL;
+  for (int i = 0; i < p->gradients.n; i++)
+    sum = sum ? binary(b, OP_add, sum, squares[i]) : squares[i];
   Value *root = build(b, OP_sqrt, IN(sum), NO_ATTRS);
   if (!p->factor) return root;
   Value *factor = build_cast(b, p->factor, DT_f32);

@@ -10,21 +10,31 @@
 //
 // One collective per small gradient would pay its latency each time; one collective for all would
 // start only when backward is over.  A bucket is closed when it holds `bucket` bytes (default 4
-// MiB), so that its reduction runs while backward goes on to the next.
+// MiB), so that its reduction runs while backward goes on to the next; or where somebody reads one
+// of its members.
 //
-// Only what is read after the last all_reduce of the graph is packed: gradients are, the statistics
-// of a batch normalisation, needed at once, are not.  Packing costs no copy: plan_memory places the
-// members inside the bucket.
+// There is a bucket for each group of ranks and layout: on a mesh dp=2, tp=2 one for gradients that
+// tp cuts by rows, one for those that it does not cut.  The sums of squares for the norm of all
+// gradients, where some of these are cut, are neighbours and share one, too.
+//
+// What is wanted much sooner than the rest of its bucket, as the statistics of a batch
+// normalisation, goes alone.  Packing costs no copy: plan_memory places the members inside the
+// bucket.
 
 #include "base/vec.h"
 #include "ir/op.h"
 #include "pass.h"
 
-enum { DEFAULT_BUCKET = 4 << 20, PACK_ALIGN = 64 };
+enum {
+  DEFAULT_BUCKET = 4 << 20,
+  PACK_ALIGN = 64,
+  SOON = 64, // ops: what is read before them does not join a bucket that is read after
+};
 
 typedef struct Bucket {
-  Vec(Op *) member; // the all_reduces, in order
+  Vec(Op *) member; // the all_reduces, in order; none: closed
   int64_t bytes;
+  int64_t first_read; // the id of the first op that reads a member
 } Bucket;
 
 typedef struct Packer {
@@ -32,6 +42,7 @@ typedef struct Packer {
   Arena *scratch;
   Diag *d;
   int64_t limit;
+  Vec(Bucket) open;
   int64_t buckets, packed;
 } Packer;
 
@@ -87,23 +98,48 @@ static bool same_group(const Op *a, const Op *b) {
          a->in[0].value->layout == b->in[0].value->layout;
 }
 
+// The open bucket of the op's group, or a new one.
+static Bucket *bucket_of(Packer *p, const Op *op) {
+  for (int i = 0; i < p->open.n; i++)
+    if (p->open.at[i].member.n && same_group(p->open.at[i].member.at[0], op)) return &p->open.at[i];
+  for (int i = 0; i < p->open.n; i++)
+    if (!p->open.at[i].member.n) return &p->open.at[i];
+  vec_push(p->scratch, &p->open, (Bucket){0});
+  return &p->open.at[p->open.n - 1];
+}
+
+static bool put(Packer *p, Op *op) {
+  Bucket *bucket = bucket_of(p, op);
+  int64_t first = first_read(op);
+  if (!bucket->member.n) bucket->first_read = INT64_MAX;
+  int64_t soon = op->id + SOON;
+  bool later =
+      bucket->first_read >= soon && bucket->first_read < INT64_MAX; // an output is not read
+  if (bucket->member.n && first < soon && later) return true;
+  vec_push(p->scratch, &bucket->member, op);
+  bucket->bytes += padded(type_bytes(op->out[0]->type));
+  if (first < bucket->first_read) bucket->first_read = first;
+  return bucket->bytes < p->limit || close_bucket(p, bucket);
+}
+
+// Closes what the op with this id, or one before it, reads.
+static bool close_read(Packer *p, int64_t id) {
+  for (int i = 0; i < p->open.n; i++) {
+    Bucket *bucket = &p->open.at[i];
+    if (bucket->member.n && bucket->first_read <= id && !close_bucket(p, bucket)) return false;
+  }
+  return true;
+}
+
 static bool pack_graph(Packer *p) {
   graph_renumber(p->g);
-  int64_t last_reduce = -1;
-  for_each_op(op, p->g)
-    if (op->kind == OP_all_reduce) last_reduce = op->id;
-  Bucket bucket = {0};
+  p->open.n = 0;
   for_each_op_safe(op, p->g) {
-    if (op->kind != OP_all_reduce || dtype_class[op->out[0]->type->dtype] != 'F' ||
-        first_read(op) <= last_reduce)
-      continue;
-    if (bucket.member.n && !same_group(bucket.member.at[0], op) && !close_bucket(p, &bucket))
-      return false;
-    vec_push(p->scratch, &bucket.member, op);
-    bucket.bytes += padded(type_bytes(op->out[0]->type));
-    if (bucket.bytes >= p->limit && !close_bucket(p, &bucket)) return false;
+    if (!close_read(p, op->id)) return false;
+    bool packs = op->kind == OP_all_reduce && dtype_class[op->out[0]->type->dtype] == 'F';
+    if (packs && !put(p, op)) return false;
   }
-  return close_bucket(p, &bucket);
+  return close_read(p, INT64_MAX);
 }
 
 bool pass_pack_grads(Module *m, const PassOptions *o, Diag *d) {
