@@ -198,12 +198,17 @@ static void try_seed(Experiment *e, uint64_t seed) {
   arena_free(a);
 }
 
+static bool is_plan(const Module *m, Diag *d) {
+  return m->phase == PHASE_local ||
+         diag_error(d, NULL, "a plan is local, not %s", phase_name[m->phase]);
+}
+
 static void try_all(Experiment *e, const char *model_path, const char *plan_path) {
   Arena *a = arena_new();
   Module *model = module_read(model_path, e->d), *m = model ? module_read(plan_path, e->d) : NULL;
   Values in = {0}, want = {0};
-  e->failed = !m || !module_verify(m, e->d) || !compute(model, &in, &want, a, e->d) ||
-              !try_plan(e, model, m, &in, &want, a);
+  e->failed = !m || !is_plan(m, e->d) || !module_verify(m, e->d) ||
+              !compute(model, &in, &want, a, e->d) || !try_plan(e, model, m, &in, &want, a);
   for (int kind = 0; kind < N_MUTATIONS && !e->failed; kind++) {
     int64_t n = n_mutations(m, kind);
     for (int64_t i = 0; i < n; i++)
