@@ -28,8 +28,8 @@
 // At the end every output and update of the model's program must be there, of the same number, and
 // nothing else.  So by induction over the ops the ranks compute what the model says, if the rows of
 // ops.def keep their promises, and these are tested one by one.  Nothing is searched, but for
-// what few things a piece may be of: the time is linear in the number of ops, and does not depend on
-// that of the ranks.
+// what few things a piece may be of: the time is linear in the number of ops, and does not depend
+// on that of the ranks.
 //
 // What is proved here leans on what module_verify has checked before: types, uses and order; the
 // layouts around collectives, sums and buckets; that no slice of time reads what is known after the
