@@ -43,6 +43,7 @@ set(PASS_FILES
   number.c
   piece.c
   prove.c
+  prove_pieces.c
   prove_why.c
   local.c
   fuse_classifier.c

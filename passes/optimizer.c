@@ -133,7 +133,9 @@ static Value *norm(Optimizer *p) {
   Value **squares = arena_array(p->scratch, Value *, p->gradients.n), *sum = NULL;
   for (int i = 0; i < p->gradients.n; i++) {
     const Gradient *g = &p->gradients.at[i];
-    b->loc = g->gradient->def ? g->gradient->def->loc : g->weight->loc;
+    // Of the update, as the optimizer's op is, so a plan that says how this finds the gradient says
+    // it for both.
+    b->loc = loc_from(p->g->module->arena, g->weight->loc, "update");
     squares[i] = build_cast(b, build(b, OP_sum_squares, IN(g->gradient), NO_ATTRS), DT_f32);
   }
   b->loc = NULL;

@@ -56,8 +56,9 @@ PLANS = [
     ("dp=2,dap=4", ["axial"], [8], [], [SUM, EXCHANGE]),
     ("dp=2,ep=2", ["moe"], [4], [], [SUM]),
     ("dp=2,tp2d=4", ["gpt", "wide"], [8], [], [SUM, SCATTER, GATHER]),
-    ("zero1=2,tp=2", ["vit", "gpt"], [4], [], [SUM, SCATTER, GATHER]),
-    ("zero3=2,tp=2", ["gpt", "moe"], [4], ["--micro-batches", 2], [SUM, SCATTER, GATHER]),
+    ("tp=2,zero1=2", ["vit", "gpt"], [4], [], [SUM, SCATTER, GATHER]),
+    ("tp=2,zero3=2", ["gpt", "moe"], [4], ["--micro-batches", 2], [SUM, SCATTER, GATHER]),
+    ("zero3=2,tp=2", ["wide", "gpt_tied"], [4], [], [SUM, SCATTER, GATHER]),
 ]
 # Model, plan and ranks of the checkpoint, and of the run that goes on from it.
 RESUMES = [
