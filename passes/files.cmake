@@ -36,7 +36,6 @@ set(PASS_FILES
   split_classes.c
   part.c
   plan.c
-  plan_lua.c
   shard.c
   comm.c
   pack_grads.c
@@ -59,6 +58,9 @@ set(PASS_FILES
   # where values lie on which devices, and what it costs to move them
   lua_sandbox.c
   lua_file.c
+  lua_graph.c
+  lua_plan.c
+  lua_program.c
   cluster.c
   placement.c
   path_state.c

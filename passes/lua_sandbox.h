@@ -5,7 +5,7 @@
 // more than LUA_STEPS instructions or wants more than LUA_BYTES.
 //
 // Everything that may fail runs inside sandbox_call, so that even a lack of memory ends there. Only
-// the files named lua_*.c, and plan_lua.c, know Lua.
+// the files named lua_*.c know Lua.
 
 #ifndef LUA_SANDBOX_H
 #define LUA_SANDBOX_H

@@ -1,0 +1,349 @@
+// See lua_graph.h; passes/plans/README.md has the fields and functions.
+
+#include "lua_graph.h"
+
+#include <string.h>
+
+#include "ir/op.h"
+#include "ir/verify.h"
+#include "part.h"
+
+PlanProgram *program_of(lua_State *l) {
+  return *(PlanProgram **)lua_getextraspace(l);
+}
+
+int plan_fail(lua_State *l, const Loc *loc, const char *message) {
+  program_of(l)->box.about = loc;
+  return luaL_error(l, "%s", message);
+}
+
+// -- Ops and values ----------------------------------------------------------------------------
+
+const char PLAN_OPS[] = "op", PLAN_VALUES[] = "value";
+
+void plan_push(lua_State *l, const void *object, const char *type) {
+  if (lua_rawgetp(l, LUA_REGISTRYINDEX, object) != LUA_TNIL) return;
+  lua_pop(l, 1);
+  *(const void **)lua_newuserdatauv(l, sizeof object, 0) = object;
+  luaL_setmetatable(l, type);
+  lua_pushvalue(l, -1);
+  lua_rawsetp(l, LUA_REGISTRYINDEX, object);
+}
+
+Op *plan_op(lua_State *l, int arg) {
+  return *(Op **)luaL_checkudata(l, arg, PLAN_OPS);
+}
+
+Value *plan_value(lua_State *l, int arg) {
+  return *(Value **)luaL_checkudata(l, arg, PLAN_VALUES);
+}
+
+const Dims *plan_einsum(lua_State *l, const Op *op) {
+  return dims_of(program_of(l)->s, op);
+}
+
+int plan_axis(lua_State *l, int arg) {
+  const PlanProgram *p = program_of(l);
+  const char *name = luaL_checkstring(l, arg);
+  StrBuf known = {.arena = p->box.arena};
+  if (p->n_axes == 0) return FAIL(l, NULL, "there are no axes yet: this belongs into 'step'");
+  for (int i = 0; i < p->n_axes; i++) {
+    const char *own = p->s->mesh->axis[p->axis[i]].name;
+    if (str_equal(own, name)) return p->axis[i];
+    strbuf_addf(&known, "%s%s", i ? ", " : "", own);
+  }
+  return FAIL(l, NULL, "'%s' is no axis of this program; there is %s", name, known.at);
+}
+
+int plan_dim(lua_State *l, int arg, int rank, const Loc *loc) {
+  lua_Integer dim = luaL_checkinteger(l, arg);
+  if (dim >= -rank && dim < rank) return (int)(dim < 0 ? dim + rank : dim);
+  return FAIL(l, loc, "there is no dimension %lld: there are %d, from 0", (long long)dim, rank);
+}
+
+const char *plan_letter(const Dims *dims, int letter) {
+  static char text[2];
+  text[0] = dims->letter[letter].name;
+  return text;
+}
+
+// -- Fields ------------------------------------------------------------------------------------
+
+static const char *origin_name(const Loc *loc) {
+  const Loc *origin = loc_origin(loc);
+  return origin && origin->node ? origin->node : "";
+}
+
+static void push_values(lua_State *l, Value *const *at, int n) {
+  lua_createtable(l, n, 0);
+  for (int i = 0; i < n; i++) {
+    plan_push(l, at[i], PLAN_VALUES);
+    lua_rawseti(l, -2, i + 1);
+  }
+}
+
+static void push_inputs(lua_State *l, const Op *op) {
+  lua_createtable(l, op->n_in, 0);
+  for (int i = 0; i < op->n_in; i++) {
+    plan_push(l, op->in[i].value, PLAN_VALUES);
+    lua_rawseti(l, -2, i + 1);
+  }
+}
+
+// The letter that a split of the dimension is over, whether it may be split or not: the first that
+// is longer than 1.
+static int first_letter(const Dims *dims, const Term *t, int dim) {
+  for (int i = 0; i < t->dim[dim].n; i++)
+    if (dims->letter[t->dim[dim].letter[i]].size != 1) return t->dim[dim].letter[i];
+  return -1;
+}
+
+static int push_letter(lua_State *l, const Op *op, const Term *terms, int n, const char *what) {
+  lua_Integer i = luaL_checkinteger(l, 2);
+  if (i < 1 || i > n)
+    return FAIL(l, op->loc, "%s has %d %ss, from 1", op_info[op->kind].name, n, what);
+  const Dims *dims = plan_einsum(l, op);
+  const Term *t = &terms[i - 1];
+  int letter = first_letter(dims, t, plan_dim(l, 3, t->rank, op->loc));
+  if (letter < 0)
+    lua_pushnil(l);
+  else
+    lua_pushstring(l, plan_letter(dims, letter));
+  return 1;
+}
+
+static int op_letter(lua_State *l) {
+  const Op *op = plan_op(l, 1);
+  return push_letter(l, op, plan_einsum(l, op)->in, op->n_in, "operand");
+}
+
+static int op_result_letter(lua_State *l) {
+  const Op *op = plan_op(l, 1);
+  return push_letter(l, op, plan_einsum(l, op)->out, op->n_out, "result");
+}
+
+// What the op splits along an axis, as far as that is decided; otherwise nil.
+static int op_split(lua_State *l) {
+  const Op *op = plan_op(l, 1);
+  const PlanProgram *p = program_of(l);
+  const char *name = luaL_checkstring(l, 2);
+  for (int a = 0; a < p->s->mesh->n_axes; a++) {
+    if (!str_equal(p->s->mesh->axis[a].name, name)) continue;
+    if (!p->s->decided[a] && !p->s->fixed[op->id][a])
+      lua_pushnil(l);
+    else
+      lua_pushstring(l, (char[]){op->split[a] ? op->split[a] : '-', 0});
+    return 1;
+  }
+  return FAIL(l, NULL, "the mesh has no axis '%s'", name);
+}
+
+static int op_attribute(lua_State *l) {
+  const Op *op = plan_op(l, 1);
+  const char *name = luaL_checkstring(l, 2);
+  if (!op_has_attr(op, name)) {
+    lua_pushnil(l);
+    return 1;
+  }
+  const Attr *a = op_attr(op, name);
+  switch (a->kind) {
+  case 'i': lua_pushinteger(l, a->i); break;
+  case 'b': lua_pushboolean(l, a->i != 0); break;
+  case 'f': lua_pushnumber(l, a->f); break;
+  case 's': lua_pushstring(l, a->s); break;
+  case 't': lua_pushstring(l, dtype_name[a->t]); break;
+  case 'I':
+    lua_createtable(l, a->list.n, 0);
+    for (int i = 0; i < a->list.n; i++) {
+      lua_pushinteger(l, a->list.at[i]);
+      lua_rawseti(l, -2, i + 1);
+    }
+    break;
+  default: lua_pushnil(l);
+  }
+  return 1;
+}
+
+static int op_text_of(lua_State *l) {
+  const Op *op = plan_op(l, 1);
+  lua_pushstring(l, op_text(op, program_of(l)->box.arena));
+  return 1;
+}
+
+static int op_field(lua_State *l) {
+  const Op *op = plan_op(l, 1);
+  const char *name = luaL_checkstring(l, 2);
+  if (!strcmp(name, "kind"))
+    lua_pushstring(l, op_info[op->kind].name);
+  else if (!strcmp(name, "name"))
+    lua_pushstring(l, origin_name(op->loc));
+  else if (!strcmp(name, "part"))
+    lua_pushstring(l, part_name[op_part(op)]);
+  else if (!strcmp(name, "einsum"))
+    lua_pushstring(l, dims_text(program_of(l)->box.arena, plan_einsum(l, op)));
+  else if (!strcmp(name, "elementwise"))
+    lua_pushboolean(l, op_info[op->kind].formula != NULL);
+  else if (!strcmp(name, "inputs"))
+    push_inputs(l, op);
+  else if (!strcmp(name, "outputs"))
+    push_values(l, op->out, op->n_out);
+  else if (luaL_getmetafield(l, 1, name) == LUA_TNIL)
+    return FAIL(l, op->loc, "an op has no field '%s'", name);
+  return 1;
+}
+
+static void push_shape(lua_State *l, const Type *t) {
+  lua_createtable(l, t->rank, 0);
+  for (int i = 0; i < t->rank; i++) {
+    lua_pushinteger(l, t->dim[i]);
+    lua_rawseti(l, -2, i + 1);
+  }
+}
+
+static void push_readers(lua_State *l, const Value *v) {
+  lua_newtable(l);
+  int n = 0;
+  for_each_use(u, v) {
+    if (!u->user) continue;
+    plan_push(l, u->user, PLAN_OPS);
+    lua_rawseti(l, -2, ++n);
+  }
+}
+
+static void push_string_or_nil(lua_State *l, const char *s) {
+  if (s)
+    lua_pushstring(l, s);
+  else
+    lua_pushnil(l);
+}
+
+static const char *role_of(const Value *v) {
+  static const char *const names[] = {
+#define ROLE(name, lasts, means) #name,
+#include "ir/roles.def"
+#undef ROLE
+  };
+  return v->def ? NULL : names[v->role];
+}
+
+static int value_field(lua_State *l) {
+  const Value *v = plan_value(l, 1);
+  const char *name = luaL_checkstring(l, 2);
+  if (!strcmp(name, "shape"))
+    push_shape(l, v->type);
+  else if (!strcmp(name, "rank"))
+    lua_pushinteger(l, v->type->rank);
+  else if (!strcmp(name, "dtype"))
+    lua_pushstring(l, dtype_name[v->type->dtype]);
+  else if (!strcmp(name, "role"))
+    push_string_or_nil(l, role_of(v));
+  else if (!strcmp(name, "name"))
+    lua_pushstring(l, v->label ? v->label : v->name ? v->name : "");
+  else if (!strcmp(name, "trained"))
+    lua_pushboolean(l, !v->def && v->train);
+  else if (!strcmp(name, "readers"))
+    push_readers(l, v);
+  else if (strcmp(name, "def") != 0)
+    return FAIL(l, v->loc, "a value has no field '%s'", name);
+  else if (v->def)
+    plan_push(l, v->def, PLAN_OPS);
+  else
+    lua_pushnil(l);
+  return 1;
+}
+
+static int value_text_of(lua_State *l) {
+  lua_pushstring(l, value_text(program_of(l)->box.arena, plan_value(l, 1)));
+  return 1;
+}
+
+// -- Asking ------------------------------------------------------------------------------------
+
+// ops(kind, part): those of this kind and part, in order; nil stands for any.
+static int list_ops(lua_State *l) {
+  const char *kind = luaL_optstring(l, 1, NULL), *part = luaL_optstring(l, 2, NULL);
+  OpKind known;
+  if (kind && !op_kind_parse(kind, &known)) return FAIL(l, NULL, "there is no op '%s'", kind);
+  bool is_part = !part;
+  for (int i = 0; part && i < N_PARTS; i++)
+    is_part |= str_equal(part, part_name[i]);
+  if (!is_part) return FAIL(l, NULL, "the parts are forward, backward and update, not '%s'", part);
+  lua_newtable(l);
+  int n = 0;
+  for_each_op(op, program_of(l)->s->g) {
+    if ((kind && op->kind != known) || (part && !str_equal(part, part_name[op_part(op)]))) continue;
+    plan_push(l, op, PLAN_OPS);
+    lua_rawseti(l, -2, ++n);
+  }
+  return 1;
+}
+
+// params(role): in order; nil stands for any.
+static int list_params(lua_State *l) {
+  const char *role = luaL_optstring(l, 1, NULL);
+  const Graph *g = program_of(l)->s->g;
+  lua_newtable(l);
+  int n = 0;
+  for (int i = 0; i < g->n_params; i++) {
+    if (role && !str_equal(role, role_of(g->params[i]))) continue;
+    plan_push(l, g->params[i], PLAN_VALUES);
+    lua_rawseti(l, -2, ++n);
+  }
+  return 1;
+}
+
+static int axis_size(lua_State *l) {
+  lua_pushinteger(l, program_of(l)->s->mesh->axis[plan_axis(l, 1)].size);
+  return 1;
+}
+
+static int matches(lua_State *l) {
+  lua_pushboolean(l, str_glob(luaL_checkstring(l, 1), luaL_checkstring(l, 2)));
+  return 1;
+}
+
+// refuse(op or value, message): an error of the model, found here; the program goes on to find
+// more.
+static int refuse(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  const Value *v = luaL_testudata(l, 1, PLAN_VALUES) ? plan_value(l, 1) : NULL;
+  const Loc *loc = v ? v->loc : plan_op(l, 1)->loc;
+  diag_error(p->box.d, v && v->def ? v->def->loc : loc, "%s", luaL_checkstring(l, 2));
+  lua_Debug at;
+  if (lua_getstack(l, 1, &at) && lua_getinfo(l, "l", &at))
+    diag_note(p->box.d, loc_line(p->box.arena, p->box.path, at.currentline, 1),
+              "the plan asks for it here");
+  p->refused = true;
+  return 0;
+}
+
+// -- What there is -------------------------------------------------------------------------------
+
+const luaL_Reg plan_questions[] = {
+    {"glob", matches},  {"ops", list_ops},   {"params", list_params},
+    {"refuse", refuse}, {"size", axis_size}, {NULL, NULL},
+};
+
+static const luaL_Reg op_methods[] = {
+    {"__index", op_field}, {"__tostring", op_text_of},
+    {"letter", op_letter}, {"result_letter", op_result_letter},
+    {"split", op_split},   {"attribute", op_attribute},
+    {NULL, NULL},
+};
+
+static const luaL_Reg value_methods[] = {
+    {"__index", value_field},
+    {"__tostring", value_text_of},
+    {NULL, NULL},
+};
+
+static void make_type(lua_State *l, const char *name, const luaL_Reg *methods) {
+  luaL_newmetatable(l, name);
+  luaL_setfuncs(l, methods, 0);
+  lua_pop(l, 1);
+}
+
+void plan_types(lua_State *l) {
+  make_type(l, PLAN_OPS, op_methods);
+  make_type(l, PLAN_VALUES, value_methods);
+}

@@ -1,0 +1,45 @@
+// What the program of a plan is given of the graph, and what all that serves it share.
+//
+// Ops and values are handed out as userdata that hold pointers; equal ones are the same userdata,
+// so that a program can keep them in tables.  What a program says is checked where it says it, so
+// that an error is at its line, and about an op of the model.
+
+#ifndef LUA_GRAPH_H
+#define LUA_GRAPH_H
+
+#include "lua_sandbox.h"
+#include "plan.h"
+
+struct PlanProgram {
+  Sandbox box;
+  Sharding *s;
+  const int *axis; // its own, while `step` runs
+  int n_axes, depth;
+  int64_t n;        // of `factors`: ranks
+  int64_t *factors; // what it returned
+  uint32_t *met;    // by value id and dimension: the last flow that came there
+  uint32_t n_met, n_flows;
+  bool refused; // the model
+};
+
+extern const char PLAN_OPS[], PLAN_VALUES[]; // metatables
+extern const luaL_Reg plan_questions[];      // functions that only ask
+extern const luaL_Reg plan_calls[];          // those that say something: lua_plan.c
+
+PlanProgram *program_of(lua_State *l);
+// Ends the program with an error at the line that called; `loc` is what of the model it is about.
+int plan_fail(lua_State *l, const Loc *loc, const char *message);
+#define FAIL(l, loc, ...) plan_fail(l, loc, str_format(program_of(l)->box.arena, __VA_ARGS__))
+
+void plan_types(lua_State *l); // makes the metatables
+void plan_push(lua_State *l, const void *object, const char *type);
+// Arguments: an op, a value, one of the program's axes by name, a dimension as in layouts (from 0,
+// or from the end if negative).  Anything else ends the program.
+Op *plan_op(lua_State *l, int arg);
+Value *plan_value(lua_State *l, int arg);
+int plan_axis(lua_State *l, int arg);
+int plan_dim(lua_State *l, int arg, int rank, const Loc *loc);
+const Dims *plan_einsum(lua_State *l, const Op *op);
+const char *plan_letter(const Dims *dims, int letter);
+
+#endif

@@ -1,0 +1,291 @@
+// What the program of a plan may say: see lua_graph.h; passes/plans/README.md has the functions.
+
+#include <string.h>
+
+#include "base/vec.h"
+#include "ir/op.h"
+#include "ir/verify.h"
+#include "lua_graph.h"
+#include "part.h"
+#include "pieces.h"
+#include "split_classes.h"
+#include "unpack.h"
+
+// -- Splits of ops -----------------------------------------------------------------------------
+
+// Why `op` cannot split `letter` along `axis`, or NULL.
+static const char *why_not(lua_State *l, const Op *op, char letter, int axis) {
+  const PlanProgram *p = program_of(l);
+  Arena *a = p->box.arena;
+  const Dims *dims = plan_einsum(l, op);
+  const char *name = op_info[op->kind].name, *axis_name = p->s->mesh->axis[axis].name;
+  if (p->s->fixed[op->id][axis] && (op->split[axis] ? op->split[axis] : '-') != letter)
+    return str_format(a, "%s splits '%c' along %s already", name,
+                      op->split[axis] ? op->split[axis] : '-', axis_name);
+  if (letter == '-') return NULL;
+  if (letter == SPLIT_PARTIAL)
+    return op_traits(op) & (SUM | EACH) ? NULL
+                                        : str_format(a, "%s cannot pass partial sums on", name);
+  int i = dims_find(dims, letter);
+  if (i < 0)
+    return str_format(a, "%s has no letter '%c': it is %s", name, letter, dims_text(a, dims));
+  if (dims->letter[i].whole)
+    return str_format(a, "%s cannot be split along '%c', which it needs whole: it is %s", name,
+                      letter, dims_text(a, dims));
+  if (!dims_leads(dims, i))
+    return str_format(a, "%s cannot be split along '%c', which does not stand first: it is %s",
+                      name, letter, dims_text(a, dims));
+  if (!split_legal(op, dims, i, axis))
+    return str_format(a, "%s has %lld of '%c', which cannot be cut in %d along %s%s", name,
+                      (long long)dims->letter[i].size, letter, p->s->mesh->axis[axis].size,
+                      axis_name, strchr(op->split, letter) ? " besides what cuts it already" : "");
+  return NULL;
+}
+
+static char check_letter(lua_State *l, int arg, const Op *op) {
+  size_t n;
+  const char *text = luaL_checklstring(l, arg, &n);
+  if (n == 1) return *text;
+  return (char)FAIL(l, op->loc, "'%s' is no letter; '-' is none of them, '+' passes sums on", text);
+}
+
+static int can(lua_State *l) {
+  const Op *op = plan_op(l, 1);
+  if (lua_isnil(l, 2))
+    lua_pushboolean(l, false);
+  else
+    lua_pushboolean(l, !why_not(l, op, check_letter(l, 2, op), plan_axis(l, 3)));
+  return 1;
+}
+
+static int op_trans(lua_State *l) {
+  const PlanProgram *p = program_of(l);
+  Op *op = plan_op(l, 1);
+  char letter = check_letter(l, 2, op);
+  int axis = plan_axis(l, 3);
+  const char *why = why_not(l, op, letter, axis);
+  if (why) return plan_fail(l, op->loc, why);
+  op->split[axis] = letter == '-' ? SPLIT_NONE : letter;
+  p->s->fixed[op->id][axis] = true;
+  return 0;
+}
+
+// -- Layouts of parameters ---------------------------------------------------------------------
+
+static const char *why_not_cut(lua_State *l, const Value *v, int dim, int axis) {
+  const PlanProgram *p = program_of(l);
+  Arena *a = p->box.arena;
+  const char *name = v->label ? v->label : value_text(a, v);
+  if (v->def) return str_format(a, "'%s' is no parameter", name);
+  Sbp lies = p->s->lies[v->id][axis];
+  if (p->s->given[v->id][axis] != OPEN && (lies.kind != SBP_S || lies.dim != dim))
+    return str_format(a, "'%s' lies otherwise along %s already", name, p->s->mesh->axis[axis].name);
+  if (!param_cuts(p->s, v, dim, axis))
+    return str_format(a, "dimension %d of '%s' is %lld, which cannot be cut in %d along %s", dim,
+                      name, (long long)v->type->dim[dim], p->s->mesh->axis[axis].size,
+                      p->s->mesh->axis[axis].name);
+  return NULL;
+}
+
+static int cuts(lua_State *l) {
+  const Value *v = plan_value(l, 1);
+  int dim = plan_dim(l, 2, v->type->rank, v->loc);
+  lua_pushboolean(l, !why_not_cut(l, v, dim, plan_axis(l, 3)));
+  return 1;
+}
+
+static int cut(lua_State *l, Given given) {
+  const PlanProgram *p = program_of(l);
+  const Value *v = plan_value(l, 1);
+  int dim = plan_dim(l, 2, v->type->rank, v->loc), axis = plan_axis(l, 3);
+  const char *why = why_not_cut(l, v, dim, axis);
+  if (why) return plan_fail(l, v->loc, why);
+  p->s->lies[v->id][axis] = (Sbp){.kind = SBP_S, .dim = dim};
+  p->s->given[v->id][axis] = given;
+  return 0;
+}
+
+static int split(lua_State *l) {
+  return cut(l, FIXED);
+}
+
+static int store(lua_State *l) {
+  return cut(l, STORED);
+}
+
+// -- The classes of a loss ---------------------------------------------------------------------
+
+// split_loss(op, axis): a cross entropy becomes ops whose classes can be split along the axis.
+static int split_loss(lua_State *l) {
+  const PlanProgram *p = program_of(l);
+  Op *op = plan_op(l, 1);
+  int axis = plan_axis(l, 2);
+  const Loc *loc = op->loc;
+  if (op->kind != OP_cross_entropy)
+    return FAIL(l, loc, "%s is no cross_entropy", op_info[op->kind].name);
+  if (!split_classes(op, p->s->mesh->axis[axis].size, p->box.d))
+    return FAIL(l, loc, "the loss stays as it is");
+  sharding_grow(p->s);
+  return 0;
+}
+
+// -- Pins --------------------------------------------------------------------------------------
+
+// pin(value): an op that does nothing to the value and takes its readers of the update, so that
+// one can say what it splits.
+static int pin(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  Value *v = plan_value(l, 1);
+  if (!v->def)
+    return FAIL(l, v->loc, "'%s' is a parameter: split or store says how it lies", v->label);
+  Builder b = {.g = p->s->g, .at = v->def->next, .loc = v->def->loc, .d = p->box.d};
+  Value *pinned = build(&b, OP_reshape, IN(v), ATTRS(a_list("shape", v->type->dim, v->type->rank)));
+  if (!pinned) return FAIL(l, v->def->loc, "the value cannot be pinned");
+  for (Use *u = v->uses, *next; u; u = next) {
+    next = u->next;
+    bool reads = u->user && u->user != pinned->def && op_part(u->user) == PART_update;
+    if (reads) op_set_in(u->user, u->index, pinned);
+  }
+  sharding_grow(p->s);
+  plan_push(l, pinned->def, PLAN_OPS);
+  return 1;
+}
+
+// -- Where a split leads -----------------------------------------------------------------------
+
+// A dimension of a value that comes in cut.
+typedef struct Cut {
+  const Value *v;
+  int dim;
+} Cut;
+
+typedef struct Flow {
+  lua_State *l;
+  int axis;
+  Vec(Cut) cuts; // all that were met; those from some point on are still to be followed
+  int n_ends, n_stops;
+} Flow;
+
+static void start_flow(PlanProgram *p) {
+  if (p->n_met < p->s->n_values) {
+    p->n_met = p->s->n_values;
+    p->met = arena_array(p->s->scratch, uint32_t, p->n_met * MAX_RANK);
+    p->n_flows = 0;
+  }
+  p->n_flows++;
+}
+
+static void push_stop(Flow *f, const Op *op) {
+  plan_push(f->l, op, PLAN_OPS);
+  lua_rawseti(f->l, 5, ++f->n_stops);
+}
+
+static void push_end(Flow *f, const Op *op, int letter) {
+  lua_createtable(f->l, 0, 2);
+  plan_push(f->l, op, PLAN_OPS);
+  lua_setfield(f->l, -2, "op");
+  lua_pushstring(f->l, plan_letter(plan_einsum(f->l, op), letter));
+  lua_setfield(f->l, -2, "letter");
+  lua_rawseti(f->l, 4, ++f->n_ends);
+}
+
+static void meet(Flow *f, const Value *v, int dim) {
+  PlanProgram *p = program_of(f->l);
+  uint32_t *met = &p->met[v->id * MAX_RANK + (uint32_t)dim];
+  if (*met == p->n_flows) return;
+  *met = p->n_flows;
+  vec_push(p->s->scratch, &f->cuts, (Cut){v, dim});
+}
+
+static void meet_results(Flow *f, const Op *op, int letter) {
+  const Dims *dims = plan_einsum(f->l, op);
+  bool ends = true;
+  for (int i = 0; i < op->n_out; i++) {
+    int dim = dims_position(dims, &dims->out[i], letter);
+    if (dim < 0) continue;
+    ends = false;
+    meet(f, op->out[i], dim);
+  }
+  if (ends) push_end(f, op, letter);
+}
+
+static void follow(Flow *f, Cut cut) {
+  for_each_use(u, cut.v) {
+    if (!u->user) {
+      if (cut.v->def) push_stop(f, cut.v->def);
+      continue;
+    }
+    if (op_part(u->user) != PART_forward) continue;
+    int letter = letter_of_operand(program_of(f->l)->s, u->user, u->index, cut.dim, f->axis);
+    if (letter < 0)
+      push_stop(f, u->user);
+    else
+      meet_results(f, u->user, letter);
+  }
+}
+
+// flow(op, letter, axis): follows a split through the model.  Returns where it ends in sums, as a
+// list of {op=, letter=}; and the list of ops that cannot take it.
+static int flow(lua_State *l) {
+  const Op *op = plan_op(l, 1);
+  char letter = check_letter(l, 2, op);
+  Flow f = {.l = l, .axis = plan_axis(l, 3)};
+  const char *why = why_not(l, op, letter, f.axis);
+  lua_settop(l, 3);
+  lua_newtable(l);
+  lua_newtable(l);
+  start_flow(program_of(l));
+  int i = dims_find(plan_einsum(l, op), letter);
+  if (why || i < 0)
+    push_stop(&f, op);
+  else
+    meet_results(&f, op, i);
+  for (int k = 0; k < f.cuts.n; k++)
+    follow(&f, f.cuts.at[k]);
+  return 2;
+}
+
+// -- Changes of the model ----------------------------------------------------------------------
+
+// unpack(op): whether its result was cut apart.
+static int unpack(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  Op *op = plan_op(l, 1);
+  if (p->n_axes) return FAIL(l, op->loc, "the model is as it is now: this belongs into 'model'");
+  bool done;
+  if (!unpack_product(op, &done, p->box.d)) return FAIL(l, op->loc, "the product stays as it is");
+  lua_pushboolean(l, done);
+  return 1;
+}
+
+// pieces(list of {op=, letter=}, n): whether these and what follows was cut in n pieces.
+static int pieces(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  luaL_checktype(l, 1, LUA_TTABLE);
+  int n = (int)lua_rawlen(l, 1);
+  lua_Integer count = luaL_checkinteger(l, 2);
+  if (p->n_axes) return FAIL(l, NULL, "the model is as it is now: this belongs into 'model'");
+  if (n < 1 || count < 1 || count > 1024)
+    return FAIL(l, NULL, "pieces wants ops, and 1 to 1024 pieces");
+  PieceStart *start = arena_array(p->box.arena, PieceStart, n);
+  for (int i = 0; i < n; i++) {
+    lua_rawgeti(l, 1, i + 1);
+    luaL_checktype(l, -1, LUA_TTABLE);
+    lua_getfield(l, -1, "op");
+    start[i].op = plan_op(l, -1);
+    lua_getfield(l, -2, "letter");
+    start[i].letter = check_letter(l, -1, start[i].op);
+    lua_pop(l, 3);
+  }
+  bool done;
+  if (!cut_in_pieces(start, n, (int)count, &done, p->box.d))
+    return FAIL(l, start->op->loc, "the ops stay as they are");
+  lua_pushboolean(l, done);
+  return 1;
+}
+
+const luaL_Reg plan_calls[] = {
+    {"can", can},       {"cuts", cuts},     {"flow", flow},   {"op_trans", op_trans},
+    {"pieces", pieces}, {"pin", pin},       {"split", split}, {"split_loss", split_loss},
+    {"store", store},   {"unpack", unpack}, {NULL, NULL},
+};

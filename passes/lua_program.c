@@ -1,0 +1,170 @@
+// Programs of plans: opened, and asked for their functions `factors`, `model` and `step` (plan.h).
+
+#include <string.h>
+
+#include "lua_graph.h"
+#include "plan_texts.h"
+
+enum { MAX_DEPTH = 8 }; // of programs that apply programs
+
+// -- Other programs ----------------------------------------------------------------------------
+
+// apply(name, axis, …): what that program wants of the axes.
+static int apply(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  const char *name = luaL_checkstring(l, 1);
+  int axis[MAX_AXES], n = lua_gettop(l) - 1;
+  if (n > MAX_AXES || (n < 1) != (p->n_axes == 0))
+    return FAIL(l, NULL, "apply takes a program and, in 'step', its axes");
+  for (int i = 0; i < n; i++)
+    axis[i] = plan_axis(l, i + 2);
+  if (p->depth == MAX_DEPTH)
+    return FAIL(l, NULL, "programs apply one another more than %d deep", MAX_DEPTH);
+  PlanProgram *other = program_open(p->box.arena, name, p->box.d);
+  bool ok = other != NULL;
+  if (ok) {
+    other->depth = p->depth + 1;
+    ok = n ? program_step(other, p->s, axis, n) : program_model(other, p->s->g);
+    program_close(other);
+  }
+  if (ok) return 0;
+  return FAIL(l, NULL, "the program '%s' could not be applied", name);
+}
+// -- Running -----------------------------------------------------------------------------------
+
+static int start(lua_State *l) {
+  PlanProgram *p = lua_touserdata(l, 1);
+  plan_types(l);
+  sandbox_environment(l);
+  luaL_setfuncs(l, plan_questions, 0);
+  luaL_setfuncs(l, plan_calls, 0);
+  lua_pushcfunction(l, apply);
+  lua_setfield(l, -2, "apply");
+  lua_pushvalue(l, -1);
+  lua_setfield(l, LUA_REGISTRYINDEX, "world");
+  sandbox_run(&p->box, 0);
+  return 0;
+}
+
+// The program's function of that name; false, with nothing on the stack, when it has none.
+static bool push_function(lua_State *l, const char *name) {
+  lua_getfield(l, LUA_REGISTRYINDEX, "world");
+  lua_getfield(l, -1, name);
+  lua_remove(l, -2);
+  if (lua_isfunction(l, -1)) return true;
+  lua_pop(l, 1);
+  return false;
+}
+
+static bool has_function(PlanProgram *p, const char *name) {
+  bool has = push_function(p->box.lua, name);
+  lua_settop(p->box.lua, 0);
+  return has;
+}
+
+static int call_factors(lua_State *l) {
+  PlanProgram *p = lua_touserdata(l, 1);
+  push_function(l, "factors");
+  lua_pushinteger(l, p->n);
+  lua_call(l, 1, 1);
+  if (!lua_istable(l, -1)) luaL_error(l, "'factors' must return a list of sizes");
+  int n = (int)lua_rawlen(l, -1);
+  if (n < 1 || n > MAX_AXES) luaL_error(l, "'factors' must return 1 to %d sizes", MAX_AXES);
+  lua_Integer product = 1;
+  for (int i = 0; i < n; i++) {
+    lua_rawgeti(l, -1, i + 1);
+    lua_Integer size = luaL_checkinteger(l, -1);
+    if (size < 1 || size > p->n) luaL_error(l, "'factors' returned a size of %I", size);
+    p->factors[i] = size;
+    product = product > p->n ? product : product * size; // both are small enough
+    lua_pop(l, 1);
+  }
+  if (product != p->n)
+    luaL_error(l, "the sizes that 'factors' returned do not multiply to %I", (lua_Integer)p->n);
+  p->n_axes = n;
+  return 0;
+}
+
+static int call_model(lua_State *l) {
+  push_function(l, "model");
+  lua_call(l, 0, 0);
+  return 0;
+}
+
+static int call_step(lua_State *l) {
+  const PlanProgram *p = lua_touserdata(l, 1);
+  push_function(l, "step");
+  for (int i = 0; i < p->n_axes; i++)
+    lua_pushstring(l, p->s->mesh->axis[p->axis[i]].name);
+  lua_call(l, p->n_axes, 0);
+  return 0;
+}
+
+int program_factors(PlanProgram *p, int64_t n, int64_t size[MAX_AXES]) {
+  size[0] = n;
+  if (!has_function(p, "factors")) return 1;
+  p->n = n;
+  p->factors = size;
+  return sandbox_call(&p->box, call_factors, p, 0) ? p->n_axes : 0;
+}
+
+bool program_model(PlanProgram *p, Graph *g) {
+  if (!has_function(p, "model")) return true;
+  Sharding s = {.g = g, .scratch = p->box.arena};
+  p->s = &s;
+  p->n_axes = 0;
+  bool ok = sandbox_call(&p->box, call_model, p, 0);
+  p->s = NULL;
+  return ok && !p->refused;
+}
+
+bool program_step(PlanProgram *p, Sharding *s, const int *axis, int n) {
+  p->s = s;
+  p->axis = axis;
+  p->n_axes = n;
+  p->n_met = 0;
+  return sandbox_call(&p->box, call_step, p, 0) && !p->refused;
+}
+
+static bool is_file(const char *name) {
+  return strchr(name, '/') || str_ends(name, ".lua");
+}
+
+const char *plan_names(Arena *a) {
+  StrBuf b = {.arena = a};
+  for (int i = 0; i < n_plan_texts; i++)
+    strbuf_addf(&b, "%s%s", i ? ", " : "", plan_texts[i].name);
+  return b.at;
+}
+
+static const char *text_of(Arena *a, const char *name, size_t *n, Diag *d) {
+  if (is_file(name)) return sandbox_read(a, name, n, d);
+  for (int i = 0; i < n_plan_texts; i++)
+    if (!strcmp(plan_texts[i].name, name)) {
+      *n = plan_texts[i].n;
+      return plan_texts[i].text;
+    }
+  diag_error(d, NULL, "there is no plan '%s'", name);
+  diag_hint(d, "the plans are: auto, %s, or a program in a file that ends in .lua", plan_names(a));
+  return NULL;
+}
+
+PlanProgram *program_open(Arena *a, const char *name, Diag *d) {
+  size_t n;
+  const char *text = text_of(a, name, &n, d);
+  if (!text) return NULL;
+  PlanProgram *p = arena_one(a, PlanProgram);
+  const char *path = is_file(name) ? name : str_format(a, "plans/%s.lua", name);
+  if (!sandbox_open(&p->box, a, path, text, n, d)) return NULL;
+  *(PlanProgram **)lua_getextraspace(p->box.lua) = p;
+  if (sandbox_call(&p->box, start, p, 0)) {
+    if (has_function(p, "step")) return p;
+    diag_error(d, loc_line(a, path, 0, 0), "the program has no function 'step'");
+  }
+  program_close(p);
+  return NULL;
+}
+
+void program_close(PlanProgram *p) {
+  sandbox_close(&p->box);
+}
