@@ -116,7 +116,18 @@ static Entry *find(const Numbers *n, const Op *op, const int *in) {
   return e;
 }
 
+bool gives_operand(const Op *op) {
+  if (op->kind != OP_reshape && op->kind != OP_slice) return false;
+  for (int i = 0; op->kind == OP_slice && i < attr_n(op, "steps"); i++)
+    if (attr_list(op, "steps")[i] != 1) return false;
+  return same_type(value_whole(op->in[0].value), value_whole(op->out[0]));
+}
+
 static void number_op(Numbers *n, const Op *op, Arena *a) {
+  if (gives_operand(op)) {
+    n->of[op->out[0]->id] = n->of[op->in[0].value->id];
+    return;
+  }
   int *in = arena_array(a, int, op->n_in);
   for (int i = 0; i < op->n_in; i++)
     in[i] = n->of[op->in[i].value->id];

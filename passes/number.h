@@ -35,6 +35,9 @@ int number_find(const Numbers *n, const Op *op, const int *in);
 // numbers: the next after `after`, or the first when that is NULL.
 const Op *number_like(const Numbers *n, const Op *op, const int *in, const Op *after);
 
+// Is its result its operand: a slice of everything, a reshape that changes no length?  Both have
+// the same number.
+bool gives_operand(const Op *op);
 // Attribute `i` of two ops of one kind, `shape` as that of the whole.
 bool attr_same_whole(const Op *x, const Op *y, int i);
 // Whether two graphs that are called do the same to their parameters.

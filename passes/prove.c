@@ -16,7 +16,7 @@
 //                 verifier has checked (collective.h).
 //    pack         stands for all that is packed.  A sum over ranks or time of a bucket is that of
 //                 its members, and unpack is one member, where it lies and as long as it is.
-//    a reshape    that changes no length, where the model has none, stands for its operand's number.
+//    a reshape    that changes no length, or a slice of everything, stands for its operand's number.
 //    pieces       of a value come from slice, and go back to it through concat and add; an op on
 //                 pieces is an op of the model's program done in parts (piece.h).
 //    other ops    must be an op of the model's program, of operands that stand for the numbers of
@@ -243,11 +243,7 @@ static void prove_types(Proof *p, const Op *op, const Op *is) {
   }
 }
 
-// Does the op leave its operand as it is, as what a plan pins does?
-static bool is_pin(const Op *op) {
-  return op->kind == OP_reshape && same_type(value_whole(op->in[0].value), value_whole(op->out[0]));
-}
-
+// What gives its operand, as what a plan pins does, may lie otherwise before phase local only.
 static void prove_pin(Proof *p, const Op *op) {
   const Value *v = op->in[0].value, *pinned = op->out[0];
   *meaning(p, pinned) = *meaning(p, v);
@@ -294,10 +290,10 @@ static void prove_op(Proof *p, const Op *op) {
   }
   if (!known) return; // what made it unknown was reported
   int first = numbers ? number_find(p->numbers, op, in) : UNKNOWN;
-  if (first != UNKNOWN)
-    prove_same(p, op, first);
-  else if (is_pin(op))
+  if (gives_operand(op))
     prove_pin(p, op);
+  else if (first != UNKNOWN)
+    prove_same(p, op, first);
   else
     prove_pieces(p, op, in, numbers);
   prove_also_pieces(p, op);

@@ -42,6 +42,7 @@ PLANS = [
     ("tp3d", ["wide", *ALL], [4, 8], [], [SUM, SCATTER, GATHER]),
     ("dap", ["axial"], [8, 2, 4], [], [SUM, EXCHANGE]),
     ("dap", ["axial"], [2, 4], ["--micro-batches", 2], [SUM, EXCHANGE]),
+    ("coshard", ["vit", *ALL], [4, 2, 8], [], [SUM]),
     ("ep", ["moe"], [4, 2, 8], [], [SUM]),
     ("coshard", ["bert", "gpt", "wide", "vit"], [2, 4], [], [SUM]),
     ("zero1", ALL, [2, 4, 8], [], [SCATTER, GATHER]),
