@@ -44,7 +44,6 @@ PLANS = [
     ("dap", ["axial"], [2, 4], ["--micro-batches", 2], [SUM, EXCHANGE]),
     ("coshard", ["vit", *ALL], [4, 2, 8], [], [SUM]),
     ("ep", ["moe"], [4, 2, 8], [], [SUM]),
-    ("coshard", ["bert", "gpt", "wide", "vit"], [2, 4], [], [SUM]),
     ("zero1", ALL, [2, 4, 8], [], [SCATTER, GATHER]),
     ("zero2", ALL, [4, 2, 8], [], [SCATTER, GATHER]),
     ("zero2", ["gpt", "vit"], [2, 4], ["--batch", BATCH // 2, "--accumulate", 2], [SCATTER, GATHER]),
