@@ -138,6 +138,18 @@ static int op_split(lua_State *l) {
   return FAIL(l, NULL, "the mesh has no axis '%s'", name);
 }
 
+// Whether an axis that is decided splits the letter.
+static int op_taken(lua_State *l) {
+  const Op *op = plan_op(l, 1);
+  const Sharding *s = program_of(l)->s;
+  const char *letter = luaL_checkstring(l, 2);
+  bool taken = false;
+  for (int a = 0; s->mesh && a < s->mesh->n_axes; a++)
+    taken |= s->decided[a] && op->split[a] == *letter;
+  lua_pushboolean(l, taken);
+  return 1;
+}
+
 static int op_attribute(lua_State *l) {
   const Op *op = plan_op(l, 1);
   const char *name = luaL_checkstring(l, 2);
@@ -328,7 +340,7 @@ static const luaL_Reg op_methods[] = {
     {"__index", op_field}, {"__tostring", op_text_of},
     {"letter", op_letter}, {"result_letter", op_result_letter},
     {"split", op_split},   {"attribute", op_attribute},
-    {NULL, NULL},
+    {"taken", op_taken},   {NULL, NULL},
 };
 
 static const luaL_Reg value_methods[] = {

@@ -107,14 +107,20 @@ static const Use *model_use(const Value *v, const Op *reader) {
   return NULL;
 }
 
+// Also in another type.
+static bool is_stored(const Sharding *s, const Value *v, int axis) {
+  while (v->def && v->def->kind == OP_cast)
+    v = v->def->in[0].value;
+  return !v->def && s->given[v->id][axis] == STORED;
+}
+
 // How a value lies as far as its readers' splits are concerned.  A gradient has it as the op of the
 // model had it, which is the chain rule: what that op split, its gradient splits.  What is only
 // stored in parts is used whole, but for what changes its type.
 static Sbp shown(const Sharding *s, const Value *v, const Op *reader, int axis) {
   const Use *u = model_use(v, reader);
   if (u) return split_wants(u->user, dims_of(s, u->user), u->index, axis, s->lies[v->id][axis]);
-  bool stored = !v->def && s->given[v->id][axis] == STORED;
-  return stored && reader->kind != OP_cast ? whole : s->lies[v->id][axis];
+  return is_stored(s, v, axis) && reader->kind != OP_cast ? whole : s->lies[v->id][axis];
 }
 
 // Bytes of a device's part, as other axes cut it.

@@ -3,11 +3,12 @@
 -- The optimizer of a weight splits one of its dimensions, so states lie so, the gradient is wanted
 -- so (a reduce_scatter instead of an all_reduce), and the new weight is gathered.
 
--- A dimension of the weight that nothing cuts yet, the first that can be cut.
+-- A dimension of the weight, the first that can be cut and that no other axis cuts: parts of parts would
+-- have to be put together first.
 local function free_letter(op, axis)
   for dim = 0, op.outputs[1].rank - 1 do
     local letter = op:result_letter(1, dim)
-    if can(op, letter, axis) then return letter, dim end
+    if can(op, letter, axis) and not op:taken(letter) then return letter, dim end
   end
 end
 
