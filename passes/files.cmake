@@ -38,6 +38,7 @@ set(PASS_FILES
   plan.c
   shard.c
   comm.c
+  fuse_comm.c
   pack_grads.c
   number.c
   piece.c
