@@ -284,8 +284,28 @@ static int pieces(lua_State *l) {
   return 1;
 }
 
+// -- Not yet -----------------------------------------------------------------------------------
+
+static int op_assign(lua_State *l) {
+  return FAIL(l, plan_op(l, 1)->loc, "op_assign is not supported yet: every op runs on all ranks");
+}
+
+static int op_order(lua_State *l) {
+  return FAIL(l, plan_op(l, 1)->loc, "op_order is not supported yet: ops run in the model's order");
+}
+
 const luaL_Reg plan_calls[] = {
-    {"can", can},       {"cuts", cuts},     {"flow", flow},   {"op_trans", op_trans},
-    {"pieces", pieces}, {"pin", pin},       {"split", split}, {"split_loss", split_loss},
-    {"store", store},   {"unpack", unpack}, {NULL, NULL},
+    {"op_assign", op_assign},
+    {"op_order", op_order},
+    {"can", can},
+    {"cuts", cuts},
+    {"flow", flow},
+    {"op_trans", op_trans},
+    {"pieces", pieces},
+    {"pin", pin},
+    {"split", split},
+    {"split_loss", split_loss},
+    {"store", store},
+    {"unpack", unpack},
+    {NULL, NULL},
 };

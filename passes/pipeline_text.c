@@ -47,16 +47,19 @@ static const struct {
   const char *name, *text, *summary;
 } pipelines[] = {
     {"train",
-     "simplify,raise,simplify,transform,loss,eval_graph,autodiff,optimizer,lower_batch_norm,simplify,"
+     "simplify,raise,simplify,transform,loss,eval_graph,autodiff,optimizer,lower_batch_norm,"
+     "simplify,"
      "channels_last,simplify,shard,comm,fuse_comm,pack_grads,widen,fuse,plan_memory",
      "a model to a training step; the loss is the model's scalar output, the optimizer sgd"},
     {"train_cuda",
-     "simplify,raise,simplify,transform,loss,eval_graph,autodiff,optimizer,lower_batch_norm,simplify,"
+     "simplify,raise,simplify,transform,loss,eval_graph,autodiff,optimizer,lower_batch_norm,"
+     "simplify,"
      "channels_last,simplify,shard,comm,fuse_comm,pack_grads,fuse_classifier,fuse_linear,"
      "fuse_attention,fuse_norm,expand_batch_norm,widen,keep_casts,batch,fuse,"
      "plan_memory",
      "the same for gpus"},
-    {"infer", "simplify,raise,simplify,channels_last,simplify,shard,comm,fuse_comm,fuse,plan_memory",
+    {"infer",
+     "simplify,raise,simplify,channels_last,simplify,shard,comm,fuse_comm,fuse,plan_memory",
      "a model as it is, ready to run"},
 };
 enum { N_PIPELINES = sizeof pipelines / sizeof *pipelines };

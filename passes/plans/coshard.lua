@@ -2,8 +2,9 @@
 -- (nnScaler, table 5).
 --
 -- Pairs of products, as tensor parallelism has them, are cut as it cuts them: heads of an attention,
--- columns of a hidden layer. But the pieces stay on one rank, so that less of what lies between the
--- two products is there at a time, and nothing is communicated.
+-- columns of a hidden layer. But the pieces stay on one rank, and nothing is communicated. Less of what
+-- lies between the two products is made at a time; the gradients still want all of it, as long as nothing
+-- is computed anew for them.
 
 local count = 2 -- pieces
 
