@@ -30,12 +30,24 @@ void plan_push(lua_State *l, const void *object, const char *type) {
   lua_rawsetp(l, LUA_REGISTRYINDEX, object);
 }
 
+// An op may have become others since it was handed out.
+static bool is_there(const Op *op) {
+  return op->prev ? op->prev->next == op : op->graph->first == op;
+}
+
 Op *plan_op(lua_State *l, int arg) {
-  return *(Op **)luaL_checkudata(l, arg, PLAN_OPS);
+  Op *op = *(Op **)luaL_checkudata(l, arg, PLAN_OPS);
+  if (!is_there(op))
+    FAIL(l, op->loc, "%s is not there any more: it became other ops", op_info[op->kind].name);
+  return op;
 }
 
 Value *plan_value(lua_State *l, int arg) {
-  return *(Value **)luaL_checkudata(l, arg, PLAN_VALUES);
+  Value *v = *(Value **)luaL_checkudata(l, arg, PLAN_VALUES);
+  if (v->def && !is_there(v->def))
+    FAIL(l, v->def->loc, "%s is not there any more: it became other ops",
+         op_info[v->def->kind].name);
+  return v;
 }
 
 const Dims *plan_einsum(lua_State *l, const Op *op) {
