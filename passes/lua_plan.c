@@ -35,10 +35,11 @@ static const char *why_not(lua_State *l, const Op *op, char letter, int axis) {
   if (!dims_leads(dims, i))
     return str_format(a, "%s cannot be split along '%c', which does not stand first: it is %s",
                       name, letter, dims_text(a, dims));
+  bool cut_already = memchr(op->split, letter, sizeof op->split) != NULL;
   if (!split_legal(op, dims, i, axis))
     return str_format(a, "%s has %lld of '%c', which cannot be cut in %d along %s%s", name,
                       (long long)dims->letter[i].size, letter, p->s->mesh->axis[axis].size,
-                      axis_name, strchr(op->split, letter) ? " besides what cuts it already" : "");
+                      axis_name, cut_already ? " besides what cuts it already" : "");
   return NULL;
 }
 

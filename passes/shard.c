@@ -414,6 +414,20 @@ static bool open_programs(Module *m, const Mesh *mesh, const char *plan, Section
   return true;
 }
 
+// A plan may not fit a model: then ranks do the same, and that is hardly what was wanted.
+static void warn_of_idle(const Module *m, Diag *d) {
+  const Mesh *mesh = module_mesh(m);
+  const Graph *g = module_first_entry(m);
+  for (int a = 0; g && a < mesh->n_axes; a++) {
+    bool split = mesh->axis[a].time;
+    for_each_op(op, g)
+      split |= op->split[a] != SPLIT_NONE;
+    if (!split)
+      diag_warning(d, NULL, "nothing is split over '%s': its %d ranks all do the same",
+                   mesh->axis[a].name, mesh->axis[a].size);
+  }
+}
+
 bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   const char *plan = opt_str(o, "plan"), *text = opt_str(o, "mesh");
   if (m->meshes)
@@ -427,5 +441,6 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   for_each_graph(g, m)
     if (ok && g->entry) ok = shard_graph(g, &sections, opt_scratch(o), &first);
   close_programs(&sections);
+  if (ok) warn_of_idle(m, d);
   return ok;
 }
