@@ -30,23 +30,37 @@ void plan_push(lua_State *l, const void *object, const char *type) {
   lua_rawsetp(l, LUA_REGISTRYINDEX, object);
 }
 
+const Sharding *plan_sharding(lua_State *l) {
+  const PlanProgram *p = program_of(l);
+  if (!p->s) FAIL(l, NULL, "there is no graph yet: this belongs into 'model' or 'step'");
+  return p->s;
+}
+
+// `step` runs for every graph that is an entry, and a program may have kept what is of another.
+static void check_graph(lua_State *l, const Graph *g, const Loc *loc) {
+  const Graph *own = plan_sharding(l)->g;
+  if (g != own) FAIL(l, loc, "this is of '@%s', and the graph is '@%s' now", g->name, own->name);
+}
+
 // An op may have become others since it was handed out.
-static bool is_there(const Op *op) {
-  return op->prev ? op->prev->next == op : op->graph->first == op;
+static void check_there(lua_State *l, const Op *op) {
+  check_graph(l, op->graph, op->loc);
+  if (op->prev ? op->prev->next != op : op->graph->first != op)
+    FAIL(l, op->loc, "%s is not there any more: it became other ops", op_info[op->kind].name);
 }
 
 Op *plan_op(lua_State *l, int arg) {
   Op *op = *(Op **)luaL_checkudata(l, arg, PLAN_OPS);
-  if (!is_there(op))
-    FAIL(l, op->loc, "%s is not there any more: it became other ops", op_info[op->kind].name);
+  check_there(l, op);
   return op;
 }
 
 Value *plan_value(lua_State *l, int arg) {
   Value *v = *(Value **)luaL_checkudata(l, arg, PLAN_VALUES);
-  if (v->def && !is_there(v->def))
-    FAIL(l, v->def->loc, "%s is not there any more: it became other ops",
-         op_info[v->def->kind].name);
+  if (v->def)
+    check_there(l, v->def);
+  else
+    check_graph(l, v->graph, v->loc);
   return v;
 }
 
@@ -137,17 +151,15 @@ static int op_result_letter(lua_State *l) {
 // What the op splits along an axis, as far as that is decided; otherwise nil.
 static int op_split(lua_State *l) {
   const Op *op = plan_op(l, 1);
-  const PlanProgram *p = program_of(l);
+  const Sharding *s = program_of(l)->s;
   const char *name = luaL_checkstring(l, 2);
-  for (int a = 0; a < p->s->mesh->n_axes; a++) {
-    if (!str_equal(p->s->mesh->axis[a].name, name)) continue;
-    if (!p->s->decided[a] && !p->s->fixed[op->id][a])
-      lua_pushnil(l);
-    else
-      lua_pushstring(l, (char[]){op->split[a] ? op->split[a] : '-', 0});
-    return 1;
-  }
-  return FAIL(l, NULL, "the mesh has no axis '%s'", name);
+  int a = s->mesh ? mesh_find_axis(s->mesh, name) : -1;
+  if (a < 0) return FAIL(l, NULL, "there is no axis '%s'", name);
+  if (!s->decided[a] && !s->fixed[op->id][a])
+    lua_pushnil(l);
+  else
+    lua_pushstring(l, (char[]){op->split[a] ? op->split[a] : '-', 0});
+  return 1;
 }
 
 // Whether an axis that is decided splits the letter.
@@ -292,9 +304,10 @@ static int list_ops(lua_State *l) {
   for (int i = 0; part && i < N_PARTS; i++)
     is_part |= str_equal(part, part_name[i]);
   if (!is_part) return FAIL(l, NULL, "the parts are forward, backward and update, not '%s'", part);
+  const Graph *g = plan_sharding(l)->g;
   lua_newtable(l);
   int n = 0;
-  for_each_op(op, program_of(l)->s->g) {
+  for_each_op(op, g) {
     if ((kind && op->kind != known) || (part && !str_equal(part, part_name[op_part(op)]))) continue;
     plan_push(l, op, PLAN_OPS);
     lua_rawseti(l, -2, ++n);
@@ -305,7 +318,7 @@ static int list_ops(lua_State *l) {
 // params(role): in order; nil stands for any.
 static int list_params(lua_State *l) {
   const char *role = luaL_optstring(l, 1, NULL);
-  const Graph *g = program_of(l)->s->g;
+  const Graph *g = plan_sharding(l)->g;
   lua_newtable(l);
   int n = 0;
   for (int i = 0; i < g->n_params; i++) {

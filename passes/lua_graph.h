@@ -31,7 +31,8 @@ PlanProgram *program_of(lua_State *l);
 int plan_fail(lua_State *l, const Loc *loc, const char *message);
 #define FAIL(l, loc, ...) plan_fail(l, loc, str_format(program_of(l)->box.arena, __VA_ARGS__))
 
-void plan_types(lua_State *l); // makes the metatables
+const Sharding *plan_sharding(lua_State *l); // ends the program where there is no graph yet
+void plan_types(lua_State *l);               // makes the metatables
 void plan_push(lua_State *l, const void *object, const char *type);
 // Arguments: an op, a value, one of the program's axes by name, a dimension as in layouts (from 0,
 // or from the end if negative).  Anything else ends the program.

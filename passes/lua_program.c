@@ -14,6 +14,7 @@ static int apply(lua_State *l) {
   PlanProgram *p = program_of(l);
   const char *name = luaL_checkstring(l, 1);
   int axis[MAX_AXES], n = lua_gettop(l) - 1;
+  plan_sharding(l);
   if (n > MAX_AXES || (n < 1) != (p->n_axes == 0))
     return FAIL(l, NULL, "apply takes a program and, in 'step', its axes");
   for (int i = 0; i < n; i++)
@@ -30,6 +31,7 @@ static int apply(lua_State *l) {
   if (ok) return 0;
   return FAIL(l, NULL, "the program '%s' could not be applied", name);
 }
+
 // -- Running -----------------------------------------------------------------------------------
 
 static int start(lua_State *l) {
@@ -105,6 +107,7 @@ int program_factors(PlanProgram *p, int64_t n, int64_t size[MAX_AXES]) {
   if (!has_function(p, "factors")) return 1;
   p->n = n;
   p->factors = size;
+  p->s = NULL;
   return sandbox_call(&p->box, call_factors, p, 0) ? p->n_axes : 0;
 }
 

@@ -27,7 +27,6 @@
 
 enum {
   DEFAULT_BUCKET = 4 << 20,
-  PACK_ALIGN = 64,
   SOON = 64, // ops: what is read before them does not join a bucket that is read after
 };
 
@@ -51,10 +50,6 @@ static int64_t first_read(const Op *op) {
   for_each_use(u, op->out[0])
     if (u->user && u->user->id < first) first = u->user->id;
   return first;
-}
-
-static int64_t padded(int64_t bytes) {
-  return (bytes + PACK_ALIGN - 1) / PACK_ALIGN * PACK_ALIGN;
 }
 
 // Replaces the members' collectives by one of their bucket, where the last of them stood.
@@ -84,7 +79,7 @@ static bool close_bucket(Packer *p, Bucket *bucket) {
     one->layout = sum->layout;
     value_replace(reduce->out[0], one);
     op_erase(reduce);
-    offset += padded(type_bytes(t)) / dtype_bytes[t->dtype];
+    offset += pack_length(t);
   }
   p->buckets++;
   p->packed += n;
@@ -109,6 +104,7 @@ static Bucket *bucket_of(Packer *p, const Op *op) {
 }
 
 static bool put(Packer *p, Op *op) {
+  const Type *t = op->out[0]->type;
   Bucket *bucket = bucket_of(p, op);
   int64_t first = first_read(op);
   if (!bucket->member.n) bucket->first_read = INT64_MAX;
@@ -117,7 +113,7 @@ static bool put(Packer *p, Op *op) {
       bucket->first_read >= soon && bucket->first_read < INT64_MAX; // an output is not read
   if (bucket->member.n && first < soon && later) return true;
   vec_push(p->scratch, &bucket->member, op);
-  bucket->bytes += padded(type_bytes(op->out[0]->type));
+  bucket->bytes += pack_length(t) * dtype_bytes[t->dtype];
   if (first < bucket->first_read) bucket->first_read = first;
   return bucket->bytes < p->limit || close_bucket(p, bucket);
 }

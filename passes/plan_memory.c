@@ -30,9 +30,6 @@
 
 #include <stdlib.h>
 
-// Members of a bucket are at multiples of this in it, on all targets.
-enum { PACK_ALIGN = 64 };
-
 typedef struct Block {
   int64_t bytes, offset;
   Life life;
@@ -240,7 +237,7 @@ static void find_members(Planner *p, Op *pack) {
       p->bucket[root->id] = pack;
       p->bucket_at[root->id] = at;
     }
-    at += round_up(type_bytes(v->type), PACK_ALIGN);
+    at += pack_length(v->type) * dtype_bytes[v->type->dtype];
   }
 }
 

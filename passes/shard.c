@@ -211,8 +211,10 @@ static void lay_results(Sharding *s, const Op *op, int axis) {
 
 static void propagate(Sharding *s, int axis) {
   for_each_op(op, s->g) {
-    if (!s->fixed[op->id][axis]) op->split[axis] = SPLIT_NONE;
-    if (!s->fixed[op->id][axis]) op->split[axis] = choose(s, op, axis);
+    if (!s->fixed[op->id][axis]) {
+      op->split[axis] = SPLIT_NONE; // as costs and what is legal see it
+      op->split[axis] = choose(s, op, axis);
+    }
     lay_results(s, op, axis);
   }
 }
@@ -345,7 +347,7 @@ static void make_layouts(Sharding *s) {
 
 // -- Programs and their axes -------------------------------------------------------------------
 
-// A program and the axes that it has, of which each is one of the mesh or, of size 1, none.
+// A program and the axes of the mesh that it has.
 typedef struct Section {
   PlanProgram *program;
   int axis[MAX_AXES], n;
@@ -419,7 +421,7 @@ static void warn_of_idle(const Module *m, Diag *d) {
   const Mesh *mesh = module_mesh(m);
   const Graph *g = module_first_entry(m);
   for (int a = 0; g && a < mesh->n_axes; a++) {
-    bool split = mesh->axis[a].time;
+    bool split = mesh->axis[a].time || mesh->axis[a].size == 1;
     for_each_op(op, g)
       split |= op->split[a] != SPLIT_NONE;
     if (!split)

@@ -22,8 +22,8 @@ function step(axis)
   local rows = {} -- products that a cut of others leads to
   for _, op in ipairs(ops(nil, "forward")) do
     if products[op.kind] and not rows[op] and has_weight(op) then
-      local dim = op.kind == "conv" and 0 or -1 -- of the result: columns; of conv, see below
-      local letter = op.kind == "linear" and op:result_letter(1, dim) or op:letter(2, 0)
+      -- Of a convolution, the columns are the channels that come out: the weight's first dimension.
+      local letter = op.kind == "conv" and op:letter(2, 0) or op:result_letter(1, -1)
       if can(op, letter, axis) then
         local ends, stops = flow(op, letter, axis)
         local closes = #ends > 0 and #stops == 0
