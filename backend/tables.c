@@ -66,16 +66,11 @@ static void add_tensor(const Program *p, StrBuf *out, const Value *v, const char
 }
 
 static void add_tensors(const Program *p, StrBuf *out, const GraphCode *code) {
-  static const char *const role_names[] = {
-#define ROLE(name, lasts, means) #name,
-#include "ir/roles.def"
-#undef ROLE
-  };
   const Graph *g = code->g;
   strbuf_addf(out, "static const NnrtTensor %s_tensors[] = {\n", code->name);
   for (int i = 0; i < g->n_params; i++) {
     const Value *v = g->params[i];
-    add_tensor(p, out, v, v->label ? v->label : v->name ? v->name : "", role_names[v->role], i);
+    add_tensor(p, out, v, v->label ? v->label : v->name ? v->name : "", role_name[v->role], i);
   }
   for (int i = 0; i < g->n_results; i++)
     if (g->results[i]->label)

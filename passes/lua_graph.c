@@ -236,12 +236,17 @@ static void push_shape(lua_State *l, const Type *t) {
   }
 }
 
+// A list of {op=, index=}: which operands it is of which ops.
 static void push_readers(lua_State *l, const Value *v) {
   lua_newtable(l);
   int n = 0;
   for_each_use(u, v) {
     if (!u->user) continue;
+    lua_createtable(l, 0, 2);
     plan_push(l, u->user, PLAN_OPS);
+    lua_setfield(l, -2, "op");
+    lua_pushinteger(l, u->index + 1);
+    lua_setfield(l, -2, "index");
     lua_rawseti(l, -2, ++n);
   }
 }
@@ -254,12 +259,7 @@ static void push_string_or_nil(lua_State *l, const char *s) {
 }
 
 static const char *role_of(const Value *v) {
-  static const char *const names[] = {
-#define ROLE(name, lasts, means) #name,
-#include "ir/roles.def"
-#undef ROLE
-  };
-  return v->def ? NULL : names[v->role];
+  return v->def ? NULL : role_name[v->role];
 }
 
 static int value_field(lua_State *l) {
@@ -277,6 +277,8 @@ static int value_field(lua_State *l) {
     lua_pushstring(l, v->label ? v->label : v->name ? v->name : "");
   else if (!strcmp(name, "trained"))
     lua_pushboolean(l, !v->def && v->train);
+  else if (!strcmp(name, "index"))
+    lua_pushinteger(l, v->index + 1);
   else if (!strcmp(name, "readers"))
     push_readers(l, v);
   else if (strcmp(name, "def") != 0)

@@ -26,12 +26,7 @@ typedef struct Why {
 } Why;
 
 const char *prove_name(const Value *v, Arena *a) {
-#define ROLE(name, lasts, means) #name,
-  static const char *const role[] = {
-#include "ir/roles.def"
-  };
-#undef ROLE
-  if (!v->def) return str_format(a, "%s '%s'", role[v->role], v->label ? v->label : "");
+  if (!v->def) return str_format(a, "%s '%s'", role_name[v->role], v->label ? v->label : "");
   const char *of = op_info[v->def->kind].name, *name = value_text(a, v);
   return v->def->n_out > 1 ? str_format(a, "result %d of %s '%s'", v->index, of, name)
                            : str_format(a, "%s '%s'", of, name);

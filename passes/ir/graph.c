@@ -8,6 +8,12 @@
 
 #include "ir/intern.h"
 
+const char *const role_name[N_ROLES] = {
+#define ROLE(name, lasts, means) #name,
+#include "ir/roles.def"
+#undef ROLE
+};
+
 const char *const phase_name[N_PHASES] = {
 #define PHASE(name, means) #name,
 #include "ir/phases.def"

@@ -115,7 +115,10 @@ typedef enum Role {
 #define ROLE(name, lasts, means) ROLE_##name,
 #include "ir/roles.def"
 #undef ROLE
+  N_ROLES,
 } Role;
+
+extern const char *const role_name[N_ROLES];
 
 struct Value {
   uint32_t id;      // dense in its graph; side tables are indexed by it

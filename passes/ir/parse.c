@@ -86,14 +86,11 @@ static bool parse_init(Parser *p, Value *v) {
 }
 
 static bool role_parse(const char *name, Role *to) {
-#define ROLE(role, lasts, means)                                                                   \
-  if (!strcmp(name, #role)) {                                                                      \
-    *to = ROLE_##role;                                                                             \
-    return true;                                                                                   \
-  }
-#include "ir/roles.def"
-#undef ROLE
-  return false;
+  int i = 0;
+  while (i < N_ROLES && strcmp(name, role_name[i]) != 0)
+    i++;
+  *to = (Role)i;
+  return i < N_ROLES;
 }
 
 static bool parse_param(Parser *p) {

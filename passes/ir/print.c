@@ -170,12 +170,6 @@ static void add_init(StrBuf *b, const Value *v) {
   if (init->dtype != v->type->dtype) strbuf_addf(b, " as %s", dtype_name[init->dtype]);
 }
 
-static const char *const role_name[] = {
-#define ROLE(name, lasts, means) #name,
-#include "ir/roles.def"
-#undef ROLE
-};
-
 static Line param_line(Arena *a, const Value *v, bool last) {
   StrBuf b = {.arena = a};
   strbuf_addf(&b, "%s: %s", value_text(a, v), value_type_text(a, v));

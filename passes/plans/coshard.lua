@@ -17,7 +17,8 @@ end
 -- The products of weights with `x` that were not cut yet, each with its columns.
 local function products(x, cut)
   local list = {}
-  for _, op in ipairs(x.readers) do
+  for _, r in ipairs(x.readers) do
+    local op = r.op
     if op.kind == "linear" and has_weight(op) and not cut[op.name] and op:result_letter(1, -1) then
       list[#list + 1] = { op = op, letter = op:result_letter(1, -1) }
     end

@@ -12,16 +12,12 @@ local function origin(value, dim)
   local op = value.def
   if not op or op.part ~= "forward" then return end
   if norms[op.kind] then return op, dim end
-  for i = 1, #op.outputs do
-    if op.outputs[i] == value then
-      local letter = op:result_letter(i, dim)
-      for k, v in ipairs(op.inputs) do
-        for d = 0, v.rank - 1 do
-          if letter and op:letter(k, d) == letter then
-            local norm, at = origin(v, d)
-            if norm then return norm, at end
-          end
-        end
+  local letter = op:result_letter(value.index, dim)
+  for k, v in ipairs(op.inputs) do
+    for d = 0, v.rank - 1 do
+      if letter and op:letter(k, d) == letter then
+        local norm, at = origin(v, d)
+        if norm then return norm, at end
       end
     end
   end

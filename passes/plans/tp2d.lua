@@ -18,13 +18,9 @@ end
 
 -- Whoever reads the sum has its part of the batch.
 local function scatter(op, axis)
-  for _, reader in ipairs(op.outputs[1].readers) do
-    if reader.part == "forward" then
-      for i, v in ipairs(reader.inputs) do
-        local rows = v == op.outputs[1] and reader:letter(i, 0)
-        if rows and can(reader, rows, axis) then op_trans(reader, rows, axis) end
-      end
-    end
+  for _, r in ipairs(op.outputs[1].readers) do
+    local rows = r.op:letter(r.index, 0)
+    if r.op.part == "forward" and can(r.op, rows, axis) then op_trans(r.op, rows, axis) end
   end
 end
 

@@ -21,13 +21,9 @@ function step(axis)
       if letter then
         op_trans(op, letter, axis)
         -- What else reads the gradient (its norm, to clip it) takes the same part.
-        for _, reader in ipairs(op.inputs[2].readers) do
-          for i, v in ipairs(reader.inputs) do
-            if v == op.inputs[2] and reader ~= op then
-              local same = reader:letter(i, dim)
-              if can(reader, same, axis) then op_trans(reader, same, axis) end
-            end
-          end
+        for _, r in ipairs(op.inputs[2].readers) do
+          local same = r.op:letter(r.index, dim)
+          if r.op ~= op and can(r.op, same, axis) then op_trans(r.op, same, axis) end
         end
       end
     end

@@ -23,7 +23,7 @@ function step(a, b, c, e)
     local p = products[i]
     for _, axis in ipairs({ a, b, e }) do op_trans(p, p:result_letter(1, -1), axis) end
     op_trans(p, p:letter(1, -1), c)
-    for _, reader in ipairs(p.outputs[1].readers) do op_trans(reader, reader:letter(1, 0), c) end
+    for _, r in ipairs(p.outputs[1].readers) do op_trans(r.op, r.op:letter(r.index, 0), c) end
   end
   local last = products[4]
   for _, axis in ipairs({ a, b }) do op_trans(last, last:letter(1, -1), axis) end
