@@ -262,8 +262,16 @@ static const char *role_of(const Value *v) {
   return v->def ? NULL : role_name[v->role];
 }
 
+// What a value was cut, cast or turned from.
+static Value *source_of(Value *v) {
+  while (v->def && (v->def->kind == OP_cast || v->def->kind == OP_slice ||
+                    v->def->kind == OP_transpose || v->def->kind == OP_reshape))
+    v = v->def->in[0].value;
+  return v;
+}
+
 static int value_field(lua_State *l) {
-  const Value *v = plan_value(l, 1);
+  Value *v = plan_value(l, 1);
   const char *name = luaL_checkstring(l, 2);
   if (!strcmp(name, "shape"))
     push_shape(l, v->type);
@@ -277,6 +285,8 @@ static int value_field(lua_State *l) {
     lua_pushstring(l, v->label ? v->label : v->name ? v->name : "");
   else if (!strcmp(name, "trained"))
     lua_pushboolean(l, !v->def && v->train);
+  else if (!strcmp(name, "source"))
+    plan_push(l, source_of(v), PLAN_VALUES);
   else if (!strcmp(name, "index"))
     lua_pushinteger(l, v->index + 1);
   else if (!strcmp(name, "readers"))

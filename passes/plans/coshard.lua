@@ -8,18 +8,12 @@
 
 local count = 2 -- pieces
 
-local function has_weight(op)
-  local w = op.inputs[2]
-  while w.def and (w.def.kind == "slice" or w.def.kind == "transpose") do w = w.def.inputs[1] end
-  return w.role == "weight"
-end
-
 -- The products of weights with `x` that were not cut yet, each with its columns.
 local function products(x, cut)
   local list = {}
   for _, r in ipairs(x.readers) do
     local op = r.op
-    if op.kind == "linear" and has_weight(op) and not cut[op.name] and op:result_letter(1, -1) then
+    if op.kind == "linear" and op.inputs[2].source.role == "weight" and not cut[op.name] and op:result_letter(1, -1) then
       list[#list + 1] = { op = op, letter = op:result_letter(1, -1) }
     end
   end

@@ -3,13 +3,11 @@
 -- Experts are a dimension of a weight along which a batched product runs: one matrix for each. What
 -- the mixture adds up over experts is a sum over ranks.
 
-local same = { cast = true, transpose = true, reshape = true }
-
 function step(axis)
   for _, op in ipairs(ops("matmul", "forward")) do
     for i, w in ipairs(op.inputs) do
-      while w.def and same[w.def.kind] do w = w.def.inputs[1] end
-      local experts = w.role == "weight" and w.rank >= 3 and op:letter(i, 0)
+      local weight = w.source
+      local experts = weight.role == "weight" and weight.rank >= 3 and op:letter(i, 0)
       if experts and can(op, experts, axis) then op_trans(op, experts, axis) end
     end
   end

@@ -7,13 +7,8 @@
 -- that sum over what is cut, and to nothing else: through elementwise ops, and through attention,
 -- whose heads are columns of q, k and v.  Other products are done whole by every rank.
 
--- Operand 2 of a product is a weight, or one that was cast, cut apart or turned.
-local same = { cast = true, slice = true, transpose = true, reshape = true }
-
 local function has_weight(op)
-  local w = op.inputs[2]
-  while w.def and same[w.def.kind] do w = w.def.inputs[1] end
-  return w.role == "weight"
+  return op.inputs[2].source.role == "weight"
 end
 
 local products = { linear = true, conv = true }
