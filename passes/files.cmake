@@ -27,6 +27,7 @@ set(PASS_FILES
   loss.c
   init.c
   eval_graph.c
+  assign.c
   autodiff.c
   optimizer.c
   optimizer_spec.c

@@ -206,6 +206,14 @@ static int op_text_of(lua_State *l) {
   return 1;
 }
 
+static void push_piece(lua_State *l, const Op *op) {
+  int piece = op_piece(op);
+  if (piece)
+    lua_pushinteger(l, piece);
+  else
+    lua_pushnil(l);
+}
+
 static int op_field(lua_State *l) {
   const Op *op = plan_op(l, 1);
   const char *name = luaL_checkstring(l, 2);
@@ -217,6 +225,10 @@ static int op_field(lua_State *l) {
     lua_pushstring(l, part_name[op_part(op)]);
   else if (!strcmp(name, "einsum"))
     lua_pushstring(l, dims_text(program_of(l)->box.arena, plan_einsum(l, op)));
+  else if (!strcmp(name, "flops"))
+    lua_pushnumber(l, op_flops(op));
+  else if (!strcmp(name, "piece"))
+    push_piece(l, op);
   else if (!strcmp(name, "elementwise"))
     lua_pushboolean(l, op_info[op->kind].formula != NULL);
   else if (!strcmp(name, "inputs"))

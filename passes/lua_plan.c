@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "assign.h"
 #include "base/vec.h"
 #include "ir/op.h"
 #include "ir/verify.h"
@@ -35,11 +36,13 @@ static const char *why_not(lua_State *l, const Op *op, char letter, int axis) {
   if (!dims_leads(dims, i))
     return str_format(a, "%s cannot be split along '%c', which does not stand first: it is %s",
                       name, letter, dims_text(a, dims));
+  if (op_parts(op, axis) == 1)
+    return str_format(a, "%s runs on one rank of %s, which has all of it", name, axis_name);
   bool cut_already = memchr(op->split, letter, sizeof op->split) != NULL;
   if (!split_legal(op, dims, i, axis))
     return str_format(a, "%s has %lld of '%c', which cannot be cut in %d along %s%s", name,
-                      (long long)dims->letter[i].size, letter, p->s->mesh->axis[axis].size,
-                      axis_name, cut_already ? " besides what cuts it already" : "");
+                      (long long)dims->letter[i].size, letter, op_parts(op, axis), axis_name,
+                      cut_already ? " besides what cuts it already" : "");
   return NULL;
 }
 
@@ -68,6 +71,55 @@ static int op_trans(lua_State *l) {
   if (why) return plan_fail(l, op->loc, why);
   op->split[axis] = letter == '-' ? SPLIT_NONE : letter;
   p->s->fixed[op->id][axis] = true;
+  return 0;
+}
+
+// -- Ranks of ops ------------------------------------------------------------------------------
+
+// A rank of the axis, from 0.
+static int check_rank(lua_State *l, int arg, const Op *op, int axis) {
+  const MeshAxis *along = &program_of(l)->s->mesh->axis[axis];
+  lua_Integer i = luaL_checkinteger(l, arg);
+  if (i >= 0 && i < along->size) return (int)i;
+  return FAIL(l, op->loc, "there is no rank %lld of %s: there are %d, from 0", (long long)i,
+              along->name, along->size);
+}
+
+// One rank, or a list of them.
+static const Ranks *check_ranks(lua_State *l, int arg, const Op *op, int axis) {
+  const PlanProgram *p = program_of(l);
+  if (!lua_istable(l, arg)) return ranks_new(p->s, axis, (int[]){check_rank(l, arg, op, axis)}, 1);
+  lua_Unsigned n = lua_rawlen(l, arg);
+  int size = p->s->mesh->axis[axis].size, *at = arena_array(p->box.arena, int, size);
+  bool *seen = arena_array(p->box.arena, bool, size);
+  if (n == 0)
+    FAIL(l, op->loc, "op_assign wants a rank of %s or a list of them, and this is empty",
+         p->s->mesh->axis[axis].name);
+  for (lua_Unsigned i = 0; i < n; i++) {
+    lua_rawgeti(l, arg, (lua_Integer)i + 1);
+    int rank = check_rank(l, -1, op, axis);
+    lua_pop(l, 1);
+    if (seen[rank]) FAIL(l, op->loc, "rank %d is in the list twice", rank);
+    seen[rank] = true;
+    at[i] = rank;
+  }
+  return ranks_new(p->s, axis, at, (int)n);
+}
+
+// op_assign(op, ranks, axis): it runs on this rank of the axis, or on the ranks of this list.
+static int op_assign(lua_State *l) {
+  const PlanProgram *p = program_of(l);
+  Op *op = plan_op(l, 1);
+  int axis = plan_axis(l, 3);
+  const char *name = op_info[op->kind].name, *along = p->s->mesh->axis[axis].name;
+  const Ranks *ranks = check_ranks(l, 2, op, axis);
+  if (op->split[axis] != SPLIT_NONE)
+    return FAIL(l, op->loc, "%s splits '%c' along %s already: say first where it runs", name,
+                op->split[axis], along);
+  if (p->s->assigned[op->id][axis])
+    return FAIL(l, op->loc, "%s runs on %s already", name,
+                ranks_text(p->box.arena, p->s->ranks[op->id][axis], along));
+  assign_op(p->s, op, axis, ranks);
   return 0;
 }
 
@@ -124,7 +176,7 @@ static int split_loss(lua_State *l) {
   const Loc *loc = op->loc;
   if (op->kind != OP_cross_entropy)
     return FAIL(l, loc, "%s is no cross_entropy", op_info[op->kind].name);
-  if (!split_classes(op, p->s->mesh->axis[axis].size, p->box.d))
+  if (!split_classes(op, op_parts(op, axis), p->box.d))
     return FAIL(l, loc, "the loss stays as it is");
   sharding_grow(p->s);
   return 0;
@@ -259,15 +311,37 @@ static int unpack(lua_State *l) {
   return 1;
 }
 
-// pieces(list of {op=, letter=}, n): whether these and what follows was cut in n pieces.
+enum { MAX_PIECES = 1024 };
+
+// A number of equal pieces, or a list of how long each is.
+static PieceSizes check_sizes(lua_State *l, int arg) {
+  PieceSizes s = {0};
+  bool equal = !lua_istable(l, arg);
+  lua_Integer n = equal ? luaL_checkinteger(l, arg) : (lua_Integer)lua_rawlen(l, arg);
+  if (n < 1 || n > MAX_PIECES) FAIL(l, NULL, "pieces wants 1 to %d pieces", MAX_PIECES);
+  int *at = arena_array(program_of(l)->box.arena, int, n);
+  for (s.at = at; s.n < n; s.sum += at[s.n++]) {
+    lua_Integer size = 1;
+    if (!equal) {
+      lua_rawgeti(l, arg, s.n + 1);
+      size = luaL_checkinteger(l, -1);
+      lua_pop(l, 1);
+    }
+    if (size < 1 || size > INT32_MAX / MAX_PIECES)
+      FAIL(l, NULL, "a piece has a size of 1 or more, not %lld", (long long)size);
+    at[s.n] = (int)size;
+  }
+  return s;
+}
+
+// pieces(list of {op=, letter=}, n or list of sizes): whether these and what follows was cut so.
 static int pieces(lua_State *l) {
   PlanProgram *p = program_of(l);
   luaL_checktype(l, 1, LUA_TTABLE);
   int n = (int)lua_rawlen(l, 1);
-  lua_Integer count = luaL_checkinteger(l, 2);
+  PieceSizes sizes = check_sizes(l, 2);
   if (p->n_axes) return FAIL(l, NULL, "the model is as it is now: this belongs into 'model'");
-  if (n < 1 || count < 1 || count > 1024)
-    return FAIL(l, NULL, "pieces wants ops, and 1 to 1024 pieces");
+  if (n < 1) return FAIL(l, NULL, "pieces wants a list of {op=, letter=}, and this is empty");
   PieceStart *start = arena_array(p->box.arena, PieceStart, n);
   for (int i = 0; i < n; i++) {
     lua_rawgeti(l, 1, i + 1);
@@ -279,17 +353,13 @@ static int pieces(lua_State *l) {
     lua_pop(l, 3);
   }
   bool done;
-  if (!cut_in_pieces(start, n, (int)count, &done, p->box.d))
+  if (!cut_in_pieces(start, n, &sizes, &done, p->box.d))
     return FAIL(l, start->op->loc, "the ops stay as they are");
   lua_pushboolean(l, done);
   return 1;
 }
 
 // -- Not yet -----------------------------------------------------------------------------------
-
-static int op_assign(lua_State *l) {
-  return FAIL(l, plan_op(l, 1)->loc, "op_assign is not supported yet: every op runs on all ranks");
-}
 
 static int op_order(lua_State *l) {
   return FAIL(l, plan_op(l, 1)->loc, "op_order is not supported yet: ops run in the model's order");

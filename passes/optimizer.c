@@ -48,6 +48,7 @@ typedef struct Gradient {
 typedef struct Optimizer {
   Graph *g;
   Builder b;
+  const Loc *loc; // of what is of no single weight
   Arena *scratch;
   OptimizerSpec spec;
   Vec(Gradient) gradients;
@@ -138,7 +139,7 @@ static Value *norm(Optimizer *p) {
     b->loc = loc_from(p->g->module->arena, g->weight->loc, "update");
     squares[i] = build_cast(b, build(b, OP_sum_squares, IN(g->gradient), NO_ATTRS), DT_f32);
   }
-  b->loc = NULL;
+  b->loc = p->loc;
   for (int i = 0; i < p->gradients.n; i++)
     sum = sum ? binary(b, OP_add, sum, squares[i]) : squares[i];
   Value *root = build(b, OP_sqrt, IN(sum), NO_ATTRS);
@@ -298,7 +299,8 @@ static void update_statistics(Graph *g) {
 bool pass_optimizer(Module *m, const PassOptions *o, Diag *d) {
   Graph *g = graph_find(m, "train");
   Optimizer p = {.g = g ? g : m->graphs, .scratch = opt_scratch(o)};
-  p.b = (Builder){.g = p.g, .d = d};
+  p.loc = loc_from(m->arena, NULL, "update");
+  p.b = (Builder){.g = p.g, .loc = p.loc, .d = d};
   const char *name = opt_str(o, "name");
   double clip = opt_float(o, "clip", 0);
   if (!(clip >= 0)) return diag_error(d, NULL, "gradients cannot be clipped to %g", clip);

@@ -6,6 +6,7 @@
 
 #include "base/vec.h"
 #include "ir/op.h"
+#include "part.h"
 
 // An op of the region, and the letter that it is cut along.
 typedef struct Cut {
@@ -18,16 +19,28 @@ typedef struct Region {
   Graph *g;
   Arena *arena;
   Diag *d;
-  int pieces;
+  const PieceSizes *pieces;
   Vec(Cut *) cut;    // in the order of the graph
   int *dim;          // by value id: along which it comes in pieces, or -1
   Value **piece;     // by value id: the one that is being made
   uint32_t n_values; // that these are for
 } Region;
 
-static bool may_cut(const Dims *dims, int letter, int pieces) {
-  return letter >= 0 && !dims->letter[letter].whole && dims->letter[letter].size % pieces == 0 &&
-         dims_leads(dims, letter);
+static bool may_cut(const Dims *dims, int letter, const PieceSizes *pieces) {
+  return letter >= 0 && !dims->letter[letter].whole &&
+         dims->letter[letter].size % pieces->sum == 0 && dims_leads(dims, letter);
+}
+
+// Of a length, how much is before piece `i`; of i = n, all of it.
+static int64_t before(const PieceSizes *pieces, int64_t length, int i) {
+  int64_t parts = 0;
+  for (int k = 0; k < i; k++)
+    parts += pieces->at[k];
+  return length / pieces->sum * parts;
+}
+
+static int64_t size_of(const PieceSizes *pieces, int64_t length, int i) {
+  return length / pieces->sum * pieces->at[i];
 }
 
 // The letter by which an operand comes in pieces: -1 when none does, -2 when the op cannot take
@@ -37,7 +50,7 @@ static int letter_of(const Region *r, const Op *op, const Dims *dims) {
   for (int i = 0; i < op->n_in; i++) {
     int dim = r->dim[op->in[i].value->id];
     if (dim < 0) continue;
-    int own = dims_splitter(dims, &dims->in[i], dim, r->pieces);
+    int own = dims_splitter(dims, &dims->in[i], dim, r->pieces->sum);
     if (!may_cut(dims, own, r->pieces) || (letter >= 0 && letter != own)) return -2;
     letter = own;
   }
@@ -100,19 +113,19 @@ static Value *slice_of(Region *r, Builder *b, Value *v, int dim, int i) {
     steps[k] = 1;
     shape[k] = v->type->dim[k];
   }
-  shape[dim] /= r->pieces;
-  starts[dim] = i * shape[dim];
+  starts[dim] = before(r->pieces, shape[dim], i);
+  shape[dim] = size_of(r->pieces, shape[dim], i);
   return build(b, OP_slice, IN(v),
                ATTRS(a_list("starts", starts, rank), a_list("steps", steps, rank),
                      a_list("shape", shape, rank)));
 }
 
-static Attr scaled_shape(const Region *r, const Cut *c) {
+static Attr shape_of_piece(const Region *r, const Cut *c, int i) {
   const Type *t = c->op->out[0]->type;
   int64_t shape[MAX_RANK];
   memcpy(shape, t->dim, sizeof shape);
   int dim = r->dim[c->op->out[0]->id];
-  if (dim >= 0) shape[dim] /= r->pieces;
+  if (dim >= 0) shape[dim] = size_of(r->pieces, shape[dim], i);
   Attr a = a_list("shape", shape, t->rank);
   a.list.at = arena_copy(r->arena, shape, sizeof shape);
   return a;
@@ -121,7 +134,7 @@ static Attr scaled_shape(const Region *r, const Cut *c) {
 // Piece `i` of the op.
 static Op *build_piece(Region *r, Builder *b, const Cut *c, int i) {
   const Op *op = c->op;
-  b->loc = op->loc;
+  b->loc = loc_of_piece(r->g->module->arena, op->loc, i + 1);
   Value **in = arena_array(r->arena, Value *, op->n_in);
   for (int k = 0; k < op->n_in; k++) {
     Value *v = op->in[k].value;
@@ -132,9 +145,9 @@ static Op *build_piece(Region *r, Builder *b, const Cut *c, int i) {
   op_attr_specs(op->kind, &n);
   Attr *attrs = arena_array(r->arena, Attr, n);
   for (int k = 0; k < n; k++)
-    attrs[k] = str_equal(op->attrs[k].name, "shape") ? scaled_shape(r, c) : op->attrs[k];
+    attrs[k] = str_equal(op->attrs[k].name, "shape") ? shape_of_piece(r, c, i) : op->attrs[k];
   if (b->failed) return NULL;
-  return op_new(r->g, b->at, op->kind, in, op->n_in, attrs, n, op->loc, r->d);
+  return op_new(r->g, b->at, op->kind, in, op->n_in, attrs, n, b->loc, r->d);
 }
 
 // Builds all pieces behind the region, adds up those of what is whole, and takes the place of it.
@@ -142,7 +155,7 @@ static bool replace_region(Region *r) {
   Op *last = r->cut.at[r->cut.n - 1]->op;
   Builder b = {.g = r->g, .at = last->next, .d = r->d};
   Value **sum = arena_array(r->arena, Value *, r->n_values);
-  for (int i = 0; i < r->pieces; i++)
+  for (int i = 0; i < r->pieces->n; i++)
     for (int k = 0; k < r->cut.n; k++) {
       const Op *op = r->cut.at[k]->op;
       Op *piece = build_piece(r, &b, r->cut.at[k], i);
@@ -164,7 +177,7 @@ static bool replace_region(Region *r) {
   return true;
 }
 
-bool cut_in_pieces(const PieceStart *start, int n, int pieces, bool *done, Diag *d) {
+bool cut_in_pieces(const PieceStart *start, int n, const PieceSizes *pieces, bool *done, Diag *d) {
   Region r = {.g = start->op->graph, .arena = arena_new(), .d = d, .pieces = pieces};
   graph_renumber(r.g);
   r.n_values = r.g->n_values;
@@ -172,7 +185,7 @@ bool cut_in_pieces(const PieceStart *start, int n, int pieces, bool *done, Diag 
   r.piece = arena_array(r.arena, Value *, r.n_values);
   for (uint32_t i = 0; i < r.n_values; i++)
     r.dim[i] = -1;
-  *done = pieces > 1 && find_region(&r, start, n) && ends_last(&r);
+  *done = pieces->n > 1 && find_region(&r, start, n) && ends_last(&r);
   bool ok = !*done || replace_region(&r);
   arena_free(r.arena);
   return ok;

@@ -7,7 +7,8 @@
 //                                            %y = add %y0, %y1
 //
 // The first product is split along its columns, and so is what follows from them until it is summed
-// over. So less of it is there at a time, and its gradients are pieces, too.
+// over. So less of it is there at a time, and its gradients are pieces, too.  Pieces need not be
+// equal: 7 columns are 3 and 4.  And they need not be on one device, when op_assign says otherwise.
 
 #ifndef PIECES_H
 #define PIECES_H
@@ -19,9 +20,16 @@ typedef struct PieceStart {
   char letter; // of its einsum
 } PieceStart;
 
-// Cuts these ops in `pieces`, and what follows from them.  `*done` is false, and nothing changed,
+// How long pieces are: so many of them, in parts of the whole, which is `sum` of such parts.
+typedef struct PieceSizes {
+  int n;
+  const int *at; // [n], positive
+  int sum;
+} PieceSizes;
+
+// Cuts these ops in pieces, and what follows from them.  `*done` is false, and nothing changed,
 // where that cannot be cut so: where it leads to an op that needs a whole, to an output, or to
 // random numbers.  False, having reported why, when it failed.
-bool cut_in_pieces(const PieceStart *start, int n, int pieces, bool *done, Diag *d);
+bool cut_in_pieces(const PieceStart *start, int n, const PieceSizes *pieces, bool *done, Diag *d);
 
 #endif

@@ -25,10 +25,15 @@
 // One axis after the other is decided, the innermost first, so that programs of outer axes know
 // what is cut already: ZeRO picks a dimension of a weight that tensor parallelism leaves whole.
 //
+// An axis may be shared out among ops instead: each has some of its ranks (assign.h), and may split
+// over those.  Then there are several meshes, and this is decided of each axis before what is
+// split.
+//
 // Nothing moves here; comm.c inserts the collectives that these layouts imply.
 
 #include <string.h>
 
+#include "assign.h"
 #include "base/vec.h"
 #include "ir/op.h"
 #include "ir/split.h"
@@ -55,6 +60,8 @@ void sharding_grow(Sharding *s) {
     uint32_t to = g->n_ops + g->n_ops / 2;
     s->dims = grown(s, s->dims, s->n_ops, to, sizeof *s->dims);
     s->fixed = grown(s, s->fixed, s->n_ops, to, sizeof *s->fixed);
+    s->assigned = grown(s, s->assigned, s->n_ops, to, sizeof *s->assigned);
+    s->ranks = grown(s, s->ranks, s->n_ops, to, sizeof *s->ranks);
     s->n_ops = to;
   }
   if (g->n_values > s->n_values) {
@@ -63,6 +70,11 @@ void sharding_grow(Sharding *s) {
     s->given = grown(s, s->given, s->n_values, to, sizeof *s->given);
     s->n_values = to;
   }
+  for (int i = 0; s->mesh && i < g->n_params; i++)
+    if (!g->params[i]->layout) g->params[i]->layout = layout_broadcast(g->module, s->mesh);
+  for_each_op(op, g)
+    for (int i = 0; s->mesh && i < op->n_out; i++)
+      if (!op->out[i]->layout) op->out[i]->layout = layout_broadcast(g->module, op_mesh(op));
 }
 
 const Dims *dims_of(const Sharding *s, const Op *op) {
@@ -75,23 +87,29 @@ const Dims *dims_of(const Sharding *s, const Op *op) {
   return dims;
 }
 
-static int parts(const Sharding *s, int axis) {
-  return s->mesh->axis[axis].size;
+int op_parts(const Op *op, int axis) {
+  return op_mesh(op)->axis[axis].size;
+}
+
+// Ranks of the axis that the value is on.
+static int value_parts(const Value *v, int axis) {
+  return v->layout->mesh->axis[axis].size;
 }
 
 bool param_cuts(const Sharding *s, const Value *v, int dim, int axis) {
   if (v->def || dim < 0 || dim >= v->type->rank) return false;
-  int64_t n = parts(s, axis);
+  int64_t n = value_parts(v, axis);
   for (int a = 0; a < s->mesh->n_axes; a++) {
     Sbp other = s->lies[v->id][a];
-    if (a != axis && other.kind == SBP_S && other.dim == dim) n *= parts(s, a);
+    if (a != axis && other.kind == SBP_S && other.dim == dim) n *= value_parts(v, a);
   }
   return v->type->dim[dim] % n == 0;
 }
 
 int letter_of_operand(const Sharding *s, const Op *op, int i, int dim, int axis) {
   const Dims *dims = dims_of(s, op);
-  int letter = dims_splitter(dims, &dims->in[i], dim, parts(s, axis));
+  if (op_parts(op, axis) == 1) return -1;
+  int letter = dims_splitter(dims, &dims->in[i], dim, op_parts(op, axis));
   return letter >= 0 && split_legal(op, dims, letter, axis) ? letter : -1;
 }
 
@@ -101,9 +119,8 @@ int letter_of_operand(const Sharding *s, const Op *op, int i, int dim, int axis)
 // not read it.
 static const Use *model_use(const Value *v, const Op *reader) {
   if (op_part(reader) != PART_backward) return NULL;
-  const Loc *origin = loc_origin(reader->loc);
   for_each_use(u, v)
-    if (u->user && u->user->loc == origin) return u;
+    if (u->user && op_is_gradient_of(reader, u->user)) return u;
   return NULL;
 }
 
@@ -114,20 +131,28 @@ static bool is_stored(const Sharding *s, const Value *v, int axis) {
   return !v->def && s->given[v->id][axis] == STORED;
 }
 
+// How a value lies for one who reads it: the shares of a sum are added up before it goes to another
+// mesh.
+static Sbp lies_for(const Sharding *s, const Value *v, const Op *reader, int axis) {
+  Sbp lies = s->lies[v->id][axis];
+  return lies.kind == SBP_P && op_mesh(reader) != v->layout->mesh ? whole : lies;
+}
+
 // How a value lies as far as its readers' splits are concerned.  A gradient has it as the op of the
 // model had it, which is the chain rule: what that op split, its gradient splits.  What is only
 // stored in parts is used whole, but for what changes its type.
 static Sbp shown(const Sharding *s, const Value *v, const Op *reader, int axis) {
   const Use *u = model_use(v, reader);
-  if (u) return split_wants(u->user, dims_of(s, u->user), u->index, axis, s->lies[v->id][axis]);
-  return is_stored(s, v, axis) && reader->kind != OP_cast ? whole : s->lies[v->id][axis];
+  if (u)
+    return split_wants(u->user, dims_of(s, u->user), u->index, axis, lies_for(s, v, u->user, axis));
+  return is_stored(s, v, axis) && reader->kind != OP_cast ? whole : lies_for(s, v, reader, axis);
 }
 
 // Bytes of a device's part, as other axes cut it.
 static double part_bytes(const Sharding *s, const Value *v, int axis) {
   double bytes = (double)type_bytes(v->type);
   for (int a = 0; a < s->mesh->n_axes; a++)
-    if (a != axis && s->decided[a] && s->lies[v->id][a].kind == SBP_S) bytes /= parts(s, a);
+    if (a != axis && s->decided[a] && s->lies[v->id][a].kind == SBP_S) bytes /= value_parts(v, a);
   return bytes;
 }
 
@@ -146,7 +171,7 @@ static double operand_cost(const Sharding *s, const Op *op, int i, int axis) {
   const Value *v = op->in[i].value;
   Sbp have = shown(s, v, op, axis);
   Sbp want = split_wants(op, dims_of(s, op), i, axis, have);
-  double n = parts(s, axis), sent = part_bytes(s, v, axis) * (n - 1) / n;
+  double n = op_parts(op, axis), sent = part_bytes(s, v, axis) * (n - 1) / n;
   if (sbp_equal(have, want) || have.kind == SBP_B) return 0;
   if (have.kind == SBP_P) return want.kind == SBP_B ? 2 * sent : sent;
   if (want.kind == SBP_B) return gathered_before(s, v, op, axis) ? 0 : sent;
@@ -155,7 +180,7 @@ static double operand_cost(const Sharding *s, const Op *op, int i, int axis) {
 
 static double split_cost(const Sharding *s, Op *op, int letter, int axis) {
   char before = op->split[axis];
-  double cost = 0, n = parts(s, axis);
+  double cost = 0, n = op_parts(op, axis);
   op->split[axis] = dims_of(s, op)->letter[letter].name;
   for (int i = 0; i < op->n_in; i++)
     cost += operand_cost(s, op, i, axis);
@@ -188,7 +213,7 @@ static int incoming_letter(const Sharding *s, Op *op, int axis, bool of_model) {
 static bool partial_passes(const Sharding *s, const Op *op, int axis) {
   int partial = 0;
   for (int i = 0; i < op->n_in; i++) {
-    Sbp have = s->lies[op->in[i].value->id][axis];
+    Sbp have = lies_for(s, op->in[i].value, op, axis);
     if (have.kind == SBP_S) return false;
     partial += have.kind == SBP_P;
   }
@@ -221,6 +246,12 @@ static void propagate(Sharding *s, int axis) {
 
 // -- Parameters --------------------------------------------------------------------------------
 
+// How a reader wants the value, which may be on other ranks: whole if they are fewer or more.
+static Sbp wanted_of(const Sharding *s, const Value *v, const Use *u, int axis) {
+  if (op_parts(u->user, axis) != value_parts(v, axis)) return whole;
+  return split_wants(u->user, dims_of(s, u->user), u->index, axis, whole);
+}
+
 // How the readers that cut it want a parameter, if they agree; of a weight those of the model and
 // its gradients, so that it is not cut because only its optimizer is.
 static Sbp wanted_of_param(const Sharding *s, const Value *v, int axis) {
@@ -228,7 +259,7 @@ static Sbp wanted_of_param(const Sharding *s, const Value *v, int axis) {
   for_each_use(u, v) {
     const Op *op = u->user;
     if (!op || (v->role == ROLE_weight && op_part(op) == PART_update)) continue;
-    Sbp want = split_wants(op, dims_of(s, op), u->index, axis, whole);
+    Sbp want = wanted_of(s, v, u, axis);
     if (want.kind != SBP_S) continue;
     if (all.kind == SBP_S && !sbp_equal(all, want)) return whole;
     all = want;
@@ -268,7 +299,7 @@ static Sbp wanted_by_all(const Sharding *s, const Value *v, int axis) {
   Sbp all = whole;
   for_each_use(u, v) {
     if (!u->user) return whole;
-    Sbp want = split_wants(u->user, dims_of(s, u->user), u->index, axis, whole);
+    Sbp want = wanted_of(s, v, u, axis);
     if (want.kind != SBP_S || (u != v->uses && !sbp_equal(want, all))) return whole;
     all = want;
   }
@@ -294,10 +325,11 @@ static bool may_cut(const Sharding *s, const Value *v, const Op *op, int axis) {
 // operand would have to be cut for it but those only this op reads, each device makes its slice.
 static bool narrow(const Sharding *s, Op *op, int axis) {
   if (op->n_out != 1 || op->split[axis] != SPLIT_NONE || s->fixed[op->id][axis]) return false;
+  if (op_parts(op, axis) == 1) return false;
   const Dims *dims = dims_of(s, op);
   Sbp want = wanted_by_all(s, op->out[0], axis);
   if (want.kind != SBP_S) return false;
-  int letter = dims_splitter(dims, &dims->out[0], want.dim, parts(s, axis));
+  int letter = dims_splitter(dims, &dims->out[0], want.dim, op_parts(op, axis));
   if (letter < 0 || !split_legal(op, dims, letter, axis)) return false;
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
@@ -314,6 +346,10 @@ static bool narrow(const Sharding *s, Op *op, int axis) {
 
 // Finds the rest of what programs have said of the axis.
 static void decide(Sharding *s, int axis) {
+  for (int i = 0; i < s->g->n_params; i++) {
+    const Value *v = s->g->params[i];
+    if (s->given[v->id][axis] == OPEN) s->lies[v->id][axis] = whole;
+  }
   for (int i = 0; i == 0 || (i < MAX_ROUNDS && lay_params(s, axis)); i++) {
     propagate(s, axis);
     for (Op *op = s->g->last; op; op = op->prev)
@@ -322,12 +358,27 @@ static void decide(Sharding *s, int axis) {
   s->decided[axis] = true;
 }
 
+// The axes that a program has had its say of.  Where ops have been assigned, what was found of the
+// axes inside of them is found anew: operands come from elsewhere now.
+static void decide_axes(Sharding *s, const int *axis, int n) {
+  bool assigned = false;
+  for (int k = 0; k < n; k++)
+    assigned |= assign_rest(s, axis[k]);
+  for (int a = s->mesh->n_axes - 1; a >= 0; a--) {
+    bool own = false;
+    for (int k = 0; k < n; k++)
+      own |= axis[k] == a;
+    if (own || (assigned && s->decided[a])) decide(s, a);
+  }
+}
+
 // What graphs have in common lies in all of them as it does in the first.
 static void lay_as_before(Sharding *s, const Sharding *first) {
   for (int i = 0; first && i < s->g->n_params; i++) {
-    const Value *v = s->g->params[i];
+    Value *v = s->g->params[i];
     const Value *known = graph_find_role(first->g, v->role, v->label);
     if (!known || known->type != v->type) continue;
+    v->layout = layout_broadcast(s->g->module, known->layout->mesh);
     for (int a = 0; a < s->mesh->n_axes; a++) {
       bool stored = first->given[known->id][a] == STORED;
       s->lies[v->id][a] = first->lies[known->id][a];
@@ -336,13 +387,17 @@ static void lay_as_before(Sharding *s, const Sharding *first) {
   }
 }
 
+static void lay(Module *m, Value *v, const Sbp *lies) {
+  v->layout = layout_new(m, v->layout->mesh, lies);
+}
+
 static void make_layouts(Sharding *s) {
   Module *m = s->g->module;
   for (int i = 0; i < s->g->n_params; i++)
-    s->g->params[i]->layout = layout_new(m, s->mesh, s->lies[s->g->params[i]->id]);
+    lay(m, s->g->params[i], s->lies[s->g->params[i]->id]);
   for_each_op(op, s->g)
     for (int i = 0; i < op->n_out; i++)
-      op->out[i]->layout = layout_new(m, s->mesh, s->lies[op->out[i]->id]);
+      lay(m, op->out[i], s->lies[op->out[i]->id]);
 }
 
 // -- Programs and their axes -------------------------------------------------------------------
@@ -360,7 +415,7 @@ typedef struct Sections {
 
 static bool shard_graph(Graph *g, const Sections *sections, Arena *scratch, Sharding **first) {
   Sharding *s = arena_one(scratch, Sharding);
-  *s = (Sharding){.g = g, .mesh = module_mesh(g->module), .scratch = scratch};
+  *s = (Sharding){.g = g, .mesh = g->module->meshes, .scratch = scratch};
   graph_renumber(g);
   sharding_grow(s);
   lay_as_before(s, *first);
@@ -368,8 +423,7 @@ static bool shard_graph(Graph *g, const Sections *sections, Arena *scratch, Shar
   for (int i = sections->n - 1; i >= 0; i--) {
     const Section *own = &sections->at[i];
     if (!program_step(own->program, s, own->axis, own->n)) return false;
-    for (int k = own->n - 1; k >= 0; k--)
-      decide(s, own->axis[k]);
+    decide_axes(s, own->axis, own->n);
   }
   make_layouts(s);
   return true;
@@ -418,12 +472,12 @@ static bool open_programs(Module *m, const Mesh *mesh, const char *plan, Section
 
 // A plan may not fit a model: then ranks do the same, and that is hardly what was wanted.
 static void warn_of_idle(const Module *m, Diag *d) {
-  const Mesh *mesh = module_mesh(m);
+  const Mesh *mesh = m->meshes;
   const Graph *g = module_first_entry(m);
   for (int a = 0; g && a < mesh->n_axes; a++) {
     bool split = mesh->axis[a].time || mesh->axis[a].size == 1;
     for_each_op(op, g)
-      split |= op->split[a] != SPLIT_NONE;
+      split |= op->split[a] != SPLIT_NONE || op_parts(op, a) < mesh->axis[a].size;
     if (!split)
       diag_warning(d, NULL, "nothing is split over '%s': its %d ranks all do the same",
                    mesh->axis[a].name, mesh->axis[a].size);

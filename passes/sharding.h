@@ -2,7 +2,9 @@
 //
 // Layouts are found axis by axis, the innermost first: programs say what they want of an axis
 // (plan.h), and shard finds the rest of it, before the next axis is looked at.  Splits are kept in
-// Op.split, how values lie in `lies`, until the layouts are made of it.
+// Op.split, how values lie in `lies`, until the layouts are made of it; until then a value's layout
+// says on which mesh it is (assign.h), and no more.  All meshes have the same axes: `mesh` has all
+// ranks of each, another fewer of some.
 
 #ifndef SHARDING_H
 #define SHARDING_H
@@ -16,12 +18,16 @@ typedef enum Given {
   STORED, // the same, but it is used whole: readers are not split because of it
 } Given;
 
+typedef struct Ranks Ranks; // of an axis: assign.h
+
 typedef struct Sharding {
   Graph *g;
-  const Mesh *mesh;
+  const Mesh *mesh; // of all ranks
   Arena *scratch;
-  const Dims **dims;        // by op id, of the whole; see dims_of
-  bool (*fixed)[MAX_AXES];  // by op id: a program chose the split
+  const Dims **dims;          // by op id, of the whole; see dims_of
+  bool (*fixed)[MAX_AXES];    // by op id: a program chose the split
+  bool (*assigned)[MAX_AXES]; // by op id: a program chose the ranks, and these are they
+  const Ranks *(*ranks)[MAX_AXES];
   uint32_t n_ops;           // that these are for
   Sbp (*lies)[MAX_AXES];    // by value id
   Given (*given)[MAX_AXES]; // the same, of parameters
@@ -29,9 +35,11 @@ typedef struct Sharding {
   bool decided[MAX_AXES];   // by axis: what lies and splits say is final
 } Sharding;
 
-// Makes room for all ops and values of the graph.
+// Makes room for all ops and values of the graph; those that are new are where their operands are.
 void sharding_grow(Sharding *s);
 const Dims *dims_of(const Sharding *s, const Op *op);
+// Ranks of the axis that the op runs on.
+int op_parts(const Op *op, int axis);
 
 // Whether dimension `dim` of parameter `v` can be cut along `axis` besides what already cuts it.
 bool param_cuts(const Sharding *s, const Value *v, int dim, int axis);

@@ -16,7 +16,7 @@ function step(axis)
   apply("dp", axis)
   for _, op in ipairs(ops(nil, "update")) do
     local w = op.inputs[1]
-    if w.role == "weight" then
+    if w and w.role == "weight" then
       local letter, dim = free_letter(op, axis)
       if letter then
         op_trans(op, letter, axis)

@@ -7,7 +7,7 @@ function step(axis)
   for _, op in ipairs(ops(nil, "update")) do
     local w = op.inputs[1]
     local letter = op:split(axis)
-    if w.role == "weight" and letter then
+    if w and w.role == "weight" and letter then
       for dim = 0, w.rank - 1 do
         if op:letter(1, dim) == letter and cuts(w, dim, axis) then store(w, dim, axis) end
       end
