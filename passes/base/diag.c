@@ -30,7 +30,7 @@ const Loc *loc_line(Arena *a, const char *file, int line, int column) {
 
 const Loc *loc_from(Arena *a, const Loc *from, const char *why) {
   Loc *loc = arena_one(a, Loc);
-  loc->from = from;
+  loc->from = from ? from : arena_one(a, Loc);
   loc->why = str_copy(a, why);
   return loc;
 }
