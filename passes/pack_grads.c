@@ -10,8 +10,8 @@
 //
 // One collective per small gradient would pay its latency each time; one collective for all would
 // start only when backward is over.  A bucket is closed when it holds `bucket` bytes (default 4
-// MiB), so that its reduction runs while backward goes on to the next; or where somebody reads one
-// of its members.
+// MiB), so that its reduction runs while backward goes on to the next; where somebody reads one of
+// its members; or when it has as many as an op can have operands.
 //
 // There is a bucket for each group of ranks and layout: on a mesh dp=2, tp=2 one for gradients that
 // tp cuts by rows, one for those that it does not cut.  The sums of squares for the norm of all
@@ -115,7 +115,8 @@ static bool put(Packer *p, Op *op) {
   vec_push(p->scratch, &bucket->member, op);
   bucket->bytes += pack_length(t) * dtype_bytes[t->dtype];
   if (first < bucket->first_read) bucket->first_read = first;
-  return bucket->bytes < p->limit || close_bucket(p, bucket);
+  bool full = bucket->bytes >= p->limit || bucket->member.n == MAX_TERMS;
+  return !full || close_bucket(p, bucket);
 }
 
 // Closes what the op with this id, or one before it, reads.

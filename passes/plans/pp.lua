@@ -12,9 +12,10 @@ function step(axis)
       total = total + op.flops
     end
   end
-  local done = 0
+  local done, last = 0, size(axis) - 1
   for _, op in ipairs(list) do
-    op_assign(op, math.floor(size(axis) * (done + op.flops / 2) / total), axis)
+    local stage = math.floor((last + 1) * (done + op.flops / 2) / total)
+    op_assign(op, math.min(stage, last), axis) -- the least of ops is lost beside the total
     done = done + op.flops
   end
 end
