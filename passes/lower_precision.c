@@ -46,6 +46,7 @@
 #include <math.h>
 
 #include "ir/op.h"
+#include "ir/split.h"
 #include "pass.h"
 #include "rewrite.h"
 
@@ -106,7 +107,7 @@ static void find_through(Lowering *p) {
     const Value *v = p->g->params[i];
     if (!is_f32(v)) continue;
     if (v->role == ROLE_input) p->through[v->id] = read_by_low_op(p, v);
-    if (v->role != ROLE_weight || v->type->rank < 2) continue;
+    if (v->role != ROLE_weight || value_known(v)->rank < 2) continue;
     p->through[v->id] = !is_table(v);
     if (p->through[v->id]) continue;
     for_each_use(u, v)

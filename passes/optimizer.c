@@ -237,6 +237,7 @@ static Value *new_state(Optimizer *p, const Value *w, const char *suffix, double
   s->init->kind = INIT_fill;
   s->init->dtype = w->type->dtype;
   s->init->fill = fill;
+  s->as = w->as;
   return s;
 }
 

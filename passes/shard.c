@@ -306,37 +306,51 @@ static Sbp wanted_by_all(const Sharding *s, const Value *v, int axis) {
   return all;
 }
 
-// Does only `op` read it, but for updates of it?
-static bool read_by_one(const Value *v, const Op *op) {
-  for_each_use(u, v)
-    if (!u->user || (u->user != op && op_part(u->user) != PART_update)) return false;
-  return true;
+// The letter along which all readers of its only result want an op cut that is whole as yet, if it
+// can be; otherwise -1.
+static int wanted_letter(const Sharding *s, const Op *op, int axis) {
+  if (op->n_out != 1 || op->split[axis] != SPLIT_NONE || s->fixed[op->id][axis]) return -1;
+  if (op_parts(op, axis) == 1) return -1;
+  const Dims *dims = dims_of(s, op);
+  Sbp want = wanted_by_all(s, op->out[0], axis);
+  if (want.kind != SBP_S) return -1;
+  int letter = dims_splitter(dims, &dims->out[0], want.dim, op_parts(op, axis));
+  return letter >= 0 && split_legal(op, dims, letter, axis) ? letter : -1;
 }
 
-// May `v` be cut for the one op that reads it: is it made for that, or a weight that nothing else
-// keeps whole?
-static bool may_cut(const Sharding *s, const Value *v, const Op *op, int axis) {
+// Whether a reader takes the parameter in parts of this dimension, or would if it was cut as its
+// own readers want it.
+static bool takes_cut(const Sharding *s, const Use *u, int dim, int axis) {
+  Sbp want = wanted_of(s, u->value, u, axis);
+  if (want.kind == SBP_S) return want.dim == dim;
+  int letter = wanted_letter(s, u->user, axis);
+  const Dims *dims = dims_of(s, u->user);
+  return letter >= 0 && dims_position(dims, &dims->in[u->index], letter) == dim;
+}
+
+// May `v` be cut for an op that reads it: is it made for that one, or a weight that nothing keeps
+// whole but what updates it?
+static bool may_cut(const Sharding *s, const Value *v, int dim, int axis) {
   if (v->def) return !v->uses->next;
-  bool open = v->role == ROLE_weight && s->given[v->id][axis] == OPEN;
-  return open && read_by_one(v, op);
+  if (v->role != ROLE_weight || s->given[v->id][axis] != OPEN) return false;
+  for_each_use(u, v) {
+    if (u->user && op_part(u->user) == PART_update) continue;
+    if (!u->user || !takes_cut(s, u, dim, axis)) return false;
+  }
+  return param_cuts(s, v, dim, axis);
 }
 
 // Ops made from whole operands: when all readers want the same slice of the only result, and no
-// operand would have to be cut for it but those only this op reads, each device makes its slice.
+// operand would have to be cut for it but those that may be, each device makes its slice.
 static bool narrow(const Sharding *s, Op *op, int axis) {
-  if (op->n_out != 1 || op->split[axis] != SPLIT_NONE || s->fixed[op->id][axis]) return false;
-  if (op_parts(op, axis) == 1) return false;
+  int letter = wanted_letter(s, op, axis);
+  if (letter < 0) return false;
   const Dims *dims = dims_of(s, op);
-  Sbp want = wanted_by_all(s, op->out[0], axis);
-  if (want.kind != SBP_S) return false;
-  int letter = dims_splitter(dims, &dims->out[0], want.dim, op_parts(op, axis));
-  if (letter < 0 || !split_legal(op, dims, letter, axis)) return false;
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
     if (shown(s, v, op, axis).kind != SBP_B) return false;
     int dim = dims_position(dims, &dims->in[i], letter);
-    if (dim < 0) continue;
-    if (!may_cut(s, v, op, axis) || (!v->def && !param_cuts(s, v, dim, axis))) return false;
+    if (dim >= 0 && !may_cut(s, v, dim, axis)) return false;
   }
   op->split[axis] = dims->letter[letter].name;
   return true;

@@ -62,23 +62,70 @@ static Value *columns(Builder *b, Value *v, int dim, int64_t start, int64_t n) {
                      a_list("shape", shape, rank)));
 }
 
+// How many columns each slice has, if they are as many, one after the other; otherwise 0.
+static int64_t equal_columns(const Product *p) {
+  int last = p->y->type->rank - 1;
+  int64_t n = p->y->uses->user->out[0]->type->dim[last];
+  for_each_use(u, p->y) {
+    const Op *slice = u->user;
+    if (slice->out[0]->type->dim[last] != n || attr_list(slice, "starts")[last] % n != 0) return 0;
+  }
+  return n && p->y->type->dim[last] % n == 0 ? n : 0;
+}
+
+// Gives a weight that only one op reads a dimension for the parts of its columns, which are along
+// `dim`.
+static void open_weight(Value *v, int dim, int64_t n) {
+  const Type *t = v->type;
+  if (v->def || v->role != ROLE_weight || v->as || v->uses->next || t->rank == MAX_RANK) return;
+  int64_t shape[MAX_RANK];
+  for (int i = 0; i < t->rank; i++)
+    shape[i < dim ? i : i + 1] = t->dim[i];
+  shape[dim] = t->dim[dim] / n;
+  shape[dim + 1] = n;
+  v->as = t;
+  v->type = type_new(v->graph->module, t->dtype, t->rank + 1, shape);
+}
+
+// Columns of what has `rank` dimensions, unless it was opened.
+static Value *columns_of(Builder *b, Value *v, int rank, int dim, int64_t start, int64_t n) {
+  if (v->type->rank == rank) return columns(b, v, dim, start, n);
+  int64_t shape[MAX_RANK];
+  for (int i = 0; i < rank; i++)
+    shape[i] = v->type->dim[i < dim ? i : i + 1];
+  return build_reshape(b, columns(b, v, dim, start / n, 1), rank, shape);
+}
+
 // What the slice reads of the product, as a product of its own.
 static Value *build_part(const Product *p, Op *slice, Diag *d) {
   const Type *t = slice->out[0]->type;
   bool trans = attr_i(p->linear, "trans");
   int64_t start = attr_list(slice, "starts")[t->rank - 1], n = t->dim[t->rank - 1];
   Builder b = {.g = slice->graph, .at = slice, .loc = p->linear->loc, .d = d};
-  Value *w = columns(&b, p->w, trans ? 0 : 1, start, n);
+  Value *w = columns_of(&b, p->w, 2, trans ? 0 : 1, start, n);
   Value *y = build(&b, OP_linear, IN(p->linear->in[0].value, w), ATTRS(a_b("trans", trans)));
   if (!p->bias) return y;
-  Value *bias = build_broadcast(&b, columns(&b, p->bias, 0, start, n), t->rank, t->dim);
+  Value *bias = build_broadcast(&b, columns_of(&b, p->bias, 1, 0, start, n), t->rank, t->dim);
   return p->add->in[0].value == p->linear->out[0] ? build(&b, OP_add, IN(y, bias), NO_ATTRS)
                                                   : build(&b, OP_add, IN(bias, y), NO_ATTRS);
+}
+
+// Now that nothing reads it.
+static void erase_product(const Product *p) {
+  if (p->add) {
+    Op *bias = p->add->in[p->add->in[0].value == p->linear->out[0] ? 1 : 0].value->def;
+    op_erase(p->add);
+    if (!value_used(bias->out[0])) op_erase(bias);
+  }
+  op_erase(p->linear);
 }
 
 bool unpack_product(Op *op, bool *done, Diag *d) {
   Product p;
   *done = find_product(op, &p);
+  int64_t n = *done ? equal_columns(&p) : 0;
+  if (n) open_weight(p.w, attr_i(op, "trans") ? 0 : 1, n);
+  if (n && p.bias) open_weight(p.bias, 0, n);
   while (*done && p.y->uses) {
     Op *slice = p.y->uses->user;
     Value *part = build_part(&p, slice, d);
@@ -86,5 +133,6 @@ bool unpack_product(Op *op, bool *done, Diag *d) {
     value_replace(slice->out[0], part);
     op_erase(slice);
   }
+  if (*done) erase_product(&p);
   return true;
 }

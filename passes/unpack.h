@@ -8,6 +8,14 @@
 //
 // The result of the one is cut along columns that belong to different products, so a part of its
 // columns is no part of q, k and v; parts of the columns of each are.
+//
+// A weight or bias of equal parts that nothing else reads gets a dimension more, so that it can lie
+// as the products want it:
+//
+//     %w: f32[64,192] weight "w"       =>       %w: f32[64,3,64] weight "w" as f32[64,192]
+//
+//                                               %w0 = slice %w starts=[0,0,0] shape=[64,1,64]
+//                                               %w1 = reshape %w0 shape=[64,64]     …
 
 #ifndef UNPACK_H
 #define UNPACK_H

@@ -161,7 +161,7 @@ static const char *given_file(const EvalOptions *o, const char *name) {
 
 static bool make(const Value *v, const EvalOptions *o, Tensor *t, Arena *a, Diag *d) {
   const char *file = given_file(o, param_label(v, a));
-  const Type *whole = arena_copy(a, value_whole(v), sizeof(Type)); // outlives the module
+  const Type *whole = arena_copy(a, value_known(v), sizeof(Type)); // outlives the module
   if (file) return npy_read(file, whole, t, a, d);
   *t = tensor_new(a, whole);
   if (v->init) return from_init(v, o, t, a, d);
@@ -193,7 +193,7 @@ bool eval_inputs(const Graph *g, const EvalOptions *o, const Values *have, Value
     const char *label = str_copy(a, param_label(v, a));
     const Tensor *same = values_find(have, label);
     Named named = {.name = label};
-    if (same && !v->init && same_type(same->type, value_whole(v)))
+    if (same && !v->init && same_type(same->type, value_known(v)))
       named.t = *same;
     else if (!make(v, o, &named.t, a, d))
       return false;

@@ -325,13 +325,14 @@ static void set_params(Run *r, const Values *in, bool per_slice, Arena *a) {
   for (int i = 0; i < r->g->n_params; i++) {
     const Value *v = r->g->params[i];
     if (sliced(r, v) != per_slice) continue;
-    const Tensor *whole = values_find(in, param_label(v, r->once));
+    Tensor whole = *values_find(in, param_label(v, r->once));
+    whole.type = value_whole(v);
     const Mesh *mesh = mesh_of(r, v);
     for (int k = 0; k < n_places(mesh); k++) {
       Place at = mesh_place(mesh, k, r->slice);
-      Box box = place_box(whole->type, layout_of(r, v), &at);
+      Box box = place_box(whole.type, layout_of(r, v), &at);
       Tensor part = tensor_new(a, v->type);
-      box_cut(whole, &box, &part);
+      box_cut(&whole, &box, &part);
       r->of[rank_at(r, mesh, k)][v->id] = part;
     }
   }
@@ -394,6 +395,11 @@ static bool run_slices(Run *r, const Values *in) {
   return ok;
 }
 
+// Outlives the module.
+static const Type *known_type(const Value *v, Arena *a) {
+  return arena_copy(a, value_known(v), sizeof(Type));
+}
+
 bool eval_run(const Graph *g, const EvalOptions *o, const Values *in, Values *out, Arena *a,
               Diag *d) {
   Run r = {.g = g, .m = g->module, .o = o, .out = out, .a = a, .once = arena_new(), .d = d};
@@ -412,6 +418,8 @@ bool eval_run(const Graph *g, const EvalOptions *o, const Values *in, Values *ou
   set_params(&r, in, false, r.once);
   bool ok = decide_when(&r) && run_ops(&r, BEFORE, r.once) && run_slices(&r, in) &&
             run_ops(&r, AFTER, r.once) && put_results(&r, false);
+  for (int i = 0; i < g->n_results; i++)
+    if (g->results[i]->target) out->at[i].t.type = known_type(g->results[i]->target, a);
   arena_free(r.once);
   return ok;
 }

@@ -133,6 +133,9 @@ struct Value {
   // The rest is of parameters only.
   Role role;
   const char *label; // the name users know: of the ONNX tensor, of the scalar, of a copy's weight
+  // The whole as users know it, where that has other dimensions: of a weight or state, as many
+  // elements in the same order.  Otherwise NULL.
+  const Type *as;
   bool train;        // of a weight: autodiff gives it a gradient and an update
   Init *init;        // of a weight or state; otherwise NULL
   const Loc *loc;    // of a parameter; a result's is its op's

@@ -4,7 +4,7 @@
 //     mesh      = "mesh" @NAME "devices=" devices "(" axis {"," axis} ")"
 //     axis      = WORD "=" NUMBER [":" "time"]
 //     graph     = "graph" @NAME ["entry"] "(" [param {"," param}] ")" "{" {op} [return] "}"
-//     param     = %NAME ":" type [role [STRING]] ["train"] [init]
+//     param     = %NAME ":" type [role [STRING] ["as" type]] ["train"] [init]
 //     init      = ("@" STRING "+" NUMBER [":" NUMBER] | "=" (NUMBER | list | BYTES | random))
 //                 ["as" dtype]
 //     op        = [%NAME {"," %NAME} "="] WORD [@NAME] [%NAME {"," %NAME}] {WORD "=" attr}
@@ -108,6 +108,7 @@ static bool parse_param(Parser *p) {
   if (peek(p)->kind == TOKEN_word && role_parse(peek(p)->text, &v->role)) {
     next(p);
     if (peek(p)->kind == TOKEN_string) v->label = keep(p, next(p));
+    if (accept(p, "as") && !parse_type(p, &v->as)) return false;
   }
   v->train = accept(p, "train");
   if ((is(peek(p), "@") || is(peek(p), "=")) && !parse_init(p, v)) return false;

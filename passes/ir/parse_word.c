@@ -261,7 +261,7 @@ static bool parse_layout(Parser *p, int rank, const Layout **layout) {
   return true;
 }
 
-static bool parse_type(Parser *p, const Type **type) {
+bool parse_type(Parser *p, const Type **type) {
   const Token *t = peek(p);
   DType dtype;
   int rank = 0;

@@ -175,6 +175,7 @@ static Line param_line(Arena *a, const Value *v, bool last) {
   strbuf_addf(&b, "%s: %s", value_text(a, v), value_type_text(a, v));
   if (v->role != ROLE_none || v->label) strbuf_addf(&b, " %s", role_name[v->role]);
   if (v->label) strbuf_addf(&b, " %s", str_quoted(a, v->label));
+  if (v->as) strbuf_addf(&b, " as %s", type_text(a, v->as));
   if (v->train) strbuf_add(&b, " train");
   if (v->init) add_init(&b, v);
   if (!last) strbuf_add(&b, ",");

@@ -68,6 +68,10 @@ const Type *type_whole(Module *m, const Type *local, const Layout *layout) {
   return type_scaled(m, local, layout, true);
 }
 
+const Type *value_known(const Value *v) {
+  return v->as ? v->as : value_whole(v);
+}
+
 const Type *value_whole(const Value *v) {
   Module *m = v->graph->module;
   return m->phase >= PHASE_local && v->layout ? type_whole(m, v->type, v->layout) : v->type;

@@ -32,6 +32,7 @@ bool split_legal(const Op *op, const Dims *dims, int letter, int axis);
 const Type *type_local(Module *m, const Type *whole, const Layout *layout);
 const Type *type_whole(Module *m, const Type *local, const Layout *layout);
 const Type *value_whole(const Value *v); // the type of the whole tensor, in any phase
+const Type *value_known(const Value *v); // the same, as users know it
 
 bool sbp_equal(Sbp a, Sbp b);
 

@@ -70,6 +70,7 @@
 
 #include "ir/intern.h"
 #include "ir/op.h"
+#include "ir/split.h"
 
 const char *value_text(Arena *a, const Value *v) {
   return v->name ? str_format(a, "%%%s", v->name) : str_format(a, "%%%u", v->id);
@@ -270,6 +271,15 @@ static bool check_copy(const Value *v, const char *name, Arena *a, Diag *d) {
                     value_text(a, w), name);
 }
 
+static bool check_as(const Value *v, const char *name, Arena *a, Diag *d) {
+  if (v->role != ROLE_weight && v->role != ROLE_state)
+    return diag_error(d, v->loc, "'%s' is no weight and no state, and lies as users know it", name);
+  const Type *whole = value_whole(v);
+  return (v->as->dtype == whole->dtype && type_count(v->as) == type_count(whole)) ||
+         diag_error(d, v->loc, "'%s' is %s, and users cannot know it as %s", name,
+                    type_text(a, whole), type_text(a, v->as));
+}
+
 static bool check_param(const Value *v, Arena *a, Diag *d) {
   const char *name = value_text(a, v);
   if (v->graph->entry != (v->role != ROLE_none))
@@ -281,6 +291,7 @@ static bool check_param(const Value *v, Arena *a, Diag *d) {
     return diag_error(d, v->loc, "'%s' is a scalar and has dimensions: %s", name,
                       type_text(a, v->type));
   if (v->role == ROLE_copy && !check_copy(v, name, a, d)) return false;
+  if (v->as && !check_as(v, name, a, d)) return false;
   return check_init(v, name, d);
 }
 
