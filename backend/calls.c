@@ -149,8 +149,8 @@ static const char *start_text(Writer *w, const Value *v, int dim, int64_t *whole
     if (v->layout->axis[a].kind != SBP_S || v->layout->axis[a].dim != dim) continue;
     int size = v->layout->mesh->axis[a].size;
     *whole *= size;
-    part = *part ? str_format(w->arena, "(%s * %d + r->coord[%d])", part, size, a)
-                 : str_format(w->arena, "r->coord[%d]", a);
+    part = *part ? str_format(w->arena, "(%s * %d + r->coord[0][%d])", part, size, a)
+                 : str_format(w->arena, "r->coord[0][%d]", a);
   }
   return *part ? str_format(w->arena, "%s * INT64_C(%" PRId64 ")", part, v->type->dim[dim]) : "0";
 }
@@ -166,14 +166,13 @@ static const char *box_text(Writer *w, const Value *v) {
   return str_format(w->arena, "LIST(%s), LIST(%s)", whole.at, start.at);
 }
 
-// MeshAxes are groups 0, 1, …; several of them together follow, as they are needed.
+// Groups have numbers in the order in which they are needed.
 static int group_number(Program *p, const MeshAxes *axes) {
-  if (axes->n == 1) return axes->at[0];
-  int first = module_mesh(p->m)->n_axes, i = 0;
-  while (i < p->joined.n && memcmp(&p->joined.at[i], axes, sizeof *axes) != 0)
+  int i = 0;
+  while (i < p->groups.n && memcmp(&p->groups.at[i], axes, sizeof *axes) != 0)
     i++;
-  if (i == p->joined.n) vec_push(p->arena, &p->joined, *axes);
-  return first + i;
+  if (i == p->groups.n) vec_push(p->arena, &p->groups, *axes);
+  return i;
 }
 
 static const char *arg_text(Writer *w, const Op *op, const KernelArg *arg) {

@@ -55,7 +55,7 @@ typedef struct Program {
   Vec(Prep) prep;
   Vec(Constant) constant;
   Vec(const Graph *) fused; // those that have their kernel
-  Vec(MeshAxes) joined;     // axes that a collective takes together
+  Vec(MeshAxes) groups;     // along which ranks meet in collectives
   GraphCode train, eval;    // eval.g is NULL when there is none
   int64_t payload_bytes, skeleton_at;
   int64_t *payload_of; // by index of the train graph's parameters

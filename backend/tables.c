@@ -94,12 +94,9 @@ static void add_graph(StrBuf *out, const GraphCode *code) {
   strbuf_addf(out,
               "    .%s = {.tensors = %s_tensors,\n"
               "        .n_tensors = %d,\n"
-              "        .micro = %s_micro,\n"
-              "        .update = %s_update,\n"
               "        .ops = %s_ops,\n"
               "        .n_ops = %d},\n",
-              code->name, code->name, count_tensors(code->g), code->name, code->name, code->name,
-              code->ops.n);
+              code->name, code->name, count_tensors(code->g), code->name, code->ops.n);
 }
 
 static void add_holes(const Program *p, StrBuf *out) {
@@ -124,29 +121,47 @@ static int64_t whole_batch(const Program *p) {
   return 1;
 }
 
-static void add_mesh(const Program *p, StrBuf *out) {
+static void add_ranks(StrBuf *out, const Mesh *mesh) {
+  strbuf_add(out, "(const int[]){");
+  for (int i = 0; i < mesh->n_devices; i++)
+    strbuf_addf(out, "%s%d", i ? ", " : "", mesh->device[i]);
+  strbuf_add(out, "}");
+}
+
+static void add_meshes(const Program *p, StrBuf *out) {
   const Mesh *mesh = module_mesh(p->m);
-  int ranks = 1;
-  if (mesh && mesh->n_axes) {
-    strbuf_addf(out, "    .n_axes = %d,\n    .axis = {", mesh->n_axes);
-    for (int a = 0; a < mesh->n_axes; a++) {
-      strbuf_addf(out, "%s{%s, %d, %s}", a ? ", " : "", c_string(p->arena, mesh->axis[a].name),
-                  mesh->axis[a].size, mesh->axis[a].time ? "true" : "false");
-      if (!mesh->axis[a].time) ranks *= mesh->axis[a].size;
-    }
-    strbuf_add(out, "},\n");
+  strbuf_add(out, "static const NnrtMesh meshes[] = {\n    {.name = ");
+  if (!mesh) {
+    strbuf_add(out, "\"\", .n_ranks = 1, .rank = (const int[]){0}},\n};\n\n");
+    return;
   }
-  if (p->joined.n) {
-    strbuf_addf(out, "    .n_joined = %d,\n    .joined = {", p->joined.n);
-    for (int i = 0; i < p->joined.n; i++) {
-      strbuf_add(out, i ? ", {" : "{");
-      for (int k = 0; k < p->joined.at[i].n; k++)
-        strbuf_addf(out, "%d, ", p->joined.at[i].at[k]);
-      strbuf_add(out, p->joined.at[i].n == MAX_AXES ? "}" : "-1}");
-    }
-    strbuf_add(out, "},\n");
+  strbuf_addf(out, "%s, .n_axes = %d, .axis = {", c_string(p->arena, mesh->name), mesh->n_axes);
+  for (int a = 0; a < mesh->n_axes; a++)
+    strbuf_addf(out, "%s{%s, %d, %s}", a ? ", " : "", c_string(p->arena, mesh->axis[a].name),
+                mesh->axis[a].size, mesh->axis[a].time ? "true" : "false");
+  strbuf_addf(out, "%s}, .n_ranks = %d, .rank = ", mesh->n_axes ? "" : "{0}", mesh->n_devices);
+  add_ranks(out, mesh);
+  strbuf_add(out, "},\n};\n\n");
+}
+
+static void add_groups(const Program *p, StrBuf *out) {
+  if (!p->groups.n) return;
+  strbuf_add(out, "static const NnrtGroup groups[] = {\n");
+  for (int i = 0; i < p->groups.n; i++) {
+    strbuf_add(out, "    {0, {");
+    for (int k = 0; k < p->groups.at[i].n; k++)
+      strbuf_addf(out, "%d, ", p->groups.at[i].at[k]);
+    strbuf_add(out, p->groups.at[i].n == MAX_AXES ? "}},\n" : "-1}},\n");
   }
-  strbuf_addf(out, "    .ranks = %d,\n    .micro_batches = %d,\n", ranks, module_slices(p->m));
+  strbuf_add(out, "};\n\n");
+}
+
+static void add_codes(const Program *p, StrBuf *out) {
+  strbuf_add(out,
+             "static const NnrtCode codes[] = {\n"
+             "    {.init = prepare, .train_micro = train_micro, .train_update = train_update,\n");
+  if (p->eval.g) strbuf_add(out, "     .eval_micro = eval_micro, .eval_update = eval_update,\n");
+  strbuf_addf(out, "     .slab_bytes = %" PRId64 "},\n};\n\n", p->m->slab_bytes);
 }
 
 // "cuda:sm_80,sm_90": as --target takes it.
@@ -164,20 +179,27 @@ void tables_emit(const Program *p, StrBuf *out) {
   add_tensors(p, out, &p->train);
   if (p->eval.g) add_tensors(p, out, &p->eval);
   add_holes(p, out);
+  add_meshes(p, out);
+  add_groups(p, out);
+  add_codes(p, out);
   strbuf_add(out, "const NnrtProgram nnrt_program = {\n");
   strbuf_addf(out, "    .model = %s,\n", c_string(a, p->m->source ? p->m->source : ""));
   strbuf_addf(out, "    .plan = %s,\n", c_string(a, o->plan ? o->plan : "dp"));
   strbuf_addf(out, "    .target = %s,\n", c_string(a, target_text(a, &o->target)));
   strbuf_addf(out, "    .version = %s,\n", c_string(a, o->version ? o->version : ""));
   strbuf_addf(out, "    .describe = %s,\n", c_string(a, o->describe ? o->describe : "{}"));
-  add_mesh(p, out);
+  const Mesh *mesh = module_mesh(p->m);
+  strbuf_add(out, "    .mesh = meshes,\n    .n_mesh = 1,\n");
+  if (p->groups.n) strbuf_addf(out, "    .group = groups,\n    .n_groups = %d,\n", p->groups.n);
+  strbuf_add(out, "    .code = codes,\n    .n_codes = 1,\n");
+  strbuf_addf(out, "    .ranks = %d,\n    .micro_batches = %d,\n", mesh ? mesh->n_devices : 1,
+              module_slices(p->m));
   if (o->split_ranks) strbuf_addf(out, "    .split_rank = %d,\n", o->only_rank + 1);
   strbuf_addf(out, "    .batch = %" PRId64 ",\n", whole_batch(p));
   add_graph(out, &p->train);
   if (p->eval.g) add_graph(out, &p->eval);
-  strbuf_addf(out, "    .slab_bytes = %" PRId64 ",\n", p->m->slab_bytes);
   strbuf_addf(out, "    .payload_bytes = %" PRId64 ",\n", p->payload_bytes);
-  strbuf_addf(out, "    .init = prepare,\n    .n_prep = %d,\n", p->prep.n);
+  strbuf_addf(out, "    .n_prep = %d,\n", p->prep.n);
   strbuf_addf(out, "    .lr = %s,\n", c_number(a, DT_f64, o->lr));
   strbuf_addf(out, "    .lr_schedule = %s,\n",
               c_string(a, o->lr_schedule ? o->lr_schedule : "constant"));

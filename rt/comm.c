@@ -19,41 +19,47 @@ static Group world_group(int ranks, int rank) {
   return g;
 }
 
-int nnrt_n_groups(const NnrtProgram *p) {
-  return p->n_axes + p->n_joined;
-}
-
-bool nnrt_group_has(const NnrtProgram *p, int group, int axis) {
-  if (group < p->n_axes) return group == axis;
-  const int8_t *joined = p->joined[group - p->n_axes];
-  for (int i = 0; i < NNRT_MAX_AXES && joined[i] >= 0; i++)
-    if (joined[i] == axis) return true;
+static bool group_has(const NnrtGroup *g, int axis) {
+  for (int i = 0; i < NNRT_MAX_AXES && g->axis[i] >= 0; i++)
+    if (g->axis[i] == axis) return true;
   return false;
 }
 
+int nnrt_group_size(const NnrtProgram *p, int group) {
+  const NnrtGroup *g = &p->group[group];
+  const NnrtMesh *mesh = &p->mesh[g->mesh];
+  int n = 1;
+  for (int a = 0; a < mesh->n_axes; a++)
+    if (!mesh->axis[a].time && group_has(g, a)) n *= mesh->axis[a].size;
+  return n;
+}
+
 int nnrt_group_place(const NnrtRank *r, int group, int *n) {
-  const NnrtProgram *p = r->program;
+  const NnrtGroup *g = &r->program->group[group];
+  const NnrtMesh *mesh = &r->program->mesh[g->mesh];
   int place = 0;
   *n = 1;
-  for (int a = 0; a < p->n_axes; a++) {
-    if (!nnrt_group_has(p, group, a)) continue;
-    *n *= p->axis[a].size;
-    place = place * p->axis[a].size + r->coord[a];
+  for (int a = 0; a < mesh->n_axes; a++) {
+    if (!group_has(g, a)) continue;
+    *n *= mesh->axis[a].size;
+    place = place * mesh->axis[a].size + r->coord[g->mesh][a];
   }
   return place;
 }
 
-// Ranks count like the digits of a number over the axes that are not time; the last axis is
-// fastest.  So do those of a group, over its axes.
-static Group group_of(const NnrtProgram *p, int group, int rank) {
-  int n = 1, stride = 1, first = rank;
-  Group g = {.rank = nnrt_must_alloc((size_t)p->ranks * sizeof(int))};
-  g.rank[0] = 0;
-  for (int a = p->n_axes - 1; a >= 0; a--) {
-    if (p->axis[a].time) continue;
-    int size = p->axis[a].size, digit = rank / stride % size;
-    if (nnrt_group_has(p, group, a)) {
-      // What was there is one of `size` runs of ranks, each so much further.
+// Places on a mesh count like the digits of a number over the axes that are not time; the last axis
+// is fastest.  So do those of a group, over its axes.
+Group nnrt_group_of(const NnrtProgram *p, int group, int rank) {
+  const NnrtGroup *of = &p->group[group];
+  const NnrtMesh *mesh = &p->mesh[of->mesh];
+  int n = 1, stride = 1, place = nnrt_mesh_place(mesh, rank), first = place;
+  Group g = {.rank = nnrt_must_alloc((size_t)nnrt_group_size(p, group) * sizeof(int))};
+  if (place < 0) return g;
+  for (int a = mesh->n_axes - 1; a >= 0; a--) {
+    if (mesh->axis[a].time) continue;
+    int size = mesh->axis[a].size, digit = place / stride % size;
+    if (group_has(of, a)) {
+      // What was there is one of `size` runs of places, each so much further.
       for (int i = n * size - 1; i >= 0; i--)
         g.rank[i] = g.rank[i % n] + i / n * stride;
       g.me += digit * n;
@@ -63,7 +69,7 @@ static Group group_of(const NnrtProgram *p, int group, int rank) {
     stride *= size;
   }
   for (int i = 0; i < n; i++)
-    g.rank[i] += first;
+    g.rank[i] = mesh->rank[g.rank[i] + first];
   g.n = n;
   return g;
 }
@@ -142,8 +148,9 @@ bool nnrt_comm_open(NnrtRank *r, const CommWay *way, void *shared, Why *w) {
   c->way = way;
   c->patience = nnrt_device_patience(r->run);
   c->world = world_group(r->ranks, r->rank);
-  for (int g = 0; g < nnrt_n_groups(p); g++)
-    c->group[g] = group_of(p, g, r->rank);
+  c->group = nnrt_must_alloc((size_t)p->n_groups * sizeof *c->group);
+  for (int g = 0; g < p->n_groups; g++)
+    c->group[g] = nnrt_group_of(p, g, r->rank);
   nnrt_traffic_open(r);
   if (r->ranks == 1) return true;
 
@@ -175,8 +182,9 @@ void nnrt_comm_close(NnrtRank *r) {
     pthread_cond_destroy(&c->fewer);
   }
   free(c->world.rank);
-  for (int g = 0; g < nnrt_n_groups(r->program); g++)
+  for (int g = 0; g < r->program->n_groups; g++)
     free(c->group[g].rank);
+  free(c->group);
   free(c->scratch);
   nnrt_traffic_close(r);
   free(c);

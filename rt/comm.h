@@ -21,9 +21,9 @@
 #include "runtime.h"
 #include "traffic.h"
 
-// The ranks that differ only in their place on one axis, or on several together, or all of them.
+// The ranks of an NnrtGroup that this rank is one of, or all of them.
 typedef struct Group {
-  int n, me;               // me: which of them this rank is
+  int n, me;               // me: which of them this rank is; n is 0 where it is none
   int *rank;               // [n]
   struct Meeting *meeting; // of comm_threads.c
 } Group;
@@ -49,9 +49,9 @@ enum { QUEUE_LENGTH = 1024 };
 typedef struct NnrtComm {
   const struct CommWay *way;
   NnrtRank *rank;
-  Group world, group[NNRT_MAX_GROUPS]; // the axes, then joined ones
-  struct Wire *wire;                   // of comm_peers.c
-  char *scratch;                       // of the way
+  Group world, *group; // the program's groups
+  struct Wire *wire;   // of comm_peers.c
+  char *scratch;       // of the way
   int64_t scratch_bytes;
   double patience; // seconds to wait for other ranks
   Traffic traffic; // of generated code
@@ -113,9 +113,10 @@ void nnrt_comm_meet(const Group *g); // of threads of this process: none goes on
 
 // y = x[0] + x[1] + … + x[n - 1], in this order.
 void nnrt_comm_add(void *y, const void *const *x, int n, int64_t count, NnrtDtype t);
-int nnrt_n_groups(const NnrtProgram *p);
-// Whether the axis is one of those along which the group's ranks differ.
-bool nnrt_group_has(const NnrtProgram *p, int group, int axis);
+// How many ranks each of the groups of this number has.
+int nnrt_group_size(const NnrtProgram *p, int group);
+// The one that the rank is in, its `rank` to be freed.
+Group nnrt_group_of(const NnrtProgram *p, int group, int rank);
 // Which of `n` slices is this rank's along the group's axes; over time, the current one.
 int nnrt_group_place(const NnrtRank *r, int group, int *n);
 char *nnrt_comm_scratch(NnrtComm *c, int64_t bytes);

@@ -40,7 +40,7 @@ typedef struct Meeting {
 
 typedef struct Shared {
   Meeting *world;
-  Meeting **group[NNRT_MAX_GROUPS]; // by the first rank of it
+  Meeting **group; // [n_groups, ranks], by the first rank of it
 } Shared;
 
 static Meeting *new_meeting(int n, int ranks) {
@@ -56,28 +56,21 @@ static Meeting *new_meeting(int n, int ranks) {
   return m;
 }
 
-// How many ranks group `g` of `rank` has, if that is the first of it; else 0.
-static int ranks_if_first(const NnrtProgram *p, int g, int rank) {
-  int coord[NNRT_MAX_AXES], n = 1;
-  nnrt_rank_coord(p, rank, coord);
-  for (int a = 0; a < p->n_axes; a++) {
-    if (p->axis[a].time || !nnrt_group_has(p, g, a)) continue;
-    if (coord[a] != 0) return 0;
-    n *= p->axis[a].size;
-  }
-  return n;
+// Of the group of this number that `rank` is the first of; NULL where it is not.
+static Meeting *new_meeting_of(const NnrtProgram *p, int group, int rank) {
+  Group g = nnrt_group_of(p, group, rank);
+  Meeting *m = g.n > 0 && g.me == 0 ? new_meeting(g.n, p->ranks) : NULL;
+  free(g.rank);
+  return m;
 }
 
 void *nnrt_comm_threads_new(const NnrtProgram *p) {
   Shared *s = nnrt_must_alloc(sizeof *s);
   s->world = new_meeting(p->ranks, p->ranks);
-  for (int g = 0; g < nnrt_n_groups(p); g++) {
-    s->group[g] = nnrt_must_alloc((size_t)p->ranks * sizeof *s->group[g]);
-    for (int rank = 0; rank < p->ranks; rank++) {
-      int n = ranks_if_first(p, g, rank);
-      if (n > 0) s->group[g][rank] = new_meeting(n, p->ranks);
-    }
-  }
+  s->group = nnrt_must_alloc((size_t)p->n_groups * (size_t)p->ranks * sizeof *s->group);
+  for (int g = 0; g < p->n_groups; g++)
+    for (int rank = 0; rank < p->ranks; rank++)
+      s->group[g * p->ranks + rank] = new_meeting_of(p, g, rank);
   return s;
 }
 
@@ -90,11 +83,9 @@ void nnrt_comm_threads_free(void *shared, const NnrtProgram *p) {
   Shared *s = shared;
   if (!s) return;
   free_meeting(s->world);
-  for (int g = 0; g < nnrt_n_groups(p); g++) {
-    for (int rank = 0; rank < p->ranks; rank++)
-      free_meeting(s->group[g][rank]);
-    free(s->group[g]);
-  }
+  for (int i = 0; i < p->n_groups * p->ranks; i++)
+    free_meeting(s->group[i]);
+  free(s->group);
   free(s);
 }
 
@@ -119,8 +110,9 @@ void nnrt_comm_meet(const Group *g) {
 static int open_threads(NnrtComm *c) {
   Shared *s = (void *)c->wire;
   c->world.meeting = s->world;
-  for (int g = 0; g < nnrt_n_groups(c->rank->program); g++)
-    c->group[g].meeting = s->group[g][c->group[g].rank[0]];
+  const NnrtProgram *p = c->rank->program;
+  for (int g = 0; g < p->n_groups; g++)
+    if (c->group[g].n > 0) c->group[g].meeting = s->group[g * p->ranks + c->group[g].rank[0]];
   return 0;
 }
 

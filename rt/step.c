@@ -56,40 +56,34 @@ static bool is_root(const Trainer *t) {
 
 // ---- one step
 
-static void set_scalar(const Trainer *t, const char *name, double value) {
-  const NnrtTensor *s = nnrt_find_tensor(t->r->graph, NNRT_scalar, name);
-  double room;
-  if (!s) return;
-  nnrt_element_set(&room, s->dtype, 0, value);
-  nnrt_device_put(t->r, t->r->slab + s->offset, &room, nnrt_dtype_size(s->dtype));
+// Each mesh that wants it may have it as a tensor of its own.
+static void set_scalar(const Trainer *t, const char *name, double value, int64_t integer) {
+  NnrtRank *r = t->r;
+  for (int i = 0; i < r->graph->n_tensors; i++) {
+    const NnrtTensor *s = &r->graph->tensors[i];
+    double room;
+    if (s->role != NNRT_scalar || strcmp(s->name, name) != 0 || !nnrt_on_mesh(r, s->mesh)) continue;
+    nnrt_element_set(&room, s->dtype, 0, value);
+    if (s->dtype == NNRT_i64)
+      memcpy(&room, &integer, sizeof room); // a double does not hold them all
+    nnrt_device_put(r, r->slab + s->offset, &room, nnrt_dtype_size(s->dtype));
+  }
 }
 
-static void set_int_scalar(const Trainer *t, const char *name, int64_t value) {
-  const NnrtTensor *s = nnrt_find_tensor(t->r->graph, NNRT_scalar, name);
-  if (s && s->dtype == NNRT_i64)
-    nnrt_device_put(t->r, t->r->slab + s->offset, &value, 8); // a double does not hold every seed
-  else
-    set_scalar(t, name, (double)value);
-}
-
-// Slice `micro` of time: the axes bound to time count like digits, the last one fastest.
-static void set_micro(NnrtRank *r, const NnrtProgram *p, int micro) {
+static void set_micro(NnrtRank *r, int micro) {
   r->micro = micro;
-  for (int a = p->n_axes - 1; a >= 0; a--)
-    if (p->axis[a].time) {
-      r->coord[a] = micro % p->axis[a].size;
-      micro /= p->axis[a].size;
-    }
+  nnrt_set_coords(r);
 }
 
 // One micro-batch; with the last one, what comes after all of them.
 static void run_piece(NnrtRank *r) {
-  const NnrtGraph *g = r->graph;
+  const NnrtCode *c = r->code;
+  bool train = r->graph == &r->program->train;
   nnrt_traffic_begin(r);
-  g->micro(r);
-  if (r->micro + 1 < r->program->micro_batches || !g->update) return;
+  (train ? c->train_micro : c->eval_micro)(r);
+  if (r->micro + 1 < r->program->micro_batches) return;
   nnrt_traffic_update(r);
-  g->update(r);
+  (train ? c->train_update : c->eval_update)(r);
 }
 
 // Puts in a graph on the rows of step `index` of `data`; take_answer(slot) comes later.
@@ -99,19 +93,19 @@ static void put_graph(Trainer *t, const NnrtGraph *g, const Data *data, const Da
   r->graph = g;
   for (int micro = 0; micro < t->p->micro_batches; micro++) {
     Why w;
-    set_micro(r, t->p, micro);
+    set_micro(r, micro);
     if (!nnrt_data_feed(data, order, r, index, &w) && !t->unreadable) {
       t->unreadable = true;
       t->unreadable_why = w;
     }
-    set_scalar(t, "lr", lr);
-    set_int_scalar(t, "step", r->step);
-    set_int_scalar(t, "seed", t->order.seed);
+    set_scalar(t, "lr", lr, (int64_t)lr);
+    set_scalar(t, "step", (double)r->step, r->step);
+    set_scalar(t, "seed", (double)t->order.seed, t->order.seed);
     nnrt_device_run(r, micro, run_piece);
     nnrt_traffic_ran(r);
   }
   nnrt_device_ask(r, slot, out);
-  set_micro(r, t->p, 0);
+  set_micro(r, 0);
 }
 
 static void take_answer(Trainer *t, int64_t index, double *out) {
@@ -249,7 +243,7 @@ static bool begin(Trainer *t) {
   }
   r->graph = &t->p->train;
   r->step = t->first;
-  t->p->init(r);
+  r->code->init(r);
   if (run->flags.trace.given) nnrt_trace_start(r);
   return true;
 }

@@ -67,31 +67,31 @@ ShapeText nnrt_shape_text(NnrtDtype dtype, const int64_t *dim, int rank) {
 
 // ---- parts
 
-void nnrt_rank_coord(const NnrtProgram *p, int rank, int *coord) {
-  for (int a = p->n_axes - 1; a >= 0; a--) {
-    coord[a] = p->axis[a].time ? 0 : rank % p->axis[a].size;
-    if (!p->axis[a].time) rank /= p->axis[a].size;
-  }
-}
-
-// Does axis `a` split dimension `d`, as its i-th?  -1 after the last.
-static int splitting_axis(const NnrtTensor *t, const NnrtProgram *p, int d, int i) {
-  return i < p->n_axes && t->split[d][i] < p->n_axes ? t->split[d][i] : -1;
+// The i-th axis that splits dimension `d`; -1 after the last.
+static int splitting_axis(const NnrtTensor *t, const NnrtMesh *m, int d, int i) {
+  return i < m->n_axes && t->split[d][i] < m->n_axes ? t->split[d][i] : -1;
 }
 
 Part nnrt_tensor_part(const NnrtTensor *t, const NnrtProgram *p, const int *coord) {
+  const NnrtMesh *m = &p->mesh[t->mesh];
   Part part = {.whole = true};
   for (int d = 0; d < t->rank; d++) {
     int64_t slices = 1, slice = 0;
-    for (int i = 0, a; (a = splitting_axis(t, p, d, i)) >= 0; i++) {
-      slices *= p->axis[a].size;
-      slice = slice * p->axis[a].size + coord[a];
+    for (int i = 0, a; (a = splitting_axis(t, m, d, i)) >= 0; i++) {
+      slices *= m->axis[a].size;
+      slice = slice * m->axis[a].size + coord[a];
     }
     part.size[d] = t->dim[d] / slices;
     part.start[d] = part.size[d] * slice;
     part.whole &= slices == 1;
   }
   return part;
+}
+
+bool nnrt_part_here(const NnrtRank *r, const NnrtTensor *t, Part *out) {
+  if (!nnrt_on_mesh(r, t->mesh)) return false;
+  *out = nnrt_tensor_part(t, r->program, r->coord[t->mesh]);
+  return true;
 }
 
 int64_t nnrt_part_count(const NnrtTensor *t, const Part *part) {
@@ -142,7 +142,7 @@ void nnrt_whole_from_part(void *whole, const void *part, const NnrtTensor *t, co
 
 const void *nnrt_tensor_whole(NnrtRank *r, const NnrtTensor *t, Whole *memory) {
   const NnrtProgram *p = r->program;
-  Part mine = nnrt_tensor_part(t, p, r->coord);
+  Part mine = nnrt_tensor_part(t, p, r->coord[t->mesh]);
   int64_t part_bytes = nnrt_part_count(t, &mine) * nnrt_dtype_size(t->dtype);
   int64_t all_bytes = part_bytes * r->ranks;
   bool root = r->rank == 0;
@@ -160,7 +160,7 @@ const void *nnrt_tensor_whole(NnrtRank *r, const NnrtTensor *t, Whole *memory) {
   char *whole = memory->at + all_bytes;
   for (int rank = 0; rank < r->ranks; rank++) {
     int coord[NNRT_MAX_AXES];
-    nnrt_rank_coord(p, rank, coord);
+    nnrt_mesh_coord(&p->mesh[t->mesh], rank, coord);
     Part part = nnrt_tensor_part(t, p, coord);
     nnrt_whole_from_part(whole, memory->at + rank * part_bytes, t, &part);
   }
