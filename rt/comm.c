@@ -74,6 +74,43 @@ Group nnrt_group_of(const NnrtProgram *p, int group, int rank) {
   return g;
 }
 
+Group nnrt_movers_of(const NnrtProgram *p, int move, int rank) {
+  Group g = {.rank = nnrt_must_alloc((size_t)p->ranks * sizeof(int))};
+  int n = nnrt_move_ranks(p, move, g.rank);
+  for (int i = 0; i < n; i++)
+    if (g.rank[i] == rank) {
+      g.n = n;
+      g.me = i;
+    }
+  return g;
+}
+
+// ---- parcels
+
+Exchange *nnrt_exchange_new(int n_to, int n_from) {
+  Exchange *e = nnrt_must_alloc(sizeof *e);
+  *e = (Exchange){.n_to = n_to, .n_from = n_from};
+  e->to = nnrt_must_alloc((size_t)n_to * sizeof *e->to);
+  e->from = nnrt_must_alloc((size_t)n_from * sizeof *e->from);
+  return e;
+}
+
+Parcel nnrt_parcel_new(int peer, int64_t bytes) {
+  Parcel p = {peer, bytes, malloc((size_t)(bytes > 0 ? bytes : 1))};
+  if (!p.at) nnrt_must_alloc((size_t)-1);
+  return p;
+}
+
+void nnrt_exchange_free(Exchange *e) {
+  for (int i = 0; i < e->n_to; i++)
+    free(e->to[i].at);
+  for (int i = 0; i < e->n_from; i++)
+    free(e->from[i].at);
+  free(e->to);
+  free(e->from);
+  free(e);
+}
+
 // ---- the communicating thread
 
 static int call_way(NnrtComm *c, const Job *job, const char **name) {
@@ -82,6 +119,7 @@ static int call_way(NnrtComm *c, const Job *job, const char **name) {
   case JOB_gather: *name = "gather"; return c->way->gather(c, job);
   case JOB_reduce_scatter: *name = "reduce_scatter"; return c->way->reduce_scatter(c, job);
   case JOB_all_to_all: *name = "all_to_all"; return c->way->all_to_all(c, job);
+  case JOB_move: *name = "move"; return c->way->move(c, job);
   }
   return NNRT_COMM;
 }
@@ -91,6 +129,7 @@ static int run_job(NnrtComm *c, const Job *job) {
   double start = c->rank->trace ? nnrt_now_us() : 0;
   int code = call_way(c, job, &name);
   if (c->rank->trace) nnrt_trace_host(c->rank, name, start, nnrt_now_us());
+  if (job->kind == JOB_move && job->exchange->n_from == 0) nnrt_exchange_free(job->exchange);
   return code;
 }
 
@@ -151,6 +190,12 @@ bool nnrt_comm_open(NnrtRank *r, const CommWay *way, void *shared, Why *w) {
   c->group = nnrt_must_alloc((size_t)p->n_groups * sizeof *c->group);
   for (int g = 0; g < p->n_groups; g++)
     c->group[g] = nnrt_group_of(p, g, r->rank);
+  c->route = nnrt_must_alloc((size_t)p->n_moves * sizeof *c->route);
+  c->movers = nnrt_must_alloc((size_t)p->n_moves * sizeof *c->movers);
+  for (int i = 0; i < p->n_moves; i++) {
+    c->route[i] = nnrt_route_of(p, i, r->rank);
+    c->movers[i] = nnrt_movers_of(p, i, r->rank);
+  }
   nnrt_traffic_open(r);
   if (r->ranks == 1) return true;
 
@@ -185,6 +230,12 @@ void nnrt_comm_close(NnrtRank *r) {
   for (int g = 0; g < r->program->n_groups; g++)
     free(c->group[g].rank);
   free(c->group);
+  for (int i = 0; i < r->program->n_moves; i++) {
+    nnrt_route_free(&c->route[i]);
+    free(c->movers[i].rank);
+  }
+  free(c->route);
+  free(c->movers);
   free(c->scratch);
   nnrt_traffic_close(r);
   free(c);
@@ -259,6 +310,13 @@ int nnrt_comm_do(NnrtComm *c, Job job) {
   return code || !c->threaded ? code : wait_for(c, c->n_put - 1);
 }
 
+int nnrt_comm_move(NnrtComm *c, Exchange *e) {
+  bool gets = e->n_from > 0;
+  int64_t number = put(c, (Job){.kind = JOB_move, .exchange = e});
+  if (number < 0) return failed(c);
+  return gets ? wait_for(c, number) : 0;
+}
+
 int nnrt_comm_wait(NnrtComm *c, const void *y) {
   if (!c->threaded) return 0;
   pthread_mutex_lock(&c->lock);
@@ -276,13 +334,19 @@ static _Noreturn void fail(NnrtRank *r, int code) {
   nnrt_fail(r, nnrt_device_waits_in(r), code);
 }
 
+void nnrt_comm_exchange(NnrtRank *r, Exchange *e) {
+  int code = nnrt_comm_move(r->comm, e);
+  if (code) fail(r, code);
+}
+
 void nnrt_comm_sum(NnrtRank *r, int64_t *x, int n) {
-  int code = nnrt_comm_do(r->comm, (Job){JOB_reduce, &r->comm->world, x, x, n, NNRT_i64, true});
+  int code = nnrt_comm_do(r->comm,
+                          (Job){JOB_reduce, &r->comm->world, x, x, n, NNRT_i64, .everyone = true});
   if (code) fail(r, code);
 }
 
 void nnrt_comm_gather(NnrtRank *r, void *y, const void *x, int64_t bytes) {
-  int code = nnrt_comm_do(r->comm, (Job){JOB_gather, &r->comm->world, y, x, bytes, NNRT_u8, false});
+  int code = nnrt_comm_do(r->comm, (Job){JOB_gather, &r->comm->world, y, x, bytes, NNRT_u8, .everyone = false});
   if (code) fail(r, code);
 }
 
