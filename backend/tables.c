@@ -15,7 +15,7 @@
 #include "program.h"
 
 static void add_shape(const Program *p, StrBuf *out, const Value *v) {
-  const Mesh *mesh = module_mesh(p->m);
+  const Mesh *mesh = v->layout ? v->layout->mesh : NULL;
   StrBuf split = {.arena = p->arena};
   strbuf_addf(out, "%d, {", v->type->rank);
   for (int d = 0; d < v->type->rank; d++) {
@@ -33,6 +33,7 @@ static void add_shape(const Program *p, StrBuf *out, const Value *v) {
   }
   if (v->type->rank == 0) strbuf_add(out, "0");
   strbuf_addf(out, "}, {%s}, .offset = %" PRId64, split.at ? split.at : "{-1}", v->offset);
+  if (mesh && mesh->id) strbuf_addf(out, ", .mesh = %d", mesh->id);
 }
 
 static void add_init(const Program *p, StrBuf *out, const Value *v, int param) {
@@ -94,12 +95,9 @@ static void add_graph(StrBuf *out, const GraphCode *code) {
   strbuf_addf(out,
               "    .%s = {.tensors = %s_tensors,\n"
               "        .n_tensors = %d,\n"
-              "        .micro = %s_micro,\n"
-              "        .update = %s_update,\n"
               "        .ops = %s_ops,\n"
               "        .n_ops = %d},\n",
-              code->name, code->name, count_tensors(code->g), code->name, code->name, code->name,
-              code->ops.n);
+              code->name, code->name, count_tensors(code->g), code->name, code->ops.n);
 }
 
 static void add_holes(const Program *p, StrBuf *out) {
@@ -124,31 +122,6 @@ static int64_t whole_batch(const Program *p) {
   return 1;
 }
 
-static void add_mesh(const Program *p, StrBuf *out) {
-  const Mesh *mesh = module_mesh(p->m);
-  int ranks = 1;
-  if (mesh && mesh->n_axes) {
-    strbuf_addf(out, "    .n_axes = %d,\n    .axis = {", mesh->n_axes);
-    for (int a = 0; a < mesh->n_axes; a++) {
-      strbuf_addf(out, "%s{%s, %d, %s}", a ? ", " : "", c_string(p->arena, mesh->axis[a].name),
-                  mesh->axis[a].size, mesh->axis[a].time ? "true" : "false");
-      if (!mesh->axis[a].time) ranks *= mesh->axis[a].size;
-    }
-    strbuf_add(out, "},\n");
-  }
-  if (p->joined.n) {
-    strbuf_addf(out, "    .n_joined = %d,\n    .joined = {", p->joined.n);
-    for (int i = 0; i < p->joined.n; i++) {
-      strbuf_add(out, i ? ", {" : "{");
-      for (int k = 0; k < p->joined.at[i].n; k++)
-        strbuf_addf(out, "%d, ", p->joined.at[i].at[k]);
-      strbuf_add(out, p->joined.at[i].n == MAX_AXES ? "}" : "-1}");
-    }
-    strbuf_add(out, "},\n");
-  }
-  strbuf_addf(out, "    .ranks = %d,\n    .micro_batches = %d,\n", ranks, module_slices(p->m));
-}
-
 // "cuda:sm_80,sm_90": as --target takes it.
 static const char *target_text(Arena *a, const TargetSpec *t) {
   StrBuf b = {.arena = a};
@@ -164,20 +137,20 @@ void tables_emit(const Program *p, StrBuf *out) {
   add_tensors(p, out, &p->train);
   if (p->eval.g) add_tensors(p, out, &p->eval);
   add_holes(p, out);
+  ranks_emit(p, out);
   strbuf_add(out, "const NnrtProgram nnrt_program = {\n");
   strbuf_addf(out, "    .model = %s,\n", c_string(a, p->m->source ? p->m->source : ""));
   strbuf_addf(out, "    .plan = %s,\n", c_string(a, o->plan ? o->plan : "dp"));
   strbuf_addf(out, "    .target = %s,\n", c_string(a, target_text(a, &o->target)));
   strbuf_addf(out, "    .version = %s,\n", c_string(a, o->version ? o->version : ""));
   strbuf_addf(out, "    .describe = %s,\n", c_string(a, o->describe ? o->describe : "{}"));
-  add_mesh(p, out);
+  ranks_add(p, out);
   if (o->split_ranks) strbuf_addf(out, "    .split_rank = %d,\n", o->only_rank + 1);
   strbuf_addf(out, "    .batch = %" PRId64 ",\n", whole_batch(p));
   add_graph(out, &p->train);
   if (p->eval.g) add_graph(out, &p->eval);
-  strbuf_addf(out, "    .slab_bytes = %" PRId64 ",\n", p->m->slab_bytes);
   strbuf_addf(out, "    .payload_bytes = %" PRId64 ",\n", p->payload_bytes);
-  strbuf_addf(out, "    .init = prepare,\n    .n_prep = %d,\n", p->prep.n);
+  strbuf_addf(out, "    .n_prep = %d,\n", p->prep.n);
   strbuf_addf(out, "    .lr = %s,\n", c_number(a, DT_f64, o->lr));
   strbuf_addf(out, "    .lr_schedule = %s,\n",
               c_string(a, o->lr_schedule ? o->lr_schedule : "constant"));

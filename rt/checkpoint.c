@@ -199,9 +199,9 @@ static int count_unused(const StFile *f, const NnrtGraph *g) {
 
 // After `step` steps, none of which was skipped.
 static void start_scale(NnrtRank *r, const NnrtTensor *t, int64_t step, const char *path) {
-  Part part = nnrt_tensor_part(t, r->program, r->coord);
+  Part part;
   if (strcmp(t->name, "loss_scale.updates") == 0 && t->dtype == NNRT_i64) {
-    nnrt_part_put(r, t, &part, &step);
+    if (nnrt_part_here(r, t, &part)) nnrt_part_put(r, t, &part, &step);
     return;
   }
   nnrt_init_tensor(r, t, 0); // filled: no seed matters
@@ -232,8 +232,8 @@ static bool load_tensors(const StFile *f, NnrtRank *r, int64_t step, const char 
           nnrt_shape_text(t->dtype, t->dim, t->rank).at, hint);
     free(name);
     if (!ok) return false;
-    Part part = nnrt_tensor_part(t, r->program, r->coord);
-    nnrt_part_put(r, t, &part, f->data + s->begin);
+    Part part;
+    if (nnrt_part_here(r, t, &part)) nnrt_part_put(r, t, &part, f->data + s->begin);
     n++;
   }
   if (n == f->n_tensors) return true;

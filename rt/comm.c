@@ -19,41 +19,47 @@ static Group world_group(int ranks, int rank) {
   return g;
 }
 
-int nnrt_n_groups(const NnrtProgram *p) {
-  return p->n_axes + p->n_joined;
-}
-
-bool nnrt_group_has(const NnrtProgram *p, int group, int axis) {
-  if (group < p->n_axes) return group == axis;
-  const int8_t *joined = p->joined[group - p->n_axes];
-  for (int i = 0; i < NNRT_MAX_AXES && joined[i] >= 0; i++)
-    if (joined[i] == axis) return true;
+static bool group_has(const NnrtGroup *g, int axis) {
+  for (int i = 0; i < NNRT_MAX_AXES && g->axis[i] >= 0; i++)
+    if (g->axis[i] == axis) return true;
   return false;
 }
 
+int nnrt_group_size(const NnrtProgram *p, int group) {
+  const NnrtGroup *g = &p->group[group];
+  const NnrtMesh *mesh = &p->mesh[g->mesh];
+  int n = 1;
+  for (int a = 0; a < mesh->n_axes; a++)
+    if (!mesh->axis[a].time && group_has(g, a)) n *= mesh->axis[a].size;
+  return n;
+}
+
 int nnrt_group_place(const NnrtRank *r, int group, int *n) {
-  const NnrtProgram *p = r->program;
+  const NnrtGroup *g = &r->program->group[group];
+  const NnrtMesh *mesh = &r->program->mesh[g->mesh];
   int place = 0;
   *n = 1;
-  for (int a = 0; a < p->n_axes; a++) {
-    if (!nnrt_group_has(p, group, a)) continue;
-    *n *= p->axis[a].size;
-    place = place * p->axis[a].size + r->coord[a];
+  for (int a = 0; a < mesh->n_axes; a++) {
+    if (!group_has(g, a)) continue;
+    *n *= mesh->axis[a].size;
+    place = place * mesh->axis[a].size + r->coord[g->mesh][a];
   }
   return place;
 }
 
-// Ranks count like the digits of a number over the axes that are not time; the last axis is
-// fastest.  So do those of a group, over its axes.
-static Group group_of(const NnrtProgram *p, int group, int rank) {
-  int n = 1, stride = 1, first = rank;
-  Group g = {.rank = nnrt_must_alloc((size_t)p->ranks * sizeof(int))};
-  g.rank[0] = 0;
-  for (int a = p->n_axes - 1; a >= 0; a--) {
-    if (p->axis[a].time) continue;
-    int size = p->axis[a].size, digit = rank / stride % size;
-    if (nnrt_group_has(p, group, a)) {
-      // What was there is one of `size` runs of ranks, each so much further.
+// Places on a mesh count like the digits of a number over the axes that are not time; the last axis
+// is fastest.  So do those of a group, over its axes.
+Group nnrt_group_of(const NnrtProgram *p, int group, int rank) {
+  const NnrtGroup *of = &p->group[group];
+  const NnrtMesh *mesh = &p->mesh[of->mesh];
+  int n = 1, stride = 1, place = nnrt_mesh_place(mesh, rank), first = place;
+  Group g = {.rank = nnrt_must_alloc((size_t)nnrt_group_size(p, group) * sizeof(int))};
+  if (place < 0) return g;
+  for (int a = mesh->n_axes - 1; a >= 0; a--) {
+    if (mesh->axis[a].time) continue;
+    int size = mesh->axis[a].size, digit = place / stride % size;
+    if (group_has(of, a)) {
+      // What was there is one of `size` runs of places, each so much further.
       for (int i = n * size - 1; i >= 0; i--)
         g.rank[i] = g.rank[i % n] + i / n * stride;
       g.me += digit * n;
@@ -63,9 +69,46 @@ static Group group_of(const NnrtProgram *p, int group, int rank) {
     stride *= size;
   }
   for (int i = 0; i < n; i++)
-    g.rank[i] += first;
+    g.rank[i] = mesh->rank[g.rank[i] + first];
   g.n = n;
   return g;
+}
+
+Group nnrt_movers_of(const NnrtProgram *p, int move, int rank) {
+  Group g = {.rank = nnrt_must_alloc((size_t)p->ranks * sizeof(int))};
+  int n = nnrt_move_ranks(p, move, g.rank);
+  for (int i = 0; i < n; i++)
+    if (g.rank[i] == rank) {
+      g.n = n;
+      g.me = i;
+    }
+  return g;
+}
+
+// ---- parcels
+
+Exchange *nnrt_exchange_new(int n_to, int n_from) {
+  Exchange *e = nnrt_must_alloc(sizeof *e);
+  *e = (Exchange){.n_to = n_to, .n_from = n_from};
+  e->to = nnrt_must_alloc((size_t)n_to * sizeof *e->to);
+  e->from = nnrt_must_alloc((size_t)n_from * sizeof *e->from);
+  return e;
+}
+
+Parcel nnrt_parcel_new(int peer, int64_t bytes) {
+  Parcel p = {peer, bytes, malloc((size_t)(bytes > 0 ? bytes : 1))};
+  if (!p.at) nnrt_must_alloc((size_t)-1);
+  return p;
+}
+
+void nnrt_exchange_free(Exchange *e) {
+  for (int i = 0; i < e->n_to; i++)
+    free(e->to[i].at);
+  for (int i = 0; i < e->n_from; i++)
+    free(e->from[i].at);
+  free(e->to);
+  free(e->from);
+  free(e);
 }
 
 // ---- the communicating thread
@@ -76,6 +119,7 @@ static int call_way(NnrtComm *c, const Job *job, const char **name) {
   case JOB_gather: *name = "gather"; return c->way->gather(c, job);
   case JOB_reduce_scatter: *name = "reduce_scatter"; return c->way->reduce_scatter(c, job);
   case JOB_all_to_all: *name = "all_to_all"; return c->way->all_to_all(c, job);
+  case JOB_move: *name = "move"; return c->way->move(c, job);
   }
   return NNRT_COMM;
 }
@@ -85,6 +129,7 @@ static int run_job(NnrtComm *c, const Job *job) {
   double start = c->rank->trace ? nnrt_now_us() : 0;
   int code = call_way(c, job, &name);
   if (c->rank->trace) nnrt_trace_host(c->rank, name, start, nnrt_now_us());
+  if (job->kind == JOB_move && job->exchange->n_from == 0) nnrt_exchange_free(job->exchange);
   return code;
 }
 
@@ -142,8 +187,15 @@ bool nnrt_comm_open(NnrtRank *r, const CommWay *way, void *shared, Why *w) {
   c->way = way;
   c->patience = nnrt_device_patience(r->run);
   c->world = world_group(r->ranks, r->rank);
-  for (int g = 0; g < nnrt_n_groups(p); g++)
-    c->group[g] = group_of(p, g, r->rank);
+  c->group = nnrt_must_alloc((size_t)p->n_groups * sizeof *c->group);
+  for (int g = 0; g < p->n_groups; g++)
+    c->group[g] = nnrt_group_of(p, g, r->rank);
+  c->route = nnrt_must_alloc((size_t)p->n_moves * sizeof *c->route);
+  c->movers = nnrt_must_alloc((size_t)p->n_moves * sizeof *c->movers);
+  for (int i = 0; i < p->n_moves; i++) {
+    c->route[i] = nnrt_route_of(p, i, r->rank);
+    c->movers[i] = nnrt_movers_of(p, i, r->rank);
+  }
   nnrt_traffic_open(r);
   if (r->ranks == 1) return true;
 
@@ -175,8 +227,15 @@ void nnrt_comm_close(NnrtRank *r) {
     pthread_cond_destroy(&c->fewer);
   }
   free(c->world.rank);
-  for (int g = 0; g < nnrt_n_groups(r->program); g++)
+  for (int g = 0; g < r->program->n_groups; g++)
     free(c->group[g].rank);
+  free(c->group);
+  for (int i = 0; i < r->program->n_moves; i++) {
+    nnrt_route_free(&c->route[i]);
+    free(c->movers[i].rank);
+  }
+  free(c->route);
+  free(c->movers);
   free(c->scratch);
   nnrt_traffic_close(r);
   free(c);
@@ -251,6 +310,13 @@ int nnrt_comm_do(NnrtComm *c, Job job) {
   return code || !c->threaded ? code : wait_for(c, c->n_put - 1);
 }
 
+int nnrt_comm_move(NnrtComm *c, Exchange *e) {
+  bool gets = e->n_from > 0;
+  int64_t number = put(c, (Job){.kind = JOB_move, .exchange = e});
+  if (number < 0) return failed(c);
+  return gets ? wait_for(c, number) : 0;
+}
+
 int nnrt_comm_wait(NnrtComm *c, const void *y) {
   if (!c->threaded) return 0;
   pthread_mutex_lock(&c->lock);
@@ -268,13 +334,19 @@ static _Noreturn void fail(NnrtRank *r, int code) {
   nnrt_fail(r, nnrt_device_waits_in(r), code);
 }
 
+void nnrt_comm_exchange(NnrtRank *r, Exchange *e) {
+  int code = nnrt_comm_move(r->comm, e);
+  if (code) fail(r, code);
+}
+
 void nnrt_comm_sum(NnrtRank *r, int64_t *x, int n) {
-  int code = nnrt_comm_do(r->comm, (Job){JOB_reduce, &r->comm->world, x, x, n, NNRT_i64, true});
+  int code = nnrt_comm_do(r->comm,
+                          (Job){JOB_reduce, &r->comm->world, x, x, n, NNRT_i64, .everyone = true});
   if (code) fail(r, code);
 }
 
 void nnrt_comm_gather(NnrtRank *r, void *y, const void *x, int64_t bytes) {
-  int code = nnrt_comm_do(r->comm, (Job){JOB_gather, &r->comm->world, y, x, bytes, NNRT_u8, false});
+  int code = nnrt_comm_do(r->comm, (Job){JOB_gather, &r->comm->world, y, x, bytes, NNRT_u8, .everyone = false});
   if (code) fail(r, code);
 }
 

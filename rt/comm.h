@@ -18,12 +18,13 @@
 
 #include <pthread.h>
 
+#include "route.h"
 #include "runtime.h"
 #include "traffic.h"
 
-// The ranks that differ only in their place on one axis, or on several together, or all of them.
+// The ranks of an NnrtGroup that this rank is one of, or all of them.
 typedef struct Group {
-  int n, me;               // me: which of them this rank is
+  int n, me;               // me: which of them this rank is; n is 0 where it is none
   int *rank;               // [n]
   struct Meeting *meeting; // of comm_threads.c
 } Group;
@@ -34,24 +35,47 @@ typedef struct Group {
 //     gather            y[ranks, n] = all x[n]
 //     reduce_scatter    y[n] = the sum of all x[me], of x[ranks, n]
 //     all_to_all        y[ranks, n]: y[i] is rank i's x[me], of x[ranks, n]
+//     move              parcels, each from one rank to another (route.h)
 typedef struct Job {
-  enum { JOB_reduce, JOB_gather, JOB_reduce_scatter, JOB_all_to_all } kind;
-  const Group *group;
+  enum { JOB_reduce, JOB_gather, JOB_reduce_scatter, JOB_all_to_all, JOB_move } kind;
+  const Group *group; // of a move all that give or get
   void *y;
   const void *x;
   int64_t n;
   NnrtDtype dtype; // u8, so bytes, of what is only moved
   bool everyone;   // of a gather: all get y, not only the first of the group
+  // Of a move: in this machine's memory an exchange; between gpus a route, whose parcels are x and
+  // y, of elements of `width` bytes.
+  struct Exchange *exchange;
+  const Route *route;
+  int64_t width;
 } Job;
+
+// What one rank has for another, or gets of it.
+typedef struct Parcel {
+  int peer;
+  int64_t bytes;
+  char *at; // allocated; NULL of one that is got, until it came
+} Parcel;
+
+// Parcels that a rank gives and gets in one job, those it gives by how many ranks further their
+// peers are, counted round, and those it gets by how many back.  Whoever can waits for nobody when
+// it gives, so what is given is the communicating thread's.
+typedef struct Exchange {
+  int n_to, n_from;
+  Parcel *to, *from;
+} Exchange;
 
 enum { QUEUE_LENGTH = 1024 };
 
 typedef struct NnrtComm {
   const struct CommWay *way;
   NnrtRank *rank;
-  Group world, group[NNRT_MAX_GROUPS]; // the axes, then joined ones
-  struct Wire *wire;                   // of comm_peers.c
-  char *scratch;                       // of the way
+  Group world, *group; // the program's groups
+  Route *route;        // of the program's moves
+  Group *movers;       // of those, the ranks that give or get
+  struct Wire *wire;   // of comm_peers.c
+  char *scratch;       // of the way
   int64_t scratch_bytes;
   double patience; // seconds to wait for other ranks
   Traffic traffic; // of generated code
@@ -80,6 +104,7 @@ typedef struct CommWay {
   int (*gather)(NnrtComm *c, const Job *job);
   int (*reduce_scatter)(NnrtComm *c, const Job *job);
   int (*all_to_all)(NnrtComm *c, const Job *job);
+  int (*move)(NnrtComm *c, const Job *job);
 } CommWay;
 
 extern const CommWay nnrt_comm_threads, nnrt_comm_peers;
@@ -91,6 +116,7 @@ void *nnrt_comm_threads_new(const NnrtProgram *p); // what all ranks of this pro
 void nnrt_comm_threads_free(void *shared, const NnrtProgram *p);
 
 // Collective, over all ranks, and done when they return; a failure ends the job.
+void nnrt_comm_exchange(NnrtRank *r, Exchange *e); // as nnrt_comm_move
 void nnrt_comm_sum(NnrtRank *r, int64_t *x, int n);
 void nnrt_comm_gather(NnrtRank *r, void *y, const void *x,
                       int64_t bytes); // at rank 0, in rank order
@@ -109,13 +135,23 @@ int nnrt_comm_start(NnrtComm *c, Job job);
 int nnrt_comm_wait(NnrtComm *c, const void *y);
 int nnrt_comm_do(NnrtComm *c, Job job); // both
 
+Exchange *nnrt_exchange_new(int n_to, int n_from);
+Parcel nnrt_parcel_new(int peer, int64_t bytes);
+void nnrt_exchange_free(Exchange *e);
+// Gives and gets; returns when all is here that it gets.  One that gets nothing belongs to the
+// queue from now on, any other to the caller.
+int nnrt_comm_move(NnrtComm *c, Exchange *e);
+
 void nnrt_comm_meet(const Group *g); // of threads of this process: none goes on before all came
 
 // y = x[0] + x[1] + … + x[n - 1], in this order.
 void nnrt_comm_add(void *y, const void *const *x, int n, int64_t count, NnrtDtype t);
-int nnrt_n_groups(const NnrtProgram *p);
-// Whether the axis is one of those along which the group's ranks differ.
-bool nnrt_group_has(const NnrtProgram *p, int group, int axis);
+// How many ranks each of the groups of this number has.
+int nnrt_group_size(const NnrtProgram *p, int group);
+// The one that the rank is in, its `rank` to be freed.
+Group nnrt_group_of(const NnrtProgram *p, int group, int rank);
+// The ranks that give or get in a move, if the rank is one of them; its `rank` to be freed.
+Group nnrt_movers_of(const NnrtProgram *p, int move, int rank);
 // Which of `n` slices is this rank's along the group's axes; over time, the current one.
 int nnrt_group_place(const NnrtRank *r, int group, int *n);
 char *nnrt_comm_scratch(NnrtComm *c, int64_t bytes);

@@ -3,6 +3,7 @@
 //
 //     all_reduce  reduce_scatter      of a type
 //     gather  slice  all_to_all       of elements of so many bytes
+//     move                            of both; of a sum it is told the type
 //
 // What sends is counted here, for every target and way (traffic.h).
 
@@ -17,6 +18,10 @@
                                  NnrtRank *r, int group) {                                         \
     nnrt_traffic_count(r, group, TRAFFIC_reduce_scatter, rank, dims, sizeof(T));                   \
     return reduce_scatter(y, x, rank, dims, dim, r, group, NNRT_##type);                           \
+  }                                                                                                \
+  int nnrt_move_##type(T *y, const T *x, NnrtRank *r, int number) {                                \
+    nnrt_traffic_move(r, number, sizeof(T));                                                       \
+    return move(y, x, r, number, sizeof(T), true, NNRT_##type);                                    \
   }
 REDUCE(f32, float)
 REDUCE(i64, int64_t)
@@ -35,6 +40,10 @@ REDUCE(i64, int64_t)
                                int64_t from, int64_t to, NnrtRank *r, int group) {                 \
     nnrt_traffic_count(r, group, TRAFFIC_all_to_all, rank, dims, bytes);                           \
     return all_to_all(y, x, rank, dims, from, to, r, group, bytes);                                \
+  }                                                                                                \
+  int nnrt_move_b##bytes(void *y, const void *x, NnrtRank *r, int number) {                        \
+    nnrt_traffic_move(r, number, bytes);                                                           \
+    return move(y, x, r, number, bytes, false, NNRT_u8);                                           \
   }
 MOVE(1)
 MOVE(2)

@@ -131,5 +131,29 @@ static int gather_peers(NnrtComm *c, const Job *job) {
   return 0;
 }
 
-const CommWay nnrt_comm_peers = {"peers",      open_peers,           close_peers,     reduce_peers,
-                                 gather_peers, reduce_scatter_peers, all_to_all_peers};
+// In round k parcels go k ranks further; who has none takes no part in it.  As no rank comes to a
+// round before it is through with those before, whoever is in the earliest can always go on.
+static int move_peers(NnrtComm *c, const Job *job) {
+  const Exchange *e = job->exchange;
+  int me = c->rank->rank, n = c->rank->ranks;
+  for (int i = 0, j = 0; i < e->n_to || j < e->n_from;) {
+    Parcel none = {.peer = me}, *to = &none, *from = &none;
+    int to_round = i < e->n_to ? (e->to[i].peer - me + n) % n : n;
+    int from_round = j < e->n_from ? (me - e->from[j].peer + n) % n : n;
+    bool gives = to_round <= from_round, gets = from_round <= to_round;
+    if (gives) to = &e->to[i++];
+    if (gets) {
+      from = &e->from[j++];
+      *from = nnrt_parcel_new(from->peer, from->bytes);
+    }
+    int code = c->wire->exchange(c->wire, to->peer, to->at, to->bytes, from->peer, from->at,
+                                 from->bytes, &c->waiting);
+    if (code) return code;
+    free(to->at); // given is given
+    to->at = NULL;
+  }
+  return 0;
+}
+
+const CommWay nnrt_comm_peers = {"peers",      open_peers,           close_peers,      reduce_peers,
+                                 gather_peers, reduce_scatter_peers, all_to_all_peers, move_peers};

@@ -11,6 +11,9 @@
 //
 // A reduce_scatter is the first two of the three, its chunks the parts; in a gather and an
 // all_to_all everybody copies from all x.
+//
+// In a move there is no meeting.  Who gives leaves its parcels with those who get them, and goes
+// on; who gets takes the first that has come from a rank, or waits for it.
 
 #include <linux/futex.h>
 #include <sched.h>
@@ -38,9 +41,24 @@ typedef struct Meeting {
   Place *place; // [n]
 } Meeting;
 
+// What has come to a rank, the first first.
+typedef struct Letter {
+  int from;
+  char *at;
+  struct Letter *next;
+} Letter;
+
+typedef struct Mailbox {
+  pthread_mutex_t lock;
+  pthread_cond_t come;
+  Letter *first, **end;
+} Mailbox;
+
 typedef struct Shared {
   Meeting *world;
-  Meeting **group[NNRT_MAX_GROUPS]; // by the first rank of it
+  Meeting **group;  // [n_groups, ranks], by the first rank of it
+  Meeting **movers; // [n_moves]
+  Mailbox *mailbox; // [ranks]
 } Shared;
 
 static Meeting *new_meeting(int n, int ranks) {
@@ -56,28 +74,42 @@ static Meeting *new_meeting(int n, int ranks) {
   return m;
 }
 
-// How many ranks group `g` of `rank` has, if that is the first of it; else 0.
-static int ranks_if_first(const NnrtProgram *p, int g, int rank) {
-  int coord[NNRT_MAX_AXES], n = 1;
-  nnrt_rank_coord(p, rank, coord);
-  for (int a = 0; a < p->n_axes; a++) {
-    if (p->axis[a].time || !nnrt_group_has(p, g, a)) continue;
-    if (coord[a] != 0) return 0;
-    n *= p->axis[a].size;
-  }
-  return n;
+// Of the group of this number that `rank` is the first of; NULL where it is not.
+static Meeting *new_meeting_of(const NnrtProgram *p, int group, int rank) {
+  Group g = nnrt_group_of(p, group, rank);
+  Meeting *m = g.n > 0 && g.me == 0 ? new_meeting(g.n, p->ranks) : NULL;
+  free(g.rank);
+  return m;
+}
+
+static void open_mailbox(Mailbox *m) {
+  pthread_mutex_init(&m->lock, NULL);
+  pthread_cond_init(&m->come, NULL);
+  m->end = &m->first;
+}
+
+static void close_mailbox(Mailbox *m) {
+  pthread_mutex_destroy(&m->lock);
+  pthread_cond_destroy(&m->come);
 }
 
 void *nnrt_comm_threads_new(const NnrtProgram *p) {
   Shared *s = nnrt_must_alloc(sizeof *s);
   s->world = new_meeting(p->ranks, p->ranks);
-  for (int g = 0; g < nnrt_n_groups(p); g++) {
-    s->group[g] = nnrt_must_alloc((size_t)p->ranks * sizeof *s->group[g]);
-    for (int rank = 0; rank < p->ranks; rank++) {
-      int n = ranks_if_first(p, g, rank);
-      if (n > 0) s->group[g][rank] = new_meeting(n, p->ranks);
-    }
+  s->group = nnrt_must_alloc((size_t)p->n_groups * (size_t)p->ranks * sizeof *s->group);
+  for (int g = 0; g < p->n_groups; g++)
+    for (int rank = 0; rank < p->ranks; rank++)
+      s->group[g * p->ranks + rank] = new_meeting_of(p, g, rank);
+  int *movers = nnrt_must_alloc((size_t)p->ranks * sizeof *movers);
+  s->movers = nnrt_must_alloc((size_t)p->n_moves * sizeof *s->movers);
+  for (int i = 0; i < p->n_moves; i++) {
+    int n = nnrt_move_ranks(p, i, movers);
+    if (n > 0) s->movers[i] = new_meeting(n, p->ranks);
   }
+  free(movers);
+  s->mailbox = nnrt_must_alloc((size_t)p->ranks * sizeof *s->mailbox);
+  for (int rank = 0; rank < p->ranks; rank++)
+    open_mailbox(&s->mailbox[rank]);
   return s;
 }
 
@@ -90,11 +122,15 @@ void nnrt_comm_threads_free(void *shared, const NnrtProgram *p) {
   Shared *s = shared;
   if (!s) return;
   free_meeting(s->world);
-  for (int g = 0; g < nnrt_n_groups(p); g++) {
-    for (int rank = 0; rank < p->ranks; rank++)
-      free_meeting(s->group[g][rank]);
-    free(s->group[g]);
-  }
+  for (int i = 0; i < p->n_groups * p->ranks; i++)
+    free_meeting(s->group[i]);
+  for (int i = 0; i < p->n_moves; i++)
+    free_meeting(s->movers[i]);
+  for (int rank = 0; rank < p->ranks; rank++)
+    close_mailbox(&s->mailbox[rank]);
+  free(s->group);
+  free(s->movers);
+  free(s->mailbox);
   free(s);
 }
 
@@ -119,8 +155,11 @@ void nnrt_comm_meet(const Group *g) {
 static int open_threads(NnrtComm *c) {
   Shared *s = (void *)c->wire;
   c->world.meeting = s->world;
-  for (int g = 0; g < nnrt_n_groups(c->rank->program); g++)
-    c->group[g].meeting = s->group[g][c->group[g].rank[0]];
+  const NnrtProgram *p = c->rank->program;
+  for (int g = 0; g < p->n_groups; g++)
+    if (c->group[g].n > 0) c->group[g].meeting = s->group[g * p->ranks + c->group[g].rank[0]];
+  for (int i = 0; i < p->n_moves; i++)
+    c->movers[i].meeting = s->movers[i];
   return 0;
 }
 
@@ -214,6 +253,50 @@ static int all_to_all_threads(NnrtComm *c, const Job *job) {
   return 0;
 }
 
-const CommWay nnrt_comm_threads = {"threads",         open_threads,   close_threads,
-                                   reduce_threads,    gather_threads, reduce_scatter_threads,
-                                   all_to_all_threads};
+static void leave(Mailbox *m, int from, char *at) {
+  Letter *letter = nnrt_must_alloc(sizeof *letter);
+  *letter = (Letter){.from = from, .at = at};
+  pthread_mutex_lock(&m->lock);
+  *m->end = letter;
+  m->end = &letter->next;
+  pthread_cond_signal(&m->come);
+  pthread_mutex_unlock(&m->lock);
+}
+
+// The first from this rank, to be freed; waits for it.
+static char *take(Mailbox *m, int from) {
+  pthread_mutex_lock(&m->lock);
+  Letter **place = &m->first;
+  while (!*place || (*place)->from != from) {
+    if (*place) {
+      place = &(*place)->next;
+      continue;
+    }
+    pthread_cond_wait(&m->come, &m->lock);
+    place = &m->first;
+  }
+  Letter *letter = *place;
+  *place = letter->next;
+  if (m->end == &letter->next) m->end = place;
+  pthread_mutex_unlock(&m->lock);
+  char *at = letter->at;
+  free(letter);
+  return at;
+}
+
+static int move_threads(NnrtComm *c, const Job *job) {
+  const Shared *s = (void *)c->wire;
+  Exchange *e = job->exchange;
+  for (int i = 0; i < e->n_to; i++) {
+    leave(&s->mailbox[e->to[i].peer], c->rank->rank, e->to[i].at);
+    e->to[i].at = NULL; // theirs now
+  }
+  for (int i = 0; i < e->n_from; i++) {
+    e->from[i].at = take(&s->mailbox[c->rank->rank], e->from[i].peer);
+  }
+  return 0;
+}
+
+const CommWay nnrt_comm_threads = {"threads",          open_threads,   close_threads,
+                                   reduce_threads,     gather_threads, reduce_scatter_threads,
+                                   all_to_all_threads, move_threads};

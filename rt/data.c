@@ -207,7 +207,8 @@ static bool put_elements(NnrtRank *r, char *to, const Source *s, const uint8_t *
 static bool feed_source(const Data *d, const DataOrder *order, const Source *s, NnrtRank *r,
                         int64_t step, Why *w) {
   const NnrtTensor *t = s->input;
-  Part part = nnrt_tensor_part(t, r->program, r->coord);
+  Part part;
+  if (!nnrt_part_here(r, t, &part)) return true;
   char *to = r->slab + t->offset;
   int64_t first_dim = s->rows ? 1 : 0; // the dimensions from here on are of one row
   Runs runs = nnrt_part_runs(t->rank - (int)first_dim, t->dim + first_dim, part.start + first_dim,

@@ -23,6 +23,44 @@ static void write_tensors(FILE *f, const NnrtGraph *g, NnrtRole role) {
   fputs(first ? "]" : "\n  ]", f);
 }
 
+static void write_axes(FILE *f, const NnrtMesh *m) {
+  fputc('{', f);
+  for (int a = 0; a < m->n_axes; a++) {
+    fputs(a ? ", " : "", f);
+    nnrt_json_write_string(f, m->axis[a].name);
+    fprintf(f, ": %d", m->axis[a].size);
+  }
+  fputc('}', f);
+}
+
+// "mesh" has the axes of the only one; "meshes" the axes and ranks of each of several.
+static void write_meshes(FILE *f, const NnrtProgram *p) {
+  fprintf(f, ",\n  \"%s\": ", p->n_mesh == 1 ? "mesh" : "meshes");
+  if (p->n_mesh == 1) {
+    write_axes(f, p->mesh);
+    return;
+  }
+  for (int i = 0; i < p->n_mesh; i++) {
+    const NnrtMesh *m = &p->mesh[i];
+    fputs(i ? ",\n    " : "{\n    ", f);
+    nnrt_json_write_string(f, m->name);
+    fputs(": {\"axes\": ", f);
+    write_axes(f, m);
+    fputs(", \"ranks\": [", f);
+    for (int k = 0; k < m->n_ranks; k++)
+      fprintf(f, k ? ", %d" : "%d", m->rank[k]);
+    fputs("]}", f);
+  }
+  fputs("\n  }", f);
+}
+
+static int64_t largest_slab(const NnrtProgram *p) {
+  int64_t most = 0;
+  for (int i = 0; i < p->n_codes; i++)
+    if (p->code[i].slab_bytes > most) most = p->code[i].slab_bytes;
+  return most;
+}
+
 typedef struct Libraries {
   FILE *out;
   int n;
@@ -50,13 +88,9 @@ void nnrt_describe(const NnrtProgram *p, FILE *f) {
   nnrt_json_write_string(f, p->model);
   fputs(",\n  \"plan\": ", f);
   nnrt_json_write_string(f, p->plan);
-  fprintf(f, ",\n  \"ranks\": %d,\n  \"mesh\": {", p->ranks);
-  for (int a = 0; a < p->n_axes; a++) {
-    fputs(a ? ", " : "", f);
-    nnrt_json_write_string(f, p->axis[a].name);
-    fprintf(f, ": %d", p->axis[a].size);
-  }
-  fprintf(f, "},\n  \"micro_batches\": %d,\n  \"batch\": %lld,\n  \"target\": ", p->micro_batches,
+  fprintf(f, ",\n  \"ranks\": %d", p->ranks);
+  write_meshes(f, p);
+  fprintf(f, ",\n  \"micro_batches\": %d,\n  \"batch\": %lld,\n  \"target\": ", p->micro_batches,
           (long long)p->batch);
   nnrt_json_write_string(f, p->target);
   fputs(",\n  \"version\": ", f);
@@ -67,7 +101,7 @@ void nnrt_describe(const NnrtProgram *p, FILE *f) {
   write_tensors(f, &p->train, NNRT_output);
   fprintf(f,
           ",\n  \"parameters\": %lld,\n  \"trained_parameters\": %lld,\n  \"bytes_per_rank\": %lld",
-          (long long)parameters, (long long)trained, (long long)p->slab_bytes);
+          (long long)parameters, (long long)trained, (long long)largest_slab(p));
   fprintf(f, ",\n  \"lr\": %.9g,\n  \"lr_schedule\": ", p->lr);
   nnrt_json_write_string(f, p->lr_schedule);
   fprintf(f, ",\n  \"seed\": %lld,\n  \"evaluates\": %s,\n  \"exports\": %s,\n  \"libraries\": [",

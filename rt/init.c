@@ -41,8 +41,8 @@ static void init_fill(NnrtRank *r, const NnrtTensor *t, int64_t n, char *block) 
 }
 
 void nnrt_init_tensor(NnrtRank *r, const NnrtTensor *t, int64_t seed) {
-  Part part = nnrt_tensor_part(t, r->program, r->coord);
-  int64_t n = nnrt_part_count(t, &part);
+  Part part;
+  int64_t n = nnrt_part_here(r, t, &part) ? nnrt_part_count(t, &part) : 0;
   if (n == 0) return;
   int64_t most = n < BLOCK ? n : BLOCK;
   char *block = nnrt_must_alloc((size_t)(most * nnrt_dtype_size(t->dtype)));
@@ -70,9 +70,9 @@ void nnrt_init_copies(NnrtRank *r) {
   const NnrtGraph *g = &r->program->train;
   for (int i = 0; i < g->n_tensors; i++) {
     const NnrtTensor *t = &g->tensors[i];
-    if (t->role != NNRT_copy) continue;
+    Part part;
+    if (t->role != NNRT_copy || !nnrt_part_here(r, t, &part)) continue;
     const NnrtTensor *weight = nnrt_find_tensor(g, NNRT_weight, t->name);
-    Part part = nnrt_tensor_part(t, r->program, r->coord);
     nnrt_device_narrow(r, r->slab + t->offset, t->dtype, r->slab + weight->offset,
                        nnrt_part_count(t, &part));
   }

@@ -76,11 +76,19 @@ Amount nnrt_amount(double bytes) {
   return a;
 }
 
-bool nnrt_memory_enough(double slab, int ranks, double bytes, const char *what, Why *w) {
-  double need = slab * ranks;
-  if (need <= bytes) return true;
+void nnrt_slabs_add(Slabs *s, const NnrtProgram *p, int rank) {
+  double bytes = (double)nnrt_code_of(p, rank)->slab_bytes;
+  s->n++;
+  s->all += bytes;
+  if (bytes > s->largest) s->largest = bytes;
+}
+
+bool nnrt_memory_enough(const Slabs *s, double bytes, const char *what, Why *w) {
+  if (s->all <= bytes) return true;
   char each[64] = "";
-  if (ranks > 1) snprintf(each, sizeof each, " for %d ranks of %s", ranks, nnrt_amount(slab).text);
+  if (s->n > 1)
+    snprintf(each, sizeof each, " for %d ranks of %s%s", s->n,
+             s->all < s->n * s->largest ? "up to " : "", nnrt_amount(s->largest).text);
   return why(w, "training needs %s of %s%s, there are %s\n" NNRT_MEMORY_HINT,
-             nnrt_amount(need).text, what, each, nnrt_amount(bytes).text);
+             nnrt_amount(s->all).text, what, each, nnrt_amount(bytes).text);
 }

@@ -1,10 +1,15 @@
 // The runtime's interface to generated code: the only header a generated program includes, with
 // nnrt_kernels.h (the kernels) and nnrt_math.h (elementwise formulas) behind it.
 //
-// A generated program is one NnrtProgram: tables that say what its tensors are, and functions that
-// run one step of one rank as a list of kernel calls on one slab of memory.  main (main.c) reads
-// the flags, starts the ranks, and for every step calls `micro` once per micro-batch and `update`
-// once.
+// A generated program is one NnrtProgram: tables that say which ranks there are and what its
+// tensors are, and functions that run one step of one rank as a list of kernel calls on one slab of
+// memory. main (main.c) reads the flags, starts the ranks, and for every step calls `micro` once
+// per micro-batch and `update` once.
+//
+// Ranks are on meshes.  All may be on one, or stages of the model may have meshes of their own,
+// which may share ranks.  A tensor is on one mesh: the other ranks have no part of it.
+//
+//     mesh m  ranks 0 1 2 3  (dp=4)      mesh s0  ranks 0 1  (dp=2)      mesh s1  ranks 2 3  (dp=2)
 //
 // The weights are not in the program's text: they are the payload, bytes appended to the executable
 // and mapped when they are wanted.  The file ends in an NnrtTrailer that says where they begin.
@@ -25,7 +30,7 @@ extern "C" {
 #define NNRT_NORETURN _Noreturn
 #endif
 
-enum { NNRT_MAX_RANK = 8, NNRT_MAX_AXES = 6, NNRT_MAX_GROUPS = 1 << NNRT_MAX_AXES };
+enum { NNRT_MAX_RANK = 8, NNRT_MAX_AXES = 6 };
 
 // clang-format off
 typedef enum NnrtDtype {
@@ -50,6 +55,49 @@ typedef enum NnrtInitKind {
   NNRT_from_uniform, // from a to b, likewise
 } NnrtInitKind;
 
+typedef struct NnrtRank NnrtRank;
+typedef struct NnrtPrep NnrtPrep; // what a kernel prepares once: oneDNN primitives, scratch
+
+typedef struct NnrtAxis {
+  const char *name;
+  int size;
+  bool time; // slices one after the other: micro-batches; the same in all meshes that have it
+} NnrtAxis;
+
+// Ranks in an order, factored into axes.
+typedef struct NnrtMesh {
+  const char *name;
+  int n_axes;
+  NnrtAxis axis[NNRT_MAX_AXES];
+  int n_ranks;     // product of the axes that are not time
+  const int *rank; // [n_ranks], each once; row-major over the axes that are not time
+} NnrtMesh;
+
+// Ranks that meet in a collective: those of a mesh that differ only along these axes, which are
+// together as if they were one.
+typedef struct NnrtGroup {
+  int mesh;
+  int8_t axis[NNRT_MAX_AXES]; // their numbers, in order; -1 after the last
+} NnrtGroup;
+
+// A box of a tensor that one rank gives to another, or to itself.
+typedef struct NnrtMessage {
+  int from, to; // ranks
+  int share;    // which of the shares of a sum it is; else 0
+  int64_t size[NNRT_MAX_RANK];
+  int64_t at_from[NNRT_MAX_RANK], at_to[NNRT_MAX_RANK]; // where it begins in the parts of both
+} NnrtMessage;
+
+// What carries a tensor from one mesh, or layout, to another.
+typedef struct NnrtMove {
+  int from, to;                                           // meshes
+  int rank;                                               // dimensions of the tensor
+  int64_t from_dim[NNRT_MAX_RANK], to_dim[NNRT_MAX_RANK]; // of the parts before and after
+  bool sums; // a receiver adds up what it gets, in the order of the messages, onto zeros
+  int n;
+  const NnrtMessage *message; // [n], in the order of receivers; those of one in that of shares
+} NnrtMove;
+
 // A tensor that the runtime feeds, keeps or reads.
 typedef struct NnrtTensor {
   const char *name; // as users know it
@@ -59,6 +107,7 @@ typedef struct NnrtTensor {
   int64_t dim[NNRT_MAX_RANK]; // of the whole tensor (of an input: of all micro-batches' rows)
   // For each dimension the axes that cut it, outermost first, -1 after the last.
   int8_t split[NNRT_MAX_RANK][NNRT_MAX_AXES];
+  int mesh;       // that it is on, and has these axes
   int64_t offset; // of the local part, in the slab, in bytes
   bool train;     // of a weight: an optimizer updates it
   NnrtInitKind init;
@@ -66,9 +115,6 @@ typedef struct NnrtTensor {
   double a, b;
   int64_t init_seed; // of normal and uniform
 } NnrtTensor;
-
-typedef struct NnrtRank NnrtRank;
-typedef struct NnrtPrep NnrtPrep; // what a kernel prepares once: oneDNN primitives, scratch
 
 // Where the trained bytes of a weight go in the model for --export.
 typedef struct NnrtHole {
@@ -83,11 +129,19 @@ typedef struct NnrtHole {
 typedef struct NnrtGraph {
   const NnrtTensor *tensors;
   int n_tensors;
-  void (*micro)(NnrtRank *r);  // one micro-batch
-  void (*update)(NnrtRank *r); // after the last one; what only depends on sums over them
-  const char *const *ops;      // for errors and --trace: "linear  mlp.onnx:/fc1/MatMul"
+  const char *const *ops; // for errors and --trace: "linear  mlp.onnx:/fc1/MatMul"
   int n_ops;
 } NnrtGraph;
+
+// What ranks that are on the same meshes do.
+typedef struct NnrtCode {
+  void (*init)(NnrtRank *r);        // prepares kernels, into r->prep
+  void (*train_micro)(NnrtRank *r); // one micro-batch
+  // After the last one: what only depends on sums over them.
+  void (*train_update)(NnrtRank *r);
+  void (*eval_micro)(NnrtRank *r), (*eval_update)(NnrtRank *r); // NULL where there is no eval
+  int64_t slab_bytes;
+} NnrtCode;
 
 // An array of the program's text that kernels read.  The runtime puts it where they can.
 typedef struct NnrtConstant {
@@ -98,24 +152,21 @@ typedef struct NnrtConstant {
 typedef struct NnrtProgram {
   const char *model, *plan, *target, *version;
   const char *describe; // JSON object with the rest of what --describe says
-  int n_axes;
-  struct {
-    const char *name;
-    int size;
-    bool time; // slices one after the other: micro-batches
-  } axis[NNRT_MAX_AXES];
-  // Axes that collectives take together, as if they were one: their numbers, in order, and then -1
-  // if there are fewer than NNRT_MAX_AXES.
-  int n_joined;
-  int8_t joined[NNRT_MAX_GROUPS][NNRT_MAX_AXES];
-  int ranks;             // product of the axes that are not time
-  int micro_batches;     // product of those that are
+  const NnrtMesh *mesh; // [n_mesh], at least one: of one rank it has no axes
+  int n_mesh;
+  const NnrtGroup *group; // [n_groups], as collectives name them
+  int n_groups;
+  const NnrtMove *move; // [n_moves], as nnrt_move_… name them
+  int n_moves;
+  const NnrtCode *code; // [n_codes]
+  int n_codes;
+  const int *code_of;    // [ranks]; NULL: all have the first
+  int ranks;             // of all meshes together; they are 0, 1, …
+  int micro_batches;     // slices of time
   int split_rank;        // of --split-ranks: 1 + the only rank that this executable can be; 0: any
   int64_t batch;         // rows a step reads
   NnrtGraph train, eval; // eval.n_tensors is 0 when there is none
-  int64_t slab_bytes;    // of one rank
   int64_t payload_bytes;
-  void (*init)(NnrtRank *r); // prepares kernels, into r->prep
   int n_prep;
   double lr;               // default of --lr
   const char *lr_schedule; // constant|linear|cosine[:warmup=…,min=…]
@@ -134,13 +185,16 @@ typedef struct NnrtProgram {
 struct NnrtRank {
   char *slab;
   NnrtPrep **prep;
-  const void **constant;    // [n_constants] of the program's, where kernels read them
-  int coord[NNRT_MAX_AXES]; // on the mesh; of an axis bound to time, the current slice
-  int micro;                // micro-batch of this step, from 0
+  const void **constant; // [n_constants] of the program's, where kernels read them
+  // Where it is on each mesh, all -1 on those that it is not on; but of an axis of time, the
+  // current slice.
+  int (*coord)[NNRT_MAX_AXES];
+  int micro; // micro-batch of this step, from 0
   int rank, ranks;
   int64_t step;
   int *op; // which of the graph's is called now; kernels of a gpu keep it with what they find
   const NnrtProgram *program;
+  const NnrtCode *code;
   const NnrtGraph *graph; // the one that runs
   struct NnrtDevice *device;
   struct NnrtComm *comm;
@@ -187,11 +241,10 @@ enum { NNRT_OK, NNRT_INDEX, NNRT_LIBRARY, NNRT_COMM, NNRT_MEMORY, NNRT_UNSUPPORT
 // Sizes, strides and shapes as kernels take them.
 #define LIST(...) ((const int64_t[]){__VA_ARGS__})
 
-// Between ranks (comm.c) of a group: those that differ along one axis of the mesh, if `group` is
-// its number, or along joined[group - n_axes].  all_reduce only starts: it owns x and y until
-// nnrt_wait(r, y), and backward goes on meanwhile; the others are done when they return. All ranks
-// get the same bits: they add up in rank order, except where NCCL adds up.  `dims` is the shape of
-// x.
+// Between the ranks (comm.c) of a group of the program's.  all_reduce only starts: it owns x and y
+// until nnrt_wait(r, y), and backward goes on meanwhile; the others are done when they return. All
+// ranks get the same bits: they add up in the group's order, except where NCCL adds up.  `dims` is
+// the shape of x.
 int nnrt_all_reduce_f32(float *y, const float *x, int64_t n, NnrtRank *r, int group);
 int nnrt_all_reduce_i64(int64_t *y, const int64_t *x, int64_t n, NnrtRank *r, int group);
 int nnrt_wait(NnrtRank *r, const void *y);
@@ -218,6 +271,17 @@ NNRT_ALL_TO_ALL(1);
 NNRT_ALL_TO_ALL(2);
 NNRT_ALL_TO_ALL(4);
 NNRT_ALL_TO_ALL(8);
+// A move of the program's, of elements of so many bytes, or of a sum.  x is NULL on ranks that only
+// get, y on ranks that only give; they do not overlap.  When it returns x may be overwritten, and y
+// is there: what nobody gives to is zero in a sum, and else as it was.  Ranks that have neither a
+// part before nor one after do not call it; the others call their moves and collectives in one
+// order.
+int nnrt_move_b1(void *y, const void *x, NnrtRank *r, int move);
+int nnrt_move_b2(void *y, const void *x, NnrtRank *r, int move);
+int nnrt_move_b4(void *y, const void *x, NnrtRank *r, int move);
+int nnrt_move_b8(void *y, const void *x, NnrtRank *r, int move);
+int nnrt_move_f32(float *y, const float *x, NnrtRank *r, int move);
+int nnrt_move_i64(int64_t *y, const int64_t *x, NnrtRank *r, int move);
 
 #include "nnrt_kernels.h"
 

@@ -26,7 +26,7 @@ static void *run_rank(void *arg) {
   Why w;
   if (run->threads > 0) omp_set_num_threads(run->threads);
   r->prep = nnrt_must_alloc((size_t)(r->program->n_prep + 1) * sizeof *r->prep);
-  nnrt_rank_coord(r->program, r->rank, r->coord);
+  nnrt_set_coords(r);
   if (!r->comm && !nnrt_comm_open(r, seat->way, seat->shared, &w)) {
     nnrt_say_error("%s", w.text);
     nnrt_end_job(1);
@@ -37,14 +37,16 @@ static void *run_rank(void *arg) {
   for (int i = 0; i < r->program->n_prep; i++)
     nnrt_prep_free(r->prep[i]);
   free(r->prep);
+  free(r->coord);
   nnrt_device_close(r);
   nnrt_comm_close(r);
   return NULL;
 }
 
 static void seat_rank(Seat *seat, NnrtRun *run, int rank) {
-  seat->rank =
-      (NnrtRank){.rank = rank, .ranks = run->program->ranks, .program = run->program, .run = run};
+  const NnrtProgram *p = run->program;
+  seat->rank = (NnrtRank){
+      .rank = rank, .ranks = p->ranks, .program = p, .code = nnrt_code_of(p, rank), .run = run};
 }
 
 static bool alone(const NnrtRun *run) {
@@ -56,12 +58,11 @@ static Seat process_seat; // the rank that this process is, when it is not alone
 bool nnrt_ranks_connect(NnrtRun *run, Why *w) {
   if (alone(run)) return true;
   Seat *seat = &process_seat;
-  const char *model = run->program->model;
-  uint64_t program = nnrt_xxh64(model, (int64_t)strlen(model), (uint64_t)run->program->slab_bytes);
   seat_rank(seat, run, run->launch.rank);
   seat->way = &nnrt_comm_peers;
-  seat->shared = run->launch.kind == LAUNCH_mpi ? nnrt_wire_mpi(&run->launch)
-                                                : nnrt_wire_tcp(&run->launch, program);
+  seat->shared = run->launch.kind == LAUNCH_mpi
+                     ? nnrt_wire_mpi(&run->launch)
+                     : nnrt_wire_tcp(&run->launch, nnrt_program_key(run->program));
   return nnrt_comm_open(&seat->rank, seat->way, seat->shared, w);
 }
 

@@ -119,9 +119,11 @@ typedef struct Part {
   int64_t start[NNRT_MAX_RANK], size[NNRT_MAX_RANK];
   bool whole;
 } Part;
+// Of the rank at `coord` of the tensor's mesh.
 Part nnrt_tensor_part(const NnrtTensor *t, const NnrtProgram *p, const int *coord);
+// Of this rank, now; false: it is not on the tensor's mesh.
+bool nnrt_part_here(const NnrtRank *r, const NnrtTensor *t, Part *out);
 int64_t nnrt_part_count(const NnrtTensor *t, const Part *part);
-void nnrt_rank_coord(const NnrtProgram *p, int rank, int *coord);
 // Puts the part of `whole` into the slab.
 void nnrt_part_put(NnrtRank *r, const NnrtTensor *t, const Part *where, const void *whole);
 void nnrt_whole_from_part(void *whole, const void *part, const NnrtTensor *t, const Part *where);
@@ -139,6 +141,17 @@ double nnrt_element_at(const void *from, NnrtDtype t, int64_t i);
 void nnrt_element_set(void *to, NnrtDtype t, int64_t i, double x); // rounds to nearest even
 void nnrt_convert(void *out, NnrtDtype to, const void *in, NnrtDtype from, int64_t n);
 const NnrtTensor *nnrt_find_tensor(const NnrtGraph *g, NnrtRole role, const char *name);
+
+// ---- meshes.c: which ranks there are, and where
+
+int nnrt_mesh_place(const NnrtMesh *m, int rank); // in its list; -1: it is not on the mesh
+bool nnrt_on_mesh(const NnrtRank *r, int mesh);
+// Of a place on the mesh, in the first slice of time.
+void nnrt_mesh_coord(const NnrtMesh *m, int place, int *coord);
+void nnrt_set_coords(NnrtRank *r); // r->coord, which it makes the first time, of slice r->micro
+const NnrtCode *nnrt_code_of(const NnrtProgram *p, int rank);
+// A number that is, as good as certain, another one for programs whose ranks do not fit together.
+uint64_t nnrt_program_key(const NnrtProgram *p);
 
 typedef struct Whole {
   char *at; // to be freed
@@ -340,8 +353,13 @@ void nnrt_spin_less(char **argv);
 double nnrt_memory_free(void); // bytes this process could get; infinite where nobody says
 #define NNRT_MEMORY_HINT                                                                           \
   "hint: more ranks on more machines, more --micro-batches or a smaller --batch when compiling"
-// For so many ranks with a slab of these bytes, in the `bytes` that are there of `what`.
-bool nnrt_memory_enough(double slab, int ranks, double bytes, const char *what, Why *w);
+typedef struct Slabs { // of some ranks
+  int n;
+  double all, largest; // bytes
+} Slabs;
+void nnrt_slabs_add(Slabs *s, const NnrtProgram *p, int rank);
+// Do they fit into the `bytes` that are there of `what`?
+bool nnrt_memory_enough(const Slabs *s, double bytes, const char *what, Why *w);
 typedef struct Amount {
   char text[32];
 } Amount;

@@ -19,7 +19,8 @@
 //
 // Ranks agree, by adding up, on what only some of them know: a signal, a checkpoint found, rows
 // that cannot be read, what a gpu found wrong in the data.  Rank 0 alone logs and writes.  Loss and
-// gradient norm are the same bits on every rank, and so is what follows from them.
+// gradient norm come from the first rank that has them to all with that: they are the same bits on
+// every rank, and so is what follows from them.
 //
 // A rank with a wrong label spoils the loss of all, and one whose rows cannot be read puts in the
 // step all the same, or the others would wait for it in the middle of theirs.  So nothing follows
@@ -32,14 +33,20 @@
 
 #include "device.h"
 
+// What a graph reports: loss, grad_norm, loss_scale; NULL where it has none.
+typedef struct Outputs {
+  const NnrtTensor *all[NNRT_ANSWERS];
+  const NnrtTensor *here[NNRT_ANSWERS]; // those that this rank has
+  bool says[NNRT_ANSWERS];              // this rank says it to the others
+} Outputs;
+
 typedef struct Trainer {
   NnrtRank *r;
   NnrtRun *run;
   const NnrtProgram *p;
   DataOrder order;
-  int64_t first;                       // step of this run
-  const NnrtTensor *out[NNRT_ANSWERS]; // loss, grad_norm, loss_scale
-  const NnrtTensor *eval_out[NNRT_ANSWERS];
+  int64_t first; // step of this run
+  Outputs out, eval_out;
   double put_at[NNRT_SLOTS]; // of the step in this slot, in µs
   double answered_at;        // of the last step
   bool under_way;            // a step was put in that is not answered
@@ -56,62 +63,56 @@ static bool is_root(const Trainer *t) {
 
 // ---- one step
 
-static void set_scalar(const Trainer *t, const char *name, double value) {
-  const NnrtTensor *s = nnrt_find_tensor(t->r->graph, NNRT_scalar, name);
-  double room;
-  if (!s) return;
-  nnrt_element_set(&room, s->dtype, 0, value);
-  nnrt_device_put(t->r, t->r->slab + s->offset, &room, nnrt_dtype_size(s->dtype));
+// Each mesh that wants it may have it as a tensor of its own.
+static void set_scalar(const Trainer *t, const char *name, double value, int64_t integer) {
+  NnrtRank *r = t->r;
+  for (int i = 0; i < r->graph->n_tensors; i++) {
+    const NnrtTensor *s = &r->graph->tensors[i];
+    double room;
+    if (s->role != NNRT_scalar || strcmp(s->name, name) != 0 || !nnrt_on_mesh(r, s->mesh)) continue;
+    nnrt_element_set(&room, s->dtype, 0, value);
+    if (s->dtype == NNRT_i64)
+      memcpy(&room, &integer, sizeof room); // a double does not hold them all
+    nnrt_device_put(r, r->slab + s->offset, &room, nnrt_dtype_size(s->dtype));
+  }
 }
 
-static void set_int_scalar(const Trainer *t, const char *name, int64_t value) {
-  const NnrtTensor *s = nnrt_find_tensor(t->r->graph, NNRT_scalar, name);
-  if (s && s->dtype == NNRT_i64)
-    nnrt_device_put(t->r, t->r->slab + s->offset, &value, 8); // a double does not hold every seed
-  else
-    set_scalar(t, name, (double)value);
-}
-
-// Slice `micro` of time: the axes bound to time count like digits, the last one fastest.
-static void set_micro(NnrtRank *r, const NnrtProgram *p, int micro) {
+static void set_micro(NnrtRank *r, int micro) {
   r->micro = micro;
-  for (int a = p->n_axes - 1; a >= 0; a--)
-    if (p->axis[a].time) {
-      r->coord[a] = micro % p->axis[a].size;
-      micro /= p->axis[a].size;
-    }
+  nnrt_set_coords(r);
 }
 
 // One micro-batch; with the last one, what comes after all of them.
 static void run_piece(NnrtRank *r) {
-  const NnrtGraph *g = r->graph;
+  const NnrtCode *c = r->code;
+  bool train = r->graph == &r->program->train;
   nnrt_traffic_begin(r);
-  g->micro(r);
-  if (r->micro + 1 < r->program->micro_batches || !g->update) return;
+  (train ? c->train_micro : c->eval_micro)(r);
+  if (r->micro + 1 < r->program->micro_batches) return;
   nnrt_traffic_update(r);
-  g->update(r);
+  (train ? c->train_update : c->eval_update)(r);
 }
 
 // Puts in a graph on the rows of step `index` of `data`; take_answer(slot) comes later.
 static void put_graph(Trainer *t, const NnrtGraph *g, const Data *data, const DataOrder *order,
-                      int64_t index, double lr, const NnrtTensor *const *out, int slot) {
+                      int64_t index, double lr, const Outputs *out, int slot) {
   NnrtRank *r = t->r;
   r->graph = g;
   for (int micro = 0; micro < t->p->micro_batches; micro++) {
     Why w;
-    set_micro(r, t->p, micro);
+    set_micro(r, micro);
     if (!nnrt_data_feed(data, order, r, index, &w) && !t->unreadable) {
       t->unreadable = true;
       t->unreadable_why = w;
     }
-    set_scalar(t, "lr", lr);
-    set_int_scalar(t, "step", r->step);
-    set_int_scalar(t, "seed", t->order.seed);
+    set_scalar(t, "lr", lr, (int64_t)lr);
+    set_scalar(t, "step", (double)r->step, r->step);
+    set_scalar(t, "seed", (double)t->order.seed, t->order.seed);
     nnrt_device_run(r, micro, run_piece);
     nnrt_traffic_ran(r);
   }
-  nnrt_device_ask(r, slot, out);
-  set_micro(r, t->p, 0);
+  nnrt_device_ask(r, slot, out->here);
+  set_micro(r, 0);
 }
 
 static void take_answer(Trainer *t, int64_t index, double *out) {
@@ -142,11 +143,15 @@ static void say_unreadable(const Trainer *t) {
 }
 
 // Collective: ends the job if a rank has found something in what was answered; else, have all ranks
-// read their rows?  Makes `io_signal` what any of them has heard.
-static bool agree(Trainer *t, int64_t *io_signal) {
-  enum { FOUND, UNREADABLE, SIGNAL, WORDS };
+// read their rows?  Makes `io_signal` what any of them has heard, and `io_value` what those have
+// that say it.
+static bool agree(Trainer *t, int64_t *io_signal, const Outputs *out, double *io_value) {
+  enum { FOUND, UNREADABLE, SIGNAL, VALUES, WORDS = VALUES + NNRT_ANSWERS };
   int64_t any[WORDS] = {t->found, t->unreadable, *io_signal != 0};
+  for (int i = 0; i < NNRT_ANSWERS; i++)
+    if (out->says[i]) memcpy(&any[VALUES + i], &io_value[i], sizeof *io_value); // the others have 0
   nnrt_comm_sum(t->r, any, WORDS);
+  memcpy(io_value, &any[VALUES], NNRT_ANSWERS * sizeof *io_value);
   if (any[FOUND]) end_saying(t, t->found, say_found);
   // Which signal it was does not matter to those who missed it.
   if (any[SIGNAL] && !*io_signal) *io_signal = SIGTERM;
@@ -159,17 +164,17 @@ static double evaluate(Trainer *t) {
   DataOrder file_order = {0};
   int64_t batches = d->rows / d->batch;
   int64_t depth = nnrt_device_depth(t->r);
-  double sum = 0, out[NNRT_ANSWERS];
+  double out[NNRT_ANSWERS], sum[NNRT_ANSWERS] = {0};
   for (int64_t i = 0; i < batches + depth; i++) {
     if (i < batches)
-      put_graph(t, &t->p->eval, d, &file_order, i, 0, t->eval_out, (int)(i % NNRT_SLOTS));
+      put_graph(t, &t->p->eval, d, &file_order, i, 0, &t->eval_out, (int)(i % NNRT_SLOTS));
     if (i < depth) continue;
     take_answer(t, i - depth, out);
-    sum += out[0];
+    sum[0] += t->eval_out.here[0] ? out[0] : 0;
   }
   int64_t later = 0; // a signal is for the next step
-  if (!agree(t, &later)) end_saying(t, t->unreadable, say_unreadable);
-  return sum / (double)batches;
+  if (!agree(t, &later, &t->eval_out, sum)) end_saying(t, t->unreadable, say_unreadable);
+  return sum[0] / (double)batches;
 }
 
 // ---- the beginning
@@ -249,7 +254,7 @@ static bool begin(Trainer *t) {
   }
   r->graph = &t->p->train;
   r->step = t->first;
-  t->p->init(r);
+  r->code->init(r);
   if (run->flags.trace.given) nnrt_trace_start(r);
   return true;
 }
@@ -285,14 +290,14 @@ static bool end_step(Trainer *t, int64_t step, const double *out, bool last) {
       .step = step,
       .steps = run->steps,
       .first = t->first,
-      .loss = t->out[0] ? (float)out[0] : NAN,
-      .grad_norm = t->out[1] ? (float)out[1] : NAN,
-      .has_grad_norm = t->out[1] != NULL,
+      .loss = t->out.all[0] ? (float)out[0] : NAN,
+      .grad_norm = t->out.all[1] ? (float)out[1] : NAN,
+      .has_grad_norm = t->out.all[1] != NULL,
       .lr = nnrt_schedule_lr(&run->schedule, step),
       .step_ms = ms,
       .samples_per_s = (double)run->data.batch / (ms / 1e3),
   };
-  s.has_loss_scale = t->out[2] != NULL;
+  s.has_loss_scale = t->out.all[2] != NULL;
   if (s.has_loss_scale) s.loss_scale = (float)out[2];
   s.skipped = s.has_loss_scale && isfinite(s.loss) && !isfinite(s.grad_norm) &&
               s.loss_scale != t->loss_scale;
@@ -333,16 +338,16 @@ static bool do_step(Trainer *t, int64_t step, int *out_signal) {
   NnrtRun *run = t->run;
   const Flags *f = &run->flags;
   NnrtRank *r = t->r;
-  double out[NNRT_ANSWERS];
+  double out[NNRT_ANSWERS] = {0};
   bool at_once = nnrt_device_depth(r) == 0;
   r->step = step;
   t->put_at[step % NNRT_SLOTS] = nnrt_now_us();
   put_graph(t, &t->p->train, &run->data, &t->order, step, nnrt_schedule_lr(&run->schedule, step),
-            t->out, (int)(step % NNRT_SLOTS));
+            &t->out, (int)(step % NNRT_SLOTS));
   // Answers come before ranks agree, so that once is enough.
   if (t->under_way || at_once) take_answer(t, at_once ? step : step - 1, out);
   int64_t signal_number = nnrt_signal_seen();
-  bool readable = agree(t, &signal_number);
+  bool readable = agree(t, &signal_number, &t->out, out);
   *out_signal = (int)signal_number;
   if (t->under_way && !end_step(t, step - 1, out, false)) return false;
   if (!readable) end_saying(t, t->unreadable, say_unreadable);
@@ -352,7 +357,7 @@ static bool do_step(Trainer *t, int64_t step, int *out_signal) {
   if (t->under_way) return true;
   if (!at_once) {
     take_answer(t, step, out);
-    agree(t, &(int64_t){0});
+    agree(t, &(int64_t){0}, &t->out, out);
   }
   return end_step(t, step, out, last);
 }
@@ -387,13 +392,21 @@ static bool finish(Trainer *t) {
   return ok && !t->log_failed;
 }
 
+static void find_outputs(const NnrtRank *r, const NnrtGraph *g, const char *const *names, int n,
+                         Outputs *out) {
+  for (int i = 0; i < n; i++) {
+    const NnrtTensor *t = out->all[i] = nnrt_find_tensor(g, NNRT_output, names[i]);
+    if (t && nnrt_on_mesh(r, t->mesh)) out->here[i] = t;
+    out->says[i] = t && r->program->mesh[t->mesh].rank[0] == r->rank;
+  }
+}
+
 int nnrt_train(NnrtRank *r) {
   const NnrtProgram *p = r->program;
   Trainer t = {.r = r, .run = r->run, .p = p, .loss_scale = NAN};
-  t.out[0] = nnrt_find_tensor(&p->train, NNRT_output, "loss");
-  t.out[1] = nnrt_find_tensor(&p->train, NNRT_output, "grad_norm");
-  t.out[2] = nnrt_find_tensor(&p->train, NNRT_output, "loss_scale");
-  t.eval_out[0] = nnrt_find_tensor(&p->eval, NNRT_output, "loss");
+  static const char *const outputs[NNRT_ANSWERS] = {"loss", "grad_norm", "loss_scale"};
+  find_outputs(r, &p->train, outputs, NNRT_ANSWERS, &t.out);
+  find_outputs(r, &p->eval, outputs, 1, &t.eval_out);
   if (!begin(&t)) return 1;
   int64_t steps = r->run->steps;
   if (t.first >= steps && is_root(&t))

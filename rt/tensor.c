@@ -67,31 +67,31 @@ ShapeText nnrt_shape_text(NnrtDtype dtype, const int64_t *dim, int rank) {
 
 // ---- parts
 
-void nnrt_rank_coord(const NnrtProgram *p, int rank, int *coord) {
-  for (int a = p->n_axes - 1; a >= 0; a--) {
-    coord[a] = p->axis[a].time ? 0 : rank % p->axis[a].size;
-    if (!p->axis[a].time) rank /= p->axis[a].size;
-  }
-}
-
-// Does axis `a` split dimension `d`, as its i-th?  -1 after the last.
-static int splitting_axis(const NnrtTensor *t, const NnrtProgram *p, int d, int i) {
-  return i < p->n_axes && t->split[d][i] < p->n_axes ? t->split[d][i] : -1;
+// The i-th axis that splits dimension `d`; -1 after the last.
+static int splitting_axis(const NnrtTensor *t, const NnrtMesh *m, int d, int i) {
+  return i < m->n_axes && t->split[d][i] < m->n_axes ? t->split[d][i] : -1;
 }
 
 Part nnrt_tensor_part(const NnrtTensor *t, const NnrtProgram *p, const int *coord) {
+  const NnrtMesh *m = &p->mesh[t->mesh];
   Part part = {.whole = true};
   for (int d = 0; d < t->rank; d++) {
     int64_t slices = 1, slice = 0;
-    for (int i = 0, a; (a = splitting_axis(t, p, d, i)) >= 0; i++) {
-      slices *= p->axis[a].size;
-      slice = slice * p->axis[a].size + coord[a];
+    for (int i = 0, a; (a = splitting_axis(t, m, d, i)) >= 0; i++) {
+      slices *= m->axis[a].size;
+      slice = slice * m->axis[a].size + coord[a];
     }
     part.size[d] = t->dim[d] / slices;
     part.start[d] = part.size[d] * slice;
     part.whole &= slices == 1;
   }
   return part;
+}
+
+bool nnrt_part_here(const NnrtRank *r, const NnrtTensor *t, Part *out) {
+  if (!nnrt_on_mesh(r, t->mesh)) return false;
+  *out = nnrt_tensor_part(t, r->program, r->coord[t->mesh]);
+  return true;
 }
 
 int64_t nnrt_part_count(const NnrtTensor *t, const Part *part) {
@@ -140,30 +140,93 @@ void nnrt_whole_from_part(void *whole, const void *part, const NnrtTensor *t, co
            (const char *)part + i * runs.length * size, (size_t)(runs.length * size));
 }
 
+// Does the tensor's part differ along an axis of its mesh?
+static bool splits(const NnrtTensor *t, const NnrtMesh *m, int axis) {
+  for (int d = 0; d < t->rank; d++)
+    for (int i = 0, a; (a = splitting_axis(t, m, d, i)) >= 0; i++)
+      if (a == axis) return true;
+  return false;
+}
+
+// Of those that have the same part the one that gives it to rank 0: itself, where it can be.
+static bool gives(const NnrtTensor *t, const NnrtMesh *m, int place) {
+  int root = nnrt_mesh_place(m, 0), first[NNRT_MAX_AXES], coord[NNRT_MAX_AXES];
+  nnrt_mesh_coord(m, root < 0 ? 0 : root, first);
+  nnrt_mesh_coord(m, place, coord);
+  for (int a = 0; a < m->n_axes; a++)
+    if (coord[a] != first[a] && !splits(t, m, a)) return false;
+  return true;
+}
+
+static bool root_has_all(const NnrtTensor *t, const NnrtProgram *p) {
+  const NnrtMesh *m = &p->mesh[t->mesh];
+  int coord[NNRT_MAX_AXES], root = nnrt_mesh_place(m, 0);
+  if (root < 0) return false;
+  nnrt_mesh_coord(m, root, coord);
+  return nnrt_tensor_part(t, p, coord).whole;
+}
+
+// Those that give, but rank 0, the last first: so few ranks back is each from there.
+static Exchange *expect_parts(const NnrtTensor *t, const NnrtProgram *p, int64_t bytes) {
+  const NnrtMesh *m = &p->mesh[t->mesh];
+  Exchange *e = nnrt_exchange_new(0, m->n_ranks);
+  e->n_from = 0;
+  for (int rank = p->ranks - 1; rank > 0; rank--) {
+    int place = nnrt_mesh_place(m, rank);
+    if (place >= 0 && gives(t, m, place))
+      e->from[e->n_from++] = (Parcel){.peer = rank, .bytes = bytes};
+  }
+  return e;
+}
+
+static void put_part(void *whole, const void *part, const NnrtTensor *t, const NnrtProgram *p,
+                     int rank) {
+  const NnrtMesh *m = &p->mesh[t->mesh];
+  int coord[NNRT_MAX_AXES];
+  nnrt_mesh_coord(m, nnrt_mesh_place(m, rank), coord);
+  Part where = nnrt_tensor_part(t, p, coord);
+  nnrt_whole_from_part(whole, part, t, &where);
+}
+
+// At rank 0, which may have a part itself, or none: `here` is then NULL.
+static const void *collect(NnrtRank *r, const NnrtTensor *t, const void *here, int64_t part_bytes,
+                           Whole *memory) {
+  const NnrtProgram *p = r->program;
+  int64_t bytes = nnrt_tensor_count(t) * nnrt_dtype_size(t->dtype);
+  if (memory->bytes < bytes) {
+    free(memory->at);
+    memory->bytes = bytes;
+    memory->at = nnrt_must_alloc((size_t)bytes);
+  }
+  Exchange *e = expect_parts(t, p, part_bytes);
+  if (here) put_part(memory->at, here, t, p, 0);
+  if (e->n_from > 0) nnrt_comm_exchange(r, e);
+  for (int i = 0; i < e->n_from; i++)
+    put_part(memory->at, e->from[i].at, t, p, e->from[i].peer);
+  nnrt_exchange_free(e);
+  return memory->at;
+}
+
 const void *nnrt_tensor_whole(NnrtRank *r, const NnrtTensor *t, Whole *memory) {
   const NnrtProgram *p = r->program;
-  Part mine = nnrt_tensor_part(t, p, r->coord);
-  int64_t part_bytes = nnrt_part_count(t, &mine) * nnrt_dtype_size(t->dtype);
-  int64_t all_bytes = part_bytes * r->ranks;
-  bool root = r->rank == 0;
-  if (mine.whole && !root) return NULL;
-  const void *here = nnrt_device_read(r, r->slab + t->offset, part_bytes);
-  if (mine.whole) return here;
-
-  if (root && memory->bytes < all_bytes + nnrt_tensor_count(t) * nnrt_dtype_size(t->dtype)) {
-    free(memory->at);
-    memory->bytes = all_bytes + nnrt_tensor_count(t) * nnrt_dtype_size(t->dtype);
-    memory->at = nnrt_must_alloc((size_t)memory->bytes);
+  const NnrtMesh *m = &p->mesh[t->mesh];
+  int place = nnrt_mesh_place(m, r->rank), first[NNRT_MAX_AXES];
+  bool root = r->rank == 0, has = place >= 0 && gives(t, m, place);
+  nnrt_mesh_coord(m, 0, first);
+  Part part = nnrt_tensor_part(t, p, first); // as large as any
+  int64_t bytes = nnrt_part_count(t, &part) * nnrt_dtype_size(t->dtype);
+  bool all = root_has_all(t, p);
+  const void *here = has && (root || !all) ? nnrt_device_read(r, r->slab + t->offset, bytes) : NULL;
+  if (all) return here;
+  const void *whole = root ? collect(r, t, here, bytes, memory) : NULL;
+  if (!root && has) {
+    Exchange *e = nnrt_exchange_new(1, 0);
+    e->to[0] = nnrt_parcel_new(0, bytes);
+    memcpy(e->to[0].at, here, (size_t)bytes);
+    nnrt_comm_exchange(r, e);
   }
-  nnrt_comm_gather(r, memory->at, here, part_bytes);
-  if (!root) return NULL;
-  char *whole = memory->at + all_bytes;
-  for (int rank = 0; rank < r->ranks; rank++) {
-    int coord[NNRT_MAX_AXES];
-    nnrt_rank_coord(p, rank, coord);
-    Part part = nnrt_tensor_part(t, p, coord);
-    nnrt_whole_from_part(whole, memory->at + rank * part_bytes, t, &part);
-  }
+  // Nobody has the next ready before this is taken: rank 0 may be slow to write.
+  nnrt_comm_sum(r, &(int64_t){0}, 1);
   return whole;
 }
 

@@ -1,7 +1,8 @@
 // --traffic: what a step sends, of all ranks together, by kind of collective.  See traffic.h.
 //
 //     {"ranks": 4, "steps": 3,
-//      "comm_bytes": {"all_reduce": 1648, "all_gather": 0, "reduce_scatter": 0, "all_to_all": 0},
+//      "comm_bytes": {"all_reduce": 1648, "all_gather": 0, "reduce_scatter": 0, "all_to_all": 0,
+//                     "move": 0},
 //      "sends": [{"kind": "all_reduce", "phase": "micro", "calls": 4, "bytes": 1600},
 //                {"kind": "all_reduce", "phase": "update", "calls": 4, "bytes": 48}]}
 //
@@ -47,6 +48,14 @@ void nnrt_traffic_count(NnrtRank *r, int group, TrafficKind kind, int64_t rank, 
     bytes *= dims[d];
   t->piece[r->micro].at[kind][t->phase].calls++;
   t->piece[r->micro].at[kind][t->phase].bytes += bytes;
+}
+
+void nnrt_traffic_move(NnrtRank *r, int move, int64_t size) {
+  Traffic *t = &r->comm->traffic;
+  const Route *route = &r->comm->route[move];
+  if (!is_counted(r)) return;
+  t->piece[r->micro].at[TRAFFIC_move][t->phase].calls += route->n_give;
+  t->piece[r->micro].at[TRAFFIC_move][t->phase].bytes += route->given * size;
 }
 
 void nnrt_traffic_ran(NnrtRank *r) {

@@ -12,6 +12,9 @@
 //     reduce_scatter  ranks * n in, n out          ranks * n
 //     all_to_all      n bytes in, n out            n
 //
+// A move is another thing: its calls are the messages from one rank to another, counted by who
+// sends them, and its bytes those of the messages.
+//
 // A piece is a micro-batch, the last one with the update.  A gpu calls a piece once to record it
 // and then replays it, so a call says what every run of its piece sends: calls are counted by
 // piece, and a piece's count is added to the total whenever it ran, called or replayed.
@@ -29,7 +32,8 @@
   KIND(all_reduce)                                                                                 \
   KIND(all_gather)                                                                                 \
   KIND(reduce_scatter)                                                                             \
-  KIND(all_to_all)
+  KIND(all_to_all)                                                                                 \
+  KIND(move)
 
 #define KIND(name) TRAFFIC_##name,
 typedef enum TrafficKind { TRAFFIC_KINDS(KIND) N_TRAFFIC_KINDS } TrafficKind;
@@ -60,7 +64,8 @@ void nnrt_traffic_update(NnrtRank *r); // from here on, what it calls after the 
 // One collective of a group, on a tensor of this shape with elements of `size` bytes.
 void nnrt_traffic_count(NnrtRank *r, int group, TrafficKind kind, int64_t rank, const int64_t *dims,
                         int64_t size);
-void nnrt_traffic_ran(NnrtRank *r); // the piece ran, or will
+void nnrt_traffic_move(NnrtRank *r, int move, int64_t size); // what this rank sends in it
+void nnrt_traffic_ran(NnrtRank *r);                          // the piece ran, or will
 
 bool nnrt_traffic_write(NnrtRank *r, const char *path, Why *w); // collective
 

@@ -6,7 +6,7 @@
 #include "comm.h"
 
 static int all_reduce(void *y, const void *x, int64_t n, NnrtRank *r, int group, NnrtDtype t) {
-  return nnrt_comm_start(r->comm, (Job){JOB_reduce, &r->comm->group[group], y, x, n, t, true});
+  return nnrt_comm_start(r->comm, (Job){JOB_reduce, &r->comm->group[group], y, x, n, t, .everyone = true});
 }
 
 int nnrt_wait(NnrtRank *r, const void *y) {
@@ -39,7 +39,7 @@ static int gather(void *y, const void *x, int64_t rank, const int64_t *dims, int
   NnrtComm *c = r->comm;
   const Group *g = &c->group[group];
   int64_t outer = product(dim, dims), bytes = product(rank, dims) * size;
-  Job job = {JOB_gather, g, y, x, bytes, NNRT_u8, true};
+  Job job = {JOB_gather, g, y, x, bytes, NNRT_u8, .everyone = true};
   if (outer == 1 || g->n == 1) return nnrt_comm_do(c, job);
   if (bytes == 0) return 0;
   char *parts = job.y = nnrt_must_alloc((size_t)(bytes * g->n));
@@ -54,7 +54,7 @@ static int reduce_scatter(void *y, const void *x, int64_t rank, const int64_t *d
   NnrtComm *c = r->comm;
   const Group *g = &c->group[group];
   int64_t outer = product(dim, dims), n = product(rank, dims) / g->n;
-  Job job = {JOB_reduce_scatter, g, y, x, n, t, true};
+  Job job = {JOB_reduce_scatter, g, y, x, n, t, .everyone = true};
   if (outer == 1 || g->n == 1) return nnrt_comm_do(c, job);
   if (n == 0) return 0;
   int64_t bytes = n * nnrt_dtype_size(t);
@@ -71,7 +71,7 @@ static int all_to_all(void *y, const void *x, int64_t rank, const int64_t *dims,
   NnrtComm *c = r->comm;
   const Group *g = &c->group[group];
   int64_t bytes = product(rank, dims) * size / g->n; // of a part
-  Job job = {JOB_all_to_all, g, y, x, bytes, NNRT_u8, true};
+  Job job = {JOB_all_to_all, g, y, x, bytes, NNRT_u8, .everyone = true};
   if (g->n == 1) return nnrt_comm_do(c, job);
   if (bytes == 0) return 0;
   int64_t outer_to = product(to, dims), outer_from = product(from, dims) / (to < from ? g->n : 1);
@@ -102,6 +102,38 @@ static int slice(void *y, const void *x, int64_t rank, const int64_t *dims, int6
   const char *from = (const char *)x + part * mine;
   for (int64_t o = 0; o < outer; o++)
     memmove((char *)y + o * part, from + o * run, (size_t)part);
+  return 0;
+}
+
+// Parcels for others; then, when theirs are here, all that this rank gets, in the order of
+// messages.
+static int move(void *y, const void *x, NnrtRank *r, int number, int64_t size, bool sums,
+                NnrtDtype t) {
+  const Route *route = &r->comm->route[number];
+  Exchange *e = nnrt_exchange_new(route->n_to, route->n_from);
+  for (int i = 0; i < route->n_to; i++)
+    e->to[i] = nnrt_parcel_new(route->to[i].rank, route->to[i].n * size);
+  for (int i = 0; i < route->n_from; i++)
+    e->from[i] = (Parcel){.peer = route->from[i].rank, .bytes = route->from[i].n * size};
+  for (int i = 0; i < route->n_give; i++) {
+    const RouteBox *b = &route->give[i];
+    Box box = nnrt_route_given(route, b);
+    nnrt_box_copy(e->to[b->peer].at + (b->at - route->to[b->peer].at) * size, x, size, &box);
+  }
+  int code = route->n_to + route->n_from > 0 ? nnrt_comm_move(r->comm, e) : 0;
+  if (code) return code;
+  if (y && sums) memset(y, 0, (size_t)(product(route->move->rank, route->move->to_dim) * size));
+  for (int i = 0; i < route->n_get; i++) {
+    const RouteBox *b = &route->get[i];
+    Box box = nnrt_route_got(route, b);
+    const char *from =
+        b->peer < 0 ? x : e->from[b->peer].at + (b->at - route->from[b->peer].at) * size;
+    if (sums)
+      nnrt_box_add(y, from, t, &box);
+    else
+      nnrt_box_copy(y, from, size, &box);
+  }
+  if (route->n_from > 0 || route->n_to == 0) nnrt_exchange_free(e);
   return 0;
 }
 

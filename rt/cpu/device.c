@@ -34,7 +34,14 @@ bool nnrt_device_find(const NnrtRun *run, Why *w) {
 }
 
 bool nnrt_device_enough(const NnrtRun *run, int ranks_here, Why *w) {
-  return nnrt_memory_enough((double)run->program->slab_bytes, ranks_here, memory_free, "memory", w);
+  const Launch *l = &run->launch;
+  Slabs slabs = {0};
+  // Those of a machine mostly follow each other; where nobody says which it has, as many as this.
+  int first = l->kind == LAUNCH_none ? 0 : l->rank - l->local_rank;
+  bool known = first >= 0 && first <= l->rank && first + ranks_here <= run->program->ranks;
+  for (int i = 0; i < ranks_here; i++)
+    nnrt_slabs_add(&slabs, run->program, known ? first + i : l->rank);
+  return nnrt_memory_enough(&slabs, memory_free, "memory", w);
 }
 
 double nnrt_device_patience(const NnrtRun *run) {
@@ -51,13 +58,13 @@ void nnrt_device_describe(const NnrtProgram *p, FILE *out) {
 void nnrt_device_open(NnrtRank *r) {
   const NnrtProgram *p = r->program;
   NnrtDevice *d = r->device = nnrt_must_alloc(sizeof *d);
-  size_t n = ((size_t)p->slab_bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+  size_t n = ((size_t)r->code->slab_bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
   // One huge page more than needed, so that it can begin at one.
   d->slab_bytes = (int64_t)n + HUGE_PAGE;
   d->mapped = mmap(NULL, n + HUGE_PAGE, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (d->mapped == MAP_FAILED) {
-    nnrt_say_error("out of memory: the slab needs %lld bytes", (long long)p->slab_bytes);
+    nnrt_say_error("out of memory: the slab needs %lld bytes", (long long)r->code->slab_bytes);
     nnrt_end_job(1);
   }
   r->slab = d->mapped + -(uintptr_t)d->mapped % HUGE_PAGE;

@@ -133,14 +133,15 @@ static bool check_gpu(const NnrtProgram *p, int index, Why *w) {
 
 // Ranks that are threads add up what the others have in one kernel.
 static bool check_threads(const NnrtProgram *p, Why *w) {
-  for (int g = 0; g < nnrt_n_groups(p); g++) {
+  for (int g = 0; g < p->n_groups; g++) {
+    const NnrtMesh *mesh = &p->mesh[p->group[g].mesh];
     char name[256] = "";
-    int n = 1;
-    for (int a = 0; a < p->n_axes; a++) {
-      if (p->axis[a].time || !nnrt_group_has(p, g, a)) continue;
+    int n = nnrt_group_size(p, g);
+    for (int i = 0; i < NNRT_MAX_AXES && p->group[g].axis[i] >= 0; i++) {
+      const NnrtAxis *axis = &mesh->axis[p->group[g].axis[i]];
       size_t length = strlen(name);
-      snprintf(name + length, sizeof name - length, "%s%s", length ? "+" : "", p->axis[a].name);
-      n *= p->axis[a].size;
+      if (!axis->time)
+        snprintf(name + length, sizeof name - length, "%s%s", length ? "+" : "", axis->name);
     }
     if (n > NNRT_MOST_THREADS)
       return why(w,
@@ -164,17 +165,23 @@ bool nnrt_device_find(const NnrtRun *run, Why *w) {
   return nnrt_tune_open(f->tune.given ? f->tune.s : NULL, w);
 }
 
-bool nnrt_gpu_memory_enough(const NnrtRun *run, int gpu, int ranks, Why *w) {
+bool nnrt_gpu_memory_enough(int gpu, const Slabs *slabs, Why *w) {
   char what[64];
   snprintf(what, sizeof what, "memory of gpu %d", gpu);
-  return nnrt_memory_enough((double)run->program->slab_bytes, ranks, memory_free[gpu], what, w);
+  return nnrt_memory_enough(slabs, memory_free[gpu], what, w);
 }
 
 // Of processes nobody knows yet which have the same gpu: see collectives.c.
 bool nnrt_device_enough(const NnrtRun *run, int ranks_here, Why *w) {
   bool alone = run->launch.kind == LAUNCH_none;
-  int gpu = nnrt_gpu_of_rank(run, alone ? 0 : run->launch.rank);
-  return nnrt_gpu_memory_enough(run, gpu, alone ? (ranks_here + n_gpus - 1) / n_gpus : 1, w);
+  int first = alone ? 0 : run->launch.rank, end = alone ? ranks_here : first + 1;
+  for (int gpu = 0; gpu < n_gpus; gpu++) {
+    Slabs slabs = {0};
+    for (int rank = first; rank < end; rank++)
+      if (nnrt_gpu_of_rank(run, rank) == gpu) nnrt_slabs_add(&slabs, run->program, rank);
+    if (!nnrt_gpu_memory_enough(gpu, &slabs, w)) return false;
+  }
+  return true;
 }
 
 void nnrt_gpu_say_memory(const NnrtRank *r) {

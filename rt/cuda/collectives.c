@@ -8,18 +8,19 @@
 
 // ---- opening
 
-// How many ranks, each a process, have this rank's gpu, and whether any have the same.  Collective.
-static int ranks_on_gpu(NnrtRank *r, bool *out_shared) {
+// The slabs of the ranks, each a process, that have this rank's gpu, and whether any have the same.
+// Collective.
+static Slabs slabs_on_gpu(NnrtRank *r, bool *out_shared) {
   struct cudaDeviceProp p;
   MUST(r, nnrt_cuda(cudaGetDeviceProperties(&p, r->device->gpu.index), "asking the gpu"));
   int64_t *id = nnrt_must_alloc((size_t)r->ranks * sizeof *id);
   // A gpu's number of its own, the same in all processes whatever they count it as.
   id[r->rank] = (int64_t)nnrt_xxh64(p.uuid.bytes, sizeof p.uuid.bytes, 0);
   nnrt_comm_sum(r, id, r->ranks);
-  int here = 0;
+  Slabs here = {0};
   *out_shared = false;
   for (int i = 0; i < r->ranks; i++) {
-    here += id[i] == id[r->rank];
+    if (id[i] == id[r->rank]) nnrt_slabs_add(&here, r->program, i);
     for (int j = 0; j < i; j++)
       *out_shared |= id[i] == id[j];
   }
@@ -36,10 +37,10 @@ static const GpuWay *choose_way(NnrtRank *r) {
     return &nnrt_gpu_meet;
   }
   bool shared;
-  int here = ranks_on_gpu(r, &shared);
+  Slabs here = slabs_on_gpu(r, &shared);
   if (!shared) return &nnrt_gpu_nccl;
   Why w;
-  if (!nnrt_gpu_memory_enough(r->run, r->device->gpu.index, here, &w)) {
+  if (!nnrt_gpu_memory_enough(r->device->gpu.index, &here, &w)) {
     nnrt_say_error("%s", w.text);
     nnrt_end_job(1);
   }

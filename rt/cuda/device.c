@@ -18,12 +18,13 @@ _Noreturn void nnrt_gpu_die(NnrtRank *r, int code) {
 
 // ---- the way there
 
-static int64_t input_bytes(const NnrtProgram *p, const int *coord) { // of a step
+static int64_t input_bytes(const NnrtRank *r) { // of a step
+  const NnrtProgram *p = r->program;
   int64_t bytes = 0;
   for (int i = 0; i < p->train.n_tensors; i++) {
     const NnrtTensor *t = &p->train.tensors[i];
-    if (t->role != NNRT_input) continue;
-    Part part = nnrt_tensor_part(t, p, coord);
+    Part part;
+    if (t->role != NNRT_input || !nnrt_part_here(r, t, &part)) continue;
     bytes += nnrt_part_count(t, &part) * nnrt_dtype_size(t->dtype) * p->micro_batches;
   }
   return bytes;
@@ -33,7 +34,7 @@ static void ring_open(NnrtRank *r) {
   Ring *ring = &r->device->ring;
   // Room for two steps, so that the host can put in one while the one before is waiting.
   int64_t most = ((int64_t)1 << 30) / SEGMENT;
-  int64_t n = 4 + (2 * input_bytes(r->program, r->coord) + SEGMENT - 1) / SEGMENT;
+  int64_t n = 4 + (2 * input_bytes(r) + SEGMENT - 1) / SEGMENT;
   ring->n = (int)(n < most ? n : most);
   ring->copied = nnrt_must_alloc((size_t)ring->n * sizeof *ring->copied);
   ring->waits = nnrt_must_alloc((size_t)ring->n * sizeof *ring->waits);
@@ -48,7 +49,7 @@ static void ring_open(NnrtRank *r) {
 static void ring_open_far(NnrtRank *r) {
   enum { FEW = 256 << 10 };
   Ring *ring = &r->device->ring;
-  if (input_bytes(r->program, r->coord) < FEW) return;
+  if (input_bytes(r) < FEW) return;
   // Without it copies come later, but they come.
   if (cudaMalloc((void **)&ring->far, (size_t)ring->n * SEGMENT) != cudaSuccess) {
     cudaGetLastError();
@@ -233,7 +234,7 @@ static void copy_constants(NnrtRank *r) {
 
 void nnrt_device_open(NnrtRank *r) {
   NnrtDevice *d = r->device = nnrt_must_alloc(sizeof *d);
-  size_t bytes = (size_t)(r->program->slab_bytes > 0 ? r->program->slab_bytes : 1);
+  size_t bytes = (size_t)(r->code->slab_bytes > 0 ? r->code->slab_bytes : 1);
   open_gpu(r);
   // A launch that blocks names the operation that fails, unless it is one of many in a graph.
   const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");

@@ -84,8 +84,8 @@ struct NnrtDevice {
 // -- check.c
 
 int nnrt_gpu_of_rank(const NnrtRun *run, int rank); // which gpu of this machine
-// Was there enough of a gpu's memory for so many ranks, before any took of it?
-bool nnrt_gpu_memory_enough(const NnrtRun *run, int gpu, int ranks, Why *w);
+// Was there enough of a gpu's memory for some ranks, before any took of it?
+bool nnrt_gpu_memory_enough(int gpu, const Slabs *slabs, Why *w);
 // What this process and others have taken of its memory since the start; nothing is given back, so
 // at the end it is the most there was.
 void nnrt_gpu_say_memory(const NnrtRank *r);

@@ -57,9 +57,9 @@ typedef struct Library {
 static Library nccl;
 
 typedef struct State {
-  ncclComm_t comm[NNRT_MAX_GROUPS];  // NULL: of a group of one rank
-  void *registered[NNRT_MAX_GROUPS]; // the slab, with that communicator
-  bool from_nccl;                    // the slab
+  ncclComm_t *comm;  // [n_groups] NULL: of a group of one rank, or one that this rank is not in
+  void **registered; // [n_groups] the slab, with that communicator
+  bool from_nccl;    // the slab
   int n_groups;
   double patience; // seconds
   Watch *watch;
@@ -142,14 +142,14 @@ static int share_id(NnrtRank *r, int group, ncclUniqueId *out) {
   const Group *g = &r->comm->group[group];
   int64_t *all = nnrt_must_alloc((size_t)r->ranks * WORDS * sizeof *all);
   int code = 0;
-  if (g->me == 0) {
+  if (g->n > 0 && g->me == 0) {
     ncclUniqueId id;
     ncclResult_t result = nccl.GetUniqueId(&id);
     if (result != ncclSuccess) code = failed(result, NULL, "making an id");
     memcpy(all + (int64_t)r->rank * WORDS, &id, sizeof id);
   }
   nnrt_comm_sum(r, all, r->ranks * WORDS); // of one id and zeros
-  memcpy(out, all + (int64_t)g->rank[0] * WORDS, sizeof *out);
+  if (g->n > 0) memcpy(out, all + (int64_t)g->rank[0] * WORDS, sizeof *out);
   free(all);
   return code;
 }
@@ -157,9 +157,9 @@ static int share_id(NnrtRank *r, int group, ncclUniqueId *out) {
 static int open_group(NnrtRank *r, State *s, int group) {
   const Group *g = &r->comm->group[group];
   ncclUniqueId id;
-  if (g->n == 1) return 0;
+  if (nnrt_group_size(r->program, group) == 1) return 0;
   int code = share_id(r, group, &id);
-  if (code) return code;
+  if (code || g->n == 0) return code;
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   return settle(nccl.CommInitRankConfig(&s->comm[group], g->n, id, g->me, &config), &s->comm[group],
@@ -196,7 +196,9 @@ static int open_nccl(NnrtRank *r) {
   int code = find_library();
   if (!code) code = check_version();
   if (code) return code;
-  s->n_groups = nnrt_n_groups(r->program);
+  s->n_groups = r->program->n_groups;
+  s->comm = nnrt_must_alloc((size_t)s->n_groups * sizeof(ncclComm_t));
+  s->registered = nnrt_must_alloc((size_t)s->n_groups * sizeof(void *));
   s->patience = nnrt_device_patience(r->run);
   for (int g = 0; g < s->n_groups && !code; g++)
     code = open_group(r, s, g);
@@ -219,6 +221,8 @@ static void close_nccl(NnrtRank *r) {
   else
     cudaFree(r->slab);
   pthread_mutex_destroy(&s->lock);
+  free(s->comm);
+  free(s->registered);
   free(s);
 }
 

@@ -265,6 +265,23 @@ static bool write_plans(const char *path, Why *w) {
   return ok;
 }
 
+// All ranks that have it run the same calls on the same shapes.
+static void plan_code(const NnrtProgram *p, const NnrtCode *code) {
+  int op = -1;
+  NnrtRank r = {.ranks = p->ranks, .program = p, .code = code, .op = &op};
+  while (r.rank + 1 < p->ranks && nnrt_code_of(p, r.rank) != code)
+    r.rank++;
+  nnrt_set_coords(&r);
+  r.prep = nnrt_must_alloc((size_t)(p->n_prep + 1) * sizeof *r.prep);
+  r.constant = nnrt_must_alloc((size_t)(p->n_constants + 1) * sizeof *r.constant);
+  if (code->init) code->init(&r);
+  for (int i = 0; i < p->n_prep; i++)
+    nnrt_prep_free(r.prep[i]);
+  free(r.prep);
+  free(r.constant);
+  free(r.coord);
+}
+
 int nnrt_plans_main(const NnrtProgram *p) {
   const char *device = getenv("NNRT_PLAN_DEVICE"), *path = getenv("NNRT_PLAN_OUT");
   Why w = {0};
@@ -293,16 +310,8 @@ int nnrt_plans_main(const NnrtProgram *p) {
     return 1;
   }
   nnrt_gpu_use(&gpu);
-  // All ranks run the same calls on the same shapes.
-  int op = -1;
-  NnrtRank r = {.ranks = p->ranks, .program = p, .op = &op};
-  r.prep = nnrt_must_alloc((size_t)(p->n_prep + 1) * sizeof *r.prep);
-  r.constant = nnrt_must_alloc((size_t)(p->n_constants + 1) * sizeof *r.constant);
-  if (p->init) p->init(&r);
-  for (int i = 0; i < p->n_prep; i++)
-    nnrt_prep_free(r.prep[i]);
-  free(r.prep);
-  free(r.constant);
+  for (int i = 0; i < p->n_codes; i++)
+    plan_code(p, &p->code[i]);
   bool ok = write_plans(path, &w);
   if (!ok) nnrt_say_error("%s", w.text);
   return ok ? 0 : 1;

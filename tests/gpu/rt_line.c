@@ -78,28 +78,28 @@ enum {
 #define RANKWISE {{0, 1, -1, -1}, NO}
 
 static const NnrtTensor train_tensors[] = {
-    {"x", NNRT_input, NNRT_f32, 2, {BATCH, N}, ROWWISE, AT_x, false, 0, 0, 0, 0, 0},
-    {"labels", NNRT_input, NNRT_i64, 1, {BATCH}, ROWWISE, AT_label, false, 0, 0, 0, 0, 0},
+    {"x", NNRT_input, NNRT_f32, 2, {BATCH, N}, ROWWISE, 0, AT_x, false, 0, 0, 0, 0, 0},
+    {"labels", NNRT_input, NNRT_i64, 1, {BATCH}, ROWWISE, 0, AT_label, false, 0, 0, 0, 0, 0},
 #ifdef IDS
-    {"ids", NNRT_input, NNRT_i32, 2, {BATCH, 1}, ROWWISE, AT_ids, false, 0, 0, 0, 0, 0},
+    {"ids", NNRT_input, NNRT_i32, 2, {BATCH, 1}, ROWWISE, 0, AT_ids, false, 0, 0, 0, 0, 0},
 #endif
-    {"w", NNRT_weight, NNRT_f32, 1, {N}, WHOLE, AT_w, true, NNRT_from_payload, 0, 0, 0, 0},
-    {"b \"quoted\"", NNRT_weight, NNRT_f32, 0, {0}, WHOLE, AT_b, true, NNRT_from_fill, 0, 0.5, 0, 0},
-    {"big", NNRT_weight, NNRT_f32, 1, {BIG}, WHOLE, AT_big, false, NNRT_from_normal, 0, 0, 0.02, 3},
-    {"count", NNRT_weight, NNRT_i64, 0, {0}, WHOLE, AT_count, false, NNRT_from_fill, 0, 0, 0, 0},
-    {"part", NNRT_weight, NNRT_f32, 1, {20}, RANKWISE, AT_part, true, NNRT_from_uniform, 0, -1, 1, 9},
-    {"v", NNRT_state, NNRT_f32, 1, {N + 1}, WHOLE, AT_v, false, NNRT_from_fill, 0, 0, 0, 0},
-    {"lr", NNRT_scalar, NNRT_f32, 0, {0}, WHOLE, AT_lr, false, 0, 0, 0, 0, 0},
-    {"step", NNRT_scalar, NNRT_i64, 0, {0}, WHOLE, AT_step, false, 0, 0, 0, 0, 0},
-    {"seed", NNRT_scalar, NNRT_i64, 0, {0}, WHOLE, AT_seed, false, 0, 0, 0, 0, 0},
-    {"loss", NNRT_output, NNRT_f32, 0, {0}, WHOLE, AT_loss, false, 0, 0, 0, 0, 0},
-    {"grad_norm", NNRT_output, NNRT_f32, 0, {0}, WHOLE, AT_norm, false, 0, 0, 0, 0, 0},
+    {"w", NNRT_weight, NNRT_f32, 1, {N}, WHOLE, 0, AT_w, true, NNRT_from_payload, 0, 0, 0, 0},
+    {"b \"quoted\"", NNRT_weight, NNRT_f32, 0, {0}, WHOLE, 0, AT_b, true, NNRT_from_fill, 0, 0.5, 0, 0},
+    {"big", NNRT_weight, NNRT_f32, 1, {BIG}, WHOLE, 0, AT_big, false, NNRT_from_normal, 0, 0, 0.02, 3},
+    {"count", NNRT_weight, NNRT_i64, 0, {0}, WHOLE, 0, AT_count, false, NNRT_from_fill, 0, 0, 0, 0},
+    {"part", NNRT_weight, NNRT_f32, 1, {20}, RANKWISE, 0, AT_part, true, NNRT_from_uniform, 0, -1, 1, 9},
+    {"v", NNRT_state, NNRT_f32, 1, {N + 1}, WHOLE, 0, AT_v, false, NNRT_from_fill, 0, 0, 0, 0},
+    {"lr", NNRT_scalar, NNRT_f32, 0, {0}, WHOLE, 0, AT_lr, false, 0, 0, 0, 0, 0},
+    {"step", NNRT_scalar, NNRT_i64, 0, {0}, WHOLE, 0, AT_step, false, 0, 0, 0, 0, 0},
+    {"seed", NNRT_scalar, NNRT_i64, 0, {0}, WHOLE, 0, AT_seed, false, 0, 0, 0, 0, 0},
+    {"loss", NNRT_output, NNRT_f32, 0, {0}, WHOLE, 0, AT_loss, false, 0, 0, 0, 0, 0},
+    {"grad_norm", NNRT_output, NNRT_f32, 0, {0}, WHOLE, 0, AT_norm, false, 0, 0, 0, 0, 0},
 };
 static const NnrtTensor eval_tensors[] = {
-    {"x", NNRT_input, NNRT_f32, 2, {BATCH, N}, ROWWISE, AT_x, false, 0, 0, 0, 0, 0},
-    {"labels", NNRT_input, NNRT_i64, 1, {BATCH}, ROWWISE, AT_label, false, 0, 0, 0, 0, 0},
-    {"w", NNRT_weight, NNRT_f32, 1, {N}, WHOLE, AT_w, true, NNRT_from_payload, 0, 0, 0, 0},
-    {"loss", NNRT_output, NNRT_f32, 0, {0}, WHOLE, AT_loss, false, 0, 0, 0, 0, 0},
+    {"x", NNRT_input, NNRT_f32, 2, {BATCH, N}, ROWWISE, 0, AT_x, false, 0, 0, 0, 0, 0},
+    {"labels", NNRT_input, NNRT_i64, 1, {BATCH}, ROWWISE, 0, AT_label, false, 0, 0, 0, 0, 0},
+    {"w", NNRT_weight, NNRT_f32, 1, {N}, WHOLE, 0, AT_w, true, NNRT_from_payload, 0, 0, 0, 0},
+    {"loss", NNRT_output, NNRT_f32, 0, {0}, WHOLE, 0, AT_loss, false, 0, 0, 0, 0, 0},
 };
 // clang-format on
 
@@ -148,7 +148,7 @@ static void scatter(NnrtRank *r) {
 
 // One tensor cut along one dimension and then along others, as elements of 4, 2, 1 and 8 bytes.
 static void turn(NnrtRank *r) {
-  int64_t at = r->coord[0];
+  int64_t at = r->coord[0][0];
   RUN(OP_check, line_cube(F(AT_cube), DP, 0, at));
   RUN(OP_reduce,
       nnrt_all_to_all_b4(F(AT_turned), F(AT_cube), 3, LIST(1, 2 * DP, 3 * DP), 0, 2, r, 0));
@@ -206,22 +206,34 @@ static void init(NnrtRank *r) {
 // The payload of tests/rt/add_payload.py.
 static const NnrtHole holes[] = {{"w", NNRT_f16, 8, 10}, {"b \"quoted\"", NNRT_f64, 32, 8}};
 
+static const int all_ranks[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12,
+                                13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25,
+                                26, 27, 28, 29, 30, 31, 32, 33, 34, 35}; // the first RANKS of them
+static const NnrtMesh mesh = {"all",
+                              3,
+                              {{"dp", RANKS / TP, false}, {"tp", TP, false}, {"mb", MICRO, true}},
+                              RANKS,
+                              all_ranks};
+static const NnrtGroup groups[] = {{0, {0, -1}}, {0, {1, -1}}}; // along dp, along tp
+static const NnrtCode code = {init, micro, train_update, micro, eval_update, SLAB_BYTES};
+
 const NnrtProgram nnrt_program = {
     .model = "line.onnx",
     .plan = "dp",
     .target = "cuda:sm_90",
     .version = "test",
-    .n_axes = 3,
-    .axis = {{"dp", RANKS / TP, false}, {"tp", TP, false}, {"mb", MICRO, true}},
+    .mesh = &mesh,
+    .n_mesh = 1,
+    .group = groups,
+    .n_groups = 2,
+    .code = &code,
+    .n_codes = 1,
     .ranks = RANKS,
     .micro_batches = MICRO,
     .batch = BATCH,
-    .train = {train_tensors, sizeof train_tensors / sizeof *train_tensors, micro, train_update, ops,
-              4},
-    .eval = {eval_tensors, sizeof eval_tensors / sizeof *eval_tensors, micro, eval_update, ops, 4},
-    .slab_bytes = SLAB_BYTES,
+    .train = {train_tensors, sizeof train_tensors / sizeof *train_tensors, ops, 4},
+    .eval = {eval_tensors, sizeof eval_tensors / sizeof *eval_tensors, ops, 4},
     .payload_bytes = 64 + 64 - 10 - 8,
-    .init = init,
     .lr = 0.01,
     .lr_schedule = "constant",
     .seed = 1,

@@ -9,6 +9,7 @@ import os
 import pathlib
 import random
 import shutil
+import socket
 import struct
 import subprocess
 import sys
@@ -98,6 +99,34 @@ def refused(what, said, program, *flags, status=1, launcher=(), **kw):
 
 def mpirun(n):
     return ["mpirun", "-n", str(n)]
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def start(program, rank, world, port, *flags, **more):
+    """Starts one process as torchrun would."""
+    env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world),
+           "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), **more}
+    return subprocess.Popen([PROGRAMS / program, *DATA, *map(str, flags)], env=env, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def end(jobs):
+    """The exit status and errors of processes that must end."""
+    result = []
+    for job in jobs:
+        try:
+            out, err = job.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            job.kill()
+            out, err = job.communicate()
+            check("a job of processes ends", False, out, err)
+        result.append((job.returncode, err))
+    return result
 
 
 HAS_MPI = shutil.which("mpirun") is not None

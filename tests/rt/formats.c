@@ -101,23 +101,28 @@ static void half_precision_rounds_to_even(void **state) {
   }
 }
 
-// An 8x6 matrix on axes a=2, t=2 (of time) and b=3: rows by a then t, columns by b.
+// An 8x6 matrix on six of ten ranks and axes a=2, t=2 (of time) and b=3: rows by a then t, columns
+// by b.
 static void parts_tile_the_whole(void **state) {
   (void)state;
-  NnrtProgram p = {
-      .n_axes = 3, .axis = {{"a", 2, false}, {"t", 2, true}, {"b", 3, false}}, .ranks = 6};
+  const NnrtMesh mesh = {.n_axes = 3,
+                         .axis = {{"a", 2, false}, {"t", 2, true}, {"b", 3, false}},
+                         .n_ranks = 6,
+                         .rank = (const int[]){5, 6, 9, 2, 1, 0}};
+  NnrtProgram p = {.mesh = &mesh, .n_mesh = 1, .ranks = 10};
   NnrtTensor t = {
       .name = "t", .dtype = NNRT_f32, .rank = 2, .dim = {8, 6}, .split = {{0, 1, -1}, {2, -1}}};
   float whole[48], again[48] = {0}, part[4];
   NnrtRank r = {.slab = (char *)part};
   for (int i = 0; i < 48; i++)
     whole[i] = (float)i;
-  for (int rank = 0; rank < 6; rank++)
+  for (int place = 0; place < 6; place++)
     for (int slice = 0; slice < 2; slice++) {
       int coord[NNRT_MAX_AXES];
-      nnrt_rank_coord(&p, rank, coord);
-      assert_int_equal(coord[0], rank / 3);
-      assert_int_equal(coord[2], rank % 3);
+      assert_int_equal(nnrt_mesh_place(&mesh, mesh.rank[place]), place);
+      nnrt_mesh_coord(&mesh, place, coord);
+      assert_int_equal(coord[0], place / 3);
+      assert_int_equal(coord[2], place % 3);
       coord[1] = slice;
       Part where = nnrt_tensor_part(&t, &p, coord);
       assert_int_equal(where.start[0], 4 * coord[0] + 2 * slice);
@@ -127,6 +132,7 @@ static void parts_tile_the_whole(void **state) {
       nnrt_whole_from_part(again, part, &t, &where);
     }
   assert_memory_equal(whole, again, sizeof whole);
+  assert_int_equal(nnrt_mesh_place(&mesh, 3), -1);
 }
 
 static void schedules(void **state) {

@@ -3,36 +3,9 @@
 import os
 import signal
 import socket
-import subprocess
 import time
 
-from common import DATA, HAS_MPI, PROGRAMS, check, finish, folder_with_data, mpirun, refused, train
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def start(program, rank, world, port, *flags, **more):
-    env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world),
-           "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), **more}
-    return subprocess.Popen([PROGRAMS / program, *DATA, *map(str, flags)], env=env, text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
-def end(jobs):
-    result = []
-    for job in jobs:
-        try:
-            out, err = job.communicate(timeout=30)
-        except subprocess.TimeoutExpired:
-            job.kill()
-            out, err = job.communicate()
-            check("a job of processes ends", False, out, err)
-        result.append((job.returncode, err))
-    return result
+from common import DATA, HAS_MPI, check, end, finish, folder_with_data, free_port, mpirun, refused, start, train
 
 
 with folder_with_data():

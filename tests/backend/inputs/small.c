@@ -92,7 +92,7 @@ static void train_micro(NnrtRank *r) {
 
 static void train_update(NnrtRank *r) {
   RUN(8, nnrt_pack_b4(V15, (const void *const[]){V9, V12, V14}, 3, LIST(1, 6, 24))); // %15 = pack %9, %12, %14   small.nn:21:3 (all_reduce)
-  RUN(9, nnrt_all_reduce_f32(V16, V15, 64, r, 1));                       // %16 = all_reduce %15 axis="dp"   small.nn:21:3 (all_reduce)
+  RUN(9, nnrt_all_reduce_f32(V16, V15, 64, r, 0));                       // %16 = all_reduce %15 axis="dp"   small.nn:21:3 (all_reduce)
   RUN(10, nnrt_wait(r, V16));                                            // before sgd
   RUN(11, nnrt_sgd_f32(W1, W, V19, LR, ONE, 24, 0.0));                   // %w1 = sgd %w, %19, %lr, %one   small.nn:21:3
   RUN(12, nnrt_sgd_f32(B1, B, V18, LR, ONE, 6, 0.0));                    // %b1 = sgd %b, %18, %lr, %one   small.nn:22:3
@@ -122,24 +122,36 @@ static const char *const train_ops[] = {
     "sgd  small.nn:22:3",
 };
 
+static const NnrtMesh meshes[] = {
+    {"m", 2, {{"acc", 2, true}, {"dp", 2, false}}, 2, (const int[]){0, 1}},
+};
+
+static const NnrtGroup groups[] = {
+    {0, {1, -1}},
+};
+
+static const NnrtCode codes[] = {
+    {prepare, train_micro, train_update, NULL, NULL, 832},
+};
+
 const NnrtProgram nnrt_program = {
     .model = "models/small.onnx",
     .plan = "dp",
     .target = "cpu",
-    .n_axes = 2,
-    .axis = {{"acc", 2, true}, {"dp", 2, false}},
+    .mesh = meshes,
+    .n_mesh = 1,
+    .group = groups,
+    .n_groups = 1,
+    .code = codes,
+    .n_codes = 1,
     .ranks = 2,
     .micro_batches = 2,
     .batch = 8,
     .train = {.tensors = train_tensors,
         .n_tensors = 5,
-        .micro = train_micro,
-        .update = train_update,
         .ops = train_ops,
         .n_ops = 13},
-    .slab_bytes = 832,
     .payload_bytes = 64,
-    .init = prepare,
     .n_prep = 2,
     .lr = 0.001,
     .lr_schedule = "constant",

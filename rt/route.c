@@ -1,0 +1,126 @@
+// Routes: see route.h.
+
+#include "route.h"
+
+#include <stdlib.h>
+
+static int64_t message_size(const NnrtMove *m, const NnrtMessage *message) {
+  int64_t n = 1;
+  for (int d = 0; d < m->rank; d++)
+    n *= message->size[d];
+  return n;
+}
+
+// Lists the peers that have parcels, of n[peer] elements, by how many ranks further they are, or
+// back for a `step` of -1.  Leaves in number[peer] which of the list it is.
+static int list_peers(const int64_t *n, int rank, int ranks, int step, RoutePeer *out, int *number,
+                      int64_t *out_all) {
+  int peers = 0;
+  *out_all = 0;
+  for (int k = 1; k < ranks; k++) {
+    int peer = ((rank + step * k) % ranks + ranks) % ranks;
+    if (n[peer] == 0) continue;
+    number[peer] = peers;
+    out[peers++] = (RoutePeer){peer, *out_all, n[peer]};
+    *out_all += n[peer];
+  }
+  return peers;
+}
+
+// Of the messages that have elements.
+static void count(Route *r, int rank, int64_t *to, int64_t *from) {
+  const NnrtMove *m = r->move;
+  for (int i = 0; i < m->n; i++) {
+    const NnrtMessage *message = &m->message[i];
+    int64_t n = message_size(m, message);
+    if (n == 0) continue;
+    bool gives = message->from == rank && message->to != rank;
+    if (gives) to[message->to] += n;
+    r->n_give += gives;
+    if (message->to != rank) continue;
+    if (message->from != rank) from[message->from] += n;
+    r->n_get++;
+  }
+}
+
+static void list_boxes(Route *r, int rank, const int *to_number, const int *from_number) {
+  const NnrtMove *m = r->move;
+  int64_t *to_at = nnrt_must_alloc((size_t)r->n_to * sizeof *to_at);
+  int64_t *from_at = nnrt_must_alloc((size_t)r->n_from * sizeof *from_at);
+  int given = 0, got = 0;
+  for (int i = 0; i < r->n_to; i++)
+    to_at[i] = r->to[i].at;
+  for (int i = 0; i < r->n_from; i++)
+    from_at[i] = r->from[i].at;
+  for (int i = 0; i < m->n; i++) {
+    const NnrtMessage *message = &m->message[i];
+    int64_t n = message_size(m, message);
+    if (n == 0) continue;
+    if (message->from == rank && message->to != rank) {
+      int peer = to_number[message->to];
+      r->give[given++] = (RouteBox){message, peer, to_at[peer]};
+      to_at[peer] += n;
+    }
+    if (message->to != rank) continue;
+    int peer = message->from == rank ? -1 : from_number[message->from];
+    r->get[got++] = (RouteBox){message, peer, peer < 0 ? 0 : from_at[peer]};
+    if (peer >= 0) from_at[peer] += n;
+  }
+  free(to_at);
+  free(from_at);
+}
+
+Route nnrt_route_of(const NnrtProgram *p, int move, int rank) {
+  Route r = {.move = &p->move[move]};
+  size_t ranks = (size_t)p->ranks;
+  int64_t *to = nnrt_must_alloc(2 * ranks * sizeof *to), *from = to + ranks;
+  int *to_number = nnrt_must_alloc(2 * ranks * sizeof *to_number), *from_number = to_number + ranks;
+  count(&r, rank, to, from);
+  if (r.n_give + r.n_get > 0) {
+    r.to = nnrt_must_alloc(ranks * sizeof *r.to);
+    r.from = nnrt_must_alloc(ranks * sizeof *r.from);
+    r.give = nnrt_must_alloc((size_t)r.n_give * sizeof *r.give);
+    r.get = nnrt_must_alloc((size_t)r.n_get * sizeof *r.get);
+    r.n_to = list_peers(to, rank, p->ranks, 1, r.to, to_number, &r.given);
+    r.n_from = list_peers(from, rank, p->ranks, -1, r.from, from_number, &r.got);
+    list_boxes(&r, rank, to_number, from_number);
+  }
+  free(to);
+  free(to_number);
+  return r;
+}
+
+void nnrt_route_free(Route *r) {
+  free(r->to);
+  free(r->from);
+  free(r->give);
+  free(r->get);
+}
+
+Box nnrt_route_given(const Route *r, const RouteBox *b) {
+  const NnrtMove *m = r->move;
+  return (Box){m->rank, b->message->size, NULL, NULL, m->from_dim, b->message->at_from};
+}
+
+Box nnrt_route_got(const Route *r, const RouteBox *b) {
+  const NnrtMove *m = r->move;
+  Box box = {m->rank, b->message->size, m->to_dim, b->message->at_to, NULL, NULL};
+  if (b->peer < 0) {
+    box.from_dim = m->from_dim;
+    box.from_at = b->message->at_from;
+  }
+  return box;
+}
+
+int nnrt_move_ranks(const NnrtProgram *p, int move, int *out_ranks) {
+  const NnrtMove *m = &p->move[move];
+  bool *in = nnrt_must_alloc((size_t)p->ranks * sizeof *in);
+  int n = 0;
+  for (int i = 0; i < m->n; i++)
+    if (m->message[i].from != m->message[i].to && message_size(m, &m->message[i]) > 0)
+      in[m->message[i].from] = in[m->message[i].to] = true;
+  for (int rank = 0; rank < p->ranks; rank++)
+    if (in[rank]) out_ranks[n++] = rank;
+  free(in);
+  return n;
+}

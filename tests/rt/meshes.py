@@ -1,0 +1,121 @@
+"""Several meshes: two stages train as one rank does, wherever their ranks are and however they talk.
+
+The program itself compares what moves carry with what their messages say.  LOTS in the environment
+asks for so many other draws of these.
+"""
+
+import json
+import os
+import signal
+import time
+
+from common import (DATA, HAS_MPI, check, end, finish, folder_with_data, free_port, log, losses, mpirun, refused, run,
+                    safetensors, start, train)
+
+PROGRAMS = {"stages2": 2, "apart4": 4, "overlap4": 4, "uneven4": 4}
+EVERY = ["--steps", 20, "--eval-input", "x=x.npy", "--eval-input", "labels=y.npy", "--eval-every", 7]
+
+
+def files(folder):
+    os.makedirs(folder, exist_ok=True)
+    return ["--log", f"{folder}/log", "--save", f"{folder}/save", "--export", f"{folder}/export", "--traffic",
+            f"{folder}/traffic", "--checkpoint-dir", f"{folder}/ck"]
+
+
+def read(folder, name):
+    with open(f"{folder}/{name}", "rb") as f:
+        return f.read()
+
+
+def near(a, b):
+    return abs(a - b) <= 1e-5 * abs(b)
+
+
+def same_training(what, got, want):
+    for a, b in zip(log(f"{got}/log"), log(f"{want}/log"), strict=True):
+        check(f"{what}: step {b['step']}", all(near(a[k], b[k]) for k in ("loss", "grad_norm")), a, b)
+        check(f"{what}: evaluation", ("eval_loss" in a) == ("eval_loss" in b) and near(a.get("eval_loss", 0),
+                                                                                      b.get("eval_loss", 0)), a, b)
+    a, b = safetensors(f"{got}/save")[0], safetensors(f"{want}/save")[0]
+    check(f"{what}: what no sum is in has the same bits", all(a[k] == b[k] for k in ("far", "near", "wide")))
+    checkpoints = [safetensors(f"{f}/ck/step-000000000020.safetensors")[0] for f in (got, want)]
+    check(f"{what}: nor of a state", checkpoints[0]["state/cut"] == checkpoints[1]["state/cut"])
+
+
+def same_files(what, got, want):
+    for name in "save", "export", "traffic":
+        check(f"{what}: --{name}", read(got, name) == read(want, name))
+    check(f"{what}: log", losses(f"{got}/log") == losses(f"{want}/log"))
+
+
+with folder_with_data():
+    train("stages1", *EVERY, *files("one"))
+    for program, n in PROGRAMS.items():
+        train(program, *EVERY, *files(program))
+        same_training(program, program, "one")
+        # Moves are sent, but for what stays where it is: 8 values of h and e a slice, and what lots have.
+        kinds = {s["kind"] for s in json.load(open(f"{program}/traffic"))["sends"]}
+        check(f"{program}: what is sent has moves", "move" in kinds, kinds)
+        train(program, *EVERY, *files(f"{program}-again"))
+        same_files(f"{program} again", f"{program}-again", program)
+        port = free_port()
+        done = end([start(program, i, n, port, *EVERY, *files(f"{program}-tcp")) for i in range(n)])
+        check(f"{program} on sockets", [code for code, _ in done] == [0] * n, done)
+        same_files(f"{program} on sockets", f"{program}-tcp", program)
+        if HAS_MPI:
+            train(program, *EVERY, *files(f"{program}-mpi"), launcher=mpirun(n))
+            same_files(f"{program} by MPI", f"{program}-mpi", program)
+
+    # A checkpoint of one plan is one of any.
+    for before, after in ("apart4", "stages1"), ("stages1", "overlap4"), ("uneven4", "apart4"), ("overlap4", "stages2"):
+        os.system("rm -rf ck")
+        train(before, "--steps", 9, "--checkpoint-dir", "ck")
+        train(after, "--steps", 20, "--checkpoint-dir", "ck", "--resume", "--log", "resumed", "--save", "resumed.st")
+        pairs = zip(log("resumed"), log("one/log")[9:], strict=True)
+        check(f"{after} goes on from {before}", all(near(a[k], b[k]) for a, b in pairs for k in ("loss", "grad_norm")))
+        a, b = safetensors("resumed.st")[0], safetensors("one/save")[0]
+        check(f"{after} goes on from {before}: weights", all(a[k] == b[k] for k in ("far", "near", "wide")))
+
+    # Other draws of messages, on each way.
+    for lots in range(2, 2 + int(os.environ.get("LOTS", 3))):
+        env = {"LOTS": str(lots)}
+        for program in PROGRAMS:
+            train(program, "--steps", 2, env=env)
+        if HAS_MPI:
+            train("overlap4", "--steps", 2, env=env, launcher=mpirun(4))
+        port = free_port()
+        done = end([start("apart4", i, 4, port, "--steps", 2, **env) for i in range(4)])
+        check(f"lots {lots} on sockets", [code for code, _ in done] == [0] * 4, done)
+
+    said = json.loads(run("overlap4", "--describe").stdout)
+    check("--describe lists the meshes", said["meshes"]["first"] == {"axes": {"dp": 2, "mb": 2}, "ranks": [3, 1]} and
+          list(said["meshes"]) == ["all", "first", "second", "third"], said)
+
+    # The trace has the steps of all ranks, each its own operations.
+    train("apart4", "--steps", 2, "--trace", "t.json")
+    events = [e for e in json.load(open("t.json"))["traceEvents"] if e["ph"] == "X"]
+    check("all ranks are traced", {e["pid"] for e in events} == {0, 1, 2, 3}, events[:3])
+
+    # A rank that fails is named, and ends those that wait for what it sends.
+    said = "rank 3, step 4: sub  line.onnx:/loss: a library call failed: made to fail"
+    refused("a failing rank", said, "stop4", *DATA)
+    if HAS_MPI:
+        done = run("stop4", *DATA, launcher=mpirun(4), timeout=20)
+        check("a failing process is named", done.returncode != 0 and said in done.stderr, done)
+    port = free_port()
+    done = end([start("stop4", i, 4, port) for i in range(4)])
+    check("all end when one fails", all(code == 1 for code, _ in done) and said in done[3][1], done)
+
+    # One that is stopped is waited for as long as was said.
+    port = free_port()
+    jobs = [start("apart4", i, 4, port, "--steps", 10**8, "--stall-timeout", 2, "--log", "stall") for i in range(4)]
+    while not (os.path.exists("stall") and open("stall").read().count("\n") > 5):
+        time.sleep(0.05)
+    jobs[2].send_signal(signal.SIGSTOP)
+    done = end(jobs[:1])
+    check("a stopped rank ends the job", done[0][0] == 1 and "no word from another rank for 2 seconds" in done[0][1]
+          or "is gone" in done[0][1], done)
+    jobs[2].kill()
+    end(jobs[1:])
+
+finish()
