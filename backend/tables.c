@@ -36,9 +36,17 @@ static void add_shape(const Program *p, StrBuf *out, const Value *v) {
   if (mesh && mesh->id) strbuf_addf(out, ", .mesh = %d", mesh->id);
 }
 
+static void add_known(StrBuf *out, const Type *t) {
+  strbuf_addf(out, ", .known_rank = %d, .known_dim = {", t->rank);
+  for (int d = 0; d < t->rank; d++)
+    strbuf_addf(out, "%s%" PRId64, d ? ", " : "", t->dim[d]);
+  strbuf_add(out, "}");
+}
+
 static void add_init(const Program *p, StrBuf *out, const Value *v, int param) {
   const Init *init = v->init;
   if (v->train) strbuf_add(out, ", .train = true");
+  if (v->as) add_known(out, v->as);
   switch (init->kind) {
   case INIT_file:
   case INIT_bytes:

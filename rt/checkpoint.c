@@ -173,9 +173,11 @@ static const char *role_folder(const NnrtTensor *t) {
 }
 
 static bool same_shape(const StTensor *s, const NnrtTensor *t) {
-  bool same = s->dtype == t->dtype && s->rank == t->rank;
-  for (int d = 0; same && d < t->rank; d++)
-    same = s->dim[d] == t->dim[d];
+  const int64_t *dim;
+  int rank = nnrt_tensor_known(t, &dim);
+  bool same = s->dtype == t->dtype && s->rank == rank;
+  for (int d = 0; same && d < rank; d++)
+    same = s->dim[d] == dim[d];
   return same;
 }
 
@@ -228,8 +230,7 @@ static bool load_tensors(const StFile *f, NnrtRank *r, int64_t step, const char 
       why(w, "checkpoint '%s' is of another program: it has no '%s'\n%s", path, name, hint);
     else if (!ok)
       why(w, "checkpoint '%s' is of another program: '%s' is %s in it, here %s\n%s", path, name,
-          nnrt_shape_text(s->dtype, s->dim, s->rank).at,
-          nnrt_shape_text(t->dtype, t->dim, t->rank).at, hint);
+          nnrt_shape_text(s->dtype, s->dim, s->rank).at, nnrt_tensor_text(t).at, hint);
     free(name);
     if (!ok) return false;
     Part part;
@@ -298,9 +299,10 @@ static void list_contents(Writer *wr, const NnrtProgram *p, int64_t step, const 
     if (!nnrt_tensor_saved(t)) continue;
     StTensor *s = &wr->tensor[wr->n_tensors++];
     *s = (StTensor){.name = nnrt_must_format("%s/%s", role_folder(t), t->name), .dtype = t->dtype};
-    s->rank = t->rank;
-    for (int d = 0; d < t->rank; d++)
-      s->dim[d] = t->dim[d];
+    const int64_t *dim;
+    s->rank = nnrt_tensor_known(t, &dim);
+    for (int d = 0; d < s->rank; d++)
+      s->dim[d] = dim[d];
     add_text(wr, nnrt_must_format("xxh64:%s", s->name), nnrt_must_format("%s", zeros));
   }
 }

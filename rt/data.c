@@ -25,8 +25,8 @@ static char *input_names(const Data *d) {
   char *names = nnrt_must_format("%s", d->n ? "" : "nothing");
   for (int i = 0; i < d->n; i++) {
     const NnrtTensor *t = d->source[i].input;
-    char *longer = nnrt_must_format("%s%s'%s' %s", names, i ? ", " : "", t->name,
-                                    nnrt_shape_text(t->dtype, t->dim, t->rank).at);
+    char *longer =
+        nnrt_must_format("%s%s'%s' %s", names, i ? ", " : "", t->name, nnrt_tensor_text(t).at);
     free(names);
     names = longer;
   }
@@ -67,7 +67,7 @@ static bool check_tokens(Source *s, const char *flag, Why *w) {
               a->dtype == NNRT_i32 || a->dtype == NNRT_i64;
   if (t->rank != 2 || !is_integer(t->dtype))
     return why(w, "--%s %s=%s: tokens are for an input of integers, [rows,length]; '%s' is %s",
-               flag, t->name, s->path, t->name, nnrt_shape_text(t->dtype, t->dim, t->rank).at);
+               flag, t->name, s->path, t->name, nnrt_tensor_text(t).at);
   if (a->rank != 1 || !read)
     return why(
         w,
@@ -96,8 +96,7 @@ static bool check_rows(Source *s, const char *flag, int64_t batch, Why *w) {
                flag, t->name, s->path, nnrt_dtype_name(t->dtype), nnrt_dtype_name(a->dtype));
   if (!same)
     return why(w, "--%s %s=%s: the input is %s, the file %s%s", flag, t->name, s->path,
-               nnrt_shape_text(t->dtype, t->dim, t->rank).at,
-               nnrt_shape_text(a->dtype, a->dim, a->rank).at,
+               nnrt_tensor_text(t).at, nnrt_shape_text(a->dtype, a->dim, a->rank).at,
                batched ? "; all but the first dimension must be equal" : "");
   s->row_bytes = nnrt_dtype_size(a->dtype);
   for (int i = batched ? 1 : 0; i < t->rank; i++)
@@ -135,7 +134,7 @@ bool nnrt_data_open(Data *d, const NnrtProgram *p, const NnrtGraph *g, const Fla
     const char *flag = s->tokens ? tokens_flag : input_flag;
     if (!s->path)
       return why(w, "no data for input '%s' %s\nhint: --%s %s=FILE.npy", t->name,
-                 nnrt_shape_text(t->dtype, t->dim, t->rank).at, input_flag, t->name);
+                 nnrt_tensor_text(t).at, input_flag, t->name);
     if (!nnrt_npy_open(&s->npy, s->path, w))
       return why(w, "--%s %s=%s: %s", flag, t->name, s->path, w->text);
     if (!(s->tokens ? check_tokens(s, flag, w) : check_rows(s, flag, d->batch, w))) return false;

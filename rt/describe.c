@@ -16,8 +16,10 @@ static void write_tensors(FILE *f, const NnrtGraph *g, NnrtRole role) {
     first = false;
     nnrt_json_write_string(f, t->name);
     fprintf(f, ", \"dtype\": \"%s\", \"shape\": [", nnrt_dtype_name(t->dtype));
-    for (int d = 0; d < t->rank; d++)
-      fprintf(f, d ? ", %lld" : "%lld", (long long)t->dim[d]);
+    const int64_t *dim;
+    int rank = nnrt_tensor_known(t, &dim);
+    for (int d = 0; d < rank; d++)
+      fprintf(f, d ? ", %lld" : "%lld", (long long)dim[d]);
     fputs("]}", f);
   }
   fputs(first ? "]" : "\n  ]", f);

@@ -110,6 +110,10 @@ typedef struct NnrtTensor {
   int mesh;       // that it is on, and has these axes
   int64_t offset; // of the local part, in the slab, in bytes
   bool train;     // of a weight: an optimizer updates it
+  // Its dimensions as users and files know them, if they are others: as many elements in the same
+  // order.  A rank of 0: they are not.
+  int known_rank;
+  int64_t known_dim[NNRT_MAX_RANK];
   NnrtInitKind init;
   int64_t payload; // offset in the payload
   double a, b;

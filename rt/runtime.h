@@ -105,6 +105,8 @@ const char *nnrt_payload_plans(int64_t *out_bytes);
 const char *nnrt_dtype_name(NnrtDtype t);
 int64_t nnrt_dtype_size(NnrtDtype t);
 int64_t nnrt_tensor_count(const NnrtTensor *t); // of the whole
+// The whole's dimensions as users and files know them; returns how many.
+int nnrt_tensor_known(const NnrtTensor *t, const int64_t **dim);
 bool nnrt_tensor_floating(const NnrtTensor *t);
 bool nnrt_tensor_saved(const NnrtTensor *t); // weight or state: a checkpoint holds it
 bool nnrt_tensor_lasts(const NnrtTensor *t); // or copy: a step finds what the one before left
@@ -113,6 +115,7 @@ typedef struct ShapeText {
   char at[96];
 } ShapeText;
 ShapeText nnrt_shape_text(NnrtDtype dtype, const int64_t *dim, int rank); // "f32[8,512]"
+ShapeText nnrt_tensor_text(const NnrtTensor *t); // the same of a tensor as users know it
 
 // The part of a tensor that one rank has in one slice of time.
 typedef struct Part {

@@ -29,9 +29,11 @@ static bool write_header(OutFile *o, const NnrtProgram *p, Why *w) {
     const NnrtTensor *t = &g->tensors[i];
     if (!saved(t)) continue;
     StTensor *s = &list[n++];
-    *s = (StTensor){.name = nnrt_must_format("%s", t->name), .dtype = NNRT_f32, .rank = t->rank};
-    for (int d = 0; d < t->rank; d++)
-      s->dim[d] = t->dim[d];
+    const int64_t *dim;
+    *s = (StTensor){.name = nnrt_must_format("%s", t->name), .dtype = NNRT_f32};
+    s->rank = nnrt_tensor_known(t, &dim);
+    for (int d = 0; d < s->rank; d++)
+      s->dim[d] = dim[d];
   }
   StText text = {nnrt_must_format("model"), nnrt_must_format("%s", p->model)};
   int64_t bytes;

@@ -65,6 +65,17 @@ ShapeText nnrt_shape_text(NnrtDtype dtype, const int64_t *dim, int rank) {
   return text;
 }
 
+int nnrt_tensor_known(const NnrtTensor *t, const int64_t **dim) {
+  *dim = t->known_rank ? t->known_dim : t->dim;
+  return t->known_rank ? t->known_rank : t->rank;
+}
+
+ShapeText nnrt_tensor_text(const NnrtTensor *t) {
+  const int64_t *dim;
+  int rank = nnrt_tensor_known(t, &dim);
+  return nnrt_shape_text(t->dtype, dim, rank);
+}
+
 // ---- parts
 
 // The i-th axis that splits dimension `d`; -1 after the last.
