@@ -81,6 +81,7 @@ static Found purpose_of_use(const Use *u) {
   case OP_sub: return found(OFFSET);
   case OP_mul: return found(SCALE);
   case OP_reshape:
+  case OP_slice:
   case OP_broadcast:
   case OP_transpose:
   case OP_cast: return purpose_of(op->out[0]);
