@@ -106,8 +106,8 @@ static int slice(void *y, const void *x, int64_t rank, const int64_t *dims, int6
   return 0;
 }
 
-// Parcels for others; then, when theirs are here, all that this rank gets, in the order of
-// messages.
+// Boxes for others into parcels; then, when theirs are here, all that this rank gets, in the order
+// of the messages.
 static int move(void *y, const void *x, NnrtRank *r, int number, int64_t size, bool sums,
                 NnrtDtype t) {
   const Route *route = &r->comm->route[number];
