@@ -38,7 +38,7 @@ typedef struct Group {
 //     move              parcels, each from one rank to another (route.h)
 typedef struct Job {
   enum { JOB_reduce, JOB_gather, JOB_reduce_scatter, JOB_all_to_all, JOB_move } kind;
-  const Group *group; // of a move all that give or get
+  const Group *group; // of a move between gpus all that give or get
   void *y;
   const void *x;
   int64_t n;
@@ -58,9 +58,9 @@ typedef struct Parcel {
   char *at; // allocated; NULL of one that is got, until it came
 } Parcel;
 
-// Parcels that a rank gives and gets in one job, those it gives by how many ranks further their
-// peers are, counted round, and those it gets by how many back.  Whoever can waits for nobody when
-// it gives, so what is given is the communicating thread's.
+// Parcels that a rank gives and gets in one job: those it gives by how many ranks further their
+// peers are, counted round, and those it gets by how many back.  The rank does not wait until what
+// it gives is taken, so the communicating thread frees it.
 typedef struct Exchange {
   int n_to, n_from;
   Parcel *to, *from;
@@ -72,8 +72,8 @@ typedef struct NnrtComm {
   const struct CommWay *way;
   NnrtRank *rank;
   Group world, *group; // the program's groups
-  Route *route;        // of the program's moves
-  Group *movers;       // of those, the ranks that give or get
+  Route *route;        // [n_moves]
+  Group *movers;       // [n_moves] all that give or get
   struct Wire *wire;   // of comm_peers.c
   char *scratch;       // of the way
   int64_t scratch_bytes;

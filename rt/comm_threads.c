@@ -291,9 +291,8 @@ static int move_threads(NnrtComm *c, const Job *job) {
     leave(&s->mailbox[e->to[i].peer], c->rank->rank, e->to[i].at);
     e->to[i].at = NULL; // theirs now
   }
-  for (int i = 0; i < e->n_from; i++) {
+  for (int i = 0; i < e->n_from; i++)
     e->from[i].at = take(&s->mailbox[c->rank->rank], e->from[i].peer);
-  }
   return 0;
 }
 

@@ -6,7 +6,8 @@
 #include "comm.h"
 
 static int all_reduce(void *y, const void *x, int64_t n, NnrtRank *r, int group, NnrtDtype t) {
-  return nnrt_comm_start(r->comm, (Job){JOB_reduce, &r->comm->group[group], y, x, n, t, .everyone = true});
+  return nnrt_comm_start(r->comm,
+                         (Job){JOB_reduce, &r->comm->group[group], y, x, n, t, .everyone = true});
 }
 
 int nnrt_wait(NnrtRank *r, const void *y) {
@@ -105,8 +106,8 @@ static int slice(void *y, const void *x, int64_t rank, const int64_t *dims, int6
   return 0;
 }
 
-// Parcels for others; then, when theirs are here, all that this rank gets, in the order of
-// messages.
+// Boxes for others into parcels; then, when theirs are here, all that this rank gets, in the order
+// of the messages.
 static int move(void *y, const void *x, NnrtRank *r, int number, int64_t size, bool sums,
                 NnrtDtype t) {
   const Route *route = &r->comm->route[number];
