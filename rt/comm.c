@@ -346,7 +346,8 @@ void nnrt_comm_sum(NnrtRank *r, int64_t *x, int n) {
 }
 
 void nnrt_comm_gather(NnrtRank *r, void *y, const void *x, int64_t bytes) {
-  int code = nnrt_comm_do(r->comm, (Job){JOB_gather, &r->comm->world, y, x, bytes, NNRT_u8, .everyone = false});
+  int code = nnrt_comm_do(
+      r->comm, (Job){JOB_gather, &r->comm->world, y, x, bytes, NNRT_u8, .everyone = false});
   if (code) fail(r, code);
 }
 

@@ -6,7 +6,8 @@
 #include "comm.h"
 
 static int all_reduce(void *y, const void *x, int64_t n, NnrtRank *r, int group, NnrtDtype t) {
-  return nnrt_comm_start(r->comm, (Job){JOB_reduce, &r->comm->group[group], y, x, n, t, .everyone = true});
+  return nnrt_comm_start(r->comm,
+                         (Job){JOB_reduce, &r->comm->group[group], y, x, n, t, .everyone = true});
 }
 
 int nnrt_wait(NnrtRank *r, const void *y) {

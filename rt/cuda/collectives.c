@@ -123,6 +123,7 @@ static int call_way(NnrtRank *r, const Job *job) {
   case JOB_reduce_scatter:
     return way->reduce_scatter(r, job->group, job->y, job->x, job->n, job->dtype);
   case JOB_all_to_all: return way->all_to_all(r, job->group, job->y, job->x, job->n);
+  case JOB_move: return way->move(r, job->group, job->route, job->width, job->y, job->x);
   }
   return NNRT_COMM;
 }
@@ -157,7 +158,7 @@ static int start_and_join(NnrtRank *r, const char *name, const Job *job) {
 static int all_reduce(void *y, const void *x, int64_t n, NnrtRank *r, int group, NnrtDtype t) {
   Group *g = &r->comm->group[group];
   if (g->n == 1) return nnrt_copy(y, x, n * nnrt_dtype_size(t));
-  return n == 0 ? 0 : start(r, "all_reduce", &(Job){JOB_reduce, g, y, x, n, t, true});
+  return n == 0 ? 0 : start(r, "all_reduce", &(Job){JOB_reduce, g, y, x, n, t, .everyone = true});
 }
 
 int nnrt_wait(NnrtRank *r, const void *y) {
@@ -223,7 +224,8 @@ static int gather(void *y, const void *x, int64_t rank, const int64_t *dims, int
   if (bytes == 0) return 0;
   char *parts = outer == 1 ? y : nnrt_gpu_scratch(bytes * g->n);
   if (!parts) return NNRT_MEMORY;
-  int code = start_and_join(r, "all_gather", &(Job){JOB_gather, g, parts, x, bytes, NNRT_u8, true});
+  int code = start_and_join(r, "all_gather",
+                            &(Job){JOB_gather, g, parts, x, bytes, NNRT_u8, .everyone = true});
   if (!code && outer > 1) code = put_together(r, y, parts, g->n, outer, bytes / outer);
   return code;
 }
@@ -235,7 +237,7 @@ static int reduce_scatter(void *y, const void *x, int64_t rank, const int64_t *d
   int64_t bytes = n * nnrt_dtype_size(t);
   if (g->n == 1) return nnrt_copy(y, x, bytes);
   if (bytes == 0) return 0;
-  Job job = {JOB_reduce_scatter, g, y, x, n, t, true};
+  Job job = {JOB_reduce_scatter, g, y, x, n, t, .everyone = true};
   if (outer > 1) {
     char *parts = nnrt_gpu_scratch(bytes * g->n);
     if (!parts) return NNRT_MEMORY;
@@ -259,7 +261,7 @@ static int all_to_all(void *y, const void *x, int64_t rank, const int64_t *dims,
     scratch = nnrt_gpu_scratch(2 * room);
     if (!scratch) return NNRT_MEMORY;
   }
-  Job job = {JOB_all_to_all, g, y, x, bytes, NNRT_u8, true};
+  Job job = {JOB_all_to_all, g, y, x, bytes, NNRT_u8, .everyone = true};
   if (outer_to > 1) {
     int code = take_apart(r, scratch, x, g->n, outer_to, bytes / outer_to);
     if (code) return code;
@@ -285,6 +287,34 @@ static int slice(void *y, const void *x, int64_t rank, const int64_t *dims, int6
   int64_t part = run / parts;
   if (part == 0 || outer == 0) return 0;
   return copy_rows(y, part, (const char *)x + part * mine, run, part, outer, r->device->gpu.stream);
+}
+
+// Boxes for others into parcels; theirs come; then all that this rank gets, in the order of
+// messages.
+static int move(void *y, const void *x, NnrtRank *r, int number, int64_t size, bool sums,
+                NnrtDtype t) {
+  const Route *route = &r->comm->route[number];
+  const NnrtMove *m = route->move;
+  int64_t given = round_256(route->given * size), got = round_256(route->got * size);
+  char *out = given + got > 0 ? nnrt_gpu_scratch(given + got) : NULL, *in = out + given;
+  int code = given + got > 0 && !out ? NNRT_MEMORY : 0;
+  for (int i = 0; i < route->n_give && !code; i++) {
+    Box box = nnrt_route_given(route, &route->give[i]);
+    code = nnrt_box_copy(out + route->give[i].at * size, x, size, &box);
+  }
+  Job job = {.kind = JOB_move, .group = &r->comm->movers[number], .y = in, .x = out, .n = got};
+  job.dtype = NNRT_u8;
+  job.route = route;
+  job.width = size;
+  if (given + got > 0 && !code) code = start_and_join(r, "move", &job);
+  if (y && sums && !code) code = nnrt_zero(y, product(m->rank, m->to_dim) * size);
+  for (int i = 0; i < route->n_get && !code; i++) {
+    const RouteBox *b = &route->get[i];
+    const void *from = b->peer < 0 ? x : in + b->at * size;
+    Box box = nnrt_route_got(route, b);
+    code = sums ? nnrt_box_add(y, from, t, &box) : nnrt_box_copy(y, from, size, &box);
+  }
+  return code;
 }
 
 #include "comm_calls.h"

@@ -38,6 +38,10 @@ typedef struct GpuWay {
                         NnrtDtype t);
   // y = this rank's part of all x, of these bytes each, one after the other.
   int (*all_to_all)(NnrtRank *r, const Group *g, void *y, const void *x, int64_t bytes);
+  // Parcels of elements of `width` bytes, where the route says, to and from the others of the
+  // group; x and y are NULL where there are none.
+  int (*move)(NnrtRank *r, const Group *g, const Route *route, int64_t width, void *y,
+              const void *x);
   // Of nnrt_device_waits_in; may be NULL.
   int (*waits_in)(NnrtRank *r);
 } GpuWay;

@@ -11,5 +11,5 @@ set(CUDA_C_FILES cuda/gpu.c cuda/check.c cuda/device.c cuda/step.c
 set(CUDA_FILES cuda/ranks.cu cuda/copy.cu
     cuda/batch_norm.cu cuda/dropout.cu cuda/loss.cu cuda/narrow.cu cuda/norm.cu cuda/optimizers.cu
     cuda/pool.cu cuda/reduce.cu cuda/scan.cu cuda/softmax.cu cuda/sum_squares.cu
-    cuda/epilogue.cu cuda/random.cu cuda/lookup.cu cuda/pack.cu cuda/pad.cu cuda/shape.cu
+    cuda/epilogue.cu cuda/random.cu cuda/lookup.cu cuda/pack.cu cuda/pad.cu cuda/shape.cu cuda/boxes.cu
     cuda/attention_kernels.cu cuda/conv_kernels.cu)

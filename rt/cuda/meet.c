@@ -24,6 +24,7 @@ enum { BARS = 3 };
 typedef struct Shown { // by one rank
   const void *x;
   void *y;
+  const Route *route; // of a move
   cudaEvent_t bar[BARS];
 } Shown;
 
@@ -170,6 +171,32 @@ static int all_to_all_meet(NnrtRank *r, const Group *g, void *y, const void *x, 
   return code;
 }
 
+// Where the parcel for this rank is, of all that another gives.
+static int64_t place_of_parcel(const Route *theirs, int rank) {
+  int i = 0;
+  while (theirs->to[i].rank != rank)
+    i++;
+  return theirs->to[i].at;
+}
+
+static int move_meet(NnrtRank *r, const Group *g, const Route *route, int64_t width, void *y,
+                     const void *x) {
+  Shown *s = atomic_load(&shown);
+  s[r->rank].x = x;
+  s[r->rank].route = route;
+  int code = bar(r, g, 0);
+  for (int i = 0; i < route->n_from && !code; i++) {
+    const RoutePeer *from = &route->from[i];
+    const Shown *theirs = &s[from->rank];
+    int64_t at = place_of_parcel(theirs->route, r->rank);
+    code = copy((char *)y + from->at * width, (const char *)theirs->x + at * width, from->n * width,
+                r->device->gpu.comm);
+  }
+  if (!code) code = bar(r, g, 1);
+  nnrt_comm_meet(g);
+  return code;
+}
+
 const GpuWay nnrt_gpu_meet = {"threads",       false,       open_meet,   close_meet,
                               memory_meet,     reduce_meet, gather_meet, reduce_scatter_meet,
-                              all_to_all_meet, NULL};
+                              all_to_all_meet, move_meet,   NULL};

@@ -6,11 +6,13 @@
 //     reduce   ncclAllReduce        gather   ncclAllGather
 //     reduce_scatter   ncclReduceScatter
 //     all_to_all       ncclSend to all and ncclRecv from all, itself too, as one group
+//     move             the same with those that the route names
 //     watch.c  ncclCommGetAsyncError
 //
-// There is a communicator for every group of the program; they all work in the rank's stream for
-// collectives, so no two wait for each other in different orders.  A call that says ncclInProgress
-// is asked about until it is done: the first of a kind makes connections.
+// There is a communicator for every group of the program, and one of all ranks for moves; they all
+// work in the rank's stream for collectives, so no two wait for each other in different orders. All
+// ranks go through the groups in one order, also those that a rank is not in.  A call that says
+// ncclInProgress is asked about until it is done: the first of a kind makes connections.
 //
 // The library is the one linked with the program, else it is found when it is needed: what runs on
 // one gpu does without.
@@ -57,10 +59,11 @@ typedef struct Library {
 static Library nccl;
 
 typedef struct State {
-  ncclComm_t *comm;  // [n_groups] NULL: of a group of one rank, or one that this rank is not in
-  void **registered; // [n_groups] the slab, with that communicator
+  // [n_comms] of the groups, NULL where one is of one rank, or not this rank's; then that of moves.
+  ncclComm_t *comm;
+  void **registered; // [n_comms] the slab, with that communicator
   bool from_nccl;    // the slab
-  int n_groups;
+  int n_comms;
   double patience; // seconds
   Watch *watch;
   // NCCL completes what a communicator was asked in whoever asks about it first, so the rank's
@@ -136,10 +139,9 @@ static int settle(ncclResult_t result, ncclComm_t *comm, double patience, const 
 
 // ---- opening
 
-// The unique id of the group.  Collective.
-static int share_id(NnrtRank *r, int group, ncclUniqueId *out) {
+// The unique id that the first rank of a group makes.  Collective.
+static int share_id(NnrtRank *r, const Group *g, ncclUniqueId *out) {
   enum { WORDS = sizeof(ncclUniqueId) / sizeof(int64_t) };
-  const Group *g = &r->comm->group[group];
   int64_t *all = nnrt_must_alloc((size_t)r->ranks * WORDS * sizeof *all);
   int code = 0;
   if (g->n > 0 && g->me == 0) {
@@ -148,26 +150,36 @@ static int share_id(NnrtRank *r, int group, ncclUniqueId *out) {
     if (result != ncclSuccess) code = failed(result, NULL, "making an id");
     memcpy(all + (int64_t)r->rank * WORDS, &id, sizeof id);
   }
-  nnrt_comm_sum(r, all, r->ranks * WORDS); // of one id and zeros
+  nnrt_comm_sum(r, all, r->ranks * WORDS); // of one id for each group of this number, and zeros
   if (g->n > 0) memcpy(out, all + (int64_t)g->rank[0] * WORDS, sizeof *out);
   free(all);
   return code;
 }
 
-static int open_group(NnrtRank *r, State *s, int group) {
-  const Group *g = &r->comm->group[group];
+static int open_group(NnrtRank *r, State *s, const Group *g, ncclComm_t *out) {
   ncclUniqueId id;
-  if (nnrt_group_size(r->program, group) == 1) return 0;
-  int code = share_id(r, group, &id);
+  int code = share_id(r, g, &id);
   if (code || g->n == 0) return code;
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  return settle(nccl.CommInitRankConfig(&s->comm[group], g->n, id, g->me, &config), &s->comm[group],
-                s->patience, "connecting ranks");
+  return settle(nccl.CommInitRankConfig(out, g->n, id, g->me, &config), out, s->patience,
+                "connecting ranks");
+}
+
+static int open_groups(NnrtRank *r, State *s) {
+  const NnrtProgram *p = r->program;
+  s->n_comms = p->n_groups + (p->n_moves > 0);
+  s->comm = nnrt_must_alloc((size_t)s->n_comms * sizeof(ncclComm_t));
+  s->registered = nnrt_must_alloc((size_t)s->n_comms * sizeof(void *));
+  int code = 0;
+  for (int g = 0; g < p->n_groups && !code; g++)
+    if (nnrt_group_size(p, g) > 1) code = open_group(r, s, &r->comm->group[g], &s->comm[g]);
+  if (p->n_moves > 0 && !code) code = open_group(r, s, &r->comm->world, &s->comm[p->n_groups]);
+  return code;
 }
 
 static int async_error_locked(State *s, char *text, size_t size) {
-  for (int g = 0; g < s->n_groups; g++) {
+  for (int g = 0; g < s->n_comms; g++) {
     ncclResult_t result = ncclSuccess;
     if (!s->comm[g]) continue;
     ncclResult_t asked = nccl.CommGetAsyncError(s->comm[g], &result);
@@ -196,12 +208,8 @@ static int open_nccl(NnrtRank *r) {
   int code = find_library();
   if (!code) code = check_version();
   if (code) return code;
-  s->n_groups = r->program->n_groups;
-  s->comm = nnrt_must_alloc((size_t)s->n_groups * sizeof(ncclComm_t));
-  s->registered = nnrt_must_alloc((size_t)s->n_groups * sizeof(void *));
   s->patience = nnrt_device_patience(r->run);
-  for (int g = 0; g < s->n_groups && !code; g++)
-    code = open_group(r, s, g);
+  code = open_groups(r, s);
   if (!code) code = nnrt_watch_start(&s->watch, r, async_error, s);
   return code;
 }
@@ -210,7 +218,7 @@ static void close_nccl(NnrtRank *r) {
   State *s = r->device->comm->state;
   nnrt_comm_part(r);
   nnrt_watch_stop(s->watch);
-  for (int g = 0; g < s->n_groups; g++) {
+  for (int g = 0; g < s->n_comms; g++) {
     if (!s->comm[g]) continue;
     if (s->registered[g]) nccl.CommDeregister(s->comm[g], s->registered[g]);
     settle(nccl.CommFinalize(s->comm[g]), &s->comm[g], s->patience, "closing");
@@ -234,7 +242,7 @@ static int memory_nccl(NnrtRank *r, void **out, size_t bytes) {
     return nnrt_cuda(cudaMalloc(out, bytes), "memory for the slab");
   }
   s->from_nccl = true;
-  for (int g = 0; g < s->n_groups; g++) {
+  for (int g = 0; g < s->n_comms; g++) {
     if (!s->comm[g]) continue;
     // Refused, it copies through memory of its own.
     pthread_mutex_lock(&s->lock);
@@ -252,17 +260,28 @@ static int memory_nccl(NnrtRank *r, void **out, size_t bytes) {
 typedef ncclResult_t CallFn(const Group *g, char *y, const char *x, size_t n, ncclDataType_t type,
                             ncclComm_t comm, cudaStream_t stream);
 
+// Around a call: it is watched, and nobody else asks NCCL meanwhile.
+static int begin(NnrtRank *r) {
+  State *s = r->device->comm->state;
+  int code = nnrt_watch_begin(s->watch, *r->op, r->device->gpu.comm);
+  if (!code) pthread_mutex_lock(&s->lock);
+  return code;
+}
+
+static int end(NnrtRank *r, ncclComm_t *comm, ncclResult_t result, const char *what) {
+  State *s = r->device->comm->state;
+  int code = settle(result, comm, s->patience, what);
+  pthread_mutex_unlock(&s->lock);
+  return code ? code : nnrt_watch_end(s->watch, r->device->gpu.comm);
+}
+
 static int collective(NnrtRank *r, const Group *g, const char *what, CallFn *call, void *y,
                       const void *x, int64_t n, ncclDataType_t type) {
   State *s = r->device->comm->state;
   ncclComm_t *comm = &s->comm[g - r->comm->group];
-  cudaStream_t stream = r->device->gpu.comm;
-  int code = nnrt_watch_begin(s->watch, *r->op, stream);
+  int code = begin(r);
   if (code) return code;
-  pthread_mutex_lock(&s->lock);
-  code = settle(call(g, y, x, (size_t)n, type, *comm, stream), comm, s->patience, what);
-  pthread_mutex_unlock(&s->lock);
-  return code ? code : nnrt_watch_end(s->watch, stream);
+  return end(r, comm, call(g, y, x, (size_t)n, type, *comm, r->device->gpu.comm), what);
 }
 
 static ncclDataType_t type_of(NnrtDtype t) {
@@ -322,11 +341,39 @@ static int all_to_all_nccl(NnrtRank *r, const Group *g, void *y, const void *x, 
   return collective(r, g, "all_to_all", call_all_to_all, y, x, bytes, ncclUint8);
 }
 
+static ncclResult_t call_move(const Route *route, int64_t width, char *y, const char *x,
+                              ncclComm_t comm, cudaStream_t stream) {
+  ncclResult_t result = nccl.GroupStart();
+  if (result != ncclSuccess) return result;
+  for (int i = 0; i < route->n_to && !refused(result); i++) {
+    const RoutePeer *to = &route->to[i];
+    result =
+        nccl.Send(x + to->at * width, (size_t)(to->n * width), ncclUint8, to->rank, comm, stream);
+  }
+  for (int i = 0; i < route->n_from && !refused(result); i++) {
+    const RoutePeer *from = &route->from[i];
+    result = nccl.Recv(y + from->at * width, (size_t)(from->n * width), ncclUint8, from->rank, comm,
+                       stream);
+  }
+  ncclResult_t ended = nccl.GroupEnd();
+  return refused(result) ? result : ended;
+}
+
+static int move_nccl(NnrtRank *r, const Group *g, const Route *route, int64_t width, void *y,
+                     const void *x) {
+  State *s = r->device->comm->state;
+  ncclComm_t *comm = &s->comm[s->n_comms - 1];
+  (void)g;
+  int code = begin(r);
+  if (code) return code;
+  return end(r, comm, call_move(route, width, y, x, *comm, r->device->gpu.comm), "move");
+}
+
 static int waits_in_nccl(NnrtRank *r) {
   State *s = r->device->comm->state;
   return s && s->watch ? nnrt_watch_op(s->watch) : -1;
 }
 
-const GpuWay nnrt_gpu_nccl = {"nccl",          true,         open_nccl,   close_nccl,
-                              memory_nccl,     reduce_nccl,  gather_nccl, reduce_scatter_nccl,
-                              all_to_all_nccl, waits_in_nccl};
+const GpuWay nnrt_gpu_nccl = {"nccl",          true,        open_nccl,    close_nccl,
+                              memory_nccl,     reduce_nccl, gather_nccl,  reduce_scatter_nccl,
+                              all_to_all_nccl, move_nccl,   waits_in_nccl};

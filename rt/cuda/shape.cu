@@ -16,12 +16,8 @@
 //     packs        what lies side by side in y is anywhere in x: a thread collects 16 bytes
 //     the rest     a thread for each element
 
-#include "move.cuh"
-
-typedef struct CopyBox {
-  int rank;
-  int64_t shape[NNRT_MAX_RANK], x_stride[NNRT_MAX_RANK], y_stride[NNRT_MAX_RANK];
-} CopyBox;
+#include "../boxes.h"
+#include "box.cuh"
 
 static void strides_of(int64_t rank, const int64_t *shape, int64_t *stride) {
   int64_t n = 1;
@@ -29,22 +25,6 @@ static void strides_of(int64_t rank, const int64_t *shape, int64_t *stride) {
     stride[d] = n;
     n *= shape[d];
   }
-}
-
-// Drops dimensions of 1 and joins those that are one step apart in both.
-static void simplify(CopyBox *c) {
-  int n = 0;
-  for (int d = 0; d < c->rank; d++) {
-    if (c->shape[d] == 1) continue;
-    if (n > 0 && c->x_stride[n - 1] == c->x_stride[d] * c->shape[d] &&
-        c->y_stride[n - 1] == c->y_stride[d] * c->shape[d])
-      c->shape[n - 1] *= c->shape[d];
-    else
-      c->shape[n++] = c->shape[d];
-    c->x_stride[n - 1] = c->x_stride[d];
-    c->y_stride[n - 1] = c->y_stride[d];
-  }
-  c->rank = n;
 }
 
 // Makes elements as large as shape, strides and addresses allow; their size.
@@ -65,40 +45,7 @@ static int64_t widen(CopyBox *c, int64_t width, const void *y, const void *x) {
 
 // -- Boxes on the gpu
 
-template <class I> struct Box {
-  int rank;
-  Divider<I> size[NNRT_MAX_RANK];
-  I x_stride[NNRT_MAX_RANK], y_stride[NNRT_MAX_RANK];
-};
-
-template <class I> static Box<I> box_of(const CopyBox &c) {
-  Box<I> b;
-  b.rank = c.rank;
-  for (int d = 0; d < c.rank; d++) {
-    b.size[d] = Divider<I>(c.shape[d]);
-    b.x_stride[d] = (I)c.x_stride[d];
-    b.y_stride[d] = (I)c.y_stride[d];
-  }
-  return b;
-}
-
-// Where element `i` of the box is in the two tensors.
-template <class I>
-static __device__ inline void find_element(const Box<I> &b, I i, int64_t *x_at, int64_t *y_at) {
-  *x_at = *y_at = 0;
-  for (int d = b.rank - 1; d > 0; d--) {
-    I at;
-    i = b.size[d].divide(i, &at);
-    *x_at += (int64_t)at * b.x_stride[d];
-    *y_at += (int64_t)at * b.y_stride[d];
-  }
-  if (b.rank > 0) {
-    *x_at += (int64_t)i * b.x_stride[0];
-    *y_at += (int64_t)i * b.y_stride[0];
-  }
-}
-
-template <class T, class I> static __global__ void copy_each(T *y, const T *x, Box<I> b, I n) {
+template <class T, class I> static __global__ void copy_each(T *y, const T *x, BoxOf<I> b, I n) {
   for (I i = (I)first_thread(); i < n; i += (I)all_threads()) {
     int64_t x_at, y_at;
     find_element(b, i, &x_at, &y_at);
@@ -112,7 +59,7 @@ template <class T> struct Packed {
   enum { MANY = 16 / sizeof(T) };
 };
 template <class T, class I>
-static __global__ void copy_packs(T *y, const T *x, Box<I> b, I step, I n) {
+static __global__ void copy_packs(T *y, const T *x, BoxOf<I> b, I step, I n) {
   constexpr int MANY = Packed<T>::MANY;
   for (I i = (I)first_thread(); i < n; i += (I)all_threads()) {
     int64_t x_at, y_at;
@@ -150,7 +97,7 @@ struct Tiles {
 };
 
 template <class T>
-static __global__ void copy_tiles(T *y, const T *x, Box<int64_t> outer, Tiles t) {
+static __global__ void copy_tiles(T *y, const T *x, BoxOf<int64_t> outer, Tiles t) {
   constexpr int SIDE = Tile<T>::SIDE;
   __shared__ T tile[SIDE][SIDE + 1]; // one more: a column is not all in one bank
   for (int64_t k = blockIdx.x; k < t.n; k += gridDim.x) {
@@ -241,6 +188,16 @@ static int copy_box(void *y, const void *x, int64_t width, CopyBox c) {
 }
 
 // -- What is a box
+
+int nnrt_box_copy(void *to, const void *from, int64_t width, const Box *b) {
+  CopyBox c;
+  c.rank = b->rank;
+  int64_t to_at = nnrt_box_strides(b, b->to_dim, b->to_at, c.y_stride);
+  int64_t from_at = nnrt_box_strides(b, b->from_dim, b->from_at, c.x_stride);
+  for (int d = 0; d < c.rank; d++)
+    c.shape[d] = b->size[d];
+  return copy_box((char *)to + to_at * width, (const char *)from + from_at * width, width, c);
+}
 
 static int transpose(void *y, const void *x, int64_t width, int64_t rank, const int64_t *shape,
                      const int64_t *perm) {

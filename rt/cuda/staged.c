@@ -63,24 +63,54 @@ static int through_here(NnrtRank *r, Job job, int64_t x_bytes, int64_t y_bytes) 
 static int reduce_staged(NnrtRank *r, const Group *g, void *y, const void *x, int64_t n,
                          NnrtDtype t) {
   int64_t bytes = n * nnrt_dtype_size(t);
-  return through_here(r, (Job){JOB_reduce, g, y, x, n, t, true}, bytes, bytes);
+  return through_here(r, (Job){JOB_reduce, g, y, x, n, t, .everyone = true}, bytes, bytes);
 }
 
 static int gather_staged(NnrtRank *r, const Group *g, void *y, const void *x, int64_t bytes) {
-  return through_here(r, (Job){JOB_gather, g, y, x, bytes, NNRT_u8, true}, bytes, bytes * g->n);
+  return through_here(r, (Job){JOB_gather, g, y, x, bytes, NNRT_u8, .everyone = true}, bytes,
+                      bytes * g->n);
 }
 
 static int reduce_scatter_staged(NnrtRank *r, const Group *g, void *y, const void *x, int64_t n,
                                  NnrtDtype t) {
   int64_t bytes = n * nnrt_dtype_size(t);
-  return through_here(r, (Job){JOB_reduce_scatter, g, y, x, n, t, true}, bytes * g->n, bytes);
+  return through_here(r, (Job){JOB_reduce_scatter, g, y, x, n, t, .everyone = true}, bytes * g->n,
+                      bytes);
 }
 
 static int all_to_all_staged(NnrtRank *r, const Group *g, void *y, const void *x, int64_t bytes) {
-  return through_here(r, (Job){JOB_all_to_all, g, y, x, bytes, NNRT_u8, true}, bytes * g->n,
-                      bytes * g->n);
+  return through_here(r, (Job){JOB_all_to_all, g, y, x, bytes, NNRT_u8, .everyone = true},
+                      bytes * g->n, bytes * g->n);
+}
+
+static int move_staged(NnrtRank *r, const Group *g, const Route *route, int64_t width, void *y,
+                       const void *x) {
+  cudaStream_t stream = r->device->gpu.comm;
+  Exchange *e = nnrt_exchange_new(route->n_to, route->n_from);
+  int code = 0;
+  (void)g;
+  for (int i = 0; i < route->n_to; i++) {
+    const RoutePeer *to = &route->to[i];
+    e->to[i] = nnrt_parcel_new(to->rank, to->n * width);
+    if (!code)
+      code = nnrt_cuda(cudaMemcpyAsync(e->to[i].at, (const char *)x + to->at * width,
+                                       (size_t)e->to[i].bytes, cudaMemcpyDeviceToHost, stream),
+                       "copying from the gpu");
+  }
+  for (int i = 0; i < route->n_from; i++)
+    e->from[i] = (Parcel){.peer = route->from[i].rank, .bytes = route->from[i].n * width};
+  if (!code) code = nnrt_cuda(cudaStreamSynchronize(stream), "waiting for the gpu");
+  if (!code) code = nnrt_comm_move(r->comm, e);
+  for (int i = 0; i < route->n_from && !code; i++)
+    code = nnrt_cuda(cudaMemcpyAsync((char *)y + route->from[i].at * width, e->from[i].at,
+                                     (size_t)e->from[i].bytes, cudaMemcpyHostToDevice, stream),
+                     "copying to the gpu");
+  if (!code) code = nnrt_cuda(cudaStreamSynchronize(stream), "waiting for the gpu");
+  if (route->n_from > 0) nnrt_exchange_free(e);
+  return code;
 }
 
 const GpuWay nnrt_gpu_staged = {
-    "staged",      false,         open_staged,           close_staged,      memory_staged,
-    reduce_staged, gather_staged, reduce_scatter_staged, all_to_all_staged, NULL};
+    "staged",          false,         open_staged,   close_staged,
+    memory_staged,     reduce_staged, gather_staged, reduce_scatter_staged,
+    all_to_all_staged, move_staged,   NULL};

@@ -1,9 +1,10 @@
-# The runtime on a gpu: rt_line.c is a program written by hand, in several kinds, on the emulator.
-function(nnaot_gpu_rt_program name)
-  nnaot_program(gpu_${name} rt_line.c)
-  emulated_sources(gpu_${name} rt_line.cu)
+# The runtime on a gpu: programs written by hand, in several kinds, on the emulator.  rt_line.c is on one mesh;
+# tests/rt/meshes.c on several, with the kernels of stages.cu.
+function(nnaot_gpu_rt_program name source kernels)
+  nnaot_program(gpu_${name} ${source})
+  emulated_sources(gpu_${name} ${kernels})
   target_compile_definitions(gpu_${name} PRIVATE ${ARGN})
-  target_include_directories(gpu_${name} PRIVATE ${CMAKE_SOURCE_DIR}/rt/cuda)
+  target_include_directories(gpu_${name} PRIVATE ${CMAKE_SOURCE_DIR}/rt/cuda ${CMAKE_SOURCE_DIR}/tests/rt)
   # The common part's archive alone, since nnrt would bring the device that is a processor.
   target_link_libraries(gpu_${name} PRIVATE nnrt_cuda_emulated $<TARGET_FILE:nnrt> nnrt_cuda_emulated
                                                $<TARGET_FILE:nnrt> OpenMP::OpenMP_C ${CMAKE_DL_LIBS} m)
@@ -33,13 +34,22 @@ set(NNAOT_GPU_RT_PROGRAMS
     "nan2 RANKS=2 NAN_AT=3" "huge2 RANKS=2 SLAB_BYTES=(INT64_C(1)<<41)")
 foreach(program IN LISTS NNAOT_GPU_RT_PROGRAMS)
   string(REPLACE " " ";" words "${program}")
-  nnaot_gpu_rt_program(${words})
+  list(POP_FRONT words name)
+  nnaot_gpu_rt_program(${name} rt_line.c rt_line.cu ${words})
+endforeach()
+set(NNAOT_GPU_MESH_PROGRAMS
+    "stages1 RANKS=1" "stages2 RANKS=2 SECOND=1 THIRD=1,0" "apart4 RANKS=4 FIRST=0,1 SECOND=2,3 THIRD=1,2,3"
+    "overlap4 RANKS=4 FIRST=3,1 SECOND=1,2 THIRD=2,0" "uneven4 RANKS=4 FIRST=2 SECOND=3,1,0,2 THIRD=3,0,1")
+foreach(program IN LISTS NNAOT_GPU_MESH_PROGRAMS)
+  string(REPLACE " " ";" words "${program}")
+  list(POP_FRONT words name)
+  nnaot_gpu_rt_program(${name} ${CMAKE_SOURCE_DIR}/tests/rt/meshes.c stages.cu "TARGET=\"cuda:sm_90\"" ${words})
 endforeach()
 # One that was not linked with NCCL, as is usual.
-nnaot_gpu_rt_program(no_nccl2 RANKS=2)
+nnaot_gpu_rt_program(no_nccl2 rt_line.c rt_line.cu RANKS=2)
 set_property(TARGET gpu_no_nccl2 PROPERTY LINK_OPTIONS "")
 
-foreach(name steps checks ranks lost)
+foreach(name steps checks ranks meshes lost)
   add_test(NAME gpu-rt-${name} COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/rt_${name}.py)
   set_tests_properties(gpu-rt-${name} PROPERTIES TIMEOUT 300 ENVIRONMENT
     "PROGRAMS=${CMAKE_CURRENT_BINARY_DIR}/rt;CPU_PROGRAMS=${CMAKE_BINARY_DIR}/tests/rt;COMMON=${CMAKE_SOURCE_DIR}/tests/rt")

@@ -7,14 +7,18 @@
 //     second             └─ e = h - label ┘     loss = mean e^2
 //
 // Besides, every step runs moves of messages that are drawn by lot, of parts of all shapes, and
-// compares what each rank gets with what the messages say, done one element after the other.
+// compares what each rank gets with what the messages say, one element after the other.  What is
+// wrong makes the loss NaN; processors say so at once.
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "nnrt.h"
 #include "nnrt_random.h"
+#include "stages.h"
+
+#ifndef TARGET
+#define TARGET "cpu"
+#endif
 
 #ifndef RANKS
 #define RANKS 1
@@ -32,7 +36,7 @@
 #define STOP_AT -1
 #endif
 
-enum { MICRO = 2, BATCH = 16, N = 5 };
+enum { MICRO = 2, BATCH = 16 };
 enum { ALL_mesh, FIRST_mesh, SECOND_mesh, THIRD_mesh, N_MESH };
 
 static const int all_ranks[] = {0, 1, 2, 3}; // the first RANKS of them
@@ -46,33 +50,41 @@ static const NnrtMesh meshes[] = {
     {"second", 2, {{"mb", MICRO, true}, {"dp", N_SECOND, false}}, N_SECOND, second_ranks},
     {"third", 1, {{"tp", N_THIRD, false}}, N_THIRD, third_ranks},
 };
-enum { FIRST_group, SECOND_group };
-static const NnrtGroup groups[] = {{FIRST_mesh, {1, -1}}, {SECOND_mesh, {1, -1}}};
+enum { FIRST_group, SECOND_group, ALL_group, N_GROUPS };
+static const NnrtGroup groups[] = {
+    {FIRST_mesh, {1, -1}}, {SECOND_mesh, {1, -1}}, {ALL_mesh, {1, -1}}};
 
 // The slab: what the meshes have is side by side, though no rank need have all of it.
 enum {
   ROWS_1 = BATCH / N_FIRST / MICRO,
   ROWS_2 = BATCH / N_SECOND / MICRO,
+  AREA = 24576, // of a lot's part
   AT_x = 0,
   AT_w = AT_x + 16 * N * 4,
-  AT_b = AT_w + 32,
-  AT_v = AT_b + 16,
-  AT_lr = AT_v + 32,
-  AT_lr2 = AT_lr + 16,
-  AT_g = AT_lr2 + 16, // f32[8]: gradients of w and b
-  AT_h = AT_g + 32,
-  AT_e = AT_h + 64,
-  AT_norm = AT_e + 64,
-  AT_h2 = AT_norm + 16,
-  AT_e2 = AT_h2 + 64,
-  AT_label = AT_e2 + 64,
-  AT_squares = AT_label + 16 * 8,
-  AT_loss = AT_squares + 16,
-  AT_far = AT_loss + 16,  // f32[24], cut on `second`
-  AT_near = AT_far + 96,  // f32[24,2], whole on `second`
-  AT_cut = AT_near + 192, // f32[4,12], columns cut on `third`
-  AT_wide = AT_cut + 192, // f32[12], cut on all
-  SLAB = AT_wide + 64,
+  AT_b = AT_w + 512,
+  AT_v = AT_b + 512,
+  AT_lr = AT_v + 512,
+  AT_lr2 = AT_lr + 512,
+  AT_step = AT_lr2 + 512,
+  AT_bad = AT_step + 512,
+  AT_all_bad = AT_bad + 512,
+  AT_g = AT_all_bad + 512, // f32[8]: gradients of w and b
+  AT_h = AT_g + 512,
+  AT_e = AT_h + 512,
+  AT_norm = AT_e + 512,
+  AT_h2 = AT_norm + 512,
+  AT_e2 = AT_h2 + 512,
+  AT_label = AT_e2 + 512,
+  AT_squares = AT_label + 512,
+  AT_sum = AT_squares + 512,
+  AT_loss = AT_sum + 512,
+  AT_far = AT_loss + 512,  // f32[24], cut on `second`
+  AT_near = AT_far + 512,  // f32[24,2], whole on `second`
+  AT_cut = AT_near + 512,  // f32[4,12], columns cut on `third`
+  AT_wide = AT_cut + 512,  // f32[12], cut on all
+  AT_give = AT_wide + 512, // of lots
+  AT_got = AT_give + AREA,
+  SLAB = AT_got + AREA,
 };
 
 #define F(at) ((float *)(void *)(r->slab + (at)))
@@ -98,6 +110,7 @@ static const NnrtTensor train_tensors[] = {
      .init = NNRT_from_fill},
     {"lr", NNRT_scalar, NNRT_f32, 0, {0}, {NO}, .mesh = FIRST_mesh, .offset = AT_lr},
     {"lr", NNRT_scalar, NNRT_f32, 0, {0}, {NO}, .mesh = SECOND_mesh, .offset = AT_lr2},
+    {"step", NNRT_scalar, NNRT_i64, 0, {0}, {NO}, .mesh = ALL_mesh, .offset = AT_step},
     {"loss", NNRT_output, NNRT_f32, 0, {0}, {NO}, .mesh = SECOND_mesh, .offset = AT_loss},
     {"grad_norm", NNRT_output, NNRT_f32, 0, {0}, {NO}, .mesh = FIRST_mesh, .offset = AT_norm},
 };
@@ -109,9 +122,10 @@ static const NnrtTensor eval_tensors[] = {
 };
 // clang-format on
 
-enum { OP_linear, OP_move, OP_error, OP_reduce, OP_lots, N_OPS };
-static const char *const ops[] = {"linear  line.onnx:/fc/Gemm", "move  h", "sub  line.onnx:/loss",
-                                  "all_reduce  grads of /fc", "move  by lot"};
+enum { OP_linear, OP_move, OP_error, OP_reduce, OP_update, OP_lots, N_OPS };
+static const char *const ops[] = {"linear  line.onnx:/fc/Gemm", "move  h",
+                                  "sub  line.onnx:/loss",       "all_reduce  grads of /fc",
+                                  "sgd  line.onnx:/fc/w",       "move  by lot"};
 
 // ---- moves: those of the stages, then those drawn by lot
 
@@ -119,6 +133,7 @@ enum { TO_SECOND, TO_FIRST, N_STAGES, N_LOTS = 60, N_MOVES = N_STAGES + N_LOTS, 
 
 static NnrtMessage message[N_MOVES][MOST];
 static NnrtMove moves[N_MOVES];
+static const NnrtConstant constants[] = {{message, sizeof message}};
 
 // Rows that are cut evenly over the ranks of one list, to those of another.
 static void make_rows(int move, int from_mesh, int to_mesh) {
@@ -156,17 +171,20 @@ static void make_lot(int move, uint64_t *state) {
   NnrtMove *m = &moves[move];
   *m = (NnrtMove){.rank = (int)draw(state, 5), .sums = move % 3 == 0, .message = message[move]};
   m->n = (int)draw(state, move % 4 == 0 ? MOST : 6);
+  // Some are large, but none larger than AREA.
+  static const int64_t large[] = {1, 3000, 50, 12, 5};
+  int64_t most = move % 7 == 0 ? large[m->rank] : 5;
   for (int d = 0; d < m->rank; d++) {
-    m->from_dim[d] = 1 + draw(state, move % 7 == 0 ? 20 : 5);
-    m->to_dim[d] = 1 + draw(state, move % 7 == 0 ? 20 : 5);
+    m->from_dim[d] = 1 + draw(state, most);
+    m->to_dim[d] = 1 + draw(state, most);
   }
   for (int i = 0; i < m->n; i++) {
     NnrtMessage *message_i = &message[move][i];
     *message_i =
         (NnrtMessage){.from = (int)draw(state, RANKS), .to = (int)draw(state, RANKS), .share = i};
     for (int d = 0; d < m->rank; d++) {
-      int64_t most = m->from_dim[d] < m->to_dim[d] ? m->from_dim[d] : m->to_dim[d];
-      message_i->size[d] = draw(state, 12) == 0 ? 0 : 1 + draw(state, most);
+      int64_t fits = m->from_dim[d] < m->to_dim[d] ? m->from_dim[d] : m->to_dim[d];
+      message_i->size[d] = draw(state, 12) == 0 ? 0 : 1 + draw(state, fits);
       message_i->at_from[d] = draw(state, m->from_dim[d] - message_i->size[d] + 1);
       message_i->at_to[d] = draw(state, m->to_dim[d] - message_i->size[d] + 1);
     }
@@ -183,57 +201,6 @@ __attribute__((constructor)) static void make_moves(void) {
     make_lot(i, &state);
 }
 
-static int64_t count(const NnrtMove *m, const int64_t *dim) {
-  int64_t n = 1;
-  for (int d = 0; d < m->rank; d++)
-    n *= dim[d];
-  return n;
-}
-
-// Element i of rank's part before, of a move in a step; in sums the order of adding has other bits.
-static double element(const NnrtRank *r, int move, int rank, int64_t i) {
-  if (moves[move].sums) return 1.0 / (double)(1 + rank + (i + r->step) % 1000);
-  return (double)(nnrt_random_mix((uint64_t)(i * RANKS + rank + 1000 * (r->step + move))) >> 40);
-}
-
-static void set(void *at, int64_t i, int width, bool sums, double x) {
-  float f = (float)x;
-  int64_t integer = sums ? (int64_t)(1e9 * x) : (int64_t)x;
-  memcpy((char *)at + i * width, sums && width == 4 ? (void *)&f : (void *)&integer, (size_t)width);
-}
-
-static void add(void *y, int64_t i, const void *x, int64_t j, int width) {
-  if (width == 4)
-    ((float *)y)[i] += ((const float *)x)[j];
-  else
-    ((int64_t *)y)[i] += ((const int64_t *)x)[j];
-}
-
-// y += or = the box of one message, one element after the other.
-static void deliver(void *y, const void *x, int move, const NnrtMessage *what, int width) {
-  const NnrtMove *m = &moves[move];
-  for (int64_t k = 0, n = count(m, what->size); k < n; k++) {
-    int64_t from = 0, to = 0, rest = k, from_stride = 1, to_stride = 1;
-    for (int d = m->rank - 1; d >= 0; d--) {
-      int64_t at = rest % what->size[d];
-      rest /= what->size[d];
-      from += (what->at_from[d] + at) * from_stride;
-      to += (what->at_to[d] + at) * to_stride;
-      from_stride *= m->from_dim[d];
-      to_stride *= m->to_dim[d];
-    }
-    if (m->sums)
-      add(y, to, x, from, width);
-    else
-      memcpy((char *)y + to * width, (const char *)x + from * width, (size_t)width);
-  }
-}
-
-static void fill(void *x, const NnrtRank *r, int move, int rank, int width) {
-  for (int64_t i = 0, n = count(&moves[move], moves[move].from_dim); i < n; i++)
-    set(x, i, width, moves[move].sums, element(r, move, rank, i));
-}
-
 static int carry(void *y, const void *x, NnrtRank *r, int move, int width) {
   if (moves[move].sums)
     return width == 4 ? nnrt_move_f32(y, x, r, move) : nnrt_move_i64(y, x, r, move);
@@ -245,106 +212,66 @@ static int carry(void *y, const void *x, NnrtRank *r, int move, int width) {
   return nnrt_move_b8(y, x, r, move);
 }
 
-static int check_lot(NnrtRank *r, int move) {
+static void run_lot(NnrtRank *r, int move) {
   static const int widths[] = {1, 2, 4, 8};
   const NnrtMove *m = &moves[move];
-  int width = m->sums ? (move % 2 ? 4 : 8) : widths[move % 4];
-  size_t bytes = (size_t)(count(m, m->to_dim) * width);
-  size_t from_bytes = (size_t)(count(m, m->from_dim) * width);
-  bool gives = false, gets = false;
+  const NnrtMessage *messages = (const NnrtMessage *)r->constant[0] + move * MOST;
+  Lot lot = {
+      .move = move, .rank = r->rank, .width = m->sums ? (move % 2 ? 4 : 8) : widths[move % 4]};
+  lot.m = *m;
+  bool gives = false;
   for (int i = 0; i < m->n; i++) {
     gives |= m->message[i].from == r->rank;
-    gets |= m->message[i].to == r->rank;
+    lot.gets |= m->message[i].to == r->rank;
   }
-  gets |= m->sums && r->rank % 2; // a part that nobody sends to
-  char *y = malloc(bytes), *expected = malloc(bytes), *x = malloc(from_bytes);
-  memset(y, 77, bytes);
-  memset(expected, m->sums && gets ? 0 : 77, bytes);
-  for (int i = 0; i < m->n; i++)
-    if (m->message[i].to == r->rank) {
-      fill(x, r, move, m->message[i].from, width);
-      deliver(expected, x, move, &m->message[i], width);
-    }
-  fill(x, r, move, r->rank, width);
-  int code = gives || gets ? carry(gets ? y : NULL, gives ? x : NULL, r, move, width) : 0;
-  memset(x, 55, from_bytes); // what was given is the giver's again
-  if (!code && memcmp(y, expected, bytes) != 0)
-    code = nnrt_error(NNRT_COMM, "rank %d: move %d of elements of %d bytes: wrong", r->rank, move,
-                      width);
-  free(y);
-  free(expected);
-  free(x);
-  return code;
+  lot.gets |= m->sums && r->rank % 2; // a part that nobody sends to
+  void *x = r->slab + AT_give, *y = r->slab + AT_got;
+  RUN(OP_lots, lot_give(x, y, I(AT_step), lot));
+  if (gives || lot.gets)
+    RUN(OP_lots, carry(lot.gets ? y : NULL, gives ? x : NULL, r, move, lot.width));
+  RUN(OP_lots, lot_check(I(AT_bad), y, messages, I(AT_step), lot));
 }
 
 // ---- the stages
-
-static int forward(NnrtRank *r) {
-  if (r->micro == 0) memset(F(AT_g), 0, 32);
-  for (int i = 0; i < ROWS_1; i++) {
-    F(AT_h)[i] = F(AT_b)[0];
-    for (int j = 0; j < N; j++)
-      F(AT_h)[i] += F(AT_x)[i * N + j] * F(AT_w)[j];
-  }
-  return 0;
-}
-
-static int error(NnrtRank *r) {
-  if (r->micro == 0) F(AT_squares)[0] = 0;
-  for (int i = 0; i < ROWS_2; i++) {
-    float e = F(AT_e2)[i] = F(AT_h2)[i] - (float)I(AT_label)[i];
-    F(AT_squares)[0] += e * e / BATCH;
-  }
-  if (r->step == STOP_AT && r->rank == second_ranks[N_SECOND - 1])
-    return nnrt_error(NNRT_LIBRARY, "made to fail");
-  return 0;
-}
-
-static int backward(NnrtRank *r) {
-  for (int i = 0; i < ROWS_1; i++)
-    for (int j = 0; j <= N; j++)
-      F(AT_g)[j] += 2 * F(AT_e)[i] * (j < N ? F(AT_x)[i * N + j] : 1) / BATCH;
-  return 0;
-}
 
 static bool on(const NnrtRank *r, int mesh) {
   return r->coord[mesh][meshes[mesh].axis[0].time] >= 0;
 }
 
-static void micro(NnrtRank *r, bool first, bool second) {
-  if (first) RUN(OP_linear, forward(r));
-  if (first || second)
-    RUN(OP_move, nnrt_move_b4(second ? F(AT_h2) : NULL, first ? F(AT_h) : NULL, r, TO_SECOND));
-  if (second) RUN(OP_error, error(r));
-  if (first || second)
-    RUN(OP_move, nnrt_move_f32(first ? F(AT_e) : NULL, second ? F(AT_e2) : NULL, r, TO_FIRST));
-  if (first) RUN(OP_linear, backward(r));
+static int stop(const NnrtRank *r) {
+  if (r->step != STOP_AT || r->rank != second_ranks[N_SECOND - 1]) return 0;
+  return nnrt_error(NNRT_LIBRARY, "made to fail");
 }
 
-static void update_first(NnrtRank *r) {
-  float *g = F(AT_g), *v = F(AT_v), squares = 0;
-  RUN(OP_reduce, nnrt_all_reduce_f32(g, g, 8, r, FIRST_group));
-  RUN(OP_reduce, nnrt_wait(r, g));
-  for (int j = 0; j <= N; j++) {
-    squares += g[j] * g[j];
-    v[j] = 0.9f * v[j] + g[j];
-    *(j < N ? &F(AT_w)[j] : F(AT_b)) -= F(AT_lr)[0] * v[j];
-  }
-  F(AT_norm)[0] = sqrtf(squares);
+static void micro(NnrtRank *r, bool first, bool second) {
+  Rows rows = {ROWS_1, BATCH, r->micro == 0}, rows2 = {ROWS_2, BATCH, r->micro == 0};
+  if (first) RUN(OP_linear, stage_forward(F(AT_h), F(AT_g), F(AT_x), F(AT_w), F(AT_b), rows));
+  if (first || second)
+    RUN(OP_move, nnrt_move_b4(second ? F(AT_h2) : NULL, first ? F(AT_h) : NULL, r, TO_SECOND));
+  if (second) RUN(OP_error, stop(r));
+  if (second) RUN(OP_error, stage_error(F(AT_e2), F(AT_squares), F(AT_h2), I(AT_label), rows2));
+  if (first || second)
+    RUN(OP_move, nnrt_move_f32(first ? F(AT_e) : NULL, second ? F(AT_e2) : NULL, r, TO_FIRST));
+  if (first) RUN(OP_linear, stage_backward(F(AT_g), F(AT_e), F(AT_x), rows));
 }
 
 static void loss(NnrtRank *r) {
-  RUN(OP_reduce, nnrt_all_reduce_f32(F(AT_loss), F(AT_squares), 1, r, SECOND_group));
-  RUN(OP_reduce, nnrt_wait(r, F(AT_loss)));
+  RUN(OP_reduce, nnrt_all_reduce_f32(F(AT_sum), F(AT_squares), 1, r, SECOND_group));
+  RUN(OP_reduce, nnrt_wait(r, F(AT_sum)));
+  RUN(OP_error, stage_loss(F(AT_loss), F(AT_sum), I(AT_all_bad)));
 }
 
 static void update(NnrtRank *r, bool first, bool second) {
   for (int i = N_STAGES; i < N_MOVES; i++)
-    RUN(OP_lots, check_lot(r, i));
+    run_lot(r, i);
+  RUN(OP_reduce, nnrt_all_reduce_i64(I(AT_all_bad), I(AT_bad), 1, r, ALL_group));
+  RUN(OP_reduce, nnrt_wait(r, I(AT_all_bad)));
   if (second) loss(r);
-  for (int j = 0; second && j < 24 / N_SECOND; j++)
-    F(AT_far)[j] -= F(AT_lr2)[0] * F(AT_far)[j];
-  if (first) update_first(r);
+  if (second) RUN(OP_update, stage_decay(F(AT_far), 24 / N_SECOND, F(AT_lr2)));
+  if (!first) return;
+  RUN(OP_reduce, nnrt_all_reduce_f32(F(AT_g), F(AT_g), 8, r, FIRST_group));
+  RUN(OP_reduce, nnrt_wait(r, F(AT_g)));
+  RUN(OP_update, stage_update(F(AT_w), F(AT_b), F(AT_v), F(AT_norm), F(AT_g), F(AT_lr)));
 }
 
 // Each class of ranks has functions of its own.
@@ -385,12 +312,12 @@ static const NnrtHole holes[] = {{"w", NNRT_f16, 8, 10}, {"b", NNRT_f64, 32, 8}}
 const NnrtProgram nnrt_program = {
     .model = "stages.onnx",
     .plan = "stages",
-    .target = "cpu",
+    .target = TARGET,
     .version = "test",
     .mesh = meshes,
     .n_mesh = N_MESH,
     .group = groups,
-    .n_groups = 2,
+    .n_groups = N_GROUPS,
     .move = moves,
     .n_moves = N_MOVES,
     .code = codes,
@@ -409,4 +336,6 @@ const NnrtProgram nnrt_program = {
     .skeleton_bytes = 64,
     .holes = holes,
     .n_holes = 2,
+    .constants = constants,
+    .n_constants = 1,
 };

@@ -1,0 +1,68 @@
+// A box of elements that two tensors have, each with a stride for every dimension.
+//
+//     rows 2-3 of x (8, 6), rows 0-1 of y (4, 6)     shape 2 6     x strides 6 1     y strides 6 1
+//
+// simplify makes it as simple as it is: dimensions of 1 go, neighbours that are one step apart in
+// both tensors become one.
+
+#ifndef NNRT_CUDA_BOX_CUH
+#define NNRT_CUDA_BOX_CUH
+
+#include "move.cuh"
+
+typedef struct CopyBox {
+  int rank;
+  int64_t shape[NNRT_MAX_RANK], x_stride[NNRT_MAX_RANK], y_stride[NNRT_MAX_RANK];
+} CopyBox;
+
+// Drops dimensions of 1 and joins those that are one step apart in both.
+static void simplify(CopyBox *c) {
+  int n = 0;
+  for (int d = 0; d < c->rank; d++) {
+    if (c->shape[d] == 1) continue;
+    if (n > 0 && c->x_stride[n - 1] == c->x_stride[d] * c->shape[d] &&
+        c->y_stride[n - 1] == c->y_stride[d] * c->shape[d])
+      c->shape[n - 1] *= c->shape[d];
+    else
+      c->shape[n++] = c->shape[d];
+    c->x_stride[n - 1] = c->x_stride[d];
+    c->y_stride[n - 1] = c->y_stride[d];
+  }
+  c->rank = n;
+}
+
+// The same on the gpu, with indices of type I.
+template <class I> struct BoxOf {
+  int rank;
+  Divider<I> size[NNRT_MAX_RANK];
+  I x_stride[NNRT_MAX_RANK], y_stride[NNRT_MAX_RANK];
+};
+
+template <class I> static BoxOf<I> box_of(const CopyBox &c) {
+  BoxOf<I> b;
+  b.rank = c.rank;
+  for (int d = 0; d < c.rank; d++) {
+    b.size[d] = Divider<I>(c.shape[d]);
+    b.x_stride[d] = (I)c.x_stride[d];
+    b.y_stride[d] = (I)c.y_stride[d];
+  }
+  return b;
+}
+
+// Where element `i` of the box is in the two tensors.
+template <class I>
+static __device__ inline void find_element(const BoxOf<I> &b, I i, int64_t *x_at, int64_t *y_at) {
+  *x_at = *y_at = 0;
+  for (int d = b.rank - 1; d > 0; d--) {
+    I at;
+    i = b.size[d].divide(i, &at);
+    *x_at += (int64_t)at * b.x_stride[d];
+    *y_at += (int64_t)at * b.y_stride[d];
+  }
+  if (b.rank > 0) {
+    *x_at += (int64_t)i * b.x_stride[0];
+    *y_at += (int64_t)i * b.y_stride[0];
+  }
+}
+
+#endif
