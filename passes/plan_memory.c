@@ -6,7 +6,7 @@
 //     %w1 = sgd %w, %g …  : f32[8,6]          %w1 = sgd %w, %g …  : f32[8,6] at 0       where %w is
 //
 // What lasts from step to step (weights, states, scalars) comes first and never moves; @eval finds
-// its weights where @train has them.  The rest of each graph shares one region after it.
+// its weights where @train has them.  The rest of each graph shares what is left.
 //
 // First values are gathered in blocks, in the order of the ops:
 //
@@ -14,12 +14,16 @@
 //   a new parameter is where the old one is, if nobody reads that afterwards; otherwise the backend
 //                   copies it there at the end of the step (it sees that the places differ)
 //   a pack's member is in the bucket, if nobody reads it once the bucket is packed
-//   a result        takes the block of an operand that dies, where the op may run in place
+//   a result        takes the block of an operand that dies, where the op may run in place; so does
+//                   that of a move that finds every part where it must be
 //   anything else   has a block of its own
 //
 // Then blocks get offsets, the largest first, each in the smallest gap that blocks alive at the
 // same time leave (greedy by size; Pisarchyk and Lee, "Efficient memory management for deep neural
-// net inference", 2020, section 5).  Constants have no place: they are part of the program.
+// net inference", 2020, section 5).  Blocks on meshes that have no device in common are not in each
+// other's way: so a stage of a pipeline does not pay for the weights of another, and a device's
+// slab ends where the last value on its meshes does.  Constants have no place: they are part of the
+// program.
 //
 // Ops that run once per step are moved behind the ones that run once per micro-batch (ir/place.h).
 
@@ -33,9 +37,11 @@
 typedef struct Block {
   int64_t bytes, offset;
   Life life;
-  bool kept; // from step to step: `offset` is final
-  Vec(Value *) member;
+  bool kept;           // from step to step: `offset` is final
+  Vec(Value *) member; // the first is on all devices that any is on
 } Block;
+
+typedef Vec(Block *) Blocks;
 
 // Where a value lies: `at` bytes into a block.
 typedef struct Place {
@@ -49,14 +55,15 @@ typedef struct Planner {
   Arena *scratch;
   Diag *d;
   int64_t align;
-  int64_t kept; // bytes of what lasts
-  Life *life;   // by value id, as are the next three
+  Meets meets;
+  Blocks kept; // what lasts, of all graphs, in the order of offsets
+  Life *life;  // by value id, as are the next three
   Place *place;
   Op **bucket; // of a value that will be packed: by which op
   int64_t *bucket_at;
   Value **target;     // the parameter that a value becomes
   Block **pack_block; // by op id
-  Vec(Block *) block;
+  Blocks block;
   int64_t in_place, unshared;
 } Planner;
 
@@ -75,6 +82,35 @@ static int64_t min(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
+// -- Offsets -----------------------------------------------------------------------------------
+
+static bool in_the_way(const Planner *p, const Block *a, const Block *b) {
+  return a->life.from <= b->life.to && b->life.from <= a->life.to &&
+         values_meet(&p->meets, a->member.at[0], b->member.at[0]);
+}
+
+// Gives `b` an offset among the blocks that have one, which are in the order of these, and puts it
+// in.
+static void place_block(const Planner *p, Blocks *placed, Block *b) {
+  int64_t size = aligned(p, b->bytes), end = 0, best = -1, best_gap = INT64_MAX;
+  for (int i = 0; i < placed->n; i++) {
+    const Block *other = placed->at[i];
+    if (!in_the_way(p, b, other)) continue;
+    int64_t gap = other->offset - end;
+    if (gap >= size && gap < best_gap) {
+      best = end;
+      best_gap = gap;
+    }
+    end = max(end, other->offset + aligned(p, other->bytes));
+  }
+  b->offset = best >= 0 ? best : end;
+  vec_push(p->scratch, placed, b);
+  for (int i = placed->n - 1; i > 0 && placed->at[i - 1]->offset > b->offset; i--) {
+    placed->at[i] = placed->at[i - 1];
+    placed->at[i - 1] = b;
+  }
+}
+
 // -- What lasts from step to step --------------------------------------------------------------
 
 // The place that a graph before `g` gave to the parameter of this name, or -1.
@@ -83,10 +119,10 @@ static int64_t kept_before(const Graph *g, const Value *param) {
     if (other == g) return -1;
     if (!other->entry) continue;
     for (int i = 0; i < other->n_params; i++) {
-      const Value *p = other->params[i];
-      if (p->role == param->role && p->label && str_equal(p->label, param->label) &&
-          p->type == param->type)
-        return p->offset;
+      const Value *v = other->params[i];
+      if (v->role == param->role && v->label && str_equal(v->label, param->label) &&
+          v->type == param->type && v->layout == param->layout)
+        return v->offset;
     }
   }
   return -1;
@@ -98,8 +134,11 @@ static void place_kept(Planner *p, Graph *g) {
     if (!param_kept(v)) continue;
     v->offset = kept_before(g, v);
     if (v->offset >= 0) continue;
-    v->offset = p->kept;
-    p->kept += aligned(p, type_bytes(v->type));
+    Block *b = arena_one(p->scratch, Block);
+    *b = (Block){.bytes = type_bytes(v->type), .life = {0, INT64_MAX}, .kept = true};
+    vec_push(p->scratch, &b->member, v);
+    place_block(p, &p->kept, b);
+    v->offset = b->offset;
   }
 }
 
@@ -268,7 +307,7 @@ static void make_blocks(Planner *p) {
       place_result(p, op->out[i]);
 }
 
-// -- Offsets -----------------------------------------------------------------------------------
+// -- All of it ---------------------------------------------------------------------------------
 
 static int by_size(const void *x, const void *y) {
   const Block *a = *(Block *const *)x, *b = *(Block *const *)y;
@@ -276,44 +315,17 @@ static int by_size(const void *x, const void *y) {
   return (a->life.from > b->life.from) - (a->life.from < b->life.from);
 }
 
-static bool both_alive(const Block *a, const Block *b) {
-  return a->life.from <= b->life.to && b->life.from <= a->life.to;
-}
-
-// `placed` is in the order of offsets, `n` of them; puts `b` in, and returns where it ends.
-static int64_t place_block(const Planner *p, Block **placed, int n, Block *b) {
-  int64_t size = aligned(p, b->bytes), end = 0, best = -1, best_gap = INT64_MAX;
-  for (int i = 0; i < n; i++) {
-    const Block *other = placed[i];
-    if (!both_alive(b, other)) continue;
-    int64_t gap = other->offset - end;
-    if (gap >= size && gap < best_gap) {
-      best = end;
-      best_gap = gap;
-    }
-    end = max(end, other->offset + aligned(p, other->bytes));
-  }
-  b->offset = best >= 0 ? best : end;
-  int i = n;
-  for (; i > 0 && placed[i - 1]->offset > b->offset; i--)
-    placed[i] = placed[i - 1];
-  placed[i] = b;
-  return b->offset + size;
-}
-
-// Bytes of the region that the graph's blocks take.
-static int64_t place_blocks(Planner *p) {
-  Vec(Block *) order = {0};
+static void place_blocks(Planner *p) {
+  Blocks order = {0}, placed = {0};
+  for (int i = 0; i < p->kept.n; i++)
+    vec_push(p->scratch, &placed, p->kept.at[i]);
   for (int i = 0; i < p->block.n; i++)
     if (!p->block.at[i]->kept) vec_push(p->scratch, &order, p->block.at[i]);
   if (order.n) qsort(order.at, (size_t)order.n, sizeof *order.at, by_size);
-  Block **placed = arena_array(p->scratch, Block *, order.n);
-  int64_t end = 0;
   for (int i = 0; i < order.n; i++) {
-    end = max(end, place_block(p, placed, i, order.at[i]));
+    place_block(p, &placed, order.at[i]);
     p->unshared += aligned(p, order.at[i]->bytes);
   }
-  return end;
 }
 
 static void move_update_ops(Planner *p, Graph *g) {
@@ -326,7 +338,7 @@ static void move_update_ops(Planner *p, Graph *g) {
   graph_renumber(g);
 }
 
-static int64_t plan_graph(Planner *p, Graph *g) {
+static void plan_graph(Planner *p, Graph *g) {
   p->g = g;
   graph_renumber(g);
   move_update_ops(p, g);
@@ -338,30 +350,41 @@ static int64_t plan_graph(Planner *p, Graph *g) {
   p->pack_block = arena_array(p->scratch, Block *, g->n_ops);
   p->block.n = 0;
   make_blocks(p);
-  int64_t bytes = place_blocks(p);
+  place_blocks(p);
   for (int i = 0; i < p->block.n; i++) {
     const Block *b = p->block.at[i];
     for (int k = 0; k < b->member.n; k++) {
       Value *v = b->member.at[k];
-      v->offset = (b->kept ? 0 : p->kept) + b->offset + p->place[v->id].at;
+      v->offset = b->offset + p->place[v->id].at;
     }
   }
-  return bytes;
+}
+
+// Where the last value ends on the device that needs most, with all of them or what lasts alone.
+static int64_t largest_end(const Planner *p) {
+  int n;
+  const int *device = module_devices(p->m, p->scratch, &n);
+  const int64_t *ends = mesh_ends(p->m, p->scratch);
+  int64_t end = 0;
+  for (int i = 0; i < n; i++)
+    end = max(end, device_end(p->m, ends, device[i]));
+  return aligned(p, end);
 }
 
 bool pass_plan_memory(Module *m, const PassOptions *o, Diag *d) {
   Target target;
   if (!opt_target(o, &target, d)) return false;
   Planner p = {.m = m, .scratch = opt_scratch(o), .d = d, .align = target_info[target].align};
+  p.meets = module_meets(m, p.scratch);
   for_each_graph(g, m)
     if (g->entry) place_kept(&p, g);
-  int64_t shared = 0;
+  int64_t kept = largest_end(&p);
   for_each_graph(g, m)
-    if (g->entry) shared = max(shared, plan_graph(&p, g));
-  m->slab_bytes = p.kept + shared;
+    if (g->entry) plan_graph(&p, g);
+  m->slab_bytes = largest_end(&p);
   opt_stat(o, m->slab_bytes, "bytes at the peak");
-  opt_stat(o, p.kept, "bytes kept from step to step");
-  opt_stat(o, shared, "bytes of values that come and go");
+  opt_stat(o, kept, "bytes kept from step to step");
+  opt_stat(o, m->slab_bytes - kept, "bytes of values that come and go");
   opt_stat(o, p.unshared, "bytes if those did not share");
   opt_stat(o, p.in_place, "values made in place");
   return true;

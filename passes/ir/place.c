@@ -2,8 +2,10 @@
 
 #include "ir/place.h"
 
+#include "ir/boxes.h"
 #include "ir/loops.h"
 #include "ir/op.h"
+#include "ir/split.h"
 
 int64_t op_time(const Op *op) {
   return (int64_t)op->id + 1;
@@ -70,6 +72,68 @@ Value *view_root(Value *v, int64_t *bytes) {
   return v;
 }
 
+// -- Devices -----------------------------------------------------------------------------------
+
+static bool on_mesh(const Mesh *mesh, int device) {
+  for (int i = 0; i < mesh->n_devices; i++)
+    if (mesh->device[i] == device) return true;
+  return false;
+}
+
+static int mesh_index(const Value *v) {
+  return v->layout && v->layout->mesh ? v->layout->mesh->id : 0;
+}
+
+static int count_meshes(const Module *m) {
+  int n = 0;
+  for_each_mesh(mesh, m)
+    n++;
+  return n ? n : 1;
+}
+
+Meets module_meets(const Module *m, Arena *a) {
+  int n = count_meshes(m);
+  bool *pair = arena_array(a, bool, n *n);
+  pair[0] = true;
+  for_each_mesh(x, m)
+    for_each_mesh(y, m)
+      for (int i = 0; i < x->n_devices && !pair[x->id * n + y->id]; i++)
+        pair[x->id * n + y->id] = on_mesh(y, x->device[i]);
+  return (Meets){n, pair};
+}
+
+bool values_meet(const Meets *meets, const Value *a, const Value *b) {
+  return meets->pair[mesh_index(a) * meets->n + mesh_index(b)];
+}
+
+static void end_with(int64_t *ends, const Value *v) {
+  int64_t *end = &ends[mesh_index(v)];
+  if (v->offset >= 0) *end = later(*end, v->offset + type_bytes(v->type));
+}
+
+int64_t *mesh_ends(const Module *m, Arena *a) {
+  int64_t *ends = arena_array(a, int64_t, count_meshes(m));
+  for_each_graph(g, m) {
+    if (!g->entry) continue;
+    for (int i = 0; i < g->n_params; i++)
+      end_with(ends, g->params[i]);
+    for_each_op(op, g)
+      for (int i = 0; i < op->n_out; i++)
+        end_with(ends, op->out[i]);
+  }
+  return ends;
+}
+
+int64_t device_end(const Module *m, const int64_t *ends, int device) {
+  if (!m->meshes) return ends[0];
+  int64_t end = 0;
+  for_each_mesh(mesh, m)
+    if (on_mesh(mesh, device)) end = later(end, ends[mesh->id]);
+  return end;
+}
+
+// -- In place ----------------------------------------------------------------------------------
+
 // The op of the body that makes the result says so, if it alone reads the operand.
 static bool batch_inplace(const Graph *body, int result, int operand, Arena *scratch) {
   const Value *made = body->results[result]->use.value;
@@ -85,6 +149,10 @@ bool op_inplace(const Op *op, int result, int operand, Arena *scratch) {
     return body_read(op->callee, &body, scratch) && body_inplace(&body, result, operand);
   }
   if (op->kind == OP_batch) return batch_inplace(op->callee, result, operand, scratch);
+  if (op->kind == OP_move) {
+    const Value *x = op->in[0].value;
+    return move_stays(value_whole(x), x->layout, op->out[0]->layout);
+  }
   int traits = op_info[op->kind].traits;
   if (result > 0) return (traits & STATES) && operand == result + 1;
   return (traits & INPLACE) && operand == 0;

@@ -8,6 +8,10 @@
 //
 // Two values whose lives touch at an op, one read by it and one made by it, may share bytes if the
 // op may run in place.
+//
+// A value has one offset, on all devices of its mesh.  Values on meshes that have no device in
+// common are never in one memory, so they may have the same offset; what a device needs is the
+// largest end of what is on its meshes.
 
 #ifndef IR_PLACE_H
 #define IR_PLACE_H
@@ -31,7 +35,21 @@ Life *graph_lives(const Graph *g, Arena *a);
 // The value that `v` is a view of, or `v` itself, and how many bytes into it `v` begins.
 Value *view_root(Value *v, int64_t *bytes);
 
+// Whether some device is on the meshes of both values, for all pairs of meshes of a module.
+typedef struct Meets {
+  int n;            // meshes
+  const bool *pair; // [a * n + b]
+} Meets;
+Meets module_meets(const Module *m, Arena *a);
+bool values_meet(const Meets *meets, const Value *a, const Value *b);
+
+// Where the last value on each mesh ends, by mesh id, of all entry graphs; where there is no mesh,
+// one number.  And where the last one on a device does.
+int64_t *mesh_ends(const Module *m, Arena *a);
+int64_t device_end(const Module *m, const int64_t *ends, int device);
+
 // May result `result` of `op` lie exactly where operand `operand` lies, when that is read no more?
+// A move may if every device of its target has its part already: nothing is left to do then.
 bool op_inplace(const Op *op, int result, int operand, Arena *scratch);
 
 // The first op that runs once per step, after the last micro-batch: from here on are the ops that

@@ -59,10 +59,11 @@
 //       need none, as they are part of the program, and values of other graphs have none.
 //       Before, no value has one.
 //   16  The result of a view lies where the view says, in its operand.
-//   17  Two values alive at once do not overlap, except a view and what it views; a result and an
-//       operand that is not read later, where the op may run in place (ir/place.h); a bucket and
-//       what is packed into it; an update and its parameter, from the last read of that on.  What an
-//       all_reduce reads elsewhere than it writes lives until somebody reads the sum.
+//   17  Two values alive at once on meshes that have a device in common do not overlap, except a
+//       view and what it views; a result and an operand that is not read later, where the op may run
+//       in place (ir/place.h); a bucket and what is packed into it; an update and its parameter, from
+//       the last read of that on.  What an all_reduce reads elsewhere than it writes lives until
+//       somebody reads the sum.
 
 #include "ir/verify.h"
 

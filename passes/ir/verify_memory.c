@@ -10,6 +10,8 @@
 //     %w1 = sgd %w, %s …         4    after the last; %s is alive from the start to here
 //     %l = reduce_sum …          2    every micro-batch
 //     %m = accumulate %l         3
+//
+// Values on meshes that have no device in common are not in one memory.
 
 #include <limits.h>
 #include <stdlib.h>
@@ -145,6 +147,7 @@ static int by_offset(const void *x, const void *y) {
 
 static bool check_overlaps(const Graph *g, Diag *d) {
   Arena *a = arena_new();
+  const Meets meets = module_meets(g->module, a);
   int *time = times(g, a), n = 0;
   Place *place = arena_array(a, Place, g->n_values);
   for (int i = 0; i < g->n_params; i++)
@@ -158,7 +161,7 @@ static bool check_overlaps(const Graph *g, Diag *d) {
   bool ok = true;
   for (int i = 0; ok && i < n; i++)
     for (int k = i + 1; ok && k < n && place[k].from < place[i].to; k++)
-      if (!may_share(&place[i], &place[k], a))
+      if (values_meet(&meets, place[i].v, place[k].v) && !may_share(&place[i], &place[k], a))
         ok = diag_error(d, place[k].v->def ? place[k].v->def->loc : place[k].v->loc,
                         "'%s' at %lld and '%s' at %lld overlap while both are alive",
                         value_text(a, place[i].v), (long long)place[i].from,
