@@ -38,11 +38,22 @@ static const Value *telling(const Op *op) {
   return fixed && op->n_in > 0 ? op->in[0].value : op->out[0];
 }
 
+static bool is_sum(const Layout *l) {
+  bool sum = false;
+  for (int i = 0; l && i < l->n_axes; i++)
+    sum |= l->axis[i].kind == SBP_P && !l->mesh->axis[i].time;
+  return sum;
+}
+
+bool move_sums(const Op *move) {
+  return is_sum(move->in[0].value->layout) || is_sum(move->out[0]->layout);
+}
+
 static bool name_with(const Op *op, Target t, const char *prep, char *buf, size_t n) {
   const OpInfo *info = &op_info[op->kind];
   DType dtype = telling(op)->type->dtype;
   int length;
-  if (has_word(info->kernels[t], "b"))
+  if (has_word(info->kernels[t], "b") && !(op->kind == OP_move && move_sums(op)))
     length = snprintf(buf, n, "nnrt_%s%s_b%d", info->name, prep, dtype_bytes[dtype]);
   else if (has_word(info->kernels[t], dtype_name[dtype]))
     length = snprintf(buf, n, "nnrt_%s%s_%s", info->name, prep, dtype_name[dtype]);

@@ -45,6 +45,9 @@ bool kernel_prep_name(const Op *op, Target t, char *buf, size_t n); // of a PREP
 // Is there a kernel for elements of type `dtype`, those that tell the name?
 bool kernel_exists(OpKind kind, Target t, DType dtype);
 
+// Whether a move adds up shares of a sum, or leaves zeros where one is of nothing.
+bool move_sums(const Op *move);
+
 // Fills `args` in the order of the column and returns how many.  Lists live in `a` or in the op.
 int kernel_args(const Op *op, KernelArg *args, int max, Arena *a);
 
