@@ -334,16 +334,21 @@ static bool any_of(const bool *is, const Group *g) {
   return false;
 }
 
+// Do they have as many points, on the same devices, and run as often?
+static bool like_ends(const Group *a, const Group *b, const bool *late) {
+  return a->count == b->count && op_mesh(a->member.at[0]) == op_mesh(b->member.at[0]) &&
+         any_of(late, a) == any_of(late, b);
+}
+
 // Groups that nothing depends on cannot make a cycle, and nobody waits for what they wait for.
 static void join_ends(Fuser *f) {
   const bool *late = graph_update_ops(f->g, f->scratch); // once per step, not per micro-batch
-  Vec(Group *) open = {0};                               // the last of each number of points
+  Vec(Group *) open = {0};                               // the last of those that are alike
   for_each_op(op, f->g) {
     Group *g = f->group[op->id];
     if (!g || g->member.at[0] != op || g->sum || g->count > FEW_POINTS || !is_end(f, g)) continue;
     int at = 0;
-    while (at < open.n &&
-           (open.at[at]->count != g->count || any_of(late, open.at[at]) != any_of(late, g)))
+    while (at < open.n && !like_ends(open.at[at], g, late))
       at++;
     Loops loops;
     if (at == open.n)
@@ -420,23 +425,12 @@ static Value *copy_value(Copy *c, Value *v) {
   return c->copy[v->id] = p;
 }
 
-static bool same_body(const Graph *a, const Graph *b) {
-  if (a->n_params != b->n_params || a->n_ops != b->n_ops || a->n_values != b->n_values ||
-      a->n_results != b->n_results)
-    return false;
+static bool same_layouts(const Graph *a, const Graph *b) {
   for (int i = 0; i < a->n_params; i++)
-    if (a->params[i]->type != b->params[i]->type || a->params[i]->layout != b->params[i]->layout)
+    if (a->params[i]->layout != b->params[i]->layout) return false;
+  for (const Op *x = a->first, *y = b->first; x; x = x->next, y = y->next)
+    if (x->out[0]->layout != y->out[0]->layout || memcmp(x->split, y->split, sizeof x->split))
       return false;
-  for (const Op *x = a->first, *y = b->first; x; x = x->next, y = y->next) {
-    if (x->kind != y->kind || x->out[0]->type != y->out[0]->type ||
-        x->out[0]->layout != y->out[0]->layout || memcmp(x->split, y->split, sizeof x->split) ||
-        !op_same_attrs(x, y))
-      return false;
-    for (int i = 0; i < x->n_in; i++)
-      if (x->in[i].value->id != y->in[i].value->id) return false;
-  }
-  for (int i = 0; i < a->n_results; i++)
-    if (a->results[i]->use.value->id != b->results[i]->use.value->id) return false;
   return true;
 }
 
@@ -444,7 +438,7 @@ static bool same_body(const Graph *a, const Graph *b) {
 static Graph *shared_body(Fuser *f, Graph *body) {
   graph_renumber(body);
   for (int i = 0; i < f->bodies.n; i++)
-    if (same_body(f->bodies.at[i], body)) {
+    if (body_same(f->bodies.at[i], body) && same_layouts(f->bodies.at[i], body)) {
       graph_erase(body);
       return f->bodies.at[i];
     }

@@ -211,3 +211,20 @@ bool body_inplace(const Body *b, int result, int operand) {
   }
   return true;
 }
+
+bool body_same(const Graph *a, const Graph *b) {
+  if (a->n_params != b->n_params || a->n_ops != b->n_ops || a->n_values != b->n_values ||
+      a->n_results != b->n_results)
+    return false;
+  for (int i = 0; i < a->n_params; i++)
+    if (a->params[i]->type != b->params[i]->type) return false;
+  for (const Op *x = a->first, *y = b->first; x; x = x->next, y = y->next) {
+    if (x->kind != y->kind || x->out[0]->type != y->out[0]->type || !op_same_attrs(x, y))
+      return false;
+    for (int i = 0; i < x->n_in; i++)
+      if (x->in[i].value->id != y->in[i].value->id) return false;
+  }
+  for (int i = 0; i < a->n_results; i++)
+    if (a->results[i]->use.value->id != b->results[i]->use.value->id) return false;
+  return true;
+}

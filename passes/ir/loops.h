@@ -85,6 +85,8 @@ bool body_read(const Graph *g, Body *out, Arena *a);
 // Result `result` may take the memory of operand `operand`: each element of the operand is read
 // only where the result's is written, and they are equally long.
 bool body_inplace(const Body *b, int result, int operand);
+// Do both compute the same, on whatever devices?
+bool body_same(const Graph *a, const Graph *b);
 // Is `op` an elementwise op: one with a formula?
 bool op_is_elementwise(const Op *op);
 
