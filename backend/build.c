@@ -206,13 +206,10 @@ bool backend_writable(const char *output, Diag *d) {
   return ok;
 }
 
-static int module_ranks(const Module *m) {
-  return module_mesh(m) ? module_mesh(m)->n_devices : 1;
-}
-
 // The programs of all ranks, `jobs` at a time, each in a process of its own.
 static bool build_split(Build *b, BackendOptions *options) {
-  int ranks = module_ranks(b->m), running = 0;
+  int ranks, running = 0;
+  module_devices(b->m, b->arena, &ranks);
   bool ok = true;
   fflush(NULL);
   for (int rank = 0; rank < ranks || running > 0;) {
@@ -248,7 +245,7 @@ bool backend_build(const Module *m, const BackendOptions *o, Diag *d) {
   BackendOptions options = *o;
   Build b = {.m = m, .o = &options, .arena = arena_new(), .d = d};
   temporary_watch();
-  bool ok = module_one_mesh(m, "code generation", d) && build_find_runtime(&b);
+  bool ok = codes_ready(m, d) && build_find_runtime(&b);
   if (ok)
     ok = o->split_ranks ? build_split(&b, &options) : make_dir(&b) && build_one(&b, o->output);
   arena_free(b.arena);

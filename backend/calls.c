@@ -8,12 +8,19 @@
 // before the first op that reads its result; the ops up to there run meanwhile.  New parameters
 // that could not be made in the place of the old ones are copied there when everything else is
 // done.
+//
+// A call goes to the codes of the ranks that are on the op's mesh (codes.c), a move to those of
+// both meshes: who only gives has no place for what comes, who only gets has nothing to give.
+//
+//     RUN(3, nnrt_move_b4(NULL, H, r, 0));    // %h1 = move %h …        the ranks of @s0
+//     RUN(3, nnrt_move_b4(H1, NULL, r, 0));   // %h1 = move %h …        the ranks of @s1
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
 #include "ir/kernel.h"
+#include "ir/loops.h"
 #include "ir/place.h"
 #include "kernels.h"
 #include "target.h"
@@ -31,14 +38,25 @@ static Target target_of(const Writer *w) {
   return w->p->o->target.target;
 }
 
+static const Mesh *value_mesh(const Value *v) {
+  return v->layout ? v->layout->mesh : NULL;
+}
+
 // -- Lines -------------------------------------------------------------------------------------
 
-static void add_line(Writer *w, const char *text, const char *comment) {
+static void add_to_code(Writer *w, int c, const char *text, const char *comment) {
+  Calls *calls = &w->code->calls[c];
   Call call = {text, comment};
   if (w->update)
-    vec_push(w->arena, &w->code->update, call);
+    vec_push(w->arena, &calls->update, call);
   else
-    vec_push(w->arena, &w->code->micro, call);
+    vec_push(w->arena, &calls->micro, call);
+}
+
+// To all that are on the mesh.
+static void add_line(Writer *w, const Mesh *mesh, const char *text, const char *comment) {
+  for (int c = 0; c < w->p->code.n; c++)
+    if (code_on(w->p, c, mesh)) add_to_code(w, c, text, comment);
 }
 
 // "%y = linear %x, %w": without types, which stand with the buffers.
@@ -104,10 +122,13 @@ static const char *op_title(Writer *w, const Op *op) {
   return op_info[op->kind].name;
 }
 
+static const char *op_comment(Writer *w, const Op *op) {
+  return str_format(w->arena, "%s   %s", op_line(w, op), op_place(w, op));
+}
+
 static void add_run(Writer *w, const Op *op, const char *call) {
   int i = new_op(w, op_title(w, op), op_place(w, op));
-  add_line(w, str_format(w->arena, "RUN(%d, %s);", i, call),
-           str_format(w->arena, "%s   %s", op_line(w, op), op_place(w, op)));
+  add_line(w, op_mesh(op), str_format(w->arena, "RUN(%d, %s);", i, call), op_comment(w, op));
 }
 
 // -- Operands and arguments --------------------------------------------------------------------
@@ -147,10 +168,10 @@ static const char *start_text(Writer *w, const Value *v, int dim, int64_t *whole
   *whole = v->type->dim[dim];
   for (int a = 0; v->layout && a < v->layout->n_axes; a++) {
     if (v->layout->axis[a].kind != SBP_S || v->layout->axis[a].dim != dim) continue;
-    int size = v->layout->mesh->axis[a].size;
+    int size = v->layout->mesh->axis[a].size, mesh = v->layout->mesh->id;
     *whole *= size;
-    part = *part ? str_format(w->arena, "(%s * %d + r->coord[0][%d])", part, size, a)
-                 : str_format(w->arena, "r->coord[0][%d]", a);
+    part = *part ? str_format(w->arena, "(%s * %d + r->coord[%d][%d])", part, size, mesh, a)
+                 : str_format(w->arena, "r->coord[%d][%d]", mesh, a);
   }
   return *part ? str_format(w->arena, "%s * INT64_C(%" PRId64 ")", part, v->type->dim[dim]) : "0";
 }
@@ -166,15 +187,6 @@ static const char *box_text(Writer *w, const Value *v) {
   return str_format(w->arena, "LIST(%s), LIST(%s)", whole.at, start.at);
 }
 
-// Groups have numbers in the order in which they are needed.
-static int group_number(Program *p, const MeshAxes *axes) {
-  int i = 0;
-  while (i < p->groups.n && memcmp(&p->groups.at[i], axes, sizeof *axes) != 0)
-    i++;
-  if (i == p->groups.n) vec_push(p->arena, &p->groups, *axes);
-  return i;
-}
-
 static const char *arg_text(Writer *w, const Op *op, const KernelArg *arg) {
   int64_t whole;
   switch (arg->kind) {
@@ -188,7 +200,7 @@ static const char *arg_text(Writer *w, const Op *op, const KernelArg *arg) {
   case ARG_all:
     start_text(w, op_boxed(op), (int)arg->i, &whole);
     return str_format(w->arena, "%" PRId64, whole);
-  case ARG_ranks: return str_format(w->arena, "r, %d", group_number(w->p, &arg->axes));
+  case ARG_ranks: return str_format(w->arena, "r, %d", group_number(w->p, op_mesh(op), &arg->axes));
   }
   return NULL;
 }
@@ -232,13 +244,25 @@ static void add_buffers(Writer *w, StrBuf *b, const Op *op, bool array) {
 
 // -- Ops ---------------------------------------------------------------------------------------
 
+static int new_prep(Writer *w, const char *call) {
+  Program *p = w->p;
+  bool *runs = arena_array(p->arena, bool, p->code.n);
+  vec_push(p->arena, &p->prep, (Prep){call, w->code->name, w->code->ops.n, runs});
+  return p->prep.n - 1;
+}
+
 // Kernels prepared alike are prepared once: ops run one after the other.
 static int find_prep(Writer *w, const char *call) {
-  Program *p = w->p;
-  for (int i = 0; i < p->prep.n; i++)
-    if (str_equal(p->prep.at[i].call, call)) return i;
-  vec_push(p->arena, &p->prep, (Prep){call, w->code->name, w->code->ops.n});
-  return p->prep.n - 1;
+  for (int i = 0; i < w->p->prep.n; i++)
+    if (str_equal(w->p->prep.at[i].call, call)) return i;
+  return new_prep(w, call);
+}
+
+// Whoever runs `op` prepares it.
+static const char *use_prep(Writer *w, const Op *op, int prep) {
+  for (int c = 0; c < w->p->code.n; c++)
+    w->p->prep.at[prep].runs[c] |= code_on(w->p, c, op_mesh(op));
+  return str_format(w->arena, "P%d", prep);
 }
 
 static bool no_kernel(Writer *w, const Op *op) {
@@ -262,7 +286,7 @@ static bool add_kernel_call(Writer *w, const Op *op) {
     strbuf_addf(&prep, "%s(", prep_name);
     add_args(w, &prep, op);
     strbuf_add(&prep, ")");
-    strbuf_addf(&call, "P%d", find_prep(w, prep.at));
+    strbuf_add(&call, use_prep(w, op, find_prep(w, prep.at)));
     add_buffers(w, &call, op, kernel_variadic(op));
   } else {
     add_buffers(w, &call, op, kernel_variadic(op));
@@ -284,10 +308,11 @@ static const char *fused_name(Writer *w, const Graph *body, int index) {
 static bool add_fused_call(Writer *w, const Op *op) {
   Program *p = w->p;
   int body = 0;
-  while (body < p->fused.n && p->fused.at[body] != op->callee)
+  while (body < p->fused.n && !body_same(p->fused.at[body], op->callee))
     body++;
-  const char *name = fused_name(w, op->callee, body);
-  if (body == p->fused.n) {
+  bool first = body == p->fused.n;
+  const char *name = fused_name(w, first ? op->callee : p->fused.at[body], body);
+  if (first) {
     vec_push(p->arena, &p->fused, op->callee);
     target_backend(target_of(w))->fused(p, op->callee, name);
   }
@@ -343,11 +368,10 @@ static bool add_batch_call(Writer *w, const Op *op) {
   for (int i = 1; i < n_args; i++)
     strbuf_addf(&prep, ", %s", arg_text(w, first, &args[i]));
   strbuf_add(&prep, ")");
-  vec_push(w->p->arena, &w->p->prep, (Prep){prep.at, w->code->name, w->code->ops.n});
   add_run(w, op,
           str_format(w->arena,
-                     "nnrt_%s_batch_%s(P%d, (void *const[]){%s}, (const void *const[]){%s})",
-                     row->name, type, w->p->prep.n - 1, out.at, in.at));
+                     "nnrt_%s_batch_%s(%s, (void *const[]){%s}, (const void *const[]){%s})",
+                     row->name, type, use_prep(w, op, new_prep(w, prep.at)), out.at, in.at));
   return true;
 }
 
@@ -366,7 +390,7 @@ static void wait_for(Writer *w, const Op *op) {
       continue;
     }
     int index = new_op(w, "wait", op_place(w, reduce));
-    add_line(w,
+    add_line(w, op_mesh(reduce),
              str_format(w->arena, "RUN(%d, nnrt_wait(r, %s));", index, buffer(w, reduce->out[0])),
              str_format(w->arena, "before %s", op ? op_info[op->kind].name : "the end"));
   }
@@ -376,15 +400,48 @@ static void wait_for(Writer *w, const Op *op) {
 static void add_constant(Writer *w, const Op *op) {
   if (op->out[0]->offset < 0) return;
   const char *name = constant_name(w, op->out[0]);
-  add_line(w,
+  add_line(w, op_mesh(op),
            str_format(w->arena, "nnrt_copy(%s, %s, %" PRId64 ");", buffer(w, op->out[0]), name,
                       type_bytes(op->out[0]->type)),
-           str_format(w->arena, "%s   %s", op_line(w, op), op_place(w, op)));
+           op_comment(w, op));
+}
+
+// Every part is there already, and only in another place of memory, if at all.
+static void add_stay(Writer *w, const Op *op) {
+  Value *x = op->in[0].value, *y = op->out[0];
+  if (y->offset == x->offset) return;
+  add_line(w, op_mesh(op),
+           str_format(w->arena, "nnrt_copy(%s, %s, %" PRId64 ");", buffer(w, y), buffer(w, x),
+                      type_bytes(y->type)),
+           op_comment(w, op));
+}
+
+static bool add_move(Writer *w, const Op *op) {
+  char name[128];
+  const Mesh *from = op->in[0].value->layout->mesh, *to = op_mesh(op);
+  if (!kernel_name(op, target_of(w), name, sizeof name)) return no_kernel(w, op);
+  int i = new_op(w, "move", op_place(w, op)), number = move_number(w->p, op);
+  for (int c = 0; c < w->p->code.n; c++) {
+    bool gives = code_on(w->p, c, from), gets = code_on(w->p, c, to);
+    if (!gives && !gets) continue;
+    add_to_code(w, c,
+                str_format(w->arena, "RUN(%d, %s(%s, %s, r, %d));", i, name,
+                           gets ? buffer(w, op->out[0]) : "NULL",
+                           gives ? buffer(w, op->in[0].value) : "NULL", number),
+                op_comment(w, op));
+  }
+  return true;
 }
 
 static bool add_op(Writer *w, Op *op) {
   if (op_info[op->kind].traits & VIEW) return true;
   wait_for(w, op);
+  if (op->kind == OP_move && move_number(w->p, op) >= 0) return add_move(w, op);
+  if (!mesh_runs(w->p, op_mesh(op))) return true;
+  if (op->kind == OP_move) {
+    add_stay(w, op);
+    return true;
+  }
   if (op->kind == OP_constant) {
     add_constant(w, op);
     return true;
@@ -395,7 +452,7 @@ static bool add_op(Writer *w, Op *op) {
     return diag_error(w->p->d, op->loc, "call: the %s target does not support it yet",
                       target_info[target_of(w)].name);
   if (op_info[op->kind].traits & TIME)
-    add_line(w,
+    add_line(w, op_mesh(op),
              str_format(w->arena, "if (r->micro == 0) nnrt_zero(%s, %" PRId64 ");",
                         buffer(w, op->out[0]), type_bytes(op->out[0]->type)),
              NULL);
@@ -411,7 +468,8 @@ static bool needs_copy(const Result *r) {
 }
 
 static void add_copy(Writer *w, const Result *r) {
-  add_line(w,
+  if (!mesh_runs(w->p, value_mesh(r->target))) return;
+  add_line(w, value_mesh(r->target),
            str_format(w->arena, "nnrt_copy(%s, %s, %" PRId64 ");", buffer(w, r->target),
                       buffer(w, r->use.value), type_bytes(r->target->type)),
            str_format(w->arena, "the new %s", r->target->label ? r->target->label : "parameter"));
@@ -439,8 +497,10 @@ void graph_calls(Program *p, GraphCode *code) {
   Writer w = {.p = p, .code = code, .arena = p->arena};
   const Op *start = graph_update_start(code->g);
   bool repeated = module_slices(p->m) > 1;
+  code->calls = arena_array(p->arena, Calls, p->code.n);
   for (int i = 0; i < code->g->n_params; i++)
-    if (code->g->params[i]->offset >= 0) buffer(&w, code->g->params[i]);
+    if (code->g->params[i]->offset >= 0 && mesh_runs(p, value_mesh(code->g->params[i])))
+      buffer(&w, code->g->params[i]);
   for_each_op(op, code->g) {
     if (op == start) {
       // The next micro-batch must not find a collective of this one under way.

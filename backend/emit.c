@@ -25,9 +25,14 @@
 
 enum { COMMENT_COLUMN = 72 };
 
-static void emit_calls(StrBuf *out, Arena *a, const char *graph, const char *function,
-                       const Call *calls, int n) {
-  strbuf_addf(out, "static void %s_%s(NnrtRank *r) {\n", graph, function);
+// "train_micro"; of one code of several "train_s0_micro".
+const char *function_name(Arena *a, const char *of, const Code *code, const char *part) {
+  return code->name ? str_format(a, "%s_%s%s%s", of, code->name, *part ? "_" : "", part)
+                    : str_format(a, "%s%s%s", of, *part ? "_" : "", part);
+}
+
+static void emit_calls(StrBuf *out, Arena *a, const char *function, const Call *calls, int n) {
+  strbuf_addf(out, "static void %s(NnrtRank *r) {\n", function);
   if (n == 0) strbuf_add(out, "  (void)r;\n");
   for (int i = 0; i < n; i++) {
     strbuf_addf(out, "  %s", calls[i].text);
@@ -40,14 +45,13 @@ static void emit_calls(StrBuf *out, Arena *a, const char *graph, const char *fun
   strbuf_add(out, "}\n\n");
 }
 
-static void emit_prepare(Program *p, StrBuf *out) {
-  for (int i = 0; i < p->prep.n; i++)
-    strbuf_addf(out, "#define P%d (r->prep[%d])\n", i, i);
-  if (p->prep.n) strbuf_add(out, "\n");
-  strbuf_add(out, "static void prepare(NnrtRank *r) {\n");
+static void emit_prepare(Program *p, StrBuf *out, int c) {
+  strbuf_addf(out, "static void %s(NnrtRank *r) {\n",
+              function_name(p->arena, "prepare", &p->code.at[c], ""));
   const char *graph = NULL;
   for (int i = 0; i < p->prep.n; i++) {
     const Prep *prep = &p->prep.at[i];
+    if (!prep->runs[c]) continue;
     if (!str_equal(graph, prep->graph))
       strbuf_addf(out, "  r->graph = &nnrt_program.%s;\n", prep->graph);
     graph = prep->graph;
@@ -55,6 +59,29 @@ static void emit_prepare(Program *p, StrBuf *out) {
   }
   if (!graph) strbuf_add(out, "  (void)r;\n");
   strbuf_add(out, "}\n\n");
+}
+
+static void emit_prepares(Program *p, StrBuf *out) {
+  for (int i = 0; i < p->prep.n; i++)
+    strbuf_addf(out, "#define P%d (r->prep[%d])\n", i, i);
+  if (p->prep.n) strbuf_add(out, "\n");
+  for (int c = 0; c < p->code.n; c++)
+    emit_prepare(p, out, c);
+}
+
+static void emit_code(Program *p, StrBuf *out, int c) {
+  const Code *code = &p->code.at[c];
+  const GraphCode *graphs[] = {&p->train, &p->eval};
+  if (code->who) strbuf_addf(out, "// -- Ranks %s\n\n", code->who);
+  for (int i = 0; i < 2; i++) {
+    const GraphCode *g = graphs[i];
+    if (!g->g) continue;
+    const Calls *calls = &g->calls[c];
+    emit_calls(out, p->arena, function_name(p->arena, g->name, code, "micro"), calls->micro.at,
+               calls->micro.n);
+    emit_calls(out, p->arena, function_name(p->arena, g->name, code, "update"), calls->update.at,
+               calls->update.n);
+  }
 }
 
 static void emit_section(StrBuf *out, const char *title, const StrBuf *text) {
@@ -86,15 +113,10 @@ static void emit_program(Program *p, StrBuf *out) {
   strbuf_add(out, "#include \"nnrt.h\"\n\n");
   emit_section(out, "Where values are", &p->defines);
   emit_section(out, "Constants", &p->constants);
-  emit_prepare(p, out);
+  emit_prepares(p, out);
   emit_section(out, "Fused kernels", &p->kernels);
-  const GraphCode *codes[] = {&p->train, &p->eval};
-  for (int i = 0; i < 2; i++) {
-    const GraphCode *c = codes[i];
-    if (!c->g) continue;
-    emit_calls(out, p->arena, c->name, "micro", c->micro.at, c->micro.n);
-    emit_calls(out, p->arena, c->name, "update", c->update.at, c->update.n);
-  }
+  for (int c = 0; c < p->code.n; c++)
+    emit_code(p, out, c);
   tables_emit(p, out);
 }
 
@@ -141,7 +163,7 @@ bool emit(const Module *m, const char *dir, const BackendOptions *o, Diag *d) {
   if (m->phase < PHASE_planned)
     return diag_error(d, NULL, "code is made of a planned module, and this one is %s",
                       phase_name[m->phase]);
-  if (!module_one_mesh(m, "code generation", d)) return false;
+  if (!codes_ready(m, d)) return false;
   Arena *a = arena_new();
   Program *p = arena_one(a, Program);
   *p = (Program){.m = m, .o = o, .arena = a, .d = d, .names = names_new(a)};
@@ -151,6 +173,7 @@ bool emit(const Module *m, const char *dir, const BackendOptions *o, Diag *d) {
   bool ok = p->train.g || diag_error(d, NULL, "there is no entry graph to run");
   if (ok) {
     payload_plan(p);
+    codes_find(p);
     graph_calls(p, &p->train);
     if (p->eval.g) graph_calls(p, &p->eval);
     ok = diag_errors(d) == errors;

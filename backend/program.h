@@ -5,6 +5,7 @@
 
 #include "backend.h"
 #include "base/vec.h"
+#include "ir/boxes.h"
 
 // C names for values: see names.c.
 typedef struct Names Names;
@@ -17,11 +18,26 @@ const char *c_identifier(Arena *a, const char *name);
 const char *c_string(Arena *a, const char *s);
 const char *c_comment(Arena *a, const char *s);
 
+// What ranks that are on the same meshes run: see codes.c.
+typedef struct Code {
+  const char *name; // "s0": it has the functions train_s0_micro, …; NULL where there is only one
+  const char *who;  // its ranks: "0-3, 6 on @m, @s0"
+  bool *on;         // by mesh id: are its ranks on that?
+  int64_t slab_bytes;
+} Code;
+
+// The ranks that meet in a collective: as NnrtGroup.
+typedef struct Group {
+  const Mesh *mesh;
+  MeshAxes axes;
+} Group;
+
 // A kernel that is prepared once.
 typedef struct Prep {
   const char *call; // "nnrt_linear_prep_f32(32, 64, 48, false)"
   const char *graph;
-  int op; // the index of the first op that runs it, for errors
+  int op;     // the index of the first op that runs it, for errors
+  bool *runs; // by code: whether it does
 } Prep;
 
 // A constant of the program.
@@ -36,12 +52,16 @@ typedef struct Call {
   const char *comment; // the line of IR, and where it comes from
 } Call;
 
+typedef struct Calls {
+  Vec(Call) micro, update;
+} Calls;
+
 // What one entry graph becomes.
 typedef struct GraphCode {
   Graph *g;
-  const char *name; // "train"
-  Vec(Call) micro, update;
-  Vec(const char *) ops; // what errors and traces call them
+  const char *name;      // "train"
+  Calls *calls;          // by code
+  Vec(const char *) ops; // what errors and traces call them, whoever runs them
 } GraphCode;
 
 typedef struct Program {
@@ -52,14 +72,29 @@ typedef struct Program {
   Names *names;
   StrBuf defines, kernels, constants; // of program.c
   StrBuf device;                      // kernels in a file of their own
+  int n_ranks;
+  Vec(Code) code;
+  int *code_of; // by rank
+  Vec(Group) group;
+  Vec(const Op *) move; // those for which there is something to do
   Vec(Prep) prep;
   Vec(Constant) constant;
   Vec(const Graph *) fused; // those that have their kernel
-  Vec(MeshAxes) groups;     // along which ranks meet in collectives
   GraphCode train, eval;    // eval.g is NULL when there is none
   int64_t payload_bytes, skeleton_at;
   int64_t *payload_of; // by index of the train graph's parameters
 } Program;
+
+// Whether the devices of all meshes are 0, 1, …, as ranks are (codes.c).  Reports one that is not.
+bool codes_ready(const Module *m, Diag *d);
+// Which ranks run the same, the groups and the moves.  With --split-ranks there is one code, that
+// of the only rank; the rest is the same in the programs of all ranks.
+void codes_find(Program *p);
+// Whether code `c` runs what is on `mesh`, and whether any does.
+bool code_on(const Program *p, int c, const Mesh *mesh);
+bool mesh_runs(const Program *p, const Mesh *mesh);
+int group_number(const Program *p, const Mesh *mesh, const MeshAxes *axes);
+int move_number(const Program *p, const Op *move); // -1: there is nothing to do
 
 // Calls for all ops of a graph (calls.c).  Reports every op that has no kernel.
 void graph_calls(Program *p, GraphCode *code);
@@ -76,11 +111,17 @@ FILE *part_open(Arena *a, const char *path, Diag *d);
 bool part_finish(FILE *f, Arena *a, const char *path, bool ok, Diag *d);
 bool text_write(Arena *a, const char *path, const StrBuf *text, Diag *d);
 
+// The function of a code that is `part` of `of`: "train_micro", "train_s0_micro", "prepare_s0".
+const char *function_name(Arena *a, const char *of, const Code *code, const char *part);
+
 // The commands that make `program` of the sources (build.c), each after "//   " on a line of its
 // own; "" where there is no runtime.
 const char *backend_commands(const BackendOptions *o, Arena *a);
 
-// The tables that describe the program to the runtime (tables.c).
+// The tables that describe the program to the runtime (tables.c); those of them that are of ranks,
+// and the fields of the program that point to these (tables_ranks.c).
 void tables_emit(const Program *p, StrBuf *out);
+void ranks_emit(const Program *p, StrBuf *out);
+void ranks_add(const Program *p, StrBuf *out);
 
 #endif

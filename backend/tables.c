@@ -15,7 +15,7 @@
 #include "program.h"
 
 static void add_shape(const Program *p, StrBuf *out, const Value *v) {
-  const Mesh *mesh = module_mesh(p->m);
+  const Mesh *mesh = v->layout ? v->layout->mesh : NULL;
   StrBuf split = {.arena = p->arena};
   strbuf_addf(out, "%d, {", v->type->rank);
   for (int d = 0; d < v->type->rank; d++) {
@@ -33,6 +33,7 @@ static void add_shape(const Program *p, StrBuf *out, const Value *v) {
   }
   if (v->type->rank == 0) strbuf_add(out, "0");
   strbuf_addf(out, "}, {%s}, .offset = %" PRId64, split.at ? split.at : "{-1}", v->offset);
+  if (mesh && mesh->id) strbuf_addf(out, ", .mesh = %d", mesh->id);
 }
 
 static void add_init(const Program *p, StrBuf *out, const Value *v, int param) {
@@ -121,49 +122,6 @@ static int64_t whole_batch(const Program *p) {
   return 1;
 }
 
-static void add_ranks(StrBuf *out, const Mesh *mesh) {
-  strbuf_add(out, "(const int[]){");
-  for (int i = 0; i < mesh->n_devices; i++)
-    strbuf_addf(out, "%s%d", i ? ", " : "", mesh->device[i]);
-  strbuf_add(out, "}");
-}
-
-static void add_meshes(const Program *p, StrBuf *out) {
-  const Mesh *mesh = module_mesh(p->m);
-  strbuf_add(out, "static const NnrtMesh meshes[] = {\n    {.name = ");
-  if (!mesh) {
-    strbuf_add(out, "\"\", .n_ranks = 1, .rank = (const int[]){0}},\n};\n\n");
-    return;
-  }
-  strbuf_addf(out, "%s, .n_axes = %d, .axis = {", c_string(p->arena, mesh->name), mesh->n_axes);
-  for (int a = 0; a < mesh->n_axes; a++)
-    strbuf_addf(out, "%s{%s, %d, %s}", a ? ", " : "", c_string(p->arena, mesh->axis[a].name),
-                mesh->axis[a].size, mesh->axis[a].time ? "true" : "false");
-  strbuf_addf(out, "%s}, .n_ranks = %d, .rank = ", mesh->n_axes ? "" : "{0}", mesh->n_devices);
-  add_ranks(out, mesh);
-  strbuf_add(out, "},\n};\n\n");
-}
-
-static void add_groups(const Program *p, StrBuf *out) {
-  if (!p->groups.n) return;
-  strbuf_add(out, "static const NnrtGroup groups[] = {\n");
-  for (int i = 0; i < p->groups.n; i++) {
-    strbuf_add(out, "    {0, {");
-    for (int k = 0; k < p->groups.at[i].n; k++)
-      strbuf_addf(out, "%d, ", p->groups.at[i].at[k]);
-    strbuf_add(out, p->groups.at[i].n == MAX_AXES ? "}},\n" : "-1}},\n");
-  }
-  strbuf_add(out, "};\n\n");
-}
-
-static void add_codes(const Program *p, StrBuf *out) {
-  strbuf_add(out,
-             "static const NnrtCode codes[] = {\n"
-             "    {.init = prepare, .train_micro = train_micro, .train_update = train_update,\n");
-  if (p->eval.g) strbuf_add(out, "     .eval_micro = eval_micro, .eval_update = eval_update,\n");
-  strbuf_addf(out, "     .slab_bytes = %" PRId64 "},\n};\n\n", p->m->slab_bytes);
-}
-
 // "cuda:sm_80,sm_90": as --target takes it.
 static const char *target_text(Arena *a, const TargetSpec *t) {
   StrBuf b = {.arena = a};
@@ -179,21 +137,14 @@ void tables_emit(const Program *p, StrBuf *out) {
   add_tensors(p, out, &p->train);
   if (p->eval.g) add_tensors(p, out, &p->eval);
   add_holes(p, out);
-  add_meshes(p, out);
-  add_groups(p, out);
-  add_codes(p, out);
+  ranks_emit(p, out);
   strbuf_add(out, "const NnrtProgram nnrt_program = {\n");
   strbuf_addf(out, "    .model = %s,\n", c_string(a, p->m->source ? p->m->source : ""));
   strbuf_addf(out, "    .plan = %s,\n", c_string(a, o->plan ? o->plan : "dp"));
   strbuf_addf(out, "    .target = %s,\n", c_string(a, target_text(a, &o->target)));
   strbuf_addf(out, "    .version = %s,\n", c_string(a, o->version ? o->version : ""));
   strbuf_addf(out, "    .describe = %s,\n", c_string(a, o->describe ? o->describe : "{}"));
-  const Mesh *mesh = module_mesh(p->m);
-  strbuf_add(out, "    .mesh = meshes,\n    .n_mesh = 1,\n");
-  if (p->groups.n) strbuf_addf(out, "    .group = groups,\n    .n_groups = %d,\n", p->groups.n);
-  strbuf_add(out, "    .code = codes,\n    .n_codes = 1,\n");
-  strbuf_addf(out, "    .ranks = %d,\n    .micro_batches = %d,\n", mesh ? mesh->n_devices : 1,
-              module_slices(p->m));
+  ranks_add(p, out);
   if (o->split_ranks) strbuf_addf(out, "    .split_rank = %d,\n", o->only_rank + 1);
   strbuf_addf(out, "    .batch = %" PRId64 ",\n", whole_batch(p));
   add_graph(out, &p->train);

@@ -269,11 +269,9 @@ const char *layout_text(Arena *a, const Layout *l);
 
 void module_add_mesh(Module *m, Mesh *mesh);
 const Mesh *module_find_mesh(const Module *m, const char *name);
-// For what knows of one mesh only.  module_mesh is that one, NULL when there is none, and a BUG
-// when there are several: module_one_mesh first reports that `who` ("the backend") cannot take
-// them.
+// For what knows of one mesh only: that one, NULL when there is none, and a BUG when there are
+// several.
 const Mesh *module_mesh(const Module *m);
-bool module_one_mesh(const Module *m, const char *who, Diag *d);
 int module_slices(const Module *m); // of time, in a step
 // The devices of all meshes, each once, in the order in which the meshes name them; device 0 where
 // there is no mesh.

@@ -26,12 +26,6 @@ const Mesh *module_mesh(const Module *m) {
   return m->meshes;
 }
 
-bool module_one_mesh(const Module *m, const char *who, Diag *d) {
-  if (!m->meshes || !m->meshes->next) return true;
-  return diag_error(d, NULL, "%s takes modules of one mesh, and this one has '@%s' and '@%s'", who,
-                    m->meshes->name, m->meshes->next->name);
-}
-
 // Meshes that have an axis of time have the same one.
 int module_slices(const Module *m) {
   for_each_mesh(mesh, m) {

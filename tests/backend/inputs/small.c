@@ -123,7 +123,7 @@ static const char *const train_ops[] = {
 };
 
 static const NnrtMesh meshes[] = {
-    {.name = "m", .n_axes = 2, .axis = {{"acc", 2, true}, {"dp", 2, false}}, .n_ranks = 2, .rank = (const int[]){0, 1}},
+    {"m", 2, {{"acc", 2, true}, {"dp", 2, false}}, 2, (const int[]){0, 1}},
 };
 
 static const NnrtGroup groups[] = {
@@ -131,8 +131,7 @@ static const NnrtGroup groups[] = {
 };
 
 static const NnrtCode codes[] = {
-    {.init = prepare, .train_micro = train_micro, .train_update = train_update,
-     .slab_bytes = 832},
+    {prepare, train_micro, train_update, NULL, NULL, 832},
 };
 
 const NnrtProgram nnrt_program = {

@@ -1,0 +1,162 @@
+// Which ranks run which program.
+//
+//     mesh @m devices=0-3 (dp=4)
+//     mesh @s0 devices=0-1 (dp=2)          ranks 0, 1: on @m and @s0, the code "m_s0"
+//     mesh @s1 devices=2-3 (dp=2)          ranks 2, 3: on @m and @s1, the code "m_s1"
+//
+// A rank runs the ops that are on one of its meshes, in the order in which the graph has them, and
+// a move if it is on the mesh that this comes from or goes to.  Ranks that are on the same meshes
+// run the same: a code, with functions of its own.
+//
+// All ranks go through what they have part in in the one order of the graph.  So nobody waits for
+// somebody who waits for him: of those who wait, the one at the earliest op does so for ranks that
+// are behind it, which run.
+//
+// Groups and moves are numbered in that order as well, and alike in all programs of --split-ranks:
+// the runtime makes the communicators of groups in the order of their numbers.
+
+#include <string.h>
+
+#include "ir/op.h"
+#include "ir/place.h"
+#include "program.h"
+
+// -- Ranks -------------------------------------------------------------------------------------
+
+bool codes_ready(const Module *m, Diag *d) {
+  Arena *a = arena_new();
+  int n;
+  const int *device = module_devices(m, a, &n);
+  bool *there = arena_array(a, bool, n), ok = true;
+  for (int i = 0; i < n && m->meshes; i++)
+    if (device[i] < n) there[device[i]] = true;
+  for (int i = 0; i < n && m->meshes && ok; i++)
+    ok = there[i] ||
+         diag_error(d, NULL, "ranks are devices 0 to %d of the meshes, and none has %d", n - 1, i);
+  arena_free(a);
+  return ok;
+}
+
+bool code_on(const Program *p, int c, const Mesh *mesh) {
+  return !mesh || p->code.at[c].on[mesh->id];
+}
+
+bool mesh_runs(const Program *p, const Mesh *mesh) {
+  for (int c = 0; c < p->code.n; c++)
+    if (code_on(p, c, mesh)) return true;
+  return false;
+}
+
+static bool *meshes_of(const Program *p, int rank, int n_meshes) {
+  bool *on = arena_array(p->arena, bool, n_meshes);
+  for_each_mesh(mesh, p->m)
+    for (int i = 0; i < mesh->n_devices; i++)
+      on[mesh->id] |= mesh->device[i] == rank;
+  return on;
+}
+
+// The code of `rank`, a new one if there is none for the meshes that it is on.
+static int find_code(Program *p, int rank, int n_meshes, const int64_t *ends) {
+  bool *on = meshes_of(p, rank, n_meshes);
+  for (int c = 0; c < p->code.n; c++)
+    if (!memcmp(p->code.at[c].on, on, (size_t)n_meshes * sizeof *on)) return c;
+  int64_t end = device_end(p->m, ends, rank), align = target_info[p->o->target.target].align;
+  vec_push(p->arena, &p->code, (Code){.on = on, .slab_bytes = (end + align - 1) / align * align});
+  return p->code.n - 1;
+}
+
+// "m_s0", and with a number behind it where another code is called so.
+static const char *name_of(const Program *p, int c) {
+  StrBuf name = {.arena = p->arena};
+  for_each_mesh(mesh, p->m) {
+    if (!code_on(p, c, mesh)) continue;
+    strbuf_addf(&name, "%s%s", name.n ? "_" : "", mesh->name);
+  }
+  for (char *at = name.at; *at; at++)
+    if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", *at)) *at = '_';
+  for (int other = 0; other < c; other++)
+    if (str_equal(p->code.at[other].name, name.at))
+      return str_format(p->arena, "%s_%d", name.at, c);
+  return name.at;
+}
+
+// "0-3, 6 on @m, @s0"
+static const char *who_is(const Program *p, int c) {
+  StrBuf who = {.arena = p->arena};
+  for (int first = 0, last; first < p->n_ranks; first = last + 1) {
+    last = first;
+    if (p->code_of[first] != c) continue;
+    while (last + 1 < p->n_ranks && p->code_of[last + 1] == c)
+      last++;
+    strbuf_addf(&who, "%s%d", who.n ? ", " : "", first);
+    if (last > first) strbuf_addf(&who, "-%d", last);
+  }
+  const char *before = " on ";
+  for_each_mesh(mesh, p->m) {
+    if (!code_on(p, c, mesh)) continue;
+    strbuf_addf(&who, "%s@%s", before, mesh->name);
+    before = ", ";
+  }
+  return who.at;
+}
+
+static void find_ranks(Program *p) {
+  int n_meshes = 0;
+  module_devices(p->m, p->arena, &p->n_ranks);
+  for_each_mesh(mesh, p->m)
+    n_meshes++;
+  const int64_t *ends = mesh_ends(p->m, p->arena);
+  p->code_of = arena_array(p->arena, int, p->n_ranks);
+  for (int rank = 0; rank < p->n_ranks; rank++)
+    p->code_of[rank] = find_code(p, rank, n_meshes, ends);
+  for (int c = 0; c < p->code.n && p->code.n > 1; c++) {
+    p->code.at[c].name = name_of(p, c);
+    p->code.at[c].who = who_is(p, c);
+  }
+  if (!p->o->split_ranks) return;
+  p->code.at[0] = p->code.at[p->code_of[p->o->only_rank]];
+  p->code.n = 1;
+}
+
+// -- Groups and moves --------------------------------------------------------------------------
+
+static int find_group(const Program *p, const Mesh *mesh, const MeshAxes *axes) {
+  int i = 0;
+  while (i < p->group.n &&
+         (p->group.at[i].mesh != mesh || memcmp(&p->group.at[i].axes, axes, sizeof *axes) != 0))
+    i++;
+  return i;
+}
+
+int group_number(const Program *p, const Mesh *mesh, const MeshAxes *axes) {
+  int i = find_group(p, mesh, axes);
+  if (i == p->group.n) BUG("a group of @%s that no collective has", mesh->name);
+  return i;
+}
+
+int move_number(const Program *p, const Op *move) {
+  for (int i = 0; i < p->move.n; i++)
+    if (p->move.at[i] == move) return i;
+  return -1;
+}
+
+static void find_meeting(Program *p, const Op *op) {
+  if (!(op_info[op->kind].traits & COMM) || (op_info[op->kind].traits & TIME)) return;
+  if (op->kind == OP_move) {
+    if (!op_inplace(op, 0, 0, p->arena)) vec_push(p->arena, &p->move, op);
+    return;
+  }
+  Group group = {.mesh = op_mesh(op)};
+  if (!op_axes(op, &group.axes, p->d)) BUG("'%s' is over no axes", op_info[op->kind].name);
+  if (find_group(p, group.mesh, &group.axes) == p->group.n) vec_push(p->arena, &p->group, group);
+}
+
+void codes_find(Program *p) {
+  find_ranks(p);
+  const Graph *graphs[] = {p->train.g, p->eval.g};
+  for (int i = 0; i < 2; i++) {
+    if (!graphs[i]) continue;
+    for_each_op(op, graphs[i])
+      find_meeting(p, op);
+  }
+}

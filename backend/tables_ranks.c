@@ -1,0 +1,137 @@
+// The tables of who runs what and who meets whom, as the runtime reads them (rt/nnrt.h):
+//
+//     static const NnrtMesh meshes[] = {
+//         {"s0", 1, {{"dp", 2, false}}, 2, (const int[]){0, 1}},          ranks of an axis of two
+//     static const NnrtGroup groups[] = {
+//         {0, {0, -1}},                                                   those along it
+//     static const NnrtMessage messages_0[] = {
+//         {0, 2, 0, {4, 6}, {0, 0}, {0, 0}},                              a box from rank 0 to rank 2
+//     static const NnrtMove moves[] = {
+//         {0, 1, 2, {4, 6}, {8, 6}, false, 2, messages_0},                from mesh 0 to mesh 1
+//     static const NnrtCode codes[] = {
+//         {prepare_s0, train_s0_micro, train_s0_update, NULL, NULL, 832},
+
+#include <inttypes.h>
+
+#include "ir/kernel.h"
+#include "ir/split.h"
+#include "program.h"
+
+static void add_ints(StrBuf *out, const int *at, int n) {
+  for (int i = 0; i < n; i++)
+    strbuf_addf(out, "%s%d", i ? ", " : "", at[i]);
+}
+
+static void add_mesh(const Program *p, StrBuf *out, const Mesh *mesh) {
+  strbuf_addf(out, "    {%s, %d, {", c_string(p->arena, mesh->name), mesh->n_axes);
+  for (int a = 0; a < mesh->n_axes; a++)
+    strbuf_addf(out, "%s{%s, %d, %s}", a ? ", " : "", c_string(p->arena, mesh->axis[a].name),
+                mesh->axis[a].size, mesh->axis[a].time ? "true" : "false");
+  strbuf_addf(out, "%s}, %d, (const int[]){", mesh->n_axes ? "" : "{0}", mesh->n_devices);
+  add_ints(out, mesh->device, mesh->n_devices);
+  strbuf_add(out, "}},\n");
+}
+
+static void add_meshes(const Program *p, StrBuf *out) {
+  strbuf_add(out, "static const NnrtMesh meshes[] = {\n");
+  for_each_mesh(mesh, p->m)
+    add_mesh(p, out, mesh);
+  if (!p->m->meshes) strbuf_add(out, "    {\"\", 0, {{0}}, 1, (const int[]){0}},\n");
+  strbuf_add(out, "};\n\n");
+}
+
+static void add_groups(const Program *p, StrBuf *out) {
+  if (!p->group.n) return;
+  strbuf_add(out, "static const NnrtGroup groups[] = {\n");
+  for (int i = 0; i < p->group.n; i++) {
+    const Group *group = &p->group.at[i];
+    strbuf_addf(out, "    {%d, {", group->mesh->id);
+    add_ints(out, group->axes.at, group->axes.n);
+    strbuf_add(out, group->axes.n == MAX_AXES ? "}},\n" : ", -1}},\n");
+  }
+  strbuf_add(out, "};\n\n");
+}
+
+static void add_numbers(StrBuf *out, const int64_t *at, int n) {
+  strbuf_add(out, ", {");
+  for (int i = 0; i < n; i++)
+    strbuf_addf(out, "%s%" PRId64, i ? ", " : "", at[i]);
+  strbuf_add(out, n ? "}" : "0}");
+}
+
+static int add_messages(const Program *p, StrBuf *out, int move) {
+  const Value *x = p->move.at[move]->in[0].value, *y = p->move.at[move]->out[0];
+  const Type *whole = value_whole(x);
+  Messages messages;
+  move_messages(whole, x->layout, y->layout, NULL, p->arena, &messages);
+  if (!messages.n) return 0;
+  strbuf_addf(out, "static const NnrtMessage messages_%d[] = {\n", move);
+  for (int i = 0; i < messages.n; i++) {
+    const Message *m = &messages.at[i];
+    strbuf_addf(out, "    {%d, %d, %d", m->from, m->to, m->share);
+    add_numbers(out, m->size, whole->rank);
+    add_numbers(out, m->at_from, whole->rank);
+    add_numbers(out, m->at_to, whole->rank);
+    strbuf_add(out, "},\n");
+  }
+  strbuf_add(out, "};\n");
+  return messages.n;
+}
+
+static void add_moves(const Program *p, StrBuf *out) {
+  if (!p->move.n) return;
+  int *n = arena_array(p->arena, int, p->move.n);
+  for (int i = 0; i < p->move.n; i++)
+    n[i] = add_messages(p, out, i);
+  strbuf_add(out, "static const NnrtMove moves[] = {\n");
+  for (int i = 0; i < p->move.n; i++) {
+    const Value *x = p->move.at[i]->in[0].value, *y = p->move.at[i]->out[0];
+    strbuf_addf(out, "    {%d, %d, %d", x->layout->mesh->id, y->layout->mesh->id, x->type->rank);
+    add_numbers(out, x->type->dim, x->type->rank);
+    add_numbers(out, y->type->dim, y->type->rank);
+    strbuf_addf(out, ", %s, %d, %s},\n", move_sums(p->move.at[i]) ? "true" : "false", n[i],
+                n[i] ? str_format(p->arena, "messages_%d", i) : "NULL");
+  }
+  strbuf_add(out, "};\n\n");
+}
+
+static void add_codes(const Program *p, StrBuf *out) {
+  strbuf_add(out, "static const NnrtCode codes[] = {\n");
+  for (int c = 0; c < p->code.n; c++) {
+    const Code *code = &p->code.at[c];
+    strbuf_addf(out, "    {%s", function_name(p->arena, "prepare", code, ""));
+    const GraphCode *graphs[] = {&p->train, &p->eval};
+    for (int i = 0; i < 2; i++) {
+      if (graphs[i]->g)
+        strbuf_addf(out, ", %s, %s", function_name(p->arena, graphs[i]->name, code, "micro"),
+                    function_name(p->arena, graphs[i]->name, code, "update"));
+      else
+        strbuf_add(out, ", NULL, NULL");
+    }
+    strbuf_addf(out, ", %" PRId64 "},\n", code->slab_bytes);
+  }
+  strbuf_add(out, "};\n\n");
+  if (p->code.n == 1) return;
+  strbuf_add(out, "static const int code_of[] = {");
+  add_ints(out, p->code_of, p->n_ranks);
+  strbuf_add(out, "};\n\n");
+}
+
+void ranks_emit(const Program *p, StrBuf *out) {
+  add_meshes(p, out);
+  add_groups(p, out);
+  add_moves(p, out);
+  add_codes(p, out);
+}
+
+void ranks_add(const Program *p, StrBuf *out) {
+  int n_meshes = p->m->meshes ? 0 : 1;
+  for_each_mesh(mesh, p->m)
+    n_meshes++;
+  strbuf_addf(out, "    .mesh = meshes,\n    .n_mesh = %d,\n", n_meshes);
+  if (p->group.n) strbuf_addf(out, "    .group = groups,\n    .n_groups = %d,\n", p->group.n);
+  if (p->move.n) strbuf_addf(out, "    .move = moves,\n    .n_moves = %d,\n", p->move.n);
+  strbuf_addf(out, "    .code = codes,\n    .n_codes = %d,\n", p->code.n);
+  if (p->code.n > 1) strbuf_add(out, "    .code_of = code_of,\n");
+  strbuf_addf(out, "    .ranks = %d,\n    .micro_batches = %d,\n", p->n_ranks, module_slices(p->m));
+}
