@@ -9,6 +9,7 @@
 #include "summary.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "ir/boxes.h"
@@ -267,6 +268,26 @@ const char *summary_dtype(const Module *m) {
   return dtype_name[DT_f32];
 }
 
+static int by_number(const void *x, const void *y) {
+  int a = *(const int *)x, b = *(const int *)y;
+  return (a > b) - (a < b);
+}
+
+static void add_ranks(StrBuf *b, const Module *m, int ranks) {
+  int n;
+  int *device = module_devices(m, b->arena, &n);
+  const int64_t *ends = mesh_ends(m, b->arena);
+  qsort(device, (size_t)n, sizeof *device, by_number);
+  for (int i = 0; i < ranks; i++) {
+    int64_t bytes = i < n ? device_end(m, ends, device[i]) : 0;
+    strbuf_addf(b,
+                "%s\n    {\"peak_bytes\": %s, \"compute_ms\": null, \"comm_ms\": null, "
+                "\"idle_ms\": null}",
+                i ? "," : "",
+                m->phase >= PHASE_planned ? str_format(b->arena, "%" PRId64, bytes) : "null");
+  }
+}
+
 const char *summary_text(Summary *s, const Module *m) {
   Arena *a = s->arena;
   StrBuf b = {.arena = a};
@@ -283,12 +304,7 @@ const char *summary_text(Summary *s, const Module *m) {
               "{\n  \"ranks\": %d,\n  \"plan_hash\": \"%016" PRIx64 "\",\n  \"dtype\": \"%s\",\n",
               ranks, plan_hash(a, m), summary_dtype(m));
   strbuf_add(&b, "  \"predicted_step_ms\": null,\n  \"per_rank\": [");
-  for (int i = 0; i < ranks; i++)
-    strbuf_addf(&b,
-                "%s\n    {\"peak_bytes\": %s, \"compute_ms\": null, \"comm_ms\": null, "
-                "\"idle_ms\": null}",
-                i ? "," : "",
-                m->phase >= PHASE_planned ? str_format(a, "%" PRId64, m->slab_bytes) : "null");
+  add_ranks(&b, m, ranks);
   strbuf_add(&b, "\n  ],\n  \"comm_bytes\": {");
   add_comm_bytes(&b, m->phase >= PHASE_local ? &list : NULL);
   strbuf_addf(&b,
