@@ -107,6 +107,7 @@ static void find_collectives(Arena *a, const Module *m, Collectives *out) {
                     update[op->id] ? 1 : module_slices(m), 0};
     if (op->kind == OP_move) {
       c.bytes = c.all_bytes = moved_bytes(a, op);
+      if (c.bytes == 0) continue; // every part is where it must be
     } else {
       // Along an axis of one nothing is sent.
       if (size_of_group(op) == 1) continue;

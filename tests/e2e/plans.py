@@ -77,12 +77,16 @@ def weights_difference(got, want):
 
 
 def predicted_traffic(manifest):
-    """Calls and bytes of a step by kind and phase, summed over ranks, as --traffic counts them."""
+    """Calls and bytes of a step by kind and phase, summed over ranks, as --traffic counts them.
+
+    The groups of a move are who sends to whom, and its bytes are those of all messages.
+    """
     out = {}
     for c in manifest:
-        ranks, at = sum(map(len, c["groups"])), (c["kind"], c["phase"])
+        move, at = c["kind"] == "move", (c["kind"], c["phase"])
+        many = len(c["groups"]) if move else sum(map(len, c["groups"]))
         calls, size = out.get(at, (0, 0))
-        out[at] = calls + c["count"] * ranks, size + c["bytes"] * c["count"] * ranks
+        out[at] = calls + c["count"] * many, size + c["bytes"] * c["count"] * (1 if move else many)
     return out
 
 

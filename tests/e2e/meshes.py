@@ -1,0 +1,308 @@
+"""Programs on several meshes train as one rank does.
+
+    meshes.py                      a slice
+    meshes.py --all                all of CASES, and 30 random ones
+    meshes.py --case NAME          one of them: stages, random3, …
+    meshes.py -- --target cuda:sm_90      what stands behind -- goes to nnaot
+
+nnaot-opt makes a training step of a model and lays it out, once for each stage: with the stage's axes, plan and
+devices.  Then each op gets the line that its stage has for it:
+
+    %h = linear %x, %w : f32[8,32] {S(0), B} split=[0,0]              on devices 0-1 (dp=2)
+    %y = linear %h, %v : f32[8,16] @s1 {B, S(1)} split=[0,n]          on devices 2-3 (tp=2)
+
+so that comm has to move what one stage makes and another reads.  Which op is in which stage says the case: `cut`
+follows the model, forward and back; `deal` deals ops out at random, which moves nearly everything.  And there is
+meshes/sums.nn, by hand, for what comm does not make.
+
+Each program is trained as threads and under mpirun.  Losses, gradient norms, losses of @eval and the saved weights
+are those of one rank, but for rounding; printed are largest relative differences.  What is sent is what nnaot
+predicts.
+"""
+
+import argparse
+import functools
+import json
+import random
+import re
+import sys
+
+from common import BUILD, NNAOT, SAMPLES, mpirun, scratch, worst_difference
+from plan_cases import HERE, MODELS
+from plans import (Failed, Trainer, call, compile_in_a_hurry, counted_traffic, predicted_traffic, show,
+                   weights_difference)
+
+OPT = BUILD / "bin" / "nnaot-opt"
+BATCH, STEPS, LIMIT = 24, 10, 1e-4
+TRAIN = "simplify,raise,simplify,loss(spec={loss}),eval_graph,autodiff," \
+        "optimizer(name=\"adamw:eps=1e-5\" clip=0.5),lower_batch_norm,simplify"
+BACKEND = "comm,fuse_comm,pack_grads,widen,fuse,plan_memory"
+
+# Name, model, slices of time, stages as (devices, axes, plan), how ops are given to them.
+CASES = [
+    ("stages", "wide", 1, [("0", "", "dp"), ("1", "", "dp")], "cut"),
+    ("stages of dp", "gpt", 1, [("0-1", "dp:2", "dp"), ("2-3", "dp:2", "dp")], "cut"),
+    ("micro-batches", "gpt", 2, [("0-1", "dp:2", "dp"), ("2-3", "dp:2", "dp")], "cut"),
+    ("dp and tp", "gpt_tied", 2, [("0-1", "dp:2", "dp"), ("2-3", "tp:2", "tp")], "cut"),
+    ("other sizes", "vit", 2, [("0", "", "dp"), ("1-3", "dp:3", "dp")], "cut"),
+    ("overlapping", "wide", 1, [("0-2", "dp:3", "dp"), ("1-3", "dp:3", "dp")], "cut"),
+    ("backwards", "bert", 2, [("2-3", "dp:2", "zero1"), ("1,0", "dp:2", "dp")], "cut"),
+    ("three", "moe", 1, [("3", "", "dp"), ("1-2", "dp:2", "dp"), ("0", "", "dp")], "cut"),
+    ("dealt", "wide", 2, [("0-2", "dp:3", "dp"), ("1-3", "dp:3", "dp"), ("1,0", "dp:2", "dp")], "deal"),
+    ("dealt gpt", "gpt", 1, [("0-1", "dp:2", "dp"), ("3,2", "tp:2", "tp"), ("1-3", "dp:3", "dp")], "deal"),
+]
+SLICE = ["stages", "micro-batches", "dp and tp", "overlapping", "backwards", "dealt"]
+N_RANDOM = 30
+
+
+def random_case(seed):
+    rng = random.Random(seed)
+    ranks = rng.choice([2, 3, 4])
+    stages = []
+    for _ in range(rng.choice([2, 2, 3, 4])):
+        devices = rng.sample(range(ranks), rng.randint(1, ranks))
+        plan = rng.choice(["dp", "dp", "zero1", "tp"]) if len(devices) != 3 else "dp"
+        stages.append((",".join(map(str, devices)), f"dp:{len(devices)}" if len(devices) > 1 else "", plan))
+    missing = set(range(ranks)) - {int(d) for devices, _, _ in stages for d in devices.split(",")}
+    if missing:
+        stages.append((",".join(map(str, sorted(missing))), f"dp:{len(missing)}" if len(missing) > 1 else "", "dp"))
+    return f"random{seed}", rng.choice(["wide", "wide", "vit", "gpt"]), rng.choice([1, 1, 2]), stages, \
+        rng.choice(["cut", "deal"]), seed
+
+
+def n_ranks(stages):
+    devices = set()
+    for text, _, _ in stages:
+        for part in text.split(","):
+            first, _, last = part.partition("-")
+            devices |= set(range(int(first), int(last or first) + 1))
+    return len(devices)
+
+
+# -- The text of a module ------------------------------------------------------------------------------------------
+
+
+def laid_out(trainer, model, slices, stage):
+    """The lines of a training step as a stage has it."""
+    _, axes, plan = stage
+    mesh = f"mb:{slices}:time" + (f"+{axes}" if axes else "")
+    passes = TRAIN.format(loss=MODELS[model]["loss"]) + f",shard(mesh={mesh} plan={plan})"
+    call(OPT, HERE / f"{model}.onnx", "--batch", BATCH, f"--passes={passes}", "-o", trainer.at("laid_out.nn"))
+    return trainer.at("laid_out.nn").read_text().splitlines()
+
+
+def without_layouts(line):
+    line = re.sub(r"  # .*| split=\[[^]]*\]", "", line)
+    return re.sub(r"(\w\[[\d,]*\]) \{[^}]*\}", r"\1", " ".join(line.split()))
+
+
+def on_mesh(line, name):
+    return re.sub(r"(\w\[[\d,]*\]) \{", rf"\1 @{name} {{", line)
+
+
+def parts(line):
+    """Names defined, names read, and where the line comes from."""
+    code, _, loc = line.partition("  # ")
+    defined, _, right = code.partition(" = ")
+    return re.findall(r"%([^\s,]+)", defined), re.findall(r"%([^\s,]+)", right.split(" : ")[0]), loc.split()[-1] if loc else ""
+
+
+def is_op(line):
+    return line.startswith("  %") and " = " in line.split("  # ")[0].split(" : ")[0] and not is_param(line)
+
+
+def is_param(line):
+    return re.match(r"  %\S+: ", line) is not None
+
+
+class Cutter:
+    """Stages one after the other: a stage has a run of the model's nodes, forward and back, and updates the weights
+    that these read first."""
+
+    def __init__(self, lines, n):
+        nodes = dict.fromkeys(parts(line)[2] for line in lines if is_op(line) and " <- " not in line and "  # ?" not in line)
+        self.stage_of = {node: i * n // len(nodes) for i, node in enumerate(nodes)}
+        self.values = {}
+        weight = {line.split(":")[0].strip()[1:]: parts(line)[2] for line in lines if is_param(line)}
+        for line in lines:
+            for v in parts(line)[1] if is_op(line) and parts(line)[2] in nodes else []:
+                if v in weight:
+                    self.stage_of.setdefault(weight[v], self.stage_of[parts(line)[2]])
+
+    def stage(self, line):
+        defined, read, loc = parts(line)
+        at = self.stage_of.get(loc)
+        if at is None:
+            at = max((self.values.get(v, 0) for v in read), default=0)
+        self.values.update((v, at) for v in defined)
+        return at
+
+
+class Dealer:
+    def __init__(self, n, seed):
+        self.n, self.rng = n, random.Random(seed)
+
+    def stage(self, _):
+        return self.rng.randrange(self.n)
+
+
+def param_stages(lines, stages):
+    """By graph and label, the stage of the first op that reads a parameter; what @eval has of @train's is there."""
+    of, graph, label = {}, None, {}
+    for line, at in zip(lines, stages):
+        if line.startswith("graph"):
+            graph, label = line.split()[1], {}
+        elif is_param(line):
+            label[line.split(":")[0].strip()[1:]] = re.search(r'(weight|state|scalar|input|copy) "([^"]*)"', line).groups()
+        elif is_op(line):
+            for v in parts(line)[1]:
+                if v in label:
+                    of.setdefault((graph if label[v][0] == "input" else "", label[v]), at)
+    return of
+
+
+def made_whole(line):
+    """The op that passes partial sums on, as one that reads and makes what is whole."""
+    splits = re.search(r"split=\[([^]]*)\]", line).group(1).split(",")
+
+    def layout(match):
+        axes = match.group(2).split(", ")
+        return match.group(1) + ", ".join("B" if s == "+" else a for a, s in zip(axes, splits)) + "}"
+
+    line = re.sub(r"(\w\[[\d,]*\] \{)([^}]*)\}", layout, line)
+    return re.sub(r"split=\[[^]]*\]", f"split=[{','.join('-' if s == '+' else s for s in splits)}]", line)
+
+
+class Sums:
+    """Partial sums of one stage are whole in another."""
+
+    def __init__(self):
+        self.stage_of, self.whole = {}, set()
+
+    def line(self, line, at):
+        defined, read, _ = parts(line)
+        if re.search(r"split=\[[^]]*\+", line) and any(
+                self.stage_of.get(v, at) != at or v in self.whole for v in read):
+            line = made_whole(line)
+            self.whole.update(defined)
+        self.stage_of.update((v, at) for v in defined)
+        return line
+
+
+def compose(trainer, model, slices, stages, how, seed=0):
+    """The module in which every op is in its stage."""
+    texts = [laid_out(trainer, model, slices, s) for s in stages]
+    plain = [without_layouts(line) for line in texts[0]]
+    for i, text in enumerate(texts):
+        if [without_layouts(line) for line in text][2:] != plain[2:]:
+            raise Failed(f"plan '{stages[i][2]}' changes the program, not only its layouts")
+    placer = Cutter(texts[0], len(stages)) if how == "cut" else Dealer(len(stages), seed)
+    chosen = [placer.stage(line) if is_op(line) else 0 for line in texts[0]]
+    param = param_stages(texts[0], chosen)
+    out, graph = [texts[0][0]], None
+    for i, (devices, _, _) in enumerate(stages):
+        axes = re.search(r"\(.*\)", texts[i][1]).group(0)
+        out.append(f"mesh @s{i} devices={devices} {axes}")
+    for k, line in enumerate(texts[0][2:], 2):
+        if line.startswith("graph"):
+            graph, sums = line.split()[1], Sums()
+        if is_param(line):
+            role = re.search(r'(weight|state|scalar|input|copy) "([^"]*)"', line).groups()
+            at = param.get((graph if role[0] == "input" else "", role), 0)
+            out.append(on_mesh(texts[at][k], f"s{at}"))
+        elif is_op(line):
+            out.append(on_mesh(sums.line(texts[chosen[k]][k], chosen[k]), f"s{chosen[k]}"))
+        else:
+            out.append(line)
+    return "\n".join(out) + "\n"
+
+
+# -- Training ------------------------------------------------------------------------------------------------------
+
+
+class MeshTrainer(Trainer):
+    def compile_module(self, exe, module, passes):
+        call(NNAOT, module, f"--passes={passes}", "--lr", "0.003", *self.flags, "-o", self.at(exe),
+             "--comm-manifest", self.at(f"{exe}.manifest.json"))
+
+    def compile_stages(self, exe, model, slices, stages, *how):
+        self.at(f"{exe}.nn").write_text(compose(self, model, slices, stages, *how))
+        self.compile_module(exe, self.at(f"{exe}.nn"), BACKEND)
+
+    def run(self, exe, data, launcher=()):
+        evaluation = ["--eval-every", 5]
+        for name in data[1::2]:
+            evaluation += ["--eval-input", name]
+        return self.train(exe, None, launcher, STEPS, [*data, *evaluation])
+
+    def data(self, model):
+        return super().data(model) if model else []  # run gives it
+
+    @functools.lru_cache(None)
+    def one_rank_of(self, model):
+        self.compile_stages("one", model, 1, [("0", "", "dp")], "cut")
+        return self.run("one", self.data(model))
+
+
+def compare(trainer, exe, name, model, ranks, data, want):
+    """Whether a program trains as one rank did."""
+    good = True
+    for launcher in (), mpirun(ranks):
+        try:
+            log, weights = trainer.run(exe, data, launcher)
+            d = [worst_difference([line[k] or 0 for line in log if k in line],
+                                  [line[k] or 0 for line in want[0] if k in line])
+                 for k in ("loss", "grad_norm", "eval_loss")] + [weights_difference(weights, want[1])]
+            manifest, traffic = (json.loads(trainer.at(f"{exe}.{n}").read_text()) for n in ("manifest.json", "traffic"))
+            predicted = counted_traffic(traffic) == predicted_traffic(manifest)
+            ok = max(d) < LIMIT and predicted
+            said = " ".join(f"{x:9.1e}" for x in d) + ("" if predicted else "  NOT AS PREDICTED") + ("" if ok else "  FAILED")
+        except Failed as e:
+            ok, said = False, f"FAILED: {e}"
+        show(name, model, ranks, launcher[0] if launcher else "threads", said)
+        good &= ok
+    return good
+
+
+def one_case(trainer, name, model, slices, stages, *how):
+    try:
+        want = trainer.one_rank_of(model)
+        trainer.compile_stages("stages", model, slices, stages, *how)
+    except Failed as e:
+        show(name, model, n_ranks(stages), "", f"FAILED to compile: {e}")
+        return False
+    return compare(trainer, "stages", name, model, n_ranks(stages), trainer.data(model), want)
+
+
+def by_hand(trainer):
+    folder, data = HERE.parent / "meshes", ["--input", f"x={SAMPLES / 'mlp' / 'x.npy'}"]
+    call(OPT, folder / "sums.nn", f"--prove={folder / 'sums.model.nn'}", "-o", trainer.at("proved.nn"))
+    trainer.compile_module("one", folder / "sums.model.nn", "shard,comm,fuse,plan_memory")
+    trainer.compile_module("sums", folder / "sums.nn", "fuse,plan_memory")
+    return compare(trainer, "sums", "sums", "", 4, data, trainer.run("one", data))
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--all", action="store_true")
+    p.add_argument("--case")
+    p.add_argument("flags", nargs="*")
+    a = p.parse_args()
+    cases = [*CASES, *map(random_case, range(N_RANDOM))]
+    if not a.all:
+        cases = [case for case in cases if case[0] in ([a.case] if a.case else SLICE)]
+    failed = 0
+    show("case", "model", "ranks", "launcher", f"{'loss':>9} {'grad_norm':>9} {'eval':>9} {'weights':>9}")
+    with scratch() as folder:
+        compile_in_a_hurry(folder)
+        trainer = MeshTrainer(folder, a.flags)
+        if not a.case:
+            failed += not by_hand(trainer)
+        for case in cases:
+            failed += not one_case(trainer, *case)
+    print(f"{len(cases) + (not a.case)} programs, {failed} failed")
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
