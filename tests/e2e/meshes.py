@@ -3,7 +3,8 @@
     meshes.py                      a slice
     meshes.py --all                all of CASES, and 30 random ones
     meshes.py --case NAME          one of them: stages, random3, …
-    meshes.py -- --target cuda:sm_90      what stands behind -- goes to nnaot
+    meshes.py --cuda               for gpus, on the emulator
+    meshes.py --compile            for gpus, without a run: as nvcc compiles and links it
 
 nnaot-opt makes a training step of a model and lays it out, once for each stage: with the stage's axes, plan and
 devices.  Then each op gets the line that its stage has for it:
@@ -15,7 +16,7 @@ so that comm has to move what one stage makes and another reads.  Which op is in
 follows the model, forward and back; `deal` deals ops out at random, which moves nearly everything.  And there is
 meshes/sums.nn, by hand, for what comm does not make.
 
-Each program is trained as threads and under mpirun.  Losses, gradient norms, losses of @eval and the saved weights
+Each program is trained as threads and under mpirun, sums.nn also as a program for each rank.  Losses, gradient norms, losses of @eval and the saved weights
 are those of one rank, but for rounding; printed are largest relative differences.  What is sent is what nnaot
 predicts.
 """
@@ -23,8 +24,10 @@ predicts.
 import argparse
 import functools
 import json
+import os
 import random
 import re
+import shutil
 import sys
 
 from common import BUILD, NNAOT, SAMPLES, mpirun, scratch, worst_difference
@@ -36,7 +39,12 @@ OPT = BUILD / "bin" / "nnaot-opt"
 BATCH, STEPS, LIMIT = 24, 10, 1e-4
 TRAIN = "simplify,raise,simplify,loss(spec={loss}),eval_graph,autodiff," \
         "optimizer(name=\"adamw:eps=1e-5\" clip=0.5),lower_batch_norm,simplify"
-BACKEND = "comm,fuse_comm,pack_grads,widen,fuse,plan_memory"
+# From comm on, by target.
+BACKEND = {
+    "cpu": "comm,fuse_comm,pack_grads,widen,fuse,plan_memory",
+    "cuda": "comm,fuse_comm,pack_grads,fuse_classifier,fuse_linear,fuse_attention(target=cuda),fuse_norm,"
+            "expand_batch_norm,widen(target=cuda),keep_casts,batch,fuse,plan_memory(target=cuda)",
+}
 
 # Name, model, slices of time, stages as (devices, axes, plan), how ops are given to them.
 CASES = [
@@ -104,7 +112,7 @@ def parts(line):
     """Names defined, names read, and where the line comes from."""
     code, _, loc = line.partition("  # ")
     defined, _, right = code.partition(" = ")
-    return re.findall(r"%([^\s,]+)", defined), re.findall(r"%([^\s,]+)", right.split(" : ")[0]), loc.split(" <- ")[-1]
+    return re.findall(r"%([^\s,]+)", defined), re.findall(r"%([^\s,]+)", right.split(" : ")[0]), loc.split()[-1] if loc else ""
 
 
 def is_op(line):
@@ -116,14 +124,20 @@ def is_param(line):
 
 
 class Cutter:
-    """Stages one after the other: a stage has a run of the model's nodes and the weights that these read."""
+    """Stages one after the other: a stage has a run of the model's nodes, forward and back, and updates the weights
+    that these read first."""
 
     def __init__(self, lines, n):
         nodes = dict.fromkeys(parts(line)[2] for line in lines if is_op(line) and " <- " not in line and "  # ?" not in line)
         self.stage_of = {node: i * n // len(nodes) for i, node in enumerate(nodes)}
         self.values = {}
+        weight = {line.split(":")[0].strip()[1:]: parts(line)[2] for line in lines if is_param(line)}
+        for line in lines:
+            for v in parts(line)[1] if is_op(line) and parts(line)[2] in nodes else []:
+                if v in weight:
+                    self.stage_of.setdefault(weight[v], self.stage_of[parts(line)[2]])
 
-    def stage(self, _, line):
+    def stage(self, line):
         defined, read, loc = parts(line)
         at = self.stage_of.get(loc)
         if at is None:
@@ -133,28 +147,11 @@ class Cutter:
 
 
 class Dealer:
-    """Stages at random.  An op that passes a partial sum on is where what it reads is: elsewhere that is whole."""
+    def __init__(self, n, seed):
+        self.n, self.rng = n, random.Random(seed)
 
-    def __init__(self, texts, n, seed):
-        rng = random.Random(seed)
-        self.dealt, where = [], {}
-        for k, line in enumerate(texts[0]):
-            if line.startswith("graph"):
-                where = {}
-            at = rng.randrange(n)
-            if is_op(line):
-                defined, read, _ = parts(line)
-                group = [k]
-                if any(re.search(r"split=\[[^]]*\+", text[k]) for text in texts):
-                    group = sum([where[v] for v in read if v in where], group)
-                for i in group[1:]:
-                    self.dealt[i] = at
-                for v in [*defined, *(read if len(group) > 1 else [])]:
-                    where[v] = group
-            self.dealt.append(at)
-
-    def stage(self, k, _):
-        return self.dealt[k]
+    def stage(self, _):
+        return self.rng.randrange(self.n)
 
 
 def param_stages(lines, stages):
@@ -172,6 +169,34 @@ def param_stages(lines, stages):
     return of
 
 
+def made_whole(line):
+    """The op that passes partial sums on, as one that reads and makes what is whole."""
+    splits = re.search(r"split=\[([^]]*)\]", line).group(1).split(",")
+
+    def layout(match):
+        axes = match.group(2).split(", ")
+        return match.group(1) + ", ".join("B" if s == "+" else a for a, s in zip(axes, splits)) + "}"
+
+    line = re.sub(r"(\w\[[\d,]*\] \{)([^}]*)\}", layout, line)
+    return re.sub(r"split=\[[^]]*\]", f"split=[{','.join('-' if s == '+' else s for s in splits)}]", line)
+
+
+class Sums:
+    """Partial sums of one stage are whole in another."""
+
+    def __init__(self):
+        self.stage_of, self.whole = {}, set()
+
+    def line(self, line, at):
+        defined, read, _ = parts(line)
+        if re.search(r"split=\[[^]]*\+", line) and any(
+                self.stage_of.get(v, at) != at or v in self.whole for v in read):
+            line = made_whole(line)
+            self.whole.update(defined)
+        self.stage_of.update((v, at) for v in defined)
+        return line
+
+
 def compose(trainer, model, slices, stages, how, seed=0):
     """The module in which every op is in its stage."""
     texts = [laid_out(trainer, model, slices, s) for s in stages]
@@ -179,21 +204,24 @@ def compose(trainer, model, slices, stages, how, seed=0):
     for i, text in enumerate(texts):
         if [without_layouts(line) for line in text][2:] != plain[2:]:
             raise Failed(f"plan '{stages[i][2]}' changes the program, not only its layouts")
-    placer = Cutter(texts[0], len(stages)) if how == "cut" else Dealer(texts, len(stages), seed)
-    chosen = [placer.stage(k, line) if is_op(line) else 0 for k, line in enumerate(texts[0])]
+    placer = Cutter(texts[0], len(stages)) if how == "cut" else Dealer(len(stages), seed)
+    chosen = [placer.stage(line) if is_op(line) else 0 for line in texts[0]]
     param = param_stages(texts[0], chosen)
     out, graph = [texts[0][0]], None
     for i, (devices, _, _) in enumerate(stages):
         axes = re.search(r"\(.*\)", texts[i][1]).group(0)
         out.append(f"mesh @s{i} devices={devices} {axes}")
     for k, line in enumerate(texts[0][2:], 2):
-        at = chosen[k]
         if line.startswith("graph"):
-            graph = line.split()[1]
-        elif is_param(line):
+            graph, sums = line.split()[1], Sums()
+        if is_param(line):
             role = re.search(r'(weight|state|scalar|input|copy) "([^"]*)"', line).groups()
             at = param.get((graph if role[0] == "input" else "", role), 0)
-        out.append(on_mesh(texts[at][k], f"s{at}") if is_op(line) or is_param(line) else line)
+            out.append(on_mesh(texts[at][k], f"s{at}"))
+        elif is_op(line):
+            out.append(on_mesh(sums.line(texts[chosen[k]][k], chosen[k]), f"s{chosen[k]}"))
+        else:
+            out.append(line)
     return "\n".join(out) + "\n"
 
 
@@ -201,13 +229,17 @@ def compose(trainer, model, slices, stages, how, seed=0):
 
 
 class MeshTrainer(Trainer):
-    def compile_module(self, exe, module, passes):
-        call(NNAOT, module, f"--passes={passes}", "--lr", "0.003", *self.flags, "-o", self.at(exe),
+    def __init__(self, folder, cuda):
+        super().__init__(folder, ["--target", "cuda:sm_90"] if cuda else [])
+        self.backend = BACKEND["cuda" if cuda else "cpu"]
+
+    def compile_module(self, exe, module, passes, extra=()):
+        call(NNAOT, module, f"--passes={passes}", "--lr", "0.003", *self.flags, *extra, "-o", self.at(exe),
              "--comm-manifest", self.at(f"{exe}.manifest.json"))
 
     def compile_stages(self, exe, model, slices, stages, *how):
         self.at(f"{exe}.nn").write_text(compose(self, model, slices, stages, *how))
-        self.compile_module(exe, self.at(f"{exe}.nn"), BACKEND)
+        self.compile_module(exe, self.at(f"{exe}.nn"), self.backend)
 
     def run(self, exe, data, launcher=()):
         evaluation = ["--eval-every", 5]
@@ -224,10 +256,10 @@ class MeshTrainer(Trainer):
         return self.run("one", self.data(model))
 
 
-def compare(trainer, exe, name, model, ranks, data, want):
+def compare(trainer, exe, name, model, data, want, launchers):
     """Whether a program trains as one rank did."""
     good = True
-    for launcher in (), mpirun(ranks):
+    for how, launcher in launchers:
         try:
             log, weights = trainer.run(exe, data, launcher)
             d = [worst_difference([line[k] or 0 for line in log if k in line],
@@ -239,34 +271,50 @@ def compare(trainer, exe, name, model, ranks, data, want):
             said = " ".join(f"{x:9.1e}" for x in d) + ("" if predicted else "  NOT AS PREDICTED") + ("" if ok else "  FAILED")
         except Failed as e:
             ok, said = False, f"FAILED: {e}"
-        show(name, model, ranks, launcher[0] if launcher else "threads", said)
+        show(name, model, traffic["ranks"] if ok else "", how, said)
         good &= ok
     return good
 
 
-def one_case(trainer, name, model, slices, stages, *how):
+def launchers(ranks):
+    return [("threads", ())] + ([("mpirun", mpirun(ranks))] if shutil.which("mpirun") else [])
+
+
+def one_case(trainer, compiles, name, model, slices, stages, *how):
     try:
-        want = trainer.one_rank_of(model)
+        want = None if compiles else trainer.one_rank_of(model)
         trainer.compile_stages("stages", model, slices, stages, *how)
     except Failed as e:
         show(name, model, n_ranks(stages), "", f"FAILED to compile: {e}")
         return False
-    return compare(trainer, "stages", name, model, n_ranks(stages), trainer.data(model), want)
+    if compiles:
+        show(name, model, n_ranks(stages), "", f"compiled: {trainer.at('stages').stat().st_size} bytes")
+        return True
+    return compare(trainer, "stages", name, model, trainer.data(model), want, launchers(n_ranks(stages)))
 
 
-def by_hand(trainer):
+def by_hand(trainer, cuda):
     folder, data = HERE.parent / "meshes", ["--input", f"x={SAMPLES / 'mlp' / 'x.npy'}"]
+    target = "(target=cuda)" if cuda else ""
     call(OPT, folder / "sums.nn", f"--prove={folder / 'sums.model.nn'}", "-o", trainer.at("proved.nn"))
-    trainer.compile_module("one", folder / "sums.model.nn", "shard,comm,fuse,plan_memory")
-    trainer.compile_module("sums", folder / "sums.nn", "fuse,plan_memory")
-    return compare(trainer, "sums", "sums", "", 4, data, trainer.run("one", data))
+    trainer.compile_module("one", folder / "sums.model.nn", f"shard,comm,fuse,plan_memory{target}")
+    want = trainer.run("one", data)
+    trainer.compile_module("sums", folder / "sums.nn", f"fuse,plan_memory{target}")
+    good = compare(trainer, "sums", "sums", "", data, want, launchers(4))
+    if shutil.which("mpirun") and not cuda:
+        trainer.compile_module("each", folder / "sums.nn", f"fuse,plan_memory{target}", ["--split-ranks"])
+        trainer.at("each").write_text('#!/bin/sh\nexec "$0.${PMI_RANK:-$OMPI_COMM_WORLD_RANK}" "$@"\n')
+        trainer.at("each").chmod(0o755)
+        good &= compare(trainer, "each", "sums, a program each", "", data, want, launchers(4)[1:])
+    return good
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--all", action="store_true")
     p.add_argument("--case")
-    p.add_argument("flags", nargs="*")
+    p.add_argument("--cuda", action="store_true")
+    p.add_argument("--compile", action="store_true")
     a = p.parse_args()
     cases = [*CASES, *map(random_case, range(N_RANDOM))]
     if not a.all:
@@ -275,12 +323,16 @@ def main():
     show("case", "model", "ranks", "launcher", f"{'loss':>9} {'grad_norm':>9} {'eval':>9} {'weights':>9}")
     with scratch() as folder:
         compile_in_a_hurry(folder)
-        trainer = MeshTrainer(folder, a.flags)
-        if not a.case:
-            failed += not by_hand(trainer)
+        if a.cuda:
+            os.environ["NVCC"] = str(BUILD / "emulator" / "nvcc")
+            os.environ["EMULATED_GPUS"] = "4"
+        trainer = MeshTrainer(folder, a.cuda or a.compile)
+        by_itself = a.case or a.compile
+        if not by_itself:
+            failed += not by_hand(trainer, a.cuda)
         for case in cases:
-            failed += not one_case(trainer, *case)
-    print(f"{len(cases) + (not a.case)} programs, {failed} failed")
+            failed += not one_case(trainer, a.compile, *case)
+    print(f"{len(cases) + (not by_itself)} programs, {failed} failed")
     return failed > 0
 
 
