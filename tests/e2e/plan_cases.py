@@ -4,6 +4,7 @@ Everything that a plan may cut divides by 8: batch, heads, width, vocabulary, ex
 models/modules.py says what the models are; models/make.py made models/*.onnx and models/expected.json.
 """
 
+import json
 import pathlib
 import random
 import struct
@@ -24,6 +25,7 @@ MODELS = {
     "moe": dict(loss="next_token(logits,input_ids)", inputs={"input_ids": ("chain", [16], 64)}),
 }
 
+WITHOUT_DROPOUT = {}  # models that are the same as another but for dropout
 LANGUAGE = ["gpt", "gpt_tied", "bert", "moe"]
 ALL = [*LANGUAGE, "wide", "vit", "axial"]
 SUM, GATHER, SCATTER, EXCHANGE = "all_reduce", "all_gather", "reduce_scatter", "all_to_all"
@@ -116,7 +118,7 @@ def data_flags(model, folder):
     return flags
 
 
-def compile_flags(model):
+def compile_flags(model, folder):
     """What nnaot is given for a model on any number of ranks.
 
     The gradient of a key's bias is 0 but for rounding.  With the usual epsilon of 1e-8 AdamW would make steps of
@@ -124,3 +126,8 @@ def compile_flags(model):
     """
     return [HERE / f"{model}.onnx", "--batch", BATCH, "--loss", MODELS[model]["loss"], "--lr", "0.003",
             "--optimizer", "adamw:weight_decay=0.1,betas=0.9/0.95,eps=1e-5", "--clip-norm", "0.5"]
+
+
+def pytorch(model):
+    """PyTorch's losses and gradient norms, where its random numbers are not in them."""
+    return None if MODELS[model].get("dropout") else json.loads((HERE / "expected.json").read_text())[model]

@@ -3,11 +3,13 @@
     plans.py                       a slice: every plan on one model and one number of ranks
     plans.py --all                 all models and numbers of ranks
     plans.py --plan P --model M --ranks N      what is left of all with these
+    plans.py --samples ...         the same of samples/, with their data, and all programs of passes/plans
     NVCC=build/emulator/nvcc plans.py -- --target cuda:sm_90      what stands behind -- goes to nnaot
 
-Rows are plan_cases.PLANS.  Each is compiled once, and trained for 20 steps as threads and, on up to 4 ranks,
-under mpirun.  Losses, gradient norms before clipping, and the saved weights are those of one rank, which are
-PyTorch's where there is no dropout; and what is sent in a step is what nnaot predicts and the plan is for.  Printed are largest
+Rows are PLANS of plan_cases and sample_cases.  Each is compiled once, and trained for 20 steps as threads and, on
+up to 4 ranks, under mpirun.  Losses, gradient norms before clipping, and the saved weights are those of one rank, which are
+PyTorch's where there is no dropout; and what is sent in a step is what nnaot predicts and the plan is for.  Of axes over which a plan splits
+nothing, nnaot says so, and the table too.  Printed are largest
 relative differences, of weights the largest of the norms of one tensor; none may reach 1e-4.  Then checkpoints
 of one plan are gone on from under another.
 """
@@ -16,15 +18,18 @@ import argparse
 import array
 import functools
 import json
+import math
 import os
 import pathlib
+import re
 import signal
 import struct
 import subprocess
 import sys
 
+import plan_cases
+import sample_cases
 from common import NNAOT, mpirun, read_log, scratch, worst_difference
-from plan_cases import HERE, MODELS, PLANS, RESUMES, compile_flags, data_flags
 
 LIMIT, STEPS = 1e-4, 20
 
@@ -34,7 +39,8 @@ class Failed(Exception):
 
 
 def call(*command):
-    """Runs a program to its end.  One that hangs is killed with all it started: mpirun leaves its processes."""
+    """Runs a program to its end, and returns what it said.  One that hangs is killed with all it started: mpirun
+    leaves its processes."""
     process = subprocess.Popen([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                start_new_session=True)
     try:
@@ -45,6 +51,7 @@ def call(*command):
         raise Failed(f"hangs: {' '.join(map(str, command))}")
     if process.returncode:
         raise Failed(next((line for line in said.splitlines() if "error:" in line), said[-300:]))
+    return said
 
 
 def compile_in_a_hurry(folder):
@@ -95,19 +102,22 @@ def counted_traffic(traffic):
 
 
 class Trainer:
-    def __init__(self, folder, flags):
-        self.folder, self.flags = pathlib.Path(folder), flags
+    def __init__(self, cases, folder, flags):
+        self.cases, self.folder, self.flags = cases, pathlib.Path(folder), flags
 
     def at(self, name):
         return self.folder / name
 
     @functools.lru_cache(None)
     def data(self, model):
-        return data_flags(model, self.folder)
+        return self.cases.data_flags(model, self.folder)
 
     def compile(self, exe, model, plan, ranks, extra=()):
-        call(NNAOT, *compile_flags(model), "--plan", plan, "-g", ranks, *extra, *self.flags, "-o", self.at(exe), "--summary",
-             self.at(f"{exe}.summary"), "--comm-manifest", self.at(f"{exe}.manifest.json"))
+        """Over which axes nothing is split, and of how many ranks these are."""
+        said = call(NNAOT, *self.cases.compile_flags(model, self.folder), "--plan", plan, "-g", ranks, *extra, *self.flags,
+                    "-o", self.at(exe), "--summary", self.at(f"{exe}.summary"), "--comm-manifest",
+                    self.at(f"{exe}.manifest.json"))
+        return {a: int(n) for a, n in re.findall(r"nothing is split over '(.*)': its (\d+) ranks all do the same", said)}
 
     def train(self, exe, model, launcher=(), steps=STEPS, extra=()):
         """Log and weights."""
@@ -129,11 +139,14 @@ class Trainer:
                 ] + [weights_difference(weights, want)]
 
     def sends(self, exe, kinds):
-        """What is wrong with what the last run of a program sent."""
+        """What is wrong with what the last run of a program sent: kinds of collectives, or None for nothing at all."""
         summary, manifest, traffic = (json.loads(self.at(f"{exe}.{n}").read_text())
                                       for n in ("summary", "manifest.json", "traffic"))
-        if not all(traffic["comm_bytes"][k] for k in kinds):
-            return f"NONE OF {', '.join(k for k in kinds if not traffic['comm_bytes'][k])}"
+        if kinds is None and any(traffic["comm_bytes"].values()):
+            return "SENDS SOMETHING"
+        missing = [k for k in kinds or [] if not traffic["comm_bytes"][k]]
+        if missing:
+            return f"NONE OF {', '.join(missing)}"
         same = (traffic["steps"] == STEPS and traffic["ranks"] == summary["ranks"] and
                 {k: n for k, n in traffic["comm_bytes"].items() if n} ==
                 {k: n for k, n in summary["comm_bytes"].items() if n} and
@@ -142,11 +155,11 @@ class Trainer:
 
 
 def show(*cells):
-    print("{:28} {:8} {:>8} {:8} {}".format(*cells), flush=True)
+    print("{:28} {:9} {:>8} {:8} {}".format(*cells), flush=True)
 
 
-def cases(every, plan, model, ranks):
-    for i, (p, models, numbers, extra, kinds) in enumerate(PLANS):
+def chosen_rows(rows, every, plan, model, ranks):
+    for i, (p, models, numbers, extra, kinds) in enumerate(rows):
         chosen = [(m, n) for m in dict.fromkeys(models) for n in numbers]
         if not every:
             chosen = [(models[0], numbers[i % len(numbers)])]
@@ -156,11 +169,15 @@ def cases(every, plan, model, ranks):
 
 
 def reference(trainer, model):
-    """PyTorch's losses, where its random numbers are not in them."""
+    """Whether one rank has PyTorch's losses, and others than the same model without dropout."""
     log, _ = trainer.one_rank(model)
-    if MODELS[model].get("dropout"):
+    plain = trainer.cases.WITHOUT_DROPOUT.get(model)
+    if plain and log[0]["loss"] == trainer.one_rank(plain)[0][0]["loss"]:
+        show("no plan", model, 1, "threads", f"FAILED: the losses are those of {plain}")
+        return False
+    want = trainer.cases.pytorch(model)
+    if not want:
         return True
-    want = json.loads((HERE / "expected.json").read_text())[model]
     d = [worst_difference([line[k] for line in log], want[k]) for k in ("loss", "grad_norm")]
     show("PyTorch", model, 1, "threads", " ".join(f"{x:9.1e}" for x in d))
     return max(d) < LIMIT
@@ -169,17 +186,20 @@ def reference(trainer, model):
 def one_case(trainer, plan, model, ranks, extra, kinds):
     name = " ".join([plan, *map(str, extra)])
     try:
-        trainer.compile("plan", model, plan, ranks, extra)
+        idle = trainer.compile("plan", model, plan, ranks, extra)
     except Failed as e:
         show(name, model, ranks, "", f"FAILED to compile: {e}")
         return False
-    good = True
+    good = (math.prod(idle.values()) == ranks) == (kinds is None)
+    note = f"; splits nothing over {', '.join(idle)}" if idle else ""
+    if not good:
+        show(name, model, ranks, "", f"FAILED: it should split {'something' if idle else 'nothing'}{note}")
     for launcher in [(), mpirun(ranks)] if ranks <= 4 else [()]:
         try:
             d = trainer.differences(model, trainer.train("plan", model, launcher))
             wrong = trainer.sends("plan", kinds)
             ok = max(d) < LIMIT and not wrong
-            said = " ".join(f"{x:9.1e}" for x in d) + f"  {wrong or 'as predicted'}{'' if ok else '  FAILED'}"
+            said = " ".join(f"{x:9.1e}" for x in d) + f"  {wrong or 'as predicted'}{note}{'' if ok else '  FAILED'}"
         except Failed as e:
             ok, said = False, f"FAILED: {e}"
         show(name, model, ranks, launcher[0] if launcher else "threads", said)
@@ -209,24 +229,28 @@ def resume(trainer, model, before, after):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--all", action="store_true")
+    p.add_argument("--samples", action="store_true")
     p.add_argument("--plan")
     p.add_argument("--model")
     p.add_argument("--ranks", type=int)
     p.add_argument("flags", nargs="*")
     a = p.parse_args()
     some = a.plan or a.model or a.ranks
+    cases = sample_cases if a.samples else plan_cases
+    if a.samples and sample_cases.without_row():
+        sys.exit(f"no row for {', '.join(sample_cases.without_row())}")
     failed, n, seen = 0, 0, set()
     show("plan", "model", "ranks", "launcher", f"{'loss':>9} {'grad_norm':>9} {'weights':>9}  sends")
     with scratch() as folder:
         compile_in_a_hurry(folder)
-        trainer = Trainer(folder, a.flags)
-        for plan, model, ranks, extra, kinds in cases(a.all or some, a.plan, a.model, a.ranks):
+        trainer = Trainer(cases, folder, a.flags)
+        for plan, model, ranks, extra, kinds in chosen_rows(cases.PLANS, a.all or some, a.plan, a.model, a.ranks):
             if model not in seen:
                 failed += not reference(trainer, model)
             seen.add(model)
             failed += not one_case(trainer, plan, model, ranks, extra, kinds)
             n += 1
-        for row in RESUMES if a.all else RESUMES[:1] if not some else []:
+        for row in cases.RESUMES if a.all else cases.RESUMES[:1] if not some else []:
             failed += not resume(trainer, *row)
     print(f"{n} plans, {failed} failed")
     return failed > 0

@@ -1,0 +1,101 @@
+"""The samples under plans: their data, and every program of passes/plans.
+
+gpt2_drop is gpt2 as it is, but for its Dropouts: they were exported with a ratio of 0, and have 0.1 here.
+"""
+
+import json
+import pathlib
+import re
+import struct
+
+import common
+from common import OPTIMIZER, ROOT, SAMPLE, SAMPLES
+
+RATIO = 0.1
+DROPOUTS = 5
+# The gradient of a key's bias is 0 but for rounding, so gpt2's epsilon is large: see plan_cases.compile_flags.
+GPT2 = ["--batch", 8, "--lr", "0.003", "--clip-norm", 1, "--optimizer", "adamw:weight_decay=0.1,eps=1e-5"]
+# Those that PyTorch's losses are of.
+AS_PYTORCH = ["mlp", "resnet"]
+
+WITHOUT_DROPOUT = {"gpt2_drop": "gpt2"}
+BOTH = ["gpt2_drop", "gpt2"]
+DENSE = ["mlp", *BOTH]
+ALL = ["resnet", *DENSE]
+EACH = [2, 4, 8]
+SUM, GATHER, SCATTER = "all_reduce", "all_gather", "reduce_scatter"
+NOTHING = None
+# As plan_cases.PLANS; NOTHING: all ranks do the same, which nnaot must say, and no step sends anything.
+PLANS = [
+    ("dp", ALL, EACH, [], [SUM]),
+    ("dp", DENSE, [4, 2], ["--micro-batches", 2], [SUM]),
+    ("dp", BOTH, [2, 4], ["--batch", 4, "--accumulate", 2], [SUM]),
+    ("tp", DENSE, [4, 2, 8], [], [SUM]),
+    ("tp", ["resnet"], EACH, [], NOTHING),
+    ("sp", BOTH, [2, 4, 8], [], [SCATTER, GATHER]),
+    ("sp", ["mlp"], EACH, [], [SUM]),
+    ("sp", ["resnet"], EACH, [], NOTHING),
+    ("vp", DENSE, [2, 4, 8], [], [SUM]),
+    ("vp", ["resnet"], [2], [], [SUM, GATHER]),
+    ("vp", ["resnet"], [4, 8], [], NOTHING),
+    ("tp2d", DENSE, [8, 2, 4], [], [SUM, SCATTER, GATHER]),
+    ("tp2d", ["resnet"], EACH, [], NOTHING),
+    ("tp3d", DENSE, [8, 2, 4], [], [SUM, SCATTER, GATHER]),
+    ("tp3d", ["resnet"], [4, 8], [], [SUM]),
+    ("tp3d", ["resnet"], [2], [], NOTHING),
+    ("dap", ALL, EACH, [], NOTHING),
+    ("ep", ALL, EACH, [], NOTHING),
+    ("coshard", ALL, [4, 2, 8], [], [SUM]),
+    ("zero1", ALL, [4, 2, 8], [], [SCATTER, GATHER]),
+    ("zero2", ALL, [2, 4, 8], [], [SCATTER, GATHER]),
+    ("zero2", BOTH, [2, 4], ["--batch", 4, "--accumulate", 2], [SCATTER, GATHER]),
+    ("zero3", ALL, [4, 2, 8], [], [SCATTER, GATHER]),
+    ("dp=2,tp=2", DENSE, [4], [], [SUM]),
+    ("dp=2,tp=4", BOTH, [8], ["--micro-batches", 2], [SUM]),
+    ("dp=2,sp=2", BOTH, [4], [], [SUM, SCATTER, GATHER]),
+    ("dp=2,vp=4", BOTH, [8], [], [SUM]),
+    ("dp=2,tp2d=4", DENSE, [8], [], [SUM, SCATTER, GATHER]),
+    ("dp=2,zero3=2", ALL, [4], [], [SUM, SCATTER, GATHER]),
+    ("zero1=2,tp=2", DENSE, [4], [], [SUM, SCATTER, GATHER]),
+    ("dp=2,zero2=2,tp=2", DENSE, [8], [], [SUM, SCATTER, GATHER]),
+]
+RESUMES = [
+    ("resnet", ("dp", 4), ("zero3", 2)),
+    ("gpt2_drop", ("dp=2,tp=2", 4), ("zero1", 8)),
+]
+
+
+def without_row():
+    """The programs of passes/plans that no row has."""
+    return {p.stem for p in (ROOT / "passes/plans").glob("*.lua")} - {p for p, *_ in PLANS}
+
+
+def sample_of(model):
+    return model.removesuffix("_drop")
+
+
+def with_dropout(source, to):
+    """Writes a model whose Dropouts' ratios, constants of 4 bytes, are not 0."""
+    ratio = rb'(drop/Constant_output_0\x1a[^"]*"\x08Constant\*\x14\n\x05value\*\x08\x10\x01J\x04)\0{4}'
+    text, n = re.subn(ratio, lambda m: m[1] + struct.pack("<f", RATIO), source.read_bytes())
+    assert n == DROPOUTS, f"{n} Dropouts"
+    to.write_bytes(text)
+    return to
+
+
+def data_flags(model, folder):
+    return common.data_flags(sample_of(model))
+
+
+def compile_flags(model, folder):
+    name = sample_of(model)
+    file = SAMPLES / name / f"{name}.onnx"
+    if name != model:
+        file = with_dropout(file, pathlib.Path(folder, f"{model}.onnx"))
+    flags = ["--batch", SAMPLE[name]["batch"], *OPTIMIZER["adamw"]] if model in AS_PYTORCH else GPT2
+    return [file, "--loss", SAMPLE[name]["loss"], *flags]
+
+
+def pytorch(model):
+    """PyTorch's losses and gradient norms, where they are known."""
+    return json.loads((SAMPLES / model / "expected.json").read_text())["adamw"] if model in AS_PYTORCH else None
