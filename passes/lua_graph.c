@@ -17,6 +17,13 @@ int plan_fail(lua_State *l, const Loc *loc, const char *message) {
   return luaL_error(l, "%s", message);
 }
 
+const Loc *plan_line(lua_State *l) {
+  const PlanProgram *p = program_of(l);
+  lua_Debug at;
+  int line = lua_getstack(l, 1, &at) && lua_getinfo(l, "l", &at) ? at.currentline : 0;
+  return loc_line(p->box.arena, p->box.path, line < 0 ? 0 : line, line > 0);
+}
+
 // -- Ops and values ----------------------------------------------------------------------------
 
 const char PLAN_OPS[] = "op", PLAN_VALUES[] = "value";
@@ -319,11 +326,23 @@ static int value_text_of(lua_State *l) {
 
 // -- Asking ------------------------------------------------------------------------------------
 
+// "add, linear, relu": the kinds of op in the graph.
+static const char *kinds_in(lua_State *l) {
+  StrBuf b = {.arena = program_of(l)->box.arena};
+  bool there[N_OPS] = {0};
+  for_each_op(op, plan_sharding(l)->g)
+    there[op->kind] = true;
+  for (int i = 0; i < N_OPS; i++)
+    if (there[i]) strbuf_addf(&b, "%s%s", b.n ? ", " : "", op_info[i].name);
+  return b.n ? b.at : "none";
+}
+
 // ops(kind, part): those of this kind and part, in order; nil stands for any.
 static int list_ops(lua_State *l) {
   const char *kind = luaL_optstring(l, 1, NULL), *part = luaL_optstring(l, 2, NULL);
   OpKind known;
-  if (kind && !op_kind_parse(kind, &known)) return FAIL(l, NULL, "there is no op '%s'", kind);
+  if (kind && !op_kind_parse(kind, &known))
+    return FAIL(l, NULL, "there is no op '%s'; the graph has %s", kind, kinds_in(l));
   bool is_part = !part;
   for (int i = 0; part && i < N_PARTS; i++)
     is_part |= str_equal(part, part_name[i]);
@@ -343,6 +362,11 @@ static int list_ops(lua_State *l) {
 static int list_params(lua_State *l) {
   const char *role = luaL_optstring(l, 1, NULL);
   const Graph *g = plan_sharding(l)->g;
+  bool is_role = !role;
+  for (int i = 0; role && i < N_ROLES; i++)
+    is_role |= str_equal(role, role_name[i]);
+  if (!is_role)
+    return FAIL(l, NULL, "the roles are input, weight, state and scalar, not '%s'", role);
   lua_newtable(l);
   int n = 0;
   for (int i = 0; i < g->n_params; i++) {
@@ -354,7 +378,8 @@ static int list_params(lua_State *l) {
 }
 
 static int axis_size(lua_State *l) {
-  lua_pushinteger(l, program_of(l)->s->mesh->axis[plan_axis(l, 1)].size);
+  int axis = plan_axis(l, 1);
+  lua_pushinteger(l, program_of(l)->s->mesh->axis[axis].size);
   return 1;
 }
 
@@ -363,6 +388,8 @@ static int matches(lua_State *l) {
   return 1;
 }
 
+enum { MAX_REFUSED = 100 };
+
 // refuse(op or value, message): an error of the model, found here; the program goes on to find
 // more.
 static int refuse(lua_State *l) {
@@ -370,11 +397,8 @@ static int refuse(lua_State *l) {
   const Value *v = luaL_testudata(l, 1, PLAN_VALUES) ? plan_value(l, 1) : NULL;
   const Loc *loc = v ? v->loc : plan_op(l, 1)->loc;
   diag_error(p->box.d, v && v->def ? v->def->loc : loc, "%s", luaL_checkstring(l, 2));
-  lua_Debug at;
-  if (lua_getstack(l, 1, &at) && lua_getinfo(l, "l", &at))
-    diag_note(p->box.d, loc_line(p->box.arena, p->box.path, at.currentline, 1),
-              "the plan asks for it here");
-  p->refused = true;
+  diag_note(p->box.d, plan_line(l), "the plan asks for it here");
+  if (++p->n_refused == MAX_REFUSED) return FAIL(l, NULL, "these are enough");
   return 0;
 }
 

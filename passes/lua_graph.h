@@ -19,7 +19,7 @@ struct PlanProgram {
   int64_t *factors; // what it returned
   uint32_t *met;    // by value id and dimension: the last flow that came there
   uint32_t n_met, n_flows;
-  bool refused; // the model
+  int n_refused; // errors of the model
 };
 
 extern const char PLAN_OPS[], PLAN_VALUES[]; // metatables
@@ -29,6 +29,8 @@ extern const luaL_Reg plan_calls[];          // those that say something: lua_pl
 PlanProgram *program_of(lua_State *l);
 // Ends the program with an error at the line that called; `loc` is what of the model it is about.
 int plan_fail(lua_State *l, const Loc *loc, const char *message);
+// The line of the program that runs.
+const Loc *plan_line(lua_State *l);
 #define FAIL(l, loc, ...) plan_fail(l, loc, str_format(program_of(l)->box.arena, __VA_ARGS__))
 
 const Sharding *plan_sharding(lua_State *l); // ends the program where there is no graph yet

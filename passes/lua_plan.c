@@ -1,5 +1,6 @@
 // What the program of a plan may say: see lua_graph.h; passes/plans/README.md has the functions.
 
+#include <ctype.h>
 #include <string.h>
 
 #include "assign.h"
@@ -49,8 +50,9 @@ static const char *why_not(lua_State *l, const Op *op, char letter, int axis) {
 static char check_letter(lua_State *l, int arg, const Op *op) {
   size_t n;
   const char *text = luaL_checklstring(l, arg, &n);
-  if (n == 1) return *text;
-  return (char)FAIL(l, op->loc, "'%s' is no letter; '-' is none of them, '+' passes sums on", text);
+  if (n == 1 && isgraph((unsigned char)*text)) return *text;
+  return (char)FAIL(l, op->loc, "'%s' is no letter of %s; '-' is none of them, '+' passes sums on",
+                    text, dims_text(program_of(l)->box.arena, plan_einsum(l, op)));
 }
 
 static int can(lua_State *l) {
@@ -70,7 +72,7 @@ static int op_trans(lua_State *l) {
   const char *why = why_not(l, op, letter, axis);
   if (why) return plan_fail(l, op->loc, why);
   op->split[axis] = letter == '-' ? SPLIT_NONE : letter;
-  p->s->fixed[op->id][axis] = true;
+  p->s->fixed[op->id][axis] = plan_line(l);
   return 0;
 }
 
@@ -344,13 +346,13 @@ static int pieces(lua_State *l) {
   if (n < 1) return FAIL(l, NULL, "pieces wants a list of {op=, letter=}, and this is empty");
   PieceStart *start = arena_array(p->box.arena, PieceStart, n);
   for (int i = 0; i < n; i++) {
-    lua_rawgeti(l, 1, i + 1);
-    luaL_checktype(l, -1, LUA_TTABLE);
-    lua_getfield(l, -1, "op");
-    start[i].op = plan_op(l, -1);
-    lua_getfield(l, -2, "letter");
-    start[i].letter = check_letter(l, -1, start[i].op);
-    lua_pop(l, 3);
+    lua_settop(l, 2);
+    bool fits = lua_rawgeti(l, 1, i + 1) == LUA_TTABLE;
+    fits = fits && lua_getfield(l, 3, "op") && luaL_testudata(l, 4, PLAN_OPS);
+    fits = fits && lua_getfield(l, 3, "letter") == LUA_TSTRING;
+    if (!fits) return FAIL(l, NULL, "number %d of the list is no {op=, letter=}", i + 1);
+    start[i].op = plan_op(l, 4);
+    start[i].letter = check_letter(l, 5, start[i].op);
   }
   bool done;
   if (!cut_in_pieces(start, n, &sizes, &done, p->box.d))

@@ -9,6 +9,27 @@ enum { MAX_DEPTH = 8 }; // of programs that apply programs
 
 // -- Other programs ----------------------------------------------------------------------------
 
+// The program's function of that name; false, with nothing on the stack, when it has none.
+static bool push_function(lua_State *l, const char *name) {
+  lua_getfield(l, LUA_REGISTRYINDEX, "world");
+  lua_getfield(l, -1, name);
+  lua_remove(l, -2);
+  if (lua_isfunction(l, -1)) return true;
+  lua_pop(l, 1);
+  return false;
+}
+
+// A `step` that names its axes wants as many.
+static void check_axes(lua_State *l, PlanProgram *other, const char *name, int n) {
+  lua_Debug at;
+  push_function(other->box.lua, "step");
+  lua_getinfo(other->box.lua, ">u", &at);
+  if (!n || !at.nparams || at.nparams == n || (at.isvararg && at.nparams < n)) return;
+  program_close(other);
+  FAIL(l, NULL, "the program '%s' has %d ax%s, and %d given", name, at.nparams,
+       at.nparams == 1 ? "is" : "es", n);
+}
+
 // apply(name, axis, …): what that program wants of the axes.
 static int apply(lua_State *l) {
   PlanProgram *p = program_of(l);
@@ -17,17 +38,23 @@ static int apply(lua_State *l) {
   plan_sharding(l);
   if (n > MAX_AXES || (n < 1) != (p->n_axes == 0))
     return FAIL(l, NULL, "apply takes a program and, in 'step', its axes");
-  for (int i = 0; i < n; i++)
+  for (int i = 0; i < n; i++) {
     axis[i] = plan_axis(l, i + 2);
+    for (int k = 0; k < i; k++)
+      if (axis[k] == axis[i])
+        return FAIL(l, NULL, "the axis '%s' is given twice", lua_tostring(l, i + 2));
+  }
   if (p->depth == MAX_DEPTH)
     return FAIL(l, NULL, "programs apply one another more than %d deep", MAX_DEPTH);
   PlanProgram *other = program_open(p->box.arena, name, p->box.d);
   bool ok = other != NULL;
   if (ok) {
     other->depth = p->depth + 1;
+    check_axes(l, other, name, n);
     ok = n ? program_step(other, p->s, axis, n) : program_model(other, p->s->g);
     program_close(other);
   }
+  sandbox_check(l);
   if (ok) return 0;
   return FAIL(l, NULL, "the program '%s' could not be applied", name);
 }
@@ -48,14 +75,9 @@ static int start(lua_State *l) {
   return 0;
 }
 
-// The program's function of that name; false, with nothing on the stack, when it has none.
-static bool push_function(lua_State *l, const char *name) {
-  lua_getfield(l, LUA_REGISTRYINDEX, "world");
-  lua_getfield(l, -1, name);
-  lua_remove(l, -2);
-  if (lua_isfunction(l, -1)) return true;
-  lua_pop(l, 1);
-  return false;
+// A program may do away with its functions while it runs.
+static void push_own_function(lua_State *l, const char *name) {
+  if (!push_function(l, name)) luaL_error(l, "the program has no function '%s' any more", name);
 }
 
 static bool has_function(PlanProgram *p, const char *name) {
@@ -64,38 +86,48 @@ static bool has_function(PlanProgram *p, const char *name) {
   return has;
 }
 
+// What `factors` returned is wrong, and no line of it more than another.
+static int bad_factors(lua_State *l, const char *what, lua_Integer i) {
+  lua_Debug at;
+  push_own_function(l, "factors");
+  lua_getinfo(l, ">S", &at);
+  return luaL_error(l, "lua:%d: %s", at.linedefined, lua_pushfstring(l, what, i));
+}
+
 static int call_factors(lua_State *l) {
   PlanProgram *p = lua_touserdata(l, 1);
-  push_function(l, "factors");
+  push_own_function(l, "factors");
   lua_pushinteger(l, p->n);
   lua_call(l, 1, 1);
-  if (!lua_istable(l, -1)) luaL_error(l, "'factors' must return a list of sizes");
+  if (!lua_istable(l, -1)) return bad_factors(l, "'factors' must return a list of sizes", 0);
   int n = (int)lua_rawlen(l, -1);
-  if (n < 1 || n > MAX_AXES) luaL_error(l, "'factors' must return 1 to %d sizes", MAX_AXES);
+  if (n < 1 || n > MAX_AXES) return bad_factors(l, "'factors' must return 1 to %I sizes", MAX_AXES);
   lua_Integer product = 1;
   for (int i = 0; i < n; i++) {
+    int whole;
     lua_rawgeti(l, -1, i + 1);
-    lua_Integer size = luaL_checkinteger(l, -1);
-    if (size < 1 || size > p->n) luaL_error(l, "'factors' returned a size of %I", size);
+    lua_Integer size = lua_tointegerx(l, -1, &whole);
+    if (!whole) return bad_factors(l, "what 'factors' returned as size %I is no integer", i + 1);
+    if (size < 1 || size > p->n) return bad_factors(l, "'factors' returned a size of %I", size);
     p->factors[i] = size;
     product = product > p->n ? product : product * size; // both are small enough
     lua_pop(l, 1);
   }
   if (product != p->n)
-    luaL_error(l, "the sizes that 'factors' returned do not multiply to %I", (lua_Integer)p->n);
+    return bad_factors(l, "the sizes that 'factors' returned do not multiply to %I", p->n);
   p->n_axes = n;
   return 0;
 }
 
 static int call_model(lua_State *l) {
-  push_function(l, "model");
+  push_own_function(l, "model");
   lua_call(l, 0, 0);
   return 0;
 }
 
 static int call_step(lua_State *l) {
   const PlanProgram *p = lua_touserdata(l, 1);
-  push_function(l, "step");
+  push_own_function(l, "step");
   for (int i = 0; i < p->n_axes; i++)
     lua_pushstring(l, p->s->mesh->axis[p->axis[i]].name);
   lua_call(l, p->n_axes, 0);
@@ -118,7 +150,7 @@ bool program_model(PlanProgram *p, Graph *g) {
   p->n_axes = 0;
   bool ok = sandbox_call(&p->box, call_model, p, 0);
   p->s = NULL;
-  return ok && !p->refused;
+  return ok && !p->n_refused;
 }
 
 bool program_step(PlanProgram *p, Sharding *s, const int *axis, int n) {
@@ -126,7 +158,7 @@ bool program_step(PlanProgram *p, Sharding *s, const int *axis, int n) {
   p->axis = axis;
   p->n_axes = n;
   p->n_met = 0;
-  return sandbox_call(&p->box, call_step, p, 0) && !p->refused;
+  return sandbox_call(&p->box, call_step, p, 0) && !p->n_refused;
 }
 
 static bool is_file(const char *name) {
@@ -140,16 +172,25 @@ const char *plan_names(Arena *a) {
   return b.at;
 }
 
-static const char *text_of(Arena *a, const char *name, size_t *n, Diag *d) {
-  if (is_file(name)) return sandbox_read(a, name, n, d);
+static int text_index(const char *name) {
   for (int i = 0; i < n_plan_texts; i++)
-    if (!strcmp(plan_texts[i].name, name)) {
-      *n = plan_texts[i].n;
-      return plan_texts[i].text;
-    }
+    if (!strcmp(plan_texts[i].name, name)) return i;
+  return -1;
+}
+
+bool plan_known(const char *name, Arena *a, Diag *d) {
+  if (is_file(name) || text_index(name) >= 0) return true;
   diag_error(d, NULL, "there is no plan '%s'", name);
   diag_hint(d, "the plans are: auto, %s, or a program in a file that ends in .lua", plan_names(a));
-  return NULL;
+  return false;
+}
+
+static const char *text_of(Arena *a, const char *name, size_t *n, Diag *d) {
+  if (!plan_known(name, a, d)) return NULL;
+  if (is_file(name)) return sandbox_read(a, name, n, d);
+  int i = text_index(name);
+  *n = plan_texts[i].n;
+  return plan_texts[i].text;
 }
 
 PlanProgram *program_open(Arena *a, const char *name, Diag *d) {

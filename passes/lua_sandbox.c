@@ -7,15 +7,54 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <lualib.h>
 
 // -- Limits ----------------------------------------------------------------------------------
 
+// Instructions from one look at the limits to the next.
+enum { SLICE = 100 };
+
+static double thread_seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static Sandbox *sandbox_of(lua_State *l) {
+  void *s;
+  lua_getallocf(l, &s);
+  return s;
+}
+
+// Without a line, which find_line finds.
+static void over(lua_State *l, const char *what, int limit, const char *unit) {
+  lua_pushfstring(l, "this %s more than %d %s", what, limit, unit);
+  lua_error(l);
+}
+
+void sandbox_check(lua_State *l) {
+  const Sandbox *s = sandbox_of(l);
+  if (s->used > LUA_BYTES) over(l, "wants", LUA_BYTES >> 20, "MiB of memory");
+  if (s->steps > LUA_STEPS) over(l, "runs for", LUA_STEPS, "instructions");
+  if (thread_seconds() > s->end) over(l, "runs for", LUA_SECONDS, "seconds");
+}
+
+static void count(lua_State *l, lua_Debug *at) {
+  (void)at;
+  sandbox_of(l)->steps += SLICE;
+  sandbox_check(l);
+}
+
+// A lack of memory is an error without a line.  So what is over the limit by less than as much
+// again is granted, and the next instruction ends the program.
 static void *allocate(void *context, void *old, size_t old_size, size_t size) {
   Sandbox *s = context;
   if (!old) old_size = 0; // then it is the kind of object
-  if (size > old_size && s->used + (size - old_size) > LUA_BYTES) return NULL;
+  size_t more = size > old_size ? size - old_size : 0;
+  if (more && s->used + more > 2 * (size_t)LUA_BYTES) return NULL;
+  if (more && s->used + more > LUA_BYTES && s->lua) lua_sethook(s->lua, count, LUA_MASKCOUNT, 1);
   void *at = NULL;
   if (size)
     at = realloc(old, size);
@@ -26,14 +65,8 @@ static void *allocate(void *context, void *old, size_t old_size, size_t size) {
   return at;
 }
 
-static void too_long(lua_State *l, lua_Debug *at) {
-  lua_getinfo(l, "l", at);
-  lua_pushfstring(l, "lua:%d: this runs for more than %d instructions", at->currentline, LUA_STEPS);
-  lua_error(l);
-}
-
-// What there is of Lua's libraries: nothing that reaches the machine, and no function that can work
-// for long on its own, as the patterns of string and table.move can.
+// What there is of Lua's libraries: nothing that reaches the machine, and no function of which one
+// call can work for long, as the patterns of string and table.move can.
 static const struct {
   const char *name;
   lua_CFunction open;
@@ -79,9 +112,23 @@ void sandbox_environment(lua_State *l) {
 
 // -- Errors ----------------------------------------------------------------------------------
 
+// Errors that a C function raised for another, and those that are no text, say no line: it is the
+// one of the program that runs.
+static int find_line(lua_State *l) {
+  lua_Debug at;
+  sandbox_of(l)->line = 0;
+  for (int level = 0; lua_getstack(l, level, &at); level++) {
+    lua_getinfo(l, "l", &at);
+    if (at.currentline < 1) continue;
+    sandbox_of(l)->line = at.currentline;
+    break;
+  }
+  return 1;
+}
+
 // "lua:LINE: text": Lua would shorten the path.
 static void report(const Sandbox *s, const char *message) {
-  int line = 0;
+  int line = s->line;
   if (str_starts(message, "lua:") && isdigit((unsigned char)message[4])) {
     char *end;
     line = (int)strtol(message + 4, &end, 10);
@@ -143,14 +190,20 @@ void sandbox_run(Sandbox *s, int n_results) {
 bool sandbox_call(Sandbox *s, lua_CFunction function, void *context, int n_results) {
   lua_State *l = s->lua;
   s->about = NULL;
-  lua_sethook(l, too_long, LUA_MASKCOUNT, LUA_STEPS);
+  s->line = s->steps = 0;
+  s->end = thread_seconds() + LUA_SECONDS;
+  lua_sethook(l, count, LUA_MASKCOUNT, SLICE);
   if (!lua_checkstack(l, 8)) {
     report(s, "not enough memory");
     return false;
   }
+  int handler = lua_gettop(l) + 1;
+  lua_pushcfunction(l, find_line);
   lua_pushcfunction(l, function);
   lua_pushlightuserdata(l, context);
-  if (!lua_pcall(l, 1, n_results, 0)) return true;
+  bool ok = !lua_pcall(l, 1, n_results, handler);
+  lua_remove(l, handler);
+  if (ok) return true;
   report(s, lua_type(l, -1) == LUA_TSTRING ? lua_tostring(l, -1) : "an error without a text");
   lua_settop(l, 0);
   return false;

@@ -2,7 +2,8 @@
 //
 // A file has assert, error, ipairs, next, pairs, select, tonumber, tostring and type, most of math,
 // string and table, and what is put into its environment; it ends with an error when it runs for
-// more than LUA_STEPS instructions or wants more than LUA_BYTES.
+// more than LUA_STEPS instructions, when these take more than LUA_SECONDS, as a sort may, or when
+// it wants more than LUA_BYTES.
 //
 // Everything that may fail runs inside sandbox_call, so that even a lack of memory ends there. Only
 // the files named lua_*.c know Lua.
@@ -17,6 +18,7 @@
 
 enum {
   LUA_STEPS = 10000000,
+  LUA_SECONDS = 10, // of the processor, more than any program needs
   LUA_BYTES = 64 << 20,
   LUA_TEXT = 256 << 10, // bytes of a file
 };
@@ -29,6 +31,9 @@ typedef struct Sandbox {
   Diag *d;
   lua_State *lua;
   size_t used;      // bytes that Lua has
+  int steps;        // instructions of this call
+  double end;       // of the thread's seconds: when this call must be over
+  int line;         // where an error was raised that does not say it
   const Loc *about; // where in the model the error lies that is being raised, or NULL
 } Sandbox;
 
@@ -48,5 +53,8 @@ void sandbox_run(Sandbox *s, int n_results);
 // Runs `function` with `context` as its one argument, a light userdata.  False, having reported the
 // error at its line, when it raised one; results that it pushed are left on the stack.
 bool sandbox_call(Sandbox *s, lua_CFunction function, void *context, int n_results);
+
+// For functions that work for long: ends the program when it has none of its time left.
+void sandbox_check(lua_State *l);
 
 #endif

@@ -54,6 +54,20 @@ static void *grown(const Sharding *s, const void *at, uint32_t n, uint32_t to, s
   return copy;
 }
 
+// A new op runs where that operand is whose mesh it has, and is assigned as what made that.
+static void place_new(Sharding *s, Op *op) {
+  const Mesh *mesh = op_mesh(op);
+  for (int i = 0; i < op->n_out; i++)
+    op->out[i]->layout = layout_broadcast(s->g->module, mesh);
+  for (int i = 0; i < op->n_in; i++) {
+    const Op *from = op->in[i].value->def;
+    if (!from || op_mesh(from) != mesh) continue;
+    memcpy(s->assigned[op->id], s->assigned[from->id], sizeof *s->assigned);
+    memcpy(s->ranks[op->id], s->ranks[from->id], sizeof *s->ranks);
+    return;
+  }
+}
+
 void sharding_grow(Sharding *s) {
   const Graph *g = s->g;
   if (g->n_ops > s->n_ops) {
@@ -73,8 +87,7 @@ void sharding_grow(Sharding *s) {
   for (int i = 0; s->mesh && i < g->n_params; i++)
     if (!g->params[i]->layout) g->params[i]->layout = layout_broadcast(g->module, s->mesh);
   for_each_op(op, g)
-    for (int i = 0; s->mesh && i < op->n_out; i++)
-      if (!op->out[i]->layout) op->out[i]->layout = layout_broadcast(g->module, op_mesh(op));
+    if (s->mesh && op->n_out && !op->out[0]->layout) place_new(s, op);
 }
 
 const Dims *dims_of(const Sharding *s, const Op *op) {
@@ -386,6 +399,29 @@ static void decide_axes(Sharding *s, const int *axis, int n) {
   }
 }
 
+// Whether partial sums come in where a program said that they pass through: it says so before what
+// leads there is decided.
+static bool check_sums(const Sharding *s, const Op *op, int axis, Diag *d) {
+  const Loc *said = s->fixed[op->id][axis];
+  if (!said || op->split[axis] != SPLIT_PARTIAL) return true;
+  int n = 0, want = op_traits(op) & EACH ? 1 : op->n_in;
+  for (int i = 0; i < op->n_in; i++)
+    n += s->lies[op->in[i].value->id][axis].kind == SBP_P;
+  if (n == want) return true;
+  diag_error(d, said, "%s passes sums on when %d of its operands are partial sums along %s, not %d",
+             op_info[op->kind].name, want, s->mesh->axis[axis].name, n);
+  diag_note(d, op->loc, "this is what it is about");
+  return false;
+}
+
+static bool check_all_sums(const Sharding *s, Diag *d) {
+  bool ok = true;
+  for_each_op(op, s->g)
+    for (int a = 0; a < s->mesh->n_axes; a++)
+      ok &= check_sums(s, op, a, d);
+  return ok;
+}
+
 // What graphs have in common lies in all of them as it does in the first.
 static void lay_as_before(Sharding *s, const Sharding *first) {
   for (int i = 0; first && i < s->g->n_params; i++) {
@@ -427,7 +463,8 @@ typedef struct Sections {
   int n;
 } Sections;
 
-static bool shard_graph(Graph *g, const Sections *sections, Arena *scratch, Sharding **first) {
+static bool shard_graph(Graph *g, const Sections *sections, Arena *scratch, Sharding **first,
+                        Diag *d) {
   Sharding *s = arena_one(scratch, Sharding);
   *s = (Sharding){.g = g, .mesh = g->module->meshes, .scratch = scratch};
   graph_renumber(g);
@@ -439,6 +476,7 @@ static bool shard_graph(Graph *g, const Sections *sections, Arena *scratch, Shar
     if (!program_step(own->program, s, own->axis, own->n)) return false;
     decide_axes(s, own->axis, own->n);
   }
+  if (!check_all_sums(s, d)) return false;
   make_layouts(s);
   return true;
 }
@@ -450,9 +488,12 @@ static bool factor_axis(Module *m, const Mesh *mesh, int from, Mesh *out, Sectio
   int n = program_factors(s->program, mesh->axis[from].size, size);
   if (!n) return false;
   for (int k = 0; k < n; k++) {
+    const char *own = n == 1 ? name : str_format(m->arena, "%s%d", name, k);
     if (out->n_axes == MAX_AXES)
       return diag_error(d, NULL, "a mesh has at most %d axes, and the plan has more", MAX_AXES);
-    out->axis[out->n_axes].name = n == 1 ? name : str_format(m->arena, "%s%d", name, k);
+    if (mesh_find_axis(out, own) >= 0)
+      return diag_error(d, NULL, "two axes of the plan are called '%s': rename a file", own);
+    out->axis[out->n_axes].name = own;
     out->axis[out->n_axes].size = (int)size[k];
     out->axis[out->n_axes].time = mesh->axis[from].time;
     s->axis[s->n++] = out->n_axes++;
@@ -509,7 +550,7 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   Sharding *first = NULL;
   bool ok = open_programs(m, mesh, plan, &sections, opt_scratch(o), d);
   for_each_graph(g, m)
-    if (ok && g->entry) ok = shard_graph(g, &sections, opt_scratch(o), &first);
+    if (ok && g->entry) ok = shard_graph(g, &sections, opt_scratch(o), &first, d);
   close_programs(&sections);
   if (ok) warn_of_idle(m, d);
   return ok;

@@ -24,9 +24,9 @@ typedef struct Sharding {
   Graph *g;
   const Mesh *mesh; // of all ranks
   Arena *scratch;
-  const Dims **dims;          // by op id, of the whole; see dims_of
-  bool (*fixed)[MAX_AXES];    // by op id: a program chose the split
-  bool (*assigned)[MAX_AXES]; // by op id: a program chose the ranks, and these are they
+  const Dims **dims;             // by op id, of the whole; see dims_of
+  const Loc *(*fixed)[MAX_AXES]; // by op id: where a program chose the split, or NULL
+  bool (*assigned)[MAX_AXES];    // by op id: a program chose the ranks, and these are they
   const Ranks *(*ranks)[MAX_AXES];
   uint32_t n_ops;           // that these are for
   Sbp (*lies)[MAX_AXES];    // by value id

@@ -297,6 +297,13 @@ static bool check_plan(Arena *a, Diag *d) {
   const char *text = !strcmp(plan, "auto") ? "dp" : plan;
   if (pipeline) return true;
   if (!plan_parse(a, text, ranks, &sharing, d)) return false;
+  for (int i = 0; i < sharing.n; i++)
+    if (!plan_known(sharing.at[i].program, a, d)) return false;
+  return true;
+}
+
+// Whether the programs can be run: files of their own, so they are input and not usage.
+static bool check_programs(Arena *a, Diag *d) {
   for (int i = 0; i < sharing.n; i++) {
     PlanProgram *p = program_open(a, sharing.at[i].program, d);
     if (!p) return false;
@@ -616,9 +623,9 @@ int main(int argc, char **argv) {
   } else {
     if (!lr_text) lr = spec.lr;
     bool late = pipeline && !lr_text; // the ops will say
-    status = !late && !check_least_lr(d) ? EXIT_USAGE
-             : !check_batch(d)           ? EXIT_FAILURE
-                                         : check_machine(d);
+    status = !late && !check_least_lr(d)                ? EXIT_USAGE
+             : !check_programs(a, d) || !check_batch(d) ? EXIT_FAILURE
+                                                        : check_machine(d);
     if (status == EXIT_SUCCESS && !(check_outputs(a, d) && compile(model, a, d)))
       status = EXIT_FAILURE;
   }

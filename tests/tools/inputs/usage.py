@@ -49,6 +49,25 @@ for option in "warmup=-5", "warmup=nan", "warmup=1.5", "warmup", "min=-1", "min=
     expect(nnaot, f"none.onnx -o x --lr 0.1 --lr-schedule linear:{option}", "--lr-schedule")
 for dim in "foo", "foo=", "=3", "foo=x", "foo=0", "foo=-1":
     expect(nnaot, f"none.onnx -o x --dim {dim}", "--dim wants NAME=SIZE")
+# The text of a plan is usage, its programs are input.
+for plan, said in [
+    ("dp=3", "the plan 'dp=3' is for 3 ranks, not for 4"), ("dp,tp=3", "is for multiples of 3 ranks, not for 4"),
+    ("dp,tp", "does not say how many ranks 'dp' and 'tp' have"), ("dp=2,dp=2", "the plan has 'dp' twice"),
+    ("dp=2,", "'' is no part of a plan"), (",", "'' is no part of a plan"), ("dp=", "'dp=' is no part of a plan"),
+    ("dp=0", "'dp=0' is no part of a plan"), ("dp=-2", "'dp=-2' is no part"), ("dp=2x", "'dp=2x' is no part"),
+    ("dp=9999999999", "'dp=9999999999' is no part"), ("=4", "'=4' is no part of a plan"),
+    ("dp=2147483647,tp=2147483647,sp=2147483647", "is for too many ranks"),
+    ("a,b,c,d,e", "a plan has at most 4 programs"), ("zero9=4", "the plans are: auto, coshard"),
+]:
+    expect(nnaot, f"none.onnx -o x -g 4 --plan {plan}", said)
+for n in "0", "-1", "99999999999":
+    expect(nnaot, f"none.onnx -o x -g {n} --plan tp", f"--ranks cannot be {n}")
+here = str(pathlib.Path(__file__).parent)
+expect(nnaot, "none.onnx -o x -g 4 --plan none.lua", "none.lua: error: the file cannot be read: No such file", 1)
+expect(nnaot, f"none.onnx -o x -g 4 --plan {here}/", "the file cannot be read: Is a directory", 1)
+expect(nnaot, "none.onnx -o x -g 4 --plan /dev/zero", "/dev/zero: error: the file is larger than", 1)
+expect(nnaot, "none.onnx -o x -g 4 --plan /dev/null", "/dev/null: error: the program has no function 'step'", 1)
+expect(nnaot, f"none.onnx -o x -g 4 --plan dp=2,{nnaot}=2", "the file is larger than", 1)
 # These are right, and then there is no model.
 expect(nnaot, "none.onnx -o x --lr 0.1 --lr-schedule linear:warmup=5,min=0.1 --dim n=3", "none.onnx", 1)
 print("\n".join(wrong))

@@ -1,0 +1,3 @@
+function step()
+  step = nil
+end
