@@ -37,7 +37,7 @@ static const char *why_not(lua_State *l, const Op *op, char letter, int axis) {
   if (!dims_leads(dims, i))
     return str_format(a, "%s cannot be split along '%c', which does not stand first: it is %s",
                       name, letter, dims_text(a, dims));
-  if (op_parts(op, axis) == 1)
+  if (op_parts(op, axis) == 1 && p->s->mesh->axis[axis].size > 1)
     return str_format(a, "%s runs on one rank of %s, which has all of it", name, axis_name);
   bool cut_already = memchr(op->split, letter, sizeof op->split) != NULL;
   if (!split_legal(op, dims, i, axis))

@@ -23,7 +23,7 @@ BOTH = ["gpt2_drop", "gpt2"]
 DENSE = ["mlp", *BOTH]
 ALL = ["resnet", *DENSE]
 EACH = [2, 4, 8]
-SUM, GATHER, SCATTER = "all_reduce", "all_gather", "reduce_scatter"
+SUM, GATHER, SCATTER, MOVE = "all_reduce", "all_gather", "reduce_scatter", "move"
 NOTHING = None
 # As plan_cases.PLANS; NOTHING: all ranks do the same, which nnaot must say, and no step sends anything.
 PLANS = [
@@ -46,6 +46,8 @@ PLANS = [
     ("dap", ALL, EACH, [], NOTHING),
     ("ep", ALL, EACH, [], NOTHING),
     ("coshard", ALL, [4, 2, 8], [], [SUM]),
+    ("pp", ALL, [4, 2], [], [MOVE]),
+    ("pp", BOTH, [8], ["--micro-batches", 2], [MOVE]),
     ("zero1", ALL, [4, 2, 8], [], [SCATTER, GATHER]),
     ("zero2", ALL, [2, 4, 8], [], [SCATTER, GATHER]),
     ("zero2", BOTH, [2, 4], ["--batch", 4, "--accumulate", 2], [SCATTER, GATHER]),
