@@ -13,8 +13,9 @@ devices.  Then each op gets the line that its stage has for it:
     %y = linear %h, %v : f32[8,16] @s1 {B, S(1)} split=[0,n]          on devices 2-3 (tp=2)
 
 so that comm has to move what one stage makes and another reads.  Which op is in which stage says the case: `cut`
-follows the model, forward and back; `deal` deals ops out at random, which moves nearly everything.  And there is
-meshes/sums.nn, by hand, for what comm does not make.
+follows the model, forward and back; `deal` deals ops out at random, which moves nearly everything; `shake` does,
+too, and then takes values to any layout on any mesh and back, which comm would not.  And there is meshes/sums.nn,
+by hand.
 
 Each program is trained as threads and under mpirun, sums.nn also as a program for each rank.  Losses, gradient norms, losses of @eval and the saved weights
 are those of one rank, but for rounding; printed are largest relative differences.  What is sent is what nnaot
@@ -57,9 +58,11 @@ CASES = [
     ("backwards", "bert", 2, [("2-3", "dp:2", "zero1"), ("1,0", "dp:2", "dp")], "cut"),
     ("three", "moe", 1, [("3", "", "dp"), ("1-2", "dp:2", "dp"), ("0", "", "dp")], "cut"),
     ("dealt", "wide", 2, [("0-2", "dp:3", "dp"), ("1-3", "dp:3", "dp"), ("1,0", "dp:2", "dp")], "deal"),
+    ("shaken", "wide", 2, [("0-2", "dp:3", "dp"), ("1-3", "dp:3", "dp"), ("1,0", "dp:2", "dp")], "shake"),
     ("dealt gpt", "gpt", 1, [("0-1", "dp:2", "dp"), ("3,2", "tp:2", "tp"), ("1-3", "dp:3", "dp")], "deal"),
 ]
-SLICE = ["stages", "micro-batches", "dp and tp", "overlapping", "backwards", "dealt"]
+SLICE = ["stages", "micro-batches", "dp and tp", "overlapping", "backwards", "dealt", "shaken"]
+SLICE_CUDA = ["dp and tp", "shaken"] # the emulator takes its time
 N_RANDOM = 30
 
 
@@ -75,7 +78,7 @@ def random_case(seed):
     if missing:
         stages.append((",".join(map(str, sorted(missing))), f"dp:{len(missing)}" if len(missing) > 1 else "", "dp"))
     return f"random{seed}", rng.choice(["wide", "wide", "vit", "gpt"]), rng.choice([1, 1, 2]), stages, \
-        rng.choice(["cut", "deal"]), seed
+        rng.choice(["cut", "deal", "shake"]), seed
 
 
 def n_ranks(stages):
@@ -225,6 +228,64 @@ def compose(trainer, model, slices, stages, how, seed=0):
     return "\n".join(out) + "\n"
 
 
+# -- Moves there and back ------------------------------------------------------------------------------------------
+
+VALUE = r"(f32|i64|i32|bool)\[([\d,]*)\](?: @(\w+))? \{([^}]*)\}"
+
+
+def mesh_axes(lines):
+    """(name, size, "" or ":time") of the axes of each mesh."""
+    found = (re.match(r"mesh @(\w+) .*\((.*)\)", line) for line in lines)
+    return {m.group(1): [(name, int(size), time) for name, size, time in re.findall(r"(\w+)=(\d+)(:time)?", m.group(2))]
+            for m in found if m}
+
+
+def split(dims, layout, axes, how):
+    for sbp, (_, size, _) in zip(layout, axes):
+        if sbp.startswith("S"):
+            dims[int(sbp[2:-1])] = how(dims[int(sbp[2:-1])], size)
+    return dims
+
+
+def random_layout(rng, dtype, dims, time, axes):
+    """A layout that cuts a tensor in equal parts, and along time as it was cut; and the shape of a part."""
+    layout, dims = [], list(dims)
+    for axis in axes:
+        fits = [f"S({d})" for d in range(len(dims)) if dims[d] % axis[1] == 0 and dims[d]]
+        layout.append(time if axis[2] else
+                      rng.choice(["B", *fits, *fits, *(["P"] if dtype in ("f32", "i64") else [])]))
+        dims = split(dims, layout[-1:], [axis], lambda n, size: n // size)
+    return layout, dims
+
+
+def shaken(lines, seed=0):
+    """The module, of phase local, in which some values go to another layout, on another mesh, and back."""
+    rng, meshes, out, renamed = random.Random(seed), mesh_axes(lines), [], {}
+    first = next(iter(meshes))
+    for k, line in enumerate(lines):
+        if line.startswith("graph"):
+            renamed = {}
+        code, hash_, loc = line.partition("  # ")
+        if renamed and not is_param(line):
+            head, equals, code = code.partition(" = ") if is_op(line) else ("", "", code)
+            code = head + equals + re.sub(r"%[^\s,]+", lambda m: renamed.get(m.group(0), m.group(0)), code)
+        out.append(code + hash_ + loc)
+        defined = parts(line)[0] if is_op(line) else []
+        if len(defined) != 1 or rng.random() > 0.1:
+            continue
+        dtype, dims, mesh, layout = re.search(VALUE, code.split(" : ")[-1]).groups()
+        mesh, layout, dims = mesh or first, layout.split(", ") if layout else [], [int(n) for n in dims.split(",") if n]
+        time = next((sbp for sbp, axis in zip(layout, meshes[mesh]) if axis[2]), None)
+        whole = split(list(dims), layout, meshes[mesh], lambda n, size: n * size)
+        to = rng.choice(list(meshes))
+        there, part = random_layout(rng, dtype, whole, time, meshes[to])
+        old, away, back = f"%{defined[0]}", f"%away{k}", f"%back{k}"
+        out.append(f"  {away} = move {old} shape={part} : {dtype}{part} @{to} {{{', '.join(there)}}}")
+        out.append(f"  {back} = move {away} shape={dims} : {dtype}{dims} @{mesh} {{{', '.join(layout)}}}")
+        renamed[old] = back
+    return "\n".join(out) + "\n"
+
+
 # -- Training ------------------------------------------------------------------------------------------------------
 
 
@@ -238,8 +299,13 @@ class MeshTrainer(Trainer):
              "--comm-manifest", self.at(f"{exe}.manifest.json"))
 
     def compile_stages(self, exe, model, slices, stages, *how):
-        self.at(f"{exe}.nn").write_text(compose(self, model, slices, stages, *how))
-        self.compile_module(exe, self.at(f"{exe}.nn"), self.backend)
+        module, passes = self.at(f"{exe}.nn"), self.backend
+        module.write_text(compose(self, model, slices, stages, *how))
+        if how[0] == "shake":
+            call(OPT, module, "--passes=comm,fuse_comm", "-o", module)
+            module.write_text(shaken(module.read_text().splitlines(), *how[1:]))
+            passes = passes[len("comm,fuse_comm,"):]
+        self.compile_module(exe, module, passes)
 
     def run(self, exe, data, launcher=()):
         evaluation = ["--eval-every", 5]
@@ -318,7 +384,7 @@ def main():
     a = p.parse_args()
     cases = [*CASES, *map(random_case, range(N_RANDOM))]
     if not a.all:
-        cases = [case for case in cases if case[0] in ([a.case] if a.case else SLICE)]
+        cases = [case for case in cases if case[0] in ([a.case] if a.case else SLICE_CUDA if a.cuda else SLICE)]
     failed = 0
     show("case", "model", "ranks", "launcher", f"{'loss':>9} {'grad_norm':>9} {'eval':>9} {'weights':>9}")
     with scratch() as folder:
