@@ -289,25 +289,47 @@ static int slice(void *y, const void *x, int64_t rank, const int64_t *dims, int6
   return copy_rows(y, part, (const char *)x + part * mine, run, part, outer, r->device->gpu.stream);
 }
 
-// Boxes for others into parcels; theirs come; then all that this rank gets, in the order of
-// messages.
-static int move(void *y, const void *x, NnrtRank *r, int number, int64_t size, bool sums,
-                NnrtDtype t) {
-  const Route *route = &r->comm->route[number];
-  const NnrtMove *m = route->move;
-  int64_t given = round_256(route->given * size), got = round_256(route->got * size);
-  char *out = given + got > 0 ? nnrt_gpu_scratch(given + got) : NULL, *in = out + given;
-  int code = given + got > 0 && !out ? NNRT_MEMORY : 0;
+// Where the box is in a tensor of these dimensions, if all of it lies side by side there; else
+// NULL.
+static char *side_by_side(const void *tensor, const Box *b, const int64_t *dim, const int64_t *at,
+                          int64_t size) {
+  int64_t stride[NNRT_MAX_RANK], begin = nnrt_box_strides(b, dim, at, stride);
+  int d = 0;
+  while (d < b->rank && b->size[d] == 1)
+    d++;
+  for (d++; d < b->rank; d++)
+    if (b->size[d] != dim[d]) return NULL;
+  return (char *)unconst(tensor) + begin * size;
+}
+
+// A parcel that is one box may be where that is in the tensor: the only one that this rank gives,
+// or gets.
+static char *given_in_place(const Route *route, const void *x, int64_t size) {
+  if (route->n_give != 1) return NULL;
+  Box b = nnrt_route_given(route, route->give);
+  return side_by_side(x, &b, b.from_dim, b.from_at, size);
+}
+
+static char *got_in_place(const Route *route, void *y, int64_t size) {
+  if (route->n_get != 1 || route->get->peer < 0) return NULL;
+  Box b = nnrt_route_got(route, route->get);
+  return side_by_side(y, &b, b.to_dim, b.to_at, size);
+}
+
+static int pack_parcels(const Route *route, char *out, const void *x, int64_t size) {
+  int code = 0;
   for (int i = 0; i < route->n_give && !code; i++) {
     Box box = nnrt_route_given(route, &route->give[i]);
     code = nnrt_box_copy(out + route->give[i].at * size, x, size, &box);
   }
-  Job job = {.kind = JOB_move, .group = &r->comm->movers[number], .y = in, .x = out, .n = got};
-  job.dtype = NNRT_u8;
-  job.route = route;
-  job.width = size;
-  if (given + got > 0 && !code) code = start_and_join(r, "move", &job);
-  if (y && sums && !code) code = nnrt_zero(y, product(m->rank, m->to_dim) * size);
+  return code;
+}
+
+// In the order of the messages; what is this rank's own comes from x.
+static int unpack_parcels(const Route *route, void *y, const char *in, const void *x, int64_t size,
+                          bool sums, NnrtDtype t) {
+  const NnrtMove *m = route->move;
+  int code = y && sums ? nnrt_zero(y, product(m->rank, m->to_dim) * size) : 0;
   for (int i = 0; i < route->n_get && !code; i++) {
     const RouteBox *b = &route->get[i];
     const void *from = b->peer < 0 ? x : in + b->at * size;
@@ -315,6 +337,27 @@ static int move(void *y, const void *x, NnrtRank *r, int number, int64_t size, b
     code = sums ? nnrt_box_add(y, from, t, &box) : nnrt_box_copy(y, from, size, &box);
   }
   return code;
+}
+
+static int move(void *y, const void *x, NnrtRank *r, int number, int64_t size, bool sums,
+                NnrtDtype t) {
+  const Route *route = &r->comm->route[number];
+  char *out = given_in_place(route, x, size), *in = sums ? NULL : got_in_place(route, y, size);
+  bool packs = !out, unpacks = !in;
+  int64_t given = packs ? round_256(route->given * size) : 0;
+  int64_t got = unpacks ? round_256(route->got * size) : 0;
+  char *scratch = given + got > 0 ? nnrt_gpu_scratch(given + got) : NULL;
+  if (given + got > 0 && !scratch) return NNRT_MEMORY;
+  if (packs) out = scratch;
+  if (unpacks) in = scratch ? scratch + given : NULL;
+  int code = packs ? pack_parcels(route, out, x, size) : 0;
+  Job job = {.kind = JOB_move, .group = &r->comm->movers[number], .y = in, .x = out};
+  job.n = route->got * size;
+  job.dtype = NNRT_u8;
+  job.route = route;
+  job.width = size;
+  if (route->n_to + route->n_from > 0 && !code) code = start_and_join(r, "move", &job);
+  return code || !unpacks ? code : unpack_parcels(route, y, in, x, size, sums, t);
 }
 
 #include "comm_calls.h"

@@ -78,28 +78,33 @@ enum {
 #define RANKWISE {{0, 1, -1, -1}, NO}
 
 static const NnrtTensor train_tensors[] = {
-    {"x", NNRT_input, NNRT_f32, 2, {BATCH, N}, ROWWISE, 0, AT_x, false, 0, 0, 0, 0, 0},
-    {"labels", NNRT_input, NNRT_i64, 1, {BATCH}, ROWWISE, 0, AT_label, false, 0, 0, 0, 0, 0},
+    {"x", NNRT_input, NNRT_f32, 2, {BATCH, N}, ROWWISE, .offset = AT_x},
+    {"labels", NNRT_input, NNRT_i64, 1, {BATCH}, ROWWISE, .offset = AT_label},
 #ifdef IDS
-    {"ids", NNRT_input, NNRT_i32, 2, {BATCH, 1}, ROWWISE, 0, AT_ids, false, 0, 0, 0, 0, 0},
+    {"ids", NNRT_input, NNRT_i32, 2, {BATCH, 1}, ROWWISE, .offset = AT_ids},
 #endif
-    {"w", NNRT_weight, NNRT_f32, 1, {N}, WHOLE, 0, AT_w, true, NNRT_from_payload, 0, 0, 0, 0},
-    {"b \"quoted\"", NNRT_weight, NNRT_f32, 0, {0}, WHOLE, 0, AT_b, true, NNRT_from_fill, 0, 0.5, 0, 0},
-    {"big", NNRT_weight, NNRT_f32, 1, {BIG}, WHOLE, 0, AT_big, false, NNRT_from_normal, 0, 0, 0.02, 3},
-    {"count", NNRT_weight, NNRT_i64, 0, {0}, WHOLE, 0, AT_count, false, NNRT_from_fill, 0, 0, 0, 0},
-    {"part", NNRT_weight, NNRT_f32, 1, {20}, RANKWISE, 0, AT_part, true, NNRT_from_uniform, 0, -1, 1, 9},
-    {"v", NNRT_state, NNRT_f32, 1, {N + 1}, WHOLE, 0, AT_v, false, NNRT_from_fill, 0, 0, 0, 0},
-    {"lr", NNRT_scalar, NNRT_f32, 0, {0}, WHOLE, 0, AT_lr, false, 0, 0, 0, 0, 0},
-    {"step", NNRT_scalar, NNRT_i64, 0, {0}, WHOLE, 0, AT_step, false, 0, 0, 0, 0, 0},
-    {"seed", NNRT_scalar, NNRT_i64, 0, {0}, WHOLE, 0, AT_seed, false, 0, 0, 0, 0, 0},
-    {"loss", NNRT_output, NNRT_f32, 0, {0}, WHOLE, 0, AT_loss, false, 0, 0, 0, 0, 0},
-    {"grad_norm", NNRT_output, NNRT_f32, 0, {0}, WHOLE, 0, AT_norm, false, 0, 0, 0, 0, 0},
+    {"w", NNRT_weight, NNRT_f32, 1, {N}, WHOLE, .offset = AT_w, .train = true,
+     .init = NNRT_from_payload},
+    {"b \"quoted\"", NNRT_weight, NNRT_f32, 0, {0}, WHOLE, .offset = AT_b, .train = true,
+     .init = NNRT_from_fill, .a = 0.5},
+    {"big", NNRT_weight, NNRT_f32, 1, {BIG}, WHOLE, .offset = AT_big, .init = NNRT_from_normal,
+     .b = 0.02, .init_seed = 3},
+    {"count", NNRT_weight, NNRT_i64, 0, {0}, WHOLE, .offset = AT_count, .init = NNRT_from_fill},
+    {"part", NNRT_weight, NNRT_f32, 1, {20}, RANKWISE, .offset = AT_part, .train = true,
+     .init = NNRT_from_uniform, .a = -1, .b = 1, .init_seed = 9},
+    {"v", NNRT_state, NNRT_f32, 1, {N + 1}, WHOLE, .offset = AT_v, .init = NNRT_from_fill},
+    {"lr", NNRT_scalar, NNRT_f32, 0, {0}, WHOLE, .offset = AT_lr},
+    {"step", NNRT_scalar, NNRT_i64, 0, {0}, WHOLE, .offset = AT_step},
+    {"seed", NNRT_scalar, NNRT_i64, 0, {0}, WHOLE, .offset = AT_seed},
+    {"loss", NNRT_output, NNRT_f32, 0, {0}, WHOLE, .offset = AT_loss},
+    {"grad_norm", NNRT_output, NNRT_f32, 0, {0}, WHOLE, .offset = AT_norm},
 };
 static const NnrtTensor eval_tensors[] = {
-    {"x", NNRT_input, NNRT_f32, 2, {BATCH, N}, ROWWISE, 0, AT_x, false, 0, 0, 0, 0, 0},
-    {"labels", NNRT_input, NNRT_i64, 1, {BATCH}, ROWWISE, 0, AT_label, false, 0, 0, 0, 0, 0},
-    {"w", NNRT_weight, NNRT_f32, 1, {N}, WHOLE, 0, AT_w, true, NNRT_from_payload, 0, 0, 0, 0},
-    {"loss", NNRT_output, NNRT_f32, 0, {0}, WHOLE, 0, AT_loss, false, 0, 0, 0, 0, 0},
+    {"x", NNRT_input, NNRT_f32, 2, {BATCH, N}, ROWWISE, .offset = AT_x},
+    {"labels", NNRT_input, NNRT_i64, 1, {BATCH}, ROWWISE, .offset = AT_label},
+    {"w", NNRT_weight, NNRT_f32, 1, {N}, WHOLE, .offset = AT_w, .train = true,
+     .init = NNRT_from_payload},
+    {"loss", NNRT_output, NNRT_f32, 0, {0}, WHOLE, .offset = AT_loss},
 };
 // clang-format on
 

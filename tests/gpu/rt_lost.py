@@ -3,17 +3,10 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import time
 
-from rt_common import DATA, EMULATED, PROGRAMS, check, finish, folder_with_data
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+from rt_common import DATA, EMULATED, PROGRAMS, check, finish, folder_with_data, free_port
 
 
 def start(program, *flags):
@@ -41,7 +34,7 @@ def end(process, seconds):
 
 
 with folder_with_data():
-    for program in "gpu_line2", "gpu_line2whole":
+    for program in "gpu_line2", "gpu_line2whole", "gpu_stages2":
         for lost in 0, 1:
             for how in signal.SIGKILL, signal.SIGSTOP:
                 # The one that is killed is noticed long before time is up.
@@ -61,7 +54,6 @@ with folder_with_data():
                        if how == signal.SIGSTOP else f"rank {lost} is gone" in said), said)
                 check(f"{what}: in some seconds", seconds < 15, seconds)
                 # Where it waits in the gpu it says in what; it may also have been between two steps.
-                check(f"{what}: names the collective", "between operations" in said or
-                      re.search(r"all_reduce  grads of /fc: communication failed: " + r"collective \d+: " * EMULATED, said),
-                      said)
+                where = r"(all_reduce  grads of /fc|move  [a-z ]+): communication failed: " + r"collective \d+: " * EMULATED
+                check(f"{what}: names the collective", "between operations" in said or re.search(where, said), said)
 finish()
