@@ -37,7 +37,9 @@ set(PASS_FILES
   split_classes.c
   part.c
   plan.c
+  propagate.c
   shard.c
+  sharding.c
   comm.c
   fuse_comm.c
   pack_grads.c

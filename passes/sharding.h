@@ -38,8 +38,9 @@ typedef struct Sharding {
 // Makes room for all ops and values of the graph; those that are new are where their operands are.
 void sharding_grow(Sharding *s);
 const Dims *dims_of(const Sharding *s, const Op *op);
-// Ranks of the axis that the op runs on.
+// Ranks of the axis that the op runs on; that the value is on.
 int op_parts(const Op *op, int axis);
+int value_parts(const Value *v, int axis);
 
 // Whether dimension `dim` of parameter `v` can be cut along `axis` besides what already cuts it.
 bool param_cuts(const Sharding *s, const Value *v, int dim, int axis);

@@ -1,0 +1,86 @@
+// See sharding.h.
+
+#include "sharding.h"
+
+#include <string.h>
+
+#include "ir/op.h"
+
+// A copy of `at` with zeros behind its `n` elements.
+static void *grown(const Sharding *s, const void *at, uint32_t n, uint32_t to, size_t size) {
+  char *copy = arena_alloc(s->scratch, to * size);
+  if (n) memcpy(copy, at, n * size);
+  memset(copy + n * size, 0, (to - n) * size);
+  return copy;
+}
+
+// A new op runs where that operand is whose mesh it has, and is assigned as what made that.
+static void place_new(Sharding *s, Op *op) {
+  const Mesh *mesh = op_mesh(op);
+  for (int i = 0; i < op->n_out; i++)
+    op->out[i]->layout = layout_broadcast(s->g->module, mesh);
+  for (int i = 0; i < op->n_in; i++) {
+    const Op *from = op->in[i].value->def;
+    if (!from || op_mesh(from) != mesh) continue;
+    memcpy(s->assigned[op->id], s->assigned[from->id], sizeof *s->assigned);
+    memcpy(s->ranks[op->id], s->ranks[from->id], sizeof *s->ranks);
+    return;
+  }
+}
+
+void sharding_grow(Sharding *s) {
+  const Graph *g = s->g;
+  if (g->n_ops > s->n_ops) {
+    uint32_t to = g->n_ops + g->n_ops / 2;
+    s->dims = grown(s, s->dims, s->n_ops, to, sizeof *s->dims);
+    s->fixed = grown(s, s->fixed, s->n_ops, to, sizeof *s->fixed);
+    s->assigned = grown(s, s->assigned, s->n_ops, to, sizeof *s->assigned);
+    s->ranks = grown(s, s->ranks, s->n_ops, to, sizeof *s->ranks);
+    s->n_ops = to;
+  }
+  if (g->n_values > s->n_values) {
+    uint32_t to = g->n_values + g->n_values / 2;
+    s->lies = grown(s, s->lies, s->n_values, to, sizeof *s->lies);
+    s->given = grown(s, s->given, s->n_values, to, sizeof *s->given);
+    s->n_values = to;
+  }
+  for (int i = 0; s->mesh && i < g->n_params; i++)
+    if (!g->params[i]->layout) g->params[i]->layout = layout_broadcast(g->module, s->mesh);
+  for_each_op(op, g)
+    if (s->mesh && op->n_out && !op->out[0]->layout) place_new(s, op);
+}
+
+const Dims *dims_of(const Sharding *s, const Op *op) {
+  if (op->id < s->n_ops && s->dims[op->id]) return s->dims[op->id];
+  Dims *dims = arena_one(s->scratch, Dims);
+  Diag *d = diag_new(stderr);
+  if (!op_dims(op, dims, d)) BUG("%s does not fit", op_info[op->kind].name);
+  diag_free(d);
+  if (op->id < s->n_ops) s->dims[op->id] = dims;
+  return dims;
+}
+
+int op_parts(const Op *op, int axis) {
+  return op_mesh(op)->axis[axis].size;
+}
+
+int value_parts(const Value *v, int axis) {
+  return v->layout->mesh->axis[axis].size;
+}
+
+bool param_cuts(const Sharding *s, const Value *v, int dim, int axis) {
+  if (v->def || dim < 0 || dim >= v->type->rank) return false;
+  int64_t n = value_parts(v, axis);
+  for (int a = 0; a < s->mesh->n_axes; a++) {
+    Sbp other = s->lies[v->id][a];
+    if (a != axis && other.kind == SBP_S && other.dim == dim) n *= value_parts(v, a);
+  }
+  return v->type->dim[dim] % n == 0;
+}
+
+int letter_of_operand(const Sharding *s, const Op *op, int i, int dim, int axis) {
+  const Dims *dims = dims_of(s, op);
+  if (op_parts(op, axis) == 1) return -1;
+  int letter = dims_splitter(dims, &dims->in[i], dim, op_parts(op, axis));
+  return letter >= 0 && split_legal(op, dims, letter, axis) ? letter : -1;
+}
