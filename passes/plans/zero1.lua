@@ -23,7 +23,7 @@ function step(axis)
         -- What else reads the gradient (its norm, to clip it) takes the same part.
         for _, r in ipairs(op.inputs[2].readers) do
           local same = r.op:letter(r.index, dim)
-          if r.op ~= op and can(r.op, same, axis) then op_trans(r.op, same, axis) end
+          if r.op ~= op and r.op.part == "update" and can(r.op, same, axis) then op_trans(r.op, same, axis) end
         end
       end
     end

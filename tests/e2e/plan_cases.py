@@ -28,7 +28,8 @@ MODELS = {
 WITHOUT_DROPOUT = {}  # models that are the same as another but for dropout
 LANGUAGE = ["gpt", "gpt_tied", "bert", "moe"]
 ALL = [*LANGUAGE, "wide", "vit", "axial"]
-SUM, GATHER, SCATTER, EXCHANGE = "all_reduce", "all_gather", "reduce_scatter", "all_to_all"
+SUM, GATHER, SCATTER, EXCHANGE, MOVE = "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "move"
+INTERLACED = str(pathlib.Path(__file__).resolve().parent / "plans" / "interlaced.lua")
 # Plan, models from the one that shows it best, numbers of ranks, more flags, and kinds of collectives that such a
 # step sends, or it would be another plan.
 PLANS = [
@@ -61,6 +62,13 @@ PLANS = [
     ("tp=2,zero1=2", ["vit", "gpt"], [4], [], [SUM, SCATTER, GATHER]),
     ("tp=2,zero3=2", ["gpt", "moe"], [4], ["--micro-batches", 2], [SUM, SCATTER, GATHER]),
     ("zero3=2,tp=2", ["wide", "gpt_tied"], [4], [], [SUM, SCATTER, GATHER]),
+    ("pp", ["bert", *ALL], [4, 2, 8], [], [MOVE]),
+    ("pp", ["gpt_tied", "axial"], [2, 4], ["--micro-batches", 2], [MOVE]),
+    ("pp=2,dp=2", ["gpt", "vit"], [4], ["--micro-batches", 2], [MOVE, SUM]),
+    ("pp=2,vp=2", ["gpt_tied", "moe"], [4], [], [MOVE, SUM]),
+    ("pp=2,zero3=2", ["axial", "gpt"], [4], ["--micro-batches", 2], [MOVE, SCATTER, GATHER]),
+    ("dp=2,pp=2,tp=2", ["gpt", "bert"], [8], ["--micro-batches", 2], [MOVE, SUM]),
+    (INTERLACED, ["gpt_tied", "gpt"], [4, 2], [], [MOVE, GATHER]),
 ]
 # Model, plan and ranks of the checkpoint, and of the run that goes on from it.
 RESUMES = [
@@ -69,6 +77,7 @@ RESUMES = [
     ("gpt_tied", ("vp", 4), ("zero1", 2)),
     ("wide", ("tp2d", 4), ("tp3d", 8)),
     ("moe", ("dp", 2), ("zero1", 8)),
+    ("bert", ("pp", 4), ("dp=2,tp=2", 4)),
 ]
 
 

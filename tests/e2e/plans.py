@@ -184,7 +184,7 @@ def reference(trainer, model):
 
 
 def one_case(trainer, plan, model, ranks, extra, kinds):
-    name = " ".join([plan, *map(str, extra)])
+    name = " ".join([pathlib.Path(plan).stem, *map(str, extra)])
     try:
         idle = trainer.compile("plan", model, plan, ranks, extra)
     except Failed as e:

@@ -23,7 +23,7 @@ PAPER = {
     "zero1": {"reduce_scatter": (1, 0), "all_gather": (1, 0)},
 }
 ACTIVATIONS = BATCH * 64 * 64 * 4
-STEPS, KINDS = 3, ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
+STEPS, KINDS = 3, ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "move"]
 
 
 def as_in_paper(plan, ranks, sent, weights):
