@@ -125,6 +125,8 @@ typedef struct Assign {
   Vec(Place *) known;     // in the order in which the model comes to them
   const Place **of_op;    // by op id; NULL: not known, and in the end all ranks
   const Place **of_param; // by index, the same
+  const Op **slot;        // [n_slots] of a hash table: index_model
+  uint64_t n_slots;
 } Assign;
 
 static const Place *place_of(Assign *a, const Ranks *ranks) {
@@ -212,16 +214,36 @@ static void assign_params(Assign *a, bool model) {
       a->of_param[i] = of_readers(a, g->params[i], model);
 }
 
-// The op of the model that `op` is part of the gradient of.
-static const Op *op_of_model(const Op *op) {
+// Ops of the model by where they are from.
+static void index_model(Assign *a) {
+  for (a->n_slots = 16; a->n_slots < 2 * a->s->g->n_ops;)
+    a->n_slots *= 2;
+  a->slot = arena_array(a->s->scratch, const Op *, a->n_slots);
+  for_each_op(op, a->s->g) {
+    if (!op->loc || op_part(op) != PART_forward) continue;
+    uint64_t i = loc_hash(op->loc);
+    while (a->slot[i % a->n_slots] && !loc_same(a->slot[i % a->n_slots]->loc, op->loc))
+      i++;
+    if (!a->slot[i % a->n_slots]) a->slot[i % a->n_slots] = op;
+  }
+}
+
+// The op of the model that `op` is part of the gradient of: that reads what it reads, or the first
+// from the same place.
+static const Op *op_of_model(const Assign *a, const Op *op) {
+  const Loc *origin = gradient_origin(op);
+  if (!origin) return NULL;
   for (int i = 0; i < op->n_in; i++)
     for_each_use(u, op->in[i].value)
       if (u->user && op_is_gradient_of(op, u->user)) return u->user;
-  return NULL;
+  uint64_t i = loc_hash(origin);
+  while (a->slot[i % a->n_slots] && !loc_same(a->slot[i % a->n_slots]->loc, origin))
+    i++;
+  return a->slot[i % a->n_slots];
 }
 
 static const Place *of_gradient(const Assign *a, const Op *op) {
-  const Op *of = op_of_model(op);
+  const Op *of = op_of_model(a, op);
   const Place *p = of ? a->of_op[of->id] : NULL;
   return p ? p : of_operands(a, op, false);
 }
@@ -262,6 +284,7 @@ bool assign_rest(Sharding *s, int axis) {
   if (!any) return false;
   a.of_op = arena_array(s->scratch, const Place *, s->n_ops);
   a.of_param = arena_array(s->scratch, const Place *, g->n_params);
+  index_model(&a);
   assign_model(&a);
   assign_params(&a, true);
   assign_training(&a);

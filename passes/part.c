@@ -16,11 +16,16 @@ Part op_part(const Op *op) {
   return PART_forward;
 }
 
-bool op_is_gradient_of(const Op *op, const Op *of) {
+const Loc *gradient_origin(const Op *op) {
   const Loc *l = op->loc;
   while (l && !str_equal(l->why, gradient))
     l = l->from;
-  return l && (l->from == of->loc || loc_same(l->from, of->loc)) && op_part(of) == PART_forward;
+  return l ? l->from : NULL;
+}
+
+bool op_is_gradient_of(const Op *op, const Op *of) {
+  const Loc *origin = gradient_origin(op);
+  return origin && (origin == of->loc || loc_same(origin, of->loc)) && op_part(of) == PART_forward;
 }
 
 int op_piece(const Op *op) {

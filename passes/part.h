@@ -14,6 +14,9 @@ extern const char *const part_name[N_PARTS];
 Part op_part(const Op *op);
 // Whether `op` is part of the gradient of `of`, which is an op of the model.
 bool op_is_gradient_of(const Op *op, const Op *of);
+// Where the ops of the model are from that `op` is the gradient of; NULL of one that is no
+// gradient.
+const Loc *gradient_origin(const Op *op);
 // From 1; 0 of what is none.
 int op_piece(const Op *op);
 const Loc *loc_of_piece(Arena *a, const Loc *loc, int piece);
