@@ -37,9 +37,7 @@ foreach(program IN LISTS NNAOT_GPU_RT_PROGRAMS)
   list(POP_FRONT words name)
   nnaot_gpu_rt_program(${name} rt_line.c rt_line.cu ${words})
 endforeach()
-set(NNAOT_GPU_MESH_PROGRAMS
-    "stages1 RANKS=1" "stages2 RANKS=2 SECOND=1 THIRD=1,0" "apart4 RANKS=4 FIRST=0,1 SECOND=2,3 THIRD=1,2,3"
-    "overlap4 RANKS=4 FIRST=3,1 SECOND=1,2 THIRD=2,0" "uneven4 RANKS=4 FIRST=2 SECOND=3,1,0,2 THIRD=3,0,1")
+set(NNAOT_GPU_MESH_PROGRAMS "stages1" "stages2 TWO" "apart4 APART" "overlap4 OVERLAP" "uneven4 UNEVEN")
 foreach(program IN LISTS NNAOT_GPU_MESH_PROGRAMS)
   string(REPLACE " " ";" words "${program}")
   list(POP_FRONT words name)

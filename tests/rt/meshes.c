@@ -20,17 +20,36 @@
 #define TARGET "cpu"
 #endif
 
-#ifndef RANKS
-#define RANKS 1
-#endif
-#ifndef FIRST // the ranks of the meshes
-#define FIRST 0
-#endif
-#ifndef SECOND
+// Which ranks the meshes have.
+#if defined TWO
+enum { RANKS = 2 };
+#define FIRST  0
+#define SECOND 1
+#define THIRD  1, 0
+#elif defined APART
+enum { RANKS = 4 };
+#define FIRST  0, 1
+#define SECOND 2, 3
+#define THIRD  1, 2, 3
+#elif defined OVERLAP
+enum { RANKS = 4 };
+#define FIRST  3, 1
+#define SECOND 1, 2
+#define THIRD  2, 0
+#elif defined UNEVEN
+enum { RANKS = 4 };
+#define FIRST  2
+#define SECOND 3, 1, 0, 2
+#define THIRD  3, 0, 1
+#else
+enum { RANKS = 1 };
+#define FIRST  0
 #define SECOND 0
+#define THIRD  0
 #endif
-#ifndef THIRD // of three places
-#define THIRD 0
+
+#ifndef MORE // bytes that the slab of a rank of `second` has more than it needs
+#define MORE 0
 #endif
 #ifndef STOP_AT // a step in which the last rank of `second` fails
 #define STOP_AT -1
@@ -294,9 +313,10 @@ CODE(only_first, true, false)
 CODE(only_second, false, true)
 CODE(both, true, true)
 
-#define ROW(name)                                                                                  \
-  { name##_init, name##_micro, name##_update, name##_micro, name##_eval, SLAB }
-static const NnrtCode codes[] = {ROW(neither), ROW(only_first), ROW(only_second), ROW(both)};
+#define ROW(name, more)                                                                            \
+  { name##_init, name##_micro, name##_update, name##_micro, name##_eval, SLAB + (more) }
+static const NnrtCode codes[] = {ROW(neither, 0), ROW(only_first, 0), ROW(only_second, MORE),
+                                 ROW(both, MORE)};
 static int code_of[RANKS];
 
 __attribute__((constructor)) static void choose_codes(void) {

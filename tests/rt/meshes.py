@@ -91,6 +91,9 @@ with folder_with_data():
     check("--describe lists the meshes", said["meshes"]["first"] == {"axes": {"dp": 2, "mb": 2}, "ranks": [3, 1]} and
           list(said["meshes"]) == ["all", "first", "second", "third"], said)
 
+    refused("slabs that do not fit", "needs 4.0 TiB of memory for 4 ranks of up to 2.0 TiB, there are", "huge4", *DATA)
+    check("--describe says what the largest has", json.loads(run("huge4", "--describe").stdout)["bytes_per_rank"] > 2**41)
+
     # The trace has the steps of all ranks, each its own operations.
     train("apart4", "--steps", 2, "--trace", "t.json")
     events = [e for e in json.load(open("t.json"))["traceEvents"] if e["ph"] == "X"]
