@@ -31,6 +31,7 @@ import re
 import shutil
 import sys
 
+import plan_cases
 from common import BUILD, NNAOT, SAMPLES, mpirun, scratch, worst_difference
 from plan_cases import HERE, MODELS
 from plans import (Failed, Trainer, call, compile_in_a_hurry, counted_traffic, predicted_traffic, show,
@@ -297,7 +298,7 @@ def shaken(lines, seed=0):
 
 class MeshTrainer(Trainer):
     def __init__(self, folder, cuda):
-        super().__init__(folder, ["--target", "cuda:sm_90"] if cuda else [])
+        super().__init__(plan_cases, folder, ["--target", "cuda:sm_90"] if cuda else [])
         self.backend = BACKEND["cuda" if cuda else "cpu"]
 
     def compile_module(self, exe, module, passes, extra=()):
