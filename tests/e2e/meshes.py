@@ -17,9 +17,9 @@ follows the model, forward and back; `deal` deals ops out at random, which moves
 too, and then takes values to any layout on any mesh and back, which comm would not.  And there is meshes/sums.nn,
 by hand.
 
-Each program is trained as threads and under mpirun, sums.nn also as a program for each rank.  Losses, gradient norms, losses of @eval and the saved weights
-are those of one rank, but for rounding; printed are largest relative differences.  What is sent is what nnaot
-predicts.
+Each program is trained as threads and under mpirun, sums.nn also as a program for each rank.  Losses, gradient
+norms, losses of @eval and the saved weights are those of one rank, but for rounding; printed are largest relative
+differences.  What is sent is what nnaot predicts.
 """
 
 import argparse
@@ -63,7 +63,7 @@ CASES = [
     ("dealt gpt", "gpt", 1, [("0-1", "dp:2", "dp"), ("3,2", "tp:2", "tp"), ("1-3", "dp:3", "dp")], "deal"),
 ]
 SLICE = ["stages", "micro-batches", "dp and tp", "overlapping", "backwards", "dealt", "shaken"]
-SLICE_CUDA = ["dp and tp", "shaken"] # the emulator takes its time
+SLICE_CUDA = ["dp and tp", "shaken"]  # the emulator takes its time
 N_RANDOM = 30
 
 
@@ -112,11 +112,16 @@ def on_mesh(line, name):
     return re.sub(r"(\w\[[\d,]*\]) \{", rf"\1 @{name} {{", line)
 
 
+NAME = r"%([^\s,]+)"
+PARAM = r'(weight|state|scalar|input|copy) "([^"]*)"'
+
+
 def parts(line):
     """Names defined, names read, and where the line comes from."""
     code, _, loc = line.partition("  # ")
     defined, _, right = code.partition(" = ")
-    return re.findall(r"%([^\s,]+)", defined), re.findall(r"%([^\s,]+)", right.split(" : ")[0]), loc.split()[-1] if loc else ""
+    read = right.split(" : ")[0]
+    return re.findall(NAME, defined), re.findall(NAME, read), loc.split()[-1] if loc else ""
 
 
 def is_op(line):
@@ -132,12 +137,13 @@ class Cutter:
     that these read first."""
 
     def __init__(self, lines, n):
-        nodes = dict.fromkeys(parts(line)[2] for line in lines if is_op(line) and " <- " not in line and "  # ?" not in line)
+        forward = [line for line in lines if is_op(line) and " <- " not in line and "  # ?" not in line]
+        nodes = dict.fromkeys(parts(line)[2] for line in forward)
         self.stage_of = {node: i * n // len(nodes) for i, node in enumerate(nodes)}
         self.values = {}
         weight = {line.split(":")[0].strip()[1:]: parts(line)[2] for line in lines if is_param(line)}
-        for line in lines:
-            for v in parts(line)[1] if is_op(line) and parts(line)[2] in nodes else []:
+        for line in forward:
+            for v in parts(line)[1]:
                 if v in weight:
                     self.stage_of.setdefault(weight[v], self.stage_of[parts(line)[2]])
 
@@ -165,7 +171,7 @@ def param_stages(lines, stages):
         if line.startswith("graph"):
             graph, label = line.split()[1], {}
         elif is_param(line):
-            label[line.split(":")[0].strip()[1:]] = re.search(r'(weight|state|scalar|input|copy) "([^"]*)"', line).groups()
+            label[line.split(":")[0].strip()[1:]] = re.search(PARAM, line).groups()
         elif is_op(line):
             for v in parts(line)[1]:
                 if v in label:
@@ -219,7 +225,7 @@ def compose(trainer, model, slices, stages, how, seed=0):
         if line.startswith("graph"):
             graph, sums = line.split()[1], Sums()
         if is_param(line):
-            role = re.search(r'(weight|state|scalar|input|copy) "([^"]*)"', line).groups()
+            role = re.search(PARAM, line).groups()
             at = param.get((graph if role[0] == "input" else "", role), 0)
             out.append(on_mesh(texts[at][k], f"s{at}"))
         elif is_op(line):
@@ -335,7 +341,8 @@ def compare(trainer, exe, name, model, data, want, launchers):
             manifest, traffic = (json.loads(trainer.at(f"{exe}.{n}").read_text()) for n in ("manifest.json", "traffic"))
             predicted = counted_traffic(traffic) == predicted_traffic(manifest)
             ok = max(d) < LIMIT and predicted
-            said = " ".join(f"{x:9.1e}" for x in d) + ("" if predicted else "  NOT AS PREDICTED") + ("" if ok else "  FAILED")
+            said = " ".join(f"{x:9.1e}" for x in d)
+            said += ("" if predicted else "  NOT AS PREDICTED") + ("" if ok else "  FAILED")
         except Failed as e:
             ok, said = False, f"FAILED: {e}"
         show(name, model, traffic["ranks"] if ok else "", how, said)
