@@ -73,4 +73,5 @@ set(PASS_FILES
   path_edges.c
   path.c
   transition.c
+  ways.c
 )

@@ -3,9 +3,10 @@
 // Dijkstra's algorithm over the states of both groups.  Seconds are counted in whole picoseconds,
 // so that sums do not depend on their order; of equally cheap paths the one with fewer steps wins.
 // What is as dear as send/recv is never looked at, which keeps most searches small; a bound on the
-// number of edges keeps the others small too (Path.complete).  Between groups of which neither size
-// divides the other there are no primitives, but send/recv may also lead to a state that one
-// all_gather turns into the last one, or start where any path has led to.
+// number of edges keeps the others small too (Path.complete).  Send/recv may also start where any
+// path has led to, or lead to a state that one all_gather turns into the last one: between groups
+// of which neither size divides the other there are no other primitives, and in small groups it is
+// cheaper for some permutations.
 
 #include "path.h"
 #include "path_edges.h"
@@ -16,12 +17,13 @@
 enum {
   MAX_EDGES = 400000,  // looked at in one search: below a second
   MAX_WORK = 20000000, // devices looked at for their costs
+  MAX_MIXED = 64,      // producers times consumers
 };
 
 typedef struct Node {
   State state;
   int64_t picoseconds;
-  int n_steps, from; // node, or -1
+  int n_steps, from; // steps_of all on the way; node, or -1
   Edge edge;
   bool settled;
 } Node;
@@ -45,6 +47,7 @@ typedef struct Search {
   Vec(HeapEntry) heap;
   int *table, table_size; // node + 1 by hash; a power of two
   int64_t bound;          // what is dearer is of no use
+  bool mixes;             // send/recv may also come behind other steps
   int at;                 // the node whose edges are visited
   int64_t n_edges, work;
   Groups groups; // scratch
@@ -61,6 +64,7 @@ struct Paths {
   Arena *arena;
   const Cluster *c;
   Traffic *traffic;
+  bool only_collectives; // among the devices of one group
   Vec(Known) known;
   int *table, table_size; // known + 1 by hash
 };
@@ -178,6 +182,11 @@ static Cost edge_cost(Search *s, const State *before, const State *after, const 
 
 // -- The search ------------------------------------------------------------------------------
 
+// Of equally cheap ones: single messages only where there is nothing else.
+static int steps_of(const Edge *e) {
+  return e->prim == PATH_send_recv ? 2 * PATH_AXES : 1;
+}
+
 static bool visit(void *context, const Edge *e, const State *after) {
   Search *s = context;
   int to = node_of(s, after);
@@ -185,7 +194,7 @@ static bool visit(void *context, const Edge *e, const State *after) {
   if (++s->n_edges > MAX_EDGES || s->work > MAX_WORK) return false;
   if (s->nodes.at[to].settled) return true;
   if (s->nodes.at[to].picoseconds <= from->picoseconds &&
-      s->nodes.at[to].n_steps <= from->n_steps + 1)
+      s->nodes.at[to].n_steps <= from->n_steps + steps_of(e))
     return true;
   // Most edges come too late whatever flows over them.
   bool may_be_free = e->prim <= PATH_pad_sum || e->prim == PATH_permute || e->prim == PATH_move ||
@@ -193,7 +202,7 @@ static bool visit(void *context, const Edge *e, const State *after) {
   int64_t least = from->picoseconds + (may_be_free ? 0 : picoseconds(s->paths->c->start));
   if (least > s->bound || least > s->nodes.at[to].picoseconds) return true;
   int64_t cost = from->picoseconds + picoseconds(edge_cost(s, &from->state, after, e).seconds);
-  HeapEntry entry = {cost, from->n_steps + 1, to};
+  HeapEntry entry = {cost, from->n_steps + steps_of(e), to};
   Node *n = &s->nodes.at[to];
   if (cost > s->bound || !sooner(&entry, &(HeapEntry){n->picoseconds, n->n_steps, to})) return true;
   *n = (Node){*after, cost, entry.n_steps, s->at, *e, false};
@@ -202,10 +211,23 @@ static bool visit(void *context, const Edge *e, const State *after) {
   return true;
 }
 
+static bool same_devices(const Group *a, const Group *b) {
+  for (int x = 0; x < b->n; x++)
+    if (a->position[b->device[x]] < 0) return false;
+  return a->n == b->n || !b->n;
+}
+
+// Whether send/recv may come behind other steps: where there is no other way to the other group,
+// and where the groups are small enough to look at all of that.
+static bool may_mix(const Path *p) {
+  int n = p->group[0].n, m = p->group[1].n;
+  return m ? n * m <= MAX_MIXED || (n % m && m % n) : n * n <= MAX_MIXED;
+}
+
 // Send/recv from here to the last state, and to those from which one all_gather leads there.
 static bool visit_send_recv(Search *s) {
   const Path *p = s->path;
-  const Group *to = &p->group[1];
+  const Group *to = &p->group[p->last.group];
   Edge e = {.prim = PATH_send_recv};
   if (!visit(s, &e, &p->last)) return false;
   for (uint32_t mask = 1; mask < 1u << to->n_axes; mask++)
@@ -225,8 +247,6 @@ static bool visit_send_recv(Search *s) {
 
 static bool search(Search *s) {
   const Path *p = s->path;
-  bool divides =
-      !p->group[1].n || p->group[0].n % p->group[1].n == 0 || p->group[1].n % p->group[0].n == 0;
   int first = node_of(s, &p->first);
   s->nodes.at[first].picoseconds = 0;
   heap_push(s, (HeapEntry){0, 0, first});
@@ -238,7 +258,7 @@ static bool search(Search *s) {
     if (!memcmp(&state, &p->last, sizeof state)) return true;
     s->at = top.node;
     if (!path_edges(&p->shape, p->group, &state, visit, s)) return false;
-    if (!divides && state.group == 0 && !visit_send_recv(s)) return false;
+    if (s->mixes && !visit_send_recv(s)) return false;
   }
   return true;
 }
@@ -249,12 +269,6 @@ static void add_cost(Cost *sum, const Cost *c) {
   sum->seconds += c->seconds;
   sum->bytes += c->bytes;
   sum->crossing += c->crossing;
-}
-
-static bool same_devices(const Group *a, const Group *b) {
-  for (int x = 0; x < b->n; x++)
-    if (a->position[b->device[x]] < 0) return false;
-  return a->n == b->n;
 }
 
 static void fill_step(Search *s, PathStep *step, const Node *from, const Node *to) {
@@ -293,7 +307,9 @@ static bool joins(PathStep *last, const PathStep *next) {
 
 static void fill_path(Search *s, int last) {
   Path *p = s->path;
-  int n = s->nodes.at[last].n_steps;
+  int n = 0;
+  for (int node = last; s->nodes.at[node].from >= 0; node = s->nodes.at[node].from)
+    n++;
   PathStep *step = arena_array(s->paths->arena, PathStep, n);
   for (int i = n - 1, node = last; i >= 0; i--, node = s->nodes.at[node].from)
     fill_step(s, &step[i], &s->nodes.at[s->nodes.at[node].from], &s->nodes.at[node]);
@@ -316,23 +332,110 @@ static void send_recv_only(Search *s) {
   s->path->total = s->path->step->cost;
 }
 
-static const Path *find(Paths *paths, const TensorShape *shape, const Placement *from,
-                        const Placement *to) {
+static int64_t least(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
+static void set_whole(State *s, uint32_t mask) {
+  for (int i = 0; i < PATH_AXES; i++)
+    if (mask >> i & 1) s->label[i] = LABEL_B;
+}
+
+// What it costs to add up all shares, then to gather all parts: after that there is only to forget.
+static int64_t replicating(Search *s) {
+  const Group *g = &s->path->group[0];
+  State whole = s->path->first, sum;
+  Edge reduce = {.prim = PATH_all_reduce}, gather = {.prim = PATH_all_gather};
+  for (int i = 0; i < g->n_axes; i++) {
+    if (whole.label[i] == LABEL_P) reduce.mask |= 1u << i;
+    if (whole.label[i] >= LABEL_DIM) gather.mask |= 1u << i;
+  }
+  sum = whole;
+  set_whole(&sum, reduce.mask);
+  whole = sum;
+  set_whole(&whole, gather.mask);
+  double seconds = reduce.mask ? edge_cost(s, &s->path->first, &sum, &reduce).seconds : 0;
+  if (gather.mask) seconds += edge_cost(s, &sum, &whole, &gather).seconds;
+  return picoseconds(seconds) + 2; // each is rounded by itself
+}
+
+// NULL where nothing is cheaper than the limit.
+static Path *find_once(Paths *paths, const TensorShape *shape, const Placement *from,
+                       const Placement *to, int64_t limit) {
   Path *p = arena_one(paths->arena, Path);
   p->shape = *shape;
   path_groups(paths->arena, paths->c, shape, from, to, p->group, &p->first, &p->last);
   Search s = {.paths = paths, .arena = arena_new(), .path = p};
   s.groups.device = arena_array(s.arena, int, 2 * (from->n + to->n));
   p->p2p = send_recv_cost(&s, &p->first, &p->last, NULL);
-  s.bound = picoseconds(p->p2p.seconds);
+  bool inside = same_devices(&p->group[0], &p->group[1]);
+  bool sends = !paths->only_collectives || !inside;
+  s.bound = sends ? picoseconds(p->p2p.seconds) : INT64_MAX - 1;
+  if (inside) s.bound = least(s.bound, replicating(&s));
+  s.bound = least(s.bound, limit - 1);
+  s.mixes = sends && may_mix(p);
   p->complete = search(&s);
   int last = node_of(&s, &p->last);
-  if (s.nodes.at[last].picoseconds <= picoseconds(p->p2p.seconds))
+  bool found = s.nodes.at[last].from >= 0 || last == 0;
+  if (found)
     fill_path(&s, last);
-  else
+  else if (limit == INT64_MAX)
     send_recv_only(&s);
   arena_free(s.arena);
-  return p;
+  return found || limit == INT64_MAX ? p : NULL;
+}
+
+static int turned(int i, int n, int k) {
+  return (n & (n - 1)) == 0 ? i ^ k : (i + k) % n;
+}
+
+// In how many orders the copies and the shares of a placement are counted.
+static int orders_of(const Placement *p) {
+  int n = p->copies * p->shares;
+  return n < p->n ? n * n : n;
+}
+
+// The k-th: every part's begin elsewhere, and those of every other part elsewhere again.
+static Placement recounted(Arena *a, const Placement *p, int k) {
+  Placement q = *p;
+  int n = p->copies * p->shares, each = p->n / n, *device = arena_array(a, int, p->n);
+  for (int i = 0; i < p->n; i++) {
+    int part = i % each, copy = i / each / p->shares, share = i / each % p->shares;
+    for (int turn = k % n, left = part & 1 ? 2 : 1; left > 0; turn = k / n, left--) {
+      copy = turned(copy, p->copies, turn / p->shares);
+      share = turned(share, p->shares, turn % p->shares);
+    }
+    device[i] = p->device[(copy * p->shares + share) * each + part];
+  }
+  q.device = device;
+  return q;
+}
+
+static bool overlap(const Path *p) {
+  int common = 0;
+  for (int x = 0; x < p->group[1].n; x++)
+    common += p->group[0].position[p->group[1].device[x]] >= 0;
+  return common > 0;
+}
+
+// Copies and shares have no order, but positions do, and it matters which part of a copy or of a
+// sum a device keeps where others are near that want it, or where it wants that itself.  So between
+// small groups several orders are tried, and both ends' together where the groups overlap.
+static const Path *find(Paths *paths, const TensorShape *shape, const Placement *from,
+                        const Placement *to) {
+  const Path *best = find_once(paths, shape, from, to, INT64_MAX);
+  if (!best->group[1].n || from->n * to->n > MAX_MIXED) return best;
+  bool together = overlap(best);
+  for (int i = 0; i < orders_of(from); i++)
+    for (int k = 0; k < orders_of(to); k++) {
+      if (i + k == 0 || (i && k && !together)) continue;
+      Placement a = recounted(paths->arena, from, i), b = recounted(paths->arena, to, k);
+      Path *p = find_once(paths, shape, &a, &b, picoseconds(best->total.seconds));
+      if (!p) continue;
+      p->p2p = best->p2p; // of the order that was asked for
+      best = p;
+    }
+  return best;
 }
 
 // -- What is known ---------------------------------------------------------------------------
@@ -343,6 +446,10 @@ Paths *paths_new(Arena *a, const Cluster *c) {
   p->c = c;
   p->traffic = traffic_new(a, c);
   return p;
+}
+
+void paths_without_send_recv(Paths *paths) {
+  paths->only_collectives = true;
 }
 
 static bool placement_equal(const Placement *a, const Placement *b) {

@@ -32,6 +32,8 @@ typedef struct Path {
 // The paths of one cluster.  Those that were asked for are remembered.
 typedef struct Paths Paths;
 Paths *paths_new(Arena *a, const Cluster *c);
+// From now on no send/recv among the devices of one group, which have their collectives for that.
+void paths_without_send_recv(Paths *paths);
 const Path *path_find(Paths *paths, const TensorShape *shape, const Placement *from,
                       const Placement *to);
 

@@ -190,29 +190,40 @@ static int digit(const Group *g, int axis, int position) {
   return position / g->stride[axis] % g->size[axis];
 }
 
-// Groups of the devices that differ in the digits of the mask only.
-static void mask_groups(const Group *g, uint32_t mask, Groups *out) {
-  int member[PATH_AXES], n_members = 0;
-  out->size = 1;
-  out->n = 0;
+// How many positions differ in the digits of the mask only.
+static int mask_size(const Group *g, uint32_t mask) {
+  int size = 1;
   for (int i = 0; i < g->n_axes; i++)
-    if (mask >> i & 1) {
-      member[n_members++] = i;
-      out->size *= g->size[i];
-    }
+    if (mask >> i & 1) size *= g->size[i];
+  return size;
+}
+
+// Whether x is the first of those.
+static bool is_first(const Group *g, uint32_t mask, int x) {
+  for (int i = 0; i < g->n_axes; i++)
+    if ((mask >> i & 1) && digit(g, i, x) != 0) return false;
+  return true;
+}
+
+// The k-th of those of which x is the first.
+static int mask_member(const Group *g, uint32_t mask, int x, int k) {
+  for (int i = g->n_axes - 1; i >= 0; i--) {
+    if (!(mask >> i & 1)) continue;
+    x += k % g->size[i] * g->stride[i];
+    k /= g->size[i];
+  }
+  return x;
+}
+
+static void mask_groups(const Group *g, uint32_t mask, Groups *out) {
   int *to = out->device;
+  out->size = mask_size(g, mask);
+  out->n = 0;
   for (int x = 0; x < g->n; x++) {
-    bool first = true;
-    for (int i = 0; i < n_members && first; i++)
-      first = digit(g, member[i], x) == 0;
-    if (!first) continue;
+    if (!is_first(g, mask, x)) continue;
     out->n++;
-    for (int k = 0; k < out->size; k++) {
-      int y = x;
-      for (int i = n_members - 1, rest = k; i >= 0; rest /= g->size[member[i]], i--)
-        y += rest % g->size[member[i]] * g->stride[member[i]];
-      *to++ = g->device[y];
-    }
+    for (int k = 0; k < out->size; k++)
+      *to++ = g->device[mask_member(g, mask, x, k)];
   }
 }
 
@@ -290,8 +301,67 @@ static void pairs(const TensorShape *shape, const Group *from, const State *befo
   }
 }
 
+enum { MAX_CHOICE = 64 }; // readers of copies, for whom it is worth looking
+
+// Each of n devices that have the same sends to `each` of the readers: to itself, if it is one; to
+// others of its node; to those that are left.  Puts the readers of the first copy first, then those
+// of the second, …
+static void choose_copies(const Cluster *c, const int *copy, int n, int each, int *reader) {
+  int chosen[MAX_CHOICE], old[MAX_CHOICE], n_chosen[MAX_CHOICE] = {0};
+  for (int k = 0; k < n * each; k++) {
+    old[k] = reader[k];
+    chosen[k] = -1;
+  }
+  for (int distance = 0; distance < 3; distance++)
+    for (int k = 0; k < n * each; k++)
+      for (int i = 0; i < n && chosen[k] < 0; i++) {
+        int apart =
+            copy[i] == old[k] ? 0 : 2 - (cluster_node(c, copy[i]) == cluster_node(c, old[k]));
+        if (apart > distance || n_chosen[i] == each) continue;
+        reader[i * each + n_chosen[i]++] = old[k];
+        chosen[k] = i;
+      }
+}
+
+// The axes of the smaller group over which the senders have copies.
+static uint32_t copied_axes(const Group *few, const Edge *e, const State *before, bool few_send) {
+  uint32_t mask = 0;
+  for (int i = 0; i < few->n_axes; i++)
+    if (before->label[few_send ? i : e->map[i]] == LABEL_B) mask |= 1u << i;
+  return mask;
+}
+
+// The groups x, of which one begins at out->device + x * out->size, are those of `n` copies.
+static void send_from_nearest(const Cluster *c, const Group *few, uint32_t copied, int x, int n,
+                              bool few_send, Groups *out) {
+  int copy[MAX_CHOICE], reader[MAX_CHOICE], *group[MAX_CHOICE], q = out->size - 1;
+  for (int i = 0; i < n; i++)
+    group[i] = out->device + mask_member(few, copied, x, i) * out->size;
+  if (few_send) {
+    for (int i = 0; i < n; i++) {
+      copy[i] = group[i][0];
+      memcpy(reader + i * q, group[i] + 1, sizeof *reader * (size_t)q);
+    }
+    choose_copies(c, copy, n, q, reader);
+    for (int i = 0; i < n; i++)
+      memcpy(group[i] + 1, reader + i * q, sizeof *reader * (size_t)q);
+    return;
+  }
+  for (int k = 0; k < q; k++) {
+    for (int i = 0; i < n; i++) {
+      copy[i] = group[i][k];
+      reader[i] = group[i][q];
+    }
+    choose_copies(c, copy, n, 1, reader);
+    for (int i = 0; i < n; i++)
+      for (int j = 0; j < n; j++)
+        if (group[j][q] == reader[i]) group[j][k] = copy[i];
+  }
+}
+
 // Each device of `few` with those of `many` that it sends to or hears from, senders first.
-static void stars(const Group *few, const Group *many, const Edge *e, bool few_send, Groups *out) {
+static void stars(const Group *few, const Group *many, const Edge *e, const State *before,
+                  bool few_send, const Cluster *c, Groups *out) {
   int q = many->n / few->n, *at = out->device;
   for (int x = 0; x < few->n; x++) {
     if (few_send) *at++ = few->device[x];
@@ -301,6 +371,10 @@ static void stars(const Group *few, const Group *many, const Edge *e, bool few_s
   }
   out->n = few->n;
   out->size = q + 1;
+  uint32_t copied = copied_axes(few, e, before, few_send);
+  int n = mask_size(few, copied);
+  for (int x = 0; x < few->n && n > 1 && n * q <= MAX_CHOICE; x++)
+    if (is_first(few, copied, x)) send_from_nearest(c, few, copied, x, n, few_send, out);
 }
 
 void edge_groups(const TensorShape *shape, const Group group[2], const State *before,
@@ -319,8 +393,8 @@ void edge_groups(const TensorShape *shape, const Group group[2], const State *be
   case PATH_permute:
   case PATH_move: pairs(shape, from, before, to, after, e, c, out); return;
   case PATH_broadcast:
-  case PATH_rd_scatter: stars(from, to, e, true, out); return;
+  case PATH_rd_scatter: stars(from, to, e, before, true, c, out); return;
   case PATH_rd_gather:
-  case PATH_reduce: stars(to, from, e, false, out); return;
+  case PATH_reduce: stars(to, from, e, before, false, c, out); return;
   }
 }

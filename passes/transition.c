@@ -11,6 +11,8 @@
 struct Transitions {
   Module *m;
   Arena *arena;
+  const Cluster *c;
+  Traffic *traffic;
   Paths *paths;
   int n_meshes; // that were added
 };
@@ -285,23 +287,83 @@ static bool walk_step(Walk *w, const PathStep *s) {
 
 Transitions *transitions_new(Module *m, const Cluster *c, Arena *a) {
   Transitions *t = arena_one(a, Transitions);
-  *t = (Transitions){.m = m, .arena = a, .paths = paths_new(a, c)};
+  *t = (Transitions){
+      .m = m, .arena = a, .c = c, .traffic = traffic_new(a, c), .paths = paths_new(a, c)};
+  paths_without_send_recv(t->paths);
   return t;
+}
+
+// NULL where nothing is sent.
+static const Path *path_between(Transitions *t, const Type *whole, const Layout *from,
+                                const Layout *want) {
+  if (move_stays(whole, from, want)) return NULL;
+  TensorShape shape = shape_of(whole);
+  Placement a = placement_of(t->arena, from, shape.rank);
+  Placement b = placement_of(t->arena, want, shape.rank);
+  return path_find(t->paths, &shape, &a, &b);
 }
 
 Value *transition(Transitions *t, Builder *b, Value *v, const Layout *want) {
   Walk w = {.t = t, .b = b, .v = v, .time = v->layout};
-  const Type *whole = type_whole(t->m, v->type, v->layout);
   if (v->layout == want) return v;
-  bool stays = move_stays(whole, v->layout, want);
-  if (!stays && whole->rank > 0) {
-    TensorShape shape = shape_of(whole);
-    Placement from = placement_of(t->arena, v->layout, shape.rank);
-    Placement to = placement_of(t->arena, want, shape.rank);
-    w.path = path_find(t->paths, &shape, &from, &to);
-    bool room = has_room(&w, &w.path->group[0]) && has_room(&w, &w.path->group[1]);
-    for (int i = 0; room && i < w.path->n_steps; i++)
-      if (!walk_step(&w, &w.path->step[i])) return NULL;
-  }
+  w.path = path_between(t, type_whole(t->m, v->type, v->layout), v->layout, want);
+  bool room = w.path && has_room(&w, &w.path->group[0]) && has_room(&w, &w.path->group[1]);
+  for (int i = 0; room && i < w.path->n_steps; i++)
+    if (!walk_step(&w, &w.path->step[i])) return NULL;
   return move_to(&w, want) ? w.v : NULL;
+}
+
+// -- What it costs -------------------------------------------------------------------------------
+
+double transition_seconds(Transitions *t, const Type *whole, const Layout *from,
+                          const Layout *want) {
+  const Path *p = path_between(t, whole, from, want);
+  return p ? p->total.seconds : 0;
+}
+
+double transition_messages(Transitions *t, const Type *whole, const Layout *from,
+                           const Layout *want) {
+  const Path *p = path_between(t, whole, from, want);
+  return p ? p->p2p.seconds : 0;
+}
+
+// The axes of the mesh that devices lie along, and which of them are in `axes`.
+static Group group_of(const Mesh *mesh, uint32_t axes, uint32_t *mask) {
+  Group g = {.n = mesh->n_devices, .device = mesh->device};
+  *mask = 0;
+  for (int a = 0; a < mesh->n_axes; a++) {
+    if (mesh->axis[a].time) continue;
+    if (axes >> a & 1) *mask |= 1u << g.n_axes;
+    g.size[g.n_axes] = mesh->axis[a].size;
+    g.stride[g.n_axes++] = stride_of(mesh, a);
+  }
+  return g;
+}
+
+static double piece_bytes(Transitions *t, const Type *whole, const Layout *l) {
+  const Type *piece = type_local(t->m, whole, l);
+  return (double)type_count(piece) * (double)dtype_bytes[piece->dtype];
+}
+
+double transition_collective(Transitions *t, OpKind kind, const Type *whole, const Layout *before,
+                             const Layout *after, uint32_t axes) {
+  static const struct {
+    OpKind kind;
+    PathPrim prim;
+  } words[] = {{OP_all_reduce, PATH_all_reduce},
+               {OP_all_gather, PATH_all_gather},
+               {OP_reduce_scatter, PATH_reduce_scatter},
+               {OP_all_to_all, PATH_all_to_all}};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    if (words[i].kind != kind) continue;
+    Edge e = {.prim = words[i].prim};
+    Group group[2] = {group_of(before->mesh, axes, &e.mask)};
+    State none = {0};
+    Groups groups = {.device = arena_array(t->arena, int, before->mesh->n_devices)};
+    edge_groups(NULL, group, &none, &none, &e, t->c, &groups);
+    return groups_cost(t->traffic, e.prim, &groups, piece_bytes(t, whole, before),
+                       piece_bytes(t, whole, after))
+        .seconds;
+  }
+  return 0; // nothing is sent
 }

@@ -26,4 +26,14 @@ Transitions *transitions_new(Module *m, const Cluster *c, Arena *a);
 // over time as it is.  NULL, having reported why.
 Value *transition(Transitions *t, Builder *b, Value *v, const Layout *want);
 
+// What that would cost, of a value of this type as one device would have it.
+double transition_seconds(Transitions *t, const Type *whole, const Layout *from,
+                          const Layout *want);
+// What a `move` costs, which is send/recv of intersections.
+double transition_messages(Transitions *t, const Type *whole, const Layout *from,
+                           const Layout *want);
+// What one collective over these axes of the mesh costs, that takes the value to `after`.
+double transition_collective(Transitions *t, OpKind kind, const Type *whole, const Layout *before,
+                             const Layout *after, uint32_t axes);
+
 #endif

@@ -18,6 +18,7 @@
 
 #include "backend/backend.h"
 #include "base/vec.h"
+#include "cluster.h"
 #include "explain.h"
 #include "frontend/onnx.h"
 #include "ir/op.h"
@@ -89,7 +90,8 @@ static const Option options[] = {
     STRING(
         "plan", 0, &plan, "NAME[=N],…|FILE.lua",
         "how ranks share the work: auto, dp, tp, zero1, …, or several with their ranks, dp=2,tp=4"),
-    STRING("cluster", 0, &cluster, "NAME", "not supported yet: what the ranks run on"),
+    STRING("cluster", 0, &cluster, "NAME[:NxM]|FILE.lua",
+           "what the ranks run on, N nodes of M; values then go the ways that are cheapest there"),
     STRING("explain", 0, &explain, "VALUE|OP", "what was decided about it"),
     STRING("report", 0, &report, "FILE", "not supported yet: the plan as a page"),
     STRING("trace", 0, &trace, "FILE", "not supported yet: the predicted timeline"),
@@ -140,7 +142,7 @@ static bool check_supported(Diag *d) {
   static const struct {
     const char *option;
     const char **value;
-  } later[] = {{"--cluster", &cluster}, {"--report", &report}, {"--trace", &trace}};
+  } later[] = {{"--report", &report}, {"--trace", &trace}};
   for (size_t i = 0; i < sizeof later / sizeof *later; i++)
     if (*later[i].value) diag_error(d, NULL, "%s is not supported yet", later[i].option);
   if (strcmp(dtype, "f32") != 0 && !computes_in_16_bits())
@@ -164,8 +166,9 @@ static void refuse(const char *const *names, const char *with, const char *hint,
 
 // What an option asks for is done, or it is an error.
 static bool check_effect(const char *model, Diag *d) {
-  static const char *const step[] = {"loss",  "optimizer",  "freeze",        "init", "clip-norm",
-                                     "dtype", "accumulate", "micro-batches", "plan", NULL};
+  static const char *const step[] = {"loss",      "optimizer", "freeze",     "init",
+                                     "clip-norm", "dtype",     "accumulate", "micro-batches",
+                                     "plan",      "cluster",   NULL};
   static const char *const import[] = {
       "batch", "batch-dim", "dim", "accumulate", "external-data-dir", "train-mode", NULL};
   static const char *const of_target[] = {"link", "aot-plans"};
@@ -312,6 +315,16 @@ static bool check_programs(Arena *a, Diag *d) {
   return true;
 }
 
+// --cluster, which must have a device for every rank.
+static bool check_cluster(Arena *a, Diag *d) {
+  if (!cluster || pipeline) return true;
+  const Cluster *c = cluster_read(a, cluster, "--cluster", d);
+  if (!c) return false;
+  if (ranks <= cluster_devices(c)) return true;
+  return diag_error(d, NULL, "--cluster: '%s' has %d devices for %lld ranks", cluster,
+                    cluster_devices(c), (long long)ranks);
+}
+
 // Of how many parts the batch must be made, as far as that is known before there is a model.
 static bool check_batch(Diag *d) {
   bool rows = sharing.n == 1 && !strcmp(sharing.at[0].program, "dp");
@@ -407,6 +420,7 @@ static const char *pass_options(Arena *a, const char *pass) {
   // Time is the outermost axis: a micro-batch is a run of neighbouring rows.
   if (!strcmp(pass, "shard"))
     return str_format(a, "(mesh=%s plan=%s)", quoted(a, mesh_text(a)), quoted(a, programs_text(a)));
+  if (!strcmp(pass, "comm") && cluster) return str_format(a, "(cluster=%s)", quoted(a, cluster));
   if (!strcmp(pass, "transform")) return str_format(a, "(plan=%s)", quoted(a, programs_text(a)));
   return "";
 }
@@ -617,7 +631,7 @@ int main(int argc, char **argv) {
   OptimizerSpec spec;
   if (!check_target(d) || !check_supported(d) || !check_effect(model, d) || !check_sizes(d) ||
       !check_dims(d) || !check_init(d) || !check_schedule(a, d) || !check_lr(d) ||
-      (pipeline && !pipeline_check(pipeline, d)) || !check_plan(a, d) ||
+      (pipeline && !pipeline_check(pipeline, d)) || !check_plan(a, d) || !check_cluster(a, d) ||
       !optimizer_parse(optimizer, &spec, a, d)) {
     status = EXIT_USAGE;
   } else {

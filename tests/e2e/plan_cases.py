@@ -38,6 +38,7 @@ PLANS = [
     ("dp", ["axial", "gpt", "bert"], [2, 4], ["--batch", BATCH // 2, "--accumulate", 2], [SUM]),
     ("tp", ALL, [8, 2, 4], [], [SUM]),
     ("tp", ["gpt", "moe"], [2, 4], ["--micro-batches", 2], [SUM]),
+    ("tp", ["gpt", "moe"], [4], ["--cluster", "cpu:4x2"], [SUM]),  # in each node, then between them
     ("sp", LANGUAGE, [4, 2, 8], [], [SCATTER, GATHER]),
     ("vp", LANGUAGE, [2, 8, 4], [], [SUM]),
     ("vp", ["gpt_tied", "bert"], [4, 2], ["--micro-batches", 2], [SUM]),
@@ -52,6 +53,7 @@ PLANS = [
     ("zero2", ["gpt", "vit"], [2, 4], ["--batch", BATCH // 2, "--accumulate", 2], [SCATTER, GATHER]),
     ("zero3", ["moe", *ALL], [8, 2, 4], [], [SCATTER, GATHER]),
     ("zero3", ["gpt", "axial"], [2, 4], ["--micro-batches", 2], [SCATTER, GATHER]),
+    ("zero3", ["gpt"], [4], ["--micro-batches", 2, "--cluster", "cpu:4x2"], [SCATTER, GATHER]),
     ("dp=2,tp=2", ["bert", *ALL], [4], [], [SUM]),
     ("dp=2,sp=4", ["gpt_tied", "gpt"], [8], [], [SUM, SCATTER, GATHER]),
     ("dp=2,zero3=2", ["wide", "gpt"], [4], [], [SUM, SCATTER, GATHER]),
