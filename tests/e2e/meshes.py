@@ -14,7 +14,7 @@ devices.  Then each op gets the line that its stage has for it:
 
 so that comm has to move what one stage makes and another reads.  Which op is in which stage says the case: `cut`
 follows the model, forward and back; `deal` deals ops out at random, which moves nearly everything; `shake` does,
-too, and then takes values to any layout on any mesh and back, which comm would not.  And there is meshes/sums.nn,
+too, and then takes values to any layout on any mesh and back, which comm would not.  And there is inputs/sums.nn,
 by hand.
 
 Each program is trained as threads and under mpirun, sums.nn also as a program for each rank.  Losses, gradient
@@ -368,7 +368,7 @@ def one_case(trainer, compiles, name, model, slices, stages, *how):
 
 
 def by_hand(trainer, cuda):
-    folder, data = HERE.parent / "meshes", ["--input", f"x={SAMPLES / 'mlp' / 'x.npy'}"]
+    folder, data = HERE.parent / "inputs", ["--input", f"x={SAMPLES / 'mlp' / 'x.npy'}"]
     target = "(target=cuda)" if cuda else ""
     call(OPT, folder / "sums.nn", f"--prove={folder / 'sums.model.nn'}", "-o", trainer.at("proved.nn"))
     trainer.compile_module("one", folder / "sums.model.nn", f"shard,comm,fuse,plan_memory{target}")
@@ -393,6 +393,8 @@ def main():
     cases = [*CASES, *map(random_case, range(N_RANDOM))]
     if not a.all:
         cases = [case for case in cases if case[0] in ([a.case] if a.case else SLICE_CUDA if a.cuda else SLICE)]
+    if a.case and not cases:
+        p.error(f"there is no case '{a.case}'")
     failed = 0
     show("case", "model", "ranks", "launcher", f"{'loss':>9} {'grad_norm':>9} {'eval':>9} {'weights':>9}")
     with scratch() as folder:
