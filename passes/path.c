@@ -486,28 +486,102 @@ static void known_grow(Paths *p) {
   }
 }
 
+// Where the number of what is known is, + 1, or would be.
+static int *known_slot(Paths *paths, const TensorShape *shape, const Placement *from,
+                       const Placement *to) {
+  if (2 * (paths->known.n + 1) > paths->table_size) known_grow(paths);
+  for (uint64_t h = known_hash(shape, from, to);; h++) {
+    int *slot = &paths->table[h & (uint64_t)(paths->table_size - 1)];
+    if (!*slot) return slot;
+    const Known *k = &paths->known.at[*slot - 1];
+    if (shape_equal(&k->shape, shape) && placement_equal(&k->from, from) &&
+        placement_equal(&k->to, to))
+      return slot;
+  }
+}
+
 static Placement placement_copy(Arena *a, const Placement *p) {
   Placement copy = *p;
   copy.device = arena_copy(a, p->device, sizeof(int) * (size_t)p->n);
   return copy;
 }
 
+// -- Nodes by other numbers --------------------------------------------------------------------
+
+// Nodes are alike, so the way from one stage of a pipeline to the next is that between the first
+// two, with other devices: searched once, for nodes that are numbered as they come.
+typedef struct Renumbering {
+  int per_node, n;
+  int *node;   // [n] the node that is called 0, 1, … here
+  int *number; // of every node, + 1; 0: not met
+} Renumbering;
+
+static Placement renumber(Arena *a, Renumbering *r, const Placement *p) {
+  int *device = arena_array(a, int, p->n);
+  for (int i = 0; i < p->n; i++) {
+    int node = p->device[i] / r->per_node;
+    if (!r->number[node]) {
+      r->node[r->n++] = node;
+      r->number[node] = r->n;
+    }
+    device[i] = (r->number[node] - 1) * r->per_node + p->device[i] % r->per_node;
+  }
+  Placement q = *p;
+  q.device = device;
+  return q;
+}
+
+static bool renumbers(const Renumbering *r) {
+  for (int i = 0; i < r->n; i++)
+    if (r->node[i] != i) return true;
+  return false;
+}
+
+static int *named_back(Arena *a, const Renumbering *r, const int *device, int n) {
+  int *out = arena_array(a, int, n);
+  for (int i = 0; i < n; i++)
+    out[i] = r->node[device[i] / r->per_node] * r->per_node + device[i] % r->per_node;
+  return out;
+}
+
+static const Path *path_back(Paths *paths, const Renumbering *r, const Path *p) {
+  Arena *a = paths->arena;
+  Path *q = arena_copy(a, p, sizeof *p);
+  q->step = arena_copy(a, p->step, sizeof *p->step * (size_t)p->n_steps);
+  for (int g = 0; g < 2; g++) {
+    int n = q->group[g].n, all = cluster_devices(paths->c), *position = arena_array(a, int, all);
+    q->group[g].device = named_back(a, r, p->group[g].device, n);
+    for (int i = 0; i < all; i++)
+      position[i] = -1;
+    for (int i = 0; i < n; i++)
+      position[q->group[g].device[i]] = i;
+    q->group[g].position = position;
+  }
+  for (int i = 0; i < q->n_steps; i++) {
+    Groups *g = &q->step[i].groups;
+    g->device = named_back(a, r, g->device, g->n * g->size);
+  }
+  return q;
+}
+
+static const Path *find_alike(Paths *paths, const TensorShape *shape, const Placement *from,
+                              const Placement *to) {
+  Arena *a = paths->arena;
+  Renumbering r = {.per_node = paths->c->per_node};
+  r.node = arena_array(a, int, paths->c->nodes);
+  r.number = arena_array(a, int, paths->c->nodes);
+  Placement first = renumber(a, &r, from), last = renumber(a, &r, to);
+  if (!renumbers(&r)) return find(paths, shape, from, to);
+  return path_back(paths, &r, path_find(paths, shape, &first, &last));
+}
+
 const Path *path_find(Paths *paths, const TensorShape *shape, const Placement *from,
                       const Placement *to) {
-  if (2 * (paths->known.n + 1) > paths->table_size) known_grow(paths);
-  uint64_t h = known_hash(shape, from, to);
-  int *slot;
-  for (;; h++) {
-    slot = &paths->table[h & (uint64_t)(paths->table_size - 1)];
-    if (!*slot) break;
-    const Known *k = &paths->known.at[*slot - 1];
-    if (shape_equal(&k->shape, shape) && placement_equal(&k->from, from) &&
-        placement_equal(&k->to, to))
-      return k->path;
-  }
+  int known = *known_slot(paths, shape, from, to);
+  if (known) return paths->known.at[known - 1].path;
   Known k = {*shape, placement_copy(paths->arena, from), placement_copy(paths->arena, to), NULL};
-  k.path = find(paths, shape, &k.from, &k.to);
+  k.path = find_alike(paths, shape, &k.from, &k.to);
   vec_push(paths->arena, &paths->known, k);
-  *slot = paths->known.n;
+  *known_slot(paths, shape, from, to) = paths->known.n; // others may have come between
   return k.path;
 }
