@@ -623,6 +623,7 @@ bool pass_comm(Module *m, const PassOptions *o, Diag *d) {
     c.g = g;
     if (g->entry && !localise_graph(&c)) return false;
   }
+  module_drop_meshes(m); // of ways that were joined
   opt_stat(o, c.inserted, "ops inserted");
   return true;
 }

@@ -23,6 +23,7 @@ typedef struct Walk {
   Builder *b;
   const Path *path;
   Value *v;           // where it is now
+  int n_added;        // ops
   State state;        // the same, as the path sees it
   const Layout *time; // a layout that says how time cuts the value
 } Walk;
@@ -180,10 +181,27 @@ static bool add(Walk *w, OpKind kind, Attrs attrs, const Layout *to) {
   if (!out) return false;
   out->layout = to;
   w->v = out;
+  w->n_added++;
   return true;
 }
 
+// Two moves of which one moves nothing, but names the parts by another mesh, are one: whether the
+// last step was such a move, or one that this one would follow; it is taken back then.
+static void join_moves(Walk *w, const Layout *to) {
+  Op *last = w->v->def;
+  if (!w->n_added || last->kind != OP_move) return;
+  Value *before = last->in[0].value;
+  const Type *whole = type_whole(w->t->m, w->v->type, w->v->layout);
+  if (!move_stays(whole, w->v->layout, to) && !move_stays(whole, before->layout, w->v->layout))
+    return;
+  w->v = before;
+  w->n_added--;
+  op_erase(last);
+}
+
 static bool move_to(Walk *w, const Layout *to) {
+  if (w->v->layout == to) return true;
+  join_moves(w, to);
   if (w->v->layout == to) return true;
   const Type *part = type_local(w->t->m, type_whole(w->t->m, w->v->type, w->v->layout), to);
   return add(w, OP_move, ATTRS(a_list("shape", part->dim, part->rank)), to);

@@ -271,6 +271,7 @@ const char *sbp_text(Arena *a, Sbp sbp);        // "S(0)"
 const char *layout_text(Arena *a, const Layout *l);
 
 void module_add_mesh(Module *m, Mesh *mesh);
+void module_drop_meshes(Module *m); // those on which no value is, but for the first
 const Mesh *module_find_mesh(const Module *m, const char *name);
 // For what knows of one mesh only: that one, NULL when there is none, and a BUG when there are
 // several.

@@ -14,6 +14,34 @@ void module_add_mesh(Module *m, Mesh *mesh) {
   *end = mesh;
 }
 
+void module_drop_meshes(Module *m) {
+  int n = 0;
+  for_each_mesh(mesh, m)
+    n++;
+  Arena *a = arena_new();
+  bool *used = arena_array(a, bool, n + 1);
+  used[0] = true;
+  for_each_graph(g, m) {
+    for (int i = 0; i < g->n_params; i++)
+      if (g->params[i]->layout && g->params[i]->layout->mesh)
+        used[g->params[i]->layout->mesh->id] = true;
+    for_each_op(op, g)
+      for (int i = 0; i < op->n_out; i++)
+        if (op->out[i]->layout && op->out[i]->layout->mesh)
+          used[op->out[i]->layout->mesh->id] = true;
+  }
+  n = 0;
+  for (Mesh **at = &m->meshes; *at;) {
+    if (!used[(*at)->id]) {
+      *at = (*at)->next;
+      continue;
+    }
+    (*at)->id = n++;
+    at = &(*at)->next;
+  }
+  arena_free(a);
+}
+
 const Mesh *module_find_mesh(const Module *m, const char *name) {
   for_each_mesh(mesh, m)
     if (str_equal(mesh->name, name)) return mesh;

@@ -233,8 +233,8 @@ static bool parse_sbp(Parser *p, int rank, Sbp *to) {
   if (!is(peek(p), "S")) return expected(p, "B, P or S(dimension)");
   if (rank == 0) return fail(p, peek(p), "a scalar cannot be split");
   next(p);
-  int64_t dim = 0;
-  if (!expect(p, "(") || !parse_int(p, 0, rank - 1, &dim) || !expect(p, ")")) return false;
+  int64_t dim = 0; // of a bucket it is that of its members: verify_layout.c knows
+  if (!expect(p, "(") || !parse_int(p, 0, MAX_RANK - 1, &dim) || !expect(p, ")")) return false;
   *to = (Sbp){SBP_S, (int)dim};
   return true;
 }

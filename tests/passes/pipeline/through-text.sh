@@ -9,3 +9,5 @@ for pass in "$shard" comm pack_grads; do
   mv "$3.next" "$3"
 done
 diff "$3.once" "$3"
+"$1" "$3" -o "$3.again"
+diff "$3" "$3.again"
