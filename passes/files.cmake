@@ -41,6 +41,8 @@ set(PASS_FILES
   shard.c
   sharding.c
   comm.c
+  comm_axes.c
+  comm_ways.c
   fuse_comm.c
   pack_grads.c
   number.c

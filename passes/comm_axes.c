@@ -1,0 +1,226 @@
+// Within one mesh, axis by axis.
+//
+// Where two axes cut one dimension, rows gathered along the outer one first would be out of order:
+// gathering goes from the inside out, slicing from the outside in.  So a hop to S(j) is taken only
+// where no axis inside cuts j and those outside that cut it are the ones that are wanted to.
+//
+// A hop moves half the bytes of an all_reduce, or of an all_gather one part of n.  But where
+// another reader wants the whole value the slice comes for nothing.  So both ways of all that is
+// wanted of a value are added up, and the cheaper is taken.
+
+#include "comm_state.h"
+
+Op *place_of(const Value *v, Op *reader) {
+  return v->def ? v->def->next : v->role == ROLE_weight && reader ? reader : v->graph->first;
+}
+
+bool is_time(const Layout *l, int axis) {
+  return l->mesh->axis[axis].time;
+}
+
+const Layout *with_axis(const Comm *c, const Layout *l, int axis, Sbp sbp) {
+  Sbp all[MAX_AXES];
+  for (int a = 0; a < l->n_axes; a++)
+    all[a] = l->axis[a];
+  all[axis] = sbp;
+  return layout_new(c->m, l->mesh, all);
+}
+
+// One change along one axis, of `v` (local already) for `reader`.
+static Value *move_axis(Comm *c, Value *v, int axis, Sbp to, Op *reader) {
+  Sbp from = v->layout->axis[axis];
+  const MeshAxis *along = &v->layout->mesh->axis[axis];
+  const char *name = along->name;
+  const Loc *loc = reader ? reader->loc : v->loc;
+  Builder b = {.g = c->g, .at = place_of(v, reader), .d = c->d};
+  Value *out;
+  if (from.kind == SBP_P && to.kind == SBP_S) {
+    b.loc = loc_from(c->m->arena, loc, "reduce_scatter");
+    out = build(&b, OP_reduce_scatter, IN(v), ATTRS(a_s("axis", name), a_i("dim", to.dim)));
+  } else if (from.kind == SBP_P) {
+    OpKind kind = along->time ? OP_accumulate : OP_all_reduce;
+    b.loc = loc_from(c->m->arena, loc, op_info[kind].name);
+    out = build(&b, kind, IN(v), ATTRS(a_s("axis", name)));
+  } else if (from.kind == SBP_S && along->time) {
+    cannot_cut(c, reader);
+    return NULL;
+  } else if (from.kind == SBP_S && to.kind == SBP_S) {
+    b.loc = loc_from(c->m->arena, loc, "all_to_all");
+    out = build(&b, OP_all_to_all, IN(v),
+                ATTRS(a_s("axis", name), a_i("from", from.dim), a_i("to", to.dim)));
+  } else if (from.kind == SBP_S) {
+    b.loc = loc_from(c->m->arena, loc, "all_gather");
+    out = build(&b, OP_all_gather, IN(v), ATTRS(a_s("axis", name), a_i("dim", from.dim)));
+  } else if (v->def && v->def->kind == OP_fill) {
+    Type t = *v->type;
+    t.dim[to.dim] /= along->size;
+    b.loc = v->def->loc;
+    out = build_fill(&b, t.dtype, t.rank, t.dim, attr_f(v->def, "value"));
+  } else {
+    b.loc = loc_from(c->m->arena, loc, "local_slice");
+    out = build(&b, OP_local_slice, IN(v), ATTRS(a_s("axis", name), a_i("dim", to.dim)));
+  }
+  if (!out) return NULL;
+  out->layout = with_axis(c, v->layout, axis, to);
+  c->inserted++;
+  return out;
+}
+
+// Axes that cut the same dimension are nested, the first outermost, so a slice is only taken back
+// when none lies inside it: whether `axis`, along which `have` is cut, must be gathered because it
+// is not wanted or because something outside of it changes.
+static bool must_gather(const Layout *have, const Layout *want, int axis) {
+  Sbp cut = have->axis[axis];
+  if (cut.kind != SBP_S) return false;
+  for (int a = 0; a <= axis; a++)
+    if (sbp_equal(have->axis[a], cut) != sbp_equal(want->axis[a], cut)) return true;
+  return false;
+}
+
+// The axis to change first: sums, then gathering from the inside out, then slicing from the outside
+// in.
+static int next_axis(const Layout *have, const Layout *want) {
+  for (int a = 0; a < have->n_axes; a++)
+    if (have->axis[a].kind == SBP_P && want->axis[a].kind != SBP_P) return a;
+  for (int a = have->n_axes - 1; a >= 0; a--)
+    if (must_gather(have, want, a)) return a;
+  int a = 0;
+  while (sbp_equal(have->axis[a], want->axis[a]))
+    a++;
+  return a;
+}
+
+// Whether `axis`, which is P or S(i), may become the S(j) that it is wanted to be without being B
+// between.  (What else cuts i inside of it next_axis has gathered.)
+static bool may_hop(const Layout *have, const Layout *want, int axis) {
+  Sbp to = want->axis[axis];
+  if (to.kind != SBP_S || is_time(have, axis)) return false;
+  for (int a = 0; a < have->n_axes; a++) {
+    bool cuts = sbp_equal(have->axis[a], to);
+    if (a < axis && cuts != sbp_equal(want->axis[a], to)) return false;
+    if (a > axis && cuts) return false;
+  }
+  return true;
+}
+
+Step next_step(const Comm *c, const Layout *have, const Layout *want, Hops hops) {
+  int axis = next_axis(have, want);
+  Sbp from = have->axis[axis];
+  int hop = from.kind == SBP_P ? SUMS_HOP : SLICES_HOP;
+  bool at_once = from.kind == SBP_B || ((hops & hop) && may_hop(have, want, axis));
+  Sbp to = at_once ? want->axis[axis] : (Sbp){.kind = SBP_B};
+  return (Step){axis, with_axis(c, have, axis, to)};
+}
+
+// -- Which hops pay ----------------------------------------------------------------------------
+
+typedef struct Price {
+  double elements; // that a rank sends
+  int ops;
+} Price;
+
+typedef struct Estimate {
+  const Comm *c;
+  const Type *whole;
+  const Layout *from;
+  Hops hops;
+  Vec(const Layout *) made;
+  Price price;
+} Estimate;
+
+static double sent(const Estimate *e, const Layout *before, const Step *s) {
+  const Comm *c = e->c;
+  Sbp from = before->axis[s->axis], to = s->layout->axis[s->axis];
+  if (from.kind == SBP_B || is_time(before, s->axis)) return 0;
+  double n = before->mesh->axis[s->axis].size;
+  double part = (double)type_count(type_local(c->m, e->whole, before)) / n;
+  return (n - 1) * part * (to.kind == SBP_S ? 1 : from.kind == SBP_P ? 2 : n);
+}
+
+// What is on the way to `want` and was not made for another.
+static void add_way(Estimate *e, const Layout *want) {
+  if (want->mesh != e->from->mesh) return;
+  for (const Layout *have = e->from; have != want;) {
+    Step s = next_step(e->c, have, want, e->hops);
+    bool made = false;
+    for (int i = 0; i < e->made.n; i++)
+      made |= e->made.at[i] == s.layout;
+    if (!made) {
+      e->price.elements += sent(e, have, &s);
+      e->price.ops++;
+      vec_push(e->c->scratch, &e->made, s.layout);
+    }
+    have = s.layout;
+  }
+}
+
+// Of all that readers want of `v`, which none of them has got yet.
+static Price price_of(const Comm *c, const Value *v, Hops hops) {
+  Estimate e = {.c = c, .from = v->layout, .hops = hops};
+  e.whole = type_whole(c->m, v->type, v->layout);
+  for_each_use(u, v) {
+    const Op *op = u->user;
+    for (int i = 0; op && i < op->n_in; i++)
+      if (op->in[i].value == v) add_way(&e, wanted(c, op, i));
+  }
+  for (int i = 0; i < c->g->n_results; i++)
+    if (c->g->results[i]->use.value == v) add_way(&e, wanted_result(c, c->g->results[i]));
+  return e.price;
+}
+
+static Hops best_hops(const Comm *c, const Value *v) {
+  Hops best = NO_HOPS;
+  Price least = price_of(c, v, best);
+  for (Hops hops = SUMS_HOP; hops <= ALL_HOP; hops++) {
+    Price p = price_of(c, v, hops);
+    if (p.elements > least.elements || (p.elements == least.elements && p.ops >= least.ops))
+      continue;
+    best = hops;
+    least = p;
+  }
+  return best;
+}
+
+// -- Moving ------------------------------------------------------------------------------------
+
+static bool is_weight(const Value *v) {
+  while (v->def && v->def->kind == OP_cast)
+    v = v->def->in[0].value;
+  return !v->def && v->role == ROLE_weight;
+}
+
+Value *moved_before(const Comm *c, uint32_t original, const Layout *want, Part part) {
+  for (Moved *k = c->moved[original]; k; k = k->next)
+    if (k->layout == want && k->part == part) return k->value;
+  return NULL;
+}
+
+Value *remember(Comm *c, uint32_t original, Part part, Value *v) {
+  Moved *k = arena_one(c->scratch, Moved);
+  *k = (Moved){.layout = v->layout, .part = part, .value = v, .next = c->moved[original]};
+  return (c->moved[original] = k)->value;
+}
+
+Part part_of(const Value *v, const Op *reader) {
+  return is_weight(v) && reader ? op_part(reader) : PART_forward;
+}
+
+Value *moved_by(Comm *c, uint32_t original, Part part, Value *v, const Layout *want, Hops hops,
+                Op *reader) {
+  while (v->layout != want) {
+    Step s = next_step(c, v->layout, want, hops);
+    Value *next = moved_before(c, original, s.layout, part);
+    if (!next) {
+      next = move_axis(c, v, s.axis, s.layout->axis[s.axis], reader);
+      if (!next) return NULL;
+      remember(c, original, part, next);
+    }
+    v = next;
+  }
+  return v;
+}
+
+Value *moved_to(Comm *c, Value *v, const Layout *want, Op *reader) {
+  if (v->layout != want && c->hops[v->id] == UNDECIDED) c->hops[v->id] = best_hops(c, v);
+  return moved_by(c, v->id, part_of(v, reader), v, want, c->hops[v->id], reader);
+}
