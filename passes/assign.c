@@ -67,14 +67,6 @@ static const char *mesh_name(const Sharding *s, const Mesh *from, int axis, cons
   return name;
 }
 
-static bool same_mesh(const Mesh *a, const Mesh *b) {
-  if (a->n_devices != b->n_devices || a->n_axes != b->n_axes) return false;
-  for (int i = 0; i < a->n_axes; i++)
-    if (a->axis[i].size != b->axis[i].size || !str_equal(a->axis[i].name, b->axis[i].name))
-      return false;
-  return !memcmp(a->device, b->device, (size_t)a->n_devices * sizeof *a->device);
-}
-
 // The devices of `from` that are at these ranks of the axis, which it has whole.
 static const Mesh *mesh_at(const Sharding *s, const Mesh *from, int axis, const Ranks *r) {
   Module *m = s->g->module;
@@ -91,8 +83,8 @@ static const Mesh *mesh_at(const Sharding *s, const Mesh *from, int axis, const 
     for (int i = 0; i < r->n; i++)
       for (int k = 0; k < inner; k++)
         mesh->device[n++] = from->device[(o * from->axis[axis].size + r->at[i]) * inner + k];
-  for_each_mesh(known, m)
-    if (same_mesh(known, mesh)) return known;
+  const Mesh *known = module_find_alike(m, mesh);
+  if (known) return known;
   mesh->name = mesh_name(s, from, axis, r);
   module_add_mesh(m, mesh);
   return mesh;

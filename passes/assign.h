@@ -29,7 +29,8 @@ struct Ranks {
 
 // NULL when these are all ranks of the axis in their order.
 const Ranks *ranks_new(const Sharding *s, int axis, const int *at, int n);
-const char *ranks_text(Arena *a, const Ranks *r, const char *axis); // "rank 2 of pp", "all of pp"
+const char *ranks_text(Arena *a, const Ranks *r,
+                       const char *axis); // "rank 2 of pp", "all ranks of pp"
 
 // The op runs on these ranks of the axis, which it has had all of.
 void assign_op(Sharding *s, Op *op, int axis, const Ranks *r);

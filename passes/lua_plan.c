@@ -37,12 +37,12 @@ static const char *why_not(lua_State *l, const Op *op, char letter, int axis) {
   if (!dims_leads(dims, i))
     return str_format(a, "%s cannot be split along '%c', which does not stand first: it is %s",
                       name, letter, dims_text(a, dims));
-  if (op_parts(op, axis) == 1 && p->s->mesh->axis[axis].size > 1)
+  if (op_ranks(op, axis) == 1 && p->s->mesh->axis[axis].size > 1)
     return str_format(a, "%s runs on one rank of %s, which has all of it", name, axis_name);
   bool cut_already = memchr(op->split, letter, sizeof op->split) != NULL;
   if (!split_legal(op, dims, i, axis))
     return str_format(a, "%s has %lld of '%c', which cannot be cut in %d along %s%s", name,
-                      (long long)dims->letter[i].size, letter, op_parts(op, axis), axis_name,
+                      (long long)dims->letter[i].size, letter, op_ranks(op, axis), axis_name,
                       cut_already ? " besides what cuts it already" : "");
   return NULL;
 }
@@ -178,7 +178,7 @@ static int split_loss(lua_State *l) {
   const Loc *loc = op->loc;
   if (op->kind != OP_cross_entropy)
     return FAIL(l, loc, "%s is no cross_entropy", op_info[op->kind].name);
-  if (!split_classes(op, op_parts(op, axis), p->box.d))
+  if (!split_classes(op, op_ranks(op, axis), p->box.d))
     return FAIL(l, loc, "the loss stays as it is");
   sharding_grow(p->s);
   return 0;

@@ -106,18 +106,9 @@ static bool ends_last(const Region *r) {
 }
 
 // Piece `i` of an operand that is whole.
-static Value *slice_of(Region *r, Builder *b, Value *v, int dim, int i) {
-  int64_t starts[MAX_RANK] = {0}, steps[MAX_RANK], shape[MAX_RANK];
-  int rank = v->type->rank;
-  for (int k = 0; k < rank; k++) {
-    steps[k] = 1;
-    shape[k] = v->type->dim[k];
-  }
-  starts[dim] = before(r->pieces, shape[dim], i);
-  shape[dim] = size_of(r->pieces, shape[dim], i);
-  return build(b, OP_slice, IN(v),
-               ATTRS(a_list("starts", starts, rank), a_list("steps", steps, rank),
-                     a_list("shape", shape, rank)));
+static Value *slice_of(const Region *r, Builder *b, Value *v, int dim, int i) {
+  int64_t length = v->type->dim[dim];
+  return build_slice(b, v, dim, before(r->pieces, length, i), size_of(r->pieces, length, i));
 }
 
 static Attr shape_of_piece(const Region *r, const Cut *c, int i) {

@@ -21,9 +21,9 @@
 // Then blocks get offsets, the largest first, each in the smallest gap that blocks alive at the
 // same time leave (greedy by size; Pisarchyk and Lee, "Efficient memory management for deep neural
 // net inference", 2020, section 5).  Blocks on meshes that have no device in common are not in each
-// other's way: so a stage of a pipeline does not pay for the weights of another, and a device's
-// slab ends where the last value on its meshes does.  Constants have no place: they are part of the
-// program.
+// other's way, and what is on the most devices comes first: so a stage of a pipeline does not pay
+// for the weights of another, and a device's slab ends where the last value on its meshes does.
+// Constants have no place: they are part of the program.
 //
 // Ops that run once per step are moved behind the ones that run once per micro-batch (ir/place.h).
 
@@ -32,6 +32,7 @@
 #include "ir/place.h"
 #include "pass.h"
 
+#include <limits.h>
 #include <stdlib.h>
 
 typedef struct Block {
@@ -128,10 +129,25 @@ static int64_t kept_before(const Graph *g, const Value *param) {
   return -1;
 }
 
-static void place_kept(Planner *p, Graph *g) {
+// On how many devices a value is.
+static int width_of(const Value *v) {
+  return v->layout && v->layout->mesh ? v->layout->mesh->n_devices : 1;
+}
+
+// The widest below `width` of what the graph keeps; 0 if there is none.
+static int next_width(const Graph *g, int width) {
+  int most = 0;
+  for (int i = 0; i < g->n_params; i++) {
+    int own = width_of(g->params[i]);
+    if (param_kept(g->params[i]) && own < width && own > most) most = own;
+  }
+  return most;
+}
+
+static void place_kept_of(Planner *p, Graph *g, int width) {
   for (int i = 0; i < g->n_params; i++) {
     Value *v = g->params[i];
-    if (!param_kept(v)) continue;
+    if (!param_kept(v) || width_of(v) != width) continue;
     v->offset = kept_before(g, v);
     if (v->offset >= 0) continue;
     Block *b = arena_one(p->scratch, Block);
@@ -140,6 +156,11 @@ static void place_kept(Planner *p, Graph *g) {
     place_block(p, &p->kept, b);
     v->offset = b->offset;
   }
+}
+
+static void place_kept(Planner *p, Graph *g) {
+  for (int width = next_width(g, INT_MAX); width; width = next_width(g, width))
+    place_kept_of(p, g, width);
 }
 
 // -- Blocks ------------------------------------------------------------------------------------
@@ -309,8 +330,16 @@ static void make_blocks(Planner *p) {
 
 // -- All of it ---------------------------------------------------------------------------------
 
+static int block_width(const Block *b) {
+  int most = 0;
+  for (int i = 0; i < b->member.n; i++)
+    most = (int)max(most, width_of(b->member.at[i]));
+  return most;
+}
+
 static int by_size(const void *x, const void *y) {
   const Block *a = *(Block *const *)x, *b = *(Block *const *)y;
+  if (block_width(a) != block_width(b)) return block_width(a) < block_width(b) ? 1 : -1;
   if (a->bytes != b->bytes) return a->bytes < b->bytes ? 1 : -1;
   return (a->life.from > b->life.from) - (a->life.from < b->life.from);
 }

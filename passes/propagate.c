@@ -48,7 +48,7 @@ static Sbp shown(const Sharding *s, const Value *v, const Op *reader, int axis) 
 static double part_bytes(const Sharding *s, const Value *v, int axis) {
   double bytes = (double)type_bytes(v->type);
   for (int a = 0; a < s->mesh->n_axes; a++)
-    if (a != axis && s->decided[a] && s->lies[v->id][a].kind == SBP_S) bytes /= value_parts(v, a);
+    if (a != axis && s->decided[a] && s->lies[v->id][a].kind == SBP_S) bytes /= value_ranks(v, a);
   return bytes;
 }
 
@@ -67,7 +67,7 @@ static double operand_cost(const Sharding *s, const Op *op, int i, int axis) {
   const Value *v = op->in[i].value;
   Sbp have = shown(s, v, op, axis);
   Sbp want = split_wants(op, dims_of(s, op), i, axis, have);
-  double n = op_parts(op, axis), sent = part_bytes(s, v, axis) * (n - 1) / n;
+  double n = op_ranks(op, axis), sent = part_bytes(s, v, axis) * (n - 1) / n;
   if (sbp_equal(have, want) || have.kind == SBP_B) return 0;
   if (have.kind == SBP_P) return want.kind == SBP_B ? 2 * sent : sent;
   if (want.kind == SBP_B) return gathered_before(s, v, op, axis) ? 0 : sent;
@@ -76,7 +76,7 @@ static double operand_cost(const Sharding *s, const Op *op, int i, int axis) {
 
 static double split_cost(const Sharding *s, Op *op, int letter, int axis) {
   char before = op->split[axis];
-  double cost = 0, n = op_parts(op, axis);
+  double cost = 0, n = op_ranks(op, axis);
   op->split[axis] = dims_of(s, op)->letter[letter].name;
   for (int i = 0; i < op->n_in; i++)
     cost += operand_cost(s, op, i, axis);
@@ -144,7 +144,7 @@ static void propagate(Sharding *s, int axis) {
 
 // How a reader wants the value, which may be on other ranks: whole if they are fewer or more.
 static Sbp wanted_of(const Sharding *s, const Value *v, const Use *u, int axis) {
-  if (op_parts(u->user, axis) != value_parts(v, axis)) return whole;
+  if (op_ranks(u->user, axis) != value_ranks(v, axis)) return whole;
   return split_wants(u->user, dims_of(s, u->user), u->index, axis, whole);
 }
 
@@ -206,11 +206,11 @@ static Sbp wanted_by_all(const Sharding *s, const Value *v, int axis) {
 // can be; otherwise -1.
 static int wanted_letter(const Sharding *s, const Op *op, int axis) {
   if (op->n_out != 1 || op->split[axis] != SPLIT_NONE || s->fixed[op->id][axis]) return -1;
-  if (op_parts(op, axis) == 1) return -1;
+  if (op_ranks(op, axis) == 1) return -1;
   const Dims *dims = dims_of(s, op);
   Sbp want = wanted_by_all(s, op->out[0], axis);
   if (want.kind != SBP_S) return -1;
-  int letter = dims_splitter(dims, &dims->out[0], want.dim, op_parts(op, axis));
+  int letter = dims_splitter(dims, &dims->out[0], want.dim, op_ranks(op, axis));
   return letter >= 0 && split_legal(op, dims, letter, axis) ? letter : -1;
 }
 

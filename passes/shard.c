@@ -180,7 +180,7 @@ static void warn_of_idle(const Module *m, Diag *d) {
   for (int a = 0; g && a < mesh->n_axes; a++) {
     bool split = mesh->axis[a].time || mesh->axis[a].size == 1;
     for_each_op(op, g)
-      split |= op->split[a] != SPLIT_NONE || op_parts(op, a) < mesh->axis[a].size;
+      split |= op->split[a] != SPLIT_NONE || op_ranks(op, a) < mesh->axis[a].size;
     if (!split)
       diag_warning(d, NULL, "nothing is split over '%s': its %d ranks all do the same",
                    mesh->axis[a].name, mesh->axis[a].size);

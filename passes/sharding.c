@@ -60,27 +60,27 @@ const Dims *dims_of(const Sharding *s, const Op *op) {
   return dims;
 }
 
-int op_parts(const Op *op, int axis) {
+int op_ranks(const Op *op, int axis) {
   return op_mesh(op)->axis[axis].size;
 }
 
-int value_parts(const Value *v, int axis) {
+int value_ranks(const Value *v, int axis) {
   return v->layout->mesh->axis[axis].size;
 }
 
 bool param_cuts(const Sharding *s, const Value *v, int dim, int axis) {
   if (v->def || dim < 0 || dim >= v->type->rank) return false;
-  int64_t n = value_parts(v, axis);
+  int64_t n = value_ranks(v, axis);
   for (int a = 0; a < s->mesh->n_axes; a++) {
     Sbp other = s->lies[v->id][a];
-    if (a != axis && other.kind == SBP_S && other.dim == dim) n *= value_parts(v, a);
+    if (a != axis && other.kind == SBP_S && other.dim == dim) n *= value_ranks(v, a);
   }
   return v->type->dim[dim] % n == 0;
 }
 
 int letter_of_operand(const Sharding *s, const Op *op, int i, int dim, int axis) {
   const Dims *dims = dims_of(s, op);
-  if (op_parts(op, axis) == 1) return -1;
-  int letter = dims_splitter(dims, &dims->in[i], dim, op_parts(op, axis));
+  if (op_ranks(op, axis) == 1) return -1;
+  int letter = dims_splitter(dims, &dims->in[i], dim, op_ranks(op, axis));
   return letter >= 0 && split_legal(op, dims, letter, axis) ? letter : -1;
 }

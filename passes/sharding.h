@@ -26,7 +26,7 @@ typedef struct Sharding {
   Arena *scratch;
   const Dims **dims;             // by op id, of the whole; see dims_of
   const Loc *(*fixed)[MAX_AXES]; // by op id: where a program chose the split, or NULL
-  bool (*assigned)[MAX_AXES];    // by op id: a program chose the ranks, and these are they
+  bool (*assigned)[MAX_AXES];    // by op id: where it runs is known, and these are the ranks
   const Ranks *(*ranks)[MAX_AXES];
   uint32_t n_ops;           // that these are for
   Sbp (*lies)[MAX_AXES];    // by value id
@@ -39,8 +39,8 @@ typedef struct Sharding {
 void sharding_grow(Sharding *s);
 const Dims *dims_of(const Sharding *s, const Op *op);
 // Ranks of the axis that the op runs on; that the value is on.
-int op_parts(const Op *op, int axis);
-int value_parts(const Value *v, int axis);
+int op_ranks(const Op *op, int axis);
+int value_ranks(const Value *v, int axis);
 
 // Whether dimension `dim` of parameter `v` can be cut along `axis` besides what already cuts it.
 bool param_cuts(const Sharding *s, const Value *v, int dim, int axis);

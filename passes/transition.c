@@ -114,13 +114,6 @@ static bool nested_so(const Order *o, const State *s) {
   return true;
 }
 
-static bool same_mesh(const Mesh *a, const Mesh *b) {
-  if (a->n_axes != b->n_axes || a->n_devices != b->n_devices) return false;
-  for (int i = 0; i < a->n_axes; i++)
-    if (a->axis[i].size != b->axis[i].size || a->axis[i].time != b->axis[i].time) return false;
-  return !memcmp(a->device, b->device, sizeof *a->device * (size_t)a->n_devices);
-}
-
 // The group's devices with its axes in this order, behind the axes of time of `time`.
 static const Mesh *mesh_of(Walk *w, const Group *g, const Order *o) {
   Module *m = w->t->m;
@@ -140,8 +133,8 @@ static const Mesh *mesh_of(Walk *w, const Group *g, const Order *o) {
     }
     mesh->device[at] = g->device[position];
   }
-  for_each_mesh(known, m)
-    if (same_mesh(known, mesh)) return known;
+  const Mesh *known = module_find_alike(m, mesh);
+  if (known) return known;
   do
     mesh->name = str_format(m->arena, "p%d", w->t->n_meshes++);
   while (module_find_mesh(m, mesh->name));

@@ -6,9 +6,10 @@
 
 typedef struct Product {
   Op *linear;
-  Value *w, *bias; // bias: of one dimension, or NULL
-  Op *add;         // of the bias, or NULL
-  Value *y;        // what is cut
+  Value *w, *bias;  // bias: of one dimension, or NULL
+  Op *add;          // of the bias, or NULL
+  bool shares_bias; // with another product
+  Value *y;         // what is cut
 } Product;
 
 static bool is_column_slice(const Op *op) {
@@ -40,26 +41,14 @@ static bool find_product(Op *op, Product *p) {
   if (p->w->type->rank != 2) return false;
   const Use *u = p->y->uses;
   if (u && !u->next && u->user && u->user->kind == OP_add) {
-    p->bias = bias_of(u->user->in[1 - u->index].value);
+    const Value *columns = u->user->in[1 - u->index].value;
+    p->bias = bias_of(columns);
     if (!p->bias) return false;
+    p->shares_bias = columns->uses->next != NULL;
     p->add = u->user;
     p->y = u->user->out[0];
   }
   return only_sliced(p->y);
-}
-
-static Value *columns(Builder *b, Value *v, int dim, int64_t start, int64_t n) {
-  int64_t starts[MAX_RANK] = {0}, steps[MAX_RANK], shape[MAX_RANK];
-  for (int i = 0; i < v->type->rank; i++) {
-    steps[i] = 1;
-    shape[i] = v->type->dim[i];
-  }
-  starts[dim] = start;
-  shape[dim] = n;
-  int rank = v->type->rank;
-  return build(b, OP_slice, IN(v),
-               ATTRS(a_list("starts", starts, rank), a_list("steps", steps, rank),
-                     a_list("shape", shape, rank)));
 }
 
 // How many columns each slice has, if they are as many, one after the other; otherwise 0.
@@ -89,11 +78,11 @@ static void open_weight(Value *v, int dim, int64_t n) {
 
 // Columns of what has `rank` dimensions, unless it was opened.
 static Value *columns_of(Builder *b, Value *v, int rank, int dim, int64_t start, int64_t n) {
-  if (v->type->rank == rank) return columns(b, v, dim, start, n);
+  if (v->type->rank == rank) return build_slice(b, v, dim, start, n);
   int64_t shape[MAX_RANK];
   for (int i = 0; i < rank; i++)
     shape[i] = v->type->dim[i < dim ? i : i + 1];
-  return build_reshape(b, columns(b, v, dim, start / n, 1), rank, shape);
+  return build_reshape(b, build_slice(b, v, dim, start / n, 1), rank, shape);
 }
 
 // What the slice reads of the product, as a product of its own.
@@ -125,7 +114,7 @@ bool unpack_product(Op *op, bool *done, Diag *d) {
   *done = find_product(op, &p);
   int64_t n = *done ? equal_columns(&p) : 0;
   if (n) open_weight(p.w, attr_i(op, "trans") ? 0 : 1, n);
-  if (n && p.bias) open_weight(p.bias, 0, n);
+  if (n && p.bias && !p.shares_bias) open_weight(p.bias, 0, n);
   while (*done && p.y->uses) {
     Op *slice = p.y->uses->user;
     Value *part = build_part(&p, slice, d);

@@ -51,6 +51,21 @@ Value *build_scale(Builder *b, Value *x, double by) {
   return by == 1 ? x : build(b, OP_scale, IN(x), ATTRS(a_f("by", by)));
 }
 
+Value *build_slice(Builder *b, Value *x, int dim, int64_t start, int64_t n) {
+  if (b->failed) return NULL;
+  int64_t starts[MAX_RANK] = {0}, steps[MAX_RANK], shape[MAX_RANK];
+  int rank = x->type->rank;
+  for (int i = 0; i < rank; i++) {
+    steps[i] = 1;
+    shape[i] = x->type->dim[i];
+  }
+  starts[dim] = start;
+  shape[dim] = n;
+  return build(b, OP_slice, IN(x),
+               ATTRS(a_list("starts", starts, rank), a_list("steps", steps, rank),
+                     a_list("shape", shape, rank)));
+}
+
 Value *build_reshape(Builder *b, Value *x, int rank, const int64_t *dim) {
   if (!x || has_shape(x, rank, dim)) return x;
   return build(b, OP_reshape, IN(x), ATTRS(a_list("shape", dim, rank)));

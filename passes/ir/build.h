@@ -46,9 +46,10 @@ Attr a_data(const char *name, const void *at, int64_t n);
 Value *build(Builder *b, OpKind kind, Value *const *in, int n_in, Attrs attrs);
 
 Value *build_scale(Builder *b, Value *x, double by);
-Value *build_reshape(Builder *b, Value *x, int rank, const int64_t *dim);   // x itself if it is so
-Value *build_transpose(Builder *b, Value *x, const int64_t *perm);          // x itself if identity
-Value *build_broadcast(Builder *b, Value *x, int rank, const int64_t *dim); // numpy's rule
+Value *build_slice(Builder *b, Value *x, int dim, int64_t start, int64_t n); // of one dimension
+Value *build_reshape(Builder *b, Value *x, int rank, const int64_t *dim);    // x itself if it is so
+Value *build_transpose(Builder *b, Value *x, const int64_t *perm);           // x itself if identity
+Value *build_broadcast(Builder *b, Value *x, int rank, const int64_t *dim);  // numpy's rule
 Value *build_reduce_sum(Builder *b, Value *x, const int64_t *axes, int n, bool keep);
 Value *build_sum_to(Builder *b, Value *x, const Type *like); // adjoint of a broadcast from `like`
 Value *build_cast(Builder *b, Value *x, DType to);           // x itself if it is so

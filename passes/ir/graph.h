@@ -273,6 +273,8 @@ const char *layout_text(Arena *a, const Layout *l);
 void module_add_mesh(Module *m, Mesh *mesh);
 void module_drop_meshes(Module *m); // those on which no value is, but for the first
 const Mesh *module_find_mesh(const Module *m, const char *name);
+// One of the same devices in the same order, factored alike; the names may be others.  Or NULL.
+const Mesh *module_find_alike(const Module *m, const Mesh *mesh);
 // For what knows of one mesh only: that one, NULL when there is none, and a BUG when there are
 // several.
 const Mesh *module_mesh(const Module *m);

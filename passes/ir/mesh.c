@@ -1,6 +1,7 @@
 // The meshes of a module.
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "ir/graph.h"
 
@@ -40,6 +41,19 @@ void module_drop_meshes(Module *m) {
     at = &(*at)->next;
   }
   arena_free(a);
+}
+
+static bool is_alike(const Mesh *a, const Mesh *b) {
+  if (a->n_axes != b->n_axes || a->n_devices != b->n_devices) return false;
+  for (int i = 0; i < a->n_axes; i++)
+    if (a->axis[i].size != b->axis[i].size || a->axis[i].time != b->axis[i].time) return false;
+  return !memcmp(a->device, b->device, sizeof *a->device * (size_t)a->n_devices);
+}
+
+const Mesh *module_find_alike(const Module *m, const Mesh *mesh) {
+  for_each_mesh(known, m)
+    if (is_alike(known, mesh)) return known;
+  return NULL;
 }
 
 const Mesh *module_find_mesh(const Module *m, const char *name) {

@@ -18,7 +18,7 @@ CLUSTERS = ["h100:1x8", "h100:4x2", "cpu:4x2"]
 
 def price(folder, model, plan, ranks, extra, cluster, told):
     out = pathlib.Path(folder, "step.nn")
-    run(NNAOT, *compile_flags(model), "-g", ranks, "--plan", plan, *extra, "--emit", "nn", "--stop-after", "fuse_comm",
+    run(NNAOT, *compile_flags(model, folder), "-g", ranks, "--plan", plan, *extra, "--emit", "nn", "--stop-after", "fuse_comm",
         "-o", out, *(["--cluster", cluster] if told else []))
     seconds, ops = run(BUILD / "bin" / "price", cluster, out).split()
     return float(seconds), int(ops)

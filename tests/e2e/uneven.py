@@ -19,7 +19,7 @@ ROWS = ROOT / "tests" / "passes" / "shard" / "inputs" / "rows.lua"
 def train(folder, model, plan, ranks, flags, launcher=()):
     exe, log, weights = folder / f"{model}{ranks}", folder / "log.jsonl", folder / "weights"
     if not exe.exists():
-        run(NNAOT, *compile_flags(model), "--plan", plan, "-g", ranks, *flags, "-o", exe)
+        run(NNAOT, *compile_flags(model, folder), "--plan", plan, "-g", ranks, *flags, "-o", exe)
     log.unlink(missing_ok=True)
     run(*launcher, exe, *data_flags(model, folder), "--steps", STEPS, "--log", log, "--save", weights)
     return read_log(log), read_weights(weights)
