@@ -30,7 +30,7 @@ typedef struct Writer {
   Program *p;
   GraphCode *code;
   Arena *arena;
-  bool update;         // past the start of update()
+  Part part;           // that lines go to
   Vec(Op *) in_flight; // all_reduces nobody has waited for
 } Writer;
 
@@ -47,10 +47,7 @@ static const Mesh *value_mesh(const Value *v) {
 static void add_to_code(Writer *w, int c, const char *text, const char *comment) {
   Calls *calls = &w->code->calls[c];
   Call call = {text, comment};
-  if (w->update)
-    vec_push(w->arena, &calls->update, call);
-  else
-    vec_push(w->arena, &calls->micro, call);
+  vec_push(w->arena, &calls->part[w->part], call);
 }
 
 // To all that are on the mesh.
@@ -496,21 +493,28 @@ static void add_copies(Writer *w, const Graph *g) {
 void graph_calls(Program *p, GraphCode *code) {
   Writer w = {.p = p, .code = code, .arena = p->arena};
   const Op *start = graph_update_start(code->g);
+  const bool *begin = graph_begin_ops(code->g, p->arena);
   bool repeated = module_slices(p->m) > 1;
   code->calls = arena_array(p->arena, Calls, p->code.n);
   for (int i = 0; i < code->g->n_params; i++)
     if (code->g->params[i]->offset >= 0 && mesh_runs(p, value_mesh(code->g->params[i])))
       buffer(&w, code->g->params[i]);
+  w.part = PART_begin;
+  for_each_op(op, code->g)
+    if (begin[op->id]) add_op(&w, op);
+  wait_for(&w, NULL);
+  w.part = PART_micro;
   for_each_op(op, code->g) {
+    if (begin[op->id]) continue;
     if (op == start) {
       // The next micro-batch must not find a collective of this one under way.
       if (repeated) wait_for(&w, NULL);
-      w.update = true;
+      w.part = PART_update;
     }
     add_op(&w, op);
   }
   if (!start && repeated) wait_for(&w, NULL);
-  w.update = true;
+  w.part = PART_update;
   wait_for(&w, NULL);
   add_copies(&w, code->g);
 }

@@ -8,6 +8,7 @@
 //     static const float constant_0[2] = {…};    constants
 //     static void prepare(NnrtRank *r) {…}       what kernels prepare once
 //     static int fused_0(float *y0, …) {…}       fused bodies
+//     static void train_begin(NnrtRank *r) {…}   once per step, if there is something to do
 //     static void train_micro(NnrtRank *r) {     one call per op, for every micro-batch
 //       RUN(0, nnrt_linear_f32(P0, Y, X, W));    // %y = linear %x, %w    mlp.onnx:/fc1/MatMul
 //     }
@@ -29,6 +30,13 @@ enum { COMMENT_COLUMN = 72 };
 const char *function_name(Arena *a, const char *of, const Code *code, const char *part) {
   return code->name ? str_format(a, "%s_%s%s%s", of, code->name, *part ? "_" : "", part)
                     : str_format(a, "%s%s%s", of, *part ? "_" : "", part);
+}
+
+static const char *const part_name[] = {"begin", "micro", "update"};
+
+const char *part_function(const Program *p, const GraphCode *g, int c, Part part) {
+  if (!g->g || (part == PART_begin && g->calls[c].part[part].n == 0)) return NULL;
+  return function_name(p->arena, g->name, &p->code.at[c], part_name[part]);
 }
 
 static void emit_calls(StrBuf *out, Arena *a, const char *function, const Call *calls, int n) {
@@ -76,11 +84,11 @@ static void emit_code(Program *p, StrBuf *out, int c) {
   for (int i = 0; i < 2; i++) {
     const GraphCode *g = graphs[i];
     if (!g->g) continue;
-    const Calls *calls = &g->calls[c];
-    emit_calls(out, p->arena, function_name(p->arena, g->name, code, "micro"), calls->micro.at,
-               calls->micro.n);
-    emit_calls(out, p->arena, function_name(p->arena, g->name, code, "update"), calls->update.at,
-               calls->update.n);
+    for (int part = 0; part < N_PARTS; part++) {
+      const char *name = part_function(p, g, c, part);
+      if (name)
+        emit_calls(out, p->arena, name, g->calls[c].part[part].at, g->calls[c].part[part].n);
+    }
   }
 }
 

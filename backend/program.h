@@ -46,14 +46,17 @@ typedef struct Constant {
   const char *name;
 } Constant;
 
-// A line of micro() or update().
+// A line of begin(), micro() or update().
 typedef struct Call {
   const char *text;    // "RUN(3, nnrt_…);", or NULL: only the comment
   const char *comment; // the line of IR, and where it comes from
 } Call;
 
+// The functions that a step calls: see ir/place.h.
+typedef enum Part { PART_begin, PART_micro, PART_update, N_PARTS } Part;
+
 typedef struct Calls {
-  Vec(Call) micro, update;
+  Vec(Call) part[N_PARTS];
 } Calls;
 
 // What one entry graph becomes.
@@ -113,6 +116,8 @@ bool text_write(Arena *a, const char *path, const StrBuf *text, Diag *d);
 
 // The function of a code that is `part` of `of`: "train_micro", "train_s0_micro", "prepare_s0".
 const char *function_name(Arena *a, const char *of, const Code *code, const char *part);
+// NULL where there is none: of a graph that is not there, and of a begin without a call.
+const char *part_function(const Program *p, const GraphCode *g, int c, Part part);
 
 // The commands that make `program` of the sources (build.c), each after "//   " on a line of its
 // own; "" where there is no runtime.

@@ -9,7 +9,7 @@
 //     static const NnrtMove moves[] = {
 //         {0, 1, 2, {4, 6}, {8, 6}, false, 2, messages_0},                from mesh 0 to mesh 1
 //     static const NnrtCode codes[] = {
-//         {prepare_s0, train_s0_micro, train_s0_update, NULL, NULL, 832},
+//         {prepare_s0, NULL, train_s0_micro, train_s0_update, NULL, NULL, NULL, 832},
 
 #include <inttypes.h>
 
@@ -101,13 +101,11 @@ static void add_codes(const Program *p, StrBuf *out) {
     const Code *code = &p->code.at[c];
     strbuf_addf(out, "    {%s", function_name(p->arena, "prepare", code, ""));
     const GraphCode *graphs[] = {&p->train, &p->eval};
-    for (int i = 0; i < 2; i++) {
-      if (graphs[i]->g)
-        strbuf_addf(out, ", %s, %s", function_name(p->arena, graphs[i]->name, code, "micro"),
-                    function_name(p->arena, graphs[i]->name, code, "update"));
-      else
-        strbuf_add(out, ", NULL, NULL");
-    }
+    for (int i = 0; i < 2; i++)
+      for (int part = 0; part < N_PARTS; part++) {
+        const char *name = part_function(p, graphs[i], c, part);
+        strbuf_addf(out, ", %s", name ? name : "NULL");
+      }
     strbuf_addf(out, ", %" PRId64 "},\n", code->slab_bytes);
   }
   strbuf_add(out, "};\n\n");

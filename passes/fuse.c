@@ -334,21 +334,28 @@ static bool any_of(const bool *is, const Group *g) {
   return false;
 }
 
+static bool all_of(const bool *is, const Group *g) {
+  for (int i = 0; i < g->member.n; i++)
+    if (!is[g->member.at[i]->id]) return false;
+  return true;
+}
+
 // Do they have as many points, on the same devices, and run as often?
-static bool like_ends(const Group *a, const Group *b, const bool *late) {
+static bool like_ends(const Group *a, const Group *b, const bool *early, const bool *late) {
   return a->count == b->count && op_mesh(a->member.at[0]) == op_mesh(b->member.at[0]) &&
-         any_of(late, a) == any_of(late, b);
+         all_of(early, a) == all_of(early, b) && any_of(late, a) == any_of(late, b);
 }
 
 // Groups that nothing depends on cannot make a cycle, and nobody waits for what they wait for.
 static void join_ends(Fuser *f) {
-  const bool *late = graph_update_ops(f->g, f->scratch); // once per step, not per micro-batch
-  Vec(Group *) open = {0};                               // the last of those that are alike
+  // Once per step, not per micro-batch.
+  const bool *early = graph_begin_ops(f->g, f->scratch), *late = graph_update_ops(f->g, f->scratch);
+  Vec(Group *) open = {0}; // the last of those that are alike
   for_each_op(op, f->g) {
     Group *g = f->group[op->id];
     if (!g || g->member.at[0] != op || g->sum || g->count > FEW_POINTS || !is_end(f, g)) continue;
     int at = 0;
-    while (at < open.n && !like_ends(open.at[at], g, late))
+    while (at < open.n && !like_ends(open.at[at], g, early, late))
       at++;
     Loops loops;
     if (at == open.n)

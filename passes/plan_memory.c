@@ -25,7 +25,8 @@
 // for the weights of another, and a device's slab ends where the last value on its meshes does.
 // Constants have no place: they are part of the program.
 //
-// Ops that run once per step are moved behind the ones that run once per micro-batch (ir/place.h).
+// Ops that run once per step are moved before and behind the ones that run once per micro-batch
+// (ir/place.h).
 
 #include "base/vec.h"
 #include "ir/op.h"
@@ -357,20 +358,22 @@ static void place_blocks(Planner *p) {
   }
 }
 
-static void move_update_ops(Planner *p, Graph *g) {
-  const bool *update = graph_update_ops(g, p->scratch);
-  Vec(Op *) moved = {0};
+static void order_parts(Planner *p, Graph *g) {
+  enum { BEGIN, LOOP, UPDATE, N_PARTS };
+  const bool *begin = graph_begin_ops(g, p->scratch), *update = graph_update_ops(g, p->scratch);
+  Vec(Op *) part[N_PARTS] = {{0}};
   for_each_op(op, g)
-    if (update[op->id]) vec_push(p->scratch, &moved, op);
-  for (int i = 0; i < moved.n; i++)
-    op_move_before(moved.at[i], NULL);
+    vec_push(p->scratch, &part[begin[op->id] ? BEGIN : update[op->id] ? UPDATE : LOOP], op);
+  for (int k = 0; k < N_PARTS; k++)
+    for (int i = 0; i < part[k].n; i++)
+      op_move_before(part[k].at[i], NULL);
   graph_renumber(g);
 }
 
 static void plan_graph(Planner *p, Graph *g) {
   p->g = g;
   graph_renumber(g);
-  move_update_ops(p, g);
+  order_parts(p, g);
   p->life = graph_lives(g, p->scratch);
   p->place = arena_array(p->scratch, Place, g->n_values);
   p->bucket = arena_array(p->scratch, Op *, g->n_values);

@@ -139,11 +139,14 @@ typedef struct NnrtGraph {
 
 // What ranks that are on the same meshes do.
 typedef struct NnrtCode {
-  void (*init)(NnrtRank *r);        // prepares kernels, into r->prep
+  void (*init)(NnrtRank *r); // prepares kernels, into r->prep
+  // Before the first micro-batch: what is the same in all of them.  NULL: nothing.
+  void (*train_begin)(NnrtRank *r);
   void (*train_micro)(NnrtRank *r); // one micro-batch
   // After the last one: what only depends on sums over them.
   void (*train_update)(NnrtRank *r);
-  void (*eval_micro)(NnrtRank *r), (*eval_update)(NnrtRank *r); // NULL where there is no eval
+  // NULL where there is no eval.
+  void (*eval_begin)(NnrtRank *r), (*eval_micro)(NnrtRank *r), (*eval_update)(NnrtRank *r);
   int64_t slab_bytes;
 } NnrtCode;
 

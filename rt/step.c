@@ -82,15 +82,21 @@ static void set_micro(NnrtRank *r, int micro) {
   nnrt_set_coords(r);
 }
 
-// One micro-batch; with the last one, what comes after all of them.
+static void run_part(NnrtRank *r, int phase, void (*part)(NnrtRank *r)) {
+  nnrt_traffic_phase(r, phase);
+  if (part) part(r);
+}
+
+// One micro-batch; with the first one, what comes before all of them, with the last what comes
+// after.
 static void run_piece(NnrtRank *r) {
   const NnrtCode *c = r->code;
   bool train = r->graph == &r->program->train;
-  nnrt_traffic_begin(r);
-  (train ? c->train_micro : c->eval_micro)(r);
-  if (r->micro + 1 < r->program->micro_batches) return;
-  nnrt_traffic_update(r);
-  (train ? c->train_update : c->eval_update)(r);
+  nnrt_traffic_piece(r);
+  if (r->micro == 0) run_part(r, TRAFFIC_begin, train ? c->train_begin : c->eval_begin);
+  run_part(r, TRAFFIC_micro, train ? c->train_micro : c->eval_micro);
+  if (r->micro + 1 == r->program->micro_batches)
+    run_part(r, TRAFFIC_update, train ? c->train_update : c->eval_update);
 }
 
 // Puts in a graph on the rows of step `index` of `data`; take_answer(slot) comes later.

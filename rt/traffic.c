@@ -28,14 +28,12 @@ static bool is_counted(const NnrtRank *r) {
   return r->graph == &r->program->train;
 }
 
-void nnrt_traffic_begin(NnrtRank *r) {
-  Traffic *t = &r->comm->traffic;
-  t->phase = TRAFFIC_micro;
-  if (is_counted(r)) t->piece[r->micro] = (Tally){0};
+void nnrt_traffic_piece(NnrtRank *r) {
+  if (is_counted(r)) r->comm->traffic.piece[r->micro] = (Tally){0};
 }
 
-void nnrt_traffic_update(NnrtRank *r) {
-  r->comm->traffic.phase = TRAFFIC_update;
+void nnrt_traffic_phase(NnrtRank *r, int phase) {
+  r->comm->traffic.phase = phase;
 }
 
 void nnrt_traffic_count(NnrtRank *r, int group, TrafficKind kind, int64_t rank, const int64_t *dims,
@@ -74,14 +72,16 @@ void nnrt_traffic_ran(NnrtRank *r) {
 #define KIND(name) #name,
 static const char *const kind_name[] = {TRAFFIC_KINDS(KIND)};
 #undef KIND
-static const char *const phase_name[] = {"micro", "update"};
+static const char *const phase_name[] = {"begin", "micro", "update"};
 
 static void write_text(FILE *f, const Traffic *t, const Tally *all, int ranks) {
   int64_t steps = t->steps ? t->steps : 1;
   fprintf(f, "{\n  \"ranks\": %d,\n  \"steps\": %lld,\n  \"comm_bytes\": {", ranks,
           (long long)t->steps);
   for (int k = 0; k < N_TRAFFIC_KINDS; k++) {
-    int64_t bytes = all->at[k][TRAFFIC_micro].bytes + all->at[k][TRAFFIC_update].bytes;
+    int64_t bytes = 0;
+    for (int p = 0; p < N_TRAFFIC_PHASES; p++)
+      bytes += all->at[k][p].bytes;
     fprintf(f, "%s\"%s\": %lld", k ? ", " : "", kind_name[k], (long long)(bytes / steps));
   }
   fputs("},\n  \"sends\": [", f);

@@ -15,9 +15,10 @@
 // A move is another thing: its calls are the messages from one rank to another, counted by who
 // sends them, and its bytes those of the messages.
 //
-// A piece is a micro-batch, the last one with the update.  A gpu calls a piece once to record it
-// and then replays it, so a call says what every run of its piece sends: calls are counted by
-// piece, and a piece's count is added to the total whenever it ran, called or replayed.
+// A piece is a micro-batch, the first one with what is done before it, the last with the update.  A
+// gpu calls a piece once to record it and then replays it, so a call says what every run of its
+// piece sends: calls are counted by piece, and a piece's count is added to the total whenever it
+// ran, called or replayed.
 //
 // What the runtime itself sends (agreeing on signals, gathering weights to save them) and what is
 // sent in evaluation are not part of a step, and not counted.
@@ -39,7 +40,7 @@
 typedef enum TrafficKind { TRAFFIC_KINDS(KIND) N_TRAFFIC_KINDS } TrafficKind;
 #undef KIND
 
-enum { TRAFFIC_micro, TRAFFIC_update, N_TRAFFIC_PHASES };
+enum { TRAFFIC_begin, TRAFFIC_micro, TRAFFIC_update, N_TRAFFIC_PHASES };
 
 typedef struct Tally {
   struct {
@@ -59,8 +60,8 @@ void nnrt_traffic_open(NnrtRank *r);
 void nnrt_traffic_close(NnrtRank *r);
 
 // A piece of r->graph, the one of r->micro, is about to be called.
-void nnrt_traffic_begin(NnrtRank *r);
-void nnrt_traffic_update(NnrtRank *r); // from here on, what it calls after the last micro-batch
+void nnrt_traffic_piece(NnrtRank *r);
+void nnrt_traffic_phase(NnrtRank *r, int phase); // that the calls from here on belong to
 // One collective of a group, on a tensor of this shape with elements of `size` bytes.
 void nnrt_traffic_count(NnrtRank *r, int group, TrafficKind kind, int64_t rank, const int64_t *dims,
                         int64_t size);

@@ -38,7 +38,7 @@ void summary_timed(void *summary, const char *pass, double seconds) {
 
 typedef struct Collective {
   const Op *op;
-  const char *phase;    // "micro" or "update"
+  const char *phase;    // "begin", "micro" or "update"
   int64_t bytes, count; // of one, in a step
   int64_t all_bytes;    // of one, over all ranks
 } Collective;
@@ -100,11 +100,15 @@ static int size_of_group(const Op *op) {
 static void find_collectives(Arena *a, const Module *m, Collectives *out) {
   const Graph *g = m->graphs;
   if (!g || m->phase < PHASE_local) return;
-  const bool *update = graph_update_ops(g, a);
+  const bool *begin = graph_begin_ops(g, a), *update = graph_update_ops(g, a);
   for_each_op(op, g) {
     if (kind_of(op) == N_KINDS) continue;
-    Collective c = {op, update[op->id] ? "update" : "micro", 0,
-                    update[op->id] ? 1 : module_slices(m), 0};
+    bool once = begin[op->id] || update[op->id];
+    Collective c = {op,
+                    begin[op->id] ? "begin"
+                    : once        ? "update"
+                                  : "micro",
+                    0, once ? 1 : module_slices(m), 0};
     if (op->kind == OP_move) {
       c.bytes = c.all_bytes = moved_bytes(a, op);
       if (c.bytes == 0) continue; // every part is where it must be

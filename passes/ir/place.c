@@ -45,6 +45,20 @@ bool param_kept(const Value *param) {
   return value_lasts(param) || param->role == ROLE_scalar;
 }
 
+// What begin makes and the loop reads is there until the loop has ended.
+static void keep_through_loop(const Graph *g, Life *lives, Arena *a) {
+  const bool *begin = graph_begin_ops(g, a);
+  const Op *start = graph_update_start(g);
+  int64_t n_begin = 0, update = start ? op_time(start) : graph_end(g);
+  for_each_op(op, g)
+    n_begin += begin[op->id];
+  for_each_op(op, g)
+    for (int i = 0; begin[op->id] && i < op->n_out; i++) {
+      Life *life = &lives[op->out[i]->id];
+      if (life->to > n_begin) life->to = later(life->to, update);
+    }
+}
+
 Life *graph_lives(const Graph *g, Arena *a) {
   Life *lives = arena_array(a, Life, g->n_values);
   for (const Op *op = g->last; op; op = op->prev)
@@ -60,6 +74,7 @@ Life *graph_lives(const Graph *g, Arena *a) {
     const Value *p = g->params[i];
     lives[p->id].to = param_kept(p) ? graph_end(g) : last_read(p, lives);
   }
+  keep_through_loop(g, lives, a);
   return lives;
 }
 
@@ -156,6 +171,38 @@ bool op_inplace(const Op *op, int result, int operand, Arena *scratch) {
   int traits = op_info[op->kind].traits;
   if (result > 0) return (traits & STATES) && operand == result + 1;
   return (traits & INPLACE) && operand == 0;
+}
+
+// -- Begin and update --------------------------------------------------------------------------
+
+static bool whole_in_time(const Value *v) {
+  for (int i = 0; v->layout && i < v->layout->n_axes; i++)
+    if (v->layout->mesh->axis[i].time && v->layout->axis[i].kind != SBP_B) return false;
+  return true;
+}
+
+static bool begins(const Op *op, const bool *begin) {
+  int64_t bytes = 0;
+  if ((op_info[op->kind].traits & TIME) || (op->n_in == 0 && op->kind != OP_constant)) return false;
+  for (int i = 0; i < op->n_in; i++) {
+    const Value *v = op->in[i].value;
+    if (!whole_in_time(v) || !(v->def ? begin[v->def->id] : value_lasts(v))) return false;
+    bytes += type_bytes(v->type);
+  }
+  for (int i = 0; i < op->n_out; i++) {
+    if (!whole_in_time(op->out[i])) return false;
+    bytes -= type_bytes(op->out[i]->type);
+  }
+  return bytes >= 0 || op->kind == OP_constant;
+}
+
+bool *graph_begin_ops(const Graph *g, Arena *a) {
+  bool *begin = arena_array(a, bool, g->n_ops);
+  if (module_slices(g->module) == 1) return begin;
+  const bool *update = graph_update_ops(g, a);
+  for_each_op(op, g)
+    begin[op->id] = !update[op->id] && begins(op, begin);
+  return begin;
 }
 
 static bool makes_parameter(const Op *op) {

@@ -6,6 +6,14 @@
 // micro-batch, so it lives from 0; and an `all_reduce` that is not in place reads its operand until
 // somebody waits for its result, which graph_lives does not count.
 //
+// A step with slices of time runs its ops in three parts, and plan_memory orders them so:
+//
+//     begin    once, before the first slice    what is the same in all of them
+//     loop     for every slice                 what reads its rows
+//     update   once, after the last            what follows from sums over them
+//
+// What begin makes and the loop reads lives as long as the loop, since the next slice reads it too.
+//
 // Two values whose lives touch at an op, one read by it and one made by it, may share bytes if the
 // op may run in place.
 //
@@ -29,7 +37,7 @@ int64_t graph_end(const Graph *g); // after the last op
 int64_t value_first_read(const Value *v);
 // A parameter that has its place to itself, in all graphs alike: one that lasts, or a scalar.
 bool param_kept(const Value *param);
-// Lives by value id.
+// Lives by value id, of ops in the order of their parts.
 Life *graph_lives(const Graph *g, Arena *a);
 
 // The value that `v` is a view of, or `v` itself, and how many bytes into it `v` begins.
@@ -51,6 +59,17 @@ int64_t device_end(const Module *m, const int64_t *ends, int device);
 // May result `result` of `op` lie exactly where operand `operand` lies, when that is read no more?
 // A move may if every device of its target has its part already: nothing is left to do then.
 bool op_inplace(const Op *op, int result, int operand, Arena *scratch);
+
+// The ops of begin, by op id: none without slices of time.  They read weights, states, copies,
+// constants and what ops of begin make; nothing is cut over time or a sum over it.  Inputs are of
+// one slice, and scalars are left to the loop: what reads the seed is to differ from slice to
+// slice.
+//
+// What is kept through the loop is not to cost more than what it is made of: an op whose results
+// have more bytes than its operands is in the loop, and so is all that reads them.  Casts to 16
+// bits, slices, transposes and what is sent to another mesh are made once; a weight that is
+// gathered is there only while it is used, as is what is broadcast or filled.
+bool *graph_begin_ops(const Graph *g, Arena *a);
 
 // The first op that runs once per step, after the last micro-batch: from here on are the ops that
 // read what was accumulated, the ones that make the new parameters, and all that follows from them.

@@ -1,15 +1,17 @@
 // The promises about memory: 14 to 16 of verify.c.
 //
 // Lifetimes are in the order of execution.  With an axis bound to time that is not quite the order
-// of the ops: what depends on a sum over time, or makes a new parameter, runs once, after the last
-// micro-batch, and everything else before it, once for each.  A sum that is being accumulated lives
-// through all of that.
+// of the ops: what is the same in all micro-batches runs once, before the first; what depends on a
+// sum over time, or makes a new parameter, runs once, after the last; and everything else between
+// them, once for each.  A sum that is being accumulated lives through all of that, and what was
+// made before the first micro-batch, if one reads it, until the last has ended.
 //
-//     %g = linear_back_w …       0    every micro-batch
-//     %s = accumulate %g         1
-//     %w1 = sgd %w, %s …         4    after the last; %s is alive from the start to here
-//     %l = reduce_sum …          2    every micro-batch
-//     %m = accumulate %l         3
+//     %h = cast %w …             0    once
+//     %g = linear_back_w …, %h   2    every micro-batch; %h is alive to 6
+//     %s = accumulate %g         3
+//     %w1 = sgd %w, %s …         7    after the last; %s is alive from the start to here
+//     %l = reduce_sum …          4    every micro-batch
+//     %m = accumulate %l         5
 //
 // Values on meshes that have no device in common are not in one memory.
 
@@ -44,41 +46,62 @@ static bool needs_place(const Value *v) {
   return !op || (op->kind != OP_constant && op->kind != OP_fill);
 }
 
-// When each op runs; see above.
-static int *times(const Graph *g, Arena *a) {
-  const bool *late = graph_update_ops(g, a);
-  int *time = arena_array(a, int, g->n_ops), now = 0;
+// When each op runs; see above.  No op runs at the times when the micro-batches begin and end.
+typedef struct Times {
+  int *of; // by op id
+  int loop, loop_end;
+} Times;
+
+static Times find_times(const Graph *g, Arena *a) {
+  const bool *late = graph_update_ops(g, a), *early = graph_begin_ops(g, a);
+  Times t = {.of = arena_array(a, int, g->n_ops)};
+  int now = 0;
   for_each_op(op, g) {
-    if (!late[op->id]) time[op->id] = now++;
+    if (early[op->id]) t.of[op->id] = now++;
   }
+  t.loop = now++;
   for_each_op(op, g) {
-    if (late[op->id]) time[op->id] = now++;
+    if (!early[op->id] && !late[op->id]) t.of[op->id] = now++;
   }
-  return time;
+  t.loop_end = now++;
+  for_each_op(op, g) {
+    if (late[op->id]) t.of[op->id] = now++;
+  }
+  return t;
 }
 
 // When somebody first reads `v`, or a view of it.
-static int first_read(const Value *v, const int *time) {
+static int first_read(const Value *v, const Times *time) {
   int first = END;
   for_each_use(u, v) {
     if (!u->user) continue;
-    int t = is_view(u->user->out[0]) ? first_read(u->user->out[0], time) : time[u->user->id];
+    int t = is_view(u->user->out[0]) ? first_read(u->user->out[0], time) : time->of[u->user->id];
     if (t < first) first = t;
   }
   return first;
 }
 
-static Place place_of(Value *v, const int *time) {
+// Until when a reduction that is not in place reads its operand: somebody waits for the sum, at the
+// latest as the part ends that the reduction is in.
+static int waited_for(const Op *reduce, const Times *time) {
+  int first = first_read(reduce->out[0], time), now = time->of[reduce->id];
+  if (now < time->loop && first > time->loop) return time->loop;
+  return first;
+}
+
+static Place place_of(Value *v, const Times *time) {
   Place p = {v, v->offset, v->offset + type_bytes(v->type), START, START};
-  if (v->def && !value_accumulates(v)) p.born = time[v->def->id];
-  p.dies = v->def ? time[v->def->id] : START;
+  int made = v->def ? time->of[v->def->id] : START;
+  if (v->def && !value_accumulates(v)) p.born = made;
+  p.dies = made;
   for_each_use(u, v) {
-    int t = u->user ? time[u->user->id] : END;
-    // A reduction that is not in place reads it until somebody waits for the sum.
+    int t = u->user ? time->of[u->user->id] : END;
     if (u->user && u->user->kind == OP_all_reduce && u->user->out[0]->offset != v->offset)
-      t = first_read(u->user->out[0], time);
+      t = waited_for(u->user, time);
     if (t > p.dies) p.dies = t;
   }
+  if (v->def && made < time->loop && p.dies > time->loop && p.dies < time->loop_end)
+    p.dies = time->loop_end;
   return p;
 }
 
@@ -148,14 +171,15 @@ static int by_offset(const void *x, const void *y) {
 static bool check_overlaps(const Graph *g, Diag *d) {
   Arena *a = arena_new();
   const Meets meets = module_meets(g->module, a);
-  int *time = times(g, a), n = 0;
+  const Times time = find_times(g, a);
+  int n = 0;
   Place *place = arena_array(a, Place, g->n_values);
   for (int i = 0; i < g->n_params; i++)
-    if (type_bytes(g->params[i]->type) > 0) place[n++] = place_of(g->params[i], time);
+    if (type_bytes(g->params[i]->type) > 0) place[n++] = place_of(g->params[i], &time);
   for_each_op(op, g) {
     for (int i = 0; i < op->n_out; i++)
       if (op->out[i]->offset >= 0 && type_bytes(op->out[i]->type) > 0)
-        place[n++] = place_of(op->out[i], time);
+        place[n++] = place_of(op->out[i], &time);
   }
   qsort(place, (size_t)n, sizeof *place, by_offset);
   bool ok = true;

@@ -220,7 +220,8 @@ static const NnrtMesh mesh = {"all",
                               RANKS,
                               all_ranks};
 static const NnrtGroup groups[] = {{0, {0, -1}}, {0, {1, -1}}}; // along dp, along tp
-static const NnrtCode code = {init, micro, train_update, micro, eval_update, SLAB_BYTES};
+static const NnrtCode code = {init, NULL,  micro,       train_update,
+                              NULL, micro, eval_update, SLAB_BYTES};
 
 const NnrtProgram nnrt_program = {
     .model = "line.onnx",

@@ -314,7 +314,7 @@ CODE(only_second, false, true)
 CODE(both, true, true)
 
 #define ROW(name, more)                                                                            \
-  { name##_init, name##_micro, name##_update, name##_micro, name##_eval, SLAB + (more) }
+  { name##_init, NULL, name##_micro, name##_update, NULL, name##_micro, name##_eval, SLAB + (more) }
 static const NnrtCode codes[] = {ROW(neither, 0), ROW(only_first, 0), ROW(only_second, MORE),
                                  ROW(both, MORE)};
 static int code_of[RANKS];

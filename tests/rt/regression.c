@@ -345,8 +345,8 @@ static const int all_ranks[] = {0, 1, 2, 3}; // the first RANKS of them
 static const NnrtMesh mesh = {
     "all", 2, {{"dp", RANKS, false}, {"mb", MICRO, true}}, RANKS, all_ranks};
 static const NnrtGroup group = {0, {0, -1}};
-static const NnrtCode code = {init,        train_micro, train_update,
-                              train_micro, eval_update, SLAB_BYTES};
+static const NnrtCode code = {init, NULL,        train_micro, train_update,
+                              NULL, train_micro, eval_update, SLAB_BYTES};
 
 const NnrtProgram nnrt_program = {
     .model = "line.onnx",

@@ -13,13 +13,13 @@
 #define W ((float *)(r->slab + 0)) // f32[4,6] fc.w
 #define B ((float *)(r->slab + 128)) // f32[6] fc.b
 #define LR ((float *)(r->slab + 192)) // f32[] lr
+#define ONE ((float *)(r->slab + 768)) // f32[]
 #define Y ((float *)(r->slab + 512)) // f32[2,6]
 #define Z ((float *)(r->slab + 512)) // f32[2,6]
 #define DH ((float *)(r->slab + 640)) // f32[2,6]
 #define DB ((float *)(r->slab + 576)) // f32[6]
-#define L ((float *)(r->slab + 768)) // f32[]
-#define V9 ((float *)(r->slab + 256)) // f32[]
-#define ONE ((float *)(r->slab + 768)) // f32[]
+#define L ((float *)(r->slab + 832)) // f32[]
+#define V11 ((float *)(r->slab + 256)) // f32[]
 #define V12 ((float *)(r->slab + 320)) // f32[6]
 #define DW ((float *)(r->slab + 512)) // f32[4,6]
 #define V14 ((float *)(r->slab + 384)) // f32[4,6]
@@ -45,7 +45,7 @@ static const NnrtConstant constants[] = {
 
 static void prepare(NnrtRank *r) {
   r->graph = &nnrt_program.train;
-  PREPARE(P0, 0, nnrt_linear_prep_f32(2, 4, 6, false));
+  PREPARE(P0, 1, nnrt_linear_prep_f32(2, 4, 6, false));
   PREPARE(P1, 6, nnrt_linear_back_w_prep_f32(2, 4, 6, false));
 }
 
@@ -76,13 +76,16 @@ static int fused_0(float *y0, float *y1, float *y2, const float *x0, const float
   return 0;
 }
 
+static void train_begin(NnrtRank *r) {
+  RUN(0, nnrt_reduce_max_f32(ONE, C0, 1, LIST(2), 1, LIST(0)));          // %one = reduce_max %c axes=[0]   small.nn:15:3
+}
+
 static void train_micro(NnrtRank *r) {
-  RUN(0, nnrt_linear_f32(P0, Y, X, W));                                  // %y = linear %x, %w   small.onnx:/fc/MatMul
-  RUN(1, fused_0(Z, DH, DB, Y, B));                                      // %z, %dh, %db = fused @fused_0 %y, %b   small.onnx:/fc/Add (gradient)
-  RUN(2, nnrt_sum_squares_f32(L, Z, 12));                                // %l = sum_squares %z   small.nn:13:3
-  if (r->micro == 0) nnrt_zero(V9, 4);
-  RUN(3, nnrt_accumulate_f32(V9, L, 1));                                 // %9 = accumulate %l axis="acc"   small.nn:13:3 (accumulate)
-  RUN(4, nnrt_reduce_max_f32(ONE, C0, 1, LIST(2), 1, LIST(0)));          // %one = reduce_max %c axes=[0]   small.nn:15:3
+  RUN(1, nnrt_linear_f32(P0, Y, X, W));                                  // %y = linear %x, %w   small.onnx:/fc/MatMul
+  RUN(2, fused_0(Z, DH, DB, Y, B));                                      // %z, %dh, %db = fused @fused_0 %y, %b   small.onnx:/fc/Add (gradient)
+  RUN(3, nnrt_sum_squares_f32(L, Z, 12));                                // %l = sum_squares %z   small.nn:13:3
+  if (r->micro == 0) nnrt_zero(V11, 4);
+  RUN(4, nnrt_accumulate_f32(V11, L, 1));                                // %11 = accumulate %l axis="acc"   small.nn:13:3 (accumulate)
   if (r->micro == 0) nnrt_zero(V12, 24);
   RUN(5, nnrt_accumulate_f32(V12, DB, 6));                               // %12 = accumulate %db axis="acc"   small.nn:22:3 (accumulate)
   RUN(6, nnrt_linear_back_w_f32(P1, DW, X, DH));                         // %dw = linear_back_w %x, %dh   small.onnx:/fc/MatMul (gradient)
@@ -91,7 +94,7 @@ static void train_micro(NnrtRank *r) {
 }
 
 static void train_update(NnrtRank *r) {
-  RUN(8, nnrt_pack_b4(V15, (const void *const[]){V9, V12, V14}, 3, LIST(1, 6, 24))); // %15 = pack %9, %12, %14   small.nn:21:3 (all_reduce)
+  RUN(8, nnrt_pack_b4(V15, (const void *const[]){V11, V12, V14}, 3, LIST(1, 6, 24))); // %15 = pack %11, %12, %14   small.nn:21:3 (all_reduce)
   RUN(9, nnrt_all_reduce_f32(V16, V15, 64, r, 0));                       // %16 = all_reduce %15 axis="dp"   small.nn:21:3 (all_reduce)
   RUN(10, nnrt_wait(r, V16));                                            // before sgd
   RUN(11, nnrt_sgd_f32(W1, W, V19, LR, ONE, 24, 0.0));                   // %w1 = sgd %w, %19, %lr, %one   small.nn:21:3
@@ -107,11 +110,11 @@ static const NnrtTensor train_tensors[] = {
 };
 
 static const char *const train_ops[] = {
+    "reduce_max  small.nn:15:3",
     "linear  small.onnx:/fc/MatMul",
     "fused mul relu_back reduce_sum  small.onnx:/fc/Add (gradient)",
     "sum_squares  small.nn:13:3",
     "accumulate  small.nn:13:3 (accumulate)",
-    "reduce_max  small.nn:15:3",
     "accumulate  small.nn:22:3 (accumulate)",
     "linear_back_w  small.onnx:/fc/MatMul (gradient)",
     "accumulate  small.nn:21:3 (accumulate)",
@@ -131,7 +134,7 @@ static const NnrtGroup groups[] = {
 };
 
 static const NnrtCode codes[] = {
-    {prepare, train_micro, train_update, NULL, NULL, 832},
+    {prepare, train_begin, train_micro, train_update, NULL, NULL, NULL, 896},
 };
 
 const NnrtProgram nnrt_program = {
