@@ -5,7 +5,15 @@
 //     payload = weights, each at a multiple of 64 bytes, then the model for --export
 //
 // The payload begins at a multiple of 4096, the trailer at one of 8.
-// A weight is whole, row-major, of its value's type; NnrtTensor.payload says where it begins.
+// A weight is row-major, of its value's type; NnrtTensor.payload says where it begins.  It is
+// whole, but in a program of --split-ranks, which has of each weight what its rank has: a box of
+// it, or nothing.  Only rank 0 writes files, so the model is in the program of rank 0 alone.
+//
+//     %w: f32[2,3] on (tp=2), of f32[4,3] {S(0)} 0 1 2, 3 4 5, 6 7 8, 9 10 11
+//
+//     any rank's      0 1 2 3 4 5 6 7 8 9 10 11
+//     that of rank 1  6 7 8 9 10 11
+//
 // Sources are mapped and converted piece by piece, so that a model need not fit in memory.  The
 // trailer is struct NnrtTrailer of rt/nnrt.h: 8 bytes of magic, offset and length of the payload,
 // and the length of what follows it (plans.c).  tests/backend checks that both sides mean the same.
@@ -21,6 +29,7 @@
 #include <unistd.h>
 
 #include "ir/op.h"
+#include "ir/split.h"
 #include "kernels.h"
 #include "program.h"
 
@@ -34,12 +43,53 @@ static bool in_payload(const Value *v) {
   return v->init && (v->init->kind == INIT_file || v->init->kind == INIT_bytes);
 }
 
-// Elements of the whole value.
-static int64_t whole_count(const Value *v) {
-  int64_t n = type_count(v->type);
-  for (int a = 0; v->layout && a < v->layout->n_axes; a++)
-    if (v->layout->axis[a].kind == SBP_S) n *= v->layout->mesh->axis[a].size;
+// -- What is where -----------------------------------------------------------------------------
+
+// The box of a weight that the payload has; false: nothing of it.
+static bool find_box(const Program *p, const Value *v, Region *out) {
+  const Layout *l = v->layout;
+  const Mesh *mesh = l ? l->mesh : NULL;
+  if (!in_payload(v)) return false;
+  *out = place_region(value_whole(v), NULL, NULL);
+  if (!p->o->split_ranks || !mesh) return true;
+  for (int i = 0; i < mesh->n_devices; i++) {
+    if (mesh->device[i] != p->o->only_rank) continue;
+    Place at = mesh_place(mesh, i, 0);
+    *out = place_region(value_whole(v), l, &at);
+    return true;
+  }
+  return false;
+}
+
+static int64_t box_count(const Type *whole, const Region *box) {
+  int64_t n = 1;
+  for (int d = 0; d < whole->rank; d++)
+    n *= box->size[d];
   return n;
+}
+
+// How many elements of a box follow each other in the whole.
+static int64_t box_run(const Type *whole, const Region *box) {
+  int64_t n = 1;
+  int d = whole->rank - 1;
+  for (; d >= 0 && box->size[d] == whole->dim[d]; d--)
+    n *= whole->dim[d];
+  return d >= 0 ? n * box->size[d] : n;
+}
+
+// Where in the whole element `i` of a box is.
+static int64_t box_element(const Type *whole, const Region *box, int64_t i) {
+  int64_t at = 0, stride = 1;
+  for (int d = whole->rank - 1; d >= 0; d--) {
+    at += (box->start[d] + i % box->size[d]) * stride;
+    i /= box->size[d];
+    stride *= whole->dim[d];
+  }
+  return at;
+}
+
+static bool has_skeleton(const Program *p) {
+  return p->o->skeleton_bytes && (!p->o->split_ranks || p->o->only_rank == 0);
 }
 
 void payload_plan(Program *p) {
@@ -47,14 +97,24 @@ void payload_plan(Program *p) {
   p->payload_of = arena_array(p->arena, int64_t, g->n_params);
   int64_t end = 0;
   for (int i = 0; i < g->n_params; i++) {
-    if (!in_payload(g->params[i])) continue;
+    const Value *v = g->params[i];
+    Region box;
+    p->payload_of[i] = -1;
+    if (!find_box(p, v, &box)) continue;
     p->payload_of[i] = end;
-    end += aligned(whole_count(g->params[i]) * dtype_bytes[g->params[i]->type->dtype]);
+    end += aligned(box_count(value_whole(v), &box) * dtype_bytes[v->type->dtype]);
   }
-  p->skeleton_at = end;
-  p->payload_bytes = end + p->o->skeleton_bytes;
+  p->skeleton_at = p->payload_bytes = end;
+  if (!has_skeleton(p)) return;
+  p->payload_bytes += p->o->skeleton_bytes;
   for (int i = 0; i < p->o->n_holes; i++)
     p->payload_bytes -= p->o->holes[i].length;
+}
+
+int64_t payload_at(const Program *p, const Value *v) {
+  const Graph *g = p->train.g;
+  if (v->graph != g) v = graph_find_role(g, v->role, v->label);
+  return v ? p->payload_of[v->index] : -1;
 }
 
 // -- Sources -----------------------------------------------------------------------------------
@@ -111,24 +171,35 @@ static void convert(DType from, const char *in, DType to, char *out, int64_t n) 
   }
 }
 
-static bool write_weight(const Program *p, const Value *v, FILE *f) {
+// `n` elements that follow each other; `piece` has room for PIECE.
+static void write_run(const char *at, DType from, DType to, int64_t n, char *piece, FILE *f) {
+  if (from == to) {
+    fwrite(at, (size_t)dtype_bytes[to], (size_t)n, f);
+    return;
+  }
+  for (int64_t i = 0; i < n; i += PIECE) {
+    int64_t m = n - i < PIECE ? n - i : PIECE;
+    convert(from, at + i * dtype_bytes[from], to, piece, m);
+    fwrite(piece, (size_t)dtype_bytes[to], (size_t)m, f);
+  }
+}
+
+static bool write_box(const Program *p, const Value *v, const Region *box, FILE *f) {
   Source s;
   DType from = v->init->dtype, to = v->type->dtype;
-  int64_t count = whole_count(v);
+  const Type *whole = value_whole(v);
+  int64_t count = type_count(whole);
   if (v->init->length != count * dtype_bytes[from])
     return diag_error(p->d, v->loc, "'%s' has %" PRId64 " bytes where %" PRId64 " are needed",
                       v->label, v->init->length, count * dtype_bytes[from]);
   if (!source_open(v, &s, p->d)) return false;
-  if (from == to) fwrite(s.at, 1, (size_t)v->init->length, f);
   char *piece = arena_alloc(p->arena, (size_t)(from == to ? 1 : PIECE * dtype_bytes[to]));
-  for (int64_t i = 0; from != to && i < count; i += PIECE) {
-    int64_t n = count - i < PIECE ? count - i : PIECE;
-    convert(from, s.at + i * dtype_bytes[from], to, piece, n);
-    fwrite(piece, (size_t)dtype_bytes[to], (size_t)n, f);
-  }
+  int64_t n = box_count(whole, box), run = box_run(whole, box);
+  for (int64_t i = 0; i < n; i += run)
+    write_run(s.at + box_element(whole, box, i) * dtype_bytes[from], from, to, run, piece, f);
   source_close(&s);
   static const char zeros[ALIGN];
-  int64_t bytes = count * dtype_bytes[to];
+  int64_t bytes = n * dtype_bytes[to];
   fwrite(zeros, 1, (size_t)(aligned(bytes) - bytes), f);
   return true;
 }
@@ -148,9 +219,10 @@ bool payload_write(const Program *p, const char *path) {
   FILE *f = part_open(p->arena, path, p->d);
   if (!f) return false;
   bool ok = true;
+  Region box;
   for (int i = 0; i < g->n_params; i++)
-    if (in_payload(g->params[i])) ok &= write_weight(p, g->params[i], f);
-  if (p->o->skeleton_bytes) write_skeleton(p->o, f);
+    if (find_box(p, g->params[i], &box)) ok &= write_box(p, g->params[i], &box, f);
+  if (has_skeleton(p)) write_skeleton(p->o, f);
   return part_finish(f, p->arena, path, ok, p->d);
 }
 

@@ -85,7 +85,7 @@ typedef struct Program {
   Vec(const Graph *) fused; // those that have their kernel
   GraphCode train, eval;    // eval.g is NULL when there is none
   int64_t payload_bytes, skeleton_at;
-  int64_t *payload_of; // by index of the train graph's parameters
+  int64_t *payload_of; // by index of the train graph's parameters; -1: nothing of it is there
 } Program;
 
 // Whether the devices of all meshes are 0, 1, …, as ranks are (codes.c).  Reports one that is not.
@@ -104,6 +104,8 @@ void graph_calls(Program *p, GraphCode *code);
 
 // Where in the payload each weight goes (payload.c), and the payload itself.
 void payload_plan(Program *p);
+// Of a weight of @train, or of @eval, which has those of @train.
+int64_t payload_at(const Program *p, const Value *v);
 bool payload_write(const Program *p, const char *path);
 // Constants that are too large for a list of numbers go to a file of their own.
 bool constants_write(const Program *p, const char *path);

@@ -43,15 +43,18 @@ static void add_known(StrBuf *out, const Type *t) {
   strbuf_add(out, "}");
 }
 
-static void add_init(const Program *p, StrBuf *out, const Value *v, int param) {
+static void add_payload(const Program *p, StrBuf *out, const Value *v) {
+  strbuf_addf(out, ", .init = NNRT_from_payload, .payload = %" PRId64, payload_at(p, v));
+  if (p->o->split_ranks) strbuf_add(out, ", .payload_part = true");
+}
+
+static void add_init(const Program *p, StrBuf *out, const Value *v) {
   const Init *init = v->init;
   if (v->train) strbuf_add(out, ", .train = true");
   if (v->as) add_known(out, v->as);
   switch (init->kind) {
   case INIT_file:
-  case INIT_bytes:
-    strbuf_addf(out, ", .init = NNRT_from_payload, .payload = %" PRId64, p->payload_of[param]);
-    return;
+  case INIT_bytes: add_payload(p, out, v); return;
   case INIT_fill:
     strbuf_addf(out, ", .init = NNRT_from_fill, .a = %s", c_number(p->arena, DT_f64, init->fill));
     return;
@@ -66,11 +69,11 @@ static void add_init(const Program *p, StrBuf *out, const Value *v, int param) {
 }
 
 static void add_tensor(const Program *p, StrBuf *out, const Value *v, const char *name,
-                       const char *role, int param) {
+                       const char *role, bool param) {
   strbuf_addf(out, "    {%s, NNRT_%s, NNRT_%s, ", c_string(p->arena, name), role,
               dtype_name[v->type->dtype]);
   add_shape(p, out, v);
-  if (v->init && param >= 0) add_init(p, out, v, param);
+  if (v->init && param) add_init(p, out, v);
   strbuf_add(out, "},\n");
 }
 
@@ -79,11 +82,11 @@ static void add_tensors(const Program *p, StrBuf *out, const GraphCode *code) {
   strbuf_addf(out, "static const NnrtTensor %s_tensors[] = {\n", code->name);
   for (int i = 0; i < g->n_params; i++) {
     const Value *v = g->params[i];
-    add_tensor(p, out, v, v->label ? v->label : v->name ? v->name : "", role_name[v->role], i);
+    add_tensor(p, out, v, v->label ? v->label : v->name ? v->name : "", role_name[v->role], true);
   }
   for (int i = 0; i < g->n_results; i++)
     if (g->results[i]->label)
-      add_tensor(p, out, g->results[i]->use.value, g->results[i]->label, "output", -1);
+      add_tensor(p, out, g->results[i]->use.value, g->results[i]->label, "output", false);
   strbuf_add(out, "};\n\n");
   strbuf_addf(out, "static const char *const %s_ops[] = {\n", code->name);
   for (int i = 0; i < code->ops.n; i++)

@@ -36,7 +36,7 @@ bool nnrt_export_model(NnrtRank *r, const char *path, Why *w) {
   OutFile o = {.fd = -1};
   bool ok = !root || nnrt_out_begin(&o, path, w);
   Whole memory = {0};
-  const uint8_t *literal = r->run->payload + p->skeleton;
+  const uint8_t *literal = root ? r->run->payload + p->skeleton : NULL;
   int64_t at = 0;
   for (int i = 0; i < p->n_holes; i++) {
     const NnrtHole *hole = &p->holes[i];

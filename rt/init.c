@@ -40,6 +40,14 @@ static void init_fill(NnrtRank *r, const NnrtTensor *t, int64_t n, char *block) 
   }
 }
 
+static void init_stored(NnrtRank *r, const NnrtTensor *t, const Part *part, int64_t n) {
+  const uint8_t *from = r->run->payload + t->payload;
+  if (t->payload_part)
+    nnrt_device_put(r, r->slab + t->offset, from, n * nnrt_dtype_size(t->dtype));
+  else
+    nnrt_part_put(r, t, part, from);
+}
+
 void nnrt_init_tensor(NnrtRank *r, const NnrtTensor *t, int64_t seed) {
   Part part;
   int64_t n = nnrt_part_here(r, t, &part) ? nnrt_part_count(t, &part) : 0;
@@ -47,7 +55,7 @@ void nnrt_init_tensor(NnrtRank *r, const NnrtTensor *t, int64_t seed) {
   int64_t most = n < BLOCK ? n : BLOCK;
   char *block = nnrt_must_alloc((size_t)(most * nnrt_dtype_size(t->dtype)));
   switch (t->init) {
-  case NNRT_from_payload: nnrt_part_put(r, t, &part, r->run->payload + t->payload); break;
+  case NNRT_from_payload: init_stored(r, t, &part, n); break;
   case NNRT_from_fill: init_fill(r, t, n, block); break;
   case NNRT_from_normal:
   case NNRT_from_uniform:

@@ -12,7 +12,8 @@
 //     mesh m  ranks 0 1 2 3  (dp=4)      mesh s0  ranks 0 1  (dp=2)      mesh s1  ranks 2 3  (dp=2)
 //
 // The weights are not in the program's text: they are the payload, bytes appended to the executable
-// and mapped when they are wanted.  The file ends in an NnrtTrailer that says where they begin.
+// and mapped when they are wanted.  The file ends in an NnrtTrailer that says where they begin.  A
+// program that can be one rank only may have just that rank's parts of them.
 //
 // Kernels return 0 or a code (nnrt_error_text); generated code wraps each call in RUN, which names
 // rank, step and op when it ends the job.  Sizes are in elements unless they end in _bytes.
@@ -49,7 +50,7 @@ typedef enum NnrtRole {
 } NnrtRole;
 
 typedef enum NnrtInitKind {
-  NNRT_from_payload, // bytes at `payload`, of the tensor's type, the whole tensor
+  NNRT_from_payload, // bytes at `payload`, of the tensor's type, row-major
   NNRT_from_fill,    // every element is `a`
   NNRT_from_normal,  // mean a, deviation b, keyed by seed, name and logical element
   NNRT_from_uniform, // from a to b, likewise
@@ -115,7 +116,8 @@ typedef struct NnrtTensor {
   int known_rank;
   int64_t known_dim[NNRT_MAX_RANK];
   NnrtInitKind init;
-  int64_t payload; // offset in the payload
+  int64_t payload;   // offset in the payload; -1: the only rank of this program has no part of it
+  bool payload_part; // what is there is the part of split_rank, not the whole tensor
   double a, b;
   int64_t init_seed; // of normal and uniform
 } NnrtTensor;
@@ -179,7 +181,8 @@ typedef struct NnrtProgram {
   const char *lr_schedule; // constant|linear|cosine[:warmup=…,min=…]
   int64_t seed;            // default of --seed
   // The model for --export: where its bytes but for the holes are in the payload, and how many
-  // there are with them; 0: none.  The holes are in the order of the file.
+  // there are with them; 0: none.  The holes are in the order of the file.  A program that is only
+  // a rank other than 0, which does not write, has the numbers but not the bytes.
   int64_t skeleton, skeleton_bytes;
   const NnrtHole *holes;
   int n_holes;

@@ -1,0 +1,14 @@
+"""Prints the payloads of executables as f32: what is not 0, with a | after every 64 bytes."""
+
+import pathlib
+import struct
+import sys
+
+for exe in map(pathlib.Path, sys.argv[1:]):
+    data = exe.read_bytes()
+    magic, offset, n, _ = struct.unpack("<8s3q", data[-32:])
+    assert magic == b"nnrtpay1" and n % 64 == 0
+    print(f"{exe.name}:", end="")
+    for at in range(offset, offset + n, 64):
+        print("", *(f"{x:g}" for x in struct.unpack("<16f", data[at:at + 64]) if x), "|", end="")
+    print()

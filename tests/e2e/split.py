@@ -1,0 +1,146 @@
+"""Executables of --split-ranks hold their rank's part of the weights only, and train as one that can be any rank.
+
+For every row of CASES the model is compiled both ways, with one plan.  Which file holds what is told from the bytes of
+the initial weights: all of a weight, or the rows or columns that its rank has.  Started together by mpirun, the files
+of the ranks have the same losses, and save and export the same bytes, as the one executable; and the losses of one
+rank, but for rounding.
+"""
+
+import json
+import shutil
+import struct
+import sys
+
+import plan_cases
+from common import scratch, worst_difference
+from plans import Failed, Trainer, call, compile_in_a_hurry, read_weights
+
+LIMIT, STEPS = 1e-4, 5
+# Plan, model, ranks; then the numbers of ranks that have a matrix whole, and whether those that nobody has whole are
+# cut into rows and into columns.
+CASES = [
+    ("dp", "wide", 2, {2}, False),
+    ("tp", "wide", 2, {0}, True),
+    ("pp", "wide", 2, {1}, False),
+    ("pp=2,tp=2", "gpt", 4, {0, 2}, True),
+]
+
+
+def payload(path):
+    """The weights, and the model behind them, of an executable."""
+    data = path.read_bytes()
+    magic, offset, n, _ = struct.unpack("<8s3q", data[-32:])
+    if magic != b"nnrtpay1":
+        raise Failed(f"'{path}' has no trailer")
+    return data[offset:offset + n]
+
+
+def halves(shape, values):
+    """The bytes of both halves of a matrix, cut into rows and into columns."""
+    rows, columns = shape
+    raw, half = values.tobytes(), len(values) * 2
+    left, right = bytearray(), bytearray()
+    for i in range(rows):
+        at, middle, end = i * columns * 4, (i * columns + columns // 2) * 4, (i + 1) * columns * 4
+        left += raw[at:middle]
+        right += raw[middle:end]
+    return {"rows": (raw[:half], raw[half:]), "columns": (bytes(left), bytes(right))}
+
+
+def held(weights, files):
+    """On how many ranks each matrix is whole; and how those that are on none are cut."""
+    whole, cuts = set(), set()
+    for name, (shape, values) in weights.items():
+        if len(shape) != 2:
+            continue
+        count = sum(values.tobytes() in f for f in files)
+        whole.add(count)
+        if count:
+            continue
+        # Nobody has more than one half.
+        found = {cut for cut, parts in halves(shape, values).items()
+                 if {sum(part in f for part in parts) for f in files} <= {0, 1} and
+                 all(any(part in f for f in files) for part in parts)}
+        if len(found) != 1:
+            raise Failed(f"no file has '{name}', and it is cut into {found or 'nothing that was found'}")
+        cuts |= found
+    return whole, cuts
+
+
+def together(exe, ranks, arguments):
+    """mpirun -n 1 exe.0 … : -n 1 exe.1 …"""
+    out = ["mpirun"]
+    for rank in range(ranks):
+        out += [*([":"] if rank else []), "-n", 1, f"{exe}.{rank}", *arguments]
+    return out
+
+
+def outputs(trainer, model, steps, command):
+    """What a run, whose command is a function of its arguments, logs, saves and exports.  It evaluates, too."""
+    at = {name: trainer.at(f"out.{name}") for name in ("log", "save", "export")}
+    for path in at.values():
+        path.unlink(missing_ok=True)
+    files = [x for name, path in at.items() for x in (f"--{name}", path)]
+    data = trainer.data(model)
+    evaluation = ["--eval-every", 2, *(x for name in data[1::2] for x in ("--eval-input", name))]
+    call(*command([*data, *evaluation, "--steps", steps, *files]))
+    return at["log"].read_text(), read_weights(at["save"]), at["export"].read_bytes()
+
+
+def trained(log):
+    """Losses, norms and losses of evaluation, as they stand in the log."""
+    lines = [json.loads(line) for line in log.splitlines()]
+    return [[line[k] for line in lines if k in line] for k in ("loss", "grad_norm", "eval_loss")]
+
+
+def has_nodes(data):
+    return b"Gemm" in data or b"MatMul" in data
+
+
+def one_case(trainer, plan, model, ranks, want_whole, want_cuts):
+    trainer.compile("any", model, plan, ranks)
+    trainer.compile("each", model, plan, ranks, ["--split-ranks", "-j2"])
+    anyone, each = trainer.at("any"), trainer.at("each")
+    files = [payload(trainer.at(f"each.{rank}")) for rank in range(ranks)]
+
+    def alike(arguments):
+        return ["mpirun", "-n", ranks, anyone, *arguments]
+
+    # A rate of 0 leaves weights as they were.
+    initial = outputs(trainer, model, 1, lambda arguments: alike([*arguments, "--lr", 0]))[1]
+    whole, cuts = held(initial, files)
+    if whole != want_whole or cuts != ({"rows", "columns"} if want_cuts else set()):
+        raise Failed(f"weights are whole on {whole} ranks, and cut into {cuts}")
+    if not has_nodes(files[0]) or any(map(has_nodes, files[1:])):
+        raise Failed("the model is not with rank 0 alone")
+    one, other = (outputs(trainer, model, STEPS, command)
+                  for command in (alike, lambda arguments: together(each, ranks, arguments)))
+    if trained(one[0]) != trained(other[0]) or one[1:] != other[1:]:
+        raise Failed("the programs of the ranks do not train as the one that can be any")
+    want = [[line[k] for line in trainer.one_rank(model)[0][:STEPS]] for k in ("loss", "grad_norm")]
+    d = [worst_difference(got, w) for got, w in zip(trained(other[0]), want)]
+    if not max(d) < LIMIT:
+        raise Failed(f"losses and norms differ from those of one rank by {d}")
+    return f"{len(payload(anyone)):9} " + " ".join(f"{len(f):8}" for f in files)
+
+
+def main():
+    if not shutil.which("mpirun"):
+        print("there is no mpirun")
+        return 0
+    failed = 0
+    print(f"{'plan':10} {'model':6} {'any':>9} bytes of the payload of each rank")
+    with scratch() as folder:
+        compile_in_a_hurry(folder)
+        trainer = Trainer(plan_cases, folder, [])
+        for plan, model, ranks, *want in CASES:
+            try:
+                said = one_case(trainer, plan, model, ranks, *want)
+            except Failed as e:
+                failed, said = failed + 1, f"FAILED: {e}"
+            print(f"{plan:10} {model:6} {said}", flush=True)
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
