@@ -144,7 +144,7 @@ static const char *why_not_cut(lua_State *l, const Value *v, int dim, int axis) 
 
 static int cuts(lua_State *l) {
   const Value *v = plan_value(l, 1);
-  int dim = plan_dim(l, 2, v->type->rank, v->loc);
+  int dim = plan_dim(l, 2, v->type->rank, plan_loc(v));
   lua_pushboolean(l, !why_not_cut(l, v, dim, plan_axis(l, 3)));
   return 1;
 }
@@ -152,9 +152,9 @@ static int cuts(lua_State *l) {
 static int cut(lua_State *l, Given given) {
   const PlanProgram *p = program_of(l);
   const Value *v = plan_value(l, 1);
-  int dim = plan_dim(l, 2, v->type->rank, v->loc), axis = plan_axis(l, 3);
+  int dim = plan_dim(l, 2, v->type->rank, plan_loc(v)), axis = plan_axis(l, 3);
   const char *why = why_not_cut(l, v, dim, axis);
-  if (why) return plan_fail(l, v->loc, why);
+  if (why) return plan_fail(l, plan_loc(v), why);
   p->s->lies[v->id][axis] = (Sbp){.kind = SBP_S, .dim = dim};
   p->s->given[v->id][axis] = given;
   return 0;
