@@ -59,6 +59,19 @@ static int apply(lua_State *l) {
   return FAIL(l, NULL, "the program '%s' could not be applied", name);
 }
 
+// -- What there is -----------------------------------------------------------------------------
+
+static const luaL_Reg program_calls[] = {{"apply", apply}, {NULL, NULL}};
+
+static const char *call_names(Arena *a) {
+  const luaL_Reg *const calls[] = {plan_questions, plan_calls, program_calls};
+  StrBuf b = {.arena = a};
+  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+    for (const luaL_Reg *call = calls[i]; call->name; call++)
+      strbuf_addf(&b, "%s%s", b.n ? ", " : "", call->name);
+  return b.at;
+}
+
 // -- Running -----------------------------------------------------------------------------------
 
 static int start(lua_State *l) {
@@ -67,8 +80,7 @@ static int start(lua_State *l) {
   sandbox_environment(l);
   luaL_setfuncs(l, plan_questions, 0);
   luaL_setfuncs(l, plan_calls, 0);
-  lua_pushcfunction(l, apply);
-  lua_setfield(l, -2, "apply");
+  luaL_setfuncs(l, program_calls, 0);
   lua_pushvalue(l, -1);
   lua_setfield(l, LUA_REGISTRYINDEX, "world");
   sandbox_run(&p->box, 0);
@@ -207,6 +219,7 @@ PlanProgram *program_open(Arena *a, const char *name, Diag *d) {
   }
   program_close(p);
   return NULL;
+  p->box.calls = call_names(a);
 }
 
 void program_close(PlanProgram *p) {
