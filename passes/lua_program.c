@@ -192,6 +192,12 @@ static int text_index(const char *name) {
 
 bool plan_known(const char *name, Arena *a, Diag *d) {
   if (is_file(name) || text_index(name) >= 0) return true;
+  if (str_equal(name, "auto")) {
+    diag_error(d, NULL, "the plan 'auto' stands alone and takes no size");
+    diag_hint(d, "it is the default; beside others, or with a size, write one of %s",
+              plan_names(a));
+    return false;
+  }
   diag_error(d, NULL, "there is no plan '%s'", name);
   diag_hint(d, "the plans are: auto, %s, or a program in a file that ends in .lua", plan_names(a));
   return false;
@@ -213,13 +219,13 @@ PlanProgram *program_open(Arena *a, const char *name, Diag *d) {
   const char *path = is_file(name) ? name : str_format(a, "plans/%s.lua", name);
   if (!sandbox_open(&p->box, a, path, text, n, d)) return NULL;
   *(PlanProgram **)lua_getextraspace(p->box.lua) = p;
+  p->box.calls = call_names(a);
   if (sandbox_call(&p->box, start, p, 0)) {
     if (has_function(p, "step")) return p;
     diag_error(d, loc_line(a, path, 0, 0), "the program has no function 'step'");
   }
   program_close(p);
   return NULL;
-  p->box.calls = call_names(a);
 }
 
 void program_close(PlanProgram *p) {
