@@ -71,6 +71,10 @@ Value *plan_value(lua_State *l, int arg) {
   return v;
 }
 
+const Loc *plan_loc(const Value *v) {
+  return v->def ? v->def->loc : v->loc;
+}
+
 const Dims *plan_einsum(lua_State *l, const Op *op) {
   return dims_of(program_of(l)->s, op);
 }
@@ -213,6 +217,26 @@ static int op_text_of(lua_State *l) {
   return 1;
 }
 
+static void push_op_kind(lua_State *l, const Op *op) {
+  lua_pushstring(l, op_info[op->kind].name);
+}
+
+static void push_op_name(lua_State *l, const Op *op) {
+  lua_pushstring(l, origin_name(op->loc));
+}
+
+static void push_part(lua_State *l, const Op *op) {
+  lua_pushstring(l, part_name[op_part(op)]);
+}
+
+static void push_einsum(lua_State *l, const Op *op) {
+  lua_pushstring(l, dims_text(program_of(l)->box.arena, plan_einsum(l, op)));
+}
+
+static void push_flops(lua_State *l, const Op *op) {
+  lua_pushnumber(l, op_flops(op));
+}
+
 static void push_piece(lua_State *l, const Op *op) {
   int piece = op_piece(op);
   if (piece)
@@ -221,42 +245,77 @@ static void push_piece(lua_State *l, const Op *op) {
     lua_pushnil(l);
 }
 
+static void push_elementwise(lua_State *l, const Op *op) {
+  lua_pushboolean(l, op_info[op->kind].formula != NULL);
+}
+
+static void push_outputs(lua_State *l, const Op *op) {
+  push_values(l, op->out, op->n_out);
+}
+
+static const struct {
+  const char *name;
+  void (*push)(lua_State *, const Op *);
+} op_fields[] = {
+    {"kind", push_op_kind},
+    {"name", push_op_name},
+    {"part", push_part},
+    {"einsum", push_einsum},
+    {"flops", push_flops},
+    {"piece", push_piece},
+    {"elementwise", push_elementwise},
+    {"inputs", push_inputs},
+    {"outputs", push_outputs},
+};
+
+static const luaL_Reg op_methods[] = {
+    {"letter", op_letter}, {"result_letter", op_result_letter},
+    {"split", op_split},   {"attribute", op_attribute},
+    {"taken", op_taken},
+};
+
+enum {
+  N_OP_FIELDS = sizeof op_fields / sizeof *op_fields,
+  N_OP_METHODS = sizeof op_methods / sizeof *op_methods,
+};
+
 static int op_field(lua_State *l) {
   const Op *op = plan_op(l, 1);
   const char *name = luaL_checkstring(l, 2);
-  if (!strcmp(name, "kind"))
-    lua_pushstring(l, op_info[op->kind].name);
-  else if (!strcmp(name, "name"))
-    lua_pushstring(l, origin_name(op->loc));
-  else if (!strcmp(name, "part"))
-    lua_pushstring(l, part_name[op_part(op)]);
-  else if (!strcmp(name, "einsum"))
-    lua_pushstring(l, dims_text(program_of(l)->box.arena, plan_einsum(l, op)));
-  else if (!strcmp(name, "flops"))
-    lua_pushnumber(l, op_flops(op));
-  else if (!strcmp(name, "piece"))
-    push_piece(l, op);
-  else if (!strcmp(name, "elementwise"))
-    lua_pushboolean(l, op_info[op->kind].formula != NULL);
-  else if (!strcmp(name, "inputs"))
-    push_inputs(l, op);
-  else if (!strcmp(name, "outputs"))
-    push_values(l, op->out, op->n_out);
-  else if (luaL_getmetafield(l, 1, name) == LUA_TNIL)
-    return FAIL(l, op->loc, "an op has no field '%s'", name);
-  return 1;
+  StrBuf known = {.arena = program_of(l)->box.arena};
+  for (int i = 0; i < N_OP_FIELDS; i++) {
+    strbuf_addf(&known, "%s, ", op_fields[i].name);
+    if (strcmp(op_fields[i].name, name) != 0) continue;
+    op_fields[i].push(l, op);
+    return 1;
+  }
+  for (int i = 0; i < N_OP_METHODS; i++) {
+    strbuf_addf(&known, "%s:%s()", i ? ", " : "", op_methods[i].name);
+    if (strcmp(op_methods[i].name, name) != 0) continue;
+    lua_pushcfunction(l, op_methods[i].func);
+    return 1;
+  }
+  return FAIL(l, op->loc, "an op has no field '%s'; it has %s", name, known.at);
 }
 
-static void push_shape(lua_State *l, const Type *t) {
-  lua_createtable(l, t->rank, 0);
-  for (int i = 0; i < t->rank; i++) {
-    lua_pushinteger(l, t->dim[i]);
+static void push_shape(lua_State *l, Value *v) {
+  lua_createtable(l, v->type->rank, 0);
+  for (int i = 0; i < v->type->rank; i++) {
+    lua_pushinteger(l, v->type->dim[i]);
     lua_rawseti(l, -2, i + 1);
   }
 }
 
+static void push_rank(lua_State *l, Value *v) {
+  lua_pushinteger(l, v->type->rank);
+}
+
+static void push_dtype(lua_State *l, Value *v) {
+  lua_pushstring(l, dtype_name[v->type->dtype]);
+}
+
 // A list of {op=, index=}: which operands it is of which ops.
-static void push_readers(lua_State *l, const Value *v) {
+static void push_readers(lua_State *l, Value *v) {
   lua_newtable(l);
   int n = 0;
   for_each_use(u, v) {
@@ -270,53 +329,64 @@ static void push_readers(lua_State *l, const Value *v) {
   }
 }
 
-static void push_string_or_nil(lua_State *l, const char *s) {
-  if (s)
-    lua_pushstring(l, s);
-  else
-    lua_pushnil(l);
-}
-
 static const char *role_of(const Value *v) {
   return v->def ? NULL : role_name[v->role];
 }
 
+static void push_role(lua_State *l, Value *v) {
+  lua_pushstring(l, role_of(v)); // NULL is nil
+}
+
+static void push_value_name(lua_State *l, Value *v) {
+  lua_pushstring(l, v->label ? v->label : v->name ? v->name : "");
+}
+
+static void push_trained(lua_State *l, Value *v) {
+  lua_pushboolean(l, !v->def && v->train);
+}
+
+static void push_index(lua_State *l, Value *v) {
+  lua_pushinteger(l, v->index + 1);
+}
+
+static void push_def(lua_State *l, Value *v) {
+  if (v->def)
+    plan_push(l, v->def, PLAN_OPS);
+  else
+    lua_pushnil(l);
+}
+
 // What a value was cut, cast or turned from.
-static Value *source_of(Value *v) {
+static void push_source(lua_State *l, Value *v) {
   while (v->def && (v->def->kind == OP_cast || v->def->kind == OP_slice ||
                     v->def->kind == OP_transpose || v->def->kind == OP_reshape))
     v = v->def->in[0].value;
-  return v;
+  plan_push(l, v, PLAN_VALUES);
 }
+
+static const struct {
+  const char *name;
+  void (*push)(lua_State *, Value *);
+} value_fields[] = {
+    {"name", push_value_name}, {"role", push_role},   {"trained", push_trained},
+    {"shape", push_shape},     {"rank", push_rank},   {"dtype", push_dtype},
+    {"def", push_def},         {"index", push_index}, {"source", push_source},
+    {"readers", push_readers},
+};
+
+enum { N_VALUE_FIELDS = sizeof value_fields / sizeof *value_fields };
 
 static int value_field(lua_State *l) {
   Value *v = plan_value(l, 1);
   const char *name = luaL_checkstring(l, 2);
-  if (!strcmp(name, "shape"))
-    push_shape(l, v->type);
-  else if (!strcmp(name, "rank"))
-    lua_pushinteger(l, v->type->rank);
-  else if (!strcmp(name, "dtype"))
-    lua_pushstring(l, dtype_name[v->type->dtype]);
-  else if (!strcmp(name, "role"))
-    push_string_or_nil(l, role_of(v));
-  else if (!strcmp(name, "name"))
-    lua_pushstring(l, v->label ? v->label : v->name ? v->name : "");
-  else if (!strcmp(name, "trained"))
-    lua_pushboolean(l, !v->def && v->train);
-  else if (!strcmp(name, "source"))
-    plan_push(l, source_of(v), PLAN_VALUES);
-  else if (!strcmp(name, "index"))
-    lua_pushinteger(l, v->index + 1);
-  else if (!strcmp(name, "readers"))
-    push_readers(l, v);
-  else if (strcmp(name, "def") != 0)
-    return FAIL(l, v->loc, "a value has no field '%s'", name);
-  else if (v->def)
-    plan_push(l, v->def, PLAN_OPS);
-  else
-    lua_pushnil(l);
-  return 1;
+  StrBuf known = {.arena = program_of(l)->box.arena};
+  for (int i = 0; i < N_VALUE_FIELDS; i++) {
+    strbuf_addf(&known, "%s%s", i ? ", " : "", value_fields[i].name);
+    if (strcmp(value_fields[i].name, name) != 0) continue;
+    value_fields[i].push(l, v);
+    return 1;
+  }
+  return FAIL(l, plan_loc(v), "a value has no field '%s'; it has %s", name, known.at);
 }
 
 static int value_text_of(lua_State *l) {
@@ -394,41 +464,28 @@ enum { MAX_REFUSED = 100 };
 // more.
 static int refuse(lua_State *l) {
   PlanProgram *p = program_of(l);
-  const Value *v = luaL_testudata(l, 1, PLAN_VALUES) ? plan_value(l, 1) : NULL;
-  const Loc *loc = v ? v->loc : plan_op(l, 1)->loc;
-  diag_error(p->box.d, v && v->def ? v->def->loc : loc, "%s", luaL_checkstring(l, 2));
+  bool is_value = luaL_testudata(l, 1, PLAN_VALUES) != NULL;
+  const Loc *loc = is_value ? plan_loc(plan_value(l, 1)) : plan_op(l, 1)->loc;
+  diag_error(p->box.d, loc, "%s", luaL_checkstring(l, 2));
   diag_note(p->box.d, plan_line(l), "the plan asks for it here");
   if (++p->n_refused == MAX_REFUSED) return FAIL(l, NULL, "these are enough");
   return 0;
 }
 
-// -- What there is -------------------------------------------------------------------------------
+// -- What there is -----------------------------------------------------------------------------
 
 const luaL_Reg plan_questions[] = {
     {"glob", matches},  {"ops", list_ops},   {"params", list_params},
     {"refuse", refuse}, {"size", axis_size}, {NULL, NULL},
 };
 
-static const luaL_Reg op_methods[] = {
-    {"__index", op_field}, {"__tostring", op_text_of},
-    {"letter", op_letter}, {"result_letter", op_result_letter},
-    {"split", op_split},   {"attribute", op_attribute},
-    {"taken", op_taken},   {NULL, NULL},
-};
-
-static const luaL_Reg value_methods[] = {
-    {"__index", value_field},
-    {"__tostring", value_text_of},
-    {NULL, NULL},
-};
-
-static void make_type(lua_State *l, const char *name, const luaL_Reg *methods) {
+static void make_type(lua_State *l, const char *name, lua_CFunction field, lua_CFunction text) {
   luaL_newmetatable(l, name);
-  luaL_setfuncs(l, methods, 0);
+  luaL_setfuncs(l, (luaL_Reg[]){{"__index", field}, {"__tostring", text}, {NULL, NULL}}, 0);
   lua_pop(l, 1);
 }
 
 void plan_types(lua_State *l) {
-  make_type(l, PLAN_OPS, op_methods);
-  make_type(l, PLAN_VALUES, value_methods);
+  make_type(l, PLAN_OPS, op_field, op_text_of);
+  make_type(l, PLAN_VALUES, value_field, value_text_of);
 }

@@ -40,6 +40,7 @@ void plan_push(lua_State *l, const void *object, const char *type);
 // or from the end if negative).  Anything else ends the program.
 Op *plan_op(lua_State *l, int arg);
 Value *plan_value(lua_State *l, int arg);
+const Loc *plan_loc(const Value *v); // where in the model: of its op, if it has one
 int plan_axis(lua_State *l, int arg);
 int plan_dim(lua_State *l, int arg, int rank, const Loc *loc);
 const Dims *plan_einsum(lua_State *l, const Op *op);

@@ -78,10 +78,22 @@ static int op_trans(lua_State *l) {
 
 // -- Ranks of ops ------------------------------------------------------------------------------
 
+// An entry of the list that is argument `arg`, `i` from 1.
+static lua_Integer check_entry(lua_State *l, int arg, lua_Integer i, const char *what,
+                               const Loc *loc) {
+  int is_integer;
+  lua_rawgeti(l, arg, i);
+  lua_Integer entry = lua_tointegerx(l, -1, &is_integer);
+  if (!is_integer)
+    return FAIL(l, loc, "%s %lld of the list is %s, which is no integer", what, (long long)i,
+                luaL_tolstring(l, -1, NULL));
+  lua_pop(l, 1);
+  return entry;
+}
+
 // A rank of the axis, from 0.
-static int check_rank(lua_State *l, int arg, const Op *op, int axis) {
+static int check_rank(lua_State *l, lua_Integer i, const Op *op, int axis) {
   const MeshAxis *along = &program_of(l)->s->mesh->axis[axis];
-  lua_Integer i = luaL_checkinteger(l, arg);
   if (i >= 0 && i < along->size) return (int)i;
   return FAIL(l, op->loc, "there is no rank %lld of %s: there are %d, from 0", (long long)i,
               along->name, along->size);
@@ -90,7 +102,8 @@ static int check_rank(lua_State *l, int arg, const Op *op, int axis) {
 // One rank, or a list of them.
 static const Ranks *check_ranks(lua_State *l, int arg, const Op *op, int axis) {
   const PlanProgram *p = program_of(l);
-  if (!lua_istable(l, arg)) return ranks_new(p->s, axis, (int[]){check_rank(l, arg, op, axis)}, 1);
+  if (!lua_istable(l, arg))
+    return ranks_new(p->s, axis, (int[]){check_rank(l, luaL_checkinteger(l, arg), op, axis)}, 1);
   lua_Unsigned n = lua_rawlen(l, arg);
   int size = p->s->mesh->axis[axis].size, *at = arena_array(p->box.arena, int, size);
   bool *seen = arena_array(p->box.arena, bool, size);
@@ -98,9 +111,7 @@ static const Ranks *check_ranks(lua_State *l, int arg, const Op *op, int axis) {
     FAIL(l, op->loc, "op_assign wants a rank of %s or a list of them, and this is empty",
          p->s->mesh->axis[axis].name);
   for (lua_Unsigned i = 0; i < n; i++) {
-    lua_rawgeti(l, arg, (lua_Integer)i + 1);
-    int rank = check_rank(l, -1, op, axis);
-    lua_pop(l, 1);
+    int rank = check_rank(l, check_entry(l, arg, (lua_Integer)i + 1, "rank", op->loc), op, axis);
     if (seen[rank]) FAIL(l, op->loc, "rank %d is in the list twice", rank);
     seen[rank] = true;
     at[i] = rank;
@@ -144,7 +155,7 @@ static const char *why_not_cut(lua_State *l, const Value *v, int dim, int axis) 
 
 static int cuts(lua_State *l) {
   const Value *v = plan_value(l, 1);
-  int dim = plan_dim(l, 2, v->type->rank, v->loc);
+  int dim = plan_dim(l, 2, v->type->rank, plan_loc(v));
   lua_pushboolean(l, !why_not_cut(l, v, dim, plan_axis(l, 3)));
   return 1;
 }
@@ -152,9 +163,9 @@ static int cuts(lua_State *l) {
 static int cut(lua_State *l, Given given) {
   const PlanProgram *p = program_of(l);
   const Value *v = plan_value(l, 1);
-  int dim = plan_dim(l, 2, v->type->rank, v->loc), axis = plan_axis(l, 3);
+  int dim = plan_dim(l, 2, v->type->rank, plan_loc(v)), axis = plan_axis(l, 3);
   const char *why = why_not_cut(l, v, dim, axis);
-  if (why) return plan_fail(l, v->loc, why);
+  if (why) return plan_fail(l, plan_loc(v), why);
   p->s->lies[v->id][axis] = (Sbp){.kind = SBP_S, .dim = dim};
   p->s->given[v->id][axis] = given;
   return 0;
@@ -323,12 +334,7 @@ static PieceSizes check_sizes(lua_State *l, int arg) {
   if (n < 1 || n > MAX_PIECES) FAIL(l, NULL, "pieces wants 1 to %d pieces", MAX_PIECES);
   int *at = arena_array(program_of(l)->box.arena, int, n);
   for (s.at = at; s.n < n; s.sum += at[s.n++]) {
-    lua_Integer size = 1;
-    if (!equal) {
-      lua_rawgeti(l, arg, s.n + 1);
-      size = luaL_checkinteger(l, -1);
-      lua_pop(l, 1);
-    }
+    lua_Integer size = equal ? 1 : check_entry(l, arg, s.n + 1, "size", NULL);
     if (size < 1 || size > INT32_MAX / MAX_PIECES)
       FAIL(l, NULL, "a piece has a size of 1 or more, not %lld", (long long)size);
     at[s.n] = (int)size;

@@ -59,6 +59,19 @@ static int apply(lua_State *l) {
   return FAIL(l, NULL, "the program '%s' could not be applied", name);
 }
 
+// -- What there is -----------------------------------------------------------------------------
+
+static const luaL_Reg program_calls[] = {{"apply", apply}, {NULL, NULL}};
+
+static const char *call_names(Arena *a) {
+  const luaL_Reg *const calls[] = {plan_questions, plan_calls, program_calls};
+  StrBuf b = {.arena = a};
+  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+    for (const luaL_Reg *call = calls[i]; call->name; call++)
+      strbuf_addf(&b, "%s%s", b.n ? ", " : "", call->name);
+  return b.at;
+}
+
 // -- Running -----------------------------------------------------------------------------------
 
 static int start(lua_State *l) {
@@ -67,8 +80,7 @@ static int start(lua_State *l) {
   sandbox_environment(l);
   luaL_setfuncs(l, plan_questions, 0);
   luaL_setfuncs(l, plan_calls, 0);
-  lua_pushcfunction(l, apply);
-  lua_setfield(l, -2, "apply");
+  luaL_setfuncs(l, program_calls, 0);
   lua_pushvalue(l, -1);
   lua_setfield(l, LUA_REGISTRYINDEX, "world");
   sandbox_run(&p->box, 0);
@@ -180,6 +192,12 @@ static int text_index(const char *name) {
 
 bool plan_known(const char *name, Arena *a, Diag *d) {
   if (is_file(name) || text_index(name) >= 0) return true;
+  if (str_equal(name, "auto")) {
+    diag_error(d, NULL, "the plan 'auto' stands alone and takes no size");
+    diag_hint(d, "it is the default; beside others, or with a size, write one of %s",
+              plan_names(a));
+    return false;
+  }
   diag_error(d, NULL, "there is no plan '%s'", name);
   diag_hint(d, "the plans are: auto, %s, or a program in a file that ends in .lua", plan_names(a));
   return false;
@@ -201,6 +219,7 @@ PlanProgram *program_open(Arena *a, const char *name, Diag *d) {
   const char *path = is_file(name) ? name : str_format(a, "plans/%s.lua", name);
   if (!sandbox_open(&p->box, a, path, text, n, d)) return NULL;
   *(PlanProgram **)lua_getextraspace(p->box.lua) = p;
+  p->box.calls = call_names(a);
   if (sandbox_call(&p->box, start, p, 0)) {
     if (has_function(p, "step")) return p;
     diag_error(d, loc_line(a, path, 0, 0), "the program has no function 'step'");

@@ -137,8 +137,10 @@ static void report(const Sandbox *s, const char *message) {
   diag_error(s->d, loc_line(s->arena, s->path, line, line ? 1 : 0), "%s", message);
   if (s->about) diag_note(s->d, s->about, "this is what it is about");
   if (strstr(message, "global '"))
-    diag_hint(s->d, "a file has math, string, table, assert, error, ipairs, next, pairs, select, "
-                    "tonumber, tostring and type, and nothing of the machine");
+    diag_hint(s->d,
+              "a file has math, string, table, assert, error, ipairs, next, pairs, select, "
+              "tonumber, tostring, type%s%s, and nothing of the machine",
+              s->calls ? ", " : "", s->calls ? s->calls : "");
 }
 
 // -- Running ---------------------------------------------------------------------------------

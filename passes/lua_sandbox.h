@@ -25,7 +25,8 @@ enum {
 
 typedef struct Sandbox {
   Arena *arena;
-  const char *path; // what messages call the file
+  const char *path;  // what messages call the file
+  const char *calls; // what it has besides Lua: "can, cuts, …", or NULL
   const char *text;
   size_t n;
   Diag *d;

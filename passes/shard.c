@@ -27,6 +27,7 @@
 #include "assign.h"
 #include "ir/op.h"
 #include "mesh.h"
+#include "part.h"
 #include "pass.h"
 #include "plan.h"
 #include "propagate.h"
@@ -173,10 +174,27 @@ static bool open_programs(Module *m, const Mesh *mesh, const char *plan, Section
   return true;
 }
 
-// A plan may not fit a model: then ranks do the same, and that is hardly what was wanted.
-static void warn_of_idle(const Module *m, Diag *d) {
+// The ranks on no mesh that an op of the model runs on.
+static int count_idle(const Module *m, const Graph *g, Arena *scratch) {
+  int n = m->meshes->n_devices, n_idle = n;
+  bool *busy = arena_array(scratch, bool, n); // by device, which are 0 … n-1
+  for_each_op(op, g) {
+    const Mesh *mesh = op_mesh(op);
+    for (int i = 0; i < mesh->n_devices && op_part(op) == PART_forward; i++) {
+      n_idle -= !busy[mesh->device[i]];
+      busy[mesh->device[i]] = true;
+    }
+  }
+  return n_idle;
+}
+
+// A plan may not fit a model: then ranks do the same or nothing, and that is hardly what was
+// wanted.
+static void warn_of_idle(const Module *m, Arena *scratch, Diag *d) {
   const Mesh *mesh = m->meshes;
   const Graph *g = module_first_entry(m);
+  int n_idle = g && m->meshes->next ? count_idle(m, g, scratch) : 0;
+  if (n_idle) diag_warning(d, NULL, "%d of %d ranks have nothing to do", n_idle, mesh->n_devices);
   for (int a = 0; g && a < mesh->n_axes; a++) {
     bool split = mesh->axis[a].time || mesh->axis[a].size == 1;
     for_each_op(op, g)
@@ -200,6 +218,6 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   for_each_graph(g, m)
     if (ok && g->entry) ok = shard_graph(g, &sections, opt_scratch(o), &first, d);
   close_programs(&sections);
-  if (ok) warn_of_idle(m, d);
+  if (ok) warn_of_idle(m, opt_scratch(o), d);
   return ok;
 }

@@ -5,6 +5,7 @@
 
 #include "input.h"
 #include "ir/graph.h"
+#include "ir/op.h"
 #include "options.h"
 #include "output.h"
 #include "pass.h"
@@ -58,13 +59,32 @@ static bool write_output(const Module *m, Diag *d) {
   return ok;
 }
 
+// What `fuse` and `batch` make one op of is in a graph of its own, which a proof does not look
+// into.
+static bool can_prove(const Module *m, Diag *d) {
+  for_each_graph(g, m)
+    for_each_op(op, g) {
+      if (op->kind != OP_fused && op->kind != OP_batch) continue;
+      diag_error(d, op->loc, "--prove does not cover %s: what it computes is in '@%s'",
+                 op_info[op->kind].name, op->callee->name);
+      diag_hint(d, "prove a dump from before that, such as the one after pack_grads");
+      return false;
+    }
+  return true;
+}
+
 // A dump changed by hand, say: does it still compute what the one from before `shard` does?
 static bool prove_model(const Module *m, Diag *d) {
   if (!model) return true;
   Module *whole = input_read(model, &import, d);
-  bool ok = whole && module_verify(whole, d) && module_verify(m, d);
-  if (ok && !prove(whole, m, d))
+  bool ok = whole && module_verify(whole, d) && module_verify(m, d) && can_prove(m, d);
+  if (ok && !prove(whole, m, d)) {
     ok = diag_error(d, NULL, "this does not compute what '%s' says", model);
+    diag_hint(d,
+              "'%s' must be the last dump of whole tensors, from right before shard, and what is "
+              "proved from before passes for a target: after pack_grads at the latest",
+              model);
+  }
   if (whole) module_free(whole);
   return ok;
 }

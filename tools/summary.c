@@ -17,6 +17,7 @@
 #include "ir/place.h"
 #include "ir/split.h"
 #include "output.h"
+#include "part.h"
 
 void summary_before(Summary *s, const Module *m) {
   for_each_graph(g, m)
@@ -225,16 +226,24 @@ static void add_comm_bytes(StrBuf *b, const Collectives *list) {
   }
 }
 
-// Of one mesh; NULL: of a module without one, which runs on `ranks` devices.
-static void add_stage(StrBuf *b, const Module *m, const Mesh *mesh, int ranks) {
+// What the model itself computes; collectives and buckets came with the plan.
+static bool is_of_model(const Op *op) {
+  bool is_moved = (op_info[op->kind].traits & COMM) || op->kind == OP_pack || op->kind == OP_unpack;
+  return op_part(op) == PART_forward && !is_moved;
+}
+
+// The ops of the model on one mesh, if it runs any: that makes it a stage.  A module without meshes
+// runs on `ranks` devices, and is one stage.
+static void add_stage(StrBuf *b, const Module *m, const Mesh *mesh, int ranks, int *n_stages) {
   Arena *a = b->arena;
   const Op *first = NULL, *last = NULL;
   for (const Op *op = m->graphs ? m->graphs->first : NULL; op; op = op->next) {
-    if (mesh && op_mesh(op) != mesh) continue;
+    if (!is_of_model(op) || (mesh && op_mesh(op) != mesh)) continue;
     if (!first) first = op;
     last = op;
   }
-  strbuf_add(b, "{\"devices\": [");
+  if (mesh && !first) return;
+  strbuf_add(b, (*n_stages)++ ? ", {\"devices\": [" : "{\"devices\": [");
   for (int i = 0; i < (mesh ? mesh->n_devices : ranks); i++)
     strbuf_addf(b, "%s%d", i ? ", " : "", mesh ? mesh->device[i] : i);
   strbuf_add(b, "], \"mesh\": {");
@@ -247,11 +256,10 @@ static void add_stage(StrBuf *b, const Module *m, const Mesh *mesh, int ranks) {
 }
 
 static void add_stages(StrBuf *b, const Module *m, int ranks) {
-  if (!m->meshes) add_stage(b, m, NULL, ranks);
-  for_each_mesh(mesh, m) {
-    strbuf_add(b, mesh->id ? ", " : "");
-    add_stage(b, m, mesh, ranks);
-  }
+  int n_stages = 0;
+  if (!m->meshes) add_stage(b, m, NULL, ranks, &n_stages);
+  for_each_mesh(mesh, m)
+    add_stage(b, m, mesh, ranks, &n_stages);
 }
 
 // A block that is there once and used by `call`; fused kernels are no blocks.
@@ -293,6 +301,12 @@ static void add_ranks(StrBuf *b, const Module *m, int ranks) {
   }
 }
 
+// The part of a step in which stages wait for one another: none where there is one mesh, and
+// with several it depends on a schedule, which there is none of.
+static const char *bubble_text(const Module *m) {
+  return m->meshes && !m->meshes->next ? "0" : "null";
+}
+
 const char *summary_text(Summary *s, const Module *m) {
   Arena *a = s->arena;
   StrBuf b = {.arena = a};
@@ -317,8 +331,7 @@ const char *summary_text(Summary *s, const Module *m) {
               "  \"fold\": {\"ops_before\": %d, \"ops_after\": %d, \"unique_blocks\": %d},\n"
               "  \"solver\": {\"status\": \"none\", \"gap\": null, \"seconds\": 0},\n"
               "  \"seconds\": {",
-              // There are no pipelines of stages yet.
-              m->phase >= PHASE_sharded ? "0" : "null", s->n_ops, n_ops, n_blocks);
+              bubble_text(m), s->n_ops, n_ops, n_blocks);
   for (int i = 0; i < s->seconds.n; i++)
     strbuf_addf(&b, "%s%s: %.6f", i ? ", " : "", json_string(a, s->seconds.at[i].pass),
                 s->seconds.at[i].seconds);

@@ -5,12 +5,10 @@
 --     x = h W                      W {S(1)}: every rank has the logits of its part of the words
 --     loss(x, label)               two numbers a row are exchanged, and no logits
 
-local through = { slice = true, reshape = true, cast = true, transpose = true }
-
 -- The product that makes the logits, and where it has the words.
 local function maker(logits)
-  local op = logits.def
-  while op and (through[op.kind] or op.elementwise) do op = op.inputs[1].def end
+  local op = logits.source.def
+  while op and op.elementwise do op = op.inputs[1].source.def end
   return op
 end
 

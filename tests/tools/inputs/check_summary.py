@@ -20,7 +20,10 @@ for rank in s["per_rank"]:
     # The weights of the sample are 11386 floats.
     assert rank["peak_bytes"] > 4 * 11386 if planned else rank["peak_bytes"] is None
 (stage,) = s["stages"]
-assert stage["devices"] == list(range(ranks)) and stage["first_op"] and stage["last_op"]
+assert stage["devices"] == list(range(ranks))
+# Those of the model, without gradients, updates, and what moves the loss between ranks.
+assert " = linear %x, " in stage["first_op"]
+assert (" = fused " if planned else " = scale ") in stage["last_op"] and " : f32[]" in stage["last_op"]
 if planned:
     assert stage["mesh"] == {"acc": 2, "dp": 2}
     # Gradients of all weights, and the loss, on two ranks.
