@@ -194,7 +194,9 @@ static void warn_of_idle(const Module *m, Arena *scratch, Diag *d) {
   const Mesh *mesh = m->meshes;
   const Graph *g = module_first_entry(m);
   int n_idle = g && m->meshes->next ? count_idle(m, g, scratch) : 0;
-  if (n_idle) diag_warning(d, NULL, "%d of %d ranks have nothing to do", n_idle, mesh->n_devices);
+  if (n_idle)
+    diag_warning(d, NULL, "%d of %d ranks %s nothing to do", n_idle, mesh->n_devices,
+                 n_idle == 1 ? "has" : "have");
   for (int a = 0; g && a < mesh->n_axes; a++) {
     bool split = mesh->axis[a].time || mesh->axis[a].size == 1;
     for_each_op(op, g)
