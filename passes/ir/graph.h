@@ -136,9 +136,9 @@ struct Value {
   // The whole as users know it, where that has other dimensions: of a weight or state, as many
   // elements in the same order.  Otherwise NULL.
   const Type *as;
-  bool train;        // of a weight: autodiff gives it a gradient and an update
-  Init *init;        // of a weight or state; otherwise NULL
-  const Loc *loc;    // of a parameter; a result's is its op's
+  bool train;     // of a weight: autodiff gives it a gradient and an update
+  Init *init;     // of a weight or state; otherwise NULL
+  const Loc *loc; // of a parameter; a result's is its op's
 };
 
 // One operand of one op, or one result of a graph, and a link in its value's list of uses.
