@@ -16,7 +16,7 @@ typedef struct TargetSpec {
   int sm[MAX_SM]; // 90 of sm_90, ascending; of cuda only
 } TargetSpec;
 
-// Where in the skeleton of the model for --export the trained bytes of a weight go.
+// Where in the skeleton of the model for --export the bytes of a weight go.
 typedef struct ExportHole {
   const char *label;
   DType dtype; // of the file

@@ -39,7 +39,9 @@ typedef struct OnnxSkeleton {
   OnnxHole *holes;
   int n_holes;
 } OnnxSkeleton;
+// Of the labels the first `n_must` have to be initializers of the graph; others that are none, as
+// those of a branch, have no hole.
 bool onnx_skeleton(const char *path, const OnnxOptions *o, const char *const *labels, int n_labels,
-                   Arena *a, OnnxSkeleton *out, Diag *d);
+                   int n_must, Arena *a, OnnxSkeleton *out, Diag *d);
 
 #endif

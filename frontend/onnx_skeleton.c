@@ -1,5 +1,5 @@
-// The model as a form to be filled in: for --export, every trained initializer becomes raw data
-// inline, zeros here, and `holes` say where its bytes go.
+// The model as a form to be filled in: for --export, every initializer that a run has becomes raw
+// data inline, zeros here, and `holes` say where its bytes go.
 //
 //     initializer { dims: 2 dims: 3 data_type: 1 name: "w"       initializer { dims: 2 dims: 3 …
 //                   float_data: 0.5 float_data: … }         =>                 raw_data: 24 zeros }
@@ -179,7 +179,7 @@ static bool check_labels(const OnnxFile *f, const char *const *labels, int n_lab
 }
 
 bool onnx_skeleton(const char *path, const OnnxOptions *o, const char *const *labels, int n_labels,
-                   Arena *a, OnnxSkeleton *out, Diag *d) {
+                   int n_must, Arena *a, OnnxSkeleton *out, Diag *d) {
   OnnxFile f;
   *out = (OnnxSkeleton){0};
   if (!onnx_open(&f, path, &onnx__model_proto__descriptor, a, d)) return false;
@@ -188,7 +188,7 @@ bool onnx_skeleton(const char *path, const OnnxOptions *o, const char *const *la
     name_map_add(&map, labels[i], 0);
   Writer w = {
       .f = &f, .external_dir = o->external_data_dir, .a = a, .d = d, .labels = &map, .out = out};
-  bool ok = check_labels(&f, labels, n_labels, a, d) && write_model(&w);
+  bool ok = check_labels(&f, labels, n_must, a, d) && write_model(&w);
   if (ok && w.n > INT32_MAX) {
     diag_warning(d, f.loc,
                  "is above 2 GiB with its weights inline, the limit of the format: the "

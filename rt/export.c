@@ -1,7 +1,8 @@
 // --export: the model as it was compiled from, with the trained weights in it.
 //
-// The payload holds the file without the bytes of the trained initializers.  What stands between
-// them is copied, and each of these holes is filled, in the element type that the file says.
+// The payload holds the file without the bytes of initializers that are weights here, trained or
+// not.  What stands between them is copied, and each of these holes is filled, in the element type
+// that the file says.
 
 #include <stdlib.h>
 

@@ -122,7 +122,7 @@ typedef struct NnrtTensor {
   int64_t init_seed; // of normal and uniform
 } NnrtTensor;
 
-// Where the trained bytes of a weight go in the model for --export.
+// Where the bytes of a weight go in the model for --export.
 typedef struct NnrtHole {
   const char *name;
   NnrtDtype dtype;        // of the file

@@ -530,7 +530,16 @@ static bool is_updated(const Graph *g, const Value *v) {
   return false;
 }
 
-// The model with room for what training changes.
+// Whether a weight that training leaves alone can be written as the file has it.
+static bool is_kept(const Graph *g, const Value *v) {
+  if (is_updated(g, v) || !v->init) return false;
+  DType file = v->init->dtype, here = v->type->dtype;
+  if (v->init->kind != INIT_file && v->init->kind != INIT_bytes) return true;
+  return file == here ||
+         (dtype_class[file] == dtype_class[here] && dtype_bytes[file] < dtype_bytes[here]);
+}
+
+// The model with room for what the ranks have; first of all what training changes.
 static bool add_skeleton(const Module *m, const char *path, const OnnxOptions *import, Arena *a,
                          BackendOptions *o, Diag *d) {
   if (!str_ends(path, ".onnx")) return true;
@@ -539,8 +548,12 @@ static bool add_skeleton(const Module *m, const char *path, const OnnxOptions *i
   for (int i = 0; i < g->n_params; i++)
     if (g->params[i]->role == ROLE_weight && is_updated(g, g->params[i]))
       vec_push(a, &labels, g->params[i]->label);
+  int n_updated = labels.n;
+  for (int i = 0; i < g->n_params; i++)
+    if (g->params[i]->role == ROLE_weight && is_kept(g, g->params[i]))
+      vec_push(a, &labels, g->params[i]->label);
   OnnxSkeleton s = {0};
-  if (!onnx_skeleton(path, import, labels.at, labels.n, a, &s, d)) return false;
+  if (!onnx_skeleton(path, import, labels.at, labels.n, n_updated, a, &s, d)) return false;
   ExportHole *holes = arena_array(a, ExportHole, s.n_holes);
   for (int i = 0; i < s.n_holes; i++)
     holes[i] =

@@ -9,7 +9,7 @@
 static Module *export_and_import(const char *model, const char *const *labels, int n_labels,
                                  OnnxSkeleton *s, Arena *a, Diag *d) {
   OnnxOptions o = {.dims = (const char *const[]){"N=2"}, .n_dims = 1};
-  assert_true(onnx_skeleton(model, &o, labels, n_labels, a, s, d));
+  assert_true(onnx_skeleton(model, &o, labels, n_labels, n_labels, a, s, d));
   assert_int_equal(s->n_holes, n_labels);
   for (int i = 0; i < s->n_holes; i++)
     for (int64_t k = 0; k < s->holes[i].length; k++) {
@@ -96,10 +96,25 @@ static void what_is_no_initializer_is_reported(void **state) {
   OnnxOptions o = {0};
   OnnxSkeleton s;
   assert_false(
-      onnx_skeleton(INPUTS "/mlp.onnx", &o, (const char *const[]){"nobody"}, 1, a, &s, h->d));
+      onnx_skeleton(INPUTS "/mlp.onnx", &o, (const char *const[]){"nobody"}, 1, 1, a, &s, h->d));
   assert_true(heard(h, "mlp.onnx:nobody: error: is not an initializer"));
-  assert_false(onnx_skeleton(INPUTS "/truncated.onnx", &o, NULL, 0, a, &s, h->d));
+  assert_false(onnx_skeleton(INPUTS "/truncated.onnx", &o, NULL, 0, 0, a, &s, h->d));
   assert_true(heard(h, "is not a well-formed ONNX file"));
+  heard_free(h);
+  arena_free(a);
+}
+
+static void what_need_not_be_one_has_no_hole(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  Heard *h = heard_new();
+  OnnxOptions o = {0};
+  OnnxSkeleton s;
+  const char *const labels[] = {"w", "nobody", "b"};
+  assert_true(onnx_skeleton(INPUTS "/mlp.onnx", &o, labels, 3, 1, a, &s, h->d));
+  assert_int_equal(s.n_holes, 2);
+  assert_string_equal(s.holes[0].label, "w");
+  assert_string_equal(s.holes[1].label, "b");
   heard_free(h);
   arena_free(a);
 }
@@ -110,6 +125,7 @@ int main(void) {
       cmocka_unit_test(types_stay_and_lists_become_raw),
       cmocka_unit_test(external_data_comes_inline),
       cmocka_unit_test(what_is_no_initializer_is_reported),
+      cmocka_unit_test(what_need_not_be_one_has_no_hole),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   remove("skeleton_test.onnx");
