@@ -17,8 +17,8 @@ enum { WAYS_EXACT = 10 }; // places, up to which nothing is cheaper
 // What it costs from place `from` to place `to`, from 0; place -1 is where all begins.
 typedef double WayCost(void *context, int from, int to);
 
-// Places 0 to n_wanted - 1 are wanted, those up to n are not.  `parent`: from where each is reached,
-// -1 from the beginning, -2 not at all.  Returns the sum.
+// Places 0 to n_wanted - 1 are wanted, those up to n are not.  `parent`: from where each is
+// reached, -1 from the beginning, -2 not at all.  Returns the sum.
 double ways_choose(Arena *scratch, int n_wanted, int n, WayCost *cost, void *context, int *parent);
 
 #endif
