@@ -170,6 +170,6 @@ typedef struct Wire {
 } Wire;
 
 Wire *nnrt_wire_mpi(const Launch *l);
-Wire *nnrt_wire_tcp(const Launch *l, uint64_t program);
+Wire *nnrt_wire_tcp(const Launch *l);
 
 #endif

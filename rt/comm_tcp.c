@@ -2,8 +2,8 @@
 //
 // Rank 0 listens where MASTER_ADDR and MASTER_PORT say.  The others come there with a Hello that
 // says who they are and where they listen, and are told where the others are; then every rank
-// connects to those before it.  A Hello of another program or another world is refused; a dead peer
-// is noticed because its connection closes.
+// connects to those before it.  A Hello of another world is refused; a dead peer is noticed because
+// its connection closes.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,18 +23,16 @@ enum { CONNECT_SECONDS = 120, HELLO_SECONDS = 30, PATIENCE_SECONDS = 5 };
 
 typedef struct Hello {
   char magic[8];
-  uint64_t program;
   int32_t world, rank, port;
   char host[64]; // numeric; rank 0 fills it in
 } Hello;
 
-static const char magic[8] = "nnrtcom1";
+static const char magic[8] = "nnrtcom2";
 
 typedef struct TcpWire {
   Wire wire;
   const char *host;
   int port;
-  uint64_t program;
   int *link; // [world], -1 where there is none
 } TcpWire;
 
@@ -150,7 +148,7 @@ static void say_waiting(const TcpWire *t, int port, int first, int missing) {
 }
 
 static Hello hello_of(const TcpWire *t, int port) {
-  Hello h = {.program = t->program, .world = t->wire.world, .rank = t->wire.rank, .port = port};
+  Hello h = {.world = t->wire.world, .rank = t->wire.rank, .port = port};
   memcpy(h.magic, magic, sizeof magic);
   return h;
 }
@@ -181,8 +179,8 @@ static bool accept_ranks(TcpWire *t, int listening, int port, int first, Hello *
       close(fd);
       continue;
     }
-    if (h.program != t->program || h.world != t->wire.world || h.rank < first ||
-        h.rank >= t->wire.world || t->link[h.rank] >= 0) {
+    if (h.world != t->wire.world || h.rank < first || h.rank >= t->wire.world ||
+        t->link[h.rank] >= 0) {
       close(fd);
       return why(w,
                  "a process that says it is rank %d of %d is not of this job\n"
@@ -295,12 +293,11 @@ static void close_tcp(Wire *wire) {
     if (t->link[i] >= 0) close(t->link[i]);
 }
 
-Wire *nnrt_wire_tcp(const Launch *l, uint64_t program) {
+Wire *nnrt_wire_tcp(const Launch *l) {
   TcpWire *t = nnrt_must_alloc(sizeof *t);
   t->wire = (Wire){"tcp", l->rank, l->world, open_tcp, exchange_tcp, close_tcp, check_tcp};
   t->host = l->host;
   t->port = l->port;
-  t->program = program;
   t->link = nnrt_must_alloc((size_t)l->world * sizeof *t->link);
   for (int i = 0; i < l->world; i++)
     t->link[i] = -1;

@@ -18,16 +18,19 @@ typedef enum Kind {
   KIND_none
 } Kind;
 
+typedef enum Agree { AGREE_same, AGREE_given, AGREE_own } Agree;
+
 typedef struct Row {
   Kind kind;
   const char *flag, *value, *help;
   size_t field; // offset in Flags
+  Agree agree;
 } Row;
 
 static const Row rows[] = {
 #define GROUP(name) {.kind = KIND_group, .flag = name},
-#define FLAG(field, kind, flag, value, help)                                                       \
-  {KIND_##kind, flag, value, help, offsetof(Flags, field)},
+#define FLAG(field, kind, flag, value, agree, help)                                                \
+  {KIND_##kind, flag, value, help, offsetof(Flags, field), AGREE_##agree},
 #include "flags.def"
 };
 enum { N_ROWS = sizeof rows / sizeof *rows, HELP_COLUMN = 32 };
@@ -63,7 +66,7 @@ static void help(const char *program, const NnrtProgram *p) {
 static _Noreturn void usage(const char *problem, const char *flag, const char *value) {
   nnrt_say_error("--%s%s%s: %s\nhint: see --help", flag, value ? " " : "", value ? value : "",
                  problem);
-  nnrt_end_job(2);
+  nnrt_ranks_refuse(2);
 }
 
 static void set_flag(Flag *f, const Row *row, const char *value) {
@@ -116,10 +119,10 @@ void nnrt_flags_parse(Flags *f, int argc, char **argv, const NnrtProgram *p) {
       f->help.given = true;
     } else if (c == ':') {
       nnrt_say_error("'%s' needs a value\nhint: see --help", argv[optind - 1]);
-      nnrt_end_job(2);
+      nnrt_ranks_refuse(2);
     } else if (c == '?') {
       nnrt_say_error("no such option: '%s'\nhint: see --help", argv[optind - 1]);
-      nnrt_end_job(2);
+      nnrt_ranks_refuse(2);
     } else {
       const Row *row = &rows[at[which]];
       set_flag((Flag *)(void *)((char *)f + row->field), row, optarg);
@@ -127,7 +130,7 @@ void nnrt_flags_parse(Flags *f, int argc, char **argv, const NnrtProgram *p) {
   }
   if (optind < argc) {
     nnrt_say_error("unexpected '%s'\nhint: see --help", argv[optind]);
-    nnrt_end_job(2);
+    nnrt_ranks_refuse(2);
   }
   if (f->help.given) {
     help(argv[0], p);
@@ -140,5 +143,39 @@ void nnrt_flags_parse(Flags *f, int argc, char **argv, const NnrtProgram *p) {
   if (f->describe.given) {
     nnrt_describe(p, stdout);
     exit(0);
+  }
+}
+
+// The shortest text that is this number.
+static void add_number(Terms *t, const char *name, double x) {
+  char text[32];
+  int digits = 6;
+  do
+    snprintf(text, sizeof text, "%.*g", digits, x);
+  while (strtod(text, NULL) != x && ++digits <= 17);
+  nnrt_terms_add(t, name, "%s", text);
+}
+
+static void add_term(Terms *t, const char *name, const Flag *f, const Row *row) {
+  bool value = f->given && row->agree == AGREE_same;
+  if (!f->given)
+    nnrt_terms_add(t, name, "not given");
+  else if (row->kind == KIND_files && f->n > 1)
+    nnrt_terms_add(t, name, "given %d times", f->n);
+  else if (value && (row->kind == KIND_count || row->kind == KIND_seed))
+    nnrt_terms_add(t, name, "%lld", (long long)f->i);
+  else if (value && row->kind == KIND_number)
+    add_number(t, name, f->f);
+  else
+    nnrt_terms_add(t, name, "given");
+}
+
+void nnrt_flags_terms(const Flags *f, Terms *t) {
+  for (int i = 0; i < N_ROWS; i++) {
+    const Row *row = &rows[i];
+    if (row->kind == KIND_group || row->agree == AGREE_own) continue;
+    char *name = nnrt_must_format("--%s", row->flag);
+    add_term(t, name, (const Flag *)(const void *)((const char *)f + row->field), row);
+    free(name);
   }
 }

@@ -22,13 +22,13 @@ static void check_program(const NnrtProgram *p) {
     if (!nnrt_tensor_lasts(e) || (t && t->offset == e->offset && t->dtype == e->dtype)) continue;
     nnrt_say_error("this executable is damaged: '%s' is not the same in training and evaluation",
                    e->name);
-    nnrt_end_job(1);
+    nnrt_ranks_refuse(1);
   }
 }
 
 static _Noreturn void usage(const char *text) {
   nnrt_say_error("%s\nhint: see --help", text);
-  nnrt_end_job(2);
+  nnrt_ranks_refuse(2);
 }
 
 static void check_flags(const Flags *f, const NnrtProgram *p) {
@@ -53,8 +53,48 @@ static void check_flags(const Flags *f, const NnrtProgram *p) {
           nnrt_out_same(out[i].flag->s, out[j].flag->s)) {
         nnrt_say_error("%s and %s are the same file: '%s'\nhint: see --help", out[j].name,
                        out[i].name, out[i].flag->s);
-        nnrt_end_job(2);
+        nnrt_ranks_refuse(2);
       }
+}
+
+static void compare_program(NnrtRun *run) {
+  Terms program = {0};
+  nnrt_program_terms(run->program, &program);
+  nnrt_ranks_compare(run, &program,
+                     "all ranks run one executable, or those of one --split-ranks; see --describe",
+                     2);
+}
+
+static void compare_started(NnrtRun *run) {
+  Terms flags = {0};
+  compare_program(run); // first: of another one the flags may be others
+  nnrt_flags_terms(&run->flags, &flags);
+  nnrt_ranks_compare(run, &flags, "all ranks need the same flags; only names of files may differ",
+                     2);
+}
+
+// Steps and batches are counted by rows.
+static void compare_rows(NnrtRun *run) {
+  Terms rows = {0};
+  nnrt_terms_add(&rows, "the number of rows", "%lld", (long long)run->data.rows);
+  nnrt_terms_add(&rows, "the number of rows for evaluation", "%lld",
+                 (long long)run->eval_data.rows);
+  nnrt_ranks_compare(run, &rows, "all ranks need the same data", 1);
+}
+
+// Started as more or fewer ranks than the program has.  Hydra notices the end of a process only
+// when that has connected to the others, and some of them may have another program.
+static _Noreturn void end_unfit(NnrtRun *run) {
+  int ranks = run->program->ranks, world = run->launch.world;
+  Why w, unconnected;
+  why(&w, "this executable is for %d rank%s, but %s is %d\nhint: compile with -g %d, or start %d",
+      ranks, ranks == 1 ? "" : "s", run->launch.said_by, world, world, ranks);
+  if (run->launch.kind == LAUNCH_mpi && nnrt_ranks_connect(run, &unconnected)) {
+    compare_program(run);
+    nnrt_ranks_end(run, w.text, 1);
+  }
+  nnrt_say_error("%s", w.text);
+  nnrt_end_job(1);
 }
 
 // Only after ranks have connected can one of them end the others.
@@ -151,14 +191,7 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
   }
   bool several = run.launch.kind != LAUNCH_none;
   nnrt_say_as(base_name(argv[0]), run.launch.rank, several && run.launch.world > 1);
-  if (several && run.launch.world != p->ranks) {
-    if (run.launch.rank == 0)
-      nnrt_say_error(
-          "this executable is for %d rank%s, but %s is %d\nhint: compile with -g %d, or start %d",
-          p->ranks, p->ranks == 1 ? "" : "s", run.launch.said_by, run.launch.world,
-          run.launch.world, p->ranks);
-    return 1;
-  }
+  if (several && run.launch.world != p->ranks) end_unfit(&run);
   int ranks_here = several ? run.launch.local_world : p->ranks;
   run.threads = nnrt_launch_threads(&run.launch, ranks_here > 0 ? ranks_here : p->ranks);
   run.seed = run.flags.seed.given ? run.flags.seed.i : p->seed;
@@ -168,8 +201,9 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
   bool found = nnrt_device_find(&run, &missing);
 
   const Flags *f = &run.flags;
-  bool ok = nnrt_ranks_connect(&run, &w) && check_split(&run, &w) &&
-            (found || why(&w, "%s", missing.text)) &&
+  bool connected = nnrt_ranks_connect(&run, &w);
+  if (connected) compare_started(&run);
+  bool ok = connected && check_split(&run, &w) && (found || why(&w, "%s", missing.text)) &&
             nnrt_device_enough(&run, ranks_here > 0 ? ranks_here : 1, &w) &&
             nnrt_payload_open(p, &run.payload, &w) &&
             nnrt_data_open(&run.data, p, &p->train, &f->input, &f->tokens, "", &w) &&
@@ -181,6 +215,7 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
     nnrt_say_error("%s", w.text);
     nnrt_end_job(1);
   }
+  compare_rows(&run);
   nnrt_in_watch();
   nnrt_signals_catch();
 

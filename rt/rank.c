@@ -50,20 +50,60 @@ static void seat_rank(Seat *seat, NnrtRun *run, int rank) {
 }
 
 static bool alone(const NnrtRun *run) {
-  return run->launch.kind == LAUNCH_none || run->program->ranks == 1;
+  const Launch *l = &run->launch;
+  return l->kind == LAUNCH_none || (run->program->ranks == 1 && l->world == 1);
 }
 
-static Seat process_seat; // the rank that this process is, when it is not alone
+static Seat process_seat;         // the rank that this process is, when it is not alone
+static const NnrtProgram nothing; // what a process runs that is no rank of its program
 
 bool nnrt_ranks_connect(NnrtRun *run, Why *w) {
   if (alone(run)) return true;
   Seat *seat = &process_seat;
-  seat_rank(seat, run, run->launch.rank);
+  const Launch *l = &run->launch;
+  if (l->world == run->program->ranks)
+    seat_rank(seat, run, l->rank);
+  else
+    seat->rank = (NnrtRank){.rank = l->rank, .ranks = l->world, .program = &nothing, .run = run};
   seat->way = &nnrt_comm_peers;
-  seat->shared = run->launch.kind == LAUNCH_mpi
-                     ? nnrt_wire_mpi(&run->launch)
-                     : nnrt_wire_tcp(&run->launch, nnrt_program_key(run->program));
+  seat->shared = l->kind == LAUNCH_mpi ? nnrt_wire_mpi(l) : nnrt_wire_tcp(l);
   return nnrt_comm_open(&seat->rank, seat->way, seat->shared, w);
+}
+
+_Noreturn void nnrt_ranks_refuse(int status) {
+  static NnrtRun run = {.program = &nothing};
+  Why w;
+  // Not a word if even that fails: something was said already.
+  if (nnrt_launch_find(&run.launch, &w) && run.launch.kind == LAUNCH_mpi)
+    nnrt_ranks_connect(&run, &w);
+  nnrt_end_job(status);
+}
+
+void nnrt_ranks_compare(NnrtRun *run, Terms *t, const char *hint, int status) {
+  NnrtRank *r = &process_seat.rank;
+  bool alike = true;
+  Why w;
+  int code = alone(run) ? 0 : nnrt_terms_compare(r, t, &alike, &w);
+  nnrt_terms_free(t);
+  if (code) {
+    nnrt_say_error("%s", nnrt_error_detail());
+    nnrt_end_job(1);
+  }
+  if (alike) return;
+  why(&w, "%s\nhint: %s", w.text, hint);
+  nnrt_ranks_end(run, w.text, status);
+}
+
+_Noreturn void nnrt_ranks_end(NnrtRun *run, const char *text, int status) {
+  NnrtRank *r = &process_seat.rank;
+  if (run->launch.rank == 0) nnrt_say_error("%s", text);
+  if (!alone(run)) {
+    int64_t none = 0; // until it is said: a launcher ends all when one ends
+    nnrt_comm_do(r->comm,
+                 (Job){JOB_reduce, &r->comm->world, &none, &none, 1, NNRT_i64, .everyone = true});
+    nnrt_comm_close(r);
+  }
+  nnrt_end_job(status);
 }
 
 static int run_process(void) {

@@ -45,6 +45,19 @@ const char *nnrt_error_detail(void); // what nnrt_error kept for this thread, or
 void *nnrt_must_alloc(size_t n);     // zeroed; ends the job when there is no memory
 char *nnrt_must_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+// ---- terms.c: what all ranks must have alike
+
+// "name\0value\0…", in an order that all ranks have.
+typedef struct Terms {
+  char *at;
+  int64_t bytes;
+} Terms;
+void nnrt_terms_add(Terms *t, const char *name, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+void nnrt_terms_free(Terms *t);
+// Collective: a code if that fails.  The first difference, if there is one, is the same `w` on all.
+int nnrt_terms_compare(NnrtRank *r, const Terms *t, bool *out_alike, Why *w);
+
 // ---- flags.c, flags.def: the command line
 
 typedef struct Flag {
@@ -57,12 +70,13 @@ typedef struct Flag {
 } Flag;
 
 typedef struct Flags {
-#define FLAG(field, kind, flag, value, help) Flag field;
+#define FLAG(field, kind, flag, value, agree, help) Flag field;
 #include "flags.def"
 } Flags;
 
 // Exits for --help, and with status 2 for what is not a flag.
 void nnrt_flags_parse(Flags *f, int argc, char **argv, const NnrtProgram *p);
+void nnrt_flags_terms(const Flags *f, Terms *t); // of those that must agree
 
 // ---- checksum.c
 
@@ -153,8 +167,8 @@ bool nnrt_on_mesh(const NnrtRank *r, int mesh);
 void nnrt_mesh_coord(const NnrtMesh *m, int place, int *coord);
 void nnrt_set_coords(NnrtRank *r); // r->coord, which it makes the first time, of slice r->micro
 const NnrtCode *nnrt_code_of(const NnrtProgram *p, int rank);
-// A number that is, as good as certain, another one for programs whose ranks do not fit together.
-uint64_t nnrt_program_key(const NnrtProgram *p);
+// Which program it is: alike for all executables of one --split-ranks.
+void nnrt_program_terms(const NnrtProgram *p, Terms *t);
 
 typedef struct Whole {
   char *at; // to be freed
@@ -386,7 +400,15 @@ int nnrt_train(NnrtRank *r);
 
 // Finds the other processes, if there are any.  Comes before anything that may fail on some of them
 // only: a launcher is sure to notice the end of a process only when that has connected.
+// Where the launcher has started more or fewer than the program has ranks, they can do nothing but
+// compare terms and end.
 bool nnrt_ranks_connect(struct NnrtRun *run, Why *w);
+// Collective: frees the terms, and ends the job with `status` if ranks differ in them.
+void nnrt_ranks_compare(struct NnrtRun *run, Terms *t, const char *hint, int status);
+// Ends a process that has not connected, once its launcher is sure to notice.
+_Noreturn void nnrt_ranks_refuse(int status);
+// Collective, of ranks that know it: rank 0 says why, and all end.
+_Noreturn void nnrt_ranks_end(struct NnrtRun *run, const char *text, int status);
 // Runs all ranks of this process to their end; the exit status.
 int nnrt_ranks_run(struct NnrtRun *run);
 

@@ -107,11 +107,11 @@ def free_port():
         return s.getsockname()[1]
 
 
-def start(program, rank, world, port, *flags, **more):
+def start(program, rank, world, port, *flags, data=DATA, **more):
     """Starts one process as torchrun would."""
     env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world),
            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), **more}
-    return subprocess.Popen([PROGRAMS / program, *DATA, *map(str, flags)], env=env, text=True,
+    return subprocess.Popen([PROGRAMS / program, *data, *map(str, flags)], env=env, text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 

@@ -11,6 +11,7 @@ from common import DATA, HAS_MPI, check, end, finish, folder_with_data, free_por
 with folder_with_data():
     for env, said in [
         ({"WORLD_SIZE": "3", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}, "for 2 ranks, but WORLD_SIZE is 3"),
+        ({"WORLD_SIZE": "3", "RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}, "rank 1: error: this executable is for"),
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "3"}, "for 2 ranks, but SLURM_NTASKS is 3"),
         ({"PMI_RANK": "0", "PMI_SIZE": "4"}, "for 2 ranks, but PMI_SIZE is 4"),
         ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}, "for 2 ranks, but OMPI_COMM_WORLD_SIZE is 1"),

@@ -23,6 +23,12 @@
 #ifndef SCHEDULE
 #define SCHEDULE "constant"
 #endif
+#ifndef OPTIMIZER
+#define OPTIMIZER "sgd:momentum=0.9"
+#endif
+#ifndef PLAN
+#define PLAN "dp"
+#endif
 #ifndef BIG // elements of a weight that only fills checkpoints and collectives
 #define BIG 20000
 #endif
@@ -350,10 +356,10 @@ static const NnrtCode code = {init, NULL,        train_micro, train_update,
 
 const NnrtProgram nnrt_program = {
     .model = "line.onnx",
-    .plan = "dp",
+    .plan = PLAN,
     .target = "cpu",
     .version = "test",
-    .describe = "{\"optimizer\": \"sgd:momentum=0.9\"}",
+    .describe = "{\"optimizer\": \"" OPTIMIZER "\"}",
     .mesh = &mesh,
     .n_mesh = 1,
     .group = &group,

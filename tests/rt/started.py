@@ -1,0 +1,101 @@
+"""Processes of one job that were started differently: all end before the first step, and rank 0 says what differs."""
+
+import os
+
+from common import DATA, HAS_MPI, PROGRAMS, check, end, finish, folder_with_data, free_port, npy, run, start
+
+
+def by_sockets(ranks):
+    port = free_port()
+    done = end([start(program, rank, len(ranks), port, *flags, data=data) for rank, (program, data, flags) in enumerate(ranks)])
+    return [code for code, _ in done], "".join(err for _, err in done)
+
+
+def by_mpi(ranks):
+    rest = []
+    for program, data, flags in ranks[1:]:
+        rest += [":", "-n", "1", PROGRAMS / program, *data, *flags]
+    program, data, flags = ranks[0]
+    done = run(program, *data, *flags, *rest, launcher=["mpirun", "-n", "1"], timeout=30)
+    return [done.returncode], done.stderr
+
+
+WAYS = [by_sockets] + [by_mpi] * HAS_MPI
+
+
+def refused(said, *ranks, status=2, ways=WAYS):
+    for way in ways:
+        codes, err = way(ranks)
+        what = f"{way.__name__}: {said}"
+        check(f"{what}: all end with {status}", set(codes) == {status}, codes, err)
+        check(f"{what}: said once, by rank 0", f"rank 0: error: {said}\n" in err and err.count("error: ") == 1, err)
+
+
+def trains(*ranks):
+    for way in WAYS:
+        codes, err = way(ranks)
+        check(f"{way.__name__}: {ranks} train", set(codes) == {0}, codes, err)
+
+
+with folder_with_data():
+    eval_data = [flag.replace("--", "--eval-") if flag == "--input" else flag for flag in DATA]
+
+    # Files that one rank alone is to write or read, which takes all; and what each does by itself.
+    for flag, given, both in [
+        ("--save", ["s.st"], []), ("--export", ["m.onnx"], []), ("--trace", ["t.json"], []), ("--traffic", ["t.json"], []),
+        ("--checkpoint-dir", ["ck"], []), ("--resume", [], ["--checkpoint-dir", "ck"]), ("--tf32", [], []),
+    ]:
+        with_it, without = ("line2", DATA, [*both, flag, *given]), ("line2", DATA, both)
+        refused(f"{flag} is given at rank 0, but not given at rank 1", with_it, without)
+        refused(f"{flag} is not given at rank 0, but given at rank 1", without, with_it)
+    for flag, given, other, both in [
+        ("--steps", "3", "4", []), ("--epochs", "2", "3", []), ("--lr", "0.1", "0.001", []), ("--seed", "5", "-5", []),
+        ("--shuffle", "1", "2", []), ("--eval-every", "2", "3", eval_data),
+        ("--checkpoint-every", "2", "3", ["--checkpoint-dir", "ck"]),
+    ]:
+        one, another, none = (("line2", DATA, [*both, *more]) for more in ([flag, given], [flag, other], []))
+        refused(f"{flag} is {given} at rank 0, but not given at rank 1", one, none)
+        refused(f"{flag} is {given} at rank 0, but {other} at rank 1", one, another)
+    refused("--eval-input is given 2 times at rank 0, but not given at rank 1", ("line2", DATA, eval_data), ("line2", DATA, []))
+    refused("--tokens is not given at rank 0, but given at rank 1", ("line2", DATA, []),
+            ("line2", DATA, ["--tokens", "x=x.npy"]))
+    # The first that differs from rank 0, and executables of --split-ranks.
+    same = ("line4", DATA, ["--steps", "2"])
+    refused("--lr is not given at rank 0, but 0.5 at rank 2", same, same, ("line4", DATA, ["--steps", "2", "--lr", "0.5"]), same)
+    refused("--save is given at rank 0, but not given at rank 1", ("split0", DATA, ["--save", "s.st"]), ("split1", DATA, []))
+    trains(("split0", DATA, ["--steps", "2", "--save", "s.st"]), ("split1", DATA, ["--steps", "2", "--save", "s.st"]))
+    check("nothing else is written", sorted(os.listdir()) == ["s.st", "x.npy", "y.npy"], os.listdir())
+
+    # Numbers are what they are worth; files may lie elsewhere; what rank 0 alone writes is its own.
+    trains(("line2", DATA, ["--steps", "2", "--lr", "0.1", "--save", "a.st", "--log", "a.jsonl"]),
+           ("line2", DATA, ["--steps", "2", "--lr", "1e-1", "--save", "b.st"]))
+
+    # Other programs.
+    refused("the plan is 'dp' at rank 0, but 'other' at rank 1", ("line2", DATA, []), ("plan2", DATA, []))
+    for first, other in ("line2", "other2"), ("other2", "line2"):
+        for way in WAYS:
+            codes, err = way([(first, DATA, []), (other, DATA, [])])
+            check(f"{way.__name__}: another optimizer", set(codes) == {2} and "rank 0: error: the program is " in err, codes, err)
+    four = [("line4", DATA, [])] * 3
+    refused("the model is 'line.onnx' at rank 0, but 'stages.onnx' at rank 3", *four, ("apart4", DATA, []))
+
+    # Data is opened when the ranks have met: as many rows each, or their epochs end at another step.
+    npy("fewer_x.npy", [0] * 5 * 90, (90, 5))
+    npy("fewer_y.npy", [0] * 90, (90,), "<i8")
+    fewer = ["--input", "x=fewer_x.npy", "--input", "labels=fewer_y.npy"]
+    refused("the number of rows is 100 at rank 0, but 90 at rank 1", ("line2", DATA, []), ("line2", fewer, []), status=1)
+    fewer_eval = [flag.replace("--", "--eval-") if flag == "--input" else flag for flag in fewer]
+    refused("the number of rows for evaluation is 100 at rank 0, but 90 at rank 1", ("line2", DATA, eval_data),
+            ("line2", DATA, fewer_eval), status=1)
+
+    # Hydra does not notice the end of a process that has not connected, so one with a wrong command line still does,
+    # and one whose program is for another number of ranks.
+    if HAS_MPI:
+        refused("the number of ranks is 2 at rank 0, but 4 at rank 1", ("line2", DATA, []), ("line4", DATA, []), ways=[by_mpi])
+        refused("the number of ranks is 1 at rank 0, but 2 at rank 1", ("line1", DATA, []), ("line2", DATA, []), ways=[by_mpi])
+        for flags, said in (["--stesp", "3"], "no such option: '--stesp'"), (["--resume"], "--resume needs --checkpoint-dir"):
+            for ranks in [flags, []], [[], flags]:
+                codes, err = by_mpi([("line2", DATA, flags) for flags in ranks])
+                check(f"{ranks} ends the job", codes[0] != 0 and said in err, codes, err)
+
+finish()
