@@ -1,6 +1,6 @@
 """Between all layouts of a tensor on two groups of devices comm finds a way, and it is right.
 
-    transitions.py           a part of all, drawn
+    transitions.py [N]       a part of all: N (5) drawn of each two ways to factor the groups
     transitions.py --all     all: 1-D to 3-D tensors, 4 and 8 devices, within a group and to another
 
 A value of one layout, partial sums too, is read by an op that wants it in another, on the same devices, on others of
@@ -86,13 +86,13 @@ def check(text, n):
 
 
 def main():
-    everything, n = sys.argv[1:] == ["--all"], 0
+    of_each, n = sys.argv[1] if sys.argv[1:] else "5", 0
     for shape, group in itertools.product(SHAPES, GROUPS):
         for sizes in itertools.product(FACTORS[group[1]], FACTORS[group[3]]):
             pairs = [*itertools.product(layouts(shape, sizes[0], "BP"), layouts(shape, sizes[1], "B"))]
-            if not everything:
+            if of_each != "--all":
                 draw = random.Random(f"{shape}{group}{sizes}")
-                pairs = draw.sample(pairs, min(len(pairs), 5))
+                pairs = draw.sample(pairs, min(len(pairs), int(of_each)))
             for i in range(0, len(pairs), AT_ONCE):
                 some = pairs[i:i + AT_ONCE]
                 check(module(shape, group, sizes, some), len(some))
