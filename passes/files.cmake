@@ -74,6 +74,7 @@ set(PASS_FILES
   path_p2p.c
   path_edges.c
   path.c
+  path_search.c
   transition.c
   ways.c
 )

@@ -1,0 +1,512 @@
+// See path_search.h.
+//
+// A* over the states of both groups: where they have no device in common, all of the tensor has yet
+// to cross while it is in the first one, and that takes some time (Crossing).  Seconds are counted
+// in whole picoseconds, so that sums do not depend on their order; of equally cheap paths the one
+// with fewer steps wins.  What is as dear as send/recv is never looked at, which keeps most
+// searches small; a bound on the number of edges keeps the others small too (Path.complete).
+// Send/recv may also start where any path has led to, or lead to a state that one all_gather turns
+// into the last one: between groups of which neither size divides the other there are no other
+// primitives, and in small groups it is cheaper for some permutations.
+
+#include "path_search.h"
+
+#include "path_edges.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+  MAX_EDGES = 400000,  // looked at in one search: below a second
+  MAX_WORK = 20000000, // devices looked at for their costs
+  MAX_MIXED = 64,      // producers times consumers
+};
+
+typedef struct Node {
+  State state;
+  int64_t picoseconds;
+  int n_steps, from; // steps_of all on the way; node, or -1
+  Edge edge;
+  bool settled;
+} Node;
+
+typedef struct HeapEntry {
+  int64_t picoseconds; // to the end, at least
+  int n_steps, node;
+} HeapEntry;
+
+// Costs of a collective over one set of axes: they grow evenly with the bytes.
+typedef struct Rate {
+  bool known;
+  Cost start, gigabyte; // of nothing; of 1e9 bytes more
+} Rate;
+
+// What it takes at least to get from the devices of the first group to those of the last.
+typedef struct Crossing {
+  bool owned;            // all of the last are in the first too, and may have what they want
+  double start;          // until a message is there
+  double tensor;         // seconds of one copy of the tensor, over all links at once
+  double byte_of_reader; // seconds of a byte that every device of the last group gets
+} Crossing;
+
+typedef struct Search {
+  const PathRules *rules;
+  Arena *arena;
+  Path *path;
+  Vec(Node) nodes;
+  Vec(HeapEntry) heap;
+  int *table, table_size; // node + 1 by hash; a power of two
+  int64_t bound;          // what is dearer is of no use
+  bool mixes;             // send/recv may also come behind other steps
+  Crossing crossing;
+  int at; // the node whose edges are visited
+  int64_t n_edges, work;
+  Groups groups; // scratch
+  Rate *rate[2]; // of a group's collectives; see rate_of
+} Search;
+
+// -- States that were met ---------------------------------------------------------------------
+
+static void grow(Search *s) {
+  s->table_size = s->table_size ? 2 * s->table_size : 1024;
+  s->table = arena_array(s->arena, int, s->table_size);
+  for (int i = 0; i < s->nodes.n; i++) {
+    uint64_t h = path_hash(14695981039346656037u, &s->nodes.at[i].state, sizeof(State));
+    while (s->table[h & (uint64_t)(s->table_size - 1)])
+      h++;
+    s->table[h & (uint64_t)(s->table_size - 1)] = i + 1;
+  }
+}
+
+static int node_of(Search *s, const State *state) {
+  if (2 * (s->nodes.n + 1) > s->table_size) grow(s);
+  uint64_t h = path_hash(14695981039346656037u, state, sizeof *state);
+  for (;; h++) {
+    int *slot = &s->table[h & (uint64_t)(s->table_size - 1)];
+    if (!*slot) {
+      vec_push(s->arena, &s->nodes, (Node){*state, INT64_MAX, 0, -1, {0}, false});
+      return (*slot = s->nodes.n) - 1;
+    }
+    if (!memcmp(&s->nodes.at[*slot - 1].state, state, sizeof *state)) return *slot - 1;
+  }
+}
+
+// -- The queue -------------------------------------------------------------------------------
+
+static bool sooner(const HeapEntry *a, const HeapEntry *b) {
+  if (a->picoseconds != b->picoseconds) return a->picoseconds < b->picoseconds;
+  return a->n_steps != b->n_steps ? a->n_steps < b->n_steps : a->node < b->node;
+}
+
+static void heap_push(Search *s, HeapEntry e) {
+  vec_push(s->arena, &s->heap, e);
+  int i = s->heap.n - 1;
+  for (; i > 0 && sooner(&e, &s->heap.at[(i - 1) / 2]); i = (i - 1) / 2)
+    s->heap.at[i] = s->heap.at[(i - 1) / 2];
+  s->heap.at[i] = e;
+}
+
+static HeapEntry heap_pop(Search *s) {
+  HeapEntry top = s->heap.at[0], last = s->heap.at[--s->heap.n];
+  int i = 0;
+  for (int child; (child = 2 * i + 1) < s->heap.n; i = child) {
+    if (child + 1 < s->heap.n && sooner(&s->heap.at[child + 1], &s->heap.at[child])) child++;
+    if (!sooner(&s->heap.at[child], &last)) break;
+    s->heap.at[i] = s->heap.at[child];
+  }
+  if (s->heap.n) s->heap.at[i] = last;
+  return top;
+}
+
+// -- Costs -----------------------------------------------------------------------------------
+
+static int64_t picoseconds(double seconds) {
+  return seconds < 1e6 ? llround(seconds * 1e12) : (int64_t)1e18;
+}
+
+static Cost send_recv_cost(Search *s, const State *before, const State *after, Sends *out) {
+  const Group *group = s->path->group;
+  Arena *scratch = out ? s->arena : arena_new();
+  s->work += (int64_t)group[before->group].n * group[after->group].n;
+  Cost cost = p2p_cost(scratch, s->rules->traffic, s->rules->c, &s->path->shape,
+                       &group[before->group], before, &group[after->group], after, out);
+  if (!out) arena_free(scratch);
+  return cost;
+}
+
+static bool is_collective(PathPrim prim) {
+  return prim >= PATH_all_reduce && prim <= PATH_all_to_all;
+}
+
+static const Rate *rate_of(Search *s, const State *before, const State *after, const Edge *e) {
+  const Group *g = &s->path->group[before->group];
+  int index = (int)(e->mask * 4) + (int)(e->prim - PATH_all_reduce);
+  if (!s->rate[before->group]) s->rate[before->group] = arena_array(s->arena, Rate, 4 << g->n_axes);
+  Rate *r = &s->rate[before->group][index];
+  if (r->known) return r;
+  edge_groups(&s->path->shape, s->path->group, before, after, e, s->rules->c, &s->groups);
+  Cost all = groups_cost(s->rules->traffic, e->prim, &s->groups, 1e9, 1e9);
+  r->start = groups_cost(s->rules->traffic, e->prim, &s->groups, 0, 0);
+  r->gigabyte = (Cost){all.seconds - r->start.seconds, all.bytes, all.crossing};
+  r->known = true;
+  s->work += 2 * (int64_t)g->n * (e->prim == PATH_all_to_all ? s->groups.size : 1);
+  return r;
+}
+
+static Cost edge_cost(Search *s, const State *before, const State *after, const Edge *e) {
+  const Path *p = s->path;
+  double old = state_bytes(&p->shape, &p->group[before->group], before);
+  double new = state_bytes(&p->shape, &p->group[after->group], after);
+  if (e->prim <= PATH_pad_sum) return (Cost){0};
+  if (e->prim == PATH_send_recv) return send_recv_cost(s, before, after, NULL);
+  if (is_collective(e->prim)) {
+    const Rate *r = rate_of(s, before, after, e);
+    double n = (e->prim == PATH_all_gather ? new : old) / 1e9;
+    return (Cost){r->start.seconds + n * r->gigabyte.seconds, n * r->gigabyte.bytes,
+                  n * r->gigabyte.crossing};
+  }
+  edge_groups(&p->shape, p->group, before, after, e, s->rules->c, &s->groups);
+  s->work += 4 * (int64_t)(p->group[before->group].n + p->group[after->group].n);
+  return groups_cost(s->rules->traffic, e->prim, &s->groups, old, new);
+}
+
+// -- What is to come, at least -----------------------------------------------------------------
+
+static double smaller(double a, double b) {
+  return a < b ? a : b;
+}
+
+// Devices of the group that use one adapter, at most; and how many adapters they use.
+static int sharing(const Cluster *c, const Group *g, int *nics) {
+  int most = 0;
+  *nics = 0;
+  for (int x = 0; x < g->n; x++) {
+    int same = 0, before = 0;
+    for (int y = 0; y < g->n; y++) {
+      if (cluster_nic(c, g->device[y]) != cluster_nic(c, g->device[x])) continue;
+      same++;
+      before += y < x;
+    }
+    most = same > most ? same : most;
+    *nics += before == 0;
+  }
+  return most;
+}
+
+static bool apart(const Cluster *c, const Group *g) {
+  for (int x = 0; x < g[0].n; x++)
+    for (int y = 0; y < g[1].n; y++)
+      if (cluster_node(c, g[0].device[x]) == cluster_node(c, g[1].device[y])) return false;
+  return true;
+}
+
+// Devices of the second group that are not in the first.
+static int outside(const Path *p) {
+  int n = 0;
+  for (int x = 0; x < p->group[1].n; x++)
+    n += p->group[0].position[p->group[1].device[x]] < 0;
+  return n;
+}
+
+static Crossing crossing_of(const Cluster *c, const Path *p) {
+  const Group *g = p->group;
+  int nics[2], most = sharing(c, &g[1], &nics[1]), n_outside = outside(p);
+  double bytes = state_bytes(&p->shape, &g[0], &(State){0}); // of all
+  sharing(c, &g[0], &nics[0]);
+  if (n_outside && apart(c, g))
+    return (Crossing){false, c->start + c->across.alpha,
+                      bytes * c->across.beta / smaller(nics[0], nics[1]), most * c->across.beta};
+  Crossing least = {n_outside == 0, c->start + smaller(c->inside.alpha, c->across.alpha), 0,
+                    smaller(c->inside.beta, c->across.beta)};
+  // Each byte takes one of the links, so all are no faster than all the links together.
+  if (n_outside && n_outside == g[1].n && least.byte_of_reader > 0) {
+    double links = g[1].n / c->inside.beta + nics[1] / c->across.beta;
+    least.tensor = bytes / links;
+  }
+  return least;
+}
+
+static int64_t rounded_down(double seconds) {
+  int64_t n = picoseconds(seconds);
+  return n > 0 ? n - 1 : 0;
+}
+
+static int64_t to_come(const Search *s, const State *at) {
+  const Crossing *c = &s->crossing;
+  return at->group == 1 || c->owned ? 0 : rounded_down(c->start + c->tensor);
+}
+
+static int shares_of(const Group *g, const State *s) {
+  int shares = 1;
+  for (int i = 0; i < g->n_axes; i++)
+    if (s->label[i] == LABEL_P) shares *= g->size[i];
+  return shares;
+}
+
+// Every device gets its piece of each share that goes into its own, but what it has.
+static int64_t least_of_send_recv(const Search *s, const State *from, const State *to) {
+  const Group *g[] = {&s->path->group[from->group], &s->path->group[to->group]};
+  const Crossing *c = &s->crossing;
+  double have = c->owned ? state_bytes(&s->path->shape, g[0], from) : 0;
+  double want = state_bytes(&s->path->shape, g[1], to);
+  double bytes = want * (shares_of(g[0], from) / shares_of(g[1], to)) - smaller(want, have);
+  return bytes > 0 ? rounded_down(c->start + bytes * c->byte_of_reader) : 0;
+}
+
+// -- The search ------------------------------------------------------------------------------
+
+// Of equally cheap ones: single messages only where there is nothing else.
+static int steps_of(const Edge *e) {
+  return e->prim == PATH_send_recv ? 2 * PATH_AXES : 1;
+}
+
+static int64_t least_of(const Search *s, const State *from, const State *to, const Edge *e) {
+  if (e->prim == PATH_send_recv) return least_of_send_recv(s, from, to);
+  bool may_be_free = e->prim <= PATH_pad_sum || e->prim == PATH_permute || e->prim == PATH_move;
+  return may_be_free ? 0 : picoseconds(s->rules->c->start);
+}
+
+static bool visit(void *context, const Edge *e, const State *after) {
+  Search *s = context;
+  int to = node_of(s, after);
+  const Node *from = &s->nodes.at[s->at];
+  if (++s->n_edges > MAX_EDGES || s->work > MAX_WORK) return false;
+  if (s->nodes.at[to].settled) return true;
+  if (s->nodes.at[to].picoseconds <= from->picoseconds &&
+      s->nodes.at[to].n_steps <= from->n_steps + steps_of(e))
+    return true;
+  // Most edges come too late whatever flows over them.
+  int64_t ahead = to_come(s, after),
+          least = from->picoseconds + least_of(s, &from->state, after, e);
+  if (least + ahead > s->bound || least > s->nodes.at[to].picoseconds) return true;
+  int64_t cost = from->picoseconds + picoseconds(edge_cost(s, &from->state, after, e).seconds);
+  int n_steps = from->n_steps + steps_of(e);
+  Node *n = &s->nodes.at[to];
+  if (cost + ahead > s->bound || cost > n->picoseconds) return true;
+  if (cost == n->picoseconds && n_steps >= n->n_steps) return true;
+  *n = (Node){*after, cost, n_steps, s->at, *e, false};
+  if (!memcmp(after, &s->path->last, sizeof *after)) s->bound = cost;
+  heap_push(s, (HeapEntry){cost + ahead, n_steps, to});
+  return true;
+}
+
+static bool same_devices(const Group *a, const Group *b) {
+  for (int x = 0; x < b->n; x++)
+    if (a->position[b->device[x]] < 0) return false;
+  return a->n == b->n || !b->n;
+}
+
+// Whether send/recv may come behind other steps: where there is no other way to the other group,
+// and where the groups are small enough to look at all of that.
+static bool may_mix(const Path *p) {
+  int n = p->group[0].n, m = p->group[1].n;
+  return m ? n * m <= MAX_MIXED || (n % m && m % n) : n * n <= MAX_MIXED;
+}
+
+// Send/recv from here to the last state, and to those from which one all_gather leads there.
+static bool visit_send_recv(Search *s) {
+  const Path *p = s->path;
+  const Group *to = &p->group[p->last.group];
+  Edge e = {.prim = PATH_send_recv};
+  if (!visit(s, &e, &p->last)) return false;
+  for (uint32_t mask = 1; mask < 1u << to->n_axes; mask++)
+    for (int dim = 0; dim < p->shape.rank; dim++) {
+      State after = p->last;
+      bool copies = true;
+      for (int i = 0; i < to->n_axes && copies; i++) {
+        if (!(mask >> i & 1)) continue;
+        copies = after.label[i] == LABEL_B;
+        after.label[i] = (uint8_t)label_of(dim, state_places(to, &after, dim));
+      }
+      if (!copies || !state_fits(&p->shape, to, &after)) continue;
+      if (!visit(s, &e, &after)) return false;
+    }
+  return true;
+}
+
+static bool search(Search *s) {
+  const Path *p = s->path;
+  int first = node_of(s, &p->first);
+  s->nodes.at[first].picoseconds = 0;
+  heap_push(s, (HeapEntry){0, 0, first});
+  while (s->heap.n) {
+    HeapEntry top = heap_pop(s);
+    if (s->nodes.at[top.node].settled) continue;
+    s->nodes.at[top.node].settled = true;
+    State state = s->nodes.at[top.node].state; // nodes move when there are more
+    if (!memcmp(&state, &p->last, sizeof state)) return true;
+    s->at = top.node;
+    if (!path_edges(&p->shape, p->group, &state, visit, s)) return false;
+    if (s->mixes && !visit_send_recv(s)) return false;
+  }
+  return true;
+}
+
+// -- The result ------------------------------------------------------------------------------
+
+static void add_cost(Cost *sum, const Cost *c) {
+  sum->seconds += c->seconds;
+  sum->bytes += c->bytes;
+  sum->crossing += c->crossing;
+}
+
+static void fill_step(Search *s, PathStep *step, const Node *from, const Node *to) {
+  Arena *a = s->rules->arena;
+  const Group *group = s->path->group;
+  *step = (PathStep){.edge = to->edge, .before = from->state, .after = to->state};
+  if (step->edge.prim == PATH_send_recv) {
+    Sends messages = {0};
+    step->cost = send_recv_cost(s, &from->state, &to->state, &messages);
+    step->groups = (Groups){messages.n, 2, arena_array(a, int, 2 * messages.n)};
+    for (int i = 0; i < messages.n; i++) {
+      step->groups.device[2 * i] = messages.at[i].src;
+      step->groups.device[2 * i + 1] = messages.at[i].dst;
+    }
+    return;
+  }
+  step->cost = edge_cost(s, &from->state, &to->state, &to->edge);
+  step->groups.device = arena_array(a, int, 2 * (group[0].n + group[1].n));
+  edge_groups(&s->path->shape, group, &from->state, &to->state, &to->edge, s->rules->c,
+              &step->groups);
+  if (step->edge.prim == PATH_move && same_devices(&group[0], &group[1]))
+    step->edge.prim = PATH_permute;
+}
+
+// What devices do alone is one step, and renumbering their shares is none.
+static bool is_nothing(const PathStep *s) {
+  return s->edge.prim == PATH_permute && s->groups.n == 0;
+}
+
+static bool joins(PathStep *last, const PathStep *next) {
+  if (next->edge.prim > PATH_pad_sum || last->edge.prim != next->edge.prim) return false;
+  last->after = next->after;
+  last->edge.mask |= next->edge.mask;
+  return true;
+}
+
+static void fill_path(Search *s, int last) {
+  Path *p = s->path;
+  int n = 0;
+  for (int node = last; s->nodes.at[node].from >= 0; node = s->nodes.at[node].from)
+    n++;
+  PathStep *step = arena_array(s->rules->arena, PathStep, n);
+  for (int i = n - 1, node = last; i >= 0; i--, node = s->nodes.at[node].from)
+    fill_step(s, &step[i], &s->nodes.at[s->nodes.at[node].from], &s->nodes.at[node]);
+  p->step = step;
+  p->n_steps = 0;
+  for (int i = 0; i < n; i++)
+    if (!is_nothing(&step[i]) && (!p->n_steps || !joins(&step[p->n_steps - 1], &step[i])))
+      step[p->n_steps++] = step[i];
+  p->total = (Cost){0};
+  for (int i = 0; i < p->n_steps; i++)
+    add_cost(&p->total, &p->step[i].cost);
+}
+
+static void send_recv_only(Search *s) {
+  Node from = {.state = s->path->first}, to = {.state = s->path->last};
+  to.edge.prim = PATH_send_recv;
+  s->path->n_steps = 1;
+  s->path->step = arena_one(s->rules->arena, PathStep);
+  fill_step(s, s->path->step, &from, &to);
+  s->path->total = s->path->step->cost;
+}
+
+static int64_t least(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
+static void set_whole(State *s, uint32_t mask) {
+  for (int i = 0; i < PATH_AXES; i++)
+    if (mask >> i & 1) s->label[i] = LABEL_B;
+}
+
+// What it costs to add up all shares, then to gather all parts: after that there is only to forget.
+static int64_t replicating(Search *s) {
+  const Group *g = &s->path->group[0];
+  State whole = s->path->first, sum;
+  Edge reduce = {.prim = PATH_all_reduce}, gather = {.prim = PATH_all_gather};
+  for (int i = 0; i < g->n_axes; i++) {
+    if (whole.label[i] == LABEL_P) reduce.mask |= 1u << i;
+    if (whole.label[i] >= LABEL_DIM) gather.mask |= 1u << i;
+  }
+  sum = whole;
+  set_whole(&sum, reduce.mask);
+  whole = sum;
+  set_whole(&whole, gather.mask);
+  double seconds = reduce.mask ? edge_cost(s, &s->path->first, &sum, &reduce).seconds : 0;
+  if (gather.mask) seconds += edge_cost(s, &sum, &whole, &gather).seconds;
+  return picoseconds(seconds) + 2; // each is rounded by itself
+}
+
+// NULL where nothing is cheaper than the limit.
+static Path *find_once(const PathRules *rules, const TensorShape *shape, const Placement *from,
+                       const Placement *to, int64_t limit) {
+  Path *p = arena_one(rules->arena, Path);
+  p->shape = *shape;
+  path_groups(rules->arena, rules->c, shape, from, to, p->group, &p->first, &p->last);
+  Search s = {.rules = rules, .arena = arena_new(), .path = p};
+  s.groups.device = arena_array(s.arena, int, 2 * (from->n + to->n));
+  p->p2p = send_recv_cost(&s, &p->first, &p->last, NULL);
+  bool inside = same_devices(&p->group[0], &p->group[1]);
+  bool sends = !rules->only_collectives || !inside;
+  s.bound = sends ? picoseconds(p->p2p.seconds) : INT64_MAX - 1;
+  if (inside) s.bound = least(s.bound, replicating(&s));
+  s.bound = least(s.bound, limit - 1);
+  s.mixes = sends && may_mix(p);
+  s.crossing = crossing_of(rules->c, p);
+  p->complete = search(&s);
+  int last = node_of(&s, &p->last);
+  bool found = s.nodes.at[last].from >= 0 || last == 0;
+  if (found)
+    fill_path(&s, last);
+  else if (limit == INT64_MAX)
+    send_recv_only(&s);
+  arena_free(s.arena);
+  return found || limit == INT64_MAX ? p : NULL;
+}
+
+static int turned(int i, int n, int k) {
+  return (n & (n - 1)) == 0 ? i ^ k : (i + k) % n;
+}
+
+// In how many orders the copies and the shares of a placement are counted.
+static int orders_of(const Placement *p) {
+  int n = p->copies * p->shares;
+  return n < p->n ? n * n : n;
+}
+
+// The k-th: every part's begin elsewhere, and those of every other part elsewhere again.
+static Placement recounted(Arena *a, const Placement *p, int k) {
+  Placement q = *p;
+  int n = p->copies * p->shares, each = p->n / n, *device = arena_array(a, int, p->n);
+  for (int i = 0; i < p->n; i++) {
+    int part = i % each, copy = i / each / p->shares, share = i / each % p->shares;
+    for (int turn = k % n, left = part & 1 ? 2 : 1; left > 0; turn = k / n, left--) {
+      copy = turned(copy, p->copies, turn / p->shares);
+      share = turned(share, p->shares, turn % p->shares);
+    }
+    device[i] = p->device[(copy * p->shares + share) * each + part];
+  }
+  q.device = device;
+  return q;
+}
+
+// Copies and shares have no order, but positions do, and it matters which part of a copy or of a
+// sum a device keeps where others are near that want it, or where it wants that itself.  So between
+// small groups several orders are tried, and both ends' together where the groups overlap.
+const Path *path_search(const PathRules *rules, const TensorShape *shape, const Placement *from,
+                        const Placement *to) {
+  const Path *best = find_once(rules, shape, from, to, INT64_MAX);
+  if (!best->group[1].n || from->n * to->n > MAX_MIXED) return best;
+  bool together = outside(best) < best->group[1].n;
+  for (int i = 0; i < orders_of(from); i++)
+    for (int k = 0; k < orders_of(to); k++) {
+      if (i + k == 0 || (i && k && !together)) continue;
+      Placement a = recounted(rules->arena, from, i), b = recounted(rules->arena, to, k);
+      Path *p = find_once(rules, shape, &a, &b, picoseconds(best->total.seconds));
+      if (!p) continue;
+      p->p2p = best->p2p; // of the order that was asked for
+      best = p;
+    }
+  return best;
+}

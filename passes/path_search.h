@@ -1,0 +1,25 @@
+// One search for the cheapest path (path.h); path.c remembers what came of it.
+
+#ifndef PATH_SEARCH_H
+#define PATH_SEARCH_H
+
+#include "path.h"
+
+// What a search depends on, besides the tensor and its placements.
+typedef struct PathRules {
+  Arena *arena; // of what is found
+  const Cluster *c;
+  Traffic *traffic;
+  bool only_collectives; // no send/recv among the devices of one group
+} PathRules;
+
+const Path *path_search(const PathRules *rules, const TensorShape *shape, const Placement *from,
+                        const Placement *to);
+
+static inline uint64_t path_hash(uint64_t h, const void *bytes, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    h = (h ^ ((const unsigned char *)bytes)[i]) * 1099511628211u;
+  return h ^ h >> 29;
+}
+
+#endif
