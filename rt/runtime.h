@@ -166,8 +166,11 @@ bool nnrt_on_mesh(const NnrtRank *r, int mesh);
 // Of a place on the mesh, in the first slice of time.
 void nnrt_mesh_coord(const NnrtMesh *m, int place, int *coord);
 void nnrt_set_coords(NnrtRank *r); // r->coord, which it makes the first time, of slice r->micro
+
+// ---- program.c: which code a rank runs, and which program it is
+
 const NnrtCode *nnrt_code_of(const NnrtProgram *p, int rank);
-// Which program it is: alike for all executables of one --split-ranks.
+// Alike for all executables of one --split-ranks.
 void nnrt_program_terms(const NnrtProgram *p, Terms *t);
 
 typedef struct Whole {

@@ -1,0 +1,60 @@
+// What a program is: which code a rank of it runs, and what tells it from others.
+
+#include <string.h>
+
+#include "runtime.h"
+
+const NnrtCode *nnrt_code_of(const NnrtProgram *p, int rank) {
+  return &p->code[p->code_of ? p->code_of[rank] : 0];
+}
+
+static uint64_t add_key(uint64_t key, const void *data, size_t n) {
+  return nnrt_xxh64(data, (int64_t)n, key);
+}
+
+static uint64_t add_text(uint64_t key, const char *text) {
+  return text ? add_key(key, text, strlen(text)) : key;
+}
+
+static uint64_t add_mesh(uint64_t key, const NnrtMesh *m) {
+  for (int a = 0; a < m->n_axes; a++)
+    key = add_key(key, &m->axis[a].size, sizeof m->axis[a].size);
+  return add_key(key, m->rank, (size_t)m->n_ranks * sizeof *m->rank);
+}
+
+static uint64_t add_tensor(uint64_t key, const NnrtTensor *t) {
+  const int64_t kinds[] = {t->role, t->dtype, t->rank, t->mesh, t->train, t->init, t->init_seed};
+  const double numbers[] = {t->a, t->b};
+  key = add_text(key, t->name);
+  key = add_key(key, kinds, sizeof kinds);
+  key = add_key(key, numbers, sizeof numbers);
+  key = add_key(key, t->dim, (size_t)t->rank * sizeof *t->dim);
+  return add_key(key, t->split, sizeof t->split);
+}
+
+// A number that is, as good as certain, another one for programs whose ranks do not fit together.
+static uint64_t program_key(const NnrtProgram *p) {
+  const int64_t sizes[] = {p->ranks,   p->micro_batches,  p->batch,           p->n_mesh,
+                           p->n_moves, p->n_groups,       p->train.n_tensors, p->eval.n_tensors,
+                           p->seed,    p->skeleton_bytes, p->n_holes};
+  uint64_t key = add_key(0, sizes, sizeof sizes);
+  key = add_key(key, &p->lr, sizeof p->lr);
+  key = add_text(key, p->lr_schedule);
+  key = add_text(key, p->describe);
+  for (int i = 0; i < p->n_mesh; i++)
+    key = add_mesh(key, &p->mesh[i]);
+  for (int i = 0; i < p->train.n_tensors; i++)
+    key = add_tensor(key, &p->train.tensors[i]);
+  for (int i = 0; i < p->eval.n_tensors; i++)
+    key = add_tensor(key, &p->eval.tensors[i]);
+  return key;
+}
+
+void nnrt_program_terms(const NnrtProgram *p, Terms *t) {
+  nnrt_terms_add(t, "the version of nnaot", "%s", p->version);
+  nnrt_terms_add(t, "the model", "'%s'", p->model);
+  nnrt_terms_add(t, "the number of ranks", "%d", p->ranks);
+  nnrt_terms_add(t, "the plan", "'%s'", p->plan);
+  nnrt_terms_add(t, "the target", "%s", p->target);
+  nnrt_terms_add(t, "the program", "%016llx", (unsigned long long)program_key(p));
+}
