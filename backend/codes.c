@@ -50,8 +50,7 @@ bool mesh_runs(const Program *p, const Mesh *mesh) {
 static bool *meshes_of(const Program *p, int rank, int n_meshes) {
   bool *on = arena_array(p->arena, bool, n_meshes);
   for_each_mesh(mesh, p->m)
-    for (int i = 0; i < mesh->n_devices; i++)
-      on[mesh->id] |= mesh->device[i] == rank;
+    on[mesh->id] = mesh_has(mesh, rank);
   return on;
 }
 
@@ -101,10 +100,8 @@ static const char *who_is(const Program *p, int c) {
 }
 
 static void find_ranks(Program *p) {
-  int n_meshes = 0;
+  int n_meshes = module_n_meshes(p->m);
   module_devices(p->m, p->arena, &p->n_ranks);
-  for_each_mesh(mesh, p->m)
-    n_meshes++;
   const int64_t *ends = mesh_ends(p->m, p->arena);
   p->code_of = arena_array(p->arena, int, p->n_ranks);
   for (int rank = 0; rank < p->n_ranks; rank++)

@@ -123,9 +123,7 @@ void ranks_emit(const Program *p, StrBuf *out) {
 }
 
 void ranks_add(const Program *p, StrBuf *out) {
-  int n_meshes = p->m->meshes ? 0 : 1;
-  for_each_mesh(mesh, p->m)
-    n_meshes++;
+  int n_meshes = p->m->meshes ? module_n_meshes(p->m) : 1;
   strbuf_addf(out, "    .mesh = meshes,\n    .n_mesh = %d,\n", n_meshes);
   if (p->group.n) strbuf_addf(out, "    .group = groups,\n    .n_groups = %d,\n", p->group.n);
   if (p->move.n) strbuf_addf(out, "    .move = moves,\n    .n_moves = %d,\n", p->move.n);

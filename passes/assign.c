@@ -103,29 +103,29 @@ void assign_op(Sharding *s, Op *op, int axis, const Ranks *r) {
   s->ranks[op->id][axis] = r;
 }
 
-// -- Places ------------------------------------------------------------------------------------
+// -- Stages ------------------------------------------------------------------------------------
 
-// Where something is, and how far into the model that is.
-typedef struct Place {
+// Ranks that something is on, and how far into the model that is.
+typedef struct Stage {
   const Ranks *ranks;
   int order;
-} Place;
+} Stage;
 
 typedef struct Assign {
   Sharding *s;
   int axis;
-  Vec(Place *) known;     // in the order in which the model comes to them
-  const Place **of_op;    // by op id; NULL: not known, and in the end all ranks
-  const Place **of_param; // by index, the same
+  Vec(Stage *) known;     // in the order in which the model comes to them
+  const Stage **of_op;    // by op id; NULL: not known, and in the end all ranks
+  const Stage **of_param; // by index, the same
   const Op **slot;        // [n_slots] of a hash table: index_model
   uint64_t n_slots;
 } Assign;
 
-static const Place *place_of(Assign *a, const Ranks *ranks) {
+static const Stage *stage_of(Assign *a, const Ranks *ranks) {
   for (int i = 0; i < a->known.n; i++)
     if (same_ranks(a->known.at[i]->ranks, ranks)) return a->known.at[i];
-  Place *p = arena_one(a->s->scratch, Place);
-  *p = (Place){ranks, a->known.n};
+  Stage *p = arena_one(a->s->scratch, Stage);
+  *p = (Stage){ranks, a->known.n};
   vec_push(a->s->scratch, &a->known, p);
   return p;
 }
@@ -135,7 +135,7 @@ static int by_number(const void *x, const void *y) {
 }
 
 // The ranks of both; of one where the other is not known.
-static const Place *both(Assign *a, const Place *p, const Place *q) {
+static const Stage *both(Assign *a, const Stage *p, const Stage *q) {
   if (!p || !q || p == q) return p ? p : q;
   if (!p->ranks || !q->ranks) return p->ranks ? q : p;
   int n = p->ranks->n, *at = arena_array(a->s->scratch, int, n + q->ranks->n);
@@ -147,25 +147,25 @@ static const Place *both(Assign *a, const Place *p, const Place *q) {
     if (!there) at[n++] = q->ranks->at[i];
   }
   qsort(at, (size_t)n, sizeof *at, by_number);
-  return place_of(a, ranks_new(a->s, a->axis, at, n));
+  return stage_of(a, ranks_new(a->s, a->axis, at, n));
 }
 
 // -- What follows ------------------------------------------------------------------------------
 
-// Of the operands that ops made, the last place, or the first.
-static const Place *of_operands(const Assign *a, const Op *op, bool last) {
-  const Place *found = NULL;
+// Of the operands that ops made, the last stage, or the first.
+static const Stage *of_operands(const Assign *a, const Op *op, bool last) {
+  const Stage *found = NULL;
   for (int i = 0; i < op->n_in; i++) {
     const Op *def = op->in[i].value->def;
-    const Place *p = def ? a->of_op[def->id] : NULL;
+    const Stage *p = def ? a->of_op[def->id] : NULL;
     if (p && (!found || (last ? p->order > found->order : p->order < found->order))) found = p;
   }
   return found;
 }
 
 // Wherever ops are that read the value; `model`: those of the model only.
-static const Place *of_readers(Assign *a, const Value *v, bool model) {
-  const Place *found = NULL;
+static const Stage *of_readers(Assign *a, const Value *v, bool model) {
+  const Stage *found = NULL;
   for_each_use(u, v)
     if (u->user && (!model || op_part(u->user) == PART_forward))
       found = both(a, found, a->of_op[u->user->id]);
@@ -176,7 +176,7 @@ static const Place *of_readers(Assign *a, const Value *v, bool model) {
 static void assign_sources(Assign *a, bool model) {
   for (Op *op = a->s->g->last; op; op = op->prev) {
     if (a->of_op[op->id] || (op_part(op) == PART_forward) != model) continue;
-    const Place *p = NULL;
+    const Stage *p = NULL;
     for (int i = 0; i < op->n_out; i++)
       p = both(a, p, of_readers(a, op->out[i], model));
     a->of_op[op->id] = p;
@@ -187,7 +187,7 @@ static void assign_model(Assign *a) {
   const Graph *g = a->s->g;
   for_each_op(op, g)
     if (a->s->assigned[op->id][a->axis] || op->split[a->axis] != SPLIT_NONE)
-      a->of_op[op->id] = place_of(a, a->s->ranks[op->id][a->axis]);
+      a->of_op[op->id] = stage_of(a, a->s->ranks[op->id][a->axis]);
   for_each_op(op, g)
     if (!a->of_op[op->id] && op_part(op) == PART_forward)
       a->of_op[op->id] = of_operands(a, op, true);
@@ -234,13 +234,13 @@ static const Op *op_of_model(const Assign *a, const Op *op) {
   return a->slot[i % a->n_slots];
 }
 
-static const Place *of_gradient(const Assign *a, const Op *op) {
+static const Stage *of_gradient(const Assign *a, const Op *op) {
   const Op *of = op_of_model(a, op);
-  const Place *p = of ? a->of_op[of->id] : NULL;
+  const Stage *p = of ? a->of_op[of->id] : NULL;
   return p ? p : of_operands(a, op, false);
 }
 
-static const Place *of_update(const Assign *a, const Op *op) {
+static const Stage *of_update(const Assign *a, const Op *op) {
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
     if (!v->def && v->role == ROLE_weight) return a->of_param[v->index];
@@ -262,7 +262,7 @@ static void apply(const Assign *a) {
   for (int i = 0; i < g->n_params; i++)
     if (a->of_param[i]) put(a->s, g->params[i], a->axis, a->of_param[i]->ranks);
   for_each_op(op, g) {
-    const Place *p = a->of_op[op->id];
+    const Stage *p = a->of_op[op->id];
     if (p && !a->s->assigned[op->id][a->axis]) assign_op(a->s, op, a->axis, p->ranks);
   }
 }
@@ -274,8 +274,8 @@ bool assign_rest(Sharding *s, int axis) {
   for_each_op(op, g)
     any |= s->assigned[op->id][axis];
   if (!any) return false;
-  a.of_op = arena_array(s->scratch, const Place *, s->n_ops);
-  a.of_param = arena_array(s->scratch, const Place *, g->n_params);
+  a.of_op = arena_array(s->scratch, const Stage *, s->n_ops);
+  a.of_param = arena_array(s->scratch, const Stage *, g->n_params);
   index_model(&a);
   assign_model(&a);
   assign_params(&a, true);

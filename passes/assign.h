@@ -6,16 +6,16 @@
 //                                    %4 = linear_back_w …  @pp1
 //                                    %5 = sgd …     @pp1          an update where its weight is
 //
-// A place is a list of ranks of one axis, by their number along it; NULL is all of them.  Meshes
-// are made of places: that of an op has the axes of the whole one, each with the ranks of the op's
-// place only, so that axes have the same numbers in all.
+// Ranks are a list of those of one axis, by their number along it; NULL is all of them.  The mesh
+// of an op has the axes of the whole one, each with the op's ranks only, so that axes have the same
+// numbers in all meshes.
 //
 // What a program leaves open: an op of the model runs where the last of its operands comes from; if
 // all are parameters, wherever its result is read.  An op of the gradient runs where its op of the
 // model does, so that what that read and made is there.  An op of the update runs where its weight
 // is, or as the model's do.  A parameter is wherever the model reads it.
-// "Last": places are in the order in which the model comes to them.  What a program has cut along
-// the axis (op_trans, split) is on all of its ranks.
+// "Last": ranks are stages, in the order in which the model comes to them.  What a program has cut
+// along the axis (op_trans, split) is on all of its ranks.
 
 #ifndef ASSIGN_H
 #define ASSIGN_H
@@ -29,8 +29,8 @@ struct Ranks {
 
 // NULL when these are all ranks of the axis in their order.
 const Ranks *ranks_new(const Sharding *s, int axis, const int *at, int n);
-const char *ranks_text(Arena *a, const Ranks *r,
-                       const char *axis); // "rank 2 of pp", "all ranks of pp"
+// "rank 2 of pp", "all ranks of pp"
+const char *ranks_text(Arena *a, const Ranks *r, const char *axis);
 
 // The op runs on these ranks of the axis, which it has had all of.
 void assign_op(Sharding *s, Op *op, int axis, const Ranks *r);

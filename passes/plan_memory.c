@@ -331,16 +331,10 @@ static void make_blocks(Planner *p) {
 
 // -- All of it ---------------------------------------------------------------------------------
 
-static int block_width(const Block *b) {
-  int most = 0;
-  for (int i = 0; i < b->member.n; i++)
-    most = (int)max(most, width_of(b->member.at[i]));
-  return most;
-}
-
 static int by_size(const void *x, const void *y) {
   const Block *a = *(Block *const *)x, *b = *(Block *const *)y;
-  if (block_width(a) != block_width(b)) return block_width(a) < block_width(b) ? 1 : -1;
+  int wide = width_of(a->member.at[0]), other = width_of(b->member.at[0]);
+  if (wide != other) return wide < other ? 1 : -1;
   if (a->bytes != b->bytes) return a->bytes < b->bytes ? 1 : -1;
   return (a->life.from > b->life.from) - (a->life.from < b->life.from);
 }

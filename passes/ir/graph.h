@@ -272,6 +272,7 @@ const char *layout_text(Arena *a, const Layout *l);
 
 void module_add_mesh(Module *m, Mesh *mesh);
 void module_drop_meshes(Module *m); // those on which no value is, but for the first
+int module_n_meshes(const Module *m);
 const Mesh *module_find_mesh(const Module *m, const char *name);
 // One of the same devices in the same order, factored alike; the names may be others.  Or NULL.
 const Mesh *module_find_alike(const Module *m, const Mesh *mesh);
@@ -282,6 +283,7 @@ int module_slices(const Module *m); // of time, in a step
 // The devices of all meshes, each once, in the order in which the meshes name them; device 0 where
 // there is no mesh.
 int *module_devices(const Module *m, Arena *a, int *n);
+bool mesh_has(const Mesh *mesh, int device);
 bool mesh_repeats(const Mesh *mesh, int *device);       // whether it names a device twice
 int mesh_find_axis(const Mesh *mesh, const char *name); // -1: it has none of this name
 

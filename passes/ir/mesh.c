@@ -15,12 +15,16 @@ void module_add_mesh(Module *m, Mesh *mesh) {
   *end = mesh;
 }
 
-void module_drop_meshes(Module *m) {
+int module_n_meshes(const Module *m) {
   int n = 0;
   for_each_mesh(mesh, m)
     n++;
+  return n;
+}
+
+void module_drop_meshes(Module *m) {
   Arena *a = arena_new();
-  bool *used = arena_array(a, bool, n + 1);
+  bool *used = arena_array(a, bool, module_n_meshes(m) + 1);
   used[0] = true;
   for_each_graph(g, m) {
     for (int i = 0; i < g->n_params; i++)
@@ -31,7 +35,7 @@ void module_drop_meshes(Module *m) {
         if (op->out[i]->layout && op->out[i]->layout->mesh)
           used[op->out[i]->layout->mesh->id] = true;
   }
-  n = 0;
+  int n = 0;
   for (Mesh **at = &m->meshes; *at;) {
     if (!used[(*at)->id]) {
       *at = (*at)->next;
@@ -98,6 +102,12 @@ int *module_devices(const Module *m, Arena *a, int *n) {
     qsort(sorted, (size_t)*n, sizeof *sorted, compare_ints);
   }
   return devices;
+}
+
+bool mesh_has(const Mesh *mesh, int device) {
+  for (int i = 0; i < mesh->n_devices; i++)
+    if (mesh->device[i] == device) return true;
+  return false;
 }
 
 bool mesh_repeats(const Mesh *mesh, int *device) {

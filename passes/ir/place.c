@@ -89,21 +89,13 @@ Value *view_root(Value *v, int64_t *bytes) {
 
 // -- Devices -----------------------------------------------------------------------------------
 
-static bool on_mesh(const Mesh *mesh, int device) {
-  for (int i = 0; i < mesh->n_devices; i++)
-    if (mesh->device[i] == device) return true;
-  return false;
-}
-
 static int mesh_index(const Value *v) {
   return v->layout && v->layout->mesh ? v->layout->mesh->id : 0;
 }
 
+// Without a mesh there is one device all the same.
 static int count_meshes(const Module *m) {
-  int n = 0;
-  for_each_mesh(mesh, m)
-    n++;
-  return n ? n : 1;
+  return m->meshes ? module_n_meshes(m) : 1;
 }
 
 Meets module_meets(const Module *m, Arena *a) {
@@ -113,7 +105,7 @@ Meets module_meets(const Module *m, Arena *a) {
   for_each_mesh(x, m)
     for_each_mesh(y, m)
       for (int i = 0; i < x->n_devices && !pair[x->id * n + y->id]; i++)
-        pair[x->id * n + y->id] = on_mesh(y, x->device[i]);
+        pair[x->id * n + y->id] = mesh_has(y, x->device[i]);
   return (Meets){n, pair};
 }
 
@@ -143,7 +135,7 @@ int64_t device_end(const Module *m, const int64_t *ends, int device) {
   if (!m->meshes) return ends[0];
   int64_t end = 0;
   for_each_mesh(mesh, m)
-    if (on_mesh(mesh, device)) end = later(end, ends[mesh->id]);
+    if (mesh_has(mesh, device)) end = later(end, ends[mesh->id]);
   return end;
 }
 

@@ -77,70 +77,20 @@ enum {
 
 #define F(at) ((float *)(void *)(r->slab + (at)))
 #define I(at) ((int64_t *)(void *)(r->slab + (at)))
-#define WHOLE                                                                                      \
-  {                                                                                                \
-    {-1, -1, -1, -1}, {                                                                            \
-      -1, -1, -1, -1                                                                               \
-    }                                                                                              \
-  }
-#define BY_ROWS                                                                                    \
-  {                                                                                                \
-    {0, 1, -1, -1}, {                                                                              \
-      -1, -1, -1, -1                                                                               \
-    }                                                                                              \
-  }
-#define BY_RANK                                                                                    \
-  {                                                                                                \
-    {0, -1, -1, -1}, {                                                                             \
-      -1, -1, -1, -1                                                                               \
-    }                                                                                              \
-  }
+// clang-format off
+#define NO      {-1, -1, -1, -1}
+#define WHOLE   {NO, NO}
+#define BY_ROWS {{0, 1, -1, -1}, NO}
+#define BY_RANK {{0, -1, -1, -1}, NO}
 
 static const NnrtTensor train_tensors[] = {
     {"x", NNRT_input, X_TYPE, 2, {BATCH, N}, BY_ROWS, .offset = AT_x},
     {"labels", NNRT_input, NNRT_i64, 1, {BATCH}, BY_ROWS, .offset = AT_label},
-    {"w",
-     NNRT_weight,
-     NNRT_f32,
-     1,
-     {N},
-     WHOLE,
-     .offset = AT_w,
-     .train = true,
-     .init = NNRT_from_payload},
-    {"b \"quoted\"",
-     NNRT_weight,
-     NNRT_f32,
-     0,
-     {0},
-     WHOLE,
-     .offset = AT_b,
-     .train = true,
-     .init = NNRT_from_fill,
-     .a = 0.5},
-    {"big",
-     NNRT_weight,
-     NNRT_f32,
-     1,
-     {BIG},
-     WHOLE,
-     .offset = AT_big,
-     .init = NNRT_from_normal,
-     .b = 0.02,
-     .init_seed = 3},
+    {"w", NNRT_weight, NNRT_f32, 1, {N}, WHOLE, .offset = AT_w, .train = true, .init = NNRT_from_payload},
+    {"b \"quoted\"", NNRT_weight, NNRT_f32, 0, {0}, WHOLE, .offset = AT_b, .train = true, .init = NNRT_from_fill, .a = 0.5},
+    {"big", NNRT_weight, NNRT_f32, 1, {BIG}, WHOLE, .offset = AT_big, .init = NNRT_from_normal, .b = 0.02, .init_seed = 3},
     {"count", NNRT_weight, NNRT_i64, 0, {0}, WHOLE, .offset = AT_steps, .init = NNRT_from_fill},
-    {"part",
-     NNRT_weight,
-     NNRT_f32,
-     1,
-     {20},
-     BY_RANK,
-     .offset = AT_wpart,
-     .train = true,
-     .init = NNRT_from_uniform,
-     .a = -1,
-     .b = 1,
-     .init_seed = 9},
+    {"part", NNRT_weight, NNRT_f32, 1, {20}, BY_RANK, .offset = AT_wpart, .train = true, .init = NNRT_from_uniform, .a = -1, .b = 1, .init_seed = 9},
     {"v", NNRT_state, NNRT_f32, 1, {N + 1}, WHOLE, .offset = AT_v, .init = NNRT_from_fill},
     {"lr", NNRT_scalar, NNRT_f32, 0, {0}, WHOLE, .offset = AT_lr},
     {"step", NNRT_scalar, NNRT_i64, 0, {0}, WHOLE, .offset = AT_step},
@@ -151,17 +101,10 @@ static const NnrtTensor train_tensors[] = {
 static const NnrtTensor eval_tensors[] = {
     {"x", NNRT_input, X_TYPE, 2, {BATCH, N}, BY_ROWS, .offset = AT_x},
     {"labels", NNRT_input, NNRT_i64, 1, {BATCH}, BY_ROWS, .offset = AT_label},
-    {"w",
-     NNRT_weight,
-     NNRT_f32,
-     1,
-     {N},
-     WHOLE,
-     .offset = AT_w,
-     .train = true,
-     .init = NNRT_from_payload},
+    {"w", NNRT_weight, NNRT_f32, 1, {N}, WHOLE, .offset = AT_w, .train = true, .init = NNRT_from_payload},
     {"loss", NNRT_output, NNRT_f32, 0, {0}, WHOLE, .offset = AT_loss},
 };
+// clang-format on
 
 enum { OP_linear, OP_reduce, OP_check };
 static const char *const ops[] = {"linear  line.onnx:/fc/Gemm", "all_reduce  grads of /fc",
