@@ -61,7 +61,7 @@ const Layout *wanted(const Comm *c, const Op *op, int i) {
 const Layout *wanted_result(const Comm *c, const Result *r) {
   const Layout *want = r->target ? r->target->layout : r->use.value->layout;
   for (int a = 0; a < want->n_axes; a++)
-    if (want->axis[a].kind == SBP_P) want = with_axis(c, want, a, (Sbp){.kind = SBP_B});
+    if (want->axis[a].kind == SBP_P) want = with_axis(c->m, want, a, (Sbp){.kind = SBP_B});
   return want;
 }
 

@@ -1,9 +1,5 @@
 // Within one mesh, axis by axis.
 //
-// Where two axes cut one dimension, rows gathered along the outer one first would be out of order:
-// gathering goes from the inside out, slicing from the outside in.  So a hop to S(j) is taken only
-// where no axis inside cuts j and those outside that cut it are the ones that are wanted to.
-//
 // A hop moves half the bytes of an all_reduce, or of an all_gather one part of n.  But where
 // another reader wants the whole value the slice comes for nothing.  So both ways of all that is
 // wanted of a value are added up, and the cheaper is taken.
@@ -12,18 +8,6 @@
 
 Op *place_of(const Value *v, Op *reader) {
   return v->def ? v->def->next : v->role == ROLE_weight && reader ? reader : v->graph->first;
-}
-
-bool is_time(const Layout *l, int axis) {
-  return l->mesh->axis[axis].time;
-}
-
-const Layout *with_axis(const Comm *c, const Layout *l, int axis, Sbp sbp) {
-  Sbp all[MAX_AXES];
-  for (int a = 0; a < l->n_axes; a++)
-    all[a] = l->axis[a];
-  all[axis] = sbp;
-  return layout_new(c->m, l->mesh, all);
 }
 
 // One change along one axis, of `v` (local already) for `reader`.
@@ -61,55 +45,9 @@ static Value *move_axis(Comm *c, Value *v, int axis, Sbp to, Op *reader) {
     out = build(&b, OP_local_slice, IN(v), ATTRS(a_s("axis", name), a_i("dim", to.dim)));
   }
   if (!out) return NULL;
-  out->layout = with_axis(c, v->layout, axis, to);
+  out->layout = with_axis(c->m, v->layout, axis, to);
   c->inserted++;
   return out;
-}
-
-// Axes that cut the same dimension are nested, the first outermost, so a slice is only taken back
-// when none lies inside it: whether `axis`, along which `have` is cut, must be gathered because it
-// is not wanted or because something outside of it changes.
-static bool must_gather(const Layout *have, const Layout *want, int axis) {
-  Sbp cut = have->axis[axis];
-  if (cut.kind != SBP_S) return false;
-  for (int a = 0; a <= axis; a++)
-    if (sbp_equal(have->axis[a], cut) != sbp_equal(want->axis[a], cut)) return true;
-  return false;
-}
-
-// The axis to change first: sums, then gathering from the inside out, then slicing from the outside
-// in.
-static int next_axis(const Layout *have, const Layout *want) {
-  for (int a = 0; a < have->n_axes; a++)
-    if (have->axis[a].kind == SBP_P && want->axis[a].kind != SBP_P) return a;
-  for (int a = have->n_axes - 1; a >= 0; a--)
-    if (must_gather(have, want, a)) return a;
-  int a = 0;
-  while (sbp_equal(have->axis[a], want->axis[a]))
-    a++;
-  return a;
-}
-
-// Whether `axis`, which is P or S(i), may become the S(j) that it is wanted to be without being B
-// between.  (What else cuts i inside of it next_axis has gathered.)
-static bool may_hop(const Layout *have, const Layout *want, int axis) {
-  Sbp to = want->axis[axis];
-  if (to.kind != SBP_S || is_time(have, axis)) return false;
-  for (int a = 0; a < have->n_axes; a++) {
-    bool cuts = sbp_equal(have->axis[a], to);
-    if (a < axis && cuts != sbp_equal(want->axis[a], to)) return false;
-    if (a > axis && cuts) return false;
-  }
-  return true;
-}
-
-Step next_step(const Comm *c, const Layout *have, const Layout *want, Hops hops) {
-  int axis = next_axis(have, want);
-  Sbp from = have->axis[axis];
-  int hop = from.kind == SBP_P ? SUMS_HOP : SLICES_HOP;
-  bool at_once = from.kind == SBP_B || ((hops & hop) && may_hop(have, want, axis));
-  Sbp to = at_once ? want->axis[axis] : (Sbp){.kind = SBP_B};
-  return (Step){axis, with_axis(c, have, axis, to)};
 }
 
 // -- Which hops pay ----------------------------------------------------------------------------
@@ -141,7 +79,7 @@ static double sent(const Estimate *e, const Layout *before, const Step *s) {
 static void add_way(Estimate *e, const Layout *want) {
   if (want->mesh != e->from->mesh) return;
   for (const Layout *have = e->from; have != want;) {
-    Step s = next_step(e->c, have, want, e->hops);
+    Step s = next_step(e->c->m, have, want, e->hops);
     bool made = false;
     for (int i = 0; i < e->made.n; i++)
       made |= e->made.at[i] == s.layout;
@@ -208,7 +146,7 @@ Part part_of(const Value *v, const Op *reader) {
 Value *moved_by(Comm *c, uint32_t original, Part part, Value *v, const Layout *want, Hops hops,
                 Op *reader) {
   while (v->layout != want) {
-    Step s = next_step(c, v->layout, want, hops);
+    Step s = next_step(c->m, v->layout, want, hops);
     Value *next = moved_before(c, original, s.layout, part);
     if (!next) {
       next = move_axis(c, v, s.axis, s.layout->axis[s.axis], reader);

@@ -5,10 +5,10 @@
 #define COMM_STATE_H
 
 #include "base/vec.h"
+#include "hops.h"
 #include "ir/op.h"
 #include "ir/split.h"
 #include "part.h"
-#include "transition.h"
 
 // A value moved to another layout, kept for later readers: of a weight for those of one part of the
 // step, so that what is gathered for the model is gathered again for its gradients.
@@ -18,9 +18,6 @@ typedef struct Moved {
   Value *value;
   struct Moved *next;
 } Moved;
-
-// Whether values go in one hop where they can, by what they are before.
-typedef enum Hops { NO_HOPS = 0, SUMS_HOP = 1, SLICES_HOP = 2, ALL_HOP = 3, UNDECIDED = 4 } Hops;
 
 typedef struct Comm {
   Module *m;
@@ -41,8 +38,6 @@ typedef struct Comm {
 // Where the value is moved: right after it; a weight only where it is wanted, so that it is whole
 // no longer than that.
 Op *place_of(const Value *v, Op *reader);
-bool is_time(const Layout *l, int axis);
-const Layout *with_axis(const Comm *c, const Layout *l, int axis, Sbp sbp);
 
 // What operand `i` of an op must lie as; what a result of the graph must: outputs are whole sums,
 // and what becomes of a parameter lies as the parameter does.
@@ -56,13 +51,6 @@ Part part_of(const Value *v, const Op *reader);
 Value *moved_before(const Comm *c, uint32_t original, const Layout *want, Part part);
 Value *remember(Comm *c, uint32_t original, Part part, Value *v);
 
-typedef struct Step {
-  int axis;
-  const Layout *layout; // after it
-} Step;
-
-// The first of the steps from one layout to another of the same mesh.
-Step next_step(const Comm *c, const Layout *have, const Layout *want, Hops hops);
 // `v`, made of the original, as it is wanted: axis by axis, or as an earlier reader had it moved.
 Value *moved_by(Comm *c, uint32_t original, Part part, Value *v, const Layout *want, Hops hops,
                 Op *reader);

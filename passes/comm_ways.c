@@ -30,34 +30,6 @@ typedef struct Pricing {
   const Type *whole;
 } Pricing;
 
-static OpKind kind_of_step(Sbp from, Sbp to) {
-  if (from.kind == SBP_P) return to.kind == SBP_S ? OP_reduce_scatter : OP_all_reduce;
-  if (from.kind == SBP_B) return OP_local_slice;
-  return to.kind == SBP_S ? OP_all_to_all : OP_all_gather;
-}
-
-// Axis by axis within the mesh, with those collectives together that fuse_comm will join.
-static double own_seconds(Comm *c, const Type *whole, const Layout *from, const Layout *want,
-                          Hops hops, Transitions *prices) {
-  double sum = 0;
-  for (const Layout *have = from; have != want;) {
-    Step s = next_step(c, have, want, hops), next = s;
-    Sbp before = have->axis[s.axis], after = s.layout->axis[s.axis];
-    OpKind kind = kind_of_step(before, after);
-    uint32_t axes = 0;
-    const Layout *first = have;
-    do {
-      axes |= 1u << next.axis;
-      have = next.layout;
-      if (have == want || kind == OP_all_to_all) break;
-      next = next_step(c, have, want, hops);
-    } while (sbp_equal(have->axis[next.axis], before) &&
-             sbp_equal(next.layout->axis[next.axis], after));
-    sum += transition_collective(prices, kind, whole, first, have, axes);
-  }
-  return sum;
-}
-
 // The cheapest of the ways within a mesh, and how it hops.  A sum for the update is one of many
 // that start together, so that axis by axis it costs no more than its bytes.  NO_WAY to another
 // mesh, and where the path is cheaper.
@@ -68,7 +40,8 @@ static double best_seconds(Comm *c, const Tree *t, const Type *whole, const Layo
   double best = transition_seconds(c->paths, whole, from, want) * (1 - 1e-9);
   *out_hops = NO_WAY;
   for (Hops hops = NO_HOPS; from->mesh == want->mesh && hops <= ALL_HOP; hops++) {
-    double seconds = own_seconds(c, whole, from, want, hops, t->is_summed ? c->joined : c->paths);
+    double seconds =
+        hops_seconds(c->m, t->is_summed ? c->joined : c->paths, whole, from, want, hops);
     if (seconds > (*out_hops == NO_WAY ? best * (1 + 2e-9) : best * (1 - 1e-9))) continue;
     best = seconds;
     *out_hops = (int)hops;
@@ -91,7 +64,7 @@ static const Layout *timed_as(const Comm *c, const Layout *have, const Layout *w
     Sbp sbp = {.kind = SBP_B};
     for (int k = 0; k < want->n_axes; k++)
       if (is_time(want, k)) sbp = want->axis[k];
-    l = with_axis(c, l, a, sbp);
+    l = with_axis(c->m, l, a, sbp);
   }
   return l;
 }
@@ -133,8 +106,8 @@ static void add_between(Comm *c, Tree *t) {
     const Layout *sum = i < 0 ? t->from->layout : t->layouts.at[i], *all = sum;
     for (int a = 0; a < sum->n_axes; a++) {
       if (is_time(sum, a)) continue;
-      if (sum->axis[a].kind == SBP_P) sum = with_axis(c, sum, a, (Sbp){.kind = SBP_B});
-      all = with_axis(c, all, a, (Sbp){.kind = SBP_B});
+      if (sum->axis[a].kind == SBP_P) sum = with_axis(c->m, sum, a, (Sbp){.kind = SBP_B});
+      all = with_axis(c->m, all, a, (Sbp){.kind = SBP_B});
     }
     add_layout(c, t, sum);
     add_layout(c, t, all);

@@ -41,6 +41,7 @@ set(PASS_FILES
   shard.c
   sharding.c
   comm.c
+  hops.c
   comm_axes.c
   comm_ways.c
   fuse_comm.c

@@ -8,12 +8,21 @@
 #include "ir/op.h"
 #include "ir/split.h"
 
+// Costs of a collective over these axes of a mesh: they grow evenly with the bytes.
+typedef struct Rate {
+  PathPrim prim;
+  const Mesh *mesh;
+  uint32_t axes;
+  double start, byte; // seconds
+} Rate;
+
 struct Transitions {
   Module *m;
   Arena *arena;
   const Cluster *c;
   Traffic *traffic;
   Paths *paths;
+  Vec(Rate) rates;
   int n_meshes; // that were added
 };
 
@@ -356,8 +365,7 @@ static double piece_bytes(Transitions *t, const Type *whole, const Layout *l) {
   return (double)type_count(piece) * (double)dtype_bytes[piece->dtype];
 }
 
-double transition_collective(Transitions *t, OpKind kind, const Type *whole, const Layout *before,
-                             const Layout *after, uint32_t axes) {
+static PathPrim prim_of(OpKind kind) {
   static const struct {
     OpKind kind;
     PathPrim prim;
@@ -365,16 +373,31 @@ double transition_collective(Transitions *t, OpKind kind, const Type *whole, con
                {OP_all_gather, PATH_all_gather},
                {OP_reduce_scatter, PATH_reduce_scatter},
                {OP_all_to_all, PATH_all_to_all}};
-  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-    if (words[i].kind != kind) continue;
-    Edge e = {.prim = words[i].prim};
-    Group group[2] = {group_of(before->mesh, axes, &e.mask)};
-    State none = {0};
-    Groups groups = {.device = arena_array(t->arena, int, before->mesh->n_devices)};
-    edge_groups(NULL, group, &none, &none, &e, t->c, &groups);
-    return groups_cost(t->traffic, e.prim, &groups, piece_bytes(t, whole, before),
-                       piece_bytes(t, whole, after))
-        .seconds;
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    if (words[i].kind == kind) return words[i].prim;
+  return PATH_slice; // nothing is sent
+}
+
+static const Rate *rate_of(Transitions *t, PathPrim prim, const Mesh *mesh, uint32_t axes) {
+  for (int i = 0; i < t->rates.n; i++) {
+    const Rate *r = &t->rates.at[i];
+    if (r->prim == prim && r->mesh == mesh && r->axes == axes) return r;
   }
-  return 0; // nothing is sent
+  Edge e = {.prim = prim};
+  Group group[2] = {group_of(mesh, axes, &e.mask)};
+  State none = {0};
+  Groups groups = {.device = arena_array(t->arena, int, mesh->n_devices)};
+  edge_groups(NULL, group, &none, &none, &e, t->c, &groups);
+  double start = groups_cost(t->traffic, prim, &groups, 0, 0).seconds;
+  double more = groups_cost(t->traffic, prim, &groups, 1e9, 1e9).seconds - start;
+  vec_push(t->arena, &t->rates, (Rate){prim, mesh, axes, start, more / 1e9});
+  return &t->rates.at[t->rates.n - 1];
+}
+
+double transition_collective(Transitions *t, OpKind kind, const Type *whole, const Layout *before,
+                             const Layout *after, uint32_t axes) {
+  PathPrim prim = prim_of(kind);
+  if (prim == PATH_slice) return 0;
+  const Rate *r = rate_of(t, prim, before->mesh, axes);
+  return r->start + r->byte * piece_bytes(t, whole, prim == PATH_all_gather ? after : before);
 }

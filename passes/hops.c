@@ -1,0 +1,92 @@
+// See hops.h.
+
+#include "hops.h"
+
+#include "ir/split.h"
+
+bool is_time(const Layout *l, int axis) {
+  return l->mesh->axis[axis].time;
+}
+
+const Layout *with_axis(Module *m, const Layout *l, int axis, Sbp sbp) {
+  Sbp all[MAX_AXES];
+  for (int a = 0; a < l->n_axes; a++)
+    all[a] = l->axis[a];
+  all[axis] = sbp;
+  return layout_new(m, l->mesh, all);
+}
+
+// Axes that cut the same dimension are nested, the first outermost, so a slice is only taken back
+// when none lies inside it: whether `axis`, along which `have` is cut, must be gathered because it
+// is not wanted or because something outside of it changes.
+static bool must_gather(const Layout *have, const Layout *want, int axis) {
+  Sbp cut = have->axis[axis];
+  if (cut.kind != SBP_S) return false;
+  for (int a = 0; a <= axis; a++)
+    if (sbp_equal(have->axis[a], cut) != sbp_equal(want->axis[a], cut)) return true;
+  return false;
+}
+
+// The axis to change first: sums, then gathering from the inside out, then slicing from the outside
+// in.
+static int next_axis(const Layout *have, const Layout *want) {
+  for (int a = 0; a < have->n_axes; a++)
+    if (have->axis[a].kind == SBP_P && want->axis[a].kind != SBP_P) return a;
+  for (int a = have->n_axes - 1; a >= 0; a--)
+    if (must_gather(have, want, a)) return a;
+  int a = 0;
+  while (sbp_equal(have->axis[a], want->axis[a]))
+    a++;
+  return a;
+}
+
+// Whether `axis`, which is P or S(i), may become the S(j) that it is wanted to be without being B
+// between.  (What else cuts i inside of it next_axis has gathered.)
+static bool may_hop(const Layout *have, const Layout *want, int axis) {
+  Sbp to = want->axis[axis];
+  if (to.kind != SBP_S || is_time(have, axis)) return false;
+  for (int a = 0; a < have->n_axes; a++) {
+    bool cuts = sbp_equal(have->axis[a], to);
+    if (a < axis && cuts != sbp_equal(want->axis[a], to)) return false;
+    if (a > axis && cuts) return false;
+  }
+  return true;
+}
+
+Step next_step(Module *m, const Layout *have, const Layout *want, Hops hops) {
+  int axis = next_axis(have, want);
+  Sbp from = have->axis[axis];
+  int hop = from.kind == SBP_P ? SUMS_HOP : SLICES_HOP;
+  bool at_once = from.kind == SBP_B || ((hops & hop) && may_hop(have, want, axis));
+  Sbp to = at_once ? want->axis[axis] : (Sbp){.kind = SBP_B};
+  return (Step){axis, with_axis(m, have, axis, to)};
+}
+
+// -- Costs -------------------------------------------------------------------------------------
+
+static OpKind kind_of_step(Sbp from, Sbp to) {
+  if (from.kind == SBP_P) return to.kind == SBP_S ? OP_reduce_scatter : OP_all_reduce;
+  if (from.kind == SBP_B) return OP_local_slice;
+  return to.kind == SBP_S ? OP_all_to_all : OP_all_gather;
+}
+
+double hops_seconds(Module *m, Transitions *prices, const Type *whole, const Layout *from,
+                    const Layout *want, Hops hops) {
+  double sum = 0;
+  for (const Layout *have = from; have != want;) {
+    Step s = next_step(m, have, want, hops), next = s;
+    Sbp before = have->axis[s.axis], after = s.layout->axis[s.axis];
+    OpKind kind = kind_of_step(before, after);
+    uint32_t axes = 0;
+    const Layout *first = have;
+    do {
+      axes |= 1u << next.axis;
+      have = next.layout;
+      if (have == want || kind == OP_all_to_all) break;
+      next = next_step(m, have, want, hops);
+    } while (sbp_equal(have->axis[next.axis], before) &&
+             sbp_equal(next.layout->axis[next.axis], after));
+    sum += transition_collective(prices, kind, whole, first, have, axes);
+  }
+  return sum;
+}
