@@ -7,6 +7,7 @@
 //       start = 6.6e-6,                                     -- seconds until a primitive begins; 0
 //       memory = 32e9, memory_speed = 900e9,                -- bytes, bytes/s; not known
 //       f32 = 15.7e12, half = 125e12,                       -- FLOP/s; not known
+//       launch = 2e-6,                                      -- seconds of a kernel; 0
 //     }
 //
 // What is behind the dashes is what a field is when the file leaves it out.
@@ -22,7 +23,7 @@
 
 // A row's name is written with '-' for '_'.
 #define CLUSTER(name_, node, nics_, in_s, in_gb, across_s, across_gb, start_, gb, gb_s, f32_,      \
-                half_)                                                                             \
+                half_, launch_)                                                                    \
   {.name = #name_,                                                                                 \
    .per_node = node,                                                                               \
    .nics = nics_,                                                                                  \
@@ -32,7 +33,8 @@
    .memory = (gb)*1e9,                                                                             \
    .memory_speed = (gb_s)*1e9,                                                                     \
    .f32 = (f32_)*1e12,                                                                             \
-   .half = (half_)*1e12},
+   .half = (half_)*1e12,                                                                           \
+   .launch = launch_},
 static const Cluster table[] = {
 #include "clusters.def"
 };
@@ -71,7 +73,7 @@ static bool read_sizes(const char *text, Cluster *c) {
 // -- From a file -----------------------------------------------------------------------------
 
 static const char field_names[] = "nodes, per_node, nics, inside, across, start, memory, "
-                                  "memory_speed, f32 and half";
+                                  "memory_speed, f32, half and launch";
 
 static const LuaField *find_field(const LuaTable *t, const char *name) {
   for (int i = 0; i < t->n; i++)
@@ -119,6 +121,7 @@ static bool read_field(const LuaField *f, Cluster *c, Diag *d) {
       {"across", .link = &c->across},   {"start", .number = &c->start},
       {"memory", .number = &c->memory}, {"memory_speed", .number = &c->memory_speed},
       {"f32", .number = &c->f32},       {"half", .number = &c->half},
+      {"launch", .number = &c->launch},
   };
   for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
     if (!str_equal(f->name, fields[i].name)) continue;

@@ -26,6 +26,7 @@ typedef struct Cluster {
   double start;                   // seconds until a primitive begins
   double memory;                  // bytes of a device; this and below: 0 where not known
   double memory_speed, f32, half; // of a device: bytes/s, and FLOP/s in f32 and in 16 bits
+  double launch;                  // seconds of a kernel, however small
 } Cluster;
 
 enum { CLUSTER_DEVICES = 4096 };

@@ -69,6 +69,7 @@ set(PASS_FILES
   lua_plan.c
   lua_program.c
   cluster.c
+  cost.c
   placement.c
   path_state.c
   path_cost.c

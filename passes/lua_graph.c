@@ -6,6 +6,7 @@
 
 #include "ir/op.h"
 #include "ir/verify.h"
+#include "ir/work.h"
 #include "part.h"
 
 PlanProgram *program_of(lua_State *l) {

@@ -57,10 +57,6 @@ int dims_splitter(const Dims *dims, const Term *t, int dim, int n);
 int dims_position(const Dims *dims, const Term *t, int letter);
 // Whether a split of `letter` is a contiguous part of every operand and result that has it.
 bool dims_leads(const Dims *dims, int letter);
-// Multiply-adds counted as two, from the product of all letters of a contraction; for others the
-// number of elements read and written.
-double op_flops(const Op *op);
-double op_bytes(const Op *op);
 // "0 1 k, k n -> 0 1 n".  A dimension without a letter is (), as 1 is a letter of `*`.
 const char *dims_text(Arena *a, const Dims *dims);
 

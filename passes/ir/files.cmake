@@ -4,7 +4,6 @@ set(IR_FILES
   ir/build.c
   ir/clone.c
   ir/collective.c
-  ir/cost.c
   ir/dims.c
   ir/graph.c
   ir/infer.c
@@ -26,6 +25,7 @@ set(IR_FILES
   ir/verify.c
   ir/verify_layout.c
   ir/verify_memory.c
+  ir/work.c
   ir/ops/attention.c
   ir/ops/batch_norm.c
   ir/ops/comm.c

@@ -13,6 +13,7 @@
 
 #include "base/vec.h"
 #include "ir/op.h"
+#include "ir/work.h"
 #include "pass.h"
 #include "passes.h"
 

@@ -57,6 +57,28 @@ static DType wide(DType t) {
   return dtype_class[t] == 'F' ? DT_f64 : t;
 }
 
+Op *op_cut_alone(Module *m, const Op *op, const Dims *dims, int letter, int n, Diag *d) {
+  const Type *in[MAX_TERMS];
+  for (int i = 0; i < op->n_in; i++) {
+    Type t = *op->in[i].value->type;
+    int dim = dims_position(dims, &dims->in[i], letter);
+    if (dim >= 0) t.dim[dim] /= n;
+    in[i] = type_new(m, t.dtype, t.rank, t.dim);
+  }
+  int n_attrs, dim = dims_position(dims, &dims->out[0], letter);
+  const AttrSpec *spec = op_attr_specs(op->kind, &n_attrs);
+  Op changed = *op;
+  changed.attrs = arena_copy(m->arena, op->attrs, sizeof(Attr) * (size_t)n_attrs);
+  for (int i = 0; i < n_attrs; i++) {
+    if (!str_equal(spec[i].name, "shape") || dim < 0) continue;
+    Attr *shape = &changed.attrs[i]; // of result 0
+    int64_t *length = arena_copy(m->arena, shape->list.at, sizeof(int64_t) * (size_t)shape->list.n);
+    length[dim] /= n;
+    shape->list.at = length;
+  }
+  return op_alone(m, &changed, in, d);
+}
+
 Op *op_double(Module *m, const Op *op, Diag *d) {
   int n_attrs;
   op_attr_specs(op->kind, &n_attrs);

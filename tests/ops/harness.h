@@ -34,7 +34,10 @@ void examples_free(Examples *all);
 // reported why, when they do not fit.
 Op *op_alone(Module *m, const Op *op, const Type *const *in, Diag *d);
 
-// The same with every floating type made f64; `op` itself when it holds typed bytes.
+// The same, a part of `op`: its letter is cut in `n`.
+Op *op_cut_alone(Module *m, const Op *op, const Dims *dims, int letter, int n, Diag *d);
+
+// The same as op_alone with every floating type made f64; `op` itself when it holds typed bytes.
 Op *op_double(Module *m, const Op *op, Diag *d);
 
 // Numbers for the operands of `e.op`, in the types of `op`: as the parameters of the example say

@@ -38,26 +38,6 @@ static bool compare(const Op *op, const char *what, const Tensor *is, const Tens
   return true;
 }
 
-// Attribute `shape` is the shape of result 0: of half of it, here.
-static bool half_op(Module *m, const Op *op, const Tensor *in, int dim, Op **half, Diag *d) {
-  const Type *types[MAX_TERMS];
-  for (int i = 0; i < op->n_in; i++)
-    types[i] = in[i].type;
-  int n_attrs;
-  const AttrSpec *spec = op_attr_specs(op->kind, &n_attrs);
-  Op changed = *op;
-  changed.attrs = arena_copy(m->arena, op->attrs, sizeof(Attr) * (size_t)n_attrs);
-  for (int i = 0; i < n_attrs; i++) {
-    if (!str_equal(spec[i].name, "shape") || dim < 0) continue;
-    Attr *shape = &changed.attrs[i];
-    int64_t *length = arena_copy(m->arena, shape->list.at, sizeof(int64_t) * (size_t)shape->list.n);
-    length[dim] /= 2;
-    shape->list.at = length;
-  }
-  *half = op_alone(m, &changed, types, d);
-  return *half;
-}
-
 // Cuts letter `letter` in two, if it may be.
 static bool check_letter(const Op *op, const Dims *dims, int letter, const Tensor *in,
                          const Tensor *whole, Arena *a, Diag *d) {
@@ -81,11 +61,10 @@ static bool check_letter(const Op *op, const Dims *dims, int letter, const Tenso
     const Value *boxed = op_boxed(op);
     Box box = box_new(op);
     const Term *placed = boxed && !boxed->def ? &dims->in[0] : &dims->out[0];
-    int cut = dims_position(dims, placed, letter), dim = dims_position(dims, &dims->out[0], letter);
+    int cut = dims_position(dims, placed, letter);
     if (cut >= 0) box.start[cut] = half * box.whole[cut] / 2;
-    Op *piece;
-    if (!half_op(m, op, part, dim, &piece, d) ||
-        !(out[half] = reference_new(piece, part, &box, a, d)))
+    Op *piece = op_cut_alone(m, op, dims, letter, 2, d);
+    if (!piece || !(out[half] = reference_new(piece, part, &box, a, d)))
       return fail(op, what, 0, 1);
   }
   for (int i = 0; i < op->n_out; i++) {

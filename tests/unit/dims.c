@@ -4,6 +4,7 @@
 
 #include "ir/build.h"
 #include "ir/op.h"
+#include "ir/work.h"
 
 typedef struct Bench {
   Heard *h;
@@ -238,7 +239,6 @@ static void flops_come_from_the_letters(void **state) {
   Bench *t = *state;
   Op *op = make(t, OP_linear, IN(F32(4, 8, 16), F32(16, 32)), NO_ATTRS);
   assert_true(op_flops(op) == 2.0 * 4 * 8 * 16 * 32);
-  assert_true(op_bytes(op) == 4.0 * (4 * 8 * 16 + 16 * 32 + 4 * 8 * 32));
   op = make(t, OP_mul, IN(F32(4, 8), F32(4, 8)), NO_ATTRS);
   assert_true(op_flops(op) == 3.0 * 4 * 8);
 }

@@ -1,0 +1,142 @@
+// Seconds of ops, against sums done by hand for a cluster of round numbers: 1 TFLOP/s in f32, 8 in
+// 16 bits, 100 GB/s, and a microsecond for each kernel.
+
+#include "unit.h"
+
+#include <math.h>
+
+#include "cost.h"
+#include "ir/op.h"
+
+static const Cluster plain = {.nodes = 1,
+                              .per_node = 8,
+                              .nics = 1,
+                              .memory_speed = 100e9,
+                              .f32 = 1e12,
+                              .half = 8e12,
+                              .launch = 1e-6};
+
+typedef struct Case {
+  const char *params, *op; // the first op of the graph is priced
+  double flops, bytes;     // by hand
+  int launches;
+  bool narrow;
+} Case;
+
+static const Case cases[] = {
+    // a product: compute is more
+    {"%x: f32[512,1024] input \"x\", %w: f32[1024,256] weight \"w\" = 0", "linear %x, %w",
+     2. * 512 * 1024 * 256, 4. * (512 * 1024 + 1024 * 256 + 512 * 256), 1, false},
+    {"%x: bf16[512,1024] input \"x\", %w: bf16[1024,256] weight \"w\" = 0", "linear %x, %w",
+     2. * 512 * 1024 * 256, 2. * (512 * 1024 + 1024 * 256 + 512 * 256), 1, true},
+    // memory is more
+    {"%x: f32[512,1024] input \"x\"", "gelu %x", 2. * 512 * 1024, 8. * 512 * 1024, 1, false},
+    {"%x: f32[512,1024] input \"x\"", "reshape %x shape=[1024,512]", 0, 0, 0, false},
+    {"%x: f32[512,1024] input \"x\"", "transpose %x perm=[1,0]", 2. * 512 * 1024, 8. * 512 * 1024,
+     1, false},
+    // 12 rows of the table and no more; their gradient is zeros, and 12 rows added to it
+    {"%w: f32[5000,64] weight \"w\" = 0, %i: i32[3,4] input \"i\"", "gather %w, %i axis=0",
+     12 + 2. * 12 * 64, 4 * 12 + 8. * 12 * 64, 1, false},
+    {"%i: i32[3,4] input \"i\", %y: f32[3,4,64] input \"y\"",
+     "gather_back %i, %y axis=0 shape=[5000,64]", 12 + 12. * 64 + 5000. * 64,
+     4 * (12 + 12. * 64 + 5000. * 64) + 8. * 12 * 64, 1, false},
+    {"%x: f32[512,1024] input \"x\"", "slice %x starts=[0,0] steps=[1,1] shape=[2,1024]",
+     2. * 2 * 1024, 8. * 2 * 1024, 1, false},
+    // every operand and every state once, whatever is computed of them
+    {"%w: f32[4096] weight \"w\" train = 0, %g: f32[4096] input \"g\", %m: f32[4096] input \"m\", "
+     "%v: f32[4096] input \"v\", %l: f32[] input \"l\", %s: f32[] input \"s\", %t: i64[] input "
+     "\"t\"",
+     "adam %w, %g, %m, %v, %l, %s, %t", 7. * 4096 + 3, 4. * 7 * 4096 + 16, 1, false},
+    // y of 3 x 3 windows: 8 images of 30 x 30, 16 channels of 4
+    {"%x: f32[8,4,32,32] input \"x\", %w: f32[16,4,3,3] weight \"w\" = 0",
+     "conv %x, %w strides=[1,1] pads=[0,0,0,0] dilations=[1,1] group=1",
+     2. * 8 * 16 * 30 * 30 * 4 * 9, 4. * (8 * 4 * 32 * 32 + 16 * 4 * 9 + 8 * 16 * 30 * 30), 1,
+     false},
+    // scores and their product with v, half of both under the mask
+    {"%q: f32[2,4,64,32] input \"q\", %k: f32[2,4,64,32] input \"k\", %v: f32[2,4,64,32] input "
+     "\"v\"",
+     "attention %q, %k, %v scale=1 causal=true", 2. * 2 * (2 * 4 * 64) * 64 * 32 / 2,
+     4. * (4 * 2 * 4 * 64 * 32 + 2 * 4 * 64), 1, false},
+    // chains become one kernel that reads and writes once
+    {"%x: f32[512,1024] input \"x\", %y: f32[512,1024] input \"y\"", "fused @body %x, %y",
+     5. * 512 * 1024, 12. * 512 * 1024, 1, false},
+};
+
+static const char body[] = "graph @body (%0: f32[512,1024], %1: f32[512,1024]) {\n"
+                           "  %2 = add %0, %1\n  %3 = gelu %2\n  return %3\n}\n";
+
+static Module *read_case(const Case *c, Diag *d, Arena *a) {
+  const char *text =
+      str_format(a, "module phase=typed\ngraph @main entry (%s) {\n  %s = %s\n}\n%s", c->params,
+                 strstr(c->op, "adam")        ? "%a, %b, %c"
+                 : strstr(c->op, "attention") ? "%a, %b"
+                                              : "%a",
+                 c->op, strstr(c->op, "@body") ? body : "");
+  return module_parse("test.nn", text, strlen(text), d);
+}
+
+static void seconds_are_those_by_hand(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Arena *a = arena_new();
+    Diag *d = diag_new(stderr);
+    const Case *c = &cases[i];
+    Module *m = read_case(c, d, a);
+    assert_non_null(m);
+    double compute = c->flops / (c->narrow ? 8e12 : 1e12), memory = c->bytes / 100e9;
+    double want = fmax(compute, memory) + c->launches * 1e-6;
+    double is = op_seconds(&plain, m->graphs->first);
+    if (fabs(is - want) > 1e-12 * want) fail_msg("%s: %.9g s, not %.9g", c->op, is, want);
+    module_free(m);
+    diag_free(d);
+    arena_free(a);
+  }
+}
+
+// Of a cut only what has the letter shrinks: the weight is read whole by all that share the rows.
+static void cuts_share_what_lacks_the_letter(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  Diag *d = diag_new(stderr);
+  Module *m = read_case(&cases[0], d, a);
+  const Op *op = m->graphs->first;
+  Dims dims;
+  assert_true(op_dims(op, &dims, d));
+  OpWork w = op_work(op, &dims);
+  Cut rows = {.n = 1, .at = {{dims_find(&dims, '0'), 4}}};
+  WorkSum sum = work_sum(&w, &rows);
+  assert_true(sum.flops == 2. * 512 * 1024 * 256 / 4);
+  assert_true(sum.read == 4. * (512 * 1024 / 4 + 1024 * 256));
+  assert_true(sum.written == 4. * 512 * 256 / 4);
+  // Two axes on one letter, and one on another: 4 * 2 * 8 parts.
+  Cut three = {
+      .n = 3,
+      .at = {{dims_find(&dims, '0'), 4}, {dims_find(&dims, '0'), 2}, {dims_find(&dims, 'n'), 8}}};
+  sum = work_sum(&w, &three);
+  assert_true(sum.flops == 2. * 512 * 1024 * 256 / 64);
+  assert_true(sum.read == 4. * (512 * 1024 / 8 + 1024 * 256 / 8));
+  assert_true(work_seconds(&plain, &w, &three) < work_seconds(&plain, &w, &rows));
+  module_free(m);
+  diag_free(d);
+  arena_free(a);
+}
+
+static void unknown_speeds_have_no_seconds(void **state) {
+  (void)state;
+  Cluster c = plain;
+  assert_true(cost_known(&c));
+  c.memory_speed = 0;
+  assert_false(cost_known(&c));
+  c = plain;
+  c.f32 = 0;
+  assert_false(cost_known(&c));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(seconds_are_those_by_hand),
+      cmocka_unit_test(cuts_share_what_lacks_the_letter),
+      cmocka_unit_test(unknown_speeds_have_no_seconds),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
