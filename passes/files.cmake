@@ -39,6 +39,9 @@ set(PASS_FILES
   plan.c
   propagate.c
   shard.c
+  search/nodes.c
+  search/edges.c
+  search/search.c
   sharding.c
   comm.c
   hops.c

@@ -16,7 +16,8 @@ struct PlanProgram {
   const int *axis; // its own, while `step` runs
   int n_axes, depth;
   int64_t n;        // of `factors`: ranks
-  int64_t *factors; // what it returned
+  Factors *factors; // what it returned
+  int n_factors;
   uint32_t *met;    // by value id and dimension: the last flow that came there
   uint32_t n_met, n_flows;
   int n_refused; // errors of the model

@@ -10,6 +10,7 @@
 #include "lua_graph.h"
 #include "part.h"
 #include "pieces.h"
+#include "search/search.h"
 #include "split_classes.h"
 #include "unpack.h"
 
@@ -311,6 +312,26 @@ static int flow(lua_State *l) {
   return 2;
 }
 
+// -- What is left open --------------------------------------------------------------------------
+
+// search(axis, …): what is open along these axes is chosen, all together.
+static int search(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  int n = lua_gettop(l), axis[MAX_AXES];
+  Searched found;
+  plan_sharding(l);
+  if (n < 1 || n > MAX_AXES) return FAIL(l, NULL, "search takes the axes that it is about");
+  for (int i = 0; i < n; i++)
+    axis[i] = plan_axis(l, i + 1);
+  for_each_op(op, p->s->g)
+    if (op_mesh(op) != p->s->mesh)
+      return FAIL(l, op->loc, "what is assigned to some of the ranks cannot be searched yet");
+  if (!search_axes(p->s, axis, n, p->s->cluster, plan_line(l), &found, p->box.d))
+    return FAIL(l, NULL, "the search found nothing");
+  if (p->s->searched) searched_add(p->s->searched, &found);
+  return 0;
+}
+
 // -- Changes of the model ----------------------------------------------------------------------
 
 // unpack(op): whether its result was cut apart.
@@ -382,6 +403,7 @@ const luaL_Reg plan_calls[] = {
     {"op_trans", op_trans},
     {"pieces", pieces},
     {"pin", pin},
+    {"search", search},
     {"split", split},
     {"split_loss", split_loss},
     {"store", store},

@@ -106,28 +106,46 @@ static int bad_factors(lua_State *l, const char *what, lua_Integer i) {
   return luaL_error(l, "lua:%d: %s", at.linedefined, lua_pushfstring(l, what, i));
 }
 
+// The list of sizes on top of the stack, which it takes off.
+static void read_factors(lua_State *l, const PlanProgram *p, Factors *out) {
+  int n = (int)lua_rawlen(l, -1);
+  if (n < 1 || n > MAX_AXES) bad_factors(l, "'factors' must return 1 to %I sizes", MAX_AXES);
+  lua_Integer product = 1;
+  for (int i = 0; i < n; i++) {
+    int whole;
+    lua_rawgeti(l, -1, i + 1);
+    lua_Integer size = lua_tointegerx(l, -1, &whole);
+    if (!whole) bad_factors(l, "what 'factors' returned as size %I is no integer", i + 1);
+    if (size < 1 || size > p->n) bad_factors(l, "'factors' returned a size of %I", size);
+    out->size[i] = size;
+    product = product > p->n ? product : product * size; // both are small enough
+    lua_pop(l, 1);
+  }
+  if (product != p->n)
+    bad_factors(l, "the sizes that 'factors' returned do not multiply to %I", p->n);
+  out->n = n;
+  lua_pop(l, 1);
+}
+
+// One list of sizes, or a list of such lists.
 static int call_factors(lua_State *l) {
   PlanProgram *p = lua_touserdata(l, 1);
   push_own_function(l, "factors");
   lua_pushinteger(l, p->n);
   lua_call(l, 1, 1);
   if (!lua_istable(l, -1)) return bad_factors(l, "'factors' must return a list of sizes", 0);
-  int n = (int)lua_rawlen(l, -1);
-  if (n < 1 || n > MAX_AXES) return bad_factors(l, "'factors' must return 1 to %I sizes", MAX_AXES);
-  lua_Integer product = 1;
-  for (int i = 0; i < n; i++) {
-    int whole;
-    lua_rawgeti(l, -1, i + 1);
-    lua_Integer size = lua_tointegerx(l, -1, &whole);
-    if (!whole) return bad_factors(l, "what 'factors' returned as size %I is no integer", i + 1);
-    if (size < 1 || size > p->n) return bad_factors(l, "'factors' returned a size of %I", size);
-    p->factors[i] = size;
-    product = product > p->n ? product : product * size; // both are small enough
-    lua_pop(l, 1);
+  bool several = lua_rawgeti(l, -1, 1) == LUA_TTABLE;
+  lua_pop(l, 1);
+  lua_Integer n = several ? (lua_Integer)lua_rawlen(l, -1) : 1;
+  if (n > MAX_FACTORINGS)
+    return bad_factors(l, "'factors' may return at most %I lists of sizes", MAX_FACTORINGS);
+  for (p->n_factors = 0; p->n_factors < n; p->n_factors++) {
+    if (!several)
+      lua_pushvalue(l, -1);
+    else if (lua_rawgeti(l, -1, p->n_factors + 1) != LUA_TTABLE)
+      return bad_factors(l, "what 'factors' returned as number %I is no list", p->n_factors + 1);
+    read_factors(l, p, &p->factors[p->n_factors]);
   }
-  if (product != p->n)
-    return bad_factors(l, "the sizes that 'factors' returned do not multiply to %I", p->n);
-  p->n_axes = n;
   return 0;
 }
 
@@ -146,13 +164,13 @@ static int call_step(lua_State *l) {
   return 0;
 }
 
-int program_factors(PlanProgram *p, int64_t n, int64_t size[MAX_AXES]) {
-  size[0] = n;
+int program_factors(PlanProgram *p, int64_t n, Factors out[MAX_FACTORINGS]) {
+  out[0] = (Factors){1, {n}};
   if (!has_function(p, "factors")) return 1;
   p->n = n;
-  p->factors = size;
+  p->factors = out;
   p->s = NULL;
-  return sandbox_call(&p->box, call_factors, p, 0) ? p->n_axes : 0;
+  return sandbox_call(&p->box, call_factors, p, 0) ? p->n_factors : 0;
 }
 
 bool program_model(PlanProgram *p, Graph *g) {

@@ -18,6 +18,9 @@ bool opt_bool(const PassOptions *o, const char *name, bool otherwise);
 // name.
 bool opt_target(const PassOptions *o, Target *out, Diag *d);
 Arena *opt_scratch(const PassOptions *o); // freed when the pass has run
+// What came of the searches of a plan, for whoever runs the pipeline.
+struct Searched;
+void opt_searched(const PassOptions *o, const struct Searched *s);
 // A figure for --stats: "simplify: 12 ops folded".
 void opt_stat(const PassOptions *o, int64_t n, const char *what);
 
@@ -51,9 +54,13 @@ typedef struct PipelineOptions {
   const char *stop_after; // a pass name
   int64_t bisect_limit;   // -1: none
   FILE *out;              // where prints go; stderr by default
+  bool unproved; // nothing is proved: of plans that are priced only
   // Called after each pass, and each proof ("prove"), with how long it took, when it is not NULL.
   void (*timed)(void *to, const char *pass, double seconds);
   void *timed_to;
+  // Called with what came of the searches of a plan (search/search.h), when it is not NULL.
+  void (*searched)(void *to, const struct Searched *s);
+  void *searched_to;
 } PipelineOptions;
 
 // Parses and runs.  After each pass the module is put in the pass's phase and verified; a plan is

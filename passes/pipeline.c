@@ -55,6 +55,10 @@ void opt_stat(const PassOptions *o, int64_t n, const char *what) {
   vec_push(stats->arena, &stats->list, stat);
 }
 
+void opt_searched(const PassOptions *o, const struct Searched *s) {
+  if (o->run->searched) o->run->searched(o->run->searched_to, s);
+}
+
 // -- One pass --------------------------------------------------------------------------------
 
 static bool check_phase(Run *r, const Pass *pass) {
@@ -104,7 +108,7 @@ static void timed(Run *r, const char *what, double start) {
 // A module whose types are those of parts cannot say any more what the whole was.
 static void begin_proof(Run *r) {
   double start = now();
-  if (r->model || r->m->phase >= PHASE_local) return;
+  if (r->o->unproved || r->model || r->m->phase >= PHASE_local) return;
   r->model = module_clone(r->m);
   timed(r, "prove", start);
 }
@@ -144,6 +148,7 @@ static bool run_pass(Run *r, PassOptions *step) {
 
   double start = now();
   step->stats = &r->stats;
+  step->run = r->o;
   step->scratch = arena_new();
   bool ok = pass->run(r->m, step, r->d);
   arena_free(step->scratch);

@@ -28,6 +28,7 @@ struct PassOptions {
   Vec(GivenOption) given;
   Arena *scratch; // while the pass runs
   Stats *stats;
+  const PipelineOptions *run;
 };
 
 typedef Vec(PassOptions) Steps; // a pipeline, one element per pass

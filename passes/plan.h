@@ -41,9 +41,17 @@ const char *plan_program(Arena *a, const char *plan, int i);
 // Runs the file once, to know what it defines.  NULL, having reported why.
 PlanProgram *program_open(Arena *a, const char *name, Diag *d);
 void program_close(PlanProgram *p);
-// Into how many axes the program wants its axis of `n` ranks cut, outermost first: 1 unless it has
-// a function `factors`.  0, having reported why.
-int program_factors(PlanProgram *p, int64_t n, int64_t size[MAX_AXES]);
+// The axes that the program wants its axis of ranks cut into, outermost first.
+typedef struct Factors {
+  int n;
+  int64_t size[MAX_AXES];
+} Factors;
+
+enum { MAX_FACTORINGS = 64 };
+
+// All that it would take, as its function `factors` says; without one, that axis as it is.  How
+// many; 0, having reported why.
+int program_factors(PlanProgram *p, int64_t n, Factors out[MAX_FACTORINGS]);
 // Lets it change the model, before there are gradients.  False, having reported why.
 bool program_model(PlanProgram *p, Graph *g);
 // Lets it say what it wants of `axis[n]`, which are axes of the mesh.  False, having reported why.

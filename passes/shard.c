@@ -22,6 +22,7 @@
 //
 // Nothing moves here; comm.c inserts the collectives that these layouts imply.
 
+#include <math.h>
 #include <string.h>
 
 #include "assign.h"
@@ -31,6 +32,7 @@
 #include "pass.h"
 #include "plan.h"
 #include "propagate.h"
+#include "search/search.h"
 
 // -- One graph ---------------------------------------------------------------------------------
 
@@ -112,14 +114,25 @@ typedef struct Sections {
   int n;
 } Sections;
 
-static bool shard_graph(Graph *g, const Sections *sections, Arena *scratch, Sharding **first,
-                        Diag *d) {
-  Sharding *s = arena_one(scratch, Sharding);
-  *s = (Sharding){.g = g, .mesh = g->module->meshes, .scratch = scratch};
+// One way to factor the ranks: programs may leave several open, of which the cheapest is taken.
+typedef struct Attempt {
+  const char *mesh, *plan;
+  const Cluster *cluster;
+  Arena *scratch;
+  int n_axes, ways[MAX_AXES], pick[MAX_AXES]; // of each axis before it is cut
+  Searched searched;
+} Attempt;
+
+static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding **first, Diag *d) {
+  Sharding *s = arena_one(t->scratch, Sharding);
+  *s = (Sharding){.g = g, .mesh = g->module->meshes, .scratch = t->scratch, .cluster = t->cluster};
   graph_renumber(g);
   sharding_grow(s);
   lay_as_before(s, *first);
-  if (!*first) *first = s;
+  if (!*first) {
+    *first = s;
+    s->searched = &t->searched; // the training step; others follow
+  }
   for (int i = sections->n - 1; i >= 0; i--) {
     const Section *own = &sections->at[i];
     if (!program_step(own->program, s, own->axis, own->n)) return false;
@@ -130,20 +143,22 @@ static bool shard_graph(Graph *g, const Sections *sections, Arena *scratch, Shar
   return true;
 }
 
-// Cuts the axis of a program as it wants that.
-static bool factor_axis(Module *m, const Mesh *mesh, int from, Mesh *out, Section *s, Diag *d) {
-  int64_t size[MAX_AXES];
+// Cuts the axis of a program in one of the ways that it would take.
+static bool factor_axis(Module *m, const Mesh *mesh, int from, Mesh *out, Section *s, Attempt *t,
+                        Diag *d) {
+  Factors *ways = arena_array(t->scratch, Factors, MAX_FACTORINGS);
   const char *name = mesh->axis[from].name;
-  int n = program_factors(s->program, mesh->axis[from].size, size);
-  if (!n) return false;
-  for (int k = 0; k < n; k++) {
-    const char *own = n == 1 ? name : str_format(m->arena, "%s%d", name, k);
+  t->ways[from] = program_factors(s->program, mesh->axis[from].size, ways);
+  if (!t->ways[from]) return false;
+  const Factors *f = &ways[t->pick[from]];
+  for (int k = 0; k < f->n; k++) {
+    const char *own = f->n == 1 ? name : str_format(m->arena, "%s%d", name, k);
     if (out->n_axes == MAX_AXES)
       return diag_error(d, NULL, "a mesh has at most %d axes, and the plan has more", MAX_AXES);
     if (mesh_find_axis(out, own) >= 0)
       return diag_error(d, NULL, "two axes of the plan are called '%s': rename a file", own);
     out->axis[out->n_axes].name = own;
-    out->axis[out->n_axes].size = (int)size[k];
+    out->axis[out->n_axes].size = (int)f->size[k];
     out->axis[out->n_axes].time = mesh->axis[from].time;
     s->axis[s->n++] = out->n_axes++;
   }
@@ -156,21 +171,66 @@ static void close_programs(const Sections *s) {
 }
 
 // A batch is cut over time as it is over ranks.
-static bool open_programs(Module *m, const Mesh *mesh, const char *plan, Sections *out,
-                          Arena *scratch, Diag *d) {
+static bool open_programs(Module *m, const Mesh *mesh, Attempt *t, Sections *out, Diag *d) {
   Mesh *factored = arena_one(m->arena, Mesh);
   *factored = *mesh;
   factored->n_axes = 0;
   int n_devices = 0;
+  t->n_axes = mesh->n_axes;
   for (int a = 0; a < mesh->n_axes; a++) {
-    const char *name = mesh->axis[a].time ? "dp" : plan_program(scratch, plan, n_devices++);
+    const char *name = mesh->axis[a].time ? "dp" : plan_program(t->scratch, t->plan, n_devices++);
     Section *s = &out->at[out->n];
-    *s = (Section){.program = program_open(scratch, name, d)};
+    *s = (Section){.program = program_open(t->scratch, name, d)};
     if (!s->program) return false;
     out->n++;
-    if (!factor_axis(m, mesh, a, factored, s, d)) return false;
+    if (!factor_axis(m, mesh, a, factored, s, t, d)) return false;
   }
   module_add_mesh(m, factored);
+  return true;
+}
+
+// As the attempt picks; `only_count`: no more than the ways to pick from.
+static bool attempt(Module *m, Attempt *t, bool only_count, Diag *d) {
+  const Mesh *mesh = mesh_parse(m, t->mesh, d);
+  if (!mesh) return false;
+  Sections sections = {0};
+  Sharding *first = NULL;
+  bool ok = open_programs(m, mesh, t, &sections, d);
+  for_each_graph(g, m)
+    if (ok && !only_count && g->entry) ok = shard_graph(g, &sections, t, &first, d);
+  close_programs(&sections);
+  return ok;
+}
+
+// The next of all combinations of picks; false after the last.
+static bool next_pick(Attempt *t) {
+  for (int a = t->n_axes - 1; a >= 0; a--) {
+    if (++t->pick[a] < t->ways[a]) return true;
+    t->pick[a] = 0;
+  }
+  return false;
+}
+
+// Which way to factor the ranks is cheapest, as far as searches see; where none is any good, the
+// first, which will say why.
+static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
+  Module *copy = module_clone(m);
+  bool ok = attempt(copy, t, true, d), several = false;
+  module_free(copy);
+  for (int a = 0; a < t->n_axes; a++)
+    several |= t->ways[a] > 1;
+  if (!ok || !several) return ok;
+  Attempt best = *t, each = *t;
+  best.searched.step = INFINITY;
+  diag_quiet(d, true);
+  do {
+    copy = module_clone(m);
+    each.searched = (Searched){0};
+    if (attempt(copy, &each, false, d) && each.searched.step < best.searched.step) best = each;
+    module_free(copy);
+  } while (next_pick(&each));
+  diag_quiet(d, false);
+  memcpy(t->pick, best.pick, sizeof t->pick);
   return true;
 }
 
@@ -208,18 +268,15 @@ static void warn_of_idle(const Module *m, Arena *scratch, Diag *d) {
 }
 
 bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
-  const char *plan = opt_str(o, "plan"), *text = opt_str(o, "mesh");
+  const char *mesh = opt_str(o, "mesh"), *cluster = opt_str(o, "cluster");
+  Attempt t = {.mesh = mesh ? mesh : "1", .plan = opt_str(o, "plan"), .scratch = opt_scratch(o)};
   if (m->meshes)
     return diag_error(d, NULL, "the module is sharded already, on a mesh of %d device%s",
                       m->meshes->n_devices, m->meshes->n_devices == 1 ? "" : "s");
-  const Mesh *mesh = mesh_parse(m, text ? text : "1", d);
-  if (!mesh) return false;
-  Sections sections = {0};
-  Sharding *first = NULL;
-  bool ok = open_programs(m, mesh, plan, &sections, opt_scratch(o), d);
-  for_each_graph(g, m)
-    if (ok && g->entry) ok = shard_graph(g, &sections, opt_scratch(o), &first, d);
-  close_programs(&sections);
-  if (ok) warn_of_idle(m, opt_scratch(o), d);
-  return ok;
+  t.cluster = cluster_read(t.scratch, cluster ? cluster : "h100", "cluster", d);
+  if (!t.cluster || !pick_factors(m, &t, d)) return false;
+  if (!attempt(m, &t, false, d)) return false;
+  if (t.searched.n) opt_searched(o, &t.searched);
+  warn_of_idle(m, t.scratch, d);
+  return true;
 }

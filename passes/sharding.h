@@ -9,6 +9,7 @@
 #ifndef SHARDING_H
 #define SHARDING_H
 
+#include "cluster.h"
 #include "ir/split.h"
 
 // How a parameter came to lie as it does along an axis.
@@ -24,6 +25,8 @@ typedef struct Sharding {
   Graph *g;
   const Mesh *mesh; // of all ranks
   Arena *scratch;
+  const Cluster *cluster;        // what a search prices plans by
+  struct Searched *searched;     // what came of searches, added up
   const Dims **dims;             // by op id, of the whole; see dims_of
   const Loc *(*fixed)[MAX_AXES]; // by op id: where a program chose the split, or NULL
   bool (*assigned)[MAX_AXES];    // by op id: where it runs is known, and these are the ranks

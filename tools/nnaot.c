@@ -295,11 +295,15 @@ static bool check_sizes(Diag *d) {
   return true;
 }
 
-// --plan, into `sharing`; a pipeline that was given says its own.
+// Whether nnaot chooses the plan: one rank has nothing to choose.
+static bool is_auto(void) {
+  return !pipeline && ranks > 1 && !strcmp(plan, "auto");
+}
+
+// --plan, into `sharing`; a pipeline that was given says its own, and auto is chosen later.
 static bool check_plan(Arena *a, Diag *d) {
-  const char *text = !strcmp(plan, "auto") ? "dp" : plan;
-  if (pipeline) return true;
-  if (!plan_parse(a, text, ranks, &sharing, d)) return false;
+  if (pipeline || is_auto()) return true;
+  if (!plan_parse(a, !strcmp(plan, "auto") ? "dp" : plan, ranks, &sharing, d)) return false;
   for (int i = 0; i < sharing.n; i++)
     if (!plan_known(sharing.at[i].program, a, d)) return false;
   return true;
@@ -405,6 +409,11 @@ static const char *programs_text(Arena *a) {
   return b.n ? b.at : "dp";
 }
 
+// What plans are priced on.
+static const char *cluster_text(void) {
+  return cluster ? cluster : target_info[backend.target.target].cluster;
+}
+
 // What the options say to a pass of the pipeline.
 static const char *pass_options(Arena *a, const char *pass) {
   if (!strcmp(pass, "loss") && loss) return str_format(a, "(spec=%s)", quoted(a, loss));
@@ -419,7 +428,8 @@ static const char *pass_options(Arena *a, const char *pass) {
     return str_format(a, "(name=%s clip=%.17g)", quoted(a, optimizer), clip_norm);
   // Time is the outermost axis: a micro-batch is a run of neighbouring rows.
   if (!strcmp(pass, "shard"))
-    return str_format(a, "(mesh=%s plan=%s)", quoted(a, mesh_text(a)), quoted(a, programs_text(a)));
+    return str_format(a, "(mesh=%s plan=%s cluster=%s)", quoted(a, mesh_text(a)),
+                      quoted(a, programs_text(a)), quoted(a, cluster_text()));
   if (!strcmp(pass, "comm") && cluster) return str_format(a, "(cluster=%s)", quoted(a, cluster));
   if (!strcmp(pass, "transform")) return str_format(a, "(plan=%s)", quoted(a, programs_text(a)));
   return "";
@@ -450,6 +460,38 @@ static const char *train_pipeline(Arena *a) {
     p += n + (p[n] == ',');
   }
   return b.at;
+}
+
+// -- The plan ----------------------------------------------------------------------------------
+
+// As the candidate says.
+static void take_candidate(Arena *a, const Candidate *c, int64_t n) {
+  Diag *d = diag_new(stderr);
+  if (!plan_parse(a, c->plan, n, &sharing, d)) BUG("the plan '%s' is none", c->plan);
+  diag_free(d);
+  micro_batches = c->micro_batches;
+}
+
+static const char *pipeline_of(void *arena, const Candidate *c) {
+  take_candidate(arena, c, c->ranks);
+  return train_pipeline(arena);
+}
+
+// --plan auto.  Where none can be made, data parallelism will say why.
+static bool choose(const Module *m, Summary *s, Arena *a, Diag *d) {
+  ChooseOptions o = {.ranks = ranks, .batch = batch, .cluster = s->cluster, .context = a};
+  o.micro_batches = option_given("micro-batches") ? micro_batches : 0;
+  o.limited = cluster != NULL && s->cluster->memory > 0;
+  o.target = backend.target.target;
+  o.pipeline = pipeline_of;
+  s->chosen = choose_plan(m, &o, a, &s->candidates);
+  bool made = false;
+  for (int i = 0; i < s->candidates.n; i++)
+    made |= s->candidates.at[i].made;
+  if (made && s->chosen < 0) return choose_failed(m, &o, a, &s->candidates, d);
+  take_candidate(a, s->chosen < 0 ? &(Candidate){.plan = "dp", .micro_batches = 1} : &s->candidates.at[s->chosen], ranks);
+  plan = s->chosen < 0 ? "dp" : s->candidates.at[s->chosen].plan;
+  return true;
 }
 
 static bool check_init(Diag *d) {
@@ -613,6 +655,7 @@ static bool compile(const char *path, Arena *a, Diag *d) {
   Module *m = read_model(path, &import, d);
   bool ok = m != NULL;
   if (ok) summary_before(&s, m);
+  if (ok && is_auto()) ok = choose(m, &s, a, d);
   ok = ok && pipeline_run(m, pipeline ? pipeline : train_pipeline(a), &run, d) && check_ranks(m, d);
   if (ok && verbose) say_weights(m);
   if (ok && explain) ok = explain_print(m, explain, stdout, d);

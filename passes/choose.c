@@ -1,0 +1,156 @@
+// See choose.h.
+
+#include "choose.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "cost_step.h"
+#include "ir/place.h"
+#include "pass.h"
+
+enum { MAX_MICRO_BATCHES = 256, MORE_RANKS = 8 };
+
+// -- Which there are ---------------------------------------------------------------------------
+
+static const char *const outer[] = {"dp", "zero1", "zero3"}; // each rank has its rows
+static const char *const inner[] = {"sp", "vp"};             // and its columns
+
+enum { N_OUTER = sizeof outer / sizeof *outer, N_INNER = sizeof inner / sizeof *inner };
+
+static void add(const ChooseOptions *o, Arena *a, Candidates *out, const char *plan) {
+  int64_t slices = o->micro_batches ? o->micro_batches : 1;
+  vec_push(a, out, (Candidate){.plan = plan, .ranks = o->ranks, .micro_batches = slices});
+}
+
+// Tensor parallelism stays within a node.
+static void list(const ChooseOptions *o, Arena *a, Candidates *out) {
+  int64_t n = o->ranks;
+  for (int i = 0; i < N_OUTER; i++)
+    add(o, a, out, outer[i]);
+  for (int64_t k = 2; k <= n && k <= o->cluster->per_node; k++)
+    for (int j = 0; n % k == 0 && j < N_INNER; j++) {
+      if (k == n) add(o, a, out, inner[j]);
+      for (int i = 0; k < n && i < N_OUTER; i++)
+        add(o, a, out, str_format(a, "%s,%s=%" PRId64, outer[i], inner[j], k));
+    }
+  if (n >= 4 && n <= o->cluster->per_node) add(o, a, out, "tp2d");
+  add(o, a, out, "search");
+}
+
+// -- What each is worth --------------------------------------------------------------------------
+
+// What lasts from step to step on the device, by what it is.
+static void count_kept(const Module *m, int device, Candidate *c) {
+  const Graph *g = m->graphs;
+  for (int i = 0; i < g->n_params; i++) {
+    const Value *v = g->params[i];
+    if (v->layout && v->layout->mesh && !mesh_has(v->layout->mesh, device)) continue;
+    if (v->role == ROLE_weight) c->weight_bytes += type_bytes(v->type);
+    if (v->role == ROLE_state) c->state_bytes += type_bytes(v->type);
+  }
+}
+
+static void measure(const Module *m, const ChooseOptions *o, Candidate *c) {
+  Arena *a = arena_new();
+  StepCost cost;
+  int n;
+  const int *device = module_devices(m, a, &n);
+  const int64_t *ends = mesh_ends(m, a);
+  c->seconds = step_cost(m, o->cluster, o->target, a, &cost) ? cost.seconds : INFINITY;
+  for (int i = 0; i < n; i++) {
+    int64_t end = device_end(m, ends, device[i]);
+    if (end <= c->peak_bytes) continue;
+    c->peak_bytes = end;
+    c->rank = device[i];
+  }
+  count_kept(m, c->rank, c);
+  c->fits = !o->limited || (double)c->peak_bytes <= o->cluster->memory;
+  arena_free(a);
+}
+
+static void make(const Module *model, const ChooseOptions *o, Candidate *c) {
+  Diag *quiet = diag_new(stderr);
+  PipelineOptions run = {.bisect_limit = -1, .unproved = true};
+  Module *m = module_clone(model);
+  diag_quiet(quiet, true);
+  c->made = pipeline_run(m, o->pipeline(o->context, c), &run, quiet) && m->phase >= PHASE_planned;
+  if (c->made) measure(m, o, c);
+  module_free(m);
+  diag_free(quiet);
+}
+
+// More of them need less memory, up to where a micro-batch is one row for each rank.
+static bool may_cut_more(const ChooseOptions *o, const Candidate *c) {
+  int64_t twice = 2 * c->micro_batches;
+  bool open = !o->micro_batches && o->batch > 0 && o->batch % twice == 0;
+  bool helps = (double)(c->weight_bytes + c->state_bytes) <= o->cluster->memory;
+  return open && helps && twice <= MAX_MICRO_BATCHES;
+}
+
+static void try_candidate(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all,
+                          Candidate c) {
+  make(model, o, &c);
+  vec_push(a, all, c);
+  while (c.made && !c.fits && may_cut_more(o, &c)) {
+    c = (Candidate){.plan = c.plan, .ranks = c.ranks, .micro_batches = 2 * c.micro_batches};
+    make(model, o, &c);
+    vec_push(a, all, c);
+  }
+}
+
+// -- The choice ----------------------------------------------------------------------------------
+
+int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidates *out) {
+  Candidates plans = {0};
+  int best = -1;
+  list(o, a, &plans);
+  for (int i = 0; i < plans.n; i++)
+    try_candidate(model, o, a, out, plans.at[i]);
+  for (int i = 0; i < out->n; i++) {
+    const Candidate *c = &out->at[i];
+    if (c->fits && (best < 0 || c->seconds < out->at[best].seconds)) best = i;
+  }
+  return best;
+}
+
+static const Candidate *smallest(const Candidates *all) {
+  const Candidate *best = NULL;
+  for (int i = 0; i < all->n; i++) {
+    const Candidate *c = &all->at[i];
+    if (c->made && (!best || c->peak_bytes < best->peak_bytes)) best = c;
+  }
+  return best;
+}
+
+bool choose_failed(const Module *model, const ChooseOptions *o, Arena *a, const Candidates *all,
+                   Diag *d) {
+  const Candidate *c = smallest(all);
+  if (!c)
+    return diag_error(d, NULL, "no plan can be made of this model for %" PRId64 " ranks", o->ranks);
+  int64_t rest = c->peak_bytes - c->weight_bytes - c->state_bytes;
+  diag_error(
+      d, NULL,
+      "the model fits under no plan: with the one that needs least, %s, rank %d needs %" PRId64
+      " bytes, and a device of '%s' has %.0f",
+      c->plan, c->rank, c->peak_bytes, o->cluster->name, o->cluster->memory);
+  diag_note(d, NULL,
+            "%" PRId64 " bytes are weights, %" PRId64 " the optimizer's states, %" PRId64
+            " gradients and what is kept for them, in %" PRId64 " micro-batch%s",
+            c->weight_bytes, c->state_bytes, rest, c->micro_batches,
+            c->micro_batches == 1 ? "" : "es");
+  ChooseOptions more = *o;
+  for (int64_t times = 2; times <= MORE_RANKS; times *= 2) {
+    Candidates wider = {0};
+    more.ranks = times * o->ranks;
+    if (more.ranks > cluster_devices(o->cluster)) break;
+    int best = choose_plan(model, &more, a, &wider);
+    if (best < 0) continue;
+    diag_hint(d, "it fits on %" PRId64 " ranks: -g %" PRId64 " --plan %s", more.ranks, more.ranks,
+              wider.at[best].plan);
+    return false;
+  }
+  diag_hint(d, "a device would need %" PRId64 " bytes more",
+            c->peak_bytes - (int64_t)o->cluster->memory);
+  return false;
+}

@@ -1,0 +1,59 @@
+// `--plan auto`: makes every plan that may be the best one, prices it, and takes the cheapest that
+// fits into memory.
+//
+//     candidate       step      peak
+//     dp              3.1 ms    2.4 GB
+//     zero1           3.3 ms    1.3 GB
+//     dp=4,sp=2       4.0 ms    1.4 GB
+//     search          2.9 ms    1.9 GB    taken
+//
+// Candidates are the programs of passes/plans, alone and a data-parallel one outside of a
+// tensor-parallel one of every degree, and `search`.  Each is run through the whole pipeline of its
+// target, so what is priced is what would be executed: its collectives after they were fused, its
+// memory as plan_memory lays it out.  A plan that cannot be made of the model is no candidate.  One
+// that does not fit is tried again with twice as many micro-batches, as long as that may help.
+
+#ifndef CHOOSE_H
+#define CHOOSE_H
+
+#include "base/vec.h"
+#include "cluster.h"
+#include "ir/op.h"
+
+typedef struct Candidate {
+  const char *plan; // as in --plan
+  int64_t ranks, micro_batches;
+  bool made;      // else nothing below is known
+  bool fits;      // into a device's memory
+  double seconds; // of a step
+  // Of the rank that needs most: what lasts from step to step, and all of it.
+  int64_t weight_bytes, state_bytes, peak_bytes;
+  int rank;
+} Candidate;
+
+typedef Vec(Candidate) Candidates;
+
+// The pipeline that makes a training step by this plan.
+typedef const char *MakePipeline(void *context, const Candidate *c);
+
+typedef struct ChooseOptions {
+  int64_t ranks;
+  int64_t micro_batches; // 0: as many as memory asks for
+  int64_t batch;         // rows; 0: not known, and not cut then
+  const Cluster *cluster;
+  bool limited; // by the memory of its devices
+  Target target;
+  MakePipeline *pipeline;
+  void *context;
+} ChooseOptions;
+
+// All candidates in `out`, in the order in which they were tried.  The best one's index, or -1
+// where none could be made or none fits.
+int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidates *out);
+
+// After -1: reports the nearest miss: which rank lacks how many bytes, what they are for, and on
+// how many ranks it would fit.  Returns false.
+bool choose_failed(const Module *model, const ChooseOptions *o, Arena *a, const Candidates *all,
+                   Diag *d);
+
+#endif

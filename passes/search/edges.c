@@ -1,0 +1,236 @@
+// What choices cost together: see problem.h.
+//
+// An edge joins what makes a value with one that reads it.  Where several do, all of them read a
+// node between, which is made once:
+//
+//     y ─ relu            y ─ [y for both] ─ relu
+//       ─ add      =>                      ─ add
+
+#include <math.h>
+
+#include "hops.h"
+#include "ir/op.h"
+#include "ir/split.h"
+#include "part.h"
+#include "problem.h"
+
+// -- From one layout to another ------------------------------------------------------------------
+
+typedef struct Known {
+  const Type *whole;
+  const Layout *from, *to;
+  bool joined;
+  double seconds;
+} Known;
+
+static uint64_t known_hash(const Type *whole, const Layout *from, const Layout *to) {
+  uint64_t h = (uintptr_t)whole * 0x9e3779b97f4a7c15u ^ (uintptr_t)from;
+  h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u ^ (uintptr_t)to;
+  return (h ^ h >> 32) * 0x94d049bb133111ebu;
+}
+
+static Known *known_slot(Known *known, int size, const Type *whole, const Layout *from,
+                         const Layout *to, bool joined) {
+  for (uint64_t h = known_hash(whole, from, to) + joined;; h++) {
+    Known *k = &known[h & (uint64_t)(size - 1)];
+    bool same = k->whole == whole && k->from == from && k->to == to && k->joined == joined;
+    if (!k->whole || same) return k;
+  }
+}
+
+static void grow(Problem *p) {
+  int size = p->known_size ? 2 * p->known_size : 4096;
+  Known *known = arena_array(p->scratch, Known, size);
+  for (int i = 0; i < p->known_size; i++) {
+    const Known *k = &p->known[i];
+    if (k->whole) *known_slot(known, size, k->whole, k->from, k->to, k->joined) = *k;
+  }
+  p->known = known;
+  p->known_size = size;
+}
+
+// Nobody makes a sum of what is whole, or a part.
+static bool has_way(const Layout *from, const Layout *to) {
+  for (int a = 0; a < from->n_axes; a++)
+    if (to->axis[a].kind == SBP_P && from->axis[a].kind != SBP_P) return false;
+  return true;
+}
+
+static double cheapest_hops(Problem *p, const Type *whole, const Layout *from, const Layout *to,
+                            bool joined) {
+  double best = INFINITY;
+  for (Hops hops = NO_HOPS; hops <= ALL_HOP && has_way(from, to); hops++)
+    best = fmin(
+        best, hops_seconds(p->s->g->module, joined ? p->joined : p->prices, whole, from, to, hops));
+  return best;
+}
+
+double price(Problem *p, const Type *whole, const Layout *from, const Layout *to, bool joined) {
+  if (from == to) return 0;
+  if (2 * p->n_known >= p->known_size) grow(p);
+  Known *k = known_slot(p->known, p->known_size, whole, from, to, joined);
+  if (k->whole) return k->seconds;
+  *k = (Known){whole, from, to, joined, cheapest_hops(p, whole, from, to, joined)};
+  p->n_known++;
+  return k->seconds;
+}
+
+// -- Ends of edges -------------------------------------------------------------------------------
+
+// How a value lies at one end of an edge and how its gradient does, for each choice of the node
+// there.
+typedef struct End {
+  int node;
+  const Layout **lies, **back;
+} End;
+
+static End end_new(const Problem *p, int node) {
+  int n = p->nodes.at[node].choices.n;
+  return (End){node, arena_array(p->scratch, const Layout *, n),
+               arena_array(p->scratch, const Layout *, n)};
+}
+
+static const Layout *without_sums(const Problem *p, const Layout *l) {
+  for (int a = 0; a < l->n_axes; a++)
+    if (l->axis[a].kind == SBP_P) l = with_axis(p->s->g->module, l, a, (Sbp){.kind = SBP_B});
+  return l;
+}
+
+// Of a parameter, or of a value that several read.
+static End end_of_value(const Problem *p, int node) {
+  End e = end_new(p, node);
+  const Node *n = &p->nodes.at[node];
+  for (int k = 0; k < n->choices.n; k++) {
+    e.lies[k] = lies_as(p, n->v, n->choices.at[k].lies);
+    e.back[k] = lies_as(p, n->v, n->choices.at[k].back);
+  }
+  return e;
+}
+
+// Of what makes it: its gradient is wanted as the value lies, and whole where that is a sum.
+static End end_of_maker(const Problem *p, const Value *v) {
+  if (!v->def) return end_of_value(p, p->value_node[v->id]);
+  End e = end_new(p, p->op_node[v->def->id]);
+  const Node *n = &p->nodes.at[e.node];
+  for (int k = 0; k < n->choices.n; k++) {
+    choose_split(p, n, &n->choices.at[k]);
+    e.lies[k] = op_gives(p, n->op, v->index);
+    e.back[k] = without_sums(p, e.lies[k]);
+  }
+  return e;
+}
+
+static End end_of_reader(const Problem *p, const Op *op, int i) {
+  End e = end_new(p, p->op_node[op->id]);
+  const Node *n = &p->nodes.at[e.node];
+  for (int k = 0; k < n->choices.n; k++) {
+    choose_split(p, n, &n->choices.at[k]);
+    e.lies[k] = op_wants(p, op, i, &n->choices.at[k]);
+    e.back[k] = op_gradient(p, op, i, &n->choices.at[k]);
+  }
+  return e;
+}
+
+// -- Edges ---------------------------------------------------------------------------------------
+
+// How often in a step.
+typedef struct Often {
+  double forward, backward; // 0: never
+} Often;
+
+// Each slice of time sends its part of the bytes, and each takes its time to start.
+static double often_seconds(const Problem *p, double seconds, double times, bool by_slice) {
+  if (seconds == 0 || times == 0) return 0;
+  if (by_slice) return seconds + (double)(p->slices - 1) * times * p->c->start;
+  return seconds * times;
+}
+
+// Whether sums become whole: fuse_comm and pack_grads join those of many weights, so that they
+// start together.
+static bool is_joined(const Layout *from, const Layout *to) {
+  for (int a = 0; a < from->n_axes; a++)
+    if (from->axis[a].kind == SBP_P ? to->axis[a].kind != SBP_B
+                                    : !sbp_equal(from->axis[a], to->axis[a]))
+      return false;
+  return true;
+}
+
+static void add_edge(Problem *p, const Value *v, const End *from, const End *to, Often o) {
+  int n = p->nodes.at[from->node].choices.n, m = p->nodes.at[to->node].choices.n;
+  bool of_weight = !v->def && v->role == ROLE_weight;
+  int64_t *cost = arena_array(p->scratch, int64_t, n * m);
+  for (int i = 0; i < n; i++)
+    for (int k = 0; k < m; k++) {
+      double forward = price(p, v->type, from->lies[i], to->lies[k], false);
+      bool joined = of_weight && is_joined(to->back[k], from->back[i]);
+      double back = o.backward > 0 ? price(p, v->type, to->back[k], from->back[i], joined) : 0;
+      double seconds = often_seconds(p, forward, o.forward, !of_weight) +
+                       often_seconds(p, back, o.backward, !of_weight);
+      cost[i * m + k] = picoseconds_of(seconds);
+    }
+  SolverEdge e = {{from->node, to->node}, cost};
+  vec_push(p->scratch, &p->edges, e);
+}
+
+static bool gradient_reads(const Value *v) {
+  for_each_use(u, v)
+    if (u->user && op_part(u->user) == PART_backward) return true;
+  return false;
+}
+
+// A weight is gathered for the model and again for its gradients, in each slice of time, and its
+// gradient is reduced once.
+static Often how_often(const Problem *p, const Value *v) {
+  double slices = (double)p->slices, back = p->has_gradient[v->id];
+  if (v->def || v->role != ROLE_weight) return (Often){1, back};
+  return (Often){gradient_reads(v) ? 2 * slices : slices, back};
+}
+
+static void add_value_edges(Problem *p, const Value *v) {
+  Often often = how_often(p, v);
+  int shared = p->shared_node[v->id];
+  End from = {0};
+  for_each_use(u, v) {
+    if (!u->user || op_part(u->user) != PART_forward) continue;
+    if (!from.lies) {
+      from = end_of_maker(p, v);
+      if (shared >= 0) {
+        End both = end_of_value(p, shared);
+        add_edge(p, v, &from, &both, often);
+        from = both;
+      }
+    }
+    End to = end_of_reader(p, u->user, u->index);
+    add_edge(p, v, &from, &to, often);
+  }
+}
+
+// Outputs are whole; what becomes of a parameter, such as a running mean, lies as that does.
+static void add_results(Problem *p) {
+  const Graph *g = p->s->g;
+  for (int i = 0; i < g->n_results; i++) {
+    const Result *r = g->results[i];
+    const Value *v = r->use.value;
+    if (!v->def || p->op_node[v->def->id] < 0) continue;
+    End from = end_of_maker(p, v);
+    Node *n = &p->nodes.at[from.node];
+    if (r->target && p->value_node[r->target->id] >= 0) {
+      End to = end_of_value(p, p->value_node[r->target->id]);
+      add_edge(p, v, &from, &to, (Often){1, 0});
+      continue;
+    }
+    const Layout *all = layout_broadcast(g->module, p->s->mesh);
+    for (int k = 0; k < n->choices.n; k++)
+      n->cost[k] += picoseconds_of(price(p, v->type, from.lies[k], all, false));
+  }
+}
+
+void edges_make(Problem *p) {
+  const Graph *g = p->s->g;
+  for (int i = 0; i < g->n_params; i++)
+    add_value_edges(p, g->params[i]);
+  for_each_op(op, g)
+    for (int i = 0; i < op->n_out && p->op_node[op->id] >= 0; i++)
+      add_value_edges(p, op->out[i]);
+  add_results(p);
+}

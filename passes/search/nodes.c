@@ -1,0 +1,346 @@
+// What can be chosen: see problem.h.
+
+#include <math.h>
+#include <string.h>
+
+#include "cost.h"
+#include "ir/op.h"
+#include "ir/split.h"
+#include "part.h"
+#include "problem.h"
+
+static const Sbp whole = {.kind = SBP_B}, sum = {.kind = SBP_P};
+
+static Sbp slice(int dim) {
+  return (Sbp){.kind = SBP_S, .dim = dim};
+}
+
+int64_t picoseconds_of(double seconds) {
+  return isfinite(seconds) && seconds < 1e5 ? llround(seconds * 1e12) : SOLVER_INFINITE;
+}
+
+// -- Ops -----------------------------------------------------------------------------------------
+
+void choose_split(const Problem *p, const Node *n, const Choice *c) {
+  for (int i = 0; i < p->n_axes; i++)
+    n->op->split[p->axis[i]] = c->split[p->axis[i]];
+}
+
+static bool passes_sums(const Op *op, int i, const Choice *c) {
+  return (op_traits(op) & SUM) || c->via == i;
+}
+
+const Layout *op_gives(const Problem *p, const Op *op, int i) {
+  const Mesh *mesh = op_mesh(op);
+  Sbp lies[MAX_AXES];
+  for (int a = 0; a < mesh->n_axes; a++)
+    lies[a] = split_gives(op, dims_of(p->s, op), i, a);
+  return layout_new(p->s->g->module, mesh, lies);
+}
+
+const Layout *op_wants(const Problem *p, const Op *op, int i, const Choice *c) {
+  const Mesh *mesh = op_mesh(op);
+  Sbp lies[MAX_AXES];
+  for (int a = 0; a < mesh->n_axes; a++)
+    lies[a] = split_wants(op, dims_of(p->s, op), i, a, passes_sums(op, i, c) ? sum : whole);
+  return layout_new(p->s->g->module, mesh, lies);
+}
+
+// A device that has a slice of a letter has its part of the gradient where the operand has the
+// letter, and a share of it where not.
+static Sbp gradient_sbp(const Dims *dims, const Op *op, int i, int axis, const Choice *c) {
+  if (op->split[axis] == SPLIT_NONE) return whole;
+  if (op->split[axis] == SPLIT_PARTIAL) return passes_sums(op, i, c) ? whole : sum;
+  int dim = dims_position(dims, &dims->in[i], dims_find(dims, op->split[axis]));
+  return dim >= 0 ? slice(dim) : sum;
+}
+
+const Layout *op_gradient(const Problem *p, const Op *op, int i, const Choice *c) {
+  const Mesh *mesh = op_mesh(op);
+  Sbp lies[MAX_AXES];
+  for (int a = 0; a < mesh->n_axes; a++)
+    lies[a] = gradient_sbp(dims_of(p->s, op), op, i, a, c);
+  return layout_new(p->s->g->module, mesh, lies);
+}
+
+// All ways to split the axes from the k-th on.
+static void add_splits(Problem *p, Node *n, Choice *c, int k) {
+  if (k == p->n_axes) {
+    vec_push(p->scratch, &n->choices, *c);
+    return;
+  }
+  Op *op = n->op;
+  int axis = p->axis[k];
+  const Dims *dims = dims_of(p->s, op);
+  if (p->s->fixed[op->id][axis]) {
+    c->split[axis] = op->split[axis];
+    add_splits(p, n, c, k + 1);
+    return;
+  }
+  c->split[axis] = op->split[axis] = SPLIT_NONE;
+  add_splits(p, n, c, k + 1);
+  for (int i = 0; i < dims->n_letters; i++) {
+    if (dims->letter[i].size == 1 || !split_legal(op, dims, i, axis)) continue;
+    c->split[axis] = op->split[axis] = dims->letter[i].name;
+    add_splits(p, n, c, k + 1);
+  }
+  c->split[axis] = op->split[axis] = SPLIT_PARTIAL;
+  int traits = op_traits(op), via = c->via;
+  if (traits & SUM) add_splits(p, n, c, k + 1);
+  for (int i = 0; i < op->n_in && (traits & EACH) && !(traits & SUM); i++) {
+    if (via >= 0 && i != via) continue;
+    c->via = i;
+    add_splits(p, n, c, k + 1);
+    c->via = via;
+  }
+  c->split[axis] = op->split[axis] = SPLIT_NONE;
+}
+
+// -- Parameters and shared values
+// ------------------------------------------------------------------
+
+static void add_lies(Problem *p, Node *n, Choice *c, int k);
+
+static void add_pair(Problem *p, Node *n, Choice *c, int k, Sbp lies, Sbp back) {
+  int axis = p->axis[k];
+  Sbp *now = &p->s->lies[n->v->id][axis], before = *now;
+  c->lies[axis] = lies;
+  c->back[axis] = back;
+  *now = back.kind == SBP_S ? back : lies; // as param_cuts sees it
+  add_lies(p, n, c, k + 1);
+  *now = before;
+}
+
+static bool is_trained(const Problem *p, const Value *v) {
+  return !v->def && v->role == ROLE_weight && p->has_gradient[v->id];
+}
+
+// All ways in which a parameter may lie along the axes from the k-th on.  States of a weight that
+// is whole may lie in parts of its first dimension that can be cut: ZeRO.
+static void add_param(Problem *p, Node *n, Choice *c, int k) {
+  int axis = p->axis[k];
+  const Value *v = n->v;
+  if (p->s->given[v->id][axis] != OPEN) {
+    Sbp lies = p->s->lies[v->id][axis];
+    add_pair(p, n, c, k, lies, lies);
+    return;
+  }
+  add_pair(p, n, c, k, whole, whole);
+  if (v->role != ROLE_weight && v->role != ROLE_input) return;
+  bool is_first = is_trained(p, v);
+  for (int dim = 0; dim < v->type->rank; dim++) {
+    if (v->type->dim[dim] == 1 || !param_cuts(p->s, v, dim, axis)) continue;
+    add_pair(p, n, c, k, slice(dim), slice(dim));
+    if (is_first) add_pair(p, n, c, k, whole, slice(dim));
+    is_first = false;
+  }
+}
+
+static bool can_cut(const Problem *p, const Value *v, const Choice *c, int k, int dim) {
+  const Mesh *mesh = p->s->mesh;
+  int64_t parts = mesh->axis[p->axis[k]].size;
+  for (int i = 0; i < k; i++)
+    if (sbp_equal(c->lies[p->axis[i]], slice(dim))) parts *= mesh->axis[p->axis[i]].size;
+  for (int a = 0; a < mesh->n_axes; a++)
+    if (p->s->decided[a] && sbp_equal(p->s->lies[v->id][a], slice(dim)))
+      parts *= mesh->axis[a].size;
+  return v->type->dim[dim] % parts == 0;
+}
+
+static void add_shared(Problem *p, Node *n, Choice *c, int k) {
+  const Value *v = n->v;
+  bool back = p->has_gradient[v->id];
+  add_pair(p, n, c, k, whole, whole);
+  if (back) add_pair(p, n, c, k, whole, sum);
+  if (v->def) add_pair(p, n, c, k, sum, whole);
+  for (int dim = 0; dim < v->type->rank; dim++)
+    if (v->type->dim[dim] > 1 && can_cut(p, v, c, k, dim))
+      add_pair(p, n, c, k, slice(dim), slice(dim));
+}
+
+static void add_lies(Problem *p, Node *n, Choice *c, int k) {
+  if (k == p->n_axes)
+    vec_push(p->scratch, &n->choices, *c);
+  else if (n->shared)
+    add_shared(p, n, c, k);
+  else
+    add_param(p, n, c, k);
+}
+
+// Along axes that are not searched a value lies as is known, or whole.
+const Layout *lies_as(const Problem *p, const Value *v, const Sbp *lies) {
+  const Mesh *mesh = p->s->mesh;
+  Sbp all[MAX_AXES];
+  for (int a = 0; a < mesh->n_axes; a++)
+    all[a] = p->s->decided[a] ? p->s->lies[v->id][a] : whole;
+  for (int i = 0; i < p->n_axes; i++)
+    all[p->axis[i]] = lies[p->axis[i]];
+  return layout_new(p->s->g->module, mesh, all);
+}
+
+// -- What each costs by itself -----------------------------------------------------------------
+
+static double parts_of(const Layout *l) {
+  double parts = 1;
+  for (int a = 0; a < l->n_axes; a++)
+    if (l->axis[a].kind == SBP_S) parts *= l->mesh->axis[a].size;
+  return parts;
+}
+
+static bool read_by(const Value *v, Part part) {
+  for_each_use(u, v)
+    if (u->user && op_part(u->user) == part) return true;
+  return false;
+}
+
+// The op of the model whose operand the gradient reads, too.
+static const Op *model_of(const Op *op) {
+  for (int i = 0; i < op->n_in; i++)
+    for_each_use(u, op->in[i].value)
+      if (u->user && op_is_gradient_of(op, u->user)) return u->user;
+  return NULL;
+}
+
+// Seconds of the kernels of each op's gradient, if all of it is done by every device.
+static double *gradient_seconds(const Problem *p) {
+  double *seconds = arena_array(p->scratch, double, p->s->g->n_ops);
+  for_each_op(op, p->s->g) {
+    const Op *of = op_part(op) == PART_backward ? model_of(op) : NULL;
+    if (!of) continue;
+    OpWork w = op_work(op, dims_of(p->s, op));
+    seconds[of->id] += work_seconds(p->c, &w, NULL);
+  }
+  return seconds;
+}
+
+static void price_op(Problem *p, Node *n, double gradient) {
+  const Op *op = n->op;
+  OpWork work = op_work(op, dims_of(p->s, op));
+  for (int k = 0; k < n->choices.n; k++) {
+    choose_split(p, n, &n->choices.at[k]);
+    Cut cut = op_cut(op, dims_of(p->s, op));
+    double parts = 1;
+    for (int i = 0; i < cut.n; i++)
+      parts *= (double)cut.at[i].parts;
+    n->cost[k] = picoseconds_of(work_seconds(p->c, &work, &cut) + gradient / parts);
+    for (int i = 0; i < op->n_out; i++) {
+      const Value *v = op->out[i];
+      if (read_by(v, PART_backward))
+        n->usage[k] += (int64_t)((double)type_bytes(v->type) / parts_of(op_gives(p, op, i)) /
+                                 (double)p->slices);
+    }
+  }
+}
+
+// Bytes of the states that the weight's optimizer reads with it.
+static double state_bytes_of(const Value *v) {
+  double bytes = 0;
+  for_each_use(u, v) {
+    if (!u->user || op_part(u->user) != PART_update) continue;
+    for (int i = 0; i < u->user->n_in; i++)
+      if (u->user->in[i].value->role == ROLE_state && !u->user->in[i].value->def)
+        bytes += (double)type_bytes(u->user->in[i].value->type);
+  }
+  return bytes;
+}
+
+static void price_param(Problem *p, Node *n) {
+  const Value *v = n->v;
+  if (v->role != ROLE_weight) return;
+  bool trained = is_trained(p, v);
+  double bytes = (double)type_bytes(v->type), states = trained ? state_bytes_of(v) : 0;
+  for (int k = 0; k < n->choices.n; k++) {
+    const Layout *lies = lies_as(p, v, n->choices.at[k].lies);
+    const Layout *back = lies_as(p, v, n->choices.at[k].back);
+    double own = bytes / parts_of(lies), kept = states / parts_of(back);
+    if (trained) {
+      double moved = 2 * kept + 3 * bytes / parts_of(back); // states both ways, weight, gradient
+      double seconds = moved / p->c->memory_speed + price(p, v->type, back, lies, false);
+      n->cost[k] = picoseconds_of(seconds);
+      kept += bytes / parts_of(back);
+    }
+    n->usage[k] = (int64_t)(own + kept);
+  }
+}
+
+// -- All of them -------------------------------------------------------------------------------
+
+static Node *add_node(Problem *p, Op *op, Value *v, bool shared) {
+  Node n = {.op = op, .v = v, .shared = shared};
+  Choice c = {.via = -1};
+  vec_push(p->scratch, &p->nodes, n);
+  Node *at = &p->nodes.at[p->nodes.n - 1];
+  if (op)
+    add_splits(p, at, &c, 0);
+  else
+    add_lies(p, at, &c, 0);
+  at->cost = arena_array(p->scratch, int64_t, at->choices.n);
+  at->usage = arena_array(p->scratch, int64_t, at->choices.n);
+  return at;
+}
+
+static int readers_of(const Value *v) {
+  int n = 0;
+  for_each_use(u, v)
+    n += u->user && op_part(u->user) == PART_forward;
+  return n;
+}
+
+static bool is_weight(const Value *v) {
+  return !v->def && v->role == ROLE_weight;
+}
+
+// Values whose gradient is wanted: trained weights, and what is computed from them.
+static void find_gradients(Problem *p) {
+  const Graph *g = p->s->g;
+  bool trains = false;
+  for_each_op(op, g)
+    trains |= op_part(op) == PART_backward;
+  p->has_gradient = arena_array(p->scratch, bool, g->n_values);
+  for (int i = 0; trains && i < g->n_params; i++)
+    p->has_gradient[g->params[i]->id] = is_weight(g->params[i]) && g->params[i]->train;
+  for_each_op(op, g) {
+    bool any = false;
+    for (int i = 0; i < op->n_in; i++)
+      any |= p->has_gradient[op->in[i].value->id];
+    if (!any || op_info[op->kind].grad == zero_grad || op_part(op) != PART_forward) continue;
+    for (int i = 0; i < op->n_out; i++)
+      p->has_gradient[op->out[i]->id] = dtype_class[op->out[i]->type->dtype] == 'F';
+  }
+}
+
+static int *no_nodes(const Problem *p, uint32_t n) {
+  int *node = arena_array(p->scratch, int, n);
+  for (uint32_t i = 0; i < n; i++)
+    node[i] = -1;
+  return node;
+}
+
+static void add_value(Problem *p, Value *v) {
+  if (readers_of(v) < 2 || is_weight(v)) return;
+  p->shared_node[v->id] = p->nodes.n;
+  add_node(p, NULL, v, true);
+}
+
+void nodes_make(Problem *p) {
+  const Graph *g = p->s->g;
+  find_gradients(p);
+  double *gradient = gradient_seconds(p);
+  p->op_node = no_nodes(p, g->n_ops);
+  p->value_node = no_nodes(p, g->n_values);
+  p->shared_node = no_nodes(p, g->n_values);
+  for (int i = 0; i < g->n_params; i++) {
+    Value *v = g->params[i];
+    if (!readers_of(v)) continue;
+    p->value_node[v->id] = p->nodes.n;
+    price_param(p, add_node(p, NULL, v, false));
+    add_value(p, v);
+  }
+  for_each_op(op, g) {
+    if (op_part(op) != PART_forward) continue;
+    p->op_node[op->id] = p->nodes.n;
+    price_op(p, add_node(p, op, NULL, false), gradient[op->id]);
+    for (int i = 0; i < op->n_out; i++)
+      add_value(p, op->out[i]);
+  }
+}

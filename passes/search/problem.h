@@ -1,0 +1,64 @@
+// What the files of the search share: nodes.c (what can be chosen), edges.c (what that costs
+// together), search.c (solves it and writes it down).
+
+#ifndef PROBLEM_H
+#define PROBLEM_H
+
+#include "base/vec.h"
+#include "search.h"
+#include "transition.h"
+
+// How one node may be: of an op `split`; of a parameter or a value that several read `lies`.
+typedef struct Choice {
+  char split[MAX_AXES];
+  int via; // the operand of which partial sums pass through an op that is linear in each
+  Sbp lies[MAX_AXES];
+  // How its gradient is wanted: of a weight, how its states lie; of a value, how the gradients of
+  // its readers are added up, which may be a sum still.
+  Sbp back[MAX_AXES];
+} Choice;
+
+typedef Vec(Choice) Choices;
+
+typedef struct Node {
+  Op *op;   // or
+  Value *v; // a parameter, or what several ops read
+  bool shared;
+  Choices choices;
+  int64_t *cost, *usage; // picoseconds of a step, bytes of a rank; of each choice
+} Node;
+
+typedef struct Problem {
+  Sharding *s;
+  Arena *scratch;
+  const Cluster *c;
+  Transitions *prices, *joined; // joined: as if collectives took no time to start
+  const int *axis;              // that are searched
+  int n_axes;
+  int64_t slices;     // of time
+  bool *has_gradient; // by value id
+  Vec(Node) nodes;
+  int *op_node, *value_node, *shared_node; // by op and value id: an index into nodes, or -1
+  Vec(SolverEdge) edges;
+  struct Known *known; // prices that were asked for
+  int n_known, known_size;
+} Problem;
+
+void nodes_make(Problem *p);
+void edges_make(Problem *p);
+
+// The op as that choice has it, until the next: Op.split is set.
+void choose_split(const Problem *p, const Node *n, const Choice *c);
+// How the op gives result `i` and wants operand `i`, and how the gradient of that operand comes out
+// of its gradient; the op splits what the choice says.
+const Layout *op_gives(const Problem *p, const Op *op, int i);
+const Layout *op_wants(const Problem *p, const Op *op, int i, const Choice *c);
+const Layout *op_gradient(const Problem *p, const Op *op, int i, const Choice *c);
+// A value as a node has it: along axes that are not searched as is known.
+const Layout *lies_as(const Problem *p, const Value *v, const Sbp *lies);
+
+// Seconds from one layout to another; infinite where comm has no way.
+double price(Problem *p, const Type *whole, const Layout *from, const Layout *to, bool joined);
+int64_t picoseconds_of(double seconds);
+
+#endif

@@ -1,0 +1,155 @@
+// See search.h.
+
+#include <inttypes.h>
+#include <time.h>
+
+#include "ir/op.h"
+#include "ir/split.h"
+#include "part.h"
+#include "problem.h"
+
+enum { SECONDS = 30 }; // for the solver
+
+// -- Writing it down ---------------------------------------------------------------------------
+
+static void write_op(const Problem *p, const Node *n, const Choice *c, const Loc *why) {
+  choose_split(p, n, c);
+  for (int i = 0; i < p->n_axes; i++)
+    p->s->fixed[n->op->id][p->axis[i]] = why;
+}
+
+// Whether all readers of the model take the parameter as it lies along the axis.
+static bool taken_so(const Problem *p, const Value *v, Sbp lies, int axis) {
+  for_each_use(u, v) {
+    if (!u->user || op_part(u->user) != PART_forward) continue;
+    Sbp want = split_wants(u->user, dims_of(p->s, u->user), u->index, axis, lies);
+    if (!sbp_equal(want, lies)) return false;
+  }
+  return true;
+}
+
+static void split_at(const Problem *p, Op *op, int letter, int axis, const Loc *why) {
+  const Dims *dims = dims_of(p->s, op);
+  if (!split_legal(op, dims, letter, axis)) return;
+  op->split[axis] = dims->letter[letter].name;
+  p->s->fixed[op->id][axis] = why;
+}
+
+// The letter of a dimension of a term; -1: it has none.
+static int letter_at(const Term *t, int dim) {
+  return dim < t->rank && t->dim[dim].n ? t->dim[dim].letter[0] : -1;
+}
+
+// The update of a weight does its part of this dimension, and so does what else reads the gradient
+// for it, as its norm does.
+static void split_update(const Problem *p, const Value *v, int dim, int axis, const Loc *why) {
+  for_each_use(u, v) {
+    Op *op = u->user;
+    if (!op || op_part(op) != PART_update || u->index != 0 || op->n_in < 2) continue;
+    split_at(p, op, letter_at(&dims_of(p->s, op)->out[0], dim), axis, why);
+    for_each_use(r, op->in[1].value)
+      if (r->user && r->user != op && op_part(r->user) == PART_update)
+        split_at(p, r->user, letter_at(&dims_of(p->s, r->user)->in[r->index], dim), axis, why);
+  }
+}
+
+static void write_param(const Problem *p, const Node *n, const Choice *c, const Loc *why) {
+  const Value *v = n->v;
+  for (int i = 0; i < p->n_axes; i++) {
+    int axis = p->axis[i];
+    if (p->s->given[v->id][axis] == OPEN) {
+      Sbp lies = c->lies[axis];
+      p->s->lies[v->id][axis] = lies;
+      p->s->given[v->id][axis] = taken_so(p, v, lies, axis) ? FIXED : STORED;
+    }
+    if (c->back[axis].kind == SBP_S) split_update(p, v, c->back[axis].dim, axis, why);
+  }
+}
+
+static void write_all(const Problem *p, const int *choice, const Loc *why) {
+  for (int i = 0; i < p->nodes.n; i++)
+    if (p->nodes.at[i].op) write_op(p, &p->nodes.at[i], &p->nodes.at[i].choices.at[choice[i]], why);
+  for (int i = 0; i < p->nodes.n; i++)
+    if (!p->nodes.at[i].op && !p->nodes.at[i].shared)
+      write_param(p, &p->nodes.at[i], &p->nodes.at[i].choices.at[choice[i]], why);
+}
+
+// -- Solving -----------------------------------------------------------------------------------
+
+static void leave_open(const Problem *p) {
+  for (int i = 0; i < p->nodes.n; i++) {
+    const Node *n = &p->nodes.at[i];
+    for (int k = 0; n->op && k < p->n_axes; k++)
+      if (!p->s->fixed[n->op->id][p->axis[k]]) n->op->split[p->axis[k]] = SPLIT_NONE;
+  }
+}
+
+static SolverProblem problem_of(Problem *p) {
+  SolverNode *node = arena_array(p->scratch, SolverNode, p->nodes.n);
+  for (int i = 0; i < p->nodes.n; i++) {
+    const Node *n = &p->nodes.at[i];
+    node[i] = (SolverNode){n->choices.n, n->cost, n->usage, 0, 1};
+  }
+  int64_t limit = p->c->memory > 0 ? (int64_t)p->c->memory : SOLVER_NO_LIMIT;
+  return (SolverProblem){node, p->edges.at, p->nodes.n, p->edges.n, limit};
+}
+
+static bool does_not_fit(const Problem *p, const SolverResult *r, const Loc *why, Diag *d) {
+  if (r->has_moment)
+    return diag_error(d, why,
+                      "however it is split, a rank needs %" PRId64 " bytes, and a device of '%s' "
+                      "has %.0f",
+                      r->needed, p->c->name, p->c->memory);
+  return diag_error(d, why,
+                    "no way was found to split it so that it fits into the %.0f bytes of a "
+                    "device of '%s'",
+                    p->c->memory, p->c->name);
+}
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static Transitions *without_starts(const Problem *p) {
+  Cluster *joined = arena_copy(p->scratch, p->c, sizeof *joined);
+  joined->start = joined->inside.alpha = joined->across.alpha = 0;
+  return transitions_new(p->s->g->module, joined, p->scratch);
+}
+
+void searched_add(Searched *sum, const Searched *more) {
+  if (!sum->n || more->status > sum->status) sum->status = more->status;
+  sum->gap = sum->gap > more->gap ? sum->gap : more->gap;
+  sum->n += more->n;
+  sum->step += more->step;
+  sum->seconds += more->seconds;
+  sum->n_nodes += more->n_nodes;
+  sum->n_choices += more->n_choices;
+  sum->n_edges += more->n_edges;
+}
+
+bool search_axes(Sharding *s, const int *axis, int n, const Cluster *c, const Loc *why,
+                 Searched *out, Diag *d) {
+  Problem p = {.s = s, .scratch = s->scratch, .c = c, .axis = axis, .n_axes = n, .slices = 1};
+  for (int a = 0; a < s->mesh->n_axes; a++)
+    if (s->mesh->axis[a].time) p.slices *= s->mesh->axis[a].size;
+  p.prices = transitions_new(s->g->module, c, s->scratch);
+  p.joined = without_starts(&p);
+  nodes_make(&p);
+  edges_make(&p);
+  leave_open(&p);
+  SolverProblem problem = problem_of(&p);
+  SolverOptions options = {.seconds = SECONDS};
+  double start = now();
+  SolverResult r = solver_solve(s->scratch, &problem, &options);
+  *out = (Searched){.n = 1, .status = r.status, .step = (double)r.cost * 1e-12, .gap = r.gap};
+  out->seconds = now() - start;
+  out->n_nodes = p.nodes.n;
+  out->n_edges = p.edges.n;
+  for (int i = 0; i < p.nodes.n; i++)
+    out->n_choices += p.nodes.at[i].choices.n;
+  if (!r.choice) return does_not_fit(&p, &r, why, d);
+  write_all(&p, r.choice, why);
+  return true;
+}

@@ -1,0 +1,45 @@
+// Chooses how ops split and how parameters lie along some axes of a mesh, all together, so that a
+// step takes as little time as can be.
+//
+//     nodes    each op of the model    the letters that the axes split (Op.split)
+//              each parameter          how it lies, and how its optimizer's states do
+//              each value that         the layout in which all of them get it, and the one in which
+//              several ops read        their gradients are added up
+//     cost     of an op                its kernels and those of its gradient: roofline (cost.h)
+//              of an edge              what comm will do to bring a value from one end to the other, and
+//                                      its gradient back: the same hops at the same prices (hops.h)
+//     memory   weights, states, gradients, and what the gradient reads again
+//
+// A gradient splits what its op of the model does (propagate.h), so forward and backward of an edge
+// are priced together and the problem is about the model only.  Partial sums are layouts like
+// others: a product may leave its sum to whoever reads it, which is what makes AutoDDL's products
+// with least communication (section 4.2) members of this space.  The problem is solver/solver.h's.
+//
+// What programs have fixed stays: it has one choice.
+
+#ifndef SEARCH_H
+#define SEARCH_H
+
+#include "cluster.h"
+#include "sharding.h"
+#include "solver/solver.h"
+
+// What came of it.
+typedef struct Searched {
+  int n; // searches
+  SolverStatus status;
+  double step;    // seconds, as far as the search sees
+  double gap;     // the optimum may be less by this share of it
+  double seconds; // that solving took
+  int n_nodes, n_choices, n_edges;
+} Searched;
+
+// Of two, what came of both.
+void searched_add(Searched *sum, const Searched *more);
+
+// The rest of the axes (propagate.h) is not decided by this.  `why` is the line that asks for it.
+// False, having reported why, when nothing fits into memory.
+bool search_axes(Sharding *s, const int *axis, int n, const Cluster *c, const Loc *why,
+                 Searched *out, Diag *d);
+
+#endif
