@@ -68,6 +68,7 @@ set(PASS_FILES
   lua_plan.c
   lua_program.c
   cluster.c
+  collectives.c
   cost.c
   placement.c
   path_state.c
