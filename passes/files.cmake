@@ -70,6 +70,7 @@ set(PASS_FILES
   cluster.c
   collectives.c
   cost.c
+  cost_comm.c
   placement.c
   path_state.c
   path_cost.c
