@@ -72,7 +72,10 @@ set(PASS_FILES
   lua_plan.c
   lua_program.c
   cluster.c
+  collectives.c
   cost.c
+  cost_comm.c
+  cost_step.c
   placement.c
   path_state.c
   path_cost.c

@@ -1,10 +1,9 @@
-// See summary.h.  Only what is known is said: times are null until something predicts them, and so
-// is the quality of a plan that nobody searched for.
+// See summary.h.  Only what is known is said: times are null until collectives are chosen, or where
+// the cluster does not say how fast it is, and so is the quality of a plan that nobody searched
+// for.
 //
-// Bytes of a collective are those of one rank's larger buffer: what is reduced, what is gathered in
-// the end, what is exchanged; of a move, those of all its messages.  comm_bytes is their sum over
-// all ranks and all micro-batches of a step.  An executable counts the same with --traffic
-// (rt/traffic.h).
+// comm_bytes is the sum of the collectives' bytes (collectives.h) over all ranks and all
+// micro-batches of a step.  An executable counts the same with --traffic (rt/traffic.h).
 
 #include "summary.h"
 
@@ -12,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ir/boxes.h"
+#include "collectives.h"
+#include "cost_step.h"
 #include "ir/op.h"
 #include "ir/place.h"
-#include "ir/split.h"
 #include "output.h"
 #include "part.h"
 
@@ -37,124 +36,26 @@ void summary_timed(void *summary, const char *pass, double seconds) {
 
 // -- Collectives -------------------------------------------------------------------------------
 
-typedef struct Collective {
-  const Op *op;
-  const char *phase;    // "begin", "micro" or "update"
-  int64_t bytes, count; // of one, in a step
-  int64_t all_bytes;    // of one, over all ranks
-} Collective;
-
-typedef Vec(Collective) Collectives;
-
-// What moves data between ranks, and what NCCL's tuner calls it; it has no word for sends and
-// receives.
-static const struct {
-  OpKind op;
-  const char *nccl;
-} kinds[] = {{OP_all_reduce, "allreduce"},
-             {OP_all_gather, "allgather"},
-             {OP_reduce_scatter, "reducescatter"},
-             {OP_all_to_all, NULL},
-             {OP_move, NULL}};
-
-enum { N_KINDS = sizeof kinds / sizeof *kinds };
-
-static int kind_of(const Op *op) {
-  int k = 0;
-  while (k < N_KINDS && kinds[k].op != op->kind)
-    k++;
-  return k;
-}
-
-static int64_t larger(int64_t a, int64_t b) {
-  return a > b ? a : b;
-}
-
-static Messages messages_of(Arena *a, const Op *move) {
-  const Value *in = move->in[0].value, *out = move->out[0];
-  Messages messages;
-  move_messages(type_whole(out->graph->module, in->type, in->layout), in->layout, out->layout, NULL,
-                a, &messages);
-  return messages;
-}
-
-static int64_t moved_bytes(Arena *a, const Op *move) {
-  Messages messages = messages_of(a, move);
-  int64_t bytes = 0;
-  for (int i = 0; i < messages.n; i++)
-    if (messages.at[i].from != messages.at[i].to)
-      bytes += message_bytes(&messages.at[i], move->out[0]->type);
-  return bytes;
-}
-
-static MeshAxes axes_of(const Op *op) {
-  MeshAxes axes;
-  if (!op_axes(op, &axes, NULL)) BUG("an axis that is not there, in a module that verifies");
-  return axes;
-}
-
-static int size_of_group(const Op *op) {
-  MeshAxes axes = axes_of(op);
-  return axes_size(op_mesh(op), &axes);
-}
-
-static void find_collectives(Arena *a, const Module *m, Collectives *out) {
-  const Graph *g = m->graphs;
-  if (!g || m->phase < PHASE_local) return;
-  const bool *begin = graph_begin_ops(g, a), *update = graph_update_ops(g, a);
-  for_each_op(op, g) {
-    if (kind_of(op) == N_KINDS) continue;
-    bool once = begin[op->id] || update[op->id];
-    Collective c = {op,
-                    begin[op->id] ? "begin"
-                    : once        ? "update"
-                                  : "micro",
-                    0, once ? 1 : module_slices(m), 0};
-    if (op->kind == OP_move) {
-      c.bytes = c.all_bytes = moved_bytes(a, op);
-      if (c.bytes == 0) continue; // every part is where it must be
-    } else {
-      // Along an axis of one nothing is sent.
-      if (size_of_group(op) == 1) continue;
-      c.bytes = larger(type_bytes(op->in[0].value->type), type_bytes(op->out[0]->type));
-      c.all_bytes = c.bytes * op_mesh(op)->n_devices;
-    }
-    vec_push(a, out, c);
+// What NCCL's tuner calls it; it has no word for sends and receives.
+static const char *nccl_name(const Op *op) {
+  switch ((int)op->kind) {
+  case OP_all_reduce: return "allreduce";
+  case OP_all_gather: return "allgather";
+  case OP_reduce_scatter: return "reducescatter";
   }
-}
-
-// Whether the device is the first of its group along these axes.
-static bool is_first(const MeshAxes *axes, const Place *at) {
-  for (int i = 0; i < axes->n; i++)
-    if (at->coord[axes->at[i]] != 0) return false;
-  return true;
-}
-
-// Whether both differ along these axes only.
-static bool same_group(const Mesh *mesh, const MeshAxes *axes, const Place *x, const Place *y) {
-  for (int i = 0; i < mesh->n_axes; i++)
-    if (!axes_have(axes, i) && x->coord[i] != y->coord[i]) return false;
-  return true;
+  return NULL;
 }
 
 // The groups of devices that differ along the axes of `op` only: [[0,1],[2,3]].
 static const char *groups_text(Arena *a, const Op *op) {
-  const Mesh *mesh = op_mesh(op);
-  MeshAxes axes = axes_of(op);
+  Groups groups = collective_groups(a, op);
   StrBuf b = {.arena = a};
   strbuf_add(&b, "[");
-  for (int i = 0; i < mesh->n_devices; i++) {
-    Place first = mesh_place(mesh, i, 0);
-    if (!is_first(&axes, &first)) continue;
-    strbuf_add(&b, b.n > 1 ? ", [" : "[");
-    for (int k = i, n = 0; k < mesh->n_devices; k++) {
-      Place p = mesh_place(mesh, k, 0);
-      if (same_group(mesh, &axes, &first, &p))
-        strbuf_addf(&b, "%s%d", n++ ? ", " : "", mesh->device[k]);
-    }
-    strbuf_add(&b, "]");
+  for (int i = 0; i < groups.n * groups.size; i++) {
+    strbuf_add(&b, i % groups.size ? ", " : i ? "], [" : "[");
+    strbuf_addf(&b, "%d", groups.device[i]);
   }
-  strbuf_add(&b, "]");
+  strbuf_add(&b, "]]");
   return b.at;
 }
 
@@ -177,23 +78,23 @@ static const char *groups_of(Arena *a, const Op *op) {
 const char *manifest_text(Arena *a, const Module *m, bool csv) {
   Collectives list = {0};
   StrBuf b = {.arena = a};
-  find_collectives(a, m, &list);
+  collectives_find(a, m, &list);
   strbuf_add(&b, csv ? "" : "[");
   for (int i = 0; i < list.n; i++) {
     const Collective *c = &list.at[i];
-    const char *kind = op_info[c->op->kind].name, *nccl = kinds[kind_of(c->op)].nccl;
+    const char *kind = op_info[c->op->kind].name, *nccl = nccl_name(c->op);
     if (csv && !nccl) continue;
     if (csv)
       // type, least and most bytes, algorithm, protocol, channels, nodes, ranks, pipelined ops,
       // registered buffers; -1: any
       strbuf_addf(&b, "%s,%" PRId64 ",%" PRId64 ",ring,simple,-1,-1,%d,-1,-1\n", nccl, c->bytes,
-                  c->bytes, size_of_group(c->op));
+                  c->bytes, collective_size(c->op));
     else
       strbuf_addf(&b,
                   "%s\n  {\"kind\": \"%s\", \"groups\": %s, \"bytes\": %" PRId64
                   ", \"count\": %" PRId64 ", \"phase\": \"%s\", \"op\": %s}",
-                  i ? "," : "", kind, groups_of(a, c->op), c->bytes, c->count, c->phase,
-                  json_string(a, op_text(c->op, a)));
+                  i ? "," : "", kind, groups_of(a, c->op), c->bytes, c->count,
+                  step_part_name[c->part], json_string(a, op_text(c->op, a)));
   }
   if (!csv) strbuf_add(&b, list.n ? "\n]\n" : "]\n");
   return b.at;
@@ -214,15 +115,16 @@ static uint64_t plan_hash(Arena *a, const Module *m) {
 
 // `list` is NULL while no collectives are chosen.
 static void add_comm_bytes(StrBuf *b, const Collectives *list) {
-  for (int k = 0; k < N_KINDS; k++) {
+  for (int k = 0; k < N_COLLECTIVE_KINDS; k++) {
     if (!list) {
-      strbuf_addf(b, "%s\"%s\": null", k ? ", " : "", op_info[kinds[k].op].name);
+      strbuf_addf(b, "%s\"%s\": null", k ? ", " : "", op_info[collective_kinds[k]].name);
       continue;
     }
     int64_t bytes = 0;
     for (int i = 0; i < list->n; i++)
-      if (list->at[i].op->kind == kinds[k].op) bytes += list->at[i].all_bytes * list->at[i].count;
-    strbuf_addf(b, "%s\"%s\": %" PRId64, k ? ", " : "", op_info[kinds[k].op].name, bytes);
+      if (list->at[i].op->kind == collective_kinds[k])
+        bytes += list->at[i].all_bytes * list->at[i].count;
+    strbuf_addf(b, "%s\"%s\": %" PRId64, k ? ", " : "", op_info[collective_kinds[k]].name, bytes);
   }
 }
 
@@ -286,25 +188,34 @@ static int by_number(const void *x, const void *y) {
   return (a > b) - (a < b);
 }
 
-static void add_ranks(StrBuf *b, const Module *m, int ranks) {
+static const char *ms_text(Arena *a, bool known, double seconds) {
+  return known ? str_format(a, "%.6f", seconds * 1e3) : "null";
+}
+
+// `cost` is NULL where nothing is predicted.
+static const RankCost *cost_of(const StepCost *cost, int device) {
+  for (int i = 0; cost && i < cost->n_ranks; i++)
+    if (cost->device[i] == device) return cost->rank[i];
+  return NULL;
+}
+
+static void add_ranks(StrBuf *b, const Module *m, int ranks, const StepCost *cost) {
   int n;
-  int *device = module_devices(m, b->arena, &n);
-  const int64_t *ends = mesh_ends(m, b->arena);
+  Arena *a = b->arena;
+  int *device = module_devices(m, a, &n);
+  const int64_t *ends = mesh_ends(m, a);
   qsort(device, (size_t)n, sizeof *device, by_number);
   for (int i = 0; i < ranks; i++) {
     int64_t bytes = i < n ? device_end(m, ends, device[i]) : 0;
+    const RankCost *known = i < n ? cost_of(cost, device[i]) : NULL;
+    RankCost rank = known ? *known : (RankCost){0};
     strbuf_addf(b,
-                "%s\n    {\"peak_bytes\": %s, \"compute_ms\": null, \"comm_ms\": null, "
-                "\"idle_ms\": null}",
-                i ? "," : "",
-                m->phase >= PHASE_planned ? str_format(b->arena, "%" PRId64, bytes) : "null");
+                "%s\n    {\"peak_bytes\": %s, \"compute_ms\": %s, \"comm_ms\": %s, "
+                "\"idle_ms\": %s}",
+                i ? "," : "", m->phase >= PHASE_planned ? str_format(a, "%" PRId64, bytes) : "null",
+                ms_text(a, known, rank.compute), ms_text(a, known, rank.comm),
+                ms_text(a, known, rank.idle));
   }
-}
-
-// The part of a step in which stages wait for one another: none where there is one mesh, and
-// with several it depends on a schedule, which there is none of.
-static const char *bubble_text(const Module *m) {
-  return m->meshes && !m->meshes->next ? "0" : "null";
 }
 
 const char *summary_text(Summary *s, const Module *m) {
@@ -313,7 +224,9 @@ const char *summary_text(Summary *s, const Module *m) {
   Collectives list = {0};
   int ranks = s->ranks, n_ops = 0, n_blocks = 0;
   if (m->meshes) module_devices(m, a, &ranks);
-  find_collectives(a, m, &list);
+  collectives_find(a, m, &list);
+  StepCost cost;
+  bool known = step_cost(m, s->cluster, s->target, a, &cost);
   for_each_graph(g, m) {
     for_each_op(op, g)
       n_ops += g->entry;
@@ -322,8 +235,10 @@ const char *summary_text(Summary *s, const Module *m) {
   strbuf_addf(&b,
               "{\n  \"ranks\": %d,\n  \"plan_hash\": \"%016" PRIx64 "\",\n  \"dtype\": \"%s\",\n",
               ranks, plan_hash(a, m), summary_dtype(m));
-  strbuf_add(&b, "  \"predicted_step_ms\": null,\n  \"per_rank\": [");
-  add_ranks(&b, m, ranks);
+  strbuf_addf(&b, "  \"cluster\": %s,\n  \"predicted_step_ms\": %s,\n  \"per_rank\": [",
+              known ? json_string(a, s->cluster->name) : "null",
+              ms_text(a, known, known ? cost.seconds : 0));
+  add_ranks(&b, m, ranks, known ? &cost : NULL);
   strbuf_add(&b, "\n  ],\n  \"comm_bytes\": {");
   add_comm_bytes(&b, m->phase >= PHASE_local ? &list : NULL);
   strbuf_addf(&b,
@@ -331,7 +246,7 @@ const char *summary_text(Summary *s, const Module *m) {
               "  \"fold\": {\"ops_before\": %d, \"ops_after\": %d, \"unique_blocks\": %d},\n"
               "  \"solver\": {\"status\": \"none\", \"gap\": null, \"seconds\": 0},\n"
               "  \"seconds\": {",
-              bubble_text(m), s->n_ops, n_ops, n_blocks);
+              known ? str_format(a, "%.6f", cost.bubble) : "null", s->n_ops, n_ops, n_blocks);
   for (int i = 0; i < s->seconds.n; i++)
     strbuf_addf(&b, "%s%s: %.6f", i ? ", " : "", json_string(a, s->seconds.at[i].pass),
                 s->seconds.at[i].seconds);

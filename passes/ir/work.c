@@ -15,6 +15,14 @@ static uint64_t letters_of(const Dims *dims, const Term *t) {
   return letters;
 }
 
+// Nothing is cut where there is no einsum: `dims` is NULL.
+static uint64_t in_letters(const Dims *dims, int i) {
+  return dims ? letters_of(dims, &dims->in[i]) : 0;
+}
+static uint64_t out_letters(const Dims *dims, int i) {
+  return dims ? letters_of(dims, &dims->out[i]) : 0;
+}
+
 static void add(OpWork *w, uint64_t letters, double flops, double read, double written) {
   int i = 0;
   while (i < w->n && w->part[i].letters != letters)
@@ -46,7 +54,7 @@ static void add_reads(OpWork *w, const Op *op, const Dims *dims) {
   for (int i = 0; i < op->n_in; i++) {
     bool some = i == 0 && takes_some(op);
     double n = count(some ? op->out[0] : op->in[i].value);
-    add(w, letters_of(dims, some ? &dims->out[0] : &dims->in[i]), 0,
+    add(w, some ? out_letters(dims, 0) : in_letters(dims, i), 0,
         n * dtype_bytes[op->in[i].value->type->dtype], 0);
   }
 }
@@ -54,12 +62,12 @@ static void add_reads(OpWork *w, const Op *op, const Dims *dims) {
 static void add_writes(OpWork *w, const Op *op, const Dims *dims) {
   for (int i = 0; i < op->n_out; i++) {
     bool again = i == 0 && (op_info[op->kind].traits & TIME);
-    add(w, letters_of(dims, &dims->out[i]), 0, again ? bytes(op->out[i]) : 0, bytes(op->out[i]));
+    add(w, out_letters(dims, i), 0, again ? bytes(op->out[i]) : 0, bytes(op->out[i]));
   }
   // Zeros everywhere, and then every element of dy is added to one of them.
   if (op->kind == OP_gather_back) {
     double touched = count(op->in[1].value) * dtype_bytes[op->out[0]->type->dtype];
-    add(w, letters_of(dims, &dims->in[1]), 0, touched, touched);
+    add(w, in_letters(dims, 1), 0, touched, touched);
   }
 }
 
@@ -113,11 +121,11 @@ static void add_products(OpWork *w, const Dims *dims, int products) {
 static void add_elements(OpWork *w, const Op *op, const Dims *dims) {
   for (int i = 0; i < op->n_in; i++) {
     bool some = i == 0 && takes_some(op);
-    add(w, letters_of(dims, some ? &dims->out[0] : &dims->in[i]),
+    add(w, some ? out_letters(dims, 0) : in_letters(dims, i),
         count(some ? op->out[0] : op->in[i].value), 0, 0);
   }
   for (int i = 0; i < op->n_out; i++)
-    add(w, letters_of(dims, &dims->out[i]), count(op->out[i]), 0, 0);
+    add(w, out_letters(dims, i), count(op->out[i]), 0, 0);
 }
 
 static void add_flops(OpWork *w, const Op *op, const Dims *dims) {
@@ -146,23 +154,25 @@ static bool is_free(const Op *op) {
   return (op_info[op->kind].traits & (VIEW | COMM)) || op->kind == OP_constant;
 }
 
-static void dims_alone(const Op *op, Dims *dims) {
+// NULL of ops with a body, which need not have an einsum: it cannot write many operands.
+static const Dims *dims_alone(const Op *op, Dims *dims) {
+  if (op_has_callee(op->kind)) return NULL;
   Diag *d = diag_new(stderr);
   bool ok = op_dims(op, dims, d);
   diag_free(d);
   if (!ok) BUG("%s does not fit its own row", op_info[op->kind].name);
+  return dims;
 }
 
 OpWork op_work_alone(const Op *op) {
   Dims dims;
   if (is_free(op)) return (OpWork){0};
-  dims_alone(op, &dims);
-  return op_work(op, &dims);
+  return op_work(op, dims_alone(op, &dims));
 }
 
 // What the body's ops do.  Whatever can be cut of an op with a body is in all of its results.
 static void add_body(OpWork *w, const Op *op, const Dims *dims) {
-  uint64_t letters = op->n_out ? letters_of(dims, &dims->out[0]) : 0;
+  uint64_t letters = op->n_out ? out_letters(dims, 0) : 0;
   int launches = 0;
   for_each_op(inner, op->callee) {
     OpWork is = op_work_alone(inner);
@@ -216,12 +226,12 @@ WorkSum work_sum(const OpWork *w, const Cut *cut) {
 }
 
 double op_flops(const Op *op) {
-  Dims dims;
+  Dims alone;
   OpWork w = {0};
-  dims_alone(op, &dims);
+  const Dims *dims = dims_alone(op, &alone);
   if (op_has_callee(op->kind))
-    add_body(&w, op, &dims);
+    add_body(&w, op, dims);
   else
-    add_flops(&w, op, &dims);
+    add_flops(&w, op, dims);
   return work_sum(&w, NULL).flops;
 }

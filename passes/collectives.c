@@ -1,0 +1,101 @@
+// See collectives.h.
+
+#include "collectives.h"
+
+#include "ir/op.h"
+#include "ir/place.h"
+#include "ir/split.h"
+
+const char *const step_part_name[N_STEP_PARTS] = {"begin", "micro", "update"};
+
+const OpKind collective_kinds[N_COLLECTIVE_KINDS] = {OP_all_reduce, OP_all_gather,
+                                                     OP_reduce_scatter, OP_all_to_all, OP_move};
+
+bool op_is_collective(const Op *op) {
+  for (int k = 0; k < N_COLLECTIVE_KINDS; k++)
+    if (op->kind == collective_kinds[k]) return true;
+  return false;
+}
+
+StepPart *graph_step_parts(const Graph *g, Arena *a) {
+  const bool *begin = graph_begin_ops(g, a), *update = graph_update_ops(g, a);
+  StepPart *part = arena_array(a, StepPart, g->n_ops);
+  for_each_op(op, g)
+    part[op->id] = begin[op->id] ? STEP_begin : update[op->id] ? STEP_update : STEP_micro;
+  return part;
+}
+
+// -- Between whom ----------------------------------------------------------------------------
+
+static MeshAxes axes_of(const Op *op) {
+  MeshAxes axes;
+  if (!op_axes(op, &axes, NULL)) BUG("an axis that is not there, in a module that verifies");
+  return axes;
+}
+
+int collective_size(const Op *op) {
+  MeshAxes axes = axes_of(op);
+  return axes_size(op_mesh(op), &axes);
+}
+
+Groups collective_groups(Arena *a, const Op *op) {
+  const Mesh *mesh = op_mesh(op);
+  MeshAxes axes = axes_of(op);
+  Groups groups = {.size = axes_size(mesh, &axes)};
+  groups.n = mesh->n_devices / groups.size;
+  groups.device = arena_array(a, int, mesh->n_devices);
+  for (int i = 0; i < mesh->n_devices; i++) {
+    Place at = mesh_place(mesh, i, 0);
+    int group = 0, member = 0;
+    for (int x = 0; x < mesh->n_axes; x++) {
+      if (mesh->axis[x].time) continue;
+      int *number = axes_have(&axes, x) ? &member : &group;
+      *number = *number * mesh->axis[x].size + at.coord[x];
+    }
+    groups.device[group * groups.size + member] = mesh->device[i];
+  }
+  return groups;
+}
+
+Messages messages_of(Arena *a, const Op *move) {
+  const Value *in = move->in[0].value, *out = move->out[0];
+  Messages messages = {0};
+  move_messages(type_whole(out->graph->module, in->type, in->layout), in->layout, out->layout, NULL,
+                a, &messages);
+  return messages;
+}
+
+// -- How much --------------------------------------------------------------------------------
+
+static int64_t moved_bytes(Arena *a, const Op *move) {
+  Messages messages = messages_of(a, move);
+  int64_t bytes = 0;
+  for (int i = 0; i < messages.n; i++)
+    if (messages.at[i].from != messages.at[i].to)
+      bytes += message_bytes(&messages.at[i], move->out[0]->type);
+  return bytes;
+}
+
+static int64_t larger(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+
+void collectives_find(Arena *a, const Module *m, Collectives *out) {
+  const Graph *g = m->graphs;
+  if (!g || m->phase < PHASE_local) return;
+  const StepPart *part = graph_step_parts(g, a);
+  for_each_op(op, g) {
+    if (!op_is_collective(op)) continue;
+    Collective c = {.op = op, .part = part[op->id]};
+    c.count = c.part == STEP_micro ? module_slices(m) : 1;
+    if (op->kind == OP_move) {
+      c.bytes = c.all_bytes = moved_bytes(a, op);
+      if (c.bytes == 0) continue;
+    } else {
+      if (collective_size(op) == 1) continue;
+      c.bytes = larger(type_bytes(op->in[0].value->type), type_bytes(op->out[0]->type));
+      c.all_bytes = c.bytes * op_mesh(op)->n_devices;
+    }
+    vec_push(a, out, c);
+  }
+}

@@ -1,0 +1,139 @@
+// See cost_comm.h.
+
+#include "cost_comm.h"
+
+#include <string.h>
+
+#include "collectives.h"
+#include "ir/op.h"
+
+// What makes a collective cost what it does.  Types and layouts are interned, so they are equal
+// where their pointers are.
+typedef struct Key {
+  OpKind kind;
+  const Type *in, *out;
+  const Layout *from, *to;
+  const char *axis; // "" of a move
+} Key;
+
+typedef struct Known {
+  Key key;
+  CommPrice price;
+  struct Known *next;
+} Known;
+
+enum { BUCKETS = 1024 };
+
+struct CommPrices {
+  Arena *arena;
+  Traffic *traffic;
+  int n_devices, n;
+  Known *bucket[BUCKETS];
+};
+
+CommPrices *comm_prices_new(Arena *a, const Cluster *c) {
+  CommPrices *p = arena_one(a, CommPrices);
+  p->arena = a;
+  p->traffic = traffic_new(a, c);
+  p->n_devices = cluster_devices(c);
+  return p;
+}
+
+// -- Keys ------------------------------------------------------------------------------------
+
+static Key key_of(const Op *op) {
+  const Value *in = op->in[0].value, *out = op->out[0];
+  return (Key){op->kind,   in->type,    out->type,
+               in->layout, out->layout, op->kind == OP_move ? "" : attr_s(op, "axis")};
+}
+
+static bool key_equal(const Key *a, const Key *b) {
+  return a->kind == b->kind && a->in == b->in && a->out == b->out && a->from == b->from &&
+         a->to == b->to && str_equal(a->axis, b->axis);
+}
+
+static unsigned key_bucket(const Key *k) {
+  uint64_t h = (uint64_t)k->kind;
+  const void *const at[] = {k->in, k->out, k->from, k->to};
+  for (int i = 0; i < 4; i++)
+    h = (h ^ (uint64_t)(uintptr_t)at[i]) * 1099511628211u;
+  for (const char *s = k->axis; *s; s++)
+    h = (h ^ (uint8_t)*s) * 1099511628211u;
+  return (unsigned)(h >> 32) % BUCKETS;
+}
+
+// -- Prices ----------------------------------------------------------------------------------
+
+static PathPrim prim_of(const Op *op) {
+  switch ((int)op->kind) {
+  case OP_all_reduce: return PATH_all_reduce;
+  case OP_all_gather: return PATH_all_gather;
+  case OP_reduce_scatter: return PATH_reduce_scatter;
+  case OP_all_to_all: return PATH_all_to_all;
+  }
+  BUG("%s has no price", op_info[op->kind].name);
+}
+
+static void price_groups(CommPrices *p, const Op *op, CommPrice *out) {
+  if (collective_size(op) == 1) return; // nothing is sent
+  out->parties.groups = collective_groups(p->arena, op);
+  out->cost =
+      groups_cost(p->traffic, prim_of(op), &out->parties.groups,
+                  (double)type_bytes(op->in[0].value->type), (double)type_bytes(op->out[0]->type));
+}
+
+static void add_once(int *list, int *n, bool *there, int device) {
+  if (there[device]) return;
+  there[device] = true;
+  list[(*n)++] = device;
+}
+
+// What goes from one rank to another is one parcel, of all its boxes.  Messages stand in the order
+// of their receivers; `to` ends them.
+static void send_parcels(CommPrices *p, double *bytes_from, int *from, int *n_from, int to) {
+  for (int i = 0; i < *n_from; i++) {
+    traffic_message(p->traffic, from[i], to, bytes_from[from[i]]);
+    bytes_from[from[i]] = 0;
+  }
+  *n_from = 0;
+}
+
+static void price_move(CommPrices *p, const Op *move, CommPrice *out) {
+  Arena *scratch = arena_new();
+  Messages messages = messages_of(scratch, move);
+  bool *sends = arena_array(scratch, bool, p->n_devices);
+  bool *gets = arena_array(scratch, bool, p->n_devices);
+  double *bytes_from = arena_array(scratch, double, p->n_devices);
+  int *from = arena_array(scratch, int, p->n_devices), n_from = 0;
+  Parties *parties = &out->parties;
+  parties->sender = arena_array(p->arena, int, move->in[0].value->layout->mesh->n_devices);
+  parties->receiver = arena_array(p->arena, int, op_mesh(move)->n_devices);
+  for (int i = 0; i < messages.n; i++) {
+    const Message *m = &messages.at[i];
+    if (m->from != m->to) {
+      if (bytes_from[m->from] == 0) from[n_from++] = m->from;
+      bytes_from[m->from] += (double)message_bytes(m, move->out[0]->type);
+      add_once(parties->sender, &parties->n_senders, sends, m->from);
+      add_once(parties->receiver, &parties->n_receivers, gets, m->to);
+    }
+    if (i + 1 == messages.n || messages.at[i + 1].to != m->to)
+      send_parcels(p, bytes_from, from, &n_from, m->to);
+  }
+  out->cost = traffic_cost(p->traffic);
+  arena_free(scratch);
+}
+
+const CommPrice *comm_price(CommPrices *p, const Op *op) {
+  Key key = key_of(op);
+  Known **bucket = &p->bucket[key_bucket(&key)];
+  for (Known *k = *bucket; k; k = k->next)
+    if (key_equal(&k->key, &key)) return &k->price;
+  Known *k = arena_one(p->arena, Known);
+  *k = (Known){.key = key, .price = {.id = p->n++}, .next = *bucket};
+  *bucket = k;
+  if (op->kind == OP_move)
+    price_move(p, op, &k->price);
+  else
+    price_groups(p, op, &k->price);
+  return &k->price;
+}
