@@ -36,6 +36,7 @@ static void list(const ChooseOptions *o, Arena *a, Candidates *out) {
     }
   if (n >= 4 && n <= o->cluster->per_node) add(o, a, out, "tp2d");
   add(o, a, out, "search");
+  add(o, a, out, "search_qkv");
 }
 
 // -- What each is worth --------------------------------------------------------------------------

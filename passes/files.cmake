@@ -42,6 +42,7 @@ set(PASS_FILES
   search/nodes.c
   search/edges.c
   search/search.c
+  choose.c
   sharding.c
   comm.c
   hops.c

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "backend/backend.h"
@@ -464,6 +465,12 @@ static const char *train_pipeline(Arena *a) {
 
 // -- The plan ----------------------------------------------------------------------------------
 
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
 // As the candidate says.
 static void take_candidate(Arena *a, const Candidate *c, int64_t n) {
   Diag *d = diag_new(stderr);
@@ -484,13 +491,17 @@ static bool choose(const Module *m, Summary *s, Arena *a, Diag *d) {
   o.limited = cluster != NULL && s->cluster->memory > 0;
   o.target = backend.target.target;
   o.pipeline = pipeline_of;
+  double start = now();
   s->chosen = choose_plan(m, &o, a, &s->candidates);
+  s->choosing = now() - start;
   bool made = false;
   for (int i = 0; i < s->candidates.n; i++)
     made |= s->candidates.at[i].made;
   if (made && s->chosen < 0) return choose_failed(m, &o, a, &s->candidates, d);
-  take_candidate(a, s->chosen < 0 ? &(Candidate){.plan = "dp", .micro_batches = 1} : &s->candidates.at[s->chosen], ranks);
-  plan = s->chosen < 0 ? "dp" : s->candidates.at[s->chosen].plan;
+  Candidate dp = {.plan = "dp", .micro_batches = micro_batches};
+  const Candidate *best = s->chosen < 0 ? &dp : &s->candidates.at[s->chosen];
+  take_candidate(a, best, ranks);
+  plan = best->plan;
   return true;
 }
 
@@ -623,7 +634,7 @@ static bool make_output(const Module *m, const char *path, const OnnxOptions *im
   o.jobs = (int)jobs;
   o.verbose = verbose;
   o.version = NNAOT_VERSION;
-  o.plan = pipeline || !strcmp(plan, "auto") ? "dp" : plan;
+  o.plan = pipeline || !strcmp(plan, "auto") ? "dp" : plan; // one that was chosen has its name
   o.describe = describe_text(a, path, m, updated_by);
   o.lr = lr;
   o.lr_schedule = lr_schedule;
@@ -650,11 +661,13 @@ static bool compile(const char *path, Arena *a, Diag *d) {
                         .external_data_dir = external_data_dir,
                         .train_mode = train_mode};
   Target target = backend.target.target;
-  Summary s = {.arena = a, .ranks = (int)ranks, .target = target};
+  Summary s = {.arena = a, .ranks = (int)ranks, .target = target, .chosen = -1};
   s.cluster = cluster_read(a, cluster ? cluster : target_info[target].cluster, "--cluster", d);
   if (!s.cluster) return false;
   run.timed = summary_timed;
   run.timed_to = &s;
+  run.searched = summary_searched;
+  run.searched_to = &s;
   Module *m = read_model(path, &import, d);
   bool ok = m != NULL;
   if (ok) summary_before(&s, m);

@@ -8,6 +8,7 @@
 #include "summary.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -218,6 +219,40 @@ static void add_ranks(StrBuf *b, const Module *m, int ranks, const StepCost *cos
   }
 }
 
+// -- The plan ----------------------------------------------------------------------------------
+
+void summary_searched(void *summary, const Searched *found) {
+  searched_add(&((Summary *)summary)->searched, found);
+}
+
+static void add_solver(StrBuf *b, const Searched *found) {
+  if (!found->n)
+    strbuf_add(b, "  \"solver\": {\"status\": \"none\", \"gap\": null, \"seconds\": 0},\n");
+  else
+    strbuf_addf(
+        b,
+        "  \"solver\": {\"status\": \"%s\", \"gap\": %.9g, \"seconds\": %.6f, \"nodes\": %d, "
+        "\"choices\": %d, \"edges\": %d},\n",
+        solver_status_name[found->status], found->gap, found->seconds, found->n_nodes,
+        found->n_choices, found->n_edges);
+}
+
+// Each plan that was looked at; null where it could not be made.
+static void add_candidates(StrBuf *b, const Summary *s) {
+  if (!s->candidates.n) return;
+  strbuf_addf(b, "  \"candidates\": [");
+  for (int i = 0; i < s->candidates.n; i++) {
+    const Candidate *c = &s->candidates.at[i];
+    strbuf_addf(b, "%s\n    {\"plan\": %s, \"micro_batches\": %" PRId64 ", \"step_ms\": %s, ",
+                i ? "," : "", json_string(b->arena, c->plan), c->micro_batches,
+                ms_text(b->arena, c->made && isfinite(c->seconds), c->seconds));
+    strbuf_addf(b, "\"peak_bytes\": %s, \"fits\": %s, \"chosen\": %s}",
+                c->made ? str_format(b->arena, "%" PRId64, c->peak_bytes) : "null",
+                c->fits ? "true" : "false", i == s->chosen ? "true" : "false");
+  }
+  strbuf_add(b, "\n  ],\n");
+}
+
 const char *summary_text(Summary *s, const Module *m) {
   Arena *a = s->arena;
   StrBuf b = {.arena = a};
@@ -243,10 +278,12 @@ const char *summary_text(Summary *s, const Module *m) {
   add_comm_bytes(&b, m->phase >= PHASE_local ? &list : NULL);
   strbuf_addf(&b,
               "},\n  \"bubble_fraction\": %s,\n"
-              "  \"fold\": {\"ops_before\": %d, \"ops_after\": %d, \"unique_blocks\": %d},\n"
-              "  \"solver\": {\"status\": \"none\", \"gap\": null, \"seconds\": 0},\n"
-              "  \"seconds\": {",
+              "  \"fold\": {\"ops_before\": %d, \"ops_after\": %d, \"unique_blocks\": %d},\n",
               known ? str_format(a, "%.6f", cost.bubble) : "null", s->n_ops, n_ops, n_blocks);
+  add_solver(&b, &s->searched);
+  add_candidates(&b, s);
+  strbuf_add(&b, "  \"seconds\": {");
+  if (s->candidates.n) strbuf_addf(&b, "\"choose\": %.6f%s", s->choosing, s->seconds.n ? ", " : "");
   for (int i = 0; i < s->seconds.n; i++)
     strbuf_addf(&b, "%s%s: %.6f", i ? ", " : "", json_string(a, s->seconds.at[i].pass),
                 s->seconds.at[i].seconds);

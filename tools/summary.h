@@ -4,8 +4,8 @@
 #define TOOLS_SUMMARY_H
 
 #include "base/vec.h"
-#include "cluster.h"
-#include "ir/op.h"
+#include "choose.h"
+#include "search/search.h"
 
 typedef struct PassSeconds {
   const char *pass;
@@ -19,10 +19,15 @@ typedef struct Summary {
   Target target;
   const Cluster *cluster; // that times are predicted for
   Vec(PassSeconds) seconds;
+  Candidates candidates; // of --plan auto, else none
+  int chosen;            // of these; -1
+  double choosing;       // seconds
+  Searched searched;
 } Summary;
 
 void summary_before(Summary *s, const Module *m);
 void summary_timed(void *summary, const char *pass, double seconds); // PipelineOptions.timed
+void summary_searched(void *summary, const Searched *found);         // PipelineOptions.searched
 const char *summary_text(Summary *s, const Module *m);
 
 // The type that the module computes in: "bf16" or "f16" where any value is of it, else "f32".

@@ -13,8 +13,3 @@ end
 function step(...)
   search(...)
 end
-
--- The columns of q, k and v in one product are those of three.
-function model()
-  for _, op in ipairs(ops("linear")) do unpack(op) end
-end

@@ -193,8 +193,7 @@ static bool read_by(const Value *v, Part part) {
   return false;
 }
 
-// The op of the model whose operand the gradient reads, too.
-static const Op *model_of(const Op *op) {
+const Op *model_of(const Op *op) {
   for (int i = 0; i < op->n_in; i++)
     for_each_use(u, op->in[i].value)
       if (u->user && op_is_gradient_of(op, u->user)) return u->user;

@@ -47,6 +47,9 @@ typedef struct Problem {
 void nodes_make(Problem *p);
 void edges_make(Problem *p);
 
+// The op of the model that a gradient's op is for, as far as it reads what that reads.
+const Op *model_of(const Op *op);
+
 // The op as that choice has it, until the next: Op.split is set.
 void choose_split(const Problem *p, const Node *n, const Choice *c);
 // How the op gives result `i` and wants operand `i`, and how the gradient of that operand comes out

@@ -1,6 +1,5 @@
 // See search.h.
 
-#include <inttypes.h>
 #include <time.h>
 
 #include "ir/op.h"
@@ -16,6 +15,20 @@ static void write_op(const Problem *p, const Node *n, const Choice *c, const Loc
   choose_split(p, n, c);
   for (int i = 0; i < p->n_axes; i++)
     p->s->fixed[n->op->id][p->axis[i]] = why;
+}
+
+// The gradient of what every device does is what every device does.  Otherwise it splits what comes
+// in, which is what its op of the model splits.
+static void write_gradients(const Problem *p, const Loc *why) {
+  for_each_op(op, p->s->g) {
+    const Op *of = op_part(op) == PART_backward ? model_of(op) : NULL;
+    for (int i = 0; of && i < p->n_axes; i++) {
+      int axis = p->axis[i];
+      if (of->split[axis] != SPLIT_NONE || p->s->fixed[op->id][axis]) continue;
+      op->split[axis] = SPLIT_NONE;
+      p->s->fixed[op->id][axis] = why;
+    }
+  }
 }
 
 // Whether all readers of the model take the parameter as it lies along the axis.
@@ -69,6 +82,7 @@ static void write_param(const Problem *p, const Node *n, const Choice *c, const 
 static void write_all(const Problem *p, const int *choice, const Loc *why) {
   for (int i = 0; i < p->nodes.n; i++)
     if (p->nodes.at[i].op) write_op(p, &p->nodes.at[i], &p->nodes.at[i].choices.at[choice[i]], why);
+  write_gradients(p, why);
   for (int i = 0; i < p->nodes.n; i++)
     if (!p->nodes.at[i].op && !p->nodes.at[i].shared)
       write_param(p, &p->nodes.at[i], &p->nodes.at[i].choices.at[choice[i]], why);
@@ -95,15 +109,15 @@ static SolverProblem problem_of(Problem *p) {
 }
 
 static bool does_not_fit(const Problem *p, const SolverResult *r, const Loc *why, Diag *d) {
-  if (r->has_moment)
-    return diag_error(d, why,
-                      "however it is split, a rank needs %" PRId64 " bytes, and a device of '%s' "
-                      "has %.0f",
-                      r->needed, p->c->name, p->c->memory);
+  if (!r->has_moment)
+    return diag_error(
+        d, why,
+        "no way was found to split it so that it fits into the %.0f bytes of a device "
+        "of '%s'",
+        p->c->memory, p->c->name);
   return diag_error(d, why,
-                    "no way was found to split it so that it fits into the %.0f bytes of a "
-                    "device of '%s'",
-                    p->c->memory, p->c->name);
+                    "however it is split, a rank needs %s bytes, and a device of '%s' has %.0f",
+                    solver_cost_text(p->scratch, r->needed), p->c->name, p->c->memory);
 }
 
 static double now(void) {

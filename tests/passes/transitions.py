@@ -80,7 +80,7 @@ def check(text, n):
         file.write(text)
         file.flush()
         done = subprocess.run([os.path.join(BIN, "nnaot-eval"), "--passes=comm(cluster=h100:2x8)", "--same-as=", file.name],
-                              capture_output=True, text=True, timeout=300)
+                              capture_output=True, text=True, timeout=3600)
     if done.returncode or f"{n} results are equal" not in done.stdout:
         sys.exit(f"{done.stdout}{done.stderr}{text}")
 
