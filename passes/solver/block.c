@@ -32,6 +32,8 @@ typedef struct Step {
   double *base;                // cost of each label, with the tables to those that keep theirs
   double *paid;                // with what it pays, when solved
   int first_child, next_child; // earlier steps whose table is used here
+  Input *input;                // what is added up, by depth
+  int n_inputs;
 } Step;
 
 struct Block {
@@ -52,7 +54,8 @@ struct Block {
   double *pay;
   int64_t used;      // of tables
   int64_t base_used; // of bases
-  Input *input;
+  Input *input;      // of all steps, n_inputs so far
+  int n_inputs;
 };
 
 Block *block_new(Arena *a, const Core *c, int most_vars, int64_t entries) {
@@ -74,7 +77,10 @@ Block *block_new(Arena *a, const Core *c, int most_vars, int64_t entries) {
   b->sums = arena_array(a, double, (int64_t)(MAX_SCOPE + 1) * c->most_labels);
   b->pay = arena_array(a, double, c->most_labels);
   b->paid = arena_array(a, double, c->n_labels);
-  b->input = arena_array(a, Input, n + MAX_SCOPE);
+  int n_links = 0;
+  for (int i = 0; i < c->n_vars; i++)
+    n_links += c->var[i].n_links;
+  b->input = arena_array(a, Input, n + n_links / 2);
   return b;
 }
 
@@ -206,6 +212,62 @@ static void set_bases(Block *b, const int *label) {
   }
 }
 
+static int depth_in(const Step *s, int x) {
+  for (int i = 0; i < s->n_scope; i++)
+    if (s->scope[i] == x) return i + 1;
+  return 0;
+}
+
+static Input *new_input(Block *b, Step *s, const double *at) {
+  Input *in = &b->input[b->n_inputs++];
+  s->n_inputs++;
+  memset(in, 0, sizeof *in);
+  in->at = at;
+  return in;
+}
+
+static void pair_inputs(Block *b, Step *s) {
+  const CoreVar *v = &b->core->var[b->var[s->var]];
+  for (int k = 0; k < v->n_links; k++) {
+    int y = b->local[v->link[k].other];
+    int depth = y >= 0 ? depth_in(s, y) : 0;
+    if (!depth) continue;
+    Input *in = new_input(b, s, v->link[k].at);
+    in->depth = depth;
+    in->stride[depth - 1] = v->n;
+  }
+}
+
+static void child_inputs(Block *b, Step *s) {
+  for (int k = s->first_child; k >= 0; k = b->step[k].next_child) {
+    const Step *child = &b->step[k];
+    Input *in = new_input(b, s, child->table);
+    int64_t stride = labels(b, s->var);
+    for (int i = child->n_scope - 2; i >= 0; i--) {
+      int depth = depth_in(s, child->scope[i]);
+      in->stride[depth - 1] = stride;
+      if (depth > in->depth) in->depth = depth;
+      stride *= labels(b, child->scope[i]);
+    }
+  }
+}
+
+static int input_order(const void *x, const void *y) {
+  return ((const Input *)x)->depth - ((const Input *)y)->depth;
+}
+
+// Each table is used by one step, and each pair by the one of its ends that goes first.
+static void set_inputs(Block *b) {
+  b->n_inputs = 0;
+  for (int k = 0; k < b->n_steps; k++) {
+    Step *s = &b->step[k];
+    s->input = b->input + b->n_inputs;
+    pair_inputs(b, s);
+    child_inputs(b, s);
+    qsort(s->input, (size_t)s->n_inputs, sizeof *s->input, input_order);
+  }
+}
+
 int block_plan(Block *b, const int *var, int n, const int *label, int64_t table, Random *r) {
   for (int x = 0; x < b->n; x++)
     b->local[b->var[x]] = -1;
@@ -227,8 +289,11 @@ int block_plan(Block *b, const int *var, int n, const int *label, int64_t table,
   }
   order_scopes(b);
   set_bases(b, label);
+  set_inputs(b);
   return b->n_steps;
 }
+
+int64_t block_work(const Block *b) { return b->used + b->base_used; }
 
 int block_free(const Block *b, const int **out_var) {
   *out_var = b->free_var;
@@ -236,56 +301,6 @@ int block_free(const Block *b, const int **out_var) {
 }
 
 // -- Solving ---------------------------------------------------------------------------------
-
-static int depth_in(const Step *s, int x) {
-  for (int i = 0; i < s->n_scope; i++)
-    if (s->scope[i] == x) return i + 1;
-  return 0;
-}
-
-static int pair_inputs(Block *b, const Step *s) {
-  const CoreVar *v = &b->core->var[b->var[s->var]];
-  int n = 0;
-  for (int k = 0; k < v->n_links; k++) {
-    int y = b->local[v->link[k].other];
-    int depth = y >= 0 ? depth_in(s, y) : 0;
-    if (!depth) continue;
-    Input *in = &b->input[n++];
-    memset(in->stride, 0, sizeof in->stride);
-    in->at = v->link[k].at;
-    in->depth = depth;
-    in->stride[depth - 1] = v->n;
-  }
-  return n;
-}
-
-static int child_inputs(Block *b, const Step *s, int n) {
-  for (int k = s->first_child; k >= 0; k = b->step[k].next_child) {
-    const Step *child = &b->step[k];
-    Input *in = &b->input[n++];
-    memset(in->stride, 0, sizeof in->stride);
-    in->at = child->table;
-    in->depth = 0;
-    int64_t stride = labels(b, s->var);
-    for (int i = child->n_scope - 2; i >= 0; i--) {
-      int depth = depth_in(s, child->scope[i]);
-      in->stride[depth - 1] = stride;
-      if (depth > in->depth) in->depth = depth;
-      stride *= labels(b, child->scope[i]);
-    }
-  }
-  return n;
-}
-
-static int input_order(const void *x, const void *y) {
-  return ((const Input *)x)->depth - ((const Input *)y)->depth;
-}
-
-static int inputs(Block *b, const Step *s) {
-  int n = child_inputs(b, s, pair_inputs(b, s));
-  qsort(b->input, (size_t)n, sizeof *b->input, input_order);
-  return n;
-}
 
 static double least_of(const double *at, int n) {
   double x = INFINITY, y = INFINITY;
@@ -323,17 +338,18 @@ typedef struct Fill {
 
 // All tables entries for one choice of the outer depths; `sum` is what these cost, for each label.
 static void fill(Fill *f, int depth, const double *sum) {
+  Input *input = f->s->input;
   Block *b = f->b;
   int last = f->s->n_scope, from = f->first[depth], to = f->first[depth + 1];
   double *mine = b->sums + (int64_t)depth * b->core->most_labels;
   int count = labels(b, f->s->scope[depth - 1]);
   for (int j = 0; j < count; j++) {
     if (depth == last && to - from == 1) {
-      *f->out++ = least_of_sum(sum, b->input[from].at, f->n);
+      *f->out++ = least_of_sum(sum, input[from].at, f->n);
     } else {
       const double *here = sum;
       for (int k = from; k < to; k++) {
-        const double *more = b->input[k].at;
+        const double *more = input[k].at;
         for (int i = 0; i < f->n; i++)
           mine[i] = here[i] + more[i];
         here = mine;
@@ -344,18 +360,19 @@ static void fill(Fill *f, int depth, const double *sum) {
         fill(f, depth + 1, here);
     }
     for (int k = from; k < f->n_inputs; k++)
-      b->input[k].at += b->input[k].stride[depth - 1];
+      input[k].at += input[k].stride[depth - 1];
   }
   for (int k = from; k < f->n_inputs; k++)
-    b->input[k].at -= count * b->input[k].stride[depth - 1];
+    input[k].at -= count * input[k].stride[depth - 1];
 }
 
 static void fill_step(Block *b, Step *s, const double *sum) {
   const CoreVar *v = &b->core->var[b->var[s->var]];
-  Fill f = {b, s, v->n, inputs(b, s), {0}, s->table};
+  Input *input = s->input;
+  Fill f = {b, s, v->n, s->n_inputs, {0}, s->table};
   for (int d = 0, k = 0; d <= s->n_scope + 1; d++) {
     f.first[d] = k;
-    while (k < f.n_inputs && b->input[k].depth == d)
+    while (k < f.n_inputs && input[k].depth == d)
       k++;
   }
   memcpy(s->paid, s->base, (size_t)v->n * sizeof *s->paid);
@@ -368,7 +385,7 @@ static void fill_step(Block *b, Step *s, const double *sum) {
   memcpy(own, s->paid, (size_t)v->n * sizeof *own);
   for (int k = 0; k < f.first[1]; k++)
     for (int i = 0; i < v->n; i++)
-      own[i] += b->input[k].at[i];
+      own[i] += input[k].at[i];
   if (s->n_scope)
     fill(&f, 1, own);
   else
@@ -378,13 +395,13 @@ static void fill_step(Block *b, Step *s, const double *sum) {
 // The label of a step's variable, when those of its scope are known.
 static int best_label(Block *b, const Step *s, const int *label) {
   const CoreVar *v = &b->core->var[b->var[s->var]];
-  int n = inputs(b, s);
+  const Input *input = s->input;
   double *own = b->sums;
   memcpy(own, s->paid, (size_t)v->n * sizeof *own);
-  for (int k = 0; k < n; k++) {
-    const double *more = b->input[k].at;
+  for (int k = 0; k < s->n_inputs; k++) {
+    const double *more = input[k].at;
     for (int d = 0; d < s->n_scope; d++)
-      more += b->input[k].stride[d] * label[b->var[s->scope[d]]];
+      more += input[k].stride[d] * label[b->var[s->scope[d]]];
     for (int i = 0; i < v->n; i++)
       own[i] += more[i];
   }

@@ -29,7 +29,7 @@ Search *search_new(Arena *a, const Core *c, const SolverOptions *o, double end) 
                 .target = -INFINITY};
   s->block = block_new(a, c, MOST_VARS, MOST_ENTRIES);
   s->label = arena_array(a, int, c->n_vars);
-  s->try = arena_array(a, int, c->n_vars);
+  s->attempt = arena_array(a, int, c->n_vars);
   s->queue = arena_array(a, int, c->n_vars);
   s->seen = arena_array(a, bool, c->n_vars);
   s->used = arena_array(a, int64_t, c->n_rows + 1);
@@ -37,6 +37,8 @@ Search *search_new(Arena *a, const Core *c, const SolverOptions *o, double end) 
   s->price = arena_array(a, double, c->n_rows + 1);
   s->trial = arena_array(a, double, c->n_rows + 1);
   s->sum = arena_array(a, double, c->n_rows + 1);
+  s->weight = arena_array(a, double, c->n_rows + 1);
+  s->limit = arena_array(a, int64_t, c->n_rows + 1);
   return s;
 }
 
@@ -52,17 +54,11 @@ bool search_offer(Search *s, const int *label) {
   return true;
 }
 
-static void say(const Search *s, const char *what) {
-  if (s->verbose)
-    fprintf(stderr, "%8.2f s left: %s: cost %.0f over %.0f\n", s->end - clock_seconds(), what,
-            s->cost, s->over);
-}
-
-static const double *sums_of(Search *s, const double *price) {
+static const double *sums_of(Search *s, const double *price, const double *weight) {
   double sum = 0;
   for (int t = 0; t < s->core->n_rows; t++) {
     s->sum[t] = sum;
-    sum += price[t];
+    sum += price[t] + weight[t];
   }
   s->sum[s->core->n_rows] = sum;
   return s->sum;
@@ -122,86 +118,94 @@ static void take_off(Search *s, const int *var, int n, int sign) {
 }
 
 typedef struct Slack {
-  double paid;   // sum of price times room
+  double paid;   // sum of prices times what there is of rows
   double length; // of the direction in which prices go, squared
-  double over;
+  double fine;   // what is paid for overflow
+  bool fits;     // into the limits
 } Slack;
 
 static Slack slack(const Search *s, const double *price) {
-  Slack x = {0, 0, 0};
+  Slack x = {0, 0, 0, true};
   for (int t = 0; t < s->core->n_rows; t++) {
-    int64_t room = s->core->room[t] - s->used[t], more = s->difference[t] - room;
-    if (price[t] > 0) x.paid += price[t] * (double)room;
-    if (more > 0) x.over += (double)more;
+    int64_t more = s->difference[t] - (s->limit[t] - s->used[t]);
+    if (more > 0) x.fits = false;
+    if (price[t] > 0) x.paid += price[t] * (double)(s->limit[t] - s->used[t]);
     if (more > 0 || price[t] > 0) x.length += (double)more * (double)more;
+    if (s->weight[t] <= 0) continue;
+    int64_t room = s->core->room[t] - s->used[t];
+    x.paid += s->weight[t] * (double)room;
+    if (s->difference[t] > room) x.fine += s->weight[t] * (double)(s->difference[t] - room);
   }
   return x;
 }
 
 static void raise(Search *s, double *price, double step) {
   for (int t = 0; t < s->core->n_rows; t++) {
-    int64_t more = s->difference[t] - (s->core->room[t] - s->used[t]);
+    int64_t more = s->difference[t] - (s->limit[t] - s->used[t]);
     if (more <= 0 && price[t] <= 0) continue;
     price[t] += step * (double)more;
     if (price[t] < 0) price[t] = 0;
   }
 }
 
-// Something cheaper that fits, from a choice that does.
+static void set_limits(Search *s) {
+  for (int t = 0; t < s->core->n_rows; t++)
+    s->limit[t] = s->used[t] > s->core->room[t] ? s->used[t] : s->core->room[t];
+}
+
+// Something cheaper, fines included, that stays within the limits.
 static bool improve_block(Search *s, int n, int64_t table) {
   const int *var;
   block_plan(s->block, s->queue, n, s->label, table, &s->random);
   n = block_free(s->block, &var);
-  double old = block_cost(s->block, s->label), best = old;
-  double least = 1e-9 * fabs(s->cost); // what is worth the trouble; below it may be rounding
-  if (least > 0.5) least = 0.5;
-  double bound = block_solve(s->block, NULL, s->try);
-  if (bound > old - least) return false;
-  take_off(s, var, n, 1);
-  bool found = false;
   double *price = s->trial;
   memset(price, 0, (size_t)s->core->n_rows * sizeof *price);
+  double old = block_cost(s->block, s->label);
+  double least = fmin(1e-9 * fabs(s->cost), 0.5); // what is worth the trouble
+  bool fined = s->over > 0;
+  double bound = block_solve(s->block, fined ? sums_of(s, price, s->weight) : NULL, s->attempt);
+  if (!fined && bound > old - least) return false;
+  take_off(s, var, n, 1); // which leaves the block's own usage in s->difference
+  double paid = old + slack(s, price).fine, best = paid, cost = old;
+  bool found = false;
   for (int step = 0;; step++) {
-    block_usage(s, var, n, s->try);
+    block_usage(s, var, n, s->attempt);
     Slack x = slack(s, price);
-    if (x.over == 0) {
-      double cost = block_cost(s->block, s->try);
-      if (cost < best - least) {
-        best = cost;
-        found = true;
-        for (int k = 0; k < n; k++)
-          s->label[var[k]] = s->try[var[k]];
-        if (step) memcpy(s->price, price, (size_t)s->core->n_rows * sizeof *price);
-      }
+    double of_block = block_cost(s->block, s->attempt);
+    if (x.fits && of_block + x.fine < best - least) {
+      best = of_block + x.fine;
+      cost = of_block;
+      found = true;
+      for (int k = 0; k < n; k++)
+        s->label[var[k]] = s->attempt[var[k]];
+      if (step) memcpy(s->price, price, (size_t)s->core->n_rows * sizeof *price);
     }
     if (bound - x.paid > best - least || step == PRICE_STEPS || x.length <= 0) break;
     if (step == 0)
       memcpy(price, s->price, (size_t)s->core->n_rows * sizeof *price);
     else
       raise(s, price, 1.2 * (best - (bound - x.paid)) / x.length);
-    bound = block_solve(s->block, sums_of(s, price), s->try);
+    bound = block_solve(s->block, sums_of(s, price, s->weight), s->attempt);
   }
-  s->cost += best - old;
+  s->cost += cost - old;
   take_off(s, var, n, -1);
+  if (fined && found) set_limits(s);
   return found;
 }
 
-void search_improve(Search *s, double until) {
+static bool move(Search *s, int most) {
+  int n = choose_block(s, 1 + (int)(most * pow(random_unit(&s->random), 2)));
+  return improve_block(s, n, INT64_C(1) << (8 + random_below(&s->random, 8)));
+}
+
+int search_improve(Search *s, int moves) {
+  int good = 0;
   int most = s->core->n_vars < MOST_VARS ? s->core->n_vars : MOST_VARS;
-  int64_t moves = 0, good = 0;
-  double said = clock_seconds();
-  while (clock_seconds() < until && s->cost > s->target) {
-    int size = 1 + (int)(most * pow(random_unit(&s->random), 2));
-    int n = choose_block(s, size);
-    moves++;
-    if (improve_block(s, n, INT64_C(1) << (8 + random_below(&s->random, 8)))) good++;
-    if (s->verbose && clock_seconds() > said + 2) {
-      said = clock_seconds();
-      fprintf(stderr, "%lld moves, %lld good ", (long long)moves, (long long)good);
-      say(s, "improve");
-    }
-  }
+  set_limits(s);
+  for (int k = 0; k < moves && clock_seconds() < s->end && s->cost > s->target; k++)
+    good += move(s, most);
   s->cost = core_cost(s->core, s->label);
+  return good;
 }
 
 // -- Something that fits ---------------------------------------------------------------------
@@ -212,39 +216,81 @@ static void settle_block(Search *s, int n, int *label) {
   block_solve(s->block, s->sum, label);
 }
 
-// Prices of rows that overflow go up together, by a part of what all costs.
-static void raise_full(Search *s, const int64_t *used, double by) {
-  const Core *c = s->core;
+static double overflow(const Search *s) {
+  double over = 0;
+  for (int t = 0; t < s->core->n_rows; t++)
+    if (s->used[t] > s->core->room[t]) over += (double)(s->used[t] - s->core->room[t]);
+  return over;
+}
+
+// What overflows pays more: all together a part of the cost to begin with.
+static void raise_weights(Search *s, double part) {
   double length = 0;
-  for (int t = 0; t < c->n_rows; t++) {
-    double more = (double)(used[t] - c->room[t]);
+  for (int t = 0; t < s->core->n_rows; t++) {
+    double more = (double)(s->used[t] - s->core->room[t]);
     if (more > 0) length += more * more;
   }
-  for (int t = 0; t < c->n_rows; t++) {
-    double more = (double)(used[t] - c->room[t]);
-    if (more > 0) s->trial[t] += by * more / length;
+  for (int t = 0; t < s->core->n_rows; t++) {
+    double more = (double)(s->used[t] - s->core->room[t]);
+    s->weight[t] = more > 0 ? s->weight[t] * 1.3 + part * more / length : 0;
   }
+}
+
+// From s->label, which is made to fit.
+static bool fit(Search *s, int moves, int sweeps) {
+  int most = s->core->n_vars < 256 ? s->core->n_vars : 256;
+  for (int k = 0; k < sweeps && s->over > 0 && clock_seconds() < s->end; k++) {
+    set_limits(s);
+    raise_weights(s, 0.002 * (isfinite(s->cost) ? fabs(s->cost) + 1 : 1));
+    for (int i = 0; i < moves; i++)
+      move(s, most);
+    s->over = overflow(s);
+    s->cost = core_cost(s->core, s->label);
+  }
+  memset(s->weight, 0, (size_t)s->core->n_rows * sizeof *s->weight);
+  return s->over == 0;
+}
+
+static void put(Search *s, const int *label) {
+  s->over = s->cost = INFINITY;
+  search_offer(s, label);
 }
 
 bool search_fit(Search *s, const int *start, const double *price, int sweeps) {
   const Core *c = s->core;
   Arena *a = arena_new();
   int *label = arena_copy(a, start, (size_t)c->n_vars * sizeof *label);
-  int64_t *used = arena_array(a, int64_t, c->n_rows + 1);
-  memcpy(s->trial, price, (size_t)c->n_rows * sizeof *price);
-  int most = c->n_vars < 256 ? c->n_vars : 256;
-  double growth = 0.001;
-  bool fits = false;
-  for (int k = 0; k < sweeps && !fits && clock_seconds() < s->end; k++) {
-    sums_of(s, s->trial);
-    for (int done = 0; done < 2 * c->n_vars; done += most)
-      settle_block(s, choose_block(s, most), label);
-    double cost = core_cost(c, label);
-    fits = core_usage(c, label, used) == 0;
-    search_offer(s, label);
-    raise_full(s, used, growth * (isfinite(cost) ? fabs(cost) + 1 : 1));
-    growth *= 1.3;
-  }
+  int most = c->n_vars < 256 ? c->n_vars : 256, moves = 1 + 4 * c->n_vars / most;
+  sums_of(s, price, s->weight);
+  for (int k = 0; k < moves; k++)
+    settle_block(s, choose_block(s, most), label);
+  memcpy(s->price, price, (size_t)c->n_rows * sizeof *price);
+  put(s, label);
   arena_free(a);
-  return s->over == 0;
+  return fit(s, moves, sweeps);
+}
+
+bool search_kick(Search *s, const int *start, const double *price, int moves) {
+  const Core *c = s->core;
+  Arena *a = arena_new();
+  int *before = arena_copy(a, s->label, (size_t)c->n_vars * sizeof *before);
+  double *about = arena_copy(a, price, (size_t)c->n_rows * sizeof *about);
+  double cost = s->cost, scale = 0.6 + 0.6 * random_unit(&s->random);
+  for (int t = 0; t < c->n_rows; t++)
+    about[t] *= scale;
+  if (random_below(&s->random, 4) == 0) {
+    search_fit(s, start, about, 40);
+  } else {
+    int *label = arena_copy(a, s->label, (size_t)c->n_vars * sizeof *label);
+    int most = c->n_vars < MOST_VARS ? c->n_vars : MOST_VARS;
+    sums_of(s, about, s->weight);
+    settle_block(s, choose_block(s, 1 + random_below(&s->random, most)), label);
+    put(s, label);
+    fit(s, 5, 40);
+  }
+  if (s->over == 0) search_improve(s, moves);
+  bool better = s->over == 0 && s->cost < cost;
+  if (!better) put(s, before);
+  arena_free(a);
+  return better;
 }

@@ -214,18 +214,26 @@ double dual_settle(Dual *d) {
   return d->bound = sum - 1e-12 * size;
 }
 
+// With all that its tables can give, a variable's labels differ by no more than what they cost; the
+// sum of all minima is not lowered by that.
+void dual_reduced(Dual *d, int var, double *out) {
+  const CoreVar *v = &d->core->var[var];
+  for (int k = 0; k < v->n_links; k++)
+    take(d, var, k);
+  total(d, var, out);
+  double least = out[smallest(out, v->n)];
+  for (int i = 0; i < v->n; i++)
+    out[i] -= least;
+}
+
 int dual_exclude(Dual *d, double target, bool *gone) {
   const Core *c = d->core;
+  double *cost = arena_array(c->arena, double, c->most_labels);
   int n = 0;
   for (int v = 0; v < c->n_vars; v++) {
-    // With all that its tables can give, a variable's labels differ by no more than what they cost;
-    // the sum of all minima is not lowered by that.
-    for (int k = 0; k < c->var[v].n_links; k++)
-      take(d, v, k);
-    total(d, v, d->row);
-    double least = d->row[smallest(d->row, c->var[v].n)];
+    dual_reduced(d, v, cost);
     for (int i = 0; i < c->var[v].n; i++)
-      n += gone[d->first_label[v] + i] = d->bound + (d->row[i] - least) > target;
+      n += gone[d->first_label[v] + i] = d->bound + cost[i] > target;
     turn(d, v, true);
   }
   return n;

@@ -32,6 +32,9 @@ bool dual_step(Dual *d, double target);
 // Makes messages and prices those of the best bound; returns the bound, added up anew.
 double dual_settle(Dual *d);
 
+// What each label of a variable costs more than the best of them.
+void dual_reduced(Dual *d, int var, double *out);
+
 // After dual_settle: gone[number of the label] where every choice with that label costs more than
 // `target`.  Labels are numbered from d->first_label[variable].  Returns how many.
 int dual_exclude(Dual *d, double target, bool *gone);

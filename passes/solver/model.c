@@ -279,12 +279,66 @@ void model_drop(Model *m, int var, int first, int second, const Label *label) {
   v->items.n = 0;
 }
 
-void model_recover(const Model *m, int *choice) {
+static void play_back(const Model *m, int *label) {
   for (const Note *x = m->notes; x; x = x->next) {
-    int i = x->first < 0 ? 0 : choice[x->first], j = x->second < 0 ? 0 : choice[x->second];
-    choice[x->var] =
-        x->label[x->kind == NOTE_keep ? (int64_t)choice[x->var] : (int64_t)i * x->n + j];
+    int i = x->first < 0 ? 0 : label[x->first], j = x->second < 0 ? 0 : label[x->second];
+    label[x->var] = x->label[x->kind == NOTE_keep ? (int64_t)label[x->var] : (int64_t)i * x->n + j];
   }
+}
+
+void model_recover(const Model *m, const int *label, int *choice) {
+  Arena *a = arena_new();
+  int *now = arena_copy(a, label, (size_t)m->n_vars * sizeof *label);
+  play_back(m, now);
+  for (; m->parent; m = m->parent) {
+    int *up = arena_array(a, int, m->parent->n_vars);
+    for (int v = 0; v < m->n_vars; v++)
+      up[m->origin[v]] = now[v];
+    now = up;
+    play_back(m->parent, now);
+  }
+  memcpy(choice, now, (size_t)m->n_vars * sizeof *now); // m is that of the problem now
+  arena_free(a);
+}
+
+// -- Copies ----------------------------------------------------------------------------------
+
+static void copy_var(Model *m, const Var *from, int origin) {
+  Var *v = &m->var[m->n_vars];
+  *v = (Var){.n = from->n, .cost = arena_copy(m->arena, from->cost, (size_t)from->n * sizeof *v->cost)};
+  for (int k = 0; k < from->items.n; k++) {
+    Item x = from->items.at[k];
+    x.usage = arena_copy(m->arena, x.usage, (size_t)from->n * sizeof *x.usage);
+    vec_push(m->arena, &v->items, x);
+  }
+  m->origin[m->n_vars++] = origin;
+}
+
+Model *model_copy(Arena *a, const Model *from) {
+  Model *m = arena_one(a, Model);
+  *m = (Model){.arena = a, .parent = from, .n_rows = from->n_rows, .constant = from->constant,
+               .full_row = -1};
+  m->room = arena_copy(a, from->room, (size_t)from->n_rows * sizeof *m->room);
+  m->time = arena_copy(a, from->time, (size_t)from->n_rows * sizeof *m->time);
+  m->var = arena_array(a, Var, from->n_vars);
+  m->origin = arena_array(a, int, from->n_vars);
+  Arena *scratch = arena_new();
+  int *number = arena_array(scratch, int, from->n_vars);
+  for (int v = 0; v < from->n_vars; v++) {
+    number[v] = m->n_vars;
+    if (from->var[v].n) copy_var(m, &from->var[v], v);
+  }
+  for (int k = 0; k < from->pairs.n; k++) {
+    const Pair *p = &from->pairs.at[k];
+    if (p->var[0] < 0) continue;
+    int x = number[p->var[0]], y = number[p->var[1]];
+    size_t size = (size_t)m->var[x].n * (size_t)m->var[y].n;
+    vec_push(a, &m->var[x].edges, m->pairs.n);
+    vec_push(a, &m->var[y].edges, m->pairs.n);
+    vec_push(a, &m->pairs, (Pair){{x, y}, arena_copy(a, p->at, size * sizeof *p->at)});
+  }
+  arena_free(scratch);
+  return m;
 }
 
 // -- Rows ------------------------------------------------------------------------------------

@@ -42,6 +42,8 @@ typedef struct Note Note;
 
 typedef struct Model {
   Arena *arena;
+  const struct Model *parent; // what it was copied from, or NULL
+  int *origin;                // of each variable: its number there
   Var *var;
   int n_vars;
   Vec(Pair) pairs;
@@ -82,7 +84,9 @@ void model_unlink(Model *m, int pair);
 // Takes constant usage off the room, then drops rows that cannot overflow or are part of others.
 void model_rows(Model *m);
 
-// choice[var] of what is left becomes that of all.
-void model_recover(const Model *m, int *choice);
+// What is left of a model, numbered anew; the model must not change while the copy is used.
+Model *model_copy(Arena *a, const Model *m);
+// From labels of what is left, label[var], to a choice of all nodes of the problem.
+void model_recover(const Model *m, const int *label, int *choice);
 
 #endif
