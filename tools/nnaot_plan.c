@@ -5,147 +5,92 @@
 //     all_reduce {0,2,4,6} {1,3,5,7}  201326592 bytes  6.61241e-05 s
 //     total 6.61241e-05; p2p 0.000120248
 //
-// The questions are those of the passes; here are options and output only.
+//     nnaot-plan solve problem.json --seconds 10
+//     cost 445
+//     bound 445
+//     gap 0
+//     status optimal
+//     [0, 0, 2, 1, 0]
+//
+// The questions are those of the passes and of the solver; here is the command line only.
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "ir/graph.h"
-#include "options.h"
-#include "output.h"
-#include "path.h"
+#include "base/str.h"
+#include "plan.h"
 
-static const char *shape_text = "", *dtype_text = "f32", *from_text = "", *to_text = "",
-                  *cluster_text = "cpu";
-static bool json;
+PlanOptions plan_options = {.shape = "",
+                            .dtype = "f32",
+                            .from = "",
+                            .to = "",
+                            .cluster = "cpu",
+                            .file = "",
+                            .method = "auto",
+                            .seconds = 60};
 
 static const Option options[] = {
     GROUP("rvd: the cheapest communication from one placement of a tensor to another"),
-    STRING("shape", 0, &shape_text, "SHAPE", "of the tensor, such as 1024x1024"),
-    STRING("dtype", 0, &dtype_text, "TYPE", "of its elements: f32, bf16, f16, f64, i64 …"),
-    STRING("from", 0, &from_text, "RVD",
+    STRING("shape", 0, &plan_options.shape, "SHAPE", "of the tensor, such as 1024x1024"),
+    STRING("dtype", 0, &plan_options.dtype, "TYPE", "of its elements: f32, bf16, f16, f64, i64 …"),
+    STRING("from", 0, &plan_options.from, "RVD",
            "how it lies: R(copies)V(shares of a sum)D(parts of each dimension)@DEVICES, such as "
            "'R(1)V(2)D(1,2)@0-3'; devices are row-major over R, V and the dimensions"),
-    STRING("to", 0, &to_text, "RVD", "how it shall lie"),
-    STRING("cluster", 0, &cluster_text, "FILE.lua|NAME",
+    STRING("to", 0, &plan_options.to, "RVD", "how it shall lie"),
+    STRING("cluster", 0, &plan_options.cluster, "FILE.lua|NAME",
            "the devices and their links: cpu, v100-dgx1, v100-dgx2, a100, h100 or h200, of as "
            "many nodes as are asked for, or NAME:NODESxPER_NODE; or a file that says them"),
-    FLAG("json", 0, &json, "print one object: total, p2p, steps"),
+    GROUP("solve: a strategy for every node of a sharding problem"),
+    NUMBER("seconds", 0, &plan_options.seconds, "N", "answer then with what there is"),
+    STRING("method", 0, &plan_options.method, "NAME",
+           "auto, or to compare it with: exhaustive, metropolis, descent"),
+    STRING("lp", 0, &plan_options.lp, "FILE",
+           "write what exact reduction leaves as a 0/1 program in CPLEX's LP format"),
+    FLAG("verbose", 0, &plan_options.verbose, "say on stderr how far it is"),
+    GROUP("Output"),
+    FLAG("json", 0, &plan_options.json,
+         "print one object: total, p2p, steps; or status, cost, bound, gap, choices"),
 };
 
 static const Program program = {
     "nnaot-plan",
-    "nnaot-plan rvd --shape SHAPE --from RVD --to RVD [--dtype TYPE] [--cluster C] [--json]",
+    "nnaot-plan rvd --shape SHAPE --from RVD --to RVD [--dtype TYPE] [--cluster C] [--json]\n"
+    "       nnaot-plan solve FILE.json [--seconds N] [--method NAME] [--lp FILE] [--json]",
     "Answers questions about plans that need no model.  `rvd` prints a line for each primitive, "
     "with\n"
     "its groups of devices, the bytes that all of them send, and its seconds; the last line is "
     "the\n"
-    "sum, beside the seconds of plain send/recv.",
+    "sum, beside the seconds of plain send/recv.  `solve` reads a problem in the format of the\n"
+    "ASPLOS 2025 contest; the last line is the strategy of each node.",
     options,
     sizeof options / sizeof *options,
     NULL,
     NULL,
 };
 
-// -- Output ----------------------------------------------------------------------------------
-
-// Of send_recv, which lists what readers have as well.
-static bool is_own(const PathStep *s, int group) {
-  const int *device = s->groups.device + group * s->groups.size;
-  return s->edge.prim == PATH_send_recv && device[0] == device[1];
-}
-
-static void print_lines(const Path *p) {
-  for (int i = 0; i < p->n_steps; i++) {
-    const PathStep *s = &p->step[i];
-    printf("%s", path_prim_name[s->edge.prim]);
-    for (int k = 0; k < s->groups.n; k++) {
-      if (is_own(s, k)) continue;
-      for (int j = 0; j < s->groups.size; j++)
-        printf(j ? ",%d" : " {%d", s->groups.device[k * s->groups.size + j]);
-      printf("}");
-    }
-    printf("  %.0f bytes  %.6g s\n", s->cost.bytes, s->cost.seconds);
-  }
-  printf("total %.6g; p2p %.6g\n", p->total.seconds, p->p2p.seconds);
-}
-
-static void print_json(const Path *p) {
-  printf("{\"total\": %.9g, \"p2p\": %.9g, \"steps\": [", p->total.seconds, p->p2p.seconds);
-  for (int i = 0; i < p->n_steps; i++) {
-    const PathStep *s = &p->step[i];
-    printf("%s\n  {\"prim\": \"%s\", \"groups\": [", i ? "," : "", path_prim_name[s->edge.prim]);
-    for (int k = 0, n = 0; k < s->groups.n; k++) {
-      if (is_own(s, k)) continue;
-      printf("%s[", n++ ? ", " : "");
-      for (int j = 0; j < s->groups.size; j++)
-        printf("%s%d", j ? ", " : "", s->groups.device[k * s->groups.size + j]);
-      printf("]");
-    }
-    printf("], \"bytes\": %.0f, \"seconds\": %.9g}", s->cost.bytes, s->cost.seconds);
-  }
-  printf("]}\n");
-}
-
-// -- rvd -------------------------------------------------------------------------------------
-
-static bool read_dtype(Arena *a, TensorShape *shape, Diag *d) {
-  DType dtype;
-  if (dtype_parse(dtype_text, &dtype)) {
-    shape->bytes = dtype_bytes[dtype];
-    return true;
-  }
-  StrBuf names = {.arena = a};
-  for (int i = 0; i < N_DTYPES; i++)
-    strbuf_addf(&names, "%s%s", i ? ", " : "", dtype_name[i]);
-  diag_error(d, loc_line(a, "--dtype", 0, 0), "there is no type '%s'", dtype_text);
-  diag_hint(d, "there are %s", names.at);
-  return false;
-}
-
-static bool rvd(Arena *a, Diag *d) {
-  TensorShape shape;
-  Placement from, to;
-  const Cluster *c;
-  if (!shape_read(shape_text, "--shape", &shape, d) || !read_dtype(a, &shape, d) ||
-      !(c = cluster_read(a, cluster_text, "--cluster", d)))
-    return false;
-  // Both, so that mistakes in both are told at once.
-  bool ok = placement_read(a, from_text, "--from", &shape, c, &from, d);
-  if (!placement_read(a, to_text, "--to", &shape, c, &to, d) || !ok) return false;
-  const Path *p = path_find(paths_new(a, c), &shape, &from, &to);
-  if (!p->complete)
-    fprintf(stderr, "nnaot-plan: note: not everything was tried, there may be something cheaper\n");
-  if (json)
-    print_json(p);
-  else
-    print_lines(p);
-  return output_flush(d);
-}
-
-static int rvd_main(void) {
-  static const char *const needed[] = {"shape", "from", "to"};
-  for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
-    if (!option_given(needed[i])) return usage_error(&program, "rvd needs --%s", needed[i]);
-  Arena *a = arena_new();
-  Diag *d = diag_new(stderr);
-  bool ok = rvd(a, d);
-  diag_free(d);
-  arena_free(a);
-  return ok ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+static const struct {
+  const char *name;
+  int (*answer)(const Program *);
+  bool of_file;
+} questions[] = {
+    {"rvd", plan_rvd, false},
+    {"solve", plan_solve, true},
+};
 
 int main(int argc, char **argv) {
   static Strings words; // static: what it points to is reachable until the end
   int status = options_parse(&program, argc, argv, &words);
   if (status >= 0) return status;
-  if (words.n != 1)
-    return usage_error(&program, words.n ? "more than one question" : "no question is given");
+  if (!words.n) return usage_error(&program, "no question is given");
   const char *question = words.at[0];
-  if (str_equal(question, "rvd")) return rvd_main();
-  if (str_equal(question, "schedule") || str_equal(question, "solve") ||
-      str_equal(question, "calibrate"))
+  for (size_t i = 0; i < sizeof questions / sizeof *questions; i++) {
+    if (!str_equal(question, questions[i].name)) continue;
+    if (words.n > 1 + questions[i].of_file)
+      return usage_error(&program,
+                         questions[i].of_file ? "more than one file" : "more than one question");
+    if (words.n > 1) plan_options.file = words.at[1];
+    return questions[i].answer(&program);
+  }
+  if (str_equal(question, "schedule") || str_equal(question, "calibrate"))
     return usage_error(&program, "'%s' is not supported yet", question);
   return usage_error(&program, "there is no question '%s'", question);
 }

@@ -1,0 +1,55 @@
+// What reduction leaves, laid out for searching: variables numbered from 0, each with the tables to
+// its neighbours as seen from it; and a choice of labels with its cost and usage.
+
+#ifndef SOLVER_CORE_H
+#define SOLVER_CORE_H
+
+#include "solver/model.h"
+
+typedef struct Link {
+  int other;
+  const double *at; // [label of the other][own label]: own labels lie side by side
+} Link;
+
+typedef struct CoreVar {
+  int n; // labels
+  const double *cost;
+  const Item *item;
+  const Link *link;
+  int n_items, n_links;
+  int origin; // in the model
+} CoreVar;
+
+typedef struct Core {
+  Arena *arena;
+  CoreVar *var;
+  int n_vars, n_rows, n_labels, most_labels;
+  const int64_t *room; // of each row
+  double constant;
+} Core;
+
+Core *core_build(Arena *a, const Model *m);
+
+// With the constant; infinite where something chosen is.
+double core_cost(const Core *c, const int *label);
+// used[row]; returns by how much all rows together overflow.
+double core_usage(const Core *c, const int *label, int64_t *used);
+// What a variable's labels pay at prices: sum[row] is the sum of the prices of all rows before it.
+void core_pay(const CoreVar *v, const double *sum, double *pay);
+// Adds what one label uses to differences between rows.
+void core_add(const CoreVar *v, int label, int sign, int64_t *difference);
+
+// Random numbers, the same everywhere (Steele, Lea, Flood: Fast splittable pseudorandom number
+// generators).
+typedef struct Random {
+  uint64_t state;
+} Random;
+
+uint64_t random_next(Random *r);
+int random_below(Random *r, int n);
+double random_unit(Random *r); // in [0, 1)
+
+// Time that passes, from when it was started.
+double clock_seconds(void);
+
+#endif

@@ -1,0 +1,296 @@
+// Local search with exact moves (improve.h).
+//
+// A move takes a block of variables that lie close together, or at the same full rows, and finds
+// their best labels by elimination while all others keep theirs.  Memory is priced: where the best
+// choice does not fit, prices of the rows that overflow rise by Polyak's rule (Minimization of
+// unsmooth functionals) until it does, or until the bound that they give says that this block can
+// save nothing.
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "solver/improve.h"
+
+enum {
+  MOST_VARS = 1024,
+  MOST_ENTRIES = 1 << 21, // of all tables of a block
+  PRICE_STEPS = 12,       // for one block
+};
+
+Search *search_new(Arena *a, const Core *c, const SolverOptions *o, double end) {
+  Search *s = arena_one(a, Search);
+  *s = (Search){.core = c,
+                .random = {o->seed},
+                .verbose = o->verbose,
+                .end = end,
+                .cost = INFINITY,
+                .over = INFINITY,
+                .target = -INFINITY};
+  s->block = block_new(a, c, MOST_VARS, MOST_ENTRIES);
+  s->label = arena_array(a, int, c->n_vars);
+  s->attempt = arena_array(a, int, c->n_vars);
+  s->queue = arena_array(a, int, c->n_vars);
+  s->seen = arena_array(a, bool, c->n_vars);
+  s->used = arena_array(a, int64_t, c->n_rows + 1);
+  s->difference = arena_array(a, int64_t, c->n_rows + 1);
+  s->price = arena_array(a, double, c->n_rows + 1);
+  s->trial = arena_array(a, double, c->n_rows + 1);
+  s->sum = arena_array(a, double, c->n_rows + 1);
+  s->weight = arena_array(a, double, c->n_rows + 1);
+  s->limit = arena_array(a, int64_t, c->n_rows + 1);
+  return s;
+}
+
+bool search_offer(Search *s, const int *label) {
+  double cost = core_cost(s->core, label);
+  int64_t *used = s->difference;
+  double over = core_usage(s->core, label, used);
+  if (over > s->over || (over == s->over && cost >= s->cost)) return false;
+  memcpy(s->label, label, (size_t)s->core->n_vars * sizeof *label);
+  memcpy(s->used, used, (size_t)s->core->n_rows * sizeof *used);
+  s->cost = cost;
+  s->over = over;
+  return true;
+}
+
+static const double *sums_of(Search *s, const double *price, const double *weight) {
+  double sum = 0;
+  for (int t = 0; t < s->core->n_rows; t++) {
+    s->sum[t] = sum;
+    sum += price[t] + weight[t];
+  }
+  s->sum[s->core->n_rows] = sum;
+  return s->sum;
+}
+
+// -- Blocks ----------------------------------------------------------------------------------
+
+// Variables around some seeds, breadth first, each neighbour with some chance.
+static int grow(Search *s, int n_seeds, int most) {
+  const Core *c = s->core;
+  int n = n_seeds;
+  for (int k = 0; k < n && n < most; k++) {
+    const CoreVar *v = &c->var[s->queue[k]];
+    int first = v->n_links ? random_below(&s->random, v->n_links) : 0;
+    for (int i = 0; i < v->n_links && n < most; i++) {
+      int other = v->link[(first + i) % v->n_links].other;
+      if (s->seen[other] || random_below(&s->random, 4) == 0) continue;
+      s->seen[other] = true;
+      s->queue[n++] = other;
+    }
+  }
+  for (int k = 0; k < n; k++)
+    s->seen[s->queue[k]] = false;
+  return n;
+}
+
+static int seed(Search *s, int n, int var) {
+  if (s->seen[var]) return n;
+  s->seen[var] = true;
+  s->queue[n] = var;
+  return n + 1;
+}
+
+static int choose_block(Search *s, int most) {
+  int n = 0, seeds = 1 + random_below(&s->random, 3);
+  for (int k = 0; k < seeds; k++)
+    n = seed(s, n, random_below(&s->random, s->core->n_vars));
+  return grow(s, n, most);
+}
+
+// -- One block -------------------------------------------------------------------------------
+
+// The usage of a block's labels, at each row, into s->difference.
+static void block_usage(Search *s, const int *var, int n, const int *label) {
+  memset(s->difference, 0, (size_t)(s->core->n_rows + 1) * sizeof *s->difference);
+  for (int k = 0; k < n; k++)
+    core_add(&s->core->var[var[k]], label[var[k]], 1, s->difference);
+  for (int t = 1; t <= s->core->n_rows; t++)
+    s->difference[t] += s->difference[t - 1];
+}
+
+// The others' usage instead of everybody's.
+static void take_off(Search *s, const int *var, int n, int sign) {
+  block_usage(s, var, n, s->label);
+  for (int t = 0; t < s->core->n_rows; t++)
+    s->used[t] -= sign * s->difference[t];
+}
+
+typedef struct Slack {
+  double paid;   // sum of prices times what there is of rows
+  double length; // of the direction in which prices go, squared
+  double fine;   // what is paid for overflow
+  bool fits;     // into the limits
+} Slack;
+
+static Slack slack(const Search *s, const double *price) {
+  Slack x = {0, 0, 0, true};
+  for (int t = 0; t < s->core->n_rows; t++) {
+    int64_t more = s->difference[t] - (s->limit[t] - s->used[t]);
+    if (more > 0) x.fits = false;
+    if (price[t] > 0) x.paid += price[t] * (double)(s->limit[t] - s->used[t]);
+    if (more > 0 || price[t] > 0) x.length += (double)more * (double)more;
+    if (s->weight[t] <= 0) continue;
+    int64_t room = s->core->room[t] - s->used[t];
+    x.paid += s->weight[t] * (double)room;
+    if (s->difference[t] > room) x.fine += s->weight[t] * (double)(s->difference[t] - room);
+  }
+  return x;
+}
+
+static void raise(Search *s, double *price, double step) {
+  for (int t = 0; t < s->core->n_rows; t++) {
+    int64_t more = s->difference[t] - (s->limit[t] - s->used[t]);
+    if (more <= 0 && price[t] <= 0) continue;
+    price[t] += step * (double)more;
+    if (price[t] < 0) price[t] = 0;
+  }
+}
+
+static void set_limits(Search *s) {
+  for (int t = 0; t < s->core->n_rows; t++)
+    s->limit[t] = s->used[t] > s->core->room[t] ? s->used[t] : s->core->room[t];
+}
+
+// Something cheaper, fines included, that stays within the limits.
+static bool improve_block(Search *s, int n, int64_t table) {
+  const int *var;
+  block_plan(s->block, s->queue, n, s->label, table, &s->random);
+  n = block_free(s->block, &var);
+  double *price = s->trial;
+  memset(price, 0, (size_t)s->core->n_rows * sizeof *price);
+  double old = block_cost(s->block, s->label);
+  double least = fmin(1e-9 * fabs(s->cost), 0.5); // what is worth the trouble
+  bool fined = s->over > 0;
+  double bound = block_solve(s->block, fined ? sums_of(s, price, s->weight) : NULL, s->attempt);
+  if (!fined && bound > old - least) return false;
+  take_off(s, var, n, 1); // which leaves the block's own usage in s->difference
+  double paid = old + slack(s, price).fine, best = paid, cost = old;
+  bool found = false;
+  for (int step = 0;; step++) {
+    block_usage(s, var, n, s->attempt);
+    Slack x = slack(s, price);
+    double of_block = block_cost(s->block, s->attempt);
+    if (x.fits && of_block + x.fine < best - least) {
+      best = of_block + x.fine;
+      cost = of_block;
+      found = true;
+      for (int k = 0; k < n; k++)
+        s->label[var[k]] = s->attempt[var[k]];
+      if (step) memcpy(s->price, price, (size_t)s->core->n_rows * sizeof *price);
+    }
+    if (bound - x.paid > best - least || step == PRICE_STEPS || x.length <= 0) break;
+    if (step == 0)
+      memcpy(price, s->price, (size_t)s->core->n_rows * sizeof *price);
+    else
+      raise(s, price, 1.2 * (best - (bound - x.paid)) / x.length);
+    bound = block_solve(s->block, sums_of(s, price, s->weight), s->attempt);
+  }
+  s->cost += cost - old;
+  take_off(s, var, n, -1);
+  if (fined && found) set_limits(s);
+  return found;
+}
+
+static bool move(Search *s, int most) {
+  int n = choose_block(s, 1 + (int)(most * pow(random_unit(&s->random), 2)));
+  return improve_block(s, n, INT64_C(1) << (8 + random_below(&s->random, 8)));
+}
+
+int search_improve(Search *s, int moves) {
+  int good = 0;
+  int most = s->core->n_vars < MOST_VARS ? s->core->n_vars : MOST_VARS;
+  set_limits(s);
+  for (int k = 0; k < moves && clock_seconds() < s->end && s->cost > s->target; k++)
+    good += move(s, most);
+  s->cost = core_cost(s->core, s->label);
+  return good;
+}
+
+// -- Something that fits ---------------------------------------------------------------------
+
+// The best labels of a block at the prices, whether they fit or not.
+static void settle_block(Search *s, int n, int *label) {
+  block_plan(s->block, s->queue, n, label, 1 << 13, &s->random);
+  block_solve(s->block, s->sum, label);
+}
+
+static double overflow(const Search *s) {
+  double over = 0;
+  for (int t = 0; t < s->core->n_rows; t++)
+    if (s->used[t] > s->core->room[t]) over += (double)(s->used[t] - s->core->room[t]);
+  return over;
+}
+
+// What overflows pays more: all together a part of the cost to begin with.
+static void raise_weights(Search *s, double part) {
+  double length = 0;
+  for (int t = 0; t < s->core->n_rows; t++) {
+    double more = (double)(s->used[t] - s->core->room[t]);
+    if (more > 0) length += more * more;
+  }
+  for (int t = 0; t < s->core->n_rows; t++) {
+    double more = (double)(s->used[t] - s->core->room[t]);
+    s->weight[t] = more > 0 ? s->weight[t] * 1.3 + part * more / length : 0;
+  }
+}
+
+// From s->label, which is made to fit.
+static bool fit(Search *s, int moves, int sweeps) {
+  int most = s->core->n_vars < 256 ? s->core->n_vars : 256;
+  for (int k = 0; k < sweeps && s->over > 0 && clock_seconds() < s->end; k++) {
+    set_limits(s);
+    raise_weights(s, 0.002 * (isfinite(s->cost) ? fabs(s->cost) + 1 : 1));
+    for (int i = 0; i < moves; i++)
+      move(s, most);
+    s->over = overflow(s);
+    s->cost = core_cost(s->core, s->label);
+  }
+  memset(s->weight, 0, (size_t)s->core->n_rows * sizeof *s->weight);
+  return s->over == 0;
+}
+
+static void put(Search *s, const int *label) {
+  s->over = s->cost = INFINITY;
+  search_offer(s, label);
+}
+
+bool search_fit(Search *s, const int *start, const double *price, int sweeps) {
+  const Core *c = s->core;
+  Arena *a = arena_new();
+  int *label = arena_copy(a, start, (size_t)c->n_vars * sizeof *label);
+  int most = c->n_vars < 256 ? c->n_vars : 256, moves = 1 + 4 * c->n_vars / most;
+  sums_of(s, price, s->weight);
+  for (int k = 0; k < moves; k++)
+    settle_block(s, choose_block(s, most), label);
+  memcpy(s->price, price, (size_t)c->n_rows * sizeof *price);
+  put(s, label);
+  arena_free(a);
+  return fit(s, moves, sweeps);
+}
+
+bool search_kick(Search *s, const int *start, const double *price, int moves) {
+  const Core *c = s->core;
+  Arena *a = arena_new();
+  int *before = arena_copy(a, s->label, (size_t)c->n_vars * sizeof *before);
+  double *about = arena_copy(a, price, (size_t)c->n_rows * sizeof *about);
+  double cost = s->cost, scale = 0.6 + 0.6 * random_unit(&s->random);
+  for (int t = 0; t < c->n_rows; t++)
+    about[t] *= scale;
+  if (random_below(&s->random, 4) == 0) {
+    search_fit(s, start, about, 40);
+  } else {
+    int *label = arena_copy(a, s->label, (size_t)c->n_vars * sizeof *label);
+    int most = c->n_vars < MOST_VARS ? c->n_vars : MOST_VARS;
+    sums_of(s, about, s->weight);
+    settle_block(s, choose_block(s, 1 + random_below(&s->random, most)), label);
+    put(s, label);
+    fit(s, 5, 40);
+  }
+  if (s->over == 0) search_improve(s, moves);
+  bool better = s->over == 0 && s->cost < cost;
+  if (!better) put(s, before);
+  arena_free(a);
+  return better;
+}

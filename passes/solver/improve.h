@@ -1,0 +1,43 @@
+// Local search over a core, with exact moves of many variables.
+
+#ifndef SOLVER_IMPROVE_H
+#define SOLVER_IMPROVE_H
+
+#include "solver/block.h"
+
+typedef struct Search {
+  const Core *core;
+  Random random;
+  bool verbose;
+  double end; // of clock_seconds
+  Block *block;
+  int *label;    // the best that fits, or what is nearest to fitting
+  double cost;   // of it
+  double over;   // by how much all rows together overflow; 0: it fits
+  int64_t *used; // of each row
+  double *price; // of each row, from the last of the prices that did well
+  // While something does not fit: what a row pays for each byte that it overflows by, and what it
+  // may use, which is its room or, where it overflows, what it uses.
+  double *weight;
+  int64_t *limit;
+  double target; // stop when something that fits costs no more
+  // scratch
+  int *attempt, *queue;
+  bool *seen;
+  int64_t *difference;
+  double *sum, *trial;
+} Search;
+
+Search *search_new(Arena *a, const Core *c, const SolverOptions *o, double end);
+
+// Puts a choice in, if it is better than what there is.
+bool search_offer(Search *s, const int *label);
+// Looks for something that fits, from a choice that need not: what overflows pays more and more.
+bool search_fit(Search *s, const int *label, const double *price, int sweeps);
+// Makes it cheaper, by so many moves; returns how many helped.
+int search_improve(Search *s, int moves);
+// Another try from somewhere else: part of the choice is made anew at about these prices, whether
+// it fits or not, and then made to fit and improved.  The better one of before and after stays.
+bool search_kick(Search *s, const int *label, const double *price, int moves);
+
+#endif

@@ -1,0 +1,40 @@
+// JSON from a file, read in one pass and never held: a reader asks for what it expects next.
+//
+//     for (bool more = json_open(j, '{'); more; more = json_next(j, '}'))
+//       if (str_equal(json_key(j), "limit")) limit = json_integer(j); else json_skip(j);
+//
+// The first mistake is reported with its line; after it every question is answered with "no more".
+
+#ifndef SOLVER_JSON_H
+#define SOLVER_JSON_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/diag.h"
+
+typedef struct Json {
+  Arena *arena;
+  const char *file;
+  const char *start, *at, *end; // *end is '\0'
+  Diag *diag;
+  bool failed;
+} Json;
+
+bool json_file(Json *j, Arena *a, const char *path, Diag *d);
+
+// After `open` and after each element: whether there is one more.
+bool json_open(Json *j, char open);
+bool json_next(Json *j, char close);
+
+const char *json_key(Json *j); // with its colon
+// A whole number, also as 1e18 or 3.0; what is beyond 64 bits becomes INT64_MAX or INT64_MIN.
+int64_t json_integer(Json *j);
+void json_skip(Json *j); // any value
+bool json_end(Json *j);  // nothing follows
+
+int json_line(const Json *j);
+bool json_fail(Json *j, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+#endif

@@ -1,0 +1,311 @@
+// Problems (solver.h): read from a contest's file, checked, and added up.
+//
+//     {"problem": {
+//       "name": …,
+//       "nodes": {"intervals": [[lo, hi], …], "costs": [[…], …], "usages": [[…], …]},
+//       "edges": {"nodes": [[a, b], …], "costs": [[…], …]},
+//       "usage_limit": N}}
+//
+// Keys may come in any order, and others are passed over.
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/vec.h"
+#include "solver/json.h"
+#include "solver/solver.h"
+
+const char *const solver_method_name[N_SOLVER_METHODS] = {"auto", "exhaustive", "metropolis",
+                                                          "descent"};
+const char *const solver_status_name[N_SOLVER_STATUSES] = {"optimal", "feasible", "infeasible",
+                                                           "time_out"};
+
+// -- Reading ---------------------------------------------------------------------------------
+
+typedef struct Row {
+  const int64_t *at;
+  int n;
+} Row;
+
+typedef struct Rows {
+  Row *at;
+  int n, cap;
+  bool given;
+} Rows;
+
+typedef struct Reader {
+  Json json;
+  Arena *arena; // of the problem
+  struct {
+    int64_t *at;
+    int n, cap;
+  } row; // the one being read
+  Rows intervals, costs, usages, ends, edge_costs;
+  int64_t limit;
+  bool has_limit, has_nodes, has_edges, has_problem;
+} Reader;
+
+static bool once(Reader *r, bool *given, const char *key) {
+  if (*given) return json_fail(&r->json, "there is a second '%s'", key);
+  return *given = true;
+}
+
+static void read_rows(Reader *r, Rows *rows, const char *key) {
+  Json *j = &r->json;
+  if (!once(r, &rows->given, key)) return;
+  for (bool more = json_open(j, '['); more; more = json_next(j, ']')) {
+    r->row.n = 0;
+    for (bool one = json_open(j, '['); one; one = json_next(j, ']'))
+      vec_push(j->arena, &r->row, json_integer(j));
+    Row row = {arena_copy(r->arena, r->row.at, (size_t)r->row.n * sizeof *row.at), r->row.n};
+    vec_push(j->arena, rows, row);
+  }
+}
+
+static void read_nodes(Reader *r) {
+  Json *j = &r->json;
+  for (bool more = json_open(j, '{'); more; more = json_next(j, '}')) {
+    const char *key = json_key(j);
+    if (str_equal(key, "intervals"))
+      read_rows(r, &r->intervals, key);
+    else if (str_equal(key, "costs"))
+      read_rows(r, &r->costs, key);
+    else if (str_equal(key, "usages"))
+      read_rows(r, &r->usages, key);
+    else
+      json_skip(j);
+  }
+}
+
+static void read_edges(Reader *r) {
+  Json *j = &r->json;
+  for (bool more = json_open(j, '{'); more; more = json_next(j, '}')) {
+    const char *key = json_key(j);
+    if (str_equal(key, "nodes"))
+      read_rows(r, &r->ends, key);
+    else if (str_equal(key, "costs"))
+      read_rows(r, &r->edge_costs, key);
+    else
+      json_skip(j);
+  }
+}
+
+static void read_problem(Reader *r) {
+  Json *j = &r->json;
+  for (bool more = json_open(j, '{'); more; more = json_next(j, '}')) {
+    const char *key = json_key(j);
+    if (str_equal(key, "nodes")) {
+      if (once(r, &r->has_nodes, key)) read_nodes(r);
+    } else if (str_equal(key, "edges")) {
+      if (once(r, &r->has_edges, key)) read_edges(r);
+    } else if (str_equal(key, "usage_limit")) {
+      if (once(r, &r->has_limit, key)) r->limit = json_integer(j);
+    } else {
+      json_skip(j);
+    }
+  }
+}
+
+static void read_file(Reader *r) {
+  Json *j = &r->json;
+  for (bool more = json_open(j, '{'); more; more = json_next(j, '}')) {
+    const char *key = json_key(j);
+    if (!str_equal(key, "problem"))
+      json_skip(j);
+    else if (once(r, &r->has_problem, key))
+      read_problem(r);
+  }
+  json_end(j);
+}
+
+// -- What the file said, as a problem -----------------------------------------------------------
+
+static const Loc *at(Arena *a, const char *file, const char *what, int i) {
+  return loc_node(a, file, str_format(a, "%s[%d]", what, i));
+}
+
+static bool check_lists(const Reader *r, Arena *a, const char *file, Diag *d) {
+  const Loc *loc = loc_line(a, file, 0, 0);
+  int errors = diag_errors(d);
+  if (!r->has_problem) return diag_error(d, loc, "there is no 'problem'");
+  if (!r->has_nodes) diag_error(d, loc, "there are no 'nodes'");
+  if (r->costs.n != r->intervals.n || r->usages.n != r->intervals.n)
+    diag_error(d, loc, "nodes: there are %d intervals, %d costs and %d usages", r->intervals.n,
+               r->costs.n, r->usages.n);
+  if (r->ends.n != r->edge_costs.n)
+    diag_error(d, loc, "edges: there are %d nodes and %d costs", r->ends.n, r->edge_costs.n);
+  return diag_errors(d) == errors;
+}
+
+static void make_node(const Reader *r, int i, SolverNode *v, Arena *a, const char *file, Diag *d) {
+  Row interval = r->intervals.at[i], costs = r->costs.at[i], usages = r->usages.at[i];
+  *v = (SolverNode){.n = costs.n, .cost = costs.at, .usage = usages.at};
+  if (interval.n != 2)
+    diag_error(d, at(a, file, "nodes", i), "the interval has %d numbers", interval.n);
+  else
+    v->lo = interval.at[0], v->hi = interval.at[1];
+  if (costs.n != usages.n)
+    diag_error(d, at(a, file, "nodes", i), "there are %d costs and %d usages", costs.n, usages.n);
+}
+
+static void make_edge(const Reader *r, int i, SolverEdge *e, Arena *a, const char *file, Diag *d) {
+  Row ends = r->ends.at[i], costs = r->edge_costs.at[i];
+  if (ends.n != 2) {
+    diag_error(d, at(a, file, "edges", i), "there are %d nodes", ends.n);
+    return;
+  }
+  for (int k = 0; k < 2; k++) {
+    if (ends.at[k] < 0 || ends.at[k] >= r->costs.n) {
+      diag_error(d, at(a, file, "edges", i), "there is no node %lld", (long long)ends.at[k]);
+      return;
+    }
+    e->node[k] = (int)ends.at[k];
+  }
+  e->cost = costs.at;
+  int n0 = r->costs.at[e->node[0]].n, n1 = r->costs.at[e->node[1]].n;
+  if ((int64_t)n0 * n1 != costs.n)
+    diag_error(d, at(a, file, "edges", i), "there are %d costs, %d x %d are needed", costs.n, n0,
+               n1);
+}
+
+static SolverProblem *make_problem(const Reader *r, Arena *scratch, const char *file, Diag *d) {
+  if (!check_lists(r, scratch, file, d)) return NULL;
+  int errors = diag_errors(d);
+  SolverProblem *p = arena_one(r->arena, SolverProblem);
+  SolverNode *node = arena_array(r->arena, SolverNode, r->costs.n);
+  SolverEdge *edge = arena_array(r->arena, SolverEdge, r->ends.n);
+  for (int i = 0; i < r->costs.n; i++)
+    make_node(r, i, &node[i], scratch, file, d);
+  for (int i = 0; i < r->ends.n; i++)
+    make_edge(r, i, &edge[i], scratch, file, d);
+  *p =
+      (SolverProblem){node, edge, r->costs.n, r->ends.n, r->has_limit ? r->limit : SOLVER_NO_LIMIT};
+  return diag_errors(d) == errors && solver_check(p, file, d) ? p : NULL;
+}
+
+SolverProblem *solver_read(Arena *a, const char *path, Diag *d) {
+  Arena *scratch = arena_new();
+  Reader r = {.arena = a};
+  SolverProblem *p = NULL;
+  if (json_file(&r.json, scratch, path, d)) {
+    read_file(&r);
+    if (!r.json.failed) p = make_problem(&r, scratch, path, d);
+  }
+  arena_free(scratch);
+  return p;
+}
+
+// -- Checking --------------------------------------------------------------------------------
+
+// Sums of usages, and differences of them, must stay in 64 bits.
+static bool check_sum(const SolverProblem *p, const Loc *loc, Diag *d) {
+  SolverCost sum = 0;
+  for (int i = 0; i < p->n_nodes; i++) {
+    int64_t most = 0;
+    for (int s = 0; s < p->node[i].n; s++)
+      if (p->node[i].usage[s] <= p->limit && p->node[i].usage[s] > most) most = p->node[i].usage[s];
+    sum += most;
+  }
+  return sum <= INT64_MAX / 4 || diag_error(d, loc, "usages add up to more than 2^61");
+}
+
+static void check_node(const SolverNode *v, const Loc *loc, Diag *d) {
+  if (v->n < 1) diag_error(d, loc, "there is no strategy");
+  if (v->n > UINT16_MAX) diag_error(d, loc, "there are %d strategies, more than 65535", v->n);
+  if (v->lo > v->hi)
+    diag_error(d, loc, "the interval ends at %lld, before it begins at %lld", (long long)v->hi,
+               (long long)v->lo);
+  for (int s = 0; s < v->n; s++)
+    if (v->usage[s] < 0)
+      diag_error(d, loc, "usage %d is negative: %lld", s, (long long)v->usage[s]);
+  for (int s = 0; s < v->n; s++)
+    if (v->cost[s] <= -SOLVER_INFINITE)
+      diag_error(d, loc, "cost %d is minus infinity: %lld", s, (long long)v->cost[s]);
+}
+
+bool solver_check(const SolverProblem *p, const char *file, Diag *d) {
+  Arena *a = arena_new();
+  int errors = diag_errors(d);
+  if (p->limit < 0)
+    diag_error(d, loc_line(a, file, 0, 0), "the limit is negative: %lld", (long long)p->limit);
+  for (int i = 0; i < p->n_nodes; i++)
+    check_node(&p->node[i], at(a, file, "nodes", i), d);
+  for (int i = 0; i < p->n_edges; i++) {
+    const SolverEdge *e = &p->edge[i];
+    int64_t n = (int64_t)p->node[e->node[0]].n * p->node[e->node[1]].n;
+    for (int64_t k = 0; k < n; k++)
+      if (e->cost[k] <= -SOLVER_INFINITE)
+        diag_error(d, at(a, file, "edges", i), "cost %lld is minus infinity: %lld", (long long)k,
+                   (long long)e->cost[k]);
+  }
+  if (diag_errors(d) == errors) check_sum(p, loc_line(a, file, 0, 0), d);
+  arena_free(a);
+  return diag_errors(d) == errors;
+}
+
+// -- Adding up -------------------------------------------------------------------------------
+
+bool solver_cost(const SolverProblem *p, const int *choice, SolverCost *out_cost) {
+  SolverCost sum = 0;
+  for (int i = 0; i < p->n_nodes; i++) {
+    int64_t cost = p->node[i].cost[choice[i]];
+    if (cost >= SOLVER_INFINITE) return false;
+    sum += cost;
+  }
+  for (int i = 0; i < p->n_edges; i++) {
+    const SolverEdge *e = &p->edge[i];
+    int64_t cost =
+        e->cost[(int64_t)choice[e->node[0]] * p->node[e->node[1]].n + choice[e->node[1]]];
+    if (cost >= SOLVER_INFINITE) return false;
+    sum += cost;
+  }
+  *out_cost = sum;
+  return true;
+}
+
+typedef struct Change {
+  int64_t at, by;
+} Change;
+
+static int change_order(const void *x, const void *y) {
+  const Change *a = x, *b = y;
+  return a->at != b->at ? (a->at > b->at) - (a->at < b->at) : (a->by > b->by) - (a->by < b->by);
+}
+
+SolverCost solver_peak(const SolverProblem *p, const int *choice, int64_t *out_moment) {
+  Arena *a = arena_new();
+  Change *change = arena_array(a, Change, 2 * p->n_nodes);
+  int n = 0;
+  for (int i = 0; i < p->n_nodes; i++) {
+    const SolverNode *v = &p->node[i];
+    if (v->lo >= v->hi) continue;
+    change[n++] = (Change){v->lo, v->usage[choice[i]]};
+    change[n++] = (Change){v->hi, -v->usage[choice[i]]};
+  }
+  qsort(change, (size_t)n, sizeof *change, change_order);
+  SolverCost sum = 0, peak = 0;
+  *out_moment = 0;
+  for (int i = 0; i < n; i++) {
+    sum += change[i].by;
+    if (sum <= peak) continue;
+    peak = sum;
+    *out_moment = change[i].at;
+  }
+  arena_free(a);
+  return peak;
+}
+
+const char *solver_cost_text(Arena *a, SolverCost cost) {
+  char digit[48];
+  int n = sizeof digit;
+  digit[--n] = '\0';
+  // Of a negative number the digits are negative: its absolute value need not be one.
+  SolverCost rest = cost;
+  do {
+    int one = (int)(rest % 10);
+    digit[--n] = (char)('0' + (one < 0 ? -one : one));
+    rest /= 10;
+  } while (rest);
+  if (cost < 0) digit[--n] = '-';
+  return str_copy(a, digit + n);
+}

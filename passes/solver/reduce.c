@@ -1,0 +1,358 @@
+// Exact simplification (reduce.h).  What it does to a variable, until nothing changes:
+//
+//     dead labels     infinite alone, with every label of a neighbour, or larger than the room
+//     one label left  its costs go to the neighbours, its usage off the room
+//     elimination     a variable without items and with up to two neighbours: the least over its
+//                     labels becomes the cost of a neighbour's label, or of a pair of theirs
+//                     (Bertele and Brioschi, Nonserial Dynamic Programming, chapter 2)
+//     dominance       a label that another could replace whatever the neighbours do: it uses no
+//                     less, and costs no less even where the difference is smallest (Goldstein,
+//                     Efficient rotamer elimination applied to protein side-chains)
+//     leaves          with one neighbour: for each label of that, a label that another beats in
+//                     cost and usage will not be chosen beside it: the pair becomes infinite
+//     merging         a variable whose label follows from a neighbour's becomes part of it, with
+//                     items and tables
+//
+// The last two are what takes most nodes out of real problems: an elementwise operation is sharded
+// as its operand is, and has memory of its own, so elimination alone cannot have it.
+
+#include <math.h>
+#include <string.h>
+
+#include "solver/reduce.h"
+
+enum {
+  MAX_TABLE = 1 << 18,    // entries of a table that elimination makes
+  MAX_DOMINANCE = 1 << 28 // steps for one variable
+};
+
+typedef struct Reducer {
+  Model *m;
+  Arena *arena;
+  int *queue, first, n; // a ring of variables to look at
+  bool *queued;
+  Label *label; // scratch, as many as any table's side
+  bool *gone;
+} Reducer;
+
+static void push(Reducer *r, int v) {
+  if (r->queued[v] || !r->m->var[v].n) return;
+  r->queued[v] = true;
+  r->queue[(r->first + r->n++) % r->m->n_vars] = v;
+}
+
+static void push_neighbours(Reducer *r, int v) {
+  const Var *x = &r->m->var[v];
+  for (int k = 0; k < x->edges.n; k++)
+    push(r, model_view(r->m, x->edges.at[k], v).other);
+}
+
+// -- Labels that go --------------------------------------------------------------------------
+
+static bool keep_others(Reducer *r, int v) { // than r->gone
+  Var *x = &r->m->var[v];
+  int n = 0;
+  for (int i = 0; i < x->n; i++)
+    if (!r->gone[i]) r->label[n++] = (Label)i;
+  if (n == x->n) return false;
+  model_keep(r->m, v, r->label, n);
+  push(r, v);
+  push_neighbours(r, v);
+  return true;
+}
+
+static bool is_dead(const Model *m, const Var *x, int v, int i) {
+  if (isinf(x->cost[i])) return true;
+  for (int k = 0; k < x->edges.n; k++) {
+    View w = model_view(m, x->edges.at[k], v);
+    bool dead = true;
+    for (int j = 0; j < w.n && dead; j++)
+      dead = isinf(view_at(&w, i, j));
+    if (dead) return true;
+  }
+  return false;
+}
+
+static bool drop_dead(Reducer *r, int v) {
+  const Var *x = &r->m->var[v];
+  for (int i = 0; i < x->n; i++)
+    r->gone[i] = is_dead(r->m, x, v, i);
+  return keep_others(r, v);
+}
+
+// Whether label t could stand wherever s does.
+static bool dominates(const Model *m, const Var *x, int v, int t, int s) {
+  for (int k = 0; k < x->items.n; k++)
+    if (x->items.at[k].usage[t] > x->items.at[k].usage[s]) return false;
+  double more = x->cost[s] - x->cost[t]; // what s costs more, at least
+  for (int k = 0; k < x->edges.n; k++) {
+    View w = model_view(m, x->edges.at[k], v);
+    double least = INFINITY;
+    for (int j = 0; j < w.n; j++) {
+      double of_s = view_at(&w, s, j), of_t = view_at(&w, t, j);
+      if (isinf(of_s)) continue;
+      if (isinf(of_t)) return false;
+      if (of_s - of_t < least) least = of_s - of_t;
+    }
+    more += least;
+  }
+  return more >= 0;
+}
+
+static bool drop_dominated(Reducer *r, int v) {
+  const Var *x = &r->m->var[v];
+  int64_t steps = 1;
+  for (int k = 0; k < x->edges.n; k++)
+    steps += model_view(r->m, x->edges.at[k], v).n;
+  if (steps * x->n * x->n > MAX_DOMINANCE) return false;
+  memset(r->gone, 0, (size_t)x->n);
+  for (int s = 0; s < x->n; s++)
+    for (int t = 0; t < x->n && !r->gone[s]; t++) {
+      if (t == s || r->gone[t] || !dominates(r->m, x, v, t, s)) continue;
+      r->gone[s] = true;
+      if (r->m->hold && r->m->hold[v] == s) r->m->hold[v] = t;
+    }
+  return keep_others(r, v);
+}
+
+// The least room of any row of a range, in steps of powers of two.
+typedef struct Least {
+  const int64_t *at[32];
+} Least;
+
+static Least least_build(const Model *m, Arena *a) {
+  Least l = {{m->room}};
+  for (int k = 1; 1 << k <= m->n_rows; k++) {
+    int64_t *at = arena_array(a, int64_t, m->n_rows);
+    for (int t = 0; t + (1 << k) <= m->n_rows; t++) {
+      int64_t x = l.at[k - 1][t], y = l.at[k - 1][t + (1 << (k - 1))];
+      at[t] = x < y ? x : y;
+    }
+    l.at[k] = at;
+  }
+  return l;
+}
+
+static int64_t least_of(const Least *l, int lo, int hi) {
+  int k = 31 - __builtin_clz((unsigned)(hi - lo));
+  int64_t x = l->at[k][lo], y = l->at[k][hi - (1 << k)];
+  return x < y ? x : y;
+}
+
+// Labels that do not fit even where all others use their least.
+static void drop_too_large(Reducer *r) {
+  Model *m = r->m;
+  Arena *a = arena_new();
+  Least least = least_build(m, a);
+  for (int v = 0; v < m->n_vars; v++) {
+    Var *x = &m->var[v];
+    bool any = false;
+    for (int k = 0; k < x->items.n; k++) {
+      const Item *item = &x->items.at[k];
+      int64_t room = least_of(&least, item->lo, item->hi);
+      for (int i = 0; i < x->n; i++)
+        if (item->usage[i] > room) x->cost[i] = INFINITY, any = true;
+    }
+    if (any) push(r, v);
+  }
+  arena_free(a);
+}
+
+// -- Variables that go -----------------------------------------------------------------------
+
+static void drop_single(Reducer *r, int v) {
+  Model *m = r->m;
+  push_neighbours(r, v);
+  m->constant += m->var[v].cost[0];
+  for (int k = 0; k < m->var[v].edges.n; k++) {
+    View w = model_view(m, m->var[v].edges.at[k], v);
+    for (int j = 0; j < w.n; j++)
+      m->var[w.other].cost[j] += view_at(&w, 0, j);
+  }
+  Label label = 0;
+  model_drop(m, v, -1, -1, &label);
+}
+
+static void drop_leaf(Reducer *r, int v) {
+  Model *m = r->m;
+  const Var *x = &m->var[v];
+  View w = model_view(m, x->edges.at[0], v);
+  for (int j = 0; j < w.n; j++) {
+    double least = INFINITY;
+    r->label[j] = 0;
+    for (int i = 0; i < x->n; i++)
+      if (x->cost[i] + view_at(&w, i, j) < least) {
+        least = x->cost[i] + view_at(&w, i, j);
+        r->label[j] = (Label)i;
+      }
+    m->var[w.other].cost[j] += least;
+  }
+  push(r, w.other);
+  model_drop(m, v, w.other, -1, r->label);
+}
+
+static bool drop_between(Reducer *r, int v) {
+  Model *m = r->m;
+  const Var *x = &m->var[v];
+  View a = model_view(m, x->edges.at[0], v), b = model_view(m, x->edges.at[1], v);
+  int64_t size = (int64_t)a.n * b.n;
+  if (size > MAX_TABLE) return false;
+  Label *label = arena_array(r->arena, Label, size);
+  bool flipped;
+  double *table = model_pair(m, a.other, b.other, &flipped);
+  for (int i = 0; i < a.n; i++)
+    for (int j = 0; j < b.n; j++) {
+      double least = INFINITY;
+      for (int s = 0; s < x->n; s++) {
+        double cost = x->cost[s] + view_at(&a, s, i) + view_at(&b, s, j);
+        if (cost < least) least = cost, label[(int64_t)i * b.n + j] = (Label)s;
+      }
+      table[flipped ? (int64_t)j * a.n + i : (int64_t)i * b.n + j] += least;
+    }
+  push_neighbours(r, v);
+  model_drop(m, v, a.other, b.other, label);
+  return true;
+}
+
+static bool eliminate(Reducer *r, int v) {
+  Model *m = r->m;
+  Var *x = &m->var[v];
+  if (x->n == 1) return drop_single(r, v), true;
+  if (x->items.n || x->edges.n > 2) return false;
+  if (x->edges.n == 2) return drop_between(r, v);
+  if (x->edges.n == 1) return drop_leaf(r, v), true;
+  Label best = 0;
+  for (int i = 1; i < x->n; i++)
+    if (x->cost[i] < x->cost[best]) best = (Label)i;
+  m->constant += x->cost[best];
+  model_drop(m, v, -1, -1, &best);
+  return true;
+}
+
+// -- Leaves, and what follows from a neighbour -----------------------------------------------
+
+static bool beats(const Var *x, const View *w, int t, int s, int j) {
+  double of_t = x->cost[t] + view_at(w, t, j), of_s = x->cost[s] + view_at(w, s, j);
+  if (of_t > of_s) return false;
+  bool same = of_t == of_s;
+  for (int k = 0; k < x->items.n; k++) {
+    int64_t by = x->items.at[k].usage[s] - x->items.at[k].usage[t];
+    if (by < 0) return false;
+    same = same && !by;
+  }
+  return !same || t < s; // of two that are alike, the first
+}
+
+static bool thin_leaf(Reducer *r, int v) {
+  Model *m = r->m;
+  const Var *x = &m->var[v];
+  if (x->edges.n != 1) return false;
+  int pair = x->edges.at[0];
+  View w = model_view(m, pair, v);
+  double *at = m->pairs.at[pair].at;
+  bool changed = false;
+  for (int j = 0; j < w.n; j++) {
+    for (int s = 0; s < x->n; s++) {
+      r->gone[s] = false;
+      if (isinf(view_at(&w, s, j))) continue;
+      for (int t = 0; t < x->n && !r->gone[s]; t++)
+        r->gone[s] = t != s && !isinf(view_at(&w, t, j)) && beats(x, &w, t, s, j);
+    }
+    int *hold = m->hold && m->hold[w.other] == j && r->gone[m->hold[v]] ? &m->hold[v] : NULL;
+    for (int s = 0; hold && r->gone[*hold] && s < x->n; s++)
+      if (!r->gone[s] && !isinf(view_at(&w, s, j)) && beats(x, &w, s, *hold, j)) *hold = s;
+    for (int s = 0; s < x->n; s++)
+      if (r->gone[s]) at[s * w.row + j * w.column] = INFINITY, changed = true;
+  }
+  return changed;
+}
+
+// Whether each label of the other has one of ours that is possible; r->label says which.
+static bool follows(Reducer *r, const Var *x, const View *w) {
+  for (int j = 0; j < w->n; j++) {
+    int n = 0;
+    for (int i = 0; i < x->n && n < 2; i++)
+      if (!isinf(view_at(w, i, j))) r->label[j] = (Label)i, n++;
+    if (n != 1) return false;
+  }
+  return true;
+}
+
+// Merging moves tables and items: of two that follow from each other the smaller one goes.
+static bool smaller(const Var *x, const Var *y) {
+  return x->edges.n + x->items.n <= y->edges.n + y->items.n;
+}
+
+static bool merge(Reducer *r, int v) {
+  Model *m = r->m;
+  const Var *x = &m->var[v];
+  for (int k = 0; k < x->edges.n; k++) {
+    View w = model_view(m, x->edges.at[k], v);
+    View back = model_view(m, x->edges.at[k], w.other);
+    const Var *y = &m->var[w.other];
+    int from = v, into = w.other;
+    if (!follows(r, x, &w) || (!smaller(x, y) && follows(r, y, &back))) {
+      if (!follows(r, y, &back)) continue;
+      from = w.other, into = v;
+    }
+    follows(r, &m->var[from], from == v ? &w : &back);
+    push(r, into);
+    push_neighbours(r, from);
+    model_merge(m, from, into, r->label);
+    return true;
+  }
+  return false;
+}
+
+// -- Until nothing changes -------------------------------------------------------------------
+
+static void look_at(Reducer *r, int v) {
+  if (drop_dead(r, v)) return;
+  if (eliminate(r, v) || drop_dominated(r, v)) return;
+  bool thinned = thin_leaf(r, v);
+  if (merge(r, v) || thinned) push(r, v);
+}
+
+static void drain(Reducer *r) {
+  while (r->n && !r->m->infeasible) {
+    int v = r->queue[r->first];
+    r->first = (r->first + 1) % r->m->n_vars;
+    r->n--;
+    r->queued[v] = false;
+    if (r->m->var[v].n) look_at(r, v);
+  }
+}
+
+static int alive(const Model *m) {
+  int n = m->n_rows;
+  for (int v = 0; v < m->n_vars; v++)
+    n += m->var[v].n;
+  return n;
+}
+
+void model_reduce(Model *m) {
+  Arena *a = arena_new();
+  int most = 1;
+  for (int v = 0; v < m->n_vars; v++)
+    if (m->var[v].n > most) most = m->var[v].n;
+  Reducer r = {m,
+               a,
+               arena_array(a, int, m->n_vars + 1),
+               0,
+               0,
+               arena_array(a, bool, m->n_vars),
+               arena_array(a, Label, most),
+               arena_array(a, bool, most)};
+  for (int v = 0; v < m->n_vars; v++)
+    push(&r, v);
+  for (int before = 0, now = alive(m); now != before && !m->infeasible; now = alive(m)) {
+    before = now;
+    drain(&r);
+    model_rows(m);
+    if (m->infeasible) break;
+    drop_too_large(&r);
+    for (int v = 0; v < m->n_vars; v++)
+      if (m->var[v].n && !m->var[v].items.n) push(&r, v);
+  }
+  arena_free(a);
+}

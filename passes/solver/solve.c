@@ -1,0 +1,235 @@
+// From a problem to the best choice that time allows (solver.h).
+//
+//     model_reduce ─► rounds of:  dual_step     bounds from below, and prices of memory
+//                                 search        choices that fit, better and better
+//                                 dual_exclude  labels that no better choice has go, and
+//                                 model_reduce  what has become simple with them
+//                  ─► branch      when rounds do not help any more, and so little is left that
+//                                 trying labels one after the other can end
+//
+// until the bound meets the cost, nothing is left, or the time is over.  Work is counted in steps,
+// not in seconds: the same problem takes the same way, and the clock only ends it.
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "solver/reduce.h"
+#include "solver/solve.h"
+
+void solve_say(const Solve *s, const char *what) {
+  if (!s->options->verbose) return;
+  fprintf(stderr, "%7.2f s  %-8s cost %.0f bound %.0f", clock_seconds() - s->begin, what, s->best,
+          s->bound);
+  if (s->core)
+    fprintf(stderr, "  %d variables %d labels %d rows bound %.0f", s->core->n_vars,
+            s->core->n_labels, s->core->n_rows, s->dual->bound);
+  fputc('\n', stderr);
+}
+
+// -- Choices ---------------------------------------------------------------------------------
+
+static bool fits(const SolverProblem *p, const int *choice) {
+  int64_t moment;
+  return p->limit == SOLVER_NO_LIMIT || solver_peak(p, choice, &moment) <= p->limit;
+}
+
+static void offer(Solve *s, const int *choice) {
+  SolverCost cost;
+  if (!solver_cost(s->problem, choice, &cost) || !fits(s->problem, choice)) return;
+  if (s->has && cost >= s->cost) return;
+  s->has = true;
+  s->cost = cost;
+  s->best = (double)cost;
+  memcpy(s->choice, choice, (size_t)s->problem->n_nodes * sizeof *choice);
+}
+
+void solve_offer(Solve *s, const int *label) {
+  Arena *a = arena_new();
+  int *choice = arena_array(a, int, s->problem->n_nodes);
+  int *of_model = arena_array(a, int, s->model->n_vars);
+  for (int i = 0; i < s->core->n_vars; i++)
+    of_model[s->core->var[i].origin] = label[i];
+  model_recover(s->model, of_model, choice);
+  offer(s, choice);
+  arena_free(a);
+}
+
+double solve_target(const Solve *s) { return s->best - 0.5; }
+
+bool solve_over(const Solve *s) {
+  return (s->has && s->bound > solve_target(s)) || clock_seconds() >= s->end;
+}
+
+// -- Rounds ----------------------------------------------------------------------------------
+
+void solve_begin(Solve *s, Model *m) {
+  s->model = m;
+  s->round = arena_new();
+  s->core = core_build(s->round, m);
+  s->dual = dual_new(s->round, s->core);
+  s->search = search_new(s->round, s->core, s->options, s->end);
+}
+
+void solve_ascend(Solve *s, int steps, double least) {
+  Dual *d = s->dual;
+  double before = d->bound;
+  for (int k = 1; k <= steps && !solve_over(s); k++) {
+    double target = s->has ? s->best : d->bound + 0.05 * fabs(d->bound) + 1;
+    dual_step(d, isfinite(target) ? target : 1e18);
+    if (s->has && d->bound > solve_target(s)) break;
+    if (k % 50) continue;
+    if (d->bound - before < least * (s->has ? s->best - d->bound : fabs(before) + 1)) break;
+    before = d->bound;
+  }
+  dual_settle(d);
+}
+
+bool solve_find(Solve *s, int tries) {
+  Search *x = s->search;
+  for (int k = 0; k < tries && x->over > 0 && clock_seconds() < s->end; k++) {
+    if (search_fit(x, s->dual->label, s->dual->price, 40)) break;
+    for (int i = 0; i < 20; i++)
+      dual_step(s->dual, s->dual->bound + 0.05 * fabs(s->dual->bound) + 1);
+  }
+  if (x->over == 0) solve_offer(s, x->label);
+  return x->over == 0;
+}
+
+void solve_improve(Solve *s, int moves) {
+  Search *x = s->search;
+  if (x->over > 0) return;
+  x->target = s->dual->bound + 0.5;
+  memcpy(x->price, s->dual->price, (size_t)s->core->n_rows * sizeof *x->price);
+  int some = moves < 100 ? moves : 100, few = moves < 30 ? moves : 30;
+  for (int done = 0; done < moves && !solve_over(s) && x->cost > x->target; done += some)
+    if (search_improve(x, some) * 50 < some) {
+      for (int k = 0; k < 3 && clock_seconds() < s->end; k++)
+        search_kick(x, s->dual->label, s->dual->price, few);
+    }
+  solve_offer(s, x->label);
+}
+
+bool solve_exclude(Solve *s) {
+  Arena *a = arena_new();
+  Model *m = s->model;
+  const Core *c = s->core;
+  bool *gone = arena_array(a, bool, c->n_labels);
+  Label *label = arena_array(a, Label, c->most_labels);
+  int n = dual_exclude(s->dual, solve_target(s), gone), went = 0;
+  for (int v = 0; n > c->n_labels / 50 && v < c->n_vars; v++) {
+    int kept = 0, var = c->var[v].origin;
+    for (int i = 0; i < c->var[v].n; i++)
+      if (!gone[s->dual->first_label[v] + i] || (m->hold && m->hold[var] == i))
+        label[kept++] = (Label)i;
+    went += c->var[v].n - kept;
+    model_keep(m, var, label, kept);
+  }
+  arena_free(a);
+  return went > 0;
+}
+
+// -- The problem as a whole ------------------------------------------------------------------
+
+// What was found becomes the choice that stays possible in the model.
+static void hold(Solve *s) {
+  Model *m = s->model;
+  if (!m->hold) m->hold = arena_array(m->arena, int, m->n_vars);
+  for (int i = 0; i < s->core->n_vars; i++)
+    m->hold[s->core->var[i].origin] = s->search->label[i];
+}
+
+static void next_round(Solve *s) {
+  Model *m = s->model;
+  model_reduce(m);
+  arena_free(s->round);
+  solve_begin(s, m);
+  int *label = arena_array(s->round, int, s->core->n_vars);
+  for (int i = 0; i < s->core->n_vars; i++)
+    label[i] = m->hold[s->core->var[i].origin];
+  search_offer(s->search, label);
+  solve_offer(s, label);
+}
+
+static void ascend(Solve *s, int steps) {
+  solve_ascend(s, steps, 0.001);
+  if (s->dual->bound > s->bound) s->bound = s->dual->bound;
+  solve_say(s, "ascend");
+}
+
+// Whether labels went.
+static bool round_of(Solve *s, int moves) {
+  solve_improve(s, moves);
+  solve_say(s, "improve");
+  if (!solve_over(s)) ascend(s, 1000);
+  if (solve_over(s) || s->search->over > 0 || s->search->cost > s->best) return false;
+  hold(s);
+  if (!solve_exclude(s)) return false;
+  next_round(s);
+  ascend(s, 1000);
+  return true;
+}
+
+static void run(Solve *s, Model *m) {
+  solve_begin(s, m);
+  ascend(s, 300);
+  solve_find(s, 20);
+  solve_say(s, "find");
+  for (int idle = 0, moves = 500; !solve_over(s) && idle < 3; moves *= 2)
+    idle = round_of(s, moves) ? 0 : idle + 1;
+  if (!solve_over(s)) {
+    double bound = solve_branch(s, s->model, s->dual);
+    if (bound > s->bound) s->bound = bound;
+  }
+  while (!solve_over(s))
+    round_of(s, 1 << 20);
+}
+
+// -- The result ------------------------------------------------------------------------------
+
+static SolverResult infeasible(const SolverProblem *p, const Model *m) {
+  SolverResult r = {.status = SOLVER_infeasible};
+  if (m->full_row >= 0) {
+    r.has_moment = true;
+    r.moment = m->time[m->full_row];
+    r.needed = (SolverCost)p->limit - m->room[m->full_row];
+  }
+  return r;
+}
+
+static SolverResult result(const Solve *s) {
+  if (!s->has)
+    return (SolverResult){.status = isinf(s->bound) && s->bound > 0 ? SOLVER_infeasible
+                                                                    : SOLVER_time_out};
+  SolverResult r = {.status = SOLVER_feasible, .choice = s->choice, .cost = s->cost};
+  r.has_bound = s->bound > -INFINITY;
+  if (s->bound > solve_target(s)) {
+    r.status = SOLVER_optimal;
+    r.bound = r.cost;
+  } else if (r.has_bound) {
+    r.bound = (SolverCost)ceil(s->bound);
+    r.gap = (s->best - s->bound) / fmax(fabs(s->best), 1);
+  }
+  return r;
+}
+
+SolverResult solver_solve(Arena *a, const SolverProblem *p, const SolverOptions *o) {
+  Arena *scratch = arena_new();
+  Solve s = {.arena = a, .problem = p, .options = o, .begin = clock_seconds(), .best = INFINITY,
+             .bound = -INFINITY};
+  s.end = s.begin + o->seconds;
+  s.choice = arena_array(a, int, p->n_nodes);
+  if (o->start) offer(&s, o->start);
+  Model *m = model_build(scratch, p);
+  model_reduce(m);
+  SolverResult r;
+  if (m->infeasible) {
+    r = infeasible(p, m);
+  } else {
+    run(&s, m);
+    r = result(&s);
+  }
+  arena_free(s.round);
+  arena_free(scratch);
+  return r;
+}

@@ -1,0 +1,112 @@
+// Chooses one strategy for every node, as cheaply as memory allows.
+//
+//     minimise   sum of node costs and of edge costs (a matrix over the strategies of its two ends)
+//     such that  at every moment the usages of the nodes alive then add up to at most `limit`
+//
+// This is what an auto-sharding planner asks: nodes are tensors and operations, strategies their
+// shardings, edges what resharding costs.  The problem is that of the ASPLOS 2025 contest on
+// intra-operator parallelism, and solver_read reads that contest's files.
+//
+// Costs are whole numbers in a unit of the caller's (a planner that has seconds multiplies them, to
+// picoseconds, say); they may be negative.  SOLVER_INFINITE and more is never chosen.  Inside,
+// costs are doubles: whole numbers up to 2^53 add exactly, multipliers are fractions anyway, and
+// infinity needs no care.  What is reported is added up again from the whole numbers, in 128 bits;
+// the bound is lowered by what rounding may have added to it.
+//
+// The same problem with the same options gets the same answer, where it ends before its time.
+
+#ifndef SOLVER_SOLVER_H
+#define SOLVER_SOLVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/diag.h"
+
+__extension__ typedef __int128 SolverCost;
+
+#define SOLVER_INFINITE INT64_C(1000000000000000000)
+#define SOLVER_NO_LIMIT INT64_MAX
+
+// Whoever makes a problem owns its arrays; the solver only reads them.
+typedef struct SolverNode {
+  int n;                // strategies, at least 1
+  const int64_t *cost;  // of each strategy
+  const int64_t *usage; // memory of each strategy while the node is alive, not negative
+  int64_t lo, hi;       // alive in [lo, hi); with lo == hi it never uses memory
+} SolverNode;
+
+typedef struct SolverEdge {
+  int node[2];         // may be one node twice; several edges between two nodes add up
+  const int64_t *cost; // row-major: strategy of node[0], then strategy of node[1]
+} SolverEdge;
+
+typedef struct SolverProblem {
+  const SolverNode *node;
+  const SolverEdge *edge;
+  int n_nodes, n_edges;
+  int64_t limit; // or SOLVER_NO_LIMIT
+} SolverProblem;
+
+typedef enum SolverMethod {
+  SOLVER_auto,       // all of the below that helps; the only one that has a bound of its own
+  SOLVER_exhaustive, // every combination that is not cut off: small problems
+  SOLVER_metropolis, // Metropolis-Hastings over single nodes
+  SOLVER_descent,    // coordinate descent over single nodes, from several starts
+  N_SOLVER_METHODS,
+} SolverMethod;
+
+extern const char *const solver_method_name[N_SOLVER_METHODS];
+
+typedef struct SolverOptions {
+  SolverMethod method;
+  double seconds;   // stop then with what there is
+  const int *start; // a choice to be no worse than, if it fits; or NULL
+  const char *lp;   // write what is left for CBC to this file; or NULL
+  uint64_t seed;    // of whatever is random
+  bool verbose;     // progress on stderr
+} SolverOptions;
+
+typedef enum SolverStatus {
+  SOLVER_optimal,    // proven
+  SOLVER_feasible,   // fits; how far it may be from the optimum is `gap`
+  SOLVER_infeasible, // proven that nothing fits
+  SOLVER_time_out,   // nothing was found that fits, nor proven that nothing does
+  N_SOLVER_STATUSES,
+} SolverStatus;
+
+extern const char *const solver_status_name[N_SOLVER_STATUSES];
+
+typedef struct SolverResult {
+  SolverStatus status;
+  const int *choice; // of each node, when optimal or feasible
+  SolverCost cost;   // of the choice
+  bool has_bound;    // of exhaustive, metropolis and descent only a search that ended has one
+  SolverCost bound;  // no choice that fits costs less
+  double gap;        // (cost - bound) / |cost|
+  // When infeasible because of memory at one moment: that moment, and the least it needs.
+  bool has_moment;
+  int64_t moment;
+  SolverCost needed;
+} SolverResult;
+
+// The result's choice lives in `a`.  The problem must be one that solver_check accepts.
+SolverResult solver_solve(Arena *a, const SolverProblem *p, const SolverOptions *o);
+
+// Reports all that is wrong with the problem, as "FILE: nodes[3]: …".
+bool solver_check(const SolverProblem *p, const char *file, Diag *d);
+
+// A file of the contest.  Reports all problems and returns NULL.
+SolverProblem *solver_read(Arena *a, const char *path, Diag *d);
+
+// False where something chosen is infinite.
+bool solver_cost(const SolverProblem *p, const int *choice, SolverCost *out_cost);
+
+// The largest sum of usages, and when it first occurs.
+SolverCost solver_peak(const SolverProblem *p, const int *choice, int64_t *out_moment);
+
+// "-123", in the arena.
+const char *solver_cost_text(Arena *a, SolverCost cost);
+
+#endif

@@ -1,0 +1,21 @@
+// The questions of nnaot-plan, each a file, and what the command line said.
+
+#ifndef TOOLS_PLAN_H
+#define TOOLS_PLAN_H
+
+#include "options.h"
+
+typedef struct PlanOptions {
+  const char *shape, *dtype, *from, *to, *cluster; // rvd
+  const char *file, *method, *lp;                  // solve
+  double seconds;
+  bool json, verbose;
+} PlanOptions;
+
+extern PlanOptions plan_options;
+
+// What the program is to exit with.
+int plan_rvd(const Program *program);
+int plan_solve(const Program *program);
+
+#endif

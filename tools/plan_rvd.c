@@ -1,0 +1,99 @@
+// nnaot-plan rvd: the cheapest communication from one placement of a tensor to another.
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/graph.h"
+#include "options.h"
+#include "output.h"
+#include "path.h"
+#include "plan.h"
+
+// -- Output ----------------------------------------------------------------------------------
+
+// Of send_recv, which lists what readers have as well.
+static bool is_own(const PathStep *s, int group) {
+  const int *device = s->groups.device + group * s->groups.size;
+  return s->edge.prim == PATH_send_recv && device[0] == device[1];
+}
+
+static void print_lines(const Path *p) {
+  for (int i = 0; i < p->n_steps; i++) {
+    const PathStep *s = &p->step[i];
+    printf("%s", path_prim_name[s->edge.prim]);
+    for (int k = 0; k < s->groups.n; k++) {
+      if (is_own(s, k)) continue;
+      for (int j = 0; j < s->groups.size; j++)
+        printf(j ? ",%d" : " {%d", s->groups.device[k * s->groups.size + j]);
+      printf("}");
+    }
+    printf("  %.0f bytes  %.6g s\n", s->cost.bytes, s->cost.seconds);
+  }
+  printf("total %.6g; p2p %.6g\n", p->total.seconds, p->p2p.seconds);
+}
+
+static void print_json(const Path *p) {
+  printf("{\"total\": %.9g, \"p2p\": %.9g, \"steps\": [", p->total.seconds, p->p2p.seconds);
+  for (int i = 0; i < p->n_steps; i++) {
+    const PathStep *s = &p->step[i];
+    printf("%s\n  {\"prim\": \"%s\", \"groups\": [", i ? "," : "", path_prim_name[s->edge.prim]);
+    for (int k = 0, n = 0; k < s->groups.n; k++) {
+      if (is_own(s, k)) continue;
+      printf("%s[", n++ ? ", " : "");
+      for (int j = 0; j < s->groups.size; j++)
+        printf("%s%d", j ? ", " : "", s->groups.device[k * s->groups.size + j]);
+      printf("]");
+    }
+    printf("], \"bytes\": %.0f, \"seconds\": %.9g}", s->cost.bytes, s->cost.seconds);
+  }
+  printf("]}\n");
+}
+
+// -- rvd -------------------------------------------------------------------------------------
+
+static bool read_dtype(Arena *a, TensorShape *shape, Diag *d) {
+  DType dtype;
+  if (dtype_parse(plan_options.dtype, &dtype)) {
+    shape->bytes = dtype_bytes[dtype];
+    return true;
+  }
+  StrBuf names = {.arena = a};
+  for (int i = 0; i < N_DTYPES; i++)
+    strbuf_addf(&names, "%s%s", i ? ", " : "", dtype_name[i]);
+  diag_error(d, loc_line(a, "--dtype", 0, 0), "there is no type '%s'", plan_options.dtype);
+  diag_hint(d, "there are %s", names.at);
+  return false;
+}
+
+static bool rvd(Arena *a, Diag *d) {
+  TensorShape shape;
+  Placement from, to;
+  const Cluster *c;
+  if (!shape_read(plan_options.shape, "--shape", &shape, d) || !read_dtype(a, &shape, d) ||
+      !(c = cluster_read(a, plan_options.cluster, "--cluster", d)))
+    return false;
+  // Both, so that mistakes in both are told at once.
+  bool ok = placement_read(a, plan_options.from, "--from", &shape, c, &from, d);
+  if (!placement_read(a, plan_options.to, "--to", &shape, c, &to, d) || !ok) return false;
+  const Path *p = path_find(paths_new(a, c), &shape, &from, &to);
+  if (!p->complete)
+    fprintf(stderr, "nnaot-plan: note: not everything was tried, there may be something cheaper\n");
+  if (plan_options.json)
+    print_json(p);
+  else
+    print_lines(p);
+  return output_flush(d);
+}
+
+int plan_rvd(const Program *program) {
+  static const char *const needed[] = {"shape", "from", "to"};
+  for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+    if (!option_given(needed[i])) return usage_error(program, "rvd needs --%s", needed[i]);
+  Arena *a = arena_new();
+  Diag *d = diag_new(stderr);
+  bool ok = rvd(a, d);
+  diag_free(d);
+  arena_free(a);
+  return ok ? EXIT_SUCCESS : EXIT_FAILURE;
+}

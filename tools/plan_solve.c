@@ -1,0 +1,95 @@
+// nnaot-plan solve: a strategy for every node of a sharding problem in a file (solver/solver.h).
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "output.h"
+#include "plan.h"
+#include "solver/solver.h"
+
+static bool read_method(SolverMethod *out, Diag *d) {
+  for (int i = 0; i < N_SOLVER_METHODS; i++)
+    if (str_equal(plan_options.method, solver_method_name[i])) {
+      *out = (SolverMethod)i;
+      return true;
+    }
+  Arena *a = arena_new();
+  diag_error(d, loc_line(a, "--method", 0, 0), "there is no method '%s'", plan_options.method);
+  diag_hint(d, "there are auto, exhaustive, metropolis and descent");
+  arena_free(a);
+  return false;
+}
+
+static void print_choices(const SolverProblem *p, const int *choice) {
+  printf("[");
+  for (int i = 0; i < p->n_nodes; i++)
+    printf("%s%d", i ? ", " : "", choice[i]);
+  printf("]");
+}
+
+static void print_lines(Arena *a, const SolverProblem *p, const SolverResult *r) {
+  printf("cost %s\n", solver_cost_text(a, r->cost));
+  printf("bound %s\n", r->has_bound ? solver_cost_text(a, r->bound) : "none");
+  if (r->has_bound)
+    printf("gap %.6g\n", r->gap);
+  else
+    printf("gap none\n");
+  printf("status %s\n", solver_status_name[r->status]);
+  print_choices(p, r->choice);
+  printf("\n");
+}
+
+static void print_json(Arena *a, const SolverProblem *p, const SolverResult *r) {
+  printf("{\"status\": \"%s\", \"cost\": %s, ", solver_status_name[r->status],
+         solver_cost_text(a, r->cost));
+  if (r->has_bound)
+    printf("\"bound\": %s, \"gap\": %.6g, ", solver_cost_text(a, r->bound), r->gap);
+  else
+    printf("\"bound\": null, \"gap\": null, ");
+  printf("\"choices\": ");
+  print_choices(p, r->choice);
+  printf("}\n");
+}
+
+static bool fail(Arena *a, const SolverProblem *p, const SolverResult *r, Diag *d) {
+  const Loc *loc = loc_line(a, plan_options.file, 0, 0);
+  if (r->status == SOLVER_time_out) {
+    diag_error(d, loc, "nothing that fits was found in %g s", plan_options.seconds);
+    diag_hint(d, "give it more --seconds; that something fits is not ruled out");
+    return false;
+  }
+  if (!r->has_moment) return diag_error(d, loc, "infeasible: no choice has finite costs and fits");
+  return diag_error(d, loc, "infeasible: at moment %lld at least %s are used, the limit is %lld",
+                    (long long)r->moment, solver_cost_text(a, r->needed), (long long)p->limit);
+}
+
+static bool solve(Arena *a, Diag *d) {
+  SolverOptions o = {.seconds = plan_options.seconds,
+                     .lp = plan_options.lp,
+                     .seed = 1,
+                     .verbose = plan_options.verbose};
+  bool ok = read_method(&o.method, d);
+  if (o.lp && !output_writable(o.lp, d)) ok = false;
+  const SolverProblem *p = solver_read(a, plan_options.file, d);
+  if (!p || !ok) return false;
+  SolverResult r = solver_solve(a, p, &o);
+  if (!r.choice) return fail(a, p, &r, d);
+  if (plan_options.json)
+    print_json(a, p, &r);
+  else
+    print_lines(a, p, &r);
+  return output_flush(d);
+}
+
+int plan_solve(const Program *program) {
+  if (!*plan_options.file) return usage_error(program, "solve needs a file");
+  if (!(plan_options.seconds > 0)) // nan as well
+    return usage_error(program, "--seconds is not above 0");
+  Arena *a = arena_new();
+  Diag *d = diag_new(stderr);
+  bool ok = solve(a, d);
+  diag_free(d);
+  arena_free(a);
+  return ok ? EXIT_SUCCESS : EXIT_FAILURE;
+}
