@@ -1,5 +1,7 @@
 // See search.h.
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 
 #include "ir/op.h"
@@ -155,6 +157,18 @@ bool search_axes(Sharding *s, const int *axis, int n, const Cluster *c, const Lo
   leave_open(&p);
   SolverProblem problem = problem_of(&p);
   SolverOptions options = {.seconds = SECONDS};
+  if (getenv("NN_DUMP")) { static int count; FILE *f = fopen(str_format(s->scratch, "%s.%d.json", getenv("NN_DUMP"), count++), "w");
+    fprintf(f, "{\"problem\":{\"name\":\"p\",\"nodes\":{\"intervals\":[");
+    for (int i = 0; i < problem.n_nodes; i++) fprintf(f, "%s[0,1]", i ? "," : "");
+    fprintf(f, "],\"costs\":[");
+    for (int i = 0; i < problem.n_nodes; i++) { fprintf(f, "%s[", i ? "," : ""); for (int k = 0; k < problem.node[i].n; k++) fprintf(f, "%s%lld", k ? "," : "", (long long)problem.node[i].cost[k]); fprintf(f, "]"); }
+    fprintf(f, "],\"usages\":[");
+    for (int i = 0; i < problem.n_nodes; i++) { fprintf(f, "%s[", i ? "," : ""); for (int k = 0; k < problem.node[i].n; k++) fprintf(f, "%s%lld", k ? "," : "", (long long)problem.node[i].usage[k]); fprintf(f, "]"); }
+    fprintf(f, "]},\"edges\":{\"nodes\":[");
+    for (int i = 0; i < problem.n_edges; i++) fprintf(f, "%s[%d,%d]", i ? "," : "", problem.edge[i].node[0], problem.edge[i].node[1]);
+    fprintf(f, "],\"costs\":[");
+    for (int i = 0; i < problem.n_edges; i++) { fprintf(f, "%s[", i ? "," : ""); int n = problem.node[problem.edge[i].node[0]].n * problem.node[problem.edge[i].node[1]].n; for (int k = 0; k < n; k++) fprintf(f, "%s%lld", k ? "," : "", (long long)problem.edge[i].cost[k]); fprintf(f, "]"); }
+    fprintf(f, "]}%s}}\n", problem.limit == SOLVER_NO_LIMIT ? "" : str_format(s->scratch, ",\"usage_limit\":%lld", (long long)problem.limit)); fclose(f); }
   double start = now();
   SolverResult r = solver_solve(s->scratch, &problem, &options);
   *out = (Searched){.n = 1, .status = r.status, .step = (double)r.cost * 1e-12, .gap = r.gap};
@@ -163,6 +177,7 @@ bool search_axes(Sharding *s, const int *axis, int n, const Cluster *c, const Lo
   out->n_edges = p.edges.n;
   for (int i = 0; i < p.nodes.n; i++)
     out->n_choices += p.nodes.at[i].choices.n;
+  if (getenv("NN_SAY")) fprintf(stderr, "search: %d nodes %d choices %d edges: %s cost %.0f gap %g in %.3f s\n", out->n_nodes, out->n_choices, out->n_edges, solver_status_name[r.status], (double)r.cost, r.gap, out->seconds);
   if (!r.choice) return does_not_fit(&p, &r, why, d);
   write_all(&p, r.choice, why);
   return true;
