@@ -5,9 +5,11 @@
 
 A value of one layout, partial sums too, is read by an op that wants it in another, on the same devices, on others of
 the same number, or of twice or half the number; both groups factored in every way. nnaot-eval runs the module as
-one device and as many, and the plan proof holds for what comm made of it.
+one device and as many, and the plan proof holds for what comm made of it. Layouts that are the same on meshes that are
+factored otherwise come one after the other, so that comm searches once for all of them.
 """
 
+import concurrent.futures
 import itertools
 import os
 import random
@@ -48,34 +50,38 @@ def type_text(shape):
     return f"f32[{','.join(map(str, shape))}]"
 
 
-def value(name, shape, have):
+def mesh_text(name, devices, sizes):
+    return f"mesh @{name} devices={devices} ({', '.join(f'{axis}={n}' for axis, n in zip('abc', sizes))})"
+
+
+def value(name, shape, mesh, have):
     """A parameter, or a sum of the last dimension of one that every P cuts."""
     if "P" not in have:
-        return f'%{name}: {type_text(shape)} {layout_text(have)} input "{name}"', []
+        return f'%{name}: {type_text(shape)} @{mesh} {layout_text(have)} input "{name}"', []
     longer = (*shape, 8)
     x = [str(len(shape)) if a == "P" else a for a in have]
     letters = ["-" if a == "B" else chr(ord("a") + int(a)) for a in x]
-    return (f'%x{name}: {type_text(longer)} {layout_text(x)} input "x{name}"',
-            [f"%{name} = reduce_sum %x{name} axes=[{len(shape)}] : {type_text(shape)} {layout_text(have)}{split_text(letters)}"])
+    return (f'%x{name}: {type_text(longer)} @{mesh} {layout_text(x)} input "x{name}"',
+            [f"%{name} = reduce_sum %x{name} axes=[{len(shape)}] : {type_text(shape)} @{mesh} {layout_text(have)}"
+             f"{split_text(letters)}"])
 
 
-def axes_text(sizes):
-    return ", ".join(f"{name}={n}" for name, n in zip("abc", sizes))
-
-
-def module(shape, group, sizes, pairs):
+def module(shape, group, transitions):
     params, ops, results = [], [], []
-    for i, (have, want) in enumerate(pairs):
-        param, more = value(f"v{i}", shape, have)
+    meshes = [mesh_text(f"f{i}", group[0], sizes) for i, sizes in enumerate(FACTORS[group[1]])]
+    meshes += [mesh_text(f"t{i}", group[2], sizes) for i, sizes in enumerate(FACTORS[group[3]])]
+    for i, (f, have, t, want) in enumerate(transitions):
+        param, more = value(f"v{i}", shape, f"f{f}", have)
         params.append(param)
-        ops += [*more, f"%r{i} = tanh %v{i} : {type_text(shape)} @t {layout_text(want)}{split_text(['-' if a == 'B' else a for a in want])}"]
+        letters = ["-" if a == "B" else a for a in want]
+        ops += [*more, f"%r{i} = tanh %v{i} : {type_text(shape)} @t{t} {layout_text(want)}{split_text(letters)}"]
         results.append(f'output "r{i}" %r{i}')
-    return "\n".join(["module phase=sharded", f"mesh @f devices={group[0]} ({axes_text(sizes[0])})",
-                      f"mesh @t devices={group[2]} ({axes_text(sizes[1])})", "", f"graph @main entry ({', '.join(params)}) {{",
+    return "\n".join(["module phase=sharded", *meshes, "", f"graph @main entry ({', '.join(params)}) {{",
                       *("  " + op for op in ops), f"  return {', '.join(results)}", "}", ""])
 
 
-def check(text, n):
+def check(shape, group, transitions):
+    text, n = module(shape, group, transitions), len(transitions)
     with tempfile.NamedTemporaryFile("w", suffix=".nn") as file:
         file.write(text)
         file.flush()
@@ -83,21 +89,36 @@ def check(text, n):
                               capture_output=True, text=True, timeout=3600)
     if done.returncode or f"{n} results are equal" not in done.stdout:
         sys.exit(f"{done.stdout}{done.stderr}{text}")
+    return n
+
+
+def by_two(sizes, layout):
+    """The same on axes of two devices each: 2x4 {B, S(0)} is 2x2x2 {B, S(0), S(0)}."""
+    return "".join(a * (n.bit_length() - 1) for n, a in zip(sizes, layout))
+
+
+def transitions_of(shape, group, of_each):
+    """Those of one group to another, as (mesh, layout, mesh, layout), the same ones together."""
+    found = []
+    for (f, have_sizes), (t, want_sizes) in itertools.product(enumerate(FACTORS[group[1]]), enumerate(FACTORS[group[3]])):
+        pairs = [*itertools.product(layouts(shape, have_sizes, "BP"), layouts(shape, want_sizes, "B"))]
+        if of_each:
+            draw = random.Random(f"{shape}{group}{(have_sizes, want_sizes)}")
+            pairs = draw.sample(pairs, min(len(pairs), of_each))
+        found += [((by_two(have_sizes, have), by_two(want_sizes, want)), (f, have, t, want)) for have, want in pairs]
+    return [transition for _, transition in sorted(found)]
 
 
 def main():
-    of_each, n = sys.argv[1] if sys.argv[1:] else "5", 0
+    of_each = None if sys.argv[1:] == ["--all"] else int(sys.argv[1]) if sys.argv[1:] else 5
+    work = []
     for shape, group in itertools.product(SHAPES, GROUPS):
-        for sizes in itertools.product(FACTORS[group[1]], FACTORS[group[3]]):
-            pairs = [*itertools.product(layouts(shape, sizes[0], "BP"), layouts(shape, sizes[1], "B"))]
-            if of_each != "--all":
-                draw = random.Random(f"{shape}{group}{sizes}")
-                pairs = draw.sample(pairs, min(len(pairs), int(of_each)))
-            for i in range(0, len(pairs), AT_ONCE):
-                some = pairs[i:i + AT_ONCE]
-                check(module(shape, group, sizes, some), len(some))
-                n += len(some)
+        transitions = transitions_of(shape, group, of_each)
+        work += [(shape, group, transitions[i:i + AT_ONCE]) for i in range(0, len(transitions), AT_ONCE)]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        n = sum(pool.map(lambda w: check(*w), work))
     print(f"{n} transitions are right")
 
 
-main()
+if __name__ == "__main__":
+    main()
