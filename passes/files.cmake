@@ -39,6 +39,9 @@ set(PASS_FILES
   plan.c
   propagate.c
   shard.c
+  repeats.c
+  repeats_grow.c
+  repeats_net.c
   search/nodes.c
   search/edges.c
   search/search.c

@@ -120,6 +120,7 @@ typedef struct Attempt {
   const Cluster *cluster;
   Arena *scratch;
   int n_axes, ways[MAX_AXES], pick[MAX_AXES]; // of each axis before it is cut
+  bool price_only;                            // the module is not needed any more
   Searched searched;
 } Attempt;
 
@@ -136,6 +137,7 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
   for (int i = sections->n - 1; i >= 0; i--) {
     const Section *own = &sections->at[i];
     if (!program_step(own->program, s, own->axis, own->n)) return false;
+    if (i == 0 && t->price_only) return true;
     decide_axes(s, own->axis, own->n);
   }
   if (!check_all_sums(s, d)) return false;
@@ -143,13 +145,12 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
   return true;
 }
 
-// Cuts the axis of a program in one of the ways that it would take.
+// Cuts the axis of a program in the way that is picked.
 static bool factor_axis(Module *m, const Mesh *mesh, int from, Mesh *out, Section *s, Attempt *t,
                         Diag *d) {
   Factors *ways = arena_array(t->scratch, Factors, MAX_FACTORINGS);
   const char *name = mesh->axis[from].name;
-  t->ways[from] = program_factors(s->program, mesh->axis[from].size, ways);
-  if (!t->ways[from]) return false;
+  if (!program_factors(s->program, mesh->axis[from].size, ways)) return false;
   const Factors *f = &ways[t->pick[from]];
   for (int k = 0; k < f->n; k++) {
     const char *own = f->n == 1 ? name : str_format(m->arena, "%s%d", name, k);
@@ -170,34 +171,53 @@ static void close_programs(const Sections *s) {
     program_close(s->at[i].program);
 }
 
-// A batch is cut over time as it is over ranks.
-static bool open_programs(Module *m, const Mesh *mesh, Attempt *t, Sections *out, Diag *d) {
+// One for each axis.  A batch is cut over time as it is over ranks.
+static bool open_programs(const Mesh *mesh, const Attempt *t, Sections *out, Diag *d) {
+  int n_devices = 0;
+  for (int a = 0; a < mesh->n_axes; a++) {
+    const char *name = mesh->axis[a].time ? "dp" : plan_program(t->scratch, t->plan, n_devices++);
+    Section s = {.program = program_open(t->scratch, name, d)};
+    if (!s.program) return false;
+    out->at[out->n++] = s;
+  }
+  return true;
+}
+
+static bool factor(Module *m, const Mesh *mesh, Attempt *t, Sections *s, Diag *d) {
   Mesh *factored = arena_one(m->arena, Mesh);
   *factored = *mesh;
   factored->n_axes = 0;
-  int n_devices = 0;
-  t->n_axes = mesh->n_axes;
-  for (int a = 0; a < mesh->n_axes; a++) {
-    const char *name = mesh->axis[a].time ? "dp" : plan_program(t->scratch, t->plan, n_devices++);
-    Section *s = &out->at[out->n];
-    *s = (Section){.program = program_open(t->scratch, name, d)};
-    if (!s->program) return false;
-    out->n++;
-    if (!factor_axis(m, mesh, a, factored, s, t, d)) return false;
-  }
+  for (int a = 0; a < mesh->n_axes; a++)
+    if (!factor_axis(m, mesh, a, factored, &s->at[a], t, d)) return false;
   module_add_mesh(m, factored);
   return true;
 }
 
-// As the attempt picks; `only_count`: no more than the ways to pick from.
-static bool attempt(Module *m, Attempt *t, bool only_count, Diag *d) {
+// As the attempt picks.
+static bool attempt(Module *m, Attempt *t, Diag *d) {
   const Mesh *mesh = mesh_parse(m, t->mesh, d);
   if (!mesh) return false;
   Sections sections = {0};
   Sharding *first = NULL;
-  bool ok = open_programs(m, mesh, t, &sections, d);
+  bool ok = open_programs(mesh, t, &sections, d) && factor(m, mesh, t, &sections, d);
   for_each_graph(g, m)
-    if (ok && !only_count && g->entry) ok = shard_graph(g, &sections, t, &first, d);
+    if (ok && g->entry && !(t->price_only && first)) ok = shard_graph(g, &sections, t, &first, d);
+  close_programs(&sections);
+  return ok;
+}
+
+// How many ways there are to factor each axis; false, having reported, where one has none.
+static bool count_ways(Module *m, Attempt *t, Diag *d) {
+  Factors *ways = arena_array(t->scratch, Factors, MAX_FACTORINGS);
+  const Mesh *mesh = mesh_parse(m, t->mesh, d);
+  if (!mesh) return false;
+  Sections sections = {0};
+  bool ok = open_programs(mesh, t, &sections, d);
+  t->n_axes = mesh->n_axes;
+  for (int a = 0; ok && a < mesh->n_axes; a++) {
+    t->ways[a] = program_factors(sections.at[a].program, mesh->axis[a].size, ways);
+    ok = t->ways[a] > 0;
+  }
   close_programs(&sections);
   return ok;
 }
@@ -213,25 +233,23 @@ static bool next_pick(Attempt *t) {
 
 // Which way to factor the ranks is cheapest, as far as searches see; where none is any good, the
 // first, which will say why.
-static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
-  Module *copy = module_clone(m);
-  bool ok = attempt(copy, t, true, d), several = false;
-  module_free(copy);
-  for (int a = 0; a < t->n_axes; a++)
-    several |= t->ways[a] > 1;
-  if (!ok || !several) return ok;
+static void pick_factors(const Module *m, Attempt *t, Diag *d) {
   Attempt best = *t, each = *t;
+  int64_t n = 1;
+  for (int a = 0; a < t->n_axes; a++)
+    n *= t->ways[a];
+  if (n == 1) return;
+  each.price_only = true;
   best.searched.step = INFINITY;
   diag_quiet(d, true);
   do {
-    copy = module_clone(m);
+    Module *copy = module_clone(m);
     each.searched = (Searched){0};
-    if (attempt(copy, &each, false, d) && each.searched.step < best.searched.step) best = each;
+    if (attempt(copy, &each, d) && each.searched.step < best.searched.step) best = each;
     module_free(copy);
   } while (next_pick(&each));
   diag_quiet(d, false);
   memcpy(t->pick, best.pick, sizeof t->pick);
-  return true;
 }
 
 // The ranks on no mesh that an op of the model runs on.
@@ -274,8 +292,9 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
     return diag_error(d, NULL, "the module is sharded already, on a mesh of %d device%s",
                       m->meshes->n_devices, m->meshes->n_devices == 1 ? "" : "s");
   t.cluster = cluster_read(t.scratch, cluster ? cluster : "h100", "cluster", d);
-  if (!t.cluster || !pick_factors(m, &t, d)) return false;
-  if (!attempt(m, &t, false, d)) return false;
+  if (!t.cluster || !count_ways(m, &t, d)) return false;
+  pick_factors(m, &t, d);
+  if (!attempt(m, &t, d)) return false;
   if (t.searched.n) opt_searched(o, &t.searched);
   warn_of_idle(m, t.scratch, d);
   return true;

@@ -125,8 +125,8 @@ static End end_of_reader(const Problem *p, const Op *op, int i) {
   const Node *n = &p->nodes.at[e.node];
   for (int k = 0; k < n->choices.n; k++) {
     choose_split(p, n, &n->choices.at[k]);
-    e.lies[k] = op_wants(p, op, i, &n->choices.at[k]);
-    e.back[k] = op_gradient(p, op, i, &n->choices.at[k]);
+    e.lies[k] = op_wants(p, n->op, i, &n->choices.at[k]);
+    e.back[k] = op_gradient(p, n->op, i, &n->choices.at[k]);
   }
   return e;
 }
@@ -155,7 +155,7 @@ static bool is_joined(const Layout *from, const Layout *to) {
   return true;
 }
 
-static void add_edge(Problem *p, const Value *v, const End *from, const End *to, Often o) {
+static int64_t *pair_costs(Problem *p, const Value *v, const End *from, const End *to, Often o) {
   int n = p->nodes.at[from->node].choices.n, m = p->nodes.at[to->node].choices.n;
   bool of_weight = !v->def && v->role == ROLE_weight;
   int64_t *cost = arena_array(p->scratch, int64_t, n * m);
@@ -168,8 +168,27 @@ static void add_edge(Problem *p, const Value *v, const End *from, const End *to,
                        often_seconds(p, back, o.backward, !of_weight);
       cost[i * m + k] = picoseconds_of(seconds);
     }
-  SolverEdge e = {{from->node, to->node}, cost};
-  vec_push(p->scratch, &p->edges, e);
+  return cost;
+}
+
+// The edge between these, counted once more; NULL when it is the first.
+static Pair *known_pair(Problem *p, const Pair *e) {
+  for (int i = p->first_pair[e->from]; i; i = p->pairs.at[i - 1].next) {
+    Pair *k = &p->pairs.at[i - 1];
+    if (k->to != e->to || k->from_index != e->from_index || k->to_index != e->to_index ||
+        k->type != e->type)
+      continue;
+    k->n++;
+    return k;
+  }
+  return NULL;
+}
+
+static void add_pair(Problem *p, Pair e) {
+  e.n = 1;
+  e.next = p->first_pair[e.from];
+  vec_push(p->scratch, &p->pairs, e);
+  p->first_pair[e.from] = p->pairs.n;
 }
 
 static bool gradient_reads(const Value *v) {
@@ -186,51 +205,80 @@ static Often how_often(const Problem *p, const Value *v) {
   return (Often){gradient_reads(v) ? 2 * slices : slices, back};
 }
 
-static void add_value_edges(Problem *p, const Value *v) {
-  Often often = how_often(p, v);
+// Between what makes a value, or makes it for all, and whoever reads it; `reader` NULL: the node
+// for all.
+static void add_value_pair(Problem *p, const Value *v, const Use *reader) {
   int shared = p->shared_node[v->id];
-  End from = {0};
+  bool from_shared = shared >= 0 && reader;
+  Pair e = {.from_index = v->def ? v->index : 0, .type = v->type};
+  e.from = from_shared ? shared : v->def ? p->op_node[v->def->id] : p->value_node[v->id];
+  e.to = reader ? p->op_node[reader->user->id] : shared;
+  e.to_index = reader ? reader->index : -1;
+  if (known_pair(p, &e)) return;
+  End from = from_shared ? end_of_value(p, shared) : end_of_maker(p, v);
+  End to = reader ? end_of_reader(p, reader->user, reader->index) : end_of_value(p, shared);
+  e.cost = pair_costs(p, v, &from, &to, how_often(p, v));
+  add_pair(p, e);
+}
+
+static void add_value_pairs(Problem *p, const Value *v) {
+  bool first = true;
   for_each_use(u, v) {
     if (!u->user || op_part(u->user) != PART_forward) continue;
-    if (!from.lies) {
-      from = end_of_maker(p, v);
-      if (shared >= 0) {
-        End both = end_of_value(p, shared);
-        add_edge(p, v, &from, &both, often);
-        from = both;
-      }
-    }
-    End to = end_of_reader(p, u->user, u->index);
-    add_edge(p, v, &from, &to, often);
+    if (first && p->shared_node[v->id] >= 0) add_value_pair(p, v, NULL);
+    first = false;
+    add_value_pair(p, v, u);
   }
 }
 
-// Outputs are whole; what becomes of a parameter, such as a running mean, lies as that does.
+// What becomes of a parameter, such as a running mean, lies as that does.
+static void add_update(Problem *p, const Value *v, int param) {
+  Pair e = {.from = p->op_node[v->def->id], .to = param, .from_index = v->index, .to_index = -1};
+  e.type = v->type;
+  if (known_pair(p, &e)) return;
+  End from = end_of_maker(p, v), to = end_of_value(p, param);
+  e.cost = pair_costs(p, v, &from, &to, (Often){1, 0});
+  add_pair(p, e);
+}
+
+static void add_output(Problem *p, const Value *v) {
+  End from = end_of_maker(p, v);
+  Node *n = &p->nodes.at[from.node];
+  const Layout *all = layout_broadcast(p->s->g->module, p->s->mesh);
+  for (int k = 0; k < n->choices.n; k++)
+    n->cost[k] += picoseconds_of(price(p, v->type, from.lies[k], all, false));
+}
+
 static void add_results(Problem *p) {
   const Graph *g = p->s->g;
   for (int i = 0; i < g->n_results; i++) {
     const Result *r = g->results[i];
     const Value *v = r->use.value;
     if (!v->def || p->op_node[v->def->id] < 0) continue;
-    End from = end_of_maker(p, v);
-    Node *n = &p->nodes.at[from.node];
-    if (r->target && p->value_node[r->target->id] >= 0) {
-      End to = end_of_value(p, p->value_node[r->target->id]);
-      add_edge(p, v, &from, &to, (Often){1, 0});
-      continue;
-    }
-    const Layout *all = layout_broadcast(g->module, p->s->mesh);
-    for (int k = 0; k < n->choices.n; k++)
-      n->cost[k] += picoseconds_of(price(p, v->type, from.lies[k], all, false));
+    if (r->target && p->value_node[r->target->id] >= 0)
+      add_update(p, v, p->value_node[r->target->id]);
+    else
+      add_output(p, v);
+  }
+}
+
+static void count_all(Problem *p) {
+  for (int i = 0; i < p->pairs.n; i++) {
+    Pair *e = &p->pairs.at[i];
+    int n = p->nodes.at[e->from].choices.n * p->nodes.at[e->to].choices.n;
+    for (int k = 0; k < n; k++)
+      e->cost[k] = times_cost(e->cost[k], e->n);
   }
 }
 
 void edges_make(Problem *p) {
   const Graph *g = p->s->g;
+  p->first_pair = arena_array(p->scratch, int, p->nodes.n);
   for (int i = 0; i < g->n_params; i++)
-    add_value_edges(p, g->params[i]);
+    add_value_pairs(p, g->params[i]);
   for_each_op(op, g)
     for (int i = 0; i < op->n_out && p->op_node[op->id] >= 0; i++)
-      add_value_edges(p, op->out[i]);
+      add_value_pairs(p, op->out[i]);
   add_results(p);
+  count_all(p);
 }

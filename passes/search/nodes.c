@@ -9,6 +9,8 @@
 #include "part.h"
 #include "problem.h"
 
+enum { MAX_OPS = 400 }; // of the model that are decided one by one
+
 static const Sbp whole = {.kind = SBP_B}, sum = {.kind = SBP_P};
 
 static Sbp slice(int dim) {
@@ -17,6 +19,10 @@ static Sbp slice(int dim) {
 
 int64_t picoseconds_of(double seconds) {
   return isfinite(seconds) && seconds < 1e5 ? llround(seconds * 1e12) : SOLVER_INFINITE;
+}
+
+int64_t times_cost(int64_t cost, int n) {
+  return cost >= SOLVER_INFINITE / n ? SOLVER_INFINITE : cost * n;
 }
 
 // -- Ops -----------------------------------------------------------------------------------------
@@ -262,20 +268,37 @@ static void price_param(Problem *p, Node *n) {
   }
 }
 
-// -- All of them -------------------------------------------------------------------------------
+// -- What is decided alike -----------------------------------------------------------------------
 
-static Node *add_node(Problem *p, Op *op, Value *v, bool shared) {
-  Node n = {.op = op, .v = v, .shared = shared};
-  Choice c = {.via = -1};
-  vec_push(p->scratch, &p->nodes, n);
-  Node *at = &p->nodes.at[p->nodes.n - 1];
-  if (op)
-    add_splits(p, at, &c, 0);
-  else
-    add_lies(p, at, &c, 0);
-  at->cost = arena_array(p->scratch, int64_t, at->choices.n);
-  at->usage = arena_array(p->scratch, int64_t, at->choices.n);
-  return at;
+// Whether programs and axes inside have said the same of two ops, or of two parameters.
+static bool ops_said_alike(const Problem *p, const Op *x, const Op *y) {
+  for (int a = 0; a < p->s->mesh->n_axes; a++)
+    if (x->split[a] != y->split[a] || !p->s->fixed[x->id][a] != !p->s->fixed[y->id][a])
+      return false;
+  return true;
+}
+
+static bool params_said_alike(const Problem *p, const Value *x, const Value *y) {
+  if (x->type != y->type || x->role != y->role || x->train != y->train) return false;
+  for (int a = 0; a < p->s->mesh->n_axes; a++)
+    if (p->s->given[x->id][a] != p->s->given[y->id][a] ||
+        !sbp_equal(p->s->lies[x->id][a], p->s->lies[y->id][a]))
+      return false;
+  return true;
+}
+
+// The same member of the first occurrence of the outermost block that `o` is in.
+static const Occurrence *first_occurrence(const Occurrence *o) {
+  if (!o->outer) return o->block->at[0];
+  return first_occurrence(o->outer)->member[o->position].inner;
+}
+
+// The first op like it.  Layers are decided alike; what repeats within them, such as q, k and v, is
+// not.
+static Op *find_first(const Problem *p, Op *op) {
+  const OpRepeat *r = &p->repeats->of_op[op->id];
+  Op *first = r->occurrence ? first_occurrence(r->occurrence)->member[r->position].op : op;
+  return ops_said_alike(p, first, op) ? first : op;
 }
 
 static int readers_of(const Value *v) {
@@ -283,6 +306,40 @@ static int readers_of(const Value *v) {
   for_each_use(u, v)
     n += u->user && op_part(u->user) == PART_forward;
   return n;
+}
+
+static const Use *first_reader(const Value *v) {
+  const Use *first = NULL;
+  for_each_use(u, v)
+    if (u->user && op_part(u->user) == PART_forward) first = u;
+  return first;
+}
+
+static Value *first_param(const Problem *p, Value *v) {
+  const Use *u = first_reader(v);
+  if (!u) return v;
+  Value *param = p->first_op[u->user->id]->in[u->index].value;
+  bool alike = !param->def && readers_of(param) == readers_of(v) && params_said_alike(p, param, v);
+  return alike ? param : v;
+}
+
+static Value *first_value(const Problem *p, Value *v) {
+  return v->def ? p->first_op[v->def->id]->out[v->index] : first_param(p, v);
+}
+
+// -- All of them -------------------------------------------------------------------------------
+
+static int add_node(Problem *p, Op *op, Value *v, bool shared) {
+  Node n = {.op = op, .v = v, .shared = shared};
+  Choice c = {.via = -1};
+  if (op)
+    add_splits(p, &n, &c, 0);
+  else
+    add_lies(p, &n, &c, 0);
+  n.cost = arena_array(p->scratch, int64_t, n.choices.n);
+  n.usage = arena_array(p->scratch, int64_t, n.choices.n);
+  vec_push(p->scratch, &p->nodes, n);
+  return p->nodes.n - 1;
 }
 
 static bool is_weight(const Value *v) {
@@ -308,6 +365,20 @@ static void find_gradients(Problem *p) {
   }
 }
 
+// Small models are searched op by op: layers that are alike may be best in turns, one by columns
+// and the next by rows.
+static void find_repeats(Problem *p) {
+  const Graph *g = p->s->g;
+  int n = 0;
+  bool *model = arena_array(p->scratch, bool, g->n_ops);
+  for_each_op(op, g)
+    n += model[op->id] = op_part(op) == PART_forward;
+  p->first_op = arena_array(p->scratch, Op *, g->n_ops);
+  p->repeats = repeats_find(g, n > MAX_OPS ? LEAST_BLOCK : n + 1, model, p->scratch);
+  for_each_op(op, g)
+    if (model[op->id]) p->first_op[op->id] = find_first(p, op);
+}
+
 static int *no_nodes(const Problem *p, uint32_t n) {
   int *node = arena_array(p->scratch, int, n);
   for (uint32_t i = 0; i < n; i++)
@@ -315,31 +386,79 @@ static int *no_nodes(const Problem *p, uint32_t n) {
   return node;
 }
 
-static void add_value(Problem *p, Value *v) {
+// Of those that are alike one has a node, whether or not it is the first to be met.
+static void add_param_nodes(Problem *p) {
+  const Graph *g = p->s->g;
+  for (int i = 0; i < g->n_params; i++) {
+    Value *v = g->params[i], *first = first_param(p, v);
+    if (!readers_of(v)) continue;
+    int *node = &p->value_node[first->id];
+    if (*node < 0) {
+      *node = add_node(p, NULL, first, false);
+      price_param(p, &p->nodes.at[*node]);
+    }
+    p->value_node[v->id] = *node;
+    p->nodes.at[*node].n++;
+  }
+}
+
+static void add_op_nodes(Problem *p) {
+  double *gradient = gradient_seconds(p);
+  for_each_op(op, p->s->g) {
+    if (op_part(op) != PART_forward) continue;
+    Op *first = p->first_op[op->id];
+    int *node = &p->op_node[first->id];
+    if (*node < 0) {
+      *node = add_node(p, first, NULL, false);
+      price_op(p, &p->nodes.at[*node], gradient[first->id]);
+    }
+    p->op_node[op->id] = *node;
+    p->nodes.at[*node].n++;
+  }
+}
+
+// Where several ops read a value there is a node between, and so there is for those that are alike.
+static void add_shared_nodes(Problem *p, Value *v) {
   if (readers_of(v) < 2 || is_weight(v)) return;
-  p->shared_node[v->id] = p->nodes.n;
-  add_node(p, NULL, v, true);
+  Value *first = first_value(p, v);
+  if (p->shared_node[first->id] < 0) p->shared_node[first->id] = add_node(p, NULL, first, true);
+}
+
+static void find_shared_node(Problem *p, Value *v) {
+  int node = p->shared_node[first_value(p, v)->id];
+  p->shared_node[v->id] = node;
+  if (node >= 0) p->nodes.at[node].n++;
+}
+
+static void for_each_value(Problem *p, void (*visit)(Problem *p, Value *v)) {
+  const Graph *g = p->s->g;
+  for (int i = 0; i < g->n_params; i++)
+    visit(p, g->params[i]);
+  for_each_op(op, g)
+    for (int i = 0; i < op->n_out && op_part(op) == PART_forward; i++)
+      visit(p, op->out[i]);
+}
+
+static void count_all(Problem *p) {
+  for (int i = 0; i < p->nodes.n; i++) {
+    Node *n = &p->nodes.at[i];
+    for (int k = 0; k < n->choices.n; k++) {
+      n->cost[k] = times_cost(n->cost[k], n->n);
+      n->usage[k] *= n->n;
+    }
+  }
 }
 
 void nodes_make(Problem *p) {
   const Graph *g = p->s->g;
   find_gradients(p);
-  double *gradient = gradient_seconds(p);
+  find_repeats(p);
   p->op_node = no_nodes(p, g->n_ops);
   p->value_node = no_nodes(p, g->n_values);
   p->shared_node = no_nodes(p, g->n_values);
-  for (int i = 0; i < g->n_params; i++) {
-    Value *v = g->params[i];
-    if (!readers_of(v)) continue;
-    p->value_node[v->id] = p->nodes.n;
-    price_param(p, add_node(p, NULL, v, false));
-    add_value(p, v);
-  }
-  for_each_op(op, g) {
-    if (op_part(op) != PART_forward) continue;
-    p->op_node[op->id] = p->nodes.n;
-    price_op(p, add_node(p, op, NULL, false), gradient[op->id]);
-    for (int i = 0; i < op->n_out; i++)
-      add_value(p, op->out[i]);
-  }
+  add_param_nodes(p);
+  add_op_nodes(p);
+  for_each_value(p, add_shared_nodes);
+  for_each_value(p, find_shared_node);
+  count_all(p);
 }

@@ -5,6 +5,7 @@
 #define PROBLEM_H
 
 #include "base/vec.h"
+#include "repeats.h"
 #include "search.h"
 #include "transition.h"
 
@@ -24,9 +25,20 @@ typedef struct Node {
   Op *op;   // or
   Value *v; // a parameter, or what several ops read
   bool shared;
+  int n; // that are decided alike, of which this is one
   Choices choices;
   int64_t *cost, *usage; // picoseconds of a step, bytes of a rank; of each choice
 } Node;
+
+// Between two nodes: of a value of that type, result `from_index` of the one, operand `to_index` of
+// the other.  Layers that repeat have many of them, and they cost the same.
+typedef struct Pair {
+  int from, to, from_index, to_index;
+  const Type *type;
+  int64_t *cost; // row-major, as SolverEdge has it; of one of them until all are known
+  int n;
+  int next; // of those that begin at the same node, an index + 1
+} Pair;
 
 typedef struct Problem {
   Sharding *s;
@@ -35,11 +47,14 @@ typedef struct Problem {
   Transitions *prices, *joined; // joined: as if collectives took no time to start
   const int *axis;              // that are searched
   int n_axes;
-  int64_t slices;     // of time
+  int64_t slices; // of time
+  Repeats *repeats;
+  Op **first_op;      // by op id, of the model: the one like it that has the node
   bool *has_gradient; // by value id
   Vec(Node) nodes;
   int *op_node, *value_node, *shared_node; // by op and value id: an index into nodes, or -1
-  Vec(SolverEdge) edges;
+  Vec(Pair) pairs;
+  int *first_pair;     // by node: of those that begin there, an index + 1
   struct Known *known; // prices that were asked for
   int n_known, known_size;
 } Problem;
@@ -63,5 +78,6 @@ const Layout *lies_as(const Problem *p, const Value *v, const Sbp *lies);
 // Seconds from one layout to another; infinite where comm has no way.
 double price(Problem *p, const Type *whole, const Layout *from, const Layout *to, bool joined);
 int64_t picoseconds_of(double seconds);
+int64_t times_cost(int64_t cost, int n); // infinite ones stay so
 
 #endif

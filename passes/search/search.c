@@ -1,7 +1,5 @@
 // See search.h.
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 
 #include "ir/op.h"
@@ -13,10 +11,12 @@ enum { SECONDS = 30 }; // for the solver
 
 // -- Writing it down ---------------------------------------------------------------------------
 
-static void write_op(const Problem *p, const Node *n, const Choice *c, const Loc *why) {
-  choose_split(p, n, c);
-  for (int i = 0; i < p->n_axes; i++)
-    p->s->fixed[n->op->id][p->axis[i]] = why;
+static void write_op(const Problem *p, Op *op, const Choice *c, const Loc *why) {
+  for (int i = 0; i < p->n_axes; i++) {
+    int axis = p->axis[i];
+    op->split[axis] = c->split[axis];
+    p->s->fixed[op->id][axis] = why;
+  }
 }
 
 // The gradient of what every device does is what every device does.  Otherwise it splits what comes
@@ -68,8 +68,7 @@ static void split_update(const Problem *p, const Value *v, int dim, int axis, co
   }
 }
 
-static void write_param(const Problem *p, const Node *n, const Choice *c, const Loc *why) {
-  const Value *v = n->v;
+static void write_param(const Problem *p, const Value *v, const Choice *c, const Loc *why) {
   for (int i = 0; i < p->n_axes; i++) {
     int axis = p->axis[i];
     if (p->s->given[v->id][axis] == OPEN) {
@@ -81,13 +80,19 @@ static void write_param(const Problem *p, const Node *n, const Choice *c, const 
   }
 }
 
+static const Choice *chosen(const Problem *p, int node, const int *choice) {
+  return &p->nodes.at[node].choices.at[choice[node]];
+}
+
 static void write_all(const Problem *p, const int *choice, const Loc *why) {
-  for (int i = 0; i < p->nodes.n; i++)
-    if (p->nodes.at[i].op) write_op(p, &p->nodes.at[i], &p->nodes.at[i].choices.at[choice[i]], why);
+  const Graph *g = p->s->g;
+  for_each_op(op, g)
+    if (p->op_node[op->id] >= 0) write_op(p, op, chosen(p, p->op_node[op->id], choice), why);
   write_gradients(p, why);
-  for (int i = 0; i < p->nodes.n; i++)
-    if (!p->nodes.at[i].op && !p->nodes.at[i].shared)
-      write_param(p, &p->nodes.at[i], &p->nodes.at[i].choices.at[choice[i]], why);
+  for (int i = 0; i < g->n_params; i++) {
+    int node = p->value_node[g->params[i]->id];
+    if (node >= 0) write_param(p, g->params[i], chosen(p, node, choice), why);
+  }
 }
 
 // -- Solving -----------------------------------------------------------------------------------
@@ -106,8 +111,13 @@ static SolverProblem problem_of(Problem *p) {
     const Node *n = &p->nodes.at[i];
     node[i] = (SolverNode){n->choices.n, n->cost, n->usage, 0, 1};
   }
+  SolverEdge *edge = arena_array(p->scratch, SolverEdge, p->pairs.n);
+  for (int i = 0; i < p->pairs.n; i++) {
+    const Pair *e = &p->pairs.at[i];
+    edge[i] = (SolverEdge){{e->from, e->to}, e->cost};
+  }
   int64_t limit = p->c->memory > 0 ? (int64_t)p->c->memory : SOLVER_NO_LIMIT;
-  return (SolverProblem){node, p->edges.at, p->nodes.n, p->edges.n, limit};
+  return (SolverProblem){node, edge, p->nodes.n, p->pairs.n, limit};
 }
 
 static bool does_not_fit(const Problem *p, const SolverResult *r, const Loc *why, Diag *d) {
@@ -157,27 +167,14 @@ bool search_axes(Sharding *s, const int *axis, int n, const Cluster *c, const Lo
   leave_open(&p);
   SolverProblem problem = problem_of(&p);
   SolverOptions options = {.seconds = SECONDS};
-  if (getenv("NN_DUMP")) { static int count; FILE *f = fopen(str_format(s->scratch, "%s.%d.json", getenv("NN_DUMP"), count++), "w");
-    fprintf(f, "{\"problem\":{\"name\":\"p\",\"nodes\":{\"intervals\":[");
-    for (int i = 0; i < problem.n_nodes; i++) fprintf(f, "%s[0,1]", i ? "," : "");
-    fprintf(f, "],\"costs\":[");
-    for (int i = 0; i < problem.n_nodes; i++) { fprintf(f, "%s[", i ? "," : ""); for (int k = 0; k < problem.node[i].n; k++) fprintf(f, "%s%lld", k ? "," : "", (long long)problem.node[i].cost[k]); fprintf(f, "]"); }
-    fprintf(f, "],\"usages\":[");
-    for (int i = 0; i < problem.n_nodes; i++) { fprintf(f, "%s[", i ? "," : ""); for (int k = 0; k < problem.node[i].n; k++) fprintf(f, "%s%lld", k ? "," : "", (long long)problem.node[i].usage[k]); fprintf(f, "]"); }
-    fprintf(f, "]},\"edges\":{\"nodes\":[");
-    for (int i = 0; i < problem.n_edges; i++) fprintf(f, "%s[%d,%d]", i ? "," : "", problem.edge[i].node[0], problem.edge[i].node[1]);
-    fprintf(f, "],\"costs\":[");
-    for (int i = 0; i < problem.n_edges; i++) { fprintf(f, "%s[", i ? "," : ""); int n = problem.node[problem.edge[i].node[0]].n * problem.node[problem.edge[i].node[1]].n; for (int k = 0; k < n; k++) fprintf(f, "%s%lld", k ? "," : "", (long long)problem.edge[i].cost[k]); fprintf(f, "]"); }
-    fprintf(f, "]}%s}}\n", problem.limit == SOLVER_NO_LIMIT ? "" : str_format(s->scratch, ",\"usage_limit\":%lld", (long long)problem.limit)); fclose(f); }
   double start = now();
   SolverResult r = solver_solve(s->scratch, &problem, &options);
   *out = (Searched){.n = 1, .status = r.status, .step = (double)r.cost * 1e-12, .gap = r.gap};
   out->seconds = now() - start;
   out->n_nodes = p.nodes.n;
-  out->n_edges = p.edges.n;
+  out->n_edges = p.pairs.n;
   for (int i = 0; i < p.nodes.n; i++)
     out->n_choices += p.nodes.at[i].choices.n;
-  if (getenv("NN_SAY")) fprintf(stderr, "search: %d nodes %d choices %d edges: %s cost %.0f gap %g in %.3f s\n", out->n_nodes, out->n_choices, out->n_edges, solver_status_name[r.status], (double)r.cost, r.gap, out->seconds);
   if (!r.choice) return does_not_fit(&p, &r, why, d);
   write_all(&p, r.choice, why);
   return true;
