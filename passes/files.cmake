@@ -44,6 +44,7 @@ set(PASS_FILES
   repeats_net.c
   search/nodes.c
   search/edges.c
+  search/explain.c
   search/search.c
   choose.c
   sharding.c

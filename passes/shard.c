@@ -116,7 +116,7 @@ typedef struct Sections {
 
 // One way to factor the ranks: programs may leave several open, of which the cheapest is taken.
 typedef struct Attempt {
-  const char *mesh, *plan;
+  const char *mesh, *plan, *explain;
   const Cluster *cluster;
   Arena *scratch;
   int n_axes, ways[MAX_AXES], pick[MAX_AXES]; // of each axis before it is cut
@@ -133,6 +133,7 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
   if (!*first) {
     *first = s;
     s->searched = &t->searched; // the training step; others follow
+    s->explain = t->price_only ? NULL : t->explain;
   }
   for (int i = sections->n - 1; i >= 0; i--) {
     const Section *own = &sections->at[i];
@@ -288,6 +289,7 @@ static void warn_of_idle(const Module *m, Arena *scratch, Diag *d) {
 bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   const char *mesh = opt_str(o, "mesh"), *cluster = opt_str(o, "cluster");
   Attempt t = {.mesh = mesh ? mesh : "1", .plan = opt_str(o, "plan"), .scratch = opt_scratch(o)};
+  t.explain = opt_str(o, "explain");
   if (m->meshes)
     return diag_error(d, NULL, "the module is sharded already, on a mesh of %d device%s",
                       m->meshes->n_devices, m->meshes->n_devices == 1 ? "" : "s");

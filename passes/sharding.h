@@ -27,6 +27,7 @@ typedef struct Sharding {
   Arena *scratch;
   const Cluster *cluster;        // what a search prices plans by
   struct Searched *searched;     // what came of searches, added up
+  const char *explain;           // of what a search is to say why; NULL: of nothing
   const Dims **dims;             // by op id, of the whole; see dims_of
   const Loc *(*fixed)[MAX_AXES]; // by op id: where a program chose the split, or NULL
   bool (*assigned)[MAX_AXES];    // by op id: where it runs is known, and these are the ranks

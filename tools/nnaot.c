@@ -429,8 +429,9 @@ static const char *pass_options(Arena *a, const char *pass) {
     return str_format(a, "(name=%s clip=%.17g)", quoted(a, optimizer), clip_norm);
   // Time is the outermost axis: a micro-batch is a run of neighbouring rows.
   if (!strcmp(pass, "shard"))
-    return str_format(a, "(mesh=%s plan=%s cluster=%s)", quoted(a, mesh_text(a)),
-                      quoted(a, programs_text(a)), quoted(a, cluster_text()));
+    return str_format(a, "(mesh=%s plan=%s cluster=%s%s)", quoted(a, mesh_text(a)),
+                      quoted(a, programs_text(a)), quoted(a, cluster_text()),
+                      explain ? str_format(a, " explain=%s", quoted(a, explain)) : "");
   if (!strcmp(pass, "comm") && cluster) return str_format(a, "(cluster=%s)", quoted(a, cluster));
   if (!strcmp(pass, "transform")) return str_format(a, "(plan=%s)", quoted(a, programs_text(a)));
   return "";
@@ -674,6 +675,7 @@ static bool compile(const char *path, Arena *a, Diag *d) {
   if (ok && is_auto()) ok = choose(m, &s, a, d);
   ok = ok && pipeline_run(m, pipeline ? pipeline : train_pipeline(a), &run, d) && check_ranks(m, d);
   if (ok && verbose) say_weights(m);
+  if (ok && explain && s.searched.explained) fputs(s.searched.explained, stdout);
   if (ok && explain) ok = explain_print(m, explain, stdout, d);
   if (ok && strcmp(emit_what, "plan") != 0) ok = make_output(m, path, &import, a, d);
   if (ok && !strcmp(emit_what, "plan"))

@@ -222,7 +222,9 @@ static void add_ranks(StrBuf *b, const Module *m, int ranks, const StepCost *cos
 // -- The plan ----------------------------------------------------------------------------------
 
 void summary_searched(void *summary, const Searched *found) {
-  searched_add(&((Summary *)summary)->searched, found);
+  Summary *s = summary;
+  searched_add(&s->searched, found);
+  if (found->explained) s->searched.explained = str_copy(s->arena, found->explained);
 }
 
 static void add_solver(StrBuf *b, const Searched *found) {

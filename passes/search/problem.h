@@ -48,6 +48,7 @@ typedef struct Problem {
   const int *axis;              // that are searched
   int n_axes;
   int64_t slices; // of time
+  SolverOptions options;
   Repeats *repeats;
   Op **first_op;      // by op id, of the model: the one like it that has the node
   bool *has_gradient; // by value id
@@ -74,6 +75,10 @@ const Layout *op_wants(const Problem *p, const Op *op, int i, const Choice *c);
 const Layout *op_gradient(const Problem *p, const Op *op, int i, const Choice *c);
 // A value as a node has it: along axes that are not searched as is known.
 const Layout *lies_as(const Problem *p, const Value *v, const Sbp *lies);
+
+// What the choices of a value, or of the ops of a kind or place, would cost; NULL: nothing is
+// called so.
+const char *search_explain(const Problem *p, const SolverProblem *problem, const char *what);
 
 // Seconds from one layout to another; infinite where comm has no way.
 double price(Problem *p, const Type *whole, const Layout *from, const Layout *to, bool joined);

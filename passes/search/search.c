@@ -148,6 +148,7 @@ void searched_add(Searched *sum, const Searched *more) {
   if (!sum->n || more->status > sum->status) sum->status = more->status;
   sum->gap = sum->gap > more->gap ? sum->gap : more->gap;
   sum->n += more->n;
+  if (more->explained) sum->explained = more->explained;
   sum->step += more->step;
   sum->seconds += more->seconds;
   sum->n_nodes += more->n_nodes;
@@ -158,17 +159,16 @@ void searched_add(Searched *sum, const Searched *more) {
 bool search_axes(Sharding *s, const int *axis, int n, const Cluster *c, const Loc *why,
                  Searched *out, Diag *d) {
   Problem p = {.s = s, .scratch = s->scratch, .c = c, .axis = axis, .n_axes = n, .slices = 1};
+  p.options = (SolverOptions){.seconds = SECONDS};
   for (int a = 0; a < s->mesh->n_axes; a++)
     if (s->mesh->axis[a].time) p.slices *= s->mesh->axis[a].size;
   p.prices = transitions_new(s->g->module, c, s->scratch);
   p.joined = without_starts(&p);
   nodes_make(&p);
   edges_make(&p);
-  leave_open(&p);
   SolverProblem problem = problem_of(&p);
-  SolverOptions options = {.seconds = SECONDS};
   double start = now();
-  SolverResult r = solver_solve(s->scratch, &problem, &options);
+  SolverResult r = solver_solve(s->scratch, &problem, &p.options);
   *out = (Searched){.n = 1, .status = r.status, .step = (double)r.cost * 1e-12, .gap = r.gap};
   out->seconds = now() - start;
   out->n_nodes = p.nodes.n;
@@ -176,6 +176,8 @@ bool search_axes(Sharding *s, const int *axis, int n, const Cluster *c, const Lo
   for (int i = 0; i < p.nodes.n; i++)
     out->n_choices += p.nodes.at[i].choices.n;
   if (!r.choice) return does_not_fit(&p, &r, why, d);
+  if (s->explain) out->explained = search_explain(&p, &problem, s->explain);
+  leave_open(&p);
   write_all(&p, r.choice, why);
   return true;
 }

@@ -32,6 +32,7 @@ typedef struct Searched {
   double gap;     // the optimum may be less by this share of it
   double seconds; // that solving took
   int n_nodes, n_choices, n_edges;
+  const char *explained; // what Sharding.explain asks; NULL: nothing is called so
 } Searched;
 
 // Of two, what came of both.
