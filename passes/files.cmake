@@ -71,6 +71,7 @@ set(PASS_FILES
   collectives.c
   cost.c
   cost_comm.c
+  cost_step.c
   placement.c
   path_state.c
   path_cost.c

@@ -25,8 +25,8 @@ const OpInfo op_info[N_OPS] = {
 // Values are aligned to what the widest registers hold; and to what cudaMalloc gives, which
 // libraries look at when they choose between their kernels.
 const TargetInfo target_info[N_TARGETS] = {
-    [TARGET_cpu] = {"cpu", "train", 64, false},
-    [TARGET_cuda] = {"cuda", "train_cuda", 256, true},
+    [TARGET_cpu] = {"cpu", "train", 64, false, "cpu"},
+    [TARGET_cuda] = {"cuda", "train_cuda", 256, true, "h100"},
 };
 
 bool target_parse(const char *name, Target *out) {

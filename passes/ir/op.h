@@ -34,6 +34,7 @@ typedef struct TargetInfo {
   const char *pipeline; // that makes a training step for it: pipeline_named
   int64_t align;        // of values in memory, in bytes
   bool batches;         // has the kernels of trait BATCH
+  const char *cluster;  // on which its ranks are assumed to run, where nobody says
 } TargetInfo;
 
 extern const TargetInfo target_info[N_TARGETS];

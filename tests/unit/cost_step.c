@@ -1,0 +1,355 @@
+// What collectives and steps take, against sums done by hand: 1 TFLOP/s, 100 GB/s, 10 GB/s between
+// devices, and nothing for a kernel, a hop or a start, so that all is in proportion to sizes.
+
+#include "unit.h"
+
+#include <math.h>
+
+#include "cost.h"
+#include "cost_comm.h"
+#include "cost_step.h"
+#include "pass.h"
+#include "path.h"
+
+static const Cluster plain = {.nodes = 2,
+                              .per_node = 8,
+                              .nics = 2,
+                              .inside = {0, 1 / 10e9},
+                              .across = {0, 1 / 1e9},
+                              .memory_speed = 100e9,
+                              .f32 = 1e12,
+                              .half = 8e12};
+
+typedef struct Bench {
+  Arena *a;
+  Diag *d;
+} Bench;
+
+static int setup(void **state) {
+  Bench *b = malloc(sizeof *b);
+  *b = (Bench){arena_new(), diag_new(stderr)};
+  *state = b;
+  return 0;
+}
+
+static int teardown(void **state) {
+  Bench *b = *state;
+  diag_free(b->d);
+  arena_free(b->a);
+  free(b);
+  return 0;
+}
+
+static Module *read_text(Bench *b, const char *text) {
+  Module *m = module_parse("test.nn", text, strlen(text), b->d);
+  assert_non_null(m);
+  assert_true(module_verify(m, b->d));
+  return m;
+}
+
+static void assert_near(double is, double want) {
+  if (fabs(is - want) > 1e-9 * fabs(want)) fail_msg("%.12g, not %.12g", is, want);
+}
+
+// -- Collectives -----------------------------------------------------------------------------
+
+// A value of f32[64,64] on eight devices of two nodes, taken from one placement to another by one
+// op.
+typedef struct Way {
+  const char *param, *make; // a sum cannot be an input
+  const char *op, *from, *to, *prim;
+} Way;
+
+static const Way ways[] = {
+    {"f32[1,64,64] {B, S(0)}", "reduce_sum %x axes=[0] : f32[64,64] {B, P} split=[-,a]",
+     "all_reduce %v axis=\"b\" : f32[64,64] {B, B}", "R(2)V(4)D(1,1)@0-3,8-11",
+     "R(8)V(1)D(1,1)@0-3,8-11", "all_reduce"},
+    {"f32[1,16,64] {S(0), S(1)}", "reduce_sum %x axes=[0] : f32[16,64] {P, S(0)} split=[a,b]",
+     "all_reduce %v axis=\"a\" : f32[16,64] {B, S(0)}", "R(1)V(2)D(4,1)@0-3,8-11",
+     "R(2)V(1)D(4,1)@0-3,8-11", "all_reduce"},
+    {"f32[1,64,64] {B, S(0)}", "reduce_sum %x axes=[0] : f32[64,64] {B, P} split=[-,a]",
+     "reduce_scatter %v axis=\"b\" dim=0 : f32[16,64] {B, S(0)}", "R(2)V(4)D(1,1)@0-3,8-11",
+     "R(2)V(1)D(4,1)@0-3,8-11", "reduce_scatter"},
+    {"f32[64,16] {B, S(1)}", "tanh %x : f32[64,16] {B, S(1)} split=[-,1]",
+     "all_gather %v axis=\"b\" dim=1 : f32[64,64] {B, B}", "R(2)V(1)D(1,4)@0-3,8-11",
+     "R(8)V(1)D(1,1)@0-3,8-11", "all_gather"},
+    {"f32[16,64] {B, S(0)}", "tanh %x : f32[16,64] {B, S(0)} split=[-,0]",
+     "all_to_all %v axis=\"b\" from=0 to=1 : f32[64,16] {B, S(1)}", "R(2)V(1)D(4,1)@0-3,8-11",
+     "R(2)V(1)D(1,4)@0-3,8-11", "all_to_all"},
+    {"f32[8,64] {S(0), S(0)}", "tanh %x : f32[8,64] {S(0), S(0)} split=[0,0]",
+     "move %v shape=[8,64] : f32[8,64] @n {S(0), S(0)}", "R(1)V(1)D(8,1)@0-3,8-11",
+     "R(1)V(1)D(8,1)@4-7,12-15", "move"},
+};
+
+static Module *module_of(Bench *b, const Way *w) {
+  return read_text(b, str_format(b->a,
+                                 "module phase=local\nmesh @m devices=0-3,8-11 (a=2, b=4)\n"
+                                 "mesh @n devices=4-7,12-15 (a=2, b=4)\n"
+                                 "graph @main entry (%%x: %s input \"x\") {\n"
+                                 "  %%v = %s\n  %%r = %s\n  return output \"r\" %%r\n}\n",
+                                 w->param, w->make, w->op));
+}
+
+// As much as the path of that one step, which is what `nnaot-plan rvd` prints.
+static void a_collective_costs_its_primitive(void **state) {
+  Bench *b = *state;
+  Cluster c = plain; // with a start and hops as well
+  c.start = 5e-9;
+  c.inside.alpha = 1e-9;
+  c.across.alpha = 3e-9;
+  for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+    const Way *w = &ways[i];
+    Module *m = module_of(b, w);
+    const Op *op = m->graphs->last;
+    TensorShape shape = {.rank = 2, .dim = {64, 64}, .bytes = 4};
+    Placement from, to;
+    assert_true(placement_read(b->a, w->from, "from", &shape, &c, &from, b->d));
+    assert_true(placement_read(b->a, w->to, "to", &shape, &c, &to, b->d));
+    Paths *paths = paths_new(b->a, &c);
+    paths_without_send_recv(paths);
+    const Path *path = path_find(paths, &shape, &from, &to);
+    assert_int_equal(path->n_steps, 1);
+    assert_string_equal(path_prim_name[path->step[0].edge.prim], w->prim);
+    CommPrices *prices = comm_prices_new(b->a, &c);
+    const CommPrice *price = comm_price(prices, op);
+    assert_near(price->cost.seconds, path->total.seconds);
+    assert_near(price->cost.bytes, path->total.bytes);
+    assert_ptr_equal(comm_price(prices, op), price);
+    module_free(m);
+  }
+}
+
+// -- Steps -----------------------------------------------------------------------------------
+
+static StepCost cost_of(Bench *b, const Module *m, Target target) {
+  StepCost cost;
+  assert_true(step_cost(m, &plain, target, b->a, &cost));
+  return cost;
+}
+
+// A tanh of f32[n,1000] reads and writes 8 kB for each row: 80 ns.  An all_reduce of it over two
+// devices sends as much as there is each way: 400 ns for each row.
+enum { ROWS = 1000 };
+static const double row = 80e-9, reduce = 400e-9;
+
+#define TANHS                                                                                      \
+  "  %a = tanh %x : f32[1000,1000] {B} split=[-]\n"                                                \
+  "  %b = tanh %a : f32[1000,1000] {B} split=[-]\n"
+
+// all_reduce only starts: one tanh runs meanwhile, and the one that reads the sum waits.
+static void reducing_overlaps_what_does_not_read_it(void **state) {
+  Bench *b = *state;
+  Module *m = read_text(b, "module phase=local\nmesh @m devices=0-1 (dp=2)\n"
+                           "graph @main entry (%x: f32[1000,1000] {B} input \"x\", "
+                           "%z: f32[1,1000,1000] {S(0)} input \"z\") {\n"
+                           "  %s = reduce_sum %z axes=[0] : f32[1000,1000] {P} split=[a]\n"
+                           "  %r = all_reduce %s axis=\"dp\" : f32[1000,1000] {B}\n" TANHS
+                           "  %c = tanh %r : f32[1000,1000] {B} split=[-]\n"
+                           "  return output \"b\" %b, output \"c\" %c\n}\n");
+  StepCost cost = cost_of(b, m, TARGET_cpu);
+  assert_int_equal(cost.n_ranks, 2);
+  assert_near(cost.rank[0]->compute, 4 * ROWS * row);
+  assert_near(cost.rank[0]->comm, ROWS * reduce);
+  assert_near(cost.seconds, ROWS * (row + reduce + row));
+  assert_true(cost.rank[0]->idle < 1e-15 && cost.bubble < 1e-9);
+  module_free(m);
+}
+
+// Other collectives are waited for where they stand, and for the all_reduce before them.
+static void gathering_waits(void **state) {
+  Bench *b = *state;
+  Module *m = read_text(b, "module phase=local\nmesh @m devices=0-1 (dp=2)\n"
+                           "graph @main entry (%x: f32[1000,1000] {B} input \"x\", "
+                           "%y: f32[500,1000] {S(0)} input \"y\", "
+                           "%z: f32[1,1000,1000] {S(0)} input \"z\") {\n"
+                           "  %s = reduce_sum %z axes=[0] : f32[1000,1000] {P} split=[a]\n"
+                           "  %r = all_reduce %s axis=\"dp\" : f32[1000,1000] {B}\n"
+                           "  %g = all_gather %y axis=\"dp\" dim=0 : f32[1000,1000] {B}\n" TANHS
+                           "  return output \"b\" %b, output \"g\" %g, output \"r\" %r\n}\n");
+  StepCost cost = cost_of(b, m, TARGET_cpu);
+  assert_near(cost.rank[0]->comm, ROWS * (reduce + reduce / 2));
+  assert_near(cost.seconds, ROWS * (3 * row + reduce + reduce / 2));
+  module_free(m);
+}
+
+// Two stages: while one works the other waits.  On a gpu who sends waits for who gets.
+static const char stages[] = "module phase=local\n"
+                             "mesh @s devices=0-1 (dp=2%s)\nmesh @t devices=2-3 (dp=2%s)\n"
+                             "graph @main entry (%%x: f32[500,1000] {S(0)%s} input \"x\") {\n"
+                             "  %%a = tanh %%x : f32[500,1000] {S(0)%s} split=[0%s]\n"
+                             "  %%m = move %%a shape=[500,1000] : f32[500,1000] @t {S(0)%s}\n"
+                             "  %%b = tanh %%m : f32[500,1000] @t {S(0)%s} split=[0%s]\n"
+                             "  %%c = tanh %%b : f32[500,1000] @t {S(0)%s} split=[0%s]\n"
+                             "  %%n = move %%c shape=[500,1000] : f32[500,1000] {S(0)%s}\n"
+                             "  %%d = tanh %%n : f32[500,1000] {S(0)%s} split=[0%s]\n"
+                             "  return output \"d\" %%d\n}\n";
+
+static Module *read_stages(Bench *b, int slices) {
+  const char *axis = slices > 1 ? str_format(b->a, ", mb=%d:time", slices) : "";
+  const char *lies = slices > 1 ? ", S(0)" : "", *split = slices > 1 ? ",0" : "";
+  return read_text(b, str_format(b->a, stages, axis, axis, lies, lies, split, lies, lies, split,
+                                 lies, split, lies, lies, split));
+}
+
+static void stages_take_turns(void **state) {
+  Bench *b = *state;
+  Module *m = read_stages(b, 1);
+  // 500 rows of 4 kB go over each link.
+  double op = ROWS / 2 * row, move = ROWS / 2 * reduce;
+  StepCost cost = cost_of(b, m, TARGET_cpu);
+  assert_int_equal(cost.n_ranks, 4);
+  assert_near(cost.seconds, 4 * op + 2 * move);
+  for (int i = 0; i < 4; i++) {
+    bool first = cost.device[i] < 2;
+    assert_near(cost.rank[i]->compute, 2 * op);
+    assert_near(cost.rank[i]->comm, 2 * move);
+    assert_near(cost.rank[i]->idle, 2 * op);
+    assert_ptr_equal(cost.rank[i], cost.rank[first ? 0 : 2]);
+  }
+  assert_near(cost.bubble, 2 * op / cost.seconds);
+  assert_near(cost_of(b, m, TARGET_cuda).seconds, cost.seconds);
+  module_free(m);
+}
+
+// On processors who only sends goes on at once; on gpus it waits for who gets, and so does the
+// step.
+static void senders_go_on_on_processors(void **state) {
+  Bench *b = *state;
+  Module *m = read_text(b, "module phase=local\nmesh @s devices=0 ()\nmesh @t devices=1 ()\n"
+                           "graph @main entry (%x: f32[1000,1000] {} input \"x\") {\n"
+                           "  %a = tanh %x : f32[1000,1000] {}\n"
+                           "  %m = move %a shape=[1000,1000] : f32[1000,1000] @t {}\n"
+                           "  %b = tanh %a : f32[1000,1000] {}\n"
+                           "  %c = tanh %b : f32[1000,1000] {}\n"
+                           "  return output \"c\" %c, output \"m\" %m\n}\n");
+  StepCost cpu = cost_of(b, m, TARGET_cpu);
+  assert_near(cpu.seconds, ROWS * (row + reduce));
+  assert_true(cpu.rank[0]->idle < 1e-15); // its queue still sends
+  StepCost cuda = cost_of(b, m, TARGET_cuda);
+  assert_near(cuda.seconds, ROWS * (3 * row + reduce));
+  assert_near(cuda.rank[1]->idle, ROWS * 3 * row);
+  module_free(m);
+}
+
+// A collective is over groups: along dp the ranks of one stage do not wait for those of the other,
+// along pp they do.
+static void groups_wait_for_themselves(void **state) {
+  Bench *b = *state;
+  static const char text[] =
+      "module phase=local\nmesh @all devices=0-3 (pp=2, dp=2)\n"
+      "mesh @s devices=0-1 (dp=2)\nmesh @t devices=2-3 (dp=2)\n"
+      "graph @main entry (%%x: f32[1000,1000] @s {B} input \"x\", "
+      "%%z: f32[1000,1000] @t {B} input \"z\", %%y: f32[500,1000] {%s} input \"y\") {\n"
+      "  %%a = tanh %%x : f32[1000,1000] @s {B} split=[-]\n"
+      "  %%g = all_gather %%y axis=\"%s\" dim=0 : f32[1000,1000] {B, B}\n"
+      "  %%b = tanh %%z : f32[1000,1000] @t {B} split=[-]\n"
+      "  return output \"a\" %%a, output \"b\" %%b, output \"g\" %%g\n}\n";
+  Module *along = read_text(b, str_format(b->a, text, "B, S(0)", "dp"));
+  assert_near(cost_of(b, along, TARGET_cpu).seconds, ROWS * (row + reduce / 2));
+  Module *across = read_text(b, str_format(b->a, text, "S(0), B", "pp"));
+  assert_near(cost_of(b, across, TARGET_cpu).seconds, ROWS * (2 * row + reduce / 2));
+  module_free(along);
+  module_free(across);
+}
+
+// Every micro-batch takes as long as the one before, however many there are.
+static void micro_batches_add_up(void **state) {
+  Bench *b = *state;
+  double before = 0, last = 0, idle = 0;
+  for (int n = 2; n < 9; n++) {
+    Module *m = read_stages(b, n);
+    StepCost cost = cost_of(b, m, TARGET_cuda);
+    if (n > 3) assert_near(cost.seconds - before, last);
+    if (n > 3) assert_near(cost.rank[0]->idle / idle, (double)n / (n - 1));
+    last = cost.seconds - before;
+    before = cost.seconds;
+    idle = cost.rank[0]->idle;
+    assert_near(cost.rank[0]->compute, n * ROWS * row);
+    module_free(m);
+  }
+  Module *m = read_stages(b, 1000);
+  assert_near(cost_of(b, m, TARGET_cuda).seconds, 1000 * last);
+  module_free(m);
+}
+
+static void nothing_is_said_of_what_is_not_known(void **state) {
+  Bench *b = *state;
+  StepCost cost;
+  Cluster c = plain;
+  Module *m = read_stages(b, 1);
+  c.memory_speed = 0;
+  assert_false(step_cost(m, &c, TARGET_cpu, b->a, &cost));
+  c = plain;
+  c.nodes = 1;
+  c.per_node = 3; // and there are four ranks
+  assert_false(step_cost(m, &c, TARGET_cpu, b->a, &cost));
+  module_free(m);
+}
+
+// -- Cuts ------------------------------------------------------------------------------------
+
+static const char mlp[] =
+    "module phase=typed\n"
+    "graph @main entry (%x: f32[64,128] input \"x\", %i: i32[64] input \"i\",\n"
+    "  %w: f32[128,512] weight \"w\" train = normal(0,1),\n"
+    "  %v: f32[512,128] weight \"v\" train = normal(0,1),\n"
+    "  %e: f32[1000,128] weight \"e\" train = normal(0,1),\n"
+    "  %u: f32[128,16] weight \"u\" train = normal(0,1), %y: i32[64] input \"y\") {\n"
+    "  %e0 = gather %e, %i axis=0\n  %x0 = add %x, %e0\n"
+    "  %a = linear %x0, %w\n  %b = gelu %a\n  %c = linear %b, %v\n  %d = add %x0, %c\n"
+    "  %l = linear %d, %u\n  %loss, %lse = cross_entropy %l, %y ignore=-1\n"
+    "  %sum = reduce_sum %loss axes=[0]\n  return output \"loss\" %sum\n}\n";
+
+// What a cut of an op costs is what the op costs when it was cut: the same ops, before comm makes
+// types those of one device, and after.
+static void local_ops_cost_what_their_cuts_did(void **state) {
+  Bench *b = *state;
+  static const char *const plans[] = {
+      "shard(mesh=dp:4 plan=\"dp\")", "shard(mesh=tp:4 plan=\"tp\")",
+      "shard(mesh=zero3:4 plan=\"zero3\")", "shard(mesh=dp:2+tp:4 plan=\"dp,tp\")"};
+  for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+    Module *m = read_text(b, mlp);
+    PipelineOptions o = {0};
+    const char *step = str_format(b->a, "loss,autodiff,optimizer(name=adamw),%s", plans[i]);
+    assert_true(pipeline_run(m, step, &o, b->d));
+    const Graph *g = m->graphs;
+    double *seconds = arena_array(b->a, double, g->n_ops), whole = 0, parts = 0;
+    Op **op_of = arena_array(b->a, Op *, g->n_ops);
+    int n = 0, same = 0;
+    for_each_op(op, g) {
+      Dims dims;
+      assert_true(op_dims(op, &dims, b->d));
+      OpWork w = op_work(op, &dims);
+      Cut cut = op_cut(op, &dims);
+      op_of[n] = op;
+      seconds[n++] = work_seconds(&plain, &w, &cut);
+      whole += work_seconds(&plain, &w, NULL);
+      parts += work_seconds(&plain, &w, &cut);
+    }
+    assert_true(pipeline_run(m, "comm", &o, b->d));
+    for_each_op(op, g)
+      for (int k = 0; k < n; k++) {
+        if (op_of[k] != op) continue;
+        assert_near(op_seconds(&plain, op), seconds[k]);
+        same++;
+      }
+    assert_int_equal(same, n);
+    assert_true(parts < whole);
+    module_free(m);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(a_collective_costs_its_primitive, setup, teardown),
+      cmocka_unit_test_setup_teardown(reducing_overlaps_what_does_not_read_it, setup, teardown),
+      cmocka_unit_test_setup_teardown(gathering_waits, setup, teardown),
+      cmocka_unit_test_setup_teardown(stages_take_turns, setup, teardown),
+      cmocka_unit_test_setup_teardown(senders_go_on_on_processors, setup, teardown),
+      cmocka_unit_test_setup_teardown(groups_wait_for_themselves, setup, teardown),
+      cmocka_unit_test_setup_teardown(micro_batches_add_up, setup, teardown),
+      cmocka_unit_test_setup_teardown(nothing_is_said_of_what_is_not_known, setup, teardown),
+      cmocka_unit_test_setup_teardown(local_ops_cost_what_their_cuts_did, setup, teardown),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
