@@ -607,7 +607,10 @@ static bool compile(const char *path, Arena *a, Diag *d) {
                         .n_dims = dims.n,
                         .external_data_dir = external_data_dir,
                         .train_mode = train_mode};
-  Summary s = {.arena = a, .ranks = (int)ranks};
+  Target target = backend.target.target;
+  Summary s = {.arena = a, .ranks = (int)ranks, .target = target};
+  s.cluster = cluster_read(a, cluster ? cluster : target_info[target].cluster, "--cluster", d);
+  if (!s.cluster) return false;
   run.timed = summary_timed;
   run.timed_to = &s;
   Module *m = read_model(path, &import, d);

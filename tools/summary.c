@@ -1,5 +1,6 @@
-// See summary.h.  Only what is known is said: times are null until something predicts them, and so
-// is the quality of a plan that nobody searched for.
+// See summary.h.  Only what is known is said: times are null until collectives are chosen, or where
+// the cluster does not say how fast it is, and so is the quality of a plan that nobody searched
+// for.
 //
 // comm_bytes is the sum of the collectives' bytes (collectives.h) over all ranks and all
 // micro-batches of a step.  An executable counts the same with --traffic (rt/traffic.h).
@@ -11,6 +12,7 @@
 #include <string.h>
 
 #include "collectives.h"
+#include "cost_step.h"
 #include "ir/op.h"
 #include "ir/place.h"
 #include "output.h"
@@ -186,25 +188,34 @@ static int by_number(const void *x, const void *y) {
   return (a > b) - (a < b);
 }
 
-static void add_ranks(StrBuf *b, const Module *m, int ranks) {
+static const char *ms_text(Arena *a, bool known, double seconds) {
+  return known ? str_format(a, "%.6f", seconds * 1e3) : "null";
+}
+
+// `cost` is NULL where nothing is predicted.
+static const RankCost *cost_of(const StepCost *cost, int device) {
+  for (int i = 0; cost && i < cost->n_ranks; i++)
+    if (cost->device[i] == device) return cost->rank[i];
+  return NULL;
+}
+
+static void add_ranks(StrBuf *b, const Module *m, int ranks, const StepCost *cost) {
   int n;
-  int *device = module_devices(m, b->arena, &n);
-  const int64_t *ends = mesh_ends(m, b->arena);
+  Arena *a = b->arena;
+  int *device = module_devices(m, a, &n);
+  const int64_t *ends = mesh_ends(m, a);
   qsort(device, (size_t)n, sizeof *device, by_number);
   for (int i = 0; i < ranks; i++) {
     int64_t bytes = i < n ? device_end(m, ends, device[i]) : 0;
+    const RankCost *known = i < n ? cost_of(cost, device[i]) : NULL;
+    RankCost rank = known ? *known : (RankCost){0};
     strbuf_addf(b,
-                "%s\n    {\"peak_bytes\": %s, \"compute_ms\": null, \"comm_ms\": null, "
-                "\"idle_ms\": null}",
-                i ? "," : "",
-                m->phase >= PHASE_planned ? str_format(b->arena, "%" PRId64, bytes) : "null");
+                "%s\n    {\"peak_bytes\": %s, \"compute_ms\": %s, \"comm_ms\": %s, "
+                "\"idle_ms\": %s}",
+                i ? "," : "", m->phase >= PHASE_planned ? str_format(a, "%" PRId64, bytes) : "null",
+                ms_text(a, known, rank.compute), ms_text(a, known, rank.comm),
+                ms_text(a, known, rank.idle));
   }
-}
-
-// The part of a step in which stages wait for one another: none where there is one mesh, and
-// with several it depends on a schedule, which there is none of.
-static const char *bubble_text(const Module *m) {
-  return m->meshes && !m->meshes->next ? "0" : "null";
 }
 
 const char *summary_text(Summary *s, const Module *m) {
@@ -214,6 +225,8 @@ const char *summary_text(Summary *s, const Module *m) {
   int ranks = s->ranks, n_ops = 0, n_blocks = 0;
   if (m->meshes) module_devices(m, a, &ranks);
   collectives_find(a, m, &list);
+  StepCost cost;
+  bool known = step_cost(m, s->cluster, s->target, a, &cost);
   for_each_graph(g, m) {
     for_each_op(op, g)
       n_ops += g->entry;
@@ -222,8 +235,10 @@ const char *summary_text(Summary *s, const Module *m) {
   strbuf_addf(&b,
               "{\n  \"ranks\": %d,\n  \"plan_hash\": \"%016" PRIx64 "\",\n  \"dtype\": \"%s\",\n",
               ranks, plan_hash(a, m), summary_dtype(m));
-  strbuf_add(&b, "  \"predicted_step_ms\": null,\n  \"per_rank\": [");
-  add_ranks(&b, m, ranks);
+  strbuf_addf(&b, "  \"cluster\": %s,\n  \"predicted_step_ms\": %s,\n  \"per_rank\": [",
+              known ? json_string(a, s->cluster->name) : "null",
+              ms_text(a, known, known ? cost.seconds : 0));
+  add_ranks(&b, m, ranks, known ? &cost : NULL);
   strbuf_add(&b, "\n  ],\n  \"comm_bytes\": {");
   add_comm_bytes(&b, m->phase >= PHASE_local ? &list : NULL);
   strbuf_addf(&b,
@@ -231,7 +246,7 @@ const char *summary_text(Summary *s, const Module *m) {
               "  \"fold\": {\"ops_before\": %d, \"ops_after\": %d, \"unique_blocks\": %d},\n"
               "  \"solver\": {\"status\": \"none\", \"gap\": null, \"seconds\": 0},\n"
               "  \"seconds\": {",
-              bubble_text(m), s->n_ops, n_ops, n_blocks);
+              known ? str_format(a, "%.6f", cost.bubble) : "null", s->n_ops, n_ops, n_blocks);
   for (int i = 0; i < s->seconds.n; i++)
     strbuf_addf(&b, "%s%s: %.6f", i ? ", " : "", json_string(a, s->seconds.at[i].pass),
                 s->seconds.at[i].seconds);

@@ -4,7 +4,8 @@
 #define TOOLS_SUMMARY_H
 
 #include "base/vec.h"
-#include "ir/graph.h"
+#include "cluster.h"
+#include "ir/op.h"
 
 typedef struct PassSeconds {
   const char *pass;
@@ -15,6 +16,8 @@ typedef struct Summary {
   Arena *arena;
   int ranks;
   int n_ops; // of the model, before any pass
+  Target target;
+  const Cluster *cluster; // that times are predicted for
   Vec(PassSeconds) seconds;
 } Summary;
 

@@ -5,7 +5,7 @@ import sys
 
 path, ranks, planned = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "planned"
 s = json.load(open(path))
-keys = {"ranks", "plan_hash", "predicted_step_ms", "per_rank", "comm_bytes", "bubble_fraction", "fold", "solver",
+keys = {"ranks", "plan_hash", "cluster", "predicted_step_ms", "per_rank", "comm_bytes", "bubble_fraction", "fold", "solver",
         "seconds", "stages"}
 assert keys <= s.keys(), keys - s.keys()
 assert s["ranks"] == ranks and len(s["per_rank"]) == ranks
@@ -19,6 +19,13 @@ for rank in s["per_rank"]:
     assert rank.keys() >= {"peak_bytes", "compute_ms", "comm_ms", "idle_ms"}
     # The weights of the sample are 11386 floats.
     assert rank["peak_bytes"] > 4 * 11386 if planned else rank["peak_bytes"] is None
+    times = [rank["compute_ms"], rank["comm_ms"], rank["idle_ms"]]
+    if planned:
+        # Ranks that do the same never wait for one another.
+        assert times[0] > 0 and times[1] > 0 and times[2] == 0
+        assert max(times) < s["predicted_step_ms"] <= sum(times) + 1e-5
+    else:
+        assert times == [None] * 3
 (stage,) = s["stages"]
 assert stage["devices"] == list(range(ranks))
 # Those of the model, without gradients, updates, and what moves the loss between ranks.
@@ -28,5 +35,7 @@ if planned:
     assert stage["mesh"] == {"acc": 2, "dp": 2}
     # Gradients of all weights, and the loss, on two ranks.
     assert s["comm_bytes"]["all_reduce"] >= 2 * 4 * 11386 and s["bubble_fraction"] == 0
+    assert s["cluster"] == "cpu"
 else:
     assert s["comm_bytes"]["all_reduce"] is None and s["bubble_fraction"] is None
+    assert s["cluster"] is None and s["predicted_step_ms"] is None
