@@ -193,7 +193,7 @@ OpWork op_work(const Op *op, const Dims *dims) {
     add_body(&w, op, dims);
   else
     add_flops(&w, op, dims);
-  if (op_has_callee(op->kind) && op->kind != OP_fused) return w;
+  if (op->kind == OP_pack || op->kind == OP_batch || op->kind == OP_call) return w;
   add_reads(&w, op, dims);
   add_writes(&w, op, dims);
   return w;

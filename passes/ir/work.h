@@ -14,6 +14,7 @@
 //   views, constants       nothing
 //   what moves data        nothing here: the ways between ranks have their own price (cost.h)
 //   lookups and slices     what they touch, not what they touch it in
+//   pack                   moves nothing: plan_memory has its operands made in the bucket
 //   fused                  its body's flops; its own operands and results
 //   batch, call            all of what the body's ops do; a batch is one launch
 //   added up over time     also reads what was there

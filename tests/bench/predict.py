@@ -1,15 +1,20 @@
 """Predicted against measured step times:  tests/bench/predict.py NNAOT [--cluster NAME|FILE.lua] [--steps 60]
 
 Compiles the gpt2 sample under several plans, asks --summary how long a step is to take, and trains on random tokens to
-see how long it does, the plans in turn.  A row is the median of its steps but the first few.  The last line is
-Spearman's rank correlation of the two columns: whether the prediction knows which plan is the faster one.  Ranks are
-threads of one process, so there should be a core for each of them.
+see how long it does, the plans in turn:
+
+    step    milliseconds: predicted, and the median of all steps but the first few
+    work    the same of what all ranks do, computing and communicating: predicted, and processor time.  Ranks are
+            threads of one process; where there is no core for each, or others use the machine, this is what to compare
+
+Below is Spearman's rank correlation of each pair: whether the prediction knows which plan is the faster one.
 """
 
 import argparse
 import json
 import os
 import pathlib
+import resource
 import statistics
 import subprocess
 import tempfile
@@ -17,29 +22,41 @@ import tempfile
 import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BATCH, WORDS, WARM = 8, 256, 10
+WORDS, WARM = 256, 10
 # Ranks, plan, micro-batches.
 PLANS = [(1, "dp", 1), (1, "dp", 4), (2, "dp=2", 1), (2, "dp=2", 4), (2, "tp=2", 1), (2, "tp=2", 4), (2, "zero1=2", 1),
          (2, "zero3=2", 1), (2, "zero3=2", 4), (2, "pp=2", 1), (2, "pp=2", 4), (2, "sp=2", 1)]
 
 
-def compiled(nnaot, folder, ranks, plan, micro, cluster):
+def compiled(nnaot, folder, batch, ranks, plan, micro, cluster):
     name = f"{plan}.{micro}.{ranks}"
-    run = subprocess.run([nnaot, ROOT / "samples/gpt2/gpt2.onnx", "-g", str(ranks), "--batch", str(BATCH), "--plan", plan,
-                          "--micro-batches", str(micro), "--loss", "next_token(logits,input_ids)", "--optimizer", "adamw",
-                          *cluster, "--summary", folder / f"{name}.json", "-o", folder / name],
-                         capture_output=True, text=True)
-    if run.returncode:
-        raise SystemExit(run.stderr)
+    done = subprocess.run([nnaot, ROOT / "samples/gpt2/gpt2.onnx", "-g", str(ranks), "--batch", str(batch), "--plan",
+                           plan, "--micro-batches", str(micro), "--loss", "next_token(logits,input_ids)", "--optimizer",
+                           "adamw", *cluster, "--summary", folder / f"{name}.json", "-o", folder / name],
+                          capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(done.stderr)
     return folder / name, json.loads((folder / f"{name}.json").read_text())
 
 
-def measured(exe, tokens, steps):
-    log = exe.with_suffix(".jsonl")
+def processor_ms():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return 1000 * (used.ru_utime + used.ru_stime)
+
+
+def run(exe, tokens, steps):
+    """Milliseconds of each step, and processor time of the run."""
+    log, before = exe.with_suffix(".jsonl"), processor_ms()
     log.unlink(missing_ok=True)
     subprocess.run([exe, "--tokens", f"input_ids={tokens}", "--steps", str(steps), "--log", log], check=True,
                    stdout=subprocess.DEVNULL, env=dict(os.environ, OMP_NUM_THREADS="1"))
-    return [json.loads(line)["step_ms"] for line in log.read_text().splitlines()][WARM:]
+    return [json.loads(line)["step_ms"] for line in log.read_text().splitlines()], processor_ms() - before
+
+
+def measured(exe, tokens, steps):
+    """Without what only the first steps take, and the start of the program."""
+    ms, work = run(exe, tokens, WARM + steps)
+    return ms[WARM:], (work - run(exe, tokens, WARM)[1]) / steps
 
 
 def ranks_of(x):
@@ -51,6 +68,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("nnaot")
     parser.add_argument("--cluster")
+    parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--times", type=int, default=3)
     o = parser.parse_args()
@@ -59,19 +77,21 @@ def main():
         folder = pathlib.Path(name)
         tokens = folder / "tokens.npy"
         np.save(tokens, np.random.default_rng(3).integers(0, WORDS, 1 << 18, dtype=np.int64))
-        plans = [compiled(o.nnaot, folder, *plan, cluster) for plan in PLANS]
-        ms = [[] for _ in plans]
-        for _ in range(o.times):
-            for i, (exe, _) in enumerate(plans):
-                ms[i] += measured(exe, tokens, o.steps)
-    print(f"{'plan':12}{'micro-batches':>14}{'predicted ms':>14}{'measured ms':>13}{'ratio':>8}"
-          f"{'compute':>10}{'comm':>8}{'idle':>8}")
-    predicted, real = [s["predicted_step_ms"] for _, s in plans], [statistics.median(x) for x in ms]
-    for (ranks, plan, micro), (_, s), p, r in zip(PLANS, plans, predicted, real):
-        rank = s["per_rank"][0]
-        print(f"{plan:12}{micro:14}{p:14.3f}{r:13.3f}{r / p:8.2f}{rank['compute_ms']:10.3f}{rank['comm_ms']:8.3f}"
-              f"{rank['idle_ms']:8.3f}")
-    print(f"rank correlation {np.corrcoef(ranks_of(predicted), ranks_of(real))[0, 1]:.2f}")
+        plans = [compiled(o.nnaot, folder, o.batch, *plan, cluster) for plan in PLANS]
+        runs = [[measured(exe, tokens, o.steps) for exe, _ in plans] for _ in range(o.times)]
+    print(f"{'ranks':>5} {'plan':8}{'micro-batches':>14}{'compute':>9}{'comm':>8}{'idle':>8}"
+          f"{'step':>9}{'measured':>9}{'ratio':>7}{'work':>9}{'measured':>9}{'ratio':>7}")
+    pairs = []
+    for i, ((ranks, plan, micro), (_, s)) in enumerate(zip(PLANS, plans)):
+        first, step = s["per_rank"][0], statistics.median(x for r in runs for x in r[i][0])
+        all_work = sum(rank["compute_ms"] + rank["comm_ms"] for rank in s["per_rank"])
+        work = min(r[i][1] for r in runs)
+        predicted = s["predicted_step_ms"]
+        pairs.append((predicted, step, all_work, work))
+        print(f"{ranks:5} {plan:8}{micro:14}{first['compute_ms']:9.3f}{first['comm_ms']:8.3f}{first['idle_ms']:8.3f}"
+              f"{predicted:9.3f}{step:9.3f}{step / predicted:7.2f}{all_work:9.3f}{work:9.3f}{work / all_work:7.2f}")
+    p, step, all_work, work = (ranks_of(x) for x in zip(*pairs))
+    print(f"{'rank correlation':70}{np.corrcoef(p, step)[0, 1]:7.2f}{np.corrcoef(all_work, work)[0, 1]:25.2f}")
 
 
 main()

@@ -42,6 +42,9 @@ static const Case cases[] = {
      4 * (12 + 12. * 64 + 5000. * 64) + 8. * 12 * 64, 1, false},
     {"%x: f32[512,1024] input \"x\"", "slice %x starts=[0,0] steps=[1,1] shape=[2,1024]",
      2. * 2 * 1024, 8. * 2 * 1024, 1, false},
+    // a bucket: what is in it was made there
+    {"%x: f32[512,1024] input \"x\", %y: f32[1024] input \"y\"", "pack %x, %y",
+     2. * (512 * 1024 + 1024), 0, 1, false},
     // every operand and every state once, whatever is computed of them
     {"%w: f32[4096] weight \"w\" train = 0, %g: f32[4096] input \"g\", %m: f32[4096] input \"m\", "
      "%v: f32[4096] input \"v\", %l: f32[] input \"l\", %s: f32[] input \"s\", %t: i64[] input "

@@ -211,6 +211,47 @@ static void stages_take_turns(void **state) {
   module_free(m);
 }
 
+// On processors who only sends goes on at once; on gpus it waits for who gets, and so does the
+// step.
+static void senders_go_on_on_processors(void **state) {
+  Bench *b = *state;
+  Module *m = read_text(b, "module phase=local\nmesh @s devices=0 ()\nmesh @t devices=1 ()\n"
+                           "graph @main entry (%x: f32[1000,1000] {} input \"x\") {\n"
+                           "  %a = tanh %x : f32[1000,1000] {}\n"
+                           "  %m = move %a shape=[1000,1000] : f32[1000,1000] @t {}\n"
+                           "  %b = tanh %a : f32[1000,1000] {}\n"
+                           "  %c = tanh %b : f32[1000,1000] {}\n"
+                           "  return output \"c\" %c, output \"m\" %m\n}\n");
+  StepCost cpu = cost_of(b, m, TARGET_cpu);
+  assert_near(cpu.seconds, ROWS * (row + reduce));
+  assert_true(cpu.rank[0]->idle < 1e-15); // its queue still sends
+  StepCost cuda = cost_of(b, m, TARGET_cuda);
+  assert_near(cuda.seconds, ROWS * (3 * row + reduce));
+  assert_near(cuda.rank[1]->idle, ROWS * 3 * row);
+  module_free(m);
+}
+
+// A collective is over groups: along dp the ranks of one stage do not wait for those of the other,
+// along pp they do.
+static void groups_wait_for_themselves(void **state) {
+  Bench *b = *state;
+  static const char text[] =
+      "module phase=local\nmesh @all devices=0-3 (pp=2, dp=2)\n"
+      "mesh @s devices=0-1 (dp=2)\nmesh @t devices=2-3 (dp=2)\n"
+      "graph @main entry (%%x: f32[1000,1000] @s {B} input \"x\", "
+      "%%z: f32[1000,1000] @t {B} input \"z\", %%y: f32[500,1000] {%s} input \"y\") {\n"
+      "  %%a = tanh %%x : f32[1000,1000] @s {B} split=[-]\n"
+      "  %%g = all_gather %%y axis=\"%s\" dim=0 : f32[1000,1000] {B, B}\n"
+      "  %%b = tanh %%z : f32[1000,1000] @t {B} split=[-]\n"
+      "  return output \"a\" %%a, output \"b\" %%b, output \"g\" %%g\n}\n";
+  Module *along = read_text(b, str_format(b->a, text, "B, S(0)", "dp"));
+  assert_near(cost_of(b, along, TARGET_cpu).seconds, ROWS * (row + reduce / 2));
+  Module *across = read_text(b, str_format(b->a, text, "S(0), B", "pp"));
+  assert_near(cost_of(b, across, TARGET_cpu).seconds, ROWS * (2 * row + reduce / 2));
+  module_free(along);
+  module_free(across);
+}
+
 // Every micro-batch takes as long as the one before, however many there are.
 static void micro_batches_add_up(void **state) {
   Bench *b = *state;
@@ -304,6 +345,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(reducing_overlaps_what_does_not_read_it, setup, teardown),
       cmocka_unit_test_setup_teardown(gathering_waits, setup, teardown),
       cmocka_unit_test_setup_teardown(stages_take_turns, setup, teardown),
+      cmocka_unit_test_setup_teardown(senders_go_on_on_processors, setup, teardown),
+      cmocka_unit_test_setup_teardown(groups_wait_for_themselves, setup, teardown),
       cmocka_unit_test_setup_teardown(micro_batches_add_up, setup, teardown),
       cmocka_unit_test_setup_teardown(nothing_is_said_of_what_is_not_known, setup, teardown),
       cmocka_unit_test_setup_teardown(local_ops_cost_what_their_cuts_did, setup, teardown),
