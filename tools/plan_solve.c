@@ -74,12 +74,13 @@ static bool solve(Arena *a, Diag *d) {
   const SolverProblem *p = solver_read(a, plan_options.file, d);
   if (!p || !ok) return false;
   SolverResult r = solver_solve(a, p, &o);
+  if (r.lp_failed) diag_error(d, loc_line(a, o.lp, 0, 0), "cannot be written");
   if (!r.choice) return fail(a, p, &r, d);
   if (plan_options.json)
     print_json(a, p, &r);
   else
     print_lines(a, p, &r);
-  return output_flush(d);
+  return output_flush(d) && !r.lp_failed;
 }
 
 int plan_solve(const Program *program) {

@@ -293,7 +293,9 @@ int block_plan(Block *b, const int *var, int n, const int *label, int64_t table,
   return b->n_steps;
 }
 
-int64_t block_work(const Block *b) { return b->used + b->base_used; }
+int64_t block_work(const Block *b) {
+  return b->used + b->base_used;
+}
 
 int block_free(const Block *b, const int **out_var) {
   *out_var = b->free_var;

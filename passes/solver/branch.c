@@ -5,6 +5,7 @@
 // reaches the best cost is done with.
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -118,11 +119,11 @@ static double part(Solve *s, Model *m, const Model *from, const Dual *its, int d
   return bound;
 }
 
-double solve_branch(Solve *s, const Model *m, const Dual *dual) {
+double solve_branch(Solve *s) {
   if (s->core->n_vars > MAX_VARS) return -INFINITY;
   Solve whole = *s;
   Arena *a = arena_new();
-  double bound = part(s, model_copy(a, m), m, dual, 0);
+  double bound = part(s, model_copy(a, s->model), s->model, s->dual, 0);
   arena_free(a);
   s->model = whole.model;
   s->round = whole.round;

@@ -270,27 +270,38 @@ bool search_fit(Search *s, const int *start, const double *price, int sweeps) {
   return fit(s, moves, sweeps);
 }
 
-bool search_kick(Search *s, const int *start, const double *price, int moves) {
+// What was there before comes back, unless what there is now is better.
+static bool keep_better(Search *s, const int *before, double cost) {
+  if (s->over == 0 && s->cost < cost) return true;
+  put(s, before);
+  return false;
+}
+
+bool search_again(Search *s, const int *start, const double *price, int moves) {
+  Arena *a = arena_new();
+  int *before = arena_copy(a, s->label, (size_t)s->core->n_vars * sizeof *before);
+  double cost = s->cost;
+  if (search_fit(s, start, price, 40)) search_improve(s, moves);
+  bool better = keep_better(s, before, cost);
+  arena_free(a);
+  return better;
+}
+
+bool search_kick(Search *s, const double *price, int moves) {
   const Core *c = s->core;
   Arena *a = arena_new();
   int *before = arena_copy(a, s->label, (size_t)c->n_vars * sizeof *before);
+  int *label = arena_copy(a, s->label, (size_t)c->n_vars * sizeof *label);
   double *about = arena_copy(a, price, (size_t)c->n_rows * sizeof *about);
   double cost = s->cost, scale = 0.6 + 0.6 * random_unit(&s->random);
   for (int t = 0; t < c->n_rows; t++)
     about[t] *= scale;
-  if (random_below(&s->random, 4) == 0) {
-    search_fit(s, start, about, 40);
-  } else {
-    int *label = arena_copy(a, s->label, (size_t)c->n_vars * sizeof *label);
-    int most = c->n_vars < MOST_VARS ? c->n_vars : MOST_VARS;
-    sums_of(s, about, s->weight);
-    settle_block(s, choose_block(s, 1 + random_below(&s->random, most)), label);
-    put(s, label);
-    fit(s, 5, 40);
-  }
-  if (s->over == 0) search_improve(s, moves);
-  bool better = s->over == 0 && s->cost < cost;
-  if (!better) put(s, before);
+  int most = c->n_vars < MOST_VARS ? c->n_vars : MOST_VARS;
+  sums_of(s, about, s->weight);
+  settle_block(s, choose_block(s, 1 + random_below(&s->random, most)), label);
+  put(s, label);
+  if (fit(s, 5, 40)) search_improve(s, moves);
+  bool better = keep_better(s, before, cost);
   arena_free(a);
   return better;
 }

@@ -36,8 +36,9 @@ bool search_offer(Search *s, const int *label);
 bool search_fit(Search *s, const int *label, const double *price, int sweeps);
 // Makes it cheaper, by so many moves; returns how many helped.
 int search_improve(Search *s, int moves);
-// Another try from somewhere else: part of the choice is made anew at about these prices, whether
-// it fits or not, and then made to fit and improved.  The better one of before and after stays.
-bool search_kick(Search *s, const int *label, const double *price, int moves);
+// Another try, as search_fit; the better one of before and after stays.
+bool search_again(Search *s, const int *label, const double *price, int moves);
+// The same from the choice there is, of which a block is made anew at about these prices.
+bool search_kick(Search *s, const double *price, int moves);
 
 #endif

@@ -13,24 +13,30 @@ typedef struct Dual {
   // From here on the ascent's own.
   double *trial, *sum, *best_price;
   int64_t *used;
-  double **message; // of each link of each variable: what the table has given to its labels
-  int *reverse;     // of each link: the same table's link at the other end
-  int *first;       // of each variable: the number of its first link
-  double *paid;     // of each label of each variable: its cost at the prices
+  double *direction; // of prices
+  double **message;  // of each link of each variable: what the table has given to its labels
+  int *reverse;      // of each link: the same table's link at the other end
+  int *first;        // of each variable: the number of its first link
+  double *paid;      // of each label of each variable: its cost at the prices
   int *first_label;
   double *row;
   double factor; // of steps
   int worse;     // steps since the bound was last raised
 } Dual;
 
+// The core is of a reduced model: every label is possible with some of each neighbour's.
 Dual *dual_new(Arena *a, const Core *c);
 
 // One pass there and back over all messages, and a step of prices towards `target`, the cost of
-// something that fits.  Returns whether the bound was raised.
+// something that fits, or infinity.  Returns whether the bound was raised.
 bool dual_step(Dual *d, double target);
 
 // Makes messages and prices those of the best bound; returns the bound, added up anew.
 double dual_settle(Dual *d);
+
+// What the table of a link has given to the variable's labels, and to those of the other end.
+const double *dual_message(const Dual *d, int var, int link);
+const double *dual_message_back(const Dual *d, int var, int link);
 
 // What each label of a variable costs more than the best of them.
 void dual_reduced(Dual *d, int var, double *out);

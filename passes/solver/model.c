@@ -305,7 +305,8 @@ void model_recover(const Model *m, const int *label, int *choice) {
 
 static void copy_var(Model *m, const Var *from, int origin) {
   Var *v = &m->var[m->n_vars];
-  *v = (Var){.n = from->n, .cost = arena_copy(m->arena, from->cost, (size_t)from->n * sizeof *v->cost)};
+  *v = (Var){.n = from->n,
+             .cost = arena_copy(m->arena, from->cost, (size_t)from->n * sizeof *v->cost)};
   for (int k = 0; k < from->items.n; k++) {
     Item x = from->items.at[k];
     x.usage = arena_copy(m->arena, x.usage, (size_t)from->n * sizeof *x.usage);
@@ -316,7 +317,10 @@ static void copy_var(Model *m, const Var *from, int origin) {
 
 Model *model_copy(Arena *a, const Model *from) {
   Model *m = arena_one(a, Model);
-  *m = (Model){.arena = a, .parent = from, .n_rows = from->n_rows, .constant = from->constant,
+  *m = (Model){.arena = a,
+               .parent = from,
+               .n_rows = from->n_rows,
+               .constant = from->constant,
                .full_row = -1};
   m->room = arena_copy(a, from->room, (size_t)from->n_rows * sizeof *m->room);
   m->time = arena_copy(a, from->time, (size_t)from->n_rows * sizeof *m->time);

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "solver/program.h"
 #include "solver/reduce.h"
 #include "solver/solve.h"
 
@@ -55,7 +56,9 @@ void solve_offer(Solve *s, const int *label) {
   arena_free(a);
 }
 
-double solve_target(const Solve *s) { return s->best - 0.5; }
+double solve_target(const Solve *s) {
+  return s->best - 0.5;
+}
 
 bool solve_over(const Solve *s) {
   return (s->has && s->bound > solve_target(s)) || clock_seconds() >= s->end;
@@ -75,11 +78,10 @@ void solve_ascend(Solve *s, int steps, double least) {
   Dual *d = s->dual;
   double before = d->bound;
   for (int k = 1; k <= steps && !solve_over(s); k++) {
-    double target = s->has ? s->best : d->bound + 0.05 * fabs(d->bound) + 1;
-    dual_step(d, isfinite(target) ? target : 1e18);
+    dual_step(d, s->has ? s->best : INFINITY);
     if (s->has && d->bound > solve_target(s)) break;
-    if (k % 50) continue;
-    if (d->bound - before < least * (s->has ? s->best - d->bound : fabs(before) + 1)) break;
+    if (!s->has || k % 100) continue;
+    if (d->bound - before < least * (s->best - d->bound)) break;
     before = d->bound;
   }
   dual_settle(d);
@@ -90,22 +92,23 @@ bool solve_find(Solve *s, int tries) {
   for (int k = 0; k < tries && x->over > 0 && clock_seconds() < s->end; k++) {
     if (search_fit(x, s->dual->label, s->dual->price, 40)) break;
     for (int i = 0; i < 20; i++)
-      dual_step(s->dual, s->dual->bound + 0.05 * fabs(s->dual->bound) + 1);
+      dual_step(s->dual, INFINITY);
   }
   if (x->over == 0) solve_offer(s, x->label);
   return x->over == 0;
 }
 
 void solve_improve(Solve *s, int moves) {
+  enum { SOME = 100, FEW = 30, KICKS = 3 };
   Search *x = s->search;
   if (x->over > 0) return;
   x->target = s->dual->bound + 0.5;
   memcpy(x->price, s->dual->price, (size_t)s->core->n_rows * sizeof *x->price);
-  int some = moves < 100 ? moves : 100, few = moves < 30 ? moves : 30;
-  for (int done = 0; done < moves && !solve_over(s) && x->cost > x->target; done += some)
-    if (search_improve(x, some) * 50 < some) {
-      for (int k = 0; k < 3 && clock_seconds() < s->end; k++)
-        search_kick(x, s->dual->label, s->dual->price, few);
+  for (int done = 0; done < moves && !solve_over(s) && x->cost > x->target; done += SOME)
+    if (search_improve(x, SOME) * 50 < SOME) {
+      for (int k = 0; k < KICKS && clock_seconds() < s->end; k++)
+        search_kick(x, s->dual->price, FEW);
+      search_again(x, s->dual->label, s->dual->price, FEW);
     }
   solve_offer(s, x->label);
 }
@@ -149,6 +152,7 @@ static void next_round(Solve *s) {
     label[i] = m->hold[s->core->var[i].origin];
   search_offer(s->search, label);
   solve_offer(s, label);
+  if (!s->core->n_vars) s->bound = s->best; // there is no other choice that could be better
 }
 
 static void ascend(Solve *s, int steps) {
@@ -159,28 +163,50 @@ static void ascend(Solve *s, int steps) {
 
 // Whether labels went.
 static bool round_of(Solve *s, int moves) {
+  double before = s->dual->bound;
+  ascend(s, 1000);
+  if (solve_over(s)) return false;
+  // Prices that are much better are worth a new beginning.
+  if (s->dual->bound - before > 0.01 * (s->best - before)) {
+    search_again(s->search, s->dual->label, s->dual->price, 100);
+    solve_offer(s, s->search->label);
+    solve_say(s, "again");
+  }
   solve_improve(s, moves);
   solve_say(s, "improve");
-  if (!solve_over(s)) ascend(s, 1000);
   if (solve_over(s) || s->search->over > 0 || s->search->cost > s->best) return false;
   hold(s);
+  dual_settle(s->dual);
   if (!solve_exclude(s)) return false;
   next_round(s);
-  ascend(s, 1000);
   return true;
+}
+
+static void try_bound(Solve *s, double (*find)(Solve *)) {
+  if (solve_over(s)) return;
+  double bound = find(s);
+  if (bound > s->bound) s->bound = bound;
 }
 
 static void run(Solve *s, Model *m) {
   solve_begin(s, m);
-  ascend(s, 300);
+  if (!s->core->n_vars) {
+    solve_offer(s, NULL);
+    s->bound = s->core->constant;
+    return;
+  }
+  ascend(s, 200);
   solve_find(s, 20);
   solve_say(s, "find");
-  for (int idle = 0, moves = 500; !solve_over(s) && idle < 3; moves *= 2)
-    idle = round_of(s, moves) ? 0 : idle + 1;
-  if (!solve_over(s)) {
-    double bound = solve_branch(s, s->model, s->dual);
-    if (bound > s->bound) s->bound = bound;
+  for (int idle = 0, moves = 200; !solve_over(s) && idle < 3;) {
+    bool shrunk = round_of(s, moves);
+    idle = shrunk ? 0 : idle + 1;
+    moves = shrunk ? 200 : 2 * moves;
+    double best = s->best;
+    if (idle == 1) try_bound(s, solve_cbc);
+    if (s->best < best) idle = 0;
   }
+  try_bound(s, solve_branch);
   while (!solve_over(s))
     round_of(s, 1 << 20);
 }
@@ -213,9 +239,24 @@ static SolverResult result(const Solve *s) {
   return r;
 }
 
+static bool write_lp(const Model *m, const char *path) {
+  Arena *a = arena_new();
+  const Core *c = core_build(a, m);
+  bool *all = arena_array(a, bool, c->n_rows + 1);
+  memset(all, true, (size_t)c->n_rows);
+  bool ok = program_write(program_build(a, c, NULL, all, true), path);
+  arena_free(a);
+  return ok;
+}
+
 SolverResult solver_solve(Arena *a, const SolverProblem *p, const SolverOptions *o) {
+  if (o->method != SOLVER_auto) return solver_compare(a, p, o);
   Arena *scratch = arena_new();
-  Solve s = {.arena = a, .problem = p, .options = o, .begin = clock_seconds(), .best = INFINITY,
+  Solve s = {.arena = a,
+             .problem = p,
+             .options = o,
+             .begin = clock_seconds(),
+             .best = INFINITY,
              .bound = -INFINITY};
   s.end = s.begin + o->seconds;
   s.choice = arena_array(a, int, p->n_nodes);
@@ -226,8 +267,10 @@ SolverResult solver_solve(Arena *a, const SolverProblem *p, const SolverOptions 
   if (m->infeasible) {
     r = infeasible(p, m);
   } else {
+    bool written = !o->lp || write_lp(m, o->lp);
     run(&s, m);
     r = result(&s);
+    r.lp_failed = !written;
   }
   arena_free(s.round);
   arena_free(scratch);

@@ -30,7 +30,7 @@ bool solve_over(const Solve *s);
 
 // Makes `m`, which is reduced, what is being worked on; `round` is new.
 void solve_begin(Solve *s, Model *m);
-// Raises the dual's bound, until 50 steps close less than a part `least` of the gap.
+// Raises the dual's bound, until 100 steps close less than a part `least` of the gap.
 void solve_ascend(Solve *s, int steps, double least);
 // Something that fits.
 bool solve_find(Solve *s, int tries);
@@ -41,8 +41,10 @@ bool solve_exclude(Solve *s);
 void solve_offer(Solve *s, const int *label);
 void solve_say(const Solve *s, const char *what);
 
-// Everything that a model can be, by trying labels one after the other.  `dual`: of the model.
-// Returns a bound of it all.
-double solve_branch(Solve *s, const Model *m, const Dual *dual);
+// The same by CBC, if it is there, and what is left is small enough for it.
+double solve_cbc(Solve *s);
+// Everything that the model can be, by trying labels one after the other.  Returns a bound of it
+// all.
+double solve_branch(Solve *s);
 
 #endif

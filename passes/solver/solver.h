@@ -63,7 +63,7 @@ typedef struct SolverOptions {
   SolverMethod method;
   double seconds;   // stop then with what there is
   const int *start; // a choice to be no worse than, if it fits; or NULL
-  const char *lp;   // write what is left for CBC to this file; or NULL
+  const char *lp;   // write what exact reduction leaves to this file, as a 0/1 program; or NULL
   uint64_t seed;    // of whatever is random
   bool verbose;     // progress on stderr
 } SolverOptions;
@@ -89,10 +89,14 @@ typedef struct SolverResult {
   bool has_moment;
   int64_t moment;
   SolverCost needed;
+  bool lp_failed; // the file of `lp` could not be written
 } SolverResult;
 
 // The result's choice lives in `a`.  The problem must be one that solver_check accepts.
 SolverResult solver_solve(Arena *a, const SolverProblem *p, const SolverOptions *o);
+
+// One of the other methods, for comparison; solver_solve calls it.
+SolverResult solver_compare(Arena *a, const SolverProblem *p, const SolverOptions *o);
 
 // Reports all that is wrong with the problem, as "FILE: nodes[3]: …".
 bool solver_check(const SolverProblem *p, const char *file, Diag *d);

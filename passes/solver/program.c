@@ -1,0 +1,179 @@
+// What is left of a problem as a 0/1 program (program.h).
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "solver/program.h"
+
+typedef struct Builder {
+  Arena *arena;
+  const Core *core;
+  const Dual *dual;
+  ZeroOne *p;
+  bool names;
+  int *first; // column of each variable's first label
+  Vec(double) costs;
+  Vec(const char *) column_names;
+  Vec(ProgramRow) rows;
+  Ints columns;
+  Vec(double) values;
+} Builder;
+
+static int add_column(Builder *b, double cost, const char *name) {
+  vec_push(b->arena, &b->costs, cost);
+  vec_push(b->arena, &b->column_names, name);
+  return b->costs.n - 1;
+}
+
+static void begin_row(Builder *b, const char *name, double lo, double hi) {
+  vec_push(b->arena, &b->rows, (ProgramRow){name, b->columns.n, 0, lo, hi});
+}
+
+static void add_entry(Builder *b, int column, double value) {
+  vec_push(b->arena, &b->columns, column);
+  vec_push(b->arena, &b->values, value);
+  b->rows.at[b->rows.n - 1].n++;
+}
+
+#define name_of(b, ...) ((b)->names ? str_format((b)->arena, __VA_ARGS__) : NULL)
+
+// Each variable's labels cost from 0 on, and the rest is constant.
+static void add_var(Builder *b, int v) {
+  const CoreVar *x = &b->core->var[v];
+  Arena *a = arena_new();
+  double *cost = arena_copy(a, x->cost, (size_t)x->n * sizeof *cost), least = INFINITY;
+  for (int k = 0; b->dual && k < x->n_links; k++)
+    for (int i = 0; i < x->n; i++)
+      cost[i] += dual_message(b->dual, v, k)[i];
+  for (int i = 0; i < x->n; i++)
+    least = fmin(least, cost[i]);
+  if (!b->dual) least = 0;
+  b->p->constant += least;
+  b->first[v] = b->costs.n;
+  for (int i = 0; i < x->n; i++)
+    add_column(b, cost[i] - least, name_of(b, "x%d_%d", x->origin, i));
+  arena_free(a);
+}
+
+static void add_labels(Builder *b) {
+  for (int v = 0; v < b->core->n_vars; v++)
+    add_var(b, v);
+  b->p->n_binary = b->costs.n;
+  for (int v = 0; v < b->core->n_vars; v++) {
+    begin_row(b, name_of(b, "choose%d", b->core->var[v].origin), 1, 1);
+    for (int i = 0; i < b->core->var[v].n; i++)
+      add_entry(b, b->first[v] + i, 1);
+  }
+}
+
+static double moved(const Builder *b, int v, int k, int i, int j) {
+  if (!b->dual) return 0;
+  return dual_message(b->dual, v, k)[i] + dual_message_back(b->dual, v, k)[j];
+}
+
+static void add_table(Builder *b, int v, int k) {
+  const Link *link = &b->core->var[v].link[k];
+  const CoreVar *x = &b->core->var[v], *y = &b->core->var[link->other];
+  Arena *a = arena_new();
+  int *column = arena_array(a, int, (int64_t)x->n * y->n);
+  for (int j = 0; j < y->n; j++)
+    for (int i = 0; i < x->n; i++) {
+      double cost = link->at[(int64_t)j * x->n + i] - moved(b, v, k, i, j);
+      column[j * x->n + i] =
+          isinf(cost) ? -1
+                      : add_column(b, cost, name_of(b, "y%d_%d_%d_%d", x->origin, i, y->origin, j));
+    }
+  for (int i = 0; i < x->n; i++) {
+    begin_row(b, name_of(b, "table%d_%d_%d", x->origin, y->origin, i), 0, 0);
+    add_entry(b, b->first[v] + i, -1);
+    for (int j = 0; j < y->n; j++)
+      if (column[j * x->n + i] >= 0) add_entry(b, column[j * x->n + i], 1);
+  }
+  for (int j = 0; j < y->n; j++) {
+    begin_row(b, name_of(b, "table%d_%d_%d", y->origin, x->origin, j), 0, 0);
+    add_entry(b, b->first[link->other] + j, -1);
+    for (int i = 0; i < x->n; i++)
+      if (column[j * x->n + i] >= 0) add_entry(b, column[j * x->n + i], 1);
+  }
+  arena_free(a);
+}
+
+// Of one row, what each label uses: items of a variable add up.
+static void add_memory(Builder *b, int t) {
+  begin_row(b, name_of(b, "memory%d", t), -INFINITY, (double)b->core->room[t]);
+  for (int v = 0; v < b->core->n_vars; v++) {
+    const CoreVar *x = &b->core->var[v];
+    for (int i = 0; i < x->n; i++) {
+      double usage = 0;
+      for (int k = 0; k < x->n_items; k++)
+        if (x->item[k].lo <= t && t < x->item[k].hi) usage += (double)x->item[k].usage[i];
+      if (usage > 0) add_entry(b, b->first[v] + i, usage);
+    }
+  }
+}
+
+ZeroOne *program_build(Arena *a, const Core *c, const Dual *d, const bool *wanted, bool names) {
+  Builder b = {.arena = a, .core = c, .dual = d, .p = arena_one(a, ZeroOne), .names = names};
+  b.first = arena_array(a, int, c->n_vars + 1);
+  b.p->constant = c->constant;
+  add_labels(&b);
+  for (int v = 0; v < c->n_vars; v++)
+    for (int k = 0; k < c->var[v].n_links; k++)
+      if (c->var[v].link[k].other > v) add_table(&b, v, k);
+  for (int t = 0; t < c->n_rows; t++)
+    if (wanted[t]) add_memory(&b, t);
+  *b.p = (ZeroOne){b.costs.n, b.p->n_binary, b.costs.at,  b.column_names.at, b.rows.at,
+                   b.rows.n,  b.columns.at,  b.values.at, b.p->constant};
+  return b.p;
+}
+
+double *program_values(Arena *a, const Core *c, const ZeroOne *p, const int *label) {
+  double *value = arena_array(a, double, p->n_columns);
+  int n = 0;
+  for (int v = 0; v < c->n_vars; v++)
+    for (int i = 0; i < c->var[v].n; i++)
+      value[n++] = label[v] == i;
+  for (int v = 0; v < c->n_vars; v++)
+    for (int k = 0; k < c->var[v].n_links; k++) {
+      const Link *link = &c->var[v].link[k];
+      if (link->other < v) continue;
+      for (int j = 0; j < c->var[link->other].n; j++)
+        for (int i = 0; i < c->var[v].n; i++)
+          if (!isinf(link->at[(int64_t)j * c->var[v].n + i]))
+            value[n++] = label[v] == i && label[link->other] == j;
+    }
+  return value;
+}
+
+// -- The file --------------------------------------------------------------------------------
+
+static void write_sum(FILE *f, const ZeroOne *p, const ProgramRow *r) {
+  for (int k = 0; k < r->n; k++)
+    fprintf(f, "%s%s%.17g %s", k % 8 ? " " : "\n  ", p->value[r->first + k] < 0 ? "- " : "+ ",
+            fabs(p->value[r->first + k]), p->name[p->column[r->first + k]]);
+}
+
+bool program_write(const ZeroOne *p, const char *path) {
+  FILE *f = fopen(path, "w");
+  if (!f) return false;
+  fprintf(f,
+          "\\ x: a label of what exact reduction left; y: two labels of a table\nMinimize\n cost:");
+  fprintf(f, " %.17g constant", p->constant);
+  for (int k = 0; k < p->n_columns; k++)
+    if (p->cost[k] != 0)
+      fprintf(f, "%s%s%.17g %s", k % 8 ? " " : "\n  ", p->cost[k] < 0 ? "- " : "+ ",
+              fabs(p->cost[k]), p->name[k]);
+  fprintf(f, "\nSubject To\n");
+  for (int k = 0; k < p->n_rows; k++) {
+    fprintf(f, " %s:", p->row[k].name);
+    write_sum(f, p, &p->row[k]);
+    fprintf(f, " %s %.17g\n", p->row[k].lo == p->row[k].hi ? "=" : "<=", p->row[k].hi);
+  }
+  fprintf(f, "Bounds\n constant = 1\nBinary\n");
+  for (int k = 0; k < p->n_binary; k++)
+    fprintf(f, " %s\n", p->name[k]);
+  fprintf(f, "End\n");
+  bool ok = !ferror(f);
+  return fclose(f) == 0 && ok;
+}

@@ -1,0 +1,43 @@
+// What is left of a problem as a 0/1 program: for CBC, and for a file to be looked at.
+//
+//     minimise  sum cost(v, i) x(v, i) + sum table(i, j) y(u, i, v, j)
+//     choose    sum over i of x(v, i) = 1                      for each variable v
+//     table     sum over j of y(u, i, v, j) = x(u, i)          for each table and label, and both
+//               sum over i of y(u, i, v, j) = x(v, j)          of its ends
+//     memory    sum usage(v, i) x(v, i) <= room                for each row
+//
+// x are 0 or 1, y follow from them and need not be said to be whole.  With equalities for the
+// marginals the relaxation is that of the local polytope; with y <= x it would be weaker, and
+// slower. Infinite pairs have no y.
+
+#ifndef SOLVER_PROGRAM_H
+#define SOLVER_PROGRAM_H
+
+#include "solver/lagrange.h"
+
+typedef struct ProgramRow {
+  const char *name;
+  int first, n; // entries
+  double lo, hi;
+} ProgramRow;
+
+typedef struct ZeroOne {
+  int n_columns, n_binary; // binary ones are first
+  double *cost;            // of each column
+  const char **name;
+  ProgramRow *row;
+  int n_rows;
+  int *column; // of each entry
+  double *value;
+  double constant;
+} ZeroOne;
+
+// Memory of the rows `wanted` only.  Costs are moved between labels and tables as the dual's
+// messages say, if there is one: then they are small where a choice is good.  `names`: for a file.
+ZeroOne *program_build(Arena *a, const Core *c, const Dual *d, const bool *wanted, bool names);
+// A value for each column.
+double *program_values(Arena *a, const Core *c, const ZeroOne *p, const int *label);
+// In CPLEX's LP format.
+bool program_write(const ZeroOne *p, const char *path);
+
+#endif

@@ -1,0 +1,62 @@
+// Small random problems, and the answer of somebody who tries everything.
+
+#ifndef TESTS_SOLVER_RANDOM_H
+#define TESTS_SOLVER_RANDOM_H
+
+#include "solver/core.h"
+
+typedef struct Shape {
+  int nodes, strategies, edges;
+  int infinite; // in a hundred costs
+  int moments;  // nodes live at most so long
+  bool tied;    // edges that leave one strategy for each: nodes that follow from others
+} Shape;
+
+static inline int64_t *random_numbers(Arena *a, Random *r, int n, int most, int infinite) {
+  int64_t *x = arena_array(a, int64_t, n);
+  for (int i = 0; i < n; i++)
+    x[i] = random_below(r, 100) < infinite ? SOLVER_INFINITE + random_below(r, 2)
+                                           : random_below(r, most);
+  return x;
+}
+
+static inline SolverProblem *random_problem(Arena *a, Random *r, const Shape *s) {
+  SolverProblem *p = arena_one(a, SolverProblem);
+  SolverNode *node = arena_array(a, SolverNode, s->nodes);
+  SolverEdge *edge = arena_array(a, SolverEdge, s->edges);
+  for (int i = 0; i < s->nodes; i++) {
+    int n = 1 + random_below(r, s->strategies), lo = random_below(r, s->moments);
+    node[i] = (SolverNode){n, random_numbers(a, r, n, 50, s->infinite / 2),
+                           random_numbers(a, r, n, 20, 0), lo, lo + random_below(r, s->moments)};
+  }
+  for (int i = 0; i < s->edges; i++) {
+    int x = random_below(r, s->nodes), y = random_below(r, s->nodes);
+    int64_t *cost = random_numbers(a, r, node[x].n * node[y].n, 60, s->infinite);
+    if (s->tied && random_below(r, 2))
+      for (int k = 0; k < node[x].n * node[y].n; k++)
+        if (k / node[y].n % node[y].n != k % node[y].n) cost[k] = SOLVER_INFINITE;
+    edge[i] = (SolverEdge){{x, y}, cost};
+  }
+  *p = (SolverProblem){node, edge, s->nodes, s->edges, SOLVER_NO_LIMIT};
+  return p;
+}
+
+// Every combination in turn.  False: none fits.
+static inline bool try_everything(Arena *a, const SolverProblem *p, SolverCost *out_best) {
+  int *choice = arena_array(a, int, p->n_nodes);
+  bool any = false;
+  for (int v = 0; v < p->n_nodes;) {
+    SolverCost cost;
+    int64_t moment;
+    if (solver_cost(p, choice, &cost) && (!any || cost < *out_best) &&
+        (p->limit == SOLVER_NO_LIMIT || solver_peak(p, choice, &moment) <= p->limit)) {
+      any = true;
+      *out_best = cost;
+    }
+    for (v = 0; v < p->n_nodes && ++choice[v] == p->node[v].n; v++)
+      choice[v] = 0;
+  }
+  return any;
+}
+
+#endif

@@ -1,0 +1,267 @@
+// The solver against trying everything, on problems small enough for that.
+
+#include "unit.h"
+
+#include <math.h>
+
+#include "random.h"
+#include "solver/block.h"
+#include "solver/lagrange.h"
+#include "solver/reduce.h"
+
+static const Shape shapes[] = {
+    {5, 3, 5, 0, 6, false},  {6, 4, 9, 10, 8, false}, {7, 3, 12, 30, 8, false},
+    {8, 3, 7, 10, 10, true}, {7, 4, 10, 5, 3, true},  {9, 2, 20, 5, 12, false},
+};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes, PROBLEMS = 40 };
+
+typedef void Check(Arena *a, const SolverProblem *p, SolverCost best, bool any);
+
+// The peak of a choice, of which the limit becomes a part, so that it binds or nothing fits.
+static int64_t some_limit(const SolverProblem *p, Random *r) {
+  int choice[16] = {0};
+  int64_t moment;
+  for (int v = 0; v < p->n_nodes; v++)
+    choice[v] = random_below(r, p->node[v].n);
+  return (int64_t)(solver_peak(p, choice, &moment) * (40 + random_below(r, 70)) / 100);
+}
+
+static void each_problem(Check *check) {
+  for (int i = 0; i < N_SHAPES * PROBLEMS; i++) {
+    Arena *a = arena_new();
+    Random r = {(uint64_t)i};
+    SolverProblem *p = random_problem(a, &r, &shapes[i % N_SHAPES]);
+    if (i / N_SHAPES % 3) p->limit = some_limit(p, &r);
+    SolverCost best = 0;
+    bool any = try_everything(a, p, &best);
+    check(a, p, best, any);
+    arena_free(a);
+  }
+}
+
+static SolverResult solve(Arena *a, const SolverProblem *p, SolverMethod method, double seconds) {
+  SolverOptions o = {.method = method, .seconds = seconds, .seed = 1};
+  return solver_solve(a, p, &o);
+}
+
+// Of anything that has a choice: it fits, and costs what is said.
+static void assert_fits(const SolverProblem *p, const SolverResult *r) {
+  SolverCost cost;
+  int64_t moment;
+  for (int v = 0; v < p->n_nodes; v++)
+    assert_in_range(r->choice[v], 0, p->node[v].n - 1);
+  assert_true(solver_cost(p, r->choice, &cost));
+  assert_true(cost == r->cost);
+  if (p->limit != SOLVER_NO_LIMIT) assert_true(solver_peak(p, r->choice, &moment) <= p->limit);
+}
+
+static void is_optimal(Arena *a, const SolverProblem *p, SolverCost best, bool any) {
+  SolverResult r = solve(a, p, SOLVER_auto, 20);
+  assert_int_equal(r.status, any ? SOLVER_optimal : SOLVER_infeasible);
+  if (!any) return;
+  assert_fits(p, &r);
+  assert_true(r.cost == best);
+  assert_true(r.has_bound && r.bound == best);
+}
+
+static void small_problems_are_solved(void **state) {
+  (void)state;
+  each_problem(is_optimal);
+}
+
+static void exhaustive_agrees(Arena *a, const SolverProblem *p, SolverCost best, bool any) {
+  SolverResult r = solve(a, p, SOLVER_exhaustive, 20);
+  assert_int_equal(r.status, any ? SOLVER_optimal : SOLVER_infeasible);
+  if (any) assert_true(r.cost == best);
+}
+
+static void cutting_off_loses_nothing(void **state) {
+  (void)state;
+  each_problem(exhaustive_agrees);
+}
+
+// Ever smaller limits: what fits in less fits in more, so it costs no less.
+static void less_memory_is_never_cheaper(void **state) {
+  (void)state;
+  for (int i = 0; i < 20; i++) {
+    Arena *a = arena_new();
+    Random r = {(uint64_t)i};
+    SolverProblem *p = random_problem(a, &r, &shapes[i % N_SHAPES]);
+    SolverCost before = -1;
+    for (int64_t limit = 100; limit >= 0; limit -= 5) {
+      p->limit = limit;
+      SolverResult x = solve(a, p, SOLVER_auto, 20);
+      if (!x.choice) {
+        before = INT64_MAX; // and nothing fits from here on
+        continue;
+      }
+      assert_true(x.cost >= before);
+      before = x.cost;
+    }
+    arena_free(a);
+  }
+}
+
+static void no_method_is_below(void **state) {
+  (void)state;
+  for (int i = 0; i < 4; i++) {
+    Arena *a = arena_new();
+    Random r = {(uint64_t)i};
+    SolverProblem *p = random_problem(a, &r, &shapes[i]);
+    p->limit = some_limit(p, &r);
+    SolverCost best = 0;
+    bool any = try_everything(a, p, &best);
+    for (SolverMethod m = SOLVER_metropolis; m <= SOLVER_descent; m++) {
+      SolverResult x = solve(a, p, m, 0.1);
+      assert_false(x.has_bound);
+      if (!x.choice) continue;
+      assert_true(any);
+      assert_fits(p, &x);
+      assert_true(x.cost >= best);
+    }
+    arena_free(a);
+  }
+}
+
+// -- The parts -------------------------------------------------------------------------------
+
+// What is left after reduction has the same optimum, which is that of all after recovery.
+static void reduction_keeps_of(Arena *a, const SolverProblem *p, const Model *m, SolverCost best) {
+  assert_false(m->infeasible);
+  const Core *c = core_build(a, m);
+  int *label = arena_array(a, int, c->n_vars + 1), *all = arena_array(a, int, m->n_vars);
+  int *choice = arena_array(a, int, p->n_nodes);
+  int64_t *used = arena_array(a, int64_t, c->n_rows + 1);
+  double least = INFINITY;
+  for (int v = -1; v < c->n_vars;) {
+    double cost = core_cost(c, label);
+    if (core_usage(c, label, used) == 0 && cost < least) {
+      least = cost;
+      for (int k = 0; k < c->n_vars; k++)
+        all[c->var[k].origin] = label[k];
+      model_recover(m, all, choice);
+    }
+    for (v = 0; v < c->n_vars && ++label[v] == c->var[v].n; v++)
+      label[v] = 0;
+  }
+  assert_true(least == (double)best);
+  SolverResult r = {.choice = choice, .cost = best};
+  assert_fits(p, &r);
+}
+
+static void reduction_keeps(Arena *a, const SolverProblem *p, SolverCost best, bool any) {
+  Model *m = model_build(a, p);
+  model_reduce(m);
+  if (any) reduction_keeps_of(a, p, m, best);
+}
+
+static void reduction_is_exact(void **state) {
+  (void)state;
+  each_problem(reduction_keeps);
+}
+
+// How many of the problems had something left to bound.
+static int bounded;
+
+static void bound_is_below(Arena *a, const SolverProblem *p, SolverCost best) {
+  Model *m = model_build(a, p);
+  model_reduce(m);
+  const Core *c = core_build(a, m);
+  bounded += c->n_vars > 0;
+  Dual *d = dual_new(a, c);
+  for (int k = 0; k < 60; k++)
+    dual_step(d, (double)best);
+  assert_true(dual_settle(d) <= (double)best);
+  // Some choice of those that cost least is still possible.
+  bool *gone = arena_array(a, bool, c->n_labels + 1);
+  Label *label = arena_array(a, Label, c->most_labels + 1);
+  dual_exclude(d, (double)best + 0.5, gone);
+  for (int v = 0; v < c->n_vars; v++) {
+    int n = 0;
+    for (int i = 0; i < c->var[v].n; i++)
+      if (!gone[d->first_label[v] + i]) label[n++] = (Label)i;
+    assert_true(n > 0);
+    model_keep(m, c->var[v].origin, label, n);
+  }
+  reduction_keeps_of(a, p, m, best);
+}
+
+static void bounds_are_below(void **state) {
+  (void)state;
+  static const Shape dense = {9, 4, 24, 5, 8, false};
+  for (int i = 0; i < 60; i++) {
+    Arena *a = arena_new();
+    Random r = {(uint64_t)i};
+    SolverProblem *p = random_problem(a, &r, &dense);
+    p->limit = some_limit(p, &r);
+    SolverResult x = solve(a, p, SOLVER_exhaustive, 20);
+    assert_true(x.status == SOLVER_optimal || x.status == SOLVER_infeasible);
+    if (x.choice) bound_is_below(a, p, x.cost);
+    arena_free(a);
+  }
+  assert_in_range(bounded, 10, 60);
+}
+
+// All free and no memory: elimination finds the optimum, and says what it costs.
+static void elimination_is_exact(void **state) {
+  (void)state;
+  for (int i = 0; i < 60; i++) {
+    Arena *a = arena_new();
+    Random r = {(uint64_t)i};
+    SolverProblem *p = random_problem(a, &r, &shapes[i % N_SHAPES]);
+    SolverCost best = 0;
+    if (try_everything(a, p, &best)) {
+      const Core *c = core_build(a, model_build(a, p));
+      int *label = arena_array(a, int, c->n_vars), *var = arena_array(a, int, c->n_vars);
+      for (int v = 0; v < c->n_vars; v++)
+        var[v] = v;
+      Block *b = block_new(a, c, c->n_vars, 1 << 20);
+      assert_int_equal(block_plan(b, var, c->n_vars, label, 1 << 20, &r), c->n_vars);
+      assert_true(block_solve(b, NULL, label) == (double)best);
+      assert_true(core_cost(c, label) == (double)best);
+      assert_true(block_cost(b, label) == (double)best);
+    }
+    arena_free(a);
+  }
+}
+
+// A cost above the limit of a double's whole numbers is added up exactly all the same.
+static void large_costs_are_exact(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  const int64_t big[] = {999999999999999999, 999999999999999999}, none[] = {0, 0};
+  SolverNode node[20];
+  for (int v = 0; v < 20; v++)
+    node[v] = (SolverNode){2, big, none, 0, 0};
+  SolverProblem p = {node, NULL, 20, 0, SOLVER_NO_LIMIT};
+  SolverResult r = solve(a, &p, SOLVER_auto, 5);
+  assert_non_null(r.choice);
+  assert_string_equal(solver_cost_text(a, r.cost), "19999999999999999980");
+  assert_string_equal(solver_cost_text(a, -r.cost), "-19999999999999999980");
+  arena_free(a);
+}
+
+// A choice that is given and fits is the least that comes back.
+static void the_start_is_not_lost(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  Random r = {7};
+  SolverProblem *p = random_problem(a, &r, &shapes[0]);
+  SolverResult best = solve(a, p, SOLVER_auto, 5);
+  SolverOptions o = {.method = SOLVER_metropolis, .seconds = 1e-6, .start = best.choice};
+  SolverResult again = solver_solve(a, p, &o);
+  assert_non_null(again.choice);
+  assert_true(again.cost == best.cost);
+  arena_free(a);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(small_problems_are_solved),    cmocka_unit_test(cutting_off_loses_nothing),
+      cmocka_unit_test(less_memory_is_never_cheaper), cmocka_unit_test(no_method_is_below),
+      cmocka_unit_test(reduction_is_exact),           cmocka_unit_test(bounds_are_below),
+      cmocka_unit_test(elimination_is_exact),         cmocka_unit_test(large_costs_are_exact),
+      cmocka_unit_test(the_start_is_not_lost),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
