@@ -4,12 +4,13 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 #include "cost_step.h"
 #include "ir/place.h"
 #include "pass.h"
 
-enum { MAX_MICRO_BATCHES = 256, MORE_RANKS = 8 };
+enum { MAX_MICRO_BATCHES = 256, MORE_RANKS = 8, N_AGAIN = 3 };
 
 // -- Which there are ---------------------------------------------------------------------------
 
@@ -20,7 +21,8 @@ enum { N_OUTER = sizeof outer / sizeof *outer, N_INNER = sizeof inner / sizeof *
 
 static void add(const ChooseOptions *o, Arena *a, Candidates *out, const char *plan) {
   int64_t slices = o->micro_batches ? o->micro_batches : 1;
-  vec_push(a, out, (Candidate){.plan = plan, .ranks = o->ranks, .micro_batches = slices});
+  Candidate c = {.plan = plan, .ranks = o->ranks, .micro_batches = slices, .by_axes = o->by_axes};
+  vec_push(a, out, c);
 }
 
 // Tensor parallelism stays within a node.
@@ -94,7 +96,7 @@ static void try_candidate(const Module *model, const ChooseOptions *o, Arena *a,
   make(model, o, &c);
   vec_push(a, all, c);
   while (c.made && !c.fits && may_cut_more(o, &c)) {
-    c = (Candidate){.plan = c.plan, .ranks = c.ranks, .micro_batches = 2 * c.micro_batches};
+    c = (Candidate){c.plan, c.ranks, 2 * c.micro_batches, .by_axes = c.by_axes};
     make(model, o, &c);
     vec_push(a, all, c);
   }
@@ -102,17 +104,40 @@ static void try_candidate(const Module *model, const ChooseOptions *o, Arena *a,
 
 // -- The choice ----------------------------------------------------------------------------------
 
+// The cheapest of those that fit, but those that were taken.
+static int cheapest(const Candidates *all, const bool *taken) {
+  int best = -1;
+  for (int i = 0; i < all->n; i++) {
+    const Candidate *c = &all->at[i];
+    if (c->fits && !taken[i] && (best < 0 || c->seconds < all->at[best].seconds)) best = i;
+  }
+  return best;
+}
+
+// Prices the best few again, with the ways that their collectives really take.
+static void price_best(const Module *model, const ChooseOptions *o, Candidates *all, bool *taken) {
+  int best[N_AGAIN], n = 0;
+  for (int i; n < N_AGAIN && (i = cheapest(all, taken)) >= 0; n++) {
+    best[n] = i;
+    taken[i] = true;
+  }
+  memset(taken, true, (size_t)all->n);
+  for (int i = 0; i < n; i++) {
+    Candidate *c = &all->at[best[i]];
+    *c = (Candidate){c->plan, c->ranks, c->micro_batches, .by_axes = false};
+    make(model, o, c);
+    taken[best[i]] = false;
+  }
+}
+
 int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidates *out) {
   Candidates plans = {0};
-  int best = -1;
   list(o, a, &plans);
   for (int i = 0; i < plans.n; i++)
     try_candidate(model, o, a, out, plans.at[i]);
-  for (int i = 0; i < out->n; i++) {
-    const Candidate *c = &out->at[i];
-    if (c->fits && (best < 0 || c->seconds < out->at[best].seconds)) best = i;
-  }
-  return best;
+  bool *taken = arena_array(a, bool, out->n);
+  if (o->by_axes) price_best(model, o, out, taken);
+  return cheapest(out, taken);
 }
 
 static const Candidate *smallest(const Candidates *all) {

@@ -20,9 +20,12 @@
 #include "cluster.h"
 #include "ir/op.h"
 
+// The cheapest ways over a cluster take their time to find, so all may be priced with collectives
+// that go axis by axis first, and the best few again with those ways.
 typedef struct Candidate {
   const char *plan; // as in --plan
   int64_t ranks, micro_batches;
+  bool by_axes;   // its collectives go axis by axis, whatever the cluster
   bool made;      // else nothing below is known
   bool fits;      // into a device's memory
   double seconds; // of a step
@@ -42,6 +45,7 @@ typedef struct ChooseOptions {
   int64_t batch;         // rows; 0: not known, and not cut then
   const Cluster *cluster;
   bool limited; // by the memory of its devices
+  bool by_axes; // all but the best few
   Target target;
   MakePipeline *pipeline;
   void *context;

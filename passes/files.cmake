@@ -39,9 +39,7 @@ set(PASS_FILES
   plan.c
   propagate.c
   shard.c
-  repeats.c
-  repeats_grow.c
-  repeats_net.c
+  sections.c
   search/nodes.c
   search/edges.c
   search/explain.c

@@ -30,9 +30,9 @@
 #include "mesh.h"
 #include "part.h"
 #include "pass.h"
-#include "plan.h"
 #include "propagate.h"
 #include "search/search.h"
+#include "sections.h"
 
 // -- One graph ---------------------------------------------------------------------------------
 
@@ -101,26 +101,15 @@ static void make_layouts(Sharding *s) {
       lay(m, op->out[i], s->lies[op->out[i]->id]);
 }
 
-// -- Programs and their axes -------------------------------------------------------------------
+// -- Ways to factor the ranks --------------------------------------------------------------------
 
-// A program and the axes of the mesh that it has.
-typedef struct Section {
-  PlanProgram *program;
-  int axis[MAX_AXES], n;
-} Section;
-
-typedef struct Sections {
-  Section at[MAX_AXES];
-  int n;
-} Sections;
-
-// One way to factor the ranks: programs may leave several open, of which the cheapest is taken.
+// One of them: programs may leave several open, of which the cheapest is taken.
 typedef struct Attempt {
   const char *mesh, *plan, *explain;
   const Cluster *cluster;
   Arena *scratch;
-  int n_axes, ways[MAX_AXES], pick[MAX_AXES]; // of each axis before it is cut
-  bool price_only;                            // the module is not needed any more
+  int n, ways[MAX_AXES], pick[MAX_AXES]; // of each program
+  bool price_only;                       // the module is not needed any more
   Searched searched;
 } Attempt;
 
@@ -146,88 +135,36 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
   return true;
 }
 
-// Cuts the axis of a program in the way that is picked.
-static bool factor_axis(Module *m, const Mesh *mesh, int from, Mesh *out, Section *s, Attempt *t,
-                        Diag *d) {
-  Factors *ways = arena_array(t->scratch, Factors, MAX_FACTORINGS);
-  const char *name = mesh->axis[from].name;
-  if (!program_factors(s->program, mesh->axis[from].size, ways)) return false;
-  const Factors *f = &ways[t->pick[from]];
-  for (int k = 0; k < f->n; k++) {
-    const char *own = f->n == 1 ? name : str_format(m->arena, "%s%d", name, k);
-    if (out->n_axes == MAX_AXES)
-      return diag_error(d, NULL, "a mesh has at most %d axes, and the plan has more", MAX_AXES);
-    if (mesh_find_axis(out, own) >= 0)
-      return diag_error(d, NULL, "two axes of the plan are called '%s': rename a file", own);
-    out->axis[out->n_axes].name = own;
-    out->axis[out->n_axes].size = (int)f->size[k];
-    out->axis[out->n_axes].time = mesh->axis[from].time;
-    s->axis[s->n++] = out->n_axes++;
-  }
-  return true;
-}
-
-static void close_programs(const Sections *s) {
-  for (int i = 0; i < s->n; i++)
-    program_close(s->at[i].program);
-}
-
-// One for each axis.  A batch is cut over time as it is over ranks.
-static bool open_programs(const Mesh *mesh, const Attempt *t, Sections *out, Diag *d) {
-  int n_devices = 0;
-  for (int a = 0; a < mesh->n_axes; a++) {
-    const char *name = mesh->axis[a].time ? "dp" : plan_program(t->scratch, t->plan, n_devices++);
-    Section s = {.program = program_open(t->scratch, name, d)};
-    if (!s.program) return false;
-    out->at[out->n++] = s;
-  }
-  return true;
-}
-
-static bool factor(Module *m, const Mesh *mesh, Attempt *t, Sections *s, Diag *d) {
-  Mesh *factored = arena_one(m->arena, Mesh);
-  *factored = *mesh;
-  factored->n_axes = 0;
-  for (int a = 0; a < mesh->n_axes; a++)
-    if (!factor_axis(m, mesh, a, factored, &s->at[a], t, d)) return false;
-  module_add_mesh(m, factored);
-  return true;
-}
-
 // As the attempt picks.
 static bool attempt(Module *m, Attempt *t, Diag *d) {
-  const Mesh *mesh = mesh_parse(m, t->mesh, d);
-  if (!mesh) return false;
-  Sections sections = {0};
+  Sections sections;
   Sharding *first = NULL;
-  bool ok = open_programs(mesh, t, &sections, d) && factor(m, mesh, t, &sections, d);
+  const Mesh *mesh = mesh_parse(m, t->mesh, d);
+  bool ok = mesh && sections_open(t->scratch, mesh, t->plan, &sections, d);
+  if (!ok) return false;
+  ok = sections_factor(&sections, m, t->pick, d);
   for_each_graph(g, m)
     if (ok && g->entry && !(t->price_only && first)) ok = shard_graph(g, &sections, t, &first, d);
-  close_programs(&sections);
+  sections_close(&sections);
   return ok;
 }
 
-// How many ways there are to factor each axis; false, having reported, where one has none.
 static bool count_ways(Module *m, Attempt *t, Diag *d) {
-  Factors *ways = arena_array(t->scratch, Factors, MAX_FACTORINGS);
+  Sections sections;
   const Mesh *mesh = mesh_parse(m, t->mesh, d);
-  if (!mesh) return false;
-  Sections sections = {0};
-  bool ok = open_programs(mesh, t, &sections, d);
-  t->n_axes = mesh->n_axes;
-  for (int a = 0; ok && a < mesh->n_axes; a++) {
-    t->ways[a] = program_factors(sections.at[a].program, mesh->axis[a].size, ways);
-    ok = t->ways[a] > 0;
-  }
-  close_programs(&sections);
-  return ok;
+  if (!mesh || !sections_open(t->scratch, mesh, t->plan, &sections, d)) return false;
+  t->n = sections.n;
+  for (int i = 0; i < t->n; i++)
+    t->ways[i] = sections.at[i].n_ways;
+  sections_close(&sections);
+  return true;
 }
 
 // The next of all combinations of picks; false after the last.
 static bool next_pick(Attempt *t) {
-  for (int a = t->n_axes - 1; a >= 0; a--) {
-    if (++t->pick[a] < t->ways[a]) return true;
-    t->pick[a] = 0;
+  for (int i = t->n - 1; i >= 0; i--) {
+    if (++t->pick[i] < t->ways[i]) return true;
+    t->pick[i] = 0;
   }
   return false;
 }
@@ -237,21 +174,23 @@ static bool next_pick(Attempt *t) {
 static void pick_factors(const Module *m, Attempt *t, Diag *d) {
   Attempt best = *t, each = *t;
   int64_t n = 1;
-  for (int a = 0; a < t->n_axes; a++)
-    n *= t->ways[a];
+  for (int i = 0; i < t->n; i++)
+    n *= t->ways[i];
   if (n == 1) return;
   each.price_only = true;
   best.searched.step = INFINITY;
-  diag_quiet(d, true);
+  bool quiet = diag_quiet(d, true);
   do {
     Module *copy = module_clone(m);
     each.searched = (Searched){0};
     if (attempt(copy, &each, d) && each.searched.step < best.searched.step) best = each;
     module_free(copy);
   } while (next_pick(&each));
-  diag_quiet(d, false);
+  diag_quiet(d, quiet);
   memcpy(t->pick, best.pick, sizeof t->pick);
 }
+
+// -- Ranks without work --------------------------------------------------------------------------
 
 // The ranks on no mesh that an op of the model runs on.
 static int count_idle(const Module *m, const Graph *g, Arena *scratch) {

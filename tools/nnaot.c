@@ -415,8 +415,9 @@ static const char *cluster_text(void) {
   return cluster ? cluster : target_info[backend.target.target].cluster;
 }
 
-// What the options say to a pass of the pipeline.
-static const char *pass_options(Arena *a, const char *pass) {
+// What the options say to a pass of the pipeline.  `over_cluster`: values go the cheapest ways
+// there.
+static const char *pass_options(Arena *a, const char *pass, bool over_cluster) {
   if (!strcmp(pass, "loss") && loss) return str_format(a, "(spec=%s)", quoted(a, loss));
   if (!strcmp(pass, "autodiff")) {
     // As torch.amp.GradScaler begins; bf16 has the range of f32.
@@ -432,7 +433,8 @@ static const char *pass_options(Arena *a, const char *pass) {
     return str_format(a, "(mesh=%s plan=%s cluster=%s%s)", quoted(a, mesh_text(a)),
                       quoted(a, programs_text(a)), quoted(a, cluster_text()),
                       explain ? str_format(a, " explain=%s", quoted(a, explain)) : "");
-  if (!strcmp(pass, "comm") && cluster) return str_format(a, "(cluster=%s)", quoted(a, cluster));
+  if (!strcmp(pass, "comm") && cluster && over_cluster)
+    return str_format(a, "(cluster=%s)", quoted(a, cluster));
   if (!strcmp(pass, "transform")) return str_format(a, "(plan=%s)", quoted(a, programs_text(a)));
   return "";
 }
@@ -449,14 +451,15 @@ static const char *with_target(Arena *a, const char *pass, const char *given) {
 }
 
 // The target's pipeline, with what the options describe.
-static const char *train_pipeline(Arena *a) {
+static const char *train_pipeline(Arena *a, bool over_cluster) {
   StrBuf b = {.arena = a};
   for (const char *p = pipeline_named(target_info[backend.target.target].pipeline); *p;) {
     size_t n = strcspn(p, ",");
     const char *pass = str_copy_n(a, p, n);
     if (!strcmp(pass, "shard") && computes_in_16_bits())
       strbuf_addf(&b, ",lower_precision(to=%s)", dtype);
-    strbuf_addf(&b, "%s%s%s", b.n ? "," : "", pass, with_target(a, pass, pass_options(a, pass)));
+    strbuf_addf(&b, "%s%s%s", b.n ? "," : "", pass,
+                with_target(a, pass, pass_options(a, pass, over_cluster)));
     if (!strcmp(pass, "loss") && str_starts(init, "random"))
       strbuf_addf(&b, ",init(seed=%s)", init[6] == ':' ? init + 7 : "0");
     p += n + (p[n] == ',');
@@ -482,13 +485,14 @@ static void take_candidate(Arena *a, const Candidate *c, int64_t n) {
 
 static const char *pipeline_of(void *arena, const Candidate *c) {
   take_candidate(arena, c, c->ranks);
-  return train_pipeline(arena);
+  return train_pipeline(arena, !c->by_axes);
 }
 
 // --plan auto.  Where none can be made, data parallelism will say why.
 static bool choose(const Module *m, Summary *s, Arena *a, Diag *d) {
   ChooseOptions o = {.ranks = ranks, .batch = batch, .cluster = s->cluster, .context = a};
   o.micro_batches = option_given("micro-batches") ? micro_batches : 0;
+  o.by_axes = cluster != NULL;
   o.limited = cluster != NULL && s->cluster->memory > 0;
   o.target = backend.target.target;
   o.pipeline = pipeline_of;
@@ -673,7 +677,8 @@ static bool compile(const char *path, Arena *a, Diag *d) {
   bool ok = m != NULL;
   if (ok) summary_before(&s, m);
   if (ok && is_auto()) ok = choose(m, &s, a, d);
-  ok = ok && pipeline_run(m, pipeline ? pipeline : train_pipeline(a), &run, d) && check_ranks(m, d);
+  ok = ok && pipeline_run(m, pipeline ? pipeline : train_pipeline(a, true), &run, d) &&
+       check_ranks(m, d);
   if (ok && verbose) say_weights(m);
   if (ok && explain && s.searched.explained) fputs(s.searched.explained, stdout);
   if (ok && explain) ok = explain_print(m, explain, stdout, d);

@@ -175,8 +175,10 @@ int diag_errors(const Diag *d) {
 int diag_warnings(const Diag *d) {
   return d->warnings;
 }
-void diag_quiet(Diag *d, bool quiet) {
+bool diag_quiet(Diag *d, bool quiet) {
+  bool before = d->quiet;
   d->quiet = quiet;
+  return before;
 }
 
 void bug_at(const char *file, int line, const char *fmt, ...) {

@@ -249,9 +249,18 @@ static double state_bytes_of(const Value *v) {
   return bytes;
 }
 
-static void price_param(Problem *p, Node *n) {
+// Rows are read into memory by every rank that has them.
+static void price_input(Problem *p, Node *n) {
+  double bytes = (double)type_bytes(n->v->type);
+  for (int k = 0; k < n->choices.n; k++) {
+    double own = bytes / parts_of(lies_as(p, n->v, n->choices.at[k].lies));
+    n->cost[k] = picoseconds_of(own / p->c->memory_speed);
+    n->usage[k] = (int64_t)(own / (double)p->slices);
+  }
+}
+
+static void price_weight(Problem *p, Node *n) {
   const Value *v = n->v;
-  if (v->role != ROLE_weight) return;
   bool trained = is_trained(p, v);
   double bytes = (double)type_bytes(v->type), states = trained ? state_bytes_of(v) : 0;
   for (int k = 0; k < n->choices.n; k++) {
@@ -266,6 +275,11 @@ static void price_param(Problem *p, Node *n) {
     }
     n->usage[k] = (int64_t)(own + kept);
   }
+}
+
+static void price_param(Problem *p, Node *n) {
+  if (n->v->role == ROLE_weight) price_weight(p, n);
+  if (n->v->role == ROLE_input) price_input(p, n);
 }
 
 // -- What is decided alike -----------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 #include <time.h>
 
+#include "cost.h"
 #include "ir/op.h"
 #include "ir/split.h"
 #include "part.h"
@@ -121,15 +122,13 @@ static SolverProblem problem_of(Problem *p) {
 }
 
 static bool does_not_fit(const Problem *p, const SolverResult *r, const Loc *why, Diag *d) {
-  if (!r->has_moment)
-    return diag_error(
-        d, why,
-        "no way was found to split it so that it fits into the %.0f bytes of a device "
-        "of '%s'",
-        p->c->memory, p->c->name);
-  return diag_error(d, why,
-                    "however it is split, a rank needs %s bytes, and a device of '%s' has %.0f",
-                    solver_cost_text(p->scratch, r->needed), p->c->name, p->c->memory);
+  bool proven = r->status == SOLVER_infeasible;
+  diag_error(d, why, "%s fits into the %.0f bytes of a device of '%s'",
+             proven ? "no way to split it" : "within the time there is, no way was found that",
+             p->c->memory, p->c->name);
+  if (r->has_moment)
+    diag_note(d, why, "each needs at least %s bytes", solver_cost_text(p->scratch, r->needed));
+  return false;
 }
 
 static double now(void) {
@@ -160,6 +159,9 @@ bool search_axes(Sharding *s, const int *axis, int n, const Cluster *c, const Lo
                  Searched *out, Diag *d) {
   Problem p = {.s = s, .scratch = s->scratch, .c = c, .axis = axis, .n_axes = n, .slices = 1};
   p.options = (SolverOptions){.seconds = SECONDS};
+  if (!cost_known(c))
+    return diag_error(
+        d, why, "'%s' does not say how fast its devices are: give memory_speed and f32", c->name);
   for (int a = 0; a < s->mesh->n_axes; a++)
     if (s->mesh->axis[a].time) p.slices *= s->mesh->axis[a].size;
   p.prices = transitions_new(s->g->module, c, s->scratch);

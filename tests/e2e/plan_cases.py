@@ -29,6 +29,7 @@ WITHOUT_DROPOUT = {}  # models that are the same as another but for dropout
 LANGUAGE = ["gpt", "gpt_tied", "bert", "moe"]
 ALL = [*LANGUAGE, "wide", "vit", "axial"]
 SUM, GATHER, SCATTER, EXCHANGE, MOVE = "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "move"
+FAST = ["--cluster", str(pathlib.Path(__file__).resolve().parent / "plans" / "fast.lua")]
 INTERLACED = str(pathlib.Path(__file__).resolve().parent / "plans" / "interlaced.lua")
 # Plan, models from the one that shows it best, numbers of ranks, more flags, and kinds of collectives that such a
 # step sends, or it would be another plan.
@@ -71,6 +72,13 @@ PLANS = [
     ("pp=2,zero3=2", ["axial", "gpt"], [4], ["--micro-batches", 2], [MOVE, SCATTER, GATHER]),
     ("dp=2,pp=2,tp=2", ["gpt", "bert"], [8], ["--micro-batches", 2], [MOVE, SUM]),
     (INTERLACED, ["gpt_tied", "gpt"], [4, 2], [], [MOVE, GATHER]),
+    ("search", ALL, [4, 2, 8], FAST, []),
+    ("search", ["moe", "gpt"], [4], ["--micro-batches", 2, *FAST], []),
+    ("search_qkv", ["bert", "gpt_tied"], [4, 8], FAST, []),
+    ("dp=2,search=2", ["vit", "gpt"], [4], FAST, []),
+    ("pp=2,search=2", ["gpt", "bert"], [4], FAST, [MOVE]),
+    ("auto", ["axial", *ALL], [4], FAST, []),
+    ("auto", ["gpt"], [4], [], []),
 ]
 # Model, plan and ranks of the checkpoint, and of the run that goes on from it.
 RESUMES = [

@@ -1,0 +1,57 @@
+// See sections.h.
+
+#include "sections.h"
+
+static bool open_section(Arena *scratch, const MeshAxis *axis, const char *name, Section *out,
+                         Diag *d) {
+  Factors *ways = arena_array(scratch, Factors, MAX_FACTORINGS);
+  *out = (Section){.program = program_open(scratch, name, d), .ways = ways};
+  if (!out->program) return false;
+  out->n_ways = program_factors(out->program, axis->size, ways);
+  return out->n_ways > 0;
+}
+
+bool sections_open(Arena *scratch, const Mesh *mesh, const char *plan, Sections *out, Diag *d) {
+  int n_devices = 0;
+  *out = (Sections){.mesh = mesh};
+  for (int a = 0; a < mesh->n_axes; a++) {
+    const MeshAxis *axis = &mesh->axis[a];
+    const char *name = axis->time ? "dp" : plan_program(scratch, plan, n_devices++);
+    if (!open_section(scratch, axis, name, &out->at[out->n++], d)) {
+      sections_close(out);
+      return false;
+    }
+  }
+  return true;
+}
+
+void sections_close(const Sections *s) {
+  for (int i = 0; i < s->n; i++)
+    if (s->at[i].program) program_close(s->at[i].program);
+}
+
+static bool add_axes(Module *m, const MeshAxis *axis, const Factors *f, Section *s, Mesh *out,
+                     Diag *d) {
+  for (int k = 0; k < f->n; k++) {
+    const char *own = f->n == 1 ? axis->name : str_format(m->arena, "%s%d", axis->name, k);
+    if (out->n_axes == MAX_AXES)
+      return diag_error(d, NULL, "a mesh has at most %d axes, and the plan has more", MAX_AXES);
+    if (mesh_find_axis(out, own) >= 0)
+      return diag_error(d, NULL, "two axes of the plan are called '%s': rename a file", own);
+    out->axis[out->n_axes] = (MeshAxis){own, (int)f->size[k], axis->time};
+    s->axis[s->n++] = out->n_axes++;
+  }
+  return true;
+}
+
+bool sections_factor(Sections *s, Module *m, const int *pick, Diag *d) {
+  Mesh *cut = arena_one(m->arena, Mesh);
+  *cut = *s->mesh;
+  cut->n_axes = 0;
+  for (int i = 0; i < s->n; i++) {
+    Section *own = &s->at[i];
+    if (!add_axes(m, &s->mesh->axis[i], &own->ways[pick[i]], own, cut, d)) return false;
+  }
+  module_add_mesh(m, cut);
+  return true;
+}

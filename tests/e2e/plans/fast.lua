@@ -1,0 +1,7 @@
+-- A cluster whose devices are slow and whose links start at once: whatever is split pays.
+return {
+  nodes = 2, per_node = 4, nics = 4,
+  inside = { alpha = 1e-9, beta = 1 / 100e9 },
+  across = { alpha = 1e-9, beta = 1 / 20e9 },
+  memory_speed = 1e9, f32 = 1e9,
+}
