@@ -31,6 +31,9 @@ set(PASS_FILES
   autodiff.c
   optimizer.c
   optimizer_spec.c
+  repeats.c
+  repeats_grow.c
+  repeats_net.c
   lower_batch_norm.c
   lower_precision.c
   mesh.c
