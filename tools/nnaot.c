@@ -612,7 +612,8 @@ static bool compile(const char *path, Arena *a, Diag *d) {
   run.timed_to = &s;
   Module *m = read_model(path, &import, d);
   bool ok = m != NULL;
-  if (ok) summary_before(&s, m);
+  bool is_summed = summary || !strcmp(emit_what, "plan");
+  if (ok && is_summed) summary_before(&s, m);
   ok = ok && pipeline_run(m, pipeline ? pipeline : train_pipeline(a), &run, d) && check_ranks(m, d);
   if (ok && verbose) say_weights(m);
   if (ok && explain) ok = explain_print(m, explain, stdout, d);

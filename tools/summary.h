@@ -14,10 +14,11 @@ typedef struct PassSeconds {
 typedef struct Summary {
   Arena *arena;
   int ranks;
-  int n_ops; // of the model, before any pass
+  int n_ops, n_folded, n_blocks; // of the model: with every block once, and how many blocks
   Vec(PassSeconds) seconds;
 } Summary;
 
+// Counts what repeats in the model as it was imported; simplifies a copy for that.
 void summary_before(Summary *s, const Module *m);
 void summary_timed(void *summary, const char *pass, double seconds); // PipelineOptions.timed
 const char *summary_text(Summary *s, const Module *m);
