@@ -31,6 +31,12 @@ set(PASS_FILES
   autodiff.c
   optimizer.c
   optimizer_spec.c
+  origin.c
+  repeats.c
+  repeats_grow.c
+  repeats_net.c
+  fold.c
+  unfold.c
   lower_batch_norm.c
   lower_precision.c
   mesh.c

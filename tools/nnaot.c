@@ -675,7 +675,8 @@ static bool compile(const char *path, Arena *a, Diag *d) {
   run.searched_to = &s;
   Module *m = read_model(path, &import, d);
   bool ok = m != NULL;
-  if (ok) summary_before(&s, m);
+  bool is_summed = summary || !strcmp(emit_what, "plan");
+  if (ok && is_summed) summary_before(&s, m);
   if (ok && is_auto()) ok = choose(m, &s, a, d);
   ok = ok && pipeline_run(m, pipeline ? pipeline : train_pipeline(a, true), &run, d) &&
        check_ranks(m, d);

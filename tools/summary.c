@@ -18,11 +18,26 @@
 #include "ir/place.h"
 #include "output.h"
 #include "part.h"
+#include "pass.h"
+#include "repeats.h"
 
 void summary_before(Summary *s, const Module *m) {
-  for_each_graph(g, m)
+  Module *model = module_clone(m);
+  Diag *d = diag_new(stderr);
+  PipelineOptions quietly = {.bisect_limit = -1};
+  diag_quiet(d, true);
+  // What cannot be simplified is counted as it is, and is reported when it is compiled.
+  if (m->phase == PHASE_typed) pipeline_run(model, "simplify,raise,simplify", &quietly, d);
+  diag_free(d);
+  for_each_graph(g, model) {
+    if (!g->entry) continue;
+    const Repeats *r = repeats_find(g, LEAST_BLOCK, NULL, s->arena);
     for_each_op(op, g)
       s->n_ops++;
+    s->n_folded += r->n_after;
+    s->n_blocks += r->n_blocks;
+  }
+  module_free(model);
 }
 
 void summary_timed(void *summary, const char *pass, double seconds) {
@@ -165,15 +180,6 @@ static void add_stages(StrBuf *b, const Module *m, int ranks) {
     add_stage(b, m, mesh, ranks, &n_stages);
 }
 
-// A block that is there once and used by `call`; fused kernels are no blocks.
-static bool is_called(const Module *m, const Graph *block) {
-  for_each_graph(g, m)
-    for_each_op(op, g) {
-      if (op->kind == OP_call && op->callee == block) return true;
-    }
-  return false;
-}
-
 const char *summary_dtype(const Module *m) {
   for_each_graph(g, m)
     for_each_op(op, g)
@@ -259,16 +265,11 @@ const char *summary_text(Summary *s, const Module *m) {
   Arena *a = s->arena;
   StrBuf b = {.arena = a};
   Collectives list = {0};
-  int ranks = s->ranks, n_ops = 0, n_blocks = 0;
+  int ranks = s->ranks;
   if (m->meshes) module_devices(m, a, &ranks);
   collectives_find(a, m, &list);
   StepCost cost;
   bool known = step_cost(m, s->cluster, s->target, a, &cost);
-  for_each_graph(g, m) {
-    for_each_op(op, g)
-      n_ops += g->entry;
-    n_blocks += is_called(m, g);
-  }
   strbuf_addf(&b,
               "{\n  \"ranks\": %d,\n  \"plan_hash\": \"%016" PRIx64 "\",\n  \"dtype\": \"%s\",\n",
               ranks, plan_hash(a, m), summary_dtype(m));
@@ -281,7 +282,7 @@ const char *summary_text(Summary *s, const Module *m) {
   strbuf_addf(&b,
               "},\n  \"bubble_fraction\": %s,\n"
               "  \"fold\": {\"ops_before\": %d, \"ops_after\": %d, \"unique_blocks\": %d},\n",
-              known ? str_format(a, "%.6f", cost.bubble) : "null", s->n_ops, n_ops, n_blocks);
+              known ? str_format(a, "%.6f", cost.bubble) : "null", s->n_ops, s->n_folded, s->n_blocks);
   add_solver(&b, &s->searched);
   add_candidates(&b, s);
   strbuf_add(&b, "  \"seconds\": {");

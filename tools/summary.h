@@ -15,7 +15,7 @@ typedef struct PassSeconds {
 typedef struct Summary {
   Arena *arena;
   int ranks;
-  int n_ops; // of the model, before any pass
+  int n_ops, n_folded, n_blocks; // of the model: with every block once, and how many blocks
   Target target;
   const Cluster *cluster; // that times are predicted for
   Vec(PassSeconds) seconds;
@@ -25,6 +25,7 @@ typedef struct Summary {
   Searched searched;
 } Summary;
 
+// Counts what repeats in the model as it was imported; simplifies a copy for that.
 void summary_before(Summary *s, const Module *m);
 void summary_timed(void *summary, const char *pass, double seconds); // PipelineOptions.timed
 void summary_searched(void *summary, const Searched *found);         // PipelineOptions.searched

@@ -181,6 +181,8 @@ static Op *build_op(Parser *p, const Statement *s, const Loc *loc) {
                ? op_new_call(p->g, NULL, s->kind, s->callee, s->in.at, s->in.n, loc, p->d)
                : op_new(p->g, NULL, s->kind, s->in.at, s->in.n, s->attrs.at, s->attrs.n, loc, p->d);
   if (!op && diag_errors(p->d) == errors) fail(p, s->name, "%s does not fit", s->name->text);
+  for (int i = 0; op && s->callee && i < s->attrs.n; i++)
+    op_set_attr(op, s->attrs.at[i]);
   if (!op)
     source_caret(p->d, p->scratch, &p->source, s->name->line, s->name->column, s->name->width);
   return op;

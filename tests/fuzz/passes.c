@@ -14,6 +14,7 @@ static const char *const pipelines[][MAX_STEPS] = {
     {"raise", "simplify", "autodiff", "optimizer(name=adamw clip=1)", "simplify",
      "lower_batch_norm", "channels_last", "simplify", "shard(mesh=2 plan=dp)", "comm",
      "pack_grads(bucket=64)", "fuse", "plan_memory"},
+    {"fold", "unfold", "fold", "autodiff", "simplify", "unfold"},
     {"loss", "lower_batch_norm", "shard(mesh=1 plan=dp)", "comm", "fuse", "plan_memory"},
 };
 

@@ -1,0 +1,265 @@
+// See origin.h.
+//
+// Names and locations of one layer are those of another with another number in them, so `was`
+// begins with what to replace in those of the callee, and says only what is otherwise:
+//
+//     h.0 TAB h.3 TAB 51            h.0 becomes h.3, and ids are 51 higher
+//                                   an op of which that is true
+//     Add_7 TAB gpt2.onnx:/Add_7    one of which it is not: its names and its location
+//
+// A tab or the end of a line inside of one, and the backslash, stand behind a backslash.  Lines at
+// the end that are empty are left out.
+
+#include "origin.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/text.h"
+
+Origin origin_of(const Op *op, Arena *a) {
+  Origin o = {op->n_out, arena_array(a, const char *, op->n_out), loc_comment(a, op->loc)};
+  for (int i = 0; i < op->n_out; i++)
+    o.name[i] = op->out[i]->name ? op->out[i]->name : str_format(a, "%u", op->out[i]->id);
+  return o;
+}
+
+void ops_called(const Graph *g, Arena *a, Ops *out) {
+  for_each_op(op, g) {
+    if (op->kind == OP_call)
+      ops_called(op->callee, a, out);
+    else
+      vec_push(a, out, op);
+  }
+}
+
+enum { MAX_TRIED = 4 };
+
+// -- What becomes of the callee's texts ------------------------------------------------------
+
+typedef struct Change {
+  const char *from, *to; // NULL: nothing is replaced
+  int64_t id;            // added to ids
+} Change;
+
+static bool is_id(const char *name) {
+  return isdigit((unsigned char)*name);
+}
+
+static const char *changed(Arena *a, const Change *c, const char *text) {
+  if (is_id(text)) return str_format(a, "%" PRId64, (int64_t)atoll(text) + c->id);
+  if (!c->from || !strstr(text, c->from)) return text;
+  StrBuf b = {.arena = a};
+  size_t length = strlen(c->from);
+  for (const char *found; (found = strstr(text, c->from)); text = found + length) {
+    strbuf_add_n(&b, text, (size_t)(found - text));
+    strbuf_add(&b, c->to);
+  }
+  strbuf_add(&b, text);
+  return b.at;
+}
+
+static bool is_changed(Arena *a, const Change *c, const Origin *body, const Origin *of) {
+  for (int i = 0; i < of->n; i++)
+    if (!str_equal(changed(a, c, body->name[i]), of->name[i])) return false;
+  return str_equal(changed(a, c, body->loc), of->loc);
+}
+
+static bool is_word(char c) {
+  return isalnum((unsigned char)c) || c == '.' || c == '_';
+}
+
+// Where they differ first, from the beginning of the word to the end of its number:
+// "/h.0/mlp" and "/h.13/mlp" in h.0 and h.13.
+static void compare(Arena *a, const char *x, const char *y, Change *c) {
+  size_t start = 0, n = strlen(x), m = strlen(y);
+  while (x[start] && x[start] == y[start])
+    start++;
+  while (start > 0 && is_word(x[start - 1]))
+    start--;
+  while (n > start && m > start && x[n - 1] == y[m - 1])
+    n--, m--;
+  while (isdigit((unsigned char)x[n]) && isdigit((unsigned char)y[m]))
+    n++, m++;
+  c->from = n > start ? str_copy_n(a, x + start, n - start) : NULL;
+  c->to = str_copy_n(a, y + start, m - start);
+}
+
+static int n_changed(Arena *a, const Change *c, const Origin *body, const Origin *of, int n) {
+  int same = 0;
+  for (int i = 0; i < n; i++)
+    same += is_changed(a, c, &body[i], &of[i]);
+  return same;
+}
+
+// How many higher the first id is.
+static int64_t id_change(const Origin *body, const Origin *of, int n) {
+  for (int i = 0; i < n; i++)
+    for (int k = 0; k < of[i].n; k++)
+      if (is_id(body[i].name[k]) && is_id(of[i].name[k]))
+        return atoll(of[i].name[k]) - atoll(body[i].name[k]);
+  return 0;
+}
+
+// What changes the first locations that a change before does not, if it is better than that.
+static Change change_of(Arena *a, const Origin *body, const Origin *of, int n) {
+  Change best = {.id = id_change(body, of, n)}, c = best;
+  int most = n_changed(a, &best, body, of, n);
+  for (int i = 0, tried = 0; i < n && most < n && tried < MAX_TRIED; i++) {
+    if (str_equal(changed(a, &c, body[i].loc), of[i].loc)) continue;
+    compare(a, body[i].loc, of[i].loc, &c);
+    tried++;
+    int same = n_changed(a, &c, body, of, n);
+    if (same <= most) continue;
+    most = same;
+    best = c;
+  }
+  return best;
+}
+
+// -- Writing ---------------------------------------------------------------------------------
+
+static void add_field(StrBuf *b, const char *text) {
+  for (; *text; text++) {
+    if (*text == '\\' || *text == '\t' || *text == '\n') strbuf_add(b, "\\");
+    strbuf_add_n(b, *text == '\t' ? "t" : *text == '\n' ? "n" : text, 1);
+  }
+}
+
+Attr origins_was(const Origin *body, const Origin *of, int n, Arena *a) {
+  Change c = change_of(a, body, of, n);
+  StrBuf b = {.arena = a};
+  add_field(&b, c.from ? c.from : "");
+  strbuf_add(&b, "\t");
+  add_field(&b, c.from ? c.to : "");
+  strbuf_addf(&b, "\t%" PRId64, c.id);
+  for (int i = 0, ends = 0; i < n; i++) {
+    ends++;
+    if (is_changed(a, &c, &body[i], &of[i])) continue;
+    for (; ends > 0; ends--)
+      strbuf_add(&b, "\n");
+    for (int k = 0; k < of[i].n; k++) {
+      add_field(&b, of[i].name[k]);
+      strbuf_add(&b, "\t");
+    }
+    add_field(&b, of[i].loc);
+  }
+  return (Attr){.name = "was", .kind = 's', .s = b.at};
+}
+
+// -- Reading ---------------------------------------------------------------------------------
+
+// Takes what stands before the next tab or end of a line, which `*end` is.
+static const char *take_field(Arena *a, const char **at, char *end) {
+  StrBuf b = {.arena = a};
+  const char *s = *at;
+  strbuf_add(&b, "");
+  for (; *s && *s != '\t' && *s != '\n'; s++) {
+    bool escaped = *s == '\\' && s[1];
+    s += escaped;
+    strbuf_add_n(&b, escaped && *s == 't' ? "\t" : escaped && *s == 'n' ? "\n" : s, 1);
+  }
+  *end = *s;
+  *at = *s ? s + 1 : s;
+  return b.at;
+}
+
+static bool read_change(Arena *a, const char **at, Change *c, char *end) {
+  c->from = take_field(a, at, end);
+  if (*end != '\t') return false;
+  c->to = take_field(a, at, end);
+  if (*end != '\t') return false;
+  c->id = atoll(take_field(a, at, end));
+  if (!*c->from) c->from = NULL;
+  return *end != '\t' && c->id > -MAX_ID && c->id < MAX_ID;
+}
+
+static bool read_origin(Arena *a, const char **at, const Change *c, const Origin *body, Origin *of,
+                        char *end) {
+  bool given = *end == '\n' && **at && **at != '\n';
+  *of = (Origin){body->n, arena_array(a, const char *, body->n), NULL};
+  for (int i = 0; i < body->n; i++) {
+    of->name[i] = given ? take_field(a, at, end) : changed(a, c, body->name[i]);
+    if (given && *end != '\t') return false;
+  }
+  of->loc = given ? take_field(a, at, end) : changed(a, c, body->loc);
+  if (!given && *end == '\n' && **at == '\n')
+    ++*at;
+  else if (!given)
+    *end = '\0';
+  return *end != '\t';
+}
+
+bool origins_read(const Op *call, const Origin *body, Origin *of, int n, Arena *a) {
+  const char *at = attr_s(call, "was");
+  Change c;
+  char end;
+  if (!read_change(a, &at, &c, &end)) return false;
+  for (int i = 0; i < n; i++)
+    if (!read_origin(a, &at, &c, &body[i], &of[i], &end)) return false;
+  return !*at;
+}
+
+// -- Places ----------------------------------------------------------------------------------
+
+Attr places_attr(const char *name, const int *place, int n, Arena *a) {
+  int64_t *run = arena_array(a, int64_t, 2 * n);
+  int length = 0;
+  for (int i = 0; i < n; i++) {
+    if (i > 0 && place[i] == place[i - 1] + 1) {
+      run[length - 1]++;
+      continue;
+    }
+    run[length++] = place[i];
+    run[length++] = 1;
+  }
+  return (Attr){.name = name, .kind = 'I', .list = {length, run}};
+}
+
+bool places_read(const Op *call, const char *name, int *place, int n) {
+  const int64_t *run = attr_list(call, name);
+  int n_runs = attr_n(call, name) / 2, i = 0;
+  for (int r = 0; r < n_runs; r++) {
+    int64_t first = run[2 * r], length = run[2 * r + 1];
+    if (first < 0 || length < 0 || length > n - i || first > INT32_MAX - length) return false;
+    for (int64_t k = 0; k < length; k++)
+      place[i++] = (int)(first + k);
+  }
+  return i == n;
+}
+
+// -- Ids -------------------------------------------------------------------------------------
+
+typedef Vec(Value *) Values;
+
+static Values values_of(const Graph *g, Arena *a) {
+  Values all = {0};
+  for (int i = 0; i < g->n_params; i++)
+    vec_push(a, &all, g->params[i]);
+  for_each_op(op, g)
+    for (int i = 0; i < op->n_out; i++)
+      vec_push(a, &all, op->out[i]);
+  return all;
+}
+
+void values_number(Graph *g, Arena *scratch) {
+  Values all = values_of(g, scratch);
+  for (int i = 0; i < all.n; i++)
+    if (all.at[i]->id >= g->n_values) g->n_values = all.at[i]->id + 1;
+  bool *taken = arena_array(scratch, bool, g->n_values + (uint32_t)all.n);
+  bool *kept = arena_array(scratch, bool, all.n);
+  for (int i = 0; i < all.n; i++) {
+    kept[i] = !all.at[i]->name && !taken[all.at[i]->id];
+    if (kept[i]) taken[all.at[i]->id] = true;
+  }
+  uint32_t free_id = 0;
+  for (int i = 0; i < all.n; i++) {
+    if (kept[i]) continue;
+    while (taken[free_id])
+      free_id++;
+    all.at[i]->id = free_id++;
+  }
+  if (free_id > g->n_values) g->n_values = free_id;
+}

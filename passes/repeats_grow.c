@@ -1,0 +1,313 @@
+// Grows the k occurrences of a block in step.
+//
+//     seeds     gelu 0                gelu 1                the same op in each
+//     operands  linear 0, norm 0      linear 1, norm 1      what makes operand j, in all of them
+//     readers   linear 0, add 0       linear 1, add 1       what reads result s as operand j
+//
+// A position is added in all occurrences or in none: when the k nodes have the same label, are in
+// no occurrence yet, and are wired alike to what is inside of theirs already.  So the occurrences
+// are isomorphic at any time, and nothing need be verified later.  At the end of a layer the next
+// node is in the next occurrence; at the end of the last one it is something else; a mask that all
+// read is one node and not k.  There growth stops.
+//
+// At the beginning, what comes before the first layer may look like what is at the end of each,
+// such as the sum of two embeddings.  Then all would be shifted, and more values go from one
+// occurrence to the next than need be; so it is tried whether that op fits at the other end.
+//
+// Operands come first, as there is one way to follow them, and because then a layer begins where
+// the first of them does.  Readers that nothing tells apart (experts that read the same) are paired
+// last.
+
+#include "repeats_grow.h"
+
+#include <stdlib.h>
+
+enum {
+  MANY_READERS = 64, // of one result: no way to tell where to go from there
+  MANY_HEADS = 8,    // that are tried
+};
+
+struct Growth {
+  const Net *net;
+  const uint64_t *color;
+  Arena *arena;
+  int k;
+  int *occurrence, *position; // of the nodes inside, by node; OUTSIDE
+  Vec(int) node;              // position p of occurrence i at p * k + i
+  int n;                      // positions
+  int n_back, n_ahead;        // positions whose operands, whose readers were followed
+  Vec(int) unclear;           // positions with readers that could not be told apart
+  int *next;                  // [k], a position that is tried
+  Vec(int) like;              // readers that are alike, by occurrence
+};
+
+Growth *growth_new(const Net *net, const uint64_t *color, Arena *a) {
+  Growth *w = arena_one(a, Growth);
+  *w = (Growth){.net = net, .color = color, .arena = a};
+  w->occurrence = arena_array(a, int, net->n);
+  w->position = arena_array(a, int, net->n);
+  w->next = arena_array(a, int, net->n);
+  for (int i = 0; i < net->n; i++)
+    w->occurrence[i] = OUTSIDE;
+  return w;
+}
+
+static const Node *node_at(const Growth *w, int p, int i) {
+  return &w->net->node[w->node.at[p * w->k + i]];
+}
+
+// -- One position ----------------------------------------------------------------------------
+
+static bool is_inside(const Growth *w, int node, int i) {
+  return node != OUTSIDE && w->occurrence[node] == i;
+}
+
+static bool same_operands(const Growth *w, const Node *x, const Node *y, int i) {
+  for (int j = 0; j < x->n_in; j++) {
+    Edge e = x->in[j], f = y->in[j];
+    bool inside = is_inside(w, e.node, 0);
+    if (inside != is_inside(w, f.node, i)) return false;
+    if (inside && (w->position[e.node] != w->position[f.node] || e.slot != f.slot)) return false;
+  }
+  return true;
+}
+
+static int readers_inside(const Growth *w, const Node *x, int i) {
+  int n = 0;
+  for (int r = 0; r < x->n_readers; r++)
+    n += is_inside(w, x->reader[r].node, i);
+  return n;
+}
+
+// As many readers inside, and for each of x one of y at the same position.
+static bool same_readers(const Growth *w, int x, int y, int i) {
+  const Node *at_x = &w->net->node[x], *at_y = &w->net->node[y];
+  if (readers_inside(w, at_x, 0) != readers_inside(w, at_y, i)) return false;
+  for (int r = 0; r < at_x->n_readers; r++) {
+    Reader reader = at_x->reader[r];
+    if (!is_inside(w, reader.node, 0)) continue;
+    Edge e = node_at(w, w->position[reader.node], i)->in[reader.operand];
+    if (e.node != y || e.slot != reader.slot) return false;
+  }
+  return true;
+}
+
+// The nodes of w->next as one more position, if that can be.
+static bool add_position(Growth *w) {
+  const Node *first = &w->net->node[w->next[0]];
+  bool fits = first->label != NEVER;
+  int n = 0;
+  for (; fits && n < w->k; n++) {
+    int node = w->next[n];
+    fits = w->occurrence[node] == OUTSIDE && w->net->node[node].label == first->label;
+    if (!fits) break;
+    w->occurrence[node] = n;
+    w->position[node] = w->n;
+  }
+  for (int i = 1; fits && i < w->k; i++)
+    fits = same_operands(w, first, &w->net->node[w->next[i]], i) &&
+           same_readers(w, w->next[0], w->next[i], i);
+  if (!fits) {
+    while (n > 0)
+      w->occurrence[w->next[--n]] = OUTSIDE;
+    return false;
+  }
+  for (int i = 0; i < w->k; i++)
+    vec_push(w->arena, &w->node, w->next[i]);
+  w->n++;
+  return true;
+}
+
+// -- Where to grow ---------------------------------------------------------------------------
+
+static void grow_back(Growth *w, int p) {
+  for (int j = 0; j < node_at(w, p, 0)->n_in; j++) {
+    int slot = node_at(w, p, 0)->in[j].slot, i = 0;
+    for (; i < w->k; i++) {
+      Edge e = node_at(w, p, i)->in[j];
+      if (e.node == OUTSIDE || e.slot != slot || w->occurrence[e.node] != OUTSIDE) break;
+      w->next[i] = e.node;
+    }
+    if (i == w->k) add_position(w);
+  }
+}
+
+static bool reads_alike(const Growth *w, const Reader *x, const Reader *y) {
+  return x->operand == y->operand && x->slot == y->slot && w->occurrence[y->node] == OUTSIDE &&
+         w->net->node[x->node].label == w->net->node[y->node].label;
+}
+
+// Adds the readers of result `reader->slot` of p in occurrence i that are like `reader` to w->like,
+// and returns how many there are.
+static int find_alike(Growth *w, int p, int i, const Reader *reader) {
+  const Node *node = node_at(w, p, i);
+  int n = 0;
+  for (int r = 0; r < node->n_readers; r++)
+    if (reads_alike(w, reader, &node->reader[r])) {
+      vec_push(w->arena, &w->like, node->reader[r].node);
+      n++;
+    }
+  // Sorted by color; of one color they stay in the order of the graph.
+  int *like = &w->like.at[w->like.n - n];
+  for (int x = 1; x < n; x++)
+    for (int y = x; y > 0 && w->color[like[y]] < w->color[like[y - 1]]; y--) {
+      int swap = like[y];
+      like[y] = like[y - 1];
+      like[y - 1] = swap;
+    }
+  return n;
+}
+
+// To the readers of p; to those that could be confused only when `pair`.  False when there are
+// such that were left out.
+static bool grow_ahead(Growth *w, int p, bool pair) {
+  const Node *first = node_at(w, p, 0);
+  bool all = true;
+  for (int r = 0; first->n_readers <= MANY_READERS && r < first->n_readers; r++) {
+    const Reader *reader = &first->reader[r];
+    if (w->occurrence[reader->node] != OUTSIDE) continue;
+    w->like.n = 0;
+    int n = find_alike(w, p, 0, reader), i = 1;
+    if (n > 1 && !pair) {
+      all = false;
+      continue;
+    }
+    while (i < w->k && node_at(w, p, i)->n_readers <= MANY_READERS &&
+           find_alike(w, p, i, reader) == n)
+      i++;
+    for (int which = 0; i == w->k && which < n; which++) {
+      for (int o = 0; o < w->k; o++)
+        w->next[o] = w->like.at[o * n + which];
+      add_position(w);
+    }
+  }
+  return all;
+}
+
+static void grow(Growth *w) {
+  for (;;) {
+    if (w->n_back < w->n)
+      grow_back(w, w->n_back++);
+    else if (w->n_ahead < w->n) {
+      if (!grow_ahead(w, w->n_ahead, false)) vec_push(w->arena, &w->unclear, w->n_ahead);
+      w->n_ahead++;
+    } else if (w->unclear.n)
+      grow_ahead(w, w->unclear.at[--w->unclear.n], true);
+    else
+      return;
+  }
+}
+
+// -- The block -------------------------------------------------------------------------------
+
+typedef struct Position {
+  int first, p; // the node in occurrence 0
+} Position;
+
+static int by_first(const void *x, const void *y) {
+  const Position *p = x, *q = y;
+  return (p->first > q->first) - (p->first < q->first);
+}
+
+// What was grown, in the order of the nodes; nothing is inside any more.
+static Tuples take(Growth *w) {
+  int k = w->k;
+  Tuples t = {k, w->n, arena_array(w->arena, int, w->n *k)};
+  Position *order = arena_array(w->arena, Position, w->n);
+  for (int p = 0; p < w->n; p++)
+    order[p] = (Position){w->node.at[p * k], p};
+  qsort(order, (size_t)w->n, sizeof *order, by_first);
+  for (int p = 0; p < w->n; p++)
+    for (int i = 0; i < k; i++)
+      t.node[p * k + i] = w->node.at[order[p].p * k + i];
+  for (int i = 0; i < w->node.n; i++)
+    w->occurrence[w->node.at[i]] = OUTSIDE;
+  return t;
+}
+
+// Inside are these, but for one position.
+static void put_back(Growth *w, const Tuples *t, int but) {
+  w->k = t->k;
+  w->n = w->node.n = w->unclear.n = 0;
+  for (int p = 0; p < t->n; p++) {
+    if (p == but) continue;
+    for (int i = 0; i < t->k; i++) {
+      int node = t->node[p * t->k + i];
+      w->occurrence[node] = i;
+      w->position[node] = w->n;
+      vec_push(w->arena, &w->node, node);
+    }
+    w->n++;
+  }
+  w->n_back = w->n_ahead = w->n;
+}
+
+Tuples growth_from(Growth *w, const int *seed, int k) {
+  w->k = k;
+  w->n = w->n_back = w->n_ahead = w->node.n = 0;
+  for (int i = 0; i < k; i++)
+    w->next[i] = seed[i];
+  if (add_position(w)) grow(w);
+  return take(w);
+}
+
+// -- Where it begins -------------------------------------------------------------------------
+
+// Values that go in and out in an occurrence which is not at an end; parameters do not count.
+static int n_crossing(const Growth *w) {
+  int i = w->k / 2, n = 0;
+  Vec(Edge) seen = {0};
+  for (int p = 0; p < w->n; p++) {
+    const Node *node = node_at(w, p, i);
+    for (int j = 0; j < node->n_in; j++) {
+      Edge e = node->in[j];
+      bool known = e.node == OUTSIDE || is_inside(w, e.node, i);
+      for (int k = 0; !known && k < seen.n; k++)
+        known = seen.at[k].node == e.node && seen.at[k].slot == e.slot;
+      if (!known) vec_push(w->arena, &seen, e);
+    }
+    int read = -1; // a slot
+    for (int r = 0; r < node->n_readers; r++) {
+      Reader reader = node->reader[r];
+      if (is_inside(w, reader.node, i) || reader.slot == read) continue;
+      read = reader.slot;
+      n++;
+    }
+  }
+  return n + seen.n;
+}
+
+// Reads what other nodes make, and nothing inside.
+static bool is_head(const Growth *w, const Tuples *t, int p) {
+  const Node *node = &w->net->node[t->node[p * t->k]];
+  bool reads = false;
+  for (int j = 0; j < node->n_in; j++) {
+    if (is_inside(w, node->in[j].node, 0)) return false;
+    reads |= node->in[j].node != OUTSIDE;
+  }
+  return reads;
+}
+
+// Without position p, which may come in at the other end.
+static Tuples shifted_by(Growth *w, const Tuples *t, int p, int *crossing) {
+  put_back(w, t, p);
+  w->n_ahead = 0;
+  grow(w);
+  *crossing = n_crossing(w);
+  return take(w);
+}
+
+Tuples growth_shifted(Growth *w, Tuples t) {
+  put_back(w, &t, -1);
+  int least = n_crossing(w), n_heads = 0;
+  int *head = arena_array(w->arena, int, t.n);
+  for (int p = 0; p < t.n; p++)
+    if (is_head(w, &t, p)) head[n_heads++] = p;
+  take(w);
+  for (int i = 0; i < n_heads && i < MANY_HEADS; i++) {
+    int crossing;
+    Tuples to = shifted_by(w, &t, head[i], &crossing);
+    if (to.n >= t.n && crossing < least) return growth_shifted(w, to);
+  }
+  return t;
+}
