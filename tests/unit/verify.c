@@ -172,9 +172,9 @@ static void a_graph_that_calls_itself(void **state) {
   Graph *body = graph_new(t->m, "body", false);
   Value *p = graph_param(body, "p", t->y->type, ROLE_none, NULL);
   graph_output(body, p, NULL);
-  op_new_call(t->g, NULL, OP_call, body, IN(t->y), NULL, t->h->d);
+  op_new_call(t->g, NULL, OP_call, body, IN(t->y), (Origin){0}, t->h->d);
   passes(t);
-  op_new_call(body, NULL, OP_call, body, IN(p), NULL, t->h->d);
+  op_new_call(body, NULL, OP_call, body, IN(p), (Origin){0}, t->h->d);
   fails(t, "'@body' calls itself");
 }
 
