@@ -68,6 +68,14 @@ static void reading_before_defining(void **state) {
   fails(t, "relu: '%y' is read before it is defined");
 }
 
+static void a_gradient_read_in_the_forward_part(void **state) {
+  Net *t = *state;
+  t->y->def->part = t->z->def->part = PART_backward;
+  passes(t);
+  t->z->def->part = PART_forward;
+  fails(t, "relu: is part of forward and reads '%y', which is part of backward");
+}
+
 static void a_use_that_is_not_listed(void **state) {
   Net *t = *state;
   t->y->uses = NULL;
@@ -598,6 +606,7 @@ static void a_weight_overwritten_before_its_last_read(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(reading_before_defining),
+      TEST(a_gradient_read_in_the_forward_part),
       TEST(a_use_that_is_not_listed),
       TEST(two_ids_alike),
       TEST(a_name_set_behind_the_back_of_the_table),
