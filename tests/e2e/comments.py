@@ -5,7 +5,7 @@
 
 Each pipeline's text after every pass loses its comments and goes the rest of the way.  What comes out is, but for
 comments, what the pipeline makes in one go: so where ops come from is for readers only, and a plan stops and goes on
-anywhere.
+anywhere.  And without comments the program of a rank is proved to be the model's.
 """
 
 import os
@@ -45,6 +45,13 @@ def pipeline(passes, model, plan, ranks, extra):
     return [p + options.get(p, "") for p in passes]
 
 
+def program(folder, *command):
+    """The module that nnaot-opt makes, without its comments."""
+    out = folder / "out"
+    run(OPT, *command, "-o", out)
+    return without_comments(out.read_text())
+
+
 def first_difference(got, want):
     for a, b in zip(got.splitlines(), want.splitlines()):
         if a != b:
@@ -53,12 +60,10 @@ def first_difference(got, want):
 
 
 def check(passes, model, plan, ranks, extra, folder):
-    """How many texts go on from, and how many of them go elsewhere."""
+    """How many texts there are, and how many of them go elsewhere.  A proof that fails ends the test."""
     steps = pipeline(passes, model, plan, ranks, extra)
-    for old in folder.iterdir():
-        old.unlink()
-    whole = run(OPT, plan_cases.HERE / f"{model}.onnx", "--batch", plan_cases.BATCH, "--passes", ",".join(steps),
-                "--dump-dir", folder)
+    whole = program(folder, plan_cases.HERE / f"{model}.onnx", "--batch", plan_cases.BATCH, "--passes", ",".join(steps),
+                    "--dump-dir", folder)
     texts = sorted(folder.glob("[0-9]*.nn"))
     if len(texts) != len(steps) + 1:
         sys.exit(f"{len(texts)} texts of {len(steps)} passes")
@@ -66,12 +71,14 @@ def check(passes, model, plan, ranks, extra, folder):
     for i, text in enumerate(texts):
         bare = folder / "bare"
         bare.write_text(without_comments(text.read_text()))
-        got = run(OPT, bare, "--passes", ",".join(steps[i:]))
-        if without_comments(got) == without_comments(whole):
-            continue
-        failed += 1
-        print(f"{plan} {model} {ranks}: goes elsewhere from {text.name}: difference"
-              f"{first_difference(without_comments(got), without_comments(whole))}")
+        got = program(folder, bare, "--passes", ",".join(steps[i:]))
+        if got != whole:
+            failed += 1
+            print(f"{plan} {model} {ranks}: goes elsewhere from {text.name}: difference{first_difference(got, whole)}")
+    model_text, rank_text = texts[passes.index("shard")], texts[passes.index("pack_grads") + 1]
+    for text in model_text, rank_text:
+        text.write_text(without_comments(text.read_text()))
+    run(OPT, rank_text, "--prove", model_text)
     return len(texts), failed
 
 
