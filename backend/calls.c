@@ -499,22 +499,22 @@ void graph_calls(Program *p, GraphCode *code) {
   for (int i = 0; i < code->g->n_params; i++)
     if (code->g->params[i]->offset >= 0 && mesh_runs(p, value_mesh(code->g->params[i])))
       buffer(&w, code->g->params[i]);
-  w.part = PART_begin;
+  w.part = STEP_begin;
   for_each_op(op, code->g)
     if (begin[op->id]) add_op(&w, op);
   wait_for(&w, NULL);
-  w.part = PART_micro;
+  w.part = STEP_micro;
   for_each_op(op, code->g) {
     if (begin[op->id]) continue;
     if (op == start) {
       // The next micro-batch must not find a collective of this one under way.
       if (repeated) wait_for(&w, NULL);
-      w.part = PART_update;
+      w.part = STEP_update;
     }
     add_op(&w, op);
   }
   if (!start && repeated) wait_for(&w, NULL);
-  w.part = PART_update;
+  w.part = STEP_update;
   wait_for(&w, NULL);
   add_copies(&w, code->g);
 }

@@ -35,7 +35,7 @@ const char *function_name(Arena *a, const char *of, const Code *code, const char
 static const char *const part_name[] = {"begin", "micro", "update"};
 
 const char *part_function(const Program *p, const GraphCode *g, int c, Part part) {
-  if (!g->g || (part == PART_begin && g->calls[c].part[part].n == 0)) return NULL;
+  if (!g->g || (part == STEP_begin && g->calls[c].part[part].n == 0)) return NULL;
   return function_name(p->arena, g->name, &p->code.at[c], part_name[part]);
 }
 

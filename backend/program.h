@@ -53,7 +53,7 @@ typedef struct Call {
 } Call;
 
 // The functions that a step calls: see ir/place.h.
-typedef enum Part { PART_begin, PART_micro, PART_update, N_PARTS } Part;
+typedef enum Part { STEP_begin, STEP_micro, STEP_update, N_PARTS } Part;
 
 typedef struct Calls {
   Vec(Call) part[N_PARTS];

@@ -119,7 +119,7 @@ Value *onnx_binding_value(Import *im, Binding *b) {
     Tensor tensor;
     b->poisoned = !onnx_tensor_load(im->file, &t, type, im->a, loc, &tensor, im->d);
     if (b->poisoned) return NULL;
-    Builder builder = {.g = im->g, .loc = loc, .d = im->d};
+    Builder builder = {.g = im->g, .origin = {.loc = loc}, .d = im->d};
     v = build_constant(&builder, type, tensor.data);
     b->poisoned = !v;
     if (v) value_set_name(v, name);
@@ -226,7 +226,7 @@ bool node_fail_hint(Node *n, const char *hint, const char *fmt, ...) {
   va_start(args, fmt);
   const char *text = str_vformat(n->a, fmt, args);
   va_end(args);
-  onnx_problem(n->im, n->b->loc, str_format(n->a, "%s: %s", n->op, text), hint,
+  onnx_problem(n->im, n->b->origin.loc, str_format(n->a, "%s: %s", n->op, text), hint,
                describe_node(n->im, n->scope, n->proto, n->opset));
   return false;
 }
@@ -237,7 +237,7 @@ bool node_fail(Node *n, const char *fmt, ...) {
   va_start(args, fmt);
   const char *text = str_vformat(n->a, fmt, args);
   va_end(args);
-  onnx_problem(n->im, n->b->loc, str_format(n->a, "%s: %s", n->op, text), NULL,
+  onnx_problem(n->im, n->b->origin.loc, str_format(n->a, "%s: %s", n->op, text), NULL,
                describe_node(n->im, n->scope, n->proto, n->opset));
   return false;
 }
@@ -251,7 +251,7 @@ static void report_caught(Node *n) {
   if (!at) return;
   at += strlen("error: ");
   const char *text = str_copy_n(n->a, at, strcspn(at, "\n"));
-  onnx_problem(im, n->b->loc, text, NULL, describe_node(im, n->scope, n->proto, n->opset));
+  onnx_problem(im, n->b->origin.loc, text, NULL, describe_node(im, n->scope, n->proto, n->opset));
 }
 
 // Looks up the operands.  False when one is poisoned or missing.
@@ -277,7 +277,7 @@ static bool read_operands(Import *im, Scope *scope, const Onnx__NodeProto *node,
 // Runs the row's function and binds the results.
 static bool import_by_row(Import *im, Scope *scope, const Onnx__NodeProto *node, int64_t opset,
                           const Row *row, Value **in) {
-  Builder b = {.g = im->g, .loc = node_loc(im, scope, node), .d = im->caught};
+  Builder b = {.g = im->g, .origin = {.loc = node_loc(im, scope, node)}, .d = im->caught};
   Node n = {.op = row->name,
             .opset = (int)opset,
             .index = im->n_nodes,

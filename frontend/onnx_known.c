@@ -100,7 +100,7 @@ static bool is_constant(const Op *op) {
 static void materialise(Import *im, Op *op) {
   const Known *k = find(im, op->out[0]);
   if (!k || k->hinted || op->n_out != 1 || is_constant(op)) return;
-  Builder b = {.g = im->g, .at = op, .loc = op->loc, .d = im->d};
+  Builder b = {.g = im->g, .at = op, .origin = op_origin(op), .d = im->d};
   Value *by = build_constant(&b, k->tensor.type, k->tensor.data);
   if (op->kind == OP_broadcast && by->def->kind == OP_constant) {
     op_erase(by->def);

@@ -130,9 +130,9 @@ bool node_setting(Node *n, int i, const char *what, const Tensor **out) {
   if (b && b->init && !v->def && v->init && v->init->length <= 1 << 20) {
     Tensor *tensor = arena_one(n->a, Tensor);
     *out = tensor;
-    if (onnx_tensor(n->im->file, n->im->o->external_data_dir, b->init, n->a, n->b->loc, &t,
+    if (onnx_tensor(n->im->file, n->im->o->external_data_dir, b->init, n->a, n->b->origin.loc, &t,
                     n->im->d) &&
-        onnx_tensor_load(n->im->file, &t, v->type, n->a, n->b->loc, tensor, n->im->d))
+        onnx_tensor_load(n->im->file, &t, v->type, n->a, n->b->origin.loc, tensor, n->im->d))
       return true;
     n->b->failed = true; // it has been reported
     return false;

@@ -27,12 +27,12 @@ static Value *tensor_constant(Node *n, const Onnx__TensorProto *proto) {
   Import *im = n->im;
   OnnxTensor t;
   Tensor tensor;
-  if (!onnx_tensor(im->file, im->o->external_data_dir, proto, n->a, n->b->loc, &t, im->d)) {
+  if (!onnx_tensor(im->file, im->o->external_data_dir, proto, n->a, n->b->origin.loc, &t, im->d)) {
     n->b->failed = true; // it has been reported
     return NULL;
   }
   const Type *type = type_new(im->m, onnx_compute_dtype(t.dtype, im->o->keep_f64), t.rank, t.dim);
-  if (!onnx_tensor_load(im->file, &t, type, n->a, n->b->loc, &tensor, im->d)) {
+  if (!onnx_tensor_load(im->file, &t, type, n->a, n->b->origin.loc, &tensor, im->d)) {
     n->b->failed = true;
     return NULL;
   }

@@ -117,8 +117,8 @@ typedef struct Assign {
   Vec(Stage *) known;     // in the order in which the model comes to them
   const Stage **of_op;    // by op id; NULL: not known, and in the end all ranks
   const Stage **of_param; // by index, the same
-  const Op **slot;        // [n_slots] of a hash table: index_model
-  uint64_t n_slots;
+  const Op **model;       // [n_model] by number (Origin), the first op of the model that has it
+  int n_model;
 } Assign;
 
 static const Stage *stage_of(Assign *a, const Ranks *ranks) {
@@ -206,32 +206,23 @@ static void assign_params(Assign *a, bool model) {
       a->of_param[i] = of_readers(a, g->params[i], model);
 }
 
-// Ops of the model by where they are from.
+// The first forward op of every number: of those that an op of the model became, if it did.
 static void index_model(Assign *a) {
-  for (a->n_slots = 16; a->n_slots < 2 * a->s->g->n_ops;)
-    a->n_slots *= 2;
-  a->slot = arena_array(a->s->scratch, const Op *, a->n_slots);
-  for_each_op(op, a->s->g) {
-    if (!op->loc || op_part(op) != PART_forward) continue;
-    uint64_t i = loc_hash(op->loc);
-    while (a->slot[i % a->n_slots] && !loc_same(a->slot[i % a->n_slots]->loc, op->loc))
-      i++;
-    if (!a->slot[i % a->n_slots]) a->slot[i % a->n_slots] = op;
-  }
+  const Graph *g = a->s->g;
+  for_each_op(op, g)
+    if (a->n_model <= op->of) a->n_model = op->of + 1;
+  a->model = arena_array(a->s->scratch, const Op *, a->n_model);
+  for_each_op(op, g)
+    if (op_part(op) == PART_forward && !a->model[op->of]) a->model[op->of] = op;
 }
 
-// The op of the model that `op` is part of the gradient of: that reads what it reads, or the first
-// from the same place.
+// The op of the model that `op` is part of the gradient of; where it became several, the one that
+// reads what `op` reads, or the first.
 static const Op *op_of_model(const Assign *a, const Op *op) {
-  const Loc *origin = gradient_origin(op);
-  if (!origin) return NULL;
   for (int i = 0; i < op->n_in; i++)
     for_each_use(u, op->in[i].value)
       if (u->user && op_is_gradient_of(op, u->user)) return u->user;
-  uint64_t i = loc_hash(origin);
-  while (a->slot[i % a->n_slots] && !loc_same(a->slot[i % a->n_slots]->loc, origin))
-    i++;
-  return a->slot[i % a->n_slots];
+  return op->of ? a->model[op->of] : NULL;
 }
 
 static const Stage *of_gradient(const Assign *a, const Op *op) {
@@ -250,7 +241,7 @@ static const Stage *of_update(const Assign *a, const Op *op) {
 
 static void assign_training(Assign *a) {
   for_each_op(op, a->s->g) {
-    Part part = op_part(op);
+    TrainPart part = op_part(op);
     if (a->of_op[op->id] || part == PART_forward) continue;
     a->of_op[op->id] = part == PART_backward ? of_gradient(a, op) : of_update(a, op);
   }

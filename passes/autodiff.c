@@ -39,6 +39,7 @@
 
 #include "base/vec.h"
 #include "ir/op.h"
+#include "part.h"
 #include "pass.h"
 
 typedef struct Autodiff {
@@ -154,6 +155,12 @@ static bool check_gradients(Autodiff *ad) {
   return n == 0;
 }
 
+static Origin origin_of_gradient(const Autodiff *ad, Origin of) {
+  of.loc = loc_from(ad->arena, of.loc, "gradient");
+  of.part = PART_backward;
+  return of;
+}
+
 // -- The start -------------------------------------------------------------------------------
 
 // loss = by * factor * start, with `factor` NULL or a value that depends on no trainable weight.
@@ -219,7 +226,7 @@ static void add_adjoint(Autodiff *ad, Builder *b, Value *v, Value *adjoint) {
 }
 
 static void sweep_op(Autodiff *ad, Op *op) {
-  Builder b = {.g = ad->g, .d = ad->d, .loc = loc_from(ad->arena, op->loc, "gradient")};
+  Builder b = {.g = ad->g, .d = ad->d, .origin = origin_of_gradient(ad, op_origin(op))};
   Value **dout = arena_array(ad->scratch, Value *, op->n_out);
   Value **din = arena_array(ad->scratch, Value *, op->n_in);
   bool any = false;
@@ -260,7 +267,7 @@ static int add_outputs(Autodiff *ad, Builder *b, Value *factor) {
     Value *gradient = ad->adjoint[w->id];
     w->train = gradient != NULL;
     if (!gradient) continue;
-    b->loc = loc_from(ad->arena, w->loc, "gradient");
+    b->origin = origin_of_gradient(ad, value_origin(w));
     const char *label = str_format(ad->arena, "grad:%s", w->label);
     if (graph_find_output(ad->g, label)) {
       b->failed = !diag_error(ad->d, w->loc, "there is a gradient '%s' already", label);
@@ -320,8 +327,8 @@ static bool check_scale(const Autodiff *ad, double scale) {
 
 static bool differentiate(Autodiff *ad, Value *loss, const PassOptions *o) {
   Op *last = ad->g->last;
-  Builder b = {.g = ad->g, .d = ad->d};
-  b.loc = loc_from(ad->arena, loss->def ? loss->def->loc : loss->loc, "gradient");
+  number_model(ad->g);
+  Builder b = {.g = ad->g, .d = ad->d, .origin = origin_of_gradient(ad, value_origin(loss))};
   double by = opt_float(o, "scale", 0);
   if (!check_scale(ad, by)) return false;
   Start s = find_start(ad, &b, loss);
@@ -334,7 +341,7 @@ static bool differentiate(Autodiff *ad, Value *loss, const PassOptions *o) {
   int n = add_outputs(ad, &b, s.factor);
   if (b.failed) return false;
   if (n == 0) {
-    diag_error(ad->d, b.loc, "no trainable weight reaches the loss");
+    diag_error(ad->d, b.origin.loc, "no trainable weight reaches the loss");
     diag_hint(ad->d, "look at --freeze, and at which output the loss is made of");
     return false;
   }

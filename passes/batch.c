@@ -132,7 +132,7 @@ static void copy_into(Batcher *b, Graph *body, const Op *op, Value **of, Values 
     in[k] = inside(b, body, op->in[k].value, of, io_operands);
   int n_attrs;
   op_attr_specs(op->kind, &n_attrs);
-  Op *copy = op_new(body, NULL, op->kind, in, op->n_in, op->attrs, n_attrs, op->loc, b->d);
+  Op *copy = op_new(body, NULL, op->kind, in, op->n_in, op->attrs, n_attrs, op_origin(op), b->d);
   if (!copy) BUG("a copy of %s does not fit", op_info[op->kind].name);
   memcpy(copy->split, op->split, sizeof copy->split);
   for (int k = 0; k < op->n_out; k++) {
@@ -163,7 +163,7 @@ static Op *make_batch(Batcher *b, const Ops *member) {
     copy_into(b, body, all.at[i], of, &operands);
   graph_renumber(body);
   Op *batch =
-      op_new_call(b->g, last->next, OP_batch, body, operands.at, operands.n, last->loc, b->d);
+      op_new_call(b->g, last->next, OP_batch, body, operands.at, operands.n, op_origin(last), b->d);
   if (!batch) BUG("the batch @%s does not fit", body->name);
   int n = 0;
   for (int i = 0; i < all.n; i++)

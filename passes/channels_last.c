@@ -225,7 +225,7 @@ static bool move(Images *c, Op *op, const ImageOp *row) {
   Value **in = arena_array(a, Value *, op->n_in);
   int n, rank = 0;
   c->b.at = op;
-  c->b.loc = op->loc;
+  c->b.origin = op_origin(op);
   for (int i = 0; i < op->n_in; i++) {
     in[i] = op->in[i].value;
     if (!(row->in >> (i < 31 ? i : 31) & 1)) continue;

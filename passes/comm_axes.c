@@ -15,33 +15,33 @@ static Value *move_axis(Comm *c, Value *v, int axis, Sbp to, Op *reader) {
   Sbp from = v->layout->axis[axis];
   const MeshAxis *along = &v->layout->mesh->axis[axis];
   const char *name = along->name;
-  const Loc *loc = reader ? reader->loc : v->loc;
+  Origin reason = reader ? op_origin(reader) : value_origin(v);
   Builder b = {.g = c->g, .at = place_of(v, reader), .d = c->d};
   Value *out;
   if (from.kind == SBP_P && to.kind == SBP_S) {
-    b.loc = loc_from(c->m->arena, loc, "reduce_scatter");
+    b.origin = origin_for(c->m->arena, reason, "reduce_scatter");
     out = build(&b, OP_reduce_scatter, IN(v), ATTRS(a_s("axis", name), a_i("dim", to.dim)));
   } else if (from.kind == SBP_P) {
     OpKind kind = along->time ? OP_accumulate : OP_all_reduce;
-    b.loc = loc_from(c->m->arena, loc, op_info[kind].name);
+    b.origin = origin_for(c->m->arena, reason, op_info[kind].name);
     out = build(&b, kind, IN(v), ATTRS(a_s("axis", name)));
   } else if (from.kind == SBP_S && along->time) {
     cannot_cut(c, reader);
     return NULL;
   } else if (from.kind == SBP_S && to.kind == SBP_S) {
-    b.loc = loc_from(c->m->arena, loc, "all_to_all");
+    b.origin = origin_for(c->m->arena, reason, "all_to_all");
     out = build(&b, OP_all_to_all, IN(v),
                 ATTRS(a_s("axis", name), a_i("from", from.dim), a_i("to", to.dim)));
   } else if (from.kind == SBP_S) {
-    b.loc = loc_from(c->m->arena, loc, "all_gather");
+    b.origin = origin_for(c->m->arena, reason, "all_gather");
     out = build(&b, OP_all_gather, IN(v), ATTRS(a_s("axis", name), a_i("dim", from.dim)));
   } else if (v->def && v->def->kind == OP_fill) {
     Type t = *v->type;
     t.dim[to.dim] /= along->size;
-    b.loc = v->def->loc;
+    b.origin = op_origin(v->def);
     out = build_fill(&b, t.dtype, t.rank, t.dim, attr_f(v->def, "value"));
   } else {
-    b.loc = loc_from(c->m->arena, loc, "local_slice");
+    b.origin = origin_for(c->m->arena, reason, "local_slice");
     out = build(&b, OP_local_slice, IN(v), ATTRS(a_s("axis", name), a_i("dim", to.dim)));
   }
   if (!out) return NULL;
@@ -127,23 +127,23 @@ static bool is_weight(const Value *v) {
   return !v->def && v->role == ROLE_weight;
 }
 
-Value *moved_before(const Comm *c, uint32_t original, const Layout *want, Part part) {
+Value *moved_before(const Comm *c, uint32_t original, const Layout *want, TrainPart part) {
   for (Moved *k = c->moved[original]; k; k = k->next)
     if (k->layout == want && k->part == part) return k->value;
   return NULL;
 }
 
-Value *remember(Comm *c, uint32_t original, Part part, Value *v) {
+Value *remember(Comm *c, uint32_t original, TrainPart part, Value *v) {
   Moved *k = arena_one(c->scratch, Moved);
   *k = (Moved){.layout = v->layout, .part = part, .value = v, .next = c->moved[original]};
   return (c->moved[original] = k)->value;
 }
 
-Part part_of(const Value *v, const Op *reader) {
+TrainPart part_of(const Value *v, const Op *reader) {
   return is_weight(v) && reader ? op_part(reader) : PART_forward;
 }
 
-Value *moved_by(Comm *c, uint32_t original, Part part, Value *v, const Layout *want, Hops hops,
+Value *moved_by(Comm *c, uint32_t original, TrainPart part, Value *v, const Layout *want, Hops hops,
                 Op *reader) {
   while (v->layout != want) {
     Step s = next_step(c->m, v->layout, want, hops);

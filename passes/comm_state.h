@@ -14,7 +14,7 @@
 // step, so that what is gathered for the model is gathered again for its gradients.
 typedef struct Moved {
   const Layout *layout;
-  Part part;
+  TrainPart part;
   Value *value;
   struct Moved *next;
 } Moved;
@@ -47,12 +47,12 @@ const Layout *wanted_result(const Comm *c, const Result *r);
 bool cannot_cut(Comm *c, const Op *reader);
 
 // The part of the step that what `reader` has moved is for.
-Part part_of(const Value *v, const Op *reader);
-Value *moved_before(const Comm *c, uint32_t original, const Layout *want, Part part);
-Value *remember(Comm *c, uint32_t original, Part part, Value *v);
+TrainPart part_of(const Value *v, const Op *reader);
+Value *moved_before(const Comm *c, uint32_t original, const Layout *want, TrainPart part);
+Value *remember(Comm *c, uint32_t original, TrainPart part, Value *v);
 
 // `v`, made of the original, as it is wanted: axis by axis, or as an earlier reader had it moved.
-Value *moved_by(Comm *c, uint32_t original, Part part, Value *v, const Layout *want, Hops hops,
+Value *moved_by(Comm *c, uint32_t original, TrainPart part, Value *v, const Layout *want, Hops hops,
                 Op *reader);
 // The same of an original, by the hops that are best for all its readers.
 Value *moved_to(Comm *c, Value *v, const Layout *want, Op *reader);

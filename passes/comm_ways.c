@@ -17,7 +17,7 @@
 // or from the value as it is.
 typedef struct Tree {
   const Value *from; // the value, accumulated over time if that is wanted
-  Part part;
+  TrainPart part;
   bool is_summed; // for the update only: pack_grads joins its collectives with those of others
   Vec(const Layout *) layouts;
   int *parent;       // of each of them; -1: the value
@@ -114,7 +114,7 @@ static void add_between(Comm *c, Tree *t) {
   }
 }
 
-static Tree *tree_of(Comm *c, const Value *original, const Value *from, Part part) {
+static Tree *tree_of(Comm *c, const Value *original, const Value *from, TrainPart part) {
   for (Tree *t = c->trees[original->id]; t; t = t->next)
     if (t->from == from && t->part == part) return t;
   Tree *t = arena_one(c->scratch, Tree);
@@ -153,13 +153,13 @@ static Value *grown(Comm *c, uint32_t original, const Tree *t, int i, Value *fro
   if (hops != NO_WAY)
     return moved_by(c, original, t->part, v, t->layouts.at[i], (Hops)hops, reader);
   Builder b = {.g = c->g, .at = place_of(v, reader), .d = c->d};
-  b.loc = loc_from(c->m->arena, reader ? reader->loc : v->loc, "move");
+  b.origin = origin_for(c->m->arena, reader ? op_origin(reader) : value_origin(v), "move");
   v = transition(c->paths, &b, v, t->layouts.at[i]);
   return v ? remember(c, original, t->part, v) : NULL;
 }
 
 Value *carried_to(Comm *c, Value *original, const Layout *want, Op *reader) {
-  Part part = part_of(original, reader);
+  TrainPart part = part_of(original, reader);
   Value *known = moved_before(c, original->id, want, part);
   if (known) return known;
   const Layout *timed = timed_as(c, original->layout, want);

@@ -7,14 +7,16 @@
 //
 // A copy of the forward pass, made before autodiff adds the backward one.  Dropout is gone, batch
 // normalisation takes the running statistics, and nothing is updated.  Parameters are those of
-// @train with the same label: weights are shared, inputs are fed from other files.
+// @train with the same label: weights are shared, inputs are fed from other files.  An op has the
+// number that it has in @train.
 
 #include "ir/build.h"
+#include "part.h"
 #include "pass.h"
 
 static bool replace(Op *op, Builder *b) {
   b->at = op;
-  b->loc = op->loc;
+  b->origin = op_origin(op);
   if (op->kind == OP_dropout) {
     value_replace(op->out[0], op->in[0].value);
     op_erase(op);
@@ -50,6 +52,7 @@ bool pass_eval_graph(Module *m, const PassOptions *o, Diag *d) {
     return false;
   }
   if (graph_find(m, "eval")) return diag_error(d, NULL, "there is a graph '@eval' already");
+  number_model(train);
   Graph *g = graph_clone(train, "eval");
   g->entry = true;
   for (int i = g->n_results - 1; i >= 0; i--)

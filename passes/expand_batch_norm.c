@@ -87,7 +87,7 @@ static Value *expand_back(Expansion *e, const Op *op) {
 // What was built and does not fit is dead.
 static bool expand(Op *op, Diag *d) {
   Value *y = op->out[0];
-  Expansion e = {.b = {.g = op->graph, .at = op, .loc = op->loc, .d = d},
+  Expansion e = {.b = {.g = op->graph, .at = op, .origin = op_origin(op), .d = d},
                  .shape = y->type,
                  .layout = y->layout,
                  .axis = (int)attr_i(op, "axis")};

@@ -37,6 +37,7 @@
 #include "ir/loops.h"
 #include "ir/op.h"
 #include "ir/place.h"
+#include "part.h"
 #include "pass.h"
 
 #include <string.h>
@@ -415,7 +416,7 @@ static Value *copy_op(Copy *c, const Op *op) {
     in[i] = copy_value(c, op->in[i].value);
   int n;
   op_attr_specs(op->kind, &n);
-  Op *made = op_new(c->body, NULL, op->kind, in, op->n_in, op->attrs, n, op->loc, c->f->d);
+  Op *made = op_new(c->body, NULL, op->kind, in, op->n_in, op->attrs, n, op_origin(op), c->f->d);
   if (!made) BUG("a copy of %s does not fit", op_info[op->kind].name);
   memcpy(made->split, op->split, sizeof made->split);
   made->out[0]->layout = op->out[0]->layout;
@@ -491,8 +492,8 @@ static void emit_group(Fuser *f, const Group *g) {
   Graph *callee = shared_body(f, c.body);
   Body body;
   if (!body_read(callee, &body, f->scratch)) BUG("@%s is no body", callee->name);
-  const Op *main = g->member.at[g->member.n - 1];
-  Op *op = op_new_call(f->g, NULL, OP_fused, callee, c.input.at, c.input.n, main->loc, f->d);
+  Origin origin = op_origin(op_of_latest_part(g->member.at, g->member.n));
+  Op *op = op_new_call(f->g, NULL, OP_fused, callee, c.input.at, c.input.n, origin, f->d);
   if (!op) BUG("the fused op of @%s does not fit", callee->name);
   for (int i = 0; i < results.n; i++) {
     op->out[i]->layout = results.at[i]->layout;

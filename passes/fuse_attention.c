@@ -127,7 +127,7 @@ static void fuse_back(Fusion *f, Op *back, Value *x, Op *forward) {
   if (!concat || type_count(concat->out[0]->type) != type_count(x->type)) return;
   const Type *t = concat->out[0]->type;
   if (t->dim[0] != x->type->dim[0] || t->dim[1] != x->type->dim[1]) return;
-  Builder b = {.g = f->g, .at = back, .loc = back->loc, .d = f->d};
+  Builder b = {.g = f->g, .at = back, .origin = op_origin(back), .d = f->d};
   Attr at[3];
   Attrs attrs;
   Value *dy = as_rows(&b, back->in[5].value);
@@ -154,7 +154,7 @@ static void fuse_forward(Fusion *f, Op *op) {
   if (op->n_in != 3 || !attr_i(op, "seq_major")) return;
   Value *whole = packed(op);
   if (!whole) return;
-  Builder b = {.g = f->g, .at = op, .loc = op->loc, .d = f->d};
+  Builder b = {.g = f->g, .at = op, .origin = op_origin(op), .d = f->d};
   Attr at[3];
   Attrs attrs;
   Value *x = as_rows(&b, whole);
@@ -180,7 +180,7 @@ static void join_reshapes(Graph *g, Diag *d) {
       replace(op->out[0], from);
       continue;
     }
-    Builder b = {.g = g, .at = op, .loc = op->loc, .d = d};
+    Builder b = {.g = g, .at = op, .origin = op_origin(op), .d = d};
     Value *v =
         local_value(&b, OP_reshape, IN(from), ATTRS(*op_attr(op, "shape")), op->out[0]->layout);
     if (v) replace(op->out[0], v);

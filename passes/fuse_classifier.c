@@ -101,7 +101,8 @@ static void fuse(Fusion *f, const Classifier *c) {
   if (!collect(f, &moved, labels) || (dloss && !collect(f, &moved, dloss))) return;
   for (int i = 0; i < moved.op.n; i++)
     op_move_before(moved.op.at[i], at);
-  Builder b = {.g = f->g, .at = at, .loc = c->loss->loc, .d = f->d};
+  Builder b = {.g = f->g, .at = at, .d = f->d};
+  b.origin = op_origin(c->back ? c->back : c->loss);
   Op *op = local_op(&b, c->back ? OP_classifier_back : OP_classifier,
                     (Value *[]){at->in[0].value, at->in[1].value, labels, dloss}, c->back ? 4 : 3,
                     ATTRS(*op_attr(at, "trans"), *op_attr(c->loss, "ignore")), at->split);

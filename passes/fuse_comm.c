@@ -45,7 +45,7 @@ static const char *joined_axes(const Op *a, const Op *b, Arena *arena, Diag *d) 
 static bool join(Op *first, Op *op, Diag *d) {
   const char *axes = joined_axes(first, op, op->graph->module->arena, d);
   if (!axes) return false;
-  Builder b = {.g = op->graph, .at = op, .loc = op->loc, .d = d};
+  Builder b = {.g = op->graph, .at = op, .origin = op_origin(op), .d = d};
   Value *x = first->in[0].value;
   Value *out = op->kind == OP_all_reduce
                    ? build(&b, op->kind, IN(x), ATTRS(a_s("axis", axes)))

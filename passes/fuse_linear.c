@@ -40,7 +40,7 @@ typedef struct Fusion {
 } Fusion;
 
 static Builder before(Fusion *f, Op *at) {
-  return (Builder){.g = f->g, .at = at, .loc = at->loc, .d = f->d};
+  return (Builder){.g = f->g, .at = at, .origin = op_origin(at), .d = f->d};
 }
 
 static int64_t last_dim(const Value *v) {
@@ -154,7 +154,7 @@ static void fuse_sum(Fusion *f, Op *product) {
   Op *first = sum->id < product->id ? sum : product;
   if (x->def && x->def->id >= first->id) return;
   Builder b = before(f, first);
-  b.loc = product->loc;
+  b.origin = op_origin(product);
   Op *op = local_op(&b, OP_linear_back_w_bias, IN(x, dy), ATTRS(*op_attr(product, "trans")),
                     product->split);
   if (!op) return;

@@ -58,7 +58,7 @@ static void fuse_sum(Fusion *f, Op *add) {
   Value *in[] = {x, r, norm->in[1].value, layer ? norm->in[2].value : NULL};
   for (int i = 2; i < norm->n_in + 1; i++)
     if (!is_known(f, in[i])) return;
-  Builder b = {.g = f->g, .at = add, .loc = norm->loc, .d = f->d};
+  Builder b = {.g = f->g, .at = add, .origin = op_origin(norm), .d = f->d};
   Op *op = local_op(&b, layer ? OP_add_layer_norm : OP_add_rms_norm, in, norm->n_in + 1,
                     ATTRS(*op_attr(norm, "eps")), norm->split);
   if (!op) return;
@@ -86,7 +86,7 @@ static void fuse_back(Fusion *f, Op *back) {
   Value *in[6] = {dr};
   for (int i = 0; i < back->n_in; i++)
     in[i + 1] = back->in[i].value;
-  Builder b = {.g = f->g, .at = back, .loc = back->loc, .d = f->d};
+  Builder b = {.g = f->g, .at = back, .origin = op_origin(back), .d = f->d};
   OpKind kind = back->kind == OP_layer_norm_back ? OP_layer_norm_back_add : OP_rms_norm_back_add;
   Op *op = local_op(&b, kind, in, back->n_in + 1, NO_ATTRS, back->split);
   if (!op) return;

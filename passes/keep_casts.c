@@ -66,7 +66,7 @@ static void update_copy(Keeper *k, const Value *w, Value *copy) {
     if (r->target != w) continue;
     Value *new = r->use.value;
     Builder b = {.g = k->g, .at = new->def ? new->def->next : k->g->first, .d = k->d};
-    b.loc = new->def ? new->def->loc : new->loc;
+    b.origin = value_origin(new);
     graph_update(k->g, copy, local_cast(&b, new, copy->type->dtype));
     return;
   }

@@ -186,7 +186,7 @@ static Value *add_input(LossPass *p, const char *label, DType dtype, int rank, c
     return NULL;
   }
   Module *m = p->g->module;
-  Value *v = graph_param(p->g, label, type_new(m, dtype, rank, dim), ROLE_input, p->b.loc);
+  Value *v = graph_param(p->g, label, type_new(m, dtype, rank, dim), ROLE_input, p->b.origin.loc);
   v->label = str_copy(m->arena, label);
   return v;
 }
@@ -241,7 +241,7 @@ static Value *labelled(LossPass *p, OpKind kind, Value *x) {
   int64_t axis = p->has_axis ? p->axis : -1, perm[MAX_RANK], dim[MAX_RANK];
   if (axis < 0) axis += rank;
   if (axis < 0 || axis >= rank) {
-    diag_error(p->d, b->loc, "loss '%s': output '%s' is %s and has no axis %lld", p->spec,
+    diag_error(p->d, b->origin.loc, "loss '%s': output '%s' is %s and has no axis %lld", p->spec,
                p->words.at[0], type_text(p->scratch, x->type),
                (long long)(p->has_axis ? p->axis : -1));
     return NULL;
@@ -287,7 +287,7 @@ static Value *next_token(LossPass *p, Value *x) {
               !memcmp(t->dim, x->type->dim, (size_t)rank * sizeof *t->dim) &&
               dtype_class[t->dtype] == 'I' && t->dim[rank - 1] >= 2;
   if (!fits) {
-    diag_error(p->d, p->b.loc, "loss '%s': logits %s cannot predict tokens %s", p->spec,
+    diag_error(p->d, p->b.origin.loc, "loss '%s': logits %s cannot predict tokens %s", p->spec,
                type_text(p->scratch, x->type), type_text(p->scratch, t));
     diag_hint(p->d, "logits are [B,T,classes] and tokens integers [B,T], with T at least 2");
     return NULL;
@@ -340,7 +340,7 @@ static Value *by_output(LossPass *p, const char *label) {
   Value *x = find_output(p, label);
   if (!x || !is_floating(p, x, label)) return NULL;
   if (type_count(x->type) == 1) return build_reshape(&p->b, x, 0, NULL);
-  diag_error(p->d, p->b.loc, "output '%s' is %s and not one number, so it is no loss", label,
+  diag_error(p->d, p->b.origin.loc, "output '%s' is %s and not one number, so it is no loss", label,
              type_text(p->scratch, x->type));
   diag_hint(p->d, "say how it becomes one, such as --loss 'cross_entropy(%s)'", label);
   return NULL;
@@ -389,7 +389,7 @@ static Value *build_loss(LossPass *p) {
   if (!read_arguments(p, kind, p->spec + n + 1)) return NULL;
   Value *x = find_output(p, p->words.at[0]);
   if (!x || !is_floating(p, x, p->words.at[0])) return NULL;
-  p->b.loc = loc_from(p->g->module->arena, x->def ? x->def->loc : x->loc, "loss");
+  p->b.origin = origin_for(p->g->module->arena, value_origin(x), "loss");
   return kind->build(p, x);
 }
 

@@ -36,7 +36,7 @@ static Value *blend(Builder *b, Value *running, Value *fresh, double momentum, d
 }
 
 static bool lower(Op *op, Diag *d) {
-  Builder b = {.g = op->graph, .at = op, .loc = op->loc, .d = d};
+  Builder b = {.g = op->graph, .at = op, .origin = op_origin(op), .d = d};
   Value *x = op->in[0].value, *g = op->in[1].value, *shift = op->in[2].value;
   int64_t count = type_count(x->type) / x->type->dim[attr_i(op, "axis")];
   double momentum = attr_f(op, "momentum");

@@ -138,7 +138,7 @@ static Value *lowered_constant(Lowering *p, Builder *b, const Value *v) {
 // is first read.
 static Value *build_cast_of(Lowering *p, Value *v, DType to, Op *reader) {
   Builder b = {.g = p->g, .at = reader, .d = p->d};
-  b.loc = v->def ? v->def->loc : reader ? reader->loc : v->loc;
+  b.origin = v->def || !reader ? value_origin(v) : op_origin(reader);
   if (v->def && to == p->low) b.at = v->def->next;
   if (v->def && to == p->low && (v->def->kind == OP_fill || v->def->kind == OP_constant))
     return lowered_constant(p, &b, v);
@@ -154,7 +154,7 @@ static Value *view_of_narrow(Lowering *p, Value *v, Op *reader) {
   if (!op || (op->kind != OP_broadcast && op->kind != OP_reshape)) return NULL;
   if (op->in[0].value->id >= p->n_values) return NULL;
   Value *source = as_type(p, op->in[0].value, p->low, reader);
-  Builder b = {.g = p->g, .at = reader, .loc = op->loc, .d = p->d};
+  Builder b = {.g = p->g, .at = reader, .origin = op_origin(op), .d = p->d};
   int n;
   op_attr_specs(op->kind, &n);
   return build(&b, op->kind, IN(source), (Attrs){op->attrs, n});

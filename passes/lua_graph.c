@@ -227,7 +227,7 @@ static void push_op_name(lua_State *l, const Op *op) {
 }
 
 static void push_part(lua_State *l, const Op *op) {
-  lua_pushstring(l, part_name[op_part(op)]);
+  lua_pushstring(l, train_part_name[op_part(op)]);
 }
 
 static void push_einsum(lua_State *l, const Op *op) {
@@ -239,7 +239,7 @@ static void push_flops(lua_State *l, const Op *op) {
 }
 
 static void push_piece(lua_State *l, const Op *op) {
-  int piece = op_piece(op);
+  int piece = op->piece;
   if (piece)
     lua_pushinteger(l, piece);
   else
@@ -415,14 +415,15 @@ static int list_ops(lua_State *l) {
   if (kind && !op_kind_parse(kind, &known))
     return FAIL(l, NULL, "there is no op '%s'; the graph has %s", kind, kinds_in(l));
   bool is_part = !part;
-  for (int i = 0; part && i < N_PARTS; i++)
-    is_part |= str_equal(part, part_name[i]);
+  for (int i = 0; part && i < N_TRAIN_PARTS; i++)
+    is_part |= str_equal(part, train_part_name[i]);
   if (!is_part) return FAIL(l, NULL, "the parts are forward, backward and update, not '%s'", part);
   const Graph *g = plan_sharding(l)->g;
   lua_newtable(l);
   int n = 0;
   for_each_op(op, g) {
-    if ((kind && op->kind != known) || (part && !str_equal(part, part_name[op_part(op)]))) continue;
+    if ((kind && op->kind != known) || (part && !str_equal(part, train_part_name[op_part(op)])))
+      continue;
     plan_push(l, op, PLAN_OPS);
     lua_rawseti(l, -2, ++n);
   }

@@ -205,7 +205,7 @@ static int pin(lua_State *l) {
   Value *v = plan_value(l, 1);
   if (!v->def)
     return FAIL(l, v->loc, "'%s' is a parameter: split or store says how it lies", v->label);
-  Builder b = {.g = p->s->g, .at = v->def->next, .loc = v->def->loc, .d = p->box.d};
+  Builder b = {.g = p->s->g, .at = v->def->next, .origin = op_origin(v->def), .d = p->box.d};
   Value *pinned = build(&b, OP_reshape, IN(v), ATTRS(a_list("shape", v->type->dim, v->type->rank)));
   if (!pinned) return FAIL(l, v->def->loc, "the value cannot be pinned");
   for (Use *u = v->uses, *next; u; u = next) {

@@ -48,7 +48,7 @@ typedef struct Gradient {
 typedef struct Optimizer {
   Graph *g;
   Builder b;
-  const Loc *loc; // of what is of no single weight
+  Origin origin; // of what is of no single weight
   Arena *scratch;
   OptimizerSpec spec;
   Vec(Gradient) gradients;
@@ -128,6 +128,11 @@ static Value *binary(Builder *b, OpKind kind, Value *x, Value *y) {
   return build(b, kind, IN(x, y), NO_ATTRS);
 }
 
+// `weight` is where the only weight is from that it is about, or NULL.
+static Origin origin_of_update(const Optimizer *p, const Loc *weight) {
+  return (Origin){.loc = loc_from(p->g->module->arena, weight, "update"), .part = PART_update};
+}
+
 // The L2 norm of all gradients together, in f32.
 static Value *norm(Optimizer *p) {
   Builder *b = &p->b;
@@ -136,10 +141,10 @@ static Value *norm(Optimizer *p) {
     const Gradient *g = &p->gradients.at[i];
     // Of the update, as the optimizer's op is, so a plan that says how this finds the gradient says
     // it for both.
-    b->loc = loc_from(p->g->module->arena, g->weight->loc, "update");
+    b->origin = origin_of_update(p, g->weight->loc);
     squares[i] = build_cast(b, build(b, OP_sum_squares, IN(g->gradient), NO_ATTRS), DT_f32);
   }
-  b->loc = p->loc;
+  b->origin = p->origin;
   for (int i = 0; i < p->gradients.n; i++)
     sum = sum ? binary(b, OP_add, sum, squares[i]) : squares[i];
   Value *root = build(b, OP_sqrt, IN(sum), NO_ATTRS);
@@ -268,7 +273,7 @@ static bool update_all(Optimizer *p) {
   for (int i = 0; i < p->gradients.n; i++) {
     const Gradient *g = &p->gradients.at[i];
     Value *states[MAX_STATES];
-    p->b.loc = loc_from(p->g->module->arena, g->weight->loc, "update");
+    p->b.origin = origin_of_update(p, g->weight->loc);
     Value *updated = update_one(p, g, states);
     if (!updated) return false;
     graph_update(p->g, g->weight, updated);
@@ -300,8 +305,8 @@ static void update_statistics(Graph *g) {
 bool pass_optimizer(Module *m, const PassOptions *o, Diag *d) {
   Graph *g = graph_find(m, "train");
   Optimizer p = {.g = g ? g : m->graphs, .scratch = opt_scratch(o)};
-  p.loc = loc_from(m->arena, NULL, "update");
-  p.b = (Builder){.g = p.g, .loc = p.loc, .d = d};
+  p.origin = origin_of_update(&p, NULL);
+  p.b = (Builder){.g = p.g, .origin = p.origin, .d = d};
   const char *name = opt_str(o, "name");
   double clip = opt_float(o, "clip", 0);
   if (!(clip >= 0)) return diag_error(d, NULL, "gradients cannot be clipped to %g", clip);

@@ -23,6 +23,7 @@
 
 #include "base/vec.h"
 #include "ir/op.h"
+#include "part.h"
 #include "pass.h"
 
 enum {
@@ -59,7 +60,8 @@ static bool close_bucket(Packer *p, Bucket *bucket) {
   bucket->bytes = 0;
   if (n < 2) return true;
   Op *last = bucket->member.at[n - 1];
-  Builder b = {.g = p->g, .at = last->next, .loc = last->loc, .d = p->d};
+  Builder b = {.g = p->g, .at = last->next, .d = p->d};
+  b.origin = op_origin(op_of_latest_part(bucket->member.at, n));
   Value **in = arena_array(p->scratch, Value *, n);
   for (int i = 0; i < n; i++)
     in[i] = bucket->member.at[i]->in[0].value;
@@ -72,7 +74,7 @@ static bool close_bucket(Packer *p, Bucket *bucket) {
   for (int i = 0; i < n; i++) {
     Op *reduce = bucket->member.at[i];
     const Type *t = reduce->out[0]->type;
-    b.loc = reduce->loc;
+    b.origin = op_origin(reduce);
     Value *one = build(&b, OP_unpack, IN(sum),
                        ATTRS(a_i("offset", offset), a_list("shape", t->dim, t->rank)));
     if (!one) return false;

@@ -2,38 +2,25 @@
 
 #include "part.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-const char *const part_name[N_PARTS] = {"forward", "backward", "update"};
-
-static const char gradient[] = "gradient", update[] = "update", piece_of[] = "piece ";
-
-Part op_part(const Op *op) {
-  for (const Loc *l = op->loc; l; l = l->from)
-    for (int p = PART_update; l->why && p > PART_forward; p--)
-      if (str_equal(l->why, p == PART_update ? update : gradient)) return (Part)p;
-  return PART_forward;
+void number_model(Graph *g) {
+  int n = 0;
+  for_each_op(op, g)
+    if (op->of > n) n = op->of;
+  for_each_op(op, g)
+    if (!op->of) op->of = ++n;
 }
 
-const Loc *gradient_origin(const Op *op) {
-  const Loc *l = op->loc;
-  while (l && !str_equal(l->why, gradient))
-    l = l->from;
-  return l ? l->from : NULL;
+TrainPart op_part(const Op *op) {
+  return op->part;
 }
 
 bool op_is_gradient_of(const Op *op, const Op *of) {
-  const Loc *origin = gradient_origin(op);
-  return origin && (origin == of->loc || loc_same(origin, of->loc)) && op_part(of) == PART_forward;
+  return op->part == PART_backward && of->part == PART_forward && op->of && op->of == of->of;
 }
 
-int op_piece(const Op *op) {
-  for (const Loc *l = op->loc; l; l = l->from)
-    if (l->why && str_starts(l->why, piece_of)) return atoi(l->why + strlen(piece_of));
-  return 0;
-}
-
-const Loc *loc_of_piece(Arena *a, const Loc *loc, int piece) {
-  return loc_from(a, loc, str_format(a, "%s%d", piece_of, piece));
+const Op *op_of_latest_part(Op *const *op, int n) {
+  const Op *latest = op[0];
+  for (int i = 1; i < n; i++)
+    if (op[i]->part >= latest->part) latest = op[i];
+  return latest;
 }

@@ -1,24 +1,16 @@
-// Which part of a training step an op belongs to: the model, its gradients, or the update of the
-// weights; and which piece of an op of the model it is, where one was cut (pieces.h). Where ops
-// come from says so: see Loc.
+// Which part of a training step an op belongs to, and to which op of the model: see Origin.
 
 #ifndef PART_H
 #define PART_H
 
 #include "ir/graph.h"
 
-typedef enum Part { PART_forward, PART_backward, PART_update, N_PARTS } Part;
-
-extern const char *const part_name[N_PARTS];
-
-Part op_part(const Op *op);
+// Every op of the model without a number gets the next one, by which it and its gradient are known.
+void number_model(Graph *g);
+TrainPart op_part(const Op *op);
 // Whether `op` is part of the gradient of `of`, which is an op of the model.
 bool op_is_gradient_of(const Op *op, const Op *of);
-// Where the ops of the model are from that `op` is the gradient of; NULL of one that is no
-// gradient.
-const Loc *gradient_origin(const Op *op);
-// From 1; 0 of what is none.
-int op_piece(const Op *op);
-const Loc *loc_of_piece(Arena *a, const Loc *loc, int piece);
+// Whose origin one op has that is put together of these: the last that is of the latest part.
+const Op *op_of_latest_part(Op *const *op, int n);
 
 #endif

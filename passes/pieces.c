@@ -6,7 +6,6 @@
 
 #include "base/vec.h"
 #include "ir/op.h"
-#include "part.h"
 
 // An op of the region, and the letter that it is cut along.
 typedef struct Cut {
@@ -125,7 +124,10 @@ static Attr shape_of_piece(const Region *r, const Cut *c, int i) {
 // Piece `i` of the op.
 static Op *build_piece(Region *r, Builder *b, const Cut *c, int i) {
   const Op *op = c->op;
-  b->loc = loc_of_piece(r->g->module->arena, op->loc, i + 1);
+  Arena *a = r->g->module->arena;
+  b->origin = op_origin(op);
+  b->origin.piece = i + 1;
+  b->origin.loc = loc_from(a, op->loc, str_format(a, "piece %d", i + 1));
   Value **in = arena_array(r->arena, Value *, op->n_in);
   for (int k = 0; k < op->n_in; k++) {
     Value *v = op->in[k].value;
@@ -138,7 +140,7 @@ static Op *build_piece(Region *r, Builder *b, const Cut *c, int i) {
   for (int k = 0; k < n; k++)
     attrs[k] = str_equal(op->attrs[k].name, "shape") ? shape_of_piece(r, c, i) : op->attrs[k];
   if (b->failed) return NULL;
-  return op_new(r->g, b->at, op->kind, in, op->n_in, attrs, n, b->loc, r->d);
+  return op_new(r->g, b->at, op->kind, in, op->n_in, attrs, n, b->origin, r->d);
 }
 
 // Builds all pieces behind the region, adds up those of what is whole, and takes the place of it.

@@ -434,9 +434,10 @@ static int64_t classes_of_part(const Op *op) {
   return have->dim[have->rank - 1] / made->dim[made->rank - 1];
 }
 
-static Op *op_at(const Graph *g, OpKind kind, const Loc *loc) {
+// What `of` is, or is one of, in another program.  Only texts written by hand lack the numbers.
+static Op *op_like(const Graph *g, OpKind kind, const Op *of) {
   for_each_op(op, g)
-    if (op->kind == kind && loc_same(op->loc, loc)) return op;
+    if (op->kind == kind && op->of == of->of && (of->of || loc_same(op->loc, of->loc))) return op;
   return NULL;
 }
 
@@ -449,10 +450,9 @@ static bool split_losses(const Module *model, const Module *m, Module **with, Di
     for_each_op(op, g) {
       int64_t part = classes_of_part(op);
       const Graph *is = part ? entry_named(*with ? *with : model, g->name) : NULL;
-      if (!is || op_at(is, OP_lse_parts, op->loc) || !op_at(is, OP_cross_entropy, op->loc))
-        continue;
+      if (!is || op_like(is, OP_lse_parts, op) || !op_like(is, OP_cross_entropy, op)) continue;
       if (!*with) *with = module_clone(model);
-      Op *loss = op_at(entry_named(*with, g->name), OP_cross_entropy, op->loc);
+      Op *loss = op_like(entry_named(*with, g->name), OP_cross_entropy, op);
       const Type *logits = loss->in[0].value->type;
       if (!split_classes(loss, (int)(logits->dim[logits->rank - 1] / part), d)) return false;
     }

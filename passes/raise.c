@@ -32,7 +32,7 @@ static const struct {
 static bool raise_one(Builder *b, RaiseFn *raise) {
   for_each_op(op, b->g) {
     b->at = op;
-    b->loc = op->loc;
+    b->origin = op_origin(op);
     if (raise(b, op)) return true;
     if (b->failed) return false;
   }

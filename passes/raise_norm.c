@@ -102,7 +102,7 @@ bool raise_norm(Builder *b, Op *root) {
   Value *beta = layer ? match_vector(&m, &y, OP_add, first) : NULL;
   // Everything that is read is defined before the last op of the pattern.
   b->at = y->def;
-  b->loc = y->def->loc;
+  b->origin = op_origin(y->def);
   const Type *t = x->type;
   int64_t dim[MAX_RANK];
   for (int i = 0; i < first; i++)

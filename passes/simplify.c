@@ -29,7 +29,7 @@ static Value *apply(Builder *b, Op *op, const SimplifyRule *rules) {
 
 static bool simplify_op(Builder *b, Op *op) {
   b->at = op;
-  b->loc = op->loc;
+  b->origin = op_origin(op);
   if (fold_constants(b, op)) return true;
   Value *by = apply(b, op, arithmetic_rules);
   if (!by) by = apply(b, op, shape_rules);

@@ -61,7 +61,7 @@ bool split_classes(Op *op, int parts, Diag *d) {
   if (parts < 1 || classes % parts != 0)
     return diag_error(d, op->loc, "cross_entropy: %lld classes cannot be split in %d equal parts",
                       (long long)classes, parts);
-  Builder b = {.g = op->graph, .at = op, .loc = op->loc, .d = d};
+  Builder b = {.g = op->graph, .at = op, .origin = op_origin(op), .d = d};
   Value *one = parts_of(&b, parts_of(&b, x, parts), 1);
   Value *lse = build_reshape(&b, one, t->rank, t->dim);
   Value *minus = build(&b, OP_nll, IN(x, labels), ATTRS(*op_attr(op, "ignore")));

@@ -90,7 +90,7 @@ static Value *build_part(const Product *p, Op *slice, Diag *d) {
   const Type *t = slice->out[0]->type;
   bool trans = attr_i(p->linear, "trans");
   int64_t start = attr_list(slice, "starts")[t->rank - 1], n = t->dim[t->rank - 1];
-  Builder b = {.g = slice->graph, .at = slice, .loc = p->linear->loc, .d = d};
+  Builder b = {.g = slice->graph, .at = slice, .origin = op_origin(p->linear), .d = d};
   Value *w = columns_of(&b, p->w, 2, trans ? 0 : 1, start, n);
   Value *y = build(&b, OP_linear, IN(p->linear->in[0].value, w), ATTRS(a_b("trans", trans)));
   if (!p->bias) return y;

@@ -51,7 +51,7 @@ static bool lay_out(Op *cast, const Layout *layout, Diag *d) {
 }
 
 static Value *cast(Widening *p, Value *v, DType to, const Layout *layout, const Op *op, Op *at) {
-  Builder b = {.g = p->g, .at = at, .loc = op->loc, .d = p->d};
+  Builder b = {.g = p->g, .at = at, .origin = op_origin(op), .d = p->d};
   Value *made = build_cast(&b, v, to);
   return made && lay_out(made->def, layout, p->d) ? made : NULL;
 }

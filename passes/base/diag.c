@@ -50,26 +50,6 @@ bool loc_same(const Loc *x, const Loc *y) {
   return !x && !y;
 }
 
-// FNV-1a.
-static uint64_t mix_bytes(uint64_t h, const void *bytes, size_t n) {
-  for (size_t i = 0; i < n; i++)
-    h = (h ^ ((const uint8_t *)bytes)[i]) * 0x100000001b3u;
-  return h;
-}
-
-static uint64_t mix_string(uint64_t h, const char *s) {
-  return mix_bytes(h, s ? s : "", s ? strlen(s) + 1 : 0);
-}
-
-uint64_t loc_hash(const Loc *loc) {
-  uint64_t h = 0xcbf29ce484222325u;
-  for (; loc; loc = loc->from) {
-    h = mix_string(mix_string(mix_string(h, loc->file), loc->node), loc->why);
-    h = mix_bytes(mix_bytes(h, &loc->line, sizeof loc->line), &loc->column, sizeof loc->column);
-  }
-  return h;
-}
-
 // The nearest place that has a position of its own, or NULL.
 static const Loc *positioned(const Loc *loc) {
   while (loc && !loc->file && !loc->node && loc->line == 0)

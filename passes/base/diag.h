@@ -32,7 +32,6 @@ const Loc *loc_line(Arena *a, const char *file, int line, int column);
 const Loc *loc_from(Arena *a, const Loc *from, const char *why);
 const Loc *loc_origin(const Loc *loc);     // the end of the `from` chain
 bool loc_same(const Loc *x, const Loc *y); // with all that they were derived from
-uint64_t loc_hash(const Loc *loc);         // the same where loc_same is true
 // "mlp.onnx:/fc1/MatMul" or "x.nn:3:7"; "" for NULL.
 const char *loc_text(Arena *a, const Loc *loc);
 

@@ -34,7 +34,7 @@ Value *build(Builder *b, OpKind kind, Value *const *in, int n_in, Attrs attrs) {
   if (b->failed) return NULL;
   for (int i = 0; i < n_in; i++)
     if (!in[i]) return NULL;
-  Op *op = op_new(b->g, b->at, kind, in, n_in, attrs.at, attrs.n, b->loc, b->d);
+  Op *op = op_new(b->g, b->at, kind, in, n_in, attrs.at, attrs.n, b->origin, b->d);
   if (!op) {
     b->failed = true;
     return NULL;

@@ -3,7 +3,7 @@
 //     Value *wt = build(b, OP_transpose, IN(w), ATTRS(a_list("perm", perm, 2)));
 //     Value *dx = build(b, OP_linear, IN(dy, wt), NO_ATTRS);
 //
-// An error is reported once, at the builder's location; from then on `failed` is set and every
+// An error is reported once, at the builder's origin; from then on `failed` is set and every
 // call returns NULL, so that a chain needs one check at its end.  A NULL operand gives NULL.
 
 #ifndef IR_BUILD_H
@@ -13,8 +13,8 @@
 
 typedef struct Builder {
   Graph *g;
-  Op *at; // ops are put before it, or at the end when NULL
-  const Loc *loc;
+  Op *at;        // ops are put before it, or at the end when NULL
+  Origin origin; // of all that is built
   Diag *d;
   bool failed;
 } Builder;

@@ -56,6 +56,12 @@ static const Loc *clone_loc(Clone *c, const Loc *loc) {
   return copy;
 }
 
+static Origin clone_origin(Clone *c, const Op *op) {
+  Origin origin = op_origin(op);
+  origin.loc = clone_loc(c, op->loc);
+  return origin;
+}
+
 static Init *clone_init(Clone *c, const Init *init) {
   if (!init) return NULL;
   Arena *a = c->to->arena;
@@ -93,7 +99,7 @@ static void clone_op(Clone *c, const Op *op, Graph *g, Value **map) {
   Value **in = arena_array(c->scratch, Value *, op->n_in);
   for (int i = 0; i < op->n_in; i++)
     in[i] = map[op->in[i].value->id];
-  Op *copy = op_draft(g, op->kind, in, op->n_in, op->n_out, clone_loc(c, op->loc));
+  Op *copy = op_draft(g, op->kind, in, op->n_in, op->n_out, clone_origin(c, op));
   int n;
   const AttrSpec *spec = op_attr_specs(op->kind, &n);
   copy->attrs = arena_copy(c->to->arena, op->attrs, (size_t)n * sizeof *op->attrs);

@@ -254,12 +254,29 @@ void graph_erase_param(Graph *g, int i) {
 
 // -- Ops -------------------------------------------------------------------------------------
 
-Op *op_draft(Graph *g, OpKind kind, Value *const *in, int n_in, int n_out, const Loc *loc) {
+const char *const train_part_name[N_TRAIN_PARTS] = {"forward", "backward", "update"};
+
+Origin op_origin(const Op *op) {
+  return (Origin){op->loc, op->part, op->of, op->piece};
+}
+
+Origin value_origin(const Value *v) {
+  return v->def ? op_origin(v->def) : (Origin){.loc = v->loc};
+}
+
+Origin origin_for(Arena *a, Origin for_whom, const char *why) {
+  return (Origin){.loc = loc_from(a, for_whom.loc, why), .part = for_whom.part};
+}
+
+Op *op_draft(Graph *g, OpKind kind, Value *const *in, int n_in, int n_out, Origin origin) {
   Arena *a = g->module->arena;
   Op *op = arena_one(a, Op);
   op->kind = kind;
   op->graph = g;
-  op->loc = loc;
+  op->loc = origin.loc;
+  op->part = origin.part;
+  op->of = origin.of;
+  op->piece = origin.piece;
   op->n_in = n_in;
   op->in = arena_array(a, Use, n_in);
   for (int i = 0; i < n_in; i++) {

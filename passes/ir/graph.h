@@ -177,6 +177,21 @@ typedef enum OpKind {
   N_OPS,
 } OpKind;
 
+// Of a training step: the model, its gradients, or what they do to the weights.
+typedef enum TrainPart { PART_forward, PART_backward, PART_update, N_TRAIN_PARTS } TrainPart;
+
+extern const char *const train_part_name[N_TRAIN_PARTS];
+
+// What an op is part of.  An op that is made for another has that one's: op_origin, origin_for.
+typedef struct Origin {
+  const Loc *loc; // for readers; only a plan program that asks for names depends on it
+  TrainPart part;
+  // Forward, the number of the op of the model that it is, or one of those it became; backward, of
+  // the one it is part of the gradient of.  0: none, and before number_model of part.h.
+  int of;
+  int piece; // from 1; 0 of what was not cut: pieces.h
+} Origin;
+
 struct Op {
   uint32_t id;
   OpKind kind;
@@ -188,7 +203,10 @@ struct Op {
   // For each axis of its mesh (op_mesh), the letter of the op's einsum that it splits; '+' when
   // partial sums pass through; 0 when every device does all of it.  From PHASE_sharded on.
   char split[MAX_AXES];
+  // Its Origin.
   const Loc *loc;
+  TrainPart part;
+  int of, piece;
   Graph *graph;
   Op *prev, *next;
 };
@@ -303,11 +321,16 @@ const Mesh *op_mesh(const Op *op);
 // its row.  Attributes may come in any order; those left out take the row's default (0, "", {}).
 // Returns NULL, having reported why at `loc`, when operands or attributes do not fit.
 Op *op_new(Graph *g, Op *at, OpKind kind, Value *const *in, int n_in, const Attr *attrs,
-           int n_attrs, const Loc *loc, Diag *d);
+           int n_attrs, Origin origin, Diag *d);
 // The same with the callee of `fused`, `batch` or `call`; result types are those of the callee's
 // results.
 Op *op_new_call(Graph *g, Op *at, OpKind kind, Graph *callee, Value *const *in, int n_in,
-                const Loc *loc, Diag *d);
+                Origin origin, Diag *d);
+
+Origin op_origin(const Op *op);      // of an op that takes the place of `op`
+Origin value_origin(const Value *v); // that of what defines it; of a parameter, its place
+// Of what is made for `for_whom`, and is neither it nor its gradient: `why` is for the location.
+Origin origin_for(Arena *a, Origin for_whom, const char *why);
 
 // -- Changing --------------------------------------------------------------------------------
 

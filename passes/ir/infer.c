@@ -216,11 +216,11 @@ static bool set_attrs(Op *op, const Attr *attrs, int n_attrs, Diag *d) {
 }
 
 Op *op_new(Graph *g, Op *at, OpKind kind, Value *const *in, int n_in, const Attr *attrs,
-           int n_attrs, const Loc *loc, Diag *d) {
+           int n_attrs, Origin origin, Diag *d) {
   if (op_has_callee(kind)) BUG("%s has a callee: op_new_call makes it", op_info[kind].name);
   Column c;
   read_column(kind, &c);
-  Op *op = op_draft(g, kind, in, n_in, c.n_out, loc);
+  Op *op = op_draft(g, kind, in, n_in, c.n_out, origin);
   const Type *types[MAX_COLUMN];
   if (!set_attrs(op, attrs, n_attrs, d) || !infer(op, types, d)) return NULL;
   op_insert(op, at);
@@ -247,9 +247,9 @@ static bool check_call(const Op *op, Diag *d) {
 }
 
 Op *op_new_call(Graph *g, Op *at, OpKind kind, Graph *callee, Value *const *in, int n_in,
-                const Loc *loc, Diag *d) {
+                Origin origin, Diag *d) {
   if (!op_has_callee(kind)) BUG("%s has no callee", op_info[kind].name);
-  Op *op = op_draft(g, kind, in, n_in, callee->n_results, loc);
+  Op *op = op_draft(g, kind, in, n_in, callee->n_results, origin);
   op->callee = callee;
   if (!set_attrs(op, NULL, 0, d) || !check_call(op, d)) return NULL;
   op_insert(op, at);

@@ -41,7 +41,7 @@ void name_remove(Value *v); // does nothing when it has none
 
 // An op that knows its operands and nothing of them knows it: uses are not linked, results have no
 // types and no ids yet.  op_insert makes it part of the graph.
-Op *op_draft(Graph *g, OpKind kind, Value *const *in, int n_in, int n_out, const Loc *loc);
+Op *op_draft(Graph *g, OpKind kind, Value *const *in, int n_in, int n_out, Origin origin);
 void op_insert(Op *op, Op *at);
 
 #endif

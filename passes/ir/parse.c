@@ -8,7 +8,8 @@
 //     init      = ("@" STRING "+" NUMBER [":" NUMBER] | "=" (NUMBER | list | BYTES | random))
 //                 ["as" dtype]
 //     op        = [%NAME {"," %NAME} "="] WORD [@NAME] [%NAME {"," %NAME}] {WORD "=" attr}
-//                 [":" type {"," type} ["split=[" ... "]"]]
+//                 [":" type {"," type} ["split=[" ... "]"]] origin
+//     origin    = ["backward" | "update"] ["of=" NUMBER] ["piece=" NUMBER]
 //     type      = dtype "[" [NUMBER {"," NUMBER}] "]" [layout] ["at" NUMBER]
 //     layout    = [@NAME] "{" [sbp {"," sbp}] "}"
 //     return    = "return" result {"," result}

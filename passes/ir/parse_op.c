@@ -20,6 +20,7 @@ typedef struct Statement {
   Vec(Attr) attrs;
   Vec(Typed) types;
   char split[MAX_AXES];
+  Origin origin; // but for the location, which is behind all of it
 } Statement;
 
 // Reads the graph that the op calls, unless that is done.
@@ -94,12 +95,17 @@ static bool parse_attr_value(Parser *p, Attr *attr, List *list) {
   BUG("attribute '%s' has kind '%c'", attr->name, attr->kind);
 }
 
+// They stand behind the attributes where types are left out.
+static bool at_number_of_origin(const Parser *p) {
+  return (is(peek(p), "of") || is(peek(p), "piece")) && is(peek2(p), "=");
+}
+
 static bool parse_attrs(Parser *p, Statement *s) {
   int n, data = -1;
   const AttrSpec *spec = op_attr_specs(s->kind, &n);
   List list = {0};
   DType dtype = DT_f32;
-  while (peek(p)->kind == TOKEN_word && is(peek2(p), "=")) {
+  while (peek(p)->kind == TOKEN_word && is(peek2(p), "=") && !at_number_of_origin(p)) {
     const Token *t = next(p);
     int i = 0;
     while (i < n && strcmp(spec[i].name, t->text))
@@ -148,6 +154,21 @@ static bool parse_types(Parser *p, Statement *s) {
   return !accept(p, "split") || parse_split(p, s);
 }
 
+static bool parse_number_of_origin(Parser *p, const char *word, int *to) {
+  int64_t number;
+  if (!accept(p, word)) return true;
+  if (!expect(p, "=") || !parse_int(p, 1, MAX_NUMBER, &number)) return false;
+  *to = (int)number;
+  return true;
+}
+
+static bool parse_origin(Parser *p, Statement *s) {
+  for (int part = PART_backward; part < N_TRAIN_PARTS && s->origin.part == PART_forward; part++)
+    if (accept(p, train_part_name[part])) s->origin.part = (TrainPart)part;
+  return parse_number_of_origin(p, "of", &s->origin.of) &&
+         parse_number_of_origin(p, "piece", &s->origin.piece);
+}
+
 static bool parse_statement(Parser *p, Statement *s) {
   if (peek(p)->kind == TOKEN_value) {
     do {
@@ -172,14 +193,15 @@ static bool parse_statement(Parser *p, Statement *s) {
       vec_push(p->scratch, &s->in, v);
     } while (accept(p, ","));
   }
-  return parse_attrs(p, s) && parse_types(p, s);
+  return parse_attrs(p, s) && parse_types(p, s) && parse_origin(p, s);
 }
 
-static Op *build_op(Parser *p, const Statement *s, const Loc *loc) {
+static Op *build_op(Parser *p, const Statement *s) {
   int errors = diag_errors(p->d);
   Op *op = s->callee
-               ? op_new_call(p->g, NULL, s->kind, s->callee, s->in.at, s->in.n, loc, p->d)
-               : op_new(p->g, NULL, s->kind, s->in.at, s->in.n, s->attrs.at, s->attrs.n, loc, p->d);
+               ? op_new_call(p->g, NULL, s->kind, s->callee, s->in.at, s->in.n, s->origin, p->d)
+               : op_new(p->g, NULL, s->kind, s->in.at, s->in.n, s->attrs.at, s->attrs.n, s->origin,
+                        p->d);
   if (!op && diag_errors(p->d) == errors) fail(p, s->name, "%s does not fit", s->name->text);
   for (int i = 0; op && s->callee && i < s->attrs.n; i++)
     op_set_attr(op, s->attrs.at[i]);
@@ -216,7 +238,8 @@ bool parse_op(Parser *p) {
   if (ok && t->kind != TOKEN_end && t->line == last->line && !is(t, "}"))
     ok = expected(p, "the end of the line");
   if (ok && !s.poisoned) {
-    op = build_op(p, &s, loc_of(p, s.first, last));
+    s.origin.loc = loc_of(p, s.first, last);
+    op = build_op(p, &s);
     ok = op && check_results(p, &s, op);
   }
   // Names are known even when what they stand for is not.

@@ -117,6 +117,13 @@ static void add_split(StrBuf *b, const Op *op) {
   strbuf_add(b, "]");
 }
 
+// " backward of=3 piece=2"
+static void add_origin(StrBuf *b, const Op *op) {
+  if (op->part != PART_forward) strbuf_addf(b, " %s", train_part_name[op->part]);
+  if (op->of) strbuf_addf(b, " of=%d", op->of);
+  if (op->piece) strbuf_addf(b, " piece=%d", op->piece);
+}
+
 static Line op_line(Arena *a, const Op *op) {
   StrBuf what = {.arena = a}, type = {.arena = a};
   for (int i = 0; i < op->n_out; i++)
@@ -133,6 +140,7 @@ static Line op_line(Arena *a, const Op *op) {
   for (int i = 0; i < op->n_out; i++)
     strbuf_addf(&type, "%s%s", i ? ", " : ": ", value_type_text(a, op->out[i]));
   add_split(&type, op);
+  add_origin(&type, op);
   return (Line){what.at, type.at, loc_comment(a, op->loc)};
 }
 

@@ -7,7 +7,9 @@
 //    2  A value's list of uses holds every operand and result that reads it, once, and nothing
 //       else.
 //    3  A value is a parameter or the result of an op; what an op reads is defined before it, in
-//       its own graph.
+//       its own graph, and by no op of a later part of the step (TrainPart), so that what is made
+//       for a gradient cannot forget to say so.  Only what was put together of ops of several parts
+//       (a bucket, a fused op) is of the last of these, and read from earlier ones.
 //    4  Names are unique in their graph, and found by graph_find_value; ids are unique and below
 //       n_values and n_ops.
 //    5  Results have the types that the op's row, or its callee, gives them.  An attribute `shape`
@@ -172,15 +174,30 @@ static bool check_ids(const Graph *g, Arena *a, Diag *d) {
   return true;
 }
 
+// May results be of earlier parts than the op?
+static bool is_of_several_parts(const Op *op) {
+  return op->callee || op->kind == OP_classifier_back;
+}
+
+static bool reads_later_part(const Op *op, const Value *v) {
+  return v->def && v->def->part > op->part && !is_of_several_parts(v->def) && op->kind != OP_unpack;
+}
+
 static bool check_order(const Graph *g, Arena *a, Diag *d) {
   bool *defined = arena_array(a, bool, g->n_values);
   for (int i = 0; i < g->n_params; i++)
     defined[g->params[i]->id] = true;
   for_each_op(op, g) {
-    for (int i = 0; i < op->n_in; i++)
-      if (!defined[op->in[i].value->id])
+    for (int i = 0; i < op->n_in; i++) {
+      const Value *v = op->in[i].value;
+      if (!defined[v->id])
         return diag_error(d, op->loc, "%s: '%s' is read before it is defined",
-                          op_info[op->kind].name, value_text(a, op->in[i].value));
+                          op_info[op->kind].name, value_text(a, v));
+      if (reads_later_part(op, v))
+        return diag_error(d, op->loc, "%s: is part of %s and reads '%s', which is part of %s",
+                          op_info[op->kind].name, train_part_name[op->part], value_text(a, v),
+                          train_part_name[v->def->part]);
+    }
     for (int i = 0; i < op->n_out; i++)
       defined[op->out[i]->id] = true;
   }

@@ -8,33 +8,28 @@
 
 local count = 2 -- pieces
 
--- The products of weights with `x` that were not cut yet, each with its columns.
-local function products(x, cut)
+-- The products of weights with `x` that are whole, each with its columns.
+local function products(x)
   local list = {}
   for _, r in ipairs(x.readers) do
     local op = r.op
-    if op.kind == "linear" and op.inputs[2].source.role == "weight" and not cut[op.name] and op:result_letter(1, -1) then
+    if op.kind == "linear" and op.inputs[2].source.role == "weight" and not op.piece and op:result_letter(1, -1) then
       list[#list + 1] = { op = op, letter = op:result_letter(1, -1) }
     end
   end
   return list
 end
 
-local function cut_one(cut)
-  for _, op in ipairs(ops("linear")) do
-    local list = products(op.inputs[1], cut)
-    if #list > 0 then
-      for _, p in ipairs(list) do cut[p.op.name] = true end
-      if pieces(list, count) then return true end
-    end
-  end
-  return false
-end
-
 function model()
   apply("tp")
-  local cut = {}
-  repeat until not cut_one(cut)
+  local i = 1
+  while ops("linear")[i] do
+    local op = ops("linear")[i]
+    local list = products(op.inputs[1])
+    -- Products with one value are tried once; where they are cut, another op is the i-th.
+    local first = #list > 0 and list[1].op == op
+    if not (first and pieces(list, count)) then i = i + 1 end
+  end
 end
 
 function step(axis)

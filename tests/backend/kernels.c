@@ -250,7 +250,7 @@ static bool check_body(Module *m, Graph *g, Kernel *kernel, Diag *d) {
     in_meaning[i] = converted(&in[i], meaning->params[i]->type, a);
     operand[i] = graph_param(caller, NULL, meaning->params[i]->type, ROLE_input, NULL);
   }
-  Op *op = op_new_call(caller, NULL, OP_fused, meaning, operand, g->n_params, NULL, d);
+  Op *op = op_new_call(caller, NULL, OP_fused, meaning, operand, g->n_params, (Origin){0}, d);
   bool ok = op && op_evaluate(op, in_meaning, want, NULL, a, d);
   // Sums lose what is far below the sum of magnitudes.
   double slack = 2e-5 + (body.sum ? 1e-7 * (double)body.count / (double)body.n_kept : 0);

@@ -237,7 +237,7 @@ static void differentiate(Graph *g, Diag *d) {
           **din = arena_array(a, Value *, op->n_in + 1);
     if (!op->n_out || dtype_class[op->out[0]->type->dtype] != 'F') continue;
     dout[0] = graph_param(g, NULL, op->out[0]->type, ROLE_none, NULL);
-    Builder b = {.g = g, .loc = op->loc, .d = d};
+    Builder b = {.g = g, .origin = op_origin(op), .d = d};
     if (!op_info[op->kind].grad(&b, op, dout, din)) continue;
     for (int i = 0; i < op->n_in; i++)
       if (din[i] && din[i]->type != op->in[i].value->type)

@@ -59,7 +59,7 @@ static bool by_row(const Example *e, const Op *op, int result, const Tensor *in,
   Graph *g = forward->graph;
   Value *dout[MAX_RESULTS] = {0}, *dx[MAX_TERMS] = {0};
   dout[result] = graph_param(g, NULL, r->type, ROLE_none, op->loc);
-  Builder b = {.g = g, .loc = op->loc, .d = d};
+  Builder b = {.g = g, .origin = op_origin(op), .d = d};
   if (!op_info[op->kind].grad(&b, forward, dout, dx) || b.failed) return false;
 
   Tensor *values = arena_array(a, Tensor, g->n_values);

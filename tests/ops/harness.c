@@ -50,7 +50,7 @@ Op *op_alone(Module *m, const Op *op, const Type *const *in, Diag *d) {
   op_attr_specs(op->kind, &n_attrs);
   for (int i = 0; i < op->n_in; i++)
     values[i] = graph_param(g, NULL, in[i], ROLE_none, op->loc);
-  return op_new(g, NULL, op->kind, values, op->n_in, op->attrs, n_attrs, op->loc, d);
+  return op_new(g, NULL, op->kind, values, op->n_in, op->attrs, n_attrs, op_origin(op), d);
 }
 
 static DType wide(DType t) {

@@ -69,8 +69,9 @@ static void run(Case *c, const char *row, const Tensor *in, int n_in, Attr *attr
         graph_param(g, NULL, type_new(m, in[i].type->dtype, in[i].type->rank, in[i].type->dim),
                     ROLE_none, NULL);
   OpKind kind;
-  Op *op = op_kind_parse(row, &kind) ? op_new(g, NULL, kind, values, n_in, attrs, n_attrs, NULL, d)
-                                     : NULL;
+  Op *op = op_kind_parse(row, &kind)
+               ? op_new(g, NULL, kind, values, n_in, attrs, n_attrs, (Origin){0}, d)
+               : NULL;
   if (!op || !op_evaluate(op, in, out, NULL, a, d)) {
     fprintf(stderr, "%s: cannot run %s\n", c->name, row);
     exit(EXIT_FAILURE);

@@ -78,7 +78,7 @@ static void other_collectives(Mutator *u, Op *op) {
     int n;
     op_attr_specs(kinds[i], &n);
     if (n == 3) attrs[1] = a_i("from", dim), attrs[2] = a_i("to", dim ? 0 : 1);
-    Op *other = op_new(u->g, op, kinds[i], &op->in[0].value, 1, attrs, n, op->loc, u->quiet);
+    Op *other = op_new(u->g, op, kinds[i], &op->in[0].value, 1, attrs, n, op_origin(op), u->quiet);
     done(u, op, op_info[kinds[i]].name);
     u->unfit = !other;
     if (!other) return;
@@ -240,7 +240,7 @@ static void inserts(Mutator *u, Op *op) {
     Value *v = op->out[i];
     if (dtype_class[v->type->dtype] != 'F' || !turn(u, MUTATE_insert)) continue;
     done(u, op, "neg");
-    Op *neg = op_new(u->g, op->next, OP_neg, &v, 1, NULL, 0, op->loc, u->quiet);
+    Op *neg = op_new(u->g, op->next, OP_neg, &v, 1, NULL, 0, op_origin(op), u->quiet);
     neg->out[0]->layout = v->layout;
     for (int axis = 0; axis < v->layout->n_axes; axis++) {
       Sbp sbp = v->layout->axis[axis];

@@ -61,7 +61,7 @@ static Op *op_part(Cutter *c, int part) {
     if (dim >= 0) shape[dim] = (c->at[part + 1] - c->at[part]) * rest_of(c, &c->dims.out[0], dim);
     attrs[i] = a_list("shape", shape, t->rank);
   }
-  return op_new(op->graph, op, op->kind, in, op->n_in, attrs, n, op->loc, c->b.d);
+  return op_new(op->graph, op, op->kind, in, op->n_in, attrs, n, op_origin(op), c->b.d);
 }
 
 static bool can_cut(const Cutter *c) {
@@ -72,8 +72,9 @@ static bool can_cut(const Cutter *c) {
 }
 
 static void cut_op(Op *op, Random *r, Diag *quiet) {
-  const Loc *loc = loc_from(op->graph->module->arena, op->loc, "cut");
-  Cutter c = {.op = op, .b = {.g = op->graph, .at = op, .loc = loc, .d = quiet}};
+  Origin origin = op_origin(op);
+  origin.loc = loc_from(op->graph->module->arena, op->loc, "cut");
+  Cutter c = {.op = op, .b = {.g = op->graph, .at = op, .origin = origin, .d = quiet}};
   if (!op_dims(op, &c.dims, quiet) || !c.dims.n_letters) return;
   c.letter = below(r, c.dims.n_letters);
   if (!can_cut(&c)) return;

@@ -302,7 +302,7 @@ static Value *sum_of(Maker *k, Value *v) {
 static Value *loss_of(Maker *k, Value *v) {
   if (v->type->rank == 2 && chance(k->r, 30)) {
     Value *labels = param(k, ROLE_input, DT_i64, 1, v->type->dim);
-    k->b.loc = loc_node(k->m->arena, "m", labels->label);
+    k->b.origin.loc = loc_node(k->m->arena, "m", labels->label);
     return sum_of(k, build(&k->b, OP_cross_entropy, IN(v, labels), ATTRS(a_i("ignore", -100))));
   }
   return sum_of(k, op1(k, OP_square, op1(k, OP_tanh, v, NO_ATTRS), NO_ATTRS));
@@ -328,7 +328,7 @@ Module *random_model(Random *r, Diag *d) {
       "autodiff,optimizer(name=\"sgd:momentum=0.9\"),simplify", "autodiff"};
   Maker k = {.r = r, .m = module_new()};
   k.g = graph_new(k.m, "train", true);
-  k.b = (Builder){.g = k.g, .loc = loc_node(k.m->arena, "m", "forward"), .d = d};
+  k.b = (Builder){.g = k.g, .origin = {.loc = loc_node(k.m->arena, "m", "forward")}, .d = d};
   int64_t dim[3] = {some_length(&k), some_length(&k), 2};
   keep(&k, param(&k, ROLE_input, DT_f64, 2 + below(r, 2), dim));
   linear(&k);

@@ -108,7 +108,7 @@ static Op *op_of(const Case *c, Module *m, Diag *d) {
   int n;
   op_attr_specs(c->kind, &n);
   if (n == 3) attrs[1] = a_i("from", c->dim), attrs[2] = a_i("to", c->to);
-  return op_new(g, NULL, c->kind, &x, 1, attrs, n, NULL, d);
+  return op_new(g, NULL, c->kind, &x, 1, attrs, n, (Origin){0}, d);
 }
 
 static void each_rule(void **state) {

@@ -180,7 +180,7 @@ static void a_dimension_is_split_by_its_first_factor_of_some_length(void **state
 
 // Operand counts, element types and attributes, which are not the einsum's.
 static Op *make(Bench *t, OpKind kind, Value *const *in, int n_in, Attrs attrs) {
-  return op_new(t->g, NULL, kind, in, n_in, attrs.at, attrs.n, NULL, t->h->d);
+  return op_new(t->g, NULL, kind, in, n_in, attrs.at, attrs.n, (Origin){0}, t->h->d);
 }
 
 static void results_have_the_types_of_the_row(void **state) {
@@ -228,11 +228,11 @@ static void a_call_checks_its_callee(void **state) {
   Graph *body = graph_new(t->m, "body", false);
   graph_param(body, "p", type_new(t->m, DT_f32, 1, (int64_t[]){4}), ROLE_none, NULL);
   graph_output(body, body->params[0], NULL);
-  assert_null(op_new_call(t->g, NULL, OP_call, body, NULL, 0, NULL, t->h->d));
+  assert_null(op_new_call(t->g, NULL, OP_call, body, NULL, 0, (Origin){0}, t->h->d));
   assert_true(heard(t->h, "call: '@body' takes 1 operands, not 0"));
-  assert_null(op_new_call(t->g, NULL, OP_call, body, IN(F32(5)), NULL, t->h->d));
+  assert_null(op_new_call(t->g, NULL, OP_call, body, IN(F32(5)), (Origin){0}, t->h->d));
   assert_true(heard(t->h, "call: operand 0 of '@body' is f32[4], not f32[5]"));
-  assert_non_null(op_new_call(t->g, NULL, OP_call, body, IN(F32(4)), NULL, t->h->d));
+  assert_non_null(op_new_call(t->g, NULL, OP_call, body, IN(F32(4)), (Origin){0}, t->h->d));
 }
 
 static void flops_come_from_the_letters(void **state) {

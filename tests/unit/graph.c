@@ -216,9 +216,10 @@ static void a_copy_of_the_module_outlives_it(void **state) {
   Mlp *t = *state;
   Graph *body = graph_new(t->m, "body", false);
   Value *p = param(body, "p", 2, (int64_t[]){4, 6}, ROLE_none);
-  Builder b = {.g = body, .d = t->h->d, .loc = loc_node(t->m->arena, "m.onnx", "/n")};
+  Builder b = {.g = body, .d = t->h->d, .origin = {.loc = loc_node(t->m->arena, "m.onnx", "/n")}};
   graph_output(body, build(&b, OP_tanh, IN(p), NO_ATTRS), NULL);
-  Op *call = op_new_call(t->g, NULL, OP_call, body, IN(t->z), NULL, t->h->d);
+  Origin origin = {.part = PART_backward, .of = 7, .piece = 2};
+  Op *call = op_new_call(t->g, NULL, OP_call, body, IN(t->z), origin, t->h->d);
   assert_non_null(call);
   Module *copy = module_clone(t->m);
   module_free(t->m);
@@ -227,6 +228,7 @@ static void a_copy_of_the_module_outlives_it(void **state) {
   Op *op = t->g->last;
   assert_int_equal(op->kind, OP_call);
   assert_ptr_equal(op->callee, graph_find(copy, "body"));
+  assert_true(op->part == PART_backward && op->of == 7 && op->piece == 2);
   assert_string_equal(op->callee->first->loc->node, "/n");
   assert_string_equal(graph_find_param(t->g, "fc.w")->label, "fc.w");
 }

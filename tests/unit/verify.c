@@ -68,6 +68,14 @@ static void reading_before_defining(void **state) {
   fails(t, "relu: '%y' is read before it is defined");
 }
 
+static void a_gradient_read_in_the_forward_part(void **state) {
+  Net *t = *state;
+  t->y->def->part = t->z->def->part = PART_backward;
+  passes(t);
+  t->z->def->part = PART_forward;
+  fails(t, "relu: is part of forward and reads '%y', which is part of backward");
+}
+
 static void a_use_that_is_not_listed(void **state) {
   Net *t = *state;
   t->y->uses = NULL;
@@ -172,9 +180,9 @@ static void a_graph_that_calls_itself(void **state) {
   Graph *body = graph_new(t->m, "body", false);
   Value *p = graph_param(body, "p", t->y->type, ROLE_none, NULL);
   graph_output(body, p, NULL);
-  op_new_call(t->g, NULL, OP_call, body, IN(t->y), NULL, t->h->d);
+  op_new_call(t->g, NULL, OP_call, body, IN(t->y), (Origin){0}, t->h->d);
   passes(t);
-  op_new_call(body, NULL, OP_call, body, IN(p), NULL, t->h->d);
+  op_new_call(body, NULL, OP_call, body, IN(p), (Origin){0}, t->h->d);
   fails(t, "'@body' calls itself");
 }
 
@@ -598,6 +606,7 @@ static void a_weight_overwritten_before_its_last_read(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(reading_before_defining),
+      TEST(a_gradient_read_in_the_forward_part),
       TEST(a_use_that_is_not_listed),
       TEST(two_ids_alike),
       TEST(a_name_set_behind_the_back_of_the_table),

@@ -70,7 +70,7 @@ static bool run_unpacked(OpKind kind, const Op *op, const Tensor *x, const Tenso
   }
   Op *made = op_new(g, NULL, kind, operand, 3 + n_more,
                     (Attr[]){*op_attr(op, "scale"), *op_attr(op, "causal"), a_b("seq_major", true)},
-                    3, op->loc, d);
+                    3, op_origin(op), d);
   bool ok = made && op_evaluate(made, in, out, NULL, a, d);
   module_free(m);
   return ok;

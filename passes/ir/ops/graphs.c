@@ -125,10 +125,11 @@ static Op *copy_op(Builder *b, const Op *op, const Known *known) {
   Value *in[MAX_TERMS];
   for (int i = 0; i < op->n_in; i++)
     in[i] = known[op->in[i].value->id].value;
-  if (op->callee) return op_new_call(b->g, b->at, op->kind, op->callee, in, op->n_in, b->loc, b->d);
+  if (op->callee)
+    return op_new_call(b->g, b->at, op->kind, op->callee, in, op->n_in, b->origin, b->d);
   int n;
   op_attr_specs(op->kind, &n);
-  return op_new(b->g, b->at, op->kind, in, op->n_in, op->attrs, n, b->loc, b->d);
+  return op_new(b->g, b->at, op->kind, in, op->n_in, op->attrs, n, b->origin, b->d);
 }
 
 // `copy` is `op` in the caller: what flows into its results flows on into its operands.

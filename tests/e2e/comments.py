@@ -1,0 +1,100 @@
+"""A module without its comments is the same module.
+
+    comments.py            every row of plan_cases, with one model and one number of ranks
+    comments.py --all      with all of its models
+
+Each pipeline's text after every pass loses its comments and goes the rest of the way.  What comes out is, but for
+comments, what the pipeline makes in one go: so where ops come from is for readers only, and a plan stops and goes on
+anywhere.  And without comments the program of a rank is proved to be the model's.
+"""
+
+import os
+import pathlib
+import re
+import sys
+
+import plan_cases
+from common import BUILD, run, scratch
+
+OPT = BUILD / "bin" / "nnaot-opt"
+COMMENT = re.compile(r'^((?:[^"#\n]|"(?:[^"\\\n]|\\.)*")*?) *#.*$', re.M)
+
+
+def without_comments(text):
+    return COMMENT.sub(r"\1", text)
+
+
+def passes_of(name):
+    return re.search(rf"^ *{name} .*\n += (\S+)", run(OPT, "--list"), re.M)[1].split(",")
+
+
+def pipeline(passes, model, plan, ranks, extra):
+    """The passes of nnaot for these options, each with its own."""
+    flags = dict(zip(extra[::2], extra[1::2]))
+    slices = flags.get("--micro-batches", 1) * flags.get("--accumulate", 1)
+    axes = [a.split("=") if "=" in a else (a, ranks) for a in plan.split(",")]
+    mesh = "+".join([f"acc:{slices}:time", *(f"{pathlib.Path(a).stem}:{n}" for a, n in axes)])
+    plans = ",".join(a for a, _ in axes)
+    options = {
+        "loss": f'(spec="{plan_cases.MODELS[model]["loss"]}")',
+        "transform": f'(plan="{plans}")',
+        "optimizer": "(name=adamw clip=0.5)",
+        "shard": f'(mesh="{mesh}" plan="{plans}")',
+        "comm": f"(cluster={flags['--cluster']})" if "--cluster" in flags else "",
+    }
+    return [p + options.get(p, "") for p in passes]
+
+
+def program(folder, *command):
+    """The module that nnaot-opt makes, without its comments."""
+    out = folder / "out"
+    run(OPT, *command, "-o", out)
+    return without_comments(out.read_text())
+
+
+def first_difference(got, want):
+    for a, b in zip(got.splitlines(), want.splitlines()):
+        if a != b:
+            return f"\n  {a}\n  {b}"
+    return " of length"
+
+
+def check(passes, model, plan, ranks, extra, folder):
+    """How many texts there are, and how many of them go elsewhere.  A proof that fails ends the test."""
+    steps = pipeline(passes, model, plan, ranks, extra)
+    whole = program(folder, plan_cases.HERE / f"{model}.onnx", "--batch", plan_cases.BATCH, "--passes", ",".join(steps),
+                    "--dump-dir", folder)
+    texts = sorted(folder.glob("[0-9]*.nn"))
+    if len(texts) != len(steps) + 1:
+        sys.exit(f"{len(texts)} texts of {len(steps)} passes")
+    failed = 0
+    for i, text in enumerate(texts):
+        bare = folder / "bare"
+        bare.write_text(without_comments(text.read_text()))
+        got = program(folder, bare, "--passes", ",".join(steps[i:]))
+        if got != whole:
+            failed += 1
+            print(f"{plan} {model} {ranks}: goes elsewhere from {text.name}: difference{first_difference(got, whole)}")
+    model_text, rank_text = texts[passes.index("shard")], texts[passes.index("pack_grads") + 1]
+    for text in model_text, rank_text:
+        text.write_text(without_comments(text.read_text()))
+    run(OPT, rank_text, "--prove", model_text)
+    return len(texts), failed
+
+
+def main():
+    every = "--all" in sys.argv
+    texts = failed = 0
+    for name in ["train", "train_cuda"] if every else ["train"]:
+        passes = passes_of(name)
+        for plan, models, ranks, extra, _ in plan_cases.PLANS:
+            for model in dict.fromkeys(models) if every else models[:1]:
+                with scratch() as folder:
+                    n, wrong = check(passes, model, plan, ranks[0], extra, pathlib.Path(folder))
+                texts, failed = texts + n, failed + wrong
+    print(f"{texts} texts, {failed} go elsewhere without their comments")
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
