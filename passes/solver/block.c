@@ -165,12 +165,12 @@ static int lightest(const Block *b) {
 }
 
 // Of those that are there, one that makes tables large.
-static int heaviest(const Block *b, Random *r) {
+static int heaviest(const Block *b, Dice *r) {
   int best = -1;
   double most = 0;
   for (int x = 0; x < b->n; x++) {
     if (b->state[x]) continue;
-    double weight = (isinf(b->weight[x]) ? 300 : log(b->weight[x] + 1)) * (0.3 + random_unit(r));
+    double weight = (isinf(b->weight[x]) ? 300 : log(b->weight[x] + 1)) * (0.3 + dice_unit(r));
     if (best < 0 || weight > most) best = x, most = weight;
   }
   return best;
@@ -268,7 +268,7 @@ static void set_inputs(Block *b) {
   }
 }
 
-int block_plan(Block *b, const int *var, int n, const int *label, int64_t table, Random *r) {
+int block_plan(Block *b, const int *var, int n, const int *label, int64_t table, Dice *r) {
   for (int x = 0; x < b->n; x++)
     b->local[b->var[x]] = -1;
   set_near(b, var, n);

@@ -21,7 +21,7 @@ enum {
 Search *search_new(Arena *a, const Core *c, const SolverOptions *o, double end) {
   Search *s = arena_one(a, Search);
   *s = (Search){.core = c,
-                .random = {o->seed},
+                .dice = {o->seed},
                 .verbose = o->verbose,
                 .end = end,
                 .cost = INFINITY,
@@ -72,10 +72,10 @@ static int grow(Search *s, int n_seeds, int most) {
   int n = n_seeds;
   for (int k = 0; k < n && n < most; k++) {
     const CoreVar *v = &c->var[s->queue[k]];
-    int first = v->n_links ? random_below(&s->random, v->n_links) : 0;
+    int first = v->n_links ? dice_below(&s->dice, v->n_links) : 0;
     for (int i = 0; i < v->n_links && n < most; i++) {
       int other = v->link[(first + i) % v->n_links].other;
-      if (s->seen[other] || random_below(&s->random, 4) == 0) continue;
+      if (s->seen[other] || dice_below(&s->dice, 4) == 0) continue;
       s->seen[other] = true;
       s->queue[n++] = other;
     }
@@ -93,9 +93,9 @@ static int seed(Search *s, int n, int var) {
 }
 
 static int choose_block(Search *s, int most) {
-  int n = 0, seeds = 1 + random_below(&s->random, 3);
+  int n = 0, seeds = 1 + dice_below(&s->dice, 3);
   for (int k = 0; k < seeds; k++)
-    n = seed(s, n, random_below(&s->random, s->core->n_vars));
+    n = seed(s, n, dice_below(&s->dice, s->core->n_vars));
   return grow(s, n, most);
 }
 
@@ -156,7 +156,7 @@ static void set_limits(Search *s) {
 // Something cheaper, fines included, that stays within the limits.
 static bool improve_block(Search *s, int n, int64_t table) {
   const int *var;
-  block_plan(s->block, s->queue, n, s->label, table, &s->random);
+  block_plan(s->block, s->queue, n, s->label, table, &s->dice);
   n = block_free(s->block, &var);
   double *price = s->trial;
   memset(price, 0, (size_t)s->core->n_rows * sizeof *price);
@@ -194,8 +194,8 @@ static bool improve_block(Search *s, int n, int64_t table) {
 }
 
 static bool move(Search *s, int most) {
-  int n = choose_block(s, 1 + (int)(most * pow(random_unit(&s->random), 2)));
-  return improve_block(s, n, INT64_C(1) << (8 + random_below(&s->random, 8)));
+  int n = choose_block(s, 1 + (int)(most * pow(dice_unit(&s->dice), 2)));
+  return improve_block(s, n, INT64_C(1) << (8 + dice_below(&s->dice, 8)));
 }
 
 int search_improve(Search *s, int moves) {
@@ -212,7 +212,7 @@ int search_improve(Search *s, int moves) {
 
 // The best labels of a block at the prices, whether they fit or not.
 static void settle_block(Search *s, int n, int *label) {
-  block_plan(s->block, s->queue, n, label, 1 << 13, &s->random);
+  block_plan(s->block, s->queue, n, label, 1 << 13, &s->dice);
   block_solve(s->block, s->sum, label);
 }
 
@@ -293,12 +293,12 @@ bool search_kick(Search *s, const double *price, int moves) {
   int *before = arena_copy(a, s->label, (size_t)c->n_vars * sizeof *before);
   int *label = arena_copy(a, s->label, (size_t)c->n_vars * sizeof *label);
   double *about = arena_copy(a, price, (size_t)c->n_rows * sizeof *about);
-  double cost = s->cost, scale = 0.6 + 0.6 * random_unit(&s->random);
+  double cost = s->cost, scale = 0.6 + 0.6 * dice_unit(&s->dice);
   for (int t = 0; t < c->n_rows; t++)
     about[t] *= scale;
   int most = c->n_vars < MOST_VARS ? c->n_vars : MOST_VARS;
   sums_of(s, about, s->weight);
-  settle_block(s, choose_block(s, 1 + random_below(&s->random, most)), label);
+  settle_block(s, choose_block(s, 1 + dice_below(&s->dice, most)), label);
   put(s, label);
   if (fit(s, 5, 40)) search_improve(s, moves);
   bool better = keep_better(s, before, cost);

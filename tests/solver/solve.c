@@ -18,18 +18,18 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes, PROBLEMS = 40 };
 typedef void Check(Arena *a, const SolverProblem *p, SolverCost best, bool any);
 
 // The peak of a choice, of which the limit becomes a part, so that it binds or nothing fits.
-static int64_t some_limit(const SolverProblem *p, Random *r) {
+static int64_t some_limit(const SolverProblem *p, Dice *r) {
   int choice[16] = {0};
   int64_t moment;
   for (int v = 0; v < p->n_nodes; v++)
-    choice[v] = random_below(r, p->node[v].n);
-  return (int64_t)(solver_peak(p, choice, &moment) * (40 + random_below(r, 70)) / 100);
+    choice[v] = dice_below(r, p->node[v].n);
+  return (int64_t)(solver_peak(p, choice, &moment) * (40 + dice_below(r, 70)) / 100);
 }
 
 static void each_problem(Check *check) {
   for (int i = 0; i < N_SHAPES * PROBLEMS; i++) {
     Arena *a = arena_new();
-    Random r = {(uint64_t)i};
+    Dice r = {(uint64_t)i};
     SolverProblem *p = random_problem(a, &r, &shapes[i % N_SHAPES]);
     if (i / N_SHAPES % 3) p->limit = some_limit(p, &r);
     SolverCost best = 0;
@@ -85,7 +85,7 @@ static void less_memory_is_never_cheaper(void **state) {
   (void)state;
   for (int i = 0; i < 20; i++) {
     Arena *a = arena_new();
-    Random r = {(uint64_t)i};
+    Dice r = {(uint64_t)i};
     SolverProblem *p = random_problem(a, &r, &shapes[i % N_SHAPES]);
     SolverCost before = -1;
     for (int64_t limit = 100; limit >= 0; limit -= 5) {
@@ -106,7 +106,7 @@ static void no_method_is_below(void **state) {
   (void)state;
   for (int i = 0; i < 4; i++) {
     Arena *a = arena_new();
-    Random r = {(uint64_t)i};
+    Dice r = {(uint64_t)i};
     SolverProblem *p = random_problem(a, &r, &shapes[i]);
     p->limit = some_limit(p, &r);
     SolverCost best = 0;
@@ -191,7 +191,7 @@ static void bounds_are_below(void **state) {
   static const Shape dense = {9, 4, 24, 5, 8, false};
   for (int i = 0; i < 60; i++) {
     Arena *a = arena_new();
-    Random r = {(uint64_t)i};
+    Dice r = {(uint64_t)i};
     SolverProblem *p = random_problem(a, &r, &dense);
     p->limit = some_limit(p, &r);
     SolverResult x = solve(a, p, SOLVER_exhaustive, 20);
@@ -207,7 +207,7 @@ static void elimination_is_exact(void **state) {
   (void)state;
   for (int i = 0; i < 60; i++) {
     Arena *a = arena_new();
-    Random r = {(uint64_t)i};
+    Dice r = {(uint64_t)i};
     SolverProblem *p = random_problem(a, &r, &shapes[i % N_SHAPES]);
     SolverCost best = 0;
     if (try_everything(a, p, &best)) {
@@ -245,7 +245,7 @@ static void large_costs_are_exact(void **state) {
 static void the_start_is_not_lost(void **state) {
   (void)state;
   Arena *a = arena_new();
-  Random r = {7};
+  Dice r = {7};
   SolverProblem *p = random_problem(a, &r, &shapes[0]);
   SolverResult best = solve(a, p, SOLVER_auto, 5);
   SolverOptions o = {.method = SOLVER_metropolis, .seconds = 1e-6, .start = best.choice};
