@@ -176,10 +176,19 @@ static int heaviest(const Block *b, Dice *r) {
   return best;
 }
 
+// A variable may have come into scopes before it was decided that it keeps its label.
+static void leave_out_kept(const Block *b, Step *s) {
+  int n = 0;
+  for (int i = 0; i < s->n_scope; i++)
+    if (b->state[s->scope[i]] == 1) s->scope[n++] = s->scope[i];
+  s->n_scope = n;
+}
+
 // Scopes in the order in which their variables go, the last first; and whose table goes where.
 static void order_scopes(Block *b) {
   for (int k = 0; k < b->n_steps; k++) {
     Step *s = &b->step[k];
+    leave_out_kept(b, s);
     for (int i = 1; i < s->n_scope; i++) {
       int x = s->scope[i], j = i;
       for (; j && b->step_of[s->scope[j - 1]] < b->step_of[x]; j--)

@@ -12,8 +12,8 @@
 
 #include "solver/improve.h"
 
-// In large cores small blocks earn more in the same time, and large tables are worth it: S after 40 s
-// costs 1.682e9 with blocks up to 1024 and tables up to 2^15, 1.626e9 with 256 and 2^18.
+// In large cores small blocks earn more in the same time, and large tables are worth it: S after 40
+// s costs 1.682e9 with blocks up to 1024 and tables up to 2^15, 1.626e9 with 256 and 2^18.
 enum {
   MOST_VARS = 1024,
   MOST_OF_MANY = 256,

@@ -225,6 +225,41 @@ static void elimination_is_exact(void **state) {
   }
 }
 
+// Tables that are too large for a block: some keep their labels, and the rest is the best beside
+// them, at the cost that is said.
+static void kept_labels_are_kept(void **state) {
+  (void)state;
+  static const Shape dense = {12, 4, 40, 0, 8, false};
+  for (int i = 0; i < 200; i++) {
+    Arena *a = arena_new();
+    Dice r = {(uint64_t)i};
+    const Core *c = core_build(a, model_build(a, random_problem(a, &r, &dense)));
+    int label[12], before[12], var[12];
+    for (int v = 0; v < c->n_vars; v++) {
+      label[v] = before[v] = dice_below(&r, c->var[v].n);
+      var[v] = v;
+    }
+    Block *b = block_new(a, c, c->n_vars, 1 << 12);
+    int n = block_plan(b, var, dice_below(&r, c->n_vars) + 1, label, 1 << dice_below(&r, 9), &r);
+    double old = block_cost(b, label), whole = core_cost(c, label);
+    double cost = block_solve(b, NULL, label);
+    assert_true(cost == block_cost(b, label) && cost <= old);
+    assert_true(core_cost(c, label) - whole == cost - old);
+    const int *free_var;
+    assert_int_equal(block_free(b, &free_var), n);
+    for (int k = 0; k < n; k++) // none of them alone could be better
+      for (int j = 0; j < c->var[free_var[k]].n; j++) {
+        int was = label[free_var[k]];
+        label[free_var[k]] = j;
+        assert_true(block_cost(b, label) >= cost);
+        label[free_var[k]] = was;
+        before[free_var[k]] = was;
+      }
+    assert_memory_equal(label, before, (size_t)c->n_vars * sizeof *label);
+    arena_free(a);
+  }
+}
+
 // A cost above the limit of a double's whole numbers is added up exactly all the same.
 static void large_costs_are_exact(void **state) {
   (void)state;
@@ -261,7 +296,7 @@ int main(void) {
       cmocka_unit_test(less_memory_is_never_cheaper), cmocka_unit_test(no_method_is_below),
       cmocka_unit_test(reduction_is_exact),           cmocka_unit_test(bounds_are_below),
       cmocka_unit_test(elimination_is_exact),         cmocka_unit_test(large_costs_are_exact),
-      cmocka_unit_test(the_start_is_not_lost),
+      cmocka_unit_test(the_start_is_not_lost),        cmocka_unit_test(kept_labels_are_kept),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
