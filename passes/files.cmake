@@ -31,7 +31,7 @@ set(PASS_FILES
   autodiff.c
   optimizer.c
   optimizer_spec.c
-  origin.c
+  recall.c
   repeats.c
   repeats_grow.c
   repeats_net.c

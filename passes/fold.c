@@ -10,7 +10,7 @@
 //
 // repeats.c finds it; blocks that are in one another become calls inside of graphs that are called.
 // The graph takes its names and locations from the first occurrence, and a call says in `at` and
-// `was` what the ops were that it stands for (origin.h), for `unfold` to put them back.
+// `was` what the ops were that it stands for (recall.h), for `unfold` to put them back.
 //
 // A block with more operands or results than an op may have stays what it is, as do the calls that
 // are there already.
@@ -19,8 +19,8 @@
 #include <string.h>
 
 #include "ir/op.h"
-#include "origin.h"
 #include "pass.h"
+#include "recall.h"
 #include "repeats.h"
 
 typedef Vec(Member) Members;
@@ -171,15 +171,19 @@ static void find_sites(Fold *f, const Block *b) {
 static Op *copy_op(Graph *g, const Op *op, Value *const *in, Diag *d) {
   int n;
   op_attr_specs(op->kind, &n);
-  if (op->callee) return op_new_call(g, NULL, op->kind, op->callee, in, op->n_in, op->loc, d);
-  return op_new(g, NULL, op->kind, in, op->n_in, op->attrs, n, op->loc, d);
+  if (op->callee) return op_new_call(g, NULL, op->kind, op->callee, in, op->n_in, op_origin(op), d);
+  return op_new(g, NULL, op->kind, in, op->n_in, op->attrs, n, op_origin(op), d);
 }
 
-// The location of the first op that a member stands for.
-static const Loc *member_loc(const Fold *f, Member m) {
+static Origin call_origin(const Op *first) {
+  return (Origin){.loc = first->loc, .part = first->part};
+}
+
+// That of the first op that a member stands for; calls have no number.
+static Origin member_origin(const Fold *f, Member m) {
   while (!m.op)
     m = site_of(f, m.inner)->member.at[0];
-  return m.op->loc;
+  return call_origin(m.op);
 }
 
 // Names and ids in the callee are those of the first occurrence.
@@ -190,7 +194,7 @@ static bool copy_member(Fold *f, Graph *body, Member m, const int *param) {
     in[i] = param[i] == INSIDE ? f->in_body[member_in(f, m, i)->id] : body->params[param[i]];
   Op *copy = m.op ? copy_op(body, m.op, in, f->d)
                   : op_new_call(body, NULL, OP_call, callee_of(f, m.inner)->graph, in, n_in,
-                                member_loc(f, m), f->d);
+                                member_origin(f, m), f->d);
   if (!copy) return false;
   for (int i = 0; i < copy->n_out; i++) {
     const Value *v = member_out(f, m, i);
@@ -247,10 +251,10 @@ static void add_ops(const Fold *f, const Occurrence *o, Ops *to) {
       add_ops(f, member->at[i].inner, to);
 }
 
-static Origin *origins(const Fold *f, const Ops *ops) {
-  Origin *of = arena_array(f->a, Origin, ops->n);
+static Recall *recalls(const Fold *f, const Ops *ops) {
+  Recall *of = arena_array(f->a, Recall, ops->n);
   for (int i = 0; i < ops->n; i++)
-    of[i] = origin_of(ops->at[i], f->a);
+    of[i] = recall_of(ops->at[i], f->a);
   return of;
 }
 
@@ -281,10 +285,10 @@ static Op *call_site(Fold *f, const Occurrence *o) {
   Value **in = arena_array(f->a, Value *, c->n_in);
   for (int i = 0; i < c->n_in; i++)
     in[i] = f->now[site->in[i]->id];
-  Op *call = op_new_call(f->g, NULL, OP_call, c->graph, in, c->n_in, ops.at[0]->loc, f->d);
+  Op *call = op_new_call(f->g, NULL, OP_call, c->graph, in, c->n_in, call_origin(ops.at[0]), f->d);
   if (!call) return NULL;
   op_set_attr(call, places(f, "at", &ops));
-  op_set_attr(call, origins_was(origins(f, &body), origins(f, &ops), ops.n, f->a));
+  op_set_attr(call, recalls_attr(recalls(f, &body), recalls(f, &ops), ops.n, f->a));
   for (int i = 0; i < c->n_out; i++) {
     f->now[site->out[i]->id] = call->out[i];
     take_over(site->out[i], call->out[i]);

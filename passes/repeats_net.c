@@ -51,11 +51,12 @@ static bool same_label(const Op *x, const Op *y) {
   }
   for (int i = 0; i < x->n_out; i++)
     if (!same_value(x->out[i], y->out[i])) return false;
-  return op_same_attrs(x, y);
+  return x->part == y->part && x->piece == y->piece && op_same_attrs(x, y);
 }
 
 static uint64_t hash_op(const Op *op) {
   uint64_t h = hash_mix((uint64_t)op->kind, (uint64_t)op->n_in);
+  h = hash_mix(h, (uint64_t)op->part * 64 + (uint64_t)op->piece);
   int n;
   op_attr_specs(op->kind, &n);
   for (int i = 0; i < n; i++)

@@ -1,6 +1,6 @@
 // Calls become what they call: the inverse of `fold`, which shows an example.
 //
-// Where a call says what its ops were (origin.h), they get their names, numbers and locations back,
+// Where a call says what its ops were (recall.h), they get their names, numbers and locations back,
 // and if all of them say where they stood, and that is an order in which they can run, their
 // places.  So `fold,unfold` changes nothing.  A call that does not say so, because it was written
 // by hand or because another pass changed what it calls, leaves the ops where it was itself.
@@ -10,8 +10,8 @@
 
 #include "ir/op.h"
 #include "ir/text.h"
-#include "origin.h"
 #include "pass.h"
+#include "recall.h"
 
 typedef struct Unfold {
   Graph *g;
@@ -28,8 +28,9 @@ typedef struct Unfold {
 static Op *copy_op(Unfold *u, Op *at, const Op *op, Value *const *in) {
   int n;
   op_attr_specs(op->kind, &n);
-  if (op->callee) return op_new_call(u->g, at, op->kind, op->callee, in, op->n_in, op->loc, u->d);
-  return op_new(u->g, at, op->kind, in, op->n_in, op->attrs, n, op->loc, u->d);
+  if (op->callee)
+    return op_new_call(u->g, at, op->kind, op->callee, in, op->n_in, op_origin(op), u->d);
+  return op_new(u->g, at, op->kind, in, op->n_in, op->attrs, n, op_origin(op), u->d);
 }
 
 // Puts the ops of `body` before `at`, with those that they call, and adds them to `ops`;
@@ -64,9 +65,10 @@ static bool is_id(const char *name) {
   return *name >= '0' && *name <= '9';
 }
 
-static void restore(Unfold *u, Op *op, const Origin *was) {
+static void restore(Unfold *u, Op *op, const Recall *was) {
   const Loc *loc;
   if (loc_read(u->g->module->arena, was->loc, &loc)) op->loc = loc;
+  op->of = was->of;
   for (int i = 0; i < op->n_out; i++) {
     const char *name = was->name[i];
     int64_t id = is_id(name) ? strtoll(name, NULL, 10) : MAX_ID;
@@ -102,10 +104,10 @@ static bool unfold_call(Unfold *u, Op *call) {
     value_replace(call->out[i], result[i]);
   }
   ops_called(call->callee, u->a, &body);
-  Origin *callee = arena_array(u->a, Origin, body.n), *was = arena_array(u->a, Origin, body.n);
+  Recall *callee = arena_array(u->a, Recall, body.n), *was = arena_array(u->a, Recall, body.n);
   for (int i = 0; i < body.n; i++)
-    callee[i] = origin_of(body.at[i], u->a);
-  bool known = origins_read(call, callee, was, body.n, u->a);
+    callee[i] = recall_of(body.at[i], u->a);
+  bool known = recalls_read(call, callee, was, body.n, u->a);
   int *place = arena_array(u->a, int, body.n);
   u->placed &= places_read(call, "at", place, body.n);
   if (attr_n(call, "rest")) u->says_rest = call;

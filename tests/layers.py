@@ -8,11 +8,12 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-PUBLIC = {"passes/pass.h", "passes/cluster.h", "passes/path.h", "passes/plan.h", "passes/prove.h", "passes/optimizer_spec.h", "passes/part.h", "passes/passes.def", "frontend/onnx.h", "frontend/onnx_tensor.h", "backend/backend.h"}
+PUBLIC = {"passes/pass.h", "passes/cluster.h", "passes/path.h", "passes/plan.h", "passes/prove.h", "passes/optimizer_spec.h", "passes/part.h", "passes/solver/solver.h", "passes/passes.def", "frontend/onnx.h", "frontend/onnx_tensor.h", "backend/backend.h"}
 MAY = {
     "passes/base": {"passes/base"},
     "passes/ir": {"passes/base", "passes/ir"},
-    "passes": {"passes/base", "passes/ir", "passes"},
+    "passes/solver": {"passes/base", "passes/solver"},
+    "passes": {"passes/base", "passes/ir", "passes/solver", "passes"},
     "frontend": {"passes/base", "passes/ir", "frontend"},
     "backend": {"passes/base", "passes/ir", "backend"},
     "tools": {"passes/base", "passes/ir", "tools"},
@@ -22,7 +23,7 @@ MAY = {
 
 def layer(path):
     parts = path.parts
-    return "/".join(parts[:2]) if parts[0] == "passes" and parts[1] in ("base", "ir") else parts[0]
+    return "/".join(parts[:2]) if parts[0] == "passes" and parts[1] in ("base", "ir", "solver") else parts[0]
 
 
 def resolve(source, name):

@@ -193,7 +193,7 @@ static double parts_of(const Layout *l) {
   return parts;
 }
 
-static bool read_by(const Value *v, Part part) {
+static bool read_by(const Value *v, TrainPart part) {
   for_each_use(u, v)
     if (u->user && op_part(u->user) == part) return true;
   return false;

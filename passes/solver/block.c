@@ -165,21 +165,30 @@ static int lightest(const Block *b) {
 }
 
 // Of those that are there, one that makes tables large.
-static int heaviest(const Block *b, Random *r) {
+static int heaviest(const Block *b, Dice *r) {
   int best = -1;
   double most = 0;
   for (int x = 0; x < b->n; x++) {
     if (b->state[x]) continue;
-    double weight = (isinf(b->weight[x]) ? 300 : log(b->weight[x] + 1)) * (0.3 + random_unit(r));
+    double weight = (isinf(b->weight[x]) ? 300 : log(b->weight[x] + 1)) * (0.3 + dice_unit(r));
     if (best < 0 || weight > most) best = x, most = weight;
   }
   return best;
+}
+
+// A variable may have come into scopes before it was decided that it keeps its label.
+static void leave_out_kept(const Block *b, Step *s) {
+  int n = 0;
+  for (int i = 0; i < s->n_scope; i++)
+    if (b->state[s->scope[i]] == 1) s->scope[n++] = s->scope[i];
+  s->n_scope = n;
 }
 
 // Scopes in the order in which their variables go, the last first; and whose table goes where.
 static void order_scopes(Block *b) {
   for (int k = 0; k < b->n_steps; k++) {
     Step *s = &b->step[k];
+    leave_out_kept(b, s);
     for (int i = 1; i < s->n_scope; i++) {
       int x = s->scope[i], j = i;
       for (; j && b->step_of[s->scope[j - 1]] < b->step_of[x]; j--)
@@ -268,7 +277,7 @@ static void set_inputs(Block *b) {
   }
 }
 
-int block_plan(Block *b, const int *var, int n, const int *label, int64_t table, Random *r) {
+int block_plan(Block *b, const int *var, int n, const int *label, int64_t table, Dice *r) {
   for (int x = 0; x < b->n; x++)
     b->local[b->var[x]] = -1;
   set_near(b, var, n);

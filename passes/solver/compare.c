@@ -19,7 +19,7 @@ typedef struct Compare {
   const SolverProblem *problem;
   const SolverOptions *options;
   Core *core; // the problem itself: no variable goes
-  Random random;
+  Dice dice;
   double end;
   int *label, *best;
   bool has, complete;
@@ -145,7 +145,7 @@ static double local(const Compare *c, int v, int i) {
 
 static void begin_random(Compare *c) {
   for (int v = 0; v < c->core->n_vars; v++)
-    c->label[v] = random_below(&c->random, c->core->var[v].n);
+    c->label[v] = dice_below(&c->dice, c->core->var[v].n);
   core_usage(c->core, c->label, c->used);
 }
 
@@ -171,10 +171,10 @@ static void metropolis(Compare *c) {
     double left = (c->end - clock_seconds()) / (c->end - begin);
     double temperature = 1e-9 + heat * pow(1e-6, 1 - left);
     for (int k = 0; k < core->n_vars; k++) {
-      int v = random_below(&c->random, core->n_vars), i = random_below(&c->random, core->var[v].n);
+      int v = dice_below(&c->dice, core->n_vars), i = dice_below(&c->dice, core->var[v].n);
       use(c, v, c->label[v], -1);
       double more = local(c, v, i) - local(c, v, c->label[v]);
-      if (more <= 0 || random_unit(&c->random) < exp(-more / temperature)) c->label[v] = i;
+      if (more <= 0 || dice_unit(&c->dice) < exp(-more / temperature)) c->label[v] = i;
       use(c, v, c->label[v], 1);
     }
     look(c);
@@ -203,7 +203,7 @@ static void descent(Compare *c, Arena *a) {
     for (bool changed = true; changed && !is_late(c);) {
       changed = false;
       for (int k = n - 1; k > 0; k--) {
-        int other = random_below(&c->random, k + 1), v = order[k];
+        int other = dice_below(&c->dice, k + 1), v = order[k];
         order[k] = order[other];
         order[other] = v;
       }
@@ -249,7 +249,7 @@ SolverResult solver_compare(Arena *a, const SolverProblem *p, const SolverOption
   Compare c = {.problem = p,
                .options = o,
                .core = core,
-               .random = {o->seed},
+               .dice = {o->seed},
                .end = clock_seconds() + o->seconds,
                .fine = 1,
                .infinite = 1e12};

@@ -85,19 +85,19 @@ void core_pay(const CoreVar *v, const double *sum, double *pay) {
   }
 }
 
-uint64_t random_next(Random *r) {
+uint64_t dice_next(Dice *r) {
   uint64_t x = r->state += 0x9e3779b97f4a7c15;
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
   x = (x ^ x >> 27) * 0x94d049bb133111eb;
   return x ^ x >> 31;
 }
 
-int random_below(Random *r, int n) {
-  return (int)(random_next(r) % (uint64_t)n);
+int dice_below(Dice *r, int n) {
+  return (int)(dice_next(r) % (uint64_t)n);
 }
 
-double random_unit(Random *r) {
-  return (double)(random_next(r) >> 11) * 0x1p-53;
+double dice_unit(Dice *r) {
+  return (double)(dice_next(r) >> 11) * 0x1p-53;
 }
 
 double clock_seconds(void) {

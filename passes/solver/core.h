@@ -41,13 +41,13 @@ void core_add(const CoreVar *v, int label, int sign, int64_t *difference);
 
 // Random numbers, the same everywhere (Steele, Lea, Flood: Fast splittable pseudorandom number
 // generators).
-typedef struct Random {
+typedef struct Dice {
   uint64_t state;
-} Random;
+} Dice;
 
-uint64_t random_next(Random *r);
-int random_below(Random *r, int n);
-double random_unit(Random *r); // in [0, 1)
+uint64_t dice_next(Dice *r);
+int dice_below(Dice *r, int n);
+double dice_unit(Dice *r); // in [0, 1)
 
 // Time that passes, from when it was started.
 double clock_seconds(void);

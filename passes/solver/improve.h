@@ -7,7 +7,7 @@
 
 typedef struct Search {
   const Core *core;
-  Random random;
+  Dice dice;
   bool verbose;
   double end; // of clock_seconds
   Block *block;

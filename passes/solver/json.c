@@ -1,7 +1,6 @@
 // JSON from a file (json.h).
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,30 +28,30 @@ bool json_fail(Json *j, const char *fmt, ...) {
   return diag_error(j->diag, loc_line(j->arena, j->file, json_line(j), 0), "%s", text);
 }
 
-bool json_file(Json *j, Arena *a, const char *path, Diag *d) {
-  *j = (Json){.arena = a, .file = path, .diag = d, .failed = true};
+void json_text(Json *j, Arena *a, const char *file, const char *text, size_t n, Diag *d) {
+  *j = (Json){.arena = a, .file = file, .start = text, .at = text, .end = text + n, .diag = d};
+}
+
+const char *json_load(Arena *a, const char *path, size_t *out_n, Diag *d) {
   const Loc *loc = loc_line(a, path, 0, 0);
   FILE *f = fopen(path, "rb");
   struct stat s;
   if (!f || fstat(fileno(f), &s)) {
     diag_error(d, loc, "cannot open: %s", strerror(errno));
     if (f) fclose(f);
-    return false;
+    return NULL;
   }
   if (!S_ISREG(s.st_mode)) {
     fclose(f);
-    return diag_error(d, loc, "is no regular file");
+    diag_error(d, loc, "is no regular file");
+    return NULL;
   }
   char *text = arena_alloc(a, (size_t)s.st_size + 1);
-  size_t n = fread(text, 1, (size_t)s.st_size, f);
+  *out_n = fread(text, 1, (size_t)s.st_size, f);
   bool ok = !ferror(f);
   fclose(f);
-  if (!ok) return diag_error(d, loc, "cannot read");
-  text[n] = '\0';
-  j->start = j->at = text;
-  j->end = text + n;
-  j->failed = false;
-  return true;
+  if (!ok) diag_error(d, loc, "cannot read");
+  return ok ? text : NULL;
 }
 
 static void skip_blanks(Json *j) {

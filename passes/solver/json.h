@@ -22,7 +22,10 @@ typedef struct Json {
   bool failed;
 } Json;
 
-bool json_file(Json *j, Arena *a, const char *path, Diag *d);
+// The text must stay; text[n] is '\0'.
+void json_text(Json *j, Arena *a, const char *file, const char *text, size_t n, Diag *d);
+// The file's text, or NULL.
+const char *json_load(Arena *a, const char *path, size_t *out_n, Diag *d);
 
 // After `open` and after each element: whether there is one more.
 bool json_open(Json *j, char open);

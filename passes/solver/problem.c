@@ -118,84 +118,11 @@ static void read_file(Reader *r) {
   json_end(j);
 }
 
-// -- What the file said, as a problem -----------------------------------------------------------
+// -- Checking --------------------------------------------------------------------------------
 
 static const Loc *at(Arena *a, const char *file, const char *what, int i) {
   return loc_node(a, file, str_format(a, "%s[%d]", what, i));
 }
-
-static bool check_lists(const Reader *r, Arena *a, const char *file, Diag *d) {
-  const Loc *loc = loc_line(a, file, 0, 0);
-  int errors = diag_errors(d);
-  if (!r->has_problem) return diag_error(d, loc, "there is no 'problem'");
-  if (!r->has_nodes) diag_error(d, loc, "there are no 'nodes'");
-  if (r->costs.n != r->intervals.n || r->usages.n != r->intervals.n)
-    diag_error(d, loc, "nodes: there are %d intervals, %d costs and %d usages", r->intervals.n,
-               r->costs.n, r->usages.n);
-  if (r->ends.n != r->edge_costs.n)
-    diag_error(d, loc, "edges: there are %d nodes and %d costs", r->ends.n, r->edge_costs.n);
-  return diag_errors(d) == errors;
-}
-
-static void make_node(const Reader *r, int i, SolverNode *v, Arena *a, const char *file, Diag *d) {
-  Row interval = r->intervals.at[i], costs = r->costs.at[i], usages = r->usages.at[i];
-  *v = (SolverNode){.n = costs.n, .cost = costs.at, .usage = usages.at};
-  if (interval.n != 2)
-    diag_error(d, at(a, file, "nodes", i), "the interval has %d numbers", interval.n);
-  else
-    v->lo = interval.at[0], v->hi = interval.at[1];
-  if (costs.n != usages.n)
-    diag_error(d, at(a, file, "nodes", i), "there are %d costs and %d usages", costs.n, usages.n);
-}
-
-static void make_edge(const Reader *r, int i, SolverEdge *e, Arena *a, const char *file, Diag *d) {
-  Row ends = r->ends.at[i], costs = r->edge_costs.at[i];
-  if (ends.n != 2) {
-    diag_error(d, at(a, file, "edges", i), "there are %d nodes", ends.n);
-    return;
-  }
-  for (int k = 0; k < 2; k++) {
-    if (ends.at[k] < 0 || ends.at[k] >= r->costs.n) {
-      diag_error(d, at(a, file, "edges", i), "there is no node %lld", (long long)ends.at[k]);
-      return;
-    }
-    e->node[k] = (int)ends.at[k];
-  }
-  e->cost = costs.at;
-  int n0 = r->costs.at[e->node[0]].n, n1 = r->costs.at[e->node[1]].n;
-  if ((int64_t)n0 * n1 != costs.n)
-    diag_error(d, at(a, file, "edges", i), "there are %d costs, %d x %d are needed", costs.n, n0,
-               n1);
-}
-
-static SolverProblem *make_problem(const Reader *r, Arena *scratch, const char *file, Diag *d) {
-  if (!check_lists(r, scratch, file, d)) return NULL;
-  int errors = diag_errors(d);
-  SolverProblem *p = arena_one(r->arena, SolverProblem);
-  SolverNode *node = arena_array(r->arena, SolverNode, r->costs.n);
-  SolverEdge *edge = arena_array(r->arena, SolverEdge, r->ends.n);
-  for (int i = 0; i < r->costs.n; i++)
-    make_node(r, i, &node[i], scratch, file, d);
-  for (int i = 0; i < r->ends.n; i++)
-    make_edge(r, i, &edge[i], scratch, file, d);
-  *p =
-      (SolverProblem){node, edge, r->costs.n, r->ends.n, r->has_limit ? r->limit : SOLVER_NO_LIMIT};
-  return diag_errors(d) == errors && solver_check(p, file, d) ? p : NULL;
-}
-
-SolverProblem *solver_read(Arena *a, const char *path, Diag *d) {
-  Arena *scratch = arena_new();
-  Reader r = {.arena = a};
-  SolverProblem *p = NULL;
-  if (json_file(&r.json, scratch, path, d)) {
-    read_file(&r);
-    if (!r.json.failed) p = make_problem(&r, scratch, path, d);
-  }
-  arena_free(scratch);
-  return p;
-}
-
-// -- Checking --------------------------------------------------------------------------------
 
 // Sums of usages, and differences of them, must stay in 64 bits.
 static bool check_sum(const SolverProblem *p, const Loc *loc, Diag *d) {
@@ -223,24 +150,118 @@ static void check_node(const SolverNode *v, const Loc *loc, Diag *d) {
       diag_error(d, loc, "cost %d is minus infinity: %lld", s, (long long)v->cost[s]);
 }
 
+static void check_edge(const SolverEdge *e, int64_t n, const Loc *loc, Diag *d) {
+  for (int64_t k = 0; k < n; k++)
+    if (e->cost[k] <= -SOLVER_INFINITE)
+      diag_error(d, loc, "cost %lld is minus infinity: %lld", (long long)k, (long long)e->cost[k]);
+}
+
+// Of nodes and edges that are right.
+static bool check_limit(const SolverProblem *p, const char *file, Diag *d) {
+  Arena *a = arena_new();
+  const Loc *loc = loc_line(a, file, 0, 0);
+  bool ok = p->limit >= 0 || diag_error(d, loc, "the limit is negative: %lld", (long long)p->limit);
+  ok = ok && check_sum(p, loc, d);
+  arena_free(a);
+  return ok;
+}
+
 bool solver_check(const SolverProblem *p, const char *file, Diag *d) {
   Arena *a = arena_new();
   int errors = diag_errors(d);
-  if (p->limit < 0)
-    diag_error(d, loc_line(a, file, 0, 0), "the limit is negative: %lld", (long long)p->limit);
   for (int i = 0; i < p->n_nodes; i++)
     check_node(&p->node[i], at(a, file, "nodes", i), d);
   for (int i = 0; i < p->n_edges; i++) {
     const SolverEdge *e = &p->edge[i];
-    int64_t n = (int64_t)p->node[e->node[0]].n * p->node[e->node[1]].n;
-    for (int64_t k = 0; k < n; k++)
-      if (e->cost[k] <= -SOLVER_INFINITE)
-        diag_error(d, at(a, file, "edges", i), "cost %lld is minus infinity: %lld", (long long)k,
-                   (long long)e->cost[k]);
+    check_edge(e, (int64_t)p->node[e->node[0]].n * p->node[e->node[1]].n, at(a, file, "edges", i),
+               d);
   }
-  if (diag_errors(d) == errors) check_sum(p, loc_line(a, file, 0, 0), d);
   arena_free(a);
+  return diag_errors(d) == errors && check_limit(p, file, d);
+}
+
+// -- What the file said, as a problem -----------------------------------------------------------
+
+static bool check_lists(const Reader *r, Arena *a, const char *file, Diag *d) {
+  const Loc *loc = loc_line(a, file, 0, 0);
+  int errors = diag_errors(d);
+  if (!r->has_problem) return diag_error(d, loc, "there is no 'problem'");
+  if (!r->has_nodes) diag_error(d, loc, "there are no 'nodes'");
+  if (r->costs.n != r->intervals.n || r->usages.n != r->intervals.n)
+    diag_error(d, loc, "nodes: there are %d intervals, %d costs and %d usages", r->intervals.n,
+               r->costs.n, r->usages.n);
+  if (r->ends.n != r->edge_costs.n)
+    diag_error(d, loc, "edges: there are %d nodes and %d costs", r->ends.n, r->edge_costs.n);
   return diag_errors(d) == errors;
+}
+
+static void make_node(const Reader *r, int i, SolverNode *v, Arena *a, const char *file, Diag *d) {
+  Row interval = r->intervals.at[i], costs = r->costs.at[i], usages = r->usages.at[i];
+  *v = (SolverNode){.n = costs.n, .cost = costs.at, .usage = usages.at};
+  if (interval.n != 2)
+    diag_error(d, at(a, file, "nodes", i), "the interval has %d numbers", interval.n);
+  else
+    v->lo = interval.at[0], v->hi = interval.at[1];
+  if (costs.n != usages.n)
+    diag_error(d, at(a, file, "nodes", i), "there are %d costs and %d usages", costs.n, usages.n);
+  else
+    check_node(v, at(a, file, "nodes", i), d);
+}
+
+static void make_edge(const Reader *r, int i, SolverEdge *e, Arena *a, const char *file, Diag *d) {
+  Row ends = r->ends.at[i], costs = r->edge_costs.at[i];
+  if (ends.n != 2) {
+    diag_error(d, at(a, file, "edges", i), "there are %d nodes", ends.n);
+    return;
+  }
+  for (int k = 0; k < 2; k++) {
+    if (ends.at[k] < 0 || ends.at[k] >= r->costs.n) {
+      diag_error(d, at(a, file, "edges", i), "there is no node %lld", (long long)ends.at[k]);
+      return;
+    }
+    e->node[k] = (int)ends.at[k];
+  }
+  e->cost = costs.at;
+  int n0 = r->costs.at[e->node[0]].n, n1 = r->costs.at[e->node[1]].n;
+  if ((int64_t)n0 * n1 != costs.n)
+    diag_error(d, at(a, file, "edges", i), "there are %d costs, %d x %d are needed", costs.n, n0,
+               n1);
+  else
+    check_edge(e, costs.n, at(a, file, "edges", i), d);
+}
+
+static SolverProblem *make_problem(const Reader *r, Arena *scratch, const char *file, Diag *d) {
+  if (!check_lists(r, scratch, file, d)) return NULL;
+  int errors = diag_errors(d);
+  SolverProblem *p = arena_one(r->arena, SolverProblem);
+  SolverNode *node = arena_array(r->arena, SolverNode, r->costs.n);
+  SolverEdge *edge = arena_array(r->arena, SolverEdge, r->ends.n);
+  for (int i = 0; i < r->costs.n; i++)
+    make_node(r, i, &node[i], scratch, file, d);
+  for (int i = 0; i < r->ends.n; i++)
+    make_edge(r, i, &edge[i], scratch, file, d);
+  *p =
+      (SolverProblem){node, edge, r->costs.n, r->ends.n, r->has_limit ? r->limit : SOLVER_NO_LIMIT};
+  return diag_errors(d) == errors && check_limit(p, file, d) ? p : NULL;
+}
+
+SolverProblem *solver_parse(Arena *a, const char *file, const char *text, size_t n, Diag *d) {
+  Arena *scratch = arena_new();
+  Reader r = {.arena = a};
+  json_text(&r.json, scratch, file, text, n, d);
+  read_file(&r);
+  SolverProblem *p = r.json.failed ? NULL : make_problem(&r, scratch, file, d);
+  arena_free(scratch);
+  return p;
+}
+
+SolverProblem *solver_read(Arena *a, const char *path, Diag *d) {
+  Arena *scratch = arena_new();
+  size_t n;
+  const char *text = json_load(scratch, path, &n, d);
+  SolverProblem *p = text ? solver_parse(a, path, text, n, d) : NULL;
+  arena_free(scratch);
+  return p;
 }
 
 // -- Adding up -------------------------------------------------------------------------------

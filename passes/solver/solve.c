@@ -161,10 +161,12 @@ static void ascend(Solve *s, int steps) {
   solve_say(s, "ascend");
 }
 
+enum { MANY_LABELS = 30000 }; // a step takes about 10 ms
+
 // Whether labels went.
 static bool round_of(Solve *s, int moves) {
   double before = s->dual->bound;
-  ascend(s, 1000);
+  ascend(s, s->core->n_labels > MANY_LABELS ? 200 : 1000);
   if (solve_over(s)) return false;
   // Prices that are much better are worth a new beginning.
   if (s->dual->bound - before > 0.01 * (s->best - before)) {

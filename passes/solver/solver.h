@@ -103,6 +103,8 @@ bool solver_check(const SolverProblem *p, const char *file, Diag *d);
 
 // A file of the contest.  Reports all problems and returns NULL.
 SolverProblem *solver_read(Arena *a, const char *path, Diag *d);
+// The same of a text, with text[n] == '\0'.
+SolverProblem *solver_parse(Arena *a, const char *file, const char *text, size_t n, Diag *d);
 
 // False where something chosen is infinite.
 bool solver_cost(const SolverProblem *p, const int *choice, SolverCost *out_cost);

@@ -12,27 +12,26 @@ typedef struct Shape {
   bool tied;    // edges that leave one strategy for each: nodes that follow from others
 } Shape;
 
-static inline int64_t *random_numbers(Arena *a, Random *r, int n, int most, int infinite) {
+static inline int64_t *random_numbers(Arena *a, Dice *r, int n, int most, int infinite) {
   int64_t *x = arena_array(a, int64_t, n);
   for (int i = 0; i < n; i++)
-    x[i] = random_below(r, 100) < infinite ? SOLVER_INFINITE + random_below(r, 2)
-                                           : random_below(r, most);
+    x[i] = dice_below(r, 100) < infinite ? SOLVER_INFINITE + dice_below(r, 2) : dice_below(r, most);
   return x;
 }
 
-static inline SolverProblem *random_problem(Arena *a, Random *r, const Shape *s) {
+static inline SolverProblem *random_problem(Arena *a, Dice *r, const Shape *s) {
   SolverProblem *p = arena_one(a, SolverProblem);
   SolverNode *node = arena_array(a, SolverNode, s->nodes);
   SolverEdge *edge = arena_array(a, SolverEdge, s->edges);
   for (int i = 0; i < s->nodes; i++) {
-    int n = 1 + random_below(r, s->strategies), lo = random_below(r, s->moments);
+    int n = 1 + dice_below(r, s->strategies), lo = dice_below(r, s->moments);
     node[i] = (SolverNode){n, random_numbers(a, r, n, 50, s->infinite / 2),
-                           random_numbers(a, r, n, 20, 0), lo, lo + random_below(r, s->moments)};
+                           random_numbers(a, r, n, 20, 0), lo, lo + dice_below(r, s->moments)};
   }
   for (int i = 0; i < s->edges; i++) {
-    int x = random_below(r, s->nodes), y = random_below(r, s->nodes);
+    int x = dice_below(r, s->nodes), y = dice_below(r, s->nodes);
     int64_t *cost = random_numbers(a, r, node[x].n * node[y].n, 60, s->infinite);
-    if (s->tied && random_below(r, 2))
+    if (s->tied && dice_below(r, 2))
       for (int k = 0; k < node[x].n * node[y].n; k++)
         if (k / node[y].n % node[y].n != k % node[y].n) cost[k] = SOLVER_INFINITE;
     edge[i] = (SolverEdge){{x, y}, cost};

@@ -1,16 +1,16 @@
-// See origin.h.
+// See recall.h.
 //
 // Names and locations of one layer are those of another with another number in them, so `was`
 // begins with what to replace in those of the callee, and says only what is otherwise:
 //
-//     h.0 TAB h.3 TAB 51            h.0 becomes h.3, and ids are 51 higher
-//                                   an op of which that is true
-//     Add_7 TAB gpt2.onnx:/Add_7    one of which it is not: its names and its location
+//     h.0 TAB h.3 TAB 51 TAB 24           h.0 becomes h.3, ids are 51 higher, and numbers 24
+//                                         an op of which that is true
+//     Add_7 TAB gpt2.onnx:/Add_7 TAB 9    one of which it is not: its names, location and number
 //
 // A tab or the end of a line inside of one, and the backslash, stand behind a backslash.  Lines at
 // the end that are empty are left out.
 
-#include "origin.h"
+#include "recall.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -19,8 +19,8 @@
 
 #include "ir/text.h"
 
-Origin origin_of(const Op *op, Arena *a) {
-  Origin o = {op->n_out, arena_array(a, const char *, op->n_out), loc_comment(a, op->loc)};
+Recall recall_of(const Op *op, Arena *a) {
+  Recall o = {op->n_out, arena_array(a, const char *, op->n_out), loc_comment(a, op->loc), op->of};
   for (int i = 0; i < op->n_out; i++)
     o.name[i] = op->out[i]->name ? op->out[i]->name : str_format(a, "%u", op->out[i]->id);
   return o;
@@ -41,7 +41,7 @@ enum { MAX_TRIED = 4 };
 
 typedef struct Change {
   const char *from, *to; // NULL: nothing is replaced
-  int64_t id;            // added to ids
+  int64_t id, of;        // added to ids, and to numbers that there are
 } Change;
 
 static bool is_id(const char *name) {
@@ -61,7 +61,12 @@ static const char *changed(Arena *a, const Change *c, const char *text) {
   return b.at;
 }
 
-static bool is_changed(Arena *a, const Change *c, const Origin *body, const Origin *of) {
+static int64_t changed_number(const Change *c, const Recall *body) {
+  return body->of ? body->of + c->of : 0;
+}
+
+static bool is_changed(Arena *a, const Change *c, const Recall *body, const Recall *of) {
+  if (changed_number(c, body) != of->of) return false;
   for (int i = 0; i < of->n; i++)
     if (!str_equal(changed(a, c, body->name[i]), of->name[i])) return false;
   return str_equal(changed(a, c, body->loc), of->loc);
@@ -87,7 +92,7 @@ static void compare(Arena *a, const char *x, const char *y, Change *c) {
   c->to = str_copy_n(a, y + start, m - start);
 }
 
-static int n_changed(Arena *a, const Change *c, const Origin *body, const Origin *of, int n) {
+static int n_changed(Arena *a, const Change *c, const Recall *body, const Recall *of, int n) {
   int same = 0;
   for (int i = 0; i < n; i++)
     same += is_changed(a, c, &body[i], &of[i]);
@@ -95,7 +100,7 @@ static int n_changed(Arena *a, const Change *c, const Origin *body, const Origin
 }
 
 // How many higher the first id is.
-static int64_t id_change(const Origin *body, const Origin *of, int n) {
+static int64_t id_change(const Recall *body, const Recall *of, int n) {
   for (int i = 0; i < n; i++)
     for (int k = 0; k < of[i].n; k++)
       if (is_id(body[i].name[k]) && is_id(of[i].name[k]))
@@ -103,9 +108,15 @@ static int64_t id_change(const Origin *body, const Origin *of, int n) {
   return 0;
 }
 
+static int64_t number_change(const Recall *body, const Recall *of, int n) {
+  for (int i = 0; i < n; i++)
+    if (body[i].of && of[i].of) return of[i].of - body[i].of;
+  return 0;
+}
+
 // What changes the first locations that a change before does not, if it is better than that.
-static Change change_of(Arena *a, const Origin *body, const Origin *of, int n) {
-  Change best = {.id = id_change(body, of, n)}, c = best;
+static Change change_of(Arena *a, const Recall *body, const Recall *of, int n) {
+  Change best = {.id = id_change(body, of, n), .of = number_change(body, of, n)}, c = best;
   int most = n_changed(a, &best, body, of, n);
   for (int i = 0, tried = 0; i < n && most < n && tried < MAX_TRIED; i++) {
     if (str_equal(changed(a, &c, body[i].loc), of[i].loc)) continue;
@@ -128,13 +139,13 @@ static void add_field(StrBuf *b, const char *text) {
   }
 }
 
-Attr origins_was(const Origin *body, const Origin *of, int n, Arena *a) {
+Attr recalls_attr(const Recall *body, const Recall *of, int n, Arena *a) {
   Change c = change_of(a, body, of, n);
   StrBuf b = {.arena = a};
   add_field(&b, c.from ? c.from : "");
   strbuf_add(&b, "\t");
   add_field(&b, c.from ? c.to : "");
-  strbuf_addf(&b, "\t%" PRId64, c.id);
+  strbuf_addf(&b, "\t%" PRId64 "\t%" PRId64, c.id, c.of);
   for (int i = 0, ends = 0; i < n; i++) {
     ends++;
     if (is_changed(a, &c, &body[i], &of[i])) continue;
@@ -145,6 +156,7 @@ Attr origins_was(const Origin *body, const Origin *of, int n, Arena *a) {
       strbuf_add(&b, "\t");
     }
     add_field(&b, of[i].loc);
+    strbuf_addf(&b, "\t%d", of[i].of);
   }
   return (Attr){.name = "was", .kind = 's', .s = b.at};
 }
@@ -172,19 +184,24 @@ static bool read_change(Arena *a, const char **at, Change *c, char *end) {
   c->to = take_field(a, at, end);
   if (*end != '\t') return false;
   c->id = atoll(take_field(a, at, end));
+  if (*end != '\t') return false;
+  c->of = atoll(take_field(a, at, end));
   if (!*c->from) c->from = NULL;
-  return *end != '\t' && c->id > -MAX_ID && c->id < MAX_ID;
+  return *end != '\t' && c->id > -MAX_ID && c->id < MAX_ID && c->of > -MAX_ID && c->of < MAX_ID;
 }
 
-static bool read_origin(Arena *a, const char **at, const Change *c, const Origin *body, Origin *of,
+static bool read_recall(Arena *a, const char **at, const Change *c, const Recall *body, Recall *of,
                         char *end) {
   bool given = *end == '\n' && **at && **at != '\n';
-  *of = (Origin){body->n, arena_array(a, const char *, body->n), NULL};
+  *of = (Recall){body->n, arena_array(a, const char *, body->n), NULL, 0};
   for (int i = 0; i < body->n; i++) {
     of->name[i] = given ? take_field(a, at, end) : changed(a, c, body->name[i]);
     if (given && *end != '\t') return false;
   }
   of->loc = given ? take_field(a, at, end) : changed(a, c, body->loc);
+  if (given && *end != '\t') return false;
+  int64_t number = given ? atoll(take_field(a, at, end)) : changed_number(c, body);
+  of->of = number >= 0 && number < MAX_ID ? (int)number : 0;
   if (!given && *end == '\n' && **at == '\n')
     ++*at;
   else if (!given)
@@ -192,13 +209,13 @@ static bool read_origin(Arena *a, const char **at, const Change *c, const Origin
   return *end != '\t';
 }
 
-bool origins_read(const Op *call, const Origin *body, Origin *of, int n, Arena *a) {
+bool recalls_read(const Op *call, const Recall *body, Recall *of, int n, Arena *a) {
   const char *at = attr_s(call, "was");
   Change c;
   char end;
   if (!read_change(a, &at, &c, &end)) return false;
   for (int i = 0; i < n; i++)
-    if (!read_origin(a, &at, &c, &body[i], &of[i], &end)) return false;
+    if (!read_recall(a, &at, &c, &body[i], &of[i], &end)) return false;
   return !*at;
 }
 
