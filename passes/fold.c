@@ -175,15 +175,28 @@ static Op *copy_op(Graph *g, const Op *op, Value *const *in, Diag *d) {
   return op_new(g, NULL, op->kind, in, op->n_in, op->attrs, n, op_origin(op), d);
 }
 
-static Origin call_origin(const Op *first) {
-  return (Origin){.loc = first->loc, .part = first->part};
+// The ops that it stands for, in the order in which the callee has them.
+static void add_ops(const Fold *f, const Occurrence *o, Ops *to) {
+  const Members *member = &site_of(f, o)->member;
+  for (int i = 0; i < member->n; i++)
+    if (member->at[i].op)
+      vec_push(f->a, to, member->at[i].op);
+    else
+      add_ops(f, member->at[i].inner, to);
 }
 
-// That of the first op that a member stands for; calls have no number.
-static Origin member_origin(const Fold *f, Member m) {
-  while (!m.op)
-    m = site_of(f, m.inner)->member.at[0];
-  return call_origin(m.op);
+// A call is where its first op was, and of the last part that any of them is of; it has no number.
+static Origin call_origin(const Ops *ops) {
+  Origin o = {.loc = ops->at[0]->loc};
+  for (int i = 0; i < ops->n; i++)
+    if (ops->at[i]->part > o.part) o.part = ops->at[i]->part;
+  return o;
+}
+
+static Origin inner_origin(const Fold *f, const Occurrence *o) {
+  Ops ops = {0};
+  add_ops(f, o, &ops);
+  return call_origin(&ops);
 }
 
 // Names and ids in the callee are those of the first occurrence.
@@ -194,7 +207,7 @@ static bool copy_member(Fold *f, Graph *body, Member m, const int *param) {
     in[i] = param[i] == INSIDE ? f->in_body[member_in(f, m, i)->id] : body->params[param[i]];
   Op *copy = m.op ? copy_op(body, m.op, in, f->d)
                   : op_new_call(body, NULL, OP_call, callee_of(f, m.inner)->graph, in, n_in,
-                                member_origin(f, m), f->d);
+                                inner_origin(f, m.inner), f->d);
   if (!copy) return false;
   for (int i = 0; i < copy->n_out; i++) {
     const Value *v = member_out(f, m, i);
@@ -241,16 +254,6 @@ static bool make_callee(Fold *f, const Block *b) {
 
 // -- The calls -------------------------------------------------------------------------------
 
-// The ops that it stands for, in the order in which the callee has them.
-static void add_ops(const Fold *f, const Occurrence *o, Ops *to) {
-  const Members *member = &site_of(f, o)->member;
-  for (int i = 0; i < member->n; i++)
-    if (member->at[i].op)
-      vec_push(f->a, to, member->at[i].op);
-    else
-      add_ops(f, member->at[i].inner, to);
-}
-
 static Recall *recalls(const Fold *f, const Ops *ops) {
   Recall *of = arena_array(f->a, Recall, ops->n);
   for (int i = 0; i < ops->n; i++)
@@ -285,7 +288,7 @@ static Op *call_site(Fold *f, const Occurrence *o) {
   Value **in = arena_array(f->a, Value *, c->n_in);
   for (int i = 0; i < c->n_in; i++)
     in[i] = f->now[site->in[i]->id];
-  Op *call = op_new_call(f->g, NULL, OP_call, c->graph, in, c->n_in, call_origin(ops.at[0]), f->d);
+  Op *call = op_new_call(f->g, NULL, OP_call, c->graph, in, c->n_in, call_origin(&ops), f->d);
   if (!call) return NULL;
   op_set_attr(call, places(f, "at", &ops));
   op_set_attr(call, recalls_attr(recalls(f, &body), recalls(f, &ops), ops.n, f->a));

@@ -50,7 +50,7 @@ static const Between groups[] = {
 enum { N_GROUPS = sizeof groups / sizeof *groups };
 
 // One node; nodes of eight; nodes of two with an adapter that is as slow as it is shared.
-static const char *const clusters[] = {"h100:1x16", "h100:2x8", "cpu:8x2"};
+static const char *const clusters[] = {"h100:1x16", "h100:2x8", INPUTS "/ethernet.lua"};
 enum { N_CLUSTERS = sizeof clusters / sizeof *clusters };
 
 // Sizes at which the messages count, and at which the bytes do.

@@ -151,12 +151,11 @@ static void find_families(void **state) {
     if (op_part(op) != PART_backward || !o) continue;
     n_back++;
     assert_ptr_not_equal(o->block, layer->block);
-    const Loc *of = gradient_origin(op);
     for (int i = 0; i < LAYERS; i++)
       for (const char *name = "abc"; *name; name++) {
         char text[2] = {*name, 0};
         const Op *forward = op_named(m, text, i);
-        if (!loc_same(forward->loc, of)) continue;
+        if (!op_is_gradient_of(op, forward)) continue;
         assert_int_equal(op_outermost(r, forward)->index, o->index);
       }
   }
