@@ -22,7 +22,7 @@ double solve_cbc(Solve *s) {
 
 #include <coin/Cbc_C_Interface.h>
 
-enum { MAX_ENTRIES = 400000, MAX_TIMES = 20, MOST_ROWS = 100 };
+enum { MAX_ENTRIES = 200000, MAX_TIMES = 20, MOST_ROWS = 100 };
 
 static Cbc_Model *load(const ZeroOne *p) {
   Arena *a = arena_new();
@@ -122,6 +122,8 @@ static Answer ask(Solve *s, const ZeroOne *p, int *label, Arena *a) {
   set_options(m, s->end - clock_seconds());
   if (s->search->over == 0 && s->search->cost <= s->best)
     set_start(m, p, program_values(a, s->core, p, s->search->label));
+  else if (s->has)
+    Cbc_setCutoff(m, solve_target(s) - p->constant);
   Cbc_solve(m);
   Answer x = {p->constant + Cbc_getBestPossibleObjValue(m), false, Cbc_isProvenOptimal(m)};
   if (Cbc_isProvenInfeasible(m)) x = (Answer){INFINITY, false, true};
@@ -134,27 +136,23 @@ static Answer ask(Solve *s, const ZeroOne *p, int *label, Arena *a) {
   return x;
 }
 
-static int prices(const Solve *s, bool *wanted) {
-  int n = 0;
+static void want_priced(const Solve *s, bool *wanted) {
   for (int t = 0; t < s->core->n_rows; t++)
-    n += wanted[t] = s->dual->price[t] > 0 || s->core->n_rows <= MOST_ROWS;
-  return n;
+    wanted[t] = s->dual->price[t] > 0 || s->core->n_rows <= MOST_ROWS;
 }
 
 double solve_cbc(Solve *s) {
+  if (core_entries(s->core) > MAX_ENTRIES) return -INFINITY;
   Arena *a = arena_new();
   bool *wanted = arena_array(a, bool, s->core->n_rows + 1);
   int *label = arena_array(a, int, s->core->n_vars + 1);
   double bound = -INFINITY;
-  prices(s, wanted);
+  want_priced(s, wanted);
   for (int k = 0; k < MAX_TIMES && !solve_over(s); k++) {
     Arena *scratch = arena_new();
     const ZeroOne *p = program_build(scratch, s->core, s->dual, wanted, false);
-    int64_t entries = p->row[p->n_rows - 1].first + p->row[p->n_rows - 1].n;
-    Answer x = {.has = false};
-    if (entries <= MAX_ENTRIES) x = ask(s, p, label, scratch);
+    Answer x = ask(s, p, label, scratch);
     arena_free(scratch);
-    if (entries > MAX_ENTRIES) break;
     if (x.bound > bound) bound = x.bound;
     solve_say(s, "cbc");
     if (!x.has) break;
