@@ -21,6 +21,12 @@ double solve_cbc(Solve *s) {
 #else
 
 #include <coin/Cbc_C_Interface.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { MAX_ENTRIES = 200000, MAX_TIMES = 20, MOST_ROWS = 100 };
 
@@ -117,7 +123,7 @@ typedef struct Answer {
   bool has, proven;
 } Answer;
 
-static Answer ask(Solve *s, const ZeroOne *p, int *label, Arena *a) {
+static Answer solve(Solve *s, const ZeroOne *p, int *label, Arena *a) {
   Cbc_Model *m = load(p);
   set_options(m, s->end - clock_seconds());
   if (s->search->over == 0 && s->search->cost <= s->best)
@@ -133,6 +139,53 @@ static Answer ask(Solve *s, const ZeroOne *p, int *label, Arena *a) {
   const double *value = Cbc_bestSolution(m);
   x.has = value && read_labels(s->core, value, label);
   Cbc_deleteModel(m);
+  return x;
+}
+
+// In a process of its own: CBC does not look at the clock everywhere, and some of its versions
+// crash when time is over while they preprocess.  The child writes its answer, then the labels.
+static void answer_into(int file, Solve *s, const ZeroOne *p, int *label, Arena *a) {
+  int nowhere = open("/dev/null", O_WRONLY);
+  dup2(nowhere, STDOUT_FILENO);
+  dup2(nowhere, STDERR_FILENO); // what it says when it crashes
+  Answer x = solve(s, p, label, a);
+  size_t n = (size_t)s->core->n_vars * sizeof *label;
+  bool ok = write(file, &x, sizeof x) == (ssize_t)sizeof x && write(file, label, n) == (ssize_t)n;
+  _exit(ok ? 0 : 1);
+}
+
+// False: the other end has closed, or the time is over.
+static bool read_all(int file, void *to, size_t n, double end) {
+  for (size_t done = 0; done < n;) {
+    double left = fmax(end - clock_seconds(), 0);
+    struct pollfd poll_file = {.fd = file, .events = POLLIN};
+    int ready = poll(&poll_file, 1, (int)fmin(1000 * left + 1, 1e9));
+    if (ready < 0 && errno == EINTR) continue;
+    ssize_t got = ready > 0 ? read(file, (char *)to + done, n - done) : 0;
+    if (got <= 0) return false;
+    done += (size_t)got;
+  }
+  return true;
+}
+
+static Answer ask(Solve *s, const ZeroOne *p, int *label, Arena *a) {
+  const Answer nothing = {-INFINITY, false, false};
+  int ends[2];
+  if (pipe(ends)) return nothing;
+  pid_t child = fork();
+  if (child == 0) answer_into(ends[1], s, p, label, a);
+  close(ends[1]);
+  Answer x = nothing;
+  if (child > 0) {
+    double end = s->end + 0.5; // it may be about to answer
+    if (!read_all(ends[0], &x, sizeof x, end) ||
+        !read_all(ends[0], label, (size_t)s->core->n_vars * sizeof *label, end))
+      x = nothing;
+    kill(child, SIGKILL);
+    while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {
+    }
+  }
+  close(ends[0]);
   return x;
 }
 
