@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "plan.h"
+#include "questions.h"
 
 PlanOptions plan_options = {.shape = "",
                             .dtype = "f32",

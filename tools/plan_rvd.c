@@ -8,7 +8,7 @@
 #include "options.h"
 #include "output.h"
 #include "path.h"
-#include "plan.h"
+#include "questions.h"
 
 // -- Output ----------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "output.h"
-#include "plan.h"
+#include "questions.h"
 #include "solver/solver.h"
 
 static bool read_method(SolverMethod *out, Diag *d) {

@@ -105,7 +105,7 @@ static double part(Solve *s, Model *m, const Model *from, const Dual *its, int d
     if (s->dual->bound > bound) bound = s->dual->bound;
     again = false;
     if (bound <= solve_target(s) && !solve_over(s)) {
-      if (first && solve_find(s, 2)) solve_improve(s, 30);
+      if (first && s->core->n_vars && solve_find(s, 2)) solve_improve(s, 30);
       if (!s->core->n_vars) {
         solve_offer(s, NULL);
         bound = fmax(bound, s->core->constant);

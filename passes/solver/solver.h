@@ -14,8 +14,8 @@
 // the bound is lowered by what rounding may have added to it.
 //
 // The same problem with the same options gets the same answer, where it ends before its time.  One
-// thread works.  What CBC proves is proven within its tolerances, which are far below one unit of the
-// costs that it is given (cbc.c).
+// thread works.  What CBC proves is proven within its tolerances, which are far below one unit of
+// the costs that it is given (cbc.c).
 
 #ifndef SOLVER_SOLVER_H
 #define SOLVER_SOLVER_H

@@ -1,7 +1,7 @@
 // The questions of nnaot-plan, each a file, and what the command line said.
 
-#ifndef TOOLS_PLAN_H
-#define TOOLS_PLAN_H
+#ifndef TOOLS_QUESTIONS_H
+#define TOOLS_QUESTIONS_H
 
 #include "options.h"
 
