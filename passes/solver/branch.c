@@ -12,7 +12,7 @@
 #include "solver/reduce.h"
 #include "solver/solve.h"
 
-enum { MAX_VARS = 1000, MAX_DEPTH = 60 };
+enum { MAX_VARS = 1000, MAX_DEPTH = 60, SMALL_ENTRIES = 50000 }; // small: for CBC
 
 // Prices of another model's rows, of which ours are some.
 static void take_prices(Dual *d, const Model *m, const Model *from, const Dual *its) {
@@ -105,13 +105,15 @@ static double part(Solve *s, Model *m, const Model *from, const Dual *its, int d
     if (s->dual->bound > bound) bound = s->dual->bound;
     again = false;
     if (bound <= solve_target(s) && !solve_over(s)) {
-      if (first && solve_find(s, 2)) solve_improve(s, 30);
+      if (first && s->core->n_vars && solve_find(s, 2)) solve_improve(s, 30);
       if (!s->core->n_vars) {
         solve_offer(s, NULL);
         bound = fmax(bound, s->core->constant);
       } else {
         again = solve_exclude(s);
-        if (!again && depth < MAX_DEPTH) bound = fmax(bound, split(s, depth));
+        if (!again && core_entries(s->core) < SMALL_ENTRIES) bound = fmax(bound, solve_cbc(s));
+        if (!again && bound <= solve_target(s) && !solve_over(s) && depth < MAX_DEPTH)
+          bound = fmax(bound, split(s, depth));
       }
     }
     end_round(s);

@@ -21,8 +21,14 @@ double solve_cbc(Solve *s) {
 #else
 
 #include <coin/Cbc_C_Interface.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-enum { MAX_ENTRIES = 400000, MAX_TIMES = 20, MOST_ROWS = 100 };
+enum { MAX_ENTRIES = 200000, MAX_TIMES = 20, MOST_ROWS = 100 };
 
 static Cbc_Model *load(const ZeroOne *p) {
   Arena *a = arena_new();
@@ -117,11 +123,13 @@ typedef struct Answer {
   bool has, proven;
 } Answer;
 
-static Answer ask(Solve *s, const ZeroOne *p, int *label, Arena *a) {
+static Answer solve(Solve *s, const ZeroOne *p, int *label, Arena *a) {
   Cbc_Model *m = load(p);
   set_options(m, s->end - clock_seconds());
   if (s->search->over == 0 && s->search->cost <= s->best)
     set_start(m, p, program_values(a, s->core, p, s->search->label));
+  else if (s->has)
+    Cbc_setCutoff(m, solve_target(s) - p->constant);
   Cbc_solve(m);
   Answer x = {p->constant + Cbc_getBestPossibleObjValue(m), false, Cbc_isProvenOptimal(m)};
   if (Cbc_isProvenInfeasible(m)) x = (Answer){INFINITY, false, true};
@@ -134,27 +142,70 @@ static Answer ask(Solve *s, const ZeroOne *p, int *label, Arena *a) {
   return x;
 }
 
-static int prices(const Solve *s, bool *wanted) {
-  int n = 0;
+// In a process of its own: CBC does not look at the clock everywhere, and some of its versions
+// crash when time is over while they preprocess.  The child writes its answer, then the labels.
+static void answer_into(int file, Solve *s, const ZeroOne *p, int *label, Arena *a) {
+  int nowhere = open("/dev/null", O_WRONLY);
+  dup2(nowhere, STDOUT_FILENO);
+  dup2(nowhere, STDERR_FILENO); // what it says when it crashes
+  Answer x = solve(s, p, label, a);
+  size_t n = (size_t)s->core->n_vars * sizeof *label;
+  bool ok = write(file, &x, sizeof x) == (ssize_t)sizeof x && write(file, label, n) == (ssize_t)n;
+  _exit(ok ? 0 : 1);
+}
+
+// False: the other end has closed, or the time is over.
+static bool read_all(int file, void *to, size_t n, double end) {
+  for (size_t done = 0; done < n;) {
+    double left = fmax(end - clock_seconds(), 0);
+    struct pollfd poll_file = {.fd = file, .events = POLLIN};
+    int ready = poll(&poll_file, 1, (int)fmin(1000 * left + 1, 1e9));
+    if (ready < 0 && errno == EINTR) continue;
+    ssize_t got = ready > 0 ? read(file, (char *)to + done, n - done) : 0;
+    if (got <= 0) return false;
+    done += (size_t)got;
+  }
+  return true;
+}
+
+static Answer ask(Solve *s, const ZeroOne *p, int *label, Arena *a) {
+  const Answer nothing = {-INFINITY, false, false};
+  int ends[2];
+  if (pipe(ends)) return nothing;
+  pid_t child = fork();
+  if (child == 0) answer_into(ends[1], s, p, label, a);
+  close(ends[1]);
+  Answer x = nothing;
+  if (child > 0) {
+    double end = s->end + 0.5; // it may be about to answer
+    if (!read_all(ends[0], &x, sizeof x, end) ||
+        !read_all(ends[0], label, (size_t)s->core->n_vars * sizeof *label, end))
+      x = nothing;
+    kill(child, SIGKILL);
+    while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {
+    }
+  }
+  close(ends[0]);
+  return x;
+}
+
+static void want_priced(const Solve *s, bool *wanted) {
   for (int t = 0; t < s->core->n_rows; t++)
-    n += wanted[t] = s->dual->price[t] > 0 || s->core->n_rows <= MOST_ROWS;
-  return n;
+    wanted[t] = s->dual->price[t] > 0 || s->core->n_rows <= MOST_ROWS;
 }
 
 double solve_cbc(Solve *s) {
+  if (core_entries(s->core) > MAX_ENTRIES) return -INFINITY;
   Arena *a = arena_new();
   bool *wanted = arena_array(a, bool, s->core->n_rows + 1);
   int *label = arena_array(a, int, s->core->n_vars + 1);
   double bound = -INFINITY;
-  prices(s, wanted);
+  want_priced(s, wanted);
   for (int k = 0; k < MAX_TIMES && !solve_over(s); k++) {
     Arena *scratch = arena_new();
     const ZeroOne *p = program_build(scratch, s->core, s->dual, wanted, false);
-    int64_t entries = p->row[p->n_rows - 1].first + p->row[p->n_rows - 1].n;
-    Answer x = {.has = false};
-    if (entries <= MAX_ENTRIES) x = ask(s, p, label, scratch);
+    Answer x = ask(s, p, label, scratch);
     arena_free(scratch);
-    if (entries > MAX_ENTRIES) break;
     if (x.bound > bound) bound = x.bound;
     solve_say(s, "cbc");
     if (!x.has) break;

@@ -41,6 +41,14 @@ Core *core_build(Arena *a, const Model *m) {
   return c;
 }
 
+int64_t core_entries(const Core *c) {
+  int64_t twice = 0;
+  for (int v = 0; v < c->n_vars; v++)
+    for (int k = 0; k < c->var[v].n_links; k++)
+      twice += (int64_t)c->var[v].n * c->var[c->var[v].link[k].other].n;
+  return twice / 2;
+}
+
 double core_cost(const Core *c, const int *label) {
   double cost = c->constant;
   for (int i = 0; i < c->n_vars; i++) {

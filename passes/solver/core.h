@@ -30,6 +30,7 @@ typedef struct Core {
 
 Core *core_build(Arena *a, const Model *m);
 
+int64_t core_entries(const Core *c); // of all tables
 // With the constant; infinite where something chosen is.
 double core_cost(const Core *c, const int *label);
 // used[row]; returns by how much all rows together overflow.

@@ -239,6 +239,16 @@ static void raise_weights(Search *s, double part) {
   }
 }
 
+bool search_free(Search *s, int *label) {
+  int n = s->core->n_vars;
+  if (n > MOST_VARS) return false;
+  for (int v = 0; v < n; v++)
+    s->queue[v] = v;
+  if (block_plan(s->block, s->queue, n, label, MOST_ENTRIES, &s->dice) < n) return false;
+  block_solve(s->block, NULL, label);
+  return true;
+}
+
 // From s->label, which is made to fit.
 static bool fit(Search *s, int moves, int sweeps) {
   int most = s->core->n_vars < 256 ? s->core->n_vars : 256;

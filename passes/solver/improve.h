@@ -32,6 +32,9 @@ Search *search_new(Arena *a, const Core *c, const SolverOptions *o, double end);
 
 // Puts a choice in, if it is better than what there is.
 bool search_offer(Search *s, const int *label);
+// The optimum without memory, by elimination alone, into `label`.  False: tables would be too
+// large.
+bool search_free(Search *s, int *label);
 // Looks for something that fits, from a choice that need not: what overflows pays more and more.
 bool search_fit(Search *s, const int *label, const double *price, int sweeps);
 // Makes it cheaper, by so many moves; returns how many helped.

@@ -197,6 +197,13 @@ static void run(Solve *s, Model *m) {
     s->bound = s->core->constant;
     return;
   }
+  // Where memory does not bind there is nothing to search.
+  int *label = arena_array(s->round, int, s->core->n_vars);
+  if (search_free(s->search, label)) {
+    s->bound = core_cost(s->core, label) - 1e-12 * fabs(core_cost(s->core, label));
+    solve_offer(s, label);
+    if (solve_over(s)) return;
+  }
   ascend(s, 200);
   solve_find(s, 20);
   solve_say(s, "find");
