@@ -8,7 +8,8 @@
 #include "part.h"
 #include "problem.h"
 
-enum { SECONDS = 30 }; // for the solver
+enum { SECONDS = 10 }; // for the solver
+#define GAP 1e-4       // that nobody minds: prices are not that exact
 
 // -- Writing it down ---------------------------------------------------------------------------
 
@@ -158,7 +159,7 @@ void searched_add(Searched *sum, const Searched *more) {
 bool search_axes(Sharding *s, const int *axis, int n, const Cluster *c, const Loc *why,
                  Searched *out, Diag *d) {
   Problem p = {.s = s, .scratch = s->scratch, .c = c, .axis = axis, .n_axes = n, .slices = 1};
-  p.options = (SolverOptions){.seconds = SECONDS};
+  p.options = (SolverOptions){.seconds = SECONDS, .gap = GAP};
   if (!cost_known(c))
     return diag_error(
         d, why, "'%s' does not say how fast its devices are: give memory_speed and f32", c->name);

@@ -61,7 +61,8 @@ double solve_target(const Solve *s) {
 }
 
 bool solve_over(const Solve *s) {
-  return (s->has && s->bound > solve_target(s)) || clock_seconds() >= s->end;
+  bool close = s->has && s->best - s->bound <= s->options->gap * fabs(s->best);
+  return close || (s->has && s->bound > solve_target(s)) || clock_seconds() >= s->end;
 }
 
 // -- Rounds ----------------------------------------------------------------------------------

@@ -64,6 +64,7 @@ extern const char *const solver_method_name[N_SOLVER_METHODS];
 typedef struct SolverOptions {
   SolverMethod method;
   double seconds;   // stop then with what there is
+  double gap;       // stop when the optimum may be less by no more than this share of the cost
   const int *start; // a choice to be no worse than, if it fits; or NULL
   const char *lp;   // write what exact reduction leaves to this file, as a 0/1 program; or NULL
   uint64_t seed;    // of whatever is random
