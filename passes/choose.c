@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "collectives.h"
 #include "cost_step.h"
 #include "ir/place.h"
 #include "pass.h"
@@ -72,12 +73,22 @@ static void measure(const Module *m, const ChooseOptions *o, Candidate *c) {
   arena_free(a);
 }
 
+// Ranks that never send anything all do the same.
+static bool shares_work(const Module *m) {
+  Arena *a = arena_new();
+  Collectives list = {0};
+  collectives_find(a, m, &list);
+  arena_free(a);
+  return list.n > 0;
+}
+
 static void make(const Module *model, const ChooseOptions *o, Candidate *c) {
   Diag *quiet = diag_new(stderr);
   PipelineOptions run = {.bisect_limit = -1, .unproved = true};
   Module *m = module_clone(model);
   diag_quiet(quiet, true);
-  c->made = pipeline_run(m, o->pipeline(o->context, c), &run, quiet) && m->phase >= PHASE_planned;
+  c->made = pipeline_run(m, o->pipeline(o->context, c), &run, quiet) && m->phase >= PHASE_planned &&
+            shares_work(m);
   if (c->made) measure(m, o, c);
   module_free(m);
   diag_free(quiet);

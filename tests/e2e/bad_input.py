@@ -50,7 +50,7 @@ def compiling(folder):
         ("an optimizer option that is not there",
          [MLP, "--batch", 4, *LOSS, "--optimizer", "sgd:momentun=0.9", "-o", out], 2, ["momentun", "momentum"]),
         ("an unbound batch", [MLP, *LOSS, "-o", out], 1, ["batch", "--batch"]),
-        ("a batch that ranks do not divide", [MLP, "--batch", 6, "-g", 4, *LOSS, "-o", out], 1, ["6", "4"]),
+        ("a batch that ranks do not divide", [MLP, "--batch", 6, "-g", 4, "--plan", "dp", *LOSS, "-o", out], 1, ["6", "4"]),
         ("an output that cannot be written", [MLP, "--batch", 4, *LOSS, "-o", folder / "no/such/out"], 1, ["no/such"]),
         ("an output that is a device", [MLP, "--batch", 4, *LOSS, "-o", "/dev/null"], 1, ["/dev/null", "not a file"]),
         ("a plan that is not there", [MLP, "--batch", 4, *LOSS, "--plan", "magic", "-o", out], 2, ["magic"]),
