@@ -287,8 +287,9 @@ def shaken(lines, seed=0):
         to = rng.choice(list(meshes))
         there, part = random_layout(rng, dtype, whole, time, meshes[to])
         old, away, back = f"%{defined[0]}", f"%away{k}", f"%back{k}"
-        out.append(f"  {away} = move {old} shape={part} : {dtype}{part} @{to} {{{', '.join(there)}}}")
-        out.append(f"  {back} = move {away} shape={dims} : {dtype}{dims} @{mesh} {{{', '.join(layout)}}}")
+        of_step = re.search(r" (backward|update)\b|$", code.split(" : ")[-1]).group(0)
+        out.append(f"  {away} = move {old} shape={part} : {dtype}{part} @{to} {{{', '.join(there)}}}{of_step}")
+        out.append(f"  {back} = move {away} shape={dims} : {dtype}{dims} @{mesh} {{{', '.join(layout)}}}{of_step}")
         renamed[old] = back
     return "\n".join(out) + "\n"
 

@@ -9,6 +9,7 @@ import re
 import struct
 
 import common
+import plan_cases
 from common import OPTIMIZER, ROOT, SAMPLE, SAMPLES
 
 RATIO = 0.1
@@ -25,6 +26,7 @@ ALL = ["resnet", *DENSE]
 EACH = [2, 4, 8]
 SUM, GATHER, SCATTER, MOVE = "all_reduce", "all_gather", "reduce_scatter", "move"
 NOTHING = None
+FAST = plan_cases.FAST
 # As plan_cases.PLANS; NOTHING: all ranks do the same, which nnaot must say, and no step sends anything.
 PLANS = [
     ("dp", ALL, EACH, [], [SUM]),
@@ -52,6 +54,8 @@ PLANS = [
     ("zero2", ALL, [2, 4, 8], [], [SCATTER, GATHER]),
     ("zero2", BOTH, [2, 4], ["--batch", 4, "--accumulate", 2], [SCATTER, GATHER]),
     ("zero3", ALL, [4, 2, 8], [], [SCATTER, GATHER]),
+    ("search", ALL, [4, 2, 8], FAST, []),
+    ("search_qkv", BOTH, [4, 8], FAST, []),
     ("dp=2,tp=2", DENSE, [4], [], [SUM]),
     ("dp=2,tp=4", BOTH, [8], ["--micro-batches", 2], [SUM]),
     ("dp=2,sp=2", BOTH, [4], [], [SUM, SCATTER, GATHER]),
