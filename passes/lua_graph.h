@@ -18,7 +18,7 @@ struct PlanProgram {
   int64_t n;        // of `factors`: ranks
   Factors *factors; // what it returned
   int n_factors;
-  uint32_t *met;    // by value id and dimension: the last flow that came there
+  uint32_t *met; // by value id and dimension: the last flow that came there
   uint32_t n_met, n_flows;
   int n_refused; // errors of the model
 };

@@ -282,7 +282,8 @@ const char *summary_text(Summary *s, const Module *m) {
   strbuf_addf(&b,
               "},\n  \"bubble_fraction\": %s,\n"
               "  \"fold\": {\"ops_before\": %d, \"ops_after\": %d, \"unique_blocks\": %d},\n",
-              known ? str_format(a, "%.6f", cost.bubble) : "null", s->n_ops, s->n_folded, s->n_blocks);
+              known ? str_format(a, "%.6f", cost.bubble) : "null", s->n_ops, s->n_folded,
+              s->n_blocks);
   add_solver(&b, &s->searched);
   add_candidates(&b, s);
   strbuf_add(&b, "  \"seconds\": {");

@@ -52,7 +52,8 @@ void diag_caret(Diag *d, const char *line, int column, int width);
 
 int diag_errors(const Diag *d); // how many so far
 int diag_warnings(const Diag *d);
-// While quiet, errors are counted and not written: for trying something.  Returns what it was before.
+// While quiet, errors are counted and not written: for trying something.  Returns what it was
+// before.
 bool diag_quiet(Diag *d, bool quiet);
 
 // Our own mistake: says where, and aborts.
