@@ -49,6 +49,15 @@ static int rank_order(const void *x, const void *y) {
                             : (a->label > b->label) - (a->label < b->label);
 }
 
+// To what was worked on before.
+static void go_back(Solve *s, const Solve *before) {
+  s->model = before->model;
+  s->round = before->round;
+  s->core = before->core;
+  s->dual = before->dual;
+  s->search = before->search;
+}
+
 static double part(Solve *s, Model *m, const Model *from, const Dual *its, int depth);
 
 // Each label of one variable in turn.
@@ -80,11 +89,7 @@ static double split(Solve *s, int depth) {
     }
     if (bound < least) least = bound;
   }
-  s->model = here.model;
-  s->round = here.round;
-  s->core = here.core;
-  s->dual = here.dual;
-  s->search = here.search;
+  go_back(s, &here);
   return least;
 }
 
@@ -127,10 +132,6 @@ double solve_branch(Solve *s) {
   Arena *a = arena_new();
   double bound = part(s, model_copy(a, s->model), s->model, s->dual, 0);
   arena_free(a);
-  s->model = whole.model;
-  s->round = whole.round;
-  s->core = whole.core;
-  s->dual = whole.dual;
-  s->search = whole.search;
+  go_back(s, &whole);
   return bound;
 }
