@@ -390,35 +390,66 @@ static bool check_batch(const Op *batch, Diag *d) {
   return true;
 }
 
-// Depth-first; a graph that is entered again while it is open calls itself.
-static bool check_callees(const Graph *g, const Graph **open, int n_open, Diag *d) {
-  enum { DEEPEST = 64 };
-  for (int i = 0; i < n_open; i++)
-    if (open[i] == g) return diag_error(d, NULL, "'@%s' calls itself", g->name);
-  if (n_open == DEEPEST)
+static bool check_callee(const Op *op, Diag *d) {
+  const Graph *callee = op->callee;
+  const char *name = op_info[op->kind].name;
+  if (op_has_callee(op->kind) != (callee != NULL))
+    return diag_error(d, op->loc, "%s: %s", name,
+                      callee ? "cannot have a callee" : "has no callee");
+  if (!callee) return true;
+  const Module *m = op->graph->module;
+  if (callee->module != m || callee->entry || graph_find(m, callee->name) != callee)
+    return diag_error(d, op->loc, "%s: '@%s' cannot be called", name, callee->name);
+  return op->kind != OP_batch || check_batch(op, d);
+}
+
+// What is known of the graphs of a module, by their place in it.
+enum { OPEN = -1, DEEPEST = 64 };
+typedef struct Calls {
+  const Module *m;
+  int *depth; // of calls from here on, 1 where there are none; 0: not known, or OPEN
+} Calls;
+
+static int *depth_of(const Calls *c, const Graph *g) {
+  int i = 0;
+  for (const Graph *at = c->m->graphs; at != g; at = at->next)
+    i++;
+  return &c->depth[i];
+}
+
+// Depth-first, each graph once; one that is entered again while it is open calls itself.  `outer`
+// graphs are open.
+static bool check_callees(const Calls *c, const Graph *g, int outer, Diag *d) {
+  int *depth = depth_of(c, g);
+  if (*depth == OPEN) return diag_error(d, NULL, "'@%s' calls itself", g->name);
+  if (outer + (*depth ? *depth : 1) > DEEPEST)
     return diag_error(d, NULL, "calls nest deeper than %d: '@%s'", DEEPEST, g->name);
-  open[n_open] = g;
+  if (*depth) return true;
+  *depth = OPEN;
+  int deepest = 0;
   for_each_op(op, g) {
-    bool calls = op_has_callee(op->kind);
-    if (calls != (op->callee != NULL))
-      return diag_error(d, op->loc, "%s: %s", op_info[op->kind].name,
-                        calls ? "has no callee" : "cannot have a callee");
-    if (!calls) continue;
-    if (op->callee->module != g->module || op->callee->entry ||
-        graph_find(g->module, op->callee->name) != op->callee)
-      return diag_error(d, op->loc, "%s: '@%s' cannot be called", op_info[op->kind].name,
-                        op->callee->name);
-    if (op->kind == OP_batch && !check_batch(op, d)) return false;
-    if (!check_callees(op->callee, open, n_open + 1, d)) return false;
+    if (!check_callee(op, d)) return false;
+    if (!op->callee) continue;
+    if (!check_callees(c, op->callee, outer + 1, d)) return false;
+    int inner = *depth_of(c, op->callee);
+    if (inner > deepest) deepest = inner;
   }
+  *depth = 1 + deepest;
   return true;
+}
+
+static bool check_calls(const Graph *g, Arena *a, Diag *d) {
+  int n = 0;
+  for (const Graph *at = g->module->graphs; at; at = at->next)
+    n++;
+  Calls c = {g->module, arena_array(a, int, n)};
+  return check_callees(&c, g, 0, d);
 }
 
 bool verify_typed(const Graph *g, Diag *d) {
   Arena *a = arena_new();
-  const Graph *open[64];
   bool ok = check_ids(g, a, d) && check_links(g, a, d) && check_order(g, a, d) &&
-            check_callees(g, open, 0, d) && check_types(g, a, d);
+            check_calls(g, a, d) && check_types(g, a, d);
   for (int i = 0; ok && i < g->n_params; i++)
     ok = check_param(g->params[i], a, d);
   ok = ok && check_results(g, a, d);

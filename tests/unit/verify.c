@@ -186,6 +186,33 @@ static void a_graph_that_calls_itself(void **state) {
   fails(t, "'@body' calls itself");
 }
 
+// Calls a graph that calls the next one `times` times, and so on, through n of them.
+static void call_chain(Net *t, int n, int times) {
+  Graph *next = NULL;
+  for (int i = 0; i < n; i++) {
+    Graph *body = graph_new(t->m, str_format(t->m->arena, "f%d", i), false);
+    Value *v = graph_param(body, "p", t->y->type, ROLE_none, NULL);
+    for (int k = 0; next && k < times; k++)
+      v = op_new_call(body, NULL, OP_call, next, IN(v), (Origin){0}, t->h->d)->out[0];
+    graph_output(body, v, NULL);
+    next = body;
+  }
+  op_new_call(t->g, NULL, OP_call, next, IN(t->y), (Origin){0}, t->h->d);
+}
+
+// A graph is looked at once, not once for each way there is to it: here 2^40 of them.
+static void graphs_that_call_the_next_twice(void **state) {
+  Net *t = *state;
+  call_chain(t, 40, 2);
+  passes(t);
+}
+
+static void calls_that_nest_too_deep(void **state) {
+  Net *t = *state;
+  call_chain(t, 64, 1);
+  fails(t, "calls nest deeper than 64: '@f0'");
+}
+
 // `axis` on devices 0 and on, as many as it has places.
 static Mesh *mesh_of(Net *t, const char *name, MeshAxis axis) {
   Mesh *mesh = arena_one(t->m->arena, Mesh);
@@ -622,6 +649,8 @@ int main(void) {
       TEST(two_updates_of_one_weight),
       TEST(an_update_of_another_type),
       TEST(a_graph_that_calls_itself),
+      TEST(graphs_that_call_the_next_twice),
+      TEST(calls_that_nest_too_deep),
       TEST(a_layout_of_no_mesh_of_the_module),
       TEST(an_operand_on_another_mesh),
       TEST(meshes_that_cut_time_in_different_numbers),
