@@ -16,6 +16,7 @@
 
 #include <ctype.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,8 +73,42 @@ static bool read_sizes(const char *text, Cluster *c) {
 
 // -- From a file -----------------------------------------------------------------------------
 
-static const char field_names[] = "nodes, per_node, nics, inside, across, start, memory, "
-                                  "memory_speed, f32, half and launch";
+// A field of the file and what it may be.  Beyond its limits a number is a slip of the pen, and
+// sums of costs would not be numbers.
+typedef struct Field {
+  const char *name;
+  enum { COUNT, LINK, NUMBER } kind;
+  size_t at; // in a Cluster
+  const char *unit;
+  double least, most; // of a number; 0 is always legal
+} Field;
+
+#define FIELD(name, kind, ...)                                                                     \
+  { #name, kind, offsetof(Cluster, name), __VA_ARGS__ }
+#define SECONDS "seconds", 0, 1e3
+static const Field fields[] = {
+    FIELD(nodes, COUNT, "", 1, CLUSTER_DEVICES),
+    FIELD(per_node, COUNT, "", 1, CLUSTER_DEVICES),
+    FIELD(nics, COUNT, "", 1, CLUSTER_DEVICES),
+    FIELD(inside, LINK, "", 0, 0),
+    FIELD(across, LINK, "", 0, 0),
+    FIELD(start, NUMBER, SECONDS),
+    FIELD(memory, NUMBER, "bytes", 1, 1e18),
+    FIELD(memory_speed, NUMBER, "bytes/s", 1e6, 1e18),
+    FIELD(f32, NUMBER, "FLOP/s", 1e6, 1e21),
+    FIELD(half, NUMBER, "FLOP/s", 1e6, 1e21),
+    FIELD(launch, NUMBER, SECONDS),
+};
+enum { N_FIELDS = sizeof fields / sizeof *fields };
+static const Field alpha_field = {"alpha", NUMBER, offsetof(Link, alpha), SECONDS};
+static const Field beta_field = {"beta", NUMBER, offsetof(Link, beta), "seconds of a byte", 0, 1};
+
+static const char *field_names(Arena *a) {
+  StrBuf b = {.arena = a};
+  for (int i = 0; i < N_FIELDS; i++)
+    strbuf_addf(&b, "%s%s", !i ? "" : i + 1 < N_FIELDS ? ", " : " and ", fields[i].name);
+  return b.at;
+}
 
 static const LuaField *find_field(const LuaTable *t, const char *name) {
   for (int i = 0; i < t->n; i++)
@@ -81,18 +116,20 @@ static const LuaField *find_field(const LuaTable *t, const char *name) {
   return NULL;
 }
 
-static bool read_number(const LuaField *f, double *out, Diag *d) {
-  if (f->kind != LUA_FILE_number || !(f->number >= 0) || isinf(f->number))
-    return diag_error(d, f->loc, "'%s' must be a number, and not below 0", f->name);
+static bool read_number(const LuaField *f, const Field *as, double *out, Diag *d) {
+  bool ok = f->kind == LUA_FILE_number && f->number >= 0 && f->number <= as->most;
+  if (!ok || (f->number > 0 && f->number < as->least))
+    return diag_error(d, f->loc, "'%s' must be a number of %s from %g to %g%s", f->name, as->unit,
+                      as->least, as->most, as->least > 0 ? ", or 0 if it is not known" : "");
   *out = f->number;
   return true;
 }
 
-static bool read_count(const LuaField *f, int *out, Diag *d) {
-  if (f->kind != LUA_FILE_number || f->number != floor(f->number) || f->number < 1 ||
-      f->number > CLUSTER_DEVICES)
-    return diag_error(d, f->loc, "'%s' must be a whole number from 1 to %d", f->name,
-                      CLUSTER_DEVICES);
+static bool read_count(const LuaField *f, const Field *as, int *out, Diag *d) {
+  if (f->kind != LUA_FILE_number || f->number != floor(f->number) || f->number < as->least ||
+      f->number > as->most)
+    return diag_error(d, f->loc, "'%s' must be a whole number from %g to %g", f->name, as->least,
+                      as->most);
   *out = (int)f->number;
   return true;
 }
@@ -106,31 +143,21 @@ static bool read_link(const LuaField *f, Link *out, Diag *d) {
   if (!alpha || !beta || f->table->n > 2)
     return diag_error(d, f->loc, "'%s' must be { alpha = SECONDS, beta = SECONDS OF A BYTE }",
                       f->name);
-  return read_number(alpha, &out->alpha, d) && read_number(beta, &out->beta, d);
+  bool ok = read_number(alpha, &alpha_field, &out->alpha, d);
+  return read_number(beta, &beta_field, &out->beta, d) && ok;
 }
 
-static bool read_field(const LuaField *f, Cluster *c, Diag *d) {
-  const struct {
-    const char *name;
-    int *count;
-    Link *link;
-    double *number;
-  } fields[] = {
-      {"nodes", .count = &c->nodes},    {"per_node", .count = &c->per_node},
-      {"nics", .count = &c->nics},      {"inside", .link = &c->inside},
-      {"across", .link = &c->across},   {"start", .number = &c->start},
-      {"memory", .number = &c->memory}, {"memory_speed", .number = &c->memory_speed},
-      {"f32", .number = &c->f32},       {"half", .number = &c->half},
-      {"launch", .number = &c->launch},
-  };
-  for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-    if (!str_equal(f->name, fields[i].name)) continue;
-    return fields[i].count  ? read_count(f, fields[i].count, d)
-           : fields[i].link ? read_link(f, fields[i].link, d)
-                            : read_number(f, fields[i].number, d);
+static bool read_field(const LuaField *f, Cluster *c, Arena *a, Diag *d) {
+  for (int i = 0; i < N_FIELDS; i++) {
+    const Field *as = &fields[i];
+    void *out = (char *)c + as->at;
+    if (!str_equal(f->name, as->name)) continue;
+    return as->kind == COUNT  ? read_count(f, as, out, d)
+           : as->kind == LINK ? read_link(f, out, d)
+                              : read_number(f, as, out, d);
   }
   diag_error(d, f->loc, "a cluster has no '%s'", f->name);
-  diag_hint(d, "it has %s", field_names);
+  diag_hint(d, "it has %s", field_names(a));
   return false;
 }
 
@@ -142,7 +169,7 @@ static const Cluster *read_file(Arena *a, const char *path, Diag *d) {
   *c = (Cluster){.name = str_copy(a, path), .nodes = 1, .nics = 1};
   bool ok = true;
   for (int i = 0; i < t->n; i++)
-    ok = read_field(&t->at[i], c, d) && ok;
+    ok = read_field(&t->at[i], c, a, d) && ok;
   if (!ok) return NULL;
   if (!c->per_node)
     ok = diag_error(d, loc, "'per_node' is missing, the number of devices of a node");
