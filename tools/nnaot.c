@@ -361,8 +361,25 @@ static bool check_folder(Diag *d) {
   return diag_error(d, NULL, "cannot make the folder '%s': %s", output, strerror(errno));
 }
 
+// No output takes the place of another or of what is read.
+static bool check_apart(const char *model, Arena *a, Diag *d) {
+  Vec(UsedFile) files = {0};
+  vec_push(a, &files, ((UsedFile){"the model", model, true}));
+  for (int i = 0; i < sharing.n; i++)
+    if (str_ends(sharing.at[i].program, ".lua"))
+      vec_push(a, &files, ((UsedFile){"the plan", sharing.at[i].program, true}));
+  if (cluster && str_ends(cluster, ".lua"))
+    vec_push(a, &files, ((UsedFile){"the cluster", cluster, true}));
+  const char *written = output || needs_output() ? output : "-";
+  vec_push(a, &files, ((UsedFile){"-o", written, false}));
+  vec_push(a, &files, ((UsedFile){"--summary", summary, false}));
+  vec_push(a, &files, ((UsedFile){"--comm-manifest", manifest, false}));
+  return outputs_apart(files.at, files.n, d);
+}
+
 // All of them, so that one that cannot be written is found before anything is.
-static bool check_outputs(Arena *a, Diag *d) {
+static bool check_outputs(const char *model, Arena *a, Diag *d) {
+  if (!check_apart(model, a, d)) return false;
   if (summary && !output_writable(summary, d)) return false;
   if (manifest && !output_writable(manifest, d)) return false;
   if (!output) return true;
@@ -720,7 +737,7 @@ int main(int argc, char **argv) {
     status = !late && !check_least_lr(d)                ? EXIT_USAGE
              : !check_programs(a, d) || !check_batch(d) ? EXIT_FAILURE
                                                         : check_machine(d);
-    if (status == EXIT_SUCCESS && !(check_outputs(a, d) && compile(model, a, d)))
+    if (status == EXIT_SUCCESS && !(check_outputs(model, a, d) && compile(model, a, d)))
       status = EXIT_FAILURE;
   }
   arena_free(a);

@@ -14,6 +14,7 @@
 //
 // The questions are those of the passes and of the solver; here is the command line only.
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/str.h"
@@ -67,30 +68,53 @@ static const Program program = {
     NULL,
 };
 
-static const struct {
+typedef struct Question {
   const char *name;
-  int (*answer)(const Program *);
+  int (*answer)(const Program *); // NULL: not supported yet
   bool of_file;
-} questions[] = {
-    {"rvd", plan_rvd, false},
-    {"solve", plan_solve, true},
+  const char *takes; // names of options between blanks
+} Question;
+
+static const Question questions[] = {
+    {"rvd", plan_rvd, false, " shape dtype from to cluster json "},
+    {"solve", plan_solve, true, " seconds method lp verbose json "},
+    {"schedule", NULL, false, ""},
+    {"calibrate", NULL, false, ""},
 };
+enum { N_QUESTIONS = sizeof questions / sizeof *questions };
+
+static const Question *find_question(const char *name) {
+  for (int i = 0; i < N_QUESTIONS; i++)
+    if (str_equal(name, questions[i].name)) return &questions[i];
+  return NULL;
+}
+
+// Nothing that is said is without effect.
+static int check_options(const Question *q) {
+  for (int i = 0; i < program.n_options; i++) {
+    const char *name = options[i].name;
+    char word[32];
+    snprintf(word, sizeof word, " %s ", name);
+    if (options[i].kind != OPTION_group && option_given(name) && !strstr(q->takes, word))
+      return usage_error(&program, "--%s has no effect with '%s'", name, q->name);
+  }
+  return 0;
+}
 
 int main(int argc, char **argv) {
   static Strings words; // static: what it points to is reachable until the end
+  const Question *q = argc > 1 ? find_question(argv[1]) : NULL;
+  if (q && !q->answer) // its options are not known either
+    return usage_error(&program, "'%s' is not supported yet", q->name);
   int status = options_parse(&program, argc, argv, &words);
   if (status >= 0) return status;
   if (!words.n) return usage_error(&program, "no question is given");
-  const char *question = words.at[0];
-  for (size_t i = 0; i < sizeof questions / sizeof *questions; i++) {
-    if (!str_equal(question, questions[i].name)) continue;
-    if (words.n > 1 + questions[i].of_file)
-      return usage_error(&program,
-                         questions[i].of_file ? "more than one file" : "more than one question");
-    if (words.n > 1) plan_options.file = words.at[1];
-    return questions[i].answer(&program);
-  }
-  if (str_equal(question, "schedule") || str_equal(question, "calibrate"))
-    return usage_error(&program, "'%s' is not supported yet", question);
-  return usage_error(&program, "there is no question '%s'", question);
+  q = find_question(words.at[0]);
+  if (!q) return usage_error(&program, "there is no question '%s'", words.at[0]);
+  if (!q->answer) return usage_error(&program, "'%s' is not supported yet", q->name);
+  if (words.n > 1 + q->of_file)
+    return usage_error(&program, q->of_file ? "more than one file" : "more than one question");
+  if (words.n > 1) plan_options.file = words.at[1];
+  status = check_options(q);
+  return status ? status : q->answer(&program);
 }

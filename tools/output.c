@@ -66,6 +66,42 @@ bool output_writable(const char *path, Diag *d) {
   return ok;
 }
 
+// Whether two names are of one file, which need not be there yet.
+static bool is_same_file(Arena *a, const char *x, const char *y) {
+  struct stat of_x, of_y;
+  bool has_x = !stat(x, &of_x), has_y = !stat(y, &of_y);
+  if (has_x != has_y) return false;
+  if (has_x) return of_x.st_dev == of_y.st_dev && of_x.st_ino == of_y.st_ino;
+  const char *name_x = strrchr(x, '/'), *name_y = strrchr(y, '/');
+  if (strcmp(name_x ? name_x + 1 : x, name_y ? name_y + 1 : y) != 0) return false;
+  const char *folder_x = name_x ? str_copy_n(a, x, (size_t)(name_x - x) + 1) : ".";
+  const char *folder_y = name_y ? str_copy_n(a, y, (size_t)(name_y - y) + 1) : ".";
+  return !stat(folder_x, &of_x) && !stat(folder_y, &of_y) && of_x.st_dev == of_y.st_dev &&
+         of_x.st_ino == of_y.st_ino;
+}
+
+static bool are_apart(Arena *a, const UsedFile *x, const UsedFile *y, Diag *d) {
+  if (!x->path || !y->path || (x->is_read && y->is_read)) return true;
+  bool standard = !strcmp(x->path, "-") && !strcmp(y->path, "-");
+  if (standard && !x->is_read && !y->is_read)
+    return diag_error(d, NULL, "%s and %s would both go to standard output", x->said, y->said);
+  if (standard || is_special(x->path) || !is_same_file(a, x->path, y->path)) return true;
+  if (x->is_read || y->is_read)
+    return diag_error(d, NULL, "%s would overwrite %s, '%s'", (x->is_read ? y : x)->said,
+                      (x->is_read ? x : y)->said, (x->is_read ? x : y)->path);
+  return diag_error(d, NULL, "%s and %s would both be written to '%s'", x->said, y->said, x->path);
+}
+
+bool outputs_apart(const UsedFile *files, int n, Diag *d) {
+  Arena *a = arena_new();
+  bool ok = true;
+  for (int i = 0; i < n; i++)
+    for (int j = 0; j < i; j++)
+      ok = are_apart(a, &files[i], &files[j], d) && ok;
+  arena_free(a);
+  return ok;
+}
+
 const char *json_string(Arena *a, const char *s) {
   StrBuf b = {.arena = a};
   strbuf_add(&b, "\"");

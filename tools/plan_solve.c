@@ -8,16 +8,12 @@
 #include "questions.h"
 #include "solver/solver.h"
 
-static bool read_method(SolverMethod *out, Diag *d) {
+static bool read_method(SolverMethod *out) {
   for (int i = 0; i < N_SOLVER_METHODS; i++)
     if (str_equal(plan_options.method, solver_method_name[i])) {
       *out = (SolverMethod)i;
       return true;
     }
-  Arena *a = arena_new();
-  diag_error(d, loc_line(a, "--method", 0, 0), "there is no method '%s'", plan_options.method);
-  diag_hint(d, "there are auto, exhaustive, metropolis and descent");
-  arena_free(a);
   return false;
 }
 
@@ -64,15 +60,16 @@ static bool fail(Arena *a, const SolverProblem *p, const SolverResult *r, Diag *
                     (long long)r->moment, solver_cost_text(a, r->needed), (long long)p->limit);
 }
 
-static bool solve(Arena *a, Diag *d) {
+static bool solve(SolverMethod method, Arena *a, Diag *d) {
   SolverOptions o = {.seconds = plan_options.seconds,
+                     .method = method,
                      .lp = plan_options.lp,
                      .seed = 1,
                      .verbose = plan_options.verbose};
-  bool ok = read_method(&o.method, d);
-  if (o.lp && !output_writable(o.lp, d)) ok = false;
+  const UsedFile files[] = {{"the problem", plan_options.file, true}, {"--lp", o.lp, false}};
+  if (!outputs_apart(files, 2, d) || (o.lp && !output_writable(o.lp, d))) return false;
   const SolverProblem *p = solver_read(a, plan_options.file, d);
-  if (!p || !ok) return false;
+  if (!p) return false;
   SolverResult r = solver_solve(a, p, &o);
   if (r.lp_failed) diag_error(d, loc_line(a, o.lp, 0, 0), "cannot be written");
   if (!r.choice) return fail(a, p, &r, d);
@@ -87,9 +84,16 @@ int plan_solve(const Program *program) {
   if (!*plan_options.file) return usage_error(program, "solve needs a file");
   if (!(plan_options.seconds > 0)) // nan as well
     return usage_error(program, "--seconds is not above 0");
+  SolverMethod method;
+  if (!read_method(&method))
+    return usage_error(
+        program, "there is no method '%s': there are auto, exhaustive, metropolis and descent",
+        plan_options.method);
+  if (plan_options.lp && method != SOLVER_auto)
+    return usage_error(program, "--lp has no effect with --method %s", plan_options.method);
   Arena *a = arena_new();
   Diag *d = diag_new(stderr);
-  bool ok = solve(a, d);
+  bool ok = solve(method, a, d);
   diag_free(d);
   arena_free(a);
   return ok ? EXIT_SUCCESS : EXIT_FAILURE;
