@@ -225,6 +225,19 @@ static void warn_of_idle(const Module *m, Arena *scratch, Diag *d) {
   }
 }
 
+// Each op has its own split, also those that calls hide.
+static bool check_no_calls(const Module *m, Diag *d) {
+  for_each_graph(g, m)
+    for_each_op(op, g)
+      if (g->entry && op->kind == OP_call) {
+        diag_error(d, op->loc, "shard: the ops inside of '@%s' are called, and cannot be split",
+                   op->callee->name);
+        diag_hint(d, "run 'unfold' first");
+        return false;
+      }
+  return true;
+}
+
 bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   const char *mesh = opt_str(o, "mesh"), *cluster = opt_str(o, "cluster");
   Attempt t = {.mesh = mesh ? mesh : "1", .plan = opt_str(o, "plan"), .scratch = opt_scratch(o)};
@@ -233,7 +246,7 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
     return diag_error(d, NULL, "the module is sharded already, on a mesh of %d device%s",
                       m->meshes->n_devices, m->meshes->n_devices == 1 ? "" : "s");
   t.cluster = cluster_read(t.scratch, cluster ? cluster : "h100", "cluster", d);
-  if (!t.cluster || !count_ways(m, &t, d)) return false;
+  if (!t.cluster || !check_no_calls(m, d) || !count_ways(m, &t, d)) return false;
   pick_factors(m, &t, d);
   if (!attempt(m, &t, d)) return false;
   if (t.searched.n) opt_searched(o, &t.searched);
