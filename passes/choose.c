@@ -8,7 +8,6 @@
 
 #include "collectives.h"
 #include "cost_step.h"
-#include "ir/place.h"
 #include "pass.h"
 
 enum { MAX_MICRO_BATCHES = 256, MORE_RANKS = 8, N_AGAIN = 3 };
@@ -44,32 +43,12 @@ static void list(const ChooseOptions *o, Arena *a, Candidates *out) {
 
 // -- What each is worth --------------------------------------------------------------------------
 
-// What lasts from step to step on the device, by what it is.
-static void count_kept(const Module *m, int device, Candidate *c) {
-  const Graph *g = m->graphs;
-  for (int i = 0; i < g->n_params; i++) {
-    const Value *v = g->params[i];
-    if (v->layout && v->layout->mesh && !mesh_has(v->layout->mesh, device)) continue;
-    if (v->role == ROLE_weight) c->weight_bytes += type_bytes(v->type);
-    if (v->role == ROLE_state) c->state_bytes += type_bytes(v->type);
-  }
-}
-
 static void measure(const Module *m, const ChooseOptions *o, Candidate *c) {
   Arena *a = arena_new();
   StepCost cost;
-  int n;
-  const int *device = module_devices(m, a, &n);
-  const int64_t *ends = mesh_ends(m, a);
   c->seconds = step_cost(m, o->cluster, o->target, a, &cost) ? cost.seconds : INFINITY;
-  for (int i = 0; i < n; i++) {
-    int64_t end = device_end(m, ends, device[i]);
-    if (end <= c->peak_bytes) continue;
-    c->peak_bytes = end;
-    c->rank = device[i];
-  }
-  count_kept(m, c->rank, c);
-  c->fits = !o->limited || (double)c->peak_bytes <= o->cluster->memory;
+  c->needs = needs_most(m);
+  c->fits = !o->limited || needs_fit(&c->needs, o->cluster);
   arena_free(a);
 }
 
@@ -98,7 +77,7 @@ static void make(const Module *model, const ChooseOptions *o, Candidate *c) {
 static bool may_cut_more(const ChooseOptions *o, const Candidate *c) {
   int64_t twice = 2 * c->micro_batches;
   bool open = !o->micro_batches && o->batch > 0 && o->batch % twice == 0;
-  bool helps = (double)(c->weight_bytes + c->state_bytes) <= o->cluster->memory;
+  bool helps = (double)(c->needs.weight_bytes + c->needs.state_bytes) <= o->cluster->memory;
   return open && helps && twice <= MAX_MICRO_BATCHES;
 }
 
@@ -155,7 +134,7 @@ static const Candidate *smallest(const Candidates *all) {
   const Candidate *best = NULL;
   for (int i = 0; i < all->n; i++) {
     const Candidate *c = &all->at[i];
-    if (c->made && (!best || c->peak_bytes < best->peak_bytes)) best = c;
+    if (c->made && (!best || c->needs.peak_bytes < best->needs.peak_bytes)) best = c;
   }
   return best;
 }
@@ -165,16 +144,12 @@ bool choose_failed(const Module *model, const ChooseOptions *o, Arena *a, const 
   const Candidate *c = smallest(all);
   if (!c)
     return diag_error(d, NULL, "no plan can be made of this model for %" PRId64 " ranks", o->ranks);
-  int64_t rest = c->peak_bytes - c->weight_bytes - c->state_bytes;
   diag_error(
       d, NULL,
       "the model fits under no plan: with the one that needs least, %s, rank %d needs %" PRId64
       " bytes, and a device of '%s' has %.0f",
-      c->plan, c->rank, c->peak_bytes, o->cluster->name, o->cluster->memory);
-  diag_note(d, NULL,
-            "%" PRId64 " bytes are weights, %" PRId64 " the optimizer's states, %" PRId64
-            " gradients and what is kept for them, in %" PRId64 " micro-batch%s",
-            c->weight_bytes, c->state_bytes, rest, c->micro_batches,
+      c->plan, c->needs.rank, c->needs.peak_bytes, o->cluster->name, o->cluster->memory);
+  diag_note(d, NULL, "%s, in %" PRId64 " micro-batch%s", needs_text(a, &c->needs), c->micro_batches,
             c->micro_batches == 1 ? "" : "es");
   ChooseOptions more = *o;
   for (int64_t times = 2; times <= MORE_RANKS; times *= 2) {
@@ -188,6 +163,6 @@ bool choose_failed(const Module *model, const ChooseOptions *o, Arena *a, const 
     return false;
   }
   diag_hint(d, "a device would need %" PRId64 " bytes more",
-            c->peak_bytes - (int64_t)o->cluster->memory);
+            c->needs.peak_bytes - (int64_t)o->cluster->memory);
   return false;
 }

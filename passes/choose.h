@@ -20,6 +20,7 @@
 #include "base/vec.h"
 #include "cluster.h"
 #include "ir/op.h"
+#include "needs.h"
 
 // The cheapest ways over a cluster take their time to find, so all may be priced with collectives
 // that go axis by axis first, and the best few again with those ways.
@@ -30,9 +31,7 @@ typedef struct Candidate {
   bool made;      // else nothing below is known
   bool fits;      // into a device's memory
   double seconds; // of a step
-  // Of the rank that needs most: what lasts from step to step, and all of it.
-  int64_t weight_bytes, state_bytes, peak_bytes;
-  int rank;
+  Needs needs;
 } Candidate;
 
 typedef Vec(Candidate) Candidates;

@@ -51,6 +51,7 @@ set(PASS_FILES
   search/explain.c
   search/search.c
   choose.c
+  needs.c
   sharding.c
   comm.c
   hops.c

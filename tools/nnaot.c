@@ -23,6 +23,7 @@
 #include "explain.h"
 #include "frontend/onnx.h"
 #include "ir/op.h"
+#include "needs.h"
 #include "optimizer_spec.h"
 #include "options.h"
 #include "output.h"
@@ -675,6 +676,22 @@ static bool check_ranks(const Module *m, Diag *d) {
   return false;
 }
 
+// What --cluster says of memory holds for every plan.
+static bool check_memory(const Module *m, const Cluster *c, Arena *a, Diag *d) {
+  if (!cluster || m->phase < PHASE_planned) return true;
+  Needs n = needs_most(m);
+  if (needs_fit(&n, c)) return true;
+  diag_error(d, NULL,
+             "the plan does not fit: rank %d needs %lld bytes, and a device of '%s' has %.0f",
+             n.rank, (long long)n.peak_bytes, c->name, c->memory);
+  diag_note(d, NULL, "%s", needs_text(a, &n));
+  if (ranks == 1)
+    diag_hint(d, "give it more ranks, -g");
+  else
+    diag_hint(d, "--plan auto takes one that fits, if there is any; so may more --micro-batches");
+  return false;
+}
+
 static bool compile(const char *path, Arena *a, Diag *d) {
   OnnxOptions import = {.batch = batch * accumulate,
                         .batch_dim = batch_dim,
@@ -696,7 +713,7 @@ static bool compile(const char *path, Arena *a, Diag *d) {
   if (ok && is_summed) summary_before(&s, m);
   if (ok && is_auto()) ok = choose(m, &s, a, d);
   ok = ok && pipeline_run(m, pipeline ? pipeline : train_pipeline(a, true), &run, d) &&
-       check_ranks(m, d);
+       check_ranks(m, d) && check_memory(m, s.cluster, a, d);
   if (ok && verbose) say_weights(m);
   if (ok && explain && s.searched.explained) fputs(s.searched.explained, stdout);
   if (ok && explain) ok = explain_print(m, explain, stdout, d);

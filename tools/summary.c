@@ -255,7 +255,7 @@ static void add_candidates(StrBuf *b, const Summary *s) {
                 i ? "," : "", json_string(b->arena, c->plan), c->micro_batches,
                 ms_text(b->arena, c->made && isfinite(c->seconds), c->seconds));
     strbuf_addf(b, "\"peak_bytes\": %s, \"fits\": %s, \"chosen\": %s}",
-                c->made ? str_format(b->arena, "%" PRId64, c->peak_bytes) : "null",
+                c->made ? str_format(b->arena, "%" PRId64, c->needs.peak_bytes) : "null",
                 c->fits ? "true" : "false", i == s->chosen ? "true" : "false");
   }
   strbuf_add(b, "\n  ],\n");

@@ -1,0 +1,45 @@
+// See needs.h.
+
+#include "needs.h"
+
+#include <inttypes.h>
+
+#include "ir/place.h"
+
+// What lasts from step to step on the rank.
+static void count_kept(const Module *m, Needs *n) {
+  const Graph *g = m->graphs;
+  for (int i = 0; i < g->n_params; i++) {
+    const Value *v = g->params[i];
+    if (v->layout && v->layout->mesh && !mesh_has(v->layout->mesh, n->rank)) continue;
+    if (v->role == ROLE_weight) n->weight_bytes += type_bytes(v->type);
+    if (v->role == ROLE_state) n->state_bytes += type_bytes(v->type);
+  }
+}
+
+Needs needs_most(const Module *m) {
+  Arena *a = arena_new();
+  Needs most = {0};
+  int n;
+  const int *device = module_devices(m, a, &n);
+  const int64_t *ends = mesh_ends(m, a);
+  for (int i = 0; i < n; i++) {
+    int64_t end = device_end(m, ends, device[i]);
+    if (end > most.peak_bytes) most = (Needs){.rank = device[i], .peak_bytes = end};
+  }
+  if (m->graphs) count_kept(m, &most);
+  arena_free(a);
+  return most;
+}
+
+bool needs_fit(const Needs *n, const Cluster *c) {
+  return c->memory <= 0 || (double)n->peak_bytes <= c->memory;
+}
+
+const char *needs_text(Arena *a, const Needs *n) {
+  return str_format(a,
+                    "%" PRId64 " bytes are weights, %" PRId64 " the optimizer's states, %" PRId64
+                    " gradients and what is kept for them",
+                    n->weight_bytes, n->state_bytes,
+                    n->peak_bytes - n->weight_bytes - n->state_bytes);
+}
