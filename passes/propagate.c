@@ -105,6 +105,38 @@ static int incoming_letter(const Sharding *s, Op *op, int axis, bool of_model) {
   return best;
 }
 
+// The op of the model of whose gradient `op` is a part, as far as it reads what that reads.
+static const Op *model_op(const Op *op) {
+  for (int i = 0; i < op->n_in; i++) {
+    const Use *u = model_use(op->in[i].value, op);
+    if (u) return u->user;
+  }
+  return NULL;
+}
+
+// Is `v` the gradient of `result`, for an op that is part of the gradient of what makes that?
+static bool is_gradient_of(const Value *v, const Op *reader, const Value *result) {
+  return v->type == result->type && v->def && op_part(v->def) == PART_backward &&
+         !model_use(v, reader);
+}
+
+// What the op of the model split is a dimension of its result, and the gradient of that has the
+// same:
+//
+//     y = linear x, w                 0 k, k n -> 0 n    split=[n], x {B}
+//     dw = linear_back_w x, dy        0 k, 0 n -> k n    split=[n], however dy comes in
+static int letter_of_result(const Sharding *s, Op *op, int axis) {
+  const Op *of = model_op(op);
+  int split = of ? dims_find(dims_of(s, of), of->split[axis]) : -1;
+  for (int r = 0; split >= 0 && r < of->n_out; r++) {
+    int dim = dims_position(dims_of(s, of), &dims_of(s, of)->out[r], split);
+    for (int i = 0; dim >= 0 && i < op->n_in; i++)
+      if (is_gradient_of(op->in[i].value, op, of->out[r]))
+        return letter_of_operand(s, op, i, dim, axis);
+  }
+  return -1;
+}
+
 // Whether the partial sums among the operands may pass through.
 static bool partial_passes(const Sharding *s, const Op *op, int axis) {
   int partial = 0;
@@ -120,6 +152,7 @@ static bool partial_passes(const Sharding *s, const Op *op, int axis) {
 
 static char choose(const Sharding *s, Op *op, int axis) {
   int letter = incoming_letter(s, op, axis, true);
+  if (letter < 0) letter = letter_of_result(s, op, axis);
   if (letter < 0) letter = incoming_letter(s, op, axis, false);
   if (letter >= 0) return dims_of(s, op)->letter[letter].name;
   return partial_passes(s, op, axis) ? SPLIT_PARTIAL : SPLIT_NONE;
