@@ -75,6 +75,7 @@ PLANS = [
     ("search", ALL, [4, 2, 8], FAST, []),
     ("search", ["moe", "gpt"], [4], ["--micro-batches", 2, *FAST], []),
     ("search_qkv", ["bert", "gpt_tied"], [4, 8], FAST, []),
+    ("search3", ["gpt", "wide", "moe"], [8], FAST, []),
     ("dp=2,search=2", ["vit", "gpt"], [4], FAST, []),
     ("pp=2,search=2", ["gpt", "bert"], [4], FAST, [MOVE]),
     ("auto", ["axial", *ALL], [4], FAST, []),

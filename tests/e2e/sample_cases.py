@@ -56,6 +56,7 @@ PLANS = [
     ("zero3", ALL, [4, 2, 8], [], [SCATTER, GATHER]),
     ("search", ALL, [4, 2, 8], FAST, []),
     ("search_qkv", BOTH, [4, 8], FAST, []),
+    ("search3", DENSE, [8], FAST, []),
     ("dp=2,tp=2", DENSE, [4], [], [SUM]),
     ("dp=2,tp=4", BOTH, [8], ["--micro-batches", 2], [SUM]),
     ("dp=2,sp=2", BOTH, [4], [], [SUM, SCATTER, GATHER]),

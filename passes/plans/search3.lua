@@ -1,0 +1,45 @@
+-- Everything is searched as in search.lua, over three axes of the ranks: rows, columns and sums of a product
+-- can each be cut a way of their own, as in three-dimensional products (AutoDDL, section 4.2).
+--
+-- What can be chosen of an op on three axes is about the third power of what can be on one, so this takes its
+-- time for large models.
+
+local most = 64 -- ways to cut the ranks that are tried
+
+-- All ways to write n as a product of `count` sizes.
+local function products(n, count)
+  if count == 1 then return { { n } } end
+  local all = {}
+  for a = 2, n // 2 do
+    for _, rest in ipairs(n % a == 0 and products(n // a, count - 1) or {}) do
+      all[#all + 1] = { a, table.unpack(rest) }
+    end
+  end
+  return all
+end
+
+-- Those first in which the largest size is smallest, which are nearest to cubes.
+local function before(x, y)
+  local p, q = math.max(table.unpack(x)), math.max(table.unpack(y))
+  if p ~= q then return p < q end
+  for i = 1, #x do
+    if x[i] ~= y[i] then return x[i] < y[i] end
+  end
+  return false
+end
+
+-- Ranks that are no product of three sizes have fewer axes.
+function factors(n)
+  local all, count = products(n, 3), 3
+  while #all == 0 do
+    count = count - 1
+    all = products(n, count)
+  end
+  table.sort(all, before)
+  while #all > most do table.remove(all) end
+  return all
+end
+
+function step(...)
+  search(...)
+end
