@@ -314,9 +314,24 @@ static int flow(lua_State *l) {
 
 // -- What is left open --------------------------------------------------------------------------
 
-// search(axis, …): what is open along these axes is chosen, all together.
+// Takes {sums = false} off, the first of the arguments, if it is there.
+static bool search_sums(lua_State *l) {
+  bool sums = true;
+  if (!lua_istable(l, 1)) return sums;
+  for (lua_pushnil(l); lua_next(l, 1); lua_pop(l, 1)) {
+    const char *name = lua_type(l, -2) == LUA_TSTRING ? lua_tostring(l, -2) : "";
+    if (!str_equal(name, "sums") || !lua_isboolean(l, -1))
+      return FAIL(l, NULL, "of a search one may say {sums = true} or {sums = false}");
+    sums = lua_toboolean(l, -1);
+  }
+  lua_remove(l, 1);
+  return sums;
+}
+
+// search({sums = false}, axis, …): what is open along these axes is chosen, all together.
 static int search(lua_State *l) {
   PlanProgram *p = program_of(l);
+  bool sums = search_sums(l);
   int n = lua_gettop(l), axis[MAX_AXES];
   Searched found;
   plan_sharding(l);
@@ -326,7 +341,7 @@ static int search(lua_State *l) {
   for_each_op(op, p->s->g)
     if (op_mesh(op) != p->s->mesh)
       return FAIL(l, op->loc, "what is assigned to some of the ranks cannot be searched yet");
-  if (!search_axes(p->s, axis, n, p->s->cluster, plan_line(l), &found, p->box.d))
+  if (!search_axes(p->s, axis, n, sums, p->s->cluster, plan_line(l), &found, p->box.d))
     return FAIL(l, NULL, "the search found nothing");
   if (p->s->searched) searched_add(p->s->searched, &found);
   return 0;

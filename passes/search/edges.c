@@ -96,6 +96,11 @@ static const Layout *without_sums(const Problem *p, const Layout *l) {
   return l;
 }
 
+// Without sums they are added up at once: see add_up.
+static const Layout *as_left(const Problem *p, const Layout *l) {
+  return p->sums ? l : without_sums(p, l);
+}
+
 // Of a parameter, or of a value that several read.
 static End end_of_value(const Problem *p, int node) {
   End e = end_new(p, node);
@@ -114,10 +119,14 @@ static End end_of_maker(const Problem *p, const Value *v) {
   const Node *n = &p->nodes.at[e.node];
   for (int k = 0; k < n->choices.n; k++) {
     choose_split(p, n, &n->choices.at[k]);
-    e.lies[k] = op_gives(p, n->op, v->index);
+    e.lies[k] = as_left(p, op_gives(p, n->op, v->index));
     e.back[k] = without_sums(p, e.lies[k]);
   }
   return e;
+}
+
+static bool is_weight(const Value *v) {
+  return !v->def && v->role == ROLE_weight;
 }
 
 static End end_of_reader(const Problem *p, const Op *op, int i) {
@@ -127,6 +136,7 @@ static End end_of_reader(const Problem *p, const Op *op, int i) {
     choose_split(p, n, &n->choices.at[k]);
     e.lies[k] = op_wants(p, n->op, i, &n->choices.at[k]);
     e.back[k] = op_gradient(p, n->op, i, &n->choices.at[k]);
+    if (!is_weight(op->in[i].value)) e.back[k] = as_left(p, e.back[k]);
   }
   return e;
 }
@@ -157,7 +167,7 @@ static bool is_joined(const Layout *from, const Layout *to) {
 
 static int64_t *pair_costs(Problem *p, const Value *v, const End *from, const End *to, Often o) {
   int n = p->nodes.at[from->node].choices.n, m = p->nodes.at[to->node].choices.n;
-  bool of_weight = !v->def && v->role == ROLE_weight;
+  bool of_weight = is_weight(v);
   int64_t *cost = arena_array(p->scratch, int64_t, n * m);
   for (int i = 0; i < n; i++)
     for (int k = 0; k < m; k++) {
@@ -201,7 +211,7 @@ static bool gradient_reads(const Value *v) {
 // gradient is reduced once.
 static Often how_often(const Problem *p, const Value *v) {
   double slices = (double)p->slices, back = p->has_gradient[v->id];
-  if (v->def || v->role != ROLE_weight) return (Often){1, back};
+  if (!is_weight(v)) return (Often){1, back};
   return (Often){gradient_reads(v) ? 2 * slices : slices, back};
 }
 
@@ -239,6 +249,34 @@ static void add_update(Problem *p, const Value *v, int param) {
   End from = end_of_maker(p, v), to = end_of_value(p, param);
   e.cost = pair_costs(p, v, &from, &to, (Often){1, 0});
   add_pair(p, e);
+}
+
+static int64_t add_up_cost(Problem *p, const Type *type, const Layout *l) {
+  return picoseconds_of(often_seconds(p, price(p, type, l, without_sums(p, l), false), 1, true));
+}
+
+static bool is_read(const Value *v) {
+  for_each_use(u, v)
+    if (u->user && op_part(u->user) == PART_forward) return true;
+  return false;
+}
+
+// Where sums may not be passed on, every device gets those that an op makes, and its gradient,
+// right behind it; but for the gradients of weights, of which a device may get its part.
+static void add_up(Problem *p, Node *n) {
+  for (int k = 0; k < n->choices.n; k++) {
+    const Op *op = n->op;
+    int64_t cost = 0;
+    choose_split(p, n, &n->choices.at[k]);
+    for (int i = 0; i < op->n_out; i++)
+      if (is_read(op->out[i])) cost += add_up_cost(p, op->out[i]->type, op_gives(p, op, i));
+    for (int i = 0; i < op->n_in; i++) {
+      const Value *v = op->in[i].value;
+      if (p->has_gradient[v->id] && !is_weight(v))
+        cost += add_up_cost(p, v->type, op_gradient(p, op, i, &n->choices.at[k]));
+    }
+    n->cost[k] += times_cost(cost, n->n);
+  }
 }
 
 static void add_output(Problem *p, const Value *v) {
@@ -281,4 +319,6 @@ void edges_make(Problem *p) {
       add_value_pairs(p, op->out[i]);
   add_results(p);
   count_all(p);
+  for (int i = 0; i < p->nodes.n && !p->sums; i++)
+    if (p->nodes.at[i].op) add_up(p, &p->nodes.at[i]);
 }

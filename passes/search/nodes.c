@@ -91,7 +91,7 @@ static void add_splits(Problem *p, Node *n, Choice *c, int k) {
     add_splits(p, n, c, k + 1);
   }
   c->split[axis] = op->split[axis] = SPLIT_PARTIAL;
-  int traits = op_traits(op), via = c->via;
+  int traits = p->sums ? op_traits(op) : 0, via = c->via;
   if (traits & SUM) add_splits(p, n, c, k + 1);
   for (int i = 0; i < op->n_in && (traits & EACH) && !(traits & SUM); i++) {
     if (via >= 0 && i != via) continue;
@@ -157,8 +157,8 @@ static void add_shared(Problem *p, Node *n, Choice *c, int k) {
   const Value *v = n->v;
   bool back = p->has_gradient[v->id];
   add_pair(p, n, c, k, whole, whole);
-  if (back) add_pair(p, n, c, k, whole, sum);
-  if (v->def) add_pair(p, n, c, k, sum, whole);
+  if (back && p->sums) add_pair(p, n, c, k, whole, sum);
+  if (v->def && p->sums) add_pair(p, n, c, k, sum, whole);
   for (int dim = 0; dim < v->type->rank; dim++)
     if (v->type->dim[dim] > 1 && can_cut(p, v, c, k, dim))
       add_pair(p, n, c, k, slice(dim), slice(dim));

@@ -47,6 +47,7 @@ typedef struct Problem {
   Transitions *prices, *joined; // joined: as if collectives took no time to start
   const int *axis;              // that are searched
   int n_axes;
+  bool sums;      // may be passed on or kept
   int64_t slices; // of time
   SolverOptions options;
   Repeats *repeats;

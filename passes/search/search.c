@@ -156,9 +156,10 @@ void searched_add(Searched *sum, const Searched *more) {
   sum->n_edges += more->n_edges;
 }
 
-bool search_axes(Sharding *s, const int *axis, int n, const Cluster *c, const Loc *why,
+bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *c, const Loc *why,
                  Searched *out, Diag *d) {
   Problem p = {.s = s, .scratch = s->scratch, .c = c, .axis = axis, .n_axes = n, .slices = 1};
+  p.sums = sums;
   p.options = (SolverOptions){.seconds = SECONDS, .gap = GAP};
   if (!cost_known(c))
     return diag_error(

@@ -16,6 +16,9 @@
 // with least communication (section 4.2) members of this space.  The problem is solver/solver.h's.
 //
 // What programs have fixed stays: it has one choice.
+//
+// Without sums (`sums` below) what an op leaves as a sum over ranks is added up before anything reads
+// it, and what several read is whole or in parts: the space of GSPMD and Alpa, to compare with.
 
 #ifndef SEARCH_H
 #define SEARCH_H
@@ -40,7 +43,7 @@ void searched_add(Searched *sum, const Searched *more);
 
 // The rest of the axes (propagate.h) is not decided by this.  `why` is the line that asks for it.
 // False, having reported why, when nothing fits into memory.
-bool search_axes(Sharding *s, const int *axis, int n, const Cluster *c, const Loc *why,
+bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *c, const Loc *why,
                  Searched *out, Diag *d);
 
 #endif
