@@ -17,8 +17,9 @@
 //
 // What programs have fixed stays: it has one choice.
 //
-// Without sums (`sums` below) what an op leaves as a sum over ranks is added up before anything reads
-// it, and what several read is whole or in parts: the space of GSPMD and Alpa, to compare with.
+// Without sums (`sums` below) what an op leaves as a sum over ranks is added up before anything
+// reads it, and what several read is whole or in parts: the space of GSPMD and Alpa, to compare
+// with.
 
 #ifndef SEARCH_H
 #define SEARCH_H
