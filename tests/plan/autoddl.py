@@ -79,9 +79,9 @@ graph @main entry (%i: f32[{rows},{inner}] weight "i" train = normal(0,0.1),
 """
 
 
-def chain(rows, widths):
+def chain_model(rows, widths):
     """Dense layers; the first reads what is split by rows, as what comes out of convolutions (section 4.5.3)."""
-    params = [f'%i: f32[{rows},{widths[0]}] input "i"', f'%s: f32[{widths[0]}] weight "s" train = 1']
+    params = [f'%i: f32[{rows},{widths[0]}] input "i"', '%s: f32[1,1] weight "s" train = 1']
     ops = [f"%b = broadcast %s shape=[{rows},{widths[0]}] : f32[{rows},{widths[0]}]",
            f"%x0 = mul %i, %b : f32[{rows},{widths[0]}]"]
     for k, (n, m) in enumerate(zip(widths, widths[1:]), 1):
@@ -89,19 +89,19 @@ def chain(rows, widths):
         ops.append(f"%y{k} = linear %x{k - 1}, %w{k} : f32[{rows},{m}]")
         ops.append(f"%x{k} = relu %y{k} : f32[{rows},{m}]")
     return ('module "chain" phase=typed\n\ngraph @main entry (' + ",\n  ".join(params) + ") {\n  " + "\n  ".join(ops) +
-            f'\n  return output "y" %y{len(widths) - 1}\n}}\n')
+            f'\n  return output "y" %x{len(widths) - 1}\n}}\n')
 
 
 def attention(sequences, tokens, heads, size):
     """One attention layer as AutoDDL's figure 3 has it: q, k and v, which are made of one X, and the product behind."""
     width = heads * size
     x, split = f"f32[{sequences},{tokens},{width}]", f"f32[{sequences},{tokens},{heads},{size}]"
-    ops = [f"%x = relu %i : {x}"]
+    ops = [f"%b = broadcast %s shape=[{x[4:-1]}] : {x}", f"%x = mul %i, %b : {x}"]
     for p in "qkv":
         ops += [f"%{p}0 = linear %x, %w{p} : {x}", f"%{p} = reshape %{p}0 shape=[{split[4:-1]}] : {split}"]
     ops += [f"%a, %m = attention %q, %k, %v scale=1 causal=true seq_major=true : {split}, f32[{sequences},{heads},{tokens}]",
             f"%a0 = reshape %a shape=[{x[4:-1]}] : {x}", f"%o = linear %a0, %wo : {x}", f"%z = add %o, %x : {x}"]
-    params = [f'%i: {x} weight "i" train = normal(0,1)']
+    params = [f'%i: {x} input "i"', '%s: f32[1,1,1] weight "s" train = 1']
     params += [f'%w{p}: f32[{width},{width}] weight "w{p}" train = normal(0,0.1)' for p in "qkvo"]
     return ('module "attention" phase=typed\n\ngraph @main entry (' + ",\n  ".join(params) + ") {\n  " +
             "\n  ".join(ops) + '\n  return output "z" %z\n}\n')
@@ -198,9 +198,132 @@ def searched_products(folder, table):
     return failed
 
 
+FIGURE3 = (1024, 1024, 64, 128)  # sequences, tokens, heads and their size
+
+
+def figure3(folder, table):
+    """64 ranks, of which 4 have the same weights: the figure's plan forwards 16 |X|, Megatron's 30 |X|; a search over
+    all plans finds one that sends less in all."""
+    sequences, tokens, heads, size = FIGURE3
+    x, w, p = sequences * tokens * heads * size, (heads * size)**2, 64
+
+    def volume(grid, i, o):
+        return (grid[1] - 1) * i + (grid[2] - 1) * o
+
+    def forward(manifest):
+        return p * sent(manifest, p, lambda op: " backward" not in op and " update" not in op) / x
+
+    four = [g for g in grids(p) if g[0] == 4]
+    best = [min(four, key=lambda g: volume(g, 1, o)) for o in (3, 1)]
+    model = attention(*FIGURE3)
+    cluster = bandwidth(6 * sequences * tokens * 4 * w / p, 46 * x / p)
+    plans = {"figure 3": (HERE / "inputs" / "autoddl-figure3.lua").read_text(), "Megatron": "dp=4,tp=16", "search": "search"}
+    rows = {}
+    for name, plan in plans.items():
+        manifest, summary, text = compiled(folder, model, plan, p, "mse(z)", cluster)
+        rows[name] = forward(manifest), summary["predicted_step_ms"], sent(manifest, p)
+        print(f"{name:9} forward {float(rows[name][0]):6.2f} |X|, in all {float(p * rows[name][2] / x):7.2f} |X|, "
+              f"grids {chosen_grids(text)[0]} and {chosen_grids(text)[3]}")
+    wrong = [best != [(4, 8, 2), (4, 4, 4)], rows["figure 3"][0] != 16, rows["Megatron"][0] != 30,
+             rows["search"][1] > min(rows["figure 3"][1], rows["Megatron"][1])]
+    print(f"figure 3: {sum(wrong)} of 4 wrong {wrong if any(wrong) else ''}")
+    return sum(wrong)
+
+
+def turned(size, p, rows, rows_after):
+    """Elements that a rank exchanges to have its part of a matrix by other rows and columns, forward and backward."""
+    many = max(rows, rows_after) // min(rows, rows_after)
+    return fractions.Fraction(2 * size * (many - 1), many * p)
+
+
+class Chain:
+    """AutoDDL's plans of dense layers that follow one another, and what each sends (sections 4.3 and 4.4): what comes
+    in and what goes out is split by rows alone."""
+
+    def __init__(self, rows, widths, p):
+        self.p, self.all = p, grids(p)
+        self.sizes = [rows * n for n in widths]
+        self.weights = [n * m for n, m in zip(widths, widths[1:])]
+
+    def own(self, layer, grid):
+        """A layer's products, and before the first and behind the last what turns it."""
+        cost = product_volume(grid, self.weights[layer], self.sizes[layer], self.sizes[layer + 1])
+        if layer == 0:
+            cost += turned(self.sizes[0], self.p, self.p, grid[0])
+        if layer == len(self.weights) - 1:
+            cost += turned(self.sizes[-1], self.p, grid[0], self.p)
+        return cost
+
+    def between(self, layer, grid, after):
+        """Behind a layer; where rows stay, or columns become what is summed, nothing has to be turned."""
+        if grid[0] == after[0] or grid[1] == after[2]:
+            return fractions.Fraction(0)
+        return turned(self.sizes[layer + 1], self.p, grid[0], after[0])
+
+    def exhaustive(self):
+        """The least of all plans, one after the other, and how many there are."""
+        n = len(self.weights)
+        own = [{g: self.own(i, g) for g in self.all} for i in range(n)]
+        joint = [{(g, h): self.between(i, g, h) for g in self.all for h in self.all} for i in range(n - 1)]
+        least = min(sum(own[i][g] for i, g in enumerate(plan)) + sum(j[pair] for j, pair in zip(joint, zip(plan, plan[1:])))
+                    for plan in itertools.product(self.all, repeat=n))
+        return least, len(self.all)**n
+
+
+def ways(p):
+    """All ways to write p as a product of at most three sizes, in order."""
+    return sorted({tuple(n for n in g if n > 1) for g in grids(p)}, key=lambda w: (len(w), w))
+
+
+def chain_program(way, layers):
+    """Searched over axes of these sizes, but for rows before the first layer and behind the last."""
+    return f"""function factors() return {{ {", ".join(map(str, way))} }} end
+function step(...)
+  for _, axis in ipairs {{ ... }} do
+    op_trans(ops("mul", "forward")[1], "0", axis)
+    op_trans(ops("relu", "forward")[{layers}], "0", axis)
+  end
+  search(...)
+end
+"""
+
+
+def searched_chain(folder, rows, widths, p):
+    """The cheapest of what is found over all ways to cut the ranks: what it sends, its grids and axes, seconds that
+    solving took, and seconds of all searches."""
+    chain = Chain(rows, widths, p)
+    flops = 6 * rows * sum(chain.weights) / p
+    least = sum(min(product_volume(g, w, i, o) for g in chain.all)
+                for w, i, o in zip(chain.weights, chain.sizes, chain.sizes[1:]))
+    found, solver, seconds = [], 0, 0
+    for way in ways(p):
+        manifest, summary, text = compiled(folder, chain_model(rows, widths), chain_program(way, len(widths) - 1), p,
+                                           "mse(y)", bandwidth(flops, least))
+        found.append((summary["predicted_step_ms"], sent(manifest, p), chosen_grids(text), way))
+        solver += summary["solver"]["seconds"]
+        seconds += summary["seconds"]["shard"]
+    return *min(found)[1:], solver, seconds
+
+
+VGG13 = [25088, 4096, 4096, 1000]
+
+
+def vgg13(folder, table, ranks=(16,)):
+    """The dense layers of VGG13, eight rows a rank (section 5.2.2): never more than the best of AutoDDL's plans."""
+    failed = 0
+    for p in ranks:
+        least, n = Chain(8 * p, VGG13, p).exhaustive()
+        got, chosen, way, solver, seconds = searched_chain(folder, 8 * p, VGG13, p)
+        failed += got > least
+        print(f"VGG13 on {p} ranks: search sends {float(got) / 1e6:.4f} M elements, the best of {n} plans "
+              f"{float(least) / 1e6:.4f} M; {' '.join(map(str, chosen))} over {way}; {1e3 * seconds:.0f} ms, "
+              f"of which the solver {1e3 * solver:.1f}")
+    return failed
+
+
 def main(table):
     with tempfile.TemporaryDirectory() as folder:
-        return every_grid(folder, table) + searched_products(folder, table)
+        return sum(part(folder, table) for part in (every_grid, searched_products, figure3, vgg13))
 
 
 if __name__ == "__main__":
