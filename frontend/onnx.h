@@ -13,6 +13,7 @@ typedef struct OnnxOptions {
   const char *external_data_dir; // one more folder external data may lie in, or NULL
   bool keep_f64;                 // leave f64, f16 and bf16 as they are; otherwise they become f32
   bool train_mode;               // Dropout and BatchNormalization as in training
+  bool unread;                   // nobody reads weights: files of external data may be missing
   // Files of TensorProtos, one for each input in order, or NULL: what inputs that are constant in
   // practice will hold.  Where an op must know at compile time what is computed from them (axes, a
   // shape, a condition), it is taken from here.  They stay inputs.

@@ -493,6 +493,7 @@ Module *onnx_import(const char *path, const OnnxOptions *o, Diag *d) {
   Import im = {.o = o, .file = &file, .a = a, .m = m, .d = d, .functions = {.arena = a}};
   int errors = diag_errors(d);
   bool ok = onnx_open(&file, path, &onnx__model_proto__descriptor, m->arena, d);
+  file.unread = o->unread;
   if (ok) {
     m->source = str_copy(m->arena, path);
     m->phase = PHASE_typed;

@@ -13,6 +13,7 @@ typedef struct OnnxFile {
   int64_t n;
   ProtobufCMessage *message;
   const Loc *loc; // the file as a place in messages
+  bool unread;    // nobody will read weights, so files of external data may be missing
 } OnnxFile;
 
 // Opens `path`, which holds one message of the given type.  In what protobuf-c makes of it, the

@@ -179,6 +179,8 @@ static bool lies_in(Arena *a, int fd, const char *folder) {
   return strncmp(file, real, length) == 0 && file[length] == '/';
 }
 
+enum { NO_FILE = -2 }; // and none is needed
+
 // Opens what `location` names, if it may be; the path it was found under goes to `out`.
 static int open_external(const OnnxFile *f, const char *external_dir, const char *location,
                          const char *name, Arena *a, const Loc *loc, const char **out, Diag *d) {
@@ -199,6 +201,7 @@ static int open_external(const OnnxFile *f, const char *external_dir, const char
     fd = open(*out, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   }
   if (fd < 0) {
+    if (errno == ENOENT && f->unread) return NO_FILE;
     diag_error(d, loc, "external data of tensor '%s': cannot open '%s': %s", name, *out,
                strerror(errno));
     return -1;
@@ -229,15 +232,15 @@ static bool find_external(const OnnxFile *f, const char *external_dir, const Onn
   External e;
   if (!read_keys(t, loc, &e, d)) return false;
   int fd = open_external(f, external_dir, e.location, name, a, loc, &path, d);
-  if (fd < 0) return false;
+  if (fd < 0 && fd != NO_FILE) return false;
   struct stat st;
-  bool ok = fstat(fd, &st) == 0;
-  close(fd);
+  bool ok = fd >= 0 && fstat(fd, &st) == 0;
+  if (fd >= 0) close(fd);
   if (e.length >= 0 && e.length != out->bytes)
     return diag_error(d, loc,
                       "external data of tensor '%s' has %lld bytes; its shape asks for %lld", name,
                       (long long)e.length, (long long)out->bytes);
-  if (!ok || e.offset > st.st_size || out->bytes > st.st_size - e.offset)
+  if (fd != NO_FILE && (!ok || e.offset > st.st_size || out->bytes > st.st_size - e.offset))
     return diag_error(
         d, loc, "external data of tensor '%s' is bytes %lld to %lld + %lld of '%s', which has %lld",
         name, (long long)e.offset, (long long)e.offset, (long long)out->bytes, path,

@@ -698,7 +698,8 @@ static bool compile(const char *path, Arena *a, Diag *d) {
                         .dims = dims.at,
                         .n_dims = dims.n,
                         .external_data_dir = external_data_dir,
-                        .train_mode = train_mode};
+                        .train_mode = train_mode,
+                        .unread = !strcmp(emit_what, "plan")};
   Target target = backend.target.target;
   Summary s = {.arena = a, .ranks = (int)ranks, .target = target, .chosen = -1};
   s.cluster = cluster_read(a, cluster ? cluster : target_info[target].cluster, "--cluster", d);
