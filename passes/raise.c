@@ -28,27 +28,30 @@ static const struct {
     {raise_seq_major, "attention with the sequence first"},
 };
 
-// Raises the first place where the pattern is.
-static bool raise_one(Builder *b, RaiseFn *raise) {
-  for_each_op(op, b->g) {
+// Raises the pattern wherever it is.  How often that was.
+static int raise_all(Raise *r, RaiseFn *raise) {
+  Builder *b = &r->b;
+  int n = 0;
+  for (Op *op = b->g->first, *next; op && !b->failed; op = next) {
+    next = op->next; // all that the pattern is made of stands before its root
     b->at = op;
     b->origin = op_origin(op);
-    if (raise(b, op)) return true;
-    if (b->failed) return false;
+    if (!raise(r, op)) continue;
+    drop_unread(op);
+    n++;
   }
-  return false;
+  return n;
 }
 
 bool pass_raise(Module *m, const PassOptions *o, Diag *d) {
   for_each_graph(g, m) {
-    Builder b = {.g = g, .d = d};
+    Raise r = {.b = {.g = g, .d = d}, .scratch = opt_scratch(o)};
     drop_dead(g);
+    // Where one was, another may be closed that was not.
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
-      while (raise_one(&b, patterns[i].raise)) {
-        opt_stat(o, 1, patterns[i].what);
-        drop_dead(g);
-      }
-    if (b.failed) return false;
+      for (int n; (n = raise_all(&r, patterns[i].raise)) > 0; drop_dead(g))
+        opt_stat(o, n, patterns[i].what);
+    if (r.b.failed) return false;
   }
   return true;
 }

@@ -7,6 +7,7 @@
 #ifndef RAISE_H
 #define RAISE_H
 
+#include "base/vec.h"
 #include "rewrite.h"
 
 enum { MAX_MATCHED = 96 };
@@ -46,19 +47,32 @@ typedef struct Polynomial {
 } Polynomial;
 bool match_polynomial(Match *m, Value *v, const Value *x, Polynomial *p);
 
-// Replace what `root` computes by one op; true when they did.
-typedef bool RaiseFn(Builder *b, Op *root);
-RaiseFn raise_norm, raise_gelu, raise_gelu_tanh, raise_swish, raise_softmax, raise_attention,
-    raise_seq_major;
-
 // Whether a constant hides from position i of t exactly what lies beyond i + s - t of s.
 typedef enum MaskKind {
   MASK_KEEPS, // true where a score is kept
   MASK_DROPS, // true where it is not
   MASK_ADDS,  // 0, or a very negative number
 } MaskKind;
-bool is_causal_mask(const Value *v, int64_t t, int64_t s, MaskKind kind);
+typedef struct KnownMask {
+  const Value *v;
+  int64_t t, s;
+  MaskKind kind;
+  bool causal;
+} KnownMask;
 
 enum { HIDDEN = -10000 }; // a score this low is none: exp of it is 0
+
+typedef struct Raise {
+  Builder b;
+  Arena *scratch;
+  Vec(KnownMask) masks; // layers share them, and they are large
+} Raise;
+
+bool is_causal_mask(Raise *r, const Value *v, int64_t t, int64_t s, MaskKind kind);
+
+// Replace what `root` computes by one op; true when they did.
+typedef bool RaiseFn(Raise *r, Op *root);
+RaiseFn raise_norm, raise_gelu, raise_gelu_tanh, raise_swish, raise_softmax, raise_attention,
+    raise_seq_major;
 
 #endif

@@ -136,7 +136,8 @@ static Value *additive(Builder *b, const Mask *mask, int rank, DType dtype) {
 }
 
 // The sum of what the masks add, or NULL for none, with all of the last dimension.
-static Value *sum_of_masks(Builder *b, const Scores *s, const Type *scores, bool *causal) {
+static Value *sum_of_masks(Raise *r, const Scores *s, const Type *scores, bool *causal) {
+  Builder *b = &r->b;
   Value *sum = NULL;
   int rank = scores->rank;
   int64_t t_len = scores->dim[rank - 2], s_len = scores->dim[rank - 1];
@@ -144,7 +145,7 @@ static Value *sum_of_masks(Builder *b, const Scores *s, const Type *scores, bool
   for (int i = 0; i < s->n_masks; i++) {
     const Mask *mask = &s->mask[i];
     if ((mask->kind != MASK_ADDS || mask->by >= 1) &&
-        is_causal_mask(mask->v, t_len, s_len, mask->kind)) {
+        is_causal_mask(r, mask->v, t_len, s_len, mask->kind)) {
       *causal = true;
       continue;
     }
@@ -160,7 +161,8 @@ static Value *sum_of_masks(Builder *b, const Scores *s, const Type *scores, bool
   return sum;
 }
 
-bool raise_attention(Builder *b, Op *root) {
+bool raise_attention(Raise *r, Op *root) {
+  Builder *b = &r->b;
   if (root->kind != OP_matmul || attr_i(root, "trans_a")) return false;
   Match m = {0};
   match_op(&m, root->out[0], OP_matmul);
@@ -183,7 +185,7 @@ bool raise_attention(Builder *b, Op *root) {
   if (attr_i(root, "trans_b")) v = exchange(b, v);
   if (b->failed) return false;
   bool causal;
-  Value *mask = sum_of_masks(b, &s, t, &causal);
+  Value *mask = sum_of_masks(r, &s, t, &causal);
   Value *in[4] = {in_four(b, q), in_four(b, k), in_four(b, v), mask};
   Value *y =
       build(b, OP_attention, in, mask ? 4 : 3, ATTRS(a_f("scale", s.scale), a_b("causal", causal)));
@@ -199,7 +201,8 @@ static bool is_exchanged(const Value *v) {
   return op && has_perm(op, heads_and_time);
 }
 
-bool raise_seq_major(Builder *b, Op *op) {
+bool raise_seq_major(Raise *r, Op *op) {
+  Builder *b = &r->b;
   if (op->kind != OP_attention || attr_i(op, "seq_major")) return false;
   Value *in[4];
   for (int i = 0; i < op->n_in; i++) {

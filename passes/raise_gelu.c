@@ -70,7 +70,8 @@ static bool put_gelu(Builder *b, Op *root, OpKind kind, Value *x, double by, dou
   return y;
 }
 
-bool raise_gelu(Builder *b, Op *root) {
+bool raise_gelu(Raise *r, Op *root) {
+  Builder *b = &r->b;
   Match m = {0};
   Value *x;
   double by;
@@ -80,7 +81,8 @@ bool raise_gelu(Builder *b, Op *root) {
   return put_gelu(b, root, OP_gelu, x, by, p.at[1] / M_SQRT1_2);
 }
 
-bool raise_gelu_tanh(Builder *b, Op *root) {
+bool raise_gelu_tanh(Raise *r, Op *root) {
+  Builder *b = &r->b;
   Match m = {0};
   Value *x;
   double by, first = sqrt(2 / M_PI);
@@ -92,7 +94,8 @@ bool raise_gelu_tanh(Builder *b, Op *root) {
   return put_gelu(b, root, OP_gelu_tanh, x, by, c);
 }
 
-bool raise_swish(Builder *b, Op *root) {
+bool raise_swish(Raise *r, Op *root) {
+  Builder *b = &r->b;
   Match m = {0};
   Value *x;
   double by;

@@ -15,13 +15,8 @@ static bool hides(double x, MaskKind kind) {
   return false;
 }
 
-bool is_causal_mask(const Value *v, int64_t t, int64_t s, MaskKind kind) {
-  while (made_by(v, OP_broadcast))
-    v = v->def->in[0].value;
+static bool has_triangles(const Value *v, int64_t t, int64_t s, MaskKind kind) {
   const Type *type = v->type;
-  if (type->rank < 2 || type->dim[type->rank - 2] != t || type->dim[type->rank - 1] != s ||
-      !made_by(v, OP_constant))
-    return false;
   Arena *a = arena_new();
   Tensor mask;
   bool causal = constant_tensor(v, &mask, a);
@@ -34,4 +29,21 @@ bool is_causal_mask(const Value *v, int64_t t, int64_t s, MaskKind kind) {
     }
   arena_free(a);
   return causal;
+}
+
+bool is_causal_mask(Raise *r, const Value *v, int64_t t, int64_t s, MaskKind kind) {
+  while (made_by(v, OP_broadcast))
+    v = v->def->in[0].value;
+  const Type *type = v->type;
+  if (type->rank < 2 || type->dim[type->rank - 2] != t || type->dim[type->rank - 1] != s ||
+      !made_by(v, OP_constant))
+    return false;
+  for (int i = 0; i < r->masks.n; i++) {
+    const KnownMask *known = &r->masks.at[i];
+    if (known->v == v && known->t == t && known->s == s && known->kind == kind)
+      return known->causal;
+  }
+  KnownMask mask = {v, t, s, kind, has_triangles(v, t, s, kind)};
+  vec_push(r->scratch, &r->masks, mask);
+  return mask.causal;
 }

@@ -71,7 +71,8 @@ static Value *vector_or(Builder *b, Value *vector, DType dtype, int64_t n, doubl
   return vector ? build_reshape(b, vector, 1, &n) : build_fill(b, dtype, 1, &n, otherwise);
 }
 
-bool raise_norm(Builder *b, Op *root) {
+bool raise_norm(Raise *r, Op *root) {
+  Builder *b = &r->b;
   if (root->kind != OP_div && root->kind != OP_mul) return false;
   Match m = {0};
   bool axes[MAX_RANK], mean_axes[MAX_RANK];

@@ -13,7 +13,8 @@ static Value *match_reduction(Match *m, Value *v, OpKind kind, int64_t *axis) {
   return reduce->in[0].value;
 }
 
-bool raise_softmax(Builder *b, Op *root) {
+bool raise_softmax(Raise *r, Op *root) {
+  Builder *b = &r->b;
   if (root->kind != OP_div) return false;
   Match m = {0};
   match_op(&m, root->out[0], OP_div);

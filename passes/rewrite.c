@@ -4,18 +4,45 @@
 
 #include <string.h>
 
+#include "base/vec.h"
+
+static bool is_read(const Op *op) {
+  for (int i = 0; i < op->n_out; i++)
+    if (value_used(op->out[i])) return true;
+  return false;
+}
+
 int drop_dead(Graph *g) {
   int n = 0;
   for (Op *op = g->last, *prev; op; op = prev) {
     prev = op->prev;
-    bool used = false;
-    for (int i = 0; i < op->n_out; i++)
-      used |= value_used(op->out[i]);
-    if (used) continue;
+    if (is_read(op)) continue;
     op_erase(op);
     n++;
   }
   return n;
+}
+
+void drop_unread(Op *op) {
+  if (is_read(op)) return;
+  Arena *a = arena_new();
+  Vec(Op *) pending = {0};
+  vec_push(a, &pending, op);
+  while (pending.n > 0) {
+    Op *dead = pending.at[--pending.n];
+    int n = dead->n_in;
+    Value **in = arena_array(a, Value *, n);
+    for (int i = 0; i < n; i++)
+      in[i] = dead->in[i].value;
+    op_erase(dead);
+    for (int i = 0; i < n; i++) {
+      bool again = false;
+      for (int k = 0; k < i; k++)
+        again |= in[k]->def == in[i]->def;
+      if (in[i]->def && !again && !is_read(in[i]->def)) vec_push(a, &pending, in[i]->def);
+    }
+  }
+  arena_free(a);
 }
 
 void replace(Value *v, Value *by) {

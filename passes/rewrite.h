@@ -8,6 +8,8 @@
 
 // Erases the ops whose results nobody reads.  How many there were.
 int drop_dead(Graph *g);
+// Erases `op` if nobody reads its results; then, likewise, what made its operands.
+void drop_unread(Op *op);
 
 // Every reader of `v` reads `by`, which takes over the name if it has none.  `v` stays, unused.
 void replace(Value *v, Value *by);
