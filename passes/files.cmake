@@ -74,6 +74,7 @@ set(PASS_FILES
   keep_casts.c
   batch.c
   fuse.c
+  gaps.c
   plan_memory.c
   # where values lie on which devices, and what it costs to move them
   lua_sandbox.c

@@ -29,6 +29,7 @@
 // (ir/place.h).
 
 #include "base/vec.h"
+#include "gaps.h"
 #include "ir/op.h"
 #include "ir/place.h"
 #include "pass.h"
@@ -58,15 +59,16 @@ typedef struct Planner {
   Diag *d;
   int64_t align;
   Meets meets;
-  Blocks kept; // what lasts, of all graphs, in the order of offsets
-  Life *life;  // by value id, as are the next three
+  Blocks kept; // what lasts, of all graphs
+  Gaps *kept_gaps;
+  Life *life; // by value id, as are the next three
   Place *place;
   Op **bucket; // of a value that will be packed: by which op
   int64_t *bucket_at;
   Value **target;     // the parameter that a value becomes
   Block **pack_block; // by op id
   Blocks block;
-  int64_t in_place, unshared;
+  int64_t in_place, unshared, looked_at;
 } Planner;
 
 static int64_t round_up(int64_t bytes, int64_t align) {
@@ -86,31 +88,16 @@ static int64_t min(int64_t a, int64_t b) {
 
 // -- Offsets -----------------------------------------------------------------------------------
 
-static bool in_the_way(const Planner *p, const Block *a, const Block *b) {
-  return a->life.from <= b->life.to && b->life.from <= a->life.to &&
-         values_meet(&p->meets, a->member.at[0], b->member.at[0]);
+static Taken taken_by(const Planner *p, const Block *b) {
+  return (Taken){b->offset, aligned(p, b->bytes), b->life, b->member.at[0]};
 }
 
-// Gives `b` an offset among the blocks that have one, which are in the order of these, and puts it
-// in.
-static void place_block(const Planner *p, Blocks *placed, Block *b) {
-  int64_t size = aligned(p, b->bytes), end = 0, best = -1, best_gap = INT64_MAX;
-  for (int i = 0; i < placed->n; i++) {
-    const Block *other = placed->at[i];
-    if (!in_the_way(p, b, other)) continue;
-    int64_t gap = other->offset - end;
-    if (gap >= size && gap < best_gap) {
-      best = end;
-      best_gap = gap;
-    }
-    end = max(end, other->offset + aligned(p, other->bytes));
-  }
-  b->offset = best >= 0 ? best : end;
-  vec_push(p->scratch, placed, b);
-  for (int i = placed->n - 1; i > 0 && placed->at[i - 1]->offset > b->offset; i--) {
-    placed->at[i] = placed->at[i - 1];
-    placed->at[i - 1] = b;
-  }
+// Gives `b` an offset among the blocks that have one, and puts it in.
+static void place_block(Planner *p, Gaps *placed, Block *b) {
+  Taken taken = taken_by(p, b);
+  b->offset = taken.offset = gaps_best(placed, &taken);
+  p->looked_at += gaps_looked_at(placed);
+  gaps_add(placed, &taken);
 }
 
 // -- What lasts from step to step --------------------------------------------------------------
@@ -154,7 +141,8 @@ static void place_kept_of(Planner *p, Graph *g, int width) {
     Block *b = arena_one(p->scratch, Block);
     *b = (Block){.bytes = type_bytes(v->type), .life = {0, INT64_MAX}, .kept = true};
     vec_push(p->scratch, &b->member, v);
-    place_block(p, &p->kept, b);
+    place_block(p, p->kept_gaps, b);
+    vec_push(p->scratch, &p->kept, b);
     v->offset = b->offset;
   }
 }
@@ -340,14 +328,17 @@ static int by_size(const void *x, const void *y) {
 }
 
 static void place_blocks(Planner *p) {
-  Blocks order = {0}, placed = {0};
-  for (int i = 0; i < p->kept.n; i++)
-    vec_push(p->scratch, &placed, p->kept.at[i]);
+  Blocks order = {0};
+  Gaps *placed = gaps_new(p->scratch, p->meets);
+  for (int i = 0; i < p->kept.n; i++) {
+    Taken taken = taken_by(p, p->kept.at[i]);
+    gaps_add(placed, &taken);
+  }
   for (int i = 0; i < p->block.n; i++)
     if (!p->block.at[i]->kept) vec_push(p->scratch, &order, p->block.at[i]);
   if (order.n) qsort(order.at, (size_t)order.n, sizeof *order.at, by_size);
   for (int i = 0; i < order.n; i++) {
-    place_block(p, &placed, order.at[i]);
+    place_block(p, placed, order.at[i]);
     p->unshared += aligned(p, order.at[i]->bytes);
   }
 }
@@ -402,6 +393,7 @@ bool pass_plan_memory(Module *m, const PassOptions *o, Diag *d) {
   if (!opt_target(o, &target, d)) return false;
   Planner p = {.m = m, .scratch = opt_scratch(o), .d = d, .align = target_info[target].align};
   p.meets = module_meets(m, p.scratch);
+  p.kept_gaps = gaps_new(p.scratch, p.meets);
   for_each_graph(g, m)
     if (g->entry) place_kept(&p, g);
   int64_t kept = largest_end(&p);
@@ -413,5 +405,6 @@ bool pass_plan_memory(Module *m, const PassOptions *o, Diag *d) {
   opt_stat(o, m->slab_bytes - kept, "bytes of values that come and go");
   opt_stat(o, p.unshared, "bytes if those did not share");
   opt_stat(o, p.in_place, "values made in place");
+  opt_stat(o, p.looked_at, "blocks looked at for gaps");
   return true;
 }

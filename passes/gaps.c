@@ -1,0 +1,198 @@
+// See gaps.h.
+
+#include "gaps.h"
+
+#include <string.h>
+
+#include "base/vec.h"
+
+enum { RUN = 64, N_CLASSES = 40 };
+
+// Neighbours in the order of offsets.
+typedef struct Run {
+  Taken block[RUN];
+  int n;
+  Life any;         // from the first birth to the last death
+  Life all;         // what lives into this or through it is alive with each of them
+  bool alike;       // all are on one mesh
+  int64_t end, gap; // of all together: where they end, and the largest gap between them
+} Run;
+
+// Blocks that live between 2^k and 2^(k+1) - 1 ops.
+typedef struct Class {
+  Vec(Run *) runs;
+  // What is next on the way through the blocks that are in the way of one: from the block `at` of
+  // `run` on nothing was passed; it begins at `next` and ends at `end`.
+  int run, at;
+  int64_t next, end;
+} Class;
+
+struct Gaps {
+  Arena *arena;
+  Meets meets;
+  Class class[N_CLASSES];
+  int64_t looked_at;
+};
+
+Gaps *gaps_new(Arena *a, Meets meets) {
+  Gaps *g = arena_one(a, Gaps);
+  g->arena = a;
+  g->meets = meets;
+  return g;
+}
+
+static int64_t larger(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+static int64_t smaller(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
+static const Mesh *mesh_of(const Taken *t) {
+  return t->v->layout ? t->v->layout->mesh : NULL;
+}
+
+static void sum_up(Run *r) {
+  r->any = r->all = r->block[0].life;
+  r->alike = true;
+  r->gap = 0;
+  r->end = r->block[0].offset;
+  for (int i = 0; i < r->n; i++) {
+    const Taken *t = &r->block[i];
+    r->any.from = smaller(r->any.from, t->life.from);
+    r->any.to = larger(r->any.to, t->life.to);
+    r->all.from = larger(r->all.from, t->life.from);
+    r->all.to = smaller(r->all.to, t->life.to);
+    r->alike &= mesh_of(t) == mesh_of(&r->block[0]);
+    r->gap = larger(r->gap, t->offset - r->end);
+    r->end = larger(r->end, t->offset + t->bytes);
+  }
+}
+
+// -- Looking for a gap -------------------------------------------------------------------------
+
+static bool overlap(const Life *a, const Life *b) {
+  return a->from <= b->to && b->from <= a->to;
+}
+
+static bool in_the_way(const Gaps *g, const Run *r, int i, const Taken *b) {
+  const Taken *t = &r->block[i];
+  return overlap(&t->life, &b->life) && (r->alike || values_meet(&g->meets, t->v, b->v));
+}
+
+// Whether none of the run is in the way.
+static bool is_apart(const Gaps *g, const Run *r, const Taken *b) {
+  return !overlap(&r->any, &b->life) || (r->alike && !values_meet(&g->meets, r->block[0].v, b->v));
+}
+
+// Whether all of a run that is not apart are, and none of the gaps between them is any good.
+static bool is_solid(const Run *r, const Taken *b) {
+  return overlap(&r->all, &b->life) && r->alike && r->gap < b->bytes;
+}
+
+// The next of the class that is in the way; false behind the last.
+static bool find_next(const Gaps *g, Class *c, const Taken *b) {
+  for (; c->run < c->runs.n; c->run++, c->at = 0) {
+    const Run *r = c->runs.at[c->run];
+    if (c->at == 0 && is_apart(g, r, b)) continue;
+    if (c->at == 0 && is_solid(r, b)) {
+      c->next = r->block[0].offset;
+      c->end = r->end;
+      c->at = r->n;
+      return true;
+    }
+    while (c->at < r->n && !in_the_way(g, r, c->at, b))
+      c->at++;
+    if (c->at == r->n) continue;
+    c->next = r->block[c->at].offset;
+    c->end = c->next + r->block[c->at++].bytes;
+    return true;
+  }
+  return false;
+}
+
+int64_t gaps_best(Gaps *g, const Taken *b) {
+  Class *open[N_CLASSES];
+  int n = 0;
+  int64_t end = 0, best = -1, size = INT64_MAX;
+  g->looked_at = 0;
+  for (int k = 0; k < N_CLASSES; k++) {
+    g->class[k].run = g->class[k].at = 0;
+    if (find_next(g, &g->class[k], b)) open[n++] = &g->class[k];
+  }
+  while (n > 0) {
+    int first = 0;
+    for (int k = 1; k < n; k++)
+      if (open[k]->next < open[first]->next) first = k;
+    Class *c = open[first];
+    int64_t gap = c->next - end;
+    if (gap >= b->bytes && gap < size) {
+      best = end;
+      size = gap;
+    }
+    end = larger(end, c->end);
+    g->looked_at++;
+    if (!find_next(g, c, b)) open[first] = open[--n];
+  }
+  return best >= 0 ? best : end;
+}
+
+int64_t gaps_looked_at(const Gaps *g) {
+  return g->looked_at;
+}
+
+// -- Adding a block ----------------------------------------------------------------------------
+
+static Class *class_of(Gaps *g, const Life *life) {
+  int k = 0;
+  for (int64_t length = life->to - life->from; length > 1 && k < N_CLASSES - 1; length /= 2)
+    k++;
+  return &g->class[k];
+}
+
+// The last run that begins at or before the offset, or the first.
+static int run_at(const Class *c, int64_t offset) {
+  int low = 0, high = c->runs.n - 1;
+  while (low < high) {
+    int middle = (low + high + 1) / 2;
+    if (c->runs.at[middle]->block[0].offset <= offset)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return low;
+}
+
+static void insert_run(Gaps *g, Class *c, int at, Run *r) {
+  vec_push(g->arena, &c->runs, r);
+  for (int i = c->runs.n - 1; i > at; i--)
+    c->runs.at[i] = c->runs.at[i - 1];
+  c->runs.at[at] = r;
+}
+
+// The second half becomes a run of its own.
+static void split(Gaps *g, Class *c, int at) {
+  Run *r = c->runs.at[at], *next = arena_one(g->arena, Run);
+  next->n = r->n / 2;
+  r->n -= next->n;
+  memcpy(next->block, r->block + r->n, sizeof *r->block * (size_t)next->n);
+  sum_up(r);
+  sum_up(next);
+  insert_run(g, c, at + 1, next);
+}
+
+void gaps_add(Gaps *g, const Taken *b) {
+  Class *c = class_of(g, &b->life);
+  if (!c->runs.n) insert_run(g, c, 0, arena_one(g->arena, Run));
+  int at = run_at(c, b->offset);
+  if (c->runs.at[at]->n == RUN) {
+    split(g, c, at);
+    at = run_at(c, b->offset);
+  }
+  Run *r = c->runs.at[at];
+  int i = r->n++;
+  for (; i > 0 && r->block[i - 1].offset > b->offset; i--)
+    r->block[i] = r->block[i - 1];
+  r->block[i] = *b;
+  sum_up(r);
+}
