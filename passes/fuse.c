@@ -64,6 +64,7 @@ typedef struct Fuser {
   bool *whole;           // by value id: a broadcast that is memory, not a way of reading
   uint32_t *seen, stamp; // by op id, for walks
   bool *placed;          // by op id: stands in the new order
+  Value **copy;          // by value id: in the body that is made, else NULL
   Vec(Graph *) bodies;
   Vec(Value *) renamed; // fused results, and the names of what they replace
   Vec(const char *) names;
@@ -404,11 +405,16 @@ static void make_groups(Fuser *f) {
 typedef struct Copy {
   Fuser *f;
   Graph *body;
-  Value **copy;       // by value id of the graph
-  Vec(Value *) input; // what becomes the operands
+  Vec(Value *) copied; // which have one
+  Vec(Value *) input;  // what becomes the operands
 } Copy;
 
 static Value *copy_value(Copy *c, Value *v);
+
+static Value *note_copy(Copy *c, Value *v, Value *copy) {
+  vec_push(c->f->scratch, &c->copied, v);
+  return c->f->copy[v->id] = copy;
+}
 
 static Value *copy_op(Copy *c, const Op *op) {
   Value *in[3];
@@ -420,17 +426,17 @@ static Value *copy_op(Copy *c, const Op *op) {
   if (!made) BUG("a copy of %s does not fit", op_info[op->kind].name);
   memcpy(made->split, op->split, sizeof made->split);
   made->out[0]->layout = op->out[0]->layout;
-  return c->copy[op->out[0]->id] = made->out[0];
+  return note_copy(c, op->out[0], made->out[0]);
 }
 
 // The body's value for `v`: copied if it costs nothing, otherwise a parameter.
 static Value *copy_value(Copy *c, Value *v) {
-  if (c->copy[v->id]) return c->copy[v->id];
+  if (c->f->copy[v->id]) return c->f->copy[v->id];
   if (is_scalar(v) || (v->def && is_view(v->def)) || is_strides(c->f, v)) return copy_op(c, v->def);
   Value *p = graph_param(c->body, NULL, v->type, ROLE_none, NULL);
   p->layout = v->layout;
   vec_push(c->f->scratch, &c->input, v);
-  return c->copy[v->id] = p;
+  return note_copy(c, v, p);
 }
 
 static bool same_layouts(const Graph *a, const Graph *b) {
@@ -476,7 +482,6 @@ static void replace_memory(Fuser *f, Value *v, Value *by) {
 // Puts the fused op of group `g` at the end of the graph.  Its members die.
 static void emit_group(Fuser *f, const Group *g) {
   Copy c = {.f = f, .body = graph_new(f->m, body_name(f), false)};
-  c.copy = arena_array(f->scratch, Value *, f->g->n_values);
   Vec(Value *) results = {0};
   for (int i = 0; i < g->member.n; i++) {
     Value *v = g->member.at[i]->out[0];
@@ -485,6 +490,8 @@ static void emit_group(Fuser *f, const Group *g) {
     graph_output(c.body, copy, NULL);
     vec_push(f->scratch, &results, v);
   }
+  for (int i = 0; i < c.copied.n; i++)
+    f->copy[c.copied.at[i]->id] = NULL;
   if (!results.n) { // nobody wanted it
     graph_erase(c.body);
     return;
@@ -586,6 +593,8 @@ static void fuse_graph(Fuser *f, Graph *g) {
   f->seen = arena_array(f->scratch, uint32_t, g->n_ops);
   f->placed = arena_array(f->scratch, bool, g->n_ops);
   f->whole = arena_array(f->scratch, bool, g->n_values);
+  // Each result of a fused op takes the place of a value that there is.
+  f->copy = arena_array(f->scratch, Value *, 2 * (size_t)g->n_values);
   f->stamp = 0;
   make_groups(f);
   place_all(f);

@@ -102,11 +102,6 @@ Graph *graph_find(const Module *m, const char *name) {
 }
 
 void graph_erase(Graph *g) {
-  for_each_graph(other, g->module) {
-    if (other == g) continue;
-    for_each_op(op, other)
-      if (op->callee == g) BUG("@%s is called by @%s", g->name, other->name);
-  }
   for (int i = 0; i < g->n_params; i++)
     name_remove(g->params[i]);
   for_each_op(op, g)

@@ -260,7 +260,7 @@ Module *module_clone(const Module *m);
 Graph *graph_new(Module *m, const char *name, bool entry); // appended
 Graph *graph_find(const Module *m, const char *name);
 Graph *graph_clone(Graph *g, const char *name); // appended; same names for values
-void graph_erase(Graph *g);
+void graph_erase(Graph *g);                     // nobody may call it, which the verifier sees
 
 Value *graph_param(Graph *g, const char *name, const Type *type, Role role, const Loc *loc);
 void graph_output(Graph *g, Value *v, const char *label);
