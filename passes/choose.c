@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "collectives.h"
@@ -14,10 +15,22 @@ enum { MAX_MICRO_BATCHES = 256, MORE_RANKS = 8, N_AGAIN = 3 };
 
 // -- Which there are ---------------------------------------------------------------------------
 
-static const char *const outer[] = {"dp", "zero1", "zero3"}; // each rank has its rows
-static const char *const inner[] = {"sp", "vp"};             // and its columns
+// How a program may be used: on all ranks; on the ranks that another one inside of it leaves;
+// inside of such a one, with every number of ranks; only where ranks are of one node.  Searches
+// take their time.
+enum { ALONE = 1, OUTER = 2, INNER = 4, IN_NODE = 8, SEARCH = 16 };
 
-enum { N_OUTER = sizeof outer / sizeof *outer, N_INNER = sizeof inner / sizeof *inner };
+static const struct {
+  const char *plan;
+  int use;
+  int64_t least; // ranks
+} known[] = {
+    {"dp", ALONE | OUTER, 2},           {"zero1", ALONE | OUTER, 2},
+    {"zero3", ALONE | OUTER, 2},        {"sp", ALONE | INNER | IN_NODE, 2},
+    {"vp", ALONE | INNER | IN_NODE, 2}, {"tp2d", ALONE | IN_NODE, 4},
+    {"search", ALONE | SEARCH, 2},      {"search_qkv", ALONE | SEARCH, 2},
+};
+enum { N_KNOWN = sizeof known / sizeof *known };
 
 static void add(const ChooseOptions *o, Arena *a, Candidates *out, const char *plan) {
   int64_t slices = o->micro_batches ? o->micro_batches : 1;
@@ -25,20 +38,20 @@ static void add(const ChooseOptions *o, Arena *a, Candidates *out, const char *p
   vec_push(a, out, c);
 }
 
-// Tensor parallelism stays within a node.
 static void list(const ChooseOptions *o, Arena *a, Candidates *out) {
-  int64_t n = o->ranks;
-  for (int i = 0; i < N_OUTER; i++)
-    add(o, a, out, outer[i]);
-  for (int64_t k = 2; k <= n && k <= o->cluster->per_node; k++)
-    for (int j = 0; n % k == 0 && j < N_INNER; j++) {
-      if (k == n) add(o, a, out, inner[j]);
-      for (int i = 0; k < n && i < N_OUTER; i++)
-        add(o, a, out, str_format(a, "%s,%s=%" PRId64, outer[i], inner[j], k));
-    }
-  if (n >= 4 && n <= o->cluster->per_node) add(o, a, out, "tp2d");
-  add(o, a, out, "search");
-  add(o, a, out, "search_qkv");
+  if (o->plan) {
+    add(o, a, out, o->plan);
+    return;
+  }
+  for (int i = 0; i < N_KNOWN; i++) {
+    int64_t n = o->ranks, most = known[i].use & IN_NODE ? o->cluster->per_node : n;
+    if ((known[i].use & ALONE) && n >= known[i].least && n <= most) add(o, a, out, known[i].plan);
+    if (!(known[i].use & INNER)) continue;
+    for (int64_t k = known[i].least; k <= most && k < n; k++)
+      for (int j = 0; j < N_KNOWN && n % k == 0; j++)
+        if (known[j].use & OUTER)
+          add(o, a, out, str_format(a, "%s,%s=%" PRId64, known[j].plan, known[i].plan, k));
+  }
 }
 
 // -- What each is worth --------------------------------------------------------------------------
@@ -61,34 +74,58 @@ static bool shares_work(const Module *m) {
   return list.n > 0;
 }
 
-static void make(const Module *model, const ChooseOptions *o, Candidate *c) {
-  Diag *quiet = diag_new(stderr);
-  PipelineOptions run = {.bisect_limit = -1, .unproved = true};
+// The first error of those that were written, without what comes after it.
+static const char *first_error(Arena *a, const char *text) {
+  const char *at = strstr(text, "error: ");
+  if (!at) return "";
+  while (at > text && at[-1] != '\n')
+    at--;
+  return str_copy_n(a, at, strcspn(at, "\n"));
+}
+
+static void make(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c) {
+  char *said = NULL;
+  size_t n;
+  FILE *f = open_memstream(&said, &n);
+  if (!f) BUG("no memory for what a plan says");
+  Diag *d = diag_new(f);
+  PipelineOptions run = {.bisect_limit = -1, .unproved = true, .out = f};
   Module *m = module_clone(model);
-  diag_quiet(quiet, true);
-  c->made = pipeline_run(m, o->pipeline(o->context, c), &run, quiet) && m->phase >= PHASE_planned &&
-            shares_work(m);
+  bool ok = pipeline_run(m, o->pipeline(o->context, c), &run, d) && m->phase >= PHASE_planned;
+  c->made = ok && (o->plan || shares_work(m));
   if (c->made) measure(m, o, c);
   module_free(m);
-  diag_free(quiet);
+  diag_free(d);
+  fclose(f);
+  if (!c->made) c->why = ok ? "all ranks do the same" : first_error(a, said);
+  free(said);
 }
 
-// More of them need less memory, up to where a micro-batch is one row for each rank.
-static bool may_cut_more(const ChooseOptions *o, const Candidate *c) {
-  int64_t twice = 2 * c->micro_batches;
-  bool open = !o->micro_batches && o->batch > 0 && o->batch % twice == 0;
-  bool helps = (double)(c->needs.weight_bytes + c->needs.state_bytes) <= o->cluster->memory;
-  return open && helps && twice <= MAX_MICRO_BATCHES;
+// In how many micro-batches this one may fit, more than `n`: gradients and what is kept for them
+// become smaller at best as rows do.  0: in none.
+static int64_t next_cut(const ChooseOptions *o, const Candidate *c, int64_t n) {
+  if (o->micro_batches || !c->made || c->fits) return 0;
+  double kept = (double)(c->needs.weight_bytes + c->needs.state_bytes);
+  double rest = (double)c->needs.peak_bytes - kept;
+  for (n++; n <= o->batch && n <= MAX_MICRO_BATCHES; n++) {
+    double part = (double)c->micro_batches / (double)n;
+    if (o->batch % n == 0 && kept + rest * part <= o->cluster->memory) return n;
+  }
+  return 0;
 }
 
+// Also with more micro-batches, where it does not fit.  Some numbers do not divide the rows of a
+// rank.
 static void try_candidate(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all,
                           Candidate c) {
-  make(model, o, &c);
+  make(model, o, a, &c);
   vec_push(a, all, c);
-  while (c.made && !c.fits && may_cut_more(o, &c)) {
-    c = (Candidate){c.plan, c.ranks, 2 * c.micro_batches, .by_axes = c.by_axes};
-    make(model, o, &c);
-    vec_push(a, all, c);
+  for (int64_t n = next_cut(o, &c, c.micro_batches); n; n = next_cut(o, &c, n)) {
+    Candidate more = {c.plan, c.ranks, n, .by_axes = c.by_axes};
+    make(model, o, a, &more);
+    if (!more.made) continue;
+    vec_push(a, all, more);
+    c = more;
   }
 }
 
@@ -105,7 +142,8 @@ static int cheapest(const Candidates *all, const bool *taken) {
 }
 
 // Prices the best few again, with the ways that their collectives really take.
-static void price_best(const Module *model, const ChooseOptions *o, Candidates *all, bool *taken) {
+static void price_best(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all,
+                       bool *taken) {
   int best[N_AGAIN], n = 0;
   for (int i; n < N_AGAIN && (i = cheapest(all, taken)) >= 0; n++) {
     best[n] = i;
@@ -115,7 +153,7 @@ static void price_best(const Module *model, const ChooseOptions *o, Candidates *
   for (int i = 0; i < n; i++) {
     Candidate *c = &all->at[best[i]];
     *c = (Candidate){c->plan, c->ranks, c->micro_batches, .by_axes = false};
-    make(model, o, c);
+    make(model, o, a, c);
     taken[best[i]] = false;
   }
 }
@@ -126,7 +164,7 @@ int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidate
   for (int i = 0; i < plans.n; i++)
     try_candidate(model, o, a, out, plans.at[i]);
   bool *taken = arena_array(a, bool, out->n);
-  if (o->by_axes) price_best(model, o, out, taken);
+  if (o->by_axes) price_best(model, o, a, out, taken);
   return cheapest(out, taken);
 }
 
@@ -139,30 +177,51 @@ static const Candidate *smallest(const Candidates *all) {
   return best;
 }
 
+// None could be made: what each says.
+static bool none_made(const ChooseOptions *o, const Candidates *all, Diag *d) {
+  diag_error(d, NULL, "none of the %d plans tried can be made of this model for %" PRId64 " ranks",
+             all->n, o->ranks);
+  for (int i = 0; i < all->n; i++)
+    diag_note(d, NULL, "%s: %s", all->at[i].plan, all->at[i].why);
+  return false;
+}
+
+// Whether one of the quick ones fits with more ranks.
+static bool fits_wider(const Module *model, const ChooseOptions *o, Arena *a, Diag *d) {
+  ChooseOptions more = *o;
+  for (int64_t times = 2; times <= MORE_RANKS; times *= 2) {
+    Candidates plans = {0};
+    more.ranks = times * o->ranks;
+    if (more.ranks > cluster_devices(o->cluster)) break;
+    for (int i = 0; i < N_KNOWN; i++)
+      if ((known[i].use & ALONE) && !(known[i].use & SEARCH)) add(&more, a, &plans, known[i].plan);
+    for (int i = 0; i < plans.n; i++) {
+      Candidates tried = {0};
+      try_candidate(model, &more, a, &tried, plans.at[i]);
+      const Candidate *last = &tried.at[tried.n - 1];
+      if (!last->fits) continue;
+      diag_hint(d,
+                "it fits on %" PRId64 " ranks: -g %" PRId64 " --plan %s --micro-batches %" PRId64,
+                more.ranks, more.ranks, last->plan, last->micro_batches);
+      return true;
+    }
+  }
+  return false;
+}
+
 bool choose_failed(const Module *model, const ChooseOptions *o, Arena *a, const Candidates *all,
                    Diag *d) {
   const Candidate *c = smallest(all);
-  if (!c)
-    return diag_error(d, NULL, "no plan can be made of this model for %" PRId64 " ranks", o->ranks);
+  if (!c) return none_made(o, all, d);
   diag_error(
       d, NULL,
-      "the model fits under no plan: with the one that needs least, %s, rank %d needs %" PRId64
-      " bytes, and a device of '%s' has %.0f",
+      "the model fits under none of the plans tried: with the one that needs least, %s, rank "
+      "%d needs %" PRId64 " bytes, and a device of '%s' has %.0f",
       c->plan, c->needs.rank, c->needs.peak_bytes, o->cluster->name, o->cluster->memory);
   diag_note(d, NULL, "%s, in %" PRId64 " micro-batch%s", needs_text(a, &c->needs), c->micro_batches,
             c->micro_batches == 1 ? "" : "es");
-  ChooseOptions more = *o;
-  for (int64_t times = 2; times <= MORE_RANKS; times *= 2) {
-    Candidates wider = {0};
-    more.ranks = times * o->ranks;
-    if (more.ranks > cluster_devices(o->cluster)) break;
-    int best = choose_plan(model, &more, a, &wider);
-    if (best < 0) continue;
-    diag_hint(d, "it fits on %" PRId64 " ranks: -g %" PRId64 " --plan %s", more.ranks, more.ranks,
-              wider.at[best].plan);
-    return false;
-  }
-  diag_hint(d, "a device would need %" PRId64 " bytes more",
-            c->needs.peak_bytes - (int64_t)o->cluster->memory);
+  if (!fits_wider(model, o, a, d))
+    diag_hint(d, "a device would need %" PRId64 " bytes more",
+              c->needs.peak_bytes - (int64_t)o->cluster->memory);
   return false;
 }

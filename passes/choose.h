@@ -11,8 +11,8 @@
 // tensor-parallel one of every degree, and `search`.  Each is run through the whole pipeline of its
 // target, so what is priced is what would be executed: its collectives after they were fused, its
 // memory as plan_memory lays it out.  A plan that cannot be made of the model is no candidate, and
-// neither is one by which all ranks do the same.  One that does not fit is tried again with twice
-// as many micro-batches, as long as that may help.
+// neither is one by which all ranks do the same.  One that does not fit is tried again with more
+// micro-batches, as long as that may help.
 
 #ifndef CHOOSE_H
 #define CHOOSE_H
@@ -27,10 +27,11 @@
 typedef struct Candidate {
   const char *plan; // as in --plan
   int64_t ranks, micro_batches;
-  bool by_axes;   // its collectives go axis by axis, whatever the cluster
-  bool made;      // else nothing below is known
-  bool fits;      // into a device's memory
-  double seconds; // of a step
+  bool by_axes;    // its collectives go axis by axis, whatever the cluster
+  const char *why; // it could not be made: the first that was wrong
+  bool made;       // else nothing below is known
+  bool fits;       // into a device's memory
+  double seconds;  // of a step
   Needs needs;
 } Candidate;
 
@@ -40,6 +41,7 @@ typedef Vec(Candidate) Candidates;
 typedef const char *MakePipeline(void *context, const Candidate *c);
 
 typedef struct ChooseOptions {
+  const char *plan; // NULL: all that are known
   int64_t ranks;
   int64_t micro_batches; // 0: as many as memory asks for
   int64_t batch;         // rows; 0: not known, and not cut then
@@ -55,8 +57,8 @@ typedef struct ChooseOptions {
 // where none could be made or none fits.
 int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidates *out);
 
-// After -1: reports the nearest miss: which rank lacks how many bytes, what they are for, and on
-// how many ranks it would fit.  Returns false.
+// After -1: reports why each could not be made; or the nearest miss: which rank lacks how many
+// bytes, what they are for, and on how many ranks it would fit.  Returns false.
 bool choose_failed(const Module *model, const ChooseOptions *o, Arena *a, const Candidates *all,
                    Diag *d);
 

@@ -20,6 +20,7 @@
 #include "backend/backend.h"
 #include "base/vec.h"
 #include "cluster.h"
+#include "cost.h"
 #include "explain.h"
 #include "frontend/onnx.h"
 #include "ir/op.h"
@@ -506,25 +507,46 @@ static const char *pipeline_of(void *arena, const Candidate *c) {
   return train_pipeline(arena, !c->by_axes);
 }
 
-// --plan auto.  Where none can be made, data parallelism will say why.
+// Without a price none is better than another.
+static void warn_unpriced(const Cluster *c, Diag *d) {
+  const char *name = cluster ? cluster : c->name;
+  if (ranks > cluster_devices(c))
+    diag_warning(d, NULL, "plans cannot be priced: '%s' has %d devices for %lld ranks", name,
+                 cluster_devices(c), (long long)ranks);
+  else if (!cost_known(c))
+    diag_warning(d, NULL, "plans cannot be priced: '%s' does not say how fast its devices are",
+                 name);
+}
+
+// The plan, where it is auto; and how many micro-batches it takes to fit into memory, whatever plan
+// it is.
 static bool choose(const Module *m, Summary *s, Arena *a, Diag *d) {
+  bool limited = cluster != NULL && s->cluster->memory > 0;
+  bool cuts = limited && batch > 0 && !pipeline && !option_given("micro-batches");
+  if (!is_auto() && !cuts) return true;
   ChooseOptions o = {.ranks = ranks, .batch = batch, .cluster = s->cluster, .context = a};
+  const char *named = strcmp(plan, "auto") != 0 ? plan : "dp";
+  o.plan = is_auto() ? NULL : named;
   o.micro_batches = option_given("micro-batches") ? micro_batches : 0;
-  o.by_axes = cluster != NULL;
-  o.limited = cluster != NULL && s->cluster->memory > 0;
+  o.by_axes = is_auto() && cluster != NULL;
+  o.limited = limited;
   o.target = backend.target.target;
   o.pipeline = pipeline_of;
+  if (is_auto()) warn_unpriced(s->cluster, d);
   double start = now();
-  s->chosen = choose_plan(m, &o, a, &s->candidates);
-  s->choosing = now() - start;
-  bool made = false;
-  for (int i = 0; i < s->candidates.n; i++)
-    made |= s->candidates.at[i].made;
-  if (made && s->chosen < 0) return choose_failed(m, &o, a, &s->candidates, d);
-  Candidate dp = {.plan = "dp", .micro_batches = micro_batches};
-  const Candidate *best = s->chosen < 0 ? &dp : &s->candidates.at[s->chosen];
+  Candidates all = {0};
+  int chosen = choose_plan(m, &o, a, &all);
+  if (is_auto()) {
+    s->candidates = all;
+    s->chosen = chosen;
+    s->choosing = now() - start;
+    if (chosen < 0) return choose_failed(m, &o, a, &all, d);
+  }
+  // A plan that was asked for and does not fit, or cannot be made, will say so.
+  Candidate as_asked = {.plan = named, .micro_batches = 1};
+  const Candidate *best = chosen < 0 ? &as_asked : &all.at[chosen];
   take_candidate(a, best, ranks);
-  plan = best->plan;
+  if (is_auto()) plan = best->plan;
   return true;
 }
 
@@ -712,7 +734,7 @@ static bool compile(const char *path, Arena *a, Diag *d) {
   bool ok = m != NULL;
   bool is_summed = summary || !strcmp(emit_what, "plan");
   if (ok && is_summed) summary_before(&s, m);
-  if (ok && is_auto()) ok = choose(m, &s, a, d);
+  if (ok) ok = choose(m, &s, a, d);
   ok = ok && pipeline_run(m, pipeline ? pipeline : train_pipeline(a, true), &run, d) &&
        check_ranks(m, d) && check_memory(m, s.cluster, a, d);
   if (ok && verbose) say_weights(m);

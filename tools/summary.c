@@ -245,7 +245,7 @@ static void add_solver(StrBuf *b, const Searched *found) {
         found->n_choices, found->n_edges, 1e3 * found->step);
 }
 
-// Each plan that was looked at; null where it could not be made.
+// Each plan that was looked at; null where it could not be made, and why.
 static void add_candidates(StrBuf *b, const Summary *s) {
   if (!s->candidates.n) return;
   strbuf_addf(b, "  \"candidates\": [");
@@ -254,9 +254,11 @@ static void add_candidates(StrBuf *b, const Summary *s) {
     strbuf_addf(b, "%s\n    {\"plan\": %s, \"micro_batches\": %" PRId64 ", \"step_ms\": %s, ",
                 i ? "," : "", json_string(b->arena, c->plan), c->micro_batches,
                 ms_text(b->arena, c->made && isfinite(c->seconds), c->seconds));
-    strbuf_addf(b, "\"peak_bytes\": %s, \"fits\": %s, \"chosen\": %s}",
+    strbuf_addf(b, "\"peak_bytes\": %s, \"fits\": %s, \"chosen\": %s",
                 c->made ? str_format(b->arena, "%" PRId64, c->needs.peak_bytes) : "null",
                 c->fits ? "true" : "false", i == s->chosen ? "true" : "false");
+    if (!c->made) strbuf_addf(b, ", \"why\": %s", json_string(b->arena, c->why));
+    strbuf_add(b, "}");
   }
   strbuf_add(b, "\n  ],\n");
 }
