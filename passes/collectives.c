@@ -67,13 +67,37 @@ Messages messages_of(Arena *a, const Op *move) {
 
 // -- How much --------------------------------------------------------------------------------
 
-static int64_t moved_bytes(Arena *a, const Op *move) {
-  Messages messages = messages_of(a, move);
+static int64_t sum_of_messages(const Op *move) {
+  Arena *scratch = arena_new();
+  Messages messages = messages_of(scratch, move);
   int64_t bytes = 0;
   for (int i = 0; i < messages.n; i++)
     if (messages.at[i].from != messages.at[i].to)
       bytes += message_bytes(&messages.at[i], move->out[0]->type);
+  arena_free(scratch);
   return bytes;
+}
+
+// Moves of layers are alike, so each kind of them is looked at once.
+typedef struct Sum {
+  const Type *part;
+  const Layout *from, *to;
+  int64_t bytes;
+  struct Sum *next;
+} Sum;
+
+enum { SUM_BUCKETS = 256 };
+
+static int64_t moved_bytes(Arena *a, Sum **sums, const Op *move) {
+  const Type *part = move->in[0].value->type;
+  const Layout *from = move->in[0].value->layout, *to = move->out[0]->layout;
+  Sum **bucket = &sums[way_hash(part, from, to) % SUM_BUCKETS];
+  for (Sum *s = *bucket; s; s = s->next)
+    if (s->part == part && s->from == from && s->to == to) return s->bytes;
+  Sum *s = arena_one(a, Sum);
+  *s = (Sum){part, from, to, sum_of_messages(move), *bucket};
+  *bucket = s;
+  return s->bytes;
 }
 
 static int64_t larger(int64_t a, int64_t b) {
@@ -84,12 +108,13 @@ void collectives_find(Arena *a, const Module *m, Collectives *out) {
   const Graph *g = m->graphs;
   if (!g || m->phase < PHASE_local) return;
   const StepPart *part = graph_step_parts(g, a);
+  Sum **sums = arena_array(a, Sum *, SUM_BUCKETS);
   for_each_op(op, g) {
     if (!op_is_collective(op)) continue;
     Collective c = {.op = op, .part = part[op->id]};
     c.count = c.part == STEP_micro ? module_slices(m) : 1;
     if (op->kind == OP_move) {
-      c.bytes = c.all_bytes = moved_bytes(a, op);
+      c.bytes = c.all_bytes = moved_bytes(a, sums, op);
       if (c.bytes == 0) continue;
     } else {
       if (collective_size(op) == 1) continue;

@@ -151,5 +151,6 @@ bool pass_comm(Module *m, const PassOptions *o, Diag *d) {
   }
   module_drop_meshes(m); // of ways that were joined
   opt_stat(o, c.inserted, "ops inserted");
+  if (c.paths) opt_stat(o, transitions_known(c.paths), "ways over the cluster looked at");
   return true;
 }

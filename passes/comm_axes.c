@@ -101,8 +101,8 @@ static Price price_of(const Comm *c, const Value *v, Hops hops) {
     for (int i = 0; op && i < op->n_in; i++)
       if (op->in[i].value == v) add_way(&e, wanted(c, op, i));
   }
-  for (int i = 0; i < c->g->n_results; i++)
-    if (c->g->results[i]->use.value == v) add_way(&e, wanted_result(c, c->g->results[i]));
+  for_each_use(u, v)
+    if (!u->user) add_way(&e, wanted_result(c, c->g->results[u->index]));
   return e.price;
 }
 

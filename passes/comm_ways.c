@@ -93,11 +93,9 @@ static void add_all_wanted(Comm *c, Tree *t, const Value *original) {
     for (int i = 0; i < op->n_in; i++)
       if (op->in[i].value == original) add_wanted(c, t, original, wanted(c, op, i));
   }
-  for (int i = 0; i < c->g->n_results; i++) {
-    const Result *r = c->g->results[i];
-    if (r->use.value == original && part_of(original, original->def) == t->part)
-      add_wanted(c, t, original, wanted_result(c, r));
-  }
+  for_each_use(u, original)
+    if (!u->user && part_of(original, original->def) == t->part)
+      add_wanted(c, t, original, wanted_result(c, c->g->results[u->index]));
 }
 
 // What may be worth a visit: sums added up, on every mesh, and everything on every device.
@@ -175,11 +173,9 @@ Value *carried_to(Comm *c, Value *original, const Layout *want, Op *reader) {
 // Whether anybody wants the value on another mesh.
 bool is_carried(const Comm *c, const Value *v) {
   if (c->cluster || c->trees[v->id]) return true;
-  for_each_use(u, v)
-    if (u->user && op_mesh(u->user) != v->layout->mesh) return true;
-  for (int i = 0; i < c->g->n_results; i++) {
-    const Result *r = c->g->results[i];
-    if (r->use.value == v && wanted_result(c, r)->mesh != v->layout->mesh) return true;
+  for_each_use(u, v) {
+    const Mesh *mesh = u->user ? op_mesh(u->user) : wanted_result(c, c->g->results[u->index])->mesh;
+    if (mesh != v->layout->mesh) return true;
   }
   return false;
 }

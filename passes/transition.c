@@ -16,6 +16,17 @@ typedef struct Rate {
   double start, byte; // seconds
 } Rate;
 
+// A way that was asked for before.  Types and layouts are interned, so they are equal where their
+// pointers are; layers of a model ask for the same ways.
+typedef struct Known {
+  const Type *whole;
+  const Layout *from, *to;
+  const Path *path; // NULL where nothing is sent
+  struct Known *next;
+} Known;
+
+enum { KNOWN_BUCKETS = 1024 };
+
 struct Transitions {
   Module *m;
   Arena *arena;
@@ -23,6 +34,8 @@ struct Transitions {
   Traffic *traffic;
   Paths *paths;
   Vec(Rate) rates;
+  Known *known[KNOWN_BUCKETS];
+  int n_known;
   int n_meshes; // that were added
 };
 
@@ -194,7 +207,8 @@ static void join_moves(Walk *w, const Layout *to) {
   if (!w->n_added || last->kind != OP_move) return;
   Value *before = last->in[0].value;
   const Type *whole = type_whole(w->t->m, w->v->type, w->v->layout);
-  if (!move_stays(whole, w->v->layout, to) && !move_stays(whole, before->layout, w->v->layout))
+  if (!module_move_stays(w->t->m, whole, w->v->layout, to) &&
+      !module_move_stays(w->t->m, whole, before->layout, w->v->layout))
     return;
   w->v = before;
   w->n_added--;
@@ -313,14 +327,27 @@ Transitions *transitions_new(Module *m, const Cluster *c, Arena *a) {
   return t;
 }
 
-// NULL where nothing is sent.
-static const Path *path_between(Transitions *t, const Type *whole, const Layout *from,
-                                const Layout *want) {
-  if (move_stays(whole, from, want)) return NULL;
+static const Path *search_between(Transitions *t, const Type *whole, const Layout *from,
+                                  const Layout *want) {
+  if (module_move_stays(t->m, whole, from, want)) return NULL;
   TensorShape shape = shape_of(whole);
   Placement a = placement_of(t->arena, from, shape.rank);
   Placement b = placement_of(t->arena, want, shape.rank);
   return path_find(t->paths, &shape, &a, &b);
+}
+
+// NULL where nothing is sent.
+static const Path *path_between(Transitions *t, const Type *whole, const Layout *from,
+                                const Layout *want) {
+  uint64_t h = way_hash(whole, from, want);
+  Known **bucket = &t->known[h % KNOWN_BUCKETS];
+  for (Known *k = *bucket; k; k = k->next)
+    if (k->whole == whole && k->from == from && k->to == want) return k->path;
+  Known *k = arena_one(t->arena, Known);
+  *k = (Known){whole, from, want, search_between(t, whole, from, want), *bucket};
+  *bucket = k;
+  t->n_known++;
+  return k->path;
 }
 
 Value *transition(Transitions *t, Builder *b, Value *v, const Layout *want) {
@@ -334,6 +361,10 @@ Value *transition(Transitions *t, Builder *b, Value *v, const Layout *want) {
 }
 
 // -- What it costs -------------------------------------------------------------------------------
+
+int transitions_known(const Transitions *t) {
+  return t->n_known;
+}
 
 double transition_seconds(Transitions *t, const Type *whole, const Layout *from,
                           const Layout *want) {

@@ -6,6 +6,8 @@
 
 #include "ir/boxes.h"
 
+#include "ir/intern.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -354,4 +356,14 @@ bool move_stays(const Type *whole, const Layout *from, const Layout *to) {
   }
   arena_free(a);
   return stays;
+}
+
+bool module_move_stays(const Module *m, const Type *whole, const Layout *from, const Layout *to) {
+  KnownMove **bucket = &m->interned->moves[way_hash(whole, from, to) % N_BUCKETS];
+  for (KnownMove *k = *bucket; k; k = k->next)
+    if (k->whole == whole && k->from == from && k->to == to) return k->stays;
+  KnownMove *k = arena_one(m->arena, KnownMove);
+  *k = (KnownMove){whole, from, to, move_stays(whole, from, to), *bucket};
+  *bucket = k;
+  return k->stays;
 }

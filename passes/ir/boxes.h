@@ -69,6 +69,16 @@ void move_messages(const Type *whole, const Layout *from, const Layout *to, cons
                    Arena *a, Messages *out);
 // Whether every device of the target has exactly its part already, so that there is nothing to do.
 bool move_stays(const Type *whole, const Layout *from, const Layout *to);
+// The same of types and layouts of a module, which remembers it: many ask, and few moves differ.
+bool module_move_stays(const Module *m, const Type *whole, const Layout *from, const Layout *to);
+// A way from one layout to another, as a number to find it by.
+static inline uint64_t way_hash(const Type *whole, const Layout *from, const Layout *to) {
+  const void *const at[] = {whole, from, to};
+  uint64_t h = 14695981039346656037u;
+  for (int i = 0; i < 3; i++)
+    h = (h ^ (uint64_t)(uintptr_t)at[i]) * 0x9e3779b97f4a7c15u;
+  return h >> 32;
+}
 int64_t message_bytes(const Message *m, const Type *t);
 
 // Whether a slice of time has the same part of the tensor, as a whole, in both.

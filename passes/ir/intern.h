@@ -1,6 +1,6 @@
 // What the files that build and change graphs share, and nobody else sees: what a module keeps so
-// that equal things are found again (its types, its layouts, the names of its values), and ops
-// before they stand in a graph.
+// that equal things are found again (its types, its layouts, moves between them, the names of its
+// values), and ops before they stand in a graph.
 
 #ifndef IR_INTERN_H
 #define IR_INTERN_H
@@ -25,9 +25,18 @@ typedef struct Names {
   int n, cap;
 } Names;
 
+// Whether a move of a value has nothing to do: boxes.c only.
+typedef struct KnownMove {
+  const Type *whole;
+  const Layout *from, *to;
+  bool stays;
+  struct KnownMove *next;
+} KnownMove;
+
 struct Interned {
   InternedType *types[N_BUCKETS];
   InternedLayout *layouts;
+  KnownMove *moves[N_BUCKETS];
   Names names;
 };
 

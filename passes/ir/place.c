@@ -158,7 +158,7 @@ bool op_inplace(const Op *op, int result, int operand, Arena *scratch) {
   if (op->kind == OP_batch) return batch_inplace(op->callee, result, operand, scratch);
   if (op->kind == OP_move) {
     const Value *x = op->in[0].value;
-    return move_stays(value_whole(x), x->layout, op->out[0]->layout);
+    return module_move_stays(op->graph->module, value_whole(x), x->layout, op->out[0]->layout);
   }
   int traits = op_info[op->kind].traits;
   if (result > 0) return (traits & STATES) && operand == result + 1;
