@@ -17,6 +17,7 @@ struct Traffic {
   double *out, *in;         // seconds of a device's link inside its node
   double *nic_out, *nic_in; // of an adapter
   double *waits;            // alphas of what a device sends; then of what it gets
+  int *in_node;             // devices of a group that are in each node; 0 between uses
   int *touched, n_touched;  // devices
   bool *is_touched;
   double bytes, crossing, alpha; // alpha: at least
@@ -31,6 +32,7 @@ Traffic *traffic_new(Arena *a, const Cluster *c) {
   t->nic_out = arena_array(a, double, n_nics);
   t->nic_in = arena_array(a, double, n_nics);
   t->waits = arena_array(a, double, 2 * n);
+  t->in_node = arena_array(a, int, c->nodes);
   t->touched = arena_array(a, int, n);
   t->is_touched = arena_array(a, bool, n);
   return t;
@@ -122,14 +124,27 @@ static void ring(Traffic *t, int *device, int n, int steps, double bytes) {
   t->alpha = larger(t->alpha, steps * alpha);
 }
 
+// Each sends to all others; how many of those are in its node is all that matters.
 static void all_pairs(Traffic *t, const int *device, int n, double bytes) {
+  const Cluster *c = t->c;
   double alpha = 0;
   for (int i = 0; i < n; i++)
-    for (int k = 0; k < n; k++) {
-      if (i == k) continue;
-      flow(t, device[i], device[k], bytes);
-      alpha = larger(alpha, link_between(t->c, device[i], device[k])->alpha);
-    }
+    t->in_node[cluster_node(c, device[i])]++;
+  for (int i = 0; i < n && n > 1; i++) {
+    int x = device[i], near = t->in_node[cluster_node(c, x)] - 1, far = n - 1 - near;
+    double inside = near * bytes, across = far * bytes;
+    touch(t, x);
+    t->bytes += inside + across;
+    t->crossing += across;
+    t->out[x] += inside * c->inside.beta;
+    t->in[x] += inside * c->inside.beta;
+    t->nic_out[cluster_nic(c, x)] += across * c->across.beta;
+    t->nic_in[cluster_nic(c, x)] += across * c->across.beta;
+    if (near) alpha = larger(alpha, c->inside.alpha);
+    if (far) alpha = larger(alpha, c->across.alpha);
+  }
+  for (int i = 0; i < n; i++)
+    t->in_node[cluster_node(c, device[i])] = 0;
   t->alpha = larger(t->alpha, (n - 1) * alpha);
 }
 

@@ -49,6 +49,12 @@ typedef struct Crossing {
   double byte_of_reader; // seconds of a byte that every device of the last group gets
 } Crossing;
 
+// What it takes at least among the devices of one group: Least of a message, and of a byte that a
+// device gets, by one link or by the one to its node and the adapter at the same time.
+typedef struct Least {
+  double start, byte, byte_both;
+} Least;
+
 typedef struct Search {
   const PathRules *rules;
   Arena *arena;
@@ -59,7 +65,11 @@ typedef struct Search {
   int64_t bound;          // what is dearer is of no use
   bool mixes;             // send/recv may also come behind other steps
   Crossing crossing;
-  int at; // the node whose edges are visited
+  Least least;
+  int64_t parts[PLACEMENT_DIMS]; // of the last state
+  double whole, want;            // bytes of the tensor, and of what a device has in the end
+  int shares;                    // in the end
+  int at;                        // the node whose edges are visited
   int64_t n_edges, work;
   Groups groups; // scratch
   Rate *rate[2]; // of a group's collectives; see rate_of
@@ -231,16 +241,64 @@ static int64_t rounded_down(double seconds) {
   return n > 0 ? n - 1 : 0;
 }
 
-static int64_t to_come(const Search *s, const State *at) {
-  const Crossing *c = &s->crossing;
-  return at->group == 1 || c->owned ? 0 : rounded_down(c->start + c->tensor);
-}
-
 static int shares_of(const Group *g, const State *s) {
   int shares = 1;
   for (int i = 0; i < g->n_axes; i++)
     if (s->label[i] == LABEL_P) shares *= g->size[i];
   return shares;
+}
+
+static Least least_of_cluster(const Cluster *c) {
+  double in = c->inside.beta, across = c->across.beta;
+  return (Least){c->start + smaller(c->inside.alpha, c->across.alpha), smaller(in, across),
+                 in > 0 && across > 0 ? 1 / (1 / in + 1 / across) : 0};
+}
+
+static void begin_bounds(Search *s) {
+  const Path *p = s->path;
+  const Group *last = &p->group[p->last.group];
+  s->crossing = crossing_of(s->rules->c, p);
+  s->least = least_of_cluster(s->rules->c);
+  for (int d = 0; d < p->shape.rank; d++)
+    s->parts[d] = state_parts(last, &p->last, d);
+  s->whole = state_bytes(&p->shape, last, &(State){0});
+  s->want = state_bytes(&p->shape, last, &p->last);
+  s->shares = shares_of(last, &p->last);
+}
+
+// Whether something must be sent before the label is the last one: slices and zeros are free.
+static bool must_send(int label, int last) {
+  return label != last && label != LABEL_B && !(label >= LABEL_DIM && last == LABEL_P);
+}
+
+// From a state in the group of the last one.  A device must get what it wants and has not: of boxes
+// as long as these two no more than the shorter length of each dimension can be in common.  Sums
+// must be added up: all_reduce and reduce_scatter send each device at least what it has afterwards.
+// Where there is a sum in the end, too, what is wanted may as well be zeros.
+static int64_t least_inside(const Search *s, const State *at) {
+  const Group *g = &s->path->group[at->group];
+  double common = s->whole;
+  for (int d = 0; d < s->path->shape.rank; d++) {
+    int64_t parts = state_parts(g, at, d);
+    common /= (double)(parts > s->parts[d] ? parts : s->parts[d]);
+  }
+  double bytes = s->shares > 1 ? 0 : shares_of(g, at) > 1 ? s->want : s->want - common;
+  bool sends = bytes > 0;
+  for (int i = 0; i < g->n_axes && !sends; i++)
+    sends = must_send(at->label[i], s->path->last.label[i]);
+  if (!sends) return 0;
+  // Steps are rounded one by one.
+  int64_t n = picoseconds(0.999 * (s->least.start + bytes * s->least.byte_both));
+  return n > PATH_AXES ? n - PATH_AXES : 0;
+}
+
+static int64_t to_come(const Search *s, const State *at) {
+  const Crossing *c = &s->crossing;
+  return at->group == 1 || c->owned ? 0 : rounded_down(c->start + c->tensor);
+}
+
+static int64_t least_ahead(const Search *s, const State *at) {
+  return at->group == s->path->last.group ? least_inside(s, at) : to_come(s, at);
 }
 
 // Every device gets its piece of each share that goes into its own, but what it has.
@@ -262,7 +320,12 @@ static int steps_of(const Edge *e) {
 
 static int64_t least_of(const Search *s, const State *from, const State *to, const Edge *e) {
   if (e->prim == PATH_send_recv) return least_of_send_recv(s, from, to);
-  bool may_be_free = e->prim <= PATH_pad_sum || e->prim == PATH_permute || e->prim == PATH_move;
+  // Whose labels change places does not have what it is to have.
+  if (e->prim == PATH_permute)
+    return rounded_down(s->least.start +
+                        state_bytes(&s->path->shape, &s->path->group[from->group], from) *
+                            s->least.byte);
+  bool may_be_free = e->prim <= PATH_pad_sum || e->prim == PATH_move;
   return may_be_free ? 0 : picoseconds(s->rules->c->start);
 }
 
@@ -276,7 +339,7 @@ static bool visit(void *context, const Edge *e, const State *after) {
       s->nodes.at[to].n_steps <= from->n_steps + steps_of(e))
     return true;
   // Most edges come too late whatever flows over them.
-  int64_t ahead = to_come(s, after),
+  int64_t ahead = least_ahead(s, after),
           least = from->picoseconds + least_of(s, &from->state, after, e);
   if (least + ahead > s->bound || least > s->nodes.at[to].picoseconds) return true;
   int64_t cost = from->picoseconds + picoseconds(edge_cost(s, &from->state, after, e).seconds);
@@ -286,7 +349,7 @@ static bool visit(void *context, const Edge *e, const State *after) {
   if (cost == n->picoseconds && n_steps >= n->n_steps) return true;
   *n = (Node){*after, cost, n_steps, s->at, *e, false};
   if (!memcmp(after, &s->path->last, sizeof *after)) s->bound = cost;
-  heap_push(s, (HeapEntry){cost + ahead, n_steps, to});
+  heap_push(s, (HeapEntry){cost + to_come(s, after), n_steps, to});
   return true;
 }
 
@@ -335,6 +398,7 @@ static bool search(Search *s) {
     s->nodes.at[top.node].settled = true;
     State state = s->nodes.at[top.node].state; // nodes move when there are more
     if (!memcmp(&state, &p->last, sizeof state)) return true;
+    if (s->nodes.at[top.node].picoseconds + least_ahead(s, &state) > s->bound) continue;
     s->at = top.node;
     if (!path_edges(&p->shape, p->group, &state, visit, s)) return false;
     if (s->mixes && !visit_send_recv(s)) return false;
@@ -453,7 +517,7 @@ static Path *find_once(const PathRules *rules, const TensorShape *shape, const P
   if (inside) s.bound = least(s.bound, replicating(&s));
   s.bound = least(s.bound, limit - 1);
   s.mixes = sends && may_mix(p);
-  s.crossing = crossing_of(rules->c, p);
+  begin_bounds(&s);
   p->complete = search(&s);
   int last = node_of(&s, &p->last);
   bool found = s.nodes.at[last].from >= 0 || last == 0;
