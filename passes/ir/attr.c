@@ -63,9 +63,16 @@ void op_set_attr(Op *op, Attr attr) {
   *to = attr;
 }
 
+// Eight at a time: constants may have megabytes.
 static uint64_t mix_bytes(uint64_t h, const void *at, size_t n) {
   const unsigned char *bytes = at;
-  for (size_t i = 0; i < n; i++)
+  size_t i = 0;
+  for (uint64_t word; i + sizeof word <= n; i += sizeof word) {
+    memcpy(&word, bytes + i, sizeof word);
+    h = hash_mix(h, word);
+    h ^= h >> 32;
+  }
+  for (; i < n; i++)
     h = (h ^ bytes[i]) * 0x100000001b3u;
   return h;
 }
