@@ -28,6 +28,16 @@ void paths_without_send_recv(Paths *paths) {
   paths->rules.only_collectives = true;
 }
 
+Cost path_p2p(const Paths *paths, const Path *p) {
+  if (p->p2p.seconds > 0) return p->p2p;
+  const Group *from = &p->group[p->first.group], *to = &p->group[p->last.group];
+  Arena *scratch = arena_new();
+  Cost cost = p2p_cost(scratch, paths->rules.traffic, paths->rules.c, &p->shape, from, &p->first,
+                       to, &p->last, NULL);
+  arena_free(scratch);
+  return cost;
+}
+
 static bool placement_equal(const Placement *a, const Placement *b) {
   return a->copies == b->copies && a->shares == b->shares && a->n == b->n &&
          !memcmp(a->part, b->part, sizeof a->part) &&

@@ -25,7 +25,7 @@ typedef struct Path {
   State first, last;
   PathStep *step;
   int n_steps;
-  Cost total, p2p; // of all steps; of the send/recv plan
+  Cost total, p2p; // of all steps; of the send/recv plan, where that may be taken (path_p2p)
   bool complete;   // everything was tried; else there may be something cheaper
 } Path;
 
@@ -36,5 +36,7 @@ Paths *paths_new(Arena *a, const Cluster *c);
 void paths_without_send_recv(Paths *paths);
 const Path *path_find(Paths *paths, const TensorShape *shape, const Placement *from,
                       const Placement *to);
+// What the send/recv plan between the ends of the path costs, whether or not it may be taken.
+Cost path_p2p(const Paths *paths, const Path *p);
 
 #endif

@@ -3,6 +3,7 @@
 #include "path_p2p.h"
 
 #include <assert.h>
+#include <string.h>
 
 // Elements that two pieces have in common, whatever their shares.
 static double common(const TensorShape *shape, const Piece *a, const Piece *b) {
@@ -73,21 +74,51 @@ static int nearest(const Traffic *t, const Cluster *c, const int *device, int n,
   return best;
 }
 
+// The pieces of one share that have something of `want`, in the order of their numbers: `at` is the
+// index of the next in each dimension, of those from `first` to `last`.
+typedef struct Overlap {
+  int rank, at[PLACEMENT_DIMS], first[PLACEMENT_DIMS], last[PLACEMENT_DIMS];
+} Overlap;
+
+static Overlap overlap_of(const TensorShape *shape, const int *parts, const Piece *want) {
+  Overlap o = {.rank = shape->rank};
+  for (int d = 0; d < shape->rank; d++) {
+    int64_t size = shape->dim[d] / parts[d], length = shape->dim[d] / want->parts[d];
+    if (!size || !length) continue; // nothing is in common
+    int64_t lo = want->index[d] * length;
+    o.at[d] = o.first[d] = (int)(lo / size);
+    o.last[d] = (int)((lo + length - 1) / size);
+  }
+  return o;
+}
+
+static bool overlap_next(Overlap *o) {
+  for (int d = o->rank - 1; d >= 0; d--) {
+    if (o->at[d]++ < o->last[d]) return true;
+    o->at[d] = o->first[d];
+  }
+  return false;
+}
+
 Cost p2p_cost(Arena *scratch, Traffic *t, const Cluster *c, const TensorShape *shape,
               const Group *from, const State *before, const Group *to, const State *after,
               Sends *out) {
   Producers p = collect(scratch, shape, from, before);
   for (int x = 0; x < to->n; x++) {
     int reader = to->device[x];
-    Piece want = state_piece(shape, to, after, x);
-    for (int i = 0; i < p.n_pieces; i++) {
-      // Which shares a share is made of: where the producers have fewer, some get zeros.
-      if (p.piece[i].share % want.shares != want.share) continue;
-      double elements = common(shape, &p.piece[i], &want);
-      if (elements == 0) continue;
-      int src = nearest(t, c, p.device + p.first[i], p.first[i + 1] - p.first[i], reader);
-      traffic_message(t, src, reader, elements * shape->bytes);
-      if (out) vec_push(scratch, out, (Send){src, reader});
+    Piece want = state_piece(shape, to, after, x), have = p.piece[0];
+    // Which shares a share is made of: where the producers have fewer, some get zeros.
+    for (have.share = want.share; have.share < have.shares; have.share += want.shares) {
+      Overlap o = overlap_of(shape, have.parts, &want);
+      do {
+        memcpy(have.index, o.at, sizeof have.index);
+        double elements = common(shape, &have, &want);
+        if (elements == 0) continue;
+        int64_t i = piece_number(shape, &have);
+        int src = nearest(t, c, p.device + p.first[i], p.first[i + 1] - p.first[i], reader);
+        traffic_message(t, src, reader, elements * shape->bytes);
+        if (out) vec_push(scratch, out, (Send){src, reader});
+      } while (overlap_next(&o));
     }
   }
   return traffic_cost(t);

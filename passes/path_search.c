@@ -187,26 +187,23 @@ static double smaller(double a, double b) {
 }
 
 // Devices of the group that use one adapter, at most; and how many adapters they use.
-static int sharing(const Cluster *c, const Group *g, int *nics) {
-  int most = 0;
+static int sharing(const Cluster *c, const Group *g, int *nics, Arena *scratch) {
+  int most = 0, *users = arena_array(scratch, int, c->nodes * c->nics);
   *nics = 0;
   for (int x = 0; x < g->n; x++) {
-    int same = 0, before = 0;
-    for (int y = 0; y < g->n; y++) {
-      if (cluster_nic(c, g->device[y]) != cluster_nic(c, g->device[x])) continue;
-      same++;
-      before += y < x;
-    }
-    most = same > most ? same : most;
-    *nics += before == 0;
+    int n = ++users[cluster_nic(c, g->device[x])];
+    most = n > most ? n : most;
+    *nics += n == 1;
   }
   return most;
 }
 
-static bool apart(const Cluster *c, const Group *g) {
+static bool apart(const Cluster *c, const Group *g, Arena *scratch) {
+  bool *first = arena_array(scratch, bool, c->nodes);
   for (int x = 0; x < g[0].n; x++)
-    for (int y = 0; y < g[1].n; y++)
-      if (cluster_node(c, g[0].device[x]) == cluster_node(c, g[1].device[y])) return false;
+    first[cluster_node(c, g[0].device[x])] = true;
+  for (int y = 0; y < g[1].n; y++)
+    if (first[cluster_node(c, g[1].device[y])]) return false;
   return true;
 }
 
@@ -218,12 +215,12 @@ static int outside(const Path *p) {
   return n;
 }
 
-static Crossing crossing_of(const Cluster *c, const Path *p) {
+static Crossing crossing_of(const Cluster *c, const Path *p, Arena *scratch) {
   const Group *g = p->group;
-  int nics[2], most = sharing(c, &g[1], &nics[1]), n_outside = outside(p);
+  int nics[2], most = sharing(c, &g[1], &nics[1], scratch), n_outside = outside(p);
   double bytes = state_bytes(&p->shape, &g[0], &(State){0}); // of all
-  sharing(c, &g[0], &nics[0]);
-  if (n_outside && apart(c, g))
+  sharing(c, &g[0], &nics[0], scratch);
+  if (n_outside && apart(c, g, scratch))
     return (Crossing){false, c->start + c->across.alpha,
                       bytes * c->across.beta / smaller(nics[0], nics[1]), most * c->across.beta};
   Crossing least = {n_outside == 0, c->start + smaller(c->inside.alpha, c->across.alpha), 0,
@@ -257,7 +254,7 @@ static Least least_of_cluster(const Cluster *c) {
 static void begin_bounds(Search *s) {
   const Path *p = s->path;
   const Group *last = &p->group[p->last.group];
-  s->crossing = crossing_of(s->rules->c, p);
+  s->crossing = crossing_of(s->rules->c, p, s->arena);
   s->least = least_of_cluster(s->rules->c);
   for (int d = 0; d < p->shape.rank; d++)
     s->parts[d] = state_parts(last, &p->last, d);
@@ -510,9 +507,9 @@ static Path *find_once(const PathRules *rules, const TensorShape *shape, const P
   path_groups(rules->arena, rules->c, shape, from, to, p->group, &p->first, &p->last);
   Search s = {.rules = rules, .arena = arena_new(), .path = p};
   s.groups.device = arena_array(s.arena, int, 2 * (from->n + to->n));
-  p->p2p = send_recv_cost(&s, &p->first, &p->last, NULL);
   bool inside = same_devices(&p->group[0], &p->group[1]);
   bool sends = !rules->only_collectives || !inside;
+  if (sends || from->n * to->n <= MAX_MIXED) p->p2p = send_recv_cost(&s, &p->first, &p->last, NULL);
   s.bound = sends ? picoseconds(p->p2p.seconds) : INT64_MAX - 1;
   if (inside) s.bound = least(s.bound, replicating(&s));
   s.bound = least(s.bound, limit - 1);

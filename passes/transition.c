@@ -22,6 +22,7 @@ typedef struct Known {
   const Type *whole;
   const Layout *from, *to;
   const Path *path; // NULL where nothing is sent
+  double messages;  // seconds of send/recv; -1: not asked for yet
   struct Known *next;
 } Known;
 
@@ -336,18 +337,23 @@ static const Path *search_between(Transitions *t, const Type *whole, const Layou
   return path_find(t->paths, &shape, &a, &b);
 }
 
-// NULL where nothing is sent.
-static const Path *path_between(Transitions *t, const Type *whole, const Layout *from,
-                                const Layout *want) {
+static Known *known_between(Transitions *t, const Type *whole, const Layout *from,
+                            const Layout *want) {
   uint64_t h = way_hash(whole, from, want);
   Known **bucket = &t->known[h % KNOWN_BUCKETS];
   for (Known *k = *bucket; k; k = k->next)
-    if (k->whole == whole && k->from == from && k->to == want) return k->path;
+    if (k->whole == whole && k->from == from && k->to == want) return k;
   Known *k = arena_one(t->arena, Known);
-  *k = (Known){whole, from, want, search_between(t, whole, from, want), *bucket};
+  *k = (Known){whole, from, want, search_between(t, whole, from, want), -1, *bucket};
   *bucket = k;
   t->n_known++;
-  return k->path;
+  return k;
+}
+
+// NULL where nothing is sent.
+static const Path *path_between(Transitions *t, const Type *whole, const Layout *from,
+                                const Layout *want) {
+  return known_between(t, whole, from, want)->path;
 }
 
 Value *transition(Transitions *t, Builder *b, Value *v, const Layout *want) {
@@ -374,8 +380,9 @@ double transition_seconds(Transitions *t, const Type *whole, const Layout *from,
 
 double transition_messages(Transitions *t, const Type *whole, const Layout *from,
                            const Layout *want) {
-  const Path *p = path_between(t, whole, from, want);
-  return p ? p->p2p.seconds : 0;
+  Known *k = known_between(t, whole, from, want);
+  if (k->messages < 0) k->messages = k->path ? path_p2p(t->paths, k->path).seconds : 0;
+  return k->messages;
 }
 
 // The axes of the mesh that devices lie along, and which of them are in `axes`.
