@@ -1,0 +1,180 @@
+"""The models that papers on parallel training measure, as text: shapes and operations, and no weights.
+
+    tests/bench/paper_models.py gpt 24 2048 32 512        writes a module, of so many layers, width, heads and rows
+
+Sizes are the papers'; what they leave out is said where it is chosen.  Models are in the sizes of their blocks' products:
+their dropouts, biases of products, and masks are left out, which cost little and are split as what they follow.
+"""
+
+import math
+import sys
+
+TOKENS, WORDS = 2048, 51200  # of GPT-3
+MANY_WORDS = 500_000  # of T5 and mBART in many languages (SuperScaler, section 6.1)
+SOURCE, TARGET = 1024, 1024  # of an encoder and a decoder (the same)
+IMAGE, PATCH, WINDOW = 1536, 4, 12  # of Swin V2 (the same); windows divide all of its stages
+ALIGNED, RESIDUES = 128, 256  # of AlphaFold2 (the same)
+
+
+class Text:
+    """A module as it is written; values are (name, shape)."""
+
+    def __init__(self):
+        self.params, self.ops, self.n, self.names = [], [], 0, set()
+
+    def input(self, name, shape, dtype="f32"):
+        self.params.append(f'%{name}: {dtype}{bracket(shape)} input "{name}"')
+        return f"%{name}", shape
+
+    def weight(self, name, *shape, init="normal(0,0.02)"):
+        assert name not in self.names
+        self.names.add(name)
+        self.params.append(f'%{name}: f32{bracket(shape)} weight "{name}" train = {init}')
+        return f"%{name}", shape
+
+    def op(self, kind, operands, shape, more=(), attributes=""):
+        """`more`: types of further results."""
+        names = [f"%{self.n + i}" for i in range(1 + len(more))]
+        self.n += len(names)
+        types = [f"f32{bracket(shape)}", *more]
+        self.ops.append(f"  {', '.join(names)} = {kind} {', '.join(v[0] for v in operands)}{attributes} : {', '.join(types)}")
+        return names[0], shape
+
+    def reshape(self, x, shape):
+        return self.op("reshape", [x], shape, attributes=f" shape={bracket(shape)}")
+
+    def transpose(self, x, perm):
+        return self.op("transpose", [x], [x[1][i] for i in perm], attributes=f" perm={bracket(perm)}")
+
+    def linear(self, x, name, columns):
+        return self.op("linear", [x, self.weight(name, x[1][-1], columns)], [*x[1][:-1], columns])
+
+    def norm(self, x, name):
+        width, rows = x[1][-1], f"f32{bracket(x[1][:-1])}"
+        return self.op("layer_norm", [x, self.weight(f"{name}.g", width, init=1), self.weight(f"{name}.b", width, init=0)], x[1],
+                       (rows, rows))
+
+    def add(self, x, y):
+        return self.op("add", [x, y], x[1])
+
+    def attention(self, x, y, name, heads, causal=False):
+        """Of x (rows, tokens, width) to y, which for a block of its own is x."""
+        rows, tokens, width = x[1]
+        split = [heads, width // heads]
+        q, k, v = (self.reshape(self.linear(of, f"{name}.{p}", width), [rows, of[1][1], *split]) for p, of in zip("qkv", (x, y, y)))
+        a = self.op("attention", [q, k, v], q[1], (f"f32{bracket([rows, heads, tokens])}",),
+                    f" scale={split[1] ** -0.5} seq_major=true" + (" causal=true" if causal else ""))
+        return self.linear(self.reshape(a, x[1]), f"{name}.out", width)
+
+    def feed_forward(self, x, name, times=4):
+        width = x[1][-1]
+        up = self.linear(x, f"{name}.up", times * width)
+        return self.linear(self.op("gelu", [up], up[1]), f"{name}.down", width)
+
+    def block(self, x, name, heads, causal=False, memory=None):
+        """Attention, attention to an encoder's result where there is one, feed-forward; norms before each."""
+        y = self.norm(x, f"{name}.n1")
+        x = self.add(x, self.attention(y, y, f"{name}.self", heads, causal))
+        if memory:
+            x = self.add(x, self.attention(self.norm(x, f"{name}.n2"), memory, f"{name}.cross", heads))
+        return self.add(x, self.feed_forward(self.norm(x, f"{name}.n3"), name))
+
+    def module(self, name, result):
+        return (f'module "{name}" phase=typed\n\ngraph @main entry (\n  ' + ",\n  ".join(self.params) + "\n) {\n" + "\n".join(self.ops) +
+                f'\n  return output "logits" {result[0]}\n}}\n')
+
+
+def bracket(shape):
+    return "[" + ",".join(map(str, shape)) + "]"
+
+
+def gpt(layers, width, heads, rows, tokens=TOKENS):
+    m = Text()
+    x = m.op("gather", [m.weight("wte", WORDS, width), m.input("tokens", [rows, tokens], "i64")], [rows, tokens, width])
+    for i in range(layers):
+        x = m.block(x, f"h{i}", heads, causal=True)
+    return m.module("gpt", m.linear(m.norm(x, "ln"), "head", WORDS)), "next_token(logits,tokens)"
+
+
+def t5(layers, width, heads, rows):
+    """Encoder and decoder with half of the layers each, one table for both, and logits by a table of their own."""
+    m = Text()
+    table = m.weight("table", MANY_WORDS, width)
+    x, y = (m.op("gather", [table, m.input(f"tokens_{n}", [rows, length], "i64")], [rows, length, width])
+            for n, length in (("in", SOURCE), ("out", TARGET)))
+    for i in range(layers // 2):
+        x = m.block(x, f"e{i}", heads)
+    x = m.norm(x, "ln_e")
+    for i in range(layers // 2):
+        y = m.block(y, f"d{i}", heads, causal=True, memory=x)
+    return m.module("t5", m.linear(m.norm(y, "ln_d"), "head", MANY_WORDS)), "next_token(logits,tokens_out)"
+
+
+def swin(layers, width, heads, rows):
+    """Four stages of 2, 2, all others and 2 layers, at half the side and twice the width each; windows are not shifted,
+    which moves rows and changes no product."""
+    m = Text()
+    side = IMAGE // PATCH
+    x = m.linear(m.input("patches", [rows, side, side, 3 * PATCH * PATCH]), "embed", width)
+    for stage, many in enumerate((2, 2, layers - 6, 2)):
+        if stage:
+            side //= 2
+            x = m.reshape(x, [rows, side, 2, side, 2, x[1][-1]])
+            x = m.transpose(x, [0, 1, 3, 2, 4, 5])
+            x = m.reshape(x, [rows, side, side, 4 * x[1][-1]])
+            x = m.linear(m.norm(x, f"merge{stage}.n"), f"merge{stage}", 2 * width << stage - 1)
+        now, n = width << stage, side // WINDOW
+        for i in range(many):
+            name = f"s{stage}.{i}"
+            y = m.reshape(m.norm(x, f"{name}.n1"), [rows, n, WINDOW, n, WINDOW, now])
+            y = m.reshape(m.transpose(y, [0, 1, 3, 2, 4, 5]), [rows * n * n, WINDOW * WINDOW, now])
+            y = m.attention(y, y, name, heads << stage)
+            y = m.transpose(m.reshape(y, [rows, n, n, WINDOW, WINDOW, now]), [0, 1, 3, 2, 4, 5])
+            x = m.add(x, m.reshape(y, [rows, side, side, now]))
+            x = m.add(x, m.feed_forward(m.norm(x, f"{name}.n2"), name))
+    x = m.op("reduce_sum", [m.norm(x, "ln")], [rows, 8 * width], attributes=" axes=[1,2]")
+    return m.module("swin", m.linear(x, "head", 1000)), "cross_entropy(logits)"
+
+
+def alphafold2(layers, width, heads, rows):
+    """The stack over aligned sequences: attention along rows, along columns, feed-forward.  The stack over pairs of
+    residues, which is not here, works on a quarter of the width."""
+    m = Text()
+    table = [rows, ALIGNED, RESIDUES, width]
+    x = m.linear(m.input("x", [*table[:-1], 64]), "embed", width)
+    for i in range(layers):
+        for along, sizes in ("row", [ALIGNED, RESIDUES]), ("column", [RESIDUES, ALIGNED]):
+            name = f"h{i}.{along}"
+            y = m.norm(x, f"{name}.n")
+            if along == "column":
+                y = m.transpose(y, [0, 2, 1, 3])
+            y = m.reshape(y, [rows * sizes[0], sizes[1], width])
+            y = m.reshape(m.attention(y, y, name, heads), [rows, *sizes, width])
+            x = m.add(x, m.transpose(y, [0, 2, 1, 3]) if along == "column" else y)
+        x = m.add(x, m.feed_forward(m.norm(x, f"h{i}.n"), f"h{i}"))
+    return m.module("alphafold2", m.linear(m.norm(x, "ln"), "head", 23)), "cross_entropy(logits)"
+
+
+def vgg13(rows):
+    m = Text()
+    x, side = m.input("x", [rows, 3, 224, 224]), 224
+    for stage, width in enumerate((64, 128, 256, 512, 512)):
+        for i in range(2):
+            w = m.weight(f"c{stage}{i}", width, x[1][1], 3, 3)
+            x = m.op("conv", [x, w], [rows, width, side, side], attributes=" strides=[1,1] pads=[1,1,1,1] dilations=[1,1] group=1")
+            x = m.op("relu", [x], x[1])
+        side //= 2
+        shape = [rows, width, side, side]
+        x = m.op("max_pool", [x], shape, (f"i32{bracket(shape)}",),
+                 f" kernel=[2,2] strides=[2,2] pads=[0,0,0,0] dilations=[1,1] shape={bracket(shape)}")
+    x = m.reshape(x, [rows, math.prod(x[1][1:])])
+    for i, columns in enumerate((4096, 4096, 1000)):
+        x = m.linear(x, f"fc{i}", columns)
+        x = m.op("relu", [x], x[1]) if i < 2 else x
+    return m.module("vgg13", x), "cross_entropy(logits)"
+
+
+MODELS = {f.__name__: f for f in (gpt, t5, swin, alphafold2, vgg13)}
+
+if __name__ == "__main__":
+    print(MODELS[sys.argv[1]](*map(int, sys.argv[2:]))[0], end="")
