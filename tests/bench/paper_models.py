@@ -97,7 +97,7 @@ def gpt(layers, width, heads, rows, tokens=TOKENS):
 
 
 def t5(layers, width, heads, rows):
-    """Encoder and decoder with half of the layers each, one table for both, and logits by a table of their own."""
+    """Encoder and decoder with half of the layers each, and one table for both and for the logits."""
     m = Text()
     table = m.weight("table", MANY_WORDS, width)
     x, y = (m.op("gather", [table, m.input(f"tokens_{n}", [rows, length], "i64")], [rows, length, width])
@@ -107,7 +107,8 @@ def t5(layers, width, heads, rows):
     x = m.norm(x, "ln_e")
     for i in range(layers // 2):
         y = m.block(y, f"d{i}", heads, causal=True, memory=x)
-    return m.module("t5", m.linear(m.norm(y, "ln_d"), "head", MANY_WORDS)), "next_token(logits,tokens_out)"
+    logits = m.op("linear", [m.norm(y, "ln_d"), table], [rows, TARGET, MANY_WORDS], attributes=" trans=true")
+    return m.module("t5", logits), "next_token(logits,tokens_out)"
 
 
 def swin(layers, width, heads, rows):

@@ -8,10 +8,10 @@ them.  For each case the predicted milliseconds of a step under
     GSPMD        what a search finds that does not pass on or keep sums: Alpa's space within a stage
     auto         what nnaot takes
 
-`-`: it does not fit into memory, or cannot be made.  Nothing is computed anew for gradients in any of them, so that GPT-3
-has sentences of 2,048 words and not SuperScaler's 16,384, and images of 1536 x 1536 and the rows of AlphaFold2 come one at
-a time; of other models every rank has one row in a micro-batch, and of VGG13 its rows at once.  Swin has 256 of the papers' 512
-rows.  `of best`: auto's part of the best of the others, which should be 1 or less.
+`-`: it does not fit into memory, or cannot be made.  The papers compute activations anew for gradients, and these plans
+do not, so that devices have three times the memory of the papers' (clusters/), and GPT-3 sentences of 2,048 words and not
+SuperScaler's 16,384.  Every rank has one row in a micro-batch; two images of 1536 x 1536 are all that is cut at a time, and
+the rows of VGG13 are not in micro-batches.  `of best`: auto's part of the best of the others, which should be 1 or less.
 Last is what the paper has measured, of whole systems: their best plan's speed as a multiple of another's.
 """
 
@@ -31,7 +31,7 @@ SIXTEEN, WHOLE = ["--dtype", "f16"], []
 
 # Name, model, arguments, rows, ranks, cluster, ranks of a node, flags, what the paper says.
 CASES = [
-    *((f"nnscaler-swin-{n}", "swin", size, 256, n, "nnscaler", 16, SIXTEEN, said) for n, size, said in [
+    *((f"nnscaler-swin-{n}", "swin", size, 512, n, "nnscaler", 16, SIXTEEN, said) for n, size, said in [
         (4, (32, 512, 16), ""), (8, (40, 768, 24), "1.2 x DeepSpeed"), (16, (48, 1024, 32), "1.5 x DeepSpeed"),
         (32, (56, 1536, 32), "1.5 x DeepSpeed")]),
     *((f"nnscaler-t5-{n}", "t5", size, 512, n, "nnscaler", 16, SIXTEEN, said) for n, size, said in [
@@ -46,7 +46,7 @@ CASES = [
     *((f"superscaler-mbart-{n}", "t5", size, 512, n, "superscaler", 8, SIXTEEN, said) for n, size, said in [
         (4, (24, 3072, 16), "as Megatron-LM"), (8, (32, 4096, 32), "as Megatron-LM"), (16, (48, 5120, 32), ""),
         (32, (56, 6144, 32), "up to 2.8 x Megatron-LM, 4.9 x DeepSpeed")]),
-    *((f"superscaler-swin-{n}", "swin", size, 256, n, "superscaler", 8, SIXTEEN, said) for n, size, said in [
+    *((f"superscaler-swin-{n}", "swin", size, 512, n, "superscaler", 8, SIXTEEN, said) for n, size, said in [
         (4, (32, 512, 16), "as others"), (8, (48, 768, 24), "as others"), (16, (56, 1024, 32), "up to 6.6 x Megatron-LM"),
         (32, (64, 1536, 32), "up to 3.5 x DeepSpeed")]),
     *((f"autoddl-vgg13-{n}", "vgg13", (), 8 * n, n, "piz-daint", 1, WHOLE, said) for n, said in [
@@ -68,7 +68,7 @@ class Case:
         self.model, self.summary = pathlib.Path(folder, "model.nn"), pathlib.Path(folder, "summary.json")
         self.model.write_text(text)
         self.cluster = HERE / "clusters" / f"{cluster}.lua"
-        at_once = {"vgg13": self.rows, "swin": 1, "alphafold2": 1}.get(model, self.ranks)
+        at_once = {"vgg13": self.rows, "swin": 2}.get(model, self.ranks)
         self.slices = max(1, self.rows // at_once)
 
     def compile(self, plan):

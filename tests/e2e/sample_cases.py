@@ -27,6 +27,13 @@ EACH = [2, 4, 8]
 SUM, GATHER, SCATTER, MOVE = "all_reduce", "all_gather", "reduce_scatter", "move"
 NOTHING = None
 FAST = plan_cases.FAST
+
+
+def own(name):
+    """A program that only tests have."""
+    return str(pathlib.Path(__file__).resolve().parent / "plans" / f"{name}.lua")
+
+
 # As plan_cases.PLANS; NOTHING: all ranks do the same, which nnaot must say, and no step sends anything.
 PLANS = [
     ("dp", ALL, EACH, [], [SUM]),
@@ -57,6 +64,12 @@ PLANS = [
     ("search", ALL, [4, 2, 8], FAST, []),
     ("search_qkv", BOTH, [4, 8], FAST, []),
     ("search3", DENSE, [8], FAST, []),
+    ("auto", ALL, [4, 8], FAST, []),
+    (own("classifier"), ALL, [4, 8], FAST, [SUM]),
+    (own("sums"), ALL, [8, 4], FAST, [SUM]),
+    (own("halves"), ALL, [4, 8], FAST, [MOVE]),
+    (own("stored"), ALL, [8, 4], FAST, [GATHER]),
+    (own("turns"), ALL, [4, 8], [], [SUM]),
     ("dp=2,tp=2", DENSE, [4], [], [SUM]),
     ("dp=2,tp=4", BOTH, [8], ["--micro-batches", 2], [SUM]),
     ("dp=2,sp=2", BOTH, [4], [], [SUM, SCATTER, GATHER]),
