@@ -74,8 +74,8 @@ class Case:
     def compile(self, plan):
         """The summary; None where no such plan can be made, or none that fits."""
         command = [NNAOT, self.model, "-g", self.ranks, "--plan", plan, "--loss", self.loss, "--optimizer", "adamw", *self.flags,
-                   "--cluster", self.cluster, "--micro-batches", self.slices, "--emit", "plan", "-o", "/dev/null", "--summary",
-                   self.summary]
+                   "--target", "cuda:sm_80", "--cluster", self.cluster, "--micro-batches", self.slices, "--emit", "plan", "-o",
+                   "/dev/null", "--summary", self.summary]
         run = subprocess.run([str(c) for c in command], capture_output=True, text=True)
         return json.loads(self.summary.read_text()) if run.returncode == 0 else None
 
