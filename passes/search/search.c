@@ -109,9 +109,11 @@ static void leave_open(const Problem *p) {
 
 static SolverProblem problem_of(Problem *p) {
   SolverNode *node = arena_array(p->scratch, SolverNode, p->nodes.n);
+  SolverUse *use = arena_array(p->scratch, SolverUse, p->nodes.n);
   for (int i = 0; i < p->nodes.n; i++) {
     const Node *n = &p->nodes.at[i];
-    node[i] = (SolverNode){n->choices.n, n->cost, n->usage, 0, 1};
+    use[i] = (SolverUse){n->usage, 0, 1};
+    node[i] = (SolverNode){n->choices.n, n->cost, &use[i], 1};
   }
   SolverEdge *edge = arena_array(p->scratch, SolverEdge, p->pairs.n);
   for (int i = 0; i < p->pairs.n; i++) {

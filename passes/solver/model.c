@@ -73,9 +73,15 @@ static int moment_order(const void *x, const void *y) {
 
 // All moments at which something begins; model_rows keeps those that matter.
 static void build_rows(Model *m, const SolverProblem *p) {
-  m->time = arena_array(m->arena, int64_t, p->n_nodes + 1);
+  int n_uses = 0;
   for (int i = 0; i < p->n_nodes; i++)
-    if (p->node[i].lo < p->node[i].hi) m->time[m->n_rows++] = p->node[i].lo;
+    n_uses += p->node[i].n_uses;
+  m->time = arena_array(m->arena, int64_t, n_uses + 1);
+  for (int i = 0; i < p->n_nodes; i++)
+    for (int k = 0; k < p->node[i].n_uses; k++) {
+      const SolverUse *u = &p->node[i].use[k];
+      if (u->lo < u->hi) m->time[m->n_rows++] = u->lo;
+    }
   qsort(m->time, (size_t)m->n_rows, sizeof *m->time, moment_order);
   int n = 0;
   for (int i = 0; i < m->n_rows; i++)
@@ -98,20 +104,24 @@ static int row_from(const Model *m, int64_t time) { // the first row at `time` o
   return lo;
 }
 
+// What does not fit alone is never chosen; this keeps sums small.
+static void build_item(Model *m, Var *v, const SolverUse *use, int64_t limit) {
+  Item item = {row_from(m, use->lo), row_from(m, use->hi), arena_array(m->arena, int64_t, v->n)};
+  for (int s = 0; s < v->n; s++) {
+    if (use->usage[s] > limit) v->cost[s] = INFINITY;
+    item.usage[s] = use->usage[s] < limit ? use->usage[s] : limit;
+  }
+  vec_push(m->arena, &v->items, item);
+}
+
 static void build_var(Model *m, int i, const SolverNode *node, int64_t limit) {
   Var *v = &m->var[i];
   v->n = node->n;
   v->cost = arena_array(m->arena, double, node->n);
-  bool counts = node->lo < node->hi && limit != SOLVER_NO_LIMIT;
-  // What does not fit alone is never chosen; this keeps sums small.
   for (int s = 0; s < node->n; s++)
-    v->cost[s] = counts && node->usage[s] > limit ? INFINITY : cost_of(node->cost[s]);
-  if (!counts) return;
-  Item item = {row_from(m, node->lo), row_from(m, node->hi),
-               arena_array(m->arena, int64_t, node->n)};
-  for (int s = 0; s < node->n; s++)
-    item.usage[s] = node->usage[s] < limit ? node->usage[s] : limit;
-  vec_push(m->arena, &v->items, item);
+    v->cost[s] = cost_of(node->cost[s]);
+  for (int k = 0; k < node->n_uses && limit != SOLVER_NO_LIMIT; k++)
+    if (node->use[k].lo < node->use[k].hi) build_item(m, v, &node->use[k], limit);
   settle_items(m, v);
 }
 

@@ -4,9 +4,11 @@
 //       "name": …,
 //       "nodes": {"intervals": [[lo, hi], …], "costs": [[…], …], "usages": [[…], …]},
 //       "edges": {"nodes": [[a, b], …], "costs": [[…], …]},
+//       "uses": {"nodes": [[a], …], "intervals": [[lo, hi], …], "usages": [[…], …]},
 //       "usage_limit": N}}
 //
-// Keys may come in any order, and others are passed over.
+// Keys may come in any order, and others are passed over.  `uses`, which a contest's file has not,
+// are what nodes use besides what stands with them.
 
 #include <stdlib.h>
 #include <string.h>
@@ -40,9 +42,9 @@ typedef struct Reader {
     int64_t *at;
     int n, cap;
   } row; // the one being read
-  Rows intervals, costs, usages, ends, edge_costs;
+  Rows intervals, costs, usages, ends, edge_costs, users, use_intervals, use_usages;
   int64_t limit;
-  bool has_limit, has_nodes, has_edges, has_problem;
+  bool has_limit, has_nodes, has_edges, has_uses, has_problem;
 } Reader;
 
 static bool once(Reader *r, bool *given, const char *key) {
@@ -90,6 +92,21 @@ static void read_edges(Reader *r) {
   }
 }
 
+static void read_uses(Reader *r) {
+  Json *j = &r->json;
+  for (bool more = json_open(j, '{'); more; more = json_next(j, '}')) {
+    const char *key = json_key(j);
+    if (str_equal(key, "nodes"))
+      read_rows(r, &r->users, key);
+    else if (str_equal(key, "intervals"))
+      read_rows(r, &r->use_intervals, key);
+    else if (str_equal(key, "usages"))
+      read_rows(r, &r->use_usages, key);
+    else
+      json_skip(j);
+  }
+}
+
 static void read_problem(Reader *r) {
   Json *j = &r->json;
   for (bool more = json_open(j, '{'); more; more = json_next(j, '}')) {
@@ -98,6 +115,8 @@ static void read_problem(Reader *r) {
       if (once(r, &r->has_nodes, key)) read_nodes(r);
     } else if (str_equal(key, "edges")) {
       if (once(r, &r->has_edges, key)) read_edges(r);
+    } else if (str_equal(key, "uses")) {
+      if (once(r, &r->has_uses, key)) read_uses(r);
     } else if (str_equal(key, "usage_limit")) {
       if (once(r, &r->has_limit, key)) r->limit = json_integer(j);
     } else {
@@ -127,24 +146,31 @@ static const Loc *at(Arena *a, const char *file, const char *what, int i) {
 // Sums of usages, and differences of them, must stay in 64 bits.
 static bool check_sum(const SolverProblem *p, const Loc *loc, Diag *d) {
   SolverCost sum = 0;
-  for (int i = 0; i < p->n_nodes; i++) {
-    int64_t most = 0;
-    for (int s = 0; s < p->node[i].n; s++)
-      if (p->node[i].usage[s] <= p->limit && p->node[i].usage[s] > most) most = p->node[i].usage[s];
-    sum += most;
-  }
+  for (int i = 0; i < p->n_nodes; i++)
+    for (int k = 0; k < p->node[i].n_uses; k++) {
+      const int64_t *usage = p->node[i].use[k].usage, *end = usage + p->node[i].n;
+      int64_t most = 0;
+      for (; usage < end; usage++)
+        if (*usage <= p->limit && *usage > most) most = *usage;
+      sum += most;
+    }
   return sum <= INT64_MAX / 4 || diag_error(d, loc, "usages add up to more than 2^61");
+}
+
+static void check_use(const SolverUse *u, int n, const Loc *loc, Diag *d) {
+  if (u->lo > u->hi)
+    diag_error(d, loc, "the interval ends at %lld, before it begins at %lld", (long long)u->hi,
+               (long long)u->lo);
+  for (int s = 0; s < n; s++)
+    if (u->usage[s] < 0)
+      diag_error(d, loc, "usage %d is negative: %lld", s, (long long)u->usage[s]);
 }
 
 static void check_node(const SolverNode *v, const Loc *loc, Diag *d) {
   if (v->n < 1) diag_error(d, loc, "there is no strategy");
   if (v->n > UINT16_MAX) diag_error(d, loc, "there are %d strategies, more than 65535", v->n);
-  if (v->lo > v->hi)
-    diag_error(d, loc, "the interval ends at %lld, before it begins at %lld", (long long)v->hi,
-               (long long)v->lo);
-  for (int s = 0; s < v->n; s++)
-    if (v->usage[s] < 0)
-      diag_error(d, loc, "usage %d is negative: %lld", s, (long long)v->usage[s]);
+  for (int k = 0; k < v->n_uses; k++)
+    check_use(&v->use[k], v->n, loc, d);
   for (int s = 0; s < v->n; s++)
     if (v->cost[s] <= -SOLVER_INFINITE)
       diag_error(d, loc, "cost %d is minus infinity: %lld", s, (long long)v->cost[s]);
@@ -192,20 +218,66 @@ static bool check_lists(const Reader *r, Arena *a, const char *file, Diag *d) {
                r->costs.n, r->usages.n);
   if (r->ends.n != r->edge_costs.n)
     diag_error(d, loc, "edges: there are %d nodes and %d costs", r->ends.n, r->edge_costs.n);
+  if (r->users.n != r->use_intervals.n || r->users.n != r->use_usages.n)
+    diag_error(d, loc, "uses: there are %d nodes, %d intervals and %d usages", r->users.n,
+               r->use_intervals.n, r->use_usages.n);
   return diag_errors(d) == errors;
 }
 
-static void make_node(const Reader *r, int i, SolverNode *v, Arena *a, const char *file, Diag *d) {
-  Row interval = r->intervals.at[i], costs = r->costs.at[i], usages = r->usages.at[i];
-  *v = (SolverNode){.n = costs.n, .cost = costs.at, .usage = usages.at};
+// False, having reported why, when that is no use of a node with `n` strategies.
+static bool make_use(Row interval, Row usages, int n, SolverUse *u, const Loc *loc, Diag *d) {
+  *u = (SolverUse){.usage = usages.at};
   if (interval.n != 2)
-    diag_error(d, at(a, file, "nodes", i), "the interval has %d numbers", interval.n);
+    diag_error(d, loc, "the interval has %d numbers", interval.n);
   else
-    v->lo = interval.at[0], v->hi = interval.at[1];
-  if (costs.n != usages.n)
-    diag_error(d, at(a, file, "nodes", i), "there are %d costs and %d usages", costs.n, usages.n);
+    u->lo = interval.at[0], u->hi = interval.at[1];
+  return n == usages.n || diag_error(d, loc, "there are %d costs and %d usages", n, usages.n);
+}
+
+// `use` has room for one.
+static void make_node(const Reader *r, int i, SolverNode *v, SolverUse *use, Arena *a,
+                      const char *file, Diag *d) {
+  Row costs = r->costs.at[i];
+  const Loc *loc = at(a, file, "nodes", i);
+  *v = (SolverNode){.n = costs.n, .cost = costs.at, .use = use, .n_uses = 1};
+  if (make_use(r->intervals.at[i], r->usages.at[i], costs.n, use, loc, d)) check_node(v, loc, d);
+}
+
+// The node that a use is of; -1, having reported why, when there is none.
+static int user_of(const Reader *r, int i, const Loc *loc, Diag *d) {
+  Row user = r->users.at[i];
+  if (user.n != 1)
+    diag_error(d, loc, "there are %d nodes", user.n);
+  else if (user.at[0] < 0 || user.at[0] >= r->costs.n)
+    diag_error(d, loc, "there is no node %lld", (long long)user.at[0]);
   else
-    check_node(v, at(a, file, "nodes", i), d);
+    return (int)user.at[0];
+  return -1;
+}
+
+// Uses besides the first ones: all of a node lie side by side then.
+static void make_uses(const Reader *r, SolverNode *node, Arena *a, const char *file, Diag *d) {
+  int *more = arena_array(a, int, r->costs.n), *user = arena_array(a, int, r->users.n);
+  for (int i = 0; i < r->users.n; i++) {
+    user[i] = user_of(r, i, at(a, file, "uses", i), d);
+    if (user[i] >= 0) more[user[i]]++;
+  }
+  SolverUse **use = arena_array(a, SolverUse *, r->costs.n);
+  for (int i = 0; i < r->costs.n; i++) {
+    if (!more[i]) continue;
+    use[i] = arena_array(r->arena, SolverUse, more[i] + 1);
+    use[i][0] = node[i].use[0];
+    node[i].use = use[i];
+  }
+  for (int i = 0; i < r->users.n; i++) {
+    if (user[i] < 0) continue;
+    SolverNode *v = &node[user[i]];
+    const Loc *loc = at(a, file, "uses", i);
+    SolverUse *u = &use[user[i]][v->n_uses];
+    if (!make_use(r->use_intervals.at[i], r->use_usages.at[i], v->n, u, loc, d)) continue;
+    check_use(u, v->n, loc, d);
+    v->n_uses++;
+  }
 }
 
 static void make_edge(const Reader *r, int i, SolverEdge *e, Arena *a, const char *file, Diag *d) {
@@ -235,9 +307,11 @@ static SolverProblem *make_problem(const Reader *r, Arena *scratch, const char *
   int errors = diag_errors(d);
   SolverProblem *p = arena_one(r->arena, SolverProblem);
   SolverNode *node = arena_array(r->arena, SolverNode, r->costs.n);
+  SolverUse *use = arena_array(r->arena, SolverUse, r->costs.n);
   SolverEdge *edge = arena_array(r->arena, SolverEdge, r->ends.n);
   for (int i = 0; i < r->costs.n; i++)
-    make_node(r, i, &node[i], scratch, file, d);
+    make_node(r, i, &node[i], &use[i], scratch, file, d);
+  make_uses(r, node, scratch, file, d);
   for (int i = 0; i < r->ends.n; i++)
     make_edge(r, i, &edge[i], scratch, file, d);
   *p =
@@ -295,14 +369,18 @@ static int change_order(const void *x, const void *y) {
 
 SolverCost solver_peak(const SolverProblem *p, const int *choice, int64_t *out_moment) {
   Arena *a = arena_new();
-  Change *change = arena_array(a, Change, 2 * p->n_nodes);
   int n = 0;
-  for (int i = 0; i < p->n_nodes; i++) {
-    const SolverNode *v = &p->node[i];
-    if (v->lo >= v->hi) continue;
-    change[n++] = (Change){v->lo, v->usage[choice[i]]};
-    change[n++] = (Change){v->hi, -v->usage[choice[i]]};
-  }
+  for (int i = 0; i < p->n_nodes; i++)
+    n += p->node[i].n_uses;
+  Change *change = arena_array(a, Change, 2 * n + 1);
+  n = 0;
+  for (int i = 0; i < p->n_nodes; i++)
+    for (int k = 0; k < p->node[i].n_uses; k++) {
+      const SolverUse *u = &p->node[i].use[k];
+      if (u->lo >= u->hi) continue;
+      change[n++] = (Change){u->lo, u->usage[choice[i]]};
+      change[n++] = (Change){u->hi, -u->usage[choice[i]]};
+    }
   qsort(change, (size_t)n, sizeof *change, change_order);
   SolverCost sum = 0, peak = 0;
   *out_moment = 0;

@@ -3,6 +3,9 @@
 //     minimise   sum of node costs and of edge costs (a matrix over the strategies of its two ends)
 //     such that  at every moment the usages of the nodes alive then add up to at most `limit`
 //
+// A node may be alive several times, and use more at one time than at another: what it stands for
+// may be several tensors.
+//
 // This is what an auto-sharding planner asks: nodes are tensors and operations, strategies their
 // shardings, edges what resharding costs.  The problem is that of the ASPLOS 2025 contest on
 // intra-operator parallelism, and solver_read reads that contest's files.
@@ -32,11 +35,16 @@ __extension__ typedef __int128 SolverCost;
 #define SOLVER_NO_LIMIT INT64_MAX
 
 // Whoever makes a problem owns its arrays; the solver only reads them.
+typedef struct SolverUse {
+  const int64_t *usage; // memory of each strategy, not negative
+  int64_t lo, hi;       // in [lo, hi); with lo == hi none
+} SolverUse;
+
 typedef struct SolverNode {
   int n;                // strategies, at least 1
   const int64_t *cost;  // of each strategy
-  const int64_t *usage; // memory of each strategy while the node is alive, not negative
-  int64_t lo, hi;       // alive in [lo, hi); with lo == hi it never uses memory
+  const SolverUse *use; // uses at one moment add up
+  int n_uses;
 } SolverNode;
 
 typedef struct SolverEdge {

@@ -24,9 +24,13 @@ static inline SolverProblem *random_problem(Arena *a, Dice *r, const Shape *s) {
   SolverNode *node = arena_array(a, SolverNode, s->nodes);
   SolverEdge *edge = arena_array(a, SolverEdge, s->edges);
   for (int i = 0; i < s->nodes; i++) {
-    int n = 1 + dice_below(r, s->strategies), lo = dice_below(r, s->moments);
-    node[i] = (SolverNode){n, random_numbers(a, r, n, 50, s->infinite / 2),
-                           random_numbers(a, r, n, 20, 0), lo, lo + dice_below(r, s->moments)};
+    int n = 1 + dice_below(r, s->strategies), n_uses = dice_below(r, 4);
+    SolverUse *use = arena_array(a, SolverUse, n_uses);
+    for (int k = 0; k < n_uses; k++) {
+      int lo = dice_below(r, s->moments);
+      use[k] = (SolverUse){random_numbers(a, r, n, 20, 0), lo, lo + dice_below(r, s->moments)};
+    }
+    node[i] = (SolverNode){n, random_numbers(a, r, n, 50, s->infinite / 2), use, n_uses};
   }
   for (int i = 0; i < s->edges; i++) {
     int x = dice_below(r, s->nodes), y = dice_below(r, s->nodes);

@@ -264,10 +264,10 @@ static void kept_labels_are_kept(void **state) {
 static void large_costs_are_exact(void **state) {
   (void)state;
   Arena *a = arena_new();
-  const int64_t big[] = {999999999999999999, 999999999999999999}, none[] = {0, 0};
+  const int64_t big[] = {999999999999999999, 999999999999999999};
   SolverNode node[20];
   for (int v = 0; v < 20; v++)
-    node[v] = (SolverNode){2, big, none, 0, 0};
+    node[v] = (SolverNode){2, big, NULL, 0};
   SolverProblem p = {node, NULL, 20, 0, SOLVER_NO_LIMIT};
   SolverResult r = solve(a, &p, SOLVER_auto, 5);
   assert_non_null(r.choice);
