@@ -48,6 +48,9 @@ set(PASS_FILES
   sections.c
   search/nodes.c
   search/edges.c
+  search/fit.c
+  search/lives.c
+  search/memory.c
   search/explain.c
   search/search.c
   choose.c

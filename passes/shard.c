@@ -110,6 +110,7 @@ typedef struct Attempt {
   Arena *scratch;
   int n, ways[MAX_AXES], pick[MAX_AXES]; // of each program
   bool price_only;                       // the module is not needed any more
+  struct Lives **lives;                  // of all of them
   Searched searched;
 } Attempt;
 
@@ -122,6 +123,7 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
   if (!*first) {
     *first = s;
     s->searched = &t->searched; // the training step; others follow
+    s->lives = t->lives;
     s->explain = t->price_only ? NULL : t->explain;
   }
   for (int i = sections->n - 1; i >= 0; i--) {
@@ -240,7 +242,9 @@ static bool check_no_calls(const Module *m, Diag *d) {
 
 bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   const char *mesh = opt_str(o, "mesh"), *cluster = opt_str(o, "cluster");
+  struct Lives *lives = NULL;
   Attempt t = {.mesh = mesh ? mesh : "1", .plan = opt_str(o, "plan"), .scratch = opt_scratch(o)};
+  t.lives = &lives;
   t.explain = opt_str(o, "explain");
   if (m->meshes)
     return diag_error(d, NULL, "the module is sharded already, on a mesh of %d device%s",
@@ -249,7 +253,10 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   if (!t.cluster || !check_no_calls(m, d) || !count_ways(m, &t, d)) return false;
   pick_factors(m, &t, d);
   if (!attempt(m, &t, d)) return false;
-  if (t.searched.n) opt_searched(o, &t.searched);
+  if (t.searched.n) {
+    opt_searched(o, &t.searched);
+    opt_stat(o, (int64_t)t.searched.peak, "bytes at the peak, as the search sees it");
+  }
   warn_of_idle(m, t.scratch, d);
   return true;
 }

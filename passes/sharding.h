@@ -25,10 +25,11 @@ typedef struct Sharding {
   Graph *g;
   const Mesh *mesh; // of all ranks
   Arena *scratch;
-  const Cluster *cluster;        // what a search prices plans by
-  struct Searched *searched;     // what came of searches, added up
-  const char *explain;           // of what a search is to say why; NULL: of nothing
-  const Dims **dims;             // by op id, of the whole; see dims_of
+  const Cluster *cluster;    // what a search prices plans by
+  struct Searched *searched; // what came of searches, added up
+  struct Lives **lives;      // what a search found of the step's values (search/lives.h), or NULL
+  const char *explain;       // of what a search is to say why; NULL: of nothing
+  const Dims **dims;         // by op id, of the whole; see dims_of
   const Loc *(*fixed)[MAX_AXES]; // by op id: where a program chose the split, or NULL
   bool (*assigned)[MAX_AXES];    // by op id: where it runs is known, and these are the ranks
   const Ranks *(*ranks)[MAX_AXES];

@@ -25,7 +25,7 @@ int64_t times_cost(int64_t cost, int n) {
   return cost >= SOLVER_INFINITE / n ? SOLVER_INFINITE : cost * n;
 }
 
-// -- Ops -----------------------------------------------------------------------------------------
+// -- Ops ---------------------------------------------------------------------------------------
 
 void choose_split(const Problem *p, const Node *n, const Choice *c) {
   for (int i = 0; i < p->n_axes; i++)
@@ -102,8 +102,7 @@ static void add_splits(Problem *p, Node *n, Choice *c, int k) {
   c->split[axis] = op->split[axis] = SPLIT_NONE;
 }
 
-// -- Parameters and shared values
-// ------------------------------------------------------------------
+// -- Parameters and shared values --------------------------------------------------------------
 
 static void add_lies(Problem *p, Node *n, Choice *c, int k);
 
@@ -186,20 +185,14 @@ const Layout *lies_as(const Problem *p, const Value *v, const Sbp *lies) {
 
 // -- What each costs by itself -----------------------------------------------------------------
 
-static double parts_of(const Layout *l) {
+double parts_of(const Layout *l) {
   double parts = 1;
   for (int a = 0; a < l->n_axes; a++)
     if (l->axis[a].kind == SBP_S) parts *= l->mesh->axis[a].size;
   return parts;
 }
 
-static bool read_by(const Value *v, TrainPart part) {
-  for_each_use(u, v)
-    if (u->user && op_part(u->user) == part) return true;
-  return false;
-}
-
-const Op *model_of(const Op *op) {
+Op *model_of(const Op *op) {
   for (int i = 0; i < op->n_in; i++)
     for_each_use(u, op->in[i].value)
       if (u->user && op_is_gradient_of(op, u->user)) return u->user;
@@ -228,12 +221,6 @@ static void price_op(Problem *p, Node *n, double gradient) {
     for (int i = 0; i < cut.n; i++)
       parts *= (double)cut.at[i].parts;
     n->cost[k] = picoseconds_of(work_seconds(p->c, &work, &cut) + gradient / parts);
-    for (int i = 0; i < op->n_out; i++) {
-      const Value *v = op->out[i];
-      if (read_by(v, PART_backward))
-        n->usage[k] += (int64_t)((double)type_bytes(v->type) / parts_of(op_gives(p, op, i)) /
-                                 (double)p->slices);
-    }
   }
 }
 
@@ -255,34 +242,27 @@ static void price_input(Problem *p, Node *n) {
   for (int k = 0; k < n->choices.n; k++) {
     double own = bytes / parts_of(lies_as(p, n->v, n->choices.at[k].lies));
     n->cost[k] = picoseconds_of(own / p->c->memory_speed);
-    n->usage[k] = (int64_t)(own / (double)p->slices);
   }
 }
 
 static void price_weight(Problem *p, Node *n) {
   const Value *v = n->v;
-  bool trained = is_trained(p, v);
-  double bytes = (double)type_bytes(v->type), states = trained ? state_bytes_of(v) : 0;
+  double bytes = (double)type_bytes(v->type), states = state_bytes_of(v);
   for (int k = 0; k < n->choices.n; k++) {
     const Layout *lies = lies_as(p, v, n->choices.at[k].lies);
     const Layout *back = lies_as(p, v, n->choices.at[k].back);
-    double own = bytes / parts_of(lies), kept = states / parts_of(back);
-    if (trained) {
-      double moved = 2 * kept + 3 * bytes / parts_of(back); // states both ways, weight, gradient
-      double seconds = moved / p->c->memory_speed + price(p, v->type, back, lies, false);
-      n->cost[k] = picoseconds_of(seconds);
-      kept += bytes / parts_of(back);
-    }
-    n->usage[k] = (int64_t)(own + kept);
+    double moved = (2 * states + 3 * bytes) / parts_of(back); // states both ways, weight, gradient
+    double seconds = moved / p->c->memory_speed + price(p, v->type, back, lies, false);
+    n->cost[k] = picoseconds_of(seconds);
   }
 }
 
 static void price_param(Problem *p, Node *n) {
-  if (n->v->role == ROLE_weight) price_weight(p, n);
+  if (is_trained(p, n->v)) price_weight(p, n);
   if (n->v->role == ROLE_input) price_input(p, n);
 }
 
-// -- What is decided alike -----------------------------------------------------------------------
+// -- What is decided alike ---------------------------------------------------------------------
 
 // Whether programs and axes inside have said the same of two ops, or of two parameters.
 static bool ops_said_alike(const Problem *p, const Op *x, const Op *y) {
@@ -351,7 +331,6 @@ static int add_node(Problem *p, Op *op, Value *v, bool shared) {
   else
     add_lies(p, &n, &c, 0);
   n.cost = arena_array(p->scratch, int64_t, n.choices.n);
-  n.usage = arena_array(p->scratch, int64_t, n.choices.n);
   vec_push(p->scratch, &p->nodes, n);
   return p->nodes.n - 1;
 }
@@ -456,10 +435,8 @@ static void for_each_value(Problem *p, void (*visit)(Problem *p, Value *v)) {
 static void count_all(Problem *p) {
   for (int i = 0; i < p->nodes.n; i++) {
     Node *n = &p->nodes.at[i];
-    for (int k = 0; k < n->choices.n; k++) {
+    for (int k = 0; k < n->choices.n; k++)
       n->cost[k] = times_cost(n->cost[k], n->n);
-      n->usage[k] *= n->n;
-    }
   }
 }
 

@@ -1,5 +1,5 @@
 // What the files of the search share: nodes.c (what can be chosen), edges.c (what that costs
-// together), search.c (solves it and writes it down).
+// together), lives.c and memory.c (what it needs), fit.c (solves it), search.c (writes it down).
 
 #ifndef PROBLEM_H
 #define PROBLEM_H
@@ -27,7 +27,7 @@ typedef struct Node {
   bool shared;
   int n; // that are decided alike, of which this is one
   Choices choices;
-  int64_t *cost, *usage; // picoseconds of a step, bytes of a rank; of each choice
+  int64_t *cost; // picoseconds of a step, of each choice
 } Node;
 
 // Between two nodes: of a value of that type, result `from_index` of the one, operand `to_index` of
@@ -64,8 +64,18 @@ typedef struct Problem {
 void nodes_make(Problem *p);
 void edges_make(Problem *p);
 
+// The cheapest choice that fits.
+typedef struct Solved {
+  SolverProblem problem; // that was solved at last
+  SolverResult result;
+  int64_t peak; // bytes of a rank; 0: it is not known
+  double seconds;
+} Solved;
+
+Solved search_solve(Problem *p);
+
 // The op of the model that a gradient's op is for, as far as it reads what that reads.
-const Op *model_of(const Op *op);
+Op *model_of(const Op *op);
 
 // The op as that choice has it, until the next: Op.split is set.
 void choose_split(const Problem *p, const Node *n, const Choice *c);
@@ -74,6 +84,8 @@ void choose_split(const Problem *p, const Node *n, const Choice *c);
 const Layout *op_gives(const Problem *p, const Op *op, int i);
 const Layout *op_wants(const Problem *p, const Op *op, int i, const Choice *c);
 const Layout *op_gradient(const Problem *p, const Op *op, int i, const Choice *c);
+// In how many parts a value lies.
+double parts_of(const Layout *l);
 // A value as a node has it: along axes that are not searched as is known.
 const Layout *lies_as(const Problem *p, const Value *v, const Sbp *lies);
 

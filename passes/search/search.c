@@ -1,7 +1,5 @@
 // See search.h.
 
-#include <time.h>
-
 #include "cost.h"
 #include "ir/op.h"
 #include "ir/split.h"
@@ -107,23 +105,6 @@ static void leave_open(const Problem *p) {
   }
 }
 
-static SolverProblem problem_of(Problem *p) {
-  SolverNode *node = arena_array(p->scratch, SolverNode, p->nodes.n);
-  SolverUse *use = arena_array(p->scratch, SolverUse, p->nodes.n);
-  for (int i = 0; i < p->nodes.n; i++) {
-    const Node *n = &p->nodes.at[i];
-    use[i] = (SolverUse){n->usage, 0, 1};
-    node[i] = (SolverNode){n->choices.n, n->cost, &use[i], 1};
-  }
-  SolverEdge *edge = arena_array(p->scratch, SolverEdge, p->pairs.n);
-  for (int i = 0; i < p->pairs.n; i++) {
-    const Pair *e = &p->pairs.at[i];
-    edge[i] = (SolverEdge){{e->from, e->to}, e->cost};
-  }
-  int64_t limit = p->c->memory > 0 ? (int64_t)p->c->memory : SOLVER_NO_LIMIT;
-  return (SolverProblem){node, edge, p->nodes.n, p->pairs.n, limit};
-}
-
 static bool does_not_fit(const Problem *p, const SolverResult *r, const Loc *why, Diag *d) {
   bool proven = r->status == SOLVER_infeasible;
   diag_error(d, why, "%s fits into the %.0f bytes of a device of '%s'",
@@ -132,12 +113,6 @@ static bool does_not_fit(const Problem *p, const SolverResult *r, const Loc *why
   if (r->has_moment)
     diag_note(d, why, "each needs at least %s bytes", solver_cost_text(p->scratch, r->needed));
   return false;
-}
-
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 static Transitions *without_starts(const Problem *p) {
@@ -152,6 +127,7 @@ void searched_add(Searched *sum, const Searched *more) {
   sum->n += more->n;
   if (more->explained) sum->explained = more->explained;
   sum->step += more->step;
+  sum->peak = more->peak; // of the last all axes are known
   sum->seconds += more->seconds;
   sum->n_nodes += more->n_nodes;
   sum->n_choices += more->n_choices;
@@ -166,23 +142,26 @@ bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *
   if (!cost_known(c))
     return diag_error(
         d, why, "'%s' does not say how fast its devices are: give memory_speed and f32", c->name);
+  if (s->mesh->n_devices > cluster_devices(c))
+    return diag_error(d, why, "'%s' has %d devices, and the mesh has %d", c->name,
+                      cluster_devices(c), s->mesh->n_devices);
   for (int a = 0; a < s->mesh->n_axes; a++)
     if (s->mesh->axis[a].time) p.slices *= s->mesh->axis[a].size;
   p.prices = transitions_new(s->g->module, c, s->scratch);
   p.joined = without_starts(&p);
   nodes_make(&p);
   edges_make(&p);
-  SolverProblem problem = problem_of(&p);
-  double start = now();
-  SolverResult r = solver_solve(s->scratch, &problem, &p.options);
+  Solved solved = search_solve(&p);
+  SolverResult r = solved.result;
   *out = (Searched){.n = 1, .status = r.status, .step = (double)r.cost * 1e-12, .gap = r.gap};
-  out->seconds = now() - start;
+  out->seconds = solved.seconds;
+  out->peak = (double)solved.peak;
   out->n_nodes = p.nodes.n;
   out->n_edges = p.pairs.n;
   for (int i = 0; i < p.nodes.n; i++)
     out->n_choices += p.nodes.at[i].choices.n;
   if (!r.choice) return does_not_fit(&p, &r, why, d);
-  if (s->explain) out->explained = search_explain(&p, &problem, s->explain);
+  if (s->explain) out->explained = search_explain(&p, &solved.problem, s->explain);
   leave_open(&p);
   write_all(&p, r.choice, why);
   return true;

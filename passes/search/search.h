@@ -8,7 +8,7 @@
 //     cost     of an op                its kernels and those of its gradient: roofline (cost.h)
 //              of an edge              what comm will do to bring a value from one end to the other, and
 //                                      its gradient back: the same hops at the same prices (hops.h)
-//     memory   weights, states, gradients, and what the gradient reads again
+//     memory   of all values at every moment, as plan_memory will place them (memory.h)
 //
 // A gradient splits what its op of the model does (propagate.h), so forward and backward of an edge
 // are priced together and the problem is about the model only.  Partial sums are layouts like
@@ -33,6 +33,7 @@ typedef struct Searched {
   int n; // searches
   SolverStatus status;
   double step;    // seconds, as far as the search sees
+  double peak;    // bytes of a rank when it needs most; 0 where that is not known
   double gap;     // the optimum may be less by this share of it
   double seconds; // that solving took
   int n_nodes, n_choices, n_edges;

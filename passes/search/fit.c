@@ -1,0 +1,188 @@
+// The cheapest choice that fits into memory, and what it needs.
+//
+// What a node uses is part of the solver's problem.  A copy depends on two nodes, which the problem
+// has no word for; it gets a node of its own that says whether it is there:
+//
+//     %x ─ (lies ℓ) ─ linear      nodes x, linear, and [no copy of ℓ | a copy of ℓ] for each way ℓ
+//                                 in which linear wants it, tied to both by edges of 0 or infinity
+//
+// There are many copies and few that matter.  So at first none has a node; where an answer needs
+// more than there is, those that are there when it does get one, and the solver is asked again.
+
+#include <math.h>
+#include <time.h>
+
+#include "memory.h"
+
+#define LEAST_SECONDS 0.2 // of each time that the solver is asked
+
+typedef struct Building {
+  Problem *p;
+  const Memory *m;
+  const bool *copies; // by buffer: those that have a node
+  int *copy_node;
+  Vec(SolverNode) node;
+  Vec(SolverEdge) edge;
+  Vec(SolverUse) * use; // of each node
+} Building;
+
+// -- Nodes of copies ---------------------------------------------------------------------------
+
+static int distinct(const Problem *p, const Share *s, const Layout **out) {
+  int n = 0;
+  for (int i = 0; i < p->nodes.at[s->node].choices.n; i++) {
+    int k = 0;
+    while (k < n && out[k] != s->lies[i])
+      k++;
+    if (k == n) out[n++] = s->lies[i];
+  }
+  return n;
+}
+
+// Choice 2 k: no copy of way k is there; 2 k + 1: it is.
+static void add_copy(Building *b, const Buffer *of) {
+  const Problem *p = b->p;
+  const Share *from = of->from, *as = of->as;
+  int n_from = p->nodes.at[from->node].choices.n, n_as = p->nodes.at[as->node].choices.n;
+  const Layout **way = arena_array(p->scratch, const Layout *, n_as);
+  int n = distinct(p, as, way), node = b->node.n;
+  int64_t *tie = arena_array(p->scratch, int64_t, (int64_t)2 * n * n_as);
+  int64_t *need = arena_array(p->scratch, int64_t, (int64_t)2 * n * n_from);
+  for (int k = 0; k < n; k++) {
+    int at = 0;
+    for (int i = 0; i < n_as; i++) {
+      bool other = as->lies[i] != way[k];
+      if (!other) at = i;
+      tie[2 * k * n_as + i] = tie[(2 * k + 1) * n_as + i] = other ? SOLVER_INFINITE : 0;
+    }
+    for (int i = 0; i < n_from; i++)
+      need[2 * k * n_from + i] = copy_bytes(of, i, at) ? SOLVER_INFINITE : 0;
+  }
+  int64_t *none = arena_array(p->scratch, int64_t, 2 * n);
+  vec_push(p->scratch, &b->node, ((SolverNode){2 * n, none, NULL, 0}));
+  vec_push(p->scratch, &b->edge, ((SolverEdge){{node, as->node}, tie}));
+  vec_push(p->scratch, &b->edge, ((SolverEdge){{node, from->node}, need}));
+}
+
+// -- Uses --------------------------------------------------------------------------------------
+
+static bool is_alone(const Buffer *b) {
+  return !b->from || b->from->node == b->as->node;
+}
+
+// Bytes of one of a buffer for each choice of the node that has it, times so many.
+static int64_t *usage_of(const Building *b, const Buffer *of, int count) {
+  const Problem *p = b->p;
+  if (!of->as) {
+    int64_t *usage = arena_one(p->scratch, int64_t);
+    usage[0] = count * of->bytes;
+    return usage;
+  }
+  int n = p->nodes.at[of->as->node].choices.n;
+  int64_t *usage = arena_array(p->scratch, int64_t, 2 * n);
+  if (is_alone(of)) {
+    for (int i = 0; i < n; i++)
+      usage[i] = count * (of->from ? copy_bytes(of, i, i) : buffer_bytes(of, i));
+    return usage;
+  }
+  const Layout **way = arena_array(p->scratch, const Layout *, n);
+  int n_ways = distinct(p, of->as, way);
+  for (int k = 0; k < n_ways; k++)
+    for (int i = 0; i < n; i++)
+      if (of->as->lies[i] == way[k]) usage[2 * k + 1] = count * buffer_bytes(of, i);
+  return usage;
+}
+
+// As many intervals as there are runs of rows with the same number of it.
+static void add_uses(Building *b, int buffer, int node) {
+  const Memory *m = b->m;
+  for (int lo = 0, hi; lo < m->n_rows; lo = hi) {
+    int count = m->count[(int64_t)lo * m->buffer.n + buffer];
+    for (hi = lo + 1; hi < m->n_rows && m->count[(int64_t)hi * m->buffer.n + buffer] == count; hi++)
+      ;
+    if (!count) continue;
+    SolverUse use = {usage_of(b, &m->buffer.at[buffer], count), lo, hi};
+    vec_push(b->p->scratch, &b->use[node], use);
+  }
+}
+
+// -- The problem -------------------------------------------------------------------------------
+
+static void add_nodes(Building *b) {
+  const Problem *p = b->p;
+  static const int64_t none[1] = {0};
+  for (int i = 0; i < p->nodes.n; i++) {
+    const Node *n = &p->nodes.at[i];
+    vec_push(p->scratch, &b->node, ((SolverNode){n->choices.n, n->cost, NULL, 0}));
+  }
+  vec_push(p->scratch, &b->node, ((SolverNode){1, none, NULL, 0})); // what is as large anyway
+  for (int i = 0; i < p->pairs.n; i++) {
+    const Pair *e = &p->pairs.at[i];
+    vec_push(p->scratch, &b->edge, ((SolverEdge){{e->from, e->to}, e->cost}));
+  }
+}
+
+// `copies`, by buffer: those that are part of it.
+static SolverProblem problem_with(Problem *p, const Memory *m, const bool *copies) {
+  Building b = {.p = p, .m = m, .copies = copies};
+  int n = m ? m->buffer.n : 0, *node = arena_array(p->scratch, int, n);
+  add_nodes(&b);
+  for (int i = 0; i < n; i++) {
+    const Buffer *of = &m->buffer.at[i];
+    node[i] = !of->as ? p->nodes.n : is_alone(of) ? of->as->node : copies[i] ? b.node.n : -1;
+    if (!is_alone(of) && copies[i]) add_copy(&b, of);
+  }
+  b.use = arena_alloc_array(p->scratch, (size_t)b.node.n, sizeof *b.use);
+  for (int i = 0; i < n; i++)
+    if (node[i] >= 0) add_uses(&b, i, node[i]);
+  for (int i = 0; i < b.node.n; i++) {
+    b.node.at[i].use = b.use[i].at;
+    b.node.at[i].n_uses = b.use[i].n;
+  }
+  int64_t limit = m && p->c->memory > 0 ? (int64_t)p->c->memory : SOLVER_NO_LIMIT;
+  return (SolverProblem){b.node.at, b.edge.at, b.node.n, b.edge.n, limit};
+}
+
+// -- The answer --------------------------------------------------------------------------------
+
+static bool any_new(const bool *found, bool *copies, int n) {
+  bool any = false;
+  for (int i = 0; i < n; i++) {
+    any |= found[i] && !copies[i];
+    copies[i] |= found[i];
+  }
+  return any;
+}
+
+// Of the training step; once for all ways in which its ranks may be factored.
+static const Lives *known_lives(const Problem *p) {
+  const Sharding *s = p->s;
+  Lives *here = NULL, **lives = s->lives ? s->lives : &here;
+  if (s->g != s->g->module->graphs) return NULL;
+  if (!*lives) *lives = lives_of(s->g->module, p->slices, s->scratch);
+  return *lives;
+}
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+Solved search_solve(Problem *p) {
+  const Lives *lives = known_lives(p);
+  const Memory *m = lives ? memory_of(p, lives) : NULL;
+  int n = m ? m->buffer.n : 0;
+  bool *copies = arena_array(p->scratch, bool, n), *found = arena_array(p->scratch, bool, n);
+  int64_t limit = p->c->memory > 0 ? (int64_t)p->c->memory : SOLVER_NO_LIMIT;
+  double start = now(), end = start + p->options.seconds;
+  for (;;) { // each time with more copies, of which there are so many
+    SolverOptions options = p->options;
+    Solved out = {.problem = problem_with(p, m, copies)};
+    options.seconds = fmax((end - now()) / 2, LEAST_SECONDS);
+    out.result = solver_solve(p->scratch, &out.problem, &options);
+    if (out.result.choice && m) out.peak = memory_peak(m, out.result.choice, limit, found);
+    out.seconds = now() - start;
+    if (out.peak <= limit || !any_new(found, copies, n)) return out;
+  }
+}

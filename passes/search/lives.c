@@ -1,0 +1,181 @@
+// See lives.h.
+//
+// The module is copied, every value is named after its number, and the copy goes through the passes
+// that make one device's program of it.  What keeps its name there is in memory; the rest is part
+// of a kernel.
+
+#include "lives.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "ir/op.h"
+#include "ir/place.h"
+#include "pass.h"
+
+#define PASSES "comm,fuse_comm,pack_grads,widen,fuse,plan_memory"
+
+// -- One device's program ----------------------------------------------------------------------
+
+static void forget(Value *v) {
+  v->layout = NULL;
+  value_set_name(v, NULL);
+}
+
+static void number(Value *v) {
+  char name[16];
+  snprintf(name, sizeof name, "v%u", v->id);
+  value_set_name(v, name);
+}
+
+static void for_each_value(Graph *g, void (*visit)(Value *v)) {
+  for (int i = 0; i < g->n_params; i++)
+    visit(g->params[i]);
+  for_each_op(op, g)
+    for (int i = 0; i < op->n_out; i++)
+      visit(op->out[i]);
+}
+
+// As it was before anything was decided.
+static void forget_plan(Module *m) {
+  Graph *g = m->graphs;
+  m->meshes = NULL;
+  for_each_value(g, forget);
+  for_each_value(g, number);
+  for_each_op(op, g)
+    memset(op->split, 0, sizeof op->split);
+}
+
+static void keep_first(Module *m) {
+  for (Graph *g = m->graphs->next, *next; g; g = next) {
+    next = g->next;
+    graph_erase(g);
+  }
+}
+
+static bool plan_alone(Module *m, int64_t slices, Arena *a) {
+  Diag *quiet = diag_new(stderr);
+  PipelineOptions run = {.bisect_limit = -1, .unproved = true};
+  diag_quiet(quiet, true);
+  const char *text = str_format(a, "shard(mesh=t:%" PRId64 ":time)," PASSES, slices);
+  bool ok = pipeline_run(m, text, &run, quiet);
+  diag_free(quiet);
+  return ok;
+}
+
+// -- What is in it -----------------------------------------------------------------------------
+
+typedef struct Reader {
+  const Graph *g; // that was asked about
+  const Graph *alone;
+  Lives *out;
+  Value **value; // of `g`, by id
+  Lived **lived; // by value id of `alone`; NULL: in the place of another, or a view
+  const Life *life;
+  int64_t kept_end;
+} Reader;
+
+// What it is called after, or what it is made of.
+static Value *value_of(const Reader *r, const Value *v) {
+  while (!v->name || v->name[0] != 'v') {
+    if (!v->def || !v->def->n_in) return NULL;
+    v = v->def->in[0].value;
+  }
+  char *end;
+  unsigned long id = strtoul(v->name + 1, &end, 10);
+  return *end || id >= r->g->n_values ? NULL : r->value[id];
+}
+
+static bool is_view(const Value *v) {
+  return v->def && (op_info[v->def->kind].traits & VIEW);
+}
+
+static void add(Reader *r, Value *v) {
+  bool kept = !v->def && param_kept(v);
+  Value *named = value_of(r, v);
+  if (!named || v->offset < 0 || is_view(v) || (!kept && v->offset < r->kept_end)) return;
+  Lived l = {named->id, type_bytes(v->type), 2 * r->life[v->id].from, 2 * r->life[v->id].to, kept};
+  r->lived[v->id] = &r->out->at[r->out->n];
+  r->out->at[r->out->n++] = l;
+}
+
+static bool overlap(const Value *a, const Value *b) {
+  return a->offset < b->offset + type_bytes(b->type) && b->offset < a->offset + type_bytes(a->type);
+}
+
+// What is made in the place of an operand is all that is there from then on.
+static void end_replaced(const Reader *r, const Op *op) {
+  int64_t time = 2 * op_time(op);
+  for (int k = 0; k < op->n_out; k++)
+    for (int i = 0; i < op->n_in && r->lived[op->out[k]->id]; i++) {
+      int64_t skip;
+      const Value *in = view_root(op->in[i].value, &skip);
+      Lived *of = r->lived[in->id];
+      if (of && !of->kept && of->to >= time && overlap(in, op->out[k])) of->to = time - 1;
+    }
+}
+
+// -- When ops run ------------------------------------------------------------------------------
+
+// An op that is part of a kernel runs when one of its readers does.
+static void find_times(Reader *r) {
+  int64_t *time = r->out->time;
+  for_each_op(op, r->alone)
+    for (int i = 0; i < op->n_out; i++) {
+      const Value *v = value_of(r, op->out[i]);
+      if (v && v->def && op->out[i]->name) time[v->def->id] = 2 * op_time(op);
+    }
+  for (const Op *op = r->g->last; op; op = op->prev)
+    for (int i = 0; i < op->n_out && !time[op->id]; i++)
+      for_each_use(u, op->out[i])
+        if (u->user && time[u->user->id] > time[op->id]) time[op->id] = time[u->user->id];
+}
+
+static void read_all(Reader *r) {
+  const Graph *g = r->g, *alone = r->alone;
+  for (int i = 0; i < g->n_params; i++)
+    r->value[g->params[i]->id] = g->params[i];
+  for_each_op(op, g)
+    for (int i = 0; i < op->n_out; i++)
+      r->value[op->out[i]->id] = op->out[i];
+  for (int i = 0; i < alone->n_params; i++) {
+    const Value *v = alone->params[i];
+    int64_t end = v->offset + type_bytes(v->type);
+    if (param_kept(v) && end > r->kept_end) r->kept_end = end;
+  }
+  for (int i = 0; i < alone->n_params; i++)
+    add(r, alone->params[i]);
+  for_each_op(op, alone)
+    for (int i = 0; i < op->n_out; i++)
+      add(r, op->out[i]);
+  for_each_op(op, alone)
+    end_replaced(r, op);
+  find_times(r);
+}
+
+Lives *lives_of(const Module *m, int64_t slices, Arena *a) {
+  Arena *scratch = arena_new();
+  Module *copy = module_clone(m);
+  Lives *out = NULL;
+  keep_first(copy);
+  forget_plan(copy);
+  if (plan_alone(copy, slices, scratch)) {
+    const Graph *g = m->graphs, *alone = copy->graphs;
+    const Op *update = graph_update_start(alone);
+    out = arena_one(a, Lives);
+    Reader r = {.g = g, .alone = alone, .out = out, .life = graph_lives(alone, scratch)};
+    out->at = arena_array(a, Lived, alone->n_values);
+    out->time = arena_array(a, int64_t, g->n_ops);
+    out->end = 2 * graph_end(alone) + 1;
+    out->update = update ? 2 * op_time(update) : out->end;
+    r.value = arena_array(scratch, Value *, g->n_values);
+    r.lived = arena_array(scratch, Lived *, alone->n_values);
+    read_all(&r);
+  }
+  module_free(copy);
+  arena_free(scratch);
+  return out;
+}

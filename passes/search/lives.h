@@ -1,0 +1,35 @@
+// Which values of a training step need memory of their own, and when: as the passes find it that
+// run after shard, of the step as one device would do it.
+//
+//     %y = linear %x, %w            at 1         2 ─────────────────── 9   linear_back_w reads it then
+//     %b = broadcast %bias          nothing      part of a kernel (fuse)
+//     %z = add %y, %b               at 2         in the place of %y (plan_memory)
+//
+// Moments are those of the planned program: op number t runs at 2 t, and what comm brings to other
+// ranks is made at 2 t + 1, when t is done.
+
+#ifndef LIVES_H
+#define LIVES_H
+
+#include "ir/graph.h"
+
+typedef struct Lived {
+  uint32_t id;      // of the value in the graph that was asked about, or of what it is made of
+  int64_t bytes;    // on one device, for one slice of time
+  int64_t from, to; // moments, `to` the last
+  bool kept;        // from step to step
+} Lived;
+
+typedef struct Lives {
+  int n;
+  Lived *at;
+  int64_t *time;  // by op id: when it is done; 0: never
+  int64_t update; // when the ops begin that run once per step, after all slices
+  int64_t end;
+} Lives;
+
+// Of the first graph, the training step; everything in `a`.  NULL where the step cannot be made for
+// one device.
+Lives *lives_of(const Module *m, int64_t slices, Arena *a);
+
+#endif
