@@ -3,7 +3,11 @@
 #ifndef TOOLS_EXPLAIN_H
 #define TOOLS_EXPLAIN_H
 
-#include "ir/graph.h"
+#include "choose.h"
+
+// The plans that were looked at, the cheapest first: by how much each lost, or why it could not
+// win.
+void explain_candidates(const Candidates *all, int chosen, const Cluster *c, FILE *out);
 
 // `what` is %name, the name of an op (linear), or a part of a node's name (/fc1/).  An error when
 // nothing is called so.

@@ -738,6 +738,8 @@ static bool compile(const char *path, Arena *a, Diag *d) {
   ok = ok && pipeline_run(m, pipeline ? pipeline : train_pipeline(a, true), &run, d) &&
        check_ranks(m, d) && check_memory(m, s.cluster, a, d);
   if (ok && verbose) say_weights(m);
+  if (ok && explain && s.chosen >= 0)
+    explain_candidates(&s.candidates, s.chosen, s.cluster, stdout);
   if (ok && explain && s.searched.explained) fputs(s.searched.explained, stdout);
   if (ok && explain) ok = explain_print(m, explain, stdout, d);
   if (ok && strcmp(emit_what, "plan") != 0) ok = make_output(m, path, &import, a, d);
