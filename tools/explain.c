@@ -10,7 +10,7 @@
 //     plan: search                        0.627336 ms   1179716 bytes
 //     plan: dp                            1.224773 ms   4358272 bytes   +95.23 %
 //     plan: zero3, 4 micro-batches        0.610000 ms   9358272 bytes   does not fit into 8000000
-//     plan: tp2d                          cannot be made, or all ranks would do the same
+//     plan: tp2d                          all ranks do the same
 
 #include "explain.h"
 
@@ -67,8 +67,12 @@ static bool is_meant(Arena *a, const Op *op, const char *what) {
       if (str_equal(name_of(a, op->out[i]), what)) return true;
     return false;
   }
-  return str_equal(op_info[op->kind].name, what) ||
-         (op->loc && strstr(loc_comment(a, op->loc), what));
+  if (op->callee)
+    for_each_op(inner, op->callee)
+      if (is_meant(a, inner, what)) return true;
+  for (const Loc *loc = op->loc; loc; loc = loc->from)
+    if (loc->node && *what && strstr(loc->node, what)) return true;
+  return str_equal(op_info[op->kind].name, what);
 }
 
 // By what would be cheapest.
@@ -94,7 +98,7 @@ void explain_candidates(const Candidates *all, int chosen, const Cluster *c, FIL
     const Candidate *x = order[i];
     fprintf(out, "plan: %-28s ", candidate_name(a, x));
     if (!x->made) {
-      fputs("cannot be made, or all ranks would do the same\n", out);
+      fprintf(out, "%s\n", x->why);
       continue;
     }
     fprintf(out, "%12.6f ms %14" PRId64 " bytes", 1e3 * x->seconds, x->needs.peak_bytes);
@@ -107,7 +111,7 @@ void explain_candidates(const Candidates *all, int chosen, const Cluster *c, FIL
   arena_free(a);
 }
 
-bool explain_print(const Module *m, const char *what, FILE *out, Diag *d) {
+bool explain_module(const Module *m, const char *what, FILE *out) {
   bool found = false;
   for_each_graph(g, m) {
     if (!g->entry) continue;
@@ -128,8 +132,5 @@ bool explain_print(const Module *m, const char *what, FILE *out, Diag *d) {
     }
     arena_free(a);
   }
-  if (found) return true;
-  diag_error(d, NULL, "nothing is called '%s'", what);
-  diag_hint(d, "--explain takes %%value, an op such as linear, or a part of a node's name");
-  return false;
+  return found;
 }

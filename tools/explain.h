@@ -9,8 +9,8 @@
 // win.
 void explain_candidates(const Candidates *all, int chosen, const Cluster *c, FILE *out);
 
-// `what` is %name, the name of an op (linear), or a part of a node's name (/fc1/).  An error when
-// nothing is called so.
-bool explain_print(const Module *m, const char *what, FILE *out, Diag *d);
+// `what` is %name, the name of an op (linear), or a part of a node's name (/fc1/).  Whether
+// anything is called so.
+bool explain_module(const Module *m, const char *what, FILE *out);
 
 #endif

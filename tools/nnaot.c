@@ -582,6 +582,25 @@ static void say_weights(const Module *m) {
     fprintf(stderr, "%lld bytes per rank at the peak\n", (long long)m->slab_bytes);
 }
 
+// Beside what goes to standard output, if anything does.
+static FILE *beside_output(void) {
+  const char *written[] = {output || needs_output() ? output : "-", summary, manifest};
+  for (size_t i = 0; i < sizeof written / sizeof *written; i++)
+    if (written[i] && !strcmp(written[i], "-")) return stderr;
+  return stdout;
+}
+
+// --explain: what a search saw, and what became of it.  Some ops are parts of others by then.
+static bool say_explained(const Module *m, const Summary *s, Diag *d) {
+  FILE *out = beside_output();
+  if (s->chosen >= 0) explain_candidates(&s->candidates, s->chosen, s->cluster, out);
+  if (s->searched.explained) fputs(s->searched.explained, out);
+  if (explain_module(m, explain, out) || s->searched.explained) return true;
+  diag_error(d, NULL, "nothing is called '%s'", explain);
+  diag_hint(d, "--explain takes %%value, an op such as linear, or a part of a node's name");
+  return false;
+}
+
 // The optimizer whose ops update the weights, or NULL.
 static const char *optimizer_of(const Module *m) {
   for_each_graph(g, m)
@@ -738,10 +757,7 @@ static bool compile(const char *path, Arena *a, Diag *d) {
   ok = ok && pipeline_run(m, pipeline ? pipeline : train_pipeline(a, true), &run, d) &&
        check_ranks(m, d) && check_memory(m, s.cluster, a, d);
   if (ok && verbose) say_weights(m);
-  if (ok && explain && s.chosen >= 0)
-    explain_candidates(&s.candidates, s.chosen, s.cluster, stdout);
-  if (ok && explain && s.searched.explained) fputs(s.searched.explained, stdout);
-  if (ok && explain) ok = explain_print(m, explain, stdout, d);
+  if (ok && explain) ok = say_explained(m, &s, d);
   if (ok && strcmp(emit_what, "plan") != 0) ok = make_output(m, path, &import, a, d);
   if (ok && !strcmp(emit_what, "plan"))
     ok = output_write(output ? output : "-", summary_text(&s, m), d);

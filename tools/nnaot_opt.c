@@ -10,6 +10,7 @@
 #include "output.h"
 #include "pass.h"
 #include "prove.h"
+#include "search/search.h"
 
 static const char *pipeline = "", *output = "-", *model;
 static bool list;
@@ -89,6 +90,12 @@ static bool prove_model(const Module *m, Diag *d) {
   return ok;
 }
 
+// Of shard(explain=…), beside the module.
+static void say_explained(void *nothing, const Searched *s) {
+  (void)nothing;
+  if (s->explained) fputs(s->explained, stderr);
+}
+
 int main(int argc, char **argv) {
   static Strings words; // static: what it points to is reachable until the end
   int status = options_parse(&program, argc, argv, &words);
@@ -105,6 +112,7 @@ int main(int argc, char **argv) {
     diag_free(d);
     return EXIT_USAGE;
   }
+  run.searched = say_explained;
   Module *m = input_read(words.at[0], &import, d);
   bool ok = m && pipeline_run(m, pipeline, &run, d) && prove_model(m, d) && write_output(m, d);
   module_free(m);
