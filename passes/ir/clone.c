@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/annotations.h"
 #include "ir/graph.h"
 #include "ir/intern.h"
 #include "ir/op.h"
@@ -158,6 +159,7 @@ Module *module_clone(const Module *m) {
   copy->phase = m->phase;
   for_each_mesh(mesh, m)
     module_add_mesh(copy, clone_mesh(copy->arena, mesh));
+  copy->annotations = annotations_clone(copy->arena, m->annotations);
   Clone c = {.to = copy, .deep = true, .scratch = arena_new()};
   for_each_graph(g, m)
     clone_graph(&c, g, g->name);

@@ -1,4 +1,5 @@
 set(IR_FILES
+  ir/annotations.c
   ir/attr.c
   ir/boxes.c
   ir/build.c

@@ -249,6 +249,7 @@ struct Module {
   Mesh *meshes;       // in order; NULL: one device
   Graph *graphs;      // in order; the first is the main entry
   Phase phase;
+  struct Annotations *annotations; // what the model says of devices, up to shard; or NULL
   struct Interned *interned;
 };
 

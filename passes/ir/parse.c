@@ -1,6 +1,6 @@
 // Reads the text form.  The language is in README.md; print.c writes it.
 //
-//     module    = "module" [STRING] "phase=" WORD ["slab=" NUMBER] {mesh} {graph}
+//     module    = "module" [STRING] "phase=" WORD ["slab=" NUMBER] {mesh} [annotations] {graph}
 //     mesh      = "mesh" @NAME "devices=" devices "(" axis {"," axis} ")"
 //     axis      = WORD "=" NUMBER [":" "time"]
 //     graph     = "graph" @NAME ["entry"] "(" [param {"," param}] ")" "{" {op} [return] "}"
@@ -17,7 +17,8 @@
 //
 // Types of results may be left out: every op is built with op_new, which infers them, and what is
 // written must agree.  A graph that is called may stand behind its callers: graphs are found
-// first and a callee is read when it is first asked for.
+// first and a callee is read when it is first asked for.  The grammar of annotations is in
+// annotations.c.
 //
 // After an error reading goes on at the next line, so that one run reports several.  A value whose
 // definition failed is known and absent, and what reads it is passed over in silence.
@@ -28,6 +29,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "ir/annotations.h"
 #include "ir/text.h"
 
 enum { MAX_ERRORS = 20, MAX_DEVICES = 1 << 20 };
@@ -312,6 +314,7 @@ static void parse_head(Parser *p, int end) {
   if (!parse_module_line(p)) return;
   while (accept(p, "mesh"))
     if (!parse_mesh(p)) return;
+  if (accept(p, "annotations") && !annotations_parse(p)) return;
   if (peek(p)->kind != TOKEN_end) expected(p, "a graph");
 }
 

@@ -73,6 +73,7 @@ bool define(Parser *p, const Token *t, Value *v);
 bool parse_value(Parser *p, Value **v);
 void number_values(Parser *p); // when all of p->g is read
 
+bool parse_sbp(Parser *p, int rank, Sbp *to);
 bool parse_type(Parser *p, const Type **to);
 // A type with what stands behind it.
 typedef struct Typed {

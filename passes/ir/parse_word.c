@@ -223,7 +223,7 @@ void number_values(Parser *p) {
 
 // -- Types -----------------------------------------------------------------------------------
 
-static bool parse_sbp(Parser *p, int rank, Sbp *to) {
+bool parse_sbp(Parser *p, int rank, Sbp *to) {
   *to = (Sbp){SBP_B, 0};
   if (accept(p, "B")) return true;
   if (accept(p, "P")) {

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/vec.h"
+#include "ir/annotations.h"
 #include "ir/lex.h"
 #include "ir/op.h"
 #include "ir/text.h"
@@ -281,6 +282,7 @@ const char *module_text(const Module *m, Arena *a) {
   strbuf_add(&b, "\n");
   for_each_mesh(mesh, m)
     add_mesh(&b, mesh);
+  if (m->annotations) annotations_print(&b, m->annotations);
   for_each_graph(g, m)
     add_graph(&b, g);
   return b.at;

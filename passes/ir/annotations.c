@@ -1,0 +1,160 @@
+// See annotations.h.
+//
+//     annotations = "annotations" STRING "(" axis {"," axis} ")" ["stages=" WORD] {node}
+//     node        = "node" STRING ["stage=" NUMBER] ["in" values] ["out" values]
+//     values      = value {"," value}
+//     value       = %NAME "{" sbp {"," sbp} "}"
+
+#include "ir/annotations.h"
+
+#include <string.h>
+
+#include "ir/parse.h"
+
+void annotations_add(Annotations *all, Annotation *one) {
+  if (all->last)
+    all->last->next = one;
+  else
+    all->first = one;
+  all->last = one;
+}
+
+Annotations *annotations_clone(Arena *a, const Annotations *all) {
+  if (!all) return NULL;
+  Annotations *copy = arena_copy(a, all, sizeof *all);
+  copy->name = str_copy(a, all->name);
+  copy->first = copy->last = NULL;
+  for (int i = 0; i < all->n_axes; i++)
+    copy->axis[i].name = str_copy(a, all->axis[i].name);
+  for (const Annotation *from = all->first; from; from = from->next) {
+    Annotation *to = arena_copy(a, from, sizeof *from);
+    to->node = str_copy(a, from->node);
+    to->value = arena_copy(a, from->value, (size_t)from->n_values * sizeof *from->value);
+    for (int i = 0; i < to->n_values; i++)
+      to->value[i].name = str_copy(a, from->value[i].name);
+    to->next = NULL;
+    annotations_add(copy, to);
+  }
+  return copy;
+}
+
+// -- Writing -----------------------------------------------------------------------------------
+
+static void print_values(StrBuf *b, const Annotation *one, bool result, int n_axes) {
+  bool any = false;
+  for (int i = 0; i < one->n_values; i++) {
+    const AnnotatedValue *v = &one->value[i];
+    if (v->result != result) continue;
+    strbuf_addf(b, "%s%%%s {", any ? ", " : result ? " out " : " in ", str_name(b->arena, v->name));
+    for (int a = 0; a < n_axes; a++)
+      strbuf_addf(b, "%s%s", a ? ", " : "", sbp_text(b->arena, v->axis[a]));
+    strbuf_add(b, "}");
+    any = true;
+  }
+}
+
+void annotations_print(StrBuf *b, const Annotations *all) {
+  strbuf_addf(b, "annotations %s (", str_quoted(b->arena, all->name));
+  for (int i = 0; i < all->n_axes; i++)
+    strbuf_addf(b, "%s%s=%d", i ? ", " : "", all->axis[i].name, all->axis[i].size);
+  strbuf_add(b, ")");
+  if (all->stages >= 0) strbuf_addf(b, " stages=%s", all->axis[all->stages].name);
+  strbuf_add(b, "\n");
+  for (const Annotation *one = all->first; one; one = one->next) {
+    strbuf_addf(b, "node %s", str_quoted(b->arena, one->node));
+    if (one->stage >= 0) strbuf_addf(b, " stage=%d", one->stage);
+    print_values(b, one, false, all->n_axes);
+    print_values(b, one, true, all->n_axes);
+    strbuf_add(b, "\n");
+  }
+}
+
+// -- Reading -----------------------------------------------------------------------------------
+
+static bool read_axis(Parser *p, Annotations *all) {
+  const Token *t = expect_kind(p, TOKEN_word, "the name of an axis");
+  int64_t size;
+  if (!t) return false;
+  if (all->n_axes == MAX_AXES) return fail(p, t, "more than %d axes", MAX_AXES);
+  for (int i = 0; i < all->n_axes; i++)
+    if (!strcmp(all->axis[i].name, t->text)) return fail(p, t, "a second axis '%s'", t->text);
+  if (!expect(p, "=") || !parse_int(p, 1, INT32_MAX, &size)) return false;
+  all->axis[all->n_axes++] = (MeshAxis){.name = keep(p, t), .size = (int)size};
+  return true;
+}
+
+static bool read_stages(Parser *p, Annotations *all) {
+  all->stages = -1;
+  if (!accept(p, "stages")) return true;
+  if (!expect(p, "=")) return false;
+  const Token *t = expect_kind(p, TOKEN_word, "the name of an axis");
+  for (int i = 0; t && i < all->n_axes; i++)
+    if (!strcmp(all->axis[i].name, t->text)) all->stages = i;
+  return t && (all->stages >= 0 || fail(p, t, "there is no axis '%s'", t->text));
+}
+
+static bool read_value(Parser *p, const Annotations *all, AnnotatedValue *v) {
+  const Token *t = expect_kind(p, TOKEN_value, "a value such as %x");
+  if (!t || !expect(p, "{")) return false;
+  v->name = keep(p, t);
+  for (int i = 0; i < all->n_axes; i++) {
+    const Token *at = peek(p);
+    if (i && !expect(p, ",")) return false;
+    if (!parse_sbp(p, MAX_RANK, &v->axis[i])) return false;
+    if (v->axis[i].kind == SBP_P) return fail(p, at, "an annotation is B or S(dimension)");
+  }
+  return expect(p, "}");
+}
+
+typedef Vec(AnnotatedValue) Values;
+
+static bool read_values(Parser *p, const Annotations *all, bool result, Values *out) {
+  do {
+    AnnotatedValue v = {.result = result};
+    if (!read_value(p, all, &v)) return false;
+    vec_push(p->m->arena, out, v);
+  } while (accept(p, ","));
+  return true;
+}
+
+static bool read_node(Parser *p, Annotations *all) {
+  const Token *t = expect_kind(p, TOKEN_string, "the name of a node in quotes");
+  if (!t) return false;
+  Annotation *one = arena_one(p->m->arena, Annotation);
+  Values values = {0};
+  one->node = keep(p, t);
+  one->stage = -1;
+  if (accept(p, "stage")) {
+    int64_t stage;
+    const Token *at = peek2(p);
+    int n = all->stages < 0 ? 0 : all->axis[all->stages].size;
+    if (!expect(p, "=") || !parse_int(p, 0, INT32_MAX, &stage)) return false;
+    if (stage >= n) return fail(p, at, "there are %d stages, from 0", n);
+    one->stage = (int)stage;
+  }
+  if (accept(p, "in") && !read_values(p, all, false, &values)) return false;
+  if (accept(p, "out") && !read_values(p, all, true, &values)) return false;
+  one->value = values.at;
+  one->n_values = values.n;
+  annotations_add(all, one);
+  return true;
+}
+
+bool annotations_parse(Parser *p) {
+  const Token *name = expect_kind(p, TOKEN_string, "the name of the annotations in quotes");
+  if (!name) return false;
+  Annotations *all = arena_one(p->m->arena, Annotations);
+  all->name = keep(p, name);
+  if (!expect(p, "(")) return false;
+  if (!accept(p, ")")) {
+    do {
+      if (!read_axis(p, all)) return false;
+    } while (accept(p, ","));
+    if (!expect(p, ")")) return false;
+  }
+  if (!read_stages(p, all)) return false;
+  while (accept(p, "node"))
+    if (!read_node(p, all)) return false;
+  p->m->annotations = all;
+  return true;
+}
