@@ -1,4 +1,7 @@
 set(FRONTEND_FILES
+  onnx_annotate.c
+  onnx_devices.c
+  onnx_grid.c
   onnx_import.c
   onnx_known.c
   onnx_names.c
@@ -11,6 +14,7 @@ set(FRONTEND_FILES
   onnx_skeleton.c
   onnx_tensor.c
   onnx_weights.c
+  onnx_wire.c
   onnx_ops_attention.c
   onnx_ops_constant.c
   onnx_ops_einsum.c

@@ -3,7 +3,7 @@
 #ifndef FRONTEND_ONNX_H
 #define FRONTEND_ONNX_H
 
-#include "ir/graph.h"
+#include "ir/annotations.h"
 
 typedef struct OnnxOptions {
   int64_t batch;           // 0: not given
@@ -14,6 +14,10 @@ typedef struct OnnxOptions {
   bool keep_f64;                 // leave f64, f16 and bf16 as they are; otherwise they become f32
   bool train_mode;               // Dropout and BatchNormalization as in training
   bool unread;                   // nobody reads weights: files of external data may be missing
+  // Multi-device annotations for so many devices become those of the module, if there are any; 0:
+  // they are not looked at.
+  int64_t devices;
+  bool *annotated; // whether it has any, for any number of devices; or NULL
   // Files of TensorProtos, one for each input in order, or NULL: what inputs that are constant in
   // practice will hold.  Where an op must know at compile time what is computed from them (axes, a
   // shape, a condition), it is taken from here.  They stay inputs.
@@ -44,5 +48,10 @@ typedef struct OnnxSkeleton {
 // those of a branch, have no hole.
 bool onnx_skeleton(const char *path, const OnnxOptions *o, const char *const *labels, int n_labels,
                    int n_must, Arena *a, OnnxSkeleton *out, Diag *d);
+
+// The bytes of the model with these annotations instead of those that it has.  They are about to be
+// written to the file `to`; weights in other files stay there.
+bool onnx_annotate(const char *path, const Annotations *all, const char *to, Arena *a,
+                   const uint8_t **bytes, int64_t *n, Diag *d);
 
 #endif

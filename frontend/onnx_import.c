@@ -57,20 +57,18 @@ Binding *onnx_lookup(const Scope *scope, const char *name) {
   return NULL;
 }
 
-// Letters, digits, '_' and '.', and not all digits.
-static const char *value_name(Arena *a, const char *name) {
+// Letters, digits, '_' and '.', and not a digit first.
+const char *onnx_value_name(Arena *a, const char *name) {
   while (*name == '/' || *name == '.')
     name++;
   char *plain = arena_copy(a, name, strlen(name) + 1);
-  bool digits = true;
   for (char *c = plain; *c; c++) {
     bool digit = *c >= '0' && *c <= '9';
     bool letter = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z');
     if (*c == '/' || *c == ':') *c = '.';
     if (!digit && !letter && *c != '.') *c = '_';
-    digits = digits && digit;
   }
-  return digits ? str_format(a, "v%s", plain) : plain;
+  return *plain >= '0' && *plain <= '9' ? str_format(a, "v%s", plain) : plain;
 }
 
 // -- Initializers ------------------------------------------------------------------------------
@@ -102,7 +100,7 @@ Value *onnx_binding_value(Import *im, Binding *b) {
     return NULL;
   }
   const Type *type = type_new(im->m, onnx_compute_dtype(t.dtype, im->o->keep_f64), t.rank, t.dim);
-  const char *name = value_name(a, b->name);
+  const char *name = onnx_value_name(a, b->name);
   bool floating = dtype_class[t.dtype] == 'F';
   OnnxOrigin origin = floating ? onnx_origin(im, b->name, t.rank) : ORIGIN_constant;
   bool constant = origin == ORIGIN_constant && t.bytes <= MAX_CONSTANT_BYTES;
@@ -313,7 +311,7 @@ static bool import_by_row(Import *im, Scope *scope, const Onnx__NodeProto *node,
     if (!*name) continue;
     if (!n.out[i] && node_wants(&n, i)) return node_fail(&n, "its result %d is not supported", i);
     if (n.out[i] && n.out[i]->def && !n.out[i]->name)
-      value_set_name(n.out[i], value_name(im->m->arena, name));
+      value_set_name(n.out[i], onnx_value_name(im->m->arena, name));
     onnx_bind(im, scope, name, n.out[i], !n.out[i]);
   }
   return true;
@@ -398,7 +396,11 @@ static bool import_nodes(Import *im, Scope *scope, Onnx__NodeProto *const *node,
     if (++im->n_nodes > MAX_NODES)
       return diag_error(im->d, im->file->loc,
                         "has more than %d nodes with its functions put in place", MAX_NODES);
-    if (!import_node(im, scope, node[order[i]])) poison_results(im, scope, node[order[i]]);
+    const Onnx__NodeProto *one = node[order[i]];
+    if (import_node(im, scope, one))
+      onnx_devices_node(im, scope, one, node_loc(im, scope, one));
+    else
+      poison_results(im, scope, one);
   }
   return true;
 }
@@ -456,8 +458,8 @@ static bool import_graph(Import *im) {
       return diag_error(im->d, onnx_place(im->file, im->a, inputs[i].name), "'%s' is defined twice",
                         inputs[i].name);
     if (inputs[i].type) {
-      v = graph_param(im->g, value_name(im->m->arena, inputs[i].name), inputs[i].type, ROLE_input,
-                      onnx_place(im->file, im->m->arena, inputs[i].name));
+      v = graph_param(im->g, onnx_value_name(im->m->arena, inputs[i].name), inputs[i].type,
+                      ROLE_input, onnx_place(im->file, im->m->arena, inputs[i].name));
       v->label = str_copy(im->m->arena, inputs[i].name);
       ok = onnx_hint(im, v, i) && ok;
     }
@@ -501,7 +503,7 @@ Module *onnx_import(const char *path, const OnnxOptions *o, Diag *d) {
     im.stream = open_memstream(&im.text, &im.text_n);
     if (!im.stream) abort(); // out of memory
     im.caught = diag_new(im.stream);
-    ok = check_model(&im) && import_graph(&im);
+    ok = check_model(&im) && onnx_devices_begin(&im) && import_graph(&im) && onnx_devices_end(&im);
     ok = onnx_report(&im) && ok && diag_errors(d) == errors;
     if (ok) onnx_tidy(&im);
     diag_free(im.caught);

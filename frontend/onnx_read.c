@@ -24,6 +24,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "devices.pb-c.h"
+
 enum {
   WIRE_varint = 0,
   WIRE_64bit = 1,
@@ -143,6 +145,8 @@ enum {
   VALUE_METADATA = 4,
   ENTRY_KEY = 1,
   ENTRY_VALUE = 2,
+  NODE_DEVICES = 10,
+  MODEL_CONFIGURATION = 26,
 };
 
 typedef struct Span {
@@ -226,6 +230,24 @@ static bool read_metadata(Slim *s, Span span, Named *named) {
   return true;
 }
 
+// The message of devices.proto that the field holds, or NULL.
+static const ProtobufCMessageDescriptor *device_message(const ProtobufCMessageDescriptor *type,
+                                                        uint64_t id) {
+  if (type == &onnx__node_proto__descriptor && id == NODE_DEVICES) return &device__node__descriptor;
+  if (type == &onnx__model_proto__descriptor && id == MODEL_CONFIGURATION)
+    return &device__configuration__descriptor;
+  return NULL;
+}
+
+// Goes into a field that no declaration has, so that protobuf-c keeps it as it is.
+static bool slim_devices(Slim *s, const ProtobufCMessageDescriptor *type, Span span, int depth) {
+  size_t at = open_message(s, ONNX_DEVICES_FIELD);
+  s->heap += span.to - span.from;
+  if (!slim_message(s, type, span.from, span.to, depth + 1)) return false;
+  close_message(s, at);
+  return true;
+}
+
 // A field that the declaration lacks.
 static bool slim_newer(Slim *s, const ProtobufCMessageDescriptor *type, uint64_t id, Named *named,
                        Span span, int depth) {
@@ -233,6 +255,8 @@ static bool slim_newer(Slim *s, const ProtobufCMessageDescriptor *type, uint64_t
     if (memchr(s->at + span.from, 0, (size_t)(span.to - span.from)))
       return fail(s, span.from, "a string holds a zero byte");
     named->overload = span;
+  } else if (device_message(type, id)) {
+    return slim_devices(s, device_message(type, id), span, depth);
   } else if (type == &onnx__value_info_proto__descriptor && id == VALUE_METADATA) {
     return read_metadata(s, span, named);
   } else if (type == &onnx__function_proto__descriptor && id == FUNCTION_ATTRIBUTE_PROTO) {
@@ -294,7 +318,10 @@ static bool slim_message(Slim *s, const ProtobufCMessageDescriptor *type, int64_
     int wire = (int)(tag & 7);
     if (id == 0 || id > 0x1fffffff) return fail(s, start, "a field has no valid number");
     const ProtobufCFieldDescriptor *field =
-        protobuf_c_message_descriptor_get_field(type, (unsigned)id);
+        device_message(type, id) ? NULL
+                                 : protobuf_c_message_descriptor_get_field(type, (unsigned)id);
+    if (device_message(type, id) && wire != WIRE_bytes)
+      return fail(s, start, "a field is not of its declared type");
     // A tensor's segment is how we say where its raw_data lies; no writer of models uses it.
     if (field && field->type == PROTOBUF_C_TYPE_MESSAGE &&
         field->descriptor == &onnx__tensor_proto__segment__descriptor)
@@ -389,6 +416,18 @@ bool onnx_open(OnnxFile *f, const char *path, const ProtobufCMessageDescriptor *
   arena_free(scratch);
   if (!ok) onnx_close(f);
   return ok;
+}
+
+ProtobufCMessage *onnx_devices_message(const ProtobufCMessage *in, unsigned *i,
+                                       const ProtobufCMessageDescriptor *type) {
+  for (; *i < in->n_unknown_fields; ++*i) {
+    const ProtobufCMessageUnknownField *field = &in->unknown_fields[*i];
+    if (field->tag != ONNX_DEVICES_FIELD || field->len < LENGTH_BYTES) continue;
+    ++*i;
+    return protobuf_c_message_unpack(type, NULL, field->len - LENGTH_BYTES,
+                                     field->data + LENGTH_BYTES);
+  }
+  return NULL;
 }
 
 void onnx_close(OnnxFile *f) {

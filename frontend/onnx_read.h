@@ -27,6 +27,12 @@ bool onnx_open(OnnxFile *f, const char *path, const ProtobufCMessageDescriptor *
                Diag *d);
 void onnx_close(OnnxFile *f);
 
+// The message of devices.proto that the next of the unknown fields of a node or a model holds, from
+// number *i on, and *i behind it; NULL where there is none.  The caller frees it.
+enum { ONNX_DEVICES_FIELD = 19000000 };
+ProtobufCMessage *onnx_devices_message(const ProtobufCMessage *in, unsigned *i,
+                                       const ProtobufCMessageDescriptor *type);
+
 // A node or tensor of the file as a place in messages.  These, and comments of generated code, are
 // lines: what could end one is replaced.
 const Loc *onnx_place(const OnnxFile *f, Arena *a, const char *name);

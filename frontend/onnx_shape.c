@@ -204,6 +204,7 @@ bool onnx_inputs(Import *im, OnnxInput *inputs, int *n_inputs) {
   for (int i = 0; i < s.n; i++) {
     inputs[i] = (OnnxInput){onnx_str(s.input[i]->name), input_type(&s, s.input[i])};
     ok = ok && inputs[i].type;
+    if (inputs[i].type) onnx_devices_input(im, s.input[i], inputs[i].type);
   }
   *n_inputs = s.n;
   for (int i = 0; ok && i < im->o->n_dims; i++)

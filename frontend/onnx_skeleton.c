@@ -13,6 +13,7 @@
 #include "frontend/onnx.h"
 #include "frontend/onnx_names.h"
 #include "frontend/onnx_weights.h"
+#include "frontend/onnx_wire.h"
 
 // Field numbers of onnx.proto.
 enum {
@@ -27,75 +28,10 @@ typedef struct Writer {
   Arena *a;
   Diag *d;
   const NameMap *labels;
-  uint8_t *at; // NULL: only measured
-  int64_t n;
+  WireWriter to;
   OnnxSkeleton *out;
   size_t initializer; // the next one, in the file's order
 } Writer;
-
-static void put(Writer *w, const void *bytes, int64_t n) {
-  if (w->at && n > 0) memcpy(w->at + w->n, bytes, (size_t)n);
-  w->n += n;
-}
-
-static void put_varint(Writer *w, uint64_t x) {
-  uint8_t byte[10];
-  int n = 0;
-  for (; x >= 0x80; x >>= 7)
-    byte[n++] = (uint8_t)(x | 0x80);
-  byte[n++] = (uint8_t)x;
-  put(w, byte, n);
-}
-
-// The length of a message takes five bytes, whatever it is, and is put in when it is known.
-static int64_t open_message(Writer *w, int field) {
-  put_varint(w, (uint64_t)field << 3 | 2);
-  w->n += 5;
-  return w->n;
-}
-
-static void close_message(Writer *w, int64_t start) {
-  uint64_t n = (uint64_t)(w->n - start);
-  for (int i = 0; i < 5 && w->at; i++)
-    w->at[start - 5 + i] = (uint8_t)((n >> (7 * i) & 0x7f) | (i < 4 ? 0x80 : 0));
-}
-
-// One field of a message that onnx_open has found well formed.
-typedef struct Field {
-  int number, wire;
-  int64_t start, data, end; // the tag, what it holds, what follows
-} Field;
-
-static uint64_t read_varint(const uint8_t *at, int64_t *pos) {
-  uint64_t x = 0;
-  for (int shift = 0;; shift += 7) {
-    uint8_t byte = at[(*pos)++];
-    x |= (uint64_t)(byte & 0x7f) << shift;
-    if (byte < 0x80) return x;
-  }
-}
-
-static Field read_field(const uint8_t *at, int64_t start) {
-  Field f = {.start = start};
-  int64_t pos = start;
-  uint64_t tag = read_varint(at, &pos);
-  f.number = (int)(tag >> 3);
-  f.wire = (int)(tag & 7);
-  f.data = pos;
-  if (f.wire == 0)
-    read_varint(at, &pos);
-  else if (f.wire == 1)
-    pos += 8;
-  else if (f.wire == 5)
-    pos += 4;
-  else {
-    int64_t n = (int64_t)read_varint(at, &pos);
-    f.data = pos;
-    pos += n;
-  }
-  f.end = pos;
-  return f;
-}
 
 // What holds or describes a tensor's elements; the rest of the message is what it is.
 static bool is_data(int number) {
@@ -105,33 +41,33 @@ static bool is_data(int number) {
   return false;
 }
 
-static bool write_inline(Writer *w, const OnnxTensor *t, const char *label, const Field *field,
+static bool write_inline(Writer *w, const OnnxTensor *t, const char *label, const WireField *field,
                          const Loc *loc) {
-  int64_t start = open_message(w, GRAPH_INITIALIZER);
+  int64_t start = wire_open(&w->to, GRAPH_INITIALIZER);
   for (int64_t pos = field->data; pos < field->end;) {
-    Field part = read_field(w->f->at, pos);
-    if (!is_data(part.number)) put(w, w->f->at + part.start, part.end - part.start);
+    WireField part = wire_read(w->f->at, pos);
+    if (!is_data(part.number)) wire_put(&w->to, w->f->at + part.start, part.end - part.start);
     pos = part.end;
   }
-  put_varint(w, TENSOR_RAW_DATA << 3 | 2);
-  put_varint(w, (uint64_t)t->bytes);
-  if (label && w->at)
-    w->out->holes[w->out->n_holes++] = (OnnxHole){label, t->dtype, w->n, t->bytes};
-  else if (w->at && !onnx_tensor_bytes(w->f, t, w->at + w->n, loc, w->d))
+  wire_varint(&w->to, TENSOR_RAW_DATA << 3 | 2);
+  wire_varint(&w->to, (uint64_t)t->bytes);
+  if (label && w->to.at)
+    w->out->holes[w->out->n_holes++] = (OnnxHole){label, t->dtype, w->to.n, t->bytes};
+  else if (w->to.at && !onnx_tensor_bytes(w->f, t, w->to.at + w->to.n, loc, w->d))
     return false;
-  w->n += t->bytes;
-  close_message(w, start);
+  w->to.n += t->bytes;
+  wire_close(&w->to, start);
   return true;
 }
 
-static bool write_initializer(Writer *w, const Field *field) {
+static bool write_initializer(Writer *w, const WireField *field) {
   const Onnx__TensorProto *proto = onnx_model(w->f)->graph->initializer[w->initializer++];
   const char *name = onnx_str(proto->name);
   bool hole = name_map_find(w->labels, name) >= 0;
   bool external = proto->has_data_location &&
                   proto->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
   if (!hole && !external) {
-    put(w, w->f->at + field->start, field->end - field->start);
+    wire_put(&w->to, w->f->at + field->start, field->end - field->start);
     return true;
   }
   const Loc *loc = onnx_place(w->f, w->a, name);
@@ -141,25 +77,25 @@ static bool write_initializer(Writer *w, const Field *field) {
 }
 
 static bool write_model(Writer *w) {
-  w->n = 0;
+  w->to.n = 0;
   w->initializer = 0;
   for (int64_t pos = 0; pos < w->f->n;) {
-    Field field = read_field(w->f->at, pos);
+    WireField field = wire_read(w->f->at, pos);
     pos = field.end;
     if (field.number != MODEL_GRAPH) {
-      put(w, w->f->at + field.start, field.end - field.start);
+      wire_put(&w->to, w->f->at + field.start, field.end - field.start);
       continue;
     }
-    int64_t start = open_message(w, MODEL_GRAPH);
+    int64_t start = wire_open(&w->to, MODEL_GRAPH);
     for (int64_t at = field.data; at < field.end;) {
-      Field part = read_field(w->f->at, at);
+      WireField part = wire_read(w->f->at, at);
       at = part.end;
       if (part.number != GRAPH_INITIALIZER)
-        put(w, w->f->at + part.start, part.end - part.start);
+        wire_put(&w->to, w->f->at + part.start, part.end - part.start);
       else if (!write_initializer(w, &part))
         return false;
     }
-    close_message(w, start);
+    wire_close(&w->to, start);
   }
   return true;
 }
@@ -189,14 +125,14 @@ bool onnx_skeleton(const char *path, const OnnxOptions *o, const char *const *la
   Writer w = {
       .f = &f, .external_dir = o->external_data_dir, .a = a, .d = d, .labels = &map, .out = out};
   bool ok = check_labels(&f, labels, n_must, a, d) && write_model(&w);
-  if (ok && w.n > INT32_MAX) {
+  if (ok && w.to.n > INT32_MAX) {
     diag_warning(d, f.loc,
                  "is above 2 GiB with its weights inline, the limit of the format: the "
                  "executable cannot --export it");
     diag_hint(d, "--save writes the weights alone");
   } else if (ok) {
-    out->n = w.n;
-    out->bytes = w.at = arena_alloc(a, (size_t)w.n);
+    out->n = w.to.n;
+    out->bytes = w.to.at = arena_alloc(a, (size_t)w.to.n);
     out->holes = arena_array(a, OnnxHole, n_labels);
     ok = write_model(&w);
   }

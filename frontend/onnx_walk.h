@@ -70,6 +70,7 @@ typedef struct Import {
   const char *folded; // the first of them
   NameMap functions;  // "domain:name" to onnx_model(file)->functions
   int n_nodes, depth;
+  struct Devices *devices; // NULL: annotations are not asked for
 } Import;
 
 // onnx_order.c: indices of the nodes that are needed for the outputs, in an order in which every
@@ -92,6 +93,13 @@ void onnx_read_origins(Import *im);
 void onnx_warn_of_folded(Import *im);
 OnnxOrigin onnx_origin(const Import *im, const char *name, int rank); // of floating-point ones
 
+// onnx_devices.c: multi-device annotations.  A node's are read when it has been imported; all of
+// them become the module's at the end.  False when something was reported.
+bool onnx_devices_begin(Import *im);
+void onnx_devices_input(Import *im, const Onnx__ValueInfoProto *input, const Type *type);
+void onnx_devices_node(Import *im, const Scope *scope, const Onnx__NodeProto *node, const Loc *loc);
+bool onnx_devices_end(Import *im);
+
 // onnx_report.c
 void onnx_problem(Import *im, const Loc *loc, const char *cause, const char *hint,
                   const char *detail);
@@ -103,6 +111,7 @@ const Tensor *onnx_hinted(const Node *n, const Value *v); // known, or known by 
 void onnx_evaluate_new(Import *im, Node *n);              // reports through the node
 void onnx_tidy(Import *im); // known values become constants; ops that nothing reads go
 
+const char *onnx_value_name(Arena *a, const char *name); // what a tensor is called in the module
 // onnx_import.c: the nodes of a body, in their order, in the given scope.
 bool onnx_body(Import *im, Scope *scope, Onnx__NodeProto *const *node, size_t n,
                char *const *output, size_t n_output);

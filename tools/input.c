@@ -12,6 +12,7 @@ Module *input_read(const char *path, const InputOptions *o, Diag *d) {
                         .n_dims = o->dims.n,
                         .external_data_dir = o->external_data_dir,
                         .keep_f64 = o->keep_types,
-                        .train_mode = o->train_mode};
+                        .train_mode = o->train_mode,
+                        .devices = o->devices};
   return onnx_import(path, &import, d);
 }

@@ -8,7 +8,7 @@
 #include "options.h"
 
 typedef struct InputOptions {
-  int64_t batch;
+  int64_t batch, devices;
   const char *batch_dim, *external_data_dir;
   Strings dims;
   bool keep_types, train_mode;
@@ -25,7 +25,9 @@ typedef struct InputOptions {
       FLAG("keep-types", 0, &(o).keep_types,                                                       \
            "leave f64, f16 and bf16 as they are instead of f32"),                                  \
       FLAG("train-mode", 0, &(o).train_mode,                                                       \
-           "Dropout and BatchNormalization behave as in training")
+           "Dropout and BatchNormalization behave as in training"),                                \
+      INTEGER("devices", 0, &(o).devices, "N",                                                     \
+              "keep the multi-device annotations for N devices; 0: none")
 
 // NULL when it could not be read, which has been reported.
 Module *input_read(const char *path, const InputOptions *o, Diag *d);

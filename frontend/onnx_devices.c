@@ -1,0 +1,374 @@
+// What the nodes of a model say of devices: multi-device annotations, of IR version 11.
+//
+//     configuration { name: "tp" num_devices: 2 }
+//     node { op_type: "MatMul" input: "x" input: "w" output: "h"
+//            device_configurations {
+//              configuration_id: "tp"
+//              sharding_spec { tensor_name: "w" device: 0 device: 1
+//                              sharded_dim { axis: 1 simple_sharding { num_shards: 2 } } }
+//              sharding_spec { tensor_name: "x" device: -1
+//                              index_to_device_group_map { key: -1 value: 0 value: 1 } } } }
+//
+//   =>  node "/fc1/MatMul" in %w {S(1)}, %x {B}
+//
+// Of the configurations the one is taken that is for as many devices as there are ranks.  `device`
+// has an entry for every shard: a device, or a group of devices that all have it.  Shards are
+// counted with the first of the sharded dimensions as the slowest.
+//
+// A node may be in a pipeline stage.  Stages are counted anew from 0, without gaps; no node may
+// read what a later stage makes.  Everything that is wrong is reported in one run, at its node.
+
+#include "frontend/onnx_devices.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "devices.pb-c.h"
+
+enum { MAX_DEVICES = 1 << 20 };
+
+// -- The configurations ------------------------------------------------------------------------
+
+static bool check_configuration(Import *im, Devices *all, const Device__Configuration *c) {
+  const char *name = onnx_str(c->name);
+  const Loc *loc = im->file->loc;
+  if (!*name) return diag_error(im->d, loc, "a configuration of devices has no name");
+  if (!name_map_add(&all->ids, str_copy(im->a, name), 0))
+    return diag_error(im->d, loc, "the configuration '%s' of devices is there twice", name);
+  if (c->num_devices < 1 || c->num_devices > MAX_DEVICES)
+    return diag_error(im->d, loc, "the configuration '%s' cannot have %d devices", name,
+                      c->num_devices);
+  if (c->n_device && c->n_device != (size_t)c->num_devices)
+    return diag_error(im->d, loc, "the configuration '%s' has %d devices and the names of %zu",
+                      name, c->num_devices, c->n_device);
+  return true;
+}
+
+// Takes the first one for as many devices as are asked for.
+static bool read_configurations(Import *im, Devices *all) {
+  const ProtobufCMessage *model = im->file->message, *message;
+  StrBuf others = {.arena = im->a};
+  unsigned at = 0;
+  bool ok = true;
+  while ((message = onnx_devices_message(model, &at, &device__configuration__descriptor))) {
+    const Device__Configuration *c = (const void *)message;
+    bool good = check_configuration(im, all, c);
+    ok = ok && good;
+    if (good && !all->configuration && c->num_devices == im->o->devices)
+      all->configuration = str_copy(im->m->arena, c->name);
+    if (good)
+      strbuf_addf(&others, "%s%d ('%s')", others.n ? ", " : "", c->num_devices, onnx_str(c->name));
+    protobuf_c_message_free_unpacked((ProtobufCMessage *)(uintptr_t)message, NULL);
+  }
+  if (!ok || all->configuration || !others.n) return ok;
+  diag_error(im->d, im->file->loc,
+             "is annotated for another number of devices than there are ranks, %" PRId64 ": for %s",
+             im->o->devices, others.at);
+  diag_hint(im->d,
+            "give that number with -g, or another --plan, which does not follow annotations");
+  return false;
+}
+
+static bool has_configuration(const ProtobufCMessage *model) {
+  unsigned at = 0;
+  ProtobufCMessage *m = onnx_devices_message(model, &at, &device__configuration__descriptor);
+  if (m) protobuf_c_message_free_unpacked(m, NULL);
+  return m;
+}
+
+bool onnx_devices_begin(Import *im) {
+  if (im->o->annotated) *im->o->annotated = has_configuration(im->file->message);
+  if (!im->o->devices) return true;
+  Devices *all = arena_one(im->a, Devices);
+  all->n = (int)im->o->devices;
+  all->ids = all->symbol_names = (NameMap){.arena = im->a};
+  im->devices = all;
+  return read_configurations(im, all);
+}
+
+// -- What one node says ------------------------------------------------------------------------
+
+typedef struct Reader {
+  Import *im;
+  Devices *all;
+  AnnotatedNode *node;
+  NameMap tensors, seen; // of the node; of those the annotated ones
+  const char *tensor;    // that it is about
+  const Type *type;      // of that
+} Reader;
+
+static bool wrong(Reader *r, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static bool wrong(Reader *r, const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  onnx_problem(r->im, r->node->loc, str_vformat(r->im->a, fmt, args), NULL, NULL);
+  va_end(args);
+  r->all->failed = true;
+  return false;
+}
+
+void onnx_devices_input(Import *im, const Onnx__ValueInfoProto *input, const Type *type) {
+  Devices *all = im->devices;
+  for (int i = 0; all && i < type->rank; i++) {
+    const Onnx__TensorShapeProto__Dimension *dim = input->type->tensor_type->shape->dim[i];
+    bool symbol = dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
+    if (symbol && name_map_add(&all->symbol_names, onnx_str(dim->dim_param), all->symbol_size.n))
+      vec_push(im->a, &all->symbol_size, type->dim[i]);
+  }
+}
+
+// -1: no input has it.
+static int64_t symbol_size(const Devices *all, const char *symbol) {
+  int i = name_map_find(&all->symbol_names, symbol);
+  return i < 0 ? -1 : all->symbol_size.at[i];
+}
+
+// The lengths of the factors that a dimension is a product of; one may be left open.
+static bool factor_sizes(Reader *r, const Device__Dim *dim, int64_t length, int64_t *size) {
+  int open = -1;
+  int64_t known = 1;
+  for (int i = 0; i < (int)dim->n_simple_sharding; i++) {
+    const Device__Cut *cut = dim->simple_sharding[i];
+    size[i] = -1;
+    if (cut->dim_case == DEVICE__CUT__DIM_DIM_VALUE) size[i] = cut->dim_value;
+    if (cut->dim_case == DEVICE__CUT__DIM_DIM_PARAM)
+      size[i] = symbol_size(r->all, onnx_str(cut->dim_param));
+    if (cut->dim_case == DEVICE__CUT__DIM_DIM_VALUE && size[i] < 1)
+      return wrong(r, "'%s': a sharded dimension cannot be %" PRId64, r->tensor, size[i]);
+    if (size[i] < 0 && open >= 0)
+      return wrong(r, "'%s': the sizes of two factors of a sharded dimension are not known",
+                   r->tensor);
+    if (size[i] < 0)
+      open = i;
+    else if (__builtin_mul_overflow(known, size[i], &known))
+      known = INT64_MAX;
+  }
+  if (open >= 0 && length % known == 0) size[open] = length / known;
+  if (open >= 0 ? length % known == 0 : length == known) return true;
+  return wrong(r, "'%s': a dimension of %" PRId64 " is annotated as one of %s%" PRId64, r->tensor,
+               length, open >= 0 ? "multiples of " : "", known);
+}
+
+// In how many parts the dimension is cut.  That is done to factors from the first on, all of which
+// but the last one must be cut all through: else a part is not in one piece.
+static bool read_cut(Reader *r, const Device__Dim *dim, int at, int *out) {
+  enum { MAX_CUTS = 8 };
+  int64_t size[MAX_CUTS], length = r->type->dim[at], parts = 1;
+  bool through = true;
+  int n = (int)dim->n_simple_sharding;
+  if (dim->n_simple_sharding < 1 || dim->n_simple_sharding > MAX_CUTS)
+    return wrong(r, "'%s': dimension %d is sharded as %zu factors; there are 1 to %d", r->tensor,
+                 at, dim->n_simple_sharding, MAX_CUTS);
+  if (!factor_sizes(r, dim, length, size)) return false;
+  for (int i = 0; i < n; i++) {
+    int64_t shards = dim->simple_sharding[i]->num_shards;
+    if (!dim->simple_sharding[i]->has_num_shards || shards < 1)
+      return wrong(r, "'%s': dimension %d is in %" PRId64 " shards", r->tensor, at, shards);
+    if (size[i] % shards != 0 || size[i] < shards)
+      return wrong(r, "'%s': a dimension of %" PRId64 " cannot be cut in %" PRId64 " shards",
+                   r->tensor, size[i], shards);
+    if (shards > 1 && !through)
+      return wrong(r, "'%s': the shards of dimension %d are not in one piece", r->tensor, at);
+    through = shards == size[i];
+    parts *= shards; // at most the length of the dimension
+  }
+  if (parts > MAX_DEVICES)
+    return wrong(r, "'%s': dimension %d is in %" PRId64 " shards", r->tensor, at, parts);
+  *out = (int)parts;
+  return true;
+}
+
+static bool read_cuts(Reader *r, const Device__Sharding *s, Sharding *out, int64_t *n_shards) {
+  bool cut[MAX_RANK] = {false};
+  int rank = r->type->rank;
+  *n_shards = 1;
+  for (size_t i = 0; i < s->n_sharded_dim; i++) {
+    int64_t axis = s->sharded_dim[i]->axis;
+    int parts = 1;
+    if (axis < -rank || axis >= rank)
+      return wrong(r, "'%s': there is no dimension %" PRId64 " of %s", r->tensor, axis,
+                   type_text(r->im->a, r->type));
+    int at = (int)(axis < 0 ? axis + rank : axis);
+    if (cut[at]) return wrong(r, "'%s': dimension %d is sharded twice", r->tensor, at);
+    cut[at] = true;
+    if (!read_cut(r, s->sharded_dim[i], at, &parts)) return false;
+    out->cut[out->n_cuts].dim = at;
+    out->cut[out->n_cuts++].parts = parts;
+    *n_shards *= parts;
+    if (*n_shards > MAX_DEVICES)
+      return wrong(r, "'%s' is in more than %d shards", r->tensor, MAX_DEVICES);
+  }
+  return true;
+}
+
+// The group that an entry of `device` stands for, or NULL.
+static const Device__Group *find_group(const Device__Sharding *s, const NameMap *groups,
+                                       const char *key) {
+  int i = name_map_find(groups, key);
+  return i < 0 ? NULL : s->index_to_device_group_map[i];
+}
+
+static const char *key_text(Arena *a, int64_t key) {
+  return str_format(a, "%" PRId64, key);
+}
+
+static bool read_groups(Reader *r, const Device__Sharding *s, NameMap *groups) {
+  for (size_t i = 0; i < s->n_index_to_device_group_map; i++) {
+    const Device__Group *group = s->index_to_device_group_map[i];
+    if (!name_map_add(groups, key_text(r->im->a, group->key), (int)i))
+      return wrong(r, "'%s': the device group %" PRId64 " is there twice", r->tensor, group->key);
+    if (!group->n_value)
+      return wrong(r, "'%s': the device group %" PRId64 " is empty", r->tensor, group->key);
+  }
+  return true;
+}
+
+typedef Vec(int64_t) Placed; // devices and their shards: device * MAX_DEVICES + shard
+
+static bool place(Reader *r, Placed *placed, int64_t device, int64_t shard) {
+  if (device < 0 || device >= r->all->n)
+    return wrong(r, "'%s': there is no device %" PRId64 " among the %d of '%s'", r->tensor, device,
+                 r->all->n, r->all->configuration);
+  vec_push(r->im->a, placed, device * MAX_DEVICES + shard);
+  return true;
+}
+
+static int upwards(const void *x, const void *y) {
+  int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
+  return (a > b) - (a < b);
+}
+
+static bool read_devices(Reader *r, const Device__Sharding *s, int64_t n_shards, Sharding *out) {
+  Arena *a = r->im->a;
+  NameMap groups = {.arena = a};
+  Placed placed = {0};
+  if (!read_groups(r, s, &groups)) return false;
+  if (s->n_device != (size_t)n_shards)
+    return wrong(r, "'%s' is in %" PRId64 " shard%s, on %zu devices or groups of them", r->tensor,
+                 n_shards, n_shards == 1 ? "" : "s", s->n_device);
+  for (size_t i = 0; i < s->n_device; i++) {
+    const Device__Group *group = find_group(s, &groups, key_text(a, s->device[i]));
+    if (!group && !place(r, &placed, s->device[i], (int64_t)i)) return false;
+    for (size_t k = 0; group && k < group->n_value; k++)
+      if (!place(r, &placed, group->value[k], (int64_t)i)) return false;
+  }
+  qsort(placed.at, (size_t)placed.n, sizeof *placed.at, upwards);
+  out->n_devices = placed.n;
+  out->device = arena_array(a, int, placed.n);
+  out->shard = arena_array(a, int, placed.n);
+  for (int i = 0; i < placed.n; i++) {
+    out->device[i] = (int)(placed.at[i] / MAX_DEVICES);
+    out->shard[i] = (int)(placed.at[i] % MAX_DEVICES);
+    if (i && out->device[i] == out->device[i - 1])
+      return wrong(r, "'%s': device %d is listed twice", r->tensor, out->device[i]);
+  }
+  return true;
+}
+
+// What it makes and reads.
+enum { READS, MAKES };
+
+static void name_tensors(Reader *r, const Onnx__NodeProto *node) {
+  r->tensors = r->seen = (NameMap){.arena = r->im->a};
+  for (size_t i = 0; i < node->n_output; i++)
+    name_map_add(&r->tensors, onnx_str(node->output[i]), MAKES);
+  for (size_t i = 0; i < node->n_input; i++)
+    name_map_add(&r->tensors, onnx_str(node->input[i]), READS);
+}
+
+static bool read_sharding(Reader *r, const Scope *scope, const Device__Sharding *s) {
+  Sharding out = {.tensor = str_copy(r->im->a, onnx_str(s->tensor_name))};
+  r->tensor = out.tensor;
+  int what = *out.tensor ? name_map_find(&r->tensors, out.tensor) : -1;
+  if (what < 0)
+    return wrong(r, "it is annotated how '%s' lies, which it neither reads nor makes", out.tensor);
+  out.result = what == MAKES;
+  if (!name_map_add(&r->seen, out.tensor, 0))
+    return wrong(r, "it is annotated twice how '%s' lies", out.tensor);
+  const Binding *b = onnx_lookup(scope, out.tensor);
+  if (!b || !b->v) return true; // nobody reads it, or it has been reported
+  r->type = b->v->type;
+  out.value = b->v->name ? str_copy(r->im->m->arena, b->v->name) : NULL;
+  int64_t n_shards;
+  if (!read_cuts(r, s, &out, &n_shards) || !read_devices(r, s, n_shards, &out)) return false;
+  vec_push(r->im->a, &r->node->shardings, out);
+  return true;
+}
+
+// -- Stages ------------------------------------------------------------------------------------
+
+static int64_t *stage_of(Import *im, const Value *v) {
+  Devices *all = im->devices;
+  while (all->stage.n <= (int)v->id)
+    vec_push(im->a, &all->stage, 0);
+  return &all->stage.at[v->id];
+}
+
+static void check_stage(Reader *r, const Scope *scope, const Onnx__NodeProto *proto) {
+  Import *im = r->im;
+  int64_t stage = r->node->stage, latest = stage + 1;
+  for (size_t i = 0; i < proto->n_input; i++) {
+    const char *name = onnx_str(proto->input[i]);
+    const Binding *b = *name ? onnx_lookup(scope, name) : NULL;
+    if (!b || !b->v) continue;
+    int64_t needs = *stage_of(im, b->v);
+    if (needs > latest) latest = needs;
+    if (stage >= 0 && needs > stage + 1)
+      wrong(r, "it is in stage %" PRId64 " and reads '%s', which is made in stage %" PRId64, stage,
+            name, needs - 1);
+  }
+  for (size_t i = 0; i < proto->n_output; i++) {
+    const char *name = onnx_str(proto->output[i]);
+    const Binding *b = *name ? onnx_lookup(scope, name) : NULL;
+    if (b && b->v && *stage_of(im, b->v) < latest) *stage_of(im, b->v) = latest;
+  }
+}
+
+// -- Nodes -------------------------------------------------------------------------------------
+
+static void read_node(Reader *r, const Scope *scope, const Onnx__NodeProto *proto,
+                      const Device__Node *message, bool *seen) {
+  const char *id = onnx_str(message->configuration_id);
+  r->tensor = "";
+  if (name_map_find(&r->all->ids, id) < 0) {
+    wrong(r, "it is annotated for '%s', which is no configuration of the model", id);
+    return;
+  }
+  if (!str_equal(id, r->all->configuration)) return;
+  if (*seen) {
+    wrong(r, "it is annotated twice for '%s'", id);
+    return;
+  }
+  *seen = true;
+  if (message->has_pipeline_stage) r->node->stage = message->pipeline_stage;
+  if (message->has_pipeline_stage && message->pipeline_stage < 0)
+    wrong(r, "it cannot be in stage %d", message->pipeline_stage);
+  if (message->n_sharding_spec) name_tensors(r, proto);
+  for (size_t i = 0; i < message->n_sharding_spec; i++)
+    read_sharding(r, scope, message->sharding_spec[i]);
+}
+
+void onnx_devices_node(Import *im, const Scope *scope, const Onnx__NodeProto *proto,
+                       const Loc *loc) {
+  if (!im->devices) return;
+  ProtobufCMessage *message;
+  AnnotatedNode *node = arena_one(im->a, AnnotatedNode);
+  Reader r = {.im = im, .all = im->devices, .node = node};
+  unsigned at = 0;
+  bool seen = false;
+  node->loc = loc;
+  node->stage = -1;
+  while ((message = onnx_devices_message(&proto->base, &at, &device__node__descriptor))) {
+    read_node(&r, scope, proto, (const void *)message, &seen);
+    protobuf_c_message_free_unpacked(message, NULL);
+  }
+  check_stage(&r, scope, proto);
+  if (node->shardings.n || node->stage >= 0) vec_push(im->a, &im->devices->nodes, node);
+}
+
+bool onnx_devices_end(Import *im) {
+  Devices *all = im->devices;
+  if (!all || !all->nodes.n) return true;
+  return !all->failed && onnx_grid(im, all);
+}
