@@ -220,6 +220,11 @@ static void move_attrs(const Op *op, Attr *attrs, int n, int rank, Arena *a) {
   }
 }
 
+// What is %y with the channel last is %y.last: %y itself may go.
+static void name_last(Value *v, const char *name) {
+  if (name) value_set_name(v, str_format(v->graph->module->arena, "%s.last", name));
+}
+
 static bool move(Images *c, Op *op, const ImageOp *row) {
   Arena *a = arena_new();
   Value **in = arena_array(a, Value *, op->n_in);
@@ -243,6 +248,7 @@ static bool move(Images *c, Op *op, const ImageOp *row) {
   for (int i = 0; i < op->n_out; i++) {
     Value *v = made->def->out[i];
     bool image = (row->out >> i & 1) && !drops(op);
+    name_last(v, image ? op->out[i]->name : NULL);
     replace(op->out[i], image ? build_transpose(&c->b, v, perm) : v);
   }
   op_erase(op);

@@ -27,6 +27,8 @@ set(PASS_FILES
   loss.c
   init.c
   eval_graph.c
+  annotate.c
+  annotated.c
   assign.c
   autodiff.c
   optimizer.c
@@ -82,6 +84,7 @@ set(PASS_FILES
   # where values lie on which devices, and what it costs to move them
   lua_sandbox.c
   lua_file.c
+  lua_annotations.c
   lua_graph.c
   lua_plan.c
   lua_program.c

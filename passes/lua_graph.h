@@ -44,6 +44,9 @@ Value *plan_value(lua_State *l, int arg);
 const Loc *plan_loc(const Value *v); // where in the model: of its op, if it has one
 int plan_axis(lua_State *l, int arg);
 int plan_dim(lua_State *l, int arg, int rank, const Loc *loc);
+// Calls: lua_annotations.c.
+int plan_annotations(lua_State *l);
+int plan_annotated_apart(lua_State *l);
 const Dims *plan_einsum(lua_State *l, const Op *op);
 const char *plan_letter(const Dims *dims, int letter);
 

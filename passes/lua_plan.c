@@ -410,6 +410,8 @@ static int op_order(lua_State *l) {
 }
 
 const luaL_Reg plan_calls[] = {
+    {"annotated_apart", plan_annotated_apart},
+    {"annotations", plan_annotations},
     {"op_assign", op_assign},
     {"op_order", op_order},
     {"can", can},

@@ -258,5 +258,6 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
     opt_stat(o, (int64_t)t.searched.peak, "bytes at the peak, as the search sees it");
   }
   warn_of_idle(m, t.scratch, d);
+  m->annotations = NULL; // of what was; layouts say it now
   return true;
 }

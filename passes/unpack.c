@@ -3,6 +3,7 @@
 #include "unpack.h"
 
 #include "ir/op.h"
+#include "rewrite.h"
 
 typedef struct Product {
   Op *linear;
@@ -119,7 +120,7 @@ bool unpack_product(Op *op, bool *done, Diag *d) {
     Op *slice = p.y->uses->user;
     Value *part = build_part(&p, slice, d);
     if (!part) return false;
-    value_replace(slice->out[0], part);
+    replace(slice->out[0], part);
     op_erase(slice);
   }
   if (*done) erase_product(&p);

@@ -1,0 +1,25 @@
+// A sharded module's plan as annotations: the reverse of annotated.h.
+//
+//     %1 = linear %x, %w : f32[8,96] {S(1)} split=[n]   # /fc1/MatMul
+//     %h = add %1, %b    : f32[8,96] {S(1)} split=[1]   # /fc1/MatMul
+//
+//   =>  node "/fc1/MatMul" in %x {B}, %w {S(1)}, %b {S(0)} out %h {S(1)}
+//
+// An operand lies as its op wants it, under every name that it has on its way there through casts,
+// transposes and reshapes.  A result lies as it does, and what is a sum over ranks is whole, as its
+// next reader has it; there is no word for sums.  So the results of a node that passes sums on
+// are left out: to say that they are whole would be to say that the sum is taken before.
+//
+// Micro-batches are not written, nor how weights and states lie that are stored otherwise than they
+// are used.  An op on some ranks of an axis is in the stage of that number, if it is on one, and
+// stages follow one another; otherwise that is left out, with a warning.
+
+#ifndef ANNOTATE_H
+#define ANNOTATE_H
+
+#include "ir/annotations.h"
+
+// Of the first entry graph; m is in PHASE_sharded.
+Annotations *annotate(const Module *m, const char *name, Arena *a, Diag *d);
+
+#endif
