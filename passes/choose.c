@@ -39,10 +39,9 @@ static void add(const ChooseOptions *o, Arena *a, Candidates *out, const char *p
 }
 
 static void list(const ChooseOptions *o, Arena *a, Candidates *out) {
-  if (o->plan) {
-    add(o, a, out, o->plan);
-    return;
-  }
+  for (int i = 0; i < o->n_plans; i++)
+    add(o, a, out, o->plans[i]);
+  if (o->plans) return;
   for (int i = 0; i < N_KNOWN; i++) {
     int64_t n = o->ranks, most = known[i].use & IN_NODE ? o->cluster->per_node : n;
     if ((known[i].use & ALONE) && n >= known[i].least && n <= most) add(o, a, out, known[i].plan);
@@ -92,7 +91,7 @@ static void make(const Module *model, const ChooseOptions *o, Arena *a, Candidat
   PipelineOptions run = {.bisect_limit = -1, .unproved = true, .out = f};
   Module *m = module_clone(model);
   bool ok = pipeline_run(m, o->pipeline(o->context, c), &run, d) && m->phase >= PHASE_planned;
-  c->made = ok && (o->plan || shares_work(m));
+  c->made = ok && (o->plans || shares_work(m));
   if (c->made) measure(m, o, c);
   module_free(m);
   diag_free(d);

@@ -41,7 +41,6 @@ typedef Vec(Candidate) Candidates;
 typedef const char *MakePipeline(void *context, const Candidate *c);
 
 typedef struct ChooseOptions {
-  const char *plan; // NULL: all that are known
   int64_t ranks;
   int64_t micro_batches; // 0: as many as memory asks for
   int64_t batch;         // rows; 0: not known, and not cut then
@@ -49,6 +48,8 @@ typedef struct ChooseOptions {
   bool limited; // by the memory of its devices
   bool by_axes; // all but the best few
   Target target;
+  const char *const *plans; // the only candidates, `n_plans` of them; NULL: all that are known
+  int n_plans;
   MakePipeline *pipeline;
   void *context;
 } ChooseOptions;

@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "annotate.h"
 #include "backend/backend.h"
 #include "base/vec.h"
 #include "cluster.h"
@@ -58,8 +59,9 @@ static const Option options[] = {
            "the libraries of a gpu; by default static where there are archives of them"),
     STRING("aot-plans", 0, &aot_plans, "yes|no",
            "make plans of cudnn ahead of time; by default where that is possible"),
-    STRING("emit", 0, &emit_what, "exe|nn|c|plan",
-           "where to stop: executable, IR of a rank, folder of C, or decisions as JSON"),
+    STRING("emit", 0, &emit_what, "exe|nn|c|plan|onnx",
+           "where to stop: executable, IR of a rank, folder of C, decisions as JSON, or the model "
+           "annotated with them"),
     STRING("summary", 0, &summary, "FILE", "decisions and predictions as JSON"),
     STRING("comm-manifest", 0, &manifest, "FILE",
            "every collective of a step, as JSON, or for NCCL's tuner if FILE ends in .csv"),
@@ -150,8 +152,6 @@ static bool check_supported(Diag *d) {
     if (*later[i].value) diag_error(d, NULL, "%s is not supported yet", later[i].option);
   if (strcmp(dtype, "f32") != 0 && !computes_in_16_bits())
     diag_error(d, NULL, "--dtype is f32, bf16 or f16, not '%s'", dtype);
-  if (!strcmp(emit_what, "onnx"))
-    diag_error(d, NULL, "--emit onnx is not supported yet; there are: exe, nn, c, plan");
   return diag_errors(d) == errors;
 }
 
@@ -176,6 +176,11 @@ static bool check_effect(const char *model, Diag *d) {
       "batch", "batch-dim", "dim", "accumulate", "external-data-dir", "train-mode", NULL};
   static const char *const of_target[] = {"link", "aot-plans"};
   int errors = diag_errors(d);
+  if (!strcmp(emit_what, "onnx") && (pipeline || is_text(model)))
+    diag_error(d, NULL, "--emit onnx annotates an ONNX model with a plan, and %s",
+               pipeline ? "--passes has none" : "this is a module in text form");
+  if (!strcmp(emit_what, "onnx") && run.stop_after)
+    diag_error(d, NULL, "--stop-after has no effect with --emit onnx");
   if (pipeline)
     refuse(step, "--passes",
            "say it in the pipeline: loss(spec=…), autodiff(freeze=…), optimizer(name=…)", d);
@@ -303,12 +308,31 @@ static bool is_auto(void) {
   return !pipeline && ranks > 1 && !strcmp(plan, "auto");
 }
 
+// The plans of what the model is annotated with.
+static const char *const annotated_plans[] = {"onnx", "onnx_search"};
+
+static bool is_annotated_plan(const char *name) {
+  for (size_t i = 0; i < sizeof annotated_plans / sizeof *annotated_plans; i++)
+    if (!strcmp(name, annotated_plans[i])) return true;
+  return false;
+}
+
+static bool follows_annotations(void) {
+  return !pipeline && is_annotated_plan(plan);
+}
+
 // --plan, into `sharing`; a pipeline that was given says its own, and auto is chosen later.
 static bool check_plan(Arena *a, Diag *d) {
-  if (pipeline || is_auto()) return true;
+  if (pipeline || is_auto() || follows_annotations()) return true;
   if (!plan_parse(a, !strcmp(plan, "auto") ? "dp" : plan, ranks, &sharing, d)) return false;
   for (int i = 0; i < sharing.n; i++)
     if (!plan_known(sharing.at[i].program, a, d)) return false;
+  for (int i = 0; i < sharing.n; i++)
+    if (is_annotated_plan(sharing.at[i].program))
+      return diag_error(d, NULL,
+                        "the plan '%s' stands alone and takes no size: the model says which axes "
+                        "there are",
+                        sharing.at[i].program);
   return true;
 }
 
@@ -494,12 +518,26 @@ static double now(void) {
   return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+static Annotations *annotations; // of the model, when they are followed
+
+// The axes that the model is annotated for, each of which the program is run for.
+static void share_as_annotated(const char *name) {
+  sharing = (Plan){.n = annotations->n_axes};
+  for (int i = 0; i < sharing.n; i++)
+    sharing.at[i] = (PlanAxes){name, annotations->axis[i].name, annotations->axis[i].size};
+}
+
 // As the candidate says.
 static void take_candidate(Arena *a, const Candidate *c, int64_t n) {
   Diag *d = diag_new(stderr);
+  micro_batches = c->micro_batches;
+  if (is_annotated_plan(c->plan)) {
+    share_as_annotated(c->plan);
+    diag_free(d);
+    return;
+  }
   if (!plan_parse(a, c->plan, n, &sharing, d)) BUG("the plan '%s' is none", c->plan);
   diag_free(d);
-  micro_batches = c->micro_batches;
 }
 
 static const char *pipeline_of(void *arena, const Candidate *c) {
@@ -526,7 +564,12 @@ static bool choose(const Module *m, Summary *s, Arena *a, Diag *d) {
   if (!is_auto() && !cuts) return true;
   ChooseOptions o = {.ranks = ranks, .batch = batch, .cluster = s->cluster, .context = a};
   const char *named = strcmp(plan, "auto") != 0 ? plan : "dp";
-  o.plan = is_auto() ? NULL : named;
+  o.plans = is_auto() ? NULL : &named;
+  o.n_plans = is_auto() ? 0 : 1;
+  if (is_auto() && annotations) {
+    o.plans = annotated_plans;
+    o.n_plans = sizeof annotated_plans / sizeof *annotated_plans;
+  }
   o.micro_batches = option_given("micro-batches") ? micro_batches : 0;
   o.by_axes = is_auto() && cluster != NULL;
   o.limited = limited;
@@ -540,9 +583,13 @@ static bool choose(const Module *m, Summary *s, Arena *a, Diag *d) {
     s->candidates = all;
     s->chosen = chosen;
     s->choosing = now() - start;
-    if (chosen < 0) return choose_failed(m, &o, a, &all, d);
+    bool made = !annotations;
+    for (int i = 0; i < all.n; i++)
+      made |= all.at[i].made;
+    if (chosen < 0 && made) return choose_failed(m, &o, a, &all, d);
+    named = annotations ? "onnx" : named;
   }
-  // A plan that was asked for and does not fit, or cannot be made, will say so.
+  // A plan that was asked for, by a model as well, and does not fit or cannot be made will say so.
   Candidate as_asked = {.plan = named, .micro_batches = 1};
   const Candidate *best = chosen < 0 ? &as_asked : &all.at[chosen];
   take_candidate(a, best, ranks);
@@ -599,6 +646,11 @@ static bool say_explained(const Module *m, const Summary *s, Diag *d) {
   diag_error(d, NULL, "nothing is called '%s'", explain);
   diag_hint(d, "--explain takes %%value, an op such as linear, or a part of a node's name");
   return false;
+}
+
+// One that was chosen has its name.
+static const char *plan_text(void) {
+  return pipeline || !strcmp(plan, "auto") ? "dp" : plan;
 }
 
 // The optimizer whose ops update the weights, or NULL.
@@ -682,6 +734,21 @@ static bool add_skeleton(const Module *m, const char *path, const OnnxOptions *i
   return true;
 }
 
+// The model as it is, annotated with the plan.  `m` is the module before the pipeline, which has
+// gone all the way with it already, so that this is a plan that can be executed.
+static bool emit_onnx(Module *m, const char *path, Arena *a, Diag *d) {
+  PipelineOptions again = {
+      .bisect_limit = run.bisect_limit, .stop_after = "shard", .unproved = true};
+  const uint8_t *bytes;
+  int64_t n;
+  bool quiet = diag_quiet(d, true);
+  bool ok = pipeline_run(m, train_pipeline(a, true), &again, d);
+  diag_quiet(d, quiet);
+  if (!ok) BUG("what could be sharded cannot be sharded again");
+  return onnx_annotate(path, annotate(m, plan_text(), a, d), output, a, &bytes, &n, d) &&
+         output_write_bytes(output, bytes, n, d);
+}
+
 static bool make_output(const Module *m, const char *path, const OnnxOptions *import, Arena *a,
                         Diag *d) {
   if (!strcmp(emit_what, "nn")) return output_write(output, module_text(m, a), d);
@@ -698,7 +765,7 @@ static bool make_output(const Module *m, const char *path, const OnnxOptions *im
   o.jobs = (int)jobs;
   o.verbose = verbose;
   o.version = NNAOT_VERSION;
-  o.plan = pipeline || !strcmp(plan, "auto") ? "dp" : plan; // one that was chosen has its name
+  o.plan = plan_text();
   o.describe = describe_text(a, path, m, updated_by);
   o.lr = lr;
   o.lr_schedule = lr_schedule;
@@ -733,6 +800,38 @@ static bool check_memory(const Module *m, const Cluster *c, Arena *a, Diag *d) {
   return false;
 }
 
+static bool check_annotations(const char *path, Arena *a, Diag *d) {
+  int64_t n = 1;
+  const Loc *loc = loc_node(a, path, NULL);
+  for (int i = 0; i < annotations->n_axes; i++)
+    if (__builtin_mul_overflow(n, annotations->axis[i].size, &n)) n = INT64_MAX;
+  if (annotations->n_axes > MAX_PLAN)
+    return diag_error(d, loc, "is annotated for %d axes of ranks; there can be %d",
+                      annotations->n_axes, MAX_PLAN);
+  return n == ranks || diag_error(d, loc, "is annotated for %lld ranks, not for %lld", (long long)n,
+                                  (long long)ranks);
+}
+
+// What the model says of devices, if that is to be followed.
+static bool take_annotations(Module *m, const char *path, Arena *a, bool annotated, Diag *d) {
+  if (is_auto() || follows_annotations())
+    annotations = annotations_clone(a, m->annotations);
+  else
+    m->annotations = NULL;
+  if (verbose && annotated && !annotations)
+    fprintf(stderr,
+            "the multi-device annotations of the model are not followed; --plan onnx does\n");
+  if (annotations && !check_annotations(path, a, d)) return false;
+  if (!follows_annotations()) return true;
+  if (annotations) {
+    share_as_annotated(plan);
+    return true;
+  }
+  diag_error(d, loc_node(a, path, NULL), "no node of it has multi-device annotations");
+  diag_hint(d, "nnaot --emit onnx writes them; another --plan needs none");
+  return false;
+}
+
 static bool compile(const char *path, Arena *a, Diag *d) {
   OnnxOptions import = {.batch = batch * accumulate,
                         .batch_dim = batch_dim,
@@ -740,7 +839,7 @@ static bool compile(const char *path, Arena *a, Diag *d) {
                         .n_dims = dims.n,
                         .external_data_dir = external_data_dir,
                         .train_mode = train_mode,
-                        .unread = !strcmp(emit_what, "plan")};
+                        .unread = !strcmp(emit_what, "plan") || !strcmp(emit_what, "onnx")};
   Target target = backend.target.target;
   Summary s = {.arena = a, .ranks = (int)ranks, .target = target, .chosen = -1};
   s.cluster = cluster_read(a, cluster ? cluster : target_info[target].cluster, "--cluster", d);
@@ -749,22 +848,29 @@ static bool compile(const char *path, Arena *a, Diag *d) {
   run.timed_to = &s;
   run.searched = summary_searched;
   run.searched_to = &s;
+  bool annotated = false;
+  if (is_auto() || follows_annotations()) import.devices = ranks;
+  import.annotated = &annotated;
   Module *m = read_model(path, &import, d);
-  bool ok = m != NULL;
+  bool ok = m != NULL && take_annotations(m, path, a, annotated, d);
   bool is_summed = summary || !strcmp(emit_what, "plan");
   if (ok && is_summed) summary_before(&s, m);
   if (ok) ok = choose(m, &s, a, d);
+  bool is_onnx = !strcmp(emit_what, "onnx");
+  Module *model = ok && is_onnx ? module_clone(m) : NULL;
   ok = ok && pipeline_run(m, pipeline ? pipeline : train_pipeline(a, true), &run, d) &&
        check_ranks(m, d) && check_memory(m, s.cluster, a, d);
   if (ok && verbose) say_weights(m);
   if (ok && explain) ok = say_explained(m, &s, d);
-  if (ok && strcmp(emit_what, "plan") != 0) ok = make_output(m, path, &import, a, d);
+  if (ok && is_onnx) ok = emit_onnx(model, path, a, d);
+  if (ok && strcmp(emit_what, "plan") != 0 && !is_onnx) ok = make_output(m, path, &import, a, d);
   if (ok && !strcmp(emit_what, "plan"))
     ok = output_write(output ? output : "-", summary_text(&s, m), d);
   if (ok && summary) ok = output_write(summary, summary_text(&s, m), d);
   if (ok && manifest)
     ok = output_write(manifest, manifest_text(a, m, str_ends(manifest, ".csv")), d);
   if (!ok && made_folder) rmdir(output);
+  if (model) module_free(model);
   module_free(m);
   return ok;
 }

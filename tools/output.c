@@ -20,8 +20,12 @@ bool output_flush(Diag *d) {
 }
 
 bool output_write(const char *path, const char *text, Diag *d) {
+  return output_write_bytes(path, text, (int64_t)strlen(text), d);
+}
+
+bool output_write_bytes(const char *path, const void *bytes, int64_t n, Diag *d) {
   if (!strcmp(path, "-")) {
-    fputs(text, stdout);
+    fwrite(bytes, 1, (size_t)n, stdout);
     return output_flush(d);
   }
   Arena *a = arena_new();
@@ -30,7 +34,7 @@ bool output_write(const char *path, const char *text, Diag *d) {
   FILE *f = fopen(temporary, "w");
   bool ok = f != NULL;
   if (f) {
-    fputs(text, f);
+    fwrite(bytes, 1, (size_t)n, f);
     ok = !ferror(f);
     ok &= !fclose(f);
     ok = ok && (special || !rename(temporary, path));

@@ -8,6 +8,7 @@
 // Writes the file, or standard output when it is '-'.  Nothing half-written is left under the name:
 // a temporary file beside it is renamed.
 bool output_write(const char *path, const char *text, Diag *d);
+bool output_write_bytes(const char *path, const void *bytes, int64_t n, Diag *d);
 // Whether standard output took all that was printed.
 bool output_flush(Diag *d);
 // Whether output_write could, so that nobody works for nothing.
