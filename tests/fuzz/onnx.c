@@ -228,7 +228,7 @@ bool fuzz_one(const char *at, int64_t n) {
   write_file(model_path, at, n);
   Diag *d = diag_new(stderr);
   Arena *a = arena_new();
-  OnnxOptions o = {.batch = 2};
+  OnnxOptions o = {.batch = 2, .devices = 4};
   diag_quiet(d, true);
   Module *m = onnx_import(model_path, &o, d);
   if (!m && !diag_errors(d)) fuzz_fail("refused without a word", NULL);
@@ -238,6 +238,10 @@ bool fuzz_one(const char *at, int64_t n) {
     Module *again = module_parse("again.nn", text, strlen(text), d);
     if (!again) fuzz_fail("what was printed does not parse", NULL);
     if (strcmp(text, module_text(again, a))) fuzz_fail("parse(print(m)) is not m", NULL);
+    const uint8_t *bytes;
+    int64_t n_bytes;
+    if (m->annotations)
+      onnx_annotate(model_path, m->annotations, "again.onnx", a, &bytes, &n_bytes, d);
     module_free(again);
     module_free(m);
   }

@@ -166,3 +166,32 @@ write("tensors", [
      helper.make_tensor("h", TensorProto.FLOAT16, [2], [1.5, 2.5]),
      helper.make_tensor("i", TensorProto.INT32, [2], [7, -7]),
      helper.make_tensor("u", TensorProto.UINT8, [2], [7, 255]), external])
+
+
+def annotated(name, stages):
+    """Four devices as two by two, or as two stages of two, with groups and factors."""
+    graph = helper.make_graph(
+        [node("MatMul", ["x", "w"], ["h"], "a"), node("Relu", ["h"], ["r"], "b"),
+         node("MatMul", ["r", "v"], ["y"], "c")], name,
+        [helper.make_tensor_value_info("x", FLOAT, ["batch", 4])],
+        [helper.make_tensor_value_info("y", FLOAT, ["batch", 4])], [weight("w", 4, 8), weight("v", 8, 4)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], producer_name="", ir_version=11)
+    model.configuration.add(name="four", num_devices=4, device=["p", "q", "r", "s"])
+    for n, stage in zip(model.graph.node, stages):
+        to = n.device_configurations.add(configuration_id="four")
+        if stage is not None:
+            to.pipeline_stage = stage
+        spec = to.sharding_spec.add(tensor_name=n.output[0])
+        devices = [0, 1, 2, 3] if stage is None else [2 * stage, 2 * stage + 1]
+        half = len(devices) // 2
+        for i, group in enumerate([devices[:half], devices[half:]]):
+            spec.device.append(-1 - i)
+            spec.index_to_device_group_map.add(key=-1 - i, value=group)
+        cut = spec.sharded_dim.add(axis=-1)
+        cut.simple_sharding.add(dim_value=2, num_shards=2)
+        cut.simple_sharding.add(num_shards=1)
+    onnx.save(model, os.path.join(sys.argv[1], name + ".onnx"))
+
+
+annotated("annotated", [None, None, None])
+annotated("stages", [0, 1, 1])
