@@ -124,6 +124,15 @@ def annotated_sizes():
     return m
 
 
+def annotated_against():
+    """Nodes that read one dimension in shards and make another so."""
+    m = mlp()
+    configure(m, "pair", 2)
+    annotate(m, "/a", "pair", [("x", [0, 1], cut(1, 2)), ("h", [0, 1], cut(0, 2))])
+    annotate(m, "/b", "pair", [("h", [0, 1], cut(1, 2)), ("r", [0, 1], cut(0, 2))])
+    return m
+
+
 def annotated_order():
     """Shards in an order that no grid has: backwards, along a diagonal, and the inner axis first."""
     m = mlp()
@@ -193,6 +202,6 @@ def annotated_cut_off():
 
 
 for make in (annotated, annotated_stages, annotated_runs, annotated_factors, annotated_bad, annotated_cuts,
-             annotated_sizes, annotated_order, annotated_no_grid, annotated_some, annotated_twice, annotated_names,
-             annotated_none, annotated_wire, annotated_cut_off):
+             annotated_sizes, annotated_against, annotated_order, annotated_no_grid, annotated_some, annotated_twice,
+             annotated_names, annotated_none, annotated_wire, annotated_cut_off):
     save(make.__name__, make())
