@@ -8,6 +8,7 @@
 #include "assign.h"
 #include "base/vec.h"
 #include "ir/annotations.h"
+#include "ir/build.h"
 #include "ir/op.h"
 #include "part.h"
 
@@ -154,6 +155,11 @@ static char split_name(const Op *op, int axis) {
   return op->split[axis] ? op->split[axis] : '-';
 }
 
+static bool splits_other(const Apply *p, const Op *op, int letter) {
+  return p->s->fixed[op->id][p->axis] &&
+         split_name(op, p->axis) != dims_of(p->s, op)->letter[letter].name;
+}
+
 // Whether the op splits the letter because of this, which it did not before.  Between the ops of a
 // node a value may be cut anew.
 static bool fix(Apply *p, Op *op, int letter, bool first) {
@@ -165,7 +171,7 @@ static bool fix(Apply *p, Op *op, int letter, bool first) {
     s->fixed[op->id][p->axis] = p->line;
     return true;
   }
-  if (first && split_name(op, p->axis) != name)
+  if (first && splits_other(p, op, letter))
     wrong(p, op,
           str_format(s->scratch, "%s would split '%c' along %s, and splits '%c'",
                      op_info[op->kind].name, name, axis_name(p), split_name(op, p->axis)));
@@ -175,6 +181,7 @@ static bool fix(Apply *p, Op *op, int letter, bool first) {
 // `first`: the op reads or makes the annotated value itself, so that it must follow.
 static void follow_down(Apply *p, const Value *v, int dim, bool first);
 static void follow_up(Apply *p, const Value *v, int dim, bool first);
+static void follow_operands(Apply *p, const Op *op, int letter, bool first);
 
 static void follow_in(Apply *p, Op *op, int i, int dim, bool first) {
   const Dims *dims = dims_of(p->s, op);
@@ -199,17 +206,68 @@ static void follow_down(Apply *p, const Value *v, int dim, bool first) {
   }
 }
 
+// An op behind another lies along an axis that is decided already as what it reads.
+static void lay_behind(const Sharding *s, const Value *v, const Value *behind, int axis) {
+  Sbp lies = s->lies[v->id][axis];
+  const Dims *dims = dims_of(s, behind->def);
+  if (!s->decided[axis]) return;
+  if (lies.kind == SBP_P) behind->def->split[axis] = SPLIT_PARTIAL;
+  if (lies.kind == SBP_S)
+    behind->def->split[axis] = dims->letter[dims->out[0].dim[lies.dim].letter[0]].name;
+  s->lies[behind->id][axis] = lies;
+}
+
+// Whether there are as many equal parts, besides those of axes that are decided already.
+static bool cuts_evenly(const Apply *p, const Value *v, int dim) {
+  int64_t parts = value_ranks(v, p->axis);
+  for (int a = 0; a < p->s->mesh->n_axes; a++) {
+    Sbp lies = p->s->lies[v->id][a];
+    if (a != p->axis && lies.kind == SBP_S && lies.dim == dim) parts *= value_ranks(v, a);
+  }
+  return dim < v->type->rank && v->type->dim[dim] % parts == 0;
+}
+
+// A result that its op does not make so is cut anew behind it, by an op that does nothing else.
+static void cut_anew(Apply *p, Value *v, int dim) {
+  Sharding *s = p->s;
+  const char *name = v->name, *why = NULL;
+  Builder b = {.g = s->g, .at = v->def->next, .origin = op_origin(v->def), .d = p->d};
+  Value *cut = build(&b, OP_reshape, IN(v), ATTRS(a_list("shape", v->type->dim, v->type->rank)));
+  if (!cut) {
+    p->n_errors++;
+    return;
+  }
+  value_replace(v, cut);
+  op_set_in(cut->def, 0, v);
+  value_set_name(v, NULL);
+  value_set_name(cut, name);
+  sharding_grow(s);
+  for (int a = 0; a < s->mesh->n_axes; a++)
+    lay_behind(s, v, cut, a);
+  int letter = letter_of(p, cut->def, &dims_of(s, cut->def)->out[0], dim, &why);
+  if (letter < 0)
+    wrong(p, v->def, why);
+  else
+    fix(p, cut->def, letter, true);
+}
+
 static void follow_up(Apply *p, const Value *v, int dim, bool first) {
   Op *op = v->def;
   if (!op || !(belongs(p, op) || annotated_between(op))) return;
   const Dims *dims = dims_of(p->s, op);
   const char *why = NULL;
   int letter = letter_of(p, op, &dims->out[v->index], dim, &why);
-  if (letter < 0) {
-    if (first && belongs(p, op)) wrong(p, op, why);
-    return;
-  }
-  if (belongs(p, op) && !fix(p, op, letter, first)) return;
+  bool other = first && belongs(p, op) && (letter < 0 || splits_other(p, op, letter));
+  if (other && letter < 0 && !cuts_evenly(p, v, dim))
+    wrong(p, op, why);
+  else if (other)
+    cut_anew(p, op->out[v->index], dim);
+  else if (letter >= 0 && (!belongs(p, op) || fix(p, op, letter, first)))
+    follow_operands(p, op, letter, first);
+}
+
+static void follow_operands(Apply *p, const Op *op, int letter, bool first) {
+  const Dims *dims = dims_of(p->s, op);
   for (int i = 0; i < op->n_in; i++) {
     int to = dims_position(dims, &dims->in[i], letter);
     if (to >= 0) follow_up(p, op->in[i].value, to, first && !belongs(p, op));

@@ -9,7 +9,13 @@
 // An op that took the place of another has its location, and its result the name, so both are found
 // by these.  From a value that is cut, the cut is followed through the ops of the node: from an
 // operand down, from a result up, and through casts, transposes and reshapes between them.  What
-// comes in says more than what goes out: a product that sums over a cut has a whole result.
+// comes in says how an op is done.  A result that is to lie otherwise than the op makes it is cut
+// anew behind it, by a reshape to the same shape:
+//
+//     node "/fc2/MatMul" in %x {S(1)} out %y {S(0)}
+//
+//     %1 = linear %x, %w : {P} split=[k]
+//     %y = reshape %1    : {S(0)} split=[a]     which makes a reduce_scatter of the sum
 //
 // Where a node's results are annotated and nothing is cut along the axis, its ops are done whole.
 // An input of the model lies as its annotated readers have it; others that have as many rows as

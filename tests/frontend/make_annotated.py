@@ -125,11 +125,11 @@ def annotated_sizes():
 
 
 def annotated_against():
-    """Nodes that read one dimension in shards and make another so."""
+    """Products whose operands are cut in ways that do not fit one another."""
     m = mlp()
     configure(m, "pair", 2)
-    annotate(m, "/a", "pair", [("x", [0, 1], cut(1, 2)), ("h", [0, 1], cut(0, 2))])
-    annotate(m, "/b", "pair", [("h", [0, 1], cut(1, 2)), ("r", [0, 1], cut(0, 2))])
+    annotate(m, "/a", "pair", [("x", [0, 1], cut(1, 2)), ("w", [0, 1], cut(1, 2))])
+    annotate(m, "/c", "pair", [("r", [0, 1], cut(0, 2)), ("v", [0, 1], cut(1, 2))])
     return m
 
 
