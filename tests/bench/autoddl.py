@@ -3,7 +3,8 @@
 VGG13      its dense layers (section 5.2.2, figure 7): what a rank sends under the cheapest plan that a search over all
            splits finds, and under the best of AutoDDL's plans, a grid for each layer, all of which are tried
 MLP        four layers (section 4.6, figure 8), of a batch of 4,096: AutoDDL's plans as a problem for the solver, whose
-           optimum is compared with that of dynamic programming, and on 128 nodes with that of trying all
+           optimum is compared with that of dynamic programming, and on 128 nodes with that of trying all, and with what
+           a rank sends under what a search finds over all splits
 """
 
 import argparse
@@ -23,15 +24,17 @@ import autoddl
 PLAN = pathlib.Path(os.environ.get("BUILD", ROOT / "build")) / "bin" / "nnaot-plan"
 MLP, BATCH = [32768, 16384, 4096, 2048, 512], 4096
 MOST = 3_000_000  # plans that are tried one by one
+SEARCHED = 128  # nodes; for more there are too many ways to cut them
 
 
 def vgg13(folder, ranks):
-    print(f"{'VGG13':6}{'ranks':>6}{'plans':>10}{'best, M':>10}{'search, M':>10}{'ratio':>7}{'search, s':>10}  grids, axes")
+    print(f"{'VGG13':6}{'ranks':>6}{'plans':>10}{'best, M':>10}{'search, M':>10}{'ratio':>7}{'search, s':>10}"
+          "  grids, axes")
     for p in ranks:
         least, n = autoddl.Chain(8 * p, autoddl.VGG13, p).exhaustive()
         got, chosen, way, _, seconds = autoddl.searched_chain(folder, 8 * p, autoddl.VGG13, p)
-        print(f"{'':6}{p:6}{n:10}{float(least) / 1e6:10.4f}{float(got) / 1e6:10.4f}{float(got / least):7.3f}{seconds:10.2f}  "
-              f"{' '.join(map(str, chosen))}, {way}", flush=True)
+        print(f"{'':6}{p:6}{n:10}{float(least) / 1e6:10.4f}{float(got) / 1e6:10.4f}{float(got / least):7.3f}"
+              f"{seconds:10.2f}  {' '.join(map(str, chosen))}, {way}", flush=True)
 
 
 def as_problem(chain):
@@ -41,7 +44,8 @@ def as_problem(chain):
     costs = [[int(scale * chain.own(i, g)) for g in chain.all] for i in range(n)]
     edges = [[int(scale * chain.between(i, g, h)) for g in chain.all for h in chain.all] for i in range(n - 1)]
     nodes = {"intervals": [[0, 1]] * n, "costs": costs, "usages": [[0] * len(chain.all)] * n}
-    return {"problem": {"name": "mlp", "nodes": nodes, "edges": {"nodes": [[i, i + 1] for i in range(n - 1)], "costs": edges}}}
+    joined = {"nodes": [[i, i + 1] for i in range(n - 1)], "costs": edges}
+    return {"problem": {"name": "mlp", "nodes": nodes, "edges": joined}}
 
 
 def dynamic(problem):
@@ -63,21 +67,24 @@ def every(problem):
 
 
 def mlp(folder, nodes):
-    print(f"{'MLP':6}{'nodes':>6}{'plans':>10}{'optimum':>16}{'solver':>16}{'ms':>8}{'all, s':>8}  grids")
+    print(f"{'MLP':6}{'nodes':>6}{'plans':>10}{'optimum':>16}{'solver':>16}{'ms':>8}{'all, s':>8}{'search':>8}  grids")
     for p in nodes:
         chain = autoddl.Chain(BATCH, MLP, p)
         problem, file = as_problem(chain), pathlib.Path(folder, "mlp.json")
         file.write_text(json.dumps(problem))
         before = time.monotonic()
-        answer = json.loads(subprocess.run([PLAN, "solve", file, "--json"], check=True, capture_output=True, text=True).stdout)
-        took, plans, tried = time.monotonic() - before, len(chain.all)**len(chain.weights), "-"
+        run = subprocess.run([PLAN, "solve", file, "--json"], check=True, capture_output=True, text=True)
+        answer = json.loads(run.stdout)
+        took, plans, tried, ratio = time.monotonic() - before, len(chain.all)**len(chain.weights), "-", "-"
         optimum = dynamic(problem)
         if plans <= MOST:
             before = time.monotonic()
             assert every(problem) == optimum
             tried = f"{time.monotonic() - before:.1f}"
+        if p <= SEARCHED:
+            ratio = f"{float(autoddl.searched_chain(folder, BATCH, MLP, p)[0]) * p * p / optimum:.3f}"
         grids = " ".join(str(chain.all[k]) for k in answer["choices"])
-        print(f"{'':6}{p:6}{plans:10}{optimum:16}{answer['cost']:16}{1e3 * took:8.1f}{tried:>8}  {grids}",
+        print(f"{'':6}{p:6}{plans:10}{optimum:16}{answer['cost']:16}{1e3 * took:8.1f}{tried:>8}{ratio:>8}  {grids}",
               flush=True)
 
 

@@ -37,7 +37,8 @@ class Text:
         names = [f"%{self.n + i}" for i in range(1 + len(more))]
         self.n += len(names)
         types = [f"f32{bracket(shape)}", *more]
-        self.ops.append(f"  {', '.join(names)} = {kind} {', '.join(v[0] for v in operands)}{attributes} : {', '.join(types)}")
+        results, read = ", ".join(names), ", ".join(v[0] for v in operands)
+        self.ops.append(f"  {results} = {kind} {read}{attributes} : {', '.join(types)}")
         return names[0], shape
 
     def reshape(self, x, shape):
@@ -51,8 +52,8 @@ class Text:
 
     def norm(self, x, name):
         width, rows = x[1][-1], f"f32{bracket(x[1][:-1])}"
-        return self.op("layer_norm", [x, self.weight(f"{name}.g", width, init=1), self.weight(f"{name}.b", width, init=0)], x[1],
-                       (rows, rows))
+        scale, shift = self.weight(f"{name}.g", width, init=1), self.weight(f"{name}.b", width, init=0)
+        return self.op("layer_norm", [x, scale, shift], x[1], (rows, rows))
 
     def add(self, x, y):
         return self.op("add", [x, y], x[1])
@@ -61,7 +62,8 @@ class Text:
         """Of x (rows, tokens, width) to y, which for a block of its own is x."""
         rows, tokens, width = x[1]
         split = [heads, width // heads]
-        q, k, v = (self.reshape(self.linear(of, f"{name}.{p}", width), [rows, of[1][1], *split]) for p, of in zip("qkv", (x, y, y)))
+        q, k, v = (self.reshape(self.linear(of, f"{name}.{p}", width), [rows, of[1][1], *split])
+                   for p, of in zip("qkv", (x, y, y)))
         a = self.op("attention", [q, k, v], q[1], (f"f32{bracket([rows, heads, tokens])}",),
                     f" scale={split[1] ** -0.5} seq_major=true" + (" causal=true" if causal else ""))
         return self.linear(self.reshape(a, x[1]), f"{name}.out", width)
@@ -80,8 +82,9 @@ class Text:
         return self.add(x, self.feed_forward(self.norm(x, f"{name}.n3"), name))
 
     def module(self, name, result):
-        return (f'module "{name}" phase=typed\n\ngraph @main entry (\n  ' + ",\n  ".join(self.params) + "\n) {\n" + "\n".join(self.ops) +
-                f'\n  return output "logits" {result[0]}\n}}\n')
+        params, ops = ",\n  ".join(self.params), "\n".join(self.ops)
+        return (f'module "{name}" phase=typed\n\ngraph @main entry (\n  {params}\n) {{\n{ops}\n'
+                f'  return output "logits" {result[0]}\n}}\n')
 
 
 def bracket(shape):
@@ -162,7 +165,8 @@ def vgg13(rows):
     for stage, width in enumerate((64, 128, 256, 512, 512)):
         for i in range(2):
             w = m.weight(f"c{stage}{i}", width, x[1][1], 3, 3)
-            x = m.op("conv", [x, w], [rows, width, side, side], attributes=" strides=[1,1] pads=[1,1,1,1] dilations=[1,1] group=1")
+            x = m.op("conv", [x, w], [rows, width, side, side],
+                     attributes=" strides=[1,1] pads=[1,1,1,1] dilations=[1,1] group=1")
             x = m.op("relu", [x], x[1])
         side //= 2
         shape = [rows, width, side, side]

@@ -19,6 +19,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 import time
@@ -29,31 +30,31 @@ HERE = pathlib.Path(__file__).resolve().parent
 NNAOT = pathlib.Path(os.environ.get("BUILD", HERE.parents[1] / "build")) / "bin" / "nnaot"
 SIXTEEN, WHOLE = ["--dtype", "f16"], []
 
-# Name, model, arguments, rows, ranks, cluster, ranks of a node, flags, what the paper says.
+# Name, model, arguments, rows, ranks, cluster, flags, what the paper says.
 CASES = [
-    *((f"nnscaler-swin-{n}", "swin", size, 512, n, "nnscaler", 16, SIXTEEN, said) for n, size, said in [
+    *((f"nnscaler-swin-{n}", "swin", size, 512, n, "nnscaler", SIXTEEN, said) for n, size, said in [
         (4, (32, 512, 16), ""), (8, (40, 768, 24), "1.2 x DeepSpeed"), (16, (48, 1024, 32), "1.5 x DeepSpeed"),
         (32, (56, 1536, 32), "1.5 x DeepSpeed")]),
-    *((f"nnscaler-t5-{n}", "t5", size, 512, n, "nnscaler", 16, SIXTEEN, said) for n, size, said in [
-        (4, (48, 2048, 32), "DeepSpeed is best"), (8, (64, 3072, 48), "1.5 x DeepSpeed"), (16, (64, 4096, 64), "1.6 x DeepSpeed"),
-        (32, (64, 6144, 96), "2.5 x DeepSpeed")]),
-    *((f"nnscaler-alphafold2-{n}", "alphafold2", size, 128, n, "nnscaler", 16, SIXTEEN, said) for n, size, said in [
+    *((f"nnscaler-t5-{n}", "t5", size, 512, n, "nnscaler", SIXTEEN, said) for n, size, said in [
+        (4, (48, 2048, 32), "DeepSpeed is best"), (8, (64, 3072, 48), "1.5 x DeepSpeed"),
+        (16, (64, 4096, 64), "1.6 x DeepSpeed"), (32, (64, 6144, 96), "2.5 x DeepSpeed")]),
+    *((f"nnscaler-alphafold2-{n}", "alphafold2", size, 128, n, "nnscaler", SIXTEEN, said) for n, size, said in [
         (4, (48, 256, 8), "all use dp"), (8, (64, 512, 16), "all use dp"), (16, (96, 1024, 32), "1.5 x DAP+DP"),
         (32, (128, 1024, 32), "1.1 x DeepSpeed")]),
-    *((f"superscaler-gpt-{n}", "gpt", size, 512, n, "superscaler", 8, SIXTEEN, said) for n, size, said in [
+    *((f"superscaler-gpt-{n}", "gpt", size, 512, n, "superscaler", SIXTEEN, said) for n, size, said in [
         (4, (24, 2048, 32), ""), (8, (32, 2560, 32), ""), (16, (32, 4096, 32), ""),
         (32, (48, 5120, 32), "up to 1.5 x DeepSpeed, 3.3 x Alpa")]),
-    *((f"superscaler-mbart-{n}", "t5", size, 512, n, "superscaler", 8, SIXTEEN, said) for n, size, said in [
+    *((f"superscaler-mbart-{n}", "t5", size, 512, n, "superscaler", SIXTEEN, said) for n, size, said in [
         (4, (24, 3072, 16), "as Megatron-LM"), (8, (32, 4096, 32), "as Megatron-LM"), (16, (48, 5120, 32), ""),
         (32, (56, 6144, 32), "up to 2.8 x Megatron-LM, 4.9 x DeepSpeed")]),
-    *((f"superscaler-swin-{n}", "swin", size, 512, n, "superscaler", 8, SIXTEEN, said) for n, size, said in [
+    *((f"superscaler-swin-{n}", "swin", size, 512, n, "superscaler", SIXTEEN, said) for n, size, said in [
         (4, (32, 512, 16), "as others"), (8, (48, 768, 24), "as others"), (16, (56, 1024, 32), "up to 6.6 x Megatron-LM"),
         (32, (64, 1536, 32), "up to 3.5 x DeepSpeed")]),
-    *((f"autoddl-vgg13-{n}", "vgg13", (), 8 * n, n, "piz-daint", 1, WHOLE, said) for n, said in [
+    *((f"autoddl-vgg13-{n}", "vgg13", (), 8 * n, n, "piz-daint", WHOLE, said) for n, said in [
         (16, "4 x dp, 1.03 x Megatron"), (32, "4 x dp, 1.09 x Megatron"), (64, "4 x dp, 1.18 x Megatron")]),
-    *((f"autoddl-gpt-{n}", "gpt", (layers, 8192, 64), 1024, n, "piz-daint", 1, WHOLE, said) for n, layers, said in [
+    *((f"autoddl-gpt-{n}", "gpt", (layers, 8192, 64), 1024, n, "piz-daint", WHOLE, said) for n, layers, said in [
         (64, 8, "1.14 x the second"), (128, 20, "1.56 x the second"), (256, 44, "1.45 x the second")]),
-    *((f"autoddl-cloud-{n}", model, size, rows, n, "google-a100", 16, SIXTEEN, said) for n, model, size, rows, said in [
+    *((f"autoddl-cloud-{n}", model, size, rows, n, "google-a100", SIXTEEN, said) for n, model, size, rows, said in [
         (8, "vgg13", (), 128, "3.5 x the second"), (16, "vgg13", (), 256, "2.7 x the second"),
         (32, "gpt", (28, 4096, 32), 2048, "1.11 x Megatron")]),
 ]
@@ -62,9 +63,9 @@ TOKENS = {"autoddl-gpt": 1024, "autoddl-cloud": 1024}  # of a row, where it is n
 
 class Case:
     def __init__(self, folder, row):
-        self.name, model, size, self.rows, self.ranks, cluster, self.node, self.flags, self.said = row
-        tokens = next((n for prefix, n in TOKENS.items() if model == "gpt" and self.name.startswith(prefix)), None)
-        text, self.loss = paper_models.MODELS[model](*size, self.rows, **({"tokens": tokens} if tokens else {}))
+        self.name, model, size, self.rows, self.ranks, cluster, self.flags, self.said = row
+        own = [n for prefix, n in TOKENS.items() if model == "gpt" and self.name.startswith(prefix)]
+        text, self.loss = paper_models.MODELS[model](*size, self.rows, *own)
         self.model, self.summary = pathlib.Path(folder, "model.nn"), pathlib.Path(folder, "summary.json")
         self.model.write_text(text)
         self.cluster = HERE / "clusters" / f"{cluster}.lua"
@@ -73,14 +74,14 @@ class Case:
 
     def compile(self, plan):
         """The summary; None where no such plan can be made, or none that fits."""
-        command = [NNAOT, self.model, "-g", self.ranks, "--plan", plan, "--loss", self.loss, "--optimizer", "adamw", *self.flags,
-                   "--target", "cuda:sm_80", "--cluster", self.cluster, "--micro-batches", self.slices, "--emit", "plan", "-o",
-                   "/dev/null", "--summary", self.summary]
+        command = [NNAOT, self.model, "-g", self.ranks, "--plan", plan, "--loss", self.loss, "--optimizer", "adamw",
+                   *self.flags, "--target", "cuda:sm_80", "--cluster", self.cluster, "--micro-batches", self.slices,
+                   "--emit", "plan", "-o", "/dev/null", "--summary", self.summary]
         run = subprocess.run([str(c) for c in command], capture_output=True, text=True)
         return json.loads(self.summary.read_text()) if run.returncode == 0 else None
 
     def memory(self):
-        return float(next(line for line in self.cluster.read_text().splitlines() if "memory =" in line).split("memory =")[1].split(",")[0])
+        return float(re.search(r"memory = ([\de]+)", self.cluster.read_text())[1])
 
     def price(self, plan):
         s = self.compile(plan)
@@ -123,8 +124,9 @@ def show(case):
     gspmd = case.price(HERE / "gspmd.lua")
     rest = [x for x in (*named.values(), megatron, gspmd) if x is not None]
     share = f"{auto / min(rest):.3f}" if auto is not None and rest else "-"
-    print(f"{case.name:24}{case.ranks:6}{number(named['dp']):>12}{number(named['zero3']):>12}{number(megatron):>12} {best or '':15}"
-          f"{number(gspmd):>12}{number(auto):>12} {chosen or '':15}{share:>8}{took:8.1f}  {case.said}", flush=True)
+    print(f"{case.name:24}{case.ranks:6}{number(named['dp']):>12}{number(named['zero3']):>12}{number(megatron):>12} "
+          f"{best or '':15}{number(gspmd):>12}{number(auto):>12} {chosen or '':15}{share:>8}{took:8.1f}  {case.said}",
+          flush=True)
 
 
 def main():
@@ -136,8 +138,8 @@ def main():
     if o.list:
         print("\n".join(row[0] for row in rows))
         return
-    print(f"{'case':24}{'ranks':>6}{'dp':>12}{'zero3':>12}{'Megatron':>12} {'':15}{'GSPMD':>12}{'auto':>12} {'':15}{'of best':>8}"
-          f"{'s':>8}  as measured")
+    print(f"{'case':24}{'ranks':>6}{'dp':>12}{'zero3':>12}{'Megatron':>12} {'':15}{'GSPMD':>12}{'auto':>12} {'':15}"
+          f"{'of best':>8}{'s':>8}  as measured")
     with tempfile.TemporaryDirectory() as folder:
         for row in rows:
             show(Case(folder, row))

@@ -112,7 +112,7 @@ def compiled(folder, model, plan, ranks, loss, cluster=None):
     at = {n: pathlib.Path(folder, n) for n in ("model.nn", "manifest.json", "summary.json", "out.nn")}
     at["model.nn"].write_text(model)
     command = [BUILD / "bin" / "nnaot", at["model.nn"], "-g", ranks, "--loss", loss, "--emit", "nn", "-o", at["out.nn"]]
-    for flag, text, is_text in ("--plan", plan, "function" in plan), ("--cluster", cluster or "", "return" in (cluster or "")):
+    for flag, text, is_text in ("--plan", plan, "function" in plan), ("--cluster", cluster or "", bool(cluster)):
         file = pathlib.Path(folder, f"{flag[2:]}.lua")
         if is_text:
             file.write_text(text)
@@ -127,7 +127,8 @@ def compiled(folder, model, plan, ranks, loss, cluster=None):
 
     # Before gradients are put into buckets, in which scalars are larger.
     nnaot("--stop-after", "fuse_comm", "--comm-manifest", at["manifest.json"], "--summary", at["summary.json"])
-    return json.loads(at["manifest.json"].read_text()), json.loads(at["summary.json"].read_text()), nnaot("--stop-after", "shard")
+    manifest, summary = (json.loads(at[n].read_text()) for n in ("manifest.json", "summary.json"))
+    return manifest, summary, nnaot("--stop-after", "shard")
 
 
 def grid_program(grid):
@@ -135,7 +136,8 @@ def grid_program(grid):
     sizes = [(n, letters) for n, letters in zip(grid, ("000", "n01", "k10")) if n > 1] or [(1, "000")]
     axes = [f"a{i}" for i in range(len(sizes))]
     lines = ["function factors() return {" + ", ".join(str(n) for n, _ in sizes) + "} end",
-             f"function step({', '.join(axes)})", '  local relu, product = ops("relu", "forward"), ops("linear", "forward")[1]']
+             f"function step({', '.join(axes)})",
+             '  local relu, product = ops("relu", "forward"), ops("linear", "forward")[1]']
     for axis, (_, letters) in zip(axes, sizes):
         for op, letter in zip(("product", "relu[1]", "relu[2]"), letters):
             lines.append(f'  op_trans({op}, "{letter}", {axis})')

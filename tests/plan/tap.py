@@ -31,11 +31,12 @@ def block():
     x, h = f"f32[{ROWS},{TOKENS},{WIDTH}]", f"f32[{ROWS},{TOKENS},{HEADS},{SIZE}]"
     wide, rows = f"f32[{ROWS},{TOKENS},{WIDE}]", f"f32[{ROWS},{TOKENS}]"
     sizes = {"up": (WIDTH, WIDE), "down": (WIDE, WIDTH)}
-    params = [f'%tokens: i64[{ROWS},{TOKENS}] input "tokens"', f'%table: f32[512,{WIDTH}] weight "table" train = normal(0,1)']
+    params = [f'%tokens: i64[{ROWS},{TOKENS}] input "tokens"',
+              f'%table: f32[512,{WIDTH}] weight "table" train = normal(0,1)']
     params += [f'%w_{w}: f32[{n},{m}] weight "{w}" train = normal(0,0.1)'
                for w in WEIGHTS for n, m in [sizes.get(w, (WIDTH, WIDTH))]]
     for norm in "ab":
-        params += [f'%g_{norm}: f32[{WIDTH}] weight "g_{norm}" train = 1', f'%b_{norm}: f32[{WIDTH}] weight "b_{norm}" train = 0']
+        params += [f'%{p}_{norm}: f32[{WIDTH}] weight "{p}_{norm}" train = {init}' for p, init in (("g", 1), ("b", 0))]
     ops = [f"%x = gather %table, %tokens : {x}", f"%n1, %m1, %r1 = layer_norm %x, %g_a, %b_a : {x}, {rows}, {rows}"]
     for w in "qkv":
         ops += [f"%{w}0 = linear %n1, %w_{w} : {x}", f"%{w} = reshape %{w}0 shape=[{h[4:-1]}] : {h}"]
@@ -64,8 +65,8 @@ def price(folder, plan):
     if plan not in ("auto", "search"):
         text.write_text(program(plan))
         plan = text
-    run = subprocess.run([BUILD / "bin" / "nnaot", model, "-g", str(RANKS), "--plan", plan, "--loss", "mse(z)", "--optimizer",
-                          "adamw", "--cluster", CLUSTER, "--emit", "nn", "-o", "/dev/null", "--summary", summary],
+    run = subprocess.run([BUILD / "bin" / "nnaot", model, "-g", str(RANKS), "--plan", plan, "--loss", "mse(z)",
+                          "--optimizer", "adamw", "--cluster", CLUSTER, "--emit", "nn", "-o", "/dev/null", "--summary", summary],
                          capture_output=True, text=True)
     if run.returncode:
         sys.exit(f"{plan}: {run.stderr}")
