@@ -56,6 +56,9 @@ set(PASS_FILES
   choose.c
   needs.c
   sharding.c
+  said.c
+  op_names.c
+  record.c
   comm.c
   hops.c
   comm_axes.c
@@ -84,6 +87,7 @@ set(PASS_FILES
   lua_file.c
   lua_graph.c
   lua_plan.c
+  lua_splits.c
   lua_program.c
   cluster.c
   collectives.c

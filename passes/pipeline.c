@@ -59,6 +59,10 @@ void opt_searched(const PassOptions *o, const struct Searched *s) {
   if (o->run->searched) o->run->searched(o->run->searched_to, s);
 }
 
+struct Record *opt_record(const PassOptions *o) {
+  return o->run->record;
+}
+
 // -- One pass --------------------------------------------------------------------------------
 
 static bool check_phase(Run *r, const Pass *pass) {

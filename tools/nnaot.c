@@ -30,6 +30,7 @@
 #include "output.h"
 #include "pass.h"
 #include "plan.h"
+#include "record.h"
 #include "summary.h"
 
 static const char *output, *target_text = "cpu", *emit_what = "exe";
@@ -59,7 +60,9 @@ static const Option options[] = {
     STRING("aot-plans", 0, &aot_plans, "yes|no",
            "make plans of cudnn ahead of time; by default where that is possible"),
     STRING("emit", 0, &emit_what, "exe|nn|c|plan",
-           "where to stop: executable, IR of a rank, folder of C, or decisions as JSON"),
+           "where to stop: executable, IR of a rank, folder of C, or decisions: a program for "
+           "--plan if -o "
+           "ends in .lua, else JSON"),
     STRING("summary", 0, &summary, "FILE", "decisions and predictions as JSON"),
     STRING("comm-manifest", 0, &manifest, "FILE",
            "every collective of a step, as JSON, or for NCCL's tuner if FILE ends in .csv"),
@@ -312,12 +315,16 @@ static bool check_plan(Arena *a, Diag *d) {
   return true;
 }
 
-// Whether the programs can be run: files of their own, so they are input and not usage.
+// Whether the programs can be run: files of their own, so they are input and not usage.  They may
+// say how many micro-batches they are for.
 static bool check_programs(Arena *a, Diag *d) {
   for (int i = 0; i < sharing.n; i++) {
     PlanProgram *p = program_open(a, sharing.at[i].program, d);
     if (!p) return false;
+    int64_t wanted = program_micro_batches(p);
     program_close(p);
+    if (wanted < 0) return false;
+    if (wanted && !option_given("micro-batches")) micro_batches = wanted;
   }
   return true;
 }
@@ -733,6 +740,18 @@ static bool check_memory(const Module *m, const Cluster *c, Arena *a, Diag *d) {
   return false;
 }
 
+// --emit plan -o FILE.lua
+static bool saves_program(void) {
+  return output && !strcmp(emit_what, "plan") && str_ends(output, ".lua");
+}
+
+static bool save_program(Record *record, const char *model, Diag *d) {
+  const char *slash = strrchr(model, '/');
+  const char *text = record_text(record, slash ? slash + 1 : model, pipeline ? 1 : micro_batches);
+  if (!text) return diag_error(d, NULL, "there is no plan to write: no pass 'shard' was run");
+  return output_write(output, text, d);
+}
+
 static bool compile(const char *path, Arena *a, Diag *d) {
   OnnxOptions import = {.batch = batch * accumulate,
                         .batch_dim = batch_dim,
@@ -751,15 +770,19 @@ static bool compile(const char *path, Arena *a, Diag *d) {
   run.searched_to = &s;
   Module *m = read_model(path, &import, d);
   bool ok = m != NULL;
-  bool is_summed = summary || !strcmp(emit_what, "plan");
+  bool is_summed = summary || !strcmp(emit_what, "plan"), is_program = saves_program();
+  Record record = {.arena = a};
   if (ok && is_summed) summary_before(&s, m);
   if (ok) ok = choose(m, &s, a, d);
+  run.record = is_program ? &record : NULL;
   ok = ok && pipeline_run(m, pipeline ? pipeline : train_pipeline(a, true), &run, d) &&
        check_ranks(m, d) && check_memory(m, s.cluster, a, d);
   if (ok && verbose) say_weights(m);
   if (ok && explain) ok = say_explained(m, &s, d);
   if (ok && strcmp(emit_what, "plan") != 0) ok = make_output(m, path, &import, a, d);
-  if (ok && !strcmp(emit_what, "plan"))
+  if (ok && is_program)
+    ok = save_program(&record, path, d);
+  else if (ok && !strcmp(emit_what, "plan"))
     ok = output_write(output ? output : "-", summary_text(&s, m), d);
   if (ok && summary) ok = output_write(summary, summary_text(&s, m), d);
   if (ok && manifest)

@@ -8,6 +8,7 @@
 #include "ir/split.h"
 #include "part.h"
 #include "problem.h"
+#include "said.h"
 
 enum { MAX_OPS = 400 }; // of the model that are decided one by one
 
@@ -83,15 +84,18 @@ static void add_splits(Problem *p, Node *n, Choice *c, int k) {
     add_splits(p, n, c, k + 1);
     return;
   }
+  const Said *said = p->s->said[op->id][axis];
   c->split[axis] = op->split[axis] = SPLIT_NONE;
-  add_splits(p, n, c, k + 1);
+  if (said_allows(said, '-')) add_splits(p, n, c, k + 1);
   for (int i = 0; i < dims->n_letters; i++) {
-    if (dims->letter[i].size == 1 || !split_legal(op, dims, i, axis)) continue;
+    bool is_open = said_allows(said, dims->letter[i].name) && (said || dims->letter[i].size != 1);
+    if (!is_open || !split_legal(op, dims, i, axis)) continue;
     c->split[axis] = op->split[axis] = dims->letter[i].name;
     add_splits(p, n, c, k + 1);
   }
   c->split[axis] = op->split[axis] = SPLIT_PARTIAL;
-  int traits = p->sums ? op_traits(op) : 0, via = c->via;
+  bool sums = p->sums && said_allows(said, SPLIT_PARTIAL);
+  int traits = sums ? op_traits(op) : 0, via = c->via;
   if (traits & SUM) add_splits(p, n, c, k + 1);
   for (int i = 0; i < op->n_in && (traits & EACH) && !(traits & SUM); i++) {
     if (via >= 0 && i != via) continue;
@@ -125,17 +129,16 @@ static bool is_trained(const Problem *p, const Value *v) {
 static void add_param(Problem *p, Node *n, Choice *c, int k) {
   int axis = p->axis[k];
   const Value *v = n->v;
-  if (p->s->given[v->id][axis] != OPEN) {
-    Sbp lies = p->s->lies[v->id][axis];
-    add_pair(p, n, c, k, lies, lies);
-    return;
-  }
-  add_pair(p, n, c, k, whole, whole);
-  if (v->role != ROLE_weight && v->role != ROLE_input) return;
-  bool is_first = is_trained(p, v);
+  const Said *said = p->s->said_lies[v->id][axis];
+  Sbp lies = p->s->lies[v->id][axis];
+  bool open = p->s->given[v->id][axis] == OPEN;
+  bool may_be_whole = open ? said_allows(said, '-') : sbp_equal(lies, whole);
+  if (!open || may_be_whole) add_pair(p, n, c, k, open ? whole : lies, open ? whole : lies);
+  if (v->role != ROLE_weight && v->role != ROLE_input && !said) return;
+  bool is_first = is_trained(p, v) && may_be_whole;
   for (int dim = 0; dim < v->type->rank; dim++) {
-    if (v->type->dim[dim] == 1 || !param_cuts(p->s, v, dim, axis)) continue;
-    add_pair(p, n, c, k, slice(dim), slice(dim));
+    if ((v->type->dim[dim] == 1 && !said) || !param_cuts(p->s, v, dim, axis)) continue;
+    if (open && said_allows(said, way_of(slice(dim)))) add_pair(p, n, c, k, slice(dim), slice(dim));
     if (is_first) add_pair(p, n, c, k, whole, slice(dim));
     is_first = false;
   }
@@ -265,9 +268,14 @@ static void price_param(Problem *p, Node *n) {
 // -- What is decided alike ---------------------------------------------------------------------
 
 // Whether programs and axes inside have said the same of two ops, or of two parameters.
+static bool same_sets(const Problem *p, const Said *x, const Said *y) {
+  return x == y || (x && y && str_equal(said_ways(x, p->scratch), said_ways(y, p->scratch)));
+}
+
 static bool ops_said_alike(const Problem *p, const Op *x, const Op *y) {
   for (int a = 0; a < p->s->mesh->n_axes; a++)
-    if (x->split[a] != y->split[a] || !p->s->fixed[x->id][a] != !p->s->fixed[y->id][a])
+    if (x->split[a] != y->split[a] || !p->s->fixed[x->id][a] != !p->s->fixed[y->id][a] ||
+        !same_sets(p, p->s->said[x->id][a], p->s->said[y->id][a]))
       return false;
   return true;
 }
@@ -276,7 +284,8 @@ static bool params_said_alike(const Problem *p, const Value *x, const Value *y) 
   if (x->type != y->type || x->role != y->role || x->train != y->train) return false;
   for (int a = 0; a < p->s->mesh->n_axes; a++)
     if (p->s->given[x->id][a] != p->s->given[y->id][a] ||
-        !sbp_equal(p->s->lies[x->id][a], p->s->lies[y->id][a]))
+        !sbp_equal(p->s->lies[x->id][a], p->s->lies[y->id][a]) ||
+        !same_sets(p, p->s->said_lies[x->id][a], p->s->said_lies[y->id][a]))
       return false;
   return true;
 }

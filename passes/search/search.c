@@ -5,6 +5,7 @@
 #include "ir/split.h"
 #include "part.h"
 #include "problem.h"
+#include "said.h"
 
 enum { SECONDS = 10 }; // for the solver
 #define GAP 1e-4       // that nobody minds: prices are not that exact
@@ -15,7 +16,7 @@ static void write_op(const Problem *p, Op *op, const Choice *c, const Loc *why) 
   for (int i = 0; i < p->n_axes; i++) {
     int axis = p->axis[i];
     op->split[axis] = c->split[axis];
-    p->s->fixed[op->id][axis] = why;
+    if (!p->s->fixed[op->id][axis]) p->s->fixed[op->id][axis] = why;
   }
 }
 
@@ -27,6 +28,7 @@ static void write_gradients(const Problem *p, const Loc *why) {
     for (int i = 0; of && i < p->n_axes; i++) {
       int axis = p->axis[i];
       if (of->split[axis] != SPLIT_NONE || p->s->fixed[op->id][axis]) continue;
+      if (!said_allows(p->s->said[op->id][axis], '-')) continue;
       op->split[axis] = SPLIT_NONE;
       p->s->fixed[op->id][axis] = why;
     }
@@ -45,7 +47,9 @@ static bool taken_so(const Problem *p, const Value *v, Sbp lies, int axis) {
 
 static void split_at(const Problem *p, Op *op, int letter, int axis, const Loc *why) {
   const Dims *dims = dims_of(p->s, op);
-  if (!split_legal(op, dims, letter, axis)) return;
+  const Loc *fixed = p->s->fixed[op->id][axis];
+  if ((fixed && fixed != why) || !split_legal(op, dims, letter, axis)) return;
+  if (!said_allows(p->s->said[op->id][axis], dims->letter[letter].name)) return;
   op->split[axis] = dims->letter[letter].name;
   p->s->fixed[op->id][axis] = why;
 }
@@ -55,8 +59,8 @@ static int letter_at(const Term *t, int dim) {
   return dim < t->rank && t->dim[dim].n ? t->dim[dim].letter[0] : -1;
 }
 
-// The update of a weight does its part of this dimension, and so does what else reads the gradient
-// for it, as its norm does.
+// Unless a program has said otherwise.  The update of a weight does its part of this dimension, and
+// so does what else reads the gradient for it, as its norm does.
 static void split_update(const Problem *p, const Value *v, int dim, int axis, const Loc *why) {
   for_each_use(u, v) {
     Op *op = u->user;
