@@ -59,6 +59,7 @@ set(PASS_FILES
   said.c
   op_names.c
   record.c
+  order.c
   comm.c
   hops.c
   comm_axes.c

@@ -432,21 +432,24 @@ typedef struct Wanted {
   bool *among; // by id; NULL: all
 } Wanted;
 
-// Marks the ops of the list on top of the stack, or of the lists in it.
-static void mark(lua_State *l, bool *among, int depth) {
+static void mark(lua_State *l, bool *among, const char *what, int depth) {
   luaL_checkstack(l, 4, NULL);
   if (luaL_testudata(l, -1, PLAN_OPS)) {
     among[plan_op(l, -1)->id] = true;
     return;
   }
   if (!lua_istable(l, -1) || depth > MAX_LISTS)
-    FAIL(l, NULL, "'block' wants an op, a list of them, or lists of such, not %s",
+    FAIL(l, NULL, "'%s' wants an op, a list of them, or lists of such, not %s", what,
          luaL_tolstring(l, -1, NULL));
   for (lua_Integer i = 1; i <= (lua_Integer)lua_rawlen(l, -1); i++) {
     lua_rawgeti(l, -1, i);
-    mark(l, among, depth + 1);
+    mark(l, among, what, depth + 1);
     lua_pop(l, 1);
   }
+}
+
+void plan_mark(lua_State *l, bool *marked, const char *what) {
+  mark(l, marked, what, 0);
 }
 
 static const char *text_field(lua_State *l, const char *field) {
@@ -473,7 +476,7 @@ static void read_wanted(lua_State *l, Wanted *w) {
   w->name = text_field(l, "name");
   if (lua_getfield(l, 1, "block") != LUA_TNIL) {
     w->among = arena_array(program_of(l)->s->scratch, bool, plan_sharding(l)->g->n_ops);
-    mark(l, w->among, 0);
+    plan_mark(l, w->among, "block");
   }
   lua_pop(l, 1);
 }

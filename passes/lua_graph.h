@@ -52,6 +52,9 @@ int plan_dim(lua_State *l, int arg, int rank, const Loc *loc);
 // The letter that is argument `arg`; entry `i`, from 1, of the list that it is.
 char plan_letter_arg(lua_State *l, int arg, const Op *op);
 lua_Integer plan_entry(lua_State *l, int arg, lua_Integer i, const char *what, const Loc *loc);
+// Marks by id the op on top of the stack, or those of the list that it is, or of lists in that;
+// `what` it is called where it is something else.
+void plan_mark(lua_State *l, bool *marked, const char *what);
 // Why `op` cannot split `letter` along `axis`, or NULL.
 const char *plan_why_not(lua_State *l, const Op *op, char letter, int axis);
 const Dims *plan_einsum(lua_State *l, const Op *op);

@@ -265,10 +265,57 @@ static int pieces(lua_State *l) {
   return 1;
 }
 
-// -- Not yet -----------------------------------------------------------------------------------
+// -- Order -------------------------------------------------------------------------------------
 
+// The op that is argument `arg`, or those of the list, in the order of the graph.
+static Op **check_ops(lua_State *l, int arg, const char *which, int *n) {
+  const PlanProgram *p = program_of(l);
+  bool *marked = arena_array(p->s->scratch, bool, p->s->g->n_ops);
+  Op **ops = arena_array(p->s->scratch, Op *, p->s->g->n_ops);
+  lua_pushvalue(l, arg);
+  plan_mark(l, marked, which);
+  lua_pop(l, 1);
+  *n = 0;
+  for_each_op(op, p->s->g)
+    if (marked[op->id]) ops[(*n)++] = op;
+  if (!*n) FAIL(l, NULL, "op_order wants an op or a list of them, and the %s is empty", which);
+  return ops;
+}
+
+// "{ op(…), op(…) }"
+static const char *ops_words(Record *r, Op *const *op, int n) {
+  StrBuf b = {.arena = r->arena};
+  for (int i = 0; i < n; i++)
+    strbuf_addf(&b, "%s%s", i ? ", " : "{ ", record_op(r, op[i]));
+  strbuf_add(&b, " }");
+  return b.at;
+}
+
+// op_order(a, b): the op, or all of the list, before the other, or all of the other list.
 static int op_order(lua_State *l) {
-  return FAIL(l, plan_op(l, 1)->loc, "op_order is not supported yet: ops run in the model's order");
+  PlanProgram *p = program_of(l);
+  Order o = {.line = plan_line(l)};
+  plan_sharding(l);
+  luaL_checkany(l, 2);
+  if (!p->n_axes)
+    return FAIL(l, NULL, "there is no step yet that is run: this belongs into 'step'");
+  o.first = check_ops(l, 1, "first", &o.n_first);
+  o.then = check_ops(l, 2, "second", &o.n_then);
+  bool *comes_first = arena_array(p->s->scratch, bool, p->s->g->n_ops);
+  for (int i = 0; i < o.n_first; i++)
+    comes_first[o.first[i]->id] = true;
+  for (int i = 0; i < o.n_then; i++)
+    if (comes_first[o.then[i]->id])
+      return FAIL(l, o.then[i]->loc, "%s is to come before itself", op_info[o.then[i]->kind].name);
+  if (op_part(o.first[o.n_first - 1]) == PART_update && op_part(o.then[0]) != PART_update)
+    return FAIL(l, o.then[0]->loc, "%s cannot wait for an update, which comes after all gradients",
+                op_info[o.then[0]->kind].name);
+  vec_push(p->s->scratch, &p->s->orders, o);
+  Record *r = p->s->record;
+  if (r)
+    record_call(r, p->s->g, "op_order(%s, %s)", ops_words(r, o.first, o.n_first),
+                ops_words(r, o.then, o.n_then));
+  return 0;
 }
 
 const luaL_Reg plan_calls[] = {

@@ -131,7 +131,8 @@ static void record_axes(Record *r, const Mesh *mesh) {
 
 void record_decided(Record *r, const Sharding *s) {
   if (!r) return;
-  bool is_first = r->axes.n == 0;
+  bool is_first = !r->made;
+  r->made = true;
   const OpNames *names = op_names_new(s->g, r->arena);
   record_of(r, s->g)->decided = true;
   for_each_op(op, s->g)
@@ -233,6 +234,7 @@ static void add_factors(StrBuf *b, const Record *r) {
   strbuf_add(b, "function factors(n) return { ");
   for (int i = 0; i < r->axes.n; i++)
     strbuf_addf(b, "%s%" PRId64, i ? ", " : "", r->size[i]);
+  if (!r->axes.n) strbuf_add(b, "1");
   strbuf_add(b, " }, { ");
   for (int i = 0; i < r->axes.n; i++)
     strbuf_addf(b, "%s%s", i ? ", " : "", quoted(r->arena, r->axes.at[i]));
@@ -268,7 +270,7 @@ static bool changes_model(const Record *r) {
 }
 
 const char *record_text(Record *r, const char *source, int64_t micro_batches) {
-  if (!r->axes.n) return NULL;
+  if (!r->made) return NULL;
   StrBuf b = {.arena = r->arena};
   int64_t ranks = 1;
   for (int i = 0; i < r->axes.n; i++)

@@ -41,8 +41,9 @@ typedef struct Record {
   Arena *arena;
   Vec(GraphRecord) graphs;
   Lines params; // of the first graph; the others have the same
-  Lines axes;
+  Lines axes; // none of one rank
   int64_t size[MAX_AXES];
+  bool made; // there is a plan
 } Record;
 
 // "op(…)": the op as it is called now, for what is then recorded; NULL where `r` is.

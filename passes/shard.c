@@ -132,6 +132,7 @@ typedef struct Attempt {
   int n, ways[MAX_AXES], pick[MAX_AXES]; // of each program
   bool price_only;                       // the module is not needed any more
   struct Lives **lives;                  // of all of them
+  bool ordered; // some graph: its ids are in order no more, until all graphs are done
   Record *record;
   Searched searched;
 } Attempt;
@@ -158,7 +159,8 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
   if (!check_program(s, d)) return false;
   record_decided(s->record, s);
   make_layouts(s);
-  return true;
+  t->ordered |= s->orders.n > 0;
+  return order_ops(g, &s->orders, s->scratch, d);
 }
 
 // As the attempt picks.
@@ -172,6 +174,8 @@ static bool attempt(Module *m, Attempt *t, Diag *d) {
   for_each_graph(g, m)
     if (ok && g->entry && !(t->price_only && first)) ok = shard_graph(g, &sections, t, &first, d);
   sections_close(&sections);
+  for_each_graph(g, m)
+    if (ok && g->entry && t->ordered) graph_renumber(g);
   return ok;
 }
 

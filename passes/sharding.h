@@ -11,6 +11,7 @@
 
 #include "cluster.h"
 #include "ir/split.h"
+#include "order.h"
 
 // How a parameter came to lie as it does along an axis.
 typedef enum Given {
@@ -32,6 +33,7 @@ typedef struct Sharding {
   const char *explain;       // of what a search is to say why; NULL: of nothing
   const Dims **dims;         // by op id, of the whole; see dims_of
   struct Record *record;     // of what programs did, or NULL
+  Orders orders;             // which ops programs want to run before which
   const Loc *(*fixed)[MAX_AXES]; // by op id: where a program chose the split, or NULL
   bool (*assigned)[MAX_AXES];    // by op id: where it runs is known, and these are the ranks
   const Ranks *(*ranks)[MAX_AXES];

@@ -116,6 +116,12 @@ class Program:
         return [f"local v = {self.value()}", f"if v and not v.def and v.rank > 1 and (cuts(v, 0, {axis}) or cuts(v, 1, {axis})) then "
                 f"split(v, {self.any('{0, 1}', '{1, 0}', '{0}', '{0, %s}' % self.number(), '%s' % text('-'))}, {axis}) end"]
 
+    def order(self):
+        x, y = (self.op() if self.one_in(2) else self.list_of_ops() for _ in range(2))
+        parts = "" if self.one_in(4) else " and x.part <= y.part and x.part ~= 'update'"
+        return [f"local x, y = {self.op()}, {self.op()}", f"if x and y and x ~= y{parts} then op_order(x, y) end",
+                f"if graph() == 'x' then op_order({x}, {y}) end" if self.one_in(3) else ""]
+
     def select(self):
         return [self.any(f"for _, o in ipairs(ops{{block=blocks()[1], kind={text(self.any(*KINDS))}}}) do local t = o.name end",
                          f"for _, b in ipairs(blocks()) do local o = b[2][1] if can(o, '0', {self.axis()}) then op_trans(o, {{'0', '-'}}, {self.axis()}) end end",
@@ -180,7 +186,7 @@ class Program:
 
     def wrong(self):
         return [self.any(f"refuse({self.any(self.op(), self.value())}, 'no')", "error('no')", "error()", "nope()",
-                         "op_order(ops()[1], ops()[2])", "local x = nil + 1", "step = nil", "while true do end",
+                         "op_order(ops()[2], ops()[1])", "local x = nil + 1", "step = nil", "while true do end",
                          f"local x = {self.any(self.op(), self.value())}.{self.any('kind', 'role', 'def', 'nope')}",
                          "local t = {} while true do t[#t + 1] = t end", "local s = 'x' while true do s = s .. s end")]
 
@@ -192,7 +198,7 @@ class Program:
         return [f"local o = {self.op()}", f"local x = {self.letter('o')}",
                 f"if o and x then pieces({{{{op = o, letter = x}}}}, {n}) end"]
 
-    STEP = [trans] * 6 + [trans_all] * 3 + [allow] * 3 + [allow_cuts] * 2 + [select] * 2 + [cut] * 4 + [cut_all] * 2 + [pin, flow, loss, apply, apply, ask, ask]
+    STEP = [trans] * 6 + [trans_all] * 3 + [allow] * 3 + [allow_cuts] * 2 + [select] * 2 + [order] * 2 + [cut] * 4 + [cut_all] * 2 + [pin, flow, loss, apply, apply, ask, ask]
     ASSIGN = [assign, assign, assign_all]
     MODEL = [unpack, pieces, pieces, apply, ask]
 
