@@ -13,11 +13,8 @@ end
 function step(axis)
   apply("dp", axis)
   for _, w in ipairs(ops{kind="linear_back_w"}) do
-    for _, o in ipairs(ops{kind="linear", part="backward"}) do
-      if o.name == w.name then op_order(w, o) end
-    end
-    for _, o in ipairs(ops{kind="reduce_sum", part="backward"}) do
-      if o.name == w.name then op_order(w, o) end
+    for _, r in ipairs(w.inputs[2].readers) do
+      if r.op.part == "backward" and (r.op.kind == "linear" or r.op.kind == "reduce_sum") then op_order(w, r.op) end
     end
   end
   op_order(halves(ops(nil, "forward")))
