@@ -52,6 +52,7 @@ set(PASS_FILES
   search/lives.c
   search/memory.c
   search/explain.c
+  search/conflict.c
   search/search.c
   choose.c
   needs.c

@@ -64,6 +64,12 @@ static bool check_sums(const Sharding *s, const Op *op, int axis, Diag *d) {
   diag_error(d, said, "%s passes sums on when %d of its operands are partial sums along %s, not %d",
              op_info[op->kind].name, want, s->mesh->axis[axis].name, n);
   diag_note(d, op->loc, "this is what it is about");
+  for (int i = 0; i < op->n_in; i++) {
+    const Op *def = op->in[i].value->def;
+    const Loc *line = def ? s->fixed[def->id][axis] : NULL;
+    if (line && s->lies[op->in[i].value->id][axis].kind != SBP_P)
+      diag_note(d, line, "it was said here what makes operand %d, which is no sum then", i + 1);
+  }
   return false;
 }
 

@@ -109,6 +109,28 @@ static void leave_open(const Problem *p) {
   }
 }
 
+bool choices_make(Problem *p) {
+  nodes_make(p);
+  for (int i = 0; i < p->nodes.n; i++)
+    if (!p->nodes.at[i].choices.n) return false;
+  edges_make(p);
+  return true;
+}
+
+// What programs said and what other axes split leaves an op or a parameter no way.
+static bool no_choice(const Problem *p, const Loc *why, Diag *d) {
+  for (int i = 0; i < p->nodes.n; i++) {
+    const Node *n = &p->nodes.at[i];
+    if (n->choices.n) continue;
+    const char *name = n->op ? op_info[n->op->kind].name : n->v->label;
+    diag_error(d, why, "nothing that was said of '%s' can be, besides what other axes split", name);
+    diag_note(d, n->op ? n->op->loc : n->v->loc, "this is what it is about");
+    break;
+  }
+  search_conflict(p, d);
+  return false;
+}
+
 static bool does_not_fit(const Problem *p, const SolverResult *r, const Loc *why, Diag *d) {
   bool proven = r->status == SOLVER_infeasible;
   diag_error(d, why, "%s fits into the %.0f bytes of a device of '%s'",
@@ -116,6 +138,7 @@ static bool does_not_fit(const Problem *p, const SolverResult *r, const Loc *why
              p->c->memory, p->c->name);
   if (r->has_moment)
     diag_note(d, why, "each needs at least %s bytes", solver_cost_text(p->scratch, r->needed));
+  if (proven) search_conflict(p, d);
   return false;
 }
 
@@ -153,8 +176,7 @@ bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *
     if (s->mesh->axis[a].time) p.slices *= s->mesh->axis[a].size;
   p.prices = transitions_new(s->g->module, c, s->scratch);
   p.joined = without_starts(&p);
-  nodes_make(&p);
-  edges_make(&p);
+  if (!choices_make(&p)) return no_choice(&p, why, d);
   Solved solved = search_solve(&p);
   SolverResult r = solved.result;
   *out = (Searched){.n = 1, .status = r.status, .step = (double)r.cost * 1e-12, .gap = r.gap};
