@@ -265,7 +265,10 @@ bool plan_known(const char *name, Arena *a, Diag *d) {
     return false;
   }
   diag_error(d, NULL, "there is no plan '%s'", name);
-  diag_hint(d, "the plans are: auto, %s, or a program in a file that ends in .lua", plan_names(a));
+  diag_hint(d,
+            "the plans are: auto, %s, or a program in a file that ends in .lua, "
+            "as --emit plan -o FILE.lua writes",
+            plan_names(a));
   return false;
 }
 

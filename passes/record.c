@@ -14,6 +14,8 @@
 #include "part.h"
 #include "said.h"
 
+enum { MAX_CELLS = 5 + MAX_AXES, MAX_WIDTH = 60 }; // of tables
+
 // -- Words of Lua --------------------------------------------------------------------------------
 
 static const char *quoted(Arena *a, const char *s) {
@@ -31,14 +33,16 @@ static const char *quoted(Arena *a, const char *s) {
 }
 
 static const char *op_words(Record *r, const OpNames *names, const Op *op) {
-  return str_format(r->arena, "%s, \"%s\", \"%s\", %d", quoted(r->arena, op_node(op)),
+  return str_format(r->arena, "%s,\t\"%s\",\t\"%s\",\t%d", quoted(r->arena, op_node(op)),
                     op_info[op->kind].name, train_part_name[op_part(op)],
                     op_names_which(names, op));
 }
 
 const char *record_op(Record *r, const Op *op) {
   if (!r) return NULL;
-  return str_format(r->arena, "op(%s)", op_words(r, op_names_new(op->graph, r->arena), op));
+  return str_format(r->arena, "op(%s, \"%s\", \"%s\", %d)", quoted(r->arena, op_node(op)),
+                    op_info[op->kind].name, train_part_name[op_part(op)],
+                    op_names_which(op_names_new(op->graph, r->arena), op));
 }
 
 // -- Calls ---------------------------------------------------------------------------------------
@@ -78,8 +82,8 @@ static void record_op_row(Record *r, const Sharding *s, const OpNames *names, co
   StrBuf b = {.arena = r->arena};
   strbuf_addf(&b, "{ %s", op_words(r, names, op));
   for (int a = 0; a < s->mesh->n_axes; a++)
-    if (!s->mesh->axis[a].time) strbuf_addf(&b, ", %s", way_text(r, s, op, a));
-  strbuf_addf(&b, " }, -- %s", dims_text(r->arena, dims_of(s, op)));
+    if (!s->mesh->axis[a].time) strbuf_addf(&b, ",\t%s", way_text(r, s, op, a));
+  strbuf_addf(&b, " },\t-- %s", dims_text(r->arena, dims_of(s, op)));
   vec_push(r->arena, &record_of(r, s->g)->rows, b.at);
 }
 
@@ -105,16 +109,16 @@ static bool on_all(const Sharding *s, const Value *v, int axis) {
 static void record_param(Record *r, const Sharding *s, const Value *v) {
   StrBuf b = {.arena = r->arena};
   bool cut = v->role == ROLE_weight || v->role == ROLE_state;
-  strbuf_addf(&b, "{ %s, \"%s\"", quoted(r->arena, v->label), role_name[v->role]);
+  strbuf_addf(&b, "{ %s,\t\"%s\"", quoted(r->arena, v->label), role_name[v->role]);
   for (int a = 0; a < s->mesh->n_axes; a++) {
     Sbp lies = s->lies[v->id][a];
     if (s->mesh->axis[a].time) continue;
     if (!on_all(s, v, a))
-      strbuf_add(&b, ", false");
+      strbuf_add(&b, ",\tfalse");
     else if (lies.kind != SBP_S)
-      strbuf_add(&b, ", \"-\"");
+      strbuf_add(&b, ",\t\"-\"");
     else
-      strbuf_addf(&b, s->given[v->id][a] == STORED ? ", { %d }" : ", %d", lies.dim);
+      strbuf_addf(&b, s->given[v->id][a] == STORED ? ",\t{ %d }" : ",\t%d", lies.dim);
     cut |= lies.kind == SBP_S;
   }
   strbuf_add(&b, " },");
@@ -176,6 +180,29 @@ static Lines common_rows(Record *r) {
     r->graphs.at[i].rows = own;
   }
   return common;
+}
+
+// Rows have tabs between their cells until all are known: these become as wide as the widest.
+static void add_table(StrBuf *b, const char *indent, const Lines *rows) {
+  int width[MAX_CELLS] = {0};
+  for (int i = 0; i < rows->n; i++) {
+    const char *cell = rows->at[i];
+    for (int k = 0; k < MAX_CELLS && strchr(cell, '\t'); k++) {
+      int n = (int)strcspn(cell, "\t");
+      if (n > width[k] && n <= MAX_WIDTH) width[k] = n;
+      cell += n + 1;
+    }
+  }
+  for (int i = 0; i < rows->n; i++) {
+    const char *cell = rows->at[i];
+    strbuf_add(b, indent);
+    for (int k = 0; k < MAX_CELLS && strchr(cell, '\t'); k++) {
+      int n = (int)strcspn(cell, "\t");
+      strbuf_addf(b, "%-*.*s ", width[k], n, cell);
+      cell += n + 1;
+    }
+    strbuf_addf(b, "%s\n", cell);
+  }
 }
 
 static void add_lines(StrBuf *b, const char *indent, const Lines *lines) {
@@ -246,7 +273,7 @@ static void add_rows(StrBuf *b, const char *name, const Record *r, const Lines *
   for (int i = 0; i < r->axes.n; i++)
     strbuf_addf(b, ", %s", r->axes.at[i]);
   strbuf_add(b, "\n");
-  add_lines(b, "    ", rows);
+  add_table(b, "    ", rows);
   strbuf_add(b, "  },\n");
 }
 
@@ -295,7 +322,7 @@ const char *record_text(Record *r, const char *source, int64_t micro_batches) {
   for (int i = 0; i < r->axes.n; i++)
     strbuf_addf(&b, ", %s", r->axes.at[i]);
   strbuf_add(&b, "\n");
-  add_lines(&b, "  ", &r->params);
+  add_table(&b, "  ", &r->params);
   strbuf_add(&b, "}\n\n");
   if (changes_model(r)) {
     strbuf_add(&b, "function model()\n");

@@ -8,7 +8,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-PUBLIC = {"passes/pass.h", "passes/cluster.h", "passes/path.h", "passes/plan.h", "passes/prove.h", "passes/optimizer_spec.h", "passes/part.h", "passes/solver/solver.h", "passes/choose.h", "passes/search/search.h", "passes/collectives.h", "passes/cost_step.h", "passes/repeats.h", "passes/passes.def", "frontend/onnx.h", "frontend/onnx_tensor.h", "backend/backend.h"}
+PUBLIC = {"passes/pass.h", "passes/cluster.h", "passes/path.h", "passes/plan.h", "passes/prove.h", "passes/optimizer_spec.h", "passes/part.h", "passes/solver/solver.h", "passes/choose.h", "passes/search/search.h", "passes/collectives.h", "passes/cost_step.h", "passes/repeats.h", "passes/record.h", "passes/passes.def", "frontend/onnx.h", "frontend/onnx_tensor.h", "backend/backend.h"}
 MAY = {
     "passes/base": {"passes/base"},
     "passes/ir": {"passes/base", "passes/ir"},

@@ -81,7 +81,7 @@ def edit(text, old, new):
 
 def check_edits(folder):
     command = flags("mlp", 2, [])
-    text = save(command, "dp", folder / "saved.lua")
+    text = re.sub(r"(?<=\S) +", " ", save(command, "dp", folder / "saved.lua"))  # its columns are aligned
     mine = folder / "mine.lua"
     emit = [*command, "--plan", mine, "--emit", "nn", "--stop-after", "shard", "-o", folder / "out"]
     row = '{ "/layers/layers.2/Gemm", "linear", "forward", 1, "0" }'
