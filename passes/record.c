@@ -71,6 +71,7 @@ static const char *way_text(Record *r, const Sharding *s, const Op *op, int axis
   const char *way = quoted(r->arena, (char[]){letter, 0});
   const Ranks *ranks = s->ranks[op->id][axis];
   if (!s->assigned[op->id][axis]) return way;
+  r->assigned = true;
   StrBuf b = {.arena = r->arena};
   int n = ranks ? ranks->n : s->mesh->axis[axis].size;
   for (int i = 0; i < n; i++)
@@ -234,28 +235,31 @@ static const char body[] =
     "    end\n"
     "  end\n"
     "end\n\n"
-    "local function lay(v, row, axes)\n"
-    "  for k, axis in ipairs(axes) do\n"
-    "    local way = row[2 + k]\n"
-    "    if type(way) == \"table\" then store(v, way[1], axis) elseif way then split(v, way, axis) "
-    "end\n"
+    "local function lay(axes)\n"
+    "  local of = {}\n"
+    "  for _, v in ipairs(params()) do of[v.role .. v.name] = v end\n"
+    "  for _, row in ipairs(parameters) do\n"
+    "    local v = of[row[2] .. row[1]]\n"
+    "    for k, axis in ipairs(v and axes or {}) do\n"
+    "      local way = row[2 + k]\n"
+    "      if type(way) == \"table\" then store(v, way[1], axis)\n"
+    "      elseif way then split(v, way, axis) end\n"
+    "    end\n"
     "  end\n"
     "end\n\n"
     "function step(...)\n"
     "  local axes = { ... }\n";
 
-static const char rest[] =
+static const char say[] = "  each(axes, op_trans)\n";
+
+// Where ops run is said before what they split.
+static const char say_ranks[] =
     "  each(axes, function(o, way, axis)\n"
     "    if type(way) == \"table\" then op_assign(o, way[2], axis) end\n"
     "  end)\n"
-    "  each(axes, function(o, way, axis) op_trans(o, type(way) == \"table\" and way[1] or way, "
-    "axis) end)\n"
-    "  for _, row in ipairs(parameters) do\n"
-    "    for _, v in ipairs(params(row[2])) do\n"
-    "      if v.name == row[1] then lay(v, row, axes) end\n"
-    "    end\n"
-    "  end\n"
-    "end\n";
+    "  each(axes, function(o, way, axis)\n"
+    "    op_trans(o, type(way) == \"table\" and way[1] or way, axis)\n"
+    "  end)\n";
 
 static void add_factors(StrBuf *b, const Record *r) {
   strbuf_add(b, "function factors(n) return { ");
@@ -331,6 +335,7 @@ const char *record_text(Record *r, const char *source, int64_t micro_batches) {
   }
   strbuf_add(&b, body);
   add_calls(&b, r, true);
-  strbuf_add(&b, rest);
+  strbuf_add(&b, r->assigned ? say_ranks : say);
+  strbuf_add(&b, "  lay(axes)\nend\n");
   return b.at;
 }

@@ -41,9 +41,10 @@ typedef struct Record {
   Arena *arena;
   Vec(GraphRecord) graphs;
   Lines params; // of the first graph; the others have the same
-  Lines axes; // none of one rank
+  Lines axes;   // none of one rank
   int64_t size[MAX_AXES];
-  bool made; // there is a plan
+  bool made;     // there is a plan
+  bool assigned; // some op runs on some ranks only
 } Record;
 
 // "op(…)": the op as it is called now, for what is then recorded; NULL where `r` is.
