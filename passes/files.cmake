@@ -54,10 +54,15 @@ set(PASS_FILES
   search/lives.c
   search/memory.c
   search/explain.c
+  search/conflict.c
   search/search.c
   choose.c
   needs.c
   sharding.c
+  said.c
+  op_names.c
+  record.c
+  order.c
   comm.c
   hops.c
   comm_axes.c
@@ -87,6 +92,7 @@ set(PASS_FILES
   lua_annotations.c
   lua_graph.c
   lua_plan.c
+  lua_splits.c
   lua_program.c
   cluster.c
   collectives.c

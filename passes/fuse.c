@@ -25,6 +25,8 @@
 //
 // A cast from 16 bits joins its reader first, and who makes its operand only where that one does.
 //
+// Ops that have a turn (Origin) depend on the one before as if they read it.
+//
 // Groups of few points whose results leave the graph, as the running statistics of batch
 // normalisation do, join others of as many points: each is hardly more than its launch.
 //
@@ -65,6 +67,7 @@ typedef struct Fuser {
   uint32_t *seen, stamp; // by op id, for walks
   bool *placed;          // by op id: stands in the new order
   Value **copy;          // by value id: in the body that is made, else NULL
+  Op **before;           // by op id: of one that has a turn the one whose turn was before, or NULL
   Vec(Graph *) bodies;
   Vec(Value *) renamed; // fused results, and the names of what they replace
   Vec(const char *) names;
@@ -174,10 +177,10 @@ typedef struct Walk {
   Vec(Op *) pending;
 } Walk;
 
-// Adds the op that defines `v`.  False when that is a member: the walk has come back.
-static bool walk_to(Walk *w, const Value *v) {
-  if (in_group(w->f, v, w->a, w->b)) return false;
-  Op *op = v->def;
+// Adds the op.  False when it is a member: the walk has come back.
+static bool walk_to(Walk *w, Op *op) {
+  const Group *of = op ? group_of(w->f, op) : NULL;
+  if (of && (of == w->a || of == w->b)) return false;
   if (!op || w->f->seen[op->id] == w->f->stamp) return true;
   const Group *g = w->f->group[op->id];
   uint32_t last = g ? g->member.at[g->member.n - 1]->id : op->id;
@@ -191,8 +194,8 @@ static bool walk_to(Walk *w, const Value *v) {
 
 static bool walk_operands(Walk *w, const Op *op) {
   for (int i = 0; i < op->n_in; i++)
-    if (!walk_to(w, op->in[i].value)) return false;
-  return true;
+    if (!walk_to(w, op->in[i].value->def)) return false;
+  return walk_to(w, w->f->before[op->id]);
 }
 
 static bool makes_cycle(Fuser *f, const Group *a, const Group *b) {
@@ -204,8 +207,13 @@ static bool makes_cycle(Fuser *f, const Group *a, const Group *b) {
     for (int m = 0; m < of->member.n; m++)
       for (int i = 0; i < of->member.at[m]->n_in; i++) {
         Value *v = of->member.at[m]->in[i].value;
-        if (!is_inner(f, v, a, b) && !walk_to(&w, v)) return true;
+        if (!is_inner(f, v, a, b) && !walk_to(&w, v->def)) return true;
       }
+    for (int m = 0; m < of->member.n; m++) {
+      Op *before = f->before[of->member.at[m]->id];
+      const Group *g = before ? f->group[before->id] : NULL;
+      if (g != a && g != b && !walk_to(&w, before)) return true;
+    }
   }
   while (w.pending.n > 0) {
     const Op *op = w.pending.at[--w.pending.n];
@@ -326,7 +334,7 @@ static bool leads_on(const Fuser *f, const Value *v, const Group *g) {
 
 static bool is_end(const Fuser *f, const Group *g) {
   for (int i = 0; i < g->member.n; i++)
-    if (leads_on(f, g->member.at[i]->out[0], g)) return false;
+    if (g->member.at[i]->turn || leads_on(f, g->member.at[i]->out[0], g)) return false;
   return true;
 }
 
@@ -422,7 +430,9 @@ static Value *copy_op(Copy *c, const Op *op) {
     in[i] = copy_value(c, op->in[i].value);
   int n;
   op_attr_specs(op->kind, &n);
-  Op *made = op_new(c->body, NULL, op->kind, in, op->n_in, op->attrs, n, op_origin(op), c->f->d);
+  Origin origin = op_origin(op);
+  origin.turn = 0; // it is the call's
+  Op *made = op_new(c->body, NULL, op->kind, in, op->n_in, op->attrs, n, origin, c->f->d);
   if (!made) BUG("a copy of %s does not fit", op_info[op->kind].name);
   memcpy(made->split, op->split, sizeof made->split);
   made->out[0]->layout = op->out[0]->layout;
@@ -500,6 +510,8 @@ static void emit_group(Fuser *f, const Group *g) {
   Body body;
   if (!body_read(callee, &body, f->scratch)) BUG("@%s is no body", callee->name);
   Origin origin = op_origin(op_of_latest_part(g->member.at, g->member.n));
+  for (int i = 0; i < g->member.n; i++)
+    if (g->member.at[i]->turn > origin.turn) origin.turn = g->member.at[i]->turn;
   Op *op = op_new_call(f->g, NULL, OP_fused, callee, c.input.at, c.input.n, origin, f->d);
   if (!op) BUG("the fused op of @%s does not fit", callee->name);
   for (int i = 0; i < results.n; i++) {
@@ -519,13 +531,21 @@ static void emit_group(Fuser *f, const Group *g) {
 
 static void place(Fuser *f, Op *op);
 
+// What has its turn before.
+static void place_before(Fuser *f, const Op *op, const Group *g) {
+  Op *before = f->before[op->id];
+  if (before && (!g || f->group[before->id] != g)) place(f, before);
+}
+
 static void place_producers(Fuser *f, const Op *op) {
+  place_before(f, op, NULL);
   for (int i = 0; i < op->n_in; i++)
     if (op->in[i].value->def) place(f, op->in[i].value->def);
 }
 
 // Of a member: views of what the group itself computes come after it, if anything else reads them.
 static void place_inputs(Fuser *f, const Group *g, const Op *op) {
+  place_before(f, op, g);
   for (int i = 0; i < op->n_in; i++) {
     Value *v = op->in[i].value;
     if (v->def && !in_group(f, through_views(v), g, g)) place(f, v->def);
@@ -585,6 +605,16 @@ static void erase_dead(Fuser *f) {
   f->renamed.n = f->names.n = 0;
 }
 
+static void find_turns(Fuser *f) {
+  Op *last = NULL;
+  f->before = arena_array(f->scratch, Op *, f->n_ops);
+  for_each_op(op, f->g) {
+    if (!op->turn) continue;
+    f->before[op->id] = last;
+    last = op;
+  }
+}
+
 static void fuse_graph(Fuser *f, Graph *g) {
   graph_renumber(g);
   f->g = g;
@@ -596,6 +626,7 @@ static void fuse_graph(Fuser *f, Graph *g) {
   // Each result of a fused op takes the place of a value that there is.
   f->copy = arena_array(f->scratch, Value *, 2 * (size_t)g->n_values);
   f->stamp = 0;
+  find_turns(f);
   make_groups(f);
   place_all(f);
   erase_dead(f);

@@ -1,197 +1,34 @@
 // What the program of a plan may say: see lua_graph.h; passes/plans/README.md has the functions.
 
-#include <ctype.h>
 #include <string.h>
 
-#include "assign.h"
 #include "base/vec.h"
 #include "ir/op.h"
 #include "ir/verify.h"
 #include "lua_graph.h"
 #include "part.h"
 #include "pieces.h"
+#include "record.h"
 #include "search/search.h"
 #include "split_classes.h"
 #include "unpack.h"
-
-// -- Splits of ops -----------------------------------------------------------------------------
-
-// Why `op` cannot split `letter` along `axis`, or NULL.
-static const char *why_not(lua_State *l, const Op *op, char letter, int axis) {
-  const PlanProgram *p = program_of(l);
-  Arena *a = p->box.arena;
-  const Dims *dims = plan_einsum(l, op);
-  const char *name = op_info[op->kind].name, *axis_name = p->s->mesh->axis[axis].name;
-  if (p->s->fixed[op->id][axis] && (op->split[axis] ? op->split[axis] : '-') != letter)
-    return str_format(a, "%s splits '%c' along %s already", name,
-                      op->split[axis] ? op->split[axis] : '-', axis_name);
-  if (letter == '-') return NULL;
-  if (letter == SPLIT_PARTIAL)
-    return op_traits(op) & (SUM | EACH) ? NULL
-                                        : str_format(a, "%s cannot pass partial sums on", name);
-  int i = dims_find(dims, letter);
-  if (i < 0)
-    return str_format(a, "%s has no letter '%c': it is %s", name, letter, dims_text(a, dims));
-  if (dims->letter[i].whole)
-    return str_format(a, "%s cannot be split along '%c', which it needs whole: it is %s", name,
-                      letter, dims_text(a, dims));
-  if (!dims_leads(dims, i))
-    return str_format(a, "%s cannot be split along '%c', which does not stand first: it is %s",
-                      name, letter, dims_text(a, dims));
-  if (op_ranks(op, axis) == 1 && p->s->mesh->axis[axis].size > 1)
-    return str_format(a, "%s runs on one rank of %s, which has all of it", name, axis_name);
-  bool cut_already = memchr(op->split, letter, sizeof op->split) != NULL;
-  if (!split_legal(op, dims, i, axis))
-    return str_format(a, "%s has %lld of '%c', which cannot be cut in %d along %s%s", name,
-                      (long long)dims->letter[i].size, letter, op_ranks(op, axis), axis_name,
-                      cut_already ? " besides what cuts it already" : "");
-  return NULL;
-}
-
-static char check_letter(lua_State *l, int arg, const Op *op) {
-  size_t n;
-  const char *text = luaL_checklstring(l, arg, &n);
-  if (n == 1 && isgraph((unsigned char)*text)) return *text;
-  return (char)FAIL(l, op->loc, "'%s' is no letter of %s; '-' is none of them, '+' passes sums on",
-                    text, dims_text(program_of(l)->box.arena, plan_einsum(l, op)));
-}
-
-static int can(lua_State *l) {
-  const Op *op = plan_op(l, 1);
-  if (lua_isnil(l, 2))
-    lua_pushboolean(l, false);
-  else
-    lua_pushboolean(l, !why_not(l, op, check_letter(l, 2, op), plan_axis(l, 3)));
-  return 1;
-}
-
-static int op_trans(lua_State *l) {
-  const PlanProgram *p = program_of(l);
-  Op *op = plan_op(l, 1);
-  char letter = check_letter(l, 2, op);
-  int axis = plan_axis(l, 3);
-  const char *why = why_not(l, op, letter, axis);
-  if (why) return plan_fail(l, op->loc, why);
-  op->split[axis] = letter == '-' ? SPLIT_NONE : letter;
-  p->s->fixed[op->id][axis] = plan_line(l);
-  return 0;
-}
-
-// -- Ranks of ops ------------------------------------------------------------------------------
-
-// An entry of the list that is argument `arg`, `i` from 1.
-static lua_Integer check_entry(lua_State *l, int arg, lua_Integer i, const char *what,
-                               const Loc *loc) {
-  int is_integer;
-  lua_rawgeti(l, arg, i);
-  lua_Integer entry = lua_tointegerx(l, -1, &is_integer);
-  if (!is_integer)
-    return FAIL(l, loc, "%s %lld of the list is %s, which is no integer", what, (long long)i,
-                luaL_tolstring(l, -1, NULL));
-  lua_pop(l, 1);
-  return entry;
-}
-
-// A rank of the axis, from 0.
-static int check_rank(lua_State *l, lua_Integer i, const Op *op, int axis) {
-  const MeshAxis *along = &program_of(l)->s->mesh->axis[axis];
-  if (i >= 0 && i < along->size) return (int)i;
-  return FAIL(l, op->loc, "there is no rank %lld of %s: there are %d, from 0", (long long)i,
-              along->name, along->size);
-}
-
-// One rank, or a list of them.
-static const Ranks *check_ranks(lua_State *l, int arg, const Op *op, int axis) {
-  const PlanProgram *p = program_of(l);
-  if (!lua_istable(l, arg))
-    return ranks_new(p->s, axis, (int[]){check_rank(l, luaL_checkinteger(l, arg), op, axis)}, 1);
-  lua_Unsigned n = lua_rawlen(l, arg);
-  int size = p->s->mesh->axis[axis].size, *at = arena_array(p->box.arena, int, size);
-  bool *seen = arena_array(p->box.arena, bool, size);
-  if (n == 0)
-    FAIL(l, op->loc, "op_assign wants a rank of %s or a list of them, and this is empty",
-         p->s->mesh->axis[axis].name);
-  for (lua_Unsigned i = 0; i < n; i++) {
-    int rank = check_rank(l, check_entry(l, arg, (lua_Integer)i + 1, "rank", op->loc), op, axis);
-    if (seen[rank]) FAIL(l, op->loc, "rank %d is in the list twice", rank);
-    seen[rank] = true;
-    at[i] = rank;
-  }
-  return ranks_new(p->s, axis, at, (int)n);
-}
-
-// op_assign(op, ranks, axis): it runs on this rank of the axis, or on the ranks of this list.
-static int op_assign(lua_State *l) {
-  const PlanProgram *p = program_of(l);
-  Op *op = plan_op(l, 1);
-  int axis = plan_axis(l, 3);
-  const char *name = op_info[op->kind].name, *along = p->s->mesh->axis[axis].name;
-  const Ranks *ranks = check_ranks(l, 2, op, axis);
-  if (op->split[axis] != SPLIT_NONE)
-    return FAIL(l, op->loc, "%s splits '%c' along %s already: say first where it runs", name,
-                op->split[axis], along);
-  if (p->s->assigned[op->id][axis])
-    return FAIL(l, op->loc, "%s runs on %s already", name,
-                ranks_text(p->box.arena, p->s->ranks[op->id][axis], along));
-  assign_op(p->s, op, axis, ranks);
-  return 0;
-}
-
-// -- Layouts of parameters ---------------------------------------------------------------------
-
-static const char *why_not_cut(lua_State *l, const Value *v, int dim, int axis) {
-  const PlanProgram *p = program_of(l);
-  Arena *a = p->box.arena;
-  const char *name = v->label ? v->label : value_text(a, v);
-  if (v->def) return str_format(a, "'%s' is no parameter", name);
-  Sbp lies = p->s->lies[v->id][axis];
-  if (p->s->given[v->id][axis] != OPEN && (lies.kind != SBP_S || lies.dim != dim))
-    return str_format(a, "'%s' lies otherwise along %s already", name, p->s->mesh->axis[axis].name);
-  if (!param_cuts(p->s, v, dim, axis))
-    return str_format(a, "dimension %d of '%s' is %lld, which cannot be cut in %d along %s", dim,
-                      name, (long long)v->type->dim[dim], p->s->mesh->axis[axis].size,
-                      p->s->mesh->axis[axis].name);
-  return NULL;
-}
-
-static int cuts(lua_State *l) {
-  const Value *v = plan_value(l, 1);
-  int dim = plan_dim(l, 2, v->type->rank, plan_loc(v));
-  lua_pushboolean(l, !why_not_cut(l, v, dim, plan_axis(l, 3)));
-  return 1;
-}
-
-static int cut(lua_State *l, Given given) {
-  const PlanProgram *p = program_of(l);
-  const Value *v = plan_value(l, 1);
-  int dim = plan_dim(l, 2, v->type->rank, plan_loc(v)), axis = plan_axis(l, 3);
-  const char *why = why_not_cut(l, v, dim, axis);
-  if (why) return plan_fail(l, plan_loc(v), why);
-  p->s->lies[v->id][axis] = (Sbp){.kind = SBP_S, .dim = dim};
-  p->s->given[v->id][axis] = given;
-  return 0;
-}
-
-static int split(lua_State *l) {
-  return cut(l, FIXED);
-}
-
-static int store(lua_State *l) {
-  return cut(l, STORED);
-}
 
 // -- The classes of a loss ---------------------------------------------------------------------
 
 // split_loss(op, axis): a cross entropy becomes ops whose classes can be split along the axis.
 static int split_loss(lua_State *l) {
-  const PlanProgram *p = program_of(l);
+  PlanProgram *p = program_of(l);
   Op *op = plan_op(l, 1);
   int axis = plan_axis(l, 2);
   const Loc *loc = op->loc;
   if (op->kind != OP_cross_entropy)
     return FAIL(l, loc, "%s is no cross_entropy", op_info[op->kind].name);
+  const char *name = record_op(p->s->record, op);
   if (!split_classes(op, op_ranks(op, axis), p->box.d))
     return FAIL(l, loc, "the loss stays as it is");
+  if (name)
+    record_call(p->s->record, p->s->g, "split_loss(%s, \"%s\")", name, p->s->mesh->axis[axis].name);
+  p->names = NULL;
   sharding_grow(p->s);
   return 0;
 }
@@ -206,6 +43,7 @@ static int pin(lua_State *l) {
   if (!v->def)
     return FAIL(l, v->loc, "'%s' is a parameter: split or store says how it lies", v->label);
   Builder b = {.g = p->s->g, .at = v->def->next, .origin = op_origin(v->def), .d = p->box.d};
+  const char *name = record_op(p->s->record, v->def);
   Value *pinned = build(&b, OP_reshape, IN(v), ATTRS(a_list("shape", v->type->dim, v->type->rank)));
   if (!pinned) return FAIL(l, v->def->loc, "the value cannot be pinned");
   for (Use *u = v->uses, *next; u; u = next) {
@@ -213,6 +51,8 @@ static int pin(lua_State *l) {
     bool reads = u->user && u->user != pinned->def && op_part(u->user) == PART_update;
     if (reads) op_set_in(u->user, u->index, pinned);
   }
+  if (name) record_call(p->s->record, p->s->g, "pin(%s.outputs[%d])", name, v->index + 1);
+  p->names = NULL;
   sharding_grow(p->s);
   plan_push(l, pinned->def, PLAN_OPS);
   return 1;
@@ -295,9 +135,9 @@ static void follow(Flow *f, Cut cut) {
 // list of {op=, letter=}; and the list of ops that cannot take it.
 static int flow(lua_State *l) {
   const Op *op = plan_op(l, 1);
-  char letter = check_letter(l, 2, op);
+  char letter = plan_letter_arg(l, 2, op);
   Flow f = {.l = l, .axis = plan_axis(l, 3)};
-  const char *why = why_not(l, op, letter, f.axis);
+  const char *why = plan_why_not(l, op, letter, f.axis);
   lua_settop(l, 3);
   lua_newtable(l);
   lua_newtable(l);
@@ -355,7 +195,10 @@ static int unpack(lua_State *l) {
   Op *op = plan_op(l, 1);
   if (p->n_axes) return FAIL(l, op->loc, "the model is as it is now: this belongs into 'model'");
   bool done;
+  const char *name = record_op(p->s->record, op);
   if (!unpack_product(op, &done, p->box.d)) return FAIL(l, op->loc, "the product stays as it is");
+  if (done && name) record_call(p->s->record, p->s->g, "unpack(%s)", name);
+  p->names = NULL;
   lua_pushboolean(l, done);
   return 1;
 }
@@ -370,12 +213,28 @@ static PieceSizes check_sizes(lua_State *l, int arg) {
   if (n < 1 || n > MAX_PIECES) FAIL(l, NULL, "pieces wants 1 to %d pieces", MAX_PIECES);
   int *at = arena_array(program_of(l)->box.arena, int, n);
   for (s.at = at; s.n < n; s.sum += at[s.n++]) {
-    lua_Integer size = equal ? 1 : check_entry(l, arg, s.n + 1, "size", NULL);
+    lua_Integer size = equal ? 1 : plan_entry(l, arg, s.n + 1, "size", NULL);
     if (size < 1 || size > INT32_MAX / MAX_PIECES)
       FAIL(l, NULL, "a piece has a size of 1 or more, not %lld", (long long)size);
     at[s.n] = (int)size;
   }
   return s;
+}
+
+// "pieces({ { op = …, letter = "k" } }, { 3, 2 })"
+static const char *pieces_call(const PlanProgram *p, const PieceStart *start, int n,
+                               const PieceSizes *sizes) {
+  if (!p->s->record) return NULL;
+  StrBuf b = {.arena = p->s->record->arena};
+  strbuf_add(&b, "pieces({ ");
+  for (int i = 0; i < n; i++)
+    strbuf_addf(&b, "%s{ op = %s, letter = \"%c\" }", i ? ", " : "",
+                record_op(p->s->record, start[i].op), start[i].letter);
+  strbuf_add(&b, " }, { ");
+  for (int i = 0; i < sizes->n; i++)
+    strbuf_addf(&b, "%s%d", i ? ", " : "", sizes->at[i]);
+  strbuf_add(&b, " })");
+  return b.at;
 }
 
 // pieces(list of {op=, letter=}, n or list of sizes): whether these and what follows was cut so.
@@ -394,36 +253,80 @@ static int pieces(lua_State *l) {
     fits = fits && lua_getfield(l, 3, "letter") == LUA_TSTRING;
     if (!fits) return FAIL(l, NULL, "number %d of the list is no {op=, letter=}", i + 1);
     start[i].op = plan_op(l, 4);
-    start[i].letter = check_letter(l, 5, start[i].op);
+    start[i].letter = plan_letter_arg(l, 5, start[i].op);
   }
   bool done;
+  const char *call = pieces_call(p, start, n, &sizes);
   if (!cut_in_pieces(start, n, &sizes, &done, p->box.d))
     return FAIL(l, start->op->loc, "the ops stay as they are");
+  if (done && call) record_call(p->s->record, p->s->g, "%s", call);
+  p->names = NULL;
   lua_pushboolean(l, done);
   return 1;
 }
 
-// -- Not yet -----------------------------------------------------------------------------------
+// -- Order -------------------------------------------------------------------------------------
 
+// The op that is argument `arg`, or those of the list, in the order of the graph.
+static Op **check_ops(lua_State *l, int arg, const char *which, int *n) {
+  const PlanProgram *p = program_of(l);
+  bool *marked = arena_array(p->s->scratch, bool, p->s->g->n_ops);
+  Op **ops = arena_array(p->s->scratch, Op *, p->s->g->n_ops);
+  lua_pushvalue(l, arg);
+  plan_mark(l, marked, which);
+  lua_pop(l, 1);
+  *n = 0;
+  for_each_op(op, p->s->g)
+    if (marked[op->id]) ops[(*n)++] = op;
+  if (!*n) FAIL(l, NULL, "op_order wants an op or a list of them, and the %s is empty", which);
+  return ops;
+}
+
+// "{ op(…), op(…) }"
+static const char *ops_words(Record *r, Op *const *op, int n) {
+  StrBuf b = {.arena = r->arena};
+  for (int i = 0; i < n; i++)
+    strbuf_addf(&b, "%s%s", i ? ", " : "{ ", record_op(r, op[i]));
+  strbuf_add(&b, " }");
+  return b.at;
+}
+
+// op_order(a, b): the op, or all of the list, before the other, or all of the other list.
 static int op_order(lua_State *l) {
-  return FAIL(l, plan_op(l, 1)->loc, "op_order is not supported yet: ops run in the model's order");
+  PlanProgram *p = program_of(l);
+  Order o = {.line = plan_line(l)};
+  plan_sharding(l);
+  luaL_checkany(l, 2);
+  if (!p->n_axes)
+    return FAIL(l, NULL, "there is no step yet that is run: this belongs into 'step'");
+  o.first = check_ops(l, 1, "first", &o.n_first);
+  o.then = check_ops(l, 2, "second", &o.n_then);
+  bool *comes_first = arena_array(p->s->scratch, bool, p->s->g->n_ops);
+  for (int i = 0; i < o.n_first; i++)
+    comes_first[o.first[i]->id] = true;
+  for (int i = 0; i < o.n_then; i++)
+    if (comes_first[o.then[i]->id])
+      return FAIL(l, o.then[i]->loc, "%s is to come before itself", op_info[o.then[i]->kind].name);
+  if (op_part(o.first[o.n_first - 1]) == PART_update && op_part(o.then[0]) != PART_update)
+    return FAIL(l, o.then[0]->loc, "%s cannot wait for an update, which comes after all gradients",
+                op_info[o.then[0]->kind].name);
+  vec_push(p->s->scratch, &p->s->orders, o);
+  Record *r = p->s->record;
+  if (r)
+    record_call(r, p->s->g, "op_order(%s, %s)", ops_words(r, o.first, o.n_first),
+                ops_words(r, o.then, o.n_then));
+  return 0;
 }
 
 const luaL_Reg plan_calls[] = {
     {"annotated_apart", plan_annotated_apart},
     {"annotations", plan_annotations},
-    {"op_assign", op_assign},
     {"op_order", op_order},
-    {"can", can},
-    {"cuts", cuts},
     {"flow", flow},
-    {"op_trans", op_trans},
     {"pieces", pieces},
     {"pin", pin},
     {"search", search},
-    {"split", split},
     {"split_loss", split_loss},
-    {"store", store},
     {"unpack", unpack},
     {NULL, NULL},
 };

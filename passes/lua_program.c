@@ -1,5 +1,6 @@
 // Programs of plans: opened, and asked for their functions `factors`, `model` and `step` (plan.h).
 
+#include <ctype.h>
 #include <string.h>
 
 #include "lua_graph.h"
@@ -51,7 +52,8 @@ static int apply(lua_State *l) {
   if (ok) {
     other->depth = p->depth + 1;
     check_axes(l, other, name, n);
-    ok = n ? program_step(other, p->s, axis, n) : program_model(other, p->s->g);
+    ok = n ? program_step(other, p->s, axis, n) : program_model(other, p->s->g, p->s->record);
+    p->names = NULL;
     program_close(other);
   }
   sandbox_check(l);
@@ -64,7 +66,7 @@ static int apply(lua_State *l) {
 static const luaL_Reg program_calls[] = {{"apply", apply}, {NULL, NULL}};
 
 static const char *call_names(Arena *a) {
-  const luaL_Reg *const calls[] = {plan_questions, plan_calls, program_calls};
+  const luaL_Reg *const calls[] = {plan_questions, plan_splits, plan_calls, program_calls};
   StrBuf b = {.arena = a};
   for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
     for (const luaL_Reg *call = calls[i]; call->name; call++)
@@ -79,6 +81,7 @@ static int start(lua_State *l) {
   plan_types(l);
   sandbox_environment(l);
   luaL_setfuncs(l, plan_questions, 0);
+  luaL_setfuncs(l, plan_splits, 0);
   luaL_setfuncs(l, plan_calls, 0);
   luaL_setfuncs(l, program_calls, 0);
   lua_pushvalue(l, -1);
@@ -106,6 +109,13 @@ static int bad_factors(lua_State *l, const char *what, lua_Integer i) {
   return luaL_error(l, "lua:%d: %s", at.linedefined, lua_pushfstring(l, what, i));
 }
 
+static bool is_axis_name(const char *name) {
+  const char *p = name;
+  while (isalnum((unsigned char)*p) || *p == '_')
+    p++;
+  return *name && !*p;
+}
+
 // The list of sizes on top of the stack, which it takes off.
 static void read_factors(lua_State *l, const PlanProgram *p, Factors *out) {
   int n = (int)lua_rawlen(l, -1);
@@ -127,12 +137,30 @@ static void read_factors(lua_State *l, const PlanProgram *p, Factors *out) {
   lua_pop(l, 1);
 }
 
-// One list of sizes, or a list of such lists.
+// The list of names on top of the stack, if it is one, is that of all ways.
+static void read_names(lua_State *l, const PlanProgram *p) {
+  if (lua_isnil(l, -1)) return;
+  if (!lua_istable(l, -1)) bad_factors(l, "the names that 'factors' returned are no list", 0);
+  for (int k = 0; k < MAX_AXES; k++) {
+    bool is_name = lua_rawgeti(l, -1, k + 1) == LUA_TSTRING;
+    if (!is_name && !lua_isnil(l, -1))
+      bad_factors(l, "what 'factors' returned as name %I is no text", k + 1);
+    const char *name = is_name ? str_copy(p->box.arena, lua_tostring(l, -1)) : NULL;
+    if (name && !is_axis_name(name))
+      bad_factors(l, "what 'factors' returned as name %I is not of letters, digits and _", k + 1);
+    for (int i = 0; i < p->n_factors; i++)
+      p->factors[i].name[k] = name;
+    lua_pop(l, 1);
+  }
+}
+
+// One list of sizes, or a list of such lists; and a list of the axes' names.
 static int call_factors(lua_State *l) {
   PlanProgram *p = lua_touserdata(l, 1);
   push_own_function(l, "factors");
   lua_pushinteger(l, p->n);
-  lua_call(l, 1, 1);
+  lua_call(l, 1, 2);
+  lua_insert(l, -2); // the names below the sizes
   if (!lua_istable(l, -1)) return bad_factors(l, "'factors' must return a list of sizes", 0);
   bool several = lua_rawgeti(l, -1, 1) == LUA_TTABLE;
   lua_pop(l, 1);
@@ -146,6 +174,8 @@ static int call_factors(lua_State *l) {
       return bad_factors(l, "what 'factors' returned as number %I is no list", p->n_factors + 1);
     read_factors(l, p, &p->factors[p->n_factors]);
   }
+  lua_pop(l, 1);
+  read_names(l, p);
   return 0;
 }
 
@@ -165,7 +195,7 @@ static int call_step(lua_State *l) {
 }
 
 int program_factors(PlanProgram *p, int64_t n, Factors out[MAX_FACTORINGS]) {
-  out[0] = (Factors){1, {n}};
+  out[0] = (Factors){.n = 1, .size = {n}};
   if (!has_function(p, "factors")) return 1;
   p->n = n;
   p->factors = out;
@@ -173,10 +203,27 @@ int program_factors(PlanProgram *p, int64_t n, Factors out[MAX_FACTORINGS]) {
   return sandbox_call(&p->box, call_factors, p, 0) ? p->n_factors : 0;
 }
 
-bool program_model(PlanProgram *p, Graph *g) {
+static int get_micro_batches(lua_State *l) {
+  PlanProgram *p = lua_touserdata(l, 1);
+  lua_getfield(l, LUA_REGISTRYINDEX, "world");
+  int whole = 1;
+  bool there = lua_getfield(l, -1, "micro_batches") != LUA_TNIL;
+  p->n = there ? lua_tointegerx(l, -1, &whole) : 0;
+  if (there && (!whole || p->n < 1 || p->n > INT32_MAX))
+    return luaL_error(l, "'micro_batches' must be a number of them, not %s",
+                      luaL_tolstring(l, -1, NULL));
+  return 0;
+}
+
+int64_t program_micro_batches(PlanProgram *p) {
+  return sandbox_call(&p->box, get_micro_batches, p, 0) ? p->n : -1;
+}
+
+bool program_model(PlanProgram *p, Graph *g, struct Record *record) {
   if (!has_function(p, "model")) return true;
-  Sharding s = {.g = g, .scratch = p->box.arena};
+  Sharding s = {.g = g, .scratch = p->box.arena, .record = record};
   p->s = &s;
+  p->names = NULL;
   p->n_axes = 0;
   bool ok = sandbox_call(&p->box, call_model, p, 0);
   p->s = NULL;
@@ -185,6 +232,7 @@ bool program_model(PlanProgram *p, Graph *g) {
 
 bool program_step(PlanProgram *p, Sharding *s, const int *axis, int n) {
   p->s = s;
+  p->names = NULL;
   p->axis = axis;
   p->n_axes = n;
   p->n_met = 0;
@@ -217,7 +265,10 @@ bool plan_known(const char *name, Arena *a, Diag *d) {
     return false;
   }
   diag_error(d, NULL, "there is no plan '%s'", name);
-  diag_hint(d, "the plans are: auto, %s, or a program in a file that ends in .lua", plan_names(a));
+  diag_hint(d,
+            "the plans are: auto, %s, or a program in a file that ends in .lua, "
+            "as --emit plan -o FILE.lua writes",
+            plan_names(a));
   return false;
 }
 

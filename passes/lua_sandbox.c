@@ -136,6 +136,8 @@ static void report(const Sandbox *s, const char *message) {
   }
   diag_error(s->d, loc_line(s->arena, s->path, line, line ? 1 : 0), "%s", message);
   if (s->about) diag_note(s->d, s->about, "this is what it is about");
+  for (int i = 0; i < s->notes.n; i++)
+    diag_note(s->d, s->notes.at[i].loc, "%s", s->notes.at[i].text);
   if (strstr(message, "global '"))
     diag_hint(s->d,
               "a file has math, string, table, assert, error, ipairs, next, pairs, select, "
@@ -192,6 +194,7 @@ void sandbox_run(Sandbox *s, int n_results) {
 bool sandbox_call(Sandbox *s, lua_CFunction function, void *context, int n_results) {
   lua_State *l = s->lua;
   s->about = NULL;
+  s->notes.n = 0;
   s->line = s->steps = 0;
   s->end = thread_seconds() + LUA_SECONDS;
   lua_sethook(l, count, LUA_MASKCOUNT, SLICE);

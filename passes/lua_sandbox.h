@@ -15,13 +15,19 @@
 #include <lua.h>
 
 #include "base/diag.h"
+#include "base/vec.h"
 
 enum {
   LUA_STEPS = 10000000,
   LUA_SECONDS = 10, // of the processor, more than any program needs
   LUA_BYTES = 64 << 20,
-  LUA_TEXT = 256 << 10, // bytes of a file
+  LUA_TEXT = 8 << 20, // bytes of a file
 };
+
+typedef struct SandboxNote {
+  const Loc *loc;
+  const char *text;
+} SandboxNote;
 
 typedef struct Sandbox {
   Arena *arena;
@@ -31,11 +37,12 @@ typedef struct Sandbox {
   size_t n;
   Diag *d;
   lua_State *lua;
-  size_t used;      // bytes that Lua has
-  int steps;        // instructions of this call
-  double end;       // of the thread's seconds: when this call must be over
-  int line;         // where an error was raised that does not say it
-  const Loc *about; // where in the model the error lies that is being raised, or NULL
+  size_t used;            // bytes that Lua has
+  int steps;              // instructions of this call
+  double end;             // of the thread's seconds: when this call must be over
+  int line;               // where an error was raised that does not say it
+  const Loc *about;       // where in the model the error lies that is being raised, or NULL
+  Vec(SandboxNote) notes; // what else is said of it
 } Sandbox;
 
 // Reads the text of a file.  NULL, having reported why.

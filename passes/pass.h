@@ -21,6 +21,7 @@ Arena *opt_scratch(const PassOptions *o); // freed when the pass has run
 // What came of the searches of a plan, for whoever runs the pipeline.
 struct Searched;
 void opt_searched(const PassOptions *o, const struct Searched *s);
+struct Record *opt_record(const PassOptions *o); // or NULL
 // A figure for --stats: "simplify: 12 ops folded".
 void opt_stat(const PassOptions *o, int64_t n, const char *what);
 
@@ -61,6 +62,7 @@ typedef struct PipelineOptions {
   // Called with what came of the searches of a plan (search/search.h), when it is not NULL.
   void (*searched)(void *to, const struct Searched *s);
   void *searched_to;
+  struct Record *record; // what the programs of a plan do is written down there (record.h), or NULL
 } PipelineOptions;
 
 // Parses and runs.  After each pass the module is put in the pass's phase and verified; a plan is

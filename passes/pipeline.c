@@ -16,6 +16,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "ir/place.h"
 #include "prove.h"
 
 typedef struct Timing {
@@ -57,6 +58,10 @@ void opt_stat(const PassOptions *o, int64_t n, const char *what) {
 
 void opt_searched(const PassOptions *o, const struct Searched *s) {
   if (o->run->searched) o->run->searched(o->run->searched_to, s);
+}
+
+struct Record *opt_record(const PassOptions *o) {
+  return o->run->record;
 }
 
 // -- One pass --------------------------------------------------------------------------------
@@ -136,10 +141,48 @@ static bool end_proof(Run *r) {
   return ok;
 }
 
+// How many turns ops have; -1 where they are out of order.
+static int count_turns(const Module *m) {
+  int n = 0;
+  for_each_graph(g, m) {
+    if (!g->entry) continue;
+    if (graph_out_of_turn(g)) return -1;
+    int turn = 0;
+    for_each_op(op, g) {
+      n += op->turn != turn && op->turn;
+      if (op->turn) turn = op->turn;
+    }
+  }
+  return n;
+}
+
+// A pass that may be skipped and that would break or lose what op_order wants is: it is tried
+// first.
+static bool keeps_turns(Run *r, PassOptions *step) {
+  int n = count_turns(r->m);
+  if (!step->pass->may_skip || n == 0) return true;
+  Module *trial = module_clone(r->m);
+  Diag *d = diag_new(stderr);
+  PassOptions alone = *step;
+  Stats stats = {.arena = r->arena};
+  diag_quiet(d, true);
+  alone.stats = &stats;
+  alone.run = r->o;
+  alone.scratch = arena_new();
+  bool keeps = !alone.pass->run(trial, &alone, d) || count_turns(trial) == n; // it will say what
+  arena_free(alone.scratch);
+  diag_free(d);
+  module_free(trial);
+  if (!keeps)
+    diag_warning(r->d, NULL, "pass '%s' is left out: it would change the order that op_order wants",
+                 step->pass->name);
+  return keeps;
+}
+
 static bool run_pass(Run *r, PassOptions *step) {
   const Pass *pass = step->pass;
   if (!check_phase(r, pass)) return false;
-  if (!bisect(r, pass)) return true;
+  if (!bisect(r, pass) || !keeps_turns(r, step)) return true;
   if (pass->proved)
     begin_proof(r);
   else if (!end_proof(r))

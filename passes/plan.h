@@ -45,6 +45,7 @@ void program_close(PlanProgram *p);
 typedef struct Factors {
   int n;
   int64_t size[MAX_AXES];
+  const char *name[MAX_AXES]; // of the axes; NULL: shard finds one
 } Factors;
 
 enum { MAX_FACTORINGS = 64 };
@@ -52,8 +53,12 @@ enum { MAX_FACTORINGS = 64 };
 // All that it would take, as its function `factors` says; without one, that axis as it is.  How
 // many; 0, having reported why.
 int program_factors(PlanProgram *p, int64_t n, Factors out[MAX_FACTORINGS]);
-// Lets it change the model, before there are gradients.  False, having reported why.
-bool program_model(PlanProgram *p, Graph *g);
+// The micro-batches that it is for, as its `micro_batches` says; 0: any.  Less than 0, having
+// reported why.
+int64_t program_micro_batches(PlanProgram *p);
+// Lets it change the model, before there are gradients, and records what that is.  False, having
+// reported why.
+bool program_model(PlanProgram *p, Graph *g, struct Record *record);
 // Lets it say what it wants of `axis[n]`, which are axes of the mesh.  False, having reported why.
 bool program_step(PlanProgram *p, Sharding *s, const int *axis, int n);
 

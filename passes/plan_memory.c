@@ -355,10 +355,21 @@ static void order_parts(Planner *p, Graph *g) {
   graph_renumber(g);
 }
 
-static void plan_graph(Planner *p, Graph *g) {
+// What runs once in a step cannot have its turn among what runs for every micro-batch.
+static bool check_turns(const Planner *p, const Graph *g) {
+  const Op *late = graph_out_of_turn(g);
+  if (!late) return true;
+  return diag_error(p->d, late->loc,
+                    "%s cannot run where op_order wants it: what runs once in a step stands before "
+                    "all micro-batches, or behind them",
+                    op_info[late->kind].name);
+}
+
+static bool plan_graph(Planner *p, Graph *g) {
   p->g = g;
   graph_renumber(g);
   order_parts(p, g);
+  if (!check_turns(p, g)) return false;
   p->life = graph_lives(g, p->scratch);
   p->place = arena_array(p->scratch, Place, g->n_values);
   p->bucket = arena_array(p->scratch, Op *, g->n_values);
@@ -375,6 +386,7 @@ static void plan_graph(Planner *p, Graph *g) {
       v->offset = b->offset + p->place[v->id].at;
     }
   }
+  return true;
 }
 
 // Where the last value ends on the device that needs most, with all of them or what lasts alone.
@@ -398,7 +410,7 @@ bool pass_plan_memory(Module *m, const PassOptions *o, Diag *d) {
     if (g->entry) place_kept(&p, g);
   int64_t kept = largest_end(&p);
   for_each_graph(g, m)
-    if (g->entry) plan_graph(&p, g);
+    if (g->entry && !plan_graph(&p, g)) return false;
   m->slab_bytes = largest_end(&p);
   opt_stat(o, m->slab_bytes, "bytes at the peak");
   opt_stat(o, kept, "bytes kept from step to step");

@@ -4,6 +4,7 @@
 
 #include "ir/op.h"
 #include "part.h"
+#include "said.h"
 
 enum { MAX_ROUNDS = 8 }; // for weights that are cut because others are
 
@@ -87,6 +88,11 @@ static double split_cost(const Sharding *s, Op *op, int letter, int axis) {
   return cost;
 }
 
+// Whether programs allow it.
+static bool may_split(const Sharding *s, const Op *op, int letter, int axis) {
+  return said_allows(s->said[op->id][axis], dims_of(s, op)->letter[letter].name);
+}
+
 // The letter by which operands come in split that costs least, if the op can split one.
 // `of_model`: among those that the op of the model reads, too.
 static int incoming_letter(const Sharding *s, Op *op, int axis, bool of_model) {
@@ -96,7 +102,7 @@ static int incoming_letter(const Sharding *s, Op *op, int axis, bool of_model) {
     Sbp have = shown(s, op->in[i].value, op, axis);
     if (have.kind != SBP_S || (of_model && !model_use(op->in[i].value, op))) continue;
     int letter = letter_of_operand(s, op, i, have.dim, axis);
-    if (letter < 0 || letter == best) continue;
+    if (letter < 0 || letter == best || !may_split(s, op, letter, axis)) continue;
     double cost = split_cost(s, op, letter, axis);
     if (best >= 0 && cost >= least) continue;
     best = letter;
@@ -150,12 +156,23 @@ static bool partial_passes(const Sharding *s, const Op *op, int axis) {
   return ((traits & SUM) && partial == op->n_in) || ((traits & EACH) && partial == 1);
 }
 
+// Where a program allows only ways that nothing leads to: the first of them that can be.  Where
+// other axes have left none, shard.c says so.
+static char first_allowed(const Sharding *s, const Op *op, int axis) {
+  const Dims *dims = dims_of(s, op);
+  for (const char *way = said_ways(s->said[op->id][axis], s->scratch); *way; way++)
+    if (*way != SPLIT_PARTIAL && split_legal(op, dims, dims_find(dims, *way), axis)) return *way;
+  return SPLIT_NONE;
+}
+
 static char choose(const Sharding *s, Op *op, int axis) {
   int letter = incoming_letter(s, op, axis, true);
   if (letter < 0) letter = letter_of_result(s, op, axis);
   if (letter < 0) letter = incoming_letter(s, op, axis, false);
   if (letter >= 0) return dims_of(s, op)->letter[letter].name;
-  return partial_passes(s, op, axis) ? SPLIT_PARTIAL : SPLIT_NONE;
+  const Said *said = s->said[op->id][axis];
+  if (partial_passes(s, op, axis) && said_allows(said, SPLIT_PARTIAL)) return SPLIT_PARTIAL;
+  return said_allows(said, '-') ? SPLIT_NONE : first_allowed(s, op, axis);
 }
 
 static void lay_results(Sharding *s, const Op *op, int axis) {
@@ -179,6 +196,10 @@ static void propagate(Sharding *s, int axis) {
 static Sbp wanted_of(const Sharding *s, const Value *v, const Use *u, int axis) {
   if (op_ranks(u->user, axis) != value_ranks(v, axis)) return whole;
   return split_wants(u->user, dims_of(s, u->user), u->index, axis, whole);
+}
+
+static bool may_lie(const Sharding *s, const Value *v, Sbp lies, int axis) {
+  return said_allows(s->said_lies[v->id][axis], way_of(lies));
 }
 
 // How the readers that cut it want a parameter, if they agree; of a weight those of the model and
@@ -213,9 +234,27 @@ static bool lay_params(Sharding *s, int axis) {
     bool open = s->given[v->id][axis] == OPEN && s->lies[v->id][axis].kind == SBP_B;
     if (!open || (v->role != ROLE_weight && v->role != ROLE_state)) continue;
     Sbp want = wanted_of_param(s, v, axis);
-    if (want.kind != SBP_S || !param_cuts(s, v, want.dim, axis)) continue;
+    if (want.kind != SBP_S || !may_lie(s, v, want, axis) || !param_cuts(s, v, want.dim, axis))
+      continue;
     if (v->role == ROLE_state && update_differs(s, v, want, axis)) continue;
     s->lies[v->id][axis] = want;
+    changed = true;
+  }
+  return changed;
+}
+
+// Those that a program wants in parts and whose readers do not say how: the first of its ways that
+// can be.  Whether any was cut that was not before.
+static bool lay_the_rest(Sharding *s, int axis) {
+  bool changed = false;
+  for (int i = 0; i < s->g->n_params; i++) {
+    const Value *v = s->g->params[i];
+    if (s->given[v->id][axis] != OPEN || may_lie(s, v, s->lies[v->id][axis], axis)) continue;
+    const char *way = said_ways(s->said_lies[v->id][axis], s->scratch);
+    while (*way && !param_cuts(s, v, *way - '0', axis))
+      way++;
+    if (!*way) continue;
+    s->lies[v->id][axis] = lies_of(*way);
     changed = true;
   }
   return changed;
@@ -262,6 +301,7 @@ static bool takes_cut(const Sharding *s, const Use *u, int dim, int axis) {
 static bool may_cut(const Sharding *s, const Value *v, int dim, int axis) {
   if (v->def) return !v->uses->next;
   if (v->role != ROLE_weight || s->given[v->id][axis] != OPEN) return false;
+  if (!may_lie(s, v, (Sbp){.kind = SBP_S, .dim = dim}, axis)) return false;
   for_each_use(u, v) {
     if (u->user && op_part(u->user) == PART_update) continue;
     if (!u->user || !takes_cut(s, u, dim, axis)) return false;
@@ -273,7 +313,7 @@ static bool may_cut(const Sharding *s, const Value *v, int dim, int axis) {
 // operand would have to be cut for it but those that may be, each device makes its slice.
 static bool narrow(const Sharding *s, Op *op, int axis) {
   int letter = wanted_letter(s, op, axis);
-  if (letter < 0) return false;
+  if (letter < 0 || !may_split(s, op, letter, axis)) return false;
   const Dims *dims = dims_of(s, op);
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
@@ -292,7 +332,8 @@ void propagate_axis(Sharding *s, int axis) {
     const Value *v = s->g->params[i];
     if (s->given[v->id][axis] == OPEN) s->lies[v->id][axis] = whole;
   }
-  for (int i = 0; i == 0 || (i < MAX_ROUNDS && lay_params(s, axis)); i++) {
+  for (int i = 0; i == 0 || (i < MAX_ROUNDS && (lay_params(s, axis) || lay_the_rest(s, axis)));
+       i++) {
     propagate(s, axis);
     for (Op *op = s->g->last; op; op = op->prev)
       if (narrow(s, op, axis)) lay_results(s, op, axis);

@@ -33,7 +33,9 @@ void sections_close(const Sections *s) {
 static bool add_axes(Module *m, const MeshAxis *axis, const Factors *f, Section *s, Mesh *out,
                      Diag *d) {
   for (int k = 0; k < f->n; k++) {
-    const char *own = f->n == 1 ? axis->name : str_format(m->arena, "%s%d", axis->name, k);
+    const char *own = f->name[k]  ? str_copy(m->arena, f->name[k])
+                      : f->n == 1 ? axis->name
+                                  : str_format(m->arena, "%s%d", axis->name, k);
     if (out->n_axes == MAX_AXES)
       return diag_error(d, NULL, "a mesh has at most %d axes, and the plan has more", MAX_AXES);
     if (mesh_find_axis(out, own) >= 0)

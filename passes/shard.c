@@ -31,6 +31,8 @@
 #include "part.h"
 #include "pass.h"
 #include "propagate.h"
+#include "record.h"
+#include "said.h"
 #include "search/search.h"
 #include "sections.h"
 
@@ -62,14 +64,39 @@ static bool check_sums(const Sharding *s, const Op *op, int axis, Diag *d) {
   diag_error(d, said, "%s passes sums on when %d of its operands are partial sums along %s, not %d",
              op_info[op->kind].name, want, s->mesh->axis[axis].name, n);
   diag_note(d, op->loc, "this is what it is about");
+  for (int i = 0; i < op->n_in; i++) {
+    const Op *def = op->in[i].value->def;
+    const Loc *line = def ? s->fixed[def->id][axis] : NULL;
+    if (line && s->lies[op->in[i].value->id][axis].kind != SBP_P)
+      diag_note(d, line, "it was said here what makes operand %d, which is no sum then", i + 1);
+  }
   return false;
 }
 
-static bool check_all_sums(const Sharding *s, Diag *d) {
+// Whether what programs allowed was left by what was decided of other axes.
+static bool check_allowed(const Sharding *s, const Said *said, char way, const char *what,
+                          const Loc *about, int axis, Diag *d) {
+  if (said_allows(said, way)) return true;
+  diag_error(d, said->line, "%s %s along %s cannot be, besides what other axes split", what,
+             ways_text(s->scratch, said_ways(said, s->scratch)), s->mesh->axis[axis].name);
+  diag_note(d, about, "this is what it is about");
+  return false;
+}
+
+static bool check_program(const Sharding *s, Diag *d) {
   bool ok = true;
   for_each_op(op, s->g)
-    for (int a = 0; a < s->mesh->n_axes; a++)
+    for (int a = 0; a < s->mesh->n_axes; a++) {
+      char way = op->split[a] ? op->split[a] : '-';
       ok &= check_sums(s, op, a, d);
+      ok &= check_allowed(s, s->said[op->id][a], way, "to split", op->loc, a, d);
+    }
+  for (int i = 0; i < s->g->n_params; i++)
+    for (int a = 0; a < s->mesh->n_axes; a++) {
+      const Value *v = s->g->params[i];
+      ok &= check_allowed(s, s->said_lies[v->id][a], way_of(s->lies[v->id][a]), "to cut dimension",
+                          v->loc, a, d);
+    }
   return ok;
 }
 
@@ -111,12 +138,15 @@ typedef struct Attempt {
   int n, ways[MAX_AXES], pick[MAX_AXES]; // of each program
   bool price_only;                       // the module is not needed any more
   struct Lives **lives;                  // of all of them
+  bool ordered; // some graph: its ids are in order no more, until all graphs are done
+  Record *record;
   Searched searched;
 } Attempt;
 
 static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding **first, Diag *d) {
   Sharding *s = arena_one(t->scratch, Sharding);
   *s = (Sharding){.g = g, .mesh = g->module->meshes, .scratch = t->scratch, .cluster = t->cluster};
+  s->record = t->price_only ? NULL : t->record;
   graph_renumber(g);
   sharding_grow(s);
   lay_as_before(s, *first);
@@ -132,9 +162,11 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
     if (i == 0 && t->price_only) return true;
     decide_axes(s, own->axis, own->n);
   }
-  if (!check_all_sums(s, d)) return false;
+  if (!check_program(s, d)) return false;
+  record_decided(s->record, s);
   make_layouts(s);
-  return true;
+  t->ordered |= s->orders.n > 0;
+  return order_ops(g, &s->orders, s->scratch, d);
 }
 
 // As the attempt picks.
@@ -148,6 +180,8 @@ static bool attempt(Module *m, Attempt *t, Diag *d) {
   for_each_graph(g, m)
     if (ok && g->entry && !(t->price_only && first)) ok = shard_graph(g, &sections, t, &first, d);
   sections_close(&sections);
+  for_each_graph(g, m)
+    if (ok && g->entry && t->ordered) graph_renumber(g);
   return ok;
 }
 
@@ -246,6 +280,7 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   Attempt t = {.mesh = mesh ? mesh : "1", .plan = opt_str(o, "plan"), .scratch = opt_scratch(o)};
   t.lives = &lives;
   t.explain = opt_str(o, "explain");
+  t.record = opt_record(o);
   if (m->meshes)
     return diag_error(d, NULL, "the module is sharded already, on a mesh of %d device%s",
                       m->meshes->n_devices, m->meshes->n_devices == 1 ? "" : "s");

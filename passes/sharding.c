@@ -36,12 +36,16 @@ void sharding_grow(Sharding *s) {
     s->fixed = grown(s, s->fixed, s->n_ops, to, sizeof *s->fixed);
     s->assigned = grown(s, s->assigned, s->n_ops, to, sizeof *s->assigned);
     s->ranks = grown(s, s->ranks, s->n_ops, to, sizeof *s->ranks);
+    s->assigned_by = grown(s, s->assigned_by, s->n_ops, to, sizeof *s->assigned_by);
+    s->said = grown(s, s->said, s->n_ops, to, sizeof *s->said);
     s->n_ops = to;
   }
   if (g->n_values > s->n_values) {
     uint32_t to = g->n_values + g->n_values / 2;
     s->lies = grown(s, s->lies, s->n_values, to, sizeof *s->lies);
     s->given = grown(s, s->given, s->n_values, to, sizeof *s->given);
+    s->given_by = grown(s, s->given_by, s->n_values, to, sizeof *s->given_by);
+    s->said_lies = grown(s, s->said_lies, s->n_values, to, sizeof *s->said_lies);
     s->n_values = to;
   }
   for (int i = 0; s->mesh && i < g->n_params; i++)

@@ -11,6 +11,7 @@
 
 #include "cluster.h"
 #include "ir/split.h"
+#include "order.h"
 
 // How a parameter came to lie as it does along an axis.
 typedef enum Given {
@@ -20,6 +21,7 @@ typedef enum Given {
 } Given;
 
 typedef struct Ranks Ranks; // of an axis: assign.h
+typedef struct Said Said;   // what programs said of one op or parameter along one axis: said.h
 
 typedef struct Sharding {
   Graph *g;
@@ -30,14 +32,20 @@ typedef struct Sharding {
   struct Lives **lives;      // what a search found of the step's values (search/lives.h), or NULL
   const char *explain;       // of what a search is to say why; NULL: of nothing
   const Dims **dims;         // by op id, of the whole; see dims_of
+  struct Record *record;     // of what programs did, or NULL
+  Orders orders;             // which ops programs want to run before which
   const Loc *(*fixed)[MAX_AXES]; // by op id: where a program chose the split, or NULL
   bool (*assigned)[MAX_AXES];    // by op id: where it runs is known, and these are the ranks
   const Ranks *(*ranks)[MAX_AXES];
-  uint32_t n_ops;           // that these are for
-  Sbp (*lies)[MAX_AXES];    // by value id
-  Given (*given)[MAX_AXES]; // the same, of parameters
-  uint32_t n_values;        // that these are for
-  bool decided[MAX_AXES];   // by axis: what lies and splits say is final
+  const Loc *(*assigned_by)[MAX_AXES]; // where a program said it, or NULL
+  const Said *(*said)[MAX_AXES];       // by op id: among which ways it may split, the last first
+  uint32_t n_ops;                      // that these are for
+  Sbp (*lies)[MAX_AXES];               // by value id
+  Given (*given)[MAX_AXES];            // the same, of parameters
+  const Loc *(*given_by)[MAX_AXES];    // where a program said it, or NULL
+  const Said *(*said_lies)[MAX_AXES];  // the same: among which ways they may lie
+  uint32_t n_values;                   // that these are for
+  bool decided[MAX_AXES];              // by axis: what lies and splits say is final
 } Sharding;
 
 // Makes room for all ops and values of the graph; those that are new are where their operands are.

@@ -4,9 +4,9 @@
 #include "pass.h"
 #include "plan.h"
 
-static bool transform(PlanProgram *p, Module *m) {
+static bool transform(PlanProgram *p, Module *m, struct Record *record) {
   for_each_graph(g, m)
-    if (g->entry && !program_model(p, g)) return false;
+    if (g->entry && !program_model(p, g, record)) return false;
   return true;
 }
 
@@ -18,7 +18,7 @@ bool pass_transform(Module *m, const PassOptions *o, Diag *d) {
   for (int i = 0; i < n; i++) {
     PlanProgram *p = program_open(opt_scratch(o), plan_program(opt_scratch(o), plan, i), d);
     if (!p) return false;
-    bool ok = transform(p, m);
+    bool ok = transform(p, m, opt_record(o));
     program_close(p);
     if (!ok) return false;
   }

@@ -31,6 +31,7 @@
 #include "output.h"
 #include "pass.h"
 #include "plan.h"
+#include "record.h"
 #include "summary.h"
 
 static const char *output, *target_text = "cpu", *emit_what = "exe";
@@ -60,8 +61,8 @@ static const Option options[] = {
     STRING("aot-plans", 0, &aot_plans, "yes|no",
            "make plans of cudnn ahead of time; by default where that is possible"),
     STRING("emit", 0, &emit_what, "exe|nn|c|plan|onnx",
-           "where to stop: executable, IR of a rank, folder of C, decisions as JSON, or the model "
-           "annotated with them"),
+           "where to stop: executable, IR of a rank, folder of C, the model annotated with the "
+           "plan, or decisions: a program for --plan if -o ends in .lua, else JSON"),
     STRING("summary", 0, &summary, "FILE", "decisions and predictions as JSON"),
     STRING("comm-manifest", 0, &manifest, "FILE",
            "every collective of a step, as JSON, or for NCCL's tuner if FILE ends in .csv"),
@@ -336,12 +337,16 @@ static bool check_plan(Arena *a, Diag *d) {
   return true;
 }
 
-// Whether the programs can be run: files of their own, so they are input and not usage.
+// Whether the programs can be run: files of their own, so they are input and not usage.  They may
+// say how many micro-batches they are for.
 static bool check_programs(Arena *a, Diag *d) {
   for (int i = 0; i < sharing.n; i++) {
     PlanProgram *p = program_open(a, sharing.at[i].program, d);
     if (!p) return false;
+    int64_t wanted = program_micro_batches(p);
     program_close(p);
+    if (wanted < 0) return false;
+    if (wanted && !option_given("micro-batches")) micro_batches = wanted;
   }
   return true;
 }
@@ -832,6 +837,18 @@ static bool take_annotations(Module *m, const char *path, Arena *a, bool annotat
   return false;
 }
 
+// --emit plan -o FILE.lua
+static bool saves_program(void) {
+  return output && !strcmp(emit_what, "plan") && str_ends(output, ".lua");
+}
+
+static bool save_program(Record *record, const char *model, Diag *d) {
+  const char *slash = strrchr(model, '/');
+  const char *text = record_text(record, slash ? slash + 1 : model, pipeline ? 1 : micro_batches);
+  if (!text) return diag_error(d, NULL, "there is no plan to write: no pass 'shard' was run");
+  return output_write(output, text, d);
+}
+
 static bool compile(const char *path, Arena *a, Diag *d) {
   OnnxOptions import = {.batch = batch * accumulate,
                         .batch_dim = batch_dim,
@@ -853,10 +870,12 @@ static bool compile(const char *path, Arena *a, Diag *d) {
   import.annotated = &annotated;
   Module *m = read_model(path, &import, d);
   bool ok = m != NULL && take_annotations(m, path, a, annotated, d);
-  bool is_summed = summary || !strcmp(emit_what, "plan");
+  bool is_summed = summary || !strcmp(emit_what, "plan"), is_program = saves_program();
+  bool is_onnx = !strcmp(emit_what, "onnx");
+  Record record = {.arena = a};
   if (ok && is_summed) summary_before(&s, m);
   if (ok) ok = choose(m, &s, a, d);
-  bool is_onnx = !strcmp(emit_what, "onnx");
+  run.record = is_program ? &record : NULL;
   Module *model = ok && is_onnx ? module_clone(m) : NULL;
   ok = ok && pipeline_run(m, pipeline ? pipeline : train_pipeline(a, true), &run, d) &&
        check_ranks(m, d) && check_memory(m, s.cluster, a, d);
@@ -864,7 +883,9 @@ static bool compile(const char *path, Arena *a, Diag *d) {
   if (ok && explain) ok = say_explained(m, &s, d);
   if (ok && is_onnx) ok = emit_onnx(model, path, a, d);
   if (ok && strcmp(emit_what, "plan") != 0 && !is_onnx) ok = make_output(m, path, &import, a, d);
-  if (ok && !strcmp(emit_what, "plan"))
+  if (ok && is_program)
+    ok = save_program(&record, path, d);
+  else if (ok && !strcmp(emit_what, "plan"))
     ok = output_write(output ? output : "-", summary_text(&s, m), d);
   if (ok && summary) ok = output_write(summary, summary_text(&s, m), d);
   if (ok && manifest)

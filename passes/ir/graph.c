@@ -252,7 +252,7 @@ void graph_erase_param(Graph *g, int i) {
 const char *const train_part_name[N_TRAIN_PARTS] = {"forward", "backward", "update"};
 
 Origin op_origin(const Op *op) {
-  return (Origin){op->loc, op->part, op->of, op->piece};
+  return (Origin){op->loc, op->part, op->of, op->piece, op->turn};
 }
 
 Origin value_origin(const Value *v) {
@@ -272,6 +272,7 @@ Op *op_draft(Graph *g, OpKind kind, Value *const *in, int n_in, int n_out, Origi
   op->part = origin.part;
   op->of = origin.of;
   op->piece = origin.piece;
+  op->turn = origin.turn;
   op->n_in = n_in;
   op->in = arena_array(a, Use, n_in);
   for (int i = 0; i < n_in; i++) {

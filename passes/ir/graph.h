@@ -190,6 +190,7 @@ typedef struct Origin {
   // the one it is part of the gradient of.  0: none, and before number_model of part.h.
   int of;
   int piece; // from 1; 0 of what was not cut: pieces.h
+  int turn;  // ops of a graph that have one run in its order; 0: where the list has it (order.h)
 } Origin;
 
 struct Op {
@@ -206,7 +207,7 @@ struct Op {
   // Its Origin.
   const Loc *loc;
   TrainPart part;
-  int of, piece;
+  int of, piece, turn;
   Graph *graph;
   Op *prev, *next;
 };

@@ -9,7 +9,7 @@
 //                 ["as" dtype]
 //     op        = [%NAME {"," %NAME} "="] WORD [@NAME] [%NAME {"," %NAME}] {WORD "=" attr}
 //                 [":" type {"," type} ["split=[" ... "]"]] origin
-//     origin    = ["backward" | "update"] ["of=" NUMBER] ["piece=" NUMBER]
+//     origin    = ["backward" | "update"] ["of=" NUMBER] ["piece=" NUMBER] ["turn=" NUMBER]
 //     type      = dtype "[" [NUMBER {"," NUMBER}] "]" [layout] ["at" NUMBER]
 //     layout    = [@NAME] "{" [sbp {"," sbp}] "}"
 //     return    = "return" result {"," result}

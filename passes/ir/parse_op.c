@@ -97,7 +97,8 @@ static bool parse_attr_value(Parser *p, Attr *attr, List *list) {
 
 // They stand behind the attributes where types are left out.
 static bool at_number_of_origin(const Parser *p) {
-  return (is(peek(p), "of") || is(peek(p), "piece")) && is(peek2(p), "=");
+  const Token *t = peek(p);
+  return (is(t, "of") || is(t, "piece") || is(t, "turn")) && is(peek2(p), "=");
 }
 
 static bool parse_attrs(Parser *p, Statement *s) {
@@ -166,7 +167,8 @@ static bool parse_origin(Parser *p, Statement *s) {
   for (int part = PART_backward; part < N_TRAIN_PARTS && s->origin.part == PART_forward; part++)
     if (accept(p, train_part_name[part])) s->origin.part = (TrainPart)part;
   return parse_number_of_origin(p, "of", &s->origin.of) &&
-         parse_number_of_origin(p, "piece", &s->origin.piece);
+         parse_number_of_origin(p, "piece", &s->origin.piece) &&
+         parse_number_of_origin(p, "turn", &s->origin.turn);
 }
 
 static bool parse_statement(Parser *p, Statement *s) {

@@ -228,3 +228,12 @@ bool *graph_update_ops(const Graph *g, Arena *a) {
   }
   return late;
 }
+
+const Op *graph_out_of_turn(const Graph *g) {
+  int turn = 0;
+  for_each_op(op, g) {
+    if (op->turn && op->turn < turn) return op;
+    if (op->turn) turn = op->turn;
+  }
+  return NULL;
+}

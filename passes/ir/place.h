@@ -78,4 +78,7 @@ Op *graph_update_start(const Graph *g);
 // Those ops of any order, by op id.
 bool *graph_update_ops(const Graph *g, Arena *a);
 
+// The first op that stands behind one of a later turn (Origin), or NULL.
+const Op *graph_out_of_turn(const Graph *g);
+
 #endif

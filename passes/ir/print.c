@@ -118,11 +118,12 @@ static void add_split(StrBuf *b, const Op *op) {
   strbuf_add(b, "]");
 }
 
-// " backward of=3 piece=2"
+// " backward of=3 piece=2 turn=1"
 static void add_origin(StrBuf *b, const Op *op) {
   if (op->part != PART_forward) strbuf_addf(b, " %s", train_part_name[op->part]);
   if (op->of) strbuf_addf(b, " of=%d", op->of);
   if (op->piece) strbuf_addf(b, " piece=%d", op->piece);
+  if (op->turn) strbuf_addf(b, " turn=%d", op->turn);
 }
 
 static Line op_line(Arena *a, const Op *op) {

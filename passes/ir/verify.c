@@ -9,7 +9,8 @@
 //    3  A value is a parameter or the result of an op; what an op reads is defined before it, in
 //       its own graph, and by no op of a later part of the step (TrainPart), so that what is made
 //       for a gradient cannot forget to say so.  Only what was put together of ops of several parts
-//       (a bucket, a fused op) is of the last of these, and read from earlier ones.
+//       (a bucket, a fused op) is of the last of these, and read from earlier ones.  Ops of an entry
+//       graph that have a turn (Origin) stand in the order of their turns.
 //    4  Names are unique in their graph, and found by graph_find_value; ids are unique and below
 //       n_values and n_ops.
 //    5  Results have the types that the op's row, or its callee, gives them.  An attribute `shape`
@@ -73,6 +74,7 @@
 
 #include "ir/intern.h"
 #include "ir/op.h"
+#include "ir/place.h"
 #include "ir/split.h"
 
 const char *value_text(Arena *a, const Value *v) {
@@ -201,6 +203,10 @@ static bool check_order(const Graph *g, Arena *a, Diag *d) {
     for (int i = 0; i < op->n_out; i++)
       defined[op->out[i]->id] = true;
   }
+  const Op *late = g->entry ? graph_out_of_turn(g) : NULL;
+  if (late)
+    return diag_error(d, late->loc, "%s: has turn %d and stands behind a later one",
+                      op_info[late->kind].name, late->turn);
   for (int i = 0; i < g->n_results; i++)
     if (!defined[g->results[i]->use.value->id])
       return diag_error(d, NULL, "result %d of '@%s' is not defined in it", i, g->name);

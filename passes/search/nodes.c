@@ -8,6 +8,7 @@
 #include "ir/split.h"
 #include "part.h"
 #include "problem.h"
+#include "said.h"
 
 enum { MAX_OPS = 400 }; // of the model that are decided one by one
 
@@ -83,15 +84,18 @@ static void add_splits(Problem *p, Node *n, Choice *c, int k) {
     add_splits(p, n, c, k + 1);
     return;
   }
+  const Said *said = p->s->said[op->id][axis];
   c->split[axis] = op->split[axis] = SPLIT_NONE;
-  add_splits(p, n, c, k + 1);
+  if (said_allows(said, '-')) add_splits(p, n, c, k + 1);
   for (int i = 0; i < dims->n_letters; i++) {
-    if (dims->letter[i].size == 1 || !split_legal(op, dims, i, axis)) continue;
+    bool is_open = said_allows(said, dims->letter[i].name) && (said || dims->letter[i].size != 1);
+    if (!is_open || !split_legal(op, dims, i, axis)) continue;
     c->split[axis] = op->split[axis] = dims->letter[i].name;
     add_splits(p, n, c, k + 1);
   }
   c->split[axis] = op->split[axis] = SPLIT_PARTIAL;
-  int traits = p->sums ? op_traits(op) : 0, via = c->via;
+  bool sums = p->sums && said_allows(said, SPLIT_PARTIAL);
+  int traits = sums ? op_traits(op) : 0, via = c->via;
   if (traits & SUM) add_splits(p, n, c, k + 1);
   for (int i = 0; i < op->n_in && (traits & EACH) && !(traits & SUM); i++) {
     if (via >= 0 && i != via) continue;
@@ -120,25 +124,45 @@ static bool is_trained(const Problem *p, const Value *v) {
   return !v->def && v->role == ROLE_weight && p->has_gradient[v->id];
 }
 
+// The op that makes what the weight becomes, if a program said what it splits along the axis; or
+// NULL.
+static const Op *fixed_update(const Problem *p, const Value *v, int axis) {
+  for_each_use(u, v)
+    if (u->user && u->index == 0 && op_part(u->user) == PART_update &&
+        p->s->fixed[u->user->id][axis])
+      return u->user;
+  return NULL;
+}
+
+// Whether the states may lie in parts of this dimension, or -1: whole, as far as programs say.
+static bool may_keep(const Problem *p, const Value *v, int dim, int axis) {
+  const Op *op = fixed_update(p, v, axis);
+  if (!op) return true;
+  int found = op->split[axis] ? dims_find(dims_of(p->s, op), op->split[axis]) : -1;
+  return dim ==
+         (found < 0 ? -1 : dims_position(dims_of(p->s, op), &dims_of(p->s, op)->out[0], found));
+}
+
 // All ways in which a parameter may lie along the axes from the k-th on.  States of a weight that
-// is whole may lie in parts of its first dimension that can be cut: ZeRO.
+// is whole may lie in parts of its first dimension that can be cut, or as a program said: ZeRO.
 static void add_param(Problem *p, Node *n, Choice *c, int k) {
-  int axis = p->axis[k];
+  int axis = p->axis[k], n_before = n->choices.n;
   const Value *v = n->v;
-  if (p->s->given[v->id][axis] != OPEN) {
-    Sbp lies = p->s->lies[v->id][axis];
-    add_pair(p, n, c, k, lies, lies);
-    return;
+  const Said *said = p->s->said_lies[v->id][axis];
+  Sbp lies = p->s->lies[v->id][axis];
+  bool open = p->s->given[v->id][axis] == OPEN;
+  bool may_be_whole = open ? said_allows(said, '-') : sbp_equal(lies, whole);
+  bool keeps = is_trained(p, v) && may_be_whole;
+  if (may_be_whole && (!keeps || may_keep(p, v, -1, axis))) add_pair(p, n, c, k, whole, whole);
+  bool is_cut = v->role == ROLE_weight || v->role == ROLE_input || said;
+  for (int dim = 0; dim < v->type->rank && is_cut; dim++) {
+    if ((v->type->dim[dim] == 1 && !said) || !param_cuts(p->s, v, dim, axis)) continue;
+    if (open && said_allows(said, way_of(slice(dim)))) add_pair(p, n, c, k, slice(dim), slice(dim));
+    if (!keeps || !may_keep(p, v, dim, axis)) continue;
+    add_pair(p, n, c, k, whole, slice(dim));
+    keeps = false;
   }
-  add_pair(p, n, c, k, whole, whole);
-  if (v->role != ROLE_weight && v->role != ROLE_input) return;
-  bool is_first = is_trained(p, v);
-  for (int dim = 0; dim < v->type->rank; dim++) {
-    if (v->type->dim[dim] == 1 || !param_cuts(p->s, v, dim, axis)) continue;
-    add_pair(p, n, c, k, slice(dim), slice(dim));
-    if (is_first) add_pair(p, n, c, k, whole, slice(dim));
-    is_first = false;
-  }
+  if (!open && n->choices.n == n_before) add_pair(p, n, c, k, lies, lies);
 }
 
 static bool can_cut(const Problem *p, const Value *v, const Choice *c, int k, int dim) {
@@ -265,18 +289,29 @@ static void price_param(Problem *p, Node *n) {
 // -- What is decided alike ---------------------------------------------------------------------
 
 // Whether programs and axes inside have said the same of two ops, or of two parameters.
+static bool same_sets(const Problem *p, const Said *x, const Said *y) {
+  return x == y || (x && y && str_equal(said_ways(x, p->scratch), said_ways(y, p->scratch)));
+}
+
 static bool ops_said_alike(const Problem *p, const Op *x, const Op *y) {
   for (int a = 0; a < p->s->mesh->n_axes; a++)
-    if (x->split[a] != y->split[a] || !p->s->fixed[x->id][a] != !p->s->fixed[y->id][a])
+    if (x->split[a] != y->split[a] || !p->s->fixed[x->id][a] != !p->s->fixed[y->id][a] ||
+        !same_sets(p, p->s->said[x->id][a], p->s->said[y->id][a]))
       return false;
   return true;
+}
+
+static bool same_update(const Problem *p, const Value *x, const Value *y, int axis) {
+  const Op *of_x = fixed_update(p, x, axis), *of_y = fixed_update(p, y, axis);
+  return of_x && of_y ? of_x->split[axis] == of_y->split[axis] : of_x == of_y;
 }
 
 static bool params_said_alike(const Problem *p, const Value *x, const Value *y) {
   if (x->type != y->type || x->role != y->role || x->train != y->train) return false;
   for (int a = 0; a < p->s->mesh->n_axes; a++)
     if (p->s->given[x->id][a] != p->s->given[y->id][a] ||
-        !sbp_equal(p->s->lies[x->id][a], p->s->lies[y->id][a]))
+        !sbp_equal(p->s->lies[x->id][a], p->s->lies[y->id][a]) || !same_update(p, x, y, a) ||
+        !same_sets(p, p->s->said_lies[x->id][a], p->s->said_lies[y->id][a]))
       return false;
   return true;
 }

@@ -63,6 +63,12 @@ typedef struct Problem {
 
 void nodes_make(Problem *p);
 void edges_make(Problem *p);
+// Both.  False where a node has no choice at all, which the solver must not be given.
+bool choices_make(Problem *p);
+
+// After an error that nothing can be had: notes about the fewest lines of programs that leave
+// nothing. False where there is nothing without them either.
+bool search_conflict(const Problem *p, Diag *d);
 
 // The cheapest choice that fits.
 typedef struct Solved {

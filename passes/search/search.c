@@ -5,6 +5,7 @@
 #include "ir/split.h"
 #include "part.h"
 #include "problem.h"
+#include "said.h"
 
 enum { SECONDS = 10 }; // for the solver
 #define GAP 1e-4       // that nobody minds: prices are not that exact
@@ -15,7 +16,7 @@ static void write_op(const Problem *p, Op *op, const Choice *c, const Loc *why) 
   for (int i = 0; i < p->n_axes; i++) {
     int axis = p->axis[i];
     op->split[axis] = c->split[axis];
-    p->s->fixed[op->id][axis] = why;
+    if (!p->s->fixed[op->id][axis]) p->s->fixed[op->id][axis] = why;
   }
 }
 
@@ -27,6 +28,7 @@ static void write_gradients(const Problem *p, const Loc *why) {
     for (int i = 0; of && i < p->n_axes; i++) {
       int axis = p->axis[i];
       if (of->split[axis] != SPLIT_NONE || p->s->fixed[op->id][axis]) continue;
+      if (!said_allows(p->s->said[op->id][axis], '-')) continue;
       op->split[axis] = SPLIT_NONE;
       p->s->fixed[op->id][axis] = why;
     }
@@ -45,7 +47,9 @@ static bool taken_so(const Problem *p, const Value *v, Sbp lies, int axis) {
 
 static void split_at(const Problem *p, Op *op, int letter, int axis, const Loc *why) {
   const Dims *dims = dims_of(p->s, op);
-  if (!split_legal(op, dims, letter, axis)) return;
+  const Loc *fixed = p->s->fixed[op->id][axis];
+  if ((fixed && fixed != why) || !split_legal(op, dims, letter, axis)) return;
+  if (!said_allows(p->s->said[op->id][axis], dims->letter[letter].name)) return;
   op->split[axis] = dims->letter[letter].name;
   p->s->fixed[op->id][axis] = why;
 }
@@ -55,8 +59,8 @@ static int letter_at(const Term *t, int dim) {
   return dim < t->rank && t->dim[dim].n ? t->dim[dim].letter[0] : -1;
 }
 
-// The update of a weight does its part of this dimension, and so does what else reads the gradient
-// for it, as its norm does.
+// Unless a program has said otherwise.  The update of a weight does its part of this dimension, and
+// so does what else reads the gradient for it, as its norm does.
 static void split_update(const Problem *p, const Value *v, int dim, int axis, const Loc *why) {
   for_each_use(u, v) {
     Op *op = u->user;
@@ -105,6 +109,28 @@ static void leave_open(const Problem *p) {
   }
 }
 
+bool choices_make(Problem *p) {
+  nodes_make(p);
+  for (int i = 0; i < p->nodes.n; i++)
+    if (!p->nodes.at[i].choices.n) return false;
+  edges_make(p);
+  return true;
+}
+
+// What programs said and what other axes split leaves an op or a parameter no way.
+static bool no_choice(const Problem *p, const Loc *why, Diag *d) {
+  for (int i = 0; i < p->nodes.n; i++) {
+    const Node *n = &p->nodes.at[i];
+    if (n->choices.n) continue;
+    const char *name = n->op ? op_info[n->op->kind].name : n->v->label;
+    diag_error(d, why, "nothing that was said of '%s' can be, besides what other axes split", name);
+    diag_note(d, n->op ? n->op->loc : n->v->loc, "this is what it is about");
+    break;
+  }
+  search_conflict(p, d);
+  return false;
+}
+
 static bool does_not_fit(const Problem *p, const SolverResult *r, const Loc *why, Diag *d) {
   bool proven = r->status == SOLVER_infeasible;
   diag_error(d, why, "%s fits into the %.0f bytes of a device of '%s'",
@@ -112,6 +138,7 @@ static bool does_not_fit(const Problem *p, const SolverResult *r, const Loc *why
              p->c->memory, p->c->name);
   if (r->has_moment)
     diag_note(d, why, "each needs at least %s bytes", solver_cost_text(p->scratch, r->needed));
+  if (proven) search_conflict(p, d);
   return false;
 }
 
@@ -149,8 +176,7 @@ bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *
     if (s->mesh->axis[a].time) p.slices *= s->mesh->axis[a].size;
   p.prices = transitions_new(s->g->module, c, s->scratch);
   p.joined = without_starts(&p);
-  nodes_make(&p);
-  edges_make(&p);
+  if (!choices_make(&p)) return no_choice(&p, why, d);
   Solved solved = search_solve(&p);
   SolverResult r = solved.result;
   *out = (Searched){.n = 1, .status = r.status, .step = (double)r.cost * 1e-12, .gap = r.gap};

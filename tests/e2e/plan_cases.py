@@ -31,6 +31,7 @@ ALL = [*LANGUAGE, "wide", "vit", "axial"]
 SUM, GATHER, SCATTER, EXCHANGE, MOVE = "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "move"
 FAST = ["--cluster", str(pathlib.Path(__file__).resolve().parent / "plans" / "fast.lua")]
 INTERLACED = str(pathlib.Path(__file__).resolve().parent / "plans" / "interlaced.lua")
+ORDERED = str(pathlib.Path(__file__).resolve().parent / "plans" / "ordered.lua")
 # Plan, models from the one that shows it best, numbers of ranks, more flags, and kinds of collectives that such a
 # step sends, or it would be another plan.
 PLANS = [
@@ -72,6 +73,8 @@ PLANS = [
     ("pp=2,zero3=2", ["axial", "gpt"], [4], ["--micro-batches", 2], [MOVE, SCATTER, GATHER]),
     ("dp=2,pp=2,tp=2", ["gpt", "bert"], [8], ["--micro-batches", 2], [MOVE, SUM]),
     (INTERLACED, ["gpt_tied", "gpt"], [4, 2], [], [MOVE, GATHER]),
+    (ORDERED, ["gpt", "vit", "gpt_tied"], [2, 4], [], [SUM]),
+    (ORDERED, ["gpt", "wide"], [4], ["--micro-batches", 2], [SUM]),
     ("search", ALL, [4, 2, 8], FAST, []),
     ("search", ["moe", "gpt"], [4], ["--micro-batches", 2, *FAST], []),
     ("search_qkv", ["bert", "gpt_tied"], [4, 8], FAST, []),

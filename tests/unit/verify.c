@@ -76,6 +76,15 @@ static void a_gradient_read_in_the_forward_part(void **state) {
   fails(t, "relu: is part of forward and reads '%y', which is part of backward");
 }
 
+static void turns_that_are_out_of_order(void **state) {
+  Net *t = *state;
+  t->y->def->turn = 1;
+  t->z->def->turn = 3;
+  passes(t);
+  t->y->def->turn = 4;
+  fails(t, "relu: has turn 3 and stands behind a later one");
+}
+
 static void a_use_that_is_not_listed(void **state) {
   Net *t = *state;
   t->y->uses = NULL;
@@ -634,6 +643,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(reading_before_defining),
       TEST(a_gradient_read_in_the_forward_part),
+      TEST(turns_that_are_out_of_order),
       TEST(a_use_that_is_not_listed),
       TEST(two_ids_alike),
       TEST(a_name_set_behind_the_back_of_the_table),

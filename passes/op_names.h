@@ -1,0 +1,27 @@
+// Ops by what a plan calls them: the node of the model that they come from, the part of the step,
+// their kind, and which of those they are that have all of this in common.
+//
+//     %h = linear %x, %a             # m.onnx:/fc1/MatMul       "/fc1/MatMul"  forward   linear         1
+//     %2 = linear_back_w %x, %g      # … <- m.onnx:/fc1/MatMul  "/fc1/MatMul"  backward  linear_back_w  1
+//     %3 = linear_back_w %y, %g                                 "/fc1/MatMul"  backward  linear_back_w  2
+
+#ifndef OP_NAMES_H
+#define OP_NAMES_H
+
+#include "ir/graph.h"
+
+// The node of the model; "" where it is not known.
+const char *op_node(const Op *op);
+
+typedef struct OpNames OpNames;
+
+// Of all ops of the graph, as they are now.
+OpNames *op_names_new(const Graph *g, Arena *a);
+// The `which`-th, from 1, of those of this node and part, and of this kind unless it is N_OPS; NULL
+// when there are fewer.  `n` becomes how many there are.
+Op *op_names_find(const OpNames *names, const char *node, TrainPart part, int kind, int which,
+                  int *n);
+// Which one it is of those of its node, part and kind.
+int op_names_which(const OpNames *names, const Op *op);
+
+#endif
