@@ -48,6 +48,9 @@ set(PASS_FILES
   propagate.c
   shard.c
   sections.c
+  stages/partition.c
+  stages/table.c
+  stages/program.c
   search/nodes.c
   search/edges.c
   search/fit.c

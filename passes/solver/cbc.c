@@ -62,7 +62,8 @@ static double ask(Solve *s, const ZeroOne *p, int *label, bool *has, Arena *a) {
   *has = x.has && read_labels(s->core, value, label);
   // Costs are what the dual left of them, so this is about the gap and not about the whole cost:
   // within CBC's tolerances it is far less than one.
-  return isinf(x.bound) ? x.bound : p->constant + x.bound - 1e-9 * fabs(x.bound);
+  if (x.bound == INFINITY) return s->has ? s->best : -INFINITY; // nothing is better
+  return p->constant + x.bound - 1e-9 * fabs(x.bound);
 }
 
 static void want_priced(const Solve *s, bool *wanted) {
