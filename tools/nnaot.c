@@ -473,8 +473,9 @@ static const char *pass_options(Arena *a, const char *pass, bool over_cluster) {
     return str_format(a, "(name=%s clip=%.17g)", quoted(a, optimizer), clip_norm);
   // Time is the outermost axis: a micro-batch is a run of neighbouring rows.
   if (!strcmp(pass, "shard"))
-    return str_format(a, "(mesh=%s plan=%s cluster=%s%s)", quoted(a, mesh_text(a)),
+    return str_format(a, "(mesh=%s plan=%s cluster=%s%s%s)", quoted(a, mesh_text(a)),
                       quoted(a, programs_text(a)), quoted(a, cluster_text()),
+                      cluster ? "" : " unlimited=true",
                       explain ? str_format(a, " explain=%s", quoted(a, explain)) : "");
   if (!strcmp(pass, "comm") && cluster && over_cluster)
     return str_format(a, "(cluster=%s)", quoted(a, cluster));

@@ -30,7 +30,8 @@ LANGUAGE = ["gpt", "gpt_tied", "bert", "moe"]
 ALL = [*LANGUAGE, "wide", "vit", "axial"]
 SUM, GATHER, SCATTER, EXCHANGE, MOVE = "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "move"
 FAST = ["--cluster", str(pathlib.Path(__file__).resolve().parent / "plans" / "fast.lua")]
-INTERLACED = str(pathlib.Path(__file__).resolve().parent / "plans" / "interlaced.lua")
+INTERLACED, SPREAD, UNEQUAL = (str(pathlib.Path(__file__).resolve().parent / "plans" / f"{name}.lua")
+                               for name in ["interlaced", "spread", "unequal"])
 # Plan, models from the one that shows it best, numbers of ranks, more flags, and kinds of collectives that such a
 # step sends, or it would be another plan.
 PLANS = [
@@ -65,13 +66,17 @@ PLANS = [
     ("tp=2,zero1=2", ["vit", "gpt"], [4], [], [SUM, SCATTER, GATHER]),
     ("tp=2,zero3=2", ["gpt", "moe"], [4], ["--micro-batches", 2], [SUM, SCATTER, GATHER]),
     ("zero3=2,tp=2", ["wide", "gpt_tied"], [4], [], [SUM, SCATTER, GATHER]),
-    ("pp", ["bert", *ALL], [4, 2, 8], [], [MOVE]),
+    ("pp", ["bert", *(m for m in ALL if m != "wide")], [4, 2, 8], [], [MOVE]),  # wide has four units
+    ("pp", ["wide"], [4, 2], [], [MOVE]),
     ("pp", ["gpt_tied", "axial"], [2, 4], ["--micro-batches", 2], [MOVE]),
     ("pp=2,dp=2", ["gpt", "vit"], [4], ["--micro-batches", 2], [MOVE, SUM]),
     ("pp=2,vp=2", ["gpt_tied", "moe"], [4], [], [MOVE, SUM]),
     ("pp=2,zero3=2", ["axial", "gpt"], [4], ["--micro-batches", 2], [MOVE, SCATTER, GATHER]),
     ("dp=2,pp=2,tp=2", ["gpt", "bert"], [8], ["--micro-batches", 2], [MOVE, SUM]),
     (INTERLACED, ["gpt_tied", "gpt"], [4, 2], [], [MOVE, GATHER]),
+    (UNEQUAL, ["gpt_tied", *ALL], [8, 4, 2], [], [MOVE]),
+    (UNEQUAL, ["gpt", "axial"], [4, 8], ["--micro-batches", 2], [MOVE, SUM]),
+    (SPREAD, ["gpt_tied", "gpt"], [4, 2], [], [MOVE, SUM]),
     ("search", ALL, [4, 2, 8], FAST, []),
     ("search", ["moe", "gpt"], [4], ["--micro-batches", 2, *FAST], []),
     ("search_qkv", ["bert", "gpt_tied"], [4, 8], FAST, []),
