@@ -73,7 +73,7 @@ static void measure(const Module *m, const ChooseOptions *o, Candidate *c) {
   Arena *a = arena_new();
   StepCost cost;
   c->seconds = step_cost(m, o->cluster, o->target, a, &cost) ? cost.seconds : INFINITY;
-  c->needs = needs_most(m);
+  c->needs = needs_most(m, o->cluster);
   c->fits = !o->limited || needs_fit(&c->needs, o->cluster);
   arena_free(a);
 }
@@ -257,11 +257,12 @@ bool choose_failed(const Module *model, const ChooseOptions *o, Arena *a, const 
       d, NULL,
       "the model fits under none of the plans tried: with the one that needs least, %s, rank "
       "%d needs %" PRId64 " bytes, and a device of '%s' has %.0f",
-      c->plan, c->needs.rank, c->needs.peak_bytes, o->cluster->name, o->cluster->memory);
+      c->plan, c->needs.rank, c->needs.peak_bytes, o->cluster->name,
+      cluster_device(o->cluster, c->needs.rank).memory);
   diag_note(d, NULL, "%s, in %" PRId64 " micro-batch%s", needs_text(a, &c->needs), c->micro_batches,
             c->micro_batches == 1 ? "" : "es");
   if (!fits_wider(model, o, a, d))
     diag_hint(d, "a device would need %" PRId64 " bytes more",
-              c->needs.peak_bytes - (int64_t)o->cluster->memory);
+              c->needs.peak_bytes - (int64_t)cluster_device(o->cluster, c->needs.rank).memory);
   return false;
 }

@@ -788,11 +788,11 @@ static bool check_ranks(const Module *m, Diag *d) {
 // What --cluster says of memory holds for every plan.
 static bool check_memory(const Module *m, const Cluster *c, Arena *a, Diag *d) {
   if (!cluster || m->phase < PHASE_planned) return true;
-  Needs n = needs_most(m);
+  Needs n = needs_most(m, c);
   if (needs_fit(&n, c)) return true;
   diag_error(d, NULL,
              "the plan does not fit: rank %d needs %lld bytes, and a device of '%s' has %.0f",
-             n.rank, (long long)n.peak_bytes, c->name, c->memory);
+             n.rank, (long long)n.peak_bytes, c->name, cluster_device(c, n.rank).memory);
   diag_note(d, NULL, "%s", needs_text(a, &n));
   if (ranks == 1)
     diag_hint(d, "give it more ranks, -g");

@@ -81,8 +81,7 @@ static int worst_run(const Placing *p, Arena *a, double slices, StageBytes *out)
   return worst;
 }
 
-static void hint(const Placing *p, Arena *a, double needed, Diag *d) {
-  double memory = p->s->cluster->memory;
+static void hint(const Placing *p, Arena *a, double needed, double memory, Diag *d) {
   int64_t slices = module_slices(p->s->g->module);
   for (int64_t more = 2; more * slices <= MAX_MICRO_BATCHES; more *= 2) {
     StageBytes b;
@@ -111,11 +110,11 @@ bool placing_failed(const Placing *p, const PartitionResult *r, Diag *d) {
              "%s: where ranks need least, rank %d of %s needs %.0f bytes, and a device of '%s' has "
              "%.0f",
              proven ? "the model fits on no stages" : "no stages were found that fit",
-             p->run[worst].first, axis, sum_of(&b), c->name, c->memory);
+             p->run[worst].first, axis, sum_of(&b), c->name, p->loads->p.limit[worst]);
   diag_note(d, p->why,
             "%.0f bytes are weights, %.0f the optimizer's states, %.0f gradients, and %.0f what is "
             "kept for them",
             b.weights, b.states, b.gradients, b.kept);
-  hint(p, a, sum_of(&b), d);
+  hint(p, a, sum_of(&b), p->loads->p.limit[worst], d);
   return false;
 }

@@ -35,6 +35,7 @@ typedef struct Maker {
   Traffic *traffic;
   int outer, inner; // places on the axes outside and inside
   Rate *reduce;     // by run: of an all_reduce over its ranks
+  Device *device;   // by run: what each of its devices has at least
   int words;
   Word *users; // by value id
   bool trains;
@@ -87,11 +88,11 @@ static Cut cut_of(const Maker *m, const Op *op, int n) {
 }
 
 // Of each step; what is in the loop starts its kernels for each micro-batch.
-static double seconds_of(const Maker *m, const Op *op, int n) {
+static double seconds_of(const Maker *m, const Op *op, const Device *d, int n) {
   OpWork w = op_work(op, dims_of(m->s, op));
   Cut cut = cut_of(m, op, n);
   double again = op_part(op) == PART_update ? 0 : m->slices - 1;
-  return work_seconds(m->s->cluster, &w, &cut) + again * w.launches * m->s->cluster->launch;
+  return work_seconds_on(d, &w, &cut) + again * w.launches * d->launch;
 }
 
 // -- Links ---------------------------------------------------------------------------------------
@@ -164,6 +165,20 @@ static void price_links(Maker *m) {
   }
 }
 
+static Device least_of(const Maker *m, const Run *run) {
+  Device least = cluster_device(m->s->cluster, device_at(m, 0, run->first, 0));
+  for (int o = 0; o < m->outer; o++)
+    for (int i = 0; i < run->n; i++)
+      for (int in = 0; in < m->inner; in++) {
+        int device = device_at(m, o, run->first + i, in);
+        Device x = cluster_device(m->s->cluster, device);
+        least = (Device){fmin(x.memory, least.memory), fmin(x.memory_speed, least.memory_speed),
+                         fmin(x.f32, least.f32), fmin(x.half, least.half),
+                         fmax(x.launch, least.launch)};
+      }
+  return least;
+}
+
 // What the one end of a message to or from ranks that are known takes, about: by the link that is
 // slowest.
 static double held_seconds(const Maker *m, const Run *run, double bytes) {
@@ -230,13 +245,14 @@ static bool held_uses(const Maker *m, const Value *v) {
 
 static void add_seconds(Maker *m, int unit, const Op *op) {
   for (int r = 0; r < m->p->n_runs; r++)
-    m->p->seconds[unit * m->p->n_runs + r] += seconds_of(m, op, m->p->run[r].n);
+    m->p->seconds[unit * m->p->n_runs + r] += seconds_of(m, op, &m->device[r], m->p->run[r].n);
 }
 
 // Of the held op, on the ranks that it runs on.
 static void add_held_seconds(Maker *m, const Op *op, double *of_rank) {
   const Ranks *ranks = m->s->ranks[op->id][m->axis];
-  double seconds = seconds_of(m, op, 1);
+  Device least = cluster_least(m->s->cluster);
+  double seconds = seconds_of(m, op, &least, 1);
   int n = ranks ? ranks->n : m->p->n_ranks;
   for (int i = 0; i < n; i++)
     of_rank[ranks ? ranks->at[i] : i] += seconds;
@@ -297,16 +313,18 @@ static void add_ops(Maker *m, double *held) {
 
 typedef struct Weight {
   StageBytes bytes;
-  double seconds; // of its update
+  double *seconds; // of its update, by run
 } Weight;
 
 static Weight weight_of(const Maker *m, const Value *v) {
   Weight w = {.bytes.weights = own_bytes(m, v)};
+  w.seconds = arena_array(m->arena, double, m->p->n_runs);
   if (m->trains && v->role == ROLE_weight && v->train) w.bytes.gradients = own_bytes(m, v);
   for_each_use(u, v) {
     const Op *op = u->user;
     if (!op || op_part(op) != PART_update) continue;
-    w.seconds += seconds_of(m, op, 1);
+    for (int r = 0; r < m->p->n_runs; r++)
+      w.seconds[r] += seconds_of(m, op, &m->device[r], 1);
     for (int i = 0; i < op->n_in; i++) {
       const Value *state = op->in[i].value;
       if (!state->def && state->role == ROLE_state) w.bytes.states += own_bytes(m, state);
@@ -329,6 +347,10 @@ static double sum_of(const StageBytes *b) {
 // Of what is read by ops that are held: how many parts they want it in, and where they are.
 static void add_held_weight(Maker *m, const Value *v, const Weight *w, double *held) {
   int n_ranks = m->p->n_ranks;
+  Device least = cluster_least(m->s->cluster);
+  double update = 0;
+  for_each_use(u, v)
+    if (u->user && op_part(u->user) == PART_update) update += seconds_of(m, u->user, &least, 1);
   double *part = arena_array(m->arena, double, n_ranks);
   for_each_use(u, v) {
     const Op *op = u->user;
@@ -344,7 +366,7 @@ static void add_held_weight(Maker *m, const Value *v, const Weight *w, double *h
   for (int i = 0; i < n_ranks; i++) {
     if (part[i] == 0) continue;
     add_bytes(&m->out->of_rank[i], &w->bytes, 1 / part[i]);
-    held[i] += w->seconds * part[i];
+    held[i] += update * part[i];
   }
 }
 
@@ -364,14 +386,14 @@ static void add_weight(Maker *m, const Value *v, SharedList *shared, Flows *flow
   if (n == 1) {
     for (int r = 0; r < m->p->n_runs; r++) {
       add_bytes(bytes_at(m, *unit, r), &w.bytes, 1);
-      m->p->seconds[*unit * m->p->n_runs + r] += w.seconds + sum_seconds(m, &w, r);
+      m->p->seconds[*unit * m->p->n_runs + r] += w.seconds[r] + sum_seconds(m, &w, r);
     }
     return;
   }
   if (n == 0) return;
   Shared s = {n, unit, sum_of(&w.bytes), arena_array(m->arena, double, m->p->n_runs)};
   for (int r = 0; r < m->p->n_runs; r++)
-    s.seconds[r] = w.seconds + sum_seconds(m, &w, r);
+    s.seconds[r] = w.seconds[r] + sum_seconds(m, &w, r);
   m->out->of_shared[shared->n] = w.bytes;
   vec_push(m->arena, shared, s);
   // Each run's share of the gradient, and the sum.
@@ -450,8 +472,11 @@ static void make_tables(Maker *m) {
   m->out->of_unit = arena_array(m->arena, StageBytes, p->n_units * p->n_runs);
   m->out->of_rank = arena_array(m->arena, StageBytes, p->n_ranks);
   m->out->of_shared = arena_array(m->arena, StageBytes, m->s->g->n_params);
-  for (int r = 0; r < p->n_runs; r++)
-    p->limit[r] = m->s->limited && m->s->cluster->memory > 0 ? m->s->cluster->memory : INFINITY;
+  m->device = arena_array(m->arena, Device, p->n_runs);
+  for (int r = 0; r < p->n_runs; r++) {
+    m->device[r] = least_of(m, &p->run[r]);
+    p->limit[r] = m->s->limited && m->device[r].memory > 0 ? m->device[r].memory : INFINITY;
+  }
 }
 
 static void add_params(Maker *m, SharedList *shared, Flows *flows, double *held) {
