@@ -131,12 +131,23 @@ static PartitionStatus check(Arena *a, const Partition *p, double *slowest) {
   return r.status;
 }
 
+// The table alone, without CBC: its bound is the least of a chain, and what it finds takes that.
+static void check_table(Arena *a, const Partition *p) {
+  double bound, least = try_all(p, arena_array(a, int, p->n_units), 0);
+  const int *run_of = table_solve(a, p, &bound);
+  assert_true(about(bound, least));
+  assert_true((run_of != NULL) == !isinf(least));
+  if (run_of) assert_true(about(partition_load(a, p, run_of).slowest, least));
+}
+
 static void check_many(Shape s, int n, bool always_proved) {
   Random r = {(uint64_t)(s.units * 64 + s.ranks * 8 + s.chain + s.memory)};
   for (int i = 0; i < n; i++) {
     Arena *a = arena_new();
     double slowest;
-    PartitionStatus status = check(a, random_partition(a, &r, &s), &slowest);
+    const Partition *p = random_partition(a, &r, &s);
+    PartitionStatus status = check(a, p, &slowest);
+    if (s.chain) check_table(a, p);
     if (always_proved) assert_true(status == PARTITION_proved || status == PARTITION_infeasible);
     arena_free(a);
   }
