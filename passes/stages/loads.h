@@ -28,10 +28,10 @@ typedef struct Loads {
   const int *rows; // by value id: rows.h
 } Loads;
 
-// The runs that stages may be: `run` NULL, all that share the rows evenly, or as many as are worth
-// looking at.  Whether rows can be cut in so many parts:
+// Whether `n` ranks can share the rows of all units evenly, besides what other axes cut of them.
 bool loads_share_rows(const Sharding *s, int axis, const Units *units, const int *rows, int n);
 
+// `run`: those that stages may be.
 Loads *loads_new(const Sharding *s, int axis, const Units *units, const int *rows, const Run *run,
                  int n_runs, Arena *a);
 
