@@ -103,6 +103,10 @@ void assign_op(Sharding *s, Op *op, int axis, const Ranks *r) {
   s->ranks[op->id][axis] = r;
 }
 
+void assign_param(Sharding *s, Value *v, int axis, const Ranks *r) {
+  put(s, v, axis, r);
+}
+
 // -- Stages ------------------------------------------------------------------------------------
 
 // Ranks that something is on, and how far into the model that is.
@@ -117,8 +121,7 @@ typedef struct Assign {
   Vec(Stage *) known;     // in the order in which the model comes to them
   const Stage **of_op;    // by op id; NULL: not known, and in the end all ranks
   const Stage **of_param; // by index, the same
-  const Op **model;       // [n_model] by number (Origin), the first op of the model that has it
-  int n_model;
+  const Op *const *model; // as model_ops gives them
 } Assign;
 
 static const Stage *stage_of(Assign *a, const Ranks *ranks) {
@@ -206,27 +209,8 @@ static void assign_params(Assign *a, bool model) {
       a->of_param[i] = of_readers(a, g->params[i], model);
 }
 
-// The first forward op of every number: of those that an op of the model became, if it did.
-static void index_model(Assign *a) {
-  const Graph *g = a->s->g;
-  for_each_op(op, g)
-    if (a->n_model <= op->of) a->n_model = op->of + 1;
-  a->model = arena_array(a->s->scratch, const Op *, a->n_model);
-  for_each_op(op, g)
-    if (op_part(op) == PART_forward && !a->model[op->of]) a->model[op->of] = op;
-}
-
-// The op of the model that `op` is part of the gradient of; where it became several, the one that
-// reads what `op` reads, or the first.
-static const Op *op_of_model(const Assign *a, const Op *op) {
-  for (int i = 0; i < op->n_in; i++)
-    for_each_use(u, op->in[i].value)
-      if (u->user && op_is_gradient_of(op, u->user)) return u->user;
-  return op->of ? a->model[op->of] : NULL;
-}
-
 static const Stage *of_gradient(const Assign *a, const Op *op) {
-  const Op *of = op_of_model(a, op);
+  const Op *of = model_op_of(op, a->model);
   const Stage *p = of ? a->of_op[of->id] : NULL;
   return p ? p : of_operands(a, op, false);
 }
@@ -267,7 +251,7 @@ bool assign_rest(Sharding *s, int axis) {
   if (!any) return false;
   a.of_op = arena_array(s->scratch, const Stage *, s->n_ops);
   a.of_param = arena_array(s->scratch, const Stage *, g->n_params);
-  index_model(&a);
+  a.model = model_ops(g, s->scratch);
   assign_model(&a);
   assign_params(&a, true);
   assign_training(&a);

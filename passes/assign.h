@@ -34,6 +34,8 @@ const char *ranks_text(Arena *a, const Ranks *r, const char *axis);
 
 // The op runs on these ranks of the axis, which it has had all of.
 void assign_op(Sharding *s, Op *op, int axis, const Ranks *r);
+// So does the parameter, which then stays there.
+void assign_param(Sharding *s, Value *v, int axis, const Ranks *r);
 // Finds for all other ops and parameters of the graph where they are along `axis`, and gives their
 // values the meshes that follow.  Whether any changed: whether a program assigned an op along it.
 bool assign_rest(Sharding *s, int axis);

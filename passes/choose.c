@@ -53,13 +53,27 @@ static void list(const ChooseOptions *o, Arena *a, Candidates *out) {
   }
 }
 
+// Stages, alone and with one of the above inside of each or outside of all.
+static void list_stages(const ChooseOptions *o, Arena *a, Candidates *out) {
+  int64_t n = o->ranks;
+  for (int64_t k = 2; k <= n; k++) {
+    if (n % k) continue;
+    if (k == n) add(o, a, out, "pp");
+    for (int i = 0; i < N_KNOWN && k < n; i++) {
+      if (known[i].use & (OUTER | INNER))
+        add(o, a, out, str_format(a, "pp=%" PRId64 ",%s", k, known[i].plan));
+      if (known[i].use & OUTER) add(o, a, out, str_format(a, "%s,pp=%" PRId64, known[i].plan, k));
+    }
+  }
+}
+
 // -- What each is worth --------------------------------------------------------------------------
 
 static void measure(const Module *m, const ChooseOptions *o, Candidate *c) {
   Arena *a = arena_new();
   StepCost cost;
   c->seconds = step_cost(m, o->cluster, o->target, a, &cost) ? cost.seconds : INFINITY;
-  c->needs = needs_most(m);
+  c->needs = needs_most(m, o->cluster);
   c->fits = !o->limited || needs_fit(&c->needs, o->cluster);
   arena_free(a);
 }
@@ -128,6 +142,19 @@ static void try_candidate(const Module *model, const ChooseOptions *o, Arena *a,
   }
 }
 
+// Stages that do not fit are not made: then nobody knows in how many micro-batches they would.
+static void try_stages(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all,
+                       Candidate c) {
+  int64_t batch = o->batch > 0 && !o->micro_batches ? o->batch : 1;
+  for (int64_t n = c.micro_batches; n <= MAX_MICRO_BATCHES; n *= 2) {
+    if (n > c.micro_batches && batch % n) break;
+    Candidate more = {c.plan, c.ranks, n, .by_axes = c.by_axes};
+    int tried = all->n;
+    try_candidate(model, o, a, all, more);
+    if (all->at[tried].made) break;
+  }
+}
+
 // -- The choice ----------------------------------------------------------------------------------
 
 // The cheapest of those that fit, but those that were taken.
@@ -157,11 +184,24 @@ static void price_best(const Module *model, const ChooseOptions *o, Arena *a, Ca
   }
 }
 
+// They take turns, so they are never the fastest, but they may be all that fits.
+static bool wants_stages(const ChooseOptions *o, const Candidates *all) {
+  bool made = false, fits = false;
+  for (int i = 0; i < all->n; i++) {
+    made |= all->at[i].made;
+    fits |= all->at[i].fits;
+  }
+  return made && !fits && !o->plans;
+}
+
 int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidates *out) {
-  Candidates plans = {0};
+  Candidates plans = {0}, stages = {0};
   list(o, a, &plans);
   for (int i = 0; i < plans.n; i++)
     try_candidate(model, o, a, out, plans.at[i]);
+  list_stages(o, a, &stages);
+  for (int i = 0, wanted = wants_stages(o, out); i < stages.n && wanted; i++)
+    try_stages(model, o, a, out, stages.at[i]);
   bool *taken = arena_array(a, bool, out->n);
   if (o->by_axes) price_best(model, o, a, out, taken);
   return cheapest(out, taken);
@@ -194,6 +234,7 @@ static bool fits_wider(const Module *model, const ChooseOptions *o, Arena *a, Di
     if (more.ranks > cluster_devices(o->cluster)) break;
     for (int i = 0; i < N_KNOWN; i++)
       if ((known[i].use & ALONE) && !(known[i].use & SEARCH)) add(&more, a, &plans, known[i].plan);
+    add(&more, a, &plans, "pp");
     for (int i = 0; i < plans.n; i++) {
       Candidates tried = {0};
       try_candidate(model, &more, a, &tried, plans.at[i]);
@@ -216,11 +257,12 @@ bool choose_failed(const Module *model, const ChooseOptions *o, Arena *a, const 
       d, NULL,
       "the model fits under none of the plans tried: with the one that needs least, %s, rank "
       "%d needs %" PRId64 " bytes, and a device of '%s' has %.0f",
-      c->plan, c->needs.rank, c->needs.peak_bytes, o->cluster->name, o->cluster->memory);
+      c->plan, c->needs.rank, c->needs.peak_bytes, o->cluster->name,
+      cluster_device(o->cluster, c->needs.rank).memory);
   diag_note(d, NULL, "%s, in %" PRId64 " micro-batch%s", needs_text(a, &c->needs), c->micro_batches,
             c->micro_batches == 1 ? "" : "es");
   if (!fits_wider(model, o, a, d))
     diag_hint(d, "a device would need %" PRId64 " bytes more",
-              c->needs.peak_bytes - (int64_t)o->cluster->memory);
+              c->needs.peak_bytes - (int64_t)cluster_device(o->cluster, c->needs.rank).memory);
   return false;
 }

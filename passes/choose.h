@@ -10,9 +10,10 @@
 // Candidates are the programs of passes/plans, alone and a data-parallel one outside of a
 // tensor-parallel one of every degree, and `search`.  Each is run through the whole pipeline of its
 // target, so what is priced is what would be executed: its collectives after they were fused, its
-// memory as plan_memory lays it out.  A plan that cannot be made of the model is no candidate, and
-// neither is one by which all ranks do the same.  One that does not fit is tried again with more
-// micro-batches, as long as that may help.
+// memory as plan_memory lays it out.  Where none of them fits, stages are tried, alone and with one
+// of the others: no two stages work at a time as yet.  A plan that cannot be made of the model is
+// no candidate, and neither is one by which all ranks do the same.  One that does not fit is tried
+// again with more micro-batches, as long as that may help.
 
 #ifndef CHOOSE_H
 #define CHOOSE_H

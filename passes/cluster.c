@@ -8,6 +8,9 @@
 //       memory = 32e9, memory_speed = 900e9,                -- bytes, bytes/s; not known
 //       f32 = 15.7e12, half = 125e12,                       -- FLOP/s; not known
 //       launch = 2e-6,                                      -- seconds of a kernel; 0
+//       devices = {                                         -- those that are not so; none
+//         { from = 8, to = 15, memory = 16e9, f32 = 8e12 }, -- what it leaves out is as above
+//       },
 //     }
 //
 // What is behind the dashes is what a field is when the file leaves it out.
@@ -77,7 +80,7 @@ static bool read_sizes(const char *text, Cluster *c) {
 // sums of costs would not be numbers.
 typedef struct Field {
   const char *name;
-  enum { COUNT, LINK, NUMBER } kind;
+  enum { COUNT, LINK, NUMBER, KINDS } kind;
   size_t at; // in a Cluster
   const char *unit;
   double least, most; // of a number; 0 is always legal
@@ -98,6 +101,7 @@ static const Field fields[] = {
     FIELD(f32, NUMBER, "FLOP/s", 1e6, 1e21),
     FIELD(half, NUMBER, "FLOP/s", 1e6, 1e21),
     FIELD(launch, NUMBER, SECONDS),
+    {"devices", KINDS, 0, "", 0, 0},
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 static const Field alpha_field = {"alpha", NUMBER, offsetof(Link, alpha), SECONDS};
@@ -152,14 +156,92 @@ static bool read_field(const LuaField *f, Cluster *c, Arena *a, Diag *d) {
     const Field *as = &fields[i];
     void *out = (char *)c + as->at;
     if (!str_equal(f->name, as->name)) continue;
-    return as->kind == COUNT  ? read_count(f, as, out, d)
-           : as->kind == LINK ? read_link(f, out, d)
-                              : read_number(f, as, out, d);
+    return as->kind == COUNT   ? read_count(f, as, out, d)
+           : as->kind == LINK  ? read_link(f, out, d)
+           : as->kind == KINDS ? true // when all else is known
+                               : read_number(f, as, out, d);
   }
   diag_error(d, f->loc, "a cluster has no '%s'", f->name);
   diag_hint(d, "it has %s", field_names(a));
   return false;
 }
+
+// -- Devices that are not like the others --------------------------------------------------------
+
+static const char kind_text[] = "{ from = FIRST, to = LAST, memory = BYTES }";
+
+static const Field *of_device(const char *name) {
+  for (int i = 0; i < N_FIELDS; i++)
+    if (fields[i].at >= offsetof(Cluster, memory) && str_equal(name, fields[i].name))
+      return &fields[i];
+  return NULL;
+}
+
+// `is` has what devices are that are of no kind.
+static bool read_kind_field(const LuaField *f, Cluster *is, DeviceKind *out, Diag *d) {
+  const Field *as = of_device(f->name);
+  const Field number = {f->name, COUNT, 0, "", 0, cluster_devices(is) - 1};
+  if (str_equal(f->name, "from")) return read_count(f, &number, &out->from, d);
+  if (str_equal(f->name, "to")) return read_count(f, &number, &out->to, d);
+  if (as) return read_number(f, as, (double *)((char *)is + as->at), d);
+  diag_error(d, f->loc, "some devices have no '%s' of their own", f->name);
+  diag_hint(d, "they have from, to, memory, memory_speed, f32, half and launch");
+  return false;
+}
+
+static bool read_kind(const LuaField *f, const Cluster *c, DeviceKind *out, Diag *d) {
+  Cluster is = *c;
+  *out = (DeviceKind){.from = -1, .to = -1};
+  if (f->kind != LUA_FILE_table)
+    return diag_error(d, f->loc, "%s of 'devices' must be %s", f->name, kind_text);
+  bool ok = true;
+  for (int i = 0; i < f->table->n; i++)
+    ok = read_kind_field(&f->table->at[i], &is, out, d) && ok;
+  out->is = cluster_least(&is);
+  if (ok && (out->from < 0 || out->to < out->from))
+    ok = diag_error(d, f->loc, "%s of 'devices' must say the first of them and the last: from, to",
+                    f->name);
+  return ok;
+}
+
+// What all devices have at least; `launch` is what a kernel takes at most.
+static void find_least(Cluster *c) {
+  Device least = cluster_device(c, 0);
+  for (int i = 1; i < cluster_devices(c); i++) {
+    Device x = cluster_device(c, i);
+    least =
+        (Device){fmin(x.memory, least.memory), fmin(x.memory_speed, least.memory_speed),
+                 fmin(x.f32, least.f32), fmin(x.half, least.half), fmax(x.launch, least.launch)};
+  }
+  c->memory = least.memory;
+  c->memory_speed = least.memory_speed;
+  c->f32 = least.f32;
+  c->half = least.half;
+  c->launch = least.launch;
+}
+
+static bool read_kinds(const LuaField *f, Cluster *c, Arena *a, Diag *d) {
+  if (f->kind != LUA_FILE_table)
+    return diag_error(d, f->loc, "'devices' must be a list of %s", kind_text);
+  DeviceKind *kind = arena_array(a, DeviceKind, f->table->n);
+  bool ok = true;
+  for (int i = 0; i < f->table->n; i++) {
+    ok = read_kind(&f->table->at[i], c, &kind[i], d) && ok;
+    for (int k = 0; ok && k < i; k++)
+      if (kind[i].from <= kind[k].to && kind[k].from <= kind[i].to)
+        ok = diag_error(d, f->loc, "devices %d to %d and %d to %d are partly the same",
+                        kind[k].from, kind[k].to, kind[i].from, kind[i].to);
+  }
+  if (!ok || !f->table->n) return ok;
+  c->others = cluster_least(c);
+  c->kind = kind;
+  c->n_kinds = f->table->n;
+  find_least(c);
+  return true;
+}
+
+// -- The file
+// --------------------------------------------------------------------------------------
 
 static const Cluster *read_file(Arena *a, const char *path, Diag *d) {
   const LuaTable *t = lua_file_read(a, path, d);
@@ -183,6 +265,8 @@ static const Cluster *read_file(Arena *a, const char *path, Diag *d) {
   if (ok && c->nics > c->per_node)
     ok = diag_error(d, find_field(t, "nics")->loc, "a node has %d adapters for %d devices", c->nics,
                     c->per_node);
+  const LuaField *devices = find_field(t, "devices");
+  if (ok && devices) ok = read_kinds(devices, c, a, d);
   return ok ? c : NULL;
 }
 

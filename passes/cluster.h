@@ -4,6 +4,8 @@
 //     h100             as many nodes as the device numbers in use ask for, up to 4096 devices
 //     mine.lua         a file that returns a table; see cluster.c
 //
+// Devices may differ in speed and memory (`devices` of a file), but not in their links.
+//
 // Inside a node every device has its own link, in and out.  Between nodes there are adapters, which
 // a node's devices share: device i of a node uses adapter i * nics / per_node.  A message of n
 // bytes takes alpha + n * beta on the link that it crosses; messages that cross one link at the
@@ -19,14 +21,30 @@ typedef struct Link {
   double beta;  // seconds of a byte
 } Link;
 
+// What a device is; 0 where not known.
+typedef struct Device {
+  double memory;                  // bytes
+  double memory_speed, f32, half; // bytes/s, and FLOP/s in f32 and in 16 bits
+  double launch;                  // seconds of a kernel, however small
+} Device;
+
+// Devices that are not like the others.
+typedef struct DeviceKind {
+  int from, to; // both included
+  Device is;
+} DeviceKind;
+
 typedef struct Cluster {
   const char *name;
   int nodes, per_node, nics; // nics: of a node
   Link inside, across;
-  double start;                   // seconds until a primitive begins
-  double memory;                  // bytes of a device; this and below: 0 where not known
-  double memory_speed, f32, half; // of a device: bytes/s, and FLOP/s in f32 and in 16 bits
-  double launch;                  // seconds of a kernel, however small
+  double start; // seconds until a primitive begins
+  // As in Device: what every device has at least.  Where all do the same, they wait for the
+  // slowest.
+  double memory, memory_speed, f32, half, launch;
+  Device others; // where there are kinds: what devices are that are of none
+  const DeviceKind *kind;
+  int n_kinds;
 } Cluster;
 
 enum { CLUSTER_DEVICES = 4096 };
@@ -40,6 +58,19 @@ static inline int cluster_devices(const Cluster *c) {
 }
 static inline int cluster_node(const Cluster *c, int device) {
   return device / c->per_node;
+}
+// From 0: of those that are of no kind; else 1 + which.
+static inline int cluster_kind(const Cluster *c, int device) {
+  for (int i = 0; i < c->n_kinds; i++)
+    if (c->kind[i].from <= device && device <= c->kind[i].to) return i + 1;
+  return 0;
+}
+static inline Device cluster_least(const Cluster *c) {
+  return (Device){c->memory, c->memory_speed, c->f32, c->half, c->launch};
+}
+static inline Device cluster_device(const Cluster *c, int device) {
+  int kind = cluster_kind(c, device);
+  return !c->n_kinds ? cluster_least(c) : kind ? c->kind[kind - 1].is : c->others;
 }
 // Which of all adapters the device uses.
 static inline int cluster_nic(const Cluster *c, int device) {

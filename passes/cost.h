@@ -25,8 +25,12 @@
 
 // Whether the cluster says how fast its devices are; without that there are no seconds.
 bool cost_known(const Cluster *c);
-// Of one of the parts that the cut makes; NULL: of all of it.
+// Of one of the parts that the cut makes; NULL: of all of it.  On a cluster: on the slowest of its
+// devices.
+double work_seconds_on(const Device *d, const OpWork *w, const Cut *cut);
 double work_seconds(const Cluster *c, const OpWork *w, const Cut *cut);
-double op_seconds(const Cluster *c, const Op *op); // with the types that it has
+// With the types that the op has.
+double op_seconds_on(const Device *d, const Op *op);
+double op_seconds(const Cluster *c, const Op *op);
 
 #endif

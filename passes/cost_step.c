@@ -14,8 +14,10 @@ typedef struct Span {
   double from, to;
 } Span;
 
-// Ranks that are on the same meshes.
+// Ranks that are on the same meshes, and of the same kind of device.
 typedef struct Class {
+  Device device;
+  int kind;       // of it, in the cluster
   double now;     // until when its ops run
   double queued;  // until when its queue of collectives runs
   double reduced; // until when its last all_reduce runs
@@ -39,8 +41,9 @@ typedef struct Meeting {
 typedef struct Event {
   const Op *op;
   StepPart part;
-  const Classes *on; // its mesh
-  double seconds;
+  const Classes *on;      // its mesh
+  double seconds;         // of what moves data
+  const double *computes; // seconds of what computes, by class
   const Meeting *meeting; // of what moves data, else NULL
   int n_waits, *wait;     // op ids of all_reduces
 } Event;
@@ -62,23 +65,37 @@ typedef struct Step {
   Vec(Event) events;
 } Step;
 
+static double later(double a, double b) {
+  return a > b ? a : b;
+}
+
 // -- Classes ---------------------------------------------------------------------------------
 
-// Devices of one class that differ in whether they are on the mesh become two.
-static void tell_apart(Step *s, const Mesh *mesh) {
+// Devices of one class that differ in whether they are among these become two.
+static void tell_apart(Step *s, const int *device, int n_devices) {
   Arena *scratch = arena_new();
   int n = s->n_classes;
   int *split = arena_array(scratch, int, n), *size = arena_array(scratch, int, n);
   int *on = arena_array(scratch, int, n);
   for (int i = 0; i < s->n_devices; i++)
     size[s->class_of[s->device[i]]]++;
-  for (int i = 0; i < mesh->n_devices; i++)
-    on[s->class_of[mesh->device[i]]]++;
+  for (int i = 0; i < n_devices; i++)
+    on[s->class_of[device[i]]]++;
   for (int k = 0; k < n; k++)
     split[k] = on[k] == 0 || on[k] == size[k] ? k : s->n_classes++;
-  for (int i = 0; i < mesh->n_devices; i++)
-    s->class_of[mesh->device[i]] = split[s->class_of[mesh->device[i]]];
+  for (int i = 0; i < n_devices; i++)
+    s->class_of[device[i]] = split[s->class_of[device[i]]];
   arena_free(scratch);
+}
+
+static void tell_kinds_apart(Step *s) {
+  int *device = arena_array(s->a, int, s->n_devices);
+  for (int kind = 1; kind <= s->c->n_kinds; kind++) {
+    int n = 0;
+    for (int i = 0; i < s->n_devices; i++)
+      if (cluster_kind(s->c, s->device[i]) == kind) device[n++] = s->device[i];
+    if (n) tell_apart(s, device, n);
+  }
 }
 
 // The classes of some devices, each once.
@@ -97,8 +114,14 @@ static void find_classes(Step *s) {
   s->class_of = arena_array(s->a, int, cluster_devices(s->c));
   s->n_classes = 1;
   for_each_mesh(mesh, s->m)
-    tell_apart(s, mesh);
+    tell_apart(s, mesh->device, mesh->n_devices);
+  tell_kinds_apart(s);
   s->class = arena_array(s->a, Class, s->n_classes);
+  for (int i = 0; i < s->n_devices; i++) {
+    Class *k = &s->class[s->class_of[s->device[i]]];
+    k->device = cluster_device(s->c, s->device[i]);
+    k->kind = cluster_kind(s->c, s->device[i]);
+  }
   int n = module_n_meshes(s->m);
   s->on_mesh = arena_array(s->a, Classes, n ? n : 1);
   if (!n) s->on_mesh[0] = classes_of(s, s->device, s->n_devices);
@@ -174,8 +197,16 @@ static void add_event(Step *s, const Op *op, StepPart part) {
     if (e.seconds > 0) e.meeting = meeting_of(s, op, price);
     if (e.meeting && op->kind == OP_all_reduce)
       s->ready[op->id] = arena_array(s->a, double, s->n_classes);
-  } else
-    e.seconds = op_seconds(s->c, op);
+  } else {
+    double *computes = arena_array(s->a, double, s->n_classes);
+    for (int i = 0; i < e.on->n; i++) {
+      int k = e.on->at[i];
+      bool known = i && s->class[k].kind == s->class[e.on->at[0]].kind;
+      computes[k] = known ? computes[e.on->at[0]] : op_seconds_on(&s->class[k].device, op);
+      e.seconds = later(e.seconds, computes[k]);
+    }
+    e.computes = computes;
+  }
   if (e.seconds > 0 || e.n_waits) vec_push(s->a, &s->events, e);
 }
 
@@ -187,10 +218,6 @@ static void add_events(Step *s) {
 }
 
 // -- Time ------------------------------------------------------------------------------------
-
-static double later(double a, double b) {
-  return a > b ? a : b;
-}
 
 // For how long of this time the queue was busy.
 static double busy_seconds(Class *k, double from, double to) {
@@ -277,8 +304,9 @@ static void run_move(Step *s, const Event *e) {
 static void run_op(Step *s, const Event *e) {
   for (int i = 0; i < e->on->n; i++) {
     Class *k = &s->class[e->on->at[i]];
-    k->now += e->seconds;
-    k->cost.compute += e->seconds;
+    double seconds = e->computes ? e->computes[e->on->at[i]] : 0;
+    k->now += seconds;
+    k->cost.compute += seconds;
   }
 }
 

@@ -17,9 +17,10 @@
 // other runs at the same time, and a rank has its device to itself.  Reading rows, logging and
 // checkpoints are not counted.
 //
-// Ranks that are on the same meshes do the same at the same time, so they are one class, and time
-// grows with classes times ops, not with ranks times ops.  Where a collective has ranks of several
-// classes, all of a class wait for all of the others: a group that has none of them, too.
+// Ranks that are on the same meshes, and of the same kind of device, do the same at the same time,
+// so they are one class, and time grows with classes times ops, not with ranks times ops.  Where a
+// collective has ranks of several classes, all of a class wait for all of the others: a group that
+// has none of them, too.
 
 #ifndef COST_STEP_H
 #define COST_STEP_H

@@ -48,6 +48,15 @@ set(PASS_FILES
   propagate.c
   shard.c
   sections.c
+  stages/partition.c
+  stages/table.c
+  stages/program.c
+  stages/rows.c
+  stages/units.c
+  stages/loads.c
+  stages/failed.c
+  stages/explain.c
+  stages/stages.c
   search/nodes.c
   search/edges.c
   search/fit.c

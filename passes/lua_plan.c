@@ -11,6 +11,7 @@
 #include "record.h"
 #include "search/search.h"
 #include "split_classes.h"
+#include "stages/stages.h"
 #include "unpack.h"
 
 // -- The classes of a loss ---------------------------------------------------------------------
@@ -187,6 +188,48 @@ static int search(lua_State *l) {
   return 0;
 }
 
+// A number of stages, or a list of how many ranks each has; without one, nothing is asked for.
+static StageWish check_stages(lua_State *l, int arg, int size) {
+  StageWish w = {0};
+  if (lua_isnoneornil(l, arg)) return w;
+  bool counted = !lua_istable(l, arg);
+  lua_Integer n = counted ? luaL_checkinteger(l, arg) : (lua_Integer)lua_rawlen(l, arg);
+  if (n < 1 || n > size)
+    FAIL(l, NULL, "place wants 1 to %d stages, as many as there are ranks, and not %lld", size,
+         (long long)n);
+  w.n = (int)n;
+  if (counted) return w;
+  int *at = arena_array(program_of(l)->box.arena, int, n);
+  for (int i = 0; i < n; i++) {
+    lua_Integer ranks = plan_entry(l, arg, i + 1, "size", NULL);
+    if (ranks < 1 || ranks > size)
+      FAIL(l, NULL, "a stage has 1 to %d ranks, not %lld", size, (long long)ranks);
+    at[i] = (int)ranks;
+  }
+  w.size = at;
+  return w;
+}
+
+// place(axis, number of stages or list of their ranks): what is open runs on stages.  Returns the
+// list of how many ranks each has.
+static int place(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  plan_sharding(l);
+  int axis = plan_axis(l, 1);
+  if (p->s->mesh->axis[axis].time) return FAIL(l, NULL, "stages are ranks, and no slices of time");
+  StageWish wish = check_stages(l, 2, p->s->mesh->axis[axis].size);
+  Stages made;
+  if (!stages_place(p->s, axis, &wish, plan_line(l), &made, p->box.d))
+    return FAIL(l, NULL, "nothing was placed along %s", p->s->mesh->axis[axis].name);
+  if (p->s->searched && made.searched.n) searched_add(p->s->searched, &made.searched);
+  lua_createtable(l, made.n, 0);
+  for (int i = 0; i < made.n; i++) {
+    lua_pushinteger(l, made.size[i]);
+    lua_rawseti(l, -2, i + 1);
+  }
+  return 1;
+}
+
 // -- Changes of the model ----------------------------------------------------------------------
 
 // unpack(op): whether its result was cut apart.
@@ -325,6 +368,7 @@ const luaL_Reg plan_calls[] = {
     {"flow", flow},
     {"pieces", pieces},
     {"pin", pin},
+    {"place", place},
     {"search", search},
     {"split_loss", split_loss},
     {"unpack", unpack},

@@ -17,15 +17,20 @@ static void count_kept(const Module *m, Needs *n) {
   }
 }
 
-Needs needs_most(const Module *m) {
+// Bytes that the rank needs and its device has not; below 0: it has more.
+static double lacks(const Needs *n, const Cluster *c) {
+  return (double)n->peak_bytes - cluster_device(c, n->rank).memory;
+}
+
+Needs needs_most(const Module *m, const Cluster *c) {
   Arena *a = arena_new();
   Needs most = {0};
   int n;
   const int *device = module_devices(m, a, &n);
   const int64_t *ends = mesh_ends(m, a);
   for (int i = 0; i < n; i++) {
-    int64_t end = device_end(m, ends, device[i]);
-    if (end > most.peak_bytes) most = (Needs){.rank = device[i], .peak_bytes = end};
+    Needs here = {.rank = device[i], .peak_bytes = device_end(m, ends, device[i])};
+    if (i == 0 || lacks(&here, c) > lacks(&most, c)) most = here;
   }
   if (m->graphs) count_kept(m, &most);
   arena_free(a);
@@ -33,7 +38,7 @@ Needs needs_most(const Module *m) {
 }
 
 bool needs_fit(const Needs *n, const Cluster *c) {
-  return c->memory <= 0 || (double)n->peak_bytes <= c->memory;
+  return cluster_device(c, n->rank).memory <= 0 || lacks(n, c) <= 0;
 }
 
 const char *needs_text(Arena *a, const Needs *n) {

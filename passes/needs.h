@@ -16,10 +16,10 @@ typedef struct Needs {
   int64_t peak_bytes;
 } Needs;
 
-// Of the rank that needs most.
-Needs needs_most(const Module *m);
+// Of the rank that needs most, besides what its device has.
+Needs needs_most(const Module *m, const Cluster *c);
 
-// Whether a device has room for that; its memory may not be known.
+// Whether that rank's device has room for it; its memory may not be known.
 bool needs_fit(const Needs *n, const Cluster *c);
 
 // "12 bytes are weights, 24 the optimizer's states, …", for a note.

@@ -18,6 +18,23 @@ bool op_is_gradient_of(const Op *op, const Op *of) {
   return op->part == PART_backward && of->part == PART_forward && op->of && op->of == of->of;
 }
 
+const Op *const *model_ops(const Graph *g, Arena *a) {
+  int n = 0;
+  for_each_op(op, g)
+    if (op->of > n) n = op->of;
+  const Op **model = arena_array(a, const Op *, n + 1);
+  for_each_op(op, g)
+    if (op->part == PART_forward && !model[op->of]) model[op->of] = op;
+  return model;
+}
+
+const Op *model_op_of(const Op *op, const Op *const *model) {
+  for (int i = 0; i < op->n_in; i++)
+    for_each_use(u, op->in[i].value)
+      if (u->user && op_is_gradient_of(op, u->user)) return u->user;
+  return op->of ? model[op->of] : NULL;
+}
+
 const Op *op_of_latest_part(Op *const *op, int n) {
   const Op *latest = op[0];
   for (int i = 1; i < n; i++)

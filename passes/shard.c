@@ -132,7 +132,8 @@ static void make_layouts(Sharding *s) {
 
 // One of them: programs may leave several open, of which the cheapest is taken.
 typedef struct Attempt {
-  const char *mesh, *plan, *explain;
+  const char *mesh, *plan, *explain, *lp;
+  bool limited;
   const Cluster *cluster;
   Arena *scratch;
   int n, ways[MAX_AXES], pick[MAX_AXES]; // of each program
@@ -147,6 +148,8 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
   Sharding *s = arena_one(t->scratch, Sharding);
   *s = (Sharding){.g = g, .mesh = g->module->meshes, .scratch = t->scratch, .cluster = t->cluster};
   s->record = t->price_only ? NULL : t->record;
+  s->limited = t->limited;
+  s->first = *first;
   graph_renumber(g);
   sharding_grow(s);
   lay_as_before(s, *first);
@@ -155,6 +158,7 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
     s->searched = &t->searched; // the training step; others follow
     s->lives = t->lives;
     s->explain = t->price_only ? NULL : t->explain;
+    s->lp = t->price_only ? NULL : t->lp;
   }
   for (int i = sections->n - 1; i >= 0; i--) {
     const Section *own = &sections->at[i];
@@ -281,6 +285,8 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   t.lives = &lives;
   t.explain = opt_str(o, "explain");
   t.record = opt_record(o);
+  t.lp = opt_str(o, "lp");
+  t.limited = !opt_bool(o, "unlimited", false);
   if (m->meshes)
     return diag_error(d, NULL, "the module is sharded already, on a mesh of %d device%s",
                       m->meshes->n_devices, m->meshes->n_devices == 1 ? "" : "s");

@@ -14,18 +14,23 @@ static void *grown(const Sharding *s, const void *at, uint32_t n, uint32_t to, s
   return copy;
 }
 
-// A new op runs where that operand is whose mesh it has, and is assigned as what made that.
+// The first operand that an op made, and knows where.
+static const Op *first_made(const Op *op) {
+  for (int i = 0; i < op->n_in; i++)
+    if (op->in[i].value->def && op->in[i].value->layout) return op->in[i].value->def;
+  return NULL;
+}
+
+// A new op runs where what made its first operand does, and is assigned as that; where there are
+// only parameters, on all ranks, although these may be on some.
 static void place_new(Sharding *s, Op *op) {
-  const Mesh *mesh = op_mesh(op);
+  const Op *from = first_made(op);
+  const Mesh *mesh = from ? op_mesh(from) : s->mesh;
   for (int i = 0; i < op->n_out; i++)
     op->out[i]->layout = layout_broadcast(s->g->module, mesh);
-  for (int i = 0; i < op->n_in; i++) {
-    const Op *from = op->in[i].value->def;
-    if (!from || op_mesh(from) != mesh) continue;
-    memcpy(s->assigned[op->id], s->assigned[from->id], sizeof *s->assigned);
-    memcpy(s->ranks[op->id], s->ranks[from->id], sizeof *s->ranks);
-    return;
-  }
+  if (!from) return;
+  memcpy(s->assigned[op->id], s->assigned[from->id], sizeof *s->assigned);
+  memcpy(s->ranks[op->id], s->ranks[from->id], sizeof *s->ranks);
 }
 
 void sharding_grow(Sharding *s) {
@@ -38,6 +43,7 @@ void sharding_grow(Sharding *s) {
     s->ranks = grown(s, s->ranks, s->n_ops, to, sizeof *s->ranks);
     s->assigned_by = grown(s, s->assigned_by, s->n_ops, to, sizeof *s->assigned_by);
     s->said = grown(s, s->said, s->n_ops, to, sizeof *s->said);
+    s->placed_op = grown(s, s->placed_op, s->n_ops, to, sizeof *s->placed_op);
     s->n_ops = to;
   }
   if (g->n_values > s->n_values) {

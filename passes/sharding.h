@@ -33,7 +33,10 @@ typedef struct Sharding {
   const char *explain;       // of what a search is to say why; NULL: of nothing
   const Dims **dims;         // by op id, of the whole; see dims_of
   struct Record *record;     // of what programs did, or NULL
-  Orders orders;             // which ops programs want to run before which
+  const char *lp;            // a file for the 0/1 program that places ops; or NULL
+  bool limited;              // stages have the memory of the cluster's devices, and no more
+  const struct Sharding *first;  // of the module's first graph; of that NULL
+  Orders orders;                 // which ops programs want to run before which
   const Loc *(*fixed)[MAX_AXES]; // by op id: where a program chose the split, or NULL
   bool (*assigned)[MAX_AXES];    // by op id: where it runs is known, and these are the ranks
   const Ranks *(*ranks)[MAX_AXES];
@@ -46,6 +49,13 @@ typedef struct Sharding {
   const Said *(*said_lies)[MAX_AXES];  // the same: among which ways they may lie
   uint32_t n_values;                   // that these are for
   bool decided[MAX_AXES];              // by axis: what lies and splits say is final
+  // Where a program placed what was open on stages (stages/stages.h), and which ops, by op id.
+  struct Placed {
+    const Loc *why; // NULL: nowhere
+    int n_stages;
+    const int *size; // [n_stages] ranks of each
+  } placed[MAX_AXES];
+  bool (*placed_op)[MAX_AXES];
 } Sharding;
 
 // Makes room for all ops and values of the graph; those that are new are where their operands are.

@@ -478,8 +478,9 @@ static const char *pass_options(Arena *a, const char *pass, bool over_cluster) {
     return str_format(a, "(name=%s clip=%.17g)", quoted(a, optimizer), clip_norm);
   // Time is the outermost axis: a micro-batch is a run of neighbouring rows.
   if (!strcmp(pass, "shard"))
-    return str_format(a, "(mesh=%s plan=%s cluster=%s%s)", quoted(a, mesh_text(a)),
+    return str_format(a, "(mesh=%s plan=%s cluster=%s%s%s)", quoted(a, mesh_text(a)),
                       quoted(a, programs_text(a)), quoted(a, cluster_text()),
+                      cluster ? "" : " unlimited=true",
                       explain ? str_format(a, " explain=%s", quoted(a, explain)) : "");
   if (!strcmp(pass, "comm") && cluster && over_cluster)
     return str_format(a, "(cluster=%s)", quoted(a, cluster));
@@ -792,11 +793,11 @@ static bool check_ranks(const Module *m, Diag *d) {
 // What --cluster says of memory holds for every plan.
 static bool check_memory(const Module *m, const Cluster *c, Arena *a, Diag *d) {
   if (!cluster || m->phase < PHASE_planned) return true;
-  Needs n = needs_most(m);
+  Needs n = needs_most(m, c);
   if (needs_fit(&n, c)) return true;
   diag_error(d, NULL,
              "the plan does not fit: rank %d needs %lld bytes, and a device of '%s' has %.0f",
-             n.rank, (long long)n.peak_bytes, c->name, c->memory);
+             n.rank, (long long)n.peak_bytes, c->name, cluster_device(c, n.rank).memory);
   diag_note(d, NULL, "%s", needs_text(a, &n));
   if (ranks == 1)
     diag_hint(d, "give it more ranks, -g");

@@ -123,8 +123,12 @@ ZeroOne *program_build(Arena *a, const Core *c, const Dual *d, const bool *wante
       if (c->var[v].link[k].other > v) add_table(&b, v, k);
   for (int t = 0; t < c->n_rows; t++)
     if (wanted[t]) add_memory(&b, t);
-  *b.p = (ZeroOne){b.costs.n, b.p->n_binary, b.costs.at,  b.column_names.at, b.rows.at,
-                   b.rows.n,  b.columns.at,  b.values.at, b.p->constant};
+  *b.p =
+      (ZeroOne){b.costs.n,     b.p->n_binary,
+                b.costs.at,    b.column_names.at,
+                b.rows.at,     b.rows.n,
+                b.columns.at,  b.values.at,
+                b.p->constant, "x: a label of what exact reduction left; y: two labels of a table"};
   return b.p;
 }
 
@@ -157,8 +161,7 @@ static void write_sum(FILE *f, const ZeroOne *p, const ProgramRow *r) {
 bool program_write(const ZeroOne *p, const char *path) {
   FILE *f = fopen(path, "w");
   if (!f) return false;
-  fprintf(f,
-          "\\ x: a label of what exact reduction left; y: two labels of a table\nMinimize\n cost:");
+  fprintf(f, "\\ %s\nMinimize\n cost:", p->about);
   fprintf(f, " %.17g constant", p->constant);
   for (int k = 0; k < p->n_columns; k++)
     if (p->cost[k] != 0)

@@ -30,6 +30,7 @@ typedef struct ZeroOne {
   int *column; // of each entry
   double *value;
   double constant;
+  const char *about; // what the columns are, for a file
 } ZeroOne;
 
 // Memory of the rows `wanted` only.  Costs are moved between labels and tables as the dual's

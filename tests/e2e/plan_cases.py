@@ -32,6 +32,8 @@ SUM, GATHER, SCATTER, EXCHANGE, MOVE = "all_reduce", "all_gather", "reduce_scatt
 FAST = ["--cluster", str(pathlib.Path(__file__).resolve().parent / "plans" / "fast.lua")]
 INTERLACED = str(pathlib.Path(__file__).resolve().parent / "plans" / "interlaced.lua")
 ORDERED = str(pathlib.Path(__file__).resolve().parent / "plans" / "ordered.lua")
+INTERLACED, SPREAD, UNEQUAL = (str(pathlib.Path(__file__).resolve().parent / "plans" / f"{name}.lua")
+                               for name in ["interlaced", "spread", "unequal"])
 # Plan, models from the one that shows it best, numbers of ranks, more flags, and kinds of collectives that such a
 # step sends, or it would be another plan.
 PLANS = [
@@ -66,7 +68,8 @@ PLANS = [
     ("tp=2,zero1=2", ["vit", "gpt"], [4], [], [SUM, SCATTER, GATHER]),
     ("tp=2,zero3=2", ["gpt", "moe"], [4], ["--micro-batches", 2], [SUM, SCATTER, GATHER]),
     ("zero3=2,tp=2", ["wide", "gpt_tied"], [4], [], [SUM, SCATTER, GATHER]),
-    ("pp", ["bert", *ALL], [4, 2, 8], [], [MOVE]),
+    ("pp", ["bert", *(m for m in ALL if m != "wide")], [4, 2, 8], [], [MOVE]),  # wide has four units
+    ("pp", ["wide"], [4, 2], [], [MOVE]),
     ("pp", ["gpt_tied", "axial"], [2, 4], ["--micro-batches", 2], [MOVE]),
     ("pp=2,dp=2", ["gpt", "vit"], [4], ["--micro-batches", 2], [MOVE, SUM]),
     ("pp=2,vp=2", ["gpt_tied", "moe"], [4], [], [MOVE, SUM]),
@@ -75,6 +78,9 @@ PLANS = [
     (INTERLACED, ["gpt_tied", "gpt"], [4, 2], [], [MOVE, GATHER]),
     (ORDERED, ["gpt", "vit", "gpt_tied"], [2, 4], [], [SUM]),
     (ORDERED, ["gpt", "wide"], [4], ["--micro-batches", 2], [SUM]),
+    (UNEQUAL, ["gpt_tied", *ALL], [8, 4, 2], [], [MOVE]),
+    (UNEQUAL, ["gpt", "axial"], [4, 8], ["--micro-batches", 2], [MOVE, SUM]),
+    (SPREAD, ["gpt_tied", "gpt"], [4, 2], [], [MOVE, SUM]),
     ("search", ALL, [4, 2, 8], FAST, []),
     ("search", ["moe", "gpt"], [4], ["--micro-batches", 2, *FAST], []),
     ("search_qkv", ["bert", "gpt_tied"], [4, 8], FAST, []),

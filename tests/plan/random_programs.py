@@ -157,6 +157,10 @@ class Program:
                 f"  if o:split({axis}) == nil then op_assign(o, i * {self.any(0, 1, 1, 3)} % size({axis}), {axis}) end",
                 "end"]
 
+    def place(self):
+        stages = self.any("", "", ", 1", ", 2", ", {1, 1}", ", {1, 1, 2}", f", {self.number()}", f", {{{self.number()}, 1}}")
+        return [f"local s = place({self.axis()}{stages})"]
+
     def pin(self):
         return [f"local v = {self.value()}", "local o = v and v.def and pin(v)", *self.trans()[1:]]
 
@@ -199,7 +203,7 @@ class Program:
                 f"if o and x then pieces({{{{op = o, letter = x}}}}, {n}) end"]
 
     STEP = [trans] * 6 + [trans_all] * 3 + [allow] * 3 + [allow_cuts] * 2 + [select] * 2 + [order] * 2 + [cut] * 4 + [cut_all] * 2 + [pin, flow, loss, apply, apply, ask, ask]
-    ASSIGN = [assign, assign, assign_all]
+    ASSIGN = [assign, assign, assign_all, place]
     MODEL = [unpack, pieces, pieces, apply, ask]
 
     def body(self, kinds, n):

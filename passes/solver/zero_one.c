@@ -1,0 +1,157 @@
+// See zero_one.h.  The only file that knows CBC.
+
+#include "solver/zero_one.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#ifndef NNAOT_CBC
+
+ZeroOneAnswer zero_one_ask(const ZeroOne *p, const ZeroOneAsk *ask, double *value) {
+  (void)p, (void)ask, (void)value;
+  return (ZeroOneAnswer){-INFINITY, false, false};
+}
+
+#else
+
+#include <coin/Cbc_C_Interface.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static Cbc_Model *load(const ZeroOne *p) {
+  Arena *a = arena_new();
+  Cbc_Model *m = Cbc_newModel();
+  double *lo = arena_array(a, double, p->n_columns + p->n_rows);
+  double *hi = arena_array(a, double, p->n_columns + p->n_rows);
+  for (int k = 0; k < p->n_columns; k++)
+    hi[k] = 1;
+  // By column, as CBC wants it.
+  int *start = arena_array(a, int, p->n_columns + 2), n = 0;
+  for (int r = 0; r < p->n_rows; r++) {
+    lo[p->n_columns + r] = isinf(p->row[r].lo) ? -1e300 : p->row[r].lo;
+    hi[p->n_columns + r] = isinf(p->row[r].hi) ? 1e300 : p->row[r].hi;
+    for (int k = 0; k < p->row[r].n; k++, n++)
+      start[p->column[p->row[r].first + k] + 2]++;
+  }
+  for (int k = 0; k < p->n_columns; k++)
+    start[k + 2] += start[k + 1];
+  int *row = arena_array(a, int, n);
+  double *value = arena_array(a, double, n);
+  for (int r = 0; r < p->n_rows; r++)
+    for (int k = p->row[r].first; k < p->row[r].first + p->row[r].n; k++) {
+      int to = start[p->column[k] + 1]++;
+      row[to] = r;
+      value[to] = p->value[k];
+    }
+  Cbc_loadProblem(m, p->n_columns, p->n_rows, start, row, value, lo, hi, p->cost, lo + p->n_columns,
+                  hi + p->n_columns);
+  for (int k = 0; k < p->n_binary; k++)
+    Cbc_setInteger(m, k);
+  arena_free(a);
+  return m;
+}
+
+static void set_start(Cbc_Model *m, const ZeroOne *p, const double *value) {
+  Arena *a = arena_new();
+  int *column = arena_array(a, int, p->n_columns);
+  for (int k = 0; k < p->n_columns; k++)
+    column[k] = k;
+  Cbc_setMIPStartI(m, p->n_columns, column, value);
+  arena_free(a);
+}
+
+static void set_options(Cbc_Model *m, const ZeroOneAsk *ask) {
+  char text[32];
+  snprintf(text, sizeof text, "%.3f", ask->end - clock_seconds());
+  Cbc_setLogLevel(m, 0);
+  Cbc_setParameter(m, "log", "0");
+  Cbc_setParameter(m, "slog", "0");
+  Cbc_setParameter(m, "sec", text);
+  Cbc_setParameter(m, "timeMode", "elapsed");
+  Cbc_setParameter(m, "randomSeed", "1");
+  Cbc_setParameter(m, "randomCbcSeed", "1");
+  Cbc_setParameter(m, "threads", "0");
+  Cbc_setParameter(m, "ratio", "0");
+  snprintf(text, sizeof text, "%d", ask->most_nodes);
+  if (ask->most_nodes) Cbc_setParameter(m, "maxNodes", text);
+}
+
+static ZeroOneAnswer solve(const ZeroOne *p, const ZeroOneAsk *ask, double *value) {
+  Cbc_Model *m = load(p);
+  set_options(m, ask);
+  if (ask->start)
+    set_start(m, p, ask->start);
+  else if (!isinf(ask->cutoff))
+    Cbc_setCutoff(m, ask->cutoff);
+  Cbc_solve(m);
+  ZeroOneAnswer x = {Cbc_getBestPossibleObjValue(m), false, Cbc_isProvenOptimal(m)};
+  if (Cbc_isProvenInfeasible(m)) x = (ZeroOneAnswer){INFINITY, false, true};
+  const double *best = Cbc_bestSolution(m);
+  x.has = best != NULL;
+  if (best) memcpy(value, best, (size_t)p->n_columns * sizeof *value);
+  Cbc_deleteModel(m);
+  return x;
+}
+
+// The child writes its answer, then the values.
+static bool write_all(int file, const void *from, size_t n) {
+  for (size_t done = 0; done < n;) {
+    ssize_t put = write(file, (const char *)from + done, n - done);
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) return false;
+    done += (size_t)put;
+  }
+  return true;
+}
+
+static void answer_into(int file, const ZeroOne *p, const ZeroOneAsk *ask, double *value) {
+  int nowhere = open("/dev/null", O_WRONLY);
+  dup2(nowhere, STDOUT_FILENO);
+  dup2(nowhere, STDERR_FILENO); // what it says when it crashes
+  ZeroOneAnswer x = solve(p, ask, value);
+  bool ok =
+      write_all(file, &x, sizeof x) && write_all(file, value, (size_t)p->n_columns * sizeof *value);
+  _exit(ok ? 0 : 1);
+}
+
+// False: the other end has closed, or the time is over.
+static bool read_all(int file, void *to, size_t n, double end) {
+  for (size_t done = 0; done < n;) {
+    double left = fmax(end - clock_seconds(), 0);
+    struct pollfd poll_file = {.fd = file, .events = POLLIN};
+    int ready = poll(&poll_file, 1, (int)fmin(1000 * left + 1, 1e9));
+    if (ready < 0 && errno == EINTR) continue;
+    ssize_t got = ready > 0 ? read(file, (char *)to + done, n - done) : 0;
+    if (got <= 0) return false;
+    done += (size_t)got;
+  }
+  return true;
+}
+
+ZeroOneAnswer zero_one_ask(const ZeroOne *p, const ZeroOneAsk *ask, double *value) {
+  const ZeroOneAnswer nothing = {-INFINITY, false, false};
+  int ends[2];
+  if (pipe(ends)) return nothing;
+  pid_t child = fork();
+  if (child == 0) answer_into(ends[1], p, ask, value);
+  close(ends[1]);
+  ZeroOneAnswer x = nothing;
+  if (child > 0) {
+    double end = ask->end + 0.5; // it may be about to answer
+    if (!read_all(ends[0], &x, sizeof x, end) ||
+        !read_all(ends[0], value, (size_t)p->n_columns * sizeof *value, end))
+      x = nothing;
+    kill(child, SIGKILL);
+    while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {
+    }
+  }
+  close(ends[0]);
+  return x;
+}
+
+#endif

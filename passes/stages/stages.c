@@ -1,0 +1,286 @@
+// See stages.h.
+
+#include "stages/stages.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include "assign.h"
+#include "base/vec.h"
+#include "cost.h"
+#include "ir/op.h"
+#include "ir/split.h"
+#include "part.h"
+#include "stages/placing.h"
+#include "stages/rows.h"
+
+enum { SECONDS = 10, MAX_RUNS = 160, MANY_RANKS = 12 };
+
+// -- Runs that stages may be ---------------------------------------------------------------------
+
+typedef Vec(Run) Runs;
+
+static bool shares(const Placing *p, int n) {
+  return loads_share_rows(p->s, p->axis, &p->units, p->rows, n);
+}
+
+static void add_run(Placing *p, Runs *out, int first, int n) {
+  vec_push(p->s->scratch, out, (Run){first, n});
+}
+
+// As the program says, one behind the other.
+static void given_runs(Placing *p, const StageWish *w, Runs *out) {
+  for (int i = 0, first = 0; i < w->n; first += w->size[i++])
+    add_run(p, out, first, w->size[i]);
+}
+
+// All of the lengths that share the rows; where there are many ranks, those that are powers of two
+// and begin at a multiple of their length.
+static void open_runs(Placing *p, const StageWish *w, Runs *out) {
+  int most = w->n ? p->n_ranks - w->n + 1 : p->n_ranks;
+  bool few = p->n_ranks > MANY_RANKS;
+  for (int n = 1; n <= most; n++) {
+    if ((few && (n & (n - 1))) || !shares(p, n)) continue;
+    for (int first = 0; first + n <= p->n_ranks; first += few ? n : 1)
+      add_run(p, out, first, n);
+  }
+}
+
+static void find_runs(Placing *p, const StageWish *w) {
+  Runs out = {0};
+  if (w->size)
+    given_runs(p, w, &out);
+  else
+    open_runs(p, w, &out);
+  // Of many runs few numbers of stages can be looked at: those of equal length.
+  if (!w->size && w->n && out.n > MAX_RUNS && p->n_ranks % w->n == 0) {
+    out.n = 0;
+    for (int i = 0; i < w->n; i++)
+      add_run(p, &out, i * (p->n_ranks / w->n), p->n_ranks / w->n);
+  }
+  p->run = out.at;
+  p->n_runs = out.n;
+}
+
+// -- What is wrong with the wish -----------------------------------------------------------------
+
+static bool check_sizes(const Placing *p, const StageWish *w, Diag *d) {
+  int sum = 0;
+  const char *axis = p->s->mesh->axis[p->axis].name;
+  for (int i = 0; i < w->n && w->size; i++)
+    sum += w->size[i];
+  if (w->size && sum != p->n_ranks)
+    return diag_error(d, p->why, "these stages have %d ranks together, and %s has %d", sum, axis,
+                      p->n_ranks);
+  for (int i = 0; i < w->n && w->size; i++)
+    if (!shares(p, w->size[i]))
+      return diag_error(d, p->why, "a stage of %d ranks cannot share the rows evenly", w->size[i]);
+  if (w->n > p->n_ranks)
+    return diag_error(d, p->why, "%d stages cannot share the %d rank%s of %s", w->n, p->n_ranks,
+                      p->n_ranks == 1 ? "" : "s", axis);
+  return true;
+}
+
+static bool check_units(const Placing *p, const StageWish *w, Diag *d) {
+  const char *axis = p->s->mesh->axis[p->axis].name;
+  int n = p->units.n;
+  if (!n)
+    return diag_error(d, p->why,
+                      "nothing is left to place along %s: all that computes something is assigned "
+                      "or split",
+                      axis);
+  if (n >= w->n) return true;
+  diag_error(d, p->why, "%d stages, and only %d unit%s to put on them", w->n, n, n == 1 ? "" : "s");
+  diag_note(d, p->units.first[n - 1]->loc, "the last unit begins here");
+  if (p->n_ranks % n == 0)
+    diag_hint(d, "%d stages of %d ranks each would do: place(axis, %d)", n, p->n_ranks / n, n);
+  return false;
+}
+
+static bool check_cluster(const Placing *p, Diag *d) {
+  const Cluster *c = p->s->cluster;
+  if (!cost_known(c))
+    return diag_error(d, p->why,
+                      "'%s' does not say how fast its devices are: give memory_speed and f32",
+                      c->name);
+  if (p->s->mesh->n_devices > cluster_devices(c))
+    return diag_error(d, p->why, "'%s' has %d devices for %d ranks", c->name, cluster_devices(c),
+                      p->s->mesh->n_devices);
+  return true;
+}
+
+static bool check_open(const Placing *p, Diag *d) {
+  if (!p->s->placed[p->axis].why) return true;
+  diag_error(d, p->why, "%s is placed already", p->s->mesh->axis[p->axis].name);
+  diag_note(d, p->s->placed[p->axis].why, "here");
+  return false;
+}
+
+// -- Writing it down -----------------------------------------------------------------------------
+
+static const Ranks *ranks_of(const Placing *p, const Run *run) {
+  int *at = arena_array(p->s->scratch, int, run->n);
+  for (int i = 0; i < run->n; i++)
+    at[i] = run->first + i;
+  return ranks_new(p->s, p->axis, at, run->n);
+}
+
+// Ranks of a stage share its rows.
+static void split_rows(const Placing *p, Op *op) {
+  int letter = rows_letter(p->s, p->rows, op);
+  const Dims *dims = dims_of(p->s, op);
+  if (op_ranks(op, p->axis) == 1 || letter < 0 || !split_legal(op, dims, letter, p->axis)) return;
+  op->split[p->axis] = dims->letter[letter].name;
+  p->s->fixed[op->id][p->axis] = p->why;
+}
+
+// The unit of all that read it; -1: there are several, or others do.
+static int only_unit(const Placing *p, const Value *v) {
+  int unit = UNIT_none;
+  for_each_use(u, v) {
+    if (!u->user || op_part(u->user) != PART_forward) continue;
+    int reader = p->units.of_op[u->user->id];
+    if (reader < 0 || (unit >= 0 && p->run_of[reader] != p->run_of[unit])) return -1;
+    unit = reader;
+  }
+  return unit;
+}
+
+// An input that one stage reads is read by its ranks, each its rows.
+static void write_input(const Placing *p, Value *v) {
+  int unit = only_unit(p, v);
+  if (unit < 0 || p->rows[v->id] != 0 || p->s->given[v->id][p->axis] != OPEN) return;
+  const Run *run = &p->run[p->run_of[unit]];
+  if (run->n == 1) return;
+  const Layout *before = v->layout;
+  assign_param(p->s, v, p->axis, ranks_of(p, run));
+  if (!param_cuts(p->s, v, 0, p->axis)) {
+    v->layout = before;
+    return;
+  }
+  p->s->lies[v->id][p->axis] = (Sbp){.kind = SBP_S};
+  p->s->given[v->id][p->axis] = FIXED;
+}
+
+static void write_all(const Placing *p) {
+  const Graph *g = p->s->g;
+  for_each_op(op, g) {
+    int unit = op_part(op) == PART_forward ? p->units.of_op[op->id] : UNIT_none;
+    if (unit < 0) continue;
+    assign_op(p->s, op, p->axis, ranks_of(p, &p->run[p->run_of[unit]]));
+    p->s->assigned_by[op->id][p->axis] = p->why;
+    split_rows(p, op);
+  }
+  for (int i = 0; i < g->n_params; i++)
+    if (g->params[i]->role == ROLE_input) write_input(p, g->params[i]);
+}
+
+// -- Other graphs --------------------------------------------------------------------------------
+
+// The op of the first graph that is the same of the model.
+static const Op *same_op(const Sharding *first, const Op *op) {
+  for_each_op(other, first->g)
+    if (op_part(other) == PART_forward && other->of == op->of && other->piece == op->piece &&
+        other->kind == op->kind && op->of)
+      return other;
+  return NULL;
+}
+
+static void place_as_first(Sharding *s, int axis, const Loc *why) {
+  for_each_op(op, s->g) {
+    const Op *same = op_part(op) == PART_forward ? same_op(s->first, op) : NULL;
+    if (!same || s->assigned[op->id][axis] || op->split[axis] != SPLIT_NONE) continue;
+    if (!s->first->placed_op[same->id][axis]) continue;
+    assign_op(s, op, axis, s->first->ranks[same->id][axis]);
+    s->assigned_by[op->id][axis] = why;
+    int letter = dims_find(dims_of(s, op), same->split[axis]);
+    if (same->split[axis] == SPLIT_NONE || letter < 0 ||
+        !split_legal(op, dims_of(s, op), letter, axis))
+      continue;
+    op->split[axis] = same->split[axis];
+    s->fixed[op->id][axis] = why;
+  }
+}
+
+// -- All together --------------------------------------------------------------------------------
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static const SolverStatus solver_status[] = {
+    [PARTITION_proved] = SOLVER_optimal,
+    [PARTITION_found] = SOLVER_feasible,
+    [PARTITION_infeasible] = SOLVER_infeasible,
+    [PARTITION_unknown] = SOLVER_time_out,
+};
+
+static void report(const Placing *p, const PartitionResult *r, double seconds, Stages *out) {
+  double slowest = p->load.slowest;
+  out->searched = (Searched){.n = 1, .status = solver_status[r->status], .step = slowest};
+  out->searched.gap = slowest > 0 ? (slowest - r->bound) / slowest : 0;
+  out->searched.seconds = seconds;
+  out->searched.n_nodes = p->units.n;
+  out->searched.n_choices = p->units.n * p->n_runs;
+  out->searched.n_edges = p->loads->p.n_flows;
+  int *size = arena_array(p->s->scratch, int, p->n_ranks);
+  for (int rank = 0; rank < p->n_ranks; rank += size[out->n++])
+    size[out->n] = placing_run_at(p, rank)->n;
+  out->size = size;
+}
+
+const Run *placing_run_at(const Placing *p, int rank) {
+  for (int u = 0; u < p->units.n; u++) {
+    const Run *run = &p->run[p->run_of[u]];
+    if (run->first <= rank && rank < run->first + run->n) return run;
+  }
+  BUG("rank %d is in no stage", rank);
+}
+
+static bool solve(Placing *p, Stages *out, Diag *d) {
+  double start = now();
+  PartitionOptions o = {.seconds = SECONDS, .lp = p->s->lp};
+  PartitionResult r = partition_solve(p->s->scratch, &p->loads->p, &o);
+  if (r.lp_failed) return diag_error(d, p->why, "'%s' cannot be written", o.lp);
+  if (!r.run_of) return placing_failed(p, &r, d);
+  p->run_of = r.run_of;
+  p->load = partition_load(p->s->scratch, &p->loads->p, r.run_of);
+  report(p, &r, now() - start, out);
+  return true;
+}
+
+static void remember(const Placing *p, const Stages *made) {
+  Sharding *s = p->s;
+  s->placed[p->axis] = (struct Placed){p->why, made->n, made->size};
+  for_each_op(op, s->g)
+    s->placed_op[op->id][p->axis] = p->units.of_op[op->id] >= 0;
+}
+
+bool stages_place(Sharding *s, int axis, const StageWish *wish, const Loc *why, Stages *out,
+                  Diag *d) {
+  Placing p = {.s = s, .axis = axis, .why = why, .n_ranks = s->mesh->axis[axis].size};
+  *out = (Stages){0};
+  if (!check_open(&p, d) || !check_cluster(&p, d)) return false;
+  if (s->first) {
+    const struct Placed *placed = &s->first->placed[axis];
+    place_as_first(s, axis, why);
+    s->placed[axis] = *placed;
+    *out = (Stages){.n = placed->n_stages, .size = placed->size};
+    return true;
+  }
+  p.rows = rows_find(s, s->scratch);
+  p.units = units_find(s, axis, wish->n ? wish->n : p.n_ranks, s->scratch);
+  if (!check_sizes(&p, wish, d) || !check_units(&p, wish, d)) return false;
+  find_runs(&p, wish);
+  p.loads = loads_new(s, axis, &p.units, p.rows, p.run, p.n_runs, s->scratch);
+  p.loads->p.n_stages = wish->n;
+  if (!solve(&p, out, d)) return false;
+  if (s->explain) out->searched.explained = placing_explain(&p, s->explain);
+  write_all(&p);
+  remember(&p, out);
+  return true;
+}

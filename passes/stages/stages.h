@@ -1,0 +1,37 @@
+// place: puts what a program has left open on stages of an axis, so that the slowest rank has least
+// to do (nnScaler, OSDI 2024, equation 1), within the memory of its device.
+//
+//     place("pp", {2, 6})     %1 = linear …  @pp0to1 {S(0)} split=[0]     two ranks share the rows
+//                             %2 = linear …  @pp2to7 {S(0)} split=[0]     six ranks do
+//
+//     units.h      what stays together
+//     loads.h      what each costs on each run of ranks: compute, links, memory
+//     partition.h  which are together the least: a table of stages, and CBC
+//
+// A stage is a run of neighbouring ranks of the axis, of which each has its part of the rows.  Ops
+// that the program has assigned or split along the axis stay as they are.  Other graphs of the
+// module, such as @eval, are placed as the first one is.
+
+#ifndef STAGES_STAGES_H
+#define STAGES_STAGES_H
+
+#include "search/search.h"
+#include "sharding.h"
+
+// What a program asks for.
+typedef struct StageWish {
+  int n;           // stages; 0: as many as are best
+  const int *size; // [n] ranks of each; NULL: as many as are best
+} StageWish;
+
+typedef struct Stages {
+  int n;
+  const int *size; // [n] ranks of each
+  Searched searched;
+} Stages;
+
+// `why` is the line that asks for it.  False, having reported why, when it cannot be.
+bool stages_place(Sharding *s, int axis, const StageWish *wish, const Loc *why, Stages *out,
+                  Diag *d);
+
+#endif

@@ -1,0 +1,31 @@
+// What is put on stages: the ops of the model, in units that stay together.
+//
+//     norm qkv attention add | norm up gelu down add | norm qkv … | head loss
+//
+// A unit begins at an op that reads a trained weight or sums products; what is computed of its
+// results alone follows it, so a unit is such an op and what comes behind it until the next.  Where
+// there are many, a unit is a layer: an occurrence of what repeats (repeats.h), or a part of one
+// where it is too much for one rank.
+//
+// Ops that a program has assigned or split along the axis are held: they are in no unit, and
+// neither is what only they give something to.  Masks and positions, that no weight reaches, are
+// nobody's: they run wherever they are read (assign.h).
+
+#ifndef STAGES_UNITS_H
+#define STAGES_UNITS_H
+
+#include "repeats.h"
+#include "sharding.h"
+
+enum { UNIT_none = -1, UNIT_held = -2 }; // in place of a unit's number
+
+typedef struct Units {
+  int n;
+  const int *of_op;   // by op id, of the model and its gradients: a unit, or one of the above
+  Op **first, **last; // of the model, by unit
+} Units;
+
+// At least `least` where the model has as many.
+Units units_find(const Sharding *s, int axis, int least, Arena *a);
+
+#endif

@@ -1,0 +1,257 @@
+// Stages chosen for random units, against trying everything.
+
+#include "stages/partition.h"
+
+#include <math.h>
+
+#include "unit.h"
+
+typedef struct Random {
+  uint64_t state;
+} Random;
+
+static int below(Random *r, int n) {
+  r->state = r->state * 6364136223846793005u + 1442695040888963407u;
+  return (int)((r->state >> 33) % (uint64_t)n);
+}
+
+typedef struct Shape {
+  int units, ranks;
+  bool chain; // each value is read by the next unit, and nothing is shared
+  int memory; // percent of what all units keep that a rank has; 0: as much as one likes
+} Shape;
+
+static Run *all_runs(Arena *a, int ranks, int *n) {
+  Run *run = arena_array(a, Run, ranks * ranks);
+  *n = 0;
+  for (int first = 0; first < ranks; first++)
+    for (int k = 1; first + k <= ranks; k++)
+      run[(*n)++] = (Run){first, k};
+  return run;
+}
+
+static const int *readers(Arena *a, Random *r, int from, int units, int *n) {
+  int *reader = arena_array(a, int, units);
+  *n = 0;
+  for (int u = from + 1; u < units; u++)
+    if (below(r, 3) == 0) reader[(*n)++] = u;
+  if (!*n) reader[(*n)++] = from + 1;
+  return reader;
+}
+
+static void add_flows(Arena *a, Random *r, const Shape *s, Partition *p) {
+  Flow *flow = arena_array(a, Flow, s->units);
+  for (int u = 0; u + 1 < s->units; u++) {
+    Flow f = {u, 1, NULL, below(r, 3) == 0, 1 + below(r, 3), below(r, 50), below(r, 10)};
+    int *next = arena_array(a, int, 1);
+    *next = u + 1;
+    f.reader = s->chain ? next : readers(a, r, u, s->units, &f.n_readers);
+    flow[p->n_flows++] = f;
+  }
+  p->flow = flow;
+}
+
+// The first unit and another, as of a tied weight; its gradient goes from the one to the other.
+static void add_shared(Arena *a, Random *r, const Shape *s, Partition *p) {
+  Shared *shared = arena_array(a, Shared, 1);
+  int *unit = arena_array(a, int, 2);
+  unit[1] = 1 + below(r, s->units - 1);
+  *shared = (Shared){2, unit, below(r, 20), arena_array(a, double, p->n_runs)};
+  for (int i = 0; i < p->n_runs; i++)
+    shared->seconds[i] = p->run[i].n > 1 ? below(r, 5) : 0;
+  p->shared = shared;
+  p->n_shared = 1;
+}
+
+static Partition *random_partition(Arena *a, Random *r, const Shape *s) {
+  Partition *p = arena_one(a, Partition);
+  *p = (Partition){.n_units = s->units, .n_ranks = s->ranks};
+  p->run = all_runs(a, s->ranks, &p->n_runs);
+  int n = p->n_runs;
+  double **table[] = {&p->seconds, &p->bytes, &p->base_seconds, &p->base_bytes,
+                      &p->limit,   &p->start, &p->by_rows,      &p->by_whole};
+  int size[] = {s->units * n, s->units * n, n, n, n, n * n, n * n, n * n};
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+    *table[i] = arena_array(a, double, size[i]);
+  double all = 0;
+  for (int u = 0; u < s->units; u++) {
+    double work = 5 + below(r, 95), kept = 10 + below(r, 40), halo = below(r, 10);
+    all += kept;
+    for (int i = 0; i < n; i++) {
+      p->seconds[u * n + i] = work / p->run[i].n + (p->run[i].n > 1 ? halo : 0);
+      p->bytes[u * n + i] = 5 + kept / p->run[i].n;
+    }
+  }
+  for (int i = 0; i < n; i++) {
+    p->base_seconds[i] = below(r, 4) == 0 ? below(r, 20) : 0;
+    p->base_bytes[i] = below(r, 10);
+    p->limit[i] = s->memory ? all * s->memory / 100 : INFINITY;
+    for (int k = 0; k < n; k++) {
+      p->start[i * n + k] = i == k ? 0 : below(r, 4);
+      p->by_rows[i * n + k] = i == k ? 0 : below(r, 10) * 0.05;
+      p->by_whole[i * n + k] = i == k ? 0 : below(r, 10) * 0.05;
+    }
+  }
+  add_flows(a, r, s, p);
+  if (!s->chain && below(r, 2)) add_shared(a, r, s, p);
+  p->n_stages = below(r, 3) ? 0 : 1 + below(r, s->ranks < s->units ? s->ranks : s->units);
+  return p;
+}
+
+// The least that any assignment takes; infinite where none fits.
+static double try_all(const Partition *p, int *run_of, int unit) {
+  double best = INFINITY;
+  if (unit == p->n_units) {
+    if (!partition_legal(p, run_of)) return best;
+    Arena *a = arena_new();
+    Load x = partition_load(a, p, run_of);
+    arena_free(a);
+    return x.fits ? x.slowest : best;
+  }
+  for (int r = 0; r < p->n_runs; r++) {
+    run_of[unit] = r;
+    best = fmin(best, try_all(p, run_of, unit + 1));
+  }
+  return best;
+}
+
+static bool about(double x, double y) {
+  return x == y || fabs(x - y) <= 2e-6 * fabs(y);
+}
+
+static PartitionStatus check(Arena *a, const Partition *p, double *slowest) {
+  PartitionResult r = partition_solve(a, p, &(PartitionOptions){.seconds = 30});
+  double least = try_all(p, arena_array(a, int, p->n_units), 0);
+  bool has = r.status == PARTITION_proved || r.status == PARTITION_found;
+  *slowest = has ? partition_load(a, p, r.run_of).slowest : INFINITY;
+  if (has) assert_true(partition_legal(p, r.run_of) && partition_load(a, p, r.run_of).fits);
+  if (r.status == PARTITION_proved) assert_true(about(*slowest, least));
+  if (r.status == PARTITION_infeasible) assert_true(isinf(least));
+  assert_true(r.bound <= least * (1 + 2e-6));
+  return r.status;
+}
+
+// The table alone, without CBC: its bound is the least of a chain, and what it finds takes that.
+static void check_table(Arena *a, const Partition *p) {
+  double bound, least = try_all(p, arena_array(a, int, p->n_units), 0);
+  const int *run_of = table_solve(a, p, &bound);
+  assert_true(about(bound, least));
+  assert_true((run_of != NULL) == !isinf(least));
+  if (run_of) assert_true(about(partition_load(a, p, run_of).slowest, least));
+}
+
+static void check_many(Shape s, int n, bool always_proved) {
+  Random r = {(uint64_t)(s.units * 64 + s.ranks * 8 + s.chain + s.memory)};
+  for (int i = 0; i < n; i++) {
+    Arena *a = arena_new();
+    double slowest;
+    const Partition *p = random_partition(a, &r, &s);
+    PartitionStatus status = check(a, p, &slowest);
+    if (s.chain) check_table(a, p);
+    if (always_proved) assert_true(status == PARTITION_proved || status == PARTITION_infeasible);
+    arena_free(a);
+  }
+}
+
+// Where each unit only reads what the one before it made, the table of stages is exact.
+static void chains_are_proved(void **state) {
+  (void)state;
+  check_many((Shape){5, 3, true, 0}, 60, true);
+  check_many((Shape){4, 4, true, 0}, 30, true);
+  check_many((Shape){3, 2, true, 0}, 60, true);
+}
+
+// The same where memory decides: what does not fit is said to, and only that.
+static void chains_keep_to_memory(void **state) {
+  (void)state;
+  check_many((Shape){5, 3, true, 50}, 60, true);
+  check_many((Shape){4, 3, true, 35}, 60, true);
+}
+
+// What is proved is the least, and no bound is above it, whatever joins the units.
+static void graphs_are_as_good_as_said(void **state) {
+  (void)state;
+  check_many((Shape){5, 3, false, 0}, 25, false);
+  check_many((Shape){4, 3, false, 60}, 25, false);
+}
+
+// Less memory never makes the slowest rank faster.
+static void less_memory_is_no_faster(void **state) {
+  (void)state;
+  Random r = {7};
+  for (int i = 0; i < 30; i++) {
+    Arena *a = arena_new();
+    Partition *p = random_partition(a, &r, &(Shape){5, 3, true, 90});
+    double before = 0;
+    for (int k = 0; k < 4; k++) {
+      double slowest;
+      check(a, p, &slowest);
+      assert_true(slowest >= before);
+      before = slowest;
+      for (int run = 0; run < p->n_runs; run++)
+        p->limit[run] *= 0.8;
+    }
+    arena_free(a);
+  }
+}
+
+// The same problem has the same answer, and asking CBC makes it no worse than the start.
+static void no_worse_than_the_start(void **state) {
+  (void)state;
+  Random r = {3};
+  for (int i = 0; i < 20; i++) {
+    Arena *a = arena_new();
+    Partition *p = random_partition(a, &r, &(Shape){6, 4, false, 0});
+    double bound;
+    const int *start = table_solve(a, p, &bound);
+    PartitionResult x = partition_solve(a, p, &(PartitionOptions){.seconds = 30});
+    PartitionResult y = partition_solve(a, p, &(PartitionOptions){.seconds = 30});
+    if (start) {
+      Load got = partition_load(a, p, x.run_of), first = partition_load(a, p, start);
+      assert_true(got.slowest <= first.slowest);
+      assert_memory_equal(x.run_of, y.run_of, (size_t)p->n_units * sizeof *x.run_of);
+    }
+    assert_int_equal(x.status, y.status);
+    arena_free(a);
+  }
+}
+
+// Many ranks, in stages of one each, are no more work than few.
+static void long_rows_of_ranks(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  enum { N = 64 };
+  Run run[N];
+  double seconds[N * N] = {0}, zero[N * N] = {0}, limit[N];
+  Flow flow[N];
+  int next[N];
+  for (int i = 0; i < N; i++) {
+    run[i] = (Run){i, 1};
+    limit[i] = INFINITY;
+    next[i] = i + 1;
+    flow[i] = (Flow){.from = i, .n_readers = 1, .reader = &next[i], .bytes = 1};
+    for (int k = 0; k < N; k++)
+      seconds[i * N + k] = 1;
+  }
+  Partition p = {.n_units = N, .n_ranks = N, .n_runs = N, .run = run, .seconds = seconds};
+  p.bytes = p.base_seconds = p.base_bytes = zero;
+  p.limit = limit;
+  p.flow = flow;
+  p.n_flows = N - 1;
+  p.start = p.by_rows = p.by_whole = zero;
+  p.n_stages = N;
+  PartitionResult r = partition_solve(a, &p, &(PartitionOptions){.seconds = 1});
+  assert_int_equal(r.status, PARTITION_proved);
+  for (int i = 0; i < N; i++)
+    assert_int_equal(r.run_of[i], i);
+  arena_free(a);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(chains_are_proved),          cmocka_unit_test(chains_keep_to_memory),
+      cmocka_unit_test(graphs_are_as_good_as_said), cmocka_unit_test(less_memory_is_no_faster),
+      cmocka_unit_test(no_worse_than_the_start),    cmocka_unit_test(long_rows_of_ranks),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
