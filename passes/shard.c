@@ -140,6 +140,7 @@ typedef struct Attempt {
   struct Lives **lives;                  // of all of them
   bool ordered; // some graph: its ids are in order no more, until all graphs are done
   Record *record;
+  Arena *lives_arena; // which is not `scratch`: that is of one attempt
   Searched searched;
 } Attempt;
 
@@ -154,6 +155,7 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
     *first = s;
     s->searched = &t->searched; // the training step; others follow
     s->lives = t->lives;
+    s->lives_arena = t->lives_arena;
     s->explain = t->price_only ? NULL : t->explain;
   }
   for (int i = sections->n - 1; i >= 0; i--) {
@@ -219,7 +221,9 @@ static void pick_factors(const Module *m, Attempt *t, Diag *d) {
   do {
     Module *copy = module_clone(m);
     each.searched = (Searched){0};
+    each.scratch = arena_new();
     if (attempt(copy, &each, d) && each.searched.step < best.searched.step) best = each;
+    arena_free(each.scratch);
     module_free(copy);
   } while (next_pick(&each));
   diag_quiet(d, quiet);
@@ -279,6 +283,7 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   struct Lives *lives = NULL;
   Attempt t = {.mesh = mesh ? mesh : "1", .plan = opt_str(o, "plan"), .scratch = opt_scratch(o)};
   t.lives = &lives;
+  t.lives_arena = t.scratch;
   t.explain = opt_str(o, "explain");
   t.record = opt_record(o);
   if (m->meshes)
