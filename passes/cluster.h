@@ -29,7 +29,8 @@ typedef struct Cluster {
   double launch;                  // seconds of a kernel, however small
 } Cluster;
 
-enum { CLUSTER_DEVICES = 4096 };
+// At most; and of a cluster without a size, which has as many as anybody may name.
+enum { CLUSTER_DEVICES = 32768, CLUSTER_UNSIZED = 4096 };
 
 // `text` is NAME, NAME:NODESxPER_NODE or FILE.lua.  NULL, having reported why; messages are about
 // `option`, such as "--cluster".
