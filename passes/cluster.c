@@ -282,7 +282,7 @@ const Cluster *cluster_read(Arena *a, const char *text, const char *option, Diag
     if (!str_equal(name, plain_name(a, table[i].name))) continue;
     Cluster *c = arena_copy(a, &table[i], sizeof *c);
     c->name = str_copy(a, text);
-    c->nodes = CLUSTER_DEVICES / c->per_node; // unless it has a size
+    c->nodes = CLUSTER_UNSIZED / c->per_node; // unless it has a size
     if (colon && !read_sizes(colon + 1, c)) {
       diag_error(d, loc, "'%s' is no size of a cluster", colon + 1);
       diag_hint(d, "%s:NODESxPER_NODE, such as %s:4x8, with at most %d devices", name, name,

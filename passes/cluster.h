@@ -47,7 +47,8 @@ typedef struct Cluster {
   int n_kinds;
 } Cluster;
 
-enum { CLUSTER_DEVICES = 4096 };
+// At most; and of a cluster without a size, which has as many as anybody may name.
+enum { CLUSTER_DEVICES = 32768, CLUSTER_UNSIZED = 4096 };
 
 // `text` is NAME, NAME:NODESxPER_NODE or FILE.lua.  NULL, having reported why; messages are about
 // `option`, such as "--cluster".

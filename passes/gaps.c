@@ -6,7 +6,7 @@
 
 #include "base/vec.h"
 
-enum { RUN = 64, N_CLASSES = 40 };
+enum { RUN = 64, N_CLASSES = 40, MIXED = -1 };
 
 // Neighbours in the order of offsets.
 typedef struct Run {
@@ -14,7 +14,7 @@ typedef struct Run {
   int n;
   Life any;         // from the first birth to the last death
   Life all;         // what lives into this or through it is alive with each of them
-  bool alike;       // all are on one mesh
+  int mesh;         // that all are on, or MIXED
   int64_t end, gap; // of all together: where they end, and the largest gap between them
 } Run;
 
@@ -31,6 +31,7 @@ struct Gaps {
   Arena *arena;
   Meets meets;
   Class class[N_CLASSES];
+  const bool *met; // by mesh: whether it has devices of the block that is looked for
   int64_t looked_at;
 };
 
@@ -48,13 +49,13 @@ static int64_t smaller(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
-static const Mesh *mesh_of(const Taken *t) {
-  return t->v->layout ? t->v->layout->mesh : NULL;
+static int mesh_of(const Taken *t) {
+  return t->v->layout && t->v->layout->mesh ? t->v->layout->mesh->id : 0;
 }
 
 static void sum_up(Run *r) {
   r->any = r->all = r->block[0].life;
-  r->alike = true;
+  r->mesh = mesh_of(&r->block[0]);
   r->gap = 0;
   r->end = r->block[0].offset;
   for (int i = 0; i < r->n; i++) {
@@ -63,7 +64,7 @@ static void sum_up(Run *r) {
     r->any.to = larger(r->any.to, t->life.to);
     r->all.from = larger(r->all.from, t->life.from);
     r->all.to = smaller(r->all.to, t->life.to);
-    r->alike &= mesh_of(t) == mesh_of(&r->block[0]);
+    if (mesh_of(t) != r->mesh) r->mesh = MIXED;
     r->gap = larger(r->gap, t->offset - r->end);
     r->end = larger(r->end, t->offset + t->bytes);
   }
@@ -77,17 +78,17 @@ static bool overlap(const Life *a, const Life *b) {
 
 static bool in_the_way(const Gaps *g, const Run *r, int i, const Taken *b) {
   const Taken *t = &r->block[i];
-  return overlap(&t->life, &b->life) && (r->alike || values_meet(&g->meets, t->v, b->v));
+  return overlap(&t->life, &b->life) && (r->mesh != MIXED || g->met[mesh_of(t)]);
 }
 
 // Whether none of the run is in the way.
 static bool is_apart(const Gaps *g, const Run *r, const Taken *b) {
-  return !overlap(&r->any, &b->life) || (r->alike && !values_meet(&g->meets, r->block[0].v, b->v));
+  return !overlap(&r->any, &b->life) || (r->mesh != MIXED && !g->met[r->mesh]);
 }
 
 // Whether all of a run that is not apart are, and none of the gaps between them is any good.
 static bool is_solid(const Run *r, const Taken *b) {
-  return overlap(&r->all, &b->life) && r->alike && r->gap < b->bytes;
+  return overlap(&r->all, &b->life) && r->mesh != MIXED && r->gap < b->bytes;
 }
 
 // The next of the class that is in the way; false behind the last.
@@ -116,6 +117,7 @@ int64_t gaps_best(Gaps *g, const Taken *b) {
   int n = 0;
   int64_t end = 0, best = -1, size = INT64_MAX;
   g->looked_at = 0;
+  g->met = &g->meets.pair[mesh_of(b) * g->meets.n];
   for (int k = 0; k < N_CLASSES; k++) {
     g->class[k].run = g->class[k].at = 0;
     if (find_next(g, &g->class[k], b)) open[n++] = &g->class[k];

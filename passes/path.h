@@ -26,7 +26,9 @@ typedef struct Path {
   PathStep *step;
   int n_steps;
   Cost total, p2p; // of all steps; of the send/recv plan, where that may be taken (path_p2p)
-  bool complete;   // everything was tried; else there may be something cheaper
+  // Everything was tried; else there may be something cheaper, and where nothing was found that
+  // may be taken there are no steps, at the price of adding up and gathering all.
+  bool complete;
 } Path;
 
 // The paths of one cluster.  Those that were asked for are remembered.

@@ -141,6 +141,7 @@ typedef struct Attempt {
   struct Lives **lives;                  // of all of them
   bool ordered; // some graph: its ids are in order no more, until all graphs are done
   Record *record;
+  Arena *lives_arena; // which is not `scratch`: that is of one attempt
   Searched searched;
 } Attempt;
 
@@ -157,6 +158,7 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
     *first = s;
     s->searched = &t->searched; // the training step; others follow
     s->lives = t->lives;
+    s->lives_arena = t->lives_arena;
     s->explain = t->price_only ? NULL : t->explain;
     s->lp = t->price_only ? NULL : t->lp;
   }
@@ -223,7 +225,9 @@ static void pick_factors(const Module *m, Attempt *t, Diag *d) {
   do {
     Module *copy = module_clone(m);
     each.searched = (Searched){0};
+    each.scratch = arena_new();
     if (attempt(copy, &each, d) && each.searched.step < best.searched.step) best = each;
+    arena_free(each.scratch);
     module_free(copy);
   } while (next_pick(&each));
   diag_quiet(d, quiet);
@@ -283,6 +287,7 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   struct Lives *lives = NULL;
   Attempt t = {.mesh = mesh ? mesh : "1", .plan = opt_str(o, "plan"), .scratch = opt_scratch(o)};
   t.lives = &lives;
+  t.lives_arena = t.scratch;
   t.explain = opt_str(o, "explain");
   t.record = opt_record(o);
   t.lp = opt_str(o, "lp");

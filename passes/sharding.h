@@ -30,6 +30,7 @@ typedef struct Sharding {
   const Cluster *cluster;    // what a search prices plans by
   struct Searched *searched; // what came of searches, added up
   struct Lives **lives;      // what a search found of the step's values (search/lives.h), or NULL
+  Arena *lives_arena;        // where that is kept
   const char *explain;       // of what a search is to say why; NULL: of nothing
   const Dims **dims;         // by op id, of the whole; see dims_of
   struct Record *record;     // of what programs did, or NULL

@@ -159,7 +159,8 @@ static const Lives *known_lives(const Problem *p) {
   const Sharding *s = p->s;
   Lives *here = NULL, **lives = s->lives ? s->lives : &here;
   if (s->g != s->g->module->graphs) return NULL;
-  if (!*lives) *lives = lives_of(s->g->module, p->slices, s->scratch);
+  Arena *kept = s->lives ? s->lives_arena : s->scratch;
+  if (!*lives) *lives = lives_of(s->g->module, p->slices, kept);
   return *lives;
 }
 
