@@ -211,14 +211,21 @@ static bool next_pick(Attempt *t) {
   return false;
 }
 
+enum { MAX_ATTEMPTS = 256 };
+
 // Which way to factor the ranks is cheapest, as far as searches see; where none is any good, the
 // first, which will say why.
-static void pick_factors(const Module *m, Attempt *t, Diag *d) {
+static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
   Attempt best = *t, each = *t;
+  bool searches = true;
   int64_t n = 1;
   for (int i = 0; i < t->n; i++)
     n *= t->ways[i];
-  if (n == 1) return;
+  if (n == 1) return true;
+  if (n > MAX_ATTEMPTS)
+    return diag_error(
+        d, NULL, "the plan's programs cut the ranks in %lld ways together; at most %d are tried",
+        (long long)n, MAX_ATTEMPTS);
   each.price_only = true;
   best.searched.step = INFINITY;
   bool quiet = diag_quiet(d, true);
@@ -226,12 +233,20 @@ static void pick_factors(const Module *m, Attempt *t, Diag *d) {
     Module *copy = module_clone(m);
     each.searched = (Searched){0};
     each.scratch = arena_new();
-    if (attempt(copy, &each, d) && each.searched.step < best.searched.step) best = each;
+    bool ok = attempt(copy, &each, d);
+    searches &= !ok || each.searched.n;
+    if (ok && each.searched.step < best.searched.step) best = each;
     arena_free(each.scratch);
     module_free(copy);
   } while (next_pick(&each));
   diag_quiet(d, quiet);
   memcpy(t->pick, best.pick, sizeof t->pick);
+  if (searches) return true;
+  diag_error(d, NULL, "the plan '%s' leaves open how to cut the ranks, and searches nothing",
+             t->plan ? t->plan : "dp");
+  diag_hint(d,
+            "a program whose 'factors' returns several lists says which is cheapest by a search");
+  return false;
 }
 
 // -- Ranks without work --------------------------------------------------------------------------
@@ -259,14 +274,17 @@ static void warn_of_idle(const Module *m, Arena *scratch, Diag *d) {
   if (n_idle)
     diag_warning(d, NULL, "%d of %d ranks %s nothing to do", n_idle, mesh->n_devices,
                  n_idle == 1 ? "has" : "have");
+  int used = mesh->n_devices;
   for (int a = 0; g && a < mesh->n_axes; a++) {
     bool split = mesh->axis[a].time || mesh->axis[a].size == 1;
     for_each_op(op, g)
       split |= op->split[a] != SPLIT_NONE || op_ranks(op, a) < mesh->axis[a].size;
-    if (!split)
-      diag_warning(d, NULL, "nothing is split over '%s': its %d ranks all do the same",
-                   mesh->axis[a].name, mesh->axis[a].size);
+    if (split) continue;
+    diag_warning(d, NULL, "nothing is split over '%s': its %d ranks all do the same",
+                 mesh->axis[a].name, mesh->axis[a].size);
+    used /= mesh->axis[a].size;
   }
+  if (used < mesh->n_devices) diag_hint(d, "%d rank%s as fast", used, used == 1 ? " is" : "s are");
 }
 
 // Each op has its own split, also those that calls hide.
@@ -297,8 +315,7 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
                       m->meshes->n_devices, m->meshes->n_devices == 1 ? "" : "s");
   t.cluster = cluster_read(t.scratch, cluster ? cluster : "h100", "cluster", d);
   if (!t.cluster || !check_no_calls(m, d) || !count_ways(m, &t, d)) return false;
-  pick_factors(m, &t, d);
-  if (!attempt(m, &t, d)) return false;
+  if (!pick_factors(m, &t, d) || !attempt(m, &t, d)) return false;
   if (t.searched.n) {
     opt_searched(o, &t.searched);
     opt_stat(o, (int64_t)t.searched.peak, "bytes at the peak, as the search sees it");
