@@ -198,6 +198,7 @@ bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *
   out->n_edges = p.pairs.n;
   for (int i = 0; i < p.nodes.n; i++)
     out->n_choices += p.nodes.at[i].choices.n;
+  if (s->problem && !solver_write(&solved.problem, s->problem, d)) return false;
   if (!r.choice) return does_not_fit(&p, &r, why, d);
   if (s->explain) out->explained = search_explain(&p, &solved.problem, s->explain);
   leave_open(&p);
