@@ -60,6 +60,7 @@ set(PASS_FILES
   search/nodes.c
   search/edges.c
   search/fit.c
+  search/kernels.c
   search/lives.c
   search/memory.c
   search/explain.c

@@ -132,7 +132,7 @@ static void make_layouts(Sharding *s) {
 
 // One of them: programs may leave several open, of which the cheapest is taken.
 typedef struct Attempt {
-  const char *mesh, *plan, *explain, *lp;
+  const char *mesh, *plan, *explain, *lp, *problem;
   bool limited;
   const Cluster *cluster;
   Arena *scratch;
@@ -161,6 +161,7 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
     s->lives_arena = t->lives_arena;
     s->explain = t->price_only ? NULL : t->explain;
     s->lp = t->price_only ? NULL : t->lp;
+    s->problem = t->price_only ? NULL : t->problem;
   }
   for (int i = sections->n - 1; i >= 0; i--) {
     const Section *own = &sections->at[i];
@@ -310,6 +311,7 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   t.record = opt_record(o);
   t.lp = opt_str(o, "lp");
   t.limited = !opt_bool(o, "unlimited", false);
+  t.problem = opt_str(o, "problem");
   if (m->meshes)
     return diag_error(d, NULL, "the module is sharded already, on a mesh of %d device%s",
                       m->meshes->n_devices, m->meshes->n_devices == 1 ? "" : "s");

@@ -31,6 +31,7 @@ typedef struct Sharding {
   struct Searched *searched; // what came of searches, added up
   struct Lives **lives;      // what a search found of the step's values (search/lives.h), or NULL
   Arena *lives_arena;        // where that is kept
+  const char *problem;       // a file for what the last search solves; NULL: none
   const char *explain;       // of what a search is to say why; NULL: of nothing
   const Dims **dims;         // by op id, of the whole; see dims_of
   struct Record *record;     // of what programs did, or NULL

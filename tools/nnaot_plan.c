@@ -27,7 +27,8 @@ PlanOptions plan_options = {.shape = "",
                             .cluster = "cpu",
                             .file = "",
                             .method = "auto",
-                            .seconds = 60};
+                            .seconds = 60,
+                            .seed = 1};
 
 static const Option options[] = {
     GROUP("rvd: the cheapest communication from one placement of a tensor to another"),
@@ -44,6 +45,7 @@ static const Option options[] = {
     NUMBER("seconds", 0, &plan_options.seconds, "N", "answer then with what there is"),
     STRING("method", 0, &plan_options.method, "NAME",
            "auto, or to compare it with: exhaustive, metropolis, descent"),
+    INTEGER("seed", 0, &plan_options.seed, "N", "of whatever is random"),
     STRING("lp", 0, &plan_options.lp, "FILE",
            "write what exact reduction leaves as a 0/1 program in CPLEX's LP format"),
     FLAG("verbose", 0, &plan_options.verbose, "say on stderr how far it is"),
@@ -55,7 +57,8 @@ static const Option options[] = {
 static const Program program = {
     "nnaot-plan",
     "nnaot-plan rvd --shape SHAPE --from RVD --to RVD [--dtype TYPE] [--cluster C] [--json]\n"
-    "       nnaot-plan solve FILE.json [--seconds N] [--method NAME] [--lp FILE] [--json]",
+    "       nnaot-plan solve FILE.json [--seconds N] [--method NAME] [--seed N] [--lp FILE] "
+    "[--json]",
     "Answers questions about plans that need no model.  `rvd` prints a line for each primitive, "
     "with\n"
     "its groups of devices, the bytes that all of them send, and its seconds; the last line is "
@@ -77,7 +80,7 @@ typedef struct Question {
 
 static const Question questions[] = {
     {"rvd", plan_rvd, false, " shape dtype from to cluster json "},
-    {"solve", plan_solve, true, " seconds method lp verbose json "},
+    {"solve", plan_solve, true, " seconds method seed lp verbose json "},
     {"schedule", NULL, false, ""},
     {"calibrate", NULL, false, ""},
 };

@@ -8,6 +8,8 @@
 #include "questions.h"
 #include "solver/solver.h"
 
+#define MOST_CHOICES 1e30 // combinations, of which few are looked at to their end
+
 static bool read_method(SolverMethod *out) {
   for (int i = 0; i < N_SOLVER_METHODS; i++)
     if (str_equal(plan_options.method, solver_method_name[i])) {
@@ -64,12 +66,16 @@ static bool solve(SolverMethod method, Arena *a, Diag *d) {
   SolverOptions o = {.seconds = plan_options.seconds,
                      .method = method,
                      .lp = plan_options.lp,
-                     .seed = 1,
+                     .seed = (uint64_t)plan_options.seed,
                      .verbose = plan_options.verbose};
   const UsedFile files[] = {{"the problem", plan_options.file, true}, {"--lp", o.lp, false}};
   if (!outputs_apart(files, 2, d) || (o.lp && !output_writable(o.lp, d))) return false;
   const SolverProblem *p = solver_read(a, plan_options.file, d);
   if (!p) return false;
+  if (method == SOLVER_exhaustive && solver_choices(p) > MOST_CHOICES)
+    return diag_error(d, loc_line(a, plan_options.file, 0, 0),
+                      "there are %.3g combinations, more than the %.0e that are all tried",
+                      solver_choices(p), MOST_CHOICES);
   SolverResult r = solver_solve(a, p, &o);
   if (r.lp_failed) diag_error(d, loc_line(a, o.lp, 0, 0), "cannot be written");
   if (!r.choice) return fail(a, p, &r, d);

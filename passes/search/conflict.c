@@ -137,6 +137,7 @@ static bool is_possible(void *context, const bool *kept) {
   p.prices = c->p->prices;
   p.joined = c->p->joined;
   p.sums = c->p->sums;
+  p.lives = c->p->lives;
   p.options = (SolverOptions){.seconds = SECONDS_EACH, .gap = ANY_PLAN};
   bool possible = false;
   if (choices_make(&p)) {

@@ -154,16 +154,6 @@ static bool any_new(const bool *found, bool *copies, int n) {
   return any;
 }
 
-// Of the training step; once for all ways in which its ranks may be factored.
-static const Lives *known_lives(const Problem *p) {
-  const Sharding *s = p->s;
-  Lives *here = NULL, **lives = s->lives ? s->lives : &here;
-  if (s->g != s->g->module->graphs) return NULL;
-  Arena *kept = s->lives ? s->lives_arena : s->scratch;
-  if (!*lives) *lives = lives_of(s->g->module, p->slices, kept);
-  return *lives;
-}
-
 static double now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -171,8 +161,7 @@ static double now(void) {
 }
 
 Solved search_solve(Problem *p) {
-  const Lives *lives = known_lives(p);
-  const Memory *m = lives ? memory_of(p, lives) : NULL;
+  const Memory *m = p->lives ? memory_of(p, p->lives) : NULL;
   int n = m ? m->buffer.n : 0;
   bool *copies = arena_array(p->scratch, bool, n), *found = arena_array(p->scratch, bool, n);
   int64_t limit = p->c->memory > 0 ? (int64_t)p->c->memory : SOLVER_NO_LIMIT;

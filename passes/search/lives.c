@@ -126,7 +126,9 @@ static void find_times(Reader *r) {
   for_each_op(op, r->alone)
     for (int i = 0; i < op->n_out; i++) {
       const Value *v = value_of(r, op->out[i]);
-      if (v && v->def && op->out[i]->name) time[v->def->id] = 2 * op_time(op);
+      if (!v || !v->def || !op->out[i]->name) continue;
+      time[v->def->id] = 2 * op_time(op);
+      r->out->there[v->id] = true;
     }
   for (const Op *op = r->g->last; op; op = op->prev)
     for (int i = 0; i < op->n_out && !time[op->id]; i++)
@@ -168,6 +170,7 @@ Lives *lives_of(const Module *m, int64_t slices, Arena *a) {
     out = arena_one(a, Lives);
     Reader r = {.g = g, .alone = alone, .out = out, .life = graph_lives(alone, scratch)};
     out->at = arena_array(a, Lived, alone->n_values);
+    out->there = arena_array(a, bool, g->n_values);
     out->time = arena_array(a, int64_t, g->n_ops);
     out->end = 2 * graph_end(alone) + 1;
     out->update = update ? 2 * op_time(update) : out->end;

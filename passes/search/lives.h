@@ -23,6 +23,7 @@ typedef struct Lived {
 typedef struct Lives {
   int n;
   Lived *at;
+  bool *there;    // by value id: it is in memory, if only in that of another
   int64_t *time;  // by op id: when it is done; 0: never
   int64_t update; // when the ops begin that run once per step, after all slices
   int64_t end;

@@ -84,28 +84,6 @@ static const Share *share_of_node(Maker *k, int node, bool back) {
 
 // -- Gradients ---------------------------------------------------------------------------------
 
-// How an operand of a gradient lies as far as its op of the model says.
-static Sbp shown(const Problem *p, const Op *of, const Value *v, int axis) {
-  const Sbp whole = {.kind = SBP_B};
-  for (int i = 0; i < of->n_in; i++)
-    if (of->in[i].value == v) return split_wants(of, dims_of(p->s, of), i, axis, whole);
-  for (int i = 0; i < of->n_out; i++)
-    if (of->out[i]->type == v->type) return split_gives(of, dims_of(p->s, of), i, axis);
-  return whole;
-}
-
-// A gradient splits what its op of the model does.
-static char gradient_split(const Problem *p, const Op *op, const Op *of, int axis) {
-  char split = of->split[axis];
-  if (split == SPLIT_NONE || split == SPLIT_PARTIAL) return SPLIT_NONE;
-  for (int i = 0; i < op->n_in; i++) {
-    Sbp lies = shown(p, of, op->in[i].value, axis);
-    int letter = lies.kind == SBP_S ? letter_of_operand(p->s, op, i, lies.dim, axis) : -1;
-    if (letter >= 0) return dims_of(p->s, op)->letter[letter].name;
-  }
-  return SPLIT_NONE;
-}
-
 // Of operand or result `i` of a gradient, under each choice of its op of the model.
 static const Share *share_of_gradient(Maker *k, Op *op, Op *of, int i, bool result) {
   Problem *p = k->p;
@@ -120,12 +98,9 @@ static const Share *share_of_gradient(Maker *k, Op *op, Op *of, int i, bool resu
   memcpy(of_before, of->split, sizeof of_before);
   for (int c = 0; c < n->choices.n; c++) {
     Sbp sbp[MAX_AXES];
-    for (int a = 0; a < p->n_axes; a++) {
-      of->split[p->axis[a]] = n->choices.at[c].split[p->axis[a]];
-      op->split[p->axis[a]] = SPLIT_NONE;
-    }
     for (int a = 0; a < p->n_axes; a++)
-      op->split[p->axis[a]] = gradient_split(p, op, of, p->axis[a]);
+      of->split[p->axis[a]] = n->choices.at[c].split[p->axis[a]];
+    choose_gradient_split(p, op, of);
     for (int a = 0; a < mesh->n_axes; a++)
       sbp[a] = result ? split_gives(op, dims_of(p->s, op), i, a)
                       : split_wants(op, dims_of(p->s, op), i, a, whole);

@@ -216,38 +216,6 @@ double parts_of(const Layout *l) {
   return parts;
 }
 
-Op *model_of(const Op *op) {
-  for (int i = 0; i < op->n_in; i++)
-    for_each_use(u, op->in[i].value)
-      if (u->user && op_is_gradient_of(op, u->user)) return u->user;
-  return NULL;
-}
-
-// Seconds of the kernels of each op's gradient, if all of it is done by every device.
-static double *gradient_seconds(const Problem *p) {
-  double *seconds = arena_array(p->scratch, double, p->s->g->n_ops);
-  for_each_op(op, p->s->g) {
-    const Op *of = op_part(op) == PART_backward ? model_of(op) : NULL;
-    if (!of) continue;
-    OpWork w = op_work(op, dims_of(p->s, op));
-    seconds[of->id] += work_seconds(p->c, &w, NULL);
-  }
-  return seconds;
-}
-
-static void price_op(Problem *p, Node *n, double gradient) {
-  const Op *op = n->op;
-  OpWork work = op_work(op, dims_of(p->s, op));
-  for (int k = 0; k < n->choices.n; k++) {
-    choose_split(p, n, &n->choices.at[k]);
-    Cut cut = op_cut(op, dims_of(p->s, op));
-    double parts = 1;
-    for (int i = 0; i < cut.n; i++)
-      parts *= (double)cut.at[i].parts;
-    n->cost[k] = picoseconds_of(work_seconds(p->c, &work, &cut) + gradient / parts);
-  }
-}
-
 // Bytes of the states that the weight's optimizer reads with it.
 static double state_bytes_of(const Value *v) {
   double bytes = 0;
@@ -431,17 +399,25 @@ static void add_param_nodes(Problem *p) {
 }
 
 static void add_op_nodes(Problem *p) {
-  double *gradient = gradient_seconds(p);
   for_each_op(op, p->s->g) {
     if (op_part(op) != PART_forward) continue;
     Op *first = p->first_op[op->id];
     int *node = &p->op_node[first->id];
     if (*node < 0) {
       *node = add_node(p, first, NULL, false);
-      price_op(p, &p->nodes.at[*node], gradient[first->id]);
+      price_op(p, &p->nodes.at[*node]);
     }
     p->op_node[op->id] = *node;
     p->nodes.at[*node].n++;
+  }
+}
+
+// The kernels of a gradient are decided by its op of the model.
+static void add_gradients(Problem *p) {
+  for_each_op(op, p->s->g) {
+    const Op *of = op_part(op) == PART_backward ? model_of(op) : NULL;
+    int node = of ? p->op_node[of->id] : -1;
+    if (node >= 0 && p->nodes.at[node].op == of) price_gradient(p, &p->nodes.at[node], op, of);
   }
 }
 
@@ -484,6 +460,7 @@ void nodes_make(Problem *p) {
   p->shared_node = no_nodes(p, g->n_values);
   add_param_nodes(p);
   add_op_nodes(p);
+  add_gradients(p);
   for_each_value(p, add_shared_nodes);
   for_each_value(p, find_shared_node);
   count_all(p);

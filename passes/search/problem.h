@@ -1,5 +1,6 @@
-// What the files of the search share: nodes.c (what can be chosen), edges.c (what that costs
-// together), lives.c and memory.c (what it needs), fit.c (solves it), search.c (writes it down).
+// What the files of the search share: nodes.c (what can be chosen), kernels.c (what that takes),
+// edges.c (what moves between), lives.c and memory.c (what it needs), fit.c (solves it), search.c
+// (writes it down), explain.c (says why).
 
 #ifndef PROBLEM_H
 #define PROBLEM_H
@@ -50,6 +51,7 @@ typedef struct Problem {
   bool sums;      // may be passed on or kept
   int64_t slices; // of time
   SolverOptions options;
+  const struct Lives *lives; // lives.h; NULL: it is not known which values are in memory
   Repeats *repeats;
   Op **first_op;      // by op id, of the model: the one like it that has the node
   bool *has_gradient; // by value id
@@ -82,6 +84,12 @@ Solved search_solve(Problem *p);
 
 // The op of the model that a gradient's op is for, as far as it reads what that reads.
 Op *model_of(const Op *op);
+
+// Sets what a gradient splits when its op of the model splits what it does now.
+void choose_gradient_split(const Problem *p, Op *op, const Op *of);
+// The costs of an op's kernels; those of its gradient's are added.
+void price_op(const Problem *p, Node *n);
+void price_gradient(const Problem *p, Node *n, Op *op, const Op *of);
 
 // The op as that choice has it, until the next: Op.split is set.
 void choose_split(const Problem *p, const Node *n, const Choice *c);

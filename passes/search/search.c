@@ -3,6 +3,7 @@
 #include "cost.h"
 #include "ir/op.h"
 #include "ir/split.h"
+#include "lives.h"
 #include "part.h"
 #include "problem.h"
 #include "said.h"
@@ -161,6 +162,16 @@ void searched_add(Searched *sum, const Searched *more) {
   sum->n_edges += more->n_edges;
 }
 
+// Of the training step; once for all ways in which its ranks may be factored.
+static const Lives *known_lives(const Problem *p) {
+  const Sharding *s = p->s;
+  Lives *here = NULL, **lives = s->lives ? s->lives : &here;
+  if (s->g != s->g->module->graphs) return NULL;
+  Arena *kept = s->lives ? s->lives_arena : s->scratch;
+  if (!*lives) *lives = lives_of(s->g->module, p->slices, kept);
+  return *lives;
+}
+
 bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *c, const Loc *why,
                  Searched *out, Diag *d) {
   Problem p = {.s = s, .scratch = s->scratch, .c = c, .axis = axis, .n_axes = n, .slices = 1};
@@ -176,6 +187,7 @@ bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *
     if (s->mesh->axis[a].time) p.slices *= s->mesh->axis[a].size;
   p.prices = transitions_new(s->g->module, c, s->scratch);
   p.joined = without_starts(&p);
+  p.lives = known_lives(&p);
   if (!choices_make(&p)) return no_choice(&p, why, d);
   Solved solved = search_solve(&p);
   SolverResult r = solved.result;
@@ -186,6 +198,7 @@ bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *
   out->n_edges = p.pairs.n;
   for (int i = 0; i < p.nodes.n; i++)
     out->n_choices += p.nodes.at[i].choices.n;
+  if (s->problem && !solver_write(&solved.problem, s->problem, d)) return false;
   if (!r.choice) return does_not_fit(&p, &r, why, d);
   if (s->explain) out->explained = search_explain(&p, &solved.problem, s->explain);
   leave_open(&p);

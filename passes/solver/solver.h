@@ -117,6 +117,12 @@ SolverProblem *solver_read(Arena *a, const char *path, Diag *d);
 // The same of a text, with text[n] == '\0'.
 SolverProblem *solver_parse(Arena *a, const char *file, const char *text, size_t n, Diag *d);
 
+// Into a file that solver_read reads.  False, having reported why it cannot be written.
+bool solver_write(const SolverProblem *p, const char *path, Diag *d);
+
+// How many combinations of strategies there are.
+double solver_choices(const SolverProblem *p);
+
 // False where something chosen is infinite.
 bool solver_cost(const SolverProblem *p, const int *choice, SolverCost *out_cost);
 

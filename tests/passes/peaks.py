@@ -168,4 +168,5 @@ def main():
     sys.exit(min(ratios) < LEAST or max(ratios) > MOST)
 
 
-main()
+if __name__ == "__main__":
+    main()
