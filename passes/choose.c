@@ -10,6 +10,7 @@
 #include "collectives.h"
 #include "cost_step.h"
 #include "pass.h"
+#include "search/search.h"
 
 enum { MAX_MICRO_BATCHES = 256, MORE_RANKS = 8, N_AGAIN = 3 };
 
@@ -96,6 +97,12 @@ static const char *first_error(Arena *a, const char *text) {
   return str_copy_n(a, at, strcspn(at, "\n"));
 }
 
+// Whether a search found that nothing fits.
+static void note_searched(void *candidate, const Searched *s) {
+  Candidate *c = candidate;
+  c->needs_less = s->status == SOLVER_infeasible;
+}
+
 static void make(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c) {
   char *said = NULL;
   size_t n;
@@ -103,6 +110,8 @@ static void make(const Module *model, const ChooseOptions *o, Arena *a, Candidat
   if (!f) BUG("no memory for what a plan says");
   Diag *d = diag_new(f);
   PipelineOptions run = {.bisect_limit = -1, .unproved = true, .out = f};
+  run.searched = note_searched;
+  run.searched_to = c;
   Module *m = module_clone(model);
   bool ok = pipeline_run(m, o->pipeline(o->context, c), &run, d) && m->phase >= PHASE_planned;
   c->made = ok && (o->plans || shares_work(m));
@@ -117,12 +126,14 @@ static void make(const Module *model, const ChooseOptions *o, Arena *a, Candidat
 // In how many micro-batches this one may fit, more than `n`: gradients and what is kept for them
 // become smaller at best as rows do.  0: in none.
 static int64_t next_cut(const ChooseOptions *o, const Candidate *c, int64_t n) {
-  if (o->micro_batches || !c->made || c->fits) return 0;
+  if (o->micro_batches || c->fits || !(c->made || c->needs_less)) return 0;
+  if (!c->made) n = 2 * n - 1; // nobody knows by how much less
   double kept = (double)(c->needs.weight_bytes + c->needs.state_bytes);
   double rest = (double)c->needs.peak_bytes - kept;
   for (n++; n <= o->batch && n <= MAX_MICRO_BATCHES; n++) {
     double part = (double)c->micro_batches / (double)n;
-    if (o->batch % n == 0 && kept + rest * part <= o->cluster->memory) return n;
+    bool may_fit = !c->made || kept + rest * part <= o->cluster->memory;
+    if (o->batch % n == 0 && may_fit) return n;
   }
   return 0;
 }
@@ -136,9 +147,8 @@ static void try_candidate(const Module *model, const ChooseOptions *o, Arena *a,
   for (int64_t n = next_cut(o, &c, c.micro_batches); n; n = next_cut(o, &c, n)) {
     Candidate more = {c.plan, c.ranks, n, .by_axes = c.by_axes};
     make(model, o, a, &more);
-    if (!more.made) continue;
-    vec_push(a, all, more);
-    c = more;
+    if (more.made) vec_push(a, all, more);
+    if (more.made || more.needs_less) c = more;
   }
 }
 

@@ -30,6 +30,7 @@ typedef struct Candidate {
   int64_t ranks, micro_batches;
   bool by_axes;    // its collectives go axis by axis, whatever the cluster
   const char *why; // it could not be made: the first that was wrong
+  bool needs_less; // and that was memory: a search found that nothing fits
   bool made;       // else nothing below is known
   bool fits;       // into a device's memory
   double seconds;  // of a step

@@ -61,7 +61,9 @@ set(PASS_FILES
   search/edges.c
   search/fit.c
   search/kernels.c
+  search/alone.c
   search/lives.c
+  search/timed.c
   search/memory.c
   search/explain.c
   search/conflict.c

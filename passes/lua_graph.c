@@ -20,6 +20,11 @@ int plan_fail(lua_State *l, const Loc *loc, const char *message) {
   return luaL_error(l, "%s", message);
 }
 
+int plan_quit(lua_State *l) {
+  program_of(l)->box.reported = true;
+  return luaL_error(l, "reported");
+}
+
 void plan_note(lua_State *l, const Loc *loc, const char *text) {
   PlanProgram *p = program_of(l);
   vec_push(p->box.arena, &p->box.notes, (SandboxNote){loc, text});

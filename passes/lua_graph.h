@@ -33,6 +33,8 @@ extern const luaL_Reg plan_calls[];  // those that say something else: lua_plan.
 PlanProgram *program_of(lua_State *l);
 // Ends the program with an error at the line that called; `loc` is what of the model it is about.
 int plan_fail(lua_State *l, const Loc *loc, const char *message);
+// Ends the program after an error that was reported.
+int plan_quit(lua_State *l);
 // What else the error will say.
 void plan_note(lua_State *l, const Loc *loc, const char *text);
 // The line of the program that runs.

@@ -174,7 +174,8 @@ static int search(lua_State *l) {
   PlanProgram *p = program_of(l);
   bool sums = search_sums(l);
   int n = lua_gettop(l), axis[MAX_AXES];
-  Searched found;
+  Searched found = {0};
+  double began = sandbox_clock();
   plan_sharding(l);
   if (n < 1 || n > MAX_AXES) return FAIL(l, NULL, "search takes the axes that it is about");
   for (int i = 0; i < n; i++)
@@ -182,10 +183,10 @@ static int search(lua_State *l) {
   for_each_op(op, p->s->g)
     if (op_mesh(op) != p->s->mesh)
       return FAIL(l, op->loc, "what is assigned to some of the ranks cannot be searched yet");
-  if (!search_axes(p->s, axis, n, sums, p->s->cluster, plan_line(l), &found, p->box.d))
-    return FAIL(l, NULL, "the search found nothing");
-  if (p->s->searched) searched_add(p->s->searched, &found);
-  return 0;
+  bool ok = search_axes(p->s, axis, n, sums, p->s->cluster, plan_line(l), &found, p->box.d);
+  if (p->s->searched && found.n) searched_add(p->s->searched, &found);
+  sandbox_spent(l, began);
+  return ok ? 0 : plan_quit(l);
 }
 
 // A number of stages, or a list of how many ranks each has; without one, nothing is asked for.
@@ -219,8 +220,9 @@ static int place(lua_State *l) {
   if (p->s->mesh->axis[axis].time) return FAIL(l, NULL, "stages are ranks, and no slices of time");
   StageWish wish = check_stages(l, 2, p->s->mesh->axis[axis].size);
   Stages made;
-  if (!stages_place(p->s, axis, &wish, plan_line(l), &made, p->box.d))
-    return FAIL(l, NULL, "nothing was placed along %s", p->s->mesh->axis[axis].name);
+  double began = sandbox_clock();
+  if (!stages_place(p->s, axis, &wish, plan_line(l), &made, p->box.d)) return plan_quit(l);
+  sandbox_spent(l, began);
   if (p->s->searched && made.searched.n) searched_add(p->s->searched, &made.searched);
   lua_createtable(l, made.n, 0);
   for (int i = 0; i < made.n; i++) {

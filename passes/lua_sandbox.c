@@ -16,7 +16,7 @@
 // Instructions from one look at the limits to the next.
 enum { SLICE = 100 };
 
-static double thread_seconds(void) {
+double sandbox_clock(void) {
   struct timespec t;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
@@ -38,7 +38,11 @@ void sandbox_check(lua_State *l) {
   const Sandbox *s = sandbox_of(l);
   if (s->used > LUA_BYTES) over(l, "wants", LUA_BYTES >> 20, "MiB of memory");
   if (s->steps > LUA_STEPS) over(l, "runs for", LUA_STEPS, "instructions");
-  if (thread_seconds() > s->end) over(l, "runs for", LUA_SECONDS, "seconds");
+  if (sandbox_clock() > s->end) over(l, "runs for", LUA_SECONDS, "seconds");
+}
+
+void sandbox_spent(lua_State *l, double began) {
+  sandbox_of(l)->end += sandbox_clock() - began;
 }
 
 static void count(lua_State *l, lua_Debug *at) {
@@ -129,6 +133,7 @@ static int find_line(lua_State *l) {
 // "lua:LINE: text": Lua would shorten the path.
 static void report(const Sandbox *s, const char *message) {
   int line = s->line;
+  if (s->reported) return;
   if (str_starts(message, "lua:") && isdigit((unsigned char)message[4])) {
     char *end;
     line = (int)strtol(message + 4, &end, 10);
@@ -195,8 +200,9 @@ bool sandbox_call(Sandbox *s, lua_CFunction function, void *context, int n_resul
   lua_State *l = s->lua;
   s->about = NULL;
   s->notes.n = 0;
+  s->reported = false;
   s->line = s->steps = 0;
-  s->end = thread_seconds() + LUA_SECONDS;
+  s->end = sandbox_clock() + LUA_SECONDS;
   lua_sethook(l, count, LUA_MASKCOUNT, SLICE);
   if (!lua_checkstack(l, 8)) {
     report(s, "not enough memory");

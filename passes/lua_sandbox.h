@@ -42,6 +42,7 @@ typedef struct Sandbox {
   double end;             // of the thread's seconds: when this call must be over
   int line;               // where an error was raised that does not say it
   const Loc *about;       // where in the model the error lies that is being raised, or NULL
+  bool reported;          // the error that is being raised: nothing is left to say
   Vec(SandboxNote) notes; // what else is said of it
 } Sandbox;
 
@@ -64,5 +65,9 @@ bool sandbox_call(Sandbox *s, lua_CFunction function, void *context, int n_resul
 
 // For functions that work for long: ends the program when it has none of its time left.
 void sandbox_check(lua_State *l);
+// The same, of those that have a limit of their own: begins, and then adds what they took to the
+// time of the program.
+double sandbox_clock(void);
+void sandbox_spent(lua_State *l, double began);
 
 #endif

@@ -317,7 +317,9 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
                       m->meshes->n_devices, m->meshes->n_devices == 1 ? "" : "s");
   t.cluster = cluster_read(t.scratch, cluster ? cluster : "h100", "cluster", d);
   if (!t.cluster || !check_no_calls(m, d) || !count_ways(m, &t, d)) return false;
-  if (!pick_factors(m, &t, d) || !attempt(m, &t, d)) return false;
+  bool ok = pick_factors(m, &t, d) && attempt(m, &t, d);
+  if (!ok && t.searched.n) opt_searched(o, &t.searched);
+  if (!ok) return false;
   if (t.searched.n) {
     opt_searched(o, &t.searched);
     opt_stat(o, (int64_t)t.searched.peak, "bytes at the peak, as the search sees it");

@@ -1,70 +1,17 @@
 // See lives.h.
 //
-// The module is copied, every value is named after its number, and the copy goes through the passes
-// that make one device's program of it.  What keeps its name there is in memory; the rest is part
-// of a kernel.
+// A copy goes through the passes that make one device's program of it (alone.h).  What keeps its
+// name there is in memory; the rest is part of a kernel.
 
 #include "lives.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/str.h"
+#include "alone.h"
 #include "ir/op.h"
 #include "ir/place.h"
-#include "pass.h"
 
-#define PASSES "comm,fuse_comm,pack_grads,widen,fuse,plan_memory"
-
-// -- One device's program ----------------------------------------------------------------------
-
-static void forget(Value *v) {
-  v->layout = NULL;
-  value_set_name(v, NULL);
-}
-
-static void number(Value *v) {
-  char name[16];
-  snprintf(name, sizeof name, "v%u", v->id);
-  value_set_name(v, name);
-}
-
-static void for_each_value(Graph *g, void (*visit)(Value *v)) {
-  for (int i = 0; i < g->n_params; i++)
-    visit(g->params[i]);
-  for_each_op(op, g)
-    for (int i = 0; i < op->n_out; i++)
-      visit(op->out[i]);
-}
-
-// As it was before anything was decided.
-static void forget_plan(Module *m) {
-  Graph *g = m->graphs;
-  m->meshes = NULL;
-  for_each_value(g, forget);
-  for_each_value(g, number);
-  for_each_op(op, g)
-    memset(op->split, 0, sizeof op->split);
-}
-
-static void keep_first(Module *m) {
-  for (Graph *g = m->graphs->next, *next; g; g = next) {
-    next = g->next;
-    graph_erase(g);
-  }
-}
-
-static bool plan_alone(Module *m, int64_t slices, Arena *a) {
-  Diag *quiet = diag_new(stderr);
-  PipelineOptions run = {.bisect_limit = -1, .unproved = true};
-  diag_quiet(quiet, true);
-  const char *text = str_format(a, "shard(mesh=t:%" PRId64 ":time)," PASSES, slices);
-  bool ok = pipeline_run(m, text, &run, quiet);
-  diag_free(quiet);
-  return ok;
-}
+static const char passes_after[] = ",comm,fuse_comm,pack_grads,widen,fuse,plan_memory";
 
 // -- What is in it -----------------------------------------------------------------------------
 
@@ -159,25 +106,21 @@ static void read_all(Reader *r) {
 }
 
 Lives *lives_of(const Module *m, int64_t slices, Arena *a) {
+  Module *copy = graph_alone(m->graphs, slices, passes_after);
+  if (!copy) return NULL;
   Arena *scratch = arena_new();
-  Module *copy = module_clone(m);
-  Lives *out = NULL;
-  keep_first(copy);
-  forget_plan(copy);
-  if (plan_alone(copy, slices, scratch)) {
-    const Graph *g = m->graphs, *alone = copy->graphs;
-    const Op *update = graph_update_start(alone);
-    out = arena_one(a, Lives);
-    Reader r = {.g = g, .alone = alone, .out = out, .life = graph_lives(alone, scratch)};
-    out->at = arena_array(a, Lived, alone->n_values);
-    out->there = arena_array(a, bool, g->n_values);
-    out->time = arena_array(a, int64_t, g->n_ops);
-    out->end = 2 * graph_end(alone) + 1;
-    out->update = update ? 2 * op_time(update) : out->end;
-    r.value = arena_array(scratch, Value *, g->n_values);
-    r.lived = arena_array(scratch, Lived *, alone->n_values);
-    read_all(&r);
-  }
+  const Graph *g = m->graphs, *alone = copy->graphs;
+  const Op *update = graph_update_start(alone);
+  Lives *out = arena_one(a, Lives);
+  Reader r = {.g = g, .alone = alone, .out = out, .life = graph_lives(alone, scratch)};
+  out->at = arena_array(a, Lived, alone->n_values);
+  out->there = arena_array(a, bool, g->n_values);
+  out->time = arena_array(a, int64_t, g->n_ops);
+  out->end = 2 * graph_end(alone) + 1;
+  out->update = update ? 2 * op_time(update) : out->end;
+  r.value = arena_array(scratch, Value *, g->n_values);
+  r.lived = arena_array(scratch, Lived *, alone->n_values);
+  read_all(&r);
   module_free(copy);
   arena_free(scratch);
   return out;

@@ -27,6 +27,7 @@ typedef struct Lives {
   int64_t *time;  // by op id: when it is done; 0: never
   int64_t update; // when the ops begin that run once per step, after all slices
   int64_t end;
+  const struct Timed *timed; // of the same step: timed.h
 } Lives;
 
 // Of the first graph, the training step; everything in `a`.  NULL where the step cannot be made for

@@ -9,6 +9,7 @@
 #include "part.h"
 #include "problem.h"
 #include "said.h"
+#include "timed.h"
 
 enum { MAX_OPS = 400 }; // of the model that are decided one by one
 
@@ -70,6 +71,17 @@ const Layout *op_gradient(const Problem *p, const Op *op, int i, const Choice *c
   return layout_new(p->s->g->module, mesh, lies);
 }
 
+// Whether the parts that this leaves can be cut in slices of time.
+static bool leaves_time(const Problem *p, const Op *op, int letter, int axis) {
+  const Mesh *mesh = p->s->mesh;
+  const Dims *dims = dims_of(p->s, op);
+  char name = dims->letter[letter].name;
+  int64_t parts = mesh->axis[axis].size;
+  for (int a = 0; a < mesh->n_axes; a++)
+    if (a != axis && op->split[a] == name) parts *= mesh->axis[a].size;
+  return timed_letter(p->timed, op, name, dims->letter[letter].size, parts);
+}
+
 // All ways to split the axes from the k-th on.
 static void add_splits(Problem *p, Node *n, Choice *c, int k) {
   if (k == p->n_axes) {
@@ -90,6 +102,7 @@ static void add_splits(Problem *p, Node *n, Choice *c, int k) {
   for (int i = 0; i < dims->n_letters; i++) {
     bool is_open = said_allows(said, dims->letter[i].name) && (said || dims->letter[i].size != 1);
     if (!is_open || !split_legal(op, dims, i, axis)) continue;
+    if (!leaves_time(p, op, i, axis)) continue;
     c->split[axis] = op->split[axis] = dims->letter[i].name;
     add_splits(p, n, c, k + 1);
   }
@@ -173,7 +186,7 @@ static bool can_cut(const Problem *p, const Value *v, const Choice *c, int k, in
   for (int a = 0; a < mesh->n_axes; a++)
     if (p->s->decided[a] && sbp_equal(p->s->lies[v->id][a], slice(dim)))
       parts *= mesh->axis[a].size;
-  return v->type->dim[dim] % parts == 0;
+  return v->type->dim[dim] % parts == 0 && timed_dim(p->timed, v, dim, parts);
 }
 
 static void add_shared(Problem *p, Node *n, Choice *c, int k) {

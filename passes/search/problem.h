@@ -52,6 +52,7 @@ typedef struct Problem {
   int64_t slices; // of time
   SolverOptions options;
   const struct Lives *lives; // lives.h; NULL: it is not known which values are in memory
+  const struct Timed *timed; // timed.h; NULL: time is not cut
   Repeats *repeats;
   Op **first_op;      // by op id, of the model: the one like it that has the node
   bool *has_gradient; // by value id

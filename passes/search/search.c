@@ -7,6 +7,7 @@
 #include "part.h"
 #include "problem.h"
 #include "said.h"
+#include "timed.h"
 
 enum { SECONDS = 10 }; // for the solver
 #define GAP 1e-4       // that nobody minds: prices are not that exact
@@ -168,7 +169,9 @@ static const Lives *known_lives(const Problem *p) {
   Lives *here = NULL, **lives = s->lives ? s->lives : &here;
   if (s->g != s->g->module->graphs) return NULL;
   Arena *kept = s->lives ? s->lives_arena : s->scratch;
-  if (!*lives) *lives = lives_of(s->g->module, p->slices, kept);
+  if (*lives) return *lives;
+  *lives = lives_of(s->g->module, p->slices, kept);
+  if (*lives) (*lives)->timed = timed_find(s->g, p->slices, kept);
   return *lives;
 }
 
@@ -188,6 +191,7 @@ bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *
   p.prices = transitions_new(s->g->module, c, s->scratch);
   p.joined = without_starts(&p);
   p.lives = known_lives(&p);
+  p.timed = p.lives ? p.lives->timed : timed_find(s->g, p.slices, s->scratch);
   if (!choices_make(&p)) return no_choice(&p, why, d);
   Solved solved = search_solve(&p);
   SolverResult r = solved.result;
