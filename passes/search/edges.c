@@ -176,7 +176,7 @@ static int64_t *pair_costs(Problem *p, const Value *v, const End *from, const En
       double back = o.backward > 0 ? price(p, v->type, to->back[k], from->back[i], joined) : 0;
       double seconds = often_seconds(p, forward, o.forward, !of_weight) +
                        often_seconds(p, back, o.backward, !of_weight);
-      cost[i * m + k] = picoseconds_of(seconds);
+      cost[i * m + k] = cost_of(p, seconds);
     }
   return cost;
 }
@@ -252,7 +252,7 @@ static void add_update(Problem *p, const Value *v, int param) {
 }
 
 static int64_t add_up_cost(Problem *p, const Type *type, const Layout *l) {
-  return picoseconds_of(often_seconds(p, price(p, type, l, without_sums(p, l), false), 1, true));
+  return cost_of(p, often_seconds(p, price(p, type, l, without_sums(p, l), false), 1, true));
 }
 
 static bool is_read(const Value *v) {
@@ -284,7 +284,7 @@ static void add_output(Problem *p, const Value *v) {
   Node *n = &p->nodes.at[from.node];
   const Layout *all = layout_broadcast(p->s->g->module, p->s->mesh);
   for (int k = 0; k < n->choices.n; k++)
-    n->cost[k] += picoseconds_of(price(p, v->type, from.lies[k], all, false));
+    n->cost[k] += cost_of(p, price(p, v->type, from.lies[k], all, false));
 }
 
 static void add_results(Problem *p) {

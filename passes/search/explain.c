@@ -115,7 +115,7 @@ static void explain_alternative(const Problem *p, const Node *n, const Alternati
                                                  : "cannot be\n");
     return;
   }
-  double ms = (double)x->cost * 1e-9, least = (double)best * 1e-9;
+  double ms = (double)x->cost * 1e3 * p->unit, least = (double)best * 1e3 * p->unit;
   strbuf_addf(out, "%12.6f ms   ", ms);
   const char *more = x->needed || ms <= least || least <= 0
                          ? ""
@@ -125,8 +125,8 @@ static void explain_alternative(const Problem *p, const Node *n, const Alternati
     strbuf_addf(out, "does not fit: %lld bytes, there are %.0f\n", (long long)x->needed,
                 p->c->memory);
   else
-    strbuf_addf(out, "nodes %.6f, between %.6f\n", (double)x->nodes * 1e-9,
-                (double)(x->cost - x->nodes) * 1e-9);
+    strbuf_addf(out, "nodes %.6f, between %.6f\n", (double)x->nodes * 1e3 * p->unit,
+                (double)(x->cost - x->nodes) * 1e3 * p->unit);
 }
 
 // Where a program said it; NULL: it did not.

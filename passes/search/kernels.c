@@ -93,7 +93,7 @@ void price_op(const Problem *p, Node *n) {
   OpWork work = kernel_work(p, n->op);
   for (int k = 0; k < n->choices.n; k++) {
     choose_split(p, n, &n->choices.at[k]);
-    n->cost[k] = picoseconds_of(seconds(p, n->op, &work));
+    n->cost[k] = cost_of(p, seconds(p, n->op, &work));
   }
 }
 
@@ -104,7 +104,7 @@ void price_gradient(const Problem *p, Node *n, Op *op, const Op *of) {
   for (int k = 0; k < n->choices.n; k++) {
     choose_split(p, n, &n->choices.at[k]);
     choose_gradient_split(p, op, of);
-    n->cost[k] += picoseconds_of(seconds(p, op, &work));
+    n->cost[k] += cost_of(p, seconds(p, op, &work));
   }
   memcpy(op->split, before, sizeof before);
 }

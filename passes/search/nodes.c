@@ -19,8 +19,8 @@ static Sbp slice(int dim) {
   return (Sbp){.kind = SBP_S, .dim = dim};
 }
 
-int64_t picoseconds_of(double seconds) {
-  return isfinite(seconds) && seconds < 1e5 ? llround(seconds * 1e12) : SOLVER_INFINITE;
+int64_t cost_of(const Problem *p, double seconds) {
+  return isfinite(seconds) && seconds < 1e5 ? llround(seconds / p->unit) : SOLVER_INFINITE;
 }
 
 int64_t times_cost(int64_t cost, int n) {
@@ -246,7 +246,7 @@ static void price_input(Problem *p, Node *n) {
   double bytes = (double)type_bytes(n->v->type);
   for (int k = 0; k < n->choices.n; k++) {
     double own = bytes / parts_of(lies_as(p, n->v, n->choices.at[k].lies));
-    n->cost[k] = picoseconds_of(own / p->c->memory_speed);
+    n->cost[k] = cost_of(p, own / p->c->memory_speed);
   }
 }
 
@@ -258,7 +258,7 @@ static void price_weight(Problem *p, Node *n) {
     const Layout *back = lies_as(p, v, n->choices.at[k].back);
     double moved = (2 * states + 3 * bytes) / parts_of(back); // states both ways, weight, gradient
     double seconds = moved / p->c->memory_speed + price(p, v->type, back, lies, false);
-    n->cost[k] = picoseconds_of(seconds);
+    n->cost[k] = cost_of(p, seconds);
   }
 }
 

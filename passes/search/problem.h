@@ -28,7 +28,7 @@ typedef struct Node {
   bool shared;
   int n; // that are decided alike, of which this is one
   Choices choices;
-  int64_t *cost; // picoseconds of a step, of each choice
+  int64_t *cost; // of a step, in Problem.unit, of each choice
 } Node;
 
 // Between two nodes: of a value of that type, result `from_index` of the one, operand `to_index` of
@@ -50,6 +50,7 @@ typedef struct Problem {
   int n_axes;
   bool sums;      // may be passed on or kept
   int64_t slices; // of time
+  double unit;    // seconds of a cost of 1
   SolverOptions options;
   const struct Lives *lives; // lives.h; NULL: it is not known which values are in memory
   const struct Timed *timed; // timed.h; NULL: time is not cut
@@ -110,7 +111,7 @@ const char *search_explain(const Problem *p, const SolverProblem *problem, const
 
 // Seconds from one layout to another; infinite where comm has no way.
 double price(Problem *p, const Type *whole, const Layout *from, const Layout *to, bool joined);
-int64_t picoseconds_of(double seconds);
+int64_t cost_of(const Problem *p, double seconds);
 int64_t times_cost(int64_t cost, int n); // infinite ones stay so
 
 #endif
