@@ -194,8 +194,9 @@ static void try_bound(Solve *s, double (*find)(Solve *)) {
 static void run(Solve *s, Model *m) {
   solve_begin(s, m);
   if (!s->core->n_vars) {
+    double all = s->core->constant;
     solve_offer(s, NULL);
-    s->bound = s->core->constant;
+    s->bound = fabs(all) < 0x1p53 ? all : all - 1e-12 * fabs(all);
     return;
   }
   // Where memory does not bind there is nothing to search.
