@@ -58,7 +58,7 @@ typedef struct Step {
   int n_devices, *device;
   int *class_of; // by device of the cluster
   int n_classes;
-  Class *class;
+  Class *class_at;
   Classes *on_mesh;        // by mesh id
   Vec(Meeting *) meetings; // by id of price
   double **ready;          // of an all_reduce, by op id: when it is done, by class
@@ -116,9 +116,9 @@ static void find_classes(Step *s) {
   for_each_mesh(mesh, s->m)
     tell_apart(s, mesh->device, mesh->n_devices);
   tell_kinds_apart(s);
-  s->class = arena_array(s->a, Class, s->n_classes);
+  s->class_at = arena_array(s->a, Class, s->n_classes);
   for (int i = 0; i < s->n_devices; i++) {
-    Class *k = &s->class[s->class_of[s->device[i]]];
+    Class *k = &s->class_at[s->class_of[s->device[i]]];
     k->device = cluster_device(s->c, s->device[i]);
     k->kind = cluster_kind(s->c, s->device[i]);
   }
@@ -201,8 +201,8 @@ static void add_event(Step *s, const Op *op, StepPart part) {
     double *computes = arena_array(s->a, double, s->n_classes);
     for (int i = 0; i < e.on->n; i++) {
       int k = e.on->at[i];
-      bool known = i && s->class[k].kind == s->class[e.on->at[0]].kind;
-      computes[k] = known ? computes[e.on->at[0]] : op_seconds_on(&s->class[k].device, op);
+      bool known = i && s->class_at[k].kind == s->class_at[e.on->at[0]].kind;
+      computes[k] = known ? computes[e.on->at[0]] : op_seconds_on(&s->class_at[k].device, op);
       e.seconds = later(e.seconds, computes[k]);
     }
     e.computes = computes;
@@ -246,14 +246,14 @@ static void queue_until(const Step *s, Class *k, double seconds, double end) {
 static double begin_of(const Step *s, const Classes *on) {
   double begin = 0;
   for (int i = 0; i < on->n; i++)
-    begin = later(begin, later(s->class[on->at[i]].now, s->class[on->at[i]].queued));
+    begin = later(begin, later(s->class_at[on->at[i]].now, s->class_at[on->at[i]].queued));
   return begin;
 }
 
 static void run_collective(Step *s, const Event *e, const Classes *on) {
   double end = begin_of(s, on) + e->seconds;
   for (int i = 0; i < on->n; i++) {
-    Class *k = &s->class[on->at[i]];
+    Class *k = &s->class_at[on->at[i]];
     queue_until(s, k, e->seconds, end);
     if (e->op->kind == OP_all_reduce)
       s->ready[e->op->id][on->at[i]] = k->reduced = end;
@@ -272,14 +272,14 @@ static bool have(const Classes *on, int k) {
 static void run_sent(Step *s, const Event *e, const Classes *from, const Classes *to) {
   double there = begin_of(s, from) + e->seconds;
   for (int i = 0; i < to->n; i++) {
-    Class *k = &s->class[to->at[i]];
+    Class *k = &s->class_at[to->at[i]];
     double begin = later(k->now, k->queued);
     double end = later(have(from, to->at[i]) ? begin + e->seconds : begin, there);
     queue_until(s, k, fmin(e->seconds, end - begin), end);
     wait_until(k, end);
   }
   for (int i = 0; i < from->n; i++) {
-    Class *k = &s->class[from->at[i]];
+    Class *k = &s->class_at[from->at[i]];
     if (!have(to, from->at[i]))
       queue_until(s, k, e->seconds, later(k->now, k->queued) + e->seconds);
   }
@@ -296,14 +296,14 @@ static void run_move(Step *s, const Event *e) {
   for (int i = 0; i < from->n + to->n; i++) {
     int at = i < from->n ? from->at[i] : to->at[i - from->n];
     if (i >= from->n && have(from, at)) continue;
-    queue_until(s, &s->class[at], e -> seconds, end);
-    wait_until(&s->class[at], end);
+    queue_until(s, &s->class_at[at], e->seconds, end);
+    wait_until(&s->class_at[at], end);
   }
 }
 
 static void run_op(Step *s, const Event *e) {
   for (int i = 0; i < e->on->n; i++) {
-    Class *k = &s->class[e->on->at[i]];
+    Class *k = &s->class_at[e->on->at[i]];
     double seconds = e->computes ? e->computes[e->on->at[i]] : 0;
     k->now += seconds;
     k->cost.compute += seconds;
@@ -313,7 +313,7 @@ static void run_op(Step *s, const Event *e) {
 static void run_event(Step *s, const Event *e) {
   for (int i = 0; i < e->n_waits; i++)
     for (int k = 0; k < s->n_classes; k++)
-      wait_until(&s->class[k], s -> ready[e->wait[i]][k]);
+      wait_until(&s->class_at[k], s->ready[e->wait[i]][k]);
   if (!e->meeting)
     run_op(s, e);
   else if (e->op->kind == OP_move)
@@ -331,7 +331,7 @@ static void run_part(Step *s, StepPart part) {
 // For every all_reduce.
 static void run_waits(Step *s) {
   for (int i = 0; i < s->n_classes; i++) {
-    Class *k = &s->class[i];
+    Class *k = &s->class_at[i];
     wait_until(k, k->reduced);
     if (k->queued <= k->now) k->busy.n = k->past = 0;
   }
@@ -363,7 +363,7 @@ static bool is_steady(const Step *s, const Class *before, Advance *last) {
   double all = 0;
   bool steady = true;
   for (int i = 0; i < s->n_classes; i++) {
-    Advance is = advance_since(&s->class[i], &before[i]);
+    Advance is = advance_since(&s->class_at[i], &before[i]);
     if (all == 0) all = is.now;
     steady &= same(is.now, last[i].now, all) && same(is.queued, last[i].queued, all) &&
               same(is.cost.idle, last[i].cost.idle, all) && (is.now == 0 || same(is.now, all, all));
@@ -374,7 +374,7 @@ static bool is_steady(const Step *s, const Class *before, Advance *last) {
 
 static void repeat(Step *s, const Advance *as, int times) {
   for (int i = 0; i < s->n_classes; i++) {
-    Class *k = &s->class[i];
+    Class *k = &s->class_at[i];
     k->now += times * as[i].now;
     k->queued += times * as[i].queued;
     k->reduced += times * as[i].reduced;
@@ -393,7 +393,7 @@ static void run_slices(Step *s) {
   Class *before = arena_array(s->a, Class, s->n_classes);
   Advance *last = arena_array(s->a, Advance, s->n_classes);
   for (int i = 0; i < n; i++) {
-    memcpy(before, s->class, sizeof *before * (size_t)s->n_classes);
+    memcpy(before, s->class_at, sizeof *before * (size_t)s->n_classes);
     run_part(s, STEP_micro);
     if (n > 1) run_waits(s);
     if (!is_steady(s, before, last)) continue;
@@ -414,14 +414,14 @@ static void report(Step *s, StepCost *out) {
   double idle = 0;
   out->seconds = 0;
   for (int i = 0; i < s->n_classes; i++)
-    out->seconds = later(out->seconds, later(s->class[i].now, s->class[i].queued));
+    out->seconds = later(out->seconds, later(s->class_at[i].now, s->class_at[i].queued));
   for (int i = 0; i < s->n_classes; i++)
-    wait_until(&s->class[i], out -> seconds);
+    wait_until(&s->class_at[i], out->seconds);
   out->n_ranks = s->n_devices;
   out->device = s->device;
   out->rank = arena_array(s->a, const RankCost *, s->n_devices);
   for (int i = 0; i < s->n_devices; i++) {
-    out->rank[i] = &s->class[s->class_of[s->device[i]]].cost;
+    out->rank[i] = &s->class_at[s->class_of[s->device[i]]].cost;
     idle += out->rank[i]->idle;
   }
   out->bubble = out->seconds > 0 ? idle / (s->n_devices * out->seconds) : 0;
