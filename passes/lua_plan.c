@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/vec.h"
 #include "ir/op.h"
 #include "ir/verify.h"
@@ -175,7 +176,7 @@ static int search(lua_State *l) {
   bool sums = search_sums(l);
   int n = lua_gettop(l), axis[MAX_AXES];
   Searched found = {0};
-  double began = sandbox_clock();
+  double began = thread_seconds();
   plan_sharding(l);
   if (n < 1 || n > MAX_AXES) return FAIL(l, NULL, "search takes the axes that it is about");
   for (int i = 0; i < n; i++)
@@ -220,7 +221,7 @@ static int place(lua_State *l) {
   if (p->s->mesh->axis[axis].time) return FAIL(l, NULL, "stages are ranks, and no slices of time");
   StageWish wish = check_stages(l, 2, p->s->mesh->axis[axis].size);
   Stages made;
-  double began = sandbox_clock();
+  double began = thread_seconds();
   if (!stages_place(p->s, axis, &wish, plan_line(l), &made, p->box.d)) return plan_quit(l);
   sandbox_spent(l, began);
   if (p->s->searched && made.searched.n) searched_add(p->s->searched, &made.searched);

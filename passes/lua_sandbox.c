@@ -7,20 +7,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <lualib.h>
+
+#include "base/clock.h"
 
 // -- Limits ----------------------------------------------------------------------------------
 
 // Instructions from one look at the limits to the next.
 enum { SLICE = 100 };
-
-double sandbox_clock(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static Sandbox *sandbox_of(lua_State *l) {
   void *s;
@@ -38,11 +33,11 @@ void sandbox_check(lua_State *l) {
   const Sandbox *s = sandbox_of(l);
   if (s->used > LUA_BYTES) over(l, "wants", LUA_BYTES >> 20, "MiB of memory");
   if (s->steps > LUA_STEPS) over(l, "runs for", LUA_STEPS, "instructions");
-  if (sandbox_clock() > s->end) over(l, "runs for", LUA_SECONDS, "seconds");
+  if (thread_seconds() > s->end) over(l, "runs for", LUA_SECONDS, "seconds");
 }
 
 void sandbox_spent(lua_State *l, double began) {
-  sandbox_of(l)->end += sandbox_clock() - began;
+  sandbox_of(l)->end += thread_seconds() - began;
 }
 
 static void count(lua_State *l, lua_Debug *at) {
@@ -202,7 +197,7 @@ bool sandbox_call(Sandbox *s, lua_CFunction function, void *context, int n_resul
   s->notes.n = 0;
   s->reported = false;
   s->line = s->steps = 0;
-  s->end = sandbox_clock() + LUA_SECONDS;
+  s->end = thread_seconds() + LUA_SECONDS;
   lua_sethook(l, count, LUA_MASKCOUNT, SLICE);
   if (!lua_checkstack(l, 8)) {
     report(s, "not enough memory");

@@ -65,9 +65,8 @@ bool sandbox_call(Sandbox *s, lua_CFunction function, void *context, int n_resul
 
 // For functions that work for long: ends the program when it has none of its time left.
 void sandbox_check(lua_State *l);
-// The same, of those that have a limit of their own: begins, and then adds what they took to the
-// time of the program.
-double sandbox_clock(void);
+// After those that have a limit of their own: what they took, since thread_seconds was `began`, is
+// added to the time of the program.
 void sandbox_spent(lua_State *l, double began);
 
 #endif

@@ -14,8 +14,8 @@
 
 #include <inttypes.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "ir/place.h"
 #include "prove.h"
 
@@ -36,12 +36,6 @@ typedef struct Run {
   Module *model;        // before the first of the passes that are to be proved, or NULL
   const Pass *unproved; // the last of them that ran since the last proof, or NULL
 } Run;
-
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 void opt_stat(const PassOptions *o, int64_t n, const char *what) {
   Stats *stats = o->stats;
@@ -105,14 +99,14 @@ static bool verify(Run *r, const Pass *pass) {
 }
 
 static void timed(Run *r, const char *what, double start) {
-  Timing timing = {what, now() - start};
+  Timing timing = {what, clock_seconds() - start};
   vec_push(r->arena, &r->timings, timing);
   if (r->o->timed) r->o->timed(r->o->timed_to, what, timing.seconds);
 }
 
 // A module whose types are those of parts cannot say any more what the whole was.
 static void begin_proof(Run *r) {
-  double start = now();
+  double start = clock_seconds();
   if (r->o->unproved || r->model || r->m->phase >= PHASE_local) return;
   r->model = module_clone(r->m);
   timed(r, "prove", start);
@@ -120,7 +114,7 @@ static void begin_proof(Run *r) {
 
 static bool prove_plan(Run *r) {
   const Pass *pass = r->unproved;
-  double start = now();
+  double start = clock_seconds();
   if (!pass) return true;
   r->unproved = NULL;
   bool ok = (r->o->verify_each || module_verify(r->m, r->d)) && prove(r->model, r->m, r->d);
@@ -189,7 +183,7 @@ static bool run_pass(Run *r, PassOptions *step) {
     return false;
   dump_before(&r->dump, r->m, pass);
 
-  double start = now();
+  double start = clock_seconds();
   step->stats = &r->stats;
   step->run = r->o;
   step->scratch = arena_new();

@@ -10,8 +10,8 @@
 // line too many may be named, and none that has no part in it.
 
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "ir/op.h"
 #include "op_names.h"
 #include "problem.h"
@@ -33,12 +33,6 @@ typedef struct Conflict {
   Vec(Line) lines;
   double end; // of the processor's seconds: what is not known by then counts as possible
 } Conflict;
-
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 // -- Lines
 // -----------------------------------------------------------------------------------------
@@ -126,7 +120,7 @@ static Sharding *without(const Conflict *c, const bool *kept) {
 static bool is_possible(void *context, const bool *kept) {
   const Conflict *c = context;
   const Graph *g = c->p->s->g;
-  if (now() > c->end) return true;
+  if (thread_seconds() > c->end) return true;
   char(*was)[MAX_AXES] = arena_alloc_array(c->p->scratch, g->n_ops, sizeof *was);
   for_each_op(op, g)
     memcpy(was[op->id], op->split, sizeof op->split);
@@ -162,7 +156,7 @@ static void note(const Line *line, Arena *a, Diag *d) {
 }
 
 bool search_conflict(const Problem *p, Diag *d) {
-  Conflict c = {.p = p, .end = now() + SECONDS_ALL};
+  Conflict c = {.p = p, .end = thread_seconds() + SECONDS_ALL};
   find_lines(&c);
   bool *kept = arena_array(p->scratch, bool, c.lines.n + 1);
   if (!c.lines.n || !is_possible(&c, kept)) return false; // it is not what programs said

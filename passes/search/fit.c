@@ -10,8 +10,8 @@
 // more than there is, those that are there when it does get one, and the solver is asked again.
 
 #include <math.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "memory.h"
 
 #define LEAST_SECONDS 0.2 // of each time that the solver is asked
@@ -154,25 +154,19 @@ static bool any_new(const bool *found, bool *copies, int n) {
   return any;
 }
 
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 Solved search_solve(Problem *p) {
   const Memory *m = p->lives ? memory_of(p, p->lives) : NULL;
   int n = m ? m->buffer.n : 0;
   bool *copies = arena_array(p->scratch, bool, n), *found = arena_array(p->scratch, bool, n);
   int64_t limit = p->c->memory > 0 ? (int64_t)p->c->memory : SOLVER_NO_LIMIT;
-  double start = now(), end = start + p->options.seconds;
+  double start = clock_seconds(), end = start + p->options.seconds;
   for (;;) { // each time with more copies, of which there are so many
     SolverOptions options = p->options;
     Solved out = {.problem = problem_with(p, m, copies)};
-    options.seconds = fmax((end - now()) / 2, LEAST_SECONDS);
+    options.seconds = fmax((end - clock_seconds()) / 2, LEAST_SECONDS);
     out.result = solver_solve(p->scratch, &out.problem, &options);
     if (out.result.choice && m) out.peak = memory_peak(m, out.result.choice, limit, found);
-    out.seconds = now() - start;
+    out.seconds = clock_seconds() - start;
     if (out.peak <= limit || !any_new(found, copies, n)) return out;
   }
 }

@@ -13,6 +13,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "solver/core.h"
 
 typedef struct Compare {

@@ -2,7 +2,6 @@
 
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 #include "solver/core.h"
 
@@ -106,10 +105,4 @@ int dice_below(Dice *r, int n) {
 
 double dice_unit(Dice *r) {
   return (double)(dice_next(r) >> 11) * 0x1p-53;
-}
-
-double clock_seconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }

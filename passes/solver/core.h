@@ -50,7 +50,4 @@ uint64_t dice_next(Dice *r);
 int dice_below(Dice *r, int n);
 double dice_unit(Dice *r); // in [0, 1)
 
-// Time that passes, from when it was started.
-double clock_seconds(void);
-
 #endif

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "solver/improve.h"
 
 // In large cores small blocks earn more in the same time, and large tables are worth it: S after 40

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "solver/program.h"
 #include "solver/reduce.h"
 #include "solver/solve.h"

@@ -23,6 +23,8 @@ ZeroOneAnswer zero_one_ask(const ZeroOne *p, const ZeroOneAsk *ask, double *valu
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 static Cbc_Model *load(const ZeroOne *p) {
   Arena *a = arena_new();
   Cbc_Model *m = Cbc_newModel();

@@ -21,6 +21,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/str.h"
 #include "base/vec.h"
 #include "solver/zero_one.h"

@@ -5,9 +5,9 @@
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 #include "assign.h"
+#include "base/clock.h"
 #include "base/vec.h"
 #include "cost.h"
 #include "ir/op.h"
@@ -206,12 +206,6 @@ static void place_as_first(Sharding *s, int axis, const Loc *why) {
 
 // -- All together --------------------------------------------------------------------------------
 
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static const SolverStatus solver_status[] = {
     [PARTITION_proved] = SOLVER_optimal,
     [PARTITION_found] = SOLVER_feasible,
@@ -242,14 +236,14 @@ const Run *placing_run_at(const Placing *p, int rank) {
 }
 
 static bool solve(Placing *p, Stages *out, Diag *d) {
-  double start = now();
+  double start = clock_seconds();
   PartitionOptions o = {.seconds = SECONDS, .lp = p->s->lp};
   PartitionResult r = partition_solve(p->s->scratch, &p->loads->p, &o);
   if (r.lp_failed) return diag_error(d, p->why, "'%s' cannot be written", o.lp);
   if (!r.run_of) return placing_failed(p, &r, d);
   p->run_of = r.run_of;
   p->load = partition_load(p->s->scratch, &p->loads->p, r.run_of);
-  report(p, &r, now() - start, out);
+  report(p, &r, clock_seconds() - start, out);
   return true;
 }
 

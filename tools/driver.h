@@ -1,0 +1,127 @@
+// What the files of nnaot share.
+//
+//     nnaot.c               the options, and the steps from a model to what is written
+//     driver_check.c        what can be known to be wrong before the model is read
+//     driver_choose.c       the plan: as it was asked for, as the model says, or the best
+//     driver_pipeline.c     by such a plan, the text of the pipeline
+//     driver_write.c        what is printed and written
+//     driver_executable.c   of that, executables and the C that they are made of
+//     summary.c, explain.c  the texts of --summary, --comm-manifest and --explain
+//
+// What the command line said and what was chosen are values that are handed on.  After
+// check_settings neither changes: another plan is another Choice.
+
+#ifndef TOOLS_DRIVER_H
+#define TOOLS_DRIVER_H
+
+#include "backend/backend.h"
+#include "frontend/onnx.h"
+#include "options.h"
+#include "pass.h"
+#include "plan.h"
+#include "record.h"
+#include "summary.h"
+
+typedef enum Emit { EMIT_exe, EMIT_nn, EMIT_c, EMIT_plan, EMIT_onnx } Emit;
+
+// By which plan the step is made.
+typedef struct Choice {
+  const char *name;      // as in --plan
+  Plan plan;             // its programs and their axes; none where the plan is not known yet
+  int64_t micro_batches; // of a batch
+  bool by_axes;          // collectives go axis by axis, whatever the cluster
+} Choice;
+
+// What the command line said.
+typedef struct Settings {
+  const char *model; // a file
+  // Output
+  const char *output, *target_text, *link_text, *aot_plans, *emit_text, *summary, *manifest;
+  int64_t ranks, jobs;
+  bool split_ranks, verbose;
+  // Model
+  const char *batch_dim, *external_data_dir, *init, *dtype;
+  int64_t batch;
+  Strings dims;
+  bool train_mode;
+  // Training
+  const char *loss, *optimizer, *lr_text, *lr_schedule;
+  double clip_norm;
+  int64_t accumulate, micro_batches;
+  Strings freeze;
+  // Plan
+  const char *plan, *cluster, *explain, *report, *trace;
+  // Passes
+  const char *pipeline;
+  PipelineOptions run;
+
+  // What main and the checks read out of it:
+  Emit emit;
+  BackendOptions backend; // target, how to link, and whether only sources are made
+  double lr;              // --lr, or the default of the optimizer
+  double least_lr;        // of the schedule
+  Choice asked;           // --plan
+  bool made_folder;       // of --emit c: it goes again when nothing comes into it
+} Settings;
+
+// A training step, and what was seen on the way to it.
+typedef struct Compiled {
+  OnnxOptions import;
+  Choice choice;
+  Module *m;     // what one rank does
+  Module *model; // as it was before the passes; only for --emit onnx
+  Summary summary;
+  Record record; // of the plan; only for a plan that is written as a program
+} Compiled;
+
+// -- driver_check.c --------------------------------------------------------------------------
+
+// Everything that can be wrong before the model is read.  Returns an exit status.
+int check_settings(Settings *s, Arena *a, Diag *d);
+// Whether the schedule goes down from this learning rate.
+bool check_least_lr(const Settings *s, double lr, Diag *d);
+// Whether the step is for as many ranks as were asked for, and fits into their memory.
+bool check_compiled(const Settings *s, const Compiled *c, Arena *a, Diag *d);
+
+// Whether the model is a module in text form.
+bool is_text(const Settings *s);
+
+// -- driver_choose.c -------------------------------------------------------------------------
+
+// Whether nnaot chooses the plan: one rank has nothing to choose.
+bool is_auto(const Settings *s);
+// Whether the plan is what the model is annotated with.
+bool follows_annotations(const Settings *s);
+
+// Reads --plan into s->asked.
+bool ask_plan(Settings *s, Arena *a, Diag *d);
+// Whether the programs of s->asked can be run.  They may say how many micro-batches they are for.
+bool ask_programs(Settings *s, Arena *a, Diag *d);
+// What the model says of devices, where that is followed: else *out is NULL, and the module forgets
+// it.  `annotated`: whether the file says anything.
+bool take_annotations(const Settings *s, Module *m, bool annotated, const Annotations **out,
+                      Arena *a, Diag *d);
+// The plan, and how many micro-batches it takes to fit into memory.  `said` is what the model says
+// of devices, or NULL.
+bool choose(const Settings *s, const Module *m, const Annotations *said, Choice *out, Summary *seen,
+            Arena *a, Diag *d);
+
+// -- driver_pipeline.c -----------------------------------------------------------------------
+
+// The target's pipeline, with what the settings describe.
+const char *train_pipeline(Arena *a, const Settings *s, const Choice *c);
+// "a,b,c"
+const char *joined(Arena *a, const Strings *s);
+
+// -- driver_write.c --------------------------------------------------------------------------
+
+// Whether the plan is written as a program: --emit plan -o FILE.lua.
+bool writes_program(const Settings *s);
+bool write_all(const Settings *s, Compiled *c, Arena *a, Diag *d);
+
+// -- driver_executable.c ---------------------------------------------------------------------
+
+// The executables, or with --emit c what they would be made of.
+bool write_executable(const Settings *s, const Compiled *c, Arena *a, Diag *d);
+
+#endif

@@ -1,0 +1,313 @@
+// What is wrong with a command line.
+//
+//     nnaot: error: a batch of 10 cannot be cut in 4 ranks
+//
+// What can be known without the model is found before it is read: options that contradict each
+// other or have no effect, numbers out of range, files that cannot be written, a machine that has
+// no compiler.  What depends on the model, such as the outputs that a loss names, is for the passes
+// to say.  What shows only when they have run, memory and the ranks of a pipeline, is at the end.
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/vec.h"
+#include "driver.h"
+#include "needs.h"
+#include "optimizer_spec.h"
+#include "output.h"
+
+// -- What is supported, and has an effect ------------------------------------------------------
+
+bool is_text(const Settings *s) {
+  return str_ends(s->model, ".nn") || !strcmp(s->model, "-");
+}
+
+static bool is_one_of(const char *what, const char *const *list) {
+  for (; *list; list++)
+    if (!strcmp(what, *list)) return true;
+  return false;
+}
+
+// What belongs to later versions: false, having said what there is, when it is asked for.
+static bool check_supported(const Settings *s, Diag *d) {
+  static const char *const dtypes[] = {"f32", "bf16", "f16", NULL};
+  int errors = diag_errors(d);
+  const struct {
+    const char *option, *value;
+  } later[] = {{"--report", s->report}, {"--trace", s->trace}};
+  for (size_t i = 0; i < sizeof later / sizeof *later; i++)
+    if (later[i].value) diag_error(d, NULL, "%s is not supported yet", later[i].option);
+  if (!is_one_of(s->dtype, dtypes))
+    diag_error(d, NULL, "--dtype is f32, bf16 or f16, not '%s'", s->dtype);
+  return diag_errors(d) == errors;
+}
+
+static void refuse(const char *const *names, const char *with, const char *hint, Diag *d) {
+  for (; *names; names++) {
+    if (!option_given(*names)) continue;
+    diag_error(d, NULL, "--%s has no effect with %s", *names, with);
+    diag_hint(d, "%s", hint);
+  }
+}
+
+// What an option asks for is done, or it is an error.
+static bool check_effect(const Settings *s, Diag *d) {
+  static const char *const step[] = {"loss",      "optimizer", "freeze",     "init",
+                                     "clip-norm", "dtype",     "accumulate", "micro-batches",
+                                     "plan",      "cluster",   NULL};
+  static const char *const import[] = {
+      "batch", "batch-dim", "dim", "accumulate", "external-data-dir", "train-mode", NULL};
+  static const char *const of_target[] = {"link", "aot-plans"};
+  int errors = diag_errors(d);
+  if (s->emit == EMIT_onnx && (s->pipeline || is_text(s)))
+    diag_error(d, NULL, "--emit onnx annotates an ONNX model with a plan, and %s",
+               s->pipeline ? "--passes has none" : "this is a module in text form");
+  if (s->emit == EMIT_onnx && s->run.stop_after)
+    diag_error(d, NULL, "--stop-after has no effect with --emit onnx");
+  if (s->pipeline)
+    refuse(step, "--passes",
+           "say it in the pipeline: loss(spec=…), autodiff(freeze=…), optimizer(name=…)", d);
+  if (s->pipeline && !s->lr_text && (strstr(s->pipeline, ":lr=") || strstr(s->pipeline, ",lr=")))
+    diag_error(d, NULL, "lr has no effect in the pipeline of --passes; give --lr");
+  if (is_text(s))
+    refuse(import, "a module in text form", "its sizes are those that it was written with", d);
+  if (s->split_ranks && s->emit != EMIT_exe)
+    diag_error(d, NULL, "--split-ranks has no effect with --emit %s", s->emit_text);
+  for (size_t i = 0; i < sizeof of_target / sizeof *of_target; i++)
+    if (option_given(of_target[i]) && !backend_takes(s->backend.target.target, of_target[i]))
+      diag_error(d, NULL, "--%s has no effect with --target %s", of_target[i],
+                 target_info[s->backend.target.target].name);
+  return diag_errors(d) == errors;
+}
+
+// -- The values of options ---------------------------------------------------------------------
+
+// --target, --link and --aot-plans, into s->backend.
+static bool check_target(Settings *s, Diag *d) {
+  static const char *const links[] = {"static", "shared", NULL};
+  static const char *const plans[] = {"yes", "no", NULL};
+  if (s->link_text && !is_one_of(s->link_text, links))
+    return diag_error(d, NULL, "--link is static or shared, not '%s'", s->link_text);
+  if (s->aot_plans && !is_one_of(s->aot_plans, plans))
+    return diag_error(d, NULL, "--aot-plans is yes or no, not '%s'", s->aot_plans);
+  if (s->link_text) s->backend.link = !strcmp(s->link_text, "static") ? LINK_static : LINK_shared;
+  if (s->aot_plans) s->backend.plans = !strcmp(s->aot_plans, "yes") ? PLANS_yes : PLANS_no;
+  return backend_target_parse(s->target_text, &s->backend.target, d);
+}
+
+static bool check_sizes(const Settings *s, Diag *d) {
+  int errors = diag_errors(d);
+  const struct {
+    const char *name;
+    int64_t value, least;
+  } sizes[] = {{"--ranks", s->ranks, 1},
+               {"--batch", s->batch, 0},
+               {"--micro-batches", s->micro_batches, 1},
+               {"--accumulate", s->accumulate, 1},
+               {"--jobs", s->jobs, 1}};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    if (sizes[i].value < sizes[i].least || sizes[i].value > INT32_MAX)
+      diag_error(d, NULL, "%s cannot be %lld", sizes[i].name, (long long)sizes[i].value);
+  if (diag_errors(d) > errors) return false;
+  if (!(s->clip_norm >= 0 && s->clip_norm < HUGE_VAL))
+    return diag_error(d, NULL, "--clip-norm cannot be %g", s->clip_norm);
+  if (s->accumulate > 1 && !s->batch && !s->pipeline) {
+    diag_error(d, NULL, "--accumulate needs --batch: a step takes %lld times as many rows",
+               (long long)s->accumulate);
+    return false;
+  }
+  return true;
+}
+
+// NAME=VALUE
+static bool check_dims(const Settings *s, Diag *d) {
+  for (int i = 0; i < s->dims.n; i++) {
+    const char *equals = strchr(s->dims.at[i], '=');
+    char *end = NULL;
+    long long n = equals ? strtoll(equals + 1, &end, 10) : 0;
+    if (!equals || equals == s->dims.at[i] || !equals[1] || *end || n < 1 || n > INT32_MAX)
+      return diag_error(d, NULL, "--dim wants NAME=SIZE, not '%s'", s->dims.at[i]);
+  }
+  return true;
+}
+
+static bool check_init(const Settings *s, Diag *d) {
+  size_t n = strlen("random:");
+  bool ok = !strcmp(s->init, "keep") || !strcmp(s->init, "random") ||
+            (!strncmp(s->init, "random:", n) && s->init[n] &&
+             strspn(s->init + n, "0123456789") == strlen(s->init + n));
+  return ok || diag_error(d, NULL, "--init is keep or random[:SEED], not '%s'", s->init);
+}
+
+// constant|linear|cosine[:warmup=…,min=…].  The executable reads it; here mistakes are found early.
+static bool check_schedule(Settings *s, Arena *a, Diag *d) {
+  static const char *const kinds[] = {"constant", "linear", "cosine", NULL};
+  size_t n = strcspn(s->lr_schedule, ":");
+  if (!is_one_of(str_copy_n(a, s->lr_schedule, n), kinds)) {
+    diag_error(d, NULL, "there is no learning rate schedule '%.*s'", (int)n, s->lr_schedule);
+    diag_hint(d, "the schedules are: constant, linear, cosine");
+    return false;
+  }
+  for (const char *p = s->lr_schedule + n; *p; p += strcspn(p, ",")) {
+    p++;
+    size_t key = strcspn(p, "=,");
+    char *end = NULL;
+    bool warmup = key == 6 && !strncmp(p, "warmup", 6), min = key == 3 && !strncmp(p, "min", 3);
+    double x = (warmup || min) && p[key] == '=' ? strtod(p + key + 1, &end) : 0;
+    if (!(x >= 0 && x < 1e18) || (warmup && x != floor(x)))
+      return diag_error(d, NULL, "--lr-schedule: %s cannot be %g", warmup ? "warmup" : "min", x);
+    if (min) s->least_lr = x;
+    if (!end || end == p + key + 1 || (*end && *end != ','))
+      return diag_error(d, NULL,
+                        "cannot read '%s' in --lr-schedule: it takes warmup=STEPS and min=X",
+                        str_copy_n(a, p, strcspn(p, ",")));
+  }
+  return true;
+}
+
+static bool check_lr(Settings *s, Diag *d) {
+  char *end = NULL;
+  if (!s->lr_text) return true;
+  s->lr = strtod(s->lr_text, &end);
+  if (!*s->lr_text || *end) return diag_error(d, NULL, "--lr wants a number, not '%s'", s->lr_text);
+  return (s->lr >= 0 && s->lr < HUGE_VAL) || diag_error(d, NULL, "--lr cannot be %s", s->lr_text);
+}
+
+bool check_least_lr(const Settings *s, double lr, Diag *d) {
+  if (s->least_lr <= lr || str_starts(s->lr_schedule, "constant")) return true;
+  return diag_error(d, NULL, "--lr-schedule: min=%g is more than the learning rate, %g",
+                    s->least_lr, lr);
+}
+
+// -- The ranks ---------------------------------------------------------------------------------
+
+// --cluster, which must have a device for every rank.
+static bool check_cluster(const Settings *s, Arena *a, Diag *d) {
+  if (!s->cluster || s->pipeline) return true;
+  const Cluster *c = cluster_read(a, s->cluster, "--cluster", d);
+  if (!c) return false;
+  if (s->ranks <= cluster_devices(c)) return true;
+  return diag_error(d, NULL, "--cluster: '%s' has %d devices for %lld ranks", s->cluster,
+                    cluster_devices(c), (long long)s->ranks);
+}
+
+// Of how many parts the batch must be made, as far as that is known before there is a model.
+static bool check_batch(const Settings *s, Diag *d) {
+  const Choice *asked = &s->asked;
+  bool rows = asked->plan.n == 1 && !strcmp(asked->plan.at[0].program, "dp");
+  int64_t parts = (rows ? s->ranks : 1) * asked->micro_batches;
+  if (!s->batch || s->batch % parts == 0) return true;
+  if (rows && s->ranks > 1 && asked->micro_batches > 1)
+    diag_error(d, NULL,
+               "a batch of %lld cannot be cut in %lld: %lld ranks times %lld micro-batches",
+               (long long)s->batch, (long long)parts, (long long)s->ranks,
+               (long long)asked->micro_batches);
+  else
+    diag_error(d, NULL, "a batch of %lld cannot be cut in %lld %s", (long long)s->batch,
+               (long long)parts, asked->micro_batches > 1 ? "micro-batches" : "ranks");
+  diag_hint(d, "give a --batch that ranks times micro-batches divides");
+  return false;
+}
+
+// -- What is written, and with what ------------------------------------------------------------
+
+// What compiles is looked for before anything is read.  Returns an exit status.
+static int check_machine(Settings *s, Diag *d) {
+  s->backend.only_sources = s->emit == EMIT_c;
+  if (!s->backend.only_sources && s->emit != EMIT_exe) return EXIT_SUCCESS;
+  Readiness ready = backend_ready(&s->backend, d);
+  return ready == READY_yes ? EXIT_SUCCESS : ready == READY_mistake ? EXIT_USAGE : EXIT_FAILURE;
+}
+
+static bool check_folder(Settings *s, Diag *d) {
+  struct stat st;
+  s->made_folder = mkdir(s->output, 0777) == 0;
+  if (s->made_folder || (errno == EEXIST && stat(s->output, &st) == 0 && S_ISDIR(st.st_mode) &&
+                         access(s->output, W_OK | X_OK) == 0))
+    return true;
+  return diag_error(d, NULL, "cannot make the folder '%s': %s", s->output, strerror(errno));
+}
+
+// No output takes the place of another or of what is read.
+static bool check_apart(const Settings *s, Arena *a, Diag *d) {
+  const Plan *plan = &s->asked.plan;
+  Vec(UsedFile) files = {0};
+  vec_push(a, &files, ((UsedFile){"the model", s->model, true}));
+  for (int i = 0; i < plan->n; i++)
+    if (str_ends(plan->at[i].program, ".lua"))
+      vec_push(a, &files, ((UsedFile){"the plan", plan->at[i].program, true}));
+  if (s->cluster && str_ends(s->cluster, ".lua"))
+    vec_push(a, &files, ((UsedFile){"the cluster", s->cluster, true}));
+  vec_push(a, &files, ((UsedFile){"-o", s->output, false}));
+  vec_push(a, &files, ((UsedFile){"--summary", s->summary, false}));
+  vec_push(a, &files, ((UsedFile){"--comm-manifest", s->manifest, false}));
+  return outputs_apart(files.at, files.n, d);
+}
+
+// All of them, so that one that cannot be written is found before anything is.
+static bool check_outputs(Settings *s, Arena *a, Diag *d) {
+  if (!check_apart(s, a, d)) return false;
+  if (s->summary && !output_writable(s->summary, d)) return false;
+  if (s->manifest && !output_writable(s->manifest, d)) return false;
+  if (s->emit == EMIT_c) return check_folder(s, d);
+  if (s->emit != EMIT_exe) return output_writable(s->output, d);
+  if (!s->split_ranks) return backend_writable(s->output, d);
+  for (int64_t i = 0; i < s->ranks; i++)
+    if (!backend_writable(str_format(a, "%s.%lld", s->output, (long long)i), d)) return false;
+  return true;
+}
+
+int check_settings(Settings *s, Arena *a, Diag *d) {
+  OptimizerSpec spec;
+  if (!check_target(s, d) || !check_supported(s, d) || !check_effect(s, d) || !check_sizes(s, d) ||
+      !check_dims(s, d) || !check_init(s, d) || !check_schedule(s, a, d) || !check_lr(s, d) ||
+      (s->pipeline && !pipeline_check(s->pipeline, d)) || !ask_plan(s, a, d) ||
+      !check_cluster(s, a, d) || !optimizer_parse(s->optimizer, &spec, a, d))
+    return EXIT_USAGE;
+  if (!s->lr_text) s->lr = spec.lr;
+  bool late = s->pipeline && !s->lr_text; // the ops will say
+  if (!late && !check_least_lr(s, s->lr, d)) return EXIT_USAGE;
+
+  // Programs of plans are files of their own: input, and no usage.
+  if (!ask_programs(s, a, d) || !check_batch(s, d)) return EXIT_FAILURE;
+  int status = check_machine(s, d);
+  if (status != EXIT_SUCCESS) return status;
+  return check_outputs(s, a, d) ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+// -- When the passes have run ------------------------------------------------------------------
+
+// A pipeline that was given has its own mesh.
+static bool check_ranks(const Settings *s, const Module *m, Diag *d) {
+  int found;
+  module_devices(m, m->arena, &found);
+  if (!s->pipeline || !option_given("ranks") || s->ranks == found) return true;
+  diag_error(d, NULL, "-g asks for %lld ranks, but the mesh that --passes leaves has %d",
+             (long long)s->ranks, found);
+  diag_hint(d, "say it in the pipeline: shard(mesh=%lld)", (long long)s->ranks);
+  return false;
+}
+
+// What --cluster says of memory holds for every plan.
+static bool check_memory(const Settings *s, const Module *m, const Cluster *c, Arena *a, Diag *d) {
+  if (!s->cluster || m->phase < PHASE_planned) return true;
+  Needs n = needs_most(m, c);
+  if (needs_fit(&n, c)) return true;
+  diag_error(d, NULL,
+             "the plan does not fit: rank %d needs %lld bytes, and a device of '%s' has %.0f",
+             n.rank, (long long)n.peak_bytes, c->name, cluster_device(c, n.rank).memory);
+  diag_note(d, NULL, "%s", needs_text(a, &n));
+  if (s->ranks == 1)
+    diag_hint(d, "give it more ranks, -g");
+  else
+    diag_hint(d, "--plan auto takes one that fits, if there is any; so may more --micro-batches");
+  return false;
+}
+
+bool check_compiled(const Settings *s, const Compiled *c, Arena *a, Diag *d) {
+  return check_ranks(s, c->m, d) && check_memory(s, c->m, c->summary.cluster, a, d);
+}

@@ -1,0 +1,206 @@
+// By which plan the step is made: the one that was asked for, the one that the model is annotated
+// with, or the best of those that are known (choose.h).
+//
+//     --plan dp=2,tp=4    {"dp=2,tp=4", dp over an axis of 2 and tp over one of 4, 1 micro-batch}
+//
+// Whoever asks for a plan and gives a cluster still leaves one thing open: in how many
+// micro-batches a batch is cut so that it fits into memory.
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "cluster.h"
+#include "cost.h"
+#include "driver.h"
+
+bool is_auto(const Settings *s) {
+  return !s->pipeline && s->ranks > 1 && !strcmp(s->plan, "auto");
+}
+
+// The plans of what the model is annotated with.
+static const char *const annotated_plans[] = {"onnx", "onnx_search"};
+enum { N_ANNOTATED_PLANS = sizeof annotated_plans / sizeof *annotated_plans };
+
+static bool is_annotated_plan(const char *name) {
+  for (int i = 0; i < N_ANNOTATED_PLANS; i++)
+    if (!strcmp(name, annotated_plans[i])) return true;
+  return false;
+}
+
+bool follows_annotations(const Settings *s) {
+  return !s->pipeline && is_annotated_plan(s->plan);
+}
+
+// -- As asked ----------------------------------------------------------------------------------
+
+// A pipeline that was given says its own plan, and auto is chosen later.
+bool ask_plan(Settings *s, Arena *a, Diag *d) {
+  Plan *plan = &s->asked.plan;
+  bool is_named = !s->pipeline && strcmp(s->plan, "auto") != 0;
+  s->asked = (Choice){.name = is_named ? s->plan : "dp", .micro_batches = s->micro_batches};
+  if (s->pipeline || is_auto(s) || follows_annotations(s)) return true;
+  if (!plan_parse(a, s->asked.name, s->ranks, plan, d)) return false;
+  for (int i = 0; i < plan->n; i++)
+    if (!plan_known(plan->at[i].program, a, d)) return false;
+  for (int i = 0; i < plan->n; i++)
+    if (is_annotated_plan(plan->at[i].program))
+      return diag_error(d, NULL,
+                        "the plan '%s' stands alone and takes no size: the model says which axes "
+                        "there are",
+                        plan->at[i].program);
+  return true;
+}
+
+bool ask_programs(Settings *s, Arena *a, Diag *d) {
+  const Plan *plan = &s->asked.plan;
+  for (int i = 0; i < plan->n; i++) {
+    PlanProgram *p = program_open(a, plan->at[i].program, d);
+    if (!p) return false;
+    int64_t wanted = program_micro_batches(p);
+    program_close(p);
+    if (wanted < 0) return false;
+    if (wanted && !option_given("micro-batches")) s->asked.micro_batches = wanted;
+  }
+  return true;
+}
+
+// -- As annotated ------------------------------------------------------------------------------
+
+static bool check_annotations(const Settings *s, const Annotations *said, Arena *a, Diag *d) {
+  int64_t n = 1;
+  const Loc *loc = loc_node(a, s->model, NULL);
+  for (int i = 0; i < said->n_axes; i++)
+    if (__builtin_mul_overflow(n, said->axis[i].size, &n)) n = INT64_MAX;
+  if (said->n_axes > MAX_PLAN)
+    return diag_error(d, loc, "is annotated for %d axes of ranks; there can be %d", said->n_axes,
+                      MAX_PLAN);
+  return n == s->ranks || diag_error(d, loc, "is annotated for %lld ranks, not for %lld",
+                                     (long long)n, (long long)s->ranks);
+}
+
+bool take_annotations(const Settings *s, Module *m, bool annotated, const Annotations **out,
+                      Arena *a, Diag *d) {
+  *out = NULL;
+  if (is_auto(s) || follows_annotations(s))
+    *out = annotations_clone(a, m->annotations);
+  else
+    m->annotations = NULL;
+  if (s->verbose && annotated && !*out)
+    fprintf(stderr,
+            "the multi-device annotations of the model are not followed; --plan onnx does\n");
+  if (*out) return check_annotations(s, *out, a, d);
+  if (!follows_annotations(s)) return true;
+  diag_error(d, loc_node(a, s->model, NULL), "no node of it has multi-device annotations");
+  diag_hint(d, "nnaot --emit onnx writes them; another --plan needs none");
+  return false;
+}
+
+// The axes that the model is annotated for, each of which the program is run for.
+static Plan annotated_axes(const char *program, const Annotations *said) {
+  Plan plan = {.n = said->n_axes};
+  for (int i = 0; i < plan.n; i++)
+    plan.at[i] = (PlanAxes){program, said->axis[i].name, said->axis[i].size};
+  return plan;
+}
+
+// -- As chosen ---------------------------------------------------------------------------------
+
+static Choice choice_of(Arena *a, const Candidate *c, const Annotations *said) {
+  Choice out = {.name = c->plan, .micro_batches = c->micro_batches, .by_axes = c->by_axes};
+  if (is_annotated_plan(c->plan)) {
+    out.plan = annotated_axes(c->plan, said);
+    return out;
+  }
+  Diag *d = diag_new(stderr);
+  if (!plan_parse(a, c->plan, c->ranks, &out.plan, d)) BUG("the plan '%s' is none", c->plan);
+  diag_free(d);
+  return out;
+}
+
+// What the candidates of one model have in common.
+typedef struct Common {
+  const Settings *s;
+  const Annotations *said;
+  Arena *a;
+} Common;
+
+static const char *pipeline_of(void *context, const Candidate *c) {
+  Common *common = context;
+  Choice choice = choice_of(common->a, c, common->said);
+  return train_pipeline(common->a, common->s, &choice);
+}
+
+// Without a price none is better than another.
+static void warn_unpriced(const Settings *s, const Cluster *c, Diag *d) {
+  const char *name = s->cluster ? s->cluster : c->name;
+  if (s->ranks > cluster_devices(c))
+    diag_warning(d, NULL, "plans cannot be priced: '%s' has %d devices for %lld ranks", name,
+                 cluster_devices(c), (long long)s->ranks);
+  else if (!cost_known(c))
+    diag_warning(d, NULL, "plans cannot be priced: '%s' does not say how fast its devices are",
+                 name);
+}
+
+// Whether the memory of the cluster that was given is a limit.
+static bool is_limited(const Settings *s, const Cluster *c) {
+  return s->cluster && c->memory > 0;
+}
+
+// The candidates are the plan that was asked for, with more and more micro-batches, or those of
+// what the model says, or all that are known.
+static ChooseOptions choose_options(const Settings *s, const Cluster *c, Common *common) {
+  ChooseOptions o = {.ranks = s->ranks,
+                     .micro_batches = option_given("micro-batches") ? s->micro_batches : 0,
+                     .batch = s->batch,
+                     .cluster = c,
+                     .limited = is_limited(s, c),
+                     .by_axes = is_auto(s) && s->cluster,
+                     .target = s->backend.target.target,
+                     .pipeline = pipeline_of,
+                     .context = common};
+  if (!is_auto(s)) {
+    o.plans = &s->asked.name;
+    o.n_plans = 1;
+  } else if (common->said) {
+    o.plans = annotated_plans;
+    o.n_plans = N_ANNOTATED_PLANS;
+  }
+  return o;
+}
+
+// A plan of whose candidates at least one could be made must fit; what the model says, and cannot
+// be made, will say so itself.
+static bool is_choosable(const Candidates *all, const Annotations *said) {
+  bool made = !said;
+  for (int i = 0; i < all->n; i++)
+    made |= all->at[i].made;
+  return made;
+}
+
+bool choose(const Settings *s, const Module *m, const Annotations *said, Choice *out, Summary *seen,
+            Arena *a, Diag *d) {
+  *out = s->asked;
+  if (follows_annotations(s)) out->plan = annotated_axes(s->plan, said);
+  bool cuts = is_limited(s, seen->cluster) && s->batch > 0 && !s->pipeline &&
+              !option_given("micro-batches");
+  if (!is_auto(s) && !cuts) return true;
+
+  Common common = {s, said, a};
+  ChooseOptions o = choose_options(s, seen->cluster, &common);
+  if (is_auto(s)) warn_unpriced(s, seen->cluster, d);
+  double start = clock_seconds();
+  Candidates all = {0};
+  int chosen = choose_plan(m, &o, a, &all);
+  if (is_auto(s)) {
+    seen->candidates = all;
+    seen->chosen = chosen;
+    seen->choosing = clock_seconds() - start;
+    if (chosen < 0 && is_choosable(&all, said)) return choose_failed(m, &o, a, &all, d);
+  }
+  // A plan that was asked for, by a model as well, and does not fit or cannot be made will say so.
+  Candidate as_asked = {
+      .plan = is_auto(s) && said ? "onnx" : s->asked.name, .ranks = s->ranks, .micro_batches = 1};
+  *out = choice_of(a, chosen < 0 ? &as_asked : &all.at[chosen], said);
+  out->by_axes = false;
+  return true;
+}

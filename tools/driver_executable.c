@@ -1,0 +1,124 @@
+// What the backend is told beside the module: the defaults of the executable's flags, what its
+// --describe says of where it comes from, and for its --export the model with room for weights.
+
+#include <string.h>
+
+#include "base/vec.h"
+#include "driver.h"
+#include "optimizer_spec.h"
+#include "output.h"
+
+// -- --describe --------------------------------------------------------------------------------
+
+// The optimizer whose ops update the weights, or NULL.
+static const char *optimizer_of(const Module *m) {
+  for_each_graph(g, m)
+    for_each_op(op, g) {
+      if (op->kind == OP_sgd || op->kind == OP_sgd_momentum) return "sgd";
+      if (op->kind == OP_adam) return attr_i(op, "decoupled") ? "adamw" : "adam";
+      if (op->kind == OP_adagrad) return "adagrad";
+      if (op->kind == OP_lamb) return "lamb";
+    }
+  return NULL;
+}
+
+// What --describe of the executable adds to what the runtime knows.  Of a pipeline that was given,
+// the ops say which optimizer it is, and the rest is null: nobody knows what made the module.
+static const char *describe_text(Arena *a, const Settings *s, const Module *m,
+                                 const char *updated_by) {
+  StrBuf b = {.arena = a};
+  strbuf_addf(&b, "{\"source\": %s, \"dtype\": \"%s\", \"lr_from\": \"%s\"",
+              json_string(a, s->model), summary_dtype(m),
+              s->lr_text ? "--lr" : "default of the optimizer");
+  const TargetSpec *t = &s->backend.target;
+  for (int i = 0; i < t->n_sm; i++)
+    strbuf_addf(&b, "%s\"sm_%d\"", i ? ", " : ", \"architectures\": [", t->sm[i]);
+  if (t->n_sm)
+    strbuf_addf(&b, "], \"link\": \"%s\"", s->backend.link == LINK_static ? "static" : "shared");
+  if (s->pipeline) {
+    strbuf_addf(&b, ", \"passes\": %s", json_string(a, s->pipeline));
+    strbuf_addf(&b, ", \"optimizer\": %s", updated_by ? json_string(a, updated_by) : "null");
+    strbuf_add(&b, ", \"loss\": null, \"clip_norm\": null, \"accumulate\": null, "
+                   "\"frozen\": null}");
+    return b.at;
+  }
+  strbuf_addf(&b, ", \"optimizer\": %s", json_string(a, s->optimizer));
+  strbuf_addf(&b, ", \"loss\": %s", json_string(a, s->loss ? s->loss : ""));
+  strbuf_addf(&b, ", \"clip_norm\": %.9g, \"accumulate\": %lld", s->clip_norm,
+              (long long)s->accumulate);
+  strbuf_addf(&b, ", \"frozen\": %s}", json_string(a, s->freeze.n ? joined(a, &s->freeze) : ""));
+  return b.at;
+}
+
+// -- --export ----------------------------------------------------------------------------------
+
+static bool is_updated(const Graph *g, const Value *v) {
+  for (int i = 0; i < g->n_results; i++)
+    if (g->results[i]->target == v) return true;
+  return false;
+}
+
+// Whether a weight that training leaves alone can be written as the file has it.
+static bool is_kept(const Graph *g, const Value *v) {
+  if (is_updated(g, v) || !v->init) return false;
+  DType file = v->init->dtype, here = v->type->dtype;
+  if (v->init->kind != INIT_file && v->init->kind != INIT_bytes) return true;
+  return file == here ||
+         (dtype_class[file] == dtype_class[here] && dtype_bytes[file] < dtype_bytes[here]);
+}
+
+// The model with room for what the ranks have; first of all what training changes.
+static bool add_skeleton(const Settings *s, const Compiled *c, Arena *a, BackendOptions *o,
+                         Diag *d) {
+  if (!str_ends(s->model, ".onnx")) return true;
+  Vec(const char *) labels = {0};
+  const Graph *g = c->m->graphs;
+  for (int i = 0; i < g->n_params; i++)
+    if (g->params[i]->role == ROLE_weight && is_updated(g, g->params[i]))
+      vec_push(a, &labels, g->params[i]->label);
+  int n_updated = labels.n;
+  for (int i = 0; i < g->n_params; i++)
+    if (g->params[i]->role == ROLE_weight && is_kept(g, g->params[i]))
+      vec_push(a, &labels, g->params[i]->label);
+  OnnxSkeleton skeleton = {0};
+  if (!onnx_skeleton(s->model, &c->import, labels.at, labels.n, n_updated, a, &skeleton, d))
+    return false;
+  ExportHole *holes = arena_array(a, ExportHole, skeleton.n_holes);
+  for (int i = 0; i < skeleton.n_holes; i++) {
+    const OnnxHole *h = &skeleton.holes[i];
+    holes[i] = (ExportHole){h->label, h->dtype, h->offset, h->length};
+  }
+  o->skeleton = skeleton.bytes;
+  o->skeleton_bytes = skeleton.n;
+  o->holes = holes;
+  o->n_holes = skeleton.n_holes;
+  return true;
+}
+
+// ----------------------------------------------------------------------------------------------
+
+// The default of --lr.  Of a pipeline that was given it is that of the optimizer in the module.
+static bool default_lr(const Settings *s, const char *updated_by, double *lr, Arena *a, Diag *d) {
+  OptimizerSpec spec;
+  *lr = s->lr;
+  if (!s->pipeline || s->lr_text || !updated_by) return true;
+  if (!optimizer_parse(updated_by, &spec, a, d)) return false;
+  *lr = spec.lr;
+  return check_least_lr(s, *lr, d);
+}
+
+bool write_executable(const Settings *s, const Compiled *c, Arena *a, Diag *d) {
+  const char *updated_by = optimizer_of(c->m);
+  BackendOptions o = s->backend;
+  if (!default_lr(s, updated_by, &o.lr, a, d)) return false;
+  o.output = s->output;
+  o.split_ranks = s->split_ranks;
+  o.jobs = (int)s->jobs;
+  o.verbose = s->verbose;
+  o.version = NNAOT_VERSION;
+  o.plan = c->choice.name;
+  o.describe = describe_text(a, s, c->m, updated_by);
+  o.lr_schedule = s->lr_schedule;
+  if (!add_skeleton(s, c, a, &o, d)) return false;
+  return s->emit == EMIT_c ? emit(c->m, s->output, &o, d) : backend_build(c->m, &o, d);
+}

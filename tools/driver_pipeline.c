@@ -1,0 +1,104 @@
+// The text of the pipeline that makes a training step, by the settings and a plan.
+//
+//     nnaot m.onnx -g 8 --loss 'mse(y)' --plan dp=2,tp=4 …   =>
+//     …,loss(spec="mse(y)"),…,shard(mesh="acc:1:time+dp:2+tp:4" plan="dp,tp" …),comm,…
+//
+// It is a text so that candidates are made, priced and compiled in the same way, and so that what
+// nnaot runs can be given to nnaot-opt.  Which passes there are is the target's row.
+
+#include <string.h>
+
+#include "driver.h"
+
+// A value of a pass's option, in quotes.
+static const char *quoted(Arena *a, const char *s) {
+  StrBuf b = {.arena = a};
+  strbuf_add(&b, "\"");
+  for (; *s; s++)
+    strbuf_addf(&b, *s == '"' || *s == '\\' ? "\\%c" : "%c", *s);
+  strbuf_add(&b, "\"");
+  return b.at;
+}
+
+const char *joined(Arena *a, const Strings *s) {
+  StrBuf b = {.arena = a};
+  for (int i = 0; i < s->n; i++)
+    strbuf_addf(&b, "%s%s", i ? "," : "", s->at[i]);
+  return b.at;
+}
+
+// "acc:2:time+dp:2+tp:4".  Time is the outermost axis: a micro-batch is a run of neighbouring rows.
+static const char *mesh_text(Arena *a, const Settings *s, const Choice *c) {
+  StrBuf b = {.arena = a};
+  strbuf_addf(&b, "acc:%lld:time", (long long)(s->accumulate * c->micro_batches));
+  for (int i = 0; i < c->plan.n; i++)
+    strbuf_addf(&b, "+%s:%lld", c->plan.at[i].axis, (long long)c->plan.at[i].size);
+  return b.at;
+}
+
+// "dp,tp": of axes that there are.
+static const char *programs_text(Arena *a, const Plan *plan) {
+  StrBuf b = {.arena = a};
+  for (int i = 0; i < plan->n; i++)
+    if (plan->at[i].size > 1) strbuf_addf(&b, "%s%s", b.n ? "," : "", plan->at[i].program);
+  return b.n ? b.at : "dp";
+}
+
+static const TargetInfo *target_of(const Settings *s) {
+  return &target_info[s->backend.target.target];
+}
+
+// Plans are priced on the target's own cluster where none was given.
+static const char *shard_options(Arena *a, const Settings *s, const Choice *c) {
+  return str_format(a, "(mesh=%s plan=%s cluster=%s%s%s)", quoted(a, mesh_text(a, s, c)),
+                    quoted(a, programs_text(a, &c->plan)),
+                    quoted(a, s->cluster ? s->cluster : target_of(s)->cluster),
+                    s->cluster ? "" : " unlimited=true",
+                    s->explain ? str_format(a, " explain=%s", quoted(a, s->explain)) : "");
+}
+
+// What is said to a pass of the pipeline.
+static const char *pass_options(Arena *a, const char *pass, const Settings *s, const Choice *c) {
+  if (!strcmp(pass, "loss") && s->loss) return str_format(a, "(spec=%s)", quoted(a, s->loss));
+  if (!strcmp(pass, "autodiff")) {
+    // As torch.amp.GradScaler begins; bf16 has the range of f32.
+    bool scaled = !strcmp(s->dtype, "f16");
+    if (!s->freeze.n) return scaled ? "(scale=65536)" : "";
+    return str_format(a, "(freeze=%s%s)", quoted(a, joined(a, &s->freeze)),
+                      scaled ? " scale=65536" : "");
+  }
+  if (!strcmp(pass, "optimizer"))
+    return str_format(a, "(name=%s clip=%.17g)", quoted(a, s->optimizer), s->clip_norm);
+  if (!strcmp(pass, "shard")) return shard_options(a, s, c);
+  if (!strcmp(pass, "comm") && s->cluster && !c->by_axes)
+    return str_format(a, "(cluster=%s)", quoted(a, s->cluster));
+  if (!strcmp(pass, "transform"))
+    return str_format(a, "(plan=%s)", quoted(a, programs_text(a, &c->plan)));
+  return "";
+}
+
+// `given` with the target, if the pass wants to know it.
+static const char *with_target(Arena *a, const char *pass, const char *given, const char *target) {
+  for (int i = 0; i < n_passes; i++) {
+    if (strcmp(passes[i].name, pass) != 0 || !strstr(passes[i].options, "target:s")) continue;
+    if (!*given) return str_format(a, "(target=%s)", target);
+    return str_format(a, "%.*s target=%s)", (int)strlen(given) - 1, given, target);
+  }
+  return given;
+}
+
+const char *train_pipeline(Arena *a, const Settings *s, const Choice *c) {
+  StrBuf b = {.arena = a};
+  for (const char *p = pipeline_named(target_of(s)->pipeline); *p;) {
+    size_t n = strcspn(p, ",");
+    const char *pass = str_copy_n(a, p, n);
+    if (!strcmp(pass, "shard") && strcmp(s->dtype, "f32") != 0)
+      strbuf_addf(&b, ",lower_precision(to=%s)", s->dtype);
+    strbuf_addf(&b, "%s%s%s", b.n ? "," : "", pass,
+                with_target(a, pass, pass_options(a, pass, s, c), target_of(s)->name));
+    if (!strcmp(pass, "loss") && str_starts(s->init, "random"))
+      strbuf_addf(&b, ",init(seed=%s)", s->init[6] == ':' ? s->init + 7 : "0");
+    p += n + (p[n] == ',');
+  }
+  return b.at;
+}

@@ -1,0 +1,102 @@
+// What comes out: what is printed of a training step, and the files that it is written to.
+//
+//     --emit exe, c   driver_executable.c
+//     --emit nn       the text of the module that the passes left
+//     --emit plan     the plan: a program for --plan, or what was decided as JSON
+//     --emit onnx     the model as it was, annotated with the plan
+//
+// and beside any of them --summary, --comm-manifest, --explain and what --verbose adds.
+
+#include <string.h>
+
+#include "annotate.h"
+#include "driver.h"
+#include "explain.h"
+#include "output.h"
+
+static void say_weights(const Module *m) {
+  const Graph *g = m->graphs;
+  int64_t trained = 0, kept = 0;
+  for (int i = 0; g && i < g->n_params; i++) {
+    const Value *v = g->params[i];
+    if (v->role != ROLE_weight) continue;
+    Arena *a = arena_new();
+    fprintf(stderr, "%s  %s %s\n", v->train ? "trained" : "frozen ", v->label,
+            type_text(a, v->type));
+    arena_free(a);
+    *(v->train ? &trained : &kept) += type_count(v->type);
+  }
+  fprintf(stderr, "%lld parameters are trained, %lld are not\n", (long long)trained,
+          (long long)kept);
+  if (m->phase >= PHASE_planned)
+    fprintf(stderr, "%lld bytes per rank at the peak\n", (long long)m->slab_bytes);
+}
+
+// Beside what goes to standard output, if anything does.
+static FILE *beside_output(const Settings *s) {
+  const char *written[] = {s->output, s->summary, s->manifest};
+  for (size_t i = 0; i < sizeof written / sizeof *written; i++)
+    if (written[i] && !strcmp(written[i], "-")) return stderr;
+  return stdout;
+}
+
+// --explain: what a search saw, and what became of it.  Some ops are parts of others by then.
+static bool say_explained(const Settings *s, const Compiled *c, Diag *d) {
+  FILE *out = beside_output(s);
+  const Summary *seen = &c->summary;
+  if (seen->chosen >= 0) explain_candidates(&seen->candidates, seen->chosen, seen->cluster, out);
+  if (seen->searched.explained) fputs(seen->searched.explained, out);
+  if (explain_module(c->m, s->explain, out) || seen->searched.explained) return true;
+  diag_error(d, NULL, "nothing is called '%s'", s->explain);
+  diag_hint(d, "--explain takes %%value, an op such as linear, or a part of a node's name");
+  return false;
+}
+
+// c->m has gone all the way by the same plan, so it is one that can be executed.
+static bool write_onnx(const Settings *s, const Compiled *c, Arena *a, Diag *d) {
+  PipelineOptions again = {
+      .bisect_limit = s->run.bisect_limit, .stop_after = "shard", .unproved = true};
+  const uint8_t *bytes;
+  int64_t n;
+  bool quiet = diag_quiet(d, true);
+  bool ok = pipeline_run(c->model, train_pipeline(a, s, &c->choice), &again, d);
+  diag_quiet(d, quiet);
+  if (!ok) BUG("what could be sharded cannot be sharded again");
+  const Annotations *all = annotate(c->model, c->choice.name, a, d);
+  return onnx_annotate(s->model, all, s->output, a, &bytes, &n, d) &&
+         output_write_bytes(s->output, bytes, n, d);
+}
+
+bool writes_program(const Settings *s) {
+  return s->emit == EMIT_plan && str_ends(s->output, ".lua");
+}
+
+static bool write_program(const Settings *s, Compiled *c, Diag *d) {
+  const char *slash = strrchr(s->model, '/');
+  const char *text = record_text(&c->record, slash ? slash + 1 : s->model,
+                                 s->pipeline ? 1 : c->choice.micro_batches);
+  if (!text) return diag_error(d, NULL, "there is no plan to write: no pass 'shard' was run");
+  return output_write(s->output, text, d);
+}
+
+static bool write_output(const Settings *s, Compiled *c, Arena *a, Diag *d) {
+  switch (s->emit) {
+  case EMIT_exe:
+  case EMIT_c: return write_executable(s, c, a, d);
+  case EMIT_nn: return output_write(s->output, module_text(c->m, a), d);
+  case EMIT_onnx: return write_onnx(s, c, a, d);
+  case EMIT_plan:
+    return writes_program(s) ? write_program(s, c, d)
+                             : output_write(s->output, summary_text(&c->summary, c->m), d);
+  }
+  return false;
+}
+
+bool write_all(const Settings *s, Compiled *c, Arena *a, Diag *d) {
+  if (s->verbose) say_weights(c->m);
+  if (s->explain && !say_explained(s, c, d)) return false;
+  if (!write_output(s, c, a, d)) return false;
+  if (s->summary && !output_write(s->summary, summary_text(&c->summary, c->m), d)) return false;
+  return !s->manifest ||
+         output_write(s->manifest, manifest_text(a, c->m, str_ends(s->manifest, ".csv")), d);
+}
