@@ -26,7 +26,7 @@ TWO_STAGES = "a node is in one stage: the bias of a Gemm goes with its product"
 ONE_NODE = "a node is cut as one: what a transpose makes is cut as it goes in"
 NO_TENSORS = "all that the node reads and makes is computed otherwise: transposes went elsewhere"
 CANNOT = {
-    ("mlp", "pp"): (2, TWO_STAGES), ("wide", "pp"): (4, TWO_STAGES), ("wide", "pp=2,dp=2"): (2, TWO_STAGES),
+    ("wide", "pp"): (4, TWO_STAGES), ("wide", "pp=2,dp=2"): (2, TWO_STAGES),
     ("wide", "dp=2,pp=2,tp=2"): (2, TWO_STAGES), ("moe", "ep"): (2, ONE_NODE), ("axial", "tp2d"): (6, NO_TENSORS),
     ("axial", "tp3d"): (6, NO_TENSORS),
 }
