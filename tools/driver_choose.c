@@ -53,13 +53,16 @@ bool ask_plan(Settings *s, Arena *a, Diag *d) {
 
 bool ask_programs(Settings *s, Arena *a, Diag *d) {
   const Plan *plan = &s->asked.plan;
+  bool given = s->is_cut = option_given("micro-batches");
   for (int i = 0; i < plan->n; i++) {
     PlanProgram *p = program_open(a, plan->at[i].program, d);
     if (!p) return false;
     int64_t wanted = program_micro_batches(p);
     program_close(p);
     if (wanted < 0) return false;
-    if (wanted && !option_given("micro-batches")) s->asked.micro_batches = wanted;
+    if (!wanted || given) continue;
+    s->asked.micro_batches = wanted;
+    s->is_cut = true;
   }
   return true;
 }
@@ -150,7 +153,7 @@ static bool is_limited(const Settings *s, const Cluster *c) {
 // what the model says, or all that are known.
 static ChooseOptions choose_options(const Settings *s, const Cluster *c, Common *common) {
   ChooseOptions o = {.ranks = s->ranks,
-                     .micro_batches = option_given("micro-batches") ? s->micro_batches : 0,
+                     .micro_batches = s->is_cut ? s->asked.micro_batches : 0,
                      .batch = s->batch,
                      .cluster = c,
                      .limited = is_limited(s, c),
@@ -181,8 +184,7 @@ bool choose(const Settings *s, const Module *m, const Annotations *said, Choice 
             Arena *a, Diag *d) {
   *out = s->asked;
   if (follows_annotations(s)) out->plan = annotated_axes(s->plan, said);
-  bool cuts = is_limited(s, seen->cluster) && s->batch > 0 && !s->pipeline &&
-              !option_given("micro-batches");
+  bool cuts = is_limited(s, seen->cluster) && s->batch > 0 && !s->pipeline && !s->is_cut;
   if (!is_auto(s) && !cuts) return true;
 
   Common common = {s, said, a};

@@ -210,7 +210,7 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
 
 int main(int argc, char **argv) {
   Settings *s = &settings;
-  Strings words;
+  static Strings words; // static: what it points to is reachable until the end
   int status = options_parse(&program, argc, argv, &words);
   if (status >= 0) return status;
   if (words.n != 1)
