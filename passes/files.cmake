@@ -100,6 +100,7 @@ set(PASS_FILES
   plan_memory.c
   # where values lie on which devices, and what it costs to move them
   lua_sandbox.c
+  lua_steady.c
   lua_file.c
   lua_annotations.c
   lua_graph.c

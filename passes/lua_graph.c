@@ -8,6 +8,7 @@
 #include "ir/op.h"
 #include "ir/verify.h"
 #include "ir/work.h"
+#include "lua_steady.h"
 #include "part.h"
 #include "repeats.h"
 
@@ -445,7 +446,7 @@ static void mark(lua_State *l, bool *among, const char *what, int depth) {
   }
   if (!lua_istable(l, -1) || depth > MAX_LISTS)
     FAIL(l, NULL, "'%s' wants an op, a list of them, or lists of such, not %s", what,
-         luaL_tolstring(l, -1, NULL));
+         steady_text(l, -1));
   for (lua_Integer i = 1; i <= (lua_Integer)lua_rawlen(l, -1); i++) {
     lua_rawgeti(l, -1, i);
     mark(l, among, what, depth + 1);
@@ -460,7 +461,7 @@ void plan_mark(lua_State *l, bool *marked, const char *what) {
 static const char *text_field(lua_State *l, const char *field) {
   int kind = lua_getfield(l, 1, field);
   if (kind != LUA_TNIL && kind != LUA_TSTRING)
-    FAIL(l, NULL, "'%s' wants a text, not %s", field, luaL_tolstring(l, -1, NULL));
+    FAIL(l, NULL, "'%s' wants a text, not %s", field, steady_text(l, -1));
   const char *text = lua_tostring(l, -1); // which the table keeps
   lua_pop(l, 1);
   return text;
@@ -473,8 +474,7 @@ static void read_wanted(lua_State *l, Wanted *w) {
     bool known = false;
     for (size_t i = 0; i < sizeof fields / sizeof *fields && lua_type(l, -2) == LUA_TSTRING; i++)
       known |= str_equal(fields[i], lua_tostring(l, -2));
-    if (!known)
-      FAIL(l, NULL, "ops takes kind, part, name and block, not '%s'", luaL_tolstring(l, -2, NULL));
+    if (!known) FAIL(l, NULL, "ops takes kind, part, name and block, not '%s'", steady_text(l, -2));
   }
   w->kind = text_field(l, "kind");
   w->part = text_field(l, "part");
@@ -659,9 +659,19 @@ const luaL_Reg plan_questions[] = {
     {"refuse", refuse},      {"size", axis_size},     {NULL, NULL},
 };
 
+// Ops and values as keys (lua_steady.h): as the graph numbers them.
+static int order_of(lua_State *l) {
+  Op *const *op = luaL_testudata(l, 1, PLAN_OPS);
+  Value *const *v = luaL_testudata(l, 1, PLAN_VALUES);
+  lua_pushinteger(l, op ? 2 * (lua_Integer)(*op)->id : v ? 2 * (lua_Integer)(*v)->id + 1 : 0);
+  return 1;
+}
+
 static void make_type(lua_State *l, const char *name, lua_CFunction field, lua_CFunction text) {
+  const luaL_Reg own[] = {
+      {"__index", field}, {"__tostring", text}, {"__order", order_of}, {NULL, NULL}};
   luaL_newmetatable(l, name);
-  luaL_setfuncs(l, (luaL_Reg[]){{"__index", field}, {"__tostring", text}, {NULL, NULL}}, 0);
+  luaL_setfuncs(l, own, 0);
   lua_pop(l, 1);
 }
 

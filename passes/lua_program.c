@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "lua_graph.h"
+#include "lua_steady.h"
 #include "plan_texts.h"
 
 enum { MAX_DEPTH = 8 }; // of programs that apply programs
@@ -210,8 +211,7 @@ static int get_micro_batches(lua_State *l) {
   bool there = lua_getfield(l, -1, "micro_batches") != LUA_TNIL;
   p->n = there ? lua_tointegerx(l, -1, &whole) : 0;
   if (there && (!whole || p->n < 1 || p->n > INT32_MAX))
-    return luaL_error(l, "'micro_batches' must be a number of them, not %s",
-                      luaL_tolstring(l, -1, NULL));
+    return luaL_error(l, "'micro_batches' must be a number of them, not %s", steady_text(l, -1));
   return 0;
 }
 

@@ -11,6 +11,7 @@
 #include <lualib.h>
 
 #include "base/clock.h"
+#include "lua_steady.h"
 
 // -- Limits ----------------------------------------------------------------------------------
 
@@ -107,6 +108,7 @@ void sandbox_environment(lua_State *l) {
     lua_setfield(l, -2, "__index");
   }
   lua_settop(l, world);
+  steady_libraries(l);
 }
 
 // -- Errors ----------------------------------------------------------------------------------

@@ -9,6 +9,7 @@
 #include "ir/op.h"
 #include "ir/verify.h"
 #include "lua_graph.h"
+#include "lua_steady.h"
 #include "said.h"
 
 // -- Splits of ops -----------------------------------------------------------------------------
@@ -113,7 +114,7 @@ static const char *letters_of(lua_State *l, int arg, const Op *op) {
     lua_rawgeti(l, arg, i);
     if (lua_type(l, -1) != LUA_TSTRING)
       FAIL(l, op->loc, "letter %lld of the list is %s, which is no letter", (long long)i,
-           luaL_tolstring(l, -1, NULL));
+           steady_text(l, -1));
     char letter = plan_letter_arg(l, -1, op);
     strbuf_add_n(&b, &letter, 1);
     lua_settop(l, 3);
@@ -182,7 +183,7 @@ lua_Integer plan_entry(lua_State *l, int arg, lua_Integer i, const char *what, c
   lua_Integer entry = lua_tointegerx(l, -1, &is_integer);
   if (!is_integer)
     return FAIL(l, loc, "%s %lld of the list is %s, which is no integer", what, (long long)i,
-                luaL_tolstring(l, -1, NULL));
+                steady_text(l, -1));
   lua_pop(l, 1);
   return entry;
 }
@@ -300,7 +301,7 @@ static const char *ways_arg(lua_State *l, const Value *v) {
     lua_rawgeti(l, 2, i);
     if (!lua_isinteger(l, -1) && lua_type(l, -1) != LUA_TSTRING)
       FAIL(l, plan_loc(v), "entry %lld of the list is %s, which is no dimension", (long long)i,
-           luaL_tolstring(l, -1, NULL));
+           steady_text(l, -1));
     char way = way_arg(l, -1, v);
     strbuf_add_n(&b, &way, 1);
     lua_settop(l, 3);

@@ -34,8 +34,7 @@ typedef struct Conflict {
   double end; // of the processor's seconds: what is not known by then counts as possible
 } Conflict;
 
-// -- Lines
-// -----------------------------------------------------------------------------------------
+// -- Lines ------------------------------------------------------------------------------------
 
 static int find_line(const Conflict *c, const Loc *loc) {
   for (int i = 0; loc && i < c->lines.n; i++)
@@ -69,8 +68,7 @@ static void find_lines(Conflict *c) {
   }
 }
 
-// -- Without some of them
-// --------------------------------------------------------------------------
+// -- Without some of them ---------------------------------------------------------------------
 
 static bool is_out(const Conflict *c, const bool *kept, const Loc *loc) {
   int i = find_line(c, loc);
@@ -143,8 +141,7 @@ static bool is_possible(void *context, const bool *kept) {
   return possible;
 }
 
-// -- What is said of it
-// ----------------------------------------------------------------------------
+// -- What is said of it -----------------------------------------------------------------------
 
 static void note(const Line *line, Arena *a, Diag *d) {
   const char *more = line->n > 1 ? str_format(a, ", and of %d more", line->n - 1) : "";

@@ -87,7 +87,7 @@ static void hint(const Placing *p, Arena *a, double needed, double memory, Diag 
     StageBytes b;
     if (!loads_share_rows(p->s, p->axis, &p->units, p->rows, (int)more)) break;
     if (worst_run(p, a, (double)more, &b) < 0 || sum_of(&b) > memory) continue;
-    diag_hint(d, "it fits in %" PRId64 " micro-batches: --micro-batches %" PRId64, more * slices,
+    diag_hint(d, "it may fit in %" PRId64 " micro-batches: --micro-batches %" PRId64, more * slices,
               more * slices);
     return;
   }

@@ -1,0 +1,226 @@
+// See lua_steady.h.
+
+#include "lua_steady.h"
+
+#include <lauxlib.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+// -- Texts -------------------------------------------------------------------------------------
+
+const char *steady_text(lua_State *l, int arg) {
+  int type = lua_type(l, arg);
+  bool has_own = luaL_getmetafield(l, arg, "__tostring") != LUA_TNIL;
+  if (has_own) lua_pop(l, 1);
+  bool plain =
+      type == LUA_TNIL || type == LUA_TBOOLEAN || type == LUA_TNUMBER || type == LUA_TSTRING;
+  if (has_own || plain) return luaL_tolstring(l, arg, NULL);
+  return lua_pushstring(l, luaL_typename(l, arg));
+}
+
+static int tostring(lua_State *l) {
+  luaL_checkany(l, 1);
+  steady_text(l, 1);
+  return 1;
+}
+
+static bool prints_address(const char *format) {
+  for (const char *p = strchr(format, '%'); p; p = strchr(p, '%')) {
+    p += 1 + strspn(p + 1, "-+ #0123456789.");
+    if (*p == 'p') return true;
+    if (*p) p++;
+  }
+  return false;
+}
+
+// Upvalue 1 is Lua's own.
+static int format(lua_State *l) {
+  if (prints_address(luaL_checkstring(l, 1))) return luaL_error(l, "'%%p' is an address");
+  for (int i = 2; i <= lua_gettop(l); i++) {
+    int type = lua_type(l, i);
+    if (type == LUA_TNIL || type == LUA_TBOOLEAN || type == LUA_TNUMBER || type == LUA_TSTRING)
+      continue;
+    steady_text(l, i);
+    lua_replace(l, i);
+  }
+  lua_pushvalue(l, lua_upvalueindex(1));
+  lua_insert(l, 1);
+  lua_call(l, lua_gettop(l) - 1, 1);
+  return 1;
+}
+
+// -- Keys in order -------------------------------------------------------------------------------
+
+typedef struct Key {
+  int kind; // the order of kinds
+  lua_Number number;
+  const char *string;
+  size_t n;
+  int at; // in the list of keys
+} Key;
+
+static int by_key(const void *x, const void *y) {
+  const Key *a = x, *b = y;
+  if (a->kind != b->kind) return a->kind - b->kind;
+  if (a->number != b->number) return a->number < b->number ? -1 : 1;
+  if (!a->string || !b->string) return 0;
+  int order = memcmp(a->string, b->string, a->n < b->n ? a->n : b->n);
+  return order ? order : (a->n > b->n) - (a->n < b->n);
+}
+
+// Of the key on top.
+static Key key_of(lua_State *l, int at) {
+  Key k = {.kind = lua_type(l, -1), .at = at};
+  switch (k.kind) {
+  case LUA_TBOOLEAN: k.number = lua_toboolean(l, -1); break;
+  case LUA_TNUMBER: k.number = lua_tonumber(l, -1); break;
+  case LUA_TSTRING: k.string = lua_tolstring(l, -1, &k.n); break;
+  default:
+    if (!luaL_callmeta(l, -1, "__order"))
+      luaL_error(l, "keys that are of type %s have no order", luaL_typename(l, -1));
+    k.number = lua_tonumber(l, -1);
+    lua_pop(l, 1);
+  }
+  return k;
+}
+
+// Pushes a list of the keys of the table at `t`.
+static void push_keys(lua_State *l, int t) {
+  int n = 0;
+  lua_newtable(l);
+  int list = lua_gettop(l);
+  for (lua_pushnil(l); lua_next(l, t); lua_pop(l, 1)) {
+    lua_pushvalue(l, -2);
+    lua_rawseti(l, list, ++n);
+  }
+  Key *key = lua_newuserdatauv(l, sizeof *key * (size_t)(n + 1), 0);
+  for (int i = 0; i < n; i++) {
+    lua_rawgeti(l, list, i + 1);
+    key[i] = key_of(l, i + 1);
+    lua_pop(l, 1);
+  }
+  qsort(key, (size_t)n, sizeof *key, by_key);
+  lua_createtable(l, n, 0);
+  for (int i = 0; i < n; i++) {
+    lua_rawgeti(l, list, key[i].at);
+    lua_rawseti(l, -2, i + 1);
+  }
+  lua_replace(l, list);
+  lua_settop(l, list);
+}
+
+// Upvalues: the table, its keys, and how many of them are done.  What is gone by now is left out.
+static int step(lua_State *l) {
+  lua_Integer done = lua_tointeger(l, lua_upvalueindex(3));
+  for (;;) {
+    lua_settop(l, 0);
+    if (lua_rawgeti(l, lua_upvalueindex(2), ++done) == LUA_TNIL) return 1;
+    lua_pushvalue(l, -1);
+    if (lua_rawget(l, lua_upvalueindex(1)) != LUA_TNIL) break;
+  }
+  lua_pushinteger(l, done);
+  lua_replace(l, lua_upvalueindex(3));
+  return 2;
+}
+
+static int pairs(lua_State *l) {
+  luaL_checktype(l, 1, LUA_TTABLE);
+  lua_settop(l, 1);
+  push_keys(l, 1);
+  lua_pushinteger(l, 0);
+  lua_pushcclosure(l, step, 3);
+  return 1;
+}
+
+static int next(lua_State *l) {
+  luaL_checktype(l, 1, LUA_TTABLE);
+  lua_settop(l, 2);
+  push_keys(l, 1);
+  lua_Integer at = 1;
+  if (!lua_isnil(l, 2)) {
+    for (;; at++) {
+      if (lua_rawgeti(l, 3, at) == LUA_TNIL) return luaL_error(l, "the table has no such key");
+      bool found = lua_rawequal(l, -1, 2);
+      lua_pop(l, 1);
+      if (found) break;
+    }
+    at++;
+  }
+  if (lua_rawgeti(l, 3, at) == LUA_TNIL) return 1;
+  lua_pushvalue(l, -1);
+  lua_rawget(l, 1);
+  return 2;
+}
+
+// -- Sorting -------------------------------------------------------------------------------------
+
+// Whether entry i of the list at `list` comes before entry j: by the function that is argument 2,
+// or by `<`.
+static bool is_before(lua_State *l, int list, lua_Integer i, lua_Integer j) {
+  bool less;
+  if (lua_isnoneornil(l, 2)) {
+    lua_rawgeti(l, list, i);
+    lua_rawgeti(l, list, j);
+    less = lua_compare(l, -2, -1, LUA_OPLT);
+    lua_pop(l, 2);
+    return less;
+  }
+  lua_pushvalue(l, 2);
+  lua_rawgeti(l, list, i);
+  lua_rawgeti(l, list, j);
+  lua_call(l, 2, 1);
+  less = lua_toboolean(l, -1);
+  lua_pop(l, 1);
+  return less;
+}
+
+// Entries lo to mid and mid to hi of `from`, each in order, to `to`.
+static void merge(lua_State *l, int from, int to, lua_Integer lo, lua_Integer mid, lua_Integer hi) {
+  lua_Integer i = lo, j = mid;
+  for (lua_Integer k = lo; k < hi; k++) {
+    bool second = i == mid || (j < hi && is_before(l, from, j, i));
+    lua_rawgeti(l, from, second ? j++ : i++);
+    lua_rawseti(l, to, k);
+  }
+}
+
+static int sort(lua_State *l) {
+  luaL_checktype(l, 1, LUA_TTABLE);
+  if (!lua_isnoneornil(l, 2)) luaL_checktype(l, 2, LUA_TFUNCTION);
+  lua_settop(l, 2);
+  lua_Integer n = luaL_len(l, 1);
+  lua_newtable(l);
+  int from = 1, to = 3;
+  for (lua_Integer width = 1; width < n; width *= 2) {
+    for (lua_Integer lo = 1; lo <= n; lo += 2 * width) {
+      lua_Integer mid = lo + width < n + 1 ? lo + width : n + 1;
+      merge(l, from, to, lo, mid, mid + width < n + 1 ? mid + width : n + 1);
+    }
+    int other = from;
+    from = to;
+    to = other;
+  }
+  for (lua_Integer i = 1; from != 1 && i <= n; i++) {
+    lua_rawgeti(l, from, i);
+    lua_rawseti(l, 1, i);
+  }
+  return 0;
+}
+
+// -- What there is -------------------------------------------------------------------------------
+
+void steady_libraries(lua_State *l) {
+  static const luaL_Reg plain[] = {
+      {"pairs", pairs}, {"next", next}, {"tostring", tostring}, {NULL, NULL}};
+  luaL_setfuncs(l, plain, 0);
+  lua_getfield(l, -1, "table");
+  lua_pushcfunction(l, sort);
+  lua_setfield(l, -2, "sort");
+  lua_pop(l, 1);
+  lua_getfield(l, -1, "string");
+  lua_getfield(l, -1, "format");
+  lua_pushcclosure(l, format, 1);
+  lua_setfield(l, -2, "format");
+  lua_pop(l, 1);
+}
