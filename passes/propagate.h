@@ -7,8 +7,8 @@
 // operands come in along several letters, the one is taken for which least has to be moved.  What
 // nothing reaches is replicated.  A gradient splits what its op of the model did: the chain rule.
 //
-// Where a program named a set of letters (said.h), what would be chosen is, if it is in the set, else
-// the first of the set that can be.  So it is of the dimensions of parameters.
+// Where a program named a set of letters (said.h), what would be chosen is, if it is in the set,
+// else the first of the set that can be.  So it is of the dimensions of parameters.
 //
 // Weights and states lie as their readers split them: when those of the model that split a weight
 // agree, it is cut so, and propagation begins anew, as its gradient is cut with it.

@@ -73,13 +73,17 @@ static bool check_sums(const Sharding *s, const Op *op, int axis, Diag *d) {
   return false;
 }
 
-// Whether what programs allowed was left by what was decided of other axes.
+// Whether what programs allowed was left by all else that was decided.
 static bool check_allowed(const Sharding *s, const Said *said, char way, const char *what,
-                          const Loc *about, int axis, Diag *d) {
+                          const Loc *about, const Loc *runs, int axis, Diag *d) {
   if (said_allows(said, way)) return true;
-  diag_error(d, said->line, "%s %s along %s cannot be, besides what other axes split", what,
-             ways_text(s->scratch, said_ways(said, s->scratch)), s->mesh->axis[axis].name);
+  diag_error(d, said->line, "%s %s along %s cannot be%s", what,
+             ways_text(s->scratch, said_ways(said, s->scratch)), s->mesh->axis[axis].name,
+             s->mesh->n_axes > 1 ? ", besides what other axes split" : "");
   diag_note(d, about, "this is what it is about");
+  for (const Said *more = said->before; more; more = more->before)
+    diag_note(d, more->line, "it was said here %s %s", what, ways_text(s->scratch, more->ways));
+  if (runs) diag_note(d, runs, "it was said here where it runs");
   return false;
 }
 
@@ -89,13 +93,14 @@ static bool check_program(const Sharding *s, Diag *d) {
     for (int a = 0; a < s->mesh->n_axes; a++) {
       char way = op->split[a] ? op->split[a] : '-';
       ok &= check_sums(s, op, a, d);
-      ok &= check_allowed(s, s->said[op->id][a], way, "to split", op->loc, a, d);
+      ok &= check_allowed(s, s->said[op->id][a], way, "to split", op->loc,
+                          s->assigned_by[op->id][a], a, d);
     }
   for (int i = 0; i < s->g->n_params; i++)
     for (int a = 0; a < s->mesh->n_axes; a++) {
       const Value *v = s->g->params[i];
       ok &= check_allowed(s, s->said_lies[v->id][a], way_of(s->lies[v->id][a]), "to cut dimension",
-                          v->loc, a, d);
+                          v->loc, NULL, a, d);
     }
   return ok;
 }

@@ -164,10 +164,16 @@ static void write_input(const Placing *p, Value *v) {
   p->s->given[v->id][p->axis] = FIXED;
 }
 
+// An op of which it is open how it splits is on all ranks.
+static void hold(Sharding *s, Op *op, int axis) {
+  if (s->said[op->id][axis] && !s->assigned[op->id][axis]) assign_op(s, op, axis, NULL);
+}
+
 static void write_all(const Placing *p) {
   const Graph *g = p->s->g;
   for_each_op(op, g) {
     int unit = op_part(op) == PART_forward ? p->units.of_op[op->id] : UNIT_none;
+    hold(p->s, op, p->axis);
     if (unit < 0) continue;
     assign_op(p->s, op, p->axis, ranks_of(p, &p->run[p->run_of[unit]]));
     p->s->assigned_by[op->id][p->axis] = p->why;
@@ -179,18 +185,41 @@ static void write_all(const Placing *p) {
 
 // -- Other graphs --------------------------------------------------------------------------------
 
+// The ops of the model in the first graph, by which of its nodes they are.
+typedef struct Firsts {
+  int n;           // nodes are below it
+  const Op **of;   // the first op of each
+  const Op **next; // by op id: of the same node
+} Firsts;
+
+static Firsts firsts_of(const Sharding *first) {
+  Firsts f = {0};
+  for_each_op(op, first->g)
+    if (op->of >= f.n) f.n = op->of + 1;
+  f.of = arena_array(first->scratch, const Op *, f.n);
+  f.next = arena_array(first->scratch, const Op *, first->g->n_ops);
+  for (const Op *op = first->g->last; op; op = op->prev) {
+    if (op_part(op) != PART_forward || !op->of) continue;
+    f.next[op->id] = f.of[op->of];
+    f.of[op->of] = op;
+  }
+  return f;
+}
+
 // The op of the first graph that is the same of the model.
-static const Op *same_op(const Sharding *first, const Op *op) {
-  for_each_op(other, first->g)
-    if (op_part(other) == PART_forward && other->of == op->of && other->piece == op->piece &&
-        other->kind == op->kind && op->of)
-      return other;
-  return NULL;
+static const Op *same_op(const Firsts *f, const Op *op) {
+  if (op_part(op) != PART_forward || !op->of || op->of >= f->n) return NULL;
+  const Op *same = f->of[op->of];
+  while (same && (same->piece != op->piece || same->kind != op->kind))
+    same = f->next[same->id];
+  return same;
 }
 
 static void place_as_first(Sharding *s, int axis, const Loc *why) {
+  Firsts firsts = firsts_of(s->first);
   for_each_op(op, s->g) {
-    const Op *same = op_part(op) == PART_forward ? same_op(s->first, op) : NULL;
+    const Op *same = same_op(&firsts, op);
+    hold(s, op, axis);
     if (!same || s->assigned[op->id][axis] || op->split[axis] != SPLIT_NONE) continue;
     if (!s->first->placed_op[same->id][axis]) continue;
     assign_op(s, op, axis, s->first->ranks[same->id][axis]);

@@ -73,9 +73,10 @@ static bool begins_unit(const Finder *f, const Op *op) {
   return sums_products(op) || (trained && !is_bias);
 }
 
+// What a program has said something of stays where it is.
 static bool is_held(const Finder *f, const Op *op) {
   return f->s->assigned[op->id][f->axis] || f->s->fixed[op->id][f->axis] ||
-         op->split[f->axis] != SPLIT_NONE;
+         f->s->said[op->id][f->axis] || op->split[f->axis] != SPLIT_NONE;
 }
 
 static bool is_constant(const Finder *f, const Op *op) {
