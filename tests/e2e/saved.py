@@ -104,6 +104,8 @@ def check_edits(folder):
     for old, new, message in [
         (row, row.replace('"0"', '"q"'), "error: linear has no letter 'q'"),
         (row, row.replace("layers.2", "layers.9"), "error: no linear of forward comes from the node"),
+        ('{ "layers.2.weight", "weight", "-" }', '{ "layers.9.weight", "weight", "-" }',
+         "error: there is no weight 'layers.9.weight'"),
         ("{ 2 }", "{ 3 }", "error: 'factors' returned a size of 3"),
         ("function factors", "micro_batches = 0\nfunction factors", "error: 'micro_batches' must be a number of them, not 0"),
         ('{ "dp" }', '{ "d p" }', "error: what 'factors' returned as name 1 is not of letters, digits and _"),
