@@ -126,6 +126,8 @@ static bool is_possible(void *context, const bool *kept) {
   p.axis = c->p->axis;
   p.n_axes = c->p->n_axes;
   p.slices = c->p->slices;
+  p.unit = c->p->unit;
+  p.timed = c->p->timed;
   p.prices = c->p->prices;
   p.joined = c->p->joined;
   p.sums = c->p->sums;
