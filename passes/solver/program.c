@@ -6,35 +6,51 @@
 
 #include "solver/program.h"
 
-typedef struct Builder {
-  Arena *arena;
-  const Core *core;
-  const Dual *dual;
-  ZeroOne *p;
-  bool names;
-  int *first; // column of each variable's first label
-  Vec(double) costs;
-  Vec(const char *) column_names;
-  Vec(ProgramRow) rows;
-  Ints columns;
-  Vec(double) values;
-} Builder;
+// -- Column by column ----------------------------------------------------------------------------
 
-static int add_column(Builder *b, double cost, const char *name) {
+int program_column(ProgramBuilder *b, double cost, const char *name) {
   vec_push(b->arena, &b->costs, cost);
-  vec_push(b->arena, &b->column_names, name);
+  vec_push(b->arena, &b->names, name);
   return b->costs.n - 1;
 }
 
-static void begin_row(Builder *b, const char *name, double lo, double hi) {
+void program_row(ProgramBuilder *b, const char *name, double lo, double hi) {
   vec_push(b->arena, &b->rows, (ProgramRow){name, b->columns.n, 0, lo, hi});
 }
 
-static void add_entry(Builder *b, int column, double value) {
+void program_entry(ProgramBuilder *b, int column, double value) {
   vec_push(b->arena, &b->columns, column);
   vec_push(b->arena, &b->values, value);
   b->rows.at[b->rows.n - 1].n++;
 }
+
+ZeroOne *program_end(const ProgramBuilder *b, int n_binary, double constant, const char *about) {
+  ZeroOne *p = arena_one(b->arena, ZeroOne);
+  *p = (ZeroOne){.n_columns = b->costs.n,
+                 .n_binary = n_binary,
+                 .cost = b->costs.at,
+                 .name = b->names.at,
+                 .row = b->rows.at,
+                 .n_rows = b->rows.n,
+                 .column = b->columns.at,
+                 .value = b->values.at,
+                 .constant = constant,
+                 .about = about};
+  return p;
+}
+
+// -- Of a problem --------------------------------------------------------------------------------
+
+typedef struct Builder {
+  Arena *arena;
+  const Core *core;
+  const Dual *dual;
+  double constant;
+  int n_binary;
+  bool names;
+  int *first; // column of each variable's first label
+  ProgramBuilder to;
+} Builder;
 
 #define name_of(b, ...) ((b)->names ? str_format((b)->arena, __VA_ARGS__) : NULL)
 
@@ -49,21 +65,21 @@ static void add_var(Builder *b, int v) {
   for (int i = 0; i < x->n; i++)
     least = fmin(least, cost[i]);
   if (!b->dual) least = 0;
-  b->p->constant += least;
-  b->first[v] = b->costs.n;
+  b->constant += least;
+  b->first[v] = b->to.costs.n;
   for (int i = 0; i < x->n; i++)
-    add_column(b, cost[i] - least, name_of(b, "x%d_%d", x->origin, i));
+    program_column(&b->to, cost[i] - least, name_of(b, "x%d_%d", x->origin, i));
   arena_free(a);
 }
 
 static void add_labels(Builder *b) {
   for (int v = 0; v < b->core->n_vars; v++)
     add_var(b, v);
-  b->p->n_binary = b->costs.n;
+  b->n_binary = b->to.costs.n;
   for (int v = 0; v < b->core->n_vars; v++) {
-    begin_row(b, name_of(b, "choose%d", b->core->var[v].origin), 1, 1);
+    program_row(&b->to, name_of(b, "choose%d", b->core->var[v].origin), 1, 1);
     for (int i = 0; i < b->core->var[v].n; i++)
-      add_entry(b, b->first[v] + i, 1);
+      program_entry(&b->to, b->first[v] + i, 1);
   }
 }
 
@@ -82,54 +98,50 @@ static void add_table(Builder *b, int v, int k) {
       double cost = link->at[(int64_t)j * x->n + i] - moved(b, v, k, i, j);
       column[j * x->n + i] =
           isinf(cost) ? -1
-                      : add_column(b, cost, name_of(b, "y%d_%d_%d_%d", x->origin, i, y->origin, j));
+                      : program_column(&b->to, cost,
+                                       name_of(b, "y%d_%d_%d_%d", x->origin, i, y->origin, j));
     }
   for (int i = 0; i < x->n; i++) {
-    begin_row(b, name_of(b, "table%d_%d_%d", x->origin, y->origin, i), 0, 0);
-    add_entry(b, b->first[v] + i, -1);
+    program_row(&b->to, name_of(b, "table%d_%d_%d", x->origin, y->origin, i), 0, 0);
+    program_entry(&b->to, b->first[v] + i, -1);
     for (int j = 0; j < y->n; j++)
-      if (column[j * x->n + i] >= 0) add_entry(b, column[j * x->n + i], 1);
+      if (column[j * x->n + i] >= 0) program_entry(&b->to, column[j * x->n + i], 1);
   }
   for (int j = 0; j < y->n; j++) {
-    begin_row(b, name_of(b, "table%d_%d_%d", y->origin, x->origin, j), 0, 0);
-    add_entry(b, b->first[link->other] + j, -1);
+    program_row(&b->to, name_of(b, "table%d_%d_%d", y->origin, x->origin, j), 0, 0);
+    program_entry(&b->to, b->first[link->other] + j, -1);
     for (int i = 0; i < x->n; i++)
-      if (column[j * x->n + i] >= 0) add_entry(b, column[j * x->n + i], 1);
+      if (column[j * x->n + i] >= 0) program_entry(&b->to, column[j * x->n + i], 1);
   }
   arena_free(a);
 }
 
 // Of one row, what each label uses: items of a variable add up.
 static void add_memory(Builder *b, int t) {
-  begin_row(b, name_of(b, "memory%d", t), -INFINITY, (double)b->core->room[t]);
+  program_row(&b->to, name_of(b, "memory%d", t), -INFINITY, (double)b->core->room[t]);
   for (int v = 0; v < b->core->n_vars; v++) {
     const CoreVar *x = &b->core->var[v];
     for (int i = 0; i < x->n; i++) {
       double usage = 0;
       for (int k = 0; k < x->n_items; k++)
         if (x->item[k].lo <= t && t < x->item[k].hi) usage += (double)x->item[k].usage[i];
-      if (usage > 0) add_entry(b, b->first[v] + i, usage);
+      if (usage > 0) program_entry(&b->to, b->first[v] + i, usage);
     }
   }
 }
 
 ZeroOne *program_build(Arena *a, const Core *c, const Dual *d, const bool *wanted, bool names) {
-  Builder b = {.arena = a, .core = c, .dual = d, .p = arena_one(a, ZeroOne), .names = names};
+  Builder b = {.arena = a, .core = c, .dual = d, .to = {.arena = a}, .names = names};
   b.first = arena_array(a, int, c->n_vars + 1);
-  b.p->constant = c->constant;
+  b.constant = c->constant;
   add_labels(&b);
   for (int v = 0; v < c->n_vars; v++)
     for (int k = 0; k < c->var[v].n_links; k++)
       if (c->var[v].link[k].other > v) add_table(&b, v, k);
   for (int t = 0; t < c->n_rows; t++)
     if (wanted[t]) add_memory(&b, t);
-  *b.p =
-      (ZeroOne){b.costs.n,     b.p->n_binary,
-                b.costs.at,    b.column_names.at,
-                b.rows.at,     b.rows.n,
-                b.columns.at,  b.values.at,
-                b.p->constant, "x: a label of what exact reduction left; y: two labels of a table"};
-  return b.p;
+  return program_end(&b.to, b.n_binary, b.constant,
+                     "x: a label of what exact reduction left; y: two labels of a table");
 }
 
 double *program_values(Arena *a, const Core *c, const ZeroOne *p, const int *label) {

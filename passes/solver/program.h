@@ -13,6 +13,7 @@
 #ifndef SOLVER_PROGRAM_H
 #define SOLVER_PROGRAM_H
 
+#include "base/vec.h"
 #include "solver/lagrange.h"
 
 typedef struct ProgramRow {
@@ -32,6 +33,22 @@ typedef struct ZeroOne {
   double constant;
   const char *about; // what the columns are, for a file
 } ZeroOne;
+
+// A program while it is made, column by column and row by row: entries are of the last row.
+typedef struct ProgramBuilder {
+  Arena *arena;
+  Vec(double) costs;
+  Vec(const char *) names;
+  Vec(ProgramRow) rows;
+  Vec(int) columns;
+  Vec(double) values;
+} ProgramBuilder;
+
+int program_column(ProgramBuilder *b, double cost, const char *name); // its number
+void program_row(ProgramBuilder *b, const char *name, double lo, double hi);
+void program_entry(ProgramBuilder *b, int column, double value);
+// `about` says what columns are called.
+ZeroOne *program_end(const ProgramBuilder *b, int n_binary, double constant, const char *about);
 
 // Memory of the rows `wanted` only.  Costs are moved between labels and tables as the dual's
 // messages say, if there is one: then they are small where a choice is good.  `names`: for a file.

@@ -44,11 +44,7 @@ typedef struct Builder {
   const Partition *p;
   bool names;
   double scale; // seconds that t = 1 is
-  Vec(double) costs;
-  Vec(const char *) column_names;
-  Vec(ProgramRow) rows;
-  Vec(int) columns;
-  Vec(double) values;
+  ProgramBuilder to;
   int use, t; // columns: use(0), t
   int *y;     // [n_runs * n_runs] which y of a pair this is, or -1
   int n_y;    // of a pair
@@ -61,22 +57,6 @@ typedef struct Builder {
 // "2_6": six ranks from rank 2 on.
 static const char *run_name(const Builder *b, int run) {
   return str_format(b->arena, "%d_%d", b->p->run[run].first, b->p->run[run].n);
-}
-
-static int add_column(Builder *b, double cost, const char *name) {
-  vec_push(b->arena, &b->costs, cost);
-  vec_push(b->arena, &b->column_names, name);
-  return b->costs.n - 1;
-}
-
-static void begin_row(Builder *b, const char *name, double lo, double hi) {
-  vec_push(b->arena, &b->rows, (ProgramRow){name, b->columns.n, 0, lo, hi});
-}
-
-static void add_entry(Builder *b, int column, double value) {
-  vec_push(b->arena, &b->columns, column);
-  vec_push(b->arena, &b->values, value);
-  b->rows.at[b->rows.n - 1].n++;
 }
 
 static int x_column(const Builder *b, int unit, int run) {
@@ -94,15 +74,15 @@ static void add_choices(Builder *b) {
   const Partition *p = b->p;
   for (int u = 0; u < p->n_units; u++)
     for (int r = 0; r < p->n_runs; r++) {
-      int x = add_column(b, 0, name_of(b, "x%d_%s", u, run_name(b, r)));
+      int x = program_column(&b->to, 0, name_of(b, "x%d_%s", u, run_name(b, r)));
       load(b, r, x, unit_seconds(p, u, r), unit_bytes(p, u, r));
     }
-  b->use = b->costs.n;
+  b->use = b->to.costs.n;
   for (int r = 0; r < p->n_runs; r++) {
-    int use = add_column(b, 0, name_of(b, "use_%s", run_name(b, r)));
+    int use = program_column(&b->to, 0, name_of(b, "use_%s", run_name(b, r)));
     load(b, r, use, p->base_seconds[r], p->base_bytes[r]);
   }
-  b->t = b->costs.n;
+  b->t = b->to.costs.n;
 }
 
 static bool in_order(const Partition *p, int r, int s) {
@@ -127,11 +107,12 @@ static void joint_rows(Builder *b, const Joint *pair) {
   for (int end = 0; end < 2; end++)
     for (int r = 0; r < n; r++) {
       int unit = end ? pair->to : pair->from;
-      begin_row(b, name_of(b, "pair%d_%d_%d_%s", pair->from, pair->to, unit, run_name(b, r)), 0, 0);
-      add_entry(b, x_column(b, unit, r), -1);
+      program_row(&b->to, name_of(b, "pair%d_%d_%d_%s", pair->from, pair->to, unit, run_name(b, r)),
+                  0, 0);
+      program_entry(&b->to, x_column(b, unit, r), -1);
       for (int s = 0; s < n; s++) {
         int y = end ? joint_column(b, pair, s, r) : joint_column(b, pair, r, s);
-        if (y >= 0) add_entry(b, y, 1);
+        if (y >= 0) program_entry(&b->to, y, 1);
       }
     }
 }
@@ -141,12 +122,13 @@ static const Joint *joint_of(Builder *b, int from, int to) {
   const Partition *p = b->p;
   for (int i = 0; i < b->joints.n; i++)
     if (b->joints.at[i].from == from && b->joints.at[i].to == to) return &b->joints.at[i];
-  vec_push(b->arena, &b->joints, (Joint){from, to, b->costs.n});
+  vec_push(b->arena, &b->joints, (Joint){from, to, b->to.costs.n});
   const Joint *pair = &b->joints.at[b->joints.n - 1];
   for (int r = 0; r < p->n_runs; r++)
     for (int s = 0; s < p->n_runs; s++)
       if (in_order(p, r, s))
-        add_column(b, 0, name_of(b, "y%d_%s__%d_%s", from, run_name(b, r), to, run_name(b, s)));
+        program_column(&b->to, 0,
+                       name_of(b, "y%d_%s__%d_%s", from, run_name(b, r), to, run_name(b, s)));
   joint_rows(b, pair);
   return pair;
 }
@@ -168,11 +150,13 @@ static void add_flow(Builder *b, int flow) {
       if (r == s || !in_order(p, r, s)) continue;
       int column = joint_column(b, &pair[0], r, s);
       if (f->n_readers > 1)
-        column = add_column(b, 0, name_of(b, "m%d_%s__%s", flow, run_name(b, r), run_name(b, s)));
+        column = program_column(&b->to, 0,
+                                name_of(b, "m%d_%s__%s", flow, run_name(b, r), run_name(b, s)));
       for (int i = 0; i < f->n_readers && f->n_readers > 1; i++) {
-        begin_row(b, name_of(b, "get%d_%d_%s__%s", flow, i, run_name(b, r), run_name(b, s)), 0, 1);
-        add_entry(b, column, 1);
-        add_entry(b, joint_column(b, &pair[i], r, s), -1);
+        program_row(&b->to, name_of(b, "get%d_%d_%s__%s", flow, i, run_name(b, r), run_name(b, s)),
+                    0, 1);
+        program_entry(&b->to, column, 1);
+        program_entry(&b->to, joint_column(b, &pair[i], r, s), -1);
       }
       load_flow(b, f, column, r, s);
     }
@@ -181,12 +165,12 @@ static void add_flow(Builder *b, int flow) {
 static void add_shared(Builder *b, int shared) {
   const Shared *s = &b->p->shared[shared];
   for (int r = 0; r < b->p->n_runs; r++) {
-    int z = add_column(b, 0, name_of(b, "z%d_%s", shared, run_name(b, r)));
+    int z = program_column(&b->to, 0, name_of(b, "z%d_%s", shared, run_name(b, r)));
     load(b, r, z, s->seconds[r], s->bytes);
     for (int i = 0; i < s->n_units; i++) {
-      begin_row(b, name_of(b, "share%d_%d_%s", shared, i, run_name(b, r)), 0, 1);
-      add_entry(b, z, 1);
-      add_entry(b, x_column(b, s->unit[i], r), -1);
+      program_row(&b->to, name_of(b, "share%d_%d_%s", shared, i, run_name(b, r)), 0, 1);
+      program_entry(&b->to, z, 1);
+      program_entry(&b->to, x_column(b, s->unit[i], r), -1);
     }
   }
 }
@@ -196,13 +180,13 @@ static void add_shared(Builder *b, int shared) {
 static void units_rows(Builder *b) {
   const Partition *p = b->p;
   for (int u = 0; u < p->n_units; u++) {
-    begin_row(b, name_of(b, "choose%d", u), 1, 1);
+    program_row(&b->to, name_of(b, "choose%d", u), 1, 1);
     for (int r = 0; r < p->n_runs; r++)
-      add_entry(b, x_column(b, u, r), 1);
+      program_entry(&b->to, x_column(b, u, r), 1);
     for (int r = 0; r < p->n_runs; r++) {
-      begin_row(b, name_of(b, "on%d_%s", u, run_name(b, r)), 0, 1);
-      add_entry(b, b->use + r, 1);
-      add_entry(b, x_column(b, u, r), -1);
+      program_row(&b->to, name_of(b, "on%d_%s", u, run_name(b, r)), 0, 1);
+      program_entry(&b->to, b->use + r, 1);
+      program_entry(&b->to, x_column(b, u, r), -1);
     }
   }
 }
@@ -210,45 +194,45 @@ static void units_rows(Builder *b) {
 static void runs_rows(Builder *b) {
   const Partition *p = b->p;
   for (int k = 0; k < p->n_ranks; k++) {
-    begin_row(b, name_of(b, "cover%d", k), 1, 1);
+    program_row(&b->to, name_of(b, "cover%d", k), 1, 1);
     for (int r = 0; r < p->n_runs; r++)
-      if (p->run[r].first <= k && k < p->run[r].first + p->run[r].n) add_entry(b, b->use + r, 1);
+      if (p->run[r].first <= k && k < p->run[r].first + p->run[r].n)
+        program_entry(&b->to, b->use + r, 1);
   }
   for (int r = 0; r < p->n_runs; r++) {
-    begin_row(b, name_of(b, "work_%s", run_name(b, r)), 0, p->n_units);
-    add_entry(b, b->use + r, -1);
+    program_row(&b->to, name_of(b, "work_%s", run_name(b, r)), 0, p->n_units);
+    program_entry(&b->to, b->use + r, -1);
     for (int u = 0; u < p->n_units; u++)
-      add_entry(b, x_column(b, u, r), 1);
+      program_entry(&b->to, x_column(b, u, r), 1);
   }
   if (!p->n_stages) return;
-  begin_row(b, name_of(b, "count"), p->n_stages, p->n_stages);
+  program_row(&b->to, name_of(b, "count"), p->n_stages, p->n_stages);
   for (int r = 0; r < p->n_runs; r++)
-    add_entry(b, b->use + r, 1);
+    program_entry(&b->to, b->use + r, 1);
 }
 
 // Limits are 1, so that rows of bytes and of seconds are about as large.
 static void load_rows(Builder *b) {
   const Partition *p = b->p;
   for (int r = 0; r < p->n_runs; r++) {
-    begin_row(b, name_of(b, "time_%s", run_name(b, r)), -INFINITY, 0);
+    program_row(&b->to, name_of(b, "time_%s", run_name(b, r)), -INFINITY, 0);
     for (int i = 0; i < b->time[r].n; i++)
-      add_entry(b, b->time[r].at[i].column, b->time[r].at[i].value);
-    add_entry(b, b->t, -1);
+      program_entry(&b->to, b->time[r].at[i].column, b->time[r].at[i].value);
+    program_entry(&b->to, b->t, -1);
     if (isinf(p->limit[r])) continue;
     double unit = p->limit[r] > 0 ? p->limit[r] : 1;
-    begin_row(b, name_of(b, "memory_%s", run_name(b, r)), -INFINITY, p->limit[r] / unit);
+    program_row(&b->to, name_of(b, "memory_%s", run_name(b, r)), -INFINITY, p->limit[r] / unit);
     for (int i = 0; i < b->memory[r].n; i++)
-      add_entry(b, b->memory[r].at[i].column, b->memory[r].at[i].value / unit);
+      program_entry(&b->to, b->memory[r].at[i].column, b->memory[r].at[i].value / unit);
   }
 }
 
 static ZeroOne *build(Arena *a, const Partition *p, double scale, bool names) {
-  Builder b = {.arena = a, .p = p, .scale = scale, .names = names};
-  ZeroOne *out = arena_one(a, ZeroOne);
+  Builder b = {.arena = a, .p = p, .to = {.arena = a}, .scale = scale, .names = names};
   b.time = arena_array(a, Entries, p->n_runs);
   b.memory = arena_array(a, Entries, p->n_runs);
   add_choices(&b);
-  add_column(&b, 1, name_of(&b, "t"));
+  program_column(&b.to, 1, name_of(&b, "t"));
   number_joints(&b);
   for (int i = 0; i < p->n_flows; i++)
     add_flow(&b, i);
@@ -257,15 +241,10 @@ static ZeroOne *build(Arena *a, const Partition *p, double scale, bool names) {
   units_rows(&b);
   runs_rows(&b);
   load_rows(&b);
-  *out = (ZeroOne){.n_columns = b.costs.n, .n_binary = b.t, .cost = b.costs.at};
-  out->name = b.column_names.at;
-  out->row = b.rows.at;
-  out->n_rows = b.rows.n;
-  out->column = b.columns.at;
-  out->value = b.values.at;
-  out->about = "x: a unit on a run of ranks, by its first and how many; use: that run is a stage; "
-               "y: two units on their runs; m: a value from run to run; z: what is shared on a run";
-  return out;
+  return program_end(
+      &b.to, b.t, 0,
+      "x: a unit on a run of ranks, by its first and how many; use: that run is a stage; "
+      "y: two units on their runs; m: a value from run to run; z: what is shared on a run");
 }
 
 // How many columns that would be, about.
