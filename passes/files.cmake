@@ -102,6 +102,7 @@ set(PASS_FILES
   lua_sandbox.c
   lua_steady.c
   lua_file.c
+  lua_places.c
   lua_annotations.c
   lua_graph.c
   lua_plan.c

@@ -2,11 +2,11 @@
 
 #include "lua_file.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/vec.h"
+#include "lua_places.h"
 #include "lua_sandbox.h"
 
 typedef struct Reading {
@@ -16,43 +16,28 @@ typedef struct Reading {
   int n_fields;
 } Reading;
 
-// -- Locations -------------------------------------------------------------------------------
-
-// Where `name =` stands first, if it does.
-static const Loc *place_of(const Reading *r, const char *name) {
-  size_t n = strlen(name);
-  int line = 1;
-  for (const char *s = r->text, *start = s; *s; s++) {
-    if (*s == '\n') {
-      line++;
-      start = s + 1;
-    }
-    bool inside_word = s > r->text && (isalnum((unsigned char)s[-1]) || s[-1] == '_');
-    if (inside_word || strncmp(s, name, n) != 0) continue;
-    const char *after = s + n + strspn(s + n, " \t");
-    if (after[0] == '=' && after[1] != '=')
-      return loc_line(r->arena, r->path, line, (int)(s - start) + 1);
-  }
-  return loc_line(r->arena, r->path, 0, 0);
-}
-
 // -- The table -------------------------------------------------------------------------------
 
+// Numbers of a list in their order.
 static int by_name(const void *a, const void *b) {
-  return strcmp(((const LuaField *)a)->name, ((const LuaField *)b)->name);
+  const char *x = ((const LuaField *)a)->name, *y = ((const LuaField *)b)->name;
+  size_t n = strlen(x), k = strlen(y);
+  return x[0] == '[' && y[0] == '[' && n != k ? (n > k) - (n < k) : strcmp(x, y);
 }
 
-static const LuaTable *copy_table(Reading *r, lua_State *l, int depth);
+static const LuaTable *copy_table(Reading *r, lua_State *l, int depth, LuaSpan at);
 
-// The key and its value are the two values on top.
-static bool copy_field(Reading *r, lua_State *l, int depth, LuaField *f) {
+// The key and its value are the two values on top; `table` is where they are written.
+static bool copy_field(Reading *r, lua_State *l, int depth, LuaSpan table, LuaField *f) {
   bool in_list = lua_isinteger(l, -2);
   if (!in_list && lua_type(l, -2) != LUA_TSTRING)
     return diag_error(r->d, loc_line(r->arena, r->path, 0, 0), "a %s is no name of a field",
                       luaL_typename(l, -2));
   f->name = in_list ? str_format(r->arena, "[%lld]", (long long)lua_tointeger(l, -2))
                     : str_copy(r->arena, lua_tostring(l, -2));
-  f->loc = place_of(r, f->name);
+  LuaPlace place = lua_place_of(r->arena, r->path, r->text, table, in_list ? NULL : f->name,
+                                in_list ? lua_tointeger(l, -2) : 0);
+  f->loc = place.loc;
   switch (lua_type(l, -1)) {
   case LUA_TNUMBER:
     f->kind = LUA_FILE_number;
@@ -71,7 +56,7 @@ static bool copy_field(Reading *r, lua_State *l, int depth, LuaField *f) {
       return diag_error(r->d, f->loc, "tables are in one another, more than %d deep",
                         LUA_FILE_DEPTH);
     f->kind = LUA_FILE_table;
-    f->table = copy_table(r, l, depth + 1);
+    f->table = copy_table(r, l, depth + 1, place.inside);
     return f->table != NULL;
   default:
     return diag_error(r->d, f->loc, "'%s' is a %s: numbers, strings, booleans and tables are legal",
@@ -80,7 +65,7 @@ static bool copy_field(Reading *r, lua_State *l, int depth, LuaField *f) {
 }
 
 // Of the table on top.
-static const LuaTable *copy_table(Reading *r, lua_State *l, int depth) {
+static const LuaTable *copy_table(Reading *r, lua_State *l, int depth, LuaSpan at) {
   Vec(LuaField) fields = {0};
   if (!lua_checkstack(l, 4)) {
     diag_error(r->d, loc_line(r->arena, r->path, 0, 0), "not enough memory");
@@ -93,7 +78,7 @@ static const LuaTable *copy_table(Reading *r, lua_State *l, int depth) {
                  LUA_FILE_FIELDS);
       return NULL;
     }
-    if (!copy_field(r, l, depth, &f)) return NULL;
+    if (!copy_field(r, l, depth, at, &f)) return NULL;
     vec_push(r->arena, &fields, f);
   }
   if (fields.n) qsort(fields.at, (size_t)fields.n, sizeof *fields.at, by_name);
@@ -117,7 +102,7 @@ static const LuaTable *run_text(Reading *r, size_t n) {
   if (!sandbox_open(&s, r->arena, r->path, r->text, n, r->d)) return NULL;
   if (sandbox_call(&s, run, &s, 1)) {
     if (lua_istable(s.lua, -1))
-      result = copy_table(r, s.lua, 1);
+      result = copy_table(r, s.lua, 1, lua_span_returned(r->text));
     else
       diag_error(r->d, loc_line(r->arena, r->path, 0, 0), "the file must return a table, not a %s",
                  luaL_typename(s.lua, -1));

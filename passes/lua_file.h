@@ -19,7 +19,7 @@ typedef enum LuaKind { LUA_FILE_number, LUA_FILE_string, LUA_FILE_boolean, LUA_F
 
 typedef struct LuaField {
   const char *name; // "nodes", or "[1]" in a list
-  const Loc *loc;   // where the name is first given a value, or only the file
+  const Loc *loc;   // see lua_places.h
   LuaKind kind;
   double number; // or 0 and 1 of a boolean
   const char *string;
@@ -27,7 +27,7 @@ typedef struct LuaField {
 } LuaField;
 
 typedef struct LuaTable {
-  LuaField *at; // sorted by name
+  LuaField *at; // sorted by name, lists by number
   int n;
 } LuaTable;
 
