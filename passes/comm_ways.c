@@ -131,8 +131,7 @@ static bool open_paths(Comm *c) {
   const Cluster *cluster =
       cluster_read(c->scratch, c->cluster ? c->cluster : "h100", "cluster", c->d);
   if (!cluster) return false;
-  Cluster *joined = arena_copy(c->scratch, cluster, sizeof *cluster);
-  joined->start = joined->inside.alpha = joined->across.alpha = 0;
+  const Cluster *joined = cluster_without_starts(c->scratch, cluster);
   c->paths = transitions_new(c->m, cluster, c->scratch);
   c->joined = transitions_new(c->m, joined, c->scratch);
   return true;

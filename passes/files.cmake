@@ -109,6 +109,7 @@ set(PASS_FILES
   lua_splits.c
   lua_program.c
   cluster.c
+  cluster_file.c
   collectives.c
   cost.c
   cost_comm.c

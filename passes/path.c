@@ -94,7 +94,7 @@ static Placement placement_copy(Arena *a, const Placement *p) {
 
 // -- Nodes by other numbers --------------------------------------------------------------------
 
-// Nodes are alike, so the way from one stage of a pipeline to the next is that between the first
+// Where nodes are alike, the way from one stage of a pipeline to the next is that between the first
 // two, with other devices: searched once, for nodes that are numbered as they come.
 typedef struct Renumbering {
   int per_node, n;
@@ -154,6 +154,7 @@ static const Path *path_back(Paths *paths, const Renumbering *r, const Path *p) 
 static const Path *find_alike(Paths *paths, const TensorShape *shape, const Placement *from,
                               const Placement *to) {
   Arena *a = paths->rules.arena;
+  if (paths->rules.c->links_differ) return path_search(&paths->rules, shape, from, to);
   Renumbering r = {.per_node = paths->rules.c->per_node};
   r.node = arena_array(a, int, paths->rules.c->nodes);
   r.number = arena_array(a, int, paths->rules.c->nodes);

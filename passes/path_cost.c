@@ -44,8 +44,20 @@ static void touch(Traffic *t, int device) {
   t->touched[t->n_touched++] = device;
 }
 
-static const Link *link_between(const Cluster *c, int src, int dst) {
-  return cluster_node(c, src) == cluster_node(c, dst) ? &c->inside : &c->across;
+static double larger(double a, double b) {
+  return a > b ? a : b;
+}
+
+static bool is_near(const Cluster *c, int src, int dst) {
+  return cluster_node(c, src) == cluster_node(c, dst);
+}
+
+// A hop is as slow as its slower end.
+static Link link_between(const Cluster *c, int src, int dst) {
+  bool near = is_near(c, src, dst);
+  const Link *out = near ? cluster_inside(c, src) : cluster_across(c, src);
+  const Link *in = near ? cluster_inside(c, dst) : cluster_across(c, dst);
+  return (Link){larger(out->alpha, in->alpha), larger(out->beta, in->beta)};
 }
 
 // Bytes without a message of their own, as they flow around a ring.
@@ -54,31 +66,26 @@ static void flow(Traffic *t, int src, int dst, double bytes) {
   touch(t, src);
   touch(t, dst);
   t->bytes += bytes;
-  if (link_between(t->c, src, dst) == &t->c->inside) {
-    t->out[src] += bytes * t->c->inside.beta;
-    t->in[dst] += bytes * t->c->inside.beta;
+  if (is_near(t->c, src, dst)) {
+    t->out[src] += bytes * cluster_inside(t->c, src)->beta;
+    t->in[dst] += bytes * cluster_inside(t->c, dst)->beta;
   } else {
     t->crossing += bytes;
-    t->nic_out[cluster_nic(t->c, src)] += bytes * t->c->across.beta;
-    t->nic_in[cluster_nic(t->c, dst)] += bytes * t->c->across.beta;
+    t->nic_out[cluster_nic(t->c, src)] += bytes * cluster_across(t->c, src)->beta;
+    t->nic_in[cluster_nic(t->c, dst)] += bytes * cluster_across(t->c, dst)->beta;
   }
 }
 
 void traffic_message(Traffic *t, int src, int dst, double bytes) {
   if (src == dst) return;
-  double alpha = link_between(t->c, src, dst)->alpha;
+  double alpha = link_between(t->c, src, dst).alpha;
   flow(t, src, dst, bytes);
   t->waits[2 * src] += alpha;
   t->waits[2 * dst + 1] += alpha;
 }
 
 double traffic_out(const Traffic *t, int src, int dst) {
-  return link_between(t->c, src, dst) == &t->c->inside ? t->out[src]
-                                                       : t->nic_out[cluster_nic(t->c, src)];
-}
-
-static double larger(double a, double b) {
-  return a > b ? a : b;
+  return is_near(t->c, src, dst) ? t->out[src] : t->nic_out[cluster_nic(t->c, src)];
 }
 
 Cost traffic_cost(Traffic *t) {
@@ -119,12 +126,13 @@ static void ring(Traffic *t, int *device, int n, int steps, double bytes) {
   for (int i = 0; i < n; i++) {
     int next = device[(i + 1) % n];
     flow(t, device[i], next, bytes);
-    alpha = larger(alpha, link_between(t->c, device[i], next)->alpha);
+    alpha = larger(alpha, link_between(t->c, device[i], next).alpha);
   }
   t->alpha = larger(t->alpha, steps * alpha);
 }
 
-// Each sends to all others; how many of those are in its node is all that matters.
+// Each sends to all others; how many of those are in its node is all that matters, but for alpha,
+// where each waits for the slowest.
 static void all_pairs(Traffic *t, const int *device, int n, double bytes) {
   const Cluster *c = t->c;
   double alpha = 0;
@@ -136,12 +144,12 @@ static void all_pairs(Traffic *t, const int *device, int n, double bytes) {
     touch(t, x);
     t->bytes += inside + across;
     t->crossing += across;
-    t->out[x] += inside * c->inside.beta;
-    t->in[x] += inside * c->inside.beta;
-    t->nic_out[cluster_nic(c, x)] += across * c->across.beta;
-    t->nic_in[cluster_nic(c, x)] += across * c->across.beta;
-    if (near) alpha = larger(alpha, c->inside.alpha);
-    if (far) alpha = larger(alpha, c->across.alpha);
+    t->out[x] += inside * cluster_inside(c, x)->beta;
+    t->in[x] += inside * cluster_inside(c, x)->beta;
+    t->nic_out[cluster_nic(c, x)] += across * cluster_across(c, x)->beta;
+    t->nic_in[cluster_nic(c, x)] += across * cluster_across(c, x)->beta;
+    if (near) alpha = larger(alpha, cluster_inside(c, x)->alpha);
+    if (far) alpha = larger(alpha, cluster_across(c, x)->alpha);
   }
   for (int i = 0; i < n; i++)
     t->in_node[cluster_node(c, device[i])] = 0;
@@ -160,9 +168,10 @@ static void chain(Traffic *t, int root, int *others, int n, bool towards, double
       if ((cluster_node(t->c, others[i]) != cluster_node(t->c, root)) != far) continue;
       if (others[i] == root) continue;
       flow(t, towards ? others[i] : at, towards ? at : others[i], bytes);
-      const Link *link = link_between(t->c, at, others[i]);
-      alpha += link->alpha;
-      *(link == &t->c->inside ? &inside : &across) = bytes * link->beta;
+      Link link = link_between(t->c, at, others[i]);
+      double *slowest = is_near(t->c, at, others[i]) ? &inside : &across;
+      alpha += link.alpha;
+      *slowest = larger(*slowest, bytes * link.beta);
       at = others[i];
     }
   if (across > 0) alpha += inside;

@@ -219,15 +219,16 @@ static Crossing crossing_of(const Cluster *c, const Path *p, Arena *scratch) {
   const Group *g = p->group;
   int nics[2], most = sharing(c, &g[1], &nics[1], scratch), n_outside = outside(p);
   double bytes = state_bytes(&p->shape, &g[0], &(State){0}); // of all
+  Link inside = cluster_fastest_inside(c), across = cluster_fastest_across(c);
   sharing(c, &g[0], &nics[0], scratch);
   if (n_outside && apart(c, g, scratch))
-    return (Crossing){false, c->start + c->across.alpha,
-                      bytes * c->across.beta / smaller(nics[0], nics[1]), most * c->across.beta};
-  Crossing least = {n_outside == 0, c->start + smaller(c->inside.alpha, c->across.alpha), 0,
-                    smaller(c->inside.beta, c->across.beta)};
+    return (Crossing){false, c->start + across.alpha,
+                      bytes * across.beta / smaller(nics[0], nics[1]), most * across.beta};
+  Crossing least = {n_outside == 0, c->start + smaller(inside.alpha, across.alpha), 0,
+                    smaller(inside.beta, across.beta)};
   // Each byte takes one of the links, so all are no faster than all the links together.
   if (n_outside && n_outside == g[1].n && least.byte_of_reader > 0) {
-    double links = g[1].n / c->inside.beta + nics[1] / c->across.beta;
+    double links = g[1].n / inside.beta + nics[1] / across.beta;
     least.tensor = bytes / links;
   }
   return least;
@@ -246,9 +247,10 @@ static int shares_of(const Group *g, const State *s) {
 }
 
 static Least least_of_cluster(const Cluster *c) {
-  double in = c->inside.beta, across = c->across.beta;
-  return (Least){c->start + smaller(c->inside.alpha, c->across.alpha), smaller(in, across),
-                 in > 0 && across > 0 ? 1 / (1 / in + 1 / across) : 0};
+  Link inside = cluster_fastest_inside(c), across = cluster_fastest_across(c);
+  double in = inside.beta, out = across.beta;
+  return (Least){c->start + smaller(inside.alpha, across.alpha), smaller(in, out),
+                 in > 0 && out > 0 ? 1 / (1 / in + 1 / out) : 0};
 }
 
 static void begin_bounds(Search *s) {

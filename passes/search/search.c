@@ -145,8 +145,7 @@ static bool does_not_fit(const Problem *p, const SolverResult *r, const Loc *why
 }
 
 static Transitions *without_starts(const Problem *p) {
-  Cluster *joined = arena_copy(p->scratch, p->c, sizeof *joined);
-  joined->start = joined->inside.alpha = joined->across.alpha = 0;
+  const Cluster *joined = cluster_without_starts(p->scratch, p->c);
   return transitions_new(p->s->g->module, joined, p->scratch);
 }
 

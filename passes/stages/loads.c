@@ -171,24 +171,28 @@ static Device least_of(const Maker *m, const Run *run) {
     for (int i = 0; i < run->n; i++)
       for (int in = 0; in < m->inner; in++) {
         int device = device_at(m, o, run->first + i, in);
-        Device x = cluster_device(m->s->cluster, device);
-        least = (Device){fmin(x.memory, least.memory), fmin(x.memory_speed, least.memory_speed),
-                         fmin(x.f32, least.f32), fmin(x.half, least.half),
-                         fmax(x.launch, least.launch)};
+        least = device_least(least, cluster_device(m->s->cluster, device));
       }
   return least;
 }
 
-// What the one end of a message to or from ranks that are known takes, about: by the link that is
-// slowest.
+// What the one end of a message to or from ranks that are known takes, about: by the slowest of the
+// run's own links, between nodes where there are several.
 static double held_seconds(const Maker *m, const Run *run, double bytes) {
   const Cluster *c = m->s->cluster;
   int node = cluster_node(c, device_at(m, 0, run->first, 0));
   bool across = false;
   for (int i = 0; i < m->s->mesh->n_devices; i++)
     across |= cluster_node(c, m->s->mesh->device[i]) != node;
-  const Link *link = across ? &c->across : &c->inside;
-  return c->start + link->alpha + bytes * link->beta;
+  double slowest = 0;
+  for (int o = 0; o < m->outer; o++)
+    for (int i = 0; i < run->n; i++)
+      for (int in = 0; in < m->inner; in++) {
+        int device = device_at(m, o, run->first + i, in);
+        const Link *link = across ? cluster_across(c, device) : cluster_inside(c, device);
+        slowest = fmax(slowest, link->alpha + bytes * link->beta);
+      }
+  return c->start + slowest;
 }
 
 // -- Who uses what -------------------------------------------------------------------------------
