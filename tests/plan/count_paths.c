@@ -2,7 +2,7 @@
 // others' ways are.
 //
 //     count_paths          those of 1-D and 2-D tensors between four devices; part of the tests
-//     count_paths --all    the 63504 of tests/passes/transitions.py, over three clusters
+//     count_paths --all    the 63504 of tests/passes/transitions.py, over four clusters
 //     count_paths --rest   with the exhaustive search also for 2-D and 3-D tensors and 8 devices
 //
 // A transition is a layout of a mesh, partial sums too, and one that a reader wants on the same or
@@ -50,7 +50,8 @@ static const Between groups[] = {
 enum { N_GROUPS = sizeof groups / sizeof *groups };
 
 // One node; nodes of eight; nodes of two with an adapter that is as slow as it is shared.
-static const char *const clusters[] = {"h100:1x16", "h100:2x8", INPUTS "/ethernet.lua"};
+static const char *const clusters[] = {"h100:1x16", "h100:2x8", INPUTS "/ethernet.lua",
+                                       INPUTS "/unlike.lua"};
 enum { N_CLUSTERS = sizeof clusters / sizeof *clusters };
 
 // Sizes at which the messages count, and at which the bytes do.

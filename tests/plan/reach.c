@@ -83,19 +83,24 @@ static bool is_near(const Cluster *c, int a, int b) {
   return cluster_node(c, a) == cluster_node(c, b);
 }
 
+static const Link *link_of(const Cluster *c, int device, bool near) {
+  return near ? cluster_inside(c, device) : cluster_across(c, device);
+}
+
 static double alpha_between(const Cluster *c, int a, int b) {
-  return is_near(c, a, b) ? c->inside.alpha : c->across.alpha;
+  bool near = is_near(c, a, b);
+  return fmax(link_of(c, a, near)->alpha, link_of(c, b, near)->alpha);
 }
 
 static void load_flow(Load *l, int src, int dst, double bytes) {
   if (src == dst) return;
   l->any = true;
   if (is_near(l->c, src, dst)) {
-    l->out[src] += bytes * l->c->inside.beta;
-    l->in[dst] += bytes * l->c->inside.beta;
+    l->out[src] += bytes * link_of(l->c, src, true)->beta;
+    l->in[dst] += bytes * link_of(l->c, dst, true)->beta;
   } else {
-    l->nic_out[cluster_nic(l->c, src)] += bytes * l->c->across.beta;
-    l->nic_in[cluster_nic(l->c, dst)] += bytes * l->c->across.beta;
+    l->nic_out[cluster_nic(l->c, src)] += bytes * link_of(l->c, src, false)->beta;
+    l->nic_in[cluster_nic(l->c, dst)] += bytes * link_of(l->c, dst, false)->beta;
   }
 }
 
@@ -155,7 +160,8 @@ static void load_chain(Load *l, int root, const int *other, int n, bool back, do
       load_flow(l, back ? order[i] : at, back ? at : order[i], bytes);
       alpha += alpha_between(l->c, at, order[i]);
       if (is_near(l->c, at, order[i]))
-        inside = bytes * l->c->inside.beta;
+        inside = fmax(inside, bytes * fmax(link_of(l->c, at, true)->beta,
+                                           link_of(l->c, order[i], true)->beta));
       else
         crosses = true;
       at = order[i];
@@ -461,8 +467,9 @@ static void list_collectives(Reach *r, const World *w) {
 static void list_permutes(Reach *r, const World *w) {
   const Side *s = &r->side[w->side];
   double bytes = r->bytes * volume(&w->at[0]);
-  if (r->now + r->c->start + r->c->inside.alpha + bytes * r->c->inside.beta > r->bound &&
-      r->now + r->c->start + r->c->across.alpha + bytes * r->c->across.beta > r->bound)
+  Link inside = cluster_fastest_inside(r->c), across = cluster_fastest_across(r->c);
+  if (r->now + r->c->start + inside.alpha + bytes * inside.beta > r->bound &&
+      r->now + r->c->start + across.alpha + bytes * across.beta > r->bound)
     return;
   for (int i = 0; i < r->affine[s->bits][s->bits].n; i++) {
     const Affine *f = &r->affine[s->bits][s->bits].at[i];
