@@ -53,6 +53,7 @@ set(PASS_FILES
   stages/program.c
   stages/rows.c
   stages/units.c
+  stages/ideals.c
   stages/loads.c
   stages/failed.c
   stages/explain.c
