@@ -54,6 +54,7 @@ set(PASS_FILES
   stages/rows.c
   stages/units.c
   stages/ideals.c
+  stages/labels.c
   stages/loads.c
   stages/failed.c
   stages/explain.c

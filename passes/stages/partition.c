@@ -256,6 +256,11 @@ PartitionResult partition_solve(Arena *a, const Partition *p, const PartitionOpt
     offer(a, p, moved, best, &has);
   }
   bool none = isinf(bound) && bound > 0, done = none || (has && is_proved(a, p, best, out.bound));
+  if (!done) {
+    has = labels_solve(p, best, has, &out.bound);
+    none = isinf(out.bound);
+    done = none || (has && is_proved(a, p, best, out.bound));
+  }
   if (!done || o->lp) ask(a, p, o, best, &has, &out);
   if (none) out.status = PARTITION_infeasible;
   if (!has) return out;

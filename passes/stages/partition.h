@@ -121,6 +121,9 @@ PartitionResult partition_solve(Arena *a, const Partition *p, const PartitionOpt
 // assignment is faster than `bound`, which is infinite where none fits, and -INFINITY where there
 // are too many to say.
 const int *table_solve(Arena *a, const Partition *p, double *bound);
+// The same with all that far stages send one another (labels.c), as far as so much work goes: a
+// better one than `run_of`, which is one if `has`, and a better bound.  Whether there is one.
+bool labels_solve(const Partition *p, int *run_of, bool has, double *bound);
 // Moves units to the runs before and behind, for a while, and leaves the best it has seen.
 void partition_improve(const Partition *p, int *run_of);
 // Asks CBC, from `start`, which may be NULL.  Puts what it found into `out`.

@@ -6,7 +6,7 @@
 //
 //     units.h      what stays together
 //     loads.h      what each costs on each run of ranks: compute, links, memory
-//     partition.h  which are together the least: a table of stages, and CBC
+//     partition.h  which are together the least: a table of stages, labels, and CBC
 //
 // A stage is a run of neighbouring ranks of the axis, of which each has its part of the rows.  Ops
 // that the program has assigned or split along the axis stay as they are.  Other graphs of the

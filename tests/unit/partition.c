@@ -19,6 +19,7 @@ typedef struct Shape {
   int units, ranks;
   bool chain; // each value is read by the next unit, and nothing is shared
   int memory; // percent of what all units keep that a rank has; 0: as much as one likes
+  int sends;  // times as much as otherwise; 0: once
 } Shape;
 
 static Run *all_runs(Arena *a, int ranks, int *n) {
@@ -42,7 +43,10 @@ static const int *readers(Arena *a, Random *r, int from, int units, int *n) {
 static void add_flows(Arena *a, Random *r, const Shape *s, Partition *p) {
   Flow *flow = arena_array(a, Flow, s->units);
   for (int u = 0; u + 1 < s->units; u++) {
-    Flow f = {u, 1, NULL, below(r, 3) == 0, 1 + below(r, 3), below(r, 50), below(r, 10)};
+    double times = s->sends ? s->sends : 1;
+    Flow f = {
+        u,           1, NULL, below(r, 3) == 0, times * (1 + below(r, 3)), times * below(r, 50),
+        below(r, 10)};
     int *next = arena_array(a, int, 1);
     *next = u + 1;
     f.reader = s->chain ? next : readers(a, r, u, s->units, &f.n_readers);
@@ -140,6 +144,19 @@ static void check_table(Arena *a, const Partition *p) {
   if (run_of) assert_true(about(partition_load(a, p, run_of).slowest, least));
 }
 
+// The labels alone, without a start and without CBC: whatever joins the units, they find the least
+// or prove that there is none.
+static void check_labels(Arena *a, const Partition *p) {
+  int *run_of = arena_array(a, int, p->n_units);
+  double bound = 0, least = try_all(p, run_of, 0);
+  bool has = labels_solve(p, run_of, false, &bound);
+  assert_int_equal(has, !isinf(least));
+  assert_true(about(bound, least));
+  if (!has) return;
+  assert_true(partition_legal(p, run_of) && partition_load(a, p, run_of).fits);
+  assert_true(about(partition_load(a, p, run_of).slowest, least));
+}
+
 static void check_many(Shape s, int n, bool always_proved) {
   Random r = {(uint64_t)(s.units * 64 + s.ranks * 8 + s.chain + s.memory)};
   for (int i = 0; i < n; i++) {
@@ -148,6 +165,7 @@ static void check_many(Shape s, int n, bool always_proved) {
     const Partition *p = random_partition(a, &r, &s);
     PartitionStatus status = check(a, p, &slowest);
     if (s.chain) check_table(a, p);
+    check_labels(a, p);
     if (always_proved) assert_true(status == PARTITION_proved || status == PARTITION_infeasible);
     arena_free(a);
   }
@@ -156,23 +174,25 @@ static void check_many(Shape s, int n, bool always_proved) {
 // Where each unit only reads what the one before it made, the table of stages is exact.
 static void chains_are_proved(void **state) {
   (void)state;
-  check_many((Shape){5, 3, true, 0}, 60, true);
-  check_many((Shape){4, 4, true, 0}, 30, true);
-  check_many((Shape){3, 2, true, 0}, 60, true);
+  check_many((Shape){5, 3, true, 0, 0}, 60, true);
+  check_many((Shape){4, 4, true, 0, 0}, 30, true);
+  check_many((Shape){3, 2, true, 0, 0}, 60, true);
 }
 
 // The same where memory decides: what does not fit is said to, and only that.
 static void chains_keep_to_memory(void **state) {
   (void)state;
-  check_many((Shape){5, 3, true, 50}, 60, true);
-  check_many((Shape){4, 3, true, 35}, 60, true);
+  check_many((Shape){5, 3, true, 50, 0}, 60, true);
+  check_many((Shape){4, 3, true, 35, 0}, 60, true);
 }
 
 // What is proved is the least, and no bound is above it, whatever joins the units.
-static void graphs_are_as_good_as_said(void **state) {
+static void graphs_are_proved(void **state) {
   (void)state;
-  check_many((Shape){5, 3, false, 0}, 25, false);
-  check_many((Shape){4, 3, false, 60}, 25, false);
+  check_many((Shape){5, 3, false, 0, 0}, 60, true);
+  check_many((Shape){5, 4, false, 0, 4}, 40, true);
+  check_many((Shape){6, 3, false, 0, 8}, 30, true);
+  check_many((Shape){4, 3, false, 60, 0}, 60, true);
 }
 
 // Less memory never makes the slowest rank faster.
@@ -181,7 +201,7 @@ static void less_memory_is_no_faster(void **state) {
   Random r = {7};
   for (int i = 0; i < 30; i++) {
     Arena *a = arena_new();
-    Partition *p = random_partition(a, &r, &(Shape){5, 3, true, 90});
+    Partition *p = random_partition(a, &r, &(Shape){5, 3, true, 90, 0});
     double before = 0;
     for (int k = 0; k < 4; k++) {
       double slowest;
@@ -201,7 +221,7 @@ static void no_worse_than_the_start(void **state) {
   Random r = {3};
   for (int i = 0; i < 20; i++) {
     Arena *a = arena_new();
-    Partition *p = random_partition(a, &r, &(Shape){6, 4, false, 0});
+    Partition *p = random_partition(a, &r, &(Shape){6, 4, false, 0, 0});
     double bound;
     const int *start = table_solve(a, p, &bound);
     PartitionResult x = partition_solve(a, p, &(PartitionOptions){.seconds = 30});
@@ -214,6 +234,62 @@ static void no_worse_than_the_start(void **state) {
     assert_int_equal(x.status, y.status);
     arena_free(a);
   }
+}
+
+// Units 0 to 3 on given runs, of which 3 reads what some others make; each message takes 4 s.  A
+// unit has no place on a run where it takes FAR.
+enum { FAR = 1000, SMALL_RUNS = 5 };
+
+static double least_of_small(int n_ranks, const Run *run, int n_runs, int n_stages,
+                             const double *seconds, const Flow *flow, int n_flows) {
+  Arena *a = arena_new();
+  double zero[SMALL_RUNS * SMALL_RUNS] = {0}, start[SMALL_RUNS * SMALL_RUNS], limit[SMALL_RUNS];
+  for (int i = 0; i < SMALL_RUNS * SMALL_RUNS; i++)
+    start[i] = 4;
+  for (int i = 0; i < SMALL_RUNS; i++)
+    limit[i] = INFINITY;
+  Partition p = {.n_units = 4, .n_ranks = n_ranks, .n_runs = n_runs, .run = run};
+  p.n_stages = n_stages;
+  p.seconds = arena_copy(a, seconds, sizeof(double) * 4 * (size_t)n_runs);
+  p.bytes = p.base_seconds = p.base_bytes = p.by_rows = p.by_whole = zero;
+  p.limit = limit;
+  p.start = start;
+  p.flow = flow;
+  p.n_flows = n_flows;
+  int run_of[4];
+  double bound = 0;
+  assert_true(labels_solve(&p, run_of, false, &bound));
+  double slowest = partition_load(a, &p, run_of).slowest;
+  assert_true(about(bound, slowest));
+  arena_free(a);
+  return slowest;
+}
+
+static const int second[] = {1}, third[] = {2}, fourth[] = {3};
+
+// What is slowest so far is not all: a stage that has to send more later had better have little.
+static void later_messages_count(void **state) {
+  (void)state;
+  const Run run[] = {{0, 1}, {1, 1}, {2, 1}};
+  const double seconds[] = {2, 2, 2, 6, 6, 6, 3, 3, 3, 5, 5, 5};
+  const Flow flow[] = {{.from = 0, .n_readers = 1, .reader = fourth, .messages = 1},
+                       {.from = 0, .n_readers = 1, .reader = second},
+                       {.from = 1, .n_readers = 1, .reader = third},
+                       {.from = 2, .n_readers = 1, .reader = fourth}};
+  assert_true(about(least_of_small(3, run, 3, 3, seconds, flow, 4), 9)); // 0 | 1 2 | 3
+}
+
+// Two units on one run send both from there: less to do so far may be more in the end.
+static void one_run_sends_for_all_of_its_units(void **state) {
+  (void)state;
+  const Run run[] = {{0, 1}, {1, 1}, {0, 2}, {2, 1}, {3, 1}};
+  const double seconds[] = {6,   FAR, 2.5, FAR, FAR, FAR, 6,   2.5, FAR, FAR,
+                            FAR, FAR, FAR, 7,   FAR, FAR, FAR, FAR, FAR, 1};
+  const Flow flow[] = {{.from = 0, .n_readers = 1, .reader = fourth, .messages = 1},
+                       {.from = 1, .n_readers = 1, .reader = fourth, .messages = 1},
+                       {.from = 1, .n_readers = 1, .reader = third},
+                       {.from = 2, .n_readers = 1, .reader = fourth}};
+  assert_true(about(least_of_small(4, run, 5, 0, seconds, flow, 4), 10)); // 13 on two stages
 }
 
 // Many ranks, in stages of one each, are no more work than few.
@@ -249,9 +325,14 @@ static void long_rows_of_ranks(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(chains_are_proved),          cmocka_unit_test(chains_keep_to_memory),
-      cmocka_unit_test(graphs_are_as_good_as_said), cmocka_unit_test(less_memory_is_no_faster),
-      cmocka_unit_test(no_worse_than_the_start),    cmocka_unit_test(long_rows_of_ranks),
+      cmocka_unit_test(chains_are_proved),
+      cmocka_unit_test(chains_keep_to_memory),
+      cmocka_unit_test(graphs_are_proved),
+      cmocka_unit_test(less_memory_is_no_faster),
+      cmocka_unit_test(no_worse_than_the_start),
+      cmocka_unit_test(later_messages_count),
+      cmocka_unit_test(one_run_sends_for_all_of_its_units),
+      cmocka_unit_test(long_rows_of_ranks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
