@@ -240,9 +240,10 @@ static void add_solver(StrBuf *b, const Searched *found) {
     strbuf_addf(
         b,
         "  \"solver\": {\"status\": \"%s\", \"gap\": %.9g, \"seconds\": %.6f, \"nodes\": %d, "
-        "\"choices\": %d, \"edges\": %d, \"step_ms\": %.6f},\n",
+        "\"choices\": %d, \"edges\": %d, \"step_ms\": %.6f%s},\n",
         solver_status_name[found->status], found->gap, found->seconds, found->n_nodes,
-        found->n_choices, found->n_edges, 1e3 * found->step);
+        found->n_choices, found->n_edges, 1e3 * found->step,
+        found->out_of_time ? ", \"out_of_time\": true" : "");
 }
 
 // Each plan that was looked at; null where it could not be made, and why.

@@ -157,6 +157,7 @@ void searched_add(Searched *sum, const Searched *more) {
   sum->step += more->step;
   sum->peak = more->peak; // of the last all axes are known
   sum->seconds += more->seconds;
+  sum->out_of_time |= more->out_of_time;
   sum->n_nodes += more->n_nodes;
   sum->n_choices += more->n_choices;
   sum->n_edges += more->n_edges;

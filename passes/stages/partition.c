@@ -233,7 +233,7 @@ static void offer(Arena *a, const Partition *p, const int *run_of, int *best, bo
 static void ask(Arena *a, const Partition *p, const PartitionOptions *o, int *best, bool *has,
                 PartitionResult *out) {
   int *found = arena_array(a, int, p->n_units);
-  out->status = partition_ask(p, o, *has ? best : NULL, found, out);
+  out->status = partition_ask(p, o->seconds, *has ? best : NULL, found, out);
   if (out->status != PARTITION_proved && out->status != PARTITION_found) return;
   partition_improve(p, found);
   offer(a, p, found, best, has);
@@ -245,6 +245,7 @@ static bool is_proved(Arena *a, const Partition *p, const int *run_of, double bo
 
 PartitionResult partition_solve(Arena *a, const Partition *p, const PartitionOptions *o) {
   PartitionResult out = {.status = PARTITION_unknown, .bound = partition_bound(p)};
+  if (o->lp) out.lp_failed = !partition_write(p, o->lp);
   int *best = arena_array(a, int, p->n_units);
   bool has = false;
   double bound;
@@ -261,7 +262,7 @@ PartitionResult partition_solve(Arena *a, const Partition *p, const PartitionOpt
     none = isinf(out.bound);
     done = none || (has && is_proved(a, p, best, out.bound));
   }
-  if (!done || o->lp) ask(a, p, o, best, &has, &out);
+  if (!done) ask(a, p, o, best, &has, &out);
   if (none) out.status = PARTITION_infeasible;
   if (!has) return out;
   out.run_of = best;

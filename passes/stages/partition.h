@@ -110,6 +110,7 @@ typedef struct PartitionResult {
   const int *run_of; // of each unit, where one was found
   double bound;      // seconds; nothing is faster
   int n_columns;     // that CBC was given; 0: it was not asked
+  bool out_of_time;  // CBC was: on a slower machine it may come to something else
   bool lp_failed;
 } PartitionResult;
 
@@ -126,8 +127,11 @@ const int *table_solve(Arena *a, const Partition *p, double *bound);
 bool labels_solve(const Partition *p, int *run_of, bool has, double *bound);
 // Moves units to the runs before and behind, for a while, and leaves the best it has seen.
 void partition_improve(const Partition *p, int *run_of);
-// Asks CBC, from `start`, which may be NULL.  Puts what it found into `out`.
-PartitionStatus partition_ask(const Partition *p, const PartitionOptions *o, const int *start,
-                              int *run_of, PartitionResult *out);
+// Asks CBC, from `start`, which may be NULL, where that is a small 0/1 program (program.c).  Puts
+// what it found into `out`.
+PartitionStatus partition_ask(const Partition *p, double seconds, const int *start, int *run_of,
+                              PartitionResult *out);
+// Writes that program to a file; whether it could.
+bool partition_write(const Partition *p, const char *lp);
 
 #endif

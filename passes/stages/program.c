@@ -303,30 +303,34 @@ static double most_seconds(const Partition *p) {
   return sum > 0 ? sum : 1;
 }
 
-enum { MAX_COLUMNS = 12000, MAX_NODES = 10 };
+enum { MAX_COLUMNS = 2000, MAX_NODES = 10 };
 
-PartitionStatus partition_ask(const Partition *p, const PartitionOptions *o, const int *start,
-                              int *run_of, PartitionResult *out) {
-  if (columns_of(p) > MAX_COLUMNS && !o->lp) return PARTITION_unknown;
+bool partition_write(const Partition *p, const char *lp) {
+  Arena *scratch = arena_new();
+  bool ok = program_write(build(scratch, p, most_seconds(p), true), lp);
+  arena_free(scratch);
+  return ok;
+}
+
+PartitionStatus partition_ask(const Partition *p, double seconds, const int *start, int *run_of,
+                              PartitionResult *out) {
+  if (columns_of(p) > MAX_COLUMNS) return PARTITION_unknown;
   Arena *scratch = arena_new();
   double scale = start ? partition_load(scratch, p, start).slowest : most_seconds(p);
   if (!(scale > 0)) scale = 1;
-  const ZeroOne *z = build(scratch, p, scale, o->lp != NULL);
-  if (o->lp) out->lp_failed = !program_write(z, o->lp);
+  const ZeroOne *z = build(scratch, p, scale, false);
+  ZeroOneAsk ask = {.cutoff = INFINITY, .end = clock_seconds() + seconds, .most_nodes = MAX_NODES};
+  if (start) ask.start = start_values(scratch, p, z, start);
+  double *value = arena_array(scratch, double, z->n_columns);
+  ZeroOneAnswer x = zero_one_ask(z, &ask, value);
+  out->n_columns = z->n_columns;
+  out->out_of_time = clock_seconds() >= ask.end;
+  bool has = x.has && read_runs(p, value, run_of);
+  if (has) has = partition_load(scratch, p, run_of).fits;
+  if (isfinite(x.bound)) out->bound = fmax(out->bound, x.bound * scale * (1 - 1e-6));
   PartitionStatus status = PARTITION_unknown;
-  if (columns_of(p) <= MAX_COLUMNS) {
-    ZeroOneAsk ask = {.cutoff = INFINITY, .end = clock_seconds() + o->seconds};
-    ask.most_nodes = MAX_NODES;
-    if (start) ask.start = start_values(scratch, p, z, start);
-    double *value = arena_array(scratch, double, z->n_columns);
-    ZeroOneAnswer x = zero_one_ask(z, &ask, value);
-    out->n_columns = z->n_columns;
-    bool has = x.has && read_runs(p, value, run_of);
-    if (has) has = partition_load(scratch, p, run_of).fits;
-    if (isfinite(x.bound)) out->bound = fmax(out->bound, x.bound * scale * (1 - 1e-6));
-    if (has) status = x.proven ? PARTITION_proved : PARTITION_found;
-    if (!has && x.proven && !start) status = PARTITION_infeasible;
-  }
+  if (has) status = x.proven ? PARTITION_proved : PARTITION_found;
+  if (!has && x.proven && !start) status = PARTITION_infeasible;
   arena_free(scratch);
   return status;
 }

@@ -157,6 +157,27 @@ static void check_labels(Arena *a, const Partition *p) {
   assert_true(about(partition_load(a, p, run_of).slowest, least));
 }
 
+// CBC alone, without a start: what it proves is the least.
+static void check_cbc(Arena *a, const Partition *p) {
+  int *run_of = arena_array(a, int, p->n_units);
+  PartitionResult r = {.bound = 0};
+  double least = try_all(p, run_of, 0);
+  PartitionStatus status = partition_ask(p, 30, NULL, run_of, &r);
+  if (status == PARTITION_infeasible) assert_true(isinf(least));
+  if (status == PARTITION_proved) assert_true(about(partition_load(a, p, run_of).slowest, least));
+  assert_true(r.bound <= least * (1 + 2e-6));
+}
+
+static void cbc_is_as_good_as_it_says(void **state) {
+  (void)state;
+  Random r = {11};
+  for (int i = 0; i < 20; i++) {
+    Arena *a = arena_new();
+    check_cbc(a, random_partition(a, &r, &(Shape){4, 3, false, i % 2 ? 60 : 0, 0}));
+    arena_free(a);
+  }
+}
+
 static void check_many(Shape s, int n, bool always_proved) {
   Random r = {(uint64_t)(s.units * 64 + s.ranks * 8 + s.chain + s.memory)};
   for (int i = 0; i < n; i++) {
@@ -215,7 +236,7 @@ static void less_memory_is_no_faster(void **state) {
   }
 }
 
-// The same problem has the same answer, and asking CBC makes it no worse than the start.
+// The same problem has the same answer, which is no worse than the start.
 static void no_worse_than_the_start(void **state) {
   (void)state;
   Random r = {3};
@@ -330,6 +351,7 @@ int main(void) {
       cmocka_unit_test(graphs_are_proved),
       cmocka_unit_test(less_memory_is_no_faster),
       cmocka_unit_test(no_worse_than_the_start),
+      cmocka_unit_test(cbc_is_as_good_as_it_says),
       cmocka_unit_test(later_messages_count),
       cmocka_unit_test(one_run_sends_for_all_of_its_units),
       cmocka_unit_test(long_rows_of_ranks),
