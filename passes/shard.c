@@ -261,9 +261,12 @@ static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
 static int count_idle(const Module *m, const Graph *g, Arena *scratch) {
   int n = m->meshes->n_devices, n_idle = n;
   bool *busy = arena_array(scratch, bool, n); // by device, which are 0 … n-1
+  bool *seen = arena_array(scratch, bool, module_n_meshes(m));
   for_each_op(op, g) {
     const Mesh *mesh = op_mesh(op);
-    for (int i = 0; i < mesh->n_devices && op_part(op) == PART_forward; i++) {
+    if (op_part(op) != PART_forward || seen[mesh->id]) continue;
+    seen[mesh->id] = true;
+    for (int i = 0; i < mesh->n_devices; i++) {
       n_idle -= !busy[mesh->device[i]];
       busy[mesh->device[i]] = true;
     }

@@ -337,17 +337,6 @@ static Weight weight_of(const Maker *m, const Value *v) {
   return w;
 }
 
-static void add_bytes(StageBytes *to, const StageBytes *b, double parts) {
-  to->weights += b->weights / parts;
-  to->states += b->states / parts;
-  to->gradients += b->gradients / parts;
-  to->kept += b->kept / parts;
-}
-
-static double sum_of(const StageBytes *b) {
-  return b->weights + b->states + b->gradients + b->kept;
-}
-
 // Of what is read by ops that are held: how many parts they want it in, and where they are.
 static void add_held_weight(Maker *m, const Value *v, const Weight *w, double *held) {
   int n_ranks = m->p->n_ranks;
@@ -369,7 +358,7 @@ static void add_held_weight(Maker *m, const Value *v, const Weight *w, double *h
   }
   for (int i = 0; i < n_ranks; i++) {
     if (part[i] == 0) continue;
-    add_bytes(&m->out->of_rank[i], &w->bytes, 1 / part[i]);
+    stage_bytes_add(&m->out->of_rank[i], &w->bytes, part[i], 1);
     held[i] += update * part[i];
   }
 }
@@ -389,13 +378,13 @@ static void add_weight(Maker *m, const Value *v, SharedList *shared, Flows *flow
   if (held_uses(m, v)) add_held_weight(m, v, &w, held);
   if (n == 1) {
     for (int r = 0; r < m->p->n_runs; r++) {
-      add_bytes(bytes_at(m, *unit, r), &w.bytes, 1);
+      stage_bytes_add(bytes_at(m, *unit, r), &w.bytes, 1, 1);
       m->p->seconds[*unit * m->p->n_runs + r] += w.seconds[r] + sum_seconds(m, &w, r);
     }
     return;
   }
   if (n == 0) return;
-  Shared s = {n, unit, sum_of(&w.bytes), arena_array(m->arena, double, m->p->n_runs)};
+  Shared s = {n, unit, stage_bytes_sum(&w.bytes), arena_array(m->arena, double, m->p->n_runs)};
   for (int r = 0; r < m->p->n_runs; r++)
     s.seconds[r] = w.seconds[r] + sum_seconds(m, &w, r);
   m->out->of_shared[shared->n] = w.bytes;
@@ -493,11 +482,11 @@ static void add_sums(Maker *m, const double *held) {
   Partition *p = m->p;
   for (int u = 0; u < p->n_units; u++)
     for (int r = 0; r < p->n_runs; r++)
-      p->bytes[u * p->n_runs + r] = sum_of(bytes_at(m, u, r));
+      p->bytes[u * p->n_runs + r] = stage_bytes_sum(bytes_at(m, u, r));
   for (int r = 0; r < p->n_runs; r++)
     for (int k = p->run[r].first; k < p->run[r].first + p->run[r].n; k++) {
       p->base_seconds[r] = fmax(p->base_seconds[r], held[k]);
-      p->base_bytes[r] = fmax(p->base_bytes[r], sum_of(&m->out->of_rank[k]));
+      p->base_bytes[r] = fmax(p->base_bytes[r], stage_bytes_sum(&m->out->of_rank[k]));
     }
 }
 

@@ -20,6 +20,18 @@ typedef struct StageBytes {
   double weights, states, gradients, kept;
 } StageBytes;
 
+static inline double stage_bytes_sum(const StageBytes *b) {
+  return b->weights + b->states + b->gradients + b->kept;
+}
+// A part of `b`, of what is kept less with more micro-batches.
+static inline void stage_bytes_add(StageBytes *to, const StageBytes *b, double part,
+                                   double slices) {
+  to->weights += b->weights * part;
+  to->states += b->states * part;
+  to->gradients += b->gradients * part;
+  to->kept += b->kept * part / slices;
+}
+
 typedef struct Loads {
   Partition p;
   StageBytes *of_unit; // [n_units * n_runs]

@@ -6,11 +6,13 @@
 
 #include "base/diag.h"
 #include "stages/loads.h"
+#include "stages/stages.h"
 
 typedef struct Placing {
   Sharding *s;
   int axis, n_ranks;
   const Loc *why;
+  const StageWish *wish;
   const int *rows;
   Units units;
   const Run *run; // that stages may be
@@ -21,6 +23,10 @@ typedef struct Placing {
 } Placing;
 
 const Run *placing_run_at(const Placing *p, int rank); // the stage of this rank
+
+// With as many stages of as many ranks as are best, whatever was asked for: how many ranks each of
+// them has where that fits, and how many stages; NULL: it does not.
+const int *placing_open(const Placing *p, int *n_stages);
 
 // Reports that nothing fits: which rank lacks how many bytes, what they are for, and what would
 // help.  Returns false.

@@ -83,6 +83,23 @@ static bool check_sizes(const Placing *p, const StageWish *w, Diag *d) {
   return true;
 }
 
+// Whether so many stages of equally many ranks can be, in the memory there is.
+static bool can_be(const Placing *p, int n) {
+  Arena *scratch = arena_new();
+  Run *run = arena_array(scratch, Run, n);
+  int each = p->n_ranks / n;
+  bool can = p->n_ranks % n == 0 && shares(p, each);
+  for (int i = 0; i < n; i++)
+    run[i] = (Run){i * each, each};
+  if (can) {
+    Loads *l = loads_new(p->s, p->axis, &p->units, p->rows, run, n, scratch);
+    l->p.n_stages = n;
+    can = partition_solve(scratch, &l->p, &(PartitionOptions){.seconds = SECONDS}).run_of != NULL;
+  }
+  arena_free(scratch);
+  return can;
+}
+
 static bool check_units(const Placing *p, const StageWish *w, Diag *d) {
   const char *axis = p->s->mesh->axis[p->axis].name;
   int n = p->units.n;
@@ -94,8 +111,11 @@ static bool check_units(const Placing *p, const StageWish *w, Diag *d) {
   if (n >= w->n) return true;
   diag_error(d, p->why, "%d stages, and only %d unit%s to put on them", w->n, n, n == 1 ? "" : "s");
   diag_note(d, p->units.first[n - 1]->loc, "the last unit begins here");
-  if (p->n_ranks % n == 0)
-    diag_hint(d, "%d stages of %d ranks each would do: place(axis, %d)", n, p->n_ranks / n, n);
+  while (n > 1 && !can_be(p, n))
+    n--;
+  if (n > 1)
+    diag_hint(d, "%d stages of %d rank%s each would do: place(axis, %d)", n, p->n_ranks / n,
+              p->n_ranks / n == 1 ? "" : "s", n);
   return false;
 }
 
@@ -242,6 +262,15 @@ static const SolverStatus solver_status[] = {
     [PARTITION_unknown] = SOLVER_time_out,
 };
 
+// How many ranks each stage has.
+static const int *sizes_of(const Placing *p, int *n) {
+  int *size = arena_array(p->s->scratch, int, p->n_ranks);
+  *n = 0;
+  for (int rank = 0; rank < p->n_ranks; rank += size[(*n)++])
+    size[*n] = placing_run_at(p, rank)->n;
+  return size;
+}
+
 static void report(const Placing *p, const PartitionResult *r, double seconds, Stages *out) {
   double slowest = p->load.slowest;
   out->searched = (Searched){.n = 1, .status = solver_status[r->status], .step = slowest};
@@ -251,10 +280,7 @@ static void report(const Placing *p, const PartitionResult *r, double seconds, S
   out->searched.n_nodes = p->units.n;
   out->searched.n_choices = p->units.n * p->n_runs;
   out->searched.n_edges = p->loads->p.n_flows;
-  int *size = arena_array(p->s->scratch, int, p->n_ranks);
-  for (int rank = 0; rank < p->n_ranks; rank += size[out->n++])
-    size[out->n] = placing_run_at(p, rank)->n;
-  out->size = size;
+  out->size = sizes_of(p, &out->n);
 }
 
 const Run *placing_run_at(const Placing *p, int rank) {
@@ -263,6 +289,16 @@ const Run *placing_run_at(const Placing *p, int rank) {
     if (run->first <= rank && rank < run->first + run->n) return run;
   }
   BUG("rank %d is in no stage", rank);
+}
+
+const int *placing_open(const Placing *p, int *n_stages) {
+  Placing q = *p;
+  StageWish any = {0};
+  find_runs(&q, &any);
+  q.loads = loads_new(q.s, q.axis, &q.units, q.rows, q.run, q.n_runs, q.s->scratch);
+  PartitionOptions o = {.seconds = SECONDS};
+  q.run_of = partition_solve(q.s->scratch, &q.loads->p, &o).run_of;
+  return q.run_of ? sizes_of(&q, n_stages) : NULL;
 }
 
 static bool solve(Placing *p, Stages *out, Diag *d) {
@@ -286,7 +322,7 @@ static void remember(const Placing *p, const Stages *made) {
 
 bool stages_place(Sharding *s, int axis, const StageWish *wish, const Loc *why, Stages *out,
                   Diag *d) {
-  Placing p = {.s = s, .axis = axis, .why = why, .n_ranks = s->mesh->axis[axis].size};
+  Placing p = {.s = s, .axis = axis, .why = why, .wish = wish, .n_ranks = s->mesh->axis[axis].size};
   *out = (Stages){0};
   if (!check_open(&p, d) || !check_cluster(&p, d)) return false;
   if (s->first) {
