@@ -97,10 +97,12 @@ static const char *first_error(Arena *a, const char *text) {
   return str_copy_n(a, at, strcspn(at, "\n"));
 }
 
-// Whether a search found that nothing fits.
+// Whether a search found that nothing fits, and what a rank needs at least.
 static void note_searched(void *candidate, const Searched *s) {
   Candidate *c = candidate;
-  c->needs_less = s->status == SOLVER_infeasible;
+  c->least = s->status == SOLVER_infeasible || s->status == SOLVER_time_out ? s->peak : 0;
+  c->least_slices = c->micro_batches;
+  c->needs_less = s->status == SOLVER_infeasible || c->least > 0;
 }
 
 static void make(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c) {
@@ -119,7 +121,7 @@ static void make(const Module *model, const ChooseOptions *o, Arena *a, Candidat
   module_free(m);
   diag_free(d);
   fclose(f);
-  if (!c->made) c->why = ok ? "all ranks do the same" : first_error(a, said);
+  if (!c->made) c->why = c->least_why = ok ? "all ranks do the same" : first_error(a, said);
   free(said);
 }
 
@@ -138,10 +140,19 @@ static int64_t next_cut(const ChooseOptions *o, const Candidate *c, int64_t n) {
   return 0;
 }
 
+// One that could not be made may need less in the last number of micro-batches that was tried.
+static void note_least(Candidate *first, const Candidate *last) {
+  if (last->made || last->least <= 0 || last->least >= first->least) return;
+  first->least = last->least;
+  first->least_slices = last->least_slices;
+  first->least_why = last->least_why;
+}
+
 // Also with more micro-batches, where it does not fit.  Some numbers do not divide the rows of a
 // rank.
 static void try_candidate(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all,
                           Candidate c) {
+  int tried = all->n;
   make(model, o, a, &c);
   vec_push(a, all, c);
   for (int64_t n = next_cut(o, &c, c.micro_batches); n; n = next_cut(o, &c, n)) {
@@ -150,19 +161,7 @@ static void try_candidate(const Module *model, const ChooseOptions *o, Arena *a,
     if (more.made) vec_push(a, all, more);
     if (more.made || more.needs_less) c = more;
   }
-}
-
-// Stages that do not fit are not made: then nobody knows in how many micro-batches they would.
-static void try_stages(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all,
-                       Candidate c) {
-  int64_t batch = o->batch > 0 && !o->micro_batches ? o->batch : 1;
-  for (int64_t n = c.micro_batches; n <= MAX_MICRO_BATCHES; n *= 2) {
-    if (n > c.micro_batches && batch % n) break;
-    Candidate more = {c.plan, c.ranks, n, .by_axes = c.by_axes};
-    int tried = all->n;
-    try_candidate(model, o, a, all, more);
-    if (all->at[tried].made) break;
-  }
+  note_least(&all->at[tried], &c);
 }
 
 // -- The choice ----------------------------------------------------------------------------------
@@ -211,7 +210,7 @@ int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidate
     try_candidate(model, o, a, out, plans.at[i]);
   list_stages(o, a, &stages);
   for (int i = 0, wanted = wants_stages(o, out); i < stages.n && wanted; i++)
-    try_stages(model, o, a, out, stages.at[i]);
+    try_candidate(model, o, a, out, stages.at[i]);
   bool *taken = arena_array(a, bool, out->n);
   if (o->by_axes) price_best(model, o, a, out, taken);
   return cheapest(out, taken);
@@ -259,14 +258,37 @@ static bool fits_wider(const Module *model, const ChooseOptions *o, Arena *a, Di
   return false;
 }
 
+static const Candidate *smallest_unmade(const Candidates *all) {
+  const Candidate *best = NULL;
+  for (int i = 0; i < all->n; i++) {
+    const Candidate *c = &all->at[i];
+    if (!c->made && c->least > 0 && (!best || c->least < best->least)) best = c;
+  }
+  return best;
+}
+
+// What needs least is no whole plan: a search found that nothing of it fits.
+static bool not_even(const Module *model, const ChooseOptions *o, Arena *a, const Candidate *c,
+                     Diag *d) {
+  diag_error(d, NULL,
+             "the model fits under none of the plans tried: with the one that needs least, %s in "
+             "%" PRId64 " micro-batch%s, a rank needs %.0f bytes",
+             c->plan, c->least_slices, c->least_slices == 1 ? "" : "es", c->least);
+  diag_note(d, NULL, "%s", c->least_why);
+  fits_wider(model, o, a, d);
+  return false;
+}
+
 bool choose_failed(const Module *model, const ChooseOptions *o, Arena *a, const Candidates *all,
                    Diag *d) {
-  const Candidate *c = smallest(all);
+  const Candidate *c = smallest(all), *unmade = smallest_unmade(all);
   if (!c) return none_made(o, all, d);
+  if (unmade && unmade->least < (double)c->needs.peak_bytes)
+    return not_even(model, o, a, unmade, d);
   diag_error(
       d, NULL,
       "the model fits under none of the plans tried: with the one that needs least, %s, rank "
-      "%d needs %" PRId64 " bytes, and a device of '%s' has %.0f",
+      "%d needs %" PRId64 " bytes, and its device of '%s' has %.0f",
       c->plan, c->needs.rank, c->needs.peak_bytes, o->cluster->name,
       cluster_device(o->cluster, c->needs.rank).memory);
   diag_note(d, NULL, "%s, in %" PRId64 " micro-batch%s", needs_text(a, &c->needs), c->micro_batches,

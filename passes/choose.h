@@ -28,12 +28,15 @@
 typedef struct Candidate {
   const char *plan; // as in --plan
   int64_t ranks, micro_batches;
-  bool by_axes;    // its collectives go axis by axis, whatever the cluster
-  const char *why; // it could not be made: the first that was wrong
-  bool needs_less; // and that was memory: a search found that nothing fits
-  bool made;       // else nothing below is known
-  bool fits;       // into a device's memory
-  double seconds;  // of a step
+  bool by_axes;         // its collectives go axis by axis, whatever the cluster
+  const char *why;      // it could not be made: the first that was wrong
+  bool needs_less;      // and that was memory: a search found that nothing fits
+  double least;         // then: bytes that a rank needs, where ranks need least; 0: not known
+  int64_t least_slices; // micro-batches that this was with
+  const char *least_why;
+  bool made;            // else nothing below is known
+  bool fits;            // into a device's memory
+  double seconds;       // of a step
   Needs needs;
 } Candidate;
 

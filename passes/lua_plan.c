@@ -222,9 +222,10 @@ static int place(lua_State *l) {
   StageWish wish = check_stages(l, 2, p->s->mesh->axis[axis].size);
   Stages made;
   double began = thread_seconds();
-  if (!stages_place(p->s, axis, &wish, plan_line(l), &made, p->box.d)) return plan_quit(l);
-  sandbox_spent(l, began);
+  bool ok = stages_place(p->s, axis, &wish, plan_line(l), &made, p->box.d);
   if (p->s->searched && made.searched.n) searched_add(p->s->searched, &made.searched);
+  if (!ok) return plan_quit(l);
+  sandbox_spent(l, began);
   lua_createtable(l, made.n, 0);
   for (int i = 0; i < made.n; i++) {
     lua_pushinteger(l, made.size[i]);

@@ -298,7 +298,7 @@ static bool check_memory(const Settings *s, const Module *m, const Cluster *c, A
   Needs n = needs_most(m, c);
   if (needs_fit(&n, c)) return true;
   diag_error(d, NULL,
-             "the plan does not fit: rank %d needs %lld bytes, and a device of '%s' has %.0f",
+             "the plan does not fit: rank %d needs %lld bytes, and its device of '%s' has %.0f",
              n.rank, (long long)n.peak_bytes, c->name, cluster_device(c, n.rank).memory);
   diag_note(d, NULL, "%s", needs_text(a, &n));
   if (s->ranks == 1)

@@ -135,17 +135,19 @@ static int smallest_rank(const Placing *p, int run) {
   return smallest;
 }
 
-bool placing_failed(const Placing *p, const PartitionResult *r, Diag *d) {
+double placing_failed(const Placing *p, const PartitionResult *r, Diag *d) {
   Arena *a = p->s->scratch;
   const Cluster *c = p->s->cluster;
   const char *axis = p->s->mesh->axis[p->axis].name;
   StageBytes b = {0};
   int worst = worst_run(p, a, 1, &b);
-  if (worst < 0)
-    return diag_error(d, p->why,
-                      "the %d ranks of %s cannot be covered by stages that share the rows evenly "
-                      "and have a unit each",
-                      p->n_ranks, axis);
+  if (worst < 0) {
+    diag_error(d, p->why,
+               "the %d ranks of %s cannot be covered by stages that share the rows evenly and have "
+               "a unit each",
+               p->n_ranks, axis);
+    return 0;
+  }
   int rank = smallest_rank(p, worst), device = smallest_device(p, rank);
   double needed = stage_bytes_sum(&b), memory = room(p, worst);
   diag_error(d, p->why,
@@ -160,5 +162,5 @@ bool placing_failed(const Placing *p, const PartitionResult *r, Diag *d) {
             b.weights, b.states, b.gradients, b.kept);
   if (!hint_sizes(p, d) && !hint_slices(p, a, d))
     diag_hint(d, "device %d would need %.0f bytes more", device, ceil(needed - memory));
-  return false;
+  return needed;
 }

@@ -29,8 +29,8 @@ const Run *placing_run_at(const Placing *p, int rank); // the stage of this rank
 const int *placing_open(const Placing *p, int *n_stages);
 
 // Reports that nothing fits: which rank lacks how many bytes, what they are for, and what would
-// help.  Returns false.
-bool placing_failed(const Placing *p, const PartitionResult *r, Diag *d);
+// help.  Returns that number of bytes; 0: no stages can be made, however much memory there is.
+double placing_failed(const Placing *p, const PartitionResult *r, Diag *d);
 
 // Where ops of that kind or place are, and what it would take to have them on the next stage; NULL:
 // nothing is called so.

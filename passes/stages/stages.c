@@ -306,7 +306,11 @@ static bool solve(Placing *p, Stages *out, Diag *d) {
   PartitionOptions o = {.seconds = SECONDS, .lp = p->s->lp};
   PartitionResult r = partition_solve(p->s->scratch, &p->loads->p, &o);
   if (r.lp_failed) return diag_error(d, p->why, "'%s' cannot be written", o.lp);
-  if (!r.run_of) return placing_failed(p, &r, d);
+  if (!r.run_of) {
+    double needed = placing_failed(p, &r, d);
+    out->searched = (Searched){.n = needed > 0, .status = solver_status[r.status], .peak = needed};
+    return false;
+  }
   p->run_of = r.run_of;
   p->load = partition_load(p->s->scratch, &p->loads->p, r.run_of);
   report(p, &r, clock_seconds() - start, out);
