@@ -55,6 +55,7 @@ set(PASS_FILES
   stages/units.c
   stages/ideals.c
   stages/labels.c
+  stages/links.c
   stages/loads.c
   stages/failed.c
   stages/explain.c

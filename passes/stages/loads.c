@@ -11,17 +11,12 @@
 #include "ir/op.h"
 #include "ir/split.h"
 #include "part.h"
-#include "path_cost.h"
+#include "stages/links.h"
 #include "stages/rows.h"
 
 // Units, as bits; the last one is for what is held.
 typedef uint64_t Word;
 enum { WORD = 64 };
-
-// Seconds of `start` and of each byte.
-typedef struct Rate {
-  double start, byte;
-} Rate;
 
 typedef struct Maker {
   const Sharding *s;
@@ -32,10 +27,8 @@ typedef struct Maker {
   Loads *out;
   Partition *p;
   double slices; // of time
-  Traffic *traffic;
-  int outer, inner; // places on the axes outside and inside
-  Rate *reduce;     // by run: of an all_reduce over its ranks
-  Device *device;   // by run: what each of its devices has at least
+  Links links;
+  Device *device; // by run: what each of its devices has at least
   int words;
   Word *users; // by value id
   bool trains;
@@ -93,106 +86,6 @@ static double seconds_of(const Maker *m, const Op *op, const Device *d, int n) {
   Cut cut = cut_of(m, op, n);
   double again = op_part(op) == PART_update ? 0 : m->slices - 1;
   return work_seconds_on(d, &w, &cut) + again * w.launches * d->launch;
-}
-
-// -- Links ---------------------------------------------------------------------------------------
-
-static int device_at(const Maker *m, int outer, int rank, int inner) {
-  int size = m->s->mesh->axis[m->axis].size;
-  return m->s->mesh->device[(outer * size + rank) * m->inner + inner];
-}
-
-// Rank i of `from` and rank k of `to`: which part of the value the one sends to the other.
-static double part_between(const Run *from, const Run *to, int i, int k, bool whole) {
-  if (whole) return i == (int)((int64_t)k * from->n / to->n) ? 1 : 0;
-  double lo = fmax((double)i / from->n, (double)k / to->n);
-  double hi = fmin((i + 1.0) / from->n, (k + 1.0) / to->n);
-  return hi - lo > 1e-12 ? hi - lo : 0;
-}
-
-static double send_seconds(Maker *m, const Run *from, const Run *to, bool whole, double bytes) {
-  for (int o = 0; o < m->outer; o++)
-    for (int in = 0; in < m->inner; in++)
-      for (int i = 0; i < from->n; i++)
-        for (int k = 0; k < to->n; k++) {
-          double part = part_between(from, to, i, k, whole);
-          if (part > 0)
-            traffic_message(m->traffic, device_at(m, o, from->first + i, in),
-                            device_at(m, o, to->first + k, in), part * bytes);
-        }
-  return traffic_cost(m->traffic).seconds;
-}
-
-static double reduce_seconds(Maker *m, const Run *run, double bytes) {
-  Groups g = {m->outer * m->inner, run->n, NULL};
-  g.device = arena_array(m->arena, int, g.n *g.size);
-  int n = 0;
-  for (int o = 0; o < m->outer; o++)
-    for (int in = 0; in < m->inner; in++)
-      for (int i = 0; i < run->n; i++)
-        g.device[n++] = device_at(m, o, run->first + i, in);
-  return groups_cost(m->traffic, PATH_all_reduce, &g, bytes, bytes).seconds;
-}
-
-enum { PROBE = 1 << 20 }; // bytes; seconds grow evenly with them
-
-static Rate rate_of(double once, double twice) {
-  return (Rate){2 * once - twice, (twice - once) / PROBE};
-}
-
-static void price_links(Maker *m) {
-  Partition *p = m->p;
-  int n = p->n_runs;
-  p->start = arena_array(m->arena, double, n *n);
-  p->by_rows = arena_array(m->arena, double, n *n);
-  p->by_whole = arena_array(m->arena, double, n *n);
-  m->reduce = arena_array(m->arena, Rate, n);
-  for (int i = 0; i < n; i++) {
-    const Run *from = &p->run[i];
-    if (from->n > 1)
-      m->reduce[i] = rate_of(reduce_seconds(m, from, PROBE), reduce_seconds(m, from, 2 * PROBE));
-    for (int k = 0; k < n; k++) {
-      const Run *to = &p->run[k];
-      if (to->first < from->first + from->n) continue;
-      Rate rows = rate_of(send_seconds(m, from, to, false, PROBE),
-                          send_seconds(m, from, to, false, 2 * PROBE));
-      Rate whole = rate_of(send_seconds(m, from, to, true, PROBE),
-                           send_seconds(m, from, to, true, 2 * PROBE));
-      p->start[i * n + k] = fmax(rows.start, whole.start);
-      p->by_rows[i * n + k] = rows.byte;
-      p->by_whole[i * n + k] = whole.byte;
-    }
-  }
-}
-
-static Device least_of(const Maker *m, const Run *run) {
-  Device least = cluster_device(m->s->cluster, device_at(m, 0, run->first, 0));
-  for (int o = 0; o < m->outer; o++)
-    for (int i = 0; i < run->n; i++)
-      for (int in = 0; in < m->inner; in++) {
-        int device = device_at(m, o, run->first + i, in);
-        least = device_least(least, cluster_device(m->s->cluster, device));
-      }
-  return least;
-}
-
-// What the one end of a message to or from ranks that are known takes, about: by the slowest of the
-// run's own links, between nodes where there are several.
-static double held_seconds(const Maker *m, const Run *run, double bytes) {
-  const Cluster *c = m->s->cluster;
-  int node = cluster_node(c, device_at(m, 0, run->first, 0));
-  bool across = false;
-  for (int i = 0; i < m->s->mesh->n_devices; i++)
-    across |= cluster_node(c, m->s->mesh->device[i]) != node;
-  double slowest = 0;
-  for (int o = 0; o < m->outer; o++)
-    for (int i = 0; i < run->n; i++)
-      for (int in = 0; in < m->inner; in++) {
-        int device = device_at(m, o, run->first + i, in);
-        const Link *link = across ? cluster_across(c, device) : cluster_inside(c, device);
-        slowest = fmax(slowest, link->alpha + bytes * link->beta);
-      }
-  return c->start + slowest;
 }
 
 // -- Who uses what -------------------------------------------------------------------------------
@@ -364,7 +257,7 @@ static void add_held_weight(Maker *m, const Value *v, const Weight *w, double *h
 }
 
 static double sum_seconds(const Maker *m, const Weight *w, int run) {
-  const Rate *rate = &m->reduce[run];
+  const Rate *rate = &m->links.reduce[run];
   return w->bytes.gradients > 0 ? rate->start + w->bytes.gradients * rate->byte : 0;
 }
 
@@ -404,7 +297,7 @@ static bool has_gradient(const Maker *m, const Value *v) {
 static void add_held_end(Maker *m, int unit, double bytes, double messages) {
   for (int r = 0; r < m->p->n_runs; r++) {
     const Run *run = &m->p->run[r];
-    double once = held_seconds(m, run, bytes / run->n / messages);
+    double once = links_held(&m->links, run, bytes / run->n / messages);
     m->p->seconds[unit * m->p->n_runs + r] += messages * once;
   }
 }
@@ -467,7 +360,7 @@ static void make_tables(Maker *m) {
   m->out->of_shared = arena_array(m->arena, StageBytes, m->s->g->n_params);
   m->device = arena_array(m->arena, Device, p->n_runs);
   for (int r = 0; r < p->n_runs; r++) {
-    m->device[r] = least_of(m, &p->run[r]);
+    m->device[r] = links_least(&m->links, &p->run[r]);
     p->limit[r] = m->s->limited && m->device[r].memory > 0 ? m->device[r].memory : INFINITY;
   }
 }
@@ -490,16 +383,11 @@ static void add_sums(Maker *m, const double *held) {
     }
 }
 
-static void find_places(Maker *m) {
-  const Mesh *mesh = m->s->mesh;
-  m->outer = m->inner = 1;
-  m->slices = 1;
-  for (int a = 0; a < mesh->n_axes; a++) {
-    if (mesh->axis[a].time)
-      m->slices *= mesh->axis[a].size;
-    else if (a != m->axis)
-      *(a < m->axis ? &m->outer : &m->inner) *= mesh->axis[a].size;
-  }
+static double slices_of(const Mesh *mesh) {
+  double slices = 1;
+  for (int a = 0; a < mesh->n_axes; a++)
+    slices *= mesh->axis[a].time ? mesh->axis[a].size : 1;
+  return slices;
 }
 
 Loads *loads_new(const Sharding *s, int axis, const Units *units, const int *rows, const Run *run,
@@ -507,16 +395,15 @@ Loads *loads_new(const Sharding *s, int axis, const Units *units, const int *row
   Loads *out = arena_one(a, Loads);
   Maker m = {.s = s, .axis = axis, .units = units, .rows = rows, .arena = a, .out = out};
   m.p = &out->p;
-  m.traffic = traffic_new(a, s->cluster);
   out->rows = rows;
   out->p = (Partition){.n_units = units->n, .n_ranks = s->mesh->axis[axis].size};
   out->p.run = run;
   out->p.n_runs = n_runs;
   for_each_op(op, s->g)
     m.trains |= op_part(op) == PART_backward;
-  find_places(&m);
+  m.slices = slices_of(s->mesh);
+  m.links = links_price(s, axis, m.p, a);
   make_tables(&m);
-  price_links(&m);
   find_users(&m);
   SharedList shared = {0};
   Flows flows = {0};
