@@ -76,6 +76,8 @@ set(PASS_FILES
   sharding.c
   said.c
   op_names.c
+  made_for.c
+  record_rows.c
   record.c
   order.c
   comm.c
@@ -108,8 +110,10 @@ set(PASS_FILES
   lua_places.c
   lua_annotations.c
   lua_graph.c
+  lua_questions.c
   lua_plan.c
   lua_splits.c
+  lua_rows.c
   lua_program.c
   cluster.c
   cluster_file.c

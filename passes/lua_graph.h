@@ -21,16 +21,24 @@ struct PlanProgram {
   int n_factors;
   uint32_t *met; // by value id and dimension: the last flow that came there
   uint32_t n_met, n_flows;
-  OpNames *names; // of the graph's ops, NULL where they may have changed
+  // Of the graph's ops; NULL until they are asked for, and where ops may have changed since.
+  OpNames *names;
+  struct Repeats *repeats;
+  Value **params; // [n_params] of the graph, by label and role; NULL until that is asked for
+  int n_params;
   int n_refused;  // errors of the model
+  int n_searches; // so far
+  Dims *dims;     // of an op, in `model`
 };
 
 extern const char PLAN_OPS[], PLAN_VALUES[]; // metatables
-extern const luaL_Reg plan_questions[];      // functions that only ask
+extern const luaL_Reg plan_questions[];      // functions that only ask: lua_questions.c
 extern const luaL_Reg plan_splits[]; // those that say what splits and where it runs: lua_splits.c
+extern const luaL_Reg plan_rows[];   // the same of all that a name stands for: lua_rows.c
 extern const luaL_Reg plan_calls[];  // those that say something else: lua_plan.c
 
 PlanProgram *program_of(lua_State *l);
+void plan_changed(PlanProgram *p); // when the graph may be another
 // Ends the program with an error at the line that called; `loc` is what of the model it is about.
 int plan_fail(lua_State *l, const Loc *loc, const char *message);
 // Ends the program after an error that was reported.
@@ -57,9 +65,19 @@ int plan_annotated_apart(lua_State *l);
 // The letter that is argument `arg`; entry `i`, from 1, of the list that it is.
 char plan_letter_arg(lua_State *l, int arg, const Op *op);
 lua_Integer plan_entry(lua_State *l, int arg, lua_Integer i, const char *what, const Loc *loc);
+// The op of a node of the model, or an error; kind NULL: of any; which 0: the only one.
+Op *plan_find_op(lua_State *l, const char *node, const char *kind, const char *part,
+                 lua_Integer which);
+const char *plan_role(const Value *v); // NULL: it is no parameter
 // Marks by id the op on top of the stack, or those of the list that it is, or of lists in that;
 // `what` it is called where it is something else.
 void plan_mark(lua_State *l, bool *marked, const char *what);
+// What is said of one op or parameter, or an error at the line that says it: what it splits, which
+// ranks argument `arg` lists, how it is cut; and a way that is an argument.
+void plan_say_split(lua_State *l, Op *op, char letter, int axis);
+void plan_say_ranks(lua_State *l, Op *op, int arg, int axis);
+void plan_say_cut(lua_State *l, const Value *v, char way, int axis, Given given);
+char plan_way_arg(lua_State *l, int arg, const Value *v);
 // Why `op` cannot split `letter` along `axis`, or NULL.
 const char *plan_why_not(lua_State *l, const Op *op, char letter, int axis);
 const Dims *plan_einsum(lua_State *l, const Op *op);

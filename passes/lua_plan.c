@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/vec.h"
 #include "ir/op.h"
 #include "ir/verify.h"
@@ -25,12 +24,13 @@ static int split_loss(lua_State *l) {
   const Loc *loc = op->loc;
   if (op->kind != OP_cross_entropy)
     return FAIL(l, loc, "%s is no cross_entropy", op_info[op->kind].name);
-  const char *name = record_op(p->s->record, op);
+  Record *r = p->s->record;
+  record_before(r, &op, 1);
+  const char *name = record_op(r, op);
   if (!split_classes(op, op_ranks(op, axis), p->box.d))
     return FAIL(l, loc, "the loss stays as it is");
-  if (name)
-    record_call(p->s->record, p->s->g, "split_loss(%s, \"%s\")", name, p->s->mesh->axis[axis].name);
-  p->names = NULL;
+  if (r) record_call(r, p->s->g, "split_loss(%s, \"%s\")", name, p->s->mesh->axis[axis].name);
+  plan_changed(p);
   sharding_grow(p->s);
   return 0;
 }
@@ -45,7 +45,9 @@ static int pin(lua_State *l) {
   if (!v->def)
     return FAIL(l, v->loc, "'%s' is a parameter: split or store says how it lies", v->label);
   Builder b = {.g = p->s->g, .at = v->def->next, .origin = op_origin(v->def), .d = p->box.d};
-  const char *name = record_op(p->s->record, v->def);
+  Record *r = p->s->record;
+  record_before(r, &v->def, 1);
+  const char *name = record_op(r, v->def);
   Value *pinned = build(&b, OP_reshape, IN(v), ATTRS(a_list("shape", v->type->dim, v->type->rank)));
   if (!pinned) return FAIL(l, v->def->loc, "the value cannot be pinned");
   for (Use *u = v->uses, *next; u; u = next) {
@@ -53,8 +55,8 @@ static int pin(lua_State *l) {
     bool reads = u->user && u->user != pinned->def && op_part(u->user) == PART_update;
     if (reads) op_set_in(u->user, u->index, pinned);
   }
-  if (name) record_call(p->s->record, p->s->g, "pin(%s.outputs[%d])", name, v->index + 1);
-  p->names = NULL;
+  if (r) record_call(r, p->s->g, "pin(%s.outputs[%d])", name, v->index + 1);
+  plan_changed(p);
   sharding_grow(p->s);
   plan_push(l, pinned->def, PLAN_OPS);
   return 1;
@@ -170,15 +172,19 @@ static bool search_sums(lua_State *l) {
   return sums;
 }
 
+enum { MAX_SEARCHES = 64 }; // of one program, with those that it applies: each takes what it needs
+
 // search({sums = false}, axis, …): what is open along these axes is chosen, all together.
 static int search(lua_State *l) {
   PlanProgram *p = program_of(l);
   bool sums = search_sums(l);
   int n = lua_gettop(l), axis[MAX_AXES];
   Searched found = {0};
-  double began = thread_seconds();
+  Spared began = sandbox_begin(l);
   plan_sharding(l);
   if (n < 1 || n > MAX_AXES) return FAIL(l, NULL, "search takes the axes that it is about");
+  if (++p->n_searches > MAX_SEARCHES)
+    return FAIL(l, NULL, "a program searches at most %d times", MAX_SEARCHES);
   for (int i = 0; i < n; i++)
     axis[i] = plan_axis(l, i + 1);
   for_each_op(op, p->s->g)
@@ -186,7 +192,7 @@ static int search(lua_State *l) {
       return FAIL(l, op->loc, "what is assigned to some of the ranks cannot be searched yet");
   bool ok = search_axes(p->s, axis, n, sums, p->s->cluster, plan_line(l), &found, p->box.d);
   if (p->s->searched && found.n) searched_add(p->s->searched, &found);
-  sandbox_spent(l, began);
+  sandbox_spare(l, &began);
   return ok ? 0 : plan_quit(l);
 }
 
@@ -221,11 +227,11 @@ static int place(lua_State *l) {
   if (p->s->mesh->axis[axis].time) return FAIL(l, NULL, "stages are ranks, and no slices of time");
   StageWish wish = check_stages(l, 2, p->s->mesh->axis[axis].size);
   Stages made;
-  double began = thread_seconds();
+  Spared began = sandbox_begin(l);
   bool ok = stages_place(p->s, axis, &wish, plan_line(l), &made, p->box.d);
   if (p->s->searched && made.searched.n) searched_add(p->s->searched, &made.searched);
   if (!ok) return plan_quit(l);
-  sandbox_spent(l, began);
+  sandbox_spare(l, &began);
   lua_createtable(l, made.n, 0);
   for (int i = 0; i < made.n; i++) {
     lua_pushinteger(l, made.size[i]);
@@ -242,10 +248,12 @@ static int unpack(lua_State *l) {
   Op *op = plan_op(l, 1);
   if (p->n_axes) return FAIL(l, op->loc, "the model is as it is now: this belongs into 'model'");
   bool done;
-  const char *name = record_op(p->s->record, op);
+  Record *r = p->s->record;
+  record_before(r, &op, 1);
+  const char *name = record_op(r, op);
   if (!unpack_product(op, &done, p->box.d)) return FAIL(l, op->loc, "the product stays as it is");
-  if (done && name) record_call(p->s->record, p->s->g, "unpack(%s)", name);
-  p->names = NULL;
+  if (done && r) record_call(r, p->s->g, "unpack(%s)", name);
+  plan_changed(p);
   lua_pushboolean(l, done);
   return 1;
 }
@@ -268,19 +276,17 @@ static PieceSizes check_sizes(lua_State *l, int arg) {
   return s;
 }
 
-// "pieces({ { op = …, letter = "k" } }, { 3, 2 })"
-static const char *pieces_call(const PlanProgram *p, const PieceStart *start, int n,
-                               const PieceSizes *sizes) {
-  if (!p->s->record) return NULL;
-  StrBuf b = {.arena = p->s->record->arena};
-  strbuf_add(&b, "pieces({ ");
+// "{ { op = o[1], letter = "k" } }, { 3, 2 }"
+static const char *pieces_words(Record *r, const PieceStart *start, int n,
+                                const PieceSizes *sizes) {
+  if (!r) return NULL;
+  StrBuf b = {.arena = r->arena};
   for (int i = 0; i < n; i++)
-    strbuf_addf(&b, "%s{ op = %s, letter = \"%c\" }", i ? ", " : "",
-                record_op(p->s->record, start[i].op), start[i].letter);
-  strbuf_add(&b, " }, { ");
+    strbuf_addf(&b, "%s{ op = %s, letter = \"%c\" }", i ? ", " : "{ ", record_op(r, start[i].op),
+                start[i].letter);
   for (int i = 0; i < sizes->n; i++)
-    strbuf_addf(&b, "%s%d", i ? ", " : "", sizes->at[i]);
-  strbuf_add(&b, " })");
+    strbuf_addf(&b, "%s%d", i ? ", " : " }, { ", sizes->at[i]);
+  strbuf_add(&b, " }");
   return b.at;
 }
 
@@ -293,21 +299,23 @@ static int pieces(lua_State *l) {
   if (p->n_axes) return FAIL(l, NULL, "the model is as it is now: this belongs into 'model'");
   if (n < 1) return FAIL(l, NULL, "pieces wants a list of {op=, letter=}, and this is empty");
   PieceStart *start = arena_array(p->box.arena, PieceStart, n);
+  Op **ops = arena_array(p->box.arena, Op *, n);
   for (int i = 0; i < n; i++) {
     lua_settop(l, 2);
     bool fits = lua_rawgeti(l, 1, i + 1) == LUA_TTABLE;
     fits = fits && lua_getfield(l, 3, "op") && luaL_testudata(l, 4, PLAN_OPS);
     fits = fits && lua_getfield(l, 3, "letter") == LUA_TSTRING;
     if (!fits) return FAIL(l, NULL, "number %d of the list is no {op=, letter=}", i + 1);
-    start[i].op = plan_op(l, 4);
+    start[i].op = ops[i] = plan_op(l, 4);
     start[i].letter = plan_letter_arg(l, 5, start[i].op);
   }
   bool done;
-  const char *call = pieces_call(p, start, n, &sizes);
+  record_before(p->s->record, ops, n);
+  const char *words = pieces_words(p->s->record, start, n, &sizes);
   if (!cut_in_pieces(start, n, &sizes, &done, p->box.d))
     return FAIL(l, start->op->loc, "the ops stay as they are");
-  if (done && call) record_call(p->s->record, p->s->g, "%s", call);
-  p->names = NULL;
+  if (done && words) record_call(p->s->record, p->s->g, "pieces(%s)", words);
+  plan_changed(p);
   lua_pushboolean(l, done);
   return 1;
 }
@@ -329,13 +337,21 @@ static Op **check_ops(lua_State *l, int arg, const char *which, int *n) {
   return ops;
 }
 
-// "{ op(…), op(…) }"
+// "{ o[1], o[2] }"
 static const char *ops_words(Record *r, Op *const *op, int n) {
   StrBuf b = {.arena = r->arena};
   for (int i = 0; i < n; i++)
     strbuf_addf(&b, "%s%s", i ? ", " : "{ ", record_op(r, op[i]));
   strbuf_add(&b, " }");
   return b.at;
+}
+
+static void record_order(Record *r, const Graph *g, const Order *o) {
+  if (!r) return;
+  record_before(r, o->first, o->n_first);
+  record_before(r, o->then, o->n_then);
+  record_call(r, g, "op_order(%s, %s)", ops_words(r, o->first, o->n_first),
+              ops_words(r, o->then, o->n_then));
 }
 
 // op_order(a, b): the op, or all of the list, before the other, or all of the other list.
@@ -358,10 +374,7 @@ static int op_order(lua_State *l) {
     return FAIL(l, o.then[0]->loc, "%s cannot wait for an update, which comes after all gradients",
                 op_info[o.then[0]->kind].name);
   vec_push(p->s->scratch, &p->s->orders, o);
-  Record *r = p->s->record;
-  if (r)
-    record_call(r, p->s->g, "op_order(%s, %s)", ops_words(r, o.first, o.n_first),
-                ops_words(r, o.then, o.n_then));
+  record_order(p->s->record, p->s->g, &o);
   return 0;
 }
 

@@ -52,9 +52,12 @@ static int apply(lua_State *l) {
   bool ok = other != NULL;
   if (ok) {
     other->depth = p->depth + 1;
+    other->n_searches = p->n_searches;
     check_axes(l, other, name, n);
     ok = n ? program_step(other, p->s, axis, n) : program_model(other, p->s->g, p->s->record);
-    p->names = NULL;
+    plan_changed(p);
+    p->n_searches = other->n_searches;
+    sandbox_spare_all(l, &other->box);
     program_close(other);
   }
   sandbox_check(l);
@@ -66,13 +69,33 @@ static int apply(lua_State *l) {
 
 static const luaL_Reg program_calls[] = {{"apply", apply}, {NULL, NULL}};
 
+static const luaL_Reg *const calls[] = {plan_questions, plan_splits, plan_rows, plan_calls,
+                                        program_calls};
+enum { N_CALLS = sizeof calls / sizeof *calls };
+
 static const char *call_names(Arena *a) {
-  const luaL_Reg *const calls[] = {plan_questions, plan_splits, plan_calls, program_calls};
   StrBuf b = {.arena = a};
-  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+  for (int i = 0; i < N_CALLS; i++)
     for (const luaL_Reg *call = calls[i]; call->name; call++)
       strbuf_addf(&b, "%s%s", b.n ? ", " : "", call->name);
   return b.at;
+}
+
+// Upvalue 1 is the function: one instruction may call what works for long, or takes much memory.
+static int checked(lua_State *l) {
+  lua_CFunction function = lua_tocfunction(l, lua_upvalueindex(1));
+  int n_results = function(l);
+  sandbox_check(l);
+  return n_results;
+}
+
+// Into the table on top.
+static void push_calls(lua_State *l, const luaL_Reg *call) {
+  for (; call->name; call++) {
+    lua_pushcfunction(l, call->func);
+    lua_pushcclosure(l, checked, 1);
+    lua_setfield(l, -2, call->name);
+  }
 }
 
 // -- Running -----------------------------------------------------------------------------------
@@ -81,10 +104,8 @@ static int start(lua_State *l) {
   PlanProgram *p = lua_touserdata(l, 1);
   plan_types(l);
   sandbox_environment(l);
-  luaL_setfuncs(l, plan_questions, 0);
-  luaL_setfuncs(l, plan_splits, 0);
-  luaL_setfuncs(l, plan_calls, 0);
-  luaL_setfuncs(l, program_calls, 0);
+  for (int i = 0; i < N_CALLS; i++)
+    push_calls(l, calls[i]);
   lua_pushvalue(l, -1);
   lua_setfield(l, LUA_REGISTRYINDEX, "world");
   sandbox_run(&p->box, 0);
@@ -127,13 +148,15 @@ static void read_factors(lua_State *l, const PlanProgram *p, Factors *out) {
     lua_rawgeti(l, -1, i + 1);
     lua_Integer size = lua_tointegerx(l, -1, &whole);
     if (!whole) bad_factors(l, "what 'factors' returned as size %I is no integer", i + 1);
-    if (size < 1 || size > p->n) bad_factors(l, "'factors' returned a size of %I", size);
+    if (size < 1 || size > INT32_MAX) bad_factors(l, "'factors' returned a size of %I", size);
     out->size[i] = size;
-    product = product > p->n ? product : product * size; // both are small enough
+    product = product > INT32_MAX ? product : product * size; // both are small enough
     lua_pop(l, 1);
   }
-  if (product != p->n)
-    bad_factors(l, "the sizes that 'factors' returned do not multiply to %I", p->n);
+  if (product != p->n) {
+    lua_pushfstring(l, "what 'factors' returned is for %I ranks, and there are %%I", product);
+    bad_factors(l, lua_tostring(l, -1), p->n);
+  }
   out->n = n;
   lua_pop(l, 1);
 }
@@ -219,12 +242,20 @@ int64_t program_micro_batches(PlanProgram *p) {
   return sandbox_call(&p->box, get_micro_batches, p, 0) ? p->n : -1;
 }
 
+// What is known of each op, and is of use to the next program too; beside that as much as Lua has.
+static void allow_memory(PlanProgram *p, const Graph *g) {
+  enum { OF_OP = sizeof(Dims) + 4096 };
+  p->box.other = g->module->arena;
+  p->box.allowed = LUA_BYTES + (size_t)g->n_ops * OF_OP;
+}
+
 bool program_model(PlanProgram *p, Graph *g, struct Record *record) {
   if (!has_function(p, "model")) return true;
   Sharding s = {.g = g, .scratch = p->box.arena, .record = record};
   p->s = &s;
-  p->names = NULL;
+  plan_changed(p);
   p->n_axes = 0;
+  allow_memory(p, g);
   bool ok = sandbox_call(&p->box, call_model, p, 0);
   p->s = NULL;
   return ok && !p->n_refused;
@@ -232,10 +263,12 @@ bool program_model(PlanProgram *p, Graph *g, struct Record *record) {
 
 bool program_step(PlanProgram *p, Sharding *s, const int *axis, int n) {
   p->s = s;
-  p->names = NULL;
+  plan_changed(p);
+  p->params = NULL;
   p->axis = axis;
   p->n_axes = n;
   p->n_met = 0;
+  allow_memory(p, s->g);
   return sandbox_call(&p->box, call_step, p, 0) && !p->n_refused;
 }
 

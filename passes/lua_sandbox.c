@@ -30,15 +30,33 @@ static void over(lua_State *l, const char *what, int limit, const char *unit) {
   lua_error(l);
 }
 
-void sandbox_check(lua_State *l) {
-  const Sandbox *s = sandbox_of(l);
-  if (s->used > LUA_BYTES) over(l, "wants", LUA_BYTES >> 20, "MiB of memory");
-  if (s->steps > LUA_STEPS) over(l, "runs for", LUA_STEPS, "instructions");
-  if (thread_seconds() > s->end) over(l, "runs for", LUA_SECONDS, "seconds");
+static size_t taken(const Sandbox *s) {
+  return arena_used(s->arena) + (s->other ? arena_used(s->other) : 0);
 }
 
-void sandbox_spent(lua_State *l, double began) {
-  sandbox_of(l)->end += thread_seconds() - began;
+void sandbox_check(lua_State *l) {
+  const Sandbox *s = sandbox_of(l);
+  size_t outside = taken(s) - s->began - s->spared.bytes;
+  if (s->used > LUA_BYTES) over(l, "wants", LUA_BYTES >> 20, "MiB of memory");
+  if (outside > s->allowed) over(l, "wants", (int)(s->allowed >> 20), "MiB of memory");
+  if (s->steps > LUA_STEPS) over(l, "runs for", LUA_STEPS, "instructions");
+  if (thread_seconds() > s->end + s->spared.seconds) over(l, "runs for", LUA_SECONDS, "seconds");
+}
+
+Spared sandbox_begin(lua_State *l) {
+  return (Spared){thread_seconds(), taken(sandbox_of(l))};
+}
+
+void sandbox_spare(lua_State *l, const Spared *began) {
+  Sandbox *s = sandbox_of(l);
+  s->spared.seconds += thread_seconds() - began->seconds;
+  s->spared.bytes += taken(s) - began->bytes;
+}
+
+void sandbox_spare_all(lua_State *l, const Sandbox *ran) {
+  Sandbox *s = sandbox_of(l);
+  s->spared.seconds += ran->spared.seconds;
+  s->spared.bytes += ran->spared.bytes;
 }
 
 static void count(lua_State *l, lua_Debug *at) {
@@ -136,7 +154,7 @@ static void report(const Sandbox *s, const char *message) {
     line = (int)strtol(message + 4, &end, 10);
     message = end + strspn(end, ": ");
   }
-  diag_error(s->d, loc_line(s->arena, s->path, line, line ? 1 : 0), "%s", message);
+  diag_error(s->d, loc_line(s->arena, s->path, line, line ? 1 : 0), "%.*s", LUA_MESSAGE, message);
   if (s->about) diag_note(s->d, s->about, "this is what it is about");
   for (int i = 0; i < s->notes.n; i++)
     diag_note(s->d, s->notes.at[i].loc, "%s", s->notes.at[i].text);
@@ -173,7 +191,7 @@ const char *sandbox_read(Arena *a, const char *path, size_t *n, Diag *d) {
 }
 
 bool sandbox_open(Sandbox *s, Arena *a, const char *path, const char *text, size_t n, Diag *d) {
-  *s = (Sandbox){.arena = a, .path = path, .text = text, .n = n, .d = d};
+  *s = (Sandbox){.arena = a, .path = path, .text = text, .n = n, .d = d, .allowed = LUA_BYTES};
   s->lua = lua_newstate(allocate, s);
   if (s->lua) return true;
   report(s, "not enough memory");
@@ -200,6 +218,8 @@ bool sandbox_call(Sandbox *s, lua_CFunction function, void *context, int n_resul
   s->reported = false;
   s->line = s->steps = 0;
   s->end = thread_seconds() + LUA_SECONDS;
+  s->began = taken(s);
+  s->spared = (Spared){0};
   lua_sethook(l, count, LUA_MASKCOUNT, SLICE);
   if (!lua_checkstack(l, 8)) {
     report(s, "not enough memory");

@@ -3,7 +3,7 @@
 // A file has assert, error, ipairs, next, pairs, select, tonumber, tostring and type, most of math,
 // string and table, and what is put into its environment; it ends with an error when it runs for
 // more than LUA_STEPS instructions, when these take more than LUA_SECONDS, as a sort may, or when
-// it wants more than LUA_BYTES.
+// it wants more than LUA_BYTES, or makes what it calls want more than is allowed to that.
 //
 // Everything that may fail runs inside sandbox_call, so that even a lack of memory ends there. Only
 // the files named lua_*.c know Lua.
@@ -21,13 +21,20 @@ enum {
   LUA_STEPS = 10000000,
   LUA_SECONDS = 10, // of the processor, more than any program needs
   LUA_BYTES = 64 << 20,
-  LUA_TEXT = 8 << 20, // bytes of a file
+  LUA_TEXT = 64 << 20, // bytes of a file
+  LUA_MESSAGE = 2000,  // of an error that a file makes itself
 };
 
 typedef struct SandboxNote {
   const Loc *loc;
   const char *text;
 } SandboxNote;
+
+// Of functions that have a limit of their own.
+typedef struct Spared {
+  double seconds;
+  size_t bytes;
+} Spared;
 
 typedef struct Sandbox {
   Arena *arena;
@@ -40,6 +47,10 @@ typedef struct Sandbox {
   size_t used;            // bytes that Lua has
   int steps;              // instructions of this call
   double end;             // of the thread's seconds: when this call must be over
+  const Arena *other;     // where functions take memory besides `arena`; or NULL
+  size_t allowed;         // bytes that functions may take, of both arenas
+  size_t began;           // what they had when this call began
+  Spared spared;          // what is not counted of this call
   int line;               // where an error was raised that does not say it
   const Loc *about;       // where in the model the error lies that is being raised, or NULL
   bool reported;          // the error that is being raised: nothing is left to say
@@ -63,10 +74,12 @@ void sandbox_run(Sandbox *s, int n_results);
 // error at its line, when it raised one; results that it pushed are left on the stack.
 bool sandbox_call(Sandbox *s, lua_CFunction function, void *context, int n_results);
 
-// For functions that work for long: ends the program when it has none of its time left.
+// For functions that work for long: ends the program when it has none of its time or memory left.
 void sandbox_check(lua_State *l);
-// After those that have a limit of their own: what they took, since thread_seconds was `began`, is
-// added to the time of the program.
-void sandbox_spent(lua_State *l, double began);
+// Around those that have a limit of their own: what they take is not counted.  What a program was
+// spared that this one ran is not counted either.
+Spared sandbox_begin(lua_State *l);
+void sandbox_spare(lua_State *l, const Spared *began);
+void sandbox_spare_all(lua_State *l, const Sandbox *ran);
 
 #endif

@@ -154,23 +154,27 @@ static int allow(lua_State *l, const Op *op, const char *letters, int axis) {
   return 0;
 }
 
+void plan_say_split(lua_State *l, Op *op, char letter, int axis) {
+  const PlanProgram *p = program_of(l);
+  const char *why = plan_why_not(l, op, letter, axis);
+  Claim more = {axis, str_copy_n(p->s->scratch, &letter, 1), NULL, plan_line(l)};
+  Claims claims = op_contradiction(p->s, op, &more);
+  if (claims.n && !why)
+    why = str_format(p->box.arena, "%s cannot split '%c' along %s besides what was said before",
+                     op_info[op->kind].name, letter, p->s->mesh->axis[axis].name);
+  if (why) contradict(l, op->loc, &claims, "to split", why);
+  op->split[axis] = letter == '-' ? SPLIT_NONE : letter;
+  p->s->fixed[op->id][axis] = more.line;
+}
+
 // op_trans(op, letter, axis): it splits this; or one of a list, or anything but "~k", which a
 // search or propagation picks.
 static int op_trans(lua_State *l) {
-  const PlanProgram *p = program_of(l);
   Op *op = plan_op(l, 1);
   int axis = plan_axis(l, 3);
   const char *letters = letters_of(l, 2, op);
   if (letters[1]) return allow(l, op, letters, axis);
-  const char *why = plan_why_not(l, op, *letters, axis);
-  Claim more = {axis, letters, NULL, plan_line(l)};
-  Claims claims = op_contradiction(p->s, op, &more);
-  if (claims.n && !why)
-    why = str_format(p->box.arena, "%s cannot split '%c' along %s besides what was said before",
-                     op_info[op->kind].name, *letters, p->s->mesh->axis[axis].name);
-  if (why) return contradict(l, op->loc, &claims, "to split", why);
-  op->split[axis] = *letters == '-' ? SPLIT_NONE : *letters;
-  p->s->fixed[op->id][axis] = more.line;
+  plan_say_split(l, op, *letters, axis);
   return 0;
 }
 
@@ -216,33 +220,36 @@ static const Ranks *check_ranks(lua_State *l, int arg, const Op *op, int axis) {
   return ranks_new(p->s, axis, at, (int)n);
 }
 
-// op_assign(op, ranks, axis): it runs on this rank of the axis, or on the ranks of this list.
-static int op_assign(lua_State *l) {
+void plan_say_ranks(lua_State *l, Op *op, int arg, int axis) {
   const PlanProgram *p = program_of(l);
-  Op *op = plan_op(l, 1);
-  int axis = plan_axis(l, 3);
   const char *name = op_info[op->kind].name, *along = p->s->mesh->axis[axis].name;
-  const Ranks *ranks = check_ranks(l, 2, op, axis);
+  const Ranks *ranks = check_ranks(l, arg, op, axis);
   if (op->split[axis] != SPLIT_NONE) {
     if (p->s->fixed[op->id][axis])
       plan_note(l, p->s->fixed[op->id][axis], "it was said here what it splits");
-    return FAIL(l, op->loc, "%s splits '%c' along %s already: say first where it runs", name,
-                op->split[axis], along);
+    FAIL(l, op->loc, "%s splits '%c' along %s already: say first where it runs", name,
+         op->split[axis], along);
   }
   if (p->s->assigned[op->id][axis]) {
     if (p->s->assigned_by[op->id][axis])
       plan_note(l, p->s->assigned_by[op->id][axis], "it was said here where it runs");
-    return FAIL(l, op->loc, "%s runs on %s already", name,
-                ranks_text(p->box.arena, p->s->ranks[op->id][axis], along));
+    FAIL(l, op->loc, "%s runs on %s already", name,
+         ranks_text(p->box.arena, p->s->ranks[op->id][axis], along));
   }
   Claim more = {axis, NULL, ranks, plan_line(l)};
   Claims claims = op_contradiction(p->s, op, &more);
   if (claims.n)
-    return contradict(l, op->loc, &claims, "to split",
-                      str_format(p->box.arena, "%s cannot run on %s", name,
-                                 ranks_text(p->box.arena, ranks, along)));
+    contradict(l, op->loc, &claims, "to split",
+               str_format(p->box.arena, "%s cannot run on %s", name,
+                          ranks_text(p->box.arena, ranks, along)));
   assign_op(p->s, op, axis, ranks);
   p->s->assigned_by[op->id][axis] = more.line;
+}
+
+// op_assign(op, ranks, axis): it runs on this rank of the axis, or on the ranks of this list.
+static int op_assign(lua_State *l) {
+  Op *op = plan_op(l, 1);
+  plan_say_ranks(l, op, 2, plan_axis(l, 3));
   return 0;
 }
 
@@ -266,32 +273,31 @@ static const char *why_not_cut(lua_State *l, const Value *v, char way, int axis)
 }
 
 // A dimension, or "-": whole on every rank.
-static char way_arg(lua_State *l, int arg, const Value *v) {
+char plan_way_arg(lua_State *l, int arg, const Value *v) {
   bool whole = lua_type(l, arg) == LUA_TSTRING && str_equal(lua_tostring(l, arg), "-");
   return (char)(whole ? '-' : '0' + plan_dim(l, arg, v->type->rank, plan_loc(v)));
 }
 
 static int cuts(lua_State *l) {
   const Value *v = plan_value(l, 1);
-  char way = way_arg(l, 2, v);
+  char way = plan_way_arg(l, 2, v);
   lua_pushboolean(l, !why_not_cut(l, v, way, plan_axis(l, 3)));
   return 1;
 }
 
-static int cut(lua_State *l, const Value *v, char way, int axis, Given given) {
+void plan_say_cut(lua_State *l, const Value *v, char way, int axis, Given given) {
   const PlanProgram *p = program_of(l);
   const char *why = why_not_cut(l, v, way, axis);
   Claim more = {axis, str_copy_n(p->s->scratch, &way, 1), NULL, plan_line(l)};
-  if (why && v->def) return plan_fail(l, plan_loc(v), why);
+  if (why && v->def) plan_fail(l, plan_loc(v), why);
   Claims claims = param_contradiction(p->s, v, &more);
   if (claims.n && !why)
     why = str_format(p->box.arena, "'%s' cannot be cut so along %s besides what was said before",
                      v->label, p->s->mesh->axis[axis].name);
-  if (why) return contradict(l, plan_loc(v), &claims, "to cut dimension", why);
+  if (why) contradict(l, plan_loc(v), &claims, "to cut dimension", why);
   p->s->lies[v->id][axis] = lies_of(way);
   p->s->given[v->id][axis] = given;
   p->s->given_by[v->id][axis] = more.line;
-  return 0;
 }
 
 // The dimensions in the list that is argument 2.
@@ -302,7 +308,7 @@ static const char *ways_arg(lua_State *l, const Value *v) {
     if (!lua_isinteger(l, -1) && lua_type(l, -1) != LUA_TSTRING)
       FAIL(l, plan_loc(v), "entry %lld of the list is %s, which is no dimension", (long long)i,
            steady_text(l, -1));
-    char way = way_arg(l, -1, v);
+    char way = plan_way_arg(l, -1, v);
     strbuf_add_n(&b, &way, 1);
     lua_settop(l, 3);
   }
@@ -332,14 +338,17 @@ static int split(lua_State *l) {
   const Value *v = plan_value(l, 1);
   int axis = plan_axis(l, 3);
   lua_settop(l, 3);
-  if (!lua_istable(l, 2)) return cut(l, v, way_arg(l, 2, v), axis, FIXED);
-  const char *ways = ways_arg(l, v);
-  return ways[1] ? allow_cuts(l, v, ways, axis) : cut(l, v, *ways, axis, FIXED);
+  bool list = lua_istable(l, 2);
+  const char *ways = list ? ways_arg(l, v) : (char[]){plan_way_arg(l, 2, v), 0};
+  if (ways[1]) return allow_cuts(l, v, ways, axis);
+  plan_say_cut(l, v, *ways, axis, FIXED);
+  return 0;
 }
 
 static int store(lua_State *l) {
   const Value *v = plan_value(l, 1);
-  return cut(l, v, way_arg(l, 2, v), plan_axis(l, 3), STORED);
+  plan_say_cut(l, v, plan_way_arg(l, 2, v), plan_axis(l, 3), STORED);
+  return 0;
 }
 
 const luaL_Reg plan_splits[] = {

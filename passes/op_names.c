@@ -11,13 +11,17 @@
 typedef struct Named {
   const char *node;
   TrainPart part;
+  int kind;
   int position; // in the graph
   Op *op;
 } Named;
 
 struct OpNames {
-  Named *at; // by node, part and position
+  Named *at;  // by node, part, kind and position
+  Named *any; // by node, part and position
   int n;
+  int *place; // in `at`, by op id; -1: of no op
+  uint32_t n_ids;
 };
 
 const char *op_node(const Op *op) {
@@ -30,7 +34,18 @@ static int by_node(const Named *a, const Named *b) {
   return order ? order : (a->part > b->part) - (a->part < b->part);
 }
 
+static int by_kind(const Named *a, const Named *b) {
+  int order = by_node(a, b);
+  return order ? order : a->kind - b->kind;
+}
+
 static int by_name(const void *x, const void *y) {
+  const Named *a = x, *b = y;
+  int order = by_kind(a, b);
+  return order ? order : a->position - b->position;
+}
+
+static int by_place(const void *x, const void *y) {
   const Named *a = x, *b = y;
   int order = by_node(a, b);
   return order ? order : a->position - b->position;
@@ -41,22 +56,31 @@ OpNames *op_names_new(const Graph *g, Arena *a) {
   int n = 0;
   for_each_op(op, g)
     n++;
-  *names = (OpNames){arena_array(a, Named, n), n};
+  *names = (OpNames){.at = arena_array(a, Named, n), .n = n, .n_ids = g->n_ops};
   n = 0;
   for_each_op(op, g) {
-    names->at[n] = (Named){op_node(op), op_part(op), n, op};
+    names->at[n] = (Named){op_node(op), op_part(op), (int)op->kind, n, op};
     n++;
   }
+  names->any = arena_copy(a, names->at, (size_t)n * sizeof *names->at);
   qsort(names->at, (size_t)n, sizeof *names->at, by_name);
+  qsort(names->any, (size_t)n, sizeof *names->any, by_place);
+  names->place = arena_array(a, int, names->n_ids);
+  for (uint32_t i = 0; i < names->n_ids; i++)
+    names->place[i] = -1;
+  for (int i = 0; i < n; i++)
+    names->place[names->at[i].op->id] = i;
   return names;
 }
 
-// Where those of this node and part begin.
-static int begin(const OpNames *names, const Named *like) {
-  int low = 0, high = names->n;
+// How many of the list stand before all that are like this one, or before all that come behind
+// these.
+static int bound(const Named *at, int n, int (*order)(const Named *, const Named *),
+                 const Named *like, bool behind) {
+  int low = 0, high = n;
   while (low < high) {
-    int middle = (low + high) / 2;
-    if (by_node(&names->at[middle], like) < 0)
+    int middle = (low + high) / 2, is = order(&at[middle], like);
+    if (is < 0 || (behind && !is))
       low = middle + 1;
     else
       high = middle;
@@ -66,21 +90,21 @@ static int begin(const OpNames *names, const Named *like) {
 
 Op *op_names_find(const OpNames *names, const char *node, TrainPart part, int kind, int which,
                   int *n) {
-  Named like = {.node = node, .part = part};
-  Op *found = NULL;
-  *n = 0;
-  for (int i = begin(names, &like); i < names->n && !by_node(&names->at[i], &like); i++)
-    if ((kind == N_OPS || (int)names->at[i].op->kind == kind) && ++*n == which)
-      found = names->at[i].op;
-  return found;
+  Named like = {.node = node, .part = part, .kind = kind};
+  const Named *at = kind == N_OPS ? names->any : names->at;
+  int (*order)(const Named *, const Named *) = kind == N_OPS ? by_node : by_kind;
+  int begin = bound(at, names->n, order, &like, false);
+  *n = bound(at, names->n, order, &like, true) - begin;
+  return which < 1 || which > *n ? NULL : at[begin + which - 1].op;
+}
+
+bool op_names_has(const OpNames *names, const Op *op) {
+  return op->id < names->n_ids && names->place[op->id] >= 0 &&
+         names->at[names->place[op->id]].op == op;
 }
 
 int op_names_which(const OpNames *names, const Op *op) {
-  Named like = {.node = op_node(op), .part = op_part(op)};
-  int which = 0;
-  for (int i = begin(names, &like); i < names->n && !by_node(&names->at[i], &like); i++) {
-    which += names->at[i].op->kind == op->kind;
-    if (names->at[i].op == op) return which;
-  }
-  BUG("%s is not of this graph", op_info[op->kind].name);
+  if (!op_names_has(names, op)) BUG("%s is not of this graph", op_info[op->kind].name);
+  const Named *like = &names->at[names->place[op->id]];
+  return names->place[op->id] - bound(names->at, names->n, by_kind, like, false) + 1;
 }

@@ -21,6 +21,8 @@ OpNames *op_names_new(const Graph *g, Arena *a);
 // when there are fewer.  `n` becomes how many there are.
 Op *op_names_find(const OpNames *names, const char *node, TrainPart part, int kind, int which,
                   int *n);
+// Whether it was there when they were made.
+bool op_names_has(const OpNames *names, const Op *op);
 // Which one it is of those of its node, part and kind.
 int op_names_which(const OpNames *names, const Op *op);
 

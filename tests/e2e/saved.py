@@ -26,7 +26,7 @@ CASES = [
     ("dp=2,sp=2", 4, "mlp", ["--freeze", "layers.0.*"]),
     ("vp", 4, "gpt2", ["--dtype", "bf16"]),
     ("pp", 4, "gpt2", ["--clip-norm", 1]),
-    ("pp", 4, "mlp", []),
+    ("pp", 3, "mlp", []),
     ("pp", 2, "resnet", []),
     ("pp=2,zero2=2,tp=2", 8, "gpt2", ["--clip-norm", 1, "--micro-batches", 2]),
     ("coshard", 2, "gpt2", []),
@@ -79,41 +79,78 @@ def edit(text, old, new):
     return text.replace(old, new)
 
 
+def apart(text, row, numbers):
+    """The row of several as rows of one each."""
+    line = next(line for line in text.splitlines() if line.strip().startswith(row))
+    each = (re.sub(r"\{ (\S+), .*? \}", rf"\1", line).replace("#", str(n), 1) for n in numbers)
+    return edit(text, line, "\n".join(each))
+
+
 def check_edits(folder):
     command = flags("mlp", 2, [])
     text = re.sub(r"(?<=\S) +", " ", save(command, "dp", folder / "saved.lua"))  # its columns are aligned
+    text = apart(text, 'op_row({ "/layers/layers.#/Gemm", 0, 4, 2 }, "linear", "forward"', [0, 2, 4])
+    text = apart(text, 'param_row({ "layers.#.weight", 0, 4, 2 }, "weight"', [0, 2, 4])
     mine = folder / "mine.lua"
     emit = [*command, "--plan", mine, "--emit", "nn", "--stop-after", "shard", "-o", folder / "out"]
-    row = '{ "/layers/layers.2/Gemm", "linear", "forward", 1, "0" }'
+    row = 'op_row("/layers/layers.2/Gemm", "linear", "forward", 1, "0")'
+    weight = 'param_row("layers.2.weight", "weight", "-")'
 
     # A row that says otherwise: this product is cut by columns, and nothing else is.
-    mine.write_text(edit(edit(text, row, row.replace('"0"', '"n"')), '{ "layers.2.weight", "weight", "-" }',
-                         '{ "layers.2.weight", "weight", 0 }'))
+    mine.write_text(edit(edit(text, row, row.replace('"0"', '"n"')), weight, weight.replace('"-"', "0")))
     run(*emit)
     out = (folder / "out").read_text()
     if "%layers.2.weight: f32[48,96] {S(0)}" not in out or len(re.findall(r"= linear .*split=\[n\]", out)) != 2:
         sys.exit("the edited row does not show in @train and @eval")
 
-    # A row less is left to propagation, which does the same here.
-    mine.write_text(re.sub(re.escape(row) + ".*\n", "\n", text))
-    run(*emit)
-    if re.search(r"= linear .*split=\[n\]", (folder / "out").read_text()):
-        sys.exit("an op without a row is split as it was said of it elsewhere")
+    # A row less is left to propagation, which does the same here; and so is a way that is false.
+    for less in "", row.replace('"0"', "false"):
+        mine.write_text(edit(text, row, less))
+        run(*emit)
+        if re.search(r"= linear .*split=\[n\]", (folder / "out").read_text()):
+            sys.exit("an op without a row is split as it was said of it elsewhere")
 
-    # What cannot be says where it is asked for.
-    for old, new, message in [
-        (row, row.replace('"0"', '"q"'), "error: linear has no letter 'q'"),
-        (row, row.replace("layers.2", "layers.9"), "error: no linear of forward comes from the node"),
-        ('{ "layers.2.weight", "weight", "-" }', '{ "layers.9.weight", "weight", "-" }',
-         "error: there is no weight 'layers.9.weight'"),
-        ("{ 2 }", "{ 3 }", "error: 'factors' returned a size of 3"),
-        ("function factors", "micro_batches = 0\nfunction factors", "error: 'micro_batches' must be a number of them, not 0"),
-        ('{ "dp" }', '{ "d p" }', "error: what 'factors' returned as name 1 is not of letters, digits and _"),
+    # What cannot be is one error, at the row; with another step than it was saved for, it says so.
+    for old, new, more, message in [
+        (row, row.replace('"0"', '"q"'), [], "error: linear has no letter 'q'"),
+        (row, row.replace("layers.2", "layers.9"), [], "error: no linear of forward comes from the node"),
+        (row, row.replace("1,", "{ 1, 2 },"), [], "error: the node '/layers/layers.2/Gemm' has 1 linear of forward"),
+        (row, row.replace("1,", "{ 2, 1 },"), [], "error: ops of a node are numbered from 1: not from 2 to 1"),
+        (row, row.replace('"0")', '"0", "-")'), [], "error: this row is about 2 axes, and the program has 1"),
+        (row, row.replace('"0"', "{ 0 }"), [], "error: a letter on some ranks is written"),
+        (row, row.replace('"0"', '{ "0", { 2 } }'), [], "error: there is no rank 2 of dp"),
+        (row, row.replace('"/layers/layers.2/Gemm"', '{ "/layers/layers.#/Gemm", 2, 3 }'), [],
+         "error: no linear of forward comes from the node '/layers/layers.3/Gemm'"),
+        (row, row.replace('"/layers/layers.2/Gemm"', '{ "/layers/#.#", 2, 3 }'), [], "error: a row of several is named"),
+        (row, row.replace('"/layers/layers.2/Gemm"', '{ "#", 3, 2 }'), [], "error: numbers of names go up"),
+        (weight, weight.replace("2.w", "9.w"), [], "error: there is no weight 'layers.9.weight'"),
+        (weight, weight.replace('"weight"', '"wait"'), [], "error: the roles are"),
+        (weight, weight.replace('"-"', "2.5"), [], "error: 2.5 is no dimension of 'layers.2.weight'"),
+        ("{ 2 }", "{ 3 }", [], "error: what 'factors' returned is for 3 ranks, and there are 2"),
+        ("", "", ["-g", 4], "error: what 'factors' returned is for 2 ranks, and there are 4"),
+        ("", "", ["--optimizer", "sgd:momentum=0.9"], "error: this plan was saved for updates by adam, and here they are"),
+        ("", "", ["--batch", 15], "note: the plan was saved for a step of 16 rows, not 15"),
+        ("function factors", "micro_batches = 0\nfunction factors", [], "error: 'micro_batches' must be a number of them, not 0"),
+        ('{ "dp" }', '{ "d p" }', [], "error: what 'factors' returned as name 1 is not of letters, digits and _"),
     ]:
-        mine.write_text(edit(text, old, new))
-        said = run(*emit, ok=1)
-        if message not in said or f"{mine}:" not in said:
+        mine.write_text(edit(text, old, new) if old else text)
+        said = run(*emit, *more, ok=1)
+        lines = [int(n or 0) for n in re.findall(rf"^{re.escape(str(mine))}(?::(\d+):1)?: error: ", said, re.M)]
+        if message not in said or said.count("error: ") != 1 or len(lines) != 1:
             sys.exit(f"not '{message}':\n{said}")
+        if old in (row, weight) and mine.read_text().splitlines()[lines[0] - 1].strip().split(" --")[0] != new:
+            sys.exit(f"not at the row:\n{said}")
+
+
+def check_layers(folder):
+    """Layers that do the same are one row, and one row of them can be taken apart."""
+    command = flags("gpt2", 2, [])
+    text = save(command, "tp", folder / "saved.lua")
+    row = re.search(r'op_row.*"/h.#/c_fc/MatMul", 0, 1 }, *"linear", *"forward"', text)[0]
+    mine = folder / "mine.lua"
+    mine.write_text(apart(text, row, [0, 1]))
+    if save(command, mine, folder / "other.lua") != text:
+        sys.exit("the same in two rows is another plan")
 
 
 def main():
@@ -121,6 +158,7 @@ def main():
     with scratch() as folder:
         folder = pathlib.Path(folder)
         check_edits(folder)
+        check_layers(folder)
         for plan, ranks, sample, extra in CASES:
             if plan not in seen or "--all" in sys.argv:
                 wrong += check_round(folder, plan, ranks, sample, extra)

@@ -1,0 +1,173 @@
+// See record_rows.h.
+
+#include "record_rows.h"
+
+#include <ctype.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *lua_quoted(Arena *a, const char *s) {
+  StrBuf b = {.arena = a};
+  strbuf_add(&b, "\"");
+  for (; *s; s++)
+    if (*s == '"' || *s == '\\')
+      strbuf_addf(&b, "\\%c", *s);
+    else if (iscntrl((unsigned char)*s))
+      strbuf_addf(&b, "\\%03d", (unsigned char)*s);
+    else
+      strbuf_add_n(&b, s, 1);
+  strbuf_add(&b, "\"");
+  return b.at;
+}
+
+// -- Numbers in names ----------------------------------------------------------------------------
+
+enum { MAX_DIGITS = 9, MAX_SPOTS = 8 }; // of a number; in a name
+
+// A number in the name of a row.
+typedef struct Spot {
+  const char *rest; // the row, with # for the number
+  uint64_t hash;    // of that
+  int64_t number;
+  int row;
+  int at;      // which number of the name it is
+  int n_alike; // that have this rest
+} Spot;
+
+typedef Vec(Spot) Spots;
+
+static uint64_t hash_of(const char *s) {
+  uint64_t hash = 14695981039346656037u; // FNV-1a
+  for (; *s; s++)
+    hash = (hash ^ (unsigned char)*s) * 1099511628211u;
+  return hash;
+}
+
+// Numbers with zeros before them could not be written back as they were.
+static void find_spots(const Row *row, int i, Spots *spots, Arena *a) {
+  int n_found = 0;
+  if (strchr(row->name, '#')) return;
+  for (const char *p = row->name; *p && n_found < MAX_SPOTS;) {
+    int n = (int)strspn(p, "0123456789");
+    if (n && n <= MAX_DIGITS && (n == 1 || *p != '0')) {
+      const char *rest =
+          str_format(a, "%.*s#%s\n%s\n%d\n%d\n%s\n%s", (int)(p - row->name), row->name, p + n,
+                     row->kind, row->which, row->last, row->ways, row->note);
+      vec_push(a, spots, (Spot){rest, hash_of(rest), strtoll(p, NULL, 10), i, n_found, 1});
+      n_found++;
+    }
+    p += n ? n : 1;
+  }
+}
+
+static int by_rest(const void *x, const void *y) {
+  const Spot *a = x, *b = y;
+  if (a->hash != b->hash) return a->hash < b->hash ? -1 : 1;
+  int order = strcmp(a->rest, b->rest);
+  return order ? order : (a->number > b->number) - (a->number < b->number);
+}
+
+static int same_rest(const Spots *spots, int from) {
+  int n = 1;
+  while (from + n < spots->n && str_equal(spots->at[from].rest, spots->at[from + n].rest))
+    n++;
+  return n;
+}
+
+// Of each row the spot that most are alike in, the first of several.
+static const Spot **best_spots(Spots *spots, int n_rows, Arena *a) {
+  const Spot **best = arena_array(a, const Spot *, n_rows);
+  if (spots->n) qsort(spots->at, (size_t)spots->n, sizeof *spots->at, by_rest);
+  for (int i = 0, n; i < spots->n; i += n) {
+    n = same_rest(spots, i);
+    for (int k = i; k < i + n; k++) {
+      Spot *s = &spots->at[k];
+      s->n_alike = n;
+      const Spot *known = best[s->row];
+      if (!known || known->n_alike < n || (known->n_alike == n && s->at < known->at))
+        best[s->row] = s;
+    }
+  }
+  return best;
+}
+
+// -- Rows ----------------------------------------------------------------------------------------
+
+static const char *range_name(const Spot *spot, int64_t last, int64_t step, Arena *a) {
+  const char *pattern = str_copy_n(a, spot->rest, strcspn(spot->rest, "\n"));
+  StrBuf b = {.arena = a};
+  strbuf_addf(&b, "{ %s, %lld, %lld", lua_quoted(a, pattern), (long long)spot->number,
+              (long long)last);
+  if (step != 1) strbuf_addf(&b, ", %lld", (long long)step);
+  strbuf_add(&b, " }");
+  return b.at;
+}
+
+// How many from the first on are equally far apart, if that is worth a row.
+static int run_length(const Spot *const *spot, int n) {
+  int run = n < 2 ? n : 2;
+  while (run < n && spot[run]->number - spot[run - 1]->number == spot[1]->number - spot[0]->number)
+    run++;
+  bool worth = run > 2 || (run == 2 && spot[1]->number - spot[0]->number == 1);
+  return worth ? run : 1;
+}
+
+// spot[n] have one rest.  Rows that are in that of another are left without a name.
+static void join(Row *out, const Spot *const *spot, int n, Arena *a) {
+  for (int i = 0, run; i < n; i += run) {
+    run = run_length(&spot[i], n - i);
+    if (run == 1) continue;
+    int first = spot[i]->row;
+    for (int k = i; k < i + run; k++) {
+      out[spot[k]->row].name = NULL;
+      first = spot[k]->row < first ? spot[k]->row : first;
+    }
+    out[first].name =
+        range_name(spot[i], spot[i + run - 1]->number, spot[i + 1]->number - spot[i]->number, a);
+  }
+}
+
+const char *row_which(const Row *row, Arena *a) {
+  if (row->which == row->last) return str_format(a, "%d", row->which);
+  return str_format(a, "{ %d, %d }", row->which, row->last);
+}
+
+static Rows neighbours_joined(const Rows *rows, Arena *a) {
+  Rows joined = {0};
+  for (int i = 0; i < rows->n; i++) {
+    const Row *row = &rows->at[i];
+    Row *last = joined.n ? &joined.at[joined.n - 1] : NULL;
+    if (last && row->which && row->which == last->last + 1 && str_equal(row->name, last->name) &&
+        str_equal(row->kind, last->kind) && str_equal(row->ways, last->ways) &&
+        str_equal(row->note, last->note))
+      last->last = row->which;
+    else
+      vec_push(a, &joined, *row);
+  }
+  return joined;
+}
+
+Rows rows_joined(const Rows *all, Arena *a) {
+  Rows neighbours = neighbours_joined(all, a), *rows = &neighbours;
+  Spots spots = {0};
+  Rows joined = {0};
+  Row *out = arena_array(a, Row, rows->n);
+  for (int i = 0; i < rows->n; i++) {
+    out[i] = rows->at[i];
+    out[i].name = lua_quoted(a, out[i].name);
+    find_spots(&rows->at[i], i, &spots, a);
+  }
+  const Spot **best = best_spots(&spots, rows->n, a);
+  const Spot **chosen = arena_array(a, const Spot *, spots.n);
+  for (int i = 0, n; i < spots.n; i += n) {
+    int n_chosen = 0;
+    n = same_rest(&spots, i);
+    for (int k = i; k < i + n; k++)
+      if (best[spots.at[k].row] == &spots.at[k]) chosen[n_chosen++] = &spots.at[k];
+    join(out, chosen, n_chosen, a);
+  }
+  for (int i = 0; i < rows->n; i++)
+    if (out[i].name) vec_push(a, &joined, out[i]);
+  return joined;
+}
