@@ -251,6 +251,48 @@ static int matches(lua_State *l) {
   return 1;
 }
 
+enum { MAX_PRODUCT = 1 << 24 }; // whose divisors are tried one by one
+
+// Behind the `n` lists of the list below, each list that the `n_sizes` sizes on top begin and that
+// `count` more sizes end, of 2 or more, with this product.
+static lua_Integer push_products(lua_State *l, lua_Integer product, int n_sizes, int count,
+                                 lua_Integer n) {
+  luaL_checkstack(l, 4, NULL);
+  if (count == 1) {
+    lua_createtable(l, n_sizes + 1, 0);
+    for (int i = 0; i < n_sizes; i++) {
+      lua_pushvalue(l, -1 - n_sizes + i);
+      lua_rawseti(l, -2, i + 1);
+    }
+    lua_pushinteger(l, product);
+    lua_rawseti(l, -2, n_sizes + 1);
+    lua_rawseti(l, -2 - n_sizes, ++n);
+    return n;
+  }
+  for (lua_Integer size = 2; size <= product / 2; size++) {
+    if (product % size) continue;
+    lua_pushinteger(l, size);
+    n = push_products(l, product / size, n_sizes + 1, count - 1, n);
+    lua_pop(l, 1);
+  }
+  return n;
+}
+
+// products(n, least, most): all ways to write n as a product of so many sizes, in order.
+static int products(lua_State *l) {
+  lua_Integer product = luaL_checkinteger(l, 1), n = 0;
+  lua_Integer least = luaL_checkinteger(l, 2), most = luaL_optinteger(l, 3, least);
+  if (product < 1 || product > MAX_PRODUCT)
+    return FAIL(l, NULL, "products are of 1 to %d, not of %lld", MAX_PRODUCT, (long long)product);
+  if (least < 1 || most < least || most > MAX_AXES)
+    return FAIL(l, NULL, "there are 1 to %d sizes, not %lld to %lld", MAX_AXES, (long long)least,
+                (long long)most);
+  lua_newtable(l);
+  for (int count = (int)least; count <= most; count++)
+    n = push_products(l, product, 0, count, n);
+  return 1;
+}
+
 enum { MAX_REFUSED = 100 };
 
 // refuse(op or value, message): an error of the model, found here; the program goes on to find
@@ -268,7 +310,7 @@ static int refuse(lua_State *l) {
 // -- What there is -----------------------------------------------------------------------------
 
 const luaL_Reg plan_questions[] = {
-    {"glob", matches},       {"ops", list_ops},       {"op", find_op},
-    {"blocks", list_blocks}, {"params", list_params}, {"graph", graph_name},
-    {"refuse", refuse},      {"size", axis_size},     {NULL, NULL},
+    {"glob", matches},       {"ops", list_ops},     {"op", find_op},        {"blocks", list_blocks},
+    {"params", list_params}, {"graph", graph_name}, {"products", products}, {"refuse", refuse},
+    {"size", axis_size},     {NULL, NULL},
 };

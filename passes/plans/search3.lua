@@ -6,18 +6,6 @@
 
 local most = 64 -- ways to cut the ranks that are tried
 
--- All ways to write n as a product of `count` sizes.
-local function products(n, count)
-  if count == 1 then return { { n } } end
-  local all = {}
-  for a = 2, n // 2 do
-    for _, rest in ipairs(n % a == 0 and products(n // a, count - 1) or {}) do
-      all[#all + 1] = { a, table.unpack(rest) }
-    end
-  end
-  return all
-end
-
 -- Those first in which the largest size is smallest, which are nearest to cubes.
 local function before(x, y)
   local p, q = math.max(table.unpack(x)), math.max(table.unpack(y))
