@@ -168,13 +168,6 @@ static void find_sites(Fold *f, const Block *b) {
 
 // -- The graph that is called ----------------------------------------------------------------
 
-static Op *copy_op(Graph *g, const Op *op, Value *const *in, Diag *d) {
-  int n;
-  op_attr_specs(op->kind, &n);
-  if (op->callee) return op_new_call(g, NULL, op->kind, op->callee, in, op->n_in, op_origin(op), d);
-  return op_new(g, NULL, op->kind, in, op->n_in, op->attrs, n, op_origin(op), d);
-}
-
 // The ops that it stands for, in the order in which the callee has them.
 static void add_ops(const Fold *f, const Occurrence *o, Ops *to) {
   const Members *member = &site_of(f, o)->member;
@@ -205,7 +198,7 @@ static bool copy_member(Fold *f, Graph *body, Member m, const int *param) {
   Value **in = arena_array(f->a, Value *, n_in);
   for (int i = 0; i < n_in; i++)
     in[i] = param[i] == INSIDE ? f->in_body[member_in(f, m, i)->id] : body->params[param[i]];
-  Op *copy = m.op ? copy_op(body, m.op, in, f->d)
+  Op *copy = m.op ? op_copy(body, NULL, m.op, in, f->d)
                   : op_new_call(body, NULL, OP_call, callee_of(f, m.inner)->graph, in, n_in,
                                 inner_origin(f, m.inner), f->d);
   if (!copy) return false;

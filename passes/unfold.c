@@ -25,14 +25,6 @@ typedef struct Unfold {
 
 // -- One call --------------------------------------------------------------------------------
 
-static Op *copy_op(Unfold *u, Op *at, const Op *op, Value *const *in) {
-  int n;
-  op_attr_specs(op->kind, &n);
-  if (op->callee)
-    return op_new_call(u->g, at, op->kind, op->callee, in, op->n_in, op_origin(op), u->d);
-  return op_new(u->g, at, op->kind, in, op->n_in, op->attrs, n, op_origin(op), u->d);
-}
-
 // Puts the ops of `body` before `at`, with those that they call, and adds them to `ops`;
 // `result[i]` is what result i of it is.
 static bool inline_body(Unfold *u, Op *at, const Graph *body, Value *const *in, Value **result,
@@ -48,7 +40,7 @@ static bool inline_body(Unfold *u, Op *at, const Graph *body, Value *const *in, 
     if (op->kind == OP_call) {
       if (!inline_body(u, at, op->callee, operand, out, ops)) return false;
     } else {
-      Op *copy = copy_op(u, at, op, operand);
+      Op *copy = op_copy(u->g, at, op, operand, u->d);
       if (!copy) return false;
       vec_push(u->a, ops, copy);
       memcpy(out, copy->out, (size_t)op->n_out * sizeof(Value *));

@@ -328,6 +328,8 @@ Op *op_new(Graph *g, Op *at, OpKind kind, Value *const *in, int n_in, const Attr
 // results.
 Op *op_new_call(Graph *g, Op *at, OpKind kind, Graph *callee, Value *const *in, int n_in,
                 Origin origin, Diag *d);
+// The same op again, of other operands.
+Op *op_copy(Graph *g, Op *at, const Op *op, Value *const *in, Diag *d);
 
 Origin op_origin(const Op *op);      // of an op that takes the place of `op`
 Origin value_origin(const Value *v); // that of what defines it; of a parameter, its place

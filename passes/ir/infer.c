@@ -258,6 +258,13 @@ Op *op_new_call(Graph *g, Op *at, OpKind kind, Graph *callee, Value *const *in, 
   return op;
 }
 
+Op *op_copy(Graph *g, Op *at, const Op *op, Value *const *in, Diag *d) {
+  int n;
+  op_attr_specs(op->kind, &n);
+  if (op->callee) return op_new_call(g, at, op->kind, op->callee, in, op->n_in, op_origin(op), d);
+  return op_new(g, at, op->kind, in, op->n_in, op->attrs, n, op_origin(op), d);
+}
+
 bool op_infer(const Op *op, const Type **types, Diag *d) {
   if (!op->callee) return infer(op, types, d);
   for (int i = 0; i < op->n_out; i++)
