@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "ir/op.h"
+#include "ir/verify.h"
 #include "part.h"
 
 typedef struct Named {
@@ -107,4 +108,18 @@ int op_names_which(const OpNames *names, const Op *op) {
   if (!op_names_has(names, op)) BUG("%s is not of this graph", op_info[op->kind].name);
   const Named *like = &names->at[names->place[op->id]];
   return names->place[op->id] - bound(names->at, names->n, by_kind, like, false) + 1;
+}
+
+bool op_is_meant(const Op *op, const char *what, Arena *a) {
+  if (what[0] == '%') {
+    for (int i = 0; i < op->n_out; i++)
+      if (str_equal(value_text(a, op->out[i]), what)) return true;
+    return false;
+  }
+  if (op->callee)
+    for_each_op(inner, op->callee)
+      if (op_is_meant(inner, what, a)) return true;
+  for (const Loc *loc = op->loc; loc; loc = loc->from)
+    if (loc->node && *what && strstr(loc->node, what)) return true;
+  return str_equal(op_info[op->kind].name, what);
 }

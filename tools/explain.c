@@ -21,6 +21,7 @@
 #include "ir/op.h"
 #include "ir/place.h"
 #include "ir/text.h"
+#include "op_names.h"
 
 static const char *name_of(Arena *a, const Value *v) {
   return v->name ? str_format(a, "%%%s", v->name) : str_format(a, "%%%u", v->id);
@@ -59,20 +60,6 @@ static void explain_op(Arena *a, const Op *op, const Life *lives, FILE *out) {
   }
   for (int i = 0; i < op->n_out; i++)
     explain_value(a, op->out[i], lives, out);
-}
-
-static bool is_meant(Arena *a, const Op *op, const char *what) {
-  if (what[0] == '%') {
-    for (int i = 0; i < op->n_out; i++)
-      if (str_equal(name_of(a, op->out[i]), what)) return true;
-    return false;
-  }
-  if (op->callee)
-    for_each_op(inner, op->callee)
-      if (is_meant(a, inner, what)) return true;
-  for (const Loc *loc = op->loc; loc; loc = loc->from)
-    if (loc->node && *what && strstr(loc->node, what)) return true;
-  return str_equal(op_info[op->kind].name, what);
 }
 
 // By what would be cheapest.
@@ -125,7 +112,7 @@ bool explain_module(const Module *m, const char *what, FILE *out) {
       found = true;
     }
     for_each_op(op, g) {
-      if (!is_meant(a, op, what)) continue;
+      if (!op_is_meant(op, what, a)) continue;
       fprintf(out, "@%s: ", g->name);
       explain_op(a, op, lives, out);
       found = true;

@@ -17,6 +17,7 @@
 #include "ir/op.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "op_names.h"
 #include "problem.h"
 
 enum { MAX_EXPLAINED = 8 }; // nodes: each of their choices is a problem of its own
@@ -30,11 +31,7 @@ typedef struct Alternative {
 
 static bool is_meant(Arena *a, const Node *n, const char *what) {
   if (n->v) return str_equal(n->v->label, what) || str_equal(value_text(a, n->v), what);
-  for (int i = 0; i < n->op->n_out && what[0] == '%'; i++)
-    if (str_equal(value_text(a, n->op->out[i]), what)) return true;
-  if (what[0] == '%') return false;
-  return str_equal(op_info[n->op->kind].name, what) ||
-         (n->op->loc && strstr(loc_comment(a, n->op->loc), what));
+  return op_is_meant(n->op, what, a);
 }
 
 static const char *layout_of(const Problem *p, Arena *a, const Sbp *lies) {
