@@ -55,8 +55,12 @@ static bool read_sizes(const char *text, Cluster *c) {
   return true;
 }
 
+bool cluster_is_file(const char *text) {
+  return str_ends(text, ".lua");
+}
+
 const Cluster *cluster_read(Arena *a, const char *text, const char *option, Diag *d) {
-  if (str_ends(text, ".lua")) return cluster_read_file(a, text, d);
+  if (cluster_is_file(text)) return cluster_read_file(a, text, d);
   const char *colon = strchr(text, ':');
   size_t n = colon ? (size_t)(colon - text) : strlen(text);
   const char *name = str_copy_n(a, text, n);

@@ -67,6 +67,7 @@ const Cluster *cluster_without_starts(Arena *a, const Cluster *c);
 // The least alpha and the least beta of all devices and, with more than one node, all adapters.
 Link cluster_fastest_inside(const Cluster *c);
 Link cluster_fastest_across(const Cluster *c);
+bool cluster_is_file(const char *text); // or a name
 
 static inline int cluster_devices(const Cluster *c) {
   return c->nodes * c->per_node;

@@ -185,14 +185,16 @@ bool check_least_lr(const Settings *s, double lr, Diag *d) {
 
 // -- The ranks ---------------------------------------------------------------------------------
 
-// --cluster, which must have a device for every rank.
-static bool check_cluster(const Settings *s, Arena *a, Diag *d) {
-  if (!s->cluster || s->pipeline) return true;
+// --cluster, which must have a device for every rank.  What a file says is input, and no usage.
+// Returns an exit status.
+static int check_cluster(const Settings *s, Arena *a, Diag *d) {
+  if (!s->cluster || s->pipeline) return EXIT_SUCCESS;
   const Cluster *c = cluster_read(a, s->cluster, "--cluster", d);
-  if (!c) return false;
-  if (s->ranks <= cluster_devices(c)) return true;
-  return diag_error(d, NULL, "--cluster: '%s' has %d devices for %lld ranks", s->cluster,
-                    cluster_devices(c), (long long)s->ranks);
+  if (!c) return cluster_is_file(s->cluster) ? EXIT_FAILURE : EXIT_USAGE;
+  if (s->ranks <= cluster_devices(c)) return EXIT_SUCCESS;
+  diag_error(d, NULL, "--cluster: '%s' has %d devices for %lld ranks", s->cluster,
+             cluster_devices(c), (long long)s->ranks);
+  return EXIT_USAGE;
 }
 
 // Of how many parts the batch must be made, as far as that is known before there is a model.
@@ -240,7 +242,7 @@ static bool check_apart(const Settings *s, Arena *a, Diag *d) {
   for (int i = 0; i < plan->n; i++)
     if (str_ends(plan->at[i].program, ".lua"))
       vec_push(a, &files, ((UsedFile){"the plan", plan->at[i].program, true}));
-  if (s->cluster && str_ends(s->cluster, ".lua"))
+  if (s->cluster && cluster_is_file(s->cluster))
     vec_push(a, &files, ((UsedFile){"the cluster", s->cluster, true}));
   vec_push(a, &files, ((UsedFile){"-o", s->output, false}));
   vec_push(a, &files, ((UsedFile){"--summary", s->summary, false}));
@@ -266,15 +268,17 @@ int check_settings(Settings *s, Arena *a, Diag *d) {
   if (!check_target(s, d) || !check_supported(s, d) || !check_effect(s, d) || !check_sizes(s, d) ||
       !check_dims(s, d) || !check_init(s, d) || !check_schedule(s, a, d) || !check_lr(s, d) ||
       (s->pipeline && !pipeline_check(s->pipeline, d)) || !ask_plan(s, a, d) ||
-      !check_cluster(s, a, d) || !optimizer_parse(s->optimizer, &spec, a, d))
+      !optimizer_parse(s->optimizer, &spec, a, d))
     return EXIT_USAGE;
+  int status = check_cluster(s, a, d);
+  if (status != EXIT_SUCCESS) return status;
   if (!s->lr_text) s->lr = spec.lr;
   bool late = s->pipeline && !s->lr_text; // the ops will say
   if (!late && !check_least_lr(s, s->lr, d)) return EXIT_USAGE;
 
   // Programs of plans are files of their own: input, and no usage.
   if (!ask_programs(s, a, d) || !check_batch(s, d)) return EXIT_FAILURE;
-  int status = check_machine(s, d);
+  status = check_machine(s, d);
   if (status != EXIT_SUCCESS) return status;
   return check_outputs(s, a, d) ? EXIT_SUCCESS : EXIT_FAILURE;
 }

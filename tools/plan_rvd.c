@@ -66,16 +66,18 @@ static bool read_dtype(Arena *a, TensorShape *shape, Diag *d) {
   return false;
 }
 
-static bool rvd(Arena *a, Diag *d) {
+// Options are usage, what a file of theirs says is input.  Returns an exit status.
+static int rvd(Arena *a, Diag *d) {
   TensorShape shape;
   Placement from, to;
   const Cluster *c;
-  if (!shape_read(plan_options.shape, "--shape", &shape, d) || !read_dtype(a, &shape, d) ||
-      !(c = cluster_read(a, plan_options.cluster, "--cluster", d)))
-    return false;
+  if (!shape_read(plan_options.shape, "--shape", &shape, d) || !read_dtype(a, &shape, d))
+    return EXIT_USAGE;
+  c = cluster_read(a, plan_options.cluster, "--cluster", d);
+  if (!c) return cluster_is_file(plan_options.cluster) ? EXIT_FAILURE : EXIT_USAGE;
   // Both, so that mistakes in both are told at once.
   bool ok = placement_read(a, plan_options.from, "--from", &shape, c, &from, d);
-  if (!placement_read(a, plan_options.to, "--to", &shape, c, &to, d) || !ok) return false;
+  if (!placement_read(a, plan_options.to, "--to", &shape, c, &to, d) || !ok) return EXIT_USAGE;
   const Path *p = path_find(paths_new(a, c), &shape, &from, &to);
   if (!p->complete)
     fprintf(stderr, "nnaot-plan: note: not everything was tried, there may be something cheaper\n");
@@ -83,7 +85,7 @@ static bool rvd(Arena *a, Diag *d) {
     print_json(p);
   else
     print_lines(p);
-  return output_flush(d);
+  return output_flush(d) ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 int plan_rvd(const Program *program) {
@@ -92,8 +94,8 @@ int plan_rvd(const Program *program) {
     if (!option_given(needed[i])) return usage_error(program, "rvd needs --%s", needed[i]);
   Arena *a = arena_new();
   Diag *d = diag_new(stderr);
-  bool ok = rvd(a, d);
+  int status = rvd(a, d);
   diag_free(d);
   arena_free(a);
-  return ok ? EXIT_SUCCESS : EXIT_FAILURE;
+  return status;
 }

@@ -68,6 +68,11 @@ expect(nnaot, f"none.onnx -o x -g 4 --plan {here}/", "the file cannot be read: I
 expect(nnaot, "none.onnx -o x -g 4 --plan /dev/zero", "/dev/zero: error: the file is larger than", 1)
 expect(nnaot, "none.onnx -o x -g 4 --plan /dev/null", "/dev/null: error: the program has no function 'step'", 1)
 expect(nnaot, f"none.onnx -o x -g 4 --plan dp=2,{nnaot}=2", "error: ", 1)  # no text, or too large
+# So it is with the name of a cluster and what its file says.
+expect(nnaot, "none.onnx -o x --cluster none", "there is no cluster 'none'")
+expect(nnaot, "none.onnx -o x --cluster h100:0x2", "'0x2' is no size of a cluster")
+expect(nnaot, "none.onnx -o x -g 9 --cluster h100:1x8", "'h100:1x8' has 8 devices for 9 ranks")
+expect(nnaot, "none.onnx -o x --cluster none.lua", "none.lua: error: the file cannot be read", 1)
 # These are right, and then there is no model.
 expect(nnaot, "none.onnx -o x --lr 0.1 --lr-schedule linear:warmup=5,min=0.1 --dim n=3", "none.onnx", 1)
 print("\n".join(wrong))
