@@ -65,13 +65,30 @@ static void count(lua_State *l, lua_Debug *at) {
   sandbox_check(l);
 }
 
+// Errors that a C function raised for another, those that are no text, and a lack of memory say no
+// line: it is the one of the program that runs.
+static int find_line(lua_State *l) {
+  lua_Debug at;
+  sandbox_of(l)->line = 0;
+  for (int level = 0; lua_getstack(l, level, &at); level++) {
+    lua_getinfo(l, "l", &at);
+    if (at.currentline < 1) continue;
+    sandbox_of(l)->line = at.currentline;
+    break;
+  }
+  return 1;
+}
+
 // A lack of memory is an error without a line.  So what is over the limit by less than as much
 // again is granted, and the next instruction ends the program.
 static void *allocate(void *context, void *old, size_t old_size, size_t size) {
   Sandbox *s = context;
   if (!old) old_size = 0; // then it is the kind of object
   size_t more = size > old_size ? size - old_size : 0;
-  if (more && s->used + more > 2 * (size_t)LUA_BYTES) return NULL;
+  if (more && s->used + more > 2 * (size_t)LUA_BYTES) {
+    if (s->lua) find_line(s->lua);
+    return NULL;
+  }
   if (more && s->used + more > LUA_BYTES && s->lua) lua_sethook(s->lua, count, LUA_MASKCOUNT, 1);
   void *at = NULL;
   if (size)
@@ -130,20 +147,6 @@ void sandbox_environment(lua_State *l) {
 }
 
 // -- Errors ----------------------------------------------------------------------------------
-
-// Errors that a C function raised for another, and those that are no text, say no line: it is the
-// one of the program that runs.
-static int find_line(lua_State *l) {
-  lua_Debug at;
-  sandbox_of(l)->line = 0;
-  for (int level = 0; lua_getstack(l, level, &at); level++) {
-    lua_getinfo(l, "l", &at);
-    if (at.currentline < 1) continue;
-    sandbox_of(l)->line = at.currentline;
-    break;
-  }
-  return 1;
-}
 
 // "lua:LINE: text": Lua would shorten the path.
 static void report(const Sandbox *s, const char *message) {
@@ -205,7 +208,11 @@ void sandbox_close(Sandbox *s) {
 
 void sandbox_run(Sandbox *s, int n_results) {
   lua_State *l = s->lua;
-  if (luaL_loadbufferx(l, s->text, s->n, "=lua", "t")) lua_error(l);
+  if (luaL_loadbufferx(l, s->text, s->n, "=lua", "t")) {
+    const char *why = lua_tostring(l, -1);
+    if (!str_starts(why, "lua:")) lua_pushfstring(l, "the file cannot be read as Lua: %s", why);
+    lua_error(l);
+  }
   lua_insert(l, -2);
   lua_setupvalue(l, -2, 1); // all that it has of the world
   lua_call(l, 0, n_results);
@@ -229,10 +236,14 @@ bool sandbox_call(Sandbox *s, lua_CFunction function, void *context, int n_resul
   lua_pushcfunction(l, find_line);
   lua_pushcfunction(l, function);
   lua_pushlightuserdata(l, context);
-  bool ok = !lua_pcall(l, 1, n_results, handler);
+  int status = lua_pcall(l, 1, n_results, handler);
   lua_remove(l, handler);
-  if (ok) return true;
-  report(s, lua_type(l, -1) == LUA_TSTRING ? lua_tostring(l, -1) : "an error without a text");
+  if (status == LUA_OK) return true;
+  const char *text =
+      lua_type(l, -1) == LUA_TSTRING ? lua_tostring(l, -1) : "an error without a text";
+  if (status == LUA_ERRMEM)
+    text = str_format(s->arena, "this wants more than %d MiB of memory", LUA_BYTES >> 20);
+  report(s, text);
   lua_settop(l, 0);
   return false;
 }
