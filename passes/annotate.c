@@ -44,34 +44,60 @@ static int rank_of(const Annotate *p, const Op *op, int axis) {
   return place / inner % p->mesh->axis[axis].size;
 }
 
-// Whether every op of the model that is not on all ranks of the axis is on one, on none before
-// those of its operands.
-static bool has_stages(const Annotate *p, const Graph *g, int axis) {
-  for_each_op(op, g) {
-    int rank = annotated_node(op) && op_mesh(op) != p->mesh ? rank_of(p, op, axis) : 0;
-    if (rank < 0) return false;
-    for (int i = 0; annotated_node(op) && i < op->n_in; i++) {
-      const Op *def = op->in[i].value->def;
-      if (def && op_mesh(def) != p->mesh && rank_of(p, def, axis) > rank) return false;
-    }
+// Whether it is where its readers are, so that nobody has to say so: what reads nothing.
+static bool goes_along(const Op *op) {
+  return op->n_in == 0;
+}
+
+static bool is_partial(const Annotate *p, const Op *op, int axis) {
+  return op_mesh(op)->axis[axis].size < p->mesh->axis[axis].size;
+}
+
+// The stage of what makes an operand is none behind the op's own.
+static bool check_before(const Annotate *p, const Op *op, int axis, Diag *d) {
+  int rank = op_mesh(op) == p->mesh ? 0 : rank_of(p, op, axis);
+  for (int i = 0; i < op->n_in; i++) {
+    const Op *def = op->in[i].value->def;
+    if (!def || goes_along(def) || op_mesh(def) == p->mesh) continue;
+    int from = rank_of(p, def, axis);
+    if (from <= rank) continue;
+    return diag_error(d, op->loc,
+                      "%s runs on rank %d of %s and reads what rank %d makes: that is no order of "
+                      "stages, and annotations cannot say it",
+                      op_info[op->kind].name, rank, p->mesh->axis[axis].name, from);
   }
   return true;
 }
 
-// The axis whose ranks are stages; -1: there is none.
-static int find_stages(const Annotate *p, const Graph *g, Diag *d) {
-  int found = -1, n = 0;
-  for (int a = 0; a < p->mesh->n_axes; a++) {
-    bool some = false;
-    for_each_op(op, g)
-      some |= annotated_node(op) && op_mesh(op)->axis[a].size < p->mesh->axis[a].size;
-    if (some) found = a;
-    n += some;
+// Whether all ops of the model run where annotations can say: along one axis, on one rank, as their
+// stage, or on all.  What is wrong is reported of the first op that it is wrong of.
+static bool check_stages(const Annotate *p, const Graph *g, int axis, Diag *d) {
+  const char *along = p->mesh->axis[axis].name;
+  for_each_op(op, g) {
+    if (!annotated_node(op) || goes_along(op)) continue;
+    int ranks = op_mesh(op)->axis[axis].size;
+    if (is_partial(p, op, axis) && ranks > 1)
+      return diag_error(d, op->loc,
+                        "%s runs on %d of %d ranks of %s: annotations can say that it runs on one, "
+                        "as its stage, or on all",
+                        op_info[op->kind].name, ranks, p->mesh->axis[axis].size, along);
+    for (int a = 0; a < p->mesh->n_axes; a++)
+      if (a != axis && is_partial(p, op, a))
+        return diag_error(d, op->loc,
+                          "%s runs on some ranks of %s, and others on some of %s: annotations have "
+                          "stages along one axis",
+                          op_info[op->kind].name, p->mesh->axis[a].name, along);
   }
-  if (n == 0 || (n == 1 && has_stages(p, g, found))) return found;
-  diag_warning(d, NULL,
-               "ops run on some of the ranks in ways that are no stages: on which ones is "
-               "left out");
+  for_each_op(op, g)
+    if (annotated_node(op) && !goes_along(op) && !check_before(p, op, axis, d)) return false;
+  return true;
+}
+
+// The axis whose ranks are stages; -1: there is none.
+static int find_stages(const Annotate *p, const Graph *g) {
+  for (int a = 0; a < p->mesh->n_axes; a++)
+    for_each_op(op, g)
+      if (annotated_node(op) && !goes_along(op) && is_partial(p, op, a)) return a;
   return -1;
 }
 
@@ -161,7 +187,8 @@ static void find_stage(Annotate *p, NodePlan *node, const Op *op) {
   int least = -1;
   for (int i = 0; i < op->n_in; i++) {
     const Op *def = op->in[i].value->def;
-    const NodePlan *from = def && annotated_node(def) ? plan_of(p, annotated_node(def)) : NULL;
+    const NodePlan *from =
+        def && annotated_node(def) && !goes_along(def) ? plan_of(p, annotated_node(def)) : NULL;
     if (from && from != node && from->stage > least) least = from->stage;
   }
   if (flops > node->flops) {
@@ -174,11 +201,10 @@ static void find_stage(Annotate *p, NodePlan *node, const Op *op) {
 static void add_op(Annotate *p, const Op *op) {
   if (!annotated_node(op) || op->piece) return;
   bool some = op_mesh(op) != p->mesh;
-  if (some && p->all->stages < 0) return;
   NodePlan *node = plan_of(p, annotated_node(op));
   Dims dims;
   Diag *d = diag_new(stderr);
-  if (some) find_stage(p, node, op);
+  if (some && !goes_along(op)) find_stage(p, node, op);
   for (int k = 0; k < p->all->n_axes; k++)
     node->passes_sums |= op->split[p->axis[k]] == SPLIT_PARTIAL;
   if (op_dims(op, &dims, d)) {
@@ -217,7 +243,9 @@ Annotations *annotate(const Module *m, const char *name, Arena *a, Diag *d) {
   const Graph *g = module_first_entry(m);
   Annotate p = {.m = m, .mesh = m->meshes, .a = a, .all = arena_one(a, Annotations)};
   p.all->name = name;
-  make_axes(&p, find_stages(&p, g, d));
+  int stages = find_stages(&p, g);
+  if (stages >= 0 && !check_stages(&p, g, stages, d)) return NULL;
+  make_axes(&p, stages);
   for_each_op(op, g)
     add_op(&p, op);
   finish(&p);

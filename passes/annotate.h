@@ -11,15 +11,16 @@
 // are left out: to say that they are whole would be to say that the sum is taken before.
 //
 // Micro-batches are not written, nor how weights and states lie that are stored otherwise than they
-// are used.  An op on some ranks of an axis is in the stage of that number, if it is on one, and
-// stages follow one another; otherwise that is left out, with a warning.
+// are used.  An op on one rank of an axis is in the stage of that number.  Stages follow one
+// another, along one axis, and a stage is one rank of it: other plans are an error at an op, such as
+// those with stages of 1 and 3 ranks.  Constants are where their readers are.
 
 #ifndef ANNOTATE_H
 #define ANNOTATE_H
 
 #include "ir/annotations.h"
 
-// Of the first entry graph; m is in PHASE_sharded.
+// Of the first entry graph; m is in PHASE_sharded.  NULL, having reported what cannot be said.
 Annotations *annotate(const Module *m, const char *name, Arena *a, Diag *d);
 
 #endif

@@ -353,8 +353,9 @@ static void follow_splits(Apply *p) {
     follow_whole(p, &p->node->value[i]);
 }
 
+// What reads nothing is where its readers are.
 static void assign(const Apply *p, Op *op) {
-  if (p->s->assigned[op->id][p->axis]) return;
+  if (p->s->assigned[op->id][p->axis] || op->n_in == 0) return;
   assign_op(p->s, op, p->axis, ranks_new(p->s, p->axis, &p->node->stage, 1));
 }
 

@@ -63,7 +63,7 @@ static bool write_onnx(const Settings *s, const Compiled *c, Arena *a, Diag *d) 
   diag_quiet(d, quiet);
   if (!ok) BUG("what could be sharded cannot be sharded again");
   const Annotations *all = annotate(c->model, c->choice.name, a, d);
-  return onnx_annotate(s->model, all, s->output, a, &bytes, &n, d) &&
+  return all && onnx_annotate(s->model, all, s->output, a, &bytes, &n, d) &&
          output_write_bytes(s->output, bytes, n, d);
 }
 
