@@ -269,7 +269,11 @@ bool program_step(PlanProgram *p, Sharding *s, const int *axis, int n) {
   p->n_axes = n;
   p->n_met = 0;
   allow_memory(p, s->g);
-  return sandbox_call(&p->box, call_step, p, 0) && !p->n_refused;
+  bool ok = sandbox_call(&p->box, call_step, p, 0) && !p->n_refused;
+  if (!ok && s->first && !p->depth)
+    diag_note(p->box.d, NULL, "this is of '@%s', for which 'step' runs as well as for '@%s'",
+              s->g->name, s->first->g->name);
+  return ok;
 }
 
 static bool is_file(const char *name) {

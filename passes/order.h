@@ -18,6 +18,9 @@
 // that put ops together either know of turns (fuse) or are left out where they break them
 // (pipeline.c).
 //
+// Each graph that is an entry has orders of its own, as programs run for each: those of the model's
+// ops hold in @eval as well.
+//
 // Orders that go in a circle are an error.  It names the smallest: as few orders as there are, of
 // which each is said before the next by what its ops make, and the first by that of the last.
 

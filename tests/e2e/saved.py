@@ -14,6 +14,7 @@ import re
 import sys
 
 from common import NNAOT, SAMPLE, SAMPLES, run, scratch
+from plan_cases import ORDERED
 
 # Plan, ranks, sample, more flags.  The first of each plan is in the slice.
 CASES = [
@@ -30,6 +31,7 @@ CASES = [
     ("pp", 2, "resnet", []),
     ("pp=2,zero2=2,tp=2", 8, "gpt2", ["--clip-norm", 1, "--micro-batches", 2]),
     ("coshard", 2, "gpt2", []),
+    (ORDERED, 2, "mlp", []),
     ("search", 4, "mlp", ["--cluster", "cpu"]),
     ("search", 4, "gpt2", []),
     ("search", 4, "resnet", []),
@@ -69,7 +71,7 @@ def check_round(folder, plan, ranks, sample, extra):
     want = plan_hash(command, plan, folder / "plan.json")
     if want != plan_hash(again, folder / "saved.lua", folder / "plan.json"):
         wrong.append("another plan")
-    print(f"{plan} {ranks} {sample} {' '.join(map(str, extra))}: {', '.join(wrong) or 'the same'}")
+    print(f"{pathlib.Path(plan).name} {ranks} {sample} {' '.join(map(str, extra))}: {', '.join(wrong) or 'the same'}")
     return len(wrong)
 
 
