@@ -59,6 +59,7 @@ enum { CLUSTER_DEVICES = 32768, CLUSTER_UNSIZED = 4096 };
 // `text` is NAME, NAME:NODESxPER_NODE or FILE.lua.  NULL, having reported why; messages are about
 // `option`, such as "--cluster".
 const Cluster *cluster_read(Arena *a, const char *text, const char *option, Diag *d);
+bool cluster_is_file(const char *text); // or a name
 const Cluster *cluster_read_file(Arena *a, const char *path, Diag *d);
 
 // The same, but that what is sent takes no time to begin: as part of something larger, it does not.
@@ -67,7 +68,6 @@ const Cluster *cluster_without_starts(Arena *a, const Cluster *c);
 // The least alpha and the least beta of all devices and, with more than one node, all adapters.
 Link cluster_fastest_inside(const Cluster *c);
 Link cluster_fastest_across(const Cluster *c);
-bool cluster_is_file(const char *text); // or a name
 
 static inline int cluster_devices(const Cluster *c) {
   return c->nodes * c->per_node;
