@@ -11,11 +11,11 @@
 
 enum { MAX_DEPTH = 256 }; // of what is skipped
 
-int json_line(const Json *j) {
+static const Loc *line_of(const Json *j, const char *at) {
   int line = 1;
-  for (const char *p = j->start; (p = memchr(p, '\n', (size_t)(j->at - p))); p++)
+  for (const char *p = j->start; (p = memchr(p, '\n', (size_t)(at - p))); p++)
     line++;
-  return line;
+  return loc_line(j->arena, j->file, line, 0);
 }
 
 bool json_fail(Json *j, const char *fmt, ...) {
@@ -25,7 +25,15 @@ bool json_fail(Json *j, const char *fmt, ...) {
   va_start(args, fmt);
   const char *text = str_vformat(j->arena, fmt, args);
   va_end(args);
-  return diag_error(j->diag, loc_line(j->arena, j->file, json_line(j), 0), "%s", text);
+  return diag_error(j->diag, line_of(j, j->at), "%s", text);
+}
+
+void json_error(Json *j, const char *at, const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  const char *text = str_vformat(j->arena, fmt, args);
+  va_end(args);
+  diag_error(j->diag, line_of(j, at), "%s", text);
 }
 
 void json_text(Json *j, Arena *a, const char *file, const char *text, size_t n, Diag *d) {
@@ -88,6 +96,7 @@ bool json_next(Json *j, char close) {
   skip_blanks(j);
   if (*j->at == ',') {
     j->at++;
+    skip_blanks(j);
     return true;
   }
   if (*j->at != close)
@@ -113,6 +122,7 @@ static const char *string(Json *j) {
 const char *json_key(Json *j) {
   const char *key = string(j);
   expect(j, ':');
+  skip_blanks(j);
   return key;
 }
 

@@ -3,7 +3,9 @@
 //     for (bool more = json_open(j, '{'); more; more = json_next(j, '}'))
 //       if (str_equal(json_key(j), "limit")) limit = json_integer(j); else json_skip(j);
 //
-// The first mistake is reported with its line; after it every question is answered with "no more".
+// What is no JSON is reported with its line, once; after it every question is answered with "no
+// more". What is JSON, and says what nobody asked for, is reported with json_error, and reading
+// goes on.
 
 #ifndef SOLVER_JSON_H
 #define SOLVER_JSON_H
@@ -27,17 +29,18 @@ void json_text(Json *j, Arena *a, const char *file, const char *text, size_t n, 
 // The file's text, or NULL.
 const char *json_load(Arena *a, const char *path, size_t *out_n, Diag *d);
 
-// After `open` and after each element: whether there is one more.
+// After `open` and after each element: whether there is one more, at which j->at stands then.
 bool json_open(Json *j, char open);
 bool json_next(Json *j, char close);
 
-const char *json_key(Json *j); // with its colon
+const char *json_key(Json *j); // with its colon; j->at stands at the value
 // A whole number, also as 1e18 or 3.0; what is beyond 64 bits becomes INT64_MAX or INT64_MIN.
 int64_t json_integer(Json *j);
 void json_skip(Json *j); // any value
 bool json_end(Json *j);  // nothing follows
 
-int json_line(const Json *j);
 bool json_fail(Json *j, const char *fmt, ...) PRINTF_LIKE(2, 3);
+// About what stands at `at`, which j->at was.
+void json_error(Json *j, const char *at, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 #endif

@@ -7,8 +7,9 @@
 //       "uses": {"nodes": [[a], …], "intervals": [[lo, hi], …], "usages": [[…], …]},
 //       "usage_limit": N}}
 //
-// Keys may come in any order, and others are passed over.  `uses`, which a contest's file has not,
-// are what nodes use besides what stands with them.
+// Keys may come in any order; `uses`, which a contest's file has not, are what nodes use besides
+// what stands with them.  `name`, `uses` and `usage_limit` may be left out.  Any other key is an
+// error: a limit that is misspelt would else be none.
 
 #include <stdlib.h>
 #include <string.h>
@@ -44,17 +45,25 @@ typedef struct Reader {
   } row; // the one being read
   Rows intervals, costs, usages, ends, edge_costs, users, use_intervals, use_usages;
   int64_t limit;
-  bool has_limit, has_nodes, has_edges, has_uses, has_problem;
+  bool has_limit, has_name, has_nodes, has_edges, has_uses, has_problem;
 } Reader;
 
-static bool once(Reader *r, bool *given, const char *key) {
-  if (*given) return json_fail(&r->json, "there is a second '%s'", key);
-  return *given = true;
+// A list of an object that has such lists only.
+typedef struct Field {
+  const char *key;
+  Rows *rows;
+} Field;
+
+// False, having passed over the value, where the key was there already.
+static bool once(Reader *r, bool *given, const char *key, const char *at) {
+  if (!*given) return *given = true;
+  json_error(&r->json, at, "there is a second '%s'", key);
+  json_skip(&r->json);
+  return false;
 }
 
-static void read_rows(Reader *r, Rows *rows, const char *key) {
+static void read_rows(Reader *r, Rows *rows) {
   Json *j = &r->json;
-  if (!once(r, &rows->given, key)) return;
   for (bool more = json_open(j, '['); more; more = json_next(j, ']')) {
     r->row.n = 0;
     for (bool one = json_open(j, '['); one; one = json_next(j, ']'))
@@ -64,77 +73,85 @@ static void read_rows(Reader *r, Rows *rows, const char *key) {
   }
 }
 
-static void read_nodes(Reader *r) {
+static void unknown_key(Reader *r, const char *of, const char *key, const char *at) {
+  json_error(&r->json, at, "%s has no key '%s'", of, key);
+  json_skip(&r->json);
+}
+
+static const Field *find_field(const Field *field, int n, const char *key) {
+  for (int i = 0; i < n; i++)
+    if (str_equal(field[i].key, key)) return &field[i];
+  return NULL;
+}
+
+// An object that has these lists, and no others; all of them are needed.
+static void read_lists(Reader *r, const char *of, const Field *field, int n) {
   Json *j = &r->json;
+  const char *begin = j->at;
   for (bool more = json_open(j, '{'); more; more = json_next(j, '}')) {
-    const char *key = json_key(j);
-    if (str_equal(key, "intervals"))
-      read_rows(r, &r->intervals, key);
-    else if (str_equal(key, "costs"))
-      read_rows(r, &r->costs, key);
-    else if (str_equal(key, "usages"))
-      read_rows(r, &r->usages, key);
-    else
-      json_skip(j);
+    const char *at = j->at, *key = json_key(j);
+    const Field *f = find_field(field, n, key);
+    if (!f)
+      unknown_key(r, of, key, at);
+    else if (once(r, &f->rows->given, key, at))
+      read_rows(r, f->rows);
   }
+  for (int i = 0; i < n && !j->failed; i++)
+    if (!field[i].rows->given) json_error(j, begin, "%s has no '%s'", of, field[i].key);
+}
+
+static void read_nodes(Reader *r) {
+  const Field field[] = {
+      {"intervals", &r->intervals}, {"costs", &r->costs}, {"usages", &r->usages}};
+  read_lists(r, "'nodes'", field, 3);
 }
 
 static void read_edges(Reader *r) {
-  Json *j = &r->json;
-  for (bool more = json_open(j, '{'); more; more = json_next(j, '}')) {
-    const char *key = json_key(j);
-    if (str_equal(key, "nodes"))
-      read_rows(r, &r->ends, key);
-    else if (str_equal(key, "costs"))
-      read_rows(r, &r->edge_costs, key);
-    else
-      json_skip(j);
-  }
+  const Field field[] = {{"nodes", &r->ends}, {"costs", &r->edge_costs}};
+  read_lists(r, "'edges'", field, 2);
 }
 
 static void read_uses(Reader *r) {
-  Json *j = &r->json;
-  for (bool more = json_open(j, '{'); more; more = json_next(j, '}')) {
-    const char *key = json_key(j);
-    if (str_equal(key, "nodes"))
-      read_rows(r, &r->users, key);
-    else if (str_equal(key, "intervals"))
-      read_rows(r, &r->use_intervals, key);
-    else if (str_equal(key, "usages"))
-      read_rows(r, &r->use_usages, key);
-    else
-      json_skip(j);
-  }
+  const Field field[] = {
+      {"nodes", &r->users}, {"intervals", &r->use_intervals}, {"usages", &r->use_usages}};
+  read_lists(r, "'uses'", field, 3);
 }
 
 static void read_problem(Reader *r) {
   Json *j = &r->json;
+  const char *begin = j->at;
   for (bool more = json_open(j, '{'); more; more = json_next(j, '}')) {
-    const char *key = json_key(j);
+    const char *at = j->at, *key = json_key(j);
     if (str_equal(key, "nodes")) {
-      if (once(r, &r->has_nodes, key)) read_nodes(r);
+      if (once(r, &r->has_nodes, key, at)) read_nodes(r);
     } else if (str_equal(key, "edges")) {
-      if (once(r, &r->has_edges, key)) read_edges(r);
+      if (once(r, &r->has_edges, key, at)) read_edges(r);
     } else if (str_equal(key, "uses")) {
-      if (once(r, &r->has_uses, key)) read_uses(r);
+      if (once(r, &r->has_uses, key, at)) read_uses(r);
     } else if (str_equal(key, "usage_limit")) {
-      if (once(r, &r->has_limit, key)) r->limit = json_integer(j);
+      if (once(r, &r->has_limit, key, at)) r->limit = json_integer(j);
+    } else if (str_equal(key, "name")) {
+      if (once(r, &r->has_name, key, at)) json_skip(j);
     } else {
-      json_skip(j);
+      unknown_key(r, "'problem'", key, at);
     }
   }
+  if (j->failed) return;
+  if (!r->has_nodes) json_error(j, begin, "'problem' has no 'nodes'");
+  if (!r->has_edges) json_error(j, begin, "'problem' has no 'edges'");
 }
 
 static void read_file(Reader *r) {
   Json *j = &r->json;
+  const char *begin = j->at;
   for (bool more = json_open(j, '{'); more; more = json_next(j, '}')) {
-    const char *key = json_key(j);
+    const char *at = j->at, *key = json_key(j);
     if (!str_equal(key, "problem"))
-      json_skip(j);
-    else if (once(r, &r->has_problem, key))
+      unknown_key(r, "the file", key, at);
+    else if (once(r, &r->has_problem, key, at))
       read_problem(r);
   }
-  json_end(j);
+  if (json_end(j) && !r->has_problem) json_error(j, begin, "the file has no 'problem'");
 }
 
 // -- Checking --------------------------------------------------------------------------------
@@ -211,8 +228,6 @@ bool solver_check(const SolverProblem *p, const char *file, Diag *d) {
 static bool check_lists(const Reader *r, Arena *a, const char *file, Diag *d) {
   const Loc *loc = loc_line(a, file, 0, 0);
   int errors = diag_errors(d);
-  if (!r->has_problem) return diag_error(d, loc, "there is no 'problem'");
-  if (!r->has_nodes) diag_error(d, loc, "there are no 'nodes'");
   if (r->costs.n != r->intervals.n || r->usages.n != r->intervals.n)
     diag_error(d, loc, "nodes: there are %d intervals, %d costs and %d usages", r->intervals.n,
                r->costs.n, r->usages.n);
@@ -322,9 +337,10 @@ static SolverProblem *make_problem(const Reader *r, Arena *scratch, const char *
 SolverProblem *solver_parse(Arena *a, const char *file, const char *text, size_t n, Diag *d) {
   Arena *scratch = arena_new();
   Reader r = {.arena = a};
+  int errors = diag_errors(d);
   json_text(&r.json, scratch, file, text, n, d);
   read_file(&r);
-  SolverProblem *p = r.json.failed ? NULL : make_problem(&r, scratch, file, d);
+  SolverProblem *p = diag_errors(d) == errors ? make_problem(&r, scratch, file, d) : NULL;
   arena_free(scratch);
   return p;
 }
