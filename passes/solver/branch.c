@@ -14,15 +14,6 @@
 
 enum { MAX_VARS = 1000, MAX_DEPTH = 60, SMALL_ENTRIES = 50000 }; // small: for CBC
 
-// Prices of another model's rows, of which ours are some.
-static void take_prices(Dual *d, const Model *m, const Model *from, const Dual *its) {
-  for (int t = 0, k = 0; t < m->n_rows; t++) {
-    while (k < from->n_rows - 1 && from->time[k] < m->time[t])
-      k++;
-    d->trial[t] = its->price[k];
-  }
-}
-
 // The one whose label decides most: with many tables, and large ones, for its number of labels.
 static int decisive(const Core *c) {
   int best = 0;
@@ -105,7 +96,7 @@ static double part(Solve *s, Model *m, const Model *from, const Dual *its, int d
     model_reduce(m);
     if (m->infeasible) return INFINITY;
     solve_begin(s, m);
-    take_prices(s->dual, m, from, its);
+    dual_take_prices(s->dual, m->time, from->time, its->price, from->n_rows);
     solve_ascend(s, 400, 0.02);
     if (s->dual->bound > bound) bound = s->dual->bound;
     again = false;

@@ -27,6 +27,10 @@ typedef struct Dual {
 // The core is of a reduced model: every label is possible with some of each neighbour's.
 Dual *dual_new(Arena *a, const Core *c);
 
+// Begins at the prices of other rows: those at the same moment, which all of ours are among.
+void dual_take_prices(Dual *d, const int64_t *time, const int64_t *other_time,
+                      const double *other_price, int n_others);
+
 // One pass there and back over all messages, and a step of prices towards `target`, the cost of
 // something that fits, or infinity.  Returns whether the bound was raised.
 bool dual_step(Dual *d, double target);

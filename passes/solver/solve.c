@@ -146,9 +146,15 @@ static void hold(Solve *s) {
 
 static void next_round(Solve *s) {
   Model *m = s->model;
+  Arena *a = arena_new();
+  int n_rows = m->n_rows;
+  const int64_t *time = arena_copy(a, m->time, (size_t)n_rows * sizeof *time);
+  const double *price = arena_copy(a, s->dual->price, (size_t)n_rows * sizeof *price);
   model_reduce(m);
   arena_free(s->round);
   solve_begin(s, m);
+  dual_take_prices(s->dual, m->time, time, price, n_rows);
+  arena_free(a);
   int *label = arena_array(s->round, int, s->core->n_vars);
   for (int i = 0; i < s->core->n_vars; i++)
     label[i] = m->hold[s->core->var[i].origin];
