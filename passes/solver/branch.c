@@ -1,8 +1,18 @@
 // Trying labels one after the other (solve.h), depth first, the most promising first.
 //
-// With one label given to a variable its tables become costs of the neighbours, and reduction and
-// the dual begin again on what is left, which is much less.  A part of the choices whose bound
-// reaches the best cost is done with.
+// Where memory binds, a few large items are most of what a row may hold, and the dual takes a
+// fraction of each: that is why its bound is low.  So the variable whose labels pay most
+// differently at the prices goes first, in parts of labels that pay the same, and with each part it
+// is known how much room is left for the others:
+//
+//     row 215   room 1157284   price * room 162413      %20 uses 0.88, 0.44, 0.22, … of the room
+//       %20 uses 0.88 of it    at once nothing else that is large fits: bound 1622396, done with
+//       %20 uses 0.44          …
+//
+// Once nothing pays differently it is label by label, of the variable whose label decides most.
+// With labels gone, tables become costs of the neighbours, and reduction and the dual begin again
+// on what is left, which is much less.  A part of the choices whose bound reaches the best cost is
+// done with.
 
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +22,51 @@
 #include "solver/reduce.h"
 #include "solver/solve.h"
 
-enum { MAX_VARS = 1000, MAX_DEPTH = 60, SMALL_ENTRIES = 50000 }; // small: for CBC
+enum { MAX_VARS = 1000, MAX_DEPTH = 60, SMALL_ENTRIES = 8000 }; // small: for CBC
+
+// Memory decides where it makes so much of the gap's difference between two labels.
+static const double worth_splitting = 0.02;
+
+// -- How to split ------------------------------------------------------------------------------
+
+typedef struct Split {
+  int var, n_labels, n_parts;
+  bool memory;   // by what labels pay
+  int *part;     // of each label
+  double *least; // of each part: what its best label costs more than the best of all
+  int *order;    // parts, the most promising first
+} Split;
+
+typedef struct Ranked {
+  double by;
+  int at;
+} Ranked;
+
+static int rank_order(const void *x, const void *y) {
+  const Ranked *a = x, *b = y;
+  return a->by != b->by ? (a->by > b->by) - (a->by < b->by) : (a->at > b->at) - (a->at < b->at);
+}
+
+static double spread_of(const double *at, int n) {
+  double least = INFINITY, most = -INFINITY;
+  for (int i = 0; i < n; i++) {
+    least = fmin(least, at[i]);
+    most = fmax(most, at[i]);
+  }
+  return most - least;
+}
+
+// The variable whose labels pay most differently.
+static int most_spread(const Core *c, const double *sum, double *pay, double *out_spread) {
+  int best = 0;
+  *out_spread = -1;
+  for (int v = 0; v < c->n_vars; v++) {
+    core_pay(&c->var[v], sum, pay);
+    double spread = spread_of(pay, c->var[v].n);
+    if (spread > *out_spread) *out_spread = spread, best = v;
+  }
+  return best;
+}
 
 // The one whose label decides most: with many tables, and large ones, for its number of labels.
 static int decisive(const Core *c) {
@@ -29,16 +83,65 @@ static int decisive(const Core *c) {
   return best;
 }
 
-typedef struct Ranked {
-  double cost;
-  int label;
-} Ranked;
-
-static int rank_order(const void *x, const void *y) {
-  const Ranked *a = x, *b = y;
-  return a->cost != b->cost ? (a->cost > b->cost) - (a->cost < b->cost)
-                            : (a->label > b->label) - (a->label < b->label);
+// Labels that pay the same, but for a thousandth of what they may differ by, are one part.
+static void part_by_pay(Split *x, const double *pay, Arena *a) {
+  Ranked *ranked = arena_array(a, Ranked, x->n_labels);
+  for (int i = 0; i < x->n_labels; i++)
+    ranked[i] = (Ranked){pay[i], i};
+  qsort(ranked, (size_t)x->n_labels, sizeof *ranked, rank_order);
+  double same = 1e-3 * spread_of(pay, x->n_labels);
+  for (int i = 0; i < x->n_labels; i++) {
+    if (!i || ranked[i].by - ranked[i - 1].by > same) x->n_parts++;
+    x->part[ranked[i].at] = x->n_parts - 1;
+  }
 }
+
+static void part_by_label(Split *x) {
+  x->n_parts = x->n_labels;
+  for (int i = 0; i < x->n_labels; i++)
+    x->part[i] = i;
+}
+
+static void order_parts(Split *x, Dual *d, Arena *a) {
+  double *cost = arena_array(a, double, x->n_labels);
+  dual_reduced(d, x->var, cost);
+  x->least = arena_array(a, double, x->n_parts);
+  x->order = arena_array(a, int, x->n_parts);
+  Ranked *ranked = arena_array(a, Ranked, x->n_parts);
+  for (int k = 0; k < x->n_parts; k++)
+    ranked[k] = (Ranked){INFINITY, k};
+  for (int i = 0; i < x->n_labels; i++)
+    ranked[x->part[i]].by = fmin(ranked[x->part[i]].by, cost[i]);
+  for (int k = 0; k < x->n_parts; k++)
+    x->least[k] = ranked[k].by;
+  qsort(ranked, (size_t)x->n_parts, sizeof *ranked, rank_order);
+  for (int k = 0; k < x->n_parts; k++)
+    x->order[k] = ranked[k].at;
+}
+
+static Split choose_split(const Solve *s) {
+  const Core *c = s->core;
+  Arena *a = s->round;
+  double *sum = arena_array(a, double, c->n_rows + 1),
+         *pay = arena_array(a, double, c->most_labels);
+  for (int t = 0; t < c->n_rows; t++)
+    sum[t + 1] = sum[t] + s->dual->price[t];
+  double spread;
+  Split x = {.var = most_spread(c, sum, pay, &spread)};
+  x.memory = spread > worth_splitting * fabs(s->best - s->dual->bound);
+  if (!x.memory) x.var = decisive(c);
+  x.n_labels = c->var[x.var].n;
+  x.part = arena_array(a, int, x.n_labels);
+  core_pay(&c->var[x.var], sum, pay);
+  if (x.memory)
+    part_by_pay(&x, pay, a);
+  else
+    part_by_label(&x);
+  order_parts(&x, s->dual, a);
+  return x;
+}
+
+// -- Part by part ------------------------------------------------------------------------------
 
 // To what was worked on before.
 static void go_back(Solve *s, const Solve *before) {
@@ -51,34 +154,37 @@ static void go_back(Solve *s, const Solve *before) {
 
 static double part(Solve *s, Model *m, const Model *from, const Dual *its, int depth);
 
-// Each label of one variable in turn.
+// What is worked on in `here`, with the labels of one part only.  Returns a bound of it.
+static double try_part(Solve *s, const Solve *here, const Split *x, int which, int depth) {
+  Arena *a = arena_new();
+  Model *m = model_copy(a, here->model);
+  Label *label = arena_array(a, Label, x->n_labels);
+  int n = 0;
+  for (int i = 0; i < x->n_labels; i++)
+    if (x->part[i] == which) label[n++] = (Label)i;
+  // The copy's variables are those of the core, in the same order.
+  model_keep(m, x->var, label, n);
+  double bound = part(s, m, here->model, here->dual, depth + 1);
+  arena_free(a);
+  return bound;
+}
+
+// All parts of one variable's labels, in turn.
 static double split(Solve *s, int depth) {
   Solve here = *s; // what is being worked on here; choices that are found go to *s
-  int v = decisive(here.core), n = here.core->var[v].n;
-  Ranked *ranked = arena_array(here.round, Ranked, n);
-  double *cost = arena_array(here.round, double, n);
-  dual_reduced(here.dual, v, cost);
-  for (int i = 0; i < n; i++)
-    ranked[i] = (Ranked){cost[i], i};
-  qsort(ranked, (size_t)n, sizeof *ranked, rank_order);
+  Split x = choose_split(s);
   double least = INFINITY;
-  for (int k = 0; k < n; k++) {
-    double bound = here.dual->bound + ranked[k].cost;
+  for (int k = 0; k < x.n_parts; k++) {
+    double bound = here.dual->bound + x.least[x.order[k]];
     if (!solve_over(s) && bound <= solve_target(s)) {
-      Arena *a = arena_new();
-      Model *m = model_copy(a, here.model);
-      // The copy's variables are those of the core, in the same order.
-      model_keep(m, v, &(Label){(Label)ranked[k].label}, 1);
-      double found = part(s, m, here.model, here.dual, depth + 1);
-      if (found > bound) bound = found;
-      arena_free(a);
-      if (depth < 2 && s->options->verbose) {
-        fprintf(stderr, "%*s%d/%d of %d: %.0f\n", 2 * depth + 2, "", k + 1, n, v, bound);
-        s->core = NULL;
-        if (!depth) solve_say(s, "branch");
-      }
+      bound = fmax(bound, try_part(s, &here, &x, x.order[k], depth));
+      if (depth < 2 && s->options->verbose)
+        fprintf(stderr, "%*s%d/%d of %d%s: %.0f\n", 2 * depth + 2, "", k + 1, x.n_parts, x.var,
+                x.memory ? " by memory" : "", bound);
+      s->core = NULL;
+      if (!depth) solve_say(s, "branch");
     }
-    if (bound < least) least = bound;
+    least = fmin(least, bound);
   }
   go_back(s, &here);
   return least;
