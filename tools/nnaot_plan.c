@@ -43,6 +43,8 @@ static const Option options[] = {
            "many nodes as are asked for, or NAME:NODESxPER_NODE; or a file that says them"),
     GROUP("solve: a strategy for every node of a sharding problem"),
     NUMBER("seconds", 0, &plan_options.seconds, "N", "answer then with what there is"),
+    NUMBER("work", 0, &plan_options.work, "N",
+           "answer after so much work, the same on every machine: a second is about 600; 0: any"),
     STRING("method", 0, &plan_options.method, "NAME",
            "auto, or to compare it with: exhaustive, metropolis, descent"),
     INTEGER("seed", 0, &plan_options.seed, "N", "of whatever is random"),
@@ -51,13 +53,14 @@ static const Option options[] = {
     FLAG("verbose", 0, &plan_options.verbose, "say on stderr how far it is"),
     GROUP("Output"),
     FLAG("json", 0, &plan_options.json,
-         "print one object: total, p2p, steps; or status, cost, bound, gap, choices"),
+         "print one object: total, p2p, steps; or status, cost, bound, gap, ended, choices"),
 };
 
 static const Program program = {
     "nnaot-plan",
     "nnaot-plan rvd --shape SHAPE --from RVD --to RVD [--dtype TYPE] [--cluster C] [--json]\n"
-    "       nnaot-plan solve FILE.json [--seconds N] [--method NAME] [--seed N] [--lp FILE] "
+    "       nnaot-plan solve FILE.json [--seconds N] [--work N] [--method NAME] [--seed N] [--lp "
+    "FILE] "
     "[--json]",
     "Answers questions about plans that need no model.  `rvd` prints a line for each primitive, "
     "with\n"
@@ -80,7 +83,7 @@ typedef struct Question {
 
 static const Question questions[] = {
     {"rvd", plan_rvd, false, " shape dtype from to cluster json "},
-    {"solve", plan_solve, true, " seconds method seed lp verbose json "},
+    {"solve", plan_solve, true, " seconds work method seed lp verbose json "},
     {"schedule", NULL, false, ""},
     {"calibrate", NULL, false, ""},
 };

@@ -34,6 +34,7 @@ static void print_lines(Arena *a, const SolverProblem *p, const SolverResult *r)
   else
     printf("gap none\n");
   printf("status %s\n", solver_status_name[r->status]);
+  printf("ended %s\n", solver_end_name[r->ended]);
   print_choices(p, r->choice);
   printf("\n");
 }
@@ -45,7 +46,7 @@ static void print_json(Arena *a, const SolverProblem *p, const SolverResult *r) 
     printf("\"bound\": %s, \"gap\": %.6g, ", solver_cost_text(a, r->bound), r->gap);
   else
     printf("\"bound\": null, \"gap\": null, ");
-  printf("\"choices\": ");
+  printf("\"ended\": \"%s\", \"choices\": ", solver_end_name[r->ended]);
   print_choices(p, r->choice);
   printf("}\n");
 }
@@ -53,8 +54,12 @@ static void print_json(Arena *a, const SolverProblem *p, const SolverResult *r) 
 static bool fail(Arena *a, const SolverProblem *p, const SolverResult *r, Diag *d) {
   const Loc *loc = loc_line(a, plan_options.file, 0, 0);
   if (r->status == SOLVER_time_out) {
-    diag_error(d, loc, "nothing that fits was found in %g s", plan_options.seconds);
-    diag_hint(d, "give it more --seconds; that something fits is not ruled out");
+    bool late = r->ended == SOLVER_late;
+    diag_error(d, loc, "nothing that fits was found in %s",
+               late ? str_format(a, "%g s", plan_options.seconds)
+                    : str_format(a, "%g of work", plan_options.work));
+    diag_hint(d, "give it more --%s; that something fits is not ruled out",
+              late ? "seconds" : "work");
     return false;
   }
   if (!r->has_moment) return diag_error(d, loc, "infeasible: no choice has finite costs and fits");
@@ -64,6 +69,7 @@ static bool fail(Arena *a, const SolverProblem *p, const SolverResult *r, Diag *
 
 static bool solve(SolverMethod method, Arena *a, Diag *d) {
   SolverOptions o = {.seconds = plan_options.seconds,
+                     .work = plan_options.work * 1e6,
                      .method = method,
                      .lp = plan_options.lp,
                      .seed = (uint64_t)plan_options.seed,
@@ -90,11 +96,14 @@ int plan_solve(const Program *program) {
   if (!*plan_options.file) return usage_error(program, "solve needs a file");
   if (!(plan_options.seconds > 0)) // nan as well
     return usage_error(program, "--seconds is not above 0");
+  if (!(plan_options.work >= 0)) return usage_error(program, "--work is below 0");
   SolverMethod method;
   if (!read_method(&method))
     return usage_error(
         program, "there is no method '%s': there are auto, exhaustive, metropolis and descent",
         plan_options.method);
+  if (plan_options.work > 0 && method != SOLVER_auto)
+    return usage_error(program, "--work has no effect with --method %s", plan_options.method);
   if (plan_options.lp && method != SOLVER_auto)
     return usage_error(program, "--lp has no effect with --method %s", plan_options.method);
   Arena *a = arena_new();

@@ -8,7 +8,7 @@
 typedef struct PlanOptions {
   const char *shape, *dtype, *from, *to, *cluster; // rvd
   const char *file, *method, *lp;                  // solve
-  double seconds;
+  double seconds, work;
   int64_t seed;
   bool json, verbose;
 } PlanOptions;

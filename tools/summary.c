@@ -235,15 +235,17 @@ void summary_searched(void *summary, const Searched *found) {
 
 static void add_solver(StrBuf *b, const Searched *found) {
   if (!found->n)
-    strbuf_add(b, "  \"solver\": {\"status\": \"none\", \"gap\": null, \"seconds\": 0},\n");
-  else
-    strbuf_addf(
+    strbuf_add(
         b,
-        "  \"solver\": {\"status\": \"%s\", \"gap\": %.9g, \"seconds\": %.6f, \"nodes\": %d, "
-        "\"choices\": %d, \"edges\": %d, \"step_ms\": %.6f%s},\n",
-        solver_status_name[found->status], found->gap, found->seconds, found->n_nodes,
-        found->n_choices, found->n_edges, 1e3 * found->step,
-        found->out_of_time ? ", \"out_of_time\": true" : "");
+        "  \"solver\": {\"status\": \"none\", \"gap\": null, \"ended\": null, \"seconds\": 0},\n");
+  else
+    strbuf_addf(b,
+                "  \"solver\": {\"status\": \"%s\", \"gap\": %.9g, \"ended\": \"%s\", \"seconds\": "
+                "%.6f, \"nodes\": %d, "
+                "\"choices\": %d, \"edges\": %d, \"step_ms\": %.6f},\n",
+                solver_status_name[found->status], found->gap, solver_end_name[found->ended],
+                found->seconds, found->n_nodes, found->n_choices, found->n_edges,
+                1e3 * found->step);
 }
 
 // Each plan that was looked at; null where it could not be made, and why.

@@ -14,7 +14,9 @@
 #include "base/clock.h"
 #include "memory.h"
 
-#define LEAST_SECONDS 0.2 // of each time that the solver is asked
+// Of each time that the solver is asked.
+#define LEAST_SECONDS 0.2
+#define LEAST_WORK    1e8
 
 typedef struct Building {
   Problem *p;
@@ -159,12 +161,14 @@ Solved search_solve(Problem *p) {
   int n = m ? m->buffer.n : 0;
   bool *copies = arena_array(p->scratch, bool, n), *found = arena_array(p->scratch, bool, n);
   int64_t limit = p->c->memory > 0 ? (int64_t)p->c->memory : SOLVER_NO_LIMIT;
-  double start = clock_seconds(), end = start + p->options.seconds;
+  double start = clock_seconds(), end = start + p->options.seconds, work = p->options.work;
   for (;;) { // each time with more copies, of which there are so many
     SolverOptions options = p->options;
     Solved out = {.problem = problem_with(p, m, copies)};
     options.seconds = fmax((end - clock_seconds()) / 2, LEAST_SECONDS);
+    if (p->options.work > 0) options.work = fmax(work / 2, LEAST_WORK);
     out.result = solver_solve(p->scratch, &out.problem, &options);
+    work -= out.result.work;
     if (out.result.choice && m) out.peak = memory_peak(m, out.result.choice, limit, found);
     out.seconds = clock_seconds() - start;
     if (out.peak <= limit || !any_new(found, copies, n)) return out;

@@ -9,8 +9,10 @@
 #include "said.h"
 #include "timed.h"
 
-enum { SECONDS = 10 }; // for the solver
-#define GAP 1e-4       // that nobody minds: prices are not that exact
+// For the solver: about 10 s, so that a slow machine chooses the same; and for when that is wrong.
+#define WORK 6e9
+enum { SECONDS = 120 };
+#define GAP 1e-4 // that nobody minds: prices are not that exact
 
 // -- Writing it down ---------------------------------------------------------------------------
 
@@ -152,12 +154,12 @@ static Transitions *without_starts(const Problem *p) {
 void searched_add(Searched *sum, const Searched *more) {
   if (!sum->n || more->status > sum->status) sum->status = more->status;
   sum->gap = sum->gap > more->gap ? sum->gap : more->gap;
+  if (more->ended > sum->ended) sum->ended = more->ended;
   sum->n += more->n;
   if (more->explained) sum->explained = more->explained;
   sum->step += more->step;
   sum->peak = more->peak; // of the last all axes are known
   sum->seconds += more->seconds;
-  sum->out_of_time |= more->out_of_time;
   sum->n_nodes += more->n_nodes;
   sum->n_choices += more->n_choices;
   sum->n_edges += more->n_edges;
@@ -193,7 +195,7 @@ bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *
                  Searched *out, Diag *d) {
   Problem p = {.s = s, .scratch = s->scratch, .c = c, .axis = axis, .n_axes = n, .slices = 1};
   p.sums = sums;
-  p.options = (SolverOptions){.seconds = SECONDS, .gap = GAP};
+  p.options = (SolverOptions){.seconds = SECONDS, .work = WORK, .gap = GAP};
   if (!cost_known(c))
     return diag_error(
         d, why, "'%s' does not say how fast its devices are: give memory_speed and f32", c->name);
@@ -211,6 +213,7 @@ bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *
   Solved solved = search_solve(&p);
   SolverResult r = solved.result;
   *out = (Searched){.n = 1, .status = r.status, .step = (double)r.cost * p.unit, .gap = r.gap};
+  out->ended = r.ended;
   out->seconds = solved.seconds;
   out->peak = (double)solved.peak;
   out->n_nodes = p.nodes.n;

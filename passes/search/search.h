@@ -32,11 +32,11 @@
 typedef struct Searched {
   int n; // searches
   SolverStatus status;
-  double step;      // seconds, as far as the search sees
-  double peak;      // bytes of a rank when it needs most; 0 where that is not known
-  double gap;       // the optimum may be less by this share of it
-  double seconds;   // that solving took
-  bool out_of_time; // a limit of seconds ended it: a slower machine may find something else
+  double step;     // seconds, as far as the search sees
+  double peak;     // bytes of a rank when it needs most; 0 where that is not known
+  double gap;      // the optimum may be less by this share of it
+  SolverEnd ended; // of the search that was cut off the most
+  double seconds;  // that solving took
   int n_nodes, n_choices, n_edges;
   const char *explained; // what Sharding.explain asks; NULL: nothing is called so
 } Searched;

@@ -53,6 +53,7 @@ struct Block {
   double *tables, *bases, *paid, *sums; // sums: MAX_SCOPE + 1 rows of labels
   double *pay;
   int64_t used;      // of tables
+  double work;       // numbers that fill them
   int64_t base_used; // of bases
   Input *input;      // of all steps, n_inputs so far
   int n_inputs;
@@ -283,6 +284,7 @@ int block_plan(Block *b, const int *var, int n, const int *label, int64_t table,
   set_near(b, var, n);
   b->n_steps = 0;
   b->used = 0;
+  b->work = 0;
   for (int left = n; left; left--) {
     int x = lightest(b);
     double size = b->weight[x] / labels(b, x); // of the table that stays
@@ -295,6 +297,7 @@ int block_plan(Block *b, const int *var, int n, const int *label, int64_t table,
     eliminate(b, x);
     b->step[b->n_steps - 1].table = b->tables + b->used;
     b->used += (int64_t)size;
+    b->work += b->weight[x];
   }
   order_scopes(b);
   set_bases(b, label);
@@ -302,8 +305,8 @@ int block_plan(Block *b, const int *var, int n, const int *label, int64_t table,
   return b->n_steps;
 }
 
-int64_t block_work(const Block *b) {
-  return b->used + b->base_used;
+double block_work(const Block *b) {
+  return b->work;
 }
 
 int block_free(const Block *b, const int **out_var) {

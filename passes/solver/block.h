@@ -13,7 +13,7 @@ Block *block_new(Arena *a, const Core *c, int most_vars, int64_t entries);
 // Plans the elimination of `var`.  Those that would make a table of more than `table` entries
 // necessary keep their label: which ones is partly random.  Returns how many are free.
 int block_plan(Block *b, const int *var, int n, const int *label, int64_t table, Dice *r);
-int64_t block_work(const Block *b);                  // numbers that solving it makes
+double block_work(const Block *b);                   // numbers that solving it looks at
 int block_free(const Block *b, const int **out_var); // those of the last plan
 
 // The least sum of what the free ones cost, with each other, the others, and `pay`, at prices whose

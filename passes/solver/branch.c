@@ -148,6 +148,7 @@ static void go_back(Solve *s, const Solve *before) {
   s->model = before->model;
   s->round = before->round;
   s->core = before->core;
+  s->n_entries = before->n_entries;
   s->dual = before->dual;
   s->search = before->search;
 }
@@ -213,7 +214,7 @@ static double part(Solve *s, Model *m, const Model *from, const Dual *its, int d
         bound = fmax(bound, s->core->constant);
       } else {
         again = solve_exclude(s);
-        if (!again && core_entries(s->core) < SMALL_ENTRIES) bound = fmax(bound, solve_cbc(s));
+        if (!again && s->n_entries < SMALL_ENTRIES) bound = fmax(bound, solve_cbc(s));
         if (!again && bound <= solve_target(s) && !solve_over(s) && depth < MAX_DEPTH)
           bound = fmax(bound, split(s, depth));
       }

@@ -19,6 +19,8 @@ double solve_cbc(Solve *s) {
 #else
 
 enum { MAX_ENTRIES = 200000, MAX_TIMES = 20, MOST_ROWS = 100 };
+// What CBC does, in work for each entry of a table: before its first node, and at each node.
+enum { OF_ROOT = 30000, OF_NODE = 2000 };
 
 // Labels of a solution, if it is one.
 static bool read_labels(const Core *c, const double *value, int *label) {
@@ -55,10 +57,14 @@ static int want_more(const Core *c, const int *label, bool *wanted) {
 // Labels that are an answer, if there are any; no choice costs less than the bound.
 static double ask(Solve *s, const ZeroOne *p, int *label, bool *has, Arena *a) {
   bool known = s->search->over == 0 && s->search->cost <= s->best;
-  ZeroOneAsk ask = {.cutoff = s->has ? solve_target(s) - p->constant : INFINITY, .end = s->end};
+  double entries = (double)s->n_entries + 1, left = s->effort->most_work - s->effort->work;
+  ZeroOneAsk ask = {.cutoff = s->has ? solve_target(s) - p->constant : INFINITY,
+                    .end = s->effort->end};
+  if (isfinite(left)) ask.most_nodes = 1 + (int)fmin(left / (entries * OF_NODE), 1e6);
   if (known) ask.start = program_values(a, s->core, p, s->search->label);
   double *value = arena_array(a, double, p->n_columns);
   ZeroOneAnswer x = zero_one_ask(p, &ask, value);
+  s->effort->work += entries * (OF_ROOT + (double)OF_NODE * x.nodes);
   *has = x.has && read_labels(s->core, value, label);
   // Costs are what the dual left of them, so this is about the gap and not about the whole cost:
   // within CBC's tolerances it is far less than one.
@@ -72,7 +78,7 @@ static void want_priced(const Solve *s, bool *wanted) {
 }
 
 double solve_cbc(Solve *s) {
-  if (core_entries(s->core) > MAX_ENTRIES) return -INFINITY;
+  if (s->alone || s->n_entries > MAX_ENTRIES) return -INFINITY;
   Arena *a = arena_new();
   bool *wanted = arena_array(a, bool, s->core->n_rows + 1);
   int *label = arena_array(a, int, s->core->n_vars + 1);

@@ -270,6 +270,7 @@ SolverResult solver_compare(Arena *a, const SolverProblem *p, const SolverOption
   else
     descent(&c, scratch);
   SolverResult r = result(&c, a);
+  r.ended = c.complete ? SOLVER_done : SOLVER_late;
   arena_free(scratch);
   return r;
 }

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "solver/improve.h"
 
 // In large cores small blocks earn more in the same time, and large tables are worth it: S after 40
@@ -22,12 +21,12 @@ enum {
   PRICE_STEPS = 12,       // for one block
 };
 
-Search *search_new(Arena *a, const Core *c, const SolverOptions *o, double end) {
+Search *search_new(Arena *a, const Core *c, const SolverOptions *o, Effort *e) {
   Search *s = arena_one(a, Search);
   *s = (Search){.core = c,
                 .dice = {o->seed},
                 .verbose = o->verbose,
-                .end = end,
+                .effort = e,
                 .cost = INFINITY,
                 .over = INFINITY,
                 .target = -INFINITY};
@@ -105,6 +104,18 @@ static int choose_block(Search *s, int most) {
 
 // -- One block -------------------------------------------------------------------------------
 
+static int plan(Search *s, const int *var, int n, const int *label, int64_t table) {
+  int n_free = block_plan(s->block, var, n, label, table, &s->dice);
+  s->effort->work += (double)n * n; // the next to be eliminated is looked for among all
+  return n_free;
+}
+
+// What follows adds up rows, too.
+static double solve(Search *s, const double *sum, int *label) {
+  s->effort->work += block_work(s->block) + 4.0 * s->core->n_rows;
+  return block_solve(s->block, sum, label);
+}
+
 // The usage of a block's labels, at each row, into s->difference.
 static void block_usage(Search *s, const int *var, int n, const int *label) {
   memset(s->difference, 0, (size_t)(s->core->n_rows + 1) * sizeof *s->difference);
@@ -160,14 +171,14 @@ static void set_limits(Search *s) {
 // Something cheaper, fines included, that stays within the limits.
 static bool improve_block(Search *s, int n, int64_t table) {
   const int *var;
-  block_plan(s->block, s->queue, n, s->label, table, &s->dice);
+  plan(s, s->queue, n, s->label, table);
   n = block_free(s->block, &var);
   double *price = s->trial;
   memset(price, 0, (size_t)s->core->n_rows * sizeof *price);
   double old = block_cost(s->block, s->label);
   double least = fmin(1e-9 * fabs(s->cost), 0.5); // what is worth the trouble
   bool fined = s->over > 0;
-  double bound = block_solve(s->block, fined ? sums_of(s, price, s->weight) : NULL, s->attempt);
+  double bound = solve(s, fined ? sums_of(s, price, s->weight) : NULL, s->attempt);
   if (!fined && bound > old - least) return false;
   take_off(s, var, n, 1); // which leaves the block's own usage in s->difference
   double paid = old + slack(s, price).fine, best = paid, cost = old;
@@ -189,7 +200,7 @@ static bool improve_block(Search *s, int n, int64_t table) {
       memcpy(price, s->price, (size_t)s->core->n_rows * sizeof *price);
     else
       raise(s, price, 1.2 * (best - (bound - x.paid)) / x.length);
-    bound = block_solve(s->block, sums_of(s, price, s->weight), s->attempt);
+    bound = solve(s, sums_of(s, price, s->weight), s->attempt);
   }
   s->cost += cost - old;
   take_off(s, var, n, -1);
@@ -206,7 +217,7 @@ int search_improve(Search *s, int moves) {
   int good = 0;
   int most = s->core->n_vars < MOST_VARS ? s->core->n_vars : MOST_OF_MANY;
   set_limits(s);
-  for (int k = 0; k < moves && clock_seconds() < s->end && s->cost > s->target; k++)
+  for (int k = 0; k < moves && !effort_over(s->effort) && s->cost > s->target; k++)
     good += move(s, most);
   s->cost = core_cost(s->core, s->label);
   return good;
@@ -216,8 +227,8 @@ int search_improve(Search *s, int moves) {
 
 // The best labels of a block at the prices, whether they fit or not.
 static void settle_block(Search *s, int n, int *label) {
-  block_plan(s->block, s->queue, n, label, 1 << 13, &s->dice);
-  block_solve(s->block, s->sum, label);
+  plan(s, s->queue, n, label, 1 << 13);
+  solve(s, s->sum, label);
 }
 
 static double overflow(const Search *s) {
@@ -245,15 +256,15 @@ bool search_free(Search *s, int *label) {
   if (n > MOST_VARS) return false;
   for (int v = 0; v < n; v++)
     s->queue[v] = v;
-  if (block_plan(s->block, s->queue, n, label, MOST_ENTRIES, &s->dice) < n) return false;
-  block_solve(s->block, NULL, label);
+  if (plan(s, s->queue, n, label, MOST_ENTRIES) < n) return false;
+  solve(s, NULL, label);
   return true;
 }
 
 // From s->label, which is made to fit.
 static bool fit(Search *s, int moves, int sweeps) {
   int most = s->core->n_vars < 256 ? s->core->n_vars : 256;
-  for (int k = 0; k < sweeps && s->over > 0 && clock_seconds() < s->end; k++) {
+  for (int k = 0; k < sweeps && s->over > 0 && !effort_over(s->effort); k++) {
     set_limits(s);
     raise_weights(s, 0.002 * (isfinite(s->cost) ? fabs(s->cost) + 1 : 1));
     for (int i = 0; i < moves; i++)

@@ -4,12 +4,13 @@
 #define SOLVER_IMPROVE_H
 
 #include "solver/block.h"
+#include "solver/effort.h"
 
 typedef struct Search {
   const Core *core;
   Dice dice;
   bool verbose;
-  double end; // of clock_seconds
+  Effort *effort;
   Block *block;
   int *label;    // the best that fits, or what is nearest to fitting
   double cost;   // of it
@@ -28,7 +29,7 @@ typedef struct Search {
   double *sum, *trial;
 } Search;
 
-Search *search_new(Arena *a, const Core *c, const SolverOptions *o, double end);
+Search *search_new(Arena *a, const Core *c, const SolverOptions *o, Effort *e);
 
 // Puts a choice in, if it is better than what there is.
 bool search_offer(Search *s, const int *label);

@@ -61,9 +61,14 @@ double solve_target(const Solve *s) {
   return s->best - 0.5;
 }
 
-bool solve_over(const Solve *s) {
-  bool close = s->has && s->best - s->bound <= s->options->gap * fabs(s->best);
-  return close || (s->has && s->bound > solve_target(s)) || clock_seconds() >= s->end;
+// Nothing that is worth looking for costs less.
+static bool is_close(const Solve *s) {
+  if (!s->has) return false;
+  return s->best - s->bound <= s->options->gap * fabs(s->best) || s->bound > solve_target(s);
+}
+
+bool solve_over(Solve *s) {
+  return is_close(s) || effort_over(s->effort);
 }
 
 // -- Rounds ----------------------------------------------------------------------------------
@@ -73,14 +78,20 @@ void solve_begin(Solve *s, Model *m) {
   s->round = arena_new();
   s->core = core_build(s->round, m);
   s->dual = dual_new(s->round, s->core);
-  s->search = search_new(s->round, s->core, s->options, s->end);
+  s->n_entries = core_entries(s->core);
+  s->search = search_new(s->round, s->core, s->options, s->effort);
+}
+
+static void step(Solve *s, double target) {
+  dual_step(s->dual, target);
+  s->effort->work += 2 * (double)s->n_entries;
 }
 
 void solve_ascend(Solve *s, int steps, double least) {
   Dual *d = s->dual;
   double before = d->bound;
   for (int k = 1; k <= steps && !solve_over(s); k++) {
-    dual_step(d, s->has ? s->best : INFINITY);
+    step(s, s->has ? s->best : INFINITY);
     if (s->has && d->bound > solve_target(s)) break;
     if (!s->has || k % 100) continue;
     if (d->bound - before < least * (s->best - d->bound)) break;
@@ -91,10 +102,10 @@ void solve_ascend(Solve *s, int steps, double least) {
 
 bool solve_find(Solve *s, int tries) {
   Search *x = s->search;
-  for (int k = 0; k < tries && x->over > 0 && clock_seconds() < s->end; k++) {
+  for (int k = 0; k < tries && x->over > 0 && !effort_over(s->effort); k++) {
     if (search_fit(x, s->dual->label, s->dual->price, 40)) break;
     for (int i = 0; i < 20; i++)
-      dual_step(s->dual, INFINITY);
+      step(s, INFINITY);
   }
   if (x->over == 0) solve_offer(s, x->label);
   return x->over == 0;
@@ -108,7 +119,7 @@ void solve_improve(Solve *s, int moves) {
   memcpy(x->price, s->dual->price, (size_t)s->core->n_rows * sizeof *x->price);
   for (int done = 0; done < moves && !solve_over(s) && x->cost > x->target; done += SOME)
     if (search_improve(x, SOME) * 50 < SOME) {
-      for (int k = 0; k < KICKS && clock_seconds() < s->end; k++)
+      for (int k = 0; k < KICKS && !effort_over(s->effort); k++)
         search_kick(x, s->dual->price, FEW);
       search_again(x, s->dual->label, s->dual->price, FEW);
     }
@@ -242,10 +253,13 @@ static SolverResult infeasible(const SolverProblem *p, const Model *m) {
 }
 
 static SolverResult result(const Solve *s) {
-  if (!s->has)
-    return (SolverResult){.status = isinf(s->bound) && s->bound > 0 ? SOLVER_infeasible
-                                                                    : SOLVER_time_out};
+  if (!s->has) {
+    bool none = isinf(s->bound) && s->bound > 0;
+    return (SolverResult){.status = none ? SOLVER_infeasible : SOLVER_time_out,
+                          .ended = none ? SOLVER_done : s->effort->ended};
+  }
   SolverResult r = {.status = SOLVER_feasible, .choice = s->choice, .cost = s->cost};
+  r.ended = is_close(s) ? SOLVER_done : s->effort->ended;
   r.has_bound = s->bound > -INFINITY;
   if (s->bound > solve_target(s)) {
     r.status = SOLVER_optimal;
@@ -270,13 +284,14 @@ static bool write_lp(const Model *m, const char *path) {
 SolverResult solver_solve(Arena *a, const SolverProblem *p, const SolverOptions *o) {
   if (o->method != SOLVER_auto) return solver_compare(a, p, o);
   Arena *scratch = arena_new();
+  Effort effort = effort_new(o);
   Solve s = {.arena = a,
              .problem = p,
              .options = o,
              .begin = clock_seconds(),
+             .effort = &effort,
              .best = INFINITY,
              .bound = -INFINITY};
-  s.end = s.begin + o->seconds;
   s.choice = arena_array(a, int, p->n_nodes);
   if (o->start) offer(&s, o->start);
   Model *m = model_build(scratch, p);
@@ -290,6 +305,8 @@ SolverResult solver_solve(Arena *a, const SolverProblem *p, const SolverOptions 
     r = result(&s);
     r.lp_failed = !written;
   }
+  r.work = effort.work;
+  if (o->verbose) fprintf(stderr, "%.3g of work\n", effort.work / 1e6);
   arena_free(s.round);
   arena_free(scratch);
   return r;

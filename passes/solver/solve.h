@@ -3,6 +3,7 @@
 #ifndef SOLVER_SOLVE_H
 #define SOLVER_SOLVE_H
 
+#include "solver/effort.h"
 #include "solver/improve.h"
 #include "solver/lagrange.h"
 
@@ -10,7 +11,9 @@ typedef struct Solve {
   Arena *arena; // of the result
   const SolverProblem *problem;
   const SolverOptions *options;
-  double begin, end;
+  double begin; // by the clock
+  Effort *effort;
+  bool alone; // CBC is not asked
   int *choice; // of each node, when `has`
   bool has;
   SolverCost cost;
@@ -20,13 +23,14 @@ typedef struct Solve {
   Model *model;
   Arena *round;
   Core *core;
+  int64_t n_entries; // of its tables
   Dual *dual;
   Search *search;
 } Solve;
 
 // A choice that costs more is not better: costs are whole numbers.
 double solve_target(const Solve *s);
-bool solve_over(const Solve *s);
+bool solve_over(Solve *s);
 
 // Makes `m`, which is reduced, what is being worked on; `round` is new.
 void solve_begin(Solve *s, Model *m);

@@ -16,7 +16,8 @@
 // infinity needs no care.  What is reported is added up again from the whole numbers, in 128 bits;
 // the bound is lowered by what rounding may have added to it.
 //
-// The same problem with the same options gets the same answer, where it ends before its time.  One
+// The same problem with the same options gets the same answer on every machine, unless the clock
+// has ended it: so who wants that gives a limit in work, and one in seconds that is far above.  One
 // thread works.  What CBC proves is proven within its tolerances, which are far below one unit of
 // the costs that it is given (cbc.c).
 
@@ -71,7 +72,8 @@ extern const char *const solver_method_name[N_SOLVER_METHODS];
 
 typedef struct SolverOptions {
   SolverMethod method;
-  double seconds;   // stop then with what there is
+  double seconds;   // stop then with what there is: by the clock
+  double work;      // the same, in numbers of tables that are looked at (effort.h); 0: any
   double gap;       // stop when the optimum may be less by no more than this share of the cost
   const int *start; // a choice to be no worse than, if it fits; or NULL
   const char *lp;   // write what exact reduction leaves to this file, as a 0/1 program; or NULL
@@ -89,6 +91,16 @@ typedef enum SolverStatus {
 
 extern const char *const solver_status_name[N_SOLVER_STATUSES];
 
+// What made it stop.
+typedef enum SolverEnd {
+  SOLVER_done,   // proven, or within the gap that was asked for
+  SOLVER_worked, // the work is done that it was given
+  SOLVER_late,   // the clock: a faster machine may find something better
+  N_SOLVER_ENDS,
+} SolverEnd;
+
+extern const char *const solver_end_name[N_SOLVER_ENDS];
+
 typedef struct SolverResult {
   SolverStatus status;
   const int *choice; // of each node, when optimal or feasible
@@ -100,6 +112,8 @@ typedef struct SolverResult {
   bool has_moment;
   int64_t moment;
   SolverCost needed;
+  SolverEnd ended;
+  double work;    // that was done
   bool lp_failed; // the file of `lp` could not be written
 } SolverResult;
 

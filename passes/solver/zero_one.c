@@ -10,7 +10,7 @@
 
 ZeroOneAnswer zero_one_ask(const ZeroOne *p, const ZeroOneAsk *ask, double *value) {
   (void)p, (void)ask, (void)value;
-  return (ZeroOneAnswer){-INFINITY, false, false};
+  return (ZeroOneAnswer){-INFINITY, false, false, 0};
 }
 
 #else
@@ -91,8 +91,9 @@ static ZeroOneAnswer solve(const ZeroOne *p, const ZeroOneAsk *ask, double *valu
   else if (!isinf(ask->cutoff))
     Cbc_setCutoff(m, ask->cutoff);
   Cbc_solve(m);
-  ZeroOneAnswer x = {Cbc_getBestPossibleObjValue(m), false, Cbc_isProvenOptimal(m)};
-  if (Cbc_isProvenInfeasible(m)) x = (ZeroOneAnswer){INFINITY, false, true};
+  ZeroOneAnswer x = {Cbc_getBestPossibleObjValue(m), false, Cbc_isProvenOptimal(m),
+                     Cbc_getNodeCount(m)};
+  if (Cbc_isProvenInfeasible(m)) x = (ZeroOneAnswer){INFINITY, false, true, x.nodes};
   const double *best = Cbc_bestSolution(m);
   x.has = best != NULL;
   if (best) memcpy(value, best, (size_t)p->n_columns * sizeof *value);
@@ -136,7 +137,7 @@ static bool read_all(int file, void *to, size_t n, double end) {
 }
 
 ZeroOneAnswer zero_one_ask(const ZeroOne *p, const ZeroOneAsk *ask, double *value) {
-  const ZeroOneAnswer nothing = {-INFINITY, false, false};
+  const ZeroOneAnswer nothing = {-INFINITY, false, false, 0};
   int ends[2];
   if (pipe(ends)) return nothing;
   pid_t child = fork();

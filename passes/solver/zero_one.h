@@ -23,6 +23,7 @@ typedef struct ZeroOneAnswer {
   double bound; // no answer costs less; without the program's constant
   bool has;     // `value` is an answer
   bool proven;  // that it is the best, or that there is none
+  int nodes;    // of the search
 } ZeroOneAnswer;
 
 ZeroOneAnswer zero_one_ask(const ZeroOne *p, const ZeroOneAsk *ask, double *value);

@@ -276,7 +276,9 @@ static void report(const Placing *p, const PartitionResult *r, double seconds, S
   out->searched = (Searched){.n = 1, .status = solver_status[r->status], .step = slowest};
   out->searched.gap = slowest > 0 ? (slowest - r->bound) / slowest : 0;
   out->searched.seconds = seconds;
-  out->searched.out_of_time = r->out_of_time;
+  out->searched.ended = r->out_of_time                  ? SOLVER_late
+                        : r->status == PARTITION_proved ? SOLVER_done
+                                                        : SOLVER_worked;
   out->searched.n_nodes = p->units.n;
   out->searched.n_choices = p->units.n * p->n_runs;
   out->searched.n_edges = p->loads->p.n_flows;

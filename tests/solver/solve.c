@@ -8,6 +8,7 @@
 #include "solver/block.h"
 #include "solver/lagrange.h"
 #include "solver/reduce.h"
+#include "solver/solve.h"
 
 static const Shape shapes[] = {
     {5, 3, 5, 0, 6, false},  {6, 4, 9, 10, 8, false}, {7, 3, 12, 30, 8, false},
@@ -202,6 +203,97 @@ static void bounds_are_below(void **state) {
   assert_in_range(bounded, 10, 60);
 }
 
+static const Shape small_and_full = {9, 4, 27, 3, 6, false};
+static const Shape large_and_full = {60, 6, 180, 3, 15, false};
+
+// Problems whose rows are full of a few large items, which the dual takes fractions of.
+static SolverProblem *full_problem(Arena *a, int seed, const Shape *shape) {
+  Dice r = {(uint64_t)seed};
+  SolverProblem *p = random_problem(a, &r, shape);
+  int choice[64];
+  int64_t moment;
+  for (int k = 0; k < 20; k++) { // of some choices what the least of them needs
+    for (int v = 0; v < p->n_nodes; v++)
+      choice[v] = dice_below(&r, p->node[v].n);
+    int64_t peak = (int64_t)solver_peak(p, choice, &moment);
+    if (peak < p->limit) p->limit = peak;
+  }
+  return p;
+}
+
+// Part by part, without CBC, everything is looked at.
+static void branching_is_exact(void **state) {
+  (void)state;
+  int n = 0;
+  for (int i = 0; i < 60; i++) {
+    Arena *a = arena_new();
+    SolverProblem *p = full_problem(a, i, &small_and_full);
+    SolverResult x = solve(a, p, SOLVER_exhaustive, 20);
+    Model *m = model_build(a, p);
+    model_reduce(m);
+    if (x.choice && !m->infeasible) {
+      SolverOptions o = {.seconds = 20, .seed = 1};
+      Effort e = effort_new(&o);
+      Solve s = {.arena = a, .problem = p, .options = &o, .effort = &e, .alone = true};
+      s.best = INFINITY;
+      s.bound = -INFINITY;
+      s.choice = arena_array(a, int, p->n_nodes);
+      solve_begin(&s, m);
+      n += s.core->n_vars > 0;
+      double bound = solve_branch(&s);
+      assert_true(s.has && s.cost == x.cost);
+      assert_true(bound > (double)x.cost - 1);
+      arena_free(s.round);
+    }
+    arena_free(a);
+  }
+  assert_in_range(n, 20, 60);
+}
+
+// However little work is done, what is said to be a bound is one, and the cost is one of a choice.
+static void bounds_are_below_at_any_time(void **state) {
+  (void)state;
+  int n = 0;
+  for (int i = 0; i < 30; i++) {
+    Arena *a = arena_new();
+    SolverProblem *p = full_problem(a, i, &small_and_full);
+    SolverResult best = solve(a, p, SOLVER_exhaustive, 20);
+    for (double work = 1; work < 1e6; work *= 4) {
+      SolverOptions o = {.seconds = 20, .work = work, .seed = 1};
+      SolverResult x = solver_solve(a, p, &o);
+      assert_true(x.status != SOLVER_infeasible || !best.choice);
+      if (x.choice) assert_fits(p, &x);
+      if (!x.choice || !x.has_bound) continue;
+      assert_true(x.bound <= best.cost && x.cost >= best.cost);
+      n += x.status == SOLVER_feasible;
+    }
+    arena_free(a);
+  }
+  assert_in_range(n, 10, 300);
+}
+
+// So much work gives the same answer, however much time there is for it.
+static void the_clock_has_no_part_in_it(void **state) {
+  (void)state;
+  for (int i = 0; i < 3; i++) {
+    Arena *a = arena_new();
+    const SolverProblem *p = full_problem(a, i, &large_and_full);
+    SolverOptions o = {.seconds = 100, .work = 3e7, .seed = 1};
+    SolverResult x = solver_solve(a, p, &o);
+    o.seconds = 1000;
+    SolverResult y = solver_solve(a, p, &o);
+    assert_int_equal(x.ended, SOLVER_worked);
+    assert_int_equal(y.ended, SOLVER_worked);
+    assert_true(x.work == y.work && x.work >= o.work);
+    assert_non_null(x.choice);
+    assert_true(x.cost == y.cost && x.bound == y.bound);
+    assert_memory_equal(x.choice, y.choice, (size_t)p->n_nodes * sizeof *x.choice);
+    o.seconds = 1e-9;
+    assert_int_equal(solver_solve(a, p, &o).ended, SOLVER_late);
+    arena_free(a);
+  }
+}
+
 // All free and no memory: elimination finds the optimum, and says what it costs.
 static void elimination_is_exact(void **state) {
   (void)state;
@@ -292,11 +384,19 @@ static void the_start_is_not_lost(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(small_problems_are_solved),    cmocka_unit_test(cutting_off_loses_nothing),
-      cmocka_unit_test(less_memory_is_never_cheaper), cmocka_unit_test(no_method_is_below),
-      cmocka_unit_test(reduction_is_exact),           cmocka_unit_test(bounds_are_below),
-      cmocka_unit_test(elimination_is_exact),         cmocka_unit_test(large_costs_are_exact),
-      cmocka_unit_test(the_start_is_not_lost),        cmocka_unit_test(kept_labels_are_kept),
+      cmocka_unit_test(small_problems_are_solved),
+      cmocka_unit_test(cutting_off_loses_nothing),
+      cmocka_unit_test(less_memory_is_never_cheaper),
+      cmocka_unit_test(no_method_is_below),
+      cmocka_unit_test(reduction_is_exact),
+      cmocka_unit_test(bounds_are_below),
+      cmocka_unit_test(elimination_is_exact),
+      cmocka_unit_test(large_costs_are_exact),
+      cmocka_unit_test(the_start_is_not_lost),
+      cmocka_unit_test(kept_labels_are_kept),
+      cmocka_unit_test(branching_is_exact),
+      cmocka_unit_test(bounds_are_below_at_any_time),
+      cmocka_unit_test(the_clock_has_no_part_in_it),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

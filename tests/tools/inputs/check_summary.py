@@ -13,7 +13,7 @@ assert len(s["plan_hash"]) == 16 and int(s["plan_hash"], 16) > 0
 assert s["fold"].keys() >= {"ops_before", "ops_after", "unique_blocks"}
 # Nothing repeats in it, whatever the plan does with it.
 assert s["fold"]["unique_blocks"] == 0 and s["fold"]["ops_before"] == s["fold"]["ops_after"] > 0
-assert s["solver"].keys() >= {"status", "gap", "seconds"}
+assert s["solver"].keys() >= {"status", "gap", "ended", "seconds"}
 assert {"simplify", "autodiff"} <= s["seconds"].keys()
 for rank in s["per_rank"]:
     assert rank.keys() >= {"peak_bytes", "compute_ms", "comm_ms", "idle_ms"}

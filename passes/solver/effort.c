@@ -1,0 +1,22 @@
+// See effort.h.
+
+#include "solver/effort.h"
+
+#include <math.h>
+
+#include "base/clock.h"
+
+Effort effort_new(const SolverOptions *o) {
+  return (Effort){.most_work = o->work > 0 ? o->work : INFINITY,
+                  .end = clock_seconds() + o->seconds};
+}
+
+// What has ended it once is what ended it.
+bool effort_over(Effort *e) {
+  if (e->ended != SOLVER_done) return true;
+  if (e->work >= e->most_work)
+    e->ended = SOLVER_worked;
+  else if (clock_seconds() >= e->end)
+    e->ended = SOLVER_late;
+  return e->ended != SOLVER_done;
+}
