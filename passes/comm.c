@@ -53,8 +53,7 @@ const Layout *wanted(const Comm *c, const Op *op, int i) {
   const Mesh *mesh = op_mesh(op);
   Sbp axis[MAX_AXES], whole = {.kind = SBP_B};
   for (int a = 0; mesh && a < mesh->n_axes; a++)
-    axis[a] =
-        split_wants(op, &c->dims_of[op->id], i, a, have->mesh == mesh ? have->axis[a] : whole);
+    axis[a] = split_wants(op, c->dims_of[op->id], i, a, have->mesh == mesh ? have->axis[a] : whole);
   return layout_new(c->m, mesh, axis);
 }
 
@@ -129,10 +128,9 @@ static bool localise_graph(Comm *c) {
   c->hops = arena_array(c->scratch, Hops, g->n_values);
   for (uint32_t i = 0; i < g->n_values; i++)
     c->hops[i] = UNDECIDED;
-  Dims *dims_of = arena_array(c->scratch, Dims, g->n_ops);
+  c->dims_of = arena_array(c->scratch, const Dims *, g->n_ops);
   for_each_op(op, g)
-    if (!op_dims(op, &dims_of[op->id], c->d)) return false;
-  c->dims_of = dims_of;
+    if (!(c->dims_of[op->id] = op_dims_kept(op, c->scratch, c->d))) return false;
   for (int i = 0; i < g->n_params; i++)
     g->params[i]->type = type_local(c->m, g->params[i]->type, g->params[i]->layout);
   // Ops that are inserted come right after values already seen, and are local as they are made.

@@ -24,14 +24,14 @@ typedef struct Comm {
   Graph *g;
   Arena *scratch;
   Diag *d;
-  const Dims *dims_of; // by id of the original op
-  Moved **moved;       // by id of the original value
-  Hops *hops;          // the same
-  const char *cluster; // what ways cost, or NULL
-  Transitions *paths;  // NULL until one is wanted
-  Transitions *joined; // the same where neither starts nor hops take time
-  struct Tree **trees; // by id of the original value: its ways over the cluster
-  uint32_t n_ops;      // before there were others
+  const Dims **dims_of; // by id of the original op
+  Moved **moved;        // by id of the original value
+  Hops *hops;           // the same
+  const char *cluster;  // what ways cost, or NULL
+  Transitions *paths;   // NULL until one is wanted
+  Transitions *joined;  // the same where neither starts nor hops take time
+  struct Tree **trees;  // by id of the original value: its ways over the cluster
+  uint32_t n_ops;       // before there were others
   int64_t inserted;
 } Comm;
 

@@ -62,9 +62,9 @@ void sharding_grow(Sharding *s) {
 
 const Dims *dims_of(const Sharding *s, const Op *op) {
   if (op->id < s->n_ops && s->dims[op->id]) return s->dims[op->id];
-  Dims *dims = arena_one(s->scratch, Dims);
   Diag *d = diag_new(stderr);
-  if (!op_dims(op, dims, d)) BUG("%s does not fit", op_info[op->kind].name);
+  const Dims *dims = op_dims_kept(op, s->scratch, d);
+  if (!dims) BUG("%s does not fit", op_info[op->kind].name);
   diag_free(d);
   if (op->id < s->n_ops) s->dims[op->id] = dims;
   return dims;

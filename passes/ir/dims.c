@@ -11,6 +11,7 @@
 
 #include <string.h>
 
+#include "ir/intern.h"
 #include "ir/op.h"
 
 int dims_find(const Dims *dims, char letter) {
@@ -345,11 +346,31 @@ static bool check_shape(const Op *op, Diag *d) {
   return true;
 }
 
-bool op_dims(const Op *op, Dims *dims, Diag *d) {
+static bool find_dims(const Op *op, Dims *dims, Diag *d) {
   dims->n_letters = dims->n_in = dims->n_out = 0;
   if (!check_shape(op, d)) return false;
   if (!op_info[op->kind].rule(op, dims, d)) return false;
   check(op, dims);
+  return true;
+}
+
+const Dims *op_dims_kept(const Op *op, Arena *a, Diag *d) {
+  Dims dims;
+  Alike *alike = op_alike(op);
+  if (alike && alike->dims) return alike->dims;
+  if (!find_dims(op, &dims, d)) return NULL;
+  if (!alike) return dims_keep(a, &dims);
+  return alike->dims = dims_keep(op->graph->module->arena, &dims);
+}
+
+bool op_dims(const Op *op, Dims *dims, Diag *d) {
+  Alike *alike = op_alike(op);
+  if (alike && alike->dims) {
+    dims_copy(dims, alike->dims);
+    return true;
+  }
+  if (!find_dims(op, dims, d)) return false;
+  if (alike) alike->dims = dims_keep(op->graph->module->arena, dims);
   return true;
 }
 

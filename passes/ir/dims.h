@@ -36,11 +36,16 @@ typedef struct Dims {
     int64_t size; // -1 until known
   } letter[MAX_LETTERS];
   int n_in, n_out;
-  Term in[MAX_TERMS], out[MAX_RESULTS];
+  Term out[MAX_RESULTS], in[MAX_TERMS];
 } Dims;
 
 // Fills `dims` for `op` from its row or its rule, and checks it against the operands' shapes.
 bool op_dims(const Op *op, Dims *dims, Diag *d);
+// The same as long as the module is there, or as long as `a`: one for all ops that are alike.
+const Dims *op_dims_kept(const Op *op, Arena *a, Diag *d);
+// A copy that is no larger than what is in it.
+const Dims *dims_keep(Arena *a, const Dims *dims);
+void dims_copy(Dims *to, const Dims *from);
 
 // For rules: parses `einsum` (as in a row; "..." after the last operand repeats it for variadic
 // ops) against the operands' shapes, then dims_size gives the letters only results have.

@@ -1,4 +1,5 @@
 set(IR_FILES
+  ir/alike.c
   ir/annotations.c
   ir/attr.c
   ir/boxes.c

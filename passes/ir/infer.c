@@ -158,8 +158,7 @@ static DType result_dtype(const Op *op, const char *entry, const DType *const *o
   return dtype_parse(entry, &t) ? t : attr_t(op, entry);
 }
 
-// Puts the types of the op's results into `types`.
-static bool infer(const Op *op, const Type **types, Diag *d) {
+static bool find_types(const Op *op, const Type **types, Diag *d) {
   Column c;
   const DType *of_class[128] = {0};
   read_column(op->kind, &c);
@@ -177,6 +176,19 @@ static bool infer(const Op *op, const Type **types, Diag *d) {
                         i);
     types[i] = type_new(op->graph->module, dtype, t->rank, dim);
   }
+  return true;
+}
+
+// Puts the types of the op's results into `types`.
+static bool infer(const Op *op, const Type **types, Diag *d) {
+  Alike *alike = op_alike(op);
+  size_t bytes = (size_t)op->n_out * sizeof(Type *);
+  if (alike && alike->out) {
+    memcpy(types, alike->out, bytes);
+    return true;
+  }
+  if (!find_types(op, types, d)) return false;
+  if (alike) alike->out = arena_copy(op->graph->module->arena, types, bytes);
   return true;
 }
 

@@ -1,13 +1,13 @@
 // What the files that build and change graphs share, and nobody else sees: what a module keeps so
 // that equal things are found again (its types, its layouts, moves between them, the names of its
-// values), and ops before they stand in a graph.
+// values, einsums of ops that are alike), and ops before they stand in a graph.
 
 #ifndef IR_INTERN_H
 #define IR_INTERN_H
 
-#include "ir/graph.h"
+#include "ir/dims.h"
 
-enum { N_BUCKETS = 256 };
+enum { N_BUCKETS = 256, N_ALIKE = 4096 };
 
 typedef struct InternedType {
   Type type;
@@ -33,11 +33,28 @@ typedef struct KnownMove {
   struct KnownMove *next;
 } KnownMove;
 
+// Ops that are alike: alike.c says which.
+typedef struct Alike {
+  uint64_t hash;
+  OpKind kind;
+  int n_in, n_out;
+  const Attr *attrs;
+  const Type **in;
+  bool local;            // types are those of parts, and what follows tells ops apart
+  const Mesh *mesh;      // that they run on
+  const Layout **layout; // of operands and results
+  // What is known of them, NULL until somebody has asked.
+  const Dims *dims;
+  const Type **out;
+  struct Alike *next;
+} Alike;
+
 struct Interned {
   InternedType *types[N_BUCKETS];
   InternedLayout *layouts;
   KnownMove *moves[N_BUCKETS];
   Names names;
+  Alike *alike[N_ALIKE];
 };
 
 static inline uint64_t hash_mix(uint64_t h, uint64_t x) {
@@ -47,6 +64,8 @@ static inline uint64_t hash_mix(uint64_t h, uint64_t x) {
 Value *name_find(const Graph *g, const char *name);
 void name_add(Value *v);    // v->name must be free
 void name_remove(Value *v); // does nothing when it has none
+
+Alike *op_alike(const Op *op); // NULL where ops that look the same may differ
 
 // An op that knows its operands and nothing of them knows it: uses are not linked, results have no
 // types and no ids yet.  op_insert makes it part of the graph.

@@ -1,0 +1,106 @@
+// What is found once for all ops that are alike: their einsum and the types of their results.
+//
+//     %y = linear %x, %w     : f32[8,6]       0 k, k n -> 0 n    found from the row
+//     %z = linear %y, %v     : f32[8,6]       the same: known
+//
+// Layers repeat, and every pass, the verifier and the proof ask this of every op.  Alike are ops of
+// one kind with the same attributes, whose operands have the same types; where types are those of
+// parts, also with the same layouts, as some rules look at the whole (shape.c) or at the mesh
+// (comm.c).  Not ops with a callee, of which that is all there is to know, nor constants, whose
+// bytes would have to be compared.
+
+#include <stddef.h>
+#include <string.h>
+
+#include "ir/intern.h"
+#include "ir/op.h"
+
+// Without the operands that there are not: an einsum has room for many.
+static size_t dims_bytes(const Dims *dims) {
+  return offsetof(Dims, in) + (size_t)dims->n_in * sizeof *dims->in;
+}
+
+const Dims *dims_keep(Arena *a, const Dims *dims) {
+  return arena_copy(a, dims, dims_bytes(dims));
+}
+
+void dims_copy(Dims *to, const Dims *from) {
+  to->n_letters = from->n_letters;
+  to->n_in = from->n_in;
+  to->n_out = from->n_out;
+  memcpy(to->letter, from->letter, (size_t)from->n_letters * sizeof *from->letter);
+  memcpy(to->out, from->out, (size_t)from->n_out * sizeof *from->out);
+  memcpy(to->in, from->in, (size_t)from->n_in * sizeof *from->in);
+}
+
+static bool is_local(const Op *op) {
+  return op->graph->module->phase >= PHASE_local;
+}
+
+// An op that is being made has no results yet.
+static const Layout *layout_of(const Op *op, int i) {
+  const Value *v = i < op->n_in ? op->in[i].value : op->out[i - op->n_in];
+  return v ? v->layout : NULL;
+}
+
+static bool has_alike(const Op *op, int n_attrs) {
+  if (op_has_callee(op->kind) || (!is_local(op) && (op_info[op->kind].traits & COMM))) return false;
+  for (int i = 0; i < n_attrs; i++)
+    if (op->attrs[i].kind == 'd') return false;
+  return true;
+}
+
+static uint64_t hash_op(const Op *op, int n_attrs) {
+  uint64_t h = hash_mix((uint64_t)op->kind + 1, (uint64_t)op->n_in << 1 | is_local(op));
+  for (int i = 0; i < op->n_in; i++)
+    h = hash_mix(h, (uintptr_t)op->in[i].value->type);
+  for (int i = 0; i < n_attrs; i++)
+    h = attr_hash(h, &op->attrs[i]);
+  for (int i = 0; is_local(op) && i < op->n_in + op->n_out; i++)
+    h = hash_mix(h ^ h >> 32, (uintptr_t)layout_of(op, i));
+  return h ^ h >> 29;
+}
+
+static bool is_alike(const Alike *alike, const Op *op, int n_attrs) {
+  if (alike->kind != op->kind || alike->n_in != op->n_in || alike->n_out != op->n_out ||
+      alike->local != is_local(op))
+    return false;
+  for (int i = 0; i < op->n_in; i++)
+    if (alike->in[i] != op->in[i].value->type) return false;
+  for (int i = 0; i < n_attrs; i++)
+    if (!attr_same(&alike->attrs[i], &op->attrs[i])) return false;
+  if (!alike->local) return true;
+  for (int i = 0; i < op->n_in + op->n_out; i++)
+    if (alike->layout[i] != layout_of(op, i)) return false;
+  return alike->mesh == op_mesh(op);
+}
+
+static Alike *alike_new(const Op *op, uint64_t hash, int n_attrs) {
+  Arena *a = op->graph->module->arena;
+  Alike *alike = arena_one(a, Alike);
+  *alike = (Alike){.hash = hash, .kind = op->kind, .n_in = op->n_in, .n_out = op->n_out};
+  alike->attrs = arena_copy(a, op->attrs, (size_t)n_attrs * sizeof *op->attrs);
+  alike->in = arena_array(a, const Type *, op->n_in);
+  for (int i = 0; i < op->n_in; i++)
+    alike->in[i] = op->in[i].value->type;
+  alike->local = is_local(op);
+  if (!alike->local) return alike;
+  alike->mesh = op_mesh(op);
+  alike->layout = arena_array(a, const Layout *, op->n_in + op->n_out);
+  for (int i = 0; i < op->n_in + op->n_out; i++)
+    alike->layout[i] = layout_of(op, i);
+  return alike;
+}
+
+Alike *op_alike(const Op *op) {
+  int n_attrs;
+  op_attr_specs(op->kind, &n_attrs);
+  if (!has_alike(op, n_attrs)) return NULL;
+  uint64_t hash = hash_op(op, n_attrs);
+  Alike **bucket = &op->graph->module->interned->alike[hash & (N_ALIKE - 1)];
+  for (Alike *alike = *bucket; alike; alike = alike->next)
+    if (alike->hash == hash && is_alike(alike, op, n_attrs)) return alike;
+  Alike *alike = alike_new(op, hash, n_attrs);
+  alike->next = *bucket;
+  return *bucket = alike;
+}
