@@ -97,31 +97,48 @@ static const char *first_error(Arena *a, const char *text) {
   return str_copy_n(a, at, strcspn(at, "\n"));
 }
 
+// A candidate that is being made, and who else is told of its searches.
+typedef struct Making {
+  Candidate *c;
+  const PipelineOptions *run; // or NULL
+} Making;
+
 // Whether a search found that nothing fits, and what a rank needs at least.
-static void note_searched(void *candidate, const Searched *s) {
-  Candidate *c = candidate;
+static void note_searched(void *making, const Searched *s) {
+  const Making *k = making;
+  Candidate *c = k->c;
   c->least = s->status == SOLVER_infeasible || s->status == SOLVER_time_out ? s->peak : 0;
   c->least_slices = c->micro_batches;
   c->needs_less = s->status == SOLVER_infeasible || c->least > 0;
+  if (k->run && k->run->searched) k->run->searched(k->run->searched_to, s);
 }
 
-static void make(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c) {
+// With `kept`, what was made is there if it fits.
+static void make(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
+                 Module **kept) {
   char *said = NULL;
   size_t n;
   FILE *f = open_memstream(&said, &n);
   if (!f) BUG("no memory for what a plan says");
   Diag *d = diag_new(f);
-  PipelineOptions run = {.bisect_limit = -1, .unproved = true, .out = f};
+  Making making = {c, kept ? o->run(o->context) : NULL};
+  PipelineOptions run = {.bisect_limit = -1, .unproved = true};
+  if (making.run) run = *making.run;
+  run.out = f;
   run.searched = note_searched;
-  run.searched_to = c;
+  run.searched_to = &making;
   Module *m = module_clone(model);
   bool ok = pipeline_run(m, o->pipeline(o->context, c), &run, d) && m->phase >= PHASE_planned;
   c->made = ok && (o->plans || shares_work(m));
   if (c->made) measure(m, o, c);
-  module_free(m);
   diag_free(d);
   fclose(f);
   if (!c->made) c->why = c->least_why = ok ? "all ranks do the same" : first_error(a, said);
+  if (kept && c->fits) {
+    *kept = m;
+    fputs(said, stderr);
+  } else
+    module_free(m);
   free(said);
 }
 
@@ -151,13 +168,13 @@ static void note_least(Candidate *first, const Candidate *last) {
 // Also with more micro-batches, where it does not fit.  Some numbers do not divide the rows of a
 // rank.
 static void try_candidate(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all,
-                          Candidate c) {
+                          Candidate c, Module **kept) {
   int tried = all->n;
-  make(model, o, a, &c);
+  make(model, o, a, &c, kept);
   vec_push(a, all, c);
   for (int64_t n = next_cut(o, &c, c.micro_batches); n; n = next_cut(o, &c, n)) {
     Candidate more = {c.plan, c.ranks, n, .by_axes = c.by_axes};
-    make(model, o, a, &more);
+    make(model, o, a, &more, kept);
     if (more.made) vec_push(a, all, more);
     if (more.made || more.needs_less) c = more;
   }
@@ -188,7 +205,7 @@ static void price_best(const Module *model, const ChooseOptions *o, Arena *a, Ca
   for (int i = 0; i < n; i++) {
     Candidate *c = &all->at[best[i]];
     *c = (Candidate){c->plan, c->ranks, c->micro_batches, .by_axes = false};
-    make(model, o, a, c);
+    make(model, o, a, c, NULL);
     taken[best[i]] = false;
   }
 }
@@ -203,14 +220,19 @@ static bool wants_stages(const ChooseOptions *o, const Candidates *all) {
   return made && !fits && !o->plans;
 }
 
-int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidates *out) {
+// What was made of a plan is kept where there is no other plan to compare it with: the last that
+// was tried, if any, fits.
+int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidates *out,
+                Module **made) {
   Candidates plans = {0}, stages = {0};
+  *made = NULL;
   list(o, a, &plans);
+  Module **kept = o->run && o->plans && plans.n == 1 ? made : NULL;
   for (int i = 0; i < plans.n; i++)
-    try_candidate(model, o, a, out, plans.at[i]);
+    try_candidate(model, o, a, out, plans.at[i], kept);
   list_stages(o, a, &stages);
   for (int i = 0, wanted = wants_stages(o, out); i < stages.n && wanted; i++)
-    try_candidate(model, o, a, out, stages.at[i]);
+    try_candidate(model, o, a, out, stages.at[i], NULL);
   bool *taken = arena_array(a, bool, out->n);
   if (o->by_axes) price_best(model, o, a, out, taken);
   return cheapest(out, taken);
@@ -246,7 +268,7 @@ static bool fits_wider(const Module *model, const ChooseOptions *o, Arena *a, Di
     add(&more, a, &plans, "pp");
     for (int i = 0; i < plans.n; i++) {
       Candidates tried = {0};
-      try_candidate(model, &more, a, &tried, plans.at[i]);
+      try_candidate(model, &more, a, &tried, plans.at[i], NULL);
       const Candidate *last = &tried.at[tried.n - 1];
       if (!last->fits) continue;
       diag_hint(d,

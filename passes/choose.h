@@ -22,6 +22,7 @@
 #include "cluster.h"
 #include "ir/op.h"
 #include "needs.h"
+#include "pass.h"
 
 // The cheapest ways over a cluster take their time to find, so all may be priced with collectives
 // that go axis by axis first, and the best few again with those ways.
@@ -45,6 +46,9 @@ typedef Vec(Candidate) Candidates;
 // The pipeline that makes a training step by this plan.
 typedef const char *MakePipeline(void *context, const Candidate *c);
 
+// How passes run for the next candidate, where what is made of it may be what is used.
+typedef const PipelineOptions *RunOptions(void *context);
+
 typedef struct ChooseOptions {
   int64_t ranks;
   int64_t micro_batches; // 0: as many as memory asks for
@@ -56,12 +60,15 @@ typedef struct ChooseOptions {
   const char *const *plans; // the only candidates, `n_plans` of them; NULL: all that are known
   int n_plans;
   MakePipeline *pipeline;
+  RunOptions *run; // NULL: quickly, as what is made is only priced
   void *context;
 } ChooseOptions;
 
 // All candidates in `out`, in the order in which they were tried.  The best one's index, or -1
-// where none could be made or none fits.
-int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidates *out);
+// where none could be made or none fits.  With `run`, *made is what was made of the best one, after
+// what there was to say of it has been said; else NULL.
+int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidates *out,
+                Module **made);
 
 // After -1: reports why each could not be made; or the nearest miss: which rank lacks how many
 // bytes, what they are for, and on how many ranks it would fit.  Returns false.

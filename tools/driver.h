@@ -87,6 +87,11 @@ bool check_compiled(const Settings *s, const Compiled *c, Arena *a, Diag *d);
 // Whether the model is a module in text form.
 bool is_text(const Settings *s);
 
+// -- nnaot.c ---------------------------------------------------------------------------------
+
+// How passes are run, and who is told what happens: nobody has been told anything yet.
+const PipelineOptions *run_options(const Settings *s, Compiled *c, Arena *a);
+
 // -- driver_choose.c -------------------------------------------------------------------------
 
 // Whether nnaot chooses the plan: one rank has nothing to choose.
@@ -103,9 +108,10 @@ bool ask_programs(Settings *s, Arena *a, Diag *d);
 bool take_annotations(const Settings *s, Module *m, bool annotated, const Annotations **out,
                       Arena *a, Diag *d);
 // The plan, and how many micro-batches it takes to fit into memory.  `said` is what the model says
-// of devices, or NULL.
-bool choose(const Settings *s, const Module *m, const Annotations *said, Choice *out, Summary *seen,
-            Arena *a, Diag *d);
+// of devices, or NULL.  *made is the step by that plan, where all that is done for it was done on
+// the way, as run_options says; else NULL.
+bool choose(const Settings *s, Compiled *c, const Annotations *said, Module **made, Arena *a,
+            Diag *d);
 
 // -- driver_pipeline.c -----------------------------------------------------------------------
 

@@ -123,6 +123,7 @@ static Choice choice_of(Arena *a, const Candidate *c, const Annotations *said) {
 // What the candidates of one model have in common.
 typedef struct Common {
   const Settings *s;
+  Compiled *compiled;
   const Annotations *said;
   Arena *a;
 } Common;
@@ -131,6 +132,18 @@ static const char *pipeline_of(void *context, const Candidate *c) {
   Common *common = context;
   Choice choice = choice_of(common->a, c, common->said);
   return train_pipeline(common->a, common->s, &choice);
+}
+
+// Whoever wants to see what passes do sees it of the plan that is taken.
+static bool is_watched(const PipelineOptions *run) {
+  return run->print_before || run->print_after || run->print_after_all || run->print_before_all ||
+         run->print_changed || run->time_passes || run->stats || run->dump_dir || run->stop_after ||
+         run->bisect_limit >= 0;
+}
+
+static const PipelineOptions *run_of(void *context) {
+  Common *common = context;
+  return run_options(common->s, common->compiled, common->a);
 }
 
 // Without a price none is better than another.
@@ -160,6 +173,7 @@ static ChooseOptions choose_options(const Settings *s, const Cluster *c, Common 
                      .by_axes = is_auto(s) && s->cluster,
                      .target = s->backend.target.target,
                      .pipeline = pipeline_of,
+                     .run = is_watched(&s->run) ? NULL : run_of,
                      .context = common};
   if (!is_auto(s)) {
     o.plans = &s->asked.name;
@@ -180,29 +194,31 @@ static bool is_choosable(const Candidates *all, const Annotations *said) {
   return made;
 }
 
-bool choose(const Settings *s, const Module *m, const Annotations *said, Choice *out, Summary *seen,
-            Arena *a, Diag *d) {
-  *out = s->asked;
-  if (follows_annotations(s)) out->plan = annotated_axes(s->plan, said);
+bool choose(const Settings *s, Compiled *c, const Annotations *said, Module **made, Arena *a,
+            Diag *d) {
+  Summary *seen = &c->summary;
+  *made = NULL;
+  c->choice = s->asked;
+  if (follows_annotations(s)) c->choice.plan = annotated_axes(s->plan, said);
   bool cuts = is_limited(s, seen->cluster) && s->batch > 0 && !s->pipeline && !s->is_cut;
   if (!is_auto(s) && !cuts) return true;
 
-  Common common = {s, said, a};
+  Common common = {s, c, said, a};
   ChooseOptions o = choose_options(s, seen->cluster, &common);
   if (is_auto(s)) warn_unpriced(s, seen->cluster, d);
   double start = clock_seconds();
   Candidates all = {0};
-  int chosen = choose_plan(m, &o, a, &all);
+  int chosen = choose_plan(c->m, &o, a, &all, made);
   if (is_auto(s)) {
     seen->candidates = all;
     seen->chosen = chosen;
     seen->choosing = clock_seconds() - start;
-    if (chosen < 0 && is_choosable(&all, said)) return choose_failed(m, &o, a, &all, d);
+    if (chosen < 0 && is_choosable(&all, said)) return choose_failed(c->m, &o, a, &all, d);
   }
   // A plan that was asked for, by a model as well, and does not fit or cannot be made will say so.
   Candidate as_asked = {
       .plan = is_auto(s) && said ? "onnx" : s->asked.name, .ranks = s->ranks, .micro_batches = 1};
-  *out = choice_of(a, chosen < 0 ? &as_asked : &all.at[chosen], said);
-  out->by_axes = false;
+  c->choice = choice_of(a, chosen < 0 ? &as_asked : &all.at[chosen], said);
+  c->choice.by_axes = false;
   return true;
 }

@@ -151,15 +151,26 @@ static OnnxOptions import_options(const Settings *s, bool *annotated) {
                        .annotated = annotated};
 }
 
-// How passes are run, and who is told what happens.
-static PipelineOptions run_options(const Settings *s, Compiled *c) {
-  PipelineOptions run = s->run;
-  run.timed = summary_timed;
-  run.timed_to = &c->summary;
-  run.searched = summary_searched;
-  run.searched_to = &c->summary;
-  run.record = writes_program(s) ? &c->record : NULL;
+const PipelineOptions *run_options(const Settings *s, Compiled *c, Arena *a) {
+  PipelineOptions *run = arena_copy(a, &s->run, sizeof s->run);
+  c->summary.seconds.n = 0;
+  c->summary.searched = (Searched){0};
+  c->record = (Record){.arena = a};
+  run->timed = summary_timed;
+  run->timed_to = &c->summary;
+  run->searched = summary_searched;
+  run->searched_to = &c->summary;
+  run->record = writes_program(s) ? &c->record : NULL;
   return run;
+}
+
+// Turns the model into what one rank does, unless that was done while the plan was chosen.
+static bool make_step(const Settings *s, Compiled *c, Module *made, Arena *a, Diag *d) {
+  const char *pipeline = s->pipeline ? s->pipeline : train_pipeline(a, s, &c->choice);
+  if (!made) return pipeline_run(c->m, pipeline, run_options(s, c, a), d);
+  module_free(c->m);
+  c->m = made;
+  return true;
 }
 
 static bool compile(const Settings *s, Arena *a, Diag *d) {
@@ -167,8 +178,7 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
   bool annotated = false;
   const Annotations *said = NULL;
   Compiled c = {.import = import_options(s, &annotated),
-                .summary = {.arena = a, .ranks = (int)s->ranks, .target = target, .chosen = -1},
-                .record = {.arena = a}};
+                .summary = {.arena = a, .ranks = (int)s->ranks, .target = target, .chosen = -1}};
 
   // What the ranks run on: whose seconds are predicted, and whose memory is a limit.
   const char *cluster = s->cluster ? s->cluster : target_info[target].cluster;
@@ -186,16 +196,14 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
   if (ok && (s->summary || s->emit == EMIT_plan)) summary_before(&c.summary, c.m);
 
   // By which plan.  Beyond this point the plan is known.
-  ok = ok && choose(s, c.m, said, &c.choice, &c.summary, a, d);
+  Module *made = NULL;
+  ok = ok && choose(s, &c, said, &made, a, d);
 
   // What is annotated with the plan is the model as it is now.
   if (ok && s->emit == EMIT_onnx) c.model = module_clone(c.m);
 
-  // Turn the model into what one rank does.  Beyond this point c.m is a program of ranks.
-  PipelineOptions run = run_options(s, &c);
-  const char *pipeline = s->pipeline;
-  if (ok && !pipeline) pipeline = train_pipeline(a, s, &c.choice);
-  ok = ok && pipeline_run(c.m, pipeline, &run, d);
+  // Beyond this point c.m is a program of ranks.
+  ok = ok && make_step(s, &c, made, a, d);
 
   // What only shows now: how many ranks that are, and whether it fits.
   ok = ok && check_compiled(s, &c, a, d);
