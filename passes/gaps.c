@@ -8,19 +8,20 @@
 
 enum { RUN = 64, N_CLASSES = 40, MIXED = -1 };
 
-// Neighbours in the order of offsets.
+// Neighbours in the order of offsets.  Most runs are passed at a glance: what that takes stands
+// side by side, and the blocks elsewhere.
 typedef struct Run {
-  Taken block[RUN];
+  Taken *block; // [RUN]
   int n;
-  Life any;         // from the first birth to the last death
-  Life all;         // what lives into this or through it is alive with each of them
-  int mesh;         // that all are on, or MIXED
-  int64_t end, gap; // of all together: where they end, and the largest gap between them
+  int mesh;                // that all are on, or MIXED
+  Life any;                // from the first birth to the last death
+  Life all;                // what lives into this or through it is alive with each of them
+  int64_t begin, end, gap; // of all together: where they are, and the largest gap between them
 } Run;
 
 // Blocks that live between 2^k and 2^(k+1) - 1 ops.
 typedef struct Class {
-  Vec(Run *) runs;
+  Vec(Run) runs;
   // What is next on the way through the blocks that are in the way of one: from the block `at` of
   // `run` on nothing was passed; it begins at `next` and ends at `end`.
   int run, at;
@@ -57,7 +58,7 @@ static void sum_up(Run *r) {
   r->any = r->all = r->block[0].life;
   r->mesh = mesh_of(&r->block[0]);
   r->gap = 0;
-  r->end = r->block[0].offset;
+  r->begin = r->end = r->block[0].offset;
   for (int i = 0; i < r->n; i++) {
     const Taken *t = &r->block[i];
     r->any.from = smaller(r->any.from, t->life.from);
@@ -94,10 +95,10 @@ static bool is_solid(const Run *r, const Taken *b) {
 // The next of the class that is in the way; false behind the last.
 static bool find_next(const Gaps *g, Class *c, const Taken *b) {
   for (; c->run < c->runs.n; c->run++, c->at = 0) {
-    const Run *r = c->runs.at[c->run];
+    const Run *r = &c->runs.at[c->run];
     if (c->at == 0 && is_apart(g, r, b)) continue;
     if (c->at == 0 && is_solid(r, b)) {
-      c->next = r->block[0].offset;
+      c->next = r->begin;
       c->end = r->end;
       c->at = r->n;
       return true;
@@ -157,7 +158,7 @@ static int run_at(const Class *c, int64_t offset) {
   int low = 0, high = c->runs.n - 1;
   while (low < high) {
     int middle = (low + high + 1) / 2;
-    if (c->runs.at[middle]->block[0].offset <= offset)
+    if (c->runs.at[middle].begin <= offset)
       low = middle;
     else
       high = middle - 1;
@@ -165,36 +166,47 @@ static int run_at(const Class *c, int64_t offset) {
   return low;
 }
 
-static void insert_run(Gaps *g, Class *c, int at, Run *r) {
-  vec_push(g->arena, &c->runs, r);
-  for (int i = c->runs.n - 1; i > at; i--)
-    c->runs.at[i] = c->runs.at[i - 1];
-  c->runs.at[at] = r;
+static Run *insert_run(Gaps *g, Class *c, int at) {
+  vec_push(g->arena, &c->runs, (Run){0});
+  Run *r = &c->runs.at[at];
+  memmove(r + 1, r, sizeof *r * (size_t)(c->runs.n - 1 - at));
+  *r = (Run){.block = arena_array(g->arena, Taken, RUN)};
+  return r;
 }
 
 // The second half becomes a run of its own.
 static void split(Gaps *g, Class *c, int at) {
-  Run *r = c->runs.at[at], *next = arena_one(g->arena, Run);
+  Run *next = insert_run(g, c, at + 1), *r = &c->runs.at[at];
   next->n = r->n / 2;
   r->n -= next->n;
   memcpy(next->block, r->block + r->n, sizeof *r->block * (size_t)next->n);
   sum_up(r);
   sum_up(next);
-  insert_run(g, c, at + 1, next);
+}
+
+// What lasts from step to step lies side by side, and is as one block.
+static bool continues(const Taken *before, const Taken *b) {
+  return before->offset + before->bytes == b->offset && before->life.from == b->life.from &&
+         before->life.to == b->life.to && mesh_of(before) == mesh_of(b);
 }
 
 void gaps_add(Gaps *g, const Taken *b) {
   Class *c = class_of(g, &b->life);
-  if (!c->runs.n) insert_run(g, c, 0, arena_one(g->arena, Run));
+  if (!c->runs.n) insert_run(g, c, 0);
   int at = run_at(c, b->offset);
-  if (c->runs.at[at]->n == RUN) {
+  if (c->runs.at[at].n == RUN) {
     split(g, c, at);
     at = run_at(c, b->offset);
   }
-  Run *r = c->runs.at[at];
-  int i = r->n++;
-  for (; i > 0 && r->block[i - 1].offset > b->offset; i--)
-    r->block[i] = r->block[i - 1];
-  r->block[i] = *b;
+  Run *r = &c->runs.at[at];
+  int i = r->n;
+  while (i > 0 && r->block[i - 1].offset > b->offset)
+    i--;
+  if (i > 0 && continues(&r->block[i - 1], b))
+    r->block[i - 1].bytes += b->bytes;
+  else {
+    memmove(r->block + i + 1, r->block + i, sizeof *r->block * (size_t)(r->n++ - i));
+    r->block[i] = *b;
+  }
   sum_up(r);
 }
