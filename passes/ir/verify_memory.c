@@ -28,6 +28,7 @@ typedef struct Place {
   Value *v;
   int64_t from, to; // bytes of the slab
   int born, dies;   // when it is written, when it is last read
+  bool lasts;       // and what it is or views is kept after that
 } Place;
 
 static bool is_view(const Value *v) {
@@ -90,7 +91,7 @@ static int waited_for(const Op *reduce, const Times *time) {
 }
 
 static Place place_of(Value *v, const Times *time) {
-  Place p = {v, v->offset, v->offset + type_bytes(v->type), START, START};
+  Place p = {v, v->offset, v->offset + type_bytes(v->type), START, START, value_lasts(viewed(v))};
   int made = v->def ? time->of[v->def->id] : START;
   if (v->def && !value_accumulates(v)) p.born = made;
   p.dies = made;
@@ -153,6 +154,12 @@ static bool may_replace(const Place *first, const Place *next, Arena *a) {
   return op != NULL;
 }
 
+// Most of those that share bytes are not alive together.
+static bool are_apart(const Place *a, const Place *b) {
+  if (a->born <= b->born) return a->dies < b->born && !a->lasts;
+  return b->dies < a->born && !b->lasts;
+}
+
 static bool may_share(const Place *a, const Place *b, Arena *scratch) {
   if (viewed(a->v) == viewed(b->v)) return true;
   const Place *first = a->born <= b->born ? a : b, *next = first == a ? b : a;
@@ -185,7 +192,8 @@ static bool check_overlaps(const Graph *g, Diag *d) {
   bool ok = true;
   for (int i = 0; ok && i < n; i++)
     for (int k = i + 1; ok && k < n && place[k].from < place[i].to; k++)
-      if (values_meet(&meets, place[i].v, place[k].v) && !may_share(&place[i], &place[k], a))
+      if (!are_apart(&place[i], &place[k]) && values_meet(&meets, place[i].v, place[k].v) &&
+          !may_share(&place[i], &place[k], a))
         ok = diag_error(d, place[k].v->def ? place[k].v->def->loc : place[k].v->loc,
                         "'%s' at %lld and '%s' at %lld overlap while both are alive",
                         value_text(a, place[i].v), (long long)place[i].from,
