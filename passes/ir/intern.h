@@ -51,7 +51,7 @@ typedef struct Alike {
 
 struct Interned {
   InternedType *types[N_BUCKETS];
-  InternedLayout *layouts;
+  InternedLayout *layouts[N_BUCKETS];
   KnownMove *moves[N_BUCKETS];
   Names names;
   Alike *alike[N_ALIKE];

@@ -103,7 +103,12 @@ static bool layout_equal(const Layout *l, const Mesh *mesh, const Sbp *axis) {
 }
 
 const Layout *layout_new(Module *m, const Mesh *mesh, const Sbp *axis) {
-  for (InternedLayout *l = m->interned->layouts; l; l = l->next)
+  uint64_t hash = (uintptr_t)mesh;
+  for (int i = 0; mesh && i < mesh->n_axes; i++)
+    hash = hash_mix(hash, (uint64_t)axis[i].kind * MAX_RANK +
+                              (axis[i].kind == SBP_S ? (uint64_t)axis[i].dim : 0));
+  InternedLayout **bucket = &m->interned->layouts[hash >> 32 & (N_BUCKETS - 1)];
+  for (InternedLayout *l = *bucket; l; l = l->next)
     if (layout_equal(&l->layout, mesh, axis)) return &l->layout;
   InternedLayout *l = arena_one(m->arena, InternedLayout);
   l->layout.mesh = mesh;
@@ -112,8 +117,8 @@ const Layout *layout_new(Module *m, const Mesh *mesh, const Sbp *axis) {
     l->layout.axis[i].kind = axis[i].kind;
     l->layout.axis[i].dim = axis[i].kind == SBP_S ? axis[i].dim : 0;
   }
-  l->next = m->interned->layouts;
-  m->interned->layouts = l;
+  l->next = *bucket;
+  *bucket = l;
   return &l->layout;
 }
 
