@@ -37,6 +37,7 @@
 
 #include <string.h>
 
+#include "base/table.h"
 #include "base/vec.h"
 #include "ir/op.h"
 #include "part.h"
@@ -261,6 +262,10 @@ static Value *finish(Builder *b, Value *gradient, Value *factor) {
 
 static int add_outputs(Autodiff *ad, Builder *b, Value *factor) {
   int n = 0;
+  Table *outputs = table_new(ad->arena);
+  for (int i = 0; i < ad->g->n_results; i++)
+    if (ad->g->results[i]->label)
+      table_add(outputs, 0, ad->g->results[i]->label, ad->g->results[i]);
   for (int i = 0; i < ad->g->n_params; i++) {
     Value *w = ad->g->params[i];
     if (!w->train) continue;
@@ -269,7 +274,7 @@ static int add_outputs(Autodiff *ad, Builder *b, Value *factor) {
     if (!gradient) continue;
     b->origin = origin_of_gradient(ad, value_origin(w));
     const char *label = str_format(ad->arena, "grad:%s", w->label);
-    if (graph_find_output(ad->g, label)) {
+    if (table_add(outputs, 0, label, w)) {
       b->failed = !diag_error(ad->d, w->loc, "there is a gradient '%s' already", label);
       return n;
     }

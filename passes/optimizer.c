@@ -35,6 +35,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/table.h"
 #include "base/vec.h"
 #include "ir/build.h"
 #include "optimizer_spec.h"
@@ -60,22 +61,26 @@ typedef struct Optimizer {
 
 // -- Gradients -------------------------------------------------------------------------------
 
+static bool is_gradient(const Result *r) {
+  return r->label && str_starts(r->label, "grad:");
+}
+
 // Takes the outputs grad:NAME off the graph.
 static bool take_gradients(Optimizer *p) {
   Graph *g = p->g;
-  for (int i = 0; i < g->n_results;) {
+  Table *params = table_new(p->scratch); // whatever their role
+  for (int i = 0; i < g->n_params; i++)
+    if (g->params[i]->label) table_add(params, 0, g->params[i]->label, g->params[i]);
+  for (int i = 0; i < g->n_results; i++) {
     const Result *r = g->results[i];
-    if (!r->label || !str_starts(r->label, "grad:")) {
-      i++;
-      continue;
-    }
-    Value *weight = graph_find_param(g, r->label + strlen("grad:"));
+    if (!is_gradient(r)) continue;
+    Value *weight = table_find(params, 0, r->label + strlen("grad:"));
     if (!weight || weight->type != r->use.value->type)
       return diag_error(p->b.d, NULL, "output '%s' is not the gradient of a weight", r->label);
     Gradient gradient = {weight, r->use.value};
     vec_push(p->scratch, &p->gradients, gradient);
-    graph_erase_result(g, i);
   }
+  graph_erase_results(g, is_gradient);
   if (p->gradients.n) return true;
   diag_error(p->b.d, NULL, "'@%s' has no gradients", g->name);
   diag_hint(p->b.d, "run 'autodiff' before 'optimizer'");

@@ -153,8 +153,8 @@ static int count_turns(const Module *m) {
 // A pass that may be skipped and that would break or lose what op_order wants is: it is tried
 // first.
 static bool keeps_turns(Run *r, PassOptions *step) {
-  int n = count_turns(r->m);
-  if (!step->pass->may_skip || n == 0) return true;
+  int n = step->pass->may_skip ? count_turns(r->m) : 0;
+  if (n == 0) return true;
   Module *trial = module_clone(r->m);
   Diag *d = diag_new(stderr);
   PassOptions alone = *step;

@@ -28,6 +28,7 @@
 // Ops that run once per step are moved before and behind the ones that run once per micro-batch
 // (ir/place.h).
 
+#include "base/table.h"
 #include "base/vec.h"
 #include "gaps.h"
 #include "ir/op.h"
@@ -61,7 +62,8 @@ typedef struct Planner {
   Meets meets;
   Blocks kept; // what lasts, of all graphs
   Gaps *kept_gaps;
-  Life *life; // by value id, as are the next three
+  Vec(const Table *) before; // the parameters of each graph of which that is placed
+  Life *life;                // by value id, as are the next three
   Place *place;
   Op **bucket; // of a value that will be packed: by which op
   int64_t *bucket_at;
@@ -102,17 +104,11 @@ static void place_block(Planner *p, Gaps *placed, Block *b) {
 
 // -- What lasts from step to step --------------------------------------------------------------
 
-// The place that a graph before `g` gave to the parameter of this name, or -1.
-static int64_t kept_before(const Graph *g, const Value *param) {
-  for_each_graph(other, g->module) {
-    if (other == g) return -1;
-    if (!other->entry) continue;
-    for (int i = 0; i < other->n_params; i++) {
-      const Value *v = other->params[i];
-      if (v->role == param->role && v->label && str_equal(v->label, param->label) &&
-          v->type == param->type && v->layout == param->layout)
-        return v->offset;
-    }
+// The place that a graph before gave to the parameter of this name, or -1.
+static int64_t kept_before(const Planner *p, const Value *param) {
+  for (int i = 0; i < p->before.n; i++) {
+    const Value *v = table_find(p->before.at[i], (int)param->role, param->label);
+    if (v && v->type == param->type && v->layout == param->layout) return v->offset;
   }
   return -1;
 }
@@ -136,7 +132,7 @@ static void place_kept_of(Planner *p, Graph *g, int width) {
   for (int i = 0; i < g->n_params; i++) {
     Value *v = g->params[i];
     if (!param_kept(v) || width_of(v) != width) continue;
-    v->offset = kept_before(g, v);
+    v->offset = kept_before(p, v);
     if (v->offset >= 0) continue;
     Block *b = arena_one(p->scratch, Block);
     *b = (Block){.bytes = type_bytes(v->type), .life = {0, INT64_MAX}, .kept = true};
@@ -150,6 +146,7 @@ static void place_kept_of(Planner *p, Graph *g, int width) {
 static void place_kept(Planner *p, Graph *g) {
   for (int width = next_width(g, INT_MAX); width; width = next_width(g, width))
     place_kept_of(p, g, width);
+  vec_push(p->scratch, &p->before, graph_params_by_label(g, p->scratch));
 }
 
 // -- Blocks ------------------------------------------------------------------------------------

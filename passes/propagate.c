@@ -217,17 +217,17 @@ static Sbp wanted_of_param(const Sharding *s, const Value *v, int axis) {
   return all;
 }
 
-// Is there an update that would have to put together what is cut?
-static bool update_differs(const Sharding *s, const Value *v, Sbp want, int axis) {
-  for (int i = 0; i < s->g->n_results; i++) {
-    const Result *r = s->g->results[i];
-    if (r->target == v && !sbp_equal(s->lies[r->use.value->id][axis], want)) return true;
-  }
-  return false;
+// By value id, what a parameter becomes.
+static const Value **find_updates(const Graph *g, Arena *a) {
+  const Value **update = arena_array(a, const Value *, g->n_values);
+  for (int i = 0; i < g->n_results; i++)
+    if (g->results[i]->target) update[g->results[i]->target->id] = g->results[i]->use.value;
+  return update;
 }
 
-// Whether any parameter was cut that was not before.
-static bool lay_params(Sharding *s, int axis) {
+// Whether any parameter was cut that was not before.  No state is that would have to be put
+// together for its update.
+static bool lay_params(Sharding *s, const Value *const *update, int axis) {
   bool changed = false;
   for (int i = 0; i < s->g->n_params; i++) {
     const Value *v = s->g->params[i];
@@ -236,7 +236,8 @@ static bool lay_params(Sharding *s, int axis) {
     Sbp want = wanted_of_param(s, v, axis);
     if (want.kind != SBP_S || !may_lie(s, v, want, axis) || !param_cuts(s, v, want.dim, axis))
       continue;
-    if (v->role == ROLE_state && update_differs(s, v, want, axis)) continue;
+    const Value *next = v->role == ROLE_state ? update[v->id] : NULL;
+    if (next && !sbp_equal(s->lies[next->id][axis], want)) continue;
     s->lies[v->id][axis] = want;
     changed = true;
   }
@@ -332,11 +333,14 @@ void propagate_axis(Sharding *s, int axis) {
     const Value *v = s->g->params[i];
     if (s->given[v->id][axis] == OPEN) s->lies[v->id][axis] = whole;
   }
-  for (int i = 0; i == 0 || (i < MAX_ROUNDS && (lay_params(s, axis) || lay_the_rest(s, axis)));
-       i++) {
+  Arena *scratch = arena_new();
+  const Value **update = find_updates(s->g, scratch);
+  for (int i = 0;
+       i == 0 || (i < MAX_ROUNDS && (lay_params(s, update, axis) || lay_the_rest(s, axis))); i++) {
     propagate(s, axis);
     for (Op *op = s->g->last; op; op = op->prev)
       if (narrow(s, op, axis)) lay_results(s, op, axis);
   }
+  arena_free(scratch);
   s->decided[axis] = true;
 }

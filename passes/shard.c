@@ -26,6 +26,7 @@
 #include <string.h>
 
 #include "assign.h"
+#include "base/table.h"
 #include "ir/op.h"
 #include "mesh.h"
 #include "part.h"
@@ -107,9 +108,10 @@ static bool check_program(const Sharding *s, Diag *d) {
 
 // What graphs have in common lies in all of them as it does in the first.
 static void lay_as_before(Sharding *s, const Sharding *first) {
+  const Table *params = first ? graph_params_by_label(first->g, s->scratch) : NULL;
   for (int i = 0; first && i < s->g->n_params; i++) {
     Value *v = s->g->params[i];
-    const Value *known = graph_find_role(first->g, v->role, v->label);
+    const Value *known = v->label ? table_find(params, (int)v->role, v->label) : NULL;
     if (!known || known->type != v->type) continue;
     v->layout = layout_broadcast(s->g->module, known->layout->mesh);
     for (int a = 0; a < s->mesh->n_axes; a++) {

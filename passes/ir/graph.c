@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/table.h"
 #include "ir/intern.h"
 
 const char *const role_name[N_ROLES] = {
@@ -197,6 +198,14 @@ Value *graph_find_role(const Graph *g, Role role, const char *label) {
   return NULL;
 }
 
+Table *graph_params_by_label(const Graph *g, Arena *a) {
+  Table *t = table_new(a);
+  for (int i = 0; i < g->n_params; i++)
+    if (g->params[i]->label)
+      table_add(t, (int)g->params[i]->role, g->params[i]->label, g->params[i]);
+  return t;
+}
+
 Graph *module_first_entry(const Module *m) {
   for_each_graph(g, m)
     if (g->entry) return g;
@@ -232,6 +241,20 @@ void graph_erase_result(Graph *g, int i) {
     g->results[i] = g->results[i + 1];
     g->results[i]->use.index = i;
   }
+}
+
+void graph_erase_results(Graph *g, bool (*which)(const Result *r)) {
+  int n = 0;
+  for (int i = 0; i < g->n_results; i++) {
+    Result *r = g->results[i];
+    if (which(r)) {
+      use_unlink(&r->use);
+      continue;
+    }
+    r->use.index = n;
+    g->results[n++] = r;
+  }
+  g->n_results = n;
 }
 
 void graph_erase_param(Graph *g, int i) {

@@ -270,10 +270,13 @@ void graph_update(Graph *g, Value *target, Value *v);
 Result *graph_find_output(Graph *g, const char *label);
 Value *graph_find_param(Graph *g, const char *label);                 // by label
 Value *graph_find_role(const Graph *g, Role role, const char *label); // by label, of this role
+// All of them by role and label, as they are now; of two that are called alike, the first.
+struct Table *graph_params_by_label(const Graph *g, Arena *a);
 Graph *module_first_entry(const Module *m); // the training step, where there is one; or NULL
 Value *graph_find_value(Graph *g, const char *name); // by name or, for unnamed ones, "%12"
 void graph_set_result(Graph *g, int i, Value *v);    // keeps its label or target
 void graph_erase_result(Graph *g, int i);
+void graph_erase_results(Graph *g, bool (*which)(const Result *r));
 void graph_erase_param(Graph *g, int i); // must be unused
 void graph_renumber(Graph *g);           // ids dense again, in order
 

@@ -72,6 +72,7 @@
 
 #include <string.h>
 
+#include "base/table.h"
 #include "ir/intern.h"
 #include "ir/op.h"
 #include "ir/place.h"
@@ -261,10 +262,24 @@ static bool check_init(const Value *v, const char *name, Diag *d) {
   return true;
 }
 
-static bool is_updated(const Value *v) {
-  for (int i = 0; i < v->graph->n_results; i++)
-    if (v->graph->results[i]->target == v) return true;
-  return false;
+// What copies are looked up in; made where there are any.
+typedef struct Labels {
+  const Table *params, *first; // by role and label, of the graph and of the first entry graph
+  const bool *updated;         // by value id
+} Labels;
+
+static Labels labels_of(const Graph *g, Arena *a) {
+  const Graph *first = module_first_entry(g->module);
+  bool any = false;
+  for (int i = 0; i < g->n_params; i++)
+    any |= g->params[i]->role == ROLE_copy;
+  if (!any) return (Labels){0};
+  const Table *params = graph_params_by_label(g, a);
+  bool *updated = arena_array(a, bool, g->n_values);
+  for (int i = 0; i < g->n_results; i++)
+    if (g->results[i]->target && g->results[i]->target->graph == g)
+      updated[g->results[i]->target->id] = true;
+  return (Labels){params, first == g ? params : graph_params_by_label(first, a), updated};
 }
 
 static bool same_dims(const Type *a, const Type *b) {
@@ -274,8 +289,8 @@ static bool same_dims(const Type *a, const Type *b) {
   return same;
 }
 
-static bool check_copy(const Value *v, const char *name, Arena *a, Diag *d) {
-  const Value *w = graph_find_role(v->graph, ROLE_weight, v->label);
+static bool check_copy(const Value *v, const char *name, const Labels *l, Arena *a, Diag *d) {
+  const Value *w = v->label ? table_find(l->params, ROLE_weight, v->label) : NULL;
   if (!v->label) return diag_error(d, v->loc, "'%s' is a copy without the label of a weight", name);
   if (!w)
     return diag_error(d, v->loc, "'%s' is a copy of no weight: none has the label '%s'", name,
@@ -284,13 +299,13 @@ static bool check_copy(const Value *v, const char *name, Arena *a, Diag *d) {
       v->layout != w->layout)
     return diag_error(d, v->loc, "'%s' is %s, no copy in 16 bits of '%s', which is %s", name,
                       type_text(a, v->type), value_text(a, w), type_text(a, w->type));
-  if (graph_find_role(v->graph, ROLE_copy, v->label) != v)
+  if (table_find(l->params, ROLE_copy, v->label) != v)
     return diag_error(d, v->loc, "'%s' is the second copy of '%s'", name, value_text(a, w));
   const Graph *first = module_first_entry(v->graph->module);
-  const Value *trained = graph_find_role(first, ROLE_copy, v->label);
+  const Value *trained = table_find(l->first, ROLE_copy, v->label);
   if (!trained || trained->type != v->type)
     return diag_error(d, v->loc, "'%s' is a copy that '@%s' does not have", name, first->name);
-  return is_updated(v) == is_updated(w) ||
+  return l->updated[v->id] == l->updated[w->id] ||
          diag_error(d, v->loc, "of '%s' and its copy '%s' one is updated and the other is not",
                     value_text(a, w), name);
 }
@@ -304,7 +319,7 @@ static bool check_as(const Value *v, const char *name, Arena *a, Diag *d) {
                     type_text(a, whole), type_text(a, v->as));
 }
 
-static bool check_param(const Value *v, Arena *a, Diag *d) {
+static bool check_param(const Value *v, const Labels *l, Arena *a, Diag *d) {
   const char *name = value_text(a, v);
   if (v->graph->entry != (v->role != ROLE_none))
     return diag_error(d, v->loc, "parameter '%s' of '@%s' must %shave a role", name, v->graph->name,
@@ -314,7 +329,7 @@ static bool check_param(const Value *v, Arena *a, Diag *d) {
   if (v->role == ROLE_scalar && v->type->rank != 0)
     return diag_error(d, v->loc, "'%s' is a scalar and has dimensions: %s", name,
                       type_text(a, v->type));
-  if (v->role == ROLE_copy && !check_copy(v, name, a, d)) return false;
+  if (v->role == ROLE_copy && !check_copy(v, name, l, a, d)) return false;
   if (v->as && !check_as(v, name, a, d)) return false;
   return check_init(v, name, d);
 }
@@ -336,6 +351,7 @@ static bool check_update(const Graph *g, const Result *r, bool *updated, Arena *
 
 static bool check_results(const Graph *g, Arena *a, Diag *d) {
   bool *updated = arena_array(a, bool, g->n_values);
+  Table *outputs = table_new(a);
   for (int i = 0; i < g->n_results; i++) {
     const Result *r = g->results[i];
     if (!g->entry) {
@@ -346,9 +362,8 @@ static bool check_results(const Graph *g, Arena *a, Diag *d) {
     }
     if (!r->label == !r->target)
       return diag_error(d, NULL, "result %d of '@%s' must be an output or an update", i, g->name);
-    for (int k = 0; r->label && k < i; k++)
-      if (g->results[k]->label && str_equal(g->results[k]->label, r->label))
-        return diag_error(d, NULL, "two outputs of '@%s' are called '%s'", g->name, r->label);
+    if (r->label && table_add(outputs, 0, r->label, g->results[i]))
+      return diag_error(d, NULL, "two outputs of '@%s' are called '%s'", g->name, r->label);
     if (r->target && !check_update(g, r, updated, a, d)) return false;
   }
   return true;
@@ -456,8 +471,10 @@ bool verify_typed(const Graph *g, Diag *d) {
   Arena *a = arena_new();
   bool ok = check_ids(g, a, d) && check_links(g, a, d) && check_order(g, a, d) &&
             check_calls(g, a, d) && check_types(g, a, d);
+  Labels labels = {0};
+  if (ok) labels = labels_of(g, a);
   for (int i = 0; ok && i < g->n_params; i++)
-    ok = check_param(g->params[i], a, d);
+    ok = check_param(g->params[i], &labels, a, d);
   ok = ok && check_results(g, a, d);
   arena_free(a);
   return ok;
