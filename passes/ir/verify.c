@@ -115,33 +115,18 @@ static bool check_result_of(const Op *op, int i, Diag *d) {
   return true;
 }
 
-static bool check_links(const Graph *g, Arena *a, Diag *d) {
-  for (int i = 0; i < g->n_params; i++) {
-    const Value *v = g->params[i];
-    if (v->def || v->index != i || v->graph != g)
-      return diag_error(d, v->loc, "parameter %d of '@%s' does not know it", i, g->name);
-  }
-  const Op *prev = NULL;
-  for_each_op(op, g) {
-    if (op->prev != prev || op->graph != g)
-      return diag_error(d, op->loc, "the list of ops of '@%s' is broken", g->name);
-    prev = op;
-    for (int i = 0; i < op->n_in; i++)
-      if (!check_use(g, &op->in[i], op, i, d)) return false;
-    for (int i = 0; i < op->n_out; i++)
-      if (!check_result_of(op, i, d)) return false;
-  }
-  if (g->last != prev) return diag_error(d, NULL, "the list of ops of '@%s' is broken", g->name);
-  for (int i = 0; i < g->n_results; i++)
-    if (!check_use(g, &g->results[i]->use, NULL, i, d)) return false;
+// Of an op: that it is where the list has it, and that its operands and results know it.
+static bool check_links(const Graph *g, const Op *op, const Op *prev, Diag *d) {
+  if (op->prev != prev || op->graph != g)
+    return diag_error(d, op->loc, "the list of ops of '@%s' is broken", g->name);
+  for (int i = 0; i < op->n_in; i++)
+    if (!check_use(g, &op->in[i], op, i, d)) return false;
+  for (int i = 0; i < op->n_out; i++)
+    if (!check_result_of(op, i, d)) return false;
+  return true;
+}
 
-  int *n_uses = arena_array(a, int, g->n_values);
-  for (int i = 0; i < g->n_results; i++)
-    n_uses[g->results[i]->use.value->id]++;
-  for_each_op(op, g) {
-    for (int i = 0; i < op->n_in; i++)
-      n_uses[op->in[i].value->id]++;
-  }
+static bool check_uses(const Graph *g, const int *n_uses, Diag *d) {
   for (int i = 0; i < g->n_params; i++)
     if (!check_uses_of(g->params[i], n_uses, d)) return false;
   for_each_op(op, g) {
@@ -162,18 +147,13 @@ static bool check_value(const Value *v, bool *defined, const Loc *loc, Diag *d) 
   return true;
 }
 
-// Runs before anything that indexes by id.
-static bool check_ids(const Graph *g, Arena *a, Diag *d) {
-  bool *value = arena_array(a, bool, g->n_values), *op_seen = arena_array(a, bool, g->n_ops);
-  for (int i = 0; i < g->n_params; i++)
-    if (!check_value(g->params[i], value, g->params[i]->loc, d)) return false;
-  for_each_op(op, g) {
-    if (op->id >= g->n_ops || op_seen[op->id])
-      return diag_error(d, op->loc, "two ops have the id %u", op->id);
-    op_seen[op->id] = true;
-    for (int i = 0; i < op->n_out; i++)
-      if (!check_value(op->out[i], value, op->loc, d)) return false;
-  }
+// Runs before anything that indexes by the op's id, or by those of its results.
+static bool check_ids(const Graph *g, const Op *op, bool *op_seen, bool *defined, Diag *d) {
+  if (op->id >= g->n_ops || op_seen[op->id])
+    return diag_error(d, op->loc, "two ops have the id %u", op->id);
+  op_seen[op->id] = true;
+  for (int i = 0; i < op->n_out; i++)
+    if (!check_value(op->out[i], defined, op->loc, d)) return false;
   return true;
 }
 
@@ -186,32 +166,25 @@ static bool reads_later_part(const Op *op, const Value *v) {
   return v->def && v->def->part > op->part && !is_of_several_parts(v->def) && op->kind != OP_unpack;
 }
 
-static bool check_order(const Graph *g, Arena *a, Diag *d) {
-  bool *defined = arena_array(a, bool, g->n_values);
-  for (int i = 0; i < g->n_params; i++)
-    defined[g->params[i]->id] = true;
-  for_each_op(op, g) {
-    for (int i = 0; i < op->n_in; i++) {
-      const Value *v = op->in[i].value;
-      if (!defined[v->id])
-        return diag_error(d, op->loc, "%s: '%s' is read before it is defined",
-                          op_info[op->kind].name, value_text(a, v));
-      if (reads_later_part(op, v))
-        return diag_error(d, op->loc, "%s: is part of %s and reads '%s', which is part of %s",
-                          op_info[op->kind].name, train_part_name[op->part], value_text(a, v),
-                          train_part_name[v->def->part]);
-    }
-    for (int i = 0; i < op->n_out; i++)
-      defined[op->out[i]->id] = true;
+// `defined`: what is defined before the op.
+static bool check_order(const Op *op, const bool *defined, Arena *a, Diag *d) {
+  for (int i = 0; i < op->n_in; i++) {
+    const Value *v = op->in[i].value;
+    if (v->id >= v->graph->n_values || !defined[v->id])
+      return diag_error(d, op->loc, "%s: '%s' is read before it is defined", op_info[op->kind].name,
+                        value_text(a, v));
+    if (reads_later_part(op, v))
+      return diag_error(d, op->loc, "%s: is part of %s and reads '%s', which is part of %s",
+                        op_info[op->kind].name, train_part_name[op->part], value_text(a, v),
+                        train_part_name[v->def->part]);
   }
-  const Op *late = g->entry ? graph_out_of_turn(g) : NULL;
-  if (late)
-    return diag_error(d, late->loc, "%s: has turn %d and stands behind a later one",
-                      op_info[late->kind].name, late->turn);
-  for (int i = 0; i < g->n_results; i++)
-    if (!defined[g->results[i]->use.value->id])
-      return diag_error(d, NULL, "result %d of '@%s' is not defined in it", i, g->name);
   return true;
+}
+
+static bool check_turns(const Graph *g, Diag *d) {
+  const Op *late = g->entry ? graph_out_of_turn(g) : NULL;
+  return !late || diag_error(d, late->loc, "%s: has turn %d and stands behind a later one",
+                             op_info[late->kind].name, late->turn);
 }
 
 // -- 5: types --------------------------------------------------------------------------------
@@ -227,18 +200,15 @@ static bool check_shape_attr(const Op *op, Arena *a, Diag *d) {
                     op_info[op->kind].name, value_text(a, op->out[0]), type_text(a, t));
 }
 
-static bool check_types(const Graph *g, Arena *a, Diag *d) {
-  for_each_op(op, g) {
-    const Type **types = arena_array(a, const Type *, op->n_out);
-    if (!op_infer(op, types, d)) return false;
-    for (int i = 0; i < op->n_out; i++)
-      if (op->out[i]->type != types[i])
-        return diag_error(d, op->loc, "%s: '%s' is %s, its op makes %s", op_info[op->kind].name,
-                          value_text(a, op->out[i]), type_text(a, op->out[i]->type),
-                          type_text(a, types[i]));
-    if (!check_shape_attr(op, a, d)) return false;
-  }
-  return true;
+static bool check_types(const Op *op, Arena *a, Diag *d) {
+  const Type **types = arena_array(a, const Type *, op->n_out);
+  if (!op_infer(op, types, d)) return false;
+  for (int i = 0; i < op->n_out; i++)
+    if (op->out[i]->type != types[i])
+      return diag_error(d, op->loc, "%s: '%s' is %s, its op makes %s", op_info[op->kind].name,
+                        value_text(a, op->out[i]), type_text(a, op->out[i]->type),
+                        type_text(a, types[i]));
+  return check_shape_attr(op, a, d);
 }
 
 // -- 6 and 7: parameters and results ---------------------------------------------------------
@@ -467,10 +437,71 @@ static bool check_calls(const Graph *g, Arena *a, Diag *d) {
   return check_callees(&c, g, 0, d);
 }
 
+// -- All of them -----------------------------------------------------------------------------
+
+// What is known of a graph as far as it has been walked through.
+typedef struct Walk {
+  Arena *a;
+  bool *defined, *op_seen; // by value and op id
+  int *n_uses;             // by value id
+  bool turns, calls;       // some op has a turn, or a callee
+} Walk;
+
+// All that an op promises by itself and to what stands before it: one walk for all of it, as most
+// of the time goes into fetching ops from memory.
+static bool check_op(Walk *w, const Graph *g, const Op *op, const Op *prev, Diag *d) {
+  if (!check_links(g, op, prev, d) || !check_order(op, w->defined, w->a, d) ||
+      !check_ids(g, op, w->op_seen, w->defined, d) || !check_callee(op, d) ||
+      !check_types(op, w->a, d))
+    return false;
+  for (int i = 0; i < op->n_in; i++)
+    w->n_uses[op->in[i].value->id]++;
+  w->turns |= op->turn != 0;
+  w->calls |= op->callee != NULL;
+  return true;
+}
+
+static bool check_params(Walk *w, const Graph *g, Diag *d) {
+  for (int i = 0; i < g->n_params; i++) {
+    const Value *v = g->params[i];
+    if (v->def || v->index != i || v->graph != g)
+      return diag_error(d, v->loc, "parameter %d of '@%s' does not know it", i, g->name);
+    if (!check_value(v, w->defined, v->loc, d)) return false;
+  }
+  return true;
+}
+
+static bool check_ends(Walk *w, const Graph *g, Diag *d) {
+  for (int i = 0; i < g->n_results; i++) {
+    const Use *u = &g->results[i]->use;
+    if (!check_use(g, u, NULL, i, d)) return false;
+    if (u->value->id >= g->n_values || !w->defined[u->value->id])
+      return diag_error(d, NULL, "result %d of '@%s' is not defined in it", i, g->name);
+    w->n_uses[u->value->id]++;
+  }
+  return true;
+}
+
+static bool check_ops(Walk *w, const Graph *g, Diag *d) {
+  const Op *prev = NULL;
+  for_each_op(op, g) {
+    if (!check_op(w, g, op, prev, d)) return false;
+    prev = op;
+  }
+  return g->last == prev || diag_error(d, NULL, "the list of ops of '@%s' is broken", g->name);
+}
+
 bool verify_typed(const Graph *g, Diag *d) {
   Arena *a = arena_new();
-  bool ok = check_ids(g, a, d) && check_links(g, a, d) && check_order(g, a, d) &&
-            check_calls(g, a, d) && check_types(g, a, d);
+  Walk w = {a,
+            arena_array(a, bool, g->n_values),
+            arena_array(a, bool, g->n_ops),
+            arena_array(a, int, g->n_values),
+            false,
+            false};
+  bool ok = check_params(&w, g, d) && check_ops(&w, g, d) && check_ends(&w, g, d) &&
+            check_uses(g, w.n_uses, d) && (!w.turns || check_turns(g, d)) &&
+            (!w.calls || check_calls(g, a, d));
   Labels labels = {0};
   if (ok) labels = labels_of(g, a);
   for (int i = 0; ok && i < g->n_params; i++)

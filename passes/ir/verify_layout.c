@@ -226,18 +226,18 @@ static bool check_move(const Op *op, Diag *d) {
                     layout_text(op->graph->module->arena, y->layout));
 }
 
-static bool check_op(const Op *op, bool local, Diag *d) {
+static bool check_op(const Op *op, bool local, Arena *a, Diag *d) {
   if (!check_mesh(op, local, d) || !check_axis(op, local, d)) return false;
   if (op->kind == OP_move) return check_move(op, d);
   if (local && (op_info[op->kind].traits & COMM)) return check_collective(op, d);
   if (local && (op->kind == OP_pack || op->kind == OP_unpack)) return check_bucket(op, d);
   if (local && op->kind == OP_fill) return check_fill(op, d);
   if (local && op->callee) return true; // what was fused had its layouts checked before
-  Dims dims;
-  if (!op_dims(op, &dims, d) || !check_split(op, &dims, d) || !check_adds_up(op, &dims, d) ||
-      !check_gives(op, &dims, d))
+  const Dims *dims = op_dims_kept(op, a, d);
+  if (!dims || !check_split(op, dims, d) || !check_adds_up(op, dims, d) ||
+      !check_gives(op, dims, d))
     return false;
-  return !local || check_wants(op, &dims, d);
+  return !local || check_wants(op, dims, d);
 }
 
 static bool check_nothing_split(const Op *op, Diag *d) {
@@ -258,10 +258,12 @@ bool verify_sharded(const Graph *g, Diag *d) {
   }
   if (!g->entry) return true;
   if (!each_value(g, has_layout, d)) return false;
-  for_each_op(op, g) {
-    if (!check_op(op, phase >= PHASE_local, d)) return false;
-  }
-  return true;
+  Arena *a = arena_new();
+  bool ok = true;
+  for (const Op *op = g->first; ok && op; op = op->next)
+    ok = check_op(op, phase >= PHASE_local, a, d);
+  arena_free(a);
+  return ok;
 }
 
 // Is it another in every slice of time: a slice, or a slice's part of a sum?
