@@ -23,7 +23,8 @@
 // net inference", 2020, section 5).  Blocks on meshes that have no device in common are not in each
 // other's way, and what is on the most devices comes first: so a stage of a pipeline does not pay
 // for the weights of another, and a device's slab ends where the last value on its meshes does.
-// Constants have no place: they are part of the program.
+// Constants have no place: they are part of the program.  With `apart` blocks do not share bytes: a
+// search only asks what is in the place of what (search/lives.h).
 //
 // Ops that run once per step are moved before and behind the ones that run once per micro-batch
 // (ir/place.h).
@@ -71,6 +72,7 @@ typedef struct Planner {
   Block **pack_block; // by op id
   Blocks block;
   int64_t in_place, unshared, looked_at;
+  bool apart;
 } Planner;
 
 static int64_t round_up(int64_t bytes, int64_t align) {
@@ -324,6 +326,19 @@ static int by_size(const void *x, const void *y) {
   return (a->life.from > b->life.from) - (a->life.from < b->life.from);
 }
 
+// Each behind the other, for whoever asks which values share a block.
+static void place_apart(Planner *p) {
+  int64_t end = 0;
+  for (int i = 0; i < p->kept.n; i++)
+    end = max(end, p->kept.at[i]->offset + aligned(p, p->kept.at[i]->bytes));
+  for (int i = 0; i < p->block.n; i++) {
+    Block *b = p->block.at[i];
+    if (b->kept) continue;
+    b->offset = end;
+    end += aligned(p, b->bytes);
+  }
+}
+
 static void place_blocks(Planner *p) {
   Blocks order = {0};
   Gaps *placed = gaps_new(p->scratch, p->meets);
@@ -375,7 +390,10 @@ static bool plan_graph(Planner *p, Graph *g) {
   p->pack_block = arena_array(p->scratch, Block *, g->n_ops);
   p->block.n = 0;
   make_blocks(p);
-  place_blocks(p);
+  if (p->apart)
+    place_apart(p);
+  else
+    place_blocks(p);
   for (int i = 0; i < p->block.n; i++) {
     const Block *b = p->block.at[i];
     for (int k = 0; k < b->member.n; k++) {
@@ -401,6 +419,7 @@ bool pass_plan_memory(Module *m, const PassOptions *o, Diag *d) {
   Target target;
   if (!opt_target(o, &target, d)) return false;
   Planner p = {.m = m, .scratch = opt_scratch(o), .d = d, .align = target_info[target].align};
+  p.apart = opt_bool(o, "apart", false);
   p.meets = module_meets(m, p.scratch);
   p.kept_gaps = gaps_new(p.scratch, p.meets);
   for_each_graph(g, m)

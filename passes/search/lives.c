@@ -11,7 +11,7 @@
 #include "ir/op.h"
 #include "ir/place.h"
 
-static const char passes_after[] = ",comm,fuse_comm,pack_grads,widen,fuse,plan_memory";
+static const char passes_after[] = ",comm,fuse_comm,pack_grads,widen,fuse,plan_memory(apart)";
 
 // -- What is in it -----------------------------------------------------------------------------
 
