@@ -26,13 +26,36 @@ typedef struct Want {
   int64_t first, last;
 } Want;
 
+// What is asked of a node again and again, by layers that are decided alike: how its op gives its
+// results and wants its operands, or how its value lies and its gradient; NULL before.
+typedef struct OfNode {
+  const Share **gives, **wants, *lies, *back;
+} OfNode;
+
+// Gradients that are alike lie the same by their op of the model: see gradient_of.
+typedef struct Gradient {
+  int node;
+  const Dims *dims, *of_dims;
+  const Mesh *mesh;
+  char split[MAX_AXES];
+  int n_in;
+  const int *comes;    // of each operand, from where in the op of the model
+  const Share **share; // of operands and results, NULL before they have been asked for
+  struct Gradient *next;
+} Gradient;
+
+enum { N_GRADIENTS = 1024 }; // buckets of a hash
+
 typedef struct Maker {
   Problem *p;
   const Lives *lives;
   Value **value; // by id
   Arena *scratch;
   const Share **shares; // by node
-  const Share **given;  // by value id, as far as they have been asked for
+  OfNode *of_node;
+  Gradient *gradients[N_GRADIENTS];
+  Gradient **gradient_of; // by op id, or NULL
+  const Share **given;    // by value id, as far as they have been asked for
   bool *asked;
   Memory *out;
   int *known; // hash of buffers: an index + 1
@@ -55,10 +78,8 @@ static const Share *share_of(Maker *k, int node, const Layout **lies) {
 typedef const Layout *LiesFn(const Problem *p, const Op *op, int i, const Choice *c);
 
 // Of an op of the model, under each of its choices.
-static const Share *share_of_op(Maker *k, const Op *op, int i, LiesFn *lies_under) {
+static const Share *find_share_of_op(Maker *k, int node, int i, LiesFn *lies_under) {
   Problem *p = k->p;
-  int node = p->op_node[op->id];
-  if (node < 0) return NULL;
   const Node *n = &p->nodes.at[node];
   const Layout **lies = arena_array(k->scratch, const Layout *, n->choices.n);
   for (int c = 0; c < n->choices.n; c++) {
@@ -73,8 +94,25 @@ static const Layout *gives(const Problem *p, const Op *op, int i, const Choice *
   return op_gives(p, op, i);
 }
 
-static const Share *share_of_node(Maker *k, int node, bool back) {
+static const Share *share_given(Maker *k, const Op *op, int i) {
+  int node = k->p->op_node[op->id];
   if (node < 0) return NULL;
+  const Share ***all = &k->of_node[node].gives;
+  if (!*all) *all = arena_array(k->scratch, const Share *, op->n_out);
+  if (!(*all)[i]) (*all)[i] = find_share_of_op(k, node, i, gives);
+  return (*all)[i];
+}
+
+static const Share *share_wanted(Maker *k, const Op *op, int i) {
+  int node = k->p->op_node[op->id];
+  if (node < 0) return NULL;
+  const Share ***all = &k->of_node[node].wants;
+  if (!*all) *all = arena_array(k->scratch, const Share *, op->n_in);
+  if (!(*all)[i]) (*all)[i] = find_share_of_op(k, node, i, op_wants);
+  return (*all)[i];
+}
+
+static const Share *find_share_of_node(Maker *k, int node, bool back) {
   const Node *n = &k->p->nodes.at[node];
   const Layout **lies = arena_array(k->scratch, const Layout *, n->choices.n);
   for (int c = 0; c < n->choices.n; c++)
@@ -82,13 +120,60 @@ static const Share *share_of_node(Maker *k, int node, bool back) {
   return share_of(k, node, lies);
 }
 
+static const Share *share_of_node(Maker *k, int node, bool back) {
+  if (node < 0) return NULL;
+  const Share **known = back ? &k->of_node[node].back : &k->of_node[node].lies;
+  if (!*known) *known = find_share_of_node(k, node, back);
+  return *known;
+}
+
 // -- Gradients ---------------------------------------------------------------------------------
 
+// Where an operand of a gradient comes from, as choose_gradient_split looks at it: operand i of its
+// op of the model, a gradient of that one's result i, or neither.
+static int comes_from(const Value *v, const Op *of) {
+  for (int i = 0; i < of->n_in; i++)
+    if (of->in[i].value == v) return i;
+  for (int i = 0; i < of->n_out; i++)
+    if (of->out[i]->type == v->type) return of->n_in + i;
+  return -1;
+}
+
+static bool same_gradient(const Gradient *x, const Gradient *y) {
+  return x->node == y->node && x->dims == y->dims && x->of_dims == y->of_dims &&
+         x->mesh == y->mesh && x->n_in == y->n_in && !memcmp(x->split, y->split, sizeof x->split) &&
+         !memcmp(x->comes, y->comes, (size_t)x->n_in * sizeof *x->comes);
+}
+
+// Those of layers that are alike: of one node, with the same einsum, of the same operands.
+static Gradient *gradient_of(Maker *k, const Op *op, const Op *of) {
+  if (k->gradient_of[op->id]) return k->gradient_of[op->id];
+  const Problem *p = k->p;
+  int *comes = arena_array(k->scratch, int, op->n_in);
+  for (int i = 0; i < op->n_in; i++)
+    comes[i] = comes_from(op->in[i].value, of);
+  Gradient g = {.node = p->op_node[of->id], .n_in = op->n_in, .comes = comes, .mesh = op_mesh(op)};
+  g.dims = dims_of(p->s, op);
+  g.of_dims = dims_of(p->s, of);
+  memcpy(g.split, op->split, sizeof g.split);
+  for (int i = 0; i < p->n_axes; i++)
+    g.split[p->axis[i]] = 0; // the choices say it
+  uint64_t h = ((uintptr_t)g.dims * 0x9e3779b97f4a7c15u ^ (uint64_t)g.node) * 0xbf58476d1ce4e5b9u;
+  Gradient **bucket = &k->gradients[h >> 32 & (N_GRADIENTS - 1)], *at = *bucket;
+  while (at && !same_gradient(at, &g))
+    at = at->next;
+  if (!at) {
+    g.share = arena_array(k->scratch, const Share *, op->n_in + op->n_out);
+    g.next = *bucket;
+    *bucket = at = arena_copy(k->scratch, &g, sizeof g);
+  }
+  return k->gradient_of[op->id] = at;
+}
+
 // Of operand or result `i` of a gradient, under each choice of its op of the model.
-static const Share *share_of_gradient(Maker *k, Op *op, Op *of, int i, bool result) {
+static const Share *find_share_of_gradient(Maker *k, Op *op, Op *of, int i, bool result) {
   Problem *p = k->p;
   int node = p->op_node[of->id];
-  if (node < 0) return NULL;
   const Sbp whole = {.kind = SBP_B};
   const Node *n = &p->nodes.at[node];
   const Mesh *mesh = op_mesh(op);
@@ -111,6 +196,13 @@ static const Share *share_of_gradient(Maker *k, Op *op, Op *of, int i, bool resu
   return share_of(k, node, lies);
 }
 
+static const Share *share_of_gradient(Maker *k, Op *op, Op *of, int i, bool result) {
+  if (k->p->op_node[of->id] < 0) return NULL;
+  const Share **known = &gradient_of(k, op, of)->share[result ? op->n_in + i : i];
+  if (!*known) *known = find_share_of_gradient(k, op, of, i, result);
+  return *known;
+}
+
 // -- What makes and reads a value --------------------------------------------------------------
 
 // The node of the weight that an op updates; -1: of none.
@@ -123,7 +215,7 @@ static int updated_by(const Problem *p, const Op *op) {
 static const Share *wanted(Maker *k, const Use *u) {
   Op *op = u->user, *of;
   switch (op_part(op)) {
-  case PART_forward: return share_of_op(k, op, u->index, op_wants);
+  case PART_forward: return share_wanted(k, op, u->index);
   case PART_backward:
     of = model_of(op);
     return of ? share_of_gradient(k, op, of, u->index, false) : NULL;
@@ -158,7 +250,7 @@ static const Share *given_param(Maker *k, const Value *v) {
 static const Share *find_given(Maker *k, const Value *v) {
   Op *op = v->def, *of = NULL;
   if (!op) return given_param(k, v);
-  if (op_part(op) == PART_forward) return share_of_op(k, op, v->index, gives);
+  if (op_part(op) == PART_forward) return share_given(k, op, v->index);
   if (op_part(op) == PART_backward) of = model_of(op);
   if (of) return share_of_gradient(k, op, of, v->index, true);
   int node = updated_by(k->p, op);
@@ -490,6 +582,8 @@ Memory *memory_of(Problem *p, const Lives *lives) {
   const Graph *g = p->s->g;
   Maker k = {.p = p, .lives = lives, .scratch = scratch, .out = arena_one(p->scratch, Memory)};
   k.shares = arena_array(scratch, const Share *, p->nodes.n);
+  k.of_node = arena_array(scratch, OfNode, p->nodes.n);
+  k.gradient_of = arena_array(scratch, Gradient *, g->n_ops);
   k.given = arena_array(scratch, const Share *, g->n_values);
   k.asked = arena_array(scratch, bool, g->n_values);
   number_values(&k);
