@@ -105,6 +105,9 @@ int *module_devices(const Module *m, Arena *a, int *n) {
 }
 
 bool mesh_has(const Mesh *mesh, int device) {
+  // Where it is if they are in order, as most are.
+  int at = mesh->n_devices ? device - mesh->device[0] : -1;
+  if (at >= 0 && at < mesh->n_devices && mesh->device[at] == device) return true;
   for (int i = 0; i < mesh->n_devices; i++)
     if (mesh->device[i] == device) return true;
   return false;
