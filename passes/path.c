@@ -21,6 +21,7 @@ struct Paths {
 Paths *paths_new(Arena *a, const Cluster *c) {
   Paths *p = arena_one(a, Paths);
   p->rules = (PathRules){.arena = a, .c = c, .traffic = traffic_new(a, c)};
+  p->rules.rates = arena_one(a, struct GroupRates *);
   return p;
 }
 

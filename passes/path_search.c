@@ -37,9 +37,18 @@ typedef struct HeapEntry {
 
 // Costs of a collective over one set of axes: they grow evenly with the bytes.
 typedef struct Rate {
-  bool known;
+  int64_t work;         // to find that; 0: it is not known yet
   Cost start, gigabyte; // of nothing; of 1e9 bytes more
 } Rate;
+
+// Those of a group's collectives, by mask and primitive: searches for other tensors ask for them,
+// too.
+typedef struct GroupRates {
+  int n, n_axes, size[PATH_AXES];
+  const int *device; // [n]
+  Rate *rate;
+  struct GroupRates *next;
+} GroupRates;
 
 // What it takes at least to get from the devices of the first group to those of the last.
 typedef struct Crossing {
@@ -71,8 +80,9 @@ typedef struct Search {
   int shares;                    // in the end
   int at;                        // the node whose edges are visited
   int64_t n_edges, work;
-  Groups groups; // scratch
-  Rate *rate[2]; // of a group's collectives; see rate_of
+  Groups groups;  // scratch
+  Rate *rate[2];  // of a group's collectives; see rate_of
+  bool *asked[2]; // those that this search has asked for
 } Search;
 
 // -- States that were met ---------------------------------------------------------------------
@@ -148,18 +158,44 @@ static bool is_collective(PathPrim prim) {
   return prim >= PATH_all_reduce && prim <= PATH_all_to_all;
 }
 
-static const Rate *rate_of(Search *s, const State *before, const State *after, const Edge *e) {
-  const Group *g = &s->path->group[before->group];
-  int index = (int)(e->mask * 4) + (int)(e->prim - PATH_all_reduce);
-  if (!s->rate[before->group]) s->rate[before->group] = arena_array(s->arena, Rate, 4 << g->n_axes);
-  Rate *r = &s->rate[before->group][index];
-  if (r->known) return r;
+static Rate *rates_of(const PathRules *rules, const Group *g) {
+  size_t axes = (size_t)g->n_axes * sizeof *g->size, devices = (size_t)g->n * sizeof *g->device;
+  for (GroupRates *r = *rules->rates; r; r = r->next)
+    if (r->n == g->n && r->n_axes == g->n_axes && !memcmp(r->size, g->size, axes) &&
+        !memcmp(r->device, g->device, devices))
+      return r->rate;
+  GroupRates *r = arena_one(rules->arena, GroupRates);
+  *r = (GroupRates){.n = g->n, .n_axes = g->n_axes, .next = *rules->rates};
+  memcpy(r->size, g->size, axes);
+  r->device = arena_copy(rules->arena, g->device, devices);
+  r->rate = arena_array(rules->arena, Rate, 4 << g->n_axes);
+  *rules->rates = r;
+  return r->rate;
+}
+
+static void find_rate(Search *s, const State *before, const State *after, const Edge *e, Rate *r) {
   edge_groups(&s->path->shape, s->path->group, before, after, e, s->rules->c, &s->groups);
   Cost all = groups_cost(s->rules->traffic, e->prim, &s->groups, 1e9, 1e9);
   r->start = groups_cost(s->rules->traffic, e->prim, &s->groups, 0, 0);
   r->gigabyte = (Cost){all.seconds - r->start.seconds, all.bytes, all.crossing};
-  r->known = true;
-  s->work += 2 * (int64_t)g->n * (e->prim == PATH_all_to_all ? s->groups.size : 1);
+  int64_t n = s->path->group[before->group].n;
+  r->work = 2 * n * (e->prim == PATH_all_to_all ? s->groups.size : 1);
+}
+
+// What it takes to find is counted where it is known as well: how far a search goes does not depend
+// on those before.
+static const Rate *rate_of(Search *s, const State *before, const State *after, const Edge *e) {
+  const Group *g = &s->path->group[before->group];
+  int index = (int)(e->mask * 4) + (int)(e->prim - PATH_all_reduce);
+  if (!s->rate[before->group]) {
+    s->rate[before->group] = rates_of(s->rules, g);
+    s->asked[before->group] = arena_array(s->arena, bool, 4 << g->n_axes);
+  }
+  Rate *r = &s->rate[before->group][index];
+  bool *asked = &s->asked[before->group][index];
+  if (!*asked && !r->work) find_rate(s, before, after, e, r);
+  if (!*asked) s->work += r->work;
+  *asked = true;
   return r;
 }
 

@@ -10,6 +10,8 @@ typedef struct PathRules {
   Arena *arena; // of what is found
   const Cluster *c;
   Traffic *traffic;
+  struct GroupRates *
+      *rates;            // what is known of groups of devices from searches before: path_search.c
   bool only_collectives; // no send/recv among the devices of one group
 } PathRules;
 
