@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "base/str.h"
+#include "base/table.h"
 #include "base/vec.h"
 
 static void arena_blocks_are_zeroed_aligned_and_apart(void **state) {
@@ -125,6 +126,24 @@ static void a_quiet_diag_counts_and_says_nothing(void **state) {
   heard_free(h);
 }
 
+// A text may name one thing of each kind, and whoever has a name keeps it.
+static void a_table_finds_what_thousands_of_names_stand_for(void **state) {
+  (void)state;
+  enum { N = 3000 };
+  static int thing[2 * N];
+  Arena *a = arena_new();
+  Table *t = table_new(a);
+  assert_null(table_find(t, 0, "w0"));
+  for (int i = 0; i < 2 * N; i++)
+    assert_null(table_add(t, i % 2, str_format(a, "w%d", i / 2), &thing[i]));
+  assert_ptr_equal(table_add(t, 1, "w7", &thing[0]), &thing[15]);
+  for (int i = 0; i < 2 * N; i++)
+    assert_ptr_equal(table_find(t, i % 2, str_format(a, "w%d", i / 2)), &thing[i]);
+  assert_null(table_find(t, 2, "w7"));
+  assert_null(table_find(t, 0, "w3000"));
+  arena_free(a);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(arena_blocks_are_zeroed_aligned_and_apart),
@@ -132,6 +151,7 @@ int main(void) {
       cmocka_unit_test(strings_are_formatted_and_compared),
       cmocka_unit_test(a_buffer_grows_past_any_single_piece),
       cmocka_unit_test(a_vector_keeps_its_elements_when_it_grows),
+      cmocka_unit_test(a_table_finds_what_thousands_of_names_stand_for),
       cmocka_unit_test(a_message_has_place_kind_and_text),
       cmocka_unit_test(a_derived_place_leads_back_to_the_model),
       cmocka_unit_test(a_quiet_diag_counts_and_says_nothing),

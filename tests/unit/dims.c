@@ -258,6 +258,46 @@ static void every_row_can_be_read(void **state) {
   }
 }
 
+static const Dims *kept(Bench *t, const Op *op) {
+  return op_dims_kept(op, t->a, t->h->d);
+}
+
+// One einsum for all that are alike, and another where an operand or an attribute is.
+static void ops_that_are_alike_share_their_einsum(void **state) {
+  Bench *t = *state;
+  Value *x = F32(4, 6), *y = F32(4, 6), *w = F32(6, 8), *square = F32(6, 6);
+  Op *first = make(t, OP_linear, IN(x, w), NO_ATTRS),
+     *alike = make(t, OP_linear, IN(y, w), NO_ATTRS);
+  Op *other = make(t, OP_linear, IN(x, square), NO_ATTRS);
+  Op *turned = make(t, OP_linear, IN(x, square), ATTRS(a_b("trans", true)));
+  assert_ptr_equal(kept(t, first), kept(t, alike));
+  assert_ptr_not_equal(kept(t, first), kept(t, other));
+  assert_ptr_not_equal(kept(t, turned), kept(t, other));
+  Dims copy;
+  assert_true(op_dims(alike, &copy, t->h->d));
+  assert_string_equal(dims_text(t->a, &copy), dims_text(t->a, kept(t, first)));
+  assert_string_equal(dims_text(t->a, kept(t, turned)), "0 k, n k -> 0 n");
+}
+
+// Once types are of parts, what the einsum of a reshape is depends on how the whole is cut.
+static void parts_that_lie_otherwise_are_not_alike(void **state) {
+  Bench *t = *state;
+  const char *text =
+      "module phase=local\nmesh @m devices=0-1 (dp=2)\n"
+      "graph @main entry (%x: f32[1,6] {S(0)} input \"x\", %y: f32[1,6] {B} input \"y\") {\n"
+      "  %a = reshape %x shape=[1,2,3] : f32[1,2,3] {S(0)} split=[a]\n"
+      "  %b = reshape %y shape=[1,2,3] : f32[1,2,3] {B}\n"
+      "  return output \"a\" %a, output \"b\" %b\n}\n";
+  Module *m = module_parse("parts", text, strlen(text), t->h->d);
+  assert_non_null(m);
+  const Op *cut = m->graphs->first, *whole = cut->next;
+  const Dims *of_cut = op_dims_kept(cut, t->a, t->h->d),
+             *of_whole = op_dims_kept(whole, t->a, t->h->d);
+  assert_string_equal(dims_text(t->a, of_cut), "a (b c) -> a b c");
+  assert_string_equal(dims_text(t->a, of_whole), "() (a b) -> () a b");
+  module_free(m);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void) {
@@ -279,6 +319,8 @@ int main(void) {
       TEST(attributes_that_the_row_lacks_are_refused),
       TEST(a_call_checks_its_callee),
       TEST(flops_come_from_the_letters),
+      TEST(ops_that_are_alike_share_their_einsum),
+      TEST(parts_that_lie_otherwise_are_not_alike),
       TEST(every_row_can_be_read),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

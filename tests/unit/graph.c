@@ -2,6 +2,7 @@
 
 #include "unit.h"
 
+#include "base/table.h"
 #include "ir/build.h"
 #include "ir/op.h"
 
@@ -166,6 +167,33 @@ static void results_and_parameters_close_ranks_when_one_goes(void **state) {
   assert_false(value_used(t->z));
 }
 
+static bool is_output(const Result *r) {
+  return r->label != NULL;
+}
+
+static void results_go_together_and_the_others_close_ranks(void **state) {
+  Mlp *t = *state;
+  graph_output(t->g, t->y, "y");
+  graph_output(t->g, t->x, "x");
+  graph_erase_results(t->g, is_output);
+  assert_int_equal(t->g->n_results, 1);
+  assert_ptr_equal(t->g->results[0]->target, t->w);
+  assert_int_equal(t->g->results[0]->use.index, 0);
+  assert_int_equal(n_uses(t->y), 1);
+  graph_output(t->g, t->z, "z");
+  graph_output(t->g, t->y, "y");
+  assert_int_equal(t->g->n_results, 3);
+}
+
+static void labels_find_the_parameter_of_their_role(void **state) {
+  Mlp *t = *state;
+  Arena *a = arena_new();
+  Table *params = graph_params_by_label(t->g, a);
+  assert_ptr_equal(table_find(params, ROLE_weight, "fc.w"), t->w);
+  assert_null(table_find(params, ROLE_state, "fc.w"));
+  arena_free(a);
+}
+
 static void ids_become_dense_in_order(void **state) {
   Mlp *t = *state;
   Value *a = build(&t->b, OP_neg, IN(t->x), NO_ATTRS);
@@ -271,6 +299,8 @@ int main(void) {
       TEST(an_erased_op_is_out_of_list_and_uses),
       TEST(an_op_moves_to_the_front_and_to_the_end),
       TEST(results_and_parameters_close_ranks_when_one_goes),
+      TEST(results_go_together_and_the_others_close_ranks),
+      TEST(labels_find_the_parameter_of_their_role),
       TEST(ids_become_dense_in_order),
       TEST(attributes_have_defaults_and_own_their_lists),
       TEST(retyping_follows_an_operand),
