@@ -52,6 +52,7 @@ typedef struct Optimizer {
   Origin origin; // of what is of no single weight
   Arena *scratch;
   OptimizerSpec spec;
+  Table *params; // by role and label, those that were there before; and all scalars
   Vec(Gradient) gradients;
   Value *factor; // common to all gradients and taken off, or NULL
   Value *gscale;
@@ -120,12 +121,12 @@ static void take_factor(Optimizer *p) {
 
 // The scalar of this label; a weight of the model may have the same name.
 static Value *scalar(Optimizer *p, const char *label, DType dtype) {
-  for (int i = 0; i < p->g->n_params; i++) {
-    Value *v = p->g->params[i];
-    if (v->role == ROLE_scalar && str_equal(v->label, label)) return v;
-  }
-  Value *v = graph_param(p->g, label, type_scalar(p->g->module, dtype), ROLE_scalar, NULL);
+  if (!p->params) p->params = graph_params_by_label(p->g, p->scratch);
+  Value *v = table_find(p->params, ROLE_scalar, label);
+  if (v) return v;
+  v = graph_param(p->g, label, type_scalar(p->g->module, dtype), ROLE_scalar, NULL);
   v->label = str_copy(p->g->module->arena, label);
+  table_add(p->params, ROLE_scalar, v->label, v);
   return v;
 }
 

@@ -17,13 +17,9 @@ static bool is_of_module(const Mesh *mesh, const Module *m) {
   return of || (!mesh && !m->meshes);
 }
 
-static bool each_value(const Graph *g, bool check(const Value *, Diag *), Diag *d) {
-  for (int i = 0; i < g->n_params; i++)
-    if (!check(g->params[i], d)) return false;
-  for_each_op(op, g) {
-    for (int i = 0; i < op->n_out; i++)
-      if (!check(op->out[i], d)) return false;
-  }
+static bool each_value(Value *const *v, int n, bool check(const Value *, Diag *), Diag *d) {
+  for (int i = 0; i < n; i++)
+    if (!check(v[i], d)) return false;
   return true;
 }
 
@@ -248,20 +244,24 @@ static bool check_nothing_split(const Op *op, Diag *d) {
   return check_axis(op, false, d);
 }
 
+static bool verify_before(const Graph *g, Diag *d) {
+  if (!each_value(g->params, g->n_params, has_no_layout, d)) return false;
+  for_each_op(op, g) {
+    if (!check_nothing_split(op, d) || !each_value(op->out, op->n_out, has_no_layout, d))
+      return false;
+  }
+  return true;
+}
+
+// An op's results are looked at before it, and its operands are results of those before it.
 bool verify_sharded(const Graph *g, Diag *d) {
   Phase phase = g->module->phase;
-  if (phase < PHASE_sharded) {
-    for_each_op(op, g) {
-      if (!check_nothing_split(op, d)) return false;
-    }
-    return each_value(g, has_no_layout, d);
-  }
+  if (phase < PHASE_sharded) return verify_before(g, d);
   if (!g->entry) return true;
-  if (!each_value(g, has_layout, d)) return false;
   Arena *a = arena_new();
-  bool ok = true;
+  bool ok = each_value(g->params, g->n_params, has_layout, d);
   for (const Op *op = g->first; ok && op; op = op->next)
-    ok = check_op(op, phase >= PHASE_local, a, d);
+    ok = each_value(op->out, op->n_out, has_layout, d) && check_op(op, phase >= PHASE_local, a, d);
   arena_free(a);
   return ok;
 }
@@ -284,8 +284,16 @@ static bool runs_per_slice(const Op *op) {
   return runs;
 }
 
+static bool has_time(const Module *m) {
+  for_each_mesh(mesh, m)
+    for (int i = 0; i < mesh->n_axes; i++)
+      if (mesh->axis[i].time) return true;
+  return false;
+}
+
 // What is added up over time is known after the last slice.
 static bool check_time(const Graph *g, Diag *d) {
+  if (!has_time(g->module)) return true;
   Arena *a = arena_new();
   bool *late = arena_array(a, bool, g->n_values), ok = true;
   for (const Op *op = g->first; ok && op; op = op->next) {
