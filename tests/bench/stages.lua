@@ -1,0 +1,5 @@
+-- As many stages as are best, of as many ranks each as are best.
+
+function step(axis)
+  place(axis)
+end
