@@ -20,6 +20,12 @@ PlanProgram *program_of(lua_State *l) {
 void plan_changed(PlanProgram *p) {
   p->names = NULL;
   p->repeats = NULL;
+  p->marked = NULL;
+}
+
+const OpNames *plan_names_of(PlanProgram *p) {
+  if (!p->names) p->names = op_names_new(p->s->g, p->box.arena);
+  return p->names;
 }
 
 int plan_fail(lua_State *l, const Loc *loc, const char *message) {

@@ -24,6 +24,7 @@ struct PlanProgram {
   // Of the graph's ops; NULL until they are asked for, and where ops may have changed since.
   OpNames *names;
   struct Repeats *repeats;
+  bool *marked;   // by op id; none, between calls
   Value **params; // [n_params] of the graph, by label and role; NULL until that is asked for
   int n_params;
   int n_refused;  // errors of the model
@@ -39,6 +40,7 @@ extern const luaL_Reg plan_calls[];  // those that say something else: lua_plan.
 
 PlanProgram *program_of(lua_State *l);
 void plan_changed(PlanProgram *p); // when the graph may be another
+const OpNames *plan_names_of(PlanProgram *p);
 // Ends the program with an error at the line that called; `loc` is what of the model it is about.
 int plan_fail(lua_State *l, const Loc *loc, const char *message);
 // Ends the program after an error that was reported.
@@ -69,9 +71,11 @@ lua_Integer plan_entry(lua_State *l, int arg, lua_Integer i, const char *what, c
 Op *plan_find_op(lua_State *l, const char *node, const char *kind, const char *part,
                  lua_Integer which);
 const char *plan_role(const Value *v); // NULL: it is no parameter
-// Marks by id the op on top of the stack, or those of the list that it is, or of lists in that;
-// `what` it is called where it is something else.
-void plan_mark(lua_State *l, bool *marked, const char *what);
+// Lists the op on top of the stack, or those of the list that it is, or of lists in that, and marks
+// them by id; those that are marked already are left out.  `what` it is called where it is
+// something else.
+typedef Vec(Op *) OpList;
+void plan_list(lua_State *l, bool *marked, OpList *list, const char *what);
 // What is said of one op or parameter, or an error at the line that says it: what it splits, which
 // ranks argument `arg` lists, how it is cut; and a way that is an argument.
 void plan_say_split(lua_State *l, Op *op, char letter, int axis);

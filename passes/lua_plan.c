@@ -1,5 +1,6 @@
 // What the program of a plan may say: see lua_graph.h; passes/plans/README.md has the functions.
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/vec.h"
@@ -322,19 +323,43 @@ static int pieces(lua_State *l) {
 
 // -- Order -------------------------------------------------------------------------------------
 
-// The op that is argument `arg`, or those of the list, in the order of the graph.
+typedef struct Positioned {
+  int position;
+  Op *op;
+} Positioned;
+
+static int by_position(const void *x, const void *y) {
+  return ((const Positioned *)x)->position - ((const Positioned *)y)->position;
+}
+
+// In the order of the graph.
+static Op **in_order(PlanProgram *p, const OpList *list) {
+  const OpNames *names = plan_names_of(p);
+  Positioned *at = arena_array(p->s->scratch, Positioned, list->n);
+  for (int i = 0; i < list->n; i++)
+    at[i] = (Positioned){op_names_position(names, list->at[i]), list->at[i]};
+  qsort(at, (size_t)list->n, sizeof *at, by_position);
+  for (int i = 0; i < list->n; i++)
+    list->at[i] = at[i].op;
+  return list->at;
+}
+
+// The op that is argument `arg`, or those of the list, in the order of the graph.  They stay
+// marked.
 static Op **check_ops(lua_State *l, int arg, const char *which, int *n) {
-  const PlanProgram *p = program_of(l);
-  bool *marked = arena_array(p->s->scratch, bool, p->s->g->n_ops);
-  Op **ops = arena_array(p->s->scratch, Op *, p->s->g->n_ops);
+  PlanProgram *p = program_of(l);
+  OpList list = {0};
   lua_pushvalue(l, arg);
-  plan_mark(l, marked, which);
+  plan_list(l, p->marked, &list, which);
   lua_pop(l, 1);
-  *n = 0;
-  for_each_op(op, p->s->g)
-    if (marked[op->id]) ops[(*n)++] = op;
-  if (!*n) FAIL(l, NULL, "op_order wants an op or a list of them, and the %s is empty", which);
-  return ops;
+  if (!list.n) FAIL(l, NULL, "op_order wants an op or a list of them, and the %s is empty", which);
+  *n = list.n;
+  return in_order(p, &list);
+}
+
+static void unmark(PlanProgram *p, Op *const *op, int n) {
+  for (int i = 0; i < n; i++)
+    p->marked[op[i]->id] = false;
 }
 
 // "{ o[1], o[2] }"
@@ -362,14 +387,15 @@ static int op_order(lua_State *l) {
   luaL_checkany(l, 2);
   if (!p->n_axes)
     return FAIL(l, NULL, "there is no step yet that is run: this belongs into 'step'");
+  if (!p->marked) p->marked = arena_array(p->s->scratch, bool, p->s->g->n_ops);
   o.first = check_ops(l, 1, "first", &o.n_first);
+  unmark(p, o.first, o.n_first);
   o.then = check_ops(l, 2, "second", &o.n_then);
-  bool *comes_first = arena_array(p->s->scratch, bool, p->s->g->n_ops);
   for (int i = 0; i < o.n_first; i++)
-    comes_first[o.first[i]->id] = true;
-  for (int i = 0; i < o.n_then; i++)
-    if (comes_first[o.then[i]->id])
-      return FAIL(l, o.then[i]->loc, "%s is to come before itself", op_info[o.then[i]->kind].name);
+    if (p->marked[o.first[i]->id])
+      return FAIL(l, o.first[i]->loc, "%s is to come before itself",
+                  op_info[o.first[i]->kind].name);
+  unmark(p, o.then, o.n_then);
   if (op_part(o.first[o.n_first - 1]) == PART_update && op_part(o.then[0]) != PART_update)
     return FAIL(l, o.then[0]->loc, "%s cannot wait for an update, which comes after all gradients",
                 op_info[o.then[0]->kind].name);

@@ -45,10 +45,12 @@ typedef struct Wanted {
   bool *among; // by id; NULL: all
 } Wanted;
 
-static void mark(lua_State *l, bool *among, const char *what, int depth) {
+static void list(lua_State *l, bool *marked, OpList *ops, const char *what, int depth) {
   luaL_checkstack(l, 4, NULL);
   if (luaL_testudata(l, -1, PLAN_OPS)) {
-    among[plan_op(l, -1)->id] = true;
+    Op *op = plan_op(l, -1);
+    if (!marked[op->id]) vec_push(program_of(l)->s->scratch, ops, op);
+    marked[op->id] = true;
     return;
   }
   if (!lua_istable(l, -1) || depth > MAX_LISTS)
@@ -56,13 +58,13 @@ static void mark(lua_State *l, bool *among, const char *what, int depth) {
          steady_text(l, -1));
   for (lua_Integer i = 1; i <= (lua_Integer)lua_rawlen(l, -1); i++) {
     lua_rawgeti(l, -1, i);
-    mark(l, among, what, depth + 1);
+    list(l, marked, ops, what, depth + 1);
     lua_pop(l, 1);
   }
 }
 
-void plan_mark(lua_State *l, bool *marked, const char *what) {
-  mark(l, marked, what, 0);
+void plan_list(lua_State *l, bool *marked, OpList *ops, const char *what) {
+  list(l, marked, ops, what, 0);
 }
 
 static const char *text_field(lua_State *l, const char *field) {
@@ -88,7 +90,7 @@ static void read_wanted(lua_State *l, Wanted *w) {
   w->name = text_field(l, "name");
   if (lua_getfield(l, 1, "block") != LUA_TNIL) {
     w->among = arena_array(program_of(l)->s->scratch, bool, plan_sharding(l)->g->n_ops);
-    plan_mark(l, w->among, "block");
+    plan_list(l, w->among, &(OpList){0}, "block");
   }
   lua_pop(l, 1);
 }
@@ -210,9 +212,9 @@ Op *plan_find_op(lua_State *l, const char *node, const char *kind, const char *p
   check_part(l, part);
   while (!str_equal(part, train_part_name[k]))
     k++;
-  if (!p->names) p->names = op_names_new(p->s->g, p->box.arena);
   int number = which > INT32_MAX ? -1 : which ? (int)which : 1;
-  Op *op = op_names_find(p->names, node, (TrainPart)k, kind ? (int)known : N_OPS, number, &n);
+  Op *op =
+      op_names_find(plan_names_of(p), node, (TrainPart)k, kind ? (int)known : N_OPS, number, &n);
   const char *what = kind ? kind : n == 1 ? "op" : "ops";
   if (!op && !n)
     FAIL(l, NULL, "no %s of %s comes from the node '%s'", kind ? kind : "op", part, node);

@@ -110,6 +110,11 @@ int op_names_which(const OpNames *names, const Op *op) {
   return names->place[op->id] - bound(names->at, names->n, by_kind, like, false) + 1;
 }
 
+int op_names_position(const OpNames *names, const Op *op) {
+  if (!op_names_has(names, op)) BUG("%s is not of this graph", op_info[op->kind].name);
+  return names->at[names->place[op->id]].position;
+}
+
 bool op_is_meant(const Op *op, const char *what, Arena *a) {
   if (what[0] == '%') {
     for (int i = 0; i < op->n_out; i++)

@@ -26,6 +26,7 @@ bool op_names_has(const OpNames *names, const Op *op);
 // Which one it is of those of its node, part and kind.
 int op_names_which(const OpNames *names, const Op *op);
 
+int op_names_position(const OpNames *names, const Op *op); // in the graph, from 0
 // Whether `what` is %name of a result, the op's kind (linear), or a part of the node's name (/fc1/)
 // that it or what it was derived from has; of an op that has a callee also of one in there.
 bool op_is_meant(const Op *op, const char *what, Arena *a);

@@ -224,12 +224,14 @@ static void mark_turns(Op *const *op, int n, const bool *others) {
 }
 
 static void give_turns(Graph *g, const Orders *orders, Arena *scratch) {
+  bool *needed = arena_array(scratch, bool, g->n_ops);
+  bool *needing = arena_array(scratch, bool, g->n_ops);
   for (int k = 0; k < orders->n; k++) {
     const Order *o = &orders->at[k];
-    bool *needed = arena_array(scratch, bool, g->n_ops);
-    bool *needing = arena_array(scratch, bool, g->n_ops);
-    mark_before(o->first, o->n_first, needed, scratch);
-    mark_after(o->then, o->n_then, needing, scratch);
+    memset(needed, false, g->n_ops * sizeof *needed);
+    memset(needing, false, g->n_ops * sizeof *needing);
+    if (o->n_first > 1) mark_before(o->first, o->n_first, needed, scratch); // none needs itself
+    if (o->n_then > 1) mark_after(o->then, o->n_then, needing, scratch);
     mark_turns(o->first, o->n_first, needed);
     mark_turns(o->then, o->n_then, needing);
   }
