@@ -12,8 +12,8 @@
 //
 // Micro-batches are not written, nor how weights and states lie that are stored otherwise than they
 // are used.  An op on one rank of an axis is in the stage of that number.  Stages follow one
-// another, along one axis, and a stage is one rank of it: other plans are an error at an op, such as
-// those with stages of 1 and 3 ranks.  Constants are where their readers are.
+// another, along one axis, and a stage is one rank of it: other plans are an error at an op, such
+// as those with stages of 1 and 3 ranks.  Constants are where their readers are.
 
 #ifndef ANNOTATE_H
 #define ANNOTATE_H
