@@ -8,9 +8,9 @@
 
 enum { MAX_MICRO_BATCHES = 256, SECONDS = 5 };
 
-// The memory of the run's smallest device; where none is limited, a byte of it.
+// The memory of the run's smallest device; infinite where it is not limited.
 static double room(const Placing *p, int run) {
-  return isinf(p->loads->p.limit[run]) ? 1 : p->loads->p.limit[run];
+  return p->loads->p.limit[run];
 }
 
 // The same choice with parts of a device's memory for seconds, in `slices` times as many
@@ -141,6 +141,12 @@ double placing_failed(const Placing *p, const PartitionResult *r, Diag *d) {
   const char *axis = p->s->mesh->axis[p->axis].name;
   StageBytes b = {0};
   int worst = worst_run(p, a, 1, &b);
+  if (worst < 0 && r->status == PARTITION_unknown) {
+    diag_error(d, p->why,
+               "no stages were found for the %d ranks of %s: there are too many to look at",
+               p->n_ranks, axis);
+    return 0;
+  }
   if (worst < 0) {
     diag_error(d, p->why,
                "the %d ranks of %s cannot be covered by stages that share the rows evenly and have "

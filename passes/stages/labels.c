@@ -24,7 +24,13 @@
 
 #include "stages/ideals.h"
 
-enum { MOST_PLACES = 2000000, MOST_WORK = 5000000, MORE_KEPT = 8, MOST_KEPT = 512 };
+enum {
+  MOST_RUNS = 300,
+  MOST_PLACES = 2000000,
+  MOST_WORK = 5000000,
+  MORE_KEPT = 8,
+  MOST_KEPT = 512
+};
 
 static const double slack = 0.5e-6; // what is better by less is not looked for
 
@@ -435,6 +441,7 @@ static bool go_round(Search *s, int *run_of) {
 }
 
 bool labels_solve(const Partition *p, int *run_of, bool has, double *bound) {
+  if (p->n_runs > MOST_RUNS) return has;
   Arena *scratch = arena_new();
   Search s = {.p = p, .arena = scratch, .limit = INFINITY};
   if (has) s.limit = partition_load(scratch, p, run_of).slowest * (1 - slack);

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 double flow_seconds(const Partition *p, const Flow *f, int from, int to) {
@@ -213,6 +214,45 @@ void partition_improve(const Partition *p, int *run_of) {
   arena_free(a);
 }
 
+// -- So many stages, in any way ------------------------------------------------------------------
+
+enum { MOST_COVERS = 200000000 };
+
+// Whether `n` runs cover the ranks from `first` on, and the first of them, of about equal ones.
+// `known` has for each rank and number what was found before: 0: nothing, 1: none, 2 + a run.
+static int first_run(const Partition *p, int first, int n, int *known) {
+  int *at = &known[first * (p->n_stages + 1) + n], left = p->n_ranks - first, best = -1;
+  if (*at) return *at - 2;
+  for (int r = 0; r < p->n_runs && n > 0; r++) {
+    int behind = left - p->run[r].n;
+    bool may = p->run[r].first == first && behind >= n - 1 && (behind == 0) == (n == 1);
+    if (!may || (n > 1 && first_run(p, p->n_ranks - behind, n - 1, known) < 0)) continue;
+    if (best < 0 || abs(p->run[r].n * n - left) < abs(p->run[best].n * n - left)) best = r;
+  }
+  return (*at = best + 2) - 2;
+}
+
+// Units in their order on as many stages as there must be, each about its share of the seconds.
+static bool partition_even(Arena *a, const Partition *p, int *run_of) {
+  double work = (double)p->n_ranks * p->n_stages * p->n_runs;
+  if (!p->n_stages || p->n_stages > p->n_units || work > MOST_COVERS) return false;
+  int *known = arena_array(a, int, (p->n_ranks + 1) * (p->n_stages + 1));
+  if (first_run(p, 0, p->n_stages, known) < 0) return false;
+  int run = first_run(p, 0, p->n_stages, known), left = p->n_stages;
+  double all = 0, done = 0;
+  for (int u = 0; u < p->n_units; u++)
+    all += unit_seconds(p, u, run) * p->run[run].n;
+  for (int u = 0; u < p->n_units; u++) {
+    int end = p->run[run].first + p->run[run].n;
+    bool full = done * p->n_ranks >= all * end, last = p->n_units - u < left;
+    if (u && left > 1 && run_of[u - 1] == run && (full || last))
+      run = first_run(p, end, --left, known);
+    run_of[u] = run;
+    done += unit_seconds(p, u, run) * p->run[run].n;
+  }
+  return true;
+}
+
 // -- All together --------------------------------------------------------------------------------
 
 enum { SLACK = 1000000 }; // one part of so many is within CBC's tolerances
@@ -255,6 +295,9 @@ PartitionResult partition_solve(Arena *a, const Partition *p, const PartitionOpt
     int *moved = arena_copy(a, start, (size_t)p->n_units * sizeof *moved);
     if (!is_proved(a, p, start, out.bound)) partition_improve(p, moved);
     offer(a, p, moved, best, &has);
+  } else if (!(isinf(bound) && bound > 0) && partition_even(a, p, best)) {
+    partition_improve(p, best);
+    has = partition_load(a, p, best).fits;
   }
   bool none = isinf(bound) && bound > 0, done = none || (has && is_proved(a, p, best, out.bound));
   if (!done) {

@@ -313,6 +313,40 @@ static void one_run_sends_for_all_of_its_units(void **state) {
   assert_true(about(least_of_small(4, run, 5, 0, seconds, flow, 4), 10)); // 13 on two stages
 }
 
+// A number of stages that no table has room for, on runs of different lengths, has some stages.
+static void many_stages_of_many_ranks(void **state) {
+  (void)state;
+  enum { N = 120, RANKS = 128, STAGES = 90, RUNS = 2 * RANKS };
+  Arena *a = arena_new();
+  Run *run = arena_array(a, Run, RUNS);
+  int n = 0;
+  for (int length = 1; length <= RANKS; length *= 2)
+    for (int first = 0; first < RANKS; first += length)
+      run[n++] = (Run){first, length};
+  Partition p = {.n_units = N, .n_ranks = RANKS, .n_runs = n, .run = run, .n_stages = STAGES};
+  p.seconds = arena_array(a, double, N *n);
+  p.bytes = p.base_seconds = p.base_bytes = p.start = p.by_rows = p.by_whole =
+      arena_array(a, double, n *n);
+  p.limit = arena_array(a, double, n);
+  Flow *flow = arena_array(a, Flow, N);
+  int *next = arena_array(a, int, N);
+  for (int u = 0; u < N; u++) {
+    next[u] = u + 1;
+    flow[u] = (Flow){.from = u, .n_readers = 1, .reader = &next[u]};
+    for (int r = 0; r < n; r++)
+      p.seconds[u * n + r] = 1.0 / run[r].n;
+  }
+  for (int r = 0; r < n; r++)
+    p.limit[r] = INFINITY;
+  p.flow = flow;
+  p.n_flows = N - 1;
+  PartitionResult x = partition_solve(a, &p, &(PartitionOptions){.seconds = 1});
+  assert_true(x.run_of && partition_legal(&p, x.run_of));
+  double slowest = partition_load(a, &p, x.run_of).slowest;
+  assert_true(slowest <= 3 && x.bound <= slowest * (1 + 2e-6));
+  arena_free(a);
+}
+
 // Where units can be done in more orders than are looked at, nothing is proved that is not so: one
 // unit, many that read it, and one that reads those.
 static void wide_graphs_are_no_better_than_said(void **state) {
@@ -388,6 +422,7 @@ int main(void) {
       cmocka_unit_test(cbc_is_as_good_as_it_says),
       cmocka_unit_test(later_messages_count),
       cmocka_unit_test(one_run_sends_for_all_of_its_units),
+      cmocka_unit_test(many_stages_of_many_ranks),
       cmocka_unit_test(wide_graphs_are_no_better_than_said),
       cmocka_unit_test(long_rows_of_ranks),
   };
