@@ -35,9 +35,9 @@ typedef struct Candidate {
   double least;         // then: bytes that a rank needs, where ranks need least; 0: not known
   int64_t least_slices; // micro-batches that this was with
   const char *least_why;
-  bool made;            // else nothing below is known
-  bool fits;            // into a device's memory
-  double seconds;       // of a step
+  bool made;      // else nothing below is known
+  bool fits;      // into a device's memory
+  double seconds; // of a step
   Needs needs;
 } Candidate;
 

@@ -21,9 +21,10 @@
 // rings, which visit the devices of a node one after the other).  permute is move within one set of
 // devices; the rd_… are the primitives between groups of SuperScaler's figure 10.
 //
-// alpha is that of the slowest hop, and of a hop that of its slower end.  The seconds of bytes are those of the busiest link: what all
-// groups of a primitive send at the same time is added up on the links that it really takes, so
-// groups inside nodes are fast, and groups that cross nodes share the adapters.
+// alpha is that of the slowest hop, and of a hop that of its slower end.  The seconds of bytes are
+// those of the busiest link: what all groups of a primitive send at the same time is added up on
+// the links that it really takes, so groups inside nodes are fast, and groups that cross nodes
+// share the adapters.
 
 #ifndef PATH_COST_H
 #define PATH_COST_H
