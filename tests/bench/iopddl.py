@@ -1,8 +1,8 @@
 """The solver on sharding problems:  tests/bench/iopddl.py DIR [--plan build/bin/nnaot-plan] [--seconds N] [NAME...]
 
 Runs nnaot-plan solve on every NAME.json or NAME.json.xz of a folder (the ASPLOS 2025 contest's, say), adds up each
-answer again, and prints a table: cost, bound, gap, status, seconds and peak memory.  Without --seconds each problem
-has what the contest gave it, or 60.  No pass or fail.
+answer again, and prints a table: cost, bound, gap, status, what ended it, seconds by the clock and of the processor,
+and peak memory.  Without --seconds each problem has what the contest gave it, or 60.  No pass or fail.
 """
 
 import argparse
@@ -38,12 +38,14 @@ def check(problem, choices):
 
 def run(plan, path, seconds):
     begin = time.monotonic()
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     out = subprocess.run([plan, "solve", path, "--seconds", str(seconds), "--json"], capture_output=True, text=True)
     took = time.monotonic() - begin
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     # The largest of all children so far: exact where this one is the largest, else a limit.
-    peak = max(before, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) // 1024
-    return (json.loads(out.stdout) if out.returncode == 0 else out.stderr.strip()), took, peak
+    peak = max(before.ru_maxrss, after.ru_maxrss) // 1024
+    answer = json.loads(out.stdout) if out.returncode == 0 else out.stderr.strip()
+    return answer, took, after.ru_utime - before.ru_utime, peak
 
 
 parser = argparse.ArgumentParser()
@@ -52,7 +54,7 @@ parser.add_argument("names", nargs="*")
 parser.add_argument("--plan", default="build/bin/nnaot-plan")
 parser.add_argument("--seconds", type=float)
 args = parser.parse_args()
-print(f"{'':10} {'cost':>16} {'bound':>16} {'gap':>9} {'status':>10} {'s':>6} {'MB':>5}")
+print(f"{'':10} {'cost':>16} {'bound':>16} {'gap':>9} {'status':>10} {'ended':>6} {'s':>6} {'user':>6} {'MB':>5}")
 for path in sorted(args.dir.glob("*.json*")):
     name = path.name.split(".")[0]
     if args.names and name not in args.names:
@@ -61,11 +63,11 @@ for path in sorted(args.dir.glob("*.json*")):
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         file.write(text)
         file.flush()
-        answer, took, peak = run(args.plan, file.name, args.seconds or CONTEST.get(name, 60))
+        answer, took, user, peak = run(args.plan, file.name, args.seconds or CONTEST.get(name, 60))
     if isinstance(answer, str):
         print(f"{name:10} {answer}")
         continue
     cost, fits = check(json.loads(text)["problem"], answer["choices"])
     wrong = "" if fits and cost == answer["cost"] else "  WRONG"
     print(f"{name:10} {answer['cost']:16} {answer['bound']:16} {answer['gap']:9.2e} {answer['status']:>10} "
-          f"{took:6.1f} {peak:5}{wrong}", flush=True)
+          f"{answer['ended']:>6} {took:6.1f} {user:6.1f} {peak:5}{wrong}", flush=True)
