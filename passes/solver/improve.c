@@ -110,9 +110,10 @@ static int plan(Search *s, const int *var, int n, const int *label, int64_t tabl
   return n_free;
 }
 
-// What follows adds up rows, too.
+// A table of a block is filled about four times as fast as messages pass along one.  What follows
+// adds up rows, too.
 static double solve(Search *s, const double *sum, int *label) {
-  s->effort->work += block_work(s->block) + 4.0 * s->core->n_rows;
+  s->effort->work += block_work(s->block) / 4 + 4.0 * s->core->n_rows;
   return block_solve(s->block, sum, label);
 }
 

@@ -7,8 +7,9 @@
 //                  ─► branch      when rounds do not help any more, and so little is left that
 //                                 trying labels one after the other can end
 //
-// until the bound meets the cost, nothing is left, or the time is over.  Work is counted in steps,
-// not in seconds: the same problem takes the same way, and the clock only ends it.
+// until the bound meets the cost, nothing is left, or enough is done (effort.h).  What is done next
+// depends on steps, not on seconds: the same problem takes the same way, and the clock only ends
+// it.
 
 #include <math.h>
 #include <stdio.h>

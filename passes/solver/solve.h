@@ -13,7 +13,7 @@ typedef struct Solve {
   const SolverOptions *options;
   double begin; // by the clock
   Effort *effort;
-  bool alone; // CBC is not asked
+  bool alone;  // CBC is not asked
   int *choice; // of each node, when `has`
   bool has;
   SolverCost cost;
