@@ -2,7 +2,8 @@
 //
 // Each way has its price in seconds (transition.h), and all that is wanted of a value, by forward
 // and by backward, is chosen together: what was made for one reader may go on to another (ways.h).
-// Within a mesh the price is the lesser of those of the ops of comm_axes.c and of the path's.
+// Within a mesh that is the price of routes.h, by which layouts were chosen, or less where what is
+// added up for updates starts together with others.
 //
 // That is all that there is to choose together.  Layouts were chosen before; a gradient is a value
 // of its own, whose layout and whose readers' do not depend on the way that the forward value took;

@@ -128,6 +128,7 @@ set(PASS_FILES
   path_edges.c
   path.c
   path_search.c
+  routes.c
   transition.c
   ways.c
 )

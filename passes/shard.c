@@ -140,7 +140,7 @@ static void make_layouts(Sharding *s) {
 // One of them: programs may leave several open, of which the cheapest is taken.
 typedef struct Attempt {
   const char *mesh, *plan, *explain, *lp, *problem;
-  bool limited;
+  bool limited, routed;
   const Cluster *cluster;
   Arena *scratch;
   int n, ways[MAX_AXES], pick[MAX_AXES]; // of each program
@@ -157,6 +157,7 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
   *s = (Sharding){.g = g, .mesh = g->module->meshes, .scratch = t->scratch, .cluster = t->cluster};
   s->record = t->price_only ? NULL : t->record;
   s->limited = t->limited;
+  s->routed = t->routed;
   s->first = *first;
   graph_renumber(g);
   sharding_grow(s);
@@ -321,6 +322,7 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   t.record = opt_record(o);
   t.lp = opt_str(o, "lp");
   t.limited = !opt_bool(o, "unlimited", false);
+  t.routed = opt_bool(o, "routed", false);
   t.problem = opt_str(o, "problem");
   if (m->meshes)
     return diag_error(d, NULL, "the module is sharded already, on a mesh of %d device%s",

@@ -36,6 +36,7 @@ typedef struct Sharding {
   const Dims **dims;         // by op id, of the whole; see dims_of
   struct Record *record;     // of what programs did, or NULL
   const char *lp;            // a file for the 0/1 program that places ops; or NULL
+  bool routed;               // comm will take the cheapest ways over the cluster
   bool limited;              // stages have the memory of the cluster's devices, and no more
   const struct Sharding *first;  // of the module's first graph; of that NULL
   Orders orders;                 // which ops programs want to run before which

@@ -7,6 +7,7 @@
 #include "ir/boxes.h"
 #include "ir/op.h"
 #include "ir/split.h"
+#include "routes.h"
 
 // Costs of a collective over these axes of a mesh: they grow evenly with the bytes.
 typedef struct Rate {
@@ -34,6 +35,7 @@ struct Transitions {
   const Cluster *c;
   Traffic *traffic;
   Paths *paths;
+  Routes *routes;
   Vec(Rate) rates;
   Known *known[KNOWN_BUCKETS];
   int n_known;
@@ -99,14 +101,6 @@ static Placement placement_of(Arena *a, const Layout *l, int rank) {
   }
   p.device = device;
   return p;
-}
-
-static TensorShape shape_of(const Type *whole) {
-  TensorShape s = {.rank = whole->rank ? whole->rank : 1, .dim = {1}};
-  s.bytes = dtype_bytes[whole->dtype];
-  for (int d = 0; d < whole->rank; d++)
-    s.dim[d] = whole->dim[d];
-  return s;
 }
 
 // -- States as layouts ---------------------------------------------------------------------------
@@ -324,14 +318,19 @@ Transitions *transitions_new(Module *m, const Cluster *c, Arena *a) {
   Transitions *t = arena_one(a, Transitions);
   *t = (Transitions){
       .m = m, .arena = a, .c = c, .traffic = traffic_new(a, c), .paths = paths_new(a, c)};
+  t->routes = routes_new(a, c);
   paths_without_send_recv(t->paths);
   return t;
 }
 
+// Within a mesh what a search of layouts has counted on; path.h elsewhere, and where a mesh has too
+// many axes for that.
 static const Path *search_between(Transitions *t, const Type *whole, const Layout *from,
                                   const Layout *want) {
   if (module_move_stays(t->m, whole, from, want)) return NULL;
-  TensorShape shape = shape_of(whole);
+  const Path *routed = from->mesh == want->mesh ? route_path(t->routes, whole, from, want) : NULL;
+  if (routed) return routed;
+  TensorShape shape = shape_in_slice(whole, from);
   Placement a = placement_of(t->arena, from, shape.rank);
   Placement b = placement_of(t->arena, want, shape.rank);
   return path_find(t->paths, &shape, &a, &b);
@@ -376,6 +375,11 @@ double transition_seconds(Transitions *t, const Type *whole, const Layout *from,
                           const Layout *want) {
   const Path *p = path_between(t, whole, from, want);
   return p ? p->total.seconds : 0;
+}
+
+double transition_routed(Transitions *t, const Type *whole, const Layout *from, const Layout *want,
+                         int64_t slices) {
+  return route_seconds(t->routes, whole, from, want, slices);
 }
 
 double transition_messages(Transitions *t, const Type *whole, const Layout *from,

@@ -1,5 +1,5 @@
 // Carries a value from one layout to another, on the same mesh or on another, by the cheapest path
-// that path.h knows:
+// that path.h or, within a mesh, routes.h knows:
 //
 //     mesh @m devices=0-3 (dp=4)      mesh @s devices=4-11 (dp=8)
 //     %x {B}, wanted @s {B}
@@ -32,6 +32,10 @@ int transitions_known(const Transitions *t);
 // What that would cost, of a value of this type as one device would have it.
 double transition_seconds(Transitions *t, const Type *whole, const Layout *from,
                           const Layout *want);
+// The same, but only by what routes.h knows: an upper bound that takes little time.  In so many
+// slices; infinite where it knows nothing.
+double transition_routed(Transitions *t, const Type *whole, const Layout *from, const Layout *want,
+                         int64_t slices);
 // What a `move` costs, which is send/recv of intersections.
 double transition_messages(Transitions *t, const Type *whole, const Layout *from,
                            const Layout *want);

@@ -19,7 +19,7 @@
 typedef struct Known {
   const Type *whole;
   const Layout *from, *to;
-  bool joined;
+  Moves moves;
   double seconds;
 } Known;
 
@@ -30,10 +30,10 @@ static uint64_t known_hash(const Type *whole, const Layout *from, const Layout *
 }
 
 static Known *known_slot(Known *known, int size, const Type *whole, const Layout *from,
-                         const Layout *to, bool joined) {
-  for (uint64_t h = known_hash(whole, from, to) + joined;; h++) {
+                         const Layout *to, Moves moves) {
+  for (uint64_t h = known_hash(whole, from, to) + moves;; h++) {
     Known *k = &known[h & (uint64_t)(size - 1)];
-    bool same = k->whole == whole && k->from == from && k->to == to && k->joined == joined;
+    bool same = k->whole == whole && k->from == from && k->to == to && k->moves == moves;
     if (!k->whole || same) return k;
   }
 }
@@ -43,34 +43,48 @@ static void grow(Problem *p) {
   Known *known = arena_array(p->scratch, Known, size);
   for (int i = 0; i < p->known_size; i++) {
     const Known *k = &p->known[i];
-    if (k->whole) *known_slot(known, size, k->whole, k->from, k->to, k->joined) = *k;
+    if (k->whole) *known_slot(known, size, k->whole, k->from, k->to, k->moves) = *k;
   }
   p->known = known;
   p->known_size = size;
 }
 
-// Nobody makes a sum of what is whole, or a part.
+// Nobody makes a sum of what is whole, or a part: ops that pass sums on must get them.
 static bool has_way(const Layout *from, const Layout *to) {
   for (int a = 0; a < from->n_axes; a++)
     if (to->axis[a].kind == SBP_P && from->axis[a].kind != SBP_P) return false;
   return true;
 }
 
-static double cheapest_hops(Problem *p, const Type *whole, const Layout *from, const Layout *to,
-                            bool joined) {
+// Each slice sends its part of the bytes, and each takes its time to start.
+static double hops_price(Problem *p, const Type *whole, const Layout *from, const Layout *to,
+                         Moves moves, Hops hops) {
+  Module *m = p->s->g->module;
+  double seconds =
+      hops_seconds(m, moves == WITH_OTHERS ? p->joined : p->prices, whole, from, to, hops);
+  return seconds > 0 && moves == BY_SLICE ? seconds + (double)(p->slices - 1) * p->c->start
+                                          : seconds;
+}
+
+// As comm chooses: see comm_ways.c.
+static double cheapest_way(Problem *p, const Type *whole, const Layout *from, const Layout *to,
+                           Moves moves) {
   double best = INFINITY;
-  for (Hops hops = NO_HOPS; hops <= ALL_HOP && has_way(from, to); hops++)
-    best = fmin(
-        best, hops_seconds(p->s->g->module, joined ? p->joined : p->prices, whole, from, to, hops));
+  if (!has_way(from, to)) return best;
+  if (p->routed)
+    best = transition_routed(p->prices, whole, from, to, moves == BY_SLICE ? p->slices : 1);
+  if (moves != WITH_OTHERS && isfinite(best)) return best; // which hops are among
+  for (Hops hops = NO_HOPS; hops <= ALL_HOP; hops++)
+    best = fmin(best, hops_price(p, whole, from, to, moves, hops));
   return best;
 }
 
-double price(Problem *p, const Type *whole, const Layout *from, const Layout *to, bool joined) {
+double price(Problem *p, const Type *whole, const Layout *from, const Layout *to, Moves moves) {
   if (from == to) return 0;
   if (2 * p->n_known >= p->known_size) grow(p);
-  Known *k = known_slot(p->known, p->known_size, whole, from, to, joined);
+  Known *k = known_slot(p->known, p->known_size, whole, from, to, moves);
   if (k->whole) return k->seconds;
-  *k = (Known){whole, from, to, joined, cheapest_hops(p, whole, from, to, joined)};
+  *k = (Known){whole, from, to, moves, cheapest_way(p, whole, from, to, moves)};
   p->n_known++;
   return k->seconds;
 }
@@ -148,13 +162,6 @@ typedef struct Often {
   double forward, backward; // 0: never
 } Often;
 
-// Each slice of time sends its part of the bytes, and each takes its time to start.
-static double often_seconds(const Problem *p, double seconds, double times, bool by_slice) {
-  if (seconds == 0 || times == 0) return 0;
-  if (by_slice) return seconds + (double)(p->slices - 1) * times * p->c->start;
-  return seconds * times;
-}
-
 // Whether sums become whole: fuse_comm and pack_grads join those of many weights, so that they
 // start together.
 static bool is_joined(const Layout *from, const Layout *to) {
@@ -171,12 +178,11 @@ static int64_t *pair_costs(Problem *p, const Value *v, const End *from, const En
   int64_t *cost = arena_array(p->scratch, int64_t, n * m);
   for (int i = 0; i < n; i++)
     for (int k = 0; k < m; k++) {
-      double forward = price(p, v->type, from->lies[i], to->lies[k], false);
       bool joined = of_weight && is_joined(to->back[k], from->back[i]);
-      double back = o.backward > 0 ? price(p, v->type, to->back[k], from->back[i], joined) : 0;
-      double seconds = often_seconds(p, forward, o.forward, !of_weight) +
-                       often_seconds(p, back, o.backward, !of_weight);
-      cost[i * m + k] = cost_of(p, seconds);
+      Moves forth = of_weight ? AT_ONCE : BY_SLICE, home = joined ? WITH_OTHERS : forth;
+      double forward = price(p, v->type, from->lies[i], to->lies[k], forth);
+      double back = o.backward > 0 ? price(p, v->type, to->back[k], from->back[i], home) : 0;
+      cost[i * m + k] = cost_of(p, o.forward * forward + o.backward * back);
     }
   return cost;
 }
@@ -252,7 +258,7 @@ static void add_update(Problem *p, const Value *v, int param) {
 }
 
 static int64_t add_up_cost(Problem *p, const Type *type, const Layout *l) {
-  return cost_of(p, often_seconds(p, price(p, type, l, without_sums(p, l), false), 1, true));
+  return cost_of(p, price(p, type, l, without_sums(p, l), BY_SLICE));
 }
 
 static bool is_read(const Value *v) {
@@ -284,7 +290,7 @@ static void add_output(Problem *p, const Value *v) {
   Node *n = &p->nodes.at[from.node];
   const Layout *all = layout_broadcast(p->s->g->module, p->s->mesh);
   for (int k = 0; k < n->choices.n; k++)
-    n->cost[k] += cost_of(p, price(p, v->type, from.lies[k], all, false));
+    n->cost[k] += cost_of(p, price(p, v->type, from.lies[k], all, AT_ONCE));
 }
 
 static void add_results(Problem *p) {

@@ -257,7 +257,7 @@ static void price_weight(Problem *p, Node *n) {
     const Layout *lies = lies_as(p, v, n->choices.at[k].lies);
     const Layout *back = lies_as(p, v, n->choices.at[k].back);
     double moved = (2 * states + 3 * bytes) / parts_of(back); // states both ways, weight, gradient
-    double seconds = moved / p->c->memory_speed + price(p, v->type, back, lies, false);
+    double seconds = moved / p->c->memory_speed + price(p, v->type, back, lies, AT_ONCE);
     n->cost[k] = cost_of(p, seconds);
   }
 }

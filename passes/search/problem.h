@@ -49,6 +49,7 @@ typedef struct Problem {
   const int *axis;              // that are searched
   int n_axes;
   bool sums;      // may be passed on or kept
+  bool routed;    // comm takes the cheapest ways over the cluster, not one axis after the other
   int64_t slices; // of time
   double unit;    // seconds of a cost of 1
   SolverOptions options;
@@ -109,8 +110,12 @@ const Layout *lies_as(const Problem *p, const Value *v, const Sbp *lies);
 // called so.
 const char *search_explain(const Problem *p, const SolverProblem *problem, const char *what);
 
+// How a value is moved: all of it at once; with others, so that it takes no time to start; or each
+// slice of time by itself.
+typedef enum Moves { AT_ONCE, WITH_OTHERS, BY_SLICE } Moves;
+
 // Seconds from one layout to another; infinite where comm has no way.
-double price(Problem *p, const Type *whole, const Layout *from, const Layout *to, bool joined);
+double price(Problem *p, const Type *whole, const Layout *from, const Layout *to, Moves moves);
 int64_t cost_of(const Problem *p, double seconds);
 int64_t times_cost(int64_t cost, int n); // infinite ones stay so
 

@@ -195,6 +195,7 @@ bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *
                  Searched *out, Diag *d) {
   Problem p = {.s = s, .scratch = s->scratch, .c = c, .axis = axis, .n_axes = n, .slices = 1};
   p.sums = sums;
+  p.routed = s->routed;
   p.options = (SolverOptions){.seconds = SECONDS, .work = WORK, .gap = GAP};
   if (!cost_known(c))
     return diag_error(

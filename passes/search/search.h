@@ -7,7 +7,8 @@
 //              several ops read        their gradients are added up
 //     cost     of an op                its kernels and those of its gradient: roofline (cost.h)
 //              of an edge              what comm will do to bring a value from one end to the other, and
-//                                      its gradient back: the same hops at the same prices (hops.h)
+//                                      its gradient back: the same ways at the same prices (routes.h;
+//                                      hops.h where comm goes axis by axis)
 //     memory   of all values at every moment, as plan_memory will place them (memory.h)
 //
 // A gradient splits what its op of the model does (propagate.h), so forward and backward of an edge
