@@ -12,7 +12,8 @@
 #include "pass.h"
 #include "search/search.h"
 
-enum { MAX_MICRO_BATCHES = 256, MORE_RANKS = 8, N_AGAIN = 3 };
+enum { MAX_MICRO_BATCHES = 256, MORE_RANKS = 8 };
+#define WORTH 1.05 // times what the best takes, as a search sees it
 
 // -- Which there are ---------------------------------------------------------------------------
 
@@ -26,16 +27,21 @@ static const struct {
   int use;
   int64_t least; // ranks
 } known[] = {
-    {"dp", ALONE | OUTER, 2},           {"zero1", ALONE | OUTER, 2},
-    {"zero3", ALONE | OUTER, 2},        {"sp", ALONE | INNER | IN_NODE, 2},
-    {"vp", ALONE | INNER | IN_NODE, 2}, {"tp2d", ALONE | IN_NODE, 4},
-    {"search", ALONE | SEARCH, 2},      {"search_qkv", ALONE | SEARCH, 2},
+    {"dp", ALONE | OUTER, 2},
+    {"zero1", ALONE | OUTER, 2},
+    {"zero3", ALONE | OUTER, 2},
+    {"sp", ALONE | INNER | IN_NODE, 2},
+    {"vp", ALONE | INNER | IN_NODE, 2},
+    {"tp2d", ALONE | IN_NODE, 4},
+    {"search", ALONE | SEARCH, 2},
+    {"search_qkv", ALONE | SEARCH, 2},
+    {"search_added", ALONE | SEARCH, 2},
 };
 enum { N_KNOWN = sizeof known / sizeof *known };
 
 static void add(const ChooseOptions *o, Arena *a, Candidates *out, const char *plan) {
   int64_t slices = o->micro_batches ? o->micro_batches : 1;
-  Candidate c = {.plan = plan, .ranks = o->ranks, .micro_batches = slices, .by_axes = o->by_axes};
+  Candidate c = {.plan = plan, .ranks = o->ranks, .micro_batches = slices, .way = -1};
   vec_push(a, out, c);
 }
 
@@ -103,13 +109,16 @@ typedef struct Making {
   const PipelineOptions *run; // or NULL
 } Making;
 
-// Whether a search found that nothing fits, and what a rank needs at least.
+// Whether a search found that nothing fits, and what a rank needs at least; and which ways to
+// factor the ranks are about as good.
 static void note_searched(void *making, const Searched *s) {
   const Making *k = making;
   Candidate *c = k->c;
   c->least = s->status == SOLVER_infeasible || s->status == SOLVER_time_out ? s->peak : 0;
   c->least_slices = c->micro_batches;
   c->needs_less = s->status == SOLVER_infeasible || c->least > 0;
+  for (int i = 1; i < s->n_ways; i++)
+    if (s->took[i] <= WORTH * s->took[0]) c->other[c->n_others++] = s->way[i];
   if (k->run && k->run->searched) k->run->searched(k->run->searched_to, s);
 }
 
@@ -173,7 +182,7 @@ static void try_candidate(const Module *model, const ChooseOptions *o, Arena *a,
   make(model, o, a, &c, kept);
   vec_push(a, all, c);
   for (int64_t n = next_cut(o, &c, c.micro_batches); n; n = next_cut(o, &c, n)) {
-    Candidate more = {c.plan, c.ranks, n, .by_axes = c.by_axes};
+    Candidate more = {c.plan, c.ranks, n, .way = -1};
     make(model, o, a, &more, kept);
     if (more.made) vec_push(a, all, more);
     if (more.made || more.needs_less) c = more;
@@ -183,31 +192,25 @@ static void try_candidate(const Module *model, const ChooseOptions *o, Arena *a,
 
 // -- The choice ----------------------------------------------------------------------------------
 
-// The cheapest of those that fit, but those that were taken.
-static int cheapest(const Candidates *all, const bool *taken) {
+// The cheapest of those that fit; of equal ones the first.
+static int cheapest(const Candidates *all) {
   int best = -1;
   for (int i = 0; i < all->n; i++) {
     const Candidate *c = &all->at[i];
-    if (c->fits && !taken[i] && (best < 0 || c->seconds < all->at[best].seconds)) best = i;
+    if (c->fits && (best < 0 || c->seconds < all->at[best].seconds)) best = i;
   }
   return best;
 }
 
-// Prices the best few again, with the ways that their collectives really take.
-static void price_best(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all,
-                       bool *taken) {
-  int best[N_AGAIN], n = 0;
-  for (int i; n < N_AGAIN && (i = cheapest(all, taken)) >= 0; n++) {
-    best[n] = i;
-    taken[i] = true;
-  }
-  memset(taken, true, (size_t)all->n);
-  for (int i = 0; i < n; i++) {
-    Candidate *c = &all->at[best[i]];
-    *c = (Candidate){c->plan, c->ranks, c->micro_batches, .by_axes = false};
-    make(model, o, a, c, NULL);
-    taken[best[i]] = false;
-  }
+// The other ways of what was tried.
+static void try_others(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all) {
+  for (int i = 0, n = all->n; i < n; i++)
+    for (int k = 0; k < all->at[i].n_others && all->at[i].made; k++) {
+      const Candidate *c = &all->at[i];
+      Candidate other = {c->plan, c->ranks, c->micro_batches, .nth = k + 1, .way = c->other[k]};
+      make(model, o, a, &other, NULL);
+      if (other.made) vec_push(a, all, other);
+    }
 }
 
 // They take turns, so they are never the fastest, but they may be all that fits.
@@ -230,12 +233,11 @@ int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidate
   Module **kept = o->run && o->plans && plans.n == 1 ? made : NULL;
   for (int i = 0; i < plans.n; i++)
     try_candidate(model, o, a, out, plans.at[i], kept);
+  if (!o->plans) try_others(model, o, a, out);
   list_stages(o, a, &stages);
   for (int i = 0, wanted = wants_stages(o, out); i < stages.n && wanted; i++)
     try_candidate(model, o, a, out, stages.at[i], NULL);
-  bool *taken = arena_array(a, bool, out->n);
-  if (o->by_axes) price_best(model, o, a, out, taken);
-  return cheapest(out, taken);
+  return cheapest(out);
 }
 
 static const Candidate *smallest(const Candidates *all) {

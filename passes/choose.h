@@ -8,12 +8,14 @@
 //     search          2.9 ms    1.9 GB    taken
 //
 // Candidates are the programs of passes/plans, alone and a data-parallel one outside of a
-// tensor-parallel one of every degree, and `search`.  Each is run through the whole pipeline of its
-// target, so what is priced is what would be executed: its collectives after they were fused, its
-// memory as plan_memory lays it out.  Where none of them fits, stages are tried, alone and with one
-// of the others: no two stages work at a time as yet.  A plan that cannot be made of the model is
-// no candidate, and neither is one by which all ranks do the same.  One that does not fit is tried
-// again with more micro-batches, as long as that may help.
+// tensor-parallel one of every degree, and searches: `search`, the ways to factor the ranks that it
+// finds about as good as the one it takes, and `search_added`, whose plans are all among those that
+// `search` has looked at, as what a search sees of a step is not all there is.  Each is run through
+// the whole pipeline of its target, so what is priced is what would be executed: its collectives
+// after they were fused, its memory as plan_memory lays it out.  Where none of them fits, stages
+// are tried, alone and with one of the others: no two stages work at a time as yet.  A plan that
+// cannot be made of the model is no candidate, and neither is one by which all ranks do the same.
+// One that does not fit is tried again with more micro-batches, as long as that may help.
 
 #ifndef CHOOSE_H
 #define CHOOSE_H
@@ -24,16 +26,17 @@
 #include "needs.h"
 #include "pass.h"
 
-// The cheapest ways over a cluster take their time to find, so all may be priced with collectives
-// that go axis by axis first, and the best few again with those ways.
+// A search that may factor the ranks in several ways takes the one that it prices least; some that
+// it prices about the same are candidates, too.
 typedef struct Candidate {
   const char *plan; // as in --plan
   int64_t ranks, micro_batches;
-  bool by_axes;         // its collectives go axis by axis, whatever the cluster
-  const char *why;      // it could not be made: the first that was wrong
-  bool needs_less;      // and that was memory: a search found that nothing fits
-  double least;         // then: bytes that a rank needs, where ranks need least; 0: not known
-  int64_t least_slices; // micro-batches that this was with
+  int nth, way; // the nth best way to factor the ranks, from 0, and its number; -1: not known yet
+  int n_others, other[2]; // of the first: other ways that are worth a try
+  const char *why;        // it could not be made: the first that was wrong
+  bool needs_less;        // and that was memory: a search found that nothing fits
+  double least;           // then: bytes that a rank needs, where ranks need least; 0: not known
+  int64_t least_slices;   // micro-batches that this was with
   const char *least_why;
   bool made;      // else nothing below is known
   bool fits;      // into a device's memory
@@ -55,7 +58,6 @@ typedef struct ChooseOptions {
   int64_t batch;         // rows; 0: not known, and not cut then
   const Cluster *cluster;
   bool limited; // by the memory of its devices
-  bool by_axes; // all but the best few
   Target target;
   const char *const *plans; // the only candidates, `n_plans` of them; NULL: all that are known
   int n_plans;

@@ -144,9 +144,11 @@ typedef struct Attempt {
   const Cluster *cluster;
   Arena *scratch;
   int n, ways[MAX_AXES], pick[MAX_AXES]; // of each program
-  bool price_only;                       // the module is not needed any more
-  struct Lives **lives;                  // of all of them
-  bool ordered; // some graph: its ids are in order no more, until all graphs are done
+  int n_best, best[N_WAYS];              // the cheapest of all combinations of picks, by number
+  double took[N_WAYS];
+  bool price_only;      // the module is not needed any more
+  struct Lives **lives; // of all of them
+  bool ordered;         // some graph: its ids are in order no more, until all graphs are done
   Record *record;
   Arena *lives_arena; // which is not `scratch`: that is of one attempt
   Searched searched;
@@ -211,45 +213,61 @@ static bool count_ways(Module *m, Attempt *t, Diag *d) {
   return true;
 }
 
-// The next of all combinations of picks; false after the last.
-static bool next_pick(Attempt *t) {
-  for (int i = t->n - 1; i >= 0; i--) {
-    if (++t->pick[i] < t->ways[i]) return true;
-    t->pick[i] = 0;
-  }
-  return false;
+enum { MAX_ATTEMPTS = 256 };
+
+// Puts it among the best, if it is one of them.
+static void note_best(Attempt *t, int number, double step) {
+  int i = t->n_best < N_WAYS ? t->n_best++ : N_WAYS;
+  for (; i > 0 && step < t->took[i - 1]; i--)
+    if (i < N_WAYS) {
+      t->took[i] = t->took[i - 1];
+      t->best[i] = t->best[i - 1];
+    }
+  if (i == N_WAYS) return;
+  t->took[i] = step;
+  t->best[i] = number;
 }
 
-enum { MAX_ATTEMPTS = 256 };
+static void pick_number(Attempt *t, int number) {
+  for (int i = t->n - 1; i >= 0; i--) {
+    t->pick[i] = number % t->ways[i];
+    number /= t->ways[i];
+  }
+}
+
+static int64_t n_picks(const Attempt *t) {
+  int64_t n = 1;
+  for (int i = 0; i < t->n; i++)
+    n *= t->ways[i];
+  return n;
+}
 
 // Which way to factor the ranks is cheapest, as far as searches see; where none is any good, the
 // first, which will say why.
 static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
-  Attempt best = *t, each = *t;
+  Attempt each = *t;
   bool searches = true;
-  int64_t n = 1;
-  for (int i = 0; i < t->n; i++)
-    n *= t->ways[i];
+  int64_t n = n_picks(t);
   if (n == 1) return true;
   if (n > MAX_ATTEMPTS)
     return diag_error(
         d, NULL, "the plan's programs cut the ranks in %lld ways together; at most %d are tried",
         (long long)n, MAX_ATTEMPTS);
   each.price_only = true;
-  best.searched.step = INFINITY;
   bool quiet = diag_quiet(d, true);
-  do {
+  for (int i = 0; i < n; i++) {
     Module *copy = module_clone(m);
     each.searched = (Searched){0};
     each.scratch = arena_new();
+    pick_number(&each, i);
     bool ok = attempt(copy, &each, d);
     searches &= !ok || each.searched.n;
-    if (ok && each.searched.step < best.searched.step) best = each;
+    if (ok) note_best(t, i, each.searched.step);
     arena_free(each.scratch);
     module_free(copy);
-  } while (next_pick(&each));
+  }
   diag_quiet(d, quiet);
-  memcpy(t->pick, best.pick, sizeof t->pick);
+  if (t->n_best) pick_number(t, t->best[0]);
   if (searches) return true;
   diag_error(d, NULL, "the plan '%s' leaves open how to cut the ranks, and searches nothing",
              t->plan ? t->plan : "dp");
@@ -329,7 +347,15 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
                       m->meshes->n_devices, m->meshes->n_devices == 1 ? "" : "s");
   t.cluster = cluster_read(t.scratch, cluster ? cluster : "h100", "cluster", d);
   if (!t.cluster || !check_no_calls(m, d) || !count_ways(m, &t, d)) return false;
-  bool ok = pick_factors(m, &t, d) && attempt(m, &t, d);
+  int64_t way = opt_int(o, "way", -1);
+  if (way >= n_picks(&t))
+    return diag_error(d, NULL, "there are %lld ways to cut the ranks, and no number %lld",
+                      (long long)n_picks(&t), (long long)way);
+  if (way >= 0) pick_number(&t, (int)way);
+  bool ok = (way >= 0 || pick_factors(m, &t, d)) && attempt(m, &t, d);
+  t.searched.n_ways = t.n_best;
+  memcpy(t.searched.way, t.best, sizeof t.best);
+  memcpy(t.searched.took, t.took, sizeof t.took);
   if (!ok && t.searched.n) opt_searched(o, &t.searched);
   if (!ok) return false;
   if (t.searched.n) {

@@ -29,7 +29,7 @@ typedef struct Choice {
   const char *name;      // as in --plan
   Plan plan;             // its programs and their axes; none where the plan is not known yet
   int64_t micro_batches; // of a batch
-  bool by_axes;          // collectives go axis by axis, whatever the cluster
+  int way;               // to factor the ranks, by number; -1: the one that a search finds cheapest
 } Choice;
 
 // What the command line said.

@@ -38,6 +38,7 @@ bool ask_plan(Settings *s, Arena *a, Diag *d) {
   Plan *plan = &s->asked.plan;
   bool is_named = !s->pipeline && strcmp(s->plan, "auto") != 0;
   s->asked = (Choice){.name = is_named ? s->plan : "dp", .micro_batches = s->micro_batches};
+  s->asked.way = -1;
   if (s->pipeline || is_auto(s) || follows_annotations(s)) return true;
   if (!plan_parse(a, s->asked.name, s->ranks, plan, d)) return false;
   for (int i = 0; i < plan->n; i++)
@@ -109,7 +110,7 @@ static Plan annotated_axes(const char *program, const Annotations *said) {
 // -- As chosen ---------------------------------------------------------------------------------
 
 static Choice choice_of(Arena *a, const Candidate *c, const Annotations *said) {
-  Choice out = {.name = c->plan, .micro_batches = c->micro_batches, .by_axes = c->by_axes};
+  Choice out = {.name = c->plan, .micro_batches = c->micro_batches, .way = c->way};
   if (is_annotated_plan(c->plan)) {
     out.plan = annotated_axes(c->plan, said);
     return out;
@@ -170,7 +171,6 @@ static ChooseOptions choose_options(const Settings *s, const Cluster *c, Common 
                      .batch = s->batch,
                      .cluster = c,
                      .limited = is_limited(s, c),
-                     .by_axes = is_auto(s) && s->cluster,
                      .target = s->backend.target.target,
                      .pipeline = pipeline_of,
                      .run = is_watched(&s->run) ? NULL : run_of,
@@ -216,9 +216,10 @@ bool choose(const Settings *s, Compiled *c, const Annotations *said, Module **ma
     if (chosen < 0 && is_choosable(&all, said)) return choose_failed(c->m, &o, a, &all, d);
   }
   // A plan that was asked for, by a model as well, and does not fit or cannot be made will say so.
-  Candidate as_asked = {
-      .plan = is_auto(s) && said ? "onnx" : s->asked.name, .ranks = s->ranks, .micro_batches = 1};
+  Candidate as_asked = {.plan = is_auto(s) && said ? "onnx" : s->asked.name,
+                        .ranks = s->ranks,
+                        .micro_batches = 1,
+                        .way = -1};
   c->choice = choice_of(a, chosen < 0 ? &as_asked : &all.at[chosen], said);
-  c->choice.by_axes = false;
   return true;
 }

@@ -48,17 +48,13 @@ static const TargetInfo *target_of(const Settings *s) {
   return &target_info[s->backend.target.target];
 }
 
-// Whether collectives take the cheapest ways over the cluster.
-static bool is_routed(const Settings *s, const Choice *c) {
-  return s->cluster && !c->by_axes;
-}
-
 // Plans are priced on the target's own cluster where none was given.
 static const char *shard_options(Arena *a, const Settings *s, const Choice *c) {
-  return str_format(a, "(mesh=%s plan=%s cluster=%s%s%s%s)", quoted(a, mesh_text(a, s, c)),
+  return str_format(a, "(mesh=%s plan=%s cluster=%s%s%s%s%s)", quoted(a, mesh_text(a, s, c)),
                     quoted(a, programs_text(a, &c->plan)),
                     quoted(a, s->cluster ? s->cluster : target_of(s)->cluster),
-                    s->cluster ? "" : " unlimited=true", is_routed(s, c) ? " routed=true" : "",
+                    s->cluster ? "" : " unlimited=true", s->cluster ? " routed=true" : "",
+                    c->way >= 0 ? str_format(a, " way=%d", c->way) : "",
                     s->explain ? str_format(a, " explain=%s", quoted(a, s->explain)) : "");
 }
 
@@ -75,7 +71,7 @@ static const char *pass_options(Arena *a, const char *pass, const Settings *s, c
   if (!strcmp(pass, "optimizer"))
     return str_format(a, "(name=%s clip=%.17g)", quoted(a, s->optimizer), s->clip_norm);
   if (!strcmp(pass, "shard")) return shard_options(a, s, c);
-  if (!strcmp(pass, "comm") && is_routed(s, c))
+  if (!strcmp(pass, "comm") && s->cluster)
     return str_format(a, "(cluster=%s)", quoted(a, s->cluster));
   if (!strcmp(pass, "transform"))
     return str_format(a, "(plan=%s)", quoted(a, programs_text(a, &c->plan)));

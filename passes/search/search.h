@@ -29,6 +29,9 @@
 #include "sharding.h"
 #include "solver/solver.h"
 
+// Ways to factor the ranks, among which the searches' prices decide, but may be off by a little.
+enum { N_WAYS = 3 };
+
 // What came of it.
 typedef struct Searched {
   int n; // searches
@@ -39,6 +42,9 @@ typedef struct Searched {
   SolverEnd ended; // of the search that was cut off the most
   double seconds;  // that solving took
   int n_nodes, n_choices, n_edges;
+  int n_ways;          // the cheapest there are, best first, where a plan leaves that open; else 0
+  int way[N_WAYS];     // their numbers, as shard's option `way` takes them
+  double took[N_WAYS]; // seconds of a step
   const char *explained; // what Sharding.explain asks; NULL: nothing is called so
 } Searched;
 

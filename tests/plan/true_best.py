@@ -1,12 +1,18 @@
-"""The plan that a search finds beside the best there is:  true_best.py [MODEL...] [--all]
+"""The plan that a search finds beside the best there is:  true_best.py [MODEL...] [--all] [--every N]
 
-Every way to split the ops of a tiny model and to lay its inputs and weights is written as a plan, and what comes of it
-is priced as nnaot prices any plan: its step, after all passes.  What is done to the loss follows by propagation.  The
-search sees its own prices only; what its plan really takes must not be much more than the least.  What it cannot see:
-the all_reduce of the norm of gradients, once for all weights that are cut, is worth 6 % of a step of 40 microseconds.
---all: also models that take minutes.
+Every way to split the ops of a tiny model and to lay its inputs and weights, over one axis or two, is written as a plan,
+and what comes of it is priced as nnaot prices any plan: its step, after all passes.  What is done to the loss follows by
+propagation.  The search sees its own prices only; what its plan really takes must not be much more than the least.  What
+it cannot see: the all_reduce of the norm of gradients, once for all weights that are cut, is worth 6 % of a step of 40
+microseconds.
+
+The same is asked of `auto`, and of both on devices with less memory, down to what the smallest of all plans needs: then
+the least is that of the plans that fit, and less memory never makes a step faster.
+--all: also models that take minutes.  --every: of the plans only each N-th.
 """
 
+import argparse
+import concurrent.futures
 import itertools
 import json
 import os
@@ -50,20 +56,31 @@ def forked(rows, width):
         f"%z = mul %p, %q : f32[{rows},{width}]"], "z"
 
 
-# name -> model, sizes of the axes, cluster
+# name -> model, sizes of the axes, cluster, whether parameters may lie otherwise than their readers want them
 FAST, SLOW = dict(inside=1e-11, across=1e-10), dict(inside=1e-10, across=1e-9)
 CASES = {
-    "one": (linears(512, [512, 512], None), [4], FAST), "tall": (linears(4096, [64, 64], None), [2], SLOW),
-    "flat": (linears(16, [512, 2048], None), [4], SLOW), "deep": (linears(16, [4096, 64], None), [4], FAST),
+    "one": (linears(512, [512, 512], None), [4], FAST, True), "tall": (linears(4096, [64, 64], None), [2], SLOW, True),
+    "flat": (linears(16, [512, 2048], None), [4], SLOW, True), "deep": (linears(16, [4096, 64], None), [4], FAST, True),
+    "large2x2": (linears(2048, [2048, 2048], None), [2, 2], FAST, False),
+    "tall2x2": (linears(16384, [512, 512], None), [2, 2], FAST, False),
+    "two2x2": (linears(512, [1024, 512, 2048], None), [2, 2], FAST, False),
 }
 LONG = {
-    "wide": (linears(64, [256, 1024, 256]), [2], SLOW), "wide4": (linears(64, [256, 1024, 256]), [4], FAST),
-    "rows": (linears(4096, [64, 64, 64]), [2], SLOW), "rows4": (linears(4096, [64, 128, 64]), [4], FAST),
-    "plain": (linears(256, [256, 256, 512], None), [4], SLOW), "even": (linears(512, [512, 512, 512]), [2], SLOW),
-    "residual": (residual(256, 256, 1024), [2], SLOW), "forked": (forked(256, 512), [4], SLOW),
-    "three": (linears(256, [256, 512, 256, 512]), [2], SLOW), "three4": (linears(512, [512, 128, 512, 64]), [4], FAST),
-    "residual4": (residual(512, 256, 512), [4], FAST), "one2x2": (linears(512, [512, 512], None), [2, 2], SLOW),
-    "plain2x2": (linears(512, [256, 512], None), [2, 2], FAST),
+    "wide": (linears(64, [256, 1024, 256]), [2], SLOW, True), "wide4": (linears(64, [256, 1024, 256]), [4], FAST, True),
+    "rows": (linears(4096, [64, 64, 64]), [2], SLOW, True), "rows4": (linears(4096, [64, 128, 64]), [4], FAST, True),
+    "plain": (linears(256, [256, 256, 512], None), [4], SLOW, True), "even": (linears(512, [512, 512, 512]), [2], SLOW, True),
+    "residual": (residual(256, 256, 1024), [2], SLOW, True), "forked": (forked(256, 512), [4], SLOW, True),
+    "three": (linears(256, [256, 512, 256, 512]), [2], SLOW, True),
+    "three4": (linears(512, [512, 128, 512, 64]), [4], FAST, True),
+    "residual4": (residual(512, 256, 512), [4], FAST, True),
+    "one2x2": (linears(512, [512, 512], None), [2, 2], SLOW, True),
+    "plain2x2": (linears(512, [256, 512], None), [2, 2], FAST, True),
+    "plain4x2": (linears(4096, [1024, 2048], None), [4, 2], FAST, True),
+    "even2x2": (linears(2048, [2048, 2048, 2048]), [2, 2], FAST, False),
+    "wide2x2": (linears(256, [1024, 4096, 1024]), [2, 2], FAST, False),
+    "wide4x2": (linears(256, [1024, 4096, 1024]), [4, 2], FAST, False),
+    "residual2x2": (residual(1024, 1024, 2048), [2, 2], FAST, False),
+    "forked2x2": (forked(1024, 2048), [2, 2], FAST, False),
 }
 
 
@@ -76,12 +93,12 @@ def letters(op):
     return {"linear": "-0nk", "relu": "-01+", "add": "-01+", "mul": "-01"}[op.split()[2]]
 
 
-def ways(params, ops, axes):
+def ways(params, ops, axes, lays_too):
     """All plans, as lines of a program."""
     per_op = [[f'op_trans(f[{i + 1}], "{letter}", axes[{a + 1}])' for letter in letters(op)]
               for a in range(axes) for i, op in enumerate(ops)]
     for a in range(axes):
-        for i, param in enumerate(params):
+        for i, param in enumerate(params if lays_too else []):
             name = param.split(":")[0][1:]
             of = f'param("{name}")'
             lays = [""] + [f"{how}({of}, {dim}, axes[{a + 1}])" for dim in (0, 1) for how in ("split", "store")]
@@ -99,44 +116,81 @@ end
 """
 
 
-def seconds(folder, model, mesh, plan):
-    """What nnaot predicts; None where there is no such plan."""
-    run = subprocess.run([NNAOT, model, "-g", str(mesh), "--plan", plan, "--loss", "mse(y)", "--optimizer", "sgd",
-                          "--cluster", f"{folder}/cluster.lua", "--emit", "plan"], capture_output=True, text=True)
-    if run.returncode:
-        return None
-    return json.loads(run.stdout)["predicted_step_ms"], run.stdout
+class Bench:
+    """A case in a folder."""
+
+    def __init__(self, folder, case):
+        (self.params, self.ops, y), self.axes, self.links, self.lays_too = case
+        self.folder, self.ranks = pathlib.Path(folder), 1
+        for n in self.axes:
+            self.ranks *= n
+        (self.folder / "model.nn").write_text(text(self.params, self.ops, y))
+        self.limit(1e12)
+
+    def limit(self, memory):
+        self.memory = memory
+        cluster = CLUSTER.format(nodes=len(self.axes), per_node=self.ranks // len(self.axes), memory=memory, **self.links)
+        (self.folder / "cluster.lua").write_text(cluster)
+
+    def price(self, plan):
+        """Milliseconds that nnaot predicts, and bytes; None where there is no such plan, or it does not fit."""
+        run = subprocess.run([NNAOT, self.folder / "model.nn", "-g", str(self.ranks), "--plan", plan, "--loss", "mse(y)",
+                              "--optimizer", "sgd", "--cluster", self.folder / "cluster.lua", "--micro-batches", "1",
+                              "--emit", "plan"], capture_output=True, text=True)
+        if run.returncode:
+            return None
+        said = json.loads(run.stdout)
+        bytes_ = max(rank["peak_bytes"] for rank in said["per_rank"])
+        return (said["predicted_step_ms"], bytes_) if bytes_ <= self.memory else None
+
+    def price_way(self, i, way):
+        plan, factors = self.folder / f"way{i}.lua", ",".join(map(str, self.axes))
+        lines = "\n  ".join(filter(None, way))
+        plan.write_text(f"function factors(n) return {{{factors}}} end\n" + LUA % lines)
+        price = self.price(plan)
+        plan.unlink()
+        return price and (*price, "; ".join(filter(None, way)))
+
+    def price_all(self, every):
+        """Of all ways that can be."""
+        all_ways = itertools.islice(ways(self.params, self.ops, len(self.axes), self.lays_too), 0, None, every)
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            return [p for p in pool.map(self.price_way, itertools.count(), all_ways) if p]
 
 
-def check(name, case):
-    (params, ops, y), axes, links = case
-    ranks = 1
-    for n in axes:
-        ranks *= n
+def limits(prices):
+    """Bytes: enough, less than the best plan needs, half way to the least, and what the smallest plan needs."""
+    peaks, best = [p[1] for p in prices], min(prices)
+    least = min(peaks)
+    return sorted({int(1e12), max(least, best[1] - 1), (least + best[1]) // 2, least}, reverse=True)
+
+
+def check(name, case, every):
     with tempfile.TemporaryDirectory() as folder:
-        model = pathlib.Path(folder, "model.nn")
-        model.write_text(text(params, ops, y))
-        pathlib.Path(folder, "cluster.lua").write_text(
-            CLUSTER.format(nodes=len(axes), per_node=ranks // len(axes), memory=1e12, **links))
-        found = seconds(folder, model, ranks, "search")[0]
-        best, how, n = found, "the search's", 0
-        factors = f"function factors(n) return {{{','.join(map(str, axes))}}} end\n"
-        for way in ways(params, ops, len(axes)):
-            plan = pathlib.Path(folder, "way.lua")
-            plan.write_text(factors + LUA % "\n  ".join(filter(None, way)))
-            took = seconds(folder, model, ranks, str(plan))
-            n += took is not None
-            if took and took[0] < best:
-                best, how = took[0], "; ".join(filter(None, way))
-    print(f"{name:10} {n:6} plans: best {best:.6f} ms, the search's {found:.6f} ms, {found / best:.4f}   {how}",
-          flush=True)
-    return found / best
+        bench, worst, before = Bench(folder, case), 0, {}
+        prices = bench.price_all(every)
+        for memory in limits(prices):
+            bench.limit(memory)
+            best = min(p for p in prices if p[1] <= memory)
+            for plan in "search", "auto":
+                found = bench.price(plan)
+                ms = found[0] if found else float("inf")
+                faster = ms < before.get(plan, 0)
+                worst, before[plan] = max(worst, ms / best[0], 2 * faster), max(ms, before.get(plan, 0))
+                print(f"{name:11} {len(prices):6} plans, {memory:13} bytes: best {best[0]:.6f} ms, {plan} {ms:.6f} ms, "
+                      f"{ms / best[0]:.4f}{' FASTER WITH LESS' if faster else ''}   {best[2] if ms > best[0] else ''}",
+                      flush=True)
+    return worst
 
 
 def main():
-    names = [a for a in sys.argv[1:] if not a.startswith("-")]
-    cases = {**CASES, **(LONG if names or "--all" in sys.argv else {})}
-    sys.exit(max([check(name, cases[name]) for name in names or cases]) > WORST)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*")
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--every", type=int, default=1)
+    o = parser.parse_args()
+    cases = {**CASES, **(LONG if o.models or o.all else {})}
+    sys.exit(max([check(name, cases[name], o.every) for name in o.models or cases]) > WORST)
 
 
 main()
