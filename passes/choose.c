@@ -19,8 +19,8 @@ enum { MAX_MICRO_BATCHES = 256, MORE_RANKS = 8 };
 
 // How a program may be used: on all ranks; on the ranks that another one inside of it leaves;
 // inside of such a one, with every number of ranks; only where ranks are of one node.  Searches
-// take their time.
-enum { ALONE = 1, OUTER = 2, INNER = 4, IN_NODE = 8, SEARCH = 16 };
+// take their time; some only add to others, so that they are worth little of it.
+enum { ALONE = 1, OUTER = 2, INNER = 4, IN_NODE = 8, SEARCH = 16, MORE = 32 };
 
 static const struct {
   const char *plan;
@@ -35,7 +35,7 @@ static const struct {
     {"tp2d", ALONE | IN_NODE, 4},
     {"search", ALONE | SEARCH, 2},
     {"search_qkv", ALONE | SEARCH, 2},
-    {"search_added", ALONE | SEARCH, 2},
+    {"search_added", ALONE | SEARCH | MORE, 2},
 };
 enum { N_KNOWN = sizeof known / sizeof *known };
 
@@ -174,6 +174,18 @@ static void note_least(Candidate *first, const Candidate *last) {
   first->least_why = last->least_why;
 }
 
+static bool adds_to_others(const Candidate *c) {
+  for (int i = 0; i < N_KNOWN; i++)
+    if (!strcmp(known[i].plan, c->plan)) return known[i].use & MORE;
+  return false;
+}
+
+static bool any_fits(const Candidates *all) {
+  for (int i = 0; i < all->n; i++)
+    if (all->at[i].fits) return true;
+  return false;
+}
+
 // Also with more micro-batches, where it does not fit.  Some numbers do not divide the rows of a
 // rank.
 static void try_candidate(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all,
@@ -181,6 +193,7 @@ static void try_candidate(const Module *model, const ChooseOptions *o, Arena *a,
   int tried = all->n;
   make(model, o, a, &c, kept);
   vec_push(a, all, c);
+  if (adds_to_others(&c) && any_fits(all)) return;
   for (int64_t n = next_cut(o, &c, c.micro_batches); n; n = next_cut(o, &c, n)) {
     Candidate more = {c.plan, c.ranks, n, .way = -1};
     make(model, o, a, &more, kept);
@@ -202,15 +215,28 @@ static int cheapest(const Candidates *all) {
   return best;
 }
 
+// Whether an earlier one came to the same, as searches do that see the same model.
+static bool is_known(const Candidates *all, int i) {
+  const Candidate *c = &all->at[i];
+  for (int k = 0; k < i; k++) {
+    const Candidate *x = &all->at[k];
+    if (x->made && x->seconds == c->seconds && x->needs.peak_bytes == c->needs.peak_bytes)
+      return true;
+  }
+  return false;
+}
+
 // The other ways of what was tried.
 static void try_others(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all) {
-  for (int i = 0, n = all->n; i < n; i++)
-    for (int k = 0; k < all->at[i].n_others && all->at[i].made; k++) {
-      const Candidate *c = &all->at[i];
-      Candidate other = {c->plan, c->ranks, c->micro_batches, .nth = k + 1, .way = c->other[k]};
+  for (int i = 0, n = all->n; i < n; i++) {
+    const Candidate c = all->at[i];
+    if (!c.fits || adds_to_others(&c) || is_known(all, i)) continue;
+    for (int k = 0; k < c.n_others; k++) {
+      Candidate other = {c.plan, c.ranks, c.micro_batches, .nth = k + 1, .way = c.other[k]};
       make(model, o, a, &other, NULL);
       if (other.made) vec_push(a, all, other);
     }
+  }
 }
 
 // They take turns, so they are never the fastest, but they may be all that fits.
