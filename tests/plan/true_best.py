@@ -71,7 +71,8 @@ CASES = {
 LONG = {
     "wide": (linears(64, [256, 1024, 256]), [2], SLOW, True), "wide4": (linears(64, [256, 1024, 256]), [4], FAST, True),
     "rows": (linears(4096, [64, 64, 64]), [2], SLOW, True), "rows4": (linears(4096, [64, 128, 64]), [4], FAST, True),
-    "plain": (linears(256, [256, 256, 512], None), [4], SLOW, True), "even": (linears(512, [512, 512, 512]), [2], SLOW, True),
+    "plain": (linears(256, [256, 256, 512], None), [4], SLOW, True),
+    "even": (linears(512, [512, 512, 512]), [2], SLOW, True),
     "residual": (residual(256, 256, 1024), [2], SLOW, True), "forked": (forked(256, 512), [4], SLOW, True),
     "three": (linears(256, [256, 512, 256, 512]), [2], SLOW, True),
     "three4": (linears(512, [512, 128, 512, 64]), [4], FAST, True),
