@@ -20,9 +20,13 @@
 
 // -- What gradients split ----------------------------------------------------------------------
 
-// How an operand of a gradient lies as far as its op of the model says.
-static Sbp shown(const Problem *p, const Op *of, const Value *v, int axis) {
+// How an operand of a gradient lies as far as its op of the model says, or another part of the
+// gradient that was chosen before: d b^T of a matmul reads what transposes its operand.
+static Sbp shown(const Problem *p, const Op *op, const Op *of, const Value *v, int axis) {
   const Sbp whole = {.kind = SBP_B};
+  const Op *def = v->def;
+  if (def && def->split[axis] != SPLIT_NONE && op_is_gradient_of(def, of) && def != op)
+    return split_gives(def, dims_of(p->s, def), v->index, axis);
   for (int i = 0; i < of->n_in; i++)
     if (of->in[i].value == v) return split_wants(of, dims_of(p->s, of), i, axis, whole);
   for (int i = 0; i < of->n_out; i++)
@@ -35,7 +39,7 @@ static char gradient_split(const Problem *p, const Op *op, const Op *of, int axi
   char split = of->split[axis];
   if (split == SPLIT_NONE || split == SPLIT_PARTIAL) return SPLIT_NONE;
   for (int i = 0; i < op->n_in; i++) {
-    Sbp lies = shown(p, of, op->in[i].value, axis);
+    Sbp lies = shown(p, op, of, op->in[i].value, axis);
     int letter = lies.kind == SBP_S ? letter_of_operand(p->s, op, i, lies.dim, axis) : -1;
     if (letter >= 0) return dims_of(p->s, op)->letter[letter].name;
   }
@@ -97,14 +101,21 @@ void price_op(const Problem *p, Node *n) {
   }
 }
 
-void price_gradient(const Problem *p, Node *n, Op *op, const Op *of) {
-  OpWork work = kernel_work(p, op);
-  char before[MAX_AXES];
-  memcpy(before, op->split, sizeof before);
+// The first gradients of a choice are what later ones read, so all of them are chosen together.
+void price_gradients(const Problem *p, Node *n, Op *const *gradient, int count) {
+  char(*before)[MAX_AXES] = arena_alloc_array(p->scratch, (size_t)count, sizeof *before);
+  OpWork *work = arena_alloc_array(p->scratch, (size_t)count, sizeof *work);
+  for (int i = 0; i < count; i++) {
+    work[i] = kernel_work(p, gradient[i]);
+    memcpy(before[i], gradient[i]->split, sizeof *before);
+  }
   for (int k = 0; k < n->choices.n; k++) {
     choose_split(p, n, &n->choices.at[k]);
-    choose_gradient_split(p, op, of);
-    n->cost[k] += cost_of(p, seconds(p, op, &work));
+    for (int i = 0; i < count; i++) {
+      choose_gradient_split(p, gradient[i], n->op);
+      n->cost[k] += cost_of(p, seconds(p, gradient[i], &work[i]));
+    }
   }
-  memcpy(op->split, before, sizeof before);
+  for (int i = 0; i < count; i++)
+    memcpy(gradient[i]->split, before[i], sizeof *before);
 }

@@ -425,13 +425,19 @@ static void add_op_nodes(Problem *p) {
   }
 }
 
+typedef Vec(Op *) Ops;
+
 // The kernels of a gradient are decided by its op of the model.
 static void add_gradients(Problem *p) {
+  const Op *const *model = model_ops(p->s->g, p->scratch);
+  Ops *of_node = arena_alloc_array(p->scratch, (size_t)p->nodes.n, sizeof *of_node);
   for_each_op(op, p->s->g) {
-    const Op *of = op_part(op) == PART_backward ? model_of(op) : NULL;
+    const Op *of = op_part(op) == PART_backward ? model_op_of(op, model) : NULL;
     int node = of ? p->op_node[of->id] : -1;
-    if (node >= 0 && p->nodes.at[node].op == of) price_gradient(p, &p->nodes.at[node], op, of);
+    if (node >= 0 && p->nodes.at[node].op == of) vec_push(p->scratch, &of_node[node], op);
   }
+  for (int i = 0; i < p->nodes.n; i++)
+    if (of_node[i].n) price_gradients(p, &p->nodes.at[i], of_node[i].at, of_node[i].n);
 }
 
 // Where several ops read a value there is a node between, and so there is for those that are alike.

@@ -89,9 +89,9 @@ Op *model_of(const Op *op);
 
 // Sets what a gradient splits when its op of the model splits what it does now.
 void choose_gradient_split(const Problem *p, Op *op, const Op *of);
-// The costs of an op's kernels; those of its gradient's are added.
+// The costs of an op's kernels; those of its gradient's ops, in order, are added.
 void price_op(const Problem *p, Node *n);
-void price_gradient(const Problem *p, Node *n, Op *op, const Op *of);
+void price_gradients(const Problem *p, Node *n, Op *const *gradient, int count);
 
 // The op as that choice has it, until the next: Op.split is set.
 void choose_split(const Problem *p, const Node *n, const Choice *c);
