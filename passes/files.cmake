@@ -64,6 +64,7 @@ set(PASS_FILES
   search/edges.c
   search/fit.c
   search/kernels.c
+  search/updates.c
   search/alone.c
   search/lives.c
   search/timed.c

@@ -67,7 +67,7 @@ static bool is_there(const Problem *p, const Value *v) {
 }
 
 // The part of an op that its kernel has to do with memory.
-static OpWork kernel_work(const Problem *p, const Op *op) {
+OpWork kernel_work(const Problem *p, const Op *op) {
   OpWork w = op_work(op, dims_of(p->s, op));
   double read = 0, all_read = 0, written = 0, all_written = 0;
   for (int i = 0; i < op->n_in; i++) {
@@ -88,7 +88,7 @@ static OpWork kernel_work(const Problem *p, const Op *op) {
   return w;
 }
 
-static double seconds(const Problem *p, const Op *op, const OpWork *work) {
+double kernel_seconds(const Problem *p, const Op *op, const OpWork *work) {
   Cut cut = op_cut(op, dims_of(p->s, op));
   return work_seconds(p->c, work, &cut);
 }
@@ -97,7 +97,7 @@ void price_op(const Problem *p, Node *n) {
   OpWork work = kernel_work(p, n->op);
   for (int k = 0; k < n->choices.n; k++) {
     choose_split(p, n, &n->choices.at[k]);
-    n->cost[k] = cost_of(p, seconds(p, n->op, &work));
+    n->cost[k] = cost_of(p, kernel_seconds(p, n->op, &work));
   }
 }
 
@@ -113,7 +113,7 @@ void price_gradients(const Problem *p, Node *n, Op *const *gradient, int count) 
     choose_split(p, n, &n->choices.at[k]);
     for (int i = 0; i < count; i++) {
       choose_gradient_split(p, gradient[i], n->op);
-      n->cost[k] += cost_of(p, seconds(p, gradient[i], &work[i]));
+      n->cost[k] += cost_of(p, kernel_seconds(p, gradient[i], &work[i]));
     }
   }
   for (int i = 0; i < count; i++)

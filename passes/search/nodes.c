@@ -229,36 +229,12 @@ double parts_of(const Layout *l) {
   return parts;
 }
 
-// Bytes of the states that the weight's optimizer reads with it.
-static double state_bytes_of(const Value *v) {
-  double bytes = 0;
-  for_each_use(u, v) {
-    if (!u->user || op_part(u->user) != PART_update) continue;
-    for (int i = 0; i < u->user->n_in; i++)
-      if (u->user->in[i].value->role == ROLE_state && !u->user->in[i].value->def)
-        bytes += (double)type_bytes(u->user->in[i].value->type);
-  }
-  return bytes;
-}
-
 // Rows are read into memory by every rank that has them.
 static void price_input(Problem *p, Node *n) {
   double bytes = (double)type_bytes(n->v->type);
   for (int k = 0; k < n->choices.n; k++) {
     double own = bytes / parts_of(lies_as(p, n->v, n->choices.at[k].lies));
     n->cost[k] = cost_of(p, own / p->c->memory_speed);
-  }
-}
-
-static void price_weight(Problem *p, Node *n) {
-  const Value *v = n->v;
-  double bytes = (double)type_bytes(v->type), states = state_bytes_of(v);
-  for (int k = 0; k < n->choices.n; k++) {
-    const Layout *lies = lies_as(p, v, n->choices.at[k].lies);
-    const Layout *back = lies_as(p, v, n->choices.at[k].back);
-    double moved = (2 * states + 3 * bytes) / parts_of(back); // states both ways, weight, gradient
-    double seconds = moved / p->c->memory_speed + price(p, v->type, back, lies, false);
-    n->cost[k] = cost_of(p, seconds);
   }
 }
 

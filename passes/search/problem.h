@@ -1,11 +1,12 @@
 // What the files of the search share: nodes.c (what can be chosen), kernels.c (what that takes),
-// edges.c (what moves between), lives.c and memory.c (what it needs), fit.c (solves it), search.c
-// (writes it down), explain.c (says why).
+// updates.c (and once per step, of a weight), edges.c (what moves between), lives.c and memory.c
+// (what it needs), fit.c (solves it), search.c (writes it down), explain.c (says why).
 
 #ifndef PROBLEM_H
 #define PROBLEM_H
 
 #include "base/vec.h"
+#include "ir/work.h"
 #include "repeats.h"
 #include "search.h"
 #include "transition.h"
@@ -89,9 +90,18 @@ Op *model_of(const Op *op);
 
 // Sets what a gradient splits when its op of the model splits what it does now.
 void choose_gradient_split(const Problem *p, Op *op, const Op *of);
+// The work of an op's kernel as one device has it, and seconds of it as the op splits now.
+OpWork kernel_work(const Problem *p, const Op *op);
+double kernel_seconds(const Problem *p, const Op *op, const OpWork *work);
 // The costs of an op's kernels; those of its gradient's ops, in order, are added.
 void price_op(const Problem *p, Node *n);
 void price_gradients(const Problem *p, Node *n, Op *const *gradient, int count);
+// Of a weight's update.
+void price_weight(Problem *p, Node *n);
+
+// What updates the weight splits what its states do along the axis, as far as programs allow it;
+// `why` is the line that wants it.
+void split_update(const Problem *p, const Value *v, Sbp states, int axis, const Loc *why);
 
 // The op as that choice has it, until the next: Op.split is set.
 void choose_split(const Problem *p, const Node *n, const Choice *c);

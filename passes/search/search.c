@@ -49,33 +49,6 @@ static bool taken_so(const Problem *p, const Value *v, Sbp lies, int axis) {
   return true;
 }
 
-static void split_at(const Problem *p, Op *op, int letter, int axis, const Loc *why) {
-  const Dims *dims = dims_of(p->s, op);
-  const Loc *fixed = p->s->fixed[op->id][axis];
-  if ((fixed && fixed != why) || !split_legal(op, dims, letter, axis)) return;
-  if (!said_allows(p->s->said[op->id][axis], dims->letter[letter].name)) return;
-  op->split[axis] = dims->letter[letter].name;
-  p->s->fixed[op->id][axis] = why;
-}
-
-// The letter of a dimension of a term; -1: it has none.
-static int letter_at(const Term *t, int dim) {
-  return dim < t->rank && t->dim[dim].n ? t->dim[dim].letter[0] : -1;
-}
-
-// Unless a program has said otherwise.  The update of a weight does its part of this dimension, and
-// so does what else reads the gradient for it, as its norm does.
-static void split_update(const Problem *p, const Value *v, int dim, int axis, const Loc *why) {
-  for_each_use(u, v) {
-    Op *op = u->user;
-    if (!op || op_part(op) != PART_update || u->index != 0 || op->n_in < 2) continue;
-    split_at(p, op, letter_at(&dims_of(p->s, op)->out[0], dim), axis, why);
-    for_each_use(r, op->in[1].value)
-      if (r->user && r->user != op && op_part(r->user) == PART_update)
-        split_at(p, r->user, letter_at(&dims_of(p->s, r->user)->in[r->index], dim), axis, why);
-  }
-}
-
 static void write_param(const Problem *p, const Value *v, const Choice *c, const Loc *why) {
   for (int i = 0; i < p->n_axes; i++) {
     int axis = p->axis[i];
@@ -84,7 +57,7 @@ static void write_param(const Problem *p, const Value *v, const Choice *c, const
       p->s->lies[v->id][axis] = lies;
       p->s->given[v->id][axis] = taken_so(p, v, lies, axis) ? FIXED : STORED;
     }
-    if (c->back[axis].kind == SBP_S) split_update(p, v, c->back[axis].dim, axis, why);
+    split_update(p, v, c->back[axis], axis, why);
   }
 }
 
