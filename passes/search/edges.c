@@ -11,6 +11,7 @@
 #include "hops.h"
 #include "ir/op.h"
 #include "ir/split.h"
+#include "pack_grads.h"
 #include "part.h"
 #include "problem.h"
 
@@ -155,14 +156,25 @@ static double often_seconds(const Problem *p, double seconds, double times, bool
   return seconds * times;
 }
 
-// Whether sums become whole: fuse_comm and pack_grads join those of many weights, so that they
-// start together.
-static bool is_joined(const Layout *from, const Layout *to) {
+// Whether sums become whole: pack_grads joins those of many weights.
+static bool is_packed(const Layout *from, const Layout *to) {
   for (int a = 0; a < from->n_axes; a++)
     if (from->axis[a].kind == SBP_P ? to->axis[a].kind != SBP_B
                                     : !sbp_equal(from->axis[a], to->axis[a]))
       return false;
   return true;
+}
+
+// A sum that fills half a bucket has half of its start.  One that is larger starts alone.
+static double packed_price(Problem *p, const Type *whole, const Layout *from, const Layout *to) {
+  double alone = price(p, whole, from, to, false), bytes = price(p, whole, from, to, true);
+  double share = (double)type_bytes(whole) / parts_of(to) / PACK_BUCKET;
+  return fmin(alone, bytes + fmin(share, 1) * (alone - bytes));
+}
+
+static double gradient_price(Problem *p, const Value *v, const Layout *from, const Layout *to) {
+  bool packed = is_weight(v) && is_packed(from, to);
+  return packed ? packed_price(p, v->type, from, to) : price(p, v->type, from, to, false);
 }
 
 static int64_t *pair_costs(Problem *p, const Value *v, const End *from, const End *to, Often o) {
@@ -172,8 +184,7 @@ static int64_t *pair_costs(Problem *p, const Value *v, const End *from, const En
   for (int i = 0; i < n; i++)
     for (int k = 0; k < m; k++) {
       double forward = price(p, v->type, from->lies[i], to->lies[k], false);
-      bool joined = of_weight && is_joined(to->back[k], from->back[i]);
-      double back = o.backward > 0 ? price(p, v->type, to->back[k], from->back[i], joined) : 0;
+      double back = o.backward > 0 ? gradient_price(p, v, to->back[k], from->back[i]) : 0;
       double seconds = often_seconds(p, forward, o.forward, !of_weight) +
                        often_seconds(p, back, o.backward, !of_weight);
       cost[i * m + k] = cost_of(p, seconds);
