@@ -63,6 +63,7 @@ set(PASS_FILES
   search/nodes.c
   search/edges.c
   search/fit.c
+  search/overlap.c
   search/kernels.c
   search/updates.c
   search/alone.c

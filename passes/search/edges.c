@@ -57,6 +57,15 @@ static bool has_way(const Layout *from, const Layout *to) {
   return true;
 }
 
+// A part of what is whole is copied.
+static double slice_seconds(const Problem *p, const Type *whole, const Layout *from,
+                            const Layout *to) {
+  for (int a = 0; a < from->n_axes; a++)
+    if (from->axis[a].kind == SBP_B && to->axis[a].kind == SBP_S)
+      return p->c->launch + 2 * (double)type_bytes(whole) / parts_of(to) / p->c->memory_speed;
+  return 0;
+}
+
 static double cheapest_hops(Problem *p, const Type *whole, const Layout *from, const Layout *to,
                             bool joined) {
   double best = INFINITY;
@@ -71,7 +80,8 @@ double price(Problem *p, const Type *whole, const Layout *from, const Layout *to
   if (2 * p->n_known >= p->known_size) grow(p);
   Known *k = known_slot(p->known, p->known_size, whole, from, to, joined);
   if (k->whole) return k->seconds;
-  *k = (Known){whole, from, to, joined, cheapest_hops(p, whole, from, to, joined)};
+  double seconds = cheapest_hops(p, whole, from, to, joined) + slice_seconds(p, whole, from, to);
+  *k = (Known){whole, from, to, joined, seconds};
   p->n_known++;
   return k->seconds;
 }
@@ -147,6 +157,7 @@ static End end_of_reader(const Problem *p, const Op *op, int i) {
 // How often in a step.
 typedef struct Often {
   double forward, backward; // 0: never
+  bool late;                // nobody waits for it but outputs
 } Often;
 
 // Each slice of time sends its part of the bytes, and each takes its time to start.
@@ -162,47 +173,84 @@ static bool is_packed(const Layout *from, const Layout *to) {
     if (from->axis[a].kind == SBP_P ? to->axis[a].kind != SBP_B
                                     : !sbp_equal(from->axis[a], to->axis[a]))
       return false;
-  return true;
+  return from != to;
 }
 
-// A sum that fills half a bucket has half of its start.  One that is larger starts alone.
+// A sum that fills half a bucket has half of its start, and of the kernel that packs it.  One that
+// is larger starts alone.
 static double packed_price(Problem *p, const Type *whole, const Layout *from, const Layout *to) {
   double alone = price(p, whole, from, to, false), bytes = price(p, whole, from, to, true);
-  double share = (double)type_bytes(whole) / parts_of(to) / PACK_BUCKET;
-  return fmin(alone, bytes + fmin(share, 1) * (alone - bytes));
+  double share = fmin((double)type_bytes(whole) / parts_of(to) / p->bucket, 1);
+  return fmin(alone, bytes + share * (alone - bytes)) + share * p->c->launch;
 }
 
-static double gradient_price(Problem *p, const Value *v, const Layout *from, const Layout *to) {
-  bool packed = is_weight(v) && is_packed(from, to);
-  return packed ? packed_price(p, v->type, from, to) : price(p, v->type, from, to, false);
+// Nobody waits before the end of the step for a sum that only outputs come of, such as the loss, so
+// it is hidden as far as the rest of the step is long enough.
+static double forward_price(Problem *p, const Value *v, const Layout *from, const Layout *to,
+                            bool late) {
+  double seconds = price(p, v->type, from, to, false);
+  if (!late || !is_packed(from, to)) return seconds;
+  return fmax(price(p, v->type, from, to, true), seconds - p->least);
 }
 
-static int64_t *pair_costs(Problem *p, const Value *v, const End *from, const End *to, Often o) {
-  int n = p->nodes.at[from->node].choices.n, m = p->nodes.at[to->node].choices.n;
+// What one of such pairs of choices costs.
+static void price_choices(Problem *p, const Value *v, const End *from, const End *to, Often o,
+                          Pair *e, int i, int k) {
   bool of_weight = is_weight(v);
-  int64_t *cost = arena_array(p->scratch, int64_t, n * m);
+  const Layout *gradient = to->back[k], *wanted = from->back[i];
+  int at = i * p->nodes.at[to->node].choices.n + k;
+  double forward = forward_price(p, v, from->lies[i], to->lies[k], o.late);
+  double back = 0, reduced = 0;
+  bool packed = of_weight && is_packed(gradient, wanted);
+  if (o.backward > 0 && packed) reduced = packed_price(p, v->type, gradient, wanted);
+  if (o.backward > 0 && !packed) back = price(p, v->type, gradient, wanted, false);
+  back = often_seconds(p, back, o.backward, !of_weight);
+  e->cost[at] =
+      cost_of(p, often_seconds(p, forward, o.forward, !of_weight) + back + o.backward * reduced);
+  if (e->cost[at] >= SOLVER_INFINITE) return;
+  e->back[at] = cost_of(p, back);
+  e->again[at] = o.forward > 1 ? cost_of(p, forward) : 0;
+  if (of_weight) e->reduced[at] = cost_of(p, o.backward * reduced);
+}
+
+static void price_pair(Problem *p, const Value *v, const End *from, const End *to, Often o,
+                       Pair *e) {
+  int n = p->nodes.at[from->node].choices.n, m = p->nodes.at[to->node].choices.n;
+  e->cost = arena_array(p->scratch, int64_t, n * m);
+  e->again = arena_array(p->scratch, int64_t, n * m);
+  e->back = arena_array(p->scratch, int64_t, n * m);
+  if (is_weight(v)) e->reduced = arena_array(p->scratch, int64_t, n * m);
+  e->gradient = to->back;
   for (int i = 0; i < n; i++)
-    for (int k = 0; k < m; k++) {
-      double forward = price(p, v->type, from->lies[i], to->lies[k], false);
-      double back = o.backward > 0 ? gradient_price(p, v, to->back[k], from->back[i]) : 0;
-      double seconds = often_seconds(p, forward, o.forward, !of_weight) +
-                       often_seconds(p, back, o.backward, !of_weight);
-      cost[i * m + k] = cost_of(p, seconds);
-    }
+    for (int k = 0; k < m; k++)
+      price_choices(p, v, from, to, o, e, i, k);
+}
+
+int64_t *pair_cost(const Problem *p, const Pair *e) {
+  int n = p->nodes.at[e->from].choices.n * p->nodes.at[e->to].choices.n;
+  if (!e->reduced || p->exposed >= 1) return e->cost;
+  int64_t *cost = arena_copy(p->scratch, e->cost, sizeof *cost * (size_t)n);
+  for (int k = 0; k < n; k++)
+    cost[k] -= (int64_t)((1 - p->exposed) * (double)(e->n * e->reduced[k]));
   return cost;
 }
 
-// The edge between these, counted once more; NULL when it is the first.
-static Pair *known_pair(Problem *p, const Pair *e) {
+// The edge between these; NULL: there is none yet.
+static Pair *known_pair(const Problem *p, const Pair *e) {
   for (int i = p->first_pair[e->from]; i; i = p->pairs.at[i - 1].next) {
     Pair *k = &p->pairs.at[i - 1];
-    if (k->to != e->to || k->from_index != e->from_index || k->to_index != e->to_index ||
-        k->type != e->type)
-      continue;
-    k->n++;
-    return k;
+    if (k->to == e->to && k->from_index == e->from_index && k->to_index == e->to_index &&
+        k->type == e->type)
+      return k;
   }
   return NULL;
+}
+
+// The same, which is counted once more.
+static Pair *counted_pair(Problem *p, const Pair *e) {
+  Pair *k = known_pair(p, e);
+  if (k) k->n++;
+  return k;
 }
 
 static void add_pair(Problem *p, Pair e) {
@@ -222,23 +270,35 @@ static bool gradient_reads(const Value *v) {
 // gradient is reduced once.
 static Often how_often(const Problem *p, const Value *v) {
   double slices = (double)p->slices, back = p->has_gradient[v->id];
-  if (!is_weight(v)) return (Often){1, back};
-  return (Often){gradient_reads(v) ? 2 * slices : slices, back};
+  if (!is_weight(v)) return (Often){1, back, false};
+  return (Often){gradient_reads(v) ? 2 * slices : slices, back, false};
 }
 
 // Between what makes a value, or makes it for all, and whoever reads it; `reader` NULL: the node
 // for all.
-static void add_value_pair(Problem *p, const Value *v, const Use *reader) {
+static Pair ends_of(const Problem *p, const Value *v, const Use *reader) {
   int shared = p->shared_node[v->id];
-  bool from_shared = shared >= 0 && reader;
   Pair e = {.from_index = v->def ? v->index : 0, .type = v->type};
-  e.from = from_shared ? shared : v->def ? p->op_node[v->def->id] : p->value_node[v->id];
+  e.from = shared >= 0 && reader ? shared : v->def ? p->op_node[v->def->id] : p->value_node[v->id];
   e.to = reader ? p->op_node[reader->user->id] : shared;
   e.to_index = reader ? reader->index : -1;
-  if (known_pair(p, &e)) return;
-  End from = from_shared ? end_of_value(p, shared) : end_of_maker(p, v);
-  End to = reader ? end_of_reader(p, reader->user, reader->index) : end_of_value(p, shared);
-  e.cost = pair_costs(p, v, &from, &to, how_often(p, v));
+  return e;
+}
+
+const Pair *pair_between(const Problem *p, const Value *v, const Use *reader) {
+  Pair e = ends_of(p, v, reader);
+  return e.from < 0 || e.to < 0 ? NULL : known_pair(p, &e);
+}
+
+static void add_value_pair(Problem *p, const Value *v, const Use *reader) {
+  Pair e = ends_of(p, v, reader);
+  bool from_shared = p->shared_node[v->id] >= 0 && reader;
+  if (counted_pair(p, &e)) return;
+  End from = from_shared ? end_of_value(p, e.from) : end_of_maker(p, v);
+  End to = reader ? end_of_reader(p, reader->user, reader->index) : end_of_value(p, e.to);
+  Often often = how_often(p, v);
+  often.late = reader && p->late[reader->user->id];
+  price_pair(p, v, &from, &to, often, &e);
   add_pair(p, e);
 }
 
@@ -256,9 +316,9 @@ static void add_value_pairs(Problem *p, const Value *v) {
 static void add_update(Problem *p, const Value *v, int param) {
   Pair e = {.from = p->op_node[v->def->id], .to = param, .from_index = v->index, .to_index = -1};
   e.type = v->type;
-  if (known_pair(p, &e)) return;
+  if (counted_pair(p, &e)) return;
   End from = end_of_maker(p, v), to = end_of_value(p, param);
-  e.cost = pair_costs(p, v, &from, &to, (Often){1, 0});
+  price_pair(p, v, &from, &to, (Often){1, 0, false}, &e);
   add_pair(p, e);
 }
 
@@ -290,12 +350,18 @@ static void add_up(Problem *p, Node *n) {
   }
 }
 
+// A sum goes with the next that is reduced.
+static double output_price(Problem *p, const Value *v, const Layout *from, const Layout *to) {
+  bool packed = is_packed(from, to);
+  return price(p, v->type, from, to, packed) + (packed ? p->c->launch : 0);
+}
+
 static void add_output(Problem *p, const Value *v) {
   End from = end_of_maker(p, v);
   Node *n = &p->nodes.at[from.node];
   const Layout *all = layout_broadcast(p->s->g->module, p->s->mesh);
   for (int k = 0; k < n->choices.n; k++)
-    n->cost[k] += cost_of(p, price(p, v->type, from.lies[k], all, false));
+    n->cost[k] += cost_of(p, output_price(p, v, from.lies[k], all));
 }
 
 static void add_results(Problem *p) {
@@ -320,8 +386,34 @@ static void count_all(Problem *p) {
   }
 }
 
+static double bucket_bytes(const Problem *p) {
+  const Graph *g = p->s->g;
+  double all = 0;
+  for (int i = 0; i < g->n_params; i++)
+    if (is_weight(g->params[i]) && p->has_gradient[g->params[i]->id])
+      all += (double)type_bytes(g->params[i]->type);
+  return all > 0 ? fmin(all, PACK_BUCKET) : PACK_BUCKET;
+}
+
+static bool is_late(const Problem *p, const Op *op) {
+  for (int i = 0; i < op->n_out; i++)
+    for_each_use(u, op->out[i])
+      if (u->user ? !p->late[u->user->id] : p->s->g->results[u->index]->target != NULL)
+        return false;
+  return op_part(op) == PART_forward;
+}
+
+static void find_late(Problem *p) {
+  const Graph *g = p->s->g;
+  p->late = arena_array(p->scratch, bool, g->n_ops);
+  for (const Op *op = g->last; op; op = op->prev)
+    p->late[op->id] = is_late(p, op);
+}
+
 void edges_make(Problem *p) {
   const Graph *g = p->s->g;
+  p->bucket = bucket_bytes(p);
+  find_late(p);
   p->first_pair = arena_array(p->scratch, int, p->nodes.n);
   for (int i = 0; i < g->n_params; i++)
     add_value_pairs(p, g->params[i]);

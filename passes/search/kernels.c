@@ -109,11 +109,15 @@ void price_gradients(const Problem *p, Node *n, Op *const *gradient, int count) 
     work[i] = kernel_work(p, gradient[i]);
     memcpy(before[i], gradient[i]->split, sizeof *before);
   }
+  n->n_gradients = count;
+  n->back = arena_array(p->scratch, int64_t, (int64_t)count * n->choices.n);
   for (int k = 0; k < n->choices.n; k++) {
     choose_split(p, n, &n->choices.at[k]);
     for (int i = 0; i < count; i++) {
       choose_gradient_split(p, gradient[i], n->op);
-      n->cost[k] += cost_of(p, kernel_seconds(p, gradient[i], &work[i]));
+      int64_t cost = cost_of(p, kernel_seconds(p, gradient[i], &work[i]));
+      n->back[i * n->choices.n + k] = cost;
+      n->cost[k] += cost;
     }
   }
   for (int i = 0; i < count; i++)

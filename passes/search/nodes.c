@@ -406,10 +406,12 @@ typedef Vec(Op *) Ops;
 // The kernels of a gradient are decided by its op of the model.
 static void add_gradients(Problem *p) {
   const Op *const *model = model_ops(p->s->g, p->scratch);
+  p->model_op = arena_array(p->scratch, const Op *, p->s->g->n_ops);
   Ops *of_node = arena_alloc_array(p->scratch, (size_t)p->nodes.n, sizeof *of_node);
   for_each_op(op, p->s->g) {
     const Op *of = op_part(op) == PART_backward ? model_op_of(op, model) : NULL;
     int node = of ? p->op_node[of->id] : -1;
+    p->model_op[op->id] = of;
     if (node >= 0 && p->nodes.at[node].op == of) vec_push(p->scratch, &of_node[node], op);
   }
   for (int i = 0; i < p->nodes.n; i++)
@@ -458,5 +460,6 @@ void nodes_make(Problem *p) {
   add_gradients(p);
   for_each_value(p, add_shared_nodes);
   for_each_value(p, find_shared_node);
+  price_norms(p);
   count_all(p);
 }

@@ -9,6 +9,8 @@
 #include "said.h"
 #include "timed.h"
 
+#include <string.h>
+
 // For the solver: about 10 s, so that a slow machine chooses the same; and for when that is wrong.
 #define WORK 6e9
 enum { SECONDS = 120 };
@@ -86,6 +88,16 @@ static void leave_open(const Problem *p) {
   }
 }
 
+Problem problem_about(const Problem *p, Sharding *s) {
+  Problem again = *p;
+  again.s = s;
+  memset(&again.nodes, 0, sizeof again.nodes);
+  memset(&again.pairs, 0, sizeof again.pairs);
+  again.known = NULL; // with the layouts that were asked for
+  again.n_known = again.known_size = 0;
+  return again;
+}
+
 bool choices_make(Problem *p) {
   nodes_make(p);
   for (int i = 0; i < p->nodes.n; i++)
@@ -138,16 +150,22 @@ void searched_add(Searched *sum, const Searched *more) {
   sum->n_edges += more->n_edges;
 }
 
-// Picoseconds, or what a larger step is counted in: the solver's bounds are exact to a part in
-// 10^12, and prove an optimum when what they lack is less than 1.
-static double unit_of(const Problem *p) {
-  enum { SPARE = 8 }; // a step takes longer than its kernels do at best
-  double least = 0, unit = 1e-12;
+// Kernels that are cut as often as there are devices.
+static double least_of(const Problem *p) {
+  double least = 0;
   for_each_op(op, p->s->g) {
     OpWork work = op_work(op, dims_of(p->s, op));
     least += work_seconds(p->c, &work, NULL);
   }
-  while (least / p->s->mesh->n_devices * SPARE > 4e11 * unit)
+  return least / p->s->mesh->n_devices;
+}
+
+// Picoseconds, or what a larger step is counted in: the solver's bounds are exact to a part in
+// 10^12, and prove an optimum when what they lack is less than 1.
+static double unit_of(const Problem *p) {
+  enum { SPARE = 8 }; // a step takes longer than its kernels do at best
+  double unit = 1e-12;
+  while (p->least * SPARE > 4e11 * unit)
     unit *= 2;
   return unit;
 }
@@ -177,6 +195,7 @@ bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *
                       cluster_devices(c), s->mesh->n_devices);
   for (int a = 0; a < s->mesh->n_axes; a++)
     if (s->mesh->axis[a].time) p.slices *= s->mesh->axis[a].size;
+  p.least = least_of(&p);
   p.unit = unit_of(&p);
   p.prices = transitions_new(s->g->module, c, s->scratch);
   p.joined = without_starts(&p);
@@ -185,7 +204,7 @@ bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *
   if (!choices_make(&p)) return no_choice(&p, why, d);
   Solved solved = search_solve(&p);
   SolverResult r = solved.result;
-  *out = (Searched){.n = 1, .status = r.status, .step = (double)r.cost * p.unit, .gap = r.gap};
+  *out = (Searched){.n = 1, .status = r.status, .step = solved.step, .gap = r.gap};
   out->ended = r.ended;
   out->seconds = solved.seconds;
   out->peak = (double)solved.peak;
