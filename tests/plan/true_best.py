@@ -2,8 +2,9 @@
 
 Every way to split the ops of a tiny model and to lay its inputs and weights is written as a plan, and what comes of it
 is priced as nnaot prices any plan: its step, after all passes.  What is done to the loss follows by propagation.  The
-search sees its own prices only; what its plan really takes must not be much more than the least.  What it cannot see:
-the all_reduce of the norm of gradients, once for all weights that are cut, is worth 6 % of a step of 40 microseconds.
+search sees its own prices only; what its plan really takes must not be much more than the least.  What it cannot say:
+whether the sum of the loss is hidden beside backward, or goes with that of the norm, depends on how long backward is
+under all other choices; that is worth 3 % of a step of 25 microseconds (flat).
 --all: also models that take minutes.
 """
 
@@ -16,7 +17,7 @@ import sys
 import tempfile
 
 NNAOT = os.path.join(os.environ.get("BUILD", "build"), "bin", "nnaot")
-WORST = 1.06  # of the least
+WORST = 1.04  # of the least
 CLUSTER = """return {{ nodes = {nodes}, per_node = {per_node}, nics = 1, start = 2e-6,
   inside = {{ alpha = 1e-6, beta = {inside} }}, across = {{ alpha = 5e-6, beta = {across} }},
   memory = {memory}, memory_speed = 1e12, f32 = 1e13, half = 1e13, launch = 1e-6 }}
