@@ -220,9 +220,10 @@ static bool next_pick(Attempt *t) {
 }
 
 enum { MAX_ATTEMPTS = 256 };
+#define AS_GOOD 1e-3 // of a step: how far searches are off is more than that, and differs
 
-// Which way to factor the ranks is cheapest, as far as searches see; where none is any good, the
-// first, which will say why.
+// Which way to factor the ranks is cheapest, as far as searches see, and of those as good the one
+// that comes first; where none is any good, the first, which will say why.
 static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
   Attempt best = *t, each = *t;
   bool searches = true;
@@ -243,7 +244,7 @@ static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
     each.scratch = arena_new();
     bool ok = attempt(copy, &each, d);
     searches &= !ok || each.searched.n;
-    if (ok && each.searched.step < best.searched.step) best = each;
+    if (ok && each.searched.step < (1 - AS_GOOD) * best.searched.step) best = each;
     arena_free(each.scratch);
     module_free(copy);
   } while (next_pick(&each));
