@@ -19,6 +19,8 @@
 #define LEAST_WORK    1e8
 #define LEAST_CHANGE  0.02 // of the share that is exposed, to ask again
 
+#define LEAST_NORM 0.01 // of a step, to be counted
+
 enum { ROUNDS = 3 }; // more than the first
 
 typedef struct Building {
@@ -153,13 +155,13 @@ static void add_norm(Building *b, uint32_t axes) {
 }
 
 // Such a node is next to all weights, which makes it dear to solve with.  So there is none where it
-// would be less than what nobody minds.
+// would be a small part of the step, and then no choice is made for its sake.
 static void add_norms(Building *b) {
   const Problem *p = b->p;
   double sum = 0;
   for (uint32_t axes = 1; !(axes >> p->n_axes); axes++)
     sum += (double)p->norm[axes] * p->unit;
-  if (sum <= p->options.gap * p->least) return;
+  if (sum <= LEAST_NORM * p->least) return;
   for (uint32_t axes = 1; !(axes >> p->n_axes); axes++)
     for (int i = 0; i < p->nodes.n; i++)
       if (has_norm(&p->nodes.at[i], axes)) {
@@ -271,12 +273,18 @@ SolverResult search_any(Problem *p) {
   return fit(p, m, copies, &left).result;
 }
 
+// Between nodes comm reduces in several steps where that is cheaper, which are waited for.
+static bool may_hide(const Problem *p) {
+  bool in_node = p->s->mesh->n_devices <= p->c->per_node;
+  return in_node && p->slices == 1 && reduces_gradients(p);
+}
+
 // With that share of what reduces gradients exposed.
 static Solved fit_exposed(Problem *p, const Memory *m, bool *copies, Left *left, double share) {
   p->exposed = share;
   Solved out = fit(p, m, copies, left);
   if (!out.result.choice) return out;
-  out.overlap = overlap_of(p, out.result.choice);
+  out.overlap = may_hide(p) ? overlap_of(p, out.result.choice) : (Overlap){.exposed = 1};
   out.step = step_of(p, out.result.choice, out.overlap.hidden);
   return out;
 }
@@ -290,7 +298,7 @@ Solved search_solve(Problem *p) {
   double start = clock_seconds(), share = 0;
   Left left = {start + p->options.seconds, p->options.work};
   Solved best = fit_exposed(p, m, copies, &left, 1);
-  bool hides = best.result.choice && p->slices == 1 && reduces_gradients(p);
+  bool hides = best.result.choice && may_hide(p);
   for (int i = 0; i < ROUNDS && hides; i++) {
     Solved next = fit_exposed(p, m, copies, &left, share);
     hides = next.result.choice && fabs(next.overlap.exposed - share) > LEAST_CHANGE;
