@@ -19,7 +19,7 @@
 #define LEAST_WORK    1e8
 #define LEAST_CHANGE  0.02 // of the share that is exposed, to ask again
 
-#define LEAST_NORM 0.01 // of a step, to be counted
+#define LEAST_NORM 0.1 // of a step, to be counted
 
 enum { ROUNDS = 3 }; // more than the first
 
