@@ -63,7 +63,9 @@ set(PASS_FILES
   search/nodes.c
   search/edges.c
   search/fit.c
+  search/overlap.c
   search/kernels.c
+  search/updates.c
   search/alone.c
   search/lives.c
   search/timed.c

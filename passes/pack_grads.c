@@ -21,15 +21,14 @@
 // normalisation, goes alone.  Packing costs no copy: plan_memory places the members inside the
 // bucket.
 
+#include "pack_grads.h"
+
 #include "base/vec.h"
 #include "ir/op.h"
 #include "part.h"
 #include "pass.h"
 
-enum {
-  DEFAULT_BUCKET = 4 << 20,
-  SOON = 64, // ops: what is read before them does not join a bucket that is read after
-};
+enum { SOON = 64 }; // ops: what is read before them does not join a bucket that is read after
 
 typedef struct Bucket {
   Vec(Op *) member; // the all_reduces, in order; none: closed
@@ -142,7 +141,7 @@ static bool pack_graph(Packer *p) {
 }
 
 bool pass_pack_grads(Module *m, const PassOptions *o, Diag *d) {
-  Packer p = {.scratch = opt_scratch(o), .d = d, .limit = opt_int(o, "bucket", DEFAULT_BUCKET)};
+  Packer p = {.scratch = opt_scratch(o), .d = d, .limit = opt_int(o, "bucket", PACK_BUCKET)};
   for_each_graph(g, m) {
     p.g = g;
     if (g->entry && !pack_graph(&p)) return false;

@@ -546,6 +546,21 @@ double route_seconds(Routes *r, const Type *whole, const Layout *from, const Lay
   return (double)slices * reach_from(r, t, first)->seconds[last];
 }
 
+Reduces route_reduces(Routes *r, const Type *whole, const Layout *from, const Layout *want) {
+  Tariff *t;
+  int first, last;
+  Reduces sum = {0, 0};
+  if (!find_ends(r, whole, from, want, 1, &t, &first, &last)) return sum;
+  const Reach *reach = reach_from(r, t, first);
+  for (int s = last; isfinite(reach->seconds[last]) && s != first; s = reach->before[s]) {
+    const Hop *hop = &t->net->hop.at[reach->hop[s]];
+    if (hop->edge.prim != PATH_all_reduce) break;
+    sum.start += hop->start;
+    sum.bytes += hop->byte * t->bytes;
+  }
+  return sum;
+}
+
 // -- Step by step --------------------------------------------------------------------------------
 
 static bool joins(const PathStep *last, const Hop *next) {

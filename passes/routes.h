@@ -32,7 +32,12 @@ TensorShape shape_in_slice(const Type *whole, const Layout *l);
 // value in so many equal parts, one after the other.
 double route_seconds(Routes *r, const Type *whole, const Layout *from, const Layout *want,
                      int64_t slices);
-// The same, step by step; NULL where there is no way.
+// Of that, at once, the all_reduces that it ends in: nothing waits for those but who reads the sum.
+typedef struct Reduces {
+  double start, bytes; // seconds until they begin, and of what they send
+} Reduces;
+Reduces route_reduces(Routes *r, const Type *whole, const Layout *from, const Layout *want);
+// All of it, step by step; NULL where there is no way.
 const Path *route_path(Routes *r, const Type *whole, const Layout *from, const Layout *want);
 
 #endif

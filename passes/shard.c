@@ -214,11 +214,13 @@ static bool count_ways(Module *m, Attempt *t, Diag *d) {
 }
 
 enum { MAX_ATTEMPTS = 256 };
+#define AS_GOOD 1e-3 // of a step: how far searches are off is more than that, and differs
 
-// Puts it among the best, if it is one of them.
+// Puts it among the best, if it is one of them; of those as good the one that comes first is
+// before.
 static void note_best(Attempt *t, int number, double step) {
   int i = t->n_best < N_WAYS ? t->n_best++ : N_WAYS;
-  for (; i > 0 && step < t->took[i - 1]; i--)
+  for (; i > 0 && step < (1 - AS_GOOD) * t->took[i - 1]; i--)
     if (i < N_WAYS) {
       t->took[i] = t->took[i - 1];
       t->best[i] = t->best[i - 1];
@@ -242,8 +244,8 @@ static int64_t n_picks(const Attempt *t) {
   return n;
 }
 
-// Which way to factor the ranks is cheapest, as far as searches see; where none is any good, the
-// first, which will say why.
+// Which way to factor the ranks is cheapest, as far as searches see, and of those as good the one
+// that comes first; where none is any good, the first, which will say why.
 static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
   Attempt each = *t;
   bool searches = true;

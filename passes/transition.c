@@ -382,6 +382,11 @@ double transition_routed(Transitions *t, const Type *whole, const Layout *from, 
   return route_seconds(t->routes, whole, from, want, slices);
 }
 
+Reduces transition_reduces(Transitions *t, const Type *whole, const Layout *from,
+                           const Layout *want) {
+  return route_reduces(t->routes, whole, from, want);
+}
+
 double transition_messages(Transitions *t, const Type *whole, const Layout *from,
                            const Layout *want) {
   Known *k = known_between(t, whole, from, want);

@@ -18,6 +18,7 @@
 
 #include "ir/build.h"
 #include "path.h"
+#include "routes.h"
 
 typedef struct Transitions Transitions; // of one module
 
@@ -36,6 +37,9 @@ double transition_seconds(Transitions *t, const Type *whole, const Layout *from,
 // slices; infinite where it knows nothing.
 double transition_routed(Transitions *t, const Type *whole, const Layout *from, const Layout *want,
                          int64_t slices);
+// Of that, in one slice, the all_reduces that it ends in.
+Reduces transition_reduces(Transitions *t, const Type *whole, const Layout *from,
+                           const Layout *want);
 // What a `move` costs, which is send/recv of intersections.
 double transition_messages(Transitions *t, const Type *whole, const Layout *from,
                            const Layout *want);

@@ -122,21 +122,12 @@ static bool is_possible(void *context, const bool *kept) {
   char(*was)[MAX_AXES] = arena_alloc_array(c->p->scratch, g->n_ops, sizeof *was);
   for_each_op(op, g)
     memcpy(was[op->id], op->split, sizeof op->split);
-  Problem p = {.s = without(c, kept), .scratch = c->p->scratch, .c = c->p->c};
-  p.axis = c->p->axis;
-  p.n_axes = c->p->n_axes;
-  p.slices = c->p->slices;
-  p.unit = c->p->unit;
-  p.timed = c->p->timed;
-  p.prices = c->p->prices;
-  p.joined = c->p->joined;
-  p.sums = c->p->sums;
-  p.lives = c->p->lives;
+  Problem p = problem_about(c->p, without(c, kept));
   p.options = (SolverOptions){.seconds = SECONDS_EACH, .gap = ANY_PLAN};
   bool possible = false;
   if (choices_make(&p)) {
-    Solved solved = search_solve(&p);
-    possible = solved.result.choice || solved.result.status != SOLVER_infeasible;
+    SolverResult found = search_any(&p);
+    possible = found.choice || found.status != SOLVER_infeasible;
   }
   for_each_op(op, g)
     memcpy(op->split, was[op->id], sizeof op->split);

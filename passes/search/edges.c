@@ -11,6 +11,7 @@
 #include "hops.h"
 #include "ir/op.h"
 #include "ir/split.h"
+#include "pack_grads.h"
 #include "part.h"
 #include "problem.h"
 
@@ -66,14 +67,24 @@ static double hops_price(Problem *p, const Type *whole, const Layout *from, cons
                                           : seconds;
 }
 
+// A part of what is whole is copied.
+static double slice_seconds(const Problem *p, const Type *whole, const Layout *from,
+                            const Layout *to, Moves moves) {
+  double launch = p->c->launch * (moves == BY_SLICE ? (double)p->slices : 1);
+  for (int a = 0; a < from->n_axes; a++)
+    if (from->axis[a].kind == SBP_B && to->axis[a].kind == SBP_S)
+      return launch + 2 * (double)type_bytes(whole) / parts_of(to) / p->c->memory_speed;
+  return 0;
+}
+
 // As comm chooses: see comm_ways.c.
 static double cheapest_way(Problem *p, const Type *whole, const Layout *from, const Layout *to,
                            Moves moves) {
   double best = INFINITY;
   if (!has_way(from, to)) return best;
-  if (p->routed)
+  if (p->routed && moves != WITH_OTHERS)
     best = transition_routed(p->prices, whole, from, to, moves == BY_SLICE ? p->slices : 1);
-  if (moves != WITH_OTHERS && isfinite(best)) return best; // which hops are among
+  if (isfinite(best)) return best; // which hops are among
   for (Hops hops = NO_HOPS; hops <= ALL_HOP; hops++)
     best = fmin(best, hops_price(p, whole, from, to, moves, hops));
   return best;
@@ -84,7 +95,9 @@ double price(Problem *p, const Type *whole, const Layout *from, const Layout *to
   if (2 * p->n_known >= p->known_size) grow(p);
   Known *k = known_slot(p->known, p->known_size, whole, from, to, moves);
   if (k->whole) return k->seconds;
-  *k = (Known){whole, from, to, moves, cheapest_way(p, whole, from, to, moves)};
+  double seconds =
+      cheapest_way(p, whole, from, to, moves) + slice_seconds(p, whole, from, to, moves);
+  *k = (Known){whole, from, to, moves, seconds};
   p->n_known++;
   return k->seconds;
 }
@@ -160,44 +173,113 @@ static End end_of_reader(const Problem *p, const Op *op, int i) {
 // How often in a step.
 typedef struct Often {
   double forward, backward; // 0: never
+  bool late;                // nobody waits for it but outputs
 } Often;
 
-// Whether sums become whole: fuse_comm and pack_grads join those of many weights, so that they
-// start together.
-static bool is_joined(const Layout *from, const Layout *to) {
+// Whether sums become whole: pack_grads joins those of many weights.
+static bool is_packed(const Layout *from, const Layout *to) {
   for (int a = 0; a < from->n_axes; a++)
     if (from->axis[a].kind == SBP_P ? to->axis[a].kind != SBP_B
                                     : !sbp_equal(from->axis[a], to->axis[a]))
       return false;
-  return true;
+  return from != to;
 }
 
-static int64_t *pair_costs(Problem *p, const Value *v, const End *from, const End *to, Often o) {
+// What brings a gradient to where it is wanted: what backward waits for, and what only the update
+// does, which is all_reduces of weights' gradients.
+typedef struct Return {
+  double back, reduced;
+} Return;
+
+// Of a sum that pack_grads reduces with others.  One that fills half a bucket has half of its
+// start, and of the kernel that packs it; one that is larger starts alone.
+static double packed_seconds(const Problem *p, const Type *whole, const Layout *to, Reduces x) {
+  double share = fmin((double)type_bytes(whole) / parts_of(to) / p->bucket, 1);
+  return x.bytes + share * (x.start + p->c->launch);
+}
+
+// Comm leaves it to pack_grads where its bytes, axis by axis, take no longer than the ways that
+// begin alone.  Those may end in all_reduces, which are packed too.
+static Return return_of_weight(Problem *p, const Type *whole, const Layout *from,
+                               const Layout *to) {
+  double alone = price(p, whole, from, to, AT_ONCE);
+  if (!isfinite(alone)) return (Return){alone, 0};
+  double bytes = is_packed(from, to) ? price(p, whole, from, to, WITH_OTHERS) : INFINITY;
+  if (bytes <= alone * (1 + 1e-9))
+    return (Return){0, packed_seconds(p, whole, to, (Reduces){alone - bytes, bytes})};
+  Reduces last = {0, 0};
+  if (p->routed) last = transition_reduces(p->prices, whole, from, to);
+  if (last.bytes <= 0) return (Return){alone, 0};
+  return (Return){alone - last.start - last.bytes, packed_seconds(p, whole, to, last)};
+}
+
+// Nobody waits before the end of a slice for a sum that only outputs come of, such as the loss, so
+// it is hidden as far as the rest of the step is long enough.
+static double late_price(Problem *p, const Value *v, const Layout *from, const Layout *to) {
+  double seconds = price(p, v->type, from, to, BY_SLICE);
+  if (!is_packed(from, to) || p->slices > 1) return seconds;
+  double bytes = price(p, v->type, from, to, WITH_OTHERS);
+  return fmin(seconds, fmax(bytes, seconds - p->least));
+}
+
+// What one of such pairs of choices costs.
+static void price_choices(Problem *p, const Value *v, const End *from, const End *to, Often o,
+                          Pair *e, int i, int k) {
+  Moves moves = is_weight(v) ? AT_ONCE : BY_SLICE;
+  const Layout *gradient = to->back[k], *wanted = from->back[i];
+  int at = i * p->nodes.at[to->node].choices.n + k;
+  double forward = o.late ? late_price(p, v, from->lies[i], to->lies[k])
+                          : price(p, v->type, from->lies[i], to->lies[k], moves);
+  Return r = {0, 0};
+  if (o.backward > 0 && is_weight(v))
+    r = return_of_weight(p, v->type, gradient, wanted);
+  else if (o.backward > 0)
+    r.back = price(p, v->type, gradient, wanted, BY_SLICE);
+  e->cost[at] = cost_of(p, o.forward * forward + o.backward * (r.back + r.reduced));
+  if (e->cost[at] >= SOLVER_INFINITE) return;
+  e->back[at] = cost_of(p, o.backward * r.back);
+  e->again[at] = o.forward > 1 ? cost_of(p, forward) : 0;
+  if (e->reduced) e->reduced[at] = cost_of(p, o.backward * r.reduced);
+}
+
+static void price_pair(Problem *p, const Value *v, const End *from, const End *to, Often o,
+                       Pair *e) {
   int n = p->nodes.at[from->node].choices.n, m = p->nodes.at[to->node].choices.n;
-  bool of_weight = is_weight(v);
-  int64_t *cost = arena_array(p->scratch, int64_t, n * m);
+  e->cost = arena_array(p->scratch, int64_t, n * m);
+  e->again = arena_array(p->scratch, int64_t, n * m);
+  e->back = arena_array(p->scratch, int64_t, n * m);
+  if (is_weight(v)) e->reduced = arena_array(p->scratch, int64_t, n * m);
+  e->gradient = to->back;
   for (int i = 0; i < n; i++)
-    for (int k = 0; k < m; k++) {
-      bool joined = of_weight && is_joined(to->back[k], from->back[i]);
-      Moves forth = of_weight ? AT_ONCE : BY_SLICE, home = joined ? WITH_OTHERS : forth;
-      double forward = price(p, v->type, from->lies[i], to->lies[k], forth);
-      double back = o.backward > 0 ? price(p, v->type, to->back[k], from->back[i], home) : 0;
-      cost[i * m + k] = cost_of(p, o.forward * forward + o.backward * back);
-    }
+    for (int k = 0; k < m; k++)
+      price_choices(p, v, from, to, o, e, i, k);
+}
+
+int64_t *pair_cost(const Problem *p, const Pair *e) {
+  int n = p->nodes.at[e->from].choices.n * p->nodes.at[e->to].choices.n;
+  if (!e->reduced || p->exposed >= 1) return e->cost;
+  int64_t *cost = arena_copy(p->scratch, e->cost, sizeof *cost * (size_t)n);
+  for (int k = 0; k < n; k++)
+    cost[k] -= (int64_t)((1 - p->exposed) * (double)(e->n * e->reduced[k]));
   return cost;
 }
 
-// The edge between these, counted once more; NULL when it is the first.
-static Pair *known_pair(Problem *p, const Pair *e) {
+// The edge between these; NULL: there is none yet.
+static Pair *known_pair(const Problem *p, const Pair *e) {
   for (int i = p->first_pair[e->from]; i; i = p->pairs.at[i - 1].next) {
     Pair *k = &p->pairs.at[i - 1];
-    if (k->to != e->to || k->from_index != e->from_index || k->to_index != e->to_index ||
-        k->type != e->type)
-      continue;
-    k->n++;
-    return k;
+    if (k->to == e->to && k->from_index == e->from_index && k->to_index == e->to_index &&
+        k->type == e->type)
+      return k;
   }
   return NULL;
+}
+
+// The same, which is counted once more.
+static Pair *counted_pair(Problem *p, const Pair *e) {
+  Pair *k = known_pair(p, e);
+  if (k) k->n++;
+  return k;
 }
 
 static void add_pair(Problem *p, Pair e) {
@@ -217,23 +299,35 @@ static bool gradient_reads(const Value *v) {
 // gradient is reduced once.
 static Often how_often(const Problem *p, const Value *v) {
   double slices = (double)p->slices, back = p->has_gradient[v->id];
-  if (!is_weight(v)) return (Often){1, back};
-  return (Often){gradient_reads(v) ? 2 * slices : slices, back};
+  if (!is_weight(v)) return (Often){1, back, false};
+  return (Often){gradient_reads(v) ? 2 * slices : slices, back, false};
 }
 
 // Between what makes a value, or makes it for all, and whoever reads it; `reader` NULL: the node
 // for all.
-static void add_value_pair(Problem *p, const Value *v, const Use *reader) {
+static Pair ends_of(const Problem *p, const Value *v, const Use *reader) {
   int shared = p->shared_node[v->id];
-  bool from_shared = shared >= 0 && reader;
   Pair e = {.from_index = v->def ? v->index : 0, .type = v->type};
-  e.from = from_shared ? shared : v->def ? p->op_node[v->def->id] : p->value_node[v->id];
+  e.from = shared >= 0 && reader ? shared : v->def ? p->op_node[v->def->id] : p->value_node[v->id];
   e.to = reader ? p->op_node[reader->user->id] : shared;
   e.to_index = reader ? reader->index : -1;
-  if (known_pair(p, &e)) return;
-  End from = from_shared ? end_of_value(p, shared) : end_of_maker(p, v);
-  End to = reader ? end_of_reader(p, reader->user, reader->index) : end_of_value(p, shared);
-  e.cost = pair_costs(p, v, &from, &to, how_often(p, v));
+  return e;
+}
+
+const Pair *pair_between(const Problem *p, const Value *v, const Use *reader) {
+  Pair e = ends_of(p, v, reader);
+  return e.from < 0 || e.to < 0 ? NULL : known_pair(p, &e);
+}
+
+static void add_value_pair(Problem *p, const Value *v, const Use *reader) {
+  Pair e = ends_of(p, v, reader);
+  bool from_shared = p->shared_node[v->id] >= 0 && reader;
+  if (counted_pair(p, &e)) return;
+  End from = from_shared ? end_of_value(p, e.from) : end_of_maker(p, v);
+  End to = reader ? end_of_reader(p, reader->user, reader->index) : end_of_value(p, e.to);
+  Often often = how_often(p, v);
+  often.late = reader && p->late[reader->user->id];
+  price_pair(p, v, &from, &to, often, &e);
   add_pair(p, e);
 }
 
@@ -251,9 +345,9 @@ static void add_value_pairs(Problem *p, const Value *v) {
 static void add_update(Problem *p, const Value *v, int param) {
   Pair e = {.from = p->op_node[v->def->id], .to = param, .from_index = v->index, .to_index = -1};
   e.type = v->type;
-  if (known_pair(p, &e)) return;
+  if (counted_pair(p, &e)) return;
   End from = end_of_maker(p, v), to = end_of_value(p, param);
-  e.cost = pair_costs(p, v, &from, &to, (Often){1, 0});
+  price_pair(p, v, &from, &to, (Often){1, 0, false}, &e);
   add_pair(p, e);
 }
 
@@ -285,12 +379,19 @@ static void add_up(Problem *p, Node *n) {
   }
 }
 
+// A sum goes with the next that is reduced.
+static double output_price(Problem *p, const Value *v, const Layout *from, const Layout *to) {
+  bool packed = is_packed(from, to);
+  double seconds = price(p, v->type, from, to, AT_ONCE);
+  return packed ? fmin(seconds, price(p, v->type, from, to, WITH_OTHERS)) + p->c->launch : seconds;
+}
+
 static void add_output(Problem *p, const Value *v) {
   End from = end_of_maker(p, v);
   Node *n = &p->nodes.at[from.node];
   const Layout *all = layout_broadcast(p->s->g->module, p->s->mesh);
   for (int k = 0; k < n->choices.n; k++)
-    n->cost[k] += cost_of(p, price(p, v->type, from.lies[k], all, AT_ONCE));
+    n->cost[k] += cost_of(p, output_price(p, v, from.lies[k], all));
 }
 
 static void add_results(Problem *p) {
@@ -315,8 +416,34 @@ static void count_all(Problem *p) {
   }
 }
 
+static double bucket_bytes(const Problem *p) {
+  const Graph *g = p->s->g;
+  double all = 0;
+  for (int i = 0; i < g->n_params; i++)
+    if (is_weight(g->params[i]) && p->has_gradient[g->params[i]->id])
+      all += (double)type_bytes(g->params[i]->type);
+  return all > 0 ? fmin(all, PACK_BUCKET) : PACK_BUCKET;
+}
+
+static bool is_late(const Problem *p, const Op *op) {
+  for (int i = 0; i < op->n_out; i++)
+    for_each_use(u, op->out[i])
+      if (u->user ? !p->late[u->user->id] : p->s->g->results[u->index]->target != NULL)
+        return false;
+  return op_part(op) == PART_forward;
+}
+
+static void find_late(Problem *p) {
+  const Graph *g = p->s->g;
+  p->late = arena_array(p->scratch, bool, g->n_ops);
+  for (const Op *op = g->last; op; op = op->prev)
+    p->late[op->id] = is_late(p, op);
+}
+
 void edges_make(Problem *p) {
   const Graph *g = p->s->g;
+  p->bucket = bucket_bytes(p);
+  find_late(p);
   p->first_pair = arena_array(p->scratch, int, p->nodes.n);
   for (int i = 0; i < g->n_params; i++)
     add_value_pairs(p, g->params[i]);

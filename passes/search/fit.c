@@ -17,6 +17,11 @@
 // Of each time that the solver is asked.
 #define LEAST_SECONDS 0.2
 #define LEAST_WORK    1e8
+#define LEAST_CHANGE  0.02 // of the share that is exposed, to ask again
+
+#define LEAST_NORM 0.1 // of a step, to be counted
+
+enum { ROUNDS = 3 }; // more than the first
 
 typedef struct Building {
   Problem *p;
@@ -120,8 +125,61 @@ static void add_nodes(Building *b) {
   vec_push(p->scratch, &b->node, ((SolverNode){1, none, NULL, 0})); // what is as large anyway
   for (int i = 0; i < p->pairs.n; i++) {
     const Pair *e = &p->pairs.at[i];
-    vec_push(p->scratch, &b->edge, ((SolverEdge){{e->from, e->to}, e->cost}));
+    vec_push(p->scratch, &b->edge, ((SolverEdge){{e->from, e->to}, pair_cost(p, e)}));
   }
+}
+
+// -- The norm ----------------------------------------------------------------------------------
+
+static bool has_norm(const Node *n, uint32_t axes) {
+  for (int k = 0; n->norm && k < n->choices.n; k++)
+    if (n->norm[k] == axes) return true;
+  return false;
+}
+
+// Choice 0: no weight has its part of the norm to be added up over these axes; 1: some may.
+static void add_norm(Building *b, uint32_t axes) {
+  const Problem *p = b->p;
+  int node = b->node.n;
+  int64_t *cost = arena_array(p->scratch, int64_t, 2);
+  cost[1] = p->norm[axes];
+  vec_push(p->scratch, &b->node, ((SolverNode){2, cost, NULL, 0}));
+  for (int i = 0; i < p->nodes.n; i++) {
+    const Node *n = &p->nodes.at[i];
+    if (!has_norm(n, axes)) continue;
+    int64_t *tie = arena_array(p->scratch, int64_t, (int64_t)2 * n->choices.n);
+    for (int k = 0; k < n->choices.n; k++)
+      if (n->norm[k] == axes) tie[k] = SOLVER_INFINITE;
+    vec_push(p->scratch, &b->edge, ((SolverEdge){{node, i}, tie}));
+  }
+}
+
+// Such a node is next to all weights, which makes it dear to solve with.  So there is none where it
+// would be a small part of the step, and then no choice is made for its sake.
+static void add_norms(Building *b) {
+  const Problem *p = b->p;
+  double sum = 0;
+  for (uint32_t axes = 1; !(axes >> p->n_axes); axes++)
+    sum += (double)p->norm[axes] * p->unit;
+  if (sum <= LEAST_NORM * p->least) return;
+  for (uint32_t axes = 1; !(axes >> p->n_axes); axes++)
+    for (int i = 0; i < p->nodes.n; i++)
+      if (has_norm(&p->nodes.at[i], axes)) {
+        add_norm(b, axes);
+        break;
+      }
+}
+
+static double norm_cost(const Problem *p, const int *choice) {
+  double cost = 0;
+  for (uint32_t axes = 1; !(axes >> p->n_axes); axes++)
+    for (int i = 0; i < p->nodes.n; i++) {
+      const Node *n = &p->nodes.at[i];
+      if (!n->norm || n->norm[choice[i]] != axes) continue;
+      cost += (double)p->norm[axes];
+      break;
+    }
+  return cost;
 }
 
 // `copies`, by buffer: those that are part of it.
@@ -129,6 +187,7 @@ static SolverProblem problem_with(Problem *p, const Memory *m, const bool *copie
   Building b = {.p = p, .m = m, .copies = copies};
   int n = m ? m->buffer.n : 0, *node = arena_array(p->scratch, int, n);
   add_nodes(&b);
+  add_norms(&b);
   for (int i = 0; i < n; i++) {
     const Buffer *of = &m->buffer.at[i];
     node[i] = !of->as ? p->nodes.n : is_alone(of) ? of->as->node : copies[i] ? b.node.n : -1;
@@ -156,21 +215,94 @@ static bool any_new(const bool *found, bool *copies, int n) {
   return any;
 }
 
-Solved search_solve(Problem *p) {
-  const Memory *m = p->lives ? memory_of(p, p->lives) : NULL;
+static int64_t memory_limit(const Problem *p) {
+  return p->c->memory > 0 ? (int64_t)p->c->memory : SOLVER_NO_LIMIT;
+}
+
+// What the solver may still take, each time that it is asked.
+typedef struct Left {
+  double end, work;
+} Left;
+
+// `copies` are those that answers have needed so far.
+static Solved fit(Problem *p, const Memory *m, bool *copies, Left *left) {
   int n = m ? m->buffer.n : 0;
-  bool *copies = arena_array(p->scratch, bool, n), *found = arena_array(p->scratch, bool, n);
-  int64_t limit = p->c->memory > 0 ? (int64_t)p->c->memory : SOLVER_NO_LIMIT;
-  double start = clock_seconds(), end = start + p->options.seconds, work = p->options.work;
+  bool *found = arena_array(p->scratch, bool, n);
   for (;;) { // each time with more copies, of which there are so many
     SolverOptions options = p->options;
     Solved out = {.problem = problem_with(p, m, copies)};
-    options.seconds = fmax((end - clock_seconds()) / 2, LEAST_SECONDS);
-    if (p->options.work > 0) options.work = fmax(work / 2, LEAST_WORK);
+    options.seconds = fmax((left->end - clock_seconds()) / 2, LEAST_SECONDS);
+    if (p->options.work > 0) options.work = fmax(left->work / 2, LEAST_WORK);
     out.result = solver_solve(p->scratch, &out.problem, &options);
-    work -= out.result.work;
-    if (out.result.choice && m) out.peak = memory_peak(m, out.result.choice, limit, found);
-    out.seconds = clock_seconds() - start;
-    if (out.peak <= limit || !any_new(found, copies, n)) return out;
+    left->work -= out.result.work;
+    if (out.result.choice && m)
+      out.peak = memory_peak(m, out.result.choice, memory_limit(p), found);
+    if (out.peak <= memory_limit(p) || !any_new(found, copies, n)) return out;
   }
+}
+
+// -- What is hidden ----------------------------------------------------------------------------
+
+// Seconds of all that is not hidden.
+static double step_of(const Problem *p, const int *choice, double hidden) {
+  double cost = norm_cost(p, choice);
+  for (int i = 0; i < p->nodes.n; i++)
+    cost += (double)p->nodes.at[i].cost[choice[i]];
+  for (int i = 0; i < p->pairs.n; i++) {
+    const Pair *e = &p->pairs.at[i];
+    cost += (double)e->cost[choice[e->from] * p->nodes.at[e->to].choices.n + choice[e->to]];
+  }
+  return cost * p->unit - hidden;
+}
+
+static bool reduces_gradients(const Problem *p) {
+  for (int i = 0; i < p->pairs.n; i++) {
+    const Pair *e = &p->pairs.at[i];
+    int n = p->nodes.at[e->from].choices.n * p->nodes.at[e->to].choices.n;
+    for (int k = 0; e->reduced && k < n; k++)
+      if (e->reduced[k] > 0) return true;
+  }
+  return false;
+}
+
+SolverResult search_any(Problem *p) {
+  const Memory *m = p->lives ? memory_of(p, p->lives) : NULL;
+  bool *copies = arena_array(p->scratch, bool, m ? m->buffer.n : 0);
+  p->exposed = 1;
+  Left left = {clock_seconds() + p->options.seconds, p->options.work};
+  return fit(p, m, copies, &left).result;
+}
+
+static bool may_hide(const Problem *p) {
+  return p->slices == 1 && reduces_gradients(p);
+}
+
+// With that share of what reduces gradients exposed.
+static Solved fit_exposed(Problem *p, const Memory *m, bool *copies, Left *left, double share) {
+  p->exposed = share;
+  Solved out = fit(p, m, copies, left);
+  if (!out.result.choice) return out;
+  out.overlap = may_hide(p) ? overlap_of(p, out.result.choice) : (Overlap){.exposed = 1};
+  out.step = step_of(p, out.result.choice, out.overlap.hidden);
+  return out;
+}
+
+// What is hidden depends on the answer, so it is asked for again with the share that an answer has:
+// as if nothing were hidden, as if all were, and then as it was.  The best of all is taken, so it
+// is no worse than the first.
+Solved search_solve(Problem *p) {
+  const Memory *m = p->lives ? memory_of(p, p->lives) : NULL;
+  bool *copies = arena_array(p->scratch, bool, m ? m->buffer.n : 0);
+  double start = clock_seconds(), share = 0;
+  Left left = {start + p->options.seconds, p->options.work};
+  Solved best = fit_exposed(p, m, copies, &left, 1);
+  bool hides = best.result.choice && may_hide(p);
+  for (int i = 0; i < ROUNDS && hides; i++) {
+    Solved next = fit_exposed(p, m, copies, &left, share);
+    hides = next.result.choice && fabs(next.overlap.exposed - share) > LEAST_CHANGE;
+    share = next.overlap.exposed;
+    if (next.result.choice && next.peak <= memory_limit(p) && next.step < best.step) best = next;
+  }
+  best.seconds = clock_seconds() - start;
+  return best;
 }

@@ -20,9 +20,13 @@
 
 // -- What gradients split ----------------------------------------------------------------------
 
-// How an operand of a gradient lies as far as its op of the model says.
-static Sbp shown(const Problem *p, const Op *of, const Value *v, int axis) {
+// How an operand of a gradient lies as far as its op of the model says, or another part of the
+// gradient that was chosen before: d b^T of a matmul reads what transposes its operand.
+static Sbp shown(const Problem *p, const Op *op, const Op *of, const Value *v, int axis) {
   const Sbp whole = {.kind = SBP_B};
+  const Op *def = v->def;
+  if (def && def->split[axis] != SPLIT_NONE && op_is_gradient_of(def, of) && def != op)
+    return split_gives(def, dims_of(p->s, def), v->index, axis);
   for (int i = 0; i < of->n_in; i++)
     if (of->in[i].value == v) return split_wants(of, dims_of(p->s, of), i, axis, whole);
   for (int i = 0; i < of->n_out; i++)
@@ -35,7 +39,7 @@ static char gradient_split(const Problem *p, const Op *op, const Op *of, int axi
   char split = of->split[axis];
   if (split == SPLIT_NONE || split == SPLIT_PARTIAL) return SPLIT_NONE;
   for (int i = 0; i < op->n_in; i++) {
-    Sbp lies = shown(p, of, op->in[i].value, axis);
+    Sbp lies = shown(p, op, of, op->in[i].value, axis);
     int letter = lies.kind == SBP_S ? letter_of_operand(p->s, op, i, lies.dim, axis) : -1;
     if (letter >= 0) return dims_of(p->s, op)->letter[letter].name;
   }
@@ -63,7 +67,7 @@ static bool is_there(const Problem *p, const Value *v) {
 }
 
 // The part of an op that its kernel has to do with memory.
-static OpWork kernel_work(const Problem *p, const Op *op) {
+OpWork kernel_work(const Problem *p, const Op *op) {
   OpWork w = op_work(op, dims_of(p->s, op));
   double read = 0, all_read = 0, written = 0, all_written = 0;
   for (int i = 0; i < op->n_in; i++) {
@@ -84,7 +88,7 @@ static OpWork kernel_work(const Problem *p, const Op *op) {
   return w;
 }
 
-static double seconds(const Problem *p, const Op *op, const OpWork *work) {
+double kernel_seconds(const Problem *p, const Op *op, const OpWork *work) {
   Cut cut = op_cut(op, dims_of(p->s, op));
   return work_seconds(p->c, work, &cut);
 }
@@ -93,18 +97,29 @@ void price_op(const Problem *p, Node *n) {
   OpWork work = kernel_work(p, n->op);
   for (int k = 0; k < n->choices.n; k++) {
     choose_split(p, n, &n->choices.at[k]);
-    n->cost[k] = cost_of(p, seconds(p, n->op, &work));
+    n->cost[k] = cost_of(p, kernel_seconds(p, n->op, &work));
   }
 }
 
-void price_gradient(const Problem *p, Node *n, Op *op, const Op *of) {
-  OpWork work = kernel_work(p, op);
-  char before[MAX_AXES];
-  memcpy(before, op->split, sizeof before);
+// The first gradients of a choice are what later ones read, so all of them are chosen together.
+void price_gradients(const Problem *p, Node *n, Op *const *gradient, int count) {
+  char(*before)[MAX_AXES] = arena_alloc_array(p->scratch, (size_t)count, sizeof *before);
+  OpWork *work = arena_alloc_array(p->scratch, (size_t)count, sizeof *work);
+  for (int i = 0; i < count; i++) {
+    work[i] = kernel_work(p, gradient[i]);
+    memcpy(before[i], gradient[i]->split, sizeof *before);
+  }
+  n->n_gradients = count;
+  n->back = arena_array(p->scratch, int64_t, (int64_t)count * n->choices.n);
   for (int k = 0; k < n->choices.n; k++) {
     choose_split(p, n, &n->choices.at[k]);
-    choose_gradient_split(p, op, of);
-    n->cost[k] += cost_of(p, seconds(p, op, &work));
+    for (int i = 0; i < count; i++) {
+      choose_gradient_split(p, gradient[i], n->op);
+      int64_t cost = cost_of(p, kernel_seconds(p, gradient[i], &work[i]));
+      n->back[i * n->choices.n + k] = cost;
+      n->cost[k] += cost;
+    }
   }
-  memcpy(op->split, before, sizeof before);
+  for (int i = 0; i < count; i++)
+    memcpy(gradient[i]->split, before[i], sizeof *before);
 }

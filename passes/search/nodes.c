@@ -229,36 +229,12 @@ double parts_of(const Layout *l) {
   return parts;
 }
 
-// Bytes of the states that the weight's optimizer reads with it.
-static double state_bytes_of(const Value *v) {
-  double bytes = 0;
-  for_each_use(u, v) {
-    if (!u->user || op_part(u->user) != PART_update) continue;
-    for (int i = 0; i < u->user->n_in; i++)
-      if (u->user->in[i].value->role == ROLE_state && !u->user->in[i].value->def)
-        bytes += (double)type_bytes(u->user->in[i].value->type);
-  }
-  return bytes;
-}
-
 // Rows are read into memory by every rank that has them.
 static void price_input(Problem *p, Node *n) {
   double bytes = (double)type_bytes(n->v->type);
   for (int k = 0; k < n->choices.n; k++) {
     double own = bytes / parts_of(lies_as(p, n->v, n->choices.at[k].lies));
     n->cost[k] = cost_of(p, own / p->c->memory_speed);
-  }
-}
-
-static void price_weight(Problem *p, Node *n) {
-  const Value *v = n->v;
-  double bytes = (double)type_bytes(v->type), states = state_bytes_of(v);
-  for (int k = 0; k < n->choices.n; k++) {
-    const Layout *lies = lies_as(p, v, n->choices.at[k].lies);
-    const Layout *back = lies_as(p, v, n->choices.at[k].back);
-    double moved = (2 * states + 3 * bytes) / parts_of(back); // states both ways, weight, gradient
-    double seconds = moved / p->c->memory_speed + price(p, v->type, back, lies, AT_ONCE);
-    n->cost[k] = cost_of(p, seconds);
   }
 }
 
@@ -425,13 +401,21 @@ static void add_op_nodes(Problem *p) {
   }
 }
 
+typedef Vec(Op *) Ops;
+
 // The kernels of a gradient are decided by its op of the model.
 static void add_gradients(Problem *p) {
+  const Op *const *model = model_ops(p->s->g, p->scratch);
+  p->model_op = arena_array(p->scratch, const Op *, p->s->g->n_ops);
+  Ops *of_node = arena_alloc_array(p->scratch, (size_t)p->nodes.n, sizeof *of_node);
   for_each_op(op, p->s->g) {
-    const Op *of = op_part(op) == PART_backward ? model_of(op) : NULL;
+    const Op *of = op_part(op) == PART_backward ? model_op_of(op, model) : NULL;
     int node = of ? p->op_node[of->id] : -1;
-    if (node >= 0 && p->nodes.at[node].op == of) price_gradient(p, &p->nodes.at[node], op, of);
+    p->model_op[op->id] = of;
+    if (node >= 0 && p->nodes.at[node].op == of) vec_push(p->scratch, &of_node[node], op);
   }
+  for (int i = 0; i < p->nodes.n; i++)
+    if (of_node[i].n) price_gradients(p, &p->nodes.at[i], of_node[i].at, of_node[i].n);
 }
 
 // Where several ops read a value there is a node between, and so there is for those that are alike.
@@ -476,5 +460,6 @@ void nodes_make(Problem *p) {
   add_gradients(p);
   for_each_value(p, add_shared_nodes);
   for_each_value(p, find_shared_node);
+  price_norms(p);
   count_all(p);
 }

@@ -1,11 +1,13 @@
 // What the files of the search share: nodes.c (what can be chosen), kernels.c (what that takes),
-// edges.c (what moves between), lives.c and memory.c (what it needs), fit.c (solves it), search.c
-// (writes it down), explain.c (says why).
+// updates.c (and once per step, of a weight), edges.c (what moves between), lives.c and memory.c
+// (what it needs), fit.c (solves it), overlap.c (what of that is hidden), search.c (writes it
+// down), explain.c (says why).
 
 #ifndef PROBLEM_H
 #define PROBLEM_H
 
 #include "base/vec.h"
+#include "ir/work.h"
 #include "repeats.h"
 #include "search.h"
 #include "transition.h"
@@ -29,6 +31,11 @@ typedef struct Node {
   int n; // that are decided alike, of which this is one
   Choices choices;
   int64_t *cost; // of a step, in Problem.unit, of each choice
+  // Of that, of one: what each op of its gradient takes, [op][choice].
+  int n_gradients;
+  int64_t *back;
+  // Of a weight, by choice: the searched axes over which its part of the norm is added up, as bits.
+  uint32_t *norm;
 } Node;
 
 // Between two nodes: of a value of that type, result `from_index` of the one, operand `to_index` of
@@ -37,6 +44,10 @@ typedef struct Pair {
   int from, to, from_index, to_index;
   const Type *type;
   int64_t *cost; // row-major, as SolverEdge has it; of one of them until all are known
+  // Of that, of one, in backward: what brings a weight again, and what brings the gradient.  What
+  // reduces a weight's gradient, for which only the update waits; NULL: none.
+  int64_t *again, *back, *reduced;
+  const Layout **gradient; // by choice of `to`
   int n;
   int next; // of those that begin at the same node, an index + 1
 } Pair;
@@ -52,12 +63,18 @@ typedef struct Problem {
   bool routed;    // comm takes the cheapest ways over the cluster, not one axis after the other
   int64_t slices; // of time
   double unit;    // seconds of a cost of 1
+  double least;   // seconds that a step takes at least
   SolverOptions options;
   const struct Lives *lives; // lives.h; NULL: it is not known which values are in memory
   const struct Timed *timed; // timed.h; NULL: time is not cut
   Repeats *repeats;
-  Op **first_op;      // by op id, of the model: the one like it that has the node
-  bool *has_gradient; // by value id
+  int64_t *norm;       // cost of adding up the norm over axes, by their bits, once per step
+  double bucket;       // bytes of gradients that pack_grads reduces together, at most all there are
+  double exposed;      // the part of such reducing that a step waits for: overlap.c
+  const Op **model_op; // by op id: whose gradient it is, or NULL
+  Op **first_op;       // by op id, of the model: the one like it that has the node
+  bool *has_gradient;  // by value id
+  bool *late;          // by op id, of the model: only outputs come of it
   Vec(Node) nodes;
   int *op_node, *value_node, *shared_node; // by op and value id: an index into nodes, or -1
   Vec(Pair) pairs;
@@ -66,6 +83,8 @@ typedef struct Problem {
   int n_known, known_size;
 } Problem;
 
+// The same question about what was said otherwise: nothing of it is made yet.
+Problem problem_about(const Problem *p, Sharding *s);
 void nodes_make(Problem *p);
 void edges_make(Problem *p);
 // Both.  False where a node has no choice at all, which the solver must not be given.
@@ -75,24 +94,54 @@ bool choices_make(Problem *p);
 // nothing. False where there is nothing without them either.
 bool search_conflict(const Problem *p, Diag *d);
 
+// The edge between what makes a value, or makes it for all, and a reader, an op of the model; or,
+// with NULL for that, what makes it for all.  NULL where there is none.
+const Pair *pair_between(const Problem *p, const Value *v, const Use *reader);
+// What it costs as the solver has it.
+int64_t *pair_cost(const Problem *p, const Pair *e);
+
+// How much of what reduces gradients is done beside backward.
+typedef struct Overlap {
+  double hidden;  // seconds
+  int64_t *norm;  // cost of adding up the norm over axes, by their bits, once per step
+  double bucket;  // bytes of gradients that pack_grads reduces together, at most all there are
+  double exposed; // the part of it all that is not hidden; 1 where there is none
+} Overlap;
+
+Overlap overlap_of(const Problem *p, const int *choice);
+
 // The cheapest choice that fits.
 typedef struct Solved {
-  SolverProblem problem; // that was solved at last
+  SolverProblem problem; // that was solved at last, in which this is the cheapest
   SolverResult result;
   int64_t peak; // bytes of a rank; 0: it is not known
-  double seconds;
+  Overlap overlap;
+  double step;    // seconds, without what is hidden
+  double seconds; // that it took to find
 } Solved;
 
 Solved search_solve(Problem *p);
+// What is found first within the options.
+SolverResult search_any(Problem *p);
 
 // The op of the model that a gradient's op is for, as far as it reads what that reads.
 Op *model_of(const Op *op);
 
 // Sets what a gradient splits when its op of the model splits what it does now.
 void choose_gradient_split(const Problem *p, Op *op, const Op *of);
-// The costs of an op's kernels; those of its gradient's are added.
+// The work of an op's kernel as one device has it, and seconds of it as the op splits now.
+OpWork kernel_work(const Problem *p, const Op *op);
+double kernel_seconds(const Problem *p, const Op *op, const OpWork *work);
+// The costs of an op's kernels; those of its gradient's ops, in order, are added.
 void price_op(const Problem *p, Node *n);
-void price_gradient(const Problem *p, Node *n, Op *op, const Op *of);
+void price_gradients(const Problem *p, Node *n, Op *const *gradient, int count);
+// Of a weight's update; and of the norm, of which several may share each cost.
+void price_weight(Problem *p, Node *n);
+void price_norms(Problem *p);
+
+// What updates the weight splits what its states do along the axis, as far as programs allow it;
+// `why` is the line that wants it.
+void split_update(const Problem *p, const Value *v, Sbp states, int axis, const Loc *why);
 
 // The op as that choice has it, until the next: Op.split is set.
 void choose_split(const Problem *p, const Node *n, const Choice *c);
@@ -110,8 +159,8 @@ const Layout *lies_as(const Problem *p, const Value *v, const Sbp *lies);
 // called so.
 const char *search_explain(const Problem *p, const SolverProblem *problem, const char *what);
 
-// How a value is moved: all of it at once; with others, so that it takes no time to start; or each
-// slice of time by itself.
+// How a value is moved: all of it at once; with others, axis by axis, so that it takes no time to
+// start; or each slice of time by itself.
 typedef enum Moves { AT_ONCE, WITH_OTHERS, BY_SLICE } Moves;
 
 // Seconds from one layout to another; infinite where comm has no way.

@@ -9,6 +9,8 @@
 #include "said.h"
 #include "timed.h"
 
+#include <string.h>
+
 // For the solver: about 10 s, so that a slow machine chooses the same; and for when that is wrong.
 #define WORK 6e9
 enum { SECONDS = 120 };
@@ -49,33 +51,6 @@ static bool taken_so(const Problem *p, const Value *v, Sbp lies, int axis) {
   return true;
 }
 
-static void split_at(const Problem *p, Op *op, int letter, int axis, const Loc *why) {
-  const Dims *dims = dims_of(p->s, op);
-  const Loc *fixed = p->s->fixed[op->id][axis];
-  if ((fixed && fixed != why) || !split_legal(op, dims, letter, axis)) return;
-  if (!said_allows(p->s->said[op->id][axis], dims->letter[letter].name)) return;
-  op->split[axis] = dims->letter[letter].name;
-  p->s->fixed[op->id][axis] = why;
-}
-
-// The letter of a dimension of a term; -1: it has none.
-static int letter_at(const Term *t, int dim) {
-  return dim < t->rank && t->dim[dim].n ? t->dim[dim].letter[0] : -1;
-}
-
-// Unless a program has said otherwise.  The update of a weight does its part of this dimension, and
-// so does what else reads the gradient for it, as its norm does.
-static void split_update(const Problem *p, const Value *v, int dim, int axis, const Loc *why) {
-  for_each_use(u, v) {
-    Op *op = u->user;
-    if (!op || op_part(op) != PART_update || u->index != 0 || op->n_in < 2) continue;
-    split_at(p, op, letter_at(&dims_of(p->s, op)->out[0], dim), axis, why);
-    for_each_use(r, op->in[1].value)
-      if (r->user && r->user != op && op_part(r->user) == PART_update)
-        split_at(p, r->user, letter_at(&dims_of(p->s, r->user)->in[r->index], dim), axis, why);
-  }
-}
-
 static void write_param(const Problem *p, const Value *v, const Choice *c, const Loc *why) {
   for (int i = 0; i < p->n_axes; i++) {
     int axis = p->axis[i];
@@ -84,7 +59,7 @@ static void write_param(const Problem *p, const Value *v, const Choice *c, const
       p->s->lies[v->id][axis] = lies;
       p->s->given[v->id][axis] = taken_so(p, v, lies, axis) ? FIXED : STORED;
     }
-    if (c->back[axis].kind == SBP_S) split_update(p, v, c->back[axis].dim, axis, why);
+    split_update(p, v, c->back[axis], axis, why);
   }
 }
 
@@ -111,6 +86,16 @@ static void leave_open(const Problem *p) {
     for (int k = 0; n->op && k < p->n_axes; k++)
       if (!p->s->fixed[n->op->id][p->axis[k]]) n->op->split[p->axis[k]] = SPLIT_NONE;
   }
+}
+
+Problem problem_about(const Problem *p, Sharding *s) {
+  Problem again = *p;
+  again.s = s;
+  memset(&again.nodes, 0, sizeof again.nodes);
+  memset(&again.pairs, 0, sizeof again.pairs);
+  again.known = NULL; // with the layouts that were asked for
+  again.n_known = again.known_size = 0;
+  return again;
 }
 
 bool choices_make(Problem *p) {
@@ -165,16 +150,22 @@ void searched_add(Searched *sum, const Searched *more) {
   sum->n_edges += more->n_edges;
 }
 
-// Picoseconds, or what a larger step is counted in: the solver's bounds are exact to a part in
-// 10^12, and prove an optimum when what they lack is less than 1.
-static double unit_of(const Problem *p) {
-  enum { SPARE = 8 }; // a step takes longer than its kernels do at best
-  double least = 0, unit = 1e-12;
+// Kernels that are cut as often as there are devices.
+static double least_of(const Problem *p) {
+  double least = 0;
   for_each_op(op, p->s->g) {
     OpWork work = op_work(op, dims_of(p->s, op));
     least += work_seconds(p->c, &work, NULL);
   }
-  while (least / p->s->mesh->n_devices * SPARE > 4e11 * unit)
+  return least / p->s->mesh->n_devices;
+}
+
+// Picoseconds, or what a larger step is counted in: the solver's bounds are exact to a part in
+// 10^12, and prove an optimum when what they lack is less than 1.
+static double unit_of(const Problem *p) {
+  enum { SPARE = 8 }; // a step takes longer than its kernels do at best
+  double unit = 1e-12;
+  while (p->least * SPARE > 4e11 * unit)
     unit *= 2;
   return unit;
 }
@@ -205,6 +196,7 @@ bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *
                       cluster_devices(c), s->mesh->n_devices);
   for (int a = 0; a < s->mesh->n_axes; a++)
     if (s->mesh->axis[a].time) p.slices *= s->mesh->axis[a].size;
+  p.least = least_of(&p);
   p.unit = unit_of(&p);
   p.prices = transitions_new(s->g->module, c, s->scratch);
   p.joined = without_starts(&p);
@@ -213,7 +205,7 @@ bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *
   if (!choices_make(&p)) return no_choice(&p, why, d);
   Solved solved = search_solve(&p);
   SolverResult r = solved.result;
-  *out = (Searched){.n = 1, .status = r.status, .step = (double)r.cost * p.unit, .gap = r.gap};
+  *out = (Searched){.n = 1, .status = r.status, .step = solved.step, .gap = r.gap};
   out->ended = r.ended;
   out->seconds = solved.seconds;
   out->peak = (double)solved.peak;

@@ -9,6 +9,9 @@
 //              of an edge              what comm will do to bring a value from one end to the other, and
 //                                      its gradient back: the same ways at the same prices (routes.h;
 //                                      hops.h where comm goes axis by axis)
+//              of gradients            all_reduces by their part of a bucket (pack_grads.c), and of that
+//                                      what the step waits for (overlap.c)
+//              of the norm             once for all weights of which ranks have parts
 //     memory   of all values at every moment, as plan_memory will place them (memory.h)
 //
 // A gradient splits what its op of the model does (propagate.h), so forward and backward of an edge
@@ -36,9 +39,9 @@ enum { N_WAYS = 3 };
 typedef struct Searched {
   int n; // searches
   SolverStatus status;
-  double step;     // seconds, as far as the search sees
+  double step;     // seconds, as far as the search sees, without what is hidden
   double peak;     // bytes of a rank when it needs most; 0 where that is not known
-  double gap;      // the optimum may be less by this share of it
+  double gap;      // of plans that hide as much of reducing gradients, the best may be less by this
   SolverEnd ended; // of the search that was cut off the most
   double seconds;  // that solving took
   int n_nodes, n_choices, n_edges;

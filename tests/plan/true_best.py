@@ -3,8 +3,8 @@
 Every way to split the ops of a tiny model and to lay its inputs and weights, over one axis or two, is written as a plan,
 and what comes of it is priced as nnaot prices any plan: its step, after all passes.  What is done to the loss follows by
 propagation.  The search sees its own prices only; what its plan really takes must not be much more than the least.  What
-it cannot see: the all_reduce of the norm of gradients, once for all weights that are cut, is worth 6 % of a step of 40
-microseconds.
+it cannot say: whether the sum of the loss is hidden beside backward, or goes with that of the norm, depends on how long
+backward is under all other choices; that is worth 6 % of a step of 25 microseconds (flat).
 
 The same is asked of `auto`, where something is sent under the search's plan: a plan under which all ranks do the same is
 none for `auto`.

@@ -1,0 +1,92 @@
+"""What a search says that a step takes is what it takes:  prices.py [CASE …]
+
+Each case is a plan in which one term of the price is large: the search has no choice, and its sum must be the step that is
+priced after all passes (cost_step.h).  It leaves out what no choice changes, such as the kernels of single numbers.  And
+with all choices it takes no more than dp.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+NNAOT = os.path.join(os.environ.get("BUILD", "build"), "bin", "nnaot")
+WORST = 0.03
+CLUSTER = """return {{ nodes = 1, per_node = 4, nics = 1, start = {start},
+  inside = {{ alpha = 1e-9, beta = {beta} }}, across = {{ alpha = 1e-9, beta = {beta} }},
+  memory = 1e12, memory_speed = 1e12, f32 = 1e13, half = 1e13, launch = 1e-6 }}
+"""
+STEP = """function step(axis)
+  for _, op in ipairs(ops(nil, "forward")) do if can(op, "{letter}", axis) then op_trans(op, "{letter}", axis) end end
+  for _, p in ipairs(params("weight")) do {weights} end
+  search(axis)
+end
+"""
+
+
+def linears(n, rows, width):
+    """Products one after the other."""
+    params = [f'%x0: f32[{rows},{width}] input "x"']
+    params += [f'%w{i}: f32[{width},{width}] weight "w{i}" train = normal(0,0.1)' for i in range(n)]
+    ops = [f"%x{i + 1} = linear %x{i}, %w{i} : f32[{rows},{width}]" for i in range(n)]
+    return params, ops, f"x{n}"
+
+
+def relus(n, rows, width):
+    """The gradient of a relu reads its result, and nothing that the relu reads."""
+    params, ops, y = linears(n, rows, width)
+    for i in range(n - 1):
+        ops[2 * i + 1:2 * i + 1] = [f"%r{i + 1} = relu %x{i + 1} : f32[{rows},{width}]"]
+        ops[2 * i + 2] = ops[2 * i + 2].replace(f"linear %x{i + 1},", f"linear %r{i + 1},")
+    return params, ops, y
+
+
+WHOLE, STORED = 'split(p, "-", axis)', "store(p, 0, axis)"
+# name: model, what its ops split, how weights lie, seconds that a collective takes to start and a byte to be sent, more
+CASES = {
+    "gradients": (relus(8, 16384, 64), "-", WHOLE, 1e-6, 1e-11, []),
+    "updates": (linears(40, 256, 256), "-", WHOLE, 1e-6, 1e-11, []),
+    "hidden": (linears(4, 4096, 2048), "0", WHOLE, 1e-6, 5e-11, []),
+    "exposed": (linears(8, 8192, 1024), "0", WHOLE, 1e-6, 5e-11, ["--micro-batches", "2"]),
+    "starts": (linears(4, 4096, 2048), "0", WHOLE, 1e-3, 1e-12, ["--micro-batches", "2"]),
+    "norm": (linears(1, 4096, 2048), "0", STORED, 1e-3, 1e-12, []),
+}
+
+
+def text(params, ops, y):
+    return (f"module phase=typed\n\ngraph @main entry ({', '.join(params)}) {{\n  " + "\n  ".join(ops) +
+            f'\n  return output "y" %{y}\n}}\n')
+
+
+def compile_plan(folder, plan, case):
+    (params, ops, y), letter, weights, start, beta, more = case
+    model, cluster = pathlib.Path(folder, "model.nn"), pathlib.Path(folder, "cluster.lua")
+    pathlib.Path(folder, "plan.lua").write_text(STEP.format(letter=letter, weights=weights))
+    model.write_text(text(params, ops, y))
+    cluster.write_text(CLUSTER.format(start=start, beta=beta))
+    run = subprocess.run([NNAOT, model, "-g", "4", "--plan", plan or f"{folder}/plan.lua", "--loss", "mse(y)",
+                          "--optimizer", "sgd", "--cluster", cluster, "--emit", "plan", *more], capture_output=True,
+                         text=True)
+    if run.returncode:
+        raise SystemExit(run.stderr)
+    return json.loads(run.stdout)
+
+
+def check(name, case):
+    with tempfile.TemporaryDirectory() as folder:
+        made, searched, dp = (compile_plan(folder, plan, case) for plan in ("", "search", "dp"))
+    said, took = made["solver"]["step_ms"], made["predicted_step_ms"]
+    best, named = searched["predicted_step_ms"], dp["predicted_step_ms"]
+    print(f"{name:10} the search says {said:.6f} ms, the step takes {took:.6f} ms: {said / took:.4f}; "
+          f"the best is {best:.6f} ms, dp is {named:.6f} ms")
+    return max(abs(said / took - 1), best / named - 1)
+
+
+def main():
+    names = sys.argv[1:] or list(CASES)
+    sys.exit(max([check(name, CASES[name]) for name in names]) > WORST)
+
+
+main()
