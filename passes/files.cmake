@@ -131,4 +131,6 @@ set(PASS_FILES
   routes.c
   transition.c
   ways.c
+  # orders of work in pipelines
+  lua_schedule.c
 )
