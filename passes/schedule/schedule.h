@@ -149,4 +149,24 @@ Pipeline *shape_pipeline(Arena *a, const Shape *s);
 int shape_block(const Shape *s, const Blocks *b, WorkKind kind, int stage, int micro_batch,
                 int pass);
 
+// -- Search ------------------------------------------------------------------------------------
+
+typedef struct SearchResult {
+  bool has;      // a timeline that fits is known
+  Timeline best; // of the blocks asked about
+  bool optimal;  // proven to be
+} SearchResult;
+
+// Looks for something that ends before `cutoff` (INFINITY: anything).  `work`: how much is looked
+// at, in blocks that are tried; the answer does not depend on how fast the machine is.
+SearchResult schedule_search(Arena *a, const Blocks *b, const Orders *o, double room, double cutoff,
+                             int64_t work);
+
+// Its parts: the part that repeats, unrolled; false: nothing ends before `cutoff`.
+bool schedule_repeat(Arena *a, const Blocks *b, const Orders *o, double room, double cutoff,
+                     Timeline *out);
+// Beginnings in order of time, of which the best are kept; exact where none had to be dropped.
+SearchResult schedule_beam(Arena *a, const Blocks *b, const Orders *o, double room, double cutoff,
+                           int64_t work);
+
 #endif
