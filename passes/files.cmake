@@ -133,4 +133,5 @@ set(PASS_FILES
   ways.c
   # orders of work in pipelines
   lua_schedule.c
+  schedule/best.c
 )
