@@ -15,7 +15,7 @@
 
 #include "schedule/repeat.h"
 
-enum { FEW_WORKS = 24, PATTERNS = 8 };
+enum { FEW_WORKS = 24, PATTERNS = 24 };
 
 static const double periods[] = {1, 1.03125, 1.0625, 1.125, 1.25, 1.5, 2};
 enum { N_PERIODS = sizeof periods / sizeof *periods };
@@ -131,9 +131,10 @@ bool schedule_repeat(Arena *a, const Blocks *b, const Orders *o, double room, do
   bool alike = list_works(&r);
   double least = alike ? least_period(&r) : 0;
   double longest = pipeline_longest(r.arena, b->pipeline);
-  for (int i = 0; i < N_PERIODS && least > 0 && !out->at; i++) {
+  for (int i = 0; i < N_PERIODS && least > 0; i++) {
     r.period = least * periods[i];
-    if ((r.n_rounds - 1) * r.period + longest >= cutoff) break;
+    double best = out->at ? out->makespan : cutoff;
+    if ((r.n_rounds - 1) * r.period + longest >= best) break;
     uint64_t seed = 1;
     for (int k = 0; k < PATTERNS && !o->n; k++)
       offer(a, &r, o, repeat_by_try(&r, &seed), cutoff, out);

@@ -165,6 +165,8 @@ SearchResult schedule_search(Arena *a, const Blocks *b, const Orders *o, double 
 // Its parts: the part that repeats, unrolled; false: nothing ends before `cutoff`.
 bool schedule_repeat(Arena *a, const Blocks *b, const Orders *o, double room, double cutoff,
                      Timeline *out);
+// Neighbours on a device change places as long as that helps.
+void schedule_improve(Arena *a, const Blocks *b, double room, int64_t work, Timeline *t);
 // Beginnings in order of time, of which the best are kept; exact where none had to be dropped.
 SearchResult schedule_beam(Arena *a, const Blocks *b, const Orders *o, double room, double cutoff,
                            int64_t work);

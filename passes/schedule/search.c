@@ -1,4 +1,5 @@
-// Looks for a short timeline: what the rules find, what repeats, and a search in order of time.
+// Looks for a short timeline: what the rules find, what repeats, a search in order of time, and
+// small steps from the best of these.
 
 #include <math.h>
 
@@ -30,6 +31,7 @@ SearchResult schedule_search(Arena *a, const Blocks *b, const Orders *o, double 
   if (schedule_repeat(a, b, o, room, x.has ? x.best.makespan : cutoff, &t)) offer(&x, &t, cutoff);
   SearchResult y = schedule_beam(a, b, o, room, x.has ? x.best.makespan : cutoff, work);
   if (y.has) offer(&x, &y.best, cutoff);
+  if (x.has && !o->n) schedule_improve(a, b, room, work / 2, &x.best);
   x.optimal = y.optimal || (x.has && x.best.makespan <= bound * (1 + 1e-9));
   return x;
 }

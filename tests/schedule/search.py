@@ -115,7 +115,7 @@ def exact(seed):
 
 def main():
     words = [w for w in sys.argv[1:] if w != "--exact"]
-    lo, hi = (int(words[0]), int(words[1])) if words else (0, 25)
+    lo, hi = (int(words[0]), int(words[1])) if words else (0, 15)
     if "--exact" in sys.argv or not words:
         for seed in range(lo, hi):
             exact(seed)
