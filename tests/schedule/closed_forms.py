@@ -13,8 +13,9 @@ Every timeline is checked from its blocks as well (timeline.py).  With T = F + B
     zb-h2          the same table: idle (P-1)(F+B-2W) between first and last block, 2P-1 held, from M = 2P-1 on; the
                    last device begins (P-1) F late, and ends last
     zb-v           Qi et al. 2024: no idle time between first and last block where F = B = W, P held, from M = 2P-1 on;
-                   other times: (P-1) max(F, B) / 2 more than M T, from M = P on
-    dualpipe       devices in the middle begin (P/2-1) F late, and B waits for B as F does: M T + (P/2-1) max(F, B)
+                   other times: (P-1) max(F, B) / 2 more than M T
+    dualpipe       devices in the middle begin (P/2-1) F late, and B waits for B as F does: M T + (P/2-1) max(F, B), P
+                   held, for M = P and from M = 2P on
     interlaced     all devices take turns together: M+P-1 of them have forwards, as many backwards, and each
                    micro-batch has four embeddings: M (4E) + (M+P-1) T, min(M, 2P-1) held
     3f1b           nnScaler, table 7: M (3F + B + W) + (P-1)(F + B + W), the bound, from M = 2P on, where the first two
@@ -49,7 +50,7 @@ def expected(kind, p, m, times, embed):
         return ideal + (p - 1) * f, ideal + (p - 1) * max(0, f + b - 2 * w), 2 * p - 1
     if kind == "zb-v" and m >= 2 * p - 1:
         return ideal + (p - 1) * max(f, b) / 2, ideal if f == b == w else None, p
-    if kind == "dualpipe" and even and m >= p:
+    if kind == "dualpipe" and even and (m == p or m >= 2 * p):
         return ideal + (p // 2 - 1) * max(f, b), None, p
     if kind == "interlaced":
         time = m * (4 * embed + t) + (p - 1) * t
