@@ -133,4 +133,7 @@ set(PASS_FILES
   routes.c
   transition.c
   ways.c
+  # orders of work in pipelines
+  lua_schedule.c
+  schedule/best.c
 )

@@ -13,13 +13,14 @@ PUBLIC = {
     "passes/cluster.h", "passes/collectives.h", "passes/cost.h", "passes/cost_step.h", "passes/needs.h", "passes/op_names.h",
     "passes/optimizer_spec.h", "passes/part.h", "passes/pass.h", "passes/passes.def", "passes/path.h",
     "passes/plan.h", "passes/prove.h", "passes/record.h", "passes/repeats.h", "passes/search/search.h",
-    "passes/solver/solver.h",
+    "passes/solver/solver.h", "passes/schedule/best.h", "passes/schedule/kinds.h",
 }
 MAY = {
     "passes/base": {"passes/base"},
     "passes/ir": {"passes/base", "passes/ir"},
     "passes/solver": {"passes/base", "passes/solver"},
-    "passes": {"passes/base", "passes/ir", "passes/solver", "passes"},
+    "passes/schedule": {"passes/base", "passes/solver", "passes/schedule"},
+    "passes": {"passes/base", "passes/ir", "passes/solver", "passes/schedule", "passes"},
     "frontend": {"passes/base", "passes/ir", "frontend"},
     "backend": {"passes/base", "passes/ir", "backend"},
     "tools": {"passes/base", "passes/ir", "tools"},
@@ -29,7 +30,7 @@ MAY = {
 
 def layer(path):
     parts = path.parts
-    return "/".join(parts[:2]) if parts[0] == "passes" and parts[1] in ("base", "ir", "solver") else parts[0]
+    return "/".join(parts[:2]) if parts[0] == "passes" and parts[1] in ("base", "ir", "solver", "schedule") else parts[0]
 
 
 def resolve(source, name):

@@ -12,8 +12,15 @@
 //     status optimal
 //     [0, 0, 2, 1, 0]
 //
+//     nnaot-plan schedule --stages 2 --micro-batches 2 --kind 1f1b
+//        0
+//     0  F0F1..B0--B1--
+//     1  ..F0B0--F1B1--..
+//     makespan 9; span 9; bubble 0.333333; peak 2,1
+//
 // The questions are those of the passes and of the solver; here is the command line only.
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -28,7 +35,13 @@ PlanOptions plan_options = {.shape = "",
                             .file = "",
                             .method = "auto",
                             .seconds = 60,
-                            .seed = 1};
+                            .seed = 1,
+                            .kind = "1f1b",
+                            .constraints = "",
+                            .f = 1,
+                            .b = 1,
+                            .w = 1,
+                            .memory = INFINITY};
 
 static const Option options[] = {
     GROUP("rvd: the cheapest communication from one placement of a tensor to another"),
@@ -51,9 +64,27 @@ static const Option options[] = {
     STRING("lp", 0, &plan_options.lp, "FILE",
            "write what exact reduction leaves as a 0/1 program in CPLEX's LP format"),
     FLAG("verbose", 0, &plan_options.verbose, "say on stderr how far it is"),
+    GROUP("schedule: which block of a pipeline each device runs when"),
+    INTEGER("stages", 0, &plan_options.stages, "P", "devices, each with one stage or more"),
+    INTEGER("micro-batches", 0, &plan_options.micro_batches, "M", "of a step"),
+    STRING("kind", 0, &plan_options.kind, "NAME",
+           "gpipe, 1f1b, interleaved:CHUNKS, chimera, zb-h1, zb-h2, zb-v, dualpipe, interlaced, "
+           "3f1b, or search: the shortest that is found of all of them and others"),
+    NUMBER("f", 0, &plan_options.f, "T", "a device's time for the forward of a micro-batch"),
+    NUMBER("b", 0, &plan_options.b, "T", "for the gradients of its inputs"),
+    NUMBER("w", 0, &plan_options.w, "T", "for those of its weights"),
+    NUMBER("comm", 0, &plan_options.comm, "T",
+           "until what one device makes is on another; both are free meanwhile"),
+    NUMBER("embed", 0, &plan_options.embed, "T",
+           "interlaced: for each of the four uses of an embedding, on all devices"),
+    NUMBER("memory", 0, &plan_options.memory, "LIMIT",
+           "micro-batches that a device may hold at a time"),
+    STRING("constraints", 0, &plan_options.constraints, "FILE.lua",
+           "search in what this file leaves open; passes/schedule says how it is written"),
     GROUP("Output"),
     FLAG("json", 0, &plan_options.json,
-         "print one object: total, p2p, steps; or status, cost, bound, gap, ended, choices"),
+         "print one object: total, p2p, steps; or status, cost, bound, gap, ended, choices; or "
+         "makespan, span, bubble, peak, ops"),
 };
 
 static const Program program = {
@@ -61,13 +92,20 @@ static const Program program = {
     "nnaot-plan rvd --shape SHAPE --from RVD --to RVD [--dtype TYPE] [--cluster C] [--json]\n"
     "       nnaot-plan solve FILE.json [--seconds N] [--work N] [--method NAME] [--seed N] [--lp "
     "FILE] "
-    "[--json]",
+    "[--json]\n"
+    "       nnaot-plan schedule --stages P --micro-batches M [--kind NAME] [--f T] [--b T] [--w T] "
+    "[--comm T]\n"
+    "                           [--embed T] [--memory LIMIT] [--constraints FILE.lua] [--json]",
     "Answers questions about plans that need no model.  `rvd` prints a line for each primitive, "
     "with\n"
     "its groups of devices, the bytes that all of them send, and its seconds; the last line is "
     "the\n"
     "sum, beside the seconds of plain send/recv.  `solve` reads a problem in the format of the\n"
-    "ASPLOS 2025 contest; the last line is the strategy of each node.",
+    "ASPLOS 2025 contest; the last line is the strategy of each node.  `schedule` draws a line\n"
+    "for each device; the last line is when all ends, the longest time of a device from its first\n"
+    "block to its last, the part of all devices' time that is idle, and the micro-batches that "
+    "each\n"
+    "holds at most.",
     options,
     sizeof options / sizeof *options,
     NULL,
@@ -84,7 +122,8 @@ typedef struct Question {
 static const Question questions[] = {
     {"rvd", plan_rvd, false, " shape dtype from to cluster json "},
     {"solve", plan_solve, true, " seconds work method seed lp verbose json "},
-    {"schedule", NULL, false, ""},
+    {"schedule", plan_schedule, false,
+     " stages micro-batches kind f b w comm memory embed constraints json "},
     {"calibrate", NULL, false, ""},
 };
 enum { N_QUESTIONS = sizeof questions / sizeof *questions };

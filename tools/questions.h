@@ -4,12 +4,16 @@
 #define TOOLS_QUESTIONS_H
 
 #include "options.h"
+#include "schedule/kinds.h"
 
 typedef struct PlanOptions {
   const char *shape, *dtype, *from, *to, *cluster; // rvd
   const char *file, *method, *lp;                  // solve
   double seconds, work;
   int64_t seed;
+  const char *kind, *constraints; // schedule
+  int64_t stages, micro_batches;
+  double f, b, w, comm, memory, embed;
   bool json, verbose;
 } PlanOptions;
 
@@ -18,5 +22,8 @@ extern PlanOptions plan_options;
 // What the program is to exit with.
 int plan_rvd(const Program *program);
 int plan_solve(const Program *program);
+int plan_schedule(const Program *program);
+
+void draw_timeline(const SchedulePlan *p, const Timeline *t);
 
 #endif

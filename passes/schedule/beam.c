@@ -1,0 +1,452 @@
+// A search in order of time: all ways to go on from the beginnings that are kept, then the best of
+// these are kept, block by block.
+//
+//     F0           the first device may run F1 or, once it is there, B0: two beginnings, and each
+//     ├─ F0 F1     has a bound of when all could end.  Where one has done the same as another, is
+//     └─ F0 B0     nowhere later, and may do whatever that may, the other is dropped.
+//
+// Which ways there are follows Giffler and Thompson: of all blocks that could begin, take the one
+// that would end first; on its device the next block is that one, or one that could begin before
+// that end.  Everything else wastes time, but for memory: a forward that takes some may be better
+// left out until the device has done something else; that is a further way.
+//
+// Micro-batches of a route are alike.  So each work may be taken to be done for them in order: the
+// n-th time that it is done, whoever it was done for, no work that it waits for has been done less
+// often.  What is done is then a count for each work.  Orders that want it otherwise are not for
+// this search, and under those that say nothing of it something shorter may be out of its reach.
+//
+// Where all beginnings that were kept out had bounds that were no better than the best end known,
+// that is optimal.  How many are kept follows from the work that is allowed.
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/vec.h"
+#include "schedule/schedule.h"
+
+enum {
+  WORDS = 8,
+  MOST_WORKS = 64 * WORDS,
+  MOST_WIDTH = 1 << 14,
+  MOST_SAME =
+      8, // that one is compared with: with times that differ by little, few are better in all
+  TABLE = 1 << 16,
+};
+
+typedef struct Beginning {
+  int *count;             // of each work: how often it is done
+  double *free;           // of each device
+  double *used;           // memory of each device
+  double *load;           // of each device: what it has still to do
+  double *end;            // of each block that is done
+  uint64_t barred[WORDS]; // works that are left out until their device has done something else
+  uint64_t hash;          // of the counts
+  double bound, waste;    // when all end at the earliest; idle time of all devices
+  int step;               // the last block, as a Step
+  int same;               // the one before it with a hash in the same slot, or -1
+} Beginning;
+
+typedef struct Step {
+  int block, before; // the Step before it, or -1
+} Step;
+
+typedef struct Way {
+  int from, block; // a Beginning, and what it does next
+  double start, bound, waste;
+  uint64_t barred[WORDS];
+} Way;
+
+typedef struct Beam {
+  const Blocks *b;
+  Arena *arena;
+  int n, n_devices; // works, of all routes
+  const Work **work;
+  int *route_at;                // of each route: its first work
+  int *total;                   // of each work: how often it is to be done
+  int **block_of;               // [work][n]: the block that is done then
+  int *work_of;                 // of each block
+  int *wait_at, *wait;          // of each block: orders that it waits for, as blocks
+  int *device_at, *device_work; // works of each device
+  double *tail;                 // of each work: what comes after it at least
+  uint64_t *random;             // of each work, for the hash
+  double room, best;
+  Vec(Step) steps;
+  Beginning *now, *next;
+  int n_now, n_next, width, *slot; // slot: of the hash, the last in `next`
+  Vec(Way) ways;
+  bool dropped, bars; // a beginning was dropped that might have been better; bars are used
+} Beam;
+
+// -- What there is -----------------------------------------------------------------------------
+
+static void list_works(Beam *x) {
+  const Pipeline *p = x->b->pipeline;
+  int *count = arena_array(x->arena, int, p->n_routes);
+  x->route_at = arena_array(x->arena, int, p->n_routes);
+  for (int r = 0; r < p->n_routes; r++) {
+    x->route_at[r] = x->n;
+    x->n += p->route[r].n;
+  }
+  x->work = arena_array(x->arena, const Work *, x->n);
+  x->total = arena_array(x->arena, int, x->n);
+  x->block_of = arena_array(x->arena, int *, x->n);
+  x->work_of = arena_array(x->arena, int, x->b->n);
+  for (int m = 0; m < p->n_micro_batches; m++)
+    count[p->route_of[m]]++;
+  for (int r = 0; r < p->n_routes; r++)
+    for (int i = 0; i < p->route[r].n; i++) {
+      x->work[x->route_at[r] + i] = &p->route[r].work[i];
+      x->block_of[x->route_at[r] + i] = arena_array(x->arena, int, count[r]);
+    }
+  for (int k = 0; k < x->b->n; k++) {
+    int m = x->b->micro_batch[k], j = x->route_at[p->route_of[m]] + k - x->b->first[m];
+    x->work_of[k] = j;
+    x->block_of[j][x->total[j]++] = k;
+  }
+}
+
+static void list_devices(Beam *x) {
+  x->device_at = arena_array(x->arena, int, x->n_devices + 2);
+  for (int j = 0; j < x->n; j++)
+    for (int i = 0; i < x->work[j]->n_devices; i++)
+      x->device_at[x->work[j]->device[i] + 2]++;
+  for (int d = 0; d < x->n_devices; d++)
+    x->device_at[d + 2] += x->device_at[d + 1];
+  x->device_work = arena_array(x->arena, int, x->device_at[x->n_devices + 1]);
+  for (int j = 0; j < x->n; j++)
+    for (int i = 0; i < x->work[j]->n_devices; i++)
+      x->device_work[x->device_at[x->work[j]->device[i] + 1]++] = j;
+}
+
+static void find_tails(Beam *x) {
+  const Pipeline *p = x->b->pipeline;
+  x->tail = arena_array(x->arena, double, x->n);
+  for (int r = 0; r < p->n_routes; r++)
+    for (int i = p->route[r].n - 1; i >= 0; i--)
+      for (int k = 0; k < p->route[r].work[i].n_after; k++) {
+        const WorkAfter *after = &p->route[r].work[i].after[k];
+        double *tail = &x->tail[x->route_at[r] + after->work];
+        *tail =
+            fmax(*tail, x->tail[x->route_at[r] + i] + p->route[r].work[i].time + after->latency);
+      }
+}
+
+static void list_waits(Beam *x, const Orders *o) {
+  x->wait_at = arena_array(x->arena, int, x->b->n + 2);
+  x->wait = arena_array(x->arena, int, o->n);
+  for (int i = 0; i < o->n; i++)
+    x->wait_at[o->at[i].then + 2]++;
+  for (int k = 0; k < x->b->n; k++)
+    x->wait_at[k + 2] += x->wait_at[k + 1];
+  for (int i = 0; i < o->n; i++)
+    x->wait[x->wait_at[o->at[i].then + 1]++] = o->at[i].first;
+}
+
+// Whether orders leave works in order of their micro-batches.
+static bool in_order(const Beam *x, const Orders *o) {
+  Orders all = {.at = arena_array(x->arena, Order, o->n + x->b->n)};
+  for (int i = 0; i < o->n; i++)
+    all.at[all.n++] = o->at[i];
+  for (int j = 0; j < x->n; j++)
+    for (int i = 0; i + 1 < x->total[j]; i++)
+      all.at[all.n++] = (Order){x->block_of[j][i], x->block_of[j][i + 1], NULL};
+  return orders_agree(x->b, &all);
+}
+
+// Whether orders say that themselves, or there are none: then it costs nothing that is shorter.
+static bool may_be_in_order(const Beam *x, const Orders *o) {
+  bool *followed = arena_array(x->arena, bool, x->b->n);
+  for (int i = 0; i < o->n; i++)
+    if (x->work_of[o->at[i].first] == x->work_of[o->at[i].then]) followed[o->at[i].first] = true;
+  for (int j = 0; j < x->n && o->n; j++)
+    for (int i = 0; i + 1 < x->total[j]; i++)
+      if (!followed[x->block_of[j][i]]) return false;
+  return true;
+}
+
+static uint64_t next_random(uint64_t *state) {
+  uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
+  z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+  z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+  return z ^ (z >> 31);
+}
+
+static bool is_barred(const uint64_t *barred, int j) {
+  return barred[j / 64] >> (j % 64) & 1;
+}
+
+static double slack(const Beam *x) {
+  return x->room < INFINITY ? 1e-9 * (1 + x->room) : 0;
+}
+
+// -- Ways to go on -----------------------------------------------------------------------------
+
+typedef struct Ready {
+  int work, block;
+  double start, end;
+} Ready;
+
+// Whether the work can be done next, and when.
+static bool is_ready(const Beam *x, const Beginning *s, const uint64_t *barred, int j, Ready *out) {
+  const Work *w = x->work[j];
+  if (s->count[j] == x->total[j] || is_barred(barred, j)) return false;
+  int k = x->block_of[j][s->count[j]];
+  double start = 0;
+  for (int i = x->b->after_at[k]; i < x->b->after_at[k + 1]; i++) {
+    int from = x->b->after[i];
+    if (s->count[x->work_of[from]] <= s->count[j]) return false;
+    start = fmax(start, s->end[from] + x->b->latency[i]);
+  }
+  for (int i = x->wait_at[k]; i < x->wait_at[k + 1]; i++) {
+    int from = x->work_of[x->wait[i]];
+    if (!s->count[from] || x->block_of[from][s->count[from] - 1] < x->wait[i]) return false;
+  }
+  for (int i = 0; i < w->n_devices; i++) {
+    start = fmax(start, s->free[w->device[i]]);
+    if (w->takes > 0 && s->used[w->device[i]] + w->takes > x->room + slack(x)) return false;
+  }
+  *out = (Ready){j, k, start, start + w->time};
+  return true;
+}
+
+static bool share_device(const Work *v, const Work *w) {
+  for (int i = 0; i < v->n_devices; i++)
+    for (int k = 0; k < w->n_devices; k++)
+      if (v->device[i] == w->device[k]) return true;
+  return false;
+}
+
+// What device d still has to do, from when it is free, and what comes after the last of it.
+static double device_bound(const Beam *x, const Beginning *s, int d, double free, double load,
+                           int done) {
+  double tail = INFINITY;
+  for (int i = x->device_at[d]; i < x->device_at[d + 1]; i++) {
+    int j = x->device_work[i];
+    if (s->count[j] + (j == done) < x->total[j] && x->tail[j] < tail) tail = x->tail[j];
+  }
+  return free + load + (tail < INFINITY ? tail : 0);
+}
+
+static void add_way(Beam *x, int from, const Ready *r, const uint64_t *barred) {
+  const Beginning *s = &x->now[from];
+  const Work *w = x->work[r->work];
+  Way way = {.from = from, .block = r->block, .start = r->start, .waste = s->waste};
+  way.bound = fmax(s->bound, r->end + (x->total[r->work] - s->count[r->work] - 1) * w->time +
+                                 x->tail[r->work]);
+  for (int i = 0; i < w->n_devices; i++) {
+    int d = w->device[i];
+    way.waste += r->start - s->free[d];
+    way.bound = fmax(way.bound, device_bound(x, s, d, r->end, s->load[d] - w->time, r->work));
+  }
+  if (way.bound >= x->best) return;
+  memcpy(way.barred, barred, sizeof way.barred);
+  for (int j = 0; x->bars && j < x->n; j++)
+    if (is_barred(barred, j) && share_device(w, x->work[j]))
+      way.barred[j / 64] &= ~(UINT64_C(1) << (j % 64));
+  vec_push(x->arena, &x->ways, way);
+}
+
+// The ways of one beginning.  A round for each block that would end first; further rounds with the
+// blocks of the last one barred, as long as those take memory.
+static void list_ways(Beam *x, int from, Ready *ready) {
+  const Beginning *s = &x->now[from];
+  uint64_t barred[WORDS];
+  memcpy(barred, s->barred, sizeof barred);
+  for (;;) {
+    int n = 0, first = -1;
+    for (int j = 0; j < x->n; j++) {
+      if (!is_ready(x, s, barred, j, &ready[n])) continue;
+      if (first < 0 || ready[n].end < ready[first].end) first = n;
+      n++;
+    }
+    if (first < 0) return;
+    const Work *w = x->work[ready[first].work];
+    for (int i = 0; i < n; i++)
+      if (i == first ||
+          (ready[i].start < ready[first].end && share_device(x->work[ready[i].work], w)))
+        add_way(x, from, &ready[i], barred);
+    if (!x->bars || w->takes <= 0) return;
+    for (int i = 0; i < n; i++)
+      if (i == first ||
+          (ready[i].start < ready[first].end && share_device(x->work[ready[i].work], w)))
+        barred[ready[i].work / 64] |= UINT64_C(1) << (ready[i].work % 64);
+  }
+}
+
+// -- Keeping -----------------------------------------------------------------------------------
+
+// Both have done the same: whether `s` is nowhere later than `t`, and may do what that may.
+static bool dominates(const Beam *x, const Beginning *s, const Beginning *t) {
+  for (int d = 0; d < x->n_devices; d++)
+    if (s->free[d] > t->free[d]) return false;
+  for (int i = 0; i < WORDS; i++)
+    if (s->barred[i] & ~t->barred[i]) return false;
+  if (memcmp(s->count, t->count, (size_t)x->n * sizeof *s->count) != 0) return false;
+  const Pipeline *p = x->b->pipeline;
+  for (int r = 0; r < p->n_routes; r++)
+    for (int i = 0; i < p->route[r].n; i++) {
+      int j = x->route_at[r] + i;
+      for (int k = 0; k < p->route[r].work[i].n_after; k++) {
+        int from = x->route_at[r] + p->route[r].work[i].after[k].work;
+        for (int m = s->count[j]; m < s->count[from]; m++)
+          if (s->end[x->block_of[from][m]] > t->end[x->block_of[from][m]]) return false;
+      }
+    }
+  return true;
+}
+
+static void take_way(Beam *x, const Way *way, Beginning *s) {
+  const Beginning *from = &x->now[way->from];
+  int j = x->work_of[way->block];
+  const Work *w = x->work[j];
+  size_t devices = (size_t)x->n_devices * sizeof(double);
+  memcpy(s->count, from->count, (size_t)x->n * sizeof *s->count);
+  memcpy(s->free, from->free, devices);
+  memcpy(s->used, from->used, devices);
+  memcpy(s->load, from->load, devices);
+  memcpy(s->end, from->end, (size_t)x->b->n * sizeof *s->end);
+  memcpy(s->barred, way->barred, sizeof s->barred);
+  s->count[j]++;
+  s->end[way->block] = way->start + w->time;
+  for (int i = 0; i < w->n_devices; i++) {
+    s->free[w->device[i]] = s->end[way->block];
+    s->used[w->device[i]] += w->takes - w->frees;
+    s->load[w->device[i]] -= w->time;
+  }
+  s->hash = from->hash + x->random[j];
+  s->bound = way->bound;
+  s->waste = way->waste;
+  s->step = from->step;
+}
+
+static bool keep(Beam *x, const Way *way) {
+  Beginning *s = &x->next[x->n_next];
+  take_way(x, way, s);
+  int *slot = &x->slot[s->hash % TABLE];
+  for (int i = *slot, n = 0; i >= 0 && n < MOST_SAME; i = x->next[i].same, n++)
+    if (x->next[i].hash == s->hash && dominates(x, &x->next[i], s)) return false;
+  s->same = *slot;
+  *slot = x->n_next++;
+  Step step = {way->block, s->step};
+  s->step = x->steps.n;
+  vec_push(x->arena, &x->steps, step);
+  return true;
+}
+
+static int by_bound(const void *x, const void *y) {
+  const Way *v = x, *w = y;
+  if (v->bound != w->bound) return v->bound < w->bound ? -1 : 1;
+  if (v->waste != w->waste) return v->waste < w->waste ? -1 : 1;
+  if (v->from != w->from) return v->from - w->from;
+  return v->block - w->block;
+}
+
+static void keep_best(Beam *x) {
+  if (x->ways.n) qsort(x->ways.at, (size_t)x->ways.n, sizeof *x->ways.at, by_bound);
+  for (int i = 0; i < TABLE; i++)
+    x->slot[i] = -1;
+  x->n_next = 0;
+  int i = 0;
+  for (; i < x->ways.n && x->n_next < x->width; i++)
+    keep(x, &x->ways.at[i]);
+  x->dropped |= i < x->ways.n;
+  x->ways.n = 0;
+  Beginning *t = x->now;
+  x->now = x->next;
+  x->next = t;
+  x->n_now = x->n_next;
+}
+
+// -- All of it ---------------------------------------------------------------------------------
+
+static Beginning *new_beginnings(const Beam *x) {
+  Beginning *s = arena_array(x->arena, Beginning, x->width);
+  for (int i = 0; i < x->width; i++) {
+    s[i].count = arena_array(x->arena, int, x->n);
+    s[i].free = arena_array(x->arena, double, x->n_devices);
+    s[i].used = arena_array(x->arena, double, x->n_devices);
+    s[i].load = arena_array(x->arena, double, x->n_devices);
+    s[i].end = arena_array(x->arena, double, x->b->n);
+  }
+  return s;
+}
+
+// Bars are needed where memory may bind, and right where what takes some has one device.
+static bool wants_bars(const Beam *x) {
+  return x->room < INFINITY && x->n <= MOST_WORKS;
+}
+
+static bool takers_have_one_device(const Beam *x) {
+  for (int j = 0; j < x->n; j++)
+    if (x->work[j]->takes > 0 && x->work[j]->n_devices > 1) return false;
+  return true;
+}
+
+static void set_up(Beam *x, const Orders *o, int64_t work) {
+  uint64_t state = 1;
+  list_devices(x);
+  find_tails(x);
+  list_waits(x, o);
+  x->random = arena_array(x->arena, uint64_t, x->n);
+  for (int j = 0; j < x->n; j++)
+    x->random[j] = next_random(&state);
+  // A beginning costs about a look at each work, and a copy.
+  double cost = (double)x->b->n * (4.0 * x->n + x->b->n / 4.0);
+  x->width = (int)fmax(1, fmin(MOST_WIDTH, (double)work / cost));
+  x->bars = wants_bars(x);
+  x->slot = arena_array(x->arena, int, TABLE);
+  x->now = new_beginnings(x);
+  x->next = new_beginnings(x);
+  x->n_now = 1;
+  x->now->step = -1;
+  for (int j = 0; j < x->n; j++)
+    for (int i = 0; i < x->work[j]->n_devices; i++)
+      x->now->load[x->work[j]->device[i]] += x->total[j] * x->work[j]->time;
+}
+
+// The order of each device in the beginning that has done all.
+static void read_devices(Arena *a, const Beam *x, Timeline *t) {
+  int n = x->n_devices, *sequence = arena_array(x->arena, int, x->b->n), k = x->b->n;
+  int *fill = arena_array(x->arena, int, n);
+  for (int i = x->now[0].step; i >= 0; i = x->steps.at[i].before)
+    sequence[--k] = x->steps.at[i].block;
+  t->at = arena_array(a, int, n + 1);
+  for (int i = 0; i < x->b->n; i++)
+    for (int j = 0; j < x->b->work[i]->n_devices; j++)
+      t->at[x->b->work[i]->device[j] + 1]++;
+  for (int d = 0; d < n; d++)
+    t->at[d + 1] += t->at[d];
+  t->block = arena_array(a, int, t->at[n]);
+  for (int i = 0; i < x->b->n; i++) {
+    const Work *w = x->b->work[sequence[i]];
+    for (int j = 0; j < w->n_devices; j++)
+      t->block[t->at[w->device[j]] + fill[w->device[j]]++] = sequence[i];
+  }
+}
+
+SearchResult schedule_beam(Arena *a, const Blocks *b, const Orders *o, double room, double cutoff,
+                           int64_t work) {
+  Beam x = {.b = b, .arena = arena_new(), .n_devices = b->pipeline->n_devices, .room = room};
+  SearchResult result = {0};
+  // Not by less than rounding.
+  x.best = cutoff * (1 - 1e-9);
+  list_works(&x);
+  bool alike = in_order(&x, o);
+  if (alike) {
+    set_up(&x, o, work);
+    Ready *ready = arena_array(x.arena, Ready, x.n);
+    for (int k = 0; k < b->n && x.n_now; k++) {
+      for (int i = 0; i < x.n_now; i++)
+        list_ways(&x, i, ready);
+      keep_best(&x);
+    }
+    result.has = x.n_now > 0;
+    if (result.has) read_devices(a, &x, &result.best);
+    result.optimal = !x.dropped && may_be_in_order(&x, o) &&
+                     (x.bars ? takers_have_one_device(&x) : room == INFINITY);
+  }
+  arena_free(x.arena);
+  if (result.has && !schedule_run(a, b, &result.best)) BUG("a circle in what ran");
+  return result;
+}

@@ -1,0 +1,151 @@
+// A kind's schedule: its orders, and what they leave open filled in by the rule that ends first.
+// A kind that says how much room it wants is searched in if it may have more.  Or the shortest
+// schedule that is found: of all kinds that fit, and of searches in their shapes, without their
+// orders.
+
+#include "schedule/best.h"
+
+#include <math.h>
+
+// What searches may look at, all of them together: about half a second.
+#define SEARCH_WORK INT64_C(100000000)
+#define KIND_WORK   INT64_C(15000000) // in a kind's own orders
+
+static const Orders no_orders;
+
+// -- Under some orders -------------------------------------------------------------------------
+
+static bool list_plan(Arena *a, const SchedulePlan *p, double room, Timeline *out) {
+  bool has = false;
+  for (int i = 0; i < N_LIST_RULES; i++) {
+    ListRule rule = list_rules[i];
+    Timeline t;
+    rule.room = room;
+    if (!schedule_list(a, p->blocks, &p->orders, &rule, &t)) continue;
+    if (has && t.makespan > out->makespan) continue;
+    if (has && t.makespan == out->makespan && t.span >= out->span) continue;
+    has = true;
+    *out = t;
+  }
+  return has;
+}
+
+static bool too_little(const ScheduleChoice *c, const SchedulePlan *p, Diag *d) {
+  Arena *a = c->arena;
+  double least = pipeline_least_room(a, p->pipeline);
+  const Loc *loc = loc_line(a, "--memory", 0, 0);
+  Timeline t;
+  if (c->ask.memory < least * (1 - 1e-9)) {
+    diag_error(d, loc, "no order fits into %.6g: a micro-batch alone needs %.6g", c->ask.memory,
+               least);
+    return false;
+  }
+  if (!list_plan(a, p, p->room, &t))
+    return diag_error(d, p->loc, "its orders leave no way in the room that it wants, %.6g",
+                      p->room);
+  diag_error(d, loc, "'%s' does not fit into %.6g: it needs %.6g", p->name, c->ask.memory,
+             timeline_peak(p->blocks, &t));
+  diag_hint(d, "--kind search finds an order that fits");
+  return false;
+}
+
+static void take(ScheduleBest *x, SchedulePlan *p, const Timeline *t, const char *how) {
+  double best = x->plan ? x->timeline.makespan : INFINITY;
+  bool shorter = t->makespan < best * (1 - 1e-9);
+  bool as_short = x->plan && t->makespan <= best && t->span < x->timeline.span * (1 - 1e-9);
+  if (!shorter && !as_short) return;
+  x->plan = p;
+  x->timeline = *t;
+  x->how = how;
+}
+
+// Of this shape, under these orders.  Whether nothing better is left in it.
+static bool search_plan(const ScheduleChoice *c, SchedulePlan *p, const Orders *o, double room,
+                        int64_t work, ScheduleBest *x) {
+  double cutoff = x->plan ? x->timeline.makespan : INFINITY;
+  SearchResult r = schedule_search(c->arena, p->blocks, o, room, cutoff, work);
+  if (r.has) take(x, p, &r.best, "searched");
+  return r.optimal;
+}
+
+// What a kind is worth alone: the same whether it is asked for or one of those that a search tries.
+static bool kind_best(const ScheduleChoice *c, SchedulePlan *p, ScheduleBest *x) {
+  Timeline t;
+  if (!list_plan(c->arena, p, fmin(p->room, c->ask.memory), &t)) return false;
+  take(x, p, &t, "as it is");
+  if (p->room < c->ask.memory && c->ask.memory < INFINITY)
+    search_plan(c, p, &p->orders, c->ask.memory, KIND_WORK, x);
+  return true;
+}
+
+// -- Answers ------------------------------------------------------------------------------------
+
+// What is tried first, and whose shape is searched: orders of others are found in these.
+static const struct {
+  const char *kind;
+  int chunks;
+  bool searched;
+} candidates[] = {
+    {"1f1b", 1, false},        {"gpipe", 1, false},       {"interleaved", 2, true},
+    {"interleaved", 3, false}, {"interleaved", 4, false}, {"chimera", 1, false},
+    {"zb-h1", 1, true},        {"zb-h2", 1, false},       {"zb-v", 1, true},
+    {"dualpipe", 1, true},
+};
+enum { N_CANDIDATES = sizeof candidates / sizeof *candidates };
+
+static bool search_shapes(const ScheduleChoice *c, ScheduleBest *x, Diag *d) {
+  SchedulePlan *plan[N_CANDIDATES];
+  int n_searched = 0;
+  x->bound = INFINITY;
+  for (int i = 0; i < N_CANDIDATES; i++) {
+    ScheduleAsk ask = c->ask;
+    ScheduleBest alone = {0};
+    ask.chunks = candidates[i].chunks;
+    plan[i] = schedule_plan(c->arena, schedule_text(candidates[i].kind), &ask, d);
+    if (!plan[i]) return false;
+    if (kind_best(c, plan[i], &alone)) take(x, plan[i], &alone.timeline, alone.how);
+    x->bound = fmin(x->bound, pipeline_bound(c->arena, plan[i]->pipeline));
+    n_searched += candidates[i].searched;
+  }
+  for (int i = 0; i < N_CANDIDATES; i++)
+    if (candidates[i].searched)
+      search_plan(c, plan[i], &no_orders, c->ask.memory, SEARCH_WORK / n_searched, x);
+  if (!x->plan) return too_little(c, plan[0], d);
+  return true;
+}
+
+// What the file leaves open.
+static bool search_file(const ScheduleChoice *c, ScheduleBest *x, Diag *d) {
+  SchedulePlan *p = c->constraints
+                        ? schedule_plan_file(c->arena, c->constraints, &c->ask, d)
+                        : schedule_plan(c->arena, schedule_text("interlaced"), &c->ask, d);
+  if (!p) return false;
+  double room = fmin(p->room, c->ask.memory);
+  Timeline t;
+  x->bound = pipeline_bound(c->arena, p->pipeline);
+  if (list_plan(c->arena, p, room, &t)) take(x, p, &t, "as it is");
+  x->optimal = search_plan(c, p, c->constraints ? &p->orders : &no_orders, room, SEARCH_WORK, x);
+  if (!x->plan) return too_little(c, p, d);
+  return true;
+}
+
+static bool best_of_kind(const ScheduleChoice *c, ScheduleBest *x, Diag *d) {
+  SchedulePlan *p = schedule_plan(c->arena, c->kind, &c->ask, d);
+  if (!p) return false;
+  x->bound = pipeline_bound(c->arena, p->pipeline);
+  return kind_best(c, p, x) || too_little(c, p, d);
+}
+
+bool schedule_best(const ScheduleChoice *c, ScheduleBest *out, Diag *d) {
+  *out = (ScheduleBest){0};
+  bool ok = c->kind                          ? best_of_kind(c, out, d)
+            : c->constraints || c->ask.e > 0 ? search_file(c, out, d)
+                                             : search_shapes(c, out, d);
+  if (ok) out->optimal |= out->timeline.makespan <= out->bound * (1 + 1e-9);
+  return ok;
+}
+
+const char *schedule_best_text(Arena *a, const ScheduleBest *x) {
+  return str_format(a, "found in the shape of '%s', %s; nothing ends before %.9g", x->plan->name,
+                    x->how, x->bound);
+}

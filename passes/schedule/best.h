@@ -1,0 +1,30 @@
+// The schedule of a kind, or the best that is found.
+
+#ifndef SCHEDULE_BEST_H
+#define SCHEDULE_BEST_H
+
+#include "schedule/kinds.h"
+
+enum { SCHEDULE_CHUNKS = 64 };
+
+typedef struct ScheduleChoice {
+  Arena *arena;
+  const ScheduleText *kind; // NULL: search
+  const char *constraints;  // a file for the search, or NULL: all kinds of pipelines are tried
+  ScheduleAsk ask;
+} ScheduleChoice;
+
+typedef struct ScheduleBest {
+  SchedulePlan *plan;
+  Timeline timeline;
+  double bound;    // nothing of this shape ends earlier
+  bool optimal;    // nothing in this shape and room does
+  const char *how; // a search's: what found it
+} ScheduleBest;
+
+// False, having reported why.
+bool schedule_best(const ScheduleChoice *c, ScheduleBest *out, Diag *d);
+// A line about what a search has found.
+const char *schedule_best_text(Arena *a, const ScheduleBest *x);
+
+#endif

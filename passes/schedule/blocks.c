@@ -1,0 +1,142 @@
+// Blocks of a pipeline: every work of every micro-batch, and who waits for whom.
+
+#include "schedule/schedule.h"
+
+#include <math.h>
+
+const char *const work_kind_name[N_WORK_KINDS] = {"F", "B", "W", "E"};
+
+static void count_blocks(Arena *a, Blocks *b) {
+  const Pipeline *p = b->pipeline;
+  int *first = arena_array(a, int, p->n_micro_batches + 1);
+  for (int m = 0; m < p->n_micro_batches; m++)
+    first[m + 1] = first[m] + p->route[p->route_of[m]].n;
+  b->n = first[p->n_micro_batches];
+  int *micro_batch = arena_array(a, int, b->n);
+  b->work = arena_array(a, const Work *, b->n);
+  for (int m = 0; m < p->n_micro_batches; m++)
+    for (int k = first[m]; k < first[m + 1]; k++) {
+      micro_batch[k] = m;
+      b->work[k] = &p->route[p->route_of[m]].work[k - first[m]];
+    }
+  b->first = first;
+  b->micro_batch = micro_batch;
+}
+
+static void list_after(Arena *a, Blocks *b) {
+  b->after_at = arena_array(a, int, b->n + 1);
+  b->next_at = arena_array(a, int, b->n + 2);
+  for (int k = 0; k < b->n; k++)
+    b->after_at[k + 1] = b->after_at[k] + b->work[k]->n_after;
+  int n = b->after_at[b->n];
+  b->after = arena_array(a, int, n);
+  b->latency = arena_array(a, double, n);
+  b->next = arena_array(a, int, n);
+  for (int k = 0, i = 0; k < b->n; k++)
+    for (int j = 0; j < b->work[k]->n_after; j++, i++) {
+      b->after[i] = b->first[b->micro_batch[k]] + b->work[k]->after[j].work;
+      b->latency[i] = b->work[k]->after[j].latency;
+      b->next_at[b->after[i] + 2]++;
+    }
+  // Counted two places ahead, so that filling leaves the beginnings.
+  for (int k = 0; k < b->n; k++)
+    b->next_at[k + 2] += b->next_at[k + 1];
+  for (int k = 0; k < b->n; k++)
+    for (int i = b->after_at[k]; i < b->after_at[k + 1]; i++)
+      b->next[b->next_at[b->after[i] + 1]++] = k;
+}
+
+Blocks *blocks_new(Arena *a, const Pipeline *p) {
+  Blocks *b = arena_one(a, Blocks);
+  b->pipeline = p;
+  count_blocks(a, b);
+  list_after(a, b);
+  return b;
+}
+
+const char *block_text(Arena *a, const Blocks *b, int block) {
+  const Work *w = b->work[block];
+  int m = b->micro_batch[block];
+  if (w->kind == WORK_E) return str_format(a, "E(%d, %d)", w->pass, m);
+  if (w->kind == WORK_F && w->pass > 1) return str_format(a, "F(%d, %d, %d)", w->stage, m, w->pass);
+  return str_format(a, "%s(%d, %d)", work_kind_name[w->kind], w->stage, m);
+}
+
+// All forwards of a micro-batch come before its first backward, so what each takes is there at
+// once.
+double pipeline_least_room(Arena *a, const Pipeline *p) {
+  double *used = arena_array(a, double, p->n_devices), least = 0;
+  for (int r = 0; r < p->n_routes; r++) {
+    for (int d = 0; d < p->n_devices; d++)
+      used[d] = 0;
+    for (int i = 0; i < p->route[r].n; i++) {
+      const Work *w = &p->route[r].work[i];
+      for (int k = 0; k < w->n_devices; k++) {
+        used[w->device[k]] += w->takes;
+        least = fmax(least, used[w->device[k]]);
+      }
+      for (int k = 0; k < w->n_devices; k++)
+        used[w->device[k]] -= w->frees;
+    }
+  }
+  return least;
+}
+
+// -- Bound -------------------------------------------------------------------------------------
+
+typedef struct Ends {
+  double *load, *head, *tail; // of each device: work, and what at least comes before and after
+  double longest;             // micro-batch
+} Ends;
+
+// Where a work can begin at the earliest, and what comes after it at least.
+static void route_ends(Arena *a, const Route *r, Ends *e) {
+  double *head = arena_array(a, double, r->n), *tail = arena_array(a, double, r->n);
+  for (int i = 0; i < r->n; i++)
+    for (int k = 0; k < r->work[i].n_after; k++) {
+      const WorkAfter *after = &r->work[i].after[k];
+      head[i] = fmax(head[i], head[after->work] + r->work[after->work].time + after->latency);
+    }
+  for (int i = r->n - 1; i >= 0; i--)
+    for (int k = 0; k < r->work[i].n_after; k++) {
+      const WorkAfter *after = &r->work[i].after[k];
+      tail[after->work] = fmax(tail[after->work], tail[i] + r->work[i].time + after->latency);
+    }
+  for (int i = 0; i < r->n; i++) {
+    const Work *w = &r->work[i];
+    e->longest = fmax(e->longest, head[i] + w->time + tail[i]);
+    for (int k = 0; k < w->n_devices; k++) {
+      e->head[w->device[k]] = fmin(e->head[w->device[k]], head[i]);
+      e->tail[w->device[k]] = fmin(e->tail[w->device[k]], tail[i]);
+    }
+  }
+}
+
+static Ends find_ends(Arena *a, const Pipeline *p) {
+  Ends e = {arena_array(a, double, p->n_devices), arena_array(a, double, p->n_devices),
+            arena_array(a, double, p->n_devices), 0};
+  int *count = arena_array(a, int, p->n_routes);
+  for (int m = 0; m < p->n_micro_batches; m++)
+    count[p->route_of[m]]++;
+  for (int d = 0; d < p->n_devices; d++)
+    e.head[d] = e.tail[d] = INFINITY;
+  for (int r = 0; r < p->n_routes; r++) {
+    route_ends(a, &p->route[r], &e);
+    for (int i = 0; i < p->route[r].n; i++)
+      for (int k = 0; k < p->route[r].work[i].n_devices; k++)
+        e.load[p->route[r].work[i].device[k]] += count[r] * p->route[r].work[i].time;
+  }
+  return e;
+}
+
+double pipeline_bound(Arena *a, const Pipeline *p) {
+  Ends e = find_ends(a, p);
+  double bound = e.longest;
+  for (int d = 0; d < p->n_devices; d++)
+    if (e.load[d] > 0) bound = fmax(bound, e.head[d] + e.load[d] + e.tail[d]);
+  return bound;
+}
+
+double pipeline_longest(Arena *a, const Pipeline *p) {
+  return find_ends(a, p).longest;
+}

@@ -1,0 +1,88 @@
+// Makes a timeline shorter by small steps: two neighbours on a device change places where the
+// second could have begun before.
+//
+//     F3 F4 W1 B1      B1 is there while W1 begins: F3 F4 B1 W1, if all then ends earlier, or if
+//                      as late and the blocks' ends add up to less
+//
+// What was filled in by a rule or unrolled from what repeats has such places where the pipeline is
+// filled and emptied.
+
+#include <math.h>
+
+#include "schedule/schedule.h"
+
+typedef struct Improve {
+  const Blocks *b;
+  Timeline t; // the best so far
+  double room, sum;
+  int64_t work;
+} Improve;
+
+static double sum_of_ends(const Improve *x, const Timeline *t) {
+  double sum = 0;
+  for (int k = 0; k < x->b->n; k++)
+    sum += t->end[k];
+  return sum;
+}
+
+// When what it waits for is there, its device aside.
+static double ready_at(const Improve *x, int k) {
+  double ready = 0;
+  for (int i = x->b->after_at[k]; i < x->b->after_at[k + 1]; i++)
+    ready = fmax(ready, x->t.end[x->b->after[i]] + x->b->latency[i]);
+  return ready;
+}
+
+// Whether the device's i-th block could be one earlier.
+static bool may_move(const Improve *x, int i) {
+  int before = x->t.block[i - 1], k = x->t.block[i];
+  return x->b->work[k]->n_devices == 1 && x->b->work[before]->n_devices == 1 &&
+         ready_at(x, k) < x->t.start[k] * (1 - 1e-9);
+}
+
+static void swap(Timeline *t, int i) {
+  int block = t->block[i - 1];
+  t->block[i - 1] = t->block[i];
+  t->block[i] = block;
+}
+
+static bool try_swap(Improve *x, int i) {
+  Arena *scratch = arena_new();
+  Timeline t = x->t;
+  swap(&t, i);
+  x->work -= x->b->n;
+  bool better = schedule_run(scratch, x->b, &t) &&
+                timeline_peak(x->b, &t) <= x->room * (1 + 1e-9) &&
+                t.makespan <= x->t.makespan * (1 + 1e-9);
+  double sum = better ? sum_of_ends(x, &t) : 0;
+  better = better && (t.makespan < x->t.makespan * (1 - 1e-9) || sum < x->sum * (1 - 1e-9));
+  if (better) {
+    for (int k = 0; k < x->b->n; k++) {
+      x->t.start[k] = t.start[k];
+      x->t.end[k] = t.end[k];
+    }
+    x->t.makespan = t.makespan;
+    x->sum = sum;
+  } else {
+    swap(&t, i);
+  }
+  arena_free(scratch);
+  return better;
+}
+
+void schedule_improve(Arena *a, const Blocks *b, double room, int64_t work, Timeline *t) {
+  Improve x = {.b = b, .t = *t, .room = room, .work = work};
+  int n = b->pipeline->n_devices;
+  x.t.start = arena_copy(a, t->start, (size_t)b->n * sizeof *t->start);
+  x.t.end = arena_copy(a, t->end, (size_t)b->n * sizeof *t->end);
+  x.t.block = arena_copy(a, t->block, (size_t)t->at[n] * sizeof *t->block);
+  x.sum = sum_of_ends(&x, t);
+  for (bool moved = true; moved && x.work > 0;) {
+    moved = false;
+    for (int d = 0; d < n; d++)
+      for (int i = t->at[d] + 1; i < t->at[d + 1] && x.work > 0; i++)
+        if (may_move(&x, i)) moved |= try_swap(&x, i);
+  }
+  *t = x.t;
+  if (!schedule_run(a, b, t)) BUG("a circle in what ran");
+}

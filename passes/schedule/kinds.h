@@ -1,0 +1,54 @@
+// Kinds of schedules, and constraints of users: files in Lua, as in kinds/.
+//
+//     split = true                                       -- what is to be scheduled
+//     function device(i, m) … end                        -- which device has stage i for micro-batch m
+//     function order()                                   -- what runs before what
+//       op_order(F(0, 1), B(0, 0))
+//     end
+//
+// README.md has all that they may say.  A file is run with `devices`, `micro_batches`, `chunks` and
+// `memory` set, and says a Shape, orders, and how much room the list may use.
+
+#ifndef SCHEDULE_KINDS_H
+#define SCHEDULE_KINDS_H
+
+#include "schedule/schedule.h"
+
+enum {
+  SCHEDULE_PLACES = 1 << 17, // devices x micro-batches
+  SCHEDULE_BLOCKS = 1 << 20,
+  SCHEDULE_FORWARDS = 16,
+};
+
+typedef struct ScheduleText {
+  const char *name, *text;
+  size_t n;
+} ScheduleText;
+
+extern const ScheduleText schedule_texts[]; // made by the build
+extern const int n_schedule_texts;
+
+typedef struct ScheduleAsk {
+  int n_devices, n_micro_batches, chunks;
+  double f, b, w, e, latency;
+  double memory; // INFINITY: any
+} ScheduleAsk;
+
+typedef struct SchedulePlan {
+  const char *name; // "1f1b", or the file's
+  const Loc *loc;   // of the file as a whole
+  Shape shape;
+  Pipeline *pipeline;
+  Blocks *blocks;
+  Orders orders; // of which there is no circle
+  double room;   // as the file says; INFINITY: any
+} SchedulePlan;
+
+// NULL: there is no such kind.
+const ScheduleText *schedule_text(const char *name);
+// Runs the file.  NULL, having reported why.
+SchedulePlan *schedule_plan(Arena *a, const ScheduleText *text, const ScheduleAsk *ask, Diag *d);
+// The file at `path`.
+SchedulePlan *schedule_plan_file(Arena *a, const char *path, const ScheduleAsk *ask, Diag *d);
+
+#endif

@@ -1,0 +1,140 @@
+// Whether orders agree with each other, and with what the blocks wait for.
+//
+//     op_order(B(0, 0), F(0, 0))    mine.lua:3: error: these blocks would wait for each other
+//                                   mine.lua:3: note: B(0, 0) runs before F(0, 0)
+//                                   note: F(0, 0) makes what F(1, 0) needs …
+//
+// What is reported is a shortest circle through the first block that could never run.
+
+#include "base/vec.h"
+#include "schedule/schedule.h"
+
+typedef struct Graph {
+  const Blocks *b;
+  const Orders *o;
+  Arena *arena;
+  int *left;              // of each block: what it waits for
+  int *then_at, *then_of; // orders by their first: numbers of orders
+} Graph;
+
+static void list_orders(Graph *g) {
+  g->then_at = arena_array(g->arena, int, g->b->n + 2);
+  g->then_of = arena_array(g->arena, int, g->o->n);
+  for (int i = 0; i < g->o->n; i++)
+    g->then_at[g->o->at[i].first + 2]++;
+  for (int k = 0; k < g->b->n; k++)
+    g->then_at[k + 2] += g->then_at[k + 1];
+  for (int i = 0; i < g->o->n; i++)
+    g->then_of[g->then_at[g->o->at[i].first + 1]++] = i;
+}
+
+static void run_all(Graph *g) {
+  const Blocks *b = g->b;
+  int *ready = arena_array(g->arena, int, b->n), n = 0;
+  for (int k = 0; k < b->n; k++)
+    g->left[k] = b->work[k]->n_after;
+  for (int i = 0; i < g->o->n; i++)
+    g->left[g->o->at[i].then]++;
+  for (int k = 0; k < b->n; k++)
+    if (!g->left[k]) ready[n++] = k;
+  for (int at = 0; at < n; at++) {
+    int k = ready[at];
+    for (int i = b->next_at[k]; i < b->next_at[k + 1]; i++)
+      if (!--g->left[b->next[i]]) ready[n++] = b->next[i];
+    for (int i = g->then_at[k]; i < g->then_at[k + 1]; i++) {
+      int then = g->o->at[g->then_of[i]].then;
+      if (!--g->left[then]) ready[n++] = then;
+    }
+  }
+}
+
+// One that waits in vain is behind a circle, or in it: what it waits for in vain leads there.
+static int in_circle(const Graph *g, int k) {
+  int *before = arena_array(g->arena, int, g->b->n);
+  bool *seen = arena_array(g->arena, bool, g->b->n);
+  for (int i = 0; i < g->o->n; i++)
+    if (g->left[g->o->at[i].first] > 0) before[g->o->at[i].then] = g->o->at[i].first + 1;
+  for (; !seen[k];) {
+    seen[k] = true;
+    int from = before[k] - 1;
+    for (int i = g->b->after_at[k]; from < 0 && i < g->b->after_at[k + 1]; i++)
+      if (g->left[g->b->after[i]] > 0) from = g->b->after[i];
+    k = from;
+  }
+  return k;
+}
+
+typedef struct Step {
+  int from;  // block; -1: not reached
+  int order; // by which; -1: it needs what that makes
+} Step;
+
+// Breadth first from `start` to itself.
+static Step *find_steps(const Graph *g, int start) {
+  const Blocks *b = g->b;
+  Step *step = arena_array(g->arena, Step, b->n);
+  int *queue = arena_array(g->arena, int, b->n), n = 0;
+  for (int k = 0; k < b->n; k++)
+    step[k].from = -1;
+  queue[n++] = start;
+  for (int at = 0; at < n && step[start].from < 0; at++) {
+    int k = queue[at], n_next = b->next_at[k + 1] - b->next_at[k];
+    int n_then = g->then_at[k + 1] - g->then_at[k];
+    for (int i = 0; i < n_next + n_then; i++) {
+      int order = i < n_next ? -1 : g->then_of[g->then_at[k] + i - n_next];
+      int to = i < n_next ? b->next[b->next_at[k] + i] : g->o->at[order].then;
+      if (step[to].from >= 0 || g->left[to] <= 0) continue;
+      step[to] = (Step){k, order};
+      queue[n++] = to;
+    }
+  }
+  return step;
+}
+
+static bool report(const Graph *g, int start, const Loc *file, Diag *d) {
+  Arena *a = g->arena;
+  const Step *step = find_steps(g, start);
+  Vec(int) circle = {0};
+  const Loc *line = file;
+  int k = start;
+  do {
+    vec_push(a, &circle, k);
+    if (step[k].order >= 0) line = g->o->at[step[k].order].line;
+    k = step[k].from;
+  } while (k != start);
+  diag_error(d, line, "these %d blocks would wait for each other", circle.n);
+  for (int i = circle.n - 1; i >= 0; i--) {
+    int to = circle.at[i];
+    const char *from = block_text(a, g->b, step[to].from), *then = block_text(a, g->b, to);
+    if (step[to].order >= 0)
+      diag_note(d, g->o->at[step[to].order].line, "%s is to run before %s", from, then);
+    else
+      diag_note(d, file, "%s makes what %s needs", from, then);
+  }
+  return false;
+}
+
+bool orders_agree(const Blocks *b, const Orders *o) {
+  Graph g = {.b = b, .o = o, .arena = arena_new()};
+  bool ok = true;
+  g.left = arena_array(g.arena, int, b->n);
+  list_orders(&g);
+  run_all(&g);
+  for (int k = 0; k < b->n; k++)
+    ok &= g.left[k] <= 0;
+  arena_free(g.arena);
+  return ok;
+}
+
+bool orders_check(const Blocks *b, const Orders *o, const Loc *file, Diag *d) {
+
+  Graph g = {.b = b, .o = o, .arena = arena_new()};
+  bool ok = true;
+  g.left = arena_array(g.arena, int, b->n);
+  list_orders(&g);
+  run_all(&g);
+  for (int k = 0; k < b->n && ok; k++)
+    if (g.left[k] > 0) ok = report(&g, in_circle(&g, k), file, d);
+  arena_free(g.arena);
+  return ok;
+}

@@ -1,0 +1,215 @@
+// What repeats, as a 0/1 program.  Times are in periods, and at[j] = k_j + o_j: k_j is whole and
+// o_j the place in the period, from 0 to 1; t_i is the time of work i and what its result takes to
+// arrive.
+//
+//     minimise   when the last B of a micro-batch begins             how long filling takes
+//     waits      k_j + o_j >= k_i + o_i + t_i                        j needs what i makes
+//     devices    o_b - o_a >= t_a - (1 - y_ab)                       a and b share a device; y_ab:
+//                o_a - o_b >= t_b - y_ab                             a comes first in the period
+//     memory     sum over b of k_w - k_b + y_aw - y_ab <= room       at the begin of each taker a;
+//                                                                    w gives back what b takes
+//
+// k_j is k of what j waits for, and a number of j's own, in binary.  Orders that hold for most
+// micro-batches are as waits.
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/vec.h"
+#include "schedule/repeat.h"
+#include "solver/zero_one.h"
+
+enum { MOST_BITS = 4, MOST_NODES = 20 };
+#define MOST_SECONDS 4.0 // nodes end it before, unless the machine is very busy
+
+typedef struct Columns {
+  const Round *r;
+  ProgramBuilder program;
+  int *base;           // of each work: the one its k counts from, or -1
+  int *bits, *n_bits;  // columns of its own number
+  int *place;          // column of o
+  int *before;         // [n * n]: column of y, or -1
+  double *coefficient; // of each column, for the row that is being made
+} Columns;
+
+// So many that it may begin as many periods after its base as are begun while that takes its time;
+// weight gradients, for which nothing waits, up to three.
+static int bits_of(const Columns *c, int j) {
+  if (c->base[j] < 0) return 0;
+  if (c->r->work[j]->kind == WORK_W) return 2;
+  double time = (c->r->work[c->base[j]]->time + c->r->work[j]->after[0].latency) / c->r->period;
+  int bits = 1;
+  while (bits < MOST_BITS && (1 << bits) <= time)
+    bits++;
+  return bits;
+}
+
+static void add_columns(Columns *c) {
+  for (int j = 0; j < c->r->n; j++) {
+    const Work *w = c->r->work[j];
+    c->base[j] = w->n_after ? c->r->first[j] + w->after[0].work : -1;
+    c->n_bits[j] = bits_of(c, j);
+    c->bits[j] = c->program.costs.n;
+    for (int i = 0; i < c->n_bits[j]; i++)
+      program_column(&c->program, 0, NULL);
+  }
+  for (int a = 0; a < c->r->n; a++)
+    for (int b = 0; b < c->r->n; b++)
+      c->before[a * c->r->n + b] = a < b && round_share(c->r->work[a], c->r->work[b])
+                                       ? program_column(&c->program, 0, NULL)
+                                       : -1;
+}
+
+// factor * k_j, to the row that is being made.
+static void add_k(Columns *c, int j, double factor) {
+  for (; j >= 0; j = c->base[j])
+    for (int i = 0; i < c->n_bits[j]; i++)
+      c->coefficient[c->bits[j] + i] += factor * (1 << i);
+}
+
+// factor * (whether a comes before b in the period); returns what is constant of it.
+static double add_before(Columns *c, int a, int b, double factor) {
+  if (a == b) return 0;
+  bool turned = a > b;
+  c->coefficient[c->before[turned ? b * c->r->n + a : a * c->r->n + b]] +=
+      turned ? -factor : factor;
+  return turned ? factor : 0;
+}
+
+static void end_row(Columns *c, double lo, double hi) {
+  program_row(&c->program, NULL, lo, hi);
+  for (int k = 0; k < c->program.costs.n; k++) {
+    if (c->coefficient[k] != 0) program_entry(&c->program, k, c->coefficient[k]);
+    c->coefficient[k] = 0;
+  }
+}
+
+// Work j begins `time` after work i of the micro-batch `shift` before its own has begun.
+static void add_wait(Columns *c, int i, int j, int shift, double time) {
+  add_k(c, j, 1);
+  add_k(c, i, -1);
+  c->coefficient[c->place[j]] += 1;
+  c->coefficient[c->place[i]] -= 1;
+  end_row(c, time / c->r->period - shift, INFINITY);
+}
+
+static void add_waits(Columns *c) {
+  for (int j = 0; j < c->r->n; j++)
+    for (int i = 0; i < c->r->work[j]->n_after; i++) {
+      const WorkAfter *after = &c->r->work[j]->after[i];
+      int from = c->r->first[j] + after->work;
+      add_wait(c, from, j, 0, c->r->work[from]->time + after->latency);
+    }
+}
+
+static void add_devices(Columns *c) {
+  for (int a = 0; a < c->r->n; a++)
+    for (int b = a + 1; b < c->r->n; b++) {
+      int y = c->before[a * c->r->n + b];
+      if (y < 0) continue;
+      c->coefficient[c->place[b]] = 1;
+      c->coefficient[c->place[a]] = -1;
+      c->coefficient[y] = -1;
+      end_row(c, c->r->work[a]->time / c->r->period - 1, INFINITY);
+      c->coefficient[c->place[a]] = 1;
+      c->coefficient[c->place[b]] = -1;
+      c->coefficient[y] = 1;
+      end_row(c, c->r->work[b]->time / c->r->period, INFINITY);
+    }
+}
+
+static void add_memory(Columns *c) {
+  if (c->r->room == INFINITY) return;
+  for (int a = 0; a < c->r->n; a++) {
+    if (c->r->work[a]->takes <= 0) continue;
+    double constant = 0;
+    for (int b = 0; b < c->r->n; b++) {
+      double takes = c->r->work[b]->takes;
+      if (takes <= 0 || !round_share(c->r->work[a], c->r->work[b])) continue;
+      int w = c->r->giver[b];
+      add_k(c, w, takes);
+      add_k(c, b, -takes);
+      constant += add_before(c, a, w, takes) + add_before(c, a, b, -takes);
+    }
+    end_row(c, -INFINITY, c->r->room - constant + 1e-6);
+  }
+}
+
+typedef struct Habit {
+  int first, then, shift; // works, and how many micro-batches the second is after the first
+} Habit;
+
+static int by_habit(const void *x, const void *y) {
+  const Habit *a = x, *b = y;
+  if (a->first != b->first) return a->first - b->first;
+  if (a->then != b->then) return a->then - b->then;
+  return a->shift - b->shift;
+}
+
+// Orders between the same works, so many micro-batches apart, that hold for most of these.
+static void add_orders(Columns *c, const Orders *o) {
+  if (!o->n) return;
+  Habit *habit = arena_array(c->r->arena, Habit, o->n);
+  for (int i = 0; i < o->n; i++) {
+    int first = o->at[i].first, then = o->at[i].then;
+    const int *m = c->r->b->micro_batch;
+    habit[i] = (Habit){round_work(c->r, first), round_work(c->r, then),
+                       c->r->turn[m[then]] - c->r->turn[m[first]]};
+  }
+  qsort(habit, (size_t)o->n, sizeof *habit, by_habit);
+  for (int i = 0, n; i < o->n; i += n) {
+    n = 1;
+    while (i + n < o->n && !by_habit(&habit[i], &habit[i + n]))
+      n++;
+    if (2 * n > c->r->n_rounds)
+      add_wait(c, habit[i].first, habit[i].then, habit[i].shift, c->r->work[habit[i].first]->time);
+  }
+}
+
+static const ZeroOne *build(Columns *c, const Orders *o) {
+  c->program = (ProgramBuilder){.arena = c->r->arena};
+  c->base = arena_array(c->r->arena, int, c->r->n);
+  c->bits = arena_array(c->r->arena, int, c->r->n);
+  c->n_bits = arena_array(c->r->arena, int, c->r->n);
+  c->place = arena_array(c->r->arena, int, c->r->n);
+  c->before = arena_array(c->r->arena, int, (size_t)c->r->n *(size_t)c->r->n);
+  add_columns(c);
+  int n_binary = c->program.costs.n;
+  for (int j = 0; j < c->r->n; j++)
+    c->place[j] = program_column(&c->program, 0, NULL);
+  c->coefficient = arena_array(c->r->arena, double, c->program.costs.n);
+  // The end of a route's last B counts most; that of every W a little.
+  for (int j = 0; j < c->r->n; j++) {
+    double weight = c->r->work[j]->kind == WORK_B && c->r->work[j]->stage == 0 ? 1 : 0.01;
+    c->program.costs.at[c->place[j]] += weight;
+    for (int i = j; i >= 0; i = c->base[i])
+      for (int k = 0; k < c->n_bits[i]; k++)
+        c->program.costs.at[c->bits[i] + k] += weight * (1 << k);
+  }
+  c->coefficient[c->place[0]] = 1; // any work may be where the period begins
+  end_row(c, 0, 0);
+  add_waits(c);
+  add_devices(c);
+  add_memory(c);
+  add_orders(c, o);
+  return program_end(&c->program, n_binary, 0, "k: later periods; y: first; o: places");
+}
+
+double *repeat_by_cbc(const Round *r, const Orders *o) {
+  Columns c = {.r = r};
+  const ZeroOne *p = build(&c, o);
+  double *value = arena_array(r->arena, double, p->n_columns);
+  double *at = arena_array(r->arena, double, r->n);
+  ZeroOneAsk ask = {
+      .cutoff = INFINITY, .end = clock_seconds() + MOST_SECONDS, .most_nodes = MOST_NODES};
+  if (!zero_one_ask(p, &ask, value).has) return NULL;
+  for (int j = 0; j < r->n; j++) {
+    at[j] = value[c.place[j]];
+    for (int i = j; i >= 0; i = c.base[i])
+      for (int k = 0; k < c.n_bits[i]; k++)
+        at[j] += round(value[c.bits[i] + k]) * (1 << k);
+    at[j] *= r->period;
+  }
+  return at;
+}

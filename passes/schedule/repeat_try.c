@@ -1,0 +1,144 @@
+// What repeats, by many tries: works are placed one after the other, each as early as what it waits
+// for and the free places of its device in the period allow.
+//
+//     T = 3     device 1   F . B      the next W, ready at 7, begins at 8.0: place 2 is taken by B,
+//                                     and 7 mod 3 is 1
+//
+// A try is as good as when its last work ends, if what is held fits at every moment.  Tries differ
+// by which free place is taken: now and then not the first.  As each is quick, thousands are made.
+
+#include <math.h>
+
+#include "schedule/repeat.h"
+
+enum { TRIES = 400, SKIPS = 8 }; // one free place in so many is left out
+
+typedef struct Taken {
+  double from, to; // in the period; to may be beyond its end
+} Taken;
+
+typedef struct Try {
+  const Round *r;
+  Taken **taken; // of each device
+  int *n_taken;
+  double *at; // of each work
+  uint64_t *seed;
+} Try;
+
+static int random_below(uint64_t *state, int n) {
+  uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
+  z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+  z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+  return (int)((z ^ (z >> 31)) % (uint64_t)n);
+}
+
+// x in the period; what is its end but for rounding is its begin.
+static double place_of(const Round *r, double x) {
+  double place = x - floor(x / r->period) * r->period;
+  return place > r->period * (1 - 1e-9) ? 0 : place;
+}
+
+// When it could begin instead, after what is in its way on this device; `start`: nothing is.
+static double after_taken(const Try *t, int d, double start, double time) {
+  double place = place_of(t->r, start), slack = 1e-9 * t->r->period;
+  for (int i = 0; i < t->n_taken[d]; i++) {
+    const Taken *x = &t->taken[d][i];
+    for (int turn = -1; turn <= 1; turn++) {
+      double from = x->from + turn * t->r->period, to = x->to + turn * t->r->period;
+      if (place + time > from + slack && place < to - slack) return start + to - place;
+    }
+  }
+  return start;
+}
+
+// The first free place from `start` on; `skips`: one after it.  INFINITY: there is none.
+static double free_place(const Try *t, const Work *w, double start, int skips) {
+  double end = start + (1 + skips) * t->r->period;
+  while (start < end) {
+    double later = start;
+    for (int i = 0; i < w->n_devices; i++)
+      later = fmax(later, after_taken(t, w->device[i], start, w->time));
+    if (later > start) {
+      start = later;
+    } else if (skips-- > 0) {
+      start += w->time > 0 ? w->time : t->r->period;
+    } else {
+      return start;
+    }
+  }
+  return INFINITY;
+}
+
+static bool place_work(Try *t, int j) {
+  const Work *w = t->r->work[j];
+  double start = 0;
+  if (w->time > t->r->period * (1 + 1e-9)) return false;
+  for (int i = 0; i < w->n_after; i++) {
+    int from = t->r->first[j] + w->after[i].work;
+    start = fmax(start, t->at[from] + t->r->work[from]->time + w->after[i].latency);
+  }
+  t->at[j] = free_place(t, w, start, random_below(t->seed, SKIPS) == 0);
+  if (t->at[j] == INFINITY) return false;
+  double place = place_of(t->r, t->at[j]);
+  for (int i = 0; i < w->n_devices; i++) {
+    int d = w->device[i];
+    t->taken[d][t->n_taken[d]++] = (Taken){place, place + w->time};
+  }
+  return true;
+}
+
+// Those that others wait for first, as what is late there is late everywhere.
+static bool place_all(Try *t) {
+  const Round *r = t->r;
+  for (int d = 0; d < r->b->pipeline->n_devices; d++)
+    t->n_taken[d] = 0;
+  for (int weights = 0; weights < 2; weights++)
+    for (int j = 0; j < r->n; j++)
+      if ((r->work[j]->kind == WORK_W) == weights && !place_work(t, j)) return false;
+  return true;
+}
+
+// What is held on the devices of taker a when it has begun: of each taker b, the micro-batches that
+// have begun and not been given back.
+static double held_at(const Try *t, int a) {
+  const Round *r = t->r;
+  double held = 0, slack = 1e-9;
+  for (int b = 0; b < r->n; b++) {
+    const Work *w = r->work[b];
+    if (w->takes <= 0 || !round_share(w, r->work[a])) continue;
+    int giver = r->giver[b];
+    double end = t->at[giver] + r->work[giver]->time;
+    double begun = floor((t->at[a] - t->at[b]) / r->period + slack);
+    double ended = floor((t->at[a] - end) / r->period + slack);
+    held += w->takes * (begun - ended);
+  }
+  return held;
+}
+
+static bool fits(const Try *t) {
+  for (int a = 0; a < t->r->n && t->r->room < INFINITY; a++)
+    if (t->r->work[a]->takes > 0 && held_at(t, a) > t->r->room * (1 + 1e-9)) return false;
+  return true;
+}
+
+double *repeat_by_try(const Round *r, uint64_t *seed) {
+  int n = r->b->pipeline->n_devices;
+  Try t = {.r = r, .seed = seed, .at = arena_array(r->arena, double, r->n)};
+  double *best = NULL, best_end = INFINITY;
+  t.taken = arena_array(r->arena, Taken *, n);
+  t.n_taken = arena_array(r->arena, int, n);
+  for (int d = 0; d < n; d++)
+    t.taken[d] = arena_array(r->arena, Taken, r->n);
+  for (int k = 0; k < TRIES; k++) {
+    if (!place_all(&t)) continue;
+    double end = 0;
+    for (int j = 0; j < r->n; j++)
+      end = fmax(end, t.at[j] + r->work[j]->time);
+    if (end >= best_end || !fits(&t)) continue;
+    best_end = end;
+    if (!best) best = arena_array(r->arena, double, r->n);
+    for (int j = 0; j < r->n; j++)
+      best[j] = t.at[j];
+  }
+  return best;
+}

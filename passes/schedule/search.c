@@ -1,0 +1,37 @@
+// Looks for a short timeline: what the rules find, what repeats, a search in order of time, and
+// small steps from the best of these.
+
+#include <math.h>
+
+#include "schedule/schedule.h"
+
+static void offer(SearchResult *x, const Timeline *t, double cutoff) {
+  double best = x->has ? x->best.makespan : cutoff;
+  bool shorter = t->makespan < best * (1 - 1e-9);
+  bool as_short = x->has && t->makespan <= best && t->span < x->best.span * (1 - 1e-9);
+  if (!shorter && !as_short) return;
+  x->has = true;
+  x->best = *t;
+}
+
+SearchResult schedule_search(Arena *a, const Blocks *b, const Orders *o, double room, double cutoff,
+                             int64_t work) {
+  SearchResult x = {0};
+  double bound = pipeline_bound(a, b->pipeline);
+  Timeline t;
+  for (int i = 0; i < N_LIST_RULES; i++) {
+    ListRule rule = list_rules[i];
+    rule.room = room;
+    if (schedule_list(a, b, o, &rule, &t)) offer(&x, &t, cutoff);
+  }
+  if (bound >= fmin(cutoff, x.has ? x.best.makespan : INFINITY) * (1 - 1e-9)) {
+    x.optimal = true;
+    return x;
+  }
+  if (schedule_repeat(a, b, o, room, x.has ? x.best.makespan : cutoff, &t)) offer(&x, &t, cutoff);
+  SearchResult y = schedule_beam(a, b, o, room, x.has ? x.best.makespan : cutoff, work);
+  if (y.has) offer(&x, &y.best, cutoff);
+  if (x.has && !o->n) schedule_improve(a, b, room, work / 2, &x.best);
+  x.optimal = y.optimal || (x.has && x.best.makespan <= bound * (1 + 1e-9));
+  return x;
+}

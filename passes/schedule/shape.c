@@ -1,0 +1,145 @@
+// Pipelines of equal stages, as `nnaot-plan schedule` asks about them.
+//
+//     forward    [E1]  F(0) … F(S-1)  again for each forward  [E2]
+//     backward   [E3]  B(S-1) … B(0)  [E4]                    W of a stage any time after its B
+//
+// Times are a device's share of a micro-batch: a stage takes its part of them, by how many stages
+// the device has.  A device with three stages in a shape where most have two has as much to do as
+// the others.
+
+#include <string.h>
+
+#include "schedule/schedule.h"
+
+typedef struct Builder {
+  Arena *arena;
+  const Shape *s;
+  const int *device; // of each stage, for this route
+  int *shares;       // stages of each device
+  const int *all;    // 0, 1, …
+  Work *work;
+  int n;
+} Builder;
+
+static bool same_devices(const Work *x, const Work *y) {
+  return x->n_devices == y->n_devices &&
+         !memcmp(x->device, y->device, (size_t)x->n_devices * sizeof *x->device);
+}
+
+// Behind the work `after`, and `second`; -1: none.
+static int add(Builder *b, Work w, int after, int second) {
+  WorkAfter *list = arena_array(b->arena, WorkAfter, 2);
+  const int wanted[] = {after, second};
+  w.after = list;
+  for (int i = 0; i < 2; i++)
+    if (wanted[i] >= 0)
+      list[w.n_after++] =
+          (WorkAfter){wanted[i], same_devices(&w, &b->work[wanted[i]]) ? 0 : b->s->latency};
+  b->work[b->n] = w;
+  return b->n++;
+}
+
+static int add_embedding(Builder *b, int pass, int after) {
+  if (!b->s->embedding) return after;
+  return add(b,
+             (Work){.kind = WORK_E,
+                    .pass = pass,
+                    .time = b->s->e,
+                    .device = b->all,
+                    .n_devices = b->s->n_devices},
+             after, -1);
+}
+
+static Work stage_work(const Builder *b, WorkKind kind, int stage, int pass, double time) {
+  const int *device = &b->device[stage];
+  return (Work){.kind = kind,
+                .stage = stage,
+                .pass = pass,
+                .time = time / b->shares[*device],
+                .device = device,
+                .n_devices = 1};
+}
+
+static int add_forwards(Builder *b, int *forward) {
+  int last = add_embedding(b, 1, -1);
+  for (int pass = 1; pass <= b->s->forwards; pass++)
+    for (int i = 0; i < b->s->n_stages; i++) {
+      Work w = stage_work(b, WORK_F, i, pass, b->s->f);
+      if (pass == b->s->forwards) w.takes = 1.0 / b->shares[b->device[i]];
+      last = forward[i] = add(b, w, last, -1);
+    }
+  return add_embedding(b, 3, add_embedding(b, 2, last));
+}
+
+static void add_backwards(Builder *b, const int *forward, int last) {
+  const Shape *s = b->s;
+  for (int i = s->n_stages - 1; i >= 0; i--) {
+    double held = 1.0 / b->shares[b->device[i]];
+    Work w = stage_work(b, WORK_B, i, 1, s->split ? s->b : s->b + s->w);
+    if (!s->split) w.frees = held;
+    last = add(b, w, last, forward[i] == last ? -1 : forward[i]);
+    if (!s->split) continue;
+    w = stage_work(b, WORK_W, i, 1, s->w);
+    w.frees = held;
+    add(b, w, last, -1);
+  }
+  add_embedding(b, 4, last);
+}
+
+static Route build_route(Arena *a, const Shape *s, const int *device, const int *all) {
+  Builder b = {.arena = a, .s = s, .device = device, .all = all};
+  b.work = arena_array(a, Work, s->n_stages * (s->forwards + 2) + 4);
+  b.shares = arena_array(a, int, s->n_devices);
+  int *forward = arena_array(a, int, s->n_stages);
+  for (int i = 0; i < s->n_stages; i++)
+    b.shares[device[i]]++;
+  int last = add_forwards(&b, forward);
+  add_backwards(&b, forward, last);
+  return (Route){b.work, b.n};
+}
+
+Pipeline *shape_pipeline(Arena *a, const Shape *s) {
+  Pipeline *p = arena_one(a, Pipeline);
+  Route *route = arena_array(a, Route, s->n_micro_batches);
+  const int **devices = arena_array(a, const int *, s->n_micro_batches);
+  int *route_of = arena_array(a, int, s->n_micro_batches), *all = arena_array(a, int, s->n_devices);
+  size_t row = (size_t)s->n_stages;
+  for (int d = 0; d < s->n_devices; d++)
+    all[d] = d;
+  for (int m = 0; m < s->n_micro_batches; m++) {
+    const int *device = s->device + (size_t)m * row;
+    int r = 0;
+    while (r < p->n_routes && memcmp(devices[r], device, row * sizeof *device) != 0)
+      r++;
+    route_of[m] = r;
+    if (r < p->n_routes) continue;
+    devices[r] = device;
+    route[p->n_routes++] = build_route(a, s, device, all);
+  }
+  p->n_devices = s->n_devices;
+  p->n_micro_batches = s->n_micro_batches;
+  p->route = route;
+  p->route_of = route_of;
+  return p;
+}
+
+// Where build_route has put it.
+static int work_of(const Shape *s, WorkKind kind, int stage, int pass) {
+  int forwards = s->n_stages * s->forwards, parts = s->split ? 2 : 1, e = s->embedding;
+  switch (kind) {
+  case WORK_F: return e + (pass - 1) * s->n_stages + stage;
+  case WORK_B: return forwards + 3 * e + (s->n_stages - 1 - stage) * parts;
+  case WORK_W: return forwards + 3 * e + (s->n_stages - 1 - stage) * parts + 1;
+  case WORK_E:
+    if (pass == 1) return 0;
+    return pass < 4 ? forwards + pass - 1 : forwards + 3 + s->n_stages * parts;
+  case N_WORK_KINDS: break;
+  }
+  BUG("no kind of work");
+}
+
+int shape_block(const Shape *s, const Blocks *b, WorkKind kind, int stage, int micro_batch,
+                int pass) {
+  if (micro_batch < 0 || micro_batch >= s->n_micro_batches) return -1;
+  return b->first[micro_batch] + work_of(s, kind, stage, pass);
+}

@@ -1,0 +1,15 @@
+# Writes OUTPUT, a C file that holds the kinds of schedules, kinds/*.lua; see kinds.h.
+file(GLOB kinds ${CMAKE_CURRENT_LIST_DIR}/kinds/*.lua)
+list(SORT kinds)
+set(texts "")
+set(rows "")
+foreach(kind ${kinds})
+  get_filename_component(name ${kind} NAME_WE)
+  string(MAKE_C_IDENTIFIER "kind_${name}" word)
+  file(READ ${kind} bytes HEX)
+  string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}")
+  string(APPEND texts "static const unsigned char ${word}[] = {${bytes}0};\n")
+  string(APPEND rows "    {\"${name}\", (const char *)${word}, sizeof ${word} - 1},\n")
+endforeach()
+file(WRITE ${OUTPUT} "#include \"schedule/kinds.h\"\n\n${texts}\nconst ScheduleText schedule_texts[] = {\n${rows}};\n"
+  "const int n_schedule_texts = sizeof schedule_texts / sizeof *schedule_texts;\n")

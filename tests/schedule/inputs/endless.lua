@@ -1,0 +1,3 @@
+function order()
+  while true do end
+end

@@ -1,0 +1,2 @@
+-- Two chunks of the model on each device, in whatever order.
+stages = 2 * devices

@@ -1,0 +1,3 @@
+function order()
+  op_order(F(0, 0), 3)
+end

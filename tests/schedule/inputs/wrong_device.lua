@@ -1,0 +1,3 @@
+function device(i, m)
+  return i + m
+end

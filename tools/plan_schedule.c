@@ -1,0 +1,153 @@
+// nnaot-plan schedule: which block of a pipeline each device runs when (passes/schedule).
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "output.h"
+#include "questions.h"
+#include "schedule/best.h"
+
+#define LARGEST 1e12 // times: sums of them must stay exact enough
+
+// -- What the command line says ----------------------------------------------------------------
+
+// Each that is wrong is reported; the last one's status.
+static int check_numbers(const Program *program) {
+  const PlanOptions *o = &plan_options;
+  const struct {
+    const char *name;
+    double value;
+  } times[] = {{"f", o->f}, {"b", o->b}, {"w", o->w}, {"comm", o->comm}, {"embed", o->embed}};
+  const struct {
+    const char *name;
+    int64_t value;
+  } counts[] = {{"stages", o->stages}, {"micro-batches", o->micro_batches}};
+  int status = 0;
+  for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+    if (!option_given(counts[i].name))
+      status = usage_error(program, "schedule needs --%s", counts[i].name);
+    else if (counts[i].value < 1 || counts[i].value > SCHEDULE_PLACES)
+      status = usage_error(program, "--%s must be from 1 to %d", counts[i].name, SCHEDULE_PLACES);
+  }
+  for (size_t i = 0; i < sizeof times / sizeof *times; i++)
+    if (!(times[i].value >= 0 && times[i].value <= LARGEST)) // nan as well
+      status = usage_error(program, "--%s must be from 0 to %.0e", times[i].name, LARGEST);
+  if (!(o->memory > 0)) status = usage_error(program, "--memory must be above 0");
+  if (!status && o->f + o->b + o->w <= 0)
+    status = usage_error(program, "--f, --b and --w are all 0: there is nothing to do");
+  if (!status && o->stages > SCHEDULE_PLACES / o->micro_batches)
+    status =
+        usage_error(program, "--stages times --micro-batches is more than %d", SCHEDULE_PLACES);
+  return status;
+}
+
+// "interleaved:4" has a number of chunks behind it.
+static int read_kind(const Program *program, ScheduleChoice *c) {
+  const char *kind = plan_options.kind, *colon = strchr(kind, ':');
+  Arena *a = c->arena;
+  c->ask.chunks = 1;
+  if (colon) {
+    char *end;
+    long n = strtol(colon + 1, &end, 10);
+    if (!str_equal(str_copy_n(a, kind, (size_t)(colon - kind)), "interleaved") || *end ||
+        end == colon + 1)
+      return usage_error(program, "there is no kind '%s': only interleaved:CHUNKS has a number",
+                         kind);
+    if (n < 1 || n > SCHEDULE_CHUNKS)
+      return usage_error(program, "--kind interleaved:CHUNKS takes from 1 to %d chunks",
+                         SCHEDULE_CHUNKS);
+    c->ask.chunks = (int)n;
+    kind = "interleaved";
+  } else if (str_equal(kind, "interleaved")) {
+    return usage_error(program, "--kind interleaved needs its chunks: interleaved:2, say");
+  }
+  c->kind = str_equal(kind, "search") ? NULL : schedule_text(kind);
+  if (c->kind || str_equal(kind, "search")) return 0;
+  StrBuf names = {.arena = a};
+  for (int i = 0; i < n_schedule_texts; i++)
+    strbuf_addf(&names, "%s%s, ", schedule_texts[i].name,
+                str_equal(schedule_texts[i].name, "interleaved") ? ":CHUNKS" : "");
+  return usage_error(program, "there is no kind '%s': there are %ssearch", kind, names.at);
+}
+
+static int read_choice(const Program *program, ScheduleChoice *c) {
+  const PlanOptions *o = &plan_options;
+  int status = check_numbers(program), other = read_kind(program, c);
+  if (status || other) return status ? status : other;
+  c->constraints = *o->constraints ? o->constraints : NULL;
+  if (c->constraints && c->kind)
+    return usage_error(program, "--constraints has no effect with --kind %s: they are for search",
+                       o->kind);
+  if (o->embed > 0 && c->kind && !str_equal(o->kind, "interlaced"))
+    return usage_error(program, "--embed has no effect with --kind %s", o->kind);
+  c->ask.n_devices = (int)o->stages;
+  c->ask.n_micro_batches = (int)o->micro_batches;
+  c->ask.f = o->f;
+  c->ask.b = o->b;
+  c->ask.w = o->w;
+  c->ask.e = o->embed;
+  c->ask.latency = o->comm;
+  c->ask.memory = o->memory;
+  return 0;
+}
+
+// -- Output ------------------------------------------------------------------------------------
+
+static void print_last_line(const ScheduleBest *x) {
+  const Timeline *t = &x->timeline;
+  printf("makespan %.9g; span %.9g; bubble %.6g; peak ", t->makespan, t->span, t->bubble);
+  for (int d = 0; d < x->plan->shape.n_devices; d++)
+    printf("%s%.6g", d ? "," : "", t->peak[d]);
+  printf("\n");
+}
+
+static void print_op(const ScheduleBest *x, int device, int block, bool first) {
+  const Blocks *b = x->plan->blocks;
+  const Work *w = b->work[block];
+  printf("%s\n  {\"device\": %d, \"kind\": \"%s\", \"stage\": %d, \"micro_batch\": %d, ",
+         first ? "" : ",", device, work_kind_name[w->kind], w->stage, b->micro_batch[block]);
+  if (x->plan->shape.forwards > 1 || w->kind == WORK_E) printf("\"pass\": %d, ", w->pass);
+  printf("\"start\": %.12g, \"end\": %.12g}", x->timeline.start[block], x->timeline.end[block]);
+}
+
+static void print_json(Arena *a, const ScheduleBest *x) {
+  const Timeline *t = &x->timeline;
+  int n = x->plan->shape.n_devices;
+  printf("{\"kind\": %s, \"makespan\": %.12g, \"span\": %.12g, \"bubble\": %.12g, \"peak\": [",
+         json_string(a, x->plan->name), t->makespan, t->span, t->bubble);
+  for (int d = 0; d < n; d++)
+    printf("%s%.12g", d ? ", " : "", t->peak[d]);
+  printf("], \"bound\": %.12g, \"optimal\": %s, \"ops\": [", x->bound,
+         x->optimal ? "true" : "false");
+  for (int d = 0; d < n; d++)
+    for (int i = t->at[d]; i < t->at[d + 1]; i++)
+      print_op(x, d, t->block[i], i == 0);
+  printf("]}\n");
+}
+
+static bool schedule(ScheduleChoice *c, Diag *d) {
+  ScheduleBest x;
+  if (!schedule_best(c, &x, d)) return false;
+  if (plan_options.json) {
+    print_json(c->arena, &x);
+  } else {
+    draw_timeline(x.plan, &x.timeline);
+    if (!c->kind) printf("%s\n", schedule_best_text(c->arena, &x));
+    print_last_line(&x);
+  }
+  return output_flush(d);
+}
+
+int plan_schedule(const Program *program) {
+  ScheduleChoice c = {.arena = arena_new()};
+  int status = read_choice(program, &c);
+  if (!status) {
+    Diag *d = diag_new(stderr);
+    status = schedule(&c, d) ? EXIT_SUCCESS : EXIT_FAILURE;
+    diag_free(d);
+  }
+  arena_free(c.arena);
+  return status;
+}
