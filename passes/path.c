@@ -2,6 +2,7 @@
 
 #include "path.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "path_search.h"
@@ -33,8 +34,8 @@ Cost path_p2p(const Paths *paths, const Path *p) {
   if (p->p2p.seconds > 0) return p->p2p;
   const Group *from = &p->group[p->first.group], *to = &p->group[p->last.group];
   Arena *scratch = arena_new();
-  Cost cost = p2p_cost(scratch, paths->rules.traffic, paths->rules.c, &p->shape, from, &p->first,
-                       to, &p->last, NULL);
+  P2p q = {scratch, paths->rules.traffic, paths->rules.c, &p->shape, INFINITY};
+  Cost cost = p2p_cost(&q, p2p_producers(scratch, &p->shape, from, &p->first), to, &p->last, NULL);
   arena_free(scratch);
   return cost;
 }

@@ -26,7 +26,8 @@ typedef struct Path {
   PathStep *step;
   int n_steps;
   Cost total, p2p; // of all steps; of the send/recv plan, where that may be taken (path_p2p)
-  // Everything was tried; else there may be something cheaper, and where nothing was found that
+  // Everything was tried, in all orders of copies and shares of small groups; else there may be
+  // something cheaper, and where nothing was found that
   // may be taken there are no steps, at the price of adding up and gathering all.
   bool complete;
 } Path;

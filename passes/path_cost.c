@@ -88,6 +88,15 @@ double traffic_out(const Traffic *t, int src, int dst) {
   return is_near(t->c, src, dst) ? t->out[src] : t->nic_out[cluster_nic(t->c, src)];
 }
 
+bool traffic_exceeds(const Traffic *t, int src, int dst, double seconds) {
+  if (src == dst) return false;
+  bool near = is_near(t->c, src, dst);
+  double out = near ? t->out[src] : t->nic_out[cluster_nic(t->c, src)];
+  double in = near ? t->in[dst] : t->nic_in[cluster_nic(t->c, dst)];
+  double waits = larger(t->waits[2 * src], t->waits[2 * dst + 1]);
+  return t->c->start + waits + larger(out, in) > seconds;
+}
+
 Cost traffic_cost(Traffic *t) {
   double busiest = 0, alpha = t->alpha;
   for (int i = 0; i < t->n_touched; i++) {

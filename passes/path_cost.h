@@ -75,6 +75,8 @@ typedef struct Traffic Traffic;
 Traffic *traffic_new(Arena *a, const Cluster *c);
 void traffic_message(Traffic *t, int src, int dst, double bytes); // nothing when src is dst
 double traffic_out(const Traffic *t, int src, int dst); // seconds that src's link is busy so far
+// Whether it takes longer already, by what these two send and get.
+bool traffic_exceeds(const Traffic *t, int src, int dst, double seconds);
 Cost traffic_cost(Traffic *t);
 
 // Who takes part in a step.  `out->device` has room for 2 * (devices of both groups) numbers.

@@ -19,13 +19,13 @@ static double common(const TensorShape *shape, const Piece *a, const Piece *b) {
   return elements;
 }
 
-// The producers, those with the same piece next to one another.
-typedef struct Producers {
-  Piece *piece; // different ones
+// Those with the same piece next to one another.
+struct Producers {
+  Piece piece; // of one of them
   int n_pieces;
   int *first; // index in `device`; one more than there are pieces
   int *device;
-} Producers;
+};
 
 // Numbers pieces densely: shares, then the dimensions' indices.
 static int64_t piece_number(const TensorShape *shape, const Piece *p) {
@@ -35,26 +35,22 @@ static int64_t piece_number(const TensorShape *shape, const Piece *p) {
   return number;
 }
 
-static Producers collect(Arena *a, const TensorShape *shape, const Group *g, const State *s) {
-  Producers p = {.piece = arena_array(a, Piece, g->n),
-                 .first = arena_array(a, int, g->n + 1),
-                 .device = arena_array(a, int, g->n)};
-  int *count = arena_array(a, int, g->n + 1);
+const Producers *p2p_producers(Arena *a, const TensorShape *shape, const Group *g, const State *s) {
+  Producers *p = arena_one(a, Producers);
+  p->first = arena_array(a, int, g->n + 1);
+  p->device = arena_array(a, int, g->n);
+  int *number = arena_array(a, int, g->n), *count = arena_array(a, int, g->n + 1);
   for (int x = 0; x < g->n; x++) {
-    Piece piece = state_piece(shape, g, s, x);
-    int64_t number = piece_number(shape, &piece);
-    assert(number < g->n);
-    p.piece[number] = piece;
-    count[number]++;
-    if (number >= p.n_pieces) p.n_pieces = (int)number + 1;
+    p->piece = state_piece(shape, g, s, x);
+    number[x] = (int)piece_number(shape, &p->piece);
+    assert(number[x] < g->n);
+    count[number[x]]++;
+    if (number[x] >= p->n_pieces) p->n_pieces = number[x] + 1;
   }
-  for (int i = 0; i < p.n_pieces; i++)
-    p.first[i + 1] = p.first[i] + count[i];
-  for (int x = g->n - 1; x >= 0; x--) {
-    Piece piece = state_piece(shape, g, s, x);
-    int number = (int)piece_number(shape, &piece);
-    p.device[p.first[number] + --count[number]] = g->device[x];
-  }
+  for (int i = 0; i < p->n_pieces; i++)
+    p->first[i + 1] = p->first[i] + count[i];
+  for (int x = g->n - 1; x >= 0; x--)
+    p->device[p->first[number[x]] + --count[number[x]]] = g->device[x];
   return p;
 }
 
@@ -100,26 +96,32 @@ static bool overlap_next(Overlap *o) {
   return false;
 }
 
-Cost p2p_cost(Arena *scratch, Traffic *t, const Cluster *c, const TensorShape *shape,
-              const Group *from, const State *before, const Group *to, const State *after,
-              Sends *out) {
-  Producers p = collect(scratch, shape, from, before);
-  for (int x = 0; x < to->n; x++) {
-    int reader = to->device[x];
-    Piece want = state_piece(shape, to, after, x), have = p.piece[0];
-    // Which shares a share is made of: where the producers have fewer, some get zeros.
-    for (have.share = want.share; have.share < have.shares; have.share += want.shares) {
-      Overlap o = overlap_of(shape, have.parts, &want);
-      do {
-        memcpy(have.index, o.at, sizeof have.index);
-        double elements = common(shape, &have, &want);
-        if (elements == 0) continue;
-        int64_t i = piece_number(shape, &have);
-        int src = nearest(t, c, p.device + p.first[i], p.first[i + 1] - p.first[i], reader);
-        traffic_message(t, src, reader, elements * shape->bytes);
-        if (out) vec_push(scratch, out, (Send){src, reader});
-      } while (overlap_next(&o));
-    }
+// What the reader lacks of each share that goes into its own.  false where the limit is exceeded.
+static bool read_all(const P2p *q, const Producers *p, const Piece *want, int reader, Sends *out) {
+  Piece have = p->piece;
+  // Which shares a share is made of: where the producers have fewer, some get zeros.
+  for (have.share = want->share; have.share < have.shares; have.share += want->shares) {
+    Overlap o = overlap_of(q->shape, have.parts, want);
+    do {
+      memcpy(have.index, o.at, sizeof have.index);
+      double elements = common(q->shape, &have, want);
+      if (elements == 0) continue;
+      int64_t i = piece_number(q->shape, &have);
+      const int *device = p->device + p->first[i];
+      int src = nearest(q->traffic, q->c, device, p->first[i + 1] - p->first[i], reader);
+      traffic_message(q->traffic, src, reader, elements * q->shape->bytes);
+      if (out) vec_push(q->arena, out, (Send){src, reader});
+      if (traffic_exceeds(q->traffic, src, reader, q->limit)) return false;
+    } while (overlap_next(&o));
   }
-  return traffic_cost(t);
+  return true;
+}
+
+Cost p2p_cost(const P2p *q, const Producers *p, const Group *to, const State *after, Sends *out) {
+  bool on = true;
+  for (int x = 0; x < to->n && on; x++) {
+    Piece want = state_piece(q->shape, to, after, x);
+    on = read_all(q, p, &want, to->device[x], out);
+  }
+  return traffic_cost(q->traffic);
 }

@@ -20,9 +20,19 @@ typedef struct Send {
 
 typedef Vec(Send) Sends;
 
-// `out` may be NULL.
-Cost p2p_cost(Arena *scratch, Traffic *t, const Cluster *c, const TensorShape *shape,
-              const Group *from, const State *before, const Group *to, const State *after,
-              Sends *out);
+typedef struct P2p {
+  Arena *arena; // of what is sent
+  Traffic *traffic;
+  const Cluster *c;
+  const TensorShape *shape;
+  double limit; // seconds: once it takes longer, it does not matter how much longer
+} P2p;
+
+// Who has what in a state.
+typedef struct Producers Producers;
+const Producers *p2p_producers(Arena *a, const TensorShape *shape, const Group *from,
+                               const State *before);
+// `out` may be NULL.  More than the limit, but too little, where that is exceeded.
+Cost p2p_cost(const P2p *q, const Producers *p, const Group *to, const State *after, Sends *out);
 
 #endif

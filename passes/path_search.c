@@ -3,7 +3,8 @@
 // A* over the states of both groups: where they have no device in common, all of the tensor has yet
 // to cross while it is in the first one, and that takes some time (Crossing).  Seconds are counted
 // in whole picoseconds, so that sums do not depend on their order; of equally cheap paths the one
-// with fewer steps wins.  What is as dear as send/recv is never looked at, which keeps most
+// with fewer steps wins.  What is as dear as send/recv is never looked at, nor is what would be
+// with all that a node still lacks, which comes in through its adapters (Gate).  That keeps most
 // searches small; a bound on the number of edges keeps the others small too (Path.complete).
 // Send/recv may also start where any path has led to, or lead to a state that one all_gather turns
 // into the last one: between groups of which neither size divides the other there are no other
@@ -19,8 +20,14 @@
 enum {
   MAX_EDGES = 400000,  // looked at in one search: below a second
   MAX_WORK = 20000000, // devices looked at for their costs
+  MAX_ORDERS = 5,      // times these, of all searches for other orders together
   MAX_MIXED = 64,      // producers times consumers
 };
+
+// What searches have looked at.
+typedef struct Looked {
+  int64_t edges, work;
+} Looked;
 
 typedef struct Node {
   State state;
@@ -28,6 +35,7 @@ typedef struct Node {
   int n_steps, from; // steps_of all on the way; node, or -1
   Edge edge;
   bool settled;
+  int64_t lack; // picoseconds that it takes at least to bring nodes what they lack; -1: not known
 } Node;
 
 typedef struct HeapEntry {
@@ -64,6 +72,21 @@ typedef struct Least {
   double start, byte, byte_both;
 } Least;
 
+// A node of the last group, which gets what it lacks through its adapters.
+typedef struct Gate {
+  int nics;    // that devices of either group use
+  int readers; // devices of the last group that share one, at most
+  double want; // bytes of different pieces in the end; -1: none are there
+} Gate;
+
+// What devices of a state's group have, for send/recv from there.
+typedef struct Senders {
+  Arena *arena;
+  State state;
+  const Producers *of;
+  double *have; // [gates] bytes of different pieces in the gate's node, -1 where none of them is
+} Senders;
+
 typedef struct Search {
   const PathRules *rules;
   Arena *arena;
@@ -79,10 +102,16 @@ typedef struct Search {
   double whole, want;            // bytes of the tensor, and of what a device has in the end
   int shares;                    // in the end
   int at;                        // the node whose edges are visited
-  int64_t n_edges, work;
-  Groups groups;  // scratch
-  Rate *rate[2];  // of a group's collectives; see rate_of
-  bool *asked[2]; // those that this search has asked for
+  Looked looked;   // by this one and those before that have to make do with as much, together
+  int searches;    // as much as for so many
+  Vec(Gate) gates; // where send/recv may come behind other steps
+  int *gate_at;    // gate + 1, by node
+  double *have;    // [gates] scratch
+  Senders senders;
+  int *seen, n_seen; // scratch: by gate and piece, when it was met last
+  Groups groups;     // scratch
+  Rate *rate[2];     // of a group's collectives; see rate_of
+  bool *asked[2];    // those that this search has asked for
 } Search;
 
 // -- States that were met ---------------------------------------------------------------------
@@ -104,7 +133,7 @@ static int node_of(Search *s, const State *state) {
   for (;; h++) {
     int *slot = &s->table[h & (uint64_t)(s->table_size - 1)];
     if (!*slot) {
-      vec_push(s->arena, &s->nodes, (Node){*state, INT64_MAX, 0, -1, {0}, false});
+      vec_push(s->arena, &s->nodes, (Node){*state, INT64_MAX, 0, -1, {0}, false, -1});
       return (*slot = s->nodes.n) - 1;
     }
     if (!memcmp(&s->nodes.at[*slot - 1].state, state, sizeof *state)) return *slot - 1;
@@ -140,18 +169,34 @@ static HeapEntry heap_pop(Search *s) {
 
 // -- Costs -----------------------------------------------------------------------------------
 
+static int64_t least(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
 static int64_t picoseconds(double seconds) {
   return seconds < 1e6 ? llround(seconds * 1e12) : (int64_t)1e18;
 }
 
-static Cost send_recv_cost(Search *s, const State *before, const State *after, Sends *out) {
+static void senders_open(Search *s, const State *state) {
+  if (s->senders.arena && !memcmp(&s->senders.state, state, sizeof *state)) return;
+  if (s->senders.arena) arena_free(s->senders.arena);
+  s->senders = (Senders){.arena = arena_new(), .state = *state};
+}
+
+static void senders_close(Search *s) {
+  if (s->senders.arena) arena_free(s->senders.arena);
+}
+
+static Cost send_recv_cost(Search *s, const State *before, const State *after, double limit,
+                           Sends *out) {
   const Group *group = s->path->group;
-  Arena *scratch = out ? s->arena : arena_new();
-  s->work += (int64_t)group[before->group].n * group[after->group].n;
-  Cost cost = p2p_cost(scratch, s->rules->traffic, s->rules->c, &s->path->shape,
-                       &group[before->group], before, &group[after->group], after, out);
-  if (!out) arena_free(scratch);
-  return cost;
+  s->looked.work += (int64_t)group[before->group].n * group[after->group].n;
+  senders_open(s, before);
+  Senders *from = &s->senders;
+  if (!from->of)
+    from->of = p2p_producers(from->arena, &s->path->shape, &group[before->group], before);
+  P2p q = {s->arena, s->rules->traffic, s->rules->c, &s->path->shape, limit};
+  return p2p_cost(&q, from->of, &group[after->group], after, out);
 }
 
 static bool is_collective(PathPrim prim) {
@@ -194,17 +239,19 @@ static const Rate *rate_of(Search *s, const State *before, const State *after, c
   Rate *r = &s->rate[before->group][index];
   bool *asked = &s->asked[before->group][index];
   if (!*asked && !r->work) find_rate(s, before, after, e, r);
-  if (!*asked) s->work += r->work;
+  if (!*asked) s->looked.work += r->work;
   *asked = true;
   return r;
 }
 
-static Cost edge_cost(Search *s, const State *before, const State *after, const Edge *e) {
+// More than the limit, but too little, where a send/recv exceeds that.
+static Cost edge_cost(Search *s, const State *before, const State *after, const Edge *e,
+                      double limit) {
   const Path *p = s->path;
   double old = state_bytes(&p->shape, &p->group[before->group], before);
   double new = state_bytes(&p->shape, &p->group[after->group], after);
   if (e->prim <= PATH_pad_sum) return (Cost){0};
-  if (e->prim == PATH_send_recv) return send_recv_cost(s, before, after, NULL);
+  if (e->prim == PATH_send_recv) return send_recv_cost(s, before, after, limit, NULL);
   if (is_collective(e->prim)) {
     const Rate *r = rate_of(s, before, after, e);
     double n = (e->prim == PATH_all_gather ? new : old) / 1e9;
@@ -212,7 +259,7 @@ static Cost edge_cost(Search *s, const State *before, const State *after, const 
                   n * r->gigabyte.crossing};
   }
   edge_groups(&p->shape, p->group, before, after, e, s->rules->c, &s->groups);
-  s->work += 4 * (int64_t)(p->group[before->group].n + p->group[after->group].n);
+  s->looked.work += 4 * (int64_t)(p->group[before->group].n + p->group[after->group].n);
   return groups_cost(s->rules->traffic, e->prim, &s->groups, old, new);
 }
 
@@ -275,6 +322,12 @@ static int64_t rounded_down(double seconds) {
   return n > 0 ? n - 1 : 0;
 }
 
+// Steps are rounded one by one.
+static int64_t of_steps(double seconds) {
+  int64_t n = picoseconds(seconds);
+  return n > PATH_AXES ? n - PATH_AXES : 0;
+}
+
 static int shares_of(const Group *g, const State *s) {
   int shares = 1;
   for (int i = 0; i < g->n_axes; i++)
@@ -322,9 +375,7 @@ static int64_t least_inside(const Search *s, const State *at) {
   for (int i = 0; i < g->n_axes && !sends; i++)
     sends = must_send(at->label[i], s->path->last.label[i]);
   if (!sends) return 0;
-  // Steps are rounded one by one.
-  int64_t n = picoseconds(0.999 * (s->least.start + bytes * s->least.byte_both));
-  return n > PATH_AXES ? n - PATH_AXES : 0;
+  return of_steps(0.999 * (s->least.start + bytes * s->least.byte_both));
 }
 
 static int64_t to_come(const Search *s, const State *at) {
@@ -332,28 +383,140 @@ static int64_t to_come(const Search *s, const State *at) {
   return at->group == 1 || c->owned ? 0 : rounded_down(c->start + c->tensor);
 }
 
-static int64_t least_ahead(const Search *s, const State *at) {
-  return at->group == s->path->last.group ? least_inside(s, at) : to_come(s, at);
+// -- What nodes lack ---------------------------------------------------------------------------
+
+// By gate, bytes of the different pieces that devices of its node have; -1 where there is none of
+// the group.  Shares of the same box are different.
+static void node_bytes(Search *s, const State *at, double *out) {
+  const Group *g = &s->path->group[at->group];
+  double piece = state_bytes(&s->path->shape, g, at);
+  s->n_seen++;
+  for (int i = 0; i < s->gates.n; i++)
+    out[i] = -1;
+  for (int x = 0; x < g->n; x++) {
+    int gate = s->gate_at[cluster_node(s->rules->c, g->device[x])] - 1, number = 0;
+    for (int i = 0; i < g->n_axes; i++)
+      if (at->label[i] != LABEL_B) number = number * g->size[i] + x / g->stride[i] % g->size[i];
+    int most = s->path->group[0].n + s->path->group[1].n, *seen = &s->seen[gate * most + number];
+    if (out[gate] < 0) out[gate] = 0;
+    if (*seen != s->n_seen) out[gate] += piece;
+    *seen = s->n_seen;
+  }
 }
 
-// Every device gets its piece of each share that goes into its own, but what it has.
-static int64_t least_of_send_recv(const Search *s, const State *from, const State *to) {
+static Gate *gate_of(Search *s, int node) {
+  if (!s->gate_at[node]) {
+    vec_push(s->arena, &s->gates, (Gate){0});
+    s->gate_at[node] = s->gates.n;
+  }
+  return &s->gates.at[s->gate_at[node] - 1];
+}
+
+static void begin_gates(Search *s) {
+  const Path *p = s->path;
+  const Cluster *c = s->rules->c;
+  const Group *last = &p->group[p->last.group];
+  int *users = arena_array(s->arena, int, c->nodes * c->nics), most = p->group[0].n + p->group[1].n;
+  bool *used = arena_array(s->arena, bool, c->nodes * c->nics);
+  s->gate_at = arena_array(s->arena, int, c->nodes);
+  for (int i = 0; i < 2; i++)
+    for (int x = 0; x < p->group[i].n; x++) {
+      int device = p->group[i].device[x];
+      gate_of(s, cluster_node(c, device))->nics += !used[cluster_nic(c, device)];
+      used[cluster_nic(c, device)] = true;
+    }
+  for (int x = 0; x < last->n; x++) {
+    Gate *gate = gate_of(s, cluster_node(c, last->device[x]));
+    int n = ++users[cluster_nic(c, last->device[x])];
+    gate->readers = n > gate->readers ? n : gate->readers;
+  }
+  s->seen = arena_array(s->arena, int, most * s->gates.n);
+  s->have = arena_array(s->arena, double, s->gates.n);
+  node_bytes(s, &p->last, s->have);
+  for (int i = 0; i < s->gates.n; i++)
+    s->gates.at[i].want = s->have[i];
+}
+
+// Whatever the steps are, each node gets through its adapters what its devices want in the end and
+// none of them has.  Of a sum all shares may be in the node; zeros are made there.
+static int64_t find_lack(Search *s, const State *at) {
+  double seconds = 0, beta = cluster_fastest_across(s->rules->c).beta;
+  bool sums = shares_of(&s->path->group[at->group], at) > 1;
+  if (s->shares > 1) return 0;
+  node_bytes(s, at, s->have);
+  for (int i = 0; i < s->gates.n; i++) {
+    const Gate *gate = &s->gates.at[i];
+    double have = s->have[i], bytes = gate->want - fmax(have, 0);
+    if (bytes > 0 && (have < 0 || !sums)) seconds = fmax(seconds, bytes * beta / gate->nics);
+  }
+  return seconds > 0 ? of_steps(0.999 * (s->least.start + seconds)) : 0;
+}
+
+static int64_t lack_of(Search *s, int node, const State *at) {
+  if (!s->mixes) return 0;
+  if (s->nodes.at[node].lack < 0) s->nodes.at[node].lack = find_lack(s, at);
+  return s->nodes.at[node].lack;
+}
+
+static int64_t least_ahead(Search *s, int node, const State *at) {
+  int64_t least = at->group == s->path->last.group ? least_inside(s, at) : to_come(s, at);
+  int64_t lack = lack_of(s, node, at);
+  return lack > least ? lack : least;
+}
+
+// Into how many messages it comes that a device wants, at least.
+static double messages_of(const Search *s, const Group *const g[2], const State *from,
+                          const State *to) {
+  double n = shares_of(g[0], from) / shares_of(g[1], to);
+  for (int d = 0; d < s->path->shape.rank; d++) {
+    double ratio = (double)state_parts(g[0], from, d) / (double)state_parts(g[1], to, d);
+    n *= ratio > 1 ? ceil(ratio) : 1;
+  }
+  return n;
+}
+
+// Every device gets its piece of each share that goes into its own, but what it has.  What no
+// device of its node has comes through the adapter, for one reader after the other.
+static int64_t least_of_send_recv(Search *s, const State *from, const State *to) {
   const Group *g[] = {&s->path->group[from->group], &s->path->group[to->group]};
   const Crossing *c = &s->crossing;
-  double have = c->owned ? state_bytes(&s->path->shape, g[0], from) : 0;
-  double want = state_bytes(&s->path->shape, g[1], to);
-  double bytes = want * (shares_of(g[0], from) / shares_of(g[1], to)) - smaller(want, have);
-  return bytes > 0 ? rounded_down(c->start + bytes * c->byte_of_reader) : 0;
+  bool inside = from->group == to->group, owns = inside || c->owned;
+  double have = owns ? state_bytes(&s->path->shape, g[0], from) : 0;
+  double all =
+      state_bytes(&s->path->shape, g[1], to) * (shares_of(g[0], from) / shares_of(g[1], to));
+  double bytes = all - smaller(all, have);
+  if (bytes <= 0) return 0;
+  Link across = cluster_fastest_across(s->rules->c);
+  double start = inside ? s->least.start : c->start;
+  double alpha = start - s->rules->c->start, n = messages_of(s, g, from, to);
+  double seconds = bytes * (inside ? s->least.byte_both : c->byte_of_reader);
+  if (n > 2) alpha *= n - 1;
+  senders_open(s, from);
+  if (!s->senders.have) {
+    s->senders.have = arena_array(s->senders.arena, double, s->gates.n);
+    node_bytes(s, from, s->senders.have);
+  }
+  for (int i = 0; i < s->gates.n; i++) {
+    double near = s->senders.have[i], lacks = all - fmax(near, 0);
+    if (!s->gates.at[i].readers) continue;
+    if (near < 0) alpha = fmax(alpha, n * across.alpha);
+    seconds = fmax(seconds, lacks * s->gates.at[i].readers * across.beta);
+  }
+  return rounded_down(0.999 * (s->rules->c->start + alpha + seconds));
 }
 
 // -- The search ------------------------------------------------------------------------------
+
+static bool is_enough(const Looked *l, int64_t searches) {
+  return l->edges > searches * MAX_EDGES || l->work > searches * MAX_WORK;
+}
 
 // Of equally cheap ones: single messages only where there is nothing else.
 static int steps_of(const Edge *e) {
   return e->prim == PATH_send_recv ? 2 * PATH_AXES : 1;
 }
 
-static int64_t least_of(const Search *s, const State *from, const State *to, const Edge *e) {
+static int64_t least_of(Search *s, const State *from, const State *to, const Edge *e) {
   if (e->prim == PATH_send_recv) return least_of_send_recv(s, from, to);
   // Whose labels change places does not have what it is to have.
   if (e->prim == PATH_permute)
@@ -368,21 +531,24 @@ static bool visit(void *context, const Edge *e, const State *after) {
   Search *s = context;
   int to = node_of(s, after);
   const Node *from = &s->nodes.at[s->at];
-  if (++s->n_edges > MAX_EDGES || s->work > MAX_WORK) return false;
+  s->looked.edges++;
+  if (is_enough(&s->looked, s->searches)) return false;
   if (s->nodes.at[to].settled) return true;
   if (s->nodes.at[to].picoseconds <= from->picoseconds &&
       s->nodes.at[to].n_steps <= from->n_steps + steps_of(e))
     return true;
   // Most edges come too late whatever flows over them.
-  int64_t ahead = least_ahead(s, after),
-          least = from->picoseconds + least_of(s, &from->state, after, e);
-  if (least + ahead > s->bound || least > s->nodes.at[to].picoseconds) return true;
-  int64_t cost = from->picoseconds + picoseconds(edge_cost(s, &from->state, after, e).seconds);
+  int64_t ahead = least_ahead(s, to, after),
+          soonest = from->picoseconds + least_of(s, &from->state, after, e);
+  if (soonest + ahead > s->bound || soonest > s->nodes.at[to].picoseconds) return true;
+  int64_t most = least(s->bound - ahead, s->nodes.at[to].picoseconds) - from->picoseconds;
+  double seconds = edge_cost(s, &from->state, after, e, 1e-12 * (double)most + 2e-12).seconds;
+  int64_t cost = from->picoseconds + picoseconds(seconds);
   int n_steps = from->n_steps + steps_of(e);
   Node *n = &s->nodes.at[to];
   if (cost + ahead > s->bound || cost > n->picoseconds) return true;
   if (cost == n->picoseconds && n_steps >= n->n_steps) return true;
-  *n = (Node){*after, cost, n_steps, s->at, *e, false};
+  *n = (Node){*after, cost, n_steps, s->at, *e, false, n->lack};
   if (!memcmp(after, &s->path->last, sizeof *after)) s->bound = cost;
   heap_push(s, (HeapEntry){cost + to_come(s, after), n_steps, to});
   return true;
@@ -433,7 +599,7 @@ static bool search(Search *s) {
     s->nodes.at[top.node].settled = true;
     State state = s->nodes.at[top.node].state; // nodes move when there are more
     if (!memcmp(&state, &p->last, sizeof state)) return true;
-    if (s->nodes.at[top.node].picoseconds + least_ahead(s, &state) > s->bound) continue;
+    if (s->nodes.at[top.node].picoseconds + least_ahead(s, top.node, &state) > s->bound) continue;
     s->at = top.node;
     if (!path_edges(&p->shape, p->group, &state, visit, s)) return false;
     if (s->mixes && !visit_send_recv(s)) return false;
@@ -455,7 +621,7 @@ static void fill_step(Search *s, PathStep *step, const Node *from, const Node *t
   *step = (PathStep){.edge = to->edge, .before = from->state, .after = to->state};
   if (step->edge.prim == PATH_send_recv) {
     Sends messages = {0};
-    step->cost = send_recv_cost(s, &from->state, &to->state, &messages);
+    step->cost = send_recv_cost(s, &from->state, &to->state, INFINITY, &messages);
     step->groups = (Groups){messages.n, 2, arena_array(a, int, 2 * messages.n)};
     for (int i = 0; i < messages.n; i++) {
       step->groups.device[2 * i] = messages.at[i].src;
@@ -463,7 +629,7 @@ static void fill_step(Search *s, PathStep *step, const Node *from, const Node *t
     }
     return;
   }
-  step->cost = edge_cost(s, &from->state, &to->state, &to->edge);
+  step->cost = edge_cost(s, &from->state, &to->state, &to->edge, INFINITY);
   step->groups.device = arena_array(a, int, 2 * (group[0].n + group[1].n));
   edge_groups(&s->path->shape, group, &from->state, &to->state, &to->edge, s->rules->c,
               &step->groups);
@@ -510,10 +676,6 @@ static void send_recv_only(Search *s) {
   s->path->total = s->path->step->cost;
 }
 
-static int64_t least(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
-
 static void set_whole(State *s, uint32_t mask) {
   for (int i = 0; i < PATH_AXES; i++)
     if (mask >> i & 1) s->label[i] = LABEL_B;
@@ -532,28 +694,35 @@ static int64_t replicating(Search *s) {
   set_whole(&sum, reduce.mask);
   whole = sum;
   set_whole(&whole, gather.mask);
-  double seconds = reduce.mask ? edge_cost(s, &s->path->first, &sum, &reduce).seconds : 0;
-  if (gather.mask) seconds += edge_cost(s, &sum, &whole, &gather).seconds;
+  double seconds = reduce.mask ? edge_cost(s, &s->path->first, &sum, &reduce, INFINITY).seconds : 0;
+  if (gather.mask) seconds += edge_cost(s, &sum, &whole, &gather, INFINITY).seconds;
   return picoseconds(seconds) + 2; // each is rounded by itself
 }
 
 // NULL where nothing is cheaper than the limit.
 static Path *find_once(const PathRules *rules, const TensorShape *shape, const Placement *from,
-                       const Placement *to, int64_t limit) {
+                       const Placement *to, int64_t limit, Looked *looked) {
   Path *p = arena_one(rules->arena, Path);
   p->shape = *shape;
   path_groups(rules->arena, rules->c, shape, from, to, p->group, &p->first, &p->last);
-  Search s = {.rules = rules, .arena = arena_new(), .path = p};
+  Search s = {.rules = rules,
+              .arena = arena_new(),
+              .path = p,
+              .looked = *looked,
+              .searches = limit == INT64_MAX ? 1 : MAX_ORDERS};
   s.groups.device = arena_array(s.arena, int, 2 * (from->n + to->n));
   bool inside = same_devices(&p->group[0], &p->group[1]);
   bool sends = !rules->only_collectives || !inside;
-  if (sends || from->n * to->n <= MAX_MIXED) p->p2p = send_recv_cost(&s, &p->first, &p->last, NULL);
+  if (sends || from->n * to->n <= MAX_MIXED)
+    p->p2p = send_recv_cost(&s, &p->first, &p->last, INFINITY, NULL);
   s.bound = sends ? picoseconds(p->p2p.seconds) : INT64_MAX - 1;
   if (inside) s.bound = least(s.bound, replicating(&s));
   s.bound = least(s.bound, limit - 1);
   s.mixes = sends && may_mix(p);
   begin_bounds(&s);
+  if (s.mixes) begin_gates(&s);
   p->complete = search(&s);
+  *looked = s.looked;
   int last = node_of(&s, &p->last);
   bool found = s.nodes.at[last].from >= 0 || last == 0;
   if (found)
@@ -562,6 +731,7 @@ static Path *find_once(const PathRules *rules, const TensorShape *shape, const P
     send_recv_only(&s);
   else if (limit == INT64_MAX) // given up: no steps, at a price that there is always a way for
     p->total.seconds = (double)replicating(&s) * 1e-12;
+  senders_close(&s);
   arena_free(s.arena);
   return found || limit == INT64_MAX ? p : NULL;
 }
@@ -594,20 +764,24 @@ static Placement recounted(Arena *a, const Placement *p, int k) {
 
 // Copies and shares have no order, but positions do, and it matters which part of a copy or of a
 // sum a device keeps where others are near that want it, or where it wants that itself.  So between
-// small groups several orders are tried, and both ends' together where the groups overlap.
+// small groups several orders are tried, and both ends' together where the groups overlap, until
+// that was enough.
 const Path *path_search(const PathRules *rules, const TensorShape *shape, const Placement *from,
                         const Placement *to) {
-  const Path *best = find_once(rules, shape, from, to, INT64_MAX);
+  Looked looked = {0};
+  Path *best = find_once(rules, shape, from, to, INT64_MAX, &looked);
   if (!best->group[1].n || from->n * to->n > MAX_MIXED) return best;
-  bool together = outside(best) < best->group[1].n;
+  bool together = outside(best) < best->group[1].n, complete = best->complete;
+  looked = (Looked){0};
   for (int i = 0; i < orders_of(from); i++)
-    for (int k = 0; k < orders_of(to); k++) {
+    for (int k = 0; k < orders_of(to) && !is_enough(&looked, MAX_ORDERS); k++) {
       if (i + k == 0 || (i && k && !together)) continue;
       Placement a = recounted(rules->arena, from, i), b = recounted(rules->arena, to, k);
-      Path *p = find_once(rules, shape, &a, &b, picoseconds(best->total.seconds));
+      Path *p = find_once(rules, shape, &a, &b, picoseconds(best->total.seconds), &looked);
       if (!p) continue;
       p->p2p = best->p2p; // of the order that was asked for
       best = p;
     }
+  best->complete = complete && !is_enough(&looked, MAX_ORDERS);
   return best;
 }

@@ -2,6 +2,8 @@
 // of a share of it, a step may use only what the devices of a group have, and in the end everyone
 // must have what the notation says.
 
+#include <math.h>
+
 #include "unit.h"
 
 #include "layouts.h"
@@ -311,11 +313,46 @@ static void test_between_groups(void **state) {
     if (!used[i]) fail_msg("%s was never used", path_prim_name[i]);
 }
 
+// Send/recv that is given up at a limit is dearer than that, and none is given up that is not.
+static void test_limits(void **state) {
+  (void)state;
+  static const int sizes[] = {2, 3, 4, 6, 8};
+  for (int i = 0; i < 500; i++) {
+    int device[DEVICES];
+    for (int x = 0; x < DEVICES; x++)
+      device[x] = x;
+    shuffle(device, DEVICES);
+    Arena *a = arena_new();
+    Cluster c = cluster_of(2, 8, 1e-5);
+    c.nics = 1 + random_below(3);
+    TensorShape shape = cube(2, 24);
+    Layouts from = layouts_of(2, sizes[random_below(5)], device);
+    Layouts to = layouts_of(2, sizes[random_below(5)], device + random_below(8));
+    Group group[2];
+    State first, last;
+    path_groups(a, &c, &shape, &from.at[random_below(from.n)], &to.at[random_below(to.n)], group,
+                &first, &last);
+    P2p q = {a, traffic_new(a, &c), &c, &shape, INFINITY};
+    const Producers *p = p2p_producers(a, &shape, &group[first.group], &first);
+    double all = p2p_cost(&q, p, &group[last.group], &last, NULL).seconds;
+    for (double part = 0.25; part < 2 && all > 0; part += 0.5) {
+      q.limit = part * all;
+      double seconds = p2p_cost(&q, p, &group[last.group], &last, NULL).seconds;
+      if (part > 1)
+        assert_true(seconds == all);
+      else
+        assert_true(seconds > q.limit && seconds <= all);
+    }
+    arena_free(a);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_four_devices),
       cmocka_unit_test(test_eight_devices),
       cmocka_unit_test(test_between_groups),
+      cmocka_unit_test(test_limits),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
