@@ -158,9 +158,10 @@ static int64_t next_cut(const ChooseOptions *o, const Candidate *c, int64_t n) {
   if (!c->made) n = 2 * n - 1; // nobody knows by how much less
   double kept = (double)(c->needs.weight_bytes + c->needs.state_bytes);
   double rest = (double)c->needs.peak_bytes - kept;
+  double memory = cluster_device(o->cluster, c->needs.rank).memory; // of the rank that lacks it
   for (n++; n <= o->batch && n <= MAX_MICRO_BATCHES; n++) {
     double part = (double)c->micro_batches / (double)n;
-    bool may_fit = !c->made || kept + rest * part <= o->cluster->memory;
+    bool may_fit = !c->made || kept + rest * part <= memory;
     if (o->batch % n == 0 && may_fit) return n;
   }
   return 0;
