@@ -122,9 +122,9 @@ static bool no_choice(const Problem *p, const Loc *why, Diag *d) {
 
 static bool does_not_fit(const Problem *p, const SolverResult *r, const Loc *why, Diag *d) {
   bool proven = r->status == SOLVER_infeasible;
-  diag_error(d, why, "%s fits into the %.0f bytes of a device of '%s'",
+  diag_error(d, why, "%s fits into the %.0f bytes of %s of '%s'",
              proven ? "no way to split it" : "within the time there is, no way was found that",
-             p->c->memory, p->c->name);
+             p->c->memory, p->c->n_kinds ? "the smallest device" : "a device", p->c->name);
   if (r->has_moment)
     diag_note(d, why, "each needs at least %s bytes", solver_cost_text(p->scratch, r->needed));
   if (proven) search_conflict(p, d);
