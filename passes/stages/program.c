@@ -1,4 +1,5 @@
-// The assignment as a 0/1 program, for CBC or for a file.
+// The assignment as a 0/1 program, for CBC or for a file.  How far CBC goes is counted in work, so
+// that it comes to the same on any machine; the clock is there for when that is a bad guess.
 //
 //     minimise  t                                    of the slowest run, as a part of the start's
 //     choose    sum over r of x(u, r) = 1            unit u is on one run of ranks
@@ -21,9 +22,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/str.h"
 #include "base/vec.h"
+#include "solver/effort.h"
 #include "solver/zero_one.h"
 #include "stages/partition.h"
 
@@ -303,7 +304,22 @@ static double most_seconds(const Partition *p) {
   return sum > 0 ? sum : 1;
 }
 
-enum { MAX_COLUMNS = 2000, MAX_NODES = 10 };
+// What CBC does, in work (solver/effort.h) for each entry: before its first node, and at each node.
+enum { MAX_COLUMNS = 2000, OF_ROOT = 150000, OF_NODE = 30000 };
+static const double most_work = 2e9; // three seconds and a bit
+
+static double work_of(const ZeroOne *z, double nodes) {
+  double entries = 1;
+  for (int r = 0; r < z->n_rows; r++)
+    entries += z->row[r].n;
+  return entries * (OF_ROOT + OF_NODE * nodes);
+}
+
+// So many nodes that the work is done, one at least.
+static int nodes_of(const ZeroOne *z) {
+  double root = work_of(z, 0), nodes = (most_work - root) / (work_of(z, 1) - root);
+  return nodes > 1 ? (int)nodes : 1;
+}
 
 bool partition_write(const Partition *p, const char *lp) {
   Arena *scratch = arena_new();
@@ -319,12 +335,14 @@ PartitionStatus partition_ask(const Partition *p, double seconds, const int *sta
   double scale = start ? partition_load(scratch, p, start).slowest : most_seconds(p);
   if (!(scale > 0)) scale = 1;
   const ZeroOne *z = build(scratch, p, scale, false);
-  ZeroOneAsk ask = {.cutoff = INFINITY, .end = clock_seconds() + seconds, .most_nodes = MAX_NODES};
+  Effort effort = effort_new(&(SolverOptions){.seconds = seconds, .work = most_work});
+  ZeroOneAsk ask = {.cutoff = INFINITY, .end = effort.end, .most_nodes = nodes_of(z)};
   if (start) ask.start = start_values(scratch, p, z, start);
   double *value = arena_array(scratch, double, z->n_columns);
   ZeroOneAnswer x = zero_one_ask(z, &ask, value);
   out->n_columns = z->n_columns;
-  out->out_of_time = clock_seconds() >= ask.end;
+  effort.work += work_of(z, x.nodes);
+  out->out_of_time = effort_over(&effort) && effort.ended == SOLVER_late;
   bool has = x.has && read_runs(p, value, run_of);
   if (has) has = partition_load(scratch, p, run_of).fits;
   if (isfinite(x.bound)) out->bound = fmax(out->bound, x.bound * scale * (1 - 1e-6));

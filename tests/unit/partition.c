@@ -178,6 +178,29 @@ static void cbc_is_as_good_as_it_says(void **state) {
   }
 }
 
+// What ends CBC is its work: with more time it comes to the same, and says so.  With none it says
+// that too.
+static void cbc_ends_at_the_same_place(void **state) {
+  (void)state;
+  Random r = {11};
+  Arena *a = arena_new();
+  const Partition *p = random_partition(a, &r, &(Shape){9, 4, false, 60, 0});
+  PartitionResult out[3] = {{0}};
+  static const double seconds[] = {60, 600, 0};
+  PartitionStatus status[3];
+  int run_of[3][9];
+  for (int i = 0; i < 3; i++) {
+    status[i] = partition_ask(p, seconds[i], NULL, run_of[i], &out[i]);
+    assert_true(out[i].n_columns > 0);
+  }
+  assert_false(out[0].out_of_time || out[1].out_of_time);
+  assert_true(out[2].out_of_time);
+  assert_int_equal(status[0], status[1]);
+  assert_true(out[0].bound == out[1].bound);
+  if (status[0] != PARTITION_unknown) assert_memory_equal(run_of[0], run_of[1], sizeof run_of[0]);
+  arena_free(a);
+}
+
 static void check_many(Shape s, int n, bool always_proved) {
   Random r = {(uint64_t)(s.units * 64 + s.ranks * 8 + s.chain + s.memory)};
   for (int i = 0; i < n; i++) {
@@ -420,6 +443,7 @@ int main(void) {
       cmocka_unit_test(less_memory_is_no_faster),
       cmocka_unit_test(no_worse_than_the_start),
       cmocka_unit_test(cbc_is_as_good_as_it_says),
+      cmocka_unit_test(cbc_ends_at_the_same_place),
       cmocka_unit_test(later_messages_count),
       cmocka_unit_test(one_run_sends_for_all_of_its_units),
       cmocka_unit_test(many_stages_of_many_ranks),
