@@ -381,60 +381,62 @@ static bool check_batch(const Op *batch, Diag *d) {
   return true;
 }
 
-static bool check_callee(const Op *op, Diag *d) {
+// What is known of a graph: the depth of calls from here on, 1 where there are none.
+enum { UNKNOWN, OPEN = -1, DEEPEST = 64 };
+typedef struct Called {
+  const Graph *g;
+  int depth; // or UNKNOWN, or OPEN
+} Called;
+
+typedef struct Calls {
+  Arena *a;
+  Called first;  // where it begins
+  Table *called; // all graphs by name; NULL: nothing was called yet
+} Calls;
+
+static Called *called_by(Calls *c, const char *name) {
+  const Module *m = c->first.g->module;
+  for (const Graph *g = c->called ? NULL : m->graphs; g; g = g->next) {
+    if (g == m->graphs) c->called = table_new(c->a);
+    Called *k = g == c->first.g ? &c->first : arena_one(c->a, Called);
+    k->g = g;
+    table_add(c->called, 0, g->name, k);
+  }
+  return table_find(c->called, 0, name);
+}
+
+static bool check_callee(Calls *c, const Op *op, Diag *d) {
   const Graph *callee = op->callee;
   const char *name = op_info[op->kind].name;
   if (op_has_callee(op->kind) != (callee != NULL))
     return diag_error(d, op->loc, "%s: %s", name,
                       callee ? "cannot have a callee" : "has no callee");
   if (!callee) return true;
-  const Module *m = op->graph->module;
-  if (callee->module != m || callee->entry || graph_find(m, callee->name) != callee)
+  bool other = callee->module != op->graph->module || callee->entry;
+  const Called *called = other ? NULL : called_by(c, callee->name);
+  if (!called || called->g != callee)
     return diag_error(d, op->loc, "%s: '@%s' cannot be called", name, callee->name);
   return op->kind != OP_batch || check_batch(op, d);
 }
 
-// What is known of the graphs of a module, by their place in it.
-enum { OPEN = -1, DEEPEST = 64 };
-typedef struct Calls {
-  const Module *m;
-  int *depth; // of calls from here on, 1 where there are none; 0: not known, or OPEN
-} Calls;
-
-static int *depth_of(const Calls *c, const Graph *g) {
-  int i = 0;
-  for (const Graph *at = c->m->graphs; at != g; at = at->next)
-    i++;
-  return &c->depth[i];
-}
-
 // Depth-first, each graph once; one that is entered again while it is open calls itself.  `outer`
 // graphs are open.
-static bool check_callees(const Calls *c, const Graph *g, int outer, Diag *d) {
-  int *depth = depth_of(c, g);
-  if (*depth == OPEN) return diag_error(d, NULL, "'@%s' calls itself", g->name);
-  if (outer + (*depth ? *depth : 1) > DEEPEST)
-    return diag_error(d, NULL, "calls nest deeper than %d: '@%s'", DEEPEST, g->name);
-  if (*depth) return true;
-  *depth = OPEN;
+static bool check_callees(Calls *c, Called *k, int outer, Diag *d) {
+  if (k->depth == OPEN) return diag_error(d, NULL, "'@%s' calls itself", k->g->name);
+  if (outer + (k->depth ? k->depth : 1) > DEEPEST)
+    return diag_error(d, NULL, "calls nest deeper than %d: '@%s'", DEEPEST, k->g->name);
+  if (k->depth) return true;
+  k->depth = OPEN;
   int deepest = 0;
-  for_each_op(op, g) {
-    if (!check_callee(op, d)) return false;
+  for_each_op(op, k->g) {
+    if (!check_callee(c, op, d)) return false;
     if (!op->callee) continue;
-    if (!check_callees(c, op->callee, outer + 1, d)) return false;
-    int inner = *depth_of(c, op->callee);
-    if (inner > deepest) deepest = inner;
+    Called *inner = called_by(c, op->callee->name);
+    if (!check_callees(c, inner, outer + 1, d)) return false;
+    if (inner->depth > deepest) deepest = inner->depth;
   }
-  *depth = 1 + deepest;
+  k->depth = 1 + deepest;
   return true;
-}
-
-static bool check_calls(const Graph *g, Arena *a, Diag *d) {
-  int n = 0;
-  for (const Graph *at = g->module->graphs; at; at = at->next)
-    n++;
-  Calls c = {g->module, arena_array(a, int, n)};
-  return check_callees(&c, g, 0, d);
 }
 
 // -- All of them -----------------------------------------------------------------------------
@@ -445,13 +447,14 @@ typedef struct Walk {
   bool *defined, *op_seen; // by value and op id
   int *n_uses;             // by value id
   bool turns, calls;       // some op has a turn, or a callee
+  Calls called;
 } Walk;
 
 // All that an op promises by itself and to what stands before it: one walk for all of it, as most
 // of the time goes into fetching ops from memory.
 static bool check_op(Walk *w, const Graph *g, const Op *op, const Op *prev, Diag *d) {
   if (!check_links(g, op, prev, d) || !check_order(op, w->defined, w->a, d) ||
-      !check_ids(g, op, w->op_seen, w->defined, d) || !check_callee(op, d) ||
+      !check_ids(g, op, w->op_seen, w->defined, d) || !check_callee(&w->called, op, d) ||
       !check_types(op, w->a, d))
     return false;
   for (int i = 0; i < op->n_in; i++)
@@ -493,15 +496,13 @@ static bool check_ops(Walk *w, const Graph *g, Diag *d) {
 
 bool verify_typed(const Graph *g, Diag *d) {
   Arena *a = arena_new();
-  Walk w = {a,
-            arena_array(a, bool, g->n_values),
-            arena_array(a, bool, g->n_ops),
-            arena_array(a, int, g->n_values),
-            false,
-            false};
+  Walk w = {.a = a, .called = {.a = a, .first = {.g = g}}};
+  w.defined = arena_array(a, bool, g->n_values);
+  w.op_seen = arena_array(a, bool, g->n_ops);
+  w.n_uses = arena_array(a, int, g->n_values);
   bool ok = check_params(&w, g, d) && check_ops(&w, g, d) && check_ends(&w, g, d) &&
             check_uses(g, w.n_uses, d) && (!w.turns || check_turns(g, d)) &&
-            (!w.calls || check_calls(g, a, d));
+            (!w.calls || check_callees(&w.called, &w.called.first, 0, d));
   Labels labels = {0};
   if (ok) labels = labels_of(g, a);
   for (int i = 0; ok && i < g->n_params; i++)
@@ -554,17 +555,25 @@ static bool check_meshes(const Module *m, Diag *d) {
   return true;
 }
 
+static bool check_names(const Module *m, Diag *d) {
+  Arena *a = arena_new();
+  Table *names = table_new(a);
+  bool ok = true;
+  for_each_graph(g, m)
+    if (ok && table_add(names, 0, g->name, g))
+      ok = diag_error(d, NULL, "two graphs are named '@%s'", g->name);
+  arena_free(a);
+  return ok;
+}
+
 bool module_verify(const Module *m, Diag *d) {
   static bool (*const verify[N_PHASES])(const Graph *, Diag *) = {
 #define PHASE(name, means) verify_##name,
 #include "ir/phases.def"
 #undef PHASE
   };
-  if (!check_meshes(m, d)) return false;
+  if (!check_meshes(m, d) || !check_names(m, d)) return false;
   for_each_graph(g, m) {
-    for_each_graph(other, m)
-      if (other != g && str_equal(other->name, g->name))
-        return diag_error(d, NULL, "two graphs are named '@%s'", g->name);
     for (int phase = 0; phase < N_PHASES; phase++)
       if (!verify[phase](g, d)) return false;
   }
