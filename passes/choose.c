@@ -114,6 +114,11 @@ typedef struct Making {
 static void note_searched(void *making, const Searched *s) {
   const Making *k = making;
   Candidate *c = k->c;
+  c->searched = true;
+  c->round.nothing = s->status == SOLVER_infeasible || s->status == SOLVER_time_out;
+  c->round.bound = s->bound;
+  c->round.seen = s->peak;
+  c->round.work = s->work;
   c->least = s->status == SOLVER_infeasible || s->status == SOLVER_time_out ? s->peak : 0;
   c->least_slices = c->micro_batches;
   c->needs_less = s->status == SOLVER_infeasible || c->least > 0;
@@ -122,33 +127,75 @@ static void note_searched(void *making, const Searched *s) {
   if (k->run && k->run->searched) k->run->searched(k->run->searched_to, s);
 }
 
-// With `kept`, what was made is there if it fits.
-static void make(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
-                 Module **kept) {
-  char *said = NULL;
+// What was made of a candidate, and what there was to say.
+typedef struct Made {
+  Module *m;
+  char *said;
+} Made;
+
+static void unmake(Made *made) {
+  if (made->m) module_free(made->m);
+  free(made->said);
+  *made = (Made){0};
+}
+
+// Whether there is something to measure, which may be no candidate.
+static bool make_once(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
+                      bool watched, Made *out) {
   size_t n;
-  FILE *f = open_memstream(&said, &n);
+  FILE *f = open_memstream(&out->said, &n);
   if (!f) BUG("no memory for what a plan says");
   Diag *d = diag_new(f);
-  Making making = {c, kept ? o->run(o->context) : NULL};
+  Making making = {c, watched ? o->run(o->context) : NULL};
   PipelineOptions run = {.bisect_limit = -1, .unproved = true};
   if (making.run) run = *making.run;
   run.out = f;
   run.searched = note_searched;
   run.searched_to = &making;
-  Module *m = module_clone(model);
+  Module *m = out->m = module_clone(model);
   bool ok = pipeline_run(m, o->pipeline(o->context, c), &run, d) && m->phase >= PHASE_planned;
   c->made = ok && (o->plans || shares_work(m));
-  if (c->made) measure(m, o, c);
+  if (ok) measure(m, o, c);
   diag_free(d);
   fclose(f);
-  if (!c->made) c->why = c->least_why = ok ? "all ranks do the same" : first_error(a, said);
-  if (kept && c->fits) {
-    *kept = m;
-    fputs(said, stderr);
-  } else
-    module_free(m);
-  free(said);
+  c->fits &= c->made;
+  c->round.fits = c->fits;
+  c->round.needs = (double)c->needs.peak_bytes;
+  if (!c->made) c->why = c->least_why = ok ? "all ranks do the same" : first_error(a, out->said);
+  return ok;
+}
+
+// Of two rounds; where neither fits the first says why, but for one that needs less.
+static bool is_better(const Candidate *c, const Candidate *than) {
+  if (c->fits != than->fits) return c->fits;
+  if (c->fits) return c->seconds < than->seconds;
+  return c->made && than->made && c->needs.peak_bytes < than->needs.peak_bytes;
+}
+
+// The best of some rounds.  With `kept`, what was made is there if it fits and was made in the last
+// of them, as what is written down of a plan is that of the last.
+static void make(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
+                 Module **kept) {
+  Rounds rounds = rounds_begin(o->cluster->memory);
+  const Candidate asked = *c;
+  int64_t memory = 0;
+  do {
+    bool first = !memory;
+    Made made = {0};
+    Candidate now = asked;
+    now.memory = memory;
+    now.work = rounds.left;
+    bool ok = make_once(model, o, a, &now, kept, &made), better = first || is_better(&now, c);
+    bool again = now.searched && (ok ? o->limited || !now.made : now.round.nothing && o->limited);
+    if (better) *c = now;
+    memory = again ? rounds_next(&rounds, &now.round) : 0;
+    if (kept && better && now.fits && !memory) {
+      *kept = made.m;
+      made.m = NULL;
+      fputs(made.said, stderr);
+    }
+    unmake(&made);
+  } while (memory);
 }
 
 // In how many micro-batches this one may fit, more than `n`: gradients and what is kept for them

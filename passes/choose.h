@@ -16,6 +16,10 @@
 // are tried, alone and with one of the others: no two stages work at a time as yet.  A plan that
 // cannot be made of the model is no candidate, and neither is one by which all ranks do the same.
 // One that does not fit is tried again with more micro-batches, as long as that may help.
+//
+// A search is asked several times where memory is short, counting on more or less of it, as what
+// its plans need is only known when they are made (rounds.h); and again, counting on less, where
+// all ranks do the same under its plan.
 
 #ifndef CHOOSE_H
 #define CHOOSE_H
@@ -25,6 +29,7 @@
 #include "ir/op.h"
 #include "needs.h"
 #include "pass.h"
+#include "rounds.h"
 
 // A search that may factor the ranks in several ways takes the one that it prices least; some that
 // it prices about the same are candidates, too.
@@ -33,11 +38,15 @@ typedef struct Candidate {
   int64_t ranks, micro_batches;
   int nth, way; // the nth best way to factor the ranks, from 0, and its number; -1: not known yet
   int n_others, other[2]; // of the first: other ways that are worth a try
+  int64_t work;           // that each of its searches may do; 0: as much as it likes
+  int64_t memory;         // bytes that its searches count on (rounds.h); 0: what a device has
   const char *why;        // it could not be made: the first that was wrong
   bool needs_less;        // and that was memory: a search found that nothing fits
   double least;           // then: bytes that a rank needs, where ranks need least; 0: not known
   int64_t least_slices;   // micro-batches that this was with
   const char *least_why;
+  bool searched; // then what a round comes to
+  Round round;
   bool made;      // else nothing below is known
   bool fits;      // into a device's memory
   double seconds; // of a step

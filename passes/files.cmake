@@ -74,6 +74,7 @@ set(PASS_FILES
   search/conflict.c
   search/search.c
   choose.c
+  rounds.c
   needs.c
   sharding.c
   said.c

@@ -141,6 +141,7 @@ static void make_layouts(Sharding *s) {
 typedef struct Attempt {
   const char *mesh, *plan, *explain, *lp, *problem;
   bool limited, routed;
+  int64_t memory, work; // that searches count on; 0: what devices have, and as they like
   const Cluster *cluster;
   Arena *scratch;
   int n, ways[MAX_AXES], pick[MAX_AXES]; // of each program
@@ -160,6 +161,8 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
   s->record = t->price_only ? NULL : t->record;
   s->limited = t->limited;
   s->routed = t->routed;
+  s->memory = t->memory;
+  s->work = t->work;
   s->first = *first;
   graph_renumber(g);
   sharding_grow(s);
@@ -344,6 +347,8 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   t.limited = !opt_bool(o, "unlimited", false);
   t.routed = opt_bool(o, "routed", false);
   t.problem = opt_str(o, "problem");
+  t.memory = opt_int(o, "memory", 0);
+  t.work = opt_int(o, "work", 0);
   if (m->meshes)
     return diag_error(d, NULL, "the module is sharded already, on a mesh of %d device%s",
                       m->meshes->n_devices, m->meshes->n_devices == 1 ? "" : "s");

@@ -31,6 +31,8 @@ typedef struct Sharding {
   struct Searched *searched; // what came of searches, added up
   struct Lives **lives;      // what a search found of the step's values (search/lives.h), or NULL
   Arena *lives_arena;        // where that is kept
+  int64_t memory;            // bytes of a rank that searches count on; 0: what devices have
+  int64_t work;              // that the solver may do for one search; 0: about 10 s of it
   const char *problem;       // a file for what the last search solves; NULL: none
   const char *explain;       // of what a search is to say why; NULL: of nothing
   const Dims **dims;         // by op id, of the whole; see dims_of

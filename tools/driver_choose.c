@@ -4,7 +4,7 @@
 //     --plan dp=2,tp=4    {"dp=2,tp=4", dp over an axis of 2 and tp over one of 4, 1 micro-batch}
 //
 // Whoever asks for a plan and gives a cluster still leaves one thing open: in how many
-// micro-batches a batch is cut so that it fits into memory.
+// micro-batches a batch is cut so that it fits into memory, and how a search does.
 
 #include <string.h>
 
@@ -111,6 +111,8 @@ static Plan annotated_axes(const char *program, const Annotations *said) {
 
 static Choice choice_of(Arena *a, const Candidate *c, const Annotations *said) {
   Choice out = {.name = c->plan, .micro_batches = c->micro_batches, .way = c->way};
+  out.memory = c->memory;
+  out.work = c->work;
   if (is_annotated_plan(c->plan)) {
     out.plan = annotated_axes(c->plan, said);
     return out;
@@ -200,8 +202,8 @@ bool choose(const Settings *s, Compiled *c, const Annotations *said, Module **ma
   *made = NULL;
   c->choice = s->asked;
   if (follows_annotations(s)) c->choice.plan = annotated_axes(s->plan, said);
-  bool cuts = is_limited(s, seen->cluster) && s->batch > 0 && !s->pipeline && !s->is_cut;
-  if (!is_auto(s) && !cuts) return true;
+  bool may_not_fit = is_limited(s, seen->cluster) && !s->pipeline;
+  if (!is_auto(s) && !may_not_fit) return true;
 
   Common common = {s, c, said, a};
   ChooseOptions o = choose_options(s, seen->cluster, &common);
@@ -218,7 +220,7 @@ bool choose(const Settings *s, Compiled *c, const Annotations *said, Module **ma
   // A plan that was asked for, by a model as well, and does not fit or cannot be made will say so.
   Candidate as_asked = {.plan = is_auto(s) && said ? "onnx" : s->asked.name,
                         .ranks = s->ranks,
-                        .micro_batches = 1,
+                        .micro_batches = s->is_cut ? s->asked.micro_batches : 1,
                         .way = -1};
   c->choice = choice_of(a, chosen < 0 ? &as_asked : &all.at[chosen], said);
   return true;

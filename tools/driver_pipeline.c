@@ -50,11 +50,13 @@ static const TargetInfo *target_of(const Settings *s) {
 
 // Plans are priced on the target's own cluster where none was given.
 static const char *shard_options(Arena *a, const Settings *s, const Choice *c) {
-  return str_format(a, "(mesh=%s plan=%s cluster=%s%s%s%s%s)", quoted(a, mesh_text(a, s, c)),
+  return str_format(a, "(mesh=%s plan=%s cluster=%s%s%s%s%s%s%s)", quoted(a, mesh_text(a, s, c)),
                     quoted(a, programs_text(a, &c->plan)),
                     quoted(a, s->cluster ? s->cluster : target_of(s)->cluster),
                     s->cluster ? "" : " unlimited=true", s->cluster ? " routed=true" : "",
                     c->way >= 0 ? str_format(a, " way=%d", c->way) : "",
+                    c->memory ? str_format(a, " memory=%lld", (long long)c->memory) : "",
+                    c->work ? str_format(a, " work=%lld", (long long)c->work) : "",
                     s->explain ? str_format(a, " explain=%s", quoted(a, s->explain)) : "");
 }
 

@@ -80,7 +80,7 @@ static void solve(const Problem *p, const SolverProblem *problem, Arena *a, Alte
   out->cost = (int64_t)r.cost;
   out->nodes = cost_of_nodes(problem, r.choice);
   int64_t moment, peak = (int64_t)solver_peak(problem, r.choice, &moment);
-  if (peak > p->c->memory && p->c->memory > 0) out->needed = peak;
+  if (peak > p->memory) out->needed = peak;
 }
 
 static Alternative with(const Problem *p, const SolverProblem *problem, int node, int choice) {
@@ -119,8 +119,8 @@ static void explain_alternative(const Problem *p, const Node *n, const Alternati
                          : str_format(a, "+%.3f %%", 100 * (ms - least) / least);
   strbuf_addf(out, "%-12s", more);
   if (x->needed)
-    strbuf_addf(out, "does not fit: %lld bytes, there are %.0f\n", (long long)x->needed,
-                p->c->memory);
+    strbuf_addf(out, "does not fit: %lld bytes, there are %lld\n", (long long)x->needed,
+                (long long)p->memory);
   else
     strbuf_addf(out, "nodes %.6f, between %.6f\n", (double)x->nodes * 1e3 * p->unit,
                 (double)(x->cost - x->nodes) * 1e3 * p->unit);

@@ -8,6 +8,7 @@
 //
 // There are many copies and few that matter.  So at first none has a node; where an answer needs
 // more than there is, those that are there when it does get one, and the solver is asked again.
+// The first time it is asked without a limit: where that fits, memory is no matter.
 
 #include <math.h>
 
@@ -183,7 +184,7 @@ static double norm_cost(const Problem *p, const int *choice) {
 }
 
 // `copies`, by buffer: those that are part of it.
-static SolverProblem problem_with(Problem *p, const Memory *m, const bool *copies) {
+static SolverProblem problem_with(Problem *p, const Memory *m, const bool *copies, int64_t limit) {
   Building b = {.p = p, .m = m, .copies = copies};
   int n = m ? m->buffer.n : 0, *node = arena_array(p->scratch, int, n);
   add_nodes(&b);
@@ -200,7 +201,6 @@ static SolverProblem problem_with(Problem *p, const Memory *m, const bool *copie
     b.node.at[i].use = b.use[i].at;
     b.node.at[i].n_uses = b.use[i].n;
   }
-  int64_t limit = m && p->c->memory > 0 ? (int64_t)p->c->memory : SOLVER_NO_LIMIT;
   return (SolverProblem){b.node.at, b.edge.at, b.node.n, b.edge.n, limit};
 }
 
@@ -215,29 +215,30 @@ static bool any_new(const bool *found, bool *copies, int n) {
   return any;
 }
 
-static int64_t memory_limit(const Problem *p) {
-  return p->c->memory > 0 ? (int64_t)p->c->memory : SOLVER_NO_LIMIT;
-}
-
 // What the solver may still take, each time that it is asked.
 typedef struct Left {
   double end, work;
+  bool bound; // what was found is more than there is memory for, unless it is looked at
 } Left;
 
 // `copies` are those that answers have needed so far.
 static Solved fit(Problem *p, const Memory *m, bool *copies, Left *left) {
   int n = m ? m->buffer.n : 0;
   bool *found = arena_array(p->scratch, bool, n);
+  int64_t limit = left->bound ? p->memory : SOLVER_NO_LIMIT;
   for (;;) { // each time with more copies, of which there are so many
     SolverOptions options = p->options;
-    Solved out = {.problem = problem_with(p, m, copies)};
+    Solved out = {.problem = problem_with(p, m, copies, limit), .bound = left->bound};
     options.seconds = fmax((left->end - clock_seconds()) / 2, LEAST_SECONDS);
-    if (p->options.work > 0) options.work = fmax(left->work / 2, LEAST_WORK);
+    if (p->options.work > 0) options.work = fmax(left->work / 2, fmin(p->options.work, LEAST_WORK));
     out.result = solver_solve(p->scratch, &out.problem, &options);
     left->work -= out.result.work;
-    if (out.result.choice && m)
-      out.peak = memory_peak(m, out.result.choice, memory_limit(p), found);
-    if (out.peak <= memory_limit(p) || !any_new(found, copies, n)) return out;
+    if (out.result.choice && m) out.peak = memory_peak(m, out.result.choice, p->memory, found);
+    out.problem.limit = p->memory;
+    bool any = any_new(found, copies, n), free = out.result.choice && !out.bound;
+    if (out.peak <= p->memory || !(any || free)) return out;
+    left->bound = true;
+    limit = p->memory;
   }
 }
 
@@ -269,7 +270,7 @@ SolverResult search_any(Problem *p) {
   const Memory *m = p->lives ? memory_of(p, p->lives) : NULL;
   bool *copies = arena_array(p->scratch, bool, m ? m->buffer.n : 0);
   p->exposed = 1;
-  Left left = {clock_seconds() + p->options.seconds, p->options.work};
+  Left left = {clock_seconds() + p->options.seconds, p->options.work, false};
   return fit(p, m, copies, &left).result;
 }
 
@@ -294,15 +295,17 @@ Solved search_solve(Problem *p) {
   const Memory *m = p->lives ? memory_of(p, p->lives) : NULL;
   bool *copies = arena_array(p->scratch, bool, m ? m->buffer.n : 0);
   double start = clock_seconds(), share = 0;
-  Left left = {start + p->options.seconds, p->options.work};
+  Left left = {start + p->options.seconds, p->options.work, false};
   Solved best = fit_exposed(p, m, copies, &left, 1);
   bool hides = best.result.choice && may_hide(p);
   for (int i = 0; i < ROUNDS && hides; i++) {
     Solved next = fit_exposed(p, m, copies, &left, share);
     hides = next.result.choice && fabs(next.overlap.exposed - share) > LEAST_CHANGE;
     share = next.overlap.exposed;
-    if (next.result.choice && next.peak <= memory_limit(p) && next.step < best.step) best = next;
+    if (next.result.choice && next.peak <= p->memory && next.step < best.step) best = next;
   }
+  best.bound = left.bound;
+  best.work = p->options.work - left.work;
   best.seconds = clock_seconds() - start;
   return best;
 }

@@ -62,6 +62,7 @@ typedef struct Problem {
   bool sums;      // may be passed on or kept
   bool routed;    // comm takes the cheapest ways over the cluster, not one axis after the other
   int64_t slices; // of time
+  int64_t memory; // bytes of a rank; SOLVER_NO_LIMIT: any
   double unit;    // seconds of a cost of 1
   double least;   // seconds that a step takes at least
   SolverOptions options;
@@ -115,9 +116,11 @@ typedef struct Solved {
   SolverProblem problem; // that was solved at last, in which this is the cheapest
   SolverResult result;
   int64_t peak; // bytes of a rank; 0: it is not known
+  bool bound;   // with more memory it may be cheaper
   Overlap overlap;
   double step;    // seconds, without what is hidden
   double seconds; // that it took to find
+  double work;    // the same, as the solver counts
 } Solved;
 
 Solved search_solve(Problem *p);

@@ -124,7 +124,7 @@ static bool does_not_fit(const Problem *p, const SolverResult *r, const Loc *why
   bool proven = r->status == SOLVER_infeasible;
   diag_error(d, why, "%s fits into the %.0f bytes of %s of '%s'",
              proven ? "no way to split it" : "within the time there is, no way was found that",
-             p->c->memory, p->c->n_kinds ? "the smallest device" : "a device", p->c->name);
+             (double)p->memory, p->c->n_kinds ? "the smallest device" : "a device", p->c->name);
   if (r->has_moment)
     diag_note(d, why, "each needs at least %s bytes", solver_cost_text(p->scratch, r->needed));
   if (proven) search_conflict(p, d);
@@ -138,6 +138,7 @@ static Transitions *without_starts(const Problem *p) {
 
 void searched_add(Searched *sum, const Searched *more) {
   if (!sum->n || more->status > sum->status) sum->status = more->status;
+  sum->bound |= more->bound;
   sum->gap = sum->gap > more->gap ? sum->gap : more->gap;
   if (more->ended > sum->ended) sum->ended = more->ended;
   sum->n += more->n;
@@ -145,6 +146,7 @@ void searched_add(Searched *sum, const Searched *more) {
   sum->step += more->step;
   sum->peak = more->peak; // of the last all axes are known
   sum->seconds += more->seconds;
+  sum->work += more->work;
   sum->n_nodes += more->n_nodes;
   sum->n_choices += more->n_choices;
   sum->n_edges += more->n_edges;
@@ -186,8 +188,10 @@ bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *
                  Searched *out, Diag *d) {
   Problem p = {.s = s, .scratch = s->scratch, .c = c, .axis = axis, .n_axes = n, .slices = 1};
   p.sums = sums;
+  p.memory = s->memory ? s->memory : c->memory > 0 ? (int64_t)c->memory : SOLVER_NO_LIMIT;
   p.routed = s->routed;
-  p.options = (SolverOptions){.seconds = SECONDS, .work = WORK, .gap = GAP};
+  p.options =
+      (SolverOptions){.seconds = SECONDS, .work = s->work ? (double)s->work : WORK, .gap = GAP};
   if (!cost_known(c))
     return diag_error(
         d, why, "'%s' does not say how fast its devices are: give memory_speed and f32", c->name);
@@ -208,6 +212,8 @@ bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *
   *out = (Searched){.n = 1, .status = r.status, .step = solved.step, .gap = r.gap};
   out->ended = r.ended;
   out->seconds = solved.seconds;
+  out->work = solved.work;
+  out->bound = solved.bound;
   out->peak = (double)solved.peak;
   out->n_nodes = p.nodes.n;
   out->n_edges = p.pairs.n;

@@ -41,9 +41,11 @@ typedef struct Searched {
   SolverStatus status;
   double step;     // seconds, as far as the search sees, without what is hidden
   double peak;     // bytes of a rank when it needs most; 0 where that is not known
+  bool bound;      // with more memory it may take less
   double gap;      // of plans that hide as much of reducing gradients, the best may be less by this
   SolverEnd ended; // of the search that was cut off the most
   double seconds;  // that solving took
+  double work;     // the same, in numbers of tables that were looked at
   int n_nodes, n_choices, n_edges;
   int n_ways;          // the cheapest there are, best first, where a plan leaves that open; else 0
   int way[N_WAYS];     // their numbers, as shard's option `way` takes them

@@ -1,0 +1,47 @@
+// See rounds.h.
+
+#include "rounds.h"
+
+#include <math.h>
+
+enum { MOST_ROUNDS = 4 };
+#define MORE       1.5  // work of all others, times that of the first
+#define LEAST_WORK 2e8  // or this
+#define CLOSE      1.01 // what fits and what does not, when there is no need to look between them
+
+Rounds rounds_begin(double have) {
+  return (Rounds){.have = have, .counts = have};
+}
+
+static void note(Rounds *r, const Round *last) {
+  if (!r->n++)
+    r->left = (int64_t)fmax(MORE * last->work, LEAST_WORK);
+  else
+    r->left -= (int64_t)last->work;
+  if (last->nothing || last->fits) {
+    r->fits = fmax(r->fits, r->counts);
+  } else {
+    r->over = r->over > 0 ? fmin(r->over, last->seen) : last->seen;
+  }
+  if (!last->nothing) r->ratio = last->needs / last->seen;
+}
+
+static double next(const Rounds *r) {
+  double guess = r->have / r->ratio, below = r->over - 1;
+  if (!(r->fits > 0)) return guess < below ? guess : below;
+  return guess > r->fits && guess < below ? guess : sqrt(r->fits * below);
+}
+
+int64_t rounds_next(Rounds *r, const Round *last) {
+  if (!last->nothing && last->seen <= 0) return 0;
+  note(r, last);
+  bool best = last->fits && !last->bound, hopeless = last->nothing && r->counts >= 0x1p62;
+  if (best || hopeless || r->n == MOST_ROUNDS || r->left <= 0) return 0;
+  if (!(r->over > 0)) {
+    r->counts = 0x1p62;
+    return INT64_MAX;
+  }
+  if (r->fits * CLOSE >= r->over) return 0;
+  r->counts = floor(next(r));
+  return r->counts >= 1 ? (int64_t)r->counts : 0;
+}
