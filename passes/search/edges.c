@@ -152,8 +152,12 @@ static End end_of_maker(const Problem *p, const Value *v) {
   return e;
 }
 
-static bool is_weight(const Value *v) {
-  return !v->def && v->role == ROLE_weight;
+// The weight that a value is, or is cast from; NULL: none.  What weights in 16 bits are read as is
+// made of them once, and their gradients are those of the weights, in the type of these.
+static const Value *weight_of(const Value *v) {
+  while (v->def && v->def->kind == OP_cast)
+    v = v->def->in[0].value;
+  return !v->def && v->role == ROLE_weight ? v : NULL;
 }
 
 static End end_of_reader(const Problem *p, const Op *op, int i) {
@@ -163,7 +167,7 @@ static End end_of_reader(const Problem *p, const Op *op, int i) {
     choose_split(p, n, &n->choices.at[k]);
     e.lies[k] = op_wants(p, n->op, i, &n->choices.at[k]);
     e.back[k] = op_gradient(p, n->op, i, &n->choices.at[k]);
-    if (!is_weight(op->in[i].value)) e.back[k] = as_left(p, e.back[k]);
+    if (!weight_of(op->in[i].value)) e.back[k] = as_left(p, e.back[k]);
   }
   return e;
 }
@@ -225,14 +229,15 @@ static double late_price(Problem *p, const Value *v, const Layout *from, const L
 // What one of such pairs of choices costs.
 static void price_choices(Problem *p, const Value *v, const End *from, const End *to, Often o,
                           Pair *e, int i, int k) {
-  Moves moves = is_weight(v) ? AT_ONCE : BY_SLICE;
+  const Value *weight = weight_of(v);
+  Moves moves = weight ? AT_ONCE : BY_SLICE;
   const Layout *gradient = to->back[k], *wanted = from->back[i];
   int at = i * p->nodes.at[to->node].choices.n + k;
   double forward = o.late ? late_price(p, v, from->lies[i], to->lies[k])
                           : price(p, v->type, from->lies[i], to->lies[k], moves);
   Return r = {0, 0};
-  if (o.backward > 0 && is_weight(v))
-    r = return_of_weight(p, v->type, gradient, wanted);
+  if (o.backward > 0 && weight)
+    r = return_of_weight(p, weight->type, gradient, wanted);
   else if (o.backward > 0)
     r.back = price(p, v->type, gradient, wanted, BY_SLICE);
   e->cost[at] = cost_of(p, o.forward * forward + o.backward * (r.back + r.reduced));
@@ -248,7 +253,7 @@ static void price_pair(Problem *p, const Value *v, const End *from, const End *t
   e->cost = arena_array(p->scratch, int64_t, n * m);
   e->again = arena_array(p->scratch, int64_t, n * m);
   e->back = arena_array(p->scratch, int64_t, n * m);
-  if (is_weight(v)) e->reduced = arena_array(p->scratch, int64_t, n * m);
+  if (weight_of(v)) e->reduced = arena_array(p->scratch, int64_t, n * m);
   e->gradient = to->back;
   for (int i = 0; i < n; i++)
     for (int k = 0; k < m; k++)
@@ -299,7 +304,7 @@ static bool gradient_reads(const Value *v) {
 // gradient is reduced once.
 static Often how_often(const Problem *p, const Value *v) {
   double slices = (double)p->slices, back = p->has_gradient[v->id];
-  if (!is_weight(v)) return (Often){1, back, false};
+  if (!weight_of(v)) return (Often){1, back, false};
   return (Often){gradient_reads(v) ? 2 * slices : slices, back, false};
 }
 
@@ -372,7 +377,7 @@ static void add_up(Problem *p, Node *n) {
       if (is_read(op->out[i])) cost += add_up_cost(p, op->out[i]->type, op_gives(p, op, i));
     for (int i = 0; i < op->n_in; i++) {
       const Value *v = op->in[i].value;
-      if (p->has_gradient[v->id] && !is_weight(v))
+      if (p->has_gradient[v->id] && !weight_of(v))
         cost += add_up_cost(p, v->type, op_gradient(p, op, i, &n->choices.at[k]));
     }
     n->cost[k] += times_cost(cost, n->n);
@@ -420,7 +425,7 @@ static double bucket_bytes(const Problem *p) {
   const Graph *g = p->s->g;
   double all = 0;
   for (int i = 0; i < g->n_params; i++)
-    if (is_weight(g->params[i]) && p->has_gradient[g->params[i]->id])
+    if (weight_of(g->params[i]) && p->has_gradient[g->params[i]->id])
       all += (double)type_bytes(g->params[i]->type);
   return all > 0 ? fmin(all, PACK_BUCKET) : PACK_BUCKET;
 }
