@@ -64,6 +64,7 @@ PLANS = [
     ("zero3", ALL, [4, 2, 8], [], [SCATTER, GATHER]),
     ("search", ALL, [4, 2, 8], FAST, []),
     ("search_qkv", BOTH, [4, 8], FAST, []),
+    ("search_added", ALL, [4, 8], FAST, []),
     ("search3", DENSE, [8], FAST, []),
     ("auto", ALL, [4, 8], FAST, []),
     (own("classifier"), ALL, [4, 8], FAST, [SUM]),

@@ -18,6 +18,12 @@
 
 #include "internal.h"
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
+#endif
+
 enum { PAGE = 4096, ALIGN = 256, POISON = 0xff, GUARD = 0xa5 };
 
 typedef struct Memory {
@@ -119,6 +125,8 @@ static cudaError_t take(void **out, size_t bytes, int device) {
   m->map = mmap(NULL, m->map_bytes, PROT_READ | PROT_WRITE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (m->map == MAP_FAILED) emulated_abort("no memory");
+  // It may be where the stack of a thread was that ended, which the sanitizer has not forgotten.
+  ASAN_UNPOISON_MEMORY_REGION(m->map, m->map_bytes);
   m->at = m->map + PAGE + (pages - inner);
   m->bytes = bytes;
   m->device = device;
