@@ -5,9 +5,10 @@
 #include <math.h>
 
 enum { MOST_ROUNDS = 4 };
-#define MORE       1.5  // work of all others, times that of the first
-#define LEAST_WORK 2e8  // or this
-#define CLOSE      1.01 // what fits and what does not, when there is no need to look between them
+#define MORE       1.5    // work of all others, times that of the first
+#define LEAST_WORK 2e8    // or this
+#define ANY        0x1p62 // bytes: without a limit
+#define CLOSE      1.01   // what fits and what does not, when there is no need to look between them
 
 Rounds rounds_begin(double have) {
   return (Rounds){.have = have, .counts = have};
@@ -35,10 +36,10 @@ static double next(const Rounds *r) {
 int64_t rounds_next(Rounds *r, const Round *last) {
   if (!last->nothing && last->seen <= 0) return 0;
   note(r, last);
-  bool best = last->fits && !last->bound, hopeless = last->nothing && r->counts >= 0x1p62;
+  bool best = last->fits && !last->bound, hopeless = last->nothing && r->counts >= ANY;
   if (best || hopeless || r->n == MOST_ROUNDS || r->left <= 0) return 0;
   if (!(r->over > 0)) {
-    r->counts = 0x1p62;
+    r->counts = ANY;
     return INT64_MAX;
   }
   if (r->fits * CLOSE >= r->over) return 0;

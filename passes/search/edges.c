@@ -152,14 +152,6 @@ static End end_of_maker(const Problem *p, const Value *v) {
   return e;
 }
 
-// The weight that a value is, or is cast from; NULL: none.  What weights in 16 bits are read as is
-// made of them once, and their gradients are those of the weights, in the type of these.
-static const Value *weight_of(const Value *v) {
-  while (v->def && v->def->kind == OP_cast)
-    v = v->def->in[0].value;
-  return !v->def && v->role == ROLE_weight ? v : NULL;
-}
-
 static End end_of_reader(const Problem *p, const Op *op, int i) {
   End e = end_new(p, p->op_node[op->id]);
   const Node *n = &p->nodes.at[e.node];

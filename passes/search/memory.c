@@ -344,13 +344,6 @@ static int64_t read_at(const Maker *k, const Op *op) {
   return time;
 }
 
-// Its copies are made where they are read.
-static bool is_weight(const Value *v) {
-  while (v->def && v->def->kind == OP_cast)
-    v = v->def->in[0].value;
-  return !v->def && v->role == ROLE_weight;
-}
-
 typedef Vec(Want) Wants;
 
 static void add_want(const Maker *k, Wants *wants, const Share *as, TrainPart part, int64_t time) {
@@ -387,7 +380,7 @@ static int64_t find_wants(Maker *k, const Lived *l, const Share *made, Wants *wa
   int64_t last = l->from;
   const Value *v = k->value[l->id];
   const Share *update = for_update(k, v);
-  bool by_part = is_weight(v);
+  bool by_part = weight_of(v) != NULL; // its copies are made where they are read
   for_each_use(u, v) {
     const Op *op = u->user;
     const Share *as = op ? wanted(k, u) : NULL;
@@ -421,7 +414,7 @@ static void add_value(Maker *k, const Lived *l) {
   const Value *v = k->value[l->id];
   const Share *made = given(k, v);
   int64_t last = find_wants(k, l, made, &wants), brought = l->from + 1;
-  if (is_weight(v)) {
+  if (weight_of(v)) {
     add_weight(k, l, made, &wants);
     return;
   }
@@ -567,7 +560,7 @@ static void add_parts(Maker *k) {
   for_each_op(op, k->p->s->g) {
     const Value *v = op->out[0];
     if (!op_is_elementwise(op) || lived[v->id] || op_part(op) == PART_update) continue;
-    int64_t slices = is_weight(v) ? 1 : k->p->slices, time = k->lives->time[op->id];
+    int64_t slices = weight_of(v) ? 1 : k->p->slices, time = k->lives->time[op->id];
     Lived l = {v->id, type_bytes(v->type) / slices, time, k->lives->end, false};
     Wants wants = {0};
     const Share *made = given(k, v);

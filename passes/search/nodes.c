@@ -331,6 +331,12 @@ static bool is_weight(const Value *v) {
   return !v->def && v->role == ROLE_weight;
 }
 
+const Value *weight_of(const Value *v) {
+  while (v->def && v->def->kind == OP_cast)
+    v = v->def->in[0].value;
+  return is_weight(v) ? v : NULL;
+}
+
 // Values whose gradient is wanted: trained weights, and what is computed from them.
 static void find_gradients(Problem *p) {
   const Graph *g = p->s->g;

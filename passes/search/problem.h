@@ -153,6 +153,9 @@ void choose_split(const Problem *p, const Node *n, const Choice *c);
 const Layout *op_gives(const Problem *p, const Op *op, int i);
 const Layout *op_wants(const Problem *p, const Op *op, int i, const Choice *c);
 const Layout *op_gradient(const Problem *p, const Op *op, int i, const Choice *c);
+// The weight that a value is, or is cast from; NULL: none.  What weights in 16 bits are read as is
+// made of them once, and their gradients are those of the weights, in the type of these.
+const Value *weight_of(const Value *v);
 // In how many parts a value lies.
 double parts_of(const Layout *l);
 // A value as a node has it: along axes that are not searched as is known.
