@@ -1,0 +1,15 @@
+# Writes OUTPUT, a C file that holds the files in Lua of FOLDER: as HEADER declares it, LIST of elements of TYPE, and n_LIST.
+file(GLOB files ${FOLDER}/*.lua)
+list(SORT files)
+set(texts "")
+set(rows "")
+foreach(file ${files})
+  get_filename_component(name ${file} NAME_WE)
+  string(MAKE_C_IDENTIFIER "text_${name}" word)
+  file(READ ${file} bytes HEX)
+  string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}")
+  string(APPEND texts "static const unsigned char ${word}[] = {${bytes}0};\n")
+  string(APPEND rows "    {\"${name}\", (const char *)${word}, sizeof ${word} - 1},\n")
+endforeach()
+file(WRITE ${OUTPUT} "#include \"${HEADER}\"\n\n${texts}\nconst ${TYPE} ${LIST}[] = {\n${rows}};\n"
+  "const int n_${LIST} = sizeof ${LIST} / sizeof *${LIST};\n")
