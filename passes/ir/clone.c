@@ -10,6 +10,7 @@
 #include "ir/graph.h"
 #include "ir/intern.h"
 #include "ir/op.h"
+#include "ir/schedule.h"
 
 // Locations already copied, so that one shared by many ops stays shared.
 typedef struct LocMap {
@@ -83,6 +84,8 @@ static void clone_value(Clone *c, const Value *v, Value *copy) {
   copy->type = c->deep ? type_new(c->to, v->type->dtype, v->type->rank, v->type->dim) : v->type;
   if (v->layout) copy->layout = c->deep ? clone_layout(c, v->layout) : v->layout;
   copy->offset = v->offset;
+  copy->slots = v->slots;
+  copy->stride = v->stride;
 }
 
 static void clone_param(Clone *c, const Value *v, Graph *g, Value **map) {
@@ -110,11 +113,30 @@ static void clone_op(Clone *c, const Op *op, Graph *g, Value **map) {
   }
   copy->callee = op->callee;
   memcpy(copy->split, op->split, sizeof copy->split);
+  copy->segment = op->segment;
   op_insert(copy, NULL);
   for (int i = 0; i < op->n_out; i++) {
     clone_value(c, op->out[i], copy->out[i]);
     value_set_name(copy->out[i], op->out[i]->name);
     map[op->out[i]->id] = copy->out[i];
+  }
+}
+
+static void clone_schedule(Clone *c, const Graph *g, Graph *to, Value **map) {
+  Arena *a = c->to->arena;
+  if (!g->schedule) return;
+  for (int i = 0; i < g->schedule->segment.n; i++)
+    schedule_segment(to, g->schedule->segment.at[i]);
+  for (int i = 0; i < g->schedule->run.n; i++) {
+    const RankRun *run = &g->schedule->run.at[i];
+    RankRun copy = {.n_devices = run->n_devices};
+    copy.device = arena_copy(a, run->device, (size_t)run->n_devices * sizeof *run->device);
+    for (int k = 0; k < run->action.n; k++) {
+      Action action = run->action.at[k];
+      if (action.get) action.get = map[action.get->id];
+      vec_push(a, &copy.action, action);
+    }
+    vec_push(a, &graph_schedule(to)->run, copy);
   }
 }
 
@@ -133,6 +155,7 @@ static Graph *clone_graph(Clone *c, const Graph *g, const char *name) {
     else
       graph_output(copy, v, r->label);
   }
+  clone_schedule(c, g, copy, map);
   return copy;
 }
 

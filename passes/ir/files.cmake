@@ -20,6 +20,7 @@ set(IR_FILES
   ir/parse_word.c
   ir/place.c
   ir/print.c
+  ir/schedule.c
   ir/split.c
   ir/tensor.c
   ir/text.c

@@ -30,6 +30,7 @@ typedef struct Graph Graph;
 typedef struct Op Op;
 typedef struct Value Value;
 typedef struct Use Use;
+typedef struct Schedule Schedule;
 
 typedef enum DType {
 #define DTYPE(name, ctype, bytes, class) DT_##name,
@@ -130,6 +131,10 @@ struct Value {
   int index;      // which result of `def`, or which parameter
   Use *uses;      // the operands and results that read this value, newest first
   int64_t offset; // of its first byte in the slab; -1 before PHASE_planned, and where it has none
+  // Of what is there for several slices of time at once (schedule.h): how many places it has, each
+  // `stride` bytes behind the one before.  0 where all slices have the same.
+  int slots;
+  int64_t stride;
   // The rest is of parameters only.
   Role role;
   const char *label; // the name users know: of the ONNX tensor, of the scalar, of a copy's weight
@@ -208,6 +213,7 @@ struct Op {
   const Loc *loc;
   TrainPart part;
   int of, piece, turn;
+  int segment; // of its graph's schedule, from 1; 0: none
   Graph *graph;
   Op *prev, *next;
 };
@@ -239,6 +245,7 @@ struct Graph {
   int n_results;
   Op *first, *last;
   uint32_t n_ops, n_values; // ids are below these
+  Schedule *schedule;       // of an entry: when ranks run what (schedule.h); NULL: slice by slice
   Module *module;
   Graph *next;
 };

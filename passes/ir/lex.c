@@ -187,7 +187,7 @@ static void lex_token(Lexer *l) {
     lex_string(l, TOKEN_string);
   } else if ((c == '%' && lex_name(l, TOKEN_value)) || (c == '@' && lex_name(l, TOKEN_graph))) {
     // lex_name has filled the token.
-  } else if (strchr("()[]{}=:,@-+", c) && c) {
+  } else if (strchr("()[]{}=:,@-+*", c) && c) {
     l->at++;
     l->token.kind = TOKEN_punct;
     l->token.text = str_copy_n(l->arena, start, 1);

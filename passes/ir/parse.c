@@ -3,17 +3,19 @@
 //     module    = "module" [STRING] "phase=" WORD ["slab=" NUMBER] {mesh} [annotations] {graph}
 //     mesh      = "mesh" @NAME "devices=" devices "(" axis {"," axis} ")"
 //     axis      = WORD "=" NUMBER [":" "time"]
-//     graph     = "graph" @NAME ["entry"] "(" [param {"," param}] ")" "{" {op} [return] "}"
+//     graph     = "graph" @NAME ["entry"] "(" [param {"," param}] ")" "{" {op} [return] {run} "}"
 //     param     = %NAME ":" type [role [STRING] ["as" type]] ["train"] [init]
 //     init      = ("@" STRING "+" NUMBER [":" NUMBER] | "=" (NUMBER | list | BYTES | random))
 //                 ["as" dtype]
 //     op        = [%NAME {"," %NAME} "="] WORD [@NAME] [%NAME {"," %NAME}] {WORD "=" attr}
-//                 [":" type {"," type} ["split=[" ... "]"]] origin
+//                 [":" type {"," type} ["split=[" ... "]"]] origin ["segment=" WORD]
 //     origin    = ["backward" | "update"] ["of=" NUMBER] ["piece=" NUMBER] ["turn=" NUMBER]
-//     type      = dtype "[" [NUMBER {"," NUMBER}] "]" [layout] ["at" NUMBER]
+//     type      = dtype "[" [NUMBER {"," NUMBER}] "]" [layout] ["at" NUMBER ["slots=" NUMBER ":" NUMBER]]
 //     layout    = [@NAME] "{" [sbp {"," sbp}] "}"
 //     return    = "return" result {"," result}
 //     result    = ["output" STRING | "update" %NAME] %NAME
+//     run       = "run" "devices=" devices actions
+//     actions   = {(WORD | "get" %NAME | "(" actions ")") ["*" NUMBER]}
 //
 // Types of results may be left out: every op is built with op_new, which infers them, and what is
 // written must agree.  A graph that is called may stand behind its callers: graphs are found
@@ -30,6 +32,7 @@
 #include <string.h>
 
 #include "ir/annotations.h"
+#include "ir/schedule.h"
 #include "ir/text.h"
 
 enum { MAX_ERRORS = 20, MAX_DEVICES = 1 << 20 };
@@ -107,6 +110,8 @@ static bool parse_param(Parser *p) {
   Value *v = graph_param(p->g, NULL, typed.type, ROLE_none, NULL);
   v->layout = typed.layout;
   v->offset = typed.offset;
+  v->slots = (int)typed.slots;
+  v->stride = typed.stride;
   if (!define(p, first, v)) return false;
   if (peek(p)->kind == TOKEN_word && role_parse(peek(p)->text, &v->role)) {
     next(p);
@@ -195,7 +200,9 @@ static bool parse_body(Parser *p) {
       return diag_errors(p->d) == errors && expected(p, "'}'");
     int start = p->at;
     bool ok = false;
-    if (returned)
+    if (returned && accept(p, "run"))
+      ok = schedule_parse(p);
+    else if (returned)
       expected(p, "'}' after return");
     else if (accept(p, "return"))
       ok = returned = parse_return(p);
@@ -241,7 +248,7 @@ static bool parse_module_line(Parser *p) {
 }
 
 // 0-3,8
-static bool parse_devices(Parser *p, Mesh *mesh) {
+bool parse_devices(Parser *p, int **device, int *n) {
   Vec(int) devices = {0};
   do {
     int64_t from, to;
@@ -259,8 +266,8 @@ static bool parse_devices(Parser *p, Mesh *mesh) {
     for (; from <= to; from++)
       vec_push(p->m->arena, &devices, (int)from);
   } while (accept(p, ","));
-  mesh->device = devices.at;
-  mesh->n_devices = devices.n;
+  *device = devices.at;
+  *n = devices.n;
   return true;
 }
 
@@ -289,7 +296,8 @@ static bool parse_mesh(Parser *p) {
   const Token *name = expect_kind(p, TOKEN_graph, "a name such as @m");
   if (!name) return false;
   mesh->name = keep(p, name);
-  if (!expect(p, "devices") || !expect(p, "=") || !parse_devices(p, mesh) || !expect(p, "("))
+  if (!expect(p, "devices") || !expect(p, "=") ||
+      !parse_devices(p, &mesh->device, &mesh->n_devices) || !expect(p, "("))
     return false;
   if (!accept(p, ")")) {
     do {

@@ -80,7 +80,7 @@ typedef struct Typed {
   const Token *token;
   const Type *type;
   const Layout *layout;
-  int64_t offset;
+  int64_t offset, slots, stride;
 } Typed;
 bool parse_typed(Parser *p, Typed *to);
 
@@ -89,6 +89,7 @@ typedef Vec(const Token *) List;
 bool parse_list(Parser *p, List *list);
 bool list_bytes(Parser *p, const List *list, DType t, const void **at, int64_t *n);
 
+bool parse_devices(Parser *p, int **device, int *n); // 0-3,8
 bool parse_op(Parser *p);
 Part *find_part(Parser *p, const Token *name); // NULL: there is no graph of this name
 bool parse_graph(Parser *p, Part *part);

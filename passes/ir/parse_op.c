@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "ir/op.h"
+#include "ir/schedule.h"
 
 // What one line says before it becomes an op.
 typedef struct Statement {
@@ -21,6 +22,7 @@ typedef struct Statement {
   Vec(Typed) types;
   char split[MAX_AXES];
   Origin origin; // but for the location, which is behind all of it
+  int segment;
 } Statement;
 
 // Reads the graph that the op calls, unless that is done.
@@ -98,7 +100,7 @@ static bool parse_attr_value(Parser *p, Attr *attr, List *list) {
 // They stand behind the attributes where types are left out.
 static bool at_number_of_origin(const Parser *p) {
   const Token *t = peek(p);
-  return (is(t, "of") || is(t, "piece") || is(t, "turn")) && is(peek2(p), "=");
+  return (is(t, "of") || is(t, "piece") || is(t, "turn") || is(t, "segment")) && is(peek2(p), "=");
 }
 
 static bool parse_attrs(Parser *p, Statement *s) {
@@ -171,6 +173,14 @@ static bool parse_origin(Parser *p, Statement *s) {
          parse_number_of_origin(p, "turn", &s->origin.turn);
 }
 
+static bool parse_segment(Parser *p, Statement *s) {
+  if (!accept(p, "segment")) return true;
+  if (!expect(p, "=")) return false;
+  const Token *t = expect_kind(p, TOKEN_word, "the name of a segment, such as F0");
+  if (t) s->segment = schedule_segment(p->g, t->text);
+  return t != NULL;
+}
+
 static bool parse_statement(Parser *p, Statement *s) {
   if (peek(p)->kind == TOKEN_value) {
     do {
@@ -195,7 +205,7 @@ static bool parse_statement(Parser *p, Statement *s) {
       vec_push(p->scratch, &s->in, v);
     } while (accept(p, ","));
   }
-  return parse_attrs(p, s) && parse_types(p, s) && parse_origin(p, s);
+  return parse_attrs(p, s) && parse_types(p, s) && parse_origin(p, s) && parse_segment(p, s);
 }
 
 static Op *build_op(Parser *p, const Statement *s) {
@@ -227,8 +237,11 @@ static bool check_results(Parser *p, const Statement *s, Op *op) {
                   type_text(p->scratch, op->out[i]->type), type_text(p->scratch, typed->type));
     op->out[i]->layout = typed->layout;
     op->out[i]->offset = typed->offset;
+    op->out[i]->slots = (int)typed->slots;
+    op->out[i]->stride = typed->stride;
   }
   memcpy(op->split, s->split, sizeof op->split);
+  op->segment = s->segment;
   return true;
 }
 

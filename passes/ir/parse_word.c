@@ -284,7 +284,10 @@ bool parse_typed(Parser *p, Typed *to) {
   if (!parse_type(p, &to->type)) return false;
   bool lies = is(peek(p), "{") || peek(p)->kind == TOKEN_graph;
   if (lies && !parse_layout(p, to->type->rank, &to->layout)) return false;
-  return !accept(p, "at") || parse_int(p, 0, INT64_MAX, &to->offset);
+  if (!accept(p, "at")) return true;
+  if (!parse_int(p, 0, INT64_MAX, &to->offset)) return false;
+  return !accept(p, "slots") || (expect(p, "=") && parse_int(p, 1, MAX_NUMBER, &to->slots) &&
+                                 expect(p, ":") && parse_int(p, 1, INT64_MAX, &to->stride));
 }
 
 bool parse_list(Parser *p, List *list) {

@@ -20,6 +20,7 @@
 #include "ir/annotations.h"
 #include "ir/lex.h"
 #include "ir/op.h"
+#include "ir/schedule.h"
 #include "ir/text.h"
 
 enum { MAX_TYPE_COLUMN = 56, MAX_COMMENT_COLUMN = 96 };
@@ -29,7 +30,7 @@ typedef struct Line {
   const char *what, *type, *comment;
 } Line;
 
-static const char *value_text(Arena *a, const Value *v) {
+const char *value_name(Arena *a, const Value *v) {
   if (!v) return "%?"; // only in a graph that is broken
   if (!v->name) return str_format(a, "%%%u", v->id);
   return str_format(a, "%%%s", str_name(a, v->name));
@@ -41,6 +42,7 @@ static const char *value_type_text(Arena *a, const Value *v) {
   strbuf_add(&b, type_text(a, v->type));
   if (v->layout) strbuf_addf(&b, " %s", layout_text(a, v->layout));
   if (v->offset >= 0) strbuf_addf(&b, " at %" PRId64, v->offset);
+  if (v->slots) strbuf_addf(&b, " slots=%d:%" PRId64, v->slots, v->stride);
   return b.at;
 }
 
@@ -118,22 +120,24 @@ static void add_split(StrBuf *b, const Op *op) {
   strbuf_add(b, "]");
 }
 
-// " backward of=3 piece=2 turn=1"
+// " backward of=3 piece=2 turn=1 segment=B0"
 static void add_origin(StrBuf *b, const Op *op) {
   if (op->part != PART_forward) strbuf_addf(b, " %s", train_part_name[op->part]);
   if (op->of) strbuf_addf(b, " of=%d", op->of);
   if (op->piece) strbuf_addf(b, " piece=%d", op->piece);
   if (op->turn) strbuf_addf(b, " turn=%d", op->turn);
+  if (op->segment)
+    strbuf_addf(b, " segment=%s", str_name(b->arena, segment_name(op->graph, op->segment)));
 }
 
 static Line op_line(Arena *a, const Op *op) {
   StrBuf what = {.arena = a}, type = {.arena = a};
   for (int i = 0; i < op->n_out; i++)
-    strbuf_addf(&what, "%s%s", i ? ", " : "", value_text(a, op->out[i]));
+    strbuf_addf(&what, "%s%s", i ? ", " : "", value_name(a, op->out[i]));
   strbuf_addf(&what, "%s%s", op->n_out ? " = " : "", op_info[op->kind].name);
   if (op->callee) strbuf_addf(&what, " @%s", str_name(a, op->callee->name));
   for (int i = 0; i < op->n_in; i++)
-    strbuf_addf(&what, "%s %s", i ? "," : "", value_text(a, op->in[i].value));
+    strbuf_addf(&what, "%s %s", i ? "," : "", value_name(a, op->in[i].value));
   int n_attrs;
   op_attr_specs(op->kind, &n_attrs);
   for (int i = 0; i < n_attrs; i++)
@@ -182,7 +186,7 @@ static void add_init(StrBuf *b, const Value *v) {
 
 static Line param_line(Arena *a, const Value *v, bool last) {
   StrBuf b = {.arena = a};
-  strbuf_addf(&b, "%s: %s", value_text(a, v), value_type_text(a, v));
+  strbuf_addf(&b, "%s: %s", value_name(a, v), value_type_text(a, v));
   if (v->role != ROLE_none || v->label) strbuf_addf(&b, " %s", role_name[v->role]);
   if (v->label) strbuf_addf(&b, " %s", str_quoted(a, v->label));
   if (v->as) strbuf_addf(&b, " as %s", type_text(a, v->as));
@@ -193,8 +197,8 @@ static Line param_line(Arena *a, const Value *v, bool last) {
 }
 
 static const char *result_text(Arena *a, const Result *r) {
-  const char *value = value_text(a, r->use.value);
-  if (r->target) return str_format(a, "update %s %s", value_text(a, r->target), value);
+  const char *value = value_name(a, r->use.value);
+  if (r->target) return str_format(a, "update %s %s", value_name(a, r->target), value);
   if (r->label) return str_format(a, "output %s %s", str_quoted(a, r->label), value);
   return value;
 }
@@ -249,25 +253,28 @@ static void add_graph(StrBuf *b, const Graph *g) {
   add_lines(b, lines.at, lines.n);
   for (int i = 0; i < g->n_results; i++)
     strbuf_addf(b, "%s%s", i ? ",\n         " : "  return ", result_text(a, g->results[i]));
-  strbuf_add(b, g->n_results ? "\n}\n" : "}\n");
+  if (g->n_results) strbuf_add(b, "\n");
+  schedule_print(b, g);
+  strbuf_add(b, "}\n");
 }
 
-// "0-3,8": runs of devices that count upwards by one.
-static void add_devices(StrBuf *b, const Mesh *mesh) {
-  for (int i = 0, end; i < mesh->n_devices; i = end) {
+// Runs of devices that count upwards by one.
+const char *device_list(Arena *a, const int *device, int n) {
+  StrBuf b = {.arena = a};
+  for (int i = 0, end; i < n; i = end) {
     end = i + 1;
-    while (end < mesh->n_devices && mesh->device[end] == mesh->device[end - 1] + 1)
+    while (end < n && device[end] == device[end - 1] + 1)
       end++;
-    strbuf_addf(b, "%s%d", i ? "," : "", mesh->device[i]);
-    if (end > i + 1) strbuf_addf(b, "-%d", mesh->device[end - 1]);
+    strbuf_addf(&b, "%s%d", i ? "," : "", device[i]);
+    if (end > i + 1) strbuf_addf(&b, "-%d", device[end - 1]);
   }
+  return b.at ? b.at : "";
 }
 
 static void add_mesh(StrBuf *b, const Mesh *mesh) {
   Arena *a = b->arena;
-  strbuf_addf(b, "mesh @%s devices=", str_name(a, mesh->name));
-  add_devices(b, mesh);
-  strbuf_add(b, " (");
+  strbuf_addf(b, "mesh @%s devices=%s (", str_name(a, mesh->name),
+              device_list(a, mesh->device, mesh->n_devices));
   for (int i = 0; i < mesh->n_axes; i++)
     strbuf_addf(b, "%s%s=%d%s", i ? ", " : "", mesh->axis[i].name, mesh->axis[i].size,
                 mesh->axis[i].time ? ":time" : "");

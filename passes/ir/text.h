@@ -8,6 +8,11 @@
 
 enum { MAX_LISTED = 64 }; // typed bytes with at most so many elements print as [1,2,3]
 
+// As a graph's text names it: "%h", or "%12" of a value without a name.
+const char *value_name(Arena *a, const Value *v);
+// "0-3,8"
+const char *device_list(Arena *a, const int *device, int n);
+
 // The shortest text that float_read turns into the same bits: 0.1, 1e-05, -inf, nan.
 const char *float_text(Arena *a, double x);
 

@@ -1,0 +1,167 @@
+// The text of a schedule: a line for each run, in which what repeats stands once.
+//
+//     run devices=0-1 F0*3 (F0 get %g1 B0)*5 (get %g1 B0)*3
+
+#include "ir/schedule.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "ir/op.h"
+#include "ir/parse.h"
+#include "ir/text.h"
+
+Schedule *graph_schedule(Graph *g) {
+  if (!g->schedule) g->schedule = arena_one(g->module->arena, Schedule);
+  return g->schedule;
+}
+
+int schedule_segment(Graph *g, const char *name) {
+  Schedule *s = graph_schedule(g);
+  int i = 0;
+  while (i < s->segment.n && strcmp(s->segment.at[i], name) != 0)
+    i++;
+  if (i == s->segment.n) vec_push(g->module->arena, &s->segment, str_copy(g->module->arena, name));
+  return i + 1;
+}
+
+const char *segment_name(const Graph *g, int segment) {
+  return g->schedule->segment.at[segment - 1];
+}
+
+const RankRun *graph_run_of(const Graph *g, int device) {
+  for (int i = 0; g->schedule && i < g->schedule->run.n; i++) {
+    const RankRun *run = &g->schedule->run.at[i];
+    for (int k = 0; k < run->n_devices; k++)
+      if (run->device[k] == device) return run;
+  }
+  return NULL;
+}
+
+// -- Writing -----------------------------------------------------------------------------------
+
+// The longest part that repeats which is looked for: what a stage of many chunks does in a round.
+enum { LONGEST_PERIOD = 256 };
+
+static bool same_actions(const Action *a, const Action *b, int n) {
+  for (int i = 0; i < n; i++)
+    if (a[i].segment != b[i].segment || a[i].get != b[i].get) return false;
+  return true;
+}
+
+// How often the first `period` of n actions stand there, one after the other.
+static int times(const Action *a, int n, int period) {
+  int k = 1;
+  while ((k + 1) * period <= n && same_actions(a, a + k * period, period))
+    k++;
+  return k;
+}
+
+static void add_actions(StrBuf *b, const Graph *g, const Action *a, int n);
+
+static void add_action(StrBuf *b, const Graph *g, const Action *a) {
+  if (a->segment)
+    strbuf_add(b, str_name(b->arena, segment_name(g, a->segment)));
+  else
+    strbuf_addf(b, "get %s", value_name(b->arena, a->get));
+}
+
+static void add_repeat(StrBuf *b, const Graph *g, const Action *a, int period, int k) {
+  bool group = k > 1 && (period > 1 || !a->segment);
+  if (group) strbuf_add(b, "(");
+  if (group && period > 1)
+    add_actions(b, g, a, period);
+  else
+    add_action(b, g, a);
+  if (group) strbuf_add(b, ")");
+  if (k > 1) strbuf_addf(b, "*%d", k);
+}
+
+// What covers most, in the shortest period of those.
+static void add_actions(StrBuf *b, const Graph *g, const Action *a, int n) {
+  for (int i = 0; i < n;) {
+    int best = 1, covers = times(a + i, n - i, 1);
+    for (int period = 2; period <= LONGEST_PERIOD && 2 * period <= n - i; period++) {
+      int k = times(a + i, n - i, period);
+      if (k < 2 || k * period <= covers) continue;
+      best = period;
+      covers = k * period;
+    }
+    if (i) strbuf_add(b, " ");
+    add_repeat(b, g, a + i, best, covers / best);
+    i += covers;
+  }
+}
+
+void schedule_print(StrBuf *b, const Graph *g) {
+  for (int i = 0; g->schedule && i < g->schedule->run.n; i++) {
+    const RankRun *run = &g->schedule->run.at[i];
+    strbuf_addf(b, "  run devices=%s ", device_list(b->arena, run->device, run->n_devices));
+    add_actions(b, g, run->action.at, run->action.n);
+    strbuf_add(b, "\n");
+  }
+}
+
+// -- Reading -----------------------------------------------------------------------------------
+
+enum { MAX_ACTIONS = 1 << 24 };
+
+typedef Vec(Action) Actions;
+
+static bool parse_actions(Parser *p, Actions *out);
+
+static bool parse_action(Parser *p, Actions *out) {
+  Action action = {0};
+  if (accept(p, "(")) {
+    if (p->nesting == MAX_NESTING) return expected(p, "parentheses that are nested less deeply");
+    p->nesting++;
+    bool ok = parse_actions(p, out) && expect(p, ")");
+    p->nesting--;
+    return ok;
+  }
+  if (accept(p, "get")) {
+    if (!parse_value(p, &action.get)) return false;
+  } else {
+    const Token *t = expect_kind(p, TOKEN_word, "a segment, such as F0, or get");
+    if (!t) return false;
+    action.segment = schedule_segment(p->g, t->text);
+  }
+  // A value whose definition failed has had its error.
+  if (action.segment || action.get) vec_push(p->scratch, out, action);
+  return true;
+}
+
+static bool ends(const Parser *p) {
+  const Token *t = peek(p);
+  return t->kind == TOKEN_end || is(t, ")") || is(t, "}") ||
+         (is(t, "run") && is(peek2(p), "devices"));
+}
+
+static bool parse_actions(Parser *p, Actions *out) {
+  do {
+    int from = out->n, n;
+    int64_t k = 1;
+    if (!parse_action(p, out)) return false;
+    n = out->n - from;
+    const Token *t = peek(p);
+    if (accept(p, "*") && !parse_int(p, 1, MAX_NUMBER, &k)) return false;
+    if ((k - 1) * n > MAX_ACTIONS - out->n) return fail(p, t, "more than %d actions", MAX_ACTIONS);
+    for (int64_t i = 0; i < (k - 1) * n; i++) {
+      Action action = out->at[from + i];
+      vec_push(p->scratch, out, action);
+    }
+  } while (!ends(p));
+  return true;
+}
+
+bool schedule_parse(Parser *p) {
+  RankRun run = {0};
+  Actions actions = {0};
+  if (!expect(p, "devices") || !expect(p, "=") || !parse_devices(p, &run.device, &run.n_devices) ||
+      !parse_actions(p, &actions))
+    return false;
+  for (int i = 0; i < actions.n; i++)
+    vec_push(p->m->arena, &run.action, actions.at[i]);
+  vec_push(p->m->arena, &graph_schedule(p->g)->run, run);
+  return true;
+}
