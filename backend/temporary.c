@@ -11,11 +11,22 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const char *const names[] = {"program.c",          "kernels.cu",       "constants.bin",
-                                    "payload.bin",        "program.c.part",   "kernels.cu.part",
-                                    "constants.bin.part", "payload.bin.part", "program.o",
-                                    "kernels.o",          "program",          "plans",
-                                    "plans.one",          "plans.one.part",   "log"};
+static const char *const names[] = {"program.c",
+                                    "kernels.cu",
+                                    "constants.bin",
+                                    "payload.bin",
+                                    "program.c.part",
+                                    "kernels.cu.part",
+                                    "constants.bin.part",
+                                    "payload.bin.part",
+                                    "program.o",
+                                    "kernels.o",
+                                    "program",
+                                    "plans",
+                                    "plans.one",
+                                    "plans.one.part",
+                                    "log",
+                                    "trace"};
 enum { N_NAMES = sizeof names / sizeof *names };
 
 static char in_dir[N_NAMES][PATH_MAX], dir[PATH_MAX], file[PATH_MAX];

@@ -1,11 +1,11 @@
 // Who started us, and so how many ranks there are and which one this process is.
 //
-//     MPICH, Intel MPI   PMI_RANK PMI_SIZE MPI_LOCALNRANKS MPI_LOCALRANKID
-//     Open MPI           OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_SIZE, _LOCAL_RANK
-//     torchrun           RANK WORLD_SIZE LOCAL_WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
-//     Slurm              SLURM_PROCID SLURM_NTASKS SLURM_LOCALID …, of a task that srun started
+//     MPICH, Intel MPI, Open MPI
+//     torchrun           besides, MASTER_ADDR and MASTER_PORT say where rank 0 is
+//     Slurm              of a task that srun started; rank 0 is on the first of its nodes
 //
-// The first that is there counts.  None: all ranks are threads of this process.
+// launchers.def has the variables.  The first that is there counts.  None: all ranks are threads of
+// this process.
 
 #include <sched.h>
 #include <stdlib.h>
@@ -23,20 +23,34 @@ static int64_t variable(const char *name) {
   return end == text || *end || x < 0 || x > 1 << 24 ? -2 : x;
 }
 
-static bool take(Launch *l, int kind, const char *rank, const char *world, const char *local,
-                 const char *local_rank, Why *w) {
+typedef struct Launcher {
+  int kind;
+  const char *rank, *world, *local_world, *local_rank;
+} Launcher;
+
+static const Launcher launchers[] = {
+#define LAUNCHER(kind, rank, world, local_world, local_rank)                                       \
+  {LAUNCH_##kind, rank, world, local_world, local_rank},
+#include "launchers.def"
+#undef LAUNCHER
+};
+enum { MPICH, OPEN_MPI, TORCHRUN, SLURM_STEP, SLURM_JOB }; // rows
+
+static bool take(Launch *l, int row, Why *w) {
+  const Launcher *from = &launchers[row];
+  const char *rank = from->rank, *world = from->world;
   int64_t r = variable(rank), n = variable(world);
   if (r < 0 || n < 0)
     return why(w, "%s is set, but %s%s is not a number", r == -1 ? world : rank,
                r < 0 ? rank : world, r == -2 || n == -2 ? "" : ", as launchers set it,");
   if (r >= n) return why(w, "%s is %lld, but %s is %lld", rank, (long long)r, world, (long long)n);
-  l->kind = kind;
+  l->kind = from->kind;
   l->said_by = world;
   l->rank = (int)r;
   l->world = (int)n;
-  int64_t here = variable(local);
+  int64_t here = variable(from->local_world);
   l->local_world = here > 0 ? (int)here : 0;
-  int64_t place = variable(local_rank);
+  int64_t place = variable(from->local_rank);
   l->local_rank = place >= 0 ? (int)place : -1;
   return true;
 }
@@ -51,14 +65,10 @@ static char *first_host(const char *list) {
 
 bool nnrt_launch_find(Launch *l, Why *w) {
   *l = (Launch){.world = 1, .local_rank = -1};
-  if (getenv("PMI_RANK") || getenv("PMI_SIZE"))
-    return take(l, LAUNCH_mpi, "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "MPI_LOCALRANKID", w);
-  if (getenv("OMPI_COMM_WORLD_RANK"))
-    return take(l, LAUNCH_mpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", w);
+  if (getenv("PMI_RANK") || getenv("PMI_SIZE")) return take(l, MPICH, w);
+  if (getenv("OMPI_COMM_WORLD_RANK")) return take(l, OPEN_MPI, w);
   if (getenv("RANK") && getenv("WORLD_SIZE")) {
-    if (!take(l, LAUNCH_torchrun, "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_RANK", w))
-      return false;
+    if (!take(l, TORCHRUN, w)) return false;
     l->host = getenv("MASTER_ADDR");
     int64_t port = variable("MASTER_PORT");
     if (l->world > 1 && (!l->host || port < 1 || port > 65535))
@@ -74,9 +84,7 @@ bool nnrt_launch_find(Launch *l, Why *w) {
   // Slurm sets SLURM_PROCID in a batch script too, which is not one of several tasks.
   bool task = getenv("SLURM_STEP_ID") || getenv("SLURM_STEPID") || !getenv("SLURM_JOB_ID");
   if (getenv("SLURM_PROCID") && task) {
-    const char *world = getenv("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
-    if (!take(l, LAUNCH_slurm, "SLURM_PROCID", world, "SLURM_NTASKS_PER_NODE", "SLURM_LOCALID", w))
-      return false;
+    if (!take(l, getenv("SLURM_STEP_NUM_TASKS") ? SLURM_STEP : SLURM_JOB, w)) return false;
     const char *nodes = getenv("SLURM_STEP_NODELIST");
     if (!nodes) nodes = getenv("SLURM_JOB_NODELIST");
     l->host = getenv("MASTER_ADDR");

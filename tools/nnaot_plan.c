@@ -41,7 +41,10 @@ PlanOptions plan_options = {.shape = "",
                             .f = 1,
                             .b = 1,
                             .w = 1,
-                            .memory = INFINITY};
+                            .memory = INFINITY,
+                            .steps = 20,
+                            .target = "cpu",
+                            .output = "-"};
 
 static const Option options[] = {
     GROUP("rvd: the cheapest communication from one placement of a tensor to another"),
@@ -63,7 +66,8 @@ static const Option options[] = {
     INTEGER("seed", 0, &plan_options.seed, "N", "of whatever is random"),
     STRING("lp", 0, &plan_options.lp, "FILE",
            "write what exact reduction leaves as a 0/1 program in CPLEX's LP format"),
-    FLAG("verbose", 0, &plan_options.verbose, "say on stderr how far it is"),
+    FLAG("verbose", 0, &plan_options.verbose,
+         "say on stderr how far it is; calibrate: what was measured"),
     GROUP("schedule: which block of a pipeline each device runs when"),
     INTEGER("stages", 0, &plan_options.stages, "P", "devices, each with one stage or more"),
     INTEGER("micro-batches", 0, &plan_options.micro_batches, "M", "of a step"),
@@ -81,6 +85,15 @@ static const Option options[] = {
            "micro-batches that a device may hold at a time"),
     STRING("constraints", 0, &plan_options.constraints, "FILE.lua",
            "search in what this file leaves open; passes/schedule says how it is written"),
+    GROUP("calibrate: the cluster file of the machines that this runs on"),
+    INTEGER("ranks", 'g', &plan_options.ranks, "N",
+            "threads of this process, each a rank; a launcher, such as mpirun, says it otherwise"),
+    INTEGER("per-node", 0, &plan_options.per_node, "N",
+            "ranks of a machine, if the launcher does not say it; neighbours are of one"),
+    STRING("target", 0, &plan_options.target, "NAME", "cpu or cuda, as of nnaot"),
+    INTEGER("steps", 0, &plan_options.steps, "N",
+            "so many measurements, of which the median counts"),
+    STRING("output", 'o', &plan_options.output, "FILE.lua", "write it here; -: standard output"),
     GROUP("Output"),
     FLAG("json", 0, &plan_options.json,
          "print one object: total, p2p, steps; or status, cost, bound, gap, ended, choices; or "
@@ -95,7 +108,10 @@ static const Program program = {
     "[--json]\n"
     "       nnaot-plan schedule --stages P --micro-batches M [--kind NAME] [--f T] [--b T] [--w T] "
     "[--comm T]\n"
-    "                           [--embed T] [--memory LIMIT] [--constraints FILE.lua] [--json]",
+    "                           [--embed T] [--memory LIMIT] [--constraints FILE.lua] [--json]\n"
+    "       [mpirun -n N] nnaot-plan calibrate [--ranks N] [--per-node N] [--target NAME] [--steps "
+    "N] "
+    "[-o FILE.lua]",
     "Answers questions about plans that need no model.  `rvd` prints a line for each primitive, "
     "with\n"
     "its groups of devices, the bytes that all of them send, and its seconds; the last line is "
@@ -105,7 +121,9 @@ static const Program program = {
     "for each device; the last line is when all ends, the longest time of a device from its first\n"
     "block to its last, the part of all devices' time that is idle, and the micro-batches that "
     "each\n"
-    "holds at most.",
+    "holds at most.  `calibrate` makes an executable of collectives and kernels, runs it on all "
+    "ranks, and\n"
+    "fits what a --cluster is asked to say of links and devices.",
     options,
     sizeof options / sizeof *options,
     NULL,
@@ -114,7 +132,7 @@ static const Program program = {
 
 typedef struct Question {
   const char *name;
-  int (*answer)(const Program *); // NULL: not supported yet
+  int (*answer)(const Program *);
   bool of_file;
   const char *takes; // names of options between blanks
 } Question;
@@ -124,7 +142,7 @@ static const Question questions[] = {
     {"solve", plan_solve, true, " seconds work method seed lp verbose json "},
     {"schedule", plan_schedule, false,
      " stages micro-batches kind f b w comm memory embed constraints json "},
-    {"calibrate", NULL, false, ""},
+    {"calibrate", plan_calibrate, false, " ranks per-node target steps output verbose "},
 };
 enum { N_QUESTIONS = sizeof questions / sizeof *questions };
 
@@ -148,15 +166,11 @@ static int check_options(const Question *q) {
 
 int main(int argc, char **argv) {
   static Strings words; // static: what it points to is reachable until the end
-  const Question *q = argc > 1 ? find_question(argv[1]) : NULL;
-  if (q && !q->answer) // its options are not known either
-    return usage_error(&program, "'%s' is not supported yet", q->name);
   int status = options_parse(&program, argc, argv, &words);
   if (status >= 0) return status;
   if (!words.n) return usage_error(&program, "no question is given");
-  q = find_question(words.at[0]);
+  const Question *q = find_question(words.at[0]);
   if (!q) return usage_error(&program, "there is no question '%s'", words.at[0]);
-  if (!q->answer) return usage_error(&program, "'%s' is not supported yet", q->name);
   if (words.n > 1 + q->of_file)
     return usage_error(&program, q->of_file ? "more than one file" : "more than one question");
   if (words.n > 1) plan_options.file = words.at[1];

@@ -14,6 +14,8 @@ typedef struct PlanOptions {
   const char *kind, *constraints; // schedule
   int64_t stages, micro_batches;
   double f, b, w, comm, memory, embed;
+  int64_t ranks, per_node, steps; // calibrate
+  const char *target, *output;
   bool json, verbose;
 } PlanOptions;
 
@@ -23,6 +25,7 @@ extern PlanOptions plan_options;
 int plan_rvd(const Program *program);
 int plan_solve(const Program *program);
 int plan_schedule(const Program *program);
+int plan_calibrate(const Program *program);
 
 void draw_timeline(const SchedulePlan *p, const Timeline *t);
 

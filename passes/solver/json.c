@@ -183,6 +183,20 @@ int64_t json_integer(Json *j) {
   return value >= 0x1p63 ? INT64_MAX : value <= -0x1p63 ? INT64_MIN : (int64_t)value;
 }
 
+double json_number(Json *j) {
+  if (j->failed) return 0;
+  skip_blanks(j);
+  const char *from = j->at;
+  bool whole;
+  if (scan_number(j, &whole)) return strtod(from, NULL);
+  json_fail(j, "there is %s where a number is expected", here(j));
+  return 0;
+}
+
+const char *json_quoted(Json *j) {
+  return string(j);
+}
+
 static bool skip_word(Json *j, const char *word) {
   size_t n = strlen(word);
   if (strncmp(j->at, word, n)) return false;

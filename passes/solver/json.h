@@ -36,8 +36,10 @@ bool json_next(Json *j, char close);
 const char *json_key(Json *j); // with its colon; j->at stands at the value
 // A whole number, also as 1e18 or 3.0; what is beyond 64 bits becomes INT64_MAX or INT64_MIN.
 int64_t json_integer(Json *j);
-void json_skip(Json *j); // any value
-bool json_end(Json *j);  // nothing follows
+double json_number(Json *j);
+const char *json_quoted(Json *j); // with its escapes as they are
+void json_skip(Json *j);          // any value
+bool json_end(Json *j);           // nothing follows
 
 bool json_fail(Json *j, const char *fmt, ...) PRINTF_LIKE(2, 3);
 // About what stands at `at`, which j->at was.

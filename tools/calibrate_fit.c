@@ -1,0 +1,214 @@
+// A cluster whose prices are nearest to what was measured: see calibrate.h.
+//
+// A collective takes what path_cost.h says, start + alpha * hops + beta * bytes of the busiest
+// link. Of one with the links of a node only, or of adapters only, that is linear in these three,
+// so they are fitted by least squares (AutoDDL, section 3.2): of errors relative to what was
+// measured, as small messages count as much as large ones.  None may be below 0; of so few, all
+// ways to leave some out are tried.  Adapters are fitted after nodes, with the start that those
+// gave.
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "calibrate.h"
+#include "path_cost.h"
+
+enum { N_TERMS = 3 }; // start, alpha, beta
+
+// -- Prices ------------------------------------------------------------------------------------
+
+static PathPrim prim_of(ProbeKind kind) {
+  static const PathPrim prims[] = {PATH_all_reduce, PATH_reduce_scatter, PATH_all_gather,
+                                   PATH_all_to_all};
+  return prims[kind];
+}
+
+static Groups groups_of(Arena *a, const Cluster *c, const Probe *p) {
+  int ranks = cluster_devices(c), stride = p->across ? c->per_node : 1;
+  Groups g = {.size = p->size, .device = arena_array(a, int, ranks)};
+  for (int first = 0; first < ranks; first++) {
+    if (first / stride % p->size != 0) continue;
+    for (int k = 0; k < p->size; k++)
+      g.device[g.n * p->size + k] = first + k * stride;
+    g.n++;
+  }
+  return g;
+}
+
+static double collective_price(Arena *a, const Cluster *c, const Probe *p) {
+  Groups groups = groups_of(a, c, p);
+  double whole = (double)p->bytes, part = whole / p->size;
+  bool begins_whole = p->kind == PROBE_all_reduce || p->kind == PROBE_reduce_scatter;
+  bool ends_whole = p->kind == PROBE_all_reduce || p->kind == PROBE_all_gather;
+  return groups_cost(traffic_new(a, c), prim_of(p->kind), &groups, begins_whole ? whole : part,
+                     ends_whole ? whole : part)
+      .seconds;
+}
+
+double calibrate_price(const Cluster *c, const Probe *p) {
+  Arena *a = arena_new();
+  double seconds = c->launch, flops = 2 * pow((double)p->m, 3);
+  switch (p->kind) {
+  case PROBE_tiny: break;
+  case PROBE_stream: seconds += (double)p->bytes / c->memory_speed; break;
+  case PROBE_f32:
+    seconds += fmax(flops / c->f32, 12 * pow((double)p->m, 2) / c->memory_speed);
+    break;
+  case PROBE_half:
+    seconds += fmax(flops / c->half, 6 * pow((double)p->m, 2) / c->memory_speed);
+    break;
+  default: seconds = collective_price(a, c, p);
+  }
+  arena_free(a);
+  return seconds;
+}
+
+// -- Least squares -----------------------------------------------------------------------------
+
+// A measured time: what of it each term is, times the term, should be `is`.
+typedef struct Row {
+  double of[N_TERMS], is;
+} Row;
+
+typedef Vec(Row) Rows;
+
+static double error_of(const Rows *rows, const double *x) {
+  double sum = 0;
+  for (int i = 0; i < rows->n; i++) {
+    double error = -rows->at[i].is;
+    for (int k = 0; k < N_TERMS; k++)
+      error += rows->at[i].of[k] * x[k];
+    sum += error * error;
+  }
+  return sum;
+}
+
+// The terms of `which` (bits) with the least error, the others 0: the normal equations, by Gauss.
+static bool solve(const Rows *rows, unsigned which, double *x) {
+  double m[N_TERMS][N_TERMS + 1] = {{0}};
+  for (int i = 0; i < rows->n; i++)
+    for (int r = 0; r < N_TERMS; r++)
+      for (int k = 0; k <= N_TERMS; k++)
+        m[r][k] += rows->at[i].of[r] * (k < N_TERMS ? rows->at[i].of[k] : rows->at[i].is);
+  for (int r = 0; r < N_TERMS; r++)
+    for (int k = 0; k <= N_TERMS; k++)
+      if (!(which >> r & 1) || (k < N_TERMS && !(which >> k & 1))) m[r][k] = r == k;
+  for (int r = 0; r < N_TERMS; r++) {
+    if (!(fabs(m[r][r]) > 0)) return false;
+    for (int other = 0; other < N_TERMS; other++) {
+      double by = m[other][r] / m[r][r];
+      for (int k = 0; k <= N_TERMS && other != r; k++)
+        m[other][k] -= by * m[r][k];
+    }
+  }
+  for (int r = 0; r < N_TERMS; r++) {
+    x[r] = which >> r & 1 ? m[r][N_TERMS] / m[r][r] : 0;
+    if (!(x[r] >= 0)) return false;
+  }
+  return true;
+}
+
+static void fit(const Rows *rows, double *best) {
+  double least = INFINITY, x[N_TERMS];
+  memset(best, 0, N_TERMS * sizeof *best);
+  for (unsigned which = 1; which < 1u << N_TERMS; which++) {
+    if (!solve(rows, which, x) || !(error_of(rows, x) < least)) continue;
+    least = error_of(rows, x);
+    memcpy(best, x, sizeof x);
+  }
+}
+
+// -- Links -------------------------------------------------------------------------------------
+
+// How much of a collective's price each term is: what it costs where that is 1, and the others 0.
+static Row row_of(Arena *a, const Cluster *c, const Probe *p, double start) {
+  Row row = {.is = 1 - start / p->seconds};
+  for (int k = 0; k < N_TERMS; k++) {
+    Cluster unit = *c;
+    unit.start = k == 0;
+    unit.inside = unit.across = (Link){k == 1, k == 2};
+    row.of[k] = collective_price(a, &unit, p) / p->seconds;
+  }
+  return row;
+}
+
+static void fit_links(Arena *a, const Probes *probes, bool across, Cluster *io) {
+  Rows rows = {0};
+  bool knows_start = across && io->start > 0;
+  double x[N_TERMS];
+  for (int i = 0; i < probes->n; i++) {
+    const Probe *p = &probes->at[i];
+    if (p->kind > PROBE_all_to_all || p->across != across) continue;
+    Row row = row_of(a, io, p, knows_start ? io->start : 0);
+    if (knows_start) row.of[0] = 0;
+    vec_push(a, &rows, row);
+  }
+  if (!rows.n) return;
+  fit(&rows, x);
+  if (!knows_start) io->start = x[0];
+  *(across ? &io->across : &io->inside) = (Link){x[1], x[2]};
+}
+
+// -- Devices -----------------------------------------------------------------------------------
+
+static int ascending(const void *x, const void *y) {
+  double a = *(const double *)x, b = *(const double *)y;
+  return (a > b) - (a < b);
+}
+
+static double median(double *x, int n) {
+  qsort(x, (size_t)n, sizeof *x, ascending);
+  return n ? x[n / 2] : 0;
+}
+
+// The median of what `rate` says of each probe of a kind.
+static double median_of(Arena *a, const Probes *probes, ProbeKind kind, const Cluster *c,
+                        double (*rate)(const Cluster *c, const Probe *p)) {
+  double *x = arena_array(a, double, probes->n);
+  int n = 0;
+  for (int i = 0; i < probes->n; i++)
+    if (probes->at[i].kind == kind) x[n++] = rate(c, &probes->at[i]);
+  return median(x, n);
+}
+
+// Of what is measured in a few ticks of a clock, at least a tenth is the work itself.
+static double work_seconds(const Cluster *c, const Probe *p) {
+  return fmax(p->seconds - c->launch, p->seconds / 10);
+}
+
+static double rate_tiny(const Cluster *c, const Probe *p) {
+  (void)c;
+  return p->seconds;
+}
+
+static double rate_stream(const Cluster *c, const Probe *p) {
+  return (double)p->bytes / work_seconds(c, p);
+}
+
+static double rate_product(const Cluster *c, const Probe *p) {
+  return 2 * pow((double)p->m, 3) / work_seconds(c, p);
+}
+
+// Of this machine, shared among the ranks on it.
+static double memory_each(const Machine *machine) {
+  double pages = (double)sysconf(_SC_PHYS_PAGES), size = (double)sysconf(_SC_PAGE_SIZE);
+  return machine->target.target == TARGET_cpu && pages > 0 ? pages * size / machine->per_node : 0;
+}
+
+Cluster calibrate_fit(Arena *a, const Machine *machine, const Probes *probes) {
+  Cluster c = {.name = "calibrated",
+               .nodes = machine->ranks / machine->per_node,
+               .per_node = machine->per_node,
+               .nics = 1};
+  fit_links(a, probes, false, &c);
+  fit_links(a, probes, true, &c);
+  if (machine->per_node == 1) c.inside = c.across; // nothing is sent there
+  c.memory = memory_each(machine);
+  c.launch = median_of(a, probes, PROBE_tiny, &c, rate_tiny);
+  c.memory_speed = median_of(a, probes, PROBE_stream, &c, rate_stream);
+  c.f32 = median_of(a, probes, PROBE_f32, &c, rate_product);
+  c.half = median_of(a, probes, PROBE_half, &c, rate_product);
+  return c;
+}

@@ -1,0 +1,199 @@
+// The executable of the probes, run as a rank under the launcher that started this process, and
+// what its --trace says: see calibrate.h.
+//
+// Every process makes the executable, as machines may share no folder, and runs it as its child,
+// which finds the launcher as any program does that a script starts.  Rank 0 writes the trace, so
+// who finds one is the parent of rank 0.
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "backend/temporary.h"
+#include "calibrate.h"
+#include "pass.h"
+#include "solver/json.h"
+
+enum { WARM_STEPS = 3 };
+
+// -- The executable ----------------------------------------------------------------------------
+
+static bool make_program(Arena *a, const Machine *machine, const Probes *probes, const char *output,
+                         Diag *d) {
+  const char *text = calibrate_module(a, machine, probes),
+             *target = target_info[machine->target.target].name;
+  Module *m = module_parse("calibrate", text, strlen(text), d);
+  BackendOptions o = {.target = machine->target,
+                      .output = output,
+                      .jobs = 1,
+                      .version = NNAOT_VERSION,
+                      .plan = "calibrate",
+                      .describe = "{}",
+                      .lr_schedule = "constant"};
+  PipelineOptions quiet = {.bisect_limit = -1, .unproved = true};
+  bool ok = m && backend_ready(&o, d) == READY_yes &&
+            pipeline_run(m, str_format(a, "fuse,plan_memory(target=%s)", target), &quiet, d) &&
+            backend_build(m, &o, d);
+  if (m) module_free(m);
+  return ok;
+}
+
+static void say_log(Arena *a, const char *path, Diag *d) {
+  size_t n;
+  const char *text = json_load(a, path, &n, d);
+  if (text && n) diag_note(d, NULL, "it says:\n%s", text);
+}
+
+static bool run_program(Arena *a, const Machine *machine, const char *dir, Diag *d) {
+  const char *log = str_format(a, "%s/log", dir), *program = str_format(a, "%s/program", dir);
+  const char *steps = str_format(a, "%lld", (long long)machine->steps + WARM_STEPS);
+  const char *trace = str_format(a, "%s/trace", dir);
+  fflush(NULL);
+  pid_t child = temporary_fork();
+  if (child == 0) {
+    int fd = open(log, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    if (fd >= 0) {
+      dup2(fd, STDOUT_FILENO);
+      dup2(fd, STDERR_FILENO);
+    }
+    execl(program, program, "--steps", steps, "--trace", trace, (char *)NULL);
+    _exit(127);
+  }
+  int status = 0;
+  if (child < 0 || temporary_wait(child, &status) < 0)
+    return diag_error(d, NULL, "cannot start a process: %s", strerror(errno));
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
+  diag_error(d, NULL, "the program that measures has failed");
+  say_log(a, log, d);
+  return false;
+}
+
+// -- The trace ---------------------------------------------------------------------------------
+
+// What an op took on a rank in a step; of an all_reduce until it was waited for.
+typedef struct Span {
+  double from, to; // in us
+} Span;
+
+typedef struct Measured {
+  Arena *a;
+  const Machine *machine;
+  Probes *probes;
+  Span *span; // [probe][step][rank]
+} Measured;
+
+static Span *span_of(const Measured *m, int probe, int64_t step, int64_t rank) {
+  return &m->span[(probe * m->machine->steps + step) * m->machine->ranks + rank];
+}
+
+static void add_event(Measured *m, const char *at, double from, double us, int64_t step,
+                      int64_t rank) {
+  if (!at || !str_starts(at, "calibrate:") || step < 0 || step >= m->machine->steps || rank < 0 ||
+      rank >= m->machine->ranks)
+    return;
+  for (int i = 0; i < m->probes->n; i++) {
+    if (!str_equal(m->probes->at[i].name, at + strlen("calibrate:"))) continue;
+    Span *span = span_of(m, i, step, rank);
+    if (span->to == 0) span->from = from;
+    span->to = fmax(span->to, from + us);
+  }
+}
+
+static void read_event(Measured *m, Json *j) {
+  const char *at = NULL;
+  double from = 0, us = 0;
+  int64_t step = -1, rank = -1;
+  for (bool more = json_open(j, '{'); more; more = json_next(j, '}')) {
+    const char *key = json_key(j);
+    if (str_equal(key, "ts"))
+      from = json_number(j);
+    else if (str_equal(key, "dur"))
+      us = json_number(j);
+    else if (str_equal(key, "pid"))
+      rank = json_integer(j);
+    else if (str_equal(key, "args"))
+      for (bool arg = json_open(j, '{'); arg; arg = json_next(j, '}')) {
+        key = json_key(j);
+        if (str_equal(key, "step"))
+          step = json_integer(j) - WARM_STEPS;
+        else if (str_equal(key, "at"))
+          at = json_quoted(j);
+        else
+          json_skip(j);
+      }
+    else
+      json_skip(j);
+  }
+  add_event(m, at, from, us, step, rank);
+}
+
+static int ascending(const void *x, const void *y) {
+  double a = *(const double *)x, b = *(const double *)y;
+  return (a > b) - (a < b);
+}
+
+// Who comes last to a collective waits for nobody, so what it takes is what the rank takes that is
+// in it for the shortest time; a kernel takes what the slowest rank needs.
+static double seconds_of(const Measured *m, int probe) {
+  const Machine *machine = m->machine;
+  bool collective = m->probes->at[probe].kind <= PROBE_all_to_all;
+  double *of = arena_array(m->a, double, machine->steps);
+  for (int64_t step = 0; step < machine->steps; step++) {
+    double seconds = collective ? INFINITY : 0;
+    for (int rank = 0; rank < machine->ranks; rank++) {
+      const Span *s = span_of(m, probe, step, rank);
+      double took = (s->to - s->from) * 1e-6;
+      seconds = collective ? fmin(seconds, took) : fmax(seconds, took);
+    }
+    of[step] = seconds;
+  }
+  qsort(of, (size_t)machine->steps, sizeof *of, ascending);
+  return of[machine->steps / 2];
+}
+
+static bool read_trace(Arena *a, const Machine *machine, const char *path, Probes *io, Diag *d) {
+  Measured m = {a, machine, io, NULL};
+  size_t n;
+  const char *text = json_load(a, path, &n, d);
+  Json j;
+  if (!text) return false;
+  m.span = arena_array(a, Span, io->n * machine->steps * machine->ranks);
+  json_text(&j, a, path, text, n, d);
+  for (bool more = json_open(&j, '{'); more; more = json_next(&j, '}')) {
+    if (!str_equal(json_key(&j), "traceEvents")) {
+      json_skip(&j);
+      continue;
+    }
+    for (bool event = json_open(&j, '['); event; event = json_next(&j, ']'))
+      read_event(&m, &j);
+  }
+  if (!json_end(&j)) return false;
+  for (int i = 0; i < io->n; i++) {
+    io->at[i].seconds = seconds_of(&m, i);
+    if (!(io->at[i].seconds > 0))
+      return diag_error(d, NULL, "the trace does not say what '%s' takes", io->at[i].name);
+  }
+  return true;
+}
+
+bool calibrate_measure(Arena *a, const Machine *machine, Probes *io, bool *first, Diag *d) {
+  const char *tmp = getenv("TMPDIR");
+  const char *pattern = str_format(a, "%s/nnaot-calibrate-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+  char *dir = arena_copy(a, pattern, strlen(pattern) + 1);
+  *first = false;
+  if (!mkdtemp(dir))
+    return diag_error(d, NULL, "cannot make a folder '%s': %s", dir, strerror(errno));
+  bool ok = make_program(a, machine, io, str_format(a, "%s/program", dir), d);
+  const char *trace = str_format(a, "%s/trace", dir);
+  temporary_dir(dir); // from now on; the build has had a folder of its own
+  ok = ok && run_program(a, machine, dir, d);
+  *first = ok && access(trace, R_OK) == 0;
+  if (*first) ok = read_trace(a, machine, trace, io, d);
+  temporary_dir_remove();
+  return ok;
+}

@@ -1,0 +1,176 @@
+// What calibrate measures, and the module that does it: see calibrate.h.
+//
+//     %x1 = reduce_sum %w1 axes=[0] : f32[1024] @g4 {P} split=[a]          a sum over ranks to begin with
+//     %y1 = all_reduce %x1 axis="g" : f32[1024] @g4 {B}  # calibrate:all_reduce.4.4096
+//     %z1 = sum_squares %y1 …                                              somebody reads it, and waits
+//
+// A mesh @g4 (o=…, g=4) has groups of neighbours, and @across (n=…, i=…) groups of one rank of each
+// node.
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "calibrate.h"
+
+const char *const probe_name[N_PROBE_KINDS] = {
+    "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "tiny", "stream", "f32", "half"};
+
+// -- Probes ------------------------------------------------------------------------------------
+
+static void add_kernels(Arena *a, const Machine *machine, Probes *out) {
+  enum { TINIES = 4, STREAM = 1 << 23 };
+  static const int64_t products[] = {128, 256, 512, 1024};
+  for (int i = 0; i < TINIES; i++)
+    vec_push(a, out, (Probe){.kind = PROBE_tiny, .name = str_format(a, "tiny.%d", i)});
+  vec_push(a, out, (Probe){.kind = PROBE_stream, .name = "stream", .bytes = 3 * (int64_t)STREAM});
+  for (int kind = PROBE_f32; kind <= PROBE_half; kind++)
+    // Processors compute 16 bits in f32.
+    for (int i = 0; i < 4 && (kind == PROBE_f32 || machine->target.target != TARGET_cpu); i++)
+      vec_push(a, out,
+               (Probe){.kind = (ProbeKind)kind,
+                       .name = str_format(a, "%s.%" PRId64, probe_name[kind], products[i]),
+                       .m = products[i]});
+}
+
+static void add_collectives(Arena *a, int size, bool across, Probes *out) {
+  for (int kind = PROBE_all_reduce; kind <= PROBE_all_to_all; kind++)
+    for (int64_t bytes = 1 << 10; bytes <= 1 << 22; bytes <<= 3) {
+      // Both dimensions of what is exchanged are cut.
+      int64_t least = 4 * (int64_t)size * size, whole = (bytes + least - 1) / least * least;
+      vec_push(a, out,
+               (Probe){.kind = (ProbeKind)kind,
+                       .name = str_format(a, "%s.%s%d.%" PRId64, probe_name[kind],
+                                          across ? "across" : "", size, whole),
+                       .size = size,
+                       .across = across,
+                       .bytes = whole});
+    }
+}
+
+Probes calibrate_probes(Arena *a, const Machine *machine) {
+  Probes out = {0};
+  int nodes = machine->ranks / machine->per_node;
+  add_kernels(a, machine, &out);
+  for (int size = 2; size <= machine->per_node; size++)
+    if (machine->per_node % size == 0) add_collectives(a, size, false, &out);
+  for (int size = 2; size <= nodes; size++)
+    if (nodes % size == 0) add_collectives(a, size, true, &out);
+  return out;
+}
+
+// -- The module --------------------------------------------------------------------------------
+
+typedef struct Text {
+  StrBuf meshes, params, ops, results;
+  int n;
+} Text;
+
+static void add_mesh(Text *t, const Machine *machine, int size, bool across) {
+  StrBuf *b = &t->meshes;
+  // The groups are along the axis g: of neighbours the last, of ranks of different nodes the
+  // middle.
+  int inside = across ? machine->per_node : 1, outside = machine->ranks / size / inside;
+  strbuf_addf(b, "mesh @%s%d devices=0-%d (o=%d, g=%d, i=%d)\n", across ? "across" : "g", size,
+              machine->ranks - 1, outside, size, inside);
+}
+
+static void add_parameter(Text *t, const char *name, int n, const char *type, const char *layout) {
+  strbuf_addf(&t->params, "%s  %%%s%d: %s %s weight \"%s%d\" = 0.5", t->params.n ? ",\n" : "", name,
+              n, type, layout, name, n);
+}
+
+// All that is made is read by something, and that is an output.
+static void add_reader(Text *t, int n, const char *mesh, const char *lies, const char *split) {
+  strbuf_addf(&t->ops, "  %%z%d = sum_squares %%y%d : f32[] @%s {B, %s, B}%s\n", n, n, mesh, lies,
+              split);
+  if (*split)
+    strbuf_addf(&t->ops, "  %%r%d = all_reduce %%z%d axis=\"g\" : f32[] @%s {B, B, B}\n", n, n,
+                mesh);
+  strbuf_addf(&t->results, "%s output \"%s\" %%%c%d", t->n ? "," : "",
+              t->n ? str_format(t->ops.arena, "probe%d", n) : "loss", *split ? 'r' : 'z', n);
+  t->n++;
+}
+
+// A sum over the group of f32[rows, columns], or a part of it.
+static void add_collective(Text *t, const Probe *p, int n) {
+  Arena *a = t->ops.arena;
+  const char *mesh = str_format(a, "%s%d", p->across ? "across" : "g", p->size);
+  int64_t rows = p->size, columns = p->bytes / 4 / rows, part = columns / p->size;
+  const char *whole = str_format(a, "f32[%" PRId64 ",%" PRId64 "]", rows, columns);
+  const char *row = str_format(a, "f32[1,%" PRId64 "]", columns);
+  const char *column = str_format(a, "f32[%" PRId64 ",%" PRId64 "]", rows, part);
+  const char *at = str_format(a, "# calibrate:%s", p->name);
+  if (p->kind == PROBE_all_reduce || p->kind == PROBE_reduce_scatter) {
+    add_parameter(t, "w", n, str_format(a, "f32[1,%" PRId64 ",%" PRId64 "]", rows, columns),
+                  str_format(a, "@%s {B, S(0), B}", mesh));
+    strbuf_addf(&t->ops, "  %%x%d = reduce_sum %%w%d axes=[0] : %s @%s {B, P, B} split=[-,a,-]\n",
+                n, n, whole, mesh);
+  } else
+    add_parameter(t, "x", n, row, str_format(a, "@%s {B, S(0), B}", mesh));
+  switch (p->kind) {
+  case PROBE_all_reduce:
+    strbuf_addf(&t->ops, "  %%y%d = all_reduce %%x%d axis=\"g\" : %s @%s {B, B, B} %s\n", n, n,
+                whole, mesh, at);
+    add_reader(t, n, mesh, "B", "");
+    break;
+  case PROBE_reduce_scatter:
+    strbuf_addf(&t->ops,
+                "  %%y%d = reduce_scatter %%x%d axis=\"g\" dim=0 : %s @%s {B, S(0), B} %s\n", n, n,
+                row, mesh, at);
+    add_reader(t, n, mesh, "P", " split=[-,0,-]");
+    break;
+  case PROBE_all_gather:
+    strbuf_addf(&t->ops, "  %%y%d = all_gather %%x%d axis=\"g\" dim=0 : %s @%s {B, B, B} %s\n", n,
+                n, whole, mesh, at);
+    add_reader(t, n, mesh, "B", "");
+    break;
+  default:
+    strbuf_addf(&t->ops,
+                "  %%y%d = all_to_all %%x%d axis=\"g\" from=0 to=1 : %s @%s {B, S(1), B} %s\n", n,
+                n, column, mesh, at);
+    add_reader(t, n, mesh, "P", " split=[-,1,-]");
+  }
+}
+
+static void add_kernel(Text *t, const Probe *p, int n) {
+  Arena *a = t->ops.arena;
+  bool product = p->kind == PROBE_f32 || p->kind == PROBE_half;
+  const char *dtype = p->kind == PROBE_half ? "bf16" : "f32";
+  int64_t length = p->kind == PROBE_stream ? p->bytes / 12 : 16;
+  const char *type = product ? str_format(a, "%s[%" PRId64 ",%" PRId64 "]", dtype, p->m, p->m)
+                             : str_format(a, "f32[%" PRId64 "]", length);
+  add_parameter(t, "v", n, type, "{B, B, B}");
+  add_parameter(t, "w", n, type, "{B, B, B}");
+  strbuf_addf(&t->ops, "  %%%c%d = %s %%v%d, %%w%d : %s {B, B, B} # calibrate:%s\n",
+              p->kind == PROBE_half ? 'h' : 'y', n, product ? "linear" : "add", n, n, type,
+              p->name);
+  if (p->kind == PROBE_half)
+    strbuf_addf(&t->ops, "  %%y%d = cast %%h%d to=f32 : f32[%" PRId64 ",%" PRId64 "] {B, B, B}\n",
+                n, n, p->m, p->m);
+  strbuf_addf(&t->ops, "  %%z%d = sum_squares %%y%d : f32[] {B, B, B}\n", n, n);
+  strbuf_addf(&t->results, "%s output \"%s\" %%z%d", t->n ? "," : "",
+              t->n ? str_format(a, "probe%d", n) : "loss", n);
+  t->n++;
+}
+
+const char *calibrate_module(Arena *a, const Machine *machine, const Probes *probes) {
+  Text t = {{.arena = a}, {.arena = a}, {.arena = a}, {.arena = a}, 0};
+  int nodes = machine->ranks / machine->per_node;
+  strbuf_addf(&t.meshes,
+              "module \"calibrate\" phase=local\nmesh @all devices=0-%d (o=%d, g=1, i=1)\n",
+              machine->ranks - 1, machine->ranks);
+  for (int size = 2; size <= machine->per_node; size++)
+    if (machine->per_node % size == 0) add_mesh(&t, machine, size, false);
+  for (int size = 2; size <= nodes; size++)
+    if (nodes % size == 0) add_mesh(&t, machine, size, true);
+  for (int i = 0; i < probes->n; i++) {
+    const Probe *p = &probes->at[i];
+    if (p->kind <= PROBE_all_to_all)
+      add_collective(&t, p, i);
+    else
+      add_kernel(&t, p, i);
+  }
+  strbuf_addf(&t.meshes, "\ngraph @main entry (\n%s\n) {\n%s  return%s\n}\n", t.params.at, t.ops.at,
+              t.results.at);
+  return t.meshes.at;
+}

@@ -1,0 +1,139 @@
+// nnaot-plan calibrate: the cluster file of the machines that this runs on.
+//
+//     mpirun -n 8 nnaot-plan calibrate -o cluster.lua      a rank for each process
+//     nnaot-plan calibrate -g 4 -o cluster.lua             ranks are threads
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "calibrate.h"
+#include "output.h"
+#include "questions.h"
+
+enum { MAX_RANKS = 4096 };
+
+// -- Who runs ----------------------------------------------------------------------------------
+
+// Ranks and ranks of this machine, as the launcher says them; false where there is none.
+static bool find_launcher(int64_t *ranks, int64_t *here) {
+  static const struct {
+    const char *kind, *rank, *world, *local_world;
+  } launchers[] = {
+#define LAUNCHER(kind, rank, world, local_world, local_rank) {#kind, rank, world, local_world},
+#include "rt/launchers.def"
+#undef LAUNCHER
+  };
+  for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+    const char *rank = getenv(launchers[i].rank), *world = getenv(launchers[i].world);
+    const char *local = getenv(launchers[i].local_world);
+    if (!rank || !world) continue;
+    *ranks = atoll(world);
+    *here = local ? atoll(local) : 0;
+    return true;
+  }
+  return false;
+}
+
+static int read_machine(const Program *program, Machine *out, Diag *d) {
+  const PlanOptions *o = &plan_options;
+  int64_t ranks = o->ranks, here = 0, launched = 0;
+  bool launcher = find_launcher(&launched, &here);
+  if (launcher && option_given("ranks") && launched != ranks)
+    return usage_error(program, "--ranks is %" PRId64 ", but the launcher has started %" PRId64,
+                       ranks, launched);
+  if (launcher) ranks = launched;
+  if (!launcher && !option_given("ranks"))
+    return usage_error(program,
+                       "calibrate needs a launcher, as in 'mpirun -n 8 nnaot-plan calibrate', or "
+                       "--ranks for threads of one process");
+  if (ranks < 2 || ranks > MAX_RANKS)
+    return usage_error(program, "calibrate needs from 2 to %d ranks, not %" PRId64, MAX_RANKS,
+                       ranks);
+  int64_t per_node = option_given("per-node") ? o->per_node : here > 0 ? here : ranks;
+  if (per_node < 1 || per_node > ranks || ranks % per_node)
+    return usage_error(program, "%" PRId64 " ranks are not machines of %" PRId64 " ranks each",
+                       ranks, per_node);
+  if (o->steps < 1 || o->steps > 1000)
+    return usage_error(program, "--steps must be from 1 to 1000");
+  *out = (Machine){.ranks = (int)ranks, .per_node = (int)per_node, .steps = o->steps};
+  return backend_target_parse(o->target, &out->target, d) ? 0 : EXIT_USAGE;
+}
+
+// -- What it says ------------------------------------------------------------------------------
+
+static void add_link(StrBuf *b, const char *name, Link link) {
+  const char *beta = link.beta > 0 ? str_format(b->arena, "1 / %.4g", 1 / link.beta) : "0";
+  strbuf_addf(b, "  %s = { alpha = %.4g, beta = %s },\n", name, link.alpha, beta);
+}
+
+static double relative_error(const Cluster *c, const Probe *p) {
+  return fabs(calibrate_price(c, p) - p->seconds) / p->seconds;
+}
+
+// A line for each kind: how far its prices are from what was measured, in the mean.
+static void add_errors(StrBuf *b, const Cluster *c, const Probes *probes) {
+  for (int kind = 0; kind < N_PROBE_KINDS; kind++) {
+    double sum = 0;
+    int n = 0;
+    for (int i = 0; i < probes->n; i++) {
+      if ((int)probes->at[i].kind != kind) continue;
+      sum += relative_error(c, &probes->at[i]);
+      n++;
+    }
+    if (n) strbuf_addf(b, "--   %-16s%4d   %5.1f %%\n", probe_name[kind], n, 100 * sum / n);
+  }
+}
+
+static const char *cluster_text(Arena *a, const Machine *machine, const Cluster *c,
+                                const Probes *probes) {
+  StrBuf b = {.arena = a};
+  strbuf_addf(&b,
+              "-- Measured by nnaot-plan calibrate, on %d ranks, %d of each machine, for %s.\n"
+              "-- How far its prices are from what was measured, in the mean:\n",
+              machine->ranks, machine->per_node, target_info[machine->target.target].name);
+  add_errors(&b, c, probes);
+  strbuf_addf(&b, "return {\n  nodes = %d, per_node = %d,\n", c->nodes, c->per_node);
+  add_link(&b, "inside", c->inside);
+  if (c->nodes > 1) add_link(&b, "across", c->across);
+  strbuf_addf(&b, "  start = %.4g,\n", c->start);
+  if (c->memory > 0) strbuf_addf(&b, "  memory = %.4g,\n", c->memory);
+  strbuf_addf(&b, "  memory_speed = %.4g,\n  f32 = %.4g,\n", c->memory_speed, c->f32);
+  if (c->half > 0) strbuf_addf(&b, "  half = %.4g,\n", c->half);
+  strbuf_addf(&b, "  launch = %.4g,\n}\n", c->launch);
+  return b.at;
+}
+
+static void print_probes(const Cluster *c, const Probes *probes) {
+  fprintf(stderr, "%-28s %12s %12s\n", "probe", "measured s", "fitted s");
+  for (int i = 0; i < probes->n; i++)
+    fprintf(stderr, "%-28s %12.4g %12.4g\n", probes->at[i].name, probes->at[i].seconds,
+            calibrate_price(c, &probes->at[i]));
+}
+
+static int answer(const Program *program, Arena *a, Diag *d) {
+  const char *output = plan_options.output;
+  Machine machine;
+  int status = read_machine(program, &machine, d);
+  if (status) return status;
+  if (!output_writable(output, d)) return 1;
+  Probes probes = calibrate_probes(a, &machine);
+  bool first;
+  if (!calibrate_measure(a, &machine, &probes, &first, d)) return 1;
+  if (!first) return 0;
+  Cluster c = calibrate_fit(a, &machine, &probes);
+  if (plan_options.verbose) print_probes(&c, &probes);
+  const char *text = cluster_text(a, &machine, &c, &probes);
+  return output_write(output, text, d) && output_flush(d) ? 0 : 1;
+}
+
+int plan_calibrate(const Program *program) {
+  Arena *a = arena_new();
+  Diag *d = diag_new(stderr);
+  int status = answer(program, a, d);
+  diag_free(d);
+  arena_free(a);
+  return status;
+}
