@@ -44,10 +44,10 @@ void plan_note(lua_State *l, const Loc *loc, const char *text) {
 }
 
 const Loc *plan_line(lua_State *l) {
-  const PlanProgram *p = program_of(l);
+  PlanProgram *p = program_of(l);
   lua_Debug at;
   int line = lua_getstack(l, 1, &at) && lua_getinfo(l, "l", &at) ? at.currentline : 0;
-  return loc_line(p->box.arena, p->box.path, line < 0 ? 0 : line, line > 0);
+  return sandbox_loc(&p->box, line, p->box.call);
 }
 
 // -- Ops and values ----------------------------------------------------------------------------

@@ -112,7 +112,7 @@ static const Loc *loc_at(Arena *a, const char *path, const char *text, const cha
       line++;
       start = s + 1;
     }
-  return loc_line(a, path, line, (int)(at - start) + 1);
+  return loc_source(a, path, line, (int)(at - start) + 1, start);
 }
 
 LuaPlace lua_place_of(Arena *a, const char *path, const char *text, LuaSpan table, const char *name,

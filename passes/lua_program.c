@@ -81,11 +81,15 @@ static const char *call_names(Arena *a) {
   return b.at;
 }
 
-// Upvalue 1 is the function: one instruction may call what works for long, or takes much memory.
+// Upvalue 1 is the function, and 2 its name: one instruction may call what works for long, or takes
+// much memory.
 static int checked(lua_State *l) {
+  PlanProgram *p = program_of(l);
   lua_CFunction function = lua_tocfunction(l, lua_upvalueindex(1));
+  p->box.call = lua_touserdata(l, lua_upvalueindex(2));
   int n_results = function(l);
   sandbox_check(l);
+  p->box.call = NULL;
   return n_results;
 }
 
@@ -93,7 +97,8 @@ static int checked(lua_State *l) {
 static void push_calls(lua_State *l, const luaL_Reg *call) {
   for (; call->name; call++) {
     lua_pushcfunction(l, call->func);
-    lua_pushcclosure(l, checked, 1);
+    lua_pushlightuserdata(l, (void *)(uintptr_t)call->name);
+    lua_pushcclosure(l, checked, 2);
     lua_setfield(l, -2, call->name);
   }
 }

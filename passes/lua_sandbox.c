@@ -146,10 +146,71 @@ void sandbox_environment(lua_State *l) {
   steady_libraries(l);
 }
 
+// -- Places in the file ------------------------------------------------------------------------
+
+// Where a line begins, looked for from the one that was asked for last; NULL: there is none.
+static const char *line_start(Sandbox *s, int line) {
+  const char *end = s->text + s->n;
+  if (!s->seen) {
+    s->seen = s->text;
+    s->seen_line = 1;
+  }
+  for (; s->seen_line > line; s->seen_line--) {
+    s->seen--; // before the '\n' that ends the line before
+    while (s->seen > s->text && s->seen[-1] != '\n')
+      s->seen--;
+  }
+  for (; s->seen_line < line; s->seen_line++) {
+    const char *next = memchr(s->seen, '\n', (size_t)(end - s->seen));
+    if (!next) return NULL;
+    s->seen = next + 1;
+  }
+  return s->seen;
+}
+
+static bool in_name(char c) {
+  return isalnum((unsigned char)c) || c == '_';
+}
+
+// The column, from 1, of what stands once in a line, and is no part of a longer name; else 0.
+static int column_of(const char *line, const char *word) {
+  enum { MOST = 2000 }; // characters of a line that are looked at
+  size_t n = strlen(word), length = strcspn(line, "\n");
+  int column = 0;
+  if (!n || length > MOST) return 0;
+  for (size_t i = 0; i + n <= length; i++) {
+    bool whole = !(in_name(word[0]) && i && in_name(line[i - 1])) &&
+                 !(in_name(word[n - 1]) && in_name(line[i + n]));
+    if (!whole || strncmp(line + i, word, n) != 0) continue;
+    if (column) return 0;
+    column = (int)i + 1;
+  }
+  return column;
+}
+
+const Loc *sandbox_loc(Sandbox *s, int line, const char *word) {
+  const char *start = line > 0 ? line_start(s, line) : NULL;
+  return loc_source(s->arena, s->path, line > 0 ? line : 0,
+                    start && word ? column_of(start, word) : 0, start);
+}
+
 // -- Errors ----------------------------------------------------------------------------------
 
+// What Lua says an error is about: "… (global 'x')", "… near 'end'"; NULL: it does not say it.
+static const char *blamed(Arena *a, const char *message) {
+  static const char *const before[] = {"near '",   "global '",  "field '", "local '",
+                                       "method '", "upvalue '", "to '"};
+  for (size_t i = 0; i < sizeof before / sizeof *before; i++) {
+    const char *at = strstr(message, before[i]);
+    if (!at) continue;
+    at += strlen(before[i]);
+    return str_copy_n(a, at, strcspn(at, "'"));
+  }
+  return NULL;
+}
+
 // "lua:LINE: text": Lua would shorten the path.
-static void report(const Sandbox *s, const char *message) {
+static void report(Sandbox *s, const char *message) {
   int line = s->line;
   if (s->reported) return;
   if (str_starts(message, "lua:") && isdigit((unsigned char)message[4])) {
@@ -157,7 +218,8 @@ static void report(const Sandbox *s, const char *message) {
     line = (int)strtol(message + 4, &end, 10);
     message = end + strspn(end, ": ");
   }
-  diag_error(s->d, loc_line(s->arena, s->path, line, line ? 1 : 0), "%.*s", LUA_MESSAGE, message);
+  const char *word = s->call ? s->call : blamed(s->arena, message);
+  diag_error(s->d, sandbox_loc(s, line, word), "%.*s", LUA_MESSAGE, message);
   if (s->about) diag_note(s->d, s->about, "this is what it is about");
   for (int i = 0; i < s->notes.n; i++)
     diag_note(s->d, s->notes.at[i].loc, "%s", s->notes.at[i].text);
@@ -221,6 +283,7 @@ void sandbox_run(Sandbox *s, int n_results) {
 bool sandbox_call(Sandbox *s, lua_CFunction function, void *context, int n_results) {
   lua_State *l = s->lua;
   s->about = NULL;
+  s->call = NULL;
   s->notes.n = 0;
   s->reported = false;
   s->line = s->steps = 0;

@@ -52,6 +52,9 @@ typedef struct Sandbox {
   size_t began;           // what they had when this call began
   Spared spared;          // what is not counted of this call
   int line;               // where an error was raised that does not say it
+  const char *call;       // what of `calls` is running; or NULL
+  const char *seen;       // where in the text a line begins that was asked for; or NULL
+  int seen_line;          // which one that is
   const Loc *about;       // where in the model the error lies that is being raised, or NULL
   bool reported;          // the error that is being raised: nothing is left to say
   Vec(SandboxNote) notes; // what else is said of it
@@ -73,6 +76,10 @@ void sandbox_run(Sandbox *s, int n_results);
 // Runs `function` with `context` as its one argument, a light userdata.  False, having reported the
 // error at its line, when it raised one; results that it pushed are left on the stack.
 bool sandbox_call(Sandbox *s, lua_CFunction function, void *context, int n_results);
+
+// A line of the file, from 1, or 0: unknown.  Its column is that of `word`, where that is known and
+// stands there once.
+const Loc *sandbox_loc(Sandbox *s, int line, const char *word);
 
 // For functions that work for long: ends the program when it has none of its time or memory left.
 void sandbox_check(lua_State *l);

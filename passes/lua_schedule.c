@@ -90,8 +90,7 @@ static const Loc *line_of(Reading *r, lua_State *l) {
     line = at.currentline;
   while (r->lines.n <= line)
     vec_push(r->box.arena, &r->lines, NULL);
-  if (!r->lines.at[line])
-    r->lines.at[line] = loc_line(r->box.arena, r->box.path, line, line ? 1 : 0);
+  if (!r->lines.at[line]) r->lines.at[line] = sandbox_loc(&r->box, line, NULL);
   return r->lines.at[line];
 }
 

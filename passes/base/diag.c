@@ -5,6 +5,7 @@
 
 #include "base/diag.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@ struct Diag {
   FILE *out;
   int errors, warnings;
   bool quiet;
+  const char *shown; // the line of the last message, which a note at the same does not show again
 };
 
 const Loc *loc_node(Arena *a, const char *file, const char *node) {
@@ -26,6 +28,12 @@ const Loc *loc_line(Arena *a, const char *file, int line, int column) {
   loc->file = str_copy(a, file);
   loc->line = line;
   loc->column = column;
+  return loc;
+}
+
+const Loc *loc_source(Arena *a, const char *file, int line, int column, const char *source) {
+  Loc *loc = arena_one(a, Loc);
+  *loc = (Loc){.file = str_copy(a, file), .line = line, .column = column, .source = source};
   return loc;
 }
 
@@ -79,6 +87,21 @@ void diag_free(Diag *d) {
   free(d);
 }
 
+// Of the name that stands in the line at the column, or of one character.
+static int word_width(const Loc *loc) {
+  const char *at = loc->source + (loc->column ? loc->column - 1 : 0), *end = at;
+  while (isalnum((unsigned char)*end) || *end == '_')
+    end++;
+  return end > at ? (int)(end - at) : 1;
+}
+
+static void show_line(Diag *d, const Loc *loc, bool is_note) {
+  const char *line = loc ? loc->source : NULL;
+  if (line && !(is_note && line == d->shown))
+    diag_source(d, line, line + strcspn(line, "\n"), loc->column, word_width(loc));
+  if (line || !is_note) d->shown = line;
+}
+
 static void say(Diag *d, const Loc *loc, const char *kind, const char *fmt, va_list args)
     PRINTF_LIKE(4, 0);
 
@@ -89,6 +112,7 @@ static void say(Diag *d, const Loc *loc, const char *kind, const char *fmt, va_l
   vfprintf(d->out, fmt, args);
   fputc('\n', d->out);
   arena_free(scratch);
+  show_line(d, positioned(loc), !strcmp(kind, "note"));
 }
 
 // Where a place came from; of several steps at one position the last, which is nearest to it.
@@ -147,6 +171,26 @@ void diag_caret(Diag *d, const char *line, int column, int width) {
   for (int i = 1; i < width; i++)
     fputc('~', d->out);
   fputc('\n', d->out);
+}
+
+void diag_source(Diag *d, const char *line, const char *end, int column, int width) {
+  enum { BEFORE = 80, AFTER = 60 }; // weights in hexadecimal make very long lines
+  char text[BEFORE + AFTER + 2];
+  int at = column > 0 ? column : 1;
+  if (d->quiet) return;
+  if (at - 1 > BEFORE) {
+    line += at - 1 - BEFORE;
+    at = BEFORE + 1;
+  }
+  int most = column > 0 ? at + AFTER : BEFORE + AFTER;
+  int n = end - line > most ? most : (int)(end - line), room = n - at + 1;
+  for (int i = 0; i < n; i++)
+    text[i] = (unsigned char)line[i] < 0x20 && line[i] != '\t' ? ' ' : line[i];
+  text[n] = 0;
+  if (!column)
+    fprintf(d->out, "  %s\n", text);
+  else
+    diag_caret(d, text, at, width < room ? width : room > 1 ? room : 1);
 }
 
 int diag_errors(const Diag *d) {

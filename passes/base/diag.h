@@ -22,13 +22,15 @@
 // reader of a collective.  Lives in an arena; NULL means unknown.
 typedef struct Loc {
   const char *file, *node;
-  int line, column;
+  int line, column;   // column 0: nobody knows which
+  const char *source; // the line of the file, which messages then show, ended by '\n' or 0; or NULL
   const struct Loc *from;
   const char *why; // how this was derived from `from`: "gradient", "all_reduce for"; or NULL
 } Loc;
 
 const Loc *loc_node(Arena *a, const char *file, const char *node);
 const Loc *loc_line(Arena *a, const char *file, int line, int column);
+const Loc *loc_source(Arena *a, const char *file, int line, int column, const char *source);
 const Loc *loc_from(Arena *a, const Loc *from, const char *why);
 const Loc *loc_origin(const Loc *loc);     // the end of the `from` chain
 bool loc_same(const Loc *x, const Loc *y); // with all that they were derived from
@@ -49,6 +51,9 @@ void diag_note(Diag *d, const Loc *loc, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void diag_hint(Diag *d, const char *fmt, ...) PRINTF_LIKE(2, 3);
 // A line of source with a caret under `column` (1-based), about the message just given.
 void diag_caret(Diag *d, const char *line, int column, int width);
+// The same of a line of a file, up to `end`, which may be very long: what lies around the column;
+// no caret at column 0.
+void diag_source(Diag *d, const char *line, const char *end, int column, int width);
 
 int diag_errors(const Diag *d); // how many so far
 int diag_warnings(const Diag *d);

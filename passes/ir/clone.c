@@ -54,6 +54,7 @@ static const Loc *clone_loc(Clone *c, const Loc *loc) {
   copy->file = str_copy(a, loc->file);
   copy->node = str_copy(a, loc->node);
   copy->why = str_copy(a, loc->why);
+  copy->source = NULL; // the text may be gone
   copy->from = clone_loc(c, loc->from);
   return copy;
 }

@@ -234,7 +234,7 @@ Token *lex(Arena *a, const Source *s, int *n_tokens) {
   return tokens.at;
 }
 
-void source_caret(Diag *d, Arena *a, const Source *s, int line, int column, int width) {
+void source_caret(Diag *d, const Source *s, int line, int column, int width) {
   const char *start = s->text, *end = s->text + s->n;
   for (int i = 1; i < line && start; i++) {
     start = memchr(start, '\n', (size_t)(end - start));
@@ -243,21 +243,7 @@ void source_caret(Diag *d, Arena *a, const Source *s, int line, int column, int 
   if (!start) return;
   const char *stop = memchr(start, '\n', (size_t)(end - start));
   if (!stop) stop = end;
-  // Weights in hexadecimal make very long lines: show what lies around the column.
-  enum { BEFORE = 80, AFTER = 60 };
-  if (column - 1 > BEFORE) {
-    start += column - 1 - BEFORE;
-    column = BEFORE + 1;
-  }
-  if (stop - start > column + AFTER) stop = start + column + AFTER;
-  int room = (int)(stop - start) - column + 1;
-  if (width > room) width = room;
-  if (width < 1) width = 1;
-  char *text = arena_alloc(a, (size_t)(stop - start) + 1);
-  memcpy(text, start, (size_t)(stop - start));
-  for (char *c = text; c < text + (stop - start); c++)
-    if ((unsigned char)*c < 0x20) *c = ' ';
-  diag_caret(d, text, column, width);
+  diag_source(d, start, stop, column, width);
 }
 
 bool token_error(Diag *d, Arena *a, const Source *s, const Token *t, const char *fmt, ...) {
@@ -266,6 +252,6 @@ bool token_error(Diag *d, Arena *a, const Source *s, const Token *t, const char 
   const char *text = str_vformat(a, fmt, args);
   va_end(args);
   diag_error(d, loc_line(a, s->path, t->line, t->column), "%s", text);
-  source_caret(d, a, s, t->line, t->column, t->width);
+  source_caret(d, s, t->line, t->column, t->width);
   return false;
 }

@@ -47,7 +47,7 @@ Token *lex(Arena *a, const Source *s, int *n_tokens);
 bool token_error(Diag *d, Arena *a, const Source *s, const Token *t, const char *fmt, ...)
     PRINTF_LIKE(5, 6);
 // The same for any stretch of a line; for carets under what several tokens say.
-void source_caret(Diag *d, Arena *a, const Source *s, int line, int column, int width);
+void source_caret(Diag *d, const Source *s, int line, int column, int width);
 
 bool is_word(const char *s);                     // may stand without quotes
 const char *str_quoted(Arena *a, const char *s); // "text" with escapes

@@ -218,7 +218,7 @@ static Op *build_op(Parser *p, const Statement *s) {
   for (int i = 0; op && s->callee && i < s->attrs.n; i++)
     op_set_attr(op, s->attrs.at[i]);
   if (!op)
-    source_caret(p->d, p->scratch, &p->source, s->name->line, s->name->column, s->name->width);
+    source_caret(p->d, &p->source, s->name->line, s->name->column, s->name->width);
   return op;
 }
 

@@ -26,7 +26,7 @@ ROLES = ["weight"] * 5 + ["input", "state", "scalar", None]
 NAMES = ["dp", "tp", "sp", "vp", "ep", "zero1", "zero2", "zero3", "coshard", "dap", "pp"]
 # What nnaot says of what only it can have done wrong.
 OURS = re.compile(r"mistake of nnaot|Sanitizer|runtime error|BUG|cannot be proved|[Aa]ssert(ion)? .*failed")
-AT_LINE = re.compile(r"^\S+\.lua(:\d+:\d+)?: (error|note): ", re.M)
+AT_LINE = re.compile(r"^\S+\.lua(:\d+(:\d+)?)?: (error|note): ", re.M)
 PRELUDE = """local function pick(list, i) return list[(i - 1) % math.max(#list, 1) + 1] end
 local function output(op, i) return op and pick(op.outputs, i) end
 local function letter(op, i, dim)
