@@ -64,21 +64,42 @@ static StageBytes bytes_of(const Placing *p, const int *run_of, int run, double 
   return sum;
 }
 
-// The run that is filled most where all are filled least, or -1: no stages can be made at all.
-static int worst_run(const Placing *p, Arena *a, double slices, StageBytes *out) {
+// The stages in which the run that is filled most is filled least; NULL: none can be made at all.
+static const int *least_filled(const Placing *p, Arena *a, double slices) {
   Partition q = by_bytes(p, a, slices);
-  PartitionResult r = partition_solve(a, &q, &(PartitionOptions){.seconds = SECONDS});
-  int worst = -1;
-  double most = 0;
-  for (int u = 0; r.run_of && u < p->units.n; u++) {
-    StageBytes b = bytes_of(p, r.run_of, r.run_of[u], slices);
-    double filled = stage_bytes_sum(&b) / room(p, r.run_of[u]);
-    if (worst >= 0 && filled <= most) continue;
-    worst = r.run_of[u];
-    most = filled;
-    *out = b;
+  return partition_solve(a, &q, &(PartitionOptions){.seconds = SECONDS}).run_of;
+}
+
+// Whether what runs do themselves fits in so many micro-batches.
+static bool fits_sliced(const Placing *p, const int *run_of, double slices) {
+  for (int u = 0; u < p->units.n; u++) {
+    StageBytes b = bytes_of(p, run_of, run_of[u], slices);
+    if (stage_bytes_sum(&b) > room(p, run_of[u])) return false;
   }
-  return worst;
+  return true;
+}
+
+// Of the stages that need least, the run that lacks most, and what a rank of it needs.
+typedef struct Worst {
+  int run;            // -1: no stages can be made at all
+  double needed, got; // bytes; of them, of what comes from other stages
+  StageBytes own;
+} Worst;
+
+static Worst worst_run(const Placing *p, Arena *a) {
+  Worst w = {.run = -1};
+  const int *run_of = least_filled(p, a, 1);
+  if (!run_of) return w;
+  Load load = partition_load(a, &p->loads->p, run_of);
+  for (int u = 0; u < p->units.n; u++) {
+    int run = run_of[u];
+    if (w.run < 0 || load.bytes[run] / room(p, run) > load.bytes[w.run] / room(p, w.run))
+      w.run = run;
+  }
+  w.own = bytes_of(p, run_of, w.run, 1);
+  w.needed = load.bytes[w.run];
+  w.got = fmax(w.needed - stage_bytes_sum(&w.own), 0);
+  return w;
 }
 
 // -- What would help -----------------------------------------------------------------------------
@@ -86,10 +107,9 @@ static int worst_run(const Placing *p, Arena *a, double slices, StageBytes *out)
 static bool hint_slices(const Placing *p, Arena *a, Diag *d) {
   int64_t slices = module_slices(p->s->g->module);
   for (int64_t more = 2; more * slices <= MAX_MICRO_BATCHES; more *= 2) {
-    StageBytes b;
     if (!loads_share_rows(p->s, p->axis, &p->units, p->rows, (int)more)) return false;
-    int worst = worst_run(p, a, (double)more, &b);
-    if (worst < 0 || stage_bytes_sum(&b) > room(p, worst)) continue;
+    const int *run_of = least_filled(p, a, (double)more);
+    if (!run_of || !fits_sliced(p, run_of, (double)more)) continue;
     diag_hint(d, "it may fit in %" PRId64 " micro-batches: --micro-batches %" PRId64, more * slices,
               more * slices);
     return true;
@@ -135,38 +155,48 @@ static int smallest_rank(const Placing *p, int run) {
   return smallest;
 }
 
-double placing_failed(const Placing *p, const PartitionResult *r, Diag *d) {
-  Arena *a = p->s->scratch;
-  const Cluster *c = p->s->cluster;
-  const char *axis = p->s->mesh->axis[p->axis].name;
-  StageBytes b = {0};
-  int worst = worst_run(p, a, 1, &b);
-  if (worst < 0 && r->status == PARTITION_unknown) {
+// No stages were made; why that has nothing to do with memory.
+static void say_unmade(const Placing *p, const PartitionResult *r, const char *axis, Diag *d) {
+  if (r->status == PARTITION_unknown)
     diag_error(d, p->why,
                "no stages were found for the %d ranks of %s: there are too many to look at",
                p->n_ranks, axis);
-    return 0;
-  }
-  if (worst < 0) {
+  else
     diag_error(d, p->why,
                "the %d ranks of %s cannot be covered by stages that share the rows evenly and have "
                "a unit each",
                p->n_ranks, axis);
+}
+
+// "4096 bytes are weights, …"
+static const char *bytes_text(Arena *a, const Worst *w) {
+  StrBuf b = {.arena = a};
+  const StageBytes *own = &w->own;
+  strbuf_addf(&b,
+              "%.0f bytes are weights, %.0f the optimizer's states, %.0f gradients, and %.0f what "
+              "is kept for them",
+              own->weights, own->states, own->gradients, own->kept);
+  if (w->got > 0) strbuf_addf(&b, "; %.0f come from other stages", w->got);
+  return b.at;
+}
+
+double placing_failed(const Placing *p, const PartitionResult *r, Diag *d) {
+  Arena *a = p->s->scratch;
+  const char *axis = p->s->mesh->axis[p->axis].name;
+  Worst w = worst_run(p, a);
+  if (w.run < 0 || run_fits(&p->loads->p, w.run, w.needed)) {
+    say_unmade(p, r, axis, d);
     return 0;
   }
-  int rank = smallest_rank(p, worst), device = smallest_device(p, rank);
-  double needed = stage_bytes_sum(&b), memory = room(p, worst);
+  int rank = smallest_rank(p, w.run), device = smallest_device(p, rank);
   diag_error(d, p->why,
-             "%s: where ranks need least, rank %d of %s needs %.0f bytes, and device %d of '%s' "
+             "%s: where ranks hold least, rank %d of %s needs %.0f bytes, and device %d of '%s' "
              "has %.0f",
              r->status == PARTITION_infeasible ? "the model fits on no stages"
                                                : "no stages were found that fit",
-             rank, axis, needed, device, c->name, memory);
-  diag_note(d, p->why,
-            "%.0f bytes are weights, %.0f the optimizer's states, %.0f gradients, and %.0f what is "
-            "kept for them",
-            b.weights, b.states, b.gradients, b.kept);
+             rank, axis, w.needed, device, p->s->cluster->name, room(p, w.run));
+  diag_note(d, p->why, "%s", bytes_text(a, &w));
   if (!hint_sizes(p, d) && !hint_slices(p, a, d))
-    diag_hint(d, "device %d would need %.0f bytes more", device, ceil(needed - memory));
-  return needed;
+    diag_hint(d, "device %d would need %.0f bytes more", device, ceil(w.needed - room(p, w.run)));
+  return w.needed;
 }
