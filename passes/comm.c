@@ -40,7 +40,48 @@ static const Op *op_of_model(const Comm *c, const Op *op) {
   return op;
 }
 
-bool cannot_cut(Comm *c, const Op *reader) {
+// How many parts ranks make of the letter.
+static int64_t parts_of(const Op *op, char letter) {
+  const Mesh *mesh = op_mesh(op);
+  int64_t parts = 1;
+  for (int a = 0; a < mesh->n_axes; a++)
+    if (op->split[a] == letter && !mesh->axis[a].time) parts *= mesh->axis[a].size;
+  return parts;
+}
+
+// Whether an operand comes in micro-batches along the letter, and the op could take it so, if ranks
+// did not split the letter as well.
+static bool ranks_hinder(const Op *op, const Dims *dims, int letter, int time) {
+  int64_t size = dims->letter[letter].size, slices = op_mesh(op)->axis[time].size;
+  int64_t parts = parts_of(op, dims->letter[letter].name);
+  if (parts == 1 || size % slices || size % (parts * slices) == 0) return false;
+  for (int i = 0; i < op->n_in; i++) {
+    const Layout *have = op->in[i].value->layout;
+    if (!have || have->mesh != op_mesh(op) || have->axis[time].kind != SBP_S) continue;
+    if (dims_position(dims, &dims->in[i], letter) == have->axis[time].dim) return true;
+  }
+  return false;
+}
+
+// Says so of the rows, where it is the ranks.
+static bool say_too_few_rows(const Comm *c, const Op *op, const Dims *dims) {
+  const Mesh *mesh = op_mesh(op);
+  for (int a = 0; mesh && a < mesh->n_axes; a++)
+    for (int i = 0; mesh->axis[a].time && i < dims->n_letters; i++) {
+      if (!ranks_hinder(op, dims, i, a)) continue;
+      diag_error(c->d, op->loc,
+                 "%s has %lld rows of the batch, which ranks cut in %lld: these cannot be cut in "
+                 "%d micro-batches",
+                 op_info[op_of_model(c, op)->kind].name, (long long)dims->letter[i].size,
+                 (long long)parts_of(op, dims->letter[i].name), mesh->axis[a].size);
+      diag_hint(c->d, "give a --batch that ranks times micro-batches divides");
+      return true;
+    }
+  return false;
+}
+
+bool cannot_cut(Comm *c, const Op *reader, const Dims *dims) {
+  if (dims && say_too_few_rows(c, reader, dims)) return false;
   diag_error(c->d, reader->loc,
              "%s couples rows of the batch, so the batch cannot be cut into micro-batches",
              op_info[op_of_model(c, reader)->kind].name);
@@ -114,7 +155,7 @@ static bool check_time(Comm *c) {
       for (int a = 0; a < l->n_axes; a++)
         repeated |= is_time(l, a) && l->axis[a].kind != SBP_B;
     }
-    if (source && repeated) return cannot_cut(c, op);
+    if (source && repeated) return cannot_cut(c, op, NULL);
     for (int i = 0; i < op->n_out; i++)
       late[op->out[i]->id] = source || value_accumulates(op->out[i]);
   }

@@ -26,7 +26,7 @@ static Value *move_axis(Comm *c, Value *v, int axis, Sbp to, Op *reader) {
     b.origin = origin_for(c->m->arena, reason, op_info[kind].name);
     out = build(&b, kind, IN(v), ATTRS(a_s("axis", name)));
   } else if (from.kind == SBP_S && along->time) {
-    cannot_cut(c, reader);
+    cannot_cut(c, reader, reader->id < c->n_ops ? c->dims_of[reader->id] : NULL);
     return NULL;
   } else if (from.kind == SBP_S && to.kind == SBP_S) {
     b.origin = origin_for(c->m->arena, reason, "all_to_all");

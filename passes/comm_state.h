@@ -43,8 +43,8 @@ Op *place_of(const Value *v, Op *reader);
 // and what becomes of a parameter lies as the parameter does.
 const Layout *wanted(const Comm *c, const Op *op, int i);
 const Layout *wanted_result(const Comm *c, const Result *r);
-// Reports that `reader` wants what no micro-batch has.  False.
-bool cannot_cut(Comm *c, const Op *reader);
+// Reports that `reader` wants what no micro-batch has.  False.  Its dims, where they are known.
+bool cannot_cut(Comm *c, const Op *reader, const Dims *dims);
 
 // The part of the step that what `reader` has moved is for.
 TrainPart part_of(const Value *v, const Op *reader);
