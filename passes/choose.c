@@ -94,13 +94,16 @@ static bool shares_work(const Module *m) {
   return list.n > 0;
 }
 
-// The first error of those that were written, without what comes after it.
+// The first error of those that were written, as a reason: "mlp.onnx:x: the batch of …", without
+// what comes after it.
 static const char *first_error(Arena *a, const char *text) {
-  const char *at = strstr(text, "error: ");
+  static const char word[] = "error: ";
+  const char *at = strstr(text, word), *start = at;
   if (!at) return "";
-  while (at > text && at[-1] != '\n')
-    at--;
-  return str_copy_n(a, at, strcspn(at, "\n"));
+  while (start > text && start[-1] != '\n')
+    start--;
+  const char *what = at + sizeof word - 1;
+  return str_format(a, "%.*s%.*s", (int)(at - start), start, (int)strcspn(what, "\n"), what);
 }
 
 // A candidate that is being made, and who else is told of its searches.
@@ -323,12 +326,54 @@ static const Candidate *smallest(const Candidates *all) {
   return best;
 }
 
-// None could be made: what each says.
-static bool none_made(const ChooseOptions *o, const Candidates *all, Diag *d) {
+// Whether two reasons are one, but for the axis that they are about.
+static bool is_same_reason(const char *x, const char *y) {
+  static const char along[] = " along ";
+  enum { N = sizeof along - 1 };
+  while (*x && *x == *y) {
+    bool axis = !strncmp(x, along, N) && !strncmp(y, along, N);
+    x += axis ? N + strcspn(x + N, " :;,") : 1;
+    y += axis ? N + strcspn(y + N, " :;,") : 1;
+  }
+  return *x == *y;
+}
+
+// "dp, zero1 and zero3", those that could not be made for the same reason as number `first`; NULL
+// where an earlier one could not either.
+static const char *same_reason(Arena *a, const Candidates *all, int first) {
+  StrBuf b = {.arena = a};
+  const char *why = all->at[first].why;
+  int last = first;
+  for (int i = 0; i < all->n; i++) {
+    if (!is_same_reason(all->at[i].why, why)) continue;
+    if (i < first) return NULL;
+    last = i;
+  }
+  for (int i = first; i <= last; i++)
+    if (is_same_reason(all->at[i].why, why))
+      strbuf_addf(&b, "%s%s", i == first ? "" : i == last ? " and " : ", ", all->at[i].plan);
+  return b.at;
+}
+
+// None could be made: what they say, of as many reasons as one reads.
+static bool none_made(const ChooseOptions *o, const Candidates *all, Arena *a, Diag *d) {
+  enum { REASONS = 3 };
+  int n = 0;
   diag_error(d, NULL, "none of the %d plans tried can be made of this model for %" PRId64 " ranks",
              all->n, o->ranks);
-  for (int i = 0; i < all->n; i++)
-    diag_note(d, NULL, "%s: %s", all->at[i].plan, all->at[i].why);
+  for (int i = 0; i < all->n; i++) {
+    const char *plans = same_reason(a, all, i);
+    if (plans && n++ < REASONS) diag_note(d, NULL, "%s: %s", plans, all->at[i].why);
+  }
+  if (n > REASONS)
+    diag_note(d, NULL, "and %d more reason%s; --plan NAME says that of a plan", n - REASONS,
+              n == REASONS + 1 ? "" : "s");
+  int64_t fewer = o->ranks;
+  while (fewer > 1 && o->batch % fewer)
+    fewer--;
+  if (o->batch && 1 < fewer && fewer < o->ranks)
+    diag_hint(d, "%" PRId64 " ranks can share a batch of %" PRId64 ": -g %" PRId64, fewer, o->batch,
+              fewer);
   return false;
 }
 
@@ -365,33 +410,41 @@ static const Candidate *smallest_unmade(const Candidates *all) {
   return best;
 }
 
-// What needs least is no whole plan: a search found that nothing of it fits.
-static bool not_even(const Module *model, const ChooseOptions *o, Arena *a, const Candidate *c,
-                     Diag *d) {
+// No plan could be made for want of memory, and so much a rank would need at least in the one that
+// needs least.
+static void say_unmade(const Candidate *c, Diag *d) {
   diag_error(d, NULL,
-             "the model fits under none of the plans tried: with the one that needs least, %s in "
-             "%" PRId64 " micro-batch%s, a rank needs %.0f bytes",
+             "the model fits under none of the plans tried, and none can be made: in the one that "
+             "needs least, %s in %" PRId64 " micro-batch%s, a rank would need %.0f bytes",
              c->plan, c->least_slices, c->least_slices == 1 ? "" : "es", c->least);
   diag_note(d, NULL, "%s", c->least_why);
-  fits_wider(model, o, a, d);
-  return false;
+}
+
+// `less`: one that could not be made, but would need less; or NULL.
+static void say_least(const Candidate *c, const Candidate *less, const ChooseOptions *o, Arena *a,
+                      Diag *d) {
+  diag_error(
+      d, NULL,
+      "the model fits under none of the plans tried: with the one that needs least, %s in %" PRId64
+      " micro-batch%s, rank %d needs %" PRId64 " bytes, and its device of '%s' has %.0f",
+      c->plan, c->micro_batches, c->micro_batches == 1 ? "" : "es", c->needs.rank,
+      c->needs.peak_bytes, o->cluster->name, cluster_device(o->cluster, c->needs.rank).memory);
+  diag_note(d, NULL, "%s", needs_text(a, &c->needs));
+  if (less)
+    diag_note(d, NULL,
+              "with %s in %" PRId64 " micro-batch%s, which was not made, a rank would need %.0f",
+              less->plan, less->least_slices, less->least_slices == 1 ? "" : "es", less->least);
 }
 
 bool choose_failed(const Module *model, const ChooseOptions *o, Arena *a, const Candidates *all,
                    Diag *d) {
   const Candidate *c = smallest(all), *unmade = smallest_unmade(all);
-  if (!c) return none_made(o, all, d);
-  if (unmade && unmade->least < (double)c->needs.peak_bytes)
-    return not_even(model, o, a, unmade, d);
-  diag_error(
-      d, NULL,
-      "the model fits under none of the plans tried: with the one that needs least, %s, rank "
-      "%d needs %" PRId64 " bytes, and its device of '%s' has %.0f",
-      c->plan, c->needs.rank, c->needs.peak_bytes, o->cluster->name,
-      cluster_device(o->cluster, c->needs.rank).memory);
-  diag_note(d, NULL, "%s, in %" PRId64 " micro-batch%s", needs_text(a, &c->needs), c->micro_batches,
-            c->micro_batches == 1 ? "" : "es");
-  if (!fits_wider(model, o, a, d))
+  if (!c && !unmade) return none_made(o, all, a, d);
+  if (c)
+    say_least(c, unmade && unmade->least < (double)c->needs.peak_bytes ? unmade : NULL, o, a, d);
+  else
+    say_unmade(unmade, d);
+  if (!fits_wider(model, o, a, d) && c)
     diag_hint(d, "a device would need %" PRId64 " bytes more",
               c->needs.peak_bytes - (int64_t)cluster_device(o->cluster, c->needs.rank).memory);
   return false;
