@@ -26,8 +26,6 @@
 
 #include "devices.pb-c.h"
 
-enum { MAX_DEVICES = 1 << 20 };
-
 // -- The configurations ------------------------------------------------------------------------
 
 static bool check_configuration(Import *im, Devices *all, const Device__Configuration *c) {

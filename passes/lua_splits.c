@@ -255,6 +255,27 @@ static int op_assign(lua_State *l) {
 
 // -- Layouts of parameters ---------------------------------------------------------------------
 
+// "4 along dp", "4 micro-batches"
+static const char *parts_text(Arena *a, const MeshAxis *axis) {
+  return axis->time ? str_format(a, "%d micro-batches", axis->size)
+                    : str_format(a, "%d along %s", axis->size, axis->name);
+}
+
+static const char *dim_text(Arena *a, const Value *v, int dim) {
+  return v->role == ROLE_input && dim == 0 ? "the batch of input"
+                                           : str_format(a, "dimension %d of", dim);
+}
+
+// " besides the 4 parts that it is in already", or nothing.
+static const char *besides_text(const PlanProgram *p, const Value *v, char way) {
+  int64_t parts = 1;
+  for (int a = 0; a < p->s->mesh->n_axes; a++)
+    if (way_of(p->s->lies[v->id][a]) == way) parts *= p->s->mesh->axis[a].size;
+  if (parts == 1) return "";
+  return str_format(p->box.arena, " besides the %lld parts that it is in already",
+                    (long long)parts);
+}
+
 static const char *why_not_cut(lua_State *l, const Value *v, char way, int axis) {
   const PlanProgram *p = program_of(l);
   Arena *a = p->box.arena;
@@ -267,8 +288,9 @@ static const char *why_not_cut(lua_State *l, const Value *v, char way, int axis)
                       ways_text(a, said_ways(p->s->said_lies[v->id][axis], a)), along);
   int dim = way - '0';
   if (way != '-' && !param_cuts(p->s, v, dim, axis))
-    return str_format(a, "dimension %d of '%s' is %lld, which cannot be cut in %d along %s", dim,
-                      name, (long long)v->type->dim[dim], p->s->mesh->axis[axis].size, along);
+    return str_format(a, "%s '%s' is %lld, which cannot be cut in %s%s", dim_text(a, v, dim), name,
+                      (long long)v->type->dim[dim], parts_text(a, &p->s->mesh->axis[axis]),
+                      besides_text(p, v, way));
   return NULL;
 }
 
@@ -281,8 +303,10 @@ char plan_way_arg(lua_State *l, int arg, const Value *v) {
 static int cuts(lua_State *l) {
   const Value *v = plan_value(l, 1);
   char way = plan_way_arg(l, 2, v);
-  lua_pushboolean(l, !why_not_cut(l, v, way, plan_axis(l, 3)));
-  return 1;
+  const char *why = why_not_cut(l, v, way, plan_axis(l, 3));
+  lua_pushboolean(l, !why);
+  lua_pushstring(l, why);
+  return 2;
 }
 
 void plan_say_cut(lua_State *l, const Value *v, char way, int axis, Given given) {

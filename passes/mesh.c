@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DEVICES = 1 << 20 };
-
 static bool parse_size(const char *text, size_t n, int *out) {
   char digits[16];
   if (n == 0 || n >= sizeof digits || strspn(text, "0123456789") < n) return false;

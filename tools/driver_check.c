@@ -1,6 +1,6 @@
 // What is wrong with a command line.
 //
-//     nnaot: error: a batch of 10 cannot be cut in 4 ranks
+//     nnaot: error: a batch of 10 cannot be cut in 4 micro-batches
 //
 // What can be known without the model is found before it is read: options that contradict each
 // other or have no effect, numbers out of range, files that cannot be written, a machine that has
@@ -103,15 +103,18 @@ static bool check_sizes(const Settings *s, Diag *d) {
   int errors = diag_errors(d);
   const struct {
     const char *name;
-    int64_t value, least;
-  } sizes[] = {{"--ranks", s->ranks, 1},
-               {"--batch", s->batch, 0},
-               {"--micro-batches", s->micro_batches, 1},
-               {"--accumulate", s->accumulate, 1},
-               {"--jobs", s->jobs, 1}};
+    int64_t value, least, most;
+  } sizes[] = {{"--ranks", s->ranks, 1, MAX_DEVICES},
+               {"--batch", s->batch, 0, INT32_MAX},
+               {"--micro-batches", s->micro_batches, 1, MAX_DEVICES},
+               {"--accumulate", s->accumulate, 1, MAX_DEVICES},
+               {"--jobs", s->jobs, 1, INT32_MAX}};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-    if (sizes[i].value < sizes[i].least || sizes[i].value > INT32_MAX)
-      diag_error(d, NULL, "%s cannot be %lld", sizes[i].name, (long long)sizes[i].value);
+    if (sizes[i].value < sizes[i].least || sizes[i].value > sizes[i].most)
+      diag_error(d, NULL, "%s cannot be %lld, only %lld to %lld", sizes[i].name,
+                 (long long)sizes[i].value, (long long)sizes[i].least, (long long)sizes[i].most);
+  if (s->accumulate >= 1 && s->micro_batches > MAX_DEVICES / s->accumulate)
+    diag_error(d, NULL, "--accumulate times --micro-batches is at most %d", MAX_DEVICES);
   if (diag_errors(d) > errors) return false;
   if (!(s->clip_norm >= 0 && s->clip_norm < HUGE_VAL))
     return diag_error(d, NULL, "--clip-norm cannot be %g", s->clip_norm);
@@ -197,21 +200,14 @@ static int check_cluster(const Settings *s, Arena *a, Diag *d) {
   return EXIT_USAGE;
 }
 
-// Of how many parts the batch must be made, as far as that is known before there is a model.
+// Every plan is for micro-batches of whole rows.  Which plans also want rows for every rank is
+// theirs to say, when there is a model.
 static bool check_batch(const Settings *s, Diag *d) {
-  const Choice *asked = &s->asked;
-  bool rows = asked->plan.n == 1 && !strcmp(asked->plan.at[0].program, "dp");
-  int64_t parts = (rows ? s->ranks : 1) * asked->micro_batches;
-  if (!s->batch || s->batch % parts == 0) return true;
-  if (rows && s->ranks > 1 && asked->micro_batches > 1)
-    diag_error(d, NULL,
-               "a batch of %lld cannot be cut in %lld: %lld ranks times %lld micro-batches",
-               (long long)s->batch, (long long)parts, (long long)s->ranks,
-               (long long)asked->micro_batches);
-  else
-    diag_error(d, NULL, "a batch of %lld cannot be cut in %lld %s", (long long)s->batch,
-               (long long)parts, asked->micro_batches > 1 ? "micro-batches" : "ranks");
-  diag_hint(d, "give a --batch that ranks times micro-batches divides");
+  int64_t slices = s->asked.micro_batches;
+  if (!s->batch || s->batch % slices == 0) return true;
+  diag_error(d, NULL, "a batch of %lld cannot be cut in %lld micro-batches", (long long)s->batch,
+             (long long)slices);
+  diag_hint(d, "give a --batch that micro-batches divide");
   return false;
 }
 

@@ -178,11 +178,11 @@ void diag_source(Diag *d, const char *line, const char *end, int column, int wid
   char text[BEFORE + AFTER + 2];
   int at = column > 0 ? column : 1;
   if (d->quiet) return;
-  if (at - 1 > BEFORE) {
+  if (at - 1 > BEFORE && end - line > BEFORE + AFTER) {
     line += at - 1 - BEFORE;
     at = BEFORE + 1;
   }
-  int most = column > 0 ? at + AFTER : BEFORE + AFTER;
+  int most = column > BEFORE ? at + AFTER : BEFORE + AFTER;
   int n = end - line > most ? most : (int)(end - line), room = n - at + 1;
   for (int i = 0; i < n; i++)
     text[i] = (unsigned char)line[i] < 0x20 && line[i] != '\t' ? ' ' : line[i];

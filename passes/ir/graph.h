@@ -23,7 +23,7 @@
 #include "base/diag.h"
 #include "base/str.h"
 
-enum { MAX_RANK = 8, MAX_AXES = 6 };
+enum { MAX_RANK = 8, MAX_AXES = 6, MAX_DEVICES = 1 << 20 }; // devices of a mesh
 
 typedef struct Module Module;
 typedef struct Graph Graph;

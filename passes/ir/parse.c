@@ -35,7 +35,7 @@
 #include "ir/schedule.h"
 #include "ir/text.h"
 
-enum { MAX_ERRORS = 20, MAX_DEVICES = 1 << 20 };
+enum { MAX_ERRORS = 20 };
 
 // -- Parameters ------------------------------------------------------------------------------
 

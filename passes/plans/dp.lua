@@ -4,15 +4,15 @@
 -- each rank has a share of it, and an all_reduce adds them up.
 
 function step(axis)
-  local n = size(axis)
   for _, x in ipairs(params("input")) do
-    if x.rank == 0 then
-      refuse(x, ("input '%s' is a scalar, so it has no batch to cut in %d"):format(x.name, n))
-    elseif not cuts(x, 0, axis) then
-      refuse(x, ("the batch of input '%s' is %d, which cannot be cut in %d along %s: give a --batch "
-                 .. "that ranks times micro-batches divides"):format(x.name, x.shape[1], n, axis))
-    else
+    local can, why = x.rank > 0, ""
+    if can then can, why = cuts(x, 0, axis) end
+    if can then
       split(x, 0, axis)
+    elseif x.rank == 0 then
+      refuse(x, ("input '%s' is a scalar, so it has no batch to cut in %d"):format(x.name, size(axis)))
+    else
+      refuse(x, why .. ": give a --batch that ranks times micro-batches divides")
     end
   end
 end

@@ -60,8 +60,10 @@ for plan, said in [
     ("a,b,c,d,e", "a plan has at most 4 programs"), ("zero9=4", "the plans are: auto, coshard"),
 ]:
     expect(nnaot, f"none.onnx -o x -g 4 --plan {plan}", said)
-for n in "0", "-1", "99999999999":
-    expect(nnaot, f"none.onnx -o x -g {n} --plan tp", f"--ranks cannot be {n}")
+for n in "0", "-1", "1048577", "99999999999":
+    expect(nnaot, f"none.onnx -o x -g {n} --plan tp", f"--ranks cannot be {n}, only 1 to 1048576")
+expect(nnaot, "none.onnx -o x --batch 8 --accumulate 2048 --micro-batches 1024",
+       "--accumulate times --micro-batches is at most 1048576")
 here = str(pathlib.Path(__file__).parent)
 expect(nnaot, "none.onnx -o x -g 4 --plan none.lua", "none.lua: error: the file cannot be read: No such file", 1)
 expect(nnaot, f"none.onnx -o x -g 4 --plan {here}/", "the file cannot be read: Is a directory", 1)
