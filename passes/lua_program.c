@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "lua_graph.h"
+#include "lua_places.h"
 #include "lua_steady.h"
 #include "plan_texts.h"
 
@@ -62,7 +63,8 @@ static int apply(lua_State *l) {
   }
   sandbox_check(l);
   if (ok) return 0;
-  return FAIL(l, NULL, "the program '%s' could not be applied", name);
+  diag_note(p->box.d, plan_line(l), "the program '%s' is applied here", name);
+  return plan_quit(l);
 }
 
 // -- What there is -----------------------------------------------------------------------------
@@ -177,6 +179,9 @@ static void read_names(lua_State *l, const PlanProgram *p) {
     const char *name = is_name ? str_copy(p->box.arena, lua_tostring(l, -1)) : NULL;
     if (name && !is_axis_name(name))
       bad_factors(l, "what 'factors' returned as name %I is not of letters, digits and _", k + 1);
+    for (int i = 0; i < k && name; i++)
+      if (str_equal(p->factors->name[i], name))
+        bad_factors(l, "'factors' returned name %I for another axis already", k + 1);
     for (int i = 0; i < p->n_factors; i++)
       p->factors[i].name[k] = name;
     lua_pop(l, 1);
@@ -232,18 +237,26 @@ int program_factors(PlanProgram *p, int64_t n, Factors out[MAX_FACTORINGS]) {
   return sandbox_call(&p->box, call_factors, p, 0) ? p->n_factors : 0;
 }
 
+// Where the text says how many, as well as that can be known.
+static const Loc *micro_batches_place(const PlanProgram *p) {
+  const LuaSpan no_table = {NULL, NULL};
+  return lua_place_of(p->box.arena, p->box.path, p->box.text, no_table, "micro_batches", 0).loc;
+}
+
 static int get_micro_batches(lua_State *l) {
   PlanProgram *p = lua_touserdata(l, 1);
   lua_getfield(l, LUA_REGISTRYINDEX, "world");
   int whole = 1;
   bool there = lua_getfield(l, -1, "micro_batches") != LUA_TNIL;
   p->n = there ? lua_tointegerx(l, -1, &whole) : 0;
-  if (there && (!whole || p->n < 1 || p->n > INT32_MAX))
-    return luaL_error(l, "'micro_batches' must be a number of them, not %s", steady_text(l, -1));
+  if (there && (!whole || p->n < 1 || p->n > MAX_DEVICES))
+    return luaL_error(l, "lua:%d: 'micro_batches' must be a number of them, not %s",
+                      micro_batches_place(p)->line, steady_text(l, -1));
   return 0;
 }
 
-int64_t program_micro_batches(PlanProgram *p) {
+int64_t program_micro_batches(PlanProgram *p, const Loc **said) {
+  *said = micro_batches_place(p);
   return sandbox_call(&p->box, get_micro_batches, p, 0) ? p->n : -1;
 }
 

@@ -199,14 +199,25 @@ static int param_row(lua_State *l) {
 
 // -- What it was saved for ---------------------------------------------------------------------
 
+// A name that is misspelt would say nothing.
+static void check_saved_names(lua_State *l) {
+  for (lua_pushnil(l); lua_next(l, 1); lua_pop(l, 1)) {
+    const char *name = lua_type(l, -2) == LUA_TSTRING ? lua_tostring(l, -2) : "";
+    if (!str_equal(name, "update") && !str_equal(name, "rows"))
+      FAIL(l, NULL, "saved_for has no '%s': it wants { update = \"adamw\", rows = 32 }",
+           *name ? name : steady_text(l, -2));
+  }
+}
+
 // saved_for { update = "adamw", rows = 32 }, of the training step
 static int saved_for(lua_State *l) {
   const PlanProgram *p = program_of(l);
   luaL_checktype(l, 1, LUA_TTABLE);
+  check_saved_names(l);
   lua_getfield(l, 1, "update");
   lua_getfield(l, 1, "rows");
   if ((!lua_isnil(l, 2) && lua_type(l, 2) != LUA_TSTRING) ||
-      (!lua_isnil(l, 3) && !lua_isinteger(l, 3)))
+      (!lua_isnil(l, 3) && !(lua_isinteger(l, 3) && lua_tointeger(l, 3) > 0)))
     return FAIL(l, NULL, "saved_for wants { update = \"adamw\", rows = 32 }");
   if (plan_sharding(l)->first) return 0;
   MadeFor here = made_for(p->s->g);

@@ -196,10 +196,11 @@ const Loc *sandbox_loc(Sandbox *s, int line, const char *word) {
 
 // -- Errors ----------------------------------------------------------------------------------
 
-// What Lua says an error is about: "… (global 'x')", "… near 'end'"; NULL: it does not say it.
+// What Lua says an error is about: "… (global 'x')", "… near 'end'"; else what is quoted first.
+// NULL: nothing is.
 static const char *blamed(Arena *a, const char *message) {
   static const char *const before[] = {"near '",   "global '",  "field '", "local '",
-                                       "method '", "upvalue '", "to '"};
+                                       "method '", "upvalue '", "to '", "'"};
   for (size_t i = 0; i < sizeof before / sizeof *before; i++) {
     const char *at = strstr(message, before[i]);
     if (!at) continue;

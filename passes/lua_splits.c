@@ -24,8 +24,8 @@ const char *plan_why_not(lua_State *l, const Op *op, char letter, int axis) {
     return str_format(a, "%s splits '%c' along %s already", name,
                       op->split[axis] ? op->split[axis] : '-', axis_name);
   if (!said_allows(p->s->said[op->id][axis], letter))
-    return str_format(a, "%s is to split %s along %s", name,
-                      ways_text(a, said_ways(p->s->said[op->id][axis], a)), axis_name);
+    return str_format(a, "%s is to split %s along %s, not '%c'", name,
+                      ways_text(a, said_ways(p->s->said[op->id][axis], a)), axis_name, letter);
   if (letter == '-') return NULL;
   if (letter == SPLIT_PARTIAL)
     return op_traits(op) & (SUM | EACH) ? NULL
@@ -82,41 +82,45 @@ static int contradict(lua_State *l, const Loc *loc, const Claims *claims, const 
 
 // -- Sets ----------------------------------------------------------------------------------------
 
-// "~k": whatever the op can split, but k.
-static const char *all_but(lua_State *l, const Op *op, char letter) {
-  const Dims *dims = plan_einsum(l, op);
-  StrBuf b = {.arena = program_of(l)->s->scratch};
-  if (letter != '-' && letter != SPLIT_PARTIAL && dims_find(dims, letter) < 0)
-    FAIL(l, op->loc, "%s has no letter '%c': it is %s", op_info[op->kind].name, letter,
-         dims_text(b.arena, dims));
-  if (letter != '-') strbuf_add(&b, "-");
-  for (int i = 0; i < dims->n_letters; i++)
-    if (dims->letter[i].name != letter) strbuf_add_n(&b, &dims->letter[i].name, 1);
-  if (letter != SPLIT_PARTIAL) strbuf_add(&b, "+");
-  return b.at;
+static void add_letter(StrBuf *b, char letter) {
+  if (!b->n || !strchr(b->at, letter)) strbuf_add_n(b, &letter, 1);
 }
 
-// The letters of argument `arg`: one, a list of them, or "~" and the one that it is not.
-static const char *letters_of(lua_State *l, int arg, const Op *op) {
-  Arena *a = program_of(l)->s->scratch;
-  size_t n = 0;
-  const char *text = lua_istable(l, arg) ? NULL : luaL_checklstring(l, arg, &n);
-  if (text && n == 2 && text[0] == '~') {
+// "~k": whatever the op can split, but k, which it need not have.
+static void add_all_but(lua_State *l, StrBuf *b, const Op *op, char letter) {
+  const Dims *dims = plan_einsum(l, op);
+  if (letter != '-') add_letter(b, '-');
+  for (int i = 0; i < dims->n_letters; i++)
+    if (dims->letter[i].name != letter) add_letter(b, dims->letter[i].name);
+  if (letter != SPLIT_PARTIAL) add_letter(b, SPLIT_PARTIAL);
+}
+
+// A letter, or "~" and the one that it is not: argument `arg`.
+static void add_letters(lua_State *l, StrBuf *b, int arg, const Op *op) {
+  size_t n;
+  const char *text = luaL_checklstring(l, arg, &n);
+  if (n == 2 && text[0] == '~') {
     lua_pushlstring(l, text + 1, 1);
-    return all_but(l, op, plan_letter_arg(l, -1, op));
+    add_all_but(l, b, op, plan_letter_arg(l, -1, op));
+    lua_pop(l, 1);
+  } else {
+    add_letter(b, plan_letter_arg(l, arg, op));
   }
-  if (text) {
-    char letter = plan_letter_arg(l, arg, op);
-    return str_copy_n(a, &letter, 1);
+}
+
+// The letters of argument `arg`, which is one such or a list of them.
+static const char *letters_of(lua_State *l, int arg, const Op *op) {
+  StrBuf b = {.arena = program_of(l)->s->scratch};
+  if (!lua_istable(l, arg)) {
+    add_letters(l, &b, arg, op);
+    return b.at;
   }
-  StrBuf b = {.arena = a};
   for (lua_Integer i = 1; i <= (lua_Integer)lua_rawlen(l, arg); i++) {
     lua_rawgeti(l, arg, i);
     if (lua_type(l, -1) != LUA_TSTRING)
       FAIL(l, op->loc, "letter %lld of the list is %s, which is no letter", (long long)i,
            steady_text(l, -1));
-    char letter = plan_letter_arg(l, -1, op);
-    strbuf_add_n(&b, &letter, 1);
+    add_letters(l, &b, lua_gettop(l), op);
     lua_settop(l, 3);
   }
   if (!b.n) FAIL(l, op->loc, "op_trans wants a letter or a list of them, and this is empty");
@@ -284,8 +288,8 @@ static const char *why_not_cut(lua_State *l, const Value *v, char way, int axis)
   if (p->s->given[v->id][axis] != OPEN && way_of(p->s->lies[v->id][axis]) != way)
     return str_format(a, "'%s' lies otherwise along %s already", name, along);
   if (!said_allows(p->s->said_lies[v->id][axis], way))
-    return str_format(a, "'%s' is to be cut in dimension %s along %s", name,
-                      ways_text(a, said_ways(p->s->said_lies[v->id][axis], a)), along);
+    return str_format(a, "'%s' is to be cut in dimension %s along %s, not '%c'", name,
+                      ways_text(a, said_ways(p->s->said_lies[v->id][axis], a)), along, way);
   int dim = way - '0';
   if (way != '-' && !param_cuts(p->s, v, dim, axis))
     return str_format(a, "%s '%s' is %lld, which cannot be cut in %s%s", dim_text(a, v, dim), name,

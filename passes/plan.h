@@ -53,9 +53,9 @@ enum { MAX_FACTORINGS = 64 };
 // All that it would take, as its function `factors` says; without one, that axis as it is.  How
 // many; 0, having reported why.
 int program_factors(PlanProgram *p, int64_t n, Factors out[MAX_FACTORINGS]);
-// The micro-batches that it is for, as its `micro_batches` says; 0: any.  Less than 0, having
-// reported why.
-int64_t program_micro_batches(PlanProgram *p);
+// The micro-batches that it is for, as its `micro_batches` says, and where; 0: any.  Less than 0,
+// having reported why.
+int64_t program_micro_batches(PlanProgram *p, const Loc **said);
 // Lets it change the model, before there are gradients, and records what that is.  False, having
 // reported why.
 bool program_model(PlanProgram *p, Graph *g, struct Record *record);

@@ -341,7 +341,8 @@ static void add_step(StrBuf *b, Record *r) {
   Rows common = common_rows(r);
   strbuf_add(b, "function step()\n  saved_for { ");
   if (r->made_for.update) strbuf_addf(b, "update = \"%s\", ", r->made_for.update);
-  strbuf_addf(b, "rows = %" PRId64 " }\n", r->made_for.rows);
+  if (r->made_for.rows) strbuf_addf(b, "rows = %" PRId64 " ", r->made_for.rows);
+  strbuf_add(b, "}\n");
   add_changes(b, r, true);
   strbuf_add(b, "\n  -- node, kind, part, which");
   for (int i = 0; i < r->axes.n; i++)

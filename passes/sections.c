@@ -30,16 +30,35 @@ void sections_close(const Sections *s) {
     if (s->at[i].program) program_close(s->at[i].program);
 }
 
-static bool add_axes(Module *m, const MeshAxis *axis, const Factors *f, Section *s, Mesh *out,
-                     Diag *d) {
+// The section that has an axis of the mesh that is being made.
+static int section_of(const Sections *s, int axis) {
+  for (int i = 0; i < s->n; i++)
+    for (int k = 0; k < s->at[i].n; k++)
+      if (s->at[i].axis[k] == axis) return i;
+  BUG("an axis of no section");
+}
+
+// Names are those of programs, of files, and those that `factors` returns.
+static bool named_twice(const Sections *all, const char *name, int before, int section, Diag *d) {
+  diag_error(d, NULL, "two axes of the plan are called '%s', of '%s' and of '%s'", name,
+             all->mesh->axis[section_of(all, before)].name, all->mesh->axis[section].name);
+  diag_hint(d, "a file's name is its axis's, where the second list that its 'factors' returns "
+               "has no other");
+  return false;
+}
+
+// Of section number `i`, cut so.
+static bool add_axes(Module *m, Sections *all, int i, const Factors *f, Mesh *out, Diag *d) {
+  const MeshAxis *axis = &all->mesh->axis[i];
+  Section *s = &all->at[i];
   for (int k = 0; k < f->n; k++) {
     const char *own = f->name[k]  ? str_copy(m->arena, f->name[k])
                       : f->n == 1 ? axis->name
                                   : str_format(m->arena, "%s%d", axis->name, k);
     if (out->n_axes == MAX_AXES)
       return diag_error(d, NULL, "a mesh has at most %d axes, and the plan has more", MAX_AXES);
-    if (mesh_find_axis(out, own) >= 0)
-      return diag_error(d, NULL, "two axes of the plan are called '%s': rename a file", own);
+    int before = mesh_find_axis(out, own);
+    if (before >= 0) return named_twice(all, own, before, i, d);
     out->axis[out->n_axes] = (MeshAxis){own, (int)f->size[k], axis->time};
     s->axis[s->n++] = out->n_axes++;
   }
@@ -50,10 +69,8 @@ bool sections_factor(Sections *s, Module *m, const int *pick, Diag *d) {
   Mesh *cut = arena_one(m->arena, Mesh);
   *cut = *s->mesh;
   cut->n_axes = 0;
-  for (int i = 0; i < s->n; i++) {
-    Section *own = &s->at[i];
-    if (!add_axes(m, &s->mesh->axis[i], &own->ways[pick[i]], own, cut, d)) return false;
-  }
+  for (int i = 0; i < s->n; i++)
+    if (!add_axes(m, s, i, &s->at[i].ways[pick[i]], cut, d)) return false;
   module_add_mesh(m, cut);
   return true;
 }

@@ -63,8 +63,9 @@ typedef struct Settings {
   double lr;              // --lr, or the default of the optimizer
   double least_lr;        // of the schedule
   Choice asked;           // --plan
-  bool is_cut;      // how many micro-batches there are was said, by the option or by a program
-  bool made_folder; // of --emit c: it goes again when nothing comes into it
+  bool is_cut;       // how many micro-batches there are was said, by the option or by a program
+  const Loc *cut_by; // then: by which line of a program; NULL: by the option
+  bool made_folder;  // of --emit c: it goes again when nothing comes into it
 } Settings;
 
 // A training step, and what was seen on the way to it.

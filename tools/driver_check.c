@@ -207,6 +207,7 @@ static bool check_batch(const Settings *s, Diag *d) {
   if (!s->batch || s->batch % slices == 0) return true;
   diag_error(d, NULL, "a batch of %lld cannot be cut in %lld micro-batches", (long long)s->batch,
              (long long)slices);
+  if (s->cut_by) diag_note(d, s->cut_by, "the plan is for as many");
   diag_hint(d, "give a --batch that micro-batches divide");
   return false;
 }

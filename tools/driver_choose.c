@@ -58,12 +58,22 @@ bool ask_programs(Settings *s, Arena *a, Diag *d) {
   for (int i = 0; i < plan->n; i++) {
     PlanProgram *p = program_open(a, plan->at[i].program, d);
     if (!p) return false;
-    int64_t wanted = program_micro_batches(p);
+    const Loc *said;
+    int64_t wanted = program_micro_batches(p, &said);
     program_close(p);
     if (wanted < 0) return false;
     if (!wanted || given) continue;
+    if (s->cut_by && s->asked.micro_batches != wanted) {
+      diag_error(d, said,
+                 "this is for %lld micro-batches, and another program of the plan for %lld",
+                 (long long)wanted, (long long)s->asked.micro_batches);
+      diag_note(d, s->cut_by, "here");
+      diag_hint(d, "--micro-batches says how many there are");
+      return false;
+    }
     s->asked.micro_batches = wanted;
     s->is_cut = true;
+    s->cut_by = said;
   }
   return true;
 }

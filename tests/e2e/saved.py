@@ -137,7 +137,7 @@ def check_edits(folder):
     ]:
         mine.write_text(edit(text, old, new) if old else text)
         said = run(*emit, *more, ok=1)
-        lines = [int(n or 0) for n in re.findall(rf"^{re.escape(str(mine))}(?::(\d+):1)?: error: ", said, re.M)]
+        lines = [int(n or 0) for n in re.findall(rf"^{re.escape(str(mine))}(?::(\d+)(?::\d+)?)?: error: ", said, re.M)]
         if message not in said or said.count("error: ") != 1 or len(lines) != 1:
             sys.exit(f"not '{message}':\n{said}")
         if old in (row, weight) and mine.read_text().splitlines()[lines[0] - 1].strip().split(" --")[0] != new:
