@@ -23,7 +23,7 @@ StepPart *graph_step_parts(const Graph *g, Arena *a);
 
 typedef struct Collective {
   const Op *op;
-  StepPart part;
+  StepPart part; // when it runs, as --traffic counts it: of one slice, sums of gradients in it
   int64_t bytes, count; // of one, in a step
   int64_t all_bytes;    // of one, over all ranks
 } Collective;

@@ -50,8 +50,17 @@ static void explain_value(Arena *a, const Value *v, const Life *lives, FILE *out
   }
 }
 
+// "mlp.onnx:/fc1/Gemm, gradient, all_reduce": the node, and what was derived from it in turn.
+static const char *origin_text(Arena *a, const Loc *loc) {
+  if (!loc) return "";
+  if (!loc->from) return loc_text(a, loc);
+  const char *from = origin_text(a, loc->from);
+  return !loc->why ? from : *from ? str_format(a, "%s, %s", from, loc->why) : loc->why;
+}
+
 static void explain_op(Arena *a, const Op *op, const Life *lives, FILE *out) {
-  fprintf(out, "%s  # %s\n", op_text(op, a), loc_comment(a, op->loc));
+  const char *origin = origin_text(a, op->loc);
+  fprintf(out, "%s%s%s\n", op_text(op, a), *origin ? "  # " : "", origin);
   if (op->callee) {
     fprintf(out, "  @%s:", op->callee->name);
     for_each_op(inner, op->callee)

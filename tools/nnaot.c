@@ -73,8 +73,10 @@ static const Option options[] = {
            "constant, linear or cosine, with warmup=STEPS and min=X"),
     NUMBER("clip-norm", 0, &settings.clip_norm, "X", "limit of the gradients' total norm; 0: none"),
     INTEGER("accumulate", 0, &settings.accumulate, "K", "a step takes K batches and updates once"),
-    INTEGER("micro-batches", 0, &settings.micro_batches, "M",
-            "cut a batch in M, one after the other"),
+    INTEGER(
+        "micro-batches", 0, &settings.micro_batches, "M",
+        "cut a batch in M, one after the other; where it is not given, the plan's file may say, "
+        "and more are tried where the memory of --cluster is short"),
     LIST("freeze", 0, &settings.freeze, "GLOB", "weights that stay as they are"),
     GROUP("Plan"),
     STRING(

@@ -148,7 +148,7 @@ static void explain_node(const Problem *p, const SolverProblem *problem, int nod
   strbuf_add(out, "\n");
   for (int k = 0; k < n->choices.n; k++)
     explain_alternative(p, n, &all[k], all[0].cost, out);
-  if (said) strbuf_addf(out, "  %s says so of it\n", loc_comment(a, said));
+  if (said) strbuf_addf(out, "  %s says so of it\n", loc_text(a, said));
 }
 
 const char *search_explain(const Problem *p, const SolverProblem *problem, const char *what) {
