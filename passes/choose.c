@@ -117,6 +117,8 @@ typedef struct Making {
 static void note_searched(void *making, const Searched *s) {
   const Making *k = making;
   Candidate *c = k->c;
+  if (k->run && k->run->searched) k->run->searched(k->run->searched_to, s);
+  if (!s->n) return; // it explains what was not searched
   c->searched = true;
   c->round.nothing = s->status == SOLVER_infeasible || s->status == SOLVER_time_out;
   c->round.bound = s->bound;
@@ -127,7 +129,6 @@ static void note_searched(void *making, const Searched *s) {
   c->needs_less = s->status == SOLVER_infeasible || c->least > 0;
   for (int i = 1; i < s->n_ways; i++)
     if (s->took[i] <= WORTH * s->took[0]) c->other[c->n_others++] = s->way[i];
-  if (k->run && k->run->searched) k->run->searched(k->run->searched_to, s);
 }
 
 // What was made of a candidate, and what there was to say.

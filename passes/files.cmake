@@ -71,6 +71,7 @@ set(PASS_FILES
   search/timed.c
   search/memory.c
   search/explain.c
+  search/otherwise.c
   search/conflict.c
   search/search.c
   choose.c

@@ -153,6 +153,7 @@ typedef struct Attempt {
   Record *record;
   Arena *lives_arena; // which is not `scratch`: that is of one attempt
   Searched searched;
+  const char *otherwise; // what is explained where no search does
 } Attempt;
 
 static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding **first, Diag *d) {
@@ -183,6 +184,8 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
     decide_axes(s, own->axis, own->n);
   }
   if (!check_program(s, d)) return false;
+  if (s->explain && s == *first && !t->searched.explained)
+    t->otherwise = search_otherwise(s, s->explain);
   record_decided(s->record, s);
   make_layouts(s);
   t->ordered |= s->orders.n > 0;
@@ -365,10 +368,10 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   memcpy(t.searched.took, t.took, sizeof t.took);
   if (!ok && t.searched.n) opt_searched(o, &t.searched);
   if (!ok) return false;
-  if (t.searched.n) {
-    opt_searched(o, &t.searched);
+  if (!t.searched.explained) t.searched.explained = t.otherwise;
+  if (t.searched.n || t.searched.explained) opt_searched(o, &t.searched);
+  if (t.searched.n)
     opt_stat(o, (int64_t)t.searched.peak, "bytes at the peak, as the search sees it");
-  }
   warn_of_idle(m, t.scratch, d);
   m->annotations = NULL; // of what was; layouts say it now
   return true;

@@ -35,6 +35,7 @@ typedef struct Sharding {
   int64_t work;              // that the solver may do for one search; 0: about 10 s of it
   const char *problem;       // a file for what the last search solves; NULL: none
   const char *explain;       // of what a search is to say why; NULL: of nothing
+  const Op *about;           // a search is asked about this op only, and decides nothing; or NULL
   const Dims **dims;         // by op id, of the whole; see dims_of
   struct Record *record;     // of what programs did, or NULL
   const char *lp;            // a file for the 0/1 program that places ops; or NULL

@@ -144,7 +144,9 @@ typedef struct Common {
 static const char *pipeline_of(void *context, const Candidate *c) {
   Common *common = context;
   Choice choice = choice_of(common->a, c, common->said);
-  return train_pipeline(common->a, common->s, &choice);
+  Settings s = *common->s;
+  if (is_auto(&s)) s.explain = NULL; // which takes time, and is of the one that is taken
+  return train_pipeline(common->a, &s, &choice);
 }
 
 // Whoever wants to see what passes do sees it of the plan that is taken.

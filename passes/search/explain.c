@@ -141,7 +141,8 @@ static void explain_node(const Problem *p, const SolverProblem *problem, int nod
   for (int k = 0; k < n->choices.n; k++)
     all[k] = with(p, problem, node, k);
   qsort(all, (size_t)n->choices.n, sizeof *all, by_cost);
-  strbuf_addf(out, "search: %s", n->v ? value_text(a, n->v) : op_info[n->op->kind].name);
+  strbuf_addf(out, "%s: %s", p->s->about ? "otherwise" : "search",
+              n->v ? value_text(a, n->v) : op_info[n->op->kind].name);
   if (n->shared) strbuf_add(out, ", for all that read it");
   if (n->op) strbuf_addf(out, ", %s", loc_comment(a, n->op->loc));
   if (n->n > 1) strbuf_addf(out, ", and %d like it", n->n - 1);
@@ -154,8 +155,10 @@ static void explain_node(const Problem *p, const SolverProblem *problem, int nod
 const char *search_explain(const Problem *p, const SolverProblem *problem, const char *what) {
   StrBuf b = {.arena = p->scratch};
   int n = 0;
+  const Op *about = p->s->about;
   for (int i = 0; i < p->nodes.n && n < MAX_EXPLAINED; i++) {
-    if (!is_meant(p->scratch, &p->nodes.at[i], what)) continue;
+    const Node *node = &p->nodes.at[i];
+    if (about ? node->op != about : !is_meant(p->scratch, node, what)) continue;
     explain_node(p, problem, i, &b);
     n++;
   }

@@ -222,6 +222,7 @@ bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *
   if (s->problem && !solver_write(&solved.problem, s->problem, d)) return false;
   if (!r.choice) return does_not_fit(&p, &r, why, d);
   if (s->explain) out->explained = search_explain(&p, &solved.problem, s->explain);
+  if (s->about) return true;
   leave_open(&p);
   write_all(&p, r.choice, why);
   return true;

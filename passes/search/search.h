@@ -61,4 +61,8 @@ void searched_add(Searched *sum, const Searched *more);
 bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *c, const Loc *why,
                  Searched *out, Diag *d);
 
+// Of a step that is decided: what it would take if one of the ops that are called so split
+// otherwise, and all else stayed as it is.  NULL: none is called so, or this cannot be asked.
+const char *search_otherwise(Sharding *s, const char *what);
+
 #endif
