@@ -432,9 +432,18 @@ static int order_of(lua_State *l) {
   return 1;
 }
 
+static int set_field(lua_State *l) {
+  return luaL_error(l,
+                    "the fields of an op or a value cannot be changed: op_trans, split and other "
+                    "calls say what is to be");
+}
+
 static void make_type(lua_State *l, const char *name, lua_CFunction field, lua_CFunction text) {
-  const luaL_Reg own[] = {
-      {"__index", field}, {"__tostring", text}, {"__order", order_of}, {NULL, NULL}};
+  const luaL_Reg own[] = {{"__index", field},
+                          {"__newindex", set_field},
+                          {"__tostring", text},
+                          {"__order", order_of},
+                          {NULL, NULL}};
   luaL_newmetatable(l, name);
   luaL_setfuncs(l, own, 0);
   lua_pop(l, 1);

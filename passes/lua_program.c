@@ -221,6 +221,12 @@ static int call_model(lua_State *l) {
 
 static int call_step(lua_State *l) {
   const PlanProgram *p = lua_touserdata(l, 1);
+  lua_Debug at;
+  push_own_function(l, "step");
+  lua_getinfo(l, ">uS", &at);
+  if (at.nparams > p->n_axes)
+    return luaL_error(l, "lua:%d: 'step' has %d axes, and the ranks are cut in %d: see 'factors'",
+                      at.linedefined, at.nparams, p->n_axes);
   push_own_function(l, "step");
   for (int i = 0; i < p->n_axes; i++)
     lua_pushstring(l, p->s->mesh->axis[p->axis[i]].name);
@@ -344,6 +350,7 @@ PlanProgram *program_open(Arena *a, const char *name, Diag *d) {
   if (!sandbox_open(&p->box, a, path, text, n, d)) return NULL;
   *(PlanProgram **)lua_getextraspace(p->box.lua) = p;
   p->box.calls = call_names(a);
+  p->box.ours = !is_file(name);
   if (sandbox_call(&p->box, start, p, 0)) {
     if (has_function(p, "step")) return p;
     diag_error(d, loc_line(a, path, 0, 0), "the program has no function 'step'");

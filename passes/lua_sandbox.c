@@ -191,7 +191,7 @@ static int column_of(const char *line, const char *word) {
 const Loc *sandbox_loc(Sandbox *s, int line, const char *word) {
   const char *start = line > 0 ? line_start(s, line) : NULL;
   return loc_source(s->arena, s->path, line > 0 ? line : 0,
-                    start && word ? column_of(start, word) : 0, start);
+                    start && word ? column_of(start, word) : 0, s->ours ? NULL : start);
 }
 
 // -- Errors ----------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ const Loc *sandbox_loc(Sandbox *s, int line, const char *word) {
 // NULL: nothing is.
 static const char *blamed(Arena *a, const char *message) {
   static const char *const before[] = {"near '",   "global '",  "field '", "local '",
-                                       "method '", "upvalue '", "to '", "'"};
+                                       "method '", "upvalue '", "to '",    "'"};
   for (size_t i = 0; i < sizeof before / sizeof *before; i++) {
     const char *at = strstr(message, before[i]);
     if (!at) continue;
@@ -224,6 +224,8 @@ static void report(Sandbox *s, const char *message) {
   if (s->about) diag_note(s->d, s->about, "this is what it is about");
   for (int i = 0; i < s->notes.n; i++)
     diag_note(s->d, s->notes.at[i].loc, "%s", s->notes.at[i].text);
+  if (strstr(message, "for iterator"))
+    diag_hint(s->d, "a list is gone through by: for i, x in ipairs(list) do");
   if (strstr(message, "global '"))
     diag_hint(s->d,
               "a file has math, string, table, assert, error, ipairs, next, pairs, select, "

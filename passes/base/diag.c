@@ -97,6 +97,7 @@ static int word_width(const Loc *loc) {
 
 static void show_line(Diag *d, const Loc *loc, bool is_note) {
   const char *line = loc ? loc->source : NULL;
+  if (line && !line[strspn(line, " \t\r\n")]) line = NULL; // an error at the end of the file
   if (line && !(is_note && line == d->shown))
     diag_source(d, line, line + strcspn(line, "\n"), loc->column, word_width(loc));
   if (line || !is_note) d->shown = line;
