@@ -14,6 +14,14 @@
 //
 //     RUN(3, nnrt_move_b4(NULL, H, r, 0));    // %h1 = move %h …        the ranks of @s0
 //     RUN(3, nnrt_move_b4(H1, NULL, r, 0));   // %h1 = move %h …        the ranks of @s1
+//
+// Where the graph has a schedule each segment has a function of its own.  A move that comes from
+// another segment is started behind that, or where the schedule says `get`, and waited for before
+// the segment that it is in:
+//
+//     RUN(3, nnrt_move_start_b4(NULL, H, r, 0));   train_s0_F0_start
+//     RUN(3, nnrt_move_start_b4(H1, NULL, r, 0));  train_s1_get_h1
+//     RUN(4, nnrt_move_wait_b4(H1, r, 0));         train_s1_F1_wait
 
 #include <inttypes.h>
 #include <math.h>
@@ -22,6 +30,7 @@
 #include "ir/kernel.h"
 #include "ir/loops.h"
 #include "ir/place.h"
+#include "ir/text.h"
 #include "kernels.h"
 #include "target.h"
 
@@ -30,8 +39,9 @@ typedef struct Writer {
   Program *p;
   GraphCode *code;
   Arena *arena;
-  Part part;           // that lines go to
-  Vec(Op *) in_flight; // all_reduces nobody has waited for
+  enum { IN_begin, IN_loop, IN_update } part; // that lines go to
+  int segment;                                // of the loop; 0 where there is no schedule
+  Vec(Op *) in_flight;                        // all_reduces nobody has waited for
 } Writer;
 
 static Target target_of(const Writer *w) {
@@ -44,10 +54,23 @@ static const Mesh *value_mesh(const Value *v) {
 
 // -- Lines -------------------------------------------------------------------------------------
 
-static void add_to_code(Writer *w, int c, const char *text, const char *comment) {
+static CallList *current_list(Writer *w, int c) {
   Calls *calls = &w->code->calls[c];
+  switch (w->part) {
+  case IN_begin: return &calls->begin;
+  case IN_loop: return &loop_segment(calls, w->segment)->run;
+  case IN_update: return &calls->update;
+  }
+  return NULL;
+}
+
+static void add_to_list(Writer *w, CallList *list, const char *text, const char *comment) {
   Call call = {text, comment};
-  vec_push(w->arena, &calls->part[w->part], call);
+  vec_push(w->arena, list, call);
+}
+
+static void add_to_code(Writer *w, int c, const char *text, const char *comment) {
+  add_to_list(w, current_list(w, c), text, comment);
 }
 
 // To all that are on the mesh.
@@ -395,7 +418,6 @@ static void wait_for(Writer *w, const Op *op) {
 }
 
 static void add_constant(Writer *w, const Op *op) {
-  if (op->out[0]->offset < 0) return;
   const char *name = constant_name(w, op->out[0]);
   add_line(w, op_mesh(op),
            str_format(w->arena, "nnrt_copy(%s, %s, %" PRId64 ");", buffer(w, op->out[0]), name,
@@ -413,25 +435,92 @@ static void add_stay(Writer *w, const Op *op) {
            op_comment(w, op));
 }
 
-static bool add_move(Writer *w, const Op *op) {
-  char name[128];
-  const Mesh *from = op->in[0].value->layout->mesh, *to = op_mesh(op);
-  if (!kernel_name(op, target_of(w), name, sizeof name)) return no_kernel(w, op);
-  int i = new_op(w, "move", op_place(w, op)), number = move_number(w->p, op);
-  for (int c = 0; c < w->p->code.n; c++) {
-    bool gives = code_on(w->p, c, from), gets = code_on(w->p, c, to);
-    if (!gives && !gets) continue;
-    add_to_code(w, c,
-                str_format(w->arena, "RUN(%d, %s(%s, %s, r, %d));", i, name,
-                           gets ? buffer(w, op->out[0]) : "NULL",
-                           gives ? buffer(w, op->in[0].value) : "NULL", number),
-                op_comment(w, op));
-  }
+// A move as a code has part in it: `at` is the segment behind which it starts, 0 where only `get`
+// does that.
+typedef struct MovePart {
+  const Op *op;
+  const char *kernel; // "b4" of nnrt_move_b4
+  int number, run, wait;
+  Calls *calls;
+  bool gives, gets;
+  int at;
+} MovePart;
+
+// What no segment makes is there from the first one on.
+static int starts_behind(const MovePart *m) {
+  const Op *made_by = m->op->in[0].value->def;
+  int segment = made_by ? made_by->segment : 0;
+  if (segment == m->op->segment) return segment;
+  if (!m->gives) return 0;
+  return segment ? segment : loop_first(m->calls);
+}
+
+static void add_whole_move(Writer *w, const MovePart *m, int c) {
+  add_to_code(w, c,
+              str_format(w->arena, "RUN(%d, nnrt_move_%s(%s, %s, r, %d));", m->run, m->kernel,
+                         m->gets ? buffer(w, m->op->out[0]) : "NULL",
+                         m->gives ? buffer(w, m->op->in[0].value) : "NULL", m->number),
+              op_comment(w, m->op));
+}
+
+static bool add_move_start(Writer *w, const MovePart *m) {
+  Value *y = m->op->out[0];
+  LoopPart *part = m->gives ? loop_segment(m->calls, m->at) : loop_get(m->calls, y);
+  if (!part)
+    return diag_error(w->p->d, m->op->loc, "no run of the schedule gets %s on all its devices",
+                      value_name(w->arena, y));
+  vec_push(w->arena, &part->starts, m->op);
+  add_to_list(w, &part->start,
+              str_format(w->arena, "RUN(%d, nnrt_move_start_%s(%s, %s, r, %d));", m->run, m->kernel,
+                         m->gets ? buffer(w, y) : "NULL",
+                         m->gives ? buffer(w, m->op->in[0].value) : "NULL", m->number),
+              op_comment(w, m->op));
   return true;
 }
 
+static void add_move_wait(Writer *w, const MovePart *m) {
+  LoopPart *part = loop_segment(m->calls, m->op->segment);
+  Value *y = m->op->out[0];
+  vec_push(w->arena, &part->waits, m->op);
+  add_to_list(w, &part->wait,
+              str_format(w->arena, "RUN(%d, nnrt_move_wait_%s(%s, r, %d));", m->wait, m->kernel,
+                         buffer(w, y), m->number),
+              str_format(w->arena, "%s is here", value_name(w->arena, y)));
+}
+
+static bool add_move(Writer *w, const Op *op) {
+  static const char prefix[] = "nnrt_move_";
+  char name[128];
+  const Mesh *from = op->in[0].value->layout->mesh, *to = op_mesh(op);
+  if (!kernel_name(op, target_of(w), name, sizeof name)) return no_kernel(w, op);
+  MovePart m = {.op = op, .kernel = name + strlen(prefix), .number = move_number(w->p, op)};
+  bool apart = w->part == IN_loop && w->segment, ok = true;
+  m.run = new_op(w, "move", op_place(w, op));
+  m.wait = -1;
+  for (int c = 0; c < w->p->code.n && ok; c++) {
+    m.calls = &w->code->calls[c];
+    m.gives = code_on(w->p, c, from);
+    m.gets = code_on(w->p, c, to);
+    if (!m.gives && !m.gets) continue;
+    m.at = apart ? starts_behind(&m) : op->segment;
+    if (m.at == op->segment) {
+      add_whole_move(w, &m, c);
+      continue;
+    }
+    ok = add_move_start(w, &m);
+    if (m.gets && m.wait < 0) m.wait = new_op(w, "wait", op_place(w, op));
+    if (m.gets && ok) add_move_wait(w, &m);
+  }
+  return ok;
+}
+
+// Is nothing called for it?
+static bool is_silent(const Op *op) {
+  return (op_info[op->kind].traits & VIEW) || (op->kind == OP_constant && op->out[0]->offset < 0);
+}
+
 static bool add_op(Writer *w, Op *op) {
-  if (op_info[op->kind].traits & VIEW) return true;
+  if (is_silent(op)) return true;
   wait_for(w, op);
   if (op->kind == OP_move && move_number(w->p, op) >= 0) return add_move(w, op);
   if (!mesh_runs(w->p, op_mesh(op))) return true;
@@ -490,31 +579,48 @@ static void add_copies(Writer *w, const Graph *g) {
     }
 }
 
+// Lines go to a part of the step from here on, or to a segment of its loop.  What is in flight does
+// not outlast one of several slices, or of several segments: the next must not find it under way.
+static void go_to(Writer *w, int part, int segment) {
+  bool repeated = module_slices(w->p->m) > 1 || w->code->g->schedule;
+  if (w->part == IN_begin || (w->part == IN_loop && repeated)) wait_for(w, NULL);
+  w->part = part;
+  w->segment = segment;
+}
+
+// Whether all codes that have part in an op of the loop run its segment.
+static bool has_segment(Writer *w, const Op *op) {
+  bool scheduled = w->code->g->schedule != NULL;
+  if (scheduled && !op->segment)
+    return diag_error(w->p->d, op->loc, "%s is in the loop over slices and in no segment",
+                      op_info[op->kind].name);
+  for (int c = 0; c < w->p->code.n; c++)
+    if (code_on(w->p, c, op_mesh(op)) && !loop_segment(&w->code->calls[c], op->segment))
+      return diag_error(w->p->d, op->loc, "a device has part in %s, and its run lacks segment %s",
+                        op_info[op->kind].name, segment_name(w->code->g, op->segment));
+  return true;
+}
+
 void graph_calls(Program *p, GraphCode *code) {
   Writer w = {.p = p, .code = code, .arena = p->arena};
   const Op *start = graph_update_start(code->g);
   const bool *begin = graph_begin_ops(code->g, p->arena);
-  bool repeated = module_slices(p->m) > 1;
-  code->calls = arena_array(p->arena, Calls, p->code.n);
+  loops_find(p, code);
   for (int i = 0; i < code->g->n_params; i++)
     if (code->g->params[i]->offset >= 0 && mesh_runs(p, value_mesh(code->g->params[i])))
       buffer(&w, code->g->params[i]);
-  w.part = STEP_begin;
   for_each_op(op, code->g)
     if (begin[op->id]) add_op(&w, op);
-  wait_for(&w, NULL);
-  w.part = STEP_micro;
+  go_to(&w, IN_loop, 0);
   for_each_op(op, code->g) {
     if (begin[op->id]) continue;
-    if (op == start) {
-      // The next micro-batch must not find a collective of this one under way.
-      if (repeated) wait_for(&w, NULL);
-      w.part = STEP_update;
-    }
-    add_op(&w, op);
+    if (op == start) go_to(&w, IN_update, 0);
+    if (is_silent(op)) continue;
+    if (w.part == IN_loop && op->segment != w.segment) go_to(&w, IN_loop, op->segment);
+    if (w.part == IN_update || has_segment(&w, op)) add_op(&w, op);
   }
-  if (!start && repeated) wait_for(&w, NULL);
-  w.part = STEP_update;
+  if (w.part == IN_loop) go_to(&w, IN_update, 0);
   wait_for(&w, NULL);
   add_copies(&w, code->g);
+  loops_check(p, code);
 }

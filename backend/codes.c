@@ -6,11 +6,12 @@
 //
 // A rank runs the ops that are on one of its meshes, in the order in which the graph has them, and
 // a move if it is on the mesh that this comes from or goes to.  Ranks that are on the same meshes
-// run the same: a code, with functions of its own.
+// run the same, where a schedule does not say otherwise: a code, with functions of its own.
 //
 // All ranks go through what they have part in in the one order of the graph.  So nobody waits for
 // somebody who waits for him: of those who wait, the one at the earliest op does so for ranks that
-// are behind it, which run.
+// are behind it, which run.  Where there is a schedule the segments of all slices are in one order,
+// too (ir/schedule.h).
 //
 // Groups and moves are numbered in that order as well, and alike in all programs of --split-ranks:
 // the runtime makes the communicators of groups in the order of their numbers.
@@ -54,13 +55,21 @@ static bool *meshes_of(const Program *p, int rank, int n_meshes) {
   return on;
 }
 
-// The code of `rank`, a new one if there is none for the meshes that it is on.
+// The code of `rank`, a new one if there is none for the meshes that it is on and what it runs.
 static int find_code(Program *p, int rank, int n_meshes, const int64_t *ends) {
   bool *on = meshes_of(p, rank, n_meshes);
-  for (int c = 0; c < p->code.n; c++)
-    if (!memcmp(p->code.at[c].on, on, (size_t)n_meshes * sizeof *on)) return c;
+  const RankRun *train = graph_run_of(p->train.g, rank);
+  const RankRun *eval = p->eval.g ? graph_run_of(p->eval.g, rank) : NULL;
+  for (int c = 0; c < p->code.n; c++) {
+    const Code *code = &p->code.at[c];
+    if (!memcmp(code->on, on, (size_t)n_meshes * sizeof *on) && code->run[0] == train &&
+        code->run[1] == eval)
+      return c;
+  }
   int64_t end = device_end(p->m, ends, rank), align = target_info[p->o->target.target].align;
-  vec_push(p->arena, &p->code, (Code){.on = on, .slab_bytes = (end + align - 1) / align * align});
+  end = (end + align - 1) / align * align;
+  Code code = {.on = on, .run = {train, eval}, .slab_bytes = end};
+  vec_push(p->arena, &p->code, code);
   return p->code.n - 1;
 }
 

@@ -9,8 +9,8 @@
 //     static void prepare(NnrtRank *r) {…}       what kernels prepare once
 //     static int fused_0(float *y0, …) {…}       fused bodies
 //     static void train_begin(NnrtRank *r) {…}   once per step, if there is something to do
-//     static void train_micro(NnrtRank *r) {     one call per op, for every micro-batch
-//       RUN(0, nnrt_linear_f32(P0, Y, X, W));    // %y = linear %x, %w    mlp.onnx:/fc1/MatMul
+//     static void train_micro(NnrtRank *r) {     one call per op, for every micro-batch; where there
+//       RUN(0, nnrt_linear_f32(P0, Y, X, W));    is a schedule a function for each segment
 //     }
 //     static void train_update(NnrtRank *r) {…}  once per step
 //     const NnrtProgram nnrt_program = {…};      tables for the runtime
@@ -32,14 +32,9 @@ const char *function_name(Arena *a, const char *of, const Code *code, const char
                     : str_format(a, "%s%s%s", of, *part ? "_" : "", part);
 }
 
-static const char *const part_name[] = {"begin", "micro", "update"};
-
-const char *part_function(const Program *p, const GraphCode *g, int c, Part part) {
-  if (!g->g || (part == STEP_begin && g->calls[c].part[part].n == 0)) return NULL;
-  return function_name(p->arena, g->name, &p->code.at[c], part_name[part]);
-}
-
-static void emit_calls(StrBuf *out, Arena *a, const char *function, const Call *calls, int n) {
+static void emit_calls(StrBuf *out, Arena *a, const char *function, const CallList *list) {
+  const Call *calls = list->at;
+  int n = list->n;
   strbuf_addf(out, "static void %s(NnrtRank *r) {\n", function);
   if (n == 0) strbuf_add(out, "  (void)r;\n");
   for (int i = 0; i < n; i++) {
@@ -77,6 +72,12 @@ static void emit_prepares(Program *p, StrBuf *out) {
     emit_prepare(p, out, c);
 }
 
+static void emit_part(StrBuf *out, Arena *a, const LoopPart *part) {
+  if (part->wait.n) emit_calls(out, a, str_format(a, "%s_wait", part->function), &part->wait);
+  if (!part->action.get) emit_calls(out, a, part->function, &part->run);
+  if (part->start.n) emit_calls(out, a, str_format(a, "%s_start", part->function), &part->start);
+}
+
 static void emit_code(Program *p, StrBuf *out, int c) {
   const Code *code = &p->code.at[c];
   const GraphCode *graphs[] = {&p->train, &p->eval};
@@ -84,11 +85,12 @@ static void emit_code(Program *p, StrBuf *out, int c) {
   for (int i = 0; i < 2; i++) {
     const GraphCode *g = graphs[i];
     if (!g->g) continue;
-    for (int part = 0; part < N_PARTS; part++) {
-      const char *name = part_function(p, g, c, part);
-      if (name)
-        emit_calls(out, p->arena, name, g->calls[c].part[part].at, g->calls[c].part[part].n);
-    }
+    const Calls *calls = &g->calls[c];
+    if (calls->begin.n)
+      emit_calls(out, p->arena, function_name(p->arena, g->name, code, "begin"), &calls->begin);
+    for (int k = 0; k < calls->part.n; k++)
+      emit_part(out, p->arena, &calls->part.at[k]);
+    emit_calls(out, p->arena, function_name(p->arena, g->name, code, "update"), &calls->update);
   }
 }
 
@@ -161,7 +163,7 @@ static void find_graphs(Program *p) {
   for_each_graph(g, p->m) {
     if (!g->entry) continue;
     if (str_equal(g->name, "eval") && p->train.g)
-      p->eval = (GraphCode){.g = g, .name = "eval"};
+      p->eval = (GraphCode){.g = g, .name = "eval", .index = 1};
     else if (!p->train.g || str_equal(g->name, "train"))
       p->train = (GraphCode){.g = g, .name = "train"};
   }

@@ -6,6 +6,10 @@
 //
 //     #define H_0_MLP_FC1 ((float *)(r->slab + 4096)) // f32[4,6]
 //
+// What is there for several slices of time at once is where the current one has it:
+//
+//     #define H ((float *)(r->slab + 4096 + r->micro % 3 * INT64_C(128))) // f32[4,6]
+//
 // Names are in capitals, unique in the program, and no macro of a header.  Values of @eval that lie
 // elsewhere than a value of @train of the same name begin with EVAL_.
 
@@ -90,11 +94,17 @@ static const char *wanted(Names *n, const Value *v) {
   return is_reserved(name) ? str_format(n->arena, "%s_", name) : name;
 }
 
+static const char *place_text(Arena *a, const Value *v) {
+  const char *slot = "";
+  if (v->slots > 1)
+    slot = str_format(a, " + r->micro %% %d * INT64_C(%" PRId64 ")", v->slots, v->stride);
+  return str_format(a, "((%s *)(r->slab + %" PRId64 "%s))", dtype_ctype[v->type->dtype], v->offset,
+                    slot);
+}
+
 const char *names_of(Names *n, const Value *v, const char *graph, StrBuf *defines) {
   Arena *a = n->arena;
-  const char *type = type_text(a, v->type);
-  const char *place =
-      str_format(a, "((%s *)(r->slab + %" PRId64 "))", dtype_ctype[v->type->dtype], v->offset);
+  const char *type = type_text(a, v->type), *place = place_text(a, v);
   const char *base = wanted(n, v), *name = base;
   for (int i = 2;; i++) {
     Name *at = find(n, name);

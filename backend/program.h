@@ -6,6 +6,7 @@
 #include "backend.h"
 #include "base/vec.h"
 #include "ir/boxes.h"
+#include "ir/schedule.h"
 
 // C names for values: see names.c.
 typedef struct Names Names;
@@ -23,6 +24,8 @@ typedef struct Code {
   const char *name; // "s0": it has the functions train_s0_micro, …; NULL where there is only one
   const char *who;  // its ranks: "0-3, 6 on @m, @s0"
   bool *on;         // by mesh id: are its ranks on that?
+  // What they do in the loops of train and eval; NULL: nothing, or there is no schedule.
+  const RankRun *run[2];
   int64_t slab_bytes;
 } Code;
 
@@ -46,23 +49,34 @@ typedef struct Constant {
   const char *name;
 } Constant;
 
-// A line of begin(), micro() or update().
+// A line of a function.
 typedef struct Call {
   const char *text;    // "RUN(3, nnrt_…);", or NULL: only the comment
   const char *comment; // the line of IR, and where it comes from
 } Call;
+typedef Vec(Call) CallList;
 
-// The functions that a step calls: see ir/place.h.
-typedef enum Part { STEP_begin, STEP_micro, STEP_update, N_PARTS } Part;
+// What a code runs of a slice, as NnrtPart: see loop.c.
+typedef struct LoopPart {
+  Action action;        // neither a segment nor a get: the whole loop
+  const char *name;     // "F0", "get %g1"
+  const char *function; // "train_s0_F0"; before and after it are train_s0_F0_wait and …_start
+  CallList wait, run, start;
+  Vec(const Op *) waits, starts; // moves
+} LoopPart;
 
+// What a code does in a step of a graph.
 typedef struct Calls {
-  Vec(Call) part[N_PARTS];
+  CallList begin, update; // see ir/place.h
+  Vec(LoopPart) part;
+  Vec(int) order; // of parts; none: all of slice 0, then of slice 1, …
 } Calls;
 
 // What one entry graph becomes.
 typedef struct GraphCode {
   Graph *g;
   const char *name;      // "train"
+  int index;             // 0 of train, 1 of eval
   Calls *calls;          // by code
   Vec(const char *) ops; // what errors and traces call them, whoever runs them
 } GraphCode;
@@ -75,6 +89,7 @@ typedef struct Program {
   Names *names;
   StrBuf defines, kernels, constants; // of program.c
   StrBuf device;                      // kernels in a file of their own
+  Vec(const char *) function;         // names that are taken
   int n_ranks;
   Vec(Code) code;
   int *code_of; // by rank
@@ -102,6 +117,15 @@ int move_number(const Program *p, const Op *move); // -1: there is nothing to do
 // Calls for all ops of a graph (calls.c).  Reports every op that has no kernel.
 void graph_calls(Program *p, GraphCode *code);
 
+// The parts of the loop of each code, and their order (loop.c).  Reports what is wrong in a
+// schedule.
+void loops_find(Program *p, GraphCode *code);
+LoopPart *loop_segment(Calls *calls, int segment); // NULL: the code does not run it
+LoopPart *loop_get(Calls *calls, const Value *y);
+int loop_first(const Calls *calls); // the segment that runs first; 0: none does
+// Whether every move is started before it is waited for; reports those that are not.
+void loops_check(Program *p, const GraphCode *code);
+
 // Where in the payload each weight goes (payload.c), and the payload itself.
 void payload_plan(Program *p);
 // Of a weight of @train, or of @eval, which has those of @train.
@@ -116,10 +140,8 @@ FILE *part_open(Arena *a, const char *path, Diag *d);
 bool part_finish(FILE *f, Arena *a, const char *path, bool ok, Diag *d);
 bool text_write(Arena *a, const char *path, const StrBuf *text, Diag *d);
 
-// The function of a code that is `part` of `of`: "train_micro", "train_s0_micro", "prepare_s0".
+// What a code has of its own: "train_update", "train_s0_update", "prepare_s0".
 const char *function_name(Arena *a, const char *of, const Code *code, const char *part);
-// NULL where there is none: of a graph that is not there, and of a begin without a call.
-const char *part_function(const Program *p, const GraphCode *g, int c, Part part);
 
 // The commands that make `program` of the sources (build.c), each after "//   " on a line of its
 // own; "" where there is no runtime.

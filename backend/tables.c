@@ -4,6 +4,9 @@
 //         {"x", NNRT_input, NNRT_f32, 2, {32, 64}, {{0, -1}, {-1}}, .offset = 26752},
 //         {"w", NNRT_weight, NNRT_f32, 2, {64, 48}, {{-1}, {-1}}, .offset = 0, .train = true, …},
 //
+// An output that is there for several slices at once is read when the last is done, so where that
+// is.
+//
 // A tensor's dimensions here are of the whole: the local ones times the axes that cut them.
 
 #include <inttypes.h>
@@ -32,7 +35,11 @@ static void add_shape(const Program *p, StrBuf *out, const Value *v) {
     strbuf_addf(out, "%s%" PRId64, d ? ", " : "", n);
   }
   if (v->type->rank == 0) strbuf_add(out, "0");
-  strbuf_addf(out, "}, {%s}, .offset = %" PRId64, split.at ? split.at : "{-1}", v->offset);
+  int64_t last = v->slots > 1 && v->def ? (module_slices(p->m) - 1) % v->slots : 0;
+  strbuf_addf(out, "}, {%s}, .offset = %" PRId64, split.at ? split.at : "{-1}",
+              v->offset + last * v->stride);
+  if (v->slots > 1 && !v->def)
+    strbuf_addf(out, ", .slots = %d, .stride = %" PRId64, v->slots, v->stride);
   if (mesh && mesh->id) strbuf_addf(out, ", .mesh = %d", mesh->id);
 }
 

@@ -8,8 +8,11 @@
 //         {0, 2, 0, {4, 6}, {0, 0}, {0, 0}},                              a box from rank 0 to rank 2
 //     static const NnrtMove moves[] = {
 //         {0, 1, 2, {4, 6}, {8, 6}, false, 2, messages_0},                from mesh 0 to mesh 1
+//     static const NnrtPart train_s0_parts[] = {
+//         {"F0", NULL, train_s0_F0, train_s0_F0_start},                   a segment and what it starts
+//     static const int train_s0_order[] = {0, 0, 1, 2, 0, 1, 2, …};       of parts
 //     static const NnrtCode codes[] = {
-//         {prepare_s0, NULL, train_s0_micro, train_s0_update, NULL, NULL, NULL, 832},
+//         {prepare_s0, {NULL, 3, train_s0_parts, train_s0_order, train_s0_update}, {0}, 832},
 
 #include <inttypes.h>
 
@@ -95,17 +98,66 @@ static void add_moves(const Program *p, StrBuf *out) {
   strbuf_add(out, "};\n\n");
 }
 
+static const char *or_null(const Program *p, const CallList *list, const char *function,
+                           const char *suffix) {
+  return list->n ? str_format(p->arena, "%s%s", function, suffix) : "NULL";
+}
+
+static void add_part(const Program *p, StrBuf *out, const LoopPart *part) {
+  strbuf_addf(out, "    {%s, %s", c_string(p->arena, part->name),
+              or_null(p, &part->wait, part->function, "_wait"));
+  strbuf_addf(out, ", %s, %s},\n", part->action.get ? "NULL" : part->function,
+              or_null(p, &part->start, part->function, "_start"));
+}
+
+static void add_order(const Program *p, StrBuf *out, const char *name, const Calls *calls) {
+  enum { PER_LINE = 32 };
+  (void)p;
+  strbuf_addf(out, "static const int %s[] = {", name);
+  for (int i = 0; i < calls->order.n; i++)
+    strbuf_addf(out, "%s%d", i % PER_LINE ? ", " : i ? ",\n    " : "", calls->order.at[i]);
+  strbuf_add(out, "};\n");
+}
+
+static void add_loops(const Program *p, StrBuf *out, const GraphCode *g) {
+  for (int c = 0; g->g && c < p->code.n; c++) {
+    const Calls *calls = &g->calls[c];
+    const Code *code = &p->code.at[c];
+    if (!calls->part.n) continue;
+    strbuf_addf(out, "static const NnrtPart %s[] = {\n",
+                function_name(p->arena, g->name, code, "parts"));
+    for (int i = 0; i < calls->part.n; i++)
+      add_part(p, out, &calls->part.at[i]);
+    strbuf_add(out, "};\n");
+    if (calls->order.n) add_order(p, out, function_name(p->arena, g->name, code, "order"), calls);
+    strbuf_add(out, "\n");
+  }
+}
+
+static void add_steps(const Program *p, StrBuf *out, const GraphCode *g, int c) {
+  if (!g->g) {
+    strbuf_add(out, ", {0}");
+    return;
+  }
+  Arena *a = p->arena;
+  const Calls *calls = &g->calls[c];
+  const Code *code = &p->code.at[c];
+  strbuf_addf(out, ", {%s, %d", calls->begin.n ? function_name(a, g->name, code, "begin") : "NULL",
+              calls->part.n);
+  strbuf_addf(out, ", %s", calls->part.n ? function_name(a, g->name, code, "parts") : "NULL");
+  strbuf_addf(out, ", %s", calls->order.n ? function_name(a, g->name, code, "order") : "NULL");
+  strbuf_addf(out, ", %s}", function_name(a, g->name, code, "update"));
+}
+
 static void add_codes(const Program *p, StrBuf *out) {
+  add_loops(p, out, &p->train);
+  add_loops(p, out, &p->eval);
   strbuf_add(out, "static const NnrtCode codes[] = {\n");
   for (int c = 0; c < p->code.n; c++) {
     const Code *code = &p->code.at[c];
     strbuf_addf(out, "    {%s", function_name(p->arena, "prepare", code, ""));
-    const GraphCode *graphs[] = {&p->train, &p->eval};
-    for (int i = 0; i < 2; i++)
-      for (int part = 0; part < N_PARTS; part++) {
-        const char *name = part_function(p, graphs[i], c, part);
-        strbuf_addf(out, ", %s", name ? name : "NULL");
-      }
+    add_steps(p, out, &p->train, c);
+    add_steps(p, out, &p->eval, c);
     strbuf_addf(out, ", %" PRId64 "},\n", code->slab_bytes);
   }
   strbuf_add(out, "};\n\n");

@@ -128,7 +128,9 @@ static int run_job(NnrtComm *c, const Job *job) {
   const char *name = "";
   double start = c->rank->trace ? nnrt_now_us() : 0;
   int code = call_way(c, job, &name);
-  if (c->rank->trace) nnrt_trace_host(c->rank, name, start, nnrt_now_us());
+  if (c->rank->trace)
+    nnrt_trace_host(c->rank, job->name ? job->name : name, job->name ? job->slice : -1, start,
+                    nnrt_now_us());
   if (job->kind == JOB_move && job->exchange->n_from == 0) nnrt_exchange_free(job->exchange);
   return code;
 }
@@ -192,6 +194,7 @@ bool nnrt_comm_open(NnrtRank *r, const CommWay *way, void *shared, Why *w) {
     c->group[g] = nnrt_group_of(p, g, r->rank);
   c->route = nnrt_must_alloc((size_t)p->n_moves * sizeof *c->route);
   c->movers = nnrt_must_alloc((size_t)p->n_moves * sizeof *c->movers);
+  c->started = nnrt_must_alloc((size_t)p->n_moves * sizeof *c->started);
   for (int i = 0; i < p->n_moves; i++) {
     c->route[i] = nnrt_route_of(p, i, r->rank);
     c->movers[i] = nnrt_movers_of(p, i, r->rank);
@@ -236,6 +239,7 @@ void nnrt_comm_close(NnrtRank *r) {
   }
   free(c->route);
   free(c->movers);
+  free(c->started);
   free(c->scratch);
   nnrt_traffic_close(r);
   free(c);
@@ -310,11 +314,20 @@ int nnrt_comm_do(NnrtComm *c, Job job) {
   return code || !c->threaded ? code : wait_for(c, c->n_put - 1);
 }
 
+int nnrt_comm_move_start(NnrtComm *c, Exchange *e, const char *name, int slice, int64_t *out_job) {
+  *out_job = put(c, (Job){.kind = JOB_move, .exchange = e, .name = name, .slice = slice});
+  return *out_job < 0 ? failed(c) : 0;
+}
+
+int nnrt_comm_move_wait(NnrtComm *c, int64_t job) {
+  return wait_for(c, job);
+}
+
 int nnrt_comm_move(NnrtComm *c, Exchange *e) {
   bool gets = e->n_from > 0;
-  int64_t number = put(c, (Job){.kind = JOB_move, .exchange = e});
-  if (number < 0) return failed(c);
-  return gets ? wait_for(c, number) : 0;
+  int64_t job;
+  int code = nnrt_comm_move_start(c, e, NULL, -1, &job);
+  return code || !gets ? code : nnrt_comm_move_wait(c, job);
 }
 
 int nnrt_comm_wait(NnrtComm *c, const void *y) {

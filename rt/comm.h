@@ -49,6 +49,8 @@ typedef struct Job {
   struct Exchange *exchange;
   const Route *route;
   int64_t width;
+  const char *name; // for --trace, with the slice that it is of; NULL: what it is
+  int slice;
 } Job;
 
 // What one rank has for another, or gets of it.
@@ -66,6 +68,14 @@ typedef struct Exchange {
   Parcel *to, *from;
 } Exchange;
 
+// A move that was started, on a rank that waits for it.
+typedef struct StartedMove {
+  Exchange *exchange;
+  int64_t job;
+  char *kept; // what this rank has for itself, as a parcel
+  struct StartedMove *next;
+} StartedMove;
+
 enum { QUEUE_LENGTH = 1024 };
 
 typedef struct NnrtComm {
@@ -74,8 +84,10 @@ typedef struct NnrtComm {
   Group world, *group; // the program's groups
   Route *route;        // [n_moves]
   Group *movers;       // [n_moves] all that give or get
-  struct Wire *wire;   // of comm_peers.c
-  char *scratch;       // of the way
+  // [n_moves] in this machine's memory: those that nobody waited for, the first first.
+  StartedMove **started;
+  struct Wire *wire; // of comm_peers.c
+  char *scratch;     // of the way
   int64_t scratch_bytes;
   double patience; // seconds to wait for other ranks
   Traffic traffic; // of generated code
@@ -141,6 +153,10 @@ void nnrt_exchange_free(Exchange *e);
 // Gives and gets; returns when all is here that it gets.  One that gets nothing belongs to the
 // queue from now on, any other to the caller.
 int nnrt_comm_move(NnrtComm *c, Exchange *e);
+// The same in two.  The exchange is the queue's until the wait, which one that gets nothing does
+// without.
+int nnrt_comm_move_start(NnrtComm *c, Exchange *e, const char *name, int slice, int64_t *out_job);
+int nnrt_comm_move_wait(NnrtComm *c, int64_t job);
 
 void nnrt_comm_meet(const Group *g); // of threads of this process: none goes on before all came
 

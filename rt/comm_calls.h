@@ -3,7 +3,7 @@
 //
 //     all_reduce  reduce_scatter      of a type
 //     gather  slice  all_to_all       of elements of so many bytes
-//     move                            of both; of a sum it is told the type
+//     move  move_start  move_wait     of both; of a sum it is told the type
 //
 // What sends is counted here, for every target and way (traffic.h).
 
@@ -22,6 +22,13 @@
   int nnrt_move_##type(T *y, const T *x, NnrtRank *r, int number) {                                \
     nnrt_traffic_move(r, number, sizeof(T));                                                       \
     return move(y, x, r, number, sizeof(T), true, NNRT_##type);                                    \
+  }                                                                                                \
+  int nnrt_move_start_##type(T *y, const T *x, NnrtRank *r, int number) {                          \
+    nnrt_traffic_move(r, number, sizeof(T));                                                       \
+    return move_start(y, x, r, number, sizeof(T), true);                                           \
+  }                                                                                                \
+  int nnrt_move_wait_##type(T *y, NnrtRank *r, int number) {                                       \
+    return move_wait(y, r, number, sizeof(T), true, NNRT_##type);                                  \
   }
 REDUCE(f32, float)
 REDUCE(i64, int64_t)
@@ -44,6 +51,13 @@ REDUCE(i64, int64_t)
   int nnrt_move_b##bytes(void *y, const void *x, NnrtRank *r, int number) {                        \
     nnrt_traffic_move(r, number, bytes);                                                           \
     return move(y, x, r, number, bytes, false, NNRT_u8);                                           \
+  }                                                                                                \
+  int nnrt_move_start_b##bytes(void *y, const void *x, NnrtRank *r, int number) {                  \
+    nnrt_traffic_move(r, number, bytes);                                                           \
+    return move_start(y, x, r, number, bytes, false);                                              \
+  }                                                                                                \
+  int nnrt_move_wait_b##bytes(void *y, NnrtRank *r, int number) {                                  \
+    return move_wait(y, r, number, bytes, false, NNRT_u8);                                         \
   }
 MOVE(1)
 MOVE(2)

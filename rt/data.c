@@ -208,7 +208,7 @@ static bool feed_source(const Data *d, const DataOrder *order, const Source *s, 
   const NnrtTensor *t = s->input;
   Part part;
   if (!nnrt_part_here(r, t, &part)) return true;
-  char *to = r->slab + t->offset;
+  char *to = r->slab + t->offset + (t->slots ? r->micro % t->slots * t->stride : 0);
   int64_t first_dim = s->rows ? 1 : 0; // the dimensions from here on are of one row
   Runs runs = nnrt_part_runs(t->rank - (int)first_dim, t->dim + first_dim, part.start + first_dim,
                              part.size + first_dim);

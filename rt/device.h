@@ -11,13 +11,15 @@
 // asks for it here:
 //
 //     nnrt_device_put(r, r->slab + t->offset, row, bytes);      rows, scalars, initial weights
-//     nnrt_device_run(r, piece, run_piece);                     a part of the step, some time later
+//     nnrt_device_run(r, piece, run_piece);                     a piece of the step, some time later
+//     nnrt_device_call(r, part->start);                         moves, for which others may wait
 //     nnrt_device_ask(r, slot, outputs);                        the loss, when it gets there
 //     …
 //     nnrt_device_answer(r, slot, value);                       waits for it
 //     weight = nnrt_device_read(r, r->slab + t->offset, bytes);
 //
-// Puts, runs and asks are done in the order they were called in, as if each were done at once.
+// Puts, runs, calls and asks are done in the order they were called in, as if each were done at
+// once.
 
 #ifndef NNRT_DEVICE_H
 #define NNRT_DEVICE_H
@@ -61,10 +63,16 @@ void nnrt_device_narrow(NnrtRank *r, void *to, NnrtDtype type, const void *from,
 // How many steps may be under way before the first of them is answered, besides the one that is put
 // in: 0 or 1.
 int nnrt_device_depth(const NnrtRank *r);
-// Calls work(r), which calls kernels and collectives.  Pieces of a graph count from 0 and are the
-// same work every time: a device may record the calls the second time, and then replay them without
-// calling.
+// A step of r->graph is put in.  True: all its pieces are to be recorded now, all before any is
+// run.
+bool nnrt_device_begin(NnrtRank *r);
+void nnrt_device_record(NnrtRank *r, int piece, void (*work)(NnrtRank *r));
+void nnrt_device_recorded(NnrtRank *r); // collective
+// Calls work(r), which calls kernels and collectives.  Pieces of a graph are the same work every
+// time, so a device may replay what it recorded without calling.
 void nnrt_device_run(NnrtRank *r, int piece, void (*work)(NnrtRank *r));
+// Calls work(r), which starts moves or waits for them; it is called every time.
+void nnrt_device_call(NnrtRank *r, void (*work)(NnrtRank *r));
 enum { NNRT_SLOTS = 2, NNRT_ANSWERS = 3 };
 // Wants element 0 of some tensors of the running graph as they are when all that was started is
 // done.  NULL: not this one.

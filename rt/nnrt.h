@@ -3,8 +3,8 @@
 //
 // A generated program is one NnrtProgram: tables that say which ranks there are and what its
 // tensors are, and functions that run one step of one rank as a list of kernel calls on one slab of
-// memory. main (main.c) reads the flags, starts the ranks, and for every step calls `micro` once
-// per micro-batch and `update` once.
+// memory. main (main.c) reads the flags, starts the ranks, and for every step calls what comes
+// before all slices of time, the parts of the loop over them in their order, and what comes after.
 //
 // Ranks are on meshes.  All may be on one, or stages of the model may have meshes of their own,
 // which may share ranks.  A tensor is on one mesh: the other ranks have no part of it.
@@ -41,7 +41,7 @@ typedef enum NnrtDtype {
 // clang-format on
 
 typedef enum NnrtRole {
-  NNRT_input,  // rows of data, copied in before `micro`
+  NNRT_input,  // rows of data, copied in before the first segment of their slice
   NNRT_weight, // of the model; saved
   NNRT_state,  // optimizer state; in checkpoints only
   NNRT_copy,   // in 16 bits of the f32 weight of the same name, which is cut alike; nowhere saved
@@ -110,7 +110,11 @@ typedef struct NnrtTensor {
   int8_t split[NNRT_MAX_RANK][NNRT_MAX_AXES];
   int mesh;       // that it is on, and has these axes
   int64_t offset; // of the local part, in the slab, in bytes
-  bool train;     // of a weight: an optimizer updates it
+  // Of an input that is there for several slices at once: slice m is in the place of number m
+  // modulo `slots`, each `stride` bytes behind the one before.  0: all slices have one place.
+  int slots;
+  int64_t stride;
+  bool train; // of a weight: an optimizer updates it
   // Its dimensions as users and files know them, if they are others: as many elements in the same
   // order.  A rank of 0: they are not.
   int known_rank;
@@ -139,16 +143,32 @@ typedef struct NnrtGraph {
   int n_ops;
 } NnrtGraph;
 
-// What ranks that are on the same meshes do.
+// What a rank runs of one slice of time without waiting for others but before it.  One that only
+// gets something, and so begins to wait for it, has no segment: `run` is NULL.
+typedef struct NnrtPart {
+  const char *name;           // "F0", "get %g1": for --trace
+  void (*wait)(NnrtRank *r);  // until what moves bring is here; NULL: there are none
+  void (*run)(NnrtRank *r);   // the segment
+  void (*start)(NnrtRank *r); // of moves that go on meanwhile; NULL: of none
+} NnrtPart;
+
+// What a rank does in a step of a graph: `begin`, its parts for all slices of time, `update`.
+//
+//     part   F0, get g1, B0          order   0 0 0 1 2 0 1 2 0 1 2 1 2 1 2
+//
+// Every part is there for every slice: the first time it is of slice 0, then of slice 1, ….
+typedef struct NnrtSteps {
+  void (*begin)(NnrtRank *r); // what is the same in all slices; NULL: nothing
+  int n_parts;
+  const NnrtPart *part;
+  const int *order;            // [n_parts * slices]; NULL: all parts of slice 0, of slice 1, …
+  void (*update)(NnrtRank *r); // what only depends on sums over slices; NULL: nothing
+} NnrtSteps;
+
+// What ranks do that are on the same meshes.
 typedef struct NnrtCode {
   void (*init)(NnrtRank *r); // prepares kernels, into r->prep
-  // Before the first micro-batch: what is the same in all of them.  NULL: nothing.
-  void (*train_begin)(NnrtRank *r);
-  void (*train_micro)(NnrtRank *r); // one micro-batch
-  // After the last one: what only depends on sums over them.
-  void (*train_update)(NnrtRank *r);
-  // NULL where there is no eval.
-  void (*eval_begin)(NnrtRank *r), (*eval_micro)(NnrtRank *r), (*eval_update)(NnrtRank *r);
+  NnrtSteps train, eval;     // all is NULL where there is no eval
   int64_t slab_bytes;
 } NnrtCode;
 
@@ -199,7 +219,8 @@ struct NnrtRank {
   // Where it is on each mesh, all -1 on those that it is not on; but of an axis of time, the
   // current slice.
   int (*coord)[NNRT_MAX_AXES];
-  int micro; // micro-batch of this step, from 0
+  int micro; // the slice of time, from 0
+  int piece; // of the step, that is called (step.c)
   int rank, ranks;
   int64_t step;
   int *op; // which of the graph's is called now; kernels of a gpu keep it with what they find
@@ -292,6 +313,18 @@ int nnrt_move_b4(void *y, const void *x, NnrtRank *r, int move);
 int nnrt_move_b8(void *y, const void *x, NnrtRank *r, int move);
 int nnrt_move_f32(float *y, const float *x, NnrtRank *r, int move);
 int nnrt_move_i64(int64_t *y, const int64_t *x, NnrtRank *r, int move);
+// The same in two: when `start` returns x may be overwritten, when `wait` does y is there.  Who
+// only gives does not wait.  A move may be started several times before it is waited for: the first
+// wait is for the first start.
+#define NNRT_MOVE_APART(type, T)                                                                   \
+  int nnrt_move_start_##type(T *y, const T *x, NnrtRank *r, int move);                             \
+  int nnrt_move_wait_##type(T *y, NnrtRank *r, int move)
+NNRT_MOVE_APART(b1, void);
+NNRT_MOVE_APART(b2, void);
+NNRT_MOVE_APART(b4, void);
+NNRT_MOVE_APART(b8, void);
+NNRT_MOVE_APART(f32, float);
+NNRT_MOVE_APART(i64, int64_t);
 
 #include "nnrt_kernels.h"
 

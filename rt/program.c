@@ -8,6 +8,15 @@ const NnrtCode *nnrt_code_of(const NnrtProgram *p, int rank) {
   return &p->code[p->code_of ? p->code_of[rank] : 0];
 }
 
+int nnrt_pieces(const NnrtRank *r, const NnrtSteps *s) {
+  return s->n_parts * r->program->micro_batches + 2;
+}
+
+const NnrtPart *nnrt_part_of(const NnrtSteps *s, int piece) {
+  int i = piece - 1;
+  return &s->part[s->order ? s->order[i] : i % s->n_parts];
+}
+
 static uint64_t add_key(uint64_t key, const void *data, size_t n) {
   return nnrt_xxh64(data, (int64_t)n, key);
 }

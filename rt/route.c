@@ -63,8 +63,9 @@ static void list_boxes(Route *r, int rank, const int *to_number, const int *from
     }
     if (message->to != rank) continue;
     int peer = message->from == rank ? -1 : from_number[message->from];
-    r->get[got++] = (RouteBox){message, peer, peer < 0 ? 0 : from_at[peer]};
-    if (peer >= 0) from_at[peer] += n;
+    int64_t *at = peer < 0 ? &r->kept : &from_at[peer];
+    r->get[got++] = (RouteBox){message, peer, *at};
+    *at += n;
   }
   free(to_at);
   free(from_at);
@@ -104,12 +105,13 @@ Box nnrt_route_given(const Route *r, const RouteBox *b) {
 
 Box nnrt_route_got(const Route *r, const RouteBox *b) {
   const NnrtMove *m = r->move;
-  Box box = {m->rank, b->message->size, m->to_dim, b->message->at_to, NULL, NULL};
-  if (b->peer < 0) {
-    box.from_dim = m->from_dim;
-    box.from_at = b->message->at_from;
-  }
-  return box;
+  return (Box){m->rank, b->message->size, m->to_dim, b->message->at_to, NULL, NULL};
+}
+
+Box nnrt_route_own(const Route *r, const RouteBox *b) {
+  const NnrtMove *m = r->move;
+  return (Box){m->rank,           b->message->size, m->to_dim,
+               b->message->at_to, m->from_dim,      b->message->at_from};
 }
 
 int nnrt_move_ranks(const NnrtProgram *p, int move, int *out_ranks) {

@@ -22,8 +22,8 @@ typedef struct RoutePeer {
 
 typedef struct RouteBox {
   const NnrtMessage *message;
-  int peer;   // whose parcel it is in; -1: what it gets is its own, and in no parcel
-  int64_t at; // in all parcels, in elements
+  int peer;   // whose parcel it is in; -1: what it gets is its own
+  int64_t at; // in all parcels, in elements; of its own, among what it keeps
 } RouteBox;
 
 typedef struct Route {
@@ -32,7 +32,7 @@ typedef struct Route {
   // many back.
   int n_to, n_from;
   RoutePeer *to, *from;
-  int64_t given, got; // elements of all parcels
+  int64_t given, got, kept; // elements of all parcels, and of what is its own
   // In the order of the messages.
   int n_give, n_get;
   RouteBox *give, *get;
@@ -40,10 +40,11 @@ typedef struct Route {
 
 Route nnrt_route_of(const NnrtProgram *p, int move, int rank);
 void nnrt_route_free(Route *route);
-// The box that goes from the rank's part into its parcel; from a parcel, or its own part before,
-// into its part after.
+// The box that goes from the rank's part into its parcel, or to what it keeps; from there into its
+// part after; and there at once from its own part before.
 Box nnrt_route_given(const Route *route, const RouteBox *b);
 Box nnrt_route_got(const Route *route, const RouteBox *b);
+Box nnrt_route_own(const Route *route, const RouteBox *b);
 // The ranks that give to others or get of them, in order; how many they are.
 int nnrt_move_ranks(const NnrtProgram *p, int move, int *out_ranks); // [p->ranks]
 

@@ -170,6 +170,10 @@ void nnrt_set_coords(NnrtRank *r); // r->coord, which it makes the first time, o
 // ---- program.c: which code a rank runs, and which program it is
 
 const NnrtCode *nnrt_code_of(const NnrtProgram *p, int rank);
+// A step is cut into pieces: 0 what comes before the loop over slices, then each time of a part,
+// and the last what comes after.
+int nnrt_pieces(const NnrtRank *r, const NnrtSteps *s);
+const NnrtPart *nnrt_part_of(const NnrtSteps *s, int piece); // of a piece that is of the loop
 // Alike for all executables of one --split-ranks.
 void nnrt_program_terms(const NnrtProgram *p, Terms *t);
 
@@ -336,8 +340,10 @@ bool nnrt_events_step(Events *e, const StepReport *s, Why *w);
 // ---- trace.c
 
 void nnrt_trace_start(NnrtRank *r);
-void nnrt_trace_comm(NnrtRank *r, const char *what, int64_t from, int64_t to); // marks (device.h)
-void nnrt_trace_host(NnrtRank *r, const char *what, double from_us,
+// Marks are of device.h; a slice of -1 is of none.
+void nnrt_trace_segment(NnrtRank *r, const char *name, int64_t from); // that ends now
+void nnrt_trace_comm(NnrtRank *r, const char *what, int slice, int64_t from, int64_t to);
+void nnrt_trace_host(NnrtRank *r, const char *what, int slice, double from_us,
                      double to_us);                           // of this machine
 void nnrt_trace_resolve(NnrtRank *r);                         // when what was traced is done
 bool nnrt_trace_write(NnrtRank *r, const char *path, Why *w); // collective

@@ -4,6 +4,15 @@
 //     every step: rows in, micro-batches, update; loss out; evaluate, log, checkpoint
 //     end: rank 0 writes the weights
 //
+// A step is a walk through what generated code lists (NnrtSteps): what comes before the loop over
+// slices of time, the parts of the loop in the order of this rank's schedule, what comes after.
+// Rows of a slice are put in before the first segment that the rank runs of it:
+//
+//     rows 0 | F0 0, start h | rows 1 | F0 1, start h | get g 0 | wait g, B0 0 | …
+//
+// Waits and starts of moves are called every time, since other ranks go on meanwhile; what is
+// between them are pieces, which a gpu records.
+//
 // A gpu does a step some time after it was put in.  While it does, the host puts in the next one
 // and then reports what came of this:
 //
@@ -47,6 +56,7 @@ typedef struct Trainer {
   DataOrder order;
   int64_t first; // step of this run
   Outputs out, eval_out;
+  int *slice;                // [parts] how often each has been in this walk
   double put_at[NNRT_SLOTS]; // of the step in this slot, in µs
   double answered_at;        // of the last step
   bool under_way;            // a step was put in that is not answered
@@ -82,41 +92,127 @@ static void set_micro(NnrtRank *r, int micro) {
   nnrt_set_coords(r);
 }
 
+static const NnrtSteps *steps_of(const NnrtRank *r) {
+  return r->graph == &r->program->train ? &r->code->train : &r->code->eval;
+}
+
+static int last_piece(const NnrtRank *r) {
+  return nnrt_pieces(r, steps_of(r)) - 1;
+}
+
+// Of the current piece; NULL before and after the loop.
+static const NnrtPart *current_part(const NnrtRank *r) {
+  return r->piece > 0 && r->piece < last_piece(r) ? nnrt_part_of(steps_of(r), r->piece) : NULL;
+}
+
+// What comes before the loop is one piece with the first segment, unless that waits for something;
+// what comes after it with the last, unless that starts something.
+static bool first_has_begin(const NnrtSteps *s) {
+  return s->n_parts > 0 && nnrt_part_of(s, 1)->run && !nnrt_part_of(s, 1)->wait;
+}
+
+static bool last_has_update(const NnrtSteps *s, int last) {
+  return s->n_parts > 0 && nnrt_part_of(s, last - 1)->run && !nnrt_part_of(s, last - 1)->start;
+}
+
+static void first_piece(Trainer *t) {
+  const NnrtSteps *s = steps_of(t->r);
+  t->r->piece = -1;
+  memset(t->slice, 0, (size_t)s->n_parts * sizeof *t->slice);
+}
+
+// Goes to the next piece and its slice; false behind the last.
+static bool next_piece(Trainer *t) {
+  NnrtRank *r = t->r;
+  const NnrtSteps *s = steps_of(r);
+  int last = last_piece(r);
+  do
+    r->piece++;
+  while ((r->piece == 0 && first_has_begin(s)) || (r->piece == last && last_has_update(s, last)));
+  if (r->piece > last) return false;
+  const NnrtPart *part = current_part(r);
+  int after = r->piece == 0 ? 0 : r->program->micro_batches - 1;
+  set_micro(r, part ? t->slice[part - s->part]++ : after);
+  return true;
+}
+
 static void run_part(NnrtRank *r, int phase, void (*part)(NnrtRank *r)) {
   nnrt_traffic_phase(r, phase);
   if (part) part(r);
 }
 
-// One micro-batch; with the first one, what comes before all of them, with the last what comes
-// after.
+static void run_segment(NnrtRank *r, const NnrtPart *part) {
+  int64_t from = r->trace ? nnrt_device_mark(r, false) : 0;
+  run_part(r, TRAFFIC_micro, part->run);
+  if (r->trace) nnrt_trace_segment(r, part->name, from);
+}
+
+// The current piece.
 static void run_piece(NnrtRank *r) {
-  const NnrtCode *c = r->code;
-  bool train = r->graph == &r->program->train;
+  const NnrtSteps *s = steps_of(r);
+  const NnrtPart *part = current_part(r);
+  int last = last_piece(r), i = r->piece;
   nnrt_traffic_piece(r);
-  if (r->micro == 0) run_part(r, TRAFFIC_begin, train ? c->train_begin : c->eval_begin);
-  run_part(r, TRAFFIC_micro, train ? c->train_micro : c->eval_micro);
-  if (r->micro + 1 == r->program->micro_batches)
-    run_part(r, TRAFFIC_update, train ? c->train_update : c->eval_update);
+  if (i == 0 || (i == 1 && first_has_begin(s))) run_part(r, TRAFFIC_begin, s->begin);
+  if (part) run_segment(r, part);
+  if (i == last || (i == last - 1 && last_has_update(s, last)))
+    run_part(r, TRAFFIC_update, s->update);
+}
+
+static void start_moves(NnrtRank *r) {
+  nnrt_traffic_moves(r);
+  current_part(r)->start(r);
+}
+
+// Rows that a walk puts in.
+typedef struct Rows {
+  const Data *data;
+  const DataOrder *order;
+  int64_t step;
+  int slices; // so far
+} Rows;
+
+static void feed(Trainer *t, Rows *rows) {
+  Why w;
+  if (t->r->micro < rows->slices) return;
+  rows->slices++;
+  if (nnrt_data_feed(rows->data, rows->order, t->r, rows->step, &w) || t->unreadable) return;
+  t->unreadable = true;
+  t->unreadable_why = w;
+}
+
+static void put_piece(Trainer *t, Rows *rows) {
+  NnrtRank *r = t->r;
+  const NnrtPart *part = current_part(r);
+  if (part && part->run) feed(t, rows);
+  if (part && part->wait) nnrt_device_call(r, part->wait);
+  if (!part || part->run) {
+    nnrt_device_run(r, r->piece, run_piece);
+    nnrt_traffic_ran(r);
+  }
+  if (part && part->start) nnrt_device_call(r, start_moves);
+}
+
+static void record_pieces(Trainer *t) {
+  NnrtRank *r = t->r;
+  for (first_piece(t); next_piece(t);)
+    if (!current_part(r) || current_part(r)->run) nnrt_device_record(r, r->piece, run_piece);
+  nnrt_device_recorded(r);
 }
 
 // Puts in a graph on the rows of step `index` of `data`; take_answer(slot) comes later.
 static void put_graph(Trainer *t, const NnrtGraph *g, const Data *data, const DataOrder *order,
                       int64_t index, double lr, const Outputs *out, int slot) {
   NnrtRank *r = t->r;
+  Rows rows = {data, order, index, 0};
   r->graph = g;
-  for (int micro = 0; micro < t->p->micro_batches; micro++) {
-    Why w;
-    set_micro(r, micro);
-    if (!nnrt_data_feed(data, order, r, index, &w) && !t->unreadable) {
-      t->unreadable = true;
-      t->unreadable_why = w;
-    }
-    set_scalar(t, "lr", lr, (int64_t)lr);
-    set_scalar(t, "step", (double)r->step, r->step);
-    set_scalar(t, "seed", (double)t->order.seed, t->order.seed);
-    nnrt_device_run(r, micro, run_piece);
-    nnrt_traffic_ran(r);
-  }
+  if (nnrt_device_begin(r)) record_pieces(t);
+  set_scalar(t, "lr", lr, (int64_t)lr);
+  set_scalar(t, "step", (double)r->step, r->step);
+  set_scalar(t, "seed", (double)t->order.seed, t->order.seed);
+  for (first_piece(t); next_piece(t);)
+    put_piece(t, &rows);
+  nnrt_traffic_step(r);
   nnrt_device_ask(r, slot, out->here);
   set_micro(r, 0);
 }
@@ -407,23 +503,32 @@ static void find_outputs(const NnrtRank *r, const NnrtGraph *g, const char *cons
   }
 }
 
+static int train(Trainer *t) {
+  NnrtRank *r = t->r;
+  if (!begin(t)) return 1;
+  int64_t steps = r->run->steps;
+  if (t->first >= steps && is_root(t))
+    nnrt_say_note("nothing to train: %lld of %lld steps are done", (long long)t->first,
+                  (long long)steps);
+  int signal_number = 0;
+  for (int64_t step = t->first; step < steps && !signal_number; step++)
+    if (!do_step(t, step, &signal_number)) return 1;
+  if (signal_number && is_root(t))
+    nnrt_say_note("stopped by %s after %lld of %lld steps",
+                  signal_number == SIGINT ? "SIGINT" : "SIGTERM", (long long)r->step + 1,
+                  (long long)steps);
+  return finish(t) ? 0 : 1;
+}
+
 int nnrt_train(NnrtRank *r) {
   const NnrtProgram *p = r->program;
   Trainer t = {.r = r, .run = r->run, .p = p, .loss_scale = NAN};
   static const char *const outputs[NNRT_ANSWERS] = {"loss", "grad_norm", "loss_scale"};
+  int parts = r->code->train.n_parts, more = r->code->eval.n_parts;
+  t.slice = nnrt_must_alloc((size_t)(parts > more ? parts : more) * sizeof *t.slice);
   find_outputs(r, &p->train, outputs, NNRT_ANSWERS, &t.out);
   find_outputs(r, &p->eval, outputs, 1, &t.eval_out);
-  if (!begin(&t)) return 1;
-  int64_t steps = r->run->steps;
-  if (t.first >= steps && is_root(&t))
-    nnrt_say_note("nothing to train: %lld of %lld steps are done", (long long)t.first,
-                  (long long)steps);
-  int signal_number = 0;
-  for (int64_t step = t.first; step < steps && !signal_number; step++)
-    if (!do_step(&t, step, &signal_number)) return 1;
-  if (signal_number && is_root(&t))
-    nnrt_say_note("stopped by %s after %lld of %lld steps",
-                  signal_number == SIGINT ? "SIGINT" : "SIGTERM", (long long)r->step + 1,
-                  (long long)steps);
-  return finish(&t) ? 0 : 1;
+  int status = train(&t);
+  free(t.slice);
+  return status;
 }

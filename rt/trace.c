@@ -1,6 +1,7 @@
 // --trace: what really ran when, in Chrome's trace format (chrome://tracing, Perfetto).
 //
-// A rank is a process of the picture, with one thread for its operations and one for communication.
+// A rank is a process of the picture, with threads for its operations, for communication, and for
+// the segments that the operations are of, each with the slice of time that it ran.
 // Only the first events of each rank are kept, so that a long run does not fill the memory.
 
 #include <stdlib.h>
@@ -13,7 +14,8 @@ enum { MOST_EVENTS = 200000 };
 
 typedef struct Event {
   const char *name;
-  int64_t step;
+  int64_t step; // -1: not said, as the slice
+  int slice;
   int64_t from_mark, to_mark; // of the device, until `resolved`
   double from, to;            // in µs, then
   bool resolved;
@@ -27,7 +29,7 @@ typedef struct Track { // written by one thread at a time
 } Track;
 
 typedef struct NnrtTrace {
-  Track ops, comm;
+  Track ops, comm, segments;
   int64_t begun; // a mark
   double zero;   // what the picture's time counts from; about the same moment on every rank
 } NnrtTrace;
@@ -66,16 +68,27 @@ void nnrt_trace_begin(NnrtRank *r, int i) {
 void nnrt_trace_end(NnrtRank *r, int i) {
   add(&r->trace->ops, (Event){.name = r->graph->ops[i],
                               .step = r->step,
+                              .slice = -1,
                               .from_mark = r->trace->begun,
                               .to_mark = nnrt_device_mark(r, false)});
 }
 
-void nnrt_trace_comm(NnrtRank *r, const char *what, int64_t from, int64_t to) {
-  add(&r->trace->comm, (Event){.name = what, .step = -1, .from_mark = from, .to_mark = to});
+void nnrt_trace_segment(NnrtRank *r, const char *name, int64_t from) {
+  add(&r->trace->segments, (Event){.name = name,
+                                   .step = r->step,
+                                   .slice = r->micro,
+                                   .from_mark = from,
+                                   .to_mark = nnrt_device_mark(r, false)});
 }
 
-void nnrt_trace_host(NnrtRank *r, const char *what, double from, double to) {
-  add(&r->trace->comm, (Event){.name = what, .step = -1, .from = from, .to = to, .resolved = true});
+void nnrt_trace_comm(NnrtRank *r, const char *what, int slice, int64_t from, int64_t to) {
+  add(&r->trace->comm,
+      (Event){.name = what, .step = -1, .slice = slice, .from_mark = from, .to_mark = to});
+}
+
+void nnrt_trace_host(NnrtRank *r, const char *what, int slice, double from, double to) {
+  add(&r->trace->comm,
+      (Event){.name = what, .step = -1, .slice = slice, .from = from, .to = to, .resolved = true});
 }
 
 static void resolve(NnrtRank *r, Track *t) {
@@ -92,14 +105,17 @@ void nnrt_trace_resolve(NnrtRank *r) {
   if (!r->trace) return;
   resolve(r, &r->trace->ops);
   resolve(r, &r->trace->comm);
+  resolve(r, &r->trace->segments);
   nnrt_device_forget_marks(r);
 }
 
 static void write_track(FILE *f, const NnrtTrace *t, const Track *track, int rank, int thread) {
+  static const char *const name_of[] = {"operations", "communication", "segments"};
+  static const char *const kind_of[] = {"op", "comm", "segment"};
   fprintf(
       f,
       ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%s\"}}",
-      rank, thread, thread ? "communication" : "operations");
+      rank, thread, name_of[thread]);
   for (int i = 0; i < track->n; i++) {
     const Event *e = &track->event[i];
     // "linear  mlp.onnx:/fc1/MatMul": the operation, and where it comes from
@@ -109,8 +125,9 @@ static void write_track(FILE *f, const NnrtTrace *t, const Track *track, int ran
     nnrt_json_write_string(f, name);
     fprintf(
         f, ",\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%d,\"tid\":%d,\"args\":{",
-        thread ? "comm" : "op", e->from - t->zero, e->to - e->from, rank, thread);
+        kind_of[thread], e->from - t->zero, e->to - e->from, rank, thread);
     if (e->step >= 0) fprintf(f, "\"step\":%lld,", (long long)e->step);
+    if (e->slice >= 0) fprintf(f, "\"slice\":%d,", e->slice);
     fputs("\"at\":", f);
     nnrt_json_write_string(f, at ? at + strspn(at, " ") : "");
     fputs("}}", f);
@@ -130,6 +147,7 @@ bool nnrt_trace_write(NnrtRank *r, const char *path, Why *w) {
           r->rank ? ",\n" : "", r->rank, r->rank);
   write_track(f, t, &t->ops, r->rank, 0);
   write_track(f, t, &t->comm, r->rank, 1);
+  write_track(f, t, &t->segments, r->rank, 2);
   if (fclose(f) != 0) nnrt_must_alloc((size_t)-1);
 
   // Texts of different lengths are gathered as the longest.
@@ -166,6 +184,7 @@ bool nnrt_trace_write(NnrtRank *r, const char *path, Why *w) {
   free(lengths);
   free(t->ops.event);
   free(t->comm.event);
+  free(t->segments.event);
   free(t);
   return ok;
 }

@@ -17,7 +17,10 @@
 
 void nnrt_traffic_open(NnrtRank *r) {
   Traffic *t = &r->comm->traffic;
-  t->piece = nnrt_must_alloc((size_t)r->program->micro_batches * sizeof *t->piece);
+  // A process that is no rank, because there are too many, has no code either.
+  int pieces = r->code ? nnrt_pieces(r, &r->code->train) : 0;
+  t->piece = nnrt_must_alloc((size_t)pieces * sizeof *t->piece);
+  t->into = &t->total;
 }
 
 void nnrt_traffic_close(NnrtRank *r) {
@@ -29,7 +32,15 @@ static bool is_counted(const NnrtRank *r) {
 }
 
 void nnrt_traffic_piece(NnrtRank *r) {
-  if (is_counted(r)) r->comm->traffic.piece[r->micro] = (Tally){0};
+  Traffic *t = &r->comm->traffic;
+  if (!is_counted(r)) return;
+  t->into = &t->piece[r->piece];
+  *t->into = (Tally){0};
+}
+
+void nnrt_traffic_moves(NnrtRank *r) {
+  nnrt_traffic_phase(r, TRAFFIC_micro);
+  r->comm->traffic.into = &r->comm->traffic.total;
 }
 
 void nnrt_traffic_phase(NnrtRank *r, int phase) {
@@ -44,27 +55,31 @@ void nnrt_traffic_count(NnrtRank *r, int group, TrafficKind kind, int64_t rank, 
   int64_t bytes = kind == TRAFFIC_all_gather ? size * ranks : size;
   for (int64_t d = 0; d < rank; d++)
     bytes *= dims[d];
-  t->piece[r->micro].at[kind][t->phase].calls++;
-  t->piece[r->micro].at[kind][t->phase].bytes += bytes;
+  t->into->at[kind][t->phase].calls++;
+  t->into->at[kind][t->phase].bytes += bytes;
 }
 
 void nnrt_traffic_move(NnrtRank *r, int move, int64_t size) {
   Traffic *t = &r->comm->traffic;
   const Route *route = &r->comm->route[move];
   if (!is_counted(r)) return;
-  t->piece[r->micro].at[TRAFFIC_move][t->phase].calls += route->n_give;
-  t->piece[r->micro].at[TRAFFIC_move][t->phase].bytes += route->given * size;
+  t->into->at[TRAFFIC_move][t->phase].calls += route->n_give;
+  t->into->at[TRAFFIC_move][t->phase].bytes += route->given * size;
 }
 
 void nnrt_traffic_ran(NnrtRank *r) {
   Traffic *t = &r->comm->traffic;
   if (!is_counted(r)) return;
+  const Tally *piece = &t->piece[r->piece];
   for (int k = 0; k < N_TRAFFIC_KINDS; k++)
     for (int p = 0; p < N_TRAFFIC_PHASES; p++) {
-      t->total.at[k][p].calls += t->piece[r->micro].at[k][p].calls;
-      t->total.at[k][p].bytes += t->piece[r->micro].at[k][p].bytes;
+      t->total.at[k][p].calls += piece->at[k][p].calls;
+      t->total.at[k][p].bytes += piece->at[k][p].bytes;
     }
-  t->steps += r->micro + 1 == r->program->micro_batches;
+}
+
+void nnrt_traffic_step(NnrtRank *r) {
+  r->comm->traffic.steps += is_counted(r);
 }
 
 // ---- the file

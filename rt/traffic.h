@@ -15,10 +15,9 @@
 // A move is another thing: its calls are the messages from one rank to another, counted by who
 // sends them, and its bytes those of the messages.
 //
-// A piece is a micro-batch, the first one with what is done before it, the last with the update.  A
-// gpu calls a piece once to record it and then replays it, so a call says what every run of its
-// piece sends: calls are counted by piece, and a piece's count is added to the total whenever it
-// ran, called or replayed.
+// A gpu calls a piece of a step (step.c) once to record it and then replays it, so a call says what
+// every run of its piece sends: calls are counted by piece, and a piece's count is added to the
+// total whenever it ran, called or replayed.  The starts of moves are called every time.
 //
 // What the runtime itself sends (agreeing on signals, gathering weights to save them) and what is
 // sent in evaluation are not part of a step, and not counted.
@@ -51,7 +50,8 @@ typedef struct Tally {
 // Of one rank.
 typedef struct Traffic {
   int phase;    // that is called now
-  Tally *piece; // [micro_batches] what one run of it sends
+  Tally *piece; // [nnrt_pieces] what one run of it sends
+  Tally *into;  // what calls add to
   Tally total;
   int64_t steps; // that ran
 } Traffic;
@@ -59,14 +59,16 @@ typedef struct Traffic {
 void nnrt_traffic_open(NnrtRank *r);
 void nnrt_traffic_close(NnrtRank *r);
 
-// A piece of r->graph, the one of r->micro, is about to be called.
+// Piece r->piece of r->graph is about to be called.
 void nnrt_traffic_piece(NnrtRank *r);
+void nnrt_traffic_moves(NnrtRank *r);            // starts of moves are
 void nnrt_traffic_phase(NnrtRank *r, int phase); // that the calls from here on belong to
 // One collective of a group, on a tensor of this shape with elements of `size` bytes.
 void nnrt_traffic_count(NnrtRank *r, int group, TrafficKind kind, int64_t rank, const int64_t *dims,
                         int64_t size);
 void nnrt_traffic_move(NnrtRank *r, int move, int64_t size); // what this rank sends in it
 void nnrt_traffic_ran(NnrtRank *r);                          // the piece ran, or will
+void nnrt_traffic_step(NnrtRank *r);                         // the step is done
 
 bool nnrt_traffic_write(NnrtRank *r, const char *path, Why *w); // collective
 

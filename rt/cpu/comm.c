@@ -106,11 +106,8 @@ static int slice(void *y, const void *x, int64_t rank, const int64_t *dims, int6
   return 0;
 }
 
-// Boxes for others into parcels; then, when theirs are here, all that this rank gets, in the order
-// of the messages.
-static int move(void *y, const void *x, NnrtRank *r, int number, int64_t size, bool sums,
-                NnrtDtype t) {
-  const Route *route = &r->comm->route[number];
+// What this rank gives, in parcels, and room for those that it gets.
+static Exchange *pack(const Route *route, const void *x, int64_t size) {
   Exchange *e = nnrt_exchange_new(route->n_to, route->n_from);
   for (int i = 0; i < route->n_to; i++)
     e->to[i] = nnrt_parcel_new(route->to[i].rank, route->to[i].n * size);
@@ -121,20 +118,91 @@ static int move(void *y, const void *x, NnrtRank *r, int number, int64_t size, b
     Box box = nnrt_route_given(route, b);
     nnrt_box_copy(e->to[b->peer].at + (b->at - route->to[b->peer].at) * size, x, size, &box);
   }
-  int code = route->n_to + route->n_from > 0 ? nnrt_comm_move(r->comm, e) : 0;
-  if (code) return code;
+  return e;
+}
+
+// What is this rank's own, as a parcel; NULL where nothing is.
+static char *pack_kept(const Route *route, const void *x, int64_t size) {
+  if (route->kept == 0) return NULL;
+  Parcel p = nnrt_parcel_new(0, route->kept * size);
+  for (int i = 0; i < route->n_get; i++) {
+    if (route->get[i].peer >= 0) continue;
+    Box box = nnrt_route_given(route, &route->get[i]);
+    nnrt_box_copy(p.at + route->get[i].at * size, x, size, &box);
+  }
+  return p.at;
+}
+
+// All that this rank gets, in the order of the messages.  What is its own comes from x, or from
+// what was kept of that.
+static void unpack(const Route *route, void *y, const Exchange *e, const void *x, const char *kept,
+                   int64_t size, bool sums, NnrtDtype t) {
   if (y && sums) memset(y, 0, (size_t)(product(route->move->rank, route->move->to_dim) * size));
   for (int i = 0; i < route->n_get; i++) {
     const RouteBox *b = &route->get[i];
-    Box box = nnrt_route_got(route, b);
-    const char *from =
-        b->peer < 0 ? x : e->from[b->peer].at + (b->at - route->from[b->peer].at) * size;
+    const void *from = x;
+    Box box = b->peer < 0 && x ? nnrt_route_own(route, b) : nnrt_route_got(route, b);
+    if (b->peer >= 0)
+      from = e->from[b->peer].at + (b->at - route->from[b->peer].at) * size;
+    else if (!x)
+      from = kept + b->at * size;
     if (sums)
       nnrt_box_add(y, from, t, &box);
     else
       nnrt_box_copy(y, from, size, &box);
   }
+}
+
+static bool meets_others(const Route *route) {
+  return route->n_to + route->n_from > 0;
+}
+
+// An exchange that others gave nothing to is the queue's, if it went there.
+static void free_exchange(const Route *route, Exchange *e) {
   if (route->n_from > 0 || route->n_to == 0) nnrt_exchange_free(e);
+}
+
+static int move(void *y, const void *x, NnrtRank *r, int number, int64_t size, bool sums,
+                NnrtDtype t) {
+  const Route *route = &r->comm->route[number];
+  Exchange *e = pack(route, x, size);
+  int code = meets_others(route) ? nnrt_comm_move(r->comm, e) : 0;
+  if (code) return code;
+  unpack(route, y, e, x, NULL, size, sums, t);
+  free_exchange(route, e);
+  return 0;
+}
+
+static int move_start(void *y, const void *x, NnrtRank *r, int number, int64_t size, bool sums) {
+  const Route *route = &r->comm->route[number];
+  Exchange *e = pack(route, x, size);
+  int64_t job = -1;
+  (void)sums;
+  const char *name = r->graph->ops[*r->op];
+  int code = meets_others(route) ? nnrt_comm_move_start(r->comm, e, name, r->micro, &job) : 0;
+  if (code) return code;
+  if (!y) {
+    free_exchange(route, e);
+    return 0;
+  }
+  StartedMove *m = nnrt_must_alloc(sizeof *m), **end = &r->comm->started[number];
+  *m = (StartedMove){.exchange = e, .job = job, .kept = pack_kept(route, x, size)};
+  while (*end)
+    end = &(*end)->next;
+  *end = m;
+  return 0;
+}
+
+static int move_wait(void *y, NnrtRank *r, int number, int64_t size, bool sums, NnrtDtype t) {
+  const Route *route = &r->comm->route[number];
+  StartedMove *m = r->comm->started[number];
+  int code = route->n_from > 0 ? nnrt_comm_move_wait(r->comm, m->job) : 0;
+  if (code) return code;
+  unpack(route, y, m->exchange, NULL, m->kept, size, sums, t);
+  r->comm->started[number] = m->next;
+  free_exchange(route, m->exchange);
+  free(m->kept);
+  free(m);
   return 0;
 }
 

@@ -333,7 +333,7 @@ static int unpack_parcels(const Route *route, void *y, const char *in, const voi
   for (int i = 0; i < route->n_get && !code; i++) {
     const RouteBox *b = &route->get[i];
     const void *from = b->peer < 0 ? x : in + b->at * size;
-    Box box = nnrt_route_got(route, b);
+    Box box = b->peer < 0 ? nnrt_route_own(route, b) : nnrt_route_got(route, b);
     code = sums ? nnrt_box_add(y, from, t, &box) : nnrt_box_copy(y, from, size, &box);
   }
   return code;

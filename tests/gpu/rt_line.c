@@ -220,8 +220,9 @@ static const NnrtMesh mesh = {"all",
                               RANKS,
                               all_ranks};
 static const NnrtGroup groups[] = {{0, {0, -1}}, {0, {1, -1}}}; // along dp, along tp
-static const NnrtCode code = {init, NULL,  micro,       train_update,
-                              NULL, micro, eval_update, SLAB_BYTES};
+static const NnrtPart loop = {"micro", NULL, micro, NULL};
+static const NnrtCode code = {
+    init, {NULL, 1, &loop, NULL, train_update}, {NULL, 1, &loop, NULL, eval_update}, SLAB_BYTES};
 
 const NnrtProgram nnrt_program = {
     .model = "line.onnx",

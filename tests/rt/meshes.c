@@ -307,14 +307,18 @@ static void update(NnrtRank *r, bool first, bool second) {
   }                                                                                                \
   static void name##_eval(NnrtRank *r) {                                                           \
     if (second) loss(r);                                                                           \
-  }
+  }                                                                                                \
+  static const NnrtPart name##_loop = {"micro", NULL, name##_micro, NULL};
 CODE(neither, false, false)
 CODE(only_first, true, false)
 CODE(only_second, false, true)
 CODE(both, true, true)
 
 #define ROW(name, more)                                                                            \
-  { name##_init, NULL, name##_micro, name##_update, NULL, name##_micro, name##_eval, SLAB + (more) }
+  {                                                                                                \
+    name##_init, {NULL, 1, &name##_loop, NULL, name##_update},                                     \
+        {NULL, 1, &name##_loop, NULL, name##_eval}, SLAB + (more)                                  \
+  }
 static const NnrtCode codes[] = {ROW(neither, 0), ROW(only_first, 0), ROW(only_second, MORE),
                                  ROW(both, MORE)};
 static int code_of[RANKS];

@@ -102,12 +102,15 @@ with folder_with_data():
 
     trace = json.load(open("t.json"))["traceEvents"]
     spans = [e for e in trace if e["ph"] == "X"]
-    check("trace: both ranks, operations and communication",
-          {(e["pid"], e["tid"]) for e in spans} == {(0, 0), (0, 1), (1, 0), (1, 1)})
+    check("trace: both ranks, operations, communication and segments",
+          {(e["pid"], e["tid"]) for e in spans} == {(pid, tid) for pid in (0, 1) for tid in (0, 1, 2)})
     check("trace: names and places", {"name": "linear", "at": "line.onnx:/fc/Gemm"} in
           [{"name": e["name"], "at": e["args"]["at"]} for e in spans], spans[:3])
     check("trace: 20 steps of 2 micro-batches, and 3 evaluations of 6", sum(e["name"] == "linear" and e["pid"] == 1 for e in spans)
           == 20 * 2 + 3 * 6 * 2)
+    segments = [e for e in spans if e["cat"] == "segment" and e["pid"] == 1]
+    check("trace: the segments of a step are its slices", [(e["name"], e["args"]["step"], e["args"]["slice"])
+          for e in segments[:4]] == [("micro", step, micro) for step in (0, 1) for micro in (0, 1)], segments[:4])
     check("trace: time goes on", all(e["dur"] >= 0 and e["ts"] >= 0 for e in spans))
 
     # Traffic is of one step whatever runs beside it, and of all ranks: what train_update in regression.c sends.

@@ -294,8 +294,9 @@ static const int all_ranks[] = {0, 1, 2, 3}; // the first RANKS of them
 static const NnrtMesh mesh = {
     "all", 2, {{"dp", RANKS, false}, {"mb", MICRO, true}}, RANKS, all_ranks};
 static const NnrtGroup group = {0, {0, -1}};
-static const NnrtCode code = {init, NULL,        train_micro, train_update,
-                              NULL, train_micro, eval_update, SLAB_BYTES};
+static const NnrtPart loop = {"micro", NULL, train_micro, NULL};
+static const NnrtCode code = {
+    init, {NULL, 1, &loop, NULL, train_update}, {NULL, 1, &loop, NULL, eval_update}, SLAB_BYTES};
 
 const NnrtProgram nnrt_program = {
     .model = "line.onnx",

@@ -133,8 +133,12 @@ static const NnrtGroup groups[] = {
     {0, {1, -1}},
 };
 
+static const NnrtPart train_parts[] = {
+    {"micro", NULL, train_micro, NULL},
+};
+
 static const NnrtCode codes[] = {
-    {prepare, train_begin, train_micro, train_update, NULL, NULL, NULL, 896},
+    {prepare, {train_begin, 1, train_parts, NULL, train_update}, {0}, 896},
 };
 
 const NnrtProgram nnrt_program = {

@@ -1,0 +1,165 @@
+// What a code does in the loop over slices of time: the segments that its ranks run, the moves that
+// they begin to wait for, and in which order, as the graph's schedule says (ir/schedule.h).
+//
+//     run devices=2-3 (get %h1 F1 B1)*8
+//
+//   =>
+//
+//     static void train_s1_get_h1_start(NnrtRank *r) {…}    a part that only starts a move
+//     static void train_s1_F1_wait(NnrtRank *r) {…}         until the move is done
+//     static void train_s1_F1(NnrtRank *r) {…}              the segment
+//     static void train_s1_B1(NnrtRank *r) {…}
+//     static void train_s1_B1_start(NnrtRank *r) {…}        sends what it made
+//     static const NnrtPart train_s1_parts[] = {get, F1, B1};
+//     static const int train_s1_order[] = {0, 1, 2, 0, 1, 2, …};
+//
+// Without a schedule the loop is one part, `micro`, in no order but that of slices.
+
+#include <string.h>
+
+#include "ir/op.h"
+#include "ir/text.h"
+#include "program.h"
+
+// -- Names -------------------------------------------------------------------------------------
+
+static bool is_taken(const Program *p, const char *name) {
+  for (int i = 0; i < p->function.n; i++)
+    if (str_equal(p->function.at[i], name)) return true;
+  return false;
+}
+
+// What a code has for each graph, whatever its segments are called.
+static void take_fixed(Program *p, const GraphCode *code) {
+  static const char *const fixed[] = {"begin", "update", "parts", "order", "ops", "tensors"};
+  for (int c = 0; c < p->code.n; c++)
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
+      vec_push(p->arena, &p->function,
+               function_name(p->arena, code->name, &p->code.at[c], fixed[i]));
+}
+
+// "train_s1_get_h1" of "get %h1", and with a number behind it where that or one of its functions is
+// something else.
+static const char *name_function(Program *p, const GraphCode *code, int c, const char *part) {
+  static const char *const suffix[] = {"", "_wait", "_start"};
+  StrBuf plain = {.arena = p->arena};
+  for (const char *at = part; *at; at++) {
+    bool word = strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", *at);
+    if (word || (plain.n && plain.at[plain.n - 1] != '_'))
+      strbuf_addf(&plain, "%c", word ? *at : '_');
+  }
+  const char *first =
+      function_name(p->arena, code->name, &p->code.at[c], plain.n ? plain.at : "of");
+  const char *name = first;
+  for (int i = 2;; i++) {
+    bool taken = false;
+    for (int k = 0; k < 3; k++)
+      taken |= is_taken(p, str_format(p->arena, "%s%s", name, suffix[k]));
+    if (!taken) break;
+    name = str_format(p->arena, "%s_%d", first, i);
+  }
+  for (int k = 0; k < 3; k++)
+    vec_push(p->arena, &p->function, str_format(p->arena, "%s%s", name, suffix[k]));
+  return name;
+}
+
+// -- Parts -------------------------------------------------------------------------------------
+
+static int find_part(const Calls *calls, const Action *action) {
+  int i = 0;
+  while (i < calls->part.n && (calls->part.at[i].action.segment != action->segment ||
+                               calls->part.at[i].action.get != action->get))
+    i++;
+  return i;
+}
+
+static void add_part(Program *p, GraphCode *code, int c, const Action *action) {
+  LoopPart part = {.action = *action, .name = "micro"};
+  if (action->segment) part.name = segment_name(code->g, action->segment);
+  if (action->get) part.name = str_format(p->arena, "get %s", value_name(p->arena, action->get));
+  part.function = name_function(p, code, c, part.name);
+  vec_push(p->arena, &code->calls[c].part, part);
+}
+
+// Every part is to be there once for every slice.
+static void count_parts(Program *p, const Calls *calls, int device) {
+  int slices = module_slices(p->m);
+  int *n = arena_array(p->arena, int, calls->part.n);
+  for (int i = 0; i < calls->order.n; i++)
+    n[calls->order.at[i]]++;
+  for (int i = 0; i < calls->part.n; i++)
+    if (n[i] != slices)
+      diag_error(p->d, NULL, "the run of device %d has '%s' %d times, and there are %d slices",
+                 device, calls->part.at[i].name, n[i], slices);
+}
+
+static void find_loop(Program *p, GraphCode *code, int c) {
+  Calls *calls = &code->calls[c];
+  const RankRun *run = p->code.at[c].run[code->index];
+  if (!code->g->schedule) {
+    add_part(p, code, c, &(Action){0});
+    return;
+  }
+  for (int i = 0; run && i < run->action.n; i++) {
+    int k = find_part(calls, &run->action.at[i]);
+    if (k == calls->part.n) add_part(p, code, c, &run->action.at[i]);
+    vec_push(p->arena, &calls->order, k);
+  }
+  if (run) count_parts(p, calls, run->device[0]);
+}
+
+void loops_find(Program *p, GraphCode *code) {
+  code->calls = arena_array(p->arena, Calls, p->code.n);
+  take_fixed(p, code);
+  for (int c = 0; c < p->code.n; c++)
+    find_loop(p, code, c);
+}
+
+static LoopPart *part_at(Calls *calls, const Action *action) {
+  int i = find_part(calls, action);
+  return i < calls->part.n ? &calls->part.at[i] : NULL;
+}
+
+LoopPart *loop_segment(Calls *calls, int segment) {
+  return part_at(calls, &(Action){.segment = segment});
+}
+
+LoopPart *loop_get(Calls *calls, const Value *y) {
+  for (int i = 0; i < calls->part.n; i++)
+    if (calls->part.at[i].action.get == y) return &calls->part.at[i];
+  return NULL;
+}
+
+int loop_first(const Calls *calls) {
+  for (int i = 0; i < calls->order.n; i++) {
+    int segment = calls->part.at[calls->order.at[i]].action.segment;
+    if (segment) return segment;
+  }
+  return 0;
+}
+
+// -- Moves -------------------------------------------------------------------------------------
+
+// Goes through the run with the number of starts of each move that nobody waited for.
+static void check_loop(Program *p, const GraphCode *code, const Calls *calls, int device) {
+  int *under_way = arena_array(p->arena, int, code->g->n_ops);
+  for (int i = 0; i < calls->order.n; i++) {
+    const LoopPart *part = &calls->part.at[calls->order.at[i]];
+    for (int k = 0; k < part->waits.n; k++) {
+      const Op *move = part->waits.at[k];
+      if (under_way[move->id]-- > 0) continue;
+      diag_error(p->d, move->loc, "in the run of device %d %s needs %s before it is started",
+                 device, part->name, value_name(p->arena, move->out[0]));
+      return;
+    }
+    for (int k = 0; k < part->starts.n; k++)
+      under_way[part->starts.at[k]->id]++;
+  }
+}
+
+void loops_check(Program *p, const GraphCode *code) {
+  for (int c = 0; c < p->code.n; c++) {
+    const RankRun *run = p->code.at[c].run[code->index];
+    if (run) check_loop(p, code, &code->calls[c], run->device[0]);
+  }
+}
