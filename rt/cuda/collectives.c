@@ -128,19 +128,23 @@ static int call_way(NnrtRank *r, const Job *job) {
   return NNRT_COMM;
 }
 
-// `name` is for --trace.
+int nnrt_gpu_comm_call(NnrtRank *r, const char *name, int slice, const Job *job) {
+  int code = fork_to_comm(r);
+  if (code) return code;
+  int64_t from = r->trace ? nnrt_device_mark(r, true) : 0;
+  code = call_way(r, job);
+  if (!code && r->trace) nnrt_trace_comm(r, name, slice, from, nnrt_device_mark(r, true));
+  return code;
+}
+
 static int start(NnrtRank *r, const char *name, const Job *job) {
   GpuComm *c = r->device->comm;
   if (c->n_started - c->n_joined == MOST_STARTED) {
     int code = join(r, c->n_joined);
     if (code) return code;
   }
-  int code = fork_to_comm(r);
+  int code = nnrt_gpu_comm_call(r, name, -1, job);
   if (code) return code;
-  int64_t from = r->trace ? nnrt_device_mark(r, true) : 0;
-  code = call_way(r, job);
-  if (code) return code;
-  if (r->trace) nnrt_trace_comm(r, name, from, nnrt_device_mark(r, true));
   bool has_parts = job->kind == JOB_gather || job->kind == JOB_all_to_all;
   Started *s = &c->started[c->n_started++ % MOST_STARTED];
   s->y = job->y;
@@ -148,7 +152,7 @@ static int start(NnrtRank *r, const char *name, const Job *job) {
   return nnrt_cuda(cudaEventRecord(s->done, r->device->gpu.comm), "starting a collective");
 }
 
-static int start_and_join(NnrtRank *r, const char *name, const Job *job) {
+int nnrt_gpu_comm_do(NnrtRank *r, const char *name, const Job *job) {
   int code = start(r, name, job);
   return code ? code : join(r, r->device->comm->n_started - 1);
 }
@@ -224,8 +228,8 @@ static int gather(void *y, const void *x, int64_t rank, const int64_t *dims, int
   if (bytes == 0) return 0;
   char *parts = outer == 1 ? y : nnrt_gpu_scratch(bytes * g->n);
   if (!parts) return NNRT_MEMORY;
-  int code = start_and_join(r, "all_gather",
-                            &(Job){JOB_gather, g, parts, x, bytes, NNRT_u8, .everyone = true});
+  int code = nnrt_gpu_comm_do(r, "all_gather",
+                              &(Job){JOB_gather, g, parts, x, bytes, NNRT_u8, .everyone = true});
   if (!code && outer > 1) code = put_together(r, y, parts, g->n, outer, bytes / outer);
   return code;
 }
@@ -245,7 +249,7 @@ static int reduce_scatter(void *y, const void *x, int64_t rank, const int64_t *d
     if (code) return code;
     job.x = parts;
   }
-  return start_and_join(r, "reduce_scatter", &job);
+  return nnrt_gpu_comm_do(r, "reduce_scatter", &job);
 }
 
 static int all_to_all(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t from,
@@ -269,7 +273,7 @@ static int all_to_all(void *y, const void *x, int64_t rank, const int64_t *dims,
   }
   char *got = outer_from > 1 ? scratch + room : y;
   job.y = got;
-  int code = start_and_join(r, "all_to_all", &job);
+  int code = nnrt_gpu_comm_do(r, "all_to_all", &job);
   if (!code && outer_from > 1) code = put_together(r, y, got, g->n, outer_from, bytes / outer_from);
   return code;
 }
@@ -289,75 +293,17 @@ static int slice(void *y, const void *x, int64_t rank, const int64_t *dims, int6
   return copy_rows(y, part, (const char *)x + part * mine, run, part, outer, r->device->gpu.stream);
 }
 
-// Where the box is in a tensor of these dimensions, if all of it lies side by side there; else
-// NULL.
-static char *side_by_side(const void *tensor, const Box *b, const int64_t *dim, const int64_t *at,
-                          int64_t size) {
-  int64_t stride[NNRT_MAX_RANK], begin = nnrt_box_strides(b, dim, at, stride);
-  int d = 0;
-  while (d < b->rank && b->size[d] == 1)
-    d++;
-  for (d++; d < b->rank; d++)
-    if (b->size[d] != dim[d]) return NULL;
-  return (char *)unconst(tensor) + begin * size;
-}
-
-// A parcel that is one box may be where that is in the tensor: the only one that this rank gives,
-// or gets.
-static char *given_in_place(const Route *route, const void *x, int64_t size) {
-  if (route->n_give != 1) return NULL;
-  Box b = nnrt_route_given(route, route->give);
-  return side_by_side(x, &b, b.from_dim, b.from_at, size);
-}
-
-static char *got_in_place(const Route *route, void *y, int64_t size) {
-  if (route->n_get != 1 || route->get->peer < 0) return NULL;
-  Box b = nnrt_route_got(route, route->get);
-  return side_by_side(y, &b, b.to_dim, b.to_at, size);
-}
-
-static int pack_parcels(const Route *route, char *out, const void *x, int64_t size) {
-  int code = 0;
-  for (int i = 0; i < route->n_give && !code; i++) {
-    Box box = nnrt_route_given(route, &route->give[i]);
-    code = nnrt_box_copy(out + route->give[i].at * size, x, size, &box);
-  }
-  return code;
-}
-
-// In the order of the messages; what is this rank's own comes from x.
-static int unpack_parcels(const Route *route, void *y, const char *in, const void *x, int64_t size,
-                          bool sums, NnrtDtype t) {
-  const NnrtMove *m = route->move;
-  int code = y && sums ? nnrt_zero(y, product(m->rank, m->to_dim) * size) : 0;
-  for (int i = 0; i < route->n_get && !code; i++) {
-    const RouteBox *b = &route->get[i];
-    const void *from = b->peer < 0 ? x : in + b->at * size;
-    Box box = b->peer < 0 ? nnrt_route_own(route, b) : nnrt_route_got(route, b);
-    code = sums ? nnrt_box_add(y, from, t, &box) : nnrt_box_copy(y, from, size, &box);
-  }
-  return code;
-}
-
 static int move(void *y, const void *x, NnrtRank *r, int number, int64_t size, bool sums,
                 NnrtDtype t) {
-  const Route *route = &r->comm->route[number];
-  char *out = given_in_place(route, x, size), *in = sums ? NULL : got_in_place(route, y, size);
-  bool packs = !out, unpacks = !in;
-  int64_t given = packs ? round_256(route->given * size) : 0;
-  int64_t got = unpacks ? round_256(route->got * size) : 0;
-  char *scratch = given + got > 0 ? nnrt_gpu_scratch(given + got) : NULL;
-  if (given + got > 0 && !scratch) return NNRT_MEMORY;
-  if (packs) out = scratch;
-  if (unpacks) in = scratch ? scratch + given : NULL;
-  int code = packs ? pack_parcels(route, out, x, size) : 0;
-  Job job = {.kind = JOB_move, .group = &r->comm->movers[number], .y = in, .x = out};
-  job.n = route->got * size;
-  job.dtype = NNRT_u8;
-  job.route = route;
-  job.width = size;
-  if (route->n_to + route->n_from > 0 && !code) code = start_and_join(r, "move", &job);
-  return code || !unpacks ? code : unpack_parcels(route, y, in, x, size, sums, t);
+  return nnrt_gpu_move(y, x, r, number, size, sums, t);
+}
+
+static int move_start(void *y, const void *x, NnrtRank *r, int number, int64_t size, bool sums) {
+  return nnrt_gpu_move_start(y, x, r, number, size, sums);
+}
+
+static int move_wait(void *y, NnrtRank *r, int number, int64_t size, bool sums, NnrtDtype t) {
+  return nnrt_gpu_move_wait(y, r, number, size, sums, t);
 }
 
 #include "comm_calls.h"

@@ -1,6 +1,7 @@
 // Collectives between the gpus of ranks: what generated code calls, and three ways to do it.
 //
 //     collectives.c   the order: what waits for what
+//     moves.c         moves between meshes, in one or in two
 //     meet.c          ranks are threads of this process: kernels read each other's memory
 //     nccl.c          ranks are processes, each with a gpu of its own: NCCL
 //     staged.c        ranks are processes that share a gpu: through this machine's memory
@@ -14,6 +15,10 @@
 // all_reduce only starts, so c and d run meanwhile.  The others are joined when they return.  All
 // of it is put in, none of it waited for by the host, so it can be recorded, except where ranks
 // meet or are staged.
+//
+// A move in two is not recorded and has memory of its own, since it goes on while other pieces of
+// the step run.  A recorded piece that has collectives waits for those that were started before:
+// all that ranks send each other stays in one order.
 
 #ifndef NNRT_CUDA_COLLECTIVES_H
 #define NNRT_CUDA_COLLECTIVES_H
@@ -63,6 +68,24 @@ typedef struct GpuComm {
   Started started[MOST_STARTED];
   int64_t n_started, n_joined;
 } GpuComm;
+
+typedef struct GpuMoves GpuMoves;
+
+// In the stream of collectives, behind what the stream of operations has been given so far; name
+// and slice are for --trace.
+int nnrt_gpu_comm_call(NnrtRank *r, const char *name, int slice, const Job *job);
+// The same, and the stream of operations waits for it.
+int nnrt_gpu_comm_do(NnrtRank *r, const char *name, const Job *job);
+
+// As nnrt_move_… of nnrt.h, of elements of `size` bytes (moves.c).
+int nnrt_gpu_move(void *y, const void *x, NnrtRank *r, int number, int64_t size, bool sums,
+                  NnrtDtype t);
+int nnrt_gpu_move_start(void *y, const void *x, NnrtRank *r, int number, int64_t size, bool sums);
+int nnrt_gpu_move_wait(void *y, NnrtRank *r, int number, int64_t size, bool sums, NnrtDtype t);
+int nnrt_gpu_moves_open(NnrtRank *r);
+void nnrt_gpu_moves_close(NnrtRank *r);
+// The stream of operations waits for all that were started.
+int nnrt_gpu_moves_join(NnrtRank *r);
 
 // The version of NCCL that ranks that are processes use, 22809 of 2.28.9; 0 if there is none.
 int nnrt_gpu_nccl_version(void);

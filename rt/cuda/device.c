@@ -242,6 +242,7 @@ void nnrt_device_open(NnrtRank *r) {
   ring_open(r);
   open_slots(r);
   MUST(r, nnrt_gpu_comm_open(r));
+  MUST(r, nnrt_gpu_moves_open(r));
   MUST(r, nnrt_gpu_comm_memory(r, (void **)&r->slab, bytes));
   MUST(r, nnrt_cuda(cudaMemsetAsync(r->slab, 0, bytes, d->gpu.stream), "clearing the slab"));
   ring_open_far(r);
@@ -285,9 +286,8 @@ static void close_ways_back(NnrtDevice *d) {
 void nnrt_device_close(NnrtRank *r) {
   NnrtDevice *d = r->device;
   // NCCL's communicators cannot end before what was recorded of them.
-  for (int i = 0; i < d->n_recordings; i++)
-    if (d->recording[i].run) cudaGraphExecDestroy(d->recording[i].run);
-  free(d->recording);
+  nnrt_gpu_recordings_close(d);
+  nnrt_gpu_moves_close(r);
   nnrt_gpu_comm_close(r);
   nnrt_gpu_blas_free(&d->gpu);
   nnrt_gpu_dnn_free(&d->gpu);

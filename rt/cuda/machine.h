@@ -49,13 +49,19 @@ typedef struct Slot {
 
 // A piece of a graph.
 typedef struct Recording {
-  const NnrtGraph *graph;
-  int piece;
-  bool ran;            // once, as it is written
-  bool recorded;       // tried once, and all ranks agreed
   cudaGraphExec_t run; // NULL: not recorded yet
+  bool collectives;    // it has some
   const char *scratch; // where it was when this was recorded
 } Recording;
+
+// Of @train, or of @eval.
+typedef struct Recordings {
+  bool ran;         // once, as it is written
+  bool recorded;    // tried once, and all ranks agreed
+  bool failed;      // on this rank
+  Recording *piece; // [n]
+  int n;
+} Recordings;
 
 struct NnrtDevice {
   NnrtGpu gpu;
@@ -65,8 +71,7 @@ struct NnrtDevice {
   char *host; // what was read
   int64_t host_bytes;
   Slot slot[NNRT_SLOTS];
-  Recording *recording;
-  int n_recordings;
+  Recordings recordings[2];
   bool records; // false: all runs as it is written, every time
   bool said_plans;
   _Atomic int64_t step; // the oldest that is not answered
@@ -74,6 +79,7 @@ struct NnrtDevice {
   const NnrtGraph *found_graph;
   int64_t found_step;
   struct GpuComm *comm; // NULL: one rank
+  struct GpuMoves *moves;
   // For --trace: events, and a moment of which both clocks are known.
   cudaEvent_t *mark, zero;
   int n_marks, marks_room;
@@ -103,5 +109,9 @@ _Noreturn void nnrt_gpu_die(NnrtRank *r, int code);
 // -- device.c
 
 void nnrt_gpu_flush(NnrtRank *r); // what was put in is on its way
+
+// -- step.c
+
+void nnrt_gpu_recordings_close(NnrtDevice *d);
 
 #endif

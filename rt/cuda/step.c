@@ -1,10 +1,11 @@
 // Steps on a gpu: calls recorded once and replayed, answers that come later, and marks of time.
 //
 // A call of a kernel costs the host some microseconds, and a small model's kernels take no longer.
-// So a piece of a graph is called as it is written the first time, when libraries choose, compile
-// and take memory; the second time the calls are recorded into a CUDA graph; and from then on that
-// is replayed, which is one call.  Streams that collectives went to meanwhile have to come back
-// before the recording ends, and so before every piece's end.
+// So the pieces of a step are called as they are written the first time, when libraries choose,
+// compile and take memory; before the second step all of them are recorded, each into a CUDA graph;
+// and from then on these are replayed, which is one call for each.  Streams that collectives went
+// to meanwhile have to come back before the recording ends, and so before every piece's end.  Moves
+// that are started in one piece and waited for in another are between pieces, and called.
 //
 // Not recorded are: a traced step, for its marks; ranks that meet in this process, since one would
 // wait in the gpu for another that has not come; and where CUDA_LAUNCH_BLOCKING asks for it.
@@ -13,7 +14,8 @@
 // call that refuses to be recorded is another thing: it leaves the rank in the middle of its
 // operations, and so ends the job, saying that CUDA_LAUNCH_BLOCKING=1 does without recording.
 // Collectives that some ranks replay and others call do not match, so processes agree: on whether
-// they record at all when they start, and right after a piece was recorded for the first time.
+// they record at all when they start, and right after a graph's pieces were recorded for the first
+// time.  They do so once for all pieces, as ranks need not have equally many.
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,13 +26,27 @@
 
 // ---- pieces
 
-static Recording *recording_of(NnrtDevice *d, const NnrtGraph *g, int piece) {
-  for (int i = 0; i < d->n_recordings; i++)
-    if (d->recording[i].graph == g && d->recording[i].piece == piece) return &d->recording[i];
-  d->recording = realloc(d->recording, (size_t)(d->n_recordings + 1) * sizeof *d->recording);
-  if (!d->recording) nnrt_must_alloc((size_t)-1);
-  d->recording[d->n_recordings] = (Recording){.graph = g, .piece = piece};
-  return &d->recording[d->n_recordings++];
+static Recordings *recordings_of(NnrtRank *r) {
+  return &r->device->recordings[r->graph == &r->program->eval];
+}
+
+static Recording *recording_of(NnrtRank *r, int piece) {
+  Recordings *all = recordings_of(r);
+  if (piece >= all->n) {
+    all->piece = realloc(all->piece, (size_t)(piece + 1) * sizeof *all->piece);
+    if (!all->piece) nnrt_must_alloc((size_t)-1);
+    memset(all->piece + all->n, 0, (size_t)(piece + 1 - all->n) * sizeof *all->piece);
+    all->n = piece + 1;
+  }
+  return &all->piece[piece];
+}
+
+void nnrt_gpu_recordings_close(NnrtDevice *d) {
+  for (int g = 0; g < 2; g++) {
+    for (int i = 0; i < d->recordings[g].n; i++)
+      if (d->recordings[g].piece[i].run) cudaGraphExecDestroy(d->recordings[g].piece[i].run);
+    free(d->recordings[g].piece);
+  }
 }
 
 static void call(NnrtRank *r, void (*work)(NnrtRank *r)) {
@@ -40,6 +56,8 @@ static void call(NnrtRank *r, void (*work)(NnrtRank *r)) {
 
 static int record(NnrtRank *r, Recording *rec, void (*work)(NnrtRank *r)) {
   NnrtGpu *g = &r->device->gpu;
+  GpuComm *c = r->device->comm;
+  int64_t before = c ? c->n_started : 0;
   cudaGraph_t graph = NULL;
   int code = nnrt_cuda(cudaStreamBeginCapture(g->stream, cudaStreamCaptureModeThreadLocal),
                        "recording the step");
@@ -59,47 +77,60 @@ static int record(NnrtRank *r, Recording *rec, void (*work)(NnrtRank *r)) {
   if (graph) cudaGraphDestroy(graph);
   if (code) rec->run = NULL;
   rec->scratch = g->scratch;
+  rec->collectives = c && c->n_started > before;
   return code;
 }
 
-// Records a piece for the first time; false when steps are called from now on, on every rank.
-// Collective.
-static bool record_first(NnrtRank *r, Recording *rec, void (*work)(NnrtRank *r)) {
+bool nnrt_device_begin(NnrtRank *r) {
+  Recordings *all = recordings_of(r);
+  nnrt_gpu_flush(r);
+  bool now = all->ran && !all->recorded && r->device->records && !r->trace;
+  all->ran = true;
+  all->recorded |= now;
+  return now;
+}
+
+// One that fails is enough for none.
+void nnrt_device_record(NnrtRank *r, int piece, void (*work)(NnrtRank *r)) {
+  Recordings *all = recordings_of(r);
+  if (!all->failed) all->failed = record(r, recording_of(r, piece), work) != 0;
+}
+
+void nnrt_device_recorded(NnrtRank *r) {
   NnrtDevice *d = r->device;
-  int64_t failed[2] = {0, record(r, rec, work) != 0};
-  failed[0] = r->rank == 0 && failed[1];
+  bool mine = recordings_of(r)->failed;
+  int64_t failed[2] = {r->rank == 0 && mine, mine};
   nnrt_comm_sum(r, failed, 2);
-  rec->recorded = true;
-  if (!failed[1]) return true;
+  if (!failed[1]) return;
   if (r->rank == 0)
     nnrt_say_note("steps are not recorded, and so may be slower: %s",
                   failed[0] ? nnrt_error_detail() : "another rank cannot");
   nnrt_error(NNRT_OK, "%s", "");
   cudaGetLastError();
   d->records = false;
-  return false;
 }
 
 void nnrt_device_run(NnrtRank *r, int piece, void (*work)(NnrtRank *r)) {
   NnrtDevice *d = r->device;
   nnrt_gpu_flush(r);
-  Recording *rec = recording_of(d, r->graph, piece);
-  if (!rec->ran || !d->records || r->trace) {
-    rec->ran = true;
+  if (!recordings_of(r)->recorded || !d->records || r->trace) {
     call(r, work);
     return;
   }
+  Recording *rec = recording_of(r, piece);
   // Another graph may have asked for more scratch since.
   if (rec->run && rec->scratch != d->gpu.scratch) {
     MUST(r, nnrt_cuda(cudaGraphExecDestroy(rec->run), "recording the step again"));
     rec->run = NULL;
   }
-  if (!rec->recorded && !record_first(r, rec, work)) {
-    call(r, work);
-    return;
-  }
   if (!rec->run) MUST(r, record(r, rec, work));
+  if (rec->collectives) MUST(r, nnrt_gpu_moves_join(r));
   MUST(r, nnrt_cuda(cudaGraphLaunch(rec->run, d->gpu.stream), "running the step's graph"));
+}
+
+void nnrt_device_call(NnrtRank *r, void (*work)(NnrtRank *r)) {
+  nnrt_gpu_flush(r);
+  work(r);
 }
 
 int nnrt_device_depth(const NnrtRank *r) {
@@ -114,6 +145,7 @@ void nnrt_device_ask(NnrtRank *r, int slot, const NnrtTensor *const *outputs) {
   cudaStream_t stream = d->gpu.stream;
   s->step = r->step;
   s->graph = r->graph;
+  MUST(r, nnrt_gpu_moves_join(r)); // all that was started is done
   if (!d->said_plans) atomic_store(&d->step, r->step);
   for (int i = 0; i < NNRT_ANSWERS; i++) {
     const NnrtTensor *t = outputs[i];
