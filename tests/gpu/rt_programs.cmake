@@ -1,5 +1,5 @@
 # The runtime on a gpu: programs written by hand, in several kinds, on the emulator.  rt_line.c is on one mesh;
-# tests/rt/meshes.c on several, with the kernels of stages.cu.
+# tests/rt/meshes.c on several, with the kernels of stages.cu, and turns.c with schedules and those of turns.cu.
 function(nnaot_gpu_rt_program name source kernels)
   nnaot_program(gpu_${name} ${source})
   emulated_sources(gpu_${name} ${kernels})
@@ -43,11 +43,13 @@ foreach(program IN LISTS NNAOT_GPU_MESH_PROGRAMS)
   list(POP_FRONT words name)
   nnaot_gpu_rt_program(${name} ${CMAKE_SOURCE_DIR}/tests/rt/meshes.c stages.cu "TARGET=\"cuda:sm_90\"" ${words})
 endforeach()
+nnaot_gpu_rt_program(turns2 ${CMAKE_SOURCE_DIR}/tests/rt/turns.c turns.cu "TARGET=\"cuda:sm_90\"" RANKS=2)
+nnaot_gpu_rt_program(turns4 ${CMAKE_SOURCE_DIR}/tests/rt/turns.c turns.cu "TARGET=\"cuda:sm_90\"" RANKS=4)
 # One that was not linked with NCCL, as is usual.
 nnaot_gpu_rt_program(no_nccl2 rt_line.c rt_line.cu RANKS=2)
 set_property(TARGET gpu_no_nccl2 PROPERTY LINK_OPTIONS "")
 
-foreach(name steps checks ranks meshes lost)
+foreach(name steps checks ranks meshes turns lost)
   add_test(NAME gpu-rt-${name} COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/rt_${name}.py)
   set_tests_properties(gpu-rt-${name} PROPERTIES TIMEOUT 300 ENVIRONMENT
     "PROGRAMS=${CMAKE_CURRENT_BINARY_DIR}/rt;CPU_PROGRAMS=${CMAKE_BINARY_DIR}/tests/rt;COMMON=${CMAKE_SOURCE_DIR}/tests/rt")

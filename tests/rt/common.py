@@ -140,6 +140,11 @@ def losses(path):
     return [(line["step"], line["loss"], line["grad_norm"]) for line in log(path)]
 
 
+def losses_of(path):
+    """Of a program without a gradient's norm: a loss a step, with that of evaluation where there is one."""
+    return tuple((line["loss"], line.get("eval_loss")) for line in log(path))
+
+
 def safetensors(path):
     """{name: (dtype, shape, bytes)} and the metadata."""
     raw = pathlib.Path(path).read_bytes()

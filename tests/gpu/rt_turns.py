@@ -1,0 +1,44 @@
+"""Schedules on gpus: tests/rt/turns.c as on processors, slice by slice, however ranks talk.
+
+`rt_turns.py 0 50` tries so many programs.
+"""
+
+import json
+import os
+import sys
+
+from rt_common import CPU, HAS_MPI, check, finish, folder_with_data, losses_of, mpirun, train
+
+FIRST, COUNT = (int(a) for a in sys.argv[1:3]) if len(sys.argv) > 2 else (0, 3)
+EVERY = ["--steps", 5, "--eval-input", "x=x.npy", "--eval-input", "labels=y.npy", "--eval-every", 2]
+FILES = ["--log", "log", "--traffic", "traffic"]
+
+
+def result(program, **how):
+    os.system("rm -f log traffic")
+    train(program, *EVERY, *FILES, **how)
+    return losses_of("log"), json.load(open("traffic"))
+
+
+with folder_with_data():
+    for i in range(FIRST, FIRST + COUNT):
+        ranks = 4 if i % 2 else 2
+        want = result(CPU / f"turns{ranks}", env={"PROGRAM": str(i), "ORDER": "0"})
+        for order in 0, 2 * i + 1, 2 * i + 2:
+            env = {"PROGRAM": str(i), "ORDER": str(order)}
+            ways = [("threads on one gpu", {"env": env}), ("on two", {"env": {**env, "EMULATED_GPUS": "2"}})]
+            if HAS_MPI:
+                own = {**env, "EMULATED_GPUS": str(ranks)}
+                ways += [("processes on one gpu", {"launcher": mpirun(ranks), "env": env}),
+                         ("NCCL", {"launcher": mpirun(ranks), "env": own}),
+                         ("NCCL, not recorded", {"launcher": mpirun(ranks), "env": {**own, "CUDA_LAUNCH_BLOCKING": "1"}})]
+            for way, how in ways:
+                got = result(f"gpu_turns{ranks}", **how)
+                check(f"{env}, {way}: as on processors", got == want, got, want)
+    env = {"PROGRAM": "1", "ORDER": "1"}
+    train("gpu_turns4", "--steps", 2, "--trace", "t.json", env=env)
+    spans = [e for e in json.load(open("t.json"))["traceEvents"] if e["ph"] == "X"]
+    slices = {e["args"]["slice"] for e in spans if e["cat"] == "segment"}
+    check("a trace says which slice segments and moves are of", slices == set(range(6)) and
+          {e["args"]["slice"] for e in spans if e["cat"] == "comm" and e["name"] == "move"} == slices, spans[:3])
+finish()
