@@ -30,6 +30,7 @@
 #include "ir/kernel.h"
 #include "ir/loops.h"
 #include "ir/place.h"
+#include "ir/split.h"
 #include "ir/text.h"
 #include "kernels.h"
 #include "target.h"
@@ -446,11 +447,27 @@ typedef struct MovePart {
   int at;
 } MovePart;
 
+static int made_in(const Op *move) {
+  const Op *op = move->in[0].value->def;
+  return op ? op->segment : 0;
+}
+
+// Whether a move starts before its segment does: what it carries is of another segment, and some of
+// that goes from one device to another.
+static bool starts_early(Writer *w, const Op *op) {
+  const Value *x = op->in[0].value, *y = op->out[0];
+  Messages messages = {0};
+  bool sends = false;
+  if (w->part != IN_loop || !op->segment || made_in(op) == op->segment) return false;
+  move_messages(value_whole(x), x->layout, y->layout, NULL, w->arena, &messages);
+  for (int i = 0; i < messages.n && !sends; i++)
+    sends = messages.at[i].from != messages.at[i].to;
+  return sends;
+}
+
 // What no segment makes is there from the first one on.
 static int starts_behind(const MovePart *m) {
-  const Op *made_by = m->op->in[0].value->def;
-  int segment = made_by ? made_by->segment : 0;
-  if (segment == m->op->segment) return segment;
+  int segment = made_in(m->op);
   if (!m->gives) return 0;
   return segment ? segment : loop_first(m->calls);
 }
@@ -494,7 +511,7 @@ static bool add_move(Writer *w, const Op *op) {
   const Mesh *from = op->in[0].value->layout->mesh, *to = op_mesh(op);
   if (!kernel_name(op, target_of(w), name, sizeof name)) return no_kernel(w, op);
   MovePart m = {.op = op, .kernel = name + strlen(prefix), .number = move_number(w->p, op)};
-  bool apart = w->part == IN_loop && w->segment, ok = true;
+  bool early = starts_early(w, op), ok = true;
   m.run = new_op(w, "move", op_place(w, op));
   m.wait = -1;
   for (int c = 0; c < w->p->code.n && ok; c++) {
@@ -502,7 +519,7 @@ static bool add_move(Writer *w, const Op *op) {
     m.gives = code_on(w->p, c, from);
     m.gets = code_on(w->p, c, to);
     if (!m.gives && !m.gets) continue;
-    m.at = apart ? starts_behind(&m) : op->segment;
+    m.at = early ? starts_behind(&m) : op->segment;
     if (m.at == op->segment) {
       add_whole_move(w, &m, c);
       continue;
