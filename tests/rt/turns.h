@@ -23,7 +23,7 @@ int turn_sum(int64_t *sum, const int64_t *out, bool first);
 int turn_loss(float *loss, const int64_t *sum);
 
 M_FN int64_t mixed(int64_t a, int64_t b) {
-  return (int64_t)nnrt_random_mix((uint64_t)a * 3 + (uint64_t)b);
+  return (int64_t)(nnrt_random_mix((uint64_t)a * 3 + (uint64_t)b) >> 24); // sums of them fit
 }
 
 M_FN void make_of(int64_t *out, const float *x, const int64_t *labels, int64_t rows, int64_t who) {
@@ -40,10 +40,10 @@ M_FN void mix_of(int64_t *out, const int64_t *in) {
 }
 
 M_FN void sum_of(int64_t *sum, const int64_t *out, bool first) {
-  uint64_t all = first ? 0 : (uint64_t)*sum;
+  int64_t all = first ? 0 : *sum;
   for (int64_t i = 0; i < PART; i++)
-    all += (uint64_t)out[i];
-  *sum = (int64_t)all;
+    all += out[i];
+  *sum = all;
 }
 
 M_FN void loss_of(float *loss, const int64_t *sum) {
