@@ -174,6 +174,14 @@ void ranks_emit(const Program *p, StrBuf *out) {
   add_codes(p, out);
 }
 
+// Of all ranks, so that those of --split-ranks can be compared.
+static void add_schedule(const Program *p, StrBuf *out) {
+  StrBuf text = {.arena = p->arena};
+  schedule_print(&text, p->train.g);
+  if (p->eval.g) schedule_print(&text, p->eval.g);
+  if (text.n) strbuf_addf(out, "    .schedule = %s,\n", c_string(p->arena, text.at));
+}
+
 void ranks_add(const Program *p, StrBuf *out) {
   int n_meshes = p->m->meshes ? module_n_meshes(p->m) : 1;
   strbuf_addf(out, "    .mesh = meshes,\n    .n_mesh = %d,\n", n_meshes);
@@ -181,5 +189,6 @@ void ranks_add(const Program *p, StrBuf *out) {
   if (p->move.n) strbuf_addf(out, "    .move = moves,\n    .n_moves = %d,\n", p->move.n);
   strbuf_addf(out, "    .code = codes,\n    .n_codes = %d,\n", p->code.n);
   if (p->code.n > 1) strbuf_add(out, "    .code_of = code_of,\n");
+  add_schedule(p, out);
   strbuf_addf(out, "    .ranks = %d,\n    .micro_batches = %d,\n", p->n_ranks, module_slices(p->m));
 }

@@ -181,6 +181,7 @@ typedef struct NnrtConstant {
 typedef struct NnrtProgram {
   const char *model, *plan, *target, *version;
   const char *describe; // JSON object with the rest of what --describe says
+  const char *schedule; // when ranks run what, as the plan writes it; NULL: slice by slice
   const NnrtMesh *mesh; // [n_mesh], at least one: of one rank it has no axes
   int n_mesh;
   const NnrtGroup *group; // [n_groups], as collectives name them

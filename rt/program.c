@@ -50,6 +50,7 @@ static uint64_t program_key(const NnrtProgram *p) {
   key = add_key(key, &p->lr, sizeof p->lr);
   key = add_text(key, p->lr_schedule);
   key = add_text(key, p->describe);
+  key = add_text(key, p->schedule);
   for (int i = 0; i < p->n_mesh; i++)
     key = add_mesh(key, &p->mesh[i]);
   for (int i = 0; i < p->train.n_tensors; i++)
