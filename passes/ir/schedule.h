@@ -17,11 +17,13 @@
 // Each of its segments is in it as often as there are slices, and the first time it is of slice 0,
 // then of slice 1, and so on: no slice overtakes another.  So is every `get`.
 //
-// A move starts where the last op of the segment ends that makes what is moved (of what no segment
-// makes, the first segment that runs there), on all devices that have that.  Those that only get it
-// say where they begin to wait for it, `get`; all that get it have it when the segment of the move
-// begins.  Starts and gets of all devices are in one order, that in which they are in some course
-// of time, so that no two wait for each other.
+// A move is done where it stands, as any op, if its segment makes what is moved, or if nothing of it
+// goes from one device to another.  Any other starts where the segment ends that makes what is moved
+// (of what no segment makes, the first segment that runs there), on all devices that have that;
+// several in the order of the graph.  Those that only get it say where they begin to wait for it,
+// `get`; all that get it have it when the segment of the move begins.  Starts and gets of all
+// devices are in one order, that in which they are in some course of time, so that no two wait for
+// each other.
 //
 // Values that are made in one segment and read in another are there for several slices at once.
 // Each has `slots` places (Value): slice m is in the one of number m modulo `slots`.
