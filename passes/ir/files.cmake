@@ -28,6 +28,8 @@ set(IR_FILES
   ir/verify.c
   ir/verify_layout.c
   ir/verify_memory.c
+  ir/verify_schedule.c
+  ir/verify_waits.c
   ir/work.c
   ir/ops/attention.c
   ir/ops/batch_norm.c

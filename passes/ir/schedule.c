@@ -7,8 +7,10 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "ir/boxes.h"
 #include "ir/op.h"
 #include "ir/parse.h"
+#include "ir/split.h"
 #include "ir/text.h"
 
 Schedule *graph_schedule(Graph *g) {
@@ -36,6 +38,36 @@ const RankRun *graph_run_of(const Graph *g, int device) {
       if (run->device[k] == device) return run;
   }
   return NULL;
+}
+
+static bool sends(const Op *move) {
+  const Value *x = move->in[0].value, *y = move->out[0];
+  for (int i = 0; i < y->layout->mesh->n_devices; i++)
+    if (!mesh_has(x->layout->mesh, y->layout->mesh->device[i])) return true;
+  const Module *m = move->graph->module;
+  if (module_move_stays(m, value_whole(x), x->layout, y->layout)) return false;
+  Arena *a = arena_new();
+  Messages messages = {0};
+  bool found = false;
+  move_messages(value_whole(x), x->layout, y->layout, NULL, a, &messages);
+  for (int i = 0; i < messages.n && !found; i++)
+    found = messages.at[i].from != messages.at[i].to;
+  arena_free(a);
+  return found;
+}
+
+bool move_is_ahead(const Op *op) {
+  if (op->kind != OP_move) return false;
+  const Op *made = op->in[0].value->def;
+  return !(made && made->segment && made->segment == op->segment) && sends(op);
+}
+
+int move_start(const Op *move, const RankRun *run) {
+  const Op *made = move->in[0].value->def;
+  if (made && made->segment) return made->segment;
+  for (int i = 0; i < run->action.n; i++)
+    if (run->action.at[i].segment) return run->action.at[i].segment;
+  return 0;
 }
 
 // -- Writing -----------------------------------------------------------------------------------

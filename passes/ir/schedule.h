@@ -56,6 +56,11 @@ int schedule_segment(Graph *g, const char *name);        // its number; a new on
 const char *segment_name(const Graph *g, int segment);   // "F0"
 const RankRun *graph_run_of(const Graph *g, int device); // NULL: it takes no part in the loop
 
+// Whether a move starts before the segment begins in which it stands; of ops of the loop.
+bool move_is_ahead(const Op *op);
+// At the end of which segment devices of this run start a move that is ahead, if they have it.
+int move_start(const Op *move, const RankRun *run);
+
 // What print.c and parse.c write and read: the lines behind `return`.
 void schedule_print(StrBuf *b, const Graph *g);
 struct Parser;

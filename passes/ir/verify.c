@@ -56,6 +56,15 @@
 //   14  An output is no partial sum, and an update lies as its parameter does.  What runs for every
 //       slice of time reads nothing that is known after the last: no sum over them.
 //
+//   Where a graph has a schedule (schedule.h):
+//
+//   18  It is an entry.  Ops that run in every slice have a segment, others none.  Those of a segment
+//       stand together, but for ops that run once, and are on the same devices.
+//   19  A device that is on the mesh of a segment is in one run.  The run has each of the device's
+//       segments as often as there are slices, and so each get of what the device only gets.  A
+//       segment comes after what makes what it reads, and after its gets.
+//   20  No two wait for each other, even where sending ends when somebody has got it.
+//
 // From planned on:
 //
 //   15  Every value of an entry graph has a place inside the slab, aligned to 64 bytes; constants

@@ -5,6 +5,7 @@
 #include "ir/op.h"
 #include "ir/split.h"
 #include "ir/verify.h"
+#include "ir/verify_schedule.h"
 
 static int n_axes(const Mesh *mesh) {
   return mesh ? mesh->n_axes : 0;
@@ -320,5 +321,5 @@ bool verify_local(const Graph *g, Diag *d) {
     if (r->target && v->layout != r->target->layout)
       return wrong(v, "does not lie as the parameter it updates", d);
   }
-  return check_time(g, d);
+  return check_time(g, d) && verify_schedule(g, d);
 }
