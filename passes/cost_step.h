@@ -13,6 +13,16 @@
 //   * A collective begins when all ranks of its group are there and have done those before it.
 //   * On processors a rank that only sends in a move goes on at once; on gpus it waits for who gets.
 //
+// A graph with a schedule (ir/schedule.h) runs its loop as its runs say, segment by segment:
+//
+//     ranks   0   F0 ─ F0 ─ F0 ─ F0 ───╌╌╌ B0 ─ F0 ─ B0 …
+//             1        └╌ F1 ─ B1 ─ F1 ─ B1 ─ …
+//
+//   * A move to another segment starts when the segment has run that makes what is moved, and those
+//     that only get it begin at their `get`.  They all go on meanwhile, and wait for it where the
+//     segment begins that it is in; who only sends never waits.
+//   * All sums of a segment are waited for at its end.
+//
 // What an op takes says cost.h, what a collective takes cost_comm.h.  Neither is slower because the
 // other runs at the same time, and a rank has its device to itself.  Reading rows, logging and
 // checkpoints are not counted.
@@ -36,13 +46,15 @@ typedef struct RankCost {
 
 typedef struct StepCost {
   double seconds;
+  double span;           // of the rank with most: from when it begins to when it ends
   double bubble;         // idle seconds of all ranks, as a part of all their seconds
   int n_ranks, *device;  // as module_devices gives them
   const RankCost **rank; // of each; equal where they are of one class
 } StepCost;
 
 // Of the first graph of a module from PHASE_local on.  false where it cannot be said: before that,
-// where the cluster has fewer devices, or does not say how fast they are.
+// where the cluster has fewer devices, or does not say how fast they are, or where the runs of a
+// schedule wait for each other in a circle.
 bool step_cost(const Module *m, const Cluster *c, Target target, Arena *a, StepCost *out);
 
 #endif

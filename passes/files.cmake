@@ -125,6 +125,9 @@ set(PASS_FILES
   cost.c
   cost_comm.c
   cost_step.c
+  step_events.c
+  step_programs.c
+  step_walk.c
   placement.c
   path_state.c
   path_cost.c

@@ -278,9 +278,12 @@ const char *summary_text(Summary *s, const Module *m) {
   strbuf_addf(&b,
               "{\n  \"ranks\": %d,\n  \"plan_hash\": \"%016" PRIx64 "\",\n  \"dtype\": \"%s\",\n",
               ranks, plan_hash(a, m), summary_dtype(m));
-  strbuf_addf(&b, "  \"cluster\": %s,\n  \"predicted_step_ms\": %s,\n  \"per_rank\": [",
+  strbuf_addf(&b,
+              "  \"cluster\": %s,\n  \"predicted_step_ms\": %s,\n  \"predicted_span_ms\": %s,\n"
+              "  \"per_rank\": [",
               known ? json_string(a, s->cluster->name) : "null",
-              ms_text(a, known, known ? cost.seconds : 0));
+              ms_text(a, known, known ? cost.seconds : 0),
+              ms_text(a, known, known ? cost.span : 0));
   add_ranks(&b, m, ranks, known ? &cost : NULL);
   strbuf_add(&b, "\n  ],\n  \"comm_bytes\": {");
   add_comm_bytes(&b, m->phase >= PHASE_local ? &list : NULL);

@@ -10,6 +10,7 @@
 #include "cost_step.h"
 #include "pass.h"
 #include "path.h"
+#include "schedule/schedule.h"
 
 static const Cluster plain = {.nodes = 2,
                               .per_node = 8,
@@ -286,6 +287,220 @@ static void nothing_is_said_of_what_is_not_known(void **state) {
   module_free(m);
 }
 
+// -- Schedules -------------------------------------------------------------------------------
+
+// Three slices over two stages; a tanh takes 1 ms, a move MOVE ms.
+static const char scheduled[] =
+    "module phase=local\nmesh @s devices=0 (mb=3:time)\nmesh @t devices=1 (mb=3:time)\n"
+    "graph @main entry (%%x: f32[%d,1000] {S(0)} input \"x\") {\n"
+    "  %%a = tanh %%x : f32[%d,1000] {S(0)} split=[0] segment=F0\n"
+    "  %%m = move %%a shape=[%d,1000] : f32[%d,1000] @t {S(0)} segment=F1\n"
+    "  %%b = tanh %%m : f32[%d,1000] @t {S(0)} split=[0] segment=F1\n"
+    "  return output \"b\" %%b\n"
+    "  run devices=0 %s\n  run devices=1 %s\n}\n";
+
+static Module *read_scheduled(Bench *b, const char *first, const char *second) {
+  int n = ROWS;
+  return read_text(b, str_format(b->a, scheduled, n, n, n, n, n, first, second));
+}
+
+static StepCost cost_between(Bench *b, const Module *m, Target target, double beta) {
+  StepCost cost;
+  Cluster c = plain;
+  c.inside.beta = beta;
+  assert_true(step_cost(m, &c, target, b->a, &cost));
+  return cost;
+}
+
+// The first stage goes on while what it made is moved, one after the other in its queue; the second
+// waits for that.
+static void stages_work_at_the_same_time(void **state) {
+  Bench *b = *state;
+  Module *m = read_scheduled(b, "F0*3", "(get %m F1)*3");
+  double op = ROWS * row, move = ROWS * reduce; // which is longer
+  StepCost cost = cost_of(b, m, TARGET_cpu);
+  assert_near(cost.seconds, op + 3 * move + op);
+  assert_near(cost.span, cost.seconds - op > op + 3 * move ? cost.seconds - op : op + 3 * move);
+  assert_near(cost.rank[0]->compute, 3 * op);
+  assert_near(cost.rank[0]->comm, 3 * move);
+  assert_near(cost.rank[1]->comm, 3 * move - 2 * op); // a get begins behind the ops before it
+  assert_near(cost.rank[1]->idle, op);                // while the first op runs
+  module_free(m);
+}
+
+// On gpus a move begins when both ends are there: the get of slice 1 stands behind the ops of slice
+// 0, and what is sent in the queue behind it waits.
+static void gets_have_their_place(void **state) {
+  Bench *b = *state;
+  double op = ROWS * row, move = op / 10, beta = move / (4000.0 * ROWS);
+  Module *early = read_scheduled(b, "F0*3", "(get %m)*3 F1*3");
+  Module *late = read_scheduled(b, "F0*3", "(get %m F1)*3");
+  assert_near(cost_between(b, early, TARGET_cuda, beta).seconds, op + move + 3 * op);
+  // Here it is put into the queue at the same time as the op begins.
+  assert_near(cost_between(b, late, TARGET_cuda, beta).seconds, op + 3 * (move + op));
+  assert_near(cost_between(b, late, TARGET_cpu, beta).seconds, op + move + 3 * op);
+  module_free(early);
+  module_free(late);
+}
+
+// Who waits for whom forever has no price.
+static void circles_have_no_price(void **state) {
+  Bench *b = *state;
+  static const char text[] =
+      "module phase=local\nmesh @s devices=0 (mb=2:time)\nmesh @t devices=1 (mb=2:time)\n"
+      "graph @main entry (%x: f32[8,8] {S(0)} input \"x\", %y: f32[8,8] @t {S(0)} input \"y\") {\n"
+      "  %a = tanh %x : f32[8,8] {S(0)} split=[0] segment=F0\n"
+      "  %b = tanh %y : f32[8,8] @t {S(0)} split=[0] segment=G0\n"
+      "  %m = move %a shape=[8,8] : f32[8,8] @t {S(0)} segment=G1\n"
+      "  %c = tanh %m : f32[8,8] @t {S(0)} split=[0] segment=G1\n"
+      "  %n = move %b shape=[8,8] : f32[8,8] {S(0)} segment=F1\n"
+      "  %d = tanh %n : f32[8,8] {S(0)} split=[0] segment=F1\n"
+      "  return output \"c\" %c, output \"d\" %d\n"
+      "  run devices=0 F0 get %n F1 F0 get %n F1\n  run devices=1 G0 get %m G1 G0 get %m G1\n}\n";
+  Module *m = read_text(b, text);
+  StepCost cost;
+  assert_true(step_cost(m, &plain, TARGET_cpu, b->a, &cost));
+  assert_false(step_cost(m, &plain, TARGET_cuda, b->a, &cost)); // both send first
+  module_free(m);
+}
+
+// -- Random schedules ------------------------------------------------------------------------
+
+// A pipeline of stages, forwards and backwards: works 0 … 2P-1, of which i waits for i - 1.
+typedef struct Random {
+  Bench *b;
+  unsigned seed;
+  int n_stages, n_slices;
+  int ops[16]; // of each work
+  Blocks *blocks;
+  double *key;
+} Random;
+
+static int draw(Random *r, int n) {
+  r->seed = r->seed * 1103515245u + 12345u;
+  return (int)(r->seed >> 16) % n;
+}
+
+static int stage_of(const Random *r, int work) {
+  return work < r->n_stages ? work : 2 * r->n_stages - 1 - work;
+}
+
+static const char *segment_of(const Random *r, int work) {
+  return str_format(r->b->a, "%c%d", work < r->n_stages ? 'F' : 'B', stage_of(r, work));
+}
+
+static void make_pipeline(Random *r) {
+  Arena *a = r->b->a;
+  int n = 2 * r->n_stages;
+  Work *work = arena_array(a, Work, n);
+  for (int i = 0; i < n; i++) {
+    int *device = arena_one(a, int);
+    WorkAfter *after = arena_one(a, WorkAfter);
+    *device = stage_of(r, i);
+    after->work = i - 1;
+    r->ops[i] = 1 + draw(r, 3);
+    work[i] = (Work){.kind = i < r->n_stages ? WORK_F : WORK_B,
+                     .stage = stage_of(r, i),
+                     .time = r->ops[i] * 8 * row,
+                     .device = device,
+                     .n_devices = 1,
+                     .after = after,
+                     .n_after = i > 0};
+  }
+  Route *route = arena_one(a, Route);
+  *route = (Route){work, n};
+  Pipeline *p = arena_one(a, Pipeline);
+  *p = (Pipeline){r->n_stages, r->n_slices, route, 1, arena_array(a, int, r->n_slices)};
+  r->blocks = blocks_new(a, p);
+}
+
+// Any order of all blocks in which each stands behind what it waits for, and no slice overtakes.
+static void draw_order(Random *r) {
+  int n = 2 * r->n_stages, *next = arena_array(r->b->a, int, r->n_slices); // work, by slice
+  r->key = arena_array(r->b->a, double, r->blocks->n);
+  for (int done = 0; done < r->blocks->n;) {
+    int m = draw(r, r->n_slices);
+    if (next[m] == n || (m > 0 && next[m] == next[m - 1])) continue;
+    r->key[r->blocks->first[m] + next[m]++] = done++;
+  }
+}
+
+// What a stage does: its blocks, and between them gets of what others made, at the time at which
+// that is over.
+static const char *run_text(const Random *r, const Timeline *t, int stage) {
+  StrBuf out = {.arena = r->b->a};
+  const Blocks *b = r->blocks;
+  bool *got = arena_array(r->b->a, bool, b->n);
+  for (int at = t->at[stage]; at < t->at[stage + 1]; at++) {
+    for (int next = 0; next >= 0;) {
+      next = -1; // of what it gets, the one that was made first of those that are there
+      for (int k = 0; k < b->n; k++) {
+        int work = k - b->first[b->micro_batch[k]];
+        bool ours = work + 1 < 2 * r->n_stages && stage_of(r, work + 1) == stage &&
+                    stage_of(r, work) != stage && !got[k];
+        if (ours && t->end[k] < t->end[t->block[at]] && (next < 0 || t->end[k] < t->end[next]))
+          next = k;
+      }
+      if (next < 0) break;
+      got[next] = true;
+      strbuf_addf(&out, "get %%m%d ", next - b->first[b->micro_batch[next]] + 1);
+    }
+    int block = t->block[at];
+    strbuf_addf(&out, "%s ", segment_of(r, block - b->first[b->micro_batch[block]]));
+  }
+  return out.at;
+}
+
+static Module *random_module(const Random *r, const Timeline *t) {
+  StrBuf text = {.arena = r->b->a};
+  int n = 2 * r->n_stages, mb = r->n_slices;
+  strbuf_add(&text, "module phase=local\n");
+  for (int i = 0; i < r->n_stages; i++)
+    strbuf_addf(&text, "mesh @s%d devices=%d (mb=%d:time)\n", i, i, mb);
+  strbuf_add(&text, "graph @main entry (%x: f32[8,1000] {S(0)} input \"x\") {\n");
+  const char *last = "x";
+  for (int i = 0; i < n; i++) {
+    int stage = stage_of(r, i);
+    const char *segment = segment_of(r, i);
+    if (i && stage != stage_of(r, i - 1)) {
+      strbuf_addf(&text,
+                  "  %%m%d = move %%%s shape=[8,1000] : f32[8,1000] @s%d {S(0)} segment=%s\n", i,
+                  last, stage, segment);
+      last = str_format(r->b->a, "m%d", i);
+    }
+    for (int k = 0; k < r->ops[i]; k++) {
+      const char *made = str_format(r->b->a, "v%d_%d", i, k);
+      strbuf_addf(&text, "  %%%s = tanh %%%s : f32[8,1000] @s%d {S(0)} split=[0] segment=%s\n",
+                  made, last, stage, segment);
+      last = made;
+    }
+  }
+  strbuf_addf(&text, "  return output \"y\" %%%s\n", last);
+  for (int i = 0; i < r->n_stages; i++)
+    strbuf_addf(&text, "  run devices=%d %s\n", i, run_text(r, t, i));
+  strbuf_add(&text, "}\n");
+  return read_text(r->b, text.at);
+}
+
+// Where nothing but segments takes time, a step takes as long as the library of schedules says of
+// the same orders.
+static void steps_take_what_schedules_say(void **state) {
+  Bench *b = *state;
+  for (unsigned seed = 0; seed < 60; seed++) {
+    Random r = {.b = b, .seed = seed, .n_stages = 1 + (int)seed % 5, .n_slices = 1 + (int)seed % 7};
+    make_pipeline(&r);
+    draw_order(&r);
+    Timeline t;
+    assert_true(schedule_sorted(b->a, r.blocks, r.key, &t));
+    Module *m = random_module(&r, &t);
+    StepCost cost = cost_between(b, m, TARGET_cpu, 1e-30);
+    assert_near(cost.seconds, t.makespan);
+    assert_near(cost.span, t.span);
+    if (fabs(cost.bubble - t.bubble) > 1e-9) fail_msg("%g, not %g", cost.bubble, t.bubble);
+    module_free(m);
+  }
+}
+
 // -- Cuts ------------------------------------------------------------------------------------
 
 static const char mlp[] =
@@ -349,6 +564,10 @@ int main(void) {
       cmocka_unit_test_setup_teardown(groups_wait_for_themselves, setup, teardown),
       cmocka_unit_test_setup_teardown(micro_batches_add_up, setup, teardown),
       cmocka_unit_test_setup_teardown(nothing_is_said_of_what_is_not_known, setup, teardown),
+      cmocka_unit_test_setup_teardown(stages_work_at_the_same_time, setup, teardown),
+      cmocka_unit_test_setup_teardown(gets_have_their_place, setup, teardown),
+      cmocka_unit_test_setup_teardown(circles_have_no_price, setup, teardown),
+      cmocka_unit_test_setup_teardown(steps_take_what_schedules_say, setup, teardown),
       cmocka_unit_test_setup_teardown(local_ops_cost_what_their_cuts_did, setup, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,205 @@
+// Classes of ranks, who meets whom, and what ops take: see step_state.h.
+
+#include "step_state.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "cost.h"
+#include "ir/op.h"
+#include "ir/place.h"
+#include "ir/schedule.h"
+
+// -- Classes ---------------------------------------------------------------------------------
+
+// Devices of one class that differ in whether they are among these become two.
+static void tell_apart(StepState *s, const int *device, int n_devices) {
+  Arena *scratch = arena_new();
+  int n = s->n_classes;
+  int *split = arena_array(scratch, int, n), *size = arena_array(scratch, int, n);
+  int *on = arena_array(scratch, int, n);
+  for (int i = 0; i < s->n_devices; i++)
+    size[s->class_of[s->device[i]]]++;
+  for (int i = 0; i < n_devices; i++)
+    on[s->class_of[device[i]]]++;
+  for (int k = 0; k < n; k++)
+    split[k] = on[k] == 0 || on[k] == size[k] ? k : s->n_classes++;
+  for (int i = 0; i < n_devices; i++)
+    s->class_of[device[i]] = split[s->class_of[device[i]]];
+  arena_free(scratch);
+}
+
+static void tell_kinds_apart(StepState *s) {
+  int *device = arena_array(s->a, int, s->n_devices);
+  for (int kind = 1; kind <= s->c->n_kinds; kind++) {
+    int n = 0;
+    for (int i = 0; i < s->n_devices; i++)
+      if (cluster_kind(s->c, s->device[i]) == kind) device[n++] = s->device[i];
+    if (n) tell_apart(s, device, n);
+  }
+}
+
+// The classes of some devices, each once.
+static Classes classes_of(const StepState *s, const int *device, int n) {
+  Classes out = {.at = arena_array(s->a, int, s->n_classes)};
+  bool *there = arena_array(s->a, bool, s->n_classes);
+  for (int i = 0; i < n; i++) {
+    int k = s->class_of[device[i]];
+    if (!there[k]) out.at[out.n++] = k;
+    there[k] = true;
+  }
+  return out;
+}
+
+void step_find_classes(StepState *s) {
+  s->class_of = arena_array(s->a, int, cluster_devices(s->c));
+  s->n_classes = 1;
+  for_each_mesh(mesh, s->m)
+    tell_apart(s, mesh->device, mesh->n_devices);
+  for (int i = 0; s->g->schedule && i < s->g->schedule->run.n; i++)
+    tell_apart(s, s->g->schedule->run.at[i].device, s->g->schedule->run.at[i].n_devices);
+  tell_kinds_apart(s);
+  s->class_at = arena_array(s->a, Class, s->n_classes);
+  for (int i = 0; i < s->n_devices; i++) {
+    Class *k = &s->class_at[s->class_of[s->device[i]]];
+    k->device = cluster_device(s->c, s->device[i]);
+    k->kind = cluster_kind(s->c, s->device[i]);
+  }
+  int n = module_n_meshes(s->m);
+  s->on_mesh = arena_array(s->a, Classes, n ? n : 1);
+  if (!n) s->on_mesh[0] = classes_of(s, s->device, s->n_devices);
+  for_each_mesh(mesh, s->m)
+    s->on_mesh[mesh->id] = classes_of(s, mesh->device, mesh->n_devices);
+}
+
+// -- Meetings --------------------------------------------------------------------------------
+
+static int root_of(const int *above, int k) {
+  while (above[k] != k)
+    k = above[k];
+  return k;
+}
+
+// Classes that have ranks in one group meet, and so do those that meet the same.
+static void meet_groups(const StepState *s, const Groups *groups, Meeting *out) {
+  int *above = arena_array(s->a, int, s->n_classes), n = groups->n * groups->size;
+  for (int k = 0; k < s->n_classes; k++)
+    above[k] = k;
+  for (int i = 0; i < n; i++) {
+    int first = s->class_of[groups->device[i - i % groups->size]];
+    above[root_of(above, s->class_of[groups->device[i]])] = root_of(above, first);
+  }
+  Classes all = classes_of(s, groups->device, n);
+  out->set = arena_array(s->a, Classes, all.n);
+  for (int i = 0; i < all.n; i++) {
+    if (root_of(above, all.at[i]) != all.at[i]) continue;
+    Classes *set = &out->set[out->n++];
+    set->at = arena_array(s->a, int, all.n);
+    for (int k = 0; k < all.n; k++)
+      if (root_of(above, all.at[k]) == all.at[i]) set->at[set->n++] = all.at[k];
+  }
+}
+
+static const Meeting *meeting_of(StepState *s, const Op *op, const CommPrice *price) {
+  while (s->meetings.n <= price->id)
+    vec_push(s->a, &s->meetings, NULL);
+  if (s->meetings.at[price->id]) return s->meetings.at[price->id];
+  Meeting *meeting = arena_one(s->a, Meeting);
+  const Parties *p = &price->parties;
+  if (op->kind == OP_move) {
+    meeting->n = 2;
+    meeting->set = arena_array(s->a, Classes, 2);
+    meeting->set[0] = classes_of(s, p->sender, p->n_senders);
+    meeting->set[1] = classes_of(s, p->receiver, p->n_receivers);
+  } else
+    meet_groups(s, &p->groups, meeting);
+  return s->meetings.at[price->id] = meeting;
+}
+
+// -- Events ------------------------------------------------------------------------------------
+
+int step_room(const StepState *s, StepPart part, int slice) {
+  if (part != STEP_micro || s->n_rooms == 1) return 0;
+  return slice < 0 ? s->n_rooms - 1 : slice;
+}
+
+// The all_reduces that generated code waits for before `op`.
+static void add_waits(const StepState *s, Event *e) {
+  for (int i = 0; i < e->op->n_in; i++) {
+    int64_t skip;
+    const Op *made = view_root(e->op->in[i].value, &skip)->def;
+    if (!made || made->kind != OP_all_reduce || s->event_of[made->id] < 0) continue;
+    if (!e->wait) e->wait = arena_array(s->a, int, e->op->n_in);
+    e->wait[e->n_waits++] = s->event_of[made->id];
+  }
+}
+
+// On processors only those that send are waited for, elsewhere both ends of a move.
+static int n_wanted(const StepState *s, const Event *e, int set) {
+  const Classes *from = &e->meeting->set[0], *to = &e->meeting->set[1];
+  if (e->op->kind != OP_move) return e->meeting->set[set].n;
+  int n = from->n;
+  for (int i = 0; s->target != TARGET_cpu && i < to->n; i++) {
+    bool both = false;
+    for (int j = 0; j < from->n; j++)
+      both |= from->at[j] == to->at[i];
+    n += !both;
+  }
+  return n;
+}
+
+static void add_meets(StepState *s, Event *e) {
+  int n = e->op->kind == OP_move ? 1 : e->meeting->n, rooms = step_room(s, e->part, -1) + 1;
+  e->meet = arena_array(s->a, Meet, n * rooms);
+  e->n_wanted = arena_array(s->a, int, n);
+  for (int i = 0; i < n; i++)
+    e->n_wanted[i] = n_wanted(s, e, i);
+  s->event_of[e->op->id] = s->events.n;
+}
+
+// Who has an end of it, and waits for that.
+static void add_ends(StepState *s, int event) {
+  const Event *e = &s->events.at[event];
+  int rooms = step_room(s, e->part, -1) + 1;
+  for (int set = 0; set < e->meeting->n; set++)
+    for (int i = 0; i < e->meeting->set[set].n; i++) {
+      Class *k = &s->class_at[e->meeting->set[set].at[i]];
+      if (!k->done[event]) k->done[event] = arena_array(s->a, double, rooms);
+    }
+}
+
+static void add_event(StepState *s, const Op *op, StepPart part) {
+  const Mesh *mesh = op_mesh(op);
+  Event e = {.op = op, .part = part, .on = &s->on_mesh[mesh ? mesh->id : 0]};
+  if (op_info[op->kind].traits & VIEW) return;
+  add_waits(s, &e);
+  if (mesh && op_is_collective(op)) {
+    const CommPrice *price = comm_price(s->prices, op);
+    e.seconds = price->cost.seconds;
+    if (e.seconds > 0) e.meeting = meeting_of(s, op, price);
+    if (e.meeting) add_meets(s, &e);
+  } else {
+    double *computes = arena_array(s->a, double, s->n_classes);
+    for (int i = 0; i < e.on->n; i++) {
+      int k = e.on->at[i];
+      bool known = i && s->class_at[k].kind == s->class_at[e.on->at[0]].kind;
+      computes[k] = known ? computes[e.on->at[0]] : op_seconds_on(&s->class_at[k].device, op);
+      e.seconds = fmax(e.seconds, computes[k]);
+    }
+    e.computes = computes;
+  }
+  if (e.seconds > 0 || e.n_waits) vec_push(s->a, &s->events, e);
+}
+
+void step_add_events(StepState *s) {
+  const StepPart *part = graph_step_parts(s->g, s->a);
+  s->event_of = arena_array(s->a, int, s->g->n_ops);
+  for (uint32_t i = 0; i < s->g->n_ops; i++)
+    s->event_of[i] = -1;
+  for_each_op(op, s->g)
+    add_event(s, op, part[op->id]);
+  for (int i = 0; i < s->n_classes; i++)
+    s->class_at[i].done = arena_array(s->a, double *, s->events.n);
+  for (int i = 0; i < s->events.n; i++)
+    if (s->events.at[i].meeting) add_ends(s, i);
+}

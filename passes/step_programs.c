@@ -1,0 +1,257 @@
+// What each class of ranks does in which order, as generated code and the runtime do it, and where
+// it waits for what it put in its queue: see step_state.h.
+//
+//     %s = all_reduce %p      queue %s              the rank goes on
+//     %y = linear %s, %w      wait %s, compute %y
+//     %g = all_gather %y      queue %g, wait %g
+//     end                     wait for every all_reduce
+//
+// With a schedule (ir/schedule.h) a segment is a program, and what a move to another one does is
+// spread over three:
+//
+//     the segment that makes x       … queue the move             whoever has x
+//     get                            queue the move               who only gets
+//     the segment of the move        wait for the move, …         all that get
+
+#include "ir/op.h"
+#include "ir/schedule.h"
+#include "step_state.h"
+
+static bool have(const Classes *on, int k) {
+  for (int i = 0; i < on->n; i++)
+    if (on->at[i] == k) return true;
+  return false;
+}
+
+// -- Ops where they stand ----------------------------------------------------------------------
+
+static void add_step(StepState *s, Program *p, Step step) {
+  vec_push(s->a, &p->step, step);
+}
+
+// The class waits for it where it has a part in it at all.
+static void add_wait(StepState *s, Program *of_class, int k, int event) {
+  if (s->class_at[k].done[event])
+    add_step(s, &of_class[k], (Step){.what = DO_wait, .event = event});
+}
+
+static void add_queue(StepState *s, Program *of_class, int k, Step step) {
+  step.what = DO_queue;
+  add_step(s, &of_class[k], step);
+}
+
+// The i-th class that has an end of the move, and which ends these are; one that has both stands
+// among those that send.
+static bool end_of(const StepState *s, int event, int i, int *k, Step *out) {
+  const Classes *from = &s->events.at[event].meeting->set[0];
+  const Classes *to = &s->events.at[event].meeting->set[1];
+  *k = i < from->n ? from->at[i] : to->at[i - from->n];
+  *out = (Step){.event = event, .sends = i < from->n, .gets = i >= from->n || have(to, *k)};
+  return i < from->n || !have(from, *k);
+}
+
+static int n_ends(const Event *e) {
+  return e->meeting->set[0].n + e->meeting->set[1].n;
+}
+
+// On processors who only sends goes on at once.
+static void add_move(StepState *s, Program *of_class, int event) {
+  Step step;
+  for (int i = 0, k; i < n_ends(&s->events.at[event]); i++) {
+    if (!end_of(s, event, i, &k, &step)) continue;
+    add_queue(s, of_class, k, step);
+    if (step.gets || s->target != TARGET_cpu) add_wait(s, of_class, k, event);
+  }
+}
+
+static void add_collective(StepState *s, Program *of_class, int event) {
+  const Event *e = &s->events.at[event];
+  for (int i = 0; i < e->meeting->n; i++)
+    for (int j = 0; j < e->meeting->set[i].n; j++) {
+      int k = e->meeting->set[i].at[j];
+      add_queue(s, of_class, k, (Step){.event = event, .meet = i});
+      if (e->op->kind != OP_all_reduce) add_wait(s, of_class, k, event);
+    }
+}
+
+// What the op reads of all_reduces is there for those that have it.
+static void add_reads(StepState *s, Program *of_class, const Event *e) {
+  bool moves = e->meeting && e->op->kind == OP_move;
+  for (int set = 0; set < (moves ? 2 : 1); set++) {
+    const Classes *on = moves ? &e->meeting->set[set] : e->on;
+    for (int i = 0; i < on->n; i++)
+      for (int w = 0; w < e->n_waits; w++)
+        add_wait(s, of_class, on->at[i], e->wait[w]);
+  }
+}
+
+static void add_op(StepState *s, Program *of_class, int event) {
+  const Event *e = &s->events.at[event];
+  add_reads(s, of_class, e);
+  if (e->meeting && e->op->kind == OP_move)
+    add_move(s, of_class, event);
+  else if (e->meeting)
+    add_collective(s, of_class, event);
+  else
+    for (int i = 0; e->computes && i < e->on->n; i++)
+      add_step(s, &of_class[e->on->at[i]], (Step){.what = DO_compute, .event = event});
+}
+
+static void wait_for_sum(StepState *s, Program *of_class, int event) {
+  const Event *e = &s->events.at[event];
+  for (int k = 0; e->meeting && e->op->kind == OP_all_reduce && k < s->n_classes; k++)
+    add_wait(s, of_class, k, event);
+}
+
+// -- Parts of a step ---------------------------------------------------------------------------
+
+// All sums are waited for before the next slice, and at the end.
+Program *step_part_programs(StepState *s, StepPart part) {
+  Program *of_class = arena_array(s->a, Program, s->n_classes);
+  bool one_slice = module_slices(s->m) == 1;
+  for (int k = 0; k < s->n_classes; k++)
+    of_class[k].part = part;
+  for (int i = 0; i < s->events.n; i++)
+    if (s->events.at[i].part == part) add_op(s, of_class, i);
+  if (part == STEP_micro && one_slice) return of_class;
+  for (int i = 0; i < s->events.n; i++) {
+    StepPart of = s->events.at[i].part;
+    if (of == part || (part == STEP_update && of == STEP_micro && one_slice))
+      wait_for_sum(s, of_class, i);
+  }
+  return of_class;
+}
+
+// -- Segments ----------------------------------------------------------------------------------
+
+typedef struct Segments {
+  StepState *s;
+  Program **program; // by segment from 1, and class
+  int *first;        // of each class: the segment that it runs first; 0: none
+  Program **get;     // by event, and class: of moves
+} Segments;
+
+static int maker_of(const Op *move) {
+  const Op *made = move->in[0].value->def;
+  return made ? made->segment : 0;
+}
+
+// Whether the move is from one segment to another: what is put elsewhere on the same devices may
+// stand in the segment that makes it.
+static bool leads_on(const Event *e) {
+  return e->meeting && e->op->kind == OP_move && e->op->segment &&
+         maker_of(e->op) != e->op->segment;
+}
+
+static bool lies_on(const StepState *s, const Value *v, int k) {
+  const Mesh *mesh = v->layout ? v->layout->mesh : NULL;
+  return have(&s->on_mesh[mesh ? mesh->id : 0], k);
+}
+
+static bool has_first(const StepState *s, const Step *step, int k) {
+  return lies_on(s, s->events.at[step->event].op->in[0].value, k);
+}
+
+static void start_move(Segments *g, int k, Step step) {
+  int segment = maker_of(g->s->events.at[step.event].op);
+  if (!segment) segment = g->first[k];
+  if (segment) add_queue(g->s, g->program[segment], k, step);
+}
+
+static void get_move(Segments *g, int k, Step step) {
+  Program **get = &g->get[step.event];
+  if (!*get) {
+    *get = arena_array(g->s->a, Program, g->s->n_classes);
+    for (int i = 0; i < g->s->n_classes; i++)
+      (*get)[i].part = STEP_micro;
+  }
+  add_queue(g->s, *get, k, step);
+}
+
+static void add_ends(Segments *g, int event) {
+  StepState *s = g->s;
+  Step step;
+  for (int i = 0, k; i < n_ends(&s->events.at[event]); i++) {
+    if (!end_of(s, event, i, &k, &step)) continue;
+    if (has_first(s, &step, k))
+      start_move(g, k, step);
+    else
+      get_move(g, k, step);
+  }
+}
+
+// In this order: what is waited for, the ops, the sums, and the moves that start.
+static void add_segments(Segments *g) {
+  StepState *s = g->s;
+  for (int i = 0; i < s->events.n; i++) {
+    const Event *e = &s->events.at[i];
+    for (int k = 0; leads_on(e) && k < e->meeting->set[1].n; k++)
+      add_wait(s, g->program[e->op->segment], e->meeting->set[1].at[k], i);
+  }
+  for (int i = 0; i < s->events.n; i++)
+    if (s->events.at[i].op->segment && !leads_on(&s->events.at[i]))
+      add_op(s, g->program[s->events.at[i].op->segment], i);
+  for (int i = 0; i < s->events.n; i++)
+    if (s->events.at[i].op->segment) wait_for_sum(s, g->program[s->events.at[i].op->segment], i);
+  for (int i = 0; i < s->events.n; i++)
+    if (leads_on(&s->events.at[i])) add_ends(g, i);
+}
+
+// -- Runs --------------------------------------------------------------------------------------
+
+// Tasks of a class, with the slices that they are of: those of each segment, and each get, are
+// counted.
+static bool add_run(Segments *g, int k, const RankRun *run) {
+  StepState *s = g->s;
+  Arena *scratch = arena_new();
+  int *n_run = arena_array(scratch, int, s->g->schedule->segment.n + 1);
+  int *n_got = arena_array(scratch, int, s->events.n);
+  bool ok = true;
+  for (int i = 0; ok && i < run->action.n; i++) {
+    const Action *action = &run->action.at[i];
+    const Op *move = action->get ? action->get->def : NULL;
+    int event = move ? s->event_of[move->id] : -1;
+    Task task = {NULL, 0};
+    if (action->segment)
+      task = (Task){&g->program[action->segment][k], n_run[action->segment]++};
+    else if (event >= 0 && g->get[event])
+      task = (Task){&g->get[event][k], n_got[event]++};
+    else
+      continue; // nothing is sent
+    ok = task.slice < s->n_rooms;
+    if (ok) vec_push(s->a, &s->class_at[k].task, task);
+  }
+  arena_free(scratch);
+  return ok;
+}
+
+static const RankRun *run_of(const StepState *s, int k) {
+  for (int i = 0; i < s->n_devices; i++)
+    if (s->class_of[s->device[i]] == k) return graph_run_of(s->g, s->device[i]);
+  return NULL;
+}
+
+static int first_segment(const RankRun *run) {
+  for (int i = 0; run && i < run->action.n; i++)
+    if (run->action.at[i].segment) return run->action.at[i].segment;
+  return 0;
+}
+
+bool step_add_runs(StepState *s) {
+  int n = s->g->schedule->segment.n;
+  Segments g = {s, arena_array(s->a, Program *, n + 1), arena_array(s->a, int, s->n_classes),
+                arena_array(s->a, Program *, s->events.n)};
+  for (int i = 1; i <= n; i++) {
+    g.program[i] = arena_array(s->a, Program, s->n_classes);
+    for (int k = 0; k < s->n_classes; k++)
+      g.program[i][k] = (Program){.part = STEP_micro, .segment = i};
+  }
+  for (int k = 0; k < s->n_classes; k++)
+    g.first[k] = first_segment(run_of(s, k));
+  add_segments(&g);
+  for (int k = 0; k < s->n_classes; k++) {
+    const RankRun *run = run_of(s, k);
+    if (run && !add_run(&g, k, run)) return false;
+  }
+  return true;
+}
