@@ -32,6 +32,7 @@
 #include "ir/place.h"
 #include "ir/split.h"
 #include "ir/text.h"
+#include "ir/titles.h"
 #include "kernels.h"
 #include "target.h"
 
@@ -89,66 +90,18 @@ static const char *op_line(Writer *w, const Op *op) {
   return str_copy_n(w->arena, text, n);
 }
 
-// "mlp.onnx:/fc1/MatMul" and what was derived from it: "mlp.onnx:/fc1/MatMul (gradient)".
-static const char *op_place(Writer *w, const Op *op) {
-  if (!op->loc) return "";
-  StrBuf why = {.arena = w->arena};
-  for (const Loc *l = op->loc; l->from; l = l->from)
-    if (l->why) strbuf_addf(&why, "%s%s", why.n ? ", " : " (", l->why);
-  const Loc *origin = loc_origin(op->loc);
-  const char *text = loc_text(w->arena, origin);
-  // Folders say nothing here: the program is of one model.
-  const char *slash = origin->file ? strrchr(origin->file, '/') : NULL;
-  if (slash && str_starts(text, origin->file)) text += slash + 1 - origin->file;
-  return str_format(w->arena, "%s%s%s", text, why.n ? why.at : "", why.n ? ")" : "");
-}
-
 // The index of a new entry of the table that errors and traces name ops by.
 static int new_op(Writer *w, const char *what, const char *place) {
   vec_push(w->arena, &w->code->ops, str_format(w->arena, "%s  %s", what, place));
   return w->code->ops.n - 1;
 }
 
-// Does it say only where elements are, or of which type?  Kernels of such ops are by element size.
-static bool is_dull(Writer *w, const Op *op) {
-  const OpInfo *row = &op_info[op->kind];
-  return op->n_in == 0 || op->kind == OP_cast || (row->traits & VIEW) ||
-         str_equal(row->kernels[target_of(w)], "b");
-}
-
-// "fused mul gelu reduce_sum": the last kinds of op in the body, of those that compute where there
-// are such.
-static const char *fused_text(Writer *w, const Graph *body) {
-  enum { SHOWN = 3 };
-  bool all = true;
-  for_each_op(op, body)
-    all &= is_dull(w, op);
-  bool seen[N_OPS] = {false};
-  const char *text = "";
-  int n = 0;
-  for (const Op *op = body->last; op && n < SHOWN; op = op->prev) {
-    if (seen[op->kind] || (!all && is_dull(w, op))) continue;
-    seen[op->kind] = true;
-    text = str_format(w->arena, " %s%s", op_info[op->kind].name, text);
-    n++;
-  }
-  return str_format(w->arena, "fused%s", text);
-}
-
-// What errors and traces call it.
-static const char *op_title(Writer *w, const Op *op) {
-  if (op->kind == OP_fused) return fused_text(w, op->callee);
-  if (op->kind == OP_batch)
-    return str_format(w->arena, "%s batch", op_info[op->callee->first->kind].name);
-  return op_info[op->kind].name;
-}
-
 static const char *op_comment(Writer *w, const Op *op) {
-  return str_format(w->arena, "%s   %s", op_line(w, op), op_place(w, op));
+  return str_format(w->arena, "%s   %s", op_line(w, op), op_place(w->arena, op));
 }
 
 static void add_run(Writer *w, const Op *op, const char *call) {
-  int i = new_op(w, op_title(w, op), op_place(w, op));
+  int i = new_op(w, op_title(w->arena, op, target_of(w)), op_place(w->arena, op));
   add_line(w, op_mesh(op), str_format(w->arena, "RUN(%d, %s);", i, call), op_comment(w, op));
 }
 
@@ -410,7 +363,7 @@ static void wait_for(Writer *w, const Op *op) {
       w->in_flight.at[left++] = reduce;
       continue;
     }
-    int index = new_op(w, "wait", op_place(w, reduce));
+    int index = new_op(w, "wait", op_place(w->arena, reduce));
     add_line(w, op_mesh(reduce),
              str_format(w->arena, "RUN(%d, nnrt_wait(r, %s));", index, buffer(w, reduce->out[0])),
              str_format(w->arena, "before %s", op ? op_info[op->kind].name : "the end"));
@@ -512,7 +465,7 @@ static bool add_move(Writer *w, const Op *op) {
   if (!kernel_name(op, target_of(w), name, sizeof name)) return no_kernel(w, op);
   MovePart m = {.op = op, .kernel = name + strlen(prefix), .number = move_number(w->p, op)};
   bool early = starts_early(w, op), ok = true;
-  m.run = new_op(w, "move", op_place(w, op));
+  m.run = new_op(w, "move", op_place(w->arena, op));
   m.wait = -1;
   for (int c = 0; c < w->p->code.n && ok; c++) {
     m.calls = &w->code->calls[c];
@@ -525,7 +478,7 @@ static bool add_move(Writer *w, const Op *op) {
       continue;
     }
     ok = add_move_start(w, &m);
-    if (m.gets && m.wait < 0) m.wait = new_op(w, "wait", op_place(w, op));
+    if (m.gets && m.wait < 0) m.wait = new_op(w, "wait", op_place(w->arena, op));
     if (m.gets && ok) add_move_wait(w, &m);
   }
   return ok;

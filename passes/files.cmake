@@ -126,6 +126,7 @@ set(PASS_FILES
   cost_comm.c
   cost_step.c
   step_events.c
+  step_memory.c
   step_programs.c
   step_walk.c
   placement.c

@@ -163,7 +163,7 @@ static void get_move(Segments *g, int k, Step step) {
   if (!*get) {
     *get = arena_array(g->s->a, Program, g->s->n_classes);
     for (int i = 0; i < g->s->n_classes; i++)
-      (*get)[i].part = STEP_micro;
+      (*get)[i] = (Program){.part = STEP_micro, .gets = true};
   }
   add_queue(g->s, *get, k, step);
 }

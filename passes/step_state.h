@@ -71,6 +71,7 @@ typedef struct Program {
   Vec(Step) step;
   StepPart part;
   int segment; // of the schedule, or 0
+  bool gets;   // only that
 } Program;
 
 typedef struct Task {

@@ -141,7 +141,7 @@ static bool do_step(StepState *s, Class *k, const Task *task) {
 }
 
 static void end_task(StepState *s, Class *k, const Task *task) {
-  if (task->program->segment && !isnan(k->began))
+  if (task->program->part == STEP_micro && !task->program->gets && !isnan(k->began))
     record(s, k,
            (StepEvent){.segment = task->program->segment,
                        .part = STEP_micro,

@@ -12,7 +12,7 @@
 #include "collectives.h"
 #include "cost_step.h"
 
-// An op that a lane computes, or moves, or a segment of a schedule with all of its ops.
+// An op that a lane computes, or moves, or all ops of a segment; without a schedule, of a slice.
 typedef struct StepEvent {
   int lane;
   const Op *op; // NULL: a segment
@@ -37,5 +37,47 @@ typedef struct StepTimeline {
 
 // As step_cost.
 bool step_timeline(const Module *m, const Cluster *c, Target target, Arena *a, StepTimeline *out);
+
+// -- Memory ------------------------------------------------------------------------------------
+
+typedef enum MemoryKind {
+  MEMORY_weight, // that last from step to step
+  MEMORY_state,
+  MEMORY_input, // rows of a slice, and what the runtime sets
+  MEMORY_forward,
+  MEMORY_backward,
+  MEMORY_update,
+  MEMORY_moved, // came from other ranks
+  N_MEMORY_KINDS,
+} MemoryKind;
+
+extern const char *const memory_kind_name[N_MEMORY_KINDS];
+
+// From here on so much is in use.
+typedef struct MemoryPoint {
+  double time;
+  int64_t bytes[N_MEMORY_KINDS];
+} MemoryPoint;
+
+// What is in memory at one time: the value that a place was first made for.  Values that are made
+// in the place of others, and views, are not counted again.
+typedef struct MemoryHeld {
+  const Value *value;
+  MemoryKind kind;
+  int64_t bytes; // of one slice
+  int slices;    // that it is there for
+} MemoryHeld;
+
+typedef struct LaneMemory {
+  Vec(MemoryPoint) point;
+  int64_t peak, planned; // bytes in use at the most; bytes of the slab: with gaps between places
+  double peak_time;
+  const Op *peak_op;       // that runs then; NULL: a segment begins or has ended
+  int peak_slice;          // -1: outside of the loop
+  Vec(MemoryHeld) at_peak; // most bytes first
+} LaneMemory;
+
+// Of each lane; from PHASE_planned on.
+LaneMemory *step_memory(const StepTimeline *t, const Module *m, Arena *a);
 
 #endif

@@ -6,7 +6,8 @@
 //     driver_pipeline.c     by such a plan, the text of the pipeline
 //     driver_write.c        what is printed and written
 //     driver_executable.c   of that, executables and the C that they are made of
-//     summary.c, explain.c  the texts of --summary, --comm-manifest and --explain
+//     summary.c, explain.c, trace_file.c
+//                           the texts of --summary, --comm-manifest, --explain and --trace
 //
 // What the command line said and what was chosen are values that are handed on.  After
 // check_settings neither changes: another plan is another Choice.

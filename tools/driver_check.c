@@ -36,9 +36,7 @@ static bool is_one_of(const char *what, const char *const *list) {
 static bool check_supported(const Settings *s, Diag *d) {
   static const char *const dtypes[] = {"f32", "bf16", "f16", NULL};
   int errors = diag_errors(d);
-  const struct {
-    const char *option, *value;
-  } later[] = {{"--report", s->report}, {"--trace", s->trace}};
+  const struct { const char *option, *value; } later[] = {{"--report", s->report}};
   for (size_t i = 0; i < sizeof later / sizeof *later; i++)
     if (later[i].value) diag_error(d, NULL, "%s is not supported yet", later[i].option);
   if (!is_one_of(s->dtype, dtypes))
@@ -244,6 +242,7 @@ static bool check_apart(const Settings *s, Arena *a, Diag *d) {
   vec_push(a, &files, ((UsedFile){"-o", s->output, false}));
   vec_push(a, &files, ((UsedFile){"--summary", s->summary, false}));
   vec_push(a, &files, ((UsedFile){"--comm-manifest", s->manifest, false}));
+  vec_push(a, &files, ((UsedFile){"--trace", s->trace, false}));
   return outputs_apart(files.at, files.n, d);
 }
 
@@ -252,6 +251,7 @@ static bool check_outputs(Settings *s, Arena *a, Diag *d) {
   if (!check_apart(s, a, d)) return false;
   if (s->summary && !output_writable(s->summary, d)) return false;
   if (s->manifest && !output_writable(s->manifest, d)) return false;
+  if (s->trace && !output_writable(s->trace, d)) return false;
   if (s->emit == EMIT_c) return check_folder(s, d);
   if (s->emit != EMIT_exe) return output_writable(s->output, d);
   if (!s->split_ranks) return backend_writable(s->output, d);

@@ -5,14 +5,16 @@
 //     --emit plan     the plan: a program for --plan, or what was decided as JSON
 //     --emit onnx     the model as it was, annotated with the plan
 //
-// and beside any of them --summary, --comm-manifest, --explain and what --verbose adds.
+// and beside any of them --summary, --comm-manifest, --trace, --explain and what --verbose adds.
 
 #include <string.h>
 
 #include "annotate.h"
+#include "cost.h"
 #include "driver.h"
 #include "explain.h"
 #include "output.h"
+#include "trace_file.h"
 
 static void say_weights(const Module *m) {
   const Graph *g = m->graphs;
@@ -34,7 +36,7 @@ static void say_weights(const Module *m) {
 
 // Beside what goes to standard output, if anything does.
 static FILE *beside_output(const Settings *s) {
-  const char *written[] = {s->output, s->summary, s->manifest};
+  const char *written[] = {s->output, s->summary, s->manifest, s->trace};
   for (size_t i = 0; i < sizeof written / sizeof *written; i++)
     if (written[i] && !strcmp(written[i], "-")) return stderr;
   return stdout;
@@ -92,11 +94,40 @@ static bool write_output(const Settings *s, Compiled *c, Arena *a, Diag *d) {
   return false;
 }
 
+// Why there is no timeline.
+static bool no_timeline(const Summary *of, const Module *m, const char *option, Diag *d) {
+  int ranks;
+  const Cluster *c = of->cluster;
+  module_devices(m, m->arena, &ranks);
+  diag_error(d, NULL, "%s: what a step takes cannot be predicted", option);
+  if (m->phase < PHASE_local)
+    diag_note(d, NULL, "the passes stopped before the program was one of ranks, phase 'local'");
+  else if (ranks > cluster_devices(c))
+    diag_note(d, NULL, "cluster '%s' has %d devices for %d ranks", c->name, cluster_devices(c),
+              ranks);
+  else if (!cost_known(c)) {
+    diag_note(d, NULL, "cluster '%s' does not say how fast its devices are", c->name);
+    diag_hint(d, "say it in its file, or give another --cluster");
+  } else
+    diag_note(d, NULL, "the runs of the schedule wait for each other in a circle");
+  return false;
+}
+
+static bool write_trace(const Settings *s, const Compiled *c, Arena *a, Diag *d) {
+  Target target = c->summary.target;
+  StepTimeline t;
+  if (!step_timeline(c->m, c->summary.cluster, target, a, &t))
+    return no_timeline(&c->summary, c->m, "--trace", d);
+  const LaneMemory *memory = c->m->phase >= PHASE_planned ? step_memory(&t, c->m, a) : NULL;
+  return output_write(s->trace, trace_text(a, c->m, target, &t, memory), d);
+}
+
 bool write_all(const Settings *s, Compiled *c, Arena *a, Diag *d) {
   if (s->verbose) say_weights(c->m);
   if (s->explain && !say_explained(s, c, d)) return false;
   if (!write_output(s, c, a, d)) return false;
   if (s->summary && !output_write(s->summary, summary_text(&c->summary, c->m), d)) return false;
+  if (s->trace && !write_trace(s, c, a, d)) return false;
   return !s->manifest ||
          output_write(s->manifest, manifest_text(a, c->m, str_ends(s->manifest, ".csv")), d);
 }

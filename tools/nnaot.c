@@ -86,7 +86,7 @@ static const Option options[] = {
            "what the ranks run on, N nodes of M; values then go the ways that are cheapest there"),
     STRING("explain", 0, &settings.explain, "VALUE|OP", "what was decided about it"),
     STRING("report", 0, &settings.report, "FILE", "not supported yet: the plan as a page"),
-    STRING("trace", 0, &settings.trace, "FILE", "not supported yet: the predicted timeline"),
+    STRING("trace", 0, &settings.trace, "FILE", "the predicted timeline of a step, which opens in Perfetto"),
     GROUP("Passes"),
     STRING("passes", 0, &settings.pipeline, "PIPELINE",
            "instead of those that the options above make"),

@@ -24,6 +24,7 @@ set(IR_FILES
   ir/split.c
   ir/tensor.c
   ir/text.c
+  ir/titles.c
   ir/type.c
   ir/verify.c
   ir/verify_layout.c

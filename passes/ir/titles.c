@@ -1,0 +1,51 @@
+// See titles.h.
+
+#include "ir/titles.h"
+
+#include <string.h>
+
+const char *op_place(Arena *a, const Op *op) {
+  if (!op->loc) return "";
+  StrBuf why = {.arena = a};
+  for (const Loc *l = op->loc; l->from; l = l->from)
+    if (l->why) strbuf_addf(&why, "%s%s", why.n ? ", " : "(", l->why);
+  const Loc *origin = loc_origin(op->loc);
+  const char *text = loc_text(a, origin);
+  // Folders say nothing here: the program is of one model.
+  const char *slash = origin->file ? strrchr(origin->file, '/') : NULL;
+  if (slash && str_starts(text, origin->file)) text += slash + 1 - origin->file;
+  if (!why.n) return text;
+  return str_format(a, "%s%s%s)", text, *text ? " " : "", why.at);
+}
+
+// Does it say only where elements are, or of which type?  Kernels of such ops are by element size.
+static bool is_dull(const Op *op, Target target) {
+  const OpInfo *row = &op_info[op->kind];
+  return op->n_in == 0 || op->kind == OP_cast || (row->traits & VIEW) ||
+         str_equal(row->kernels[target], "b");
+}
+
+// "fused mul gelu reduce_sum": the last kinds of op in the body, of those that compute where there
+// are such.
+static const char *fused_title(Arena *a, const Graph *body, Target target) {
+  enum { SHOWN = 3 };
+  bool all = true;
+  for_each_op(op, body)
+    all &= is_dull(op, target);
+  bool seen[N_OPS] = {false};
+  const char *text = "";
+  int n = 0;
+  for (const Op *op = body->last; op && n < SHOWN; op = op->prev) {
+    if (seen[op->kind] || (!all && is_dull(op, target))) continue;
+    seen[op->kind] = true;
+    text = str_format(a, " %s%s", op_info[op->kind].name, text);
+    n++;
+  }
+  return str_format(a, "fused%s", text);
+}
+
+const char *op_title(Arena *a, const Op *op, Target target) {
+  if (op->kind == OP_fused) return fused_title(a, op->callee, target);
+  if (op->kind == OP_batch) return str_format(a, "%s batch", op_info[op->callee->first->kind].name);
+  return op_info[op->kind].name;
+}

@@ -1,0 +1,15 @@
+// What errors of executables, traces and reports call an op.
+//
+//     %h1, %h = fused @fused_0 %h0, %b    "fused add gelu"    "mlp.onnx:/act/Gelu"
+//     %g = linear_back_w %x, %d           "linear_back_w"     "mlp.onnx:/fc1/MatMul (gradient)"
+
+#ifndef IR_TITLES_H
+#define IR_TITLES_H
+
+#include "ir/op.h"
+
+const char *op_title(Arena *a, const Op *op, Target target);
+// Where in the model it comes from, and what was derived from that.
+const char *op_place(Arena *a, const Op *op);
+
+#endif

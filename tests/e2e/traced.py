@@ -1,0 +1,61 @@
+"""What executables do in which order, as --trace writes it, is what nnaot predicts with its --trace.
+
+    traced.py [PLAN ...]       plans of the samples' gpt2 on 4 ranks, with 4 micro-batches
+
+Threads of both pictures are called alike, and so are events and their arguments, so that they can be looked at side by
+side.  Predicted are those that take time; of these every rank must have done the same in the same order.
+"""
+
+import json
+import pathlib
+import sys
+
+from common import compile_sample, scratch, train
+
+PLANS = ["pp=4", "pp=2,dp=2", "tp=4", "zero3"]
+RANKS, THREADS = 4, {"operations", "communication", "segments"}
+
+
+def key(event):
+    return event["name"], event["args"]["at"]
+
+
+def lists(path, thread):
+    """Of each rank, what the thread does in step 0, in its order."""
+    events = json.loads(pathlib.Path(path).read_text())["traceEvents"]
+    tids = {(e["pid"], e["args"]["name"]): e["tid"] for e in events if e["name"] == "thread_name"}
+    if not {name for _, name in tids} <= THREADS: sys.exit(f"{path} has threads {sorted(tids)}")
+    return [sorted((e for e in events if e["ph"] == "X" and e["pid"] == r and e["tid"] == tids.get((r, thread)) and
+                    e["args"].get("step", 0) == 0), key=lambda e: e["ts"]) for r in range(RANKS)]
+
+
+def compare(what, planned, done):
+    """Of what was done, what was not predicted took no time in the prediction."""
+    for rank, (want, got) in enumerate(zip(planned, done)):
+        known = {key(e) for e in want}
+        want, got = [key(e) for e in want], [key(e) for e in got if key(e) in known]
+        if want == got: continue
+        at = next((i for i, (w, g) in enumerate(zip(want, got)) if w != g), min(len(want), len(got)))
+        print(f"{what}: rank {rank} does {got[at:at + 3]}, not {want[at:at + 3]}, after {at} of {len(want)}")
+        return False
+    return True
+
+
+def one_case(folder, plan):
+    at = {n: pathlib.Path(folder, n) for n in ("exe", "log", "planned.json", "done.json")}
+    compile_sample("gpt2", at["exe"], ranks=RANKS,
+                   extra=["--plan", plan, "--batch", 16, "--micro-batches", 4, "--trace", at["planned.json"]])
+    train(at["exe"], "gpt2", 1, at["log"], extra=["--trace", at["done.json"]])
+    ok = all(compare(f"{plan}, {thread}", lists(at["planned.json"], thread), lists(at["done.json"], thread))
+             for thread in ("operations", "segments") if any(lists(at["done.json"], thread)))
+    n = [len(x) for x in lists(at["planned.json"], "operations")]
+    print(f"{plan:12} {n} operations of ranks {'are in the planned order' if ok else 'DIFFER'}", flush=True)
+    return ok and all(n)
+
+
+def main(plans):
+    with scratch() as folder:
+        sys.exit(not all([one_case(folder, plan) for plan in plans]))
+
+
+main(sys.argv[1:] or PLANS)

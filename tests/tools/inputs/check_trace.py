@@ -1,0 +1,41 @@
+"""check_trace.py TRACE.json SUMMARY.json: a predicted timeline says what the summary says."""
+
+import json
+import pathlib
+import sys
+
+trace, summary = (json.loads(pathlib.Path(p).read_text()) for p in sys.argv[1:3])
+events, ranks = trace["traceEvents"], summary["per_rank"]
+THREADS = ["operations", "communication", "segments"]
+
+names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+assert names == {r: f"rank {r}" for r in range(len(ranks))}, names
+for r in names:
+    threads = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name" and e["pid"] == r}
+    assert threads == dict(enumerate(THREADS)), threads
+
+spans = [e for e in events if e["ph"] == "X"]
+end = max(e["ts"] + e["dur"] for e in spans)
+assert abs(end - 1e3 * summary["predicted_step_ms"]) < 0.01, (end, summary["predicted_step_ms"])
+for r, said in enumerate(ranks):
+    mine = [[e for e in spans if (e["pid"], e["tid"]) == (r, t)] for t in range(3)]
+    for thread, list_ in zip(THREADS, mine):
+        for one, next_ in zip(list_, list_[1:]):
+            assert one["ts"] + one["dur"] <= next_["ts"] + 0.002, (thread, one, next_)
+    for key, list_ in zip(["compute_ms", "comm_ms"], mine):
+        took = sum(e["dur"] for e in list_)
+        # Each event is rounded to a nanosecond.
+        assert abs(took - 1e3 * said[key]) < 0.001 * (len(list_) + 1), (r, key, took, said[key])
+    # What is of a slice lies in a segment of that slice.
+    for e in mine[0]:
+        if "slice" not in e["args"]: continue
+        assert any(s["args"]["slice"] == e["args"]["slice"] and s["ts"] <= e["ts"] + 0.002 and
+                   e["ts"] + e["dur"] <= s["ts"] + s["dur"] + 0.002 for s in mine[2]), e
+    memory = [sum(e["args"].values()) for e in events if e["ph"] == "C" and e["pid"] == r]
+    if said["peak_bytes"] is None:
+        assert not memory
+        continue
+    # Between places there may be gaps.
+    assert 0.9 * said["peak_bytes"] <= max(memory) <= said["peak_bytes"], (r, max(memory), said["peak_bytes"])
+    # The next step begins with what this one leaves, and its rows.
+    assert min(memory) >= 0

@@ -1,0 +1,13 @@
+// --trace: the timeline that is predicted for a step, in Chrome's trace format (Perfetto,
+// chrome://tracing), as executables write what really ran when (rt/trace.c).
+
+#ifndef TOOLS_TRACE_FILE_H
+#define TOOLS_TRACE_FILE_H
+
+#include "timeline.h"
+
+// `memory` of each lane, or NULL.
+const char *trace_text(Arena *a, const Module *m, Target target, const StepTimeline *t,
+                       const LaneMemory *memory);
+
+#endif
