@@ -88,7 +88,7 @@ void dump_before(Dump *dump, const Module *m, const Pass *pass) {
   const PipelineOptions *o = dump->o;
   bool print = o->print_before_all || list_has(o->print_before, pass->name);
   dump->before = NULL;
-  if (!print && !o->print_changed) return;
+  if (!print && !o->print_changed && !o->diffs) return;
   // The text from before the last pass is of no more use.
   arena_free(dump->arena);
   dump->arena = arena_new();
@@ -96,14 +96,14 @@ void dump_before(Dump *dump, const Module *m, const Pass *pass) {
   if (print) show(dump, "before", pass, dump->before);
 }
 
-static void show_change(const Dump *dump, const Pass *pass, const char *after) {
+static void show_change(const Dump *dump, const Pass *pass, const char *after, FILE *out) {
   Arena *a = arena_new();
   if (!strcmp(dump->before, after))
-    fprintf(dump->out, "# -- %s changed nothing\n", pass->name);
+    fprintf(out, "# -- %s changed nothing\n", pass->name);
   else
     diff_unified(dump->before, str_format(a, "before %s", pass->name), after,
-                 str_format(a, "after %s", pass->name), dump->out);
-  fflush(dump->out);
+                 str_format(a, "after %s", pass->name), out);
+  fflush(out);
   arena_free(a);
 }
 
@@ -111,11 +111,12 @@ bool dump_after(Dump *dump, const Module *m, const Pass *pass, Diag *d) {
   const PipelineOptions *o = dump->o;
   bool print = o->print_after_all || list_has(o->print_after, pass->name), ok = true;
   dump->n++;
-  if (!print && !o->print_changed && !o->dump_dir) return true;
+  if (!print && !o->print_changed && !o->dump_dir && !o->diffs) return true;
   Arena *a = arena_new();
   const char *text = module_text(m, a);
   if (print) show(dump, "after", pass, text);
-  if (o->print_changed) show_change(dump, pass, text);
+  if (o->print_changed) show_change(dump, pass, text, dump->out);
+  if (o->diffs) show_change(dump, pass, text, o->diffs);
   if (o->dump_dir) ok = write_numbered(dump, pass->name, text, d);
   arena_free(a);
   return ok;

@@ -33,6 +33,7 @@ typedef struct Moment {
 
 typedef struct MemBlock {
   const Value *value; // the first
+  const Value *shown; // the largest: of a bucket, the bucket
   MemoryKind kind;
   int64_t from, to; // bytes in the slab
   bool lasts;       // is there for all slices, or has nothing to do with them
@@ -104,7 +105,7 @@ static MemoryKind kind_of(const Value *v) {
     if (v->role == ROLE_weight || v->role == ROLE_copy) return MEMORY_weight;
     return v->role == ROLE_state ? MEMORY_state : MEMORY_input;
   }
-  if ((op_info[v->def->kind].traits & COMM) && v->def->kind != OP_all_reduce) return MEMORY_moved;
+  if (op_is_collective(v->def) && v->def->kind != OP_all_reduce) return MEMORY_moved;
   switch (v->def->part) {
   case PART_forward: return MEMORY_forward;
   case PART_backward: return MEMORY_backward;
@@ -152,8 +153,10 @@ static void add_value(Memory *s, const Kept *kept, int n_kept, const Value *v) {
   MemBlock **b = &s->block_of[root_of(s, (int)v->id)];
   if (!*b) {
     *b = arena_one(s->scratch, MemBlock);
-    **b = (MemBlock){.value = v, .kind = kind_of(v), .from = v->offset, .to = end_of(v)};
+    **b =
+        (MemBlock){.value = v, .shown = v, .kind = kind_of(v), .from = v->offset, .to = end_of(v)};
   }
+  if (type_bytes(v->type) > type_bytes((*b)->shown->type)) (*b)->shown = v;
   (*b)->from = v->offset < (*b)->from ? v->offset : (*b)->from;
   (*b)->to = end_of(v) > (*b)->to ? end_of(v) : (*b)->to;
 }
@@ -458,7 +461,7 @@ static void add_held(Memory *s, const MemBlock *b, Lived life, void *to) {
     return;
   }
   peak->last = b;
-  vec_push(s->a, &peak->out->at_peak, (MemoryHeld){b->value, b->kind, b->to - b->from, 1});
+  vec_push(s->a, &peak->out->at_peak, (MemoryHeld){b->shown, b->kind, b->to - b->from, 1});
 }
 
 static int by_bytes(const void *x, const void *y) {

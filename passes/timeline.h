@@ -59,8 +59,8 @@ typedef struct MemoryPoint {
   int64_t bytes[N_MEMORY_KINDS];
 } MemoryPoint;
 
-// What is in memory at one time: the value that a place was first made for.  Values that are made
-// in the place of others, and views, are not counted again.
+// What is in memory at one time: the largest value of those in a place.  What is made in the place
+// of another, views and members of buckets are not counted again.
 typedef struct MemoryHeld {
   const Value *value;
   MemoryKind kind;

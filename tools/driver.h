@@ -8,6 +8,7 @@
 //     driver_executable.c   of that, executables and the C that they are made of
 //     summary.c, explain.c, trace_file.c
 //                           the texts of --summary, --comm-manifest, --explain and --trace
+//     report.h, report*.c   the page of --report
 //
 // What the command line said and what was chosen are values that are handed on.  After
 // check_settings neither changes: another plan is another Choice.
@@ -77,6 +78,9 @@ typedef struct Compiled {
   Module *model; // as it was before the passes; only for --emit onnx
   Summary summary;
   Record record; // of the plan; only for a plan that is written as a program
+  FILE *diffs;   // what the passes changed, in `diff_text`; only for --report
+  char *diff_text;
+  size_t diff_bytes;
 } Compiled;
 
 // -- driver_check.c --------------------------------------------------------------------------

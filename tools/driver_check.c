@@ -32,16 +32,10 @@ static bool is_one_of(const char *what, const char *const *list) {
   return false;
 }
 
-// What belongs to later versions: false, having said what there is, when it is asked for.
-static bool check_supported(const Settings *s, Diag *d) {
+static bool check_dtype(const Settings *s, Diag *d) {
   static const char *const dtypes[] = {"f32", "bf16", "f16", NULL};
-  int errors = diag_errors(d);
-  const struct { const char *option, *value; } later[] = {{"--report", s->report}};
-  for (size_t i = 0; i < sizeof later / sizeof *later; i++)
-    if (later[i].value) diag_error(d, NULL, "%s is not supported yet", later[i].option);
-  if (!is_one_of(s->dtype, dtypes))
-    diag_error(d, NULL, "--dtype is f32, bf16 or f16, not '%s'", s->dtype);
-  return diag_errors(d) == errors;
+  return is_one_of(s->dtype, dtypes) ||
+         diag_error(d, NULL, "--dtype is f32, bf16 or f16, not '%s'", s->dtype);
 }
 
 static void refuse(const char *const *names, const char *with, const char *hint, Diag *d) {
@@ -243,6 +237,7 @@ static bool check_apart(const Settings *s, Arena *a, Diag *d) {
   vec_push(a, &files, ((UsedFile){"--summary", s->summary, false}));
   vec_push(a, &files, ((UsedFile){"--comm-manifest", s->manifest, false}));
   vec_push(a, &files, ((UsedFile){"--trace", s->trace, false}));
+  vec_push(a, &files, ((UsedFile){"--report", s->report, false}));
   return outputs_apart(files.at, files.n, d);
 }
 
@@ -252,6 +247,7 @@ static bool check_outputs(Settings *s, Arena *a, Diag *d) {
   if (s->summary && !output_writable(s->summary, d)) return false;
   if (s->manifest && !output_writable(s->manifest, d)) return false;
   if (s->trace && !output_writable(s->trace, d)) return false;
+  if (s->report && !output_writable(s->report, d)) return false;
   if (s->emit == EMIT_c) return check_folder(s, d);
   if (s->emit != EMIT_exe) return output_writable(s->output, d);
   if (!s->split_ranks) return backend_writable(s->output, d);
@@ -262,7 +258,7 @@ static bool check_outputs(Settings *s, Arena *a, Diag *d) {
 
 int check_settings(Settings *s, Arena *a, Diag *d) {
   OptimizerSpec spec;
-  if (!check_target(s, d) || !check_supported(s, d) || !check_effect(s, d) || !check_sizes(s, d) ||
+  if (!check_target(s, d) || !check_dtype(s, d) || !check_effect(s, d) || !check_sizes(s, d) ||
       !check_dims(s, d) || !check_init(s, d) || !check_schedule(s, a, d) || !check_lr(s, d) ||
       (s->pipeline && !pipeline_check(s->pipeline, d)) || !ask_plan(s, a, d) ||
       !optimizer_parse(s->optimizer, &spec, a, d))

@@ -187,7 +187,7 @@ static ChooseOptions choose_options(const Settings *s, const Cluster *c, Common 
                      .limited = is_limited(s, c),
                      .target = s->backend.target.target,
                      .pipeline = pipeline_of,
-                     .run = is_watched(&s->run) ? NULL : run_of,
+                     .run = is_watched(&s->run) || s->report ? NULL : run_of,
                      .context = common};
   if (!is_auto(s)) {
     o.plans = &s->asked.name;

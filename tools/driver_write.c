@@ -5,8 +5,10 @@
 //     --emit plan     the plan: a program for --plan, or what was decided as JSON
 //     --emit onnx     the model as it was, annotated with the plan
 //
-// and beside any of them --summary, --comm-manifest, --trace, --explain and what --verbose adds.
+// and beside any of them --summary, --comm-manifest, --trace, --report, --explain and what
+// --verbose adds.
 
+#include <errno.h>
 #include <string.h>
 
 #include "annotate.h"
@@ -14,6 +16,7 @@
 #include "driver.h"
 #include "explain.h"
 #include "output.h"
+#include "report.h"
 #include "trace_file.h"
 
 static void say_weights(const Module *m) {
@@ -36,7 +39,7 @@ static void say_weights(const Module *m) {
 
 // Beside what goes to standard output, if anything does.
 static FILE *beside_output(const Settings *s) {
-  const char *written[] = {s->output, s->summary, s->manifest, s->trace};
+  const char *written[] = {s->output, s->summary, s->manifest, s->trace, s->report};
   for (size_t i = 0; i < sizeof written / sizeof *written; i++)
     if (written[i] && !strcmp(written[i], "-")) return stderr;
   return stdout;
@@ -113,13 +116,26 @@ static bool no_timeline(const Summary *of, const Module *m, const char *option, 
   return false;
 }
 
-static bool write_trace(const Settings *s, const Compiled *c, Arena *a, Diag *d) {
+// --trace and --report, of one prediction.
+static bool write_pictures(const Settings *s, Compiled *c, Arena *a, Diag *d) {
   Target target = c->summary.target;
   StepTimeline t;
+  if (!s->trace && !s->report) return true;
   if (!step_timeline(c->m, c->summary.cluster, target, a, &t))
-    return no_timeline(&c->summary, c->m, "--trace", d);
+    return no_timeline(&c->summary, c->m, s->trace ? "--trace" : "--report", d);
   const LaneMemory *memory = c->m->phase >= PHASE_planned ? step_memory(&t, c->m, a) : NULL;
-  return output_write(s->trace, trace_text(a, c->m, target, &t, memory), d);
+  if (s->trace && !output_write(s->trace, trace_text(a, c->m, target, &t, memory), d)) return false;
+  if (!s->report) return true;
+  if (fflush(c->diffs)) return diag_error(d, NULL, "--report: %s", strerror(errno));
+  const char *slash = strrchr(s->model, '/');
+  Report r = {.model = slash ? slash + 1 : s->model,
+              .plan = s->pipeline ? "" : c->choice.name,
+              .m = c->m,
+              .seen = &c->summary,
+              .timeline = &t,
+              .memory = memory,
+              .diffs = c->diff_text};
+  return output_write(s->report, report_text(a, &r), d);
 }
 
 bool write_all(const Settings *s, Compiled *c, Arena *a, Diag *d) {
@@ -127,7 +143,7 @@ bool write_all(const Settings *s, Compiled *c, Arena *a, Diag *d) {
   if (s->explain && !say_explained(s, c, d)) return false;
   if (!write_output(s, c, a, d)) return false;
   if (s->summary && !output_write(s->summary, summary_text(&c->summary, c->m), d)) return false;
-  if (s->trace && !write_trace(s, c, a, d)) return false;
+  if (!write_pictures(s, c, a, d)) return false;
   return !s->manifest ||
          output_write(s->manifest, manifest_text(a, c->m, str_ends(s->manifest, ".csv")), d);
 }

@@ -85,8 +85,10 @@ static const Option options[] = {
     STRING("cluster", 0, &settings.cluster, "NAME[:NxM]|FILE.lua",
            "what the ranks run on, N nodes of M; values then go the ways that are cheapest there"),
     STRING("explain", 0, &settings.explain, "VALUE|OP", "what was decided about it"),
-    STRING("report", 0, &settings.report, "FILE", "not supported yet: the plan as a page"),
-    STRING("trace", 0, &settings.trace, "FILE", "the predicted timeline of a step, which opens in Perfetto"),
+    STRING("report", 0, &settings.report, "FILE",
+           "a page on the plan: its timeline, memory, traffic, what passes did"),
+    STRING("trace", 0, &settings.trace, "FILE",
+           "the predicted timeline of a step, which opens in Perfetto"),
     GROUP("Passes"),
     STRING("passes", 0, &settings.pipeline, "PIPELINE",
            "instead of those that the options above make"),
@@ -163,6 +165,7 @@ const PipelineOptions *run_options(const Settings *s, Compiled *c, Arena *a) {
   run->searched = summary_searched;
   run->searched_to = &c->summary;
   run->record = writes_program(s) ? &c->record : NULL;
+  run->diffs = c->diffs;
   return run;
 }
 
@@ -204,6 +207,8 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
   // What is annotated with the plan is the model as it is now.
   if (ok && s->emit == EMIT_onnx) c.model = module_clone(c.m);
 
+  if (s->report) c.diffs = open_memstream(&c.diff_text, &c.diff_bytes);
+
   // Beyond this point c.m is a program of ranks.
   ok = ok && make_step(s, &c, made, a, d);
 
@@ -213,6 +218,8 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
   // Say and write what was asked for.
   ok = ok && write_all(s, &c, a, d);
 
+  if (c.diffs) fclose(c.diffs);
+  free(c.diff_text);
   if (c.model) module_free(c.model);
   module_free(c.m);
   return ok;
