@@ -100,7 +100,19 @@ static int root_of(const Memory *s, int v) {
   return v;
 }
 
+static int64_t bytes_of(const Value *v) {
+  return type_bytes(v->type);
+}
+
+// What a bucket is packed of is what most of it is; what is added up over slices are gradients.
 static MemoryKind kind_of(const Value *v) {
+  if (v->def && v->def->kind == OP_pack) {
+    const Value *most = v->def->in[0].value;
+    for (int i = 1; i < v->def->n_in; i++)
+      if (bytes_of(v->def->in[i].value) > bytes_of(most)) most = v->def->in[i].value;
+    return kind_of(most);
+  }
+  if (value_accumulates(v)) return MEMORY_backward;
   if (!v->def) {
     if (v->role == ROLE_weight || v->role == ROLE_copy) return MEMORY_weight;
     return v->role == ROLE_state ? MEMORY_state : MEMORY_input;
@@ -156,7 +168,10 @@ static void add_value(Memory *s, const Kept *kept, int n_kept, const Value *v) {
     **b =
         (MemBlock){.value = v, .shown = v, .kind = kind_of(v), .from = v->offset, .to = end_of(v)};
   }
-  if (type_bytes(v->type) > type_bytes((*b)->shown->type)) (*b)->shown = v;
+  if (bytes_of(v) > bytes_of((*b)->shown)) {
+    (*b)->shown = v;
+    (*b)->kind = kind_of(v);
+  }
   (*b)->from = v->offset < (*b)->from ? v->offset : (*b)->from;
   (*b)->to = end_of(v) > (*b)->to ? end_of(v) : (*b)->to;
 }
