@@ -77,11 +77,11 @@ const char *plan_role(const Value *v); // NULL: it is no parameter
 typedef Vec(Op *) OpList;
 void plan_list(lua_State *l, bool *marked, OpList *list, const char *what);
 // What is said of one op or parameter, or an error at the line that says it: what it splits, which
-// ranks argument `arg` lists, how it is cut; and a way that is an argument.
+// ranks argument `arg` lists, how it is cut; and a split that is an argument.
 void plan_say_split(lua_State *l, Op *op, char letter, int axis);
 void plan_say_ranks(lua_State *l, Op *op, int arg, int axis);
-void plan_say_cut(lua_State *l, const Value *v, char way, int axis, Given given);
-char plan_way_arg(lua_State *l, int arg, const Value *v);
+void plan_say_cut(lua_State *l, const Value *v, char split, int axis, Given given);
+char plan_split_arg(lua_State *l, int arg, const Value *v);
 // Why `op` cannot split `letter` along `axis`, or NULL.
 const char *plan_why_not(lua_State *l, const Op *op, char letter, int axis);
 const Dims *plan_einsum(lua_State *l, const Op *op);

@@ -6,10 +6,10 @@
 //     op_row("", "add", "update", { 1, 35 }, "-", "-")
 //     param_row("fc1.weight", "weight", "-", 1)
 //
-// A row has a way for each axis of the program, outermost first, and says of all that it names what
-// op_trans, op_assign, split and store say of one, the innermost axis first.  An error is at the
-// row.  `saved_for` is an error with another optimizer, whose states no row knows; with other rows
-// of a batch the plan may be as good, so only an error that a row leads to speaks of that.
+// A row has a split for each axis of the program, outermost first, and says of all that it names
+// what op_trans, op_assign, split and store say of one, the innermost axis first.  An error is at
+// the row.  `saved_for` is an error with another optimizer, whose states no row knows; with other
+// rows of a batch the plan may be as good, so only an error that a row leads to speaks of that.
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -73,15 +73,15 @@ static const char *next_name(Range *r) {
   return r->name.at;
 }
 
-// -- Ways --------------------------------------------------------------------------------------
+// -- Splits --------------------------------------------------------------------------------------
 
-// Behind the `n` arguments that name it a row has at most a way for each axis.
-static void check_ways(lua_State *l, int n) {
+// Behind the `n` arguments that name it a row has at most a split for each axis.
+static void check_splits(lua_State *l, int n) {
   const PlanProgram *p = program_of(l);
-  int ways = lua_gettop(l) - n;
+  int splits = lua_gettop(l) - n;
   if (!p->n_axes) FAIL(l, NULL, "there are no axes yet: this belongs into 'step'");
-  if (ways > p->n_axes)
-    FAIL(l, NULL, "this row is about %d axes, and the program has %d", ways, p->n_axes);
+  if (splits > p->n_axes)
+    FAIL(l, NULL, "this row is about %d axes, and the program has %d", splits, p->n_axes);
   lua_settop(l, n + p->n_axes);
 }
 
@@ -118,7 +118,7 @@ static void say_op(lua_State *l, Op *op, int n_named) {
   sandbox_check(l);
 }
 
-// op_row(name, kind, part, which, way, …)
+// op_row(name, kind, part, which, split, …)
 static int op_row(lua_State *l) {
   enum { WHICH = 4 };
   const char *kind = luaL_checkstring(l, 2), *part = luaL_checkstring(l, 3), *name;
@@ -129,7 +129,7 @@ static int op_row(lua_State *l) {
   if (first < 1 || last < first)
     return FAIL(l, NULL, "ops of a node are numbered from 1: not from %lld to %lld",
                 (long long)first, (long long)last);
-  check_ways(l, WHICH);
+  check_splits(l, WHICH);
   for (Range r = range_arg(l); (name = next_name(&r));)
     for (lua_Integer i = first; i <= last; i++)
       say_op(l, plan_find_op(l, name, kind, part, i), WHICH);
@@ -178,16 +178,16 @@ static void say_cut(lua_State *l, const Value *v, int arg, int axis) {
     lua_pushvalue(l, arg);
   if (lua_type(l, -1) != LUA_TSTRING && !lua_isinteger(l, -1))
     FAIL(l, v->loc, "%s is no dimension of '%s'", steady_text(l, -1), v->label);
-  plan_say_cut(l, v, plan_way_arg(l, lua_gettop(l), v), axis, stored ? STORED : FIXED);
+  plan_say_cut(l, v, plan_split_arg(l, lua_gettop(l), v), axis, stored ? STORED : FIXED);
   lua_pop(l, 1);
 }
 
-// param_row(name, role, way, …)
+// param_row(name, role, split, …)
 static int param_row(lua_State *l) {
   enum { NAMED = 2 };
   const PlanProgram *p = program_of(l);
   const char *role = luaL_checkstring(l, 2), *name;
-  check_ways(l, NAMED);
+  check_splits(l, NAMED);
   for (Range r = range_arg(l); (name = next_name(&r));) {
     const Value *v = find_param(l, name, role);
     for (int k = p->n_axes; v && k > 0; k--)

@@ -25,7 +25,7 @@ const char *plan_why_not(lua_State *l, const Op *op, char letter, int axis) {
                       op->split[axis] ? op->split[axis] : '-', axis_name);
   if (!said_allows(p->s->said[op->id][axis], letter))
     return str_format(a, "%s is to split %s along %s, not '%c'", name,
-                      ways_text(a, said_ways(p->s->said[op->id][axis], a)), axis_name, letter);
+                      splits_text(a, said_splits(p->s->said[op->id][axis], a)), axis_name, letter);
   if (letter == '-') return NULL;
   if (letter == SPLIT_PARTIAL)
     return op_traits(op) & (SUM | EACH) ? NULL
@@ -132,7 +132,7 @@ static const char *why_none(lua_State *l, const Op *op, const char *letters, int
   const PlanProgram *p = program_of(l);
   StrBuf b = {.arena = p->box.arena};
   strbuf_addf(&b, "%s can split none of %s along %s", op_info[op->kind].name,
-              ways_text(b.arena, letters), p->s->mesh->axis[axis].name);
+              splits_text(b.arena, letters), p->s->mesh->axis[axis].name);
   for (const char *letter = letters; *letter; letter++) {
     const char *why = plan_why_not(l, op, *letter, axis);
     strbuf_addf(&b, "%s%s", letter == letters ? ": " : "; ", why ? why : "");
@@ -150,7 +150,7 @@ static int allow(lua_State *l, const Op *op, const char *letters, int axis) {
     return contradict(l, op->loc, &claims, "to split",
                       str_format(p->box.arena,
                                  "%s cannot split %s along %s besides what was said before",
-                                 op_info[op->kind].name, ways_text(p->box.arena, letters),
+                                 op_info[op->kind].name, splits_text(p->box.arena, letters),
                                  p->s->mesh->axis[axis].name));
   Said *said = arena_one(p->s->scratch, Said);
   *said = (Said){letters, more.line, p->s->said[op->id][axis]};
@@ -271,92 +271,92 @@ static const char *dim_text(Arena *a, const Value *v, int dim) {
 }
 
 // " besides the 4 parts that it is in already", or nothing.
-static const char *besides_text(const PlanProgram *p, const Value *v, char way) {
+static const char *besides_text(const PlanProgram *p, const Value *v, char split) {
   int64_t parts = 1;
   for (int a = 0; a < p->s->mesh->n_axes; a++)
-    if (way_of(p->s->lies[v->id][a]) == way) parts *= p->s->mesh->axis[a].size;
+    if (split_of(p->s->lies[v->id][a]) == split) parts *= p->s->mesh->axis[a].size;
   if (parts == 1) return "";
   return str_format(p->box.arena, " besides the %lld parts that it is in already",
                     (long long)parts);
 }
 
-static const char *why_not_cut(lua_State *l, const Value *v, char way, int axis) {
+static const char *why_not_cut(lua_State *l, const Value *v, char split, int axis) {
   const PlanProgram *p = program_of(l);
   Arena *a = p->box.arena;
   const char *name = v->label ? v->label : value_text(a, v), *along = p->s->mesh->axis[axis].name;
   if (v->def) return str_format(a, "'%s' is no parameter", name);
-  if (p->s->given[v->id][axis] != OPEN && way_of(p->s->lies[v->id][axis]) != way)
+  if (p->s->given[v->id][axis] != OPEN && split_of(p->s->lies[v->id][axis]) != split)
     return str_format(a, "'%s' lies otherwise along %s already", name, along);
-  if (!said_allows(p->s->said_lies[v->id][axis], way))
+  if (!said_allows(p->s->said_lies[v->id][axis], split))
     return str_format(a, "'%s' is to be cut in dimension %s along %s, not '%c'", name,
-                      ways_text(a, said_ways(p->s->said_lies[v->id][axis], a)), along, way);
-  int dim = way - '0';
-  if (way != '-' && !param_cuts(p->s, v, dim, axis))
+                      splits_text(a, said_splits(p->s->said_lies[v->id][axis], a)), along, split);
+  int dim = split - '0';
+  if (split != '-' && !param_cuts(p->s, v, dim, axis))
     return str_format(a, "%s '%s' is %lld, which cannot be cut in %s%s", dim_text(a, v, dim), name,
                       (long long)v->type->dim[dim], parts_text(a, &p->s->mesh->axis[axis]),
-                      besides_text(p, v, way));
+                      besides_text(p, v, split));
   return NULL;
 }
 
 // A dimension, or "-": whole on every rank.
-char plan_way_arg(lua_State *l, int arg, const Value *v) {
+char plan_split_arg(lua_State *l, int arg, const Value *v) {
   bool whole = lua_type(l, arg) == LUA_TSTRING && str_equal(lua_tostring(l, arg), "-");
   return (char)(whole ? '-' : '0' + plan_dim(l, arg, v->type->rank, plan_loc(v)));
 }
 
 static int cuts(lua_State *l) {
   const Value *v = plan_value(l, 1);
-  char way = plan_way_arg(l, 2, v);
-  const char *why = why_not_cut(l, v, way, plan_axis(l, 3));
+  char split = plan_split_arg(l, 2, v);
+  const char *why = why_not_cut(l, v, split, plan_axis(l, 3));
   lua_pushboolean(l, !why);
   lua_pushstring(l, why);
   return 2;
 }
 
-void plan_say_cut(lua_State *l, const Value *v, char way, int axis, Given given) {
+void plan_say_cut(lua_State *l, const Value *v, char split, int axis, Given given) {
   const PlanProgram *p = program_of(l);
-  const char *why = why_not_cut(l, v, way, axis);
-  Claim more = {axis, str_copy_n(p->s->scratch, &way, 1), NULL, plan_line(l)};
+  const char *why = why_not_cut(l, v, split, axis);
+  Claim more = {axis, str_copy_n(p->s->scratch, &split, 1), NULL, plan_line(l)};
   if (why && v->def) plan_fail(l, plan_loc(v), why);
   Claims claims = param_contradiction(p->s, v, &more);
   if (claims.n && !why)
     why = str_format(p->box.arena, "'%s' cannot be cut so along %s besides what was said before",
                      v->label, p->s->mesh->axis[axis].name);
   if (why) contradict(l, plan_loc(v), &claims, "to cut dimension", why);
-  p->s->lies[v->id][axis] = lies_of(way);
+  p->s->lies[v->id][axis] = lies_of(split);
   p->s->given[v->id][axis] = given;
   p->s->given_by[v->id][axis] = more.line;
 }
 
 // The dimensions in the list that is argument 2.
-static const char *ways_arg(lua_State *l, const Value *v) {
+static const char *splits_arg(lua_State *l, const Value *v) {
   StrBuf b = {.arena = program_of(l)->s->scratch};
   for (lua_Integer i = 1; i <= (lua_Integer)lua_rawlen(l, 2); i++) {
     lua_rawgeti(l, 2, i);
     if (!lua_isinteger(l, -1) && lua_type(l, -1) != LUA_TSTRING)
       FAIL(l, plan_loc(v), "entry %lld of the list is %s, which is no dimension", (long long)i,
            steady_text(l, -1));
-    char way = plan_way_arg(l, -1, v);
-    strbuf_add_n(&b, &way, 1);
+    char split = plan_split_arg(l, -1, v);
+    strbuf_add_n(&b, &split, 1);
     lua_settop(l, 3);
   }
   if (!b.n) FAIL(l, plan_loc(v), "split wants a dimension or a list of them, and this is empty");
   return b.at;
 }
 
-static int allow_cuts(lua_State *l, const Value *v, const char *ways, int axis) {
+static int allow_cuts(lua_State *l, const Value *v, const char *splits, int axis) {
   const PlanProgram *p = program_of(l);
-  Claim more = {axis, ways, NULL, plan_line(l)};
-  if (v->def) return plan_fail(l, plan_loc(v), why_not_cut(l, v, *ways, axis));
+  Claim more = {axis, splits, NULL, plan_line(l)};
+  if (v->def) return plan_fail(l, plan_loc(v), why_not_cut(l, v, *splits, axis));
   Claims claims = param_contradiction(p->s, v, &more);
   if (claims.n)
     return contradict(l, plan_loc(v), &claims, "to cut dimension",
                       str_format(p->box.arena, "'%s' cannot be cut in dimension %s along %s%s",
-                                 v->label, ways_text(p->box.arena, ways),
+                                 v->label, splits_text(p->box.arena, splits),
                                  p->s->mesh->axis[axis].name,
                                  claims.n > 1 ? " besides what was said before" : ""));
   Said *said = arena_one(p->s->scratch, Said);
-  *said = (Said){ways, more.line, p->s->said_lies[v->id][axis]};
+  *said = (Said){splits, more.line, p->s->said_lies[v->id][axis]};
   p->s->said_lies[v->id][axis] = said;
   return 0;
 }
@@ -367,15 +367,15 @@ static int split(lua_State *l) {
   int axis = plan_axis(l, 3);
   lua_settop(l, 3);
   bool list = lua_istable(l, 2);
-  const char *ways = list ? ways_arg(l, v) : (char[]){plan_way_arg(l, 2, v), 0};
-  if (ways[1]) return allow_cuts(l, v, ways, axis);
-  plan_say_cut(l, v, *ways, axis, FIXED);
+  const char *splits = list ? splits_arg(l, v) : (char[]){plan_split_arg(l, 2, v), 0};
+  if (splits[1]) return allow_cuts(l, v, splits, axis);
+  plan_say_cut(l, v, *splits, axis, FIXED);
   return 0;
 }
 
 static int store(lua_State *l) {
   const Value *v = plan_value(l, 1);
-  plan_say_cut(l, v, plan_way_arg(l, 2, v), plan_axis(l, 3), STORED);
+  plan_say_cut(l, v, plan_split_arg(l, 2, v), plan_axis(l, 3), STORED);
   return 0;
 }
 

@@ -156,12 +156,13 @@ static bool partial_passes(const Sharding *s, const Op *op, int axis) {
   return ((traits & SUM) && partial == op->n_in) || ((traits & EACH) && partial == 1);
 }
 
-// Where a program allows only ways that nothing leads to: the first of them that can be.  Where
+// Where a program allows only splits that nothing leads to: the first of them that can be.  Where
 // other axes have left none, shard.c says so.
 static char first_allowed(const Sharding *s, const Op *op, int axis) {
   const Dims *dims = dims_of(s, op);
-  for (const char *way = said_ways(s->said[op->id][axis], s->scratch); *way; way++)
-    if (*way != SPLIT_PARTIAL && split_legal(op, dims, dims_find(dims, *way), axis)) return *way;
+  for (const char *split = said_splits(s->said[op->id][axis], s->scratch); *split; split++)
+    if (*split != SPLIT_PARTIAL && split_legal(op, dims, dims_find(dims, *split), axis))
+      return *split;
   return SPLIT_NONE;
 }
 
@@ -199,7 +200,7 @@ static Sbp wanted_of(const Sharding *s, const Value *v, const Use *u, int axis) 
 }
 
 static bool may_lie(const Sharding *s, const Value *v, Sbp lies, int axis) {
-  return said_allows(s->said_lies[v->id][axis], way_of(lies));
+  return said_allows(s->said_lies[v->id][axis], split_of(lies));
 }
 
 // How the readers that cut it want a parameter, if they agree; of a weight those of the model and
@@ -244,18 +245,18 @@ static bool lay_params(Sharding *s, const Value *const *update, int axis) {
   return changed;
 }
 
-// Those that a program wants in parts and whose readers do not say how: the first of its ways that
-// can be.  Whether any was cut that was not before.
+// Those that a program wants in parts and whose readers do not say how: the first of its splits
+// that can be.  Whether any was cut that was not before.
 static bool lay_the_rest(Sharding *s, int axis) {
   bool changed = false;
   for (int i = 0; i < s->g->n_params; i++) {
     const Value *v = s->g->params[i];
     if (s->given[v->id][axis] != OPEN || may_lie(s, v, s->lies[v->id][axis], axis)) continue;
-    const char *way = said_ways(s->said_lies[v->id][axis], s->scratch);
-    while (*way && !param_cuts(s, v, *way - '0', axis))
-      way++;
-    if (!*way) continue;
-    s->lies[v->id][axis] = lies_of(*way);
+    const char *split = said_splits(s->said_lies[v->id][axis], s->scratch);
+    while (*split && !param_cuts(s, v, *split - '0', axis))
+      split++;
+    if (!*split) continue;
+    s->lies[v->id][axis] = lies_of(*split);
     changed = true;
   }
   return changed;

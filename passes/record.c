@@ -103,22 +103,22 @@ static const char *list_word(Record *r, const Ranks *ranks, int size) {
 }
 
 // "n", or { "n", { 0, 1 } } where it was assigned.
-static const char *way_text(Record *r, const Sharding *s, const Op *op, int axis) {
+static const char *split_text(Record *r, const Sharding *s, const Op *op, int axis) {
   char letter = op->split[axis] ? op->split[axis] : '-';
-  const char *way = lua_quoted(r->arena, (char[]){letter, 0});
-  if (!s->assigned[op->id][axis]) return way;
-  return str_format(r->arena, "{ %s, %s }", way,
+  const char *split = lua_quoted(r->arena, (char[]){letter, 0});
+  if (!s->assigned[op->id][axis]) return split;
+  return str_format(r->arena, "{ %s, %s }", split,
                     list_word(r, s->ranks[op->id][axis], s->mesh->axis[axis].size));
 }
 
 static void record_op_row(Record *r, GraphRecord *of, const Sharding *s, const OpNames *names,
                           const Op *op) {
-  StrBuf ways = {.arena = r->arena};
+  StrBuf all = {.arena = r->arena};
   int which = op_names_which(names, op);
-  strbuf_add(&ways, "");
+  strbuf_add(&all, "");
   for (int a = 0; a < s->mesh->n_axes; a++)
-    if (!s->mesh->axis[a].time) strbuf_addf(&ways, ",\t%s", way_text(r, s, op, a));
-  Row row = {op_node(op), op_kind_words(r, op), ways.at, dims_text(r->arena, dims_of(s, op)), which,
+    if (!s->mesh->axis[a].time) strbuf_addf(&all, ",\t%s", split_text(r, s, op, a));
+  Row row = {op_node(op), op_kind_words(r, op), all.at, dims_text(r->arena, dims_of(s, op)), which,
              which};
   vec_push(r->arena, &of->rows, row);
 }
@@ -193,7 +193,7 @@ static int by_row(const void *x, const void *y) {
   int order = strcmp(a->name, b->name);
   if (!order) order = strcmp(a->kind, b->kind);
   if (!order) order = a->which - b->which;
-  if (!order) order = strcmp(a->ways, b->ways);
+  if (!order) order = strcmp(a->splits, b->splits);
   return order ? order : strcmp(a->note, b->note);
 }
 
@@ -260,8 +260,8 @@ static void add_rows(StrBuf *b, const char *indent, const char *call, const Rows
     const char *which = row->which ? str_format(b->arena, ",\t%s", row_which(row, b->arena)) : "";
     const char *note = *row->note ? str_format(b->arena, "\t-- %s", row->note) : "";
     vec_push(b->arena, &lines,
-             str_format(b->arena, "%s(%s,\t%s%s%s)%s", call, row->name, row->kind, which, row->ways,
-                        note));
+             str_format(b->arena, "%s(%s,\t%s%s%s)%s", call, row->name, row->kind, which,
+                        row->splits, note));
   }
   add_table(b, indent, &lines);
 }

@@ -53,7 +53,7 @@ static void find_spots(const Row *row, int i, Spots *spots, Arena *a) {
     if (n && n <= MAX_DIGITS && (n == 1 || *p != '0')) {
       const char *rest =
           str_format(a, "%.*s#%s\n%s\n%d\n%d\n%s\n%s", (int)(p - row->name), row->name, p + n,
-                     row->kind, row->which, row->last, row->ways, row->note);
+                     row->kind, row->which, row->last, row->splits, row->note);
       vec_push(a, spots, (Spot){rest, hash_of(rest), strtoll(p, NULL, 10), i, n_found, 1});
       n_found++;
     }
@@ -139,7 +139,7 @@ static Rows neighbours_joined(const Rows *rows, Arena *a) {
     const Row *row = &rows->at[i];
     Row *last = joined.n ? &joined.at[joined.n - 1] : NULL;
     if (last && row->which && row->which == last->last + 1 && str_equal(row->name, last->name) &&
-        str_equal(row->kind, last->kind) && str_equal(row->ways, last->ways) &&
+        str_equal(row->kind, last->kind) && str_equal(row->splits, last->splits) &&
         str_equal(row->note, last->note))
       last->last = row->which;
     else

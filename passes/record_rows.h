@@ -17,9 +17,9 @@
 #include "base/vec.h"
 
 typedef struct Row {
-  const char *name; // of the node or the parameter; once joined, as a word of Lua
-  const char *kind; // what it is, and with tabs between them
-  const char *ways; // what it says along each axis
+  const char *name;   // of the node or the parameter; once joined, as a word of Lua
+  const char *kind;   // what it is, and with tabs between them
+  const char *splits; // what it says along each axis
   const char *note;
   int which, last; // of ops: from 1
 } Row;

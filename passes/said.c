@@ -7,37 +7,37 @@
 #include "assign.h"
 #include "ir/op.h"
 
-// -- Ways --------------------------------------------------------------------------------------
+// -- Splits --------------------------------------------------------------------------------------
 
-bool said_allows(const Said *said, char way) {
+bool said_allows(const Said *said, char split) {
   for (; said; said = said->before)
-    if (!strchr(said->ways, way)) return false;
+    if (!strchr(said->splits, split)) return false;
   return true;
 }
 
-const char *said_ways(const Said *said, Arena *a) {
+const char *said_splits(const Said *said, Arena *a) {
   StrBuf b = {.arena = a};
   const Said *first = said;
   while (first && first->before)
     first = first->before;
-  for (const char *p = first ? first->ways : ""; *p; p++)
+  for (const char *p = first ? first->splits : ""; *p; p++)
     if (said_allows(said, *p)) strbuf_add_n(&b, p, 1);
   return b.n ? b.at : "";
 }
 
-const char *ways_text(Arena *a, const char *ways) {
+const char *splits_text(Arena *a, const char *splits) {
   StrBuf b = {.arena = a};
-  for (const char *p = ways; *p; p++)
-    strbuf_addf(&b, "%s'%c'", p == ways ? "" : p[1] ? ", " : " or ", *p);
+  for (const char *p = splits; *p; p++)
+    strbuf_addf(&b, "%s'%c'", p == splits ? "" : p[1] ? ", " : " or ", *p);
   return b.n ? b.at : "nothing";
 }
 
-char way_of(Sbp lies) {
+char split_of(Sbp lies) {
   return lies.kind == SBP_S ? (char)('0' + lies.dim) : '-';
 }
 
-Sbp lies_of(char way) {
-  return way == '-' ? (Sbp){.kind = SBP_B} : (Sbp){.kind = SBP_S, .dim = way - '0'};
+Sbp lies_of(char split) {
+  return split == '-' ? (Sbp){.kind = SBP_B} : (Sbp){.kind = SBP_S, .dim = split - '0'};
 }
 
 // -- What is possible ----------------------------------------------------------------------------
@@ -50,40 +50,40 @@ typedef struct Case {
   const Value *v;
   Claims all;
   const bool *kept;
-  char way[MAX_AXES], was[MAX_AXES]; // as is being tried; where nothing was said
+  char split[MAX_AXES], was[MAX_AXES]; // as is being tried; where nothing was said
 } Case;
 
 // How many ranks of the axis it would be on.
 static int ranks_of(const Case *c, int axis) {
   for (int i = 0; i < c->all.n; i++) {
     const Claim *said = &c->all.at[i];
-    if (c->kept[i] && said->axis == axis && !said->ways && said->ranks) return said->ranks->n;
+    if (c->kept[i] && said->axis == axis && !said->splits && said->ranks) return said->ranks->n;
   }
   return c->s->mesh->axis[axis].size;
 }
 
-static int64_t parts_of(const Case *c, char way) {
+static int64_t parts_of(const Case *c, char split) {
   int64_t parts = 1;
   for (int a = 0; a < c->s->mesh->n_axes; a++)
-    if (c->way[a] == way) parts *= ranks_of(c, a);
+    if (c->split[a] == split) parts *= ranks_of(c, a);
   return parts;
 }
 
 static bool op_can(const Case *c, int axis) {
-  char way = c->way[axis];
-  if (way == '-') return true;
-  if (way == SPLIT_PARTIAL) return op_traits(c->op) & (SUM | EACH);
-  int i = dims_find(c->dims, way);
+  char split = c->split[axis];
+  if (split == '-') return true;
+  if (split == SPLIT_PARTIAL) return op_traits(c->op) & (SUM | EACH);
+  int i = dims_find(c->dims, split);
   bool alone = ranks_of(c, axis) == 1 && c->s->mesh->axis[axis].size > 1;
   return i >= 0 && !alone && !c->dims->letter[i].whole && dims_leads(c->dims, i) &&
-         c->dims->letter[i].size % parts_of(c, way) == 0;
+         c->dims->letter[i].size % parts_of(c, split) == 0;
 }
 
 static bool param_can(const Case *c, int axis) {
-  int dim = c->way[axis] - '0';
-  if (c->way[axis] == '-') return true;
+  int dim = c->split[axis] - '0';
+  if (c->split[axis] == '-') return true;
   return dim >= 0 && dim < c->v->type->rank &&
-         c->v->type->dim[dim] % parts_of(c, c->way[axis]) == 0;
+         c->v->type->dim[dim] % parts_of(c, c->split[axis]) == 0;
 }
 
 static bool can_all(const Case *c) {
@@ -92,29 +92,30 @@ static bool can_all(const Case *c) {
   return true;
 }
 
-static bool is_allowed(const Case *c, int axis, char way) {
+static bool is_allowed(const Case *c, int axis, char split) {
   for (int i = 0; i < c->all.n; i++) {
     const Claim *said = &c->all.at[i];
-    if (c->kept[i] && said->axis == axis && said->ways && !strchr(said->ways, way)) return false;
+    if (c->kept[i] && said->axis == axis && said->splits && !strchr(said->splits, split))
+      return false;
   }
   return true;
 }
 
-static const char *first_ways(const Case *c, int axis) {
+static const char *first_splits(const Case *c, int axis) {
   for (int i = 0; i < c->all.n; i++)
-    if (c->kept[i] && c->all.at[i].axis == axis && c->all.at[i].ways) return c->all.at[i].ways;
+    if (c->kept[i] && c->all.at[i].axis == axis && c->all.at[i].splits) return c->all.at[i].splits;
   return NULL;
 }
 
-// Whether there is a way for all axes from this one on.
-static bool find_ways(Case *c, int axis) {
+// Whether there is a split for all axes from this one on.
+static bool find_splits(Case *c, int axis) {
   if (axis == c->s->mesh->n_axes) return can_all(c);
-  const char *ways = first_ways(c, axis);
-  c->way[axis] = c->was[axis];
-  if (!ways) return find_ways(c, axis + 1);
-  for (; *ways; ways++) {
-    c->way[axis] = *ways;
-    if (is_allowed(c, axis, *ways) && find_ways(c, axis + 1)) return true;
+  const char *splits = first_splits(c, axis);
+  c->split[axis] = c->was[axis];
+  if (!splits) return find_splits(c, axis + 1);
+  for (; *splits; splits++) {
+    c->split[axis] = *splits;
+    if (is_allowed(c, axis, *splits) && find_splits(c, axis + 1)) return true;
   }
   return false;
 }
@@ -122,7 +123,7 @@ static bool find_ways(Case *c, int axis) {
 static bool is_possible(void *context, const bool *kept) {
   Case *c = context;
   c->kept = kept;
-  return find_ways(c, 0);
+  return find_splits(c, 0);
 }
 
 void keep_least(bool *kept, int n, bool (*possible)(void *context, const bool *kept),
@@ -139,11 +140,11 @@ void keep_least(bool *kept, int n, bool (*possible)(void *context, const bool *k
 static void add_sets(Case *c, int axis, const Said *said) {
   if (!said) return;
   add_sets(c, axis, said->before);
-  vec_push(c->s->scratch, &c->all, (Claim){axis, said->ways, NULL, said->line});
+  vec_push(c->s->scratch, &c->all, (Claim){axis, said->splits, NULL, said->line});
 }
 
-static const char *one_way(const Case *c, char way) {
-  return str_copy_n(c->s->scratch, &way, 1);
+static const char *one_split(const Case *c, char split) {
+  return str_copy_n(c->s->scratch, &split, 1);
 }
 
 // The claims that `more` needs to be impossible, and `more`.
@@ -169,7 +170,7 @@ Claims op_contradiction(const Sharding *s, const Op *op, const Claim *more) {
     if (s->assigned[op->id][a])
       vec_push(s->scratch, &c.all,
                (Claim){a, NULL, s->ranks[op->id][a], s->assigned_by[op->id][a]});
-    if (fixed) vec_push(s->scratch, &c.all, (Claim){a, one_way(&c, split), NULL, fixed});
+    if (fixed) vec_push(s->scratch, &c.all, (Claim){a, one_split(&c, split), NULL, fixed});
     add_sets(&c, a, s->said[op->id][a]);
   }
   return contradiction(&c, more);
@@ -178,10 +179,10 @@ Claims op_contradiction(const Sharding *s, const Op *op, const Claim *more) {
 Claims param_contradiction(const Sharding *s, const Value *v, const Claim *more) {
   Case c = {.s = s, .v = v};
   for (int a = 0; a < s->mesh->n_axes; a++) {
-    char way = way_of(s->lies[v->id][a]);
-    c.was[a] = s->decided[a] ? way : '-';
+    char split = split_of(s->lies[v->id][a]);
+    c.was[a] = s->decided[a] ? split : '-';
     if (s->given[v->id][a] != OPEN)
-      vec_push(s->scratch, &c.all, (Claim){a, one_way(&c, way), NULL, s->given_by[v->id][a]});
+      vec_push(s->scratch, &c.all, (Claim){a, one_split(&c, split), NULL, s->given_by[v->id][a]});
     add_sets(&c, a, s->said_lies[v->id][a]);
   }
   return contradiction(&c, more);
@@ -189,7 +190,8 @@ Claims param_contradiction(const Sharding *s, const Value *v, const Claim *more)
 
 const char *claim_text(const Sharding *s, const Claim *c, const char *verb) {
   const char *along = s->mesh->axis[c->axis].name;
-  if (c->ways)
-    return str_format(s->scratch, "%s %s along %s", verb, ways_text(s->scratch, c->ways), along);
+  if (c->splits)
+    return str_format(s->scratch, "%s %s along %s", verb, splits_text(s->scratch, c->splits),
+                      along);
   return str_format(s->scratch, "to run on %s", ranks_text(s->scratch, c->ranks, along));
 }

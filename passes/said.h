@@ -7,8 +7,8 @@
 //     op_trans(fc, "n", "b")             had together and three cannot, so the error names three lines
 //     op_trans(fc, "n", "c")
 //
-// A way is one character: of an op the letter that it splits, `-` or `+`; of a parameter the digit
-// of the dimension that is cut, or `-`.
+// A split is one character: of an op the letter that it splits, `-` or `+`; of a parameter the
+// digit of the dimension that is cut, or `-`.
 //
 // What is named is a smallest part of all that was said: it contradicts, and nothing can be left
 // out of it.  It is found by leaving out one after the other as long as the rest still contradicts;
@@ -20,27 +20,27 @@
 #include "base/vec.h"
 #include "sharding.h"
 
-// One call that leaves several ways open.
+// One call that leaves several splits open.
 struct Said {
-  const char *ways; // in the order in which they are preferred
+  const char *splits; // in the order in which they are preferred
   const Loc *line;
   const Said *before; // what was said of the same before
 };
 
 // Of all that was said, NULL if nothing was.
-bool said_allows(const Said *said, char way);
-// The ways that all of it allows, in the order in which they were first said.
-const char *said_ways(const Said *said, Arena *a);
+bool said_allows(const Said *said, char split);
+// The splits that all of it allows, in the order in which they were first said.
+const char *said_splits(const Said *said, Arena *a);
 // "n, k or -"
-const char *ways_text(Arena *a, const char *ways);
-// How a parameter lies, as a way; and back.
-char way_of(Sbp lies);
-Sbp lies_of(char way);
+const char *splits_text(Arena *a, const char *splits);
+// How a parameter lies, as a split; and back.
+char split_of(Sbp lies);
+Sbp lies_of(char split);
 
 // One thing that was said, along one axis.
 typedef struct Claim {
   int axis;
-  const char *ways;   // or, where this is NULL:
+  const char *splits; // or, where this is NULL:
   const Ranks *ranks; // where it runs
   const Loc *line;
 } Claim;

@@ -75,15 +75,15 @@ static bool check_sums(const Sharding *s, const Op *op, int axis, Diag *d) {
 }
 
 // Whether what programs allowed was left by all else that was decided.
-static bool check_allowed(const Sharding *s, const Said *said, char way, const char *what,
+static bool check_allowed(const Sharding *s, const Said *said, char split, const char *what,
                           const Loc *about, const Loc *runs, int axis, Diag *d) {
-  if (said_allows(said, way)) return true;
+  if (said_allows(said, split)) return true;
   diag_error(d, said->line, "%s %s along %s cannot be%s", what,
-             ways_text(s->scratch, said_ways(said, s->scratch)), s->mesh->axis[axis].name,
+             splits_text(s->scratch, said_splits(said, s->scratch)), s->mesh->axis[axis].name,
              s->mesh->n_axes > 1 ? ", besides what other axes split" : "");
   diag_note(d, about, "this is what it is about");
   for (const Said *more = said->before; more; more = more->before)
-    diag_note(d, more->line, "it was said here %s %s", what, ways_text(s->scratch, more->ways));
+    diag_note(d, more->line, "it was said here %s %s", what, splits_text(s->scratch, more->splits));
   if (runs) diag_note(d, runs, "it was said here where it runs");
   return false;
 }
@@ -92,16 +92,16 @@ static bool check_program(const Sharding *s, Diag *d) {
   bool ok = true;
   for_each_op(op, s->g)
     for (int a = 0; a < s->mesh->n_axes; a++) {
-      char way = op->split[a] ? op->split[a] : '-';
+      char split = op->split[a] ? op->split[a] : '-';
       ok &= check_sums(s, op, a, d);
-      ok &= check_allowed(s, s->said[op->id][a], way, "to split", op->loc,
+      ok &= check_allowed(s, s->said[op->id][a], split, "to split", op->loc,
                           s->assigned_by[op->id][a], a, d);
     }
   for (int i = 0; i < s->g->n_params; i++)
     for (int a = 0; a < s->mesh->n_axes; a++) {
       const Value *v = s->g->params[i];
-      ok &= check_allowed(s, s->said_lies[v->id][a], way_of(s->lies[v->id][a]), "to cut dimension",
-                          v->loc, NULL, a, d);
+      ok &= check_allowed(s, s->said_lies[v->id][a], split_of(s->lies[v->id][a]),
+                          "to cut dimension", v->loc, NULL, a, d);
     }
   return ok;
 }

@@ -47,12 +47,12 @@ typedef struct Sharding {
   bool (*assigned)[MAX_AXES];    // by op id: where it runs is known, and these are the ranks
   const Ranks *(*ranks)[MAX_AXES];
   const Loc *(*assigned_by)[MAX_AXES]; // where a program said it, or NULL
-  const Said *(*said)[MAX_AXES];       // by op id: among which ways it may split, the last first
+  const Said *(*said)[MAX_AXES];       // by op id: among which splits it may split, the last first
   uint32_t n_ops;                      // that these are for
   Sbp (*lies)[MAX_AXES];               // by value id
   Given (*given)[MAX_AXES];            // the same, of parameters
   const Loc *(*given_by)[MAX_AXES];    // where a program said it, or NULL
-  const Said *(*said_lies)[MAX_AXES];  // the same: among which ways they may lie
+  const Said *(*said_lies)[MAX_AXES];  // the same: among which splits they may lie
   uint32_t n_values;                   // that these are for
   bool decided[MAX_AXES];              // by axis: what lies and splits say is final
   // Where a program placed what was open on stages (stages/stages.h), and which ops, by op id.

@@ -170,7 +170,8 @@ static void add_param(Problem *p, Node *n, Choice *c, int k) {
   bool is_cut = v->role == ROLE_weight || v->role == ROLE_input || said;
   for (int dim = 0; dim < v->type->rank && is_cut; dim++) {
     if ((v->type->dim[dim] == 1 && !said) || !param_cuts(p->s, v, dim, axis)) continue;
-    if (open && said_allows(said, way_of(slice(dim)))) add_pair(p, n, c, k, slice(dim), slice(dim));
+    if (open && said_allows(said, split_of(slice(dim))))
+      add_pair(p, n, c, k, slice(dim), slice(dim));
     if (!keeps || !may_keep(p, v, dim, axis)) continue;
     add_pair(p, n, c, k, whole, slice(dim));
     keeps = false;
@@ -247,7 +248,7 @@ static void price_param(Problem *p, Node *n) {
 
 // Whether programs and axes inside have said the same of two ops, or of two parameters.
 static bool same_sets(const Problem *p, const Said *x, const Said *y) {
-  return x == y || (x && y && str_equal(said_ways(x, p->scratch), said_ways(y, p->scratch)));
+  return x == y || (x && y && str_equal(said_splits(x, p->scratch), said_splits(y, p->scratch)));
 }
 
 static bool ops_said_alike(const Problem *p, const Op *x, const Op *y) {
