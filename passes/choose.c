@@ -1,4 +1,9 @@
-// See choose.h.
+// What `--plan auto` tries, in which order, and what it takes (choose.h).  candidates.def is the
+// list of kinds; each is tried on all ranks, and with others outside and inside of it:
+//
+//     8 ranks   dp zero1 zero3 sp    dp,sp=2 zero1,sp=2 zero3,sp=2    dp,sp=4 …    search …
+//     then      search=2x4                        a factoring that `search` found to be about as good
+//     or        pp pp=2,dp dp,pp=2 …              where nothing fits
 
 #include "choose.h"
 
@@ -9,67 +14,116 @@
 
 #include "collectives.h"
 #include "cost_step.h"
+#include "factoring.h"
 #include "pass.h"
 #include "search/search.h"
 
-enum { MAX_MICRO_BATCHES = 256, MORE_RANKS = 8 };
+enum { MAX_MICRO_BATCHES = 256 };
 #define WORTH 1.05 // times what the best takes, as a search sees it
 
 // -- Which there are ---------------------------------------------------------------------------
 
-// How a program may be used: on all ranks; on the ranks that another one inside of it leaves;
-// inside of such a one, with every number of ranks; only where ranks are of one node.  Searches
-// take their time; some only add to others, so that they are worth little of it.
-enum { ALONE = 1, OUTER = 2, INNER = 4, IN_NODE = 8, SEARCH = 16, MORE = 32 };
+typedef bool Suits(const Module *m);
 
-static const struct {
+static bool any(const Module *m) {
+  (void)m;
+  return true;
+}
+
+// A weight, or what one op after the other made of it alone.
+static bool is_weight(const Value *v) {
+  while (v->def && v->def->n_in == 1)
+    v = v->def->in[0].value;
+  return v->role == ROLE_weight;
+}
+
+// Matrices, one for each expert, as ep.lua wants them.
+static bool has_experts(const Module *m) {
+  for_each_op(op, m->graphs)
+    for (int i = 0; op->kind == OP_matmul && i < op->n_in; i++)
+      if (op->in[i].value->type->rank >= 3 && is_weight(op->in[i].value)) return true;
+  return false;
+}
+
+// (batch, rows, columns, features), normalised, as dap.lua wants them.
+static bool has_tables(const Module *m) {
+  for_each_op(op, m->graphs)
+    if ((op->kind == OP_layer_norm || op->kind == OP_rms_norm) && op->out[0]->type->rank == 4)
+      return true;
+  return false;
+}
+
+// The columns of candidates.def.
+enum { ALONE = 1, OUTER = 2, INNER = 4, IN_NODE = 8, SEARCH = 16, ADDS = 32, STAGES = 64 };
+typedef struct Kind {
   const char *plan;
   int use;
-  int64_t least; // ranks
-} known[] = {
-    {"dp", ALONE | OUTER, 2},
-    {"zero1", ALONE | OUTER, 2},
-    {"zero3", ALONE | OUTER, 2},
-    {"sp", ALONE | INNER | IN_NODE, 2},
-    {"vp", ALONE | INNER | IN_NODE, 2},
-    {"tp2d", ALONE | IN_NODE, 4},
-    {"search", ALONE | SEARCH, 2},
-    {"search_qkv", ALONE | SEARCH, 2},
-    {"search_added", ALONE | SEARCH | MORE, 2},
+  int64_t least;
+  const char *spares;
+  Suits *suits;
+} Kind;
+
+static const Kind known[] = {
+#define CANDIDATE(plan, use, least, spares, suits) {#plan, use, least, spares, suits},
+#include "candidates.def"
+#undef CANDIDATE
 };
 enum { N_KNOWN = sizeof known / sizeof *known };
 
-static void add(const ChooseOptions *o, Arena *a, Candidates *out, const char *plan) {
+// A candidate, and what may have come of those before it that makes it worth no try.
+typedef struct Trial {
+  Candidate c;
+  const char *spares; // a plan, where that fits; or NULL
+  const char *inside; // a plan, where by that all ranks do the same; or NULL
+} Trial;
+
+typedef Vec(Trial) Trials;
+
+// One of the kind, between what is outside of it and inside of it, "" where nothing is.
+static Trial *add(const ChooseOptions *o, Arena *a, Trials *out, const char *outside,
+                  const Kind *kind, const char *inside) {
   int64_t slices = o->micro_batches ? o->micro_batches : 1;
-  Candidate c = {.plan = plan, .ranks = o->ranks, .micro_batches = slices, .way = -1};
-  vec_push(a, out, c);
+  const char *plan = str_format(a, "%s%s%s", outside, kind->plan, inside);
+  Trial t = {.c = {.plan = plan, .ranks = o->ranks, .micro_batches = slices}};
+  if (kind->spares) t.spares = str_format(a, "%s%s%s", outside, kind->spares, inside);
+  vec_push(a, out, t);
+  return &out->at[out->n - 1];
 }
 
-static void list(const ChooseOptions *o, Arena *a, Candidates *out) {
+static void list_around(const ChooseOptions *o, Arena *a, Trials *out, const Kind *inner,
+                        int64_t k) {
+  const char *inside = str_format(a, ",%s=%" PRId64, inner->plan, k);
+  for (int i = 0; i < N_KNOWN; i++)
+    if (known[i].use & OUTER) add(o, a, out, "", &known[i], inside)->inside = inner->plan;
+}
+
+static void list(const Module *m, const ChooseOptions *o, Arena *a, Trials *out) {
   for (int i = 0; i < o->n_plans; i++)
-    add(o, a, out, o->plans[i]);
-  if (o->plans) return;
-  for (int i = 0; i < N_KNOWN; i++) {
-    int64_t n = o->ranks, most = known[i].use & IN_NODE ? o->cluster->per_node : n;
-    if ((known[i].use & ALONE) && n >= known[i].least && n <= most) add(o, a, out, known[i].plan);
-    if (!(known[i].use & INNER)) continue;
-    for (int64_t k = known[i].least; k <= most && k < n; k++)
-      for (int j = 0; j < N_KNOWN && n % k == 0; j++)
-        if (known[j].use & OUTER)
-          add(o, a, out, str_format(a, "%s,%s=%" PRId64, known[j].plan, known[i].plan, k));
+    add(o, a, out, "", &(Kind){.plan = o->plans[i]}, "");
+  for (int i = 0; i < N_KNOWN && !o->plans; i++) {
+    const Kind *kind = &known[i];
+    int64_t n = o->ranks, most = kind->use & IN_NODE ? o->cluster->per_node : n;
+    if (!kind->suits(m)) continue;
+    if ((kind->use & ALONE) && n >= kind->least && n <= most) add(o, a, out, "", kind, "");
+    if (!(kind->use & INNER)) continue;
+    for (int64_t k = kind->least; k <= most && k < n; k++)
+      if (n % k == 0) list_around(o, a, out, kind, k);
   }
 }
 
-// Stages, alone and with one of the above inside of each or outside of all.
-static void list_stages(const ChooseOptions *o, Arena *a, Candidates *out) {
+// Stages, alone and with one of the others inside of each or outside of all.
+static void list_stages(const Module *m, const ChooseOptions *o, Arena *a, const Kind *stages,
+                        Trials *out) {
   int64_t n = o->ranks;
-  for (int64_t k = 2; k <= n; k++) {
+  for (int64_t k = stages->least; k <= n; k++) {
+    const char *inside = str_format(a, ",%s=%" PRId64, stages->plan, k);
+    const char *outside = str_format(a, "%s=%" PRId64 ",", stages->plan, k);
     if (n % k) continue;
-    if (k == n) add(o, a, out, "pp");
+    if (k == n) add(o, a, out, "", stages, "");
     for (int i = 0; i < N_KNOWN && k < n; i++) {
-      if (known[i].use & (OUTER | INNER))
-        add(o, a, out, str_format(a, "pp=%" PRId64 ",%s", k, known[i].plan));
-      if (known[i].use & OUTER) add(o, a, out, str_format(a, "%s,pp=%" PRId64, known[i].plan, k));
+      if (!known[i].suits(m)) continue;
+      if (known[i].use & (OUTER | INNER)) add(o, a, out, outside, &known[i], "");
+      if (known[i].use & OUTER) add(o, a, out, "", &known[i], inside);
     }
   }
 }
@@ -94,6 +148,8 @@ static bool shares_work(const Module *m) {
   return list.n > 0;
 }
 
+static const char all_same[] = "all ranks do the same";
+
 // The first error of those that were written, as a reason: "mlp.onnx:x: the batch of …", without
 // what comes after it.
 static const char *first_error(Arena *a, const char *text) {
@@ -112,8 +168,8 @@ typedef struct Making {
   const PipelineOptions *run; // or NULL
 } Making;
 
-// Whether a search found that nothing fits, and what a rank needs at least; and which ways to
-// factor the ranks are about as good.
+// Whether a search found that nothing fits, and what a rank needs at least; and which factorings of
+// the ranks are about as good.
 static void note_searched(void *making, const Searched *s) {
   const Making *k = making;
   Candidate *c = k->c;
@@ -165,7 +221,7 @@ static bool make_once(const Module *model, const ChooseOptions *o, Arena *a, Can
   c->fits &= c->made;
   c->round.fits = c->fits;
   c->round.needs = (double)c->needs.peak_bytes;
-  if (!c->made) c->why = c->least_why = ok ? "all ranks do the same" : first_error(a, out->said);
+  if (!c->made) c->why = c->least_why = ok ? all_same : first_error(a, out->said);
   return ok;
 }
 
@@ -228,7 +284,7 @@ static void note_least(Candidate *first, const Candidate *last) {
 
 static bool adds_to_others(const Candidate *c) {
   for (int i = 0; i < N_KNOWN; i++)
-    if (!strcmp(known[i].plan, c->plan)) return known[i].use & MORE;
+    if (!strcmp(known[i].plan, c->plan)) return known[i].use & ADDS;
   return false;
 }
 
@@ -247,7 +303,7 @@ static void try_candidate(const Module *model, const ChooseOptions *o, Arena *a,
   vec_push(a, all, c);
   if (adds_to_others(&c) && any_fits(all)) return;
   for (int64_t n = next_cut(o, &c, c.micro_batches); n; n = next_cut(o, &c, n)) {
-    Candidate more = {c.plan, c.ranks, n, .way = -1};
+    Candidate more = {.plan = c.plan, .ranks = c.ranks, .micro_batches = n};
     make(model, o, a, &more, kept);
     if (more.made) vec_push(a, all, more);
     if (more.made || more.needs_less) c = more;
@@ -278,20 +334,40 @@ static bool is_known(const Candidates *all, int i) {
   return false;
 }
 
-// The other ways of what was tried.
+// The other factorings of what was tried.
 static void try_others(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all) {
   for (int i = 0, n = all->n; i < n; i++) {
     const Candidate c = all->at[i];
     if (!c.fits || adds_to_others(&c) || is_known(all, i)) continue;
     for (int k = 0; k < c.n_others; k++) {
-      Candidate other = {c.plan, c.ranks, c.micro_batches, .nth = k + 1, .way = c.other[k]};
+      const char *plan = factoring_text(a, c.plan, c.ranks, c.other[k]);
+      Candidate other = {.plan = plan, .ranks = c.ranks, .micro_batches = c.micro_batches};
       make(model, o, a, &other, NULL);
       if (other.made) vec_push(a, all, other);
     }
   }
 }
 
-// They take turns, so they are never the fastest, but they may be all that fits.
+// Whether nothing that was tried before leaves nothing to be won by it.
+static bool is_worth_a_try(const Candidates *all, const Trial *t) {
+  bool worth = !t->spares;
+  for (int i = 0; i < all->n; i++) {
+    const Candidate *c = &all->at[i];
+    if (str_equal(t->inside, c->plan) && c->why == all_same) return false;
+    if (!str_equal(t->spares, c->plan)) continue;
+    if (c->fits) return false;
+    worth |= c->made;
+  }
+  return worth;
+}
+
+static void try_all(const Module *model, const ChooseOptions *o, Arena *a, const Trials *trials,
+                    Candidates *out, Module **kept) {
+  for (int i = 0; i < trials->n; i++)
+    if (is_worth_a_try(out, &trials->at[i])) try_candidate(model, o, a, out, trials->at[i].c, kept);
+}
+
+// Where there is nothing else.
 static bool wants_stages(const ChooseOptions *o, const Candidates *all) {
   bool made = false, fits = false;
   for (int i = 0; i < all->n; i++) {
@@ -305,16 +381,15 @@ static bool wants_stages(const ChooseOptions *o, const Candidates *all) {
 // was tried, if any, fits.
 int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidates *out,
                 Module **made) {
-  Candidates plans = {0}, stages = {0};
+  Trials trials = {0}, stages = {0};
   *made = NULL;
-  list(o, a, &plans);
-  Module **kept = o->run && o->plans && plans.n == 1 ? made : NULL;
-  for (int i = 0; i < plans.n; i++)
-    try_candidate(model, o, a, out, plans.at[i], kept);
+  list(model, o, a, &trials);
+  Module **kept = o->run && o->plans && trials.n == 1 ? made : NULL;
+  try_all(model, o, a, &trials, out, kept);
   if (!o->plans) try_others(model, o, a, out);
-  list_stages(o, a, &stages);
-  for (int i = 0, wanted = wants_stages(o, out); i < stages.n && wanted; i++)
-    try_candidate(model, o, a, out, stages.at[i], NULL);
+  for (int i = 0, wanted = wants_stages(o, out); i < N_KNOWN && wanted; i++)
+    if (known[i].use & STAGES) list_stages(model, o, a, &known[i], &stages);
+  try_all(model, o, a, &stages, out, NULL);
   return cheapest(out);
 }
 
@@ -381,16 +456,14 @@ static bool none_made(const ChooseOptions *o, const Candidates *all, Arena *a, D
 // Whether one of the quick ones fits with more ranks.
 static bool fits_wider(const Module *model, const ChooseOptions *o, Arena *a, Diag *d) {
   ChooseOptions more = *o;
-  for (int64_t times = 2; times <= MORE_RANKS; times *= 2) {
-    Candidates plans = {0};
-    more.ranks = times * o->ranks;
-    if (more.ranks > cluster_devices(o->cluster)) break;
-    for (int i = 0; i < N_KNOWN; i++)
-      if ((known[i].use & ALONE) && !(known[i].use & SEARCH)) add(&more, a, &plans, known[i].plan);
-    add(&more, a, &plans, "pp");
-    for (int i = 0; i < plans.n; i++) {
+  for (more.ranks = 2 * o->ranks; more.ranks <= cluster_devices(o->cluster); more.ranks *= 2)
+    for (int i = 0; i < N_KNOWN; i++) {
+      Trials trials = {0};
       Candidates tried = {0};
-      try_candidate(model, &more, a, &tried, plans.at[i], NULL);
+      const Kind *kind = &known[i];
+      if (!(kind->use & (ALONE | STAGES)) || (kind->use & SEARCH) || !kind->suits(model)) continue;
+      add(&more, a, &trials, "", kind, "");
+      try_candidate(model, &more, a, &tried, trials.at[0].c, NULL);
       const Candidate *last = &tried.at[tried.n - 1];
       if (!last->fits) continue;
       diag_hint(d,
@@ -398,7 +471,6 @@ static bool fits_wider(const Module *model, const ChooseOptions *o, Arena *a, Di
                 more.ranks, more.ranks, last->plan, last->micro_batches);
       return true;
     }
-  }
   return false;
 }
 

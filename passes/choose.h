@@ -6,9 +6,10 @@
 //     zero1           3.3 ms    1.3 GB
 //     dp=4,sp=2       4.0 ms    1.4 GB
 //     search          2.9 ms    1.9 GB    taken
+//     search=2x4      3.0 ms    1.9 GB
 //
 // Candidates are the programs of passes/plans, alone and a data-parallel one outside of a
-// tensor-parallel one of every degree, and searches: `search`, the ways to factor the ranks that it
+// tensor-parallel one of every degree, and searches: `search`, the factorings of the ranks that it
 // finds about as good as the one it takes, and `search_added`, whose plans are all among those that
 // `search` has looked at, as what a search sees of a step is not all there is.  Each is run through
 // the whole pipeline of its target, so what is priced is what would be executed: its collectives
@@ -31,13 +32,12 @@
 #include "pass.h"
 #include "rounds.h"
 
-// A search that may factor the ranks in several ways takes the one that it prices least; some that
-// it prices about the same are candidates, too.
+// A search that may factor the ranks differently takes the factoring that it prices least; some
+// that it prices about the same are candidates, too, and their plans say so: `search=2x4`.
 typedef struct Candidate {
   const char *plan; // as in --plan
   int64_t ranks, micro_batches;
-  int nth, way; // the nth best way to factor the ranks, from 0, and its number; -1: not known yet
-  int n_others, other[2]; // of the first: other ways that are worth a try
+  int n_others, other[2]; // factorings by number, where `plan` leaves that open: worth a try, too
   int64_t work;           // that each of its searches may do; 0: as much as it likes
   int64_t memory;         // bytes that its searches count on (rounds.h); 0: what a device has
   const char *why;        // it could not be made: the first that was wrong

@@ -45,6 +45,7 @@ set(PASS_FILES
   split_classes.c
   part.c
   plan.c
+  factoring.c
   propagate.c
   shard.c
   sections.c

@@ -24,7 +24,24 @@ static const char *axis_name(Arena *a, const char *program) {
   return b.n ? b.at : "plan";
 }
 
-// entry = program ["=" size]
+// sizes = size {"x" size}: ranks, and the axes that they are cut into.
+static bool read_sizes(const char *text, PlanAxes *out) {
+  int64_t product = 1;
+  for (out->n_factors = 0;; text++) {
+    char *end;
+    long long size = strtoll(text, &end, 10);
+    if (!isdigit((unsigned char)*text) || size < 1 || size > INT32_MAX) return false;
+    if (out->n_factors == MAX_AXES || product * size > INT32_MAX) return false;
+    out->factor[out->n_factors++] = size;
+    product *= size;
+    text = end;
+    if (*text != 'x') break;
+  }
+  out->size = product;
+  return !*text;
+}
+
+// entry = program ["=" sizes]
 static bool read_entry(Arena *a, const char *text, size_t n, Plan *out, Diag *d) {
   const char *equals = memchr(text, '=', n);
   size_t name_n = equals ? (size_t)(equals - text) : n;
@@ -33,14 +50,8 @@ static bool read_entry(Arena *a, const char *text, size_t n, Plan *out, Diag *d)
   *p = (PlanAxes){.program = str_copy_n(a, text, name_n)};
   if (name_n == 0) return bad_entry(text, n, d);
   p->axis = axis_name(a, p->program);
-  if (equals) {
-    const char *digits = str_copy_n(a, equals + 1, n - name_n - 1);
-    char *end;
-    long long size = strtoll(digits, &end, 10);
-    if (!isdigit((unsigned char)*digits) || *end || size < 1 || size > INT32_MAX)
-      return bad_entry(text, n, d);
-    p->size = size;
-  }
+  if (equals && !read_sizes(str_copy_n(a, equals + 1, n - name_n - 1), p))
+    return bad_entry(text, n, d);
   for (int i = 0; i < out->n; i++)
     if (str_equal(out->at[i].axis, p->axis))
       return diag_error(d, NULL, "the plan has '%s' twice", p->axis);

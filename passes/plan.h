@@ -3,6 +3,7 @@
 //     dp                data parallelism over all ranks
 //     dp=2,tp=4         over an axis of 2, and tensor parallelism over one of 4 inside of it
 //     dp,tp=4           the same on 8 ranks: dp takes what is left
+//     search=2x4        over 8 ranks, which its program cuts in an axis of 2 and one of 4: factoring.h
 //     my.lua=4          a file; its axis is called my
 //
 // A program fixes some of a plan and leaves the rest to shard.  Those with a name are the files of
@@ -20,6 +21,8 @@ typedef struct PlanAxes {
   const char *program; // a name or a file
   const char *axis;    // what its axis is called
   int64_t size;        // ranks
+  int n_factors;       // into which sizes they are cut; at most 1: that is left open
+  int64_t factor[MAX_AXES];
 } PlanAxes;
 
 enum { MAX_PLAN = 4 };

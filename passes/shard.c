@@ -357,12 +357,12 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
                       m->meshes->n_devices, m->meshes->n_devices == 1 ? "" : "s");
   t.cluster = cluster_read(t.scratch, cluster ? cluster : "h100", "cluster", d);
   if (!t.cluster || !check_no_calls(m, d) || !count_ways(m, &t, d)) return false;
-  int64_t way = opt_int(o, "way", -1);
-  if (way >= n_picks(&t))
+  int64_t factoring = opt_int(o, "factoring", -1);
+  if (factoring >= n_picks(&t))
     return diag_error(d, NULL, "there are %lld ways to cut the ranks, and no number %lld",
-                      (long long)n_picks(&t), (long long)way);
-  if (way >= 0) pick_number(&t, (int)way);
-  bool ok = (way >= 0 || pick_factors(m, &t, d)) && attempt(m, &t, d);
+                      (long long)n_picks(&t), (long long)factoring);
+  if (factoring >= 0) pick_number(&t, (int)factoring);
+  bool ok = (factoring >= 0 || pick_factors(m, &t, d)) && attempt(m, &t, d);
   t.searched.n_ways = t.n_best;
   memcpy(t.searched.way, t.best, sizeof t.best);
   memcpy(t.searched.took, t.took, sizeof t.took);

@@ -31,7 +31,7 @@ typedef struct Choice {
   const char *name;      // as in --plan
   Plan plan;             // its programs and their axes; none where the plan is not known yet
   int64_t micro_batches; // of a batch
-  int way;               // to factor the ranks, by number; -1: the one that a search finds cheapest
+  int factoring;         // of its ranks, by number (factoring.h), or left to shard
   int64_t memory;        // bytes of a rank that searches count on; 0: what devices have
   int64_t work;          // of a search's solver; 0: as it likes
 } Choice;

@@ -12,6 +12,7 @@
 #include "cluster.h"
 #include "cost.h"
 #include "driver.h"
+#include "factoring.h"
 
 bool is_auto(const Settings *s) {
   return !s->pipeline && s->ranks > 1 && !strcmp(s->plan, "auto");
@@ -38,7 +39,7 @@ bool ask_plan(Settings *s, Arena *a, Diag *d) {
   Plan *plan = &s->asked.plan;
   bool is_named = !s->pipeline && strcmp(s->plan, "auto") != 0;
   s->asked = (Choice){.name = is_named ? s->plan : "dp", .micro_batches = s->micro_batches};
-  s->asked.way = -1;
+  s->asked.factoring = FACTORING_OPEN;
   if (s->pipeline || is_auto(s) || follows_annotations(s)) return true;
   if (!plan_parse(a, s->asked.name, s->ranks, plan, d)) return false;
   for (int i = 0; i < plan->n; i++)
@@ -49,7 +50,7 @@ bool ask_plan(Settings *s, Arena *a, Diag *d) {
                         "the plan '%s' stands alone and takes no size: the model says which axes "
                         "there are",
                         plan->at[i].program);
-  return true;
+  return factoring_number(a, plan, &s->asked.factoring, d);
 }
 
 bool ask_programs(Settings *s, Arena *a, Diag *d) {
@@ -113,14 +114,16 @@ bool take_annotations(const Settings *s, Module *m, bool annotated, const Annota
 static Plan annotated_axes(const char *program, const Annotations *said) {
   Plan plan = {.n = said->n_axes};
   for (int i = 0; i < plan.n; i++)
-    plan.at[i] = (PlanAxes){program, said->axis[i].name, said->axis[i].size};
+    plan.at[i] =
+        (PlanAxes){.program = program, .axis = said->axis[i].name, .size = said->axis[i].size};
   return plan;
 }
 
 // -- As chosen ---------------------------------------------------------------------------------
 
 static Choice choice_of(Arena *a, const Candidate *c, const Annotations *said) {
-  Choice out = {.name = c->plan, .micro_batches = c->micro_batches, .way = c->way};
+  Choice out = {.name = c->plan, .micro_batches = c->micro_batches};
+  out.factoring = FACTORING_OPEN;
   out.memory = c->memory;
   out.work = c->work;
   if (is_annotated_plan(c->plan)) {
@@ -128,7 +131,9 @@ static Choice choice_of(Arena *a, const Candidate *c, const Annotations *said) {
     return out;
   }
   Diag *d = diag_new(stderr);
-  if (!plan_parse(a, c->plan, c->ranks, &out.plan, d)) BUG("the plan '%s' is none", c->plan);
+  if (!plan_parse(a, c->plan, c->ranks, &out.plan, d) ||
+      !factoring_number(a, &out.plan, &out.factoring, d))
+    BUG("the plan '%s' is none", c->plan);
   diag_free(d);
   return out;
 }
@@ -232,8 +237,7 @@ bool choose(const Settings *s, Compiled *c, const Annotations *said, Module **ma
   // A plan that was asked for, by a model as well, and does not fit or cannot be made will say so.
   Candidate as_asked = {.plan = is_auto(s) && said ? "onnx" : s->asked.name,
                         .ranks = s->ranks,
-                        .micro_batches = s->is_cut ? s->asked.micro_batches : 1,
-                        .way = -1};
+                        .micro_batches = s->is_cut ? s->asked.micro_batches : 1};
   c->choice = choice_of(a, chosen < 0 ? &as_asked : &all.at[chosen], said);
   return true;
 }

@@ -54,7 +54,7 @@ static const char *shard_options(Arena *a, const Settings *s, const Choice *c) {
                     quoted(a, programs_text(a, &c->plan)),
                     quoted(a, s->cluster ? s->cluster : target_of(s)->cluster),
                     s->cluster ? "" : " unlimited=true", s->cluster ? " routed=true" : "",
-                    c->way >= 0 ? str_format(a, " way=%d", c->way) : "",
+                    c->factoring >= 0 ? str_format(a, " factoring=%d", c->factoring) : "",
                     c->memory ? str_format(a, " memory=%lld", (long long)c->memory) : "",
                     c->work ? str_format(a, " work=%lld", (long long)c->work) : "",
                     s->explain ? str_format(a, " explain=%s", quoted(a, s->explain)) : "");

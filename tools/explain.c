@@ -80,7 +80,6 @@ static int by_seconds(const void *x, const void *y) {
 
 static const char *candidate_name(Arena *a, const Candidate *c) {
   const char *name = c->plan;
-  if (c->nth) name = str_format(a, "%s, other axes (%d)", name, c->nth);
   if (c->micro_batches == 1) return name;
   return str_format(a, "%s, %" PRId64 " micro-batches", name, c->micro_batches);
 }
