@@ -27,6 +27,8 @@ set(IR_FILES
   ir/titles.c
   ir/type.c
   ir/verify.c
+  ir/verify_calls.c
+  ir/verify_ends.c
   ir/verify_layout.c
   ir/verify_memory.c
   ir/verify_schedule.c

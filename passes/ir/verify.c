@@ -85,7 +85,6 @@
 #include "ir/intern.h"
 #include "ir/op.h"
 #include "ir/place.h"
-#include "ir/split.h"
 
 const char *value_text(Arena *a, const Value *v) {
   return v->name ? str_format(a, "%%%s", v->name) : str_format(a, "%%%u", v->id);
@@ -220,234 +219,6 @@ static bool check_types(const Op *op, Arena *a, Diag *d) {
   return check_shape_attr(op, a, d);
 }
 
-// -- 6 and 7: parameters and results ---------------------------------------------------------
-
-static bool check_init(const Value *v, const char *name, Diag *d) {
-  bool kept = v->role == ROLE_weight || v->role == ROLE_state; // a copy begins as its weight does
-  if (kept != (v->init != NULL))
-    return diag_error(d, v->loc,
-                      kept ? "'%s' has no initial contents"
-                           : "'%s' cannot have initial "
-                             "contents",
-                      name);
-  // From local on the type is a part's, and the contents are still the whole's.
-  if (!kept || v->graph->module->phase >= PHASE_local ||
-      (v->init->kind != INIT_file && v->init->kind != INIT_bytes))
-    return true;
-  int64_t want = type_count(v->type) * dtype_bytes[v->init->dtype];
-  if (v->init->length != want)
-    return diag_error(d, v->loc, "'%s' has %lld bytes of initial contents, needs %lld", name,
-                      (long long)v->init->length, (long long)want);
-  return true;
-}
-
-// What copies are looked up in; made where there are any.
-typedef struct Labels {
-  const Table *params, *first; // by role and label, of the graph and of the first entry graph
-  const bool *updated;         // by value id
-} Labels;
-
-static Labels labels_of(const Graph *g, Arena *a) {
-  const Graph *first = module_first_entry(g->module);
-  bool any = false;
-  for (int i = 0; i < g->n_params; i++)
-    any |= g->params[i]->role == ROLE_copy;
-  if (!any) return (Labels){0};
-  const Table *params = graph_params_by_label(g, a);
-  bool *updated = arena_array(a, bool, g->n_values);
-  for (int i = 0; i < g->n_results; i++)
-    if (g->results[i]->target && g->results[i]->target->graph == g)
-      updated[g->results[i]->target->id] = true;
-  return (Labels){params, first == g ? params : graph_params_by_label(first, a), updated};
-}
-
-static bool same_dims(const Type *a, const Type *b) {
-  bool same = a->rank == b->rank;
-  for (int i = 0; same && i < a->rank; i++)
-    same = a->dim[i] == b->dim[i];
-  return same;
-}
-
-static bool check_copy(const Value *v, const char *name, const Labels *l, Arena *a, Diag *d) {
-  const Value *w = v->label ? table_find(l->params, ROLE_weight, v->label) : NULL;
-  if (!v->label) return diag_error(d, v->loc, "'%s' is a copy without the label of a weight", name);
-  if (!w)
-    return diag_error(d, v->loc, "'%s' is a copy of no weight: none has the label '%s'", name,
-                      v->label);
-  if (!dtype_narrow(v->type->dtype) || w->type->dtype != DT_f32 || !same_dims(v->type, w->type) ||
-      v->layout != w->layout)
-    return diag_error(d, v->loc, "'%s' is %s, no copy in 16 bits of '%s', which is %s", name,
-                      type_text(a, v->type), value_text(a, w), type_text(a, w->type));
-  if (table_find(l->params, ROLE_copy, v->label) != v)
-    return diag_error(d, v->loc, "'%s' is the second copy of '%s'", name, value_text(a, w));
-  const Graph *first = module_first_entry(v->graph->module);
-  const Value *trained = table_find(l->first, ROLE_copy, v->label);
-  if (!trained || trained->type != v->type)
-    return diag_error(d, v->loc, "'%s' is a copy that '@%s' does not have", name, first->name);
-  return l->updated[v->id] == l->updated[w->id] ||
-         diag_error(d, v->loc, "of '%s' and its copy '%s' one is updated and the other is not",
-                    value_text(a, w), name);
-}
-
-static bool check_as(const Value *v, const char *name, Arena *a, Diag *d) {
-  if (v->role != ROLE_weight && v->role != ROLE_state)
-    return diag_error(d, v->loc, "'%s' is no weight and no state, and lies as users know it", name);
-  const Type *whole = value_whole(v);
-  return (v->as->dtype == whole->dtype && type_count(v->as) == type_count(whole)) ||
-         diag_error(d, v->loc, "'%s' is %s, and users cannot know it as %s", name,
-                    type_text(a, whole), type_text(a, v->as));
-}
-
-static bool check_param(const Value *v, const Labels *l, Arena *a, Diag *d) {
-  const char *name = value_text(a, v);
-  if (v->graph->entry != (v->role != ROLE_none))
-    return diag_error(d, v->loc, "parameter '%s' of '@%s' must %shave a role", name, v->graph->name,
-                      v->graph->entry ? "" : "not ");
-  if (v->train && v->role != ROLE_weight)
-    return diag_error(d, v->loc, "'%s' is no weight and cannot be trained", name);
-  if (v->role == ROLE_scalar && v->type->rank != 0)
-    return diag_error(d, v->loc, "'%s' is a scalar and has dimensions: %s", name,
-                      type_text(a, v->type));
-  if (v->role == ROLE_copy && !check_copy(v, name, l, a, d)) return false;
-  if (v->as && !check_as(v, name, a, d)) return false;
-  return check_init(v, name, d);
-}
-
-static bool check_update(const Graph *g, const Result *r, bool *updated, Arena *a, Diag *d) {
-  const Value *target = r->target;
-  const char *name = value_text(a, target);
-  if (target->graph != g || !value_lasts(target))
-    return diag_error(d, target->loc,
-                      "'%s' is no weight, state or copy of '@%s' and cannot be updated", name,
-                      g->name);
-  if (updated[target->id]) return diag_error(d, target->loc, "'%s' is updated twice", name);
-  updated[target->id] = true;
-  if (r->use.value->type != target->type)
-    return diag_error(d, target->loc, "'%s' is %s and updated with %s", name,
-                      type_text(a, target->type), type_text(a, r->use.value->type));
-  return true;
-}
-
-static bool check_results(const Graph *g, Arena *a, Diag *d) {
-  bool *updated = arena_array(a, bool, g->n_values);
-  Table *outputs = table_new(a);
-  for (int i = 0; i < g->n_results; i++) {
-    const Result *r = g->results[i];
-    if (!g->entry) {
-      if (r->label || r->target)
-        return diag_error(d, NULL, "result %d of '@%s' has a label, and '@%s' is no entry", i,
-                          g->name, g->name);
-      continue;
-    }
-    if (!r->label == !r->target)
-      return diag_error(d, NULL, "result %d of '@%s' must be an output or an update", i, g->name);
-    if (r->label && table_add(outputs, 0, r->label, g->results[i]))
-      return diag_error(d, NULL, "two outputs of '@%s' are called '%s'", g->name, r->label);
-    if (r->target && !check_update(g, r, updated, a, d)) return false;
-  }
-  return true;
-}
-
-// -- 8: calls --------------------------------------------------------------------------------
-
-static bool reads_only_parameters(const Op *op) {
-  for (int i = 0; i < op->n_in; i++)
-    if (op->in[i].value->def) return false;
-  return true;
-}
-
-static bool all_are_results(const Op *op) {
-  for (int i = 0; i < op->n_out; i++) {
-    bool found = false;
-    for_each_use(u, op->out[i])
-      found |= !u->user;
-    if (!found) return false;
-  }
-  return true;
-}
-
-static bool check_batch(const Op *batch, Diag *d) {
-  const char *name = batch->callee->name;
-  const Op *first = batch->callee->first, *cast = NULL;
-  if (!first) return diag_error(d, batch->loc, "batch: '@%s' is empty", name);
-  for_each_op(op, batch->callee) {
-    const char *what = op_info[op->kind].name;
-    bool casts = batch_narrows(op), fits = op->kind == first->kind && op_same_attrs(op, first);
-    if (casts) {
-      fits = !cast || attr_t(cast, "to") == attr_t(op, "to");
-      cast = op;
-    }
-    if (!fits)
-      return diag_error(d, batch->loc, "batch: '@%s' has %s next to %s that is not like it", name,
-                        what, op_info[cast && casts ? OP_cast : first->kind].name);
-    if (!casts && !reads_only_parameters(op))
-      return diag_error(d, batch->loc, "batch: '@%s' has %s that reads what another op there makes",
-                        name, what);
-    if (!all_are_results(op))
-      return diag_error(d, batch->loc, "batch: '@%s' does not return all that %s makes", name,
-                        what);
-  }
-  return true;
-}
-
-// What is known of a graph: the depth of calls from here on, 1 where there are none.
-enum { UNKNOWN, OPEN = -1, DEEPEST = 64 };
-typedef struct Called {
-  const Graph *g;
-  int depth; // or UNKNOWN, or OPEN
-} Called;
-
-typedef struct Calls {
-  Arena *a;
-  Called first;  // where it begins
-  Table *called; // all graphs by name; NULL: nothing was called yet
-} Calls;
-
-static Called *called_by(Calls *c, const char *name) {
-  const Module *m = c->first.g->module;
-  for (const Graph *g = c->called ? NULL : m->graphs; g; g = g->next) {
-    if (g == m->graphs) c->called = table_new(c->a);
-    Called *k = g == c->first.g ? &c->first : arena_one(c->a, Called);
-    k->g = g;
-    table_add(c->called, 0, g->name, k);
-  }
-  return table_find(c->called, 0, name);
-}
-
-static bool check_callee(Calls *c, const Op *op, Diag *d) {
-  const Graph *callee = op->callee;
-  const char *name = op_info[op->kind].name;
-  if (op_has_callee(op->kind) != (callee != NULL))
-    return diag_error(d, op->loc, "%s: %s", name,
-                      callee ? "cannot have a callee" : "has no callee");
-  if (!callee) return true;
-  bool other = callee->module != op->graph->module || callee->entry;
-  const Called *called = other ? NULL : called_by(c, callee->name);
-  if (!called || called->g != callee)
-    return diag_error(d, op->loc, "%s: '@%s' cannot be called", name, callee->name);
-  return op->kind != OP_batch || check_batch(op, d);
-}
-
-// Depth-first, each graph once; one that is entered again while it is open calls itself.  `outer`
-// graphs are open.
-static bool check_callees(Calls *c, Called *k, int outer, Diag *d) {
-  if (k->depth == OPEN) return diag_error(d, NULL, "'@%s' calls itself", k->g->name);
-  if (outer + (k->depth ? k->depth : 1) > DEEPEST)
-    return diag_error(d, NULL, "calls nest deeper than %d: '@%s'", DEEPEST, k->g->name);
-  if (k->depth) return true;
-  k->depth = OPEN;
-  int deepest = 0;
-  for_each_op(op, k->g) {
-    if (!check_callee(c, op, d)) return false;
-    if (!op->callee) continue;
-    Called *inner = called_by(c, op->callee->name);
-    if (!check_callees(c, inner, outer + 1, d)) return false;
-    if (inner->depth > deepest) deepest = inner->depth;
-  }
-  k->depth = 1 + deepest;
-  return true;
-}
-
 // -- All of them -----------------------------------------------------------------------------
 
 // What is known of a graph as far as it has been walked through.
@@ -456,14 +227,14 @@ typedef struct Walk {
   bool *defined, *op_seen; // by value and op id
   int *n_uses;             // by value id
   bool turns, calls;       // some op has a turn, or a callee
-  Calls called;
+  Calls *called;
 } Walk;
 
 // All that an op promises by itself and to what stands before it: one walk for all of it, as most
 // of the time goes into fetching ops from memory.
 static bool check_op(Walk *w, const Graph *g, const Op *op, const Op *prev, Diag *d) {
   if (!check_links(g, op, prev, d) || !check_order(op, w->defined, w->a, d) ||
-      !check_ids(g, op, w->op_seen, w->defined, d) || !check_callee(&w->called, op, d) ||
+      !check_ids(g, op, w->op_seen, w->defined, d) || !calls_check(w->called, op, d) ||
       !check_types(op, w->a, d))
     return false;
   for (int i = 0; i < op->n_in; i++)
@@ -505,18 +276,13 @@ static bool check_ops(Walk *w, const Graph *g, Diag *d) {
 
 bool verify_typed(const Graph *g, Diag *d) {
   Arena *a = arena_new();
-  Walk w = {.a = a, .called = {.a = a, .first = {.g = g}}};
+  Walk w = {.a = a, .called = calls_new(a, g)};
   w.defined = arena_array(a, bool, g->n_values);
   w.op_seen = arena_array(a, bool, g->n_ops);
   w.n_uses = arena_array(a, int, g->n_values);
   bool ok = check_params(&w, g, d) && check_ops(&w, g, d) && check_ends(&w, g, d) &&
             check_uses(g, w.n_uses, d) && (!w.turns || check_turns(g, d)) &&
-            (!w.calls || check_callees(&w.called, &w.called.first, 0, d));
-  Labels labels = {0};
-  if (ok) labels = labels_of(g, a);
-  for (int i = 0; ok && i < g->n_params; i++)
-    ok = check_param(g->params[i], &labels, a, d);
-  ok = ok && check_results(g, a, d);
+            (!w.calls || calls_end(w.called, d)) && verify_ends(g, a, d);
   arena_free(a);
   return ok;
 }

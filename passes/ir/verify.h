@@ -9,6 +9,15 @@
 #include "ir/phases.def"
 #undef PHASE
 
+// Of promise 6 and 7: parameters and results.
+bool verify_ends(const Graph *g, Arena *a, Diag *d);
+
+// Of promise 8, what an op calls; and when all ops were looked at, that no graph calls itself.
+typedef struct Calls Calls;
+Calls *calls_new(Arena *a, const Graph *g);
+bool calls_check(Calls *c, const Op *op, Diag *d);
+bool calls_end(Calls *c, Diag *d);
+
 // "%x" or "%12", for messages.
 const char *value_text(Arena *a, const Value *v);
 
