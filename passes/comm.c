@@ -26,7 +26,7 @@
 // after the last one: that is an op that couples rows of different micro-batches, and an error.
 //
 // A value with readers on another mesh goes over a cluster, and so does every value where the
-// option `cluster` says over which one: comm_ways.c.
+// option `cluster` says over which one: comm_routes.c.
 //
 // Nothing is merged or moved here; see pack_grads.c.
 
@@ -188,8 +188,8 @@ bool pass_comm(Module *m, const PassOptions *o, Diag *d) {
     c.g = g;
     if (g->entry && !localise_graph(&c)) return false;
   }
-  module_drop_meshes(m); // of ways that were joined
+  module_drop_meshes(m); // of routes that were joined
   opt_stat(o, c.inserted, "ops inserted");
-  if (c.paths) opt_stat(o, transitions_known(c.paths), "ways over the cluster looked at");
+  if (c.paths) opt_stat(o, transitions_known(c.paths), "routes over the cluster looked at");
   return true;
 }

@@ -1,21 +1,22 @@
-// Over a cluster: from one mesh to another, or wherever it is known what ways cost.
+// Over a cluster: from one mesh to another, or wherever it is known what routes cost.
 //
-// Each way has its price in seconds (transition.h), and all that is wanted of a value, by forward
-// and by backward, is chosen together: what was made for one reader may go on to another (ways.h).
-// Within a mesh that is the price of routes.h, by which layouts were chosen, or less where what is
-// added up for updates starts together with others.
+// Each route has its price in seconds (transition.h), and all that is wanted of a value, by forward
+// and by backward, is chosen together: what was made for one reader may go on to another
+// (route_tree.h). Within a mesh that is the price of routes.h, by which layouts were chosen, or
+// less where what is added up for updates starts together with others.
 //
 // That is all that there is to choose together.  Layouts were chosen before; a gradient is a value
-// of its own, whose layout and whose readers' do not depend on the way that the forward value took;
-// and no op here moves two values.  So the sum over all values is least when that of each value is.
+// of its own, whose layout and whose readers' do not depend on the route that the forward value
+// took; and no op here moves two values.  So the sum over all values is least when that of each
+// value is.
 
 #include <math.h>
 
 #include "comm_state.h"
-#include "ways.h"
+#include "route_tree.h"
 
-// The ways of a value to all that is wanted of it: each layout is reached from another one of them,
-// or from the value as it is.
+// The routes of a value to all that is wanted of it: each layout is reached from another one of
+// them, or from the value as it is.
 typedef struct Tree {
   const Value *from; // the value, accumulated over time if that is wanted
   TrainPart part;
@@ -31,19 +32,19 @@ typedef struct Pricing {
   const Type *whole;
 } Pricing;
 
-// The cheapest of the ways within a mesh, and how it hops.  A sum for the update is one of many
-// that start together, so that axis by axis it costs no more than its bytes.  NO_WAY to another
+// The cheapest of the routes within a mesh, and how it hops.  A sum for the update is one of many
+// that start together, so that axis by axis it costs no more than its bytes.  NO_ROUTE to another
 // mesh, and where the path is cheaper.
-enum { NO_WAY = -1 };
+enum { NO_ROUTE = -1 };
 
 static double best_seconds(Comm *c, const Tree *t, const Type *whole, const Layout *from,
                            const Layout *want, int *out_hops) {
   double best = transition_seconds(c->paths, whole, from, want) * (1 - 1e-9);
-  *out_hops = NO_WAY;
+  *out_hops = NO_ROUTE;
   for (Hops hops = NO_HOPS; from->mesh == want->mesh && hops <= ALL_HOP; hops++) {
     double seconds =
         hops_seconds(c->m, t->is_summed ? c->joined : c->paths, whole, from, want, hops);
-    if (seconds > (*out_hops == NO_WAY ? best * (1 + 2e-9) : best * (1 - 1e-9))) continue;
+    if (seconds > (*out_hops == NO_ROUTE ? best * (1 + 2e-9) : best * (1 - 1e-9))) continue;
     best = seconds;
     *out_hops = (int)hops;
   }
@@ -123,7 +124,7 @@ static Tree *tree_of(Comm *c, const Value *original, const Value *from, TrainPar
   add_between(c, t);
   Pricing p = {c, t, type_whole(c->m, from->type, from->layout)};
   t->parent = arena_array(c->scratch, int, t->layouts.n);
-  ways_choose(c->scratch, n_wanted, t->layouts.n, tree_cost, &p, t->parent);
+  route_tree_choose(c->scratch, n_wanted, t->layouts.n, tree_cost, &p, t->parent);
   return c->trees[original->id] = t;
 }
 
@@ -148,7 +149,7 @@ static Value *grown(Comm *c, uint32_t original, const Tree *t, int i, Value *fro
   int hops;
   const Type *whole = type_whole(c->m, v->type, v->layout);
   best_seconds(c, t, whole, v->layout, t->layouts.at[i], &hops);
-  if (hops != NO_WAY)
+  if (hops != NO_ROUTE)
     return moved_by(c, original, t->part, v, t->layouts.at[i], (Hops)hops, reader);
   Builder b = {.g = c->g, .at = place_of(v, reader), .d = c->d};
   b.origin = origin_for(c->m->arena, reader ? op_origin(reader) : value_origin(v), "move");

@@ -1,4 +1,4 @@
-// What the files of pass comm share: comm.c (the pass), comm_axes.c (within a mesh), comm_ways.c
+// What the files of pass comm share: comm.c (the pass), comm_axes.c (within a mesh), comm_routes.c
 // (over a cluster).
 
 #ifndef COMM_STATE_H
@@ -27,10 +27,10 @@ typedef struct Comm {
   const Dims **dims_of; // by id of the original op
   Moved **moved;        // by id of the original value
   Hops *hops;           // the same
-  const char *cluster;  // what ways cost, or NULL
+  const char *cluster;  // what routes cost, or NULL
   Transitions *paths;   // NULL until one is wanted
   Transitions *joined;  // the same where neither starts nor hops take time
-  struct Tree **trees;  // by id of the original value: its ways over the cluster
+  struct Tree **trees;  // by id of the original value: its routes over the cluster
   uint32_t n_ops;       // before there were others
   int64_t inserted;
 } Comm;

@@ -88,7 +88,7 @@ set(PASS_FILES
   comm.c
   hops.c
   comm_axes.c
-  comm_ways.c
+  comm_routes.c
   fuse_comm.c
   pack_grads.c
   number.c
@@ -139,7 +139,7 @@ set(PASS_FILES
   path_search.c
   routes.c
   transition.c
-  ways.c
+  route_tree.c
   # orders of work in pipelines
   lua_schedule.c
   schedule/best.c

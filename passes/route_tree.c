@@ -1,4 +1,4 @@
-// See ways.h.
+// See route_tree.h.
 //
 // In the cheapest tree every place is reached from one that was reached before it.  So the cheapest
 // way of reaching a set is the cheapest of reaching all but one of it, and then that one from
@@ -6,7 +6,7 @@
 // For more places than that is feasible for, the nearest wanted one is reached next, again and
 // again.
 
-#include "ways.h"
+#include "route_tree.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -70,14 +70,15 @@ static double greedy(const double *between, int n, int *parent) {
   return sum;
 }
 
-double ways_choose(Arena *scratch, int n_wanted, int n, WayCost *cost, void *context, int *parent) {
+double route_tree_choose(Arena *scratch, int n_wanted, int n, RouteCost *cost, void *context,
+                         int *parent) {
   for (int i = 0; i < n; i++)
     parent[i] = -2;
-  if (n > WAYS_EXACT) n = n_wanted;
+  if (n > ROUTE_TREE_EXACT) n = n_wanted;
   double *between = arena_array(scratch, double, (n + 1) * n);
   for (int from = -1; from < n; from++)
     for (int to = 0; to < n; to++)
       between[(from + 1) * n + to] = from == to ? 0 : cost(context, from, to);
-  return n <= WAYS_EXACT ? exact(scratch, between, n_wanted, n, parent)
-                         : greedy(between, n, parent);
+  return n <= ROUTE_TREE_EXACT ? exact(scratch, between, n_wanted, n, parent)
+                               : greedy(between, n, parent);
 }

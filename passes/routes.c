@@ -35,7 +35,7 @@ typedef struct Net {
   struct Net *next;
 } Net;
 
-// The ways from one state to all others.
+// The routes from one state to all others.
 typedef struct Reach {
   double *seconds;
   int *n_steps, *hop, *before; // the last hop, and where that begins
@@ -455,7 +455,7 @@ static Tariff *tariff_of(Routes *r, const Mesh *mesh, const TensorShape *shape, 
   return *bucket = t;
 }
 
-// -- The ways out of one state -------------------------------------------------------------------
+// -- The routes out of one state -----------------------------------------------------------------
 
 typedef struct Waiting {
   double seconds;
@@ -499,7 +499,7 @@ static Reach *reach_new(Arena *a, int n) {
   return reach;
 }
 
-// Dijkstra's algorithm; of ways that cost the same, the one of fewest steps.
+// Dijkstra's algorithm; of routes that cost the same, the one of fewest steps.
 static const Reach *reach_from(Routes *r, Tariff *t, int from) {
   if (t->from[from]) return t->from[from];
   const Net *net = t->net;

@@ -17,8 +17,8 @@ typedef struct Rate {
   double start, byte; // seconds
 } Rate;
 
-// A way that was asked for before.  Types and layouts are interned, so they are equal where their
-// pointers are; layers of a model ask for the same ways.
+// A route that was asked for before.  Types and layouts are interned, so they are equal where their
+// pointers are; layers of a model ask for the same routes.
 typedef struct Known {
   const Type *whole;
   const Layout *from, *to;
@@ -312,7 +312,7 @@ static bool walk_step(Walk *w, const PathStep *s) {
   }
 }
 
-// -- The whole way -------------------------------------------------------------------------------
+// -- The whole route -----------------------------------------------------------------------------
 
 Transitions *transitions_new(Module *m, const Cluster *c, Arena *a) {
   Transitions *t = arena_one(a, Transitions);

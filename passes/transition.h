@@ -27,7 +27,7 @@ Transitions *transitions_new(Module *m, const Cluster *c, Arena *a);
 // over time as it is.  NULL, having reported why.
 Value *transition(Transitions *t, Builder *b, Value *v, const Layout *want);
 
-// How many different ways were asked for.
+// How many different routes were asked for.
 int transitions_known(const Transitions *t);
 
 // What that would cost, of a value of this type as one device would have it.

@@ -77,7 +77,7 @@ static double slice_seconds(const Problem *p, const Type *whole, const Layout *f
   return 0;
 }
 
-// As comm chooses: see comm_ways.c.
+// As comm chooses: see comm_routes.c.
 static double cheapest_way(Problem *p, const Type *whole, const Layout *from, const Layout *to,
                            Moves moves) {
   double best = INFINITY;

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "ways.h"
+#include "route_tree.h"
 
 enum { MOST = 5 };
 
@@ -63,7 +63,7 @@ static void test_least(void **state) {
       }
     int n_wanted = 1 + i / MOST % m.n, parent[MOST];
     Arena *a = arena_new();
-    double sum, own = ways_choose(a, n_wanted, m.n, cost_of, &m, parent);
+    double sum, own = route_tree_choose(a, n_wanted, m.n, cost_of, &m, parent);
     assert_true(is_tree(&m, n_wanted, parent, &sum));
     assert_float_equal(sum, own, 1e-9);
     assert_float_equal(own, least(&m, n_wanted), 1e-9);
@@ -79,12 +79,13 @@ static double steps(void *context, int from, int to) {
 // More places than all sets of which could be looked at: each is reached from its neighbour.
 static void test_many(void **state) {
   (void)state;
-  int parent[3 * WAYS_EXACT];
+  int parent[3 * ROUTE_TREE_EXACT];
   Arena *a = arena_new();
-  assert_float_equal(ways_choose(a, 2 * WAYS_EXACT, 3 * WAYS_EXACT, steps, NULL, parent),
-                     2 * WAYS_EXACT, 1e-9);
-  for (int i = 0; i < 3 * WAYS_EXACT; i++)
-    assert_int_equal(parent[i], i < 2 * WAYS_EXACT ? i - 1 : -2);
+  assert_float_equal(
+      route_tree_choose(a, 2 * ROUTE_TREE_EXACT, 3 * ROUTE_TREE_EXACT, steps, NULL, parent),
+      2 * ROUTE_TREE_EXACT, 1e-9);
+  for (int i = 0; i < 3 * ROUTE_TREE_EXACT; i++)
+    assert_int_equal(parent[i], i < 2 * ROUTE_TREE_EXACT ? i - 1 : -2);
   arena_free(a);
 }
 
