@@ -38,6 +38,18 @@ static int split_loss(lua_State *l) {
 
 // -- Pins --------------------------------------------------------------------------------------
 
+// Along the axes that are decided it lies as the value does, which may be a sum.
+static void pin_decided(Sharding *s, Op *pin) {
+  for (int a = 0; a < s->mesh->n_axes; a++) {
+    Sbp lies = s->lies[pin->in[0].value->id][a];
+    if (!s->decided[a]) continue;
+    int letter = lies.kind == SBP_S ? letter_of_operand(s, pin, 0, lies.dim, a) : -1;
+    if (lies.kind == SBP_P) pin->split[a] = SPLIT_PARTIAL;
+    if (letter >= 0) pin->split[a] = dims_of(s, pin)->letter[letter].name;
+    s->lies[pin->out[0]->id][a] = split_gives(pin, dims_of(s, pin), 0, a);
+  }
+}
+
 // pin(value): an op that does nothing to the value and takes its readers of the update, so that
 // one can say what it splits.
 static int pin(lua_State *l) {
@@ -59,6 +71,7 @@ static int pin(lua_State *l) {
   if (r) record_call(r, p->s->g, "pin(%s.outputs[%d])", name, v->index + 1);
   plan_changed(p);
   sharding_grow(p->s);
+  pin_decided(p->s, pinned->def);
   plan_push(l, pinned->def, PLAN_OPS);
   return 1;
 }
@@ -228,6 +241,7 @@ static int place(lua_State *l) {
   if (p->s->mesh->axis[axis].time) return FAIL(l, NULL, "stages are ranks, and no slices of time");
   StageWish wish = check_stages(l, 2, p->s->mesh->axis[axis].size);
   Stages made;
+  if (p->s->guessing) return plan_quit(l); // outer.h: stages are not guessed
   Spared began = sandbox_begin(l);
   bool ok = stages_place(p->s, axis, &wish, plan_line(l), &made, p->box.d);
   if (p->s->searched && made.searched.n) searched_add(p->s->searched, &made.searched);
