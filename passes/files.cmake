@@ -49,6 +49,7 @@ set(PASS_FILES
   propagate.c
   shard.c
   sections.c
+  outer.c
   stages/partition.c
   stages/table.c
   stages/program.c

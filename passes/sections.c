@@ -2,10 +2,13 @@
 
 #include "sections.h"
 
+#include "assign.h"
+#include "propagate.h"
+
 static bool open_section(Arena *scratch, const MeshAxis *axis, const char *name, Section *out,
                          Diag *d) {
   Factors *ways = arena_array(scratch, Factors, MAX_FACTORINGS);
-  *out = (Section){.program = program_open(scratch, name, d), .ways = ways};
+  *out = (Section){.name = name, .program = program_open(scratch, name, d), .ways = ways};
   if (!out->program) return false;
   out->n_ways = program_factors(out->program, axis->size, ways);
   return out->n_ways > 0;
@@ -73,4 +76,18 @@ bool sections_factor(Sections *s, Module *m, const int *pick, Diag *d) {
     if (!add_axes(m, s, i, &s->at[i].ways[pick[i]], cut, d)) return false;
   module_add_mesh(m, cut);
   return true;
+}
+
+// Where ops have been assigned, what was found of the axes inside of them is found anew: operands
+// come from elsewhere now.
+void decide_axes(Sharding *s, const int *axis, int n) {
+  bool assigned = false;
+  for (int k = 0; k < n; k++)
+    assigned |= assign_rest(s, axis[k]);
+  for (int a = s->mesh->n_axes - 1; a >= 0; a--) {
+    bool own = false;
+    for (int k = 0; k < n; k++)
+      own |= axis[k] == a;
+    if (own || (assigned && s->decided[a])) propagate_axis(s, a);
+  }
 }

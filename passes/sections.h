@@ -11,6 +11,7 @@
 #include "plan.h"
 
 typedef struct Section {
+  const char *name;
   PlanProgram *program;
   const Factors *ways; // to cut its ranks
   int n_ways;
@@ -28,5 +29,8 @@ bool sections_open(Arena *scratch, const Mesh *mesh, const char *plan, Sections 
 void sections_close(const Sections *s);
 // Gives the module a mesh that is cut in one way of each, by number.  False, having reported why.
 bool sections_factor(Sections *s, Module *m, const int *pick, Diag *d);
+
+// Decides what is open along axes that a program has had its say of.
+void decide_axes(Sharding *s, const int *axis, int n);
 
 #endif

@@ -39,20 +39,6 @@
 
 // -- One graph ---------------------------------------------------------------------------------
 
-// The axes that a program has had its say of.  Where ops have been assigned, what was found of the
-// axes inside of them is found anew: operands come from elsewhere now.
-static void decide_axes(Sharding *s, const int *axis, int n) {
-  bool assigned = false;
-  for (int k = 0; k < n; k++)
-    assigned |= assign_rest(s, axis[k]);
-  for (int a = s->mesh->n_axes - 1; a >= 0; a--) {
-    bool own = false;
-    for (int k = 0; k < n; k++)
-      own |= axis[k] == a;
-    if (own || (assigned && s->decided[a])) propagate_axis(s, a);
-  }
-}
-
 // Whether partial sums come in where a program said that they pass through: it says so before what
 // leads there is decided.
 static bool check_sums(const Sharding *s, const Op *op, int axis, Diag *d) {
@@ -177,8 +163,10 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
     s->lp = t->price_only ? NULL : t->lp;
     s->problem = t->price_only ? NULL : t->problem;
   }
+  s->sections = sections;
   for (int i = sections->n - 1; i >= 0; i--) {
     const Section *own = &sections->at[i];
+    s->section = i;
     if (!program_step(own->program, s, own->axis, own->n)) return false;
     if (i == 0 && t->price_only) return true;
     decide_axes(s, own->axis, own->n);

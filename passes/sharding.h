@@ -55,6 +55,10 @@ typedef struct Sharding {
   const Said *(*said_lies)[MAX_AXES];  // the same: among which splits they may lie
   uint32_t n_values;                   // that these are for
   bool decided[MAX_AXES];              // by axis: what lies and splits say is final
+  const struct Sections *sections;     // whose programs have their say, or NULL; and which does now
+  int section;
+  bool guessing;             // it is of a copy, to see what outer programs do: nothing is searched
+  const struct Outer *outer; // what is assumed of them while a search lasts, or NULL
   // Where a program placed what was open on stages (stages/stages.h), and which ops, by op id.
   struct Placed {
     const Loc *why; // NULL: nowhere

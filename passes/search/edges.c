@@ -134,7 +134,7 @@ static End end_of_value(const Problem *p, int node) {
   const Node *n = &p->nodes.at[node];
   for (int k = 0; k < n->choices.n; k++) {
     e.lies[k] = lies_as(p, n->v, n->choices.at[k].lies);
-    e.back[k] = lies_as(p, n->v, n->choices.at[k].back);
+    e.back[k] = back_as(p, n->v, n->choices.at[k].back);
   }
   return e;
 }

@@ -5,11 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hops.h"
 #include "ir/loops.h"
 #include "ir/op.h"
 #include "ir/place.h"
 #include "ir/split.h"
 #include "lives.h"
+#include "outer.h"
 #include "part.h"
 
 // Some buffer in [from, to], on the mesh of `v`.
@@ -116,7 +118,8 @@ static const Share *find_share_of_node(Maker *k, int node, bool back) {
   const Node *n = &k->p->nodes.at[node];
   const Layout **lies = arena_array(k->scratch, const Layout *, n->choices.n);
   for (int c = 0; c < n->choices.n; c++)
-    lies[c] = lies_as(k->p, n->v, back ? n->choices.at[c].back : n->choices.at[c].lies);
+    lies[c] = back ? back_as(k->p, n->v, n->choices.at[c].back)
+                   : lies_as(k->p, n->v, n->choices.at[c].lies);
   return share_of(k, node, lies);
 }
 
@@ -409,9 +412,37 @@ static void add_weight(Maker *k, const Lived *l, const Share *made, const Wants 
       add(k, l, made, wants->at[i].as, wants->at[i].first - 1, wants->at[i].last);
 }
 
+// As it is made, but along the axes that outer programs cut it along.
+static const Share *pinned(Maker *k, const Share *made, const Layout *update) {
+  const Problem *p = k->p;
+  const Outer *outer = p->s->outer;
+  int n = p->nodes.at[made->node].choices.n;
+  const Layout **lies = arena_array(k->scratch, const Layout *, n);
+  for (int c = 0; c < n; c++) {
+    lies[c] = made->lies[c];
+    for (int a = 0; a < update->n_axes; a++)
+      if (outer->axis[a]) lies[c] = with_axis(p->s->g->module, lies[c], a, update->axis[a]);
+  }
+  return share_of(k, made->node, lies);
+}
+
+// A gradient that an outer program cuts before slices of time are added up: whole only as long as
+// it takes to cut that of one.
+static bool add_pinned(Maker *k, const Lived *l) {
+  const Value *v = k->value[l->id];
+  const Outer *outer = k->p->s->outer;
+  const Share *made = given(k, v), *update = for_update(k, v);
+  if (!outer || !outer->parts[v->id] || l->from || !made || !update) return false;
+  int64_t time = k->lives->time[v->def->id];
+  add(k, l, NULL, pinned(k, made, update->lies[0]), l->from, l->to);
+  add(k, l, NULL, made, time, time + 1);
+  return true;
+}
+
 static void add_value(Maker *k, const Lived *l) {
   Wants wants = {0};
   const Value *v = k->value[l->id];
+  if (add_pinned(k, l)) return;
   const Share *made = given(k, v);
   int64_t last = find_wants(k, l, made, &wants), brought = l->from + 1;
   if (weight_of(v)) {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cost.h"
+#include "hops.h"
 #include "ir/op.h"
 #include "ir/split.h"
 #include "part.h"
@@ -219,6 +220,28 @@ const Layout *lies_as(const Problem *p, const Value *v, const Sbp *lies) {
   for (int i = 0; i < p->n_axes; i++)
     all[p->axis[i]] = lies[p->axis[i]];
   return layout_new(p->s->g->module, mesh, all);
+}
+
+// How the op that updates a weight has it along an axis that is not searched.
+static Sbp updated_as(const Problem *p, const Value *v, int axis) {
+  for_each_use(u, v)
+    if (u->user && u->index == 0 && op_part(u->user) == PART_update)
+      return split_gives(u->user, dims_of(p->s, u->user), 0, axis);
+  return p->s->lies[v->id][axis];
+}
+
+// The same of a gradient: that of a weight lies as its states do; that of a sum is whole.
+const Layout *back_as(const Problem *p, const Value *v, const Sbp *back) {
+  const Layout *l = lies_as(p, v, back);
+  for (int a = 0; a < l->n_axes; a++) {
+    bool known = p->s->decided[a], searched = false;
+    for (int i = 0; i < p->n_axes; i++)
+      searched |= p->axis[i] == a;
+    if (!known || searched) continue;
+    Sbp lies = v->def ? p->s->lies[v->id][a] : updated_as(p, v, a);
+    l = with_axis(p->s->g->module, l, a, lies.kind == SBP_P ? whole : lies);
+  }
+  return l;
 }
 
 // -- What each costs by itself -----------------------------------------------------------------

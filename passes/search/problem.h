@@ -160,6 +160,7 @@ const Value *weight_of(const Value *v);
 double parts_of(const Layout *l);
 // A value as a node has it: along axes that are not searched as is known.
 const Layout *lies_as(const Problem *p, const Value *v, const Sbp *lies);
+const Layout *back_as(const Problem *p, const Value *v, const Sbp *back); // its gradient
 
 // What the choices of a value, or of the ops of a kind or place, would cost; NULL: nothing is
 // called so.

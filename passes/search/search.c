@@ -4,6 +4,7 @@
 #include "ir/op.h"
 #include "ir/split.h"
 #include "lives.h"
+#include "outer.h"
 #include "part.h"
 #include "problem.h"
 #include "said.h"
@@ -107,7 +108,7 @@ bool choices_make(Problem *p) {
 }
 
 // What programs said and what other axes split leaves an op or a parameter no way.
-static bool no_choice(const Problem *p, const Loc *why, Diag *d) {
+static const int *no_choice(const Problem *p, const Loc *why, Diag *d) {
   for (int i = 0; i < p->nodes.n; i++) {
     const Node *n = &p->nodes.at[i];
     if (n->choices.n) continue;
@@ -117,10 +118,10 @@ static bool no_choice(const Problem *p, const Loc *why, Diag *d) {
     break;
   }
   search_conflict(p, d);
-  return false;
+  return NULL;
 }
 
-static bool does_not_fit(const Problem *p, const SolverResult *r, const Loc *why, Diag *d) {
+static const int *does_not_fit(const Problem *p, const SolverResult *r, const Loc *why, Diag *d) {
   bool proven = r->status == SOLVER_infeasible;
   diag_error(d, why, "%s fits into the %.0f bytes of %s of '%s'",
              proven ? "no way to split it" : "within the time there is, no way was found that",
@@ -128,7 +129,7 @@ static bool does_not_fit(const Problem *p, const SolverResult *r, const Loc *why
   if (r->has_moment)
     diag_note(d, why, "each needs at least %s bytes", solver_cost_text(p->scratch, r->needed));
   if (proven) search_conflict(p, d);
-  return false;
+  return NULL;
 }
 
 static Transitions *without_starts(const Problem *p) {
@@ -184,6 +185,29 @@ static const Lives *known_lives(const Problem *p) {
   return *lives;
 }
 
+// Chosen, and whether there is a choice; what is known of outer axes is assumed.
+static const int *solve(Problem *p, Searched *out, const Loc *why, Diag *d) {
+  Sharding *s = p->s;
+  if (!choices_make(p)) return no_choice(p, why, d);
+  Solved solved = search_solve(p);
+  SolverResult r = solved.result;
+  *out = (Searched){.n = 1, .status = r.status, .step = solved.step, .gap = r.gap};
+  out->ended = r.ended;
+  out->seconds = solved.seconds;
+  out->work = solved.work;
+  out->bound = solved.bound;
+  out->peak = (double)solved.peak;
+  out->n_nodes = p->nodes.n;
+  out->n_edges = p->pairs.n;
+  for (int i = 0; i < p->nodes.n; i++)
+    out->n_choices += p->nodes.at[i].choices.n;
+  if (s->problem && !solver_write(&solved.problem, s->problem, d)) return NULL;
+  if (!r.choice) return does_not_fit(p, &r, why, d);
+  if (s->explain) out->explained = search_explain(p, &solved.problem, s->explain);
+  if (!s->about) leave_open(p);
+  return r.choice;
+}
+
 bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *c, const Loc *why,
                  Searched *out, Diag *d) {
   Problem p = {.s = s, .scratch = s->scratch, .c = c, .axis = axis, .n_axes = n, .slices = 1};
@@ -192,6 +216,7 @@ bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *
   p.routed = s->routed;
   p.options =
       (SolverOptions){.seconds = SECONDS, .work = s->work ? (double)s->work : WORK, .gap = GAP};
+  if (s->guessing) return true;
   if (!cost_known(c))
     return diag_error(
         d, why, "'%s' does not say how fast its devices are: give memory_speed and f32", c->name);
@@ -206,24 +231,11 @@ bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *
   p.joined = without_starts(&p);
   p.lives = known_lives(&p);
   p.timed = p.lives ? p.lives->timed : timed_find(s->g, p.slices, s->scratch);
-  if (!choices_make(&p)) return no_choice(&p, why, d);
-  Solved solved = search_solve(&p);
-  SolverResult r = solved.result;
-  *out = (Searched){.n = 1, .status = r.status, .step = solved.step, .gap = r.gap};
-  out->ended = r.ended;
-  out->seconds = solved.seconds;
-  out->work = solved.work;
-  out->bound = solved.bound;
-  out->peak = (double)solved.peak;
-  out->n_nodes = p.nodes.n;
-  out->n_edges = p.pairs.n;
-  for (int i = 0; i < p.nodes.n; i++)
-    out->n_choices += p.nodes.at[i].choices.n;
-  if (s->problem && !solver_write(&solved.problem, s->problem, d)) return false;
-  if (!r.choice) return does_not_fit(&p, &r, why, d);
-  if (s->explain) out->explained = search_explain(&p, &solved.problem, s->explain);
+  outer_assume(s, outer_guess(s));
+  const int *choice = solve(&p, out, why, d);
+  outer_forget(s);
+  if (!choice) return false;
   if (s->about) return true;
-  leave_open(&p);
-  write_all(&p, r.choice, why);
+  write_all(&p, choice, why);
   return true;
 }

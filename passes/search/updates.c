@@ -96,7 +96,7 @@ void price_weight(Problem *p, Node *n) {
   n->norm = arena_array(p->scratch, uint32_t, n->choices.n);
   for (int k = 0; k < n->choices.n; k++) {
     const Choice *c = &n->choices.at[k];
-    double seconds = price(p, v->type, lies_as(p, v, c->back), lies_as(p, v, c->lies), AT_ONCE);
+    double seconds = price(p, v->type, back_as(p, v, c->back), lies_as(p, v, c->lies), AT_ONCE);
     n->cost[k] += cost_of(p, seconds);
   }
   for (int i = 0; i < all.n; i++) {

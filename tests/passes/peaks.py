@@ -1,7 +1,8 @@
 """What the search says a rank needs, beside what plan_memory then plans:  peaks.py [FIRST [COUNT]] [--all] [--steps N]
 
 Random models of linears, norms, attention and residual sums are searched over random meshes and clusters, with memory
-for all, and again with less than that needs, N times.  The search must not ask for much more than there is (it would
+for all, and again with less than that needs, N times; and inside of each plan of OUTER, of which the search can only
+guess what it will do.  The search must not ask for much more than there is (it would
 refuse what fits), nor for much less (what it says fits would not); it does not see what is lost between values.
 --all: also the models of tests/e2e and the samples.
 """
@@ -24,6 +25,7 @@ CLUSTER = """return {{ nodes = {nodes}, per_node = {per_node}, nics = {per_node}
   inside = {{ alpha = 1e-6, beta = {inside} }}, across = {{ alpha = 5e-6, beta = {across} }},
   memory = {memory}, memory_speed = 1e12, f32 = {f32}, half = {f32}, launch = 1e-6 }}
 """
+OUTER = ["dp", "zero1", "zero2", "zero3", "tp", "vp", "sp"]  # on two ranks, and a search on two or four inside
 CLASSES, WORDS = "cross_entropy(logits)", "next_token(logits,input_ids)"
 MODELS = [*((f"tests/e2e/models/{name}.onnx", CLASSES) for name in ("axial", "bert", "vit", "wide")),
           *((f"tests/e2e/models/{name}.onnx", WORDS) for name in ("gpt", "gpt_tied", "moe")),
@@ -108,13 +110,13 @@ def cluster(r, memory):
             "inside": r.choice([1e-11, 1e-10]), "across": r.choice([1e-10, 1e-9]), "f32": r.choice([1e12, 1e13])}
 
 
-def peaks(folder, model, loss, mesh, optimizer, link):
+def peaks(folder, model, loss, mesh, plan, optimizer, link):
     """What the search says, and the slab; None where nothing fits."""
     lua = pathlib.Path(folder, "cluster.lua")
     lua.write_text(CLUSTER.format(**link))
     is_onnx = str(model).endswith(".onnx")
     passes = (f'{"simplify,raise,simplify," if is_onnx else ""}loss(spec="{loss}"),autodiff,optimizer({optimizer}),'
-              f'lower_batch_norm,simplify,channels_last,simplify,shard(mesh={mesh} plan=search cluster="{lua}"),'
+              f'lower_batch_norm,simplify,channels_last,simplify,shard(mesh={mesh} plan="{plan}" cluster="{lua}"),'
               "comm,fuse_comm,pack_grads,widen,fuse,plan_memory")
     run = subprocess.run([OPT, str(model), *(["--batch", "64"] if is_onnx else []), f"--passes={passes}", "--stats",
                           "-o", os.devnull], capture_output=True, text=True)
@@ -127,20 +129,25 @@ def peaks(folder, model, loss, mesh, optimizer, link):
     return int(said[1]), int(slab[1])
 
 
-def check(folder, name, model, loss, r, steps):
+def check(folder, name, model, loss, r, steps, outer=None):
     """With memory for all, then with less and less: said / slab of each."""
-    mesh, ratios = r.choice(["2", "4", "8", *(["acc:2:time+4", "acc:4:time+2"] if name != "resnet" else [])]), []
+    sizes = ["2", "4"] if outer else ["2", "4", "8"]
+    mesh, ratios = r.choice([*sizes, *(["acc:2:time+4", "acc:4:time+2"] if name != "resnet" else [])]), []
+    plan = f"{outer},search" if outer else "search"
+    if outer:
+        *time, inner = mesh.rsplit("+", 1)
+        mesh = "+".join([*time, "2", inner])
     optimizer = r.choice(["name=sgd", "name=adamw", "name=adamw clip=1"])
     link = cluster(r, 10**12)
     for _ in range(steps):
-        found = peaks(folder, model, loss, mesh, optimizer, link)
+        found = peaks(folder, model, loss, mesh, plan, optimizer, link)
         if not found:
             break
         said, slab = found
         ratios.append(said / slab)
         memory = "" if link["memory"] == 10**12 else link["memory"]
         wrong = "" if LEAST <= said / slab <= MOST else "  too far"
-        print(f"{name:10} {mesh:14} {optimizer:18} {memory:10} {said:10} {slab:10} {said / slab:6.3f}{wrong}", flush=True)
+        print(f"{name:10} {mesh:14} {plan:14} {optimizer:18} {memory:10} {said:10} {slab:10} {said / slab:6.3f}{wrong}", flush=True)
         link["memory"] = int(0.85 * said)
     return ratios
 
@@ -153,16 +160,18 @@ def main():
     parser.add_argument("--steps", type=int, default=2)
     o = parser.parse_args()
     ratios = []
-    print(f"{'':10} {'mesh':14} {'optimizer':18} {'limit':>10} {'said':>10} {'slab':>10}")
+    print(f"{'':10} {'mesh':14} {'plan':14} {'optimizer':18} {'limit':>10} {'said':>10} {'slab':>10}")
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(o.first, o.first + o.count):
             r = random.Random(seed)
             path = pathlib.Path(folder, "model.nn")
             path.write_text(Model(r).text())
             ratios += check(folder, f"random {seed}", path, "mse(y)", r, o.steps)
+            ratios += check(folder, f"random {seed}", path, "mse(y)", r, o.steps, OUTER[seed % len(OUTER)])
         for model, loss in MODELS if o.all else []:
             name = pathlib.Path(model).stem
-            ratios += check(folder, name, ROOT / model, loss, random.Random(o.first), o.steps)
+            for outer in [None, *OUTER]:
+                ratios += check(folder, name, ROOT / model, loss, random.Random(o.first), o.steps, outer)
     print(f"{len(ratios)} programs, the search says {min(ratios):.3f} to {max(ratios):.3f} of the slab, "
           f"{statistics.mean(ratios):.3f} on average")
     sys.exit(min(ratios) < LEAST or max(ratios) > MOST)
