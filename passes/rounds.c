@@ -30,7 +30,7 @@ static void note(Rounds *r, const Round *last) {
 static double next(const Rounds *r) {
   double guess = r->have / r->ratio, below = r->over - 1;
   if (!(r->fits > 0)) return guess < below ? guess : below;
-  return guess > r->fits && guess < below ? guess : sqrt(r->fits * below);
+  return guess > CLOSE * r->fits && guess < below ? guess : sqrt(r->fits * below);
 }
 
 int64_t rounds_next(Rounds *r, const Round *last) {

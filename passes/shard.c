@@ -134,6 +134,8 @@ typedef struct Attempt {
   int n_best, best[N_WAYS];              // the cheapest of all combinations of picks, by number
   double took[N_WAYS];
   bool price_only;      // the module is not needed any more
+  double worth;         // seconds of a step, beyond which no way is wanted; 0: any is
+  Answers *answers;     // of the searches of this way
   struct Lives **lives; // of all of them
   bool ordered;         // some graph: its ids are in order no more, until all graphs are done
   Record *record;
@@ -159,6 +161,9 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
     s->searched = &t->searched; // the training step; others follow
     s->lives = t->lives;
     s->lives_arena = t->lives_arena;
+    s->answers = t->answers;
+    s->worth = t->price_only ? t->worth : 0;
+    s->tried = t->price_only;
     s->explain = t->price_only ? NULL : t->explain;
     s->lp = t->price_only ? NULL : t->lp;
     s->problem = t->price_only ? NULL : t->problem;
@@ -208,6 +213,7 @@ static bool count_ways(Module *m, Attempt *t, Diag *d) {
 }
 
 enum { MAX_ATTEMPTS = 256 };
+#define WORTH   1.05 // times what the best takes: others are not tried by anyone (choose.c)
 #define AS_GOOD 1e-3 // of a step: how far searches are off is more than that, and differs
 
 // Puts it among the best, if it is one of them; of those as good the one that comes first is
@@ -238,6 +244,12 @@ static int64_t n_picks(const Attempt *t) {
   return n;
 }
 
+static Answers *answers_new(Arena *a) {
+  Answers *all = arena_one(a, Answers);
+  all->arena = a;
+  return all;
+}
+
 // Which way to factor the ranks is cheapest, as far as searches see, and of those as good the one
 // that comes first; where none is any good, the first, which will say why.
 static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
@@ -255,15 +267,19 @@ static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
     Module *copy = module_clone(m);
     each.searched = (Searched){0};
     each.scratch = arena_new();
+    each.answers = answers_new(t->lives_arena);
+    each.worth = t->n_best ? WORTH * t->took[0] : 0;
     pick_number(&each, i);
     bool ok = attempt(copy, &each, d);
     searches &= !ok || each.searched.n;
     if (ok) note_best(t, i, each.searched.step);
+    if (ok && t->best[0] == i) t->answers = each.answers;
     arena_free(each.scratch);
     module_free(copy);
   }
   diag_quiet(d, quiet);
   if (t->n_best) pick_number(t, t->best[0]);
+  if (t->answers) t->answers->known = true;
   if (searches) return true;
   diag_error(d, NULL, "the plan '%s' leaves open how to cut the ranks, and searches nothing",
              t->plan ? t->plan : "dp");

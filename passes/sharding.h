@@ -32,7 +32,10 @@ typedef struct Sharding {
   struct Lives **lives;      // what a search found of the step's values (search/lives.h), or NULL
   Arena *lives_arena;        // where that is kept
   int64_t memory;            // bytes of a rank that searches count on; 0: what devices have
-  int64_t work;              // that the solver may do for one search; 0: about 10 s of it
+  int64_t work;              // that the solver may do for one search; 0: about 1 s of it
+  double worth;              // seconds of a step beyond which a search may give up; 0: none
+  bool tried;                // as one of several ways: nobody asks why it cannot be
+  struct Answers *answers;   // of its searches, to be kept or used again, or NULL
   const char *problem;       // a file for what the last search solves; NULL: none
   const char *explain;       // of what a search is to say why; NULL: of nothing
   const Op *about;           // a search is asked about this op only, and decides nothing; or NULL

@@ -288,10 +288,22 @@ static Solved fit_exposed(Problem *p, const Memory *m, bool *copies, Left *left,
   return out;
 }
 
+// Seconds that a step takes at least, as if memory were no limit and all that can be hidden were.
+static double least_step(Problem *p) {
+  SolverProblem free = problem_with(p, NULL, NULL, SOLVER_NO_LIMIT);
+  SolverOptions options = p->options;
+  options.work = LEAST_WORK;
+  p->exposed = may_hide(p) ? 0 : 1;
+  SolverResult r = solver_solve(p->scratch, &free, &options);
+  return r.has_bound ? (double)r.bound * p->unit : 0;
+}
+
 // What is hidden depends on the answer, so it is asked for again with the share that an answer has:
 // as if nothing were hidden, as if all were, and then as it was.  The best of all is taken, so it
 // is no worse than the first.
 Solved search_solve(Problem *p) {
+  if (p->s->worth > 0 && least_step(p) > p->s->worth)
+    return (Solved){.result = {.status = SOLVER_infeasible}, .bound = true};
   const Memory *m = p->lives ? memory_of(p, p->lives) : NULL;
   bool *copies = arena_array(p->scratch, bool, m ? m->buffer.n : 0);
   double start = clock_seconds(), share = 0;

@@ -46,6 +46,7 @@ static Sharding all_but(const Sharding *s, const Op *open, const int *axis, int 
   t.about = open;
   t.record = NULL;
   t.problem = NULL;
+  t.answers = NULL;
   t.memory = SOLVER_NO_LIMIT;
   for (int k = 0; k < n; k++) {
     int a = axis[k];

@@ -12,8 +12,8 @@
 
 #include <string.h>
 
-// For the solver: about 10 s, so that a slow machine chooses the same; and for when that is wrong.
-#define WORK 6e9
+// For the solver: about 1 s, so that a slow machine chooses the same; and for when that is wrong.
+#define WORK 6e8
 enum { SECONDS = 120 };
 #define GAP 1e-4 // that nobody minds: prices are not that exact
 
@@ -117,7 +117,7 @@ static const int *no_choice(const Problem *p, const Loc *why, Diag *d) {
     diag_note(d, n->op ? n->op->loc : n->v->loc, "this is what it is about");
     break;
   }
-  search_conflict(p, d);
+  if (!p->s->tried) search_conflict(p, d);
   return NULL;
 }
 
@@ -128,7 +128,7 @@ static const int *does_not_fit(const Problem *p, const SolverResult *r, const Lo
              (double)p->memory, p->c->n_kinds ? "the smallest device" : "a device", p->c->name);
   if (r->has_moment)
     diag_note(d, why, "each needs at least %s bytes", solver_cost_text(p->scratch, r->needed));
-  if (proven) search_conflict(p, d);
+  if (proven && !p->s->tried) search_conflict(p, d);
   return NULL;
 }
 
@@ -185,27 +185,56 @@ static const Lives *known_lives(const Problem *p) {
   return *lives;
 }
 
-// Chosen, and whether there is a choice; what is known of outer axes is assumed.
+// What was answered when this way was tried; NULL: it is to be asked.
+static const int *known_answer(const Problem *p, Searched *out) {
+  Answers *all = p->s->answers;
+  bool asked = p->s->problem || p->s->explain; // about all of it
+  if (!all || !all->known || all->next >= all->all.n || asked) return NULL;
+  const Answer *a = &all->all.at[all->next++];
+  if (a->n_nodes != p->nodes.n) BUG("a way to cut the ranks asks something else the second time");
+  *out = a->searched;
+  return a->choice;
+}
+
+static void keep_answer(const Problem *p, const int *choice, const Searched *found) {
+  Answers *all = p->s->answers;
+  if (!all || all->known) return;
+  int n = p->nodes.n;
+  Answer a = {arena_copy(all->arena, choice, (size_t)n * sizeof *choice), n, *found};
+  vec_push(all->arena, &all->all, a);
+}
+
+static Searched searched_of(const Problem *p, const Solved *solved) {
+  const SolverResult *r = &solved->result;
+  Searched out = {.n = 1, .status = r->status, .step = solved->step, .gap = r->gap};
+  out.ended = r->ended;
+  out.seconds = solved->seconds;
+  out.work = solved->work;
+  out.bound = solved->bound;
+  out.peak = (double)solved->peak;
+  out.n_nodes = p->nodes.n;
+  out.n_edges = p->pairs.n;
+  for (int i = 0; i < p->nodes.n; i++)
+    out.n_choices += p->nodes.at[i].choices.n;
+  return out;
+}
+
+// What is chosen; NULL, having reported why, where that is nothing.
 static const int *solve(Problem *p, Searched *out, const Loc *why, Diag *d) {
   Sharding *s = p->s;
   if (!choices_make(p)) return no_choice(p, why, d);
-  Solved solved = search_solve(p);
-  SolverResult r = solved.result;
-  *out = (Searched){.n = 1, .status = r.status, .step = solved.step, .gap = r.gap};
-  out->ended = r.ended;
-  out->seconds = solved.seconds;
-  out->work = solved.work;
-  out->bound = solved.bound;
-  out->peak = (double)solved.peak;
-  out->n_nodes = p->nodes.n;
-  out->n_edges = p->pairs.n;
-  for (int i = 0; i < p->nodes.n; i++)
-    out->n_choices += p->nodes.at[i].choices.n;
-  if (s->problem && !solver_write(&solved.problem, s->problem, d)) return NULL;
-  if (!r.choice) return does_not_fit(p, &r, why, d);
-  if (s->explain) out->explained = search_explain(p, &solved.problem, s->explain);
+  const int *choice = known_answer(p, out);
+  if (!choice) {
+    Solved solved = search_solve(p);
+    *out = searched_of(p, &solved);
+    if (s->problem && !solver_write(&solved.problem, s->problem, d)) return NULL;
+    if (!solved.result.choice) return does_not_fit(p, &solved.result, why, d);
+    if (s->explain) out->explained = search_explain(p, &solved.problem, s->explain);
+    choice = solved.result.choice;
+    keep_answer(p, choice, out);
+  }
   if (!s->about) leave_open(p);
-  return r.choice;
+  return choice;
 }
 
 bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *c, const Loc *why,

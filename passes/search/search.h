@@ -28,6 +28,7 @@
 #ifndef SEARCH_H
 #define SEARCH_H
 
+#include "base/vec.h"
 #include "cluster.h"
 #include "sharding.h"
 #include "solver/solver.h"
@@ -52,6 +53,21 @@ typedef struct Searched {
   double took[N_WAYS]; // seconds of a step
   const char *explained; // what Sharding.explain asks; NULL: nothing is called so
 } Searched;
+
+// What the searches of one way to factor the ranks found, in order.  The same way asks the same
+// again when it is taken, and need not be solved again.
+typedef struct Answer {
+  const int *choice; // [n_nodes] as the solver has it
+  int n_nodes;
+  Searched searched;
+} Answer;
+
+typedef struct Answers {
+  Vec(Answer) all;
+  Arena *arena;
+  bool known; // they are to be used
+  int next;   // of those that are used
+} Answers;
 
 // Of two, what came of both.
 void searched_add(Searched *sum, const Searched *more);
