@@ -9,6 +9,7 @@
 #include "ir/op.h"
 #include "ir/split.h"
 #include "ir/work.h"
+#include "part.h"
 
 typedef Vec(AnnotatedValue) Values;
 
@@ -216,6 +217,53 @@ static void add_op(Annotate *p, const Op *op) {
   diag_free(d);
 }
 
+// -- What is lost --------------------------------------------------------------------------------
+
+// Whether an op of the model takes the weight in parts along the axis.
+static bool is_read_in_parts(const Value *v, int axis) {
+  bool parts = false;
+  Diag *d = diag_new(stderr);
+  for_each_use(u, v) {
+    Dims dims;
+    if (!u->user || op_part(u->user) != PART_forward || !op_dims(u->user, &dims, d)) continue;
+    Sbp want = split_wants(u->user, &dims, u->index, axis, (Sbp){.kind = SBP_B});
+    parts |= want.kind == SBP_S;
+  }
+  diag_free(d);
+  return parts;
+}
+
+// The weight that a state is of: that which the op that reads the state updates.
+static const Value *weight_of_state(const Value *v) {
+  for_each_use(u, v) {
+    const Value *w = u->user && u->user->n_in ? u->user->in[0].value : NULL;
+    if (w && !w->def && w->role == ROLE_weight) return w;
+  }
+  return NULL;
+}
+
+// Whether the parameter is kept in parts of what the model takes whole.
+static bool is_stored(const Annotate *p, const Value *v) {
+  const Value *w = v->role == ROLE_weight ? v : v->role == ROLE_state ? weight_of_state(v) : NULL;
+  bool stored = false;
+  for (int k = 0; w && k < p->all->n_axes; k++)
+    stored |= v->layout->axis[p->axis[k]].kind == SBP_S && !is_read_in_parts(w, p->axis[k]);
+  return stored;
+}
+
+// Annotations are of what nodes read and make, not of what is kept between steps.
+static void warn_of_stored(const Annotate *p, const Graph *g, Diag *d) {
+  int n[N_ROLES] = {0};
+  for (int i = 0; i < g->n_params; i++)
+    n[g->params[i]->role] += is_stored(p, g->params[i]);
+  if (!n[ROLE_weight] && !n[ROLE_state]) return;
+  diag_warning(d, NULL,
+               "annotations cannot say what ranks keep between steps: of this plan, parts of %d "
+               "weights and %d states of the optimizer that nodes read whole",
+               n[ROLE_weight], n[ROLE_state]);
+  diag_hint(d, "--emit plan -o FILE.lua writes all of the plan");
+}
+
 // -- All of it ---------------------------------------------------------------------------------
 
 static void add_values(AnnotatedValue *to, int *n, const Values *from, bool result) {
@@ -248,6 +296,7 @@ Annotations *annotate(const Module *m, const char *name, Arena *a, Diag *d) {
   make_axes(&p, stages);
   for_each_op(op, g)
     add_op(&p, op);
+  warn_of_stored(&p, g, d);
   finish(&p);
   return p.all;
 }
