@@ -431,8 +431,51 @@ static const char *same_reason(Arena *a, const Candidates *all, int first) {
   return b.at;
 }
 
+// One of the quick ones, on as many ranks; it could be made, and fits.
+static bool works_on(const Module *model, const ChooseOptions *o, Arena *a, int64_t ranks,
+                     Candidate *out) {
+  ChooseOptions other = *o;
+  other.ranks = ranks;
+  if (ranks > cluster_devices(o->cluster)) return false;
+  for (int i = 0; i < N_KNOWN; i++) {
+    const Kind *kind = &known[i];
+    Trials trials = {0};
+    Candidates tried = {0};
+    if (!(kind->use & ALONE) || (kind->use & SEARCH) || ranks < kind->least) continue;
+    if (!kind->suits(model)) continue;
+    add(&other, a, &trials, "", kind, "");
+    try_candidate(model, &other, a, &tried, trials.at[0].c, NULL);
+    *out = tried.at[tried.n - 1];
+    if (out->made && out->fits) return true;
+  }
+  return false;
+}
+
+// The number of ranks next to what was asked for that some quick plan shares the work between.
+static void hint_nearest(const Module *model, const ChooseOptions *o, Arena *a,
+                         const Candidates *all, Diag *d) {
+  enum { FARTHEST = 8 };
+  for (int64_t far = 1; far <= FARTHEST; far++)
+    for (int side = -1; side <= 1; side += 2) {
+      Candidate c;
+      int64_t ranks = o->ranks + side * far;
+      if (ranks < 2 || !works_on(model, o, a, ranks, &c)) continue;
+      diag_hint(d,
+                "the nearest number of ranks that share the work is %" PRId64 ": -g %" PRId64
+                " --plan %s --micro-batches %" PRId64,
+                ranks, ranks, c.plan, c.micro_batches);
+      return;
+    }
+  for (int i = 0; i < all->n; i++)
+    if (str_equal(all->at[i].why, all_same)) {
+      diag_hint(d, "one rank is as fast: -g 1");
+      return;
+    }
+}
+
 // None could be made: what they say, of as many reasons as one reads.
-static bool none_made(const ChooseOptions *o, const Candidates *all, Arena *a, Diag *d) {
+static bool none_made(const Module *model, const ChooseOptions *o, Arena *a, const Candidates *all,
+                      Diag *d) {
   enum { REASONS = 3 };
   int n = 0;
   diag_error(d, NULL, "none of the %d plans tried can be made of this model for %" PRId64 " ranks",
@@ -444,12 +487,7 @@ static bool none_made(const ChooseOptions *o, const Candidates *all, Arena *a, D
   if (n > REASONS)
     diag_note(d, NULL, "and %d more reason%s; --plan NAME says that of a plan", n - REASONS,
               n == REASONS + 1 ? "" : "s");
-  int64_t fewer = o->ranks;
-  while (fewer > 1 && o->batch % fewer)
-    fewer--;
-  if (o->batch && 1 < fewer && fewer < o->ranks)
-    diag_hint(d, "%" PRId64 " ranks can share a batch of %" PRId64 ": -g %" PRId64, fewer, o->batch,
-              fewer);
+  if (!o->plans) hint_nearest(model, o, a, all, d);
   return false;
 }
 
@@ -512,7 +550,7 @@ static void say_least(const Candidate *c, const Candidate *less, const ChooseOpt
 bool choose_failed(const Module *model, const ChooseOptions *o, Arena *a, const Candidates *all,
                    Diag *d) {
   const Candidate *c = smallest(all), *unmade = smallest_unmade(all);
-  if (!c && !unmade) return none_made(o, all, a, d);
+  if (!c && !unmade) return none_made(model, o, a, all, d);
   if (c)
     say_least(c, unmade && unmade->least < (double)c->needs.peak_bytes ? unmade : NULL, o, a, d);
   else
