@@ -72,6 +72,8 @@ set(PASS_FILES
   search/lives.c
   search/timed.c
   search/memory.c
+  search/moments.c
+  search/shares.c
   search/explain.c
   search/otherwise.c
   search/conflict.c

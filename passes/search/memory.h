@@ -28,13 +28,7 @@
 
 #include "lives.h"
 #include "problem.h"
-
-// How a value lies by the choice of a node.
-typedef struct Share {
-  int node;
-  const Layout **lies; // of each choice
-  const struct Share *next;
-} Share;
+#include "shares.h"
 
 // Bytes of a rank that a choice decides; of a copy those that two decide together.
 typedef struct Buffer {

@@ -1,7 +1,7 @@
 // What the files of the search share: nodes.c (what can be chosen), kernels.c (what that takes),
-// updates.c (and once per step, of a weight), edges.c (what moves between), lives.c and memory.c
-// (what it needs), fit.c (solves it), overlap.c (what of that is hidden), search.c (writes it
-// down), explain.c (says why).
+// updates.c (and once per step, of a weight), edges.c (what moves between), lives.c, shares.c,
+// moments.c and memory.c (what it needs), fit.c (solves it), overlap.c (what of that is hidden),
+// search.c (writes it down), explain.c (says why).
 
 #ifndef PROBLEM_H
 #define PROBLEM_H
