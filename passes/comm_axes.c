@@ -6,8 +6,16 @@
 
 #include "comm_state.h"
 
+// A weight, or what it is read as in 16 bits.
+static bool is_weight(const Value *v) {
+  while (v->def && v->def->kind == OP_cast)
+    v = v->def->in[0].value;
+  return !v->def && v->role == ROLE_weight;
+}
+
 Op *place_of(const Value *v, Op *reader) {
-  return v->def ? v->def->next : v->role == ROLE_weight && reader ? reader : v->graph->first;
+  if (is_weight(v) && reader && reader != v->def) return reader;
+  return v->def ? v->def->next : v->graph->first;
 }
 
 // One change along one axis, of `v` (local already) for `reader`.
@@ -120,12 +128,6 @@ static Hops best_hops(const Comm *c, const Value *v) {
 }
 
 // -- Moving ------------------------------------------------------------------------------------
-
-static bool is_weight(const Value *v) {
-  while (v->def && v->def->kind == OP_cast)
-    v = v->def->in[0].value;
-  return !v->def && v->role == ROLE_weight;
-}
 
 Value *moved_before(const Comm *c, uint32_t original, const Layout *want, TrainPart part) {
   for (Moved *k = c->moved[original]; k; k = k->next)

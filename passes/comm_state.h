@@ -35,8 +35,8 @@ typedef struct Comm {
   int64_t inserted;
 } Comm;
 
-// Where the value is moved: right after it; a weight only where it is wanted, so that it is whole
-// no longer than that.
+// Where the value is moved: right after it; a weight, or its cast, only where it is wanted, so that
+// it is whole no longer than that.
 Op *place_of(const Value *v, Op *reader);
 
 // What operand `i` of an op must lie as; what a result of the graph must: outputs are whole sums,
