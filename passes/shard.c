@@ -129,6 +129,7 @@ typedef struct Attempt {
   bool limited, routed;
   int64_t memory, work; // that searches count on; 0: what devices have, and as they like
   const Cluster *cluster;
+  Target target;
   Arena *scratch;
   int n, ways[MAX_AXES], pick[MAX_AXES]; // of each program
   int n_best, best[N_WAYS];              // the cheapest of all combinations of picks, by number
@@ -147,6 +148,7 @@ typedef struct Attempt {
 static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding **first, Diag *d) {
   Sharding *s = arena_one(t->scratch, Sharding);
   *s = (Sharding){.g = g, .mesh = g->module->meshes, .scratch = t->scratch, .cluster = t->cluster};
+  s->target = t->target;
   s->record = t->price_only ? NULL : t->record;
   s->limited = t->limited;
   s->routed = t->routed;
@@ -356,6 +358,7 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   t.problem = opt_str(o, "problem");
   t.memory = opt_int(o, "memory", 0);
   t.work = opt_int(o, "work", 0);
+  if (!opt_target(o, &t.target, d)) return false;
   if (m->meshes)
     return diag_error(d, NULL, "the module is sharded already, on a mesh of %d device%s",
                       m->meshes->n_devices, m->meshes->n_devices == 1 ? "" : "s");

@@ -10,6 +10,7 @@
 #define SHARDING_H
 
 #include "cluster.h"
+#include "ir/op.h"
 #include "ir/split.h"
 #include "order.h"
 
@@ -28,6 +29,7 @@ typedef struct Sharding {
   const Mesh *mesh; // of all ranks
   Arena *scratch;
   const Cluster *cluster;    // what a search prices plans by
+  Target target;             // what the step is compiled for, which decides its kernels
   struct Searched *searched; // what came of searches, added up
   struct Lives **lives;      // what a search found of the step's values (search/lives.h), or NULL
   Arena *lives_arena;        // where that is kept

@@ -6,12 +6,30 @@
 #include "lives.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "alone.h"
+#include "base/str.h"
 #include "ir/op.h"
 #include "ir/place.h"
+#include "pass.h"
+#include "pipeline.h"
 
-static const char passes_after[] = ",comm,fuse_comm,pack_grads,widen,fuse,plan_memory(apart)";
+// What the target's pipeline does after shard; plan_memory only says what is in the place of what.
+static const char *passes_after(Target target, Arena *a) {
+  const TargetInfo *t = &target_info[target];
+  StrBuf b = {.arena = a};
+  for (const char *p = strstr(pipeline_named(t->pipeline), ",comm,"); *p;) {
+    size_t n = strcspn(++p, ",");
+    const char *pass = str_copy_n(a, p, n);
+    bool plans = str_equal(pass, "plan_memory"),
+         told = strstr(pass_find(pass)->options, "target:s");
+    strbuf_addf(&b, ",%s", pass);
+    if (told) strbuf_addf(&b, "(target=%s%s)", t->name, plans ? " apart=true" : "");
+    p += n;
+  }
+  return b.at;
+}
 
 // -- What is in it -----------------------------------------------------------------------------
 
@@ -105,8 +123,8 @@ static void read_all(Reader *r) {
   find_times(r);
 }
 
-Lives *lives_of(const Module *m, int64_t slices, Arena *a) {
-  Module *copy = graph_alone(m->graphs, slices, passes_after);
+Lives *lives_of(const Module *m, Target target, int64_t slices, Arena *a) {
+  Module *copy = graph_alone(m->graphs, slices, passes_after(target, a));
   if (!copy) return NULL;
   Arena *scratch = arena_new();
   const Graph *g = m->graphs, *alone = copy->graphs;

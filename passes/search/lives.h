@@ -12,6 +12,7 @@
 #define LIVES_H
 
 #include "ir/graph.h"
+#include "ir/op.h"
 
 typedef struct Lived {
   uint32_t id;      // of the value in the graph that was asked about, or of what it is made of
@@ -30,8 +31,8 @@ typedef struct Lives {
   const struct Timed *timed; // of the same step: timed.h
 } Lives;
 
-// Of the first graph, the training step; everything in `a`.  NULL where the step cannot be made for
-// one device.
-Lives *lives_of(const Module *m, int64_t slices, Arena *a);
+// Of the first graph, the training step, compiled for that target; everything in `a`.  NULL where
+// the step cannot be made for one device.
+Lives *lives_of(const Module *m, Target target, int64_t slices, Arena *a);
 
 #endif

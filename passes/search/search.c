@@ -180,7 +180,7 @@ static const Lives *known_lives(const Problem *p) {
   if (s->g != s->g->module->graphs) return NULL;
   Arena *kept = s->lives ? s->lives_arena : s->scratch;
   if (*lives) return *lives;
-  *lives = lives_of(s->g->module, p->slices, kept);
+  *lives = lives_of(s->g->module, s->target, p->slices, kept);
   if (*lives) (*lives)->timed = timed_find(s->g, p->slices, kept);
   return *lives;
 }
