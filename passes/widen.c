@@ -18,6 +18,7 @@
 //
 // An op that has no kernel for f32 either is left alone, and the backend says so.
 
+#include "widen.h"
 #include "ir/kernel.h"
 #include "ir/op.h"
 #include "ir/split.h"
@@ -91,8 +92,7 @@ static bool widen_op(Widening *p, Op *op) {
   return true;
 }
 
-// Is there a kernel for f32, but none for the 16 bits that `op` has?
-static bool must_widen(const Op *op, Target t) {
+bool must_widen(const Op *op, Target t) {
   char name[128];
   bool any = false;
   for (int i = 0; i < op->n_in; i++)

@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "hops.h"
+#include "ir/kernel.h"
 #include "ir/op.h"
 #include "ir/split.h"
 #include "pack_grads.h"
@@ -90,6 +91,28 @@ static double cheapest_way(Problem *p, const Type *whole, const Layout *from, co
   return best;
 }
 
+static const Layout *added_up(const Problem *p, const Layout *from, const Layout *to) {
+  const Layout *l = from;
+  for (int a = 0; a < from->n_axes; a++)
+    if (from->axis[a].kind == SBP_P) l = with_axis(p->s->g->module, l, a, to->axis[a]);
+  return l;
+}
+
+// What it takes longer that sums in 16 bits are cast and added up in f32 (widen.c): comm goes the
+// way that it would go otherwise.
+static double widened_seconds(Problem *p, const Type *whole, const Layout *from, const Layout *to,
+                              Moves moves) {
+  bool adds =
+      dtype_narrow(whole->dtype) && !kernel_exists(OP_reduce_scatter, p->s->target, whole->dtype);
+  const Layout *sum = adds ? added_up(p, from, to) : from;
+  if (sum == from) return 0;
+  const Type *wide = type_new(p->s->g->module, DT_f32, whole->rank, whole->dim);
+  double more = cheapest_way(p, wide, from, sum, moves) - cheapest_way(p, whole, from, sum, moves);
+  double bytes = (double)(type_bytes(whole) + type_bytes(wide)) / parts_of(from);
+  double launch = p->c->launch * (moves == BY_SLICE ? (double)p->slices : 1);
+  return fmax(more, 0) + launch + bytes / p->c->memory_speed;
+}
+
 double price(Problem *p, const Type *whole, const Layout *from, const Layout *to, Moves moves) {
   if (from == to) return 0;
   if (2 * p->n_known >= p->known_size) grow(p);
@@ -97,6 +120,7 @@ double price(Problem *p, const Type *whole, const Layout *from, const Layout *to
   if (k->whole) return k->seconds;
   double seconds =
       cheapest_way(p, whole, from, to, moves) + slice_seconds(p, whole, from, to, moves);
+  if (isfinite(seconds)) seconds += widened_seconds(p, whole, from, to, moves);
   *k = (Known){whole, from, to, moves, seconds};
   p->n_known++;
   return k->seconds;
@@ -247,6 +271,7 @@ static void price_pair(Problem *p, const Value *v, const End *from, const End *t
   e->back = arena_array(p->scratch, int64_t, n * m);
   if (weight_of(v)) e->reduced = arena_array(p->scratch, int64_t, n * m);
   e->gradient = to->back;
+  e->wanted = from->back;
   for (int i = 0; i < n; i++)
     for (int k = 0; k < m; k++)
       price_choices(p, v, from, to, o, e, i, k);

@@ -10,15 +10,44 @@
 // launch.
 
 #include "cost.h"
+#include "ir/loops.h"
 #include "ir/op.h"
 #include "ir/split.h"
 #include "lives.h"
 #include "part.h"
 #include "problem.h"
+#include "widen.h"
 
 #include <string.h>
 
 // -- What gradients split ----------------------------------------------------------------------
+
+static bool same_shape(const Type *x, const Type *y) {
+  return x->rank == y->rank && !memcmp(x->dim, y->dim, sizeof *x->dim * (size_t)x->rank);
+}
+
+int comes_from(const Value *v, const Op *of) {
+  for (int i = 0; i < of->n_in; i++)
+    if (of->in[i].value == v) return i;
+  for (int i = 0; i < of->n_out; i++)
+    if (same_shape(of->out[i]->type, v->type)) return of->n_in + i;
+  for (int i = 0; i < of->n_in; i++)
+    if (same_shape(of->in[i].value->type, v->type)) return i;
+  return -1;
+}
+
+// The only dimension that is as long as what the op of the model splits, which a transpose has put
+// elsewhere; whole where there is none.
+static Sbp as_long(const Problem *p, const Op *of, const Value *v, int axis) {
+  const Dims *dims = dims_of(p->s, of);
+  int letter = dims_find(dims, of->split[axis]), found = -1;
+  for (int i = 0; i < v->type->rank && letter >= 0; i++) {
+    if (v->type->dim[i] != dims->letter[letter].size) continue;
+    if (found >= 0) return (Sbp){.kind = SBP_B};
+    found = i;
+  }
+  return found < 0 ? (Sbp){.kind = SBP_B} : (Sbp){.kind = SBP_S, .dim = found};
+}
 
 // How an operand of a gradient lies as far as its op of the model says, or another part of the
 // gradient that was chosen before: d b^T of a matmul reads what transposes its operand.
@@ -27,11 +56,10 @@ static Sbp shown(const Problem *p, const Op *op, const Op *of, const Value *v, i
   const Op *def = v->def;
   if (def && def->split[axis] != SPLIT_NONE && op_is_gradient_of(def, of) && def != op)
     return split_gives(def, dims_of(p->s, def), v->index, axis);
-  for (int i = 0; i < of->n_in; i++)
-    if (of->in[i].value == v) return split_wants(of, dims_of(p->s, of), i, axis, whole);
-  for (int i = 0; i < of->n_out; i++)
-    if (of->out[i]->type == v->type) return split_gives(of, dims_of(p->s, of), i, axis);
-  return whole;
+  int from = comes_from(v, of);
+  if (from < 0) return as_long(p, of, v, axis);
+  return from < of->n_in ? split_wants(of, dims_of(p->s, of), from, axis, whole)
+                         : split_gives(of, dims_of(p->s, of), from - of->n_in, axis);
 }
 
 // A gradient splits what its op of the model does.
@@ -66,6 +94,16 @@ static bool is_there(const Problem *p, const Value *v) {
   return !v->def || !p->lives || p->lives->there[v->id];
 }
 
+// Of all operands, or all results, in f32 where they are in 16 bits.
+static double wide_bytes(const Op *op, bool operands) {
+  double bytes = 0;
+  for (int i = 0; i < (operands ? op->n_in : op->n_out); i++) {
+    const Type *t = operands ? op->in[i].value->type : op->out[i]->type;
+    bytes += (double)type_bytes(t) * (dtype_narrow(t->dtype) ? 2 : 1);
+  }
+  return bytes;
+}
+
 // The part of an op that its kernel has to do with memory.
 OpWork kernel_work(const Problem *p, const Op *op) {
   OpWork w = op_work(op, dims_of(p->s, op));
@@ -80,6 +118,11 @@ OpWork kernel_work(const Problem *p, const Op *op) {
     all_written += bytes;
     if (is_there(p, op->out[i])) written += bytes;
   }
+  if (must_widen(op, p->s->target)) {
+    w.narrow = false;
+    read = wide_bytes(op, true);
+    written = wide_bytes(op, false);
+  }
   for (int i = 0; i < w.n; i++) {
     if (all_read > 0) w.part[i].read *= read / all_read;
     if (all_written > 0) w.part[i].written *= written / all_written;
@@ -88,9 +131,41 @@ OpWork kernel_work(const Problem *p, const Op *op) {
   return w;
 }
 
+// Bytes of one rank's part of an operand, or of a result, as the op splits now.
+static double own_bytes(const Problem *p, const Op *op, const Type *t, int i, bool operand) {
+  const Mesh *mesh = op_mesh(op);
+  const Sbp whole = {.kind = SBP_B};
+  double bytes = (double)type_bytes(t);
+  for (int a = 0; a < mesh->n_axes; a++) {
+    Sbp lies = operand ? split_wants(op, dims_of(p->s, op), i, a, whole)
+                       : split_gives(op, dims_of(p->s, op), i, a);
+    if (lies.kind == SBP_S) bytes /= mesh->axis[a].size;
+  }
+  return bytes;
+}
+
+// What brings operands in 16 bits to f32, and results back, is done by the elementwise kernels that
+// make the ones and read the others, where there are such: these write, and read, f32.
+static double casts_seconds(const Problem *p, const Op *op) {
+  double bytes = 0;
+  int launches = 0;
+  for (int i = 0; i < op->n_in; i++) {
+    const Value *v = op->in[i].value;
+    if (!dtype_narrow(v->type->dtype)) continue;
+    bool joined = v->def && op_is_elementwise(v->def);
+    bytes += own_bytes(p, op, v->type, i, true) * (joined && !is_there(p, v) ? 2 : 3);
+    launches += !joined;
+  }
+  for (int i = 0; i < op->n_out; i++)
+    if (dtype_narrow(op->out[i]->type->dtype))
+      bytes += own_bytes(p, op, op->out[i]->type, i, false) * (is_there(p, op->out[i]) ? 3 : 2);
+  return bytes / p->c->memory_speed + launches * p->c->launch;
+}
+
 double kernel_seconds(const Problem *p, const Op *op, const OpWork *work) {
   Cut cut = op_cut(op, dims_of(p->s, op));
-  return work_seconds(p->c, work, &cut);
+  double seconds = work_seconds(p->c, work, &cut);
+  return must_widen(op, p->s->target) ? seconds + casts_seconds(p, op) : seconds;
 }
 
 void price_op(const Problem *p, Node *n) {

@@ -109,8 +109,9 @@ static void reduce_results(Backward *b, const Op *of) {
     const Pair *e = read_by(b, of, i);
     int64_t cost = e ? at_choice(b, e, e->reduced) : 0;
     if (cost <= 0) continue;
-    const Layout *lies = e->gradient[b->choice[e->to]];
-    pack(b, lies, (double)type_bytes(e->type) / parts_of(lies), (double)cost);
+    const Layout *lies = e->gradient[b->choice[e->to]], *wanted = e->wanted[b->choice[e->from]];
+    double bytes = (double)type_bytes(weight_of(of->in[i].value)->type);
+    pack(b, lies, bytes / fmax(parts_of(lies), parts_of(wanted)), (double)cost);
   }
 }
 

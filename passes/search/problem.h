@@ -47,7 +47,8 @@ typedef struct Pair {
   // Of that, of one, in backward: what brings a weight again, and what brings the gradient.  What
   // reduces a weight's gradient, for which only the update waits; NULL: none.
   int64_t *again, *back, *reduced;
-  const Layout **gradient; // by choice of `to`
+  const Layout **gradient; // by choice of `to`; how it is
+  const Layout **wanted;   // by choice of `from`
   int n;
   int next; // of those that begin at the same node, an index + 1
 } Pair;
@@ -130,6 +131,9 @@ SolverResult search_any(Problem *p);
 // The op of the model that a gradient's op is for, as far as it reads what that reads.
 Op *model_of(const Op *op);
 
+// What an operand of a gradient is like, by which it is known what of it is split: operand i of its
+// op of the model, result i - n_in, or neither, -1.
+int comes_from(const Value *v, const Op *of);
 // Sets what a gradient splits when its op of the model splits what it does now.
 void choose_gradient_split(const Problem *p, Op *op, const Op *of);
 // The work of an op's kernel as one device has it, and seconds of it as the op splits now.

@@ -121,16 +121,6 @@ const Share *share_of_node(Shares *k, int node, bool back) {
 
 // -- Gradients ---------------------------------------------------------------------------------
 
-// Where an operand of a gradient comes from, as choose_gradient_split looks at it: operand i of its
-// op of the model, a gradient of that one's result i, or neither.
-static int comes_from(const Value *v, const Op *of) {
-  for (int i = 0; i < of->n_in; i++)
-    if (of->in[i].value == v) return i;
-  for (int i = 0; i < of->n_out; i++)
-    if (of->out[i]->type == v->type) return of->n_in + i;
-  return -1;
-}
-
 static bool same_gradient(const Gradient *x, const Gradient *y) {
   return x->node == y->node && x->dims == y->dims && x->of_dims == y->of_dims &&
          x->mesh == y->mesh && x->n_in == y->n_in && !memcmp(x->split, y->split, sizeof x->split) &&

@@ -52,6 +52,8 @@ CASES = {
     "exposed": (linears(8, 8192, 1024), "0", WHOLE, 1e-6, 5e-11, ["--micro-batches", "2"]),
     "starts": (linears(4, 4096, 2048), "0", WHOLE, 1e-3, 1e-12, ["--micro-batches", "2"]),
     "norm": (linears(1, 4096, 2048), "0", STORED, 1e-3, 1e-12, []),
+    "sums": (linears(4, 4096, 2048), "k", 'split(p, 0, axis)', 1e-6, 1e-11, ["--dtype", "bf16", "--target", "cuda"]),
+    "widened": (relus(8, 4096, 1024), "0", WHOLE, 1e-6, 1e-12, ["--dtype", "bf16"]),
     "casts": (linears(4, 4096, 2048), "0", STORED, 1e-6, 5e-11, ["--dtype", "bf16", "--target", "cuda"]),
 }
 
