@@ -157,7 +157,7 @@ void searched_add(Searched *sum, const Searched *more) {
 static double least_of(const Problem *p) {
   double least = 0;
   for_each_op(op, p->s->g) {
-    OpWork work = op_work(op, dims_of(p->s, op));
+    OpWork work = kernel_work(p, op);
     least += work_seconds(p->c, &work, NULL);
   }
   return least / p->s->mesh->n_devices;
