@@ -13,8 +13,9 @@
 
 // -- What ranks do with their time -------------------------------------------------------------
 
+// What takes no time is not seen; of what is moved it is told all the same.
 static void record(StepState *s, const Class *k, StepEvent e) {
-  if (!s->timeline || e.to <= e.from) return;
+  if (!s->timeline || (e.to <= e.from && !e.moves)) return;
   e.lane = (int)(k - s->class_at);
   if (e.part != STEP_micro) e.slice = -1;
   vec_push(s->a, &s->timeline->event, e);
