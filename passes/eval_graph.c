@@ -58,8 +58,10 @@ bool pass_eval_graph(Module *m, const PassOptions *o, Diag *d) {
   for (int i = g->n_results - 1; i >= 0; i--)
     if (!str_equal(g->results[i]->label, "loss")) graph_erase_result(g, i);
   Builder b = {.g = g, .d = d};
-  for_each_op_safe(op, g)
+  for_each_op_safe(op, g) {
+    op->anew = 0; // nothing is kept for gradients
     if (!replace(op, &b)) return false;
+  }
   for (Op *op = g->last, *prev; op; op = prev) {
     prev = op->prev;
     if (unused(op)) op_erase(op);

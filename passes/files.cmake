@@ -41,6 +41,7 @@ set(PASS_FILES
   unfold.c
   lower_batch_norm.c
   lower_precision.c
+  recompute.c
   mesh.c
   split_classes.c
   part.c

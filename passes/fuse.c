@@ -30,6 +30,9 @@
 // Groups of few points whose results leave the graph, as the running statistics of batch
 // normalisation do, join others of as many points: each is hardly more than its launch.
 //
+// What is computed anew for gradients (recompute.c) joins no ops of forward: there it would be
+// kept.
+//
 // Every elementwise op ends up in a group, if only its own, because the backend knows none outside;
 // so does a fill that something else than a body reads.  A sum whose operand is not computed here
 // stays as it is: there is a kernel for it.  Bodies that are equal become one graph.
@@ -147,7 +150,19 @@ static bool read_outside(const Fuser *f, const Value *v, const Group *a, const G
   return false;
 }
 
+// Does one repeat what it would be kept with in the other?
+static bool repeats(const Group *a, const Group *b) {
+  bool anew = false, forward = false;
+  for (int m = 0; m < a->member.n + b->member.n; m++) {
+    const Op *op = m < a->member.n ? a->member.at[m] : b->member.at[m - a->member.n];
+    anew |= op_is_anew(op);
+    forward |= op->part == PART_forward;
+  }
+  return anew && forward;
+}
+
 static bool fits(const Fuser *f, const Group *a, const Group *b) {
+  if (repeats(a, b)) return false;
   if (a->member.n + b->member.n > MAX_GROUP_OPS) return false;
   const Value *inputs[MAX_GROUP_INPUTS];
   int n_inputs = 0, n_results = 0;

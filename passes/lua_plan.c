@@ -418,6 +418,43 @@ static int op_order(lua_State *l) {
   return 0;
 }
 
+// -- Recompute ---------------------------------------------------------------------------------
+
+static void record_recompute(Record *r, const Graph *g, Op *const *op, int n) {
+  if (!r) return;
+  record_before(r, op, n);
+  record_call(r, g, "recompute(%s)", ops_words(r, op, n));
+}
+
+// The number of a list that is new to the graph.
+static int next_list(const Graph *g) {
+  int n = 0;
+  for_each_op(op, g)
+    if (op->anew > n) n = op->anew;
+  return n + 1;
+}
+
+// recompute(list): what backward reads of what these ops make is computed anew, not kept.
+static int recompute(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  const Graph *g = plan_sharding(l)->g;
+  OpList ops = {0};
+  luaL_checkany(l, 1);
+  if (p->n_axes) return FAIL(l, NULL, "the model is as it is now: this belongs into 'model'");
+  lua_settop(l, 1);
+  plan_list(l, arena_array(p->s->scratch, bool, g->n_ops), &ops, "recompute");
+  if (!ops.n) return FAIL(l, NULL, "recompute wants ops, and this list is empty");
+  int list = next_list(g);
+  for (int i = 0; i < ops.n; i++) {
+    if (ops.at[i]->anew)
+      return FAIL(l, ops.at[i]->loc, "%s is in a list that is computed anew already",
+                  op_info[ops.at[i]->kind].name);
+    ops.at[i]->anew = list;
+  }
+  record_recompute(p->s->record, g, ops.at, ops.n);
+  return 0;
+}
+
 const luaL_Reg plan_calls[] = {
     {"annotated_apart", plan_annotated_apart},
     {"annotations", plan_annotations},
@@ -426,6 +463,7 @@ const luaL_Reg plan_calls[] = {
     {"pieces", pieces},
     {"pin", pin},
     {"place", place},
+    {"recompute", recompute},
     {"search", search},
     {"split_loss", split_loss},
     {"unpack", unpack},

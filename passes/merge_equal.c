@@ -4,12 +4,15 @@
 //     %b = exp %x           =>     %c = add %a, %a
 //     %c = add %a, %b
 //
+// What is computed anew for gradients (recompute.c) is so on purpose, and stays what it is.
+//
 // That goes for random ops too: what they draw is decided by their key.  One walk in order finds
 // all of them, as operands have been merged before their readers are looked at.
 
 #include <string.h>
 
 #include "ir/intern.h"
+#include "part.h"
 #include "rewrite.h"
 
 typedef struct Entry {
@@ -46,7 +49,7 @@ int merge_equal(Graph *g) {
   Arena *a = arena_new();
   Entry **slot = arena_array(a, Entry *, n_slots);
   for_each_op_safe(op, g) {
-    if (op_info[op->kind].traits & COMM) continue;
+    if ((op_info[op->kind].traits & COMM) || op_is_anew(op)) continue;
     Entry **at = &slot[hash_op(op) & (uint64_t)(n_slots - 1)], *e = *at;
     while (e && !op_equal(e->op, op))
       e = e->next;

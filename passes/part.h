@@ -10,6 +10,8 @@ void number_model(Graph *g);
 TrainPart op_part(const Op *op);
 // Whether `op` is part of the gradient of `of`, which is an op of the model.
 bool op_is_gradient_of(const Op *op, const Op *of);
+// Whether it computes what an op of the model does again, as that is not kept: recompute.c.
+bool op_is_anew(const Op *op);
 // By number, the first op of the model that has it: of those that an op of the model became.
 const Op *const *model_ops(const Graph *g, Arena *a);
 // The op of the model that `op` is part of the gradient of; where it became several, the one that

@@ -14,9 +14,9 @@ static const Sbp whole = {.kind = SBP_B};
 
 // How an op of the model wants `v`, of which `reader` is part of the gradient; NULL when it does
 // not read it.
-static const Use *model_use(const Value *v, const Op *reader) {
+static const Use *model_use(const Sharding *s, const Value *v, const Op *reader) {
   if (op_part(reader) != PART_backward) return NULL;
-  for_each_use(u, v)
+  for_each_use(u, kept_of(s, v))
     if (u->user && op_is_gradient_of(reader, u->user)) return u;
   return NULL;
 }
@@ -39,7 +39,7 @@ static Sbp lies_for(const Sharding *s, const Value *v, const Op *reader, int axi
 // model had it, which is the chain rule: what that op split, its gradient splits.  What is only
 // stored in parts is used whole, but for what changes its type.
 static Sbp shown(const Sharding *s, const Value *v, const Op *reader, int axis) {
-  const Use *u = model_use(v, reader);
+  const Use *u = model_use(s, v, reader);
   if (u)
     return split_wants(u->user, dims_of(s, u->user), u->index, axis, lies_for(s, v, u->user, axis));
   return is_stored(s, v, axis) && reader->kind != OP_cast ? whole : lies_for(s, v, reader, axis);
@@ -100,7 +100,7 @@ static int incoming_letter(const Sharding *s, Op *op, int axis, bool of_model) {
   double least = 0;
   for (int i = 0; i < op->n_in; i++) {
     Sbp have = shown(s, op->in[i].value, op, axis);
-    if (have.kind != SBP_S || (of_model && !model_use(op->in[i].value, op))) continue;
+    if (have.kind != SBP_S || (of_model && !model_use(s, op->in[i].value, op))) continue;
     int letter = letter_of_operand(s, op, i, have.dim, axis);
     if (letter < 0 || letter == best || !may_split(s, op, letter, axis)) continue;
     double cost = split_cost(s, op, letter, axis);
@@ -112,18 +112,19 @@ static int incoming_letter(const Sharding *s, Op *op, int axis, bool of_model) {
 }
 
 // The op of the model of whose gradient `op` is a part, as far as it reads what that reads.
-static const Op *model_op(const Op *op) {
+static const Op *model_op(const Sharding *s, const Op *op) {
   for (int i = 0; i < op->n_in; i++) {
-    const Use *u = model_use(op->in[i].value, op);
+    const Use *u = model_use(s, op->in[i].value, op);
     if (u) return u->user;
   }
   return NULL;
 }
 
 // Is `v` the gradient of `result`, for an op that is part of the gradient of what makes that?
-static bool is_gradient_of(const Value *v, const Op *reader, const Value *result) {
+static bool is_gradient_of(const Sharding *s, const Value *v, const Op *reader,
+                           const Value *result) {
   return v->type == result->type && v->def && op_part(v->def) == PART_backward &&
-         !model_use(v, reader);
+         !op_is_anew(v->def) && !model_use(s, v, reader);
 }
 
 // What the op of the model split is a dimension of its result, and the gradient of that has the
@@ -132,12 +133,12 @@ static bool is_gradient_of(const Value *v, const Op *reader, const Value *result
 //     y = linear x, w                 0 k, k n -> 0 n    split=[n], x {B}
 //     dw = linear_back_w x, dy        0 k, 0 n -> k n    split=[n], however dy comes in
 static int letter_of_result(const Sharding *s, Op *op, int axis) {
-  const Op *of = model_op(op);
+  const Op *of = model_op(s, op);
   int split = of ? dims_find(dims_of(s, of), of->split[axis]) : -1;
   for (int r = 0; split >= 0 && r < of->n_out; r++) {
     int dim = dims_position(dims_of(s, of), &dims_of(s, of)->out[r], split);
     for (int i = 0; dim >= 0 && i < op->n_in; i++)
-      if (is_gradient_of(op->in[i].value, op, of->out[r]))
+      if (is_gradient_of(s, op->in[i].value, op, of->out[r]))
         return letter_of_operand(s, op, i, dim, axis);
   }
   return -1;
@@ -166,7 +167,19 @@ static char first_allowed(const Sharding *s, const Op *op, int axis) {
   return SPLIT_NONE;
 }
 
+// What computes a value anew splits what the op of the model did, so that the values lie alike.
+static bool repeats(const Sharding *s, const Op *op, const Op *of, int axis) {
+  if (!of || op_mesh(of) != op_mesh(op) ||
+      !said_allows(s->said[op->id][axis], of->split[axis] ? of->split[axis] : '-'))
+    return false;
+  const Dims *dims = dims_of(s, op);
+  return !of->split[axis] || of->split[axis] == SPLIT_PARTIAL ||
+         split_legal(op, dims, dims_find(dims, of->split[axis]), axis);
+}
+
 static char choose(const Sharding *s, Op *op, int axis) {
+  const Op *of = repeated_by(s, op);
+  if (repeats(s, op, of, axis)) return of->split[axis];
   int letter = incoming_letter(s, op, axis, true);
   if (letter < 0) letter = letter_of_result(s, op, axis);
   if (letter < 0) letter = incoming_letter(s, op, axis, false);

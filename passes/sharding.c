@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "ir/op.h"
+#include "number.h"
+#include "part.h"
 
 // A copy of `at` with zeros behind its `n` elements.
 static void *grown(const Sharding *s, const void *at, uint32_t n, uint32_t to, size_t size) {
@@ -33,6 +35,33 @@ static void place_new(Sharding *s, Op *op) {
   memcpy(s->ranks[op->id], s->ranks[from->id], sizeof *s->ranks);
 }
 
+// Equal values have equal numbers, and that of the model comes first.
+static void find_kept(Sharding *s) {
+  bool any = false;
+  for_each_op(op, s->g)
+    any |= op_is_anew(op);
+  s->kept = any ? arena_array(s->scratch, const Value *, s->g->n_values) : NULL;
+  if (!any) return;
+  Arena *scratch = arena_new();
+  const Numbers *numbers = numbers_new(s->g, scratch);
+  for_each_op(op, s->g)
+    for (int i = 0; i < op->n_out && op_is_anew(op); i++) {
+      const Value *first = number_value(numbers, number_of(numbers, op->out[i]));
+      if (first->def && first->def->part == PART_forward) s->kept[op->out[i]->id] = first;
+    }
+  arena_free(scratch);
+}
+
+const Value *kept_of(const Sharding *s, const Value *v) {
+  const Value *kept = s->kept ? s->kept[v->id] : NULL;
+  return kept ? kept : v;
+}
+
+const Op *repeated_by(const Sharding *s, const Op *op) {
+  const Value *v = op->n_out ? kept_of(s, op->out[0]) : NULL;
+  return v && v->def != op && v->def->kind == op->kind ? v->def : NULL;
+}
+
 void sharding_grow(Sharding *s) {
   const Graph *g = s->g;
   if (g->n_ops > s->n_ops) {
@@ -58,6 +87,7 @@ void sharding_grow(Sharding *s) {
     if (!g->params[i]->layout) g->params[i]->layout = layout_broadcast(g->module, s->mesh);
   for_each_op(op, g)
     if (s->mesh && op->n_out && !op->out[0]->layout) place_new(s, op);
+  find_kept(s);
 }
 
 const Dims *dims_of(const Sharding *s, const Op *op) {

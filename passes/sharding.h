@@ -59,6 +59,7 @@ typedef struct Sharding {
   const Loc *(*given_by)[MAX_AXES];    // where a program said it, or NULL
   const Said *(*said_lies)[MAX_AXES];  // the same: among which splits they may lie
   uint32_t n_values;                   // that these are for
+  const Value **kept;                  // by value id; see kept_of.  NULL: nothing is computed anew
   bool decided[MAX_AXES];              // by axis: what lies and splits say is final
   const struct Sections *sections;     // whose programs have their say, or NULL; and which does now
   int section;
@@ -76,6 +77,11 @@ typedef struct Sharding {
 // Makes room for all ops and values of the graph; those that are new are where their operands are.
 void sharding_grow(Sharding *s);
 const Dims *dims_of(const Sharding *s, const Op *op);
+// The value of the model that `v` is computed anew for (recompute.c), which lies as that does; else
+// `v` itself.
+const Value *kept_of(const Sharding *s, const Value *v);
+// The op of the model that `op` does again; NULL: none.
+const Op *repeated_by(const Sharding *s, const Op *op);
 // Ranks of the axis that the op runs on; that the value is on.
 int op_ranks(const Op *op, int axis);
 int value_ranks(const Value *v, int axis);

@@ -36,11 +36,11 @@ static const char *mesh_text(Arena *a, const Settings *s, const Choice *c) {
   return b.at;
 }
 
-// "dp,tp": of axes that there are.
-static const char *programs_text(Arena *a, const Plan *plan) {
+// "dp,tp": of axes of `least` ranks or more.
+static const char *programs_text(Arena *a, const Plan *plan, int64_t least) {
   StrBuf b = {.arena = a};
   for (int i = 0; i < plan->n; i++)
-    if (plan->at[i].size > 1) strbuf_addf(&b, "%s%s", b.n ? "," : "", plan->at[i].program);
+    if (plan->at[i].size >= least) strbuf_addf(&b, "%s%s", b.n ? "," : "", plan->at[i].program);
   return b.n ? b.at : "dp";
 }
 
@@ -51,7 +51,7 @@ static const TargetInfo *target_of(const Settings *s) {
 // Plans are priced on the target's own cluster where none was given.
 static const char *shard_options(Arena *a, const Settings *s, const Choice *c) {
   return str_format(a, "(mesh=%s plan=%s cluster=%s%s%s%s%s%s%s)", quoted(a, mesh_text(a, s, c)),
-                    quoted(a, programs_text(a, &c->plan)),
+                    quoted(a, programs_text(a, &c->plan, 2)),
                     quoted(a, s->cluster ? s->cluster : target_of(s)->cluster),
                     s->cluster ? "" : " unlimited=true", s->cluster ? " routed=true" : "",
                     c->factoring >= 0 ? str_format(a, " factoring=%d", c->factoring) : "",
@@ -75,8 +75,9 @@ static const char *pass_options(Arena *a, const char *pass, const Settings *s, c
   if (!strcmp(pass, "shard")) return shard_options(a, s, c);
   if (!strcmp(pass, "comm") && s->cluster)
     return str_format(a, "(cluster=%s)", quoted(a, s->cluster));
+  // What a program does to the model may need no ranks, as pieces and recompute.
   if (!strcmp(pass, "transform"))
-    return str_format(a, "(plan=%s)", quoted(a, programs_text(a, &c->plan)));
+    return str_format(a, "(plan=%s)", quoted(a, programs_text(a, &c->plan, 1)));
   return "";
 }
 
@@ -95,7 +96,7 @@ const char *train_pipeline(Arena *a, const Settings *s, const Choice *c) {
   for (const char *p = pipeline_named(target_of(s)->pipeline); *p;) {
     size_t n = strcspn(p, ",");
     const char *pass = str_copy_n(a, p, n);
-    if (!strcmp(pass, "shard") && strcmp(s->dtype, "f32") != 0)
+    if (!strcmp(pass, "recompute") && strcmp(s->dtype, "f32") != 0)
       strbuf_addf(&b, ",lower_precision(to=%s)", s->dtype);
     strbuf_addf(&b, "%s%s%s", b.n ? "," : "", pass,
                 with_target(a, pass, pass_options(a, pass, s, c), target_of(s)->name));

@@ -196,6 +196,9 @@ typedef struct Origin {
   int of;
   int piece; // from 1; 0 of what was not cut: pieces.h
   int turn;  // ops of a graph that have one run in its order; 0: where the list has it (order.h)
+  // Forward, the list of ops, from 1, whose results are not kept for gradients; backward, that list
+  // of an op that computes such a result anew: recompute.c.  0: none.
+  int anew;
 } Origin;
 
 struct Op {
@@ -212,7 +215,7 @@ struct Op {
   // Its Origin.
   const Loc *loc;
   TrainPart part;
-  int of, piece, turn;
+  int of, piece, turn, anew;
   int segment; // of its graph's schedule, from 1; 0: none
   Graph *graph;
   Op *prev, *next;

@@ -170,7 +170,8 @@ static bool parse_origin(Parser *p, Statement *s) {
     if (accept(p, train_part_name[part])) s->origin.part = (TrainPart)part;
   return parse_number_of_origin(p, "of", &s->origin.of) &&
          parse_number_of_origin(p, "piece", &s->origin.piece) &&
-         parse_number_of_origin(p, "turn", &s->origin.turn);
+         parse_number_of_origin(p, "turn", &s->origin.turn) &&
+         parse_number_of_origin(p, "anew", &s->origin.anew);
 }
 
 static bool parse_segment(Parser *p, Statement *s) {

@@ -120,12 +120,13 @@ static void add_split(StrBuf *b, const Op *op) {
   strbuf_add(b, "]");
 }
 
-// " backward of=3 piece=2 turn=1 segment=B0"
+// " backward of=3 piece=2 turn=1 anew=3 segment=B0"
 static void add_origin(StrBuf *b, const Op *op) {
   if (op->part != PART_forward) strbuf_addf(b, " %s", train_part_name[op->part]);
   if (op->of) strbuf_addf(b, " of=%d", op->of);
   if (op->piece) strbuf_addf(b, " piece=%d", op->piece);
   if (op->turn) strbuf_addf(b, " turn=%d", op->turn);
+  if (op->anew) strbuf_addf(b, " anew=%d", op->anew);
   if (op->segment)
     strbuf_addf(b, " segment=%s", str_name(b->arena, segment_name(op->graph, op->segment)));
 }

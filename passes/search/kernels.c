@@ -53,6 +53,7 @@ static Sbp as_long(const Problem *p, const Op *of, const Value *v, int axis) {
 // gradient that was chosen before: d b^T of a matmul reads what transposes its operand.
 static Sbp shown(const Problem *p, const Op *op, const Op *of, const Value *v, int axis) {
   const Sbp whole = {.kind = SBP_B};
+  v = kept_of(p->s, v);
   const Op *def = v->def;
   if (def && def->split[axis] != SPLIT_NONE && op_is_gradient_of(def, of) && def != op)
     return split_gives(def, dims_of(p->s, def), v->index, axis);
@@ -65,6 +66,7 @@ static Sbp shown(const Problem *p, const Op *op, const Op *of, const Value *v, i
 // A gradient splits what its op of the model does.
 static char gradient_split(const Problem *p, const Op *op, const Op *of, int axis) {
   char split = of->split[axis];
+  if (repeated_by(p->s, op) == of) return split;
   if (split == SPLIT_NONE || split == SPLIT_PARTIAL) return SPLIT_NONE;
   for (int i = 0; i < op->n_in; i++) {
     Sbp lies = shown(p, op, of, op->in[i].value, axis);
@@ -81,9 +83,9 @@ void choose_gradient_split(const Problem *p, Op *op, const Op *of) {
     op->split[p->axis[i]] = gradient_split(p, op, of, p->axis[i]);
 }
 
-Op *model_of(const Op *op) {
+Op *model_of(const Sharding *s, const Op *op) {
   for (int i = 0; i < op->n_in; i++)
-    for_each_use(u, op->in[i].value)
+    for_each_use(u, kept_of(s, op->in[i].value))
       if (u->user && op_is_gradient_of(op, u->user)) return u->user;
   return NULL;
 }

@@ -129,7 +129,7 @@ Solved search_solve(Problem *p);
 SolverResult search_any(Problem *p);
 
 // The op of the model that a gradient's op is for, as far as it reads what that reads.
-Op *model_of(const Op *op);
+Op *model_of(const Sharding *s, const Op *op);
 
 // What an operand of a gradient is like, by which it is known what of it is split: operand i of its
 // op of the model, result i - n_in, or neither, -1.

@@ -31,7 +31,7 @@ static void write_op(const Problem *p, Op *op, const Choice *c, const Loc *why) 
 // in, which is what its op of the model splits.
 static void write_gradients(const Problem *p, const Loc *why) {
   for_each_op(op, p->s->g) {
-    const Op *of = op_part(op) == PART_backward ? model_of(op) : NULL;
+    const Op *of = op_part(op) == PART_backward ? model_of(p->s, op) : NULL;
     for (int i = 0; of && i < p->n_axes; i++) {
       int axis = p->axis[i];
       if (of->split[axis] != SPLIT_NONE || p->s->fixed[op->id][axis]) continue;

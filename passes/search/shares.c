@@ -199,7 +199,7 @@ const Share *share_read(Shares *k, const Use *u) {
   switch (op_part(op)) {
   case PART_forward: return share_wanted(k, op, u->index);
   case PART_backward:
-    of = model_of(op);
+    of = model_of(k->p->s, op);
     return of ? share_of_gradient(k, op, of, u->index, false) : NULL;
   case PART_update: return share_of_node(k, updated_by(k->p, op), true);
   case N_TRAIN_PARTS: break;
@@ -231,7 +231,7 @@ static const Share *find_given(Shares *k, const Value *v) {
   Op *op = v->def, *of = NULL;
   if (!op) return given_param(k, v);
   if (op_part(op) == PART_forward) return share_given(k, op, v->index);
-  if (op_part(op) == PART_backward) of = model_of(op);
+  if (op_part(op) == PART_backward) of = model_of(k->p->s, op);
   if (of) return share_of_gradient(k, op, of, v->index, true);
   int node = updated_by(k->p, op);
   return node >= 0 ? share_of_node(k, node, true) : given_by_others(k, v);

@@ -1,0 +1,1 @@
+function step(axis) recompute(ops("linear")) end

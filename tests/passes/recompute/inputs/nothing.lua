@@ -1,0 +1,2 @@
+function model() recompute {} end
+function step(axis) end

@@ -1,0 +1,2 @@
+function model() recompute(params("input")) end
+function step(axis) end
