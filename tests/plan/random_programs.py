@@ -23,7 +23,8 @@ KINDS = ["linear", "linear", "linear", "matmul", "attention", "layer_norm", "gel
          "cross_entropy", "adamw", "reshape", "linear_back_w", "reduce_sum", "softmax", "dropout", None, None]
 PARTS = ["forward"] * 5 + ["backward", "update", None, None]
 ROLES = ["weight"] * 5 + ["input", "state", "scalar", None]
-NAMES = ["dp", "tp", "sp", "vp", "ep", "zero1", "zero2", "zero3", "coshard", "dap", "pp"]
+NAMES = ["dp", "tp", "sp", "vp", "ep", "zero1", "zero2", "zero3", "coshard", "dap", "pp",
+         "recompute", "recompute_attention"]
 # What nnaot says of what only it can have done wrong.
 OURS = re.compile(r"mistake of nnaot|Sanitizer|runtime error|BUG|cannot be proved|[Aa]ssert(ion)? .*failed")
 AT_LINE = re.compile(r"^\S+\.lua(:\d+(:\d+)?)?: (error|note): ", re.M)
@@ -202,9 +203,12 @@ class Program:
         return [f"local o = {self.op()}", f"local x = {self.letter('o')}",
                 f"if o and x then pieces({{{{op = o, letter = x}}}}, {n}) end"]
 
+    def recompute(self):
+        return [f"recompute({self.any(self.list_of_ops(), self.op(), 'blocks()', '{}')})"]
+
     STEP = [trans] * 6 + [trans_all] * 3 + [allow] * 3 + [allow_cuts] * 2 + [select] * 2 + [order] * 2 + [cut] * 4 + [cut_all] * 2 + [pin, flow, loss, apply, apply, ask, ask]
     ASSIGN = [assign, assign, assign_all, place]
-    MODEL = [unpack, pieces, pieces, apply, ask]
+    MODEL = [unpack, pieces, pieces, recompute, apply, ask]
 
     def body(self, kinds, n):
         lines = []
