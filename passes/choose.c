@@ -54,7 +54,16 @@ static bool has_tables(const Module *m) {
 }
 
 // The columns of candidates.def.
-enum { ALONE = 1, OUTER = 2, INNER = 4, IN_NODE = 8, SEARCH = 16, ADDS = 32, STAGES = 64 };
+enum {
+  ALONE = 1,
+  OUTER = 2,
+  INNER = 4,
+  IN_NODE = 8,
+  SEARCH = 16,
+  ADDS = 32,
+  STAGES = 64,
+  ANEW = 128
+};
 typedef struct Kind {
   const char *plan;
   int use;
@@ -108,6 +117,22 @@ static void list(const Module *m, const ChooseOptions *o, Arena *a, Trials *out)
     if (!(kind->use & INNER)) continue;
     for (int64_t k = kind->least; k <= most && k < n; k++)
       if (n % k == 0) list_around(o, a, out, kind, k);
+  }
+}
+
+// What is not kept computed anew, with each of the others around it or inside of it.
+static void list_anew(const Module *m, const ChooseOptions *o, Arena *a, const Kind *anew,
+                      Trials *out) {
+  int64_t n = o->ranks;
+  const char *inside = str_format(a, ",%s=1", anew->plan);
+  const char *outside = str_format(a, "%s,", anew->plan);
+  if (n == 1) add(o, a, out, "", anew, "");
+  for (int i = 0; i < N_KNOWN && n > 1; i++) {
+    const Kind *kind = &known[i];
+    if (!kind->suits(m)) continue;
+    if ((kind->use & (OUTER | SEARCH)) && !(kind->use & ADDS)) add(o, a, out, "", kind, inside);
+    for (int64_t k = 2; k < n && k <= o->cluster->per_node && (kind->use & INNER); k++)
+      if (n % k == 0) add(o, a, out, outside, kind, str_format(a, "=%" PRId64, k));
   }
 }
 
@@ -367,8 +392,8 @@ static void try_all(const Module *model, const ChooseOptions *o, Arena *a, const
     if (is_worth_a_try(out, &trials->at[i])) try_candidate(model, o, a, out, trials->at[i].c, kept);
 }
 
-// Where there is nothing else.
-static bool wants_stages(const ChooseOptions *o, const Candidates *all) {
+// What takes longer is tried where there is nothing else.
+static bool wants_more(const ChooseOptions *o, const Candidates *all) {
   bool made = false, fits = false;
   for (int i = 0; i < all->n; i++) {
     made |= all->at[i].made;
@@ -381,13 +406,16 @@ static bool wants_stages(const ChooseOptions *o, const Candidates *all) {
 // was tried, if any, fits.
 int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidates *out,
                 Module **made) {
-  Trials trials = {0}, stages = {0};
+  Trials trials = {0}, anew = {0}, stages = {0};
   *made = NULL;
   list(model, o, a, &trials);
   Module **kept = o->run && o->plans && trials.n == 1 ? made : NULL;
   try_all(model, o, a, &trials, out, kept);
   if (!o->plans) try_others(model, o, a, out);
-  for (int i = 0, wanted = wants_stages(o, out); i < N_KNOWN && wanted; i++)
+  for (int i = 0, wanted = wants_more(o, out); i < N_KNOWN && wanted; i++)
+    if (known[i].use & ANEW) list_anew(model, o, a, &known[i], &anew);
+  try_all(model, o, a, &anew, out, NULL);
+  for (int i = 0, wanted = wants_more(o, out); i < N_KNOWN && wanted; i++)
     if (known[i].use & STAGES) list_stages(model, o, a, &known[i], &stages);
   try_all(model, o, a, &stages, out, NULL);
   return cheapest(out);
