@@ -11,9 +11,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PUBLIC = {
     "backend/backend.h", "backend/temporary.h", "frontend/onnx.h", "frontend/onnx_tensor.h", "passes/annotate.h", "passes/choose.h",
     "passes/cluster.h", "passes/collectives.h", "passes/cost.h", "passes/cost_step.h", "passes/factoring.h", "passes/needs.h",
-    "passes/op_names.h", "passes/optimizer_spec.h", "passes/part.h", "passes/path_cost.h", "passes/pass.h", "passes/passes.def", "passes/path.h",
+    "passes/op_names.h", "passes/optimizer_spec.h", "passes/part.h", "passes/path_cost.h", "passes/pass.h",
+    "passes/passes.def", "passes/path.h",
     "passes/plan.h", "passes/prove.h", "passes/record.h", "passes/repeats.h", "passes/search/search.h",
-    "passes/solver/json.h", "passes/solver/solver.h", "rt/launchers.def", "passes/schedule/best.h", "passes/schedule/kinds.h",
+    "passes/solver/json.h", "passes/solver/solver.h", "passes/timeline.h",
+    "rt/launchers.def", "passes/schedule/best.h", "passes/schedule/kinds.h",
 }
 MAY = {
     "passes/base": {"passes/base"},

@@ -101,7 +101,6 @@ static void add_candidate(StrBuf *b, const Candidate *c, const Candidate *best, 
   bool chosen = c == best;
   strbuf_addf(b, "<tr class=\"%s\"><td class=\"mono\">", chosen ? "chosen" : c->fits ? "" : "out");
   html_add(b, c->plan);
-  if (c->nth) strbuf_addf(b, ", other axes (%d)", c->nth);
   strbuf_addf(b, "</td><td class=\"n\">%" PRId64 "</td>", c->micro_batches);
   if (!c->made) {
     strbuf_add(b, "<td colspan=\"4\">");
