@@ -204,10 +204,20 @@ static bool makes_parameter(const Op *op) {
   return false;
 }
 
+// What is for the update alone, and is the same in every slice: of the learning rate, say.
+static bool only_updates(const Op *op) {
+  if (op->part != PART_update) return false;
+  for (int i = 0; i < op->n_in; i++)
+    if (op->in[i].value->def || !param_kept(op->in[i].value)) return false;
+  for (int i = 0; i < op->n_out; i++)
+    if (!whole_in_time(op->out[i])) return false;
+  return true;
+}
+
 // What adds up over time runs for every micro-batch, whatever becomes of the sum.
 static bool starts_update(const Op *op) {
   if (op_info[op->kind].traits & TIME) return false;
-  if (makes_parameter(op)) return true;
+  if (makes_parameter(op) || only_updates(op)) return true;
   for (int i = 0; i < op->n_in; i++)
     if (value_accumulates(op->in[i].value)) return true;
   return false;

@@ -10,7 +10,7 @@
 //
 //     begin    once, before the first slice    what is the same in all of them
 //     loop     for every slice                 what reads its rows
-//     update   once, after the last            what follows from sums over them
+//     update   once, after the last            what follows from sums over them, or is for that alone
 //
 // What begin makes and the loop reads lives as long as the loop, since the next slice reads it too.
 //
@@ -72,7 +72,8 @@ bool op_inplace(const Op *op, int result, int operand, Arena *scratch);
 bool *graph_begin_ops(const Graph *g, Arena *a);
 
 // The first op that runs once per step, after the last micro-batch: from here on are the ops that
-// read what was accumulated, the ones that make the new parameters, and all that follows from them.
+// read what was accumulated, the ones that make the new parameters, those of the update that read
+// nothing of a slice, and all that follows from them.
 // plan_memory orders them so.  NULL when there is none.
 Op *graph_update_start(const Graph *g);
 // Those ops of any order, by op id.
