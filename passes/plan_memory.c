@@ -26,6 +26,12 @@
 // Constants have no place: they are part of the program.  With `apart` blocks do not share bytes: a
 // search only asks what is in the place of what (search/lives.h).
 //
+// In a loop with a schedule (ir/schedule.h) a rank is in several slices at once.  What is made in
+// one segment and read in another has then as many slots as slices of it are there together, one
+// behind the other (ir/stays.h); its block lives while any of its slices does.
+//
+//     run devices=0 F0 F0 F0 B0 F0 B0 …          %h of F0, which B0 reads:   at 4096 slots=3:1024
+//
 // Ops that run once per step are moved before and behind the ones that run once per micro-batch
 // (ir/place.h).
 
@@ -34,6 +40,7 @@
 #include "gaps.h"
 #include "ir/op.h"
 #include "ir/place.h"
+#include "ir/stays.h"
 #include "pass.h"
 
 #include <limits.h>
@@ -42,8 +49,10 @@
 typedef struct Block {
   int64_t bytes, offset;
   Life life;
-  bool kept;           // from step to step: `offset` is final
-  Vec(Value *) member; // the first is on all devices that any is on
+  int slots;            // of so many slices at once
+  bool kept;            // from step to step: `offset` is final
+  Vec(Value *) member;  // the first is on all devices that any is on
+  Vec(const Op *) wait; // reductions that read it until their segments end
 } Block;
 
 typedef Vec(Block *) Blocks;
@@ -70,6 +79,8 @@ typedef struct Planner {
   int64_t *bucket_at;
   Value **target;     // the parameter that a value becomes
   Block **pack_block; // by op id
+  Stays *stays;       // of a graph with a schedule, else NULL
+  Life *segment;      // of its segments, the times of their ops
   Blocks block;
   int64_t in_place, unshared, looked_at;
   bool apart;
@@ -92,8 +103,12 @@ static int64_t min(int64_t a, int64_t b) {
 
 // -- Offsets -----------------------------------------------------------------------------------
 
+static int64_t block_bytes(const Planner *p, const Block *b) {
+  return aligned(p, b->bytes) * (b->slots > 1 ? b->slots : 1);
+}
+
 static Taken taken_by(const Planner *p, const Block *b) {
-  return (Taken){b->offset, aligned(p, b->bytes), b->life, b->member.at[0]};
+  return (Taken){b->offset, block_bytes(p, b), b->life, b->member.at[0]};
 }
 
 // Gives `b` an offset among the blocks that have one, and puts it in.
@@ -174,13 +189,27 @@ static bool is_dead_constant(const Value *v) {
   return true;
 }
 
+// Of the same slice, whatever the order of segments is.
+static bool read_later(const Planner *p, const Value *v, const Op *op) {
+  if (!p->stays || !op->segment || !value_stays(v)) return false;
+  int slices = module_slices(p->m);
+  for (int r = 0; r < p->g->schedule->run.n; r++) {
+    const Stay *stay = stays_of(p->stays, v, r);
+    if (!stay || !mesh_has(op_mesh(op), p->g->schedule->run.at[r].device[0])) continue;
+    for (int m = 0; m < slices; m++)
+      if (stay[m].to > stays_time(p->stays, op, r, m)) return true;
+  }
+  return false;
+}
+
 // Is nothing that lies in these bytes read after `op`, and nothing there another of its results?
 static bool dies_at(const Planner *p, const Place *place, int64_t bytes, const Op *op) {
   for (int i = 0; i < place->block->member.n; i++) {
     const Value *v = place->block->member.at[i];
     int64_t at = p->place[v->id].at;
     bool apart = at + type_bytes(v->type) <= place->at || place->at + bytes <= at;
-    if (!apart && (p->life[v->id].to > op_time(op) || v->def == op)) return false;
+    if (apart) continue;
+    if (p->life[v->id].to > op_time(op) || v->def == op || read_later(p, v, op)) return false;
   }
   return true;
 }
@@ -230,6 +259,7 @@ static bool take_bucket(Planner *p, Value *v) {
 
 static bool take_operand(Planner *p, Value *v) {
   Op *op = v->def;
+  if (p->stays && value_escapes(v)) return false; // it is no slice's own, as its operand may be
   for (int i = 0; i < op->n_in; i++) {
     Place place = p->place[op->in[i].value->id];
     if (!place.block || place.block->kept || !op_inplace(op, v->index, i, p->scratch) ||
@@ -249,6 +279,7 @@ static void keep_until_wait(Planner *p, const Op *reduce) {
   if (from->block == to->block && from->at == to->at) return;
   Life *life = &p->life[in->id];
   life->to = max(life->to, value_first_read(reduce->out[0]));
+  if (from->block) vec_push(p->scratch, &from->block->wait, reduce);
   if (p->place[in->id].block) {
     Life *of_block = &p->place[in->id].block->life;
     of_block->to = max(of_block->to, life->to);
@@ -316,13 +347,104 @@ static void make_blocks(Planner *p) {
       place_result(p, op->out[i]);
 }
 
+// -- Slices that are there together --------------------------------------------------------------
+
+// When the block is taken on a run, slice by slice; false: it is not there.
+static bool block_stays(const Planner *p, const Block *b, int run, Stay *out) {
+  bool there = false;
+  int slices = module_slices(p->m);
+  for (int i = 0; i < b->member.n; i++) {
+    const Stay *stay = stays_of(p->stays, b->member.at[i], run);
+    for (int m = 0; stay && m < slices; m++) {
+      out[m].from = there ? min(out[m].from, stay[m].from) : stay[m].from;
+      out[m].to = there ? max(out[m].to, stay[m].to) : stay[m].to;
+    }
+    there |= stay != NULL;
+  }
+  for (int i = 0; there && i < b->wait.n; i++)
+    for (int m = 0; b->wait.at[i]->segment && m < slices; m++)
+      out[m].to = max(out[m].to, stays_segment_end(p->stays, b->wait.at[i], run, m));
+  return there;
+}
+
+// How many slices are there at the most, of which each ends after the one before.
+static int count_slots(const Stay *stay, int slices) {
+  int most = 1;
+  for (int m = 0, k = 0; m < slices; m++) {
+    while (k < slices && stay[k].from <= stay[m].to)
+      k++;
+    if (k - m > most) most = k - m;
+  }
+  return most;
+}
+
+// In which op times the run's segments find something of it.
+static Life life_in_run(const Planner *p, const Stay *stay, int run) {
+  const RankRun *r = &p->g->schedule->run.at[run];
+  Life life = {INT64_MAX, -1};
+  for (int m = 0; m < module_slices(p->m); m++) {
+    int first = stays_action(p->stays, stay[m].from), last = stays_action(p->stays, stay[m].to);
+    for (int i = first; i <= last; i++) {
+      const Life *segment = &p->segment[r->action.at[i].segment];
+      if (!r->action.at[i].segment) continue;
+      int64_t from = i == first ? stays_op_time(p->stays, stay[m].from) : segment->from;
+      int64_t to = i == last ? stays_op_time(p->stays, stay[m].to) : segment->to;
+      life.from = min(life.from, min(max(from, segment->from), segment->to));
+      life.to = max(life.to, min(to, segment->to));
+    }
+  }
+  return life;
+}
+
+static void count_stays(Planner *p, Block *b, Stay *stay) {
+  Life life = {INT64_MAX, -1};
+  int slots = 1;
+  bool all_stay = true;
+  for (int i = 0; i < b->member.n; i++) {
+    const Value *v = b->member.at[i];
+    if (value_stays(v)) continue;
+    all_stay = false;
+    life.from = min(life.from, p->life[v->id].from);
+    life.to = max(life.to, p->life[v->id].to);
+  }
+  for (int r = 0; r < p->g->schedule->run.n; r++) {
+    if (!block_stays(p, b, r, stay)) continue;
+    Life own = life_in_run(p, stay, r);
+    slots = (int)max(slots, count_slots(stay, module_slices(p->m)));
+    life.from = min(life.from, own.from);
+    life.to = max(life.to, own.to);
+  }
+  if (life.to >= 0) b->life = life;
+  b->slots = all_stay && slots > 1 ? slots : 0;
+}
+
+static void find_slots(Planner *p) {
+  Stay *stay = arena_array(p->scratch, Stay, module_slices(p->m));
+  for (int i = 0; i < p->block.n; i++)
+    if (!p->block.at[i]->kept) count_stays(p, p->block.at[i], stay);
+}
+
+static void find_segments(Planner *p) {
+  p->stays = NULL;
+  if (!p->g->schedule) return;
+  p->stays = stays_new(p->g, p->scratch);
+  p->segment = arena_array(p->scratch, Life, p->g->schedule->segment.n + 1);
+  for_each_op(op, p->g) {
+    Life *life = &p->segment[op->segment];
+    if (!life->from) life->from = op_time(op);
+    life->to = op_time(op);
+  }
+}
+
 // -- All of it ---------------------------------------------------------------------------------
 
 static int by_size(const void *x, const void *y) {
   const Block *a = *(Block *const *)x, *b = *(Block *const *)y;
   int wide = width_of(a->member.at[0]), other = width_of(b->member.at[0]);
   if (wide != other) return wide < other ? 1 : -1;
-  if (a->bytes != b->bytes) return a->bytes < b->bytes ? 1 : -1;
+  int64_t bytes = a->bytes * (a->slots ? a->slots : 1),
+          other_bytes = b->bytes * (b->slots ? b->slots : 1);
+  if (bytes != other_bytes) return bytes < other_bytes ? 1 : -1;
   return (a->life.from > b->life.from) - (a->life.from < b->life.from);
 }
 
@@ -335,7 +457,7 @@ static void place_apart(Planner *p) {
     Block *b = p->block.at[i];
     if (b->kept) continue;
     b->offset = end;
-    end += aligned(p, b->bytes);
+    end += block_bytes(p, b);
   }
 }
 
@@ -351,7 +473,7 @@ static void place_blocks(Planner *p) {
   if (order.n) qsort(order.at, (size_t)order.n, sizeof *order.at, by_size);
   for (int i = 0; i < order.n; i++) {
     place_block(p, placed, order.at[i]);
-    p->unshared += aligned(p, order.at[i]->bytes);
+    p->unshared += block_bytes(p, order.at[i]);
   }
 }
 
@@ -389,7 +511,9 @@ static bool plan_graph(Planner *p, Graph *g) {
   p->target = arena_array(p->scratch, Value *, g->n_values);
   p->pack_block = arena_array(p->scratch, Block *, g->n_ops);
   p->block.n = 0;
+  find_segments(p);
   make_blocks(p);
+  if (p->stays) find_slots(p);
   if (p->apart)
     place_apart(p);
   else
@@ -399,6 +523,8 @@ static bool plan_graph(Planner *p, Graph *g) {
     for (int k = 0; k < b->member.n; k++) {
       Value *v = b->member.at[k];
       v->offset = b->offset + p->place[v->id].at;
+      v->slots = b->slots;
+      v->stride = b->slots ? aligned(p, b->bytes) : 0;
     }
   }
   return true;

@@ -22,6 +22,7 @@ set(IR_FILES
   ir/print.c
   ir/schedule.c
   ir/split.c
+  ir/stays.c
   ir/tensor.c
   ir/text.c
   ir/titles.c

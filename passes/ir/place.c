@@ -6,6 +6,7 @@
 #include "ir/loops.h"
 #include "ir/op.h"
 #include "ir/split.h"
+#include "ir/stays.h"
 
 int64_t op_time(const Op *op) {
   return (int64_t)op->id + 1;
@@ -64,7 +65,8 @@ Life *graph_lives(const Graph *g, Arena *a) {
   for (const Op *op = g->last; op; op = op->prev)
     for (int i = 0; i < op->n_out; i++) {
       Life *life = &lives[op->out[i]->id];
-      life->from = value_accumulates(op->out[i]) ? 0 : op_time(op);
+      bool all_slices = value_accumulates(op->out[i]) || (g->schedule && value_escapes(op->out[i]));
+      life->from = all_slices ? 0 : op_time(op);
       life->to = last_read(op->out[i], lives);
       // Nobody waits for what nobody reads, until the end.
       if (op->kind == OP_all_reduce) life->to = later(life->to, value_first_read(op->out[i]));
@@ -115,7 +117,8 @@ bool values_meet(const Meets *meets, const Value *a, const Value *b) {
 
 static void end_with(int64_t *ends, const Value *v) {
   int64_t *end = &ends[mesh_index(v)];
-  if (v->offset >= 0) *end = later(*end, v->offset + type_bytes(v->type));
+  int64_t slots = v->slots > 1 ? (v->slots - 1) * v->stride : 0;
+  if (v->offset >= 0) *end = later(*end, v->offset + slots + type_bytes(v->type));
 }
 
 int64_t *mesh_ends(const Module *m, Arena *a) {

@@ -2,11 +2,11 @@
 //
 //     %h  = linear %x, %w          : f32[2,6] @s0 {B} of=1 segment=F0
 //     %h1 = move %h shape=[2,6]    : f32[2,6] @s1 {B} of=1 segment=F1
-//     %g  = linear_back_x %d, %v   : f32[2,6] @s1 {B} backward of=2 segment=B1
+//     %g  = linear %d, %v   : f32[2,6] @s1 {B} backward of=2 segment=B1
 //     %g1 = move %g shape=[2,6]    : f32[2,6] @s0 {B} backward of=2 segment=B0
 //     …
 //     run devices=0 F0*2 (F0 get %g1 B0)*6 (get %g1 B0)*2
-//     run devices=1 (get %h1 F1 B1)*8
+//     run devices=1 (get %h1)*3 (F1 B1 get %h1)*5 (F1 B1)*3
 //
 // A segment is what a rank runs of one slice without waiting for others but before it: the forward
 // of a stage, its gradients of inputs, its gradients of weights.  Ops that run in every slice have

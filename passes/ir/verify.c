@@ -58,24 +58,25 @@
 //
 //   Where a graph has a schedule (schedule.h):
 //
-//   18  It is an entry.  Ops that run in every slice have a segment, others none.  Those of a segment
+//   15  It is an entry.  Ops that run in every slice have a segment, others none.  Those of a segment
 //       stand together, but for ops that run once, and are on the same devices.
-//   19  A device that is on the mesh of a segment is in one run.  The run has each of the device's
+//   16  A device that is on the mesh of a segment is in one run.  The run has each of the device's
 //       segments as often as there are slices, and so each get of what the device only gets.  A
 //       segment comes after what makes what it reads, and after its gets.
-//   20  No two wait for each other, even where sending ends when somebody has got it.
+//   17  No two wait for each other, even where sending ends when somebody has got it.
 //
 // From planned on:
 //
-//   15  Every value of an entry graph has a place inside the slab, aligned to 64 bytes; constants
+//   18  Every value of an entry graph has a place inside the slab, aligned to 64 bytes; constants
 //       need none, as they are part of the program, and values of other graphs have none.
 //       Before, no value has one.
-//   16  The result of a view lies where the view says, in its operand.
-//   17  Two values alive at once on meshes that have a device in common do not overlap, except a
+//   19  The result of a view lies where the view says, in its operand.
+//   20  Two values alive at once on meshes that have a device in common do not overlap, except a
 //       view and what it views; a result and an operand that is not read later, where the op may run
 //       in place (ir/place.h); a bucket and what is packed into it; an update and its parameter, from
 //       the last read of that on.  What an all_reduce reads elsewhere than it writes lives until
-//       somebody reads the sum.
+//       somebody reads the sum.  Where ranks are in several slices at once, that holds of every two slices that are there at
+//       the same time (ir/stays.h).  Only what each slice has of its own may have slots.
 
 #include "ir/verify.h"
 

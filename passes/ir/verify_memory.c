@@ -1,4 +1,4 @@
-// The promises about memory: 14 to 16 of verify.c.
+// The promises about memory: 18 to 20 of verify.c.
 //
 // Lifetimes are in the order of execution.  With an axis bound to time that is not quite the order
 // of the ops: what is the same in all micro-batches runs once, before the first; what depends on a
@@ -14,19 +14,24 @@
 //     %m = accumulate %l         5
 //
 // Values on meshes that have no device in common are not in one memory.
+//
+// With a schedule, ranks are in several slices at once.  Of two values that slices have of their
+// own, each slice of one is compared with those of the other that are there at the same time, run
+// by run (stays.h), and a value with itself.
 
 #include <limits.h>
 #include <stdlib.h>
 
 #include "ir/op.h"
 #include "ir/place.h"
+#include "ir/stays.h"
 #include "ir/verify.h"
 
 enum { ALIGNMENT = 64, START = -1, END = INT_MAX };
 
 typedef struct Place {
   Value *v;
-  int64_t from, to; // bytes of the slab
+  int64_t from, to; // bytes of the slab, of all slots
   int born, dies;   // when it is written, when it is last read
   bool lasts;       // and what it is or views is kept after that
 } Place;
@@ -90,10 +95,16 @@ static int waited_for(const Op *reduce, const Times *time) {
   return first;
 }
 
+static int64_t slots_end(const Value *v) {
+  int64_t more = v->slots > 1 ? (v->slots - 1) * v->stride : 0;
+  return v->offset + more + type_bytes(v->type);
+}
+
 static Place place_of(Value *v, const Times *time) {
-  Place p = {v, v->offset, v->offset + type_bytes(v->type), START, START, value_lasts(viewed(v))};
+  Place p = {v, v->offset, slots_end(v), START, START, value_lasts(viewed(v))};
   int made = v->def ? time->of[v->def->id] : START;
-  if (v->def && !value_accumulates(v)) p.born = made;
+  bool all_slices = value_accumulates(v) || (v->graph->schedule && value_escapes(v));
+  if (v->def && !all_slices) p.born = made;
   p.dies = made;
   for_each_use(u, v) {
     int t = u->user ? time->of[u->user->id] : END;
@@ -119,14 +130,17 @@ static bool check_place(const Value *v, Diag *d) {
   if (m->phase < PHASE_planned || !v->graph->entry)
     return v->offset == -1 || misplaced(v, "must not have a place", d);
   if (v->offset == -1 && !needs_place(v)) return true;
-  if (v->offset < 0 || v->offset + type_bytes(v->type) > m->slab_bytes)
-    return misplaced(v, "is not in the slab", d);
+  if (v->offset < 0 || slots_end(v) > m->slab_bytes) return misplaced(v, "is not in the slab", d);
+  if (v->slots && (!v->graph->schedule || !value_stays(v) || v->stride < type_bytes(v->type) ||
+                   v->stride % ALIGNMENT))
+    return misplaced(v, "has slots that it cannot have", d);
   if (v->offset % ALIGNMENT != 0) return misplaced(v, "is not aligned", d);
   if (is_view(v)) {
     const Value *of = v->def->in[0].value;
     int64_t into =
         op_has_attr(v->def, "offset") ? attr_i(v->def, "offset") * dtype_bytes[of->type->dtype] : 0;
-    if (of->offset >= 0 && v->offset != of->offset + into)
+    bool as_slots = v->slots == of->slots && v->stride == of->stride;
+    if (of->offset >= 0 && (v->offset != of->offset + into || !as_slots))
       return misplaced(v, "is a view and not where it says", d);
   }
   return true;
@@ -175,6 +189,57 @@ static int by_offset(const void *x, const void *y) {
   return (a->from > b->from) - (a->from < b->from);
 }
 
+// -- Slices --------------------------------------------------------------------------------------
+
+static int64_t slot_of(const Value *v, int slice) {
+  return v->offset + (v->slots > 1 ? slice % v->slots * v->stride : 0);
+}
+
+static bool slices_overlap(const Value *a, int slice, const Value *b, int other) {
+  int64_t x = slot_of(a, slice), y = slot_of(b, other);
+  return x < y + type_bytes(b->type) && y < x + type_bytes(a->type);
+}
+
+// As may_share, of one slice of both.
+static bool same_slice_may_share(const Place *a, const Stay *x, const Place *b, const Stay *y,
+                                 Arena *scratch) {
+  const Place *first = x->from <= y->from ? a : b, *next = first == a ? b : a;
+  int64_t dies = first == a ? x->to : y->to, born = first == a ? y->from : x->from;
+  return dies == born && may_replace(first, next, scratch);
+}
+
+static bool run_may_share(const Place *a, const Stay *x, const Place *b, const Stay *y, int slices,
+                          Arena *scratch) {
+  bool one = viewed(a->v) == viewed(b->v);
+  for (int m = 0, first = 0; m < slices; m++) {
+    while (first < slices && y[first].to < x[m].from)
+      first++;
+    for (int k = first; k < slices && y[k].from <= x[m].to; k++) {
+      if (!slices_overlap(a->v, m, b->v, k) || (m == k && one)) continue;
+      if (m != k || !same_slice_may_share(a, &x[m], b, &y[k], scratch)) return false;
+    }
+  }
+  return true;
+}
+
+// Of two values of which every slice has its own; or of one, and itself.
+static bool slices_may_share(const Graph *g, Stays *stays, const Place *a, const Place *b,
+                             Arena *scratch) {
+  int slices = module_slices(g->module);
+  for (int r = 0; r < g->schedule->run.n; r++) {
+    const Stay *x = stays_of(stays, a->v, r), *y = stays_of(stays, b->v, r);
+    if (x && y && !run_may_share(a, x, b, y, slices, scratch)) return false;
+  }
+  return true;
+}
+
+static bool both_may_share(const Graph *g, Stays *stays, const Meets *meets, const Place *a,
+                           const Place *b, Arena *scratch) {
+  if (stays && value_stays(a->v) && value_stays(b->v))
+    return slices_may_share(g, stays, a, b, scratch);
+  return are_apart(a, b) || !values_meet(meets, a->v, b->v) || may_share(a, b, scratch);
+}
+
 static bool check_overlaps(const Graph *g, Diag *d) {
   Arena *a = arena_new();
   const Meets meets = module_meets(g->module, a);
@@ -190,10 +255,11 @@ static bool check_overlaps(const Graph *g, Diag *d) {
   }
   qsort(place, (size_t)n, sizeof *place, by_offset);
   bool ok = true;
+  Stays *stays = g->schedule ? stays_new(g, a) : NULL;
   for (int i = 0; ok && i < n; i++)
-    for (int k = i + 1; ok && k < n && place[k].from < place[i].to; k++)
-      if (!are_apart(&place[i], &place[k]) && values_meet(&meets, place[i].v, place[k].v) &&
-          !may_share(&place[i], &place[k], a))
+    for (int k = stays ? i : i + 1; ok && k < n && place[k].from < place[i].to; k++)
+      if ((k > i || value_stays(place[i].v)) &&
+          !both_may_share(g, stays, &meets, &place[i], &place[k], a))
         ok = diag_error(d, place[k].v->def ? place[k].v->def->loc : place[k].v->loc,
                         "'%s' at %lld and '%s' at %lld overlap while both are alive",
                         value_text(a, place[i].v), (long long)place[i].from,

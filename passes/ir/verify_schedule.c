@@ -1,4 +1,4 @@
-// The promises about schedules: 18 and 19 of verify.c.  That runs do not wait for each other is
+// The promises about schedules: 15 and 16 of verify.c.  That runs do not wait for each other is
 // verify_waits.c.
 
 #include "ir/verify_schedule.h"
@@ -11,7 +11,7 @@ static bool wrong(const Graph *g, const Op *op, Diag *d, const char *what) {
   return diag_error(d, op ? op->loc : NULL, "the schedule of '@%s': %s", g->name, what);
 }
 
-// -- 18: segments ------------------------------------------------------------------------------
+// -- 15: segments ------------------------------------------------------------------------------
 
 static bool same_devices(const Mesh *a, const Mesh *b) {
   if (a == b) return true;
@@ -50,7 +50,7 @@ static bool check_segments(const Scheduled *s, Diag *d) {
   return true;
 }
 
-// -- 19: runs ----------------------------------------------------------------------------------
+// -- 16: runs ----------------------------------------------------------------------------------
 
 // Which segment reads, on the same devices, what which other makes; each pair once, as far as pairs
 // of one reader follow each other.

@@ -23,7 +23,7 @@ typedef struct Scheduled {
 bool run_gets(const RankRun *run, const Op *move); // whether it only gets what that moves
 
 bool verify_schedule(const Graph *g, Diag *d);
-// 20: whether all can run to their ends.
+// 17: whether all can run to their ends.
 bool verify_waits(Scheduled *s, Diag *d);
 
 #endif

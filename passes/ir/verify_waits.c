@@ -1,4 +1,4 @@
-// Whether what the runs of a schedule wait for comes: promise 20 of verify.c.
+// Whether what the runs of a schedule wait for comes: promise 17 of verify.c.
 //
 //     run devices=0 F0 get %g1 B0        device 0 sends %h at the end of F0, then gets %g1
 //     run devices=1 get %h1 F1 B1        device 1 gets %h, then sends %g at the end of B1
