@@ -111,6 +111,8 @@ set(PASS_FILES
   batch.c
   fuse.c
   gaps.c
+  schedule.c
+  segments.c
   plan_memory.c
   # where values lie on which devices, and what it costs to move them
   lua_sandbox.c
