@@ -10,6 +10,7 @@
 #include "part.h"
 #include "pieces.h"
 #include "record.h"
+#include "schedule/names.h"
 #include "search/search.h"
 #include "split_classes.h"
 #include "stages/stages.h"
@@ -418,6 +419,27 @@ static int op_order(lua_State *l) {
   return 0;
 }
 
+// -- Micro-batches -----------------------------------------------------------------------------
+
+// schedule(kind): when stages run which micro-batch.
+static int schedule(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  const char *kind = luaL_checkstring(l, 1);
+  Module *m = plan_sharding(l)->g->module;
+  int chunks;
+  if (!p->n_axes)
+    return FAIL(l, NULL, "there is no step yet that is run: this belongs into 'step'");
+  if (!str_equal(kind, "search") && !schedule_kind(p->box.arena, kind, &chunks))
+    return FAIL(l, NULL, "there is no schedule '%s': there are %s, search, and interleaved:2", kind,
+                schedule_names(p->box.arena));
+  if (m->schedule && !str_equal(m->schedule, kind))
+    return FAIL(l, NULL, "the schedule is '%s' already, and cannot be '%s', too", m->schedule,
+                kind);
+  m->schedule = str_copy(m->arena, kind);
+  if (p->s->record) p->s->record->schedule = str_copy(p->s->record->arena, kind);
+  return 0;
+}
+
 // -- Recompute ---------------------------------------------------------------------------------
 
 static void record_recompute(Record *r, const Graph *g, Op *const *op, int n) {
@@ -464,6 +486,7 @@ const luaL_Reg plan_calls[] = {
     {"pin", pin},
     {"place", place},
     {"recompute", recompute},
+    {"schedule", schedule},
     {"search", search},
     {"split_loss", split_loss},
     {"unpack", unpack},

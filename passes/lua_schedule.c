@@ -1,6 +1,7 @@
 // Runs the file of a kind, or of a user's constraints: see kinds.h.
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/vec.h"
@@ -281,6 +282,25 @@ const ScheduleText *schedule_text(const char *name) {
   for (int i = 0; i < n_schedule_texts; i++)
     if (str_equal(name, schedule_texts[i].name)) return &schedule_texts[i];
   return NULL;
+}
+
+const ScheduleText *schedule_kind(Arena *a, const char *said, int *chunks) {
+  const char *colon = strchr(said, ':');
+  *chunks = 1;
+  if (!colon) return schedule_text(said);
+  char *end;
+  long n = strtol(colon + 1, &end, 10);
+  if (end == colon + 1 || *end || n < 1 || n > SCHEDULE_CHUNKS) return NULL;
+  *chunks = (int)n;
+  return schedule_text(str_copy_n(a, said, (size_t)(colon - said)));
+}
+
+const char *schedule_names(Arena *a) {
+  StrBuf b = {.arena = a};
+  strbuf_add(&b, "");
+  for (int i = 0; i < n_schedule_texts; i++)
+    strbuf_addf(&b, "%s%s", i ? ", " : "", schedule_texts[i].name);
+  return b.at;
 }
 
 SchedulePlan *schedule_plan(Arena *a, const ScheduleText *text, const ScheduleAsk *ask, Diag *d) {

@@ -343,6 +343,7 @@ static void add_step(StrBuf *b, Record *r) {
   if (r->made_for.update) strbuf_addf(b, "update = \"%s\", ", r->made_for.update);
   if (r->made_for.rows) strbuf_addf(b, "rows = %" PRId64 " ", r->made_for.rows);
   strbuf_add(b, "}\n");
+  if (r->schedule) strbuf_addf(b, "  schedule(%s)\n", lua_quoted(r->arena, r->schedule));
   add_changes(b, r, true);
   strbuf_add(b, "\n  -- node, kind, part, which");
   for (int i = 0; i < r->axes.n; i++)

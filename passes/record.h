@@ -61,6 +61,7 @@ typedef struct Record {
   Lines lists; // of ranks, that are too long for a row
   int64_t size[MAX_AXES];
   MadeFor made_for;
+  const char *schedule; // of micro-batches, where a program says it
   bool made; // there is a plan
 } Record;
 

@@ -20,6 +20,9 @@
 // what it waits for: no two can wait for each other.  The verifier checks that again, without
 // times.
 //
+// The kind is the pass's option, else what the plan has said (`schedule` of a program), else 1F1B:
+// that is left out where it does not fit, and slices go one by one.
+//
 // Graphs whose loop is on the same devices throughout have no schedule, nor does @eval.
 
 #include "schedule/schedule.h"
@@ -50,7 +53,7 @@ typedef struct Scheduler {
   Graph *g;
   Arena *arena;
   Diag *d;
-  const char *kind, *loc_name;
+  const char *kind;
   bool asked;             // the kind was said: what does not fit is an error
   const Cluster *cluster; // NULL: not known
   Segments segments;
@@ -197,23 +200,6 @@ static void make_pipeline(Scheduler *s, bool split) {
 
 // -- Kinds -------------------------------------------------------------------------------------
 
-// "interleaved:2" is the kind and how many chunks of the model a device has.
-static const ScheduleText *read_kind(const Scheduler *s, int *chunks) {
-  const char *colon = strchr(s->kind, ':');
-  size_t n = colon ? (size_t)(colon - s->kind) : strlen(s->kind);
-  char *end = NULL;
-  long k = colon ? strtol(colon + 1, &end, 10) : 1;
-  *chunks = (int)k;
-  const ScheduleText *text = schedule_text(str_copy_n(s->arena, s->kind, n));
-  if (text && (!colon || (*end == 0 && end != colon + 1 && k >= 1 && k <= 64))) return text;
-  diag_error(s->d, NULL, "there is no schedule '%s'", s->kind);
-  StrBuf names = {.arena = s->arena};
-  for (int i = 0; i < n_schedule_texts; i++)
-    strbuf_addf(&names, "%s, ", schedule_texts[i].name);
-  diag_hint(s->d, "the schedules are %ssearch; interleaved:2 has 2 chunks on each rank", names.at);
-  return NULL;
-}
-
 // On how many sets of devices forwards are.
 static int count_places(const Scheduler *s) {
   bool *there = arena_array(s->arena, bool, s->segments.n_sets);
@@ -250,8 +236,13 @@ static bool check_places(const Scheduler *s, const Shape *shape, bool one_each) 
 // The kind's plan for the stages there are; NULL: it has none.
 static SchedulePlan *fit_kind(const Scheduler *s) {
   int chunks, n_stages = s->segments.n_stages, places = count_places(s);
-  const ScheduleText *text = read_kind(s, &chunks);
-  if (!text) return NULL;
+  const ScheduleText *text = schedule_kind(s->arena, s->kind, &chunks);
+  if (!text) {
+    diag_error(s->d, NULL, "there is no schedule '%s'", s->kind);
+    diag_hint(s->d, "the schedules are %s, search; interleaved:2 has 2 chunks on each rank",
+              schedule_names(s->arena));
+    return NULL;
+  }
   SchedulePlan *plan = plan_for(s, text, chunks, places);
   bool one_each = plan && plan->shape.n_stages == places;
   // Orders of stages that are on a device each are as good where some share theirs.
@@ -537,7 +528,9 @@ bool pass_schedule(Module *m, const PassOptions *o, Diag *d) {
   Graph *g = module_first_entry(m);
   const char *kind = opt_str(o, "kind");
   bool ok;
+  if (!kind && m->schedule) kind = str_copy(opt_scratch(o), m->schedule);
   Scheduler s = {.g = g, .arena = opt_scratch(o), .d = d, .kind = kind ? kind : "1f1b"};
+  m->schedule = NULL; // from here on it is in the graph
   s.asked = kind != NULL;
   s.cluster = known_cluster(o, m, d, &ok);
   if (!ok || !g || !m->meshes || module_slices(m) == 1) return ok;

@@ -73,7 +73,7 @@ static const char *pass_options(Arena *a, const char *pass, const Settings *s, c
   if (!strcmp(pass, "optimizer"))
     return str_format(a, "(name=%s clip=%.17g)", quoted(a, s->optimizer), s->clip_norm);
   if (!strcmp(pass, "shard")) return shard_options(a, s, c);
-  if (!strcmp(pass, "comm") && s->cluster)
+  if ((!strcmp(pass, "comm") || !strcmp(pass, "schedule")) && s->cluster)
     return str_format(a, "(cluster=%s)", quoted(a, s->cluster));
   // What a program does to the model may need no ranks, as pieces and recompute.
   if (!strcmp(pass, "transform"))

@@ -181,6 +181,7 @@ Module *module_clone(const Module *m) {
   copy->source = str_copy(copy->arena, m->source);
   copy->slab_bytes = m->slab_bytes;
   copy->phase = m->phase;
+  copy->schedule = str_copy(copy->arena, m->schedule);
   for_each_mesh(mesh, m)
     module_add_mesh(copy, clone_mesh(copy->arena, mesh));
   copy->annotations = annotations_clone(copy->arena, m->annotations);

@@ -260,6 +260,7 @@ struct Module {
   Mesh *meshes;       // in order; NULL: one device
   Graph *graphs;      // in order; the first is the main entry
   Phase phase;
+  const char *schedule; // the kind that a plan wants for stages, until the pass `schedule`; or NULL
   struct Annotations *annotations; // what the model says of devices, up to shard; or NULL
   struct Interned *interned;
 };

@@ -245,7 +245,13 @@ static bool parse_module_line(Parser *p) {
     i++;
   if (i == N_PHASES) return fail(p, t, "unknown phase '%s'", t->text);
   p->m->phase = (Phase)i;
-  return !accept(p, "slab") || (expect(p, "=") && parse_int(p, 0, INT64_MAX, &p->m->slab_bytes));
+  if (accept(p, "slab") && (!expect(p, "=") || !parse_int(p, 0, INT64_MAX, &p->m->slab_bytes)))
+    return false;
+  if (!accept(p, "schedule")) return true;
+  t = expect(p, "=") ? expect_kind(p, TOKEN_string, "the name of a schedule, such as \"1f1b\"")
+                     : NULL;
+  if (t) p->m->schedule = keep(p, t);
+  return t != NULL;
 }
 
 // 0-3,8

@@ -288,6 +288,7 @@ const char *module_text(const Module *m, Arena *a) {
   if (m->source) strbuf_addf(&b, " %s", str_quoted(a, m->source));
   strbuf_addf(&b, " phase=%s", phase_name[m->phase]);
   if (m->slab_bytes) strbuf_addf(&b, " slab=%" PRId64, m->slab_bytes);
+  if (m->schedule) strbuf_addf(&b, " schedule=%s", str_quoted(a, m->schedule));
   strbuf_add(&b, "\n");
   for_each_mesh(mesh, m)
     add_mesh(&b, mesh);

@@ -5,8 +5,6 @@
 
 #include "schedule/kinds.h"
 
-enum { SCHEDULE_CHUNKS = 64 };
-
 typedef struct ScheduleChoice {
   Arena *arena;
   const ScheduleText *kind; // NULL: search

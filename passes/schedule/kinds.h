@@ -12,6 +12,7 @@
 #ifndef SCHEDULE_KINDS_H
 #define SCHEDULE_KINDS_H
 
+#include "schedule/names.h"
 #include "schedule/schedule.h"
 
 enum {
@@ -19,14 +20,6 @@ enum {
   SCHEDULE_BLOCKS = 1 << 20,
   SCHEDULE_FORWARDS = 16,
 };
-
-typedef struct ScheduleText {
-  const char *name, *text;
-  size_t n;
-} ScheduleText;
-
-extern const ScheduleText schedule_texts[]; // made by the build
-extern const int n_schedule_texts;
 
 typedef struct ScheduleAsk {
   int n_devices, n_micro_batches, chunks;
@@ -44,8 +37,6 @@ typedef struct SchedulePlan {
   double room;   // as the file says; INFINITY: any
 } SchedulePlan;
 
-// NULL: there is no such kind.
-const ScheduleText *schedule_text(const char *name);
 // Runs the file.  NULL, having reported why.
 SchedulePlan *schedule_plan(Arena *a, const ScheduleText *text, const ScheduleAsk *ask, Diag *d);
 // The file at `path`.
