@@ -15,10 +15,9 @@
 // the whole pipeline of its target, so what is priced is what would be executed: its collectives
 // after they were fused, its memory as plan_memory lays it out.  Where none of them fits, the
 // inside of layers is computed anew (recompute.c), by rows, with ZeRO and inside of a data-parallel
-// plan; where that does not fit either, stages are tried, alone and with one of the others: no two
-// stages work at a time as yet.  A plan that cannot be made of the model is no candidate, and
-// neither is one by which all ranks do the same.  One that does not fit is tried again with more
-// micro-batches, as long as that may help.
+// plan; where that does not fit either, stages are tried, alone and with one of the others.  A plan
+// that cannot be made of the model is no candidate, and neither is one by which all ranks do the
+// same.  One that does not fit is tried again with more micro-batches, as long as that may help.
 //
 // A search is asked several times where memory is short, counting on more or less of it, as what
 // its plans need is only known when they are made (rounds.h); and again, counting on less, where

@@ -2,7 +2,8 @@
 //
 //     begin    once                       ranks   0   linear ── gelu ─ move╌╌╌╌╌╌╌╌╌╌ gelu_back ──
 //     loop     for every micro-batch              1                     └─ linear ── move
-//     update   once                                                        (stages take turns)
+//     update   once                                                        (stages take turns, where
+//                                                                       there is no schedule)
 //
 // Ranks run their ops in the order of the program, as generated code does, and communicate in that
 // order too, one collective after the other, as the runtime's queue does (rt/README.md):
