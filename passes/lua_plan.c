@@ -211,10 +211,27 @@ static int search(lua_State *l) {
   return ok ? 0 : plan_quit(l);
 }
 
-// A number of stages, or a list of how many ranks each has; without one, nothing is asked for.
+enum { MAX_STAGES = 4096 };
+
+// {chunks = 2, back = true}; false: there is none of that.
+static bool check_chunks(lua_State *l, int arg, int size, StageWish *w) {
+  if (!lua_istable(l, arg) || lua_getfield(l, arg, "chunks") == LUA_TNIL) return false;
+  int is_integer;
+  lua_Integer n = lua_tointegerx(l, -1, &is_integer);
+  if (!is_integer || n < 1 || n > MAX_STAGES / size)
+    FAIL(l, NULL, "every rank has 1 to %d chunks of the model", MAX_STAGES / size);
+  if (lua_getfield(l, arg, "back") != LUA_TNIL && !lua_isboolean(l, -1))
+    FAIL(l, NULL, "'back' is true or false");
+  *w = (StageWish){.n = n > 1 ? 0 : size, .chunks = (int)n, .back = lua_toboolean(l, -1)};
+  lua_pop(l, 2);
+  return true;
+}
+
+// A number of stages, a list of how many ranks each has, or how many every rank has; without one,
+// nothing is asked for.
 static StageWish check_stages(lua_State *l, int arg, int size) {
   StageWish w = {0};
-  if (lua_isnoneornil(l, arg)) return w;
+  if (lua_isnoneornil(l, arg) || check_chunks(l, arg, size, &w)) return w;
   bool counted = !lua_istable(l, arg);
   lua_Integer n = counted ? luaL_checkinteger(l, arg) : (lua_Integer)lua_rawlen(l, arg);
   if (n < 1 || n > size)

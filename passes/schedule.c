@@ -217,20 +217,41 @@ static SchedulePlan *plan_for(const Scheduler *s, const ScheduleText *text, int 
   return schedule_plan(s->arena, text, &ask, s->d);
 }
 
+// Which of our stages each of the kind's is: those that follow each other on one device are one.
+static int *join_stages(const Scheduler *s, const Shape *shape, int *n) {
+  int *of = arena_array(s->arena, int, shape->n_stages);
+  *n = 0;
+  for (int i = 0; i < shape->n_stages; i++) {
+    bool joined = i > 0 && shape->device[i] == shape->device[i - 1];
+    of[i] = joined ? of[i - 1] : (*n)++;
+  }
+  return of;
+}
+
 // Whether stages are where the kind wants them: on the same ranks for all slices, and two on one
 // device where the plan has them on the same ranks.
 static bool check_places(const Scheduler *s, const Shape *shape, bool one_each) {
+  int n;
   const Segment *stage = s->segments.at;
+  const int *of = join_stages(s, shape, &n);
   for (int m = 1; m < shape->n_micro_batches; m++)
     if (memcmp(shape->device, shape->device + (size_t)m * (size_t)shape->n_stages,
                (size_t)shape->n_stages * sizeof *shape->device) != 0)
       return declined(s, "in it a stage is on other ranks for other slices");
   for (int i = 0; i < shape->n_stages && !one_each; i++)
     for (int k = 0; k < i; k++)
-      if ((shape->device[i] == shape->device[k]) != (stage[i].set == stage[k].set))
+      if ((shape->device[i] == shape->device[k]) != (stage[of[i]].set == stage[of[k]].set))
         return declined(s, str_format(s->arena, "stages %d and %d are %s the same ranks in it", k,
                                       i, shape->device[i] == shape->device[k] ? "on" : "not on"));
   return true;
+}
+
+static void miscounted(const Scheduler *s, int wanted, int places, int chunks) {
+  declined(s,
+           str_format(s->arena, "it has %d stages on %d ranks or groups of them, and there are %d",
+                      wanted, places, s->segments.n_stages));
+  if (s->asked && s->segments.n_stages == places)
+    diag_hint(s->d, "place(axis, {chunks = %d}) puts several on each", chunks > 1 ? chunks : 2);
 }
 
 // The kind's plan for the stages there are; NULL: it has none.
@@ -249,12 +270,12 @@ static SchedulePlan *fit_kind(const Scheduler *s) {
   if (one_each && n_stages != places) plan = plan_for(s, text, chunks, n_stages);
   if (!plan) return NULL;
   const Shape *shape = &plan->shape;
+  int n_joined;
+  join_stages(s, shape, &n_joined);
   if (shape->embedding || shape->forwards > 1)
     declined(s, "it is of models with an embedding on all ranks, or with several forwards");
-  else if (shape->n_stages != n_stages)
-    declined(s, str_format(s->arena,
-                           "it has %d stages on %d ranks or groups of them, and there are %d",
-                           shape->n_stages, places, n_stages));
+  else if (n_joined != n_stages)
+    miscounted(s, n_joined, places, chunks);
   else if (check_places(s, shape, one_each))
     return plan;
   return NULL;
@@ -289,8 +310,9 @@ static OfStage *list_stages(const Scheduler *s) {
   return of;
 }
 
-static const OfStage *blocks_of(const Scheduler *s, const OfStage *of, const Work *w) {
-  return &of[(int)w->kind * s->segments.n_stages + w->stage];
+static const OfStage *blocks_of(const Scheduler *s, const OfStage *of, const int *stage,
+                                const Work *w) {
+  return &of[(int)w->kind * s->segments.n_stages + stage[w->stage]];
 }
 
 static bool share_device(const Scheduler *s, int a, int b) {
@@ -305,15 +327,19 @@ static bool share_device(const Scheduler *s, int a, int b) {
 static void take_orders(Scheduler *s, const SchedulePlan *plan) {
   const OfStage *of = list_stages(s);
   const Blocks *b = plan->blocks;
+  int n;
+  const int *stage = join_stages(s, &plan->shape, &n);
   for (int i = 0; i < plan->orders.n; i++) {
     const Order *o = &plan->orders.at[i];
-    const OfStage *first = blocks_of(s, of, b->work[o->first]);
-    const OfStage *then = blocks_of(s, of, b->work[o->then]);
+    const OfStage *first = blocks_of(s, of, stage, b->work[o->first]);
+    const OfStage *then = blocks_of(s, of, stage, b->work[o->then]);
     for (int x = 0; x < first->n; x++)
-      for (int y = 0; y < then->n; y++)
-        if (share_device(s, first->at[x], then->at[y]))
-          add_order(s, s->blocks->first[b->micro_batch[o->first]] + first->at[x],
-                    s->blocks->first[b->micro_batch[o->then]] + then->at[y], o->line);
+      for (int y = 0; y < then->n; y++) {
+        int one = s->blocks->first[b->micro_batch[o->first]] + first->at[x];
+        int other = s->blocks->first[b->micro_batch[o->then]] + then->at[y];
+        if (one != other && share_device(s, first->at[x], then->at[y]))
+          add_order(s, one, other, o->line);
+      }
   }
 }
 

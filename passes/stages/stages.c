@@ -108,9 +108,12 @@ static bool check_units(const Placing *p, const StageWish *w, Diag *d) {
                       "nothing is left to place along %s: all that computes something is assigned "
                       "or split",
                       axis);
-  if (n >= w->n) return true;
-  diag_error(d, p->why, "%d stages, and only %d unit%s to put on them", w->n, n, n == 1 ? "" : "s");
+  int wanted = w->chunks > 1 ? p->n_ranks : w->n;
+  if (n >= wanted) return true;
+  diag_error(d, p->why, "%d stages, and only %d unit%s to put on them", wanted, n,
+             n == 1 ? "" : "s");
   diag_note(d, p->units.first[n - 1]->loc, "the last unit begins here");
+  if (w->chunks > 1) return false;
   while (n > 1 && !can_be(p, n))
     n--;
   if (n > 1)
@@ -253,6 +256,45 @@ static void place_as_first(Sharding *s, int axis, const Loc *why) {
   }
 }
 
+// -- Chunks --------------------------------------------------------------------------------------
+
+static int rank_of_stage(const StageWish *w, int n_ranks, int stage) {
+  int rank = stage % n_ranks;
+  return w->back && stage / n_ranks % 2 ? n_ranks - 1 - rank : rank;
+}
+
+// Each stage by itself, as if it had a rank of its own; prices are those of the ranks they are on.
+// What goes from a later rank to an earlier costs what it does in the other direction.
+static void chunk_loads(Placing *p, const Run *on) {
+  Partition *q = &p->loads->p;
+  int n = p->n_runs;
+  for (int i = 0; i < n; i++) {
+    q->limit[i] /= p->wish->chunks;
+    for (int k = i + 1; k < n; k++) {
+      if (on[k].first >= on[i].first) continue;
+      int at = i * n + k, other = on[k].first * n + on[i].first;
+      q->start[at] = q->start[other];
+      q->by_rows[at] = q->by_rows[other];
+      q->by_whole[at] = q->by_whole[other];
+    }
+  }
+  q->run = p->run;
+  q->n_ranks = p->n_ranks;
+}
+
+// The ranks of stages; `p->run` counts them as if each had one of its own.
+static Run *chunk_runs(Placing *p) {
+  int n = p->n_ranks;
+  Run *own = arena_array(p->s->scratch, Run, n), *on = arena_array(p->s->scratch, Run, n);
+  for (int i = 0; i < n; i++) {
+    own[i] = (Run){i, 1};
+    on[i] = (Run){rank_of_stage(p->wish, n / p->wish->chunks, i), 1};
+  }
+  p->run = own;
+  p->n_runs = n;
+  return on;
+}
+
 // -- All together --------------------------------------------------------------------------------
 
 static const SolverStatus solver_status[] = {
@@ -308,6 +350,9 @@ static bool solve(Placing *p, Stages *out, Diag *d) {
   PartitionOptions o = {.seconds = SECONDS, .lp = p->s->lp};
   PartitionResult r = partition_solve(p->s->scratch, &p->loads->p, &o);
   if (r.lp_failed) return diag_error(d, p->why, "'%s' cannot be written", o.lp);
+  if (!r.run_of && p->wish->chunks > 1)
+    return diag_error(d, p->why, "the model fits on no stages of which every rank has %d",
+                      p->wish->chunks);
   if (!r.run_of) {
     double needed = placing_failed(p, &r, d);
     out->searched = (Searched){.n = needed > 0, .status = solver_status[r.status], .peak = needed};
@@ -338,14 +383,19 @@ bool stages_place(Sharding *s, int axis, const StageWish *wish, const Loc *why, 
     *out = (Stages){.n = placed->n_stages, .size = placed->size};
     return true;
   }
+  bool chunks = wish->chunks > 1;
+  if (chunks) p.n_ranks *= wish->chunks;
   p.rows = rows_find(s, s->scratch);
   p.units = units_find(s, axis, wish->n ? wish->n : p.n_ranks, s->scratch);
   if (!check_sizes(&p, wish, d) || !check_units(&p, wish, d)) return false;
-  find_runs(&p, wish);
-  p.loads = loads_new(s, axis, &p.units, p.rows, p.run, p.n_runs, s->scratch);
-  p.loads->p.n_stages = wish->n;
+  const Run *on = chunks ? chunk_runs(&p) : NULL;
+  if (!chunks) find_runs(&p, wish);
+  p.loads = loads_new(s, axis, &p.units, p.rows, chunks ? on : p.run, p.n_runs, s->scratch);
+  p.loads->p.n_stages = chunks ? p.n_ranks : wish->n;
+  if (chunks) chunk_loads(&p, on);
   if (!solve(&p, out, d)) return false;
   if (s->explain) out->searched.explained = placing_explain(&p, s->explain);
+  if (chunks) p.run = on;
   write_all(&p);
   remember(&p, out);
   return true;

@@ -8,6 +8,10 @@
 //     loads.h      what each costs on each run of ranks: compute, links, memory
 //     partition.h  which are together the least: a table of stages, labels, and CBC
 //
+// With chunks every rank has several stages (schedules such as interleaved:2): stage i is on rank i
+// modulo their number, or there and back.  They are chosen as stages of as many ranks more, of which
+// each has its part of a device's memory.
+//
 // A stage is a run of neighbouring ranks of the axis, of which each has its part of the rows.  Ops
 // that the program has assigned or split along the axis stay as they are.  Other graphs of the
 // module, such as @eval, are placed as the first one is.
@@ -22,6 +26,8 @@
 typedef struct StageWish {
   int n;           // stages; 0: as many as are best
   const int *size; // [n] ranks of each; NULL: as many as are best
+  int chunks;      // more than 1: every rank has so many stages, of the ranks one after the other
+  bool back;       // and every second time from the last rank to the first
 } StageWish;
 
 typedef struct Stages {
