@@ -36,19 +36,6 @@ int comes_from(const Value *v, const Op *of) {
   return -1;
 }
 
-// The only dimension that is as long as what the op of the model splits, which a transpose has put
-// elsewhere; whole where there is none.
-static Sbp as_long(const Problem *p, const Op *of, const Value *v, int axis) {
-  const Dims *dims = dims_of(p->s, of);
-  int letter = dims_find(dims, of->split[axis]), found = -1;
-  for (int i = 0; i < v->type->rank && letter >= 0; i++) {
-    if (v->type->dim[i] != dims->letter[letter].size) continue;
-    if (found >= 0) return (Sbp){.kind = SBP_B};
-    found = i;
-  }
-  return found < 0 ? (Sbp){.kind = SBP_B} : (Sbp){.kind = SBP_S, .dim = found};
-}
-
 // How an operand of a gradient lies as far as its op of the model says, or another part of the
 // gradient that was chosen before: d b^T of a matmul reads what transposes its operand.
 static Sbp shown(const Problem *p, const Op *op, const Op *of, const Value *v, int axis) {
@@ -58,7 +45,7 @@ static Sbp shown(const Problem *p, const Op *op, const Op *of, const Value *v, i
   if (def && def->split[axis] != SPLIT_NONE && op_is_gradient_of(def, of) && def != op)
     return split_gives(def, dims_of(p->s, def), v->index, axis);
   int from = comes_from(v, of);
-  if (from < 0) return as_long(p, of, v, axis);
+  if (from < 0) return whole;
   return from < of->n_in ? split_wants(of, dims_of(p->s, of), from, axis, whole)
                          : split_gives(of, dims_of(p->s, of), from - of->n_in, axis);
 }
