@@ -390,7 +390,7 @@ static Life life_in_run(const Planner *p, const Stay *stay, int run) {
       int64_t from = i == first ? stays_op_time(p->stays, stay[m].from) : segment->from;
       int64_t to = i == last ? stays_op_time(p->stays, stay[m].to) : segment->to;
       life.from = min(life.from, min(max(from, segment->from), segment->to));
-      life.to = max(life.to, min(to, segment->to));
+      life.to = max(life.to, max(min(to, segment->to), segment->from));
     }
   }
   return life;
@@ -402,6 +402,8 @@ static void count_stays(Planner *p, Block *b, Stay *stay) {
   bool all_stay = true;
   for (int i = 0; i < b->member.n; i++) {
     const Value *v = b->member.at[i];
+    // Rows of the first slice are there before what comes before the loop.
+    if (value_stays(v) && !v->def) life.from = 0;
     if (value_stays(v)) continue;
     all_stay = false;
     life.from = min(life.from, p->life[v->id].from);
@@ -414,7 +416,7 @@ static void count_stays(Planner *p, Block *b, Stay *stay) {
     life.from = min(life.from, own.from);
     life.to = max(life.to, own.to);
   }
-  if (life.to >= 0) b->life = life;
+  if (life.to >= 0) b->life = life; // else it is on no run
   b->slots = all_stay && slots > 1 ? slots : 0;
 }
 

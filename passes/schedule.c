@@ -463,7 +463,7 @@ static void add_run(const Scheduler *s, int class, const int *rank, const int *n
   vec_push(a, &graph_schedule(s->g)->run, run);
 }
 
-// Begin, segments, update.  False: what runs first by somebody's wish does not any more.
+// Begin, segments, update.
 static void sort_ops(const Scheduler *s) {
   Graph *g = s->g;
   const bool *update = graph_update_ops(g, s->arena);
@@ -478,6 +478,11 @@ static void sort_ops(const Scheduler *s) {
       op_move_before(part[k].at[i], NULL);
 }
 
+static int by_op(const void *x, const void *y) {
+  const Move *a = x, *b = y;
+  return a->op->id < b->op->id ? -1 : 1;
+}
+
 static void write_schedule(const Scheduler *s) {
   const int *rank = rank_ends(s);
   int *number = arena_array(s->arena, int, s->segments.n);
@@ -486,9 +491,11 @@ static void write_schedule(const Scheduler *s) {
   for_each_op(op, s->g)
     if (s->segments.of[op->id]) op->segment = number[s->segments.of[op->id] - 1];
   sort_ops(s);
+  graph_renumber(s->g);
+  // Of one segment, moves start in the order that the graph has now.
+  if (s->move.n) qsort(s->move.at, (size_t)s->move.n, sizeof *s->move.at, by_op);
   for (int c = 0; c < s->n_classes; c++)
     add_run(s, c, rank, number);
-  graph_renumber(s->g);
 }
 
 static void take_back(Graph *g) {

@@ -13,6 +13,7 @@ typedef struct Finder {
   const Graph *g;
   Arena *arena;
   bool split;
+  bool *back; // by op id: of backward
   Segments *out;
   int *depth;         // by op id: the most hops before it
   int *place;         // the depth at which it stands
@@ -50,12 +51,23 @@ static int set_of(const Finder *f, const Op *op) {
   return f->out->set_of[op_mesh(op)->id];
 }
 
-static int part_of(const Op *op) {
-  return op->part != PART_forward;
-}
-
 static bool loops(const Finder *f, const Op *op) {
   return op && f->out->looping[op->id];
+}
+
+// What is read forward is made there, even if it was put together with something of backward.
+static void find_parts(Finder *f) {
+  f->back = arena_array(f->arena, bool, f->g->n_ops);
+  for (const Op *op = f->g->last; op; op = op->prev) {
+    f->back[op->id] = op->part != PART_forward;
+    for (int i = 0; i < op->n_out; i++)
+      for_each_use(u, op->out[i])
+        if (loops(f, u->user) && !f->back[u->user->id]) f->back[op->id] = false;
+  }
+}
+
+static bool is_back(const Finder *f, const Op *op) {
+  return f->back[op->id];
 }
 
 // -- Depths ------------------------------------------------------------------------------------
@@ -80,7 +92,7 @@ static bool others_get(const Finder *f, const Op *op) {
 }
 
 static int slot_of(const Finder *f, const Op *op) {
-  return 2 * set_of(f, op) + part_of(op);
+  return 2 * set_of(f, op) + is_back(f, op);
 }
 
 static void find_anchors(Finder *f) {
@@ -107,7 +119,8 @@ static int place_of(const Finder *f, const Op *op) {
   int place = INT_MAX;
   for (int i = 0; i < op->n_out; i++)
     for_each_use(u, op->out[i])
-      if (loops(f, u->user) && part_of(u->user) == part_of(op) && f->place[u->user->id] < place)
+      if (loops(f, u->user) && is_back(f, u->user) == is_back(f, op) &&
+          f->place[u->user->id] < place)
         place = f->place[u->user->id];
   return place < INT_MAX ? place : next_anchor(f, op);
 }
@@ -145,7 +158,7 @@ static void find_apart(Finder *f) {
   // What is only added up stays with what makes it.
   for_each_op(op, f->g) {
     const Op *made = op->n_in ? op->in[0].value->def : NULL;
-    f->apart[op->id] = loops(f, op) && part_of(op) && sum[op->id] != MANY &&
+    f->apart[op->id] = loops(f, op) && is_back(f, op) && sum[op->id] != MANY &&
                        (op->kind != OP_accumulate || (loops(f, made) && f->apart[made->id]));
   }
 }
@@ -153,7 +166,7 @@ static void find_apart(Finder *f) {
 // -- Segments ----------------------------------------------------------------------------------
 
 static WorkKind kind_of(const Finder *f, const Op *op) {
-  return !part_of(op) ? WORK_F : f->apart[op->id] ? WORK_W : WORK_B;
+  return !is_back(f, op) ? WORK_F : f->apart[op->id] ? WORK_W : WORK_B;
 }
 
 static int by_order(const void *x, const void *y) {
@@ -236,6 +249,7 @@ Segments segments_find(const Graph *g, bool split, Arena *a) {
   Finder f = {.g = g, .arena = a, .split = split, .out = &out};
   find_sets(&f);
   find_loop(&f);
+  find_parts(&f);
   find_depths(&f);
   find_anchors(&f);
   find_places(&f);

@@ -125,8 +125,12 @@ static const int *read_at(const Stays *s, const Op *reader, const RunTimes *t, i
 
 static Stay *find_stays(const Stays *s, const Value *v, const RunTimes *t) {
   Stay *stay = arena_array(s->arena, Stay, s->slices);
-  for (int m = 0; m < s->slices; m++)
+  for (int m = 0; m < s->slices; m++) {
     stay[m].from = stay[m].to = begin_of(s, v, t, m);
+    // What is got is there when its segment begins, even if nobody reads it.
+    if (v->def && s->ahead[v->def->id])
+      stay[m].to = time_of(s, t->segment[v->def->segment][m], op_time(v->def));
+  }
   for_each_use(u, v) {
     int64_t op_at;
     const int *at = u->user && u->user->segment ? read_at(s, u->user, t, &op_at) : NULL;

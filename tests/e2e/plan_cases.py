@@ -79,6 +79,10 @@ PLANS = [
     ("pp", ["bert", *(m for m in ALL if m != "wide")], [4, 2, 8], [], [MOVE]),  # wide has four units
     ("pp", ["wide"], [4, 2], [], [MOVE]),
     ("pp", ["gpt_tied", "axial"], [2, 4], ["--micro-batches", 2], [MOVE]),
+    ("pp", ["gpt", "axial"], [4, 2], ["--micro-batches", 8], [MOVE]),
+    ("pp_zb_h1=2,dp=2", ["moe", "gpt"], [4], ["--micro-batches", 4], [MOVE, SUM]),
+    ("pp_interleaved=2,tp=2", ["gpt", "bert"], [4], ["--micro-batches", 4], [MOVE, SUM]),
+    ("dp=2,pp_zb_v=2", ["vit", "gpt"], [4], ["--micro-batches", 4], [MOVE, SUM]),
     ("pp=2,dp=2", ["gpt", "vit"], [4], ["--micro-batches", 2], [MOVE, SUM]),
     ("pp=2,vp=2", ["gpt_tied", "moe"], [4], [], [MOVE, SUM]),
     ("pp=2,zero3=2", ["axial", "gpt"], [4], ["--micro-batches", 2], [MOVE, SCATTER, GATHER]),
