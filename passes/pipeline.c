@@ -17,7 +17,7 @@
 
 #include "base/clock.h"
 #include "ir/place.h"
-#include "prove.h"
+#include "prove/prove.h"
 
 typedef struct Timing {
   const char *what; // a pass, or "prove"

@@ -9,12 +9,12 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PUBLIC = {
-    "backend/backend.h", "backend/temporary.h", "frontend/onnx.h", "frontend/onnx_tensor.h", "passes/annotate.h", "passes/choose.h",
-    "passes/cluster.h", "passes/collectives.h", "passes/cost.h", "passes/cost_step.h", "passes/factoring.h", "passes/needs.h",
-    "passes/op_names.h", "passes/optimizer_spec.h", "passes/part.h", "passes/path_cost.h", "passes/pass.h",
-    "passes/passes.def", "passes/path.h",
-    "passes/plan.h", "passes/prove.h", "passes/record.h", "passes/repeats.h", "passes/search/search.h",
-    "passes/solver/json.h", "passes/solver/solver.h", "passes/timeline.h",
+    "backend/backend.h", "backend/temporary.h", "frontend/onnx.h", "frontend/onnx_tensor.h", "passes/plan/annotate.h", "passes/choose/choose.h",
+    "passes/cluster/cluster.h", "passes/cost/collectives.h", "passes/cost/cost.h", "passes/cost/cost_step.h", "passes/plan/factoring.h", "passes/choose/needs.h",
+    "passes/plan/op_names.h", "passes/train/optimizer_spec.h", "passes/distribute/part.h", "passes/paths/path_cost.h", "passes/pass.h",
+    "passes/passes.def", "passes/paths/path.h",
+    "passes/plan/plan.h", "passes/prove/prove.h", "passes/plan/record.h", "passes/repeats/repeats.h", "passes/search/search.h",
+    "passes/solver/json.h", "passes/solver/solver.h", "passes/cost/timeline.h",
     "rt/launchers.def", "passes/schedule/best.h", "passes/schedule/kinds.h",
 }
 MAY = {

@@ -14,7 +14,7 @@
 
 #include "backend/backend.h"
 #include "base/vec.h"
-#include "cluster.h"
+#include "cluster/cluster.h"
 
 typedef enum ProbeKind {
   PROBE_all_reduce,

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "calibrate.h"
-#include "path_cost.h"
+#include "paths/path_cost.h"
 
 enum { N_TERMS = 3 }; // start, alpha, beta
 

@@ -20,8 +20,8 @@
 #include "frontend/onnx.h"
 #include "options.h"
 #include "pass.h"
-#include "plan.h"
-#include "record.h"
+#include "plan/plan.h"
+#include "plan/record.h"
 #include "summary.h"
 
 typedef enum Emit { EMIT_exe, EMIT_nn, EMIT_c, EMIT_plan, EMIT_onnx } Emit;

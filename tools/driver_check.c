@@ -15,10 +15,10 @@
 #include <unistd.h>
 
 #include "base/vec.h"
+#include "choose/needs.h"
 #include "driver.h"
-#include "needs.h"
-#include "optimizer_spec.h"
 #include "output.h"
+#include "train/optimizer_spec.h"
 
 // -- What is supported, and has an effect ------------------------------------------------------
 

@@ -9,10 +9,10 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "cluster.h"
-#include "cost.h"
+#include "cluster/cluster.h"
+#include "cost/cost.h"
 #include "driver.h"
-#include "factoring.h"
+#include "plan/factoring.h"
 
 bool is_auto(const Settings *s) {
   return !s->pipeline && s->ranks > 1 && !strcmp(s->plan, "auto");

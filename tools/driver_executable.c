@@ -5,8 +5,8 @@
 
 #include "base/vec.h"
 #include "driver.h"
-#include "optimizer_spec.h"
 #include "output.h"
+#include "train/optimizer_spec.h"
 
 // -- --describe --------------------------------------------------------------------------------
 

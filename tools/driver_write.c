@@ -11,11 +11,11 @@
 #include <errno.h>
 #include <string.h>
 
-#include "annotate.h"
-#include "cost.h"
+#include "cost/cost.h"
 #include "driver.h"
 #include "explain.h"
 #include "output.h"
+#include "plan/annotate.h"
 #include "report.h"
 #include "trace_file.h"
 

@@ -21,7 +21,7 @@
 #include "ir/op.h"
 #include "ir/place.h"
 #include "ir/text.h"
-#include "op_names.h"
+#include "plan/op_names.h"
 
 static const char *name_of(Arena *a, const Value *v) {
   return v->name ? str_format(a, "%%%s", v->name) : str_format(a, "%%%u", v->id);

@@ -9,7 +9,7 @@
 #include "options.h"
 #include "output.h"
 #include "pass.h"
-#include "prove.h"
+#include "prove/prove.h"
 #include "search/search.h"
 
 static const char *pipeline = "", *output = "-", *model;

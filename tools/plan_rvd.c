@@ -7,7 +7,7 @@
 #include "ir/graph.h"
 #include "options.h"
 #include "output.h"
-#include "path.h"
+#include "paths/path.h"
 #include "questions.h"
 
 // -- Output ----------------------------------------------------------------------------------

@@ -9,8 +9,8 @@
 #ifndef TOOLS_REPORT_H
 #define TOOLS_REPORT_H
 
+#include "cost/timeline.h"
 #include "summary.h"
-#include "timeline.h"
 
 typedef struct Report {
   const char *model, *plan; // as the user called them; no plan: ""

@@ -5,11 +5,11 @@
 //     4 times, ops alike:
 //       layer_norm …
 
+#include "distribute/part.h"
 #include "ir/op.h"
 #include "ir/text.h"
 #include "ir/titles.h"
-#include "part.h"
-#include "repeats.h"
+#include "repeats/repeats.h"
 #include "report.h"
 
 enum { DEEPEST = 3, MOST_ROWS = 600 };

@@ -9,11 +9,11 @@
 
 #include <math.h>
 
+#include "distribute/part.h"
 #include "ir/op.h"
 #include "ir/schedule.h"
 #include "ir/text.h"
 #include "ir/titles.h"
-#include "part.h"
 
 enum { LEFT = 110, WIDTH = 970, ROW = 34, MOST_LANES = 32, MOST_HELD = 12 };
 static const double least = 0.6; // of a pixel, that is drawn for itself

@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-#include "collectives.h"
+#include "cost/collectives.h"
 #include "ir/op.h"
 
 enum { MOST_CELLS = 32, CELL = 24, LEFT = 46, TOP = 22 };

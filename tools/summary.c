@@ -12,14 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives.h"
-#include "cost_step.h"
+#include "cost/collectives.h"
+#include "cost/cost_step.h"
+#include "distribute/part.h"
 #include "ir/op.h"
 #include "ir/place.h"
 #include "output.h"
-#include "part.h"
 #include "pass.h"
-#include "repeats.h"
+#include "repeats/repeats.h"
 
 void summary_before(Summary *s, const Module *m) {
   Module *model = module_clone(m);

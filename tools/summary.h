@@ -4,7 +4,7 @@
 #define TOOLS_SUMMARY_H
 
 #include "base/vec.h"
-#include "choose.h"
+#include "choose/choose.h"
 #include "search/search.h"
 
 typedef struct PassSeconds {

@@ -4,7 +4,7 @@
 #ifndef TOOLS_TRACE_FILE_H
 #define TOOLS_TRACE_FILE_H
 
-#include "timeline.h"
+#include "cost/timeline.h"
 
 // `memory` of each lane, or NULL.
 const char *trace_text(Arena *a, const Module *m, Target target, const StepTimeline *t,

@@ -13,8 +13,8 @@
 // Sums come last: over the innermost loops (rows) or over the outermost (columns), the same ones
 // for all sums of a body.
 //
-// passes/fuse.c makes such bodies, plan_memory asks which operands a result may overwrite, and the
-// backend writes them as C.
+// passes/machine/fuse.c makes such bodies, plan_memory asks which operands a result may overwrite,
+// and the backend writes them as C.
 
 #ifndef IR_LOOPS_H
 #define IR_LOOPS_H

@@ -9,19 +9,19 @@
 
 // Bits of the last column of ops.def.
 enum {
-  SUM = 1,        // f(a+a', b+b') = f(a,b) + f(a',b'): all operands partial in, partial out
-  EACH = 2,       // linear in each operand: one partial in, the others whole, partial out
-  INPLACE = 4,    // result 0 may take the memory of operand 0
-  VIEW = 8,       // result 0 is bytes of operand 0, from the start or from attribute `offset`
-  COMM = 16,      // moves data between ranks or micro-batches; made by passes/comm.c only
-  PREP = 32,      // the kernel is prepared once: nnrt_<name>_prep_<dtype>(arguments), then run
-  LOGICAL = 64,   // it matters where the local part of result 0 lies in the whole: op_boxed
-  STATES = 128,   // result i > 0 may take the memory of operand i + 1: an optimizer's states
-  LOW = 256,      // worth computing in 16 bits
-  WIDE = 512,     // not to be computed in 16 bits
-  TIME = 2048,    // result 0 is added up over the slices of the axis of time `axis`
-  BATCH = 1024,   // on targets that batch there is nnrt_<name>_batch_<dtype>, for many ops at once
-  NARROWS = 4096, // that kernel can write result 0 in 16 bits, too: ops.def
+  SUM = 1,      // f(a+a', b+b') = f(a,b) + f(a',b'): all operands partial in, partial out
+  EACH = 2,     // linear in each operand: one partial in, the others whole, partial out
+  INPLACE = 4,  // result 0 may take the memory of operand 0
+  VIEW = 8,     // result 0 is bytes of operand 0, from the start or from attribute `offset`
+  COMM = 16,    // moves data between ranks or micro-batches; made by passes/distribute/comm.c only
+  PREP = 32,    // the kernel is prepared once: nnrt_<name>_prep_<dtype>(arguments), then run
+  LOGICAL = 64, // it matters where the local part of result 0 lies in the whole: op_boxed
+  STATES = 128, // result i > 0 may take the memory of operand i + 1: an optimizer's states
+  LOW = 256,    // worth computing in 16 bits
+  WIDE = 512,   // not to be computed in 16 bits
+  TIME = 2048,  // result 0 is added up over the slices of the axis of time `axis`
+  BATCH = 1024, // on targets that batch there is nnrt_<name>_batch_<dtype>, for many ops at once
+  NARROWS = 4096,    // that kernel can write result 0 in 16 bits, too: ops.def
   LOGICAL_IN = 8192, // it matters where the local part of operand 0 lies in the whole
 };
 

@@ -13,9 +13,9 @@
 
 #include "base/clock.h"
 #include "ir/op.h"
-#include "op_names.h"
+#include "plan/op_names.h"
+#include "plan/said.h"
 #include "problem.h"
-#include "said.h"
 
 enum { SECONDS_EACH = 2, SECONDS_ALL = 30, MAX_LINES = 64 };
 #define ANY_PLAN 1e9 // a gap that every plan is within

@@ -8,12 +8,12 @@
 
 #include <math.h>
 
-#include "hops.h"
+#include "distribute/hops.h"
+#include "distribute/pack_grads.h"
+#include "distribute/part.h"
 #include "ir/kernel.h"
 #include "ir/op.h"
 #include "ir/split.h"
-#include "pack_grads.h"
-#include "part.h"
 #include "problem.h"
 
 // -- From one layout to another ------------------------------------------------------------------

@@ -17,7 +17,7 @@
 #include "ir/op.h"
 #include "ir/text.h"
 #include "ir/verify.h"
-#include "op_names.h"
+#include "plan/op_names.h"
 #include "problem.h"
 
 enum { MAX_EXPLAINED = 8 }; // nodes: each of their choices is a problem of its own

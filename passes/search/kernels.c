@@ -9,14 +9,14 @@
 // of the model does, and has its own work: what that leaves whole is not less for it, nor is a
 // launch.
 
-#include "cost.h"
+#include "cost/cost.h"
+#include "distribute/part.h"
 #include "ir/loops.h"
 #include "ir/op.h"
 #include "ir/split.h"
 #include "lives.h"
-#include "part.h"
+#include "machine/widen.h"
 #include "problem.h"
-#include "widen.h"
 
 #include <string.h>
 

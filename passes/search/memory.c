@@ -5,12 +5,12 @@
 
 #include "memory.h"
 
-#include "hops.h"
+#include "distribute/hops.h"
+#include "distribute/part.h"
 #include "ir/loops.h"
 #include "ir/op.h"
 #include "moments.h"
-#include "outer.h"
-#include "part.h"
+#include "plan/outer.h"
 
 // A reader, or several alike.
 typedef struct Want {

@@ -3,13 +3,13 @@
 #include <math.h>
 #include <string.h>
 
-#include "cost.h"
-#include "hops.h"
+#include "cost/cost.h"
+#include "distribute/hops.h"
+#include "distribute/part.h"
 #include "ir/op.h"
 #include "ir/split.h"
-#include "part.h"
+#include "plan/said.h"
 #include "problem.h"
-#include "said.h"
 #include "timed.h"
 
 enum { MAX_OPS = 400 }; // of the model that are decided one by one

@@ -13,10 +13,10 @@
 
 #include <string.h>
 
-#include "cost.h"
+#include "cost/cost.h"
+#include "distribute/part.h"
 #include "ir/op.h"
-#include "op_names.h"
-#include "part.h"
+#include "plan/op_names.h"
 #include "search/search.h"
 
 enum { MAX_ASKED = 8 }; // ops: each is a problem of its own

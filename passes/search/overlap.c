@@ -15,9 +15,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "distribute/pack_grads.h"
+#include "distribute/part.h"
 #include "ir/op.h"
-#include "pack_grads.h"
-#include "part.h"
 #include "problem.h"
 
 // Gradients that lie alike and wait for others to be reduced with.

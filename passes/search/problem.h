@@ -7,10 +7,10 @@
 #define PROBLEM_H
 
 #include "base/vec.h"
+#include "distribute/transition.h"
 #include "ir/work.h"
-#include "repeats.h"
+#include "repeats/repeats.h"
 #include "search.h"
-#include "transition.h"
 
 // How one node may be: of an op `split`; of a parameter or a value that several read `lies`.
 typedef struct Choice {

@@ -1,13 +1,13 @@
 // See search.h.
 
-#include "cost.h"
+#include "cost/cost.h"
+#include "distribute/part.h"
 #include "ir/op.h"
 #include "ir/split.h"
 #include "lives.h"
-#include "outer.h"
-#include "part.h"
+#include "plan/outer.h"
+#include "plan/said.h"
 #include "problem.h"
-#include "said.h"
 #include "timed.h"
 
 #include <string.h>

@@ -29,8 +29,8 @@
 #define SEARCH_H
 
 #include "base/vec.h"
-#include "cluster.h"
-#include "sharding.h"
+#include "cluster/cluster.h"
+#include "plan/sharding.h"
 #include "solver/solver.h"
 
 // Ways to factor the ranks, among which the searches' prices decide, but may be off by a little.

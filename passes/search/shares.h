@@ -10,7 +10,7 @@
 #ifndef SEARCH_SHARES_H
 #define SEARCH_SHARES_H
 
-#include "part.h"
+#include "distribute/part.h"
 #include "problem.h"
 
 typedef struct Share {

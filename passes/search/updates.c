@@ -10,12 +10,12 @@
 // choice of the weight, but for the last: that is done once for all weights that lie alike.
 
 #include "base/vec.h"
-#include "hops.h"
+#include "distribute/hops.h"
+#include "distribute/part.h"
 #include "ir/op.h"
 #include "ir/split.h"
-#include "part.h"
+#include "plan/said.h"
 #include "problem.h"
-#include "said.h"
 
 #include <string.h>
 

@@ -8,8 +8,8 @@
 #ifndef STAGES_LINKS_H
 #define STAGES_LINKS_H
 
-#include "path_cost.h"
-#include "sharding.h"
+#include "paths/path_cost.h"
+#include "plan/sharding.h"
 #include "stages/partition.h"
 
 // Seconds of `start` and of each byte.

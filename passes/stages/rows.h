@@ -8,7 +8,7 @@
 #ifndef STAGES_ROWS_H
 #define STAGES_ROWS_H
 
-#include "sharding.h"
+#include "plan/sharding.h"
 
 // By value id the dimension, or -1.
 const int *rows_find(const Sharding *s, Arena *a);

@@ -6,13 +6,13 @@
 #include <math.h>
 #include <string.h>
 
-#include "assign.h"
 #include "base/clock.h"
 #include "base/vec.h"
-#include "cost.h"
+#include "cost/cost.h"
+#include "distribute/part.h"
 #include "ir/op.h"
 #include "ir/split.h"
-#include "part.h"
+#include "plan/assign.h"
 #include "stages/placing.h"
 #include "stages/rows.h"
 

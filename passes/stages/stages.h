@@ -9,8 +9,8 @@
 //     partition.h  which are together the least: a table of stages, labels, and CBC
 //
 // With chunks every rank has several stages (schedules such as interleaved:2): stage i is on rank i
-// modulo their number, or there and back.  They are chosen as stages of as many ranks more, of which
-// each has its part of a device's memory.
+// modulo their number, or there and back.  They are chosen as stages of as many ranks more, of
+// which each has its part of a device's memory.
 //
 // A stage is a run of neighbouring ranks of the axis, of which each has its part of the rows.  Ops
 // that the program has assigned or split along the axis stay as they are.  Other graphs of the
@@ -19,8 +19,8 @@
 #ifndef STAGES_STAGES_H
 #define STAGES_STAGES_H
 
+#include "plan/sharding.h"
 #include "search/search.h"
-#include "sharding.h"
 
 // What a program asks for.
 typedef struct StageWish {

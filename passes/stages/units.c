@@ -3,9 +3,9 @@
 #include "stages/units.h"
 
 #include "base/vec.h"
+#include "distribute/part.h"
 #include "ir/op.h"
 #include "ir/work.h"
-#include "part.h"
 
 enum {
   MAX_FINE = 24,  // units that are not put together

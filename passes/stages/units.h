@@ -14,8 +14,8 @@
 #ifndef STAGES_UNITS_H
 #define STAGES_UNITS_H
 
-#include "repeats.h"
-#include "sharding.h"
+#include "plan/sharding.h"
+#include "repeats/repeats.h"
 
 enum { UNIT_none = -1, UNIT_held = -2 }; // in place of a unit's number
 

@@ -23,7 +23,7 @@
 #include <string.h>
 
 #include "base/vec.h"
-#include "path.h"
+#include "paths/path.h"
 #include "reach.h"
 
 enum { LAYOUTS = 400, MESHES = 4 };

@@ -3,7 +3,7 @@
 #ifndef LAYOUTS_H
 #define LAYOUTS_H
 
-#include "path.h"
+#include "paths/path.h"
 
 enum { MAX_LAYOUTS = 256 };
 

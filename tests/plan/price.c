@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "distribute/transition.h"
 #include "ir/op.h"
 #include "ir/split.h"
-#include "transition.h"
 
 static double seconds_of(Transitions *t, const Op *op, Diag *d) {
   if (op->kind != OP_move && op->kind != OP_all_reduce && op->kind != OP_all_gather &&

@@ -8,10 +8,10 @@
 
 #include "random_plans.h"
 
+#include "distribute/mesh.h"
 #include "ir/build.h"
 #include "ir/op.h"
 #include "ir/split.h"
-#include "mesh.h"
 
 enum { DEVICES = 12 };
 

@@ -20,7 +20,7 @@
 
 #include "ir/op.h"
 #include "pass.h"
-#include "prove.h"
+#include "prove/prove.h"
 #include "tools/eval.h"
 
 enum { MUTANTS = 6 };

@@ -13,7 +13,7 @@
 #ifndef REACH_H
 #define REACH_H
 
-#include "placement.h"
+#include "paths/placement.h"
 
 // Seconds from `from` to each target, at most `limit[i]`; more than that is INFINITY.  Targets lie
 // on the same devices.  `mixed`: where send/recv of intersections may follow any of the primitives.

@@ -5,12 +5,12 @@
 
 #include <math.h>
 
-#include "collectives.h"
-#include "cost_comm.h"
-#include "hops.h"
+#include "cost/collectives.h"
+#include "cost/cost_comm.h"
+#include "distribute/hops.h"
+#include "distribute/mesh.h"
 #include "ir/op.h"
 #include "ir/split.h"
-#include "mesh.h"
 
 static const struct {
   const char *cluster, *mesh;

@@ -3,7 +3,7 @@
 
 #include "unit.h"
 
-#include "path.h"
+#include "paths/path.h"
 
 enum { ELEMENTS = 16 << 20 };
 

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "cost.h"
+#include "cost/cost.h"
 #include "ir/op.h"
 
 static const Cluster plain = {.nodes = 1,

@@ -5,11 +5,11 @@
 
 #include <math.h>
 
-#include "cost.h"
-#include "cost_comm.h"
-#include "cost_step.h"
+#include "cost/cost.h"
+#include "cost/cost_comm.h"
+#include "cost/cost_step.h"
 #include "pass.h"
-#include "path.h"
+#include "paths/path.h"
 #include "schedule/schedule.h"
 
 static const Cluster plain = {.nodes = 2,

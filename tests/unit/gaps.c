@@ -3,7 +3,7 @@
 #include "unit.h"
 
 #include "base/vec.h"
-#include "gaps.h"
+#include "machine/gaps.h"
 
 typedef Vec(Taken) List;
 

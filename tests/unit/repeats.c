@@ -3,11 +3,11 @@
 
 #include "unit.h"
 
+#include "distribute/part.h"
 #include "ir/op.h"
-#include "part.h"
 #include "pass.h"
 #include "pipeline.h"
-#include "repeats.h"
+#include "repeats/repeats.h"
 
 enum { LAYERS = 5 };
 

@@ -1,0 +1,269 @@
+// A cluster from a file in Lua, which returns
+//
+//     return {
+//       nodes = 2, per_node = 8, nics = 4,                  -- 1, needed, 1
+//       inside = { alpha = 0.6e-6, beta = 1 / 150e9 },      -- seconds, seconds of a byte; needed
+//       across = { alpha = 2.7e-6, beta = 1 / 12.5e9 },     -- of an adapter; needed with 2 nodes
+//       start = 6.6e-6,                                     -- seconds until a primitive begins; 0
+//       memory = 32e9, memory_speed = 900e9,                -- bytes, bytes/s; not known
+//       f32 = 15.7e12, half = 125e12,                       -- FLOP/s; not known
+//       launch = 2e-6,                                      -- seconds of a kernel; 0
+//       devices = {                                         -- those that are not so; none
+//         { from = 8, to = 15, memory = 16e9, f32 = 8e12,   -- what it leaves out is as above
+//           inside = { alpha = 5e-6, beta = 1 / 16e9 } },   -- and across
+//       },
+//     }
+//
+// What is behind the dashes is what a field is when the file leaves it out.  Devices that share an
+// adapter have the same `across`.
+
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "cluster.h"
+#include "lua/lua_file.h"
+
+// A field of the file and what it may be.  Beyond its limits a number is a slip of the pen, and
+// sums of costs would not be numbers.
+typedef struct Field {
+  const char *name;
+  enum { COUNT, LINK, NUMBER, KINDS } kind;
+  bool of_device; // devices may have their own
+  size_t at;      // in a Cluster
+  const char *unit;
+  double least, most; // of a number; 0 is always legal
+} Field;
+
+#define FIELD(name, kind, of_device, ...)                                                          \
+  { #name, kind, of_device, offsetof(Cluster, name), __VA_ARGS__ }
+#define SECONDS "seconds", 0, 1e3
+static const Field fields[] = {
+    FIELD(nodes, COUNT, false, "", 1, CLUSTER_DEVICES),
+    FIELD(per_node, COUNT, false, "", 1, CLUSTER_DEVICES),
+    FIELD(nics, COUNT, false, "", 1, CLUSTER_DEVICES),
+    FIELD(inside, LINK, true, "", 0, 0),
+    FIELD(across, LINK, true, "", 0, 0),
+    FIELD(start, NUMBER, false, SECONDS),
+    FIELD(memory, NUMBER, true, "bytes", 1, 1e18),
+    FIELD(memory_speed, NUMBER, true, "bytes/s", 1e6, 1e18),
+    FIELD(f32, NUMBER, true, "FLOP/s", 1e6, 1e21),
+    FIELD(half, NUMBER, true, "FLOP/s", 1e6, 1e21),
+    FIELD(launch, NUMBER, true, SECONDS),
+    {"devices", KINDS, false, 0, "", 0, 0},
+};
+enum { N_FIELDS = sizeof fields / sizeof *fields };
+static const Field alpha_field = {"alpha", NUMBER, false, offsetof(Link, alpha), SECONDS};
+static const Field beta_field = {"beta", NUMBER, false, offsetof(Link, beta), "seconds of a byte",
+                                 0,      1};
+
+// Those of a cluster, or of some devices, behind `first`.
+static const char *field_names(Arena *a, const char *first, bool of_device) {
+  StrBuf b = {.arena = a};
+  const char *last = NULL;
+  strbuf_add(&b, first);
+  for (int i = 0; i < N_FIELDS; i++) {
+    if (of_device && !fields[i].of_device) continue;
+    if (last) strbuf_addf(&b, "%s%s", b.n ? ", " : "", last);
+    last = fields[i].name;
+  }
+  strbuf_addf(&b, " and %s", last);
+  return b.at;
+}
+
+static const LuaField *find_field(const LuaTable *t, const char *name) {
+  for (int i = 0; i < t->n; i++)
+    if (str_equal(t->at[i].name, name)) return &t->at[i];
+  return NULL;
+}
+
+static bool read_number(const LuaField *f, const Field *as, double *out, Diag *d) {
+  bool ok = f->kind == LUA_FILE_number && f->number >= 0 && f->number <= as->most;
+  if (!ok || (f->number > 0 && f->number < as->least))
+    return diag_error(d, f->loc, "'%s' must be a number of %s from %g to %g%s", f->name, as->unit,
+                      as->least, as->most, as->least > 0 ? ", or 0 if it is not known" : "");
+  *out = f->number;
+  return true;
+}
+
+static bool read_count(const LuaField *f, const Field *as, int *out, Diag *d) {
+  if (f->kind != LUA_FILE_number || f->number != floor(f->number) || f->number < as->least ||
+      f->number > as->most)
+    return diag_error(d, f->loc, "'%s' must be a whole number from %g to %g", f->name, as->least,
+                      as->most);
+  *out = (int)f->number;
+  return true;
+}
+
+static bool read_link(const LuaField *f, Link *out, Diag *d) {
+  const LuaField *alpha = NULL, *beta = NULL;
+  if (f->kind == LUA_FILE_table) {
+    alpha = find_field(f->table, "alpha");
+    beta = find_field(f->table, "beta");
+  }
+  if (!alpha || !beta || f->table->n > 2)
+    return diag_error(d, f->loc, "'%s' must be { alpha = SECONDS, beta = SECONDS OF A BYTE }",
+                      f->name);
+  bool ok = read_number(alpha, &alpha_field, &out->alpha, d);
+  return read_number(beta, &beta_field, &out->beta, d) && ok;
+}
+
+// One that is in a Cluster, at its place.
+static bool read_value(const LuaField *f, const Field *as, Cluster *c, Diag *d) {
+  void *out = (char *)c + as->at;
+  return as->kind == COUNT  ? read_count(f, as, out, d)
+         : as->kind == LINK ? read_link(f, out, d)
+                            : read_number(f, as, out, d);
+}
+
+static const Field *field_of(const char *name, bool of_device) {
+  for (int i = 0; i < N_FIELDS; i++)
+    if (str_equal(name, fields[i].name) && (fields[i].of_device || !of_device)) return &fields[i];
+  return NULL;
+}
+
+static bool read_field(const LuaField *f, Cluster *c, Arena *a, Diag *d) {
+  const Field *as = field_of(f->name, false);
+  if (as && as->kind == KINDS) return true; // when all else is known
+  if (as) return read_value(f, as, c, d);
+  diag_error(d, f->loc, "a cluster has no '%s'", f->name);
+  diag_hint(d, "it has %s", field_names(a, "", false));
+  return false;
+}
+
+// -- Devices that are not like the others --------------------------------------------------------
+
+static const char kind_text[] = "{ from = FIRST, to = LAST, memory = BYTES }";
+
+// `is` has what devices are that are of no kind.
+static bool read_kind_field(const LuaField *f, Cluster *is, DeviceKind *out, Arena *a, Diag *d) {
+  const Field *as = field_of(f->name, true);
+  const Field number = {f->name, COUNT, false, 0, "", 0, cluster_devices(is) - 1};
+  if (str_equal(f->name, "from")) return read_count(f, &number, &out->from, d);
+  if (str_equal(f->name, "to")) return read_count(f, &number, &out->to, d);
+  if (as) return read_value(f, as, is, d);
+  diag_error(d, f->loc, "some devices have no '%s' of their own", f->name);
+  diag_hint(d, "they have %s", field_names(a, "from, to", true));
+  return false;
+}
+
+static bool read_kind(const LuaField *f, const Cluster *c, DeviceKind *out, Arena *a, Diag *d) {
+  Cluster is = *c;
+  *out = (DeviceKind){.from = -1, .to = -1};
+  if (f->kind != LUA_FILE_table)
+    return diag_error(d, f->loc, "%s of 'devices' must be %s", f->name, kind_text);
+  bool ok = true;
+  for (int i = 0; i < f->table->n; i++)
+    ok = read_kind_field(&f->table->at[i], &is, out, a, d) && ok;
+  out->is = cluster_least(&is);
+  out->inside = is.inside;
+  out->across = is.across;
+  if (ok && (out->from < 0 || out->to < 0))
+    ok = diag_error(d, f->loc, "%s of 'devices' must say the first of them and the last: from, to",
+                    f->name);
+  if (ok && out->to < out->from)
+    ok = diag_error(d, f->loc, "%s of 'devices' is from %d to %d, which is none", f->name,
+                    out->from, out->to);
+  return ok;
+}
+
+// Whether no device is of two kinds.  `f` is the list.
+static bool check_once(const LuaField *f, const DeviceKind *kind, Diag *d) {
+  bool ok = true;
+  for (int i = 0; i < f->table->n; i++)
+    for (int k = 0; k < i; k++) {
+      int from = kind[i].from > kind[k].from ? kind[i].from : kind[k].from;
+      int to = kind[i].to < kind[k].to ? kind[i].to : kind[k].to;
+      if (from > to) continue;
+      ok = diag_error(d, f->table->at[i].loc, "devices %d to %d are in 'devices' twice", from, to);
+      diag_note(d, f->table->at[k].loc, "here");
+    }
+  return ok;
+}
+
+static bool link_equal(const Link *a, const Link *b) {
+  return a->alpha == b->alpha && a->beta == b->beta;
+}
+
+// Whether those that use one adapter say the same of it.
+static bool check_adapters(const LuaField *f, const Cluster *c, Diag *d) {
+  bool ok = true;
+  for (int i = 1; c->nodes > 1 && i < cluster_devices(c); i++) {
+    bool shared = cluster_nic(c, i) == cluster_nic(c, i - 1);
+    if (!shared || link_equal(cluster_across(c, i), cluster_across(c, i - 1))) continue;
+    int kind = cluster_kind(c, i) ? cluster_kind(c, i) : cluster_kind(c, i - 1);
+    ok = diag_error(d, f->table->at[kind - 1].loc,
+                    "devices %d and %d use the same adapter, so their 'across' must be the same",
+                    i - 1, i);
+  }
+  return ok;
+}
+
+// What all devices have at least; `launch` is what a kernel takes at most.
+static void find_least(Cluster *c) {
+  Device least = cluster_device(c, 0);
+  for (int i = 1; i < cluster_devices(c); i++)
+    least = device_least(least, cluster_device(c, i));
+  c->memory = least.memory;
+  c->memory_speed = least.memory_speed;
+  c->f32 = least.f32;
+  c->half = least.half;
+  c->launch = least.launch;
+}
+
+static void set_kinds(Cluster *c, const DeviceKind *kind, int n, Arena *a) {
+  int *kind_of = arena_array(a, int, cluster_devices(c));
+  for (int i = 0; i < n; i++) {
+    for (int k = kind[i].from; k <= kind[i].to; k++)
+      kind_of[k] = i + 1;
+    c->links_differ |=
+        !link_equal(&kind[i].inside, &c->inside) || !link_equal(&kind[i].across, &c->across);
+  }
+  c->others = cluster_least(c);
+  c->kind = kind;
+  c->n_kinds = n;
+  c->kind_of = kind_of;
+}
+
+static bool read_kinds(const LuaField *f, Cluster *c, Arena *a, Diag *d) {
+  if (f->kind != LUA_FILE_table)
+    return diag_error(d, f->loc, "'devices' must be a list of %s", kind_text);
+  DeviceKind *kind = arena_array(a, DeviceKind, f->table->n);
+  bool ok = true;
+  for (int i = 0; i < f->table->n; i++)
+    ok = read_kind(&f->table->at[i], c, &kind[i], a, d) && ok;
+  if (!ok || !check_once(f, kind, d)) return false;
+  if (!f->table->n) return true;
+  set_kinds(c, kind, f->table->n, a);
+  find_least(c);
+  return check_adapters(f, c, d);
+}
+
+// -- All together --------------------------------------------------------------------------------
+
+const Cluster *cluster_read_file(Arena *a, const char *path, Diag *d) {
+  const LuaTable *t = lua_file_read(a, path, d);
+  if (!t) return NULL;
+  const Loc *loc = loc_line(a, path, 0, 0);
+  Cluster *c = arena_one(a, Cluster);
+  *c = (Cluster){.name = str_copy(a, path), .nodes = 1, .nics = 1};
+  bool ok = true;
+  for (int i = 0; i < t->n; i++)
+    ok = read_field(&t->at[i], c, a, d) && ok;
+  if (!ok) return NULL;
+  if (!c->per_node)
+    ok = diag_error(d, loc, "'per_node' is missing, the number of devices of a node");
+  if (!find_field(t, "inside"))
+    ok = diag_error(d, loc, "'inside' is missing, the links inside a node");
+  if (c->nodes > 1 && !find_field(t, "across"))
+    ok = diag_error(d, loc, "'across' is missing, the links between nodes");
+  if (ok && c->per_node > CLUSTER_DEVICES / c->nodes)
+    ok = diag_error(d, find_field(t, "per_node")->loc, "these are more than %d devices",
+                    CLUSTER_DEVICES);
+  if (ok && c->nics > c->per_node)
+    ok = diag_error(d, find_field(t, "nics")->loc, "a node has %d adapters for %d devices", c->nics,
+                    c->per_node);
+  const LuaField *devices = find_field(t, "devices");
+  if (ok && devices) ok = read_kinds(devices, c, a, d);
+  return ok ? c : NULL;
+}

@@ -1,0 +1,491 @@
+// The plan proof: what the ranks do together is what the model says.
+//
+//     the model's program                          the distributed one, cut in two along dp
+//
+//     %y = linear %x, %w         (2)               %y = linear %x, %w : {S(0)} split=[0]
+//     %g = linear_back_w %x, %d  (4)               %g = linear_back_w %x, %d : {P} split=[0]
+//                                                  %r = all_reduce %g axis=dp : {B}
+//     %w1 = sgd %w, %g, …        (5)               %w1 = sgd %w, %r, … : {B}
+//
+// Every value of the distributed program stands for a value of the model's, together with a layout:
+// the whole can be put together, or added up, from the parts that the ranks have.  A value of the
+// model's program is a number (number.h).  The proof goes through the ops once, and finds for each
+// what its results stand for:
+//
+//    collectives  stand for the same number; what becomes of the layout is their rule, which the
+//                 verifier has checked (collective.h).
+//    pack         stands for all that is packed.  A sum over ranks or time of a bucket is that of
+//                 its members, and unpack is one member, where it lies and as long as it is.
+//    a reshape    that changes no length, or a slice of everything, stands for its operand's number.
+//    pieces       of a value come from slice, and go back to it through concat and add; an op on
+//                 pieces is an op of the model's program done in parts (piece.h).
+//    other ops    must be an op of the model's program, of operands that stand for the numbers of
+//                 that op's operands.  The einsum of the op of the model, whose lengths are those of
+//                 the whole, says which letters may be split, how the operands of a split must lie
+//                 and how the results do: that the op on parts then makes the parts of the result
+//                 is what a row of ops.def promises.
+//
+// At the end every output and update of the model's program must be there, of the same number, and
+// nothing else.  So by induction over the ops the ranks compute what the model says, if the rows of
+// ops.def keep their promises, and these are tested one by one.  Nothing is searched, but for
+// what few things a piece may be of: the time is linear in the number of ops, and does not depend
+// on that of the ranks.
+//
+// What is proved here leans on what module_verify has checked before: types, uses and order; the
+// layouts around collectives, sums and buckets; that no slice of time reads what is known after the
+// last.  Where an op fails its results are taken for those that it was meant to have, so that
+// what follows is looked at for its own mistakes.
+
+#include "prove_state.h"
+
+#include <string.h>
+
+#include "base/vec.h"
+#include "ir/op.h"
+#include "ir/split.h"
+#include "ir/verify.h"
+#include "plan/split_classes.h"
+
+// Does it stand for several values, and for none of the model's program?
+static bool is_bucket(const Proof *p, const Value *v) {
+  return p->of[v->id].bucket && p->of[v->id].number == UNKNOWN;
+}
+
+void fails(Proof *p, const Loc *loc, const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  diag_error(p->d, loc, "%s", str_vformat(p->a, fmt, args));
+  va_end(args);
+  p->ok = false;
+}
+
+static bool same_type(const Type *x, const Type *y) {
+  bool same = x->dtype == y->dtype && x->rank == y->rank;
+  for (int i = 0; same && i < x->rank; i++)
+    same = x->dim[i] == y->dim[i];
+  return same;
+}
+
+// -- Parameters ------------------------------------------------------------------------------
+
+static bool same_init(const Init *x, const Init *y) {
+  if (!x || !y) return x == y;
+  if (x->kind != y->kind || x->dtype != y->dtype || x->length != y->length) return false;
+  switch (x->kind) {
+  case INIT_file: return str_equal(x->path, y->path) && x->offset == y->offset;
+  case INIT_bytes: return x->length == 0 || !memcmp(x->bytes, y->bytes, (size_t)x->length);
+  case INIT_fill: return !memcmp(&x->fill, &y->fill, sizeof x->fill);
+  case INIT_normal:
+  case INIT_uniform:
+    return !memcmp(&x->fill, &y->fill, sizeof x->fill) && !memcmp(&x->to, &y->to, sizeof x->to) &&
+           x->seed == y->seed;
+  }
+  BUG("no kind of initial contents");
+}
+
+static bool same_param(const Value *x, const Value *y) {
+  return x->role == y->role && str_equal(x->label, y->label);
+}
+
+// The parameter of the model's program that `v` is.  They mostly stand in the same order.
+static const Value *model_param(const Proof *p, const Value *v, const bool *taken) {
+  const Graph *model = p->model;
+  if (v->index < model->n_params && !taken[v->index] && same_param(model->params[v->index], v))
+    return model->params[v->index];
+  for (int i = 0; i < model->n_params; i++)
+    if (!taken[i] && same_param(model->params[i], v)) return model->params[i];
+  return NULL;
+}
+
+static void prove_param(Proof *p, const Value *v, bool *taken) {
+  const char *name = prove_name(v, p->a);
+  const Value *is = model_param(p, v, taken);
+  if (!is) {
+    fails(p, v->loc, "%s is no parameter of the model's program", name);
+    return;
+  }
+  taken[is->index] = true;
+  meaning(p, v)->number = number_of(p->numbers, is);
+  const Type *whole = value_whole(v);
+  if (!same_type(whole, is->type))
+    fails(p, v->loc, "%s is %s, and %s in the model's program", name, type_text(p->a, whole),
+          type_text(p->a, is->type));
+  if (v->train != is->train)
+    fails(p, v->loc, "%s is %strained, and is %sin the model's program", name,
+          v->train ? "" : "not ", v->train ? "not " : "");
+  if (!same_init(v->init, is->init))
+    fails(p, v->loc, "%s does not begin as in the model's program", name);
+}
+
+static void prove_params(Proof *p) {
+  bool *taken = arena_array(p->a, bool, p->model->n_params);
+  for (int i = 0; i < p->g->n_params; i++)
+    prove_param(p, p->g->params[i], taken);
+  for (int i = 0; i < p->model->n_params; i++)
+    if (!taken[i])
+      fails(p, p->model->params[i]->loc, "%s of the model's program is lost",
+            prove_name(p->model->params[i], p->a));
+}
+
+// -- Collectives and buckets -----------------------------------------------------------------
+
+// Sums over a bucket are sums over its members; parts of it are nothing.
+static void prove_collective(Proof *p, const Op *op) {
+  const Meaning *in = meaning(p, op->in[0].value);
+  Meaning *out = meaning(p, op->out[0]);
+  *out = *in;
+  if (op->kind == OP_all_reduce || op->kind == OP_accumulate) return;
+  out->bucket = NULL;
+  if (is_bucket(p, op->in[0].value))
+    fails(p, op->loc, "%s: operand 0 is a bucket of %d values, which can only be added up",
+          kind_name(op), in->bucket->n);
+}
+
+// Whether every rank has all of it.
+static bool is_whole(const Value *v) {
+  bool whole = true;
+  for (int axis = 0; v->layout && axis < v->layout->n_axes; axis++)
+    whole &= v->layout->axis[axis].kind == SBP_B;
+  return whole;
+}
+
+// A program written by hand may pack before it is distributed: then a bucket has a number, too.
+static void prove_pack(Proof *p, const Op *op) {
+  Bucket *bucket = arena_one(p->a, Bucket);
+  int *in = arena_array(p->a, int, op->n_in);
+  bool known = is_whole(op->out[0]);
+  int64_t offset = 0;
+  bucket->n = op->n_in;
+  bucket->member = arena_array(p->a, Member, op->n_in);
+  for (int i = 0; i < op->n_in; i++) {
+    const Value *v = op->in[i].value;
+    in[i] = meaning(p, v)->number;
+    known &= in[i] != UNKNOWN;
+    bucket->member[i] = (Member){offset, v->type, *meaning(p, v)};
+    offset += pack_length(v->type);
+    if (is_bucket(p, v))
+      fails(p, op->loc, "pack: operand %d is a bucket, which cannot lie in another", i);
+  }
+  meaning(p, op->out[0])->bucket = bucket;
+  if (known) meaning(p, op->out[0])->number = number_find(p->numbers, op, in);
+}
+
+// -- Other ops -------------------------------------------------------------------------------
+
+// Whether the einsum of the whole lets the op split what it splits along `axis`.
+static bool may_split(Proof *p, const Op *op, const Dims *dims, int axis) {
+  char letter = op->split[axis];
+  if (letter == SPLIT_NONE) return true;
+  if (letter == SPLIT_PARTIAL) {
+    if (op_traits(op) & (SUM | EACH)) return true; // of the right operands, as verified
+    fails(p, op->loc, "%s: cannot pass partial sums on", kind_name(op));
+    return false;
+  }
+  int i = dims_find(dims, letter);
+  if (i >= 0 && split_legal(op, dims, i, axis)) return true;
+  fails(p, op->loc, "%s: '%c' of %s cannot be split along '%s'", kind_name(op), letter,
+        dims_text(p->a, dims), op_mesh(op)->axis[axis].name);
+  return false;
+}
+
+// Whether operands and results lie along `axis` as the einsum of the whole says.  Before phase
+// local nothing has been moved to where it is wanted yet, and a fill is the same in every part.
+static void prove_axis(Proof *p, const Op *op, const Dims *dims, int axis) {
+  if (!may_split(p, op, dims, axis)) return;
+  const char *name = kind_name(op), *along = op_mesh(op)->axis[axis].name;
+  for (int i = 0; i < op->n_in && op->graph->module->phase >= PHASE_local; i++) {
+    Sbp have = op->in[i].value->layout->axis[axis], want = split_wants(op, dims, i, axis, have);
+    if (!sbp_equal(have, want))
+      fails(p, op->loc, "%s: operand %d is %s along '%s', and must be %s", name, i,
+            sbp_text(p->a, have), along, sbp_text(p->a, want));
+  }
+  for (int i = 0; i < op->n_out && op->kind != OP_fill; i++) {
+    Sbp have = op->out[i]->layout->axis[axis], gives = split_gives(op, dims, i, axis);
+    if (!sbp_equal(have, gives))
+      fails(p, op->loc, "%s: result %d is %s along '%s', and must be %s", name, i,
+            sbp_text(p->a, have), along, sbp_text(p->a, gives));
+  }
+}
+
+// A graph that is called knows nothing of ranks: all of them do all of it.
+static void prove_call(Proof *p, const Op *op) {
+  const Mesh *mesh = op_mesh(op);
+  for (int axis = 0; axis < mesh->n_axes; axis++) {
+    bool whole = op->split[axis] == SPLIT_NONE;
+    for (int i = 0; i < op->n_in; i++)
+      whole &= op->in[i].value->layout->axis[axis].kind == SBP_B;
+    for (int i = 0; i < op->n_out; i++)
+      whole &= op->out[i]->layout->axis[axis].kind == SBP_B;
+    if (!whole)
+      fails(p, op->loc, "%s: '@%s' is split along '%s'", kind_name(op), op->callee->name,
+            mesh->axis[axis].name);
+  }
+}
+
+// `dims` is the einsum of the whole.
+static void prove_layouts(Proof *p, const Op *op, const Dims *dims) {
+  const Mesh *mesh = op_mesh(op);
+  if (op->graph->module->phase < PHASE_sharded || !mesh) return;
+  if (op->callee) {
+    prove_call(p, op);
+    return;
+  }
+  for (int axis = 0; axis < mesh->n_axes; axis++)
+    prove_axis(p, op, dims, axis);
+}
+
+static void prove_types(Proof *p, const Op *op, const Op *is) {
+  for (int i = 0; i < op->n_out; i++) {
+    const Type *whole = value_whole(op->out[i]);
+    if (!same_type(whole, is->out[i]->type))
+      fails(p, op->loc, "%s: result %d is %s as a whole, and %s in the model's program",
+            kind_name(op), i, type_text(p->a, whole), type_text(p->a, is->out[i]->type));
+  }
+}
+
+// What gives its operand, as what a plan pins does, may lie otherwise before phase local only.
+static void prove_pin(Proof *p, const Op *op) {
+  const Value *v = op->in[0].value, *pinned = op->out[0];
+  *meaning(p, pinned) = *meaning(p, v);
+  if (op->graph->module->phase >= PHASE_local && v->layout != pinned->layout)
+    fails(p, op->loc, "%s: is %s of %s, and changes nothing else", kind_name(op),
+          layout_text(p->a, pinned->layout), layout_text(p->a, v->layout));
+}
+
+// An op of the model's program as it is.
+static void prove_same(Proof *p, const Op *op, int first) {
+  const Op *is = number_value(p->numbers, first)->def;
+  Dims dims;
+  prove_types(p, op, is);
+  if (!op_dims(is, &dims, p->d))
+    p->ok = false;
+  else
+    prove_layouts(p, op, &dims);
+  for (int i = 0; i < op->n_out; i++)
+    meaning(p, op->out[i])->number = first + i;
+}
+
+// Says what is wrong, and takes the op for what it was most likely meant to be.
+void prove_wrong(Proof *p, const Op *op, const int *in) {
+  const Op *meant = prove_why(p->numbers, op, in, p->d);
+  p->ok = false;
+  if (!meant || meant->n_out != op->n_out) return;
+  for (int i = 0; i < op->n_out; i++)
+    *meaning(p, op->out[i]) = (Meaning){.number = number_of(p->numbers, meant->out[i])};
+}
+
+// -- One op ----------------------------------------------------------------------------------
+
+static void prove_op(Proof *p, const Op *op) {
+  int *in = arena_array(p->a, int, op->n_in);
+  bool known = op->n_out > 0; // a call that gives nothing does nothing
+  bool numbers = true;
+  for (int i = 0; i < op->n_in; i++) {
+    const Meaning *of = meaning(p, op->in[i].value);
+    in[i] = of->number;
+    known &= in[i] != UNKNOWN || of->piece;
+    numbers &= in[i] != UNKNOWN;
+    if (is_bucket(p, op->in[i].value))
+      fails(p, op->loc, "%s: operand %d is a bucket of %d values", kind_name(op), i, of->bucket->n);
+  }
+  if (!known) return; // what made it unknown was reported
+  int first = numbers ? number_find(p->numbers, op, in) : UNKNOWN;
+  if (gives_operand(op))
+    prove_pin(p, op);
+  else if (first != UNKNOWN)
+    prove_same(p, op, first);
+  else
+    prove_pieces(p, op, in, numbers);
+  prove_also_pieces(p, op);
+}
+
+// -- Reading a bucket ------------------------------------------------------------------------
+
+// The member that begins at `offset`; they lie in order.
+static const Member *member_at(const Bucket *bucket, int64_t offset) {
+  int low = 0, high = bucket->n;
+  while (low < high) {
+    int middle = (low + high) / 2;
+    if (bucket->member[middle].offset == offset) return &bucket->member[middle];
+    if (bucket->member[middle].offset < offset)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return NULL;
+}
+
+static void prove_unpack(Proof *p, const Op *op) {
+  const Value *out = op->out[0];
+  const Bucket *bucket = meaning(p, op->in[0].value)->bucket;
+  int64_t offset = attr_i(op, "offset");
+  if (!bucket) {
+    prove_op(p, op);
+    return;
+  }
+  const Member *member = member_at(bucket, offset);
+  if (!member)
+    fails(p, op->loc, "unpack: nothing was packed at offset %lld", (long long)offset);
+  else if (!same_type(member->type, out->type))
+    fails(p, op->loc, "unpack: '%s' is %s, and %s was packed at offset %lld", value_text(p->a, out),
+          type_text(p->a, out->type), type_text(p->a, member->type), (long long)offset);
+  if (member) *meaning(p, out) = member->is;
+}
+
+// -- Results ---------------------------------------------------------------------------------
+
+static bool same_result(const Result *x, const Result *y) {
+  if (!x->target || !y->target) return !x->target && !y->target && str_equal(x->label, y->label);
+  return same_param(x->target, y->target);
+}
+
+static const Result *find_result(const Graph *g, const Result *like, int first) {
+  if (first < g->n_results && same_result(g->results[first], like)) return g->results[first];
+  for (int i = 0; i < g->n_results; i++)
+    if (same_result(g->results[i], like)) return g->results[i];
+  return NULL;
+}
+
+static const char *result_name(const Proof *p, const Result *r) {
+  return r->target ? str_format(p->a, "the update of %s", prove_name(r->target, p->a))
+                   : str_format(p->a, "output '%s'", r->label);
+}
+
+static const Loc *value_loc(const Value *v) {
+  return v->def ? v->def->loc : v->loc;
+}
+
+// Is it all of that value?
+static bool stands_for(const Proof *p, const Meaning *of, int number) {
+  bool is = of->number == number;
+  for (const Piece *piece = of->piece; piece; piece = piece->other)
+    is |= piece->number == number && piece_is_all(piece, whole_of(p, number));
+  return is;
+}
+
+// Every result of the model's program is there, and is what it is there.
+static void prove_results(Proof *p) {
+  for (int i = 0; i < p->model->n_results; i++) {
+    const Result *is = p->model->results[i], *r = find_result(p->g, is, i);
+    const Value *want = is->use.value;
+    if (!r) {
+      fails(p, value_loc(want), "%s of the model's program is lost", result_name(p, is));
+      continue;
+    }
+    const Meaning *of = meaning(p, r->use.value);
+    const Loc *loc = value_loc(r->use.value);
+    const char *name = result_name(p, r);
+    if (stands_for(p, of, number_of(p->numbers, want))) continue;
+    if (is_bucket(p, r->use.value))
+      fails(p, loc, "%s is a bucket of %d values", name, of->bucket->n);
+    else if (of->number != UNKNOWN)
+      fails(p, loc, "%s is %s, and %s in the model's program", name,
+            prove_name(number_value(p->numbers, of->number), p->a), prove_name(want, p->a));
+    else if (of->piece)
+      fails(p, loc, "%s is %s, and %s in the model's program", name, piece_name(p, of->piece),
+            prove_name(want, p->a));
+  }
+  for (int i = 0; i < p->g->n_results; i++)
+    if (!find_result(p->model, p->g->results[i], i))
+      fails(p, value_loc(p->g->results[i]->use.value), "%s is none of the model's program",
+            result_name(p, p->g->results[i]));
+}
+
+// -- All of it -------------------------------------------------------------------------------
+
+static bool prove_graph(const Graph *model, const Graph *g, Diag *d) {
+  Proof p = {.model = model, .g = g, .a = arena_new(), .d = d, .ok = true};
+  p.numbers = numbers_new(model, p.a);
+  p.of = arena_array(p.a, Meaning, g->n_values);
+  for (uint32_t i = 0; i < g->n_values; i++)
+    p.of[i].number = UNKNOWN;
+  prove_params(&p);
+  for_each_op(op, g) {
+    if (op_info[op->kind].traits & COMM)
+      prove_collective(&p, op);
+    else if (op->kind == OP_pack)
+      prove_pack(&p, op);
+    else if (op->kind == OP_unpack)
+      prove_unpack(&p, op);
+    else
+      prove_op(&p, op);
+  }
+  prove_results(&p);
+  arena_free(p.a);
+  return p.ok;
+}
+
+static const Graph *entry_named(const Module *m, const char *name) {
+  for_each_graph(g, m)
+    if (g->entry && str_equal(g->name, name)) return g;
+  return NULL;
+}
+
+// -- Losses whose classes are split ----------------------------------------------------------
+
+// How many classes each part has of the first of the two lse_parts that split_classes makes; 0 of
+// other ops.
+static int64_t classes_of_part(const Op *op) {
+  const Value *x = op->kind == OP_lse_parts ? op->in[0].value : NULL;
+  while (x && x->def && (op_info[x->def->kind].traits & COMM))
+    x = x->def->in[0].value;
+  if (!x || (x->def && x->def->kind == OP_lse_parts)) return 0;
+  const Type *have = value_whole(op->in[0].value), *made = value_whole(op->out[0]);
+  return have->dim[have->rank - 1] / made->dim[made->rank - 1];
+}
+
+// What `of` is, or is one of, in another program.  Only texts written by hand lack the numbers.
+static Op *op_like(const Graph *g, OpKind kind, const Op *of) {
+  for_each_op(op, g)
+    if (op->kind == kind && op->of == of->of && (of->of || loc_same(op->loc, of->loc))) return op;
+  return NULL;
+}
+
+// A plan may split the classes of a loss, which takes other ops of the same numbers.  Which losses,
+// and in how many parts, is to be seen in `m`; that the program with them is the model's still is
+// what split_classes promises.  `with` is that program, when there are any.
+static bool split_losses(const Module *model, const Module *m, Module **with, Diag *d) {
+  for_each_graph(g, m) {
+    if (!g->entry) continue;
+    for_each_op(op, g) {
+      int64_t part = classes_of_part(op);
+      const Graph *is = part ? entry_named(*with ? *with : model, g->name) : NULL;
+      if (!is || op_like(is, OP_lse_parts, op) || !op_like(is, OP_cross_entropy, op)) continue;
+      if (!*with) *with = module_clone(model);
+      Op *loss = op_like(entry_named(*with, g->name), OP_cross_entropy, op);
+      const Type *logits = loss->in[0].value->type;
+      if (!split_classes(loss, (int)(logits->dim[logits->rank - 1] / part), d)) return false;
+    }
+  }
+  for (Graph *g = *with ? (*with)->graphs : NULL; g; g = g->next)
+    graph_renumber(g);
+  return true;
+}
+
+static bool prove_module(const Module *model, const Module *m, Diag *d) {
+  bool ok = true;
+  const Graph *main_one = module_first_entry(model), *first = module_first_entry(m);
+  if (main_one && first && !str_equal(main_one->name, first->name))
+    ok = diag_error(d, NULL, "the main entry is '@%s', and '@%s' in the model's program",
+                    first->name, main_one->name);
+  for_each_graph(is, model)
+    if (is->entry && !entry_named(m, is->name))
+      ok = diag_error(d, NULL, "'@%s' of the model's program is lost", is->name);
+  for_each_graph(g, m) {
+    const Graph *is = entry_named(model, g->name);
+    if (g->entry)
+      ok &= is ? prove_graph(is, g, d)
+               : diag_error(d, NULL, "'@%s' is no entry of the model's program", g->name);
+  }
+  return ok;
+}
+
+bool prove(const Module *model, const Module *m, Diag *d) {
+  if (model->phase >= PHASE_local)
+    return diag_error(d, NULL, "the model's program is %s: its types are those of parts",
+                      phase_name[model->phase]);
+  Module *with = NULL;
+  bool ok = split_losses(model, m, &with, d) && prove_module(with ? with : model, m, d);
+  if (with) module_free(with);
+  return ok;
+}

@@ -1,0 +1,69 @@
+// Common subexpressions: ops of one kind with the same operands and attributes compute the same.
+//
+//     %a = exp %x                  %a = exp %x
+//     %b = exp %x           =>     %c = add %a, %a
+//     %c = add %a, %b
+//
+// What is computed anew for gradients (recompute.c) is so on purpose, and stays what it is.
+//
+// That goes for random ops too: what they draw is decided by their key.  One walk in order finds
+// all of them, as operands have been merged before their readers are looked at.
+
+#include <string.h>
+
+#include "distribute/part.h"
+#include "ir/intern.h"
+#include "rewrite.h"
+
+typedef struct Entry {
+  Op *op;
+  struct Entry *next;
+} Entry;
+
+static uint64_t hash_op(const Op *op) {
+  uint64_t h = hash_mix(0, (uint64_t)op->kind);
+  for (int i = 0; i < op->n_in; i++)
+    h = hash_mix(h, op->in[i].value->id);
+  int n;
+  op_attr_specs(op->kind, &n);
+  for (int i = 0; i < n; i++)
+    h = attr_hash(h, &op->attrs[i]);
+  return h ^ h >> 32;
+}
+
+static bool op_equal(const Op *x, const Op *y) {
+  if (x->kind != y->kind || x->n_in != y->n_in || x->n_out != y->n_out || x->callee != y->callee ||
+      memcmp(x->split, y->split, sizeof x->split) != 0)
+    return false;
+  for (int i = 0; i < x->n_in; i++)
+    if (x->in[i].value != y->in[i].value) return false;
+  for (int i = 0; i < x->n_out; i++)
+    if (x->out[i]->type != y->out[i]->type || x->out[i]->layout != y->out[i]->layout) return false;
+  return op_same_attrs(x, y);
+}
+
+int merge_equal(Graph *g) {
+  int merged = 0, n_slots = 64;
+  while (n_slots < (int)g->n_ops)
+    n_slots *= 2;
+  Arena *a = arena_new();
+  Entry **slot = arena_array(a, Entry *, n_slots);
+  for_each_op_safe(op, g) {
+    if ((op_info[op->kind].traits & COMM) || op_is_anew(op)) continue;
+    Entry **at = &slot[hash_op(op) & (uint64_t)(n_slots - 1)], *e = *at;
+    while (e && !op_equal(e->op, op))
+      e = e->next;
+    if (!e) {
+      e = arena_one(a, Entry);
+      *e = (Entry){op, *at};
+      *at = e;
+      continue;
+    }
+    for (int i = 0; i < op->n_out; i++)
+      replace(op->out[i], e->op->out[i]);
+    op_erase(op);
+    merged++;
+  }
+  arena_free(a);
+  return merged;
+}

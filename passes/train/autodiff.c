@@ -1,0 +1,380 @@
+// Automatic differentiation: the gradient of the loss by every trainable weight.
+//
+//     %y = linear %x, %w : f32[8,6]               %y = linear %x, %w     : f32[8,6]
+//     …                                           …
+//     return output "loss" %l              =>     %1 = linear_back_w %x, %dy : f32[4,6]
+//                                                 return output "loss" %l,
+//                                                        output "grad:w" %1
+//
+// A reverse sweep.  Going through the ops from the last to the first, when an op is reached all
+// that read its results have been, so the adjoints of its results are complete; the `grad` of its
+// row gives those of its operands.  An op takes part when it depends on a trainable weight and the
+// loss depends on it, both through ops that have a derivative.  What a gradient function makes in
+// vain, the adjoint of an input say, is erased at the end.
+//
+// A loss that is divided by a count of the data, as with ignored labels, is
+//
+//     loss = f * s        s: a sum over rows, f: does not depend on the weights
+//
+// and its gradient is f * ds.  The sweep starts at s with 1 and every gradient is multiplied by f
+// at its end.  So nothing on the way back reads f, which is known after the last micro-batch only:
+// gradients are summed up over micro-batches first and divided then.  optimizer.c takes the
+// factor off again and gives it to the update.  Where a loss has no such form, say the sum of two
+// that are divided by different counts, f is read on the way; that is as right for a whole batch,
+// and comm.c refuses to cut it.
+//
+// Gradients in f16 may be too small for it, so with scale=S the loss's adjoint is multiplied by the
+// state `loss_scale`, which is S at first, and the gradients are divided by it at their end: one
+// more part of the common factor.
+//
+//     %0 = scale %loss_scale by=0.125             the adjoint that the sweep starts with
+//     …
+//     %9 = mul %8, (reciprocal %loss_scale)       output "grad:w"
+//
+// optimizer.c chooses the next one.
+//
+// Weights that get no gradient lose their `train`.
+
+#include <string.h>
+
+#include "base/table.h"
+#include "base/vec.h"
+#include "distribute/part.h"
+#include "ir/op.h"
+#include "pass.h"
+
+typedef struct Autodiff {
+  Graph *g;
+  Arena *arena, *scratch; // of the module, of the pass
+  Diag *d;
+  uint32_t n_values; // of the forward part
+  bool *varied;      // [n_values] depends on a trainable weight
+  bool *useful;      // [n_values] the loss depends on it
+  Value **adjoint;   // [n_values] or NULL
+  bool failed;
+} Autodiff;
+
+static bool is_floating(const Value *v) {
+  return dtype_class[v->type->dtype] == 'F';
+}
+
+static GradFn *grad_of(const Op *op) {
+  return op_info[op->kind].grad;
+}
+
+// -- Which weights ---------------------------------------------------------------------------
+
+static bool is_frozen(const Autodiff *ad, const Value *w, const char *globs, bool *matched) {
+  bool frozen = false;
+  int i = 0;
+  for (const char *at = globs; at && *at; i++) {
+    size_t n = strcspn(at, ",");
+    if (str_glob(str_copy_n(ad->scratch, at, n), w->label)) frozen = matched[i] = true;
+    at += n + (at[n] == ',');
+  }
+  return frozen;
+}
+
+static void warn_unmatched(Autodiff *ad, const char *globs, const bool *matched) {
+  int i = 0;
+  for (const char *at = globs; at && *at; i++) {
+    int n = (int)strcspn(at, ",");
+    if (!matched[i]) diag_warning(ad->d, NULL, "--freeze '%.*s' matches no weight", n, at);
+    at += n + (at[n] == ',');
+  }
+}
+
+static void choose_weights(Autodiff *ad, const char *globs) {
+  bool *matched = arena_array(ad->scratch, bool, globs ? strlen(globs) + 1 : 1);
+  for (int i = 0; i < ad->g->n_params; i++) {
+    Value *w = ad->g->params[i];
+    if (w->role != ROLE_weight) continue;
+    if (!w->label) w->label = w->name ? w->name : str_format(ad->arena, "%u", w->id);
+    w->train &= is_floating(w);
+    if (is_frozen(ad, w, globs, matched)) w->train = false;
+    ad->varied[w->id] = w->train;
+  }
+  warn_unmatched(ad, globs, matched);
+}
+
+// -- What takes part -------------------------------------------------------------------------
+
+static bool any_varied(const Autodiff *ad, const Op *op) {
+  for (int i = 0; i < op->n_in; i++)
+    if (ad->varied[op->in[i].value->id]) return true;
+  return false;
+}
+
+static bool any_useful(const Autodiff *ad, const Op *op) {
+  for (int i = 0; i < op->n_out; i++)
+    if (ad->useful[op->out[i]->id]) return true;
+  return false;
+}
+
+static void mark(Autodiff *ad, const Value *loss) {
+  for_each_op(op, ad->g) {
+    if (grad_of(op) == zero_grad || !any_varied(ad, op)) continue;
+    for (int i = 0; i < op->n_out; i++)
+      ad->varied[op->out[i]->id] = is_floating(op->out[i]);
+  }
+  ad->useful[loss->id] = true;
+  for (Op *op = ad->g->last; op; op = op->prev) {
+    if (grad_of(op) == zero_grad || !any_useful(ad, op)) continue;
+    for (int i = 0; i < op->n_in; i++)
+      ad->useful[op->in[i].value->id] = true;
+  }
+}
+
+static bool takes_part(const Autodiff *ad, const Op *op) {
+  return grad_of(op) != zero_grad && any_varied(ad, op) && any_useful(ad, op);
+}
+
+static const char *shapes_text(Arena *a, const Op *op) {
+  StrBuf b = {.arena = a};
+  strbuf_add(&b, "");
+  for (int i = 0; i < op->n_in; i++)
+    strbuf_addf(&b, "%s%s", i ? ", " : "", type_text(a, op->in[i].value->type));
+  for (int i = 0; i < op->n_out; i++)
+    strbuf_addf(&b, "%s%s", i ? ", " : " -> ", type_text(a, op->out[i]->type));
+  return b.at;
+}
+
+// All that stands in the way, in one run.
+static bool check_gradients(Autodiff *ad) {
+  int n = 0;
+  for_each_op(op, ad->g) {
+    if (!takes_part(ad, op) || grad_of(op) != no_grad) continue;
+    diag_error(ad->d, op->loc, "%s has no gradient: %s", op_info[op->kind].name,
+               shapes_text(ad->scratch, op));
+    n++;
+  }
+  if (n)
+    diag_hint(ad->d,
+              "the loss reaches trainable weights through %s; freeze the weights before "
+              "%s with --freeze, or choose another --loss",
+              n == 1 ? "it" : "these", n == 1 ? "it" : "them");
+  return n == 0;
+}
+
+static Origin origin_of_gradient(const Autodiff *ad, Origin of) {
+  of.loc = loc_from(ad->arena, of.loc, "gradient");
+  of.part = PART_backward;
+  of.anew = 0;
+  return of;
+}
+
+// -- The start -------------------------------------------------------------------------------
+
+// loss = by * factor * start, with `factor` NULL or a value that depends on no trainable weight.
+typedef struct Start {
+  Value *start, *factor;
+  double by;
+} Start;
+
+static Value *as_scalar(Builder *b, Value *v) {
+  return build_reshape(b, v, 0, NULL);
+}
+
+static void multiply(Start *s, Builder *b, Value *by) {
+  if (by->def && by->def->kind == OP_fill)
+    s->by *= attr_f(by->def, "value");
+  else if (s->factor)
+    s->factor = build(b, OP_mul, IN(s->factor, as_scalar(b, by)), NO_ATTRS);
+  else
+    s->factor = as_scalar(b, by);
+}
+
+static void divide(Start *s, Builder *b, Value *by) {
+  if (by->def && by->def->kind == OP_fill)
+    s->by /= attr_f(by->def, "value");
+  else if (s->factor)
+    s->factor = build(b, OP_div, IN(s->factor, as_scalar(b, by)), NO_ATTRS);
+  else
+    s->factor = build(b, OP_reciprocal, IN(as_scalar(b, by)), NO_ATTRS);
+}
+
+static Start find_start(const Autodiff *ad, Builder *b, Value *loss) {
+  Start s = {.start = loss, .by = 1};
+  for (const Op *op = loss->def; op && !b->failed; op = s.start->def) {
+    Value *x = op->n_in > 0 ? op->in[0].value : NULL, *y = op->n_in > 1 ? op->in[1].value : NULL;
+    if (!x || type_count(x->type) != 1) break;
+    bool first = ad->varied[x->id], second = y && ad->varied[y->id];
+    if (op->kind == OP_scale) {
+      s.by *= attr_f(op, "by");
+    } else if (op->kind == OP_neg) {
+      s.by = -s.by;
+    } else if (op->kind == OP_div && first && !second) {
+      divide(&s, b, y);
+    } else if (op->kind == OP_mul && first != second) {
+      multiply(&s, b, first ? y : x);
+      if (second) x = y;
+    } else if (op->kind != OP_reshape) {
+      break;
+    }
+    s.start = x;
+  }
+  return s;
+}
+
+// -- The sweep -------------------------------------------------------------------------------
+
+static void add_adjoint(Autodiff *ad, Builder *b, Value *v, Value *adjoint) {
+  if (!adjoint || !ad->varied[v->id] || !ad->useful[v->id]) return;
+  if (adjoint->type != v->type)
+    BUG("the gradient of %s gives %s for an operand of %s", op_info[adjoint->def->kind].name,
+        type_text(ad->scratch, adjoint->type), type_text(ad->scratch, v->type));
+  Value **sum = &ad->adjoint[v->id];
+  *sum = *sum ? build(b, OP_add, IN(*sum, adjoint), NO_ATTRS) : adjoint;
+}
+
+static void sweep_op(Autodiff *ad, Op *op) {
+  Builder b = {.g = ad->g, .d = ad->d, .origin = origin_of_gradient(ad, op_origin(op))};
+  Value **dout = arena_array(ad->scratch, Value *, op->n_out);
+  Value **din = arena_array(ad->scratch, Value *, op->n_in);
+  bool any = false;
+  for (int i = 0; i < op->n_out; i++)
+    any |= (dout[i] = ad->adjoint[op->out[i]->id]) != NULL;
+  if (!any) return;
+  // Gradients may rely on the adjoint of the first result: zeros when only others have one.
+  if (!dout[0]) {
+    const Type *t = op->out[0]->type;
+    dout[0] = build_fill(&b, t->dtype, t->rank, t->dim, 0);
+  }
+  int errors = diag_errors(ad->d);
+  if (!grad_of(op)(&b, op, dout, din) || b.failed) {
+    if (diag_errors(ad->d) == errors)
+      BUG("the gradient of %s failed without a word", op_info[op->kind].name);
+    ad->failed = true;
+    return;
+  }
+  for (int i = 0; i < op->n_in; i++)
+    add_adjoint(ad, &b, op->in[i].value, din[i]);
+  ad->failed |= b.failed;
+}
+
+// -- The end ---------------------------------------------------------------------------------
+
+static Value *finish(Builder *b, Value *gradient, Value *factor) {
+  if (!factor) return gradient;
+  const Type *t = gradient->type;
+  factor = build_broadcast(b, build_cast(b, factor, t->dtype), t->rank, t->dim);
+  return build(b, OP_mul, IN(gradient, factor), NO_ATTRS);
+}
+
+static int add_outputs(Autodiff *ad, Builder *b, Value *factor) {
+  int n = 0;
+  Table *outputs = table_new(ad->arena);
+  for (int i = 0; i < ad->g->n_results; i++)
+    if (ad->g->results[i]->label)
+      table_add(outputs, 0, ad->g->results[i]->label, ad->g->results[i]);
+  for (int i = 0; i < ad->g->n_params; i++) {
+    Value *w = ad->g->params[i];
+    if (!w->train) continue;
+    Value *gradient = ad->adjoint[w->id];
+    w->train = gradient != NULL;
+    if (!gradient) continue;
+    b->origin = origin_of_gradient(ad, value_origin(w));
+    const char *label = str_format(ad->arena, "grad:%s", w->label);
+    if (table_add(outputs, 0, label, w)) {
+      b->failed = !diag_error(ad->d, w->loc, "there is a gradient '%s' already", label);
+      return n;
+    }
+    Value *whole = finish(b, gradient, factor);
+    if (!whole) return n;
+    graph_output(ad->g, whole, label);
+    n++;
+  }
+  return n;
+}
+
+static void erase_unused(const Op *last_forward, Graph *g) {
+  for (Op *op = g->last, *prev; op != last_forward; op = prev) {
+    prev = op->prev;
+    bool used = false;
+    for (int i = 0; i < op->n_out; i++)
+      used |= value_used(op->out[i]);
+    if (!used) op_erase(op);
+  }
+}
+
+static Value *loss_scale(Autodiff *ad, double first) {
+  Value *v = graph_param(ad->g, "loss_scale", type_scalar(ad->g->module, DT_f32), ROLE_state, NULL);
+  v->label = "loss_scale";
+  v->init = arena_one(ad->arena, Init);
+  v->init->kind = INIT_fill;
+  v->init->dtype = DT_f32;
+  v->init->fill = first;
+  return v;
+}
+
+// The adjoint of the start, `by` everywhere; times the loss's scale where it has one.
+static Value *first_adjoint(Builder *b, const Start *s, Value *scale) {
+  const Type *t = s->start->type;
+  if (!scale) return build_fill(b, t->dtype, t->rank, t->dim, s->by);
+  Value *by = build_cast(b, build_scale(b, scale, s->by), t->dtype);
+  return build_broadcast(b, by, t->rank, t->dim);
+}
+
+static void take_back_scale(Builder *b, Start *s, Value *scale) {
+  if (!s->factor)
+    s->factor = build(b, OP_reciprocal, IN(scale), NO_ATTRS);
+  else
+    s->factor =
+        build(b, OP_div, IN(s->factor, build_cast(b, scale, s->factor->type->dtype)), NO_ATTRS);
+}
+
+static bool check_scale(const Autodiff *ad, double scale) {
+  if (!(scale >= 0 && scale <= 0x1p24))
+    return diag_error(ad->d, NULL, "the loss cannot be scaled by %g", scale);
+  if (scale > 0 && graph_find_param(ad->g, "loss_scale"))
+    return diag_error(ad->d, NULL, "'@%s' has a 'loss_scale' already", ad->g->name);
+  return true;
+}
+
+static bool differentiate(Autodiff *ad, Value *loss, const PassOptions *o) {
+  Op *last = ad->g->last;
+  number_model(ad->g);
+  Builder b = {.g = ad->g, .d = ad->d, .origin = origin_of_gradient(ad, value_origin(loss))};
+  double by = opt_float(o, "scale", 0);
+  if (!check_scale(ad, by)) return false;
+  Start s = find_start(ad, &b, loss);
+  Value *scale = by > 0 ? loss_scale(ad, by) : NULL;
+  ad->adjoint[s.start->id] = first_adjoint(&b, &s, scale);
+  if (scale) take_back_scale(&b, &s, scale);
+  for (Op *op = last; op; op = op->prev)
+    if (takes_part(ad, op)) sweep_op(ad, op);
+  if (ad->failed || b.failed) return false;
+  int n = add_outputs(ad, &b, s.factor);
+  if (b.failed) return false;
+  if (n == 0) {
+    diag_error(ad->d, b.origin.loc, "no trainable weight reaches the loss");
+    diag_hint(ad->d, "look at --freeze, and at which output the loss is made of");
+    return false;
+  }
+  erase_unused(last, ad->g);
+  opt_stat(o, n, "gradients");
+  return true;
+}
+
+bool pass_autodiff(Module *m, const PassOptions *o, Diag *d) {
+  Graph *g = graph_find(m, "train");
+  if (!g) g = m->graphs;
+  const Result *loss = graph_find_output(g, "loss");
+  if (!loss) {
+    diag_error(d, NULL, "'@%s' has no output 'loss'", g->name);
+    diag_hint(d, "run 'loss' before 'autodiff'");
+    return false;
+  }
+  if (loss->use.value->type->rank != 0 || !is_floating(loss->use.value))
+    return diag_error(d, NULL, "the loss is %s and not a floating-point number",
+                      type_text(opt_scratch(o), loss->use.value->type));
+  graph_renumber(g);
+  Autodiff ad = {.g = g, .arena = m->arena, .scratch = opt_scratch(o), .d = d};
+  ad.n_values = g->n_values;
+  ad.varied = arena_array(ad.scratch, bool, g->n_values);
+  ad.useful = arena_array(ad.scratch, bool, g->n_values);
+  ad.adjoint = arena_array(ad.scratch, Value *, g->n_values);
+  choose_weights(&ad, opt_str(o, "freeze"));
+  mark(&ad, loss->use.value);
+  return check_gradients(&ad) && differentiate(&ad, loss->use.value, o);
+}

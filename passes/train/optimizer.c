@@ -1,0 +1,331 @@
+// The optimizer: gradients become updates.
+//
+//     return output "loss" %l,                %n  = … sqrt of the sum of squares of all gradients
+//            output "grad:w" %g        =>     %c  = … min(1, clip / (%n + 1e-6))
+//                                             %w1, %m1, %v1 = adam %w, %g, %m, %v, %lr, %c, %step
+//                                             return output "loss" %l, output "grad_norm" %n,
+//                                                    update %w %w1, update %m %m1, update %v %v1
+//
+// The specification is NAME[:key=value,…] with the names, the defaults and the arithmetic of
+// torch.optim; optimizer_spec.c has the list.  States are parameters labelled WEIGHT.exp_avg and so
+// on, 0 at first; the learning rate and the step are scalars that the runtime sets.
+//
+// What every gradient is multiplied by goes to the op as its operand `gscale` instead of being an
+// op of its own over all the weights: the clipping coefficient, as torch.nn.utils.clip_grad_norm_
+// computes it, and the common factor that autodiff left at the end of every gradient (see there),
+// which is what lets gradients be summed over micro-batches before they are divided.
+//
+// grad_norm is always an output: the total L2 norm before clipping, of the true gradients where the
+// loss was scaled.
+//
+// Where autodiff scaled the loss, the scale looks after itself, as torch.amp.GradScaler's does:
+//
+//     %good   = less %norm, inf                  no gradient is infinite or not a number
+//     %gscale = where %good, %c, nan             nan: the optimizers leave weights and states alone
+//     scale, after `growth` good steps in a row:  2 * scale, then counted anew
+//     scale, after a bad one:                     scale / 2
+//
+// A bad step is a skipped step: it is not counted among those that adam corrects its averages for,
+// so the number of updates is a state here.  The output `loss_scale` is the next step's scale, and
+// tells the runtime two things.  That there is one at all: a norm that is not finite is then a
+// skipped step and not the end of the job.  And when it does not go down any more after such a
+// step, at 2^-14: gradients that are not finite even so are no matter of range, and the job ends.
+// A loss that is not finite ends it as ever, since no scale can help there.
+
+#include <math.h>
+#include <string.h>
+
+#include "base/table.h"
+#include "base/vec.h"
+#include "ir/build.h"
+#include "optimizer_spec.h"
+#include "pass.h"
+#include "simplify/rewrite.h"
+
+typedef struct Gradient {
+  Value *weight, *gradient;
+} Gradient;
+
+typedef struct Optimizer {
+  Graph *g;
+  Builder b;
+  Origin origin; // of what is of no single weight
+  Arena *scratch;
+  OptimizerSpec spec;
+  Table *params; // by role and label, those that were there before; and all scalars
+  Vec(Gradient) gradients;
+  Value *factor; // common to all gradients and taken off, or NULL
+  Value *gscale;
+  Value *loss_scale; // the state, or NULL
+  Value *updates;    // done before this one: the scalar `step`, or a state where some are skipped
+} Optimizer;
+
+// -- Gradients -------------------------------------------------------------------------------
+
+static bool is_gradient(const Result *r) {
+  return r->label && str_starts(r->label, "grad:");
+}
+
+// Takes the outputs grad:NAME off the graph.
+static bool take_gradients(Optimizer *p) {
+  Graph *g = p->g;
+  Table *params = table_new(p->scratch); // whatever their role
+  for (int i = 0; i < g->n_params; i++)
+    if (g->params[i]->label) table_add(params, 0, g->params[i]->label, g->params[i]);
+  for (int i = 0; i < g->n_results; i++) {
+    const Result *r = g->results[i];
+    if (!is_gradient(r)) continue;
+    Value *weight = table_find(params, 0, r->label + strlen("grad:"));
+    if (!weight || weight->type != r->use.value->type)
+      return diag_error(p->b.d, NULL, "output '%s' is not the gradient of a weight", r->label);
+    Gradient gradient = {weight, r->use.value};
+    vec_push(p->scratch, &p->gradients, gradient);
+  }
+  graph_erase_results(g, is_gradient);
+  if (p->gradients.n) return true;
+  diag_error(p->b.d, NULL, "'@%s' has no gradients", g->name);
+  diag_hint(p->b.d, "run 'autodiff' before 'optimizer'");
+  return false;
+}
+
+// s of  %g = mul %h, %b  where %b is the scalar s everywhere; *rest becomes h.
+static Value *scalar_factor(Value *gradient, Value **rest) {
+  const Op *op = gradient->def;
+  if (!op || op->kind != OP_mul) return NULL;
+  for (int i = 1; i >= 0; i--) {
+    Value *s = op->in[i].value;
+    if (s->def && s->def->kind == OP_broadcast) s = s->def->in[0].value;
+    if (s->type->rank != 0) continue;
+    *rest = op->in[1 - i].value;
+    return s;
+  }
+  return NULL;
+}
+
+// The products are left without readers, and dropped at the end.
+static void take_factor(Optimizer *p) {
+  Value *factor = NULL, *rest;
+  for (int i = 0; i < p->gradients.n; i++) {
+    Value *s = scalar_factor(p->gradients.at[i].gradient, &rest);
+    if (!s || (factor && s != factor)) return;
+    factor = s;
+  }
+  for (int i = 0; i < p->gradients.n; i++) {
+    Gradient *g = &p->gradients.at[i];
+    scalar_factor(g->gradient, &g->gradient);
+  }
+  p->factor = factor;
+}
+
+// -- Scalars ---------------------------------------------------------------------------------
+
+// The scalar of this label; a weight of the model may have the same name.
+static Value *scalar(Optimizer *p, const char *label, DType dtype) {
+  if (!p->params) p->params = graph_params_by_label(p->g, p->scratch);
+  Value *v = table_find(p->params, ROLE_scalar, label);
+  if (v) return v;
+  v = graph_param(p->g, label, type_scalar(p->g->module, dtype), ROLE_scalar, NULL);
+  v->label = str_copy(p->g->module->arena, label);
+  table_add(p->params, ROLE_scalar, v->label, v);
+  return v;
+}
+
+static Value *binary(Builder *b, OpKind kind, Value *x, Value *y) {
+  return build(b, kind, IN(x, y), NO_ATTRS);
+}
+
+// `weight` is where the only weight is from that it is about, or NULL.
+static Origin origin_of_update(const Optimizer *p, const Loc *weight) {
+  return (Origin){.loc = loc_from(p->g->module->arena, weight, "update"), .part = PART_update};
+}
+
+// The L2 norm of all gradients together, in f32.
+static Value *norm(Optimizer *p) {
+  Builder *b = &p->b;
+  Value **squares = arena_array(p->scratch, Value *, p->gradients.n), *sum = NULL;
+  for (int i = 0; i < p->gradients.n; i++) {
+    const Gradient *g = &p->gradients.at[i];
+    // Of the update, as the optimizer's op is, so a plan that says how this finds the gradient says
+    // it for both.
+    b->origin = origin_of_update(p, g->weight->loc);
+    squares[i] = build_cast(b, build(b, OP_sum_squares, IN(g->gradient), NO_ATTRS), DT_f32);
+  }
+  b->origin = p->origin;
+  for (int i = 0; i < p->gradients.n; i++)
+    sum = sum ? binary(b, OP_add, sum, squares[i]) : squares[i];
+  Value *root = build(b, OP_sqrt, IN(sum), NO_ATTRS);
+  if (!p->factor) return root;
+  Value *factor = build_cast(b, p->factor, DT_f32);
+  return binary(b, OP_mul, root, build(b, OP_abs, IN(factor), NO_ATTRS));
+}
+
+// min(1, clip / (norm + 1e-6))
+static Value *clipping(Builder *b, Value *norm, double clip) {
+  Value *above = build(b, OP_offset, IN(norm), ATTRS(a_f("by", 1e-6)));
+  Value *ratio = binary(b, OP_div, build_fill(b, DT_f32, 0, NULL, clip), above);
+  return binary(b, OP_min, ratio, build_fill(b, DT_f32, 0, NULL, 1));
+}
+
+static bool add_output(Optimizer *p, Value *v, const char *label) {
+  if (graph_find_output(p->g, label))
+    return diag_error(p->b.d, NULL, "'@%s' has an output '%s' already", p->g->name, label);
+  if (v) graph_output(p->g, v, label);
+  return v;
+}
+
+// -- The loss's scale --------------------------------------------------------------------------
+
+static const double least_scale = 0x1p-14, largest_scale = 0x1p24;
+
+static Value *number(Optimizer *p, DType t, double x) {
+  return build_fill(&p->b, t, 0, NULL, x);
+}
+
+static Value *choose(Optimizer *p, Value *which, Value *x, Value *y) {
+  return build(&p->b, OP_where, IN(which, x, y), NO_ATTRS);
+}
+
+static Value *add_one(Optimizer *p, Value *x) {
+  return build(&p->b, OP_offset, IN(x), ATTRS(a_f("by", 1)));
+}
+
+static Value *scalar_state(Optimizer *p, const char *label, DType dtype) {
+  Module *m = p->g->module;
+  Value *s = graph_param(p->g, label, type_scalar(m, dtype), ROLE_state, NULL);
+  s->label = label;
+  s->init = arena_one(m->arena, Init);
+  s->init->kind = INIT_fill;
+  s->init->dtype = dtype;
+  return s;
+}
+
+// Skips the update when a gradient is not finite, and chooses the next scale.
+static bool scale_loss(Optimizer *p, Value *norm, int64_t growth) {
+  Builder *b = &p->b;
+  Value *scale = p->loss_scale, *streak = scalar_state(p, "loss_scale.good_steps", DT_f32);
+  Value *good = binary(b, OP_less, norm, number(p, DT_f32, INFINITY));
+  p->gscale = choose(p, good, p->gscale, number(p, DT_f32, NAN));
+  Value *longer = add_one(p, streak);
+  Value *grows = binary(b, OP_greater_equal, longer, number(p, DT_f32, (double)growth));
+  Value *up = choose(p, grows, build_scale(b, scale, 2), scale);
+  Value *next = choose(p, good, up, build_scale(b, scale, 0.5));
+  next = build(b, OP_clip, IN(next), ATTRS(a_f("low", least_scale), a_f("high", largest_scale)));
+  Value *zero = number(p, DT_f32, 0);
+  Value *next_streak = choose(p, good, choose(p, grows, zero, longer), zero);
+  if (!add_output(p, next, "loss_scale") || b->failed) return false;
+  graph_update(p->g, scale, next);
+  graph_update(p->g, streak, next_streak);
+  if (p->spec.kind == OP_sgd) return true;
+  p->updates = scalar_state(p, "loss_scale.updates", DT_i64);
+  graph_update(p->g, p->updates, choose(p, good, add_one(p, p->updates), p->updates));
+  return !b->failed;
+}
+
+// What gradients are multiplied by.
+static bool make_gscale(Optimizer *p, double clip, int64_t growth) {
+  Builder *b = &p->b;
+  Value *total = norm(p), *coefficient = NULL;
+  if (!add_output(p, total, "grad_norm")) return false;
+  if (clip > 0) coefficient = clipping(b, total, clip);
+  Value *factor = p->factor ? build_cast(b, p->factor, DT_f32) : NULL;
+  if (factor && coefficient)
+    p->gscale = binary(b, OP_mul, factor, coefficient);
+  else if (factor || coefficient)
+    p->gscale = factor ? factor : coefficient;
+  else
+    p->gscale = build_fill(b, DT_f32, 0, NULL, 1);
+  return p->loss_scale ? scale_loss(p, total, growth) : !b->failed;
+}
+
+// -- Updates ---------------------------------------------------------------------------------
+
+static Value *new_state(Optimizer *p, const Value *w, const char *suffix, double fill) {
+  Arena *a = p->g->module->arena;
+  const char *name = w->name ? str_format(a, "%s.%s", w->name, suffix) : NULL;
+  Value *s = graph_param(p->g, name, w->type, ROLE_state, w->loc);
+  s->label = str_format(a, "%s.%s", w->label, suffix);
+  s->init = arena_one(a, Init);
+  s->init->kind = INIT_fill;
+  s->init->dtype = w->type->dtype;
+  s->init->fill = fill;
+  s->as = w->as;
+  return s;
+}
+
+// Operands that all update ops have in this order, as far as the row asks for them.
+static Value *update_one(Optimizer *p, const Gradient *g, Value **states) {
+  const OptimizerSpec *spec = &p->spec;
+  Builder *b = &p->b;
+  DType t = g->weight->type->dtype;
+  Value *lr = build_cast(b, scalar(p, "lr", DT_f32), t), *gscale = build_cast(b, p->gscale, t);
+  Value *in[8] = {g->weight, g->gradient};
+  int n = 2;
+  for (int i = 0; i < spec->n_states; i++)
+    in[n++] = states[i] = new_state(p, g->weight, spec->state[i], spec->state_fill[i]);
+  if (spec->kind != OP_lamb) in[n++] = lr;
+  in[n++] = gscale;
+  if (spec->kind != OP_sgd) in[n++] = p->updates ? p->updates : scalar(p, "step", DT_i64);
+  Value *first = build(b, spec->kind, in, n, (Attrs){spec->attrs, spec->n_attrs});
+  if (!first) return NULL;
+  for (int i = 0; i < spec->n_states; i++)
+    graph_update(p->g, states[i], first->def->out[1 + i]);
+  if (spec->kind != OP_lamb) return first;
+  Value *w2 = build(b, OP_sum_squares, IN(g->weight), NO_ATTRS);
+  Value *d2 = build(b, OP_sum_squares, IN(first), NO_ATTRS);
+  return build(b, OP_lamb_apply, IN(g->weight, first, w2, d2, lr), NO_ATTRS);
+}
+
+static bool update_all(Optimizer *p) {
+  for (int i = 0; i < p->gradients.n; i++) {
+    const Gradient *g = &p->gradients.at[i];
+    Value *states[MAX_STATES];
+    p->b.origin = origin_of_update(p, g->weight->loc);
+    Value *updated = update_one(p, g, states);
+    if (!updated) return false;
+    graph_update(p->g, g->weight, updated);
+  }
+  return true;
+}
+
+static Value *find_loss_scale(const Graph *g) {
+  for (int i = 0; i < g->n_params; i++)
+    if (g->params[i]->role == ROLE_state && str_equal(g->params[i]->label, "loss_scale"))
+      return g->params[i];
+  return NULL;
+}
+
+// Running statistics that the model keeps as weights are kept up to date.
+static void update_statistics(Graph *g) {
+  for_each_op(op, g) {
+    if (op->kind != OP_batch_norm_train) continue;
+    for (int i = 3; i < 5; i++) {
+      Value *running = op->in[i].value;
+      bool updated = running->def || running->role != ROLE_weight;
+      for (int k = 0; k < g->n_results; k++)
+        updated |= g->results[k]->target == running;
+      if (!updated) graph_update(g, running, op->out[i]);
+    }
+  }
+}
+
+bool pass_optimizer(Module *m, const PassOptions *o, Diag *d) {
+  Graph *g = graph_find(m, "train");
+  Optimizer p = {.g = g ? g : m->graphs, .scratch = opt_scratch(o)};
+  p.origin = origin_of_update(&p, NULL);
+  p.b = (Builder){.g = p.g, .origin = p.origin, .d = d};
+  const char *name = opt_str(o, "name");
+  double clip = opt_float(o, "clip", 0);
+  if (!(clip >= 0)) return diag_error(d, NULL, "gradients cannot be clipped to %g", clip);
+  if (!optimizer_parse(name ? name : "sgd", &p.spec, m->arena, d)) return false;
+  if (!take_gradients(&p)) return false;
+  int64_t growth = opt_int(o, "growth", 2000);
+  if (growth < 1)
+    return diag_error(d, NULL, "the loss's scale cannot grow every %lld steps", (long long)growth);
+  p.loss_scale = find_loss_scale(p.g);
+  take_factor(&p);
+  if (!make_gscale(&p, clip, growth) || !update_all(&p)) return false;
+  update_statistics(p.g);
+  // A dead product must not wait for the factor in every micro-batch.
+  drop_dead(p.g);
+  return true;
+}

@@ -1,0 +1,149 @@
+// Recompute: what backward reads of some ops is computed anew from what goes into them, instead of
+// being kept since forward (Chen et al. 2016).
+//
+//     %h = linear %x, %w        of=1 anew=1              %h = linear %x, %w of=1
+//     %g = gelu %h              of=2 anew=1              %g = gelu %h       of=2
+//     %y = linear %g, %v        of=3 anew=1              %y = linear %g, %v of=3
+//     …                                                  …
+//     %1 = linear_back_w %g, %dy    backward of=3   =>   %5 = linear %x, %w backward of=1 anew=1
+//     %2 = linear %dy, %v           backward of=3        %6 = gelu %5       backward of=2 anew=1
+//     %3 = gelu_back %h, %2         backward of=2        %1 = linear_back_w %6, %dy backward of=3
+//     %4 = linear_back_w %x, %3     backward of=1        %2 = linear %dy, %v        backward of=3
+//                                                        %3 = gelu_back %5, %2      backward of=2
+//                                                        %4 = linear_back_w %x, %3  backward of=1
+//
+// %h and %g are not needed any more when %y is there; only %x is kept.  The program of a plan says
+// which ops, as lists (`recompute`); `anew` is the number of the list.  What one list reads of
+// another is kept, as it is what is computed anew from.  So of a network whose layers are each a
+// list, what goes from layer to layer is kept, and while there are gradients of one layer, what is
+// between of that one.
+//
+// An op is repeated right before the first op of backward that needs it, with what it needs itself
+// of its list.  What nobody reads of a list is not repeated: running statistics are updated once.
+// What is drawn at random is decided by key and element, so it is drawn again as it was.
+//
+// The repeated op is one of backward and has the number of the op that it repeats.  This pass
+// stands behind all that merges or rewrites ops of whole tensors, and shard lays out what is
+// repeated as its op of the model (kept_of).  merge_equal leaves it alone, and fuse puts it in no
+// kernel with ops of forward; nothing else puts equal ops together, and no op of forward may read
+// what one of backward makes (verify.c).  That the values are the same is proved, as is all that
+// follows: the proof begins before this pass.
+
+#include "base/vec.h"
+#include "distribute/part.h"
+#include "pass.h"
+
+typedef struct Recompute {
+  Graph *g;
+  Arena *arena, *scratch;
+  Diag *d;
+  Value **again; // by value id: computed anew, or NULL
+  uint32_t n_values;
+  int64_t n;
+} Recompute;
+
+// Is it made by an op of a list, and not needed by another list?
+static bool is_not_kept(const Value *v) {
+  if (!v->def || v->def->part != PART_forward || !v->def->anew) return false;
+  for_each_use(u, v)
+    if (u->user && u->user->part == PART_forward && u->user->anew && u->user->anew != v->def->anew)
+      return false;
+  return true;
+}
+
+// An op that is to be repeated, and how many of its operands have been looked at.
+typedef struct Frame {
+  Op *op;
+  int operand;
+} Frame;
+
+static Value *again(const Recompute *r, Value *v) {
+  Value *is = v->id < r->n_values ? r->again[v->id] : NULL;
+  return is ? is : v;
+}
+
+static bool repeat(Recompute *r, const Op *op, Op *at) {
+  Value **in = arena_array(r->scratch, Value *, op->n_in);
+  int n;
+  op_attr_specs(op->kind, &n);
+  for (int i = 0; i < op->n_in; i++)
+    in[i] = is_not_kept(op->in[i].value) ? again(r, op->in[i].value) : op->in[i].value;
+  Origin origin = op_origin(op);
+  origin.part = PART_backward;
+  origin.loc = loc_from(r->arena, op->loc, "computed anew");
+  Op *copy = op->callee ? op_new_call(r->g, at, op->kind, op->callee, in, op->n_in, origin, r->d)
+                        : op_new(r->g, at, op->kind, in, op->n_in, op->attrs, n, origin, r->d);
+  for (int i = 0; copy && i < op->n_out; i++)
+    r->again[op->out[i]->id] = copy->out[i];
+  r->n++;
+  return copy != NULL;
+}
+
+// Repeats what makes `v` before `at`, behind what it needs of its list.
+static bool repeat_all(Recompute *r, const Value *v, Op *at) {
+  Vec(Frame) open = {0};
+  vec_push(r->scratch, &open, (Frame){v->def, 0});
+  while (open.n > 0) {
+    Frame *top = &open.at[open.n - 1];
+    if (top->operand < top->op->n_in) {
+      Value *x = top->op->in[top->operand++].value;
+      if (is_not_kept(x) && !r->again[x->id]) vec_push(r->scratch, &open, (Frame){x->def, 0});
+      continue;
+    }
+    // An op may be needed by several that are open.
+    if (!r->again[top->op->out[0]->id] && !repeat(r, top->op, at)) return false;
+    open.n--;
+  }
+  return true;
+}
+
+static bool recompute_for(Recompute *r, Op *op) {
+  for (int i = 0; i < op->n_in; i++) {
+    Value *v = op->in[i].value;
+    if (v->id >= r->n_values || !is_not_kept(v)) continue;
+    if (!r->again[v->id] && !repeat_all(r, v, op)) return false;
+    op_set_in(op, i, r->again[v->id]);
+  }
+  return true;
+}
+
+static bool is_used(const Op *op) {
+  bool used = false;
+  for (int i = 0; i < op->n_out; i++)
+    used |= value_used(op->out[i]);
+  return used;
+}
+
+// What only gradients read is made in backward only; and the lists are done with.
+static void end_lists(Graph *g) {
+  for (Op *op = g->last, *prev; op; op = prev) {
+    prev = op->prev;
+    if (op->part != PART_forward || !op->anew) continue;
+    op->anew = 0;
+    if (!is_used(op)) op_erase(op);
+  }
+}
+
+static bool recompute(Graph *g, const PassOptions *o, Diag *d, int64_t *n) {
+  Recompute r = {.g = g, .arena = g->module->arena, .scratch = opt_scratch(o), .d = d};
+  bool any = false;
+  for_each_op(op, g)
+    any |= op->part == PART_forward && op->anew;
+  if (!any) return true;
+  graph_renumber(g);
+  r.n_values = g->n_values;
+  r.again = arena_array(r.scratch, Value *, g->n_values);
+  for_each_op(op, g)
+    if (op->part == PART_backward && !op_is_anew(op) && !recompute_for(&r, op)) return false;
+  end_lists(g);
+  *n += r.n;
+  return true;
+}
+
+bool pass_recompute(Module *m, const PassOptions *o, Diag *d) {
+  int64_t n = 0;
+  for_each_graph(g, m)
+    if (g->entry && !recompute(g, o, d, &n)) return false;
+  opt_stat(o, n, "ops repeated");
+  return true;
+}
