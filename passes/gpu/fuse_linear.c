@@ -185,6 +185,7 @@ static void fuse_accumulate(Fusion *f, Op *sum) {
     return;
   }
   replace(sum->out[0], op->out[0]);
+  replace(dw, op->out[0]); // of which nobody reads a term; the sum may be called so
   if (bias) replace(product->out[1], op->out[1]);
   op_erase(sum);
   op_erase(product);
