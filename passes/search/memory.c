@@ -213,7 +213,10 @@ static void add_value(Maker *k, const Lived *l) {
     add_weight(k, l, made, &wants);
     return;
   }
-  if (l->from == 0 && v->def && last < k->lives->update) last = k->lives->update; // added up
+  if (l->from == 0 && v->def) { // added up over slices of time, and brought once that is done
+    if (last < k->lives->update) last = k->lives->update;
+    brought = last;
+  }
   const Want *most = longest(&wants);
   if (!most || l->kept) {
     add(k, l, NULL, made, l->from, l->to);
