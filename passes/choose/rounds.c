@@ -1,4 +1,9 @@
 // See rounds.h.
+//
+// Two bounds are known after some rounds, the most that was counted on by a plan that fits and the
+// least that one saw that does not.  Between them the next is the memory there is, divided by how
+// many times what it saw the last plan needed; where that is not between them, their geometric
+// mean.
 
 #include "rounds.h"
 

@@ -1,4 +1,7 @@
 // See cost_comm.h.
+//
+// A hash by all that a price depends on (Key). What is not in it is put on the links once: groups
+// as a whole, a move parcel by parcel.
 
 #include "cost_comm.h"
 

@@ -1,4 +1,8 @@
 // See cost_step.h.
+//
+// The parts of a step one after the other, each as programs for every class (step_programs.c) that
+// are walked together (step_walk.c). Without a schedule, slices are walked until one takes what
+// that before it took; the others are added up, unless somebody wants to see them.
 
 #include "cost_step.h"
 

@@ -1,4 +1,8 @@
 // See hops.h.
+//
+// next_step says which axis changes next, and whether at once or by way of B. hops_seconds takes
+// these steps to the end, where comm would join several that do the same at the price of the one
+// collective.
 
 #include "hops.h"
 

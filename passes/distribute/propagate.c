@@ -1,4 +1,8 @@
 // See propagate.h.
+//
+// A round is a walk forward that splits every op, and one back that narrows.  Where parameters are
+// cut by what their readers then want, another round follows, as that changes what comes in.  Each
+// letter that could be split is tried, and what operands would have to move is added up.
 
 #include "propagate.h"
 

@@ -1,4 +1,8 @@
 // See transition.h.
+//
+// Three steps: the two layouts as placements for path.h, the states of its path as layouts on
+// meshes, and the steps between them as ops.  Routes and prices are kept by type and layouts, as
+// layers ask for the same again and again.
 
 #include "transition.h"
 

@@ -1,4 +1,6 @@
 // See collective.h.
+//
+// A row of `rules` for each collective; collective_gives checks the operand by it, and applies it.
 
 #include "ir/collective.h"
 

@@ -1,4 +1,8 @@
 // See loops.h.
+//
+// Three things, each of the one before: accesses as digits and strides, the loops that serve all of
+// them (an access that does not fit makes loops_cut_at cut one in two), and bodies, read op by op:
+// each value is an operand, a scalar, computed or a sum.
 
 #include "ir/loops.h"
 

@@ -1,4 +1,8 @@
 // See place.h.
+//
+// Lives are found from the last op to the first, so that of a view is known before that of what it
+// is of.  Behind these are devices, what may run in place, and which ops begin and update: all of
+// it in walks over the graph, by op and value id.
 
 #include "ir/place.h"
 

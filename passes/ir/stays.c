@@ -1,4 +1,7 @@
 // See stays.h.
+//
+// Every run is followed once, and notes when which segment runs of which slice.  Stays are found
+// from that when they are asked for, by value and run, and are kept.
 
 #include "ir/stays.h"
 

@@ -1,4 +1,8 @@
 // See work.h.
+//
+// Letters are bits, and what an op does is added up by the set of letters that shrink it: bytes
+// that are read, bytes that are written, flops.  add_flops has a case for each op that does more
+// than something with every element.
 
 #include "ir/work.h"
 

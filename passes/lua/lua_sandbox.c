@@ -1,4 +1,9 @@
 // See lua_sandbox.h.
+//
+// Limits are looked at by a hook every SLICE instructions, when memory is asked for, and by
+// functions that work for long (sandbox_check). What is over one raises an error of Lua's like any
+// other; `find_line` notes where the program was while its stack is still there, and `report` makes
+// a diagnostic of both.
 
 #include "lua_sandbox.h"
 

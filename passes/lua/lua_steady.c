@@ -1,4 +1,8 @@
 // See lua_steady.h.
+//
+// `pairs` sorts the keys once for a loop, `next` at every call, as it has nowhere to keep them: a
+// loop that calls it by itself takes the square of what one of pairs does.  `sort` merges, since
+// that leaves equal entries as they were, in one list and back in another.
 
 #include "lua_steady.h"
 

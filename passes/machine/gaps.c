@@ -1,4 +1,8 @@
 // See gaps.h.
+//
+// gaps_best goes through all classes at once, always on from where the next block begins, and
+// remembers the smallest gap that is large enough.  gaps_add puts a block in its run and cuts runs
+// that are full in two; what is known of a run as a whole is found anew each time.
 
 #include "gaps.h"
 

@@ -1,4 +1,8 @@
 // See segments.h.
+//
+// Each function that finds something is a walk over the graph and fills an array by op id: depths
+// from the front to the back, then places, from readers to what they read.  Segments are made of
+// these, sorted, and given stages and names.
 
 #include "segments.h"
 

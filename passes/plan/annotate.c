@@ -1,4 +1,8 @@
 // See annotate.h.
+//
+// Whether annotations can say the stages is checked first, of all ops.  Then one walk adds what
+// each op wants and makes to the plan of its node, which is looked for from the last on: ops of a
+// node stand close together.
 
 #include "annotate.h"
 

@@ -1,4 +1,8 @@
 // See annotated.h.
+//
+// Ops are found by node in a sorted list, values by name.  A cut is followed by functions that call
+// one another: follow_down and follow_in from operands to results, follow_up and follow_operands
+// back.  `fix` alone sets splits; a cut goes no further than an op that has one already.
 
 #include "annotated.h"
 

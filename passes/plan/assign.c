@@ -1,4 +1,9 @@
 // See assign.h.
+//
+// A list of ranks that is known is one Stage, with a number in the order in which the model comes
+// to it.  The rest of the ops are given stages part by part: the model from the front to the back,
+// what reads nothing from the back, parameters, gradients, updates, states.  Only `apply` puts
+// anything on another mesh.
 
 #include "assign.h"
 

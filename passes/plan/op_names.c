@@ -1,4 +1,7 @@
 // See op_names.h.
+//
+// All ops of the graph in two sorted lists, one by kind and one without, and a table from ops to
+// their places in the first: names and ops are both found without a walk.
 
 #include "op_names.h"
 

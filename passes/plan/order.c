@@ -1,4 +1,8 @@
 // See order.h.
+//
+// Ops are placed from the first to the last, each behind what it reads and what orders want before
+// it, depth first with a list of its own instead of calls, as models are deep.  Circles are looked
+// for only where that fails, breadth first from every order.
 
 #include "order.h"
 

@@ -1,4 +1,7 @@
 // See outer.h.
+//
+// Ops of the copy stand in the order of those they are copies of, so a walk along both tells which
+// is which; what the programs add to the copy is of no value here, and is told by its id.
 
 #include "outer.h"
 

@@ -1,4 +1,9 @@
 // See pieces.h.
+//
+// find_region walks the graph once and says by which letter each op would be cut, or that one
+// cannot be, before anything is changed.  Then all ops are built for the first piece, all for the
+// second and so on, behind the last op of the region, so nothing before that may read what it
+// leaves.
 
 #include "pieces.h"
 

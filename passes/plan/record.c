@@ -1,4 +1,8 @@
 // See record.h.
+//
+// While programs run, their calls are kept as text, and ops that these name as o[i]. When all is
+// decided, every op and parameter becomes a row.  record_text takes out the rows that all graphs
+// have, joins those that differ in a number (record_rows.h) and writes tables.
 
 #include "record.h"
 

@@ -1,4 +1,8 @@
 // See record_rows.h.
+//
+// Each number in a name is a spot, and its row with # for the number is what it may have in common
+// with others.  Spots are sorted by that, so those that are alike stand together; a row goes with
+// the spot that has most like it, and of these the ones that are equally far apart are joined.
 
 #include "record_rows.h"
 

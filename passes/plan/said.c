@@ -1,4 +1,8 @@
 // See said.h.
+//
+// Whether claims can hold together is tried out: axis by axis every split that was named first for
+// it (find_splits). Axes are few, and so are the splits of each.  A smallest part takes one such
+// trial for each claim.
 
 #include "said.h"
 

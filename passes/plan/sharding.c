@@ -1,4 +1,7 @@
 // See sharding.h.
+//
+// Tables are by op and value id.  Programs add ops, so sharding_grow is called after whatever may
+// have: it makes the tables longer by half, and gives new values a mesh.
 
 #include "sharding.h"
 

@@ -1,4 +1,7 @@
 // See unpack.h.
+//
+// The pattern is looked at as a whole before anything is changed.  Then every slice gets a product
+// of its own, and the product goes when nothing reads it any more.
 
 #include "unpack.h"
 

@@ -1,4 +1,8 @@
 // See number.h.
+//
+// `shape` has no part in the hash, so an op of parts is in the bucket of the whole one, and is
+// compared there by whole types.  Graphs that are called are compared op by op, by numbers of their
+// own.
 
 #include "number.h"
 

@@ -1,4 +1,8 @@
 // See moments.h.
+//
+// For each mesh one walk along sorted beginnings and ends makes rows; those at which the same
+// buffers begin are of layers that are alike, and of these the ones between others are left out.  A
+// row has a number for every buffer, so there is reason to leave out many.
 
 #include "moments.h"
 

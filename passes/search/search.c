@@ -1,4 +1,8 @@
 // See search.h.
+//
+// search_axes, at the end, is the order of things: prices, what is in memory when (lives.h), what
+// outer programs will do (outer.h), choices (nodes.c) and their costs (edges.c), the solver as
+// often as copies are found that do not fit (fit.c), and what was chosen written into the program.
 
 #include "cost/cost.h"
 #include "distribute/part.h"

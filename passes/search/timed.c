@@ -1,4 +1,7 @@
 // See timed.h.
+//
+// `shard` is asked, on a copy that has no axis but time (alone.h). The ops of the copy stand in the
+// same order, and its splits are read off.
 
 #include "timed.h"
 

@@ -1,4 +1,8 @@
 // See raise.h.
+//
+// Every op that a matcher passes is noted in the Match, so that match_closed can tell in the end
+// whether anything outside reads what would go.  Matchers are built of one another: one op, a value
+// through views and scales, a mean, the factors of a product, a polynomial.
 
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,8 @@
 // See ideals.h.
+//
+// Ideals are found by size, each from those that have one unit less.  Those of a size stand at the
+// end of the list together, and a new one is compared with these only.  When there are too many the
+// list is begun anew, and only the first unit that may follow is added to each.
 
 #include "stages/ideals.h"
 

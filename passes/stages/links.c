@@ -1,4 +1,7 @@
 // See links.h.
+//
+// Every two runs of which one may be behind the other are sent two sizes, by rows and whole,
+// message by message: that grows with the square of the number of runs.
 
 #include "stages/links.h"
 

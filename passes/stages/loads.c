@@ -1,4 +1,9 @@
 // See loads.h.
+//
+// Who uses a value is found first, backwards, as a set of units for each value.  Then ops add their
+// seconds and what is kept of them to tables of units by runs, values add flows, and weights what
+// they take where they are.  What ops do that are held is summed up by rank, as it is there on any
+// run.
 
 #include "stages/loads.h"
 

@@ -1,4 +1,7 @@
 // See rows.h.
+//
+// One walk over the graph: an op hands on the letter along which the first of its operands that has
+// rows comes in.
 
 #include "stages/rows.h"
 

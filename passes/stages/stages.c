@@ -1,4 +1,8 @@
 // See stages.h.
+//
+// In this order: the runs that stages may be, what is wrong with the wish, the solution, and what
+// it means for ops and parameters; nothing of the program is changed before the last.  The solver
+// takes the time, and the hint of a wish for too many stages, which solves for fewer and fewer.
 
 #include "stages/stages.h"
 

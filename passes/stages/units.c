@@ -1,4 +1,9 @@
 // See units.h.
+//
+// Units are found op by op in the order of the model.  If they are many, the ops are put in an
+// order in which what repeats stands together and units are found again; then those of a layer
+// become one, and neighbours, where there still are too many.  Gradients take the units of their
+// ops of the model.
 
 #include "stages/units.h"
 
