@@ -105,7 +105,9 @@ set(PASS_FILES
   distribute/route_tree.c
   distribute/shard.c
   distribute/transition.c
+  paths/edge_prices.c
   paths/path.c
+  paths/path_bounds.c
   paths/path_cost.c
   paths/path_edges.c
   paths/path_p2p.c

@@ -10,9 +10,8 @@ typedef struct PathRules {
   Arena *arena; // of what is found
   const Cluster *c;
   Traffic *traffic;
-  struct GroupRates *
-      *rates;            // what is known of groups of devices from searches before: path_search.c
-  bool only_collectives; // no send/recv among the devices of one group
+  struct GroupRates **rates; // of groups of devices, from searches before: edge_prices.c
+  bool only_collectives;     // no send/recv among the devices of one group
 } PathRules;
 
 const Path *path_search(const PathRules *rules, const TensorShape *shape, const Placement *from,
