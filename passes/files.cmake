@@ -115,6 +115,7 @@ set(PASS_FILES
   paths/path_state.c
   paths/placement.c
   paths/routes.c
+  paths/routes_net.c
   prove/number.c
   prove/piece.c
   prove/prove.c

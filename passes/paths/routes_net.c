@@ -1,0 +1,359 @@
+// See routes_net.h.
+//
+// States of all layouts are there first; path_edges.h says what may follow each, which finds more,
+// until all have their hops.  Hops of one primitive over the same axes cost the same but for the
+// part of the value that they send, so few are priced.
+
+#include "routes_net.h"
+
+#include <string.h>
+
+#include "path_edges.h"
+#include "path_search.h"
+
+enum { MOST_AXES = 4, CUT_AXES = 3 }; // of a net; of one with axes that are cut where nodes end
+
+// -- Axes ----------------------------------------------------------------------------------------
+
+static int stride_of(const Mesh *mesh, int axis) {
+  int stride = 1;
+  for (int a = axis + 1; a < mesh->n_axes; a++)
+    if (!mesh->axis[a].time) stride *= mesh->axis[a].size;
+  return stride;
+}
+
+static bool is_contiguous(const Cluster *c, const Mesh *mesh) {
+  for (int i = 0; i < mesh->n_devices; i++)
+    if (mesh->device[i] != mesh->device[0] + i) return false;
+  return mesh->device[0] % c->per_node == 0;
+}
+
+// How many of the axis' ranks are in one node; all, where no node ends inside of it.
+static int inside_node(const Cluster *c, const Mesh *mesh, int axis) {
+  int size = mesh->axis[axis].size, stride = stride_of(mesh, axis);
+  if (c->per_node <= stride || c->per_node % stride || !is_contiguous(c, mesh)) return size;
+  int inside = c->per_node / stride;
+  return size % inside ? size : inside;
+}
+
+static void add_axis(RouteNet *net, int axis, int size, int stride) {
+  Group *g = &net->group[0];
+  if (size == 1) return;
+  net->of_axis[g->n_axes] = (uint8_t)axis;
+  g->size[g->n_axes] = size;
+  g->stride[g->n_axes++] = stride;
+}
+
+// The axes of the mesh, or with those that nodes cut as two each.
+static void set_axes(const Cluster *c, RouteNet *net, bool cut) {
+  const Mesh *mesh = net->mesh;
+  net->group[0].n_axes = 0;
+  for (int a = 0; a < mesh->n_axes; a++) {
+    if (mesh->axis[a].time) continue;
+    int size = mesh->axis[a].size, stride = stride_of(mesh, a);
+    int inside = cut ? inside_node(c, mesh, a) : size;
+    add_axis(net, a, size / inside, stride * inside);
+    add_axis(net, a, inside, stride);
+  }
+}
+
+static bool set_group(Arena *a, const Cluster *c, RouteNet *net) {
+  Group *g = &net->group[0];
+  int *position = arena_array(a, int, cluster_devices(c)), n_axes = 0;
+  for (int i = 0; i < net->mesh->n_axes; i++)
+    n_axes += !net->mesh->axis[i].time && net->mesh->axis[i].size > 1;
+  if (n_axes > MOST_AXES) return false;
+  set_axes(c, net, true);
+  if (g->n_axes > CUT_AXES) set_axes(c, net, false);
+  for (int i = 0; i < cluster_devices(c); i++)
+    position[i] = -1;
+  for (int i = 0; i < net->mesh->n_devices; i++)
+    position[net->mesh->device[i]] = i;
+  g->n = net->mesh->n_devices;
+  g->device = net->mesh->device;
+  g->position = net->group[1].position = position;
+  return true;
+}
+
+// -- Layouts as states ---------------------------------------------------------------------------
+
+static int digit_of(Sbp sbp) {
+  return sbp.kind == SBP_B ? 0 : sbp.kind == SBP_P ? 1 : 2 + sbp.dim;
+}
+
+static int layout_number(const RouteNet *net, const Layout *l) {
+  int number = 0;
+  for (int a = 0; a < l->n_axes; a++)
+    if (!l->mesh->axis[a].time && l->mesh->axis[a].size > 1)
+      number = number * (net->rank + 2) + digit_of(l->axis[a]);
+  return number;
+}
+
+// The state in which axis `a` of the mesh has digit[a].
+static State state_of(const RouteNet *net, const int *digit) {
+  State s = {0};
+  int places[PLACEMENT_DIMS] = {0};
+  for (int i = 0; i < net->group[0].n_axes; i++) {
+    int d = digit[net->of_axis[i]];
+    s.label[i] = (uint8_t)(d < 2 ? (d ? LABEL_P : LABEL_B) : label_of(d - 2, places[d - 2]++));
+  }
+  return s;
+}
+
+static void grow(Arena *a, RouteNet *net) {
+  net->table_size = net->table_size ? 2 * net->table_size : 256;
+  net->table = arena_array(a, int, net->table_size);
+  for (int i = 0; i < net->state.n; i++) {
+    uint64_t h = path_hash(14695981039346656037u, net->state.at[i].label, MOST_AXES);
+    while (net->table[h & (uint64_t)(net->table_size - 1)])
+      h++;
+    net->table[h & (uint64_t)(net->table_size - 1)] = i + 1;
+  }
+}
+
+static int find_state(Arena *a, RouteNet *net, const State *s) {
+  if (2 * (net->state.n + 1) > net->table_size) grow(a, net);
+  for (uint64_t h = path_hash(14695981039346656037u, s->label, MOST_AXES);; h++) {
+    int *slot = &net->table[h & (uint64_t)(net->table_size - 1)];
+    if (!*slot) {
+      vec_push(a, &net->state, *s);
+      return (*slot = net->state.n) - 1;
+    }
+    if (!memcmp(net->state.at[*slot - 1].label, s->label, MOST_AXES)) return *slot - 1;
+  }
+}
+
+static void add_layouts(Arena *a, RouteNet *net) {
+  int axis[MAX_AXES], digit[MAX_AXES] = {0}, n_axes = 0, n = 1;
+  for (int i = 0; i < net->mesh->n_axes; i++)
+    if (!net->mesh->axis[i].time && net->mesh->axis[i].size > 1) axis[n_axes++] = i;
+  for (int i = 0; i < n_axes; i++)
+    n *= net->rank + 2;
+  net->at = arena_array(a, int, n);
+  for (int number = 0; number < n; number++) {
+    for (int i = n_axes - 1, left = number; i >= 0; i--, left /= net->rank + 2)
+      digit[axis[i]] = left % (net->rank + 2);
+    State s = state_of(net, digit);
+    net->at[number] = find_state(a, net, &s) + 1;
+  }
+}
+
+// -- Hops ----------------------------------------------------------------------------------------
+
+// Costs of a collective over one set of axes.
+typedef struct Rate {
+  bool known;
+  double start, byte; // seconds, of a byte that path_cost.h multiplies with
+} Rate;
+
+// Of parts of a dimension in another order, by the orders of the axes that cut it.
+typedef struct OrderRate {
+  int n, from[MOST_AXES], to[MOST_AXES];
+  Rate rate;
+} OrderRate;
+
+// Of pieces that change places, by where each axis goes (Edge.map).
+typedef struct SwapRate {
+  uint8_t map[MOST_AXES];
+  Rate rate;
+} SwapRate;
+
+typedef struct Growing {
+  Arena *arena;
+  const Cluster *c;
+  Traffic *traffic;
+  RouteNet *net;
+  State from;
+  Groups groups; // scratch
+  Rate rate[4][1 << MOST_AXES];
+  Vec(OrderRate) orders;
+  Vec(SwapRate) swaps;
+} Growing;
+
+// Pieces that change places, of which every device has one and each has one sender.
+static bool is_swap(const Group *g, const State *before, const State *after) {
+  bool any = false;
+  for (int i = 0; i < g->n_axes; i++) {
+    if (before->label[i] == after->label[i]) continue;
+    if (before->label[i] < LABEL_DIM || after->label[i] < LABEL_DIM) return false;
+    any = true;
+  }
+  return any;
+}
+
+// Whether it is one op at this price: all axes of the mask leave one dimension for one, and keep
+// their order.  What is whole becomes a sum of it and zeros; parts become sums for more than that.
+static bool is_one_op(const Group *g, const State *before, const State *after, const Edge *e) {
+  int first = -1;
+  if (e->prim == PATH_permute) return is_swap(g, before, after);
+  if (e->prim < PATH_all_reduce) return e->prim != PATH_pad_sum;
+  for (int i = 0; i < g->n_axes; i++) {
+    if (!(e->mask >> i & 1)) continue;
+    if (first < 0) first = i;
+    if (label_dim(before->label[i]) != label_dim(before->label[first]) ||
+        label_dim(after->label[i]) != label_dim(after->label[first]))
+      return false;
+    for (int k = first; k < i && e->prim == PATH_all_to_all; k++)
+      if ((e->mask >> k & 1) &&
+          (before->label[k] < before->label[i]) != (after->label[k] < after->label[i]))
+        return false;
+  }
+  return true;
+}
+
+static Rate find_rate(Growing *g, const State *after, const Edge *e) {
+  edge_groups(&g->net->shape, g->net->group, &g->from, after, e, g->c, &g->groups);
+  double start = groups_cost(g->traffic, e->prim, &g->groups, 0, 0).seconds;
+  double more = groups_cost(g->traffic, e->prim, &g->groups, 1e9, 1e9).seconds;
+  return (Rate){true, start, (more - start) / 1e9};
+}
+
+static Rate swap_rate(Growing *g, const State *after, const Edge *e) {
+  size_t size = (size_t)g->net->group[0].n_axes;
+  for (int i = 0; i < g->swaps.n; i++)
+    if (!memcmp(g->swaps.at[i].map, e->map, size)) return g->swaps.at[i].rate;
+  SwapRate swap = {.rate = find_rate(g, after, e)};
+  memcpy(swap.map, e->map, size);
+  vec_push(g->arena, &g->swaps, swap);
+  return swap.rate;
+}
+
+static Rate rate_of(Growing *g, const State *after, const Edge *e) {
+  if (e->prim < PATH_all_reduce) return (Rate){true, 0, 0};
+  if (e->prim == PATH_permute) return swap_rate(g, after, e);
+  Rate *rate = &g->rate[e->prim - PATH_all_reduce][e->mask];
+  if (!rate->known) *rate = find_rate(g, after, e);
+  return *rate;
+}
+
+// Of a value of so many parts.
+static double part_of(const RouteNet *net, const State *s) {
+  double part = 1;
+  for (int i = 0; i < net->group[0].n_axes; i++)
+    if (s->label[i] >= LABEL_DIM) part /= net->group[0].size[i];
+  return part;
+}
+
+static bool add_hop(void *context, const Edge *e, const State *after) {
+  Growing *g = context;
+  RouteNet *net = g->net;
+  if (!is_one_op(&net->group[0], &g->from, after, e)) return true;
+  Rate rate = rate_of(g, after, e);
+  double part = part_of(net, e->prim == PATH_all_gather ? after : &g->from);
+  int to = find_state(g->arena, net, after);
+  vec_push(g->arena, &net->hop, ((Hop){to, rate.start, rate.byte * part, *e}));
+  return true;
+}
+
+// -- Parts in another order ----------------------------------------------------------------------
+
+// The axes that cut a dimension, outermost first.
+static int axes_of(const Group *g, const State *s, int dim, int axis[MOST_AXES]) {
+  int n = state_places(g, s, dim);
+  for (int i = 0; i < g->n_axes; i++)
+    if (label_dim(s->label[i]) == dim) axis[label_place(s->label[i])] = i;
+  return n;
+}
+
+// Who has what the device at this position is to have, when axes that were nested as in `from` are
+// nested as in `to`.
+static int owner_of(const Group *g, int position, int n, const int *from, const int *to) {
+  int part = 0, owner = position;
+  for (int i = 0; i < n; i++) {
+    int digit = position / g->stride[to[i]] % g->size[to[i]];
+    part = part * g->size[to[i]] + digit;
+    owner -= digit * g->stride[to[i]];
+  }
+  for (int i = n - 1; i >= 0; i--) {
+    owner += part % g->size[from[i]] * g->stride[from[i]];
+    part /= g->size[from[i]];
+  }
+  return owner;
+}
+
+static double order_seconds(const Growing *g, int n, const int *from, const int *to, double bytes) {
+  const Group *group = &g->net->group[0];
+  for (int x = 0; x < group->n; x++)
+    traffic_message(g->traffic, group->device[owner_of(group, x, n, from, to)], group->device[x],
+                    bytes);
+  return traffic_cost(g->traffic).seconds;
+}
+
+static Rate order_rate(Growing *g, int n, const int *from, const int *to) {
+  size_t size = sizeof *from * (size_t)n;
+  for (int i = 0; i < g->orders.n; i++) {
+    const OrderRate *known = &g->orders.at[i];
+    if (known->n == n && !memcmp(known->from, from, size) && !memcmp(known->to, to, size))
+      return known->rate;
+  }
+  double start = order_seconds(g, n, from, to, 0), more = order_seconds(g, n, from, to, 1e9);
+  OrderRate order = {.n = n, .rate = {true, start, (more - start) / 1e9}};
+  memcpy(order.from, from, size);
+  memcpy(order.to, to, size);
+  vec_push(g->arena, &g->orders, order);
+  return order.rate;
+}
+
+// The k-th of all orders.
+static void reorder(const int *from, int n, int k, int *to) {
+  memcpy(to, from, sizeof *to * (size_t)n);
+  for (int i = 0; i < n; i++) {
+    int chosen = i + k % (n - i), axis = to[chosen];
+    k /= n - i;
+    memmove(to + i + 1, to + i, sizeof *to * (size_t)(chosen - i));
+    to[i] = axis;
+  }
+}
+
+// Axes that cut one dimension come to be nested otherwise, as where what is scattered along the
+// outer one had to come second.
+static void add_orders(Growing *g, int dim) {
+  const Group *group = &g->net->group[0];
+  int from[MOST_AXES], to[MOST_AXES], n = axes_of(group, &g->from, dim, from), n_orders = 1;
+  for (int i = 2; i <= n; i++)
+    n_orders *= i;
+  for (int k = 1; k < n_orders; k++) {
+    State after = g->from;
+    reorder(from, n, k, to);
+    for (int i = 0; i < n; i++)
+      after.label[to[i]] = (uint8_t)label_of(dim, i);
+    Rate rate = order_rate(g, n, from, to);
+    Hop hop = {.start = rate.start, .byte = rate.byte * part_of(g->net, &g->from)};
+    hop.to = find_state(g->arena, g->net, &after);
+    hop.edge.prim = PATH_permute;
+    vec_push(g->arena, &g->net->hop, hop);
+  }
+}
+
+static void add_hops(Growing *g) {
+  RouteNet *net = g->net;
+  g->groups.device = arena_array(g->arena, int, 2 * net->group[0].n);
+  Vec(int) first = {0};
+  for (int i = 0; i < net->state.n; i++) { // which become more
+    g->from = net->state.at[i];
+    vec_push(g->arena, &first, net->hop.n);
+    path_edges(&net->shape, net->group, &g->from, add_hop, g);
+    for (int dim = 0; dim < net->rank; dim++)
+      add_orders(g, dim);
+  }
+  vec_push(g->arena, &first, net->hop.n);
+  net->first = first.at;
+}
+
+RouteNet *route_net_new(Arena *a, const Cluster *c, Traffic *traffic, const Mesh *mesh, int rank) {
+  RouteNet *net = arena_one(a, RouteNet);
+  *net = (RouteNet){.mesh = mesh, .rank = rank};
+  if (!set_group(a, c, net)) return net;
+  net->shape = (TensorShape){.rank = rank, .bytes = 1};
+  for (int d = 0; d < rank; d++)
+    net->shape.dim[d] = mesh->n_devices;
+  add_layouts(a, net);
+  Growing *g = arena_one(a, Growing);
+  *g = (Growing){.arena = a, .c = c, .traffic = traffic, .net = net};
+  add_hops(g);
+  return net;
+}
+
+int route_net_state(const RouteNet *net, const Layout *l) {
+  return net->at[layout_number(net, l)] - 1;
+}
