@@ -140,6 +140,7 @@ set(PASS_FILES
   gpu/local.c
   machine/channels_last.c
   machine/fuse.c
+  machine/fuse_groups.c
   machine/gaps.c
   machine/lower_batch_norm.c
   machine/lower_precision.c
