@@ -28,6 +28,7 @@ set(PASS_FILES
   repeats/fold.c
   repeats/recall.c
   repeats/repeats.c
+  repeats/repeats_choose.c
   repeats/repeats_grow.c
   repeats/repeats_net.c
   repeats/unfold.c

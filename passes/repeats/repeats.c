@@ -2,7 +2,7 @@
 //
 //     color     nodes by what is around them, to a few distances (as Weisfeiler and Leman do)
 //     grow      every class of nodes of one color is a seed in each occurrence: repeats_grow.c
-//     choose    the blocks that leave the fewest ops, where they do not overlap
+//     choose    the blocks that leave the fewest ops, where they do not overlap: repeats_choose.c
 //     contract  their occurrences to nodes, and search the inside of each block in the same way
 //
 // The larger blocks come first, where that saves nearly as much: an encoder's layers and a
@@ -12,69 +12,25 @@
 // A color is only a hint: what is grown from it is exact.  Near, it does not see that the first and
 // the last layer are at an end; far, it tells an encoder's layers from a decoder's.
 //
-// Occurrences must be able to run one after the other.  What grows through a layer's forward ops
-// into their gradients cannot: the last layer lies between.  So it is cut where it would have to
-// wait, in all occurrences alike, and the pieces are a family.
-//
 // It takes time linear in the edges, up to sorting: classes that a block found before already
 // explains are passed over, what may be chosen is looked at together, and there is a limit on the
 // effort, which graphs come near that have hundreds of blocks and no layers.
 
 #include "repeats.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ir/intern.h"
-#include "repeats_grow.h"
+#include "repeats_choose.h"
 #include "repeats_net.h"
 
 enum {
-  FARTHEST = 5,   // a color sees what is so many edges away
-  MAX_PIECES = 8, // of a family; more of them are no layers
+  FARTHEST = 5, // a color sees what is so many edges away
   // Steps for each node: growing in a round, and all in all.
   EFFORT_TO_GROW = 40,
   EFFORT = 400,
 };
-
-typedef struct Family {
-  Vec(Tuples) piece;
-  int64_t saves; // nodes; of one that is not divided yet, at most
-  double worth;  // by which families are chosen
-  int found;     // how many were found before
-  bool shifted;  // growth_shifted
-  bool divided;  // its occurrences can run one after the other
-} Family;
-
-typedef Vec(Family *) Families;
-
-typedef struct Search {
-  Arena *scratch, *arena; // of the search, of the result
-  Labels *labels;
-  int min;
-  Vec(Block *) block;
-  int n_families;
-  int64_t effort; // that is left
-} Search;
-
-// What it saves to have these nodes once, with a call for each occurrence.
-static int64_t tuples_save(const Search *s, const Net *net, const Tuples *t) {
-  int n_ops = 0;
-  for (int p = 0; p < t->n; p++)
-    n_ops += net->node[t->node[p * t->k]].n_ops;
-  return n_ops < s->min ? 0 : (int64_t)t->k * t->n - t->n - t->k;
-}
-
-static void weigh(Search *s, const Net *net, Family *f) {
-  int64_t n = 0;
-  f->saves = 0;
-  for (int i = 0; i < f->piece.n; i++) {
-    f->saves += tuples_save(s, net, &f->piece.at[i]);
-    n += f->piece.at[i].n;
-  }
-  f->worth = (double)f->saves * cbrt((double)n);
-}
 
 // -- Colors ----------------------------------------------------------------------------------
 
@@ -156,7 +112,7 @@ static void try_class(Search *s, const Net *net, Growth *growth, Grown *grown, c
   Family *f = arena_one(s->scratch, Family);
   f->found = grown->families.n;
   vec_push(s->scratch, &f->piece, t);
-  weigh(s, net, f);
+  family_weigh(s, net, f);
   grown->effort -= (int64_t)t.n * t.k;
   s->effort -= (int64_t)t.n * t.k;
   for (int i = 0; i < t.n * t.k; i++) {
@@ -207,203 +163,6 @@ static Families grow_families(Search *s, const Net *net, Growth **out_growth) {
     next = swap;
   }
   return grown.families;
-}
-
-// -- Choice ----------------------------------------------------------------------------------
-
-// Nodes in groups: the occurrences of what was chosen, and every other node.
-typedef struct Grouping {
-  int n;
-  int *group; // by node
-  Group *info;
-} Grouping;
-
-static void add_groups(Grouping *to, const Tuples *t, int family) {
-  for (int i = 0; i < t->k; i++) {
-    for (int p = 0; p < t->n; p++)
-      to->group[t->node[p * t->k + i]] = to->n;
-    to->info[to->n++] = (Group){.tuples = t, .occurrence = i, .family = family};
-  }
-}
-
-static Grouping grouping(const Net *net, const Families *chosen, Arena *a) {
-  Grouping to = {0, arena_array(a, int, net->n), arena_array(a, Group, net->n)};
-  for (int i = 0; i < net->n; i++)
-    to.group[i] = OUTSIDE;
-  for (int f = 0; f < chosen->n; f++)
-    for (int p = 0; p < chosen->at[f]->piece.n; p++)
-      add_groups(&to, &chosen->at[f]->piece.at[p], f);
-  for (int i = 0; i < net->n; i++)
-    if (to.group[i] == OUTSIDE) {
-      to.group[i] = to.n;
-      to.info[to.n++] = (Group){.occurrence = i};
-    }
-  return to;
-}
-
-static Tuples some_positions(const Tuples *t, const bool *which, bool want, Arena *a) {
-  Tuples some = {t->k, 0, arena_array(a, int, t->n * t->k)};
-  for (int p = 0; p < t->n; p++)
-    if (which[p] == want)
-      memcpy(&some.node[some.n++ * t->k], &t->node[p * t->k], (size_t)t->k * sizeof *t->node);
-  return some;
-}
-
-static Tuples *piece_of(const Family *f, const Group *g) {
-  for (int i = 0; i < f->piece.n; i++)
-    if (&f->piece.at[i] == g->tuples) return &f->piece.at[i];
-  return NULL;
-}
-
-// Cuts the piece of this group in what can run in its occurrence and what cannot; false when the
-// group is no piece of the family.
-static bool cut(Family *f, const Net *net, const Grouping *to, const Group *stuck, const bool *done,
-                Arena *a) {
-  Tuples *t = piece_of(f, stuck);
-  if (!t) return false;
-  bool *runs = arena_array(a, bool, t->n), *seen = arena_array(a, bool, net->n);
-  for (int p = 0; p < t->n; p++) {
-    int at = t->node[p * t->k + stuck->occurrence];
-    runs[p] = true;
-    for (int j = 0; runs[p] && j < net->node[at].n_in; j++) {
-      int from = net->node[at].in[j].node;
-      runs[p] = from == OUTSIDE || done[to->group[from]] || seen[from];
-    }
-    seen[at] = runs[p];
-  }
-  Tuples later = some_positions(t, runs, false, a);
-  *t = some_positions(t, runs, true, a);
-  vec_push(a, &f->piece, later);
-  return true;
-}
-
-// A group that waits, though one of its nodes could run.
-static const Group *find_stuck(const Net *net, const Grouping *to, const bool *done) {
-  for (int i = 0; i < net->n; i++)
-    if (!done[to->group[i]] && node_is_ready(net, to->group, i, done))
-      return &to->info[to->group[i]];
-  BUG("no node can run");
-}
-
-// Whether the occurrences of all can run one after the other; where not, the last is cut, if it is
-// that which waits.
-typedef enum Order { ORDER_is, ORDER_cut, ORDER_none } Order;
-
-static Order try_order(Search *s, const Net *net, const Families *all, Arena *a) {
-  if (s->effort < 0) return ORDER_none;
-  s->effort -= net->n;
-  Arena *scratch = arena_new();
-  Grouping to = grouping(net, all, scratch);
-  bool *done = arena_array(scratch, bool, to.n);
-  Order order = ORDER_is;
-  if (!net_order(net, to.group, to.n, arena_array(scratch, int, to.n), done, scratch))
-    order = a && cut(all->at[all->n - 1], net, &to, find_stuck(net, &to, done), done, a)
-                ? ORDER_cut
-                : ORDER_none;
-  arena_free(scratch);
-  return order;
-}
-
-// Cuts the family until its occurrences can run one after the other, beside what is chosen already;
-// keeps the pieces that save something.  False when none is left.
-static bool divide(Search *s, const Net *net, Families *chosen, Family *f) {
-  Order order = ORDER_cut;
-  vec_push(s->scratch, chosen, f);
-  while (order == ORDER_cut && f->piece.n <= MAX_PIECES)
-    order = try_order(s, net, chosen, s->scratch);
-  chosen->n--;
-  int n = 0;
-  for (int i = 0; order == ORDER_is && i < f->piece.n; i++)
-    if (tuples_save(s, net, &f->piece.at[i]) > 0) f->piece.at[n++] = f->piece.at[i];
-  f->piece.n = n;
-  weigh(s, net, f);
-  return n > 0;
-}
-
-static bool overlaps(const Family *f, const bool *taken) {
-  for (int i = 0; i < f->piece.n; i++)
-    for (int k = 0; k < f->piece.at[i].n * f->piece.at[i].k; k++)
-      if (taken[f->piece.at[i].node[k]]) return true;
-  return false;
-}
-
-static void take(const Family *f, bool *taken) {
-  for (int i = 0; i < f->piece.n; i++)
-    for (int k = 0; k < f->piece.at[i].n * f->piece.at[i].k; k++)
-      taken[f->piece.at[i].node[k]] = true;
-}
-
-static int by_worth(const void *x, const void *y) {
-  const Family *p = *(Family *const *)x, *q = *(Family *const *)y;
-  if (p->worth != q->worth) return p->worth > q->worth ? -1 : 1;
-  return (p->found > q->found) - (p->found < q->found);
-}
-
-// Divided, a family may be worth less than it seemed: it goes where it belongs.
-static bool sinks(Families *all, int i) {
-  Family *f = all->at[i];
-  int k = i;
-  for (; k + 1 < all->n && all->at[k + 1]->worth > f->worth; k++)
-    all->at[k] = all->at[k + 1];
-  all->at[k] = f;
-  return k > i;
-}
-
-static void shift(Search *s, const Net *net, Growth *growth, Family *f) {
-  if (f->shifted) return;
-  f->shifted = true;
-  f->piece.at[0] = growth_shifted(growth, f->piece.at[0]);
-  weigh(s, net, f);
-}
-
-// The family that is worth most when it is divided; NULL when none is worth anything.
-static Family *find_best(Search *s, const Net *net, Growth *growth, Families *all) {
-  Families none = {0};
-  for (int i = 0; i < all->n; i++) {
-    Family *f = all->at[i];
-    if (f->divided) return f;
-    shift(s, net, growth, f);
-    f->divided = divide(s, net, &none, f);
-    if (sinks(all, i))
-      i--;
-    else if (f->divided)
-      return f;
-  }
-  return NULL;
-}
-
-// Adds those that can be chosen too: mostly all can, and one look is enough.
-static void choose_also(Search *s, const Net *net, Families *chosen, Family *const *more, int n) {
-  int before = chosen->n;
-  if (n == 1 && divide(s, net, chosen, *more)) vec_push(s->scratch, chosen, *more);
-  if (n < 2) return;
-  for (int i = 0; i < n; i++)
-    vec_push(s->scratch, chosen, more[i]);
-  if (try_order(s, net, chosen, NULL) == ORDER_is) return;
-  chosen->n = before;
-  choose_also(s, net, chosen, more, n / 2);
-  choose_also(s, net, chosen, more + n / 2, n - n / 2);
-}
-
-// The best, and what is half as good and does not overlap: the rest may do better next time.
-static Families choose(Search *s, const Net *net, Growth *growth, Families *all) {
-  Families chosen = {0}, more = {0};
-  if (all->n) qsort(all->at, (size_t)all->n, sizeof *all->at, by_worth);
-  Family *best = find_best(s, net, growth, all);
-  if (!best) return chosen;
-  bool *taken = arena_array(s->scratch, bool, net->n);
-  take(best, taken);
-  vec_push(s->scratch, &chosen, best);
-  for (int i = 0; i < all->n; i++) {
-    Family *f = all->at[i];
-    if (2 * f->worth < best->worth || overlaps(f, taken)) continue;
-    shift(s, net, growth, f);
-    if (overlaps(f, taken)) continue;
-    take(f, taken);
-    vec_push(s->scratch, &more, f);
-  }
-  choose_also(s, net, &chosen, more.at, more.n);
-  return chosen;
 }
 
 // -- Blocks ----------------------------------------------------------------------------------
@@ -470,9 +229,9 @@ static void name_groups(Search *s, const Net *net, Grouping *to, int family) {
 static void search(Search *s, Net *net) {
   for (; s->effort > 0; s->effort -= net->n) {
     Growth *growth;
-    Families all = grow_families(s, net, &growth), chosen = choose(s, net, growth, &all);
+    Families all = grow_families(s, net, &growth), chosen = families_choose(s, net, growth, &all);
     if (!chosen.n) return;
-    Grouping to = grouping(net, &chosen, s->scratch);
+    Grouping to = families_group(net, &chosen, s->scratch);
     int family = s->n_families;
     s->n_families += chosen.n;
     name_groups(s, net, &to, family);
