@@ -146,7 +146,9 @@ set(PASS_FILES
   machine/lower_batch_norm.c
   machine/lower_precision.c
   machine/lua_schedule.c
+  machine/plan_blocks.c
   machine/plan_memory.c
+  machine/plan_slots.c
   machine/schedule.c
   machine/segments.c
   machine/widen.c

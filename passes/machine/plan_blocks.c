@@ -1,0 +1,188 @@
+// See plan_blocks.h.
+//
+// One walk over the ops, before which buckets and parameters are noted at the values that may be
+// made in them.  A result asks for its parameter, its bucket and its operands, in this order; each
+// says no where something would be overwritten that is still to be read.
+
+#include "plan_blocks.h"
+
+#include "ir/op.h"
+
+static Block *block_new(Planner *p, int64_t bytes) {
+  Block *b = arena_one(p->scratch, Block);
+  *b = (Block){.bytes = bytes, .offset = -1, .life = {INT64_MAX, -1}};
+  vec_push(p->scratch, &p->block, b);
+  return b;
+}
+
+static void block_add(Planner *p, Block *b, int64_t at, Value *v) {
+  p->place[v->id] = (Place){b, at};
+  b->life.from = earlier(b->life.from, p->life[v->id].from);
+  b->life.to = later(b->life.to, p->life[v->id].to);
+  vec_push(p->scratch, &b->member, v);
+}
+
+static bool is_dead_constant(const Value *v) {
+  if (v->def->kind != OP_constant) return false;
+  for_each_use(u, v)
+    if (!u->user && v->graph->results[u->index]->label) return false;
+  return true;
+}
+
+// Of the same slice, whatever the order of segments is.
+static bool read_later(const Planner *p, const Value *v, const Op *op) {
+  if (!p->stays || !op->segment || !value_stays(v)) return false;
+  int slices = module_slices(p->m);
+  for (int r = 0; r < p->g->schedule->run.n; r++) {
+    const Stay *stay = stays_of(p->stays, v, r);
+    if (!stay || !mesh_has(op_mesh(op), p->g->schedule->run.at[r].device[0])) continue;
+    for (int m = 0; m < slices; m++)
+      if (stay[m].to > stays_time(p->stays, op, r, m)) return true;
+  }
+  return false;
+}
+
+// Is nothing that lies in these bytes read after `op`, and nothing there another of its results?
+static bool dies_at(const Planner *p, const Place *place, int64_t bytes, const Op *op) {
+  for (int i = 0; i < place->block->member.n; i++) {
+    const Value *v = place->block->member.at[i];
+    int64_t at = p->place[v->id].at;
+    bool apart = at + type_bytes(v->type) <= place->at || place->at + bytes <= at;
+    if (apart) continue;
+    if (p->life[v->id].to > op_time(op) || v->def == op || read_later(p, v, op)) return false;
+  }
+  return true;
+}
+
+// May `v` be made in `place`, which an operand of its op has?  All operands that lie there must be
+// read as the op writes.
+static bool may_replace(const Planner *p, const Value *v, const Place *place) {
+  const Op *op = v->def;
+  int64_t bytes = type_bytes(v->type);
+  for (int i = 0; i < op->n_in; i++) {
+    const Value *in = op->in[i].value;
+    const Place *of = &p->place[in->id];
+    bool apart = of->block != place->block || of->at + type_bytes(in->type) <= place->at ||
+                 place->at + bytes <= of->at;
+    if (apart) continue;
+    if (of->at != place->at || !op_inplace(op, v->index, i, p->scratch)) return false;
+  }
+  return true;
+}
+
+static bool take_target(Planner *p, Value *v) {
+  Value *target = p->target[v->id];
+  // A sum over time is begun while later micro-batches will read the parameter.
+  if (!target || value_accumulates(v)) return false;
+  const Op *op = v->def;
+  for_each_use(u, target) {
+    if (!u->user || op_time(u->user) > op_time(op) || u->user->kind == OP_all_reduce) return false;
+    bool view = op_info[u->user->kind].traits & VIEW;
+    if (view && p->life[u->user->out[0]->id].to > op_time(op)) return false;
+  }
+  Block *b = p->place[target->id].block;
+  if (!may_replace(p, v, &p->place[target->id])) return false;
+  for (int i = 0; i < b->member.n; i++)
+    if (b->member.at[i] != target) return false; // somebody else became it
+  block_add(p, b, 0, v);
+  return true;
+}
+
+static bool take_bucket(Planner *p, Value *v) {
+  Op *pack = p->bucket[v->id];
+  if (!pack) return false;
+  Block **b = &p->pack_block[pack->id];
+  if (!*b) *b = block_new(p, type_bytes(pack->out[0]->type));
+  block_add(p, *b, p->bucket_at[v->id], v);
+  return true;
+}
+
+static bool take_operand(Planner *p, Value *v) {
+  Op *op = v->def;
+  if (p->stays && value_escapes(v)) return false; // it is no slice's own, as its operand may be
+  for (int i = 0; i < op->n_in; i++) {
+    Place place = p->place[op->in[i].value->id];
+    if (!place.block || place.block->kept || !op_inplace(op, v->index, i, p->scratch) ||
+        !dies_at(p, &place, type_bytes(v->type), op) || !may_replace(p, v, &place))
+      continue;
+    block_add(p, place.block, place.at, v);
+    p->in_place++;
+    return true;
+  }
+  return false;
+}
+
+// A reduction that is not in place reads its operand until it is waited for.
+static void keep_until_wait(Planner *p, const Op *reduce) {
+  const Value *in = reduce->in[0].value;
+  const Place *from = &p->place[in->id], *to = &p->place[reduce->out[0]->id];
+  if (from->block == to->block && from->at == to->at) return;
+  Life *life = &p->life[in->id];
+  life->to = later(life->to, value_first_read(reduce->out[0]));
+  if (from->block) vec_push(p->scratch, &from->block->wait, reduce);
+  if (p->place[in->id].block) {
+    Life *of_block = &p->place[in->id].block->life;
+    of_block->to = later(of_block->to, life->to);
+  }
+}
+
+static void place_result(Planner *p, Value *v) {
+  Op *op = v->def;
+  if (op_info[op->kind].traits & VIEW) {
+    Place of = p->place[op->in[0].value->id];
+    if (op->kind == OP_unpack) of.at += attr_i(op, "offset") * dtype_bytes[v->type->dtype];
+    if (of.block) block_add(p, of.block, of.at, v);
+    return;
+  }
+  if (op->kind == OP_pack && p->pack_block[op->id]) {
+    block_add(p, p->pack_block[op->id], 0, v);
+    return;
+  }
+  if (is_dead_constant(v)) return;
+  if (!take_target(p, v) && !take_bucket(p, v) && !take_operand(p, v))
+    block_add(p, block_new(p, type_bytes(v->type)), 0, v);
+  if (op->kind == OP_all_reduce) keep_until_wait(p, op);
+}
+
+// Members of a bucket that can be made in it: not views into something, and dead once packed.
+static void find_members(Planner *p, Op *pack) {
+  int64_t at = 0;
+  for (int i = 0; i < pack->n_in; i++) {
+    int64_t skip;
+    Value *v = pack->in[i].value, *root = view_root(v, &skip);
+    if (root->def && root->def->kind != OP_constant && root->type->dtype == v->type->dtype &&
+        type_bytes(root->type) == type_bytes(v->type) && !p->bucket[root->id] &&
+        p->life[root->id].to <= op_time(pack)) {
+      p->bucket[root->id] = pack;
+      p->bucket_at[root->id] = at;
+    }
+    at += pack_length(v->type) * dtype_bytes[v->type->dtype];
+  }
+}
+
+// What is to become a parameter, seen through views of the whole of it.
+static void find_target(Planner *p, const Result *r) {
+  int64_t skip;
+  Value *root = view_root(r->use.value, &skip);
+  if (root->def && root->type->dtype == r->target->type->dtype &&
+      type_bytes(root->type) == type_bytes(r->target->type) && !p->target[root->id])
+    p->target[root->id] = r->target;
+}
+
+void blocks_make(Planner *p) {
+  Graph *g = p->g;
+  for_each_op(op, g)
+    if (op->kind == OP_pack) find_members(p, op);
+  for (int i = 0; i < g->n_results; i++)
+    if (g->results[i]->target) find_target(p, g->results[i]);
+  for (int i = 0; i < g->n_params; i++) {
+    Value *v = g->params[i];
+    Block *b = block_new(p, type_bytes(v->type));
+    b->kept = param_kept(v);
+    b->offset = v->offset;
+    block_add(p, b, 0, v);
+  }
+  for_each_op(op, g)
+    for (int i = 0; i < op->n_out; i++)
+      place_result(p, op->out[i]);
+}
