@@ -127,6 +127,7 @@ set(PASS_FILES
   cost/cost_comm.c
   cost/cost_step.c
   cost/step_events.c
+  cost/step_lives.c
   cost/step_memory.c
   cost/step_programs.c
   cost/step_walk.c
