@@ -43,7 +43,9 @@ set(PASS_FILES
   plan/assign.c
   plan/factoring.c
   plan/lua_annotations.c
+  plan/lua_changes.c
   plan/lua_graph.c
+  plan/lua_open.c
   plan/lua_plan.c
   plan/lua_program.c
   plan/lua_questions.c

@@ -34,9 +34,11 @@ struct PlanProgram {
 
 extern const char PLAN_OPS[], PLAN_VALUES[]; // metatables
 extern const luaL_Reg plan_questions[];      // functions that only ask: lua_questions.c
-extern const luaL_Reg plan_splits[]; // those that say what splits and where it runs: lua_splits.c
-extern const luaL_Reg plan_rows[];   // the same of all that a name stands for: lua_rows.c
-extern const luaL_Reg plan_calls[];  // those that say something else: lua_plan.c
+extern const luaL_Reg plan_splits[];  // those that say what splits and where it runs: lua_splits.c
+extern const luaL_Reg plan_rows[];    // the same of all that a name stands for: lua_rows.c
+extern const luaL_Reg plan_changes[]; // those that change the program: lua_changes.c
+extern const luaL_Reg plan_open[];    // those that leave something to be chosen: lua_open.c
+extern const luaL_Reg plan_calls[];   // those that are of the whole step: lua_plan.c
 
 PlanProgram *program_of(lua_State *l);
 void plan_changed(PlanProgram *p); // when the graph may be another

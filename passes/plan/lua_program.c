@@ -71,8 +71,8 @@ static int apply(lua_State *l) {
 
 static const luaL_Reg program_calls[] = {{"apply", apply}, {NULL, NULL}};
 
-static const luaL_Reg *const calls[] = {plan_questions, plan_splits, plan_rows, plan_calls,
-                                        program_calls};
+static const luaL_Reg *const calls[] = {plan_questions, plan_splits, plan_rows,    plan_changes,
+                                        plan_open,      plan_calls,  program_calls};
 enum { N_CALLS = sizeof calls / sizeof *calls };
 
 static const char *call_names(Arena *a) {

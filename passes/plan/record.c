@@ -77,6 +77,14 @@ const char *record_op(Record *r, const Op *op) {
   return str_format(r->arena, "o[%d]", *number);
 }
 
+const char *record_ops(Record *r, Op *const *op, int n) {
+  StrBuf b = {.arena = r->arena};
+  for (int i = 0; i < n; i++)
+    strbuf_addf(&b, "%s%s", i ? ", " : "{ ", record_op(r, op[i]));
+  strbuf_add(&b, " }");
+  return b.at;
+}
+
 void record_call(Record *r, const Graph *g, const char *fmt, ...) {
   va_list args;
   const Changes *all = changes_of(r, g);

@@ -69,6 +69,8 @@ typedef struct Record {
 void record_before(Record *r, Op *const *op, int n);
 // "o[3]": what the call calls one of them; NULL where `r` is.
 const char *record_op(Record *r, const Op *op);
+// "{ o[1], o[2] }", of a record that there is.
+const char *record_ops(Record *r, Op *const *op, int n);
 // The call, if it changed anything: of `step`, where there are meshes, else of `model`.
 void record_call(Record *r, const Graph *g, const char *fmt, ...) PRINTF_LIKE(3, 4);
 // All that was decided of the graph.
