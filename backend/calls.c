@@ -30,6 +30,7 @@
 #include "ir/kernel.h"
 #include "ir/loops.h"
 #include "ir/place.h"
+#include "ir/schedule.h"
 #include "ir/split.h"
 #include "ir/text.h"
 #include "ir/titles.h"
@@ -400,29 +401,10 @@ typedef struct MovePart {
   int at;
 } MovePart;
 
-static int made_in(const Op *move) {
-  const Op *op = move->in[0].value->def;
-  return op ? op->segment : 0;
-}
-
-// Whether a move starts before its segment does: what it carries is of another segment, and some of
-// that goes from one device to another.
-static bool starts_early(Writer *w, const Op *op) {
-  const Value *x = op->in[0].value, *y = op->out[0];
-  Messages messages = {0};
-  bool sends = false;
-  if (w->part != IN_loop || !op->segment || made_in(op) == op->segment) return false;
-  move_messages(value_whole(x), x->layout, y->layout, NULL, w->arena, &messages);
-  for (int i = 0; i < messages.n && !sends; i++)
-    sends = messages.at[i].from != messages.at[i].to;
-  return sends;
-}
-
-// What no segment makes is there from the first one on.
-static int starts_behind(const MovePart *m) {
-  int segment = made_in(m->op);
-  if (!m->gives) return 0;
-  return segment ? segment : loop_first(m->calls);
+// Behind which segment the code starts a move that is ahead of its own.
+static int starts_behind(const Writer *w, const MovePart *m, int c) {
+  const RankRun *run = w->p->code.at[c].run[w->code->index];
+  return m->gives && run ? move_start(m->op, run) : 0;
 }
 
 static void add_whole_move(Writer *w, const MovePart *m, int c) {
@@ -433,25 +415,20 @@ static void add_whole_move(Writer *w, const MovePart *m, int c) {
               op_comment(w, m->op));
 }
 
-static bool add_move_start(Writer *w, const MovePart *m) {
+static void add_move_start(Writer *w, const MovePart *m) {
   Value *y = m->op->out[0];
   LoopPart *part = m->gives ? loop_segment(m->calls, m->at) : loop_get(m->calls, y);
-  if (!part)
-    return diag_error(w->p->d, m->op->loc, "no run of the schedule gets %s on all its devices",
-                      value_name(w->arena, y));
-  vec_push(w->arena, &part->starts, m->op);
+  if (!part) BUG("a run without what starts %s", value_name(w->arena, y));
   add_to_list(w, &part->start,
               str_format(w->arena, "RUN(%d, nnrt_move_start_%s(%s, %s, r, %d));", m->run, m->kernel,
                          m->gets ? buffer(w, y) : "NULL",
                          m->gives ? buffer(w, m->op->in[0].value) : "NULL", m->number),
               op_comment(w, m->op));
-  return true;
 }
 
 static void add_move_wait(Writer *w, const MovePart *m) {
   LoopPart *part = loop_segment(m->calls, m->op->segment);
   Value *y = m->op->out[0];
-  vec_push(w->arena, &part->waits, m->op);
   add_to_list(w, &part->wait,
               str_format(w->arena, "RUN(%d, nnrt_move_wait_%s(%s, r, %d));", m->wait, m->kernel,
                          buffer(w, y), m->number),
@@ -464,24 +441,24 @@ static bool add_move(Writer *w, const Op *op) {
   const Mesh *from = op->in[0].value->layout->mesh, *to = op_mesh(op);
   if (!kernel_name(op, target_of(w), name, sizeof name)) return no_kernel(w, op);
   MovePart m = {.op = op, .kernel = name + strlen(prefix), .number = move_number(w->p, op)};
-  bool early = starts_early(w, op), ok = true;
+  bool ahead = w->part == IN_loop && op->segment && move_is_ahead(op);
   m.run = new_op(w, "move", op_place(w->arena, op));
   m.wait = -1;
-  for (int c = 0; c < w->p->code.n && ok; c++) {
+  for (int c = 0; c < w->p->code.n; c++) {
     m.calls = &w->code->calls[c];
     m.gives = code_on(w->p, c, from);
     m.gets = code_on(w->p, c, to);
     if (!m.gives && !m.gets) continue;
-    m.at = early ? starts_behind(&m) : op->segment;
+    m.at = ahead ? starts_behind(w, &m, c) : op->segment;
     if (m.at == op->segment) {
       add_whole_move(w, &m, c);
       continue;
     }
-    ok = add_move_start(w, &m);
+    add_move_start(w, &m);
     if (m.gets && m.wait < 0) m.wait = new_op(w, "wait", op_place(w->arena, op));
-    if (m.gets && ok) add_move_wait(w, &m);
+    if (m.gets) add_move_wait(w, &m);
   }
-  return ok;
+  return true;
 }
 
 // Is nothing called for it?
@@ -558,19 +535,6 @@ static void go_to(Writer *w, int part, int segment) {
   w->segment = segment;
 }
 
-// Whether all codes that have part in an op of the loop run its segment.
-static bool has_segment(Writer *w, const Op *op) {
-  bool scheduled = w->code->g->schedule != NULL;
-  if (scheduled && !op->segment)
-    return diag_error(w->p->d, op->loc, "%s is in the loop over slices and in no segment",
-                      op_info[op->kind].name);
-  for (int c = 0; c < w->p->code.n; c++)
-    if (code_on(w->p, c, op_mesh(op)) && !loop_segment(&w->code->calls[c], op->segment))
-      return diag_error(w->p->d, op->loc, "a device has part in %s, and its run lacks segment %s",
-                        op_info[op->kind].name, segment_name(w->code->g, op->segment));
-  return true;
-}
-
 void graph_calls(Program *p, GraphCode *code) {
   Writer w = {.p = p, .code = code, .arena = p->arena};
   const Op *start = graph_update_start(code->g);
@@ -587,10 +551,9 @@ void graph_calls(Program *p, GraphCode *code) {
     if (op == start) go_to(&w, IN_update, 0);
     if (is_silent(op)) continue;
     if (w.part == IN_loop && op->segment != w.segment) go_to(&w, IN_loop, op->segment);
-    if (w.part == IN_update || has_segment(&w, op)) add_op(&w, op);
+    add_op(&w, op);
   }
   if (w.part == IN_loop) go_to(&w, IN_update, 0);
   wait_for(&w, NULL);
   add_copies(&w, code->g);
-  loops_check(p, code);
 }

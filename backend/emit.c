@@ -22,6 +22,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "ir/verify_schedule.h"
 #include "target.h"
 
 enum { COMMENT_COLUMN = 72 };
@@ -169,11 +170,18 @@ static void find_graphs(Program *p) {
   }
 }
 
+// Also where nobody has checked the module after its passes: what follows counts on it.
+static bool schedules_hold(const Module *m, Diag *d) {
+  for_each_graph(g, m)
+    if (g->entry && !verify_schedule(g, d)) return false;
+  return true;
+}
+
 bool emit(const Module *m, const char *dir, const BackendOptions *o, Diag *d) {
   if (m->phase < PHASE_planned)
     return diag_error(d, NULL, "code is made of a planned module, and this one is %s",
                       phase_name[m->phase]);
-  if (!codes_ready(m, d)) return false;
+  if (!schedules_hold(m, d) || !codes_ready(m, d)) return false;
   Arena *a = arena_new();
   Program *p = arena_one(a, Program);
   *p = (Program){.m = m, .o = o, .arena = a, .d = d, .names = names_new(a)};

@@ -81,18 +81,6 @@ static void add_part(Program *p, GraphCode *code, int c, const Action *action) {
   vec_push(p->arena, &code->calls[c].part, part);
 }
 
-// Every part is to be there once for every slice.
-static void count_parts(Program *p, const Calls *calls, int device) {
-  int slices = module_slices(p->m);
-  int *n = arena_array(p->arena, int, calls->part.n);
-  for (int i = 0; i < calls->order.n; i++)
-    n[calls->order.at[i]]++;
-  for (int i = 0; i < calls->part.n; i++)
-    if (n[i] != slices)
-      diag_error(p->d, NULL, "the run of device %d has '%s' %d times, and there are %d slices",
-                 device, calls->part.at[i].name, n[i], slices);
-}
-
 static void find_loop(Program *p, GraphCode *code, int c) {
   Calls *calls = &code->calls[c];
   const RankRun *run = p->code.at[c].run[code->index];
@@ -105,7 +93,6 @@ static void find_loop(Program *p, GraphCode *code, int c) {
     if (k == calls->part.n) add_part(p, code, c, &run->action.at[i]);
     vec_push(p->arena, &calls->order, k);
   }
-  if (run) count_parts(p, calls, run->device[0]);
 }
 
 void loops_find(Program *p, GraphCode *code) {
@@ -128,38 +115,4 @@ LoopPart *loop_get(Calls *calls, const Value *y) {
   for (int i = 0; i < calls->part.n; i++)
     if (calls->part.at[i].action.get == y) return &calls->part.at[i];
   return NULL;
-}
-
-int loop_first(const Calls *calls) {
-  for (int i = 0; i < calls->order.n; i++) {
-    int segment = calls->part.at[calls->order.at[i]].action.segment;
-    if (segment) return segment;
-  }
-  return 0;
-}
-
-// -- Moves -------------------------------------------------------------------------------------
-
-// Goes through the run with the number of starts of each move that nobody waited for.
-static void check_loop(Program *p, const GraphCode *code, const Calls *calls, int device) {
-  int *under_way = arena_array(p->arena, int, code->g->n_ops);
-  for (int i = 0; i < calls->order.n; i++) {
-    const LoopPart *part = &calls->part.at[calls->order.at[i]];
-    for (int k = 0; k < part->waits.n; k++) {
-      const Op *move = part->waits.at[k];
-      if (under_way[move->id]-- > 0) continue;
-      diag_error(p->d, move->loc, "in the run of device %d %s needs %s before it is started",
-                 device, part->name, value_name(p->arena, move->out[0]));
-      return;
-    }
-    for (int k = 0; k < part->starts.n; k++)
-      under_way[part->starts.at[k]->id]++;
-  }
-}
-
-void loops_check(Program *p, const GraphCode *code) {
-  for (int c = 0; c < p->code.n; c++) {
-    const RankRun *run = p->code.at[c].run[code->index];
-    if (run) check_loop(p, code, &code->calls[c], run->device[0]);
-  }
 }

@@ -62,7 +62,6 @@ typedef struct LoopPart {
   const char *name;     // "F0", "get %g1"
   const char *function; // "train_s0_F0"; before and after it are train_s0_F0_wait and …_start
   CallList wait, run, start;
-  Vec(const Op *) waits, starts; // moves
 } LoopPart;
 
 // What a code does in a step of a graph.
@@ -117,14 +116,10 @@ int move_number(const Program *p, const Op *move); // -1: there is nothing to do
 // Calls for all ops of a graph (calls.c).  Reports every op that has no kernel.
 void graph_calls(Program *p, GraphCode *code);
 
-// The parts of the loop of each code, and their order (loop.c).  Reports what is wrong in a
-// schedule.
+// The parts of the loop of each code, and their order (loop.c).
 void loops_find(Program *p, GraphCode *code);
 LoopPart *loop_segment(Calls *calls, int segment); // NULL: the code does not run it
 LoopPart *loop_get(Calls *calls, const Value *y);
-int loop_first(const Calls *calls); // the segment that runs first; 0: none does
-// Whether every move is started before it is waited for; reports those that are not.
-void loops_check(Program *p, const GraphCode *code);
 
 // Where in the payload each weight goes (payload.c), and the payload itself.
 void payload_plan(Program *p);

@@ -19,7 +19,6 @@
 #include "search/search.h"
 
 enum { MAX_MICRO_BATCHES = 256 };
-#define WORTH 1.05 // times what the best takes, as a search sees it
 
 // -- Which there are ---------------------------------------------------------------------------
 
@@ -209,7 +208,7 @@ static void note_searched(void *making, const Searched *s) {
   c->least_slices = c->micro_batches;
   c->needs_less = s->status == SOLVER_infeasible || c->least > 0;
   for (int i = 1; i < s->n_ways; i++)
-    if (s->took[i] <= WORTH * s->took[0]) c->other[c->n_others++] = s->way[i];
+    if (s->took[i] <= WORTH_TRYING * s->took[0]) c->other[c->n_others++] = s->way[i];
 }
 
 // What was made of a candidate, and what there was to say.

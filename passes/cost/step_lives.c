@@ -29,6 +29,7 @@ struct LaneLives {
   int *above;          // by value id: of the values of one block
   MemBlock **block_of; // by value id of the first
   Vec(Touch) touch;
+  const RankRun *says; // what the schedule says of it; NULL: nothing
   LaneRun run;
 };
 
@@ -156,18 +157,10 @@ static void touch(LaneLives *s, const Value *v, Touch t) {
   vec_push(s->scratch, &s->touch, t);
 }
 
-static int first_segment(const LaneLives *s) {
-  for (int i = 0; i < s->run.n_actions; i++)
-    if (s->run.segment[i]) return s->run.segment[i];
-  return 0;
-}
-
 // Where a move of the loop takes what it moves, on those that have that.
 static Touch start_of(const LaneLives *s, const Op *move) {
-  const Op *made = move->in[0].value->def;
-  int segment = made ? made->segment : 0;
-  if (segment == move->segment) return (Touch){.segment = segment, .at = op_time(move)};
-  return (Touch){.segment = segment ? segment : first_segment(s), .at = INT64_MAX};
+  if (!move_leads_on(move)) return (Touch){.segment = move->segment, .at = op_time(move)};
+  return (Touch){.segment = s->says ? move_start(move, s->says) : 0, .at = INT64_MAX};
 }
 
 // An all_reduce reads its operand until somebody waits for it: at the end of its segment at last.
@@ -234,7 +227,7 @@ static void add_action(LaneLives *s, int segment, const Op *get, int slice) {
 // Begin, the loop, update.
 static void find_run(LaneLives *s) {
   const Schedule *schedule = s->g->schedule;
-  const RankRun *run = schedule ? graph_run_of(s->g, s->device) : NULL;
+  const RankRun *run = s->says = schedule ? graph_run_of(s->g, s->device) : NULL;
   int n_segments = schedule ? schedule->segment.n : 0;
   int n = 2 + (schedule ? run ? run->action.n : 0 : s->n_slices);
   LaneRun *r = &s->run;

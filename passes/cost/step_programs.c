@@ -126,21 +126,15 @@ Program *step_part_programs(StepState *s, StepPart part) {
 
 typedef struct Segments {
   StepState *s;
-  Program **program; // by segment from 1, and class
-  int *first;        // of each class: the segment that it runs first; 0: none
-  Program **get;     // by event, and class: of moves
+  Program **program;   // by segment from 1, and class
+  const RankRun **run; // of each class, or NULL
+  Program **get;       // by event, and class: of moves
 } Segments;
-
-static int maker_of(const Op *move) {
-  const Op *made = move->in[0].value->def;
-  return made ? made->segment : 0;
-}
 
 // Whether the move is from one segment to another: what is put elsewhere on the same devices may
 // stand in the segment that makes it.
 static bool leads_on(const Event *e) {
-  return e->meeting && e->op->kind == OP_move && e->op->segment &&
-         maker_of(e->op) != e->op->segment;
+  return e->meeting && e->op->kind == OP_move && e->op->segment && move_leads_on(e->op);
 }
 
 static bool lies_on(const StepState *s, const Value *v, int k) {
@@ -153,8 +147,7 @@ static bool has_first(const StepState *s, const Step *step, int k) {
 }
 
 static void start_move(Segments *g, int k, Step step) {
-  int segment = maker_of(g->s->events.at[step.event].op);
-  if (!segment) segment = g->first[k];
+  int segment = g->run[k] ? move_start(g->s->events.at[step.event].op, g->run[k]) : 0;
   if (segment) add_queue(g->s, g->program[segment], k, step);
 }
 
@@ -231,15 +224,10 @@ static const RankRun *run_of(const StepState *s, int k) {
   return NULL;
 }
 
-static int first_segment(const RankRun *run) {
-  for (int i = 0; run && i < run->action.n; i++)
-    if (run->action.at[i].segment) return run->action.at[i].segment;
-  return 0;
-}
-
 bool step_add_runs(StepState *s) {
   int n = s->g->schedule->segment.n;
-  Segments g = {s, arena_array(s->a, Program *, n + 1), arena_array(s->a, int, s->n_classes),
+  Segments g = {s, arena_array(s->a, Program *, n + 1),
+                arena_array(s->a, const RankRun *, s->n_classes),
                 arena_array(s->a, Program *, s->events.n)};
   for (int i = 1; i <= n; i++) {
     g.program[i] = arena_array(s->a, Program, s->n_classes);
@@ -247,11 +235,9 @@ bool step_add_runs(StepState *s) {
       g.program[i][k] = (Program){.part = STEP_micro, .segment = i};
   }
   for (int k = 0; k < s->n_classes; k++)
-    g.first[k] = first_segment(run_of(s, k));
+    g.run[k] = run_of(s, k);
   add_segments(&g);
-  for (int k = 0; k < s->n_classes; k++) {
-    const RankRun *run = run_of(s, k);
-    if (run && !add_run(&g, k, run)) return false;
-  }
+  for (int k = 0; k < s->n_classes; k++)
+    if (g.run[k] && !add_run(&g, k, g.run[k])) return false;
   return true;
 }

@@ -215,7 +215,6 @@ static bool count_ways(Module *m, Attempt *t, Diag *d) {
 }
 
 enum { MAX_ATTEMPTS = 256 };
-#define WORTH   1.05 // times what the best takes: others are not tried by anyone (choose.c)
 #define AS_GOOD 1e-3 // of a step: how far searches are off is more than that, and differs
 
 // Puts it among the best, if it is one of them; of those as good the one that comes first is
@@ -270,7 +269,7 @@ static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
     each.searched = (Searched){0};
     each.scratch = arena_new();
     each.answers = answers_new(t->lives_arena);
-    each.worth = t->n_best ? WORTH * t->took[0] : 0;
+    each.worth = t->n_best ? WORTH_TRYING * t->took[0] : 0;
     pick_number(&each, i);
     bool ok = attempt(copy, &each, d);
     searches &= !ok || each.searched.n;

@@ -56,10 +56,13 @@ static bool sends(const Op *move) {
   return found;
 }
 
+bool move_leads_on(const Op *move) {
+  const Op *made = move->in[0].value->def;
+  return !made || !made->segment || made->segment != move->segment;
+}
+
 bool move_is_ahead(const Op *op) {
-  if (op->kind != OP_move) return false;
-  const Op *made = op->in[0].value->def;
-  return !(made && made->segment && made->segment == op->segment) && sends(op);
+  return op->kind == OP_move && move_leads_on(op) && sends(op);
 }
 
 int move_start(const Op *move, const RankRun *run) {

@@ -17,11 +17,11 @@
 // Each of its segments is in it as often as there are slices, and the first time it is of slice 0,
 // then of slice 1, and so on: no slice overtakes another.  So is every `get`.
 //
-// A move is done where it stands, as any op, if its segment makes what is moved, or if nothing of it
-// goes from one device to another.  Any other starts where the segment ends that makes what is moved
-// (of what no segment makes, the first segment that runs there), on all devices that have that;
-// several in the order of the graph.  Those that only get it say where they begin to wait for it,
-// `get`; all that get it have it when the segment of the move begins.  Starts and gets of all
+// A move is done where it stands, as any op, if its segment makes what is moved, or if nothing of
+// it goes from one device to another.  Any other starts where the segment ends that makes what is
+// moved (of what no segment makes, the first segment that runs there), on all devices that have
+// that; several in the order of the graph.  Those that only get it say where they begin to wait for
+// it, `get`; all that get it have it when the segment of the move begins.  Starts and gets of all
 // devices are in one order, that in which they are in some course of time, so that no two wait for
 // each other.
 //
@@ -56,6 +56,8 @@ int schedule_segment(Graph *g, const char *name);        // its number; a new on
 const char *segment_name(const Graph *g, int segment);   // "F0"
 const RankRun *graph_run_of(const Graph *g, int device); // NULL: it takes no part in the loop
 
+// Whether a move takes what another segment than its own makes, or none.
+bool move_leads_on(const Op *move);
 // Whether a move starts before the segment begins in which it stands; of ops of the loop.
 bool move_is_ahead(const Op *op);
 // At the end of which segment devices of this run start a move that is ahead, if they have it.

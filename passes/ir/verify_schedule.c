@@ -122,9 +122,10 @@ static bool check_action(const RunCheck *c, const Action *action) {
     if (run_gets(c->run, move) && c->got[i] < n)
       return bad_run(c, str_format(s->arena, "runs %s of slice %d before it gets %s", name, n - 1,
                                    value_text(s->arena, move->out[0])));
-    if (!run_gets(c->run, move) && !c->count[move_start(move, c->run)])
-      return bad_run(c, str_format(s->arena, "runs %s before it can send what becomes %s", name,
-                                   value_text(s->arena, move->out[0])));
+    if (!run_gets(c->run, move) && c->count[move_start(move, c->run)] < n)
+      return bad_run(c,
+                     str_format(s->arena, "runs %s of slice %d before it can send what becomes %s",
+                                name, n - 1, value_text(s->arena, move->out[0])));
   }
   return true;
 }

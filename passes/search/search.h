@@ -35,6 +35,8 @@
 
 // Ways to factor the ranks, among which the searches' prices decide, but may be off by a little.
 enum { N_WAYS = 3 };
+// Those that take more than so many times what the best does are not tried by anyone.
+#define WORTH_TRYING 1.05
 
 // What came of it.
 typedef struct Searched {
