@@ -82,8 +82,9 @@ static const Option options[] = {
     STRING(
         "plan", 0, &settings.plan, "NAME[=N],…|FILE.lua",
         "how ranks share the work: auto, dp, tp, zero1, …, or several with their ranks, dp=2,tp=4"),
-    STRING("cluster", 0, &settings.cluster, "NAME[:NxM]|FILE.lua",
-           "what the ranks run on, N nodes of M; values then go the ways that are cheapest there"),
+    STRING(
+        "cluster", 0, &settings.cluster, "NAME[:NxM]|FILE.lua",
+        "what the ranks run on, N nodes of M; values then take the routes that are cheapest there"),
     STRING("explain", 0, &settings.explain, "VALUE|OP", "what was decided about it"),
     STRING("report", 0, &settings.report, "FILE",
            "a page on the plan: its timeline, memory, traffic, what passes did"),

@@ -207,8 +207,8 @@ static void note_searched(void *making, const Searched *s) {
   c->least = s->status == SOLVER_infeasible || s->status == SOLVER_time_out ? s->peak : 0;
   c->least_slices = c->micro_batches;
   c->needs_less = s->status == SOLVER_infeasible || c->least > 0;
-  for (int i = 1; i < s->n_ways; i++)
-    if (s->took[i] <= WORTH_TRYING * s->took[0]) c->other[c->n_others++] = s->way[i];
+  for (int i = 1; i < s->n_factorings; i++)
+    if (s->took[i] <= WORTH_TRYING * s->took[0]) c->other[c->n_others++] = s->factoring[i];
 }
 
 // What was made of a candidate, and what there was to say.

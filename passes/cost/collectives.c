@@ -91,7 +91,7 @@ enum { SUM_BUCKETS = 256 };
 static int64_t moved_bytes(Arena *a, Sum **sums, const Op *move) {
   const Type *part = move->in[0].value->type;
   const Layout *from = move->in[0].value->layout, *to = move->out[0]->layout;
-  Sum **bucket = &sums[way_hash(part, from, to) % SUM_BUCKETS];
+  Sum **bucket = &sums[layouts_hash(part, from, to) % SUM_BUCKETS];
   for (Sum *s = *bucket; s; s = s->next)
     if (s->part == part && s->from == from && s->to == to) return s->bytes;
   Sum *s = arena_one(a, Sum);

@@ -121,7 +121,7 @@ static void make_layouts(Sharding *s) {
       lay(m, op->out[i], s->lies[op->out[i]->id]);
 }
 
-// -- Ways to factor the ranks --------------------------------------------------------------------
+// -- Factorings of the ranks ---------------------------------------------------------------------
 
 // One of them: programs may leave several open, of which the cheapest is taken.
 typedef struct Attempt {
@@ -131,12 +131,12 @@ typedef struct Attempt {
   const Cluster *cluster;
   Target target;
   Arena *scratch;
-  int n, ways[MAX_AXES], pick[MAX_AXES]; // of each program
-  int n_best, best[N_WAYS];              // the cheapest of all combinations of picks, by number
-  double took[N_WAYS];
+  int n, n_factorings[MAX_AXES], pick[MAX_AXES]; // of each program
+  int n_best, best[N_FACTORINGS]; // the cheapest of all combinations of picks, by number
+  double took[N_FACTORINGS];
   bool price_only;      // the module is not needed any more
   double worth;         // seconds of a step, beyond which no way is wanted; 0: any is
-  Answers *answers;     // of the searches of this way
+  Answers *answers;     // of the searches of this factoring
   struct Lives **lives; // of all of them
   bool ordered;         // some graph: its ids are in order no more, until all graphs are done
   Record *record;
@@ -203,13 +203,13 @@ static bool attempt(Module *m, Attempt *t, Diag *d) {
   return ok;
 }
 
-static bool count_ways(Module *m, Attempt *t, Diag *d) {
+static bool count_factorings(Module *m, Attempt *t, Diag *d) {
   Sections sections;
   const Mesh *mesh = mesh_parse(m, t->mesh, d);
   if (!mesh || !sections_open(t->scratch, mesh, t->plan, &sections, d)) return false;
   t->n = sections.n;
   for (int i = 0; i < t->n; i++)
-    t->ways[i] = sections.at[i].n_ways;
+    t->n_factorings[i] = sections.at[i].n_factorings;
   sections_close(&sections);
   return true;
 }
@@ -220,28 +220,28 @@ enum { MAX_ATTEMPTS = 256 };
 // Puts it among the best, if it is one of them; of those as good the one that comes first is
 // before.
 static void note_best(Attempt *t, int number, double step) {
-  int i = t->n_best < N_WAYS ? t->n_best++ : N_WAYS;
+  int i = t->n_best < N_FACTORINGS ? t->n_best++ : N_FACTORINGS;
   for (; i > 0 && step < (1 - AS_GOOD) * t->took[i - 1]; i--)
-    if (i < N_WAYS) {
+    if (i < N_FACTORINGS) {
       t->took[i] = t->took[i - 1];
       t->best[i] = t->best[i - 1];
     }
-  if (i == N_WAYS) return;
+  if (i == N_FACTORINGS) return;
   t->took[i] = step;
   t->best[i] = number;
 }
 
 static void pick_number(Attempt *t, int number) {
   for (int i = t->n - 1; i >= 0; i--) {
-    t->pick[i] = number % t->ways[i];
-    number /= t->ways[i];
+    t->pick[i] = number % t->n_factorings[i];
+    number /= t->n_factorings[i];
   }
 }
 
 static int64_t n_picks(const Attempt *t) {
   int64_t n = 1;
   for (int i = 0; i < t->n; i++)
-    n *= t->ways[i];
+    n *= t->n_factorings[i];
   return n;
 }
 
@@ -251,7 +251,7 @@ static Answers *answers_new(Arena *a) {
   return all;
 }
 
-// Which way to factor the ranks is cheapest, as far as searches see, and of those as good the one
+// Which factoring of the ranks is cheapest, as far as searches see, and of those as good the one
 // that comes first; where none is any good, the first, which will say why.
 static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
   Attempt each = *t;
@@ -260,7 +260,8 @@ static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
   if (n == 1) return true;
   if (n > MAX_ATTEMPTS)
     return diag_error(
-        d, NULL, "the plan's programs cut the ranks in %lld ways together; at most %d are tried",
+        d, NULL,
+        "the plan's programs have %lld factorings of the ranks together; at most %d are tried",
         (long long)n, MAX_ATTEMPTS);
   each.price_only = true;
   bool quiet = diag_quiet(d, true);
@@ -362,15 +363,15 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
     return diag_error(d, NULL, "the module is sharded already, on a mesh of %d device%s",
                       m->meshes->n_devices, m->meshes->n_devices == 1 ? "" : "s");
   t.cluster = cluster_read(t.scratch, cluster ? cluster : "h100", "cluster", d);
-  if (!t.cluster || !check_no_calls(m, d) || !count_ways(m, &t, d)) return false;
+  if (!t.cluster || !check_no_calls(m, d) || !count_factorings(m, &t, d)) return false;
   int64_t factoring = opt_int(o, "factoring", -1);
   if (factoring >= n_picks(&t))
-    return diag_error(d, NULL, "there are %lld ways to cut the ranks, and no number %lld",
+    return diag_error(d, NULL, "there are %lld factorings of the ranks, and no number %lld",
                       (long long)n_picks(&t), (long long)factoring);
   if (factoring >= 0) pick_number(&t, (int)factoring);
   bool ok = (factoring >= 0 || pick_factors(m, &t, d)) && attempt(m, &t, d);
-  t.searched.n_ways = t.n_best;
-  memcpy(t.searched.way, t.best, sizeof t.best);
+  t.searched.n_factorings = t.n_best;
+  memcpy(t.searched.factoring, t.best, sizeof t.best);
   memcpy(t.searched.took, t.took, sizeof t.took);
   if (!ok && t.searched.n) opt_searched(o, &t.searched);
   if (!ok) return false;

@@ -342,7 +342,7 @@ static const Path *search_between(Transitions *t, const Type *whole, const Layou
 
 static Known *known_between(Transitions *t, const Type *whole, const Layout *from,
                             const Layout *want) {
-  uint64_t h = way_hash(whole, from, want);
+  uint64_t h = layouts_hash(whole, from, want);
   Known **bucket = &t->known[h % KNOWN_BUCKETS];
   for (Known *k = *bucket; k; k = k->next)
     if (k->whole == whole && k->from == from && k->to == want) return k;

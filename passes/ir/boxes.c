@@ -359,7 +359,7 @@ bool move_stays(const Type *whole, const Layout *from, const Layout *to) {
 }
 
 bool module_move_stays(const Module *m, const Type *whole, const Layout *from, const Layout *to) {
-  KnownMove **bucket = &m->interned->moves[way_hash(whole, from, to) % N_BUCKETS];
+  KnownMove **bucket = &m->interned->moves[layouts_hash(whole, from, to) % N_BUCKETS];
   for (KnownMove *k = *bucket; k; k = k->next)
     if (k->whole == whole && k->from == from && k->to == to) return k->stays;
   KnownMove *k = arena_one(m->arena, KnownMove);

@@ -71,8 +71,8 @@ void move_messages(const Type *whole, const Layout *from, const Layout *to, cons
 bool move_stays(const Type *whole, const Layout *from, const Layout *to);
 // The same of types and layouts of a module, which remembers it: many ask, and few moves differ.
 bool module_move_stays(const Module *m, const Type *whole, const Layout *from, const Layout *to);
-// A way from one layout to another, as a number to find it by.
-static inline uint64_t way_hash(const Type *whole, const Layout *from, const Layout *to) {
+// From one layout to another, as a number to find it by.
+static inline uint64_t layouts_hash(const Type *whole, const Layout *from, const Layout *to) {
   const void *const at[] = {whole, from, to};
   uint64_t h = 14695981039346656037u;
   for (int i = 0; i < 3; i++)

@@ -12,7 +12,7 @@
 // on, whose types are those of parts, the work is one device's.
 //
 //   views, constants       nothing
-//   what moves data        nothing here: the ways between ranks have their own price (cost.h)
+//   what moves data        nothing here: routes between ranks have their own price (cost.h)
 //   lookups and slices     what they touch, not what they touch it in
 //   pack                   moves nothing: plan_memory has its operands made in the bucket
 //   fused                  its body's flops; its own operands and results

@@ -7,11 +7,11 @@
 
 static bool open_section(Arena *scratch, const MeshAxis *axis, const char *name, Section *out,
                          Diag *d) {
-  Factors *ways = arena_array(scratch, Factors, MAX_FACTORINGS);
-  *out = (Section){.name = name, .program = program_open(scratch, name, d), .ways = ways};
+  Factors *all = arena_array(scratch, Factors, MAX_FACTORINGS);
+  *out = (Section){.name = name, .program = program_open(scratch, name, d), .factoring = all};
   if (!out->program) return false;
-  out->n_ways = program_factors(out->program, axis->size, ways);
-  return out->n_ways > 0;
+  out->n_factorings = program_factors(out->program, axis->size, all);
+  return out->n_factorings > 0;
 }
 
 bool sections_open(Arena *scratch, const Mesh *mesh, const char *plan, Sections *out, Diag *d) {
@@ -73,7 +73,7 @@ bool sections_factor(Sections *s, Module *m, const int *pick, Diag *d) {
   *cut = *s->mesh;
   cut->n_axes = 0;
   for (int i = 0; i < s->n; i++)
-    if (!add_axes(m, s, i, &s->at[i].ways[pick[i]], cut, d)) return false;
+    if (!add_axes(m, s, i, &s->at[i].factoring[pick[i]], cut, d)) return false;
   module_add_mesh(m, cut);
   return true;
 }

@@ -13,8 +13,8 @@
 typedef struct Section {
   const char *name;
   PlanProgram *program;
-  const Factors *ways; // to cut its ranks
-  int n_ways;
+  const Factors *factoring; // of its ranks, as its program has them
+  int n_factorings;
   int axis[MAX_AXES], n; // that it has, once they are cut
 } Section;
 
@@ -27,7 +27,8 @@ typedef struct Sections {
 // False, having reported why and closed those that were open.
 bool sections_open(Arena *scratch, const Mesh *mesh, const char *plan, Sections *out, Diag *d);
 void sections_close(const Sections *s);
-// Gives the module a mesh that is cut in one way of each, by number.  False, having reported why.
+// Gives the module a mesh that is cut by one factoring of each, by number.  False, having reported
+// why.
 bool sections_factor(Sections *s, Module *m, const int *pick, Diag *d);
 
 // Decides what is open along axes that a program has had its say of.

@@ -36,7 +36,7 @@ typedef struct Sharding {
   int64_t memory;            // bytes of a rank that searches count on; 0: what devices have
   int64_t work;              // that the solver may do for one search; 0: about 1 s of it
   double worth;              // seconds of a step beyond which a search may give up; 0: none
-  bool tried;                // as one of several ways: nobody asks why it cannot be
+  bool tried;                // as one of several factorings: nobody asks why it cannot be
   struct Answers *answers;   // of its searches, to be kept or used again, or NULL
   const char *problem;       // a file for what the last search solves; NULL: none
   const char *explain;       // of what a search is to say why; NULL: of nothing
@@ -44,7 +44,7 @@ typedef struct Sharding {
   const Dims **dims;         // by op id, of the whole; see dims_of
   struct Record *record;     // of what programs did, or NULL
   const char *lp;            // a file for the 0/1 program that places ops; or NULL
-  bool routed;               // comm will take the cheapest ways over the cluster
+  bool routed;               // comm will take the cheapest routes over the cluster
   bool limited;              // stages have the memory of the cluster's devices, and no more
   const struct Sharding *first;  // of the module's first graph; of that NULL
   Orders orders;                 // which ops programs want to run before which

@@ -1,14 +1,14 @@
-// A search in order of time: all ways to go on from the beginnings that are kept, then the best of
+// A search in order of time: all successors of the beginnings that are kept, then the best of
 // these are kept, block by block.
 //
 //     F0           the first device may run F1 or, once it is there, B0: two beginnings, and each
 //     ├─ F0 F1     has a bound of when all could end.  Where one has done the same as another, is
 //     └─ F0 B0     nowhere later, and may do whatever that may, the other is dropped.
 //
-// Which ways there are follows Giffler and Thompson: of all blocks that could begin, take the one
-// that would end first; on its device the next block is that one, or one that could begin before
-// that end.  Everything else wastes time, but for memory: a forward that takes some may be better
-// left out until the device has done something else; that is a further way.
+// Which successors there are follows Giffler and Thompson: of all blocks that could begin, take the
+// one that would end first; on its device the next block is that one, or one that could begin
+// before that end.  Everything else wastes time, but for memory: a forward that takes some may be
+// better left out until the device has done something else; that is a further successor.
 //
 // Micro-batches of a route are alike.  So each work may be taken to be done for them in order: the
 // n-th time that it is done, whoever it was done for, no work that it waits for has been done less
@@ -51,11 +51,11 @@ typedef struct Step {
   int block, before; // the Step before it, or -1
 } Step;
 
-typedef struct Way {
+typedef struct Successor {
   int from, block; // a Beginning, and what it does next
   double start, bound, waste;
   uint64_t barred[WORDS];
-} Way;
+} Successor;
 
 typedef struct Beam {
   const Blocks *b;
@@ -74,7 +74,7 @@ typedef struct Beam {
   Vec(Step) steps;
   Beginning *now, *next;
   int n_now, n_next, width, *slot; // slot: of the hash, the last in `next`
-  Vec(Way) ways;
+  Vec(Successor) successors;
   bool dropped, bars; // a beginning was dropped that might have been better; bars are used
 } Beam;
 
@@ -180,7 +180,7 @@ static double slack(const Beam *x) {
   return x->room < INFINITY ? 1e-9 * (1 + x->room) : 0;
 }
 
-// -- Ways to go on -----------------------------------------------------------------------------
+// -- Successors --------------------------------------------------------------------------------
 
 typedef struct Ready {
   int work, block;
@@ -231,24 +231,24 @@ static double device_bound(const Beam *x, const Beginning *s, int d, double free
 static void add_way(Beam *x, int from, const Ready *r, const uint64_t *barred) {
   const Beginning *s = &x->now[from];
   const Work *w = x->work[r->work];
-  Way way = {.from = from, .block = r->block, .start = r->start, .waste = s->waste};
-  way.bound = fmax(s->bound, r->end + (x->total[r->work] - s->count[r->work] - 1) * w->time +
-                                 x->tail[r->work]);
+  Successor then = {.from = from, .block = r->block, .start = r->start, .waste = s->waste};
+  then.bound = fmax(s->bound, r->end + (x->total[r->work] - s->count[r->work] - 1) * w->time +
+                                  x->tail[r->work]);
   for (int i = 0; i < w->n_devices; i++) {
     int d = w->device[i];
-    way.waste += r->start - s->free[d];
-    way.bound = fmax(way.bound, device_bound(x, s, d, r->end, s->load[d] - w->time, r->work));
+    then.waste += r->start - s->free[d];
+    then.bound = fmax(then.bound, device_bound(x, s, d, r->end, s->load[d] - w->time, r->work));
   }
-  if (way.bound >= x->best) return;
-  memcpy(way.barred, barred, sizeof way.barred);
+  if (then.bound >= x->best) return;
+  memcpy(then.barred, barred, sizeof then.barred);
   for (int j = 0; x->bars && j < x->n; j++)
     if (is_barred(barred, j) && share_device(w, x->work[j]))
-      way.barred[j / 64] &= ~(UINT64_C(1) << (j % 64));
-  vec_push(x->arena, &x->ways, way);
+      then.barred[j / 64] &= ~(UINT64_C(1) << (j % 64));
+  vec_push(x->arena, &x->successors, then);
 }
 
-// The ways of one beginning.  A round for each block that would end first; further rounds with the
-// blocks of the last one barred, as long as those take memory.
+// The successors of one beginning.  A round for each block that would end first; further rounds
+// with the blocks of the last one barred, as long as those take memory.
 static void list_ways(Beam *x, int from, Ready *ready) {
   const Beginning *s = &x->now[from];
   uint64_t barred[WORDS];
@@ -296,9 +296,9 @@ static bool dominates(const Beam *x, const Beginning *s, const Beginning *t) {
   return true;
 }
 
-static void take_way(Beam *x, const Way *way, Beginning *s) {
-  const Beginning *from = &x->now[way->from];
-  int j = x->work_of[way->block];
+static void take_successor(Beam *x, const Successor *then, Beginning *s) {
+  const Beginning *from = &x->now[then->from];
+  int j = x->work_of[then->block];
   const Work *w = x->work[j];
   size_t devices = (size_t)x->n_devices * sizeof(double);
   memcpy(s->count, from->count, (size_t)x->n * sizeof *s->count);
@@ -306,36 +306,36 @@ static void take_way(Beam *x, const Way *way, Beginning *s) {
   memcpy(s->used, from->used, devices);
   memcpy(s->load, from->load, devices);
   memcpy(s->end, from->end, (size_t)x->b->n * sizeof *s->end);
-  memcpy(s->barred, way->barred, sizeof s->barred);
+  memcpy(s->barred, then->barred, sizeof s->barred);
   s->count[j]++;
-  s->end[way->block] = way->start + w->time;
+  s->end[then->block] = then->start + w->time;
   for (int i = 0; i < w->n_devices; i++) {
-    s->free[w->device[i]] = s->end[way->block];
+    s->free[w->device[i]] = s->end[then->block];
     s->used[w->device[i]] += w->takes - w->frees;
     s->load[w->device[i]] -= w->time;
   }
   s->hash = from->hash + x->random[j];
-  s->bound = way->bound;
-  s->waste = way->waste;
+  s->bound = then->bound;
+  s->waste = then->waste;
   s->step = from->step;
 }
 
-static bool keep(Beam *x, const Way *way) {
+static bool keep(Beam *x, const Successor *then) {
   Beginning *s = &x->next[x->n_next];
-  take_way(x, way, s);
+  take_successor(x, then, s);
   int *slot = &x->slot[s->hash % TABLE];
   for (int i = *slot, n = 0; i >= 0 && n < MOST_SAME; i = x->next[i].same, n++)
     if (x->next[i].hash == s->hash && dominates(x, &x->next[i], s)) return false;
   s->same = *slot;
   *slot = x->n_next++;
-  Step step = {way->block, s->step};
+  Step step = {then->block, s->step};
   s->step = x->steps.n;
   vec_push(x->arena, &x->steps, step);
   return true;
 }
 
 static int by_bound(const void *x, const void *y) {
-  const Way *v = x, *w = y;
+  const Successor *v = x, *w = y;
   if (v->bound != w->bound) return v->bound < w->bound ? -1 : 1;
   if (v->waste != w->waste) return v->waste < w->waste ? -1 : 1;
   if (v->from != w->from) return v->from - w->from;
@@ -343,15 +343,16 @@ static int by_bound(const void *x, const void *y) {
 }
 
 static void keep_best(Beam *x) {
-  if (x->ways.n) qsort(x->ways.at, (size_t)x->ways.n, sizeof *x->ways.at, by_bound);
+  if (x->successors.n)
+    qsort(x->successors.at, (size_t)x->successors.n, sizeof *x->successors.at, by_bound);
   for (int i = 0; i < TABLE; i++)
     x->slot[i] = -1;
   x->n_next = 0;
   int i = 0;
-  for (; i < x->ways.n && x->n_next < x->width; i++)
-    keep(x, &x->ways.at[i]);
-  x->dropped |= i < x->ways.n;
-  x->ways.n = 0;
+  for (; i < x->successors.n && x->n_next < x->width; i++)
+    keep(x, &x->successors.at[i]);
+  x->dropped |= i < x->successors.n;
+  x->successors.n = 0;
   Beginning *t = x->now;
   x->now = x->next;
   x->next = t;

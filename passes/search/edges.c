@@ -218,7 +218,7 @@ static double packed_seconds(const Problem *p, const Type *whole, const Layout *
   return x.bytes + share * (x.start + p->c->launch);
 }
 
-// Comm leaves it to pack_grads where its bytes, axis by axis, take no longer than the ways that
+// Comm leaves it to pack_grads where its bytes, axis by axis, take no longer than the routes that
 // begin alone.  Those may end in all_reduces, which are packed too.
 static Return return_of_weight(Problem *p, const Type *whole, const Layout *from,
                                const Layout *to) {

@@ -1,6 +1,6 @@
 // Why it was decided so: what the whole step would take if one node was another way and all others
 // were the best for that, how much of it is in nodes (kernels, updates of weights) and how much
-// between them (moves); and why a way is out: it does not fit, or it cannot be.
+// between them (moves); and why a choice is out: it does not fit, or it cannot be.
 //
 //     search: linear, gpt3.nn:/h0/up, and 95 like it
 //       split=[0,n]    7906.417 ms            nodes 7201.220, between 705.197

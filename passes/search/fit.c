@@ -3,8 +3,8 @@
 // What a node uses is part of the solver's problem.  A copy depends on two nodes, which the problem
 // has no word for; it gets a node of its own that says whether it is there:
 //
-//     %x ─ (lies ℓ) ─ linear      nodes x, linear, and [no copy of ℓ | a copy of ℓ] for each way ℓ
-//                                 in which linear wants it, tied to both by edges of 0 or infinity
+//     %x ─ (lies ℓ) ─ linear      nodes x, linear, and [no copy of ℓ | a copy of ℓ] for each
+//                                 layout ℓ in which linear wants it, tied to both by edges of 0 or infinity
 //
 // There are many copies and few that matter.  So at first none has a node; where an answer needs
 // more than there is, those that are there when it does get one, and the solver is asked again.
@@ -47,19 +47,19 @@ static int distinct(const Problem *p, const Share *s, const Layout **out) {
   return n;
 }
 
-// Choice 2 k: no copy of way k is there; 2 k + 1: it is.
+// Choice 2 k: no copy in layout k is there; 2 k + 1: it is.
 static void add_copy(Building *b, const Buffer *of) {
   const Problem *p = b->p;
   const Share *from = of->from, *as = of->as;
   int n_from = p->nodes.at[from->node].choices.n, n_as = p->nodes.at[as->node].choices.n;
-  const Layout **way = arena_array(p->scratch, const Layout *, n_as);
-  int n = distinct(p, as, way), node = b->node.n;
+  const Layout **layout = arena_array(p->scratch, const Layout *, n_as);
+  int n = distinct(p, as, layout), node = b->node.n;
   int64_t *tie = arena_array(p->scratch, int64_t, (int64_t)2 * n * n_as);
   int64_t *need = arena_array(p->scratch, int64_t, (int64_t)2 * n * n_from);
   for (int k = 0; k < n; k++) {
     int at = 0;
     for (int i = 0; i < n_as; i++) {
-      bool other = as->lies[i] != way[k];
+      bool other = as->lies[i] != layout[k];
       if (!other) at = i;
       tie[2 * k * n_as + i] = tie[(2 * k + 1) * n_as + i] = other ? SOLVER_INFINITE : 0;
     }
@@ -93,11 +93,11 @@ static int64_t *usage_of(const Building *b, const Buffer *of, int count) {
       usage[i] = count * (of->from ? copy_bytes(of, i, i) : buffer_bytes(of, i));
     return usage;
   }
-  const Layout **way = arena_array(p->scratch, const Layout *, n);
-  int n_ways = distinct(p, of->as, way);
-  for (int k = 0; k < n_ways; k++)
+  const Layout **layout = arena_array(p->scratch, const Layout *, n);
+  int n_layouts = distinct(p, of->as, layout);
+  for (int k = 0; k < n_layouts; k++)
     for (int i = 0; i < n; i++)
-      if (of->as->lies[i] == way[k]) usage[2 * k + 1] = count * buffer_bytes(of, i);
+      if (of->as->lies[i] == layout[k]) usage[2 * k + 1] = count * buffer_bytes(of, i);
   return usage;
 }
 

@@ -83,7 +83,7 @@ static bool leaves_time(const Problem *p, const Op *op, int letter, int axis) {
   return timed_letter(p->timed, op, name, dims->letter[letter].size, parts);
 }
 
-// All ways to split the axes from the k-th on.
+// All splits of the axes from the k-th on.
 static void add_splits(Problem *p, Node *n, Choice *c, int k) {
   if (k == p->n_axes) {
     vec_push(p->scratch, &n->choices, *c);
@@ -157,7 +157,7 @@ static bool may_keep(const Problem *p, const Value *v, int dim, int axis) {
          (found < 0 ? -1 : dims_position(dims_of(p->s, op), &dims_of(p->s, op)->out[0], found));
 }
 
-// All ways in which a parameter may lie along the axes from the k-th on.  States of a weight that
+// All layouts that a parameter may have along the axes from the k-th on.  States of a weight that
 // is whole may lie in parts of its first dimension that can be cut, or as a program said: ZeRO.
 static void add_param(Problem *p, Node *n, Choice *c, int k) {
   int axis = p->axis[k], n_before = n->choices.n;

@@ -26,7 +26,7 @@ typedef struct Waiting {
   double bytes, cost;
 } Waiting;
 
-enum { MAX_WAITING = 16 }; // ways to lie at a time; more are not waited for
+enum { MAX_WAITING = 16 }; // layouts at a time; more are not waited for
 
 typedef struct Backward {
   const Problem *p;

@@ -61,7 +61,7 @@ typedef struct Problem {
   const int *axis;              // that are searched
   int n_axes;
   bool sums;      // may be passed on or kept
-  bool routed;    // comm takes the cheapest ways over the cluster, not one axis after the other
+  bool routed;    // comm takes the cheapest routes over the cluster, not one axis after the other
   int64_t slices; // of time
   int64_t memory; // bytes of a rank; SOLVER_NO_LIMIT: any
   double unit;    // seconds of a cost of 1
@@ -174,7 +174,7 @@ const char *search_explain(const Problem *p, const SolverProblem *problem, const
 // start; or each slice of time by itself.
 typedef enum Moves { AT_ONCE, WITH_OTHERS, BY_SLICE } Moves;
 
-// Seconds from one layout to another; infinite where comm has no way.
+// Seconds from one layout to another; infinite where comm has no route.
 double price(Problem *p, const Type *whole, const Layout *from, const Layout *to, Moves moves);
 int64_t cost_of(const Problem *p, double seconds);
 int64_t times_cost(int64_t cost, int n); // infinite ones stay so

@@ -111,7 +111,7 @@ bool choices_make(Problem *p) {
   return true;
 }
 
-// What programs said and what other axes split leaves an op or a parameter no way.
+// What programs said and what other axes split leaves an op or a parameter no choice.
 static const int *no_choice(const Problem *p, const Loc *why, Diag *d) {
   for (int i = 0; i < p->nodes.n; i++) {
     const Node *n = &p->nodes.at[i];
@@ -177,7 +177,7 @@ static double unit_of(const Problem *p) {
   return unit;
 }
 
-// Of the training step; once for all ways in which its ranks may be factored.
+// Of the training step; once for all factorings of its ranks.
 static const Lives *known_lives(const Problem *p) {
   const Sharding *s = p->s;
   Lives *here = NULL, **lives = s->lives ? s->lives : &here;
@@ -189,13 +189,13 @@ static const Lives *known_lives(const Problem *p) {
   return *lives;
 }
 
-// What was answered when this way was tried; NULL: it is to be asked.
+// What was answered when this factoring was tried; NULL: it is to be asked.
 static const int *known_answer(const Problem *p, Searched *out) {
   Answers *all = p->s->answers;
   bool asked = p->s->problem || p->s->explain; // about all of it
   if (!all || !all->known || all->next >= all->all.n || asked) return NULL;
   const Answer *a = &all->all.at[all->next++];
-  if (a->n_nodes != p->nodes.n) BUG("a way to cut the ranks asks something else the second time");
+  if (a->n_nodes != p->nodes.n) BUG("a factoring asks something else the second time");
   *out = a->searched;
   return a->choice;
 }

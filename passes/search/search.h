@@ -7,7 +7,7 @@
 //              several ops read        their gradients are added up
 //     cost     of an op                its kernels and those of its gradient: roofline (cost.h)
 //              of an edge              what comm will do to bring a value from one end to the other, and
-//                                      its gradient back: the same ways at the same prices (routes.h;
+//                                      its gradient back: the same routes at the same prices (routes.h;
 //                                      hops.h where comm goes axis by axis)
 //              of gradients            all_reduces by their part of a bucket (pack_grads.c), and of that
 //                                      what the step waits for (overlap.c)
@@ -33,8 +33,8 @@
 #include "plan/sharding.h"
 #include "solver/solver.h"
 
-// Ways to factor the ranks, among which the searches' prices decide, but may be off by a little.
-enum { N_WAYS = 3 };
+// Factorings of the ranks, among which the searches' prices decide, but may be off by a little.
+enum { N_FACTORINGS = 3 };
 // Those that take more than so many times what the best does are not tried by anyone.
 #define WORTH_TRYING 1.05
 
@@ -50,13 +50,13 @@ typedef struct Searched {
   double seconds;  // that solving took
   double work;     // the same, in numbers of tables that were looked at
   int n_nodes, n_choices, n_edges;
-  int n_ways;          // the cheapest there are, best first, where a plan leaves that open; else 0
-  int way[N_WAYS];     // their numbers, as shard's option `way` takes them
-  double took[N_WAYS]; // seconds of a step
-  const char *explained; // what Sharding.explain asks; NULL: nothing is called so
+  int n_factorings; // the cheapest there are, best first, where a plan leaves that open; else 0
+  int factoring[N_FACTORINGS]; // their numbers, as shard's option `factoring` takes them
+  double took[N_FACTORINGS];   // seconds of a step
+  const char *explained;       // what Sharding.explain asks; NULL: nothing is called so
 } Searched;
 
-// What the searches of one way to factor the ranks found, in order.  The same way asks the same
+// What the searches of one factoring of the ranks found, in order.  The same one asks the same
 // again when it is taken, and need not be solved again.
 typedef struct Answer {
   const int *choice; // [n_nodes] as the solver has it

@@ -4,13 +4,13 @@
 //       unit 1 is on [0], which has had 12 ms to do, and has readers ahead
 //       unit 4 is on [2-3], which has had 9 ms
 //
-// A label is a way to such a place, an ideal (ideals.h) and the run of its last stage: it says what
-// the stages that may yet have to send something had to do so far.  What a value costs is added to
-// both of its ends when the stage that reads it is known, so a label costs what it costs, where
-// table.c says of far stages what they cost at least.  Two labels in one place differ only in what
-// they have open, and one is left out where it is in nothing better.  Others are left out where
-// what is ahead takes, at least, longer than what is known already; a table of that, from the end,
-// is made first.
+// A label is stages that lead to such a place, an ideal (ideals.h) and the run of its last stage:
+// it says what the stages that may yet have to send something had to do so far.  What a value costs
+// is added to both of its ends when the stage that reads it is known, so a label costs what it
+// costs, where table.c says of far stages what they cost at least.  Two labels in one place differ
+// only in what they have open, and one is left out where it is in nothing better.  Others are left
+// out where what is ahead takes, at least, longer than what is known already; a table of that, from
+// the end, is made first.
 //
 // A place keeps so many labels and forgets those that promise least; what the best of these
 // promised is what any stages take at least, if nothing better was found.  So more and more are

@@ -214,7 +214,7 @@ void partition_improve(const Partition *p, int *run_of) {
   arena_free(a);
 }
 
-// -- So many stages, in any way ------------------------------------------------------------------
+// -- So many stages, on any runs -----------------------------------------------------------------
 
 enum { MOST_COVERS = 200000000 };
 

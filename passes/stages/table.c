@@ -85,7 +85,7 @@ static void find_prices(Table *t) {
       }
 }
 
-// Each run has its place among the stages: there is one way to cover the ranks.
+// Each run has its place among the stages: they cover the ranks in one order only.
 static bool is_row_of_runs(const Table *t) {
   int n_first = 0;
   for (int g = 0; g < t->p->n_runs; g++)
@@ -144,7 +144,7 @@ static Price price_between(const Partition *p, int from, int to) {
 
 // The stages so far, of which the last ends here.
 typedef struct State {
-  double worst, sum; // INFINITY: there is no way here
+  double worst, sum; // INFINITY: no stages lead here
   int from, before;  // of the last: the ideal before it, and the run before its own, or -1
 } State;
 
@@ -261,7 +261,7 @@ static const State *end_at(const Table *t, int on) {
   return state_at(t, t->n_counts - 1, t->ideals.list.n - 1, on, t->next.most);
 }
 
-// The run that the last stage of the best way is on, or -1.
+// The run that the last of the best stages is on, or -1.
 static int best_end(const Table *t) {
   int best = -1;
   for (int on = 0; on < t->p->n_runs; on++) {
