@@ -59,7 +59,8 @@ static void grow(Names *n) {
     if (old.slot[i].name) *find(n, old.slot[i].name) = old.slot[i];
 }
 
-const char *c_identifier(Arena *a, const char *name) {
+// "FC1_WEIGHT" of "fc1.weight".
+static const char *c_identifier(Arena *a, const char *name) {
   char text[LONGEST_NAME + 1];
   size_t n = 0;
   for (const char *p = name; *p && n < LONGEST_NAME; p++) {

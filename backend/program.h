@@ -13,8 +13,6 @@ typedef struct Names Names;
 Names *names_new(Arena *a);
 // The macro for where `v` is, defined now if it was not: the definition is added to `defines`.
 const char *names_of(Names *n, const Value *v, const char *graph, StrBuf *defines);
-// "FC1_WEIGHT" of "fc1.weight".
-const char *c_identifier(Arena *a, const char *name);
 // A C string literal; text that is safe at the end of a line after //.
 const char *c_string(Arena *a, const char *s);
 const char *c_comment(Arena *a, const char *s);

@@ -110,10 +110,6 @@ bool node_wants(const Node *n, int out) {
   return *name && name_map_find(&n->scope->read, name) >= 0;
 }
 
-const int64_t *node_dim(const Node *n, int i) {
-  return n->in[i]->type->dim;
-}
-
 int node_rank(const Node *n, int i) {
   return n->in[i]->type->rank;
 }

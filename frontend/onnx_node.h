@@ -75,7 +75,6 @@ bool node_list(const Node *n, const char *name, Ints *out); // false when it doe
 
 Value *node_in(const Node *n, int i);    // NULL when left out or beyond the last
 bool node_wants(const Node *n, int out); // somebody reads this result
-const int64_t *node_dim(const Node *n, int i);
 int node_rank(const Node *n, int i);
 
 // What the value holds, or NULL when that depends on inputs or weights.

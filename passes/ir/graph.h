@@ -310,9 +310,6 @@ int module_n_meshes(const Module *m);
 const Mesh *module_find_mesh(const Module *m, const char *name);
 // One of the same devices in the same order, factored alike; the names may be others.  Or NULL.
 const Mesh *module_find_alike(const Module *m, const Mesh *mesh);
-// For what knows of one mesh only: that one, NULL when there is none, and a BUG when there are
-// several.
-const Mesh *module_mesh(const Module *m);
 int module_slices(const Module *m); // of time, in a step
 // The devices of all meshes, each once, in the order in which the meshes name them; device 0 where
 // there is no mesh.

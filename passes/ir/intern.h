@@ -62,7 +62,6 @@ static inline uint64_t hash_mix(uint64_t h, uint64_t x) {
 }
 
 Value *name_find(const Graph *g, const char *name);
-void name_add(Value *v);    // v->name must be free
 void name_remove(Value *v); // does nothing when it has none
 
 Alike *op_alike(const Op *op); // NULL where ops that look the same may differ

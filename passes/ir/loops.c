@@ -28,7 +28,8 @@ static void access_push(Access *a, int64_t extent, int64_t stride) {
   a->stride[a->n++] = stride;
 }
 
-Access access_flat(int64_t count) {
+// Element i at flat index i.
+static Access access_flat(int64_t count) {
   Access a = {0};
   access_push(&a, count, 1);
   return a;

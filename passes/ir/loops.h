@@ -35,7 +35,6 @@ typedef struct Loops {
   int64_t extent[MAX_LOOPS];
 } Loops;
 
-Access access_flat(int64_t count); // element i at flat index i
 // A tensor of type `from` read through a broadcast to `to`.
 Access access_broadcast(const Type *from, const Type *to);
 bool access_is_flat(const Access *a);

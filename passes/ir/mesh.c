@@ -66,12 +66,6 @@ const Mesh *module_find_mesh(const Module *m, const char *name) {
   return NULL;
 }
 
-const Mesh *module_mesh(const Module *m) {
-  if (m->meshes && m->meshes->next)
-    BUG("@%s is not the only mesh: there is @%s", m->meshes->name, m->meshes->next->name);
-  return m->meshes;
-}
-
 // Meshes that have an axis of time have the same one.
 int module_slices(const Module *m) {
   for_each_mesh(mesh, m) {

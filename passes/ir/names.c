@@ -44,7 +44,8 @@ static void grow(Names *names, Arena *a) {
       names->slot[find_slot(names, old.slot[i]->graph, old.slot[i]->name)] = old.slot[i];
 }
 
-void name_add(Value *v) {
+// Its name must be free.
+static void name_add(Value *v) {
   Names *names = &v->graph->module->interned->names;
   if (2 * (names->n + 1) > names->cap) grow(names, v->graph->module->arena);
   int i = find_slot(names, v->graph, v->name);

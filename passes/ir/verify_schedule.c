@@ -76,7 +76,8 @@ static void find_ahead(Scheduled *s) {
     }
 }
 
-bool run_gets(const RankRun *run, const Op *move) {
+// Whether it only gets what that moves.
+static bool run_gets(const RankRun *run, const Op *move) {
   int device = run->device[0];
   return mesh_has(move->out[0]->layout->mesh, device) &&
          !mesh_has(move->in[0].value->layout->mesh, device);

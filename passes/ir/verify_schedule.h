@@ -20,8 +20,6 @@ typedef struct Scheduled {
   int *ahead_of;          // by id of a move's result: which of these, from 1; 0: none
 } Scheduled;
 
-bool run_gets(const RankRun *run, const Op *move); // whether it only gets what that moves
-
 bool verify_schedule(const Graph *g, Diag *d);
 // 17: whether all can run to their ends.
 bool verify_waits(Scheduled *s, Diag *d);

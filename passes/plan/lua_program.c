@@ -304,7 +304,8 @@ static bool is_file(const char *name) {
   return strchr(name, '/') || str_ends(name, ".lua");
 }
 
-const char *plan_names(Arena *a) {
+// "dp, tp, …"
+static const char *plan_names(Arena *a) {
   StrBuf b = {.arena = a};
   for (int i = 0; i < n_plan_texts; i++)
     strbuf_addf(&b, "%s%s", i ? ", " : "", plan_texts[i].name);

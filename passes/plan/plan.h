@@ -34,7 +34,6 @@ typedef struct Plan {
 
 // Reads the text of --plan; the sizes multiply to `ranks`.  False, having reported why.
 bool plan_parse(Arena *a, const char *text, int64_t ranks, Plan *out, Diag *d);
-const char *plan_names(Arena *a); // "dp, tp, …"
 // Whether a program is a file, there or not, or one of these; otherwise false, having reported it.
 bool plan_known(const char *program, Arena *a, Diag *d);
 // The program of the i-th axis of devices in a pass's option `plan`: "dp" is that of all axes,

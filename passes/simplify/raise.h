@@ -19,9 +19,6 @@ typedef struct Match {
 
 // The op that makes `v`, noted, if it is of that kind; otherwise NULL.
 Op *match_op(Match *m, const Value *v, OpKind kind);
-// Likewise for a commutative op one of whose operands is made by an op of kind `kind`: gives that
-// op, and the other operand.
-Op *match_either(Match *m, const Op *op, OpKind kind, Value **other);
 // What `v` is made of by broadcasting, and by reshapes that only add or drop dimensions of
 // length 1; those ops are noted.
 Value *match_through(Match *m, Value *v);

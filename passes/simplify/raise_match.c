@@ -22,15 +22,6 @@ Op *match_op(Match *m, const Value *v, OpKind kind) {
   return op;
 }
 
-Op *match_either(Match *m, const Op *op, OpKind kind, Value **other) {
-  for (int i = 0; i < 2; i++) {
-    Op *inner = match_op(m, op->in[i].value, kind);
-    *other = op->in[1 - i].value;
-    if (inner) return inner;
-  }
-  return NULL;
-}
-
 // Whether the two shapes differ in dimensions of length 1 only.
 static bool same_but_ones(const Type *x, const Type *y) {
   int i = 0, k = 0;

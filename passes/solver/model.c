@@ -182,7 +182,7 @@ double *model_pair(Model *m, int a, int b, bool *out_flipped) {
   return pair.at;
 }
 
-void model_unlink(Model *m, int pair) {
+static void model_unlink(Model *m, int pair) {
   Pair *p = &m->pairs.at[pair];
   for (int k = 0; k < 2; k++) {
     Ints *edges = &m->var[p->var[k]].edges;

@@ -79,7 +79,6 @@ void model_drop(Model *m, int var, int first, int second, const Label *label);
 
 // Adds to the table between two variables, which is made if there is none.
 double *model_pair(Model *m, int a, int b, bool *out_flipped);
-void model_unlink(Model *m, int pair);
 
 // Takes constant usage off the room, then drops rows that cannot overflow or are part of others.
 void model_rows(Model *m);

@@ -200,7 +200,8 @@ static void try_move(Walk *w, double heat, double *at) {
   w->run_of[unit] = before;
 }
 
-void partition_improve(const Partition *p, int *run_of) {
+// Moves units to the runs before and behind, for a while, and leaves the best it has seen.
+static void partition_improve(const Partition *p, int *run_of) {
   Arena *a = arena_new();
   Walk w = {.p = p, .arena = arena_new(), .best = run_of, .dice = 1};
   w.run_of = arena_copy(a, run_of, (size_t)p->n_units * sizeof *run_of);

@@ -125,8 +125,6 @@ const int *table_solve(Arena *a, const Partition *p, double *bound);
 // The same with all that far stages send one another (labels.c), as far as so much work goes: a
 // better one than `run_of`, which is one if `has`, and a better bound.  Whether there is one.
 bool labels_solve(const Partition *p, int *run_of, bool has, double *bound);
-// Moves units to the runs before and behind, for a while, and leaves the best it has seen.
-void partition_improve(const Partition *p, int *run_of);
 // Asks CBC, from `start`, which may be NULL, where that is a small 0/1 program (program.c).  Puts
 // what it found into `out`.
 PartitionStatus partition_ask(const Partition *p, double seconds, const int *start, int *run_of,
