@@ -65,6 +65,7 @@ set(PASS_FILES
   plan/split_classes.c
   plan/transform.c
   plan/unpack.c
+  choose/candidates.c
   choose/choose.c
   choose/needs.c
   choose/rounds.c

@@ -1,11 +1,12 @@
-// What `--plan auto` tries, in which order, and what it takes (choose.h).  candidates.def is the
-// list of kinds; each is tried on all ranks, and with others outside and inside of it:
+// What `--plan auto` makes of the plans that candidates.h lists, and what it takes (choose.h).
 //
-//     8 ranks   dp zero1 zero3 sp    dp,sp=2 zero1,sp=2 zero3,sp=2    dp,sp=4 …    search …
-//     then      search=2x4                        a factoring that `search` found to be about as good
-//     or        pp pp=2,dp dp,pp=2 …              where nothing fits
+//     8 ranks   dp 9.1 ms   zero1 9.4 ms   sp all ranks do the same   …   search 7.9 ms   one that fits
+//     then      search=2x4 7.6 ms      a factoring that `search` found to be about as good
+//
+// Each is compiled up to its places in memory, with more micro-batches where it does not fit, and
+// searches are asked again on more or less memory (rounds.h).
 
-#include "choose.h"
+#include "candidates.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -19,138 +20,6 @@
 #include "search/search.h"
 
 enum { MAX_MICRO_BATCHES = 256 };
-
-// -- Which there are ---------------------------------------------------------------------------
-
-typedef bool Suits(const Module *m);
-
-static bool any(const Module *m) {
-  (void)m;
-  return true;
-}
-
-// A weight, or what one op after the other made of it alone.
-static bool is_weight(const Value *v) {
-  while (v->def && v->def->n_in == 1)
-    v = v->def->in[0].value;
-  return v->role == ROLE_weight;
-}
-
-// Matrices, one for each expert, as ep.lua wants them.
-static bool has_experts(const Module *m) {
-  for_each_op(op, m->graphs)
-    for (int i = 0; op->kind == OP_matmul && i < op->n_in; i++)
-      if (op->in[i].value->type->rank >= 3 && is_weight(op->in[i].value)) return true;
-  return false;
-}
-
-// (batch, rows, columns, features), normalised, as dap.lua wants them.
-static bool has_tables(const Module *m) {
-  for_each_op(op, m->graphs)
-    if ((op->kind == OP_layer_norm || op->kind == OP_rms_norm) && op->out[0]->type->rank == 4)
-      return true;
-  return false;
-}
-
-// The columns of candidates.def.
-enum {
-  ALONE = 1,
-  OUTER = 2,
-  INNER = 4,
-  IN_NODE = 8,
-  SEARCH = 16,
-  ADDS = 32,
-  STAGES = 64,
-  ANEW = 128
-};
-typedef struct Kind {
-  const char *plan;
-  int use;
-  int64_t least;
-  const char *spares;
-  Suits *suits;
-} Kind;
-
-static const Kind known[] = {
-#define CANDIDATE(plan, use, least, spares, suits) {#plan, use, least, spares, suits},
-#include "candidates.def"
-#undef CANDIDATE
-};
-enum { N_KNOWN = sizeof known / sizeof *known };
-
-// A candidate, and what may have come of those before it that makes it worth no try.
-typedef struct Trial {
-  Candidate c;
-  const char *spares; // a plan, where that fits; or NULL
-  const char *inside; // a plan, where by that all ranks do the same; or NULL
-} Trial;
-
-typedef Vec(Trial) Trials;
-
-// One of the kind, between what is outside of it and inside of it, "" where nothing is.
-static Trial *add(const ChooseOptions *o, Arena *a, Trials *out, const char *outside,
-                  const Kind *kind, const char *inside) {
-  int64_t slices = o->micro_batches ? o->micro_batches : 1;
-  const char *plan = str_format(a, "%s%s%s", outside, kind->plan, inside);
-  Trial t = {.c = {.plan = plan, .ranks = o->ranks, .micro_batches = slices}};
-  if (kind->spares) t.spares = str_format(a, "%s%s%s", outside, kind->spares, inside);
-  vec_push(a, out, t);
-  return &out->at[out->n - 1];
-}
-
-static void list_around(const ChooseOptions *o, Arena *a, Trials *out, const Kind *inner,
-                        int64_t k) {
-  const char *inside = str_format(a, ",%s=%" PRId64, inner->plan, k);
-  for (int i = 0; i < N_KNOWN; i++)
-    if (known[i].use & OUTER) add(o, a, out, "", &known[i], inside)->inside = inner->plan;
-}
-
-static void list(const Module *m, const ChooseOptions *o, Arena *a, Trials *out) {
-  for (int i = 0; i < o->n_plans; i++)
-    add(o, a, out, "", &(Kind){.plan = o->plans[i]}, "");
-  for (int i = 0; i < N_KNOWN && !o->plans; i++) {
-    const Kind *kind = &known[i];
-    int64_t n = o->ranks, most = kind->use & IN_NODE ? o->cluster->per_node : n;
-    if (!kind->suits(m)) continue;
-    if ((kind->use & ALONE) && n >= kind->least && n <= most) add(o, a, out, "", kind, "");
-    if (!(kind->use & INNER)) continue;
-    for (int64_t k = kind->least; k <= most && k < n; k++)
-      if (n % k == 0) list_around(o, a, out, kind, k);
-  }
-}
-
-// What is not kept computed anew, with each of the others around it or inside of it.
-static void list_anew(const Module *m, const ChooseOptions *o, Arena *a, const Kind *anew,
-                      Trials *out) {
-  int64_t n = o->ranks;
-  const char *inside = str_format(a, ",%s=1", anew->plan);
-  const char *outside = str_format(a, "%s,", anew->plan);
-  if (n == 1) add(o, a, out, "", anew, "");
-  for (int i = 0; i < N_KNOWN && n > 1; i++) {
-    const Kind *kind = &known[i];
-    if (!kind->suits(m)) continue;
-    if ((kind->use & (OUTER | SEARCH)) && !(kind->use & ADDS)) add(o, a, out, "", kind, inside);
-    for (int64_t k = 2; k < n && k <= o->cluster->per_node && (kind->use & INNER); k++)
-      if (n % k == 0) add(o, a, out, outside, kind, str_format(a, "=%" PRId64, k));
-  }
-}
-
-// Stages, alone and with one of the others inside of each or outside of all.
-static void list_stages(const Module *m, const ChooseOptions *o, Arena *a, const Kind *stages,
-                        Trials *out) {
-  int64_t n = o->ranks;
-  for (int64_t k = stages->least; k <= n; k++) {
-    const char *inside = str_format(a, ",%s=%" PRId64, stages->plan, k);
-    const char *outside = str_format(a, "%s=%" PRId64 ",", stages->plan, k);
-    if (n % k) continue;
-    if (k == n) add(o, a, out, "", stages, "");
-    for (int i = 0; i < N_KNOWN && k < n; i++) {
-      if (!known[i].suits(m)) continue;
-      if (known[i].use & (OUTER | INNER)) add(o, a, out, outside, &known[i], "");
-      if (known[i].use & OUTER) add(o, a, out, "", &known[i], inside);
-    }
-  }
-}
 
 // -- What each is worth --------------------------------------------------------------------------
 
@@ -306,12 +175,6 @@ static void note_least(Candidate *first, const Candidate *last) {
   first->least_why = last->least_why;
 }
 
-static bool adds_to_others(const Candidate *c) {
-  for (int i = 0; i < N_KNOWN; i++)
-    if (!strcmp(known[i].plan, c->plan)) return known[i].use & ADDS;
-  return false;
-}
-
 static bool any_fits(const Candidates *all) {
   for (int i = 0; i < all->n; i++)
     if (all->at[i].fits) return true;
@@ -325,7 +188,7 @@ static void try_candidate(const Module *model, const ChooseOptions *o, Arena *a,
   int tried = all->n;
   make(model, o, a, &c, kept);
   vec_push(a, all, c);
-  if (adds_to_others(&c) && any_fits(all)) return;
+  if (candidate_adds(&c) && any_fits(all)) return;
   for (int64_t n = next_cut(o, &c, c.micro_batches); n; n = next_cut(o, &c, n)) {
     Candidate more = {.plan = c.plan, .ranks = c.ranks, .micro_batches = n};
     make(model, o, a, &more, kept);
@@ -362,7 +225,7 @@ static bool is_known(const Candidates *all, int i) {
 static void try_others(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all) {
   for (int i = 0, n = all->n; i < n; i++) {
     const Candidate c = all->at[i];
-    if (!c.fits || adds_to_others(&c) || is_known(all, i)) continue;
+    if (!c.fits || candidate_adds(&c) || is_known(all, i)) continue;
     for (int k = 0; k < c.n_others; k++) {
       const char *plan = factoring_text(a, c.plan, c.ranks, c.other[k]);
       Candidate other = {.plan = plan, .ranks = c.ranks, .micro_batches = c.micro_batches};
@@ -407,15 +270,13 @@ int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidate
                 Module **made) {
   Trials trials = {0}, anew = {0}, stages = {0};
   *made = NULL;
-  list(model, o, a, &trials);
+  candidates_list(model, o, a, &trials);
   Module **kept = o->run && o->plans && trials.n == 1 ? made : NULL;
   try_all(model, o, a, &trials, out, kept);
   if (!o->plans) try_others(model, o, a, out);
-  for (int i = 0, wanted = wants_more(o, out); i < N_KNOWN && wanted; i++)
-    if (known[i].use & ANEW) list_anew(model, o, a, &known[i], &anew);
+  if (wants_more(o, out)) candidates_anew(model, o, a, &anew);
   try_all(model, o, a, &anew, out, NULL);
-  for (int i = 0, wanted = wants_more(o, out); i < N_KNOWN && wanted; i++)
-    if (known[i].use & STAGES) list_stages(model, o, a, &known[i], &stages);
+  if (wants_more(o, out)) candidates_stages(model, o, a, &stages);
   try_all(model, o, a, &stages, out, NULL);
   return cheapest(out);
 }
@@ -464,14 +325,11 @@ static bool works_on(const Module *model, const ChooseOptions *o, Arena *a, int6
   ChooseOptions other = *o;
   other.ranks = ranks;
   if (ranks > cluster_devices(o->cluster)) return false;
-  for (int i = 0; i < N_KNOWN; i++) {
-    const Kind *kind = &known[i];
-    Trials trials = {0};
+  Trials quick = {0};
+  candidates_quick(model, &other, a, false, &quick);
+  for (int i = 0; i < quick.n; i++) {
     Candidates tried = {0};
-    if (!(kind->use & ALONE) || (kind->use & SEARCH) || ranks < kind->least) continue;
-    if (!kind->suits(model)) continue;
-    add(&other, a, &trials, "", kind, "");
-    try_candidate(model, &other, a, &tried, trials.at[0].c, NULL);
+    try_candidate(model, &other, a, &tried, quick.at[i].c, NULL);
     *out = tried.at[tried.n - 1];
     if (out->made && out->fits) return true;
   }
@@ -521,14 +379,12 @@ static bool none_made(const Module *model, const ChooseOptions *o, Arena *a, con
 // Whether one of the quick ones fits with more ranks.
 static bool fits_wider(const Module *model, const ChooseOptions *o, Arena *a, Diag *d) {
   ChooseOptions more = *o;
-  for (more.ranks = 2 * o->ranks; more.ranks <= cluster_devices(o->cluster); more.ranks *= 2)
-    for (int i = 0; i < N_KNOWN; i++) {
-      Trials trials = {0};
+  for (more.ranks = 2 * o->ranks; more.ranks <= cluster_devices(o->cluster); more.ranks *= 2) {
+    Trials quick = {0};
+    candidates_quick(model, &more, a, true, &quick);
+    for (int i = 0; i < quick.n; i++) {
       Candidates tried = {0};
-      const Kind *kind = &known[i];
-      if (!(kind->use & (ALONE | STAGES)) || (kind->use & SEARCH) || !kind->suits(model)) continue;
-      add(&more, a, &trials, "", kind, "");
-      try_candidate(model, &more, a, &tried, trials.at[0].c, NULL);
+      try_candidate(model, &more, a, &tried, quick.at[i].c, NULL);
       const Candidate *last = &tried.at[tried.n - 1];
       if (!last->fits) continue;
       diag_hint(d,
@@ -536,6 +392,7 @@ static bool fits_wider(const Module *model, const ChooseOptions *o, Arena *a, Di
                 more.ranks, more.ranks, last->plan, last->micro_batches);
       return true;
     }
+  }
   return false;
 }
 

@@ -1,0 +1,154 @@
+// See candidates.h.
+//
+// Texts are put together from rows of candidates.def, in their order: ties go to the first.
+
+#include "candidates.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+typedef bool Suits(const Module *m);
+
+static bool any(const Module *m) {
+  (void)m;
+  return true;
+}
+
+// A weight, or what one op after the other made of it alone.
+static bool is_weight(const Value *v) {
+  while (v->def && v->def->n_in == 1)
+    v = v->def->in[0].value;
+  return v->role == ROLE_weight;
+}
+
+// Matrices, one for each expert, as ep.lua wants them.
+static bool has_experts(const Module *m) {
+  for_each_op(op, m->graphs)
+    for (int i = 0; op->kind == OP_matmul && i < op->n_in; i++)
+      if (op->in[i].value->type->rank >= 3 && is_weight(op->in[i].value)) return true;
+  return false;
+}
+
+// (batch, rows, columns, features), normalised, as dap.lua wants them.
+static bool has_tables(const Module *m) {
+  for_each_op(op, m->graphs)
+    if ((op->kind == OP_layer_norm || op->kind == OP_rms_norm) && op->out[0]->type->rank == 4)
+      return true;
+  return false;
+}
+
+// The columns of candidates.def.
+enum {
+  ALONE = 1,
+  OUTER = 2,
+  INNER = 4,
+  IN_NODE = 8,
+  SEARCH = 16,
+  ADDS = 32,
+  STAGES = 64,
+  ANEW = 128
+};
+typedef struct Kind {
+  const char *plan;
+  int use;
+  int64_t least;
+  const char *spares;
+  Suits *suits;
+} Kind;
+
+static const Kind known[] = {
+#define CANDIDATE(plan, use, least, spares, suits) {#plan, use, least, spares, suits},
+#include "candidates.def"
+#undef CANDIDATE
+};
+enum { N_KNOWN = sizeof known / sizeof *known };
+
+// One of the kind, between what is outside of it and inside of it, "" where nothing is.
+static Trial *add(const ChooseOptions *o, Arena *a, Trials *out, const char *outside,
+                  const Kind *kind, const char *inside) {
+  int64_t slices = o->micro_batches ? o->micro_batches : 1;
+  const char *plan = str_format(a, "%s%s%s", outside, kind->plan, inside);
+  Trial t = {.c = {.plan = plan, .ranks = o->ranks, .micro_batches = slices}};
+  if (kind->spares) t.spares = str_format(a, "%s%s%s", outside, kind->spares, inside);
+  vec_push(a, out, t);
+  return &out->at[out->n - 1];
+}
+
+static void list_around(const ChooseOptions *o, Arena *a, Trials *out, const Kind *inner,
+                        int64_t k) {
+  const char *inside = str_format(a, ",%s=%" PRId64, inner->plan, k);
+  for (int i = 0; i < N_KNOWN; i++)
+    if (known[i].use & OUTER) add(o, a, out, "", &known[i], inside)->inside = inner->plan;
+}
+
+void candidates_list(const Module *m, const ChooseOptions *o, Arena *a, Trials *out) {
+  for (int i = 0; i < o->n_plans; i++)
+    add(o, a, out, "", &(Kind){.plan = o->plans[i]}, "");
+  for (int i = 0; i < N_KNOWN && !o->plans; i++) {
+    const Kind *kind = &known[i];
+    int64_t n = o->ranks, most = kind->use & IN_NODE ? o->cluster->per_node : n;
+    if (!kind->suits(m)) continue;
+    if ((kind->use & ALONE) && n >= kind->least && n <= most) add(o, a, out, "", kind, "");
+    if (!(kind->use & INNER)) continue;
+    for (int64_t k = kind->least; k <= most && k < n; k++)
+      if (n % k == 0) list_around(o, a, out, kind, k);
+  }
+}
+
+// What is not kept computed anew, with each of the others around it or inside of it.
+static void list_anew(const Module *m, const ChooseOptions *o, Arena *a, const Kind *anew,
+                      Trials *out) {
+  int64_t n = o->ranks;
+  const char *inside = str_format(a, ",%s=1", anew->plan);
+  const char *outside = str_format(a, "%s,", anew->plan);
+  if (n == 1) add(o, a, out, "", anew, "");
+  for (int i = 0; i < N_KNOWN && n > 1; i++) {
+    const Kind *kind = &known[i];
+    if (!kind->suits(m)) continue;
+    if ((kind->use & (OUTER | SEARCH)) && !(kind->use & ADDS)) add(o, a, out, "", kind, inside);
+    for (int64_t k = 2; k < n && k <= o->cluster->per_node && (kind->use & INNER); k++)
+      if (n % k == 0) add(o, a, out, outside, kind, str_format(a, "=%" PRId64, k));
+  }
+}
+
+// Stages, alone and with one of the others inside of each or outside of all.
+static void list_stages(const Module *m, const ChooseOptions *o, Arena *a, const Kind *stages,
+                        Trials *out) {
+  int64_t n = o->ranks;
+  for (int64_t k = stages->least; k <= n; k++) {
+    const char *inside = str_format(a, ",%s=%" PRId64, stages->plan, k);
+    const char *outside = str_format(a, "%s=%" PRId64 ",", stages->plan, k);
+    if (n % k) continue;
+    if (k == n) add(o, a, out, "", stages, "");
+    for (int i = 0; i < N_KNOWN && k < n; i++) {
+      if (!known[i].suits(m)) continue;
+      if (known[i].use & (OUTER | INNER)) add(o, a, out, outside, &known[i], "");
+      if (known[i].use & OUTER) add(o, a, out, "", &known[i], inside);
+    }
+  }
+}
+
+void candidates_anew(const Module *m, const ChooseOptions *o, Arena *a, Trials *out) {
+  for (int i = 0; i < N_KNOWN; i++)
+    if (known[i].use & ANEW) list_anew(m, o, a, &known[i], out);
+}
+
+void candidates_stages(const Module *m, const ChooseOptions *o, Arena *a, Trials *out) {
+  for (int i = 0; i < N_KNOWN; i++)
+    if (known[i].use & STAGES) list_stages(m, o, a, &known[i], out);
+}
+
+void candidates_quick(const Module *m, const ChooseOptions *o, Arena *a, bool stages, Trials *out) {
+  int use = stages ? ALONE | STAGES : ALONE;
+  for (int i = 0; i < N_KNOWN; i++) {
+    const Kind *kind = &known[i];
+    if (!(kind->use & use) || (kind->use & SEARCH) || o->ranks < kind->least) continue;
+    if (kind->suits(m)) add(o, a, out, "", kind, "");
+  }
+}
+
+bool candidate_adds(const Candidate *c) {
+  for (int i = 0; i < N_KNOWN; i++)
+    if (!strcmp(known[i].plan, c->plan)) return known[i].use & ADDS;
+  return false;
+}
