@@ -1,4 +1,7 @@
 // See report.h.
+//
+// The page is one text, to which its parts are added in the order in which it shows them.  Words
+// for numbers and ranks, which the other parts use as well, come first.
 
 #include "report.h"
 
