@@ -25,6 +25,16 @@ ZeroOneAnswer zero_one_ask(const ZeroOne *p, const ZeroOneAsk *ask, double *valu
 
 #include "base/clock.h"
 
+// CBC's tolerances are the same for all rows.  With bytes of memory in one, beside the 0s and 1s of
+// others, its simplex turns in circles for minutes, beyond any number of nodes.  So no entry is as
+// large as 2; by powers of two, which are exact.
+static double row_scale(const ZeroOne *p, const ProgramRow *r) {
+  double most = 1;
+  for (int k = r->first; k < r->first + r->n; k++)
+    most = fmax(most, fabs(p->value[k]));
+  return exp2(-floor(log2(most)));
+}
+
 static Cbc_Model *load(const ZeroOne *p) {
   Arena *a = arena_new();
   Cbc_Model *m = Cbc_newModel();
@@ -35,8 +45,9 @@ static Cbc_Model *load(const ZeroOne *p) {
   // By column, as CBC wants it.
   int *start = arena_array(a, int, p->n_columns + 2), n = 0;
   for (int r = 0; r < p->n_rows; r++) {
-    lo[p->n_columns + r] = isinf(p->row[r].lo) ? -1e300 : p->row[r].lo;
-    hi[p->n_columns + r] = isinf(p->row[r].hi) ? 1e300 : p->row[r].hi;
+    double scale = row_scale(p, &p->row[r]);
+    lo[p->n_columns + r] = isinf(p->row[r].lo) ? -1e300 : scale * p->row[r].lo;
+    hi[p->n_columns + r] = isinf(p->row[r].hi) ? 1e300 : scale * p->row[r].hi;
     for (int k = 0; k < p->row[r].n; k++, n++)
       start[p->column[p->row[r].first + k] + 2]++;
   }
@@ -44,12 +55,14 @@ static Cbc_Model *load(const ZeroOne *p) {
     start[k + 2] += start[k + 1];
   int *row = arena_array(a, int, n);
   double *value = arena_array(a, double, n);
-  for (int r = 0; r < p->n_rows; r++)
+  for (int r = 0; r < p->n_rows; r++) {
+    double scale = row_scale(p, &p->row[r]);
     for (int k = p->row[r].first; k < p->row[r].first + p->row[r].n; k++) {
       int to = start[p->column[k] + 1]++;
       row[to] = r;
-      value[to] = p->value[k];
+      value[to] = scale * p->value[k];
     }
+  }
   Cbc_loadProblem(m, p->n_columns, p->n_rows, start, row, value, lo, hi, p->cost, lo + p->n_columns,
                   hi + p->n_columns);
   for (int k = 0; k < p->n_binary; k++)
