@@ -21,7 +21,8 @@ Arena *opt_scratch(const PassOptions *o); // freed when the pass has run
 // What came of the searches of a plan, for whoever runs the pipeline.
 struct Searched;
 void opt_searched(const PassOptions *o, const struct Searched *s);
-struct Record *opt_record(const PassOptions *o); // or NULL
+struct Record *opt_record(const PassOptions *o);    // or NULL
+struct KnownLives *opt_lives(const PassOptions *o); // or NULL
 // A figure for --stats: "simplify: 12 ops folded".
 void opt_stat(const PassOptions *o, int64_t n, const char *what);
 
@@ -64,6 +65,7 @@ typedef struct PipelineOptions {
   void (*searched)(void *to, const struct Searched *s);
   void *searched_to;
   struct Record *record; // what the programs of a plan do is written down there (record.h), or NULL
+  struct KnownLives *lives; // for modules that are sharded several times (search/lives.h), or NULL
 } PipelineOptions;
 
 // Parses and runs.  After each pass the module is put in the pass's phase and verified; a plan is

@@ -58,6 +58,10 @@ struct Record *opt_record(const PassOptions *o) {
   return o->run->record;
 }
 
+struct KnownLives *opt_lives(const PassOptions *o) {
+  return o->run->lives;
+}
+
 // -- One pass --------------------------------------------------------------------------------
 
 static bool check_phase(Run *r, const Pass *pass) {

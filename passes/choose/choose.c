@@ -17,6 +17,7 @@
 #include "cost/cost_step.h"
 #include "pass.h"
 #include "plan/factoring.h"
+#include "search/lives.h"
 #include "search/search.h"
 
 enum { MAX_MICRO_BATCHES = 256 };
@@ -92,9 +93,10 @@ static void unmake(Made *made) {
   *made = (Made){0};
 }
 
-// Whether there is something to measure, which may be no candidate.
+// Whether there is something to measure, which may be no candidate.  What is watched may be what is
+// used, and is verified and proved.
 static bool make_once(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
-                      bool watched, Made *out) {
+                      bool watched, KnownLives *lives, Made *out) {
   size_t n;
   FILE *f = open_memstream(&out->said, &n);
   if (!f) BUG("no memory for what a plan says");
@@ -105,6 +107,7 @@ static bool make_once(const Module *model, const ChooseOptions *o, Arena *a, Can
   run.out = f;
   run.searched = note_searched;
   run.searched_to = &making;
+  run.lives = lives;
   Module *m = out->m = module_clone(model);
   bool ok = pipeline_run(m, o->pipeline(o->context, c), &run, d) && m->phase >= PHASE_planned;
   c->made = ok && (o->plans || shares_work(m));
@@ -125,30 +128,37 @@ static bool is_better(const Candidate *c, const Candidate *than) {
   return c->made && than->made && c->needs.peak_bytes < than->needs.peak_bytes;
 }
 
-// The best of some rounds.  With `kept`, what was made is there if it fits and was made in the last
-// of them, as what is written down of a plan is that of the last.
+// The best of some rounds.  With `kept`, what was made is there if it fits and was made in the
+// first of them: only that is watched, as each round may be the last, and most often the first is.
 static void make(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
                  Module **kept) {
   Rounds rounds = rounds_begin(o->cluster->memory);
   const Candidate asked = *c;
+  KnownLives lives = {.arena = arena_new()};
+  Made first = {0};
   int64_t memory = 0;
   do {
-    bool first = !memory;
+    bool watched = kept && !memory;
     Made made = {0};
     Candidate now = asked;
     now.memory = memory;
     now.work = rounds.left;
-    bool ok = make_once(model, o, a, &now, kept, &made), better = first || is_better(&now, c);
+    bool ok = make_once(model, o, a, &now, watched, &lives, &made);
     bool again = now.searched && (ok ? o->limited || !now.made : now.round.nothing && o->limited);
-    if (better) *c = now;
+    if (!memory || is_better(&now, c)) *c = now;
     memory = again ? rounds_next(&rounds, &now.round) : 0;
-    if (kept && better && now.fits && !memory) {
-      *kept = made.m;
-      made.m = NULL;
-      fputs(made.said, stderr);
-    }
-    unmake(&made);
+    if (watched)
+      first = made;
+    else
+      unmake(&made);
   } while (memory);
+  if (kept && c->fits && !c->memory) {
+    *kept = first.m;
+    first.m = NULL;
+    fputs(first.said, stderr);
+  }
+  unmake(&first);
+  arena_free(lives.arena);
 }
 
 // In how many micro-batches this one may fit, more than `n`: gradients and what is kept for them

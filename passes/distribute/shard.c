@@ -35,6 +35,7 @@
 #include "plan/said.h"
 #include "plan/sections.h"
 #include "propagate.h"
+#include "search/lives.h"
 #include "search/search.h"
 
 // -- One graph ---------------------------------------------------------------------------------
@@ -134,13 +135,13 @@ typedef struct Attempt {
   int n, n_factorings[MAX_AXES], pick[MAX_AXES]; // of each program
   int n_best, best[N_FACTORINGS]; // the cheapest of all combinations of picks, by number
   double took[N_FACTORINGS];
-  bool price_only;      // the module is not needed any more
-  double worth;         // seconds of a step, beyond which no way is wanted; 0: any is
-  Answers *answers;     // of the searches of this factoring
-  struct Lives **lives; // of all of them
-  bool ordered;         // some graph: its ids are in order no more, until all graphs are done
+  bool price_only;   // the module is not needed any more
+  double worth;      // seconds of a step, beyond which no way is wanted; 0: any is
+  Answers *answers;  // of the searches of this factoring
+  KnownLives *lives; // of all of them
+  bool ordered;      // some graph: its ids are in order no more, until all graphs are done
   Record *record;
-  Arena *lives_arena; // which is not `scratch`: that is of one attempt
+  Arena *kept; // what all of them share
   Searched searched;
   const char *otherwise; // what is explained where no search does
 } Attempt;
@@ -162,7 +163,6 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
     *first = s;
     s->searched = &t->searched; // the training step; others follow
     s->lives = t->lives;
-    s->lives_arena = t->lives_arena;
     s->answers = t->answers;
     s->worth = t->price_only ? t->worth : 0;
     s->tried = t->price_only;
@@ -269,7 +269,7 @@ static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
     Module *copy = module_clone(m);
     each.searched = (Searched){0};
     each.scratch = arena_new();
-    each.answers = answers_new(t->lives_arena);
+    each.answers = answers_new(t->kept);
     each.worth = t->n_best ? WORTH_TRYING * t->took[0] : 0;
     pick_number(&each, i);
     bool ok = attempt(copy, &each, d);
@@ -346,10 +346,10 @@ static bool check_no_calls(const Module *m, Diag *d) {
 
 bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   const char *mesh = opt_str(o, "mesh"), *cluster = opt_str(o, "cluster");
-  struct Lives *lives = NULL;
   Attempt t = {.mesh = mesh ? mesh : "1", .plan = opt_str(o, "plan"), .scratch = opt_scratch(o)};
-  t.lives = &lives;
-  t.lives_arena = t.scratch;
+  KnownLives here = {.arena = t.scratch};
+  t.kept = t.scratch;
+  t.lives = opt_lives(o) ? opt_lives(o) : &here;
   t.explain = opt_str(o, "explain");
   t.record = opt_record(o);
   t.lp = opt_str(o, "lp");

@@ -31,8 +31,7 @@ typedef struct Sharding {
   const Cluster *cluster;    // what a search prices plans by
   Target target;             // what the step is compiled for, which decides its kernels
   struct Searched *searched; // what came of searches, added up
-  struct Lives **lives;      // what a search found of the step's values (search/lives.h), or NULL
-  Arena *lives_arena;        // where that is kept
+  struct KnownLives *lives;  // what a search found of the step's values (search/lives.h), or NULL
   int64_t memory;            // bytes of a rank that searches count on; 0: what devices have
   int64_t work;              // that the solver may do for one search; 0: about 1 s of it
   double worth;              // seconds of a step beyond which a search may give up; 0: none

@@ -31,6 +31,13 @@ typedef struct Lives {
   const struct Timed *timed; // of the same step: timed.h
 } Lives;
 
+// Of a module that is sharded several times, and is the same each time: what was found the first
+// time.
+typedef struct KnownLives {
+  Lives *lives; // NULL: not yet
+  Arena *arena; // where it is kept
+} KnownLives;
+
 // Of the first graph, the training step, compiled for that target; everything in `a`.  NULL where
 // the step cannot be made for one device.
 Lives *lives_of(const Module *m, Target target, int64_t slices, Arena *a);

@@ -177,16 +177,16 @@ static double unit_of(const Problem *p) {
   return unit;
 }
 
-// Of the training step; once for all factorings of its ranks.
+// Of the training step; once for all factorings of its ranks, and for all amounts of memory that
+// are counted on.
 static const Lives *known_lives(const Problem *p) {
   const Sharding *s = p->s;
-  Lives *here = NULL, **lives = s->lives ? s->lives : &here;
+  KnownLives here = {.arena = s->scratch}, *known = s->lives ? s->lives : &here;
   if (s->g != s->g->module->graphs) return NULL;
-  Arena *kept = s->lives ? s->lives_arena : s->scratch;
-  if (*lives) return *lives;
-  *lives = lives_of(s->g->module, s->target, p->slices, kept);
-  if (*lives) (*lives)->timed = timed_find(s->g, p->slices, kept);
-  return *lives;
+  if (known->lives) return known->lives;
+  Lives *lives = known->lives = lives_of(s->g->module, s->target, p->slices, known->arena);
+  if (lives) lives->timed = timed_find(s->g, p->slices, known->arena);
+  return lives;
 }
 
 // What was answered when this factoring was tried; NULL: it is to be asked.
