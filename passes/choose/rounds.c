@@ -16,7 +16,7 @@ enum { MOST_ROUNDS = 4 };
 #define CLOSE      1.01   // what fits and what does not, when there is no need to look between them
 
 Rounds rounds_begin(double have) {
-  return (Rounds){.have = have, .counts = have};
+  return (Rounds){.have = have, .counts = have, .least = INFINITY};
 }
 
 static void note(Rounds *r, const Round *last) {
@@ -29,7 +29,15 @@ static void note(Rounds *r, const Round *last) {
   } else {
     r->over = r->over > 0 ? fmin(r->over, last->seen) : last->seen;
   }
-  if (!last->nothing) r->ratio = last->needs / last->seen;
+  if (last->nothing) return;
+  r->ratio = last->needs / last->seen;
+  r->least = fmin(r->least, r->ratio);
+}
+
+// Whether with all the memory there is a plan fits, with any one does not, and neither needs less
+// than was seen: so no plan fits that is seen to need more than there is.
+static bool is_seen_whole(const Rounds *r) {
+  return r->fits >= r->have && r->over > 0 && r->least >= 1;
 }
 
 static double next(const Rounds *r) {
@@ -47,7 +55,7 @@ int64_t rounds_next(Rounds *r, const Round *last) {
     r->counts = ANY;
     return INT64_MAX;
   }
-  if (r->fits * CLOSE >= r->over) return 0;
+  if (r->fits * CLOSE >= r->over || is_seen_whole(r)) return 0;
   r->counts = floor(next(r));
   return r->counts >= 1 ? (int64_t)r->counts : 0;
 }

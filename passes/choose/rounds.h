@@ -13,6 +13,12 @@
 // So each plan is made and measured, and the search is asked again: with more, at first with any,
 // where its plan would be cheaper with more; with less where its plan does not fit.  Each round
 // takes time, so there are few, and together they may work a little more than the first did.
+//
+//     80 GB, as it is      73.0      73.0     fits, but with more it might be cheaper
+//     any                  84.3      84.3     does not fit
+//
+// Here nothing is to be found between the two: what is seen to need more than 80 GB does need it,
+// if it is like either of them.
 
 #ifndef ROUNDS_H
 #define ROUNDS_H
@@ -36,6 +42,7 @@ typedef struct Rounds {
   double fits; // the most that was counted on when the plan did fit, or there was none; 0: none yet
   double over; // the least that was seen of plans that do not fit; 0: none yet
   double ratio; // of what plans need to what was seen, of the last plan
+  double least; // the least such ratio
   int64_t left; // work that may be done still
   int n;
 } Rounds;
