@@ -1,0 +1,75 @@
+// On how much memory the rounds of a search count, for devices of which it is known what plans
+// need.
+
+#include "unit.h"
+
+#include "choose/rounds.h"
+
+#define HAVE 80e9
+
+// The plan that a search finds when it counts on so much: with little memory one, with much
+// another, and with any the cheapest.
+typedef struct Plan {
+  double seen, needs;
+} Plan;
+
+// Asks until no more is to be found; how often, and which is the cheapest that fitted.
+static int rounds_of(const Plan *plan, int n, int *out_best) {
+  Rounds r = rounds_begin(HAVE);
+  int64_t counts = (int64_t)HAVE;
+  *out_best = -1;
+  for (int k = 1;; k++) {
+    int last = n - 1;
+    while (last >= 0 && plan[last].seen > (double)counts)
+      last--;
+    Round found = {.nothing = last < 0, .bound = last < n - 1, .work = 1e6};
+    if (last >= 0) {
+      found.seen = plan[last].seen;
+      found.needs = plan[last].needs;
+      found.fits = found.needs <= HAVE;
+      if (found.fits && last > *out_best) *out_best = last;
+    }
+    counts = rounds_next(&r, &found);
+    if (!counts) return k;
+  }
+}
+
+static void what_fits_and_is_cheapest_is_found_at_once(void **state) {
+  (void)state;
+  int best;
+  assert_int_equal(rounds_of((Plan[]){{60e9, 50e9}}, 1, &best), 1);
+  assert_int_equal(best, 0);
+}
+
+// Nothing between 80 and 84 GB can fit, so nothing is looked for there.
+static void two_rounds_are_enough_where_memory_is_what_was_seen(void **state) {
+  (void)state;
+  int best;
+  assert_int_equal(rounds_of((Plan[]){{73e9, 73e9}, {82e9, 82e9}, {84e9, 84e9}}, 3, &best), 2);
+  assert_int_equal(best, 0);
+}
+
+// The middle one fits, though more is seen than there is: what the last needs says so.
+static void more_is_counted_on_where_plans_need_less_than_was_seen(void **state) {
+  (void)state;
+  int best;
+  assert_in_range(rounds_of((Plan[]){{73e9, 73e9}, {82e9, 79e9}, {90e9, 86e9}}, 3, &best), 3, 4);
+  assert_int_equal(best, 1);
+}
+
+static void less_is_counted_on_where_plans_need_more_than_was_seen(void **state) {
+  (void)state;
+  int best;
+  assert_in_range(rounds_of((Plan[]){{60e9, 70e9}, {79e9, 95e9}}, 2, &best), 2, 4);
+  assert_int_equal(best, 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(what_fits_and_is_cheapest_is_found_at_once),
+      cmocka_unit_test(two_rounds_are_enough_where_memory_is_what_was_seen),
+      cmocka_unit_test(more_is_counted_on_where_plans_need_less_than_was_seen),
+      cmocka_unit_test(less_is_counted_on_where_plans_need_more_than_was_seen),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
