@@ -128,14 +128,27 @@ static bool is_better(const Candidate *c, const Candidate *than) {
   return c->made && than->made && c->needs.peak_bytes < than->needs.peak_bytes;
 }
 
-// The best of some rounds.  With `kept`, what was made is there if it fits and was made in the
-// first of them: only that is watched, as each round may be the last, and most often the first is.
+// Once more, watched, with the answers that its searches had.
+static void make_again(const Module *model, const ChooseOptions *o, Arena *a, const Candidate *c,
+                       KnownLives *lives, Made *out) {
+  Candidate same = {.plan = c->plan, .ranks = c->ranks, .micro_batches = c->micro_batches};
+  same.memory = c->memory;
+  same.work = c->work;
+  unmake(out);
+  make_once(model, o, a, &same, true, lives, out);
+  if (!same.fits) BUG("the plan '%s' fits, but not when it is made again", c->plan);
+}
+
+// The best of some rounds.  With `kept`, what was made is there if it fits.  Only the first round
+// is watched, as each may be the last, and most often the first is; if a later one is the best it
+// is made again.
 static void make(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
                  Module **kept) {
   Rounds rounds = rounds_begin(o->cluster->memory);
   const Candidate asked = *c;
   KnownLives lives = {.arena = arena_new()};
-  Made first = {0};
+  Made best = {0};
+  struct Answers *answers = NULL; // of the best
   int64_t memory = 0;
   do {
     bool watched = kept && !memory;
@@ -143,21 +156,27 @@ static void make(const Module *model, const ChooseOptions *o, Arena *a, Candidat
     Candidate now = asked;
     now.memory = memory;
     now.work = rounds.left;
+    lives.answers = NULL;
     bool ok = make_once(model, o, a, &now, watched, &lives, &made);
     bool again = now.searched && (ok ? o->limited || !now.made : now.round.nothing && o->limited);
-    if (!memory || is_better(&now, c)) *c = now;
+    if (!memory || is_better(&now, c)) {
+      *c = now;
+      answers = lives.answers;
+    }
     memory = again ? rounds_next(&rounds, &now.round) : 0;
     if (watched)
-      first = made;
+      best = made;
     else
       unmake(&made);
   } while (memory);
-  if (kept && c->fits && !c->memory) {
-    *kept = first.m;
-    first.m = NULL;
-    fputs(first.said, stderr);
+  lives.answers = answers;
+  if (kept && c->fits) {
+    if (c->memory) make_again(model, o, a, c, &lives, &best);
+    *kept = best.m;
+    best.m = NULL;
+    fputs(best.said, stderr);
   }
-  unmake(&first);
+  unmake(&best);
   arena_free(lives.arena);
 }
 

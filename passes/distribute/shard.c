@@ -141,7 +141,6 @@ typedef struct Attempt {
   KnownLives *lives; // of all of them
   bool ordered;      // some graph: its ids are in order no more, until all graphs are done
   Record *record;
-  Arena *kept; // what all of them share
   Searched searched;
   const char *otherwise; // what is explained where no search does
 } Attempt;
@@ -245,9 +244,14 @@ static int64_t n_picks(const Attempt *t) {
   return n;
 }
 
-static Answers *answers_new(Arena *a) {
-  Answers *all = arena_one(a, Answers);
-  all->arena = a;
+// Those of a way, which are known where the module was sharded before.
+static Answers *answers_of(const Attempt *t, int way) {
+  KnownLives *k = t->lives;
+  if (!k->answers) k->answers = arena_array(k->arena, Answers, MAX_ATTEMPTS);
+  Answers *all = &k->answers[way];
+  all->arena = k->arena;
+  all->known = all->all.n > 0;
+  all->next = 0;
   return all;
 }
 
@@ -264,24 +268,24 @@ static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
         "the plan's programs have %lld factorings of the ranks together; at most %d are tried",
         (long long)n, MAX_ATTEMPTS);
   each.price_only = true;
+  t->answers = NULL; // of the best of them, if there is one
   bool quiet = diag_quiet(d, true);
   for (int i = 0; i < n; i++) {
     Module *copy = module_clone(m);
     each.searched = (Searched){0};
     each.scratch = arena_new();
-    each.answers = answers_new(t->kept);
+    each.answers = answers_of(t, i);
     each.worth = t->n_best ? WORTH_TRYING * t->took[0] : 0;
     pick_number(&each, i);
     bool ok = attempt(copy, &each, d);
     searches &= !ok || each.searched.n;
     if (ok) note_best(t, i, each.searched.step);
-    if (ok && t->best[0] == i) t->answers = each.answers;
     arena_free(each.scratch);
     module_free(copy);
   }
   diag_quiet(d, quiet);
   if (t->n_best) pick_number(t, t->best[0]);
-  if (t->answers) t->answers->known = true;
+  if (t->n_best) t->answers = answers_of(t, t->best[0]);
   if (searches) return true;
   diag_error(d, NULL, "the plan '%s' leaves open how to cut the ranks, and searches nothing",
              t->plan ? t->plan : "dp");
@@ -348,7 +352,6 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   const char *mesh = opt_str(o, "mesh"), *cluster = opt_str(o, "cluster");
   Attempt t = {.mesh = mesh ? mesh : "1", .plan = opt_str(o, "plan"), .scratch = opt_scratch(o)};
   KnownLives here = {.arena = t.scratch};
-  t.kept = t.scratch;
   t.lives = opt_lives(o) ? opt_lives(o) : &here;
   t.explain = opt_str(o, "explain");
   t.record = opt_record(o);
@@ -369,6 +372,7 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
     return diag_error(d, NULL, "there are %lld factorings of the ranks, and no number %lld",
                       (long long)n_picks(&t), (long long)factoring);
   if (factoring >= 0) pick_number(&t, (int)factoring);
+  t.answers = answers_of(&t, 0);
   bool ok = (factoring >= 0 || pick_factors(m, &t, d)) && attempt(m, &t, d);
   t.searched.n_factorings = t.n_best;
   memcpy(t.searched.factoring, t.best, sizeof t.best);

@@ -31,11 +31,12 @@ typedef struct Lives {
   const struct Timed *timed; // of the same step: timed.h
 } Lives;
 
-// Of a module that is sharded several times, and is the same each time: what was found the first
-// time.
+// Of a module that is sharded several times, and is the same each time: what was found before.
 typedef struct KnownLives {
   Lives *lives; // NULL: not yet
-  Arena *arena; // where it is kept
+  struct Answers
+      *answers; // of searches, by way to factor the ranks (search.h); NULL: none are known
+  Arena *arena; // where all that is kept
 } KnownLives;
 
 // Of the first graph, the training step, compiled for that target; everything in `a`.  NULL where
