@@ -74,6 +74,7 @@ set(PASS_FILES
   search/edges.c
   search/explain.c
   search/fit.c
+  search/gradients.c
   search/kernels.c
   search/lives.c
   search/memory.c

@@ -20,65 +20,6 @@
 
 #include <string.h>
 
-// -- What gradients split ----------------------------------------------------------------------
-
-static bool same_shape(const Type *x, const Type *y) {
-  return x->rank == y->rank && !memcmp(x->dim, y->dim, sizeof *x->dim * (size_t)x->rank);
-}
-
-int comes_from(const Value *v, const Op *of) {
-  for (int i = 0; i < of->n_in; i++)
-    if (of->in[i].value == v) return i;
-  for (int i = 0; i < of->n_out; i++)
-    if (same_shape(of->out[i]->type, v->type)) return of->n_in + i;
-  for (int i = 0; i < of->n_in; i++)
-    if (same_shape(of->in[i].value->type, v->type)) return i;
-  return -1;
-}
-
-// How an operand of a gradient lies as far as its op of the model says, or another part of the
-// gradient that was chosen before: d b^T of a matmul reads what transposes its operand.
-static Sbp shown(const Problem *p, const Op *op, const Op *of, const Value *v, int axis) {
-  const Sbp whole = {.kind = SBP_B};
-  v = kept_of(p->s, v);
-  const Op *def = v->def;
-  if (def && def->split[axis] != SPLIT_NONE && op_is_gradient_of(def, of) && def != op)
-    return split_gives(def, dims_of(p->s, def), v->index, axis);
-  int from = comes_from(v, of);
-  if (from < 0) return whole;
-  return from < of->n_in ? split_wants(of, dims_of(p->s, of), from, axis, whole)
-                         : split_gives(of, dims_of(p->s, of), from - of->n_in, axis);
-}
-
-// A gradient splits what its op of the model does.
-static char gradient_split(const Problem *p, const Op *op, const Op *of, int axis) {
-  char split = of->split[axis];
-  if (repeated_by(p->s, op) == of) return split;
-  if (split == SPLIT_NONE || split == SPLIT_PARTIAL) return SPLIT_NONE;
-  for (int i = 0; i < op->n_in; i++) {
-    Sbp lies = shown(p, op, of, op->in[i].value, axis);
-    int letter = lies.kind == SBP_S ? letter_of_operand(p->s, op, i, lies.dim, axis) : -1;
-    if (letter >= 0) return dims_of(p->s, op)->letter[letter].name;
-  }
-  return SPLIT_NONE;
-}
-
-void choose_gradient_split(const Problem *p, Op *op, const Op *of) {
-  for (int i = 0; i < p->n_axes; i++)
-    op->split[p->axis[i]] = SPLIT_NONE;
-  for (int i = 0; i < p->n_axes; i++)
-    op->split[p->axis[i]] = gradient_split(p, op, of, p->axis[i]);
-}
-
-Op *model_of(const Sharding *s, const Op *op) {
-  for (int i = 0; i < op->n_in; i++)
-    for_each_use(u, kept_of(s, op->in[i].value))
-      if (u->user && op_is_gradient_of(op, u->user)) return u->user;
-  return NULL;
-}
-
-// -- What they take ----------------------------------------------------------------------------
-
 static bool is_there(const Problem *p, const Value *v) {
   return !v->def || !p->lives || p->lives->there[v->id];
 }

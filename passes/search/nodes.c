@@ -435,13 +435,11 @@ typedef Vec(Op *) Ops;
 
 // The kernels of a gradient are decided by its op of the model.
 static void add_gradients(Problem *p) {
-  const Op *const *model = model_ops(p->s->g, p->scratch);
-  p->model_op = arena_array(p->scratch, const Op *, p->s->g->n_ops);
+  gradients_find(p);
   Ops *of_node = arena_alloc_array(p->scratch, (size_t)p->nodes.n, sizeof *of_node);
   for_each_op(op, p->s->g) {
-    const Op *of = op_part(op) == PART_backward ? model_op_of(op, model) : NULL;
+    const Op *of = p->model_op[op->id];
     int node = of ? p->op_node[of->id] : -1;
-    p->model_op[op->id] = of;
     if (node >= 0 && p->nodes.at[node].op == of) vec_push(p->scratch, &of_node[node], op);
   }
   for (int i = 0; i < p->nodes.n; i++)

@@ -1,7 +1,7 @@
-// What the files of the search share: nodes.c (what can be chosen), kernels.c (what that takes),
-// updates.c (and once per step, of a weight), edges.c (what moves between), lives.c, shares.c,
-// moments.c and memory.c (what it needs), fit.c (solves it), overlap.c (what of that is hidden),
-// search.c (writes it down), explain.c (says why).
+// What the files of the search share: nodes.c (what can be chosen), gradients.c (what gradients
+// split), kernels.c (what that takes), updates.c (and once per step, of a weight), edges.c (what
+// moves between), lives.c, shares.c, moments.c and memory.c (what it needs), fit.c (solves it),
+// overlap.c (what of that is hidden), search.c (writes it down), explain.c (says why).
 
 #ifndef PROBLEM_H
 #define PROBLEM_H
@@ -70,13 +70,15 @@ typedef struct Problem {
   const struct Lives *lives; // lives.h; NULL: it is not known which values are in memory
   const struct Timed *timed; // timed.h; NULL: time is not cut
   Repeats *repeats;
-  int64_t *norm;       // cost of adding up the norm over axes, by their bits, once per step
-  double bucket;       // bytes of gradients that pack_grads reduces together, at most all there are
-  double exposed;      // the part of such reducing that a step waits for: overlap.c
-  const Op **model_op; // by op id: whose gradient it is, or NULL
-  Op **first_op;       // by op id, of the model: the one like it that has the node
-  bool *has_gradient;  // by value id
-  bool *late;          // by op id, of the model: only outputs come of it
+  int64_t *norm;  // cost of adding up the norm over axes, by their bits, once per step
+  double bucket;  // bytes of gradients that pack_grads reduces together, at most all there are
+  double exposed; // the part of such reducing that a step waits for: overlap.c
+  Op **model_op;  // by op id: whose gradient it is, or NULL
+  // By op id, the letter of that op that each letter of it is, or -1: that is not known.
+  int8_t **model_letter;
+  Op **first_op;      // by op id, of the model: the one like it that has the node
+  bool *has_gradient; // by value id
+  bool *late;         // by op id, of the model: only outputs come of it
   Vec(Node) nodes;
   int *op_node, *value_node, *shared_node; // by op and value id: an index into nodes, or -1
   Vec(Pair) pairs;
@@ -131,9 +133,8 @@ SolverResult search_any(Problem *p);
 // The op of the model that a gradient's op is for, as far as it reads what that reads.
 Op *model_of(const Sharding *s, const Op *op);
 
-// What an operand of a gradient is like, by which it is known what of it is split: operand i of its
-// op of the model, result i - n_in, or neither, -1.
-int comes_from(const Value *v, const Op *of);
+// Finds model_op and model_letter.
+void gradients_find(Problem *p);
 // Sets what a gradient splits when its op of the model splits what it does now.
 void choose_gradient_split(const Problem *p, Op *op, const Op *of);
 // The work of an op's kernel as one device has it, and seconds of it as the op splits now.

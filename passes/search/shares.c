@@ -22,9 +22,8 @@ typedef struct Gradient {
   const Dims *dims, *of_dims;
   const Mesh *mesh;
   char split[MAX_AXES];
-  int n_in;
-  const int *comes;    // of each operand, from where in the op of the model
-  const Share **share; // of operands and results, NULL before they have been asked for
+  const int8_t *letter; // of each of its own, that of the op of the model
+  const Share **share;  // of operands and results, NULL before they have been asked for
   struct Gradient *next;
 } Gradient;
 
@@ -123,18 +122,16 @@ const Share *share_of_node(Shares *k, int node, bool back) {
 
 static bool same_gradient(const Gradient *x, const Gradient *y) {
   return x->node == y->node && x->dims == y->dims && x->of_dims == y->of_dims &&
-         x->mesh == y->mesh && x->n_in == y->n_in && !memcmp(x->split, y->split, sizeof x->split) &&
-         !memcmp(x->comes, y->comes, (size_t)x->n_in * sizeof *x->comes);
+         x->mesh == y->mesh && !memcmp(x->split, y->split, sizeof x->split) &&
+         !memcmp(x->letter, y->letter, (size_t)x->dims->n_letters);
 }
 
 // Those of layers that are alike: of one node, with the same einsum, of the same operands.
 static Gradient *gradient_of(Shares *k, const Op *op, const Op *of) {
   if (k->gradient_of[op->id]) return k->gradient_of[op->id];
   const Problem *p = k->p;
-  int *comes = arena_array(k->scratch, int, op->n_in);
-  for (int i = 0; i < op->n_in; i++)
-    comes[i] = comes_from(op->in[i].value, of);
-  Gradient g = {.node = p->op_node[of->id], .n_in = op->n_in, .comes = comes, .mesh = op_mesh(op)};
+  Gradient g = {.node = p->op_node[of->id], .mesh = op_mesh(op)};
+  g.letter = p->model_letter[op->id];
   g.dims = dims_of(p->s, op);
   g.of_dims = dims_of(p->s, of);
   memcpy(g.split, op->split, sizeof g.split);
@@ -185,6 +182,15 @@ static const Share *share_of_gradient(Shares *k, Op *op, Op *of, int i, bool res
   return *known;
 }
 
+// The op of the model that says how an op of a gradient lies; NULL: nothing of it is known.
+static Op *said_by(const Problem *p, const Op *op) {
+  Op *of = p->model_op[op->id];
+  bool known = of && repeated_by(p->s, op) == of;
+  for (int i = 0; of && !known && i < dims_of(p->s, op)->n_letters; i++)
+    known = p->model_letter[op->id][i] >= 0;
+  return known ? of : NULL;
+}
+
 // -- What makes and reads a value --------------------------------------------------------------
 
 // The node of the weight that an op updates; -1: of none.
@@ -199,7 +205,7 @@ const Share *share_read(Shares *k, const Use *u) {
   switch (op_part(op)) {
   case PART_forward: return share_wanted(k, op, u->index);
   case PART_backward:
-    of = model_of(k->p->s, op);
+    of = said_by(k->p, op);
     return of ? share_of_gradient(k, op, of, u->index, false) : NULL;
   case PART_update: return share_of_node(k, updated_by(k->p, op), true);
   case N_TRAIN_PARTS: break;
@@ -231,7 +237,7 @@ static const Share *find_given(Shares *k, const Value *v) {
   Op *op = v->def, *of = NULL;
   if (!op) return given_param(k, v);
   if (op_part(op) == PART_forward) return share_given(k, op, v->index);
-  if (op_part(op) == PART_backward) of = model_of(k->p->s, op);
+  if (op_part(op) == PART_backward) of = said_by(k->p, op);
   if (of) return share_of_gradient(k, op, of, v->index, true);
   int node = updated_by(k->p, op);
   return node >= 0 ? share_of_node(k, node, true) : given_by_others(k, v);

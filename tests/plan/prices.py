@@ -19,7 +19,9 @@ CLUSTER = """return {{ nodes = 1, per_node = 4, nics = 1, start = {start},
   memory = 1e12, memory_speed = 1e12, f32 = 1e13, half = 1e13, launch = 1e-6 }}
 """
 STEP = """function step(axis)
-  for _, op in ipairs(ops(nil, "forward")) do if can(op, "{letter}", axis) then op_trans(op, "{letter}", axis) end end
+  for _, op in ipairs(ops(nil, "forward")) do
+    for _, letter in ipairs{{{letters}}} do if can(op, letter, axis) then op_trans(op, letter, axis); break end end
+  end
   for _, p in ipairs(params("weight")) do {weights} end
   search(axis)
 end
@@ -43,6 +45,33 @@ def relus(n, rows, width):
     return params, ops, y
 
 
+def turned(n, rows, heads, width):
+    """Halves of heads turned round as rotary embeddings do it: the gradients are turned back behind what they compute."""
+    params, ops, y = linears(1, rows, heads * width)
+    for i in range(n):
+        apart, half = (f"[{rows // 64},64,{heads},{w}]" for w in (width, width // 2))
+        round_, turned_half = (f"f32[{rows // 64},{heads},64,{w}]" for w in (width, width // 2))
+        ops += [f"%a{i} = reshape %{y} shape={apart} : f32{apart}"]
+        for k in range(2):
+            at = f"starts=[0,0,0,{k * width // 2}] steps=[1,1,1,1]"
+            ops += [f"%h{i}_{k} = slice %a{i} {at} shape={half} : f32{half}",
+                    f"%t{i}_{k} = transpose %h{i}_{k} perm=[0,2,1,3] : {turned_half}"]
+        ops += [f"%n{i} = neg %t{i}_1 : {turned_half}", f"%c{i} = concat %n{i}, %t{i}_0 axis=3 : {round_}",
+                f"%s{i} = softmax %c{i} axis=3 : {round_}", f"%b{i} = transpose %s{i} perm=[0,2,1,3] : f32{apart}",
+                f"%y{i} = reshape %b{i} shape=[{rows},{heads * width}] : f32[{rows},{heads * width}]"]
+        y = f"y{i}"
+    return params, ops, y
+
+
+def forked(n, rows, width):
+    """A value that several products read: its gradient is a sum."""
+    params, ops, y = linears(1, rows, width)
+    params += [f'%b{i}: f32[{width},8] weight "b{i}" train = normal(0,0.1)' for i in range(n)]
+    ops += [f"%p{i} = linear %{y}, %b{i} : f32[{rows},8]" for i in range(n)]
+    ops += [f"%q{i} = add %{f'q{i - 1}' if i > 1 else 'p0'}, %p{i} : f32[{rows},8]" for i in range(1, n)]
+    return params, ops, f"q{n - 1}"
+
+
 WHOLE, STORED = 'split(p, "-", axis)', "store(p, 0, axis)"
 # name: model, what its ops split, how weights lie, seconds that a collective takes to start and a byte to be sent, more
 CASES = {
@@ -54,6 +83,8 @@ CASES = {
     "norm": (linears(1, 4096, 2048), "0", STORED, 1e-3, 1e-12, []),
     "sums": (linears(4, 4096, 2048), "k", 'split(p, 0, axis)', 1e-6, 1e-11, ["--dtype", "bf16", "--target", "cuda"]),
     "widened": (relus(8, 4096, 1024), "0", WHOLE, 1e-6, 1e-12, ["--dtype", "bf16"]),
+    "turned": (turned(4, 4096, 16, 64), "0a", WHOLE, 1e-6, 1e-12, []),
+    "forked": (forked(2, 16384, 512), "0", WHOLE, 1e-6, 1e-12, ["--dtype", "bf16", "--target", "cuda"]),
     "casts": (linears(4, 4096, 2048), "0", STORED, 1e-6, 5e-11, ["--dtype", "bf16", "--target", "cuda"]),
 }
 
@@ -64,9 +95,9 @@ def text(params, ops, y):
 
 
 def compile_plan(folder, plan, case):
-    (params, ops, y), letter, weights, start, beta, more = case
+    (params, ops, y), letters, weights, start, beta, more = case
     model, cluster = pathlib.Path(folder, "model.nn"), pathlib.Path(folder, "cluster.lua")
-    pathlib.Path(folder, "plan.lua").write_text(STEP.format(letter=letter, weights=weights))
+    pathlib.Path(folder, "plan.lua").write_text(STEP.format(letters=str([*letters])[1:-1], weights=weights))
     model.write_text(text(params, ops, y))
     cluster.write_text(CLUSTER.format(start=start, beta=beta))
     run = subprocess.run([NNAOT, model, "-g", "4", "--plan", plan or f"{folder}/plan.lua", "--loss", "mse(y)",

@@ -1,0 +1,201 @@
+// What the ops of a gradient split when their op of the model splits a letter: the same letter, by
+// whatever name they have it.
+//
+//     %m = mul %x, %c                 split=[0]     m[a,b,c], which the attention reads as %t
+//     %t = transpose %m perm=[1,0,2]
+//     ...
+//     %dt = attention_back ...                      the gradient of %t, so of %m turned round
+//     %dm = mul %dt, %c2              split=[1]     its letter 1 is the mul's 0
+//     %dx = transpose %dm perm=[1,0,2]
+//
+// So for each op of a gradient it is found which letter of its op of the model each of its letters
+// is, operand by operand: what the op of the model reads or makes has that's letters; what another
+// op of the same gradient makes has those which were found for that; and what comes from elsewhere
+// is the gradient of a result, by the chain of ops between: it has the letters of the op whose
+// gradient made it, which is followed up the model, through ops that pass gradients on as they are,
+// such as transposes and sums.  Letters of which nothing is known so are split by none.
+
+#include "distribute/part.h"
+#include "ir/op.h"
+#include "ir/split.h"
+#include "problem.h"
+
+#include <string.h>
+
+enum { UNKNOWN = -1, MAX_UP = 100 }; // ops between two of which one's gradient reads the other's
+
+// By letter of one op, the letter of another; UNKNOWN: none is known.
+typedef int8_t LetterMap[MAX_LETTERS];
+
+// The dimensions of a value in letters of an op of the model: of each dimension the one by which it
+// is split.
+typedef struct Lettered {
+  int rank;
+  int letter[MAX_RANK];
+} Lettered;
+
+// The first factor that is longer than 1, by which a dimension is split.
+static int leading_letter(const Dims *dims, const Term *t, int dim) {
+  for (int i = 0; i < t->dim[dim].n; i++)
+    if (dims->letter[t->dim[dim].letter[i]].size != 1) return t->dim[dim].letter[i];
+  return UNKNOWN;
+}
+
+static Lettered letters_of(const Dims *dims, const Term *t) {
+  Lettered out = {.rank = t->rank};
+  for (int i = 0; i < t->rank; i++)
+    out.letter[i] = leading_letter(dims, t, i);
+  return out;
+}
+
+// What is known of letters of `t` from what its dimensions are elsewhere.
+static void learn(int8_t *map, const Dims *dims, const Term *t, const Lettered *is) {
+  if (t->rank != is->rank) return;
+  for (int i = 0; i < t->rank; i++) {
+    int letter = leading_letter(dims, t, i);
+    if (letter >= 0 && map[letter] == UNKNOWN) map[letter] = (int8_t)is->letter[i];
+  }
+}
+
+static Lettered translated(const Lettered *l, const int8_t *map) {
+  Lettered out = *l;
+  for (int i = 0; i < l->rank; i++)
+    out.letter[i] = l->letter[i] < 0 ? UNKNOWN : map[l->letter[i]];
+  return out;
+}
+
+static bool knows_any(const Lettered *l) {
+  for (int i = 0; i < l->rank; i++)
+    if (l->letter[i] >= 0) return true;
+  return false;
+}
+
+typedef struct Finder {
+  const Problem *p;
+  uint32_t *seen; // by op id: the last walk up the model that came there
+  uint32_t walk;
+} Finder;
+
+static const Value *uncast(const Value *v) {
+  while (v->def && v->def->kind == OP_cast)
+    v = v->def->in[0].value;
+  return v;
+}
+
+// Of what the op of the model reads or makes, in whatever type.
+static bool letters_of_model(const Problem *p, const Value *v, const Op *of, Lettered *out) {
+  const Dims *dims = dims_of(p->s, of);
+  for (int i = 0; i < of->n_in; i++)
+    if (uncast(of->in[i].value) == uncast(v)) {
+      *out = letters_of(dims, &dims->in[i]);
+      return true;
+    }
+  for (int i = 0; i < of->n_out; i++)
+    if (of->out[i] == uncast(v)) {
+      *out = letters_of(dims, &dims->out[i]);
+      return true;
+    }
+  return false;
+}
+
+static bool passes_on(const Op *op) {
+  return op->kind == OP_cast || (op_traits(op) & SUM);
+}
+
+// What letters of `at` are of the op that makes its operand `i`.
+static void find_letters_above(const Problem *p, const Op *at, int i, int8_t *map) {
+  const Value *v = at->in[i].value;
+  const Dims *dims = dims_of(p->s, at), *up = dims_of(p->s, v->def);
+  Lettered made = letters_of(up, &up->out[v->index]);
+  memset(map, UNKNOWN, MAX_LETTERS);
+  learn(map, dims, &dims->in[i], &made);
+}
+
+// Of the gradient of something that `at` reads, in letters of that: in those of `of`, which makes
+// it, or makes what it is made of.
+static bool letters_up(Finder *f, const Op *at, const Lettered *l, const Op *of, int most,
+                       Lettered *out) {
+  f->seen[at->id] = f->walk;
+  for (int i = 0; i < at->n_in; i++) {
+    const Op *def = at->in[i].value->def;
+    if (!def || op_part(def) != PART_forward || f->seen[def->id] == f->walk) continue;
+    if (def != of && (!most || !passes_on(def))) continue;
+    LetterMap map;
+    find_letters_above(f->p, at, i, map);
+    Lettered there = translated(l, map);
+    if (!knows_any(&there)) continue;
+    if (def == of) *out = there;
+    if (def == of || letters_up(f, def, &there, of, most - 1, out)) return true;
+  }
+  return false;
+}
+
+static bool letters_of_gradient(Finder *f, const Value *v, const Op *of, Lettered *out) {
+  const Problem *p = f->p;
+  const Op *def = v->def, *model = def ? p->model_op[def->id] : NULL;
+  if (!model || !p->model_letter[def->id]) return false;
+  const Dims *dims = dims_of(p->s, def);
+  Lettered own = letters_of(dims, &dims->out[v->index]);
+  Lettered l = translated(&own, p->model_letter[def->id]);
+  if (model == of) *out = l;
+  f->walk++;
+  return model == of || (knows_any(&l) && letters_up(f, model, &l, of, MAX_UP, out));
+}
+
+static void find_letters_of(Finder *f, const Op *op, const Op *of) {
+  const Problem *p = f->p;
+  const Dims *dims = dims_of(p->s, op);
+  int8_t *map = p->model_letter[op->id];
+  for (int i = 0; i < op->n_in; i++) {
+    const Value *v = kept_of(p->s, op->in[i].value);
+    Lettered l;
+    if (letters_of_model(p, v, of, &l) || letters_of_gradient(f, v, of, &l))
+      learn(map, dims, &dims->in[i], &l);
+  }
+}
+
+void gradients_find(Problem *p) {
+  const Graph *g = p->s->g;
+  const Op *const *model = model_ops(g, p->scratch);
+  Finder f = {.p = p, .seen = arena_array(p->scratch, uint32_t, g->n_ops)};
+  Op **by_id = arena_array(p->scratch, Op *, g->n_ops);
+  p->model_op = arena_array(p->scratch, Op *, g->n_ops);
+  p->model_letter = arena_array(p->scratch, int8_t *, g->n_ops);
+  for_each_op(op, g) {
+    const Op *of = op_part(op) == PART_backward ? model_op_of(op, model) : NULL;
+    by_id[op->id] = op;
+    if (!of) continue;
+    p->model_op[op->id] = by_id[of->id];
+    int n = dims_of(p->s, op)->n_letters;
+    p->model_letter[op->id] = arena_alloc(p->scratch, (size_t)(n ? n : 1));
+    memset(p->model_letter[op->id], UNKNOWN, (size_t)n);
+    find_letters_of(&f, op, of);
+  }
+}
+
+// The first of its letters that is what the op of the model splits, if that can be.
+static char gradient_split(const Problem *p, const Op *op, const Op *of, int axis) {
+  char split = of->split[axis];
+  if (repeated_by(p->s, op) == of) return split;
+  if (split == SPLIT_NONE || split == SPLIT_PARTIAL || !p->model_letter[op->id]) return SPLIT_NONE;
+  const Dims *dims = dims_of(p->s, op);
+  int letter = dims_find(dims_of(p->s, of), split);
+  for (int i = 0; i < dims->n_letters; i++)
+    if (p->model_letter[op->id][i] == letter && split_legal(op, dims, i, axis))
+      return dims->letter[i].name;
+  return SPLIT_NONE;
+}
+
+void choose_gradient_split(const Problem *p, Op *op, const Op *of) {
+  for (int i = 0; i < p->n_axes; i++)
+    op->split[p->axis[i]] = SPLIT_NONE;
+  for (int i = 0; i < p->n_axes; i++)
+    op->split[p->axis[i]] = gradient_split(p, op, of, p->axis[i]);
+}
+
+Op *model_of(const Sharding *s, const Op *op) {
+  for (int i = 0; i < op->n_in; i++)
+    for_each_use(u, kept_of(s, op->in[i].value))
+      if (u->user && op_is_gradient_of(op, u->user)) return u->user;
+  return NULL;
+}
