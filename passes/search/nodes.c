@@ -433,6 +433,47 @@ static void add_op_nodes(Problem *p) {
 
 typedef Vec(Op *) Ops;
 
+static bool splits_leave_time(const Problem *p, const Op *op) {
+  const Dims *dims = dims_of(p->s, op);
+  for (int i = 0; i < p->n_axes; i++) {
+    int letter = dims_find(dims, op->split[p->axis[i]]);
+    if (letter >= 0 && !leaves_time(p, op, letter, p->axis[i])) return false;
+  }
+  return true;
+}
+
+// Whether the gradient, too, leaves parts that can be cut in slices of time.
+static bool gradients_leave_time(const Problem *p, const Op *of, const Ops *gradient) {
+  bool all = true;
+  for (int i = 0; i < gradient->n && all; i++) {
+    Op *op = gradient->at[i];
+    char before[MAX_AXES];
+    memcpy(before, op->split, sizeof before);
+    choose_gradient_split(p, op, of);
+    all = splits_leave_time(p, op);
+    memcpy(op->split, before, sizeof before);
+  }
+  return all;
+}
+
+// Leaves out the choices whose gradient cannot be cut in time.  Where that is all of them, comm
+// says which op it is.
+static void drop_untimed(Problem *p, Node *n, const Ops *gradient) {
+  int kept = 0;
+  Choice *choice = arena_array(p->scratch, Choice, n->choices.n);
+  int64_t *cost = arena_array(p->scratch, int64_t, n->choices.n);
+  for (int k = 0; k < n->choices.n; k++) {
+    choose_split(p, n, &n->choices.at[k]);
+    if (!gradients_leave_time(p, n->op, gradient)) continue;
+    choice[kept] = n->choices.at[k];
+    cost[kept++] = n->cost[k];
+  }
+  if (!kept) return;
+  memcpy(n->choices.at, choice, (size_t)kept * sizeof *choice);
+  memcpy(n->cost, cost, (size_t)kept * sizeof *cost);
+  n->choices.n = kept;
+}
+
 // The kernels of a gradient are decided by its op of the model.
 static void add_gradients(Problem *p) {
   gradients_find(p);
@@ -442,8 +483,11 @@ static void add_gradients(Problem *p) {
     int node = of ? p->op_node[of->id] : -1;
     if (node >= 0 && p->nodes.at[node].op == of) vec_push(p->scratch, &of_node[node], op);
   }
-  for (int i = 0; i < p->nodes.n; i++)
-    if (of_node[i].n) price_gradients(p, &p->nodes.at[i], of_node[i].at, of_node[i].n);
+  for (int i = 0; i < p->nodes.n; i++) {
+    if (!of_node[i].n) continue;
+    if (p->timed) drop_untimed(p, &p->nodes.at[i], &of_node[i]);
+    price_gradients(p, &p->nodes.at[i], of_node[i].at, of_node[i].n);
+  }
 }
 
 // Where several ops read a value there is a node between, and so there is for those that are alike.
