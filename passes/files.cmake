@@ -145,6 +145,7 @@ set(PASS_FILES
   gpu/keep_casts.c
   gpu/local.c
   machine/channels_last.c
+  machine/fit_kind.c
   machine/fuse.c
   machine/fuse_groups.c
   machine/gaps.c

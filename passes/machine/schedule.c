@@ -34,14 +34,13 @@
 #include "cost/collectives.h"
 #include "cost/cost.h"
 #include "cost/cost_comm.h"
+#include "fit_kind.h"
 #include "ir/op.h"
 #include "ir/place.h"
 #include "ir/schedule.h"
 #include "ir/stays.h"
 #include "ir/verify_schedule.h"
 #include "pass.h"
-#include "schedule/kinds.h"
-#include "segments.h"
 
 typedef struct Move {
   const Op *op;
@@ -52,11 +51,9 @@ typedef struct Move {
 typedef struct Scheduler {
   Graph *g;
   Arena *arena;
-  Diag *d;
-  const char *kind;
-  bool asked;             // the kind was said: what does not fit is an error
   const Cluster *cluster; // NULL: not known
   Segments segments;
+  Fit fit;       // of the kind
   int *class_of; // by position in `device`: devices on the same meshes are one class
   int n_classes, n_devices, *device, *first; // `first`: a device of each class
   int *of_class;                             // a position of each class
@@ -67,11 +64,6 @@ typedef struct Scheduler {
   double room;
   Timeline timeline;
 } Scheduler;
-
-static bool declined(const Scheduler *s, const char *why) {
-  if (!s->asked) return false;
-  return diag_error(s->d, NULL, "the schedule '%s' does not fit the plan: %s", s->kind, why);
-}
 
 // -- Classes -----------------------------------------------------------------------------------
 
@@ -198,89 +190,6 @@ static void make_pipeline(Scheduler *s, bool split) {
   s->blocks = blocks_new(s->arena, s->pipeline);
 }
 
-// -- Kinds -------------------------------------------------------------------------------------
-
-// On how many sets of devices forwards are.
-static int count_places(const Scheduler *s) {
-  bool *there = arena_array(s->arena, bool, s->segments.n_sets);
-  int n = 0;
-  for (int i = 0; i < s->segments.n_stages; i++) {
-    n += !there[s->segments.at[i].set];
-    there[s->segments.at[i].set] = true;
-  }
-  return n;
-}
-
-static SchedulePlan *plan_for(const Scheduler *s, const ScheduleText *text, int chunks,
-                              int n_devices) {
-  ScheduleAsk ask = {n_devices, module_slices(s->g->module), chunks, 1, 1, 1, 0, 0, INFINITY};
-  return schedule_plan(s->arena, text, &ask, s->d);
-}
-
-// Which of our stages each of the kind's is: those that follow each other on one device are one.
-static int *join_stages(const Scheduler *s, const Shape *shape, int *n) {
-  int *of = arena_array(s->arena, int, shape->n_stages);
-  *n = 0;
-  for (int i = 0; i < shape->n_stages; i++) {
-    bool joined = i > 0 && shape->device[i] == shape->device[i - 1];
-    of[i] = joined ? of[i - 1] : (*n)++;
-  }
-  return of;
-}
-
-// Whether stages are where the kind wants them: on the same ranks for all slices, and two on one
-// device where the plan has them on the same ranks.
-static bool check_places(const Scheduler *s, const Shape *shape, bool one_each) {
-  int n;
-  const Segment *stage = s->segments.at;
-  const int *of = join_stages(s, shape, &n);
-  for (int m = 1; m < shape->n_micro_batches; m++)
-    if (memcmp(shape->device, shape->device + (size_t)m * (size_t)shape->n_stages,
-               (size_t)shape->n_stages * sizeof *shape->device) != 0)
-      return declined(s, "in it a stage is on other ranks for other slices");
-  for (int i = 0; i < shape->n_stages && !one_each; i++)
-    for (int k = 0; k < i; k++)
-      if ((shape->device[i] == shape->device[k]) != (stage[of[i]].set == stage[of[k]].set))
-        return declined(s, str_format(s->arena, "stages %d and %d are %s the same ranks in it", k,
-                                      i, shape->device[i] == shape->device[k] ? "on" : "not on"));
-  return true;
-}
-
-static void miscounted(const Scheduler *s, int wanted, int places, int chunks) {
-  declined(s,
-           str_format(s->arena, "it has %d stages on %d ranks or groups of them, and there are %d",
-                      wanted, places, s->segments.n_stages));
-  if (s->asked && s->segments.n_stages == places)
-    diag_hint(s->d, "place(axis, {chunks = %d}) puts several on each", chunks > 1 ? chunks : 2);
-}
-
-// The kind's plan for the stages there are; NULL: it has none.
-static SchedulePlan *fit_kind(const Scheduler *s) {
-  int chunks, n_stages = s->segments.n_stages, places = count_places(s);
-  const ScheduleText *text = schedule_kind(s->arena, s->kind, &chunks);
-  if (!text) {
-    diag_error(s->d, NULL, "there is no schedule '%s'", s->kind);
-    diag_hint(s->d, "the schedules are %s, search; interleaved:2 has 2 chunks on each rank",
-              schedule_names(s->arena));
-    return NULL;
-  }
-  SchedulePlan *plan = plan_for(s, text, chunks, places);
-  bool one_each = plan && plan->shape.n_stages == places;
-  // Orders of stages that are on a device each are as good where some share theirs.
-  if (one_each && n_stages != places) plan = plan_for(s, text, chunks, n_stages);
-  if (!plan) return NULL;
-  const Shape *shape = &plan->shape;
-  int n_joined;
-  join_stages(s, shape, &n_joined);
-  if (shape->embedding || shape->forwards > 1)
-    declined(s, "it is of models with an embedding on all ranks, or with several forwards");
-  else if (n_joined != n_stages)
-    miscounted(s, n_joined, places, chunks);
-  else if (check_places(s, shape, one_each))
-    return plan;
-  return NULL;
-}
-
 // -- Orders ------------------------------------------------------------------------------------
 
 static void add_order(Scheduler *s, int first, int then, const Loc *line) {
@@ -294,27 +203,6 @@ static void keep_slices_in_order(Scheduler *s) {
     add_order(s, k, k + n, NULL);
 }
 
-// The segments of each kind of work and stage.
-typedef struct OfStage {
-  int n, *at;
-} OfStage;
-
-static OfStage *list_stages(const Scheduler *s) {
-  OfStage *of = arena_array(s->arena, OfStage, N_WORK_KINDS * (s->segments.n_stages + 1));
-  for (int i = 0; i < s->segments.n; i++) {
-    const Segment *k = &s->segments.at[i];
-    OfStage *list = &of[(int)k->kind * s->segments.n_stages + k->stage];
-    if (!list->at) list->at = arena_array(s->arena, int, s->segments.n);
-    list->at[list->n++] = i;
-  }
-  return of;
-}
-
-static const OfStage *blocks_of(const Scheduler *s, const OfStage *of, const int *stage,
-                                const Work *w) {
-  return &of[(int)w->kind * s->segments.n_stages + stage[w->stage]];
-}
-
 static bool share_device(const Scheduler *s, int a, int b) {
   const Work *x = &s->pipeline->route->work[a], *y = &s->pipeline->route->work[b];
   for (int i = 0; i < x->n_devices; i++)
@@ -324,15 +212,14 @@ static bool share_device(const Scheduler *s, int a, int b) {
 }
 
 // What the kind says of blocks of its shape, said of ours.
-static void take_orders(Scheduler *s, const SchedulePlan *plan) {
-  const OfStage *of = list_stages(s);
+static void take_orders(Scheduler *s) {
+  const SchedulePlan *plan = s->fit.plan;
+  const Fitted *fitted = fit_segments(&s->fit, &s->segments);
   const Blocks *b = plan->blocks;
-  int n;
-  const int *stage = join_stages(s, &plan->shape, &n);
   for (int i = 0; i < plan->orders.n; i++) {
     const Order *o = &plan->orders.at[i];
-    const OfStage *first = blocks_of(s, of, stage, b->work[o->first]);
-    const OfStage *then = blocks_of(s, of, stage, b->work[o->then]);
+    const SegmentList *first = fitted_to(fitted, b->work[o->first]);
+    const SegmentList *then = fitted_to(fitted, b->work[o->then]);
     for (int x = 0; x < first->n; x++)
       for (int y = 0; y < then->n; y++) {
         int one = s->blocks->first[b->micro_batch[o->first]] + first->at[x];
@@ -361,27 +248,26 @@ static bool list_orders(Scheduler *s) {
 #define SEARCH_WORK INT64_C(20000000)
 
 static bool search_orders(Scheduler *s) {
-  s->room = count_places(s);
+  s->room = fit_places(&s->fit);
   SearchResult r = schedule_search(s->arena, s->blocks, &s->orders, s->room, INFINITY, SEARCH_WORK);
   s->timeline = r.best;
-  return r.has || declined(s, "nothing is found in the memory of 1f1b");
+  return r.has || fit_declined(&s->fit, "nothing is found in the memory of 1f1b");
 }
 
 static bool find_timeline(Scheduler *s) {
-  bool searches = !strcmp(s->kind, "search");
-  SchedulePlan *plan = searches ? NULL : fit_kind(s);
-  if (!plan && !searches) return false;
-  bool split = searches || plan->shape.split;
+  bool searches = !strcmp(s->fit.kind, "search");
+  if (!searches && !fit_kind(&s->fit)) return false;
+  bool split = searches || s->fit.plan->shape.split;
   if (split) s->segments = segments_find(s->g, true, s->arena);
   find_moves(s);
   make_pipeline(s, split);
   keep_slices_in_order(s);
   if (searches) return search_orders(s);
-  s->room = plan->room;
-  take_orders(s, plan);
+  s->room = s->fit.plan->room;
+  take_orders(s);
   if (!orders_agree(s->blocks, &s->orders))
-    return declined(s, "its orders contradict what stages wait for");
-  return list_orders(s) || declined(s, "it finds no way in the room that it wants");
+    return fit_declined(&s->fit, "its orders contradict what stages wait for");
+  return list_orders(s) || fit_declined(&s->fit, "it finds no way in the room that it wants");
 }
 
 // -- The schedule ------------------------------------------------------------------------------
@@ -520,14 +406,14 @@ static const Value *lost_value(const Graph *g) {
 // and ops whose order somebody wants otherwise cannot stand together.
 static bool check(const Scheduler *s) {
   if (lost_value(s->g)) {
-    declined(s, "something that each slice makes is read after the last");
+    fit_declined(&s->fit, "something that each slice makes is read after the last");
   } else if (!graph_out_of_turn(s->g)) {
-    bool quiet = s->asked ? false : diag_quiet(s->d, true);
-    bool ok = verify_schedule(s->g, s->d);
-    if (!s->asked) diag_quiet(s->d, quiet);
+    bool quiet = s->fit.asked ? false : diag_quiet(s->fit.d, true);
+    bool ok = verify_schedule(s->g, s->fit.d);
+    if (!s->fit.asked) diag_quiet(s->fit.d, quiet);
     if (ok) return true;
   } else {
-    declined(s, "what op_order wants first is in a later segment");
+    fit_declined(&s->fit, "what op_order wants first is in a later segment");
   }
   take_back(s->g);
   return false;
@@ -560,11 +446,12 @@ static const Cluster *known_cluster(const PassOptions *o, const Module *m, Diag 
 bool pass_schedule(Module *m, const PassOptions *o, Diag *d) {
   Graph *g = module_first_entry(m);
   const char *kind = opt_str(o, "kind");
-  bool ok;
+  bool ok, asked;
   if (!kind && m->schedule) kind = str_copy(opt_scratch(o), m->schedule);
-  Scheduler s = {.g = g, .arena = opt_scratch(o), .d = d, .kind = kind ? kind : "1f1b"};
   m->schedule = NULL; // from here on it is in the graph
-  s.asked = kind != NULL;
+  asked = kind != NULL;
+  Scheduler s = {.g = g, .arena = opt_scratch(o)};
+  s.fit = (Fit){s.arena, d, kind ? kind : "1f1b", asked, (int)module_slices(m), &s.segments, NULL};
   s.cluster = known_cluster(o, m, d, &ok);
   if (!ok || !g || !m->meshes || module_slices(m) == 1) return ok;
   graph_renumber(g);
@@ -572,9 +459,9 @@ bool pass_schedule(Module *m, const PassOptions *o, Diag *d) {
   s.segments = segments_find(g, false, s.arena);
   if (!has_stages(&s) || !has_gradients(&s)) return true;
   find_classes(&s);
-  if (!find_timeline(&s)) return !s.asked;
+  if (!find_timeline(&s)) return !asked;
   write_schedule(&s);
-  if (!check(&s)) return !s.asked;
+  if (!check(&s)) return !asked;
   opt_stat(o, s.segments.n, "segments");
   opt_stat(o, s.segments.n_stages, "stages");
   return true;
