@@ -2,33 +2,66 @@
 
 #include "fit_kind.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
-struct Fitted {
-  const Segments *segments;
-  const int *stage; // of each stage of the kind, ours
-  SegmentList *of;  // by kind of work and our stage
-};
+#include "base/vec.h"
+
+enum { N_EMBEDDINGS = 4, NO_SET = -1 };
 
 bool fit_declined(const Fit *f, const char *why) {
   if (!f->asked) return false;
   return diag_error(f->d, NULL, "the schedule '%s' does not fit the plan: %s", f->kind, why);
 }
 
+// -- Stages ------------------------------------------------------------------------------------
+
+static bool mesh_covers(const Mesh *all, const Mesh *mesh) {
+  for (int i = 0; i < mesh->n_devices; i++)
+    if (!mesh_has(all, mesh->device[i])) return false;
+  return true;
+}
+
+// The set that has the devices of all segments; NO_SET: there is none.
+static int wide_set(const Segments *s) {
+  const Segment *most = s->at;
+  for (int i = 1; i < s->n; i++)
+    if (s->at[i].mesh->n_devices > most->mesh->n_devices) most = &s->at[i];
+  for (int i = 0; i < s->n; i++)
+    if (!mesh_covers(most->mesh, s->at[i].mesh)) return NO_SET;
+  return most->set;
+}
+
+static bool is_stage(const Fit *f, const Segment *k) {
+  return k->kind == WORK_F && k->set != f->embedding;
+}
+
+static int count_stages(const Fit *f) {
+  int n = 0;
+  for (int i = 0; i < f->segments->n; i++)
+    n += is_stage(f, &f->segments->at[i]);
+  return n;
+}
+
 int fit_places(const Fit *f) {
   bool *there = arena_array(f->arena, bool, f->segments->n_sets);
   int n = 0;
-  for (int i = 0; i < f->segments->n_stages; i++) {
-    n += !there[f->segments->at[i].set];
-    there[f->segments->at[i].set] = true;
+  for (int i = 0; i < f->segments->n; i++) {
+    const Segment *k = &f->segments->at[i];
+    if (!is_stage(f, k)) continue;
+    n += !there[k->set];
+    there[k->set] = true;
   }
   return n;
 }
 
-static SchedulePlan *plan_for(const Fit *f, const ScheduleText *text, int chunks, int n_devices) {
-  ScheduleAsk ask = {n_devices, f->slices, chunks, 1, 1, 1, 0, 0, INFINITY};
-  return schedule_plan(f->arena, text, &ask, f->d);
+// Their segments, in order.
+static const Segment **list_stages(const Fit *f) {
+  const Segment **stage = arena_array(f->arena, const Segment *, f->segments->n);
+  for (int i = 0, n = 0; i < f->segments->n; i++)
+    if (is_stage(f, &f->segments->at[i])) stage[n++] = &f->segments->at[i];
+  return stage;
 }
 
 // Which of our stages each of the kind's is: those that follow each other on one device are one.
@@ -42,36 +75,139 @@ static int *join_stages(const Fit *f, const Shape *shape, int *n) {
   return of;
 }
 
-// Whether stages are where the kind wants them: on the same ranks for all slices, and two on one
-// device where the plan has them on the same ranks.
+// -- Embeddings --------------------------------------------------------------------------------
+
+// Which segment, by the first index, reads of which.
+static bool *find_reads(const Fit *f) {
+  int n = f->segments->n;
+  const int *of = f->segments->of;
+  bool *reads = arena_array(f->arena, bool, n *n);
+  for_each_op(op, f->g)
+    for (int i = 0; of[op->id] && i < op->n_in; i++) {
+      const Op *made = op->in[i].value->def;
+      if (made && of[made->id] && of[made->id] != of[op->id])
+        reads[(of[op->id] - 1) * n + of[made->id] - 1] = true;
+    }
+  return reads;
+}
+
+// A stage that goes in the same direction.
+static bool is_stage_of(const Fit *f, int stage, int segment) {
+  const Segment *a = &f->segments->at[stage], *b = &f->segments->at[segment];
+  return a->set != f->embedding && (a->kind == WORK_F) == (b->kind == WORK_F);
+}
+
+// Segments that what `segment` makes goes to, by way of any others; or that it comes from.
+static bool meets_stage(const Fit *f, const bool *reads, int segment, bool behind) {
+  int n = f->segments->n;
+  bool *there = arena_array(f->arena, bool, n);
+  there[segment] = true;
+  for (int i = 1; i < n; i++) {
+    int k = behind ? segment + i : segment - i;
+    if (k < 0 || k >= n) break;
+    for (int j = 0; j < n && !there[k]; j++)
+      there[k] = there[j] && reads[behind ? k * n + j : j * n + k];
+    if (there[k] && is_stage_of(f, k, segment)) return true;
+  }
+  return false;
+}
+
+// Which turn a segment on all devices is, before the stages of its direction or behind them; 0: it
+// is between them.
+static int find_turn(const Fit *f, const bool *reads, int segment) {
+  bool before = meets_stage(f, reads, segment, true);
+  bool behind = meets_stage(f, reads, segment, false);
+  if (before && behind) return 0;
+  return (f->segments->at[segment].kind == WORK_F ? 1 : 3) + behind;
+}
+
+static bool check_embedding(const Fit *f) {
+  const bool *reads = find_reads(f);
+  for (int i = 0; i < f->segments->n; i++) {
+    const Segment *k = &f->segments->at[i];
+    if (k->set == f->embedding && !find_turn(f, reads, i))
+      return fit_declined(f,
+                          str_format(f->arena, "%s is on all ranks and between stages", k->name));
+  }
+  return true;
+}
+
+// -- Whether it fits ---------------------------------------------------------------------------
+
+// On the same ranks for all slices, and two on one device where the plan has them on the same
+// ranks.
 static bool check_places(const Fit *f, const Shape *shape, bool one_each) {
   int n;
-  const Segment *stage = f->segments->at;
   const int *of = join_stages(f, shape, &n);
+  const Segment **stage = list_stages(f);
   for (int m = 1; m < shape->n_micro_batches; m++)
     if (memcmp(shape->device, shape->device + (size_t)m * (size_t)shape->n_stages,
                (size_t)shape->n_stages * sizeof *shape->device) != 0)
       return fit_declined(f, "in it a stage is on other ranks for other slices");
   for (int i = 0; i < shape->n_stages && !one_each; i++)
     for (int k = 0; k < i; k++)
-      if ((shape->device[i] == shape->device[k]) != (stage[of[i]].set == stage[of[k]].set))
+      if ((shape->device[i] == shape->device[k]) != (stage[of[i]]->set == stage[of[k]]->set))
         return fit_declined(f,
                             str_format(f->arena, "stages %d and %d are %s the same ranks in it", k,
                                        i, shape->device[i] == shape->device[k] ? "on" : "not on"));
   return true;
 }
 
-static void miscounted(const Fit *f, int wanted, int places, int chunks) {
-  int n = f->segments->n_stages;
+// Every forward goes through the same stages, and gradients go back through the last one only.
+static bool check_forwards(const Fit *f, const Shape *shape, int n_joined) {
+  const Segment **stage = list_stages(f);
+  int n = n_joined * shape->forwards;
+  for (int i = n_joined; i < n; i++)
+    if (stage[i]->set != stage[i - n_joined]->set)
+      return fit_declined(f, str_format(f->arena,
+                                        "stage %d of forward %d is not on the ranks of forward %d",
+                                        i % n_joined, i / n_joined + 1, i / n_joined));
+  for (int i = 0; i < f->segments->n; i++) {
+    const Segment *k = &f->segments->at[i];
+    if (k->kind == WORK_F || k->set == f->embedding) continue;
+    if (k->stage < stage[n - n_joined]->stage)
+      return fit_declined(f, str_format(f->arena, "gradients go back through forward %d of %d",
+                                        k->stage / n_joined + 1, shape->forwards));
+  }
+  return true;
+}
+
+static bool miscounted(const Fit *f, const Shape *shape, int wanted, int chunks) {
+  int n = count_stages(f), places = fit_places(f);
+  if (shape->forwards > 1)
+    return fit_declined(f, str_format(f->arena,
+                                      "it has %d forwards through %d stages, and there are %d "
+                                      "stages, on %d ranks or groups of them",
+                                      shape->forwards, wanted, n, places));
   fit_declined(f, str_format(f->arena,
                              "it has %d stages on %d ranks or groups of them, and there are %d",
                              wanted, places, n));
   if (f->asked && n == places)
     diag_hint(f->d, "place(axis, {chunks = %d}) puts several on each", chunks > 1 ? chunks : 2);
+  return false;
+}
+
+static SchedulePlan *plan_for(const Fit *f, const ScheduleText *text, int chunks, int n_devices) {
+  ScheduleAsk ask = {n_devices, f->slices, chunks, 1, 1, 1, 0, 0, INFINITY};
+  return schedule_plan(f->arena, text, &ask, f->d);
+}
+
+static bool check_kind(Fit *f, SchedulePlan *plan, const ScheduleText *text, int chunks) {
+  int n_stages = count_stages(f), places = fit_places(f), n_joined;
+  // Orders of stages that are on a device each are as good where some share theirs.
+  bool one_each = plan->shape.n_stages == places && plan->shape.forwards == 1;
+  if (one_each && n_stages != places) plan = plan_for(f, text, chunks, n_stages);
+  if (!plan) return false;
+  const Shape *shape = &plan->shape;
+  join_stages(f, shape, &n_joined);
+  if (n_joined * shape->forwards != n_stages) return miscounted(f, shape, n_joined, chunks);
+  if (!check_places(f, shape, one_each) || !check_forwards(f, shape, n_joined)) return false;
+  f->plan = plan;
+  return true;
 }
 
 bool fit_kind(Fit *f) {
-  int chunks, n_stages = f->segments->n_stages, places = fit_places(f);
+  int chunks;
   const ScheduleText *text = schedule_kind(f->arena, f->kind, &chunks);
   if (!text) {
     diag_error(f->d, NULL, "there is no schedule '%s'", f->kind);
@@ -79,38 +215,88 @@ bool fit_kind(Fit *f) {
               schedule_names(f->arena));
     return false;
   }
-  SchedulePlan *plan = plan_for(f, text, chunks, places);
-  bool one_each = plan && plan->shape.n_stages == places;
-  // Orders of stages that are on a device each are as good where some share theirs.
-  if (one_each && n_stages != places) plan = plan_for(f, text, chunks, n_stages);
-  if (!plan) return false;
-  const Shape *shape = &plan->shape;
-  int n_joined;
-  join_stages(f, shape, &n_joined);
-  if (shape->embedding || shape->forwards > 1)
-    fit_declined(f, "it is of models with an embedding on all ranks, or with several forwards");
-  else if (n_joined != n_stages)
-    miscounted(f, n_joined, places, chunks);
-  else if (check_places(f, shape, one_each))
-    f->plan = plan;
-  return f->plan != NULL;
+  f->embedding = NO_SET;
+  SchedulePlan *plan = plan_for(f, text, chunks, fit_places(f));
+  if (!plan || !plan->shape.embedding) return plan && check_kind(f, plan, text, chunks);
+  f->embedding = wide_set(f->segments);
+  if (f->embedding == NO_SET)
+    return fit_declined(f, "it is of models with an embedding on all ranks, and nothing is");
+  plan = plan_for(f, text, chunks, fit_places(f));
+  return plan && check_embedding(f) && check_kind(f, plan, text, chunks);
 }
 
-Fitted *fit_segments(const Fit *f, const Segments *segments) {
+// -- What is what ------------------------------------------------------------------------------
+
+struct Fitted {
+  const int *joined; // of each stage of the kind, ours
+  int n_joined, n_passes;
+  SegmentList *of; // by kind of work, our stage and pass
+};
+
+static SegmentList *list_at(const Fitted *f, WorkKind kind, int stage, int pass) {
+  return &f->of[((int)kind * f->n_joined + stage) * f->n_passes + pass - 1];
+}
+
+static SegmentList *list_of(const Fit *f, const Fitted *to, const bool *reads, int segment) {
+  const Segment *k = &f->segments->at[segment];
+  if (k->set == f->embedding) return list_at(to, WORK_E, 0, find_turn(f, reads, segment));
+  int before = 0;
+  for (int i = 0; i < f->segments->n; i++)
+    before += is_stage(f, &f->segments->at[i]) && f->segments->at[i].stage < k->stage;
+  bool forward = k->kind == WORK_F;
+  return list_at(to, k->kind, before % to->n_joined, forward ? before / to->n_joined + 1 : 1);
+}
+
+Fitted *fit_segments(const Fit *f) {
+  const Shape *shape = &f->plan->shape;
+  const bool *reads = find_reads(f);
   Fitted *to = arena_one(f->arena, Fitted);
-  int n;
-  to->segments = segments;
-  to->stage = join_stages(f, &f->plan->shape, &n);
-  to->of = arena_array(f->arena, SegmentList, N_WORK_KINDS * (segments->n_stages + 1));
-  for (int i = 0; i < segments->n; i++) {
-    const Segment *k = &segments->at[i];
-    SegmentList *list = &to->of[(int)k->kind * segments->n_stages + k->stage];
-    if (!list->at) list->at = arena_array(f->arena, int, segments->n);
+  to->joined = join_stages(f, shape, &to->n_joined);
+  to->n_passes = shape->forwards > N_EMBEDDINGS ? shape->forwards : N_EMBEDDINGS;
+  to->of = arena_array(f->arena, SegmentList, N_WORK_KINDS * to->n_joined * to->n_passes);
+  for (int i = 0; i < f->segments->n; i++) {
+    SegmentList *list = list_of(f, to, reads, i);
+    if (!list->at) list->at = arena_array(f->arena, int, f->segments->n);
     list->at[list->n++] = i;
   }
   return to;
 }
 
 const SegmentList *fitted_to(const Fitted *f, const Work *work) {
-  return &f->of[(int)work->kind * f->segments->n_stages + f->stage[work->stage]];
+  return list_at(f, work->kind, work->kind == WORK_E ? 0 : f->joined[work->stage], work->pass);
+}
+
+// -- Orders ------------------------------------------------------------------------------------
+
+// Those that are before `block`, or behind it, each once; `seen` by block, of the last that asked.
+static int list_next(const Orders *o, int block, bool before, int stamp, int *seen, int *out) {
+  int n = 0;
+  for (int i = 0; i < o->n; i++) {
+    const Order *k = &o->at[i];
+    int other = before ? k->first : k->then;
+    if ((before ? k->then : k->first) != block || seen[other] == stamp) continue;
+    seen[other] = stamp;
+    out[n++] = i;
+  }
+  return n;
+}
+
+Orders fit_orders(const Fit *f, const Fitted *to) {
+  const Blocks *b = f->plan->blocks;
+  Orders all = {0};
+  int *seen = arena_array(f->arena, int, b->n);
+  for (int i = 0; i < f->plan->orders.n; i++)
+    vec_push(f->arena, &all, f->plan->orders.at[i]);
+  for (int k = 0; k < b->n; k++) {
+    if (fitted_to(to, b->work[k])->n) continue;
+    int *before = arena_array(f->arena, int, b->n), *behind = arena_array(f->arena, int, b->n);
+    int n_before = list_next(&all, k, true, 2 * k + 1, seen, before);
+    int n_behind = list_next(&all, k, false, 2 * k + 2, seen, behind);
+    for (int x = 0; x < n_before; x++)
+      for (int y = 0; y < n_behind; y++) {
+        Order o = {all.at[before[x]].first, all.at[behind[y]].then, all.at[before[x]].line};
+        if (o.first != o.then) vec_push(f->arena, &all, o);
+      }
+  }
+  return all;
 }

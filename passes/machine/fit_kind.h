@@ -6,6 +6,15 @@
 // A kind says on which of its devices each of its stages is.  It fits where as many stages are on
 // sets of devices that are the same and not the same as the kind's.  Stages of the kind that follow
 // each other on one device are one of ours, as is the turn of zb-v.
+//
+//     interlaced    E(1, m)  F(0, m) … F(3, m)  E(2, m)  E(3, m)  B(3, m) … B(0, m)  E(4, m)
+//     segments      F0 @all  F1 @s0  … F4 @s3   F5 @all  B5 @all  B4 @s3  … B1 @s0   B5.2 @all
+//
+//     3f1b          F(0, m, 1)  F(1, m, 1)  F(0, m, 2)  F(1, m, 2)  F(0, m, 3)  F(1, m, 3)  B(1, m) …
+//     segments      F0 @s0      F1 @s1      F2 @s0      F3 @s1      F4 @s0      F5 @s1      B5 @s1  …
+//
+// With an embedding, what is on all devices is no stage: it stands before the stages or behind
+// them. With several forwards, there are the stages of each, and gradients are of the last one's.
 
 #ifndef FIT_KIND_H
 #define FIT_KIND_H
@@ -19,8 +28,10 @@ typedef struct Fit {
   const char *kind;
   bool asked; // the kind was said: what does not fit is an error
   int slices;
+  const Graph *g;
   const Segments *segments;
-  SchedulePlan *plan; // where it fits, from here on
+  SchedulePlan *plan; // from here on where it fits
+  int embedding;      // the set of devices that has it, or -1
 } Fit;
 
 typedef struct SegmentList {
@@ -30,11 +41,14 @@ typedef struct SegmentList {
 // False where it does not fit; having reported why, if it was asked for.
 bool fit_kind(Fit *f);
 bool fit_declined(const Fit *f, const char *why); // false
-int fit_places(const Fit *f);                     // on how many sets of devices forwards are
+int fit_places(const Fit *f);                     // on how many sets of devices stages are
 
-// Of each of the kind's works the segments, which may be others than those that it was found for.
+// Of each of the kind's works the segments, which may have been found again since it fit.
 typedef struct Fitted Fitted;
-Fitted *fit_segments(const Fit *f, const Segments *segments);
+Fitted *fit_segments(const Fit *f);
 const SegmentList *fitted_to(const Fitted *f, const Work *work);
+// The orders of the kind's blocks, and those that follow where we have nothing of a block: what is
+// before it is before what is behind it.
+Orders fit_orders(const Fit *f, const Fitted *to);
 
 #endif

@@ -151,6 +151,15 @@ static void find_after(const Scheduler *s, Work *work) {
     add_after(s, &work[k], &latency[k * n]);
 }
 
+// Whether there are gradients of this forward, which is kept for them.
+static bool goes_back(const Segments *all, int forward) {
+  for (int i = 0; i < all->n; i++)
+    if (all->at[i].kind != WORK_F && all->at[i].stage == all->at[forward].stage &&
+        all->at[i].set == all->at[forward].set)
+      return true;
+  return false;
+}
+
 // A forward takes its part of a slice of its devices, the last of its backwards gives it back.
 static void count_memory(const Scheduler *s, Work *work) {
   const Segments *all = &s->segments;
@@ -158,7 +167,7 @@ static void count_memory(const Scheduler *s, Work *work) {
     int shares = 0, last = -1;
     if (all->at[i].kind != WORK_F) continue;
     for (int k = 0; k < all->n; k++) {
-      shares += all->at[k].kind == WORK_F && all->at[k].set == all->at[i].set;
+      shares += all->at[k].kind == WORK_F && all->at[k].set == all->at[i].set && goes_back(all, k);
       if (all->at[k].kind != WORK_F && all->at[k].stage == all->at[i].stage &&
           all->at[k].set == all->at[i].set)
         last = k;
@@ -213,11 +222,11 @@ static bool share_device(const Scheduler *s, int a, int b) {
 
 // What the kind says of blocks of its shape, said of ours.
 static void take_orders(Scheduler *s) {
-  const SchedulePlan *plan = s->fit.plan;
-  const Fitted *fitted = fit_segments(&s->fit, &s->segments);
-  const Blocks *b = plan->blocks;
-  for (int i = 0; i < plan->orders.n; i++) {
-    const Order *o = &plan->orders.at[i];
+  const Fitted *fitted = fit_segments(&s->fit);
+  const Blocks *b = s->fit.plan->blocks;
+  Orders orders = fit_orders(&s->fit, fitted);
+  for (int i = 0; i < orders.n; i++) {
+    const Order *o = &orders.at[i];
     const SegmentList *first = fitted_to(fitted, b->work[o->first]);
     const SegmentList *then = fitted_to(fitted, b->work[o->then]);
     for (int x = 0; x < first->n; x++)
@@ -451,7 +460,11 @@ bool pass_schedule(Module *m, const PassOptions *o, Diag *d) {
   m->schedule = NULL; // from here on it is in the graph
   asked = kind != NULL;
   Scheduler s = {.g = g, .arena = opt_scratch(o)};
-  s.fit = (Fit){s.arena, d, kind ? kind : "1f1b", asked, (int)module_slices(m), &s.segments, NULL};
+  s.fit = (Fit){.arena = s.arena, .d = d, .kind = kind ? kind : "1f1b", .asked = asked};
+  s.fit.slices = (int)module_slices(m);
+  s.fit.g = g;
+  s.fit.segments = &s.segments;
+  s.fit.embedding = -1;
   s.cluster = known_cluster(o, m, d, &ok);
   if (!ok || !g || !m->meshes || module_slices(m) == 1) return ok;
   graph_renumber(g);

@@ -1,16 +1,5 @@
 -- Vocabulary parallelism: tensor parallelism, and the embedding, the product that makes logits and the
--- loss cut by words (Megatron-LM, section 3).
---
---     h = gather(table, words)     table {S(0)}: a rank finds the words of its part, and zeros for others
---     x = h W                      W {S(1)}: every rank has the logits of its part of the words
---     loss(x, label)               two numbers a row are exchanged, and no logits
-
--- The product that makes the logits, and where it has the words.
-local function maker(logits)
-  local op = logits.source.def
-  while op and op.elementwise do op = op.inputs[1].source.def end
-  return op
-end
+-- loss cut by words (Megatron-LM, section 3; words.lua).
 
 function model()
   apply("tp")
@@ -18,21 +7,5 @@ end
 
 function step(axis)
   apply("tp", axis)
-  for _, op in ipairs(ops("gather", "forward")) do
-    local words = op:letter(1, 0)
-    if op.inputs[1].role == "weight" and op:attribute("axis") == 0 and can(op, words, axis) then
-      op_trans(op, words, axis)
-    end
-  end
-  for _, op in ipairs(ops("cross_entropy", "forward")) do
-    local logits = op.inputs[1]
-    local product = maker(logits)
-    local letter = product and product.kind == "linear" and product:result_letter(1, -1)
-    local columns = logits.shape[logits.rank]
-    if letter and product.outputs[1].shape[product.outputs[1].rank] == columns
-      and columns % size(axis) == 0 and can(product, letter, axis) then
-      split_loss(op, axis)
-      op_trans(product, letter, axis)
-    end
-  end
+  apply("words", axis)
 end

@@ -83,6 +83,8 @@ PLANS = [
     ("pp_zb_h1=2,dp=2", ["moe", "gpt"], [4], ["--micro-batches", 4], [MOVE, SUM]),
     ("pp_interleaved=2,tp=2", ["gpt", "bert"], [4], ["--micro-batches", 4], [MOVE, SUM]),
     ("dp=2,pp_zb_v=2", ["vit", "gpt"], [4], ["--micro-batches", 4], [MOVE, SUM]),
+    ("pp_interlaced", ["gpt_tied", "vit", "bert"], [4, 2], ["--micro-batches", 4], [MOVE, SUM]),
+    ("pp_interlaced=2,tp=2", ["gpt", "moe"], [4], ["--micro-batches", 4], [MOVE, SUM]),
     ("pp=2,dp=2", ["gpt", "vit"], [4], ["--micro-batches", 2], [MOVE, SUM]),
     ("pp=2,vp=2", ["gpt_tied", "moe"], [4], [], [MOVE, SUM]),
     ("pp=2,zero3=2", ["axial", "gpt"], [4], ["--micro-batches", 2], [MOVE, SCATTER, GATHER]),

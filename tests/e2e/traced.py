@@ -12,7 +12,7 @@ import sys
 
 from common import compile_sample, scratch, train
 
-PLANS = ["pp=4", "pp=2,dp=2", "tp=4", "zero3"]
+PLANS = ["pp=4", "pp=2,dp=2", "pp_interlaced=4", "tp=4", "zero3"]
 RANKS, THREADS = 4, {"operations", "communication", "segments"}
 
 

@@ -1,6 +1,7 @@
 """Schedules of random stages:  random_schedules.py [FIRST [N]]
 
-Each case is a graph of stages on random devices, with values that skip stages, and a kind of schedule. Then
+Each case is a graph of stages on random devices, with values that skip stages, sometimes with something on all devices
+before the stages and behind them, and a kind of schedule. Then
 
   * the runs come to their ends: they are walked here, sending only ends when somebody gets;
   * memory holds: every device walks its run with the places of plan_memory, each 64 bytes of which know what was
@@ -20,6 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("BUILD", ROOT / "build"))
 OPT = BUILD / "bin" / "nnaot-opt"
 KINDS = ["1f1b", "gpipe", "zb-h1", "zb-h2", "search"]
+KINDS_OF_ALL = ["interlaced", "interlaced", "1f1b", "search"]  # where something is on all devices
 CELL = 64
 
 
@@ -33,6 +35,9 @@ class Case:
         self.rng = rng
         self.slices = rng.choice([2, 3, 4, 6])
         self.dp = [rng.choice([1, 1, 2]) for _ in range(rng.randint(2, 5))]
+        self.n_devices = sum(self.dp)
+        self.on_all = 8 % self.n_devices == 0 and rng.random() < 0.8
+        if self.on_all: self.dp.append(self.n_devices)
         self.params, self.ops, self.results, self.n = [], [], [], 0
 
     def type(self, place):
@@ -66,7 +71,9 @@ class Case:
         rng, stages = self.rng, []
         for place in range(len(self.dp)):
             self.params.append(f"%x{place}: {self.type(place)} input \"x{place}\"")
-        places = list(range(len(self.dp))) * rng.choice([1, 1, 2])
+        wide = [len(self.dp) - 1] if self.on_all else []
+        places = list(range(len(self.dp) - len(wide)))
+        places = wide + places * (1 if wide else rng.choice([1, 1, 2])) + wide * rng.choice([0, 1])
         made = []
         for i, place in enumerate(places):
             values = [f"%x{place}"] if i == 0 or rng.random() < 0.3 else []
@@ -91,6 +98,7 @@ class Case:
             self.ops.append(f'%r{n} = all_reduce %a{n} axis="dp" : f32[] {on} {{B, B}} update')
         meshes, device = [], 0
         for place, dp in enumerate(self.dp):
+            if self.on_all and place == len(self.dp) - 1: device = 0
             meshes.append(f"mesh @s{place} devices={device}{f'-{device + dp - 1}' if dp > 1 else ''} "
                           f"(mb={self.slices}:time, dp={dp})")
             device += dp
@@ -319,8 +327,10 @@ def with_runs(p, runs):
 
 def check(seed, counts):
     rng = random.Random(seed)
-    kind, text = rng.choice(KINDS), Case(rng).text()
+    case = Case(rng)
+    kind, text = rng.choice(KINDS_OF_ALL if case.on_all else KINDS), case.text()
     ok, out, err = opt(text, f"schedule(kind={kind})", "plan_memory")
+    counts[kind] = counts.get(kind, 0) + ok
     if not ok and "does not fit the plan" in err:
         kind = "search"
         ok, out, err = opt(text, f"schedule(kind={kind})", "plan_memory")
@@ -356,7 +366,7 @@ def main():
         check(seed, counts)
     print(f"{n} schedules; moved about: {counts['right']} come to an end, {counts['circles']} wait for themselves, "
           f"{counts['wrong']} are wrong otherwise")
-    if not counts["circles"] or not counts["right"]:
+    if not counts["circles"] or not counts["right"] or not counts.get("interlaced"):
         sys.exit("too few cases: nothing was compared")
 
 
