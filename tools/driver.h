@@ -52,7 +52,7 @@ typedef struct Settings {
   const char *loss, *optimizer, *lr_text, *lr_schedule;
   double clip_norm;
   int64_t accumulate, micro_batches;
-  Strings freeze;
+  Strings freeze, detach;
   // Plan
   const char *plan, *cluster, *explain, *report, *trace;
   // Passes

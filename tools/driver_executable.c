@@ -39,14 +39,15 @@ static const char *describe_text(Arena *a, const Settings *s, const Module *m,
     strbuf_addf(&b, ", \"passes\": %s", json_string(a, s->pipeline));
     strbuf_addf(&b, ", \"optimizer\": %s", updated_by ? json_string(a, updated_by) : "null");
     strbuf_add(&b, ", \"loss\": null, \"clip_norm\": null, \"accumulate\": null, "
-                   "\"frozen\": null}");
+                   "\"frozen\": null, \"detached\": null}");
     return b.at;
   }
   strbuf_addf(&b, ", \"optimizer\": %s", json_string(a, s->optimizer));
   strbuf_addf(&b, ", \"loss\": %s", json_string(a, s->loss ? s->loss : ""));
   strbuf_addf(&b, ", \"clip_norm\": %.9g, \"accumulate\": %lld", s->clip_norm,
               (long long)s->accumulate);
-  strbuf_addf(&b, ", \"frozen\": %s}", json_string(a, s->freeze.n ? joined(a, &s->freeze) : ""));
+  strbuf_addf(&b, ", \"frozen\": %s", json_string(a, s->freeze.n ? joined(a, &s->freeze) : ""));
+  strbuf_addf(&b, ", \"detached\": %s}", json_string(a, s->detach.n ? joined(a, &s->detach) : ""));
   return b.at;
 }
 

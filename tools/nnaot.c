@@ -78,6 +78,8 @@ static const Option options[] = {
         "cut a batch in M, one after the other; where it is not given, the plan's file may say, "
         "and more are tried where the memory of --cluster is short"),
     LIST("freeze", 0, &settings.freeze, "GLOB", "weights that stay as they are"),
+    LIST("detach", 0, &settings.detach, "GLOB",
+         "nodes through whose results no gradient goes, as through x.detach()"),
     GROUP("Plan"),
     STRING(
         "plan", 0, &settings.plan, "NAME[=N],…|FILE.lua",

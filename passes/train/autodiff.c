@@ -34,6 +34,10 @@
 // optimizer.c chooses the next one.
 //
 // Weights that get no gradient lose their `train`.
+//
+// With detach=GLOB, no gradient goes back through what nodes of such names make, as if they were
+// constants: a model that recycles, as AlphaFold does, takes the result of one forward into the
+// next and trains the last one.  An exporter has nothing to say this with.
 
 #include <string.h>
 
@@ -42,6 +46,7 @@
 #include "distribute/part.h"
 #include "ir/op.h"
 #include "pass.h"
+#include "plan/op_names.h"
 
 typedef struct Autodiff {
   Graph *g;
@@ -50,6 +55,7 @@ typedef struct Autodiff {
   uint32_t n_values; // of the forward part
   bool *varied;      // [n_values] depends on a trainable weight
   bool *useful;      // [n_values] the loss depends on it
+  bool *detached;    // by op id, of the forward part: no gradient goes back through it
   Value **adjoint;   // [n_values] or NULL
   bool failed;
 } Autodiff;
@@ -62,24 +68,26 @@ static GradFn *grad_of(const Op *op) {
   return op_info[op->kind].grad;
 }
 
-// -- Which weights ---------------------------------------------------------------------------
+// -- Which weights, and which ops ------------------------------------------------------------
 
-static bool is_frozen(const Autodiff *ad, const Value *w, const char *globs, bool *matched) {
-  bool frozen = false;
+// Whether one of the patterns matches; they are remembered.
+static bool is_named(const Autodiff *ad, const char *name, const char *globs, bool *matched) {
+  bool found = false;
   int i = 0;
   for (const char *at = globs; at && *at; i++) {
     size_t n = strcspn(at, ",");
-    if (str_glob(str_copy_n(ad->scratch, at, n), w->label)) frozen = matched[i] = true;
+    if (str_glob(str_copy_n(ad->scratch, at, n), name)) found = matched[i] = true;
     at += n + (at[n] == ',');
   }
-  return frozen;
+  return found;
 }
 
-static void warn_unmatched(Autodiff *ad, const char *globs, const bool *matched) {
+static void warn_unmatched(Autodiff *ad, const char *option, const char *what, const char *globs,
+                           const bool *matched) {
   int i = 0;
   for (const char *at = globs; at && *at; i++) {
     int n = (int)strcspn(at, ",");
-    if (!matched[i]) diag_warning(ad->d, NULL, "--freeze '%.*s' matches no weight", n, at);
+    if (!matched[i]) diag_warning(ad->d, NULL, "--%s '%.*s' matches no %s", option, n, at, what);
     at += n + (at[n] == ',');
   }
 }
@@ -91,10 +99,18 @@ static void choose_weights(Autodiff *ad, const char *globs) {
     if (w->role != ROLE_weight) continue;
     if (!w->label) w->label = w->name ? w->name : str_format(ad->arena, "%u", w->id);
     w->train &= is_floating(w);
-    if (is_frozen(ad, w, globs, matched)) w->train = false;
+    if (is_named(ad, w->label, globs, matched)) w->train = false;
     ad->varied[w->id] = w->train;
   }
-  warn_unmatched(ad, globs, matched);
+  warn_unmatched(ad, "freeze", "weight", globs, matched);
+}
+
+static void choose_ops(Autodiff *ad, const char *globs) {
+  bool *matched = arena_array(ad->scratch, bool, globs ? strlen(globs) + 1 : 1);
+  ad->detached = arena_array(ad->scratch, bool, ad->g->n_ops);
+  for_each_op(op, ad->g)
+    ad->detached[op->id] = is_named(ad, op_node(op), globs, matched);
+  warn_unmatched(ad, "detach", "node", globs, matched);
 }
 
 // -- What takes part -------------------------------------------------------------------------
@@ -111,22 +127,26 @@ static bool any_useful(const Autodiff *ad, const Op *op) {
   return false;
 }
 
+static bool is_constant(const Autodiff *ad, const Op *op) {
+  return grad_of(op) == zero_grad || ad->detached[op->id];
+}
+
 static void mark(Autodiff *ad, const Value *loss) {
   for_each_op(op, ad->g) {
-    if (grad_of(op) == zero_grad || !any_varied(ad, op)) continue;
+    if (is_constant(ad, op) || !any_varied(ad, op)) continue;
     for (int i = 0; i < op->n_out; i++)
       ad->varied[op->out[i]->id] = is_floating(op->out[i]);
   }
   ad->useful[loss->id] = true;
   for (Op *op = ad->g->last; op; op = op->prev) {
-    if (grad_of(op) == zero_grad || !any_useful(ad, op)) continue;
+    if (is_constant(ad, op) || !any_useful(ad, op)) continue;
     for (int i = 0; i < op->n_in; i++)
       ad->useful[op->in[i].value->id] = true;
   }
 }
 
 static bool takes_part(const Autodiff *ad, const Op *op) {
-  return grad_of(op) != zero_grad && any_varied(ad, op) && any_useful(ad, op);
+  return !is_constant(ad, op) && any_varied(ad, op) && any_useful(ad, op);
 }
 
 static const char *shapes_text(Arena *a, const Op *op) {
@@ -375,6 +395,7 @@ bool pass_autodiff(Module *m, const PassOptions *o, Diag *d) {
   ad.useful = arena_array(ad.scratch, bool, g->n_values);
   ad.adjoint = arena_array(ad.scratch, Value *, g->n_values);
   choose_weights(&ad, opt_str(o, "freeze"));
+  choose_ops(&ad, opt_str(o, "detach"));
   mark(&ad, loss->use.value);
   return check_gradients(&ad) && differentiate(&ad, loss->use.value, o);
 }

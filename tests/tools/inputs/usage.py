@@ -37,7 +37,8 @@ expect(nnaot, "none.onnx -o x --tunes", "hint: 'nnaot --help' lists the options"
 expect(nnaot, "none.onnx -o x --target cuda --link default", "--link is static or shared, not 'default'")
 expect(nnaot, "none.onnx -o x --target cuda --aot-plans default", "--aot-plans is yes or no, not 'default'")
 expect(nnaot, "none.onnx --print -o x", "--print may be several options")
-for option in "loss y", "optimizer adam", "freeze w", "init random", "clip-norm 1", "accumulate 2", "micro-batches 2":
+for option in ("loss y", "optimizer adam", "freeze w", "detach n", "init random", "clip-norm 1", "accumulate 2",
+               "micro-batches 2"):
     expect(nnaot, f"none.onnx -o x --passes=train --{option}", f"--{option.split()[0]} has no effect with --passes")
 for option in "batch 4", "dim n=4", "batch-dim n":
     expect(nnaot, f"none.nn -o x --{option}", f"--{option.split()[0]} has no effect with a module in text form")
