@@ -13,7 +13,8 @@ HERE = pathlib.Path(__file__).resolve().parent / "models"
 BATCH = 8
 BATCHES = 5  # of different data, over and over
 
-# inputs: name -> (kind, shape of a row, what `kind` wants); dropout: losses depend on nnaot's random numbers
+# inputs: name -> (kind, shape of a row, what `kind` wants); dropout: losses depend on nnaot's random numbers;
+# flags: what else nnaot is told of it
 MODELS = {
     "wide": dict(loss="cross_entropy(logits)", inputs={"x": ("float", [32]), "labels": ("int", [], 16)}),
     "gpt": dict(loss="next_token(logits,input_ids)", inputs={"input_ids": ("chain", [16], 64)}, dropout=True),
@@ -22,6 +23,9 @@ MODELS = {
                  inputs={"input_ids": ("chain", [16], 64), "labels": ("masked", [16], 64)}),
     "vit": dict(loss="cross_entropy(logits)", inputs={"x": ("float", [1, 8, 8]), "labels": ("int", [], 16)}),
     "axial": dict(loss="cross_entropy(logits)", inputs={"x": ("float", [8, 8, 8]), "labels": ("int", [8, 8], 8)}),
+    "recycle": dict(loss="cross_entropy(logits)",
+                    inputs={"x": ("float", [16, 8]), "labels": ("int", [16], 8)},
+                    flags=["--detach", "/h.2/Add_1,/h.2_1/Add_1"]),
     "moe": dict(loss="next_token(logits,input_ids)", inputs={"input_ids": ("chain", [16], 64)}),
 }
 
@@ -168,7 +172,8 @@ def compile_flags(model, folder):
     that, and the weights of two plans, of which no loss depends on these, would differ.
     """
     return [HERE / f"{model}.onnx", "--batch", BATCH, "--loss", MODELS[model]["loss"], "--lr", "0.003",
-            "--optimizer", "adamw:weight_decay=0.1,betas=0.9/0.95,eps=1e-5", "--clip-norm", "0.5"]
+            "--optimizer", "adamw:weight_decay=0.1,betas=0.9/0.95,eps=1e-5", "--clip-norm", "0.5",
+            *MODELS[model].get("flags", [])]
 
 
 def pytorch(model):

@@ -138,6 +138,28 @@ class Axial(nn.Module):
         return self.head(self.ln_f(x))
 
 
+class Recycle(nn.Module):
+    """As AlphaFold recycles: the same blocks three times, each time on the input and the result of the last. Gradients
+    are of the last time; exporters lose that, so nnaot is told --detach."""
+
+    TIMES = 3
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.last = nn.Linear(8, WIDTH), nn.LayerNorm(WIDTH)
+        self.h = nn.ModuleList(Block(Mlp(0.0), packed=True) for _ in range(3))
+        self.ln_f, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 8)
+
+    def forward(self, x):                                            # (batch, LENGTH, 8)
+        x = self.embed(x)
+        y = torch.zeros_like(x)
+        for _ in range(self.TIMES):
+            y = x + self.last(y.detach())
+            for block in self.h:
+                y = block(y)
+        return self.head(self.ln_f(y))
+
+
 def model(name):
     torch.manual_seed(20)
     if name == "wide":
@@ -149,4 +171,4 @@ def model(name):
         return Tokens(lambda: Mlp(0.0), causal=False)
     if name == "moe":
         return Tokens(Experts, causal=True)
-    return {"vit": Vit, "axial": Axial}[name]()
+    return {"vit": Vit, "axial": Axial, "recycle": Recycle}[name]()
