@@ -165,9 +165,11 @@ static bool check_forwards(const Fit *f, const Shape *shape, int n_joined) {
   for (int i = 0; i < f->segments->n; i++) {
     const Segment *k = &f->segments->at[i];
     if (k->kind == WORK_F || k->set == f->embedding) continue;
-    if (k->stage < stage[n - n_joined]->stage)
-      return fit_declined(f, str_format(f->arena, "gradients go back through forward %d of %d",
-                                        k->stage / n_joined + 1, shape->forwards));
+    if (k->stage >= stage[n - n_joined]->stage) continue;
+    fit_declined(f, str_format(f->arena, "gradients go back through forward %d of %d",
+                               k->stage / n_joined + 1, shape->forwards));
+    if (f->asked) diag_hint(f->d, "--detach NODE says of a node that they do not go through it");
+    return false;
   }
   return true;
 }

@@ -52,17 +52,38 @@ static int search(lua_State *l) {
 
 enum { MAX_STAGES = 4096 };
 
-// {chunks = 2, back = true}; false: there is none of that.
-static bool check_chunks(lua_State *l, int arg, int size, StageWish *w) {
-  if (!lua_istable(l, arg) || lua_getfield(l, arg, "chunks") == LUA_TNIL) return false;
+// A whole number from 1 to `most` in the table at `arg`; 0: there is none.
+static int table_number(lua_State *l, int arg, const char *name, int most) {
   int is_integer;
+  if (lua_getfield(l, arg, name) == LUA_TNIL) {
+    lua_pop(l, 1);
+    return 0;
+  }
   lua_Integer n = lua_tointegerx(l, -1, &is_integer);
-  if (!is_integer || n < 1 || n > MAX_STAGES / size)
-    FAIL(l, NULL, "every rank has 1 to %d chunks of the model", MAX_STAGES / size);
-  if (lua_getfield(l, arg, "back") != LUA_TNIL && !lua_isboolean(l, -1))
-    FAIL(l, NULL, "'back' is true or false");
-  *w = (StageWish){.n = n > 1 ? 0 : size, .chunks = (int)n, .back = lua_toboolean(l, -1)};
-  lua_pop(l, 2);
+  if (!is_integer || n < 1 || n > most)
+    FAIL(l, NULL, "'%s' is a whole number from 1 to %d", name, most);
+  lua_pop(l, 1);
+  return (int)n;
+}
+
+static bool table_flag(lua_State *l, int arg, const char *name) {
+  if (lua_getfield(l, arg, name) != LUA_TNIL && !lua_isboolean(l, -1))
+    FAIL(l, NULL, "'%s' is true or false", name);
+  bool flag = lua_toboolean(l, -1);
+  lua_pop(l, 1);
+  return flag;
+}
+
+// {chunks = 2, back = true} or {forwards = 3}; false: there is none of that.
+static bool check_table(lua_State *l, int arg, int size, StageWish *w) {
+  if (!lua_istable(l, arg)) return false;
+  int n = table_number(l, arg, "chunks", MAX_STAGES / size);
+  int forwards = table_number(l, arg, "forwards", SCHEDULE_FORWARDS);
+  if (!n && !forwards) return false;
+  if (n > 1 && forwards > 1)
+    FAIL(l, NULL, "several forwards go through one stage on each rank, and not through %d", n);
+  *w = (StageWish){.n = n > 1 ? 0 : size, .chunks = n, .forwards = forwards};
+  w->back = table_flag(l, arg, "back");
   return true;
 }
 
@@ -70,7 +91,7 @@ static bool check_chunks(lua_State *l, int arg, int size, StageWish *w) {
 // nothing is asked for.
 static StageWish check_stages(lua_State *l, int arg, int size) {
   StageWish w = {0};
-  if (lua_isnoneornil(l, arg) || check_chunks(l, arg, size, &w)) return w;
+  if (lua_isnoneornil(l, arg) || check_table(l, arg, size, &w)) return w;
   bool counted = !lua_istable(l, arg);
   lua_Integer n = counted ? luaL_checkinteger(l, arg) : (lua_Integer)lua_rawlen(l, arg);
   if (n < 1 || n > size)

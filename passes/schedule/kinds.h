@@ -18,7 +18,6 @@
 enum {
   SCHEDULE_PLACES = 1 << 17, // devices x micro-batches
   SCHEDULE_BLOCKS = 1 << 20,
-  SCHEDULE_FORWARDS = 16,
 };
 
 typedef struct ScheduleAsk {

@@ -6,7 +6,7 @@
 
 #include "base/arena.h"
 
-enum { SCHEDULE_CHUNKS = 64 };
+enum { SCHEDULE_CHUNKS = 64, SCHEDULE_FORWARDS = 16 };
 
 typedef struct ScheduleText {
   const char *name, *text;

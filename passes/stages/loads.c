@@ -317,6 +317,12 @@ static void add_value(Maker *m, const Value *v, Flows *flows) {
     return;
   }
   if (held_uses(m, v)) add_held_end(m, from, bytes, times * m->slices);
+  // What the next forward begins with goes back to the first stages, wherever they are: that is as
+  // much for all choices.
+  while (n && reader[0] < from) {
+    reader++;
+    n--;
+  }
   bool whole = m->rows[v->id] < 0;
   double kept = read_back(v) ? own_bytes(m, v) / m->slices : 0;
   if (n) vec_push(m->arena, flows, (Flow){from, n, reader, whole, times * m->slices, bytes, kept});

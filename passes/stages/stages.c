@@ -390,7 +390,9 @@ bool stages_place(Sharding *s, int axis, const StageWish *wish, const Loc *why, 
   bool chunks = wish->chunks > 1;
   if (chunks) p.n_ranks *= wish->chunks;
   p.rows = rows_find(s, s->scratch);
-  p.units = units_find(s, axis, wish->n ? wish->n : p.n_ranks, s->scratch);
+  int forwards = wish->forwards > 1 ? wish->forwards : 1;
+  p.units =
+      units_find(s, axis, forwards * (wish->n ? wish->n : p.n_ranks), forwards > 1, s->scratch);
   if (!check_sizes(&p, wish, d) || !check_units(&p, wish, d)) return false;
   const Run *on = chunks ? chunk_runs(&p) : NULL;
   if (!chunks) find_runs(&p, wish);

@@ -12,6 +12,8 @@
 // modulo their number, or there and back.  They are chosen as stages of as many ranks more, of
 // which each has its part of a device's memory.
 //
+// With several forwards, a layer is on the same ranks in all of them.
+//
 // A stage is a run of neighbouring ranks of the axis, of which each has its part of the rows.  Ops
 // that the program has assigned or split along the axis stay as they are.  Other graphs of the
 // module, such as @eval, are placed as the first one is.
@@ -28,6 +30,7 @@ typedef struct StageWish {
   const int *size; // [n] ranks of each; NULL: as many as are best
   int chunks;      // more than 1: every rank has so many stages, of the ranks one after the other
   bool back;       // and every second time from the last rank to the first
+  int forwards;    // more than 1: the model goes through the stages so many times
 } StageWish;
 
 typedef struct Stages {

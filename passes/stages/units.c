@@ -115,6 +115,103 @@ static void add_op(Finder *f, Op *op) {
     *unit = follows(f, op);
 }
 
+// -- The same weights again ----------------------------------------------------------------------
+
+// Who has read a weight first in a certain way.
+typedef struct Reader {
+  const Value *weight;
+  OpKind kind;
+  int operand, unit;
+} Reader;
+
+// The weight that it is, or is cast or turned from; or NULL.
+static const Value *weight_behind(const Finder *f, const Value *v) {
+  while (v->def && v->def->n_in && f->of_op[v->def->id] == UNIT_none)
+    v = v->def->in[0].value;
+  return !v->def && v->role == ROLE_weight ? v : NULL;
+}
+
+static int root_of(const int *same, int unit) {
+  while (same[unit] != unit)
+    unit = same[unit];
+  return unit;
+}
+
+static void join_units(int *same, int a, int b) {
+  a = root_of(same, a);
+  b = root_of(same, b);
+  if (a < b) same[b] = a;
+  if (b < a) same[a] = b;
+}
+
+// What is made of weights alone is where that is read.
+static int unit_at(const Finder *f, const Op *op) {
+  while (op && is_model(op) && f->of_op[op->id] == UNIT_none)
+    op = op->n_out && op->out[0]->uses ? op->out[0]->uses->user : NULL;
+  return op && is_model(op) ? f->of_op[op->id] : UNIT_none;
+}
+
+// `plain`: by unit, whether it reads no weight.
+static void join_readers(Finder *f, int *same, bool *plain) {
+  Vec(Reader) all = {0};
+  for_each_op(op, f->s->g) {
+    int unit = unit_at(f, op);
+    for (int i = 0; unit >= 0 && i < op->n_in; i++) {
+      Reader r = {weight_behind(f, op->in[i].value), op->kind, i, unit};
+      if (!r.weight) continue;
+      plain[unit] = false;
+      int k = 0;
+      while (k < all.n && (all.at[k].weight != r.weight || all.at[k].kind != r.kind ||
+                           all.at[k].operand != r.operand))
+        k++;
+      if (k < all.n)
+        join_units(same, all.at[k].unit, unit);
+      else
+        vec_push(f->arena, &all, r);
+    }
+  }
+}
+
+// What is not in every forward stays with the first that is behind it, or the last before it: no
+// stage has nothing else.
+static void join_ends(int *same, int n) {
+  int first = n, last = -1;
+  for (int i = 0; i < n; i++) {
+    if (same[i] == i) continue;
+    if (root_of(same, i) < first) first = root_of(same, i);
+    if (root_of(same, i) > last) last = root_of(same, i);
+  }
+  for (int i = 0; i < n && last >= 0; i++) {
+    if (same[i] == i && i < first) join_units(same, i, first);
+    if (same[i] == i && i > last) join_units(same, i, last);
+  }
+}
+
+static void merge_again(Finder *f) {
+  int n = f->heads.n, *same = arena_array(f->arena, int, n), *to = arena_array(f->arena, int, n);
+  bool *plain = arena_array(f->arena, bool, n);
+  for (int i = 0; i < n; i++) {
+    same[i] = i;
+    plain[i] = true;
+  }
+  join_readers(f, same, plain);
+  for (int i = 1; i < n; i++) {
+    int first = root_of(same, i - 1);
+    if (plain[i] && first < i - 1 && plain[first + 1]) join_units(same, first + 1, i);
+  }
+  join_ends(same, n);
+  f->heads.n = 0;
+  for (int i = 0; i < n; i++) {
+    if (same[i] == i) {
+      to[i] = f->heads.n;
+      f->heads.at[f->heads.n++] = f->heads.at[i];
+    } else
+      to[i] = to[root_of(same, i)];
+  }
+  for (uint32_t i = 0; i < f->s->g->n_ops; i++)
+    if (f->of_op[i] >= 0) f->of_op[i] = to[f->of_op[i]];
+}
+
 // -- In an order in which what repeats stands together -------------------------------------------
 
 typedef Vec(Op *) Ops;
@@ -207,7 +304,7 @@ static double model_work(const Sharding *s) {
   return work;
 }
 
-static void find_units(Finder *f, int least) {
+static void find_units(Finder *f, int least, bool again) {
   const Graph *g = f->s->g;
   Ops order = {0};
   Layers layers = {.of_op = arena_array(f->arena, int, g->n_ops)};
@@ -217,13 +314,16 @@ static void find_units(Finder *f, int least) {
     if (is_model(op)) vec_push(f->arena, &order, op);
   }
   find_fine(f, &order);
-  if (f->heads.n <= MAX_FINE || f->heads.n <= least) return;
+  int fine = f->heads.n;
+  if (again) merge_again(f);
+  if (f->heads.n <= MAX_FINE || fine <= least) return;
   const Repeats *r = repeats_find(g, LEAST_BLOCK, among, f->arena);
   double most = model_work(f->s) / (SHARE * (double)least);
   order.n = 0;
   add_members(f, r->order, r->n_order, most, &order, &layers);
   find_fine(f, &order);
   merge_layers(f, &layers);
+  if (again) merge_again(f);
   int limit = least > MAX_UNITS / 2 ? 2 * least : MAX_UNITS;
   if (f->heads.n > limit) merge_even(f, limit);
 }
@@ -239,13 +339,13 @@ static void add_gradients(Finder *f) {
   }
 }
 
-Units units_find(const Sharding *s, int axis, int least, Arena *a) {
+Units units_find(const Sharding *s, int axis, int least, bool again, Arena *a) {
   Finder f = {.s = s, .axis = axis, .arena = a};
   f.of_op = arena_array(a, int, s->g->n_ops);
   for (uint32_t i = 0; i < s->g->n_ops; i++)
     f.of_op[i] = UNIT_none;
   find_constants(&f);
-  find_units(&f, least);
+  find_units(&f, least, again);
   Units out = {f.heads.n, f.of_op, arena_array(a, Op *, f.heads.n),
                arena_array(a, Op *, f.heads.n)};
   for_each_op(op, s->g) {

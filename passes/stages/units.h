@@ -10,6 +10,11 @@
 // Ops that a program has assigned or split along the axis are held: they are in no unit, and
 // neither is what only they give something to.  Masks and positions, that no weight reaches, are
 // nobody's: they run wherever they are read (assign.h).
+//
+// Of a model that goes through the same layers several times, as AlphaFold recycles, a layer of all
+// these forwards is one unit: what reads a weight stays with what has read it in the same way, by
+// the same operand of an op of the same kind; and what reads none, with what has its place behind
+// such an op.  What comes before the first of them, and behind the last, is one unit with it.
 
 #ifndef STAGES_UNITS_H
 #define STAGES_UNITS_H
@@ -25,7 +30,7 @@ typedef struct Units {
   Op **first, **last; // of the model, by unit
 } Units;
 
-// At least `least` where the model has as many.
-Units units_find(const Sharding *s, int axis, int least, Arena *a);
+// At least `least` where the model has as many; `again`: a layer of all forwards is one.
+Units units_find(const Sharding *s, int axis, int least, bool again, Arena *a);
 
 #endif

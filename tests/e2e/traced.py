@@ -1,6 +1,6 @@
 """What executables do in which order, as --trace writes it, is what nnaot predicts with its --trace.
 
-    traced.py [PLAN ...]       plans of the samples' gpt2 on 4 ranks, with 4 micro-batches
+    traced.py [PLAN ...]       plans of the samples' gpt2 on 4 ranks, with 4 micro-batches; or of a model of models/
 
 Threads of both pictures are called alike, and so are events and their arguments, so that they can be looked at side by
 side.  Predicted are those that take time; of these every rank must have done the same in the same order.
@@ -10,9 +10,11 @@ import json
 import pathlib
 import sys
 
-from common import compile_sample, scratch, train
+import plan_cases
+from common import NNAOT, compile_sample, run, scratch, train
 
-PLANS = ["pp=4", "pp=2,dp=2", "pp_interlaced=4", "tp=4", "zero3"]
+OTHER_MODEL = {"pp_3f1b=4": "recycle"}
+PLANS = ["pp=4", "pp=2,dp=2", "pp_interlaced=4", "pp_3f1b=4", "tp=4", "zero3"]
 RANKS, THREADS = 4, {"operations", "communication", "segments"}
 
 
@@ -41,11 +43,20 @@ def compare(what, planned, done):
     return True
 
 
+def compile_and_train(folder, at, plan):
+    flags = ["--plan", plan, "--micro-batches", 4, "--trace", at["planned.json"]]
+    model = OTHER_MODEL.get(plan)
+    if not model:
+        compile_sample("gpt2", at["exe"], ranks=RANKS, extra=["--batch", 16, *flags])
+        train(at["exe"], "gpt2", 1, at["log"], extra=["--trace", at["done.json"]])
+        return
+    run(NNAOT, *plan_cases.compile_flags(model, folder), "-g", RANKS, *flags, "-o", at["exe"])
+    run(at["exe"], *plan_cases.data_flags(model, folder), "--steps", 1, "--trace", at["done.json"])
+
+
 def one_case(folder, plan):
     at = {n: pathlib.Path(folder, n) for n in ("exe", "log", "planned.json", "done.json")}
-    compile_sample("gpt2", at["exe"], ranks=RANKS,
-                   extra=["--plan", plan, "--batch", 16, "--micro-batches", 4, "--trace", at["planned.json"]])
-    train(at["exe"], "gpt2", 1, at["log"], extra=["--trace", at["done.json"]])
+    compile_and_train(folder, at, plan)
     ok = all(compare(f"{plan}, {thread}", lists(at["planned.json"], thread), lists(at["done.json"], thread))
              for thread in ("operations", "segments") if any(lists(at["done.json"], thread)))
     n = [len(x) for x in lists(at["planned.json"], "operations")]
