@@ -112,6 +112,9 @@ static PieceSizes check_sizes(lua_State *l, int arg) {
       FAIL(l, NULL, "a piece has a size of 1 or more, not %lld", (long long)size);
     at[s.n] = (int)size;
   }
+  s.dealt = lua_toboolean(l, arg + 1);
+  for (int i = 1; s.dealt && i < s.n; i++)
+    if (at[i] != *at) FAIL(l, NULL, "what is dealt in turn has equal pieces");
   return s;
 }
 
@@ -125,11 +128,12 @@ static const char *pieces_words(Record *r, const PieceStart *start, int n,
                 start[i].letter);
   for (int i = 0; i < sizes->n; i++)
     strbuf_addf(&b, "%s%d", i ? ", " : " }, { ", sizes->at[i]);
-  strbuf_add(&b, " }");
+  strbuf_add(&b, sizes->dealt ? " }, true" : " }");
   return b.at;
 }
 
-// pieces(list of {op=, letter=}, n or list of sizes): whether these and what follows was cut so.
+// pieces(list of {op=, letter=}, n or list of sizes, dealt in turn): whether these and what follows
+// was cut so.
 static int pieces(lua_State *l) {
   PlanProgram *p = program_of(l);
   luaL_checktype(l, 1, LUA_TTABLE);

@@ -74,15 +74,18 @@ static bool table_flag(lua_State *l, int arg, const char *name) {
   return flag;
 }
 
-// {chunks = 2, back = true} or {forwards = 3}; false: there is none of that.
+// {chunks = 2, back = true}, {forwards = 3} or {ways = 2}; false: there is none of that.
 static bool check_table(lua_State *l, int arg, int size, StageWish *w) {
   if (!lua_istable(l, arg)) return false;
   int n = table_number(l, arg, "chunks", MAX_STAGES / size);
   int forwards = table_number(l, arg, "forwards", SCHEDULE_FORWARDS);
-  if (!n && !forwards) return false;
+  bool ways = table_number(l, arg, "ways", 2) == 2;
+  if (!n && !forwards && !ways) return false;
+  if (ways && (n > 1 || forwards > 1))
+    FAIL(l, NULL, "each of two ways goes once through one stage on each rank");
   if (n > 1 && forwards > 1)
     FAIL(l, NULL, "several forwards go through one stage on each rank, and not through %d", n);
-  *w = (StageWish){.n = n > 1 ? 0 : size, .chunks = n, .forwards = forwards};
+  *w = (StageWish){.n = n > 1 ? 0 : size, .chunks = n, .forwards = forwards, .ways = ways};
   w->back = table_flag(l, arg, "back");
   return true;
 }

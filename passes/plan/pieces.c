@@ -27,12 +27,14 @@ typedef struct Region {
   Vec(Cut *) cut;    // in the order of the graph
   int *dim;          // by value id: along which it comes in pieces, or -1
   Value **piece;     // by value id: the one that is being made
+  int64_t rows;      // of what is dealt: so many are, each with all that is in it
   uint32_t n_values; // that these are for
 } Region;
 
-static bool may_cut(const Dims *dims, int letter, const PieceSizes *pieces) {
-  return letter >= 0 && !dims->letter[letter].whole &&
-         dims->letter[letter].size % pieces->sum == 0 && dims_leads(dims, letter);
+static bool may_cut(const Region *r, const Dims *dims, int letter) {
+  if (letter < 0 || dims->letter[letter].whole || !dims_leads(dims, letter)) return false;
+  int64_t size = dims->letter[letter].size;
+  return size % r->pieces->sum == 0 && (!r->rows || size % r->rows == 0);
 }
 
 // Of a length, how much is before piece `i`; of i = n, all of it.
@@ -55,14 +57,28 @@ static int letter_of(const Region *r, const Op *op, const Dims *dims) {
     int dim = r->dim[op->in[i].value->id];
     if (dim < 0) continue;
     int own = dims_splitter(dims, &dims->in[i], dim, r->pieces->sum);
-    if (!may_cut(dims, own, r->pieces) || (letter >= 0 && letter != own)) return -2;
+    if (!may_cut(r, dims, own) || (letter >= 0 && letter != own)) return -2;
     letter = own;
   }
   return letter;
 }
 
+// Whether what is to be dealt has dimensions to spare.
+static bool may_deal(const Region *r, const Op *op, const Dims *dims, int letter) {
+  for (int i = 0; i < op->n_in; i++) {
+    const Value *v = op->in[i].value;
+    bool whole = r->dim[v->id] < 0 && dims_position(dims, &dims->in[i], letter) >= 0;
+    if (whole && v->type->rank + 2 > MAX_RANK) return false;
+  }
+  return true;
+}
+
 static bool add_cut(Region *r, Op *op, const Dims *dims, int letter) {
-  if (op->callee || (op_info[op->kind].traits & (LOGICAL | LOGICAL_IN | COMM))) return false;
+  if (r->pieces->dealt && !may_deal(r, op, dims, letter)) return false;
+  int traits = op_info[op->kind].traits;
+  if (op->callee || (traits & (LOGICAL | COMM))) return false;
+  // Where an element lies in operand 0 is the same in all pieces if that is whole.
+  if ((traits & LOGICAL_IN) && dims_position(dims, &dims->in[0], letter) != -1) return false;
   Cut *c = arena_one(r->arena, Cut);
   *c = (Cut){op, *dims, letter};
   vec_push(r->arena, &r->cut, c);
@@ -90,9 +106,10 @@ static bool find_region(Region *r, const PieceStart *start, int n) {
     int letter = letter_of(r, op, &dims), own = start_letter(start, n, op, &dims);
     if (letter == -2 || (letter >= 0 && own >= 0 && letter != own)) return false;
     if (own >= 0) started++;
+    if (own >= 0 && r->pieces->dealt && !r->rows) r->rows = dims.letter[own].size;
     if (letter < 0) letter = own;
     if (letter < 0) continue;
-    if (!may_cut(&dims, letter, r->pieces) || !add_cut(r, op, &dims, letter)) return false;
+    if (!may_cut(r, &dims, letter) || !add_cut(r, op, &dims, letter)) return false;
   }
   return started == n;
 }
@@ -109,9 +126,41 @@ static bool ends_last(const Region *r) {
   return true;
 }
 
+// The i-th row, and every n-th behind it.  A dimension that has several elements of each row, as
+// that of all words of all rows, is taken apart.
+static Value *dealt_to(const Region *r, Builder *b, Value *v, int dim, int i) {
+  Type t = *v->type, one = *v->type;
+  int64_t n = r->pieces->n, in_row = t.dim[dim] / r->rows;
+  memmove(&t.dim[dim + 3], &t.dim[dim + 1], (size_t)(t.rank - dim - 1) * sizeof *t.dim);
+  one.dim[dim] /= n;
+  t.dim[dim] = r->rows / n;
+  t.dim[dim + 1] = n;
+  t.dim[dim + 2] = in_row;
+  t.rank += 2;
+  Value *rows = build_reshape(b, v, t.rank, t.dim);
+  Value *column = rows ? build_slice(b, rows, dim + 1, i, 1) : NULL;
+  return column ? build_reshape(b, column, one.rank, one.dim) : NULL;
+}
+
+// What is the same all along a dimension is broadcast in pieces: a bias, say, whose gradient need
+// not be put together then.  NULL: it is not.
+static Value *broadcast_of(const Region *r, Builder *b, const Value *v, int dim, int i) {
+  const Op *op = v->def;
+  if (!op || op->kind != OP_broadcast) return NULL;
+  Value *x = op->in[0].value;
+  int own = dim - (v->type->rank - x->type->rank);
+  if (own >= 0 && x->type->dim[own] != 1) return NULL;
+  Type t = *v->type;
+  t.dim[dim] = size_of(r->pieces, t.dim[dim], i);
+  return build_broadcast(b, x, t.rank, t.dim);
+}
+
 // Piece `i` of an operand that is whole.
 static Value *slice_of(const Region *r, Builder *b, Value *v, int dim, int i) {
   int64_t length = v->type->dim[dim];
+  Value *same = broadcast_of(r, b, v, dim, i);
+  if (same) return same;
+  if (r->pieces->dealt) return dealt_to(r, b, v, dim, i);
   return build_slice(b, v, dim, before(r->pieces, length, i), size_of(r->pieces, length, i));
 }
 

@@ -9,6 +9,12 @@
 // The first product is split along its columns, and so is what follows from them until it is summed
 // over. So less of it is there at a time, and its gradients are pieces, too.  Pieces need not be
 // equal: 7 columns are 3 and 4.  And they need not be on one device, when op_assign says otherwise.
+//
+// Rows that are dealt go to the pieces in turn, so that each has as many of every micro-batch:
+//
+//     %0 = reshape %x shape=[4,2,6]       rows 0, 2, 4 and 6 of 8 are piece 0
+//     %1 = slice %0 starts=[0,0,0] shape=[4,1,6]
+//     %x0 = reshape %1 shape=[4,6]
 
 #ifndef PIECES_H
 #define PIECES_H
@@ -25,6 +31,7 @@ typedef struct PieceSizes {
   int n;
   const int *at; // [n], positive
   int sum;
+  bool dealt; // in turn; all are equal
 } PieceSizes;
 
 // Cuts these ops in pieces, and what follows from them.  `*done` is false, and nothing changed,

@@ -39,7 +39,7 @@ static bool op_equal(const Op *x, const Op *y) {
     if (x->in[i].value != y->in[i].value) return false;
   for (int i = 0; i < x->n_out; i++)
     if (x->out[i]->type != y->out[i]->type || x->out[i]->layout != y->out[i]->layout) return false;
-  return op_same_attrs(x, y);
+  return x->piece == y->piece && op_same_attrs(x, y);
 }
 
 int merge_equal(Graph *g) {

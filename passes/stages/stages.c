@@ -87,6 +87,20 @@ static bool check_sizes(const Placing *p, const StageWish *w, Diag *d) {
   return true;
 }
 
+static bool check_ways(const Placing *p, const StageWish *w, Diag *d) {
+  bool has[3] = {false};
+  if (!w->ways) return true;
+  for_each_op(op, p->s->g)
+    if (op_part(op) == PART_forward && op->piece <= 2) has[op->piece] = true;
+  if (p->n_ranks % 2)
+    return diag_error(d, p->why, "two ways are through an even number of ranks, and %s has %d",
+                      p->s->mesh->axis[p->axis].name, p->n_ranks);
+  if (has[1] && has[2]) return true;
+  diag_error(d, p->why, "two ways are for a model in two pieces, and this is in one");
+  diag_hint(d, "pieces(list, 2, true) in 'model' deals the rows of the model to two pieces");
+  return false;
+}
+
 // Whether so many stages of equally many ranks can be, in the memory there is.
 static bool can_be(const Placing *p, int n) {
   Arena *scratch = arena_new();
@@ -147,10 +161,12 @@ static bool check_open(const Placing *p, Diag *d) {
 
 // -- Writing it down -----------------------------------------------------------------------------
 
-static const Ranks *ranks_of(const Placing *p, const Run *run) {
+// `op`: what is to be there, or NULL.
+static const Ranks *ranks_of(const Placing *p, const Op *op, const Run *run) {
   int *at = arena_array(p->s->scratch, int, run->n);
+  bool back = p->wish->ways && op && op->piece == 2;
   for (int i = 0; i < run->n; i++)
-    at[i] = run->first + i;
+    at[i] = back ? p->n_ranks - run->first - run->n + i : run->first + i;
   return ranks_new(p->s, p->axis, at, run->n);
 }
 
@@ -182,7 +198,7 @@ static void write_input(const Placing *p, Value *v) {
   const Run *run = &p->run[p->run_of[unit]];
   if (run->n == 1) return;
   const Layout *before = v->layout;
-  assign_param(p->s, v, p->axis, ranks_of(p, run));
+  assign_param(p->s, v, p->axis, ranks_of(p, NULL, run));
   if (!param_cuts(p->s, v, 0, p->axis)) {
     v->layout = before;
     return;
@@ -202,7 +218,7 @@ static void write_all(const Placing *p) {
     int unit = op_part(op) == PART_forward ? p->units.of_op[op->id] : UNIT_none;
     hold(p->s, op, p->axis);
     if (unit < 0) continue;
-    assign_op(p->s, op, p->axis, ranks_of(p, &p->run[p->run_of[unit]]));
+    assign_op(p->s, op, p->axis, ranks_of(p, op, &p->run[p->run_of[unit]]));
     p->s->assigned_by[op->id][p->axis] = p->why;
     split_rows(p, op);
   }
@@ -299,6 +315,12 @@ static Run *chunk_runs(Placing *p) {
   return on;
 }
 
+// Every rank has a stage of each way.
+static void halve_memory(const Placing *p) {
+  for (int i = 0; i < p->n_runs; i++)
+    p->loads->p.limit[i] /= 2;
+}
+
 // -- All together --------------------------------------------------------------------------------
 
 static const SolverStatus solver_status[] = {
@@ -391,14 +413,16 @@ bool stages_place(Sharding *s, int axis, const StageWish *wish, const Loc *why, 
   if (chunks) p.n_ranks *= wish->chunks;
   p.rows = rows_find(s, s->scratch);
   int forwards = wish->forwards > 1 ? wish->forwards : 1;
-  p.units =
-      units_find(s, axis, forwards * (wish->n ? wish->n : p.n_ranks), forwards > 1, s->scratch);
-  if (!check_sizes(&p, wish, d) || !check_units(&p, wish, d)) return false;
+  UnitWish units = {forwards * (wish->n ? wish->n : p.n_ranks), forwards > 1, wish->ways};
+  p.units = units_find(s, axis, &units, s->scratch);
+  if (!check_ways(&p, wish, d) || !check_sizes(&p, wish, d) || !check_units(&p, wish, d))
+    return false;
   const Run *on = chunks ? chunk_runs(&p) : NULL;
   if (!chunks) find_runs(&p, wish);
   p.loads = loads_new(s, axis, &p.units, p.rows, chunks ? on : p.run, p.n_runs, s->scratch);
   p.loads->p.n_stages = chunks ? p.n_ranks : wish->n;
   if (chunks) chunk_loads(&p, on);
+  if (wish->ways) halve_memory(&p);
   if (!solve(&p, out, d)) return false;
   if (s->explain) out->searched.explained = placing_explain(&p, s->explain);
   if (chunks) p.run = on;

@@ -12,6 +12,10 @@
 // modulo their number, or there and back.  They are chosen as stages of as many ranks more, of
 // which each has its part of a device's memory.
 //
+// With two ways a model is in two pieces, of which each has half of the rows: a stage of the first
+// is on rank i, the same of the second is on rank n - 1 - i.  So every rank has two stages, and
+// every weight is on two ranks.
+//
 // With several forwards, a layer is on the same ranks in all of them.
 //
 // A stage is a run of neighbouring ranks of the axis, of which each has its part of the rows.  Ops
@@ -30,6 +34,7 @@ typedef struct StageWish {
   const int *size; // [n] ranks of each; NULL: as many as are best
   int chunks;      // more than 1: every rank has so many stages, of the ranks one after the other
   bool back;       // and every second time from the last rank to the first
+  bool ways;       // of a model in two pieces, the second goes from the last rank to the first
   int forwards;    // more than 1: the model goes through the stages so many times
 } StageWish;
 

@@ -7,10 +7,14 @@
 
 #include "stages/units.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/vec.h"
 #include "distribute/part.h"
 #include "ir/op.h"
 #include "ir/work.h"
+#include "plan/op_names.h"
 
 enum {
   MAX_FINE = 24,  // units that are not put together
@@ -21,6 +25,7 @@ enum {
 typedef struct Finder {
   const Sharding *s;
   int axis;
+  const UnitWish *wish;
   Arena *arena;
   bool *constant;  // by value id: made of weights and constants alone
   bool *trained;   // by value id: such a value of a trained weight
@@ -104,6 +109,7 @@ static int follows(const Finder *f, const Op *op) {
 
 static void add_op(Finder *f, Op *op) {
   int *unit = &f->of_op[op->id];
+  if (f->wish->ways && op->piece > 1) return; // add_twins
   if (is_held(f, op))
     *unit = UNIT_held;
   else if (is_constant(f, op))
@@ -304,7 +310,8 @@ static double model_work(const Sharding *s) {
   return work;
 }
 
-static void find_units(Finder *f, int least, bool again) {
+static void find_units(Finder *f) {
+  int least = f->wish->least;
   const Graph *g = f->s->g;
   Ops order = {0};
   Layers layers = {.of_op = arena_array(f->arena, int, g->n_ops)};
@@ -315,7 +322,7 @@ static void find_units(Finder *f, int least, bool again) {
   }
   find_fine(f, &order);
   int fine = f->heads.n;
-  if (again) merge_again(f);
+  if (f->wish->again) merge_again(f);
   if (f->heads.n <= MAX_FINE || fine <= least) return;
   const Repeats *r = repeats_find(g, LEAST_BLOCK, among, f->arena);
   double most = model_work(f->s) / (SHARE * (double)least);
@@ -323,9 +330,61 @@ static void find_units(Finder *f, int least, bool again) {
   add_members(f, r->order, r->n_order, most, &order, &layers);
   find_fine(f, &order);
   merge_layers(f, &layers);
-  if (again) merge_again(f);
+  if (f->wish->again) merge_again(f);
   int limit = least > MAX_UNITS / 2 ? 2 * least : MAX_UNITS;
   if (f->heads.n > limit) merge_even(f, limit);
+}
+
+// -- Two ways ------------------------------------------------------------------------------------
+
+// The units of the first piece's ops, by node, kind and which of those it is.
+typedef struct Twin {
+  const char *node;
+  OpKind kind;
+  int which, unit;
+} Twin;
+
+static int by_name(const void *x, const void *y) {
+  const Twin *a = x, *b = y;
+  int order = strcmp(a->node, b->node);
+  if (order) return order;
+  return a->kind != b->kind ? (int)a->kind - (int)b->kind : a->which - b->which;
+}
+
+static int by_node(const void *x, const void *y) {
+  const Op *a = *(Op *const *)x, *b = *(Op *const *)y;
+  int order = strcmp(op_node(a), op_node(b));
+  if (order) return order;
+  return a->kind != b->kind ? (int)a->kind - (int)b->kind : a->id < b->id ? -1 : 1;
+}
+
+// The ops of a piece by their names, numbered where several have one.
+static Twin *list_piece(const Finder *f, int piece, const Op ***op, int *n) {
+  Vec(const Op *) all = {0};
+  for_each_op(k, f->s->g)
+    if (is_model(k) && k->piece == piece) vec_push(f->arena, &all, k);
+  Twin *twin = arena_array(f->arena, Twin, all.n);
+  if (all.n) qsort(all.at, (size_t)all.n, sizeof *all.at, by_node);
+  for (int i = 0; i < all.n; i++) {
+    twin[i] = (Twin){op_node(all.at[i]), all.at[i]->kind, 0, f->of_op[all.at[i]->id]};
+    bool same = i && !strcmp(twin[i].node, twin[i - 1].node) && twin[i].kind == twin[i - 1].kind;
+    if (same) twin[i].which = twin[i - 1].which + 1;
+  }
+  *op = all.at;
+  *n = all.n;
+  return twin;
+}
+
+static void add_twins(Finder *f) {
+  int n_first, n_second;
+  const Op **op;
+  const Twin *first = list_piece(f, 1, &op, &n_first);
+  const Twin *second = list_piece(f, 2, &op, &n_second);
+  for (int i = 0; i < n_second; i++) {
+    const Twin *twin =
+        n_first ? bsearch(&second[i], first, (size_t)n_first, sizeof *first, by_name) : NULL;
+    if (twin) f->of_op[op[i]->id] = twin->unit;
+  }
 }
 
 // -- Gradients -----------------------------------------------------------------------------------
@@ -339,13 +398,14 @@ static void add_gradients(Finder *f) {
   }
 }
 
-Units units_find(const Sharding *s, int axis, int least, bool again, Arena *a) {
-  Finder f = {.s = s, .axis = axis, .arena = a};
+Units units_find(const Sharding *s, int axis, const UnitWish *wish, Arena *a) {
+  Finder f = {.s = s, .axis = axis, .wish = wish, .arena = a};
   f.of_op = arena_array(a, int, s->g->n_ops);
   for (uint32_t i = 0; i < s->g->n_ops; i++)
     f.of_op[i] = UNIT_none;
   find_constants(&f);
-  find_units(&f, least, again);
+  find_units(&f);
+  if (wish->ways) add_twins(&f);
   Units out = {f.heads.n, f.of_op, arena_array(a, Op *, f.heads.n),
                arena_array(a, Op *, f.heads.n)};
   for_each_op(op, s->g) {

@@ -30,7 +30,15 @@ typedef struct Units {
   Op **first, **last; // of the model, by unit
 } Units;
 
-// At least `least` where the model has as many; `again`: a layer of all forwards is one.
-Units units_find(const Sharding *s, int axis, int least, bool again, Arena *a);
+// Of a model in two pieces, of which each goes its way through the stages, an op of the second is
+// in the unit of the same op of the first.
+
+typedef struct UnitWish {
+  int least;  // units, where the model has as many
+  bool again; // a layer of all forwards is one
+  bool ways;  // two pieces
+} UnitWish;
+
+Units units_find(const Sharding *s, int axis, const UnitWish *wish, Arena *a);
 
 #endif
