@@ -8,7 +8,7 @@
 
 #include "base/vec.h"
 
-enum { N_EMBEDDINGS = 4, NO_SET = -1 };
+enum { N_EMBEDDINGS = 4, NO_SET = -1, ANY_WAY = -1, NO_WAY = -2, BOTH_WAYS = 2 };
 
 bool fit_declined(const Fit *f, const char *why) {
   if (!f->asked) return false;
@@ -33,14 +33,16 @@ static int wide_set(const Segments *s) {
   return most->set;
 }
 
-static bool is_stage(const Fit *f, const Segment *k) {
-  return k->kind == WORK_F && k->set != f->embedding;
+static bool is_stage(const Fit *f, int segment, int way) {
+  const Segment *k = &f->segments->at[segment];
+  if (k->kind != WORK_F || k->set == f->embedding) return false;
+  return !f->way || (way == ANY_WAY ? f->way[segment] != NO_WAY : f->way[segment] == way);
 }
 
-static int count_stages(const Fit *f) {
+static int count_stages(const Fit *f, int way) {
   int n = 0;
   for (int i = 0; i < f->segments->n; i++)
-    n += is_stage(f, &f->segments->at[i]);
+    n += is_stage(f, i, way);
   return n;
 }
 
@@ -49,7 +51,7 @@ int fit_places(const Fit *f) {
   int n = 0;
   for (int i = 0; i < f->segments->n; i++) {
     const Segment *k = &f->segments->at[i];
-    if (!is_stage(f, k)) continue;
+    if (!is_stage(f, i, ANY_WAY)) continue;
     n += !there[k->set];
     there[k->set] = true;
   }
@@ -57,10 +59,10 @@ int fit_places(const Fit *f) {
 }
 
 // Their segments, in order.
-static const Segment **list_stages(const Fit *f) {
+static const Segment **list_stages(const Fit *f, int way) {
   const Segment **stage = arena_array(f->arena, const Segment *, f->segments->n);
   for (int i = 0, n = 0; i < f->segments->n; i++)
-    if (is_stage(f, &f->segments->at[i])) stage[n++] = &f->segments->at[i];
+    if (is_stage(f, i, way)) stage[n++] = &f->segments->at[i];
   return stage;
 }
 
@@ -132,37 +134,92 @@ static bool check_embedding(const Fit *f) {
   return true;
 }
 
+// -- Two ways ----------------------------------------------------------------------------------
+
+// Whether it waits for nothing and is on the devices of several stages: what they do with inputs
+// alone, such as to find the rows of their pieces.
+static bool is_common(const Fit *f, const bool *reads, int segment) {
+  const Segment *k = &f->segments->at[segment];
+  int n = f->segments->n, sets = 0;
+  for (int i = 0; i < n; i++)
+    if (reads[segment * n + i]) return false;
+  for (int i = 0; i < n; i++) {
+    const Segment *other = &f->segments->at[i];
+    sets += other->kind == WORK_F && other->set != k->set && mesh_covers(k->mesh, other->mesh);
+  }
+  return k->kind == WORK_F && sets > 1;
+}
+
+// That of most of its ops, if it is of twice as many as of the other piece: what is done with
+// inputs alone, such as to count labels, may be where the other piece's is.
+static int way_of(const int *ops) {
+  if (!ops[0] && !ops[1]) return ANY_WAY;
+  if (ops[0] >= 2 * ops[1]) return 0;
+  return ops[1] >= 2 * ops[0] ? 1 : BOTH_WAYS;
+}
+
+static void find_ways(Fit *f) {
+  const bool *reads = find_reads(f);
+  int n = f->segments->n, *ops = arena_array(f->arena, int, 2 * n);
+  f->way = arena_array(f->arena, int, n);
+  for_each_op(op, f->g) {
+    int k = f->segments->of[op->id] - 1;
+    if (k >= 0 && op->piece >= 1 && op->piece <= 2) ops[2 * k + op->piece - 1]++;
+  }
+  for (int i = 0; i < n; i++)
+    f->way[i] = is_common(f, reads, i) ? NO_WAY : way_of(&ops[2 * i]);
+}
+
+static bool check_ways(Fit *f) {
+  find_ways(f);
+  for (int i = 0; i < f->segments->n; i++) {
+    if (f->way[i] == ANY_WAY || f->way[i] >= BOTH_WAYS)
+      return fit_declined(f, str_format(f->arena, "%s is of %s of its two ways",
+                                        f->segments->at[i].name,
+                                        f->way[i] == ANY_WAY ? "none" : "both"));
+  }
+  return true;
+}
+
+static bool same_each_time(const Shape *s, int ways) {
+  size_t n = (size_t)s->n_stages;
+  for (int m = ways; m < s->n_micro_batches; m++)
+    if (memcmp(s->device + (size_t)(m % ways) * n, s->device + (size_t)m * n,
+               n * sizeof *s->device) != 0)
+      return false;
+  return true;
+}
+
 // -- Whether it fits ---------------------------------------------------------------------------
 
-// On the same ranks for all slices, and two on one device where the plan has them on the same
-// ranks.
+// Two on one device where the plan has them on the same ranks; of one way or of two.
 static bool check_places(const Fit *f, const Shape *shape, bool one_each) {
   int n;
-  const int *of = join_stages(f, shape, &n);
-  const Segment **stage = list_stages(f);
-  for (int m = 1; m < shape->n_micro_batches; m++)
-    if (memcmp(shape->device, shape->device + (size_t)m * (size_t)shape->n_stages,
-               (size_t)shape->n_stages * sizeof *shape->device) != 0)
-      return fit_declined(f, "in it a stage is on other ranks for other slices");
-  for (int i = 0; i < shape->n_stages && !one_each; i++)
-    for (int k = 0; k < i; k++)
-      if ((shape->device[i] == shape->device[k]) != (stage[of[i]]->set == stage[of[k]]->set))
-        return fit_declined(f,
-                            str_format(f->arena, "stages %d and %d are %s the same ranks in it", k,
-                                       i, shape->device[i] == shape->device[k] ? "on" : "not on"));
+  const int *of = join_stages(f, shape, &n), *device = shape->device;
+  const Segment ***stage = arena_array(f->arena, const Segment **, f->ways);
+  for (int way = 0; way < f->ways; way++)
+    stage[way] = list_stages(f, way);
+  for (int i = 0; i < shape->n_stages * f->ways && !one_each; i++)
+    for (int k = 0; k < i; k++) {
+      const Segment *a = stage[i / shape->n_stages][of[i % shape->n_stages]];
+      const Segment *b = stage[k / shape->n_stages][of[k % shape->n_stages]];
+      if ((device[i] == device[k]) == (a->set == b->set)) continue;
+      return fit_declined(f, str_format(f->arena, "%s and %s are %s the same ranks in it", b->name,
+                                        a->name, device[i] == device[k] ? "on" : "not on"));
+    }
   return true;
 }
 
 // Every forward goes through the same stages, and gradients go back through the last one only.
 static bool check_forwards(const Fit *f, const Shape *shape, int n_joined) {
-  const Segment **stage = list_stages(f);
+  const Segment **stage = list_stages(f, ANY_WAY);
   int n = n_joined * shape->forwards;
   for (int i = n_joined; i < n; i++)
     if (stage[i]->set != stage[i - n_joined]->set)
       return fit_declined(f, str_format(f->arena,
                                         "stage %d of forward %d is not on the ranks of forward %d",
                                         i % n_joined, i / n_joined + 1, i / n_joined));
-  for (int i = 0; i < f->segments->n; i++) {
+  for (int i = 0; i < f->segments->n && shape->forwards > 1; i++) {
     const Segment *k = &f->segments->at[i];
     if (k->kind == WORK_F || k->set == f->embedding) continue;
     if (k->stage >= stage[n - n_joined]->stage) continue;
@@ -175,7 +232,11 @@ static bool check_forwards(const Fit *f, const Shape *shape, int n_joined) {
 }
 
 static bool miscounted(const Fit *f, const Shape *shape, int wanted, int chunks) {
-  int n = count_stages(f), places = fit_places(f);
+  int n = count_stages(f, ANY_WAY), places = fit_places(f);
+  if (f->ways > 1)
+    return fit_declined(f,
+                        str_format(f->arena, "it has %d stages each way, and there are %d and %d",
+                                   wanted, count_stages(f, 0), count_stages(f, 1)));
   if (shape->forwards > 1)
     return fit_declined(f, str_format(f->arena,
                                       "it has %d forwards through %d stages, and there are %d "
@@ -190,22 +251,37 @@ static bool miscounted(const Fit *f, const Shape *shape, int wanted, int chunks)
 }
 
 static SchedulePlan *plan_for(const Fit *f, const ScheduleText *text, int chunks, int n_devices) {
-  ScheduleAsk ask = {n_devices, f->slices, chunks, 1, 1, 1, 0, 0, INFINITY};
+  ScheduleAsk ask = {n_devices, f->slices * f->ways, chunks, 1, 1, 1, 0, 0, INFINITY};
   return schedule_plan(f->arena, text, &ask, f->d);
 }
 
 static bool check_kind(Fit *f, SchedulePlan *plan, const ScheduleText *text, int chunks) {
-  int n_stages = count_stages(f), places = fit_places(f), n_joined;
+  int n_stages = count_stages(f, f->ways > 1 ? 0 : ANY_WAY), places = fit_places(f), n_joined;
   // Orders of stages that are on a device each are as good where some share theirs.
-  bool one_each = plan->shape.n_stages == places && plan->shape.forwards == 1;
+  bool one_each = plan->shape.n_stages == places && plan->shape.forwards == 1 && f->ways == 1;
   if (one_each && n_stages != places) plan = plan_for(f, text, chunks, n_stages);
   if (!plan) return false;
   const Shape *shape = &plan->shape;
   join_stages(f, shape, &n_joined);
-  if (n_joined * shape->forwards != n_stages) return miscounted(f, shape, n_joined, chunks);
+  bool counted = n_joined * shape->forwards == n_stages;
+  if (f->ways > 1) counted &= count_stages(f, 1) == n_stages;
+  if (!counted) return miscounted(f, shape, n_joined, chunks);
   if (!check_places(f, shape, one_each) || !check_forwards(f, shape, n_joined)) return false;
   f->plan = plan;
   return true;
+}
+
+// A kind with two ways has half of each slice go each way, as a micro-batch of its own.
+static bool fit_ways(Fit *f, const ScheduleText *text, int chunks) {
+  f->ways = 2;
+  find_ways(f);
+  if (!count_stages(f, 0) || !count_stages(f, 1))
+    return fit_declined(f, "it is of models in two pieces, of which each goes its way");
+  SchedulePlan *plan = plan_for(f, text, chunks, fit_places(f));
+  if (!plan) return false;
+  if (!same_each_time(&plan->shape, f->ways))
+    return fit_declined(f, "in it a stage is on other ranks for every third slice");
+  return check_ways(f) && check_kind(f, plan, text, chunks);
 }
 
 bool fit_kind(Fit *f) {
@@ -218,7 +294,9 @@ bool fit_kind(Fit *f) {
     return false;
   }
   f->embedding = NO_SET;
+  f->ways = 1;
   SchedulePlan *plan = plan_for(f, text, chunks, fit_places(f));
+  if (plan && !same_each_time(&plan->shape, 1)) return fit_ways(f, text, chunks);
   if (!plan || !plan->shape.embedding) return plan && check_kind(f, plan, text, chunks);
   f->embedding = wide_set(f->segments);
   if (f->embedding == NO_SET)
@@ -231,41 +309,50 @@ bool fit_kind(Fit *f) {
 
 struct Fitted {
   const int *joined; // of each stage of the kind, ours
-  int n_joined, n_passes;
-  SegmentList *of; // by kind of work, our stage and pass
+  int n_joined, n_passes, ways;
+  SegmentList *of; // by way, kind of work, our stage and pass
 };
 
-static SegmentList *list_at(const Fitted *f, WorkKind kind, int stage, int pass) {
-  return &f->of[((int)kind * f->n_joined + stage) * f->n_passes + pass - 1];
+static SegmentList *list_at(const Fitted *f, int way, WorkKind kind, int stage, int pass) {
+  return &f->of[((way * N_WORK_KINDS + (int)kind) * f->n_joined + stage) * f->n_passes + pass - 1];
 }
 
+// NULL: the kind has nothing to say of it.
 static SegmentList *list_of(const Fit *f, const Fitted *to, const bool *reads, int segment) {
   const Segment *k = &f->segments->at[segment];
-  if (k->set == f->embedding) return list_at(to, WORK_E, 0, find_turn(f, reads, segment));
-  int before = 0;
+  if (k->set == f->embedding) return list_at(to, 0, WORK_E, 0, find_turn(f, reads, segment));
+  int way = f->way ? f->way[segment] : 0, before = 0;
+  if (way < 0 || way >= to->ways) return NULL;
   for (int i = 0; i < f->segments->n; i++)
-    before += is_stage(f, &f->segments->at[i]) && f->segments->at[i].stage < k->stage;
+    before += is_stage(f, i, way) && f->segments->at[i].stage < k->stage;
   bool forward = k->kind == WORK_F;
-  return list_at(to, k->kind, before % to->n_joined, forward ? before / to->n_joined + 1 : 1);
+  return list_at(to, way, k->kind, before % to->n_joined, forward ? before / to->n_joined + 1 : 1);
 }
 
-Fitted *fit_segments(const Fit *f) {
+Fitted *fit_segments(Fit *f) {
   const Shape *shape = &f->plan->shape;
   const bool *reads = find_reads(f);
   Fitted *to = arena_one(f->arena, Fitted);
+  if (f->ways > 1) find_ways(f);
+  to->ways = f->ways;
   to->joined = join_stages(f, shape, &to->n_joined);
   to->n_passes = shape->forwards > N_EMBEDDINGS ? shape->forwards : N_EMBEDDINGS;
-  to->of = arena_array(f->arena, SegmentList, N_WORK_KINDS * to->n_joined * to->n_passes);
+  to->of =
+      arena_array(f->arena, SegmentList, to->ways * N_WORK_KINDS * to->n_joined * to->n_passes);
   for (int i = 0; i < f->segments->n; i++) {
     SegmentList *list = list_of(f, to, reads, i);
+    if (!list) continue;
     if (!list->at) list->at = arena_array(f->arena, int, f->segments->n);
     list->at[list->n++] = i;
   }
   return to;
 }
 
-const SegmentList *fitted_to(const Fitted *f, const Work *work) {
-  return list_at(f, work->kind, work->kind == WORK_E ? 0 : f->joined[work->stage], work->pass);
+const SegmentList *fitted_to(const Fitted *f, const Blocks *b, int block, int *slice) {
+  const Work *work = b->work[block];
+  int stage = work->kind == WORK_E ? 0 : f->joined[work->stage];
+  if (slice) *slice = b->micro_batch[block] / f->ways;
+  return list_at(f, b->micro_batch[block] % f->ways, work->kind, stage, work->pass);
 }
 
 // -- Orders ------------------------------------------------------------------------------------
@@ -290,7 +377,7 @@ Orders fit_orders(const Fit *f, const Fitted *to) {
   for (int i = 0; i < f->plan->orders.n; i++)
     vec_push(f->arena, &all, f->plan->orders.at[i]);
   for (int k = 0; k < b->n; k++) {
-    if (fitted_to(to, b->work[k])->n) continue;
+    if (fitted_to(to, b, k, NULL)->n) continue;
     int *before = arena_array(f->arena, int, b->n), *behind = arena_array(f->arena, int, b->n);
     int n_before = list_next(&all, k, true, 2 * k + 1, seen, before);
     int n_behind = list_next(&all, k, false, 2 * k + 2, seen, behind);

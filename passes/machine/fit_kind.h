@@ -13,6 +13,9 @@
 //     3f1b          F(0, m, 1)  F(1, m, 1)  F(0, m, 2)  F(1, m, 2)  F(0, m, 3)  F(1, m, 3)  B(1, m) …
 //     segments      F0 @s0      F1 @s1      F2 @s0      F3 @s1      F4 @s0      F5 @s1      B5 @s1  …
 //
+//     chimera       F(0, 0) F(1, 0) B(1, 0) B(0, 0)    F(0, 1) F(1, 1) B(1, 1) B(0, 1)   of 2 devices
+//     segments      F0 @s0  F3 @s1  B3 @s1  B0 @s0     F1 @s1  F2 @s0  B2 @s0  B1 @s1    of slice 0
+//
 // With an embedding, what is on all devices is no stage: it stands before the stages or behind
 // them. With several forwards, there are the stages of each, and gradients are of the last one's.
 
@@ -32,6 +35,8 @@ typedef struct Fit {
   const Segments *segments;
   SchedulePlan *plan; // from here on where it fits
   int embedding;      // the set of devices that has it, or -1
+  int ways;           // 1 or 2
+  int *way;           // by segment, where there are two
 } Fit;
 
 typedef struct SegmentList {
@@ -45,8 +50,9 @@ int fit_places(const Fit *f);                     // on how many sets of devices
 
 // Of each of the kind's works the segments, which may have been found again since it fit.
 typedef struct Fitted Fitted;
-Fitted *fit_segments(const Fit *f);
-const SegmentList *fitted_to(const Fitted *f, const Work *work);
+Fitted *fit_segments(Fit *f);
+// Those of a block of the kind, and of which of our slices.
+const SegmentList *fitted_to(const Fitted *f, const Blocks *b, int block, int *slice);
 // The orders of the kind's blocks, and those that follow where we have nothing of a block: what is
 // before it is before what is behind it.
 Orders fit_orders(const Fit *f, const Fitted *to);

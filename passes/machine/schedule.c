@@ -227,12 +227,12 @@ static void take_orders(Scheduler *s) {
   Orders orders = fit_orders(&s->fit, fitted);
   for (int i = 0; i < orders.n; i++) {
     const Order *o = &orders.at[i];
-    const SegmentList *first = fitted_to(fitted, b->work[o->first]);
-    const SegmentList *then = fitted_to(fitted, b->work[o->then]);
+    int m, n;
+    const SegmentList *first = fitted_to(fitted, b, o->first, &m);
+    const SegmentList *then = fitted_to(fitted, b, o->then, &n);
     for (int x = 0; x < first->n; x++)
       for (int y = 0; y < then->n; y++) {
-        int one = s->blocks->first[b->micro_batch[o->first]] + first->at[x];
-        int other = s->blocks->first[b->micro_batch[o->then]] + then->at[y];
+        int one = s->blocks->first[m] + first->at[x], other = s->blocks->first[n] + then->at[y];
         if (one != other && share_device(s, first->at[x], then->at[y]))
           add_order(s, one, other, o->line);
       }
@@ -272,7 +272,7 @@ static bool find_timeline(Scheduler *s) {
   make_pipeline(s, split);
   keep_slices_in_order(s);
   if (searches) return search_orders(s);
-  s->room = s->fit.plan->room;
+  s->room = s->fit.plan->room / s->fit.ways; // each way has half of a slice
   take_orders(s);
   if (!orders_agree(s->blocks, &s->orders))
     return fit_declined(&s->fit, "its orders contradict what stages wait for");
@@ -465,6 +465,7 @@ bool pass_schedule(Module *m, const PassOptions *o, Diag *d) {
   s.fit.g = g;
   s.fit.segments = &s.segments;
   s.fit.embedding = -1;
+  s.fit.ways = 1;
   s.cluster = known_cluster(o, m, d, &ok);
   if (!ok || !g || !m->meshes || module_slices(m) == 1) return ok;
   graph_renumber(g);

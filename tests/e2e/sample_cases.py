@@ -69,6 +69,8 @@ PLANS = [
     ("pp_interleaved", BOTH, [2, 4], ["--micro-batches", 4], [MOVE]),
     ("pp_zb_v", BOTH, [4, 2], ["--micro-batches", 8], [MOVE]),
     ("pp_interlaced", BOTH, [4, 2], ["--micro-batches", 8], [MOVE, SUM]),
+    ("pp_chimera", ["gpt2"], [4, 2], ["--micro-batches", 4], [MOVE]),
+    ("pp_dualpipe", ["gpt2"], [4, 2], ["--micro-batches", 4], [MOVE]),
     ("zero1", ALL, [4, 2, 8], [], [SCATTER, GATHER]),
     ("zero2", ALL, [2, 4, 8], [], [SCATTER, GATHER]),
     ("zero2", BOTH, [2, 4], ["--batch", 4, "--accumulate", 2], [SCATTER, GATHER]),

@@ -27,6 +27,8 @@ CASES = [
     ("dp=2,sp=2", 4, "mlp", ["--freeze", "layers.0.*"]),
     ("vp", 4, "gpt2", ["--dtype", "bf16"]),
     ("pp", 4, "gpt2", ["--clip-norm", 1]),
+    ("pp_interlaced", 4, "gpt2", ["--batch", 16, "--micro-batches", 4]),
+    ("pp_dualpipe", 2, "gpt2", ["--batch", 16, "--micro-batches", 4]),
     ("pp", 3, "mlp", []),
     ("pp", 2, "resnet", []),
     ("pp=2,zero2=2,tp=2", 8, "gpt2", ["--clip-norm", 1, "--micro-batches", 2]),

@@ -1,0 +1,22 @@
+-- Half of every micro-batch goes through the stages from the first rank to the last, the other half from the last to
+-- the first, so a rank that waits for one has work of the other. Every rank has two stages, and so every weight is on
+-- two ranks, whose gradients are added up (Li and Hoefler 2021).
+
+function model()
+  local list = {}
+  for _, x in ipairs(params("input")) do
+    for _, r in ipairs(x.readers) do
+      local rows = r.op:letter(r.index, 0)
+      if rows then list[#list + 1] = { op = r.op, letter = rows } end
+    end
+  end
+  if not pieces(list, 2, true) then
+    refuse(params("input")[1], "the model cannot be cut into two pieces of its rows: something needs all of them, as "
+      .. "a batch norm in training does, or draws random numbers, as a dropout")
+  end
+end
+
+function step(axis)
+  place(axis, { ways = 2 })
+  schedule("chimera")
+end
