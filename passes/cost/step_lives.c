@@ -28,6 +28,7 @@ struct LaneLives {
   int n_slices, device;
   int *above;          // by value id: of the values of one block
   MemBlock **block_of; // by value id of the first
+  int n_blocks;
   Vec(Touch) touch;
   const RankRun *says; // what the schedule says of it; NULL: nothing
   LaneRun run;
@@ -119,8 +120,12 @@ static void add_value(LaneLives *s, const Kept *kept, int n_kept, const Value *v
   MemBlock **b = &s->block_of[root_of(s, (int)v->id)];
   if (!*b) {
     *b = arena_one(s->scratch, MemBlock);
-    **b =
-        (MemBlock){.value = v, .shown = v, .kind = kind_of(v), .from = v->offset, .to = end_of(v)};
+    **b = (MemBlock){.id = s->n_blocks++,
+                     .value = v,
+                     .shown = v,
+                     .kind = kind_of(v),
+                     .from = v->offset,
+                     .to = end_of(v)};
   }
   if (bytes_of(v) > bytes_of((*b)->shown)) {
     (*b)->shown = v;
@@ -128,6 +133,32 @@ static void add_value(LaneLives *s, const Kept *kept, int n_kept, const Value *v
   }
   (*b)->from = v->offset < (*b)->from ? v->offset : (*b)->from;
   (*b)->to = end_of(v) > (*b)->to ? end_of(v) : (*b)->to;
+}
+
+static int by_offset(const void *x, const void *y) {
+  const Value *a = *(const Value *const *)x, *b = *(const Value *const *)y;
+  return (a->offset > b->offset) - (a->offset < b->offset);
+}
+
+// Each of the packed values has what is up to the next one.
+static void take_apart(LaneLives *s, const Op *pack) {
+  MemBlock **at = &s->block_of[root_of(s, (int)pack->out[0]->id)];
+  const Value **part = arena_array(s->scratch, const Value *, pack->n_in);
+  if (!*at || (*at)->next || param_kept((*at)->value)) return;
+  MemBlock whole = **at;
+  for (int i = 0; i < pack->n_in; i++)
+    part[i] = pack->in[i].value;
+  qsort(part, (size_t)pack->n_in, sizeof *part, by_offset);
+  for (int i = 0; i < pack->n_in; i++) {
+    MemBlock *b = *at = arena_one(s->scratch, MemBlock);
+    *b = (MemBlock){.id = s->n_blocks++,
+                    .value = part[i],
+                    .shown = part[i],
+                    .kind = kind_of(part[i]),
+                    .from = i ? part[i]->offset : whole.from,
+                    .to = i + 1 < pack->n_in ? part[i + 1]->offset : whole.to};
+    at = &b->next;
+  }
 }
 
 static void find_blocks(LaneLives *s) {
@@ -146,15 +177,19 @@ static void find_blocks(LaneLives *s) {
   for_each_op(op, s->g)
     for (int i = 0; i < op->n_out; i++)
       add_value(s, kept, n, op->out[i]);
+  for_each_op(op, s->g)
+    if (op->kind == OP_pack && is_here(s, op->out[0])) take_apart(s, op);
 }
 
 // -- What makes and reads them -----------------------------------------------------------------
 
 static void touch(LaneLives *s, const Value *v, Touch t) {
-  t.block = s->block_of[root_of(s, (int)v->id)];
-  if (!t.block) return;
-  t.block->lasts |= t.part != STEP_micro || value_accumulates(v);
-  vec_push(s->scratch, &s->touch, t);
+  for (MemBlock *b = s->block_of[root_of(s, (int)v->id)]; b; b = b->next) {
+    if (v->offset >= b->to || b->from >= end_of(v)) continue;
+    t.block = b;
+    b->lasts |= t.part != STEP_micro || value_accumulates(v);
+    vec_push(s->scratch, &s->touch, t);
+  }
 }
 
 // Where a move of the loop takes what it moves, on those that have that.
@@ -278,18 +313,17 @@ static bool find_moment(const LaneLives *s, const Touch *t, int slice, Moment *o
   return out->action >= 0;
 }
 
-// Of a block that lasts: what the loop reads the next slice reads, too.
+// Of a block that lasts: from the first slice to the last.
 static Lived life_of_lasting(const LaneLives *s, const MemBlock *b, const Touch *t, int n) {
   if (!b->value->def && param_kept(b->value)) return (Lived){true, {0, 0}, s->run.end};
   Lived life = {true, s->run.end, {0, 0}};
   for (int i = 0; i < n; i++) {
-    Moment at;
-    if (!find_moment(s, &t[i], 0, &at)) continue;
-    bool again = t[i].part == STEP_micro && s->n_slices > 1;
-    Moment from = again ? (Moment){0, 0} : at, to = again ? (Moment){s->run.last, INT64_MAX} : at;
+    Moment from, to;
+    if (!find_moment(s, &t[i], 0, &from) || !find_moment(s, &t[i], s->n_slices - 1, &to)) continue;
     if (moment_before(from, life.from)) life.from = from;
     if (moment_before(life.to, to)) life.to = to;
   }
+  if (!b->value->def) life.from = (Moment){0, 0};
   return life;
 }
 
@@ -309,7 +343,7 @@ static Lived life_in_slice(const LaneLives *s, const MemBlock *b, const Touch *t
 
 static int by_block(const void *x, const void *y) {
   const MemBlock *a = ((const Touch *)x)->block, *b = ((const Touch *)y)->block;
-  return (a->value->id > b->value->id) - (a->value->id < b->value->id);
+  return (a->id > b->id) - (a->id < b->id);
 }
 
 void for_each_life(const LaneLives *s, EachLife *then, void *context) {

@@ -4,10 +4,12 @@
 //     %h 0 ────────────────┘                     first B0, which is the last to read it: three
 //            %h 1 ──────────────────── …         slices of it at once
 //
-// Values that share a place, made in place, as views or in a bucket, are one block: they are linked
-// where an op reads one and makes the other, and their bytes overlap.  A block lives from the first
+// Values that share a place, made in place or as views, are one block: they are linked where an op
+// reads one and makes the other, and their bytes overlap.  Of a bucket what each value that is
+// packed has of it is a block: gradients fill it one after the other.  A block lives from the first
 // op that makes something in it to the last that reads something of it, in every slice of time
-// anew, unless it lasts: what is added up over slices, what begin makes, what update reads.
+// anew, unless it lasts: what is added up over slices, what begin makes, what update reads.  Sums
+// over slices are there from the first slice on, that writes and does not add.
 //
 // A moment is a place in the lane's own order, action by action, and op by op in them.  A move
 // reads what it takes at the end of the segment that makes it, and what it brings takes memory from
@@ -25,6 +27,8 @@ typedef struct Moment {
 } Moment;
 
 typedef struct MemBlock {
+  struct MemBlock *next; // of the same values: the parts of a bucket
+  int id;
   const Value *value; // the first
   const Value *shown; // the largest: of a bucket, the bucket
   MemoryKind kind;

@@ -9,6 +9,7 @@
 #include "base/vec.h"
 #include "ir/op.h"
 #include "lua_graph.h"
+#include "schedule/names.h"
 #include "search/search.h"
 #include "stages/stages.h"
 
