@@ -46,7 +46,8 @@ static void check_flags(const Flags *f, const NnrtProgram *p) {
     const char *name;
     const Flag *flag;
   } out[] = {{"--save", &f->save},       {"--export", &f->export}, {"--trace", &f->trace},
-             {"--traffic", &f->traffic}, {"--log", &f->log},       {"--tune", &f->tune}};
+             {"--traffic", &f->traffic}, {"--log", &f->log},       {"--tune", &f->tune},
+             {"--memory", &f->memory}};
   for (size_t i = 0; i < sizeof out / sizeof *out; i++)
     for (size_t j = 0; j < i; j++)
       if (out[i].flag->given && out[j].flag->given &&
@@ -161,7 +162,7 @@ static bool open_eval(NnrtRun *run, Why *w) {
 // Finds out now what could not be written at the end.
 static bool check_outputs(NnrtRun *run, Why *w) {
   const Flags *f = &run->flags;
-  const Flag *files[] = {&f->save, &f->export, &f->trace, &f->traffic};
+  const Flag *files[] = {&f->save, &f->export, &f->trace, &f->traffic, &f->memory};
   if (run->launch.rank != 0) return true;
   for (size_t i = 0; i < sizeof files / sizeof *files; i++)
     if (files[i]->given && !nnrt_out_possible(files[i]->s, w)) return false;
@@ -204,6 +205,7 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
   bool connected = nnrt_ranks_connect(&run, &w);
   if (connected) compare_started(&run);
   bool ok = connected && check_split(&run, &w) && (found || why(&w, "%s", missing.text)) &&
+            nnrt_in_use_possible(&run, &w) &&
             nnrt_device_enough(&run, ranks_here > 0 ? ranks_here : 1, &w) &&
             nnrt_payload_open(p, &run.payload, &w) &&
             nnrt_data_open(&run.data, p, &p->train, &f->input, &f->tokens, "", &w) &&

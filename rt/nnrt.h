@@ -230,8 +230,9 @@ struct NnrtRank {
   const NnrtGraph *graph; // the one that runs
   struct NnrtDevice *device;
   struct NnrtComm *comm;
-  struct NnrtTrace *trace; // NULL unless --trace
-  struct NnrtRun *run;     // what main knows
+  struct NnrtTrace *trace;  // NULL unless --trace
+  struct NnrtInUse *in_use; // NULL unless --memory
+  struct NnrtRun *run;      // what main knows
 };
 
 // The last 32 bytes of an executable, little-endian.
@@ -250,6 +251,7 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p);
 NNRT_NORETURN void nnrt_fail(NnrtRank *r, int i, int code);
 void nnrt_trace_begin(NnrtRank *r, int i);
 void nnrt_trace_end(NnrtRank *r, int i);
+void nnrt_in_use_op(NnrtRank *r, int i); // -1: what follows is none
 
 // A kernel may say more than its code: kept per thread until nnrt_fail prints it.
 int nnrt_error(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -258,10 +260,12 @@ enum { NNRT_OK, NNRT_INDEX, NNRT_LIBRARY, NNRT_COMM, NNRT_MEMORY, NNRT_UNSUPPORT
 #define RUN(i, call)                                                                               \
   do {                                                                                             \
     *r->op = i;                                                                                    \
+    if (r->in_use) nnrt_in_use_op(r, i);                                                           \
     if (r->trace) nnrt_trace_begin(r, i);                                                          \
     int code_ = (call);                                                                            \
     if (code_) nnrt_fail(r, i, code_);                                                             \
     if (r->trace) nnrt_trace_end(r, i);                                                            \
+    if (r->in_use) nnrt_in_use_op(r, -1);                                                          \
   } while (0)
 
 // What `init` does for each kernel that is prepared; `i` is the first op that runs it.

@@ -442,4 +442,14 @@ typedef struct NnrtRun {
   Checkpoints checkpoints;
 } NnrtRun;
 
+// ---- in_use.c
+
+bool nnrt_in_use_possible(const NnrtRun *run, Why *w); // or --memory is not given
+void nnrt_in_use_start(NnrtRank *r);                   // collective
+// A communication from x, or NULL, into y has both from here on, until it is waited for.
+void nnrt_in_use_lend(NnrtRank *r, const void *y, const void *x, int64_t bytes);
+void nnrt_in_use_back(NnrtRank *r, const void *y);
+// Collective: stops watching, and rank 0 writes.
+bool nnrt_in_use_write(NnrtRank *r, const char *path, Why *w);
+
 #endif

@@ -358,6 +358,7 @@ static bool begin(Trainer *t) {
   r->step = t->first;
   r->code->init(r);
   if (run->flags.trace.given) nnrt_trace_start(r);
+  if (run->flags.memory.given) nnrt_in_use_start(r);
   return true;
 }
 
@@ -470,6 +471,10 @@ static bool finish(Trainer *t) {
   Why w;
   bool ok = true;
   nnrt_comm_begin_files(t->r);
+  if (f->memory.given && !nnrt_in_use_write(t->r, f->memory.s, &w)) {
+    nnrt_say_error("%s", w.text);
+    ok = false;
+  }
   if (f->save.given && !nnrt_save_weights(t->r, f->save.s, &w)) {
     nnrt_say_error("%s", w.text);
     ok = false;

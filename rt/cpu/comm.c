@@ -6,12 +6,15 @@
 #include "comm.h"
 
 static int all_reduce(void *y, const void *x, int64_t n, NnrtRank *r, int group, NnrtDtype t) {
+  if (r->in_use) nnrt_in_use_lend(r, y, x, n * nnrt_dtype_size(t));
   return nnrt_comm_start(r->comm,
                          (Job){JOB_reduce, &r->comm->group[group], y, x, n, t, .everyone = true});
 }
 
 int nnrt_wait(NnrtRank *r, const void *y) {
-  return nnrt_comm_wait(r->comm, y);
+  int code = nnrt_comm_wait(r->comm, y);
+  if (r->in_use) nnrt_in_use_back(r, y);
+  return code;
 }
 
 // Ranks' parts go one after the other, part[n, outer, run].  In a tensor that is cut along a
@@ -173,6 +176,13 @@ static int move(void *y, const void *x, NnrtRank *r, int number, int64_t size, b
   return 0;
 }
 
+static int64_t moved_bytes(const NnrtRank *r, int number, int64_t size) {
+  const NnrtMove *m = &r->program->move[number];
+  for (int d = 0; d < m->rank; d++)
+    size *= m->to_dim[d];
+  return size;
+}
+
 static int move_start(void *y, const void *x, NnrtRank *r, int number, int64_t size, bool sums) {
   const Route *route = &r->comm->route[number];
   Exchange *e = pack(route, x, size);
@@ -186,6 +196,7 @@ static int move_start(void *y, const void *x, NnrtRank *r, int number, int64_t s
     return 0;
   }
   StartedMove *m = nnrt_must_alloc(sizeof *m), **end = &r->comm->started[number];
+  if (r->in_use) nnrt_in_use_lend(r, y, NULL, moved_bytes(r, number, size));
   *m = (StartedMove){.exchange = e, .job = job, .kept = pack_kept(route, x, size)};
   while (*end)
     end = &(*end)->next;
@@ -199,6 +210,7 @@ static int move_wait(void *y, NnrtRank *r, int number, int64_t size, bool sums, 
   int code = route->n_from > 0 ? nnrt_comm_move_wait(r->comm, m->job) : 0;
   if (code) return code;
   unpack(route, y, m->exchange, NULL, m->kept, size, sums, t);
+  if (r->in_use) nnrt_in_use_back(r, y);
   r->comm->started[number] = m->next;
   free_exchange(route, m->exchange);
   free(m->kept);

@@ -155,6 +155,7 @@ static bool check_threads(const NnrtProgram *p, Why *w) {
 bool nnrt_device_find(const NnrtRun *run, Why *w) {
   const Flags *f = &run->flags;
   bool alone = run->launch.kind == LAUNCH_none;
+  if (f->memory.given) return why(w, "--memory is for processors, and this executable is for gpus");
   if (alone && !check_threads(run->program, w)) return false;
   if (!find_driver(w) || !find_gpus(w) || !check_libraries(w)) return false;
   int ranks = alone ? run->program->ranks : 1;

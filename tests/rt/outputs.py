@@ -5,7 +5,7 @@ import json
 import os
 import struct
 
-from common import DATA, check, finish, folder_with_data, log, npy, refused, run, safetensors, train
+from common import DATA, check, finish, folder_with_data, log, mpirun, npy, refused, run, safetensors, train
 
 
 def varint(raw, at):
@@ -124,6 +124,15 @@ with folder_with_data():
             **{k: n * b if n > 1 else 0 for k, (_, b) in each.items()}, "move": 0}, sent)
         check(f"traffic of {n} ranks: calls", {s["kind"]: s["calls"] for s in sent["sends"] if s["phase"] == "update"} ==
               {k: n * c for k, (c, _) in each.items() if n > 1} and len(sent["sends"]) == (4 if n > 1 else 0), sent)
+    # What is in use is less than the slab, and not nothing; weights are, whatever runs.
+    for n in 1, 2, 4:
+        train(f"line{n}", "--steps", 3, "--memory", "used.json")
+        used = json.load(open("used.json"))
+        check(f"memory of {n} ranks", used["ranks"] == n == len(used["per_rank"]) and all(
+            0 < r["peak_bytes"] <= r["touched_bytes"] < r["slab_bytes"] + used["page_bytes"] and "peak_op" in r
+            for r in used["per_rank"]), used)
+    refused("memory of ranks that are processes", "--memory watches ranks of one process", "line2", *DATA, "--memory",
+            "used.json", launcher=mpirun(2))
     refused("two outputs in one file", "--trace and --traffic are the same file", "line1", *DATA, "--trace", "one.json",
             "--traffic", "one.json", status=2)
 

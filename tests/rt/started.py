@@ -42,7 +42,7 @@ with folder_with_data():
 
     # Files that one rank alone is to write or read, which takes all; and what each does by itself.
     for flag, given, both in [
-        ("--save", ["s.st"], []), ("--export", ["m.onnx"], []), ("--trace", ["t.json"], []), ("--traffic", ["t.json"], []),
+        ("--save", ["s.st"], []), ("--export", ["m.onnx"], []), ("--trace", ["t.json"], []), ("--traffic", ["t.json"], []), ("--memory", ["u.json"], []),
         ("--checkpoint-dir", ["ck"], []), ("--resume", [], ["--checkpoint-dir", "ck"]), ("--tf32", [], []),
     ]:
         with_it, without = ("line2", DATA, [*both, flag, *given]), ("line2", DATA, both)

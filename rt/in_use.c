@@ -1,0 +1,328 @@
+// --memory: how much of its slab each rank had in use at once, found by watching who touches it.
+//
+//     op       linear   gelu   linear   add
+//     page 7   write    read                     in use from the first op to the second
+//     page 8            write  read     read     from the second to the last
+//     page 7                   write    read     something else: in use again
+//
+// A page is in use from an op that begins to write it to the last one that reads it before another
+// begins to write it.  What is read before anything is written was there from the start: weights.
+// The most pages in use at once are the peak; --summary predicts it.
+//
+// Nothing here knows what the compiler meant to be where.  While an op runs all pages are forbidden
+// that it has not touched; the kernel stops who touches one, and on_fault lets the access through
+// and writes down whether it reads or writes.  All threads are seen: those of kernels, those that
+// communicate, and other ranks of this process, which read each other's slabs.  Where the operating
+// system is asked to read or write a slab, it refuses instead, so ranks are not processes here.
+//
+// What is being communicated is in use from its start until somebody waits for it, however soon it
+// is there: y of a move for what comes, x and y of an all_reduce.  That is said (nnrt_in_use_lend),
+// as it cannot be seen.
+//
+// What shares a page with something else is in use with it: a few KiB for each tensor at most.
+
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "comm.h"
+
+typedef enum Access { ACCESS_none, ACCESS_read, ACCESS_write } Access;
+
+typedef struct Page {
+  Access first; // of the op that runs
+  bool lives;
+  int lent;         // to how many communications
+  int32_t from, to; // moments, of the last life
+} Page;
+
+// Pages that a communication into `y` has.
+typedef struct Lent {
+  struct Lent *next;
+  const void *y;
+  int first[2], end[2];
+} Lent;
+
+// An op of a step is a moment; what is between two of them is one, too.
+typedef struct Moment {
+  int32_t begin, end; // pages that are in use from here on, and up to here
+  int32_t op;         // of @train, then of @eval; -1: between ops
+} Moment;
+
+typedef struct NnrtInUse {
+  struct NnrtInUse *next; // of this process
+  char *slab;
+  int64_t bytes; // of the pages
+  int n_pages;
+  Page *page;
+  atomic_flag busy; // guards what may change: threads fault at any time
+  int *touched;     // pages, since the op began
+  int n_touched;
+  Lent *lent; // in the order of starts
+  Moment *moment;
+  int32_t n_moments, room;
+} NnrtInUse;
+
+// An access that is not of a page that is watched ends the process as it would have.
+static struct sigaction before;
+static _Atomic(NnrtInUse *) all;
+static int64_t page_bytes;
+
+static void lock(NnrtInUse *u) {
+  while (atomic_flag_test_and_set_explicit(&u->busy, memory_order_acquire))
+    sched_yield();
+}
+
+static void unlock(NnrtInUse *u) {
+  atomic_flag_clear_explicit(&u->busy, memory_order_release);
+}
+
+// ---- what touches a page
+
+#ifdef __x86_64__
+static const bool known_machine = true;
+
+static Access access_of(const void *context) {
+  const ucontext_t *c = context;
+  return c->uc_mcontext.gregs[REG_ERR] & 2 ? ACCESS_write : ACCESS_read;
+}
+#else
+static const bool known_machine = false;
+
+static Access access_of(const void *context) {
+  (void)context;
+  return ACCESS_read;
+}
+#endif
+
+static void touch(NnrtInUse *u, int i, Access access) {
+  if (u->page[i].first != ACCESS_none) return;
+  u->page[i].first = access;
+  u->touched[u->n_touched++] = i;
+}
+
+static void let_through(NnrtInUse *u, int i, Access access) {
+  lock(u);
+  // One that has read may write now, too.
+  bool writes = access == ACCESS_write || u->page[i].first != ACCESS_none;
+  int may = writes ? PROT_READ | PROT_WRITE : PROT_READ;
+  touch(u, i, u->page[i].lent ? ACCESS_read : access);
+  mprotect(u->slab + i * page_bytes, (size_t)page_bytes, may);
+  unlock(u);
+}
+
+static void on_fault(int signal_number, siginfo_t *info, void *context) {
+  const char *at = info->si_addr;
+  for (NnrtInUse *u = atomic_load(&all); u; u = u->next)
+    if (at >= u->slab && at < u->slab + u->bytes) {
+      let_through(u, (int)((at - u->slab) / page_bytes), access_of(context));
+      return;
+    }
+  sigaction(signal_number, &before, NULL); // the access is tried again
+}
+
+// ---- moments
+
+static void close_life(NnrtInUse *u, Page *p) {
+  if (p->lives) {
+    u->moment[p->from].begin++;
+    u->moment[p->to].end++;
+  }
+  p->lives = false;
+}
+
+static void add_moment(NnrtInUse *u, int32_t op) {
+  if (u->n_moments == u->room) {
+    u->room = u->room ? 2 * u->room : 1024;
+    u->moment = realloc(u->moment, (size_t)u->room * sizeof *u->moment);
+    if (!u->moment) nnrt_must_alloc((size_t)-1);
+  }
+  u->moment[u->n_moments++] = (Moment){.op = op};
+}
+
+// What was touched since the last moment began belongs to it.
+static void end_moment(NnrtInUse *u) {
+  int32_t now = u->n_moments - 1;
+  for (int i = 0; i < u->n_touched; i++) {
+    Page *p = &u->page[u->touched[i]];
+    if (p->first == ACCESS_write) close_life(u, p);
+    if (!p->lives) p->from = p->first == ACCESS_write ? now : 0;
+    p->lives = true;
+    p->to = now;
+    p->first = ACCESS_none;
+  }
+  u->n_touched = 0;
+}
+
+void nnrt_in_use_op(NnrtRank *r, int i) {
+  NnrtInUse *u = r->in_use;
+  const NnrtProgram *p = r->program;
+  lock(u);
+  if (u->n_touched) mprotect(u->slab, (size_t)u->bytes, PROT_NONE);
+  end_moment(u);
+  add_moment(u, i < 0 || r->graph == &p->train ? i : p->train.n_ops + i);
+  unlock(u);
+}
+
+// ---- communication
+
+static void find_pages(const NnrtInUse *u, const void *at, int64_t bytes, int *out_first,
+                       int *out_end) {
+  int64_t from = (const char *)at - u->slab;
+  *out_first = (int)(from / page_bytes);
+  *out_end = bytes ? (int)((from + bytes - 1) / page_bytes) + 1 : *out_first;
+}
+
+static void touch_lent(NnrtInUse *u, const Lent *l, int which, Access access, int more) {
+  for (int i = l->first[which]; i < l->end[which]; i++) {
+    touch(u, i, access);
+    u->page[i].lent += more;
+  }
+}
+
+void nnrt_in_use_lend(NnrtRank *r, const void *y, const void *x, int64_t bytes) {
+  NnrtInUse *u = r->in_use;
+  Lent *l = nnrt_must_alloc(sizeof *l), **end = &u->lent;
+  l->y = y;
+  if (x) find_pages(u, x, bytes, &l->first[0], &l->end[0]);
+  find_pages(u, y, bytes, &l->first[1], &l->end[1]);
+  lock(u);
+  touch_lent(u, l, 0, ACCESS_read, 1); // first, as it may be y
+  touch_lent(u, l, 1, ACCESS_write, 1);
+  while (*end)
+    end = &(*end)->next;
+  *end = l;
+  unlock(u);
+}
+
+void nnrt_in_use_back(NnrtRank *r, const void *y) {
+  NnrtInUse *u = r->in_use;
+  Lent **at = &u->lent, *l;
+  while (*at && (*at)->y != y)
+    at = &(*at)->next;
+  if (!(l = *at)) return;
+  *at = l->next;
+  lock(u);
+  touch_lent(u, l, 0, ACCESS_read, -1);
+  touch_lent(u, l, 1, ACCESS_read, -1);
+  unlock(u);
+  free(l);
+}
+
+// ---- from the first step to the last
+
+bool nnrt_in_use_possible(const NnrtRun *run, Why *w) {
+  if (!run->flags.memory.given) return true;
+  if (!known_machine) return why(w, "--memory is only known on x86-64");
+  if (run->launch.kind == LAUNCH_none || run->program->ranks == 1) return true;
+  return why(w, "--memory watches ranks of one process, and these are several\n"
+                "hint: start it without a launcher");
+}
+
+void nnrt_in_use_start(NnrtRank *r) {
+  static atomic_flag first = ATOMIC_FLAG_INIT;
+  NnrtInUse *u = nnrt_must_alloc(sizeof *u);
+  struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO};
+  int64_t page = sysconf(_SC_PAGESIZE);
+  u->slab = r->slab;
+  u->n_pages = (int)((r->code->slab_bytes + page - 1) / page);
+  u->bytes = u->n_pages * page;
+  u->page = nnrt_must_alloc((size_t)u->n_pages * sizeof *u->page + 1);
+  u->touched = nnrt_must_alloc((size_t)u->n_pages * sizeof *u->touched + 1);
+  add_moment(u, -1);
+  if (!atomic_flag_test_and_set(&first)) {
+    page_bytes = page;
+    sigaction(SIGSEGV, &action, &before);
+  }
+  NnrtInUse *head = atomic_load(&all);
+  do
+    u->next = head;
+  while (!atomic_compare_exchange_weak(&all, &head, u));
+  nnrt_comm_sum(r, &(int64_t){0}, 1); // another rank may have been the first
+  r->in_use = u;
+  mprotect(u->slab, (size_t)u->bytes, PROT_NONE);
+}
+
+// What the peak of a rank is; ranks are added up.
+typedef struct Most {
+  int64_t slab, touched, peak, op;
+} Most;
+
+static Most most_of(const NnrtRank *r, const NnrtInUse *u) {
+  Most most = {.slab = r->code->slab_bytes, .op = -1};
+  int64_t now = 0;
+  for (int32_t i = 0; i < u->n_moments; i++) {
+    const Moment *m = &u->moment[i];
+    now += m->begin;
+    if (now * page_bytes > most.peak) {
+      most.peak = now * page_bytes;
+      most.op = m->op;
+    }
+    now -= m->end;
+  }
+  return most;
+}
+
+static Most stop(NnrtRank *r) {
+  NnrtInUse *u = r->in_use;
+  int64_t touched = 0;
+  mprotect(u->slab, (size_t)u->bytes, PROT_READ | PROT_WRITE);
+  lock(u);
+  end_moment(u);
+  for (int i = 0; i < u->n_pages; i++) {
+    touched += u->page[i].lives ? page_bytes : 0;
+    close_life(u, &u->page[i]);
+  }
+  Most most = most_of(r, u);
+  most.touched = touched;
+  unlock(u);
+  r->in_use = NULL;
+  return most;
+}
+
+static const char *op_name(const NnrtProgram *p, int64_t op) {
+  if (op < 0) return "";
+  return op < p->train.n_ops ? p->train.ops[op] : p->eval.ops[op - p->train.n_ops];
+}
+
+static void write_text(FILE *f, const NnrtProgram *p, const Most *most) {
+  fprintf(f, "{\n  \"ranks\": %d,\n  \"page_bytes\": %lld,\n  \"per_rank\": [", p->ranks,
+          (long long)page_bytes);
+  for (int i = 0; i < p->ranks; i++) {
+    fprintf(f,
+            "%s\n    {\"slab_bytes\": %lld, \"touched_bytes\": %lld, \"peak_bytes\": %lld, "
+            "\"peak_op\": ",
+            i ? "," : "", (long long)most[i].slab, (long long)most[i].touched,
+            (long long)most[i].peak);
+    nnrt_json_write_string(f, op_name(p, most[i].op));
+    fputc('}', f);
+  }
+  fputs("\n  ]\n}\n", f);
+}
+
+bool nnrt_in_use_write(NnrtRank *r, const char *path, Why *w) {
+  Most *most = nnrt_must_alloc((size_t)r->ranks * sizeof *most);
+  most[r->rank] = stop(r);
+  nnrt_comm_sum(r, (int64_t *)(void *)most, r->ranks * (int64_t)(sizeof *most / sizeof(int64_t)));
+  bool ok = true;
+  if (r->rank == 0) {
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    if (!f) nnrt_must_alloc((size_t)-1);
+    write_text(f, r->program, most);
+    if (fclose(f) != 0) nnrt_must_alloc((size_t)-1);
+    OutFile o = {.fd = -1};
+    bool begun = nnrt_out_begin(&o, path, w);
+    ok = begun && nnrt_out_write(&o, text, (int64_t)n, w) && nnrt_out_commit(&o, w);
+    if (begun && !ok) nnrt_out_abandon(&o);
+    free(text);
+  }
+  free(most);
+  return ok;
+}
