@@ -1,0 +1,77 @@
+"""What ranks have in use of their memory, as executables count it, is what nnaot predicts.
+
+    memory.py [PLAN ...]       plans of the samples' gpt2, every kind of schedule among them
+
+With --memory an executable watches the pages of its slabs (rt/in_use.c), and knows nothing of what the compiler meant to be
+where.  For each rank two things are within 2 %:
+
+    in use     the most that was in use at once, beside the peak of the memory that nnaot's --trace predicts
+    touched    all that was ever touched, beside `peak_bytes` of --summary: what a slab needs with gaps between places
+
+Tokens are drawn from the whole vocabulary: rows of a table that nobody looks up are not in use.
+"""
+
+import array
+import json
+import pathlib
+import random
+import struct
+import sys
+
+from common import NNAOT, SAMPLES, run, scratch
+from plans import compile_in_a_hurry
+
+LIMIT, WORDS, TOKENS = 0.02, 256, 1 << 14
+# Plan, ranks, micro-batches of 32 rows.
+CASES = [("dp", 1, 1), ("dp", 2, 1), ("pp", 4, 8), ("pp_gpipe", 4, 8), ("pp_zb_h1", 4, 8),
+         ("pp_zb_h2", 4, 8), ("pp_search", 4, 8), ("pp_interleaved=2,dp=2", 4, 8), ("pp_zb_v=2", 2, 8),
+         ("pp=2,tp=2,dp=2", 8, 4), ("dp=2,recompute=1", 2, 1), ("coshard=2", 2, 1),
+         ("coshard=2,recompute=1", 2, 1)]
+
+
+def write_tokens(path):
+    rng = random.Random(1)
+    head = f"{{'descr': '<i8', 'fortran_order': False, 'shape': ({TOKENS},), }}"
+    head += " " * (-(10 + len(head) + 1) % 64) + "\n"
+    tokens = array.array("q", [rng.randrange(WORDS) for _ in range(TOKENS)])
+    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode() + tokens.tobytes())
+
+
+def predicted(trace):
+    """Of each rank, from the counters of a predicted timeline."""
+    most = {}
+    for e in json.loads(trace.read_text())["traceEvents"]:
+        if e["ph"] == "C" and e["name"] == "memory":
+            most[e["pid"]] = max(most.get(e["pid"], 0), sum(e["args"].values()))
+    return most
+
+
+def one_case(folder, plan, ranks, micro_batches):
+    at = {n: folder / n for n in ("exe", "tokens.npy", "summary", "trace", "memory")}
+    run(NNAOT, SAMPLES / "gpt2" / "gpt2.onnx", "-g", ranks, "--batch", 32, "--micro-batches", micro_batches, "--plan", plan,
+        "--loss", "next_token(logits,input_ids)", "--summary", at["summary"], "--trace", at["trace"], "-o", at["exe"])
+    run(at["exe"], "--tokens", f"input_ids={at['tokens.npy']}", "--steps", 2, "--memory", at["memory"])
+    want, slabs = predicted(at["trace"]), [r["peak_bytes"] for r in json.loads(at["summary"].read_text())["per_rank"]]
+    counted = json.loads(at["memory"].read_text())["per_rank"]
+    if not len(want) == len(slabs) == len(counted) == ranks:
+        sys.exit(f"{plan}: {ranks} ranks, {len(want)} predicted, {len(counted)} counted")
+    in_use = [c["peak_bytes"] / want[r] - 1 for r, c in enumerate(counted)]
+    touched = [c["touched_bytes"] / slab - 1 for c, slab in zip(counted, slabs)]
+    part = min(c["peak_bytes"] / slab for c, slab in zip(counted, slabs))
+    ok = all(abs(x) <= LIMIT for x in in_use + touched)
+    print(f"{plan:24}{ranks:6}{max(c['peak_bytes'] for c in counted):12}{max(in_use, key=abs):+9.1%}"
+          f"{max(slabs):12}{max(touched, key=abs):+9.1%}{part:10.1%}{'' if ok else '  FAILED'}", flush=True)
+    return ok
+
+
+def main(plans):
+    print(f"{'plan':24}{'ranks':>6}{'in use':>12}{'worst':>9}{'slab':>12}{'touched':>9}{'in use of':>10}")
+    with scratch() as folder:
+        folder = pathlib.Path(folder)
+        compile_in_a_hurry(folder)
+        write_tokens(folder / "tokens.npy")
+        return not all([one_case(folder, *case) for case in CASES if not plans or case[0] in plans])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
