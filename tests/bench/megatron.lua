@@ -1,0 +1,11 @@
+-- Megatron-LM with sequence parallelism: tensor parallelism, norms and dropouts cut along the sequence, and
+-- embedding, logits and loss cut by words.
+
+function model()
+  apply("tp")
+end
+
+function step(axis)
+  apply("vp", axis)
+  apply("sp", axis)
+end
