@@ -68,9 +68,9 @@ def cluster_of(folder, nodes):
 def predicted(o, folder, model, plan, ranks, rows):
     out = folder / "plan.json"
     began = time.monotonic()
-    done = subprocess.run([o.nnaot, model, "-g", str(ranks), "--cluster", cluster_of(folder, ranks // 8), "--plan", plan, "--batch",
-                           str(rows), "--micro-batches", str(rows), "--loss", "next_token(logits,input_ids)", "--optimizer",
-                           "adamw", "--dtype", "f16", "--target", "cuda:sm_80", "--emit", "plan", "-o", out],
+    done = subprocess.run([o.nnaot, model, "-g", str(ranks), "--cluster", cluster_of(folder, ranks // 8), "--plan", plan,
+                           "--batch", str(rows), "--micro-batches", str(rows), "--loss", "next_token(logits,input_ids)",
+                           "--optimizer", "adamw", "--dtype", "f16", "--target", "cuda:sm_80", "--emit", "plan", "-o", out],
                           capture_output=True, text=True)
     if done.returncode:
         print(f"{'':8}{plan}: {done.stderr.strip().splitlines()[0] if done.stderr.strip() else done.returncode}", flush=True)

@@ -1,9 +1,10 @@
-"""Predicted against measured step times:  tests/bench/predict.py NNAOT [--cluster NAME|FILE.lua] [--steps 60]
+"""Predicted against measured step times:  tests/bench/predict.py NNAOT [--cluster NAME|FILE.lua] [--steps 40] [--times 7]
 
-Compiles the gpt2 sample under several plans, asks --summary how long a step is to take, and trains on random tokens to
-see how long it does, the plans in turn:
+Calibrates the machine for two ranks, unless --cluster says what it is; compiles the gpt2 sample under several plans, asks
+--summary how long a step is to take, and trains on random tokens to see how long it does.  Plans take turns, many times:
+what else the machine does is then beside all of them, and each has some turn in which there is little of it.
 
-    step    milliseconds: predicted, and the median of all steps but the first few
+    step    milliseconds: predicted, and of all turns the least median of the steps but the first few
     work    the same of what all ranks do, computing and communicating: predicted, and processor time.  Ranks are
             threads of one process; where there is no core for each, or others use the machine, this is what to compare
 
@@ -39,6 +40,13 @@ def compiled(nnaot, folder, batch, ranks, plan, micro, cluster):
     return folder / name, json.loads((folder / f"{name}.json").read_text())
 
 
+def calibrated(nnaot, folder):
+    out = folder / "cluster.lua"
+    subprocess.run([pathlib.Path(nnaot).with_name("nnaot-plan"), "calibrate", "--ranks", "2", "-o", out], check=True,
+                   stdout=subprocess.DEVNULL)
+    return out
+
+
 def processor_ms():
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return 1000 * (used.ru_utime + used.ru_stime)
@@ -69,21 +77,22 @@ def main():
     parser.add_argument("nnaot")
     parser.add_argument("--cluster")
     parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--times", type=int, default=7)
     o = parser.parse_args()
-    cluster = ["--cluster", o.cluster] if o.cluster else []
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         tokens = folder / "tokens.npy"
         np.save(tokens, np.random.default_rng(3).integers(0, WORDS, 1 << 18, dtype=np.int64))
+        cluster = ["--cluster", o.cluster or calibrated(o.nnaot, folder)]
         plans = [compiled(o.nnaot, folder, o.batch, *plan, cluster) for plan in PLANS]
         runs = [[measured(exe, tokens, o.steps) for exe, _ in plans] for _ in range(o.times)]
+    print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     print(f"{'ranks':>5} {'plan':8}{'micro-batches':>14}{'compute':>9}{'comm':>8}{'idle':>8}"
           f"{'step':>9}{'measured':>9}{'ratio':>7}{'work':>9}{'measured':>9}{'ratio':>7}")
     pairs = []
     for i, ((ranks, plan, micro), (_, s)) in enumerate(zip(PLANS, plans)):
-        first, step = s["per_rank"][0], statistics.median(x for r in runs for x in r[i][0])
+        first, step = s["per_rank"][0], min(statistics.median(r[i][0]) for r in runs)
         all_work = sum(rank["compute_ms"] + rank["comm_ms"] for rank in s["per_rank"])
         work = min(r[i][1] for r in runs)
         predicted = s["predicted_step_ms"]
