@@ -63,6 +63,7 @@ typedef struct NnrtInUse {
   atomic_flag busy; // guards what may change: threads fault at any time
   int *touched;     // pages, since the op began
   int n_touched;
+  bool rests; // nothing is forbidden
   Lent *lent; // in the order of starts
   Moment *moment;
   int32_t n_moments, room;
@@ -163,9 +164,19 @@ void nnrt_in_use_op(NnrtRank *r, int i) {
   NnrtInUse *u = r->in_use;
   const NnrtProgram *p = r->program;
   lock(u);
-  if (u->n_touched) mprotect(u->slab, (size_t)u->bytes, PROT_NONE);
+  if (u->n_touched || u->rests) mprotect(u->slab, (size_t)u->bytes, PROT_NONE);
+  u->rests = false;
   end_moment(u);
   add_moment(u, i < 0 || r->graph == &p->train ? i : p->train.n_ops + i);
+  unlock(u);
+}
+
+void nnrt_in_use_rest(NnrtRank *r) {
+  NnrtInUse *u = r->in_use;
+  if (!u) return;
+  lock(u);
+  u->rests = true;
+  mprotect(u->slab, (size_t)u->bytes, PROT_READ | PROT_WRITE);
   unlock(u);
 }
 

@@ -446,6 +446,8 @@ typedef struct NnrtRun {
 
 bool nnrt_in_use_possible(const NnrtRun *run, Why *w); // or --memory is not given
 void nnrt_in_use_start(NnrtRank *r);                   // collective
+// Until the next operation nobody is watched, so that the operating system may read the slab.
+void nnrt_in_use_rest(NnrtRank *r);
 // A communication from x, or NULL, into y has both from here on, until it is waited for.
 void nnrt_in_use_lend(NnrtRank *r, const void *y, const void *x, int64_t bytes);
 void nnrt_in_use_back(NnrtRank *r, const void *y);

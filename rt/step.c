@@ -429,6 +429,7 @@ static bool end_step(Trainer *t, int64_t step, const double *out, bool last) {
   }
   if (f->checkpoint_dir.given && (last || is_due(&f->checkpoint_every, step + 1))) {
     nnrt_comm_begin_files(r);
+    nnrt_in_use_rest(r);
     nnrt_checkpoint_save(&run->checkpoints, r, step + 1, &t->order);
     nnrt_comm_end_files(r);
   }

@@ -131,6 +131,10 @@ with folder_with_data():
         check(f"memory of {n} ranks", used["ranks"] == n == len(used["per_rank"]) and all(
             0 < r["peak_bytes"] <= r["touched_bytes"] < r["slab_bytes"] + used["page_bytes"] and "peak_op" in r
             for r in used["per_rank"]), used)
+    # What is written to files is read by the operating system, which stops at pages that nobody may touch.
+    os.mkdir("watched")
+    train("line2", "--steps", 4, "--memory", "used.json", "--checkpoint-dir", "watched", "--checkpoint-every", 1, "--keep", 9)
+    check("checkpoints beside --memory", len(os.listdir("watched")) == 4, os.listdir("watched"))
     refused("memory of ranks that are processes", "--memory watches ranks of one process", "line2", *DATA, "--memory",
             "used.json", launcher=mpirun(2))
     refused("two outputs in one file", "--trace and --traffic are the same file", "line1", *DATA, "--trace", "one.json",
