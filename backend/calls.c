@@ -461,8 +461,27 @@ static bool add_move(Writer *w, const Op *op) {
   return true;
 }
 
+// -- Host memory -------------------------------------------------------------------------------
+
+// The number of a copy: the runtime has an event for each that is on its way.
+static int swap_number(const Op *starts) {
+  int n = 0;
+  for (const Op *op = starts->prev; op; op = op->prev)
+    n += op->kind == OP_swap_out || op->kind == OP_swap_in;
+  return n;
+}
+
+static void add_swap(Writer *w, const Op *op) {
+  const Op *starts = op->kind == OP_swap_wait ? op->in[0].value->def : op;
+  add_run(w, op,
+          str_format(w->arena, "nnrt_%s%s(r, %d, %s, %s, %" PRId64 ")", op_info[starts->kind].name,
+                     op == starts ? "" : "_wait", swap_number(starts), buffer(w, starts->out[0]),
+                     buffer(w, starts->in[0].value), type_bytes(starts->out[0]->type)));
+}
+
 // Is nothing called for it?
 static bool is_silent(const Op *op) {
+  if (op->kind == OP_swap_wait) return false;
   return (op_info[op->kind].traits & VIEW) || (op->kind == OP_constant && op->out[0]->offset < 0);
 }
 
@@ -477,6 +496,10 @@ static bool add_op(Writer *w, Op *op) {
   }
   if (op->kind == OP_constant) {
     add_constant(w, op);
+    return true;
+  }
+  if (op->kind == OP_swap_out || op->kind == OP_swap_in || op->kind == OP_swap_wait) {
+    add_swap(w, op);
     return true;
   }
   if (op->kind == OP_fused) return add_fused_call(w, op);

@@ -56,7 +56,8 @@ static bool *meshes_of(const Program *p, int rank, int n_meshes) {
 }
 
 // The code of `rank`, a new one if there is none for the meshes that it is on and what it runs.
-static int find_code(Program *p, int rank, int n_meshes, const int64_t *ends) {
+static int find_code(Program *p, int rank, int n_meshes, const int64_t *ends,
+                     const int64_t *host_ends) {
   bool *on = meshes_of(p, rank, n_meshes);
   const RankRun *train = graph_run_of(p->train.g, rank);
   const RankRun *eval = p->eval.g ? graph_run_of(p->eval.g, rank) : NULL;
@@ -68,7 +69,8 @@ static int find_code(Program *p, int rank, int n_meshes, const int64_t *ends) {
   }
   int64_t end = device_end(p->m, ends, rank), align = target_info[p->o->target.target].align;
   end = (end + align - 1) / align * align;
-  Code code = {.on = on, .run = {train, eval}, .slab_bytes = end};
+  int64_t host = device_end(p->m, host_ends, rank);
+  Code code = {.on = on, .run = {train, eval}, .slab_bytes = end, .host_bytes = host};
   vec_push(p->arena, &p->code, code);
   return p->code.n - 1;
 }
@@ -111,10 +113,10 @@ static const char *who_is(const Program *p, int c) {
 static void find_ranks(Program *p) {
   int n_meshes = module_n_meshes(p->m);
   module_devices(p->m, p->arena, &p->n_ranks);
-  const int64_t *ends = mesh_ends(p->m, p->arena);
+  const int64_t *ends = mesh_ends(p->m, p->arena), *host = mesh_host_ends(p->m, p->arena);
   p->code_of = arena_array(p->arena, int, p->n_ranks);
   for (int rank = 0; rank < p->n_ranks; rank++)
-    p->code_of[rank] = find_code(p, rank, n_meshes, ends);
+    p->code_of[rank] = find_code(p, rank, n_meshes, ends, host);
   for (int c = 0; c < p->code.n && p->code.n > 1; c++) {
     p->code.at[c].name = name_of(p, c);
     p->code.at[c].who = who_is(p, c);

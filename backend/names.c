@@ -17,6 +17,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "ir/place.h"
 #include "program.h"
 
 typedef struct Name {
@@ -99,8 +100,8 @@ static const char *place_text(Arena *a, const Value *v) {
   const char *slot = "";
   if (v->slots > 1)
     slot = str_format(a, " + r->micro %% %d * INT64_C(%" PRId64 ")", v->slots, v->stride);
-  return str_format(a, "((%s *)(r->slab + %" PRId64 "%s))", dtype_ctype[v->type->dtype], v->offset,
-                    slot);
+  return str_format(a, "((%s *)(r->%s + %" PRId64 "%s))", dtype_ctype[v->type->dtype],
+                    value_on_host(v) ? "host" : "slab", v->offset, slot);
 }
 
 const char *names_of(Names *n, const Value *v, const char *graph, StrBuf *defines) {

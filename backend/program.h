@@ -24,7 +24,7 @@ typedef struct Code {
   bool *on;         // by mesh id: are its ranks on that?
   // What they do in the loops of train and eval; NULL: nothing, or there is no schedule.
   const RankRun *run[2];
-  int64_t slab_bytes;
+  int64_t slab_bytes, host_bytes;
 } Code;
 
 // The ranks that meet in a collective: as NnrtGroup.

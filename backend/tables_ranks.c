@@ -158,7 +158,7 @@ static void add_codes(const Program *p, StrBuf *out) {
     strbuf_addf(out, "    {%s", function_name(p->arena, "prepare", code, ""));
     add_steps(p, out, &p->train, c);
     add_steps(p, out, &p->eval, c);
-    strbuf_addf(out, ", %" PRId64 "},\n", code->slab_bytes);
+    strbuf_addf(out, ", %" PRId64 ", %" PRId64 "},\n", code->slab_bytes, code->host_bytes);
   }
   strbuf_add(out, "};\n\n");
   if (p->code.n == 1) return;

@@ -157,5 +157,6 @@ set(PASS_FILES
   machine/plan_slots.c
   machine/schedule.c
   machine/segments.c
+  machine/swap.c
   machine/widen.c
 )

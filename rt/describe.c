@@ -56,6 +56,13 @@ static void write_meshes(FILE *f, const NnrtProgram *p) {
   fputs("\n  }", f);
 }
 
+static int64_t largest_host(const NnrtProgram *p) {
+  int64_t most = 0;
+  for (int i = 0; i < p->n_codes; i++)
+    if (p->code[i].host_bytes > most) most = p->code[i].host_bytes;
+  return most;
+}
+
 static int64_t largest_slab(const NnrtProgram *p) {
   int64_t most = 0;
   for (int i = 0; i < p->n_codes; i++)
@@ -104,6 +111,8 @@ void nnrt_describe(const NnrtProgram *p, FILE *f) {
   fprintf(f,
           ",\n  \"parameters\": %lld,\n  \"trained_parameters\": %lld,\n  \"bytes_per_rank\": %lld",
           (long long)parameters, (long long)trained, (long long)largest_slab(p));
+  if (largest_host(p) > 0)
+    fprintf(f, ",\n  \"host_bytes_per_rank\": %lld", (long long)largest_host(p));
   fprintf(f, ",\n  \"lr\": %.9g,\n  \"lr_schedule\": ", p->lr);
   nnrt_json_write_string(f, p->lr_schedule);
   fprintf(f, ",\n  \"seed\": %lld,\n  \"evaluates\": %s,\n  \"exports\": %s,\n  \"libraries\": [",

@@ -170,6 +170,7 @@ typedef struct NnrtCode {
   void (*init)(NnrtRank *r); // prepares kernels, into r->prep
   NnrtSteps train, eval;     // all is NULL where there is no eval
   int64_t slab_bytes;
+  int64_t host_bytes; // of values in host memory
 } NnrtCode;
 
 // An array of the program's text that kernels read.  The runtime puts it where they can.
@@ -215,6 +216,7 @@ typedef struct NnrtProgram {
 // The slab and the constants are in the memory of the device that computes (device.h).
 struct NnrtRank {
   char *slab;
+  char *host; // memory of this machine, for what is not kept in the slab; NULL: there is nothing
   NnrtPrep **prep;
   const void **constant; // [n_constants] of the program's, where kernels read them
   // Where it is on each mesh, all -1 on those that it is not on; but of an axis of time, the
@@ -284,6 +286,13 @@ enum { NNRT_OK, NNRT_INDEX, NNRT_LIBRARY, NNRT_COMM, NNRT_MEMORY, NNRT_UNSUPPORT
 int nnrt_all_reduce_f32(float *y, const float *x, int64_t n, NnrtRank *r, int group);
 int nnrt_all_reduce_i64(int64_t *y, const int64_t *x, int64_t n, NnrtRank *r, int group);
 int nnrt_wait(NnrtRank *r, const void *y);
+
+// To host memory and back, of `bytes` bytes.  What out copies must stay, and what in fills is not
+// there, until they were waited for; `copy` is a number of its own of each that may be on its way.
+int nnrt_swap_out(NnrtRank *r, int copy, void *host, const void *x, int64_t bytes);
+int nnrt_swap_out_wait(NnrtRank *r, int copy, void *host, const void *x, int64_t bytes);
+int nnrt_swap_in(NnrtRank *r, int copy, void *y, const void *host, int64_t bytes);
+int nnrt_swap_in_wait(NnrtRank *r, int copy, void *y, const void *host, int64_t bytes);
 int nnrt_reduce_scatter_f32(float *y, const float *x, int64_t rank, const int64_t *dims,
                             int64_t dim, NnrtRank *r, int group);
 int nnrt_reduce_scatter_i64(int64_t *y, const int64_t *x, int64_t rank, const int64_t *dims,

@@ -383,7 +383,8 @@ typedef struct Slabs { // of some ranks
   int n;
   double all, largest; // bytes
 } Slabs;
-void nnrt_slabs_add(Slabs *s, const NnrtProgram *p, int rank);
+// The rank's slab, what it has in host memory, or both.
+void nnrt_slabs_add(Slabs *s, const NnrtProgram *p, int rank, bool slab, bool host);
 // Do they fit into the `bytes` that are there of `what`?
 bool nnrt_memory_enough(const Slabs *s, double bytes, const char *what, Why *w);
 typedef struct Amount {

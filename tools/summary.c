@@ -210,17 +210,19 @@ static void add_ranks(StrBuf *b, const Module *m, int ranks, const StepCost *cos
   int n;
   Arena *a = b->arena;
   int *device = module_devices(m, a, &n);
-  const int64_t *ends = mesh_ends(m, a);
+  const int64_t *ends = mesh_ends(m, a), *host_ends = mesh_host_ends(m, a);
   qsort(device, (size_t)n, sizeof *device, by_number);
   for (int i = 0; i < ranks; i++) {
     int64_t bytes = i < n ? device_end(m, ends, device[i]) : 0;
+    int64_t host = i < n ? device_end(m, host_ends, device[i]) : 0;
     const RankCost *known = i < n ? cost_of(cost, device[i]) : NULL;
     RankCost rank = known ? *known : (RankCost){0};
     strbuf_addf(b,
-                "%s\n    {\"peak_bytes\": %s, \"compute_ms\": %s, \"comm_ms\": %s, "
+                "%s\n    {\"peak_bytes\": %s, \"host_bytes\": %" PRId64
+                ", \"compute_ms\": %s, \"comm_ms\": %s, "
                 "\"idle_ms\": %s}",
                 i ? "," : "", m->phase >= PHASE_planned ? str_format(a, "%" PRId64, bytes) : "null",
-                ms_text(a, known, rank.compute), ms_text(a, known, rank.comm),
+                host, ms_text(a, known, rank.compute), ms_text(a, known, rank.comm),
                 ms_text(a, known, rank.idle));
   }
 }

@@ -8,7 +8,7 @@
 
 // A row's name is written with '-' for '_'.
 #define CLUSTER(name_, node, nics_, in_s, in_gb, across_s, across_gb, start_, gb, gb_s, f32_,      \
-                half_, launch_)                                                                    \
+                half_, launch_, host_)                                                             \
   {.name = #name_,                                                                                 \
    .per_node = node,                                                                               \
    .nics = nics_,                                                                                  \
@@ -19,7 +19,8 @@
    .memory_speed = (gb_s)*1e9,                                                                     \
    .f32 = (f32_)*1e12,                                                                             \
    .half = (half_)*1e12,                                                                           \
-   .launch = launch_},
+   .launch = launch_,                                                                              \
+   .host = (host_)*1e9},
 static const Cluster table[] = {
 #include "clusters.def"
 };

@@ -29,6 +29,7 @@ typedef struct Device {
   double memory;                  // bytes
   double memory_speed, f32, half; // bytes/s, and FLOP/s in f32 and in 16 bits
   double launch;                  // seconds of a kernel, however small
+  double host;                    // bytes/s to host memory, and as much back
 } Device;
 
 // Devices that are not like the others.
@@ -45,7 +46,7 @@ typedef struct Cluster {
   double start;              // seconds until a primitive begins
   // As in Device: what every device has at least.  Where all do the same, they wait for the
   // slowest.
-  double memory, memory_speed, f32, half, launch;
+  double memory, memory_speed, f32, half, launch, host;
   Device others; // where there are kinds: what devices are that are of none
   const DeviceKind *kind;
   int n_kinds;
@@ -82,10 +83,11 @@ static inline int cluster_kind(const Cluster *c, int device) {
 // What both have at least.
 static inline Device device_least(Device a, Device b) {
   return (Device){fmin(a.memory, b.memory), fmin(a.memory_speed, b.memory_speed),
-                  fmin(a.f32, b.f32), fmin(a.half, b.half), fmax(a.launch, b.launch)};
+                  fmin(a.f32, b.f32),       fmin(a.half, b.half),
+                  fmax(a.launch, b.launch), fmin(a.host, b.host)};
 }
 static inline Device cluster_least(const Cluster *c) {
-  return (Device){c->memory, c->memory_speed, c->f32, c->half, c->launch};
+  return (Device){c->memory, c->memory_speed, c->f32, c->half, c->launch, c->host};
 }
 static inline Device cluster_device(const Cluster *c, int device) {
   int kind = cluster_kind(c, device);

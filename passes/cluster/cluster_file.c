@@ -8,6 +8,7 @@
 //       memory = 32e9, memory_speed = 900e9,                -- bytes, bytes/s; not known
 //       f32 = 15.7e12, half = 125e12,                       -- FLOP/s; not known
 //       launch = 2e-6,                                      -- seconds of a kernel; 0
+//       host = 16e9,                                        -- bytes/s to host memory; memory_speed
 //       devices = {                                         -- those that are not so; none
 //         { from = 8, to = 15, memory = 16e9, f32 = 8e12,   -- what it leaves out is as above
 //           inside = { alpha = 5e-6, beta = 1 / 16e9 } },   -- and across
@@ -50,6 +51,7 @@ static const Field fields[] = {
     FIELD(f32, NUMBER, true, "FLOP/s", 1e6, 1e21),
     FIELD(half, NUMBER, true, "FLOP/s", 1e6, 1e21),
     FIELD(launch, NUMBER, true, SECONDS),
+    FIELD(host, NUMBER, true, "bytes/s", 1e6, 1e18),
     {"devices", KINDS, false, 0, "", 0, 0},
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
@@ -206,6 +208,7 @@ static void find_least(Cluster *c) {
     least = device_least(least, cluster_device(c, i));
   c->memory = least.memory;
   c->memory_speed = least.memory_speed;
+  c->host = least.host;
   c->f32 = least.f32;
   c->half = least.half;
   c->launch = least.launch;

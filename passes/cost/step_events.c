@@ -168,10 +168,17 @@ static void add_ends(StepState *s, int event) {
     }
 }
 
+// What goes to host memory goes through the device's link to it; who waits for that takes no time.
+static double seconds_on(const Device *d, const Op *op) {
+  if (op->kind == OP_swap_wait) return 0;
+  if (!op_swaps(op)) return op_seconds_on(d, op);
+  return (double)type_bytes(op->out[0]->type) / (d->host > 0 ? d->host : d->memory_speed);
+}
+
 static void add_event(StepState *s, const Op *op, StepPart part) {
   const Mesh *mesh = op_mesh(op);
   Event e = {.op = op, .part = part, .on = &s->on_mesh[mesh ? mesh->id : 0]};
-  if (op_info[op->kind].traits & VIEW) return;
+  if ((op_info[op->kind].traits & VIEW) && op->kind != OP_swap_wait) return;
   add_waits(s, &e);
   if (mesh && op_is_collective(op)) {
     const CommPrice *price = comm_price(s->prices, op);
@@ -183,12 +190,15 @@ static void add_event(StepState *s, const Op *op, StepPart part) {
     for (int i = 0; i < e.on->n; i++) {
       int k = e.on->at[i];
       bool known = i && s->class_at[k].kind == s->class_at[e.on->at[0]].kind;
-      computes[k] = known ? computes[e.on->at[0]] : op_seconds_on(&s->class_at[k].device, op);
+      computes[k] = known ? computes[e.on->at[0]] : seconds_on(&s->class_at[k].device, op);
       e.seconds = fmax(e.seconds, computes[k]);
     }
     e.computes = computes;
   }
-  if (e.seconds > 0 || e.n_waits) vec_push(s->a, &s->events, e);
+  if (op->kind == OP_swap_wait) e.starts = s->event_of[op->in[0].value->def->id];
+  if (op_swaps(op)) s->event_of[op->id] = s->events.n;
+  if (e.seconds > 0 || e.n_waits || op_swaps(op) || op->kind == OP_swap_wait)
+    vec_push(s->a, &s->events, e);
 }
 
 void step_add_events(StepState *s) {
@@ -198,8 +208,10 @@ void step_add_events(StepState *s) {
     s->event_of[i] = -1;
   for_each_op(op, s->g)
     add_event(s, op, part[op->id]);
-  for (int i = 0; i < s->n_classes; i++)
+  for (int i = 0; i < s->n_classes; i++) {
     s->class_at[i].done = arena_array(s->a, double *, s->events.n);
+    s->class_at[i].copied = arena_array(s->a, double, s->events.n);
+  }
   for (int i = 0; i < s->events.n; i++)
     if (s->events.at[i].meeting) add_ends(s, i);
 }

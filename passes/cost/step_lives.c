@@ -26,6 +26,7 @@ struct LaneLives {
   Arena *scratch;
   const StepPart *part;
   int n_slices, device;
+  bool host;           // of what is in host memory
   int *above;          // by value id: of the values of one block
   MemBlock **block_of; // by value id of the first
   int n_blocks;
@@ -38,7 +39,7 @@ struct LaneLives {
 
 static bool is_here(const LaneLives *s, const Value *v) {
   const Mesh *mesh = v->layout ? v->layout->mesh : NULL;
-  return v->offset >= 0 && (!mesh || mesh_has(mesh, s->device));
+  return v->offset >= 0 && value_on_host(v) == s->host && (!mesh || mesh_has(mesh, s->device));
 }
 
 static int64_t end_of(const Value *v) {
@@ -360,9 +361,9 @@ void for_each_life(const LaneLives *s, EachLife *then, void *context) {
   }
 }
 
-LaneLives *lane_lives_new(Arena *a, const Graph *g, const StepPart *part, int device) {
+LaneLives *lane_lives_new(Arena *a, const Graph *g, const StepPart *part, int device, bool host) {
   LaneLives *s = arena_one(a, LaneLives);
-  *s = (LaneLives){.g = g, .scratch = a, .part = part, .device = device};
+  *s = (LaneLives){.g = g, .scratch = a, .part = part, .device = device, .host = host};
   s->n_slices = module_slices(g->module);
   find_blocks(s);
   find_run(s);

@@ -54,8 +54,9 @@ typedef struct Lived {
   Moment from, to; // both included
 } Lived;
 
-// `part`: by op id, as graph_step_parts gives it.  All of it is in the arena.
-LaneLives *lane_lives_new(Arena *a, const Graph *g, const StepPart *part, int device);
+// `part`: by op id, as graph_step_parts gives it.  `host`: of what is in host memory.  All of it is
+// in the arena.
+LaneLives *lane_lives_new(Arena *a, const Graph *g, const StepPart *part, int device, bool host);
 const LaneRun *lane_lives_run(const LaneLives *s);
 
 // Every block, and of one that does not last every slice.

@@ -170,12 +170,12 @@ static void add_points(Memory *s, int lane, LaneMemory *out) {
   explain_peak(s, peak, out);
 }
 
-static LaneMemory lane_memory(Memory *s, int lane, const int64_t *ends) {
+static LaneMemory lane_memory(Memory *s, int lane, const int64_t *ends, bool host) {
   LaneMemory out = {0};
   int device = s->t->lane[lane].device[0];
   s->scratch = arena_new();
   s->delta.n = s->delta.cap = 0;
-  s->lives = lane_lives_new(s->scratch, s->g, s->part, device);
+  s->lives = lane_lives_new(s->scratch, s->g, s->part, device, host);
   s->run = lane_lives_run(s->lives);
   for_each_life(s->lives, add_life, s);
   add_points(s, lane, &out);
@@ -184,12 +184,20 @@ static LaneMemory lane_memory(Memory *s, int lane, const int64_t *ends) {
   return out;
 }
 
-LaneMemory *step_memory(const StepTimeline *t, const Module *m, Arena *a) {
+static LaneMemory *lanes_memory(const StepTimeline *t, const Module *m, bool host, Arena *a) {
   Memory s = {.t = t, .m = m, .g = m->graphs, .a = a};
   LaneMemory *out = arena_array(a, LaneMemory, t->n_lanes);
-  const int64_t *ends = mesh_ends(m, a);
+  const int64_t *ends = host ? mesh_host_ends(m, a) : mesh_ends(m, a);
   s.part = graph_step_parts(s.g, a);
   for (int i = 0; i < t->n_lanes; i++)
-    out[i] = lane_memory(&s, i, ends);
+    out[i] = lane_memory(&s, i, ends, host);
   return out;
+}
+
+LaneMemory *step_memory(const StepTimeline *t, const Module *m, Arena *a) {
+  return lanes_memory(t, m, false, a);
+}
+
+LaneMemory *step_host_memory(const StepTimeline *t, const Module *m, Arena *a) {
+  return lanes_memory(t, m, true, a);
 }

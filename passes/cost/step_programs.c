@@ -85,6 +85,12 @@ static void add_reads(StepState *s, Program *of_class, const Event *e) {
   }
 }
 
+// What an op does where it stands.
+static Step own_step(const Event *e, int event) {
+  if (e->op->kind == OP_swap_wait) return (Step){.what = DO_copied, .event = e->starts};
+  return (Step){.what = op_swaps(e->op) ? DO_copy : DO_compute, .event = event};
+}
+
 static void add_op(StepState *s, Program *of_class, int event) {
   const Event *e = &s->events.at[event];
   add_reads(s, of_class, e);
@@ -94,7 +100,7 @@ static void add_op(StepState *s, Program *of_class, int event) {
     add_collective(s, of_class, event);
   else
     for (int i = 0; e->computes && i < e->on->n; i++)
-      add_step(s, &of_class[e->on->at[i]], (Step){.what = DO_compute, .event = event});
+      add_step(s, &of_class[e->on->at[i]], own_step(e, event));
 }
 
 static void wait_for_sum(StepState *s, Program *of_class, int event) {

@@ -43,7 +43,8 @@ typedef struct Event {
   StepPart part;
   const Classes *on;      // its mesh
   double seconds;         // of what moves data
-  const double *computes; // seconds of what computes, by class
+  const double *computes; // seconds of what computes, or copies to host memory, by class
+  int starts;             // of a swap_wait: the number of what it waits for
   const Meeting *meeting; // of what moves data, else NULL
   Meet *meet;             // of that: [set][slice]; of a move, as if of one set
   int *n_wanted;          // who must come to it, by set
@@ -54,8 +55,10 @@ typedef struct Event {
 
 typedef enum StepDo {
   DO_compute,
-  DO_queue, // is put in the queue of what moves data; the rank goes on
-  DO_wait,  // until its queue has done that
+  DO_queue,  // is put in the queue of what moves data; the rank goes on
+  DO_wait,   // until its queue has done that
+  DO_copy,   // to host memory or back; the rank goes on
+  DO_copied, // until that is done
 } StepDo;
 
 typedef struct Step {
@@ -90,16 +93,18 @@ typedef struct Job {
 // Ranks that are on the same meshes, have the same run, and are of the same kind of device.
 typedef struct Class {
   Device device;
-  int kind;      // of it, in the cluster
-  double now;    // until when its ops run
-  double queued; // until when its queue runs
-  double first;  // when it begins; INFINITY: not yet
+  int kind;          // of it, in the cluster
+  double now;        // until when its ops run
+  double queued;     // until when its queue runs
+  double copying[2]; // until when it copies to host memory, and back
+  double first;      // when it begins; INFINITY: not yet
   RankCost cost;
   Vec(Span) busy; // with moving data, in order; those before `past` are over
   int past;
   Vec(Job) job;
-  int n_done;    // jobs
-  double **done; // by event, slice: when its queue has done it; NAN: not yet; NULL: it never does
+  int n_done;     // jobs
+  double *copied; // by event, of the slice that runs: when it is copied
+  double **done;  // by event, slice: when its queue has done it; NAN: not yet; NULL: it never does
   Vec(Task) task;
   int n_tasks, at; // of which are over, and steps of the next one
   double began;    // its first step that is no wait
@@ -129,6 +134,9 @@ typedef struct StepState {
 } StepState;
 
 // step_events.c
+static inline bool op_swaps(const Op *op) {
+  return op->kind == OP_swap_out || op->kind == OP_swap_in;
+}
 void step_find_classes(StepState *s);
 void step_add_events(StepState *s);
 // What `part` of the step is to a slice of it, as far as slices are told apart.

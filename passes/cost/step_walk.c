@@ -52,6 +52,12 @@ static void compute(StepState *s, Class *k, const Event *e, const Task *task) {
   k->cost.compute += seconds;
 }
 
+// Copies in one direction follow one another, beside all else.
+static void copy(Class *k, const Event *e, int event, double seconds) {
+  double *busy = &k->copying[e->op->kind == OP_swap_in];
+  k->copied[event] = *busy = fmax(*busy, k->now) + seconds;
+}
+
 // -- Queues ------------------------------------------------------------------------------------
 
 static void go_on(StepState *s, int k) {
@@ -133,9 +139,15 @@ static bool do_step(StepState *s, Class *k, const Task *task) {
     step_wait_until(k, done);
     return true;
   }
+  if (step->what == DO_copied) {
+    step_wait_until(k, k->copied[step->event]);
+    return true;
+  }
   if (isnan(k->began)) k->began = k->now;
   if (step->what == DO_compute)
     compute(s, k, e, task);
+  else if (step->what == DO_copy)
+    copy(k, e, step->event, e->computes[k - s->class_at]);
   else
     vec_push(s->a, &k->job, (Job){.step = step, .slice = task->slice, .since = k->now});
   return true;

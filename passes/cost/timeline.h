@@ -79,5 +79,7 @@ typedef struct LaneMemory {
 
 // Of each lane; from PHASE_planned on.
 LaneMemory *step_memory(const StepTimeline *t, const Module *m, Arena *a);
+// The same of host memory.
+LaneMemory *step_host_memory(const StepTimeline *t, const Module *m, Arena *a);
 
 #endif

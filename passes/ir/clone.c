@@ -180,6 +180,7 @@ Module *module_clone(const Module *m) {
   Module *copy = module_new();
   copy->source = str_copy(copy->arena, m->source);
   copy->slab_bytes = m->slab_bytes;
+  copy->host_bytes = m->host_bytes;
   copy->phase = m->phase;
   copy->schedule = str_copy(copy->arena, m->schedule);
   for_each_mesh(mesh, m)

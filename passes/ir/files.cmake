@@ -32,6 +32,7 @@ set(IR_FILES
   ir/verify_ends.c
   ir/verify_layout.c
   ir/verify_memory.c
+  ir/verify_swap.c
   ir/verify_schedule.c
   ir/verify_waits.c
   ir/work.c

@@ -199,6 +199,9 @@ typedef struct Origin {
   // Forward, the list of ops, from 1, whose results are not kept for gradients; backward, that list
   // of an op that computes such a result anew: recompute.c.  0: none.
   int anew;
+  // Forward, the list of ops, from 1, whose results are in host memory between forward and
+  // backward: swap.c.  0: none.
+  int away;
 } Origin;
 
 struct Op {
@@ -215,7 +218,7 @@ struct Op {
   // Its Origin.
   const Loc *loc;
   TrainPart part;
-  int of, piece, turn, anew;
+  int of, piece, turn, anew, away;
   int segment; // of its graph's schedule, from 1; 0: none
   Graph *graph;
   Op *prev, *next;
@@ -257,6 +260,7 @@ struct Module {
   Arena *arena;
   const char *source; // the model's file name, or NULL
   int64_t slab_bytes; // of one rank, from PHASE_planned on
+  int64_t host_bytes; // the same in host memory: place.h
   Mesh *meshes;       // in order; NULL: one device
   Graph *graphs;      // in order; the first is the main entry
   Phase phase;

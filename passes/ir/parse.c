@@ -247,6 +247,8 @@ static bool parse_module_line(Parser *p) {
   p->m->phase = (Phase)i;
   if (accept(p, "slab") && (!expect(p, "=") || !parse_int(p, 0, INT64_MAX, &p->m->slab_bytes)))
     return false;
+  if (accept(p, "host") && (!expect(p, "=") || !parse_int(p, 0, INT64_MAX, &p->m->host_bytes)))
+    return false;
   if (!accept(p, "schedule")) return true;
   t = expect(p, "=") ? expect_kind(p, TOKEN_string, "the name of a schedule, such as \"1f1b\"")
                      : NULL;

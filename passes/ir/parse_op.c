@@ -171,7 +171,8 @@ static bool parse_origin(Parser *p, Statement *s) {
   return parse_number_of_origin(p, "of", &s->origin.of) &&
          parse_number_of_origin(p, "piece", &s->origin.piece) &&
          parse_number_of_origin(p, "turn", &s->origin.turn) &&
-         parse_number_of_origin(p, "anew", &s->origin.anew);
+         parse_number_of_origin(p, "anew", &s->origin.anew) &&
+         parse_number_of_origin(p, "away", &s->origin.away);
 }
 
 static bool parse_segment(Parser *p, Statement *s) {
@@ -218,8 +219,7 @@ static Op *build_op(Parser *p, const Statement *s) {
   if (!op && diag_errors(p->d) == errors) fail(p, s->name, "%s does not fit", s->name->text);
   for (int i = 0; op && s->callee && i < s->attrs.n; i++)
     op_set_attr(op, s->attrs.at[i]);
-  if (!op)
-    source_caret(p->d, &p->source, s->name->line, s->name->column, s->name->width);
+  if (!op) source_caret(p->d, &p->source, s->name->line, s->name->column, s->name->width);
   return op;
 }
 

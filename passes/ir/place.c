@@ -24,11 +24,16 @@ static int64_t later(int64_t a, int64_t b) {
   return a > b ? a : b;
 }
 
+// Whether what the op makes is a view of just this operand.
+static bool use_views(const Use *u) {
+  return (op_info[u->user->kind].traits & VIEW) && u->index == 0;
+}
+
 int64_t value_first_read(const Value *v) {
   int64_t first = graph_end(v->graph);
   for_each_use(u, v) {
     if (!u->user) continue;
-    bool view = op_info[u->user->kind].traits & VIEW;
+    bool view = use_views(u);
     int64_t at = view ? value_first_read(u->user->out[0]) : op_time(u->user);
     if (at < first) first = at;
   }
@@ -41,7 +46,7 @@ static int64_t last_read(const Value *v, const Life *lives) {
   for_each_use(u, v) {
     if (!u->user) return graph_end(v->graph);
     to = later(to, op_time(u->user));
-    if (op_info[u->user->kind].traits & VIEW) to = later(to, lives[u->user->out[0]->id].to);
+    if (use_views(u)) to = later(to, lives[u->user->out[0]->id].to);
   }
   return to;
 }
@@ -93,6 +98,12 @@ Value *view_root(Value *v, int64_t *bytes) {
   return v;
 }
 
+bool value_on_host(const Value *v) {
+  while (v->def && (op_info[v->def->kind].traits & VIEW))
+    v = v->def->in[0].value;
+  return v->def && v->def->kind == OP_swap_out;
+}
+
 // -- Devices -----------------------------------------------------------------------------------
 
 static int mesh_index(const Value *v) {
@@ -116,7 +127,8 @@ Meets module_meets(const Module *m, Arena *a) {
 }
 
 bool values_meet(const Meets *meets, const Value *a, const Value *b) {
-  return meets->pair[mesh_index(a) * meets->n + mesh_index(b)];
+  return meets->pair[mesh_index(a) * meets->n + mesh_index(b)] &&
+         value_on_host(a) == value_on_host(b);
 }
 
 static void end_with(int64_t *ends, const Value *v) {
@@ -125,17 +137,25 @@ static void end_with(int64_t *ends, const Value *v) {
   if (v->offset >= 0) *end = later(*end, v->offset + slots + type_bytes(v->type));
 }
 
-int64_t *mesh_ends(const Module *m, Arena *a) {
+static int64_t *find_ends(const Module *m, bool host, Arena *a) {
   int64_t *ends = arena_array(a, int64_t, count_meshes(m));
   for_each_graph(g, m) {
     if (!g->entry) continue;
     for (int i = 0; i < g->n_params; i++)
-      end_with(ends, g->params[i]);
+      if (!host) end_with(ends, g->params[i]);
     for_each_op(op, g)
       for (int i = 0; i < op->n_out; i++)
-        end_with(ends, op->out[i]);
+        if (value_on_host(op->out[i]) == host) end_with(ends, op->out[i]);
   }
   return ends;
+}
+
+int64_t *mesh_ends(const Module *m, Arena *a) {
+  return find_ends(m, false, a);
+}
+
+int64_t *mesh_host_ends(const Module *m, Arena *a) {
+  return find_ends(m, true, a);
 }
 
 int64_t device_end(const Module *m, const int64_t *ends, int device) {

@@ -20,6 +20,9 @@
 // A value has one offset, on all devices of its mesh.  Values on meshes that have no device in
 // common are never in one memory, so they may have the same offset; what a device needs is the
 // largest end of what is on its meshes.
+//
+// What swap_out makes, and what is a view of that, is in host memory: there offsets are of a slab
+// of its own, and nothing there is in the way of what is on a device.
 
 #ifndef IR_PLACE_H
 #define IR_PLACE_H
@@ -43,6 +46,9 @@ Life *graph_lives(const Graph *g, Arena *a);
 // The value that `v` is a view of, or `v` itself, and how many bytes into it `v` begins.
 Value *view_root(Value *v, int64_t *bytes);
 
+// Whether it is in host memory.
+bool value_on_host(const Value *v);
+
 // Whether some device is on the meshes of both values, for all pairs of meshes of a module.
 typedef struct Meets {
   int n;            // meshes
@@ -54,6 +60,7 @@ bool values_meet(const Meets *meets, const Value *a, const Value *b);
 // Where the last value on each mesh ends, by mesh id, of all entry graphs; where there is no mesh,
 // one number.  And where the last one on a device does.
 int64_t *mesh_ends(const Module *m, Arena *a);
+int64_t *mesh_host_ends(const Module *m, Arena *a); // of what is in host memory
 int64_t device_end(const Module *m, const int64_t *ends, int device);
 
 // May result `result` of `op` lie exactly where operand `operand` lies, when that is read no more?

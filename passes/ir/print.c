@@ -127,6 +127,7 @@ static void add_origin(StrBuf *b, const Op *op) {
   if (op->piece) strbuf_addf(b, " piece=%d", op->piece);
   if (op->turn) strbuf_addf(b, " turn=%d", op->turn);
   if (op->anew) strbuf_addf(b, " anew=%d", op->anew);
+  if (op->away) strbuf_addf(b, " away=%d", op->away);
   if (op->segment)
     strbuf_addf(b, " segment=%s", str_name(b->arena, segment_name(op->graph, op->segment)));
 }
@@ -288,6 +289,7 @@ const char *module_text(const Module *m, Arena *a) {
   if (m->source) strbuf_addf(&b, " %s", str_quoted(a, m->source));
   strbuf_addf(&b, " phase=%s", phase_name[m->phase]);
   if (m->slab_bytes) strbuf_addf(&b, " slab=%" PRId64, m->slab_bytes);
+  if (m->host_bytes) strbuf_addf(&b, " host=%" PRId64, m->host_bytes);
   if (m->schedule) strbuf_addf(&b, " schedule=%s", str_quoted(a, m->schedule));
   strbuf_add(&b, "\n");
   for_each_mesh(mesh, m)

@@ -94,7 +94,8 @@ bool value_escapes(const Value *v) {
   if (!v->def || !v->def->segment || value_accumulates(v)) return false;
   for_each_use(u, v) {
     if (!u->user || !u->user->segment) return true;
-    if ((op_info[u->user->kind].traits & VIEW) && value_escapes(u->user->out[0])) return true;
+    bool view = (op_info[u->user->kind].traits & VIEW) && u->index == 0;
+    if (view && value_escapes(u->user->out[0])) return true;
   }
   return false;
 }

@@ -65,6 +65,14 @@
 //       segment comes after what makes what it reads, and after its gets.
 //   17  No two wait for each other, even where sending ends when somebody has got it.
 //
+//   Where values go to host memory (verify_swap.c):
+//
+//   21  swap_out, swap_in and swap_wait are there from local on only.  Each of the first two is read by
+//       one swap_wait, which has what it copies too, so that this stays there until it is copied; and by
+//       nothing else, so that nobody reads what is not there yet.  A swap_wait is of one of them, in the
+//       same segment.  What is in host memory, and waited for, is read by swap_in alone, and swap_in
+//       reads nothing else.
+//
 // From planned on:
 //
 //   18  Every value of an entry graph has a place inside the slab, aligned to 64 bytes; constants
@@ -352,6 +360,7 @@ bool module_verify(const Module *m, Diag *d) {
   for_each_graph(g, m) {
     for (int phase = 0; phase < N_PHASES; phase++)
       if (!verify[phase](g, d)) return false;
+    if (!verify_swap(g, d)) return false;
   }
   return true;
 }

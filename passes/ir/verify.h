@@ -18,6 +18,9 @@ Calls *calls_new(Arena *a, const Graph *g);
 bool calls_check(Calls *c, const Op *op, Diag *d);
 bool calls_end(Calls *c, Diag *d);
 
+// 21: what goes to host memory and comes back.
+bool verify_swap(const Graph *g, Diag *d);
+
 // "%x" or "%12", for messages.
 const char *value_text(Arena *a, const Value *v);
 

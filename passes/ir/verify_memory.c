@@ -81,7 +81,8 @@ static int first_read(const Value *v, const Times *time) {
   int first = END;
   for_each_use(u, v) {
     if (!u->user) continue;
-    int t = is_view(u->user->out[0]) ? first_read(u->user->out[0], time) : time->of[u->user->id];
+    bool view = is_view(u->user->out[0]) && u->index == 0;
+    int t = view ? first_read(u->user->out[0], time) : time->of[u->user->id];
     if (t < first) first = t;
   }
   return first;
@@ -130,7 +131,8 @@ static bool check_place(const Value *v, Diag *d) {
   if (m->phase < PHASE_planned || !v->graph->entry)
     return v->offset == -1 || misplaced(v, "must not have a place", d);
   if (v->offset == -1 && !needs_place(v)) return true;
-  if (v->offset < 0 || slots_end(v) > m->slab_bytes) return misplaced(v, "is not in the slab", d);
+  if (v->offset < 0 || slots_end(v) > (value_on_host(v) ? m->host_bytes : m->slab_bytes))
+    return misplaced(v, "is not in the slab", d);
   if (v->slots && (!v->graph->schedule || !value_stays(v) || v->stride < type_bytes(v->type) ||
                    v->stride % ALIGNMENT))
     return misplaced(v, "has slots that it cannot have", d);
@@ -235,6 +237,7 @@ static bool slices_may_share(const Graph *g, Stays *stays, const Place *a, const
 
 static bool both_may_share(const Graph *g, Stays *stays, const Meets *meets, const Place *a,
                            const Place *b, Arena *scratch) {
+  if (value_on_host(a->v) != value_on_host(b->v)) return true;
   if (stays && value_stays(a->v) && value_stays(b->v))
     return slices_may_share(g, stays, a, b, scratch);
   return are_apart(a, b) || !values_meet(meets, a->v, b->v) || may_share(a, b, scratch);

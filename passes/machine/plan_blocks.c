@@ -77,7 +77,7 @@ static bool take_target(Planner *p, Value *v) {
   const Op *op = v->def;
   for_each_use(u, target) {
     if (!u->user || op_time(u->user) > op_time(op) || u->user->kind == OP_all_reduce) return false;
-    bool view = op_info[u->user->kind].traits & VIEW;
+    bool view = (op_info[u->user->kind].traits & VIEW) && u->index == 0;
     if (view && p->life[u->user->out[0]->id].to > op_time(op)) return false;
   }
   Block *b = p->place[target->id].block;

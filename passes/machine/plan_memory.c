@@ -17,7 +17,8 @@
 // other's way, and what is on the most devices comes first: so a stage of a pipeline does not pay
 // for the weights of another, and a device's slab ends where the last value on its meshes does.
 // With `apart` blocks do not share bytes: a search only asks what is in the place of what
-// (search/lives.h).
+// (search/lives.h).  What is in host memory (ir/place.h) has places in a slab there, by the same
+// rules.
 //
 // In a loop with a schedule a rank is in several slices at once, and a block has as many slots as
 // it needs, one behind the other (plan_slots.c).
@@ -133,7 +134,7 @@ static void place_apart(Planner *p) {
 
 static void place_blocks(Planner *p) {
   Blocks order = {0};
-  Gaps *placed = gaps_new(p->scratch, p->meets);
+  Gaps *placed = gaps_new(p->scratch, p->meets), *host = gaps_new(p->scratch, p->meets);
   for (int i = 0; i < p->kept.n; i++) {
     Taken taken = taken_by(p, p->kept.at[i]);
     gaps_add(placed, &taken);
@@ -142,7 +143,7 @@ static void place_blocks(Planner *p) {
     if (!p->block.at[i]->kept) vec_push(p->scratch, &order, p->block.at[i]);
   if (order.n) qsort(order.at, (size_t)order.n, sizeof *order.at, by_size);
   for (int i = 0; i < order.n; i++) {
-    place_block(p, placed, order.at[i]);
+    place_block(p, value_on_host(order.at[i]->member.at[0]) ? host : placed, order.at[i]);
     p->unshared += block_bytes(p, order.at[i]);
   }
 }
@@ -201,10 +202,9 @@ static bool plan_graph(Planner *p, Graph *g) {
 }
 
 // Where the last value ends on the device that needs most, with all of them or what lasts alone.
-static int64_t largest_end(const Planner *p) {
+static int64_t largest_end(const Planner *p, const int64_t *ends) {
   int n;
   const int *device = module_devices(p->m, p->scratch, &n);
-  const int64_t *ends = mesh_ends(p->m, p->scratch);
   int64_t end = 0;
   for (int i = 0; i < n; i++)
     end = later(end, device_end(p->m, ends, device[i]));
@@ -220,13 +220,15 @@ bool pass_plan_memory(Module *m, const PassOptions *o, Diag *d) {
   p.kept_gaps = gaps_new(p.scratch, p.meets);
   for_each_graph(g, m)
     if (g->entry) place_kept(&p, g);
-  int64_t kept = largest_end(&p);
+  int64_t kept = largest_end(&p, mesh_ends(m, p.scratch));
   for_each_graph(g, m)
     if (g->entry && !plan_graph(&p, g)) return false;
-  m->slab_bytes = largest_end(&p);
+  m->slab_bytes = largest_end(&p, mesh_ends(m, p.scratch));
+  m->host_bytes = largest_end(&p, mesh_host_ends(m, p.scratch));
   opt_stat(o, m->slab_bytes, "bytes at the peak");
   opt_stat(o, kept, "bytes kept from step to step");
   opt_stat(o, m->slab_bytes - kept, "bytes of values that come and go");
+  if (m->host_bytes) opt_stat(o, m->host_bytes, "bytes in host memory");
   opt_stat(o, p.unshared, "bytes if those did not share");
   opt_stat(o, p.in_place, "values made in place");
   opt_stat(o, p.looked_at, "blocks looked at for gaps");

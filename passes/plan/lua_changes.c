@@ -2,6 +2,7 @@
 //
 //     pieces({ { op = fc1, letter = "n" } }, 4)     fc1 and what follows it become four pieces each
 //     recompute(layer)                              what backward reads of these is computed anew
+//     swap(layer)                                   that is in host memory until then
 //     pin(gradient)                                 an op that only says how a gradient lies
 //
 // Each call is checked, done by a file of its own (pieces.h, unpack.h, split_classes.h), and
@@ -200,7 +201,41 @@ static int recompute(lua_State *l) {
   return 0;
 }
 
+static void record_swap(Record *r, const Graph *g, Op *const *op, int n) {
+  if (!r) return;
+  record_before(r, op, n);
+  record_call(r, g, "swap(%s)", record_ops(r, op, n));
+}
+
+// swap(list): what backward reads of what these ops make is in host memory until then.
+static int swap(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  const Graph *g = plan_sharding(l)->g;
+  OpList ops = {0};
+  int list = 1;
+  luaL_checkany(l, 1);
+  if (p->n_axes) return FAIL(l, NULL, "the model is as it is now: this belongs into 'model'");
+  lua_settop(l, 1);
+  plan_list(l, arena_array(p->s->scratch, bool, g->n_ops), &ops, "swap");
+  if (!ops.n) return FAIL(l, NULL, "swap wants ops, and this list is empty");
+  for_each_op(op, g)
+    if (op->away >= list) list = op->away + 1;
+  for (int i = 0; i < ops.n; i++) {
+    if (ops.at[i]->away)
+      return FAIL(l, ops.at[i]->loc, "%s is in a list that is swapped already",
+                  op_info[ops.at[i]->kind].name);
+    ops.at[i]->away = list;
+  }
+  record_swap(p->s->record, g, ops.at, ops.n);
+  return 0;
+}
+
 const luaL_Reg plan_changes[] = {
-    {"pieces", pieces},         {"pin", pin},       {"recompute", recompute},
-    {"split_loss", split_loss}, {"unpack", unpack}, {NULL, NULL},
+    {"pieces", pieces},
+    {"pin", pin},
+    {"recompute", recompute},
+    {"split_loss", split_loss},
+    {"swap", swap},
+    {"unpack", unpack},
+    {NULL, NULL},
 };

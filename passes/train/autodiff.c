@@ -179,7 +179,7 @@ static bool check_gradients(Autodiff *ad) {
 static Origin origin_of_gradient(const Autodiff *ad, Origin of) {
   of.loc = loc_from(ad->arena, of.loc, "gradient");
   of.part = PART_backward;
-  of.anew = 0;
+  of.anew = of.away = 0;
   return of;
 }
 

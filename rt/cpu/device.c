@@ -9,8 +9,8 @@
 #include "device.h"
 
 struct NnrtDevice {
-  int64_t slab_bytes; // as mapped
-  char *mapped;
+  int64_t slab_bytes, host_bytes; // as mapped
+  char *mapped, *host_mapped;
   double value[NNRT_SLOTS][NNRT_ANSWERS];
   int op;
 };
@@ -40,7 +40,7 @@ bool nnrt_device_enough(const NnrtRun *run, int ranks_here, Why *w) {
   int first = l->kind == LAUNCH_none ? 0 : l->rank - l->local_rank;
   bool known = first >= 0 && first <= l->rank && first + ranks_here <= run->program->ranks;
   for (int i = 0; i < ranks_here; i++)
-    nnrt_slabs_add(&slabs, run->program, known ? first + i : l->rank);
+    nnrt_slabs_add(&slabs, run->program, known ? first + i : l->rank, true, true);
   return nnrt_memory_enough(&slabs, memory_free, "memory", w);
 }
 
@@ -55,20 +55,29 @@ void nnrt_device_describe(const NnrtProgram *p, FILE *out) {
 }
 
 // Zeroed memory on huge pages, touched first by the rank that uses it.
+static char *map_memory(int64_t bytes, const char *what, char **out_mapped, int64_t *out_bytes) {
+  size_t n = ((size_t)bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+  // One huge page more than needed, so that it can begin at one.
+  char *mapped = mmap(NULL, n + HUGE_PAGE, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapped == MAP_FAILED) {
+    nnrt_say_error("out of memory: %s needs %lld bytes", what, (long long)bytes);
+    nnrt_end_job(1);
+  }
+  *out_mapped = mapped;
+  *out_bytes = (int64_t)n + HUGE_PAGE;
+  char *at = mapped + -(uintptr_t)mapped % HUGE_PAGE;
+  madvise(at, n, MADV_HUGEPAGE); // where there are none, ordinary pages do
+  return at;
+}
+
 void nnrt_device_open(NnrtRank *r) {
   const NnrtProgram *p = r->program;
   NnrtDevice *d = r->device = nnrt_must_alloc(sizeof *d);
-  size_t n = ((size_t)r->code->slab_bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-  // One huge page more than needed, so that it can begin at one.
-  d->slab_bytes = (int64_t)n + HUGE_PAGE;
-  d->mapped = mmap(NULL, n + HUGE_PAGE, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (d->mapped == MAP_FAILED) {
-    nnrt_say_error("out of memory: the slab needs %lld bytes", (long long)r->code->slab_bytes);
-    nnrt_end_job(1);
-  }
-  r->slab = d->mapped + -(uintptr_t)d->mapped % HUGE_PAGE;
-  madvise(r->slab, n, MADV_HUGEPAGE); // where there are none, ordinary pages do
+  r->slab = map_memory(r->code->slab_bytes, "the slab", &d->mapped, &d->slab_bytes);
+  if (r->code->host_bytes > 0)
+    r->host = map_memory(r->code->host_bytes, "what goes to host memory", &d->host_mapped,
+                         &d->host_bytes);
   r->op = &d->op;
   r->constant = nnrt_must_alloc((size_t)p->n_constants * sizeof *r->constant);
   for (int i = 0; i < p->n_constants; i++)
@@ -81,6 +90,7 @@ void nnrt_device_finish(NnrtRank *r) {
 
 void nnrt_device_close(NnrtRank *r) {
   munmap(r->device->mapped, (size_t)r->device->slab_bytes);
+  if (r->host) munmap(r->device->host_mapped, (size_t)r->device->host_bytes);
   free(r->constant);
   free(r->device);
 }

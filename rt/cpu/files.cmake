@@ -1,7 +1,7 @@
 # The cpu target: sources relative to rt/, and how they are compiled.
 set(CPU_FILES
     cpu/device.c cpu/comm.c
-    cpu/scratch.c cpu/copy.c cpu/boxes.c cpu/dnnl.c cpu/tile.c
+    cpu/scratch.c cpu/copy.c cpu/swap.c cpu/boxes.c cpu/dnnl.c cpu/tile.c
     cpu/linear.c cpu/conv.c cpu/pool.c
     cpu/softmax.c cpu/norm.c cpu/batch_norm.c
     cpu/attention.c cpu/attention_back.c cpu/loss.c

@@ -179,10 +179,14 @@ bool nnrt_device_enough(const NnrtRun *run, int ranks_here, Why *w) {
   for (int gpu = 0; gpu < n_gpus; gpu++) {
     Slabs slabs = {0};
     for (int rank = first; rank < end; rank++)
-      if (nnrt_gpu_of_rank(run, rank) == gpu) nnrt_slabs_add(&slabs, run->program, rank);
+      if (nnrt_gpu_of_rank(run, rank) == gpu)
+        nnrt_slabs_add(&slabs, run->program, rank, true, false);
     if (!nnrt_gpu_memory_enough(gpu, &slabs, w)) return false;
   }
-  return true;
+  Slabs host = {0};
+  for (int rank = first; rank < end; rank++)
+    nnrt_slabs_add(&host, run->program, rank, false, true);
+  return host.all == 0 || nnrt_memory_enough(&host, nnrt_memory_free(), "memory", w);
 }
 
 void nnrt_gpu_say_memory(const NnrtRank *r) {

@@ -20,7 +20,7 @@ static Slabs slabs_on_gpu(NnrtRank *r, bool *out_shared) {
   Slabs here = {0};
   *out_shared = false;
   for (int i = 0; i < r->ranks; i++) {
-    if (id[i] == id[r->rank]) nnrt_slabs_add(&here, r->program, i);
+    if (id[i] == id[r->rank]) nnrt_slabs_add(&here, r->program, i, true, false);
     for (int j = 0; j < i; j++)
       *out_shared |= id[i] == id[j];
   }

@@ -245,6 +245,7 @@ void nnrt_device_open(NnrtRank *r) {
   MUST(r, nnrt_gpu_moves_open(r));
   MUST(r, nnrt_gpu_comm_memory(r, (void **)&r->slab, bytes));
   MUST(r, nnrt_cuda(cudaMemsetAsync(r->slab, 0, bytes, d->gpu.stream), "clearing the slab"));
+  MUST(r, nnrt_gpu_swaps_open(r));
   ring_open_far(r);
   copy_constants(r);
 }
@@ -287,6 +288,7 @@ void nnrt_device_close(NnrtRank *r) {
   NnrtDevice *d = r->device;
   // NCCL's communicators cannot end before what was recorded of them.
   nnrt_gpu_recordings_close(d);
+  nnrt_gpu_swaps_close(r);
   nnrt_gpu_moves_close(r);
   nnrt_gpu_comm_close(r);
   nnrt_gpu_blas_free(&d->gpu);

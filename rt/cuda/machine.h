@@ -32,6 +32,13 @@ typedef struct Ring {
 } Ring;
 enum { SEGMENT = 4 << 20 };
 
+// Copies to host memory and back (swap.c).
+typedef struct Swaps {
+  cudaStream_t stream[2]; // there, and back
+  cudaEvent_t *event;     // [n] by number of the copy; NULL: not made yet
+  int n;
+} Swaps;
+
 // What the gpu writes when a step is done, in pinned memory.
 typedef struct Report {
   char value[NNRT_ANSWERS][8];
@@ -80,6 +87,7 @@ struct NnrtDevice {
   int64_t found_step;
   struct GpuComm *comm; // NULL: one rank
   struct GpuMoves *moves;
+  Swaps swaps;
   // For --trace: events, and a moment of which both clocks are known.
   cudaEvent_t *mark, zero;
   int n_marks, marks_room;
@@ -109,6 +117,11 @@ _Noreturn void nnrt_gpu_die(NnrtRank *r, int code);
 // -- device.c
 
 void nnrt_gpu_flush(NnrtRank *r); // what was put in is on its way
+
+// -- swap.c
+
+int nnrt_gpu_swaps_open(NnrtRank *r);
+void nnrt_gpu_swaps_close(NnrtRank *r);
 
 // -- step.c
 

@@ -27,7 +27,7 @@ import tempfile
 import paper_models
 from large_models import write
 
-PLANS = ["dp={n}", "dp={n},recompute=1", "dp={n},recompute_attention=1", "dp={n},coshard=1",
+PLANS = ["dp={n}", "dp={n},recompute=1", "dp={n},recompute_attention=1", "dp={n},swap=1", "dp={n},coshard=1",
          "dp={n},coshard=1,recompute=1", "zero3={n}", "zero3={n},recompute=1", "zero3={n},coshard=1,recompute=1"]
 ALONE = ["dp", "recompute", "coshard", "coshard=1,recompute=1"]
 MOST = 1 << 16  # units of a rank

@@ -222,7 +222,7 @@ static const NnrtMesh mesh = {"all",
 static const NnrtGroup groups[] = {{0, {0, -1}}, {0, {1, -1}}}; // along dp, along tp
 static const NnrtPart loop = {"micro", NULL, micro, NULL};
 static const NnrtCode code = {
-    init, {NULL, 1, &loop, NULL, train_update}, {NULL, 1, &loop, NULL, eval_update}, SLAB_BYTES};
+    init, {NULL, 1, &loop, NULL, train_update}, {NULL, 1, &loop, NULL, eval_update}, SLAB_BYTES, 0};
 
 const NnrtProgram nnrt_program = {
     .model = "line.onnx",

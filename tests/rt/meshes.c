@@ -317,7 +317,7 @@ CODE(both, true, true)
 #define ROW(name, more)                                                                            \
   {                                                                                                \
     name##_init, {NULL, 1, &name##_loop, NULL, name##_update},                                     \
-        {NULL, 1, &name##_loop, NULL, name##_eval}, SLAB + (more)                                  \
+        {NULL, 1, &name##_loop, NULL, name##_eval}, SLAB + (more), 0                               \
   }
 static const NnrtCode codes[] = {ROW(neither, 0), ROW(only_first, 0), ROW(only_second, MORE),
                                  ROW(both, MORE)};

@@ -296,7 +296,7 @@ static const NnrtMesh mesh = {
 static const NnrtGroup group = {0, {0, -1}};
 static const NnrtPart loop = {"micro", NULL, train_micro, NULL};
 static const NnrtCode code = {
-    init, {NULL, 1, &loop, NULL, train_update}, {NULL, 1, &loop, NULL, eval_update}, SLAB_BYTES};
+    init, {NULL, 1, &loop, NULL, train_update}, {NULL, 1, &loop, NULL, eval_update}, SLAB_BYTES, 0};
 
 const NnrtProgram nnrt_program = {
     .model = "line.onnx",

@@ -474,7 +474,7 @@ __attribute__((constructor)) static void make(void) {
       steps.n_parts = 1;
       steps.part = &slice_part;
     }
-    codes[rank] = (NnrtCode){init, steps, steps, SLAB};
+    codes[rank] = (NnrtCode){init, steps, steps, SLAB, 0};
     code_of[rank] = rank;
   }
 }

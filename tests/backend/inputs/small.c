@@ -138,7 +138,7 @@ static const NnrtPart train_parts[] = {
 };
 
 static const NnrtCode codes[] = {
-    {prepare, {train_begin, 1, train_parts, NULL, train_update}, {0}, 896},
+    {prepare, {train_begin, 1, train_parts, NULL, train_update}, {0}, 896, 0},
 };
 
 const NnrtProgram nnrt_program = {

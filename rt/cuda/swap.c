@@ -1,0 +1,92 @@
+// Values between the slab and pinned memory of this machine, while the gpu computes.
+//
+//     stream     linear ──── gelu ──── linear ──── …           swap_out: copies begin when what
+//     out              └─ copy ─────────┘                      stands before in the stream is done
+//     in                                                       wait: the stream goes on behind them
+//
+// There is a stream for each direction, as a gpu has an engine for each.  A copy is done when its
+// event is, which the stream of the step waits for where the program does.  Both ends of a copy are
+// in one piece of the step, so it can be recorded with that.
+
+#include "machine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int nnrt_gpu_swaps_open(NnrtRank *r) {
+  NnrtDevice *d = r->device;
+  if (r->code->host_bytes == 0) return 0;
+  int code = 0;
+  for (int way = 0; way < 2 && !code; way++)
+    code = nnrt_cuda(cudaStreamCreateWithFlags(&d->swaps.stream[way], cudaStreamNonBlocking),
+                     "making a stream");
+  if (!code)
+    code = nnrt_cuda(cudaMallocHost((void **)&r->host, (size_t)r->code->host_bytes),
+                     "pinned memory of this machine");
+  return code;
+}
+
+void nnrt_gpu_swaps_close(NnrtRank *r) {
+  Swaps *s = &r->device->swaps;
+  if (!r->host) return;
+  for (int i = 0; i < s->n; i++)
+    if (s->event[i]) cudaEventDestroy(s->event[i]);
+  for (int way = 0; way < 2; way++)
+    cudaStreamDestroy(s->stream[way]);
+  cudaFreeHost(r->host);
+  free(s->event);
+}
+
+// The event of a copy, made when it first is on its way.
+static int event_of(Swaps *s, int copy, cudaEvent_t *out) {
+  if (copy >= s->n) {
+    cudaEvent_t *more = nnrt_must_alloc((size_t)(copy + 1) * sizeof *more);
+    if (s->n) memcpy(more, s->event, (size_t)s->n * sizeof *more);
+    free(s->event);
+    s->event = more;
+    s->n = copy + 1;
+  }
+  int code = s->event[copy]
+                 ? 0
+                 : nnrt_cuda(cudaEventCreateWithFlags(&s->event[copy], cudaEventDisableTiming),
+                             "making an event");
+  *out = s->event[copy];
+  return code;
+}
+
+static int start(NnrtRank *r, int copy, void *to, const void *from, int64_t bytes,
+                 enum cudaMemcpyKind kind) {
+  Swaps *s = &r->device->swaps;
+  cudaStream_t stream = s->stream[kind == cudaMemcpyHostToDevice];
+  cudaEvent_t event;
+  int code = event_of(s, copy, &event);
+  if (!code) code = nnrt_cuda(cudaEventRecord(event, r->device->gpu.stream), "marking a copy");
+  if (!code) code = nnrt_cuda(cudaStreamWaitEvent(stream, event, 0), "beginning a copy");
+  if (!code)
+    code = nnrt_cuda(cudaMemcpyAsync(to, from, (size_t)bytes, kind, stream),
+                     "copying to or from host memory");
+  return code ? code : nnrt_cuda(cudaEventRecord(event, stream), "marking the end of a copy");
+}
+
+static int wait(NnrtRank *r, int copy) {
+  return nnrt_cuda(cudaStreamWaitEvent(r->device->gpu.stream, r->device->swaps.event[copy], 0),
+                   "waiting for a copy");
+}
+
+int nnrt_swap_out(NnrtRank *r, int copy, void *host, const void *x, int64_t bytes) {
+  return start(r, copy, host, x, bytes, cudaMemcpyDeviceToHost);
+}
+
+int nnrt_swap_out_wait(NnrtRank *r, int copy, void *host, const void *x, int64_t bytes) {
+  (void)host, (void)x, (void)bytes;
+  return wait(r, copy);
+}
+
+int nnrt_swap_in(NnrtRank *r, int copy, void *y, const void *host, int64_t bytes) {
+  return start(r, copy, y, host, bytes, cudaMemcpyHostToDevice);
+}
+
+int nnrt_swap_in_wait(NnrtRank *r, int copy, void *y, const void *host, int64_t bytes) {
+  (void)y, (void)host, (void)bytes;
+  return wait(r, copy);
+}
