@@ -134,6 +134,7 @@ static bool write_pictures(const Settings *s, Compiled *c, Arena *a, Diag *d) {
               .seen = &c->summary,
               .timeline = &t,
               .memory = memory,
+              .host = c->m->host_bytes ? step_host_memory(&t, c->m, a) : NULL,
               .diffs = c->diff_text};
   return output_write(s->report, report_text(a, &r), d);
 }

@@ -18,6 +18,7 @@ typedef struct Report {
   const Summary *seen;
   const StepTimeline *timeline;
   const LaneMemory *memory; // or NULL
+  const LaneMemory *host;   // what is in host memory; NULL: nothing is
   const char *diffs;        // what passes changed: unified diffs, one after the other
 } Report;
 

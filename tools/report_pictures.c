@@ -291,6 +291,10 @@ static void add_memory(StrBuf *b, const Report *r, int lane) {
   strbuf_addf(b, "<figcaption>%s; dashed: the bytes that are planned</figcaption>\n</figure>\n",
               lane_text(b->arena, &r->timeline->lane[lane]));
   explain_peak(b, r, &r->memory[lane]);
+  const LaneMemory *host = r->host ? &r->host[lane] : NULL;
+  if (host)
+    strbuf_addf(b, "<p>In host memory are at most %s, after %s.</p>\n",
+                bytes_text(b->arena, (double)host->peak), seconds_text(b->arena, host->peak_time));
 }
 
 void report_memory(StrBuf *b, const Report *r) {
