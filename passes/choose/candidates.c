@@ -81,12 +81,18 @@ static void list_around(const ChooseOptions *o, Arena *a, Trials *out, const Kin
     if (known[i].use & OUTER) add(o, a, out, "", &known[i], inside)->inside = inner->plan;
 }
 
+// Links between nodes are slower, but for nodes of one device there are no others.
+static int64_t most_ranks(const ChooseOptions *o, const Kind *kind) {
+  bool near = (kind->use & IN_NODE) && o->cluster->per_node > 1;
+  return near ? o->cluster->per_node : o->ranks;
+}
+
 void candidates_list(const Module *m, const ChooseOptions *o, Arena *a, Trials *out) {
   for (int i = 0; i < o->n_plans; i++)
     add(o, a, out, "", &(Kind){.plan = o->plans[i]}, "");
   for (int i = 0; i < N_KNOWN && !o->plans; i++) {
     const Kind *kind = &known[i];
-    int64_t n = o->ranks, most = kind->use & IN_NODE ? o->cluster->per_node : n;
+    int64_t n = o->ranks, most = most_ranks(o, kind);
     if (!kind->suits(m)) continue;
     if ((kind->use & ALONE) && n >= kind->least && n <= most) add(o, a, out, "", kind, "");
     if (!(kind->use & INNER)) continue;
@@ -106,7 +112,7 @@ static void list_anew(const Module *m, const ChooseOptions *o, Arena *a, const K
     const Kind *kind = &known[i];
     if (!kind->suits(m)) continue;
     if ((kind->use & (OUTER | SEARCH)) && !(kind->use & ADDS)) add(o, a, out, "", kind, inside);
-    for (int64_t k = 2; k < n && k <= o->cluster->per_node && (kind->use & INNER); k++)
+    for (int64_t k = 2; k < n && k <= most_ranks(o, kind) && (kind->use & INNER); k++)
       if (n % k == 0) add(o, a, out, outside, kind, str_format(a, "=%" PRId64, k));
   }
 }

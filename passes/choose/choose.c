@@ -284,13 +284,19 @@ static void try_all(const Module *model, const ChooseOptions *o, Arena *a, const
 }
 
 // What takes longer is tried where there is nothing else.
-static bool wants_more(const ChooseOptions *o, const Candidates *all) {
-  bool made = false, fits = false;
-  for (int i = 0; i < all->n; i++) {
-    made |= all->at[i].made;
+static bool nothing_fits(const ChooseOptions *o, const Candidates *all) {
+  bool fits = false;
+  for (int i = 0; i < all->n; i++)
     fits |= all->at[i].fits;
-  }
-  return made && !fits && !o->plans;
+  return !fits && !o->plans;
+}
+
+// What needs less memory is no help where the model cannot be cut.
+static bool any_made(const Candidates *all) {
+  bool made = false;
+  for (int i = 0; i < all->n; i++)
+    made |= all->at[i].made;
+  return made;
 }
 
 // What was made of a plan is kept where there is no other plan to compare it with: the last that
@@ -303,9 +309,9 @@ int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidate
   Module **kept = o->run && o->plans && trials.n == 1 ? made : NULL;
   try_all(model, o, a, &trials, out, kept);
   if (!o->plans) try_others(model, o, a, out);
-  if (wants_more(o, out)) candidates_anew(model, o, a, &anew);
+  if (nothing_fits(o, out) && any_made(out)) candidates_anew(model, o, a, &anew);
   try_all(model, o, a, &anew, out, NULL);
-  if (wants_more(o, out)) candidates_stages(model, o, a, &stages);
+  if (nothing_fits(o, out)) candidates_stages(model, o, a, &stages);
   try_all(model, o, a, &stages, out, NULL);
   return cheapest(out);
 }
