@@ -1,5 +1,6 @@
 """Programs for gpus, run on the emulator: losses of 20 steps equal those of the same program for processors, also
-when the batch is cut into micro-batches, and a run that is resumed goes on with the same bits.
+when the batch is cut into micro-batches.  A run that is resumed goes on with the same bits, and what is in host memory
+until backward changes none.
 
     emulated.py SAMPLE     in f32 against --target cpu, in bf16 against PyTorch in f32; 1, 2 and 4 ranks
 
@@ -54,6 +55,18 @@ def resumed_differs(folder, name):
     return not same
 
 
+def swapped_differs(folder, name):
+    failed = False
+    for ranks, plan in (1, "dp"), (2, "pp"), (4, "zero3=4"):
+        pipeline = ["--micro-batches", 4] if plan == "pp" and name != "resnet" else []
+        with_it = {"dp": "swap", "pp": "pp=2,swap=1", "zero3=4": "zero3=4,swap=1"}[plan]
+        cuda = ["--target", "cuda:sm_90", *pipeline, "--plan"]
+        same = losses(folder, name, ranks, 5, [*cuda, with_it]) == losses(folder, name, ranks, 5, [*cuda, plan])
+        print(f"{name:8} f32   {ranks:5} without  {'the same bits' if same else 'other bits'}   {with_it}", flush=True)
+        failed |= not same
+    return failed
+
+
 def main(name):
     os.environ["NVCC"] = str(BUILD / "emulator" / "nvcc")
     torch = json.loads((SAMPLES / name / "expected.json").read_text())["adamw"]["loss"]
@@ -69,6 +82,7 @@ def main(name):
                 failed |= not d < LIMIT[dtype]
         failed |= cut_differs(folder, name)
         failed |= resumed_differs(folder, name)
+        failed |= swapped_differs(folder, name)
     return failed
 
 
