@@ -34,7 +34,6 @@ LANGUAGE = ["gpt", "gpt_tied", "bert", "moe"]
 ALL = [*LANGUAGE, "wide", "vit", "axial"]
 SUM, GATHER, SCATTER, EXCHANGE, MOVE = "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "move"
 FAST = ["--cluster", str(pathlib.Path(__file__).resolve().parent / "plans" / "fast.lua")]
-INTERLACED = str(pathlib.Path(__file__).resolve().parent / "plans" / "interlaced.lua")
 ORDERED = str(pathlib.Path(__file__).resolve().parent / "plans" / "ordered.lua")
 INTERLACED, SPREAD, UNEQUAL = (str(pathlib.Path(__file__).resolve().parent / "plans" / f"{name}.lua")
                                for name in ["interlaced", "spread", "unequal"])
