@@ -57,6 +57,7 @@ PLANS = [
     ("ep", ALL, EACH, [], NOTHING),
     ("coshard", ALL, [4, 2, 8], [], [SUM]),
     ("recompute", ALL, [4, 2, 8], [], [SUM]),
+    ("swap", ALL, [4, 2, 8], [], [SUM]),
     ("recompute_attention", BOTH, [2, 4, 8], [], [SUM]),
     ("recompute_attention", ["mlp", "resnet"], EACH, [], [SUM]),
     ("pp", ["resnet", *BOTH], [4, 2], [], [MOVE]),
