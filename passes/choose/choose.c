@@ -20,8 +20,6 @@
 #include "search/lives.h"
 #include "search/search.h"
 
-enum { MAX_MICRO_BATCHES = 256 };
-
 // -- What each is worth --------------------------------------------------------------------------
 
 static void measure(const Module *m, const ChooseOptions *o, Candidate *c) {
@@ -283,24 +281,15 @@ static void try_all(const Module *model, const ChooseOptions *o, Arena *a, const
     if (is_worth_a_try(out, &trials->at[i])) try_candidate(model, o, a, out, trials->at[i].c, kept);
 }
 
-// What takes longer is tried where there is nothing else.
-static bool nothing_fits(const ChooseOptions *o, const Candidates *all) {
-  bool fits = false;
-  for (int i = 0; i < all->n; i++)
-    fits |= all->at[i].fits;
-  return !fits && !o->plans;
-}
-
-// What needs less memory is no help where the model cannot be cut.
 static bool any_made(const Candidates *all) {
-  bool made = false;
   for (int i = 0; i < all->n; i++)
-    made |= all->at[i].made;
-  return made;
+    if (all->at[i].made) return true;
+  return false;
 }
 
-// What was made of a plan is kept where there is no other plan to compare it with: the last that
-// was tried, if any, fits.
+// What takes longer is tried where nothing else fits; what needs less memory is no help where the
+// model cannot be cut.  What was made of a plan is kept where there is no other plan to compare it
+// with: the last that was tried, if any, fits.
 int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidates *out,
                 Module **made) {
   Trials trials = {0}, anew = {0}, stages = {0};
@@ -308,10 +297,11 @@ int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidate
   candidates_list(model, o, a, &trials);
   Module **kept = o->run && o->plans && trials.n == 1 ? made : NULL;
   try_all(model, o, a, &trials, out, kept);
-  if (!o->plans) try_others(model, o, a, out);
-  if (nothing_fits(o, out) && any_made(out)) candidates_anew(model, o, a, &anew);
+  if (o->plans) return cheapest(out);
+  try_others(model, o, a, out);
+  if (!any_fits(out) && any_made(out)) candidates_anew(model, o, a, &anew);
   try_all(model, o, a, &anew, out, NULL);
-  if (nothing_fits(o, out)) candidates_stages(model, o, a, &stages);
+  if (!any_fits(out)) candidates_stages(model, o, a, &stages);
   try_all(model, o, a, &stages, out, NULL);
   return cheapest(out);
 }

@@ -164,51 +164,24 @@ static int pieces(lua_State *l) {
   return 1;
 }
 
-// -- Recompute ---------------------------------------------------------------------------------
+// -- Lists that are computed anew, or swapped ----------------------------------------------------
 
-static void record_recompute(Record *r, const Graph *g, Op *const *op, int n) {
-  if (!r) return;
-  record_before(r, op, n);
-  record_call(r, g, "recompute(%s)", record_ops(r, op, n));
+// A mark of ops: the number of the list that they are of, 0: of none.
+typedef struct ListMark {
+  const char *call, *said;
+  int *(*of)(Op *op);
+} ListMark;
+
+static int *anew_of(Op *op) {
+  return &op->anew;
 }
 
-// The number of a list that is new to the graph.
-static int next_list(const Graph *g) {
-  int n = 0;
-  for_each_op(op, g)
-    if (op->anew > n) n = op->anew;
-  return n + 1;
+static int *away_of(Op *op) {
+  return &op->away;
 }
 
-// recompute(list): what backward reads of what these ops make is computed anew, not kept.
-static int recompute(lua_State *l) {
-  PlanProgram *p = program_of(l);
-  const Graph *g = plan_sharding(l)->g;
-  OpList ops = {0};
-  luaL_checkany(l, 1);
-  if (p->n_axes) return FAIL(l, NULL, "the model is as it is now: this belongs into 'model'");
-  lua_settop(l, 1);
-  plan_list(l, arena_array(p->s->scratch, bool, g->n_ops), &ops, "recompute");
-  if (!ops.n) return FAIL(l, NULL, "recompute wants ops, and this list is empty");
-  int list = next_list(g);
-  for (int i = 0; i < ops.n; i++) {
-    if (ops.at[i]->anew)
-      return FAIL(l, ops.at[i]->loc, "%s is in a list that is computed anew already",
-                  op_info[ops.at[i]->kind].name);
-    ops.at[i]->anew = list;
-  }
-  record_recompute(p->s->record, g, ops.at, ops.n);
-  return 0;
-}
-
-static void record_swap(Record *r, const Graph *g, Op *const *op, int n) {
-  if (!r) return;
-  record_before(r, op, n);
-  record_call(r, g, "swap(%s)", record_ops(r, op, n));
-}
-
-// swap(list): what backward reads of what these ops make is in host memory until then.
-static int swap(lua_State *l) {
+// Makes a list of the ops, which are in none yet.
+static int mark_list(lua_State *l, const ListMark *mark) {
   PlanProgram *p = program_of(l);
   const Graph *g = plan_sharding(l)->g;
   OpList ops = {0};
@@ -216,18 +189,32 @@ static int swap(lua_State *l) {
   luaL_checkany(l, 1);
   if (p->n_axes) return FAIL(l, NULL, "the model is as it is now: this belongs into 'model'");
   lua_settop(l, 1);
-  plan_list(l, arena_array(p->s->scratch, bool, g->n_ops), &ops, "swap");
-  if (!ops.n) return FAIL(l, NULL, "swap wants ops, and this list is empty");
+  plan_list(l, arena_array(p->s->scratch, bool, g->n_ops), &ops, mark->call);
+  if (!ops.n) return FAIL(l, NULL, "%s wants ops, and this list is empty", mark->call);
   for_each_op(op, g)
-    if (op->away >= list) list = op->away + 1;
+    if (*mark->of(op) >= list) list = *mark->of(op) + 1;
   for (int i = 0; i < ops.n; i++) {
-    if (ops.at[i]->away)
-      return FAIL(l, ops.at[i]->loc, "%s is in a list that is swapped already",
-                  op_info[ops.at[i]->kind].name);
-    ops.at[i]->away = list;
+    Op *op = ops.at[i];
+    if (*mark->of(op))
+      return FAIL(l, op->loc, "%s is in a list that is %s already", op_info[op->kind].name,
+                  mark->said);
+    *mark->of(op) = list;
   }
-  record_swap(p->s->record, g, ops.at, ops.n);
+  Record *r = p->s->record;
+  if (!r) return 0;
+  record_before(r, ops.at, ops.n);
+  record_call(r, g, "%s(%s)", mark->call, record_ops(r, ops.at, ops.n));
   return 0;
+}
+
+// recompute(list): what backward reads of what these ops make is computed anew, not kept.
+static int recompute(lua_State *l) {
+  return mark_list(l, &(ListMark){"recompute", "computed anew", anew_of});
+}
+
+// swap(list): what backward reads of what these ops make is in host memory until then.
+static int swap(lua_State *l) {
+  return mark_list(l, &(ListMark){"swap", "swapped", away_of});
 }
 
 const luaL_Reg plan_changes[] = {

@@ -1,6 +1,7 @@
 // What the program of a plan may ask of the graph: see lua_graph.h; passes/plans/README.md has the
 // functions.
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -164,20 +165,50 @@ static const Repeats *repeats_of(lua_State *l) {
   return p->repeats;
 }
 
+static void push_occurrences(lua_State *l, const Block *b) {
+  lua_createtable(l, b->n, 0);
+  for (int i = 0; i < b->n; i++) {
+    lua_createtable(l, b->n_ops, 0);
+    push_members(l, b->at[i], 0);
+    lua_rawseti(l, -2, i + 1);
+  }
+}
+
 // blocks(): what repeats in the model, that with the most ops first: a list of blocks, each a list
 // of occurrences, each a list of ops, op i of one being what op i of another is.
 static int list_blocks(lua_State *l) {
   const Repeats *r = repeats_of(l);
   lua_createtable(l, r->n_blocks, 0);
   for (int b = 0; b < r->n_blocks; b++) {
-    lua_createtable(l, r->block[b]->n, 0);
-    for (int i = 0; i < r->block[b]->n; i++) {
-      lua_createtable(l, r->block[b]->n_ops, 0);
-      push_members(l, r->block[b]->at[i], 0);
-      lua_rawseti(l, -2, i + 1);
-    }
+    push_occurrences(l, r->block[b]);
     lua_rawseti(l, -2, b + 1);
   }
+  return 1;
+}
+
+// What comes before the loss, in as many runs of ops as there are ops in each.
+static void push_runs(lua_State *l) {
+  const Graph *g = plan_sharding(l)->g;
+  int n = 0;
+  for (const Op *op = g->first; op && op->kind != OP_cross_entropy; op = op->next)
+    n++;
+  int length = (int)ceil(sqrt(n)), i = 0;
+  lua_newtable(l);
+  for (Op *op = g->first; i < n; op = op->next, i++) {
+    if (i % length == 0) lua_createtable(l, length, 0);
+    plan_push(l, op, PLAN_OPS);
+    lua_rawseti(l, -2, i % length + 1);
+    if (i % length == length - 1 || i == n - 1) lua_rawseti(l, -2, i / length + 1);
+  }
+}
+
+// layers(): the occurrences of the first of blocks(); runs of ops where nothing repeats.
+static int list_layers(lua_State *l) {
+  const Repeats *r = repeats_of(l);
+  if (r->n_blocks)
+    push_occurrences(l, r->block[0]);
+  else
+    push_runs(l);
   return 1;
 }
 
@@ -312,7 +343,15 @@ static int refuse(lua_State *l) {
 // -- What there is -----------------------------------------------------------------------------
 
 const luaL_Reg plan_questions[] = {
-    {"glob", matches},       {"ops", list_ops},     {"op", find_op},        {"blocks", list_blocks},
-    {"params", list_params}, {"graph", graph_name}, {"products", products}, {"refuse", refuse},
-    {"size", axis_size},     {NULL, NULL},
+    {"glob", matches},
+    {"ops", list_ops},
+    {"op", find_op},
+    {"blocks", list_blocks},
+    {"layers", list_layers},
+    {"params", list_params},
+    {"graph", graph_name},
+    {"products", products},
+    {"refuse", refuse},
+    {"size", axis_size},
+    {NULL, NULL},
 };

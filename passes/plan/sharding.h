@@ -14,6 +14,8 @@
 #include "ir/split.h"
 #include "order.h"
 
+enum { MAX_MICRO_BATCHES = 256 }; // that are tried of a step that does not fit in fewer
+
 // How a parameter came to lie as it does along an axis.
 typedef enum Given {
   OPEN,   // shard may choose

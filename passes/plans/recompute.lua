@@ -6,20 +6,8 @@
 --
 -- It needs no ranks: `--plan tp=4,recompute=1` does this to what tp makes of the model.
 
--- The ops before the loss, in parts.
-local function parts()
-  local list, all, n = {}, ops(), 0
-  for i, op in ipairs(all) do
-    if op.kind == "cross_entropy" then break end
-    n = i
-  end
-  local length = math.ceil(n ^ 0.5)
-  for i = 1, n, length do list[#list + 1] = { table.unpack(all, i, math.min(i + length - 1, n)) } end
-  return list
-end
-
 function model()
-  for _, list in ipairs(blocks()[1] or parts()) do recompute(list) end
+  for _, list in ipairs(layers()) do recompute(list) end
 end
 
 function step(axis)

@@ -7,20 +7,8 @@
 -- It needs no ranks: `--plan zero3=4,swap=1` does this to what zero3 makes of the model. With `recompute=1,swap=1` only
 -- what recompute keeps goes to host memory.
 
--- The ops before the loss, in parts.
-local function parts()
-  local list, all, n = {}, ops(), 0
-  for i, op in ipairs(all) do
-    if op.kind == "cross_entropy" then break end
-    n = i
-  end
-  local length = math.ceil(n ^ 0.5)
-  for i = 1, n, length do list[#list + 1] = { table.unpack(all, i, math.min(i + length - 1, n)) } end
-  return list
-end
-
 function model()
-  for _, list in ipairs(blocks()[1] or parts()) do swap(list) end
+  for _, list in ipairs(layers()) do swap(list) end
 end
 
 function step(axis)

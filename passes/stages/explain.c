@@ -6,22 +6,13 @@
 //
 // What of its stage reads what it makes goes with it.
 
-#include <string.h>
-
 #include "ir/op.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "plan/op_names.h"
 #include "stages/placing.h"
 
 enum { MAX_EXPLAINED = 8 }; // units
-
-static bool is_meant(Arena *a, const Op *op, const char *what) {
-  for (int i = 0; i < op->n_out && what[0] == '%'; i++)
-    if (str_equal(value_text(a, op->out[i]), what)) return true;
-  if (what[0] == '%') return false;
-  return str_equal(op_info[op->kind].name, what) ||
-         (op->loc && strstr(loc_comment(a, op->loc), what));
-}
 
 // From 1, in the order of the ranks.
 static int stage_number(const Placing *p, int run) {
@@ -107,7 +98,7 @@ const char *placing_explain(const Placing *p, const char *what) {
   StrBuf b = {.arena = p->s->scratch};
   int n = 0;
   for_each_op(op, p->s->g) {
-    if (n == MAX_EXPLAINED || op->part != PART_forward || !is_meant(b.arena, op, what)) continue;
+    if (n == MAX_EXPLAINED || op->part != PART_forward || !op_is_meant(op, what, b.arena)) continue;
     explain_op(p, op, &b);
     n++;
   }

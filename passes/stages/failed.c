@@ -6,7 +6,7 @@
 
 #include "stages/placing.h"
 
-enum { MAX_MICRO_BATCHES = 256, SECONDS = 5 };
+enum { SECONDS = 5 }; // of the solver
 
 // The memory of the run's smallest device; infinite where it is not limited.
 static double room(const Placing *p, int run) {
