@@ -45,6 +45,7 @@ typedef struct Writer {
   enum { IN_begin, IN_loop, IN_update } part; // that lines go to
   int segment;                                // of the loop; 0 where there is no schedule
   Vec(Op *) in_flight;                        // all_reduces nobody has waited for
+  int *copy, n_copies; // by op id, of what begins one to or from host memory: its number
 } Writer;
 
 static Target target_of(const Writer *w) {
@@ -463,19 +464,13 @@ static bool add_move(Writer *w, const Op *op) {
 
 // -- Host memory -------------------------------------------------------------------------------
 
-// The number of a copy: the runtime has an event for each that is on its way.
-static int swap_number(const Op *starts) {
-  int n = 0;
-  for (const Op *op = starts->prev; op; op = op->prev)
-    n += op->kind == OP_swap_out || op->kind == OP_swap_in;
-  return n;
-}
-
+// Copies have numbers: the runtime has an event for each that is on its way.
 static void add_swap(Writer *w, const Op *op) {
   const Op *starts = op->kind == OP_swap_wait ? op->in[0].value->def : op;
+  if (op == starts) w->copy[op->id] = w->n_copies++;
   add_run(w, op,
           str_format(w->arena, "nnrt_%s%s(r, %d, %s, %s, %" PRId64 ")", op_info[starts->kind].name,
-                     op == starts ? "" : "_wait", swap_number(starts), buffer(w, starts->out[0]),
+                     op == starts ? "" : "_wait", w->copy[starts->id], buffer(w, starts->out[0]),
                      buffer(w, starts->in[0].value), type_bytes(starts->out[0]->type)));
 }
 
@@ -560,6 +555,7 @@ static void go_to(Writer *w, int part, int segment) {
 
 void graph_calls(Program *p, GraphCode *code) {
   Writer w = {.p = p, .code = code, .arena = p->arena};
+  w.copy = arena_array(p->arena, int, code->g->n_ops);
   const Op *start = graph_update_start(code->g);
   const bool *begin = graph_begin_ops(code->g, p->arena);
   loops_find(p, code);

@@ -21,8 +21,8 @@ CASES = [("mlp", 1, "dp", "swap", []), ("resnet", 1, "dp", "swap", []), ("gpt2_d
          ("gpt2_drop", 4, "pp=2,dp=2", "pp=2,dp=2,swap=1", ["--micro-batches", "4"]),
          ("gpt2", 4, "pp=2,dp=2", "pp=2,dp=2,swap=1", ["--micro-batches", "4"]),
          ("gpt2_drop", 2, "pp_zb_h1=2", "pp_zb_h1=2,swap=1", ["--micro-batches", "4"])]
-# What a layer keeps is little beside its weights, or not there when most is.
-NO_LESS = ["mlp", "resnet", "gpt2"]
+# What a layer keeps is little beside its weights, or not there when most is: blocks then lie a little otherwise.
+NO_LESS, MORE = ["mlp", "resnet", "gpt2"], 1.02
 
 
 def trained(folder, model, ranks, plan, flags):
@@ -48,7 +48,7 @@ def main():
             got, saved, after = trained(folder, model, ranks, plan, flags)
             need, host = [most(summary, "peak_bytes") for summary in (before, after)], most(after, "host_bytes")
             ok = len(want) == STEPS and got == want and saved == weights and host > 0
-            ok = ok and most(before, "host_bytes") == 0 and (need[1] < need[0] or model in NO_LESS)
+            ok = ok and most(before, "host_bytes") == 0 and (need[1] <= MORE * need[0] if model in NO_LESS else need[1] < need[0])
             if got != want or saved != weights:
                 print('other numbers', got, want)
             print(f"{model:9} {ranks} {plan:22} {need[0]:>9} {need[1]:>9} {host:>9} {'ok' if ok else 'FAILED'}",
