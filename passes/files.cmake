@@ -76,6 +76,7 @@ set(PASS_FILES
   search/fit.c
   search/gradients.c
   search/kernels.c
+  search/lettered.c
   search/lives.c
   search/memory.c
   search/moments.c

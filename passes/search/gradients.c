@@ -18,60 +18,14 @@
 #include "distribute/part.h"
 #include "ir/op.h"
 #include "ir/split.h"
+#include "lettered.h"
 #include "problem.h"
 
-#include <string.h>
-
-enum { UNKNOWN = -1, MAX_UP = 100 }; // ops between two of which one's gradient reads the other's
-
-// By letter of one op, the letter of another; UNKNOWN: none is known.
-typedef int8_t LetterMap[MAX_LETTERS];
-
-// The dimensions of a value in letters of an op of the model: of each dimension the one by which it
-// is split.
-typedef struct Lettered {
-  int rank;
-  int letter[MAX_RANK];
-} Lettered;
-
-// The first factor that is longer than 1, by which a dimension is split.
-static int leading_letter(const Dims *dims, const Term *t, int dim) {
-  for (int i = 0; i < t->dim[dim].n; i++)
-    if (dims->letter[t->dim[dim].letter[i]].size != 1) return t->dim[dim].letter[i];
-  return UNKNOWN;
-}
-
-static Lettered letters_of(const Dims *dims, const Term *t) {
-  Lettered out = {.rank = t->rank};
-  for (int i = 0; i < t->rank; i++)
-    out.letter[i] = leading_letter(dims, t, i);
-  return out;
-}
-
-// What is known of letters of `t` from what its dimensions are elsewhere.
-static void learn(int8_t *map, const Dims *dims, const Term *t, const Lettered *is) {
-  if (t->rank != is->rank) return;
-  for (int i = 0; i < t->rank; i++) {
-    int letter = leading_letter(dims, t, i);
-    if (letter >= 0 && map[letter] == UNKNOWN) map[letter] = (int8_t)is->letter[i];
-  }
-}
-
-static Lettered translated(const Lettered *l, const int8_t *map) {
-  Lettered out = *l;
-  for (int i = 0; i < l->rank; i++)
-    out.letter[i] = l->letter[i] < 0 ? UNKNOWN : map[l->letter[i]];
-  return out;
-}
-
-static bool knows_any(const Lettered *l) {
-  for (int i = 0; i < l->rank; i++)
-    if (l->letter[i] >= 0) return true;
-  return false;
-}
+enum { MAX_UP = 100 }; // ops between two of which one's gradient reads the other's
 
 typedef struct Finder {
   const Problem *p;
+  Factors **map;  // by op id, of gradients: what each of their letters is of their op's
   uint32_t *seen; // by op id: the last walk up the model that came there
   uint32_t walk;
 } Finder;
@@ -87,12 +41,12 @@ static bool letters_of_model(const Problem *p, const Value *v, const Op *of, Let
   const Dims *dims = dims_of(p->s, of);
   for (int i = 0; i < of->n_in; i++)
     if (uncast(of->in[i].value) == uncast(v)) {
-      *out = letters_of(dims, &dims->in[i]);
+      *out = lettered_of(dims, &dims->in[i]);
       return true;
     }
   for (int i = 0; i < of->n_out; i++)
     if (of->out[i] == uncast(v)) {
-      *out = letters_of(dims, &dims->out[i]);
+      *out = lettered_of(dims, &dims->out[i]);
       return true;
     }
   return false;
@@ -103,12 +57,13 @@ static bool passes_on(const Op *op) {
 }
 
 // What letters of `at` are of the op that makes its operand `i`.
-static void find_letters_above(const Problem *p, const Op *at, int i, int8_t *map) {
+static void find_letters_above(const Problem *p, const Op *at, int i, Factors *map) {
   const Value *v = at->in[i].value;
   const Dims *dims = dims_of(p->s, at), *up = dims_of(p->s, v->def);
-  Lettered made = letters_of(up, &up->out[v->index]);
-  memset(map, UNKNOWN, MAX_LETTERS);
-  learn(map, dims, &dims->in[i], &made);
+  Lettered made = lettered_of(up, &up->out[v->index]);
+  for (int k = 0; k < dims->n_letters; k++)
+    map[k].n = 0;
+  lettered_learn(map, dims, &dims->in[i], &made);
 }
 
 // Of the gradient of something that `at` reads, in letters of that: in those of `of`, which makes
@@ -120,10 +75,10 @@ static bool letters_up(Finder *f, const Op *at, const Lettered *l, const Op *of,
     const Op *def = at->in[i].value->def;
     if (!def || op_part(def) != PART_forward || f->seen[def->id] == f->walk) continue;
     if (def != of && (!most || !passes_on(def))) continue;
-    LetterMap map;
+    Factors map[MAX_LETTERS];
     find_letters_above(f->p, at, i, map);
-    Lettered there = translated(l, map);
-    if (!knows_any(&there)) continue;
+    Lettered there = lettered_translate(l, map);
+    if (!letters_known(&there)) continue;
     if (def == of) *out = there;
     if (def == of || letters_up(f, def, &there, of, most - 1, out)) return true;
   }
@@ -133,24 +88,23 @@ static bool letters_up(Finder *f, const Op *at, const Lettered *l, const Op *of,
 static bool letters_of_gradient(Finder *f, const Value *v, const Op *of, Lettered *out) {
   const Problem *p = f->p;
   const Op *def = v->def, *model = def ? p->model_op[def->id] : NULL;
-  if (!model || !p->model_letter[def->id]) return false;
+  if (!model || !f->map[def->id]) return false;
   const Dims *dims = dims_of(p->s, def);
-  Lettered own = letters_of(dims, &dims->out[v->index]);
-  Lettered l = translated(&own, p->model_letter[def->id]);
+  Lettered own = lettered_of(dims, &dims->out[v->index]);
+  Lettered l = lettered_translate(&own, f->map[def->id]);
   if (model == of) *out = l;
   f->walk++;
-  return model == of || (knows_any(&l) && letters_up(f, model, &l, of, MAX_UP, out));
+  return model == of || (letters_known(&l) && letters_up(f, model, &l, of, MAX_UP, out));
 }
 
 static void find_letters_of(Finder *f, const Op *op, const Op *of) {
   const Problem *p = f->p;
   const Dims *dims = dims_of(p->s, op);
-  int8_t *map = p->model_letter[op->id];
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = kept_of(p->s, op->in[i].value);
     Lettered l;
     if (letters_of_model(p, v, of, &l) || letters_of_gradient(f, v, of, &l))
-      learn(map, dims, &dims->in[i], &l);
+      lettered_learn(f->map[op->id], dims, &dims->in[i], &l);
   }
 }
 
@@ -158,6 +112,7 @@ void gradients_find(Problem *p) {
   const Graph *g = p->s->g;
   const Op *const *model = model_ops(g, p->scratch);
   Finder f = {.p = p, .seen = arena_array(p->scratch, uint32_t, g->n_ops)};
+  f.map = arena_array(p->scratch, Factors *, g->n_ops);
   Op **by_id = arena_array(p->scratch, Op *, g->n_ops);
   p->model_op = arena_array(p->scratch, Op *, g->n_ops);
   p->model_letter = arena_array(p->scratch, int8_t *, g->n_ops);
@@ -167,9 +122,11 @@ void gradients_find(Problem *p) {
     if (!of) continue;
     p->model_op[op->id] = by_id[of->id];
     int n = dims_of(p->s, op)->n_letters;
-    p->model_letter[op->id] = arena_alloc(p->scratch, (size_t)(n ? n : 1));
-    memset(p->model_letter[op->id], UNKNOWN, (size_t)n);
+    f.map[op->id] = arena_array(p->scratch, Factors, n);
+    p->model_letter[op->id] = arena_array(p->scratch, int8_t, n);
     find_letters_of(&f, op, of);
+    for (int i = 0; i < n; i++)
+      p->model_letter[op->id][i] = (int8_t)leading_letter(&f.map[op->id][i]);
   }
 }
 

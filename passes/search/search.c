@@ -31,19 +31,27 @@ static void write_op(const Problem *p, Op *op, const Choice *c, const Loc *why) 
   }
 }
 
-// The gradient of what every device does is what every device does.  Otherwise it splits what comes
-// in, which is what its op of the model splits.
-static void write_gradients(const Problem *p, const Loc *why) {
-  for_each_op(op, p->s->g) {
-    const Op *of = op_part(op) == PART_backward ? model_of(p->s, op) : NULL;
-    for (int i = 0; of && i < p->n_axes; i++) {
-      int axis = p->axis[i];
-      if (of->split[axis] != SPLIT_NONE || p->s->fixed[op->id][axis]) continue;
-      if (!said_allows(p->s->said[op->id][axis], '-')) continue;
-      op->split[axis] = SPLIT_NONE;
+// What a gradient splits is what was priced: the letter that its op of the model splits, and
+// nothing where every device does that.  Where that letter is not known it splits what comes in.
+static void write_gradient(const Problem *p, Op *op, const Op *of, const Loc *why) {
+  char left[MAX_AXES];
+  memcpy(left, op->split, sizeof left);
+  choose_gradient_split(p, op, of);
+  for (int i = 0; i < p->n_axes; i++) {
+    int axis = p->axis[i];
+    char split = op->split[axis];
+    bool known = split != SPLIT_NONE || of->split[axis] == SPLIT_NONE;
+    if (known && !p->s->fixed[op->id][axis] &&
+        said_allows(p->s->said[op->id][axis], split ? split : '-'))
       p->s->fixed[op->id][axis] = why;
-    }
+    else
+      op->split[axis] = left[axis];
   }
+}
+
+static void write_gradients(const Problem *p, const Loc *why) {
+  for_each_op(op, p->s->g)
+    if (p->model_op[op->id]) write_gradient(p, op, p->model_op[op->id], why);
 }
 
 // Whether all readers of the model take the parameter as it lies along the axis.

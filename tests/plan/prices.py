@@ -72,6 +72,21 @@ def forked(n, rows, width):
     return params, ops, f"q{n - 1}"
 
 
+def windows(n, images, side, window, width):
+    """Of rows in windows: the letter of windows is the first of a dimension of the products, the second of one in which
+    softmax has a single letter, and the first again in their gradients."""
+    parts, flat = images * side // window, f"[{images},{side},{width}]"
+    apart = f"[{parts},{window},{width // 64},64]"
+    params = [f'%x0: f32{flat} input "x"']
+    params += [f'%{w}{i}: f32[{width},{width}] weight "{w}{i}" train = normal(0,0.1)' for i in range(n) for w in "ab"]
+    ops = []
+    for i in range(n):
+        ops += [f"%y{i} = linear %x{i}, %a{i} : f32{flat}", f"%c{i} = reshape %y{i} shape={apart} : f32{apart}",
+                f"%s{i} = softmax %c{i} axis=1 : f32{apart}", f"%d{i} = reshape %s{i} shape={flat} : f32{flat}",
+                f"%z{i} = linear %d{i}, %b{i} : f32{flat}", f"%x{i + 1} = relu %z{i} : f32{flat}"]
+    return params, ops, f"x{n}"
+
+
 WHOLE, STORED = 'split(p, "-", axis)', "store(p, 0, axis)"
 # name: model, what its ops split, how weights lie, seconds that a collective takes to start and a byte to be sent, more
 CASES = {
@@ -85,6 +100,7 @@ CASES = {
     "widened": (relus(8, 4096, 1024), "0", WHOLE, 1e-6, 1e-12, ["--dtype", "bf16"]),
     "turned": (turned(4, 4096, 16, 64), "0a", WHOLE, 1e-6, 1e-12, []),
     "forked": (forked(2, 16384, 512), "0", WHOLE, 1e-6, 1e-12, ["--dtype", "bf16", "--target", "cuda"]),
+    "windows": (windows(4, 4, 1024, 16, 256), "1ch", WHOLE, 1e-6, 2e-11, []),
     "casts": (linears(4, 4096, 2048), "0", STORED, 1e-6, 5e-11, ["--dtype", "bf16", "--target", "cuda"]),
 }
 
