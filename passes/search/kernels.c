@@ -8,6 +8,9 @@
 // and an op that makes no other has no launch of its own.  Each op of a gradient splits what its op
 // of the model does, and has its own work: what that leaves whole is not less for it, nor is a
 // launch.
+//
+// Where time is cut in slices, a kernel runs in each: what it reads or writes whole, a weight or
+// its gradient, it does so every time, and gradients are added up.
 
 #include "cost/cost.h"
 #include "distribute/part.h"
@@ -17,6 +20,7 @@
 #include "lives.h"
 #include "machine/widen.h"
 #include "problem.h"
+#include "timed.h"
 
 #include <string.h>
 
@@ -76,7 +80,7 @@ static double own_bytes(const Problem *p, const Op *op, const Type *t, int i, bo
 
 // What brings operands in 16 bits to f32, and results back, is done by the elementwise kernels that
 // make the ones and read the others, where there are such: these write, and read, f32.
-static double casts_seconds(const Problem *p, const Op *op) {
+static double casts_seconds(const Problem *p, const Op *op, double times) {
   double bytes = 0;
   int launches = 0;
   for (int i = 0; i < op->n_in; i++) {
@@ -89,13 +93,44 @@ static double casts_seconds(const Problem *p, const Op *op) {
   for (int i = 0; i < op->n_out; i++)
     if (dtype_narrow(op->out[i]->type->dtype))
       bytes += own_bytes(p, op, op->out[i]->type, i, false) * (is_there(p, op->out[i]) ? 3 : 2);
-  return bytes / p->c->memory_speed + launches * p->c->launch;
+  return bytes / p->c->memory_speed + times * launches * p->c->launch;
+}
+
+static bool time_cut(const Op *op) {
+  const Mesh *mesh = op_mesh(op);
+  for (int a = 0; a < mesh->n_axes; a++)
+    if (mesh->axis[a].time && op->split[a] != SPLIT_NONE) return true;
+  return false;
+}
+
+// How often an op runs in a step; adds what time will cut to what is cut already.
+static double cut_in_time(const Problem *p, const Op *op, Cut *cut) {
+  char split = p->timed ? p->timed->split[op->id] : SPLIT_NONE;
+  if (split == SPLIT_NONE) return 1;
+  int letter = dims_find(dims_of(p->s, op), split);
+  if (letter >= 0 && !time_cut(op)) {
+    cut->at[cut->n].letter = letter;
+    cut->at[cut->n++].parts = p->timed->slices;
+  }
+  return (double)p->timed->slices;
 }
 
 double kernel_seconds(const Problem *p, const Op *op, const OpWork *work) {
   Cut cut = op_cut(op, dims_of(p->s, op));
-  double seconds = work_seconds(p->c, work, &cut);
-  return must_widen(op, p->s->target) ? seconds + casts_seconds(p, op) : seconds;
+  double times = cut_in_time(p, op, &cut), seconds = times * work_seconds(p->c, work, &cut);
+  return must_widen(op, p->s->target) ? seconds + casts_seconds(p, op, times) : seconds;
+}
+
+// What it takes to add up what a gradient's op makes.
+static double sum_seconds(const Problem *p, const Op *op) {
+  double bytes = 0;
+  int launches = 0;
+  for (int i = 0; p->lives && p->slices > 1 && i < op->n_out; i++) {
+    const Summed *s = &p->lives->summed[op->out[i]->id];
+    bytes += s->moved * own_bytes(p, op, op->out[i]->type, i, false);
+    launches += s->launches;
+  }
+  return (double)p->slices * (bytes / p->c->memory_speed + launches * p->c->launch);
 }
 
 void price_op(const Problem *p, Node *n) {
@@ -120,7 +155,8 @@ void price_gradients(const Problem *p, Node *n, Op *const *gradient, int count) 
     choose_split(p, n, &n->choices.at[k]);
     for (int i = 0; i < count; i++) {
       choose_gradient_split(p, gradient[i], n->op);
-      int64_t cost = cost_of(p, kernel_seconds(p, gradient[i], &work[i]));
+      double seconds = kernel_seconds(p, gradient[i], &work[i]) + sum_seconds(p, gradient[i]);
+      int64_t cost = cost_of(p, seconds);
       n->back[i * n->choices.n + k] = cost;
       n->cost[k] += cost;
     }

@@ -101,6 +101,18 @@ static void find_times(Reader *r) {
         if (u->user && time[u->user->id] > time[op->id]) time[op->id] = time[u->user->id];
 }
 
+// The value that an op adds to what was there, or makes for that.
+static void find_sums(Reader *r) {
+  for_each_op(op, r->alone) {
+    const Value *v = op_traits(op) & TIME && op->n_out ? value_of(r, op->out[0]) : NULL;
+    if (!v) continue;
+    bool alone = op->kind == OP_accumulate;
+    double bytes = (double)type_bytes(op->out[0]->type);
+    if (alone) bytes += bytes + (double)type_bytes(op->in[0].value->type);
+    r->out->summed[v->id] = (Summed){bytes / (double)type_bytes(v->type), alone};
+  }
+}
+
 static void read_all(Reader *r) {
   const Graph *g = r->g, *alone = r->alone;
   for (int i = 0; i < g->n_params; i++)
@@ -121,6 +133,7 @@ static void read_all(Reader *r) {
   for_each_op(op, alone)
     end_replaced(r, op);
   find_times(r);
+  find_sums(r);
 }
 
 Lives *lives_of(const Module *m, Target target, int64_t slices, Arena *a) {
@@ -133,6 +146,7 @@ Lives *lives_of(const Module *m, Target target, int64_t slices, Arena *a) {
   Reader r = {.g = g, .alone = alone, .out = out, .life = graph_lives(alone, scratch)};
   out->at = arena_array(a, Lived, alone->n_values);
   out->there = arena_array(a, bool, g->n_values);
+  out->summed = arena_array(a, Summed, g->n_values);
   out->time = arena_array(a, int64_t, g->n_ops);
   out->end = 2 * graph_end(alone) + 1;
   out->update = update ? 2 * op_time(update) : out->end;

@@ -21,10 +21,18 @@ typedef struct Lived {
   bool kept;        // from step to step
 } Lived;
 
+// What adding a value up over slices of time takes in each of them, besides making it: an op of its
+// own reads it and what was there and writes that, a product that adds only reads what was there.
+typedef struct Summed {
+  double moved; // bytes for each of the value; 0: it is not added up
+  int launches;
+} Summed;
+
 typedef struct Lives {
   int n;
   Lived *at;
   bool *there;    // by value id: it is in memory, if only in that of another
+  Summed *summed; // by value id
   int64_t *time;  // by op id: when it is done; 0: never
   int64_t update; // when the ops begin that run once per step, after all slices
   int64_t end;

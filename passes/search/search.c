@@ -170,7 +170,7 @@ static double least_of(const Problem *p) {
   double least = 0;
   for_each_op(op, p->s->g) {
     OpWork work = kernel_work(p, op);
-    least += work_seconds(p->c, &work, NULL);
+    least += kernel_seconds(p, op, &work);
   }
   return least / p->s->mesh->n_devices;
 }
@@ -266,12 +266,12 @@ bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *
                       cluster_devices(c), s->mesh->n_devices);
   for (int a = 0; a < s->mesh->n_axes; a++)
     if (s->mesh->axis[a].time) p.slices *= s->mesh->axis[a].size;
+  p.lives = known_lives(&p);
+  p.timed = p.lives ? p.lives->timed : timed_find(s->g, p.slices, s->scratch);
   p.least = least_of(&p);
   p.unit = unit_of(&p);
   p.prices = transitions_new(s->g->module, c, s->scratch);
   p.joined = without_starts(&p);
-  p.lives = known_lives(&p);
-  p.timed = p.lives ? p.lives->timed : timed_find(s->g, p.slices, s->scratch);
   outer_assume(s, outer_guess(s));
   const int *choice = solve(&p, out, why, d);
   outer_forget(s);
