@@ -149,10 +149,3 @@ void choose_gradient_split(const Problem *p, Op *op, const Op *of) {
   for (int i = 0; i < p->n_axes; i++)
     op->split[p->axis[i]] = gradient_split(p, op, of, p->axis[i]);
 }
-
-Op *model_of(const Sharding *s, const Op *op) {
-  for (int i = 0; i < op->n_in; i++)
-    for_each_use(u, kept_of(s, op->in[i].value))
-      if (u->user && op_is_gradient_of(op, u->user)) return u->user;
-  return NULL;
-}

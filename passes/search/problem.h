@@ -130,9 +130,6 @@ Solved search_solve(Problem *p);
 // What is found first within the options.
 SolverResult search_any(Problem *p);
 
-// The op of the model that a gradient's op is for, as far as it reads what that reads.
-Op *model_of(const Sharding *s, const Op *op);
-
 // Finds model_op and model_letter.
 void gradients_find(Problem *p);
 // Sets what a gradient splits when its op of the model splits what it does now.
