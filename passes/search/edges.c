@@ -193,6 +193,7 @@ static End end_of_reader(const Problem *p, const Op *op, int i) {
 // How often in a step.
 typedef struct Often {
   double forward, backward; // 0: never
+  bool added;               // what comes back is added to others in every slice of time
   bool late;                // nobody waits for it but outputs
 } Often;
 
@@ -252,10 +253,11 @@ static void price_choices(Problem *p, const Value *v, const End *from, const End
   double forward = o.late ? late_price(p, v, from->lies[i], to->lies[k])
                           : price(p, v->type, from->lies[i], to->lies[k], moves);
   Return r = {0, 0};
-  if (o.backward > 0 && weight)
+  if (o.backward > 0 && weight && !o.added)
     r = return_of_weight(p, weight->type, gradient, wanted);
   else if (o.backward > 0)
-    r.back = price(p, v->type, gradient, wanted, BY_SLICE);
+    r.back =
+        price(p, o.added ? weight->type : v->type, gradient, wanted, o.added ? AT_ONCE : BY_SLICE);
   e->cost[at] = cost_of(p, o.forward * forward + o.backward * (r.back + r.reduced));
   if (e->cost[at] >= SOLVER_INFINITE) return;
   e->back[at] = cost_of(p, o.backward * r.back);
@@ -318,11 +320,14 @@ static bool gradient_reads(const Value *v) {
 }
 
 // A weight is gathered for the model and again for its gradients, in each slice of time, and its
-// gradient is reduced once.
-static Often how_often(const Problem *p, const Value *v) {
+// gradient is reduced once.  What several read is kept for their gradients as they have it; these
+// are added up in each slice, so they are brought together in each.
+static Often how_often(const Problem *p, const Value *v, bool one_of_several) {
   double slices = (double)p->slices, back = p->has_gradient[v->id];
-  if (!weight_of(v)) return (Often){1, back, false};
-  return (Often){gradient_reads(v) ? 2 * slices : slices, back, false};
+  if (!weight_of(v)) return (Often){.forward = 1, .backward = back};
+  if (one_of_several && slices > 1)
+    return (Often){.forward = slices, .backward = back * slices, .added = true};
+  return (Often){.forward = gradient_reads(v) ? 2 * slices : slices, .backward = back};
 }
 
 // Between what makes a value, or makes it for all, and whoever reads it; `reader` NULL: the node
@@ -347,7 +352,7 @@ static void add_value_pair(Problem *p, const Value *v, const Use *reader) {
   if (counted_pair(p, &e)) return;
   End from = from_shared ? end_of_value(p, e.from) : end_of_maker(p, v);
   End to = reader ? end_of_reader(p, reader->user, reader->index) : end_of_value(p, e.to);
-  Often often = how_often(p, v);
+  Often often = how_often(p, v, from_shared);
   often.late = reader && p->late[reader->user->id];
   price_pair(p, v, &from, &to, often, &e);
   add_pair(p, e);
@@ -369,7 +374,7 @@ static void add_update(Problem *p, const Value *v, int param) {
   e.type = v->type;
   if (counted_pair(p, &e)) return;
   End from = end_of_maker(p, v), to = end_of_value(p, param);
-  price_pair(p, v, &from, &to, (Often){1, 0, false}, &e);
+  price_pair(p, v, &from, &to, (Often){.forward = 1}, &e);
   add_pair(p, e);
 }
 

@@ -13,13 +13,16 @@
 // op of the same gradient makes has those which were found for that; and what comes from elsewhere
 // is the gradient of a result, by the chain of ops between: it has the letters of the op whose
 // gradient made it, which is followed up the model, through ops that pass gradients on as they are,
-// such as transposes and sums.  Letters of which nothing is known so are split by none.
+// such as transposes and sums.  A letter of results only is that of the operand they are the
+// gradient of.  Letters of which nothing is known so are split by none.
 
 #include "distribute/part.h"
 #include "ir/op.h"
 #include "ir/split.h"
 #include "lettered.h"
 #include "problem.h"
+
+#include <string.h>
 
 enum { MAX_UP = 100 }; // ops between two of which one's gradient reads the other's
 
@@ -108,6 +111,43 @@ static void find_letters_of(Finder *f, const Op *op, const Op *of) {
   }
 }
 
+// The only operand of that shape; -1: there is none, or several.
+static int operand_shaped(const Op *op, const Type *t) {
+  int found = -1;
+  for (int i = 0; i < op->n_in; i++) {
+    const Type *in = op->in[i].value->type;
+    if (in->rank != t->rank || memcmp(in->dim, t->dim, (size_t)t->rank * sizeof *t->dim)) continue;
+    if (found >= 0) return -1;
+    found = i;
+  }
+  return found;
+}
+
+static bool is_read(const Dims *dims, int letter) {
+  for (int i = 0; i < dims->n_in; i++)
+    for (int d = 0; d < dims->in[i].rank; d++)
+      for (int k = 0; k < dims->in[i].dim[d].n; k++)
+        if (dims->in[i].dim[d].letter[k] == letter) return true;
+  return false;
+}
+
+// A letter that only the result has, such as the words of a table that was looked up, is the one of
+// the operand that this is the gradient of.
+static void find_letters_made(Finder *f, const Op *op, const Op *of) {
+  const Dims *dims = dims_of(f->p->s, op), *of_dims = dims_of(f->p->s, of);
+  for (int r = 0; r < op->n_out; r++) {
+    int i = operand_shaped(of, op->out[r]->type);
+    if (i < 0) continue;
+    Factors made[MAX_LETTERS];
+    for (int k = 0; k < dims->n_letters; k++)
+      made[k].n = 0;
+    Lettered is = lettered_of(of_dims, &of_dims->in[i]);
+    lettered_learn(made, dims, &dims->out[r], &is);
+    for (int k = 0; k < dims->n_letters; k++)
+      if (made[k].n && !is_read(dims, k)) f->map[op->id][k] = made[k];
+  }
+}
+
 void gradients_find(Problem *p) {
   const Graph *g = p->s->g;
   const Op *const *model = model_ops(g, p->scratch);
@@ -125,6 +165,7 @@ void gradients_find(Problem *p) {
     f.map[op->id] = arena_array(p->scratch, Factors, n);
     p->model_letter[op->id] = arena_array(p->scratch, int8_t, n);
     find_letters_of(&f, op, of);
+    find_letters_made(&f, op, of);
     for (int i = 0; i < n; i++)
       p->model_letter[op->id][i] = (int8_t)leading_letter(&f.map[op->id][i]);
   }

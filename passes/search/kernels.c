@@ -38,6 +38,16 @@ static double wide_bytes(const Op *op, bool operands) {
   return bytes;
 }
 
+static Summed summed(const Problem *p, const Value *v) {
+  return p->lives && p->slices > 1 ? p->lives->summed[v->id] : (Summed){0};
+}
+
+// What a product that adds reads of its result, for each byte of that.
+static double read_again(const Problem *p, const Op *op) {
+  Summed s = op->n_out ? summed(p, op->out[0]) : (Summed){0};
+  return s.launches ? 0 : s.moved;
+}
+
 // The part of an op that its kernel has to do with memory.
 OpWork kernel_work(const Problem *p, const Op *op) {
   OpWork w = op_work(op, dims_of(p->s, op));
@@ -57,9 +67,11 @@ OpWork kernel_work(const Problem *p, const Op *op) {
     read = wide_bytes(op, true);
     written = wide_bytes(op, false);
   }
+  double again = read_again(p, op);
   for (int i = 0; i < w.n; i++) {
     if (all_read > 0) w.part[i].read *= read / all_read;
     if (all_written > 0) w.part[i].written *= written / all_written;
+    w.part[i].read += again * w.part[i].written;
   }
   if (written == 0) w.launches = 0;
   return w;
@@ -121,14 +133,15 @@ double kernel_seconds(const Problem *p, const Op *op, const OpWork *work) {
   return must_widen(op, p->s->target) ? seconds + casts_seconds(p, op, times) : seconds;
 }
 
-// What it takes to add up what a gradient's op makes.
+// What ops of their own take that add up what a gradient's op makes.
 static double sum_seconds(const Problem *p, const Op *op) {
   double bytes = 0;
   int launches = 0;
-  for (int i = 0; p->lives && p->slices > 1 && i < op->n_out; i++) {
-    const Summed *s = &p->lives->summed[op->out[i]->id];
-    bytes += s->moved * own_bytes(p, op, op->out[i]->type, i, false);
-    launches += s->launches;
+  for (int i = 0; i < op->n_out; i++) {
+    Summed s = summed(p, op->out[i]);
+    if (!s.launches) continue;
+    bytes += s.moved * own_bytes(p, op, op->out[i]->type, i, false);
+    launches += s.launches;
   }
   return (double)p->slices * (bytes / p->c->memory_speed + launches * p->c->launch);
 }

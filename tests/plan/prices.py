@@ -72,6 +72,15 @@ def forked(n, rows, width):
     return params, ops, f"q{n - 1}"
 
 
+def tied(rows, words, width):
+    """A table that is looked up and multiplied by: one gradient of it comes in parts, the other is a sum over ranks, and
+    they are added up in each micro-batch."""
+    params = [f'%ids: i64[32,{rows}] input "ids"', f'%t: f32[{words},{width}] weight "t" train = normal(0,0.1)']
+    ops = [f"%x = gather %t, %ids : f32[32,{rows},{width}]", f"%r = relu %x : f32[32,{rows},{width}]",
+           f"%y = linear %r, %t trans=true : f32[32,{rows},{words}]"]
+    return params, ops, "y"
+
+
 def windows(n, images, side, window, width):
     """Of rows in windows: the letter of windows is the first of a dimension of the products, the second of one in which
     softmax has a single letter, and the first again in their gradients."""
@@ -101,6 +110,8 @@ CASES = {
     "turned": (turned(4, 4096, 16, 64), "0a", WHOLE, 1e-6, 1e-12, []),
     "forked": (forked(2, 16384, 512), "0", WHOLE, 1e-6, 1e-12, ["--dtype", "bf16", "--target", "cuda"]),
     "windows": (windows(4, 4, 1024, 16, 256), "1ch", WHOLE, 1e-6, 2e-11, []),
+    "tied": (tied(16, 4096, 256), "b1", WHOLE, 1e-6, 1e-11,
+             ["--micro-batches", "8", "--dtype", "bf16", "--target", "cuda"]),
     "casts": (linears(4, 4096, 2048), "0", STORED, 1e-6, 5e-11, ["--dtype", "bf16", "--target", "cuda"]),
 }
 
