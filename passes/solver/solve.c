@@ -90,8 +90,9 @@ static void step(Solve *s, double target) {
 
 void solve_ascend(Solve *s, int steps, double least) {
   Dual *d = s->dual;
-  double before = d->bound;
-  for (int k = 1; k <= steps && !solve_over(s); k++) {
+  const Effort *e = s->effort;
+  double before = d->bound, most = e->work + (e->most_work - e->work) / 2;
+  for (int k = 1; k <= steps && e->work < most && !solve_over(s); k++) {
     step(s, s->has ? s->best : INFINITY);
     if (s->has && d->bound > solve_target(s)) break;
     if (!s->has || k % 100) continue;
