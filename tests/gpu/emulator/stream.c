@@ -165,15 +165,30 @@ typedef enum {
   BUSY     // another thread is at it
 } Progress;
 
-// Does one thing that s has to have done to be done up to `upto`.  What waits for something was put
-// after it, so from wait to wait one comes to work that can run, if nobody is at it.
-static Progress step(Stream *s, uint64_t upto) {
-  if (s->busy) return BUSY;
+// The first thing up to `upto` that waits for another stream; NULL: nothing does.
+static const Item *first_wait(Stream *s, uint64_t upto) {
   for (const Item *item = s->looked_upto < upto ? s->first : NULL; item && item->number <= upto;
        item = item->next)
-    if (!item->work && item->on->done < item->upto) return step(item->on, item->upto);
+    if (!item->work && item->on->done < item->upto) return item;
   if (s->looked_upto < upto) s->looked_upto = upto;
+  return NULL;
+}
+
+// Does one thing that s has to have done to be done up to `upto`.  What waits for something was put
+// after it, so from wait to wait one comes to work that can run, if nobody is at it.  Where that
+// waits for another process, what stands before the wait runs: the other may wait for this.
+static Progress step(Stream *s, uint64_t upto) {
+  if (s->busy) return BUSY;
+  const Item *wait = first_wait(s, upto);
+  if (wait) {
+    bool alone = wait == s->first;
+    Progress p = step(wait->on, wait->upto);
+    if (p != PENDING || alone) return p;
+    if (s->busy) return BUSY;
+    if (s->done >= upto) return RAN; // by another thread meanwhile
+  }
   Item *item = s->first;
+  if (!item->work && item->on->done < item->upto) return PENDING;
   if (!item->work) {
     pop(s);
     return RAN;
