@@ -7,7 +7,7 @@
 //     static const NnrtMessage messages_0[] = {
 //         {0, 2, 0, {4, 6}, {0, 0}, {0, 0}},                              a box from rank 0 to rank 2
 //     static const NnrtMove moves[] = {
-//         {0, 1, 2, {4, 6}, {8, 6}, false, 2, messages_0},                from mesh 0 to mesh 1
+//         {0, 1, 2, {4, 6}, {8, 6}, false, true, 2, messages_0},          from mesh 0 to mesh 1
 //     static const NnrtPart train_s0_parts[] = {
 //         {"F0", NULL, train_s0_F0, train_s0_F0_start},                   a segment and what it starts
 //     static const int train_s0_order[] = {0, 0, 1, 2, 0, 1, 2, …};       of parts
@@ -17,6 +17,7 @@
 #include <inttypes.h>
 
 #include "ir/kernel.h"
+#include "ir/schedule.h"
 #include "ir/split.h"
 #include "program.h"
 
@@ -92,7 +93,10 @@ static void add_moves(const Program *p, StrBuf *out) {
     strbuf_addf(out, "    {%d, %d, %d", x->layout->mesh->id, y->layout->mesh->id, x->type->rank);
     add_numbers(out, x->type->dim, x->type->rank);
     add_numbers(out, y->type->dim, y->type->rank);
-    strbuf_addf(out, ", %s, %d, %s},\n", move_sums(p->move.at[i]) ? "true" : "false", n[i],
+    const Op *op = p->move.at[i];
+    bool ahead = op->segment && move_is_ahead(op);
+    strbuf_addf(out, ", %s, %s, %d, %s},\n", move_sums(op) ? "true" : "false",
+                ahead ? "true" : "false", n[i],
                 n[i] ? str_format(p->arena, "messages_%d", i) : "NULL");
   }
   strbuf_add(out, "};\n\n");

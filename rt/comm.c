@@ -1,4 +1,4 @@
-// Groups of ranks, and the queue of jobs.  See comm.h.
+// Groups of ranks, and the queues of jobs.  See comm.h.
 
 #include "comm.h"
 
@@ -111,7 +111,7 @@ void nnrt_exchange_free(Exchange *e) {
   free(e);
 }
 
-// ---- the communicating thread
+// ---- the communicating threads
 
 static int call_way(NnrtComm *c, const Job *job, const char **name) {
   switch (job->kind) {
@@ -124,13 +124,14 @@ static int call_way(NnrtComm *c, const Job *job, const char **name) {
   return NNRT_COMM;
 }
 
-static int run_job(NnrtComm *c, const Job *job) {
+static int run_job(Queue *q, const Job *job) {
+  NnrtComm *c = q->comm;
   const char *name = "";
   double start = c->rank->trace ? nnrt_now_us() : 0;
   int code = call_way(c, job, &name);
   if (c->rank->trace)
-    nnrt_trace_host(c->rank, job->name ? job->name : name, job->name ? job->slice : -1, start,
-                    nnrt_now_us());
+    nnrt_trace_host(c->rank, q->lane == QUEUE_ahead, job->name ? job->name : name,
+                    job->name ? job->slice : -1, start, nnrt_now_us());
   if (job->kind == JOB_move && job->exchange->n_from == 0) nnrt_exchange_free(job->exchange);
   return code;
 }
@@ -142,44 +143,86 @@ static void set_code(NnrtComm *c, int code) {
 }
 
 // Until there is a job, or for a moment; with the lock held.
-static void wait_for_more(NnrtComm *c) {
-  bool checks = c->way == &nnrt_comm_peers && c->wire->check && !c->lost;
+static void wait_for_more(Queue *q) {
+  NnrtComm *c = q->comm;
+  bool checks = q->lane == QUEUE_here && c->way == &nnrt_comm_peers && c->wire->check && !c->lost;
   if (!checks) {
-    pthread_cond_wait(&c->more, &c->lock);
+    pthread_cond_wait(&q->more, &c->lock);
     return;
   }
   struct timespec until;
   clock_gettime(CLOCK_REALTIME, &until);
   until.tv_sec++;
-  if (pthread_cond_timedwait(&c->more, &c->lock, &until) != ETIMEDOUT || c->n_done < c->n_put)
+  if (pthread_cond_timedwait(&q->more, &c->lock, &until) != ETIMEDOUT || q->n_done < q->n_put)
     return;
   c->lost = c->wire->check(c->wire) != 0;
   if (c->lost) snprintf(c->lost_text, sizeof c->lost_text, "%s", nnrt_error_detail());
 }
 
+// What failed in one queue ends all: who waits for any of them hears of it.
+static void tell_all(NnrtComm *c) {
+  for (int i = 0; i < c->n_queues; i++) {
+    pthread_cond_broadcast(&c->queue[i].more);
+    pthread_cond_broadcast(&c->queue[i].fewer);
+  }
+}
+
+// Jobs until there are no more to come; false: one failed.  With the lock held.
+static bool run_jobs(Queue *q) {
+  NnrtComm *c = q->comm;
+  while (!c->code) {
+    while (q->n_done == q->n_put && !c->closing && !c->code)
+      wait_for_more(q);
+    if (q->n_done == q->n_put) break;
+    Job job = q->job[q->n_done % QUEUE_LENGTH];
+    pthread_mutex_unlock(&c->lock);
+    int code = run_job(q, &job);
+    pthread_mutex_lock(&c->lock);
+    q->n_done++;
+    set_code(c, code);
+    pthread_cond_broadcast(&q->fewer);
+    if (code) tell_all(c);
+  }
+  return !c->code;
+}
+
+static void *run_ahead(void *arg) {
+  Queue *q = arg;
+  pthread_mutex_lock(&q->comm->lock);
+  run_jobs(q);
+  pthread_mutex_unlock(&q->comm->lock);
+  return NULL;
+}
+
 static void *communicate(void *arg) {
-  NnrtComm *c = arg;
+  Queue *q = arg;
+  NnrtComm *c = q->comm;
   int code = c->way->open(c);
   pthread_mutex_lock(&c->lock);
   set_code(c, code);
   c->ready = true;
-  pthread_cond_broadcast(&c->fewer);
-  while (!c->code) {
-    while (c->n_done == c->n_put && !c->closing)
-      wait_for_more(c);
-    if (c->n_done == c->n_put) break;
-    Job job = c->job[c->n_done % QUEUE_LENGTH];
-    pthread_mutex_unlock(&c->lock);
-    code = run_job(c, &job);
-    pthread_mutex_lock(&c->lock);
-    c->n_done++;
-    set_code(c, code);
-    pthread_cond_broadcast(&c->fewer);
-  }
-  bool orderly = !c->code;
+  tell_all(c);
+  bool orderly = run_jobs(q);
   pthread_mutex_unlock(&c->lock);
+  // Nobody uses the way any more.
+  if (c->n_queues > 1) pthread_join(c->queue[QUEUE_ahead].thread, NULL);
   if (orderly) c->way->close(c);
   return NULL;
+}
+
+static bool any_ahead(const NnrtProgram *p) {
+  for (int i = 0; i < p->n_moves; i++)
+    if (p->move[i].ahead) return true;
+  return false;
+}
+
+static int start_queue(NnrtComm *c, int lane, void *(*run)(void *)) {
+  Queue *q = &c->queue[lane];
+  q->comm = c;
+  q->lane = lane;
+  pthread_cond_init(&q->more, NULL);
+  pthread_cond_init(&q->fewer, NULL);
+  return pthread_create(&q->thread, NULL, run, q);
 }
 
 bool nnrt_comm_open(NnrtRank *r, const CommWay *way, void *shared, Why *w) {
@@ -203,15 +246,16 @@ bool nnrt_comm_open(NnrtRank *r, const CommWay *way, void *shared, Why *w) {
   if (r->ranks == 1) return true;
 
   c->wire = shared; // comm_threads takes it for what it is, in open
-  c->threaded = true;
+  c->n_queues = any_ahead(p) ? N_QUEUES : 1;
+  if (way == &nnrt_comm_peers) c->wire->lanes = c->n_queues;
   pthread_mutex_init(&c->lock, NULL);
-  pthread_cond_init(&c->more, NULL);
-  pthread_cond_init(&c->fewer, NULL);
-  int code = pthread_create(&c->thread, NULL, communicate, c);
+  int code = 0;
+  for (int i = c->n_queues - 1; i >= 0 && !code; i--)
+    code = start_queue(c, i, i == QUEUE_here ? communicate : run_ahead);
   if (code) return why(w, "cannot start a thread: %s", strerror(code));
   pthread_mutex_lock(&c->lock);
   while (!c->ready)
-    pthread_cond_wait(&c->fewer, &c->lock);
+    pthread_cond_wait(&c->queue[QUEUE_here].fewer, &c->lock);
   code = c->code;
   pthread_mutex_unlock(&c->lock);
   return code ? why(w, "%s", c->text) : true;
@@ -219,15 +263,17 @@ bool nnrt_comm_open(NnrtRank *r, const CommWay *way, void *shared, Why *w) {
 
 void nnrt_comm_close(NnrtRank *r) {
   NnrtComm *c = r->comm;
-  if (c->threaded) {
+  if (c->n_queues) {
     pthread_mutex_lock(&c->lock);
     c->closing = true;
-    pthread_cond_broadcast(&c->more);
+    tell_all(c);
     pthread_mutex_unlock(&c->lock);
-    pthread_join(c->thread, NULL);
+    pthread_join(c->queue[QUEUE_here].thread, NULL); // which joins the other
     pthread_mutex_destroy(&c->lock);
-    pthread_cond_destroy(&c->more);
-    pthread_cond_destroy(&c->fewer);
+    for (int i = 0; i < c->n_queues; i++) {
+      pthread_cond_destroy(&c->queue[i].more);
+      pthread_cond_destroy(&c->queue[i].fewer);
+    }
   }
   free(c->world.rank);
   for (int g = 0; g < r->program->n_groups; g++)
@@ -255,38 +301,44 @@ char *nnrt_comm_scratch(NnrtComm *c, int64_t bytes) {
   return c->scratch;
 }
 
-// ---- the queue
+// ---- the queues
 
 // The code of what failed, with its text where nnrt_fail finds it.
 static int failed(NnrtComm *c) {
   return c->code ? nnrt_error(c->code, "%s", c->text) : 0;
 }
 
-// The number of the job, from which it can be waited for; -1 where all has failed.
+static Queue *queue_of(NnrtComm *c, bool ahead) {
+  return &c->queue[ahead ? QUEUE_ahead : QUEUE_here];
+}
+
+// The number of the job in its queue, from which it can be waited for; -1 where all has failed.
 static int64_t put(NnrtComm *c, Job job) {
+  Queue *q = queue_of(c, job.ahead);
   pthread_mutex_lock(&c->lock);
-  while (c->n_put - c->n_done == QUEUE_LENGTH && !c->code)
-    pthread_cond_wait(&c->fewer, &c->lock);
+  while (q->n_put - q->n_done == QUEUE_LENGTH && !c->code)
+    pthread_cond_wait(&q->fewer, &c->lock);
   int64_t number = -1;
   if (!c->code) {
-    c->job[c->n_put % QUEUE_LENGTH] = job;
-    number = c->n_put++;
-    pthread_cond_signal(&c->more);
+    q->job[q->n_put % QUEUE_LENGTH] = job;
+    number = q->n_put++;
+    pthread_cond_signal(&q->more);
   }
   pthread_mutex_unlock(&c->lock);
   return number;
 }
 
-// Waits until job `number` and all before it are done.
-static int wait_for(NnrtComm *c, int64_t number) {
+// Waits until job `number` of the queue and all before it are done.
+static int wait_for(Queue *q, int64_t number) {
+  NnrtComm *c = q->comm;
   pthread_mutex_lock(&c->lock);
-  atomic_store(&c->waiting, true);
-  while (c->n_done <= number && !c->code) {
-    int64_t before = c->n_done;
+  atomic_store(&q->waiting, true);
+  while (q->n_done <= number && !c->code) {
+    int64_t before = q->n_done;
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += (time_t)fmin(ceil(c->patience), 1e9);
-    if (pthread_cond_timedwait(&c->fewer, &c->lock, &until) == ETIMEDOUT && c->n_done == before) {
+    if (pthread_cond_timedwait(&q->fewer, &c->lock, &until) == ETIMEDOUT && q->n_done == before) {
       nnrt_error(NNRT_COMM,
                  "no word from another rank for %.0f seconds (--stall-timeout): it is gone or "
                  "stopped",
@@ -294,7 +346,7 @@ static int wait_for(NnrtComm *c, int64_t number) {
       set_code(c, NNRT_COMM);
     }
   }
-  atomic_store(&c->waiting, false);
+  atomic_store(&q->waiting, false);
   int code = failed(c);
   pthread_mutex_unlock(&c->lock);
   return code;
@@ -311,36 +363,40 @@ int nnrt_comm_start(NnrtComm *c, Job job) {
 
 int nnrt_comm_do(NnrtComm *c, Job job) {
   int code = nnrt_comm_start(c, job);
-  return code || !c->threaded ? code : wait_for(c, c->n_put - 1);
+  Queue *q = queue_of(c, false);
+  return code || !c->n_queues ? code : wait_for(q, q->n_put - 1);
 }
 
-int nnrt_comm_move_start(NnrtComm *c, Exchange *e, const char *name, int slice, int64_t *out_job) {
-  *out_job = put(c, (Job){.kind = JOB_move, .exchange = e, .name = name, .slice = slice});
+int nnrt_comm_move_start(NnrtComm *c, Exchange *e, bool ahead, const char *name, int slice,
+                         int64_t *out_job) {
+  *out_job =
+      put(c, (Job){.kind = JOB_move, .exchange = e, .ahead = ahead, .name = name, .slice = slice});
   return *out_job < 0 ? failed(c) : 0;
 }
 
-int nnrt_comm_move_wait(NnrtComm *c, int64_t job) {
-  return wait_for(c, job);
+int nnrt_comm_move_wait(NnrtComm *c, bool ahead, int64_t job) {
+  return wait_for(queue_of(c, ahead), job);
 }
 
-int nnrt_comm_move(NnrtComm *c, Exchange *e) {
+int nnrt_comm_move(NnrtComm *c, Exchange *e, bool ahead) {
   bool gets = e->n_from > 0;
   int64_t job;
-  int code = nnrt_comm_move_start(c, e, NULL, -1, &job);
-  return code || !gets ? code : nnrt_comm_move_wait(c, job);
+  int code = nnrt_comm_move_start(c, e, ahead, NULL, -1, &job);
+  return code || !gets ? code : nnrt_comm_move_wait(c, ahead, job);
 }
 
 int nnrt_comm_wait(NnrtComm *c, const void *y) {
-  if (!c->threaded) return 0;
+  Queue *q = queue_of(c, false);
+  if (!c->n_queues) return 0;
   pthread_mutex_lock(&c->lock);
-  int64_t number = c->n_put - 1;
-  for (; number >= c->n_done; number--) {
-    const Job *job = &c->job[number % QUEUE_LENGTH];
+  int64_t number = q->n_put - 1;
+  for (; number >= q->n_done; number--) {
+    const Job *job = &q->job[number % QUEUE_LENGTH];
     const char *first = job->y, *end = first + job->n * nnrt_dtype_size(job->dtype);
     if (first <= (const char *)y && (const char *)y < end) break;
   }
   pthread_mutex_unlock(&c->lock);
-  return wait_for(c, number);
+  return wait_for(q, number);
 }
 
 static _Noreturn void fail(NnrtRank *r, int code) {
@@ -348,7 +404,7 @@ static _Noreturn void fail(NnrtRank *r, int code) {
 }
 
 void nnrt_comm_exchange(NnrtRank *r, Exchange *e) {
-  int code = nnrt_comm_move(r->comm, e);
+  int code = nnrt_comm_move(r->comm, e, false);
   if (code) fail(r, code);
 }
 
@@ -365,8 +421,11 @@ void nnrt_comm_gather(NnrtRank *r, void *y, const void *x, int64_t bytes) {
 }
 
 void nnrt_comm_drain(NnrtRank *r) {
-  int code = r->comm->threaded ? wait_for(r->comm, r->comm->n_put - 1) : 0;
-  if (code) fail(r, code);
+  NnrtComm *c = r->comm;
+  for (int i = 0; i < c->n_queues; i++) {
+    int code = wait_for(&c->queue[i], c->queue[i].n_put - 1);
+    if (code) fail(r, code);
+  }
 }
 
 void nnrt_comm_begin_files(NnrtRank *r) {

@@ -1,6 +1,6 @@
 // Communication between ranks: one interface, two ways.
 //
-//     comm.c          groups of ranks, and the queue
+//     comm.c          groups of ranks, and their queues
 //     comm_threads.c  ranks are threads of this process and read each other's memory
 //     comm_peers.c    ranks are processes that send to each other, over a Wire:
 //     comm_mpi.c        MPI, found at run time
@@ -12,6 +12,14 @@
 // Every rank has a communicating thread that takes jobs from a queue in order, so backward goes on
 // while gradients are reduced.  All ranks put the same jobs in the same order.  A reduction adds up
 // in the group's order, whatever the way and the sizes: x0 + x1 + x2 …, the same bits on all ranks.
+//
+// Moves that are ahead (nnrt.h) have a queue and a thread of their own: what a stage is to get for
+// its next slice may still have to be made, and nothing that it does for this one waits for that.
+//
+//     jobs of B0       all_reduce ── all_reduce ── …
+//     moves ahead      get %g1 ─────────────────── get %g1
+//
+// So ranks that are threads have two mailboxes, MPI two tags, and sockets two connections.
 
 #ifndef NNRT_COMM_H
 #define NNRT_COMM_H
@@ -47,6 +55,7 @@ typedef struct Job {
   // Of a move: in this machine's memory an exchange; between gpus a route, whose parcels are x and
   // y, of elements of `width` bytes.
   struct Exchange *exchange;
+  bool ahead; // which queue it goes to
   const Route *route;
   int64_t width;
   const char *name; // for --trace, with the slice that it is of; NULL: what it is
@@ -71,12 +80,25 @@ typedef struct Exchange {
 // A move that was started, on a rank that waits for it.
 typedef struct StartedMove {
   Exchange *exchange;
-  int64_t job;
-  char *kept; // what this rank has for itself, as a parcel
+  int64_t job; // of the queue that the move is of
+  char *kept;  // what this rank has for itself, as a parcel
   struct StartedMove *next;
 } StartedMove;
 
 enum { QUEUE_LENGTH = 1024 };
+
+// Jobs that one thread does in order.
+typedef struct Queue {
+  struct NnrtComm *comm;
+  int lane; // its number: the mailboxes, tags or connections that it has for itself
+  pthread_t thread;
+  pthread_cond_t more, fewer; // under the lock of all queues
+  Job job[QUEUE_LENGTH];
+  int64_t n_put, n_done; // of all time; job i is at i modulo QUEUE_LENGTH
+  atomic_bool waiting;   // a rank does nothing until its jobs are done
+} Queue;
+
+enum { QUEUE_here, QUEUE_ahead, N_QUEUES };
 
 typedef struct NnrtComm {
   const struct CommWay *way;
@@ -87,18 +109,14 @@ typedef struct NnrtComm {
   // [n_moves] in this machine's memory: those that nobody waited for, the first first.
   StartedMove **started;
   struct Wire *wire; // of comm_peers.c
-  char *scratch;     // of the way
+  char *scratch;     // of the way, for the first queue
   int64_t scratch_bytes;
   double patience; // seconds to wait for other ranks
   Traffic traffic; // of generated code
 
-  bool threaded; // false: one rank, and nothing below is used
-  pthread_t thread;
+  int n_queues; // 0: one rank, and nothing below is used; 1: no move is ahead
+  Queue queue[N_QUEUES];
   pthread_mutex_t lock;
-  pthread_cond_t more, fewer;
-  Job job[QUEUE_LENGTH];
-  int64_t n_put, n_done; // of all time; job i is at i modulo QUEUE_LENGTH
-  atomic_bool waiting;   // a rank does nothing until its jobs are done
   bool ready, closing;
   int code; // of the first that failed
   char text[512];
@@ -107,7 +125,8 @@ typedef struct NnrtComm {
   char lost_text[512];
 } NnrtComm;
 
-// Called by the communicating thread only.  They return a code, as kernels do.
+// Called by the thread of a queue: moves by that which they are in, all else by the first, which
+// opens before and closes after the other runs.  They return a code, as kernels do.
 typedef struct CommWay {
   const char *name;
   int (*open)(NnrtComm *c);
@@ -152,11 +171,12 @@ Parcel nnrt_parcel_new(int peer, int64_t bytes);
 void nnrt_exchange_free(Exchange *e);
 // Gives and gets; returns when all is here that it gets.  One that gets nothing belongs to the
 // queue from now on, any other to the caller.
-int nnrt_comm_move(NnrtComm *c, Exchange *e);
+int nnrt_comm_move(NnrtComm *c, Exchange *e, bool ahead);
 // The same in two.  The exchange is the queue's until the wait, which one that gets nothing does
 // without.
-int nnrt_comm_move_start(NnrtComm *c, Exchange *e, const char *name, int slice, int64_t *out_job);
-int nnrt_comm_move_wait(NnrtComm *c, int64_t job);
+int nnrt_comm_move_start(NnrtComm *c, Exchange *e, bool ahead, const char *name, int slice,
+                         int64_t *out_job);
+int nnrt_comm_move_wait(NnrtComm *c, bool ahead, int64_t job);
 
 void nnrt_comm_meet(const Group *g); // of threads of this process: none goes on before all came
 
@@ -172,14 +192,15 @@ Group nnrt_movers_of(const NnrtProgram *p, int move, int rank);
 int nnrt_group_place(const NnrtRank *r, int group, int *n);
 char *nnrt_comm_scratch(NnrtComm *c, int64_t bytes);
 
-// How processes reach each other.  Called by one thread.
+// How processes reach each other.  Each lane is called by one thread, and what goes through one has
+// nothing to do with the others; the first one's thread opens, closes and checks all.
 typedef struct Wire {
   const char *name;
-  int rank, world;
+  int rank, world, lanes;
   bool (*open)(struct Wire *w, Why *why);
   // Sends to one rank while receiving from one.
-  int (*exchange)(struct Wire *w, int to, const void *out, int64_t n_out, int from, void *in,
-                  int64_t n_in, atomic_bool *hurry);
+  int (*exchange)(struct Wire *w, int lane, int to, const void *out, int64_t n_out, int from,
+                  void *in, int64_t n_in, atomic_bool *hurry);
   void (*close)(struct Wire *w);
   // A code if a rank is gone, while nothing is exchanged; NULL: the launcher looks after that.
   int (*check)(struct Wire *w);

@@ -2,9 +2,10 @@
 //
 // There are two binary interfaces.  In MPICH's (and Intel's, and Cray's) handles are ints with
 // known values; in Open MPI's they are pointers to known symbols, which is how we tell them apart.
-// All calls come from the one thread that called MPI_Init_thread, so MPI_THREAD_FUNNELED will do.
+// With one lane all calls come from the thread that called MPI_Init_thread, so MPI_THREAD_FUNNELED
+// will do; with two from two threads, never at once, which is MPI_THREAD_SERIALIZED.
 //
-//     exchange   MPI_Irecv, MPI_Isend, MPI_Test until both are done
+//     exchange   MPI_Irecv, MPI_Isend, MPI_Test until both are done; a tag for each lane
 
 #include <dlfcn.h>
 #include <sched.h>
@@ -14,7 +15,7 @@
 
 #include "comm.h"
 
-enum { FUNNELED = 1, TAG = 7, MOST_BYTES = 1 << 30 };
+enum { FUNNELED = 1, SERIALIZED = 2, TAG = 7, MOST_BYTES = 1 << 30 };
 
 typedef struct Mpich { // mpi.h of MPICH: typedef int MPI_Comm, MPI_Datatype, MPI_Request …
   int (*comm_rank)(int comm, int *rank);
@@ -38,6 +39,7 @@ enum { MPICH_WORLD = 0x44000000, MPICH_BYTE = 0x4c00010d, MPICH_RETURN = 0x54000
 
 typedef struct MpiWire {
   Wire wire;
+  pthread_mutex_t calls; // of MPI: one at a time
   void *library;
   bool open_mpi;
   Mpich mpich;
@@ -97,11 +99,13 @@ static bool load_library(MpiWire *m, Why *w) {
 
 static bool open_mpi(Wire *wire, Why *w) {
   MpiWire *m = (MpiWire *)wire;
-  int provided = 0, rank = -1, size = -1;
+  int provided = 0, rank = -1, size = -1, wanted = wire->lanes > 1 ? SERIALIZED : FUNNELED;
   if (!load_library(m, w)) return false;
-  int code = m->init_thread(NULL, NULL, FUNNELED, &provided);
+  int code = m->init_thread(NULL, NULL, wanted, &provided);
   if (code) return why(w, "MPI_Init_thread failed with %d", code);
   if (provided < FUNNELED) return why(w, "this MPI library does not allow threads at all");
+  if (provided < wanted)
+    return why(w, "this MPI library allows calls from one thread only, and stages need two");
   if (m->open_mpi) {
     m->ompi.comm_set_errhandler(m->ompi_world, m->ompi_return);
     m->ompi.comm_rank(m->ompi_world, &rank);
@@ -118,20 +122,29 @@ static bool open_mpi(Wire *wire, Why *w) {
              wire->rank, wire->world, rank, size);
 }
 
-static int send_piece(MpiWire *m, int to, const char *data, int n, Request *r) {
-  return m->open_mpi ? m->ompi.isend(data, n, m->ompi_byte, to, TAG, m->ompi_world, &r->ompi)
-                     : m->mpich.isend(data, n, MPICH_BYTE, to, TAG, MPICH_WORLD, &r->mpich);
+static int send_piece(MpiWire *m, int tag, int to, const char *data, int n, Request *r) {
+  pthread_mutex_lock(&m->calls);
+  int code = m->open_mpi ? m->ompi.isend(data, n, m->ompi_byte, to, tag, m->ompi_world, &r->ompi)
+                         : m->mpich.isend(data, n, MPICH_BYTE, to, tag, MPICH_WORLD, &r->mpich);
+  pthread_mutex_unlock(&m->calls);
+  return code;
 }
 
-static int receive_piece(MpiWire *m, int from, char *data, int n, Request *r) {
-  return m->open_mpi ? m->ompi.irecv(data, n, m->ompi_byte, from, TAG, m->ompi_world, &r->ompi)
-                     : m->mpich.irecv(data, n, MPICH_BYTE, from, TAG, MPICH_WORLD, &r->mpich);
+static int receive_piece(MpiWire *m, int tag, int from, char *data, int n, Request *r) {
+  pthread_mutex_lock(&m->calls);
+  int code = m->open_mpi ? m->ompi.irecv(data, n, m->ompi_byte, from, tag, m->ompi_world, &r->ompi)
+                         : m->mpich.irecv(data, n, MPICH_BYTE, from, tag, MPICH_WORLD, &r->mpich);
+  pthread_mutex_unlock(&m->calls);
+  return code;
 }
 
 static int test(MpiWire *m, Request *r, int *done) {
   void *ignore = m->open_mpi ? NULL : (void *)1; // MPI_STATUS_IGNORE
-  return m->open_mpi ? m->ompi.test(&r->ompi, done, ignore)
-                     : m->mpich.test(&r->mpich, done, ignore);
+  pthread_mutex_lock(&m->calls);
+  int code =
+      m->open_mpi ? m->ompi.test(&r->ompi, done, ignore) : m->mpich.test(&r->mpich, done, ignore);
+  pthread_mutex_unlock(&m->calls);
+  return code;
 }
 
 static int mpi_failed(MpiWire *m, int code, int to, int from) {
@@ -149,8 +162,8 @@ static void rest(int turn, const atomic_bool *hurry) {
     nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
 }
 
-static int exchange_mpi(Wire *wire, int to, const void *out, int64_t n_out, int from, void *in,
-                        int64_t n_in, atomic_bool *hurry) {
+static int exchange_mpi(Wire *wire, int lane, int to, const void *out, int64_t n_out, int from,
+                        void *in, int64_t n_in, atomic_bool *hurry) {
   MpiWire *m = (MpiWire *)wire;
   double start = nnrt_now_us();
   bool said = false;
@@ -159,8 +172,8 @@ static int exchange_mpi(Wire *wire, int to, const void *out, int64_t n_out, int 
     int piece_in = (int)(n_in < MOST_BYTES ? n_in : MOST_BYTES);
     int sent = piece_out == 0, received = piece_in == 0, code = 0;
     Request sending, receiving;
-    if (!received) code = receive_piece(m, from, in, piece_in, &receiving);
-    if (!sent && !code) code = send_piece(m, to, out, piece_out, &sending);
+    if (!received) code = receive_piece(m, TAG + lane, from, in, piece_in, &receiving);
+    if (!sent && !code) code = send_piece(m, TAG + lane, to, out, piece_out, &sending);
     for (int turn = 0; !code && !(sent && received); turn++) {
       if (!sent) code = test(m, &sending, &sent);
       if (!received && !code) code = test(m, &receiving, &received);
@@ -188,6 +201,7 @@ static void close_mpi(Wire *wire) {
 
 Wire *nnrt_wire_mpi(const Launch *l) {
   MpiWire *m = nnrt_must_alloc(sizeof *m);
-  m->wire = (Wire){"mpi", l->rank, l->world, open_mpi, exchange_mpi, close_mpi, NULL};
+  m->wire = (Wire){"mpi", l->rank, l->world, 1, open_mpi, exchange_mpi, close_mpi, NULL};
+  pthread_mutex_init(&m->calls, NULL);
   return &m->wire;
 }

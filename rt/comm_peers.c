@@ -32,7 +32,8 @@ static int member(const Group *g, int k) {
 
 static int exchange(NnrtComm *c, const Group *g, int to, const void *out, int64_t n_out, int from,
                     void *in, int64_t n_in) {
-  return c->wire->exchange(c->wire, g->rank[to], out, n_out, g->rank[from], in, n_in, &c->waiting);
+  return c->wire->exchange(c->wire, QUEUE_here, g->rank[to], out, n_out, g->rank[from], in, n_in,
+                           &c->queue[QUEUE_here].waiting);
 }
 
 // Everybody's x, of `bytes` each, one after the other in `all`.
@@ -135,7 +136,7 @@ static int gather_peers(NnrtComm *c, const Job *job) {
 // round before it is through with those before, whoever is in the earliest can always go on.
 static int move_peers(NnrtComm *c, const Job *job) {
   const Exchange *e = job->exchange;
-  int me = c->rank->rank, n = c->rank->ranks;
+  int me = c->rank->rank, n = c->rank->ranks, lane = job->ahead ? QUEUE_ahead : QUEUE_here;
   for (int i = 0, j = 0; i < e->n_to || j < e->n_from;) {
     Parcel none = {.peer = me}, *to = &none, *from = &none;
     int to_round = i < e->n_to ? (e->to[i].peer - me + n) % n : n;
@@ -146,8 +147,8 @@ static int move_peers(NnrtComm *c, const Job *job) {
       from = &e->from[j++];
       *from = nnrt_parcel_new(from->peer, from->bytes);
     }
-    int code = c->wire->exchange(c->wire, to->peer, to->at, to->bytes, from->peer, from->at,
-                                 from->bytes, &c->waiting);
+    int code = c->wire->exchange(c->wire, lane, to->peer, to->at, to->bytes, from->peer, from->at,
+                                 from->bytes, &c->queue[lane].waiting);
     if (code) return code;
     free(to->at); // given is given
     to->at = NULL;

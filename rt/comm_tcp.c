@@ -1,4 +1,5 @@
-// Sockets as a wire, when torchrun or Slurm started us: a connection between every two ranks.
+// Sockets as a wire, when torchrun or Slurm started us: a connection between every two ranks, in
+// each lane.
 //
 // Rank 0 listens where MASTER_ADDR and MASTER_PORT say.  The others come there with a Hello that
 // says who they are and where they listen, and are told where the others are; then every rank
@@ -24,16 +25,17 @@ enum { CONNECT_SECONDS = 120, HELLO_SECONDS = 30, PATIENCE_SECONDS = 5 };
 typedef struct Hello {
   char magic[8];
   int32_t world, rank, port;
-  char host[64]; // numeric; rank 0 fills it in
+  int32_t lanes, lane; // this connection is of
+  char host[64];       // numeric; rank 0 fills it in
 } Hello;
 
-static const char magic[8] = "nnrtcom2";
+static const char magic[8] = "nnrtcom3";
 
 typedef struct TcpWire {
   Wire wire;
   const char *host;
   int port;
-  int *link; // [world], -1 where there is none
+  int *link; // [lanes, world], -1 where there is none
 } TcpWire;
 
 // ---- whole messages, while connecting
@@ -135,11 +137,29 @@ static void tune(int fd) {
   fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
 
+static int *link_to(const TcpWire *t, int lane, int rank) {
+  return &t->link[lane * t->wire.world + rank];
+}
+
+// In all lanes.
+static bool has_come(const TcpWire *t, int rank) {
+  for (int lane = 0; lane < t->wire.lanes; lane++)
+    if (*link_to(t, lane, rank) < 0) return false;
+  return true;
+}
+
+static int count_missing(const TcpWire *t, int first) {
+  int n = 0;
+  for (int rank = first; rank < t->wire.world; rank++)
+    n += !has_come(t, rank);
+  return n;
+}
+
 // Rank 0 is where MASTER_ADDR says; of the others only they know where they are.
 static void say_waiting(const TcpWire *t, int port, int first, int missing) {
   char more[32] = "", where[300] = "";
   int rank = first;
-  while (t->link[rank] >= 0)
+  while (has_come(t, rank))
     rank++;
   if (missing > 1) snprintf(more, sizeof more, " and %d more", missing - 1);
   if (t->wire.rank == 0) snprintf(where, sizeof where, "%s:", t->host);
@@ -147,8 +167,10 @@ static void say_waiting(const TcpWire *t, int port, int first, int missing) {
                 port);
 }
 
-static Hello hello_of(const TcpWire *t, int port) {
+static Hello hello_of(const TcpWire *t, int port, int lane) {
   Hello h = {.world = t->wire.world, .rank = t->wire.rank, .port = port};
+  h.lanes = t->wire.lanes;
+  h.lane = lane;
   memcpy(h.magic, magic, sizeof magic);
   return h;
 }
@@ -156,9 +178,8 @@ static Hello hello_of(const TcpWire *t, int port) {
 // Takes connections, at `port`, until every rank from `first` on has one.
 static bool accept_ranks(TcpWire *t, int listening, int port, int first, Hello *heard, Why *w) {
   double began = nnrt_now_us(), until = began + CONNECT_SECONDS * 1e6;
-  int missing = t->wire.world - first;
   bool said = false;
-  while (missing > 0) {
+  for (int missing; (missing = count_missing(t, first)) > 0;) {
     struct sockaddr_storage from;
     socklen_t n = sizeof from;
     if (!said && !wait_ready(listening, POLLIN, began + PATIENCE_SECONDS * 1e6)) {
@@ -168,7 +189,7 @@ static bool accept_ranks(TcpWire *t, int listening, int port, int first, Hello *
     }
     if (said && !wait_ready(listening, POLLIN, until)) {
       for (int i = first; i < t->wire.world; i++)
-        if (t->link[i] < 0) return why(w, "rank %d did not come within %d s", i, CONNECT_SECONDS);
+        if (!has_come(t, i)) return why(w, "rank %d did not come within %d s", i, CONNECT_SECONDS);
     }
     int fd = accept4(listening, (void *)&from, &n, SOCK_CLOEXEC);
     Hello h;
@@ -180,7 +201,8 @@ static bool accept_ranks(TcpWire *t, int listening, int port, int first, Hello *
       continue;
     }
     if (h.world != t->wire.world || h.rank < first || h.rank >= t->wire.world ||
-        t->link[h.rank] >= 0) {
+        h.lanes != t->wire.lanes || h.lane < 0 || h.lane >= h.lanes ||
+        *link_to(t, h.lane, h.rank) >= 0) {
       close(fd);
       return why(w,
                  "a process that says it is rank %d of %d is not of this job\n"
@@ -189,9 +211,19 @@ static bool accept_ranks(TcpWire *t, int listening, int port, int first, Hello *
     }
     if (getnameinfo((void *)&from, n, h.host, sizeof h.host, NULL, 0, NI_NUMERICHOST) != 0)
       h.host[0] = 0;
-    t->link[h.rank] = fd;
+    *link_to(t, h.lane, h.rank) = fd;
     if (heard) heard[h.rank] = h;
-    missing--;
+  }
+  return true;
+}
+
+// To a rank that listens there; this one does at `mine`.
+static bool connect_lanes(TcpWire *t, int rank, const char *host, int port, int mine, Why *w) {
+  for (int lane = 0; lane < t->wire.lanes; lane++) {
+    Hello hello = hello_of(t, mine, lane);
+    int fd = *link_to(t, lane, rank) = connect_to(rank, host, port, w);
+    if (fd < 0) return false;
+    if (!write_all(fd, &hello, sizeof hello)) return why(w, "rank %d is gone", rank);
   }
   return true;
 }
@@ -206,17 +238,11 @@ static bool connect_all(TcpWire *t, Hello *table, Why *w) {
     for (int i = 1; ok && i < world; i++)
       if (!write_all(t->link[i], table, bytes)) ok = why(w, "rank %d is gone", i);
   } else if (ok) {
-    Hello mine = hello_of(t, port);
-    t->link[0] = connect_to(0, t->host, t->port, w);
-    ok = t->link[0] >= 0;
-    if (ok && (!write_all(t->link[0], &mine, sizeof mine) ||
-               !read_all(t->link[0], table, bytes, nnrt_now_us() + CONNECT_SECONDS * 1e6)))
+    ok = connect_lanes(t, 0, t->host, t->port, port, w);
+    if (ok && !read_all(t->link[0], table, bytes, nnrt_now_us() + CONNECT_SECONDS * 1e6))
       ok = why(w, "rank 0 at %s, port %d, closed the connection", t->host, t->port);
-    for (int i = 1; ok && i < rank; i++) {
-      t->link[i] = connect_to(i, table[i].host, table[i].port, w);
-      ok = t->link[i] >= 0;
-      if (ok && !write_all(t->link[i], &mine, sizeof mine)) ok = why(w, "rank %d is gone", i);
-    }
+    for (int i = 1; ok && i < rank; i++)
+      ok = connect_lanes(t, i, table[i].host, table[i].port, port, w);
     ok = ok && accept_ranks(t, listening, port, rank + 1, NULL, w);
   }
   if (listening >= 0) close(listening);
@@ -225,10 +251,14 @@ static bool connect_all(TcpWire *t, Hello *table, Why *w) {
 
 static bool open_tcp(Wire *wire, Why *w) {
   TcpWire *t = (TcpWire *)wire;
+  int n = wire->lanes * wire->world;
   Hello *table = nnrt_must_alloc((size_t)wire->world * sizeof *table);
+  t->link = nnrt_must_alloc((size_t)n * sizeof *t->link);
+  for (int i = 0; i < n; i++)
+    t->link[i] = -1;
   bool ok = connect_all(t, table, w);
   free(table);
-  for (int i = 0; ok && i < wire->world; i++)
+  for (int i = 0; ok && i < n; i++)
     if (t->link[i] >= 0) tune(t->link[i]);
   return ok;
 }
@@ -239,16 +269,16 @@ static int gone(int rank, const char *how) {
   return nnrt_error(NNRT_COMM, "tcp: rank %d is gone: %s", rank, how);
 }
 
-static int exchange_tcp(Wire *wire, int to, const void *out, int64_t n_out, int from, void *in,
-                        int64_t n_in, atomic_bool *hurry) {
+static int exchange_tcp(Wire *wire, int lane, int to, const void *out, int64_t n_out, int from,
+                        void *in, int64_t n_in, atomic_bool *hurry) {
   TcpWire *t = (TcpWire *)wire;
   (void)hurry; // poll sleeps and wakes up at once
   const char *p_out = out;
   char *p_in = in;
   bool said = false;
   while (n_out > 0 || n_in > 0) {
-    struct pollfd p[2] = {{.fd = n_out > 0 ? t->link[to] : -1, .events = POLLOUT},
-                          {.fd = n_in > 0 ? t->link[from] : -1, .events = POLLIN}};
+    struct pollfd p[2] = {{.fd = n_out > 0 ? *link_to(t, lane, to) : -1, .events = POLLOUT},
+                          {.fd = n_in > 0 ? *link_to(t, lane, from) : -1, .events = POLLIN}};
     int ready = poll(p, 2, 60000);
     if (ready == 0 && !said) {
       said = true;
@@ -289,17 +319,14 @@ static int check_tcp(Wire *wire) {
 
 static void close_tcp(Wire *wire) {
   TcpWire *t = (TcpWire *)wire;
-  for (int i = 0; i < wire->world; i++)
+  for (int i = 0; i < wire->lanes * wire->world; i++)
     if (t->link[i] >= 0) close(t->link[i]);
 }
 
 Wire *nnrt_wire_tcp(const Launch *l) {
   TcpWire *t = nnrt_must_alloc(sizeof *t);
-  t->wire = (Wire){"tcp", l->rank, l->world, open_tcp, exchange_tcp, close_tcp, check_tcp};
+  t->wire = (Wire){"tcp", l->rank, l->world, 1, open_tcp, exchange_tcp, close_tcp, check_tcp};
   t->host = l->host;
   t->port = l->port;
-  t->link = nnrt_must_alloc((size_t)l->world * sizeof *t->link);
-  for (int i = 0; i < l->world; i++)
-    t->link[i] = -1;
   return &t->wire;
 }

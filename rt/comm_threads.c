@@ -56,9 +56,9 @@ typedef struct Mailbox {
 
 typedef struct Shared {
   Meeting *world;
-  Meeting **group;  // [n_groups, ranks], by the first rank of it
-  Meeting **movers; // [n_moves]
-  Mailbox *mailbox; // [ranks]
+  Meeting **group;            // [n_groups, ranks], by the first rank of it
+  Meeting **movers;           // [n_moves]
+  Mailbox *mailbox[N_QUEUES]; // [ranks]
 } Shared;
 
 static Meeting *new_meeting(int n, int ranks) {
@@ -107,9 +107,11 @@ void *nnrt_comm_threads_new(const NnrtProgram *p) {
     if (n > 0) s->movers[i] = new_meeting(n, p->ranks);
   }
   free(movers);
-  s->mailbox = nnrt_must_alloc((size_t)p->ranks * sizeof *s->mailbox);
-  for (int rank = 0; rank < p->ranks; rank++)
-    open_mailbox(&s->mailbox[rank]);
+  for (int i = 0; i < N_QUEUES; i++) {
+    s->mailbox[i] = nnrt_must_alloc((size_t)p->ranks * sizeof *s->mailbox[i]);
+    for (int rank = 0; rank < p->ranks; rank++)
+      open_mailbox(&s->mailbox[i][rank]);
+  }
   return s;
 }
 
@@ -126,11 +128,13 @@ void nnrt_comm_threads_free(void *shared, const NnrtProgram *p) {
     free_meeting(s->group[i]);
   for (int i = 0; i < p->n_moves; i++)
     free_meeting(s->movers[i]);
-  for (int rank = 0; rank < p->ranks; rank++)
-    close_mailbox(&s->mailbox[rank]);
+  for (int i = 0; i < N_QUEUES; i++) {
+    for (int rank = 0; rank < p->ranks; rank++)
+      close_mailbox(&s->mailbox[i][rank]);
+    free(s->mailbox[i]);
+  }
   free(s->group);
   free(s->movers);
-  free(s->mailbox);
   free(s);
 }
 
@@ -286,13 +290,14 @@ static char *take(Mailbox *m, int from) {
 
 static int move_threads(NnrtComm *c, const Job *job) {
   const Shared *s = (void *)c->wire;
+  Mailbox *mailbox = s->mailbox[job->ahead ? QUEUE_ahead : QUEUE_here];
   Exchange *e = job->exchange;
   for (int i = 0; i < e->n_to; i++) {
-    leave(&s->mailbox[e->to[i].peer], c->rank->rank, e->to[i].at);
+    leave(&mailbox[e->to[i].peer], c->rank->rank, e->to[i].at);
     e->to[i].at = NULL; // theirs now
   }
   for (int i = 0; i < e->n_from; i++)
-    e->from[i].at = take(&s->mailbox[c->rank->rank], e->from[i].peer);
+    e->from[i].at = take(&mailbox[c->rank->rank], e->from[i].peer);
   return 0;
 }
 

@@ -86,9 +86,9 @@ void nnrt_device_say_found(NnrtRank *r); // what, in which operation and step
 // time that is; -1: it does not, or nobody knows.
 int nnrt_device_waits_in(NnrtRank *r);
 
-// ---- Time, for --trace: a mark is where the stream of operations, or of communication, is now.
+// ---- Time, for --trace: a mark is where the stream of operations is now.
 
-int64_t nnrt_device_mark(NnrtRank *r, bool comm);
+int64_t nnrt_device_mark(NnrtRank *r);
 double nnrt_device_time(NnrtRank *r, int64_t mark); // on nnrt_now_us's clock, of what is done
 void nnrt_device_forget_marks(NnrtRank *r);
 

@@ -94,7 +94,8 @@ typedef struct NnrtMove {
   int from, to;                                           // meshes
   int rank;                                               // dimensions of the tensor
   int64_t from_dim[NNRT_MAX_RANK], to_dim[NNRT_MAX_RANK]; // of the parts before and after
-  bool sums; // a receiver adds up what it gets, in the order of the messages, onto zeros
+  bool sums;  // a receiver adds up what it gets, in the order of the messages, onto zeros
+  bool ahead; // it starts in another segment than what reads it: a queue of its own has it
   int n;
   const NnrtMessage *message; // [n], in the order of receivers; those of one in that of shares
 } NnrtMove;
@@ -320,7 +321,7 @@ NNRT_ALL_TO_ALL(8);
 // get, y on ranks that only give; they do not overlap.  When it returns x may be overwritten, and y
 // is there: what nobody gives to is zero in a sum, and else as it was.  Ranks that have neither a
 // part before nor one after do not call it; the others call their moves and collectives in one
-// order.
+// order, and those moves that are ahead in one.
 int nnrt_move_b1(void *y, const void *x, NnrtRank *r, int move);
 int nnrt_move_b2(void *y, const void *x, NnrtRank *r, int move);
 int nnrt_move_b4(void *y, const void *x, NnrtRank *r, int move);

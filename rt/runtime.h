@@ -342,8 +342,9 @@ bool nnrt_events_step(Events *e, const StepReport *s, Why *w);
 void nnrt_trace_start(NnrtRank *r);
 // Marks are of device.h; a slice of -1 is of none.
 void nnrt_trace_segment(NnrtRank *r, const char *name, int64_t from); // that ends now
-void nnrt_trace_comm(NnrtRank *r, const char *what, int slice, int64_t from, int64_t to);
-void nnrt_trace_host(NnrtRank *r, const char *what, int slice, double from_us,
+void nnrt_trace_comm(NnrtRank *r, bool ahead, const char *what, int slice, int64_t from,
+                     int64_t to);
+void nnrt_trace_host(NnrtRank *r, bool ahead, const char *what, int slice, double from_us,
                      double to_us);                           // of this machine
 void nnrt_trace_resolve(NnrtRank *r);                         // when what was traced is done
 bool nnrt_trace_write(NnrtRank *r, const char *path, Why *w); // collective

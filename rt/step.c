@@ -142,7 +142,7 @@ static void run_part(NnrtRank *r, int phase, void (*part)(NnrtRank *r)) {
 }
 
 static void run_segment(NnrtRank *r, const NnrtPart *part) {
-  int64_t from = r->trace ? nnrt_device_mark(r, false) : 0;
+  int64_t from = r->trace ? nnrt_device_mark(r) : 0;
   run_part(r, TRAFFIC_micro, part->run);
   if (r->trace) nnrt_trace_segment(r, part->name, from);
 }

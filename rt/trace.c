@@ -1,7 +1,8 @@
 // --trace: what really ran when, in Chrome's trace format (chrome://tracing, Perfetto).
 //
-// A rank is a process of the picture, with threads for its operations, for communication, and for
-// the segments that the operations are of, each with the slice of time that it ran.
+// A rank is a process of the picture, with threads for its operations, for communication, for the
+// segments that the operations are of, each with the slice of time that it ran, and for moves from
+// one segment to another, which are communication beside the rest.
 // Only the first events of each rank are kept, so that a long run does not fill the memory.
 
 #include <stdlib.h>
@@ -29,7 +30,7 @@ typedef struct Track { // written by one thread at a time
 } Track;
 
 typedef struct NnrtTrace {
-  Track ops, comm, segments;
+  Track ops, comm, segments, moves;
   int64_t begun; // a mark
   double zero;   // what the picture's time counts from; about the same moment on every rank
 } NnrtTrace;
@@ -62,7 +63,7 @@ void nnrt_trace_start(NnrtRank *r) {
 
 void nnrt_trace_begin(NnrtRank *r, int i) {
   (void)i;
-  r->trace->begun = nnrt_device_mark(r, false);
+  r->trace->begun = nnrt_device_mark(r);
 }
 
 void nnrt_trace_end(NnrtRank *r, int i) {
@@ -70,7 +71,7 @@ void nnrt_trace_end(NnrtRank *r, int i) {
                               .step = r->step,
                               .slice = -1,
                               .from_mark = r->trace->begun,
-                              .to_mark = nnrt_device_mark(r, false)});
+                              .to_mark = nnrt_device_mark(r)});
 }
 
 void nnrt_trace_segment(NnrtRank *r, const char *name, int64_t from) {
@@ -78,16 +79,21 @@ void nnrt_trace_segment(NnrtRank *r, const char *name, int64_t from) {
                                    .step = r->step,
                                    .slice = r->micro,
                                    .from_mark = from,
-                                   .to_mark = nnrt_device_mark(r, false)});
+                                   .to_mark = nnrt_device_mark(r)});
 }
 
-void nnrt_trace_comm(NnrtRank *r, const char *what, int slice, int64_t from, int64_t to) {
-  add(&r->trace->comm,
+static Track *comm_track(NnrtRank *r, bool ahead) {
+  return ahead ? &r->trace->moves : &r->trace->comm;
+}
+
+void nnrt_trace_comm(NnrtRank *r, bool ahead, const char *what, int slice, int64_t from,
+                     int64_t to) {
+  add(comm_track(r, ahead),
       (Event){.name = what, .step = -1, .slice = slice, .from_mark = from, .to_mark = to});
 }
 
-void nnrt_trace_host(NnrtRank *r, const char *what, int slice, double from, double to) {
-  add(&r->trace->comm,
+void nnrt_trace_host(NnrtRank *r, bool ahead, const char *what, int slice, double from, double to) {
+  add(comm_track(r, ahead),
       (Event){.name = what, .step = -1, .slice = slice, .from = from, .to = to, .resolved = true});
 }
 
@@ -106,12 +112,13 @@ void nnrt_trace_resolve(NnrtRank *r) {
   resolve(r, &r->trace->ops);
   resolve(r, &r->trace->comm);
   resolve(r, &r->trace->segments);
+  resolve(r, &r->trace->moves);
   nnrt_device_forget_marks(r);
 }
 
 static void write_track(FILE *f, const NnrtTrace *t, const Track *track, int rank, int thread) {
-  static const char *const name_of[] = {"operations", "communication", "segments"};
-  static const char *const kind_of[] = {"op", "comm", "segment"};
+  static const char *const name_of[] = {"operations", "communication", "segments", "moves"};
+  static const char *const kind_of[] = {"op", "comm", "segment", "comm"};
   fprintf(
       f,
       ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%s\"}}",
@@ -148,6 +155,7 @@ bool nnrt_trace_write(NnrtRank *r, const char *path, Why *w) {
   write_track(f, t, &t->ops, r->rank, 0);
   write_track(f, t, &t->comm, r->rank, 1);
   write_track(f, t, &t->segments, r->rank, 2);
+  if (t->moves.n) write_track(f, t, &t->moves, r->rank, 3);
   if (fclose(f) != 0) nnrt_must_alloc((size_t)-1);
 
   // Texts of different lengths are gathered as the longest.
@@ -185,6 +193,7 @@ bool nnrt_trace_write(NnrtRank *r, const char *path, Why *w) {
   free(t->ops.event);
   free(t->comm.event);
   free(t->segments.event);
+  free(t->moves.event);
   free(t);
   return ok;
 }

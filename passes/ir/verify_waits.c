@@ -3,8 +3,8 @@
 //     run devices=0 F0 get %g1 B0        device 0 sends %h at the end of F0, then gets %g1
 //     run devices=1 get %h1 F1 B1        device 1 gets %h, then sends %g at the end of B1
 //
-// Nothing is known of times here.  Each run does its actions in order, and has a queue of what it
-// sends and gets, which is done in order, too; sending ends when the other has got it, as in a
+// Nothing is known of times here.  Each run does its actions in order, and has a queue of all that
+// it sends and gets, which is done in order, too; sending ends when the other has got it, as in a
 // rendezvous.  So these are steps, and what each of them waits for:
 //
 //     an action            the action before; before a segment, what is moved for it
@@ -16,6 +16,12 @@
 //
 // All can run if these steps have an order.  If not, some wait for each other in a circle, which is
 // reported.  Devices of one run are taken as one: a move of some waits for all of them.
+//
+// Where a program runs, less waits.  There moves are in a queue, and what ranks do in a segment is
+// in another (rt/README.md), so whatever has an order here has one there: each queue is a part of
+// this one.  But not everywhere at all times.  Ranks that are threads and have gpus, and processes
+// that share one, meet move by move in the order of their calls, and so do all when NCCL connects
+// them, the first time.  That is the one queue of here.
 
 #include "ir/op.h"
 #include "ir/verify.h"

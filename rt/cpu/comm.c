@@ -169,7 +169,7 @@ static int move(void *y, const void *x, NnrtRank *r, int number, int64_t size, b
                 NnrtDtype t) {
   const Route *route = &r->comm->route[number];
   Exchange *e = pack(route, x, size);
-  int code = meets_others(route) ? nnrt_comm_move(r->comm, e) : 0;
+  int code = meets_others(route) ? nnrt_comm_move(r->comm, e, route->move->ahead) : 0;
   if (code) return code;
   unpack(route, y, e, x, NULL, size, sums, t);
   free_exchange(route, e);
@@ -189,7 +189,9 @@ static int move_start(void *y, const void *x, NnrtRank *r, int number, int64_t s
   int64_t job = -1;
   (void)sums;
   const char *name = r->graph->ops[*r->op];
-  int code = meets_others(route) ? nnrt_comm_move_start(r->comm, e, name, r->micro, &job) : 0;
+  int code = meets_others(route)
+                 ? nnrt_comm_move_start(r->comm, e, route->move->ahead, name, r->micro, &job)
+                 : 0;
   if (code) return code;
   if (!y) {
     free_exchange(route, e);
@@ -207,7 +209,7 @@ static int move_start(void *y, const void *x, NnrtRank *r, int number, int64_t s
 static int move_wait(void *y, NnrtRank *r, int number, int64_t size, bool sums, NnrtDtype t) {
   const Route *route = &r->comm->route[number];
   StartedMove *m = r->comm->started[number];
-  int code = route->n_from > 0 ? nnrt_comm_move_wait(r->comm, m->job) : 0;
+  int code = route->n_from > 0 ? nnrt_comm_move_wait(r->comm, route->move->ahead, m->job) : 0;
   if (code) return code;
   unpack(route, y, m->exchange, NULL, m->kept, size, sums, t);
   if (r->in_use) nnrt_in_use_back(r, y);

@@ -165,9 +165,8 @@ int nnrt_device_waits_in(NnrtRank *r) {
   return -1;
 }
 
-int64_t nnrt_device_mark(NnrtRank *r, bool comm) {
+int64_t nnrt_device_mark(NnrtRank *r) {
   (void)r;
-  (void)comm;
   return (int64_t)(nnrt_now_us() * 1e3);
 }
 

@@ -93,11 +93,14 @@ int nnrt_gpu_comm_memory(NnrtRank *r, void **out, size_t bytes) {
 
 // ---- streams that wait for each other
 
-static int fork_to_comm(NnrtRank *r) {
-  NnrtGpu *g = &r->device->gpu;
+cudaStream_t nnrt_gpu_comm_stream(const NnrtRank *r, bool ahead) {
+  return ahead ? r->device->gpu.ahead : r->device->gpu.comm;
+}
+
+static int fork_to(NnrtRank *r, cudaStream_t stream) {
   cudaEvent_t fork = r->device->comm->fork;
-  int code = nnrt_cuda(cudaEventRecord(fork, g->stream), "starting a collective");
-  return code ? code : nnrt_cuda(cudaStreamWaitEvent(g->comm, fork, 0), "starting a collective");
+  int code = nnrt_cuda(cudaEventRecord(fork, r->device->gpu.stream), "starting a collective");
+  return code ? code : nnrt_cuda(cudaStreamWaitEvent(stream, fork, 0), "starting a collective");
 }
 
 // The stream of operations waits for collective `number` and all before it.
@@ -129,11 +132,13 @@ static int call_way(NnrtRank *r, const Job *job) {
 }
 
 int nnrt_gpu_comm_call(NnrtRank *r, const char *name, int slice, const Job *job) {
-  int code = fork_to_comm(r);
+  cudaStream_t stream = nnrt_gpu_comm_stream(r, job->ahead);
+  int code = fork_to(r, stream);
   if (code) return code;
-  int64_t from = r->trace ? nnrt_device_mark(r, true) : 0;
+  int64_t from = r->trace ? nnrt_gpu_mark(r, stream) : 0;
   code = call_way(r, job);
-  if (!code && r->trace) nnrt_trace_comm(r, name, slice, from, nnrt_device_mark(r, true));
+  if (!code && r->trace)
+    nnrt_trace_comm(r, job->ahead, name, slice, from, nnrt_gpu_mark(r, stream));
   return code;
 }
 
@@ -149,7 +154,9 @@ static int start(NnrtRank *r, const char *name, const Job *job) {
   Started *s = &c->started[c->n_started++ % MOST_STARTED];
   s->y = job->y;
   s->bytes = job->n * nnrt_dtype_size(job->dtype) * (has_parts ? job->group->n : 1);
-  return nnrt_cuda(cudaEventRecord(s->done, r->device->gpu.comm), "starting a collective");
+  c->n_ahead += job->ahead;
+  return nnrt_cuda(cudaEventRecord(s->done, nnrt_gpu_comm_stream(r, job->ahead)),
+                   "starting a collective");
 }
 
 int nnrt_gpu_comm_do(NnrtRank *r, const char *name, const Job *job) {

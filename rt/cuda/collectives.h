@@ -17,8 +17,16 @@
 // meet or are staged.
 //
 // A move in two is not recorded and has memory of its own, since it goes on while other pieces of
-// the step run.  A recorded piece that has collectives waits for those that were started before:
-// all that ranks send each other stays in one order.
+// the step run.  All moves that are ahead (nnrt.h) go to a third stream, in one order, and to a
+// communicator of their own:
+//
+//     operations   F0 │ start        B0 ──────────────────────────────── │ wait, F0'
+//     collectives     │              └ all_reduce ─ all_reduce ─ …       │
+//     ahead           └─► get %h ······························ receive ─┘
+//
+// What a stage gets next may be made long after it has begun to wait for that, and no collective
+// stands behind it.  Kernels of both are on the gpu at once, so there must be room for both: each
+// is at most 32 or 64 blocks, and what computes never waits for others.
 
 #ifndef NNRT_CUDA_COLLECTIVES_H
 #define NNRT_CUDA_COLLECTIVES_H
@@ -26,7 +34,8 @@
 #include "device.h"
 #include "gpu.h"
 
-// They put work in the stream of collectives and return a code.
+// They put work in the stream of collectives, moves in the one that nnrt_gpu_comm_stream says, and
+// return a code.
 typedef struct GpuWay {
   const char *name;
   bool records; // may be part of a CUDA graph
@@ -67,12 +76,15 @@ typedef struct GpuComm {
   // What nobody waited for; number i is at i modulo MOST_STARTED.
   Started started[MOST_STARTED];
   int64_t n_started, n_joined;
+  int64_t n_ahead; // moves that are ahead, and done whole here
 } GpuComm;
 
 typedef struct GpuMoves GpuMoves;
 
-// In the stream of collectives, behind what the stream of operations has been given so far; name
-// and slice are for --trace.
+// Which stream the job goes to.
+cudaStream_t nnrt_gpu_comm_stream(const NnrtRank *r, bool ahead);
+// There, behind what the stream of operations has been given so far; name and slice are for
+// --trace.
 int nnrt_gpu_comm_call(NnrtRank *r, const char *name, int slice, const Job *job);
 // The same, and the stream of operations waits for it.
 int nnrt_gpu_comm_do(NnrtRank *r, const char *name, const Job *job);

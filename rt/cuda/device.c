@@ -199,6 +199,8 @@ static void open_gpu(NnrtRank *r) {
                     "making a stream"));
   MUST(r, nnrt_cuda(cudaStreamCreateWithPriority(&g->comm, cudaStreamNonBlocking, greatest),
                     "making a stream"));
+  MUST(r, nnrt_cuda(cudaStreamCreateWithPriority(&g->ahead, cudaStreamNonBlocking, greatest),
+                    "making a stream"));
   MUST(r, nnrt_cuda(cudaMalloc((void **)&g->finding, sizeof *g->finding), "memory of the gpu"));
   MUST(r,
        nnrt_cuda(cudaMemsetAsync(g->finding, 0, sizeof *g->finding, g->stream), "clearing memory"));
@@ -302,5 +304,6 @@ void nnrt_device_close(NnrtRank *r) {
   cudaFree(d->gpu.finding);
   cudaStreamDestroy(d->gpu.stream);
   cudaStreamDestroy(d->gpu.comm);
+  cudaStreamDestroy(d->gpu.ahead);
   free(d);
 }

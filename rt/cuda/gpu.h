@@ -34,7 +34,8 @@ typedef struct NnrtGpu {
   int index;           // which gpu of this machine
   int sm, processors;  // 90 of sm_90; how many multiprocessors
   cudaStream_t stream; // of the step
-  cudaStream_t comm;   // of collectives; of higher priority
+  cudaStream_t comm;   // of collectives; of higher priority, as the next
+  cudaStream_t ahead;  // of moves that are ahead
   NnrtFinding *finding;
   int op;      // the one being put into the stream (RUN)
   int64_t row; // of the operation: where the part begins that is put in

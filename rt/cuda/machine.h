@@ -57,7 +57,7 @@ typedef struct Slot {
 // A piece of a graph.
 typedef struct Recording {
   cudaGraphExec_t run; // NULL: not recorded yet
-  bool collectives;    // it has some
+  bool ahead;          // it does a move whole that is ahead for others
   const char *scratch; // where it was when this was recorded
 } Recording;
 
@@ -126,5 +126,6 @@ void nnrt_gpu_swaps_close(NnrtRank *r);
 // -- step.c
 
 void nnrt_gpu_recordings_close(NnrtDevice *d);
+int64_t nnrt_gpu_mark(NnrtRank *r, cudaStream_t stream); // as nnrt_device_mark
 
 #endif

@@ -12,6 +12,9 @@
 // once more at the end, so that no event is recorded again before all wait for what it was.
 //
 // The order of adding is the ranks', as on processors.
+//
+// So the threads are one queue of both streams: a move holds up its host until the others of it are
+// there, and with it what that puts in next.
 
 #include <stdlib.h>
 
@@ -83,9 +86,8 @@ static int memory_meet(NnrtRank *r, void **out, size_t bytes) {
 }
 
 // No stream of the group goes on before all have come here.
-static int bar(NnrtRank *r, const Group *g, int number) {
+static int bar(NnrtRank *r, const Group *g, int number, cudaStream_t stream) {
   Shown *s = atomic_load(&shown);
-  cudaStream_t stream = r->device->gpu.comm;
   int code = nnrt_cuda(cudaEventRecord(s[r->rank].bar[number], stream), "meeting other ranks");
   nnrt_comm_meet(g);
   for (int i = 0; i < g->n && !code; i++)
@@ -108,7 +110,7 @@ static int reduce_meet(NnrtRank *r, const Group *g, void *y, const void *x, int6
   int64_t chunk = ((n + g->n - 1) / g->n + line - 1) / line * line;
   mine->x = x;
   mine->y = y;
-  int code = bar(r, g, 0);
+  int code = bar(r, g, 0, stream);
   if (code) return code;
   const void **parts = nnrt_must_alloc((size_t)g->n * sizeof *parts);
   int64_t first = chunk * g->me, count = n - first < chunk ? n - first : chunk;
@@ -116,7 +118,7 @@ static int reduce_meet(NnrtRank *r, const Group *g, void *y, const void *x, int6
     parts[i] = (const char *)s[g->rank[i]].x + first * size;
   if (count > 0) code = nnrt_gpu_add((char *)y + first * size, parts, g->n, count, t, stream);
   free(parts);
-  if (!code) code = bar(r, g, 1);
+  if (!code) code = bar(r, g, 1, stream);
   for (int k = 1; k < g->n && !code; k++) {
     int i = (g->me + k) % g->n; // not all from the same rank at once
     first = chunk * i;
@@ -125,18 +127,19 @@ static int reduce_meet(NnrtRank *r, const Group *g, void *y, const void *x, int6
       code = copy((char *)y + first * size, (char *)s[g->rank[i]].y + first * size, count * size,
                   stream);
   }
-  if (!code) code = bar(r, g, 2);
+  if (!code) code = bar(r, g, 2, stream);
   nnrt_comm_meet(g);
   return code;
 }
 
 static int gather_meet(NnrtRank *r, const Group *g, void *y, const void *x, int64_t bytes) {
   Shown *s = atomic_load(&shown);
+  cudaStream_t stream = r->device->gpu.comm;
   s[r->rank].x = x;
-  int code = bar(r, g, 0);
+  int code = bar(r, g, 0, stream);
   for (int i = 0; i < g->n && !code; i++)
-    code = copy((char *)y + i * bytes, s[g->rank[i]].x, bytes, r->device->gpu.comm);
-  if (!code) code = bar(r, g, 1);
+    code = copy((char *)y + i * bytes, s[g->rank[i]].x, bytes, stream);
+  if (!code) code = bar(r, g, 1, stream);
   nnrt_comm_meet(g);
   return code;
 }
@@ -144,29 +147,31 @@ static int gather_meet(NnrtRank *r, const Group *g, void *y, const void *x, int6
 static int reduce_scatter_meet(NnrtRank *r, const Group *g, void *y, const void *x, int64_t n,
                                NnrtDtype t) {
   Shown *s = atomic_load(&shown);
+  cudaStream_t stream = r->device->gpu.comm;
   int64_t first = g->me * n * nnrt_dtype_size(t);
   s[r->rank].x = x;
-  int code = bar(r, g, 0);
+  int code = bar(r, g, 0, stream);
   const void **parts = nnrt_must_alloc((size_t)g->n * sizeof *parts);
   for (int i = 0; i < g->n; i++)
     parts[i] = (const char *)s[g->rank[i]].x + first;
-  if (!code) code = nnrt_gpu_add(y, parts, g->n, n, t, r->device->gpu.comm);
+  if (!code) code = nnrt_gpu_add(y, parts, g->n, n, t, stream);
   free(parts);
-  if (!code) code = bar(r, g, 1);
+  if (!code) code = bar(r, g, 1, stream);
   nnrt_comm_meet(g);
   return code;
 }
 
 static int all_to_all_meet(NnrtRank *r, const Group *g, void *y, const void *x, int64_t bytes) {
   Shown *s = atomic_load(&shown);
+  cudaStream_t stream = r->device->gpu.comm;
   s[r->rank].x = x;
-  int code = bar(r, g, 0);
+  int code = bar(r, g, 0, stream);
   for (int k = 0; k < g->n && !code; k++) {
     int i = (g->me + k) % g->n; // not all from the same rank at once
-    code = copy((char *)y + i * bytes, (const char *)s[g->rank[i]].x + g->me * bytes, bytes,
-                r->device->gpu.comm);
+    code =
+        copy((char *)y + i * bytes, (const char *)s[g->rank[i]].x + g->me * bytes, bytes, stream);
   }
-  if (!code) code = bar(r, g, 1);
+  if (!code) code = bar(r, g, 1, stream);
   nnrt_comm_meet(g);
   return code;
 }
@@ -182,17 +187,18 @@ static int64_t place_of_parcel(const Route *theirs, int rank) {
 static int move_meet(NnrtRank *r, const Group *g, const Route *route, int64_t width, void *y,
                      const void *x) {
   Shown *s = atomic_load(&shown);
+  cudaStream_t stream = nnrt_gpu_comm_stream(r, route->move->ahead);
   s[r->rank].x = x;
   s[r->rank].route = route;
-  int code = bar(r, g, 0);
+  int code = bar(r, g, 0, stream);
   for (int i = 0; i < route->n_from && !code; i++) {
     const RoutePeer *from = &route->from[i];
     const Shown *theirs = &s[from->rank];
     int64_t at = place_of_parcel(theirs->route, r->rank);
     code = copy((char *)y + from->at * width, (const char *)theirs->x + at * width, from->n * width,
-                r->device->gpu.comm);
+                stream);
   }
-  if (!code) code = bar(r, g, 1);
+  if (!code) code = bar(r, g, 1, stream);
   nnrt_comm_meet(g);
   return code;
 }

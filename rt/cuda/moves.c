@@ -5,7 +5,7 @@
 // is everyone's:
 //
 //     operations    F0 │ pack        F0' …  B0 │ wait, unpack │
-//     collectives      └─► send, receive ──────┘
+//     ahead            └─► send, receive ──────┘
 //
 // Memory is used again by the same move, when what was in it has been unpacked or sent.
 
@@ -115,6 +115,7 @@ static Job job_of(NnrtRank *r, int number, void *in, const void *out, int64_t si
   job.n = route->got * size;
   job.dtype = NNRT_u8;
   job.route = route;
+  job.ahead = route->move->ahead;
   job.width = size;
   return job;
 }
@@ -178,12 +179,12 @@ static int take_flight(NnrtRank *r, Flights *all, int64_t bytes, Flight **out) {
 static int send(NnrtRank *r, int number, Flight *f, int64_t size) {
   const Route *route = &r->comm->route[number];
   GpuMoves *moves = r->device->moves;
-  cudaStream_t comm = r->device->gpu.comm;
+  cudaStream_t stream = nnrt_gpu_comm_stream(r, route->move->ahead);
   if (route->n_to + route->n_from == 0) return 0;
   Job job = job_of(r, number, f->in, f->memory, size);
   int code = nnrt_gpu_comm_call(r, r->graph->ops[*r->op], r->micro, &job);
-  if (!code) code = nnrt_cuda(cudaEventRecord(f->done, comm), "starting a move");
-  if (!code) code = nnrt_cuda(cudaEventRecord(moves->moved, comm), "starting a move");
+  if (!code) code = nnrt_cuda(cudaEventRecord(f->done, stream), "starting a move");
+  if (!code) code = nnrt_cuda(cudaEventRecord(moves->moved, stream), "starting a move");
   moves->any = true;
   return code;
 }

@@ -10,9 +10,11 @@
 //     watch.c  ncclCommGetAsyncError
 //
 // There is a communicator for every group of the program, and one of all ranks for moves; they all
-// work in the rank's stream for collectives, so no two wait for each other in different orders. All
-// ranks go through the groups in one order, also those that a rank is not in.  A call that says
-// ncclInProgress is asked about until it is done: the first of a kind makes connections.
+// work in the rank's stream for collectives, so no two wait for each other in different orders.
+// Moves that are ahead have another one of all ranks, and a stream: see collectives.h.  All ranks
+// go through the groups in one order, also those that a rank is not in.  A call that says
+// ncclInProgress is asked about until it is done: the first of a kind makes connections, for which
+// the host waits until the other rank calls, too.
 //
 // The library is the one linked with the program, else it is found when it is needed: what runs on
 // one gpu does without.
@@ -59,7 +61,8 @@ typedef struct Library {
 static Library nccl;
 
 typedef struct State {
-  // [n_comms] of the groups, NULL where one is of one rank, or not this rank's; then that of moves.
+  // [n_comms] of the groups, NULL where one is of one rank, or not this rank's; then that of moves,
+  // and that of those that are ahead, NULL where there are none.
   ncclComm_t *comm;
   void **registered; // [n_comms] the slab, with that communicator
   bool from_nccl;    // the slab
@@ -166,15 +169,22 @@ static int open_group(NnrtRank *r, State *s, const Group *g, ncclComm_t *out) {
                 "connecting ranks");
 }
 
+static bool any_move(const NnrtProgram *p, bool ahead) {
+  for (int i = 0; i < p->n_moves; i++)
+    if (p->move[i].ahead == ahead) return true;
+  return false;
+}
+
 static int open_groups(NnrtRank *r, State *s) {
   const NnrtProgram *p = r->program;
-  s->n_comms = p->n_groups + (p->n_moves > 0);
+  s->n_comms = p->n_groups + 2;
   s->comm = nnrt_must_alloc((size_t)s->n_comms * sizeof(ncclComm_t));
   s->registered = nnrt_must_alloc((size_t)s->n_comms * sizeof(void *));
   int code = 0;
   for (int g = 0; g < p->n_groups && !code; g++)
     if (nnrt_group_size(p, g) > 1) code = open_group(r, s, &r->comm->group[g], &s->comm[g]);
-  if (p->n_moves > 0 && !code) code = open_group(r, s, &r->comm->world, &s->comm[p->n_groups]);
+  for (int ahead = 0; ahead < 2 && !code; ahead++)
+    if (any_move(p, ahead)) code = open_group(r, s, &r->comm->world, &s->comm[p->n_groups + ahead]);
   return code;
 }
 
@@ -261,27 +271,27 @@ typedef ncclResult_t CallFn(const Group *g, char *y, const char *x, size_t n, nc
                             ncclComm_t comm, cudaStream_t stream);
 
 // Around a call: it is watched, and nobody else asks NCCL meanwhile.
-static int begin(NnrtRank *r) {
+static int begin(NnrtRank *r, bool ahead) {
   State *s = r->device->comm->state;
-  int code = nnrt_watch_begin(s->watch, *r->op, r->device->gpu.comm);
+  int code = nnrt_watch_begin(s->watch, *r->op, ahead, nnrt_gpu_comm_stream(r, ahead));
   if (!code) pthread_mutex_lock(&s->lock);
   return code;
 }
 
-static int end(NnrtRank *r, ncclComm_t *comm, ncclResult_t result, const char *what) {
+static int end(NnrtRank *r, bool ahead, ncclComm_t *comm, ncclResult_t result, const char *what) {
   State *s = r->device->comm->state;
   int code = settle(result, comm, s->patience, what);
   pthread_mutex_unlock(&s->lock);
-  return code ? code : nnrt_watch_end(s->watch, r->device->gpu.comm);
+  return code ? code : nnrt_watch_end(s->watch, ahead, nnrt_gpu_comm_stream(r, ahead));
 }
 
 static int collective(NnrtRank *r, const Group *g, const char *what, CallFn *call, void *y,
                       const void *x, int64_t n, ncclDataType_t type) {
   State *s = r->device->comm->state;
   ncclComm_t *comm = &s->comm[g - r->comm->group];
-  int code = begin(r);
+  int code = begin(r, false);
   if (code) return code;
-  return end(r, comm, call(g, y, x, (size_t)n, type, *comm, r->device->gpu.comm), what);
+  return end(r, false, comm, call(g, y, x, (size_t)n, type, *comm, r->device->gpu.comm), what);
 }
 
 static ncclDataType_t type_of(NnrtDtype t) {
@@ -362,11 +372,13 @@ static ncclResult_t call_move(const Route *route, int64_t width, char *y, const 
 static int move_nccl(NnrtRank *r, const Group *g, const Route *route, int64_t width, void *y,
                      const void *x) {
   State *s = r->device->comm->state;
-  ncclComm_t *comm = &s->comm[s->n_comms - 1];
+  bool ahead = route->move->ahead;
+  ncclComm_t *comm = &s->comm[r->program->n_groups + ahead];
+  cudaStream_t stream = nnrt_gpu_comm_stream(r, ahead);
   (void)g;
-  int code = begin(r);
+  int code = begin(r, ahead);
   if (code) return code;
-  return end(r, comm, call_move(route, width, y, x, *comm, r->device->gpu.comm), "move");
+  return end(r, ahead, comm, call_move(route, width, y, x, *comm, stream), "move");
 }
 
 static int waits_in_nccl(NnrtRank *r) {

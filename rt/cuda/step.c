@@ -57,7 +57,7 @@ static void call(NnrtRank *r, void (*work)(NnrtRank *r)) {
 static int record(NnrtRank *r, Recording *rec, void (*work)(NnrtRank *r)) {
   NnrtGpu *g = &r->device->gpu;
   GpuComm *c = r->device->comm;
-  int64_t before = c ? c->n_started : 0;
+  int64_t before = c ? c->n_ahead : 0;
   cudaGraph_t graph = NULL;
   int code = nnrt_cuda(cudaStreamBeginCapture(g->stream, cudaStreamCaptureModeThreadLocal),
                        "recording the step");
@@ -77,7 +77,7 @@ static int record(NnrtRank *r, Recording *rec, void (*work)(NnrtRank *r)) {
   if (graph) cudaGraphDestroy(graph);
   if (code) rec->run = NULL;
   rec->scratch = g->scratch;
-  rec->collectives = c && c->n_started > before;
+  rec->ahead = c && c->n_ahead > before;
   return code;
 }
 
@@ -124,7 +124,7 @@ void nnrt_device_run(NnrtRank *r, int piece, void (*work)(NnrtRank *r)) {
     rec->run = NULL;
   }
   if (!rec->run) MUST(r, record(r, rec, work));
-  if (rec->collectives) MUST(r, nnrt_gpu_moves_join(r));
+  if (rec->ahead) MUST(r, nnrt_gpu_moves_join(r));
   MUST(r, nnrt_cuda(cudaGraphLaunch(rec->run, d->gpu.stream), "running the step's graph"));
 }
 
@@ -205,7 +205,11 @@ static void make_event(NnrtRank *r, cudaEvent_t *out) {
   MUST(r, nnrt_cuda(cudaEventCreateWithFlags(out, cudaEventDefault), "making an event"));
 }
 
-int64_t nnrt_device_mark(NnrtRank *r, bool comm) {
+int64_t nnrt_device_mark(NnrtRank *r) {
+  return nnrt_gpu_mark(r, r->device->gpu.stream);
+}
+
+int64_t nnrt_gpu_mark(NnrtRank *r, cudaStream_t stream) {
   NnrtDevice *d = r->device;
   if (!d->zero) make_event(r, &d->zero);
   if (!d->zero_set) {
@@ -221,8 +225,7 @@ int64_t nnrt_device_mark(NnrtRank *r, bool comm) {
     for (; d->marks_room < room; d->marks_room++)
       make_event(r, &d->mark[d->marks_room]);
   }
-  MUST(r, nnrt_cuda(cudaEventRecord(d->mark[d->n_marks], comm ? d->gpu.comm : d->gpu.stream),
-                    "recording an event"));
+  MUST(r, nnrt_cuda(cudaEventRecord(d->mark[d->n_marks], stream), "recording an event"));
   return d->n_marks++;
 }
 

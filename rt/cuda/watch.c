@@ -10,7 +10,7 @@
 
 struct Watch {
   NnrtRank *rank;
-  Progress *progress;
+  Progress *progress; // [2] of collectives, of moves that are ahead
   int (*errors)(void *state, char *text, size_t size);
   void *state;
   double patience; // seconds
@@ -26,17 +26,29 @@ _Noreturn static void fail(Watch *w, int code, const char *text) {
   nnrt_fail(&seen, nnrt_watch_op(w), code);
 }
 
+static bool is_on(const volatile Progress *p) {
+  return p->begun != p->done;
+}
+
 int nnrt_watch_op(Watch *w) {
+  for (int i = 0; i < 2; i++) {
+    const volatile Progress *p = &w->progress[i];
+    if (!is_on(p)) continue;
+    nnrt_error(NNRT_COMM, "%s %lld: %s", i ? "move" : "collective", p->begun, nnrt_error_detail());
+    return p->op;
+  }
+  return -1;
+}
+
+// All that has begun and all that was done: it grows while anything moves.
+static long long count_all(const Watch *w) {
   const volatile Progress *p = w->progress;
-  if (p->begun == p->done) return -1;
-  nnrt_error(NNRT_COMM, "collective %lld: %s", p->begun, nnrt_error_detail());
-  return p->op;
+  return p[0].begun + p[0].done + p[1].begun + p[1].done;
 }
 
 static void *watch(void *arg) {
   Watch *w = arg;
-  const volatile Progress *p = w->progress;
-  long long begun = -1, done = -1;
+  long long seen = -1;
   double since = nnrt_now_us();
   while (!atomic_load(&w->stop)) {
     char text[400];
@@ -44,11 +56,11 @@ static void *watch(void *arg) {
     int code = w->errors(w->state, text, sizeof text);
     if (code) fail(w, code, text);
     // Nobody parts before all are done; so the collective waits for who is gone.
-    if (p->begun != p->done && nnrt_comm_lost(w->rank->comm, text, sizeof text))
-      fail(w, NNRT_COMM, text);
-    if (p->begun != begun || p->done != done || p->begun == p->done) {
-      begun = p->begun;
-      done = p->done;
+    bool on = is_on(&w->progress[0]) || is_on(&w->progress[1]);
+    long long now = count_all(w);
+    if (on && nnrt_comm_lost(w->rank->comm, text, sizeof text)) fail(w, NNRT_COMM, text);
+    if (now != seen || !on) {
+      seen = now;
       since = nnrt_now_us();
     } else if (nnrt_now_us() - since > w->patience * 1e6) {
       snprintf(text, sizeof text,
@@ -67,10 +79,10 @@ int nnrt_watch_start(Watch **out, NnrtRank *r, int (*errors)(void *state, char *
   w->errors = errors;
   w->state = state;
   w->patience = nnrt_device_patience(r->run);
-  int code = nnrt_cuda(cudaMallocHost((void **)&w->progress, sizeof *w->progress),
+  int code = nnrt_cuda(cudaMallocHost((void **)&w->progress, 2 * sizeof *w->progress),
                        "pinned memory of this machine");
   if (code) return code;
-  memset(w->progress, 0, sizeof *w->progress);
+  memset(w->progress, 0, 2 * sizeof *w->progress);
   int error = pthread_create(&w->thread, NULL, watch, w);
   return error ? nnrt_error(NNRT_LIBRARY, "cannot start a thread: %s", strerror(error)) : 0;
 }
@@ -82,10 +94,10 @@ void nnrt_watch_stop(Watch *w) {
   free(w);
 }
 
-int nnrt_watch_begin(Watch *w, int op, cudaStream_t stream) {
-  return nnrt_gpu_announce(w->progress, op, true, stream);
+int nnrt_watch_begin(Watch *w, int op, bool ahead, cudaStream_t stream) {
+  return nnrt_gpu_announce(&w->progress[ahead], op, true, stream);
 }
 
-int nnrt_watch_end(Watch *w, cudaStream_t stream) {
-  return nnrt_gpu_announce(w->progress, 0, false, stream);
+int nnrt_watch_end(Watch *w, bool ahead, cudaStream_t stream) {
+  return nnrt_gpu_announce(&w->progress[ahead], 0, false, stream);
 }

@@ -14,8 +14,8 @@ import plan_cases
 from common import NNAOT, compile_sample, run, scratch, train
 
 OTHER_MODEL = {"pp_3f1b=4": "recycle"}
-PLANS = ["pp=4", "pp=2,dp=2", "pp_interlaced=4", "pp_3f1b=4", "pp_chimera=4", "pp_dualpipe=4", "tp=4", "zero3"]
-RANKS, THREADS = 4, {"operations", "communication", "segments"}
+PLANS = ["pp=4", "pp=2,dp=2", "pp=2,tp=2", "pp_interlaced=4", "pp_3f1b=4", "pp_chimera=4", "pp_dualpipe=4", "tp=4", "zero3"]
+RANKS, THREADS = 4, {"operations", "communication", "segments", "moves"}
 
 
 def key(event):
@@ -58,7 +58,7 @@ def one_case(folder, plan):
     at = {n: pathlib.Path(folder, n) for n in ("exe", "log", "planned.json", "done.json")}
     compile_and_train(folder, at, plan)
     ok = all(compare(f"{plan}, {thread}", lists(at["planned.json"], thread), lists(at["done.json"], thread))
-             for thread in ("operations", "segments") if any(lists(at["done.json"], thread)))
+             for thread in ("operations", "segments", "moves") if any(lists(at["done.json"], thread)))
     n = [len(x) for x in lists(at["planned.json"], "operations")]
     print(f"{plan:12} {n} operations of ranks {'are in the planned order' if ok else 'DIFFER'}", flush=True)
     return ok and all(n)

@@ -9,6 +9,10 @@
 // Besides, every step runs moves of messages that are drawn by lot, of parts of all shapes, and
 // compares what each rank gets with what the messages say, one element after the other.  What is
 // wrong makes the loss NaN; processors say so at once.
+//
+// With LATE, whoever only gets h asks for it before it adds up something with all ranks, and
+// whoever gives it does that after: ranks get through only if the sum does not stand behind the
+// move.
 
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +52,11 @@ enum { RANKS = 1 };
 #define THIRD  0
 #endif
 
+#ifdef LATE
+#define IS_LATE true
+#else
+#define IS_LATE false
+#endif
 #ifndef MORE // bytes that the slab of a rank of `second` has more than it needs
 #define MORE 0
 #endif
@@ -215,6 +224,7 @@ __attribute__((constructor)) static void make_moves(void) {
   const char *seed = getenv("LOTS");
   uint64_t state = seed ? (uint64_t)atoll(seed) : 1;
   make_rows(TO_SECOND, FIRST_mesh, SECOND_mesh);
+  moves[TO_SECOND].ahead = IS_LATE;
   make_rows(TO_FIRST, SECOND_mesh, FIRST_mesh);
   for (int i = N_STAGES; i < N_MOVES; i++)
     make_lot(i, &state);
@@ -262,10 +272,21 @@ static int stop(const NnrtRank *r) {
   return nnrt_error(NNRT_LIBRARY, "made to fail");
 }
 
+static void move_late(NnrtRank *r, bool first, bool second) {
+  float *x = first ? F(AT_h) : NULL, *y = second ? F(AT_h2) : NULL;
+  if (second && !first) RUN(OP_move, nnrt_move_start_b4(y, x, r, TO_SECOND));
+  RUN(OP_reduce, nnrt_all_reduce_i64(I(AT_all_bad), I(AT_bad), 1, r, ALL_group));
+  RUN(OP_reduce, nnrt_wait(r, I(AT_all_bad)));
+  if (first) RUN(OP_move, nnrt_move_start_b4(y, x, r, TO_SECOND));
+  if (second) RUN(OP_move, nnrt_move_wait_b4(y, r, TO_SECOND));
+}
+
 static void micro(NnrtRank *r, bool first, bool second) {
   Rows rows = {ROWS_1, BATCH, r->micro == 0}, rows2 = {ROWS_2, BATCH, r->micro == 0};
   if (first) RUN(OP_linear, stage_forward(F(AT_h), F(AT_g), F(AT_x), F(AT_w), F(AT_b), rows));
-  if (first || second)
+  if (IS_LATE)
+    move_late(r, first, second);
+  else if (first || second)
     RUN(OP_move, nnrt_move_b4(second ? F(AT_h2) : NULL, first ? F(AT_h) : NULL, r, TO_SECOND));
   if (second) RUN(OP_error, stop(r));
   if (second) RUN(OP_error, stage_error(F(AT_e2), F(AT_squares), F(AT_h2), I(AT_label), rows2));

@@ -12,7 +12,7 @@ import time
 from common import (DATA, HAS_MPI, check, end, finish, folder_with_data, free_port, log, losses, mpirun, refused, run,
                     safetensors, start, train)
 
-PROGRAMS = {"stages2": 2, "apart4": 4, "overlap4": 4, "uneven4": 4}
+PROGRAMS = {"stages2": 2, "apart4": 4, "overlap4": 4, "uneven4": 4, "late4": 4}
 EVERY = ["--steps", 20, "--eval-input", "x=x.npy", "--eval-input", "labels=y.npy", "--eval-every", 7]
 
 

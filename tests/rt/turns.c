@@ -454,6 +454,8 @@ __attribute__((constructor)) static void make(void) {
     slots_of_out[i] = 1;
   for (int m = 0; m < MOVES; m++)
     slots_of_got[m] = 1;
+  for (int m = 0; m < n_moves; m++)
+    moves[m].ahead = order != 0;
   if (order) {
     draw_times(&state);
     for (int rank = 0; rank < RANKS; rank++)
