@@ -1,7 +1,8 @@
 // Pictures of a step: who does what when, and what is in memory meanwhile.
 //
 //     ranks 0-1   F0 F0 F0    B0 F0 B0 …      what is computed
-//                  ─  ─  ─   ─                what is on its way
+//                  ─  ─  ─   ─                what ranks of a segment send each other
+//                    ─  ─  ─  ─               moves to other segments
 //
 // A pixel is the least that is drawn: what is shorter is part of its neighbour.
 
@@ -93,11 +94,16 @@ static void draw_bar(StrBuf *b, const Report *r, const Bar *bar, double y, doubl
                 x + width / 2, y + height / 2 + 3.5, bar->slice);
 }
 
-// What the event is in a picture; false: nothing.
-static bool bar_of(StrBuf *b, const Report *r, const StepEvent *e, bool moves, Bar *out) {
+// What is drawn in a line of its own.
+typedef enum Line { LINE_computes, LINE_moves, LINE_ahead } Line;
+
+// What the event is in a line; false: nothing.
+static bool bar_of(StrBuf *b, const Report *r, const StepEvent *e, Line line, Bar *out) {
   Arena *a = b->arena;
   *out = (Bar){.from = e->from, .to = e->to, .segment = e->segment, .slice = e->slice};
-  if (e->moves != moves || (!e->op && !e->segment)) return false;
+  bool moves = line != LINE_computes;
+  if (e->moves != moves || e->ahead != (line == LINE_ahead) || (!e->op && !e->segment))
+    return false;
   if (e->op && !moves && e->segment) return false; // its segment is drawn
   const char *of =
       e->slice < 0 || module_slices(r->m) == 1 ? "" : str_format(a, " of slice %d", e->slice);
@@ -113,12 +119,12 @@ static bool bar_of(StrBuf *b, const Report *r, const StepEvent *e, bool moves, B
 }
 
 // Neighbours of a kind that no eye could tell apart become one.
-static void draw_lane(StrBuf *b, const Report *r, int lane, bool moves, double y, double height) {
+static void draw_lane(StrBuf *b, const Report *r, int lane, Line line, double y, double height) {
   Bar bar = {0}, next;
   double pixel = r->timeline->cost.seconds / WIDTH * least;
   for (int i = 0; i < r->timeline->event.n; i++) {
     const StepEvent *e = &r->timeline->event.at[i];
-    if (e->lane != lane || !bar_of(b, r, e, moves, &next)) continue;
+    if (e->lane != lane || !bar_of(b, r, e, line, &next)) continue;
     bool short_ = bar.to - bar.from < 4 * pixel || next.to - next.from < 4 * pixel;
     if (bar.class && bar.class == next.class && short_ && next.from - bar.to < pixel) {
       bar.to = next.to;
@@ -153,8 +159,9 @@ void report_timeline(StrBuf *b, const Report *r) {
   for (int i = 0; i < n; i++) {
     strbuf_addf(b, "<text class=\"row\" x=\"%d\" y=\"%d\" text-anchor=\"end\">%s</text>\n",
                 LEFT - 8, i * ROW + 17, lane_text(b->arena, &t->lane[i]));
-    draw_lane(b, r, i, false, i * ROW + 4, 18);
-    draw_lane(b, r, i, true, i * ROW + 24, 5);
+    draw_lane(b, r, i, LINE_computes, i * ROW + 4, 18);
+    draw_lane(b, r, i, LINE_moves, i * ROW + 23, 4);
+    draw_lane(b, r, i, LINE_ahead, i * ROW + 28, 4);
   }
   strbuf_add(
       b, "</svg>\n<figcaption>Above what a rank computes, below what it sends and gets meanwhile. "

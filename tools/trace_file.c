@@ -3,6 +3,7 @@
 //     rank 0      operations      linear  fused add gelu  …
 //                 communication            move                slice 3   mlp.onnx:/act/Gelu
 //                 segments        F0 ──────────────── F0 ───
+//                 moves               move %h         slice 2   with a schedule
 //                 memory          weights, forward, … in bytes
 //
 // A rank is a process of the picture.  Of many ranks, or where they do very much, those that do the
@@ -18,9 +19,9 @@
 #include "output.h"
 
 enum { MOST_RANKS = 64, MOST_EVENTS = 400000 };
-enum { OPERATIONS, COMMUNICATION, SEGMENTS, N_THREADS };
-static const char *const thread_name[] = {"operations", "communication", "segments"};
-static const char *const thread_kind[] = {"op", "comm", "segment"};
+enum { OPERATIONS, COMMUNICATION, SEGMENTS, MOVES, N_THREADS };
+static const char *const thread_name[] = {"operations", "communication", "segments", "moves"};
+static const char *const thread_kind[] = {"op", "comm", "segment", "comm"};
 
 typedef struct Trace {
   StrBuf b;
@@ -69,7 +70,7 @@ static const char *segment_title(const Trace *x, const StepEvent *e) {
 }
 
 static void add_event(Trace *x, int process, const StepEvent *e) {
-  int thread = !e->op ? SEGMENTS : e->moves ? COMMUNICATION : OPERATIONS;
+  int thread = !e->op ? SEGMENTS : e->ahead ? MOVES : e->moves ? COMMUNICATION : OPERATIONS;
   if (e->op) say_op(x, e->op);
   strbuf_addf(&x->b, ",\n{\"name\":%s,\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,",
               e->op ? x->title[e->op->id] : segment_title(x, e), thread_kind[thread], 1e6 * e->from,
@@ -93,7 +94,7 @@ static void add_memory(Trace *x, int process, const LaneMemory *memory) {
 
 static void add_process(Trace *x, int process, const char *name, int lane) {
   name_it(x, process, -1, name);
-  for (int i = 0; i < N_THREADS; i++)
+  for (int i = 0; i < (x->m->graphs->schedule ? N_THREADS : MOVES); i++)
     name_it(x, process, i, thread_name[i]);
   for (int i = x->first[lane]; i >= 0; i = x->next[i])
     add_event(x, process, &x->t->event.at[i]);

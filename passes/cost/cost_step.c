@@ -25,7 +25,7 @@ typedef struct Advance {
 
 static Advance advance_since(const Class *k, const Class *before) {
   return (Advance){k->now - before->now,
-                   k->queued - before->queued,
+                   k->queue[QUEUE_here].until - before->queue[QUEUE_here].until,
                    {k->cost.compute - before->cost.compute, k->cost.comm - before->cost.comm,
                     k->cost.idle - before->cost.idle}};
 }
@@ -53,13 +53,15 @@ static void repeat(StepState *s, const Advance *as, int times) {
   for (int i = 0; i < s->n_classes; i++) {
     Class *k = &s->class_at[i];
     k->now += times * as[i].now;
-    k->queued += times * as[i].queued;
     k->cost.compute += times * as[i].cost.compute;
     k->cost.comm += times * as[i].cost.comm;
     k->cost.idle += times * as[i].cost.idle;
-    for (int x = 0; x < k->busy.n; x++) {
-      k->busy.at[x].from += times * as[i].now;
-      k->busy.at[x].to += times * as[i].now;
+    // Nothing is ahead of slices that are all alike.
+    Queue *q = &k->queue[QUEUE_here];
+    q->until += times * as[i].queued;
+    for (int x = 0; x < q->busy.n; x++) {
+      q->busy.at[x].from += times * as[i].now;
+      q->busy.at[x].to += times * as[i].now;
     }
   }
 }
@@ -103,12 +105,11 @@ static void report(StepState *s, StepCost *out) {
   *out = (StepCost){.n_ranks = s->n_devices, .device = s->device};
   for (int i = 0; i < s->n_classes; i++) {
     const Class *k = &s->class_at[i];
-    double last = fmax(k->now, k->queued);
+    double last = fmax(k->now, fmax(k->queue[QUEUE_here].until, k->queue[QUEUE_ahead].until));
     out->seconds = fmax(out->seconds, last);
     if (k->first < last) out->span = fmax(out->span, last - k->first);
   }
-  for (int i = 0; i < s->n_classes; i++)
-    step_wait_until(&s->class_at[i], out->seconds);
+  step_end(s, out->seconds);
   out->rank = arena_array(s->a, const RankCost *, s->n_devices);
   for (int i = 0; i < s->n_devices; i++) {
     out->rank[i] = &s->class_at[s->class_of[s->device[i]]].cost;

@@ -22,11 +22,13 @@
 //   * A move to another segment starts when the segment has run that makes what is moved, and those
 //     that only get it begin at their `get`.  They all go on meanwhile, and wait for it where the
 //     segment begins that it is in; who only sends never waits.
+//   * Such moves are in a queue of their own, one after the other, as in the runtime: what ranks of a
+//     segment do among themselves does not stand behind what they get for the next slice.
 //   * All sums of a segment are waited for at its end.
 //
-// What an op takes says cost.h, what a collective takes cost_comm.h.  Neither is slower because the
-// other runs at the same time, and a rank has its device to itself.  Reading rows, logging and
-// checkpoints are not counted.
+// What an op takes says cost.h, what a collective takes cost_comm.h.  Nothing is slower because
+// something else runs at the same time, and a rank has its device to itself.  Reading rows, logging
+// and checkpoints are not counted.
 //
 // Ranks that are on the same meshes, and of the same kind of device, do the same at the same time,
 // so they are one class, and time grows with classes times ops, not with ranks times ops.  Where a
@@ -41,8 +43,10 @@
 #include "ir/op.h"
 
 typedef struct RankCost {
-  double compute, comm; // seconds in which it does so; both at once where they overlap
-  double idle;          // in which it does neither
+  // Seconds in which it does so; both at once where they overlap.  Its two queues count once where
+  // they do.
+  double compute, comm;
+  double idle; // in which it does neither
 } RankCost;
 
 typedef struct StepCost {

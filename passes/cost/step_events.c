@@ -185,6 +185,7 @@ static void add_event(StepState *s, const Op *op, StepPart part) {
     e.seconds = price->cost.seconds;
     if (e.seconds > 0) e.meeting = meeting_of(s, op, price);
     if (e.meeting) add_meets(s, &e);
+    e.ahead = e.meeting && op->kind == OP_move && op->segment && move_leads_on(op);
   } else {
     double *computes = arena_array(s->a, double, s->n_classes);
     for (int i = 0; i < e.on->n; i++) {

@@ -137,12 +137,6 @@ typedef struct Segments {
   Program **get;       // by event, and class: of moves
 } Segments;
 
-// Whether the move is from one segment to another: what is put elsewhere on the same devices may
-// stand in the segment that makes it.
-static bool leads_on(const Event *e) {
-  return e->meeting && e->op->kind == OP_move && e->op->segment && move_leads_on(e->op);
-}
-
 static bool lies_on(const StepState *s, const Value *v, int k) {
   const Mesh *mesh = v->layout ? v->layout->mesh : NULL;
   return have(&s->on_mesh[mesh ? mesh->id : 0], k);
@@ -184,16 +178,16 @@ static void add_segments(Segments *g) {
   StepState *s = g->s;
   for (int i = 0; i < s->events.n; i++) {
     const Event *e = &s->events.at[i];
-    for (int k = 0; leads_on(e) && k < e->meeting->set[1].n; k++)
+    for (int k = 0; e->ahead && k < e->meeting->set[1].n; k++)
       add_wait(s, g->program[e->op->segment], e->meeting->set[1].at[k], i);
   }
   for (int i = 0; i < s->events.n; i++)
-    if (s->events.at[i].op->segment && !leads_on(&s->events.at[i]))
+    if (s->events.at[i].op->segment && !s->events.at[i].ahead)
       add_op(s, g->program[s->events.at[i].op->segment], i);
   for (int i = 0; i < s->events.n; i++)
     if (s->events.at[i].op->segment) wait_for_sum(s, g->program[s->events.at[i].op->segment], i);
   for (int i = 0; i < s->events.n; i++)
-    if (leads_on(&s->events.at[i])) add_ends(g, i);
+    if (s->events.at[i].ahead) add_ends(g, i);
 }
 
 // -- Runs --------------------------------------------------------------------------------------

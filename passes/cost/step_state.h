@@ -49,14 +49,15 @@ typedef struct Event {
   Meet *meet;             // of that: [set][slice]; of a move, as if of one set
   int *n_wanted;          // who must come to it, by set
   int n_waits, *wait;     // numbers of events: all_reduces that it reads
+  bool ahead;             // a move to another segment, for which there is a queue of its own
 } Event;
 
 // -- Programs ----------------------------------------------------------------------------------
 
 typedef enum StepDo {
   DO_compute,
-  DO_queue,  // is put in the queue of what moves data; the rank goes on
-  DO_wait,   // until its queue has done that
+  DO_queue,  // is put in a queue of what moves data; the rank goes on
+  DO_wait,   // until that queue has done it
   DO_copy,   // to host memory or back; the rank goes on
   DO_copied, // until that is done
 } StepDo;
@@ -82,7 +83,7 @@ typedef struct Task {
   int slice;
 } Task;
 
-// Something in the queue of a class.
+// Something in a queue of a class.
 typedef struct Job {
   const Step *step;
   int slice;
@@ -90,19 +91,28 @@ typedef struct Job {
   bool has_come;
 } Job;
 
+// What moves data, one after the other.
+typedef struct Queue {
+  double until; // it runs
+  Vec(Job) job;
+  int n_done;     // jobs
+  Vec(Span) busy; // in order; those before `past` are over
+  int past;
+} Queue;
+
+// Moves to other segments, and all else.
+enum { QUEUE_here, QUEUE_ahead, N_QUEUES };
+
 // Ranks that are on the same meshes, have the same run, and are of the same kind of device.
 typedef struct Class {
   Device device;
   int kind;          // of it, in the cluster
   double now;        // until when its ops run
-  double queued;     // until when its queue runs
   double copying[2]; // until when it copies to host memory, and back
   double first;      // when it begins; INFINITY: not yet
   RankCost cost;
-  Vec(Span) busy; // with moving data, in order; those before `past` are over
-  int past;
-  Vec(Job) job;
-  int n_done;     // jobs
+  Queue queue[N_QUEUES];
+  Vec(Span) gap;  // its ops wait; not looked at yet whether its queues do, too
   double *copied; // by event, of the slice that runs: when it is copied
   double **done;  // by event, slice: when its queue has done it; NAN: not yet; NULL: it never does
   Vec(Task) task;
@@ -151,6 +161,7 @@ bool step_add_runs(StepState *s);
 // step_walk.c
 // Every class does its tasks, which are of that part.  false: they wait for each other in a circle.
 bool step_walk(StepState *s, StepPart part);
-void step_wait_until(Class *k, double time);
+// At the end of the step all wait for the last; nothing is in their queues.
+void step_end(StepState *s, double time);
 
 #endif

@@ -1,9 +1,9 @@
 // When what classes of ranks do is: see step_state.h.
 //
-// A class has two hands: its ops, one after the other, and its queue of what moves data, one job
-// after the other.  Each goes on until it needs what is not known yet: ops wait for jobs of their
-// own queue, jobs for others that have a part in them.  Times are maxima and sums of such, so it
-// does not matter who goes on first; a class goes on whenever something that it has a part in
+// A class has three hands: its ops, one after the other, and its two queues of what moves data, one
+// job after the other.  Each goes on until it needs what is not known yet: ops wait for jobs of
+// their own queues, jobs for others that have a part in them.  Times are maxima and sums of such,
+// so it does not matter who goes on first; a class goes on whenever something that it has a part in
 // becomes known.
 
 #include <math.h>
@@ -21,21 +21,59 @@ static void record(StepState *s, const Class *k, StepEvent e) {
   vec_push(s->a, &s->timeline->event, e);
 }
 
-// For how long of this time the queue was busy.
+// For how long of this time any of the queues was busy.
 static double busy_seconds(Class *k, double from, double to) {
   double seconds = 0;
-  while (k->past < k->busy.n && k->busy.at[k->past].to <= from)
-    k->past++;
-  for (int i = k->past; i < k->busy.n && k->busy.at[i].from < to; i++)
-    seconds += fmin(k->busy.at[i].to, to) - fmax(k->busy.at[i].from, from);
+  while (from < to) {
+    double end = from, next = to; // of those that are busy now, and of the others
+    for (int i = 0; i < N_QUEUES; i++) {
+      Queue *q = &k->queue[i];
+      while (q->past < q->busy.n && q->busy.at[q->past].to <= from)
+        q->past++;
+      if (q->past == q->busy.n) continue;
+      const Span *span = &q->busy.at[q->past];
+      if (span->from <= from)
+        end = fmax(end, fmin(span->to, to));
+      else
+        next = fmin(next, span->from);
+    }
+    seconds += end - from;
+    from = end > from ? end : next;
+  }
   return seconds;
 }
 
-void step_wait_until(Class *k, double time) {
+static void wait_until(StepState *s, Class *k, double time) {
   if (time <= k->now) return;
-  double idle = time - k->now - busy_seconds(k, k->now, time);
-  k->cost.idle += fmax(idle, 0);
+  vec_push(s->a, &k->gap, (Span){k->now, time});
   k->now = time;
+}
+
+// What jobs of a gap take is known when all are done.
+static void look_at_gaps(Class *k) {
+  for (int i = 0; i < k->gap.n; i++) {
+    const Span *gap = &k->gap.at[i];
+    k->cost.idle += fmax(gap->to - gap->from - busy_seconds(k, gap->from, gap->to), 0);
+  }
+  k->gap.n = 0;
+}
+
+void step_end(StepState *s, double time) {
+  for (int i = 0; i < s->n_classes; i++) {
+    wait_until(s, &s->class_at[i], time);
+    look_at_gaps(&s->class_at[i]);
+  }
+}
+
+// A queue is busy; seconds in which the other is not.
+static double add_busy(StepState *s, Class *k, int queue, Span span) {
+  const Queue *other = &k->queue[N_QUEUES - 1 - queue];
+  double seconds = span.to - span.from;
+  for (int i = other->busy.n - 1; i >= 0 && other->busy.at[i].to > span.from; i--)
+    seconds -=
+        fmax(fmin(other->busy.at[i].to, span.to) - fmax(other->busy.at[i].from, span.from), 0);
+  vec_push(s->a, &k->queue[queue].busy, span);
+  return seconds;
 }
 
 static void compute(StepState *s, Class *k, const Event *e, const Task *task) {
@@ -96,32 +134,33 @@ static double end_of(const StepState *s, const Event *e, const Job *job, const M
   return all ? fmax(own, meet->latest) : NAN;
 }
 
-// Does the next job, if it is known when it ends.
-static bool do_job(StepState *s, Class *k) {
-  if (k->n_done == k->job.n) return false;
-  Job *job = &k->job.at[k->n_done];
+// Does the next job of a queue, if it is known when it ends.
+static bool do_job(StepState *s, Class *k, int queue) {
+  Queue *q = &k->queue[queue];
+  if (q->n_done == q->job.n) return false;
+  Job *job = &q->job.at[q->n_done];
   const Event *e = &s->events.at[job->step->event];
   int room = step_room(s, e->part, job->slice);
   Meet *meet = &e->meet[job->step->meet * (step_room(s, e->part, -1) + 1) + room];
-  double begin = fmax(job->since, k->queued);
+  double begin = fmax(job->since, q->until);
   if (!job->has_come) come(s, e, job, meet, begin);
   double end = end_of(s, e, job, meet, begin);
   if (isnan(end)) return false;
   double seconds = fmin(e->seconds, end - begin);
-  vec_push(s->a, &k->busy, (Span){end - seconds, end});
+  k->cost.comm += add_busy(s, k, queue, (Span){end - seconds, end});
   record(s, k,
          (StepEvent){.op = e->op,
                      .moves = true,
+                     .ahead = e->ahead,
                      .segment = e->op->segment,
                      .part = e->part,
                      .slice = job->slice,
                      .from = end - seconds,
                      .to = end});
   k->first = fmin(k->first, end - seconds);
-  k->queued = end;
-  k->cost.comm += seconds;
+  q->until = end;
   k->done[job->step->event][room] = end;
-  k->n_done++;
+  q->n_done++;
   return true;
 }
 
@@ -136,11 +175,11 @@ static bool do_step(StepState *s, Class *k, const Task *task) {
     int slice = e->part == task->program->part ? task->slice : -1;
     double done = k->done[step->event][step_room(s, e->part, slice)];
     if (isnan(done)) return false;
-    step_wait_until(k, done);
+    wait_until(s, k, done);
     return true;
   }
   if (step->what == DO_copied) {
-    step_wait_until(k, k->copied[step->event]);
+    wait_until(s, k, k->copied[step->event]);
     return true;
   }
   if (isnan(k->began)) k->began = k->now;
@@ -149,7 +188,8 @@ static bool do_step(StepState *s, Class *k, const Task *task) {
   else if (step->what == DO_copy)
     copy(k, e, step->event, e->computes[k - s->class_at]);
   else
-    vec_push(s->a, &k->job, (Job){.step = step, .slice = task->slice, .since = k->now});
+    vec_push(s->a, &k->queue[e->ahead ? QUEUE_ahead : QUEUE_here].job,
+             (Job){.step = step, .slice = task->slice, .since = k->now});
   return true;
 }
 
@@ -179,8 +219,9 @@ static void go(StepState *s, Class *k) {
   bool moved = true;
   while (moved) {
     moved = do_task(s, k);
-    while (do_job(s, k))
-      moved = true;
+    for (int queue = 0; queue < N_QUEUES; queue++)
+      while (do_job(s, k, queue))
+        moved = true;
   }
 }
 
@@ -202,9 +243,15 @@ static void forget(StepState *s, StepPart part) {
 
 // Jobs that are over are of no more use.
 static bool end_class(Class *k) {
-  bool ok = k->n_tasks == k->task.n && k->n_done == k->job.n;
-  k->task.n = k->n_tasks = k->job.n = k->n_done = 0;
-  if (k->queued <= k->now) k->busy.n = k->past = 0;
+  bool ok = k->n_tasks == k->task.n;
+  look_at_gaps(k);
+  k->task.n = k->n_tasks = 0;
+  for (int i = 0; i < N_QUEUES; i++) {
+    Queue *q = &k->queue[i];
+    ok &= q->n_done == q->job.n;
+    q->job.n = q->n_done = 0;
+    if (q->until <= k->now) q->busy.n = q->past = 0;
+  }
   return ok;
 }
 

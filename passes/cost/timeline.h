@@ -1,7 +1,8 @@
 // What happens when in a step, as cost_step.h predicts it: for pictures of it.
 //
 //     lane 0   ranks 0-3   compute       F0 of slice 0 ──── F0 of slice 1 ──── …
-//                          communicate        %h1 of slice 0 ──
+//                          communicate    all_reduce ── all_reduce ──
+//                          move                 %h1 of slice 0 ──
 //
 // Ranks that do the same at the same time are one lane.
 
@@ -16,7 +17,8 @@
 typedef struct StepEvent {
   int lane;
   const Op *op; // NULL: a segment
-  bool moves;   // in the lane's queue of what moves data
+  bool moves;   // in a queue of the lane's, of what moves data
+  bool ahead;   // in that of moves to other segments
   int segment;  // that it is, or is in; 0: none
   StepPart part;
   int slice; // -1: outside of the loop
@@ -32,7 +34,7 @@ typedef struct StepTimeline {
   StepCost cost;
   StepLane *lane;
   int n_lanes;
-  Vec(StepEvent) event; // those of the compute of a lane in order, and those of its queue
+  Vec(StepEvent) event; // those of the compute of a lane in order, and those of each queue
 } StepTimeline;
 
 // As step_cost.

@@ -18,7 +18,8 @@
 //
 // So the queues of all ranks are in one order, that of these ends, and whatever waits is behind
 // what it waits for: no two can wait for each other.  The verifier checks that again, without
-// times.
+// times.  To begin to wait early costs nothing: moves have a queue of their own, in which no
+// collective of a segment stands behind what is still to be made (cost_step.h).
 //
 // The kind is the pass's option, else what the plan has said (`schedule` of a program), else 1F1B:
 // that is left out where it does not fit, and slices go one by one.

@@ -15,9 +15,8 @@ The cluster says what vendors state (passes/cluster/clusters.def), and no produc
 for computing is a bound, and `of peak` is how much of 312 TFLOP/s the published times come to, of the model's own
 operations.  It has twice the memory; GB is what a rank would need.
 
-`idle` shows what stages wait.  With tensor parallelism in them it is far more than a pipeline's filling and draining: what
-a stage gets for its next slice is asked for before it goes back through the one it has, collectives of a rank go one after the
-other, and so those of the way back stand behind a message that is still to be made.
+`idle` shows what stages wait: the pipeline's filling and draining, and where borders of stages are inside of layers that
+are computed anew: what one of them computes again, the next one waits for, in every micro-batch.
 """
 
 import argparse

@@ -350,6 +350,34 @@ static void gets_have_their_place(void **state) {
   module_free(late);
 }
 
+// What a stage waits for has a queue of its own: what its ranks gather meanwhile does not stand
+// behind a move that is still to be made.
+static void collectives_pass_moves(void **state) {
+  Bench *b = *state;
+  static const char text[] =
+      "module phase=local\nmesh @s devices=0 (mb=2:time)\nmesh @t devices=1-2 (mb=2:time, dp=2)\n"
+      "graph @main entry (%%x: f32[%d,1000] {S(0)} input \"x\", "
+      "%%y: f32[%d,1000] @t {S(0), S(0)} input \"y\") {\n"
+      "  %%a = tanh %%x : f32[%d,1000] {S(0)} split=[0] segment=F0\n"
+      "  %%g = all_gather %%y axis=\"dp\" dim=0 : f32[%d,1000] @t {S(0), B} segment=G1\n"
+      "  %%e = tanh %%g : f32[%d,1000] @t {S(0), B} split=[0,-] segment=G1\n"
+      "  %%m = move %%a shape=[%d,1000] : f32[%d,1000] @t {S(0), B} segment=F1\n"
+      "  %%c = tanh %%m : f32[%d,1000] @t {S(0), B} split=[0,-] segment=F1\n"
+      "  return output \"e\" %%e, output \"c\" %%c\n"
+      "  run devices=0 F0*2\n  run devices=1-2 (get %%m G1 F1)*2\n}\n";
+  int n = ROWS;
+  Module *m = read_text(b, str_format(b->a, text, n, n / 2, n, n, n, n, n, n));
+  StepCost cost = cost_of(b, m, TARGET_cuda);
+  double op = ROWS * row, gather = ROWS * reduce / 2, move = 2 * ROWS * reduce;
+  // Slice 0 waits for its move, slice 1 gets it while it gathers.
+  double first = fmax(op + move, gather + op) + op;
+  assert_near(cost.seconds, first + fmax(move, gather + op) + op);
+  assert_near(cost.rank[1]->compute, 4 * op);
+  assert_near(cost.rank[1]->comm, op + move + move); // both at once count once
+  assert_true(cost.rank[1]->idle < 1e-15);
+  module_free(m);
+}
+
 // Who waits for whom forever has no price.
 static void circles_have_no_price(void **state) {
   Bench *b = *state;
@@ -573,6 +601,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(nothing_is_said_of_what_is_not_known, setup, teardown),
       cmocka_unit_test_setup_teardown(stages_work_at_the_same_time, setup, teardown),
       cmocka_unit_test_setup_teardown(gets_have_their_place, setup, teardown),
+      cmocka_unit_test_setup_teardown(collectives_pass_moves, setup, teardown),
       cmocka_unit_test_setup_teardown(circles_have_no_price, setup, teardown),
       cmocka_unit_test_setup_teardown(steps_take_what_schedules_say, setup, teardown),
       cmocka_unit_test_setup_teardown(local_ops_cost_what_their_cuts_did, setup, teardown),
