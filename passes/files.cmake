@@ -67,6 +67,8 @@ set(PASS_FILES
   plan/unpack.c
   choose/candidates.c
   choose/choose.c
+  choose/failed.c
+  choose/making.c
   choose/needs.c
   choose/rounds.c
   search/alone.c

@@ -1,0 +1,178 @@
+// Why no plan was chosen, and what would help.
+//
+//     error: the model fits under none of the plans tried: with the one that needs least, zero3 in
+//            96 micro-batches, rank 0 needs 152852 bytes, and its device of 'cpu' has 60000
+//     hint: it fits on 4 ranks: -g 4 --plan sp --micro-batches 24
+//
+// Or none could be made at all: then why, those with one reason together, and on how many ranks one
+// could.
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "candidates.h"
+#include "making.h"
+
+static const Candidate *smallest(const Candidates *all) {
+  const Candidate *best = NULL;
+  for (int i = 0; i < all->n; i++) {
+    const Candidate *c = &all->at[i];
+    if (c->made && (!best || c->needs.peak_bytes < best->needs.peak_bytes)) best = c;
+  }
+  return best;
+}
+
+// Whether two reasons are one, but for the axis that they are about.
+static bool is_same_reason(const char *x, const char *y) {
+  static const char along[] = " along ";
+  enum { N = sizeof along - 1 };
+  while (*x && *x == *y) {
+    bool axis = !strncmp(x, along, N) && !strncmp(y, along, N);
+    x += axis ? N + strcspn(x + N, " :;,") : 1;
+    y += axis ? N + strcspn(y + N, " :;,") : 1;
+  }
+  return *x == *y;
+}
+
+// "dp, zero1 and zero3", those that could not be made for the same reason as number `first`; NULL
+// where an earlier one could not either.
+static const char *same_reason(Arena *a, const Candidates *all, int first) {
+  StrBuf b = {.arena = a};
+  const char *why = all->at[first].why;
+  int last = first;
+  for (int i = 0; i < all->n; i++) {
+    if (!is_same_reason(all->at[i].why, why)) continue;
+    if (i < first) return NULL;
+    last = i;
+  }
+  for (int i = first; i <= last; i++)
+    if (is_same_reason(all->at[i].why, why))
+      strbuf_addf(&b, "%s%s", i == first ? "" : i == last ? " and " : ", ", all->at[i].plan);
+  return b.at;
+}
+
+// One of the quick ones, on as many ranks; it could be made, and fits.
+static bool works_on(const Module *model, const ChooseOptions *o, Arena *a, int64_t ranks,
+                     Candidate *out) {
+  ChooseOptions other = *o;
+  other.ranks = ranks;
+  if (ranks > cluster_devices(o->cluster)) return false;
+  Trials quick = {0};
+  candidates_quick(model, &other, a, false, &quick);
+  for (int i = 0; i < quick.n; i++) {
+    Candidates tried = {0};
+    candidate_try(model, &other, a, &tried, quick.at[i].c, NULL);
+    *out = tried.at[tried.n - 1];
+    if (out->made && out->fits) return true;
+  }
+  return false;
+}
+
+// The number of ranks next to what was asked for that some quick plan shares the work between.
+static void hint_nearest(const Module *model, const ChooseOptions *o, Arena *a,
+                         const Candidates *all, Diag *d) {
+  enum { FARTHEST = 8 };
+  for (int64_t far = 1; far <= FARTHEST; far++)
+    for (int side = -1; side <= 1; side += 2) {
+      Candidate c;
+      int64_t ranks = o->ranks + side * far;
+      if (ranks < 2 || !works_on(model, o, a, ranks, &c)) continue;
+      diag_hint(d,
+                "the nearest number of ranks that share the work is %" PRId64 ": -g %" PRId64
+                " --plan %s --micro-batches %" PRId64,
+                ranks, ranks, c.plan, c.micro_batches);
+      return;
+    }
+  for (int i = 0; i < all->n; i++)
+    if (str_equal(all->at[i].why, all_same)) {
+      diag_hint(d, "one rank is as fast: -g 1");
+      return;
+    }
+}
+
+// None could be made: what they say, of as many reasons as one reads.
+static bool none_made(const Module *model, const ChooseOptions *o, Arena *a, const Candidates *all,
+                      Diag *d) {
+  enum { REASONS = 3 };
+  int n = 0;
+  diag_error(d, NULL, "none of the %d plans tried can be made of this model for %" PRId64 " ranks",
+             all->n, o->ranks);
+  for (int i = 0; i < all->n; i++) {
+    const char *plans = same_reason(a, all, i);
+    if (plans && n++ < REASONS) diag_note(d, NULL, "%s: %s", plans, all->at[i].why);
+  }
+  if (n > REASONS)
+    diag_note(d, NULL, "and %d more reason%s; --plan NAME says that of a plan", n - REASONS,
+              n == REASONS + 1 ? "" : "s");
+  if (!o->plans) hint_nearest(model, o, a, all, d);
+  return false;
+}
+
+// Whether one of the quick ones fits with more ranks.
+static bool fits_wider(const Module *model, const ChooseOptions *o, Arena *a, Diag *d) {
+  ChooseOptions more = *o;
+  for (more.ranks = 2 * o->ranks; more.ranks <= cluster_devices(o->cluster); more.ranks *= 2) {
+    Trials quick = {0};
+    candidates_quick(model, &more, a, true, &quick);
+    for (int i = 0; i < quick.n; i++) {
+      Candidates tried = {0};
+      candidate_try(model, &more, a, &tried, quick.at[i].c, NULL);
+      const Candidate *last = &tried.at[tried.n - 1];
+      if (!last->fits) continue;
+      diag_hint(d,
+                "it fits on %" PRId64 " ranks: -g %" PRId64 " --plan %s --micro-batches %" PRId64,
+                more.ranks, more.ranks, last->plan, last->micro_batches);
+      return true;
+    }
+  }
+  return false;
+}
+
+static const Candidate *smallest_unmade(const Candidates *all) {
+  const Candidate *best = NULL;
+  for (int i = 0; i < all->n; i++) {
+    const Candidate *c = &all->at[i];
+    if (!c->made && c->least > 0 && (!best || c->least < best->least)) best = c;
+  }
+  return best;
+}
+
+// No plan could be made for want of memory, and so much a rank would need at least in the one that
+// needs least.
+static void say_unmade(const Candidate *c, Diag *d) {
+  diag_error(d, NULL,
+             "the model fits under none of the plans tried, and none can be made: in the one that "
+             "needs least, %s in %" PRId64 " micro-batch%s, a rank would need %.0f bytes",
+             c->plan, c->least_slices, c->least_slices == 1 ? "" : "es", c->least);
+  diag_note(d, NULL, "%s", c->least_why);
+}
+
+// `less`: one that could not be made, but would need less; or NULL.
+static void say_least(const Candidate *c, const Candidate *less, const ChooseOptions *o, Arena *a,
+                      Diag *d) {
+  diag_error(
+      d, NULL,
+      "the model fits under none of the plans tried: with the one that needs least, %s in %" PRId64
+      " micro-batch%s, rank %d needs %" PRId64 " bytes, and its device of '%s' has %.0f",
+      c->plan, c->micro_batches, c->micro_batches == 1 ? "" : "es", c->needs.rank,
+      c->needs.peak_bytes, o->cluster->name, cluster_device(o->cluster, c->needs.rank).memory);
+  diag_note(d, NULL, "%s", needs_text(a, &c->needs));
+  if (less)
+    diag_note(d, NULL,
+              "with %s in %" PRId64 " micro-batch%s, which was not made, a rank would need %.0f",
+              less->plan, less->least_slices, less->least_slices == 1 ? "" : "es", less->least);
+}
+
+bool choose_failed(const Module *model, const ChooseOptions *o, Arena *a, const Candidates *all,
+                   Diag *d) {
+  const Candidate *c = smallest(all), *unmade = smallest_unmade(all);
+  if (!c && !unmade) return none_made(model, o, a, all, d);
+  if (c)
+    say_least(c, unmade && unmade->least < (double)c->needs.peak_bytes ? unmade : NULL, o, a, d);
+  else
+    say_unmade(unmade, d);
+  if (!fits_wider(model, o, a, d) && c)
+    diag_hint(d, "a device would need %" PRId64 " bytes more",
+              c->needs.peak_bytes - (int64_t)cluster_device(o->cluster, c->needs.rank).memory);
+  return false;
+}

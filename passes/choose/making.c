@@ -1,0 +1,215 @@
+// See making.h.
+
+#include "making.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "candidates.h"
+#include "cost/collectives.h"
+#include "cost/cost_step.h"
+#include "pass.h"
+#include "search/lives.h"
+#include "search/search.h"
+
+static void measure(const Module *m, const ChooseOptions *o, Candidate *c) {
+  Arena *a = arena_new();
+  StepCost cost;
+  c->seconds = step_cost(m, o->cluster, o->target, a, &cost) ? cost.seconds : INFINITY;
+  c->needs = needs_most(m, o->cluster);
+  c->fits = !o->limited || needs_fit(&c->needs, o->cluster);
+  arena_free(a);
+}
+
+// Ranks that never send anything all do the same.
+static bool shares_work(const Module *m) {
+  Arena *a = arena_new();
+  Collectives list = {0};
+  collectives_find(a, m, &list);
+  arena_free(a);
+  return list.n > 0;
+}
+
+const char all_same[] = "all ranks do the same";
+
+// The first error of those that were written, as a reason: "mlp.onnx:x: the batch of …", without
+// what comes after it.
+static const char *first_error(Arena *a, const char *text) {
+  static const char word[] = "error: ";
+  const char *at = strstr(text, word), *start = at;
+  if (!at) return "";
+  while (start > text && start[-1] != '\n')
+    start--;
+  const char *what = at + sizeof word - 1;
+  return str_format(a, "%.*s%.*s", (int)(at - start), start, (int)strcspn(what, "\n"), what);
+}
+
+// A candidate that is being made, and who else is told of its searches.
+typedef struct Making {
+  Candidate *c;
+  const PipelineOptions *run; // or NULL
+} Making;
+
+// Whether a search found that nothing fits, and what a rank needs at least; and which factorings of
+// the ranks are about as good.
+static void note_searched(void *making, const Searched *s) {
+  const Making *k = making;
+  Candidate *c = k->c;
+  if (k->run && k->run->searched) k->run->searched(k->run->searched_to, s);
+  if (!s->n) return; // it explains what was not searched
+  c->searched = true;
+  c->round.nothing = s->status == SOLVER_infeasible || s->status == SOLVER_time_out;
+  c->round.bound = s->bound;
+  c->round.seen = s->peak;
+  c->round.work = s->work;
+  c->least = s->status == SOLVER_infeasible || s->status == SOLVER_time_out ? s->peak : 0;
+  c->least_slices = c->micro_batches;
+  c->needs_less = s->status == SOLVER_infeasible || c->least > 0;
+  for (int i = 1; i < s->n_factorings; i++)
+    if (s->took[i] <= WORTH_TRYING * s->took[0]) c->other[c->n_others++] = s->factoring[i];
+}
+
+// What was made of a candidate, and what there was to say.
+typedef struct Made {
+  Module *m;
+  char *said;
+} Made;
+
+static void unmake(Made *made) {
+  if (made->m) module_free(made->m);
+  free(made->said);
+  *made = (Made){0};
+}
+
+// Whether there is something to measure, which may be no candidate.  What is watched may be what is
+// used, and is verified and proved.
+static bool make_once(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
+                      bool watched, KnownLives *lives, Made *out) {
+  size_t n;
+  FILE *f = open_memstream(&out->said, &n);
+  if (!f) BUG("no memory for what a plan says");
+  Diag *d = diag_new(f);
+  Making making = {c, watched ? o->run(o->context) : NULL};
+  PipelineOptions run = {.bisect_limit = -1, .unproved = true};
+  if (making.run) run = *making.run;
+  run.out = f;
+  run.searched = note_searched;
+  run.searched_to = &making;
+  run.lives = lives;
+  Module *m = out->m = module_clone(model);
+  bool ok = pipeline_run(m, o->pipeline(o->context, c), &run, d) && m->phase >= PHASE_planned;
+  c->made = ok && (o->plans || shares_work(m));
+  if (ok) measure(m, o, c);
+  diag_free(d);
+  fclose(f);
+  c->fits &= c->made;
+  c->round.fits = c->fits;
+  c->round.needs = (double)c->needs.peak_bytes;
+  if (!c->made) c->why = c->least_why = ok ? all_same : first_error(a, out->said);
+  return ok;
+}
+
+// Of two rounds; where neither fits the first says why, but for one that needs less.
+static bool is_better(const Candidate *c, const Candidate *than) {
+  if (c->fits != than->fits) return c->fits;
+  if (c->fits) return c->seconds < than->seconds;
+  return c->made && than->made && c->needs.peak_bytes < than->needs.peak_bytes;
+}
+
+// Once more, watched, with the answers that its searches had.
+static void make_again(const Module *model, const ChooseOptions *o, Arena *a, const Candidate *c,
+                       KnownLives *lives, Made *out) {
+  Candidate same = {.plan = c->plan, .ranks = c->ranks, .micro_batches = c->micro_batches};
+  same.memory = c->memory;
+  same.work = c->work;
+  unmake(out);
+  make_once(model, o, a, &same, true, lives, out);
+  if (!same.fits) BUG("the plan '%s' fits, but not when it is made again", c->plan);
+}
+
+// The best of some rounds.  Only the first is watched, as each may be the last, and most often the
+// first is; if a later one is the best it is made again.
+void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
+                    Module **kept) {
+  Rounds rounds = rounds_begin(o->cluster->memory);
+  const Candidate asked = *c;
+  KnownLives lives = {.arena = arena_new()};
+  Made best = {0};
+  struct Answers *answers = NULL; // of the best
+  int64_t memory = 0;
+  do {
+    bool watched = kept && !memory;
+    Made made = {0};
+    Candidate now = asked;
+    now.memory = memory;
+    now.work = rounds.left;
+    lives.answers = NULL;
+    bool ok = make_once(model, o, a, &now, watched, &lives, &made);
+    bool again = now.searched && (ok ? o->limited || !now.made : now.round.nothing && o->limited);
+    if (!memory || is_better(&now, c)) {
+      *c = now;
+      answers = lives.answers;
+    }
+    memory = again ? rounds_next(&rounds, &now.round) : 0;
+    if (watched)
+      best = made;
+    else
+      unmake(&made);
+  } while (memory);
+  lives.answers = answers;
+  if (kept && c->fits) {
+    if (c->memory) make_again(model, o, a, c, &lives, &best);
+    *kept = best.m;
+    best.m = NULL;
+    fputs(best.said, stderr);
+  }
+  unmake(&best);
+  arena_free(lives.arena);
+}
+
+// In how many micro-batches this one may fit, more than `n`: gradients and what is kept for them
+// become smaller at best as rows do.  0: in none.
+static int64_t next_cut(const ChooseOptions *o, const Candidate *c, int64_t n) {
+  if (o->micro_batches || c->fits || !(c->made || c->needs_less)) return 0;
+  if (!c->made) n = 2 * n - 1; // nobody knows by how much less
+  double kept = (double)(c->needs.weight_bytes + c->needs.state_bytes);
+  double rest = (double)c->needs.peak_bytes - kept;
+  double memory = cluster_device(o->cluster, c->needs.rank).memory; // of the rank that lacks it
+  for (n++; n <= o->batch && n <= MAX_MICRO_BATCHES; n++) {
+    double part = (double)c->micro_batches / (double)n;
+    bool may_fit = !c->made || kept + rest * part <= memory;
+    if (o->batch % n == 0 && may_fit) return n;
+  }
+  return 0;
+}
+
+// One that could not be made may need less in the last number of micro-batches that was tried.
+static void note_least(Candidate *first, const Candidate *last) {
+  if (last->made || last->least <= 0 || last->least >= first->least) return;
+  first->least = last->least;
+  first->least_slices = last->least_slices;
+  first->least_why = last->least_why;
+}
+
+bool any_fits(const Candidates *all) {
+  for (int i = 0; i < all->n; i++)
+    if (all->at[i].fits) return true;
+  return false;
+}
+
+// Some numbers of micro-batches do not divide the rows of a rank.
+void candidate_try(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all,
+                   Candidate c, Module **kept) {
+  int tried = all->n;
+  candidate_make(model, o, a, &c, kept);
+  vec_push(a, all, c);
+  if (candidate_adds(&c) && any_fits(all)) return;
+  for (int64_t n = next_cut(o, &c, c.micro_batches); n; n = next_cut(o, &c, n)) {
+    Candidate more = {.plan = c.plan, .ranks = c.ranks, .micro_batches = n};
+    candidate_make(model, o, a, &more, kept);
+    if (more.made) vec_push(a, all, more);
+    if (more.made || more.needs_less) c = more;
+  }
+  note_least(&all->at[tried], &c);
+}
