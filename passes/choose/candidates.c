@@ -29,6 +29,13 @@ static bool has_experts(const Module *m) {
   return false;
 }
 
+// What is cut apart: perhaps the columns of a product, as search_qkv.lua wants them.
+static bool has_slices(const Module *m) {
+  for_each_op(op, m->graphs)
+    if (op->kind == OP_slice) return true;
+  return false;
+}
+
 // (batch, rows, columns, features), normalised, as dap.lua wants them.
 static bool has_tables(const Module *m) {
   for_each_op(op, m->graphs)

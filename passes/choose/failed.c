@@ -12,6 +12,7 @@
 
 #include "candidates.h"
 #include "making.h"
+#include "plan/sharding.h"
 
 static const Candidate *smallest(const Candidates *all) {
   const Candidate *best = NULL;
@@ -128,6 +129,35 @@ static bool fits_wider(const Module *model, const ChooseOptions *o, Arena *a, Di
   return false;
 }
 
+// The largest number of micro-batches, more than `n`, that the rows can be cut in; 0: none.
+static int64_t most_slices(const ChooseOptions *o, int64_t n) {
+  int64_t most = o->batch < MAX_MICRO_BATCHES ? o->batch : MAX_MICRO_BATCHES;
+  while (!o->micro_batches && most > n && o->batch % most != 0)
+    most--;
+  return !o->micro_batches && most > n ? most : 0;
+}
+
+// What lasts from step to step may have been too much, so that in more micro-batches it was not
+// tried; there it needs least.  What did not need less than the least so far is left out.
+static void try_most_slices(const Module *model, const ChooseOptions *o, Arena *a,
+                            Candidates *all) {
+  for (int i = 0, n = all->n; i < n; i++) {
+    const Candidate c = all->at[i], *least = smallest(all);
+    int64_t slices = most_slices(o, c.micro_batches);
+    if (!c.made || c.searched || !slices) continue;
+    int64_t kept = c.needs.weight_bytes + c.needs.state_bytes;
+    int64_t rest = c.needs.peak_bytes - kept;
+    if (kept + rest * c.micro_batches / slices >= least->needs.peak_bytes) continue;
+    Candidate more = {.plan = c.plan, .ranks = c.ranks, .micro_batches = slices};
+    candidate_make(model, o, a, &more, NULL);
+    for (int64_t k = slices / 2; !more.made && k > c.micro_batches; k /= 2) {
+      more = (Candidate){.plan = c.plan, .ranks = c.ranks, .micro_batches = k};
+      if (o->batch % k == 0) candidate_make(model, o, a, &more, NULL);
+    }
+    if (more.made) vec_push(a, all, more);
+  }
+}
+
 static const Candidate *smallest_unmade(const Candidates *all) {
   const Candidate *best = NULL;
   for (int i = 0; i < all->n; i++) {
@@ -142,7 +172,7 @@ static const Candidate *smallest_unmade(const Candidates *all) {
 static void say_unmade(const Candidate *c, Diag *d) {
   diag_error(d, NULL,
              "the model fits under none of the plans tried, and none can be made: in the one that "
-             "needs least, %s in %" PRId64 " micro-batch%s, a rank would need %.0f bytes",
+             "needs least, %s in %" PRId64 " micro-batch%s, a rank would need at least %.0f bytes",
              c->plan, c->least_slices, c->least_slices == 1 ? "" : "es", c->least);
   diag_note(d, NULL, "%s", c->least_why);
 }
@@ -159,14 +189,20 @@ static void say_least(const Candidate *c, const Candidate *less, const ChooseOpt
   diag_note(d, NULL, "%s", needs_text(a, &c->needs));
   if (less)
     diag_note(d, NULL,
-              "with %s in %" PRId64 " micro-batch%s, which was not made, a rank would need %.0f",
+              "with %s in %" PRId64
+              " micro-batch%s, which was not made, a rank would need at least "
+              "%.0f",
               less->plan, less->least_slices, less->least_slices == 1 ? "" : "es", less->least);
 }
 
-bool choose_failed(const Module *model, const ChooseOptions *o, Arena *a, const Candidates *all,
+bool choose_failed(const Module *model, const ChooseOptions *o, Arena *a, const Candidates *tried,
                    Diag *d) {
-  const Candidate *c = smallest(all), *unmade = smallest_unmade(all);
-  if (!c && !unmade) return none_made(model, o, a, all, d);
+  Candidates all = {0};
+  for (int i = 0; i < tried->n; i++)
+    vec_push(a, &all, tried->at[i]);
+  try_most_slices(model, o, a, &all);
+  const Candidate *c = smallest(&all), *unmade = smallest_unmade(&all);
+  if (!c && !unmade) return none_made(model, o, a, &all, d);
   if (c)
     say_least(c, unmade && unmade->least < (double)c->needs.peak_bytes ? unmade : NULL, o, a, d);
   else

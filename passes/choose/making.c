@@ -168,19 +168,23 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
   arena_free(lives.arena);
 }
 
-// In how many micro-batches this one may fit, more than `n`: gradients and what is kept for them
-// become smaller at best as rows do.  0: in none.
-static int64_t next_cut(const ChooseOptions *o, const Candidate *c, int64_t n) {
-  if (o->micro_batches || c->fits || !(c->made || c->needs_less)) return 0;
-  if (!c->made) n = 2 * n - 1; // nobody knows by how much less
+// Whether it can be seen that it does not fit in `n` micro-batches: what lasts from step to step is
+// as it was, and the rest of its peak becomes smaller at best as rows do.  Another search may find
+// another plan, and nobody knows of what was not made.
+static bool is_too_much(const ChooseOptions *o, const Candidate *c, int64_t n) {
+  if (c->searched || !c->made) return false;
   double kept = (double)(c->needs.weight_bytes + c->needs.state_bytes);
   double rest = (double)c->needs.peak_bytes - kept;
   double memory = cluster_device(o->cluster, c->needs.rank).memory; // of the rank that lacks it
-  for (n++; n <= o->batch && n <= MAX_MICRO_BATCHES; n++) {
-    double part = (double)c->micro_batches / (double)n;
-    bool may_fit = !c->made || kept + rest * part <= memory;
-    if (o->batch % n == 0 && may_fit) return n;
-  }
+  return kept + rest * (double)c->micro_batches / (double)n > memory;
+}
+
+// In how many micro-batches it may fit, more than `n`.  0: in none.
+static int64_t next_cut(const ChooseOptions *o, const Candidate *c, int64_t n) {
+  if (o->micro_batches || c->fits || !(c->made || c->needs_less)) return 0;
+  if (c->searched || !c->made) n = 2 * n - 1;
+  for (n++; n <= o->batch && n <= MAX_MICRO_BATCHES; n++)
+    if (o->batch % n == 0 && !is_too_much(o, c, n)) return n;
   return 0;
 }
 

@@ -29,17 +29,15 @@ static void note(Rounds *r, const Round *last) {
   } else {
     r->over = r->over > 0 ? fmin(r->over, last->seen) : last->seen;
   }
-  r->fitted |= last->fits;
   if (last->nothing) return;
   r->ratio = last->needs / last->seen;
   r->least = fmin(r->least, r->ratio);
 }
 
-// Whether with all the memory there is a plan fits, with any one does not, and neither needs less
-// than was seen: so no plan fits that is seen to need more than there is.
-// (Where nothing fits, the least that a plan needs says how many micro-batches are tried next.)
+// Whether with all the memory there is a plan fits, or none was found, with any one does not, and
+// no plan needs less than was seen: so none fits that is seen to need more than there is.
 static bool is_seen_whole(const Rounds *r) {
-  return r->fitted && r->fits >= r->have && r->over > 0 && r->least >= 1;
+  return r->fits >= r->have && r->over > 0 && r->least * CLOSE >= 1;
 }
 
 static double next(const Rounds *r) {

@@ -43,7 +43,6 @@ typedef struct Rounds {
   double over; // the least that was seen of plans that do not fit; 0: none yet
   double ratio; // of what plans need to what was seen, of the last plan
   double least; // the least such ratio
-  bool fitted;  // some plan did
   int64_t left; // work that may be done still
   int n;
 } Rounds;

@@ -197,6 +197,7 @@ double placing_failed(const Placing *p, const PartitionResult *r, Diag *d) {
              rank, axis, w.needed, device, p->s->cluster->name, room(p, w.run));
   diag_note(d, p->why, "%s", bytes_text(a, &w));
   if (!hint_sizes(p, d) && !hint_slices(p, a, d))
-    diag_hint(d, "device %d would need %.0f bytes more", device, ceil(w.needed - room(p, w.run)));
+    diag_hint(d, "device %d would need at least %.0f bytes more", device,
+              ceil(w.needed - room(p, w.run)));
   return w.needed;
 }

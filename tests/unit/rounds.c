@@ -64,12 +64,21 @@ static void less_is_counted_on_where_plans_need_more_than_was_seen(void **state)
   assert_int_equal(best, 0);
 }
 
+// With any memory a plan is found that needs what was seen, so none that fits is missing.
+static void two_rounds_are_enough_where_nothing_fits(void **state) {
+  (void)state;
+  int best;
+  assert_int_equal(rounds_of((Plan[]){{90e9, 90e9}, {100e9, 101e9}, {200e9, 200e9}}, 3, &best), 2);
+  assert_int_equal(best, -1);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_fits_and_is_cheapest_is_found_at_once),
       cmocka_unit_test(two_rounds_are_enough_where_memory_is_what_was_seen),
       cmocka_unit_test(more_is_counted_on_where_plans_need_less_than_was_seen),
       cmocka_unit_test(less_is_counted_on_where_plans_need_more_than_was_seen),
+      cmocka_unit_test(two_rounds_are_enough_where_nothing_fits),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
