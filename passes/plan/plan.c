@@ -81,13 +81,23 @@ static bool fit_ranks(const char *text, int64_t ranks, Plan *out, Diag *d) {
   return false;
 }
 
+// The entry at `p`, without the blanks around it: its beginning and its length.
+static const char *entry_at(const char *p, size_t *n) {
+  *n = strcspn(p, ",");
+  for (; *n && isspace((unsigned char)*p); ++p)
+    --*n;
+  while (*n && isspace((unsigned char)p[*n - 1]))
+    --*n;
+  return p;
+}
+
 bool plan_parse(Arena *a, const char *text, int64_t ranks, Plan *out, Diag *d) {
   *out = (Plan){0};
-  for (const char *p = text;;) {
-    size_t n = strcspn(p, ",");
-    if (!read_entry(a, p, n, out, d)) return false;
-    if (!p[n]) break;
-    p += n + 1;
+  for (const char *p = text; p; p = strchr(p, ',')) {
+    size_t n;
+    p += p > text;
+    const char *entry = entry_at(p, &n);
+    if (!read_entry(a, entry, n, out, d)) return false;
   }
   return fit_ranks(text, ranks, out, d);
 }
@@ -96,5 +106,7 @@ const char *plan_program(Arena *a, const char *plan, int i) {
   if (!plan || str_equal(plan, "auto")) return "dp";
   for (; strchr(plan, ',') && i > 0; i--)
     plan = strchr(plan, ',') + 1;
-  return str_copy_n(a, plan, strcspn(plan, ","));
+  size_t n;
+  plan = entry_at(plan, &n);
+  return str_copy_n(a, plan, n);
 }
