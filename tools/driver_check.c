@@ -186,6 +186,14 @@ static int check_cluster(const Settings *s, Arena *a, Diag *d) {
   if (!s->cluster || s->pipeline) return EXIT_SUCCESS;
   const Cluster *c = cluster_read(a, s->cluster, "--cluster", d);
   if (!c) return cluster_is_file(s->cluster) ? EXIT_FAILURE : EXIT_USAGE;
+  if (c->gpus && s->backend.target.target == TARGET_cpu) {
+    diag_warning(
+        d, NULL,
+        "--cluster: the devices of '%s' are gpus, and the target is cpu: what is predicted "
+        "is no step that they run",
+        s->cluster);
+    diag_hint(d, "--target cuda");
+  }
   if (s->ranks <= cluster_devices(c)) return EXIT_SUCCESS;
   diag_error(d, NULL, "--cluster: '%s' has %d devices for %lld ranks", s->cluster,
              cluster_devices(c), (long long)s->ranks);

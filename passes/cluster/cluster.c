@@ -8,7 +8,7 @@
 
 // A row's name is written with '-' for '_'.
 #define CLUSTER(name_, node, nics_, in_s, in_gb, across_s, across_gb, start_, gb, gb_s, f32_,      \
-                half_, launch_, host_)                                                             \
+                half_, launch_, host_, gpus_)                                                      \
   {.name = #name_,                                                                                 \
    .per_node = node,                                                                               \
    .nics = nics_,                                                                                  \
@@ -20,7 +20,8 @@
    .f32 = (f32_)*1e12,                                                                             \
    .half = (half_)*1e12,                                                                           \
    .launch = launch_,                                                                              \
-   .host = (host_)*1e9},
+   .host = (host_)*1e9,                                                                            \
+   .gpus = gpus_},
 static const Cluster table[] = {
 #include "clusters.def"
 };

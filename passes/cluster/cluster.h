@@ -47,6 +47,7 @@ typedef struct Cluster {
   // As in Device: what every device has at least.  Where all do the same, they wait for the
   // slowest.
   double memory, memory_speed, f32, half, launch, host;
+  bool gpus;     // its devices are; of a file that is not known
   Device others; // where there are kinds: what devices are that are of none
   const DeviceKind *kind;
   int n_kinds;
