@@ -70,7 +70,9 @@ set(PASS_FILES
   choose/failed.c
   choose/making.c
   choose/needs.c
+  choose/pipelines.c
   choose/rounds.c
+  choose/sharing.c
   search/alone.c
   search/conflict.c
   search/edges.c

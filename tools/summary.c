@@ -259,8 +259,9 @@ static void add_candidates(StrBuf *b, const Summary *s) {
     strbuf_addf(b, "%s\n    {\"plan\": %s, \"micro_batches\": %" PRId64 ", \"step_ms\": %s, ",
                 i ? "," : "", json_string(b->arena, c->plan), c->micro_batches,
                 ms_text(b->arena, c->made && isfinite(c->seconds), c->seconds));
-    strbuf_addf(b, "\"peak_bytes\": %s, \"fits\": %s, \"chosen\": %s",
+    strbuf_addf(b, "\"peak_bytes\": %s, \"ranks_sharing\": %s, \"fits\": %s, \"chosen\": %s",
                 c->made ? str_format(b->arena, "%" PRId64, c->needs.peak_bytes) : "null",
+                c->made ? str_format(b->arena, "%d", c->sharing) : "null",
                 c->fits ? "true" : "false", i == s->chosen ? "true" : "false");
     if (!c->made) strbuf_addf(b, ", \"why\": %s", json_string(b->arena, c->why));
     strbuf_add(b, "}");

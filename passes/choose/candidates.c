@@ -5,6 +5,7 @@
 #include "candidates.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef bool Suits(const Module *m);
@@ -36,6 +37,19 @@ static bool has_slices(const Module *m) {
   return false;
 }
 
+// Layers that rows go through again and again, as pp_3f1b.lua wants them: several ops read a
+// weight, and not only a lookup and the product behind it.
+static bool recycles(const Module *m) {
+  const Graph *g = m->graphs;
+  for (int i = 0; i < g->n_params; i++) {
+    int n = 0;
+    for_each_use(u, g->params[i])
+      n++;
+    if (g->params[i]->role == ROLE_weight && n > 2) return true;
+  }
+  return false;
+}
+
 // (batch, rows, columns, features), normalised, as dap.lua wants them.
 static bool has_tables(const Module *m) {
   for_each_op(op, m->graphs)
@@ -53,7 +67,8 @@ enum {
   SEARCH = 16,
   ADDS = 32,
   STAGES = 64,
-  ANEW = 128
+  ANEW = 128,
+  SCHEDULE = 256
 };
 typedef struct Kind {
   const char *plan;
@@ -124,20 +139,16 @@ static void list_anew(const Module *m, const ChooseOptions *o, Arena *a, const K
   }
 }
 
-// Stages, alone and with one of the others inside of each or outside of all.
+// So many stages, alone and with one of the others inside of each or outside of all.
 static void list_stages(const Module *m, const ChooseOptions *o, Arena *a, const Kind *stages,
-                        Trials *out) {
-  int64_t n = o->ranks;
-  for (int64_t k = stages->least; k <= n; k++) {
-    const char *inside = str_format(a, ",%s=%" PRId64, stages->plan, k);
-    const char *outside = str_format(a, "%s=%" PRId64 ",", stages->plan, k);
-    if (n % k) continue;
-    if (k == n) add(o, a, out, "", stages, "");
-    for (int i = 0; i < N_KNOWN && k < n; i++) {
-      if (!known[i].suits(m)) continue;
-      if (known[i].use & (OUTER | INNER)) add(o, a, out, outside, &known[i], "");
-      if (known[i].use & OUTER) add(o, a, out, "", &known[i], inside);
-    }
+                        int64_t k, Trials *out) {
+  const char *inside = str_format(a, ",%s=%" PRId64, stages->plan, k);
+  const char *outside = str_format(a, "%s=%" PRId64 ",", stages->plan, k);
+  if (k == o->ranks) add(o, a, out, "", stages, "");
+  for (int i = 0; i < N_KNOWN && k < o->ranks; i++) {
+    if (!known[i].suits(m)) continue;
+    if (known[i].use & (OUTER | INNER)) add(o, a, out, outside, &known[i], "");
+    if (known[i].use & OUTER) add(o, a, out, "", &known[i], inside);
   }
 }
 
@@ -148,7 +159,75 @@ void candidates_anew(const Module *m, const ChooseOptions *o, Arena *a, Trials *
 
 void candidates_stages(const Module *m, const ChooseOptions *o, Arena *a, Trials *out) {
   for (int i = 0; i < N_KNOWN; i++)
-    if (known[i].use & STAGES) list_stages(m, o, a, &known[i], out);
+    for (int64_t k = known[i].least; k <= o->ranks && (known[i].use & STAGES); k++)
+      if (o->ranks % k == 0) list_stages(m, o, a, &known[i], k, out);
+}
+
+// The first of the use.
+static const Kind *first_kind(int use) {
+  int i = 0;
+  while (!(known[i].use & use))
+    i++;
+  return &known[i];
+}
+
+void candidates_of_stages(const ChooseOptions *o, Arena *a, int64_t stages, bool searched,
+                          Trials *out) {
+  const Kind *kind = first_kind(STAGES);
+  const char *outside = str_format(a, "%s=%" PRId64 ",", kind->plan, stages);
+  if (stages == o->ranks) {
+    add(o, a, out, "", kind, "");
+    return;
+  }
+  add(o, a, out, outside, first_kind(OUTER), "");
+  if (searched) add(o, a, out, outside, first_kind(SEARCH), "");
+}
+
+void candidates_all_of_stages(const Module *m, const ChooseOptions *o, Arena *a, int64_t stages,
+                              Trials *out) {
+  for (int i = 0; i < N_KNOWN; i++)
+    if (known[i].use & STAGES) list_stages(m, o, a, &known[i], stages, out);
+}
+
+// The program of a plan's text that says stages: where it begins, and the kind; or NULL.
+static const char *find_stages(const char *text, const Kind **kind) {
+  for (const char *p = text; p; p = strchr(p, ',')) {
+    p += *p == ',';
+    size_t n = strcspn(p, "=,");
+    for (int i = 0; i < N_KNOWN; i++) {
+      *kind = &known[i];
+      if ((known[i].use & STAGES) && n == strlen(known[i].plan) && !strncmp(p, known[i].plan, n))
+        return p;
+    }
+  }
+  return NULL;
+}
+
+int64_t candidate_stages(const Candidate *c) {
+  const Kind *kind;
+  const char *at = find_stages(c->plan, &kind);
+  const char *size = at ? at + strlen(kind->plan) : "";
+  return *size == '=' ? strtoll(size + 1, NULL, 10) : c->ranks;
+}
+
+void candidates_scheduled(const Module *m, Arena *a, const Candidate *c, Trials *out) {
+  const Kind *kind;
+  const char *at = find_stages(c->plan, &kind);
+  for (int i = 0; i < N_KNOWN && at; i++) {
+    if (!(known[i].use & SCHEDULE) || !known[i].suits(m)) continue;
+    Trial t = {.c = {.ranks = c->ranks, .micro_batches = c->micro_batches}};
+    t.c.plan = str_format(a, "%.*s%s%s", (int)(at - c->plan), c->plan, known[i].plan,
+                          at + strlen(kind->plan));
+    vec_push(a, out, t);
+  }
+}
+
+void candidates_inside(const ChooseOptions *o, Arena *a, Trials *out) {
+  const Kind *search = first_kind(SEARCH);
+  for (int64_t k = search->least; k < o->ranks; k++) {
+    const char *inside = str_format(a, ",%s=%" PRId64, search->plan, k);
+    if (o->ranks % k == 0) add(o, a, out, "", first_kind(OUTER), inside);
+  }
 }
 
 void candidates_quick(const Module *m, const ChooseOptions *o, Arena *a, bool stages, Trials *out) {

@@ -25,6 +25,18 @@ void candidates_list(const Module *m, const ChooseOptions *o, Arena *a, Trials *
 // Those for where none of them fits: what is not kept is computed anew; then stages.
 void candidates_anew(const Module *m, const ChooseOptions *o, Arena *a, Trials *out);
 void candidates_stages(const Module *m, const ChooseOptions *o, Arena *a, Trials *out);
+// So many stages, with data parallelism inside of each; if that is asked for, also a search.
+void candidates_of_stages(const ChooseOptions *o, Arena *a, int64_t stages, bool searched,
+                          Trials *out);
+// So many stages, with each of the others inside or outside of them.
+void candidates_all_of_stages(const Module *m, const ChooseOptions *o, Arena *a, int64_t stages,
+                              Trials *out);
+// The same plan, whose stages run in another order.
+void candidates_scheduled(const Module *m, Arena *a, const Candidate *c, Trials *out);
+// How many stages it has; all of the ranks, where its text does not say.
+int64_t candidate_stages(const Candidate *c);
+// A search inside of data parallelism.
+void candidates_inside(const ChooseOptions *o, Arena *a, Trials *out);
 // Those that take little time, each on all ranks; stages among them, if that is asked for.
 void candidates_quick(const Module *m, const ChooseOptions *o, Arena *a, bool stages, Trials *out);
 // Whether it only adds to other searches.

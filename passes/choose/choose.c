@@ -7,15 +7,29 @@
 
 #include "candidates.h"
 #include "making.h"
+#include "pipelines.h"
 #include "plan/factoring.h"
 
-// The cheapest of those that fit; of equal ones the first.
-static int cheapest(const Candidates *all) {
+#define NO_GAIN 1.01 // times the cheapest: what ranks are not left without work for
+
+// The cheapest of those that fit and share the work between as many ranks; of equal ones the first.
+static int cheapest_of(const Candidates *all, int sharing) {
   int best = -1;
   for (int i = 0; i < all->n; i++) {
     const Candidate *c = &all->at[i];
-    if (c->fits && (best < 0 || c->seconds < all->at[best].seconds)) best = i;
+    if (!c->fits || c->sharing < sharing) continue;
+    if (best < 0 || c->seconds < all->at[best].seconds) best = i;
   }
+  return best;
+}
+
+// But one that takes about as long in which more ranks share it.
+static int cheapest(const Candidates *all) {
+  int best = cheapest_of(all, 0);
+  if (best < 0) return best;
+  double worth = NO_GAIN * all->at[best].seconds;
+  for (int more; (more = cheapest_of(all, all->at[best].sharing + 1)) >= 0; best = more)
+    if (all->at[more].seconds > worth) break;
   return best;
 }
 
@@ -63,6 +77,13 @@ static void try_all(const Module *model, const ChooseOptions *o, Arena *a, const
     if (is_worth_a_try(out, &trials->at[i])) candidate_try(model, o, a, out, trials->at[i].c, kept);
 }
 
+// Where a search would rather have all ranks do the same, fewer of them may share more.
+static void try_inside(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all) {
+  Trials inside = {0};
+  if (any_alike(all)) candidates_inside(o, a, &inside);
+  try_all(model, o, a, &inside, all, NULL);
+}
+
 static bool any_made(const Candidates *all) {
   for (int i = 0; i < all->n; i++)
     if (all->at[i].made) return true;
@@ -81,6 +102,8 @@ int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidate
   try_all(model, o, a, &trials, out, kept);
   if (o->plans) return cheapest(out);
   try_others(model, o, a, out);
+  try_inside(model, o, a, out);
+  try_pipelines(model, o, a, out);
   if (!any_fits(out) && any_made(out)) candidates_anew(model, o, a, &anew);
   try_all(model, o, a, &anew, out, NULL);
   if (!any_fits(out)) candidates_stages(model, o, a, &stages);

@@ -16,9 +16,12 @@
 // after they were fused, its memory as plan_memory lays it out.  Where none of them fits, the
 // inside of layers is computed anew (recompute.c) or in host memory until backward (swap.c), with
 // each of the others; where that does not fit either, or none of them can be made, stages are
-// tried, alone and with one of the others.  A plan that cannot be made of the model is no
-// candidate, and neither is one by which all ranks do the same.  One that does not fit is tried
-// again with more micro-batches, as long as that may help.
+// tried, alone and with one of the others.  Where something fits stages are tried if they may be
+// faster (pipelines.h); and where a search would rather share nothing, as models are so small, one
+// inside of data parallelism over some of the ranks.  A plan that cannot be made of the model is no
+// candidate, and neither is one by which all ranks do the same.  Of those that take up to 1 % more
+// than the cheapest, the one is taken in which most ranks share the work.  One that does not fit is
+// tried again with more micro-batches, as long as that may help.
 //
 // A search is asked several times where memory is short, counting on more or less of it, as what
 // its plans need is only known when they are made (rounds.h); and again, counting on less, where
@@ -52,6 +55,8 @@ typedef struct Candidate {
   bool made;      // else nothing below is known
   bool fits;      // into a device's memory
   double seconds; // of a step
+  int sharing;    // ranks that share the work (sharing.h); others do the same, or nothing
+  bool alike;     // a search would rather have all ranks do the same
   Needs needs;
 } Candidate;
 

@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "candidates.h"
-#include "cost/collectives.h"
 #include "cost/cost_step.h"
 #include "pass.h"
 #include "search/lives.h"
 #include "search/search.h"
+#include "sharing.h"
 
 static void measure(const Module *m, const ChooseOptions *o, Candidate *c) {
   Arena *a = arena_new();
@@ -19,16 +19,8 @@ static void measure(const Module *m, const ChooseOptions *o, Candidate *c) {
   c->seconds = step_cost(m, o->cluster, o->target, a, &cost) ? cost.seconds : INFINITY;
   c->needs = needs_most(m, o->cluster);
   c->fits = !o->limited || needs_fit(&c->needs, o->cluster);
+  c->sharing = ranks_sharing(m);
   arena_free(a);
-}
-
-// Ranks that never send anything all do the same.
-static bool shares_work(const Module *m) {
-  Arena *a = arena_new();
-  Collectives list = {0};
-  collectives_find(a, m, &list);
-  arena_free(a);
-  return list.n > 0;
 }
 
 const char all_same[] = "all ranks do the same";
@@ -99,8 +91,8 @@ static bool make_once(const Module *model, const ChooseOptions *o, Arena *a, Can
   run.lives = lives;
   Module *m = out->m = module_clone(model);
   bool ok = pipeline_run(m, o->pipeline(o->context, c), &run, d) && m->phase >= PHASE_planned;
-  c->made = ok && (o->plans || shares_work(m));
   if (ok) measure(m, o, c);
+  c->made = ok && (o->plans || c->sharing > 1);
   diag_free(d);
   fclose(f);
   c->fits &= c->made;
@@ -138,6 +130,7 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
   Made best = {0};
   struct Answers *answers = NULL; // of the best
   int64_t memory = 0;
+  bool alike = false;
   do {
     bool watched = kept && !memory;
     Made made = {0};
@@ -147,6 +140,7 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
     lives.answers = NULL;
     bool ok = make_once(model, o, a, &now, watched, &lives, &made);
     bool again = now.searched && (ok ? o->limited || !now.made : now.round.nothing && o->limited);
+    alike |= now.searched && ok && !now.made;
     if (!memory || is_better(&now, c)) {
       *c = now;
       answers = lives.answers;
@@ -157,6 +151,7 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
     else
       unmake(&made);
   } while (memory);
+  c->alike = alike;
   lives.answers = answers;
   if (kept && c->fits) {
     if (c->memory) make_again(model, o, a, c, &lives, &best);
@@ -199,6 +194,12 @@ static void note_least(Candidate *first, const Candidate *last) {
 bool any_fits(const Candidates *all) {
   for (int i = 0; i < all->n; i++)
     if (all->at[i].fits) return true;
+  return false;
+}
+
+bool any_alike(const Candidates *all) {
+  for (int i = 0; i < all->n; i++)
+    if (all->at[i].alike) return true;
   return false;
 }
 

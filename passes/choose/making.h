@@ -23,5 +23,7 @@ void candidate_try(const Module *model, const ChooseOptions *o, Arena *a, Candid
                    Candidate c, Module **kept);
 
 bool any_fits(const Candidates *all);
+// Whether a search would rather have all ranks do the same.
+bool any_alike(const Candidates *all);
 
 #endif

@@ -1,0 +1,22 @@
+// Stages where something else fits, too: only those that may be faster.
+//
+//     gpt, 4 ranks, 4 micro-batches     dp 0.80 ms, the best so far        all of it on one rank: 1.44 ms
+//         2 stages      not less than 1.44 / 4 * (1 + 1/12) = 0.39 ms      tried: pp=2,dp 0.67 ms
+//         4 stages      not less than 1.44 / 4 * (1 + 3/12) = 0.45 ms      tried: pp 0.79 ms
+//     then with what else may be in a stage, and in other orders: pp_zb_h1=2,dp 0.57 ms
+//
+// What one rank takes for as many micro-batches is divided by all ranks at best, and a part of the
+// time a pipeline fills and drains: of m micro-batches on k stages (k - 1) / m, of which gradients
+// of weights can fill two thirds (Qi et al. 2023).  In large models that are not held up by what
+// they send, no plan is left that is worth a try.  Of the others, it is one of each number of
+// stages, and more of the best number only.
+
+#ifndef PIPELINES_H
+#define PIPELINES_H
+
+#include "making.h"
+
+// Appends what was tried, in as many micro-batches as the best so far.
+void try_pipelines(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all);
+
+#endif
