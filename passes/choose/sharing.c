@@ -13,21 +13,29 @@ static int root_of(int *joined, int rank) {
   return rank;
 }
 
-static void join(int *joined, int x, int y) {
-  joined[root_of(joined, x)] = root_of(joined, y);
+// Whether they were apart.
+static bool join(int *joined, int x, int y) {
+  int from = root_of(joined, x), to = root_of(joined, y);
+  joined[from] = to;
+  return from != to;
 }
 
-static void join_all(Arena *a, const Op *op, int *joined) {
+// How many groups became part of another.
+static int join_all(const Op *op, int *joined) {
+  Arena *a = arena_new(); // large models on many ranks have millions of messages
+  int n = 0;
   if (op->kind == OP_move) {
     Messages sent = messages_of(a, op);
     for (int i = 0; i < sent.n; i++)
-      join(joined, sent.at[i].from, sent.at[i].to);
-    return;
+      n += join(joined, sent.at[i].from, sent.at[i].to);
+  } else {
+    Groups groups = collective_groups(a, op);
+    for (int i = 0; i < groups.n; i++)
+      for (int k = 1; k < groups.size; k++)
+        n += join(joined, groups.device[i * groups.size], groups.device[i * groups.size + k]);
   }
-  Groups groups = collective_groups(a, op);
-  for (int i = 0; i < groups.n; i++)
-    for (int k = 1; k < groups.size; k++)
-      join(joined, groups.device[i * groups.size], groups.device[i * groups.size + k]);
+  arena_free(a);
+  return n;
 }
 
 int ranks_sharing(const Module *m) {
@@ -41,8 +49,8 @@ int ranks_sharing(const Module *m) {
   int *joined = arena_array(a, int, end), *size = arena_array(a, int, end);
   for (int i = 0; i < end; i++)
     joined[i] = i;
-  for (int i = 0; i < list.n; i++)
-    join_all(a, list.at[i].op, joined);
+  for (int i = 0, apart = n - 1; i < list.n && apart > 0; i++)
+    apart -= join_all(list.at[i].op, joined);
   for (int i = 0; i < n; i++) {
     int in_group = ++size[root_of(joined, device[i])];
     most = in_group > most ? in_group : most;
