@@ -196,7 +196,9 @@ static int exchange_mpi(Wire *wire, int lane, int to, const void *out, int64_t n
 }
 
 static void close_mpi(Wire *wire) {
-  ((MpiWire *)wire)->finalize();
+  MpiWire *m = (MpiWire *)wire;
+  m->finalize();
+  pthread_mutex_destroy(&m->calls);
 }
 
 Wire *nnrt_wire_mpi(const Launch *l) {

@@ -193,7 +193,7 @@ static End end_of_reader(const Problem *p, const Op *op, int i) {
 // How often in a step.
 typedef struct Often {
   double forward, backward; // 0: never
-  bool added;               // what comes back is added to others in every slice of time
+  bool added;               // what comes back of a weight is added to others in every slice
   bool late;                // nobody waits for it but outputs
 } Often;
 
@@ -253,11 +253,12 @@ static void price_choices(Problem *p, const Value *v, const End *from, const End
   double forward = o.late ? late_price(p, v, from->lies[i], to->lies[k])
                           : price(p, v->type, from->lies[i], to->lies[k], moves);
   Return r = {0, 0};
-  if (o.backward > 0 && weight && !o.added)
+  if (o.added)
+    r.back = price(p, weight->type, gradient, wanted, AT_ONCE);
+  else if (o.backward > 0 && weight)
     r = return_of_weight(p, weight->type, gradient, wanted);
   else if (o.backward > 0)
-    r.back =
-        price(p, o.added ? weight->type : v->type, gradient, wanted, o.added ? AT_ONCE : BY_SLICE);
+    r.back = price(p, v->type, gradient, wanted, BY_SLICE);
   e->cost[at] = cost_of(p, o.forward * forward + o.backward * (r.back + r.reduced));
   if (e->cost[at] >= SOLVER_INFINITE) return;
   e->back[at] = cost_of(p, o.backward * r.back);
@@ -326,7 +327,7 @@ static Often how_often(const Problem *p, const Value *v, bool one_of_several) {
   double slices = (double)p->slices, back = p->has_gradient[v->id];
   if (!weight_of(v)) return (Often){.forward = 1, .backward = back};
   if (one_of_several && slices > 1)
-    return (Often){.forward = slices, .backward = back * slices, .added = true};
+    return (Often){.forward = slices, .backward = back * slices, .added = back > 0};
   return (Often){.forward = gradient_reads(v) ? 2 * slices : slices, .backward = back};
 }
 

@@ -59,13 +59,17 @@ static bool passes_on(const Op *op) {
   return op->kind == OP_cast || (op_traits(op) & SUM);
 }
 
+static void forget(Factors *map, const Dims *dims) {
+  for (int i = 0; i < dims->n_letters; i++)
+    map[i].n = 0;
+}
+
 // What letters of `at` are of the op that makes its operand `i`.
 static void find_letters_above(const Problem *p, const Op *at, int i, Factors *map) {
   const Value *v = at->in[i].value;
   const Dims *dims = dims_of(p->s, at), *up = dims_of(p->s, v->def);
   Lettered made = lettered_of(up, &up->out[v->index]);
-  for (int k = 0; k < dims->n_letters; k++)
-    map[k].n = 0;
+  forget(map, dims);
   lettered_learn(map, dims, &dims->in[i], &made);
 }
 
@@ -125,9 +129,7 @@ static int operand_shaped(const Op *op, const Type *t) {
 
 static bool is_read(const Dims *dims, int letter) {
   for (int i = 0; i < dims->n_in; i++)
-    for (int d = 0; d < dims->in[i].rank; d++)
-      for (int k = 0; k < dims->in[i].dim[d].n; k++)
-        if (dims->in[i].dim[d].letter[k] == letter) return true;
+    if (dims_position(dims, &dims->in[i], letter) != -1) return true;
   return false;
 }
 
@@ -139,8 +141,7 @@ static void find_letters_made(Finder *f, const Op *op, const Op *of) {
     int i = operand_shaped(of, op->out[r]->type);
     if (i < 0) continue;
     Factors made[MAX_LETTERS];
-    for (int k = 0; k < dims->n_letters; k++)
-      made[k].n = 0;
+    forget(made, dims);
     Lettered is = lettered_of(of_dims, &of_dims->in[i]);
     lettered_learn(made, dims, &dims->out[r], &is);
     for (int k = 0; k < dims->n_letters; k++)

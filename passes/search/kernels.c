@@ -115,12 +115,12 @@ static bool time_cut(const Op *op) {
   return false;
 }
 
-// How often an op runs in a step; adds what time will cut to what is cut already.
-static double cut_in_time(const Problem *p, const Op *op, Cut *cut) {
+// How often an op runs in a step; adds to the cut what time will cut, unless it does already.
+static double cut_in_time(const Problem *p, const Op *op, bool is_cut, Cut *cut) {
   char split = p->timed ? p->timed->split[op->id] : SPLIT_NONE;
   if (split == SPLIT_NONE) return 1;
   int letter = dims_find(dims_of(p->s, op), split);
-  if (letter >= 0 && !time_cut(op)) {
+  if (letter >= 0 && !is_cut) {
     cut->at[cut->n].letter = letter;
     cut->at[cut->n++].parts = p->timed->slices;
   }
@@ -129,8 +129,16 @@ static double cut_in_time(const Problem *p, const Op *op, Cut *cut) {
 
 double kernel_seconds(const Problem *p, const Op *op, const OpWork *work) {
   Cut cut = op_cut(op, dims_of(p->s, op));
-  double times = cut_in_time(p, op, &cut), seconds = times * work_seconds(p->c, work, &cut);
+  double times = cut_in_time(p, op, time_cut(op), &cut);
+  double seconds = times * work_seconds(p->c, work, &cut);
   return must_widen(op, p->s->target) ? seconds + casts_seconds(p, op, times) : seconds;
+}
+
+double whole_seconds(const Problem *p, const Op *op) {
+  OpWork work = kernel_work(p, op);
+  Cut cut = {0};
+  double times = cut_in_time(p, op, false, &cut);
+  return times * work_seconds(p->c, &work, &cut);
 }
 
 // What ops of their own take that add up what a gradient's op makes.

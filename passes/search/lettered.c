@@ -20,7 +20,7 @@ bool letters_known(const Lettered *l) {
 
 // More than there is room for is as good as unknown: nothing is split by what stands so far behind.
 static void append(Factors *f, int64_t size, int letter) {
-  if (f->n == MAX_LISTED) return;
+  if (f->n == MAX_FACTORS) return;
   f->size[f->n] = size;
   f->letter[f->n++] = (int8_t)letter;
 }

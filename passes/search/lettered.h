@@ -14,11 +14,11 @@
 
 #include "ir/dims.h"
 
-enum { UNKNOWN_LETTER = -1, MAX_LISTED = 6 };
+enum { UNKNOWN_LETTER = -1 };
 
 typedef struct Factors {
-  int64_t size[MAX_LISTED]; // may be less than its letter's: the first part of that
-  int8_t letter[MAX_LISTED];
+  int64_t size[MAX_FACTORS]; // may be less than its letter's: the first part of that
+  int8_t letter[MAX_FACTORS];
   int8_t n; // 0: nothing is known, not even its length
 } Factors;
 

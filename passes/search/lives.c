@@ -101,11 +101,11 @@ static void find_times(Reader *r) {
         if (u->user && time[u->user->id] > time[op->id]) time[op->id] = time[u->user->id];
 }
 
-// The value that an op adds to what was there, or makes for that.
+// What is added up: by an op of its own, or by the product that makes it.
 static void find_sums(Reader *r) {
   for_each_op(op, r->alone) {
     const Value *v = op_traits(op) & TIME && op->n_out ? value_of(r, op->out[0]) : NULL;
-    if (!v) continue;
+    if (!v || type_bytes(v->type) == 0) continue;
     bool alone = op->kind == OP_accumulate;
     double bytes = (double)type_bytes(op->out[0]->type);
     if (alone) bytes += bytes + (double)type_bytes(op->in[0].value->type);

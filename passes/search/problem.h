@@ -137,6 +137,8 @@ void choose_gradient_split(const Problem *p, Op *op, const Op *of);
 // The work of an op's kernel as one device has it, and seconds of it as the op splits now.
 OpWork kernel_work(const Problem *p, const Op *op);
 double kernel_seconds(const Problem *p, const Op *op, const OpWork *work);
+// Of all that it does in a step, on one device.
+double whole_seconds(const Problem *p, const Op *op);
 // The costs of an op's kernels; those of its gradient's ops, in order, are added.
 void price_op(const Problem *p, Node *n);
 void price_gradients(const Problem *p, Node *n, Op *const *gradient, int count);

@@ -168,10 +168,8 @@ void searched_add(Searched *sum, const Searched *more) {
 // Kernels that are cut as often as there are devices.
 static double least_of(const Problem *p) {
   double least = 0;
-  for_each_op(op, p->s->g) {
-    OpWork work = kernel_work(p, op);
-    least += kernel_seconds(p, op, &work);
-  }
+  for_each_op(op, p->s->g)
+    least += whole_seconds(p, op);
   return least / p->s->mesh->n_devices;
 }
 

@@ -34,7 +34,8 @@ bool solve_over(Solve *s);
 
 // Makes `m`, which is reduced, what is being worked on; `round` is new.
 void solve_begin(Solve *s, Model *m);
-// Raises the dual's bound, until 100 steps close less than a part `least` of the gap.
+// Raises the dual's bound, until 100 steps close less than a part `least` of the gap, or half of
+// the work that is left is done.
 void solve_ascend(Solve *s, int steps, double least);
 // Something that fits.
 bool solve_find(Solve *s, int tries);

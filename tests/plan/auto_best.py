@@ -88,7 +88,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         worst = max(check(folder, *case) for case in cases)
     print(f"worst: {worst:.3f}")
-    sys.exit(worst > WORST)
+    sys.exit(not worst <= WORST)
 
 
 main()
