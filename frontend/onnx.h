@@ -29,6 +29,8 @@ typedef struct OnnxOptions {
 // output per ONNX output.  Everything that cannot be compiled is reported in one run, grouped by
 // cause.  Returns NULL when anything was.
 Module *onnx_import(const char *path, const OnnxOptions *o, Diag *d);
+// What a tensor of the file is called in the module.
+const char *onnx_value_name(Arena *a, const char *name);
 
 // The bytes of the model with every initializer in `labels` given as raw data inline, and where
 // each one's data lies: what the executable needs for --export.  Nothing, with a warning, above 2

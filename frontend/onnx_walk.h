@@ -111,7 +111,6 @@ const Tensor *onnx_hinted(const Node *n, const Value *v); // known, or known by 
 void onnx_evaluate_new(Import *im, Node *n);              // reports through the node
 void onnx_tidy(Import *im); // known values become constants; ops that nothing reads go
 
-const char *onnx_value_name(Arena *a, const char *name); // what a tensor is called in the module
 // onnx_import.c: the nodes of a body, in their order, in the given scope.
 bool onnx_body(Import *im, Scope *scope, Onnx__NodeProto *const *node, size_t n,
                char *const *output, size_t n_output);

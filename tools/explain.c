@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "frontend/onnx.h"
 #include "ir/op.h"
 #include "ir/place.h"
 #include "ir/text.h"
@@ -130,4 +131,35 @@ bool explain_module(const Module *m, const char *what, FILE *out) {
     arena_free(a);
   }
   return found;
+}
+
+static bool is_called(const Graph *g, const char *what, Arena *a) {
+  for (int i = 0; i < g->n_params; i++)
+    if (str_equal(g->params[i]->label, what)) return true;
+  for_each_op(op, g)
+    if (op_is_meant(op, what, a)) return true;
+  return false;
+}
+
+// The value that a node makes and that the model's file or the module calls so, or NULL.
+static const Value *made_value(const Graph *g, const char *what, Arena *a) {
+  for (int i = 0; i < g->n_results; i++)
+    if (str_equal(g->results[i]->label, what)) return g->results[i]->use.value;
+  const char *name = onnx_value_name(a, what);
+  for_each_op(op, g)
+    for (int i = 0; i < op->n_out; i++)
+      if (str_equal(op->out[i]->name, name)) return op->out[i];
+  return NULL;
+}
+
+const char *explain_lasting(const Module *m, const char *what, Arena *a) {
+  if (*what == '%' || !*what) return what;
+  for_each_graph(g, m)
+    if (is_called(g, what, a)) return what;
+  for_each_graph(g, m) {
+    const Value *v = made_value(g, what, a);
+    const char *node = v && v->def ? op_node(v->def) : "";
+    if (*node) return node;
+  }
+  return what;
 }

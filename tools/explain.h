@@ -13,4 +13,8 @@ void explain_candidates(const Candidates *all, int chosen, const Cluster *c, FIL
 // anything is called so.
 bool explain_module(const Module *m, const char *what, FILE *out);
 
+// What the model calls so, by a name that is still there when passes have made other values of its
+// own: for what a node makes (logits) that is the node.  `m` is the model as it was read.
+const char *explain_lasting(const Module *m, const char *what, Arena *a);
+
 #endif

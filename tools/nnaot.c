@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "driver.h"
+#include "explain.h"
 
 static Settings settings = {
     .emit_text = "exe",
@@ -197,6 +198,11 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
   // The model as a module, with the rows of all batches of a step.
   c.m = is_text(s) ? module_read(s->model, d) : onnx_import(s->model, &c.import, d);
   if (!c.m) return false;
+
+  // Who asks about a value asks by a name that passes may take from it.
+  Settings lasting = *s;
+  if (s->explain) lasting.explain = explain_lasting(c.m, s->explain, a);
+  s = &lasting;
 
   // What the model says itself of devices, where that is to be followed.
   bool ok = take_annotations(s, c.m, annotated, &said, a, d);
