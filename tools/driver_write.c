@@ -78,8 +78,8 @@ bool writes_program(const Settings *s) {
 
 static bool write_program(const Settings *s, Compiled *c, Diag *d) {
   const char *slash = strrchr(s->model, '/');
-  const char *text = record_text(&c->record, slash ? slash + 1 : s->model,
-                                 s->pipeline ? 1 : c->choice.micro_batches);
+  const char *text =
+      record_text(&c->record, slash ? slash + 1 : s->model, c->summary.micro_batches);
   if (!text) return diag_error(d, NULL, "there is no plan to write: no pass 'shard' was run");
   return output_write(s->output, text, d);
 }
@@ -129,7 +129,7 @@ static bool write_pictures(const Settings *s, Compiled *c, Arena *a, Diag *d) {
   if (fflush(c->diffs)) return diag_error(d, NULL, "--report: %s", strerror(errno));
   const char *slash = strrchr(s->model, '/');
   Report r = {.model = slash ? slash + 1 : s->model,
-              .plan = s->pipeline ? "" : c->choice.name,
+              .plan = c->summary.plan ? c->summary.plan : "",
               .m = c->m,
               .seen = &c->summary,
               .timeline = &t,

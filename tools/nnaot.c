@@ -213,6 +213,8 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
   // By which plan.  Beyond this point the plan is known.
   Module *made = NULL;
   ok = ok && choose(s, &c, said, &made, a, d);
+  c.summary.plan = s->pipeline ? NULL : c.choice.name;
+  c.summary.micro_batches = s->pipeline ? 1 : c.choice.micro_batches;
 
   // What is annotated with the plan is the model as it is now.
   if (ok && s->emit == EMIT_onnx) c.model = module_clone(c.m);

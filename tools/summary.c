@@ -19,6 +19,7 @@
 #include "ir/place.h"
 #include "output.h"
 #include "pass.h"
+#include "plan/op_names.h"
 #include "repeats/repeats.h"
 
 void summary_before(Summary *s, const Module *m) {
@@ -150,6 +151,15 @@ static bool is_of_model(const Op *op) {
   return op_part(op) == PART_forward && !is_moved;
 }
 
+// The op, and the node of the model that it is of.
+static void add_op(StrBuf *b, const char *which, const Op *op) {
+  Arena *a = b->arena;
+  const char *node = op ? op_node(op) : "";
+  strbuf_addf(b, ", \"%s_op\": %s, \"%s_node\": %s", which,
+              op ? json_string(a, op_text(op, a)) : "null", which,
+              *node ? json_string(a, node) : "null");
+}
+
 // The ops of the model on one mesh, if it runs any: that makes it a stage.  A module without meshes
 // runs on `ranks` devices, and is one stage.
 static void add_stage(StrBuf *b, const Module *m, const Mesh *mesh, int ranks, int *n_stages) {
@@ -168,9 +178,10 @@ static void add_stage(StrBuf *b, const Module *m, const Mesh *mesh, int ranks, i
   for (int i = 0; mesh && i < mesh->n_axes; i++)
     strbuf_addf(b, "%s%s: %d", i ? ", " : "", json_string(a, mesh->axis[i].name),
                 mesh->axis[i].size);
-  strbuf_addf(b, "}, \"first_op\": %s, \"last_op\": %s}",
-              first ? json_string(a, op_text(first, a)) : "null",
-              last ? json_string(a, op_text(last, a)) : "null");
+  strbuf_add(b, "}");
+  add_op(b, "first", first);
+  add_op(b, "last", last);
+  strbuf_add(b, "}");
 }
 
 static void add_stages(StrBuf *b, const Module *m, int ranks) {
@@ -279,8 +290,10 @@ const char *summary_text(Summary *s, const Module *m) {
   StepCost cost;
   bool known = step_cost(m, s->cluster, s->target, a, &cost);
   strbuf_addf(&b,
-              "{\n  \"ranks\": %d,\n  \"plan_hash\": \"%016" PRIx64 "\",\n  \"dtype\": \"%s\",\n",
-              ranks, plan_hash(a, m), summary_dtype(m));
+              "{\n  \"ranks\": %d,\n  \"plan\": %s,\n  \"micro_batches\": %" PRId64
+              ",\n  \"plan_hash\": \"%016" PRIx64 "\",\n  \"dtype\": \"%s\",\n",
+              ranks, s->plan ? json_string(a, s->plan) : "null", s->micro_batches, plan_hash(a, m),
+              summary_dtype(m));
   strbuf_addf(&b,
               "  \"cluster\": %s,\n  \"predicted_step_ms\": %s,\n  \"predicted_span_ms\": %s,\n"
               "  \"per_rank\": [",

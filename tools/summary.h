@@ -15,6 +15,8 @@ typedef struct PassSeconds {
 typedef struct Summary {
   Arena *arena;
   int ranks;
+  const char *plan;              // that was taken, as in --plan; NULL: passes were said
+  int64_t micro_batches;         // of a batch
   int n_ops, n_folded, n_blocks; // of the model: with every block once, and how many blocks
   Target target;
   const Cluster *cluster; // that times are predicted for
