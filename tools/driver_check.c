@@ -46,6 +46,23 @@ static void refuse(const char *const *names, const char *with, const char *hint,
   }
 }
 
+// Files of such a name are taken for what another --emit writes.
+static void check_ending(const Settings *s, Diag *d) {
+  static const struct {
+    const char *ending, *text;
+    Emit emit;
+  } known[] = {{".onnx", "onnx", EMIT_onnx},
+               {".nn", "nn", EMIT_nn},
+               {".lua", "plan", EMIT_plan},
+               {".json", "plan", EMIT_plan}};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    if (str_ends(s->output, known[i].ending) && s->emit != known[i].emit) {
+      diag_warning(d, NULL, "-o: '%s' ends like a file of --emit %s, and is written by --emit %s",
+                   s->output, known[i].text, s->emit_text);
+      diag_hint(d, "--emit %s", known[i].text);
+    }
+}
+
 // What an option asks for is done, or it is an error.
 static bool check_effect(const Settings *s, Diag *d) {
   static const char *const step[] = {"loss",          "optimizer", "freeze",  "detach",
@@ -60,6 +77,7 @@ static bool check_effect(const Settings *s, Diag *d) {
                s->pipeline ? "--passes has none" : "this is a module in text form");
   if (s->emit == EMIT_onnx && s->run.stop_after)
     diag_error(d, NULL, "--stop-after has no effect with --emit onnx");
+  check_ending(s, d);
   if (s->pipeline)
     refuse(step, "--passes",
            "say it in the pipeline: loss(spec=…), autodiff(freeze=…), optimizer(name=…)", d);

@@ -229,6 +229,10 @@ static void report(Sandbox *s, const char *message) {
   if (s->about) diag_note(s->d, s->about, "this is what it is about");
   for (int i = 0; i < s->notes.n; i++)
     diag_note(s->d, s->notes.at[i].loc, "%s", s->notes.at[i].text);
+  if (line == 1 && s->n && *s->text == '{')
+    diag_hint(
+        s->d,
+        "this begins as JSON does; what is read here is Lua, as --emit plan -o plan.lua writes it");
   if (strstr(message, "for iterator"))
     diag_hint(s->d, "a list is gone through by: for i, x in ipairs(list) do");
   if (strstr(message, "global '"))
