@@ -37,6 +37,7 @@ PlanOptions plan_options = {.shape = "",
                             .seconds = 60,
                             .seed = 1,
                             .kind = "1f1b",
+                            .chunks = 4,
                             .constraints = "",
                             .f = 1,
                             .b = 1,
@@ -74,6 +75,8 @@ static const Option options[] = {
     STRING("kind", 0, &plan_options.kind, "NAME",
            "gpipe, 1f1b, interleaved:CHUNKS, chimera, zb-h1, zb-h2, zb-v, dualpipe, interlaced, "
            "3f1b, or search: the shortest that is found of all of them and others"),
+    INTEGER("chunks", 0, &plan_options.chunks, "N",
+            "search: a device has at most so many, each a stage of its own"),
     NUMBER("f", 0, &plan_options.f, "T", "a device's time for the forward of a micro-batch"),
     NUMBER("b", 0, &plan_options.b, "T", "for the gradients of its inputs"),
     NUMBER("w", 0, &plan_options.w, "T", "for those of its weights"),
@@ -97,7 +100,7 @@ static const Option options[] = {
     GROUP("Output"),
     FLAG("json", 0, &plan_options.json,
          "print one object: total, p2p, steps; or status, cost, bound, gap, ended, choices; or "
-         "makespan, span, bubble, peak, ops"),
+         "makespan, span, bubble, peak, chunks, bound, optimal, ops"),
 };
 
 static const Program program = {
@@ -108,7 +111,8 @@ static const Program program = {
     "[--json]\n"
     "       nnaot-plan schedule --stages P --micro-batches M [--kind NAME] [--f T] [--b T] [--w T] "
     "[--comm T]\n"
-    "                           [--embed T] [--memory LIMIT] [--constraints FILE.lua] [--json]\n"
+    "                           [--embed T] [--chunks N] [--memory LIMIT] [--constraints FILE.lua] "
+    "[--json]\n"
     "       [mpirun -n N] nnaot-plan calibrate [--ranks N] [--per-node N] [--target NAME] [--steps "
     "N] "
     "[-o FILE.lua]",
@@ -141,7 +145,7 @@ static const Question questions[] = {
     {"rvd", plan_rvd, false, " shape dtype from to cluster json "},
     {"solve", plan_solve, true, " seconds work method seed lp verbose json "},
     {"schedule", plan_schedule, false,
-     " stages micro-batches kind f b w comm memory embed constraints json "},
+     " stages micro-batches kind f b w comm memory embed chunks constraints json "},
     {"calibrate", plan_calibrate, false, " ranks per-node target steps output verbose "},
 };
 enum { N_QUESTIONS = sizeof questions / sizeof *questions };

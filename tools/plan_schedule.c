@@ -34,6 +34,8 @@ static int check_numbers(const Program *program) {
   for (size_t i = 0; i < sizeof times / sizeof *times; i++)
     if (!(times[i].value >= 0 && times[i].value <= LARGEST)) // nan as well
       status = usage_error(program, "--%s must be from 0 to %.0e", times[i].name, LARGEST);
+  if (o->chunks < 2 || o->chunks > SCHEDULE_CHUNKS)
+    status = usage_error(program, "--chunks must be from 2 to %d", SCHEDULE_CHUNKS);
   if (!(o->memory > 0)) status = usage_error(program, "--memory must be above 0");
   if (!status && o->f + o->b + o->w <= 0)
     status = usage_error(program, "--f, --b and --w are all 0: there is nothing to do");
@@ -64,7 +66,12 @@ static int read_kind(const Program *program, ScheduleChoice *c) {
     return usage_error(program, "--kind interleaved needs its chunks: interleaved:2, say");
   }
   c->kind = str_equal(kind, "search") ? NULL : schedule_text(kind);
-  if (c->kind || str_equal(kind, "search")) return 0;
+  if (!c->kind && str_equal(kind, "search")) {
+    bool whole = !*plan_options.constraints || option_given("chunks");
+    if (whole) c->ask.chunks = (int)plan_options.chunks;
+    return 0;
+  }
+  if (c->kind) return 0;
   StrBuf names = {.arena = a};
   for (int i = 0; i < n_schedule_texts; i++)
     strbuf_addf(&names, "%s%s, ", schedule_texts[i].name,
@@ -80,6 +87,8 @@ static int read_choice(const Program *program, ScheduleChoice *c) {
   if (c->constraints && c->kind)
     return usage_error(program, "--constraints has no effect with --kind %s: they are for search",
                        o->kind);
+  if (option_given("chunks") && c->kind)
+    return usage_error(program, "--chunks has no effect with --kind %s: it is for search", o->kind);
   if (o->embed > 0 && c->kind && !str_equal(o->kind, "interlaced"))
     return usage_error(program, "--embed has no effect with --kind %s", o->kind);
   c->ask.n_devices = (int)o->stages;
@@ -119,8 +128,8 @@ static void print_json(Arena *a, const ScheduleBest *x) {
          json_string(a, x->plan->name), t->makespan, t->span, t->bubble);
   for (int d = 0; d < n; d++)
     printf("%s%.12g", d ? ", " : "", t->peak[d]);
-  printf("], \"bound\": %.12g, \"optimal\": %s, \"ops\": [", x->bound,
-         x->optimal ? "true" : "false");
+  printf("], \"chunks\": %d, \"bound\": %.12g, \"optimal\": %s, \"ops\": [",
+         schedule_best_chunks(x), x->bound, x->optimal ? "true" : "false");
   for (int d = 0; d < n; d++)
     for (int i = t->at[d]; i < t->at[d + 1]; i++)
       print_op(x, d, t->block[i], i == 0);
@@ -134,7 +143,7 @@ static bool schedule(ScheduleChoice *c, Diag *d) {
     print_json(c->arena, &x);
   } else {
     draw_timeline(x.plan, &x.timeline);
-    if (!c->kind) printf("%s\n", schedule_best_text(c->arena, &x));
+    if (!c->kind) printf("%s\n", schedule_best_text(c->arena, c, &x));
     print_last_line(&x);
   }
   return output_flush(d);

@@ -14,6 +14,7 @@ typedef struct PlanOptions {
   const char *kind, *constraints; // schedule
   int64_t stages, micro_batches;
   double f, b, w, comm, memory, embed;
+  int64_t chunks;
   int64_t ranks, per_node, steps; // calibrate
   const char *target, *output;
   bool json, verbose;

@@ -80,37 +80,37 @@ static bool kind_best(const ScheduleChoice *c, SchedulePlan *p, ScheduleBest *x)
 
 // -- Answers ------------------------------------------------------------------------------------
 
-// What is tried first, and whose shape is searched: orders of others are found in these.
+// What is tried first, of each number of chunks; and those whose shapes are searched: orders of
+// others are found in these.
 static const struct {
   const char *kind;
-  int chunks;
-  bool searched;
+  int least_chunks, searched_chunks; // more than one: up to as many as are asked for; 0: none
 } candidates[] = {
-    {"1f1b", 1, false},        {"gpipe", 1, false},       {"interleaved", 2, true},
-    {"interleaved", 3, false}, {"interleaved", 4, false}, {"chimera", 1, false},
-    {"zb-h1", 1, true},        {"zb-h2", 1, false},       {"zb-v", 1, true},
-    {"dualpipe", 1, true},
+    {"1f1b", 1, 0},  {"gpipe", 1, 0}, {"interleaved", 2, 2}, {"chimera", 1, 0},
+    {"zb-h1", 1, 1}, {"zb-h2", 1, 0}, {"zb-v", 1, 1},        {"dualpipe", 1, 1},
 };
-enum { N_CANDIDATES = sizeof candidates / sizeof *candidates };
+enum { N_KINDS = sizeof candidates / sizeof *candidates };
 
 static bool search_shapes(const ScheduleChoice *c, ScheduleBest *x, Diag *d) {
-  SchedulePlan *plan[N_CANDIDATES];
+  SchedulePlan *searched[N_KINDS], *first = NULL;
   int n_searched = 0;
   x->bound = INFINITY;
-  for (int i = 0; i < N_CANDIDATES; i++) {
+  for (int i = 0; i < N_KINDS; i++) {
     ScheduleAsk ask = c->ask;
-    ScheduleBest alone = {0};
-    ask.chunks = candidates[i].chunks;
-    plan[i] = schedule_plan(c->arena, schedule_text(candidates[i].kind), &ask, d);
-    if (!plan[i]) return false;
-    if (kind_best(c, plan[i], &alone)) take(x, plan[i], &alone.timeline, alone.how);
-    x->bound = fmin(x->bound, pipeline_bound(c->arena, plan[i]->pipeline));
-    n_searched += candidates[i].searched;
+    int least = candidates[i].least_chunks, most = least > 1 ? c->ask.chunks : least;
+    for (ask.chunks = least; ask.chunks <= most; ask.chunks++) {
+      SchedulePlan *p = schedule_plan(c->arena, schedule_text(candidates[i].kind), &ask, d);
+      ScheduleBest alone = {0};
+      if (!p) return false;
+      if (!first) first = p;
+      if (kind_best(c, p, &alone)) take(x, p, &alone.timeline, alone.how);
+      x->bound = fmin(x->bound, pipeline_bound(c->arena, p->pipeline));
+      if (ask.chunks == candidates[i].searched_chunks) searched[n_searched++] = p;
+    }
   }
-  for (int i = 0; i < N_CANDIDATES; i++)
-    if (candidates[i].searched)
-      search_plan(c, plan[i], &no_orders, c->ask.memory, SEARCH_WORK / n_searched, x);
-  if (!x->plan) return too_little(c, plan[0], d);
+  for (int i = 0; i < n_searched; i++)
+    search_plan(c, searched[i], &no_orders, c->ask.memory, SEARCH_WORK / n_searched, x);
+  if (!x->plan) return too_little(c, first, d);
   return true;
 }
 
@@ -145,7 +145,16 @@ bool schedule_best(const ScheduleChoice *c, ScheduleBest *out, Diag *d) {
   return ok;
 }
 
-const char *schedule_best_text(Arena *a, const ScheduleBest *x) {
-  return str_format(a, "found in the shape of '%s', %s; nothing ends before %.9g", x->plan->name,
-                    x->how, x->bound);
+int schedule_best_chunks(const ScheduleBest *x) {
+  return x->plan->shape.n_stages / x->plan->shape.n_devices;
+}
+
+const char *schedule_best_text(Arena *a, const ScheduleChoice *c, const ScheduleBest *x) {
+  int chunks = schedule_best_chunks(x);
+  const char *in = chunks > 1 ? str_format(a, " in %d chunks", chunks) : "";
+  const char *of = c->constraints || c->ask.e > 0
+                       ? ""
+                       : str_format(a, " in at most %d chunks a device", c->ask.chunks);
+  return str_format(a, "found in the shape of '%s'%s, %s; nothing%s ends before %.9g",
+                    x->plan->name, in, x->how, of, x->bound);
 }

@@ -15,14 +15,16 @@ typedef struct ScheduleChoice {
 typedef struct ScheduleBest {
   SchedulePlan *plan;
   Timeline timeline;
-  double bound;    // nothing of this shape ends earlier
-  bool optimal;    // nothing in this shape and room does
+  double bound;    // nothing of this shape, or of any that a search looks at, ends earlier
+  bool optimal;    // nothing of these in this room does
   const char *how; // a search's: what found it
 } ScheduleBest;
 
 // False, having reported why.
 bool schedule_best(const ScheduleChoice *c, ScheduleBest *out, Diag *d);
+// Stages of each device.
+int schedule_best_chunks(const ScheduleBest *x);
 // A line about what a search has found.
-const char *schedule_best_text(Arena *a, const ScheduleBest *x);
+const char *schedule_best_text(Arena *a, const ScheduleChoice *c, const ScheduleBest *x);
 
 #endif

@@ -21,7 +21,8 @@ enum {
 };
 
 typedef struct ScheduleAsk {
-  int n_devices, n_micro_batches, chunks;
+  int n_devices, n_micro_batches;
+  int chunks; // of a device, interleaved; as many as a search may take
   double f, b, w, e, latency;
   double memory; // INFINITY: any
 } ScheduleAsk;
