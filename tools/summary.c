@@ -119,14 +119,35 @@ const char *manifest_text(Arena *a, const Module *m, bool csv) {
 
 // -- The summary -------------------------------------------------------------------------------
 
+// The op with axes by their places in the mesh: what they are called is no decision, and ONNX's
+// annotations have no names for them.
+static const char *decision_text(Arena *a, const Op *op, Diag *quiet) {
+  const char *text = op_text(op, a);
+  MeshAxes axes;
+  bool names_axes = (op_info[op->kind].traits & (COMM | TIME)) && op_has_attr(op, "axis");
+  if (!names_axes || !op_axes(op, &axes, quiet)) return text;
+  const char *name = str_format(a, " axis=\"%s\"", attr_s(op, "axis"));
+  const char *at = strstr(text, name);
+  if (!at) return text;
+  StrBuf b = {.arena = a};
+  strbuf_addf(&b, "%.*s axis=", (int)(at - text), text);
+  for (int i = 0; i < axes.n; i++)
+    strbuf_addf(&b, "%s%d", i ? "+" : "", axes.at[i]);
+  strbuf_add(&b, at + strlen(name));
+  return b.at;
+}
+
 // The decisions, without where ops come from: equal for equal plans of equal models.
 static uint64_t plan_hash(Arena *a, const Module *m) {
   uint64_t hash = 14695981039346656037u; // FNV-1a
+  Diag *d = diag_new(stderr);
+  diag_quiet(d, true);
   for_each_graph(g, m)
     for_each_op(op, g) {
-      for (const char *p = op_text(op, a); *p; p++)
+      for (const char *p = decision_text(a, op, d); *p; p++)
         hash = (hash ^ (uint8_t)*p) * 1099511628211u;
     }
+  diag_free(d);
   return hash;
 }
 

@@ -255,16 +255,31 @@ static bool is_stored(const Annotate *p, const Value *v) {
   return stored;
 }
 
-// Annotations are of what nodes read and make, not of what is kept between steps.
+// Whether each rank updates a part of what the model takes whole.
+static bool is_updated_in_parts(const Annotate *p, const Value *v) {
+  for_each_use(u, v) {
+    const Op *op = u->user;
+    if (!op || op_part(op) != PART_update || v->role != ROLE_weight) continue;
+    for (int k = 0; k < p->all->n_axes; k++)
+      if (op->split[p->axis[k]] && !is_read_in_parts(v, p->axis[k])) return true;
+  }
+  return false;
+}
+
+// Annotations are of what nodes read and make, not of what is kept between steps, and how that is
+// updated.
 static void warn_of_stored(const Annotate *p, const Graph *g, Diag *d) {
-  int n[N_ROLES] = {0};
-  for (int i = 0; i < g->n_params; i++)
+  int n[N_ROLES] = {0}, updated = 0;
+  for (int i = 0; i < g->n_params; i++) {
     n[g->params[i]->role] += is_stored(p, g->params[i]);
-  if (!n[ROLE_weight] && !n[ROLE_state]) return;
+    updated += is_updated_in_parts(p, g->params[i]);
+  }
+  if (!n[ROLE_weight] && !n[ROLE_state] && !updated) return;
   diag_warning(d, NULL,
                "annotations cannot say what ranks keep between steps: of this plan, parts of %d "
-               "weights and %d states of the optimizer that nodes read whole",
-               n[ROLE_weight], n[ROLE_state]);
+               "weights and %d states of the optimizer that nodes read whole; %d weights are "
+               "updated in parts",
+               n[ROLE_weight], n[ROLE_state], updated);
   diag_hint(d, "--emit plan -o FILE.lua writes all of the plan");
 }
 
