@@ -134,7 +134,7 @@ static void write_track(FILE *f, const NnrtTrace *t, const Track *track, int ran
         f, ",\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%d,\"tid\":%d,\"args\":{",
         kind_of[thread], e->from - t->zero, e->to - e->from, rank, thread);
     if (e->step >= 0) fprintf(f, "\"step\":%lld,", (long long)e->step);
-    if (e->slice >= 0) fprintf(f, "\"slice\":%d,", e->slice);
+    if (e->slice >= 0) fprintf(f, "\"micro_batch\":%d,", e->slice);
     fputs("\"at\":", f);
     nnrt_json_write_string(f, at ? at + strspn(at, " ") : "");
     fputs("}}", f);

@@ -67,7 +67,8 @@ static void add_cards(StrBuf *b, const Report *r) {
   add_card(b, str_format(a, "%.1f %%", 100 * busy / (cost->n_ranks * cost->seconds)),
            "of all ranks’ time they compute");
   if (r->memory) add_card(b, bytes_text(a, (double)peak), "of memory, on the rank with most");
-  add_card(b, str_format(a, "%d", module_slices(r->m)), "slices of a batch, one after the other");
+  add_card(b, str_format(a, "%d", module_slices(r->m)),
+           "micro-batches of a batch, one after the other");
   strbuf_add(b, "</div>\n");
 }
 

@@ -95,7 +95,8 @@ void report_graph(StrBuf *b, const Report *r) {
   strbuf_add(
       b,
       "<h2 id=\"graph\">Graph</h2>\n<p>What ranks compute of the model itself; its gradients and "
-      "updates follow from that. Sizes are those of one rank, in one slice. Along each axis of the "
+      "updates follow from that. Sizes are those of one rank, in one micro-batch. Along each axis "
+      "of the "
       "ranks a "
       "value is split, S(dimension), the same everywhere, B, or a sum that is not added up yet, "
       "P.</p>\n"

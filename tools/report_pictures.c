@@ -106,7 +106,7 @@ static bool bar_of(StrBuf *b, const Report *r, const StepEvent *e, Line line, Ba
     return false;
   if (e->op && !moves && e->segment) return false; // its segment is drawn
   const char *of =
-      e->slice < 0 || module_slices(r->m) == 1 ? "" : str_format(a, " of slice %d", e->slice);
+      e->slice < 0 || module_slices(r->m) == 1 ? "" : str_format(a, " of micro-batch %d", e->slice);
   if (e->op) {
     out->class = moves ? "moving" : part_class(e);
     out->title = str_format(a, "%s%s", op_title(a, e->op, r->seen->target), of);
@@ -267,7 +267,7 @@ static void explain_peak(StrBuf *b, const Report *r, const LaneMemory *m) {
     strbuf_addf(b, "</code>%s runs",
                 m->peak_slice < 0 || module_slices(r->m) == 1
                     ? ""
-                    : str_format(a, " of slice %d", m->peak_slice));
+                    : str_format(a, " of micro-batch %d", m->peak_slice));
   }
   strbuf_addf(b,
               ": %s. The rest of the %s that plan_memory planned are gaps between places.</p>\n"
@@ -279,7 +279,7 @@ static void explain_peak(StrBuf *b, const Report *r, const LaneMemory *m) {
                   bytes_text(a, (double)by_kind[k]));
   strbuf_add(
       b, "</div>\n<div class=\"table\"><table><tr><th class=\"n\">at the peak</th><th class=\"n\">"
-         "slices</th><th>as</th><th>made by</th><th>in the model</th></tr>\n");
+         "micro-batches</th><th>as</th><th>made by</th><th>in the model</th></tr>\n");
   for (int i = 0; i < m->at_peak.n && i < MOST_HELD; i++) {
     add_held(b, r, &m->at_peak.at[i]);
     shown += m->at_peak.at[i].bytes * m->at_peak.at[i].slices;

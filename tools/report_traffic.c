@@ -125,7 +125,8 @@ static void add_kinds(StrBuf *b, const Collectives *list) {
         bytes += (double)c->all_bytes * (double)c->count;
       }
       if (!count) continue;
-      static const char *const when[] = {"before the slices", "in every slice", "update"};
+      static const char *const when[] = {"before the micro-batches", "in every micro-batch",
+                                         "update"};
       strbuf_addf(b,
                   "<tr><td class=\"mono\">%s</td><td>%s</td><td class=\"n\">%lld</td><td "
                   "class=\"n\">%s</td></tr>\n",

@@ -76,7 +76,7 @@ static void add_event(Trace *x, int process, const StepEvent *e) {
               e->op ? x->title[e->op->id] : segment_title(x, e), thread_kind[thread], 1e6 * e->from,
               1e6 * (e->to - e->from));
   strbuf_addf(&x->b, "\"pid\":%d,\"tid\":%d,\"args\":{\"step\":0,", process, thread);
-  if (e->slice >= 0) strbuf_addf(&x->b, "\"slice\":%d,", e->slice);
+  if (e->slice >= 0) strbuf_addf(&x->b, "\"micro_batch\":%d,", e->slice);
   strbuf_addf(&x->b, "\"at\":%s}}", e->op ? x->place[e->op->id] : "\"\"");
 }
 

@@ -280,7 +280,7 @@ static bool fit_ways(Fit *f, const ScheduleText *text, int chunks) {
   SchedulePlan *plan = plan_for(f, text, chunks, fit_places(f));
   if (!plan) return false;
   if (!same_each_time(&plan->shape, f->ways))
-    return fit_declined(f, "in it a stage is on other ranks for every third slice");
+    return fit_declined(f, "in it a stage is on other ranks for every third micro-batch");
   return check_ways(f) && check_kind(f, plan, text, chunks);
 }
 

@@ -416,7 +416,7 @@ static const Value *lost_value(const Graph *g) {
 // and ops whose order somebody wants otherwise cannot stand together.
 static bool check(const Scheduler *s) {
   if (lost_value(s->g)) {
-    fit_declined(&s->fit, "something that each slice makes is read after the last");
+    fit_declined(&s->fit, "something that each micro-batch makes is read after the last");
   } else if (!graph_out_of_turn(s->g)) {
     bool quiet = s->fit.asked ? false : diag_quiet(s->fit.d, true);
     bool ok = verify_schedule(s->g, s->fit.d);

@@ -120,7 +120,7 @@ static int place(lua_State *l) {
   PlanProgram *p = program_of(l);
   plan_sharding(l);
   int axis = plan_axis(l, 1);
-  if (p->s->mesh->axis[axis].time) return FAIL(l, NULL, "stages are ranks, and no slices of time");
+  if (p->s->mesh->axis[axis].time) return FAIL(l, NULL, "stages are ranks, and no micro-batches");
   StageWish wish = check_stages(l, 2, p->s->mesh->axis[axis].size);
   Stages made;
   if (p->s->guessing) return plan_quit(l); // outer.h: stages are not guessed

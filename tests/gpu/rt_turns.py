@@ -38,7 +38,7 @@ with folder_with_data():
     env = {"PROGRAM": "1", "ORDER": "1"}
     train("gpu_turns4", "--steps", 2, "--trace", "t.json", env=env)
     spans = [e for e in json.load(open("t.json"))["traceEvents"] if e["ph"] == "X"]
-    slices = {e["args"]["slice"] for e in spans if e["cat"] == "segment"}
+    slices = {e["args"]["micro_batch"] for e in spans if e["cat"] == "segment"}
     check("a trace says which slice segments and moves are of", slices == set(range(6)) and
-          {e["args"]["slice"] for e in spans if e["cat"] == "comm" and e["name"] == "move"} == slices, spans[:3])
+          {e["args"]["micro_batch"] for e in spans if e["cat"] == "comm" and e["name"] == "move"} == slices, spans[:3])
 finish()

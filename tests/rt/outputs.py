@@ -109,7 +109,7 @@ with folder_with_data():
     check("trace: 20 steps of 2 micro-batches, and 3 evaluations of 6", sum(e["name"] == "linear" and e["pid"] == 1 for e in spans)
           == 20 * 2 + 3 * 6 * 2)
     segments = [e for e in spans if e["cat"] == "segment" and e["pid"] == 1]
-    check("trace: the segments of a step are its slices", [(e["name"], e["args"]["step"], e["args"]["slice"])
+    check("trace: the segments of a step are its slices", [(e["name"], e["args"]["step"], e["args"]["micro_batch"])
           for e in segments[:4]] == [("micro", step, micro) for step in (0, 1) for micro in (0, 1)], segments[:4])
     check("trace: time goes on", all(e["dur"] >= 0 and e["ts"] >= 0 for e in spans))
 

@@ -56,13 +56,13 @@ with folder_with_data():
         mine.sort(key=lambda e: e["ts"])
         slices = {}
         for e in mine:
-            slices.setdefault(e["name"], []).append(e["args"]["slice"])
+            slices.setdefault(e["name"], []).append(e["args"]["micro_batch"])
         check("a trace has every slice of every segment in order", slices
               and all(s == list(range(6)) for s in slices.values()), slices)
-    turns = [e["args"]["slice"] for e in spans if e["cat"] == "segment"]
+    turns = [e["args"]["micro_batch"] for e in spans if e["cat"] == "segment"]
     check("slices are mixed in this order", turns != sorted(turns), turns)
     moves = [e for e in spans if e["cat"] == "comm" and e["name"] == "move"]
-    check("a trace says of which slice a move is", {e["args"]["slice"] for e in moves} == set(range(6)), moves[:3])
+    check("a trace says of which micro-batch a move is", {e["args"]["micro_batch"] for e in moves} == set(range(6)), moves[:3])
 
     # A rank that is gone is noticed while others compute.
     port = free_port()

@@ -36,10 +36,10 @@ for r, said in enumerate(ranks):
         took = seconds_of(list_)
         # Each event is rounded to a nanosecond.
         assert abs(took - 1e3 * said[key]) < 0.001 * (len(list_) + 1), (r, key, took, said[key])
-    # What is of a slice lies in a segment of that slice.
+    # What is of a micro-batch lies in a segment of it.
     for e in mine[0]:
-        if "slice" not in e["args"]: continue
-        assert any(s["args"]["slice"] == e["args"]["slice"] and s["ts"] <= e["ts"] + 0.002 and
+        if "micro_batch" not in e["args"]: continue
+        assert any(s["args"]["micro_batch"] == e["args"]["micro_batch"] and s["ts"] <= e["ts"] + 0.002 and
                    e["ts"] + e["dur"] <= s["ts"] + s["dur"] + 0.002 for s in mine[2]), e
     memory = [sum(e["args"].values()) for e in events if e["ph"] == "C" and e["pid"] == r]
     if said["peak_bytes"] is None:
