@@ -5,10 +5,15 @@
 //     1   ·    ·   1.2   ·
 //
 // A collective is counted as if it went around a ring of its group, an all_to_all as what each
-// sends to each.  What really goes over which link is for the communicator to say.
+// sends to each.  What really goes over which link is for the communicator to say.  What ranks hand
+// to a collective is another number, which does not depend on how it is done: that of --summary and
+// --comm-manifest, and what an executable counts.
+//
+//     all_reduce of 1.0 MB on 4 ranks     handed over 4.0 MB     sent 6.0 MB: 2 * 3/4 by each
 
 #include "report.h"
 
+#include <limits.h>
 #include <math.h>
 
 #include "cost/collectives.h"
@@ -51,6 +56,15 @@ static void add_move(Matrix *x, Arena *a, const Collective *c) {
          (double)message_bytes(&messages.at[i], c->op->out[0]->type) * (double)c->count);
 }
 
+static void add_collective(Matrix *x, const Collective *c) {
+  Arena *a = arena_new();
+  if (c->op->kind == OP_move)
+    add_move(x, a, c);
+  else
+    add_groups(x, a, c);
+  arena_free(a);
+}
+
 static Matrix find_matrix(Arena *a, const Report *r, const Collectives *list) {
   int most = 0;
   for (int i = 0; i < r->timeline->cost.n_ranks; i++)
@@ -58,14 +72,8 @@ static Matrix find_matrix(Arena *a, const Report *r, const Collectives *list) {
   Matrix x = {.per = most / MOST_CELLS + 1};
   x.n = most / x.per + 1;
   x.bytes = arena_array(a, double, x.n *x.n);
-  for (int i = 0; i < list->n; i++) {
-    Arena *scratch = arena_new();
-    if (list->at[i].op->kind == OP_move)
-      add_move(&x, scratch, &list->at[i]);
-    else
-      add_groups(&x, scratch, &list->at[i]);
-    arena_free(scratch);
-  }
+  for (int i = 0; i < list->n; i++)
+    add_collective(&x, &list->at[i]);
   return x;
 }
 
@@ -102,36 +110,39 @@ static void draw_matrix(StrBuf *b, const Matrix *x) {
     strbuf_addf(b, "%s to %s: %s</title></rect>\n", cell_name(a, x, i / x->n),
                 cell_name(a, x, i % x->n), bytes_text(a, x->bytes[i]));
   }
-  strbuf_addf(b,
-              "</svg>\n<figcaption>From the rank of a row to that of a column; the darkest is %s. "
-              "Collectives are "
-              "counted as if they went around a ring.</figcaption>\n",
-              bytes_text(a, most));
+  strbuf_addf(
+      b,
+      "</svg>\n<figcaption>Bytes sent from the rank of a row to that of a column; the darkest "
+      "is %s. Collectives are counted as if they went around a ring.</figcaption>\n",
+      bytes_text(a, most));
 }
 
-// By kind, and when.
+// By kind, and when: what is handed over, and what is sent, of which the matrix is the sum.
 static void add_kinds(StrBuf *b, const Collectives *list) {
   strbuf_add(
-      b, "<div class=\"table\"><table><tr><th>kind</th><th>when</th><th class=\"n\">of a step</th>"
-         "<th class=\"n\">bytes, of all ranks</th></tr>\n");
+      b,
+      "<div class=\"table\"><table><tr><th>kind</th><th>when</th><th class=\"n\">of a step</th>"
+      "<th class=\"n\">handed over by all ranks</th><th class=\"n\">sent by all ranks</th></tr>\n");
   for (int k = 0; k < N_COLLECTIVE_KINDS; k++)
     for (StepPart part = 0; part < N_STEP_PARTS; part++) {
-      double bytes = 0;
+      double bytes = 0, sent = 0;
+      Matrix whole = {.n = 1, .per = INT_MAX, .bytes = &sent};
       int64_t count = 0;
       for (int i = 0; i < list->n; i++) {
         const Collective *c = &list->at[i];
         if (c->op->kind != collective_kinds[k] || c->part != part) continue;
         count += c->count;
         bytes += (double)c->all_bytes * (double)c->count;
+        add_collective(&whole, c);
       }
       if (!count) continue;
       static const char *const when[] = {"before the micro-batches", "in every micro-batch",
                                          "update"};
       strbuf_addf(b,
                   "<tr><td class=\"mono\">%s</td><td>%s</td><td class=\"n\">%lld</td><td "
-                  "class=\"n\">%s</td></tr>\n",
+                  "class=\"n\">%s</td><td class=\"n\">%s</td></tr>\n",
                   op_info[collective_kinds[k]].name, when[part], (long long)count,
-                  bytes_text(b->arena, bytes));
+                  bytes_text(b->arena, bytes), bytes_text(b->arena, sent));
     }
   strbuf_add(b, "</table></div>\n");
 }

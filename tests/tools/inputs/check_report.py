@@ -53,5 +53,18 @@ assert said, text[:400]
 took = float(said[1]) * {"µs": 1e-3, "ms": 1, "s": 1e3}[said[2]]
 assert abs(took / step - 1) < 0.01, (took, step)
 assert f"{100 * summary['bubble_fraction']:.1f} %of all ranks’ time they are idle" in text
+
+# What is handed to collectives is what the summary says, and what is sent is what goes from rank to rank.
+UNITS = {"bytes": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9}
+handed, sent = {}, 0
+for kind, a, a_unit, b, b_unit in re.findall(
+        r'<tr><td class="mono">(\w+)</td><td>[^<]*</td><td class="n">\d+</td><td class="n">([\d.]+) (\w+)</td>'
+        r'<td class="n">([\d.]+) (\w+)</td></tr>', page):
+    handed[kind] = handed.get(kind, 0) + float(a) * UNITS[a_unit]
+    sent += float(b) * UNITS[b_unit]
+for kind, n in summary["comm_bytes"].items():
+    assert abs(handed.get(kind, 0) - n) <= 0.05 * n, (kind, handed, n)
+drawn = sum(float(n) * UNITS[u] for n, u in re.findall(r"<title>[\d-]+ to [\d-]+: ([\d.]+) (\w+)</title>", page))
+assert abs(drawn - sent) <= 0.05 * sent, (drawn, sent)
 for word in sys.argv[3:]:
     assert word in text, word
