@@ -22,6 +22,23 @@
 // of its list.  What nobody reads of a list is not repeated: running statistics are updated once.
 // What is drawn at random is decided by key and element, so it is drawn again as it was.
 //
+// What a rank computes in pieces (plan/pieces.h) is not all there at a time either.  Take a layer
+// whose attention is cut in two: gradients of what follows want %s, which all pieces are summed up
+// in, and what is in the pieces is wanted only later, by the gradients of each.  So it is made
+// twice, once on the way to %s and once for gradients, right before those of its piece; and one
+// piece is there at a time, at the price of computing it once more.
+//
+//     %a1 = … %x      piece=1                     %5 = … %x          anew=1 piece=1
+//     %p1 = … %a1     piece=1                     %6 = … %5          anew=1 piece=1
+//     %a2 = … %x      piece=2                     %7 = … %x          anew=1 piece=2
+//     %p2 = … %a2     piece=2                     %8 = … %7          anew=1 piece=2
+//     %s = add %p1, %p2                    =>     %9 = add %6, %8    anew=1
+//     …                                           … what reads %9: here are no pieces
+//                                                 %10 = … %x         anew=1 piece=2
+//                                                 … gradients of piece 2, which read %10
+//                                                 %11 = … %x         anew=1 piece=1
+//                                                 … gradients of piece 1, which read %11
+//
 // The repeated op is one of backward and has the number of the op that it repeats.  This pass
 // stands behind all that merges or rewrites ops of whole tensors, and shard lays out what is
 // repeated as its op of the model (kept_of).  merge_equal leaves it alone, and fuse puts it in no
@@ -38,6 +55,7 @@ typedef struct Recompute {
   Arena *arena, *scratch;
   Diag *d;
   Value **again; // by value id: computed anew, or NULL
+  Value **own;   // by value id: what is of a piece, computed anew for the gradients of that
   uint32_t n_values;
   int64_t n;
 } Recompute;
@@ -51,30 +69,56 @@ static bool is_not_kept(const Value *v) {
   return true;
 }
 
-// An op that is to be repeated, and how many of its operands have been looked at.
-typedef struct Frame {
-  Op *op;
-  int operand;
-} Frame;
-
-static Value *again(const Recompute *r, Value *v) {
-  Value *is = v->id < r->n_values ? r->again[v->id] : NULL;
-  return is ? is : v;
+// Does it read what is of different pieces, as sums over them do?
+static bool joins_pieces(const Op *op) {
+  int piece = 0;
+  for (int i = 0; i < op->n_in; i++) {
+    const Op *def = op->in[i].value->def;
+    if (!def || !def->piece) continue;
+    if (piece && def->piece != piece) return true;
+    piece = def->piece;
+  }
+  return false;
 }
 
-static bool repeat(Recompute *r, const Op *op, Op *at) {
+// `piece` where `v` is made in it, else 0.
+static int piece_within(const Value *v, int piece) {
+  return v->def->piece == piece && !joins_pieces(v->def) ? piece : 0;
+}
+
+// What `v`, which is not kept, is for gradients of `piece`; 0: for what has none, or on the way to
+// other values.  NULL: not made yet.
+static Value *again(const Recompute *r, const Value *v, int piece) {
+  if (piece_within(v, piece)) return r->own[v->id];
+  return r->again[v->id] ? r->again[v->id] : r->own[v->id];
+}
+
+// An op that is to be repeated, for gradients of which piece, and how many of its operands have
+// been looked at.
+typedef struct Frame {
+  Op *op;
+  int piece, operand;
+} Frame;
+
+static Frame frame_of(const Value *v, int piece) {
+  return (Frame){v->def, piece_within(v, piece), 0};
+}
+
+static bool repeat(Recompute *r, const Op *op, int piece, Op *at) {
   Value **in = arena_array(r->scratch, Value *, op->n_in);
   int n;
   op_attr_specs(op->kind, &n);
-  for (int i = 0; i < op->n_in; i++)
-    in[i] = is_not_kept(op->in[i].value) ? again(r, op->in[i].value) : op->in[i].value;
+  for (int i = 0; i < op->n_in; i++) {
+    Value *x = op->in[i].value;
+    in[i] = is_not_kept(x) ? again(r, x, piece) : x;
+  }
   Origin origin = op_origin(op);
   origin.part = PART_backward;
   origin.loc = loc_from(r->arena, op->loc, "computed anew");
   Op *copy = op->callee ? op_new_call(r->g, at, op->kind, op->callee, in, op->n_in, origin, r->d)
                         : op_new(r->g, at, op->kind, in, op->n_in, op->attrs, n, origin, r->d);
   for (int i = 0; copy && i < op->n_out; i++)
-    r->again[op->out[i]->id] = copy->out[i];
+    (piece ? r->own : r->again)[op->out[i]->id] = copy->out[i];
   r->n++;
   return copy != NULL;
 }
@@ -82,16 +126,17 @@ static bool repeat(Recompute *r, const Op *op, Op *at) {
 // Repeats what makes `v` before `at`, behind what it needs of its list.
 static bool repeat_all(Recompute *r, const Value *v, Op *at) {
   Vec(Frame) open = {0};
-  vec_push(r->scratch, &open, (Frame){v->def, 0});
+  vec_push(r->scratch, &open, frame_of(v, at->piece));
   while (open.n > 0) {
     Frame *top = &open.at[open.n - 1];
     if (top->operand < top->op->n_in) {
       Value *x = top->op->in[top->operand++].value;
-      if (is_not_kept(x) && !r->again[x->id]) vec_push(r->scratch, &open, (Frame){x->def, 0});
+      int piece = top->piece;
+      if (is_not_kept(x) && !again(r, x, piece)) vec_push(r->scratch, &open, frame_of(x, piece));
       continue;
     }
     // An op may be needed by several that are open.
-    if (!r->again[top->op->out[0]->id] && !repeat(r, top->op, at)) return false;
+    if (!again(r, top->op->out[0], top->piece) && !repeat(r, top->op, top->piece, at)) return false;
     open.n--;
   }
   return true;
@@ -101,8 +146,8 @@ static bool recompute_for(Recompute *r, Op *op) {
   for (int i = 0; i < op->n_in; i++) {
     Value *v = op->in[i].value;
     if (v->id >= r->n_values || !is_not_kept(v)) continue;
-    if (!r->again[v->id] && !repeat_all(r, v, op)) return false;
-    op_set_in(op, i, r->again[v->id]);
+    if (!again(r, v, op->piece) && !repeat_all(r, v, op)) return false;
+    op_set_in(op, i, again(r, v, op->piece));
   }
   return true;
 }
@@ -133,6 +178,7 @@ static bool recompute(Graph *g, const PassOptions *o, Diag *d, int64_t *n) {
   graph_renumber(g);
   r.n_values = g->n_values;
   r.again = arena_array(r.scratch, Value *, g->n_values);
+  r.own = arena_array(r.scratch, Value *, g->n_values);
   for_each_op(op, g)
     if (op->part == PART_backward && !op_is_anew(op) && !recompute_for(&r, op)) return false;
   end_lists(g);
