@@ -9,7 +9,9 @@
 // statistics of batch normalisation do: each is hardly more than its launch.
 //
 // Ops that have a turn (Origin) depend on the one before as if they read it.  What is computed anew
-// for gradients (recompute.c) joins no ops of forward: there it would be kept.
+// for gradients (recompute.c) joins no ops of forward: there it would be kept.  And what is of
+// different pieces (plan/pieces.h) is not joined, as the sum over all of them would be: it would
+// read what every piece made, when the last one is done, and pieces are there to keep less.
 
 #include "fuse_groups.h"
 
@@ -207,10 +209,25 @@ static void merge(FuseGroups *f, Group *into, Group *from, const Loops *loops) {
   }
 }
 
+// The piece that members are of, if any is; all of them are of one.
+static int piece_of(const Group *g) {
+  for (int m = 0; m < g->member.n; m++)
+    if (g->member.at[m]->piece) return g->member.at[m]->piece;
+  return 0;
+}
+
+// Would it wait for one piece with what it reads of another?
+static bool joins_pieces(const Group *a, const Group *b) {
+  int piece = piece_of(a), other = piece_of(b);
+  return piece && other && piece != other;
+}
+
 static void try_merge(FuseGroups *f, const Op *op, const Op *with) {
   Group *a = f->group[with->id], *b = f->group[op->id];
   Loops loops;
-  if (a == b || !loops_of_both(a, b, &loops) || !fits(f, a, b) || makes_cycle(f, a, b)) return;
+  if (a == b || joins_pieces(a, b) || !loops_of_both(a, b, &loops) || !fits(f, a, b) ||
+      makes_cycle(f, a, b))
+    return;
   merge(f, a, b, &loops);
 }
 
