@@ -275,7 +275,7 @@ void graph_erase_param(Graph *g, int i) {
 const char *const train_part_name[N_TRAIN_PARTS] = {"forward", "backward", "update"};
 
 Origin op_origin(const Op *op) {
-  return (Origin){op->loc, op->part, op->of, op->piece, op->turn, op->anew, op->away};
+  return (Origin){op->loc, op->part, op->of, op->piece, op->turn, op->anew, op->by_piece, op->away};
 }
 
 Origin value_origin(const Value *v) {
@@ -297,6 +297,7 @@ Op *op_draft(Graph *g, OpKind kind, Value *const *in, int n_in, int n_out, Origi
   op->piece = origin.piece;
   op->turn = origin.turn;
   op->anew = origin.anew;
+  op->by_piece = origin.by_piece;
   op->away = origin.away;
   op->n_in = n_in;
   op->in = arena_array(a, Use, n_in);

@@ -199,6 +199,7 @@ typedef struct Origin {
   // Forward, the list of ops, from 1, whose results are not kept for gradients; backward, that list
   // of an op that computes such a result anew: recompute.c.  0: none.
   int anew;
+  bool by_piece; // with `anew`: one piece at a time
   // Forward, the list of ops, from 1, whose results are in host memory between forward and
   // backward: swap.c.  0: none.
   int away;
@@ -219,6 +220,7 @@ struct Op {
   const Loc *loc;
   TrainPart part;
   int of, piece, turn, anew, away;
+  bool by_piece;
   int segment; // of its graph's schedule, from 1; 0: none
   Graph *graph;
   Op *prev, *next;

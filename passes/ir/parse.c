@@ -10,7 +10,7 @@
 //     op        = [%NAME {"," %NAME} "="] WORD [@NAME] [%NAME {"," %NAME}] {WORD "=" attr}
 //                 [":" type {"," type} ["split=[" ... "]"]] origin ["segment=" WORD]
 //     origin    = ["backward" | "update"] ["of=" NUMBER] ["piece=" NUMBER] ["turn=" NUMBER]
-//                 ["anew=" NUMBER]
+//                 ["anew=" NUMBER ["by_piece"]] ["away=" NUMBER]
 //     type      = dtype "[" [NUMBER {"," NUMBER}] "]" [layout] ["at" NUMBER ["slots=" NUMBER ":" NUMBER]]
 //     layout    = [@NAME] "{" [sbp {"," sbp}] "}"
 //     return    = "return" result {"," result}

@@ -126,7 +126,7 @@ static void add_origin(StrBuf *b, const Op *op) {
   if (op->of) strbuf_addf(b, " of=%d", op->of);
   if (op->piece) strbuf_addf(b, " piece=%d", op->piece);
   if (op->turn) strbuf_addf(b, " turn=%d", op->turn);
-  if (op->anew) strbuf_addf(b, " anew=%d", op->anew);
+  if (op->anew) strbuf_addf(b, " anew=%d%s", op->anew, op->by_piece ? " by_piece" : "");
   if (op->away) strbuf_addf(b, " away=%d", op->away);
   if (op->segment)
     strbuf_addf(b, " segment=%s", str_name(b->arena, segment_name(op->graph, op->segment)));

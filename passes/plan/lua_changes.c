@@ -181,7 +181,7 @@ static int *away_of(Op *op) {
 }
 
 // Makes a list of the ops, which are in none yet.
-static int mark_list(lua_State *l, const ListMark *mark) {
+static int mark_list(lua_State *l, const ListMark *mark, bool by_piece) {
   PlanProgram *p = program_of(l);
   const Graph *g = plan_sharding(l)->g;
   OpList ops = {0};
@@ -199,22 +199,25 @@ static int mark_list(lua_State *l, const ListMark *mark) {
       return FAIL(l, op->loc, "%s is in a list that is %s already", op_info[op->kind].name,
                   mark->said);
     *mark->of(op) = list;
+    op->by_piece |= by_piece;
   }
   Record *r = p->s->record;
   if (!r) return 0;
   record_before(r, ops.at, ops.n);
-  record_call(r, g, "%s(%s)", mark->call, record_ops(r, ops.at, ops.n));
+  record_call(r, g, "%s(%s%s)", mark->call, record_ops(r, ops.at, ops.n), by_piece ? ", true" : "");
   return 0;
 }
 
-// recompute(list): what backward reads of what these ops make is computed anew, not kept.
+// recompute(list, by_piece): what backward reads of what these ops make is computed anew, not kept.
 static int recompute(lua_State *l) {
-  return mark_list(l, &(ListMark){"recompute", "computed anew", anew_of});
+  if (!lua_isnoneornil(l, 2)) luaL_checktype(l, 2, LUA_TBOOLEAN);
+  bool by_piece = lua_toboolean(l, 2);
+  return mark_list(l, &(ListMark){"recompute", "computed anew", anew_of}, by_piece);
 }
 
 // swap(list): what backward reads of what these ops make is in host memory until then.
 static int swap(lua_State *l) {
-  return mark_list(l, &(ListMark){"swap", "swapped", away_of});
+  return mark_list(l, &(ListMark){"swap", "swapped", away_of}, false);
 }
 
 const luaL_Reg plan_changes[] = {

@@ -180,6 +180,7 @@ static Origin origin_of_gradient(const Autodiff *ad, Origin of) {
   of.loc = loc_from(ad->arena, of.loc, "gradient");
   of.part = PART_backward;
   of.anew = of.away = 0;
+  of.by_piece = false;
   return of;
 }
 

@@ -60,6 +60,7 @@ bool pass_eval_graph(Module *m, const PassOptions *o, Diag *d) {
   Builder b = {.g = g, .d = d};
   for_each_op_safe(op, g) {
     op->anew = op->away = 0; // nothing is kept for gradients
+    op->by_piece = false;
     if (!replace(op, &b)) return false;
   }
   for (Op *op = g->last, *prev; op; op = prev) {

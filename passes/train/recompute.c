@@ -22,22 +22,22 @@
 // of its list.  What nobody reads of a list is not repeated: running statistics are updated once.
 // What is drawn at random is decided by key and element, so it is drawn again as it was.
 //
-// What a rank computes in pieces (plan/pieces.h) is not all there at a time either.  Take a layer
-// whose attention is cut in two: gradients of what follows want %s, which all pieces are summed up
-// in, and what is in the pieces is wanted only later, by the gradients of each.  So it is made
-// twice, once on the way to %s and once for gradients, right before those of its piece; and one
-// piece is there at a time, at the price of computing it once more.
+// What a rank computes in pieces (plan/pieces.h) need not be all there at a time either:
+// `by_piece`. Take a layer whose attention is cut in two: gradients of what follows want %s, which
+// all pieces are summed up in, and what is in the pieces is wanted only later, by the gradients of
+// each.  So it is made twice, once on the way to %s and once for gradients, right before those of
+// its piece; and one piece is there at a time, at the price of computing it once more.
 //
-//     %a1 = … %x      piece=1                     %5 = … %x          anew=1 piece=1
-//     %p1 = … %a1     piece=1                     %6 = … %5          anew=1 piece=1
-//     %a2 = … %x      piece=2                     %7 = … %x          anew=1 piece=2
-//     %p2 = … %a2     piece=2                     %8 = … %7          anew=1 piece=2
-//     %s = add %p1, %p2                    =>     %9 = add %6, %8    anew=1
-//     …                                           … what reads %9: here are no pieces
-//                                                 %10 = … %x         anew=1 piece=2
-//                                                 … gradients of piece 2, which read %10
-//                                                 %11 = … %x         anew=1 piece=1
-//                                                 … gradients of piece 1, which read %11
+//     %a1 = … %x          piece=1                %5 = … %x          piece=1 anew=1
+//     %p1 = … %a1         piece=1                %6 = … %5          piece=1 anew=1
+//     %a2 = … %x          piece=2                %7 = … %x          piece=2 anew=1
+//     %p2 = … %a2         piece=2                %8 = … %7          piece=2 anew=1
+//     %s = add %p1, %p2                   =>     %9 = add %6, %8    anew=1
+//     …                                          … what reads %9: here are no pieces
+//                                                %10 = … %x         piece=2 anew=1
+//                                                … gradients of piece 2, which read %10
+//                                                %11 = … %x         piece=1 anew=1
+//                                                … gradients of piece 1, which read %11
 //
 // The repeated op is one of backward and has the number of the op that it repeats.  This pass
 // stands behind all that merges or rewrites ops of whole tensors, and shard lays out what is
@@ -81,9 +81,10 @@ static bool joins_pieces(const Op *op) {
   return false;
 }
 
-// `piece` where `v` is made in it, else 0.
+// `piece` where `v` is made in it and it is computed anew by itself, else 0.
 static int piece_within(const Value *v, int piece) {
-  return v->def->piece == piece && !joins_pieces(v->def) ? piece : 0;
+  const Op *def = v->def;
+  return def->by_piece && def->piece == piece && !joins_pieces(def) ? piece : 0;
 }
 
 // What `v`, which is not kept, is for gradients of `piece`; 0: for what has none, or on the way to

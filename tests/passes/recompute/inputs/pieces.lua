@@ -11,7 +11,7 @@ function model()
   for _, kind in ipairs { "linear", "gelu", "add" } do
     for _, op in ipairs(ops(kind)) do all[#all + 1] = op end
   end
-  recompute(all)
+  recompute(all, true)
 end
 
 function step() end
