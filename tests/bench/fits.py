@@ -3,6 +3,8 @@
 For each plan the most there can be so that no rank needs more than --memory GiB as plan_memory counts it; found by
 doubling and then by halves, each step an `nnaot --emit plan` of a model without weights.
 
+    coshard_8=1 is coshard with 8 pieces where the program has 2.
+
     rows     of a batch of --model of large_models.py on 8 A100, in multiples of the ranks
     tokens   of the one row of GPT-3 with 1.3 billion parameters on one V100 of 32 GB, in multiples of 512
     width    of Swin of 32 layers, one image of 1536 x 1536, on the same, in multiples of 32: how large a model
@@ -27,9 +29,11 @@ import tempfile
 import paper_models
 from large_models import write
 
+COSHARD = (pathlib.Path(__file__).resolve().parents[2] / "passes/plans/coshard.lua").read_text()
 PLANS = ["dp={n}", "dp={n},recompute=1", "dp={n},recompute_attention=1", "dp={n},swap=1", "dp={n},coshard=1",
          "dp={n},coshard=1,recompute=1", "zero3={n}", "zero3={n},recompute=1", "zero3={n},coshard=1,recompute=1"]
-ALONE = ["dp", "recompute", "coshard", "coshard=1,recompute=1"]
+ALONE = ["dp", "recompute", "coshard", "coshard=1,recompute=1", "coshard=1,recompute_pieces=1",
+         "coshard_4=1,recompute_pieces=1", "coshard_8=1,recompute_pieces=1"]
 MOST = 1 << 16  # units of a rank
 
 
@@ -87,6 +91,16 @@ class Width(Text):
 GROWS = {"rows": Rows, "tokens": Tokens, "width": Width}
 
 
+def with_files(plan, folder):
+    """coshard_8 is the program coshard with 8 pieces, in a file of its own."""
+    for name in re.findall(r"\bcoshard_\d+", plan):
+        text = COSHARD.replace("local count = 2", f"local count = {name[8:]}")
+        assert text != COSHARD
+        (folder / f"{name}.lua").write_text(text)
+        plan = plan.replace(name, str(folder / f"{name}.lua"))
+    return plan
+
+
 class Model:
     def __init__(self, o, folder):
         self.o, self.folder, self.known = o, folder, {}
@@ -98,7 +112,7 @@ class Model:
             file, loss, flags = self.grows.made(n)
             out = self.folder / "plan.json"
             done = subprocess.run([self.o.nnaot, file, "-g", str(self.grows.ranks), "--cluster", self.grows.cluster,
-                                   "--plan", plan, *flags, "--loss", loss, "--optimizer", "adamw", "--target", "cuda:sm_80",
+                                   "--plan", with_files(plan, self.folder), *flags, "--loss", loss, "--optimizer", "adamw", "--target", "cuda:sm_80",
                                    "--dtype", self.o.dtype, "--emit", "plan", "-o", out], capture_output=True, text=True)
             said = json.loads(out.read_text()) if done.returncode == 0 else None
             self.known[plan, n] = said and (max(r["peak_bytes"] for r in said["per_rank"]), said["predicted_step_ms"])

@@ -58,6 +58,8 @@ PLANS = [
     ("recompute", ["moe", "vit"], [2, 4], ["--micro-batches", 2], [SUM]),
     ("recompute_attention", ["bert", *ALL], [2, 4, 8], [], [SUM]),
     ("coshard=2,recompute=2", ["gpt", "vit"], [4], [], [SUM]),
+    ("coshard=2,recompute_pieces=2", ["vit", "gpt"], [4], [], [SUM]),
+    ("pp=2,coshard=2,recompute_pieces=1", ["gpt"], [4], ["--micro-batches", 2], [MOVE, SUM]),
     ("tp=4,recompute=1", ["gpt_tied", "moe"], [4], [], [SUM]),
     ("zero3=2,recompute=2", ["vit", "gpt"], [4], [], [SUM, SCATTER, GATHER]),
     ("pp=2,recompute=2", ["bert", "gpt"], [4], ["--micro-batches", 2], [MOVE, SUM]),

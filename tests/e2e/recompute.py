@@ -18,7 +18,8 @@ STEPS = 6
 CASES = [("mlp", 1, "dp", "recompute"), ("resnet", 1, "dp", "recompute"), ("gpt2_drop", 1, "dp", "recompute"),
          ("gpt2_drop", 2, "dp", "recompute"), ("resnet", 2, "dp", "recompute"),
          ("gpt2_drop", 4, "tp", "tp=4,recompute=1"), ("gpt2_drop", 2, "dp", "recompute_attention"),
-         ("gpt2_drop", 1, "coshard", "coshard=1,recompute=1")]
+         ("gpt2_drop", 1, "coshard", "coshard=1,recompute=1"),
+         ("gpt2_drop", 1, "coshard", "coshard=1,recompute_pieces=1")]
 # What a layer keeps is little beside its weights.
 NO_LESS = ["mlp"]
 

@@ -35,6 +35,7 @@ CASES = [
     ("coshard", 2, "gpt2", []),
     ("recompute", 2, "gpt2", []),
     ("recompute_attention=2,coshard=2", 4, "gpt2", ["--dtype", "bf16"]),
+    ("coshard=2,recompute_pieces=1", 2, "gpt2", ["--dtype", "bf16"]),
     ("recompute", 4, "resnet", []),
     (ORDERED, 2, "mlp", []),
     ("search", 4, "mlp", ["--cluster", "cpu"]),

@@ -24,7 +24,7 @@ KINDS = ["linear", "linear", "linear", "matmul", "attention", "layer_norm", "gel
 PARTS = ["forward"] * 5 + ["backward", "update", None, None]
 ROLES = ["weight"] * 5 + ["input", "state", "scalar", None]
 NAMES = ["dp", "tp", "sp", "vp", "ep", "zero1", "zero2", "zero3", "coshard", "dap", "pp",
-         "recompute", "recompute_attention"]
+         "recompute", "recompute_pieces", "recompute_attention"]
 # What nnaot says of what only it can have done wrong.
 OURS = re.compile(r"mistake of nnaot|Sanitizer|runtime error|BUG|cannot be proved|[Aa]ssert(ion)? .*failed")
 AT_LINE = re.compile(r"^\S+\.lua(:\d+(:\d+)?)?: (error|note): ", re.M)
