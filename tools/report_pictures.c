@@ -3,6 +3,7 @@
 //     ranks 0-1   F0 F0 F0    B0 F0 B0 …      what is computed
 //                  ─  ─  ─   ─                what ranks of a segment send each other
 //                    ─  ─  ─  ─               moves to other segments
+//                   ── ──       ── ──         copies to host memory, and from it
 //
 // A pixel is the least that is drawn: what is shorter is part of its neighbour.
 
@@ -16,7 +17,7 @@
 #include "ir/text.h"
 #include "ir/titles.h"
 
-enum { LEFT = 110, WIDTH = 970, ROW = 34, MOST_LANES = 32, MOST_HELD = 12 };
+enum { LEFT = 110, WIDTH = 970, ROW = 40, MOST_LANES = 32, MOST_HELD = 12 };
 static const double least = 0.6; // of a pixel, that is drawn for itself
 
 static double x_of(const Report *r, double time) {
@@ -94,16 +95,12 @@ static void draw_bar(StrBuf *b, const Report *r, const Bar *bar, double y, doubl
                 x + width / 2, y + height / 2 + 3.5, bar->slice);
 }
 
-// What is drawn in a line of its own.
-typedef enum Line { LINE_computes, LINE_moves, LINE_ahead } Line;
-
 // What the event is in a line; false: nothing.
-static bool bar_of(StrBuf *b, const Report *r, const StepEvent *e, Line line, Bar *out) {
+static bool bar_of(StrBuf *b, const Report *r, const StepEvent *e, StepLine line, Bar *out) {
   Arena *a = b->arena;
   *out = (Bar){.from = e->from, .to = e->to, .segment = e->segment, .slice = e->slice};
   bool moves = line != LINE_computes;
-  if (e->moves != moves || e->ahead != (line == LINE_ahead) || (!e->op && !e->segment))
-    return false;
+  if (e->line != line || (!e->op && !e->segment)) return false;
   if (e->op && !moves && e->segment) return false; // its segment is drawn
   const char *of =
       e->slice < 0 || module_slices(r->m) == 1 ? "" : str_format(a, " of micro-batch %d", e->slice);
@@ -119,7 +116,8 @@ static bool bar_of(StrBuf *b, const Report *r, const StepEvent *e, Line line, Ba
 }
 
 // Neighbours of a kind that no eye could tell apart become one.
-static void draw_lane(StrBuf *b, const Report *r, int lane, Line line, double y, double height) {
+static void draw_lane(StrBuf *b, const Report *r, int lane, StepLine line, double y,
+                      double height) {
   Bar bar = {0}, next;
   double pixel = r->timeline->cost.seconds / WIDTH * least;
   for (int i = 0; i < r->timeline->event.n; i++) {
@@ -145,6 +143,8 @@ static void add_time_legend(StrBuf *b, const Report *r) {
   strbuf_add(
       b, "<span><i class=\"updating\"></i>update</span><span><i class=\"moving\"></i>communication"
          "</span>");
+  if (r->m->host_bytes)
+    strbuf_add(b, "<span>thin lines below: copies to host memory, and from it</span>");
   if (scheduled) strbuf_add(b, "<span>numbers are those of micro-batches</span>");
   strbuf_add(b, "</div>\n");
 }
@@ -162,6 +162,8 @@ void report_timeline(StrBuf *b, const Report *r) {
     draw_lane(b, r, i, LINE_computes, i * ROW + 4, 18);
     draw_lane(b, r, i, LINE_moves, i * ROW + 23, 4);
     draw_lane(b, r, i, LINE_ahead, i * ROW + 28, 4);
+    draw_lane(b, r, i, LINE_out, i * ROW + 33, 2);
+    draw_lane(b, r, i, LINE_in, i * ROW + 36, 2);
   }
   strbuf_add(
       b, "</svg>\n<figcaption>Above what a rank computes, below what it sends and gets meanwhile. "

@@ -1,9 +1,11 @@
 // See trace_file.h.
 //
 //     rank 0      operations      linear  fused add gelu  …
-//                 communication            move                slice 3   mlp.onnx:/act/Gelu
+//                 communication            move                micro_batch 3   mlp.onnx:/act/Gelu
 //                 segments        F0 ──────────────── F0 ───
-//                 moves               move %h         slice 2   with a schedule
+//                 moves               move %h         micro_batch 2   with a schedule
+//                 to host memory      swap_out                        of a plan that swaps
+//                 from host memory              swap_in
 //                 memory          weights, forward, … in bytes
 //
 // A rank is a process of the picture.  Of many ranks, or where they do very much, those that do the
@@ -19,9 +21,17 @@
 #include "output.h"
 
 enum { MOST_RANKS = 64, MOST_EVENTS = 400000 };
-enum { OPERATIONS, COMMUNICATION, SEGMENTS, MOVES, N_THREADS };
-static const char *const thread_name[] = {"operations", "communication", "segments", "moves"};
-static const char *const thread_kind[] = {"op", "comm", "segment", "comm"};
+enum { OPERATIONS, COMMUNICATION, SEGMENTS, MOVES, TO_HOST, FROM_HOST, N_THREADS };
+static const struct {
+  const char *name, *kind;
+} thread[] = {{"operations", "op"}, {"communication", "comm"},  {"segments", "segment"},
+              {"moves", "comm"},    {"to host memory", "copy"}, {"from host memory", "copy"}};
+// Of events that are ops.
+static const int thread_of[] = {[LINE_computes] = OPERATIONS,
+                                [LINE_moves] = COMMUNICATION,
+                                [LINE_ahead] = MOVES,
+                                [LINE_out] = TO_HOST,
+                                [LINE_in] = FROM_HOST};
 
 typedef struct Trace {
   StrBuf b;
@@ -49,11 +59,11 @@ static void list_events(Trace *x) {
   }
 }
 
-static void name_it(Trace *x, int process, int thread, const char *name) {
-  bool is_thread = thread >= 0;
+static void name_it(Trace *x, int process, int tid, const char *name) {
+  bool is_thread = tid >= 0;
   strbuf_addf(&x->b, "%s{\"name\":\"%s_name\",\"ph\":\"M\",\"pid\":%d,",
               x->b.at[x->b.n - 2] == '[' ? "" : ",\n", is_thread ? "thread" : "process", process);
-  if (is_thread) strbuf_addf(&x->b, "\"tid\":%d,", thread);
+  if (is_thread) strbuf_addf(&x->b, "\"tid\":%d,", tid);
   strbuf_addf(&x->b, "\"args\":{\"name\":%s}}", json_string(x->b.arena, name));
 }
 
@@ -70,12 +80,12 @@ static const char *segment_title(const Trace *x, const StepEvent *e) {
 }
 
 static void add_event(Trace *x, int process, const StepEvent *e) {
-  int thread = !e->op ? SEGMENTS : e->ahead ? MOVES : e->moves ? COMMUNICATION : OPERATIONS;
+  int tid = e->op ? thread_of[e->line] : SEGMENTS;
   if (e->op) say_op(x, e->op);
   strbuf_addf(&x->b, ",\n{\"name\":%s,\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,",
-              e->op ? x->title[e->op->id] : segment_title(x, e), thread_kind[thread], 1e6 * e->from,
+              e->op ? x->title[e->op->id] : segment_title(x, e), thread[tid].kind, 1e6 * e->from,
               1e6 * (e->to - e->from));
-  strbuf_addf(&x->b, "\"pid\":%d,\"tid\":%d,\"args\":{\"step\":0,", process, thread);
+  strbuf_addf(&x->b, "\"pid\":%d,\"tid\":%d,\"args\":{\"step\":0,", process, tid);
   if (e->slice >= 0) strbuf_addf(&x->b, "\"micro_batch\":%d,", e->slice);
   strbuf_addf(&x->b, "\"at\":%s}}", e->op ? x->place[e->op->id] : "\"\"");
 }
@@ -92,10 +102,16 @@ static void add_memory(Trace *x, int process, const LaneMemory *memory) {
   }
 }
 
+// Whether a rank may have such a thread.
+static bool is_there(const Trace *x, int tid) {
+  if (tid == MOVES) return x->m->graphs->schedule;
+  return tid < MOVES || x->m->host_bytes > 0;
+}
+
 static void add_process(Trace *x, int process, const char *name, int lane) {
   name_it(x, process, -1, name);
-  for (int i = 0; i < (x->m->graphs->schedule ? N_THREADS : MOVES); i++)
-    name_it(x, process, i, thread_name[i]);
+  for (int i = 0; i < N_THREADS; i++)
+    if (is_there(x, i)) name_it(x, process, i, thread[i].name);
   for (int i = x->first[lane]; i >= 0; i = x->next[i])
     add_event(x, process, &x->t->event.at[i]);
   if (x->memory) add_memory(x, process, &x->memory[lane]);

@@ -74,7 +74,7 @@ static Times find_times(const Memory *s, int lane) {
              .to = arena_array(s->scratch, double, r->n_actions)};
   for (int i = 0; i < s->t->event.n; i++) {
     const StepEvent *e = &s->t->event.at[i];
-    if (e->lane != lane || e->moves) continue;
+    if (e->lane != lane || e->line != LINE_computes) continue;
     int action = e->part == STEP_begin    ? 0
                  : e->part == STEP_update ? r->n_actions - 1
                                           : r->run_of[e->segment][e->slice];

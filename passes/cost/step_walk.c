@@ -15,7 +15,7 @@
 
 // What takes no time is not seen; of what is moved it is told all the same.
 static void record(StepState *s, const Class *k, StepEvent e) {
-  if (!s->timeline || (e.to <= e.from && !e.moves)) return;
+  if (!s->timeline || (e.to <= e.from && e.line == LINE_computes)) return;
   e.lane = (int)(k - s->class_at);
   if (e.part != STEP_micro) e.slice = -1;
   vec_push(s->a, &s->timeline->event, e);
@@ -91,9 +91,18 @@ static void compute(StepState *s, Class *k, const Event *e, const Task *task) {
 }
 
 // Copies in one direction follow one another, beside all else.
-static void copy(Class *k, const Event *e, int event, double seconds) {
-  double *busy = &k->copying[e->op->kind == OP_swap_in];
-  k->copied[event] = *busy = fmax(*busy, k->now) + seconds;
+static void copy(StepState *s, Class *k, const Event *e, const Task *task, int event) {
+  bool in = e->op->kind == OP_swap_in;
+  double *busy = &k->copying[in], from = fmax(*busy, k->now);
+  k->copied[event] = *busy = from + e->computes[k - s->class_at];
+  record(s, k,
+         (StepEvent){.op = e->op,
+                     .line = in ? LINE_in : LINE_out,
+                     .segment = e->op->segment,
+                     .part = e->part,
+                     .slice = task->slice,
+                     .from = from,
+                     .to = *busy});
 }
 
 // -- Queues ------------------------------------------------------------------------------------
@@ -150,8 +159,7 @@ static bool do_job(StepState *s, Class *k, int queue) {
   k->cost.comm += add_busy(s, k, queue, (Span){end - seconds, end});
   record(s, k,
          (StepEvent){.op = e->op,
-                     .moves = true,
-                     .ahead = e->ahead,
+                     .line = e->ahead ? LINE_ahead : LINE_moves,
                      .segment = e->op->segment,
                      .part = e->part,
                      .slice = job->slice,
@@ -186,7 +194,7 @@ static bool do_step(StepState *s, Class *k, const Task *task) {
   if (step->what == DO_compute)
     compute(s, k, e, task);
   else if (step->what == DO_copy)
-    copy(k, e, step->event, e->computes[k - s->class_at]);
+    copy(s, k, e, task, step->event);
   else
     vec_push(s->a, &k->queue[e->ahead ? QUEUE_ahead : QUEUE_here].job,
              (Job){.step = step, .slice = task->slice, .since = k->now});

@@ -13,13 +13,16 @@
 #include "collectives.h"
 #include "cost_step.h"
 
-// An op that a lane computes, or moves, or all ops of a segment; without a schedule, of a slice.
+// What a lane does side by side: it computes, moves data between ranks, moves what is for other
+// segments, and copies to and from host memory.
+typedef enum StepLine { LINE_computes, LINE_moves, LINE_ahead, LINE_out, LINE_in } StepLine;
+
+// An op, or all ops of a segment that a lane computes; without a schedule, of a slice.
 typedef struct StepEvent {
   int lane;
   const Op *op; // NULL: a segment
-  bool moves;   // in a queue of the lane's, of what moves data
-  bool ahead;   // in that of moves to other segments
-  int segment;  // that it is, or is in; 0: none
+  StepLine line;
+  int segment; // that it is, or is in; 0: none
   StepPart part;
   int slice; // -1: outside of the loop
   double from, to;
@@ -34,7 +37,7 @@ typedef struct StepTimeline {
   StepCost cost;
   StepLane *lane;
   int n_lanes;
-  Vec(StepEvent) event; // those of the compute of a lane in order, and those of each queue
+  Vec(StepEvent) event; // those of each line of a lane in order
 } StepTimeline;
 
 // As step_cost.

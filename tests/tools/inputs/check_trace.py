@@ -6,7 +6,8 @@ import sys
 
 trace, summary = (json.loads(pathlib.Path(p).read_text()) for p in sys.argv[1:3])
 events, ranks = trace["traceEvents"], summary["per_rank"]
-THREADS = ["operations", "communication", "segments", "moves"]  # the last with a schedule
+# The fourth with a schedule, the last two where something is swapped.
+THREADS = ["operations", "communication", "segments", "moves", "to host memory", "from host memory"]
 
 
 def seconds_of(list_):
@@ -22,13 +23,15 @@ names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_na
 assert names == {r: f"rank {r}" for r in range(len(ranks))}, names
 for r in names:
     threads = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name" and e["pid"] == r}
-    assert threads in (dict(enumerate(THREADS[:3])), dict(enumerate(THREADS))), threads
+    swaps = any(said["host_bytes"] for said in ranks)
+    assert {t: THREADS[t] for t in threads} == threads and {0, 1, 2} <= threads.keys() <= set(range(6)), threads
+    assert {4, 5} <= threads.keys() if swaps else not {4, 5} & threads.keys(), threads
 
 spans = [e for e in events if e["ph"] == "X"]
 end = max(e["ts"] + e["dur"] for e in spans)
 assert abs(end - 1e3 * summary["predicted_step_ms"]) < 0.01, (end, summary["predicted_step_ms"])
 for r, said in enumerate(ranks):
-    mine = [[e for e in spans if (e["pid"], e["tid"]) == (r, t)] for t in range(4)]
+    mine = [[e for e in spans if (e["pid"], e["tid"]) == (r, t)] for t in range(6)]
     for thread, list_ in zip(THREADS, mine):
         for one, next_ in zip(list_, list_[1:]):
             assert one["ts"] + one["dur"] <= next_["ts"] + 0.002, (thread, one, next_)
@@ -36,6 +39,8 @@ for r, said in enumerate(ranks):
         took = seconds_of(list_)
         # Each event is rounded to a nanosecond.
         assert abs(took - 1e3 * said[key]) < 0.001 * (len(list_) + 1), (r, key, took, said[key])
+    # What goes to host memory comes back.
+    assert len(mine[4]) == len(mine[5]) and bool(mine[4]) == bool(said["host_bytes"]), (r, len(mine[4]), len(mine[5]))
     # What is of a micro-batch lies in a segment of it.
     for e in mine[0]:
         if "micro_batch" not in e["args"]: continue
