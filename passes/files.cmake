@@ -157,6 +157,7 @@ set(PASS_FILES
   machine/lower_batch_norm.c
   machine/lower_precision.c
   machine/lua_schedule.c
+  machine/overlap.c
   machine/plan_blocks.c
   machine/plan_memory.c
   machine/plan_slots.c

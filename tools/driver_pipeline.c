@@ -79,6 +79,10 @@ static const char *pass_options(Arena *a, const char *pass, const Settings *s, c
   if (!strcmp(pass, "shard")) return shard_options(a, s, c);
   if ((!strcmp(pass, "comm") || !strcmp(pass, "schedule")) && s->cluster)
     return str_format(a, "(cluster=%s)", quoted(a, s->cluster));
+  if (!strcmp(pass, "overlap"))
+    return str_format(a, "(cluster=%s%s)",
+                      quoted(a, s->cluster ? s->cluster : target_of(s)->cluster),
+                      s->cluster ? " limited=true" : "");
   // What a program does to the model may need no ranks, as pieces and recompute.
   if (!strcmp(pass, "transform"))
     return str_format(a, "(plan=%s)", quoted(a, programs_text(a, &c->plan, 1)));

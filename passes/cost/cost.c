@@ -6,6 +6,17 @@ bool cost_known(const Cluster *c) {
   return c->memory_speed > 0 && c->f32 > 0;
 }
 
+const Cluster *cost_cluster(const char *name, const Module *m, Arena *a, Diag *d, bool *ok) {
+  const Cluster *c = cluster_read(a, name ? name : "h100", "cluster", d);
+  int n;
+  const int *device = module_devices(m, a, &n);
+  *ok = c != NULL;
+  if (!c || !cost_known(c)) return NULL;
+  for (int i = 0; i < n; i++)
+    if (device[i] >= cluster_devices(c)) return NULL;
+  return c;
+}
+
 double work_seconds_on(const Device *d, const OpWork *w, const Cut *cut) {
   WorkSum sum = work_sum(w, cut);
   // A device whose speed in 16 bits is not known is no slower in them.

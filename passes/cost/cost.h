@@ -25,6 +25,9 @@
 
 // Whether the cluster says how fast its devices are; without that there are no seconds.
 bool cost_known(const Cluster *c);
+// The cluster of that name, or an h100, where it is known how fast it is and it has the devices of
+// the module; else NULL.  *ok is false where there is none of that name, and that was reported.
+const Cluster *cost_cluster(const char *name, const Module *m, Arena *a, Diag *d, bool *ok);
 // Of one of the parts that the cut makes; NULL: of all of it.  On a cluster: on the slowest of its
 // devices.
 double work_seconds_on(const Device *d, const OpWork *w, const Cut *cut);

@@ -16,7 +16,7 @@ static Block *block_new(Planner *p, int64_t bytes) {
 }
 
 static void block_add(Planner *p, Block *b, int64_t at, Value *v) {
-  p->place[v->id] = (Place){b, at};
+  p->place[v->id] = (BlockPlace){b, at};
   b->life.from = earlier(b->life.from, p->life[v->id].from);
   b->life.to = later(b->life.to, p->life[v->id].to);
   vec_push(p->scratch, &b->member, v);
@@ -43,7 +43,7 @@ static bool read_later(const Planner *p, const Value *v, const Op *op) {
 }
 
 // Is nothing that lies in these bytes read after `op`, and nothing there another of its results?
-static bool dies_at(const Planner *p, const Place *place, int64_t bytes, const Op *op) {
+static bool dies_at(const Planner *p, const BlockPlace *place, int64_t bytes, const Op *op) {
   for (int i = 0; i < place->block->member.n; i++) {
     const Value *v = place->block->member.at[i];
     int64_t at = p->place[v->id].at;
@@ -56,12 +56,12 @@ static bool dies_at(const Planner *p, const Place *place, int64_t bytes, const O
 
 // May `v` be made in `place`, which an operand of its op has?  All operands that lie there must be
 // read as the op writes.
-static bool may_replace(const Planner *p, const Value *v, const Place *place) {
+static bool may_replace(const Planner *p, const Value *v, const BlockPlace *place) {
   const Op *op = v->def;
   int64_t bytes = type_bytes(v->type);
   for (int i = 0; i < op->n_in; i++) {
     const Value *in = op->in[i].value;
-    const Place *of = &p->place[in->id];
+    const BlockPlace *of = &p->place[in->id];
     bool apart = of->block != place->block || of->at + type_bytes(in->type) <= place->at ||
                  place->at + bytes <= of->at;
     if (apart) continue;
@@ -101,7 +101,7 @@ static bool take_operand(Planner *p, Value *v) {
   Op *op = v->def;
   if (p->stays && value_escapes(v)) return false; // it is no slice's own, as its operand may be
   for (int i = 0; i < op->n_in; i++) {
-    Place place = p->place[op->in[i].value->id];
+    BlockPlace place = p->place[op->in[i].value->id];
     if (!place.block || place.block->kept || !op_inplace(op, v->index, i, p->scratch) ||
         !dies_at(p, &place, type_bytes(v->type), op) || !may_replace(p, v, &place))
       continue;
@@ -115,7 +115,7 @@ static bool take_operand(Planner *p, Value *v) {
 // A reduction that is not in place reads its operand until it is waited for.
 static void keep_until_wait(Planner *p, const Op *reduce) {
   const Value *in = reduce->in[0].value;
-  const Place *from = &p->place[in->id], *to = &p->place[reduce->out[0]->id];
+  const BlockPlace *from = &p->place[in->id], *to = &p->place[reduce->out[0]->id];
   if (from->block == to->block && from->at == to->at) return;
   Life *life = &p->life[in->id];
   life->to = later(life->to, value_first_read(reduce->out[0]));
@@ -129,7 +129,7 @@ static void keep_until_wait(Planner *p, const Op *reduce) {
 static void place_result(Planner *p, Value *v) {
   Op *op = v->def;
   if (op_info[op->kind].traits & VIEW) {
-    Place of = p->place[op->in[0].value->id];
+    BlockPlace of = p->place[op->in[0].value->id];
     if (op->kind == OP_unpack) of.at += attr_i(op, "offset") * dtype_bytes[v->type->dtype];
     if (of.block) block_add(p, of.block, of.at, v);
     return;

@@ -22,6 +22,7 @@
 #include "base/table.h"
 #include "base/vec.h"
 #include "gaps.h"
+#include "ir/op.h"
 #include "ir/stays.h"
 
 typedef struct Block {
@@ -36,10 +37,10 @@ typedef struct Block {
 typedef Vec(Block *) Blocks;
 
 // Where a value lies: `at` bytes into a block.
-typedef struct Place {
+typedef struct BlockPlace {
   Block *block; // NULL of constants
   int64_t at;
-} Place;
+} BlockPlace;
 
 typedef struct Planner {
   Module *m;
@@ -52,7 +53,7 @@ typedef struct Planner {
   Gaps *kept_gaps;
   Vec(const Table *) before; // the parameters of each graph of which that is placed
   Life *life;                // by value id, as are the next three
-  Place *place;
+  BlockPlace *place;
   Op **bucket; // of a value that will be packed: by which op
   int64_t *bucket_at;
   Value **target;     // the parameter that a value becomes
@@ -63,6 +64,12 @@ typedef struct Planner {
   int64_t in_place, unshared, looked_at;
   bool apart;
 } Planner;
+
+// What lasts from step to step gets its places, and then a graph its blocks, which have none yet:
+// its ops are put in the order of their parts (place.h).  False, having reported a turn that cannot
+// be.
+Planner planner_begin(Module *m, Target target, Arena *scratch, Diag *d);
+bool planner_find_blocks(Planner *p, Graph *g);
 
 void blocks_make(Planner *p);
 

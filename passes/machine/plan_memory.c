@@ -170,13 +170,13 @@ static bool check_turns(const Planner *p, const Graph *g) {
                     op_info[late->kind].name);
 }
 
-static bool plan_graph(Planner *p, Graph *g) {
+bool planner_find_blocks(Planner *p, Graph *g) {
   p->g = g;
   graph_renumber(g);
   order_parts(p, g);
   if (!check_turns(p, g)) return false;
   p->life = graph_lives(g, p->scratch);
-  p->place = arena_array(p->scratch, Place, g->n_values);
+  p->place = arena_array(p->scratch, BlockPlace, g->n_values);
   p->bucket = arena_array(p->scratch, Op *, g->n_values);
   p->bucket_at = arena_array(p->scratch, int64_t, g->n_values);
   p->target = arena_array(p->scratch, Value *, g->n_values);
@@ -185,6 +185,11 @@ static bool plan_graph(Planner *p, Graph *g) {
   slots_begin(p);
   blocks_make(p);
   if (p->stays) slots_find(p);
+  return true;
+}
+
+static bool plan_graph(Planner *p, Graph *g) {
+  if (!planner_find_blocks(p, g)) return false;
   if (p->apart)
     place_apart(p);
   else
@@ -201,6 +206,15 @@ static bool plan_graph(Planner *p, Graph *g) {
   return true;
 }
 
+Planner planner_begin(Module *m, Target target, Arena *scratch, Diag *d) {
+  Planner p = {.m = m, .scratch = scratch, .d = d, .align = target_info[target].align};
+  p.meets = module_meets(m, p.scratch);
+  p.kept_gaps = gaps_new(p.scratch, p.meets);
+  for_each_graph(g, m)
+    if (g->entry) place_kept(&p, g);
+  return p;
+}
+
 // Where the last value ends on the device that needs most, with all of them or what lasts alone.
 static int64_t largest_end(const Planner *p, const int64_t *ends) {
   int n;
@@ -214,12 +228,8 @@ static int64_t largest_end(const Planner *p, const int64_t *ends) {
 bool pass_plan_memory(Module *m, const PassOptions *o, Diag *d) {
   Target target;
   if (!opt_target(o, &target, d)) return false;
-  Planner p = {.m = m, .scratch = opt_scratch(o), .d = d, .align = target_info[target].align};
+  Planner p = planner_begin(m, target, opt_scratch(o), d);
   p.apart = opt_bool(o, "apart", false);
-  p.meets = module_meets(m, p.scratch);
-  p.kept_gaps = gaps_new(p.scratch, p.meets);
-  for_each_graph(g, m)
-    if (g->entry) place_kept(&p, g);
   int64_t kept = largest_end(&p, mesh_ends(m, p.scratch));
   for_each_graph(g, m)
     if (g->entry && !plan_graph(&p, g)) return false;

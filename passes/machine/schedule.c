@@ -441,18 +441,6 @@ static bool has_gradients(const Scheduler *s) {
   return s->segments.n && s->segments.at[s->segments.n - 1].kind != WORK_F;
 }
 
-static const Cluster *known_cluster(const PassOptions *o, const Module *m, Diag *d, bool *ok) {
-  const char *name = opt_str(o, "cluster");
-  const Cluster *c = cluster_read(opt_scratch(o), name ? name : "h100", "cluster", d);
-  int n;
-  const int *device = module_devices(m, opt_scratch(o), &n);
-  *ok = c != NULL;
-  if (!c || !cost_known(c)) return NULL;
-  for (int i = 0; i < n; i++)
-    if (device[i] >= cluster_devices(c)) return NULL;
-  return c;
-}
-
 bool pass_schedule(Module *m, const PassOptions *o, Diag *d) {
   Graph *g = module_first_entry(m);
   const char *kind = opt_str(o, "kind");
@@ -467,7 +455,7 @@ bool pass_schedule(Module *m, const PassOptions *o, Diag *d) {
   s.fit.segments = &s.segments;
   s.fit.embedding = -1;
   s.fit.ways = 1;
-  s.cluster = known_cluster(o, m, d, &ok);
+  s.cluster = cost_cluster(opt_str(o, "cluster"), m, s.arena, d, &ok);
   if (!ok || !g || !m->meshes || module_slices(m) == 1) return ok;
   graph_renumber(g);
   take_back(g);
