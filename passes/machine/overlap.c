@@ -226,7 +226,7 @@ bool pass_overlap(Module *m, const PassOptions *o, Diag *d) {
   if (!x.cluster) return ok;
   x.planner = planner_begin(m, target, x.arena, d);
   if (opt_bool(o, "limited", false))
-    x.room = (int64_t)(ROOM * x.cluster->memory) - bytes_kept(&x.planner);
+    x.room = (int64_t)(ROOM * cluster_least(x.cluster).memory) - bytes_kept(&x.planner);
   for_each_graph(g, m) {
     if (!may_overlap(g)) continue;
     if (!planner_find_blocks(&x.planner, g)) return false;
