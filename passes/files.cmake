@@ -103,6 +103,7 @@ set(PASS_FILES
   stages/stages.c
   stages/table.c
   stages/units.c
+  distribute/borders.c
   distribute/comm.c
   distribute/comm_axes.c
   distribute/comm_routes.c

@@ -26,6 +26,7 @@
 #include <string.h>
 
 #include "base/table.h"
+#include "borders.h"
 #include "ir/op.h"
 #include "mesh.h"
 #include "part.h"
@@ -183,7 +184,9 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
   record_decided(s->record, s);
   make_layouts(s);
   t->ordered |= s->orders.n > 0;
-  return order_ops(g, &s->orders, s->scratch, d);
+  if (!order_ops(g, &s->orders, s->scratch, d)) return false;
+  keep_at_borders(s);
+  return true;
 }
 
 // As the attempt picks.

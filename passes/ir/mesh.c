@@ -107,6 +107,14 @@ bool mesh_has(const Mesh *mesh, int device) {
   return false;
 }
 
+bool mesh_same_devices(const Mesh *a, const Mesh *b) {
+  if (a == b) return true;
+  if (a->n_devices != b->n_devices) return false;
+  for (int i = 0; i < a->n_devices; i++)
+    if (!mesh_has(b, a->device[i])) return false;
+  return true;
+}
+
 bool mesh_repeats(const Mesh *mesh, int *device) {
   Arena *a = arena_new();
   int n = mesh->n_devices, *sorted = arena_array(a, int, n);

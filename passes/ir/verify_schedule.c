@@ -13,14 +13,6 @@ static bool wrong(const Graph *g, const Op *op, Diag *d, const char *what) {
 
 // -- 15: segments ------------------------------------------------------------------------------
 
-static bool same_devices(const Mesh *a, const Mesh *b) {
-  if (a == b) return true;
-  if (!a || !b || a->n_devices != b->n_devices) return false;
-  for (int i = 0; i < a->n_devices; i++)
-    if (!mesh_has(b, a->device[i])) return false;
-  return true;
-}
-
 static bool check_segments(const Scheduled *s, Diag *d) {
   const Graph *g = s->g;
   const bool *early = graph_begin_ops(g, s->arena), *late = graph_update_ops(g, s->arena);
@@ -41,7 +33,7 @@ static bool check_segments(const Scheduled *s, Diag *d) {
     if (mesh && op->segment != last)
       return wrong(g, op, d,
                    str_format(s->arena, "the ops of segment %s do not stand together", name));
-    if (mesh && !same_devices(mesh, op_mesh(op)))
+    if (mesh && !mesh_same_devices(mesh, op_mesh(op)))
       return wrong(g, op, d,
                    str_format(s->arena, "the ops of segment %s are on different devices", name));
     if (!mesh) s->mesh[op->segment] = op_mesh(op);

@@ -26,20 +26,13 @@ typedef struct Finder {
   int deepest, *last; // of all; by set and part
 } Finder;
 
-static bool same_devices(const Mesh *a, const Mesh *b) {
-  if (a->n_devices != b->n_devices) return false;
-  for (int i = 0; i < a->n_devices; i++)
-    if (!mesh_has(b, a->device[i])) return false;
-  return true;
-}
-
 static void find_sets(Finder *f) {
   const Module *m = f->g->module;
   f->out->set_of = arena_array(f->arena, int, module_n_meshes(m));
   for_each_mesh(mesh, m) {
     int set = -1;
     for (const Mesh *k = m->meshes; k != mesh && set < 0; k = k->next)
-      if (same_devices(k, mesh)) set = f->out->set_of[k->id];
+      if (mesh_same_devices(k, mesh)) set = f->out->set_of[k->id];
     f->out->set_of[mesh->id] = set >= 0 ? set : f->out->n_sets++;
   }
 }

@@ -39,6 +39,9 @@
 //                                                %11 = … %x         piece=1 anew=1
 //                                                … gradients of piece 1, which read %11
 //
+// Where a list is on several devices, each computes its part anew from what it was sent: shard sees
+// to that (distribute/borders.h).
+//
 // The repeated op is one of backward and has the number of the op that it repeats.  This pass
 // stands behind all that merges or rewrites ops of whole tensors, and shard lays out what is
 // repeated as its op of the model (kept_of).  merge_equal leaves it alone, and fuse puts it in no

@@ -1,0 +1,36 @@
+// See borders.h.
+
+#include "borders.h"
+
+#include "part.h"
+
+static bool is_sent_anew(const Op *op, const Value *v) {
+  return v->def && op_is_anew(v->def) && !mesh_same_devices(op_mesh(v->def), op_mesh(op));
+}
+
+static bool is_used(const Op *op) {
+  bool used = false;
+  for (int i = 0; i < op->n_out; i++)
+    used |= value_used(op->out[i]);
+  return used;
+}
+
+// Readers stand behind what they read.
+static void erase_unused(Graph *g) {
+  for (Op *op = g->last, *prev; op; op = prev) {
+    prev = op->prev;
+    if (op_is_anew(op) && !is_used(op)) op_erase(op);
+  }
+}
+
+void keep_at_borders(const Sharding *s) {
+  bool any = false;
+  for_each_op(op, s->g)
+    for (int i = 0; i < op->n_in; i++) {
+      const Value *v = op->in[i].value, *kept = kept_of(s, v);
+      if (kept == v || !is_sent_anew(op, v)) continue;
+      op_set_in(op, i, kept->def->out[kept->index]);
+      any = true;
+    }
+  if (any) erase_unused(s->g);
+}
