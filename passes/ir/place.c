@@ -231,35 +231,58 @@ static bool makes_parameter(const Op *op) {
   return false;
 }
 
-// What is for the update alone, and is the same in every slice: of the learning rate, say.
-static bool only_updates(const Op *op) {
+// What is the same in every slice, by op id.
+static bool *steady_ops(const Graph *g, Arena *a) {
+  bool *steady = arena_array(a, bool, g->n_ops);
+  for_each_op(op, g)
+    steady[op->id] = begins(op, steady);
+  return steady;
+}
+
+static bool read_by_updates(const Op *op) {
+  for (int i = 0; i < op->n_out; i++)
+    for_each_use(u, op->out[i])
+      if (u->user && u->user->part != PART_update) return false;
+  return true;
+}
+
+// What is for the update alone, and is the same in every slice: of the learning rate, say, or of
+// the loss's scale, which was sent to where the loss is.
+static bool only_updates(const Op *op, const bool *steady) {
   if (op->part != PART_update) return false;
-  for (int i = 0; i < op->n_in; i++)
-    if (op->in[i].value->def || !param_kept(op->in[i].value)) return false;
+  for (int i = 0; i < op->n_in; i++) {
+    const Value *v = op->in[i].value;
+    if (v->def ? !steady[v->def->id] || !read_by_updates(op) : !param_kept(v)) return false;
+  }
   for (int i = 0; i < op->n_out; i++)
     if (!whole_in_time(op->out[i])) return false;
   return true;
 }
 
 // What adds up over time runs for every micro-batch, whatever becomes of the sum.
-static bool starts_update(const Op *op) {
+static bool starts_update(const Op *op, const bool *steady) {
   if (op_info[op->kind].traits & TIME) return false;
-  if (makes_parameter(op) || only_updates(op)) return true;
+  if (makes_parameter(op) || only_updates(op, steady)) return true;
   for (int i = 0; i < op->n_in; i++)
     if (value_accumulates(op->in[i].value)) return true;
   return false;
 }
 
 Op *graph_update_start(const Graph *g) {
-  for_each_op(op, g)
-    if (starts_update(op)) return op;
-  return NULL;
+  Arena *a = arena_new();
+  const bool *steady = steady_ops(g, a);
+  Op *start = g->first;
+  while (start && !starts_update(start, steady))
+    start = start->next;
+  arena_free(a);
+  return start;
 }
 
 bool *graph_update_ops(const Graph *g, Arena *a) {
   bool *late = arena_array(a, bool, g->n_ops);
+  const bool *steady = steady_ops(g, a);
   for_each_op(op, g) {
-    late[op->id] = starts_update(op);
+    late[op->id] = starts_update(op, steady);
     for (int i = 0; i < op->n_in; i++)
       if (op->in[i].value->def) late[op->id] |= late[op->in[i].value->def->id];
   }
