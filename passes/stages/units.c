@@ -389,12 +389,28 @@ static void add_twins(Finder *f) {
 
 // -- Gradients -----------------------------------------------------------------------------------
 
+// By number of an op of the model, the unit of what it became; what became of it may also be
+// nobody's, as the cast of a weight is.
+static int *units_by_number(const Finder *f) {
+  int n = 0;
+  for_each_op(op, f->s->g)
+    if (op->of > n) n = op->of;
+  int *unit = arena_array(f->arena, int, n + 1);
+  for (int i = 0; i <= n; i++)
+    unit[i] = UNIT_none;
+  for_each_op(op, f->s->g)
+    if (is_model(op) && op->of && unit[op->of] == UNIT_none) unit[op->of] = f->of_op[op->id];
+  return unit;
+}
+
 static void add_gradients(Finder *f) {
   const Op *const *model = model_ops(f->s->g, f->arena);
+  const int *by_number = units_by_number(f);
   for_each_op(op, f->s->g) {
     if (op_part(op) != PART_backward) continue;
     const Op *of = model_op_of(op, model);
-    f->of_op[op->id] = of ? f->of_op[of->id] : follows(f, op);
+    int unit = of ? f->of_op[of->id] : follows(f, op);
+    f->of_op[op->id] = unit == UNIT_none ? by_number[op->of] : unit;
   }
 }
 
