@@ -397,6 +397,15 @@ static bool map_file(OnnxFile *f, Diag *d) {
   return true;
 }
 
+// A plan or a summary where a model belongs: no byte of a text is a control character but for
+// blanks, and what exporters write begins with one, the tag of ir_version.
+static bool is_text(const OnnxFile *f) {
+  int64_t n = f->n < 256 ? f->n : 256;
+  for (int64_t i = 0; i < n; i++)
+    if (f->at[i] < ' ' && !strchr("\t\n\r\f", f->at[i] ? f->at[i] : 1)) return false;
+  return true;
+}
+
 bool onnx_open(OnnxFile *f, const char *path, const ProtobufCMessageDescriptor *type, Arena *a,
                Diag *d) {
   *f = (OnnxFile){.path = path, .loc = loc_node(a, path, NULL)};
@@ -408,7 +417,10 @@ bool onnx_open(OnnxFile *f, const char *path, const ProtobufCMessageDescriptor *
   if (!ok) {
     diag_error(d, f->loc, "is not a well-formed ONNX file: at byte %lld, %s", (long long)s.wrong_at,
                s.wrong);
-    diag_hint(d, "the file may be truncated or of another format");
+    diag_hint(d, is_text(f)
+                     ? "it is text, and models are binary; plans and clusters in Lua are for "
+                       "--plan and --cluster"
+                     : "the file may be truncated or of another format");
   } else {
     f->message = protobuf_c_message_unpack(type, NULL, s.out.n, (const uint8_t *)s.out.at);
     ok = f->message || diag_error(d, f->loc, "is not a well-formed ONNX file");
