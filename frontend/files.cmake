@@ -1,6 +1,7 @@
 set(FRONTEND_FILES
   onnx_annotate.c
   onnx_devices.c
+  onnx_follow.c
   onnx_grid.c
   onnx_import.c
   onnx_known.c

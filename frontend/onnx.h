@@ -32,6 +32,13 @@ Module *onnx_import(const char *path, const OnnxOptions *o, Diag *d);
 // What a tensor of the file is called in the module.
 const char *onnx_value_name(Arena *a, const char *name);
 
+// The first node of the model that takes in what is called `name`, a node or a value of its graph,
+// and of which `lasts` says that it is still there; NULL: none.  *known: whether the model has the
+// name.
+typedef bool OnnxLasts(const void *of, const char *node);
+const char *onnx_follow(const char *path, const char *name, OnnxLasts *lasts, const void *of,
+                        Arena *a, bool *known);
+
 // The bytes of the model with every initializer in `labels` given as raw data inline, and where
 // each one's data lies: what the executable needs for --export.  Nothing, with a warning, above 2
 // GiB.

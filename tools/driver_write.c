@@ -45,6 +45,22 @@ static FILE *beside_output(const Settings *s) {
   return stdout;
 }
 
+// Of what passes have folded or joined with others: into which node it went.
+static bool say_taken_in(const Settings *s, const Compiled *c, FILE *out) {
+  Arena *a = arena_new();
+  bool known;
+  const char *node = onnx_follow(s->model, s->explain, explain_has_node, c->m, a, &known);
+  if (node) {
+    fprintf(out, "'%s' has no op of its own, and is taken in by %s:\n", s->explain, node);
+    explain_module(c->m, node, out);
+  } else if (known) {
+    fprintf(out, "'%s' is of no use to the step: no op of it reads what comes of that\n",
+            s->explain);
+  }
+  arena_free(a);
+  return known;
+}
+
 // --explain: what a search saw, and what became of it.  Some ops are parts of others by then.
 static bool say_explained(const Settings *s, const Compiled *c, Diag *d) {
   FILE *out = beside_output(s);
@@ -52,6 +68,7 @@ static bool say_explained(const Settings *s, const Compiled *c, Diag *d) {
   if (seen->chosen >= 0) explain_candidates(&seen->candidates, seen->chosen, seen->cluster, out);
   if (seen->searched.explained) fputs(seen->searched.explained, out);
   if (explain_module(c->m, s->explain, out) || seen->searched.explained) return true;
+  if (!is_text(s) && say_taken_in(s, c, out)) return true;
   diag_error(d, NULL, "nothing is called '%s'", s->explain);
   diag_hint(d, "--explain takes %%value, an op such as linear, or a part of a node's name");
   return false;

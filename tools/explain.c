@@ -133,6 +133,22 @@ bool explain_module(const Module *m, const char *what, FILE *out) {
   return found;
 }
 
+static bool is_of_node(const Op *op, const char *node) {
+  if (op->callee)
+    for_each_op(inner, op->callee)
+      if (is_of_node(inner, node)) return true;
+  for (const Loc *loc = op->loc; loc; loc = loc->from)
+    if (str_equal(loc->node, node)) return true;
+  return false;
+}
+
+bool explain_has_node(const void *module, const char *node) {
+  for_each_graph(g, (const Module *)module)
+    for_each_op(op, g)
+      if (g->entry && is_of_node(op, node)) return true;
+  return false;
+}
+
 static bool is_called(const Graph *g, const char *what, Arena *a) {
   for (int i = 0; i < g->n_params; i++)
     if (str_equal(g->params[i]->label, what)) return true;

@@ -13,6 +13,9 @@ void explain_candidates(const Candidates *all, int chosen, const Cluster *c, FIL
 // anything is called so.
 bool explain_module(const Module *m, const char *what, FILE *out);
 
+// Whether a node of the model has an op in it.
+bool explain_has_node(const void *module, const char *node);
+
 // What the model calls so, by a name that is still there when passes have made other values of its
 // own: for what a node makes (logits) that is the node.  `m` is the model as it was read.
 const char *explain_lasting(const Module *m, const char *what, Arena *a);

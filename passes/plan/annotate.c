@@ -270,16 +270,24 @@ static bool is_updated_in_parts(const Annotate *p, const Value *v) {
 // updated.
 static void warn_of_stored(const Annotate *p, const Graph *g, Diag *d) {
   int n[N_ROLES] = {0}, updated = 0;
+  StrBuf lost = {.arena = p->a};
   for (int i = 0; i < g->n_params; i++) {
     n[g->params[i]->role] += is_stored(p, g->params[i]);
     updated += is_updated_in_parts(p, g->params[i]);
   }
-  if (!n[ROLE_weight] && !n[ROLE_state] && !updated) return;
+  const struct {
+    int n;
+    const char *what;
+  } parts[] = {{n[ROLE_weight], "weights are kept in parts"},
+               {n[ROLE_state], "states of the optimizer are kept in parts"},
+               {updated, "weights are updated in parts"}};
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+    if (parts[i].n) strbuf_addf(&lost, "%s%d %s", lost.n ? ", " : "", parts[i].n, parts[i].what);
+  if (!lost.n) return;
   diag_warning(d, NULL,
-               "annotations cannot say what ranks keep between steps: of this plan, parts of %d "
-               "weights and %d states of the optimizer that nodes read whole; %d weights are "
-               "updated in parts",
-               n[ROLE_weight], n[ROLE_state], updated);
+               "annotations cannot say what ranks do between steps with what nodes read whole: of "
+               "this plan, %s",
+               lost.at);
   diag_hint(d, "--emit plan -o FILE.lua writes all of the plan");
 }
 
