@@ -47,6 +47,9 @@ void record_before(Record *r, Op *const *op, int n) {
   if (!r || !n) return;
   const Graph *g = op[0]->graph;
   Changes *all = changes_of(r, g);
+  // Of calls that changed nothing no trace is left: who reads the plan has not tried them.
+  while (all->n > 0 && !all->at[all->n - 1].calls.n)
+    all->n--;
   bool known = all->n > 0;
   if (known) forget_unsaid(&all->at[all->n - 1]);
   for (int i = 0; i < n; i++)
