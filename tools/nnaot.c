@@ -45,8 +45,10 @@ static const Option options[] = {
            "where to stop: executable, IR of a rank, folder of C, the model annotated with the "
            "plan, or decisions: a program for --plan if -o ends in .lua, else JSON"),
     STRING("summary", 0, &settings.summary, "FILE", "decisions and predictions as JSON"),
-    STRING("comm-manifest", 0, &settings.manifest, "FILE",
-           "every collective of a step, as JSON, or for NCCL's tuner if FILE ends in .csv"),
+    STRING(
+        "comm-manifest", 0, &settings.manifest, "FILE",
+        "every collective of a step, with the bytes of one rank, of a move all of them; as JSON, "
+        "or for NCCL's tuner if FILE ends in .csv"),
     INTEGER("jobs", 'j', &settings.jobs, "N",
             "compile so many programs at once (with --split-ranks)"),
     FLAG("verbose", 'v', &settings.verbose,
