@@ -8,18 +8,11 @@ static bool is_sent_anew(const Op *op, const Value *v) {
   return v->def && op_is_anew(v->def) && !mesh_same_devices(op_mesh(v->def), op_mesh(op));
 }
 
-static bool is_used(const Op *op) {
-  bool used = false;
-  for (int i = 0; i < op->n_out; i++)
-    used |= value_used(op->out[i]);
-  return used;
-}
-
 // Readers stand behind what they read.
 static void erase_unused(Graph *g) {
   for (Op *op = g->last, *prev; op; op = prev) {
     prev = op->prev;
-    if (op_is_anew(op) && !is_used(op)) op_erase(op);
+    if (op_is_anew(op) && !op_used(op)) op_erase(op);
   }
 }
 

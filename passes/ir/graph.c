@@ -44,6 +44,12 @@ bool value_used(const Value *v) {
   return v->uses != NULL;
 }
 
+bool op_used(const Op *op) {
+  for (int i = 0; i < op->n_out; i++)
+    if (value_used(op->out[i])) return true;
+  return false;
+}
+
 bool value_lasts(const Value *v) {
   static const bool lasts[] = {
 #define ROLE(name, lasts, means) lasts,

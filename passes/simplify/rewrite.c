@@ -6,17 +6,11 @@
 
 #include "base/vec.h"
 
-static bool is_read(const Op *op) {
-  for (int i = 0; i < op->n_out; i++)
-    if (value_used(op->out[i])) return true;
-  return false;
-}
-
 int drop_dead(Graph *g) {
   int n = 0;
   for (Op *op = g->last, *prev; op; op = prev) {
     prev = op->prev;
-    if (is_read(op)) continue;
+    if (op_used(op)) continue;
     op_erase(op);
     n++;
   }
@@ -24,7 +18,7 @@ int drop_dead(Graph *g) {
 }
 
 void drop_unread(Op *op) {
-  if (is_read(op)) return;
+  if (op_used(op)) return;
   Arena *a = arena_new();
   Vec(Op *) pending = {0};
   vec_push(a, &pending, op);
@@ -39,7 +33,7 @@ void drop_unread(Op *op) {
       bool again = false;
       for (int k = 0; k < i; k++)
         again |= in[k]->def == in[i]->def;
-      if (in[i]->def && !again && !is_read(in[i]->def)) vec_push(a, &pending, in[i]->def);
+      if (in[i]->def && !again && !op_used(in[i]->def)) vec_push(a, &pending, in[i]->def);
     }
   }
   arena_free(a);

@@ -39,12 +39,6 @@ static bool simplify_op(Builder *b, Op *op) {
   return by;
 }
 
-static bool is_used(const Op *op) {
-  for (int i = 0; i < op->n_out; i++)
-    if (value_used(op->out[i])) return true;
-  return false;
-}
-
 static bool simplify_graph(Graph *g, const PassOptions *o, Diag *d) {
   Phase phase = g->module->phase;
   Builder b = {.g = g, .d = d};
@@ -56,7 +50,7 @@ static bool simplify_graph(Graph *g, const PassOptions *o, Diag *d) {
     changed = merged > 0;
     if (phase < PHASE_sharded) {
       for_each_op_safe(op, g) {
-        if (!is_used(op)) continue;
+        if (!op_used(op)) continue;
         if (!simplify_op(&b, op)) continue;
         if (b.failed) return false;
         opt_stat(o, 1, "ops simplified");

@@ -37,12 +37,6 @@ static bool replace(Op *op, Builder *b) {
   return true;
 }
 
-static bool unused(const Op *op) {
-  for (int i = 0; i < op->n_out; i++)
-    if (value_used(op->out[i])) return false;
-  return true;
-}
-
 bool pass_eval_graph(Module *m, const PassOptions *o, Diag *d) {
   (void)o;
   Graph *train = graph_find(m, "train");
@@ -65,7 +59,7 @@ bool pass_eval_graph(Module *m, const PassOptions *o, Diag *d) {
   }
   for (Op *op = g->last, *prev; op; op = prev) {
     prev = op->prev;
-    if (unused(op)) op_erase(op);
+    if (!op_used(op)) op_erase(op);
   }
   for (int i = g->n_params - 1; i >= 0; i--) {
     g->params[i]->train = false;

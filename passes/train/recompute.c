@@ -156,20 +156,13 @@ static bool recompute_for(Recompute *r, Op *op) {
   return true;
 }
 
-static bool is_used(const Op *op) {
-  bool used = false;
-  for (int i = 0; i < op->n_out; i++)
-    used |= value_used(op->out[i]);
-  return used;
-}
-
 // What only gradients read is made in backward only; and the lists are done with.
 static void end_lists(Graph *g) {
   for (Op *op = g->last, *prev; op; op = prev) {
     prev = op->prev;
     if (op->part != PART_forward || !op->anew) continue;
     op->anew = 0;
-    if (!is_used(op)) op_erase(op);
+    if (!op_used(op)) op_erase(op);
   }
 }
 
