@@ -173,7 +173,9 @@ static void warn_unpriced(const Settings *s, const Cluster *c, Diag *d) {
     diag_warning(d, NULL, "plans cannot be priced: '%s' has %d devices for %lld ranks", name,
                  cluster_devices(c), (long long)s->ranks);
   else if (!cost_known(c))
-    diag_warning(d, NULL, "plans cannot be priced: '%s' does not say how fast its devices are",
+    diag_warning(d, NULL,
+                 "plans cannot be priced: '%s' does not say how fast its devices are: that is "
+                 "memory_speed and f32",
                  name);
 }
 

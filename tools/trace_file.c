@@ -14,6 +14,7 @@
 #include "trace_file.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 #include "ir/schedule.h"
 #include "ir/text.h"
@@ -80,11 +81,12 @@ static const char *segment_title(const Trace *x, const StepEvent *e) {
 }
 
 static void add_event(Trace *x, int process, const StepEvent *e) {
+  double from = round(1e9 * e->from), to = round(1e9 * e->to); // so that neighbours do not overlap
   int tid = e->op ? thread_of[e->line] : SEGMENTS;
   if (e->op) say_op(x, e->op);
   strbuf_addf(&x->b, ",\n{\"name\":%s,\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,",
-              e->op ? x->title[e->op->id] : segment_title(x, e), thread[tid].kind, 1e6 * e->from,
-              1e6 * (e->to - e->from));
+              e->op ? x->title[e->op->id] : segment_title(x, e), thread[tid].kind, from / 1e3,
+              (to - from) / 1e3);
   strbuf_addf(&x->b, "\"pid\":%d,\"tid\":%d,\"args\":{\"step\":0,", process, tid);
   if (e->slice >= 0) strbuf_addf(&x->b, "\"micro_batch\":%d,", e->slice);
   strbuf_addf(&x->b, "\"at\":%s}}", e->op ? x->place[e->op->id] : "\"\"");

@@ -90,9 +90,15 @@ static bool any_made(const Candidates *all) {
   return false;
 }
 
-// What takes longer is tried where nothing else fits; what needs less memory is no help where the
-// model cannot be cut.  What was made of a plan is kept where there is no other plan to compare it
-// with: the last that was tried, if any, fits.
+// Whether the best fits only as the batch is cut in more micro-batches, which also takes longer.
+static bool is_cut(const ChooseOptions *o, const Candidates *all) {
+  int best = cheapest(all);
+  return best >= 0 && !o->micro_batches && all->at[best].micro_batches > 1;
+}
+
+// What takes longer is tried where nothing else fits as it is; what needs less memory is no help
+// where the model cannot be cut.  What was made of a plan is kept where there is no other plan to
+// compare it with: the last that was tried, if any, fits.
 int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidates *out,
                 Module **made) {
   Trials trials = {0}, anew = {0}, stages = {0};
@@ -104,7 +110,7 @@ int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidate
   try_others(model, o, a, out);
   try_inside(model, o, a, out);
   try_pipelines(model, o, a, out);
-  if (!any_fits(out) && any_made(out)) candidates_anew(model, o, a, &anew);
+  if (any_made(out) && (!any_fits(out) || is_cut(o, out))) candidates_anew(model, o, a, &anew);
   try_all(model, o, a, &anew, out, NULL);
   if (!any_fits(out)) candidates_stages(model, o, a, &stages);
   try_all(model, o, a, &stages, out, NULL);

@@ -266,10 +266,26 @@ static bool is_updated_in_parts(const Annotate *p, const Value *v) {
   return false;
 }
 
-// Annotations are of what nodes read and make, not of what is kept between steps, and how that is
-// updated.
-static void warn_of_stored(const Annotate *p, const Graph *g, Diag *d) {
+// Ops with marks that annotations have no words for.
+typedef struct Marked {
+  int anew, away, piece;
+} Marked;
+
+static Marked find_marked(const Graph *g) {
+  Marked n = {0};
+  for_each_op(op, g) {
+    n.anew += op->anew > 0 && op->part == PART_backward;
+    n.away += op->away > 0;
+    n.piece += op->piece > 0;
+  }
+  return n;
+}
+
+// Annotations are of what nodes read and make, not of what is kept between steps, how that is
+// updated, and when what is computed.
+static void warn_of_lost(const Annotate *p, const Graph *g, Diag *d) {
   int n[N_ROLES] = {0}, updated = 0;
+  Marked marked = find_marked(g);
   StrBuf lost = {.arena = p->a};
   for (int i = 0; i < g->n_params; i++) {
     n[g->params[i]->role] += is_stored(p, g->params[i]);
@@ -280,14 +296,16 @@ static void warn_of_stored(const Annotate *p, const Graph *g, Diag *d) {
     const char *what;
   } parts[] = {{n[ROLE_weight], "weights are kept in parts"},
                {n[ROLE_state], "states of the optimizer are kept in parts"},
-               {updated, "weights are updated in parts"}};
+               {updated, "weights are updated in parts"},
+               {marked.anew, "ops are computed anew"},
+               {marked.away, "ops are swapped"},
+               {marked.piece, "ops are in pieces"}};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     if (parts[i].n) strbuf_addf(&lost, "%s%d %s", lost.n ? ", " : "", parts[i].n, parts[i].what);
+  if (p->m->schedule)
+    strbuf_addf(&lost, "%sstages run as '%s'", lost.n ? ", " : "", p->m->schedule);
   if (!lost.n) return;
-  diag_warning(d, NULL,
-               "annotations cannot say what ranks do between steps with what nodes read whole: of "
-               "this plan, %s",
-               lost.at);
+  diag_warning(d, NULL, "annotations do not say all of this plan: not that %s", lost.at);
   diag_hint(d, "--emit plan -o FILE.lua writes all of the plan");
 }
 
@@ -323,7 +341,12 @@ Annotations *annotate(const Module *m, const char *name, Arena *a, Diag *d) {
   make_axes(&p, stages);
   for_each_op(op, g)
     add_op(&p, op);
-  warn_of_stored(&p, g, d);
+  if (!p.nodes.n && find_marked(g).piece) {
+    diag_error(d, NULL, "annotations can say nothing of this plan: all that it does is in pieces");
+    diag_hint(d, "--emit plan -o FILE.lua writes all of the plan");
+    return NULL;
+  }
+  warn_of_lost(&p, g, d);
   finish(&p);
   return p.all;
 }

@@ -44,7 +44,9 @@ static int search(lua_State *l) {
     axis[i] = plan_axis(l, i + 1);
   for_each_op(op, p->s->g)
     if (op_mesh(op) != p->s->mesh)
-      return FAIL(l, op->loc, "what is assigned to some of the ranks cannot be searched yet");
+      return FAIL(l, op->loc,
+                  "what is assigned to some of the ranks cannot be searched: in --plan stages come "
+                  "first, pp=2,search=4");
   bool ok = search_axes(p->s, axis, n, sums, p->s->cluster, plan_line(l), &found, p->box.d);
   if (p->s->searched && found.n) searched_add(p->s->searched, &found);
   sandbox_spare(l, &began);
