@@ -21,6 +21,10 @@
 // (`limited`).  While backward frees what forward kept there mostly is room, so nobody has to ask
 // for it.
 //
+// No more than AHEAD lists of the plan are looked at: what is next to have its gradients, and the
+// layer before it.  What is computed earlier than that is in memory for longer, its own sums are in
+// the queue before those that backward waits for, and later waits have nothing left to fill them.
+//
 // It stands behind `schedule`: ops of one segment stay in it.
 
 #include <math.h>
@@ -33,8 +37,11 @@
 #include "pass.h"
 #include "plan_blocks.h"
 
-#define ROOM 0.9       // of a device's memory: some is lost between blocks
-enum { WINDOW = 512 }; // ops behind one that waits that are looked at
+#define ROOM 0.9 // of a device's memory: some is lost between blocks
+enum {
+  WINDOW = 512, // ops behind one that waits that are looked at
+  AHEAD = 2,    // lists of ops that are computed anew, as the plan has them
+};
 
 typedef struct Overlap {
   Graph *g;
@@ -42,7 +49,8 @@ typedef struct Overlap {
   CommPrices *prices;
   Arena *arena;
   int64_t n_times;
-  Op **at;          // in order, by time
+  Op **at;          // in order, by time; NULL: moved before
+  int *list;        // of the plan that is computed anew, by time; 0: of none
   double *done;     // of all_reduces, by op id: when the queue has done them
   bool *is_anew;    // by op id: it is computed anew, or follows from only such ops
   Planner planner;  // what is in memory when
@@ -175,15 +183,27 @@ static void run(Overlap *x, Clocks *c, const Op *op) {
 
 // -- The pass ----------------------------------------------------------------------------------
 
+typedef struct Lists {
+  int now, n;
+} Lists;
+
+// Counts the lists that ops behind one that waits are of, also those that are moved already.
+static bool is_near(Lists *l, int list) {
+  if (list && list != l->now) *l = (Lists){list, l->n + 1};
+  return l->n <= AHEAD;
+}
+
 // Moves ops before the one that waits, at time `t`, until the wait is filled.
 static void fill(Overlap *x, Clocks *c, int64_t t, bool *stays) {
   Op *wait = x->at[t];
   double until = ready_at(x, wait);
   int64_t last = t;
+  Lists lists = {0};
   for (int64_t k = t; k < x->n_times && k < t + WINDOW; k++)
     if (x->at[k]) stays[x->at[last = k]->id] = true;
   for (int64_t k = t + 1; k <= last && c->now < until; k++) {
     Op *op = x->at[k];
+    if (!is_near(&lists, x->list[k])) break;
     if (!op || !x->is_anew[op->id] || !is_alike(op, wait) || !is_ready(op, stays) ||
         ready_at(x, op) > c->now || !takes_room(x, op, t, k))
       continue;
@@ -236,8 +256,11 @@ bool pass_overlap(Module *m, const PassOptions *o, Diag *d) {
     x.at = arena_array(x.arena, Op *, x.n_times);
     x.done = arena_array(x.arena, double, g->n_ops);
     x.is_anew = arena_array(x.arena, bool, g->n_ops);
-    for_each_op(op, g)
+    x.list = arena_array(x.arena, int, x.n_times);
+    for_each_op(op, g) {
       x.at[op_time(op)] = op;
+      x.list[op_time(op)] = op_is_anew(op) ? op->anew : 0;
+    }
     find_memory(&x);
     find_anew(&x);
     overlap(&x);
