@@ -17,8 +17,8 @@
 // in the same order, as before.
 //
 // What is there earlier is in memory for longer.  An op stays where it is if that would be more
-// than the most that there is anyway, or than most of a device's memory where that is a limit
-// (`limited`).  While backward frees what forward kept there mostly is room, so nobody has to ask
+// than the most that there is anyway, or where a device's memory is a limit (`limited`), than most
+// of that.  While backward frees what forward kept there mostly is room, so nobody has to ask
 // for it.
 //
 // No more than AHEAD lists of the plan are looked at: what is next to have its gradients, and the
@@ -54,7 +54,8 @@ typedef struct Overlap {
   double *done;     // of all_reduces, by op id: when the queue has done them
   bool *is_anew;    // by op id: it is computed anew, or follows from only such ops
   Planner planner;  // what is in memory when
-  int64_t room;     // that may be used beside what lasts, however much is
+  bool limited;     // by the memory of a device
+  int64_t room;     // then: what may be used of it, beside what lasts
   int64_t **in_use; // by mesh id, of each time: bytes
   int64_t *most;    // by mesh id
   int64_t n;
@@ -96,8 +97,9 @@ static void find_memory(Overlap *x) {
       if (t) x->in_use[i][t] += x->in_use[i][t - 1];
       x->most[i] = later(x->most[i], x->in_use[i][t]);
     }
-  for (int i = 0; i < n_meshes; i++)
-    x->most[i] = later(x->most[i], x->room);
+  // Where more is used anyway nothing moves: gaps between blocks may take the rest.
+  for (int i = 0; i < n_meshes && x->limited; i++)
+    x->most[i] = x->most[i] > x->room ? 0 : x->room;
 }
 
 // Of the blocks that begin with the op, if there is room for them from one time until another.
@@ -245,8 +247,9 @@ bool pass_overlap(Module *m, const PassOptions *o, Diag *d) {
   x.cluster = cost_cluster(opt_str(o, "cluster"), m, x.arena, d, &ok);
   if (!x.cluster) return ok;
   x.planner = planner_begin(m, target, x.arena, d);
-  if (opt_bool(o, "limited", false))
-    x.room = (int64_t)(ROOM * cluster_least(x.cluster).memory) - bytes_kept(&x.planner);
+  double memory = cluster_least(x.cluster).memory;
+  x.limited = opt_bool(o, "limited", false) && memory > 0;
+  x.room = (int64_t)(ROOM * memory) - bytes_kept(&x.planner);
   for_each_graph(g, m) {
     if (!may_overlap(g)) continue;
     if (!planner_find_blocks(&x.planner, g)) return false;
