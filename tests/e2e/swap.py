@@ -1,6 +1,7 @@
 """What is in host memory between forward and backward changes no loss, and is not on the device.
 
-    swap.py     gpt2, with and without dropout, mlp and resnet, on 1 and 4 ranks, with stages, ZeRO, recompute and 16 bits
+    swap.py     gpt2, with and without dropout, mlp and resnet, on 1 and 4 ranks, with stages, ZeRO, recompute,
+                pieces and 16 bits
 
 Each is trained for 4 steps under a plan and under the same plan with `swap`.  Losses, gradient norms and weights are the
 same bits.  What the plan says that a rank needs on its device is less, and what it needs in host memory is said.
@@ -16,6 +17,7 @@ from common import NNAOT, run, scratch
 STEPS = 4
 CASES = [("mlp", 1, "dp", "swap", []), ("resnet", 1, "dp", "swap", []), ("gpt2_drop", 1, "dp", "swap", []),
          ("gpt2", 1, "recompute", "recompute=1,swap=1", []),
+         ("gpt2", 1, "coshard=1,recompute_pieces=1", "coshard=1,recompute_pieces=1,swap=1", []),
          ("gpt2_drop", 1, "dp", "swap", ["--dtype", "bf16"]),
          ("gpt2_drop", 4, "zero3", "zero3=4,swap=1", ["--micro-batches", "2"]),
          ("gpt2_drop", 4, "pp=2,dp=2", "pp=2,dp=2,swap=1", ["--micro-batches", "4"]),

@@ -204,7 +204,8 @@ class Program:
                 f"if o and x then pieces({{{{op = o, letter = x}}}}, {n}) end"]
 
     def recompute(self):
-        return [f"recompute({self.any(self.list_of_ops(), self.op(), 'blocks()', '{}')})"]
+        how = self.any("", "", ", true", ", false", ", nil", ", 1") if self.one_in(2) else ""
+        return [f"recompute({self.any(self.list_of_ops(), self.op(), 'blocks()', '{}')}{how})"]
 
     STEP = [trans] * 6 + [trans_all] * 3 + [allow] * 3 + [allow_cuts] * 2 + [select] * 2 + [order] * 2 + [cut] * 4 + [cut_all] * 2 + [pin, flow, loss, apply, apply, ask, ask]
     ASSIGN = [assign, assign, assign_all, place]
