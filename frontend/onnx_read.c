@@ -402,7 +402,7 @@ static bool map_file(OnnxFile *f, Diag *d) {
 static bool is_text(const OnnxFile *f) {
   int64_t n = f->n < 256 ? f->n : 256;
   for (int64_t i = 0; i < n; i++)
-    if (f->at[i] < ' ' && !strchr("\t\n\r\f", f->at[i] ? f->at[i] : 1)) return false;
+    if (f->at[i] < ' ' && !memchr("\t\n\r\f", f->at[i], 4)) return false;
   return true;
 }
 

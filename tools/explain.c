@@ -103,7 +103,7 @@ void explain_candidates(const Candidates *all, int chosen, const Cluster *c, FIL
     if (!x->fits)
       fprintf(out, "   does not fit into %.0f", c->memory);
     else if (x != best)
-      fprintf(out, "   +%.2f %%", 100 * (x->seconds - best->seconds) / best->seconds);
+      fprintf(out, "   %+.2f %%", 100 * (x->seconds - best->seconds) / best->seconds);
     fputs("\n", out);
   }
   arena_free(a);

@@ -91,7 +91,7 @@ static bool any_made(const Candidates *all) {
 }
 
 // Whether the best fits only as the batch is cut in more micro-batches, which also takes longer.
-static bool is_cut(const ChooseOptions *o, const Candidates *all) {
+static bool memory_cuts(const ChooseOptions *o, const Candidates *all) {
   int best = cheapest(all);
   return best >= 0 && !o->micro_batches && all->at[best].micro_batches > 1;
 }
@@ -110,7 +110,7 @@ int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidate
   try_others(model, o, a, out);
   try_inside(model, o, a, out);
   try_pipelines(model, o, a, out);
-  if (any_made(out) && (!any_fits(out) || is_cut(o, out))) candidates_anew(model, o, a, &anew);
+  if (any_made(out) && (!any_fits(out) || memory_cuts(o, out))) candidates_anew(model, o, a, &anew);
   try_all(model, o, a, &anew, out, NULL);
   if (!any_fits(out)) candidates_stages(model, o, a, &stages);
   try_all(model, o, a, &stages, out, NULL);

@@ -321,7 +321,7 @@ int module_slices(const Module *m); // of time, in a step
 // there is no mesh.
 int *module_devices(const Module *m, Arena *a, int *n);
 bool mesh_has(const Mesh *mesh, int device);
-bool mesh_same_devices(const Mesh *a, const Mesh *b); // in any order, and factored in any way
+bool mesh_same_devices(const Mesh *a, const Mesh *b);   // in any order, and factored in any way
 bool mesh_repeats(const Mesh *mesh, int *device);       // whether it names a device twice
 int mesh_find_axis(const Mesh *mesh, const char *name); // -1: it has none of this name
 
@@ -363,7 +363,7 @@ bool op_retype(Op *op, Diag *d);         // infers the result types again, after
 void value_replace(Value *v, Value *by); // every use of `v` reads `by`
 void value_set_name(Value *v, const char *name); // made unique with a suffix if it is taken
 bool value_used(const Value *v);
-bool op_used(const Op *op); // whether any of its results is
+bool op_used(const Op *op);       // whether any of its results is
 bool value_lasts(const Value *v); // a parameter that keeps its contents: see roles.def
 
 // -- Attributes ------------------------------------------------------------------------------

@@ -70,6 +70,10 @@ int op_traits(const Op *op) {
   return widens ? traits | SUM : traits;
 }
 
+bool op_is_view(const Op *op) {
+  return op_info[op->kind].traits & VIEW;
+}
+
 const Value *op_boxed(const Op *op) {
   int traits = op_info[op->kind].traits;
   return traits & LOGICAL ? op->out[0] : traits & LOGICAL_IN ? op->in[0].value : NULL;

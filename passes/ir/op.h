@@ -94,6 +94,8 @@ char op_operand_class(const Op *op, int i);
 // The row's traits, but SUM for a cast to a wider floating type, which is exact, and not for a
 // scale of integers, which rounds: the row cannot say so.
 int op_traits(const Op *op);
+// Whether what it makes is where its operand is.
+bool op_is_view(const Op *op);
 // The value of which the op must know where the local part lies in the whole: result 0 of a LOGICAL
 // row, operand 0 of one that is LOGICAL_IN; of others NULL.
 const Value *op_boxed(const Op *op);

@@ -165,19 +165,15 @@ static bool parse_number_of_origin(Parser *p, const char *word, int *to) {
   return true;
 }
 
-static bool parse_by_piece(Parser *p, Statement *s) {
-  s->origin.by_piece = s->origin.anew && accept(p, "by_piece");
-  return true;
-}
-
 static bool parse_origin(Parser *p, Statement *s) {
   for (int part = PART_backward; part < N_TRAIN_PARTS && s->origin.part == PART_forward; part++)
     if (accept(p, train_part_name[part])) s->origin.part = (TrainPart)part;
-  return parse_number_of_origin(p, "of", &s->origin.of) &&
-         parse_number_of_origin(p, "piece", &s->origin.piece) &&
-         parse_number_of_origin(p, "turn", &s->origin.turn) &&
-         parse_number_of_origin(p, "anew", &s->origin.anew) && parse_by_piece(p, s) &&
-         parse_number_of_origin(p, "away", &s->origin.away);
+  bool ok = parse_number_of_origin(p, "of", &s->origin.of) &&
+            parse_number_of_origin(p, "piece", &s->origin.piece) &&
+            parse_number_of_origin(p, "turn", &s->origin.turn) &&
+            parse_number_of_origin(p, "anew", &s->origin.anew);
+  s->origin.by_piece = ok && s->origin.anew && accept(p, "by_piece");
+  return ok && parse_number_of_origin(p, "away", &s->origin.away);
 }
 
 static bool parse_segment(Parser *p, Statement *s) {

@@ -106,7 +106,7 @@ bool value_on_host(const Value *v) {
 
 // -- Devices -----------------------------------------------------------------------------------
 
-static int mesh_index(const Value *v) {
+int value_mesh_id(const Value *v) {
   return v->layout && v->layout->mesh ? v->layout->mesh->id : 0;
 }
 
@@ -127,12 +127,12 @@ Meets module_meets(const Module *m, Arena *a) {
 }
 
 bool values_meet(const Meets *meets, const Value *a, const Value *b) {
-  return meets->pair[mesh_index(a) * meets->n + mesh_index(b)] &&
+  return meets->pair[value_mesh_id(a) * meets->n + value_mesh_id(b)] &&
          value_on_host(a) == value_on_host(b);
 }
 
 static void end_with(int64_t *ends, const Value *v) {
-  int64_t *end = &ends[mesh_index(v)];
+  int64_t *end = &ends[value_mesh_id(v)];
   int64_t slots = v->slots > 1 ? (v->slots - 1) * v->stride : 0;
   if (v->offset >= 0) *end = later(*end, v->offset + slots + type_bytes(v->type));
 }
@@ -250,10 +250,13 @@ static bool read_by_updates(const Op *op) {
 // the loss's scale, which was sent to where the loss is.
 static bool only_updates(const Op *op, const bool *steady) {
   if (op->part != PART_update) return false;
+  bool made = false; // by an op: what it reads
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
-    if (v->def ? !steady[v->def->id] || !read_by_updates(op) : !param_kept(v)) return false;
+    if (v->def ? !steady[v->def->id] : !param_kept(v)) return false;
+    made |= v->def != NULL;
   }
+  if (made && !read_by_updates(op)) return false;
   for (int i = 0; i < op->n_out; i++)
     if (!whole_in_time(op->out[i])) return false;
   return true;

@@ -46,6 +46,8 @@ Life *graph_lives(const Graph *g, Arena *a);
 // The value that `v` is a view of, or `v` itself, and how many bytes into it `v` begins.
 Value *view_root(Value *v, int64_t *bytes);
 
+// The id of the mesh that it is on; without meshes 0.
+int value_mesh_id(const Value *v);
 // Whether it is in host memory.
 bool value_on_host(const Value *v);
 

@@ -28,7 +28,6 @@
 // It stands behind `schedule`: ops of one segment stay in it.
 
 #include <math.h>
-#include <string.h>
 
 #include "cost/collectives.h"
 #include "cost/cost.h"
@@ -63,14 +62,6 @@ typedef struct Overlap {
 
 // -- Memory ------------------------------------------------------------------------------------
 
-static int mesh_of(const Value *v) {
-  return v->layout && v->layout->mesh ? v->layout->mesh->id : 0;
-}
-
-static int64_t bytes_of(const Block *b) {
-  return b->bytes * (b->slots ? b->slots : 1);
-}
-
 static int64_t bytes_kept(const Planner *p) {
   int64_t bytes = 0;
   for (int i = 0; i < p->kept.n; i++)
@@ -88,9 +79,9 @@ static void find_memory(Overlap *x) {
   for (int i = 0; i < x->planner.block.n; i++) {
     const Block *b = x->planner.block.at[i];
     if (b->kept || value_on_host(b->member.at[0])) continue;
-    int64_t *change = x->in_use[mesh_of(b->member.at[0])];
-    change[earlier(b->life.from, x->n_times)] += bytes_of(b);
-    change[earlier(b->life.to + 1, x->n_times)] -= bytes_of(b);
+    int64_t *change = x->in_use[value_mesh_id(b->member.at[0])];
+    change[earlier(b->life.from, x->n_times)] += block_bytes(&x->planner, b);
+    change[earlier(b->life.to + 1, x->n_times)] -= block_bytes(&x->planner, b);
   }
   for (int i = 0; i < n_meshes; i++)
     for (int64_t t = 0; t < x->n_times; t++) {
@@ -105,10 +96,10 @@ static void find_memory(Overlap *x) {
 // Of the blocks that begin with the op, if there is room for them from one time until another.
 static bool takes_room(Overlap *x, const Op *op, int64_t from, int64_t to) {
   int64_t bytes = 0;
-  int mesh = op->n_out ? mesh_of(op->out[0]) : 0;
+  int mesh = op->n_out ? value_mesh_id(op->out[0]) : 0;
   for (int i = 0; i < op->n_out; i++) {
     const Block *b = x->planner.place[op->out[i]->id].block;
-    if (b && b->life.from >= op_time(op)) bytes += bytes_of(b);
+    if (b && b->life.from >= op_time(op)) bytes += block_bytes(&x->planner, b);
   }
   for (int64_t t = from; t < to; t++)
     if (x->in_use[mesh][t] + bytes > x->most[mesh]) return false;
@@ -152,14 +143,10 @@ typedef struct Clocks {
   double now, queue;
 } Clocks;
 
-static bool is_view(const Op *op) {
-  return op_info[op->kind].traits & VIEW;
-}
-
 // When all that the op waits for is done.
 static double ready_at(const Overlap *x, const Op *op) {
   double ready = 0;
-  if (is_view(op)) return 0;
+  if (op_is_view(op)) return 0;
   for (int i = 0; i < op->n_in; i++) {
     int64_t skip;
     const Op *def = view_root(op->in[i].value, &skip)->def;
@@ -170,7 +157,7 @@ static double ready_at(const Overlap *x, const Op *op) {
 
 // An all_reduce is waited for by who reads it, all else at once.
 static void run(Overlap *x, Clocks *c, const Op *op) {
-  if (is_view(op)) return;
+  if (op_is_view(op)) return;
   c->now = fmax(c->now, ready_at(x, op));
   if (!op_mesh(op) || !op_is_collective(op)) {
     c->now += op_seconds(x->cluster, op);
@@ -230,6 +217,7 @@ static void overlap(Overlap *x) {
   }
 }
 
+// Whether something is computed anew, and something summed over ranks.
 static bool may_overlap(const Graph *g) {
   bool anew = false, sums = false;
   for_each_op(op, g) {
@@ -239,13 +227,36 @@ static bool may_overlap(const Graph *g) {
   return g->entry && anew && sums;
 }
 
+static bool any_may_overlap(const Module *m) {
+  for_each_graph(g, m)
+    if (may_overlap(g)) return true;
+  return false;
+}
+
+static void overlap_graph(Overlap *x, Graph *g) {
+  x->g = g;
+  x->prices = comm_prices_new(x->arena, x->cluster);
+  x->n_times = graph_end(g) + 1;
+  x->at = arena_array(x->arena, Op *, x->n_times);
+  x->list = arena_array(x->arena, int, x->n_times);
+  x->done = arena_array(x->arena, double, g->n_ops);
+  x->is_anew = arena_array(x->arena, bool, g->n_ops);
+  for_each_op(op, g) {
+    x->at[op_time(op)] = op;
+    x->list[op_time(op)] = op_is_anew(op) ? op->anew : 0;
+  }
+  find_memory(x);
+  find_anew(x);
+  overlap(x);
+}
+
 bool pass_overlap(Module *m, const PassOptions *o, Diag *d) {
   bool ok;
   Target target;
   if (!opt_target(o, &target, d)) return false;
   Overlap x = {.arena = opt_scratch(o)};
   x.cluster = cost_cluster(opt_str(o, "cluster"), m, x.arena, d, &ok);
-  if (!x.cluster) return ok;
+  if (!x.cluster || !any_may_overlap(m)) return ok;
   x.planner = planner_begin(m, target, x.arena, d);
   double memory = cluster_least(x.cluster).memory;
   x.limited = opt_bool(o, "limited", false) && memory > 0;
@@ -253,20 +264,7 @@ bool pass_overlap(Module *m, const PassOptions *o, Diag *d) {
   for_each_graph(g, m) {
     if (!may_overlap(g)) continue;
     if (!planner_find_blocks(&x.planner, g)) return false;
-    x.g = g;
-    x.prices = comm_prices_new(x.arena, x.cluster);
-    x.n_times = graph_end(g) + 1;
-    x.at = arena_array(x.arena, Op *, x.n_times);
-    x.done = arena_array(x.arena, double, g->n_ops);
-    x.is_anew = arena_array(x.arena, bool, g->n_ops);
-    x.list = arena_array(x.arena, int, x.n_times);
-    for_each_op(op, g) {
-      x.at[op_time(op)] = op;
-      x.list[op_time(op)] = op_is_anew(op) ? op->anew : 0;
-    }
-    find_memory(&x);
-    find_anew(&x);
-    overlap(&x);
+    overlap_graph(&x, g);
   }
   for_each_graph(g, m) // which plan_memory finds again
     for (int i = 0; i < g->n_params; i++)

@@ -70,6 +70,7 @@ typedef struct Planner {
 // be.
 Planner planner_begin(Module *m, Target target, Arena *scratch, Diag *d);
 bool planner_find_blocks(Planner *p, Graph *g);
+int64_t block_bytes(const Planner *p, const Block *b); // of all its slices
 
 void blocks_make(Planner *p);
 

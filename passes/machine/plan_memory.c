@@ -44,7 +44,7 @@ static int64_t aligned(const Planner *p, int64_t bytes) {
 
 // -- Offsets -----------------------------------------------------------------------------------
 
-static int64_t block_bytes(const Planner *p, const Block *b) {
+int64_t block_bytes(const Planner *p, const Block *b) {
   return aligned(p, b->bytes) * (b->slots > 1 ? b->slots : 1);
 }
 

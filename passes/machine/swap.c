@@ -54,10 +54,6 @@ typedef struct Swap {
   int64_t bytes;
 } Swap;
 
-static bool is_view(const Op *op) {
-  return op_info[op->kind].traits & VIEW;
-}
-
 static bool is_earlier(const Op *a, const Op *b) {
   return !b || a->id < b->id;
 }
@@ -69,7 +65,7 @@ static bool find_readers(const Swap *s, const Value *v, Op **first) {
   for_each_use(u, v) {
     Op *op = u->user;
     if (!op || s->begin[op->id] || s->update[op->id]) return false;
-    if (op->part == PART_forward && is_view(op)) {
+    if (op->part == PART_forward && op_is_view(op)) {
       if (!find_readers(s, op->out[0], first)) return false;
     } else if (op->part != PART_forward) {
       if (op->kind == OP_move || op->part != PART_backward) return false;
@@ -102,7 +98,7 @@ static void find_away(Swap *s) {
       continue;
     List *l = list_of(s, op);
     l->last = op;
-    for (int i = 0; i < op->n_out && !is_view(op); i++) {
+    for (int i = 0; i < op->n_out && !op_is_view(op); i++) {
       Op *first = NULL;
       if (!find_readers(s, op->out[i], &first) || !first) continue;
       if (is_earlier(first, l->first_back)) l->first_back = first;
@@ -187,7 +183,7 @@ static bool read_back(Swap *s, Value *v, Value *by, const Away *a) {
     if (op->kind == OP_swap_out || (op->kind == OP_swap_wait && op->in[1].value == v)) continue;
     if (op->part == PART_backward) {
       op_set_in(op, u->index, by);
-    } else if (is_view(op)) {
+    } else if (op_is_view(op)) {
       Op *first = NULL;
       if (!find_readers(s, op->out[0], &first) || !first) continue;
       Op *view = op_copy(s->g, a->first, op, &by, s->d);

@@ -11,10 +11,12 @@
 // are left out: to say that they are whole would be to say that the sum is taken before.
 //
 // Micro-batches are not written, nor how weights and states lie that are stored otherwise than they
-// are used, nor what is computed anew, swapped or in pieces, nor the order in which stages run: that
-// is a warning.  A plan of which nothing is written is an error.  An op on one rank of an axis is in the stage of that number.  Stages follow one
-// another, along one axis, and a stage is one rank of it: other plans are an error at an op, such
-// as those with stages of 1 and 3 ranks.  Constants are where their readers are.
+// are used, nor what is computed anew, swapped or in pieces, nor the order in which stages run:
+// that is a warning.  A plan of which nothing is written is an error.
+//
+// An op on one rank of an axis is in the stage of that number.  Stages follow one another, along
+// one axis, and a stage is one rank of it: other plans are an error at an op, such as those with
+// stages of 1 and 3 ranks.  Constants are where their readers are.
 
 #ifndef ANNOTATE_H
 #define ANNOTATE_H

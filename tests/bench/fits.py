@@ -3,14 +3,14 @@
 For each plan the most there can be so that no rank needs more than --memory GiB as plan_memory counts it; found by
 doubling and then by halves, each step an `nnaot --emit plan` of a model without weights.
 
-    coshard_8=1 is coshard with 8 pieces where the program has 2.
-
     rows     of a batch of --model of large_models.py on 8 A100, in multiples of the ranks
     tokens   of the one row of GPT-3 with 1.3 billion parameters on one V100 of 32 GB, in multiples of 512
     width    of Swin of 32 layers, one image of 1536 x 1536, on the same, in multiples of 32: how large a model
 
 The last two are SuperScaler's section 6.3, where co-sharding with recomputation has 1.7 times the tokens, and 3.7 times the
 parameters, of recomputation alone, and 1.2 and 3.7 times those of ZeRO-3 that offloads to the host, which is no plan here.
+
+In plans coshard_8 is coshard with 8 pieces, where the program has 2.
 
     most     `of plain` is how many times the first plan's; with `width` that is of parameters, which are shown in millions
     peak     GiB of a rank at that
@@ -112,8 +112,9 @@ class Model:
             file, loss, flags = self.grows.made(n)
             out = self.folder / "plan.json"
             done = subprocess.run([self.o.nnaot, file, "-g", str(self.grows.ranks), "--cluster", self.grows.cluster,
-                                   "--plan", with_files(plan, self.folder), *flags, "--loss", loss, "--optimizer", "adamw", "--target", "cuda:sm_80",
-                                   "--dtype", self.o.dtype, "--emit", "plan", "-o", out], capture_output=True, text=True)
+                                   "--plan", with_files(plan, self.folder), *flags, "--loss", loss, "--optimizer", "adamw",
+                                   "--target", "cuda:sm_80", "--dtype", self.o.dtype, "--emit", "plan", "-o", out],
+                                  capture_output=True, text=True)
             said = json.loads(out.read_text()) if done.returncode == 0 else None
             self.known[plan, n] = said and (max(r["peak_bytes"] for r in said["per_rank"]), said["predicted_step_ms"])
         return self.known[plan, n]
