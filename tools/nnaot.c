@@ -173,6 +173,8 @@ const PipelineOptions *run_options(const Settings *s, Compiled *c, Arena *a) {
   run->searched_to = &c->summary;
   run->record = writes_program(s) ? &c->record : NULL;
   run->diffs = c->diffs;
+  // Without a pass that bisection leaves out, a search is asked something else.
+  run->lives = s->run.bisect_limit < 0 ? c->choice.known : NULL;
   return run;
 }
 

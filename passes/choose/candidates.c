@@ -139,6 +139,11 @@ static void list_anew(const Module *m, const ChooseOptions *o, Arena *a, const K
   }
 }
 
+// Whether it matters which axis is inside of which: some links are slower, or devices differ.
+static bool has_places(const ChooseOptions *o) {
+  return o->ranks > o->cluster->per_node || o->cluster->n_kinds;
+}
+
 // So many stages, alone and with one of the others inside of each or outside of all.
 static void list_stages(const Module *m, const ChooseOptions *o, Arena *a, const Kind *stages,
                         int64_t k, Trials *out) {
@@ -148,7 +153,7 @@ static void list_stages(const Module *m, const ChooseOptions *o, Arena *a, const
   for (int i = 0; i < N_KNOWN && k < o->ranks; i++) {
     if (!known[i].suits(m)) continue;
     if (known[i].use & (OUTER | INNER)) add(o, a, out, outside, &known[i], "");
-    if (known[i].use & OUTER) add(o, a, out, "", &known[i], inside);
+    if ((known[i].use & OUTER) && has_places(o)) add(o, a, out, "", &known[i], inside);
   }
 }
 
@@ -180,6 +185,8 @@ void candidates_of_stages(const ChooseOptions *o, Arena *a, int64_t stages, bool
     return;
   }
   add(o, a, out, outside, first_kind(OUTER), "");
+  const char *inside = str_format(a, ",%s=%" PRId64, kind->plan, stages);
+  if (has_places(o)) add(o, a, out, "", first_kind(OUTER), inside);
   if (searched) add(o, a, out, outside, first_kind(SEARCH), "");
 }
 

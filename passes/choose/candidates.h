@@ -25,7 +25,8 @@ void candidates_list(const Module *m, const ChooseOptions *o, Arena *a, Trials *
 // Those for where none of them fits: what is not kept is computed anew; then stages.
 void candidates_anew(const Module *m, const ChooseOptions *o, Arena *a, Trials *out);
 void candidates_stages(const Module *m, const ChooseOptions *o, Arena *a, Trials *out);
-// So many stages, with data parallelism inside of each; if that is asked for, also a search.
+// So many stages, with data parallelism inside of each, and outside of all where that is something
+// else; if that is asked for, also a search.
 void candidates_of_stages(const ChooseOptions *o, Arena *a, int64_t stages, bool searched,
                           Trials *out);
 // So many stages, with each of the others inside or outside of them.

@@ -58,6 +58,8 @@ typedef struct Candidate {
   double seconds; // of a step
   int sharing;    // ranks that share the work (sharing.h); others do the same, or nothing
   bool alike;     // a search would rather have all ranks do the same
+  struct KnownLives
+      *known; // what its searches answered (search/lives.h), for whoever makes it again
   Needs needs;
 } Candidate;
 

@@ -92,6 +92,7 @@ static bool make_once(const Module *model, const ChooseOptions *o, Arena *a, Can
   Module *m = out->m = module_clone(model);
   bool ok = pipeline_run(m, o->pipeline(o->context, c), &run, d) && m->phase >= PHASE_planned;
   if (ok) measure(m, o, c);
+  c->round.alike = ok && c->fits && c->sharing <= 1;
   c->made = ok && (o->plans || c->sharing > 1);
   diag_free(d);
   fclose(f);
@@ -126,9 +127,9 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
                     Module **kept) {
   Rounds rounds = rounds_begin(o->cluster->memory);
   const Candidate asked = *c;
-  KnownLives lives = {.arena = arena_new()};
+  KnownLives lives = {.arena = arena_new(), .lasting = a};
+  KnownLives *known = arena_one(a, KnownLives); // of the best
   Made best = {0};
-  struct Answers *answers = NULL; // of the best
   int64_t memory = 0;
   bool alike = false;
   do {
@@ -143,7 +144,7 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
     alike |= now.searched && ok && !now.made;
     if (!memory || is_better(&now, c)) {
       *c = now;
-      answers = lives.answers;
+      *known = (KnownLives){.answers = lives.answers, .arena = a, .lasting = a};
     }
     memory = again ? rounds_next(&rounds, &now.round) : 0;
     if (watched)
@@ -152,7 +153,8 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
       unmake(&made);
   } while (memory);
   c->alike = alike;
-  lives.answers = answers;
+  c->known = known;
+  lives.answers = known->answers;
   if (kept && c->fits) {
     if (c->memory) make_again(model, o, a, c, &lives, &best);
     *kept = best.m;

@@ -3,7 +3,7 @@
 //     gpt, 4 ranks, 4 micro-batches     dp 0.80 ms, the best so far        all of it on one rank: 1.44 ms
 //         2 stages      not less than 1.44 / 4 * (1 + 1/12) = 0.39 ms      tried: pp=2,dp 0.67 ms
 //         4 stages      not less than 1.44 / 4 * (1 + 3/12) = 0.45 ms      tried: pp 0.79 ms
-//     then with what else may be in a stage, and in other orders: pp_zb_h1=2,dp 0.57 ms
+//     then with what else may be in a stage, and in other orders: pp_zb_h2=2,dp 0.53 ms
 //
 // What one rank takes for as many micro-batches is divided by all ranks at best, and a part of the
 // time a pipeline fills and drains: of m micro-batches on k stages (k - 1) / m, of which gradients

@@ -12,6 +12,7 @@
 enum { MOST_ROUNDS = 4 };
 #define MORE       1.5    // work of all others, times that of the first
 #define LEAST_WORK 2e8    // or this
+#define FOR_ALIKE  5e6    // or only this, where all that it lacks is ranks that share
 #define ANY        0x1p62 // bytes: without a limit
 #define CLOSE      1.01   // what fits and what does not, when there is no need to look between them
 
@@ -21,7 +22,7 @@ Rounds rounds_begin(double have) {
 
 static void note(Rounds *r, const Round *last) {
   if (!r->n++)
-    r->left = (int64_t)fmax(MORE * last->work, LEAST_WORK);
+    r->left = (int64_t)fmax(MORE * last->work, last->alike ? FOR_ALIKE : LEAST_WORK);
   else
     r->left -= (int64_t)last->work;
   if (last->nothing || last->fits) {

@@ -31,6 +31,7 @@ typedef struct Round {
   bool nothing; // the search found nothing that fits
   bool bound;   // it may find something cheaper with more memory
   bool fits;    // its plan does
+  bool alike;   // it would, but all ranks do the same
   double seen;  // bytes that its plan needs, as the search sees it; 0: not known
   double needs; // what it does need
   double work;  // of the search

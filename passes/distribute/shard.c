@@ -250,9 +250,9 @@ static int64_t n_picks(const Attempt *t) {
 // Those of a way, which are known where the module was sharded before.
 static Answers *answers_of(const Attempt *t, int way) {
   KnownLives *k = t->lives;
-  if (!k->answers) k->answers = arena_array(k->arena, Answers, MAX_ATTEMPTS);
+  if (!k->answers) k->answers = arena_array(k->lasting, Answers, MAX_ATTEMPTS);
   Answers *all = &k->answers[way];
-  all->arena = k->arena;
+  all->arena = k->lasting;
   all->known = all->all.n > 0;
   all->next = 0;
   return all;
@@ -354,7 +354,7 @@ static bool check_no_calls(const Module *m, Diag *d) {
 bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   const char *mesh = opt_str(o, "mesh"), *cluster = opt_str(o, "cluster");
   Attempt t = {.mesh = mesh ? mesh : "1", .plan = opt_str(o, "plan"), .scratch = opt_scratch(o)};
-  KnownLives here = {.arena = t.scratch};
+  KnownLives here = {.arena = t.scratch, .lasting = t.scratch};
   t.lives = opt_lives(o) ? opt_lives(o) : &here;
   t.explain = opt_str(o, "explain");
   t.record = opt_record(o);

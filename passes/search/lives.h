@@ -41,10 +41,10 @@ typedef struct Lives {
 
 // Of a module that is sharded several times, and is the same each time: what was found before.
 typedef struct KnownLives {
-  Lives *lives; // NULL: not yet
-  struct Answers
-      *answers; // of searches, by way to factor the ranks (search.h); NULL: none are known
-  Arena *arena; // where all that is kept
+  Lives *lives;            // in `arena`; NULL: not yet
+  struct Answers *answers; // of searches, by way to factor the ranks (search.h), in `lasting`;
+                           // NULL: none are known
+  Arena *arena, *lasting;
 } KnownLives;
 
 // Of the first graph, the training step, compiled for that target; everything in `a`.  NULL where

@@ -77,6 +77,11 @@ static void want_priced(const Solve *s, bool *wanted) {
     wanted[t] = s->dual->price[t] > 0 || s->core->n_rows <= MOST_ROWS;
 }
 
+// Whether what is left is enough for its root.
+static bool has_time(const Solve *s) {
+  return s->effort->most_work - s->effort->work >= ((double)s->n_entries + 1) * OF_ROOT;
+}
+
 double solve_cbc(Solve *s) {
   if (s->alone || s->n_entries > MAX_ENTRIES) return -INFINITY;
   Arena *a = arena_new();
@@ -84,7 +89,7 @@ double solve_cbc(Solve *s) {
   int *label = arena_array(a, int, s->core->n_vars + 1);
   double bound = -INFINITY;
   want_priced(s, wanted);
-  for (int k = 0; k < MAX_TIMES && !solve_over(s); k++) {
+  for (int k = 0; k < MAX_TIMES && !solve_over(s) && has_time(s); k++) {
     Arena *scratch = arena_new();
     const ZeroOne *p = program_build(scratch, s->core, s->dual, wanted, false);
     bool has;

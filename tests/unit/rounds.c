@@ -72,6 +72,18 @@ static void two_rounds_are_enough_where_nothing_fits(void **state) {
   assert_int_equal(best, -1);
 }
 
+// That all ranks do the same is no reason to work for long at a plan by which they do not.
+static void little_is_done_for_ranks_that_do_the_same(void **state) {
+  (void)state;
+  Round found = {.alike = true, .bound = false, .seen = 60e9, .needs = 60e9, .work = 1e6};
+  Rounds few = rounds_begin(HAVE), many = few;
+  assert_true(rounds_next(&few, &found) > 0);
+  found.alike = false;
+  assert_true(rounds_next(&many, &found) > 0);
+  assert_true(few.left >= (int64_t)found.work);
+  assert_true(few.left < many.left / 10);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_fits_and_is_cheapest_is_found_at_once),
@@ -79,6 +91,7 @@ int main(void) {
       cmocka_unit_test(more_is_counted_on_where_plans_need_less_than_was_seen),
       cmocka_unit_test(less_is_counted_on_where_plans_need_more_than_was_seen),
       cmocka_unit_test(two_rounds_are_enough_where_nothing_fits),
+      cmocka_unit_test(little_is_done_for_ranks_that_do_the_same),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
