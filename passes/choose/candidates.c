@@ -196,15 +196,16 @@ void candidates_all_of_stages(const Module *m, const ChooseOptions *o, Arena *a,
     if (known[i].use & STAGES) list_stages(m, o, a, &known[i], stages, out);
 }
 
-// The program of a plan's text that says stages: where it begins, and the kind; or NULL.
+// The program of a plan's text that says stages, in whatever order: where it begins, and the kind;
+// or NULL.
 static const char *find_stages(const char *text, const Kind **kind) {
   for (const char *p = text; p; p = strchr(p, ',')) {
     p += *p == ',';
     size_t n = strcspn(p, "=,");
     for (int i = 0; i < N_KNOWN; i++) {
       *kind = &known[i];
-      if ((known[i].use & STAGES) && n == strlen(known[i].plan) && !strncmp(p, known[i].plan, n))
-        return p;
+      bool stages = known[i].use & (STAGES | SCHEDULE);
+      if (stages && n == strlen(known[i].plan) && !strncmp(p, known[i].plan, n)) return p;
     }
   }
   return NULL;

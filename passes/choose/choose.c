@@ -10,7 +10,8 @@
 #include "pipelines.h"
 #include "plan/factoring.h"
 
-#define NO_GAIN 1.01 // times the cheapest: what ranks are not left without work for
+#define NO_GAIN 1.01       // times the cheapest: what ranks are not left without work for
+#define EQUAL   (1 - 1e-6) // times another: of such two the first is taken, which needs less
 
 // The cheapest of those that fit and share the work between as many ranks; of equal ones the first.
 static int cheapest_of(const Candidates *all, int sharing) {
@@ -18,7 +19,7 @@ static int cheapest_of(const Candidates *all, int sharing) {
   for (int i = 0; i < all->n; i++) {
     const Candidate *c = &all->at[i];
     if (!c->fits || c->sharing < sharing) continue;
-    if (best < 0 || c->seconds < all->at[best].seconds) best = i;
+    if (best < 0 || c->seconds < EQUAL * all->at[best].seconds) best = i;
   }
   return best;
 }

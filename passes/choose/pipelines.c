@@ -9,7 +9,10 @@
 #define LEAST_GAIN  0.99      // of the best so far: else it is not worth a try
 #define DRAINED     (1.0 / 3) // of the time in which a pipeline fills and drains, at least
 #define MAY_IMPROVE 1.5       // times the best: what the order of its blocks may still gain
-enum { N_SCHEDULED = 2 };     // plans that are tried in other orders
+enum {
+  N_NUMBERS = 3, // of stages, of which one each is tried in other orders
+  N_INSIDE = 2   // others of the best number that are
+};
 
 // Seconds of the step on one rank; 0: not known, as devices differ or it cannot be made.
 static double alone_seconds(const Module *model, const ChooseOptions *o, Arena *a, int64_t slices) {
@@ -57,6 +60,25 @@ static void try_each(const Module *model, const ChooseOptions *o, Arena *a, cons
   }
 }
 
+// Of the fastest from `first` on, each with another number of stages.
+static void try_orders_of_numbers(const Module *model, const ChooseOptions *o, Arena *a,
+                                  int64_t slices, int first, Candidates *all) {
+  Trials orders = {0};
+  int64_t known[N_NUMBERS];
+  int n = 0;
+  const Candidate *c;
+  for (int i = 0; n < N_NUMBERS && (c = fastest(all, first, i)); i++) {
+    int k = 0;
+    known[n] = candidate_stages(c);
+    while (known[k] != known[n])
+      k++;
+    if (k < n) continue;
+    candidates_scheduled(model, a, c, &orders);
+    n++;
+  }
+  try_each(model, o, a, &orders, slices, first, all);
+}
+
 void try_pipelines(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all) {
   const Candidate *best = fastest(all, 0, 0);
   if (!best) return;
@@ -68,15 +90,15 @@ void try_pipelines(const Module *model, const ChooseOptions *o, Arena *a, Candid
     if (o->ranks % k == 0 && least_seconds(o, alone, k, slices) < worth)
       candidates_of_stages(o, a, k, any_alike(all), &shapes);
   try_each(model, o, a, &shapes, slices, first, all);
-
   const Candidate *shape = fastest(all, first, 0);
   if (!shape || shape->seconds > MAY_IMPROVE * worth) return;
-  Trials inside = {0};
-  candidates_all_of_stages(model, o, a, candidate_stages(shape), &inside);
-  try_each(model, o, a, &inside, slices, first, all);
+  try_orders_of_numbers(model, o, a, slices, first, all);
 
-  Trials scheduled = {0};
-  for (int i = 0; i < N_SCHEDULED && fastest(all, first, i); i++)
-    candidates_scheduled(model, a, fastest(all, first, i), &scheduled);
-  try_each(model, o, a, &scheduled, slices, first, all);
+  int others = all->n;
+  Trials inside = {0}, orders = {0};
+  candidates_all_of_stages(model, o, a, candidate_stages(fastest(all, first, 0)), &inside);
+  try_each(model, o, a, &inside, slices, first, all);
+  for (int i = 0; i < N_INSIDE && fastest(all, others, i); i++)
+    candidates_scheduled(model, a, fastest(all, others, i), &orders);
+  try_each(model, o, a, &orders, slices, first, all);
 }

@@ -8,8 +8,9 @@
 // What one rank takes for as many micro-batches is divided by all ranks at best, and a part of the
 // time a pipeline fills and drains: of m micro-batches on k stages (k - 1) / m, of which gradients
 // of weights can fill two thirds (Qi et al. 2023).  In large models that are not held up by what
-// they send, no plan is left that is worth a try.  Of the others, it is one of each number of
-// stages, and more of the best number only.
+// they send, no plan is left that is worth a try.  Of the others, it is a few of each number of
+// stages, the best of three numbers in other orders, which change what number is best, and more of
+// that one only.
 
 #ifndef PIPELINES_H
 #define PIPELINES_H
