@@ -94,6 +94,9 @@ bool check_least_lr(const Settings *s, double lr, Diag *d);
 // Whether the step is for as many ranks as were asked for, and fits into their memory.
 bool check_compiled(const Settings *s, const Compiled *c, Arena *a, Diag *d);
 
+// Whether --explain asks about something that passes up to shard know, or those after it may make.
+bool check_explained(const Settings *s, const Module *m, Arena *a, Diag *d);
+
 // Whether the model is a module in text form.
 bool is_text(const Settings *s);
 

@@ -5,7 +5,8 @@
 // What can be known without the model is found before it is read: options that contradict each
 // other or have no effect, numbers out of range, files that cannot be written, a machine that has
 // no compiler.  What depends on the model, such as the outputs that a loss names, is for the passes
-// to say.  What shows only when they have run, memory and the ranks of a pipeline, is at the end.
+// to say, but for what is asked about before a plan is chosen.  What shows only when they have run,
+// memory and the ranks of a pipeline, is at the end.
 
 #include <errno.h>
 #include <math.h>
@@ -17,6 +18,7 @@
 #include "base/vec.h"
 #include "choose/needs.h"
 #include "driver.h"
+#include "explain.h"
 #include "output.h"
 #include "train/optimizer_spec.h"
 
@@ -300,6 +302,26 @@ int check_settings(Settings *s, Arena *a, Diag *d) {
   status = check_machine(s, d);
   if (status != EXIT_SUCCESS) return status;
   return check_outputs(s, a, d) ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+// -- When the model is read --------------------------------------------------------------------
+
+static bool lasts_nowhere(const void *nothing, const char *node) {
+  (void)nothing, (void)node;
+  return false;
+}
+
+// What is wrong on the way to shard will say so itself.
+bool check_explained(const Settings *s, const Module *m, Arena *a, Diag *d) {
+  PipelineOptions front = {.bisect_limit = -1, .stop_after = "recompute", .unproved = true};
+  Module *step = module_clone(m);
+  bool quiet = diag_quiet(d, true), known = false;
+  bool ok = !pipeline_run(step, train_pipeline(a, s, &s->asked), &front, d) ||
+            explain_may_find(step, s->explain);
+  diag_quiet(d, quiet);
+  module_free(step);
+  if (!ok && !is_text(s)) onnx_follow(s->model, s->explain, lasts_nowhere, NULL, a, &known);
+  return ok || known || explain_failed(s->explain, d);
 }
 
 // -- When the passes have run ------------------------------------------------------------------

@@ -68,10 +68,7 @@ static bool say_explained(const Settings *s, const Compiled *c, Diag *d) {
   if (seen->chosen >= 0) explain_candidates(&seen->candidates, seen->chosen, seen->cluster, out);
   if (seen->searched.explained) fputs(seen->searched.explained, out);
   if (explain_module(c->m, s->explain, out) || seen->searched.explained) return true;
-  if (!is_text(s) && say_taken_in(s, c, out)) return true;
-  diag_error(d, NULL, "nothing is called '%s'", s->explain);
-  diag_hint(d, "--explain takes %%value, an op such as linear, or a part of a node's name");
-  return false;
+  return (!is_text(s) && say_taken_in(s, c, out)) || explain_failed(s->explain, d);
 }
 
 // c->m has gone all the way by the same plan, so it is one that can be executed.

@@ -9,6 +9,7 @@
 //
 //     plan: search                        0.627336 ms   1179716 bytes
 //     plan: dp                            1.224773 ms   4358272 bytes   +95.23 %
+//     plan: dp,search=2                   1.300000 ms   4358272 bytes   +107.22 %   2 of 4 ranks share it
 //     plan: zero3, 4 micro-batches        0.610000 ms   9358272 bytes   does not fit into 8000000
 //     plan: tp2d                          all ranks do the same
 
@@ -104,6 +105,8 @@ void explain_candidates(const Candidates *all, int chosen, const Cluster *c, FIL
       fprintf(out, "   does not fit into %.0f", c->memory);
     else if (x != best)
       fprintf(out, "   %+.2f %%", 100 * (x->seconds - best->seconds) / best->seconds);
+    if (x->sharing < x->ranks)
+      fprintf(out, "   %d of %" PRId64 " ranks share it", x->sharing, x->ranks);
     fputs("\n", out);
   }
   arena_free(a);
@@ -154,6 +157,27 @@ static bool is_called(const Graph *g, const char *what, Arena *a) {
     if (str_equal(g->params[i]->label, what)) return true;
   for_each_op(op, g)
     if (op_is_meant(op, what, a)) return true;
+  return false;
+}
+
+static bool is_kind(const char *what) {
+  for (int i = 0; i < N_OPS; i++)
+    if (str_equal(op_info[i].name, what)) return true;
+  return false;
+}
+
+bool explain_may_find(const Module *m, const char *what) {
+  Arena *a = arena_new();
+  bool found = *what == '%' || is_kind(what);
+  for_each_graph(g, m)
+    found |= is_called(g, what, a);
+  arena_free(a);
+  return found;
+}
+
+bool explain_failed(const char *what, Diag *d) {
+  diag_error(d, NULL, "nothing is called '%s'", what);
+  diag_hint(d, "--explain takes %%value, an op such as linear, or a part of a node's name");
   return false;
 }
 

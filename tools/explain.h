@@ -13,6 +13,13 @@ void explain_candidates(const Candidates *all, int chosen, const Cluster *c, FIL
 // anything is called so.
 bool explain_module(const Module *m, const char *what, FILE *out);
 
+// Whether something may be called so in what passes make of `m`: some name of it, which they keep,
+// or what they name themselves, a kind of op or %value.
+bool explain_may_find(const Module *m, const char *what);
+
+// Reports that nothing is.  Returns false.
+bool explain_failed(const char *what, Diag *d);
+
 // Whether a node of the model has an op in it.
 bool explain_has_node(const void *module, const char *node);
 

@@ -214,6 +214,9 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
   // Count what repeats in it, as long as it is as it was imported.
   if (ok && (s->summary || s->emit == EMIT_plan)) summary_before(&c.summary, c.m);
 
+  // Whoever asks about nothing that there is should not wait for a choice.
+  ok = ok && (!s->explain || !is_auto(s) || check_explained(s, c.m, a, d));
+
   // By which plan.  Beyond this point the plan is known.
   Module *made = NULL;
   ok = ok && choose(s, &c, said, &made, a, d);

@@ -157,15 +157,18 @@ static int smallest_rank(const Placing *p, int run) {
 
 // No stages were made; why that has nothing to do with memory.
 static void say_unmade(const Placing *p, const PartitionResult *r, const char *axis, Diag *d) {
-  if (r->status == PARTITION_unknown)
+  if (r->status == PARTITION_unknown) {
     diag_error(d, p->why,
                "no stages were found for the %d ranks of %s: there are too many to look at",
                p->n_ranks, axis);
-  else
-    diag_error(d, p->why,
-               "the %d ranks of %s cannot be covered by stages that share the rows evenly and have "
-               "a unit each",
-               p->n_ranks, axis);
+    return;
+  }
+  diag_error(d, p->why,
+             "the %d ranks of %s cannot be covered by stages that share the rows evenly and have a "
+             "unit each",
+             p->n_ranks, axis);
+  diag_hint(d, "these are the rows of a micro-batch: a larger --batch or fewer --micro-batches "
+               "leaves each more of them");
 }
 
 // "4096 bytes are weights, …"
