@@ -92,29 +92,53 @@ static const char *groups_of(Arena *a, const Op *op) {
   return op->kind == OP_move ? pairs_text(a, op) : groups_text(a, op);
 }
 
+static const char *manifest_json(Arena *a, const Collectives *list) {
+  StrBuf b = {.arena = a};
+  strbuf_add(&b, "[");
+  for (int i = 0; i < list->n; i++) {
+    const Collective *c = &list->at[i];
+    strbuf_addf(&b,
+                "%s\n  {\"kind\": \"%s\", \"groups\": %s, \"bytes\": %" PRId64
+                ", \"count\": %" PRId64 ", \"phase\": \"%s\", \"op\": %s}",
+                i ? "," : "", op_info[c->op->kind].name, groups_of(a, c->op), c->bytes, c->count,
+                step_part_name[c->part], json_string(a, op_text(c->op, a)));
+  }
+  strbuf_add(&b, list->n ? "\n]\n" : "]\n");
+  return b.at;
+}
+
+// What a tuner tells collectives by.
+static int by_tuned(const void *x, const void *y) {
+  const Collective *c = x, *d = y;
+  int kind = strcmp(nccl_name(c->op), nccl_name(d->op));
+  int64_t bytes = c->bytes - d->bytes, ranks = collective_size(c->op) - collective_size(d->op);
+  int64_t first = kind ? kind : bytes ? bytes : ranks;
+  return (first > 0) - (first < 0);
+}
+
+// A row for those that are alike, of which a tuner takes the first.
+static const char *manifest_csv(Arena *a, const Collectives *list) {
+  Collective *tuned = arena_array(a, Collective, list->n);
+  StrBuf b = {.arena = a};
+  int n = 0;
+  strbuf_add(&b, "");
+  for (int i = 0; i < list->n; i++)
+    if (nccl_name(list->at[i].op)) tuned[n++] = list->at[i];
+  qsort(tuned, (size_t)n, sizeof *tuned, by_tuned);
+  for (int i = 0; i < n; i++)
+    // type, least and most bytes, algorithm, protocol, channels, nodes, ranks, pipelined ops,
+    // registered buffers; -1: any
+    if (!i || by_tuned(&tuned[i - 1], &tuned[i]) != 0)
+      strbuf_addf(&b, "%s,%" PRId64 ",%" PRId64 ",ring,simple,-1,-1,%d,-1,-1\n",
+                  nccl_name(tuned[i].op), tuned[i].bytes, tuned[i].bytes,
+                  collective_size(tuned[i].op));
+  return b.at;
+}
+
 const char *manifest_text(Arena *a, const Module *m, bool csv) {
   Collectives list = {0};
-  StrBuf b = {.arena = a};
   collectives_find(a, m, &list);
-  strbuf_add(&b, csv ? "" : "[");
-  for (int i = 0; i < list.n; i++) {
-    const Collective *c = &list.at[i];
-    const char *kind = op_info[c->op->kind].name, *nccl = nccl_name(c->op);
-    if (csv && !nccl) continue;
-    if (csv)
-      // type, least and most bytes, algorithm, protocol, channels, nodes, ranks, pipelined ops,
-      // registered buffers; -1: any
-      strbuf_addf(&b, "%s,%" PRId64 ",%" PRId64 ",ring,simple,-1,-1,%d,-1,-1\n", nccl, c->bytes,
-                  c->bytes, collective_size(c->op));
-    else
-      strbuf_addf(&b,
-                  "%s\n  {\"kind\": \"%s\", \"groups\": %s, \"bytes\": %" PRId64
-                  ", \"count\": %" PRId64 ", \"phase\": \"%s\", \"op\": %s}",
-                  i ? "," : "", kind, groups_of(a, c->op), c->bytes, c->count,
-                  step_part_name[c->part], json_string(a, op_text(c->op, a)));
-  }
-  if (!csv) strbuf_add(&b, list.n ? "\n]\n" : "]\n");
-  return b.at;
+  return csv ? manifest_csv(a, &list) : manifest_json(a, &list);
 }
 
 // -- The summary -------------------------------------------------------------------------------
