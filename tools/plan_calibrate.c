@@ -15,6 +15,27 @@
 
 enum { MAX_RANKS = 4096 };
 
+// -- What may be said --------------------------------------------------------------------------
+
+static struct {
+  int64_t ranks, per_node, steps;
+  const char *target, *output;
+  bool verbose;
+} said = {.steps = 20, .target = "cpu", .output = "-"};
+
+static const Option options[] = {
+    GROUP("What is measured"),
+    INTEGER("ranks", 'g', &said.ranks, "N",
+            "threads of this process, each a rank; a launcher, such as mpirun, says it otherwise"),
+    INTEGER("per-node", 0, &said.per_node, "N",
+            "ranks of a machine, if the launcher does not say it; neighbours are of one"),
+    STRING("target", 0, &said.target, "NAME", "cpu or cuda, as of nnaot"),
+    INTEGER("steps", 0, &said.steps, "N", "so many measurements, of which the median counts"),
+    GROUP("Output"),
+    STRING("output", 'o', &said.output, "FILE.lua", "write it here; -: standard output"),
+    FLAG("verbose", 0, &said.verbose, "say on stderr what was measured, and what is fitted"),
+};
+
 // -- Who runs ----------------------------------------------------------------------------------
 
 // Ranks and ranks of this machine, as the launcher says them; false where there is none.
@@ -38,8 +59,7 @@ static bool find_launcher(int64_t *ranks, int64_t *here) {
 }
 
 static int read_machine(const Program *program, Machine *out, Diag *d) {
-  const PlanOptions *o = &plan_options;
-  int64_t ranks = o->ranks, here = 0, launched = 0;
+  int64_t ranks = said.ranks, here = 0, launched = 0;
   bool launcher = find_launcher(&launched, &here);
   if (launcher && option_given("ranks") && launched != ranks)
     return usage_error(program, "--ranks is %" PRId64 ", but the launcher has started %" PRId64,
@@ -52,14 +72,14 @@ static int read_machine(const Program *program, Machine *out, Diag *d) {
   if (ranks < 2 || ranks > MAX_RANKS)
     return usage_error(program, "calibrate needs from 2 to %d ranks, not %" PRId64, MAX_RANKS,
                        ranks);
-  int64_t per_node = option_given("per-node") ? o->per_node : here > 0 ? here : ranks;
+  int64_t per_node = option_given("per-node") ? said.per_node : here > 0 ? here : ranks;
   if (per_node < 1 || per_node > ranks || ranks % per_node)
     return usage_error(program, "%" PRId64 " ranks are not machines of %" PRId64 " ranks each",
                        ranks, per_node);
-  if (o->steps < 1 || o->steps > 1000)
+  if (said.steps < 1 || said.steps > 1000)
     return usage_error(program, "--steps must be from 1 to 1000");
-  *out = (Machine){.ranks = (int)ranks, .per_node = (int)per_node, .steps = o->steps};
-  return backend_target_parse(o->target, &out->target, d) ? 0 : EXIT_USAGE;
+  *out = (Machine){.ranks = (int)ranks, .per_node = (int)per_node, .steps = said.steps};
+  return backend_target_parse(said.target, &out->target, d) ? 0 : EXIT_USAGE;
 }
 
 // -- What it says ------------------------------------------------------------------------------
@@ -113,8 +133,8 @@ static void print_probes(const Cluster *c, const Probes *probes) {
             calibrate_price(c, &probes->at[i]));
 }
 
-static int answer(const Program *program, Arena *a, Diag *d) {
-  const char *output = plan_options.output;
+static int calibrate(const Program *program, Arena *a, Diag *d) {
+  const char *output = said.output;
   Machine machine;
   int status = read_machine(program, &machine, d);
   if (status) return status;
@@ -124,16 +144,29 @@ static int answer(const Program *program, Arena *a, Diag *d) {
   if (!calibrate_measure(a, &machine, &probes, &first, d)) return 1;
   if (!first) return 0;
   Cluster c = calibrate_fit(a, &machine, &probes);
-  if (plan_options.verbose) print_probes(&c, &probes);
+  if (said.verbose) print_probes(&c, &probes);
   const char *text = cluster_text(a, &machine, &c, &probes);
   return output_write(output, text, d) && output_flush(d) ? 0 : 1;
 }
 
-int plan_calibrate(const Program *program) {
+static int answer(const Program *program, const char *file) {
+  (void)file;
   Arena *a = arena_new();
   Diag *d = diag_new(stderr);
-  int status = answer(program, a, d);
+  int status = calibrate(program, a, d);
   diag_free(d);
   arena_free(a);
   return status;
 }
+
+const Question question_calibrate = {
+    {"nnaot-plan calibrate",
+     "[mpirun -n N] nnaot-plan calibrate [--ranks N] [--per-node N] [--target NAME] [--steps N] "
+     "[-o FILE.lua]",
+     "Makes an executable of collectives and kernels, runs it on all ranks, and fits what a "
+     "--cluster is\nasked to say of links and devices.",
+     options, sizeof options / sizeof *options, NULL, NULL},
+    "the cluster file of the machines that this runs on",
+    false,
+    answer,
+};

@@ -5,10 +5,31 @@
 #include <string.h>
 
 #include "ir/graph.h"
-#include "options.h"
 #include "output.h"
 #include "paths/path.h"
 #include "questions.h"
+
+// -- What may be said ----------------------------------------------------------------------------
+
+static struct {
+  const char *shape, *dtype, *from, *to, *cluster;
+  bool json;
+} said = {.shape = "", .dtype = "f32", .from = "", .to = "", .cluster = "cpu"};
+
+static const Option options[] = {
+    GROUP("The tensor and its placements"),
+    STRING("shape", 0, &said.shape, "SHAPE", "of the tensor, such as 1024x1024"),
+    STRING("dtype", 0, &said.dtype, "TYPE", "of its elements: f32, bf16, f16, f64, i64 …"),
+    STRING("from", 0, &said.from, "RVD",
+           "how it lies: R(copies)V(shares of a sum)D(parts of each dimension)@DEVICES, such as "
+           "'R(1)V(2)D(1,2)@0-3'; devices are row-major over R, V and the dimensions"),
+    STRING("to", 0, &said.to, "RVD", "how it shall lie"),
+    STRING("cluster", 0, &said.cluster, "FILE.lua|NAME",
+           "the devices and their links: cpu, v100-dgx1, v100-dgx2, a100, h100 or h200, of as "
+           "many nodes as are asked for, or NAME:NODESxPER_NODE; or a file that says them"),
+    GROUP("Output"),
+    FLAG("json", 0, &said.json, "print one object: total, p2p, steps"),
+};
 
 // -- Output ----------------------------------------------------------------------------------
 
@@ -54,14 +75,14 @@ static void print_json(const Path *p) {
 
 static bool read_dtype(Arena *a, TensorShape *shape, Diag *d) {
   DType dtype;
-  if (dtype_parse(plan_options.dtype, &dtype)) {
+  if (dtype_parse(said.dtype, &dtype)) {
     shape->bytes = dtype_bytes[dtype];
     return true;
   }
   StrBuf names = {.arena = a};
   for (int i = 0; i < N_DTYPES; i++)
     strbuf_addf(&names, "%s%s", i ? ", " : "", dtype_name[i]);
-  diag_error(d, loc_line(a, "--dtype", 0, 0), "there is no type '%s'", plan_options.dtype);
+  diag_error(d, loc_line(a, "--dtype", 0, 0), "there is no type '%s'", said.dtype);
   diag_hint(d, "there are %s", names.at);
   return false;
 }
@@ -71,24 +92,24 @@ static int rvd(Arena *a, Diag *d) {
   TensorShape shape;
   Placement from, to;
   const Cluster *c;
-  if (!shape_read(plan_options.shape, "--shape", &shape, d) || !read_dtype(a, &shape, d))
-    return EXIT_USAGE;
-  c = cluster_read(a, plan_options.cluster, "--cluster", d);
-  if (!c) return cluster_is_file(plan_options.cluster) ? EXIT_FAILURE : EXIT_USAGE;
+  if (!shape_read(said.shape, "--shape", &shape, d) || !read_dtype(a, &shape, d)) return EXIT_USAGE;
+  c = cluster_read(a, said.cluster, "--cluster", d);
+  if (!c) return cluster_is_file(said.cluster) ? EXIT_FAILURE : EXIT_USAGE;
   // Both, so that mistakes in both are told at once.
-  bool ok = placement_read(a, plan_options.from, "--from", &shape, c, &from, d);
-  if (!placement_read(a, plan_options.to, "--to", &shape, c, &to, d) || !ok) return EXIT_USAGE;
+  bool ok = placement_read(a, said.from, "--from", &shape, c, &from, d);
+  if (!placement_read(a, said.to, "--to", &shape, c, &to, d) || !ok) return EXIT_USAGE;
   const Path *p = path_find(paths_new(a, c), &shape, &from, &to);
   if (!p->complete)
     fprintf(stderr, "nnaot-plan: note: not everything was tried, there may be something cheaper\n");
-  if (plan_options.json)
+  if (said.json)
     print_json(p);
   else
     print_lines(p);
   return output_flush(d) ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-int plan_rvd(const Program *program) {
+static int answer(const Program *program, const char *file) {
+  (void)file;
   static const char *const needed[] = {"shape", "from", "to"};
   for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
     if (!option_given(needed[i])) return usage_error(program, "rvd needs --%s", needed[i]);
@@ -99,3 +120,14 @@ int plan_rvd(const Program *program) {
   arena_free(a);
   return status;
 }
+
+const Question question_rvd = {
+    {"nnaot-plan rvd",
+     "nnaot-plan rvd --shape SHAPE --from RVD --to RVD [--dtype TYPE] [--cluster C] [--json]",
+     "Prints a line for each primitive, with its groups of devices, the bytes that all of them "
+     "send, and\nits seconds; the last line is the sum, beside the seconds of plain send/recv.",
+     options, sizeof options / sizeof *options, NULL, NULL},
+    "the cheapest communication from one placement of a tensor to another",
+    false,
+    answer,
+};

@@ -11,19 +11,54 @@
 
 #define LARGEST 1e12 // times: sums of them must stay exact enough
 
-// -- What the command line says ----------------------------------------------------------------
+// -- What may be said --------------------------------------------------------------------------
+
+static struct {
+  const char *kind, *constraints;
+  int64_t stages, micro_batches, chunks;
+  double f, b, w, comm, memory, embed;
+  bool json;
+} said = {
+    .kind = "1f1b", .chunks = 4, .constraints = "", .f = 1, .b = 1, .w = 1, .memory = INFINITY};
+
+static const Option options[] = {
+    GROUP("The pipeline"),
+    INTEGER("stages", 0, &said.stages, "P", "devices, each with one stage or more"),
+    INTEGER("micro-batches", 0, &said.micro_batches, "M", "of a step"),
+    STRING("kind", 0, &said.kind, "NAME",
+           "gpipe, 1f1b, interleaved:CHUNKS, chimera, zb-h1, zb-h2, zb-v, dualpipe, interlaced, "
+           "3f1b, or search: the shortest that is found of all of them and others"),
+    NUMBER("f", 0, &said.f, "T", "a device's time for the forward of a micro-batch"),
+    NUMBER("b", 0, &said.b, "T", "for the gradients of its inputs"),
+    NUMBER("w", 0, &said.w, "T", "for those of its weights"),
+    NUMBER("comm", 0, &said.comm, "T",
+           "until what one device makes is on another; both are free meanwhile"),
+    NUMBER("embed", 0, &said.embed, "T",
+           "interlaced: for each of the four uses of an embedding, on all devices"),
+    GROUP("What a search looks at"),
+    NUMBER("memory", 0, &said.memory, "LIMIT", "micro-batches that a device may hold at a time"),
+    INTEGER("chunks", 0, &said.chunks, "N",
+            "a device has at most so many, each a stage of its own"),
+    STRING("constraints", 0, &said.constraints, "FILE.lua",
+           "only what this file leaves open; passes/schedule says how it is written"),
+    GROUP("Output"),
+    FLAG("json", 0, &said.json,
+         "print one object: makespan, span, bubble, peak, chunks, bound, optimal, ops"),
+};
+
+// -- What was said -----------------------------------------------------------------------------
 
 // Each that is wrong is reported; the last one's status.
 static int check_numbers(const Program *program) {
-  const PlanOptions *o = &plan_options;
   const struct {
     const char *name;
     double value;
-  } times[] = {{"f", o->f}, {"b", o->b}, {"w", o->w}, {"comm", o->comm}, {"embed", o->embed}};
+  } times[] = {
+      {"f", said.f}, {"b", said.b}, {"w", said.w}, {"comm", said.comm}, {"embed", said.embed}};
   const struct {
     const char *name;
     int64_t value;
-  } counts[] = {{"stages", o->stages}, {"micro-batches", o->micro_batches}};
+  } counts[] = {{"stages", said.stages}, {"micro-batches", said.micro_batches}};
   int status = 0;
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
     if (!option_given(counts[i].name))
@@ -34,12 +69,12 @@ static int check_numbers(const Program *program) {
   for (size_t i = 0; i < sizeof times / sizeof *times; i++)
     if (!(times[i].value >= 0 && times[i].value <= LARGEST)) // nan as well
       status = usage_error(program, "--%s must be from 0 to %.0e", times[i].name, LARGEST);
-  if (o->chunks < 2 || o->chunks > SCHEDULE_CHUNKS)
+  if (said.chunks < 2 || said.chunks > SCHEDULE_CHUNKS)
     status = usage_error(program, "--chunks must be from 2 to %d", SCHEDULE_CHUNKS);
-  if (!(o->memory > 0)) status = usage_error(program, "--memory must be above 0");
-  if (!status && o->f + o->b + o->w <= 0)
+  if (!(said.memory > 0)) status = usage_error(program, "--memory must be above 0");
+  if (!status && said.f + said.b + said.w <= 0)
     status = usage_error(program, "--f, --b and --w are all 0: there is nothing to do");
-  if (!status && o->stages > SCHEDULE_PLACES / o->micro_batches)
+  if (!status && said.stages > SCHEDULE_PLACES / said.micro_batches)
     status =
         usage_error(program, "--stages times --micro-batches is more than %d", SCHEDULE_PLACES);
   return status;
@@ -47,7 +82,7 @@ static int check_numbers(const Program *program) {
 
 // "interleaved:4" has a number of chunks behind it.
 static int read_kind(const Program *program, ScheduleChoice *c) {
-  const char *kind = plan_options.kind, *colon = strchr(kind, ':');
+  const char *kind = said.kind, *colon = strchr(kind, ':');
   Arena *a = c->arena;
   c->ask.chunks = 1;
   if (colon) {
@@ -67,8 +102,8 @@ static int read_kind(const Program *program, ScheduleChoice *c) {
   }
   c->kind = str_equal(kind, "search") ? NULL : schedule_text(kind);
   if (!c->kind && str_equal(kind, "search")) {
-    bool whole = !*plan_options.constraints || option_given("chunks");
-    if (whole) c->ask.chunks = (int)plan_options.chunks;
+    bool whole = !*said.constraints || option_given("chunks");
+    if (whole) c->ask.chunks = (int)said.chunks;
     return 0;
   }
   if (c->kind) return 0;
@@ -80,25 +115,25 @@ static int read_kind(const Program *program, ScheduleChoice *c) {
 }
 
 static int read_choice(const Program *program, ScheduleChoice *c) {
-  const PlanOptions *o = &plan_options;
   int status = check_numbers(program), other = read_kind(program, c);
   if (status || other) return status ? status : other;
-  c->constraints = *o->constraints ? o->constraints : NULL;
+  c->constraints = *said.constraints ? said.constraints : NULL;
   if (c->constraints && c->kind)
     return usage_error(program, "--constraints has no effect with --kind %s: they are for search",
-                       o->kind);
+                       said.kind);
   if (option_given("chunks") && c->kind)
-    return usage_error(program, "--chunks has no effect with --kind %s: it is for search", o->kind);
-  if (o->embed > 0 && c->kind && !str_equal(o->kind, "interlaced"))
-    return usage_error(program, "--embed has no effect with --kind %s", o->kind);
-  c->ask.n_devices = (int)o->stages;
-  c->ask.n_micro_batches = (int)o->micro_batches;
-  c->ask.f = o->f;
-  c->ask.b = o->b;
-  c->ask.w = o->w;
-  c->ask.e = o->embed;
-  c->ask.latency = o->comm;
-  c->ask.memory = o->memory;
+    return usage_error(program, "--chunks has no effect with --kind %s: it is for search",
+                       said.kind);
+  if (said.embed > 0 && c->kind && !str_equal(said.kind, "interlaced"))
+    return usage_error(program, "--embed has no effect with --kind %s", said.kind);
+  c->ask.n_devices = (int)said.stages;
+  c->ask.n_micro_batches = (int)said.micro_batches;
+  c->ask.f = said.f;
+  c->ask.b = said.b;
+  c->ask.w = said.w;
+  c->ask.e = said.embed;
+  c->ask.latency = said.comm;
+  c->ask.memory = said.memory;
   return 0;
 }
 
@@ -139,7 +174,7 @@ static void print_json(Arena *a, const ScheduleBest *x) {
 static bool schedule(ScheduleChoice *c, Diag *d) {
   ScheduleBest x;
   if (!schedule_best(c, &x, d)) return false;
-  if (plan_options.json) {
+  if (said.json) {
     print_json(c->arena, &x);
   } else {
     draw_timeline(x.plan, &x.timeline);
@@ -149,7 +184,8 @@ static bool schedule(ScheduleChoice *c, Diag *d) {
   return output_flush(d);
 }
 
-int plan_schedule(const Program *program) {
+static int answer(const Program *program, const char *file) {
+  (void)file;
   ScheduleChoice c = {.arena = arena_new()};
   int status = read_choice(program, &c);
   if (!status) {
@@ -160,3 +196,17 @@ int plan_schedule(const Program *program) {
   arena_free(c.arena);
   return status;
 }
+
+const Question question_schedule = {
+    {"nnaot-plan schedule",
+     "nnaot-plan schedule --stages P --micro-batches M [--kind NAME] [--f T] [--b T] [--w T] "
+     "[--comm T]\n                           [--embed T] [--chunks N] [--memory LIMIT] "
+     "[--constraints FILE.lua] [--json]",
+     "Draws a line for each device; the last line is when all ends, the longest time of a device "
+     "from its\nfirst block to its last, the part of all devices' time that is idle, and the "
+     "micro-batches that each\nholds at most.",
+     options, sizeof options / sizeof *options, NULL, NULL},
+    "which block of a pipeline each device runs when",
+    false,
+    answer,
+};

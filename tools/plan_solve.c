@@ -10,9 +10,31 @@
 
 #define MOST_CHOICES 1e30 // combinations, of which few are looked at to their end
 
+static struct {
+  const char *method, *lp;
+  double seconds, work;
+  int64_t seed;
+  bool json, verbose;
+} said = {.method = "auto", .seconds = 60, .seed = 1};
+
+static const Option options[] = {
+    GROUP("How it is solved"),
+    NUMBER("seconds", 0, &said.seconds, "N", "answer then with what there is"),
+    NUMBER("work", 0, &said.work, "N",
+           "answer after so much work, the same on every machine: a second is about 600; 0: any"),
+    STRING("method", 0, &said.method, "NAME",
+           "auto, or to compare it with: exhaustive, metropolis, descent"),
+    INTEGER("seed", 0, &said.seed, "N", "of whatever is random"),
+    GROUP("Output"),
+    STRING("lp", 0, &said.lp, "FILE",
+           "write what exact reduction leaves as a 0/1 program in CPLEX's LP format"),
+    FLAG("verbose", 0, &said.verbose, "say on stderr how far it is"),
+    FLAG("json", 0, &said.json, "print one object: status, cost, bound, gap, ended, choices"),
+};
+
 static bool read_method(SolverMethod *out) {
   for (int i = 0; i < N_SOLVER_METHODS; i++)
-    if (str_equal(plan_options.method, solver_method_name[i])) {
+    if (str_equal(said.method, solver_method_name[i])) {
       *out = (SolverMethod)i;
       return true;
     }
@@ -51,13 +73,11 @@ static void print_json(Arena *a, const SolverProblem *p, const SolverResult *r) 
   printf("}\n");
 }
 
-static bool fail(Arena *a, const SolverProblem *p, const SolverResult *r, Diag *d) {
-  const Loc *loc = loc_line(a, plan_options.file, 0, 0);
+static bool fail(Arena *a, const SolverProblem *p, const SolverResult *r, const Loc *loc, Diag *d) {
   if (r->status == SOLVER_time_out) {
     bool late = r->ended == SOLVER_late;
     diag_error(d, loc, "nothing that fits was found in %s",
-               late ? str_format(a, "%g s", plan_options.seconds)
-                    : str_format(a, "%g of work", plan_options.work));
+               late ? str_format(a, "%g s", said.seconds) : str_format(a, "%g of work", said.work));
     diag_hint(d, "give it more --%s; that something fits is not ruled out",
               late ? "seconds" : "work");
     return false;
@@ -67,49 +87,61 @@ static bool fail(Arena *a, const SolverProblem *p, const SolverResult *r, Diag *
                     (long long)r->moment, solver_cost_text(a, r->needed), (long long)p->limit);
 }
 
-static bool solve(SolverMethod method, Arena *a, Diag *d) {
-  SolverOptions o = {.seconds = plan_options.seconds,
-                     .work = plan_options.work * 1e6,
+static bool solve(const char *file, SolverMethod method, Arena *a, Diag *d) {
+  const Loc *loc = loc_line(a, file, 0, 0);
+  SolverOptions o = {.seconds = said.seconds,
+                     .work = said.work * 1e6,
                      .method = method,
-                     .lp = plan_options.lp,
-                     .seed = (uint64_t)plan_options.seed,
-                     .verbose = plan_options.verbose};
-  const UsedFile files[] = {{"the problem", plan_options.file, true}, {"--lp", o.lp, false}};
+                     .lp = said.lp,
+                     .seed = (uint64_t)said.seed,
+                     .verbose = said.verbose};
+  const UsedFile files[] = {{"the problem", file, true}, {"--lp", o.lp, false}};
   if (!outputs_apart(files, 2, d) || (o.lp && !output_writable(o.lp, d))) return false;
-  const SolverProblem *p = solver_read(a, plan_options.file, d);
+  const SolverProblem *p = solver_read(a, file, d);
   if (!p) return false;
   if (method == SOLVER_exhaustive && solver_choices(p) > MOST_CHOICES)
-    return diag_error(d, loc_line(a, plan_options.file, 0, 0),
-                      "there are %.3g combinations, more than the %.0e that are all tried",
+    return diag_error(d, loc, "there are %.3g combinations, more than the %.0e that are all tried",
                       solver_choices(p), MOST_CHOICES);
   SolverResult r = solver_solve(a, p, &o);
   if (r.lp_failed) diag_error(d, loc_line(a, o.lp, 0, 0), "cannot be written");
-  if (!r.choice) return fail(a, p, &r, d);
-  if (plan_options.json)
+  if (!r.choice) return fail(a, p, &r, loc, d);
+  if (said.json)
     print_json(a, p, &r);
   else
     print_lines(a, p, &r);
   return output_flush(d) && !r.lp_failed;
 }
 
-int plan_solve(const Program *program) {
-  if (!*plan_options.file) return usage_error(program, "solve needs a file");
-  if (!(plan_options.seconds > 0)) // nan as well
+static int answer(const Program *program, const char *file) {
+  if (!*file) return usage_error(program, "solve needs a file");
+  if (!(said.seconds > 0)) // nan as well
     return usage_error(program, "--seconds is not above 0");
-  if (!(plan_options.work >= 0)) return usage_error(program, "--work is below 0");
+  if (!(said.work >= 0)) return usage_error(program, "--work is below 0");
   SolverMethod method;
   if (!read_method(&method))
     return usage_error(
         program, "there is no method '%s': there are auto, exhaustive, metropolis and descent",
-        plan_options.method);
-  if (plan_options.work > 0 && method != SOLVER_auto)
-    return usage_error(program, "--work has no effect with --method %s", plan_options.method);
-  if (plan_options.lp && method != SOLVER_auto)
-    return usage_error(program, "--lp has no effect with --method %s", plan_options.method);
+        said.method);
+  if (said.work > 0 && method != SOLVER_auto)
+    return usage_error(program, "--work has no effect with --method %s", said.method);
+  if (said.lp && method != SOLVER_auto)
+    return usage_error(program, "--lp has no effect with --method %s", said.method);
   Arena *a = arena_new();
   Diag *d = diag_new(stderr);
-  bool ok = solve(method, a, d);
+  bool ok = solve(file, method, a, d);
   diag_free(d);
   arena_free(a);
   return ok ? EXIT_SUCCESS : EXIT_FAILURE;
 }
+
+const Question question_solve = {
+    {"nnaot-plan solve",
+     "nnaot-plan solve FILE.json [--seconds N] [--work N] [--method NAME] [--seed N] [--lp FILE] "
+     "[--json]",
+     "Reads a problem in the format of the ASPLOS 2025 contest.  Prints the cost, the bound from "
+     "below, the\ngap between them, how it ended, and in the last line the strategy of each node.",
+     options, sizeof options / sizeof *options, NULL, NULL},
+    "a strategy for every node of a sharding problem",
+    true,
+    answer,
+};

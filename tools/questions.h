@@ -1,4 +1,4 @@
-// The questions of nnaot-plan, each a file, and what the command line said.
+// The questions of nnaot-plan, each a file that has its own command line.
 
 #ifndef TOOLS_QUESTIONS_H
 #define TOOLS_QUESTIONS_H
@@ -6,27 +6,15 @@
 #include "options.h"
 #include "schedule/kinds.h"
 
-typedef struct PlanOptions {
-  const char *shape, *dtype, *from, *to, *cluster; // rvd
-  const char *file, *method, *lp;                  // solve
-  double seconds, work;
-  int64_t seed;
-  const char *kind, *constraints; // schedule
-  int64_t stages, micro_batches;
-  double f, b, w, comm, memory, embed;
-  int64_t chunks;
-  int64_t ranks, per_node, steps; // calibrate
-  const char *target, *output;
-  bool json, verbose;
-} PlanOptions;
+typedef struct Question {
+  Program program;   // called "nnaot-plan rvd"
+  const char *about; // a line of `nnaot-plan --help`
+  bool of_file;      // and not of options alone
+  // Returns what the program is to exit with; `file` is "" where none was given.
+  int (*answer)(const Program *program, const char *file);
+} Question;
 
-extern PlanOptions plan_options;
-
-// What the program is to exit with.
-int plan_rvd(const Program *program);
-int plan_solve(const Program *program);
-int plan_schedule(const Program *program);
-int plan_calibrate(const Program *program);
+extern const Question question_rvd, question_solve, question_schedule, question_calibrate;
 
 void draw_timeline(const SchedulePlan *p, const Timeline *t);
 
