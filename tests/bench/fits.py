@@ -10,7 +10,7 @@ doubling and then by halves, each step an `nnaot --emit plan` of a model without
 The last two are SuperScaler's section 6.3, where co-sharding with recomputation has 1.7 times the tokens, and 3.7 times the
 parameters, of recomputation alone, and 1.2 and 3.7 times those of ZeRO-3 that offloads to the host, which is no plan here.
 
-In plans coshard_8 is coshard with 8 pieces, where the program has 2.
+In plans coshard_8 is coshard with 8 pieces, where the program has 2, and recompute_pieces_2 has 2 layers in a list.
 
     most     `of plain` is how many times the first plan's; with `width` that is of parameters, which are shown in millions
     peak     GiB of a rank at that
@@ -24,16 +24,20 @@ import math
 import pathlib
 import re
 import subprocess
+import sys
 import tempfile
 
 import paper_models
 from large_models import write
 
-COSHARD = (pathlib.Path(__file__).resolve().parents[2] / "passes/plans/coshard.lua").read_text()
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+from common import counted_plan  # noqa: E402
+
 PLANS = ["dp={n}", "dp={n},recompute=1", "dp={n},recompute_attention=1", "dp={n},swap=1", "dp={n},coshard=1",
          "dp={n},coshard=1,recompute=1", "zero3={n}", "zero3={n},recompute=1", "zero3={n},coshard=1,recompute=1"]
 ALONE = ["dp", "recompute", "coshard", "coshard=1,recompute=1", "coshard=1,recompute_pieces=1",
-         "coshard_4=1,recompute_pieces=1", "coshard_8=1,recompute_pieces=1"]
+         "coshard_4=1,recompute_pieces=1", "coshard_8=1,recompute_pieces=1", "coshard_8=1,recompute_pieces_2=1",
+         "coshard_8=1,recompute_pieces_2=1,swap=1"]
 MOST = 1 << 16  # units of a rank
 
 
@@ -91,16 +95,6 @@ class Width(Text):
 GROWS = {"rows": Rows, "tokens": Tokens, "width": Width}
 
 
-def with_files(plan, folder):
-    """coshard_8 is the program coshard with 8 pieces, in a file of its own."""
-    for name in re.findall(r"\bcoshard_\d+", plan):
-        text = COSHARD.replace("local count = 2", f"local count = {name[8:]}")
-        assert text != COSHARD
-        (folder / f"{name}.lua").write_text(text)
-        plan = plan.replace(name, str(folder / f"{name}.lua"))
-    return plan
-
-
 class Model:
     def __init__(self, o, folder):
         self.o, self.folder, self.known = o, folder, {}
@@ -112,7 +106,7 @@ class Model:
             file, loss, flags = self.grows.made(n)
             out = self.folder / "plan.json"
             done = subprocess.run([self.o.nnaot, file, "-g", str(self.grows.ranks), "--cluster", self.grows.cluster,
-                                   "--plan", with_files(plan, self.folder), *flags, "--loss", loss, "--optimizer", "adamw",
+                                   "--plan", counted_plan(plan, self.folder), *flags, "--loss", loss, "--optimizer", "adamw",
                                    "--target", "cuda:sm_80", "--dtype", self.o.dtype, "--emit", "plan", "-o", out],
                                   capture_output=True, text=True)
             said = json.loads(out.read_text()) if done.returncode == 0 else None

@@ -6,6 +6,7 @@ Needs python3's standard library only.  BUILD names the build folder (default: b
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -77,3 +78,18 @@ def worst_difference(got, want):
 
 def scratch():
     return tempfile.TemporaryDirectory(prefix="nnaot-test-")
+
+
+def counted_plan(plan, folder):
+    """In a plan, coshard_8 is the program coshard with a count of 8, in a file of its own."""
+    programs = ROOT / "passes" / "plans"
+
+    def file(found):
+        program, count = found.groups()
+        text, n = re.subn(r"(?m)^local count = \d+", f"local count = {count}", (programs / f"{program}.lua").read_text())
+        assert n == 1
+        made = pathlib.Path(folder, f"{found[0]}.lua")
+        made.write_text(text)
+        return str(made)
+
+    return re.sub(r"\b(coshard|recompute_pieces)_(\d+)", file, plan)

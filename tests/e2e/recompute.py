@@ -12,14 +12,15 @@ import pathlib
 import sys
 
 import sample_cases
-from common import NNAOT, run, scratch
+from common import NNAOT, counted_plan, run, scratch
 
 STEPS = 6
 CASES = [("mlp", 1, "dp", "recompute"), ("resnet", 1, "dp", "recompute"), ("gpt2_drop", 1, "dp", "recompute"),
          ("gpt2_drop", 2, "dp", "recompute"), ("resnet", 2, "dp", "recompute"),
          ("gpt2_drop", 4, "tp", "tp=4,recompute=1"), ("gpt2_drop", 2, "dp", "recompute_attention"),
          ("gpt2_drop", 1, "coshard", "coshard=1,recompute=1"),
-         ("gpt2_drop", 1, "coshard", "coshard=1,recompute_pieces=1")]
+         ("gpt2_drop", 1, "coshard", "coshard=1,recompute_pieces=1"),
+         ("gpt2_drop", 1, "coshard_4", "coshard_4=1,recompute_pieces_2=1")]
 # What a layer keeps is little beside its weights.
 NO_LESS = ["mlp"]
 
@@ -27,7 +28,7 @@ NO_LESS = ["mlp"]
 def trained(folder, model, ranks, plan):
     exe, log = pathlib.Path(folder, "exe"), pathlib.Path(folder, "log.jsonl")
     summary, saved = pathlib.Path(folder, "summary.json"), pathlib.Path(folder, "saved")
-    run(NNAOT, *sample_cases.compile_flags(model, folder), "-g", ranks, "--plan", plan, "--train-mode", "--summary",
+    run(NNAOT, *sample_cases.compile_flags(model, folder), "-g", ranks, "--plan", counted_plan(plan, folder), "--train-mode", "--summary",
         summary, "-o", exe)
     log.unlink(missing_ok=True)
     run(exe, *sample_cases.data_flags(model, folder), "--steps", STEPS, "--log", log, "--export", saved)
