@@ -221,7 +221,7 @@ int64_t candidate_stages(const Candidate *c) {
 void candidates_scheduled(const Module *m, Arena *a, const Candidate *c, Trials *out) {
   const Kind *kind;
   const char *at = find_stages(c->plan, &kind);
-  for (int i = 0; i < N_KNOWN && at; i++) {
+  for (int i = 0; i < N_KNOWN && at && c->micro_batches > 1; i++) {
     if (!(known[i].use & SCHEDULE) || !known[i].suits(m)) continue;
     Trial t = {.c = {.ranks = c->ranks, .micro_batches = c->micro_batches}};
     t.c.plan = str_format(a, "%.*s%s%s", (int)(at - c->plan), c->plan, known[i].plan,

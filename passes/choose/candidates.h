@@ -32,7 +32,7 @@ void candidates_of_stages(const ChooseOptions *o, Arena *a, int64_t stages, bool
 // So many stages, with each of the others inside or outside of them.
 void candidates_all_of_stages(const Module *m, const ChooseOptions *o, Arena *a, int64_t stages,
                               Trials *out);
-// The same plan, whose stages run in another order.
+// The same plan, whose stages run in another order; none where there is one micro-batch.
 void candidates_scheduled(const Module *m, Arena *a, const Candidate *c, Trials *out);
 // How many stages it has; all of the ranks, where its text does not say.
 int64_t candidate_stages(const Candidate *c);

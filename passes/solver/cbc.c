@@ -77,9 +77,10 @@ static void want_priced(const Solve *s, bool *wanted) {
     wanted[t] = s->dual->price[t] > 0 || s->core->n_rows <= MOST_ROWS;
 }
 
-// Whether what is left is enough for its root.
-static bool has_time(const Solve *s) {
-  return s->effort->most_work - s->effort->work >= ((double)s->n_entries + 1) * OF_ROOT;
+// Its root alone may take more than what is left, as there is no better bound; but not more than
+// twice all that may be done.
+static bool has_work(const Solve *s) {
+  return 2 * s->effort->most_work >= ((double)s->n_entries + 1) * OF_ROOT;
 }
 
 double solve_cbc(Solve *s) {
@@ -89,7 +90,7 @@ double solve_cbc(Solve *s) {
   int *label = arena_array(a, int, s->core->n_vars + 1);
   double bound = -INFINITY;
   want_priced(s, wanted);
-  for (int k = 0; k < MAX_TIMES && !solve_over(s) && has_time(s); k++) {
+  for (int k = 0; k < MAX_TIMES && !solve_over(s) && has_work(s); k++) {
     Arena *scratch = arena_new();
     const ZeroOne *p = program_build(scratch, s->core, s->dual, wanted, false);
     bool has;
