@@ -65,7 +65,6 @@ bool kernel_run(const Op *op, const Tensor *in, Tensor *out, const Box *box, boo
 
 // -- eval_compare.c --------------------------------------------------------------------------
 
-bool same_type(const Type *x, const Type *y); // also of different modules
 // |x - y| / |y| over all elements, of |y| = 0: |x|.  Infinite where one is NaN, or infinite and the
 // other is not the same.
 double tensor_difference(const Tensor *x, const Tensor *y);

@@ -55,16 +55,9 @@ static const char *index_text(const Type *t, int64_t i, Arena *a) {
   return b.at;
 }
 
-bool same_type(const Type *x, const Type *y) {
-  bool same = x->dtype == y->dtype && x->rank == y->rank;
-  for (int i = 0; same && i < x->rank; i++)
-    same = x->dim[i] == y->dim[i];
-  return same;
-}
-
 static bool equal(const char *name, const Tensor *x, const Tensor *y, double tolerance, Arena *a,
                   Diag *d) {
-  if (!same_type(x->type, y->type))
+  if (!type_equal(x->type, y->type))
     return diag_error(d, NULL, "'%s' is %s here and %s there", name, type_text(a, x->type),
                       type_text(a, y->type));
   double apart = tensor_difference(x, y);

@@ -193,7 +193,7 @@ bool eval_inputs(const Graph *g, const EvalOptions *o, const Values *have, Value
     const char *label = str_copy(a, param_label(v, a));
     const Tensor *same = values_find(have, label);
     Named named = {.name = label};
-    if (same && !v->init && same_type(same->type, value_known(v)))
+    if (same && !v->init && type_equal(same->type, value_known(v)))
       named.t = *same;
     else if (!make(v, o, &named.t, a, d))
       return false;

@@ -67,7 +67,7 @@ static bool near(double x, double want, DType t) {
 }
 
 static bool as_expected(const Case *c, int k, const Tensor *x, const Tensor *want) {
-  if (!same_type(x->type, want->type))
+  if (!type_equal(x->type, want->type))
     return diag_error(c->d, NULL, "output %d is %s and should be %s", k, type_text(c->a, x->type),
                       type_text(c->a, want->type));
   bool floating = dtype_class[x->type->dtype] == 'F';
@@ -111,7 +111,7 @@ static bool take_inputs(Case *c, const Graph *g, const Tensor *in, int n_in, Val
     if (v->role != ROLE_input) continue;
     if (n == n_in) return diag_error(c->d, NULL, "the model has more inputs than the case: %d", n);
     const Type *t = in[n].type;
-    if (!same_type(t, v->type))
+    if (!type_equal(t, v->type))
       return diag_error(c->d, NULL, "input %d is %s and should be %s", n, type_text(c->a, t),
                         type_text(c->a, v->type));
     vec_push(c->a, out, (Named){param_label(v, c->a), in[n++]});

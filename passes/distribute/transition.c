@@ -76,13 +76,6 @@ static int placement_order(const Layout *l, int rank, int order[MAX_AXES]) {
 }
 
 // How far apart in the mesh's list devices are that are neighbours along the axis.
-static int stride_of(const Mesh *mesh, int axis) {
-  int stride = 1;
-  for (int a = axis + 1; a < mesh->n_axes; a++)
-    if (!mesh->axis[a].time) stride *= mesh->axis[a].size;
-  return stride;
-}
-
 static Placement placement_of(Arena *a, const Layout *l, int rank) {
   Placement p = {.copies = 1, .shares = 1, .n = l->mesh->n_devices};
   for (int d = 0; d < PLACEMENT_DIMS; d++)
@@ -98,7 +91,7 @@ static Placement placement_of(Arena *a, const Layout *l, int rank) {
     int position = 0, left = at;
     for (int i = n - 1; i >= 0; i--) {
       int size = l->mesh->axis[order[i]].size;
-      position += left % size * stride_of(l->mesh, order[i]);
+      position += left % size * mesh_stride(l->mesh, order[i]);
       left /= size;
     }
     device[at] = l->mesh->device[position];
@@ -406,7 +399,7 @@ static Group group_of(const Mesh *mesh, uint32_t axes, uint32_t *mask) {
     if (mesh->axis[a].time) continue;
     if (axes >> a & 1) *mask |= 1u << g.n_axes;
     g.size[g.n_axes] = mesh->axis[a].size;
-    g.stride[g.n_axes++] = stride_of(mesh, a);
+    g.stride[g.n_axes++] = mesh_stride(mesh, a);
   }
   return g;
 }

@@ -303,6 +303,9 @@ const Type *type_new(Module *m, DType dtype, int rank, const int64_t *dim); // i
 const Type *type_scalar(Module *m, DType dtype);
 int64_t type_count(const Type *t); // elements
 int64_t type_bytes(const Type *t);
+// Also of different modules.
+bool type_equal(const Type *x, const Type *y);
+bool type_same_dims(const Type *x, const Type *y);
 const char *type_text(Arena *a, const Type *t);
 const Layout *layout_new(Module *m, const Mesh *mesh, const Sbp *axis); // interned
 const Layout *layout_broadcast(Module *m, const Mesh *mesh);            // B on every axis
@@ -324,6 +327,8 @@ bool mesh_has(const Mesh *mesh, int device);
 bool mesh_same_devices(const Mesh *a, const Mesh *b);   // in any order, and factored in any way
 bool mesh_repeats(const Mesh *mesh, int *device);       // whether it names a device twice
 int mesh_find_axis(const Mesh *mesh, const char *name); // -1: it has none of this name
+// From a device to its next along the axis, in places of the mesh.
+int mesh_stride(const Mesh *mesh, int axis);
 
 // Some axes of a mesh, in its order, which together are as one: a place on them is a number whose
 // digits are the places on each, the last the fastest.

@@ -131,6 +131,13 @@ bool mesh_repeats(const Mesh *mesh, int *device) {
   return found;
 }
 
+int mesh_stride(const Mesh *mesh, int axis) {
+  int stride = 1;
+  for (int a = axis + 1; a < mesh->n_axes; a++)
+    if (!mesh->axis[a].time) stride *= mesh->axis[a].size;
+  return stride;
+}
+
 int mesh_find_axis(const Mesh *mesh, const char *name) {
   for (int i = 0; mesh && i < mesh->n_axes; i++)
     if (str_equal(mesh->axis[i].name, name)) return i;

@@ -81,6 +81,17 @@ int64_t type_count(const Type *t) {
   return n;
 }
 
+bool type_same_dims(const Type *x, const Type *y) {
+  bool same = x->rank == y->rank;
+  for (int i = 0; same && i < x->rank; i++)
+    same = x->dim[i] == y->dim[i];
+  return same;
+}
+
+bool type_equal(const Type *x, const Type *y) {
+  return x->dtype == y->dtype && type_same_dims(x, y);
+}
+
 int64_t type_bytes(const Type *t) {
   return type_count(t) * dtype_bytes[t->dtype];
 }

@@ -48,21 +48,14 @@ static Labels labels_of(const Graph *g, Arena *a) {
   return (Labels){params, first == g ? params : graph_params_by_label(first, a), updated};
 }
 
-static bool same_dims(const Type *a, const Type *b) {
-  bool same = a->rank == b->rank;
-  for (int i = 0; same && i < a->rank; i++)
-    same = a->dim[i] == b->dim[i];
-  return same;
-}
-
 static bool check_copy(const Value *v, const char *name, const Labels *l, Arena *a, Diag *d) {
   const Value *w = v->label ? table_find(l->params, ROLE_weight, v->label) : NULL;
   if (!v->label) return diag_error(d, v->loc, "'%s' is a copy without the label of a weight", name);
   if (!w)
     return diag_error(d, v->loc, "'%s' is a copy of no weight: none has the label '%s'", name,
                       v->label);
-  if (!dtype_narrow(v->type->dtype) || w->type->dtype != DT_f32 || !same_dims(v->type, w->type) ||
-      v->layout != w->layout)
+  if (!dtype_narrow(v->type->dtype) || w->type->dtype != DT_f32 ||
+      !type_same_dims(v->type, w->type) || v->layout != w->layout)
     return diag_error(d, v->loc, "'%s' is %s, no copy in 16 bits of '%s', which is %s", name,
                       type_text(a, v->type), value_text(a, w), type_text(a, w->type));
   if (table_find(l->params, ROLE_copy, v->label) != v)

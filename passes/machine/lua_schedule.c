@@ -95,17 +95,10 @@ static const Loc *line_of(Reading *r, lua_State *l) {
   return r->lines.at[line];
 }
 
-static bool share_device(const Work *x, const Work *y) {
-  for (int i = 0; i < x->n_devices; i++)
-    for (int k = 0; k < y->n_devices; k++)
-      if (x->device[i] == y->device[k]) return true;
-  return false;
-}
-
 static void add_order(Reading *r, lua_State *l, int first, int then) {
   const Blocks *b = r->plan->blocks;
   if (first < 0 || then < 0) return;
-  if (!share_device(b->work[first], b->work[then]))
+  if (!work_shares_device(b->work[first], b->work[then]))
     luaL_error(l, "%s and %s run on no device in common, and only what does has an order",
                block_text(r->box.arena, b, first), block_text(r->box.arena, b, then));
   Order o = {first, then, line_of(r, l)};

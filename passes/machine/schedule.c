@@ -214,11 +214,7 @@ static void keep_slices_in_order(Scheduler *s) {
 }
 
 static bool share_device(const Scheduler *s, int a, int b) {
-  const Work *x = &s->pipeline->route->work[a], *y = &s->pipeline->route->work[b];
-  for (int i = 0; i < x->n_devices; i++)
-    for (int k = 0; k < y->n_devices; k++)
-      if (x->device[i] == y->device[k]) return true;
-  return false;
+  return work_shares_device(&s->pipeline->route->work[a], &s->pipeline->route->work[b]);
 }
 
 // What the kind says of blocks of its shape, said of ours.

@@ -53,11 +53,6 @@ static uint64_t placement_hash(uint64_t h, const Placement *p) {
   return path_hash(h, p->device, sizeof(int) * (size_t)p->n);
 }
 
-static bool shape_equal(const TensorShape *a, const TensorShape *b) {
-  return a->rank == b->rank && a->bytes == b->bytes &&
-         !memcmp(a->dim, b->dim, sizeof(int64_t) * (size_t)a->rank);
-}
-
 static uint64_t known_hash(const TensorShape *shape, const Placement *from, const Placement *to) {
   uint64_t h = path_hash(14695981039346656037u, shape->dim, sizeof(int64_t) * (size_t)shape->rank);
   return placement_hash(placement_hash(h, from), to);

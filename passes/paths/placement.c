@@ -90,6 +90,11 @@ static bool read_shape(Reader *r, TensorShape *out) {
   return true;
 }
 
+bool shape_equal(const TensorShape *a, const TensorShape *b) {
+  return a->rank == b->rank && a->bytes == b->bytes &&
+         !memcmp(a->dim, b->dim, sizeof(int64_t) * (size_t)a->rank);
+}
+
 bool shape_read(const char *text, const char *option, TensorShape *out, Diag *d) {
   Reader r = {text, text, option, arena_new(), d};
   bool ok = read_shape(&r, out);

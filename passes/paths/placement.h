@@ -30,6 +30,7 @@ typedef struct Placement {
 
 // "1024x1024".  false, having reported why; messages are about `option`, such as "--shape".
 bool shape_read(const char *text, const char *option, TensorShape *out, Diag *d);
+bool shape_equal(const TensorShape *a, const TensorShape *b);
 
 // Also checks that the shape can be cut so, and that the cluster has the devices.
 bool placement_read(Arena *a, const char *text, const char *option, const TensorShape *shape,

@@ -64,11 +64,6 @@ TensorShape shape_in_slice(const Type *whole, const Layout *l) {
   return s;
 }
 
-static bool shape_equal(const TensorShape *a, const TensorShape *b) {
-  return a->rank == b->rank && a->bytes == b->bytes &&
-         !memcmp(a->dim, b->dim, sizeof(int64_t) * (size_t)a->rank);
-}
-
 static Tariff *tariff_new(Routes *r, const RouteNet *net, const TensorShape *shape,
                           int64_t slices) {
   Tariff *t = arena_one(r->arena, Tariff);

@@ -15,13 +15,6 @@ enum { MOST_AXES = 4, CUT_AXES = 3 }; // of a net; of one with axes that are cut
 
 // -- Axes ----------------------------------------------------------------------------------------
 
-static int stride_of(const Mesh *mesh, int axis) {
-  int stride = 1;
-  for (int a = axis + 1; a < mesh->n_axes; a++)
-    if (!mesh->axis[a].time) stride *= mesh->axis[a].size;
-  return stride;
-}
-
 static bool is_contiguous(const Cluster *c, const Mesh *mesh) {
   for (int i = 0; i < mesh->n_devices; i++)
     if (mesh->device[i] != mesh->device[0] + i) return false;
@@ -30,7 +23,7 @@ static bool is_contiguous(const Cluster *c, const Mesh *mesh) {
 
 // How many of the axis' ranks are in one node; all, where no node ends inside of it.
 static int inside_node(const Cluster *c, const Mesh *mesh, int axis) {
-  int size = mesh->axis[axis].size, stride = stride_of(mesh, axis);
+  int size = mesh->axis[axis].size, stride = mesh_stride(mesh, axis);
   if (c->per_node <= stride || c->per_node % stride || !is_contiguous(c, mesh)) return size;
   int inside = c->per_node / stride;
   return size % inside ? size : inside;
@@ -50,7 +43,7 @@ static void set_axes(const Cluster *c, RouteNet *net, bool cut) {
   net->group[0].n_axes = 0;
   for (int a = 0; a < mesh->n_axes; a++) {
     if (mesh->axis[a].time) continue;
-    int size = mesh->axis[a].size, stride = stride_of(mesh, a);
+    int size = mesh->axis[a].size, stride = mesh_stride(mesh, a);
     int inside = cut ? inside_node(c, mesh, a) : size;
     add_axis(net, a, size / inside, stride * inside);
     add_axis(net, a, inside, stride);

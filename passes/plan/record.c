@@ -139,19 +139,13 @@ static void record_op_row(Record *r, GraphRecord *of, const Sharding *s, const O
 }
 
 // Devices from one position along the axis to the next.
-static int stride(const Mesh *mesh, int axis) {
-  int n = 1;
-  for (int a = axis + 1; a < mesh->n_axes; a++)
-    if (!mesh->axis[a].time) n *= mesh->axis[a].size;
-  return n;
-}
-
 // Whether the value is on all ranks of the axis, in their order.
 static bool on_all(const Sharding *s, const Value *v, int axis) {
   const Mesh *mesh = v->layout->mesh;
   int size = s->mesh->axis[axis].size;
   for (int i = 0; i < mesh->axis[axis].size; i++)
-    if (mesh->device[i * stride(mesh, axis)] / stride(s->mesh, axis) % size != i) return false;
+    if (mesh->device[i * mesh_stride(mesh, axis)] / mesh_stride(s->mesh, axis) % size != i)
+      return false;
   return mesh->axis[axis].size == size;
 }
 

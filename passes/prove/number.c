@@ -27,16 +27,9 @@ struct Numbers {
   int n_slots; // a power of two
 };
 
-static bool same_dims(const Type *x, const Type *y) {
-  bool same = x->rank == y->rank;
-  for (int i = 0; same && i < x->rank; i++)
-    same = x->dim[i] == y->dim[i];
-  return same;
-}
-
 bool attr_same_whole(const Op *x, const Op *y, int i) {
   if (!str_equal(x->attrs[i].name, "shape")) return attr_same(&x->attrs[i], &y->attrs[i]);
-  return same_dims(value_whole(x->out[0]), value_whole(y->out[0]));
+  return type_same_dims(value_whole(x->out[0]), value_whole(y->out[0]));
 }
 
 // Attribute `shape` left out, which is another of a piece.
@@ -92,14 +85,10 @@ static bool same_ops(const Graph *x, const int *x_of, const Graph *y, const int 
   return !p && !q;
 }
 
-static bool same_type(const Type *x, const Type *y) {
-  return x->dtype == y->dtype && same_dims(x, y);
-}
-
 bool callee_same(const Graph *x, const Graph *y) {
   if (x->n_params != y->n_params || x->n_results != y->n_results) return false;
   for (int i = 0; i < x->n_params; i++)
-    if (!same_type(x->params[i]->type, y->params[i]->type)) return false;
+    if (!type_equal(x->params[i]->type, y->params[i]->type)) return false;
   Arena *a = arena_new();
   const int *x_of = in_order(x, a), *y_of = in_order(y, a);
   bool same = same_ops(x, x_of, y, y_of, a);
@@ -124,7 +113,7 @@ bool gives_operand(const Op *op) {
   if (op->kind != OP_reshape && op->kind != OP_slice) return false;
   for (int i = 0; op->kind == OP_slice && i < attr_n(op, "steps"); i++)
     if (attr_list(op, "steps")[i] != 1) return false;
-  return same_type(value_whole(op->in[0].value), value_whole(op->out[0]));
+  return type_equal(value_whole(op->in[0].value), value_whole(op->out[0]));
 }
 
 static void number_op(Numbers *n, const Op *op, Arena *a) {

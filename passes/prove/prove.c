@@ -59,13 +59,6 @@ void fails(Proof *p, const Loc *loc, const char *fmt, ...) {
   p->ok = false;
 }
 
-static bool same_type(const Type *x, const Type *y) {
-  bool same = x->dtype == y->dtype && x->rank == y->rank;
-  for (int i = 0; same && i < x->rank; i++)
-    same = x->dim[i] == y->dim[i];
-  return same;
-}
-
 // -- Parameters ------------------------------------------------------------------------------
 
 static bool same_init(const Init *x, const Init *y) {
@@ -107,7 +100,7 @@ static void prove_param(Proof *p, const Value *v, bool *taken) {
   taken[is->index] = true;
   meaning(p, v)->number = number_of(p->numbers, is);
   const Type *whole = value_whole(v);
-  if (!same_type(whole, is->type))
+  if (!type_equal(whole, is->type))
     fails(p, v->loc, "%s is %s, and %s in the model's program", name, type_text(p->a, whole),
           type_text(p->a, is->type));
   if (v->train != is->train)
@@ -237,7 +230,7 @@ static void prove_layouts(Proof *p, const Op *op, const Dims *dims) {
 static void prove_types(Proof *p, const Op *op, const Op *is) {
   for (int i = 0; i < op->n_out; i++) {
     const Type *whole = value_whole(op->out[i]);
-    if (!same_type(whole, is->out[i]->type))
+    if (!type_equal(whole, is->out[i]->type))
       fails(p, op->loc, "%s: result %d is %s as a whole, and %s in the model's program",
             kind_name(op), i, type_text(p->a, whole), type_text(p->a, is->out[i]->type));
   }
@@ -326,7 +319,7 @@ static void prove_unpack(Proof *p, const Op *op) {
   const Member *member = member_at(bucket, offset);
   if (!member)
     fails(p, op->loc, "unpack: nothing was packed at offset %lld", (long long)offset);
-  else if (!same_type(member->type, out->type))
+  else if (!type_equal(member->type, out->type))
     fails(p, op->loc, "unpack: '%s' is %s, and %s was packed at offset %lld", value_text(p->a, out),
           type_text(p->a, out->type), type_text(p->a, member->type), (long long)offset);
   if (member) *meaning(p, out) = member->is;

@@ -210,13 +210,6 @@ static bool is_ready(const Beam *x, const Beginning *s, const uint64_t *barred, 
   return true;
 }
 
-static bool share_device(const Work *v, const Work *w) {
-  for (int i = 0; i < v->n_devices; i++)
-    for (int k = 0; k < w->n_devices; k++)
-      if (v->device[i] == w->device[k]) return true;
-  return false;
-}
-
 // What device d still has to do, from when it is free, and what comes after the last of it.
 static double device_bound(const Beam *x, const Beginning *s, int d, double free, double load,
                            int done) {
@@ -242,7 +235,7 @@ static void add_way(Beam *x, int from, const Ready *r, const uint64_t *barred) {
   if (then.bound >= x->best) return;
   memcpy(then.barred, barred, sizeof then.barred);
   for (int j = 0; x->bars && j < x->n; j++)
-    if (is_barred(barred, j) && share_device(w, x->work[j]))
+    if (is_barred(barred, j) && work_shares_device(w, x->work[j]))
       then.barred[j / 64] &= ~(UINT64_C(1) << (j % 64));
   vec_push(x->arena, &x->successors, then);
 }
@@ -264,12 +257,12 @@ static void list_ways(Beam *x, int from, Ready *ready) {
     const Work *w = x->work[ready[first].work];
     for (int i = 0; i < n; i++)
       if (i == first ||
-          (ready[i].start < ready[first].end && share_device(x->work[ready[i].work], w)))
+          (ready[i].start < ready[first].end && work_shares_device(x->work[ready[i].work], w)))
         add_way(x, from, &ready[i], barred);
     if (!x->bars || w->takes <= 0) return;
     for (int i = 0; i < n; i++)
       if (i == first ||
-          (ready[i].start < ready[first].end && share_device(x->work[ready[i].work], w)))
+          (ready[i].start < ready[first].end && work_shares_device(x->work[ready[i].work], w)))
         barred[ready[i].work / 64] |= UINT64_C(1) << (ready[i].work % 64);
   }
 }

@@ -6,6 +6,13 @@
 
 const char *const work_kind_name[N_WORK_KINDS] = {"F", "B", "W", "E"};
 
+bool work_shares_device(const Work *v, const Work *w) {
+  for (int i = 0; i < v->n_devices; i++)
+    for (int k = 0; k < w->n_devices; k++)
+      if (v->device[i] == w->device[k]) return true;
+  return false;
+}
+
 static void count_blocks(Arena *a, Blocks *b) {
   const Pipeline *p = b->pipeline;
   int *first = arena_array(a, int, p->n_micro_batches + 1);

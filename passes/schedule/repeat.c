@@ -27,18 +27,11 @@ int round_work(const Round *r, int block) {
   return r->route_at[r->b->pipeline->route_of[m]] + block - r->b->first[m];
 }
 
-bool round_share(const Work *x, const Work *y) {
-  for (int i = 0; i < x->n_devices; i++)
-    for (int k = 0; k < y->n_devices; k++)
-      if (x->device[i] == y->device[k]) return true;
-  return false;
-}
-
 // What gives back what j takes: a work of its stage, on its device.
 static int giver_of(const Round *r, int j) {
   for (int k = j; k < r->n && r->first[k] == r->first[j]; k++)
     if (r->work[k]->frees > 0 && r->work[k]->stage == r->work[j]->stage &&
-        round_share(r->work[k], r->work[j]))
+        work_shares_device(r->work[k], r->work[j]))
       return k;
   return j;
 }

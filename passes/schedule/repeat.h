@@ -18,7 +18,6 @@ typedef struct Round {
   double period, room;
 } Round;
 
-bool round_share(const Work *v, const Work *w); // a device
 int round_work(const Round *r, int block);
 
 // When each work of a round begins, as CBC finds it; NULL: it does not, in the work it has.

@@ -56,7 +56,7 @@ static void add_columns(Columns *c) {
   }
   for (int a = 0; a < c->r->n; a++)
     for (int b = 0; b < c->r->n; b++)
-      c->before[a * c->r->n + b] = a < b && round_share(c->r->work[a], c->r->work[b])
+      c->before[a * c->r->n + b] = a < b && work_shares_device(c->r->work[a], c->r->work[b])
                                        ? program_column(&c->program, 0, NULL)
                                        : -1;
 }
@@ -126,7 +126,7 @@ static void add_memory(Columns *c) {
     double constant = 0;
     for (int b = 0; b < c->r->n; b++) {
       double takes = c->r->work[b]->takes;
-      if (takes <= 0 || !round_share(c->r->work[a], c->r->work[b])) continue;
+      if (takes <= 0 || !work_shares_device(c->r->work[a], c->r->work[b])) continue;
       int w = c->r->giver[b];
       add_k(c, w, takes);
       add_k(c, b, -takes);

@@ -105,7 +105,7 @@ static double held_at(const Try *t, int a) {
   double held = 0, slack = 1e-9;
   for (int b = 0; b < r->n; b++) {
     const Work *w = r->work[b];
-    if (w->takes <= 0 || !round_share(w, r->work[a])) continue;
+    if (w->takes <= 0 || !work_shares_device(w, r->work[a])) continue;
     int giver = r->giver[b];
     double end = t->at[giver] + r->work[giver]->time;
     double begun = floor((t->at[a] - t->at[b]) / r->period + slack);

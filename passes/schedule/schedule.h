@@ -51,6 +51,9 @@ typedef struct Work {
   int n_after;
 } Work;
 
+// Whether they cannot be at the same time.
+bool work_shares_device(const Work *v, const Work *w);
+
 typedef struct Route {
   const Work *work;
   int n;

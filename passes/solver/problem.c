@@ -210,20 +210,6 @@ static bool check_limit(const SolverProblem *p, const char *file, Diag *d) {
   return ok;
 }
 
-bool solver_check(const SolverProblem *p, const char *file, Diag *d) {
-  Arena *a = arena_new();
-  int errors = diag_errors(d);
-  for (int i = 0; i < p->n_nodes; i++)
-    check_node(&p->node[i], at(a, file, "nodes", i), d);
-  for (int i = 0; i < p->n_edges; i++) {
-    const SolverEdge *e = &p->edge[i];
-    check_edge(e, (int64_t)p->node[e->node[0]].n * p->node[e->node[1]].n, at(a, file, "edges", i),
-               d);
-  }
-  arena_free(a);
-  return diag_errors(d) == errors && check_limit(p, file, d);
-}
-
 // -- What the file said, as a problem -----------------------------------------------------------
 
 static bool check_lists(const Reader *r, Arena *a, const char *file, Diag *d) {

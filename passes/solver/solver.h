@@ -117,16 +117,14 @@ typedef struct SolverResult {
   bool lp_failed; // the file of `lp` could not be written
 } SolverResult;
 
-// The result's choice lives in `a`.  The problem must be one that solver_check accepts.
+// The result's choice lives in `a`.  The problem must be one that solver_read would accept.
 SolverResult solver_solve(Arena *a, const SolverProblem *p, const SolverOptions *o);
 
 // One of the other methods, for comparison; solver_solve calls it.
 SolverResult solver_compare(Arena *a, const SolverProblem *p, const SolverOptions *o);
 
-// Reports all that is wrong with the problem, as "FILE: nodes[3]: …".
-bool solver_check(const SolverProblem *p, const char *file, Diag *d);
-
-// A file of the contest.  Reports all problems and returns NULL.
+// A file of the contest.  Reports all that is wrong with it, as "FILE: nodes[3]: …", and returns
+// NULL.
 SolverProblem *solver_read(Arena *a, const char *path, Diag *d);
 // The same of a text, with text[n] == '\0'.
 SolverProblem *solver_parse(Arena *a, const char *file, const char *text, size_t n, Diag *d);

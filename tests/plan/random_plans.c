@@ -71,7 +71,7 @@ static bool finite_values(const Values *v) {
 
 static bool equal_tensors(const Tensor *x, const Tensor *y) {
   double apart = 0, size = 0;
-  if (!same_type(x->type, y->type)) return false;
+  if (!type_equal(x->type, y->type)) return false;
   for (int64_t i = 0; i < type_count(x->type); i++) {
     double p = tensor_f(x, i), q = tensor_f(y, i);
     apart += (p - q) * (p - q);
