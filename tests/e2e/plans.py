@@ -239,12 +239,15 @@ def main():
     cases = sample_cases if a.samples else plan_cases
     if a.samples and sample_cases.without_row():
         sys.exit(f"no row for {', '.join(sample_cases.without_row())}")
+    rows = list(chosen_rows(cases.PLANS, a.all or some, a.plan, a.model, a.ranks))
+    if not rows:
+        sys.exit("no row is of that plan, model and number of ranks")
     failed, n, seen = 0, 0, set()
     show("plan", "model", "ranks", "launcher", f"{'loss':>9} {'grad_norm':>9} {'weights':>9}  sends")
     with scratch() as folder:
         compile_in_a_hurry(folder)
         trainer = Trainer(cases, folder, a.flags)
-        for plan, model, ranks, extra, kinds in chosen_rows(cases.PLANS, a.all or some, a.plan, a.model, a.ranks):
+        for plan, model, ranks, extra, kinds in rows:
             if model not in seen:
                 failed += not reference(trainer, model)
             seen.add(model)
