@@ -235,10 +235,20 @@ bool nnrt_in_use_possible(const NnrtRun *run, Why *w) {
                 "hint: start it without a launcher");
 }
 
+// Kernels that oneDNN generates may keep something below the stack's end, farther than a signal
+// leaves alone (its AVX matrix product does), so faults are handled on a stack of their own.
+static void give_stack(void) {
+  enum { STACK = 1 << 16 };
+  stack_t stack;
+  if (sigaltstack(NULL, &stack) || !(stack.ss_flags & SS_DISABLE)) return;
+  stack = (stack_t){.ss_sp = nnrt_must_alloc(STACK), .ss_size = STACK};
+  sigaltstack(&stack, NULL);
+}
+
 void nnrt_in_use_start(NnrtRank *r) {
   static atomic_flag first = ATOMIC_FLAG_INIT;
   NnrtInUse *u = nnrt_must_alloc(sizeof *u);
-  struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO};
+  struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
   int64_t page = sysconf(_SC_PAGESIZE);
   u->slab = r->slab;
   u->n_pages = (int)((r->code->slab_bytes + page - 1) / page);
@@ -255,6 +265,8 @@ void nnrt_in_use_start(NnrtRank *r) {
     u->next = head;
   while (!atomic_compare_exchange_weak(&all, &head, u));
   nnrt_comm_sum(r, &(int64_t){0}, 1); // another rank may have been the first
+#pragma omp parallel
+  give_stack();
   r->in_use = u;
   mprotect(u->slab, (size_t)u->bytes, PROT_NONE);
 }
