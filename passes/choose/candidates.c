@@ -96,11 +96,27 @@ static Trial *add(const ChooseOptions *o, Arena *a, Trials *out, const char *out
   return &out->at[out->n - 1];
 }
 
-static void list_around(const ChooseOptions *o, Arena *a, Trials *out, const Kind *inner,
-                        int64_t k) {
+// The first of the use.
+static const Kind *first_kind(int use) {
+  int i = 0;
+  while (!(known[i].use & use))
+    i++;
+  return &known[i];
+}
+
+// `fewer`: the plan with as few ranks inside as can be; NULL: this will be it, which is returned.
+static const char *list_around(const ChooseOptions *o, Arena *a, Trials *out, const Kind *inner,
+                               int64_t k, const char *fewer) {
   const char *inside = str_format(a, ",%s=%" PRId64, inner->plan, k);
-  for (int i = 0; i < N_KNOWN; i++)
-    if (known[i].use & OUTER) add(o, a, out, "", &known[i], inside)->inside = inner->plan;
+  for (int i = 0; i < N_KNOWN; i++) {
+    if (!(known[i].use & OUTER)) continue;
+    Trial *t = add(o, a, out, "", &known[i], inside);
+    t->inside = inner->plan;
+    t->fewer = fewer;
+    t->none = first_kind(OUTER)->plan;
+    if (!fewer) fewer = t->c.plan;
+  }
+  return fewer;
 }
 
 // Links between nodes are slower, but for nodes of one device there are no others.
@@ -118,8 +134,9 @@ void candidates_list(const Module *m, const ChooseOptions *o, Arena *a, Trials *
     if (!kind->suits(m)) continue;
     if ((kind->use & ALONE) && n >= kind->least && n <= most) add(o, a, out, "", kind, "");
     if (!(kind->use & INNER)) continue;
+    const char *fewer = NULL;
     for (int64_t k = kind->least; k <= most && k < n; k++)
-      if (n % k == 0) list_around(o, a, out, kind, k);
+      if (n % k == 0) fewer = list_around(o, a, out, kind, k, fewer);
   }
 }
 
@@ -129,13 +146,20 @@ static void list_anew(const Module *m, const ChooseOptions *o, Arena *a, const K
   int64_t n = o->ranks;
   const char *inside = str_format(a, ",%s=1", anew->plan);
   const char *outside = str_format(a, "%s,", anew->plan);
+  const char *none = str_format(a, "%s%s", first_kind(OUTER)->plan, inside);
   if (n == 1) add(o, a, out, "", anew, "");
   for (int i = 0; i < N_KNOWN && n > 1; i++) {
     const Kind *kind = &known[i];
+    const char *fewer = NULL;
     if (!kind->suits(m)) continue;
     if ((kind->use & (OUTER | SEARCH)) && !(kind->use & ADDS)) add(o, a, out, "", kind, inside);
-    for (int64_t k = 2; k < n && k <= most_ranks(o, kind) && (kind->use & INNER); k++)
-      if (n % k == 0) add(o, a, out, outside, kind, str_format(a, "=%" PRId64, k));
+    for (int64_t k = 2; k < n && k <= most_ranks(o, kind) && (kind->use & INNER); k++) {
+      if (n % k != 0) continue;
+      Trial *t = add(o, a, out, outside, kind, str_format(a, "=%" PRId64, k));
+      t->fewer = fewer;
+      t->none = none;
+      if (!fewer) fewer = t->c.plan;
+    }
   }
 }
 
@@ -166,14 +190,6 @@ void candidates_stages(const Module *m, const ChooseOptions *o, Arena *a, Trials
   for (int i = 0; i < N_KNOWN; i++)
     for (int64_t k = known[i].least; k <= o->ranks && (known[i].use & STAGES); k++)
       if (o->ranks % k == 0) list_stages(m, o, a, &known[i], k, out);
-}
-
-// The first of the use.
-static const Kind *first_kind(int use) {
-  int i = 0;
-  while (!(known[i].use & use))
-    i++;
-  return &known[i];
 }
 
 void candidates_of_stages(const ChooseOptions *o, Arena *a, int64_t stages, bool searched,

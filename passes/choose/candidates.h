@@ -16,6 +16,9 @@ typedef struct Trial {
   Candidate c;
   const char *spares; // a plan, where that fits; or NULL
   const char *inside; // a plan, where by that all ranks do the same; or NULL
+  // A plan with fewer ranks inside and one with none, where the former takes longer and saves
+  // nothing that is lacking; or NULL: more of them will not help either.
+  const char *fewer, *none;
 } Trial;
 
 typedef Vec(Trial) Trials;

@@ -59,9 +59,24 @@ static void try_others(const Module *model, const ChooseOptions *o, Arena *a, Ca
   }
 }
 
+// The first of that plan; NULL: it could not be made, or was not tried.
+static const Candidate *find_made(const Candidates *all, const char *plan) {
+  for (int i = 0; i < all->n; i++)
+    if (str_equal(all->at[i].plan, plan)) return all->at[i].made ? &all->at[i] : NULL;
+  return NULL;
+}
+
+// Whether ranks inside make a step longer, and save no memory, or some of which there is enough.
+static bool are_no_help_inside(const Candidates *all, const char *fewer, const char *none) {
+  const Candidate *some = fewer ? find_made(all, fewer) : NULL, *no = find_made(all, none);
+  if (!some || !no || some->seconds <= no->seconds) return false;
+  return some->needs.peak_bytes >= no->needs.peak_bytes || (some->fits && no->fits);
+}
+
 // Whether nothing that was tried before leaves nothing to be won by it.
 static bool is_worth_a_try(const Candidates *all, const Trial *t) {
   bool worth = !t->spares;
+  if (are_no_help_inside(all, t->fewer, t->none)) return false;
   for (int i = 0; i < all->n; i++) {
     const Candidate *c = &all->at[i];
     if (str_equal(t->inside, c->plan) && c->why == all_same) return false;

@@ -32,18 +32,6 @@ const Op *const *model_ops(const Graph *g, Arena *a) {
   return model;
 }
 
-// What reads nothing of the model, such as a sum of gradients, is with the one before it.
-const Op *model_op_of(const Op *op, const Op *const *model) {
-  for (int i = 0; i < op->n_in; i++)
-    for_each_use(u, op->in[i].value)
-      if (u->user && op_is_gradient_of(op, u->user)) return u->user;
-  for (int i = op->n_in - 1; i >= 0 && op->of; i--) {
-    const Op *def = op->in[i].value->def;
-    if (def && def->part == op->part && def->of == op->of) return model_op_of(def, model);
-  }
-  return op->of ? model[op->of] : NULL;
-}
-
 const Op *op_of_latest_part(Op *const *op, int n) {
   const Op *latest = op[0];
   for (int i = 1; i < n; i++)

@@ -14,9 +14,6 @@ bool op_is_gradient_of(const Op *op, const Op *of);
 bool op_is_anew(const Op *op);
 // By number, the first op of the model that has it: of those that an op of the model became.
 const Op *const *model_ops(const Graph *g, Arena *a);
-// The op of the model that `op` is part of the gradient of; where it became several, the one that
-// reads what `op` reads, or the first.  NULL: of none.
-const Op *model_op_of(const Op *op, const Op *const *model);
 // Whose origin one op has that is put together of these: the last that is of the latest part.
 const Op *op_of_latest_part(Op *const *op, int n);
 

@@ -215,7 +215,7 @@ static void assign_params(Assign *a, bool model) {
 }
 
 static const Stage *of_gradient(const Assign *a, const Op *op) {
-  const Op *of = model_op_of(op, a->model);
+  const Op *of = model_op_of(a->s, op, a->model);
   const Stage *p = of ? a->of_op[of->id] : NULL;
   return p ? p : of_operands(a, op, false);
 }

@@ -74,7 +74,7 @@ static int pin(lua_State *l) {
   }
   if (r) record_call(r, p->s->g, "pin(%s.outputs[%d])", name, v->index + 1);
   plan_changed(p);
-  sharding_grow(p->s);
+  sharding_add(p->s, pinned->def);
   pin_decided(p->s, pinned->def);
   plan_push(l, pinned->def, PLAN_OPS);
   return 1;

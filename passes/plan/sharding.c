@@ -1,7 +1,8 @@
 // See sharding.h.
 //
-// Tables are by op and value id.  Programs add ops, so sharding_grow is called after whatever may
-// have: it makes the tables longer by half, and gives new values a mesh.
+// Tables are by op and value id.  Programs add ops, so sharding_grow, or sharding_add where one op
+// is all, is called after whatever may have: tables are made longer by half, and new values get a
+// mesh.
 
 #include "sharding.h"
 
@@ -43,7 +44,7 @@ static void find_kept(Sharding *s) {
   bool any = false;
   for_each_op(op, s->g)
     any |= op_is_anew(op);
-  s->kept = any ? arena_array(s->scratch, const Value *, s->g->n_values) : NULL;
+  s->kept = any ? arena_array(s->scratch, const Value *, s->n_values) : NULL;
   if (!any) return;
   Arena *scratch = arena_new();
   const Numbers *numbers = numbers_new(s->g, scratch);
@@ -65,7 +66,7 @@ const Op *repeated_by(const Sharding *s, const Op *op) {
   return v && v->def != op && v->def->kind == op->kind ? v->def : NULL;
 }
 
-void sharding_grow(Sharding *s) {
+static void grow_tables(Sharding *s) {
   const Graph *g = s->g;
   if (g->n_ops > s->n_ops) {
     uint32_t to = g->n_ops + g->n_ops / 2;
@@ -84,13 +85,38 @@ void sharding_grow(Sharding *s) {
     s->given = grown(s, s->given, s->n_values, to, sizeof *s->given);
     s->given_by = grown(s, s->given_by, s->n_values, to, sizeof *s->given_by);
     s->said_lies = grown(s, s->said_lies, s->n_values, to, sizeof *s->said_lies);
+    if (s->kept) s->kept = grown(s, s->kept, s->n_values, to, sizeof *s->kept);
     s->n_values = to;
   }
+}
+
+// What reads nothing of the model, such as a sum of gradients, is with the one before it.
+const Op *model_op_of(const Sharding *s, const Op *op, const Op *const *model) {
+  const Op *again = repeated_by(s, op);
+  if (again) return again;
+  for (int i = 0; i < op->n_in; i++)
+    for_each_use(u, kept_of(s, op->in[i].value))
+      if (u->user && op_is_gradient_of(op, u->user)) return u->user;
+  for (int i = op->n_in - 1; i >= 0 && op->of; i--) {
+    const Op *def = op->in[i].value->def;
+    if (def && def->part == op->part && def->of == op->of) return model_op_of(s, def, model);
+  }
+  return op->of ? model[op->of] : NULL;
+}
+
+void sharding_grow(Sharding *s) {
+  const Graph *g = s->g;
+  grow_tables(s);
   for (int i = 0; s->mesh && i < g->n_params; i++)
     if (!g->params[i]->layout) g->params[i]->layout = layout_broadcast(g->module, s->mesh);
   for_each_op(op, g)
     if (s->mesh && op->n_out && !op->out[0]->layout) place_new(s, op);
   find_kept(s);
+}
+
+void sharding_add(Sharding *s, Op *op) {
+  grow_tables(s);
+  place_new(s, op);
 }
 
 const Dims *dims_of(const Sharding *s, const Op *op) {

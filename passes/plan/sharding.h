@@ -77,12 +77,17 @@ typedef struct Sharding {
 
 // Makes room for all ops and values of the graph; those that are new are where their operands are.
 void sharding_grow(Sharding *s);
+// The same where `op` is all that is new, and does nothing anew: without a walk over the graph.
+void sharding_add(Sharding *s, Op *op);
 const Dims *dims_of(const Sharding *s, const Op *op);
 // The value of the model that `v` is computed anew for (recompute.c), which lies as that does; else
 // `v` itself.
 const Value *kept_of(const Sharding *s, const Value *v);
 // The op of the model that `op` does again; NULL: none.
 const Op *repeated_by(const Sharding *s, const Op *op);
+// The op of the model that `op` does again or is part of the gradient of; where that became
+// several, the one that reads what `op` reads, or the first that `model` (part.h) has.  NULL: none.
+const Op *model_op_of(const Sharding *s, const Op *op, const Op *const *model);
 // Ranks of the axis that the op runs on; that the value is on.
 int op_ranks(const Op *op, int axis);
 int value_ranks(const Value *v, int axis);

@@ -158,7 +158,7 @@ void gradients_find(Problem *p) {
   p->model_op = arena_array(p->scratch, Op *, g->n_ops);
   p->model_letter = arena_array(p->scratch, int8_t *, g->n_ops);
   for_each_op(op, g) {
-    const Op *of = op_part(op) == PART_backward ? model_op_of(op, model) : NULL;
+    const Op *of = op_part(op) == PART_backward ? model_op_of(p->s, op, model) : NULL;
     by_id[op->id] = op;
     if (!of) continue;
     p->model_op[op->id] = by_id[of->id];

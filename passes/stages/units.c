@@ -408,7 +408,7 @@ static void add_gradients(Finder *f) {
   const int *by_number = units_by_number(f);
   for_each_op(op, f->s->g) {
     if (op_part(op) != PART_backward) continue;
-    const Op *of = model_op_of(op, model);
+    const Op *of = model_op_of(f->s, op, model);
     int unit = of ? f->of_op[of->id] : follows(f, op);
     f->of_op[op->id] = unit == UNIT_none ? by_number[op->of] : unit;
   }

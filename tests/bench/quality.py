@@ -145,4 +145,5 @@ def main():
             show(Case(folder, row))
 
 
-main()
+if __name__ == "__main__":
+    main()

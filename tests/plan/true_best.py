@@ -10,7 +10,8 @@ The same is asked of `auto`, among the plans under which something is sent: one 
 for `auto`.
 --all: also models that take minutes.  --memory: also on devices with less memory, down to what is a little more than the
 smallest of all plans needs; the least is that of all plans that fit, those which were found with less or more memory
-among them, so that less memory never makes a step faster.  --every: of the plans only each N-th.
+among them, so that less memory never makes a step faster.  Cases whose names begin with anew are in 16 bits, and backward
+computes all of the model again, so that it reads what forward never does; of those only searches are asked.  --every: of the plans only each N-th.
 """
 
 import argparse
@@ -66,6 +67,8 @@ CASES = {
     "large2x2": (linears(2048, [2048, 2048], None), [2, 2], FAST, False),
     "tall2x2": (linears(16384, [512, 512], None), [2, 2], FAST, False),
     "two2x2": (linears(512, [1024, 512, 2048], None), [2, 2], FAST, False),
+    "anew-rows": (linears(4096, [64, 64, 64]), [4], SLOW, False),
+    "anew-wide": (linears(256, [512, 2048, 512]), [2], FAST, False),
 }
 LONG = {
     "wide": (linears(64, [256, 1024, 256]), [2], SLOW, True), "wide4": (linears(64, [256, 1024, 256]), [4], FAST, True),
@@ -113,21 +116,29 @@ LUA = """local function param(name)
   for _, p in ipairs(params()) do if p.name == name then return p end end
 end
 function step(...)
-  local axes, f = {...}, ops(nil, "forward")
+  local axes, f = {...}, {}
+  for _, o in ipairs(ops(nil, "forward")) do
+    if o.kind ~= "cast" then f[#f + 1] = o end
+  end
   %s
 end
 """
 
 
+ANEW = "function model() recompute(ops(nil, 'forward')) end\nfunction step() end\n"
+
+
 class Bench:
     """A case in a folder."""
 
-    def __init__(self, folder, case):
+    def __init__(self, folder, case, anew):
         (self.params, self.ops, y), self.axes, self.links, self.lays_too = case
         self.folder, self.ranks = pathlib.Path(folder), 1
         for n in self.axes:
             self.ranks *= n
         (self.folder / "model.nn").write_text(text(self.params, self.ops, y))
+        (self.folder / "anew.lua").write_text(ANEW)
+        self.inside, self.flags = (f",{self.folder}/anew.lua=1", ["--dtype", "f16"]) if anew else ("", [])
         self.limit(1e12)
 
     def limit(self, memory):
@@ -138,8 +149,8 @@ class Bench:
     def price(self, plan):
         """Milliseconds that nnaot predicts, bytes, and whether anything is sent; None where there is no such plan, or it
         does not fit."""
-        run = subprocess.run([NNAOT, self.folder / "model.nn", "-g", str(self.ranks), "--plan", plan, "--loss", "mse(y)",
-                              "--optimizer", "sgd", "--cluster", self.folder / "cluster.lua", "--micro-batches", "1",
+        run = subprocess.run([NNAOT, self.folder / "model.nn", "-g", str(self.ranks), "--plan", f"{plan}{self.inside}",
+                              "--loss", "mse(y)", *self.flags, "--optimizer", "sgd", "--cluster", self.folder / "cluster.lua", "--micro-batches", "1",
                               "--emit", "plan"], capture_output=True, text=True)
         if run.returncode:
             return None
@@ -174,11 +185,12 @@ def limits(prices):
 
 def check(name, case, every, less):
     with tempfile.TemporaryDirectory() as folder:
-        bench, found, worst = Bench(folder, case), {}, 0
+        anew = name.startswith("anew")
+        bench, found, worst = Bench(folder, case, anew), {}, 0
         prices = bench.price_all(every)
         for memory in limits(prices)[:None if less else 1]:
             bench.limit(memory)
-            for plan in "search", "auto":
+            for plan in ["search"] if anew else ["search", "auto"]:
                 price = found[memory, plan] = bench.price(plan)
                 prices += [(*price, f"what {plan} finds in {memory} bytes")] if price else []
         for (memory, plan), price in found.items():
