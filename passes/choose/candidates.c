@@ -68,7 +68,8 @@ enum {
   ADDS = 32,
   STAGES = 64,
   ANEW = 128,
-  SCHEDULE = 256
+  SCHEDULE = 256,
+  UNEVEN = 512
 };
 typedef struct Kind {
   const char *plan;
@@ -204,6 +205,10 @@ void candidates_of_stages(const ChooseOptions *o, Arena *a, int64_t stages, bool
   const char *inside = str_format(a, ",%s=%" PRId64, kind->plan, stages);
   if (has_places(o)) add(o, a, out, "", first_kind(OUTER), inside);
   if (searched) add(o, a, out, outside, first_kind(SEARCH), "");
+}
+
+void candidates_uneven(const ChooseOptions *o, Arena *a, Trials *out) {
+  if (o->cluster->n_kinds) add(o, a, out, "", first_kind(UNEVEN), "");
 }
 
 void candidates_all_of_stages(const Module *m, const ChooseOptions *o, Arena *a, int64_t stages,

@@ -32,6 +32,8 @@ void candidates_stages(const Module *m, const ChooseOptions *o, Arena *a, Trials
 // else; if that is asked for, also a search.
 void candidates_of_stages(const ChooseOptions *o, Arena *a, int64_t stages, bool searched,
                           Trials *out);
+// Stages of unequal numbers of ranks, where devices differ.
+void candidates_uneven(const ChooseOptions *o, Arena *a, Trials *out);
 // So many stages, with each of the others inside or outside of them.
 void candidates_all_of_stages(const Module *m, const ChooseOptions *o, Arena *a, int64_t stages,
                               Trials *out);

@@ -125,8 +125,9 @@ int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidate
   if (o->plans) return cheapest(out);
   try_others(model, o, a, out);
   try_inside(model, o, a, out);
+  bool cuts = memory_cuts(o, out);
   try_pipelines(model, o, a, out);
-  if (any_made(out) && (!any_fits(out) || memory_cuts(o, out))) candidates_anew(model, o, a, &anew);
+  if (any_made(out) && (!any_fits(out) || cuts)) candidates_anew(model, o, a, &anew);
   try_all(model, o, a, &anew, out, NULL);
   if (!any_fits(out)) candidates_stages(model, o, a, &stages);
   try_all(model, o, a, &stages, out, NULL);

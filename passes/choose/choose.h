@@ -22,7 +22,7 @@
 // that cannot be made of the model is no candidate, and neither is one by which all ranks do the
 // same.  Of those that take up to 1 % more than the cheapest, the one is taken in which most ranks
 // share the work.  One that does not fit is tried again with more micro-batches, as long as that
-// may help.
+// may help; and stages with so many that they are busy most of the time.
 //
 // A search is asked several times where memory is short, counting on more or less of it, as what
 // its plans need is only known when they are made (rounds.h); and again, counting on less, where
@@ -73,7 +73,7 @@ typedef const PipelineOptions *RunOptions(void *context);
 
 typedef struct ChooseOptions {
   int64_t ranks;
-  int64_t micro_batches; // 0: as many as memory asks for
+  int64_t micro_batches; // 0: as many as memory or stages ask for
   int64_t batch;         // rows; 0: not known, and not cut then
   const Cluster *cluster;
   bool limited; // by the memory of its devices

@@ -5,13 +5,15 @@
 #include <string.h>
 
 #include "candidates.h"
+#include "plan/sharding.h"
 
 #define LEAST_GAIN  0.99      // of the best so far: else it is not worth a try
 #define DRAINED     (1.0 / 3) // of the time in which a pipeline fills and drains, at least
 #define MAY_IMPROVE 1.5       // times the best: what the order of its blocks may still gain
 enum {
   N_NUMBERS = 3, // of stages, of which one each is tried in other orders
-  N_INSIDE = 2   // others of the best number that are
+  N_INSIDE = 2,  // others of the best number that are
+  FILLED = 4     // micro-batches for each stage, with which a pipeline is full most of the time
 };
 
 // Seconds of the step on one rank; 0: not known, as devices differ or it cannot be made.
@@ -42,27 +44,64 @@ static const Candidate *fastest(const Candidates *all, int first, int i) {
   return last;
 }
 
-static bool is_tried(const Candidates *all, int first, const char *plan) {
+static bool is_tried(const Candidates *all, int first, const Candidate *c) {
   for (int i = first; i < all->n; i++)
-    if (!strcmp(all->at[i].plan, plan)) return true;
+    if (!strcmp(all->at[i].plan, c->plan) && all->at[i].micro_batches == c->micro_batches)
+      return true;
   return false;
 }
 
-// In as many micro-batches; what then does not fit is none.
+// In as many micro-batches as they say, and no more where they do not fit.
 static void try_each(const Module *model, const ChooseOptions *o, Arena *a, const Trials *trials,
-                     int64_t slices, int first, Candidates *all) {
+                     int first, Candidates *all) {
   for (int i = 0; i < trials->n; i++) {
     Candidate c = trials->at[i].c;
-    c.micro_batches = slices;
-    if (is_tried(all, first, c.plan)) continue;
+    if (is_tried(all, first, &c)) continue;
     candidate_make(model, o, a, &c, NULL);
     if (c.made) vec_push(a, all, c);
   }
 }
 
+static void cut_from(Trials *trials, int first, int64_t slices) {
+  for (int i = first; i < trials->n; i++)
+    trials->at[i].c.micro_batches = slices;
+}
+
+// The least number of micro-batches that fills so many stages, more than `slices`; 0: none.
+static int64_t filling(const ChooseOptions *o, int64_t stages, int64_t slices) {
+  if (o->micro_batches) return 0;
+  int64_t n = FILLED * stages > slices ? FILLED * stages : slices + 1;
+  while (n <= o->batch && n <= MAX_MICRO_BATCHES && o->batch % n != 0)
+    n++;
+  return n <= o->batch && n <= MAX_MICRO_BATCHES ? n : 0;
+}
+
+// So many stages, or where devices differ any number, in as many micro-batches.
+static void list_shape(const ChooseOptions *o, Arena *a, int64_t stages, int64_t slices,
+                       bool searched, Trials *out) {
+  int first = out->n;
+  candidates_of_stages(o, a, stages, searched, out);
+  candidates_uneven(o, a, out);
+  cut_from(out, first, slices);
+}
+
+// Every number of stages that may be worth it, in `slices` micro-batches or as many as fill it.
+static void list_shapes(const Module *model, const ChooseOptions *o, Arena *a, int64_t slices,
+                        double worth, bool searched, Trials *out) {
+  double alone = alone_seconds(model, o, a, slices);
+  for (int64_t k = 2; k <= o->ranks; k++) {
+    if (o->ranks % k != 0) continue;
+    if (least_seconds(o, alone, k, slices) < worth) list_shape(o, a, k, slices, searched, out);
+    int64_t more = filling(o, k, slices);
+    if (!more || least_seconds(o, alone, k, more) >= worth) continue;
+    if (least_seconds(o, alone_seconds(model, o, a, more), k, more) >= worth) continue;
+    list_shape(o, a, k, more, searched, out);
+  }
+}
+
 // Of the fastest from `first` on, each with another number of stages.
-static void try_orders_of_numbers(const Module *model, const ChooseOptions *o, Arena *a,
-                                  int64_t slices, int first, Candidates *all) {
+static void try_orders_of_numbers(const Module *model, const ChooseOptions *o, Arena *a, int first,
+                                  Candidates *all) {
   Trials orders = {0};
   int64_t known[N_NUMBERS];
   int n = 0;
@@ -76,29 +115,28 @@ static void try_orders_of_numbers(const Module *model, const ChooseOptions *o, A
     candidates_scheduled(model, a, c, &orders);
     n++;
   }
-  try_each(model, o, a, &orders, slices, first, all);
+  try_each(model, o, a, &orders, first, all);
 }
 
 void try_pipelines(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all) {
   const Candidate *best = fastest(all, 0, 0);
   if (!best) return;
-  int64_t slices = best->micro_batches;
-  double worth = LEAST_GAIN * best->seconds, alone = alone_seconds(model, o, a, slices);
+  double worth = LEAST_GAIN * best->seconds;
   int first = all->n;
   Trials shapes = {0};
-  for (int64_t k = 2; k <= o->ranks; k++)
-    if (o->ranks % k == 0 && least_seconds(o, alone, k, slices) < worth)
-      candidates_of_stages(o, a, k, any_alike(all), &shapes);
-  try_each(model, o, a, &shapes, slices, first, all);
+  list_shapes(model, o, a, best->micro_batches, worth, any_alike(all), &shapes);
+  try_each(model, o, a, &shapes, first, all);
   const Candidate *shape = fastest(all, first, 0);
   if (!shape || shape->seconds > MAY_IMPROVE * worth) return;
-  try_orders_of_numbers(model, o, a, slices, first, all);
+  try_orders_of_numbers(model, o, a, first, all);
 
   int others = all->n;
   Trials inside = {0}, orders = {0};
-  candidates_all_of_stages(model, o, a, candidate_stages(fastest(all, first, 0)), &inside);
-  try_each(model, o, a, &inside, slices, first, all);
+  shape = fastest(all, first, 0);
+  candidates_all_of_stages(model, o, a, candidate_stages(shape), &inside);
+  cut_from(&inside, 0, shape->micro_batches);
+  try_each(model, o, a, &inside, first, all);
   for (int i = 0; i < N_INSIDE && fastest(all, others, i); i++)
     candidates_scheduled(model, a, fastest(all, others, i), &orders);
-  try_each(model, o, a, &orders, slices, first, all);
+  try_each(model, o, a, &orders, first, all);
 }

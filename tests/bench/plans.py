@@ -1,7 +1,7 @@
 """How long nnaot takes to plan large models:  tests/bench/plans.py NNAOT [--only NAME …] [--times 3] [--limit 600]
 
 Each row is a model of large_models.py, which has no weights, compiled with --emit plan for devices of a cluster: by the
-plan that a search finds (`search`), by a plan that has a name, on stages of any size (stages.lua), or by the best of
+plan that a search finds (`search`), by a plan that has a name, on stages of any size (`pp_uneven`), or by the best of
 all that nnaot looks at (`auto`).
 Medians of several runs, in seconds:
 
@@ -23,7 +23,6 @@ import tempfile
 
 from large_models import write
 
-STAGES = pathlib.Path(__file__).parent / "stages.lua"
 
 # Name: model, devices, cluster, plan, rows of a batch, more options.
 CASES = {
@@ -39,8 +38,8 @@ CASES = {
     "gpt-1024": ("gpt-1024", 16, "a100:2x8", "search=16", 16, []),
     "resnet-100k": ("resnet50-100k", 16, "a100:2x8", "search=16", 512, []),
     "resnet-1m": ("resnet50-1m", 16, "a100:2x8", "search=16", 512, []),
-    "t5-16-stages": ("t5-large", 16, "a100:2x8", STAGES, 32, ["--dtype", "bf16", "--target", "cuda"]),
-    "t5-64-stages": ("t5-large", 64, "a100:8x8", STAGES, 64, ["--dtype", "bf16", "--target", "cuda"]),
+    "t5-16-stages": ("t5-large", 16, "a100:2x8", "pp_uneven", 32, ["--dtype", "bf16", "--target", "cuda"]),
+    "t5-64-stages": ("t5-large", 64, "a100:8x8", "pp_uneven", 64, ["--dtype", "bf16", "--target", "cuda"]),
     "t5-16-auto": ("t5-large", 16, "a100:2x8", "auto", 32, []),
     "llama-64-auto": ("llama3-8b", 64, "h100:8x8", "auto", 64, []),
     "gpt3-1024-auto": ("gpt3-175b", 1024, "a100:128x8", "auto", 128, ["--dtype", "bf16", "--target", "cuda"]),
