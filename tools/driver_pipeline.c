@@ -77,8 +77,8 @@ static const char *pass_options(Arena *a, const char *pass, const Settings *s, c
   if (!strcmp(pass, "optimizer"))
     return str_format(a, "(name=%s clip=%.17g)", quoted(a, s->optimizer), s->clip_norm);
   if (!strcmp(pass, "shard")) return shard_options(a, s, c);
-  if ((!strcmp(pass, "comm") || !strcmp(pass, "schedule")) && s->cluster)
-    return str_format(a, "(cluster=%s)", quoted(a, s->cluster));
+  bool routes = !strcmp(pass, "comm") || !strcmp(pass, "fuse_comm") || !strcmp(pass, "schedule");
+  if (routes && s->cluster) return str_format(a, "(cluster=%s)", quoted(a, s->cluster));
   if (!strcmp(pass, "overlap"))
     return str_format(a, "(cluster=%s%s)",
                       quoted(a, s->cluster ? s->cluster : target_of(s)->cluster),

@@ -13,6 +13,8 @@
 #include <math.h>
 
 #include "comm_state.h"
+#include "ir/boxes.h"
+#include "pack_grads.h"
 #include "route_tree.h"
 
 // The routes of a value to all that is wanted of it: each layout is reached from another one of
@@ -20,7 +22,7 @@
 typedef struct Tree {
   const Value *from; // the value, accumulated over time if that is wanted
   TrainPart part;
-  bool is_summed; // for the update only: pack_grads joins its collectives with those of others
+  bool is_summed; // a gradient: pack_grads joins its all_reduces with those of others
   Vec(const Layout *) layouts;
   int *parent;       // of each of them; -1: the value
   struct Tree *next; // of the same original
@@ -32,18 +34,18 @@ typedef struct Pricing {
   const Type *whole;
 } Pricing;
 
-// The cheapest of the routes within a mesh, and how it hops.  A sum for the update is one of many
-// that start together, so that axis by axis it costs no more than its bytes.  NO_ROUTE to another
-// mesh, and where the path is cheaper.
+// The cheapest of the routes within a mesh, and how it hops.  A gradient is one of many
+// that start together, so that to be whole axis by axis costs no more than its bytes.  NO_ROUTE to
+// another mesh, and where the path is cheaper.
 enum { NO_ROUTE = -1 };
 
 static double best_seconds(Comm *c, const Tree *t, const Type *whole, const Layout *from,
                            const Layout *want, int *out_hops) {
   double best = transition_seconds(c->paths, whole, from, want) * (1 - 1e-9);
+  bool joined = t->is_summed && from->mesh == want->mesh && is_all_reduced(from, want);
   *out_hops = NO_ROUTE;
   for (Hops hops = NO_HOPS; from->mesh == want->mesh && hops <= ALL_HOP; hops++) {
-    double seconds =
-        hops_seconds(c->m, t->is_summed ? c->joined : c->paths, whole, from, want, hops);
+    double seconds = hops_seconds(c->m, joined ? c->joined : c->paths, whole, from, want, hops);
     if (seconds > (*out_hops == NO_ROUTE ? best * (1 + 2e-9) : best * (1 - 1e-9))) continue;
     best = seconds;
     *out_hops = (int)hops;
@@ -51,11 +53,24 @@ static double best_seconds(Comm *c, const Tree *t, const Type *whole, const Layo
   return best;
 }
 
+// How a parameter lies on a mesh of some of its ranks, without being sent; NULL: not at all.
+static const Layout *as_it_lies(Comm *c, const Value *v, const Type *whole, const Mesh *mesh) {
+  const Layout *have = v->layout;
+  if (v->def || mesh == have->mesh || mesh->n_axes != have->mesh->n_axes) return NULL;
+  const Layout *l = layout_new(c->m, mesh, have->axis);
+  return module_move_stays(c->m, whole, have, l) ? l : NULL;
+}
+
+// Some ranks of a parameter bring it together among them: a stage's would else have to send, before
+// they begin, what only others have begun to get.
 static double tree_cost(void *context, int from, int to) {
   const Pricing *p = context;
   int hops;
+  const Layout *want = p->tree->layouts.at[to], *here = NULL;
+  if (from < 0) here = as_it_lies(p->c, p->tree->from, p->whole, want->mesh);
+  if (here && here != want) return INFINITY;
   const Layout *before = from < 0 ? p->tree->from->layout : p->tree->layouts.at[from];
-  return best_seconds(p->c, p->tree, p->whole, before, p->tree->layouts.at[to], &hops);
+  return best_seconds(p->c, p->tree, p->whole, before, want, &hops);
 }
 
 // `have`, but cut over time as `want` is.
@@ -91,7 +106,7 @@ static void add_all_wanted(Comm *c, Tree *t, const Value *original) {
   for_each_use(u, original) {
     const Op *op = u->user;
     if (!op || op->id >= c->n_ops || part_of(original, op) != t->part) continue;
-    t->is_summed &= is_update(op) || is_update(original->def);
+    t->is_summed &= is_update(op) && !is_update(original->def);
     for (int i = 0; i < op->n_in; i++)
       if (op->in[i].value == original) add_wanted(c, t, original, wanted(c, op, i));
   }
@@ -100,8 +115,13 @@ static void add_all_wanted(Comm *c, Tree *t, const Value *original) {
       add_wanted(c, t, original, wanted_result(c, c->g->results[u->index]));
 }
 
-// What may be worth a visit: sums added up, on every mesh, and everything on every device.
-static void add_between(Comm *c, Tree *t) {
+// What may be worth a visit: sums added up, on every mesh, and everything on every device; and
+// parameters as they lie.
+static void add_between(Comm *c, Tree *t, const Type *whole) {
+  for (int i = 0, n = t->layouts.n; i < n; i++) {
+    const Layout *here = as_it_lies(c, t->from, whole, t->layouts.at[i]->mesh);
+    if (here) add_layout(c, t, here);
+  }
   for (int i = -1, n = t->layouts.n; i < n; i++) {
     const Layout *sum = i < 0 ? t->from->layout : t->layouts.at[i], *all = sum;
     for (int a = 0; a < sum->n_axes; a++) {
@@ -121,8 +141,8 @@ static Tree *tree_of(Comm *c, const Value *original, const Value *from, TrainPar
   *t = (Tree){.from = from, .part = part, .next = c->trees[original->id]};
   add_all_wanted(c, t, original);
   int n_wanted = t->layouts.n;
-  add_between(c, t);
   Pricing p = {c, t, type_whole(c->m, from->type, from->layout)};
+  add_between(c, t, p.whole);
   t->parent = arena_array(c->scratch, int, t->layouts.n);
   route_tree_choose(c->scratch, n_wanted, t->layouts.n, tree_cost, &p, t->parent);
   return c->trees[original->id] = t;

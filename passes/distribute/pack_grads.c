@@ -17,6 +17,8 @@
 // tp cuts by rows, one for those that it does not cut.  The sums of squares for the norm of all
 // gradients, where some of these are cut, are neighbours and share one, too.
 //
+// Where a rank wants its part of such a sum only, that is sliced off behind the bucket.
+//
 // What is wanted much sooner than the rest of its bucket, as the statistics of a batch
 // normalisation, goes alone.  Packing costs no copy: plan_memory places the members inside the
 // bucket.
@@ -25,8 +27,17 @@
 
 #include "base/vec.h"
 #include "ir/op.h"
+#include "ir/split.h"
 #include "part.h"
 #include "pass.h"
+
+bool is_all_reduced(const Layout *from, const Layout *to) {
+  for (int a = 0; a < from->n_axes; a++)
+    if (from->axis[a].kind == SBP_P ? to->axis[a].kind != SBP_B
+                                    : !sbp_equal(from->axis[a], to->axis[a]))
+      return false;
+  return from != to;
+}
 
 enum { SOON = 64 }; // ops: what is read before them does not join a bucket that is read after
 
@@ -129,7 +140,20 @@ static bool close_read(Packer *p, int64_t id) {
   return true;
 }
 
+// A rank's part of a sum is taken where it is read: right behind the sum it would close the bucket.
+static void sink_slices(Graph *g) {
+  graph_renumber(g);
+  for_each_op_safe(op, g) {
+    const Op *sum = op->kind == OP_local_slice ? op->in[0].value->def : NULL;
+    Op *reader = NULL;
+    for_each_use(u, op->out[0])
+      if (u->user && (!reader || u->user->id < reader->id)) reader = u->user;
+    if (sum && sum->kind == OP_all_reduce) op_move_before(op, reader);
+  }
+}
+
 static bool pack_graph(Packer *p) {
+  sink_slices(p->g);
   graph_renumber(p->g);
   p->open.n = 0;
   for_each_op_safe(op, p->g) {

@@ -418,6 +418,10 @@ static bool check(const Scheduler *s) {
     bool ok = verify_schedule(s->g, s->fit.d);
     if (!s->fit.asked) diag_quiet(s->fit.d, quiet);
     if (ok) return true;
+    if (!s->fit.asked)
+      diag_warning(s->fit.d, NULL,
+                   "stages take turns: in a schedule by which they work at the same time, some "
+                   "would wait for each other");
   } else {
     fit_declined(&s->fit, "what op_order wants first is in a later segment");
   }

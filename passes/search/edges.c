@@ -197,13 +197,13 @@ typedef struct Often {
   bool late;                // nobody waits for it but outputs
 } Often;
 
-// Whether sums become whole: pack_grads joins those of many weights.
-static bool is_packed(const Layout *from, const Layout *to) {
+// Of sums, at once over all axes.
+static double all_reduce_seconds(Problem *p, const Type *whole, const Layout *from,
+                                 const Layout *to) {
+  uint32_t axes = 0;
   for (int a = 0; a < from->n_axes; a++)
-    if (from->axis[a].kind == SBP_P ? to->axis[a].kind != SBP_B
-                                    : !sbp_equal(from->axis[a], to->axis[a]))
-      return false;
-  return from != to;
+    if (from->axis[a].kind == SBP_P) axes |= 1u << a;
+  return transition_collective(p->prices, OP_all_reduce, whole, from, to, axes);
 }
 
 // What brings a gradient to where it is wanted: what backward waits for, and what only the update
@@ -220,27 +220,30 @@ static double packed_seconds(const Problem *p, const Type *whole, const Layout *
 }
 
 // Comm leaves it to pack_grads where its bytes, axis by axis, take no longer than the routes that
-// begin alone.  Those may end in all_reduces, which are packed too.
+// begin alone; a bucket is reduced over all axes at once.  Routes may end in all_reduces, which are
+// packed too.
 static Return return_of_weight(Problem *p, const Type *whole, const Layout *from,
                                const Layout *to) {
   double alone = price(p, whole, from, to, AT_ONCE);
   if (!isfinite(alone)) return (Return){alone, 0};
-  double bytes = is_packed(from, to) ? price(p, whole, from, to, WITH_OTHERS) : INFINITY;
+  double bytes = is_all_reduced(from, to) ? price(p, whole, from, to, WITH_OTHERS) : INFINITY;
+  double at_once = isfinite(bytes) ? all_reduce_seconds(p, whole, from, to) : INFINITY;
   if (bytes <= alone * (1 + 1e-9))
-    return (Return){0, packed_seconds(p, whole, to, (Reduces){alone - bytes, bytes})};
+    return (Return){0, packed_seconds(p, whole, to, (Reduces){at_once - bytes, bytes})};
   Reduces last = {0, 0};
   if (p->routed) last = transition_reduces(p->prices, whole, from, to);
   if (last.bytes <= 0) return (Return){alone, 0};
   return (Return){alone - last.start - last.bytes, packed_seconds(p, whole, to, last)};
 }
 
-// Nobody waits before the end of a slice for a sum that only outputs come of, such as the loss, so
-// it is hidden as far as the rest of the step is long enough.
-static double late_price(Problem *p, const Value *v, const Layout *from, const Layout *to) {
-  double seconds = price(p, v->type, from, to, BY_SLICE);
-  if (!is_packed(from, to) || p->slices > 1) return seconds;
-  double bytes = price(p, v->type, from, to, WITH_OTHERS);
-  return fmin(seconds, fmax(bytes, seconds - p->least));
+// Nobody waits before the end of the step for a sum that only outputs come of, such as the loss, so
+// it is done beside backward, before gradients are reduced: that part of its `seconds`.  But for
+// several collectives, as every one waits for the one before it.
+static double late_seconds(Problem *p, const Value *v, const Layout *from, const Layout *to,
+                           double seconds) {
+  if (!is_all_reduced(from, to) || p->slices > 1) return 0;
+  if (seconds < all_reduce_seconds(p, v->type, from, to)) return 0;
+  return fmax(seconds - price(p, v->type, from, to, WITH_OTHERS), 0);
 }
 
 // What one of such pairs of choices costs.
@@ -250,8 +253,7 @@ static void price_choices(Problem *p, const Value *v, const End *from, const End
   Moves moves = weight ? AT_ONCE : BY_SLICE;
   const Layout *gradient = to->back[k], *wanted = from->back[i];
   int at = i * p->nodes.at[to->node].choices.n + k;
-  double forward = o.late ? late_price(p, v, from->lies[i], to->lies[k])
-                          : price(p, v->type, from->lies[i], to->lies[k], moves);
+  double forward = price(p, v->type, from->lies[i], to->lies[k], moves);
   Return r = {0, 0};
   if (o.added)
     r.back = price(p, weight->type, gradient, wanted, AT_ONCE);
@@ -263,7 +265,9 @@ static void price_choices(Problem *p, const Value *v, const End *from, const End
   if (e->cost[at] >= SOLVER_INFINITE) return;
   e->back[at] = cost_of(p, o.backward * r.back);
   e->again[at] = o.forward > 1 ? cost_of(p, forward) : 0;
-  if (e->reduced) e->reduced[at] = cost_of(p, o.backward * r.reduced);
+  double at_end =
+      o.late ? late_seconds(p, v, from->lies[i], to->lies[k], forward) : o.backward * r.reduced;
+  if (e->reduced) e->reduced[at] = cost_of(p, at_end);
 }
 
 static void price_pair(Problem *p, const Value *v, const End *from, const End *to, Often o,
@@ -272,7 +276,8 @@ static void price_pair(Problem *p, const Value *v, const End *from, const End *t
   e->cost = arena_array(p->scratch, int64_t, n * m);
   e->again = arena_array(p->scratch, int64_t, n * m);
   e->back = arena_array(p->scratch, int64_t, n * m);
-  if (weight_of(v)) e->reduced = arena_array(p->scratch, int64_t, n * m);
+  e->late = o.late;
+  if (e->late || weight_of(v)) e->reduced = arena_array(p->scratch, int64_t, n * m);
   e->gradient = to->back;
   e->wanted = from->back;
   for (int i = 0; i < n; i++)
@@ -282,10 +287,11 @@ static void price_pair(Problem *p, const Value *v, const End *from, const End *t
 
 int64_t *pair_cost(const Problem *p, const Pair *e) {
   int n = p->nodes.at[e->from].choices.n * p->nodes.at[e->to].choices.n;
-  if (!e->reduced || p->exposed >= 1) return e->cost;
+  double exposed = !e->late ? p->exposed : p->late_hides ? 0 : 1;
+  if (!e->reduced || exposed >= 1) return e->cost;
   int64_t *cost = arena_copy(p->scratch, e->cost, sizeof *cost * (size_t)n);
   for (int k = 0; k < n; k++)
-    cost[k] -= (int64_t)((1 - p->exposed) * (double)(e->n * e->reduced[k]));
+    cost[k] -= (int64_t)((1 - exposed) * (double)(e->n * e->reduced[k]));
   return cost;
 }
 
@@ -354,7 +360,7 @@ static void add_value_pair(Problem *p, const Value *v, const Use *reader) {
   End from = from_shared ? end_of_value(p, e.from) : end_of_maker(p, v);
   End to = reader ? end_of_reader(p, reader->user, reader->index) : end_of_value(p, e.to);
   Often often = how_often(p, v, from_shared);
-  often.late = reader && p->late[reader->user->id];
+  often.late = reader && p->late[reader->user->id] && !weight_of(v);
   price_pair(p, v, &from, &to, often, &e);
   add_pair(p, e);
 }
@@ -409,7 +415,7 @@ static void add_up(Problem *p, Node *n) {
 
 // A sum goes with the next that is reduced.
 static double output_price(Problem *p, const Value *v, const Layout *from, const Layout *to) {
-  bool packed = is_packed(from, to);
+  bool packed = is_all_reduced(from, to);
   double seconds = price(p, v->type, from, to, AT_ONCE);
   return packed ? fmin(seconds, price(p, v->type, from, to, WITH_OTHERS)) + p->c->launch : seconds;
 }

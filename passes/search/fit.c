@@ -256,11 +256,11 @@ static double step_of(const Problem *p, const int *choice, double hidden) {
   return cost * p->unit - hidden;
 }
 
-static bool reduces_gradients(const Problem *p) {
+static bool any_reduced(const Problem *p, bool late) {
   for (int i = 0; i < p->pairs.n; i++) {
     const Pair *e = &p->pairs.at[i];
     int n = p->nodes.at[e->from].choices.n * p->nodes.at[e->to].choices.n;
-    for (int k = 0; e->reduced && k < n; k++)
+    for (int k = 0; e->reduced && e->late == late && k < n; k++)
       if (e->reduced[k] > 0) return true;
   }
   return false;
@@ -270,17 +270,20 @@ SolverResult search_any(Problem *p) {
   const Memory *m = p->lives ? memory_of(p, p->lives) : NULL;
   bool *copies = arena_array(p->scratch, bool, m ? m->buffer.n : 0);
   p->exposed = 1;
+  p->late_hides = false;
   Left left = {clock_seconds() + p->options.seconds, p->options.work, false};
   return fit(p, m, copies, &left).result;
 }
 
 static bool may_hide(const Problem *p) {
-  return p->slices == 1 && reduces_gradients(p);
+  return p->slices == 1 && (any_reduced(p, false) || any_reduced(p, true));
 }
 
 // With that share of what reduces gradients exposed.
-static Solved fit_exposed(Problem *p, const Memory *m, bool *copies, Left *left, double share) {
+static Solved fit_exposed(Problem *p, const Memory *m, bool *copies, Left *left, double share,
+                          bool late_hides) {
   p->exposed = share;
+  p->late_hides = late_hides;
   Solved out = fit(p, m, copies, left);
   if (!out.result.choice) return out;
   out.overlap = may_hide(p) ? overlap_of(p, out.result.choice) : (Overlap){.exposed = 1};
@@ -293,14 +296,19 @@ static double least_step(Problem *p) {
   SolverProblem free = problem_with(p, NULL, NULL, SOLVER_NO_LIMIT);
   SolverOptions options = p->options;
   options.work = LEAST_WORK;
-  p->exposed = may_hide(p) ? 0 : 1;
+  p->late_hides = may_hide(p);
+  p->exposed = p->late_hides ? 0 : 1;
   SolverResult r = solver_solve(p->scratch, &free, &options);
   return r.has_bound ? (double)r.bound * p->unit : 0;
 }
 
+static void take_better(const Problem *p, const Solved *next, Solved *best) {
+  if (next->result.choice && next->peak <= p->memory && next->step < best->step) *best = *next;
+}
+
 // What is hidden depends on the answer, so it is asked for again with the share that an answer has:
-// as if nothing were hidden, as if all were, and then as it was.  The best of all is taken, so it
-// is no worse than the first.
+// as if nothing were hidden, as if the loss were, as if all were, and then as it was.  The best of
+// all is taken, so it is no worse than the first.
 Solved search_solve(Problem *p) {
   if (p->s->worth > 0 && least_step(p) > p->s->worth)
     return (Solved){.result = {.status = SOLVER_infeasible}, .bound = true};
@@ -308,13 +316,17 @@ Solved search_solve(Problem *p) {
   bool *copies = arena_array(p->scratch, bool, m ? m->buffer.n : 0);
   double start = clock_seconds(), share = 0;
   Left left = {start + p->options.seconds, p->options.work, false};
-  Solved best = fit_exposed(p, m, copies, &left, 1);
+  Solved best = fit_exposed(p, m, copies, &left, 1, false);
   bool hides = best.result.choice && may_hide(p);
+  if (hides && any_reduced(p, true)) {
+    Solved next = fit_exposed(p, m, copies, &left, 1, true);
+    take_better(p, &next, &best);
+  }
   for (int i = 0; i < ROUNDS && hides; i++) {
-    Solved next = fit_exposed(p, m, copies, &left, share);
+    Solved next = fit_exposed(p, m, copies, &left, share, true);
     hides = next.result.choice && fabs(next.overlap.exposed - share) > LEAST_CHANGE;
     share = next.overlap.exposed;
-    if (next.result.choice && next.peak <= p->memory && next.step < best.step) best = next;
+    take_better(p, &next, &best);
   }
   best.bound = left.bound;
   best.work = p->options.work - left.work;

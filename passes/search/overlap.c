@@ -1,14 +1,14 @@
-// How much of the reducing of gradients is done beside backward.
+// How much of the reducing of gradients, and of the loss before them, is done beside backward.
 //
 //     ops           linear_back ── move ── linear_back ───────── linear_back ── move ─ …
 //     all_reduces          └── of w3 ──┘ waits    └── of w2 ── of w1 ──┘
 //
-// An all_reduce that only the update waits for runs while backward goes on, but what backward does
-// wait for goes behind it in the same queue (cost_step.h).  So how much is hidden depends on all
-// choices together, which no sum over nodes and edges can say.  The problem has a share instead:
-// Problem.exposed, that part of each such all_reduce which the step waits for.  This says what it
-// is for an answer: backward is gone through as step_cost.c does it, with the prices of the
-// problem.
+// An all_reduce that only the update waits for, or nobody, runs while backward goes on, but what
+// backward does wait for goes behind it in the same queue (cost_step.h).  So how much is hidden
+// depends on all choices together, which no sum over nodes and edges can say.  The problem has a
+// share instead: Problem.exposed, that part of each such all_reduce which the step waits for.  This
+// says what it is for an answer: backward is gone through as step_cost.c does it, with the prices
+// of the problem.
 //
 // Where time is cut, gradients are reduced after the last slice, and nothing is hidden.
 
@@ -107,11 +107,22 @@ static void move_results(Backward *b, const Op *of) {
 static void reduce_results(Backward *b, const Op *of) {
   for (int i = 0; i < of->n_in; i++) {
     const Pair *e = read_by(b, of, i);
-    int64_t cost = e ? at_choice(b, e, e->reduced) : 0;
+    int64_t cost = e && !e->late ? at_choice(b, e, e->reduced) : 0;
     if (cost <= 0) continue;
     const Layout *lies = e->gradient[b->choice[e->to]], *wanted = e->wanted[b->choice[e->from]];
     double bytes = (double)type_bytes(weight_of(of->in[i].value)->type);
     pack(b, lies, bytes / fmax(parts_of(lies), parts_of(wanted)), (double)cost);
+  }
+}
+
+// The loss, say, is in the queue when backward begins.
+static void reduce_late(Backward *b) {
+  for (int i = 0; i < b->p->pairs.n; i++) {
+    const Pair *e = &b->p->pairs.at[i];
+    double cost = e->late ? (double)(e->n * at_choice(b, e, e->reduced)) : 0;
+    b->queued += cost;
+    b->done += cost;
+    b->reducing += cost;
   }
 }
 
@@ -139,6 +150,7 @@ Overlap overlap_of(const Problem *p, const int *choice) {
   if (p->slices > 1) return out;
   Backward *b = arena_one(p->scratch, Backward);
   *b = (Backward){.p = p, .choice = choice};
+  reduce_late(b);
   int *count = count_gradients(p), *seen = arena_array(p->scratch, int, p->s->g->n_ops);
   for_each_op(op, p->s->g) {
     const Op *of = p->model_op[op->id];

@@ -45,8 +45,10 @@ typedef struct Pair {
   const Type *type;
   int64_t *cost; // row-major, as SolverEdge has it; of one of them until all are known
   // Of that, of one, in backward: what brings a weight again, and what brings the gradient.  What
-  // reduces a weight's gradient, for which only the update waits; NULL: none.
+  // only the end of the step waits for: what reduces a weight's gradient, or, if `late`, the loss;
+  // NULL: none.
   int64_t *again, *back, *reduced;
+  bool late;
   const Layout **gradient; // by choice of `to`; how it is
   const Layout **wanted;   // by choice of `from`
   int n;
@@ -70,10 +72,11 @@ typedef struct Problem {
   const struct Lives *lives; // lives.h; NULL: it is not known which values are in memory
   const struct Timed *timed; // timed.h; NULL: time is not cut
   Repeats *repeats;
-  int64_t *norm;  // cost of adding up the norm over axes, by their bits, once per step
-  double bucket;  // bytes of gradients that pack_grads reduces together, at most all there are
-  double exposed; // the part of such reducing that a step waits for: overlap.c
-  Op **model_op;  // by op id: whose gradient it is, or NULL
+  int64_t *norm;   // cost of adding up the norm over axes, by their bits, once per step
+  double bucket;   // bytes of gradients that pack_grads reduces together, at most all there are
+  double exposed;  // the part of such reducing that a step waits for: overlap.c
+  bool late_hides; // but for what is late: whether a step does not wait for that
+  Op **model_op;   // by op id: whose gradient it is, or NULL
   // By op id, the letter of that op that each letter of it is, or -1: that is not known.
   int8_t **model_letter;
   Op **first_op;      // by op id, of the model: the one like it that has the node
@@ -104,11 +107,9 @@ const Pair *pair_between(const Problem *p, const Value *v, const Use *reader);
 // What it costs as the solver has it.
 int64_t *pair_cost(const Problem *p, const Pair *e);
 
-// How much of what reduces gradients is done beside backward.
+// How much of what reduces gradients and the loss is done beside backward.
 typedef struct Overlap {
   double hidden;  // seconds
-  int64_t *norm;  // cost of adding up the norm over axes, by their bits, once per step
-  double bucket;  // bytes of gradients that pack_grads reduces together, at most all there are
   double exposed; // the part of it all that is not hidden; 1 where there is none
 } Overlap;
 

@@ -33,6 +33,7 @@ WITHOUT_DROPOUT = {}  # models that are the same as another but for dropout
 LANGUAGE = ["gpt", "gpt_tied", "bert", "moe"]
 ALL = [*LANGUAGE, "wide", "vit", "axial"]
 SUM, GATHER, SCATTER, EXCHANGE, MOVE = "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "move"
+SLOW = ["--cluster", str(pathlib.Path(__file__).resolve().parent / "plans" / "slow.lua")]
 FAST = ["--cluster", str(pathlib.Path(__file__).resolve().parent / "plans" / "fast.lua")]
 ORDERED = str(pathlib.Path(__file__).resolve().parent / "plans" / "ordered.lua")
 INTERLACED, SPREAD, UNEQUAL = (str(pathlib.Path(__file__).resolve().parent / "plans" / f"{name}.lua")

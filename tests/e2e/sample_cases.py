@@ -26,7 +26,7 @@ ALL = ["resnet", *DENSE]
 EACH = [2, 4, 8]
 SUM, GATHER, SCATTER, MOVE = "all_reduce", "all_gather", "reduce_scatter", "move"
 NOTHING = None
-FAST = plan_cases.FAST
+FAST, SLOW = plan_cases.FAST, plan_cases.SLOW
 
 
 def own(name):
@@ -68,6 +68,7 @@ PLANS = [
     ("pp_zb_h1", BOTH, [4, 2], ["--micro-batches", 8], [MOVE]),
     ("pp_zb_h2", BOTH, [4, 2], ["--micro-batches", 8], [MOVE]),
     ("pp_search", BOTH, [4, 2], ["--micro-batches", 4], [MOVE]),
+    ("pp_uneven", BOTH, [3, 4], ["--micro-batches", 4], [MOVE]),
     ("pp_interleaved", BOTH, [2, 4], ["--micro-batches", 4], [MOVE]),
     ("pp_zb_v", BOTH, [4, 2], ["--micro-batches", 8], [MOVE]),
     ("pp_interlaced", BOTH, [4, 2], ["--micro-batches", 8], [MOVE, SUM]),
@@ -90,6 +91,8 @@ PLANS = [
     ("pp=4,recompute=1", BOTH, [4], ["--micro-batches", 4], [MOVE]),
     ("pp_interleaved=2,recompute=1", BOTH, [2], ["--micro-batches", 4], [MOVE]),
     ("pp_zb_h1=4,recompute=1", ["gpt2_drop"], [4], ["--micro-batches", 8], [MOVE]),
+    # A tied embedding that lies in parts on all ranks, which one stage has together.
+    ("pp_zb_h1=2,search=2", ["gpt2"], [4], ["--micro-batches", 2, *SLOW], [MOVE]),
     ("dp=2,tp=2", DENSE, [4], [], [SUM]),
     ("dp=2,tp=4", BOTH, [8], ["--micro-batches", 2], [SUM]),
     ("dp=2,sp=2", BOTH, [4], [], [SUM, SCATTER, GATHER]),
