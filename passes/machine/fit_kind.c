@@ -237,11 +237,18 @@ static bool miscounted(const Fit *f, const Shape *shape, int wanted, int chunks)
     return fit_declined(f,
                         str_format(f->arena, "it has %d stages each way, and there are %d and %d",
                                    wanted, count_stages(f, 0), count_stages(f, 1)));
-  if (shape->forwards > 1)
-    return fit_declined(f, str_format(f->arena,
-                                      "it has %d forwards through %d stages, and there are %d "
-                                      "stages, on %d ranks or groups of them",
-                                      shape->forwards, wanted, n, places));
+  if (shape->forwards > 1) {
+    fit_declined(f, str_format(f->arena,
+                               "it goes forward %d times through %d stages, which makes %d, and "
+                               "there are %d, on %d ranks or groups of them",
+                               shape->forwards, wanted, wanted * shape->forwards, n, places));
+    if (f->asked)
+      diag_hint(f->d,
+                "place(axis, {forwards = %d}) makes them of a model that goes through the "
+                "same layers %d times",
+                shape->forwards, shape->forwards);
+    return false;
+  }
   fit_declined(f, str_format(f->arena,
                              "it has %d stages on %d ranks or groups of them, and there are %d",
                              wanted, places, n));

@@ -77,9 +77,23 @@ static bool table_flag(lua_State *l, int arg, const char *name) {
   return flag;
 }
 
+static void check_names(lua_State *l, int arg) {
+  static const char *const names[] = {"chunks", "back", "forwards", "ways"};
+  for (lua_pushnil(l); lua_next(l, arg); lua_pop(l, 1)) {
+    size_t i = 0;
+    if (lua_type(l, -2) != LUA_TSTRING) continue;
+    while (i < sizeof names / sizeof *names && !str_equal(lua_tostring(l, -2), names[i]))
+      i++;
+    if (i == sizeof names / sizeof *names)
+      FAIL(l, NULL, "of stages there is no '%s': there are chunks, back, forwards and ways",
+           lua_tostring(l, -2));
+  }
+}
+
 // {chunks = 2, back = true}, {forwards = 3} or {ways = 2}; false: there is none of that.
 static bool check_table(lua_State *l, int arg, int size, StageWish *w) {
   if (!lua_istable(l, arg)) return false;
+  check_names(l, arg);
   int n = table_number(l, arg, "chunks", MAX_STAGES / size);
   int forwards = table_number(l, arg, "forwards", SCHEDULE_FORWARDS);
   bool ways = table_number(l, arg, "ways", 2) == 2;

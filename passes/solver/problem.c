@@ -75,6 +75,7 @@ static void read_rows(Reader *r, Rows *rows) {
 }
 
 static void unknown_key(Reader *r, const char *of, const char *key, const char *at) {
+  if (r->json.failed) return;
   json_error(&r->json, at, "%s has no key '%s'", of, key);
   json_skip(&r->json);
 }

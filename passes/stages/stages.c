@@ -135,8 +135,8 @@ static bool check_units(const Placing *p, const StageWish *w, Diag *d) {
   while (n > 1 && !can_be(p, n))
     n--;
   if (n > 1)
-    diag_hint(d, "%d stages of %d rank%s each would do: place(axis, %d)", n, p->n_ranks / n,
-              p->n_ranks / n == 1 ? "" : "s", n);
+    diag_hint(d, "%d stages of %d rank%s each would do: pp=%d,dp=%d, or place(axis, %d)", n,
+              p->n_ranks / n, p->n_ranks / n == 1 ? "" : "s", n, p->n_ranks / n, n);
   return false;
 }
 
