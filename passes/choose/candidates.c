@@ -169,17 +169,21 @@ static bool has_places(const ChooseOptions *o) {
   return o->ranks > o->cluster->per_node || o->cluster->n_kinds;
 }
 
-// So many stages, alone and with one of the others inside of each or outside of all.
+// So many stages, with one of the others inside of each, and outside of all where it may be.
+static void list_with(const ChooseOptions *o, Arena *a, const Kind *stages, int64_t k,
+                      const Kind *other, Trials *out) {
+  add(o, a, out, str_format(a, "%s=%" PRId64 ",", stages->plan, k), other, "");
+  if ((other->use & OUTER) && has_places(o))
+    add(o, a, out, "", other, str_format(a, ",%s=%" PRId64, stages->plan, k));
+}
+
+// So many, alone and with each of the others.
 static void list_stages(const Module *m, const ChooseOptions *o, Arena *a, const Kind *stages,
                         int64_t k, Trials *out) {
-  const char *inside = str_format(a, ",%s=%" PRId64, stages->plan, k);
-  const char *outside = str_format(a, "%s=%" PRId64 ",", stages->plan, k);
   if (k == o->ranks) add(o, a, out, "", stages, "");
-  for (int i = 0; i < N_KNOWN && k < o->ranks; i++) {
-    if (!known[i].suits(m)) continue;
-    if (known[i].use & (OUTER | INNER)) add(o, a, out, outside, &known[i], "");
-    if ((known[i].use & OUTER) && has_places(o)) add(o, a, out, "", &known[i], inside);
-  }
+  for (int i = 0; i < N_KNOWN && k < o->ranks; i++)
+    if ((known[i].use & (OUTER | INNER)) && known[i].suits(m))
+      list_with(o, a, stages, k, &known[i], out);
 }
 
 void candidates_anew(const Module *m, const ChooseOptions *o, Arena *a, Trials *out) {
@@ -196,15 +200,12 @@ void candidates_stages(const Module *m, const ChooseOptions *o, Arena *a, Trials
 void candidates_of_stages(const ChooseOptions *o, Arena *a, int64_t stages, bool searched,
                           Trials *out) {
   const Kind *kind = first_kind(STAGES);
-  const char *outside = str_format(a, "%s=%" PRId64 ",", kind->plan, stages);
   if (stages == o->ranks) {
     add(o, a, out, "", kind, "");
     return;
   }
-  add(o, a, out, outside, first_kind(OUTER), "");
-  const char *inside = str_format(a, ",%s=%" PRId64, kind->plan, stages);
-  if (has_places(o)) add(o, a, out, "", first_kind(OUTER), inside);
-  if (searched) add(o, a, out, outside, first_kind(SEARCH), "");
+  list_with(o, a, kind, stages, first_kind(OUTER), out);
+  if (searched) list_with(o, a, kind, stages, first_kind(SEARCH), out);
 }
 
 void candidates_uneven(const ChooseOptions *o, Arena *a, Trials *out) {

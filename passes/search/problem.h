@@ -1,7 +1,5 @@
-// What the files of the search share: nodes.c (what can be chosen), gradients.c (what gradients
-// split), kernels.c (what that takes), updates.c (and once per step, of a weight), edges.c (what
-// moves between), lives.c, shares.c, moments.c and memory.c (what it needs), fit.c (solves it),
-// overlap.c (what of that is hidden), search.c (writes it down), explain.c (says why).
+// What the files of the search share: the problem that is made of a graph, and solved.  README.md
+// says which file makes which part of it.
 
 #ifndef PROBLEM_H
 #define PROBLEM_H
