@@ -61,7 +61,8 @@ static bool is_view(const Value *v) {
 static void add(Reader *r, Value *v) {
   bool kept = !v->def && param_kept(v);
   Value *named = value_of(r, v);
-  if (!named || v->offset < 0 || is_view(v) || (!kept && v->offset < r->kept_end)) return;
+  if (!named || v->offset < 0 || is_view(v) || value_on_host(v)) return;
+  if (!kept && v->offset < r->kept_end) return;
   Lived l = {named->id, type_bytes(v->type), 2 * r->life[v->id].from, 2 * r->life[v->id].to, kept};
   r->lived[v->id] = &r->out->at[r->out->n];
   r->out->at[r->out->n++] = l;
@@ -123,7 +124,7 @@ static void read_all(Reader *r) {
   for (int i = 0; i < alone->n_params; i++) {
     const Value *v = alone->params[i];
     int64_t end = v->offset + type_bytes(v->type);
-    if (param_kept(v) && end > r->kept_end) r->kept_end = end;
+    if (param_kept(v) && !value_on_host(v) && end > r->kept_end) r->kept_end = end;
   }
   for (int i = 0; i < alone->n_params; i++)
     add(r, alone->params[i]);
