@@ -40,6 +40,7 @@ static void add_shape(const Program *p, StrBuf *out, const Value *v) {
               v->offset + last * v->stride);
   if (v->slots > 1 && !v->def)
     strbuf_addf(out, ", .slots = %d, .stride = %" PRId64, v->slots, v->stride);
+  if (v->host) strbuf_add(out, ", .host = true");
   if (mesh && mesh->id) strbuf_addf(out, ", .mesh = %d", mesh->id);
 }
 

@@ -10,13 +10,16 @@
 // The slab's addresses are the device's.  The rest of the runtime never reads or writes there, but
 // asks for it here:
 //
-//     nnrt_device_put(r, r->slab + t->offset, row, bytes);      rows, scalars, initial weights
+//     nnrt_device_put(r, nnrt_tensor_at(r, t), row, bytes);     rows, scalars, initial weights
 //     nnrt_device_run(r, piece, run_piece);                     a piece of the step, some time later
 //     nnrt_device_call(r, part->start);                         moves, for which others may wait
 //     nnrt_device_ask(r, slot, outputs);                        the loss, when it gets there
 //     …
 //     nnrt_device_answer(r, slot, value);                       waits for it
-//     weight = nnrt_device_read(r, r->slab + t->offset, bytes);
+//     weight = nnrt_device_read(r, nnrt_tensor_at(r, t), bytes);
+//
+// Weights and states may be in r->host instead, which is memory of this machine that the device
+// reaches: these calls take such an address, too, and know it by nnrt_on_host.
 //
 // Puts, runs, calls and asks are done in the order they were called in, as if each were done at
 // once.
@@ -50,12 +53,12 @@ void nnrt_device_open(NnrtRank *r); // r->device, slab (zeroed), constant, op
 void nnrt_device_finish(NnrtRank *r);
 void nnrt_device_close(NnrtRank *r);
 
-// Copies to the slab; `from` is the caller's again when it returns.
+// Copies to the slab or r->host; `from` is the caller's again when it returns.
 void nnrt_device_put(NnrtRank *r, void *to, const void *from, int64_t bytes);
 // Waits for all that was put in, and returns memory that may be read up to the next call.
 const void *nnrt_device_read(NnrtRank *r, const void *from, int64_t bytes);
 
-// Rounds `n` f32 of the slab to bf16 or f16, to another place in it.
+// Rounds `n` f32 of the slab or r->host to bf16 or f16, to another place in the slab.
 void nnrt_device_narrow(NnrtRank *r, void *to, NnrtDtype type, const void *from, int64_t n);
 
 // ---- Steps

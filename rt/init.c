@@ -13,7 +13,7 @@ static void init_drawn(NnrtRank *r, const NnrtTensor *t, const Part *part, int64
                        char *block) {
   int64_t key = nnrt_random_key(t->name), size = nnrt_dtype_size(t->dtype);
   Runs runs = nnrt_part_runs(t->rank, t->dim, part->start, part->size);
-  char *to = r->slab + t->offset;
+  char *to = nnrt_tensor_at(r, t);
   for (int64_t i = 0; i < runs.n; i++)
     for (int64_t at = 0; at < runs.length; at += BLOCK) {
       int64_t first = nnrt_run_start(&runs, i) + at, left = runs.length - at;
@@ -36,14 +36,14 @@ static void init_fill(NnrtRank *r, const NnrtTensor *t, int64_t n, char *block) 
     nnrt_element_set(block, t->dtype, j, t->a);
   for (int64_t at = 0; at < n; at += BLOCK) {
     int64_t m = n - at < BLOCK ? n - at : BLOCK;
-    nnrt_device_put(r, r->slab + t->offset + at * size, block, m * size);
+    nnrt_device_put(r, nnrt_tensor_at(r, t) + at * size, block, m * size);
   }
 }
 
 static void init_stored(NnrtRank *r, const NnrtTensor *t, const Part *part, int64_t n) {
   const uint8_t *from = r->run->payload + t->payload;
   if (t->payload_part)
-    nnrt_device_put(r, r->slab + t->offset, from, n * nnrt_dtype_size(t->dtype));
+    nnrt_device_put(r, nnrt_tensor_at(r, t), from, n * nnrt_dtype_size(t->dtype));
   else
     nnrt_part_put(r, t, part, from);
 }
@@ -81,7 +81,7 @@ void nnrt_init_copies(NnrtRank *r) {
     Part part;
     if (t->role != NNRT_copy || !nnrt_part_here(r, t, &part)) continue;
     const NnrtTensor *weight = nnrt_find_tensor(g, NNRT_weight, t->name);
-    nnrt_device_narrow(r, r->slab + t->offset, t->dtype, r->slab + weight->offset,
+    nnrt_device_narrow(r, nnrt_tensor_at(r, t), t->dtype, nnrt_tensor_at(r, weight),
                        nnrt_part_count(t, &part));
   }
 }

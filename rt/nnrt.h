@@ -111,6 +111,7 @@ typedef struct NnrtTensor {
   int8_t split[NNRT_MAX_RANK][NNRT_MAX_AXES];
   int mesh;       // that it is on, and has these axes
   int64_t offset; // of the local part, in the slab, in bytes
+  bool host;      // of a weight or state: it is in memory of this machine, and `offset` is there
   // Of an input that is there for several slices at once: slice m is in the place of number m
   // modulo `slots`, each `stride` bytes behind the one before.  0: all slices have one place.
   int slots;
@@ -171,7 +172,7 @@ typedef struct NnrtCode {
   void (*init)(NnrtRank *r); // prepares kernels, into r->prep
   NnrtSteps train, eval;     // all is NULL where there is no eval
   int64_t slab_bytes;
-  int64_t host_bytes; // of values in host memory
+  int64_t host_bytes; // of values, weights and states in host memory
 } NnrtCode;
 
 // An array of the program's text that kernels read.  The runtime puts it where they can.

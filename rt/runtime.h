@@ -141,7 +141,10 @@ Part nnrt_tensor_part(const NnrtTensor *t, const NnrtProgram *p, const int *coor
 // Of this rank, now; false: it is not on the tensor's mesh.
 bool nnrt_part_here(const NnrtRank *r, const NnrtTensor *t, Part *out);
 int64_t nnrt_part_count(const NnrtTensor *t, const Part *part);
-// Puts the part of `whole` into the slab.
+// Where this rank has its part: in the slab, or in host memory.
+char *nnrt_tensor_at(const NnrtRank *r, const NnrtTensor *t);
+bool nnrt_on_host(const NnrtRank *r, const void *at);
+// Puts the part of `whole` there.
 void nnrt_part_put(NnrtRank *r, const NnrtTensor *t, const Part *where, const void *whole);
 void nnrt_whole_from_part(void *whole, const void *part, const NnrtTensor *t, const Part *where);
 

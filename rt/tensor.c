@@ -133,12 +133,21 @@ int64_t nnrt_run_start(const Runs *runs, int64_t i) {
   return start;
 }
 
+char *nnrt_tensor_at(const NnrtRank *r, const NnrtTensor *t) {
+  return (t->host ? r->host : r->slab) + t->offset;
+}
+
+bool nnrt_on_host(const NnrtRank *r, const void *at) {
+  uintptr_t host = (uintptr_t)r->host, here = (uintptr_t)at;
+  return r->host && here >= host && here < host + (uintptr_t)r->code->host_bytes;
+}
+
 void nnrt_part_put(NnrtRank *r, const NnrtTensor *t, const Part *where, const void *whole) {
   int64_t size = nnrt_dtype_size(t->dtype);
   if (nnrt_part_count(t, where) == 0) return;
   Runs runs = nnrt_part_runs(t->rank, t->dim, where->start, where->size);
   for (int64_t i = 0; i < runs.n; i++)
-    nnrt_device_put(r, r->slab + t->offset + i * runs.length * size,
+    nnrt_device_put(r, nnrt_tensor_at(r, t) + i * runs.length * size,
                     (const char *)whole + nnrt_run_start(&runs, i) * size, runs.length * size);
 }
 
@@ -227,7 +236,8 @@ const void *nnrt_tensor_whole(NnrtRank *r, const NnrtTensor *t, Whole *memory) {
   Part part = nnrt_tensor_part(t, p, first); // as large as any
   int64_t bytes = nnrt_part_count(t, &part) * nnrt_dtype_size(t->dtype);
   bool all = root_has_all(t, p);
-  const void *here = has && (root || !all) ? nnrt_device_read(r, r->slab + t->offset, bytes) : NULL;
+  const void *here =
+      has && (root || !all) ? nnrt_device_read(r, nnrt_tensor_at(r, t), bytes) : NULL;
   if (all) return here;
   const void *whole = root ? collect(r, t, here, bytes, memory) : NULL;
   if (!root && has) {

@@ -12,6 +12,7 @@ static void count_kept(const Module *m, Needs *n) {
   for (int i = 0; i < g->n_params; i++) {
     const Value *v = g->params[i];
     if (v->layout && v->layout->mesh && !mesh_has(v->layout->mesh, n->rank)) continue;
+    if (value_on_host(v)) continue;
     if (v->role == ROLE_weight) n->weight_bytes += type_bytes(v->type);
     if (v->role == ROLE_state) n->state_bytes += type_bytes(v->type);
   }

@@ -142,6 +142,7 @@ struct Value {
   // elements in the same order.  Otherwise NULL.
   const Type *as;
   bool train;     // of a weight: autodiff gives it a gradient and an update
+  bool host;      // of a weight or state: it is in host memory from step to step (offload.c)
   Init *init;     // of a weight or state; otherwise NULL
   const Loc *loc; // of a parameter; a result's is its op's
 };

@@ -4,7 +4,7 @@
 //     mesh      = "mesh" @NAME "devices=" devices "(" axis {"," axis} ")"
 //     axis      = WORD "=" NUMBER [":" "time"]
 //     graph     = "graph" @NAME ["entry"] "(" [param {"," param}] ")" "{" {op} [return] {run} "}"
-//     param     = %NAME ":" type [role [STRING] ["as" type]] ["train"] [init]
+//     param     = %NAME ":" type [role [STRING] ["as" type]] ["train"] ["host"] [init]
 //     init      = ("@" STRING "+" NUMBER [":" NUMBER] | "=" (NUMBER | list | BYTES | random))
 //                 ["as" dtype]
 //     op        = [%NAME {"," %NAME} "="] WORD [@NAME] [%NAME {"," %NAME}] {WORD "=" attr}
@@ -120,6 +120,7 @@ static bool parse_param(Parser *p) {
     if (accept(p, "as") && !parse_type(p, &v->as)) return false;
   }
   v->train = accept(p, "train");
+  v->host = accept(p, "host");
   if ((is(peek(p), "@") || is(peek(p), "=")) && !parse_init(p, v)) return false;
   if (!is(peek(p), ",") && !is(peek(p), ")")) return expected(p, "',' or ')' after a parameter");
   bool comma = accept(p, ",");

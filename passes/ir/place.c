@@ -101,7 +101,7 @@ Value *view_root(Value *v, int64_t *bytes) {
 bool value_on_host(const Value *v) {
   while (v->def && (op_info[v->def->kind].traits & VIEW))
     v = v->def->in[0].value;
-  return v->def && v->def->kind == OP_swap_out;
+  return v->def ? v->def->kind == OP_swap_out : v->host;
 }
 
 // -- Devices -----------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ static int64_t *find_ends(const Module *m, bool host, Arena *a) {
   for_each_graph(g, m) {
     if (!g->entry) continue;
     for (int i = 0; i < g->n_params; i++)
-      if (!host) end_with(ends, g->params[i]);
+      if (value_on_host(g->params[i]) == host) end_with(ends, g->params[i]);
     for_each_op(op, g)
       for (int i = 0; i < op->n_out; i++)
         if (value_on_host(op->out[i]) == host) end_with(ends, op->out[i]);

@@ -21,8 +21,8 @@
 // common are never in one memory, so they may have the same offset; what a device needs is the
 // largest end of what is on its meshes.
 //
-// What swap_out makes, and what is a view of that, is in host memory: there offsets are of a slab
-// of its own, and nothing there is in the way of what is on a device.
+// What swap_out makes, what is a view of that, and parameters that say so are in host memory: there
+// offsets are of a slab of its own, and nothing there is in the way of what is on a device.
 
 #ifndef IR_PLACE_H
 #define IR_PLACE_H

@@ -71,7 +71,8 @@
 //       one swap_wait, which has what it copies too, so that this stays there until it is copied; and by
 //       nothing else, so that nobody reads what is not there yet.  A swap_wait is of one of them, in the
 //       same segment.  What is in host memory, and waited for, is read by swap_in alone, and swap_in
-//       reads nothing else.
+//       reads nothing else.  That holds of parameters that are there from planned on: only weights and
+//       states are, and what they hold after the step is there as well.
 //
 // From planned on:
 //

@@ -85,6 +85,9 @@ static bool check_param(const Value *v, const Labels *l, Arena *a, Diag *d) {
                       v->graph->entry ? "" : "not ");
   if (v->train && v->role != ROLE_weight)
     return diag_error(d, v->loc, "'%s' is no weight and cannot be trained", name);
+  if (v->host && v->role != ROLE_weight && v->role != ROLE_state)
+    return diag_error(d, v->loc, "'%s' is no weight and no state, and cannot be in host memory",
+                      name);
   if (v->role == ROLE_scalar && v->type->rank != 0)
     return diag_error(d, v->loc, "'%s' is a scalar and has dimensions: %s", name,
                       type_text(a, v->type));

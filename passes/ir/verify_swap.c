@@ -6,6 +6,9 @@
 //     %b = swap_in %k             begins to copy it back, into a place of its own
 //     %y = swap_wait %b, %k       from here on %y, which is a view of %b, may be read
 //
+// A parameter that is in host memory from step to step is as %k; what it holds after the step is
+// such a %k of its own.  Until the pass offload there is nothing yet that brings it.
+//
 // That a place is not taken while bytes are copied from it or to it needs no promise of its own:
 // the wait reads what is copied, so it lives until then as anything does that is read later.
 
@@ -49,6 +52,12 @@ static bool reads_host(const Op *op, int i) {
          op->in[0].value->def->kind == OP_swap_in;
 }
 
+// Whether nobody may read it but what copies it.
+static bool is_away(const Value *v) {
+  bool brought = v->def || v->graph->module->phase >= PHASE_planned;
+  return brought && value_on_host(v);
+}
+
 static bool check_op(const Op *op, Diag *d) {
   bool swaps = starts_copy(op) || op->kind == OP_swap_wait;
   if (swaps && op->graph->entry && op->graph->module->phase < PHASE_local)
@@ -56,8 +65,20 @@ static bool check_op(const Op *op, Diag *d) {
   if (starts_copy(op) && !check_start(op, d)) return false;
   if (op->kind == OP_swap_wait && !check_wait(op, d)) return false;
   for (int i = 0; i < op->n_in; i++)
-    if (value_on_host(op->in[i].value) && !starts_copy(op) && !reads_host(op, i))
+    if (is_away(op->in[i].value) && !starts_copy(op) && !reads_host(op, i))
       return diag_error(d, op->loc, "%s: operand %d is in host memory", op_info[op->kind].name, i);
+  return true;
+}
+
+// A parameter is updated where it is.
+static bool check_result(const Result *r, Diag *d) {
+  const Value *v = r->use.value;
+  const Loc *loc = v->def ? v->def->loc : v->loc;
+  if (is_away(v) && !(r->target && r->target->host))
+    return diag_error(d, loc, "a result of the graph is in host memory");
+  if (r->target && is_away(r->target) && !value_on_host(v))
+    return diag_error(d, loc, "what becomes '%s', which is in host memory, is not there",
+                      r->target->label);
   return true;
 }
 
@@ -65,8 +86,6 @@ bool verify_swap(const Graph *g, Diag *d) {
   for_each_op(op, g)
     if (!check_op(op, d)) return false;
   for (int i = 0; i < g->n_results; i++)
-    if (value_on_host(g->results[i]->use.value))
-      return diag_error(d, g->results[i]->use.value->def->loc,
-                        "a result of the graph is in host memory");
+    if (!check_result(g->results[i], d)) return false;
   return true;
 }

@@ -65,7 +65,8 @@ typedef struct Overlap {
 static int64_t bytes_kept(const Planner *p) {
   int64_t bytes = 0;
   for (int i = 0; i < p->kept.n; i++)
-    bytes = later(bytes, p->kept.at[i]->offset + p->kept.at[i]->bytes);
+    if (!value_on_host(p->kept.at[i]->member.at[0]))
+      bytes = later(bytes, p->kept.at[i]->offset + p->kept.at[i]->bytes);
   return bytes;
 }
 

@@ -50,7 +50,7 @@ typedef struct Planner {
   int64_t align;
   Meets meets;
   Blocks kept; // what lasts, of all graphs
-  Gaps *kept_gaps;
+  Gaps *kept_gaps, *host_gaps;
   Vec(const Table *) before; // the parameters of each graph of which that is placed
   Life *life;                // by value id, as are the next three
   BlockPlace *place;

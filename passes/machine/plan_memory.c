@@ -66,7 +66,8 @@ static void place_block(Planner *p, Gaps *placed, Block *b) {
 static int64_t kept_before(const Planner *p, const Value *param) {
   for (int i = 0; i < p->before.n; i++) {
     const Value *v = table_find(p->before.at[i], (int)param->role, param->label);
-    if (v && v->type == param->type && v->layout == param->layout) return v->offset;
+    if (v && v->type == param->type && v->layout == param->layout && v->host == param->host)
+      return v->offset;
   }
   return -1;
 }
@@ -95,7 +96,7 @@ static void place_kept_of(Planner *p, Graph *g, int width) {
     Block *b = arena_one(p->scratch, Block);
     *b = (Block){.bytes = type_bytes(v->type), .life = {0, INT64_MAX}, .kept = true};
     vec_push(p->scratch, &b->member, v);
-    place_block(p, p->kept_gaps, b);
+    place_block(p, value_on_host(v) ? p->host_gaps : p->kept_gaps, b);
     vec_push(p->scratch, &p->kept, b);
     v->offset = b->offset;
   }
@@ -137,7 +138,7 @@ static void place_blocks(Planner *p) {
   Gaps *placed = gaps_new(p->scratch, p->meets), *host = gaps_new(p->scratch, p->meets);
   for (int i = 0; i < p->kept.n; i++) {
     Taken taken = taken_by(p, p->kept.at[i]);
-    gaps_add(placed, &taken);
+    gaps_add(value_on_host(p->kept.at[i]->member.at[0]) ? host : placed, &taken);
   }
   for (int i = 0; i < p->block.n; i++)
     if (!p->block.at[i]->kept) vec_push(p->scratch, &order, p->block.at[i]);
@@ -210,6 +211,7 @@ Planner planner_begin(Module *m, Target target, Arena *scratch, Diag *d) {
   Planner p = {.m = m, .scratch = scratch, .d = d, .align = target_info[target].align};
   p.meets = module_meets(m, p.scratch);
   p.kept_gaps = gaps_new(p.scratch, p.meets);
+  p.host_gaps = gaps_new(p.scratch, p.meets);
   for_each_graph(g, m)
     if (g->entry) place_kept(&p, g);
   return p;

@@ -111,7 +111,19 @@ static void copy(char *to, const char *from, int64_t bytes) {
     memcpy(to + at, from + at, (size_t)(bytes - at < PIECE ? bytes - at : PIECE));
 }
 
+// What is in memory of this machine may be on its way there or from there; a step's copies are done
+// when its stream is.
+static void wait_for_host(NnrtRank *r) {
+  nnrt_gpu_flush(r);
+  MUST(r, nnrt_cuda(cudaStreamSynchronize(r->device->gpu.stream), "waiting for the gpu"));
+}
+
 void nnrt_device_put(NnrtRank *r, void *to, const void *from, int64_t bytes) {
+  if (nnrt_on_host(r, to)) {
+    wait_for_host(r);
+    copy(to, from, bytes);
+    return;
+  }
   Ring *ring = &r->device->ring;
   char *y = to;
   for (const char *x = from; bytes > 0;) {
@@ -150,6 +162,10 @@ static void start_read(NnrtRank *r, int which, const char *from, int64_t bytes) 
 
 const void *nnrt_device_read(NnrtRank *r, const void *from, int64_t bytes) {
   NnrtDevice *d = r->device;
+  if (nnrt_on_host(r, from)) {
+    wait_for_host(r);
+    return from;
+  }
   nnrt_gpu_flush(r);
   if (d->host_bytes < bytes) {
     free(d->host);

@@ -4,6 +4,8 @@
 //     out              └─ copy ─────────┘                      stands before in the stream is done
 //     in                                                       wait: the stream goes on behind them
 //
+// Weights and states that are in host memory from step to step are in the same pinned memory.
+//
 // There is a stream for each direction, as a gpu has an engine for each.  A copy is done when its
 // event is, which the stream of the step waits for where the program does.  Both ends of a copy are
 // in one piece of the step, so it can be recorded with that.
