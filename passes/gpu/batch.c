@@ -17,6 +17,9 @@
 // squares for clipping.  They must have the same attributes and types, and run at the same time:
 // once per step, or for every micro-batch.
 //
+// Updates of what is in host memory (offload.c) go together as far as they have no more bytes there
+// than the largest of them alone: what is batched comes to the device together.
+//
 // A cast to 16 bits of what an op of trait NARROWS makes is done in the same launch (see
 // keep_casts.c).  In the body it follows its op:
 //
@@ -80,6 +83,25 @@ static Levels find_levels(Batcher *b, const Op *first, bool once) {
     if (levels.n < n + 1) levels.n = n + 1;
   }
   return levels;
+}
+
+// Of what is in host memory.
+static int64_t bytes_away(const Op *op) {
+  int64_t bytes = 0;
+  for (int i = 0; i < op->n_in; i++)
+    if (value_on_host(op->in[i].value)) bytes += type_bytes(op->in[i].value->type);
+  return bytes;
+}
+
+// How many become one, from number `from` on.
+static int count_together(const Ops *level, int from) {
+  int64_t most = 0, bytes = 0;
+  int n = 0;
+  for (int i = 0; i < level->n; i++)
+    if (bytes_away(level->at[i]) > most) most = bytes_away(level->at[i]);
+  while (from + n < level->n && bytes + bytes_away(level->at[from + n]) <= most)
+    bytes += bytes_away(level->at[from + n++]);
+  return n;
 }
 
 // -- One batch ----------------------------------------------------------------------------------
@@ -198,11 +220,15 @@ static bool batch_alike(Batcher *b, const Op *first) {
     graph_renumber(b->g);
     Levels levels = find_levels(b, first, once);
     for (int i = 0; i < levels.n; i++) {
-      if (levels.at[i].n < 2) continue;
-      b->n_batches++;
-      b->n_ops += levels.at[i].n;
-      put_readers_behind(b, make_batch(b, &levels.at[i]));
-      changed = true;
+      const Ops *level = &levels.at[i];
+      for (int from = 0, n; from < level->n; from += n) {
+        n = count_together(level, from);
+        if (n < 2) continue;
+        b->n_batches++;
+        b->n_ops += n;
+        put_readers_behind(b, make_batch(b, &(Ops){level->at + from, n, n}));
+        changed = true;
+      }
     }
   }
   return changed;
