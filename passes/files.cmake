@@ -158,6 +158,7 @@ set(PASS_FILES
   machine/lower_batch_norm.c
   machine/lower_precision.c
   machine/lua_schedule.c
+  machine/offload.c
   machine/overlap.c
   machine/plan_blocks.c
   machine/plan_memory.c

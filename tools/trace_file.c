@@ -4,7 +4,7 @@
 //                 communication            move                micro_batch 3   mlp.onnx:/act/Gelu
 //                 segments        F0 ──────────────── F0 ───
 //                 moves               move %h         micro_batch 2   with a schedule
-//                 to host memory      swap_out                        of a plan that swaps
+//                 to host memory      swap_out                        of a plan that swaps or offloads
 //                 from host memory              swap_in
 //                 memory          weights, forward, … in bytes
 //

@@ -284,12 +284,13 @@ static Marked find_marked(const Graph *g) {
 // Annotations are of what nodes read and make, not of what is kept between steps, how that is
 // updated, and when what is computed.
 static void warn_of_lost(const Annotate *p, const Graph *g, Diag *d) {
-  int n[N_ROLES] = {0}, updated = 0;
+  int n[N_ROLES] = {0}, updated = 0, hosted = 0;
   Marked marked = find_marked(g);
   StrBuf lost = {.arena = p->a};
   for (int i = 0; i < g->n_params; i++) {
     n[g->params[i]->role] += is_stored(p, g->params[i]);
     updated += is_updated_in_parts(p, g->params[i]);
+    hosted += g->params[i]->host && g->params[i]->role == ROLE_weight;
   }
   const struct {
     int n;
@@ -299,6 +300,7 @@ static void warn_of_lost(const Annotate *p, const Graph *g, Diag *d) {
                {updated, "weights are updated in parts"},
                {marked.anew, "ops are computed anew"},
                {marked.away, "ops are swapped"},
+               {hosted, "weights have their states offloaded"},
                {marked.piece, "ops are in pieces"}};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     if (parts[i].n) strbuf_addf(&lost, "%s%d %s", lost.n ? ", " : "", parts[i].n, parts[i].what);

@@ -11,8 +11,8 @@
 // are left out: to say that they are whole would be to say that the sum is taken before.
 //
 // Micro-batches are not written, nor how weights and states lie that are stored otherwise than they
-// are used, nor what is computed anew, swapped or in pieces, nor the order in which stages run:
-// that is a warning.  A plan of which nothing is written is an error.
+// are used or in host memory, nor what is computed anew, swapped or in pieces, nor the order in
+// which stages run: that is a warning.  A plan of which nothing is written is an error.
 //
 // An op on one rank of an axis is in the stage of that number.  Stages follow one another, along
 // one axis, and a stage is one rank of it: other plans are an error at an op, such as those with

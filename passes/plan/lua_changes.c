@@ -3,6 +3,7 @@
 //     pieces({ { op = fc1, letter = "n" } }, 4)     fc1 and what follows it become four pieces each
 //     recompute(layer)                              what backward reads of these is computed anew
 //     swap(layer)                                   that is in host memory until then
+//     offload(weight)                               states of it are there from step to step
 //     pin(gradient)                                 an op that only says how a gradient lies
 //
 // Each call is checked, done by a file of its own (pieces.h, unpack.h, split_classes.h), and
@@ -13,6 +14,7 @@
 #include "base/vec.h"
 #include "distribute/part.h"
 #include "ir/op.h"
+#include "ir/verify.h"
 #include "lua_graph.h"
 #include "pieces.h"
 #include "record.h"
@@ -220,12 +222,21 @@ static int swap(lua_State *l) {
   return mark_list(l, &(ListMark){"swap", "swapped", away_of}, false);
 }
 
+// -- What is in host memory from step to step ----------------------------------------------------
+
+// offload(weight): the optimizer's states of it are, and it is, if updates alone read it.
+static int offload(lua_State *l) {
+  Value *v = plan_value(l, 1);
+  PlanProgram *p = program_of(l);
+  if (p->n_axes) return FAIL(l, NULL, "the model is as it is now: this belongs into 'model'");
+  if (v->def || v->role != ROLE_weight)
+    return FAIL(l, plan_loc(v), "'%s' is no weight, and no optimizer keeps states of it",
+                v->label ? v->label : value_text(p->box.arena, v));
+  v->host = true;
+  return 0;
+}
+
 const luaL_Reg plan_changes[] = {
-    {"pieces", pieces},
-    {"pin", pin},
-    {"recompute", recompute},
-    {"split_loss", split_loss},
-    {"swap", swap},
-    {"unpack", unpack},
-    {NULL, NULL},
+    {"offload", offload},       {"pieces", pieces}, {"pin", pin},       {"recompute", recompute},
+    {"split_loss", split_loss}, {"swap", swap},     {"unpack", unpack}, {NULL, NULL},
 };

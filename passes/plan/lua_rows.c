@@ -6,6 +6,8 @@
 //     op_row("", "add", "update", { 1, 35 }, "-", "-")
 //     param_row("fc1.weight", "weight", "-", 1)
 //
+//     offload_row({ "h.#.fc1.weight", 0, 11 })         in `model`
+//
 // A row has a split for each axis of the program, outermost first, and says of all that it names
 // what op_trans, op_assign, split and store say of one, the innermost axis first.  An error is at
 // the row.  `saved_for` is an error with another optimizer, whose states no row knows; with other
@@ -197,6 +199,19 @@ static int param_row(lua_State *l) {
   return 0;
 }
 
+// offload_row(name): as offload, of weights
+static int offload_row(lua_State *l) {
+  const char *name;
+  plan_sharding(l);
+  if (program_of(l)->n_axes)
+    return FAIL(l, NULL, "the model is as it is now: this belongs into 'model'");
+  for (Range r = range_arg(l); (name = next_name(&r));) {
+    find_param(l, name, role_name[ROLE_weight])->host = true;
+    sandbox_check(l);
+  }
+  return 0;
+}
+
 // -- What it was saved for ---------------------------------------------------------------------
 
 // A name that is misspelt would say nothing.
@@ -235,5 +250,8 @@ static int saved_for(lua_State *l) {
   return 0;
 }
 
-const luaL_Reg plan_rows[] = {
-    {"op_row", op_row}, {"param_row", param_row}, {"saved_for", saved_for}, {NULL, NULL}};
+const luaL_Reg plan_rows[] = {{"offload_row", offload_row},
+                              {"op_row", op_row},
+                              {"param_row", param_row},
+                              {"saved_for", saved_for},
+                              {NULL, NULL}};

@@ -166,6 +166,8 @@ static void record_param(Record *r, const Sharding *s, const Value *v) {
       strbuf_addf(&b, s->given[v->id][a] == STORED ? ",\t{ %d }" : ",\t%d", lies.dim);
     cut |= lies.kind == SBP_S;
   }
+  if (v->host && v->role == ROLE_weight)
+    vec_push(r->arena, &r->offloaded, ((Row){v->label, "", "", "", 0, 0}));
   if (cut)
     vec_push(r->arena, &r->params,
              ((Row){v->label, str_format(r->arena, "\"%s\"", role_name[v->role]), b.at, "", 0, 0}));
@@ -268,9 +270,10 @@ static void add_rows(StrBuf *b, const char *indent, const char *call, const Rows
     const Row *row = &joined.at[i];
     const char *which = row->which ? str_format(b->arena, ",\t%s", row_which(row, b->arena)) : "";
     const char *note = *row->note ? str_format(b->arena, "\t-- %s", row->note) : "";
-    vec_push(b->arena, &lines,
-             str_format(b->arena, "%s(%s,\t%s%s%s)%s", call, row->name, row->kind, which,
-                        row->splits, note));
+    const char *kind = *row->kind ? str_format(b->arena, ",\t%s", row->kind) : "";
+    vec_push(
+        b->arena, &lines,
+        str_format(b->arena, "%s(%s%s%s%s)%s", call, row->name, kind, which, row->splits, note));
   }
   add_table(b, indent, &lines);
 }
@@ -332,9 +335,10 @@ static void add_model(StrBuf *b, const Record *r) {
   int n = 0;
   for (int i = 0; i < r->graphs.n; i++)
     n += count_calls(&r->graphs.at[i].model);
-  if (!n) return;
+  if (!n && !r->offloaded.n) return;
   strbuf_add(b, "function model()\n");
   add_changes(b, r, false);
+  add_rows(b, "  ", "offload_row", &r->offloaded);
   strbuf_add(b, "end\n\n");
 }
 

@@ -5,6 +5,10 @@
 //
 //     function factors(n) return { 2, 2 }, { "dp", "tp" } end
 //
+//     function model()
+//       offload_row({ "h.#.fc.weight", 0, 11 })
+//     end
+//
 //     function step()
 //       --                                                      dp   tp
 //       op_row("/fc1/MatMul",                "linear", "forward", 1, "0", "n") -- 0 k, k n -> 0 n
@@ -56,9 +60,10 @@ typedef struct GraphRecord {
 typedef struct Record {
   Arena *arena;
   Vec(GraphRecord) graphs;
-  Rows params; // of the first graph; the others have the same
-  Lines axes;  // none of one rank
-  Lines lists; // of ranks, that are too long for a row
+  Rows params;    // of the first graph; the others have the same
+  Rows offloaded; // of these the weights
+  Lines axes;     // none of one rank
+  Lines lists;    // of ranks, that are too long for a row
   int64_t size[MAX_AXES];
   MadeFor made_for;
   const char *schedule; // of micro-batches, where a program says it

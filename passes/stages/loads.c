@@ -229,7 +229,8 @@ static Weight weight_of(const Maker *m, const Value *v) {
       w.seconds[r] += seconds_of(m, op, &m->device[r], 1);
     for (int i = 0; i < op->n_in; i++) {
       const Value *state = op->in[i].value;
-      if (!state->def && state->role == ROLE_state) w.bytes.states += own_bytes(m, state);
+      if (!state->def && state->role == ROLE_state && !state->host)
+        w.bytes.states += own_bytes(m, state);
     }
   }
   return w;

@@ -249,6 +249,7 @@ static Value *new_state(Optimizer *p, const Value *w, const char *suffix, double
   s->init->dtype = w->type->dtype;
   s->init->fill = fill;
   s->as = w->as;
+  s->host = w->host;
   return s;
 }
 

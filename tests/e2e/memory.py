@@ -28,6 +28,8 @@ CASES = [("dp", 1, 1), ("dp", 2, 1), ("pp", 4, 8), ("pp_gpipe", 4, 8), ("pp_zb_h
          ("pp=2,tp=2,dp=2", 8, 4), ("dp=2,recompute=1", 2, 1), ("tp=2,recompute=1", 2, 1),
          ("pp=4,recompute=1", 4, 8), ("coshard=2", 2, 1),
          ("coshard=2,recompute=1", 2, 1), ("coshard=2,recompute_pieces=1", 2, 1)]
+# The same, of an optimizer that keeps states.
+WITH_STATES = [("zero1", 4, 1), ("offload", 1, 1), ("zero3=2,offload=1", 2, 1), ("pp=4,offload=1", 4, 8)]
 
 
 def write_tokens(path):
@@ -47,10 +49,11 @@ def predicted(trace):
     return most
 
 
-def one_case(folder, plan, ranks, micro_batches):
+def one_case(folder, optimizer, plan, ranks, micro_batches):
     at = {n: folder / n for n in ("exe", "tokens.npy", "summary", "trace", "memory")}
     run(NNAOT, SAMPLES / "gpt2" / "gpt2.onnx", "-g", ranks, "--batch", 32, "--micro-batches", micro_batches, "--plan", plan,
-        "--loss", "next_token(logits,input_ids)", "--summary", at["summary"], "--trace", at["trace"], "-o", at["exe"])
+        "--loss", "next_token(logits,input_ids)", "--optimizer", optimizer, "--summary", at["summary"],
+        "--trace", at["trace"], "-o", at["exe"])
     run(at["exe"], "--tokens", f"input_ids={at['tokens.npy']}", "--steps", 2, "--memory", at["memory"])
     want, slabs = predicted(at["trace"]), [r["peak_bytes"] for r in json.loads(at["summary"].read_text())["per_rank"]]
     counted = json.loads(at["memory"].read_text())["per_rank"]
@@ -71,7 +74,8 @@ def main(plans):
         folder = pathlib.Path(folder)
         compile_in_a_hurry(folder)
         write_tokens(folder / "tokens.npy")
-        return not all([one_case(folder, *case) for case in CASES if not plans or case[0] in plans])
+        cases = [("sgd", *case) for case in CASES] + [("adamw", *case) for case in WITH_STATES]
+        return not all([one_case(folder, *case) for case in cases if not plans or case[1] in plans])
 
 
 if __name__ == "__main__":

@@ -58,6 +58,7 @@ PLANS = [
     ("coshard", ALL, [4, 2, 8], [], [SUM]),
     ("recompute", ALL, [4, 2, 8], [], [SUM]),
     ("swap", ALL, [4, 2, 8], [], [SUM]),
+    ("offload", ALL, [4, 2, 8], [], [SUM]),
     ("recompute_pieces", ALL, [4], [], [SUM]),
     ("recompute_attention", BOTH, [2, 4, 8], [], [SUM]),
     ("recompute_attention", ["mlp", "resnet"], EACH, [], [SUM]),
