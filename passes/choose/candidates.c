@@ -69,7 +69,8 @@ enum {
   STAGES = 64,
   ANEW = 128,
   SCHEDULE = 256,
-  UNEVEN = 512
+  UNEVEN = 512,
+  LAST = 1024
 };
 typedef struct Kind {
   const char *plan;
@@ -195,6 +196,24 @@ void candidates_stages(const Module *m, const ChooseOptions *o, Arena *a, Trials
   for (int i = 0; i < N_KNOWN; i++)
     for (int64_t k = known[i].least; k <= o->ranks && (known[i].use & STAGES); k++)
       if (o->ranks % k == 0) list_stages(m, o, a, &known[i], k, out);
+}
+
+// Inside of each outer one.
+static void list_inside(const Module *m, const ChooseOptions *o, Arena *a, const char *inside,
+                        Trials *out) {
+  for (int i = 0; i < N_KNOWN; i++)
+    if ((known[i].use & OUTER) && known[i].suits(m)) add(o, a, out, "", &known[i], inside);
+}
+
+void candidates_last(const Module *m, const ChooseOptions *o, Arena *a, Trials *out) {
+  for (int i = 0; i < N_KNOWN; i++) {
+    if (!(known[i].use & LAST)) continue;
+    const char *last = str_format(a, ",%s=1", known[i].plan);
+    list_inside(m, o, a, last, out);
+    for (int k = 0; k < N_KNOWN; k++)
+      if (known[k].use & ANEW)
+        list_inside(m, o, a, str_format(a, ",%s=1%s", known[k].plan, last), out);
+  }
 }
 
 void candidates_of_stages(const ChooseOptions *o, Arena *a, int64_t stages, bool searched,

@@ -25,9 +25,11 @@ typedef Vec(Trial) Trials;
 
 // Those that are tried at first, or that were asked for.
 void candidates_list(const Module *m, const ChooseOptions *o, Arena *a, Trials *out);
-// Those for where none of them fits: what is not kept is computed anew; then stages.
+// Those for where none of them fits: what is not kept is computed anew; then stages; then what
+// lasts is elsewhere.
 void candidates_anew(const Module *m, const ChooseOptions *o, Arena *a, Trials *out);
 void candidates_stages(const Module *m, const ChooseOptions *o, Arena *a, Trials *out);
+void candidates_last(const Module *m, const ChooseOptions *o, Arena *a, Trials *out);
 // So many stages, with data parallelism inside of each, and outside of all where that is something
 // else; if that is asked for, also a search.
 void candidates_of_stages(const ChooseOptions *o, Arena *a, int64_t stages, bool searched,

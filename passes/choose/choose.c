@@ -117,7 +117,7 @@ static bool memory_cuts(const ChooseOptions *o, const Candidates *all) {
 // compare it with: the last that was tried, if any, fits.
 int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidates *out,
                 Module **made) {
-  Trials trials = {0}, anew = {0}, stages = {0};
+  Trials trials = {0}, anew = {0}, stages = {0}, last = {0};
   *made = NULL;
   candidates_list(model, o, a, &trials);
   Module **kept = o->run && o->plans && trials.n == 1 ? made : NULL;
@@ -131,5 +131,7 @@ int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidate
   try_all(model, o, a, &anew, out, NULL);
   if (!any_fits(out)) candidates_stages(model, o, a, &stages);
   try_all(model, o, a, &stages, out, NULL);
+  if (any_made(out) && !any_fits(out)) candidates_last(model, o, a, &last);
+  try_all(model, o, a, &last, out, NULL);
   return cheapest(out);
 }

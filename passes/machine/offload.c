@@ -14,9 +14,9 @@
 //                                                  %8 = swap_wait %6, %k1      update
 //                                                  return … update %m %7, update %k %8
 //
-// The program of a plan says which weights and states, `offload`, as ZeRO-Offload and ZeRO-Infinity
-// keep them (Ren et al. 2021; Rajbhandari et al. 2021, section 5.1.2), whose updates run where the
-// gradients are and not on the host: it is the mechanism of swap.c, with the same ops.
+// The program of a plan says of which weights, `offload`, and optimizer.c marks their states.  They
+// are kept as ZeRO-Offload does (Ren et al. 2021), but that updates run where gradients are, and
+// not on the host: it is the mechanism of swap.c, with the same ops.
 //
 // Updates run in pieces: one after the other, as many as have no more bytes there than the largest
 // update alone.  While one piece runs, the next comes and the one before goes, so that three of
@@ -38,7 +38,7 @@
 typedef struct Away {
   Value *param, *new; // and what becomes of it
   int result;         // of the graph
-  Op *first, *made;   // the first op that reads it, and the last that does or makes the new one
+  Op *first, *made; // the first op that reads it; the one that makes the new, and the last to read
   Value *in, *out;
 } Away;
 
