@@ -382,7 +382,7 @@ static void add_constant(Writer *w, const Op *op) {
 }
 
 // Every part is there already, and only in another place of memory, if at all.
-static void add_stay(Writer *w, const Op *op) {
+static void add_local_copy(Writer *w, const Op *op) {
   Value *x = op->in[0].value, *y = op->out[0];
   if (y->offset == x->offset) return;
   add_line(w, op_mesh(op),
@@ -485,8 +485,8 @@ static bool add_op(Writer *w, Op *op) {
   wait_for(w, op);
   if (op->kind == OP_move && move_number(w->p, op) >= 0) return add_move(w, op);
   if (!mesh_runs(w->p, op_mesh(op))) return true;
-  if (op->kind == OP_move) {
-    add_stay(w, op);
+  if (op->kind == OP_move || op->kind == OP_stash) {
+    add_local_copy(w, op);
     return true;
   }
   if (op->kind == OP_constant) {

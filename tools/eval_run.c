@@ -58,7 +58,7 @@ static bool sliced(const Run *r, const Value *v) {
 
 static uint8_t when_defined(const Run *r, const Value *v) {
   if (value_accumulates(v)) return AFTER;
-  return v->def ? r->when[v->def->id] : sliced(r, v) ? PER_SLICE : BEFORE;
+  return v->def ? r->when[v->def->id] : sliced(r, v) || v->each_slice ? PER_SLICE : BEFORE;
 }
 
 static bool decide_when(Run *r) {
@@ -193,7 +193,9 @@ static Tensor collect(const Run *r, const Op *op, int rank, int me, int n, const
   const Value *in = op->in[0].value, *out = op->out[0];
   switch ((int)op->kind) {
   case OP_all_reduce: return sum_of(r, in, n, peers, a);
-  case OP_accumulate: return r->of[rank][in->id];
+  case OP_accumulate:
+  case OP_own_share:
+  case OP_as_share: return r->of[rank][in->id];
   case OP_local_slice:
     return part_of(&r->of[rank][in->id], (int)attr_i(op, "dim"), me, out->type, a);
   case OP_reduce_scatter: {
@@ -383,12 +385,39 @@ static bool put_results(Run *r, bool per_slice) {
   return true;
 }
 
+// What changes in every slice is, for the next one, what this one makes of it.
+static void update_params(Run *r) {
+  for (int i = 0; i < r->g->n_results; i++) {
+    const Result *result = r->g->results[i];
+    const Value *to = result->target;
+    if (!to || !to->each_slice) continue;
+    for (int k = 0; k < n_places(mesh_of(r, to)); k++) {
+      Tensor *of = r->of[rank_at(r, mesh_of(r, to), k)];
+      memcpy(of[to->id].data, of[result->use.value->id].data, (size_t)type_bytes(to->type));
+    }
+  }
+}
+
+// Slices go one by one here; where weights change meanwhile, others would be read than in a
+// schedule.
+static bool check_schedule(const Run *r) {
+  for (int i = 0; r->g->schedule && i < r->g->n_params; i++)
+    if (r->g->params[i]->each_slice)
+      return diag_error(
+          r->d, r->g->params[i]->loc,
+          "'%s' changes in every slice, and the schedule has several at once: what is "
+          "evaluated is one slice after the other",
+          param_label(r->g->params[i], r->once));
+  return true;
+}
+
 static bool run_slices(Run *r, const Values *in) {
   bool ok = true;
   for (r->slice = 0; ok && r->slice < r->slices; r->slice++) {
     r->loop = arena_new();
     set_params(r, in, true, r->loop);
     ok = run_ops(r, PER_SLICE, r->loop) && put_results(r, true);
+    if (ok) update_params(r);
     arena_free(r->loop);
   }
   r->slice = 0;
@@ -416,8 +445,8 @@ bool eval_run(const Graph *g, const EvalOptions *o, const Values *in, Values *ou
     vec_push(a, out, (Named){result_name(&r, i), whole});
   }
   set_params(&r, in, false, r.once);
-  bool ok = decide_when(&r) && run_ops(&r, BEFORE, r.once) && run_slices(&r, in) &&
-            run_ops(&r, AFTER, r.once) && put_results(&r, false);
+  bool ok = check_schedule(&r) && decide_when(&r) && run_ops(&r, BEFORE, r.once) &&
+            run_slices(&r, in) && run_ops(&r, AFTER, r.once) && put_results(&r, false);
   for (int i = 0; i < g->n_results; i++)
     if (g->results[i]->target) out->at[i].t.type = known_type(g->results[i]->target, a);
   arena_free(r.once);

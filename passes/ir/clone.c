@@ -97,6 +97,7 @@ static void clone_param(Clone *c, const Value *v, Graph *g, Value **map) {
   if (v->as) copy->as = c->deep ? type_new(c->to, v->as->dtype, v->as->rank, v->as->dim) : v->as;
   copy->train = v->train;
   copy->host = v->host;
+  copy->each_slice = v->each_slice;
   copy->init = clone_init(c, v->init);
   map[v->id] = copy;
 }

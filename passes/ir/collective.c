@@ -25,6 +25,8 @@ static const Rule rules[] = {
     {OP_reduce_scatter, SBP_P, SBP_S, NULL, "dim", DEVICES},
     {OP_all_to_all, SBP_S, SBP_S, "from", "to", DEVICES},
     {OP_accumulate, SBP_P, SBP_B, NULL, NULL, TIME_AXIS},
+    {OP_own_share, SBP_P, SBP_B, NULL, NULL, TIME_AXIS},
+    {OP_as_share, SBP_B, SBP_P, NULL, NULL, TIME_AXIS},
 };
 
 static const Rule *rule_of(const Op *op) {

@@ -4,9 +4,11 @@
 //     all_gather       S(dim) -> B      all_to_all       S(from) -> S(to)
 //     local_slice      B -> S(dim)      accumulate       P -> B, over time
 //
+//     own_share        P -> B, over time, and as_share B -> P: these two change what the value is
+//
 // A rule is about the axes that the op names, all of them alike, as if they were one: all_gather
 // over "dp+tp" joins what both cut.  Along the others the value lies as before.  None of
-// them changes what the value is: the whole tensor, or the sum, is the same before and after.
+// the others changes what the value is: the whole tensor, or the sum, is the same before and after.
 //
 // Axes that cut one dimension are nested, the first of the mesh outermost.  A slice is taken, or
 // taken back, inside of all others: rows gathered along an outer axis first would come out of

@@ -34,7 +34,9 @@ set(IR_FILES
   ir/verify_memory.c
   ir/verify_swap.c
   ir/verify_schedule.c
+  ir/verify_versions.c
   ir/verify_waits.c
+  ir/versions.c
   ir/work.c
   ir/ops/attention.c
   ir/ops/batch_norm.c

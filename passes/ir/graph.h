@@ -143,6 +143,9 @@ struct Value {
   const Type *as;
   bool train;     // of a weight: autodiff gives it a gradient and an update
   bool host;      // of a weight or state: it is in host memory from step to step (offload.c)
+  // Of what lasts: it is updated in every slice of time, and the next one to begin finds it so
+  // (versions.h).  Otherwise after the last, for the next step.
+  bool each_slice;
   Init *init;     // of a weight or state; otherwise NULL
   const Loc *loc; // of a parameter; a result's is its op's
 };

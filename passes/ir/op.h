@@ -13,7 +13,7 @@ enum {
   EACH = 2,     // linear in each operand: one partial in, the others whole, partial out
   INPLACE = 4,  // result 0 may take the memory of operand 0
   VIEW = 8,     // result 0 is bytes of operand 0, from the start or from attribute `offset`
-  COMM = 16,    // moves data between ranks or micro-batches; made by passes/distribute/comm.c only
+  COMM = 16,    // moves data between ranks or micro-batches, or says of which of these it is (VIEW)
   PREP = 32,    // the kernel is prepared once: nnrt_<name>_prep_<dtype>(arguments), then run
   LOGICAL = 64, // it matters where the local part of result 0 lies in the whole: op_boxed
   STATES = 128, // result i > 0 may take the memory of operand i + 1: an optimizer's states

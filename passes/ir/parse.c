@@ -4,7 +4,8 @@
 //     mesh      = "mesh" @NAME "devices=" devices "(" axis {"," axis} ")"
 //     axis      = WORD "=" NUMBER [":" "time"]
 //     graph     = "graph" @NAME ["entry"] "(" [param {"," param}] ")" "{" {op} [return] {run} "}"
-//     param     = %NAME ":" type [role [STRING] ["as" type]] ["train"] ["host"] [init]
+//     param     = %NAME ":" type [role [STRING] ["as" type]] ["train"] ["host"] ["each_slice"]
+//                 [init]
 //     init      = ("@" STRING "+" NUMBER [":" NUMBER] | "=" (NUMBER | list | BYTES | random))
 //                 ["as" dtype]
 //     op        = [%NAME {"," %NAME} "="] WORD [@NAME] [%NAME {"," %NAME}] {WORD "=" attr}
@@ -121,6 +122,7 @@ static bool parse_param(Parser *p) {
   }
   v->train = accept(p, "train");
   v->host = accept(p, "host");
+  v->each_slice = accept(p, "each_slice");
   if ((is(peek(p), "@") || is(peek(p), "=")) && !parse_init(p, v)) return false;
   if (!is(peek(p), ",") && !is(peek(p), ")")) return expected(p, "',' or ')' after a parameter");
   bool comma = accept(p, ",");

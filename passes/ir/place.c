@@ -205,7 +205,8 @@ static bool begins(const Op *op, const bool *begin) {
   if ((op_info[op->kind].traits & TIME) || (op->n_in == 0 && op->kind != OP_constant)) return false;
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
-    if (!whole_in_time(v) || !(v->def ? begin[v->def->id] : value_lasts(v))) return false;
+    bool same = v->def ? begin[v->def->id] : value_lasts(v) && !v->each_slice;
+    if (!whole_in_time(v) || !same) return false;
     bytes += type_bytes(v->type);
   }
   for (int i = 0; i < op->n_out; i++) {
@@ -224,11 +225,29 @@ bool *graph_begin_ops(const Graph *g, Arena *a) {
   return begin;
 }
 
-static bool makes_parameter(const Op *op) {
+// Whether it makes what a parameter is after the step, or after every slice.
+static bool makes_parameter(const Op *op, bool each_slice) {
+  for (int i = 0; i < op->n_out; i++)
+    for_each_use(u, op->out[i]) {
+      const Value *target = u->user ? NULL : op->graph->results[u->index]->target;
+      if (target && target->each_slice == each_slice) return true;
+    }
+  return false;
+}
+
+static bool read_by_any(const Op *op, const bool *which) {
   for (int i = 0; i < op->n_out; i++)
     for_each_use(u, op->out[i])
-      if (!u->user && op->graph->results[u->index]->target) return true;
+      if (u->user && which[u->user->id]) return true;
   return false;
+}
+
+// The ops of the update that run in every slice, by op id: all that leads to what changes in each.
+static bool *updates_each_slice(const Graph *g, Arena *a) {
+  bool *each = arena_array(a, bool, g->n_ops);
+  for (const Op *op = g->last; op; op = op->prev)
+    each[op->id] = op->part == PART_update && (makes_parameter(op, true) || read_by_any(op, each));
+  return each;
 }
 
 // What is the same in every slice, by op id.
@@ -263,19 +282,18 @@ static bool only_updates(const Op *op, const bool *steady) {
 }
 
 // What adds up over time runs for every micro-batch, whatever becomes of the sum.
-static bool starts_update(const Op *op, const bool *steady) {
+static bool starts_update(const Op *op, const bool *steady, const bool *each_slice) {
   if (op_info[op->kind].traits & TIME) return false;
-  if (makes_parameter(op) || only_updates(op, steady)) return true;
   for (int i = 0; i < op->n_in; i++)
     if (value_accumulates(op->in[i].value)) return true;
-  return false;
+  return !each_slice[op->id] && (makes_parameter(op, false) || only_updates(op, steady));
 }
 
 Op *graph_update_start(const Graph *g) {
   Arena *a = arena_new();
-  const bool *steady = steady_ops(g, a);
+  const bool *steady = steady_ops(g, a), *each_slice = updates_each_slice(g, a);
   Op *start = g->first;
-  while (start && !starts_update(start, steady))
+  while (start && !starts_update(start, steady, each_slice))
     start = start->next;
   arena_free(a);
   return start;
@@ -283,9 +301,9 @@ Op *graph_update_start(const Graph *g) {
 
 bool *graph_update_ops(const Graph *g, Arena *a) {
   bool *late = arena_array(a, bool, g->n_ops);
-  const bool *steady = steady_ops(g, a);
+  const bool *steady = steady_ops(g, a), *each_slice = updates_each_slice(g, a);
   for_each_op(op, g) {
-    late[op->id] = starts_update(op, steady);
+    late[op->id] = starts_update(op, steady, each_slice);
     for (int i = 0; i < op->n_in; i++)
       if (op->in[i].value->def) late[op->id] |= late[op->in[i].value->def->id];
   }

@@ -12,6 +12,8 @@
 //     loop     for every slice                 what reads its rows
 //     update   once, after the last            what follows from sums over them, or is for that alone
 //
+// What is updated in every slice (Value.each_slice) is so in the loop, and nothing that reads it begins.
+//
 // What begin makes and the loop reads lives as long as the loop, since the next slice reads it too.
 //
 // Two values whose lives touch at an op, one read by it and one made by it, may share bytes if the

@@ -194,6 +194,7 @@ static Line param_line(Arena *a, const Value *v, bool last) {
   if (v->as) strbuf_addf(&b, " as %s", type_text(a, v->as));
   if (v->train) strbuf_add(&b, " train");
   if (v->host) strbuf_add(&b, " host");
+  if (v->each_slice) strbuf_add(&b, " each_slice");
   if (v->init) add_init(&b, v);
   if (!last) strbuf_add(&b, ",");
   return (Line){b.at, NULL, loc_comment(a, v->loc)};

@@ -90,9 +90,15 @@ int64_t stays_segment_end(const Stays *s, const Op *op, int run, int slice) {
 
 // -- Values ------------------------------------------------------------------------------------
 
+// What a parameter is from the next slice on has the parameter's place.
+static bool becomes_each_slice(const Result *r) {
+  return r->target && r->target->each_slice;
+}
+
 bool value_escapes(const Value *v) {
   if (!v->def || !v->def->segment || value_accumulates(v)) return false;
   for_each_use(u, v) {
+    if (!u->user && becomes_each_slice(v->graph->results[u->index])) continue;
     if (!u->user || !u->user->segment) return true;
     bool view = (op_info[u->user->kind].traits & VIEW) && u->index == 0;
     if (view && value_escapes(u->user->out[0])) return true;

@@ -74,6 +74,12 @@
 //       reads nothing else.  That holds of parameters that are there from planned on: only weights and
 //       states are, and what they hold after the step is there as well.
 //
+//   Where weights are updated in every slice (versions.h):
+//
+//   22  What changes in every slice lasts, is there from local on only, and an op of the loop makes
+//       what it is next.  Where there is a schedule, all that a slice reads of it but for updates, is
+//       one version.  From planned on, what it is next lies where it is.
+//
 // From planned on:
 //
 //   18  Every value of an entry graph has a place inside the slab, aligned to 64 bytes; constants
@@ -361,7 +367,7 @@ bool module_verify(const Module *m, Diag *d) {
   for_each_graph(g, m) {
     for (int phase = 0; phase < N_PHASES; phase++)
       if (!verify[phase](g, d)) return false;
-    if (!verify_swap(g, d)) return false;
+    if (!verify_swap(g, d) || !verify_versions(g, d)) return false;
   }
   return true;
 }

@@ -21,6 +21,9 @@ bool calls_end(Calls *c, Diag *d);
 // 21: what goes to host memory and comes back.
 bool verify_swap(const Graph *g, Diag *d);
 
+// 22: what changes in every slice of time.
+bool verify_versions(const Graph *g, Diag *d);
+
 // "%x" or "%12", for messages.
 const char *value_text(Arena *a, const Value *v);
 

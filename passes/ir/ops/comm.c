@@ -113,7 +113,7 @@ bool move_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag 
 }
 
 // The value is the same wherever it is.
-bool swap_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+bool same_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
   (void)op, (void)box, (void)d;
   memcpy(out->data, in[0].data, (size_t)type_bytes(out->type));
   return true;
