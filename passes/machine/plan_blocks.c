@@ -82,8 +82,10 @@ static bool take_target(Planner *p, Value *v) {
   }
   Block *b = p->place[target->id].block;
   if (!may_replace(p, v, &p->place[target->id])) return false;
-  for (int i = 0; i < b->member.n; i++)
-    if (b->member.at[i] != target) return false; // somebody else became it
+  for (int i = 0; i < b->member.n; i++) {
+    int64_t skip;
+    if (view_root(b->member.at[i], &skip) != target) return false; // somebody else became it
+  }
   block_add(p, b, 0, v);
   return true;
 }
