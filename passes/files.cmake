@@ -115,6 +115,7 @@ set(PASS_FILES
   distribute/propagate.c
   distribute/route_tree.c
   distribute/shard.c
+  distribute/stash.c
   distribute/transition.c
   paths/edge_prices.c
   paths/path.c
@@ -166,5 +167,6 @@ set(PASS_FILES
   machine/schedule.c
   machine/segments.c
   machine/swap.c
+  machine/unstash.c
   machine/widen.c
 )

@@ -49,14 +49,14 @@ static const struct {
     {"train",
      "simplify,raise,simplify,loss,transform,eval_graph,autodiff,optimizer,lower_batch_norm,"
      "simplify,"
-     "channels_last,simplify,recompute,shard,comm,fuse_comm,pack_grads,widen,fuse,schedule,"
+     "channels_last,simplify,recompute,shard,comm,fuse_comm,pack_grads,stash,widen,fuse,schedule,"
      "offload,overlap,swap,plan_memory",
      "a model to a training step; the loss is the model's scalar output, the optimizer sgd"},
     {"train_cuda",
      "simplify,raise,simplify,loss,transform,eval_graph,autodiff,optimizer,lower_batch_norm,"
      "simplify,"
-     "channels_last,simplify,recompute,shard,comm,fuse_comm,pack_grads,fuse_classifier,fuse_linear,"
-     "fuse_attention,fuse_norm,expand_batch_norm,widen,keep_casts,batch,fuse,schedule,"
+     "channels_last,simplify,recompute,shard,comm,fuse_comm,pack_grads,fuse_classifier,stash,"
+     "fuse_linear,fuse_attention,fuse_norm,expand_batch_norm,widen,keep_casts,batch,fuse,schedule,"
      "offload,overlap,swap,plan_memory",
      "the same for gpus"},
     {"infer",

@@ -79,6 +79,8 @@ static const char *pass_options(Arena *a, const char *pass, const Settings *s, c
   if (!strcmp(pass, "shard")) return shard_options(a, s, c);
   bool routes = !strcmp(pass, "comm") || !strcmp(pass, "fuse_comm") || !strcmp(pass, "schedule");
   if (routes && s->cluster) return str_format(a, "(cluster=%s)", quoted(a, s->cluster));
+  if (!strcmp(pass, "stash") && s->accumulate > 1)
+    return str_format(a, "(accumulate=%lld)", (long long)s->accumulate);
   if (!strcmp(pass, "overlap"))
     return str_format(a, "(cluster=%s%s)",
                       quoted(a, s->cluster ? s->cluster : target_of(s)->cluster),

@@ -26,8 +26,8 @@ static const Option options[] = {
     INTEGER("stages", 0, &said.stages, "P", "devices, each with one stage or more"),
     INTEGER("micro-batches", 0, &said.micro_batches, "M", "of a step"),
     STRING("kind", 0, &said.kind, "NAME",
-           "gpipe, 1f1b, interleaved:CHUNKS, chimera, zb-h1, zb-h2, zb-v, dualpipe, interlaced, "
-           "3f1b, or search: the shortest that is found of all of them and others"),
+           "gpipe, 1f1b, pipedream, interleaved:CHUNKS, chimera, zb-h1, zb-h2, zb-v, dualpipe, "
+           "interlaced, 3f1b, or search: the shortest that is found of all of them and others"),
     NUMBER("f", 0, &said.f, "T", "a device's time for the forward of a micro-batch"),
     NUMBER("b", 0, &said.b, "T", "for the gradients of its inputs"),
     NUMBER("w", 0, &said.w, "T", "for those of its weights"),

@@ -25,7 +25,8 @@
 // checkpoint.  They are in no checkpoint.  @eval reads those that @train has.
 //
 // Only weights that ops read as they lie in memory have a copy: a matrix product does, while
-// elementwise ops cast what they read.
+// elementwise ops cast what they read.  One that is updated in every slice is another in each, as is
+// its cast, which each slice makes.
 
 #include "ir/op.h"
 #include "local.h"
@@ -106,7 +107,7 @@ static void keep_casts(Keeper *k) {
   int n = k->g->n_params; // copies come behind
   for (int i = 0; i < n; i++) {
     Value *w = k->g->params[i];
-    if (w->role != ROLE_weight || w->type->dtype != DT_f32) continue;
+    if (w->role != ROLE_weight || w->type->dtype != DT_f32 || w->each_slice) continue;
     if (graph_find_role(k->g, ROLE_weight, w->label) != w) continue; // a copy is known by its label
     const Op *cast = find_cast(w);
     if (cast) keep_cast(k, w, cast);

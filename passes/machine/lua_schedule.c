@@ -13,6 +13,7 @@ typedef struct Reading {
   const ScheduleAsk *ask;
   SchedulePlan *plan;
   Vec(const Loc *) lines; // by line, those that have been asked for
+  bool asynchronous;
 } Reading;
 
 // -- Blocks ------------------------------------------------------------------------------------
@@ -217,8 +218,8 @@ static void read_shape(lua_State *l, Reading *r) {
 
 // -- Running -----------------------------------------------------------------------------------
 
-static int start(lua_State *l) {
-  Reading *r = lua_touserdata(l, 1);
+// Runs the file with what it may use.
+static void run_file(lua_State *l, Reading *r) {
   const ScheduleAsk *ask = r->ask;
   const struct {
     const char *name;
@@ -241,7 +242,19 @@ static int start(lua_State *l) {
   lua_pushvalue(l, -1);
   lua_setfield(l, LUA_REGISTRYINDEX, "world");
   sandbox_run(&r->box, 0);
+}
+
+static int start(lua_State *l) {
+  Reading *r = lua_touserdata(l, 1);
+  run_file(l, r);
   read_shape(l, r);
+  return 0;
+}
+
+static int start_asynchronous(lua_State *l) {
+  Reading *r = lua_touserdata(l, 1);
+  run_file(l, r);
+  r->asynchronous = read_flag(l, "asynchronous");
   return 0;
 }
 
@@ -269,6 +282,17 @@ static SchedulePlan *run_text(Arena *a, const char *path, const char *text, size
   }
   sandbox_close(&r.box);
   return ok && orders_check(p->blocks, &p->orders, p->loc, d) ? p : NULL;
+}
+
+bool schedule_is_asynchronous(Arena *a, const ScheduleText *text, bool *out, Diag *d) {
+  static const ScheduleAsk one = {.n_devices = 1, .n_micro_batches = 1, .chunks = 1};
+  Reading r = {.ask = &one, .plan = arena_one(a, SchedulePlan)};
+  if (!sandbox_open(&r.box, a, text->name, text->text, text->n, d)) return false;
+  r.box.calls = "F, B, W, E, op_order";
+  bool ok = sandbox_call(&r.box, start_asynchronous, &r, 0);
+  sandbox_close(&r.box);
+  *out = r.asynchronous;
+  return ok;
 }
 
 const ScheduleText *schedule_text(const char *name) {

@@ -42,6 +42,7 @@
 #include "ir/stays.h"
 #include "ir/verify_schedule.h"
 #include "pass.h"
+#include "unstash.h"
 
 typedef struct Move {
   const Op *op;
@@ -431,6 +432,21 @@ static bool check(const Scheduler *s) {
 
 // -- The pass ----------------------------------------------------------------------------------
 
+// Only what `stash` has prepared may run so.
+static bool check_kind(const Scheduler *s, const char *kind, Diag *d) {
+  int chunks;
+  bool asynchronous = false;
+  const ScheduleText *text = schedule_kind(s->arena, kind, &chunks);
+  if (text && !schedule_is_asynchronous(s->arena, text, &asynchronous, d)) return false;
+  for (int i = 0; asynchronous && i < s->g->n_params; i++)
+    if (s->g->params[i]->each_slice) return true;
+  return !asynchronous ||
+         diag_error(d, NULL,
+                    "the schedule '%s' is asynchronous, and weights are updated once in a step: a "
+                    "plan must ask for it, before pass 'stash'",
+                    kind);
+}
+
 static bool has_stages(const Scheduler *s) {
   for (int i = 1; i < s->segments.n; i++)
     if (s->segments.at[i].set != s->segments.at[0].set) return true;
@@ -457,13 +473,18 @@ bool pass_schedule(Module *m, const PassOptions *o, Diag *d) {
   s.fit.ways = 1;
   s.cluster = cost_cluster(opt_str(o, "cluster"), m, s.arena, d, &ok);
   if (!ok || !g || !m->meshes || module_slices(m) == 1) return ok;
+  if (!check_kind(&s, s.fit.kind, d)) return false;
   graph_renumber(g);
   take_back(g);
   s.segments = segments_find(g, false, s.arena);
-  if (!has_stages(&s) || !has_gradients(&s)) return true;
+  if (!has_stages(&s) || !has_gradients(&s)) {
+    unstash(g, s.arena);
+    return true;
+  }
   find_classes(&s);
   if (!find_timeline(&s)) return !asked;
   write_schedule(&s);
+  unstash(g, s.arena);
   if (!check(&s)) return !asked;
   opt_stat(o, s.segments.n, "segments");
   opt_stat(o, s.segments.n_stages, "stages");

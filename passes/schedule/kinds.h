@@ -37,6 +37,9 @@ typedef struct SchedulePlan {
   double room;   // as the file says; INFINITY: any
 } SchedulePlan;
 
+// Whether the stages of a kind update their weights after each backward, instead of once in a step:
+// `asynchronous` of its file.  False, having reported why that cannot be read.
+bool schedule_is_asynchronous(Arena *a, const ScheduleText *text, bool *out, Diag *d);
 // Runs the file.  NULL, having reported why.
 SchedulePlan *schedule_plan(Arena *a, const ScheduleText *text, const ScheduleAsk *ask, Diag *d);
 // The file at `path`.

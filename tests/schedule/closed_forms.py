@@ -7,6 +7,8 @@ Every timeline is checked from its blocks as well (timeline.py).  With T = F + B
 
     gpipe          Huang et al. 2019: M T + (P-1) T, all M held
     1f1b           Narayanan et al. 2021a: the same time, P - d held by device d
+    pipedream      Narayanan et al. 2019: the same of one step, and no gap on a device from its first backward to its last
+                   forward, from which on it is done with what there is; so K steps in one take M (K-1) T more
     interleaved:V  Narayanan et al. 2021b: M T + (P-1) T / V, M a multiple of P
     chimera        Li and Hoefler 2021, eq. 1 with units in a row: M F + (M+P-2) (B+W), P held, M a multiple of P
     zb-h1          Qi et al. 2023, table 2: idle (P-1)(F+B-W), P held; with fewer than P micro-batches W (P-M) more
@@ -36,7 +38,7 @@ def expected(kind, p, m, times, embed):
     ideal, even = m * t, p % 2 == 0 and m % 2 == 0
     if kind == "gpipe":
         return ideal + (p - 1) * t, ideal + (p - 1) * t, [m] * p
-    if kind == "1f1b":
+    if kind in ("1f1b", "pipedream"):
         return ideal + (p - 1) * t, ideal + (p - 1) * t, [min(m, p - d) for d in range(p)]
     if kind == "interleaved:2" and m % p == 0:
         held = [min(2 * m, 2 * (p - d - 1) + p + 1) / 2 for d in range(p)]
@@ -60,6 +62,18 @@ def expected(kind, p, m, times, embed):
     return None, None, None
 
 
+def idle_when_full(x, p):
+    """Idle time of any device between its first backward and its last forward."""
+    idle = 0
+    for device in range(p):
+        ops = [op for op in x["ops"] if op["device"] == device]
+        first = min(op["start"] for op in ops if op["kind"] == "B")
+        last = max(op["end"] for op in ops if op["kind"] == "F")
+        busy = sum(op["end"] - op["start"] for op in ops if op["start"] >= first and op["end"] <= last)
+        idle = max(idle, last - first - busy)
+    return idle
+
+
 def try_one(kind, p, m, times, embed):
     x = ask(kind, p, m, times, embed=embed)
     check(x, p, m, times, embed=embed)
@@ -73,15 +87,17 @@ def try_one(kind, p, m, times, embed):
         bad.append(f"peak {x['peak']}, not {held}")
     if isinstance(held, (int, float)) and not close(held, max(x["peak"])):
         bad.append(f"peak {x['peak']}, not {held}")
+    if kind == "pipedream" and idle_when_full(x, p) > 1e-6:
+        bad.append(f"{idle_when_full(x, p)} idle while it is full")
     for text in bad:
         print(f"{kind}, P={p}, M={m}, times {times}: {text}")
     return bool(bad), makespan is not None
 
 
-KINDS = ["gpipe", "1f1b", "interleaved:2", "interleaved:3", "chimera", "zb-h1", "zb-h2", "zb-v", "dualpipe",
+KINDS = ["gpipe", "1f1b", "pipedream", "interleaved:2", "interleaved:3", "chimera", "zb-h1", "zb-h2", "zb-v", "dualpipe",
          "interlaced", "3f1b"]
 # P = 4, M = 8, F = B = W = 1.
-EXAMPLES = {"gpipe": (33, 33), "1f1b": (33, 33), "interleaved:2": (28.5, 28.5), "chimera": (28, 28),
+EXAMPLES = {"gpipe": (33, 33), "1f1b": (33, 33), "pipedream": (33, 33), "interleaved:2": (28.5, 28.5), "chimera": (28, 28),
             "zb-h1": (27, 27), "zb-h2": (27, 24), "zb-v": (25.5, 24), "dualpipe": (25, 24)}
 
 
