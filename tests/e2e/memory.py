@@ -22,9 +22,10 @@ from common import NNAOT, SAMPLES, run, scratch
 from plans import compile_in_a_hurry
 
 LIMIT, WORDS, TOKENS = 0.02, 256, 1 << 14
-# Plan, ranks, micro-batches of 32 rows.
+# Plan, ranks, micro-batches of 32 rows, more flags.
 CASES = [("dp", 1, 1), ("dp", 2, 1), ("pp", 4, 8), ("pp_gpipe", 4, 8), ("pp_zb_h1", 4, 8),
-         ("pp_zb_h2", 4, 8), ("pp_search", 4, 8), ("pp_interleaved=2,dp=2", 4, 8), ("pp_zb_v=2", 2, 8),
+         ("pp_zb_h2", 4, 8), ("pp_search", 4, 8), ("pp_pipedream", 4, 8, "--freeze", "wte.weight"),
+         ("pp_interleaved=2,dp=2", 4, 8), ("pp_zb_v=2", 2, 8),
          ("pp=2,tp=2,dp=2", 8, 4), ("dp=2,recompute=1", 2, 1), ("tp=2,recompute=1", 2, 1),
          ("pp=4,recompute=1", 4, 8), ("coshard=2", 2, 1),
          ("coshard=2,recompute=1", 2, 1), ("coshard=2,recompute_pieces=1", 2, 1)]
@@ -49,11 +50,11 @@ def predicted(trace):
     return most
 
 
-def one_case(folder, optimizer, plan, ranks, micro_batches):
+def one_case(folder, optimizer, plan, ranks, micro_batches, *flags):
     at = {n: folder / n for n in ("exe", "tokens.npy", "summary", "trace", "memory")}
     run(NNAOT, SAMPLES / "gpt2" / "gpt2.onnx", "-g", ranks, "--batch", 32, "--micro-batches", micro_batches, "--plan", plan,
         "--loss", "next_token(logits,input_ids)", "--optimizer", optimizer, "--summary", at["summary"],
-        "--trace", at["trace"], "-o", at["exe"])
+        "--trace", at["trace"], *flags, "-o", at["exe"])
     run(at["exe"], "--tokens", f"input_ids={at['tokens.npy']}", "--steps", 2, "--memory", at["memory"])
     want, slabs = predicted(at["trace"]), [r["peak_bytes"] for r in json.loads(at["summary"].read_text())["per_rank"]]
     counted = json.loads(at["memory"].read_text())["per_rank"]
