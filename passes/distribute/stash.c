@@ -18,10 +18,10 @@
 // What changes is meant to: this is no plan of the same step, and prove.c, which looks at what came
 // before, knows nothing of it.  Gradients are of weights that are older by as many updates as the
 // stage is slices ahead: P - 1 - s of stage s, of P.  The loss of a slice is the mean over its own
-// rows, so gradients are times the number of slices what they are in a mean over all.  The step of
-// optimizers that correct their averages counts slices.  grad_norm is the root of the mean, over
-// the slices, of their squared norms; the loss stays the mean of what slices find.  The learning
-// rate is a step's.
+// rows, so gradients are times the number of slices what they are in a mean over all (where a loss
+// is a sum, a slice so stands for all of them).  The step of optimizers that correct their averages
+// counts slices.  grad_norm is the root of the mean, over the slices, of their squared norms; the
+// loss stays the mean of what slices find.  The learning rate is a step's.
 //
 // A weight is copied in each forward that backward reads it behind: schedule keeps as many copies
 // as slices are there together, P - s, and takes them out where no update comes between (stage P -
@@ -98,8 +98,10 @@ static int gscale_of(const Op *op) {
   return op->kind == OP_sgd ? op->n_in - 1 : op->n_in - 2;
 }
 
+// Whether it is a move from some devices to others, which does not find there what it moves.
 static bool goes_elsewhere(const Stasher *s, const Op *op) {
-  return op->kind == OP_move && !op_inplace(op, 0, 0, s->scratch);
+  return op->kind == OP_move && !op_inplace(op, 0, 0, s->scratch) &&
+         !mesh_same_devices(op->in[0].value->layout->mesh, op_mesh(op));
 }
 
 // Marks what ran once in a step and leads to `v`; but for scalars, which are made anew.
@@ -156,19 +158,32 @@ static bool check_gscale(const Stasher *s, const Value *w, const Op *op) {
                "leave ignore_index out of the loss");
 }
 
-// Whether another stage uses the weight, or makes a part of its gradient.
-static bool check_alone(const Stasher *s, const Value *w, const Op *op) {
-  static const char *const why = "several stages use it";
-  static const char *const hint = "place what uses it on one stage, or give each stage a weight";
-  for_each_use(u, w)
-    if (u->user && goes_elsewhere(s, u->user)) return wrong(s, w, why, hint);
+// Whether something of what leads to `op` comes from other devices.
+static bool comes_from_elsewhere(const Stasher *s, const Op *op) {
+  if (goes_elsewhere(s, op)) return true;
   for (int i = 0; i < op->n_in; i++) {
     const Op *made = op->in[i].value->def;
-    if (!is_ours(s, made)) continue;
-    if (goes_elsewhere(s, made)) return wrong(s, w, why, hint);
-    if (!check_alone(s, w, made)) return false;
+    if (is_ours(s, made) && comes_from_elsewhere(s, made)) return true;
   }
-  return true;
+  return false;
+}
+
+// Whether the weight, or what forward makes of nothing but that, is sent to other devices.
+static bool is_sent(const Stasher *s, const Value *v) {
+  for_each_use(u, v) {
+    const Op *op = u->user;
+    if (!op || op->part != PART_forward) continue;
+    if (goes_elsewhere(s, op)) return true;
+    bool alone = op->n_in == 1 && op->n_out == 1;
+    if (alone && is_sent(s, op->out[0])) return true;
+  }
+  return false;
+}
+
+static bool check_alone(const Stasher *s, const Value *w, const Op *update) {
+  return (!is_sent(s, w) && !comes_from_elsewhere(s, update)) ||
+         wrong(s, w, "several stages use it",
+               "place what uses it on one stage, or give each stage a weight");
 }
 
 // -- Scalars -------------------------------------------------------------------------------------
@@ -373,7 +388,8 @@ static void stash(Stasher *s, Value *w) {
 
 // -- Where updates stand -------------------------------------------------------------------------
 
-// As soon as what they read is made: a gradient then is there no longer than it must be.
+// As soon as what they read is made: a gradient then is there no longer than it must be.  They are
+// in order, so each is put behind those that were, and nothing overtakes what it reads.
 static void move_updates(const Stasher *s) {
   graph_renumber(s->g);
   const bool *late = graph_update_ops(s->g, s->scratch);
