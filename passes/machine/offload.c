@@ -222,13 +222,23 @@ static void make_copies(const Offload *s) {
 
 // -- All of it ---------------------------------------------------------------------------------
 
-static const Value *first_marked(const Graph *g) {
+// The first of what is to be in host memory; with `each_slice`, that every micro-batch updates.
+static const Value *first_marked(const Graph *g, bool each_slice) {
   for (int i = 0; i < g->n_params; i++)
-    if (g->params[i]->host) return g->params[i];
+    if (g->params[i]->host && (g->params[i]->each_slice || !each_slice)) return g->params[i];
   return NULL;
 }
 
-static bool nothing_to_offload(const Value *v, Diag *d) {
+static bool nothing_to_offload(const Graph *g, Diag *d) {
+  const Value *v = first_marked(g, true);
+  if (v) {
+    diag_error(d, v->loc,
+               "offload: every micro-batch updates '%s', which is on the device all the time",
+               v->label);
+    diag_hint(d, "leave offload out of the plan, or take another schedule than pipedream");
+    return false;
+  }
+  v = first_marked(g, false);
   diag_error(d, v->loc,
              "offload: nothing can be in host memory between steps: the optimizer keeps no states, "
              "and more than their updates read the weights, '%s' among them",
@@ -239,14 +249,13 @@ static bool nothing_to_offload(const Value *v, Diag *d) {
 
 bool pass_offload(Module *m, const PassOptions *o, Diag *d) {
   Graph *g = module_first_entry(m);
-  const Value *marked = g ? first_marked(g) : NULL;
-  if (!marked) return true;
+  if (!g || !first_marked(g, false)) return true;
   Offload s = {.g = g, .d = d, .scratch = opt_scratch(o)};
   int64_t bytes = 0;
   graph_renumber(g);
   s.update = graph_update_ops(g, s.scratch);
   find_away(&s);
-  if (!s.away.n) return nothing_to_offload(marked, d);
+  if (!s.away.n) return nothing_to_offload(g, d);
   mark_away(&s, m);
   find_pieces(&s);
   make_copies(&s);
