@@ -111,9 +111,9 @@ RESUMES = [
 
 def without_row():
     """The programs of passes/plans that no row has.  Those for annotated models are tested by annotated.py, those for
-    models that recycle on such a one."""
+    models that recycle on such a one, and that which does not train as one rank does by pipedream.py."""
     programs = {p.stem for p in (ROOT / "passes/plans").glob("*.lua")}
-    return programs - {p for p, *_ in PLANS} - {"onnx", "onnx_search", "pp_3f1b"}
+    return programs - {p for p, *_ in PLANS} - {"onnx", "onnx_search", "pp_3f1b", "pp_pipedream"}
 
 
 def sample_of(model):
