@@ -85,6 +85,7 @@ set(PASS_FILES
   search/memory.c
   search/moments.c
   search/nodes.c
+  search/others.c
   search/otherwise.c
   search/overlap.c
   search/search.c

@@ -27,7 +27,8 @@
 //
 // A search is asked several times where memory is short, counting on more or less of it, as what
 // its plans need is only known when they are made (rounds.h); and again, counting on less, where
-// all ranks do the same under its plan.
+// all ranks do the same under its plan.  Of a small model its next best answers are made, too
+// (search/others.c).
 
 #ifndef CHOOSE_H
 #define CHOOSE_H

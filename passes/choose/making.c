@@ -110,15 +110,59 @@ static bool is_better(const Candidate *c, const Candidate *than) {
   return c->made && than->made && c->needs.peak_bytes < than->needs.peak_bytes;
 }
 
-// Once more, watched, with the answers that its searches had.
-static void make_again(const Module *model, const ChooseOptions *o, Arena *a, const Candidate *c,
-                       KnownLives *lives, Made *out) {
+// The same once more.
+static Candidate same_again(const Candidate *c) {
   Candidate same = {.plan = c->plan, .ranks = c->ranks, .micro_batches = c->micro_batches};
   same.memory = c->memory;
   same.work = c->work;
+  return same;
+}
+
+// Once more, watched, with the answers that its searches had.
+static void make_again(const Module *model, const ChooseOptions *o, Arena *a, const Candidate *c,
+                       KnownLives *lives, Made *out) {
+  Candidate same = same_again(c);
   unmake(out);
   make_once(model, o, a, &same, true, lives, out);
   if (!same.fits) BUG("the plan '%s' fits, but not when it is made again", c->plan);
+}
+
+// What the search of a small model finds about as good (search/others.c).  NULL: it is not small.
+static Answer *find_others(const Module *model, const ChooseOptions *o, Arena *a,
+                           const Candidate *c, KnownLives *lives) {
+  enum { FEW_OPS = 128 }; // of a step: it is made in milliseconds
+  const Answers *used = c->searched ? lives->used : NULL;
+  if (model->graphs->n_ops > FEW_OPS) return NULL;
+  if (!used || used->all.n != 1 || used->all.at[0].n_nodes > FEW_NODES) return NULL;
+  Made made = {0};
+  Candidate again = same_again(c);
+  lives->others = true;
+  make_once(model, o, a, &again, false, lives, &made);
+  lives->others = false;
+  unmake(&made);
+  return &used->all.at[0];
+}
+
+// All of that is made, and what is best becomes the answer.  Whether there was something better.
+static bool try_as_good(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
+                        KnownLives *lives) {
+  Answer *answer = find_others(model, o, a, c, lives);
+  bool any = false;
+  for (int i = 0; answer && i < answer->n_others; i++) {
+    const int *before = answer->choice;
+    Made made = {0};
+    Candidate now = same_again(c);
+    answer->choice = answer->other[i];
+    make_once(model, o, a, &now, false, lives, &made);
+    unmake(&made);
+    if (is_better(&now, c)) {
+      *c = now;
+      any = true;
+    } else {
+      answer->choice = before;
+    }
+  }
+  return any;
 }
 
 // The best of some rounds.  Only the first is watched, as each may be the last, and most often the
@@ -144,7 +188,7 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
     alike |= now.searched && ok && !now.made;
     if (!memory || is_better(&now, c)) {
       *c = now;
-      *known = (KnownLives){.answers = lives.answers, .arena = a, .lasting = a};
+      *known = (KnownLives){.answers = lives.answers, .used = lives.used, .arena = a, .lasting = a};
     }
     memory = again ? rounds_next(&rounds, &now.round) : 0;
     if (watched)
@@ -152,11 +196,13 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
     else
       unmake(&made);
   } while (memory);
+  lives.answers = known->answers;
+  lives.used = known->used;
+  bool other = try_as_good(model, o, a, c, &lives);
   c->alike = alike;
   c->known = known;
-  lives.answers = known->answers;
   if (kept && c->fits) {
-    if (c->memory) make_again(model, o, a, c, &lives, &best);
+    if (c->memory || other) make_again(model, o, a, c, &lives, &best);
     *kept = best.m;
     best.m = NULL;
     fputs(best.said, stderr);

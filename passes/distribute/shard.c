@@ -376,7 +376,9 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
                       (long long)n_picks(&t), (long long)factoring);
   if (factoring >= 0) pick_number(&t, (int)factoring);
   t.answers = answers_of(&t, 0);
-  bool ok = (factoring >= 0 || pick_factors(m, &t, d)) && attempt(m, &t, d);
+  bool ok = factoring >= 0 || pick_factors(m, &t, d);
+  t.lives->used = t.answers;
+  ok = ok && attempt(m, &t, d);
   t.searched.n_factorings = t.n_best;
   memcpy(t.searched.factoring, t.best, sizeof t.best);
   memcpy(t.searched.took, t.took, sizeof t.took);

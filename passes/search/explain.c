@@ -133,7 +133,8 @@ static const Loc *said_at(const Problem *p, const Node *n) {
   return NULL;
 }
 
-static void explain_node(const Problem *p, const SolverProblem *problem, int node, StrBuf *out) {
+static void explain_node(const Problem *p, const SolverProblem *problem, int node, int taken,
+                         StrBuf *out) {
   Arena *a = out->arena;
   const Node *n = &p->nodes.at[node];
   const Loc *said = said_at(p, n);
@@ -149,17 +150,22 @@ static void explain_node(const Problem *p, const SolverProblem *problem, int nod
   strbuf_add(out, "\n");
   for (int k = 0; k < n->choices.n; k++)
     explain_alternative(p, n, &all[k], all[0].cost, out);
+  for (int k = 1; k < n->choices.n; k++)
+    if (taken >= 0 && all[k].choice == &n->choices.at[taken] && all[k].cost > all[0].cost)
+      strbuf_addf(out, "  taken is %s: the step that is made with it takes less\n",
+                  choice_text(p, a, n, all[k].choice));
   if (said) strbuf_addf(out, "  %s says so of it\n", loc_text(a, said));
 }
 
-const char *search_explain(const Problem *p, const SolverProblem *problem, const char *what) {
+const char *search_explain(const Problem *p, const SolverProblem *problem, const char *what,
+                           const int *choice) {
   StrBuf b = {.arena = p->scratch};
   int n = 0;
   const Op *about = p->s->about;
   for (int i = 0; i < p->nodes.n && n < MAX_EXPLAINED; i++) {
     const Node *node = &p->nodes.at[i];
     if (about ? node->op != about : !is_meant(p->scratch, node, what)) continue;
-    explain_node(p, problem, i, &b);
+    explain_node(p, problem, i, choice ? choice[i] : -1, &b);
     n++;
   }
   return b.at;

@@ -44,6 +44,8 @@ typedef struct KnownLives {
   Lives *lives;            // in `arena`; NULL: not yet
   struct Answers *answers; // of searches, by way to factor the ranks (search.h), in `lasting`;
                            // NULL: none are known
+  struct Answers *used;    // those of the way that was taken
+  bool others;             // other answers that are about as good are wanted, too (others.c)
   Arena *arena, *lasting;
 } KnownLives;
 

@@ -126,6 +126,9 @@ typedef struct Solved {
 } Solved;
 
 Solved search_solve(Problem *p);
+// What is about as cheap, best first, in `a`; none of a large problem (others.c).  Returns how
+// many.
+int search_others(const Problem *p, const Solved *solved, Arena *a, const int ***out);
 // What is found first within the options.
 SolverResult search_any(Problem *p);
 
@@ -166,8 +169,9 @@ const Layout *lies_as(const Problem *p, const Value *v, const Sbp *lies);
 const Layout *back_as(const Problem *p, const Value *v, const Sbp *back); // its gradient
 
 // What the choices of a value, or of the ops of a kind or place, would cost; NULL: nothing is
-// called so.
-const char *search_explain(const Problem *p, const SolverProblem *problem, const char *what);
+// called so.  `choice`, or NULL, is what was taken, which need not be the cheapest (others.c).
+const char *search_explain(const Problem *p, const SolverProblem *problem, const char *what,
+                           const int *choice);
 
 // How a value is moved: all of it at once; with others, axis by axis, so that it takes no time to
 // start; or each slice of time by itself.

@@ -195,23 +195,32 @@ static const Lives *known_lives(const Problem *p) {
   return lives;
 }
 
-// What was answered when this factoring was tried; NULL: it is to be asked.
-static const int *known_answer(const Problem *p, Searched *out) {
-  Answers *all = p->s->answers;
-  bool asked = p->s->problem || p->s->explain; // about all of it
-  if (!all || !all->known || all->next >= all->all.n || asked) return NULL;
-  const Answer *a = &all->all.at[all->next++];
-  if (a->n_nodes != p->nodes.n) BUG("a factoring asks something else the second time");
-  *out = a->searched;
-  return a->choice;
+// Whether others are wanted besides the answer: of the factoring that is taken.
+static bool wants_others(const Problem *p) {
+  return p->s->lives && p->s->lives->others && !p->s->tried;
 }
 
-static void keep_answer(const Problem *p, const int *choice, const Searched *found) {
+// What was answered when this factoring was tried; NULL: nothing.
+static Answer *known_answer(const Problem *p) {
   Answers *all = p->s->answers;
-  if (!all || all->known) return;
+  if (!all || !all->known || all->next >= all->all.n) return NULL;
+  Answer *a = &all->all.at[all->next++];
+  if (a->n_nodes != p->nodes.n) BUG("a factoring asks something else the second time");
+  return a;
+}
+
+static void note_answer(const Problem *p, const Solved *solved, const Searched *found,
+                        Answer *known) {
+  Answers *all = p->s->answers;
+  if (!all || (all->known && !known)) return;
   int n = p->nodes.n;
-  Answer a = {arena_copy(all->arena, choice, (size_t)n * sizeof *choice), n, *found};
-  vec_push(all->arena, &all->all, a);
+  Answer a = {.n_nodes = n, .searched = *found};
+  a.choice = arena_copy(all->arena, solved->result.choice, (size_t)n * sizeof *a.choice);
+  if (wants_others(p)) a.n_others = search_others(p, solved, all->arena, &a.other);
+  if (known)
+    *known = a;
+  else
+    vec_push(all->arena, &all->all, a);
 }
 
 static Searched searched_of(const Problem *p, const Solved *solved) {
@@ -233,15 +242,19 @@ static Searched searched_of(const Problem *p, const Solved *solved) {
 static const int *solve(Problem *p, Searched *out, const Loc *why, Diag *d) {
   Sharding *s = p->s;
   if (!choices_make(p)) return no_choice(p, why, d);
-  const int *choice = known_answer(p, out);
-  if (!choice) {
+  Answer *known = known_answer(p);
+  bool anew = !known || wants_others(p);
+  const int *choice = anew ? NULL : known->choice;
+  if (anew || s->problem || s->explain) {
     Solved solved = search_solve(p);
     *out = searched_of(p, &solved);
     if (s->problem && !solver_write(&solved.problem, s->problem, d)) return NULL;
     if (!solved.result.choice) return does_not_fit(p, &solved.result, why, d);
-    if (s->explain) out->explained = search_explain(p, &solved.problem, s->explain);
-    choice = solved.result.choice;
-    keep_answer(p, choice, out);
+    if (anew) choice = solved.result.choice;
+    if (s->explain) out->explained = search_explain(p, &solved.problem, s->explain, choice);
+    if (anew) note_answer(p, &solved, out, known);
+  } else {
+    *out = known->searched;
   }
   if (!s->about) leave_open(p);
   return choice;

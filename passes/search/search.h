@@ -38,6 +38,10 @@ enum { N_FACTORINGS = 3 };
 // Those that take more than so many times what the best does are not tried by anyone.
 #define WORTH_TRYING 1.05
 
+// A search of no more nodes says what else is about as good as its answer, when it is asked:
+// others.c.
+enum { FEW_NODES = 32 };
+
 // What came of it.
 typedef struct Searched {
   int n; // searches
@@ -61,6 +65,8 @@ typedef struct Searched {
 typedef struct Answer {
   const int *choice; // [n_nodes] as the solver has it
   int n_nodes;
+  const int **other; // [n_others] what is about as cheap, best first: others.c
+  int n_others;
   Searched searched;
 } Answer;
 

@@ -120,6 +120,13 @@ typedef struct SolverResult {
 // The result's choice lives in `a`.  The problem must be one that solver_read would accept.
 SolverResult solver_solve(Arena *a, const SolverProblem *p, const SolverOptions *o);
 
+// The cheapest choices, best first, of those that cost no more than `worst`: at most `most`, into
+// `out`; returns how many.  Two of them differ in one of the first `n` nodes; the others are as is
+// best then.  Each is solved for, as often as there are nodes, so this is for small problems; what
+// options limit is each of these.
+int solver_ranked(Arena *a, const SolverProblem *p, const SolverOptions *o, int n, SolverCost worst,
+                  int most, const int **out);
+
 // One of the other methods, for comparison; solver_solve calls it.
 SolverResult solver_compare(Arena *a, const SolverProblem *p, const SolverOptions *o);
 

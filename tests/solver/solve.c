@@ -124,6 +124,70 @@ static void no_method_is_below(void **state) {
   }
 }
 
+// What the choices of the first `n` nodes cost at least, by number; INT64_MAX where nothing fits.
+// Returns how many there are.
+static int costs_of_first(Arena *a, const SolverProblem *p, int n, int64_t **out) {
+  int *choice = arena_array(a, int, p->n_nodes), count = 1, number = 0;
+  for (int v = 0; v < n; v++)
+    count *= p->node[v].n;
+  int64_t *least = *out = arena_array(a, int64_t, count);
+  for (int i = 0; i < count; i++)
+    least[i] = INT64_MAX;
+  for (int v = 0; v < p->n_nodes;) {
+    SolverCost cost;
+    int64_t moment;
+    if (solver_cost(p, choice, &cost) && cost < least[number] &&
+        (p->limit == SOLVER_NO_LIMIT || solver_peak(p, choice, &moment) <= p->limit))
+      least[number] = (int64_t)cost;
+    for (v = 0; v < p->n_nodes && ++choice[v] == p->node[v].n; v++)
+      choice[v] = 0;
+    number = 0;
+    for (int k = 0, times = 1; k < n; times *= p->node[k++].n)
+      number += choice[k] * times;
+  }
+  return count;
+}
+
+static int by_number(const void *x, const void *y) {
+  const int64_t *a = x, *b = y;
+  return (*a > *b) - (*a < *b);
+}
+
+// How many were cut off by what they may cost, and how many by their number.
+static int too_dear, too_many;
+
+static void ranked_are(Arena *a, const SolverProblem *p, SolverCost best, int n, int more) {
+  enum { MOST = 12 };
+  const int *ranked[MOST];
+  int64_t *least, worst = (int64_t)best + more;
+  SolverOptions o = {.seconds = 20, .seed = 1};
+  int all = costs_of_first(a, p, n, &least),
+      found = solver_ranked(a, p, &o, n, worst, MOST, ranked);
+  qsort(least, (size_t)all, sizeof *least, by_number);
+  for (int i = 0; i < found; i++) {
+    SolverResult r = {.choice = ranked[i], .cost = least[i]};
+    assert_fits(p, &r);
+    for (int k = 0; k < i; k++)
+      assert_memory_not_equal(ranked[i], ranked[k], (size_t)n * sizeof *ranked[i]);
+  }
+  if (found < MOST && found < all) assert_true(least[found] > worst);
+  too_dear += found < MOST && found < all;
+  too_many += found == MOST;
+}
+
+static void all_are_ranked(Arena *a, const SolverProblem *p, SolverCost best, bool any) {
+  ranked_are(a, p, any ? best : 0, p->n_nodes, 150);
+  ranked_are(a, p, any ? best : 0, p->n_nodes / 2, 30);
+}
+
+// The best choices in their order, of all nodes and of some.
+static void the_next_best_are_found(void **state) {
+  (void)state;
+  each_problem(all_are_ranked);
+  assert_in_range(too_dear, 50, 480);
+  assert_in_range(too_many, 30, 480);
+}
+
 // -- The parts -------------------------------------------------------------------------------
 
 // What is left after reduction has the same optimum, which is that of all after recovery.
@@ -388,6 +452,7 @@ int main(void) {
       cmocka_unit_test(cutting_off_loses_nothing),
       cmocka_unit_test(less_memory_is_never_cheaper),
       cmocka_unit_test(no_method_is_below),
+      cmocka_unit_test(the_next_best_are_found),
       cmocka_unit_test(reduction_is_exact),
       cmocka_unit_test(bounds_are_below),
       cmocka_unit_test(elimination_is_exact),
