@@ -3,8 +3,8 @@
 Every way to split the ops of a tiny model and to lay its inputs and weights, over one axis or two, is written as a plan,
 and what comes of it is priced as nnaot prices any plan: its step, after all passes.  What is done to the loss follows by
 propagation.  The search sees its own prices only; what its plan really takes must not be much more than the least.  What
-it cannot say: whether the sum of the loss is hidden beside backward, or goes with that of the norm, depends on how long
-backward is under all other choices; that is worth 6 % of a step of 25 microseconds (flat).
+it cannot say, as what is hidden beside backward depends on how long that is under all other choices, is found by making the
+next best answers, too.
 
 The same is asked of `auto`, among the plans under which something is sent: one under which all ranks do the same is none
 for `auto`.
@@ -25,7 +25,7 @@ import sys
 import tempfile
 
 NNAOT = os.path.join(os.environ.get("BUILD", "build"), "bin", "nnaot")
-WORST = 1.06  # of the least
+WORST = {"search": 1.03, "auto": 1.01}  # times the least
 CLUSTER = """return {{ nodes = {nodes}, per_node = {per_node}, nics = 1, start = 2e-6,
   inside = {{ alpha = 1e-6, beta = {inside} }}, across = {{ alpha = 5e-6, beta = {across} }},
   memory = {memory}, memory_speed = 1e12, f32 = 1e13, half = 1e13, launch = 1e-6 }}
@@ -186,7 +186,7 @@ def limits(prices):
 def check(name, case, every, less):
     with tempfile.TemporaryDirectory() as folder:
         anew = name.startswith("anew")
-        bench, found, worst = Bench(folder, case, anew), {}, 0
+        bench, found, good = Bench(folder, case, anew), {}, True
         prices = bench.price_all(every)
         for memory in limits(prices)[:None if less else 1]:
             bench.limit(memory)
@@ -196,10 +196,10 @@ def check(name, case, every, less):
         for (memory, plan), price in found.items():
             best = min(p for p in prices if SLACK * p[1] <= memory and (p[2] or plan != "auto"))
             ms = price[0] if price else float("inf")
-            worst = max(worst, ms / best[0])
+            good &= ms <= WORST[plan] * best[0]
             print(f"{name:11} {len(prices):6} plans, {memory:13} bytes: best {best[0]:.6f} ms, {plan} {ms:.6f} ms, "
                   f"{ms / best[0]:.4f}   {best[3] if ms > best[0] else ''}", flush=True)
-    return worst
+    return good
 
 
 def main():
@@ -210,7 +210,7 @@ def main():
     parser.add_argument("--every", type=int, default=1)
     o = parser.parse_args()
     cases = {**CASES, **(LONG if o.models or o.all else {})}
-    sys.exit(max([check(name, cases[name], o.every, o.memory) for name in o.models or cases]) > WORST)
+    sys.exit(not all([check(name, cases[name], o.every, o.memory) for name in o.models or cases]))
 
 
 main()
