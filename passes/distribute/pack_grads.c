@@ -141,9 +141,11 @@ static bool close_read(Packer *p, int64_t id) {
 }
 
 // A rank's part of a sum is taken where it is read: right behind the sum it would close the bucket.
+// From the end on, so that what was moved is behind: several may go before one reader.
 static void sink_slices(Graph *g) {
   graph_renumber(g);
-  for_each_op_safe(op, g) {
+  for (Op *op = g->last, *before; op; op = before) {
+    before = op->prev;
     const Op *sum = op->kind == OP_local_slice ? op->in[0].value->def : NULL;
     Op *reader = NULL;
     for_each_use(u, op->out[0])
