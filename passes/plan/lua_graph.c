@@ -125,6 +125,14 @@ int plan_axis(lua_State *l, int arg) {
   return FAIL(l, NULL, "'%s' is no axis of this program; there is %s", name, known.at);
 }
 
+void plan_axes(lua_State *l, int arg, int n, int *out) {
+  for (int i = 0; i < n; i++) {
+    out[i] = plan_axis(l, arg + i);
+    for (int k = 0; k < i; k++)
+      if (out[k] == out[i]) FAIL(l, NULL, "the axis '%s' is given twice", lua_tostring(l, arg + i));
+  }
+}
+
 int plan_dim(lua_State *l, int arg, int rank, const Loc *loc) {
   lua_Integer dim = luaL_checkinteger(l, arg);
   if (dim >= -rank && dim < rank) return (int)(dim < 0 ? dim + rank : dim);

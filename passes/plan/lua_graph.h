@@ -62,6 +62,7 @@ Op *plan_op(lua_State *l, int arg);
 Value *plan_value(lua_State *l, int arg);
 const Loc *plan_loc(const Value *v); // where in the model: of its op, if it has one
 int plan_axis(lua_State *l, int arg);
+void plan_axes(lua_State *l, int arg, int n, int *out); // `n` of them, none twice
 int plan_dim(lua_State *l, int arg, int rank, const Loc *loc);
 // Calls: lua_annotations.c.
 int plan_annotations(lua_State *l);

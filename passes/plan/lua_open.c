@@ -40,8 +40,7 @@ static int search(lua_State *l) {
   if (n < 1 || n > MAX_AXES) return FAIL(l, NULL, "search takes the axes that it is about");
   if (++p->n_searches > MAX_SEARCHES)
     return FAIL(l, NULL, "a program searches at most %d times", MAX_SEARCHES);
-  for (int i = 0; i < n; i++)
-    axis[i] = plan_axis(l, i + 1);
+  plan_axes(l, 1, n, axis);
   for_each_op(op, p->s->g)
     if (op_mesh(op) != p->s->mesh)
       return FAIL(l, op->loc,

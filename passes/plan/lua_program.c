@@ -41,12 +41,7 @@ static int apply(lua_State *l) {
   plan_sharding(l);
   if (n > MAX_AXES || (n < 1) != (p->n_axes == 0))
     return FAIL(l, NULL, "apply takes a program and, in 'step', its axes");
-  for (int i = 0; i < n; i++) {
-    axis[i] = plan_axis(l, i + 2);
-    for (int k = 0; k < i; k++)
-      if (axis[k] == axis[i])
-        return FAIL(l, NULL, "the axis '%s' is given twice", lua_tostring(l, i + 2));
-  }
+  plan_axes(l, 2, n, axis);
   if (p->depth == MAX_DEPTH)
     return FAIL(l, NULL, "programs apply one another more than %d deep", MAX_DEPTH);
   PlanProgram *other = program_open(p->box.arena, name, p->box.d);
