@@ -1,4 +1,16 @@
-// What can be chosen: see problem.h.
+// What can be chosen: the nodes of the problem, and each one's choices.
+//
+//     %y = linear %x, %w      an op          what each axis splits: -, 0, n or k; and where a sum comes
+//                                            in, and it is linear in that operand, + of it
+//     %w: weight              a parameter    how it lies, {B}, {S(0)} or {S(1)}, and how its states do
+//     %y, read by two ops     a value        how both get it, and how their gradients are added up
+//
+// With two axes a choice is one of each, but for combinations that lengths do not allow.  What
+// programs have said leaves those choices that agree with it, one where all is said.
+//
+// In a large model layers that repeat have one node together, so the problem is as large as what
+// is different in it; but for ops of which programs say something else than of the first like them.
+// A small one is decided op by op.
 
 #include <math.h>
 #include <string.h>
