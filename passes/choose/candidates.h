@@ -25,8 +25,8 @@ typedef Vec(Trial) Trials;
 
 // Those that are tried at first, or that were asked for.
 void candidates_list(const Module *m, const ChooseOptions *o, Arena *a, Trials *out);
-// Those for where none of them fits: what is not kept is computed anew; then stages; then what
-// lasts is elsewhere.
+// Those for where none of them fits in one micro-batch: what is not kept is computed anew; then
+// stages, where none fits at all; then what lasts is elsewhere.
 void candidates_anew(const Module *m, const ChooseOptions *o, Arena *a, Trials *out);
 void candidates_stages(const Module *m, const ChooseOptions *o, Arena *a, Trials *out);
 void candidates_last(const Module *m, const ChooseOptions *o, Arena *a, Trials *out);

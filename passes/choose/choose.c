@@ -112,6 +112,11 @@ static bool memory_cuts(const ChooseOptions *o, const Candidates *all) {
   return best >= 0 && !o->micro_batches && all->at[best].micro_batches > 1;
 }
 
+// Whether what needs less memory may be the best, though it takes longer.
+static bool lacks_memory(const Candidates *all, bool cuts) {
+  return any_made(all) && (!any_fits(all) || cuts);
+}
+
 // What takes longer is tried where nothing else fits as it is; what needs less memory is no help
 // where the model cannot be cut.  What was made of a plan is kept where there is no other plan to
 // compare it with: the last that was tried, if any, fits.
@@ -127,11 +132,11 @@ int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidate
   try_inside(model, o, a, out);
   bool cuts = memory_cuts(o, out);
   try_pipelines(model, o, a, out);
-  if (any_made(out) && (!any_fits(out) || cuts)) candidates_anew(model, o, a, &anew);
+  if (lacks_memory(out, cuts)) candidates_anew(model, o, a, &anew);
   try_all(model, o, a, &anew, out, NULL);
   if (!any_fits(out)) candidates_stages(model, o, a, &stages);
   try_all(model, o, a, &stages, out, NULL);
-  if (any_made(out) && !any_fits(out)) candidates_last(model, o, a, &last);
+  if (lacks_memory(out, cuts)) candidates_last(model, o, a, &last);
   try_all(model, o, a, &last, out, NULL);
   return cheapest(out);
 }

@@ -16,14 +16,15 @@
 // after they were fused, its memory as plan_memory lays it out.  Where none of them fits, or the
 // best only in more micro-batches than one, the inside of layers is computed anew (recompute.c) or
 // in host memory until backward (swap.c), with each of the others; where that does not fit either,
-// or none of them can be made, stages are tried, alone and with one of the others; and where none
-// of all these fits, data parallelism with the optimizer's states in host memory (offload.c). Where
-// something fits stages are tried if they may be faster (pipelines.h); and where a search would
-// rather share nothing, as models are so small, one inside of data parallelism over some of the
-// ranks.  A plan that cannot be made of the model is no candidate, and neither is one by which all
-// ranks do the same.  Of those that take up to 1 % more than the cheapest, the one is taken in
-// which most ranks share the work.  One that does not fit is tried again with more micro-batches,
-// as long as that may help; and stages with so many that they are busy most of the time.
+// or none of them can be made, stages are tried, alone and with one of the others; and where still
+// none fits in one micro-batch, data parallelism with the optimizer's states in host memory
+// (offload.c). Where something fits stages are tried if they may be faster (pipelines.h); and where
+// a search would rather share nothing, as models are so small, one inside of data parallelism over
+// some of the ranks.  A plan that cannot be made of the model is no candidate, and neither is one
+// by which all ranks do the same.  Of those that take up to 1 % more than the cheapest, the one is
+// taken in which most ranks share the work.  One that does not fit is tried again with more
+// micro-batches, as long as that may help; and stages with so many that they are busy most of the
+// time.
 //
 // A search is asked several times where memory is short, counting on more or less of it, as what
 // its plans need is only known when they are made (rounds.h); and again, counting on less, where
