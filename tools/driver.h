@@ -137,6 +137,8 @@ const char *joined(Arena *a, const Strings *s);
 
 // Whether the plan is written as a program: --emit plan -o FILE.lua.
 bool writes_program(const Settings *s);
+// Whether a step of as many ranks can be predicted there, where that is to be shown.
+bool check_priced(const Settings *s, const Cluster *c, int64_t ranks, Diag *d);
 bool write_all(const Settings *s, Compiled *c, Arena *a, Diag *d);
 
 // -- driver_executable.c ---------------------------------------------------------------------

@@ -111,34 +111,51 @@ static bool write_output(const Settings *s, Compiled *c, Arena *a, Diag *d) {
   return false;
 }
 
-// Why there is no timeline.
-static bool no_timeline(const Summary *of, const Module *m, const char *option, Diag *d) {
+static bool has_pictures(const Settings *s) {
+  return s->trace || s->report;
+}
+
+static bool no_timeline(const Settings *s, Diag *d) {
+  return diag_error(d, NULL, "%s: what a step takes cannot be predicted",
+                    s->trace ? "--trace" : "--report");
+}
+
+bool check_priced(const Settings *s, const Cluster *c, int64_t ranks, Diag *d) {
+  bool enough = ranks <= cluster_devices(c);
+  if (!has_pictures(s) || (enough && cost_known(c))) return true;
+  no_timeline(s, d);
+  if (!enough) {
+    diag_note(d, NULL, "cluster '%s' has %d devices for %lld ranks", c->name, cluster_devices(c),
+              (long long)ranks);
+    return false;
+  }
+  diag_note(d, NULL, "cluster '%s' does not say how fast its devices are", c->name);
+  diag_hint(d, "say it in its file, or give another --cluster");
+  return false;
+}
+
+// What --trace and --report show.
+static bool predict(const Settings *s, const Compiled *c, Arena *a, StepTimeline *out, Diag *d) {
   int ranks;
-  const Cluster *c = of->cluster;
-  module_devices(m, m->arena, &ranks);
-  diag_error(d, NULL, "%s: what a step takes cannot be predicted", option);
-  if (m->phase < PHASE_local)
-    diag_note(d, NULL, "the passes stopped before the program was one of ranks, phase 'local'");
-  else if (ranks > cluster_devices(c))
-    diag_note(d, NULL, "cluster '%s' has %d devices for %d ranks", c->name, cluster_devices(c),
-              ranks);
-  else if (!cost_known(c)) {
-    diag_note(d, NULL, "cluster '%s' does not say how fast its devices are", c->name);
-    diag_hint(d, "say it in its file, or give another --cluster");
-  } else
-    diag_note(d, NULL, "the runs of the schedule wait for each other in a circle");
+  module_devices(c->m, a, &ranks);
+  if (!has_pictures(s) || step_timeline(c->m, c->summary.cluster, c->summary.target, a, out))
+    return true;
+  if (c->m->phase >= PHASE_local && !check_priced(s, c->summary.cluster, ranks, d)) return false;
+  no_timeline(s, d);
+  diag_note(d, NULL, "%s",
+            c->m->phase < PHASE_local
+                ? "the passes stopped before the program was one of ranks, phase 'local'"
+                : "the runs of the schedule wait for each other in a circle");
   return false;
 }
 
 // --trace and --report, of one prediction.
-static bool write_pictures(const Settings *s, Compiled *c, Arena *a, Diag *d) {
+static bool write_pictures(const Settings *s, Compiled *c, const StepTimeline *t, Arena *a,
+                           Diag *d) {
   Target target = c->summary.target;
-  StepTimeline t;
-  if (!s->trace && !s->report) return true;
-  if (!step_timeline(c->m, c->summary.cluster, target, a, &t))
-    return no_timeline(&c->summary, c->m, s->trace ? "--trace" : "--report", d);
-  const LaneMemory *memory = c->m->phase >= PHASE_planned ? step_memory(&t, c->m, a) : NULL;
-  if (s->trace && !output_write(s->trace, trace_text(a, c->m, target, &t, memory), d)) return false;
+  if (!has_pictures(s)) return true;
+  const LaneMemory *memory = c->m->phase >= PHASE_planned ? step_memory(t, c->m, a) : NULL;
+  if (s->trace && !output_write(s->trace, trace_text(a, c->m, target, t, memory), d)) return false;
   if (!s->report) return true;
   if (fflush(c->diffs)) return diag_error(d, NULL, "--report: %s", strerror(errno));
   const char *slash = strrchr(s->model, '/');
@@ -146,19 +163,21 @@ static bool write_pictures(const Settings *s, Compiled *c, Arena *a, Diag *d) {
               .plan = c->summary.plan ? c->summary.plan : "",
               .m = c->m,
               .seen = &c->summary,
-              .timeline = &t,
+              .timeline = t,
               .memory = memory,
-              .host = c->m->host_bytes ? step_host_memory(&t, c->m, a) : NULL,
+              .host = c->m->host_bytes ? step_host_memory(t, c->m, a) : NULL,
               .diffs = c->diff_text};
   return output_write(s->report, report_text(a, &r), d);
 }
 
 bool write_all(const Settings *s, Compiled *c, Arena *a, Diag *d) {
+  StepTimeline t;
+  if (!predict(s, c, a, &t, d)) return false;
   if (s->verbose) say_weights(c->m);
   if (s->explain && !say_explained(s, c, d)) return false;
   if (!write_output(s, c, a, d)) return false;
   if (s->summary && !output_write(s->summary, summary_text(&c->summary, c->m), d)) return false;
-  if (!write_pictures(s, c, a, d)) return false;
+  if (!write_pictures(s, c, &t, a, d)) return false;
   return !s->manifest ||
          output_write(s->manifest, manifest_text(a, c->m, str_ends(s->manifest, ".csv")), d);
 }

@@ -11,11 +11,16 @@
 //     plan: dp                            1.224773 ms   4358272 bytes   +95.23 %
 //     plan: dp,search=2                   1.300000 ms   4358272 bytes   +107.22 %   2 of 4 ranks share it
 //     plan: zero3, 4 micro-batches        0.610000 ms   9358272 bytes   does not fit into 8000000
-//     plan: tp2d                          all ranks do the same
+//     plan: tp2d                                                           all ranks do the same
+//
+// and on a cluster of which it is not known how fast it is
+//
+//     plan: dp                              not priced   4358272 bytes
 
 #include "explain.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,13 +102,16 @@ void explain_candidates(const Candidates *all, int chosen, const Cluster *c, FIL
     const Candidate *x = order[i];
     fprintf(out, "plan: %-28s ", candidate_name(a, x));
     if (!x->made) {
-      fprintf(out, "%s\n", x->why);
+      fprintf(out, "%36s   %s\n", "", x->why);
       continue;
     }
-    fprintf(out, "%12.6f ms %14" PRId64 " bytes", 1e3 * x->seconds, x->needs.peak_bytes);
+    bool priced = isfinite(x->seconds);
+    fprintf(out, "%15s %14" PRId64 " bytes",
+            priced ? str_format(a, "%.6f ms", 1e3 * x->seconds) : "not priced",
+            x->needs.peak_bytes);
     if (!x->fits)
       fprintf(out, "   does not fit into %.0f", c->memory);
-    else if (x != best)
+    else if (x != best && priced)
       fprintf(out, "   %+.2f %%", 100 * (x->seconds - best->seconds) / best->seconds);
     if (x->sharing < x->ranks)
       fprintf(out, "   %d of %" PRId64 " ranks share it", x->sharing, x->ranks);

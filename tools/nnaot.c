@@ -198,6 +198,7 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
   const char *cluster = s->cluster ? s->cluster : target_info[target].cluster;
   c.summary.cluster = cluster_read(a, cluster, "--cluster", d);
   if (!c.summary.cluster) return false;
+  if (!s->pipeline && !check_priced(s, c.summary.cluster, s->ranks, d)) return false;
 
   // The model as a module, with the rows of all batches of a step.
   c.m = is_text(s) ? module_read(s->model, d) : onnx_import(s->model, &c.import, d);

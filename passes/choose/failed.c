@@ -23,32 +23,42 @@ static const Candidate *smallest(const Candidates *all) {
   return best;
 }
 
-// Whether two reasons are one, but for the axis that they are about.
-static bool is_same_reason(const char *x, const char *y) {
-  static const char along[] = " along ";
+// How much of a reason is as it is by chance: a number, or the axis that it is about.
+static size_t chance(const char *text) {
+  static const char digits[] = "0123456789", along[] = " along ";
   enum { N = sizeof along - 1 };
-  while (*x && *x == *y) {
-    bool axis = !strncmp(x, along, N) && !strncmp(y, along, N);
-    x += axis ? N + strcspn(x + N, " :;,") : 1;
-    y += axis ? N + strcspn(y + N, " :;,") : 1;
+  return strncmp(text, along, N) ? strspn(text, digits) : N + strcspn(text + N, " :;,");
+}
+
+// Whether two reasons are one, but for that.
+static bool is_same_reason(const char *x, const char *y) {
+  while (*x && *y) {
+    size_t in_x = chance(x), in_y = chance(y);
+    if (!in_x != !in_y || (!in_x && *x != *y)) return false;
+    x += in_x ? in_x : 1;
+    y += in_y ? in_y : 1;
   }
   return *x == *y;
 }
 
-// "dp, zero1 and zero3", those that could not be made for the same reason as number `first`; NULL
-// where an earlier one could not either.
+// "dp, zero1 and zero3", those that could not be made for the same reason as number `first`, or the
+// first few; NULL where an earlier one could not either.
 static const char *same_reason(Arena *a, const Candidates *all, int first) {
+  enum { FEW = 8 };
   StrBuf b = {.arena = a};
   const char *why = all->at[first].why;
-  int last = first;
+  int n = 0, said = 0;
   for (int i = 0; i < all->n; i++) {
     if (!is_same_reason(all->at[i].why, why)) continue;
     if (i < first) return NULL;
-    last = i;
+    n++;
   }
-  for (int i = first; i <= last; i++)
-    if (is_same_reason(all->at[i].why, why))
-      strbuf_addf(&b, "%s%s", i == first ? "" : i == last ? " and " : ", ", all->at[i].plan);
+  for (int i = first; i < all->n && said < FEW; i++) {
+    if (!is_same_reason(all->at[i].why, why)) continue;
+    said++;
+    strbuf_addf(&b, "%s%s", said == 1 ? "" : said == n ? " and " : ", ", all->at[i].plan);
+  }
+  if (n > FEW) strbuf_addf(&b, " and %d more", n - FEW);
   return b.at;
 }
 
