@@ -235,6 +235,7 @@ void candidates_all_of_stages(const Module *m, const ChooseOptions *o, Arena *a,
                               Trials *out) {
   for (int i = 0; i < N_KNOWN; i++)
     if (known[i].use & STAGES) list_stages(m, o, a, &known[i], stages, out);
+  if (stages < o->ranks) list_with(o, a, first_kind(STAGES), stages, first_kind(SEARCH), out);
 }
 
 // The program of a plan's text that says stages, in whatever order: where it begins, and the kind;

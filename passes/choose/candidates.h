@@ -36,7 +36,7 @@ void candidates_of_stages(const ChooseOptions *o, Arena *a, int64_t stages, bool
                           Trials *out);
 // Stages of unequal numbers of ranks, where devices differ.
 void candidates_uneven(const ChooseOptions *o, Arena *a, Trials *out);
-// So many stages, with each of the others inside or outside of them.
+// So many stages, with each of the others inside or outside of them, and a search inside.
 void candidates_all_of_stages(const Module *m, const ChooseOptions *o, Arena *a, int64_t stages,
                               Trials *out);
 // The same plan, whose stages run in another order; none where there is one micro-batch.

@@ -51,15 +51,19 @@ static bool is_tried(const Candidates *all, int first, const Candidate *c) {
   return false;
 }
 
-// In as many micro-batches as they say, and no more where they do not fit.
-static void try_each(const Module *model, const ChooseOptions *o, Arena *a, const Trials *trials,
+// In as many micro-batches as they say, and no more where they do not fit.  Whether any could be
+// made.
+static bool try_each(const Module *model, const ChooseOptions *o, Arena *a, const Trials *trials,
                      int first, Candidates *all) {
+  bool any = false;
   for (int i = 0; i < trials->n; i++) {
     Candidate c = trials->at[i].c;
     if (is_tried(all, first, &c)) continue;
     candidate_make(model, o, a, &c, NULL);
     if (c.made) vec_push(a, all, c);
+    any |= c.made;
   }
+  return any;
 }
 
 static void cut_from(Trials *trials, int first, int64_t slices) {
@@ -76,26 +80,41 @@ static int64_t filling(const ChooseOptions *o, int64_t stages, int64_t slices) {
   return n <= o->batch && n <= MAX_MICRO_BATCHES ? n : 0;
 }
 
-// So many stages, or where devices differ any number, in as many micro-batches.
-static void list_shape(const ChooseOptions *o, Arena *a, int64_t stages, int64_t slices,
-                       bool searched, Trials *out) {
-  int first = out->n;
-  candidates_of_stages(o, a, stages, searched, out);
-  candidates_uneven(o, a, out);
-  cut_from(out, first, slices);
+// The next less number of micro-batches that the rows can be cut in, more than `slices`; 0: none.
+static int64_t next_less(const ChooseOptions *o, int64_t n, int64_t slices) {
+  for (n--; n > slices; n--)
+    if (o->batch % n == 0) return n;
+  return 0;
 }
 
-// Every number of stages that may be worth it, in `slices` micro-batches or as many as fill it.
-static void list_shapes(const Module *model, const ChooseOptions *o, Arena *a, int64_t slices,
-                        double worth, bool searched, Trials *out) {
+// So many stages, or where devices differ any number, in as many micro-batches.  Whether so many
+// could be made.
+static bool try_shape(const Module *model, const ChooseOptions *o, Arena *a, int64_t stages,
+                      int64_t slices, bool searched, int first, Candidates *all) {
+  Trials even = {0}, uneven = {0};
+  candidates_of_stages(o, a, stages, searched, &even);
+  candidates_uneven(o, a, &uneven);
+  cut_from(&even, 0, slices);
+  cut_from(&uneven, 0, slices);
+  bool any = try_each(model, o, a, &even, first, all);
+  try_each(model, o, a, &uneven, first, all);
+  return any;
+}
+
+// Every number of stages that may be worth it, in `slices` micro-batches and as many as fill it, or
+// where ranks of a stage cannot share so few rows, the most that can be made.
+static void try_shapes(const Module *model, const ChooseOptions *o, Arena *a, int64_t slices,
+                       double worth, bool searched, int first, Candidates *all) {
   double alone = alone_seconds(model, o, a, slices);
   for (int64_t k = 2; k <= o->ranks; k++) {
     if (o->ranks % k != 0) continue;
-    if (least_seconds(o, alone, k, slices) < worth) list_shape(o, a, k, slices, searched, out);
-    int64_t more = filling(o, k, slices);
-    if (!more || least_seconds(o, alone, k, more) >= worth) continue;
-    if (least_seconds(o, alone_seconds(model, o, a, more), k, more) >= worth) continue;
-    list_shape(o, a, k, more, searched, out);
+    if (least_seconds(o, alone, k, slices) < worth)
+      try_shape(model, o, a, k, slices, searched, first, all);
+    for (int64_t n = filling(o, k, slices); n; n = next_less(o, n, slices)) {
+      if (least_seconds(o, alone, k, n) >= worth) break;
+      if (least_seconds(o, alone_seconds(model, o, a, n), k, n) >= worth) continue;
+      if (try_shape(model, o, a, k, n, searched, first, all)) break;
+    }
   }
 }
 
@@ -123,9 +142,7 @@ void try_pipelines(const Module *model, const ChooseOptions *o, Arena *a, Candid
   if (!best) return;
   double worth = LEAST_GAIN * best->seconds;
   int first = all->n;
-  Trials shapes = {0};
-  list_shapes(model, o, a, best->micro_batches, worth, any_alike(all), &shapes);
-  try_each(model, o, a, &shapes, first, all);
+  try_shapes(model, o, a, best->micro_batches, worth, any_alike(all), first, all);
   const Candidate *shape = fastest(all, first, 0);
   if (!shape || shape->seconds > MAY_IMPROVE * worth) return;
   try_orders_of_numbers(model, o, a, first, all);
