@@ -89,15 +89,6 @@ static const Layout *along_time(const Value *v, int kind) {
 
 // -- What a weight's update reads ----------------------------------------------------------------
 
-static bool optimizes(const Op *op) {
-  return op->kind == OP_sgd || (op_info[op->kind].traits & STATES);
-}
-
-// The operand that every gradient is multiplied by; the step stands behind it, if there is one.
-static int gscale_of(const Op *op) {
-  return op->kind == OP_sgd ? op->n_in - 1 : op->n_in - 2;
-}
-
 // Whether it is a move from some devices to others, which does not find there what it moves.
 static bool goes_elsewhere(const Stasher *s, const Op *op) {
   return op->kind == OP_move && !op_inplace(op, 0, 0, s->scratch) &&
@@ -110,7 +101,7 @@ static void mark(Stasher *s, const Value *v) {
   if (!op || !s->late[op->id] || s->ours[op->id]) return;
   s->ours[op->id] = true;
   for (int i = 0; i < op->n_in; i++)
-    if (!optimizes(op) || i < gscale_of(op)) mark(s, op->in[i].value);
+    if (!op_optimizes(op) || i < op_gscale(op)) mark(s, op->in[i].value);
 }
 
 static bool leads_from(const Stasher *s, const Value *v, const Value *from, bool *seen) {
@@ -142,7 +133,7 @@ static bool wrong(const Stasher *s, const Value *w, const char *why, const char 
 }
 
 static bool check_gscale(const Stasher *s, const Value *w, const Op *op) {
-  const Value *scale = op->in[gscale_of(op)].value;
+  const Value *scale = op->in[op_gscale(op)].value;
   double number;
   if (is_number(scale, &number)) return true;
   Result *norm = graph_find_output(s->g, "grad_norm");
@@ -190,13 +181,13 @@ static bool check_alone(const Stasher *s, const Value *w, const Op *update) {
 
 // Gradients of means over a slice, of those of means over all.
 static void scale_gradients(const Stasher *s, Builder *b, Op *op) {
-  const Value *scale = op->in[gscale_of(op)].value;
+  const Value *scale = op->in[op_gscale(op)].value;
   double number = 1;
   is_number(scale, &number);
   Value *times = build_fill(b, scale->type->dtype, 0, NULL, number * s->slices);
   if (!times) BUG("fill does not fit");
   times->layout = scale->layout;
-  op_set_in(op, gscale_of(op), times);
+  op_set_in(op, op_gscale(op), times);
 }
 
 // Which slice it is, from 0: of the numbers of all slices each has its own, which is its share of
@@ -226,7 +217,7 @@ static Value *slice_number(const Stasher *s, Builder *b, const Layout *layout) {
 // before.
 static void count_slices(const Stasher *s, Builder *b, Op *op) {
   static const char nothing[MAX_AXES];
-  int at = gscale_of(op) + 1;
+  int at = op_gscale(op) + 1;
   if (at >= op->n_in) return;
   Value *step = op->in[at].value, *slice = slice_number(s, b, step->layout);
   Op *steps = local_op(b, OP_scale, IN(step), ATTRS(a_f("by", s->slices)), nothing);
@@ -237,12 +228,12 @@ static void count_slices(const Stasher *s, Builder *b, Op *op) {
 
 // Of an optimizer's op; one that reads what another read before reads what was made for that.
 static void make_scalars(Stasher *s, Op *op) {
-  Scalars is = {op->in[gscale_of(op)].value,
-                gscale_of(op) + 1 < op->n_in ? op->in[op->n_in - 1].value : NULL, op};
+  Scalars is = {op->in[op_gscale(op)].value,
+                op_gscale(op) + 1 < op->n_in ? op->in[op->n_in - 1].value : NULL, op};
   for (int i = 0; i < s->scalars.n; i++) {
     const Scalars *made = &s->scalars.at[i];
     if (made->gscale != is.gscale || made->step != is.step) continue;
-    for (int k = gscale_of(op); k < op->n_in; k++)
+    for (int k = op_gscale(op); k < op->n_in; k++)
       op_set_in(op, k, made->op->in[k].value);
     return;
   }
@@ -331,7 +322,7 @@ static void update_each_slice(Stasher *s) {
   }
   scale_norm(s);
   for_each_op_safe(op, s->g)
-    if (is_ours(s, op) && optimizes(op)) make_scalars(s, op);
+    if (is_ours(s, op) && op_optimizes(op)) make_scalars(s, op);
   for (int i = 0; i < s->g->n_results; i++) {
     const Result *r = s->g->results[i];
     if (r->target && is_ours(s, r->use.value->def)) r->target->each_slice = true;
@@ -442,7 +433,7 @@ static bool check_step(const Stasher *s, int64_t accumulate) {
 // The optimizer's op that makes what the weight is next, or something that becomes that.
 static const Op *optimizer_of(const Value *next) {
   const Op *op = next->def;
-  while (op && !optimizes(op))
+  while (op && !op_optimizes(op))
     op = op->n_in ? op->in[op->kind == OP_lamb_apply ? 1 : 0].value->def : NULL;
   return op;
 }

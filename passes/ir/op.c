@@ -70,6 +70,14 @@ int op_traits(const Op *op) {
   return widens ? traits | SUM : traits;
 }
 
+bool op_optimizes(const Op *op) {
+  return op->kind == OP_sgd || (op_info[op->kind].traits & STATES);
+}
+
+int op_gscale(const Op *op) {
+  return op->kind == OP_sgd ? op->n_in - 1 : op->n_in - 2;
+}
+
 bool op_is_view(const Op *op) {
   return op_info[op->kind].traits & VIEW;
 }

@@ -96,6 +96,11 @@ char op_operand_class(const Op *op, int i);
 int op_traits(const Op *op);
 // Whether what it makes is where its operand is.
 bool op_is_view(const Op *op);
+// Whether it makes a new weight, or the step towards that, of a gradient; of one that does, the
+// operand that every gradient is multiplied by, behind which stands the number of the step, if it
+// reads that.
+bool op_optimizes(const Op *op);
+int op_gscale(const Op *op);
 // The value of which the op must know where the local part lies in the whole: result 0 of a LOGICAL
 // row, operand 0 of one that is LOGICAL_IN; of others NULL.
 const Value *op_boxed(const Op *op);
