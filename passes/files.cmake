@@ -164,6 +164,7 @@ set(PASS_FILES
   machine/overlap.c
   machine/plan_blocks.c
   machine/plan_memory.c
+  machine/plan_owed.c
   machine/plan_slots.c
   machine/schedule.c
   machine/segments.c

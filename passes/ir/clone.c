@@ -117,6 +117,7 @@ static void clone_op(Clone *c, const Op *op, Graph *g, Value **map) {
   copy->callee = op->callee;
   memcpy(copy->split, op->split, sizeof copy->split);
   copy->segment = op->segment;
+  copy->owed = op->owed;
   op_insert(copy, NULL);
   for (int i = 0; i < op->n_out; i++) {
     clone_value(c, op->out[i], copy->out[i]);
@@ -185,6 +186,7 @@ Module *module_clone(const Module *m) {
   copy->host_bytes = m->host_bytes;
   copy->phase = m->phase;
   copy->schedule = str_copy(copy->arena, m->schedule);
+  copy->cross_barrier = m->cross_barrier;
   for_each_mesh(mesh, m)
     module_add_mesh(copy, clone_mesh(copy->arena, mesh));
   copy->annotations = annotations_clone(copy->arena, m->annotations);

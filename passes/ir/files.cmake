@@ -15,6 +15,7 @@ set(IR_FILES
   ir/mesh.c
   ir/names.c
   ir/op.c
+  ir/owed.c
   ir/parse.c
   ir/parse_op.c
   ir/parse_word.c
@@ -32,6 +33,7 @@ set(IR_FILES
   ir/verify_ends.c
   ir/verify_layout.c
   ir/verify_memory.c
+  ir/verify_owed.c
   ir/verify_swap.c
   ir/verify_schedule.c
   ir/verify_versions.c

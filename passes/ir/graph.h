@@ -226,6 +226,7 @@ struct Op {
   int of, piece, turn, anew, away;
   bool by_piece;
   int segment; // of its graph's schedule, from 1; 0: none
+  bool owed;   // of the update: it runs in the step after (owed.h)
   Graph *graph;
   Op *prev, *next;
 };
@@ -271,6 +272,7 @@ struct Module {
   Graph *graphs;      // in order; the first is the main entry
   Phase phase;
   const char *schedule; // the kind that a plan wants for stages, until the pass `schedule`; or NULL
+  bool cross_barrier;   // a plan wants updates in the step after, until the pass `carry`
   struct Annotations *annotations; // what the model says of devices, up to shard; or NULL
   struct Interned *interned;
 };

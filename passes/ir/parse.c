@@ -9,7 +9,7 @@
 //     init      = ("@" STRING "+" NUMBER [":" NUMBER] | "=" (NUMBER | list | BYTES | random))
 //                 ["as" dtype]
 //     op        = [%NAME {"," %NAME} "="] WORD [@NAME] [%NAME {"," %NAME}] {WORD "=" attr}
-//                 [":" type {"," type} ["split=[" ... "]"]] origin ["segment=" WORD]
+//                 [":" type {"," type} ["split=[" ... "]"]] origin ["segment=" WORD] ["owed"]
 //     origin    = ["backward" | "update"] ["of=" NUMBER] ["piece=" NUMBER] ["turn=" NUMBER]
 //                 ["anew=" NUMBER ["by_piece"]] ["away=" NUMBER]
 //     type      = dtype "[" [NUMBER {"," NUMBER}] "]" [layout] ["at" NUMBER ["slots=" NUMBER ":" NUMBER]]
@@ -252,11 +252,14 @@ static bool parse_module_line(Parser *p) {
     return false;
   if (accept(p, "host") && (!expect(p, "=") || !parse_int(p, 0, INT64_MAX, &p->m->host_bytes)))
     return false;
-  if (!accept(p, "schedule")) return true;
-  t = expect(p, "=") ? expect_kind(p, TOKEN_string, "the name of a schedule, such as \"1f1b\"")
-                     : NULL;
-  if (t) p->m->schedule = keep(p, t);
-  return t != NULL;
+  if (accept(p, "schedule")) {
+    t = expect(p, "=") ? expect_kind(p, TOKEN_string, "the name of a schedule, such as \"1f1b\"")
+                       : NULL;
+    if (!t) return false;
+    p->m->schedule = keep(p, t);
+  }
+  p->m->cross_barrier = accept(p, "cross_barrier");
+  return true;
 }
 
 // 0-3,8

@@ -23,6 +23,7 @@ typedef struct Statement {
   char split[MAX_AXES];
   Origin origin; // but for the location, which is behind all of it
   int segment;
+  bool owed;
 } Statement;
 
 // Reads the graph that the op calls, unless that is done.
@@ -208,7 +209,10 @@ static bool parse_statement(Parser *p, Statement *s) {
       vec_push(p->scratch, &s->in, v);
     } while (accept(p, ","));
   }
-  return parse_attrs(p, s) && parse_types(p, s) && parse_origin(p, s) && parse_segment(p, s);
+  if (!parse_attrs(p, s) || !parse_types(p, s) || !parse_origin(p, s) || !parse_segment(p, s))
+    return false;
+  s->owed = accept(p, "owed");
+  return true;
 }
 
 static Op *build_op(Parser *p, const Statement *s) {
@@ -244,6 +248,7 @@ static bool check_results(Parser *p, const Statement *s, Op *op) {
   }
   memcpy(op->split, s->split, sizeof op->split);
   op->segment = s->segment;
+  op->owed = s->owed;
   return true;
 }
 

@@ -283,6 +283,7 @@ static bool only_updates(const Op *op, const bool *steady) {
 
 // What adds up over time runs for every micro-batch, whatever becomes of the sum.
 static bool starts_update(const Op *op, const bool *steady, const bool *each_slice) {
+  if (op->owed) return true;
   if (op_info[op->kind].traits & TIME) return false;
   for (int i = 0; i < op->n_in; i++)
     if (value_accumulates(op->in[i].value)) return true;

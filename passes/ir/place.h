@@ -12,7 +12,10 @@
 //     loop     for every slice                 what reads its rows
 //     update   once, after the last            what follows from sums over them, or is for that alone
 //
-// What is updated in every slice (Value.each_slice) is so in the loop, and nothing that reads it begins.
+// Behind these stand the ops that the step owes to the next one (owed.h).
+//
+// What is updated in every slice (Value.each_slice) is so in the loop, and nothing that reads it
+// begins.
 //
 // What begin makes and the loop reads lives as long as the loop, since the next slice reads it too.
 //

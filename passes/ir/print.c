@@ -120,7 +120,7 @@ static void add_split(StrBuf *b, const Op *op) {
   strbuf_add(b, "]");
 }
 
-// " backward of=3 piece=2 turn=1 anew=3 segment=B0"
+// " backward of=3 piece=2 turn=1 anew=3 segment=B0", " update owed"
 static void add_origin(StrBuf *b, const Op *op) {
   if (op->part != PART_forward) strbuf_addf(b, " %s", train_part_name[op->part]);
   if (op->of) strbuf_addf(b, " of=%d", op->of);
@@ -130,6 +130,7 @@ static void add_origin(StrBuf *b, const Op *op) {
   if (op->away) strbuf_addf(b, " away=%d", op->away);
   if (op->segment)
     strbuf_addf(b, " segment=%s", str_name(b->arena, segment_name(op->graph, op->segment)));
+  if (op->owed) strbuf_add(b, " owed");
 }
 
 static Line op_line(Arena *a, const Op *op) {
@@ -293,6 +294,7 @@ const char *module_text(const Module *m, Arena *a) {
   if (m->slab_bytes) strbuf_addf(&b, " slab=%" PRId64, m->slab_bytes);
   if (m->host_bytes) strbuf_addf(&b, " host=%" PRId64, m->host_bytes);
   if (m->schedule) strbuf_addf(&b, " schedule=%s", str_quoted(a, m->schedule));
+  if (m->cross_barrier) strbuf_add(&b, " cross_barrier");
   strbuf_add(&b, "\n");
   for_each_mesh(mesh, m)
     add_mesh(&b, mesh);

@@ -80,6 +80,14 @@
 //       what it is next.  Where there is a schedule, all that a slice reads of it but for updates, is
 //       one version.  From planned on, what it is next lies where it is.
 //
+//   Where a step owes updates to the next one (owed.h):
+//
+//   23  What is owed is of the update of an entry graph without a schedule, there from local on only,
+//       and stands behind all that is not.  Of ops that move data between ranks it is all_reduce alone.
+//       Parameters that it updates last, and from planned on it makes them where they lie.  Those
+//       that it reads last, too, and no other op updates them; what else it reads the step makes not
+//       before the op that it is due before, or it makes that itself.
+//
 // From planned on:
 //
 //   18  Every value of an entry graph has a place inside the slab, aligned to 64 bytes; constants
@@ -367,7 +375,7 @@ bool module_verify(const Module *m, Diag *d) {
   for_each_graph(g, m) {
     for (int phase = 0; phase < N_PHASES; phase++)
       if (!verify[phase](g, d)) return false;
-    if (!verify_swap(g, d) || !verify_versions(g, d)) return false;
+    if (!verify_swap(g, d) || !verify_versions(g, d) || !verify_owed(g, d)) return false;
   }
   return true;
 }

@@ -24,6 +24,9 @@ bool verify_swap(const Graph *g, Diag *d);
 // 22: what changes in every slice of time.
 bool verify_versions(const Graph *g, Diag *d);
 
+// 23: what a step owes to the next one.
+bool verify_owed(const Graph *g, Diag *d);
+
 // "%x" or "%12", for messages.
 const char *value_text(Arena *a, const Value *v);
 

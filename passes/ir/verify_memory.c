@@ -15,6 +15,9 @@
 //
 // Values on meshes that have no device in common are not in one memory.
 //
+// What a step owes to the next one (owed.h) runs before the op there that it is due before: what it
+// makes lives from then on, and what it reads of its step to the end of that and again until then.
+//
 // With a schedule, ranks are in several slices at once.  Of two values that slices have of their
 // own, each slice of one is compared with those of the other that are there at the same time, run
 // by run (stays.h), and a value with itself.
@@ -23,6 +26,7 @@
 #include <stdlib.h>
 
 #include "ir/op.h"
+#include "ir/owed.h"
 #include "ir/place.h"
 #include "ir/stays.h"
 #include "ir/verify.h"
@@ -33,6 +37,9 @@ typedef struct Place {
   Value *v;
   int64_t from, to; // bytes of the slab, of all slots
   int born, dies;   // when it is written, when it is last read
+  int made;         // when it is first written in a step: `born`, but of sums over slices
+  int again;        // in the step after, from its start: when it is last read; START: never
+  int order, last;  // of owed ops, in their order: that which makes it, that which reads it last
   bool lasts;       // and what it is or views is kept after that
 } Place;
 
@@ -54,9 +61,29 @@ static bool needs_place(const Value *v) {
 
 // When each op runs; see above.  No op runs at the times when the micro-batches begin and end.
 typedef struct Times {
-  int *of; // by op id
+  int *of;  // by op id
+  int *due; // of owed ops, by op id: that of what they are due before; NULL: there are none
   int loop, loop_end;
 } Times;
+
+// Of the op that runs at a time, if it is owed; else NULL.
+static const Op *owed_at(const Graph *g, const Times *time, int at) {
+  for (const Op *op = g->last; time->due && op && op->owed; op = op->prev)
+    if (time->of[op->id] == at) return op;
+  return NULL;
+}
+
+static void find_due(const Graph *g, Times *t, Arena *a) {
+  OwedGroups groups = {0};
+  if (!graph_first_owed(g)) return;
+  t->due = arena_array(a, int, g->n_ops);
+  graph_owed_groups(g, a, &groups);
+  for (int i = 0; i < groups.n; i++) {
+    const Op *op = groups.at[i].first;
+    for (int k = 0; k < groups.at[i].n; k++, op = op->next)
+      t->due[op->id] = t->of[groups.at[i].due->id];
+  }
+}
 
 static Times find_times(const Graph *g, Arena *a) {
   const bool *late = graph_update_ops(g, a), *early = graph_begin_ops(g, a);
@@ -73,6 +100,7 @@ static Times find_times(const Graph *g, Arena *a) {
   for_each_op(op, g) {
     if (late[op->id]) t.of[op->id] = now++;
   }
+  find_due(g, &t, a);
   return t;
 }
 
@@ -101,8 +129,28 @@ static int64_t slots_end(const Value *v) {
   return v->offset + more + type_bytes(v->type);
 }
 
+// What owed ops make lives when they run, and what they read of their step twice; so does a view of
+// that which they make themselves.
+static void live_owed(Place *p, const Times *time) {
+  const Op *last = owed_at(p->v->graph, time, p->dies), *made = p->v->def;
+  const Op *root = viewed(p->v)->def;
+  if (!time->due) return;
+  if (made && made->owed) {
+    p->born = p->made = time->due[made->id];
+    p->order = time->of[made->id];
+  }
+  if (!last || p->lasts) return;
+  p->last = time->of[last->id];
+  p->dies = time->due[last->id];
+  if (root && root->owed) return;
+  p->again = p->dies;
+  p->dies = END;
+  if (made && made->owed) p->born = p->made = END;
+}
+
 static Place place_of(Value *v, const Times *time) {
-  Place p = {v, v->offset, slots_end(v), START, START, value_lasts(viewed(v))};
+  Place p = {.v = v, .from = v->offset, .to = slots_end(v), .lasts = value_lasts(viewed(v))};
+  p.born = p.dies = p.again = p.order = START;
   int made = v->def ? time->of[v->def->id] : START;
   bool all_slices = value_accumulates(v) || (v->graph->schedule && value_escapes(v));
   if (v->def && !all_slices) p.born = made;
@@ -115,6 +163,8 @@ static Place place_of(Value *v, const Times *time) {
   }
   if (v->def && made < time->loop && p.dies > time->loop && p.dies < time->loop_end)
     p.dies = time->loop_end;
+  p.made = made;
+  live_owed(&p, time);
   return p;
 }
 
@@ -158,6 +208,14 @@ static bool becomes(const Value *v, const Value *param) {
   return false;
 }
 
+// It is where its parameter is, and what the next step finds there: verify_owed.c.
+static bool is_owed_update(const Value *v) {
+  if (!v->def || !v->def->owed) return false;
+  for_each_use(u, v)
+    if (!u->user && v->graph->results[u->index]->target) return true;
+  return false;
+}
+
 // Whether `next` may be written over `first`, which its op reads and no one afterwards.
 static bool may_replace(const Place *first, const Place *next, Arena *a) {
   Op *op = next->v->def;
@@ -168,6 +226,15 @@ static bool may_replace(const Place *first, const Place *next, Arena *a) {
     if (next->from != first->from || !op_inplace(op, next->v->index, i, a)) return false;
   }
   return op != NULL;
+}
+
+// Whether `b` is not in the way of what is left of `a` in the step after: it is made behind that,
+// or over it by who reads it last.  The op that owed ops are due before runs behind them.
+static bool is_behind(const Place *a, const Place *b, Arena *scratch) {
+  if (a->again == START || viewed(a->v) == viewed(b->v)) return true;
+  if (b->again != START) return false;
+  if (b->made != a->again || b->order == START) return b->made >= a->again;
+  return b->order > a->last || (b->order == a->last && may_replace(a, b, scratch));
 }
 
 // Most of those that share bytes are not alive together.
@@ -240,7 +307,9 @@ static bool both_may_share(const Graph *g, Stays *stays, const Meets *meets, con
   if (value_on_host(a->v) != value_on_host(b->v)) return true;
   if (stays && value_stays(a->v) && value_stays(b->v))
     return slices_may_share(g, stays, a, b, scratch);
-  return are_apart(a, b) || !values_meet(meets, a->v, b->v) || may_share(a, b, scratch);
+  if (!values_meet(meets, a->v, b->v)) return true;
+  if (!is_behind(a, b, scratch) || !is_behind(b, a, scratch)) return false;
+  return are_apart(a, b) || may_share(a, b, scratch);
 }
 
 static bool check_overlaps(const Graph *g, Diag *d) {
@@ -253,7 +322,8 @@ static bool check_overlaps(const Graph *g, Diag *d) {
     if (type_bytes(g->params[i]->type) > 0) place[n++] = place_of(g->params[i], &time);
   for_each_op(op, g) {
     for (int i = 0; i < op->n_out; i++)
-      if (op->out[i]->offset >= 0 && type_bytes(op->out[i]->type) > 0)
+      if (op->out[i]->offset >= 0 && type_bytes(op->out[i]->type) > 0 &&
+          !is_owed_update(op->out[i]))
         place[n++] = place_of(op->out[i], &time);
   }
   qsort(place, (size_t)n, sizeof *place, by_offset);

@@ -81,19 +81,24 @@ static bool overlap(const Life *a, const Life *b) {
   return a->from <= b->to && b->from <= a->to;
 }
 
+// What is placed is there twice, if it lives again.
+static bool meets(const Life *a, const Taken *b) {
+  return overlap(a, &b->life) || (b->again > 0 && a->from <= b->again);
+}
+
 static bool in_the_way(const Gaps *g, const Run *r, int i, const Taken *b) {
   const Taken *t = &r->block[i];
-  return overlap(&t->life, &b->life) && (r->mesh != MIXED || g->met[mesh_of(t)]);
+  return meets(&t->life, b) && (r->mesh != MIXED || g->met[mesh_of(t)]);
 }
 
 // Whether none of the run is in the way.
 static bool is_apart(const Gaps *g, const Run *r, const Taken *b) {
-  return !overlap(&r->any, &b->life) || (r->mesh != MIXED && !g->met[r->mesh]);
+  return !meets(&r->any, b) || (r->mesh != MIXED && !g->met[r->mesh]);
 }
 
 // Whether all of a run that is not apart are, and none of the gaps between them is any good.
 static bool is_solid(const Run *r, const Taken *b) {
-  return overlap(&r->all, &b->life) && r->mesh != MIXED && r->gap < b->bytes;
+  return meets(&r->all, b) && r->mesh != MIXED && r->gap < b->bytes;
 }
 
 // The next of the class that is in the way; false behind the last.
@@ -194,7 +199,7 @@ static bool continues(const Taken *before, const Taken *b) {
          before->life.to == b->life.to && mesh_of(before) == mesh_of(b);
 }
 
-void gaps_add(Gaps *g, const Taken *b) {
+static void add(Gaps *g, const Taken *b) {
   Class *c = class_of(g, &b->life);
   if (!c->runs.n) insert_run(g, c, 0);
   int at = run_at(c, b->offset);
@@ -213,4 +218,12 @@ void gaps_add(Gaps *g, const Taken *b) {
     r->block[i] = *b;
   }
   sum_up(r);
+}
+
+void gaps_add(Gaps *g, const Taken *b) {
+  add(g, b);
+  if (!b->again) return;
+  Taken again = *b;
+  again.life = (Life){0, b->again};
+  add(g, &again);
 }

@@ -26,6 +26,7 @@ typedef struct Taken {
   int64_t offset, bytes;
   Life life;
   const Value *v;
+  int64_t again; // it also lives from time 0 to this one; 0: it does not
 } Taken;
 
 Gaps *gaps_new(Arena *a, Meets meets);

@@ -83,6 +83,9 @@ static void find_memory(Overlap *x) {
     int64_t *change = x->in_use[value_mesh_id(b->member.at[0])];
     change[earlier(b->life.from, x->n_times)] += block_bytes(&x->planner, b);
     change[earlier(b->life.to + 1, x->n_times)] -= block_bytes(&x->planner, b);
+    if (!b->again) continue;
+    change[0] += block_bytes(&x->planner, b);
+    change[earlier(b->again + 1, x->n_times)] -= block_bytes(&x->planner, b);
   }
   for (int i = 0; i < n_meshes; i++)
     for (int64_t t = 0; t < x->n_times; t++) {

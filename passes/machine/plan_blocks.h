@@ -28,6 +28,7 @@
 typedef struct Block {
   int64_t bytes, offset;
   Life life;
+  int64_t again;        // in the step after it is there from time 0 to this, too; 0: it is not
   int slots;            // of so many slices at once
   bool kept;            // from step to step: `offset` is final
   Vec(Value *) member;  // the first is on all devices that any is on
@@ -78,6 +79,9 @@ void blocks_make(Planner *p);
 // times (plan_slots.c).  slots_begin comes before blocks_make, which asks `stays`.
 void slots_begin(Planner *p);
 void slots_find(Planner *p);
+
+// What is there for owed ops, and so in the step after (plan_owed.c).
+void owed_find(Planner *p);
 
 static inline int64_t later(int64_t a, int64_t b) {
   return a > b ? a : b;

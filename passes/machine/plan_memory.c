@@ -20,6 +20,9 @@
 // (search/lives.h).  What is in host memory (ir/place.h) has places in a slab there, by the same
 // rules.
 //
+// What owed ops read (ir/owed.h) is there from its op to the end of the step, and from the
+// beginning of the next until they have read it (plan_owed.c).
+//
 // In a loop with a schedule a rank is in several slices at once, and a block has as many slots as
 // it needs, one behind the other (plan_slots.c).
 //
@@ -49,7 +52,7 @@ int64_t block_bytes(const Planner *p, const Block *b) {
 }
 
 static Taken taken_by(const Planner *p, const Block *b) {
-  return (Taken){b->offset, block_bytes(p, b), b->life, b->member.at[0]};
+  return (Taken){b->offset, block_bytes(p, b), b->life, b->member.at[0], b->again};
 }
 
 // Gives `b` an offset among the blocks that have one, and puts it in.
@@ -150,11 +153,16 @@ static void place_blocks(Planner *p) {
 }
 
 static void order_parts(Planner *p, Graph *g) {
-  enum { BEGIN, LOOP, UPDATE, N_PARTS };
+  enum { BEGIN, LOOP, UPDATE, OWED, N_PARTS };
   const bool *begin = graph_begin_ops(g, p->scratch), *update = graph_update_ops(g, p->scratch);
   Vec(Op *) part[N_PARTS] = {{0}};
   for_each_op(op, g)
-    vec_push(p->scratch, &part[begin[op->id] ? BEGIN : update[op->id] ? UPDATE : LOOP], op);
+    vec_push(p->scratch,
+             &part[begin[op->id]    ? BEGIN
+                   : op->owed       ? OWED
+                   : update[op->id] ? UPDATE
+                                    : LOOP],
+             op);
   for (int k = 0; k < N_PARTS; k++)
     for (int i = 0; i < part[k].n; i++)
       op_move_before(part[k].at[i], NULL);
@@ -185,6 +193,7 @@ bool planner_find_blocks(Planner *p, Graph *g) {
   p->block.n = 0;
   slots_begin(p);
   blocks_make(p);
+  owed_find(p);
   if (p->stays) slots_find(p);
   return true;
 }
