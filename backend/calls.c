@@ -22,6 +22,12 @@
 //     RUN(3, nnrt_move_start_b4(NULL, H, r, 0));   train_s0_F0_start
 //     RUN(3, nnrt_move_start_b4(H1, NULL, r, 0));  train_s1_get_h1
 //     RUN(4, nnrt_move_wait_b4(H1, r, 0));         train_s1_F1_wait
+//
+// What a step owes to the next one (ir/owed.h) has a function for each group, which the runtime
+// calls where the next step asks for it, and all where weights must be as they are after the step:
+//
+//     nnrt_settle(r, 1);                      // before linear         train_micro
+//     RUN(9, nnrt_wait(r, G));                // before sgd            train_owed_0
 
 #include <inttypes.h>
 #include <math.h>
@@ -29,6 +35,7 @@
 
 #include "ir/kernel.h"
 #include "ir/loops.h"
+#include "ir/owed.h"
 #include "ir/place.h"
 #include "ir/schedule.h"
 #include "ir/split.h"
@@ -42,8 +49,9 @@ typedef struct Writer {
   Program *p;
   GraphCode *code;
   Arena *arena;
-  enum { IN_begin, IN_loop, IN_update } part; // that lines go to
-  int segment;                                // of the loop; 0 where there is no schedule
+  enum { IN_begin, IN_loop, IN_update, IN_owed } part; // that lines go to
+  int segment; // of the loop; 0 where there is no schedule. In what is owed, which group
+  OwedGroups owed;
   Vec(Op *) in_flight;                        // all_reduces nobody has waited for
   int *copy, n_copies; // by op id, of what begins one to or from host memory: its number
 } Writer;
@@ -64,6 +72,7 @@ static CallList *current_list(Writer *w, int c) {
   case IN_begin: return &calls->begin;
   case IN_loop: return &loop_segment(calls, w->segment)->run;
   case IN_update: return &calls->update;
+  case IN_owed: return &calls->owed.at[w->segment];
   }
   return NULL;
 }
@@ -351,12 +360,13 @@ static bool add_batch_call(Writer *w, const Op *op) {
   return true;
 }
 
-// Waits for the collectives in flight whose results `op` reads; for all of them when it is NULL.
+// Waits for the collectives in flight whose results `op` reads; when it is NULL for all of them but
+// those that are carried into the next step.
 static void wait_for(Writer *w, const Op *op) {
   int left = 0;
   for (int i = 0; i < w->in_flight.n; i++) {
     Op *reduce = w->in_flight.at[i];
-    bool read = !op;
+    bool read = !op && !reduce_is_carried(reduce);
     for (int k = 0; op && k < op->n_in; k++) {
       int64_t skip;
       read |= view_root(op->in[k].value, &skip) == reduce->out[0];
@@ -548,9 +558,31 @@ static void add_copies(Writer *w, const Graph *g) {
 // not outlast one of several slices, or of several segments: the next must not find it under way.
 static void go_to(Writer *w, int part, int segment) {
   bool repeated = module_slices(w->p->m) > 1 || w->code->g->schedule;
+  if (w->part == IN_owed) wait_for(w, NULL);
   if (w->part == IN_begin || (w->part == IN_loop && repeated)) wait_for(w, NULL);
   w->part = part;
   w->segment = segment;
+}
+
+// What the step before owes and is due before the op.
+static void settle_before(Writer *w, const Op *op) {
+  for (int i = 0; i < w->owed.n; i++)
+    if (w->owed.at[i].due == op)
+      add_line(w, op_mesh(op), str_format(w->arena, "nnrt_settle(r, %d);", i + 1),
+               str_format(w->arena, "before %s", op_info[op->kind].name));
+}
+
+static void add_owed(Writer *w) {
+  for (int c = 0; c < w->p->code.n; c++)
+    for (int i = 0; i < w->owed.n; i++)
+      vec_push(w->arena, &w->code->calls[c].owed, (CallList){0});
+  for (int i = 0; i < w->owed.n; i++) {
+    Op *op = w->owed.at[i].first;
+    go_to(w, IN_owed, i);
+    for (int k = 0; k < w->owed.at[i].n; k++, op = op->next)
+      add_op(w, op);
+  }
+  wait_for(w, NULL);
 }
 
 void graph_calls(Program *p, GraphCode *code) {
@@ -558,21 +590,29 @@ void graph_calls(Program *p, GraphCode *code) {
   w.copy = arena_array(p->arena, int, code->g->n_ops);
   const Op *start = graph_update_start(code->g);
   const bool *begin = graph_begin_ops(code->g, p->arena);
+  const Op *owed = graph_first_owed(code->g);
   loops_find(p, code);
+  graph_owed_groups(code->g, p->arena, &w.owed);
   for (int i = 0; i < code->g->n_params; i++)
     if (code->g->params[i]->offset >= 0 && mesh_runs(p, value_mesh(code->g->params[i])))
       buffer(&w, code->g->params[i]);
   for_each_op(op, code->g)
-    if (begin[op->id]) add_op(&w, op);
+    if (begin[op->id]) {
+      settle_before(&w, op);
+      add_op(&w, op);
+    }
   go_to(&w, IN_loop, 0);
-  for_each_op(op, code->g) {
+  for (Op *op = code->g->first; op != owed; op = op->next) {
     if (begin[op->id]) continue;
     if (op == start) go_to(&w, IN_update, 0);
+    settle_before(&w, op);
     if (is_silent(op)) continue;
     if (w.part == IN_loop && op->segment != w.segment) go_to(&w, IN_loop, op->segment);
     add_op(&w, op);
   }
   if (w.part == IN_loop) go_to(&w, IN_update, 0);
+  if (start && start == owed) settle_before(&w, owed);
   wait_for(&w, NULL);
   add_copies(&w, code->g);
+  if (owed) add_owed(&w);
 }

@@ -13,6 +13,7 @@
 //       RUN(0, nnrt_linear_f32(P0, Y, X, W));    is a schedule a function for each segment
 //     }
 //     static void train_update(NnrtRank *r) {…}  once per step
+//     static void train_owed_0(NnrtRank *r) {…}  what the next step does of it, if there is something
 //     const NnrtProgram nnrt_program = {…};      tables for the runtime
 //
 // It includes the runtime's nnrt.h and nothing else, and it compiles without warnings.
@@ -92,6 +93,8 @@ static void emit_code(Program *p, StrBuf *out, int c) {
     for (int k = 0; k < calls->part.n; k++)
       emit_part(out, p->arena, &calls->part.at[k]);
     emit_calls(out, p->arena, function_name(p->arena, g->name, code, "update"), &calls->update);
+    for (int k = 0; k < calls->owed.n; k++)
+      emit_calls(out, p->arena, str_format(p->arena, "train_owed_%d", k), &calls->owed.at[k]);
   }
 }
 

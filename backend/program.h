@@ -65,6 +65,7 @@ typedef struct LoopPart {
 // What a code does in a step of a graph.
 typedef struct Calls {
   CallList begin, update; // see ir/place.h
+  Vec(CallList) owed;     // to the next step, by group: see ir/owed.h
   Vec(LoopPart) part;
   Vec(int) order; // of parts; none: all of slice 0, then of slice 1, …
 } Calls;

@@ -82,6 +82,7 @@ static void add_tensor(const Program *p, StrBuf *out, const Value *v, const char
               dtype_name[v->type->dtype]);
   add_shape(p, out, v);
   if (v->init && param) add_init(p, out, v);
+  if (!param && v->def && v->def->owed) strbuf_add(out, ", .owed = true");
   strbuf_add(out, "},\n");
 }
 

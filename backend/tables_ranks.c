@@ -11,6 +11,7 @@
 //     static const NnrtPart train_s0_parts[] = {
 //         {"F0", NULL, train_s0_F0, train_s0_F0_start},                   a segment and what it starts
 //     static const int train_s0_order[] = {0, 0, 1, 2, 0, 1, 2, …};       of parts
+//     static void (*const train_owed[])(NnrtRank *r) = {…};               what a step owes the next
 //     static const NnrtCode codes[] = {
 //         {prepare_s0, {NULL, 3, train_s0_parts, train_s0_order, train_s0_update}, {0}, 832},
 
@@ -123,6 +124,16 @@ static void add_order(const Program *p, StrBuf *out, const char *name, const Cal
   strbuf_add(out, "};\n");
 }
 
+// Of the one code of a program that owes something.
+static void add_owed(const Program *p, StrBuf *out) {
+  int n = p->train.calls[0].owed.n;
+  if (!n) return;
+  strbuf_add(out, "static void (*const train_owed[])(NnrtRank *r) = {");
+  for (int i = 0; i < n; i++)
+    strbuf_addf(out, "%strain_owed_%d", i ? ", " : "", i);
+  strbuf_add(out, "};\n\n");
+}
+
 static void add_loops(const Program *p, StrBuf *out, const GraphCode *g) {
   for (int c = 0; g->g && c < p->code.n; c++) {
     const Calls *calls = &g->calls[c];
@@ -156,6 +167,7 @@ static void add_steps(const Program *p, StrBuf *out, const GraphCode *g, int c) 
 static void add_codes(const Program *p, StrBuf *out) {
   add_loops(p, out, &p->train);
   add_loops(p, out, &p->eval);
+  add_owed(p, out);
   strbuf_add(out, "static const NnrtCode codes[] = {\n");
   for (int c = 0; c < p->code.n; c++) {
     const Code *code = &p->code.at[c];
@@ -193,6 +205,8 @@ void ranks_add(const Program *p, StrBuf *out) {
   if (p->move.n) strbuf_addf(out, "    .move = moves,\n    .n_moves = %d,\n", p->move.n);
   strbuf_addf(out, "    .code = codes,\n    .n_codes = %d,\n", p->code.n);
   if (p->code.n > 1) strbuf_add(out, "    .code_of = code_of,\n");
+  int n_owed = p->train.calls[0].owed.n;
+  if (n_owed) strbuf_addf(out, "    .owed = train_owed,\n    .n_owed = %d,\n", n_owed);
   add_schedule(p, out);
   strbuf_addf(out, "    .ranks = %d,\n    .micro_batches = %d,\n", p->n_ranks, module_slices(p->m));
 }

@@ -114,7 +114,7 @@ typedef struct NnrtComm {
   double patience; // seconds to wait for other ranks
   Traffic traffic; // of generated code
 
-  int n_queues; // 0: one rank, and nothing below is used; 1: no move is ahead
+  int n_queues; // 0: one rank, and nothing below is used; 1: no move is ahead, and nothing owed
   Queue queue[N_QUEUES];
   pthread_mutex_t lock;
   bool ready, closing;

@@ -117,6 +117,7 @@ typedef struct NnrtTensor {
   int slots;
   int64_t stride;
   bool train; // of a weight: an optimizer updates it
+  bool owed;  // of an output: it is of the step before, until all that a step owes is settled
   // Its dimensions as users and files know them, if they are others: as many elements in the same
   // order.  A rank of 0: they are not.
   int known_rank;
@@ -199,6 +200,10 @@ typedef struct NnrtProgram {
   int split_rank;        // of --split-ranks: 1 + the only rank that this executable can be; 0: any
   int64_t batch;         // rows a step reads
   NnrtGraph train, eval; // eval.n_tensors is 0 when there is none
+  // What a step of train owes to the next one, which calls nnrt_settle where it is due: [n_owed],
+  // of the one code that such a program has.
+  void (*const *owed)(NnrtRank *r);
+  int n_owed;
   int64_t payload_bytes;
   int n_prep;
   double lr;               // default of --lr
@@ -226,6 +231,7 @@ struct NnrtRank {
   int (*coord)[NNRT_MAX_AXES];
   int micro; // the slice of time, from 0
   int piece; // of the step, that is called (step.c)
+  int settled; // of what the step before owes (nnrt_settle)
   int rank, ranks;
   int64_t step;
   int *op; // which of the graph's is called now; kernels of a gpu keep it with what they find
@@ -253,6 +259,8 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p);
 
 // Ends the job: prints rank, step, op `i` of the running graph, and what `code` means.
 NNRT_NORETURN void nnrt_fail(NnrtRank *r, int i, int code);
+// Does of what the step before owes the first `n` that are not done.
+void nnrt_settle(NnrtRank *r, int n);
 void nnrt_trace_begin(NnrtRank *r, int i);
 void nnrt_trace_end(NnrtRank *r, int i);
 void nnrt_in_use_op(NnrtRank *r, int i); // -1: what follows is none

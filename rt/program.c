@@ -17,6 +17,11 @@ const NnrtPart *nnrt_part_of(const NnrtSteps *s, int piece) {
   return &s->part[s->order ? s->order[i] : i % s->n_parts];
 }
 
+void nnrt_settle(NnrtRank *r, int n) {
+  while (r->settled < n)
+    r->program->owed[r->settled++](r);
+}
+
 static uint64_t add_key(uint64_t key, const void *data, size_t n) {
   return nnrt_xxh64(data, (int64_t)n, key);
 }
@@ -45,7 +50,7 @@ static uint64_t add_tensor(uint64_t key, const NnrtTensor *t) {
 static uint64_t program_key(const NnrtProgram *p) {
   const int64_t sizes[] = {p->ranks,   p->micro_batches,  p->batch,           p->n_mesh,
                            p->n_moves, p->n_groups,       p->train.n_tensors, p->eval.n_tensors,
-                           p->seed,    p->skeleton_bytes, p->n_holes};
+                           p->seed,    p->skeleton_bytes, p->n_holes,         p->n_owed};
   uint64_t key = add_key(0, sizes, sizeof sizes);
   key = add_key(key, &p->lr, sizeof p->lr);
   key = add_text(key, p->lr_schedule);

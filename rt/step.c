@@ -22,6 +22,10 @@
 // So a step is under way when the one before is found to be the last that is sane; it is given up.
 // What needs the slab as it is after a step, or comes after the last, waits for that step first.
 //
+// Where a step owes updates to the next one, that does them before it reads the weights, and the
+// norm of the gradients is known then; so answers come as late as a gpu's, and what needs the slab
+// as it is after a step settles all first.
+//
 // A program in f16 scales its loss and says in the output `loss_scale` what the next step scales it
 // by.  A norm that is not finite is then a step that it skipped.  But if the scale is not lower for
 // that it is as low as it goes, and training cannot go on.
@@ -47,6 +51,8 @@ typedef struct Outputs {
   const NnrtTensor *all[NNRT_ANSWERS];
   const NnrtTensor *here[NNRT_ANSWERS]; // those that this rank has
   bool says[NNRT_ANSWERS];              // this rank says it to the others
+  // Of those here: what is known at the end of the step, and in the step after.
+  const NnrtTensor *now[NNRT_ANSWERS], *owed[NNRT_ANSWERS];
 } Outputs;
 
 typedef struct Trainer {
@@ -200,6 +206,18 @@ static void record_pieces(Trainer *t) {
   nnrt_device_recorded(r);
 }
 
+static int slot_of(int64_t step) {
+  return (int)(step % NNRT_SLOTS);
+}
+
+// All that the step in this slot owes.
+static void settle(const Trainer *t, int slot) {
+  NnrtRank *r = t->r;
+  if (!t->p->n_owed) return;
+  nnrt_settle(r, t->p->n_owed);
+  nnrt_device_ask(r, slot, t->out.owed);
+}
+
 // Puts in a graph on the rows of step `index` of `data`; take_answer(slot) comes later.
 static void put_graph(Trainer *t, const NnrtGraph *g, const Data *data, const DataOrder *order,
                       int64_t index, double lr, const Outputs *out, int slot) {
@@ -213,12 +231,12 @@ static void put_graph(Trainer *t, const NnrtGraph *g, const Data *data, const Da
   for (first_piece(t); next_piece(t);)
     put_piece(t, &rows);
   nnrt_traffic_step(r);
-  nnrt_device_ask(r, slot, out->here);
+  nnrt_device_ask(r, slot, out->now);
   set_micro(r, 0);
 }
 
 static void take_answer(Trainer *t, int64_t index, double *out) {
-  t->found |= !nnrt_device_answer(t->r, (int)(index % NNRT_SLOTS), out);
+  t->found |= !nnrt_device_answer(t->r, slot_of(index), out);
   nnrt_trace_resolve(t->r);
 }
 
@@ -268,8 +286,7 @@ static double evaluate(Trainer *t) {
   int64_t depth = nnrt_device_depth(t->r);
   double out[NNRT_ANSWERS], sum[NNRT_ANSWERS] = {0};
   for (int64_t i = 0; i < batches + depth; i++) {
-    if (i < batches)
-      put_graph(t, &t->p->eval, d, &file_order, i, 0, &t->eval_out, (int)(i % NNRT_SLOTS));
+    if (i < batches) put_graph(t, &t->p->eval, d, &file_order, i, 0, &t->eval_out, slot_of(i));
     if (i < depth) continue;
     take_answer(t, i - depth, out);
     sum[0] += t->eval_out.here[0] ? out[0] : 0;
@@ -356,6 +373,7 @@ static bool begin(Trainer *t) {
   }
   r->graph = &t->p->train;
   r->step = t->first;
+  r->settled = t->p->n_owed; // nothing is owed yet
   r->code->init(r);
   if (run->flags.trace.given) nnrt_trace_start(r);
   if (run->flags.memory.given) nnrt_in_use_start(r);
@@ -385,7 +403,7 @@ static bool end_step(Trainer *t, int64_t step, const double *out, bool last) {
   NnrtRun *run = t->run;
   const Flags *f = &run->flags;
   NnrtRank *r = t->r;
-  int slot = (int)(step % NNRT_SLOTS);
+  int slot = slot_of(step);
   double now = nnrt_now_us();
   double ms = (now - fmax(t->put_at[slot], t->answered_at)) / 1e3;
   t->answered_at = now;
@@ -445,9 +463,11 @@ static bool do_step(Trainer *t, int64_t step, int *out_signal) {
   double out[NNRT_ANSWERS] = {0};
   bool at_once = nnrt_device_depth(r) == 0;
   r->step = step;
-  t->put_at[step % NNRT_SLOTS] = nnrt_now_us();
+  t->put_at[slot_of(step)] = nnrt_now_us();
   put_graph(t, &t->p->train, &run->data, &t->order, step, nnrt_schedule_lr(&run->schedule, step),
-            &t->out, (int)(step % NNRT_SLOTS));
+            &t->out, slot_of(step));
+  if (t->under_way) settle(t, slot_of(step - 1)); // it is: only the answers are new
+  r->settled = 0;
   // Answers come before ranks agree, so that once is enough.
   if (t->under_way || at_once) take_answer(t, at_once ? step : step - 1, out);
   int64_t signal_number = nnrt_signal_seen();
@@ -459,6 +479,7 @@ static bool do_step(Trainer *t, int64_t step, int *out_signal) {
   t->under_way = !at_once && !last && !(run->has_eval && is_due(&f->eval_every, step + 1)) &&
                  !(f->checkpoint_dir.given && is_due(&f->checkpoint_every, step + 1));
   if (t->under_way) return true;
+  settle(t, slot_of(step));
   if (!at_once) {
     take_answer(t, step, out);
     agree(t, &(int64_t){0}, &t->out, out);
@@ -505,6 +526,7 @@ static void find_outputs(const NnrtRank *r, const NnrtGraph *g, const char *cons
   for (int i = 0; i < n; i++) {
     const NnrtTensor *t = out->all[i] = nnrt_find_tensor(g, NNRT_output, names[i]);
     if (t && nnrt_on_mesh(r, t->mesh)) out->here[i] = t;
+    *(t && t->owed ? &out->owed[i] : &out->now[i]) = out->here[i];
     out->says[i] = t && r->program->mesh[t->mesh].rank[0] == r->rank;
   }
 }
