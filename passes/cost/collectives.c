@@ -3,6 +3,7 @@
 #include "collectives.h"
 
 #include "ir/op.h"
+#include "ir/owed.h"
 #include "ir/place.h"
 #include "ir/split.h"
 
@@ -20,8 +21,15 @@ bool op_is_collective(const Op *op) {
 StepPart *graph_step_parts(const Graph *g, Arena *a) {
   const bool *begin = graph_begin_ops(g, a), *update = graph_update_ops(g, a);
   StepPart *part = arena_array(a, StepPart, g->n_ops);
+  OwedGroups owed = {0};
   for_each_op(op, g)
     part[op->id] = begin[op->id] ? STEP_begin : update[op->id] ? STEP_update : STEP_micro;
+  graph_owed_groups(g, a, &owed);
+  for (int i = 0; i < owed.n; i++) {
+    const Op *op = owed.at[i].first;
+    for (int k = 0; k < owed.at[i].n; k++, op = op->next)
+      part[op->id] = part[owed.at[i].due->id];
+  }
   return part;
 }
 
@@ -112,7 +120,7 @@ void collectives_find(Arena *a, const Module *m, Collectives *out) {
   for_each_op(op, g) {
     if (!op_is_collective(op)) continue;
     Collective c = {.op = op, .part = part[op->id]};
-    c.count = c.part == STEP_micro ? module_slices(m) : 1;
+    c.count = c.part == STEP_micro && !op->owed ? module_slices(m) : 1;
     if (op->kind == OP_move) {
       c.bytes = c.all_bytes = moved_bytes(a, sums, op);
       if (c.bytes == 0) continue;

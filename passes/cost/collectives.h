@@ -18,7 +18,7 @@ typedef enum StepPart { STEP_begin, STEP_micro, STEP_update, N_STEP_PARTS } Step
 
 extern const char *const step_part_name[N_STEP_PARTS]; // "begin", "micro", "update"
 
-// By op id.
+// By op id; of what the step owes (ir/owed.h), that in which the next one does it.
 StepPart *graph_step_parts(const Graph *g, Arena *a);
 
 typedef struct Collective {

@@ -12,6 +12,7 @@
 
 #include "cost.h"
 #include "ir/op.h"
+#include "ir/owed.h"
 #include "ir/schedule.h"
 #include "step_state.h"
 
@@ -59,7 +60,7 @@ static void repeat(StepState *s, const Advance *as, int times) {
     // Nothing is ahead of slices that are all alike.
     Queue *q = &k->queue[QUEUE_here];
     q->until += times * as[i].queued;
-    for (int x = 0; x < q->busy.n; x++) {
+    for (int x = 0; x < q->busy.n && as[i].queued > 0; x++) {
       q->busy.at[x].from += times * as[i].now;
       q->busy.at[x].to += times * as[i].now;
     }
@@ -69,17 +70,18 @@ static void repeat(StepState *s, const Advance *as, int times) {
 static bool run_part(StepState *s, const Program *of_class, StepPart part, int slice) {
   for (int k = 0; k < s->n_classes; k++)
     if (of_class[k].step.n) vec_push(s->a, &s->class_at[k].task, (Task){&of_class[k], slice});
-  return step_walk(s, part);
+  return step_walk(s, part, slice == 0);
 }
 
 static bool run_slices(StepState *s) {
   int n = module_slices(s->m);
-  const Program *of_class = step_part_programs(s, STEP_micro);
+  const Program *first = step_part_programs(s, STEP_micro, true);
+  const Program *others = n > 1 ? step_part_programs(s, STEP_micro, false) : NULL;
   Class *before = arena_array(s->a, Class, s->n_classes);
   Advance *last = arena_array(s->a, Advance, s->n_classes);
   for (int i = 0; i < n; i++) {
     memcpy(before, s->class_at, sizeof *before * (size_t)s->n_classes);
-    if (!run_part(s, of_class, STEP_micro, i)) return false;
+    if (!run_part(s, i ? others : first, STEP_micro, i)) return false;
     // Whoever wants to see every slice gets it.
     if (s->timeline || !is_steady(s, before, last)) continue;
     repeat(s, last, n - 1 - i);
@@ -89,7 +91,7 @@ static bool run_slices(StepState *s) {
 }
 
 static bool run_loop(StepState *s) {
-  return s->g->schedule ? step_add_runs(s) && step_walk(s, STEP_micro) : run_slices(s);
+  return s->g->schedule ? step_add_runs(s) && step_walk(s, STEP_micro, true) : run_slices(s);
 }
 
 // -- The step --------------------------------------------------------------------------------
@@ -100,16 +102,8 @@ static bool has_devices(const StepState *s) {
   return true;
 }
 
-static void report(StepState *s, StepCost *out) {
+static void report_ranks(const StepState *s, StepCost *out) {
   double idle = 0;
-  *out = (StepCost){.n_ranks = s->n_devices, .device = s->device};
-  for (int i = 0; i < s->n_classes; i++) {
-    const Class *k = &s->class_at[i];
-    double last = fmax(k->now, fmax(k->queue[QUEUE_here].until, k->queue[QUEUE_ahead].until));
-    out->seconds = fmax(out->seconds, last);
-    if (k->first < last) out->span = fmax(out->span, last - k->first);
-  }
-  step_end(s, out->seconds);
   out->rank = arena_array(s->a, const RankCost *, s->n_devices);
   for (int i = 0; i < s->n_devices; i++) {
     out->rank[i] = &s->class_at[s->class_of[s->device[i]]].cost;
@@ -118,17 +112,105 @@ static void report(StepState *s, StepCost *out) {
   out->bubble = out->seconds > 0 ? idle / (s->n_devices * out->seconds) : 0;
 }
 
+static void report(StepState *s, StepCost *out) {
+  *out = (StepCost){.n_ranks = s->n_devices, .device = s->device};
+  for (int i = 0; i < s->n_classes; i++) {
+    const Class *k = &s->class_at[i];
+    double last = fmax(k->now, fmax(k->queue[QUEUE_here].until, k->queue[QUEUE_ahead].until));
+    out->seconds = fmax(out->seconds, last);
+    if (k->first < last) out->span = fmax(out->span, last - k->first);
+  }
+  step_end(s, out->seconds);
+  report_ranks(s, out);
+}
+
+static bool walk_parts(StepState *s) {
+  for (int i = 0; i < s->n_classes; i++)
+    s->class_at[i].first = INFINITY;
+  return run_part(s, step_part_programs(s, STEP_begin, true), STEP_begin, 0) && run_loop(s) &&
+         run_part(s, step_part_programs(s, STEP_update, true), STEP_update, 0);
+}
+
+// -- Steps without a barrier between them ------------------------------------------------------
+
+// All ranks say once a step how they are (rt/step.c), so they end it together.
+static double end_of_step(StepState *s) {
+  double end = 0;
+  for (int i = 0; i < s->n_classes; i++)
+    end = fmax(end, s->class_at[i].now);
+  step_end(s, end);
+  return end;
+}
+
+static void carry_over(StepState *s) {
+  for (int i = 0; i < s->n_classes; i++)
+    for (int x = 0; x < s->events.n; x++)
+      if (s->events.at[x].carried && s->class_at[i].done[x])
+        s->class_at[i].before[x] = s->class_at[i].done[x][0];
+}
+
+// What is under way at the end of a step is so at its beginning, as steps are all alike.
+static void wrap_timeline(StepState *s, double from, double seconds) {
+  StepTimeline *t = s->timeline;
+  StepTimeline all = {0};
+  for (int pass = 0; t && pass < 2; pass++)
+    for (int i = 0; i < t->event.n; i++) {
+      StepEvent e = t->event.at[i];
+      e.from -= from;
+      e.to -= from;
+      bool over = e.line != LINE_computes && e.to > seconds;
+      if (pass == 0 && !over) continue;
+      if (pass == 0) {
+        e.from = fmax(e.from - seconds, 0);
+        e.to -= seconds;
+      }
+      if (pass == 1 && over) e.to = seconds;
+      if (e.from <= e.to) vec_push(s->a, &all.event, e);
+    }
+  if (t) memcpy(&t->event, &all.event, sizeof t->event);
+}
+
+// Goes from step to step until they take the same, and looks at one more.
+static bool run_steady(StepState *s, StepCost *out) {
+  enum { MOST = 32 };
+  RankCost *cost = arena_array(s->a, RankCost, s->n_classes);
+  StepTimeline *timeline = s->timeline;
+  double from = 0, last = 0, seconds = 0;
+  bool steady = false;
+  s->timeline = NULL;
+  for (int i = 0; i < MOST && !steady; i++) {
+    if (!walk_parts(s)) return false;
+    double end = end_of_step(s);
+    carry_over(s);
+    last = seconds;
+    seconds = end - from;
+    from = end;
+    steady = i > 0 && same(seconds, last, seconds);
+  }
+  for (int i = 0; i < s->n_classes; i++)
+    cost[i] = s->class_at[i].cost;
+  s->timeline = timeline;
+  if (!walk_parts(s)) return false;
+  *out = (StepCost){.n_ranks = s->n_devices, .device = s->device};
+  out->seconds = out->span = end_of_step(s) - from;
+  for (int i = 0; i < s->n_classes; i++) {
+    RankCost *is = &s->class_at[i].cost;
+    *is =
+        (RankCost){is->compute - cost[i].compute, is->comm - cost[i].comm, is->idle - cost[i].idle};
+  }
+  wrap_timeline(s, from, out->seconds);
+  report_ranks(s, out);
+  return true;
+}
+
 static bool run_step(StepState *s, StepCost *out) {
   s->prices = comm_prices_new(s->a, s->c);
   s->is_todo = arena_array(s->a, bool, s->n_devices);
   s->n_rooms = s->g->schedule ? module_slices(s->m) : 1;
   step_find_classes(s);
   step_add_events(s);
-  for (int i = 0; i < s->n_classes; i++)
-    s->class_at[i].first = INFINITY;
-  if (!run_part(s, step_part_programs(s, STEP_begin), STEP_begin, 0) || !run_loop(s) ||
-      !run_part(s, step_part_programs(s, STEP_update), STEP_update, 0))
-    return false;
+  if (graph_first_owed(s->g)) return run_steady(s, out);
+  if (!walk_parts(s)) return false;
   report(s, out);
   return true;
 }

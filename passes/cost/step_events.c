@@ -7,6 +7,7 @@
 
 #include "cost.h"
 #include "ir/op.h"
+#include "ir/owed.h"
 #include "ir/place.h"
 #include "ir/schedule.h"
 
@@ -175,9 +176,11 @@ static double seconds_on(const Device *d, const Op *op) {
   return (double)type_bytes(op->out[0]->type) / (d->host > 0 ? d->host : d->memory_speed);
 }
 
-static void add_event(StepState *s, const Op *op, StepPart part) {
+static void add_event(StepState *s, const Op *op, StepPart part, const int64_t *due) {
   const Mesh *mesh = op_mesh(op);
   Event e = {.op = op, .part = part, .on = &s->on_mesh[mesh ? mesh->id : 0]};
+  e.carried = reduce_is_carried(op);
+  if (op->owed) e.due = due[op->id];
   if ((op_info[op->kind].traits & VIEW) && op->kind != OP_swap_wait) return;
   add_waits(s, &e);
   if (mesh && op_is_collective(op)) {
@@ -204,14 +207,16 @@ static void add_event(StepState *s, const Op *op, StepPart part) {
 
 void step_add_events(StepState *s) {
   const StepPart *part = graph_step_parts(s->g, s->a);
+  const int64_t *due = graph_owed_due(s->g, s->a);
   s->event_of = arena_array(s->a, int, s->g->n_ops);
   for (uint32_t i = 0; i < s->g->n_ops; i++)
     s->event_of[i] = -1;
   for_each_op(op, s->g)
-    add_event(s, op, part[op->id]);
+    add_event(s, op, part[op->id], due);
   for (int i = 0; i < s->n_classes; i++) {
     s->class_at[i].done = arena_array(s->a, double *, s->events.n);
     s->class_at[i].copied = arena_array(s->a, double, s->events.n);
+    s->class_at[i].before = arena_array(s->a, double, s->events.n);
   }
   for (int i = 0; i < s->events.n; i++)
     if (s->events.at[i].meeting) add_ends(s, i);

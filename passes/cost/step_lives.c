@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "ir/op.h"
+#include "ir/owed.h"
 #include "ir/place.h"
 #include "ir/schedule.h"
 
@@ -19,6 +20,7 @@ typedef struct Touch {
   const Op *get;
   StepPart part;
   int64_t at;
+  bool owed; // in the step after, or at its end
 } Touch;
 
 struct LaneLives {
@@ -26,6 +28,7 @@ struct LaneLives {
   Arena *scratch;
   const StepPart *part;
   int n_slices, device;
+  const int64_t *due;  // by op id, of owed ops; NULL: there are none
   bool host;           // of what is in host memory
   int *above;          // by value id: of the values of one block
   MemBlock **block_of; // by value id of the first
@@ -188,7 +191,7 @@ static void touch(LaneLives *s, const Value *v, Touch t) {
   for (MemBlock *b = s->block_of[root_of(s, (int)v->id)]; b; b = b->next) {
     if (v->offset >= b->to || b->from >= end_of(v)) continue;
     t.block = b;
-    b->lasts |= t.part != STEP_micro || value_accumulates(v);
+    b->lasts |= t.part != STEP_micro || t.owed || value_accumulates(v);
     vec_push(s->scratch, &s->touch, t);
   }
 }
@@ -208,14 +211,33 @@ static int64_t read_until(const LaneLives *s, const Op *op) {
   return s->g->schedule ? INT64_MAX : first;
 }
 
+static Touch touch_of(const LaneLives *s, const Op *op, int64_t at) {
+  return (Touch){.segment = op->segment,
+                 .at = op->owed ? s->due[op->id] : at,
+                 .part = s->part[op->id],
+                 .owed = op->owed};
+}
+
+// The first op that reads what is carried, or a view of it.
+static const Op *first_owed_reader(const Value *v) {
+  const Op *first = NULL;
+  for_each_use(u, v) {
+    const Op *op = u->user && op_is_view(u->user) ? first_owed_reader(u->user->out[0]) : u->user;
+    if (op && (!first || op->id < first->id)) first = op;
+  }
+  return first;
+}
+
 static void touch_reads(LaneLives *s, const Op *op, bool leads_on) {
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
     if (!is_here(s, v)) continue;
-    Touch t = {.segment = op->segment, .at = read_until(s, op)};
+    bool carried = reduce_is_carried(op);
+    Touch t = touch_of(s, op, carried ? op_time(op) : read_until(s, op));
     if (leads_on) t = start_of(s, op);
     t.part = s->part[op->id];
     touch(s, v, t);
+    if (carried) touch(s, v, touch_of(s, first_owed_reader(op->out[0]), 0));
   }
 }
 
@@ -224,7 +246,7 @@ static void touch_op(LaneLives *s, const Op *op) {
   touch_reads(s, op, leads_on);
   for (int i = 0; i < op->n_out; i++) {
     if (!is_here(s, op->out[i])) continue;
-    Touch t = {.segment = op->segment, .at = op_time(op)};
+    Touch t = touch_of(s, op, op_time(op));
     if (leads_on && is_here(s, op->in[0].value)) t = start_of(s, op);
     if (leads_on && !is_here(s, op->in[0].value)) t.get = op;
     t.part = s->part[op->id];
@@ -237,7 +259,8 @@ static void find_touches(LaneLives *s) {
     touch_op(s, op);
   for (int i = 0; i < s->g->n_results; i++) {
     const Value *v = s->g->results[i]->use.value;
-    if (is_here(s, v)) touch(s, v, (Touch){.part = STEP_update, .at = INT64_MAX});
+    bool owed = v->def && v->def->owed;
+    if (is_here(s, v)) touch(s, v, (Touch){.part = STEP_update, .at = INT64_MAX, .owed = owed});
   }
   // What lasts is there even if nobody reads it.
   for (int i = 0; i < s->g->n_params; i++) {
@@ -314,18 +337,42 @@ static bool find_moment(const LaneLives *s, const Touch *t, int slice, Moment *o
   return out->action >= 0;
 }
 
-// Of a block that lasts: from the first slice to the last.
-static Lived life_of_lasting(const LaneLives *s, const MemBlock *b, const Touch *t, int n) {
-  if (!b->value->def && param_kept(b->value)) return (Lived){true, {0, 0}, s->run.end};
-  Lived life = {true, s->run.end, {0, 0}};
+static bool is_kept_param(const MemBlock *b) {
+  return !b->value->def && param_kept(b->value);
+}
+
+// Of a block that lasts: from the first slice to the last.  Owed ops run in the first.
+static Lived life_of_lasting(const LaneLives *s, const MemBlock *b, const Touch *t, int n,
+                             bool owed) {
+  if (is_kept_param(b)) return (Lived){true, {0, 0}, s->run.end};
+  Lived life = {false, s->run.end, {0, 0}};
   for (int i = 0; i < n; i++) {
     Moment from, to;
-    if (!find_moment(s, &t[i], 0, &from) || !find_moment(s, &t[i], s->n_slices - 1, &to)) continue;
+    if (t[i].owed != owed) continue;
+    life.lives = true;
+    if (!find_moment(s, &t[i], 0, &from) || !find_moment(s, &t[i], owed ? 0 : s->n_slices - 1, &to))
+      continue;
     if (moment_before(from, life.from)) life.from = from;
     if (moment_before(life.to, to)) life.to = to;
   }
   if (!b->value->def) life.from = (Moment){0, 0};
   return life;
+}
+
+// What owed ops read of their step is there to its end, and in the next one until then.
+static void each_of_lasting(const LaneLives *s, const MemBlock *b, const Touch *t, int n,
+                            EachLife *then, void *context) {
+  Lived life = life_of_lasting(s, b, t, n, false), owed = life_of_lasting(s, b, t, n, true);
+  if (is_kept_param(b)) {
+    then(b, life, context);
+    return;
+  }
+  if (life.lives && owed.lives) {
+    life.to = s->run.end;
+    owed.from = (Moment){0, 0};
+  }
+  if (life.lives) then(b, life, context);
+  if (owed.lives) then(b, owed, context);
 }
 
 static Lived life_in_slice(const LaneLives *s, const MemBlock *b, const Touch *t, int n,
@@ -353,7 +400,7 @@ void for_each_life(const LaneLives *s, EachLife *then, void *context) {
     const MemBlock *b = t->block;
     for (n = 1; i + n < s->touch.n && t[n].block == b;)
       n++;
-    if (b->lasts) then(b, life_of_lasting(s, b, t, n), context);
+    if (b->lasts) each_of_lasting(s, b, t, n, then, context);
     for (int m = 0; !b->lasts && m < s->n_slices; m++) {
       Lived life = life_in_slice(s, b, t, n, m);
       if (life.lives) then(b, life, context);
@@ -365,6 +412,7 @@ LaneLives *lane_lives_new(Arena *a, const Graph *g, const StepPart *part, int de
   LaneLives *s = arena_one(a, LaneLives);
   *s = (LaneLives){.g = g, .scratch = a, .part = part, .device = device, .host = host};
   s->n_slices = module_slices(g->module);
+  s->due = graph_owed_due(g, a);
   find_blocks(s);
   find_run(s);
   find_touches(s);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "ir/op.h"
+#include "ir/owed.h"
 #include "ir/place.h"
 #include "step_lives.h"
 
@@ -30,6 +31,7 @@ typedef struct Memory {
   Arena *a, *scratch; // of one lane
   const StepPart *part;
   const LaneLives *lives;
+  const int64_t *due; // by op id, of owed ops
   const LaneRun *run;
   Vec(Delta) delta;
 } Memory;
@@ -91,13 +93,18 @@ static Times find_times(const Memory *s, int lane) {
   return t;
 }
 
+// Owed ops run when they are due.
+static int64_t time_in_step(const Memory *s, const Op *op) {
+  return op->owed ? s->due[op->id] : op_time(op);
+}
+
 // Moments come in order.
-static double time_of(Times *t, Moment when) {
+static double time_of(const Memory *s, Times *t, Moment when) {
   double from = t->from[when.action], to = t->to[when.action];
   if (when.at == INT64_MAX) return t->now = later(t->now, to);
   for (; t->at < t->n_ops && t->op[t->at]->from < to; t->at++) {
     const StepEvent *e = t->op[t->at];
-    if (e->from < from || op_time(e->op) < when.at) continue;
+    if (e->from < from || time_in_step(s, e->op) < when.at) continue;
     from = e->from;
     break;
   }
@@ -159,7 +166,7 @@ static void add_points(Memory *s, int lane, LaneMemory *out) {
     // All that begins at a moment is one point, and so is all that ends there.
     if (next && !moment_before(d->when, next->when) && (d->bytes < 0) == (next->bytes < 0))
       continue;
-    is.time = time_of(&times, d->when);
+    is.time = time_of(s, &times, d->when);
     if (all > out->peak) {
       out->peak = all;
       out->peak_time = is.time;
@@ -189,6 +196,7 @@ static LaneMemory *lanes_memory(const StepTimeline *t, const Module *m, bool hos
   LaneMemory *out = arena_array(a, LaneMemory, t->n_lanes);
   const int64_t *ends = host ? mesh_host_ends(m, a) : mesh_ends(m, a);
   s.part = graph_step_parts(s.g, a);
+  s.due = graph_owed_due(s.g, a);
   for (int i = 0; i < t->n_lanes; i++)
     out[i] = lane_memory(&s, i, ends, host);
   return out;

@@ -14,6 +14,7 @@
 //     the segment of the move        wait for the move, …         all that get
 
 #include "ir/op.h"
+#include "ir/place.h"
 #include "ir/schedule.h"
 #include "step_state.h"
 
@@ -105,23 +106,41 @@ static void add_op(StepState *s, Program *of_class, int event) {
 
 static void wait_for_sum(StepState *s, Program *of_class, int event) {
   const Event *e = &s->events.at[event];
+  if (e->carried) return;
   for (int k = 0; e->meeting && e->op->kind == OP_all_reduce && k < s->n_classes; k++)
     add_wait(s, of_class, k, event);
 }
 
 // -- Parts of a step ---------------------------------------------------------------------------
 
-// All sums are waited for before the next slice, and at the end.
-Program *step_part_programs(StepState *s, StepPart part) {
+// Adds what the step before owes from number `at` on, as far as it is due then; returns the next.
+static int settle(StepState *s, Program *of_class, StepPart part, int at, int64_t then) {
+  for (; at < s->events.n; at++) {
+    const Event *e = &s->events.at[at];
+    if (!e->due || e->part != part) continue;
+    if (e->due > then) break;
+    add_op(s, of_class, at);
+  }
+  return at;
+}
+
+// All sums are waited for before the next slice, and at the end; but for those that are carried.
+Program *step_part_programs(StepState *s, StepPart part, bool settles) {
   Program *of_class = arena_array(s->a, Program, s->n_classes);
   bool one_slice = module_slices(s->m) == 1;
+  int owed = settles ? 0 : s->events.n;
   for (int k = 0; k < s->n_classes; k++)
     of_class[k].part = part;
-  for (int i = 0; i < s->events.n; i++)
-    if (s->events.at[i].part == part) add_op(s, of_class, i);
+  for (int i = 0; i < s->events.n; i++) {
+    if (s->events.at[i].part != part || s->events.at[i].due) continue;
+    owed = settle(s, of_class, part, owed, op_time(s->events.at[i].op));
+    add_op(s, of_class, i);
+  }
+  settle(s, of_class, part, owed, INT64_MAX);
   if (part == STEP_micro && one_slice) return of_class;
   for (int i = 0; i < s->events.n; i++) {
     StepPart of = s->events.at[i].part;
+    if (s->events.at[i].due && !settles) continue;
     if (of == part || (part == STEP_update && of == STEP_micro && one_slice))
       wait_for_sum(s, of_class, i);
   }

@@ -50,6 +50,8 @@ typedef struct Event {
   int *n_wanted;          // who must come to it, by set
   int n_waits, *wait;     // numbers of events: all_reduces that it reads
   bool ahead;             // a move to another segment, for which there is a queue of its own
+  bool carried;           // an all_reduce that ends in the step after
+  int64_t due;            // of what the step before owes: the time of the op that it is due before
 } Event;
 
 // -- Programs ----------------------------------------------------------------------------------
@@ -115,6 +117,7 @@ typedef struct Class {
   Vec(Span) gap;  // its ops wait; not looked at yet whether its queues do, too
   double *copied; // by event, of the slice that runs: when it is copied
   double **done;  // by event, slice: when its queue has done it; NAN: not yet; NULL: it never does
+  double *before; // by event, of what is carried: when that of the step before is done
   Vec(Task) task;
   int n_tasks, at; // of which are over, and steps of the next one
   double began;    // its first step that is no wait
@@ -154,13 +157,14 @@ int step_room(const StepState *s, StepPart part, int slice);
 
 // step_programs.c
 // By class, of ops of a part.  With a schedule the loop has none.
-Program *step_part_programs(StepState *s, StepPart part);
+// `settles`: with what the step before owes, which only the first slice does.
+Program *step_part_programs(StepState *s, StepPart part, bool settles);
 // The run of each class becomes its tasks.  false: that is no run of this many slices.
 bool step_add_runs(StepState *s);
 
 // step_walk.c
 // Every class does its tasks, which are of that part.  false: they wait for each other in a circle.
-bool step_walk(StepState *s, StepPart part);
+bool step_walk(StepState *s, StepPart part, bool settles);
 // At the end of the step all wait for the last; nothing is in their queues.
 void step_end(StepState *s, double time);
 

@@ -178,6 +178,10 @@ static bool do_job(StepState *s, Class *k, int queue) {
 static bool do_step(StepState *s, Class *k, const Task *task) {
   const Step *step = &task->program->step.at[k->at];
   const Event *e = &s->events.at[step->event];
+  if (step->what == DO_wait && e->carried) {
+    wait_until(s, k, k->before[step->event]);
+    return true;
+  }
   if (step->what == DO_wait) {
     // What another part of the step began was done in the last of its slices.
     int slice = e->part == task->program->part ? task->slice : -1;
@@ -236,11 +240,11 @@ static void go(StepState *s, Class *k) {
 // -- All classes -------------------------------------------------------------------------------
 
 // Nobody has come anywhere yet, and nothing is done, of what is in this part of the step.
-static void forget(StepState *s, StepPart part) {
+static void forget(StepState *s, StepPart part, bool settles) {
   int rooms = step_room(s, part, -1) + 1;
   for (int i = 0; i < s->events.n; i++) {
     const Event *e = &s->events.at[i];
-    if (!e->meet || e->part != part) continue;
+    if (!e->meet || e->part != part || (e->due && !settles)) continue;
     for (int at = 0; at < (e->op->kind == OP_move ? 1 : e->meeting->n) * rooms; at++)
       e->meet[at] = (Meet){.n_wanted = e->n_wanted[at / rooms]};
     for (int set = 0; set < e->meeting->n; set++)
@@ -263,9 +267,9 @@ static bool end_class(Class *k) {
   return ok;
 }
 
-bool step_walk(StepState *s, StepPart part) {
+bool step_walk(StepState *s, StepPart part, bool settles) {
   bool ok = true;
-  forget(s, part);
+  forget(s, part, settles);
   for (int i = 0; i < s->n_classes; i++) {
     s->class_at[i].began = NAN;
     go_on(s, i);

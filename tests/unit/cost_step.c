@@ -163,6 +163,36 @@ static void reducing_overlaps_what_does_not_read_it(void **state) {
   module_free(m);
 }
 
+// A sum that the step owes to the next one is reduced while that does what does not wait for it.
+static void what_is_owed_overlaps_the_step_after(void **state) {
+  Bench *b = *state;
+  static const char *const owed[] = {"", " owed"};
+  const double update = ROWS * 120e-9 + 8 / 100e9; // with two scalars
+  const double hidden[] = {0, row};
+  for (int i = 0; i < 2; i++) {
+    Module *m = read_text(
+        b, str_format(b->a,
+                      "module phase=local\nmesh @m devices=0-1 (dp=2)\n"
+                      "graph @main entry (%%x: f32[1000,1000] {B} input \"x\", "
+                      "%%z: f32[1,1000,1000] {S(0)} input \"z\", "
+                      "%%w: f32[1000,1000] {B} weight \"w\" train = 1) {\n"
+                      "  %%a = tanh %%x : f32[1000,1000] {B} split=[-]\n"
+                      "  %%b = tanh %%w : f32[1000,1000] {B} split=[-]\n"
+                      "  %%s = reduce_sum %%z axes=[0] : f32[1000,1000] {P} split=[a] backward\n"
+                      "  %%r = all_reduce %%s axis=\"dp\" : f32[1000,1000] {B} backward\n"
+                      "  %%l = constant value=[1] shape=[] to=f32 : f32[] {B} update\n"
+                      "  %%w1 = sgd %%w, %%r, %%l, %%l : f32[1000,1000] {B} update%s\n"
+                      "  return output \"a\" %%a, output \"b\" %%b, update %%w %%w1\n}\n",
+                      owed[i]));
+    StepCost cost = cost_of(b, m, TARGET_cpu);
+    assert_near(cost.rank[0]->compute, ROWS * 3 * row + update);
+    assert_near(cost.rank[0]->comm, ROWS * reduce);
+    assert_near(cost.seconds, ROWS * (3 * row + reduce - hidden[i]) + update);
+    assert_true(cost.rank[0]->idle < 1e-15);
+    module_free(m);
+  }
+}
+
 // Other collectives are waited for where they stand, and for the all_reduce before them.
 static void gathering_waits(void **state) {
   Bench *b = *state;
@@ -593,6 +623,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(a_collective_costs_its_primitive, setup, teardown),
       cmocka_unit_test_setup_teardown(reducing_overlaps_what_does_not_read_it, setup, teardown),
+      cmocka_unit_test_setup_teardown(what_is_owed_overlaps_the_step_after, setup, teardown),
       cmocka_unit_test_setup_teardown(gathering_waits, setup, teardown),
       cmocka_unit_test_setup_teardown(stages_take_turns, setup, teardown),
       cmocka_unit_test_setup_teardown(senders_go_on_on_processors, setup, teardown),
