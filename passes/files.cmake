@@ -152,11 +152,13 @@ set(PASS_FILES
   gpu/fuse_norm.c
   gpu/keep_casts.c
   gpu/local.c
+  machine/carry.c
   machine/channels_last.c
   machine/fit_kind.c
   machine/fuse.c
   machine/fuse_groups.c
   machine/gaps.c
+  machine/hurry.c
   machine/lower_batch_norm.c
   machine/lower_precision.c
   machine/lua_schedule.c

@@ -81,6 +81,9 @@ static const char *pass_options(Arena *a, const char *pass, const Settings *s, c
   if (routes && s->cluster) return str_format(a, "(cluster=%s)", quoted(a, s->cluster));
   if (!strcmp(pass, "stash") && s->accumulate > 1)
     return str_format(a, "(accumulate=%lld)", (long long)s->accumulate);
+  if (!strcmp(pass, "hurry"))
+    return str_format(a, "(cluster=%s)",
+                      quoted(a, s->cluster ? s->cluster : target_of(s)->cluster));
   if (!strcmp(pass, "overlap"))
     return str_format(a, "(cluster=%s%s)",
                       quoted(a, s->cluster ? s->cluster : target_of(s)->cluster),

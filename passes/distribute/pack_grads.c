@@ -19,6 +19,9 @@
 //
 // Where a rank wants its part of such a sum only, that is sliced off behind the bucket.
 //
+// Where a plan has no barrier between steps (carry.c), what a step reports is not in a bucket with
+// gradients, which may be on their way longer.
+//
 // What is wanted much sooner than the rest of its bucket, as the statistics of a batch
 // normalisation, goes alone.  Packing costs no copy: plan_memory places the members inside the
 // bucket.
@@ -154,13 +157,20 @@ static void sink_slices(Graph *g) {
   }
 }
 
+static bool is_reported(const Op *op) {
+  for_each_use(u, op->out[0])
+    if (!u->user) return true;
+  return false;
+}
+
 static bool pack_graph(Packer *p) {
   sink_slices(p->g);
   graph_renumber(p->g);
   p->open.n = 0;
   for_each_op_safe(op, p->g) {
     if (!close_read(p, op->id)) return false;
-    bool packs = op->kind == OP_all_reduce && dtype_class[op->out[0]->type->dtype] == 'F';
+    bool packs = op->kind == OP_all_reduce && dtype_class[op->out[0]->type->dtype] == 'F' &&
+                 !(p->g->module->cross_barrier && is_reported(op));
     if (packs && !put(p, op)) return false;
   }
   return close_read(p, INT64_MAX);

@@ -306,6 +306,8 @@ static void warn_of_lost(const Annotate *p, const Graph *g, Diag *d) {
     if (parts[i].n) strbuf_addf(&lost, "%s%d %s", lost.n ? ", " : "", parts[i].n, parts[i].what);
   if (p->m->schedule)
     strbuf_addf(&lost, "%sstages run as '%s'", lost.n ? ", " : "", p->m->schedule);
+  if (p->m->cross_barrier)
+    strbuf_addf(&lost, "%supdates are done in the step after", lost.n ? ", " : "");
   if (!lost.n) return;
   diag_warning(d, NULL, "annotations do not say all of this plan: not that %s", lost.at);
   diag_hint(d, "--emit plan -o FILE.lua writes all of the plan");

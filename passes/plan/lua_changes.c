@@ -3,6 +3,7 @@
 //     pieces({ { op = fc1, letter = "n" } }, 4)     fc1 and what follows it become four pieces each
 //     recompute(layer)                              what backward reads of these is computed anew
 //     swap(layer)                                   that is in host memory until then
+//     cross_barrier()                               updates wait for the step after
 //     offload(weight)                               states of it are there from step to step
 //     pin(gradient)                                 an op that only says how a gradient lies
 //
@@ -236,7 +237,25 @@ static int offload(lua_State *l) {
   return 0;
 }
 
+// -- Between steps -------------------------------------------------------------------------------
+
+// cross_barrier(): updates are done in the step after, right before they are read.
+static int cross_barrier(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  if (p->n_axes) return FAIL(l, NULL, "the model is as it is now: this belongs into 'model'");
+  plan_sharding(l)->g->module->cross_barrier = true;
+  if (p->s->record) p->s->record->cross_barrier = true;
+  return 0;
+}
+
 const luaL_Reg plan_changes[] = {
-    {"offload", offload},       {"pieces", pieces}, {"pin", pin},       {"recompute", recompute},
-    {"split_loss", split_loss}, {"swap", swap},     {"unpack", unpack}, {NULL, NULL},
+    {"cross_barrier", cross_barrier},
+    {"offload", offload},
+    {"pieces", pieces},
+    {"pin", pin},
+    {"recompute", recompute},
+    {"split_loss", split_loss},
+    {"swap", swap},
+    {"unpack", unpack},
+    {NULL, NULL},
 };

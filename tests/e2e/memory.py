@@ -28,6 +28,7 @@ CASES = [("dp", 1, 1), ("dp", 2, 1), ("pp", 4, 8), ("pp_gpipe", 4, 8), ("pp_zb_h
          ("pp_interleaved=2,dp=2", 4, 8), ("pp_zb_v=2", 2, 8),
          ("pp=2,tp=2,dp=2", 8, 4), ("dp=2,recompute=1", 2, 1), ("tp=2,recompute=1", 2, 1),
          ("pp=4,recompute=1", 4, 8), ("coshard=2", 2, 1),
+         ("cross_barrier", 2, 1), ("cross_barrier", 2, 4), ("dp=2,recompute=1,cross_barrier=1", 2, 1),
          ("coshard=2,recompute=1", 2, 1), ("coshard=2,recompute_pieces=1", 2, 1)]
 # The same, of an optimizer that keeps states.
 WITH_STATES = [("zero1", 4, 1), ("offload", 1, 1), ("zero3=2,offload=1", 2, 1), ("pp=4,offload=1", 4, 8)]

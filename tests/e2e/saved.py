@@ -38,6 +38,7 @@ CASES = [
     ("coshard=2,recompute_pieces=1", 2, "gpt2", ["--dtype", "bf16"]),
     ("recompute", 4, "resnet", []),
     ("zero3=2,offload=1", 2, "gpt2", []),
+    ("dp=2,cross_barrier=1", 2, "gpt2", []),
     (ORDERED, 2, "mlp", []),
     ("search", 4, "mlp", ["--cluster", "cpu"]),
     ("search", 4, "gpt2", []),
