@@ -17,11 +17,6 @@ const NnrtPart *nnrt_part_of(const NnrtSteps *s, int piece) {
   return &s->part[s->order ? s->order[i] : i % s->n_parts];
 }
 
-void nnrt_settle(NnrtRank *r, int n) {
-  while (r->settled < n)
-    r->program->owed[r->settled++](r);
-}
-
 static uint64_t add_key(uint64_t key, const void *data, size_t n) {
   return nnrt_xxh64(data, (int64_t)n, key);
 }

@@ -206,6 +206,15 @@ static void record_pieces(Trainer *t) {
   nnrt_device_recorded(r);
 }
 
+// Of the update, wherever it is called.
+void nnrt_settle(NnrtRank *r, int n) {
+  int phase = r->comm->traffic.phase;
+  nnrt_traffic_phase(r, TRAFFIC_update);
+  while (r->settled < n)
+    r->program->owed[r->settled++](r);
+  nnrt_traffic_phase(r, phase);
+}
+
 static int slot_of(int64_t step) {
   return (int)(step % NNRT_SLOTS);
 }
@@ -214,6 +223,7 @@ static int slot_of(int64_t step) {
 static void settle(const Trainer *t, int slot) {
   NnrtRank *r = t->r;
   if (!t->p->n_owed) return;
+  nnrt_traffic_moves(r); // it is of no piece
   nnrt_settle(r, t->p->n_owed);
   nnrt_device_ask(r, slot, t->out.owed);
 }

@@ -60,7 +60,7 @@ typedef struct Bar {
 
 // What is added up in every slice is of gradients, whatever asked for it.
 static const char *part_class(const StepEvent *e) {
-  if (e->part == STEP_micro && e->op->part == PART_update) return "backward";
+  if (e->part == STEP_micro && e->op->part == PART_update && !e->op->owed) return "backward";
   switch (e->op->part) {
   case PART_forward: return "forward";
   case PART_backward: return "backward";

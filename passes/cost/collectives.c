@@ -119,8 +119,8 @@ void collectives_find(Arena *a, const Module *m, Collectives *out) {
   Sum **sums = arena_array(a, Sum *, SUM_BUCKETS);
   for_each_op(op, g) {
     if (!op_is_collective(op)) continue;
-    Collective c = {.op = op, .part = part[op->id]};
-    c.count = c.part == STEP_micro && !op->owed ? module_slices(m) : 1;
+    Collective c = {.op = op, .part = op->owed ? STEP_update : part[op->id]};
+    c.count = c.part == STEP_micro ? module_slices(m) : 1;
     if (op->kind == OP_move) {
       c.bytes = c.all_bytes = moved_bytes(a, sums, op);
       if (c.bytes == 0) continue;

@@ -5,8 +5,8 @@
 
 Each is trained for 5 steps under a plan and under the same plan with `cross_barrier`.  Losses, gradient norms, losses of
 evaluations in between, and weights are the same bits.  A checkpoint of each, from the middle, goes on under the other, as if
-there had been but one.  Buckets are small, so that many are under way at the end of a step, and each step with a barrier has
-the same: passes from pack_grads on run by themselves.
+there had been but one.  A step sends what was predicted.  Buckets are small, so that many are under way at the end of a
+step, with a barrier and without: passes from pack_grads on run by themselves.
 """
 
 import json
@@ -16,7 +16,7 @@ import sys
 
 import sample_cases
 from common import NNAOT, mpirun, run, scratch
-from plans import compile_in_a_hurry
+from plans import compile_in_a_hurry, counted_traffic, predicted_traffic
 
 STEPS, BEFORE, BUCKET = 5, 2, 16384
 REST = ("pack_grads(bucket={bucket}),stash,widen,fuse,schedule,offload,carry,hurry(cluster=\"{cluster}\"),overlap,swap,"
@@ -51,17 +51,23 @@ class Program:
             "plan", "-o", folder / "plan.json", "--dump-dir", dumps)
         before = next(dumps.glob("*-fuse_comm.nn"))
         rest = REST.format(bucket=BUCKET, cluster=f"cpu:{ranks}x1")
-        self.stats = run(NNAOT, before, "--passes", rest, "--stats", "-o", self.exe)
+        manifest, self.traffic = folder / "manifest.json", folder / "traffic.json"
+        self.stats = run(NNAOT, before, "--passes", rest, "--stats", "--comm-manifest", manifest, "-o", self.exe)
+        self.sends = predicted_traffic(json.loads(manifest.read_text()))
         shutil.rmtree(dumps)
 
     def trained(self, steps, *flags, processes=0):
         """Losses, norms, losses of evaluations; and weights."""
         self.log.unlink(missing_ok=True)
         run(*(mpirun(processes) if processes else ()), self.exe, *self.data, "--steps", steps, "--log", self.log, "--save",
-            self.saved, *flags)
+            self.saved, "--traffic", self.traffic, *flags)
         lines = [(line["loss"], line["grad_norm"], line.get("eval_loss"))
                  for line in map(json.loads, self.log.read_text().splitlines())]
         return lines, self.saved.read_bytes()
+
+    def sent(self):
+        """By the last run, as it should be."""
+        return counted_traffic(json.loads(self.traffic.read_text())) == self.sends
 
     def resumed(self, first):
         """From where the other has ended."""
@@ -80,13 +86,16 @@ def one_case(folder, model, ranks, plain, plan, flags, processes):
     after = Program(folder, "after", model, ranks, plan, flags)
     want = before.trained(STEPS)
     same = after.trained(STEPS) == want and (not processes or after.trained(STEPS, processes=processes) == want)
+    sent = after.sent()
     lines, weights = want
     resumed = all(second.resumed(first) == (lines[BEFORE:], weights)
                   for first, second in ((before, after), (after, before)))
     carried = counted(after.stats, "under way at the end of a step")
-    ok = same and resumed and len(lines) == STEPS and carried > 0
-    print(f"{model:10}{ranks:2} {plan:34} {' '.join(map(str, flags)):44}{carried:4} {'ok' if ok else 'FAILED'}"
-          f"{'' if same else ', other numbers'}{'' if resumed else ', resumed otherwise'}", flush=True)
+    ok = same and sent and resumed and len(lines) == STEPS and carried > 0
+    wrong = [what for fine, what in ((same, "other numbers"), (sent, "other messages"), (resumed, "resumed otherwise"))
+             if not fine]
+    print(f"{model:10}{ranks:2} {plan:34} {' '.join(map(str, flags)):62}{carried:4} "
+          f"{', '.join(['ok' if ok else 'FAILED', *wrong])}", flush=True)
     return ok
 
 
