@@ -142,14 +142,20 @@ static Value *dealt_to(const Region *r, Builder *b, Value *v, int dim, int i) {
   return column ? build_reshape(b, column, one.rank, one.dim) : NULL;
 }
 
-// What is the same all along a dimension is broadcast in pieces: a bias, say, whose gradient need
-// not be put together then.  NULL: it is not.
+// What is broadcast is broadcast in pieces: of a bias, that is the same all along the dimension,
+// the gradient need not be put together then, and of positions, that are as long, a piece is all
+// that is broadcast for it.  NULL: it is not broadcast, or rows of it are dealt.
 static Value *broadcast_of(const Region *r, Builder *b, const Value *v, int dim, int i) {
   const Op *op = v->def;
   if (!op || op->kind != OP_broadcast) return NULL;
   Value *x = op->in[0].value;
   int own = dim - (v->type->rank - x->type->rank);
-  if (own >= 0 && x->type->dim[own] != 1) return NULL;
+  if (own >= 0 && x->type->dim[own] != 1) {
+    if (r->pieces->dealt) return NULL;
+    int64_t length = x->type->dim[own];
+    x = build_slice(b, x, own, before(r->pieces, length, i), size_of(r->pieces, length, i));
+    if (!x) return NULL;
+  }
   Type t = *v->type;
   t.dim[dim] = size_of(r->pieces, t.dim[dim], i);
   return build_broadcast(b, x, t.rank, t.dim);
