@@ -188,7 +188,9 @@ int NNRT_NAME(gather_back)(float *dx, const void *at, const NNRT_T *dy, int64_t 
                            const int64_t *x_shape, int64_t axis, int64_t from, int64_t all);
 
 // Random.  y of `shape`, which begins at `start` in a tensor of shape `whole`: x / (1 - ratio), or
-// 0 where nnrt_random_uniform(seed, step, key, place in the whole) is below `ratio`.
+// 0 where nnrt_random_uniform(seed, step, key, place in the whole) is below `ratio`.  That tensor
+// may itself begin at `piece_start` of one of shape `piece_of`, whose places count then, or NULL.
 int NNRT_NAME(dropout)(NNRT_T *y, const NNRT_T *x, const int64_t *step, const int64_t *seed,
                        int64_t rank, const int64_t *shape, const int64_t *whole,
-                       const int64_t *start, double ratio, int64_t key);
+                       const int64_t *start, const int64_t *piece_of, const int64_t *piece_start,
+                       double ratio, int64_t key);

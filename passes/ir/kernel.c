@@ -103,7 +103,9 @@ static KernelArg attr_arg(const Attr *attr) {
   case 'b': return (KernelArg){.kind = ARG_bool, .i = attr->i};
   case 'f': return (KernelArg){.kind = ARG_float, .f = attr->f};
   case 's': return (KernelArg){.kind = ARG_str, .s = attr->s};
-  case 'I': return (KernelArg){.kind = ARG_list, .n = attr->list.n, .list = attr->list.at};
+  case 'I':
+    return (KernelArg){
+        .kind = ARG_list, .n = attr->list.n, .list = attr->list.n ? attr->list.at : NULL};
   }
   BUG("a kernel cannot take attribute '%s'", attr->name);
 }

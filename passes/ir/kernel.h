@@ -23,7 +23,7 @@ typedef struct KernelArg {
     ARG_float, // double `f`
     ARG_bool,  // bool, in `i`
     ARG_str,   // const char * `s`
-    ARG_list,  // const int64_t * `list`, of `n`; `list` is NULL for the shape of an absent operand
+    ARG_list,  // const int64_t * `list`, of `n`; NULL where that is 0, or the operand is absent
     ARG_box,   // two const int64_t *: the whole shape of op_boxed, and where the local part starts
     ARG_from,  // int64_t: where in the whole dimension `i` of op_boxed starts
     ARG_all,   // int64_t: how long that is in the whole

@@ -66,7 +66,9 @@ static void run(float *y, const float *x, int64_t at, int64_t n, const Draw *d) 
 
 int nnrt_dropout_f32(float *y, const float *x, const int64_t *step, const int64_t *seed,
                      int64_t rank, const int64_t *shape, const int64_t *whole, const int64_t *start,
-                     double ratio, int64_t key) {
+                     const int64_t *piece_of, const int64_t *piece_start, double ratio,
+                     int64_t key) {
+  if (piece_of) whole = piece_of;
   // A uniform number is a multiple of 2^-24: it is below the ratio when the integer is below this.
   Draw d = {.key = nnrt_random_mix(nnrt_random_mix((uint64_t)*seed) ^ (uint64_t)key),
             .step = (uint64_t)*step,
@@ -85,7 +87,7 @@ int nnrt_dropout_f32(float *y, const float *x, const int64_t *step, const int64_
     for (int64_t j = 0; j < pieces; j++) {
       int64_t at = 0, stride = 1, rest = i;
       for (int64_t k = rank - 1; k >= 0; k--) {
-        at += start[k] * stride;
+        at += (start[k] + (piece_of ? piece_start[k] : 0)) * stride;
         if (k < inner) {
           at += rest % shape[k] * stride;
           rest /= shape[k];

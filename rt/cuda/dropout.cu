@@ -16,7 +16,8 @@ struct Where {
 };
 
 static Where where_of(int64_t rank, const int64_t *shape, const int64_t *whole,
-                      const int64_t *start) {
+                      const int64_t *start, const int64_t *piece_of, const int64_t *piece_start) {
+  if (piece_of) whole = piece_of;
   // Inner axes that are there in full make runs of neighbours, with the axis before them.
   int64_t inner = rank, stride = 1;
   Where w = {};
@@ -27,7 +28,7 @@ static Where where_of(int64_t rank, const int64_t *shape, const int64_t *whole,
   w.runs = product(shape, inner);
   w.rank = (int)inner;
   for (int64_t d = rank - 1; d >= 0; d--) {
-    w.base += start[d] * stride;
+    w.base += (start[d] + (piece_of ? piece_start[d] : 0)) * stride;
     w.shape[d] = shape[d];
     w.stride[d] = stride;
     stride *= whole[d];
@@ -74,10 +75,10 @@ static __global__ void drop(T *y, const T *x, const int64_t *step, const int64_t
 
 template <class T>
 static int dropout(T *y, const T *x, const int64_t *step, const int64_t *seed, int64_t rank,
-                   const int64_t *shape, const int64_t *whole, const int64_t *start, double ratio,
-                   int64_t key) {
+                   const int64_t *shape, const int64_t *whole, const int64_t *start,
+                   const int64_t *piece_of, const int64_t *piece_start, double ratio, int64_t key) {
   constexpr int V = Width<T>::most;
-  Where w = where_of(rank, shape, whole, start);
+  Where w = where_of(rank, shape, whole, start, piece_of, piece_start);
   int64_t n = w.runs * w.n;
   uint32_t limit = (uint32_t)ceil(ratio * 0x1p24);
   float scale = ratio < 1 ? (float)(1.0 / (1.0 - ratio)) : 0.0f;
@@ -90,7 +91,9 @@ static int dropout(T *y, const T *x, const int64_t *step, const int64_t *seed, i
 #define DROPOUT(suffix, C, T)                                                                      \
   int nnrt_dropout_##suffix(C *y, const C *x, const int64_t *step, const int64_t *seed,            \
                             int64_t rank, const int64_t *shape, const int64_t *whole,              \
-                            const int64_t *start, double ratio, int64_t key) {                     \
-    return dropout<T>((T *)y, (const T *)x, step, seed, rank, shape, whole, start, ratio, key);    \
+                            const int64_t *start, const int64_t *piece_of,                         \
+                            const int64_t *piece_start, double ratio, int64_t key) {               \
+    return dropout<T>((T *)y, (const T *)x, step, seed, rank, shape, whole, start, piece_of,       \
+                      piece_start, ratio, key);                                                    \
   }
 FOR_FLOATS(DROPOUT)

@@ -266,7 +266,8 @@ static void dropout(void **state) {
   float *x = floats(n, 1), *y = results(n), *part = results(n);
   double ratio = 0.3;
   int64_t dropped = 0;
-  assert_int_equal(nnrt_dropout_f32(y, x, &step, &seed, 3, whole, whole, zero, ratio, 9), 0);
+  assert_int_equal(
+      nnrt_dropout_f32(y, x, &step, &seed, 3, whole, whole, zero, NULL, NULL, ratio, 9), 0);
   for (int64_t i = 0; i < n; i++) {
     bool keep = nnrt_random_uniform(seed, step, 9, i) >= ratio;
     assert_true(y[i] == (keep ? x[i] * (float)(1 / 0.7) : 0.0f));
@@ -287,8 +288,10 @@ static void dropout(void **state) {
         index[d] += start[d];
       part[i] = x[place_of(3, whole, index)];
     }
-    // In place.
-    assert_int_equal(nnrt_dropout_f32(part, part, &step, &seed, 3, shape, whole, start, ratio, 9),
+    // In place; every second part as all of a piece of the whole.
+    assert_int_equal(nnrt_dropout_f32(part, part, &step, &seed, 3, shape, b % 2 ? shape : whole,
+                                      b % 2 ? zero : start, b % 2 ? whole : NULL,
+                                      b % 2 ? start : NULL, ratio, 9),
                      0);
     for (int64_t i = 0; i < some; i++) {
       int64_t index[3];

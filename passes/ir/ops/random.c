@@ -1,14 +1,34 @@
 // Dropout.  Whether an element is kept depends on seed, step, the op's key and where the element
 // lies in the whole tensor, so it is the same however the tensor is split; the gradient drops the
 // same elements by asking again instead of keeping a mask.
+//
+//     %1 = dropout %x1, %step, %seed ratio=0.1 key=7 whole=[8,64] start=[0,32] : f32[8,32]
+//
+// is what the right half of dropout %x would be, of a model whose op was cut in pieces.
 
 #include "ir/random.h"
 #include "ir/ops/index.h"
 
+bool dropout_rule(const Op *op, Dims *dims, Diag *d) {
+  const Type *t = op->in[0].value->type;
+  const int64_t *whole = attr_list(op, "whole"), *start = attr_list(op, "start");
+  int n = attr_n(op, "whole");
+  if (n != attr_n(op, "start") || (n && n != t->rank))
+    return diag_error(d, op->loc, "dropout: 'whole' and 'start' have %d and %d numbers, x has %d",
+                      n, attr_n(op, "start"), t->rank);
+  for (int i = 0; i < n; i++)
+    if (start[i] < 0 || start[i] > whole[i] - t->dim[i])
+      return diag_error(
+          d, op->loc, "dropout: along dimension %d a piece of %lld does not begin at %lld of %lld",
+          i, (long long)t->dim[i], (long long)start[i], (long long)whole[i]);
+  return dims_parse(dims, op, "*, ,  -> *", d);
+}
+
 // It is linear in x: its adjoint is itself.
 bool dropout_grad(Builder *b, Op *op, Value **dout, Value **din) {
   din[0] = build(b, OP_dropout, IN(dout[0], op->in[1].value, op->in[2].value),
-                 ATTRS(a_f("ratio", attr_f(op, "ratio")), a_i("key", attr_i(op, "key"))));
+                 ATTRS(*op_attr(op, "ratio"), *op_attr(op, "key"), *op_attr(op, "whole"),
+                       *op_attr(op, "start")));
   return !b->failed;
 }
 
@@ -20,9 +40,13 @@ bool dropout_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Di
   const Type *y = out->type;
   Type whole = *y;
   if (box) memcpy(whole.dim, box->whole, sizeof whole.dim);
+  int pieces = attr_n(op, "whole");
+  for (int k = 0; k < pieces; k++)
+    whole.dim[k] = attr_list(op, "whole")[k];
   int64_t stride[MAX_RANK], at[MAX_RANK] = {0}, n = type_count(y);
   strides_of(&whole, stride);
   int64_t start = box ? index_offset(box->start, stride, y->rank) : 0;
+  start += pieces ? index_offset(attr_list(op, "start"), stride, y->rank) : 0;
   for (int64_t i = 0; i < n; i++, index_next(y, at)) {
     int64_t logical = start + index_offset(at, stride, y->rank);
     bool keep = random_uniform(seed, step, key, logical) >= ratio;
