@@ -137,7 +137,7 @@ static const char *pieces_words(Record *r, const PieceStart *start, int n,
 }
 
 // pieces(list of {op=, letter=}, n or list of sizes, dealt in turn): whether these and what follows
-// was cut so.
+// was cut so; if not, also the op that cannot be, where it is one.
 static int pieces(lua_State *l) {
   PlanProgram *p = program_of(l);
   luaL_checktype(l, 1, LUA_TTABLE);
@@ -157,14 +157,17 @@ static int pieces(lua_State *l) {
     start[i].letter = plan_letter_arg(l, 5, start[i].op);
   }
   bool done;
+  Op *wall;
   record_before(p->s->record, ops, n);
   const char *words = pieces_words(p->s->record, start, n, &sizes);
-  if (!cut_in_pieces(start, n, &sizes, &done, p->box.d))
+  if (!cut_in_pieces(start, n, &sizes, &done, &wall, p->box.d))
     return FAIL(l, start->op->loc, "the ops stay as they are");
   if (done && words) record_call(p->s->record, p->s->g, "pieces(%s)", words);
   plan_changed(p);
   lua_pushboolean(l, done);
-  return 1;
+  if (done || !wall) return 1;
+  plan_push(l, wall, PLAN_OPS);
+  return 2;
 }
 
 // -- Lists that are computed anew, or swapped ----------------------------------------------------

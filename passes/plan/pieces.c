@@ -12,12 +12,26 @@
 #include "base/vec.h"
 #include "ir/op.h"
 
-// An op of the region, and the letter that it is cut along.
+// An op of the region, and the letter that it is cut along.  A letter may stand for all tokens of
+// all rows, where a model has made one dimension of both: then each of its `outer` parts is cut.
 typedef struct Cut {
   Op *op;
   Dims dims;
   int letter;
+  int64_t outer;
 } Cut;
+
+// Where a value is cut: along which dimension, or -1, and so many parts of that each.
+typedef struct Place {
+  int dim;
+  int64_t outer;
+} Place;
+
+// All pieces of a value up to one, put together.
+typedef struct Prefix {
+  Value *v;
+  int n; // of how many
+} Prefix;
 
 typedef struct Region {
   Graph *g;
@@ -25,16 +39,62 @@ typedef struct Region {
   Diag *d;
   const PieceSizes *pieces;
   Vec(Cut *) cut;    // in the order of the graph
-  int *dim;          // by value id: along which it comes in pieces, or -1
+  Place *place;      // by value id: where it comes in pieces
   Value **piece;     // by value id: the one that is being made
+  Prefix *prefix;    // by value id: of what a causal attention reads
+  Op *wall;          // what cannot be cut, where something cannot
   int64_t rows;      // of what is dealt: so many are, each with all that is in it
   uint32_t n_values; // that these are for
 } Region;
 
-static bool may_cut(const Region *r, const Dims *dims, int letter) {
-  if (letter < 0 || dims->letter[letter].whole || !dims_leads(dims, letter)) return false;
+// The queries of a causal attention, by which it is cut although where they stand matters; or -1.
+// Piece `i` has the last of the keys that are before its end, as `causal` wants it.
+static int causal_queries(const Region *r, const Op *op, const Dims *dims) {
+  if (op->kind != OP_attention || !attr_i(op, "causal") || r->pieces->dealt) return -1;
+  int queries = dims_find(dims, 't'), keys = dims_find(dims, 's');
+  return dims->letter[queries].size == dims->letter[keys].size ? queries : -1;
+}
+
+// The letter by which an operand has what goes with `letter`: of a causal attention, its keys.
+static int letter_in(const Region *r, const Op *op, const Dims *dims, int operand, int letter) {
+  bool by_keys = (operand == 1 || operand == 2) && letter == causal_queries(r, op, dims);
+  return by_keys && letter >= 0 ? dims_find(dims, 's') : letter;
+}
+
+// Only a reshape makes tokens of tokens and rows, and back.
+static bool may_cut(const Region *r, const Op *op, const Dims *dims, int letter, int64_t outer) {
+  if (letter < 0) return false;
+  if ((op->kind != OP_reshape || r->pieces->dealt) && !dims_leads(dims, letter)) return false;
+  if (outer > 1 && r->pieces->dealt) return false;
+  if (dims->letter[letter].whole && (letter != causal_queries(r, op, dims) || outer > 1))
+    return false;
   int64_t size = dims->letter[letter].size;
-  return size % r->pieces->sum == 0 && (!r->rows || size % r->rows == 0);
+  return size / outer % r->pieces->sum == 0 && (!r->rows || size % r->rows == 0);
+}
+
+static Place place_in(const Dims *dims, const Term *t, int letter, int64_t outer) {
+  for (int k = 0; k < t->rank; k++) {
+    int64_t before = 1;
+    for (int f = 0; f < t->dim[k].n; f++) {
+      if (t->dim[k].letter[f] == letter) return (Place){k, before * outer};
+      before *= dims->letter[t->dim[k].letter[f]].size;
+    }
+  }
+  return (Place){-1, 1};
+}
+
+// The letter that is cut where a dimension is cut in so many parts each, and in how many parts that
+// letter; or -1.
+static int letter_at(const Dims *dims, const Term *t, Place at, int64_t *outer) {
+  int64_t before = 1;
+  for (int f = 0; f < t->dim[at.dim].n; f++) {
+    int letter = t->dim[at.dim].letter[f];
+    int64_t size = dims->letter[letter].size;
+    *outer = at.outer / before;
+    if (size > *outer) return at.outer % before == 0 && size % *outer == 0 ? letter : -1;
+    before *= size;
+  }
+  return -1;
 }
 
 // Of a length, how much is before piece `i`; of i = n, all of it.
@@ -49,44 +109,58 @@ static int64_t size_of(const PieceSizes *pieces, int64_t length, int i) {
   return length / pieces->sum * pieces->at[i];
 }
 
+// The letter by which operand `i`, which comes in pieces, has the op cut.
+static int letter_by(const Region *r, const Op *op, const Dims *dims, int i, int64_t *outer) {
+  Place at = r->place[op->in[i].value->id];
+  int queries = causal_queries(r, op, dims);
+  int own = queries < 0 ? -1 : letter_in(r, op, dims, i, queries);
+  *outer = at.outer;
+  if (own >= 0 && i < 3 && dims_position(dims, &dims->in[i], own) == at.dim) return queries;
+  return letter_at(dims, &dims->in[i], at, outer);
+}
+
 // The letter by which an operand comes in pieces: -1 when none does, -2 when the op cannot take
 // them.
-static int letter_of(const Region *r, const Op *op, const Dims *dims) {
+static int letter_of(const Region *r, const Op *op, const Dims *dims, int64_t *outer) {
   int letter = -1;
   for (int i = 0; i < op->n_in; i++) {
-    int dim = r->dim[op->in[i].value->id];
-    if (dim < 0) continue;
-    int own = dims_splitter(dims, &dims->in[i], dim, r->pieces->sum);
-    if (!may_cut(r, dims, own) || (letter >= 0 && letter != own)) return -2;
+    int64_t parts;
+    if (r->place[op->in[i].value->id].dim < 0) continue;
+    int own = letter_by(r, op, dims, i, &parts);
+    if (!may_cut(r, op, dims, own, parts)) return -2;
+    if (letter >= 0 && (letter != own || parts != *outer)) return -2;
     letter = own;
+    *outer = parts;
   }
   return letter;
 }
 
-// Whether what is to be dealt has dimensions to spare.
-static bool may_deal(const Region *r, const Op *op, const Dims *dims, int letter) {
+// Whether what is whole has dimensions to spare where rows of it are dealt, or parts cut each.
+static bool has_room(const Region *r, const Op *op, const Dims *dims, int letter, int64_t outer) {
+  int more = r->pieces->dealt ? 2 : outer > 1;
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
-    bool whole = r->dim[v->id] < 0 && dims_position(dims, &dims->in[i], letter) >= 0;
-    if (whole && v->type->rank + 2 > MAX_RANK) return false;
+    bool whole = r->place[v->id].dim < 0 && place_in(dims, &dims->in[i], letter, outer).dim >= 0;
+    if (whole && v->type->rank + more > MAX_RANK) return false;
   }
   return true;
 }
 
-static bool add_cut(Region *r, Op *op, const Dims *dims, int letter) {
-  if (r->pieces->dealt && !may_deal(r, op, dims, letter)) return false;
+static bool add_cut(Region *r, Op *op, const Dims *dims, int letter, int64_t outer) {
+  if (!has_room(r, op, dims, letter, outer)) return false;
   int traits = op_info[op->kind].traits;
-  if (op->callee || (traits & (LOGICAL | COMM))) return false;
+  bool knows_where = op->kind == OP_dropout && !r->pieces->dealt && outer == 1;
+  if (op->callee || (traits & COMM) || ((traits & LOGICAL) && !knows_where)) return false;
   // Where an element lies in operand 0 is the same in all pieces if that is whole.
   if ((traits & LOGICAL_IN) && dims_position(dims, &dims->in[0], letter) != -1) return false;
   Cut *c = arena_one(r->arena, Cut);
-  *c = (Cut){op, *dims, letter};
+  *c = (Cut){op, *dims, letter, outer};
   vec_push(r->arena, &r->cut, c);
   for (int i = 0; i < op->n_out; i++) {
-    int dim = dims_position(dims, &dims->out[i], letter);
-    r->dim[op->out[i]->id] = dim;
+    Place at = place_in(dims, &dims->out[i], letter, outer);
+    r->place[op->out[i]->id] = at;
     for_each_use(u, op->out[i])
-      if (!u->user && dim >= 0) return false; // a result of the graph is whole
+      if (!u->user && at.dim >= 0) return false; // a result of the graph is whole
   }
   return true;
 }
@@ -103,25 +177,32 @@ static bool find_region(Region *r, const PieceStart *start, int n) {
   for_each_op(op, r->g) {
     Dims dims;
     if (!op_dims(op, &dims, r->d)) BUG("%s does not fit", op_info[op->kind].name);
-    int letter = letter_of(r, op, &dims), own = start_letter(start, n, op, &dims);
-    if (letter == -2 || (letter >= 0 && own >= 0 && letter != own)) return false;
+    int64_t outer = 1;
+    int letter = letter_of(r, op, &dims, &outer), own = start_letter(start, n, op, &dims);
+    r->wall = op;
+    if (letter == -2 || (letter >= 0 && own >= 0 && (letter != own || outer > 1))) return false;
     if (own >= 0) started++;
     if (own >= 0 && r->pieces->dealt && !r->rows) r->rows = dims.letter[own].size;
     if (letter < 0) letter = own;
     if (letter < 0) continue;
-    if (!may_cut(r, &dims, letter) || !add_cut(r, op, &dims, letter)) return false;
+    if (!may_cut(r, op, &dims, letter, outer) || !add_cut(r, op, &dims, letter, outer))
+      return false;
   }
+  r->wall = NULL;
   return started == n;
 }
 
 // Is a result of the region summed over pieces, and read only behind all of it?
-static bool ends_last(const Region *r) {
+static bool ends_last(Region *r) {
   const Op *last = r->cut.at[r->cut.n - 1]->op;
   for (int k = 0; k < r->cut.n; k++)
     for (int i = 0; i < r->cut.at[k]->op->n_out; i++) {
       const Value *v = r->cut.at[k]->op->out[i];
       for_each_use(u, v)
-        if (r->dim[v->id] < 0 && u->user && u->user->id <= last->id) return false;
+        if (r->place[v->id].dim < 0 && u->user && u->user->id <= last->id) {
+          r->wall = u->user;
+          return false;
+        }
     }
   return true;
 }
@@ -142,16 +223,60 @@ static Value *dealt_to(const Region *r, Builder *b, Value *v, int dim, int i) {
   return column ? build_reshape(b, column, one.rank, one.dim) : NULL;
 }
 
+// A piece of each of several parts of a dimension.
+static Value *slice_of_each(const Region *r, Builder *b, Value *v, Place at, int i) {
+  Type t = *v->type, one = *v->type;
+  int64_t length = t.dim[at.dim] / at.outer;
+  memmove(&t.dim[at.dim + 2], &t.dim[at.dim + 1], (size_t)(t.rank - at.dim - 1) * sizeof *t.dim);
+  t.dim[at.dim] = at.outer;
+  t.dim[at.dim + 1] = length;
+  one.dim[at.dim] = size_of(r->pieces, one.dim[at.dim], i);
+  Value *parts = build_reshape(b, v, t.rank + 1, t.dim);
+  Value *cut = parts ? build_slice(b, parts, at.dim + 1, before(r->pieces, length, i),
+                                   size_of(r->pieces, length, i))
+                     : NULL;
+  return cut ? build_reshape(b, cut, one.rank, one.dim) : NULL;
+}
+
+// All of an operand up to the end of piece `i`, which is the next after that for which it was asked
+// last.
+static Value *prefix_of(Region *r, Builder *b, Value *v, int dim, int i) {
+  int64_t length = v->type->dim[dim];
+  Prefix *p = &r->prefix[v->id];
+  if (p->n == i + 1) return p->v; // another attention has had it put together
+  if (r->place[v->id].dim < 0)
+    p->v = build_slice(b, v, dim, 0, before(r->pieces, length, i + 1));
+  else if (i == 0)
+    p->v = r->piece[v->id];
+  else
+    p->v = build(b, OP_concat, IN(p->v, r->piece[v->id]), ATTRS(a_i("axis", dim)));
+  p->n = i + 1;
+  return p->v;
+}
+
+// Of a mask, the rows of a piece and the columns that it sees.
+static Value *mask_of(const Region *r, Builder *b, const Cut *c, Value *mask, int i) {
+  int rows = dims_position(&c->dims, &c->dims.in[3], c->letter);
+  int columns = dims_position(&c->dims, &c->dims.in[3], dims_find(&c->dims, 's'));
+  if (rows >= 0) {
+    int64_t n = mask->type->dim[rows];
+    mask = build_slice(b, mask, rows, before(r->pieces, n, i), size_of(r->pieces, n, i));
+  }
+  if (columns < 0 || !mask) return mask;
+  return build_slice(b, mask, columns, 0, before(r->pieces, mask->type->dim[columns], i + 1));
+}
+
 // What is broadcast is broadcast in pieces: of a bias, that is the same all along the dimension,
 // the gradient need not be put together then, and of positions, that are as long, a piece is all
-// that is broadcast for it.  NULL: it is not broadcast, or rows of it are dealt.
-static Value *broadcast_of(const Region *r, Builder *b, const Value *v, int dim, int i) {
+// that is broadcast for it.  NULL: it is not broadcast, or what is cut of it is not together.
+static Value *broadcast_of(const Region *r, Builder *b, const Value *v, Place at, int i) {
   const Op *op = v->def;
+  int dim = at.dim;
   if (!op || op->kind != OP_broadcast) return NULL;
   Value *x = op->in[0].value;
   int own = dim - (v->type->rank - x->type->rank);
   if (own >= 0 && x->type->dim[own] != 1) {
-    if (r->pieces->dealt) return NULL;
+    if (r->pieces->dealt || at.outer > 1) return NULL;
     int64_t length = x->type->dim[own];
     x = build_slice(b, x, own, before(r->pieces, length, i), size_of(r->pieces, length, i));
     if (!x) return NULL;
@@ -162,23 +287,56 @@ static Value *broadcast_of(const Region *r, Builder *b, const Value *v, int dim,
 }
 
 // Piece `i` of an operand that is whole.
-static Value *slice_of(const Region *r, Builder *b, Value *v, int dim, int i) {
-  int64_t length = v->type->dim[dim];
-  Value *same = broadcast_of(r, b, v, dim, i);
+static Value *slice_of(const Region *r, Builder *b, Value *v, Place at, int i) {
+  int64_t length = v->type->dim[at.dim];
+  Value *same = broadcast_of(r, b, v, at, i);
   if (same) return same;
-  if (r->pieces->dealt) return dealt_to(r, b, v, dim, i);
-  return build_slice(b, v, dim, before(r->pieces, length, i), size_of(r->pieces, length, i));
+  if (r->pieces->dealt) return dealt_to(r, b, v, at.dim, i);
+  if (at.outer > 1) return slice_of_each(r, b, v, at, i);
+  return build_slice(b, v, at.dim, before(r->pieces, length, i), size_of(r->pieces, length, i));
+}
+
+static Attr list_of(const Region *r, const char *name, const int64_t *at, int n) {
+  Attr a = a_list(name, at, n);
+  a.list.at = arena_copy(r->arena, at, (size_t)n * sizeof *at);
+  return a;
 }
 
 static Attr shape_of_piece(const Region *r, const Cut *c, int i) {
   const Type *t = c->op->out[0]->type;
   int64_t shape[MAX_RANK];
   memcpy(shape, t->dim, sizeof shape);
-  int dim = r->dim[c->op->out[0]->id];
+  int dim = r->place[c->op->out[0]->id].dim;
   if (dim >= 0) shape[dim] = size_of(r->pieces, shape[dim], i);
-  Attr a = a_list("shape", shape, t->rank);
-  a.list.at = arena_copy(r->arena, shape, sizeof shape);
-  return a;
+  return list_of(r, "shape", shape, t->rank);
+}
+
+// Of what depends on where an element lies: the whole that piece `i` is of, and where it begins.
+static void place_piece(const Region *r, const Cut *c, int i, Attr *attrs, int n) {
+  const Op *op = c->op;
+  const Type *t = op->out[0]->type;
+  bool again = attr_n(op, "whole") > 0;
+  int64_t start[MAX_RANK] = {0};
+  if (again) memcpy(start, attr_list(op, "start"), (size_t)t->rank * sizeof *start);
+  int dim = r->place[op->out[0]->id].dim;
+  if (dim >= 0) start[dim] += before(r->pieces, t->dim[dim], i);
+  for (int k = 0; k < n; k++) {
+    if (str_equal(attrs[k].name, "start")) attrs[k] = list_of(r, "start", start, t->rank);
+    if (str_equal(attrs[k].name, "whole") && !again)
+      attrs[k] = list_of(r, "whole", t->dim, t->rank);
+  }
+}
+
+// What piece `i` of the op has as its operand `k`.
+static Value *operand_of(Region *r, Builder *b, const Cut *c, int k, int i) {
+  Value *v = c->op->in[k].value;
+  bool causal = c->letter == causal_queries(r, c->op, &c->dims);
+  int letter = letter_in(r, c->op, &c->dims, k, c->letter);
+  Place at = place_in(&c->dims, &c->dims.in[k], letter, c->outer);
+  if (causal && k == 3) return mask_of(r, b, c, v, i);
+  if (causal && k > 0) return prefix_of(r, b, v, at.dim, i);
+  if (r->place[v->id].dim >= 0) return r->piece[v->id];
+  return at.dim >= 0 ? slice_of(r, b, v, at, i) : v;
 }
 
 // Piece `i` of the op.
@@ -189,16 +347,14 @@ static Op *build_piece(Region *r, Builder *b, const Cut *c, int i) {
   b->origin.piece = i + 1;
   b->origin.loc = loc_from(a, op->loc, str_format(a, "piece %d", i + 1));
   Value **in = arena_array(r->arena, Value *, op->n_in);
-  for (int k = 0; k < op->n_in; k++) {
-    Value *v = op->in[k].value;
-    int dim = dims_position(&c->dims, &c->dims.in[k], c->letter);
-    in[k] = r->dim[v->id] >= 0 ? r->piece[v->id] : dim >= 0 ? slice_of(r, b, v, dim, i) : v;
-  }
+  for (int k = 0; k < op->n_in; k++)
+    in[k] = operand_of(r, b, c, k, i);
   int n;
   op_attr_specs(op->kind, &n);
   Attr *attrs = arena_array(r->arena, Attr, n);
   for (int k = 0; k < n; k++)
     attrs[k] = str_equal(op->attrs[k].name, "shape") ? shape_of_piece(r, c, i) : op->attrs[k];
+  if (op_info[op->kind].traits & LOGICAL) place_piece(r, c, i, attrs, n);
   if (b->failed) return NULL;
   return op_new(r->g, b->at, op->kind, in, op->n_in, attrs, n, b->origin, r->d);
 }
@@ -216,7 +372,7 @@ static bool replace_region(Region *r) {
       for (int o = 0; o < op->n_out; o++) {
         uint32_t id = op->out[o]->id;
         r->piece[id] = piece->out[o];
-        if (r->dim[id] >= 0 || !value_used(op->out[o])) continue;
+        if (r->place[id].dim >= 0 || !value_used(op->out[o])) continue;
         sum[id] = i ? build(&b, OP_add, IN(sum[id], piece->out[o]), NO_ATTRS) : piece->out[o];
         if (!sum[id]) return false;
       }
@@ -230,15 +386,18 @@ static bool replace_region(Region *r) {
   return true;
 }
 
-bool cut_in_pieces(const PieceStart *start, int n, const PieceSizes *pieces, bool *done, Diag *d) {
+bool cut_in_pieces(const PieceStart *start, int n, const PieceSizes *pieces, bool *done, Op **wall,
+                   Diag *d) {
   Region r = {.g = start->op->graph, .arena = arena_new(), .d = d, .pieces = pieces};
   graph_renumber(r.g);
   r.n_values = r.g->n_values;
-  r.dim = arena_array(r.arena, int, r.n_values);
+  r.place = arena_array(r.arena, Place, r.n_values);
   r.piece = arena_array(r.arena, Value *, r.n_values);
+  r.prefix = arena_array(r.arena, Prefix, r.n_values);
   for (uint32_t i = 0; i < r.n_values; i++)
-    r.dim[i] = -1;
+    r.place[i] = (Place){-1, 1};
   *done = pieces->n > 1 && find_region(&r, start, n) && ends_last(&r);
+  *wall = r.wall;
   bool ok = !*done || replace_region(&r);
   arena_free(r.arena);
   return ok;

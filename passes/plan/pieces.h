@@ -15,6 +15,17 @@
 //     %0 = reshape %x shape=[4,2,6]       rows 0, 2, 4 and 6 of 8 are piece 0
 //     %1 = slice %0 starts=[0,0,0] shape=[4,1,6]
 //     %x0 = reshape %1 shape=[4,6]
+//
+// A token of a causal attention reads only keys and values of tokens up to itself.  So it can be
+// cut along its queries: a piece reads those of the pieces before it, and `causal`, which counts
+// from the last key, hides the same of them.
+//
+//     %y = attention %q, %k, %v causal=true  =>  %y0 = attention %q0, %k0, %v0 causal=true
+//                                                %k01 = concat %k0, %k1     %v01 = concat %v0, %v1
+//                                                %y1 = attention %q1, %k01, %v01 causal=true
+//
+// What depends on where an element lies, as a dropout does, says of which whole it is a piece.
+// Where a model makes one dimension of rows and tokens, the tokens of each row are cut.
 
 #ifndef PIECES_H
 #define PIECES_H
@@ -36,7 +47,8 @@ typedef struct PieceSizes {
 
 // Cuts these ops in pieces, and what follows from them.  `*done` is false, and nothing changed,
 // where that cannot be cut so: where it leads to an op that needs a whole, to an output, or to
-// random numbers.  False, having reported why, when it failed.
-bool cut_in_pieces(const PieceStart *start, int n, const PieceSizes *pieces, bool *done, Diag *d);
+// random numbers; `*wall` is that op, or NULL.  False, having reported why, when it failed.
+bool cut_in_pieces(const PieceStart *start, int n, const PieceSizes *pieces, bool *done, Op **wall,
+                   Diag *d);
 
 #endif
