@@ -4,7 +4,8 @@
 //     1  ..F0F1F2......B0----…              a block is as long as its time, filled up with -
 //
 // What does not fit into a line goes on in a further panel.  A device's second, fourth … stage is
-// in small letters.  Of several forwards, the first is F, the second G, and so on.
+// in small letters.  Of several forwards, the first is F, the second G, and so on.  Where micro-
+// batches are in pieces, these have the numbers.
 
 #include <math.h>
 #include <stdio.h>

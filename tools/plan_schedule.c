@@ -27,7 +27,8 @@ static const Option options[] = {
     INTEGER("micro-batches", 0, &said.micro_batches, "M", "of a step"),
     STRING("kind", 0, &said.kind, "NAME",
            "gpipe, 1f1b, pipedream, interleaved:CHUNKS, chimera, zb-h1, zb-h2, zb-v, dualpipe, "
-           "interlaced, 3f1b, or search: the shortest that is found of all of them and others"),
+           "interlaced, 3f1b, terapipe:PIECES, or search: the shortest that is found of whole "
+           "micro-batches"),
     NUMBER("f", 0, &said.f, "T", "a device's time for the forward of a micro-batch"),
     NUMBER("b", 0, &said.b, "T", "for the gradients of its inputs"),
     NUMBER("w", 0, &said.w, "T", "for those of its weights"),
@@ -80,25 +81,39 @@ static int check_numbers(const Program *program) {
   return status;
 }
 
+// Kinds that have a number behind them, and of what.
+static const struct Counted {
+  const char *kind, *of, *sign;
+} counted[] = {{"interleaved", "chunks", "CHUNKS"}, {"terapipe", "pieces", "PIECES"}};
+enum { N_COUNTED = sizeof counted / sizeof *counted };
+
+static const struct Counted *find_counted(const char *kind) {
+  for (int i = 0; i < N_COUNTED; i++)
+    if (str_equal(kind, counted[i].kind)) return &counted[i];
+  return NULL;
+}
+
 // "interleaved:4" has a number of chunks behind it.
 static int read_kind(const Program *program, ScheduleChoice *c) {
   const char *kind = said.kind, *colon = strchr(kind, ':');
   Arena *a = c->arena;
   c->ask.chunks = 1;
+  if (colon) kind = str_copy_n(a, kind, (size_t)(colon - kind));
+  const struct Counted *of = find_counted(kind);
   if (colon) {
     char *end;
     long n = strtol(colon + 1, &end, 10);
-    if (!str_equal(str_copy_n(a, kind, (size_t)(colon - kind)), "interleaved") || *end ||
-        end == colon + 1)
-      return usage_error(program, "there is no kind '%s': only interleaved:CHUNKS has a number",
-                         kind);
+    if (!of || *end || end == colon + 1)
+      return usage_error(program,
+                         "there is no kind '%s': only interleaved:CHUNKS and terapipe:PIECES have "
+                         "a number",
+                         said.kind);
     if (n < 1 || n > SCHEDULE_CHUNKS)
-      return usage_error(program, "--kind interleaved:CHUNKS takes from 1 to %d chunks",
-                         SCHEDULE_CHUNKS);
+      return usage_error(program, "--kind %s:%s takes from 1 to %d %s", kind, of->sign,
+                         SCHEDULE_CHUNKS, of->of);
     c->ask.chunks = (int)n;
-    kind = "interleaved";
-  } else if (str_equal(kind, "interleaved")) {
-    return usage_error(program, "--kind interleaved needs its chunks: interleaved:2, say");
+  } else if (of) {
+    return usage_error(program, "--kind %s needs its %s: %s:2, say", kind, of->of, kind);
   }
   c->kind = str_equal(kind, "search") ? NULL : schedule_text(kind);
   if (!c->kind && str_equal(kind, "search")) {
@@ -108,9 +123,10 @@ static int read_kind(const Program *program, ScheduleChoice *c) {
   }
   if (c->kind) return 0;
   StrBuf names = {.arena = a};
-  for (int i = 0; i < n_schedule_texts; i++)
-    strbuf_addf(&names, "%s%s, ", schedule_texts[i].name,
-                str_equal(schedule_texts[i].name, "interleaved") ? ":CHUNKS" : "");
+  for (int i = 0; i < n_schedule_texts; i++) {
+    of = find_counted(schedule_texts[i].name);
+    strbuf_addf(&names, "%s%s%s, ", schedule_texts[i].name, of ? ":" : "", of ? of->sign : "");
+  }
   return usage_error(program, "there is no kind '%s': there are %ssearch", kind, names.at);
 }
 
@@ -150,8 +166,11 @@ static void print_last_line(const ScheduleBest *x) {
 static void print_op(const ScheduleBest *x, int device, int block, bool first) {
   const Blocks *b = x->plan->blocks;
   const Work *w = b->work[block];
+  int pieces = x->plan->shape.pieces;
   printf("%s\n  {\"device\": %d, \"kind\": \"%s\", \"stage\": %d, \"micro_batch\": %d, ",
-         first ? "" : ",", device, work_kind_name[w->kind], w->stage, b->micro_batch[block]);
+         first ? "" : ",", device, work_kind_name[w->kind], w->stage,
+         b->micro_batch[block] / pieces);
+  if (pieces > 1) printf("\"piece\": %d, ", b->micro_batch[block] % pieces);
   if (x->plan->shape.forwards > 1 || w->kind == WORK_E) printf("\"pass\": %d, ", w->pass);
   printf("\"start\": %.12g, \"end\": %.12g}", x->timeline.start[block], x->timeline.end[block]);
 }

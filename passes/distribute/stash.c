@@ -410,8 +410,10 @@ static void move_updates(const Stasher *s) {
 static bool is_asynchronous(const Module *m, Arena *a, bool *out, Diag *d) {
   int chunks;
   const ScheduleText *text = m->schedule ? schedule_kind(a, m->schedule, &chunks) : NULL;
-  *out = false;
-  return !text || schedule_is_asynchronous(a, text, out, d);
+  ScheduleNature nature = {0};
+  if (text && !schedule_nature(a, text, chunks, &nature, d)) return false;
+  *out = nature.asynchronous;
+  return true;
 }
 
 static bool check_step(const Stasher *s, int64_t accumulate) {

@@ -162,12 +162,15 @@ static void find_ways(Fit *f) {
   const bool *reads = find_reads(f);
   int n = f->segments->n, *ops = arena_array(f->arena, int, 2 * n);
   f->way = arena_array(f->arena, int, n);
+  for (int i = 0; i < n; i++)
+    f->way[i] = is_common(f, reads, i) ? NO_WAY : f->segments->at[i].piece - 1;
+  if (f->pieces > 1) return;
   for_each_op(op, f->g) {
     int k = f->segments->of[op->id] - 1;
     if (k >= 0 && op->piece >= 1 && op->piece <= 2) ops[2 * k + op->piece - 1]++;
   }
   for (int i = 0; i < n; i++)
-    f->way[i] = is_common(f, reads, i) ? NO_WAY : way_of(&ops[2 * i]);
+    if (f->way[i] != NO_WAY) f->way[i] = way_of(&ops[2 * i]);
 }
 
 static bool check_ways(Fit *f) {
@@ -233,6 +236,11 @@ static bool check_forwards(const Fit *f, const Shape *shape, int n_joined) {
 
 static bool miscounted(const Fit *f, const Shape *shape, int wanted, int chunks) {
   int n = count_stages(f, ANY_WAY), places = fit_places(f);
+  if (f->pieces > 1)
+    return fit_declined(f, str_format(f->arena,
+                                      "each piece has %d stages in it, and there are %d of %d "
+                                      "pieces",
+                                      wanted, n, f->pieces));
   if (f->ways > 1)
     return fit_declined(f,
                         str_format(f->arena, "it has %d stages each way, and there are %d and %d",
@@ -258,7 +266,8 @@ static bool miscounted(const Fit *f, const Shape *shape, int wanted, int chunks)
 }
 
 static SchedulePlan *plan_for(const Fit *f, const ScheduleText *text, int chunks, int n_devices) {
-  ScheduleAsk ask = {n_devices, f->slices * f->ways, chunks, 1, 1, 1, 0, 0, INFINITY};
+  int micro_batches = f->slices * f->ways / f->pieces;
+  ScheduleAsk ask = {n_devices, micro_batches, chunks, 1, 1, 1, 0, 0, INFINITY};
   return schedule_plan(f->arena, text, &ask, f->d);
 }
 
@@ -271,7 +280,8 @@ static bool check_kind(Fit *f, SchedulePlan *plan, const ScheduleText *text, int
   const Shape *shape = &plan->shape;
   join_stages(f, shape, &n_joined);
   bool counted = n_joined * shape->forwards == n_stages;
-  if (f->ways > 1) counted &= count_stages(f, 1) == n_stages;
+  for (int way = 1; way < f->ways; way++)
+    counted &= count_stages(f, way) == n_stages;
   if (!counted) return miscounted(f, shape, n_joined, chunks);
   if (!check_places(f, shape, one_each) || !check_forwards(f, shape, n_joined)) return false;
   f->plan = plan;
@@ -291,17 +301,45 @@ static bool fit_ways(Fit *f, const ScheduleText *text, int chunks) {
   return check_ways(f) && check_kind(f, plan, text, chunks);
 }
 
+// How many a model is in.
+static int count_pieces(const Fit *f) {
+  int n = 1;
+  for (int i = 0; i < f->segments->n; i++)
+    if (f->segments->at[i].piece > n) n = f->segments->at[i].piece;
+  return n;
+}
+
+// In a kind of pieces each goes its way, which is that of all others.
+static bool fit_pieces(Fit *f, const ScheduleText *text, int chunks) {
+  int n = count_pieces(f);
+  f->ways = f->pieces;
+  if (n != f->pieces) {
+    fit_declined(
+        f, str_format(f->arena, "it is of models in %d pieces, and this is in %d", f->pieces, n));
+    if (f->asked)
+      diag_hint(f->d, "pieces(list, %d) in 'model' cuts one along its tokens, as pp_terapipe does",
+                f->pieces);
+    return false;
+  }
+  find_ways(f);
+  SchedulePlan *plan = plan_for(f, text, chunks, fit_places(f));
+  return plan && check_kind(f, plan, text, chunks);
+}
+
 bool fit_kind(Fit *f) {
   int chunks;
   const ScheduleText *text = schedule_kind(f->arena, f->kind, &chunks);
   if (!text) {
     diag_error(f->d, NULL, "there is no schedule '%s'", f->kind);
-    diag_hint(f->d, "the schedules are %s, search; interleaved:2 has 2 chunks on each rank",
+    diag_hint(f->d,
+              "the schedules are %s, search; interleaved:2 has 2 chunks on each rank, terapipe:2 "
+              "2 pieces of each micro-batch",
               schedule_names(f->arena));
     return false;
   }
   f->embedding = NO_SET;
   f->ways = 1;
+  if (f->pieces > 1) return fit_pieces(f, text, chunks);
   SchedulePlan *plan = plan_for(f, text, chunks, fit_places(f));
   if (plan && !same_each_time(&plan->shape, 1)) return fit_ways(f, text, chunks);
   if (!plan || !plan->shape.embedding) return plan && check_kind(f, plan, text, chunks);

@@ -16,6 +16,9 @@
 //     chimera       F(0, 0) F(1, 0) B(1, 0) B(0, 0)    F(0, 1) F(1, 1) B(1, 1) B(0, 1)   of 2 devices
 //     segments      F0 @s0  F3 @s1  B3 @s1  B0 @s0     F1 @s1  F2 @s0  B2 @s0  B1 @s1    of slice 0
 //
+//     terapipe:2    F(0, 0) F(1, 0) B(1, 0) B(0, 0)    F(0, 1) F(1, 1) B(1, 1) B(0, 1)   of 2 devices
+//     segments      F0 @s0  F2 @s1  B2 @s1  B0 @s0     F1 @s0  F3 @s1  B3 @s1  B1 @s0    of slice 0
+//
 // With an embedding, what is on all devices is no stage: it stands before the stages or behind
 // them. With several forwards, there are the stages of each, and gradients are of the last one's.
 
@@ -35,8 +38,9 @@ typedef struct Fit {
   const Segments *segments;
   SchedulePlan *plan; // from here on where it fits
   int embedding;      // the set of devices that has it, or -1
-  int ways;           // 1 or 2
-  int *way;           // by segment, where there are two
+  int pieces;         // of each slice, as the kind says; the segments are by piece if that is not 1
+  int ways;           // so many, or 1 or 2
+  int *way;           // by segment, where there are several
 } Fit;
 
 typedef struct SegmentList {

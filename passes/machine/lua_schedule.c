@@ -13,7 +13,7 @@ typedef struct Reading {
   const ScheduleAsk *ask;
   SchedulePlan *plan;
   Vec(const Loc *) lines; // by line, those that have been asked for
-  bool asynchronous;
+  ScheduleNature nature;
 } Reading;
 
 // -- Blocks ------------------------------------------------------------------------------------
@@ -198,8 +198,10 @@ static void read_devices(lua_State *l, Reading *r, Shape *s) {
 static void read_shape(lua_State *l, Reading *r) {
   const ScheduleAsk *ask = r->ask;
   Shape *s = &r->plan->shape;
+  int pieces = read_integer(l, "pieces", 1, SCHEDULE_CHUNKS);
   *s = (Shape){.n_devices = ask->n_devices,
-               .n_micro_batches = ask->n_micro_batches,
+               .pieces = pieces,
+               .n_micro_batches = ask->n_micro_batches * pieces,
                .n_stages = read_integer(l, "stages", 1, SCHEDULE_BLOCKS),
                .split = read_flag(l, "split"),
                .forwards = read_integer(l, "forwards", 1, SCHEDULE_FORWARDS),
@@ -209,7 +211,7 @@ static void read_shape(lua_State *l, Reading *r) {
                .w = ask->w,
                .e = ask->e,
                .latency = ask->latency};
-  double blocks = (double)s->n_stages * s->n_micro_batches * (s->forwards + 2);
+  double blocks = (double)s->n_stages * ask->n_micro_batches * pieces * (s->forwards + 2);
   if (blocks > SCHEDULE_BLOCKS)
     luaL_error(l, "these are about %f blocks, more than %d", blocks, SCHEDULE_BLOCKS);
   r->plan->room = read_room(l);
@@ -228,7 +230,8 @@ static void run_file(lua_State *l, Reading *r) {
                {"micro_batches", ask->n_micro_batches},
                {"chunks", ask->chunks},
                {"stages", ask->n_devices},
-               {"forwards", 1}};
+               {"forwards", 1},
+               {"pieces", 1}};
   lua_pushlightuserdata(l, r);
   lua_setfield(l, LUA_REGISTRYINDEX, "reading");
   sandbox_environment(l);
@@ -251,10 +254,11 @@ static int start(lua_State *l) {
   return 0;
 }
 
-static int start_asynchronous(lua_State *l) {
+static int start_nature(lua_State *l) {
   Reading *r = lua_touserdata(l, 1);
   run_file(l, r);
-  r->asynchronous = read_flag(l, "asynchronous");
+  r->nature.asynchronous = read_flag(l, "asynchronous");
+  r->nature.pieces = read_integer(l, "pieces", 1, SCHEDULE_CHUNKS);
   return 0;
 }
 
@@ -284,14 +288,14 @@ static SchedulePlan *run_text(Arena *a, const char *path, const char *text, size
   return ok && orders_check(p->blocks, &p->orders, p->loc, d) ? p : NULL;
 }
 
-bool schedule_is_asynchronous(Arena *a, const ScheduleText *text, bool *out, Diag *d) {
-  static const ScheduleAsk one = {.n_devices = 1, .n_micro_batches = 1, .chunks = 1};
+bool schedule_nature(Arena *a, const ScheduleText *text, int chunks, ScheduleNature *out, Diag *d) {
+  const ScheduleAsk one = {.n_devices = 1, .n_micro_batches = 1, .chunks = chunks};
   Reading r = {.ask = &one, .plan = arena_one(a, SchedulePlan)};
   if (!sandbox_open(&r.box, a, text->name, text->text, text->n, d)) return false;
   r.box.calls = "F, B, W, E, op_order";
-  bool ok = sandbox_call(&r.box, start_asynchronous, &r, 0);
+  bool ok = sandbox_call(&r.box, start_nature, &r, 0);
   sandbox_close(&r.box);
-  *out = r.asynchronous;
+  *out = r.nature;
   return ok;
 }
 

@@ -265,12 +265,12 @@ static bool find_timeline(Scheduler *s) {
   bool searches = !strcmp(s->fit.kind, "search");
   if (!searches && !fit_kind(&s->fit)) return false;
   bool split = searches || s->fit.plan->shape.split;
-  if (split) s->segments = segments_find(s->g, true, s->arena);
+  if (split) s->segments = segments_find(s->g, true, s->fit.pieces > 1, s->arena);
   find_moves(s);
   make_pipeline(s, split);
   keep_slices_in_order(s);
   if (searches) return search_orders(s);
-  s->room = s->fit.plan->room / s->fit.ways; // each way has half of a slice
+  s->room = s->fit.plan->room * s->fit.pieces / s->fit.ways; // each of two ways has half of a slice
   take_orders(s);
   if (!orders_agree(s->blocks, &s->orders))
     return fit_declined(&s->fit, "its orders contradict what stages wait for");
@@ -432,15 +432,16 @@ static bool check(const Scheduler *s) {
 
 // -- The pass ----------------------------------------------------------------------------------
 
-// Only what `stash` has prepared may run so.
-static bool check_kind(const Scheduler *s, const char *kind, Diag *d) {
+// Only what `stash` has prepared may run asynchronously.
+static bool check_kind(Scheduler *s, const char *kind, Diag *d) {
   int chunks;
-  bool asynchronous = false;
+  ScheduleNature nature = {.pieces = 1};
   const ScheduleText *text = schedule_kind(s->arena, kind, &chunks);
-  if (text && !schedule_is_asynchronous(s->arena, text, &asynchronous, d)) return false;
-  for (int i = 0; asynchronous && i < s->g->n_params; i++)
+  if (text && !schedule_nature(s->arena, text, chunks, &nature, d)) return false;
+  s->fit.pieces = nature.pieces;
+  for (int i = 0; nature.asynchronous && i < s->g->n_params; i++)
     if (s->g->params[i]->each_slice) return true;
-  return !asynchronous ||
+  return !nature.asynchronous ||
          diag_error(d, NULL,
                     "the schedule '%s' is asynchronous, and weights are updated once in a step: a "
                     "plan must ask for it, before pass 'stash'",
@@ -470,13 +471,13 @@ bool pass_schedule(Module *m, const PassOptions *o, Diag *d) {
   s.fit.g = g;
   s.fit.segments = &s.segments;
   s.fit.embedding = -1;
-  s.fit.ways = 1;
+  s.fit.ways = s.fit.pieces = 1;
   s.cluster = cost_cluster(opt_str(o, "cluster"), m, s.arena, d, &ok);
   if (!ok || !g || !m->meshes || module_slices(m) == 1) return ok;
   if (!check_kind(&s, s.fit.kind, d)) return false;
   graph_renumber(g);
   take_back(g);
-  s.segments = segments_find(g, false, s.arena);
+  s.segments = segments_find(g, false, s.fit.pieces > 1, s.arena);
   if (!has_stages(&s) || !has_gradients(&s)) {
     unstash(g, s.arena);
     return true;

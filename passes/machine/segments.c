@@ -1,8 +1,12 @@
 // See segments.h.
 //
 // Each function that finds something is a walk over the graph and fills an array by op id: depths
-// from the front to the back, then places, from readers to what they read.  Segments are made of
-// these, sorted, and given stages and names.
+// and turns from the front to the back, then places, from readers to what they read.  Segments are
+// made of these, sorted, and given stages and names.
+//
+// Along what ops read neither places nor turns get smaller, and where both stay the same, so does
+// the set, or else the place would not.  So segments in order of place and turn wait for no later
+// one.
 
 #include "segments.h"
 
@@ -17,13 +21,15 @@ typedef struct Finder {
   const Graph *g;
   Arena *arena;
   bool split;
+  int pieces; // by piece, how many; else 0
   bool *back; // by op id: of backward
   Segments *out;
+  int *turn;          // by op id: of its piece, from 1; 0: there are none
   int *depth;         // by op id: the most hops before it
   int *place;         // the depth at which it stands
   bool *apart;        // of one gradient of a weight only
-  bool *anchor;       // by set, part and depth: others get something that is made there
-  int deepest, *last; // of all; by set and part
+  bool *anchor;       // by slot and depth: others get something that is made there
+  int deepest, *last; // of all; by slot
 } Finder;
 
 static void find_sets(Finder *f) {
@@ -67,6 +73,43 @@ static bool is_back(const Finder *f, const Op *op) {
   return f->back[op->id];
 }
 
+// -- Turns -------------------------------------------------------------------------------------
+
+static void count_pieces(Finder *f) {
+  for_each_op(op, f->g)
+    if (loops(f, op) && op->piece > f->pieces) f->pieces = op->piece;
+}
+
+static bool same_part(const Finder *f, const Op *a, const Op *b) {
+  return loops(f, b) && is_back(f, a) == is_back(f, b);
+}
+
+// The turn of its piece, or a later one of what it reads; 0: it reads of no piece.
+static int turn_behind(const Finder *f, const Op *op) {
+  int turn = op->piece && is_back(f, op) ? f->pieces + 1 - op->piece : op->piece;
+  for (int i = 0; i < op->n_in; i++) {
+    const Op *made = op->in[i].value->def;
+    if (same_part(f, op, made) && f->turn[made->id] > turn) turn = f->turn[made->id];
+  }
+  return turn;
+}
+
+// The first turn of what reads it, or the last where nothing does.
+static int turn_before(const Finder *f, const Op *op) {
+  int turn = f->pieces;
+  for (int i = 0; i < op->n_out; i++)
+    for_each_use(u, op->out[i])
+      if (same_part(f, op, u->user) && f->turn[u->user->id] < turn) turn = f->turn[u->user->id];
+  return turn;
+}
+
+static void find_turns(Finder *f) {
+  for_each_op(op, f->g)
+    if (loops(f, op)) f->turn[op->id] = turn_behind(f, op);
+  for (const Op *op = f->g->last; op; op = op->prev)
+    if (loops(f, op) && !f->turn[op->id]) f->turn[op->id] = turn_before(f, op);
+}
+
 // -- Depths ------------------------------------------------------------------------------------
 
 static void find_depths(Finder *f) {
@@ -88,12 +131,13 @@ static bool others_get(const Finder *f, const Op *op) {
   return false;
 }
 
+// Its set, part and turn.
 static int slot_of(const Finder *f, const Op *op) {
-  return 2 * set_of(f, op) + is_back(f, op);
+  return (2 * set_of(f, op) + is_back(f, op)) * (f->pieces + 1) + f->turn[op->id];
 }
 
 static void find_anchors(Finder *f) {
-  int n = 2 * f->out->n_sets;
+  int n = 2 * f->out->n_sets * (f->pieces + 1);
   f->anchor = arena_array(f->arena, bool, n *(f->deepest + 1));
   f->last = arena_array(f->arena, int, n);
   for_each_op(op, f->g) {
@@ -170,13 +214,15 @@ static int by_order(const void *x, const void *y) {
   const Segment *a = x, *b = y;
   if (a->kind != b->kind) return a->kind < b->kind ? -1 : 1;
   if (a->depth != b->depth) return a->depth < b->depth ? -1 : 1;
+  if (a->turn != b->turn) return a->turn < b->turn ? -1 : 1;
   return a->first->id < b->first->id ? -1 : 1;
 }
 
 static int segment_of(const Finder *f, const Op *op) {
   for (int i = 0; i < f->out->n; i++) {
     const Segment *s = &f->out->at[i];
-    if (s->kind == kind_of(f, op) && s->depth == f->place[op->id] && s->set == set_of(f, op))
+    if (s->kind == kind_of(f, op) && s->depth == f->place[op->id] && s->set == set_of(f, op) &&
+        s->turn == f->turn[op->id])
       return i;
   }
   return -1;
@@ -189,6 +235,8 @@ static void make_segments(Finder *f) {
   for_each_op(op, f->g) {
     if (!loops(f, op) || segment_of(f, op) >= 0) continue;
     Segment s = {.kind = kind_of(f, op), .depth = f->place[op->id], .set = set_of(f, op)};
+    s.turn = f->turn[op->id];
+    s.piece = f->pieces && is_back(f, op) ? f->pieces + 1 - s.turn : s.turn;
     s.mesh = op_mesh(op);
     s.first = op;
     vec_push(f->arena, &all, s);
@@ -211,7 +259,8 @@ static int *count_reads(const Finder *f) {
       const Op *made = op->in[i].value->def;
       if (!loops(f, made)) continue;
       int from = s->of[made->id] - 1, to = s->of[op->id] - 1;
-      if (s->at[from].kind == WORK_F && s->at[from].set == s->at[to].set)
+      if (s->at[from].kind == WORK_F && s->at[from].set == s->at[to].set &&
+          s->at[from].piece == s->at[to].piece)
         reads[to * s->n_stages + s->at[from].stage]++;
     }
   return reads;
@@ -221,7 +270,9 @@ static int *count_reads(const Finder *f) {
 static int stage_of(const Segments *s, int segment, const int *reads) {
   int best = s->n_stages ? s->n_stages - 1 : 0, most = 0;
   for (int i = 0; i < s->n; i++)
-    if (s->at[i].kind == WORK_F && s->at[i].set == s->at[segment].set) best = s->at[i].stage;
+    if (s->at[i].kind == WORK_F && s->at[i].set == s->at[segment].set &&
+        s->at[i].piece == s->at[segment].piece)
+      best = s->at[i].stage;
   for (int i = 0; i < s->n_stages; i++)
     if (reads[segment * s->n_stages + i] > most) {
       most = reads[segment * s->n_stages + i];
@@ -241,12 +292,17 @@ static void name_segments(const Finder *f) {
   }
 }
 
-Segments segments_find(const Graph *g, bool split, Arena *a) {
+Segments segments_find(const Graph *g, bool split, bool by_piece, Arena *a) {
   Segments out = {0};
   Finder f = {.g = g, .arena = a, .split = split, .out = &out};
   find_sets(&f);
   find_loop(&f);
   find_parts(&f);
+  f.turn = arena_array(a, int, g->n_ops);
+  if (by_piece) {
+    count_pieces(&f);
+    find_turns(&f);
+  }
   find_depths(&f);
   find_anchors(&f);
   find_places(&f);

@@ -17,6 +17,11 @@
 // Stages count from 0, in the order of their forwards.  Backwards are of the stage whose forward
 // they read most of.  With `split`, what of them is of one gradient of a weight only is apart (W):
 // no other gradient waits for it.
+//
+// With `by_piece`, what ranks do of each piece of the model is a segment of its own, and pieces
+// take turns: forward the first is first, back the last is.  What is of no piece has the turn of
+// the last that it reads something of, such as a sum over pieces, or else of the first that reads
+// it.  No op waits for a later turn: one whose piece had it sooner has the turn of what it reads.
 
 #ifndef SEGMENTS_H
 #define SEGMENTS_H
@@ -27,7 +32,8 @@
 typedef struct Segment {
   WorkKind kind; // WORK_F, WORK_B or WORK_W
   int stage, depth;
-  int set; // of devices
+  int turn, piece; // by piece, both from 1; else 0
+  int set;         // of devices
   const Mesh *mesh;
   const char *name; // "F0"
   const Op *first;
@@ -42,6 +48,6 @@ typedef struct Segments {
 } Segments;
 
 // Of a graph on meshes, whose ids are in order.
-Segments segments_find(const Graph *g, bool split, Arena *a);
+Segments segments_find(const Graph *g, bool split, bool by_piece, Arena *a);
 
 #endif

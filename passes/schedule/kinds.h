@@ -37,9 +37,14 @@ typedef struct SchedulePlan {
   double room;   // as the file says; INFINITY: any
 } SchedulePlan;
 
-// Whether the stages of a kind update their weights after each backward, instead of once in a step:
-// `asynchronous` of its file.  False, having reported why that cannot be read.
-bool schedule_is_asynchronous(Arena *a, const ScheduleText *text, bool *out, Diag *d);
+// What the file says of the program that it is for, whatever the pipeline.
+typedef struct ScheduleNature {
+  bool asynchronous; // stages update their weights after each backward, instead of once in a step
+  int pieces;        // each micro-batch goes through the stages in so many
+} ScheduleNature;
+
+// False, having reported why that cannot be read.
+bool schedule_nature(Arena *a, const ScheduleText *text, int chunks, ScheduleNature *out, Diag *d);
 // Runs the file.  NULL, having reported why.
 SchedulePlan *schedule_plan(Arena *a, const ScheduleText *text, const ScheduleAsk *ask, Diag *d);
 // The file at `path`.

@@ -139,9 +139,11 @@ double pipeline_longest(Arena *a, const Pipeline *p); // a micro-batch alone
 // -- Pipelines of equal stages -----------------------------------------------------------------
 
 typedef struct Shape {
-  int n_devices, n_micro_batches, n_stages;
+  int n_devices, n_stages;
+  int n_micro_batches;        // or as many of their pieces
   bool split;                 // B and W are two blocks
   int forwards;               // of which the last keeps what the backward needs
+  int pieces;                 // of each micro-batch, which stand for it everywhere here
   bool embedding;             // four blocks on all devices: lookup, output, and their gradients
   const int *device;          // [micro-batch][stage]
   double f, b, w, e, latency; // of all stages of a device; of one embedding; between devices

@@ -5,7 +5,8 @@
 //
 // Times are a device's share of a micro-batch: a stage takes its part of them, by how many stages
 // the device has.  A device with three stages in a shape where most have two has as much to do as
-// the others.
+// the others.  Where micro-batches are in pieces, what is said of one is of all its pieces
+// together.
 
 #include <string.h>
 
@@ -44,7 +45,7 @@ static int add_embedding(Builder *b, int pass, int after) {
   return add(b,
              (Work){.kind = WORK_E,
                     .pass = pass,
-                    .time = b->s->e,
+                    .time = b->s->e / b->s->pieces,
                     .device = b->all,
                     .n_devices = b->s->n_devices},
              after, -1);
@@ -55,7 +56,7 @@ static Work stage_work(const Builder *b, WorkKind kind, int stage, int pass, dou
   return (Work){.kind = kind,
                 .stage = stage,
                 .pass = pass,
-                .time = time / b->shares[*device],
+                .time = time / b->shares[*device] / b->s->pieces,
                 .device = device,
                 .n_devices = 1};
 }
@@ -65,7 +66,7 @@ static int add_forwards(Builder *b, int *forward) {
   for (int pass = 1; pass <= b->s->forwards; pass++)
     for (int i = 0; i < b->s->n_stages; i++) {
       Work w = stage_work(b, WORK_F, i, pass, b->s->f);
-      if (pass == b->s->forwards) w.takes = 1.0 / b->shares[b->device[i]];
+      if (pass == b->s->forwards) w.takes = 1.0 / b->shares[b->device[i]] / b->s->pieces;
       last = forward[i] = add(b, w, last, -1);
     }
   return add_embedding(b, 3, add_embedding(b, 2, last));
@@ -74,7 +75,7 @@ static int add_forwards(Builder *b, int *forward) {
 static void add_backwards(Builder *b, const int *forward, int last) {
   const Shape *s = b->s;
   for (int i = s->n_stages - 1; i >= 0; i--) {
-    double held = 1.0 / b->shares[b->device[i]];
+    double held = 1.0 / b->shares[b->device[i]] / s->pieces;
     Work w = stage_work(b, WORK_B, i, 1, s->split ? s->b : s->b + s->w);
     if (!s->split) w.frees = held;
     last = add(b, w, last, forward[i] == last ? -1 : forward[i]);

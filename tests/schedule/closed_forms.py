@@ -22,6 +22,8 @@ Every timeline is checked from its blocks as well (timeline.py).  With T = F + B
                    micro-batch has four embeddings: M (4E) + (M+P-1) T, min(M, 2P-1) held
     3f1b           nnScaler, table 7: M (3F + B + W) + (P-1)(F + B + W), the bound, from M = 2P on, where the first two
                    passes are through in time, P F <= 2F + B + W; P held
+    terapipe:N     Li et al. 2021, all pieces and P-1 times one more: (M N + P-1) T / N; N + P - d - 1 pieces held by device
+                   d, as a micro-batch goes back from its last piece on (Sun et al. 2024)
 """
 
 import sys
@@ -59,6 +61,10 @@ def expected(kind, p, m, times, embed):
         return time, time, min(m, 2 * p - 1)
     if kind == "3f1b" and m >= 2 * p and p * f <= 2 * f + b + w:
         return m * (2 * f + t) + (p - 1) * t, None, p
+    if kind.startswith("terapipe:"):
+        n = int(kind.split(":")[1])
+        time = (m * n + p - 1) * t / n
+        return time, time, [min(m * n, n + p - d - 1) / n for d in range(p)]
     return None, None, None
 
 
@@ -95,10 +101,10 @@ def try_one(kind, p, m, times, embed):
 
 
 KINDS = ["gpipe", "1f1b", "pipedream", "interleaved:2", "interleaved:3", "chimera", "zb-h1", "zb-h2", "zb-v", "dualpipe",
-         "interlaced", "3f1b"]
+         "interlaced", "3f1b", "terapipe:2", "terapipe:4"]
 # P = 4, M = 8, F = B = W = 1.
 EXAMPLES = {"gpipe": (33, 33), "1f1b": (33, 33), "pipedream": (33, 33), "interleaved:2": (28.5, 28.5), "chimera": (28, 28),
-            "zb-h1": (27, 27), "zb-h2": (27, 24), "zb-v": (25.5, 24), "dualpipe": (25, 24)}
+            "zb-h1": (27, 27), "zb-h2": (27, 24), "zb-v": (25.5, 24), "dualpipe": (25, 24), "terapipe:4": (26.25, 26.25)}
 
 
 def main():

@@ -37,6 +37,24 @@ def key(op):
     return op["kind"], op["stage"] if op["kind"] != "E" else 0, op["micro_batch"], op.get("pass", 1)
 
 
+def count_pieces(ops):
+    """Of how many pieces micro-batches are; from here on each is a micro-batch of its own."""
+    pieces = 1 + max(op.get("piece", 0) for op in ops)
+    for op in ops:
+        op["micro_batch"] = op["micro_batch"] * pieces + op.get("piece", 0)
+    return pieces
+
+
+def of_other_pieces(op, pieces):
+    """A piece goes forward behind those before it, and back behind those after it."""
+    kind, i, m = op["kind"], op["stage"], op["micro_batch"]
+    if kind == "F" and m % pieces > 0:
+        return [("F", i, m - 1, 1)]
+    if kind == "B" and m % pieces < pieces - 1:
+        return [("B", i, m + 1, 1)]
+    return []
+
+
 def needs(op, stages, forwards, embed):
     """What it waits for."""
     kind, i, m = op["kind"], op["stage"], op["micro_batch"]
@@ -60,6 +78,9 @@ def needs(op, stages, forwards, embed):
 def check(x, p, m, times, comm=0, embed=0):
     """That these blocks can run so, are all there are, and measure what is said."""
     ops = x["ops"]
+    pieces = count_pieces(ops)
+    m *= pieces
+    times = [t / pieces for t in times]
     stages = 1 + max(op["stage"] for op in ops)
     forwards = max(op.get("pass", 1) for op in ops if op["kind"] == "F")
     split = any(op["kind"] == "W" for op in ops)
@@ -81,15 +102,15 @@ def check(x, p, m, times, comm=0, embed=0):
             share = {s for (k, s, mb, _), at in where.items() if k == "B" and mb == op["micro_batch"] and d in at}
             time = {"F": f, "B": b if split else b + w, "W": w, "E": embed}[op["kind"]]
             assert close(op["end"] - op["start"], time / (1 if op["kind"] == "E" else len(share))), "another time"
-            for need in needs(op, stages, forwards, embed):
+            for need in needs(op, stages, forwards, embed) + of_other_pieces(op, pieces):
                 assert (need[3] if need[0] == "F" else 1) <= forwards
                 late = comm if where[need] != where[key(op)] else 0
                 assert op["start"] >= end[need] + late - 1e-9, f"{op} begins before {need} is there"
             if op["kind"] == "F" and op.get("pass", 1) == forwards:
-                held += 1 / len(share)
+                held += 1 / len(share) / pieces
                 most = max(most, held)
             if op["kind"] == ("W" if split else "B"):
-                held -= 1 / len(share)
+                held -= 1 / len(share) / pieces
         assert close(held, 0) and close(most, x["peak"][d]), "another peak"
     makespan = max(op["end"] for op in ops)
     spans = [max(op["end"] for op in at) - min(op["start"] for op in at) for at in device if at]
