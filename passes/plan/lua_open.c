@@ -77,31 +77,35 @@ static bool table_flag(lua_State *l, int arg, const char *name) {
 }
 
 static void check_names(lua_State *l, int arg) {
-  static const char *const names[] = {"chunks", "back", "forwards", "ways"};
+  static const char *const names[] = {"chunks", "back", "forwards", "ways", "pieces"};
   for (lua_pushnil(l); lua_next(l, arg); lua_pop(l, 1)) {
     size_t i = 0;
     if (lua_type(l, -2) != LUA_TSTRING) continue;
     while (i < sizeof names / sizeof *names && !str_equal(lua_tostring(l, -2), names[i]))
       i++;
     if (i == sizeof names / sizeof *names)
-      FAIL(l, NULL, "of stages there is no '%s': there are chunks, back, forwards and ways",
+      FAIL(l, NULL, "of stages there is no '%s': there are chunks, back, forwards, ways and pieces",
            lua_tostring(l, -2));
   }
 }
 
-// {chunks = 2, back = true}, {forwards = 3} or {ways = 2}; false: there is none of that.
+// {chunks = 2, back = true}, {forwards = 3}, {ways = 2} or {pieces = true}; false: there is none of
+// that.
 static bool check_table(lua_State *l, int arg, int size, StageWish *w) {
   if (!lua_istable(l, arg)) return false;
   check_names(l, arg);
   int n = table_number(l, arg, "chunks", MAX_STAGES / size);
   int forwards = table_number(l, arg, "forwards", SCHEDULE_FORWARDS);
-  bool ways = table_number(l, arg, "ways", 2) == 2;
-  if (!n && !forwards && !ways) return false;
+  bool ways = table_number(l, arg, "ways", 2) == 2, pieces = table_flag(l, arg, "pieces");
+  if (!n && !forwards && !ways && !pieces) return false;
   if (ways && (n > 1 || forwards > 1))
     FAIL(l, NULL, "each of two ways goes once through one stage on each rank");
+  if (pieces && (n > 1 || forwards > 1 || ways))
+    FAIL(l, NULL, "each piece goes once, in the same way, through one stage on each rank");
   if (n > 1 && forwards > 1)
     FAIL(l, NULL, "several forwards go through one stage on each rank, and not through %d", n);
   *w = (StageWish){.n = n > 1 ? 0 : size, .chunks = n, .forwards = forwards, .ways = ways};
+  w->pieces = pieces;
   w->back = table_flag(l, arg, "back");
   return true;
 }

@@ -413,7 +413,8 @@ bool stages_place(Sharding *s, int axis, const StageWish *wish, const Loc *why, 
   if (chunks) p.n_ranks *= wish->chunks;
   p.rows = rows_find(s, s->scratch);
   int forwards = wish->forwards > 1 ? wish->forwards : 1;
-  UnitWish units = {forwards * (wish->n ? wish->n : p.n_ranks), forwards > 1, wish->ways};
+  UnitWish units = {forwards * (wish->n ? wish->n : p.n_ranks), forwards > 1,
+                    wish->ways || wish->pieces};
   p.units = units_find(s, axis, &units, s->scratch);
   if (!check_ways(&p, wish, d) || !check_sizes(&p, wish, d) || !check_units(&p, wish, d))
     return false;

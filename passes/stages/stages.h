@@ -16,6 +16,9 @@
 // is on rank i, the same of the second is on rank n - 1 - i.  So every rank has two stages, and
 // every weight is on two ranks.
 //
+// With pieces a model, cut along its tokens, goes through the stages piece by piece: an op of each
+// is on the ranks of the same op of the first.
+//
 // With several forwards, a layer is on the same ranks in all of them.
 //
 // A stage is a run of neighbouring ranks of the axis, of which each has its part of the rows.  Ops
@@ -35,6 +38,7 @@ typedef struct StageWish {
   int chunks;      // more than 1: every rank has so many stages, of the ranks one after the other
   bool back;       // and every second time from the last rank to the first
   bool ways;       // of a model in two pieces, the second goes from the last rank to the first
+  bool pieces;     // of a model in pieces, all go through the same stages
   int forwards;    // more than 1: the model goes through the stages so many times
 } StageWish;
 

@@ -109,7 +109,7 @@ static int follows(const Finder *f, const Op *op) {
 
 static void add_op(Finder *f, Op *op) {
   int *unit = &f->of_op[op->id];
-  if (f->wish->ways && op->piece > 1) return; // add_twins
+  if (f->wish->pieces && op->piece > 1) return; // add_twins
   if (is_held(f, op))
     *unit = UNIT_held;
   else if (is_constant(f, op))
@@ -335,7 +335,7 @@ static void find_units(Finder *f) {
   if (f->heads.n > limit) merge_even(f, limit);
 }
 
-// -- Two ways ------------------------------------------------------------------------------------
+// -- Pieces --------------------------------------------------------------------------------------
 
 // The units of the first piece's ops, by node, kind and which of those it is.
 typedef struct Twin {
@@ -375,16 +375,28 @@ static Twin *list_piece(const Finder *f, int piece, const Op ***op, int *n) {
   return twin;
 }
 
-static void add_twins(Finder *f) {
-  int n_first, n_second;
+static void add_twins_of(Finder *f, const Twin *first, int n_first, int piece) {
+  int n;
   const Op **op;
-  const Twin *first = list_piece(f, 1, &op, &n_first);
-  const Twin *second = list_piece(f, 2, &op, &n_second);
-  for (int i = 0; i < n_second; i++) {
+  const Twin *other = list_piece(f, piece, &op, &n);
+  for (int i = 0; i < n; i++) {
     const Twin *twin =
-        n_first ? bsearch(&second[i], first, (size_t)n_first, sizeof *first, by_name) : NULL;
+        n_first ? bsearch(&other[i], first, (size_t)n_first, sizeof *first, by_name) : NULL;
     if (twin) f->of_op[op[i]->id] = twin->unit;
   }
+}
+
+static void add_twins(Finder *f) {
+  int n_first, last = 1;
+  const Op **op;
+  const Twin *first = list_piece(f, 1, &op, &n_first);
+  for_each_op(k, f->s->g)
+    if (is_model(k) && k->piece > last) last = k->piece;
+  for (int piece = 2; piece <= last; piece++)
+    add_twins_of(f, first, n_first, piece);
+  for_each_op(k, f->s->g)
+    if (is_model(k) && k->piece > 1 && f->of_op[k->id] == UNIT_none && !is_constant(f, k))
+      f->of_op[k->id] = is_held(f, k) ? UNIT_held : follows(f, k);
 }
 
 // -- Gradients -----------------------------------------------------------------------------------
@@ -421,7 +433,7 @@ Units units_find(const Sharding *s, int axis, const UnitWish *wish, Arena *a) {
     f.of_op[i] = UNIT_none;
   find_constants(&f);
   find_units(&f);
-  if (wish->ways) add_twins(&f);
+  if (wish->pieces) add_twins(&f);
   Units out = {f.heads.n, f.of_op, arena_array(a, Op *, f.heads.n),
                arena_array(a, Op *, f.heads.n)};
   for_each_op(op, s->g) {

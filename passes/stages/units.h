@@ -30,13 +30,14 @@ typedef struct Units {
   Op **first, **last; // of the model, by unit
 } Units;
 
-// Of a model in two pieces, of which each goes its way through the stages, an op of the second is
-// in the unit of the same op of the first.
+// Of a model in pieces, of which each goes through the stages, an op of another than the first is
+// in the unit of the same op of the first; what the first has none of, such as the keys of several
+// pieces put together, is in the last unit that it reads something of.
 
 typedef struct UnitWish {
   int least;  // units, where the model has as many
   bool again; // a layer of all forwards is one
-  bool ways;  // two pieces
+  bool pieces;
 } UnitWish;
 
 Units units_find(const Sharding *s, int axis, const UnitWish *wish, Arena *a);

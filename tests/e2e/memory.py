@@ -25,7 +25,7 @@ LIMIT, WORDS, TOKENS = 0.02, 256, 1 << 14
 # Plan, ranks, micro-batches of 32 rows, more flags.
 CASES = [("dp", 1, 1), ("dp", 2, 1), ("pp", 4, 8), ("pp_gpipe", 4, 8), ("pp_zb_h1", 4, 8),
          ("pp_zb_h2", 4, 8), ("pp_search", 4, 8), ("pp_pipedream", 4, 8, "--freeze", "wte.weight"),
-         ("pp_interleaved=2,dp=2", 4, 8), ("pp_zb_v=2", 2, 8),
+         ("pp_interleaved=2,dp=2", 4, 8), ("pp_zb_v=2", 2, 8), ("pp_terapipe", 4, 4), ("pp_terapipe", 4, 1),
          ("pp=2,tp=2,dp=2", 8, 4), ("dp=2,recompute=1", 2, 1), ("tp=2,recompute=1", 2, 1),
          ("pp=4,recompute=1", 4, 8), ("coshard=2", 2, 1),
          ("cross_barrier", 2, 1), ("cross_barrier", 2, 4), ("dp=2,recompute=1,cross_barrier=1", 2, 1),

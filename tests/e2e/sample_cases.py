@@ -76,6 +76,8 @@ PLANS = [
     ("pp_interlaced", BOTH, [4, 2], ["--micro-batches", 8], [MOVE, SUM]),
     ("pp_chimera", ["gpt2"], [4, 2], ["--micro-batches", 4], [MOVE]),
     ("pp_dualpipe", ["gpt2"], [4, 2], ["--micro-batches", 4], [MOVE]),
+    ("pp_terapipe", BOTH, [4, 2, 8], ["--micro-batches", 2], [MOVE]),
+    ("pp_terapipe", BOTH, [4, 2, 8], [], [MOVE]),
     ("zero1", ALL, [4, 2, 8], [], [SCATTER, GATHER]),
     ("zero2", ALL, [2, 4, 8], [], [SCATTER, GATHER]),
     ("zero2", BOTH, [2, 4], ["--batch", 4, "--accumulate", 2], [SCATTER, GATHER]),

@@ -14,8 +14,9 @@ import plan_cases
 from common import NNAOT, compile_sample, run, scratch, train
 
 OTHER_MODEL = {"pp_3f1b=4": "recycle"}
-PLANS = ["pp=4", "pp=2,dp=2", "pp=2,tp=2", "pp_interlaced=4", "pp_3f1b=4", "pp_chimera=4", "pp_dualpipe=4", "tp=4",
-         "tp=4,recompute=1", "pp=2,tp=2,recompute=1", "zero3", "cross_barrier", "dp=2,tp=2,cross_barrier=1"]
+PLANS = ["pp=4", "pp=2,dp=2", "pp=2,tp=2", "pp_interlaced=4", "pp_3f1b=4", "pp_chimera=4", "pp_dualpipe=4", "pp_terapipe=4",
+         "pp_terapipe=2,tp=2", "tp=4", "tp=4,recompute=1", "pp=2,tp=2,recompute=1", "zero3", "cross_barrier",
+         "dp=2,tp=2,cross_barrier=1"]
 RANKS, THREADS = 4, {"operations", "communication", "segments", "moves"}
 
 
