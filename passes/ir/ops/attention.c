@@ -18,6 +18,7 @@
 #include <math.h>
 
 #include "ir/ops/reference.h"
+#include "ir/split.h"
 
 // The sizes of an instance, and where its elements are.
 typedef struct Shape {
@@ -52,8 +53,10 @@ static bool attention_shape(Shape *a, const Op *op, bool back, Diag *d) {
                       (long long)q->dim[head], (long long)a->h);
   a->r = q->dim[head] / a->h;
   if (a->mask < 0) return true;
-  const Type *mask = op->in[n].value->type;
-  const int64_t want[4] = {a->b, a->h * a->r, a->t, a->s};
+  // Of a part with one row, a mask of 1 may be that row's or all rows': as wholes they differ.
+  const Type *mask = value_whole(op->in[n].value);
+  q = value_whole(op->in[0].value);
+  const int64_t want[4] = {q->dim[0], q->dim[head], q->dim[seq], a->s};
   bool *has[4] = {&a->mask_b, &a->mask_h, &a->mask_t, &a->mask_s};
   for (int i = 0; i < 4; i++) {
     if (mask->rank != 4 || (mask->dim[i] != 1 && mask->dim[i] != want[i]))
