@@ -3,6 +3,12 @@
 //     keeps  1 0 0     drops  0 1 1     adds  0 -inf -inf
 //            1 1 0            0 0 1           0    0 -inf
 //            1 1 1            0 0 0           0    0    0
+//
+// Of many tokens they are too large to be folded, and known by what makes them:
+//
+//     %1 = fill value=-inf shape=[1,1,8192,8192] to=f32     %2 = trilu %1 upper=true k=1
+//
+// Each value on the way has one number up to a diagonal and another above it.
 
 #include "raise.h"
 
@@ -31,13 +37,79 @@ static bool has_triangles(const Value *v, int64_t t, int64_t s, MaskKind kind) {
   return causal;
 }
 
+// `low` where column j is at most row i + k, `high` behind that.
+typedef struct Triangle {
+  double low, high;
+  int64_t k;
+} Triangle;
+
+static bool find_triangle(const Value *v, Triangle *out);
+
+// Elements of which there is one number on either side stay where they are.
+static bool keeps_square(const Type *x, const Type *y) {
+  return x->rank >= 2 && y->rank >= 2 && x->dim[x->rank - 1] == y->dim[y->rank - 1] &&
+         x->dim[x->rank - 2] == y->dim[y->rank - 2];
+}
+
+static bool operand_triangle(const Op *op, int i, Triangle *out) {
+  const Value *x = op->in[i].value;
+  if (!find_triangle(x, out)) return false;
+  return out->low == out->high || keeps_square(x->type, op->out[0]->type);
+}
+
+// What is cut off is 0.
+static bool cut_triangle(const Op *op, Triangle *out) {
+  if (!operand_triangle(op, 0, out) || out->low != out->high) return false;
+  bool upper = attr_i(op, "upper");
+  out->k = attr_i(op, "k") - upper;
+  *(upper ? &out->low : &out->high) = 0;
+  return true;
+}
+
+static bool chosen_triangle(const Op *op, Triangle *out) {
+  Triangle yes, no;
+  if (!operand_triangle(op, 0, out) || !operand_triangle(op, 1, &yes) ||
+      !operand_triangle(op, 2, &no) || yes.low != yes.high || no.low != no.high)
+    return false;
+  out->low = out->low ? yes.low : no.low;
+  out->high = out->high ? yes.low : no.low;
+  return true;
+}
+
+static bool find_triangle(const Value *v, Triangle *out) {
+  const Op *op = v->def;
+  *out = (Triangle){0};
+  if (is_fill(v, &out->low)) {
+    out->high = out->low;
+    return true;
+  }
+  if (!op) return false;
+  if (op->kind == OP_trilu) return cut_triangle(op, out);
+  if (op->kind == OP_where) return chosen_triangle(op, out);
+  bool is_bool = v->type->dtype == DT_bool;
+  if (op->kind == OP_broadcast || op->kind == OP_reshape || op->kind == OP_not ||
+      (op->kind == OP_cast && (is_bool || dtype_class[v->type->dtype] == 'F'))) {
+    if (!operand_triangle(op, 0, out)) return false;
+    bool flips = op->kind == OP_not;
+    if (is_bool) *out = (Triangle){(out->low != 0) != flips, (out->high != 0) != flips, out->k};
+    return true;
+  }
+  return false;
+}
+
+static bool is_triangle(const Value *v, int64_t t, int64_t s, MaskKind kind) {
+  Triangle mask;
+  if (!find_triangle(v, &mask) || mask.k != s - t) return false;
+  return hides(mask.high, kind) && !hides(mask.low, kind) && (kind != MASK_ADDS || mask.low == 0);
+}
+
 bool is_causal_mask(Raise *r, const Value *v, int64_t t, int64_t s, MaskKind kind) {
   while (made_by(v, OP_broadcast))
     v = v->def->in[0].value;
   const Type *type = v->type;
-  if (type->rank < 2 || type->dim[type->rank - 2] != t || type->dim[type->rank - 1] != s ||
-      !made_by(v, OP_constant))
+  if (type->rank < 2 || type->dim[type->rank - 2] != t || type->dim[type->rank - 1] != s)
     return false;
+  if (!made_by(v, OP_constant)) return is_triangle(v, t, s, kind);
   for (int i = 0; i < r->masks.n; i++) {
     const KnownMask *known = &r->masks.at[i];
     if (known->v == v && known->t == t && known->s == s && known->kind == kind)
