@@ -394,9 +394,6 @@ static void add_twins(Finder *f) {
     if (is_model(k) && k->piece > last) last = k->piece;
   for (int piece = 2; piece <= last; piece++)
     add_twins_of(f, first, n_first, piece);
-  for_each_op(k, f->s->g)
-    if (is_model(k) && k->piece > 1 && f->of_op[k->id] == UNIT_none && !is_constant(f, k))
-      f->of_op[k->id] = is_held(f, k) ? UNIT_held : follows(f, k);
 }
 
 // -- Gradients -----------------------------------------------------------------------------------

@@ -31,8 +31,8 @@ typedef struct Units {
 } Units;
 
 // Of a model in pieces, of which each goes through the stages, an op of another than the first is
-// in the unit of the same op of the first; what the first has none of, such as the keys of several
-// pieces put together, is in the last unit that it reads something of.
+// in the unit of the same op of the first.  What the first has none of, such as the keys of several
+// pieces put together, is nobody's: it runs where these are.
 
 typedef struct UnitWish {
   int least;  // units, where the model has as many

@@ -29,6 +29,7 @@ CASES = [
     ("pp", 4, "gpt2", ["--clip-norm", 1]),
     ("pp_interlaced", 4, "gpt2", ["--batch", 16, "--micro-batches", 4]),
     ("pp_dualpipe", 2, "gpt2", ["--batch", 16, "--micro-batches", 4]),
+    ("pp_terapipe", 2, "gpt2", ["--micro-batches", 2]),
     ("pp", 3, "mlp", []),
     ("pp", 2, "resnet", []),
     ("pp=2,zero2=2,tp=2", 8, "gpt2", ["--clip-norm", 1, "--micro-batches", 2]),
