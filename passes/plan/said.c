@@ -57,8 +57,9 @@ typedef struct Case {
   char split[MAX_AXES], was[MAX_AXES]; // as is being tried; where nothing was said
 } Case;
 
-// How many ranks of the axis it would be on.
+// How many ranks of the axis it would be on; a parameter is where it is.
 static int ranks_of(const Case *c, int axis) {
+  if (c->v) return value_ranks(c->v, axis);
   for (int i = 0; i < c->all.n; i++) {
     const Claim *said = &c->all.at[i];
     if (c->kept[i] && said->axis == axis && !said->splits && said->ranks) return said->ranks->n;
