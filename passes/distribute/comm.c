@@ -57,7 +57,8 @@ static bool ranks_hinder(const Op *op, const Dims *dims, int letter, int time) {
   if (parts == 1 || size % slices || size % (parts * slices) == 0) return false;
   for (int i = 0; i < op->n_in; i++) {
     const Layout *have = op->in[i].value->layout;
-    if (!have || have->mesh != op_mesh(op) || have->axis[time].kind != SBP_S) continue;
+    if (!have || have->n_axes <= time || !is_time(have, time)) continue;
+    if (have->axis[time].kind != SBP_S) continue;
     if (dims_position(dims, &dims->in[i], letter) == have->axis[time].dim) return true;
   }
   return false;

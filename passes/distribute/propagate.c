@@ -3,16 +3,60 @@
 // A round is a walk forward that splits every op, and one back that narrows.  Where parameters are
 // cut by what their readers then want, another round follows, as that changes what comes in.  Each
 // letter that could be split is tried, and what operands would have to move is added up.
+//
+// Axes of time are the last to be decided, but the first to be served:
+//
+//     %g = reduce_sum %d axes=[0]     12 rows on 4 ranks, in 2 slices
+//
+// is not split over the ranks, as 3 rows could not be cut in 2: each rank has the 6 of a slice.
 
 #include "propagate.h"
 
 #include "ir/op.h"
 #include "part.h"
 #include "plan/said.h"
+#include "search/timed.h"
 
 enum { MAX_ROUNDS = 8 }; // for weights that are cut because others are
 
 static const Sbp whole = {.kind = SBP_B};
+
+// -- Time --------------------------------------------------------------------------------------
+
+struct TimedOnce {
+  uint32_t n_ops; // when it was found: programs may add some
+  const Timed *timed;
+};
+
+static const Timed *timed_of(const Sharding *s) {
+  struct TimedOnce *once = s->timed;
+  if (once->n_ops == s->g->n_ops) return once->timed;
+  once->n_ops = s->g->n_ops;
+  once->timed = timed_find(s->g, module_slices(s->g->module), s->scratch);
+  return once->timed;
+}
+
+// Whether slices of time can cut the letter too, if they will, where ranks split it along `axis`.
+static bool leaves_time(const Sharding *s, const Op *op, int letter, int axis) {
+  const Dims *dims = dims_of(s, op);
+  char name = dims->letter[letter].name;
+  int64_t parts = op_ranks(op, axis), size = dims->letter[letter].size;
+  if (s->mesh->axis[axis].time) return true;
+  for (int a = 0; a < s->mesh->n_axes; a++)
+    if (a != axis && !s->mesh->axis[a].time && op->split[a] == name) parts *= op_ranks(op, a);
+  return size % (parts * module_slices(s->g->module)) == 0 ||
+         timed_letter(timed_of(s), op, name, size, parts);
+}
+
+static bool can_split(const Sharding *s, const Op *op, int letter, int axis) {
+  return split_legal(op, dims_of(s, op), letter, axis) && leaves_time(s, op, letter, axis);
+}
+
+// The letter that is split with dimension `dim` of operand `i`; -1: none can be.
+static int letter_with(const Sharding *s, const Op *op, int i, int dim, int axis) {
+  int letter = letter_of_operand(s, op, i, dim, axis);
+  return letter >= 0 && leaves_time(s, op, letter, axis) ? letter : -1;
+}
 
 // -- Propagation -----------------------------------------------------------------------------
 
@@ -105,7 +149,7 @@ static int incoming_letter(const Sharding *s, Op *op, int axis, bool of_model) {
   for (int i = 0; i < op->n_in; i++) {
     Sbp have = shown(s, op->in[i].value, op, axis);
     if (have.kind != SBP_S || (of_model && !model_use(s, op->in[i].value, op))) continue;
-    int letter = letter_of_operand(s, op, i, have.dim, axis);
+    int letter = letter_with(s, op, i, have.dim, axis);
     if (letter < 0 || letter == best || !may_split(s, op, letter, axis)) continue;
     double cost = split_cost(s, op, letter, axis);
     if (best >= 0 && cost >= least) continue;
@@ -143,7 +187,7 @@ static int letter_of_result(const Sharding *s, Op *op, int axis) {
     int dim = dims_position(dims_of(s, of), &dims_of(s, of)->out[r], split);
     for (int i = 0; dim >= 0 && i < op->n_in; i++)
       if (is_gradient_of(s, op->in[i].value, op, of->out[r]))
-        return letter_of_operand(s, op, i, dim, axis);
+        return letter_with(s, op, i, dim, axis);
   }
   return -1;
 }
@@ -166,8 +210,7 @@ static bool partial_passes(const Sharding *s, const Op *op, int axis) {
 static char first_allowed(const Sharding *s, const Op *op, int axis) {
   const Dims *dims = dims_of(s, op);
   for (const char *split = said_splits(s->said[op->id][axis], s->scratch); *split; split++)
-    if (*split != SPLIT_PARTIAL && split_legal(op, dims, dims_find(dims, *split), axis))
-      return *split;
+    if (*split != SPLIT_PARTIAL && can_split(s, op, dims_find(dims, *split), axis)) return *split;
   return SPLIT_NONE;
 }
 
@@ -178,7 +221,7 @@ static bool repeats(const Sharding *s, const Op *op, const Op *of, int axis) {
     return false;
   const Dims *dims = dims_of(s, op);
   return !of->split[axis] || of->split[axis] == SPLIT_PARTIAL ||
-         split_legal(op, dims, dims_find(dims, of->split[axis]), axis);
+         can_split(s, op, dims_find(dims, of->split[axis]), axis);
 }
 
 static char choose(const Sharding *s, Op *op, int axis) {
@@ -302,7 +345,7 @@ static int wanted_letter(const Sharding *s, const Op *op, int axis) {
   Sbp want = wanted_by_all(s, op->out[0], axis);
   if (want.kind != SBP_S) return -1;
   int letter = dims_splitter(dims, &dims->out[0], want.dim, op_ranks(op, axis));
-  return letter >= 0 && split_legal(op, dims, letter, axis) ? letter : -1;
+  return letter >= 0 && can_split(s, op, letter, axis) ? letter : -1;
 }
 
 // Whether a reader takes the parameter in parts of this dimension, or would if it was cut as its
@@ -347,6 +390,7 @@ static bool narrow(const Sharding *s, Op *op, int axis) {
 // -- One axis -----------------------------------------------------------------------------------
 
 void propagate_axis(Sharding *s, int axis) {
+  if (!s->timed) s->timed = arena_one(s->scratch, struct TimedOnce);
   for (int i = 0; i < s->g->n_params; i++) {
     const Value *v = s->g->params[i];
     if (s->given[v->id][axis] == OPEN) s->lies[v->id][axis] = whole;

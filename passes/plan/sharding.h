@@ -60,6 +60,7 @@ typedef struct Sharding {
   const Loc *(*given_by)[MAX_AXES];    // where a program said it, or NULL
   const Said *(*said_lies)[MAX_AXES];  // the same: among which splits they may lie
   uint32_t n_values;                   // that these are for
+  struct TimedOnce *timed;             // what time will cut, once that was asked
   const Value **kept;                  // by value id; see kept_of.  NULL: nothing is computed anew
   bool decided[MAX_AXES];              // by axis: what lies and splits say is final
   const struct Sections *sections;     // whose programs have their say, or NULL; and which does now
