@@ -330,6 +330,7 @@ int module_slices(const Module *m); // of time, in a step
 // there is no mesh.
 int *module_devices(const Module *m, Arena *a, int *n);
 bool mesh_has(const Mesh *mesh, int device);
+bool mesh_covers(const Mesh *all, const Mesh *mesh);    // has its devices
 bool mesh_same_devices(const Mesh *a, const Mesh *b);   // in any order, and factored in any way
 bool mesh_repeats(const Mesh *mesh, int *device);       // whether it names a device twice
 int mesh_find_axis(const Mesh *mesh, const char *name); // -1: it has none of this name

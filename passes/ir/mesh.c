@@ -107,6 +107,12 @@ bool mesh_has(const Mesh *mesh, int device) {
   return false;
 }
 
+bool mesh_covers(const Mesh *all, const Mesh *mesh) {
+  for (int i = 0; i < mesh->n_devices; i++)
+    if (!mesh_has(all, mesh->device[i])) return false;
+  return true;
+}
+
 bool mesh_same_devices(const Mesh *a, const Mesh *b) {
   if (a == b) return true;
   if (a->n_devices != b->n_devices) return false;

@@ -8,7 +8,7 @@
 
 #include "base/vec.h"
 
-enum { N_EMBEDDINGS = 4, NO_SET = -1, ANY_WAY = -1, NO_WAY = -2, BOTH_WAYS = 2 };
+enum { N_EMBEDDINGS = 4, NO_SET = -1, ANY_WAY = -1, BOTH_WAYS = 2 };
 
 bool fit_declined(const Fit *f, const char *why) {
   if (!f->asked) return false;
@@ -16,12 +16,6 @@ bool fit_declined(const Fit *f, const char *why) {
 }
 
 // -- Stages ------------------------------------------------------------------------------------
-
-static bool mesh_covers(const Mesh *all, const Mesh *mesh) {
-  for (int i = 0; i < mesh->n_devices; i++)
-    if (!mesh_has(all, mesh->device[i])) return false;
-  return true;
-}
 
 // The set that has the devices of all segments; NO_SET: there is none.
 static int wide_set(const Segments *s) {
@@ -35,8 +29,8 @@ static int wide_set(const Segments *s) {
 
 static bool is_stage(const Fit *f, int segment, int way) {
   const Segment *k = &f->segments->at[segment];
-  if (k->kind != WORK_F || k->set == f->embedding) return false;
-  return !f->way || (way == ANY_WAY ? f->way[segment] != NO_WAY : f->way[segment] == way);
+  if (k->kind != WORK_F || k->set == f->embedding || k->is_common) return false;
+  return !f->way || way == ANY_WAY || f->way[segment] == way;
 }
 
 static int count_stages(const Fit *f, int way) {
@@ -79,24 +73,11 @@ static int *join_stages(const Fit *f, const Shape *shape, int *n) {
 
 // -- Embeddings --------------------------------------------------------------------------------
 
-// Which segment, by the first index, reads of which.
-static bool *find_reads(const Fit *f) {
-  int n = f->segments->n;
-  const int *of = f->segments->of;
-  bool *reads = arena_array(f->arena, bool, n *n);
-  for_each_op(op, f->g)
-    for (int i = 0; of[op->id] && i < op->n_in; i++) {
-      const Op *made = op->in[i].value->def;
-      if (made && of[made->id] && of[made->id] != of[op->id])
-        reads[(of[op->id] - 1) * n + of[made->id] - 1] = true;
-    }
-  return reads;
-}
-
 // A stage that goes in the same direction.
 static bool is_stage_of(const Fit *f, int stage, int segment) {
   const Segment *a = &f->segments->at[stage], *b = &f->segments->at[segment];
-  return a->set != f->embedding && (a->kind == WORK_F) == (b->kind == WORK_F);
+  if (a->set == f->embedding || a->is_common) return false;
+  return (a->kind == WORK_F) == (b->kind == WORK_F);
 }
 
 // Segments that what `segment` makes goes to, by way of any others; or that it comes from.
@@ -124,7 +105,7 @@ static int find_turn(const Fit *f, const bool *reads, int segment) {
 }
 
 static bool check_embedding(const Fit *f) {
-  const bool *reads = find_reads(f);
+  const bool *reads = segments_reads(f->segments, f->g, f->arena);
   for (int i = 0; i < f->segments->n; i++) {
     const Segment *k = &f->segments->at[i];
     if (k->set == f->embedding && !find_turn(f, reads, i))
@@ -136,20 +117,6 @@ static bool check_embedding(const Fit *f) {
 
 // -- Two ways ----------------------------------------------------------------------------------
 
-// Whether it waits for nothing and is on the devices of several stages: what they do with inputs
-// alone, such as to find the rows of their pieces.
-static bool is_common(const Fit *f, const bool *reads, int segment) {
-  const Segment *k = &f->segments->at[segment];
-  int n = f->segments->n, sets = 0;
-  for (int i = 0; i < n; i++)
-    if (reads[segment * n + i]) return false;
-  for (int i = 0; i < n; i++) {
-    const Segment *other = &f->segments->at[i];
-    sets += other->kind == WORK_F && other->set != k->set && mesh_covers(k->mesh, other->mesh);
-  }
-  return k->kind == WORK_F && sets > 1;
-}
-
 // That of most of its ops, if it is of twice as many as of the other piece: what is done with
 // inputs alone, such as to count labels, may be where the other piece's is.
 static int way_of(const int *ops) {
@@ -159,24 +126,23 @@ static int way_of(const int *ops) {
 }
 
 static void find_ways(Fit *f) {
-  const bool *reads = find_reads(f);
   int n = f->segments->n, *ops = arena_array(f->arena, int, 2 * n);
   f->way = arena_array(f->arena, int, n);
   for (int i = 0; i < n; i++)
-    f->way[i] = is_common(f, reads, i) ? NO_WAY : f->segments->at[i].piece - 1;
+    f->way[i] = f->segments->at[i].piece - 1;
   if (f->pieces > 1) return;
   for_each_op(op, f->g) {
     int k = f->segments->of[op->id] - 1;
     if (k >= 0 && op->piece >= 1 && op->piece <= 2) ops[2 * k + op->piece - 1]++;
   }
   for (int i = 0; i < n; i++)
-    if (f->way[i] != NO_WAY) f->way[i] = way_of(&ops[2 * i]);
+    f->way[i] = way_of(&ops[2 * i]);
 }
 
 static bool check_ways(Fit *f) {
   find_ways(f);
   for (int i = 0; i < f->segments->n; i++) {
-    if (f->way[i] == ANY_WAY || f->way[i] >= BOTH_WAYS)
+    if (!f->segments->at[i].is_common && (f->way[i] == ANY_WAY || f->way[i] >= BOTH_WAYS))
       return fit_declined(f, str_format(f->arena, "%s is of %s of its two ways",
                                         f->segments->at[i].name,
                                         f->way[i] == ANY_WAY ? "none" : "both"));
@@ -224,7 +190,7 @@ static bool check_forwards(const Fit *f, const Shape *shape, int n_joined) {
                                         i % n_joined, i / n_joined + 1, i / n_joined));
   for (int i = 0; i < f->segments->n && shape->forwards > 1; i++) {
     const Segment *k = &f->segments->at[i];
-    if (k->kind == WORK_F || k->set == f->embedding) continue;
+    if (k->kind == WORK_F || k->set == f->embedding || k->is_common) continue;
     if (k->stage >= stage[n - n_joined]->stage) continue;
     fit_declined(f, str_format(f->arena, "gradients go back through forward %d of %d",
                                k->stage / n_joined + 1, shape->forwards));
@@ -362,12 +328,14 @@ static SegmentList *list_at(const Fitted *f, int way, WorkKind kind, int stage, 
   return &f->of[((way * N_WORK_KINDS + (int)kind) * f->n_joined + stage) * f->n_passes + pass - 1];
 }
 
-// NULL: the kind has nothing to say of it.
+// What stages have in common is done with the forward of the first, so that it is not done for more
+// slices than that; its gradient may wait.  NULL: the kind has nothing to say of it.
 static SegmentList *list_of(const Fit *f, const Fitted *to, const bool *reads, int segment) {
   const Segment *k = &f->segments->at[segment];
   if (k->set == f->embedding) return list_at(to, 0, WORK_E, 0, find_turn(f, reads, segment));
   int way = f->way ? f->way[segment] : 0, before = 0;
-  if (way < 0 || way >= to->ways) return NULL;
+  if (way < 0 || way >= to->ways || (k->is_common && (to->ways > 1 || k->kind != WORK_F)))
+    return NULL;
   for (int i = 0; i < f->segments->n; i++)
     before += is_stage(f, i, way) && f->segments->at[i].stage < k->stage;
   bool forward = k->kind == WORK_F;
@@ -376,7 +344,7 @@ static SegmentList *list_of(const Fit *f, const Fitted *to, const bool *reads, i
 
 Fitted *fit_segments(Fit *f) {
   const Shape *shape = &f->plan->shape;
-  const bool *reads = find_reads(f);
+  const bool *reads = segments_reads(f->segments, f->g, f->arena);
   Fitted *to = arena_one(f->arena, Fitted);
   if (f->ways > 1) find_ways(f);
   to->ways = f->ways;

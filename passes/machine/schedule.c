@@ -167,7 +167,7 @@ static void count_memory(const Scheduler *s, Work *work) {
   const Segments *all = &s->segments;
   for (int i = 0; i < all->n; i++) {
     int shares = 0, last = -1;
-    if (all->at[i].kind != WORK_F) continue;
+    if (all->at[i].kind != WORK_F || all->at[i].is_common) continue;
     for (int k = 0; k < all->n; k++) {
       shares += all->at[k].kind == WORK_F && all->at[k].set == all->at[i].set && goes_back(all, k);
       if (all->at[k].kind != WORK_F && all->at[k].stage == all->at[i].stage &&

@@ -281,6 +281,55 @@ static int stage_of(const Segments *s, int segment, const int *reads) {
   return best;
 }
 
+bool *segments_reads(const Segments *s, const Graph *g, Arena *a) {
+  bool *reads = arena_array(a, bool, s->n * s->n);
+  for_each_op(op, g)
+    for (int i = 0; s->of[op->id] && i < op->n_in; i++) {
+      const Op *made = op->in[i].value->def;
+      if (made && s->of[made->id] && s->of[made->id] != s->of[op->id])
+        reads[(s->of[op->id] - 1) * s->n + s->of[made->id] - 1] = true;
+    }
+  return reads;
+}
+
+// On so many forwards' devices, besides those that have the same as it.
+static int count_covered(const Segments *s, const Segment *k) {
+  int n = 0;
+  for (int i = 0; i < s->n; i++)
+    n += s->at[i].kind == WORK_F && s->at[i].set != k->set && mesh_covers(k->mesh, s->at[i].mesh);
+  return n;
+}
+
+// Whether devices have parts of the work, as of a table that is cut over all stages.
+static bool is_shared_out(const Finder *f, int segment) {
+  for_each_op(op, f->g) {
+    const Mesh *mesh = op_mesh(op);
+    if (f->out->of[op->id] != segment + 1) continue;
+    for (int i = 0; i < f->out->n; i++) {
+      const Mesh *stage = f->out->at[i].mesh;
+      if (!mesh_covers(mesh, stage)) continue;
+      for (int a = 0; a < mesh->n_axes && a < stage->n_axes; a++)
+        if (op->split[a] && mesh->axis[a].size > stage->axis[a].size) return true;
+    }
+  }
+  return false;
+}
+
+static void find_common(const Finder *f) {
+  Segments *s = f->out;
+  const bool *reads = segments_reads(s, f->g, f->arena);
+  for (int i = 0; i < s->n; i++) {
+    Segment *k = &s->at[i];
+    if (k->kind != WORK_F) continue;
+    k->is_common = count_covered(s, k) > 1 && !is_shared_out(f, i);
+    for (int from = 0; from < s->n; from++)
+      k->is_common &= !reads[i * s->n + from] || s->at[from].is_common;
+    for (int b = 0; b < s->n; b++)
+      if (s->at[b].kind != WORK_F && s->at[b].stage == k->stage && s->at[b].set == k->set)
+        s->at[b].is_common = k->is_common;
+  }
+}
+
 static void name_segments(const Finder *f) {
   Segments *s = f->out;
   for (int i = 0; i < s->n; i++) {
@@ -313,6 +362,7 @@ Segments segments_find(const Graph *g, bool split, bool by_piece, Arena *a) {
   const int *reads = count_reads(&f);
   for (int i = 0; i < out.n; i++)
     if (out.at[i].kind != WORK_F) out.at[i].stage = stage_of(&out, i, reads);
+  find_common(&f);
   name_segments(&f);
   return out;
 }

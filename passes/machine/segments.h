@@ -14,6 +14,12 @@
 // that need not be one.  Hops lead to deeper segments, and gradients are read by gradients only, so
 // segments never wait for each other in a circle.
 //
+// What waits for nothing and is done by each of the devices of several stages is no stage, but
+// common to these:
+//
+//     %m = broadcast %mask      : … @all              F0   it is read on @s0 and on @s1
+//     %g = reduce_sum %d        : … @all backward     B0
+//
 // Stages count from 0, in the order of their forwards.  Backwards are of the stage whose forward
 // they read most of.  With `split`, what of them is of one gradient of a weight only is apart (W):
 // no other gradient waits for it.
@@ -36,6 +42,7 @@ typedef struct Segment {
   int set;         // of devices
   const Mesh *mesh;
   const char *name; // "F0"
+  bool is_common;   // or a gradient of what is
   const Op *first;
 } Segment;
 
@@ -49,5 +56,7 @@ typedef struct Segments {
 
 // Of a graph on meshes, whose ids are in order.
 Segments segments_find(const Graph *g, bool split, bool by_piece, Arena *a);
+// Which segment, by the first index, reads what which makes: n * n of them.
+bool *segments_reads(const Segments *s, const Graph *g, Arena *a);
 
 #endif
