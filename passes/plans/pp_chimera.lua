@@ -5,6 +5,10 @@
 function model()
   local list = {}
   for _, x in ipairs(params("input")) do
+    if x.rank > 0 and x.shape[1] % 2 == 1 then
+      refuse(x, "a batch of " .. x.shape[1] .. " has no halves, of which each would go its way: give an even --batch")
+      return
+    end
     for _, r in ipairs(x.readers) do
       local rows = r.op:letter(r.index, 0)
       if rows then list[#list + 1] = { op = r.op, letter = rows } end
