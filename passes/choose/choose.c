@@ -10,8 +10,8 @@
 #include "pipelines.h"
 #include "plan/factoring.h"
 
-#define NO_GAIN 1.01       // times the cheapest: what ranks are not left without work for
-#define EQUAL   (1 - 1e-6) // times another: of such two the first is taken, which needs less
+#define ALL_WORK 2e9        // of all searches: some 10 s at most
+#define EQUAL    (1 - 1e-6) // times another: of such two the first is taken, which needs less
 
 // The cheapest of those that fit and share the work between as many ranks; of equal ones the first.
 static int cheapest_of(const Candidates *all, int sharing) {
@@ -53,6 +53,7 @@ static void try_others(const Module *model, const ChooseOptions *o, Arena *a, Ca
     for (int k = 0; k < c.n_others; k++) {
       const char *plan = factoring_text(a, c.plan, c.ranks, c.other[k]);
       Candidate other = {.plan = plan, .ranks = c.ranks, .micro_batches = c.micro_batches};
+      other.worth = least_fitting(all);
       candidate_make(model, o, a, &other, NULL);
       if (other.made) vec_push(a, all, other);
     }
@@ -120,8 +121,11 @@ static bool lacks_memory(const Candidates *all, bool cuts) {
 // What takes longer is tried where nothing else fits as it is; what needs less memory is no help
 // where the model cannot be cut.  What was made of a plan is kept where there is no other plan to
 // compare it with: the last that was tried, if any, fits.
-int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidates *out,
+int choose_plan(const Module *model, const ChooseOptions *options, Arena *a, Candidates *out,
                 Module **made) {
+  double left = ALL_WORK;
+  ChooseOptions limited = *options, *o = &limited;
+  o->left = &left;
   Trials trials = {0}, anew = {0}, stages = {0}, last = {0};
   *made = NULL;
   candidates_list(model, o, a, &trials);

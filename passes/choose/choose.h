@@ -28,8 +28,10 @@
 //
 // A search is asked several times where memory is short, counting on more or less of it, as what
 // its plans need is only known when they are made (rounds.h); and again, counting on less, where
-// all ranks do the same under its plan.  Of a small model its next best answers are made, too
-// (search/others.c).
+// all ranks do the same under its plan; but not where less memory would have to make it faster.
+// All searches together may do so much work, counted and not timed, and each of them a part of what
+// is left, so that many of them do not take many times as long.  Of a small model its next best
+// answers are made, too (search/others.c).
 
 #ifndef CHOOSE_H
 #define CHOOSE_H
@@ -49,12 +51,14 @@ typedef struct Candidate {
   int n_others, other[2]; // factorings by number, where `plan` leaves that open: worth a try, too
   int64_t work;           // that each of its searches may do; 0: as much as it likes
   int64_t memory;         // bytes that its searches count on (rounds.h); 0: what a device has
+  double worth;           // seconds of the best before it that fits; 0: none did
   const char *why;        // it could not be made: the first that was wrong
   bool needs_less;        // and that was memory: a search found that nothing fits
   double least;           // then: bytes that a rank needs, where ranks need least; 0: not known
   int64_t least_slices;   // micro-batches that this was with
   const char *least_why;
-  bool searched; // then what a round comes to
+  bool searched; // then what a round comes to, and how much solvers worked in all of them
+  double work_done;
   Round round;
   bool made;      // else nothing below is known
   bool fits;      // into a device's memory
@@ -83,6 +87,7 @@ typedef struct ChooseOptions {
   Target target;
   const char *const *plans; // the only candidates, `n_plans` of them; NULL: all that are known
   int n_plans;
+  double *left; // work that all searches may do still; NULL: as much as they like
   MakePipeline *pipeline;
   RunOptions *run; // NULL: quickly, as what is made is only priced
   void *context;

@@ -23,6 +23,8 @@ static void measure(const Module *m, const ChooseOptions *o, Candidate *c) {
   arena_free(a);
 }
 
+#define LEAST_WORK 1e6 // of a search, when little is left for all
+
 const char all_same[] = "all ranks do the same";
 
 // The first error of those that were written, as a reason: "mlp.onnx:x: the batch of …", without
@@ -41,6 +43,7 @@ static const char *first_error(Arena *a, const char *text) {
 typedef struct Making {
   Candidate *c;
   const PipelineOptions *run; // or NULL
+  double *left;               // work for all searches; or NULL
 } Making;
 
 // Whether a search found that nothing fits, and what a rank needs at least; and which factorings of
@@ -55,6 +58,7 @@ static void note_searched(void *making, const Searched *s) {
   c->round.bound = s->bound;
   c->round.seen = s->peak;
   c->round.work = s->work;
+  if (k->left) *k->left -= c->work_done = s->all_work;
   c->least = s->status == SOLVER_infeasible || s->status == SOLVER_time_out ? s->peak : 0;
   c->least_slices = c->micro_batches;
   c->needs_less = s->status == SOLVER_infeasible || c->least > 0;
@@ -82,7 +86,7 @@ static bool make_once(const Module *model, const ChooseOptions *o, Arena *a, Can
   FILE *f = open_memstream(&out->said, &n);
   if (!f) BUG("no memory for what a plan says");
   Diag *d = diag_new(f);
-  Making making = {c, watched ? o->run(o->context) : NULL};
+  Making making = {c, watched ? o->run(o->context) : NULL, lives->answers ? NULL : o->left};
   PipelineOptions run = {.bisect_limit = -1, .unproved = true};
   if (making.run) run = *making.run;
   run.out = f;
@@ -127,12 +131,14 @@ static void make_again(const Module *model, const ChooseOptions *o, Arena *a, co
   if (!same.fits) BUG("the plan '%s' fits, but not when it is made again", c->plan);
 }
 
-// What the search of a small model finds about as good (search/others.c).  NULL: it is not small.
+// What the search of a small model finds about as good (search/others.c).  NULL: it is not small,
+// the search is not good itself, or there is no work left for it.
 static Answer *find_others(const Module *model, const ChooseOptions *o, Arena *a,
                            const Candidate *c, KnownLives *lives) {
   enum { FEW_OPS = 128 }; // of a step: it is made in milliseconds
   const Answers *used = c->searched ? lives->used : NULL;
-  if (model->graphs->n_ops > FEW_OPS) return NULL;
+  if (model->graphs->n_ops > FEW_OPS || (o->left && *o->left <= 0)) return NULL;
+  if (c->worth > 0 && c->seconds > WORTH_TRYING * c->worth) return NULL;
   if (!used || used->all.n != 1 || used->all.at[0].n_nodes > FEW_NODES) return NULL;
   Made made = {0};
   Candidate again = same_again(c);
@@ -165,6 +171,23 @@ static bool try_as_good(const Module *model, const ChooseOptions *o, Arena *a, C
   return any;
 }
 
+// The work that a search of the next round may do: a part of what is left for all, and always a
+// little.  0: as much as it likes.
+static int64_t work_of(const ChooseOptions *o, const Rounds *r) {
+  enum { FIRST = 3, LATER = 10 }; // a part has several factorings, and solvers are asked again
+  double share = o->left ? *o->left / (r->n ? LATER : FIRST) : SEARCH_WORK;
+  if (share < LEAST_WORK) share = LEAST_WORK;
+  if (r->n) return share < (double)r->left ? (int64_t)share : r->left;
+  return share < SEARCH_WORK ? (int64_t)share : 0;
+}
+
+// Whether less memory than this plan needs, which does not fit, would have to make it faster.
+static bool is_past(const Candidate *now, const Candidate *best) {
+  if (!now->made || now->fits) return false;
+  bool slow = now->worth > 0 && now->seconds > NO_GAIN * now->worth;
+  return slow || (best->fits && now->seconds >= best->seconds);
+}
+
 // The best of some rounds.  Only the first is watched, as each may be the last, and most often the
 // first is; if a later one is the best it is made again.
 void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
@@ -175,21 +198,24 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
   KnownLives *known = arena_one(a, KnownLives); // of the best
   Made best = {0};
   int64_t memory = 0;
+  double work_done = 0;
   bool alike = false;
   do {
     bool watched = kept && !memory;
     Made made = {0};
     Candidate now = asked;
     now.memory = memory;
-    now.work = rounds.left;
+    now.work = work_of(o, &rounds);
     lives.answers = NULL;
     bool ok = make_once(model, o, a, &now, watched, &lives, &made);
     bool again = now.searched && (ok ? o->limited || !now.made : now.round.nothing && o->limited);
     alike |= now.searched && ok && !now.made;
+    work_done += now.work_done;
     if (!memory || is_better(&now, c)) {
       *c = now;
       *known = (KnownLives){.answers = lives.answers, .used = lives.used, .arena = a, .lasting = a};
     }
+    again &= !is_past(&now, c);
     memory = again ? rounds_next(&rounds, &now.round) : 0;
     if (watched)
       best = made;
@@ -200,6 +226,7 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
   lives.used = known->used;
   bool other = try_as_good(model, o, a, c, &lives);
   c->alike = alike;
+  c->work_done = work_done;
   c->known = known;
   if (kept && c->fits) {
     if (c->memory || other) make_again(model, o, a, c, &lives, &best);
@@ -239,6 +266,15 @@ static void note_least(Candidate *first, const Candidate *last) {
   first->least_why = last->least_why;
 }
 
+double least_fitting(const Candidates *all) {
+  double least = 0;
+  for (int i = 0; i < all->n; i++) {
+    const Candidate *c = &all->at[i];
+    if (c->fits && (least <= 0 || c->seconds < least)) least = c->seconds;
+  }
+  return least;
+}
+
 bool any_fits(const Candidates *all) {
   for (int i = 0; i < all->n; i++)
     if (all->at[i].fits) return true;
@@ -255,11 +291,12 @@ bool any_alike(const Candidates *all) {
 void candidate_try(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all,
                    Candidate c, Module **kept) {
   int tried = all->n;
+  double worth = c.worth = least_fitting(all);
   candidate_make(model, o, a, &c, kept);
   vec_push(a, all, c);
   if (candidate_adds(&c) && any_fits(all)) return;
   for (int64_t n = next_cut(o, &c, c.micro_batches); n; n = next_cut(o, &c, n)) {
-    Candidate more = {.plan = c.plan, .ranks = c.ranks, .micro_batches = n};
+    Candidate more = {.plan = c.plan, .ranks = c.ranks, .micro_batches = n, .worth = worth};
     candidate_make(model, o, a, &more, kept);
     if (more.made) vec_push(a, all, more);
     if (more.made || more.needs_less) c = more;

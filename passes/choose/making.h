@@ -11,6 +11,8 @@
 
 #include "choose.h"
 
+#define NO_GAIN 1.01 // times the cheapest: what ranks are not left without work for
+
 // Candidate.why of those that share nothing.
 extern const char all_same[];
 
@@ -23,6 +25,8 @@ void candidate_try(const Module *model, const ChooseOptions *o, Arena *a, Candid
                    Candidate c, Module **kept);
 
 bool any_fits(const Candidates *all);
+// Seconds of the cheapest that fits; 0: none does.
+double least_fitting(const Candidates *all);
 // Whether a search would rather have all ranks do the same.
 bool any_alike(const Candidates *all);
 

@@ -59,6 +59,7 @@ static bool try_each(const Module *model, const ChooseOptions *o, Arena *a, cons
   for (int i = 0; i < trials->n; i++) {
     Candidate c = trials->at[i].c;
     if (is_tried(all, first, &c)) continue;
+    c.worth = least_fitting(all);
     candidate_make(model, o, a, &c, NULL);
     if (c.made) vec_push(a, all, c);
     any |= c.made;

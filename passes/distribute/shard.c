@@ -142,6 +142,7 @@ typedef struct Attempt {
   KnownLives *lives; // of all of them
   bool ordered;      // some graph: its ids are in order no more, until all graphs are done
   Record *record;
+  double others_work; // of what was tried before one was taken
   Searched searched;
   const char *otherwise; // what is explained where no search does
 } Attempt;
@@ -263,6 +264,7 @@ static Answers *answers_of(const Attempt *t, int way) {
 static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
   Attempt each = *t;
   bool searches = true;
+  double work = 0;
   int64_t n = n_picks(t);
   if (n == 1) return true;
   if (n > MAX_ATTEMPTS)
@@ -282,11 +284,13 @@ static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
     pick_number(&each, i);
     bool ok = attempt(copy, &each, d);
     searches &= !ok || each.searched.n;
+    work += each.searched.all_work;
     if (ok) note_best(t, i, each.searched.step);
     arena_free(each.scratch);
     module_free(copy);
   }
   diag_quiet(d, quiet);
+  t->others_work = work;
   if (t->n_best) pick_number(t, t->best[0]);
   if (t->n_best) t->answers = answers_of(t, t->best[0]);
   if (searches) return true;
@@ -379,6 +383,8 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   bool ok = factoring >= 0 || pick_factors(m, &t, d);
   t.lives->used = t.answers;
   ok = ok && attempt(m, &t, d);
+  if (t.n_best) t.searched.all_work = 0; // it was one of those that were tried
+  t.searched.all_work += t.others_work;
   t.searched.n_factorings = t.n_best;
   memcpy(t.searched.factoring, t.best, sizeof t.best);
   memcpy(t.searched.took, t.took, sizeof t.took);

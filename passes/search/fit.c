@@ -292,13 +292,14 @@ static Solved fit_exposed(Problem *p, const Memory *m, bool *copies, Left *left,
 }
 
 // Seconds that a step takes at least, as if memory were no limit and all that can be hidden were.
-static double least_step(Problem *p) {
+static double least_step(Problem *p, double *work) {
   SolverProblem free = problem_with(p, NULL, NULL, SOLVER_NO_LIMIT);
   SolverOptions options = p->options;
-  options.work = LEAST_WORK;
+  options.work = fmin(options.work, LEAST_WORK);
   p->late_hides = may_hide(p);
   p->exposed = p->late_hides ? 0 : 1;
   SolverResult r = solver_solve(p->scratch, &free, &options);
+  *work = r.work;
   return r.has_bound ? (double)r.bound * p->unit : 0;
 }
 
@@ -310,8 +311,9 @@ static void take_better(const Problem *p, const Solved *next, Solved *best) {
 // as if nothing were hidden, as if the loss were, as if all were, and then as it was.  The best of
 // all is taken, so it is no worse than the first.
 Solved search_solve(Problem *p) {
-  if (p->s->worth > 0 && least_step(p) > p->s->worth)
-    return (Solved){.result = {.status = SOLVER_infeasible}, .bound = true};
+  double before = 0;
+  if (p->s->worth > 0 && least_step(p, &before) > p->s->worth)
+    return (Solved){.result = {.status = SOLVER_infeasible}, .bound = true, .work = before};
   const Memory *m = p->lives ? memory_of(p, p->lives) : NULL;
   bool *copies = arena_array(p->scratch, bool, m ? m->buffer.n : 0);
   double start = clock_seconds(), share = 0;
@@ -329,7 +331,7 @@ Solved search_solve(Problem *p) {
     take_better(p, &next, &best);
   }
   best.bound = left.bound;
-  best.work = p->options.work - left.work;
+  best.work = before + p->options.work - left.work;
   best.seconds = clock_seconds() - start;
   return best;
 }

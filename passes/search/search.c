@@ -16,10 +16,8 @@
 
 #include <string.h>
 
-// For the solver: about 1 s, so that a slow machine chooses the same; and for when that is wrong.
-#define WORK 6e8
-enum { SECONDS = 120 };
-#define GAP 1e-4 // that nobody minds: prices are not that exact
+enum { SECONDS = 120 }; // for the solver, where its work takes longer than it should
+#define GAP 1e-4        // that nobody minds: prices are not that exact
 
 // -- Writing it down ---------------------------------------------------------------------------
 
@@ -160,6 +158,7 @@ void searched_add(Searched *sum, const Searched *more) {
   sum->peak = more->peak; // of the last all axes are known
   sum->seconds += more->seconds;
   sum->work += more->work;
+  sum->all_work += more->all_work;
   sum->n_nodes += more->n_nodes;
   sum->n_choices += more->n_choices;
   sum->n_edges += more->n_edges;
@@ -228,7 +227,7 @@ static Searched searched_of(const Problem *p, const Solved *solved) {
   Searched out = {.n = 1, .status = r->status, .step = solved->step, .gap = r->gap};
   out.ended = r->ended;
   out.seconds = solved->seconds;
-  out.work = solved->work;
+  out.work = out.all_work = solved->work;
   out.bound = solved->bound;
   out.peak = (double)solved->peak;
   out.n_nodes = p->nodes.n;
@@ -266,8 +265,8 @@ bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *
   p.sums = sums;
   p.memory = s->memory ? s->memory : c->memory > 0 ? (int64_t)c->memory : SOLVER_NO_LIMIT;
   p.routed = s->routed;
-  p.options =
-      (SolverOptions){.seconds = SECONDS, .work = s->work ? (double)s->work : WORK, .gap = GAP};
+  p.options = (SolverOptions){
+      .seconds = SECONDS, .work = s->work ? (double)s->work : SEARCH_WORK, .gap = GAP};
   if (s->guessing) return true;
   if (!cost_known(c))
     return diag_error(

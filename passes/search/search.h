@@ -42,6 +42,9 @@ enum { N_FACTORINGS = 3 };
 // others.c.
 enum { FEW_NODES = 32 };
 
+// For the solver, where nobody says less: about 1 s, so that a slow machine chooses the same.
+#define SEARCH_WORK 6e8
+
 // What came of it.
 typedef struct Searched {
   int n; // searches
@@ -53,6 +56,7 @@ typedef struct Searched {
   SolverEnd ended; // of the search that was cut off the most
   double seconds;  // that solving took
   double work;     // the same, in numbers of tables that were looked at
+  double all_work; // the same, with factorings that were not taken
   int n_nodes, n_choices, n_edges;
   int n_factorings; // the cheapest there are, best first, where a plan leaves that open; else 0
   int factoring[N_FACTORINGS]; // their numbers, as shard's option `factoring` takes them
