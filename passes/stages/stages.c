@@ -131,7 +131,12 @@ static bool check_units(const Placing *p, const StageWish *w, Diag *d) {
   diag_error(d, p->why, "%d stages, and only %d unit%s to put on them", wanted, n,
              n == 1 ? "" : "s");
   diag_note(d, p->units.first[n - 1]->loc, "the last unit begins here");
-  if (w->chunks > 1) return false;
+  if (w->forwards > 1)
+    diag_hint(d,
+              "these are stages of a model that goes through itself %d times, as one that "
+              "recycles does; of others there is pp",
+              w->forwards);
+  if (w->chunks > 1 || w->forwards > 1) return false;
   while (n > 1 && !can_be(p, n))
     n--;
   if (n > 1)
