@@ -10,7 +10,7 @@
 #include "pipelines.h"
 #include "plan/factoring.h"
 
-#define ALL_WORK 2e9        // of all searches: some 10 s at most
+#define ALL_WORK 2e9        // of all searches of `auto`: some 10 s at most
 #define EQUAL    (1 - 1e-6) // times another: of such two the first is taken, which needs less
 
 // The cheapest of those that fit and share the work between as many ranks; of equal ones the first.
@@ -125,7 +125,7 @@ int choose_plan(const Module *model, const ChooseOptions *options, Arena *a, Can
                 Module **made) {
   double left = ALL_WORK;
   ChooseOptions limited = *options, *o = &limited;
-  o->left = &left;
+  o->left = o->plans ? NULL : &left;
   Trials trials = {0}, anew = {0}, stages = {0}, last = {0};
   *made = NULL;
   candidates_list(model, o, a, &trials);
