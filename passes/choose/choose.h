@@ -29,9 +29,9 @@
 // A search is asked several times where memory is short, counting on more or less of it, as what
 // its plans need is only known when they are made (rounds.h); and again, counting on less, where
 // all ranks do the same under its plan; but not where less memory would have to make it faster.
-// Where nobody named a plan all searches together may do so much work, counted and not timed, and each
-// of them a part of what is left, so that many of them do not take many times as long.  Of a small model its next best
-// answers are made, too (search/others.c).
+// Where nobody named a plan all searches together may do so much work, counted and not timed, and
+// each of them a part of what is left, so that many of them do not take many times as long.  Of a
+// small model its next best answers are made, too (search/others.c).
 
 #ifndef CHOOSE_H
 #define CHOOSE_H
