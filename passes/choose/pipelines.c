@@ -10,6 +10,7 @@
 #define LEAST_GAIN  0.99      // of the best so far: else it is not worth a try
 #define DRAINED     (1.0 / 3) // of the time in which a pipeline fills and drains, at least
 #define MAY_IMPROVE 1.5       // times the best: what the order of its blocks may still gain
+#define MAY_SAVE    1.15 // the same: what ranks of a stage may still gain by doing it otherwise
 enum {
   N_NUMBERS = 3, // of stages, of which one each is tried in other orders
   N_INSIDE = 2,  // others of the best number that are
@@ -151,6 +152,7 @@ void try_pipelines(const Module *model, const ChooseOptions *o, Arena *a, Candid
   int others = all->n;
   Trials inside = {0}, orders = {0};
   shape = fastest(all, first, 0);
+  if (shape->seconds > MAY_SAVE * worth) return;
   candidates_all_of_stages(model, o, a, candidate_stages(shape), &inside);
   cut_from(&inside, 0, shape->micro_batches);
   try_each(model, o, a, &inside, first, all);

@@ -10,9 +10,9 @@
 // of weights can fill two thirds (Qi et al. 2023).  In large models that are not held up by what
 // they send, no plan is left that is worth a try.  Of the others, it is a few of each number of
 // stages, the best of three numbers in other orders, which change what number is best, and more of
-// that one only, a search inside of its stages among them.  Where nobody says how many
-// micro-batches, it is also tried in four for each stage, or as many as leave rows for the ranks of
-// a stage; and where devices differ, on stages of unequal numbers of ranks.
+// that one only if it is near, a search inside of its stages among them.  Where nobody says how
+// many micro-batches, it is also tried in four for each stage, or as many as leave rows for the
+// ranks of a stage; and where devices differ, on stages of unequal numbers of ranks.
 
 #ifndef PIPELINES_H
 #define PIPELINES_H
