@@ -12,7 +12,8 @@
 // section 4; buckets are the parts that it cuts tensors in).
 //
 // What the step before has left in the queue is there when a step begins, and the ops that wait for
-// it wait: steps are gone through until they are all alike, and what the last of them did is done.
+// it wait: a few steps are gone through, by when they are alike, and what the last of them did is
+// done.
 //
 // All ranks do the same in the same order, as before.
 
