@@ -276,15 +276,15 @@ static void say_unreadable(const Trainer *t) {
 // read their rows?  Makes `io_signal` what any of them has heard, and `io_value` what those have
 // that say it.
 static bool agree(Trainer *t, int64_t *io_signal, const Outputs *out, double *io_value) {
-  enum { FOUND, UNREADABLE, SIGNAL, VALUES, WORDS = VALUES + NNRT_ANSWERS };
-  int64_t any[WORDS] = {t->found, t->unreadable, *io_signal != 0};
+  enum { FOUND, UNREADABLE, INTERRUPTED, TERMINATED, VALUES, WORDS = VALUES + NNRT_ANSWERS };
+  int64_t any[WORDS] = {t->found, t->unreadable, *io_signal == SIGINT, *io_signal == SIGTERM};
   for (int i = 0; i < NNRT_ANSWERS; i++)
     if (out->says[i]) memcpy(&any[VALUES + i], &io_value[i], sizeof *io_value); // the others have 0
   nnrt_comm_sum(t->r, any, WORDS);
   memcpy(io_value, &any[VALUES], NNRT_ANSWERS * sizeof *io_value);
   if (any[FOUND]) end_saying(t, t->found, say_found);
-  // Which signal it was does not matter to those who missed it.
-  if (any[SIGNAL] && !*io_signal) *io_signal = SIGTERM;
+  if (!*io_signal && any[TERMINATED]) *io_signal = SIGTERM;
+  if (!*io_signal && any[INTERRUPTED]) *io_signal = SIGINT;
   return !any[UNREADABLE];
 }
 
