@@ -52,7 +52,7 @@ typedef struct Writer {
   enum { IN_begin, IN_loop, IN_update, IN_owed } part; // that lines go to
   int segment; // of the loop; 0 where there is no schedule. In what is owed, which group
   OwedGroups owed;
-  Vec(Op *) in_flight;                        // all_reduces nobody has waited for
+  Vec(Op *) in_flight; // all_reduces nobody has waited for
   int *copy, n_copies; // by op id, of what begins one to or from host memory: its number
 } Writer;
 

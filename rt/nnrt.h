@@ -229,8 +229,8 @@ struct NnrtRank {
   // Where it is on each mesh, all -1 on those that it is not on; but of an axis of time, the
   // current slice.
   int (*coord)[NNRT_MAX_AXES];
-  int micro; // the slice of time, from 0
-  int piece; // of the step, that is called (step.c)
+  int micro;   // the slice of time, from 0
+  int piece;   // of the step, that is called (step.c)
   int settled; // of what the step before owes (nnrt_settle)
   int rank, ranks;
   int64_t step;

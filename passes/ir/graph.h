@@ -141,8 +141,8 @@ struct Value {
   // The whole as users know it, where that has other dimensions: of a weight or state, as many
   // elements in the same order.  Otherwise NULL.
   const Type *as;
-  bool train;     // of a weight: autodiff gives it a gradient and an update
-  bool host;      // of a weight or state: it is in host memory from step to step (offload.c)
+  bool train; // of a weight: autodiff gives it a gradient and an update
+  bool host;  // of a weight or state: it is in host memory from step to step (offload.c)
   // Of what lasts: it is updated in every slice of time, and the next one to begin finds it so
   // (versions.h).  Otherwise after the last, for the next step.
   bool each_slice;

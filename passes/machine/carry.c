@@ -27,8 +27,8 @@
 // What owed ops read must be as it was in their step: scalars that the runtime sets, and what the
 // step makes before they are due, are copied.
 //
-// Where an update waits for the gradients of all weights there is nothing to gain, and for now a
-// gpu has its step recorded as a whole: these are errors.
+// Where an update waits for the gradients of all weights there is nothing to gain, and a gpu has
+// its step recorded as a whole: these are errors.
 
 #include <stdlib.h>
 

@@ -63,8 +63,8 @@ typedef struct Record {
   Rows params;    // of the first graph; the others have the same
   Rows offloaded; // of these the weights
   bool cross_barrier;
-  Lines axes;     // none of one rank
-  Lines lists;    // of ranks, that are too long for a row
+  Lines axes;  // none of one rank
+  Lines lists; // of ranks, that are too long for a row
   int64_t size[MAX_AXES];
   MadeFor made_for;
   const char *schedule; // of micro-batches, where a program says it
