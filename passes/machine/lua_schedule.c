@@ -183,6 +183,19 @@ static int device_of(lua_State *l, bool asks, int stage, int micro_batch, int n_
   return (int)x;
 }
 
+// What a piece reads of those before it is where they were.
+static void check_pieces(lua_State *l, const Shape *s) {
+  for (int m = 1; m < s->n_micro_batches; m++)
+    for (int i = 0; i < s->n_stages && m % s->pieces; i++) {
+      int at = m * s->n_stages + i, one = s->device[at - s->n_stages], other = s->device[at];
+      if (one != other)
+        luaL_error(l,
+                   "device(%d, %d) is %d and device(%d, %d) is %d: pieces of a micro-batch have "
+                   "their stages on the same devices",
+                   i, m - 1, one, i, m, other);
+    }
+}
+
 static void read_devices(lua_State *l, Reading *r, Shape *s) {
   push_global(l, "device");
   bool asks = !lua_isnil(l, -1);
@@ -193,6 +206,7 @@ static void read_devices(lua_State *l, Reading *r, Shape *s) {
     for (int i = 0; i < s->n_stages; i++, k++)
       device[k] = device_of(l, asks, i, m, s->n_devices);
   s->device = device;
+  check_pieces(l, s);
 }
 
 static void read_shape(lua_State *l, Reading *r) {
@@ -282,6 +296,7 @@ static SchedulePlan *run_text(Arena *a, const char *path, const char *text, size
   if (ok) {
     p->pipeline = shape_pipeline(a, &p->shape);
     p->blocks = blocks_new(a, p->pipeline);
+    shape_order_pieces(a, &p->shape, p->blocks, &p->orders);
     ok = sandbox_call(&r.box, call_order, &r, 0);
   }
   sandbox_close(&r.box);

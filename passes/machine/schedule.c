@@ -197,7 +197,7 @@ static void make_pipeline(Scheduler *s, bool split) {
   *route = (Route){work, all->n};
   int slices = module_slices(s->g->module);
   s->pipeline = arena_one(s->arena, Pipeline);
-  *s->pipeline = (Pipeline){s->n_classes, slices, route, 1, arena_array(s->arena, int, slices)};
+  *s->pipeline = (Pipeline){s->n_classes, slices, route, 1, arena_array(s->arena, int, slices), 1};
   s->blocks = blocks_new(s->arena, s->pipeline);
 }
 

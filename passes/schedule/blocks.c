@@ -69,22 +69,20 @@ const char *block_text(Arena *a, const Blocks *b, int block) {
   return str_format(a, "%s(%d, %d)", work_kind_name[w->kind], w->stage, m);
 }
 
-// All forwards of a micro-batch come before its first backward, so what each takes is there at
-// once.
+// All forwards of a micro-batch, of all its pieces, come before its first backward, so what each
+// takes is there at once.
 double pipeline_least_room(Arena *a, const Pipeline *p) {
-  double *used = arena_array(a, double, p->n_devices), least = 0;
-  for (int r = 0; r < p->n_routes; r++) {
-    for (int d = 0; d < p->n_devices; d++)
-      used[d] = 0;
-    for (int i = 0; i < p->route[r].n; i++) {
-      const Work *w = &p->route[r].work[i];
-      for (int k = 0; k < w->n_devices; k++) {
-        used[w->device[k]] += w->takes;
-        least = fmax(least, used[w->device[k]]);
+  double *taken = arena_array(a, double, p->n_devices), least = 0;
+  for (int m = 0; m < p->n_micro_batches; m++) {
+    const Route *route = &p->route[p->route_of[m]];
+    for (int d = 0; d < p->n_devices && m % p->pieces == 0; d++)
+      taken[d] = 0;
+    for (int i = 0; i < route->n; i++)
+      for (int k = 0; k < route->work[i].n_devices; k++) {
+        double *at = &taken[route->work[i].device[k]];
+        *at += route->work[i].takes;
+        least = fmax(least, *at);
       }
-      for (int k = 0; k < w->n_devices; k++)
-        used[w->device[k]] -= w->frees;
-    }
   }
   return least;
 }

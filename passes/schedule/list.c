@@ -5,9 +5,10 @@
 //
 // No device is idle while it could do something, but for memory: a block that takes some begins
 // only if all micro-batches can still end, one after the other, in the room there is (the banker's
-// algorithm, in order of micro-batches).  So it cannot get stuck, unless orders contradict that.
-// Where a forward waits for room, weight gradients that make some come before backwards: they are
-// no hurry otherwise, but a forward that is late makes all that follows late, to the very end.
+// algorithm, in order of micro-batches; all pieces of one are there at once).  So it cannot get
+// stuck, unless orders contradict that. Where a forward waits for room, weight gradients that make
+// some come before backwards: they are no hurry otherwise, but a forward that is late makes all
+// that follows late, to the very end.
 
 #include <math.h>
 
@@ -33,7 +34,7 @@ typedef struct Device {
   double free, used;
   int n;         // blocks so far
   int oldest;    // no earlier micro-batch takes or holds anything any more
-  double *holds; // of each micro-batch; these two only where room is limited
+  double *holds; // of each whole micro-batch; these two only where room is limited
   double *wants;
   // Of the blocks that are in the list: those that take memory, those of them that wait for it, and
   // weight gradients, which give it back.
@@ -95,11 +96,20 @@ static bool limited(const List *l) {
   return l->rule->room < INFINITY;
 }
 
+// The micro-batch whose block, or whose piece's, it is.
+static int whole_of(const List *l, int k) {
+  return l->b->micro_batch[k] / l->b->pipeline->pieces;
+}
+
+static int count_whole(const List *l) {
+  return l->b->pipeline->n_micro_batches / l->b->pipeline->pieces;
+}
+
 // Whether all micro-batches can end, one after the other, when `m` takes so much more now.
 static bool is_safe(List *l, Device *x, int m, double takes) {
   double slack = 1e-9 * (1 + l->rule->room), room = l->rule->room - x->used - takes + slack;
   if (room < 0) return false;
-  int n = l->b->pipeline->n_micro_batches;
+  int n = count_whole(l);
   while (x->oldest < n && x->wants[x->oldest] <= slack && x->holds[x->oldest] <= slack)
     x->oldest++;
   double held = x->used + takes;
@@ -116,7 +126,7 @@ static bool has_room(List *l, int k) {
   const Work *w = l->b->work[k];
   if (!limited(l) || w->takes <= 0) return true;
   for (int i = 0; i < w->n_devices; i++)
-    if (!is_safe(l, &l->device[w->device[i]], l->b->micro_batch[k], w->takes)) return false;
+    if (!is_safe(l, &l->device[w->device[i]], whole_of(l, k), w->takes)) return false;
   return true;
 }
 
@@ -126,7 +136,7 @@ static double key_of(const List *l, int k) {
 
 static void account(List *l, Device *x, int k) {
   const Work *w = l->b->work[k];
-  int m = l->b->micro_batch[k];
+  int m = whole_of(l, k);
   x->used += w->takes - w->frees;
   x->holds[m] += w->takes - w->frees;
   x->wants[m] -= w->takes;
@@ -174,8 +184,7 @@ static int makes_room(List *l, int k, double by) {
 static void park(List *l, int k) {
   const Work *w = l->b->work[k];
   int i = 0;
-  while (i + 1 < w->n_devices &&
-         is_safe(l, &l->device[w->device[i]], l->b->micro_batch[k], w->takes))
+  while (i + 1 < w->n_devices && is_safe(l, &l->device[w->device[i]], whole_of(l, k), w->takes))
     i++;
   vec_push(l->arena, &l->device[w->device[i]].parked, k);
 }
@@ -230,14 +239,14 @@ static void list_orders(List *l, const Orders *o) {
 }
 
 static void count_wants(List *l) {
-  int n = l->b->pipeline->n_micro_batches;
+  int n = count_whole(l);
   for (int d = 0; d < l->b->pipeline->n_devices; d++) {
     l->device[d].holds = arena_array(l->arena, double, n);
     l->device[d].wants = arena_array(l->arena, double, n);
   }
   for (int k = 0; k < l->b->n; k++)
     for (int i = 0; i < l->b->work[k]->n_devices; i++)
-      l->device[l->b->work[k]->device[i]].wants[l->b->micro_batch[k]] += l->b->work[k]->takes;
+      l->device[l->b->work[k]->device[i]].wants[whole_of(l, k)] += l->b->work[k]->takes;
 }
 
 // The blocks of each device as they began.

@@ -91,6 +91,11 @@ static Step *find_steps(const Graph *g, int start) {
   return step;
 }
 
+// By somebody, rather than by what the block reads.
+static bool is_said(const Graph *g, const Step *s) {
+  return s->order >= 0 && g->o->at[s->order].line;
+}
+
 static bool report(const Graph *g, int start, const Loc *file, Diag *d) {
   Arena *a = g->arena;
   const Step *step = find_steps(g, start);
@@ -99,14 +104,14 @@ static bool report(const Graph *g, int start, const Loc *file, Diag *d) {
   int k = start;
   do {
     vec_push(a, &circle, k);
-    if (step[k].order >= 0) line = g->o->at[step[k].order].line;
+    if (is_said(g, &step[k])) line = g->o->at[step[k].order].line;
     k = step[k].from;
   } while (k != start);
   diag_error(d, line, "these %d blocks would wait for each other", circle.n);
   for (int i = circle.n - 1; i >= 0; i--) {
     int to = circle.at[i];
     const char *from = block_text(a, g->b, step[to].from), *then = block_text(a, g->b, to);
-    if (step[to].order >= 0)
+    if (is_said(g, &step[to]))
       diag_note(d, g->o->at[step[to].order].line, "%s is to run before %s", from, then);
     else
       diag_note(d, file, "%s makes what %s needs", from, then);

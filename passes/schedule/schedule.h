@@ -64,6 +64,7 @@ typedef struct Pipeline {
   const Route *route;
   int n_routes;
   const int *route_of; // of each micro-batch
+  int pieces;          // of each micro-batch, which stand for it everywhere here
 } Pipeline;
 
 // -- Blocks ------------------------------------------------------------------------------------
@@ -85,7 +86,7 @@ const char *block_text(Arena *a, const Blocks *b, int block); // "F(0, 3)": stag
 
 typedef struct Order {
   int first, then; // blocks with a device in common
-  const Loc *line; // who said it
+  const Loc *line; // who said it; NULL: the second reads what the first makes
 } Order;
 
 typedef struct Orders {
@@ -130,7 +131,8 @@ bool schedule_run(Arena *a, const Blocks *b, Timeline *t);
 bool schedule_sorted(Arena *a, const Blocks *b, const double *key, Timeline *out);
 
 double timeline_peak(const Blocks *b, const Timeline *t); // of the device with most
-// What a device needs for a micro-batch alone, at the worst device: nothing works with less.
+// What a device needs for a micro-batch alone, with all its pieces, at the worst device: nothing
+// works with less.
 double pipeline_least_room(Arena *a, const Pipeline *p);
 // No timeline ends earlier.
 double pipeline_bound(Arena *a, const Pipeline *p);
@@ -143,7 +145,7 @@ typedef struct Shape {
   int n_micro_batches;        // or as many of their pieces
   bool split;                 // B and W are two blocks
   int forwards;               // of which the last keeps what the backward needs
-  int pieces;                 // of each micro-batch, which stand for it everywhere here
+  int pieces;                 // of each micro-batch
   bool embedding;             // four blocks on all devices: lookup, output, and their gradients
   const int *device;          // [micro-batch][stage]
   double f, b, w, e, latency; // of all stages of a device; of one embedding; between devices
@@ -153,6 +155,9 @@ Pipeline *shape_pipeline(Arena *a, const Shape *s);
 // The block, or -1 where there is no such micro-batch; `pass` from 1, of F and E.
 int shape_block(const Shape *s, const Blocks *b, WorkKind kind, int stage, int micro_batch,
                 int pass);
+// In what order a stage has the pieces of a micro-batch, which it has on one device: forward each
+// reads what those before it have left there, and gradients go back in the other order.
+void shape_order_pieces(Arena *a, const Shape *s, const Blocks *b, Orders *o);
 
 // -- Search ------------------------------------------------------------------------------------
 

@@ -6,10 +6,14 @@
 // Times are a device's share of a micro-batch: a stage takes its part of them, by how many stages
 // the device has.  A device with three stages in a shape where most have two has as much to do as
 // the others.  Where micro-batches are in pieces, what is said of one is of all its pieces
-// together.
+// together, and a stage has them in this order:
+//
+//     forward    F(i, 0) F(i, 1) … F(i, N-1)
+//     backward   B(i, N-1) … B(i, 1) B(i, 0)
 
 #include <string.h>
 
+#include "base/vec.h"
 #include "schedule/schedule.h"
 
 typedef struct Builder {
@@ -121,6 +125,7 @@ Pipeline *shape_pipeline(Arena *a, const Shape *s) {
   p->n_micro_batches = s->n_micro_batches;
   p->route = route;
   p->route_of = route_of;
+  p->pieces = s->pieces;
   return p;
 }
 
@@ -143,4 +148,21 @@ int shape_block(const Shape *s, const Blocks *b, WorkKind kind, int stage, int m
                 int pass) {
   if (micro_batch < 0 || micro_batch >= s->n_micro_batches) return -1;
   return b->first[micro_batch] + work_of(s, kind, stage, pass);
+}
+
+static void add_order(Arena *a, Orders *o, int first, int then) {
+  Order order = {first, then, NULL};
+  vec_push(a, o, order);
+}
+
+void shape_order_pieces(Arena *a, const Shape *s, const Blocks *b, Orders *o) {
+  for (int m = 0; m + 1 < s->n_micro_batches; m++) {
+    if (m % s->pieces == s->pieces - 1) continue;
+    for (int i = 0; i < s->n_stages; i++) {
+      for (int pass = 1; pass <= s->forwards; pass++)
+        add_order(a, o, shape_block(s, b, WORK_F, i, m, pass),
+                  shape_block(s, b, WORK_F, i, m + 1, pass));
+      add_order(a, o, shape_block(s, b, WORK_B, i, m + 1, 1), shape_block(s, b, WORK_B, i, m, 1));
+    }
+  }
 }

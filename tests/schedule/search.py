@@ -3,6 +3,7 @@
     search.py               some at random
     search.py 0 1000        cases 0 to 999, and in how many the search found something shorter
     search.py --exact 0 50  orders of two devices, beside all that there are
+    search.py --pieces 0 50 micro-batches in pieces, under constraints that say nothing of their order
 
 Of random times, send times and limits of memory, no kind that fits is shorter than what the search finds, and that fits
 as well.  Every timeline is checked from its blocks (timeline.py).
@@ -113,14 +114,35 @@ def exact(seed):
     assert abs(x["makespan"] - best) < 1e-9 and x["optimal"], f"case {seed}: {x['makespan']}, there is {best}"
 
 
+def of_pieces(seed):
+    """A stage has pieces in their order, whatever is searched, and a limit that holds a whole micro-batch is enough."""
+    r = random.Random(seed)
+    p, m, pieces, chunks = r.randint(1, 4), r.randint(1, 4), r.randint(2, 4), r.randint(1, 2)
+    times = tuple(r.choice([0.5, 1, 1.5, 2, 3]) for _ in range(3))
+    comm, memory = r.choice([0, 0.5, 1]), r.choice([None, 0.9, 1, round(r.uniform(1, 3), 2)])
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as f:
+        f.write(f"pieces = {pieces}\nstages = {chunks} * devices\nsplit = {r.choice(['true', 'false'])}\n")
+        f.flush()
+        x = ask("search", p, m, times, comm, memory, constraints=f.name)
+    if x is None:
+        assert memory is not None and memory < 1, f"case {seed}: nothing was found in {memory}"
+        return
+    check(x, p, m, times, comm)
+    assert memory is None or 1 <= memory and max(x["peak"]) <= memory + 1e-6, f"case {seed}: {x['peak']} in {memory}"
+
+
 def main():
-    words = [w for w in sys.argv[1:] if w != "--exact"]
+    words = [w for w in sys.argv[1:] if w not in ("--exact", "--pieces")]
     lo, hi = (int(words[0]), int(words[1])) if words else (0, 15)
+    if "--pieces" in sys.argv or not words:
+        for seed in range(lo, hi):
+            of_pieces(seed)
+        print(f"{hi - lo} in pieces keep the order of these")
     if "--exact" in sys.argv or not words:
         for seed in range(lo, hi):
             exact(seed)
         print(f"{hi - lo} of two devices are as short as can be")
-    if "--exact" not in sys.argv:
+    if "--exact" not in sys.argv and "--pieces" not in sys.argv:
         shorter = [against_kinds(seed) for seed in range(lo, hi)]
         known = [x for x in shorter if x is not None]
         better = [x for x in known if x > 1e-9]

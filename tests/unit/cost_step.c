@@ -475,7 +475,7 @@ static void make_pipeline(Random *r) {
   Route *route = arena_one(a, Route);
   *route = (Route){work, n};
   Pipeline *p = arena_one(a, Pipeline);
-  *p = (Pipeline){r->n_stages, r->n_slices, route, 1, arena_array(a, int, r->n_slices)};
+  *p = (Pipeline){r->n_stages, r->n_slices, route, 1, arena_array(a, int, r->n_slices), 1};
   r->blocks = blocks_new(a, p);
 }
 

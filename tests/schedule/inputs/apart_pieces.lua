@@ -1,0 +1,5 @@
+-- Chimera's ways, of pieces instead of micro-batches.
+pieces = 2
+function device(i, k)
+  return k % 2 == 0 and i or stages - 1 - i
+end

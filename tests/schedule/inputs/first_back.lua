@@ -1,0 +1,5 @@
+-- A micro-batch's first piece back before its last.
+pieces = 2
+function order()
+  op_order(B(0, 0), B(0, 1))
+end
