@@ -144,6 +144,7 @@ set(PASS_FILES
   cost/step_programs.c
   cost/step_walk.c
   schedule/best.c
+  schedule/names.c
   gpu/batch.c
   gpu/expand_batch_norm.c
   gpu/fuse_attention.c

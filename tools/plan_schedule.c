@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "output.h"
 #include "questions.h"
@@ -81,53 +80,15 @@ static int check_numbers(const Program *program) {
   return status;
 }
 
-// Kinds that have a number behind them, and of what.
-static const struct Counted {
-  const char *kind, *of, *sign;
-} counted[] = {{"interleaved", "chunks", "CHUNKS"}, {"terapipe", "pieces", "PIECES"}};
-enum { N_COUNTED = sizeof counted / sizeof *counted };
-
-static const struct Counted *find_counted(const char *kind) {
-  for (int i = 0; i < N_COUNTED; i++)
-    if (str_equal(kind, counted[i].kind)) return &counted[i];
-  return NULL;
-}
-
-// "interleaved:4" has a number of chunks behind it.
+// A search takes as many chunks as it may, unless a file says what its shape is.
 static int read_kind(const Program *program, ScheduleChoice *c) {
-  const char *kind = said.kind, *colon = strchr(kind, ':');
-  Arena *a = c->arena;
-  c->ask.chunks = 1;
-  if (colon) kind = str_copy_n(a, kind, (size_t)(colon - kind));
-  const struct Counted *of = find_counted(kind);
-  if (colon) {
-    char *end;
-    long n = strtol(colon + 1, &end, 10);
-    if (!of || *end || end == colon + 1)
-      return usage_error(program,
-                         "there is no kind '%s': only interleaved:CHUNKS and terapipe:PIECES have "
-                         "a number",
-                         said.kind);
-    if (n < 1 || n > SCHEDULE_CHUNKS)
-      return usage_error(program, "--kind %s:%s takes from 1 to %d %s", kind, of->sign,
-                         SCHEDULE_CHUNKS, of->of);
-    c->ask.chunks = (int)n;
-  } else if (of) {
-    return usage_error(program, "--kind %s needs its %s: %s:2, say", kind, of->of, kind);
-  }
-  c->kind = str_equal(kind, "search") ? NULL : schedule_text(kind);
-  if (!c->kind && str_equal(kind, "search")) {
-    bool whole = !*said.constraints || option_given("chunks");
-    if (whole) c->ask.chunks = (int)said.chunks;
-    return 0;
-  }
-  if (c->kind) return 0;
-  StrBuf names = {.arena = a};
-  for (int i = 0; i < n_schedule_texts; i++) {
-    of = find_counted(schedule_texts[i].name);
-    strbuf_addf(&names, "%s%s%s, ", schedule_texts[i].name, of ? ":" : "", of ? of->sign : "");
-  }
-  return usage_error(program, "there is no kind '%s': there are %ssearch", kind, names.at);
+  ScheduleKind kind;
+  const char *wrong = schedule_kind(c->arena, said.kind, &kind);
+  if (wrong) return usage_error(program, "--kind: %s", wrong);
+  bool searches = !kind.text && (!*said.constraints || option_given("chunks"));
+  c->kind = kind.text;
+  c->ask.chunks = searches ? (int)said.chunks : kind.count;
+  return 0;
 }
 
 static int read_choice(const Program *program, ScheduleChoice *c) {

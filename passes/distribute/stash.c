@@ -408,10 +408,11 @@ static void move_updates(const Stasher *s) {
 // -- The pass ------------------------------------------------------------------------------------
 
 static bool is_asynchronous(const Module *m, Arena *a, bool *out, Diag *d) {
-  int chunks;
-  const ScheduleText *text = m->schedule ? schedule_kind(a, m->schedule, &chunks) : NULL;
+  ScheduleKind kind;
   ScheduleNature nature = {0};
-  if (text && !schedule_nature(a, text, chunks, &nature, d)) return false;
+  // What is wrong with a kind, the pass `schedule` says.
+  bool known = m->schedule && !schedule_kind(a, m->schedule, &kind);
+  if (known && !schedule_nature(a, &kind, &nature, d)) return false;
   *out = nature.asynchronous;
   return true;
 }

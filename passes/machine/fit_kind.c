@@ -200,7 +200,7 @@ static bool check_forwards(const Fit *f, const Shape *shape, int n_joined) {
   return true;
 }
 
-static bool miscounted(const Fit *f, const Shape *shape, int wanted, int chunks) {
+static bool miscounted(const Fit *f, const Shape *shape, int wanted) {
   int n = count_stages(f, ANY_WAY), places = fit_places(f);
   if (f->pieces > 1)
     return fit_declined(f, str_format(f->arena,
@@ -227,44 +227,45 @@ static bool miscounted(const Fit *f, const Shape *shape, int wanted, int chunks)
                              "it has %d stages on %d ranks or groups of them, and there are %d",
                              wanted, places, n));
   if (f->asked && n == places)
-    diag_hint(f->d, "place(axis, {chunks = %d}) puts several on each", chunks > 1 ? chunks : 2);
+    diag_hint(f->d, "place(axis, {chunks = %d}) puts several on each",
+              f->read.count > 1 ? f->read.count : 2);
   return false;
 }
 
-static SchedulePlan *plan_for(const Fit *f, const ScheduleText *text, int chunks, int n_devices) {
+static SchedulePlan *plan_for(const Fit *f, int n_devices) {
   int micro_batches = f->slices * f->ways / f->pieces;
-  ScheduleAsk ask = {n_devices, micro_batches, chunks, 1, 1, 1, 0, 0, INFINITY};
-  return schedule_plan(f->arena, text, &ask, f->d);
+  ScheduleAsk ask = {n_devices, micro_batches, f->read.count, 1, 1, 1, 0, 0, INFINITY};
+  return schedule_plan(f->arena, f->read.text, &ask, f->d);
 }
 
-static bool check_kind(Fit *f, SchedulePlan *plan, const ScheduleText *text, int chunks) {
+static bool check_kind(Fit *f, SchedulePlan *plan) {
   int n_stages = count_stages(f, f->ways > 1 ? 0 : ANY_WAY), places = fit_places(f), n_joined;
   // Orders of stages that are on a device each are as good where some share theirs.
   bool one_each = plan->shape.n_stages == places && plan->shape.forwards == 1 && f->ways == 1;
-  if (one_each && n_stages != places) plan = plan_for(f, text, chunks, n_stages);
+  if (one_each && n_stages != places) plan = plan_for(f, n_stages);
   if (!plan) return false;
   const Shape *shape = &plan->shape;
   join_stages(f, shape, &n_joined);
   bool counted = n_joined * shape->forwards == n_stages;
   for (int way = 1; way < f->ways; way++)
     counted &= count_stages(f, way) == n_stages;
-  if (!counted) return miscounted(f, shape, n_joined, chunks);
+  if (!counted) return miscounted(f, shape, n_joined);
   if (!check_places(f, shape, one_each) || !check_forwards(f, shape, n_joined)) return false;
   f->plan = plan;
   return true;
 }
 
 // A kind with two ways has half of each slice go each way, as a micro-batch of its own.
-static bool fit_ways(Fit *f, const ScheduleText *text, int chunks) {
+static bool fit_ways(Fit *f) {
   f->ways = 2;
   find_ways(f);
   if (!count_stages(f, 0) || !count_stages(f, 1))
     return fit_declined(f, "it is of models in two pieces, of which each goes its way");
-  SchedulePlan *plan = plan_for(f, text, chunks, fit_places(f));
+  SchedulePlan *plan = plan_for(f, fit_places(f));
   if (!plan) return false;
   if (!same_each_time(&plan->shape, f->ways))
     return fit_declined(f, "in it a stage is on other ranks for every third micro-batch");
-  return check_ways(f) && check_kind(f, plan, text, chunks);
+  return check_ways(f) && check_kind(f, plan);
 }
 
 // How many a model is in.
@@ -276,7 +277,7 @@ static int count_pieces(const Fit *f) {
 }
 
 // In a kind of pieces each goes its way, which is that of all others.
-static bool fit_pieces(Fit *f, const ScheduleText *text, int chunks) {
+static bool fit_pieces(Fit *f) {
   int n = count_pieces(f);
   f->ways = f->pieces;
   if (n != f->pieces) {
@@ -288,32 +289,22 @@ static bool fit_pieces(Fit *f, const ScheduleText *text, int chunks) {
     return false;
   }
   find_ways(f);
-  SchedulePlan *plan = plan_for(f, text, chunks, fit_places(f));
-  return plan && check_kind(f, plan, text, chunks);
+  SchedulePlan *plan = plan_for(f, fit_places(f));
+  return plan && check_kind(f, plan);
 }
 
 bool fit_kind(Fit *f) {
-  int chunks;
-  const ScheduleText *text = schedule_kind(f->arena, f->kind, &chunks);
-  if (!text) {
-    diag_error(f->d, NULL, "there is no schedule '%s'", f->kind);
-    diag_hint(f->d,
-              "the schedules are %s, search; interleaved:2 has 2 chunks on each rank, terapipe:2 "
-              "2 pieces of each micro-batch",
-              schedule_names(f->arena));
-    return false;
-  }
   f->embedding = NO_SET;
   f->ways = 1;
-  if (f->pieces > 1) return fit_pieces(f, text, chunks);
-  SchedulePlan *plan = plan_for(f, text, chunks, fit_places(f));
-  if (plan && !same_each_time(&plan->shape, 1)) return fit_ways(f, text, chunks);
-  if (!plan || !plan->shape.embedding) return plan && check_kind(f, plan, text, chunks);
+  if (f->pieces > 1) return fit_pieces(f);
+  SchedulePlan *plan = plan_for(f, fit_places(f));
+  if (plan && !same_each_time(&plan->shape, 1)) return fit_ways(f);
+  if (!plan || !plan->shape.embedding) return plan && check_kind(f, plan);
   f->embedding = wide_set(f->segments);
   if (f->embedding == NO_SET)
     return fit_declined(f, "it is of models with an embedding on all ranks, and nothing is");
-  plan = plan_for(f, text, chunks, fit_places(f));
-  return plan && check_embedding(f) && check_kind(f, plan, text, chunks);
+  plan = plan_for(f, fit_places(f));
+  return plan && check_embedding(f) && check_kind(f, plan);
 }
 
 // -- What is what ------------------------------------------------------------------------------

@@ -31,7 +31,8 @@
 typedef struct Fit {
   Arena *arena;
   Diag *d;
-  const char *kind;
+  const char *kind; // as it is said
+  ScheduleKind read;
   bool asked; // the kind was said: what does not fit is an error
   int slices;
   const Graph *g;

@@ -1,8 +1,6 @@
 // Runs the file of a kind, or of a user's constraints: see kinds.h.
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/vec.h"
 #include "lua/lua_sandbox.h"
@@ -303,40 +301,18 @@ static SchedulePlan *run_text(Arena *a, const char *path, const char *text, size
   return ok && orders_check(p->blocks, &p->orders, p->loc, d) ? p : NULL;
 }
 
-bool schedule_nature(Arena *a, const ScheduleText *text, int chunks, ScheduleNature *out, Diag *d) {
-  const ScheduleAsk one = {.n_devices = 1, .n_micro_batches = 1, .chunks = chunks};
+bool schedule_nature(Arena *a, const ScheduleKind *kind, ScheduleNature *out, Diag *d) {
+  const ScheduleAsk one = {.n_devices = 1, .n_micro_batches = 1, .chunks = kind->count};
   Reading r = {.ask = &one, .plan = arena_one(a, SchedulePlan)};
+  const ScheduleText *text = kind->text;
+  *out = (ScheduleNature){.pieces = 1};
+  if (!text) return true;
   if (!sandbox_open(&r.box, a, text->name, text->text, text->n, d)) return false;
   r.box.calls = "F, B, W, E, op_order";
   bool ok = sandbox_call(&r.box, start_nature, &r, 0);
   sandbox_close(&r.box);
   *out = r.nature;
   return ok;
-}
-
-const ScheduleText *schedule_text(const char *name) {
-  for (int i = 0; i < n_schedule_texts; i++)
-    if (str_equal(name, schedule_texts[i].name)) return &schedule_texts[i];
-  return NULL;
-}
-
-const ScheduleText *schedule_kind(Arena *a, const char *said, int *chunks) {
-  const char *colon = strchr(said, ':');
-  *chunks = 1;
-  if (!colon) return schedule_text(said);
-  char *end;
-  long n = strtol(colon + 1, &end, 10);
-  if (end == colon + 1 || *end || n < 1 || n > SCHEDULE_CHUNKS) return NULL;
-  *chunks = (int)n;
-  return schedule_text(str_copy_n(a, said, (size_t)(colon - said)));
-}
-
-const char *schedule_names(Arena *a) {
-  StrBuf b = {.arena = a};
-  strbuf_add(&b, "");
-  for (int i = 0; i < n_schedule_texts; i++)
-    strbuf_addf(&b, "%s%s", i ? ", " : "", schedule_texts[i].name);
-  return b.at;
 }
 
 SchedulePlan *schedule_plan(Arena *a, const ScheduleText *text, const ScheduleAsk *ask, Diag *d) {

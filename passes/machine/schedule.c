@@ -262,7 +262,7 @@ static bool search_orders(Scheduler *s) {
 }
 
 static bool find_timeline(Scheduler *s) {
-  bool searches = !strcmp(s->fit.kind, "search");
+  bool searches = !s->fit.read.text;
   if (!searches && !fit_kind(&s->fit)) return false;
   bool split = searches || s->fit.plan->shape.split;
   if (split) s->segments = segments_find(s->g, true, s->fit.pieces > 1, s->arena);
@@ -433,11 +433,9 @@ static bool check(const Scheduler *s) {
 // -- The pass ----------------------------------------------------------------------------------
 
 // Only what `stash` has prepared may run asynchronously.
-static bool check_kind(Scheduler *s, const char *kind, Diag *d) {
-  int chunks;
-  ScheduleNature nature = {.pieces = 1};
-  const ScheduleText *text = schedule_kind(s->arena, kind, &chunks);
-  if (text && !schedule_nature(s->arena, text, chunks, &nature, d)) return false;
+static bool check_nature(Scheduler *s, Diag *d) {
+  ScheduleNature nature;
+  if (!schedule_nature(s->arena, &s->fit.read, &nature, d)) return false;
   s->fit.pieces = nature.pieces;
   for (int i = 0; nature.asynchronous && i < s->g->n_params; i++)
     if (s->g->params[i]->each_slice) return true;
@@ -445,7 +443,7 @@ static bool check_kind(Scheduler *s, const char *kind, Diag *d) {
          diag_error(d, NULL,
                     "the schedule '%s' is asynchronous, and weights are updated once in a step: a "
                     "plan must ask for it, before pass 'stash'",
-                    kind);
+                    s->fit.kind);
 }
 
 static bool has_stages(const Scheduler *s) {
@@ -472,9 +470,11 @@ bool pass_schedule(Module *m, const PassOptions *o, Diag *d) {
   s.fit.segments = &s.segments;
   s.fit.embedding = -1;
   s.fit.ways = s.fit.pieces = 1;
+  const char *wrong = schedule_kind(s.arena, s.fit.kind, &s.fit.read);
+  if (wrong) return diag_error(d, NULL, "%s", wrong);
   s.cluster = cost_cluster(opt_str(o, "cluster"), m, s.arena, d, &ok);
   if (!ok || !g || !m->meshes || module_slices(m) == 1) return ok;
-  if (!check_kind(&s, s.fit.kind, d)) return false;
+  if (!check_nature(&s, d)) return false;
   graph_renumber(g);
   take_back(g);
   s.segments = segments_find(g, false, s.fit.pieces > 1, s.arena);

@@ -189,12 +189,11 @@ static int schedule(lua_State *l) {
   PlanProgram *p = program_of(l);
   const char *kind = luaL_checkstring(l, 1);
   Module *m = plan_sharding(l)->g->module;
-  int chunks;
+  ScheduleKind read;
   if (!p->n_axes)
     return FAIL(l, NULL, "there is no step yet that is run: this belongs into 'step'");
-  if (!str_equal(kind, "search") && !schedule_kind(p->box.arena, kind, &chunks))
-    return FAIL(l, NULL, "there is no schedule '%s': there are %s, search, and interleaved:2", kind,
-                schedule_names(p->box.arena));
+  const char *wrong = schedule_kind(p->box.arena, kind, &read);
+  if (wrong) return FAIL(l, NULL, "%s", wrong);
   if (m->schedule && !str_equal(m->schedule, kind))
     return FAIL(l, NULL, "the schedule is '%s' already, and cannot be '%s', too", m->schedule,
                 kind);

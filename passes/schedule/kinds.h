@@ -44,7 +44,7 @@ typedef struct ScheduleNature {
 } ScheduleNature;
 
 // False, having reported why that cannot be read.
-bool schedule_nature(Arena *a, const ScheduleText *text, int chunks, ScheduleNature *out, Diag *d);
+bool schedule_nature(Arena *a, const ScheduleKind *kind, ScheduleNature *out, Diag *d);
 // Runs the file.  NULL, having reported why.
 SchedulePlan *schedule_plan(Arena *a, const ScheduleText *text, const ScheduleAsk *ask, Diag *d);
 // The file at `path`.

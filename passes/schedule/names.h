@@ -1,5 +1,8 @@
-// What kinds of schedules are called: the files of kinds/, and `interleaved:2`, which says how many
-// chunks of the model each device has.
+// What kinds of schedules are called: the files of kinds/, and `search`.  Some have a number behind
+// their names:
+//
+//     interleaved:2    2 chunks of the model on each device
+//     terapipe:4       4 pieces of each micro-batch
 
 #ifndef SCHEDULE_NAMES_H
 #define SCHEDULE_NAMES_H
@@ -16,11 +19,15 @@ typedef struct ScheduleText {
 extern const ScheduleText schedule_texts[]; // made by the build
 extern const int n_schedule_texts;
 
-// NULL: there is no such kind.
+// NULL: there is no such file.
 const ScheduleText *schedule_text(const char *name);
-// The kind that "interleaved:2" begins with, and how many chunks it has on each device; without a
-// number, 1.  NULL: there is no such kind, or number.
-const ScheduleText *schedule_kind(Arena *a, const char *said, int *chunks);
-const char *schedule_names(Arena *a); // "1f1b, 3f1b, …"
+
+typedef struct ScheduleKind {
+  const ScheduleText *text; // NULL: search
+  int count;                // the number; 1 where there is none
+} ScheduleKind;
+
+// Reads what is said, such as "interleaved:2".  Returns NULL, or what is wrong with it.
+const char *schedule_kind(Arena *a, const char *said, ScheduleKind *out);
 
 #endif
