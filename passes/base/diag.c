@@ -37,6 +37,17 @@ const Loc *loc_source(Arena *a, const char *file, int line, int column, const ch
   return loc;
 }
 
+const Loc *loc_copy(Arena *a, const Loc *loc) {
+  if (!loc) return NULL;
+  Loc *copy = arena_copy(a, loc, sizeof *loc);
+  copy->file = str_copy(a, loc->file);
+  copy->node = str_copy(a, loc->node);
+  copy->why = str_copy(a, loc->why);
+  if (loc->source) copy->source = str_copy_n(a, loc->source, strcspn(loc->source, "\n"));
+  copy->from = loc_copy(a, loc->from);
+  return copy;
+}
+
 const Loc *loc_from(Arena *a, const Loc *from, const char *why) {
   Loc *loc = arena_one(a, Loc);
   loc->from = from ? from : arena_one(a, Loc);

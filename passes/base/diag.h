@@ -31,6 +31,7 @@ typedef struct Loc {
 const Loc *loc_node(Arena *a, const char *file, const char *node);
 const Loc *loc_line(Arena *a, const char *file, int line, int column);
 const Loc *loc_source(Arena *a, const char *file, int line, int column, const char *source);
+const Loc *loc_copy(Arena *a, const Loc *loc); // for when what `loc` is in may be gone
 const Loc *loc_from(Arena *a, const Loc *from, const char *why);
 const Loc *loc_origin(const Loc *loc);     // the end of the `from` chain
 bool loc_same(const Loc *x, const Loc *y); // with all that they were derived from

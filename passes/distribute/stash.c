@@ -419,7 +419,7 @@ static bool is_asynchronous(const Module *m, Arena *a, bool *out, Diag *d) {
 
 static bool check_step(const Stasher *s, int64_t accumulate) {
   if (accumulate > 1) {
-    diag_error(s->d, NULL,
+    diag_error(s->d, s->g->module->schedule_loc,
                "'%s' updates weights after each micro-batch: gradients cannot be accumulated over "
                "%lld batches",
                s->kind, (long long)accumulate);
@@ -427,8 +427,8 @@ static bool check_step(const Stasher *s, int64_t accumulate) {
     return false;
   }
   if (s->slices > 1) return true;
-  diag_error(s->d, NULL, "'%s' updates weights after each micro-batch, and the batch is in one",
-             s->kind);
+  diag_error(s->d, s->g->module->schedule_loc,
+             "'%s' updates weights after each micro-batch, and the batch is in one", s->kind);
   diag_hint(s->d, "--micro-batches M cuts it in M, each of which is a batch to train on");
   return false;
 }

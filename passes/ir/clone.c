@@ -186,6 +186,7 @@ Module *module_clone(const Module *m) {
   copy->host_bytes = m->host_bytes;
   copy->phase = m->phase;
   copy->schedule = str_copy(copy->arena, m->schedule);
+  copy->schedule_loc = loc_copy(copy->arena, m->schedule_loc);
   copy->cross_barrier = m->cross_barrier;
   for_each_mesh(mesh, m)
     module_add_mesh(copy, clone_mesh(copy->arena, mesh));

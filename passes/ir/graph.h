@@ -272,7 +272,8 @@ struct Module {
   Graph *graphs;      // in order; the first is the main entry
   Phase phase;
   const char *schedule; // the kind that a plan wants for stages, until the pass `schedule`; or NULL
-  bool cross_barrier;   // a plan wants updates in the step after, until the pass `carry`
+  const Loc *schedule_loc;         // who says so
+  bool cross_barrier;              // a plan wants updates in the step after, until the pass `carry`
   struct Annotations *annotations; // what the model says of devices, up to shard; or NULL
   struct Interned *interned;
 };

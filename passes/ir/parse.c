@@ -257,6 +257,7 @@ static bool parse_module_line(Parser *p) {
                        : NULL;
     if (!t) return false;
     p->m->schedule = keep(p, t);
+    p->m->schedule_loc = loc_line(p->m->arena, p->source.path, t->line, t->column);
   }
   p->m->cross_barrier = accept(p, "cross_barrier");
   return true;

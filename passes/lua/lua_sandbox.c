@@ -196,7 +196,7 @@ static int column_of(const char *line, const char *word) {
 const Loc *sandbox_loc(Sandbox *s, int line, const char *word) {
   const char *start = line > 0 ? line_start(s, line) : NULL;
   return loc_source(s->arena, s->path, line > 0 ? line : 0,
-                    start && word ? column_of(start, word) : 0, s->ours ? NULL : start);
+                    start && word ? column_of(start, word) : 0, start);
 }
 
 // -- Errors ----------------------------------------------------------------------------------

@@ -42,7 +42,6 @@ typedef struct Sandbox {
   const char *calls; // what it has besides Lua: "can, cuts, …", or NULL
   const char *text;
   size_t n;
-  bool ours; // the text is part of nnaot: messages do not show its lines
   Diag *d;
   lua_State *lua;
   size_t used;            // bytes that Lua has

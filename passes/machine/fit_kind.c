@@ -12,7 +12,7 @@ enum { N_EMBEDDINGS = 4, NO_SET = -1, ANY_WAY = -1, BOTH_WAYS = 2 };
 
 bool fit_declined(const Fit *f, const char *why) {
   if (!f->asked) return false;
-  return diag_error(f->d, NULL, "the schedule '%s' does not fit the plan: %s", f->kind, why);
+  return diag_error(f->d, f->loc, "the schedule '%s' does not fit the plan: %s", f->kind, why);
 }
 
 // -- Stages ------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ typedef struct Fit {
   Arena *arena;
   Diag *d;
   const char *kind; // as it is said
+  const Loc *loc;   // where
   ScheduleKind read;
   bool asked; // the kind was said: what does not fit is an error
   int slices;

@@ -440,7 +440,7 @@ static bool check_nature(Scheduler *s, Diag *d) {
   for (int i = 0; nature.asynchronous && i < s->g->n_params; i++)
     if (s->g->params[i]->each_slice) return true;
   return !nature.asynchronous ||
-         diag_error(d, NULL,
+         diag_error(d, s->fit.loc,
                     "the schedule '%s' is asynchronous, and weights are updated once in a step: a "
                     "plan must ask for it, before pass 'stash'",
                     s->fit.kind);
@@ -459,19 +459,22 @@ static bool has_gradients(const Scheduler *s) {
 bool pass_schedule(Module *m, const PassOptions *o, Diag *d) {
   Graph *g = module_first_entry(m);
   const char *kind = opt_str(o, "kind");
+  const Loc *loc = kind ? NULL : m->schedule_loc;
   bool ok, asked;
   if (!kind && m->schedule) kind = str_copy(opt_scratch(o), m->schedule);
   m->schedule = NULL; // from here on it is in the graph
+  m->schedule_loc = NULL;
   asked = kind != NULL;
   Scheduler s = {.g = g, .arena = opt_scratch(o)};
   s.fit = (Fit){.arena = s.arena, .d = d, .kind = kind ? kind : "1f1b", .asked = asked};
+  s.fit.loc = loc;
   s.fit.slices = (int)module_slices(m);
   s.fit.g = g;
   s.fit.segments = &s.segments;
   s.fit.embedding = -1;
   s.fit.ways = s.fit.pieces = 1;
   const char *wrong = schedule_kind(s.arena, s.fit.kind, &s.fit.read);
-  if (wrong) return diag_error(d, NULL, "%s", wrong);
+  if (wrong) return diag_error(d, s.fit.loc, "%s", wrong);
   s.cluster = cost_cluster(opt_str(o, "cluster"), m, s.arena, d, &ok);
   if (!ok || !g || !m->meshes || module_slices(m) == 1) return ok;
   if (!check_nature(&s, d)) return false;

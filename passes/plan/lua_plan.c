@@ -194,9 +194,12 @@ static int schedule(lua_State *l) {
     return FAIL(l, NULL, "there is no step yet that is run: this belongs into 'step'");
   const char *wrong = schedule_kind(p->box.arena, kind, &read);
   if (wrong) return FAIL(l, NULL, "%s", wrong);
-  if (m->schedule && !str_equal(m->schedule, kind))
+  if (m->schedule && !str_equal(m->schedule, kind)) {
+    plan_note(l, m->schedule_loc, str_format(p->box.arena, "'%s' is said here", m->schedule));
     return FAIL(l, NULL, "the schedule is '%s' already, and cannot be '%s', too", m->schedule,
                 kind);
+  }
+  if (!m->schedule) m->schedule_loc = loc_copy(m->arena, plan_line(l));
   m->schedule = str_copy(m->arena, kind);
   if (p->s->record) p->s->record->schedule = str_copy(p->s->record->arena, kind);
   return 0;

@@ -346,7 +346,6 @@ PlanProgram *program_open(Arena *a, const char *name, Diag *d) {
   if (!sandbox_open(&p->box, a, path, text, n, d)) return NULL;
   *(PlanProgram **)lua_getextraspace(p->box.lua) = p;
   p->box.calls = call_names(a);
-  p->box.ours = !is_file(name);
   if (sandbox_call(&p->box, start, p, 0)) {
     if (has_function(p, "step")) return p;
     diag_error(d, loc_line(a, path, 0, 0), "the program has no function 'step'");
