@@ -45,7 +45,12 @@ static bool read_sizes(const char *text, PlanAxes *out) {
 static bool read_entry(Arena *a, const char *text, size_t n, Plan *out, Diag *d) {
   const char *equals = memchr(text, '=', n);
   size_t name_n = equals ? (size_t)(equals - text) : n;
-  if (out->n == MAX_PLAN) return diag_error(d, NULL, "a plan has at most %d programs", MAX_PLAN);
+  if (out->n == MAX_PLAN) {
+    diag_error(d, NULL, "a plan has at most %d programs", MAX_PLAN);
+    diag_hint(d, "a program in a file can be several: its 'factors' cuts the ranks into axes, and "
+                 "apply(\"tp\", axis) does along one of them what another program does");
+    return false;
+  }
   PlanAxes *p = &out->at[out->n];
   *p = (PlanAxes){.program = str_copy_n(a, text, name_n)};
   if (name_n == 0) return bad_entry(text, n, d);

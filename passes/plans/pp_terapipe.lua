@@ -6,6 +6,7 @@ local sizes = { 1, 1, 1, 1 } -- of pieces, in parts of all tokens; { 4, 3, 3, 2 
 
 local sum = 0
 for _, size in ipairs(sizes) do sum = sum + size end
+if #sizes < 2 then error("'sizes' wants two pieces or more: of whole micro-batches, pp has the same stages") end
 
 -- What a program can do instead.
 local else_ = "; pp and the other plans of stages cut no tokens"

@@ -58,7 +58,8 @@ for plan, said in [
     ("dp=0", "'dp=0' is no part of a plan"), ("dp=-2", "'dp=-2' is no part"), ("dp=2x", "'dp=2x' is no part"),
     ("dp=9999999999", "'dp=9999999999' is no part"), ("=4", "'=4' is no part of a plan"),
     ("dp=2147483647,tp=2147483647,sp=2147483647", "is for too many ranks"),
-    ("a,b,c,d,e", "a plan has at most 4 programs"), ("zero9=4", "the plans are: auto, coshard"),
+    ("a,b,c,d,e", "a plan has at most 4 programs"), ("a,b,c,d,e", "a program in a file can be several: its 'factors'"),
+    ("zero9=4", "the plans are: auto, coshard"),
 ]:
     expect(nnaot, f"none.onnx -o x -g 4 --plan {plan}", said)
 for n in "0", "-1", "1048577", "99999999999":
