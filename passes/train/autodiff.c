@@ -33,6 +33,19 @@
 //
 // optimizer.c chooses the next one.
 //
+// Of a model in pieces (plan/pieces.h) each piece of an op has a gradient for the weight that it
+// reads.  Those by the pieces of one op are added up first, and then the sums: ops that read one
+// weight may be on different ranks, as both ends of a pipeline are, and a sum over all would go
+// from one to the other and back for every piece.
+//
+//     %1 = linear_back_w …  piece=2               %1 = linear_back_w …  piece=2
+//     %2 = gather_back …    piece=2               %2 = gather_back …    piece=2
+//     %3 = add %1, %2                      not    %3 = linear_back_w …  piece=1
+//     %4 = linear_back_w …  piece=1               %4 = add %1, %3
+//     %5 = add %3, %4                             %5 = gather_back …    piece=1
+//     %6 = gather_back …    piece=1               %6 = add %2, %5
+//     %7 = add %5, %6                             %7 = add %4, %6
+//
 // Weights that get no gradient lose their `train`.
 //
 // With detach=GLOB, no gradient goes back through what nodes of such names make, as if they were
@@ -48,6 +61,16 @@
 #include "pass.h"
 #include "plan/op_names.h"
 
+// The sum of gradients for a weight by all pieces of one op of the model.
+typedef struct OpSum {
+  OpKind kind;
+  int operand, nth; // of such readers in a piece, as all pieces have the same in the same order
+  Value *sum;
+  int n;         // gradients that it is of
+  Origin origin; // of the last of them
+  struct OpSum *next;
+} OpSum;
+
 typedef struct Autodiff {
   Graph *g;
   Arena *arena, *scratch; // of the module, of the pass
@@ -57,6 +80,7 @@ typedef struct Autodiff {
   bool *useful;      // [n_values] the loss depends on it
   bool *detached;    // by op id, of the forward part: no gradient goes back through it
   Value **adjoint;   // [n_values] or NULL
+  OpSum **op_sums;   // [n_values] of weights: what is to be added to their adjoints
   bool failed;
 } Autodiff;
 
@@ -239,13 +263,45 @@ static Start find_start(const Autodiff *ad, Builder *b, Value *loss) {
 
 // -- The sweep -------------------------------------------------------------------------------
 
-static void add_adjoint(Autodiff *ad, Builder *b, Value *v, Value *adjoint) {
+// How many readers like this one stand before it in its piece.
+static int nth_in_piece(const Op *op, int operand) {
+  int n = 0;
+  for_each_use(u, op->in[operand].value) {
+    const Op *user = u->user;
+    n += user && user->part == PART_forward && user->piece == op->piece && user->kind == op->kind &&
+         u->index == operand && user->id < op->id;
+  }
+  return n;
+}
+
+static OpSum *op_sum_of(Autodiff *ad, const Op *op, int operand) {
+  int nth = nth_in_piece(op, operand);
+  OpSum **at = &ad->op_sums[op->in[operand].value->id];
+  for (; *at; at = &(*at)->next)
+    if ((*at)->kind == op->kind && (*at)->operand == operand && (*at)->nth == nth) return *at;
+  *at = arena_one(ad->scratch, OpSum);
+  **at = (OpSum){.kind = op->kind, .operand = operand, .nth = nth};
+  return *at;
+}
+
+static Value *sum_of(Builder *b, Value *sum, Value *adjoint) {
+  return sum ? build(b, OP_add, IN(sum, adjoint), NO_ATTRS) : adjoint;
+}
+
+static void add_adjoint(Autodiff *ad, Builder *b, const Op *op, int operand, Value *adjoint) {
+  const Value *v = op->in[operand].value;
   if (!adjoint || !ad->varied[v->id] || !ad->useful[v->id]) return;
   if (adjoint->type != v->type)
     BUG("the gradient of %s gives %s for an operand of %s", op_info[adjoint->def->kind].name,
         type_text(ad->scratch, adjoint->type), type_text(ad->scratch, v->type));
-  Value **sum = &ad->adjoint[v->id];
-  *sum = *sum ? build(b, OP_add, IN(*sum, adjoint), NO_ATTRS) : adjoint;
+  if (op->piece && !v->def) {
+    OpSum *by_op = op_sum_of(ad, op, operand);
+    by_op->sum = sum_of(b, by_op->sum, adjoint);
+    by_op->origin = b->origin;
+    by_op->n++;
+  } else {
+    ad->adjoint[v->id] = sum_of(b, ad->adjoint[v->id], adjoint);
+  }
 }
 
 static void sweep_op(Autodiff *ad, Op *op) {
@@ -269,7 +325,7 @@ static void sweep_op(Autodiff *ad, Op *op) {
     return;
   }
   for (int i = 0; i < op->n_in; i++)
-    add_adjoint(ad, &b, op->in[i].value, din[i]);
+    add_adjoint(ad, &b, op, i, din[i]);
   ad->failed |= b.failed;
 }
 
@@ -280,6 +336,20 @@ static Value *finish(Builder *b, Value *gradient, Value *factor) {
   const Type *t = gradient->type;
   factor = build_broadcast(b, build_cast(b, factor, t->dtype), t->rank, t->dim);
   return build(b, OP_mul, IN(gradient, factor), NO_ATTRS);
+}
+
+// A sum that goes to another rank is complete at the end: before that it would stand in the way of
+// what backward waits for there.
+static void add_op_sums(Autodiff *ad, Builder *b, const Value *w) {
+  Value **adjoint = &ad->adjoint[w->id];
+  const OpSum *first = ad->op_sums[w->id];
+  bool alone = !*adjoint && first && !first->next;
+  for (const OpSum *s = first; s && !alone; s = s->next)
+    if (s->n > 1) op_move_before(s->sum->def, NULL);
+  for (const OpSum *s = first; s && !b->failed; s = s->next) {
+    b->origin = s->origin;
+    *adjoint = sum_of(b, *adjoint, s->sum);
+  }
 }
 
 static int add_outputs(Autodiff *ad, Builder *b, Value *factor) {
@@ -365,6 +435,8 @@ static bool differentiate(Autodiff *ad, Value *loss, const PassOptions *o) {
   for (Op *op = last; op; op = op->prev)
     if (takes_part(ad, op)) sweep_op(ad, op);
   if (ad->failed || b.failed) return false;
+  for (int i = 0; i < ad->g->n_params; i++)
+    if (ad->g->params[i]->train) add_op_sums(ad, &b, ad->g->params[i]);
   int n = add_outputs(ad, &b, s.factor);
   if (b.failed) return false;
   if (n == 0) {
@@ -395,6 +467,7 @@ bool pass_autodiff(Module *m, const PassOptions *o, Diag *d) {
   ad.varied = arena_array(ad.scratch, bool, g->n_values);
   ad.useful = arena_array(ad.scratch, bool, g->n_values);
   ad.adjoint = arena_array(ad.scratch, Value *, g->n_values);
+  ad.op_sums = arena_array(ad.scratch, OpSum *, g->n_values);
   choose_weights(&ad, opt_str(o, "freeze"));
   choose_ops(&ad, opt_str(o, "detach"));
   mark(&ad, loss->use.value);
