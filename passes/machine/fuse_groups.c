@@ -12,6 +12,10 @@
 // for gradients (recompute.c) joins no ops of forward: there it would be kept.  And what is of
 // different pieces (plan/pieces.h) is not joined, as the sum over all of them would be: it would
 // read what every piece made, when the last one is done, and pieces are there to keep less.
+//
+// Where a plan has no barrier between steps (carry.c), what the update makes for a report alone, as
+// the norm of all gradients, is not joined with what weights are updated by: the updates would wait
+// for all gradients, too.
 
 #include "fuse_groups.h"
 
@@ -222,11 +226,16 @@ static bool joins_pieces(const Group *a, const Group *b) {
   return piece && other && piece != other;
 }
 
+// Members are reported, all or none.
+static bool joins_report(const FuseGroups *f, const Group *a, const Group *b) {
+  return f->reported && f->reported[a->member.at[0]->id] != f->reported[b->member.at[0]->id];
+}
+
 static void try_merge(FuseGroups *f, const Op *op, const Op *with) {
   Group *a = f->group[with->id], *b = f->group[op->id];
   Loops loops;
-  if (a == b || joins_pieces(a, b) || !loops_of_both(a, b, &loops) || !fits(f, a, b) ||
-      makes_cycle(f, a, b))
+  if (a == b || joins_pieces(a, b) || joins_report(f, a, b) || !loops_of_both(a, b, &loops) ||
+      !fits(f, a, b) || makes_cycle(f, a, b))
     return;
   merge(f, a, b, &loops);
 }
@@ -343,7 +352,8 @@ static void join_ends(FuseGroups *f) {
     Group *g = f->group[op->id];
     if (!g || g->member.at[0] != op || g->sum || g->count > FEW_POINTS || !is_end(f, g)) continue;
     int at = 0;
-    while (at < open.n && !like_ends(open.at[at], g, early, late))
+    while (at < open.n &&
+           (joins_report(f, open.at[at], g) || !like_ends(open.at[at], g, early, late)))
       at++;
     Loops loops;
     if (at == open.n)
@@ -396,6 +406,17 @@ static void find_turns(FuseGroups *f) {
   }
 }
 
+static void find_reported(FuseGroups *f) {
+  bool *reported = arena_array(f->scratch, bool, f->n_ops);
+  for (const Op *op = f->g->last; op; op = op->prev) {
+    reported[op->id] = op->part == PART_update;
+    for (int i = 0; i < op->n_out; i++)
+      for_each_use(u, op->out[i])
+        reported[op->id] &= u->user ? reported[u->user->id] : !f->g->results[u->index]->target;
+  }
+  f->reported = reported;
+}
+
 FuseGroups *fuse_groups_find(Graph *g, Arena *scratch) {
   FuseGroups *f = arena_one(scratch, FuseGroups);
   *f = (FuseGroups){.g = g, .scratch = scratch, .n_ops = g->n_ops};
@@ -403,6 +424,7 @@ FuseGroups *fuse_groups_find(Graph *g, Arena *scratch) {
   f->seen = arena_array(scratch, uint32_t, g->n_ops);
   f->whole = arena_array(scratch, bool, g->n_values);
   find_turns(f);
+  if (g->module->cross_barrier) find_reported(f);
   make_groups(f);
   return f;
 }

@@ -30,6 +30,7 @@ typedef struct FuseGroups {
   Group **group;         // by op id, NULL for ops in none
   bool *whole;           // by value id: a broadcast that is memory, and is not read as strides
   Op **before;           // by op id: of one that has a turn the one whose turn was before, or NULL
+  const bool *reported;  // by op id: of the update, and for outputs alone; NULL: that is no matter
   uint32_t *seen, stamp; // by op id, for walks
 } FuseGroups;
 
