@@ -74,5 +74,7 @@ int main(int argc, char **argv) {
   if (words.n > q->of_file)
     return usage_error(&q->program, q->of_file ? "more than one file" : "'%s' is too much",
                        words.at[0]);
+  status = options_check_needed(&q->program);
+  if (status) return status;
   return q->answer(&q->program, words.n ? words.at[0] : "");
 }

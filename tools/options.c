@@ -31,9 +31,11 @@ int usage_error(const Program *p, const char *fmt, ...) {
 
 // -- Help ------------------------------------------------------------------------------------
 
-// " (default 4)" when there is one worth showing.
+// " (default 4)" when there is one worth showing, or " (needed)".
 static const char *default_text(const Option *o, char *buffer, size_t n) {
   buffer[0] = 0;
+  if (o->needed) snprintf(buffer, n, " (needed)");
+  if (o->needed) return buffer;
   switch (o->kind) {
   case OPTION_flag:
     if (*o->to.flag) snprintf(buffer, n, " (default; --%s=false turns it off)", o->name);
@@ -226,5 +228,13 @@ int options_parse(const Program *p, int argc, char **argv, Strings *words) {
     push(words, argv[optind++]);
   free(g.longs);
   free(g.letters);
+  return status;
+}
+
+int options_check_needed(const Program *p) {
+  int status = 0;
+  for (int i = 0; i < p->n_options; i++)
+    if (p->options[i].needed && !option_given(p->options[i].name))
+      status = usage_error(p, "--%s %s is needed", p->options[i].name, p->options[i].value);
   return status;
 }

@@ -41,20 +41,25 @@ typedef struct Option {
     Strings *list;
   } to;
   const char *value, *help; // what stands for the value in --help
+  bool needed;              // without a default: it is a mistake to leave it out
 } Option;
 
 #define GROUP(heading)                                                                             \
   { .kind = OPTION_group, .name = (heading) }
 #define FLAG(name, letter, variable, help)                                                         \
-  { OPTION_flag, name, letter, {.flag = variable}, NULL, help }
+  { OPTION_flag, name, letter, {.flag = variable}, NULL, help, false }
 #define INTEGER(name, letter, variable, value, help)                                               \
-  { OPTION_integer, name, letter, {.integer = variable}, value, help }
+  { OPTION_integer, name, letter, {.integer = variable}, value, help, false }
+#define NEEDED_INTEGER(name, letter, variable, value, help)                                        \
+  { OPTION_integer, name, letter, {.integer = variable}, value, help, true }
 #define NUMBER(name, letter, variable, value, help)                                                \
-  { OPTION_number, name, letter, {.number = variable}, value, help }
+  { OPTION_number, name, letter, {.number = variable}, value, help, false }
 #define STRING(name, letter, variable, value, help)                                                \
-  { OPTION_string, name, letter, {.string = variable}, value, help }
+  { OPTION_string, name, letter, {.string = variable}, value, help, false }
+#define NEEDED_STRING(name, letter, variable, value, help)                                         \
+  { OPTION_string, name, letter, {.string = variable}, value, help, true }
 #define LIST(name, letter, variable, value, help)                                                  \
-  { OPTION_list, name, letter, {.list = variable}, value, help }
+  { OPTION_list, name, letter, {.list = variable}, value, help, false }
 
 typedef struct Program {
   const char *name;
@@ -72,6 +77,9 @@ enum { EXIT_USAGE = 2 };
 // program is to exit with: after --help and --version (0), after a mistake that it has reported
 // (EXIT_USAGE).
 int options_parse(const Program *p, int argc, char **argv, Strings *words);
+
+// Reports options that are needed and were not given.  Returns EXIT_USAGE if there are any, else 0.
+int options_check_needed(const Program *p);
 
 // Whether the command line said it; for options that would have no effect with others.
 bool option_given(const char *name);

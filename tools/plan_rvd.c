@@ -18,12 +18,13 @@ static struct {
 
 static const Option options[] = {
     GROUP("The tensor and its placements"),
-    STRING("shape", 0, &said.shape, "SHAPE", "of the tensor, such as 1024x1024"),
+    NEEDED_STRING("shape", 0, &said.shape, "SHAPE", "of the tensor, such as 1024x1024"),
     STRING("dtype", 0, &said.dtype, "TYPE", "of its elements: f32, bf16, f16, f64, i64 …"),
-    STRING("from", 0, &said.from, "RVD",
-           "how it lies: R(copies)V(shares of a sum)D(parts of each dimension)@DEVICES, such as "
-           "'R(1)V(2)D(1,2)@0-3'; devices are row-major over R, V and the dimensions"),
-    STRING("to", 0, &said.to, "RVD", "how it shall lie"),
+    NEEDED_STRING(
+        "from", 0, &said.from, "RVD",
+        "how it lies: R(copies)V(shares of a sum)D(parts of each dimension)@DEVICES, such as "
+        "'R(1)V(2)D(1,2)@0-3'; devices are row-major over R, V and the dimensions"),
+    NEEDED_STRING("to", 0, &said.to, "RVD", "how it shall lie"),
     STRING("cluster", 0, &said.cluster, "FILE.lua|NAME",
            "the devices and their links: cpu, v100-dgx1, v100-dgx2, a100, h100 or h200, of as "
            "many nodes as are asked for, or NAME:NODESxPER_NODE; or a file that says them"),
@@ -110,9 +111,7 @@ static int rvd(Arena *a, Diag *d) {
 
 static int answer(const Program *program, const char *file) {
   (void)file;
-  static const char *const needed[] = {"shape", "from", "to"};
-  for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
-    if (!option_given(needed[i])) return usage_error(program, "rvd needs --%s", needed[i]);
+  (void)program;
   Arena *a = arena_new();
   Diag *d = diag_new(stderr);
   int status = rvd(a, d);

@@ -22,8 +22,8 @@ static struct {
 
 static const Option options[] = {
     GROUP("The pipeline"),
-    INTEGER("stages", 0, &said.stages, "P", "devices, each with one stage or more"),
-    INTEGER("micro-batches", 0, &said.micro_batches, "M", "of a step"),
+    NEEDED_INTEGER("stages", 0, &said.stages, "P", "devices, each with one stage or more"),
+    NEEDED_INTEGER("micro-batches", 0, &said.micro_batches, "M", "of a step"),
     STRING("kind", 0, &said.kind, "NAME",
            "gpipe, 1f1b, pipedream, interleaved:CHUNKS, chimera, zb-h1, zb-h2, zb-v, dualpipe, "
            "interlaced, 3f1b, terapipe:PIECES, or search: the shortest that is found of whole "
@@ -34,7 +34,8 @@ static const Option options[] = {
     NUMBER("comm", 0, &said.comm, "T",
            "until what one device makes is on another; both are free meanwhile"),
     NUMBER("embed", 0, &said.embed, "T",
-           "interlaced: for each of the four uses of an embedding, on all devices"),
+           "for each of the four uses of an embedding, on all devices: interlaced needs it, and "
+           "search is of whatever has one where it is given"),
     GROUP("What a search looks at"),
     NUMBER("memory", 0, &said.memory, "LIMIT", "micro-batches that a device may hold at a time"),
     INTEGER("chunks", 0, &said.chunks, "N",
@@ -61,9 +62,7 @@ static int check_numbers(const Program *program) {
   } counts[] = {{"stages", said.stages}, {"micro-batches", said.micro_batches}};
   int status = 0;
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-    if (!option_given(counts[i].name))
-      status = usage_error(program, "schedule needs --%s", counts[i].name);
-    else if (counts[i].value < 1 || counts[i].value > SCHEDULE_PLACES)
+    if (counts[i].value < 1 || counts[i].value > SCHEDULE_PLACES)
       status = usage_error(program, "--%s must be from 1 to %d", counts[i].name, SCHEDULE_PLACES);
   }
   for (size_t i = 0; i < sizeof times / sizeof *times; i++)
@@ -101,8 +100,6 @@ static int read_choice(const Program *program, ScheduleChoice *c) {
   if (option_given("chunks") && c->kind)
     return usage_error(program, "--chunks has no effect with --kind %s: it is for search",
                        said.kind);
-  if (said.embed > 0 && c->kind && !str_equal(said.kind, "interlaced"))
-    return usage_error(program, "--embed has no effect with --kind %s", said.kind);
   c->ask.n_devices = (int)said.stages;
   c->ask.n_micro_batches = (int)said.micro_batches;
   c->ask.f = said.f;
@@ -151,9 +148,24 @@ static void print_json(Arena *a, const ScheduleBest *x) {
   printf("]}\n");
 }
 
-static bool schedule(ScheduleChoice *c, Diag *d) {
+// Whether there is an embedding, the kind or the file says.
+static int check_embed(const Program *program, const ScheduleChoice *c, const Shape *shape) {
+  const char *option = c->constraints ? "constraints" : "kind";
+  const char *value = c->constraints ? c->constraints : said.kind;
+  if (shape->embedding && !option_given("embed"))
+    return usage_error(
+        program, "--%s %s needs --embed T: how long each of the four uses of an embedding takes",
+        option, value);
+  if (!shape->embedding && said.embed > 0)
+    return usage_error(program, "--embed has no effect with --%s %s", option, value);
+  return 0;
+}
+
+static int schedule(const Program *program, ScheduleChoice *c, Diag *d) {
   ScheduleBest x;
-  if (!schedule_best(c, &x, d)) return false;
+  if (!schedule_best(c, &x, d)) return EXIT_FAILURE;
+  int status = check_embed(program, c, &x.plan->shape);
+  if (status) return status;
   if (said.json) {
     print_json(c->arena, &x);
   } else {
@@ -161,7 +173,7 @@ static bool schedule(ScheduleChoice *c, Diag *d) {
     if (!c->kind) printf("%s\n", schedule_best_text(c->arena, c, &x));
     print_last_line(&x);
   }
-  return output_flush(d);
+  return output_flush(d) ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 static int answer(const Program *program, const char *file) {
@@ -170,7 +182,7 @@ static int answer(const Program *program, const char *file) {
   int status = read_choice(program, &c);
   if (!status) {
     Diag *d = diag_new(stderr);
-    status = schedule(&c, d) ? EXIT_SUCCESS : EXIT_FAILURE;
+    status = schedule(program, &c, d);
     diag_free(d);
   }
   arena_free(c.arena);
