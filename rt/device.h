@@ -82,7 +82,8 @@ enum { NNRT_SLOTS = 2, NNRT_ANSWERS = 3 };
 void nnrt_device_ask(NnrtRank *r, int slot, const NnrtTensor *const *outputs);
 // Returns when they are known and so all before is done; ends the job if anything of it failed.
 // False: something wrong was found in the data, so nothing that was computed from it counts.
-bool nnrt_device_answer(NnrtRank *r, int slot, double *out_value);
+// `out_when` is when they were known, or when that was heard, on nnrt_now_us's clock.
+bool nnrt_device_answer(NnrtRank *r, int slot, double *out_value, double *out_when);
 void nnrt_device_say_found(NnrtRank *r); // what, in which operation and step
 
 // The operation in which the device waits for other ranks, having added to nnrt_error's words which

@@ -26,6 +26,10 @@
 // norm of the gradients is known then; so answers come as late as a gpu's, and what needs the slab
 // as it is after a step settles all first.
 //
+// A step that was put in while another was under way takes from the end of that to its own end, so
+// that all of them together take the time that went by.  It ends with the last of its pieces; what
+// it owes is done in the time of the step after, or in its own if it is settled at once.
+//
 // A program in f16 scales its loss and says in the output `loss_scale` what the next step scales it
 // by.  A norm that is not finite is then a step that it skipped.  But if the scale is not lower for
 // that it is as low as it goes, and training cannot go on.
@@ -62,12 +66,11 @@ typedef struct Trainer {
   DataOrder order;
   int64_t first; // step of this run
   Outputs out, eval_out;
-  int *slice;                // [parts] how often each has been in this walk
-  double put_at[NNRT_SLOTS]; // of the step in this slot, in µs
-  double answered_at;        // of the last step
-  bool under_way;            // a step was put in that is not answered
-  bool found;                // something wrong in the data of a step that was answered
-  bool unreadable;           // rows of the graph that was put in last
+  int *slice;      // [parts] how often each has been in this walk
+  double began_at; // the time of the step that is reported next, in µs
+  bool under_way;  // a step was put in that is not answered
+  bool found;      // something wrong in the data of a step that was answered
+  bool unreadable; // rows of the graph that was put in last
   Why unreadable_why;
   float loss_scale; // that the last step left; NaN before the first
   bool log_failed;
@@ -219,15 +222,6 @@ static int slot_of(int64_t step) {
   return (int)(step % NNRT_SLOTS);
 }
 
-// All that the step in this slot owes.
-static void settle(const Trainer *t, int slot) {
-  NnrtRank *r = t->r;
-  if (!t->p->n_owed) return;
-  nnrt_traffic_moves(r); // it is of no piece
-  nnrt_settle(r, t->p->n_owed);
-  nnrt_device_ask(r, slot, t->out.owed);
-}
-
 // Puts in a graph on the rows of step `index` of `data`; take_answer(slot) comes later.
 static void put_graph(Trainer *t, const NnrtGraph *g, const Data *data, const DataOrder *order,
                       int64_t index, double lr, const Outputs *out, int slot) {
@@ -245,9 +239,23 @@ static void put_graph(Trainer *t, const NnrtGraph *g, const Data *data, const Da
   set_micro(r, 0);
 }
 
-static void take_answer(Trainer *t, int64_t index, double *out) {
-  t->found |= !nnrt_device_answer(t->r, slot_of(index), out);
-  nnrt_trace_resolve(t->r);
+static void take_answer(Trainer *t, int64_t index, double *out, double *out_when) {
+  t->found |= !nnrt_device_answer(t->r, slot_of(index), out, out_when);
+}
+
+// All that a step reports, when what it owes is done, too.  Returns when its pieces were done.
+static double take_answers(Trainer *t, int64_t step, double *out) {
+  NnrtRank *r = t->r;
+  double ended, settled;
+  take_answer(t, step, out, &ended);
+  if (t->p->n_owed) {
+    nnrt_traffic_moves(r); // it is of no piece
+    nnrt_settle(r, t->p->n_owed);
+    nnrt_device_ask(r, slot_of(step), t->out.owed);
+    take_answer(t, step, out, &settled);
+  }
+  nnrt_trace_resolve(r);
+  return ended;
 }
 
 // Collective: some rank has this, and the first of those that have it says it.
@@ -294,11 +302,12 @@ static double evaluate(Trainer *t) {
   DataOrder file_order = {0};
   int64_t batches = d->rows / d->batch;
   int64_t depth = nnrt_device_depth(t->r);
-  double out[NNRT_ANSWERS], sum[NNRT_ANSWERS] = {0};
+  double out[NNRT_ANSWERS], sum[NNRT_ANSWERS] = {0}, when;
   for (int64_t i = 0; i < batches + depth; i++) {
     if (i < batches) put_graph(t, &t->p->eval, d, &file_order, i, 0, &t->eval_out, slot_of(i));
     if (i < depth) continue;
-    take_answer(t, i - depth, out);
+    take_answer(t, i - depth, out, &when);
+    nnrt_trace_resolve(t->r);
     sum[0] += t->eval_out.here[0] ? out[0] : 0;
   }
   int64_t later = 0; // a signal is for the next step
@@ -407,16 +416,14 @@ static bool is_due(const Flag *every, int64_t done) {
   return every->given && done % every->i == 0;
 }
 
-// What follows a step that was answered with `out`; false when training cannot go on.  Only the
-// step put in last may be due for evaluation or a checkpoint, or be the last.
-static bool end_step(Trainer *t, int64_t step, const double *out, bool last) {
+// What follows a step that ended then and was answered with `out`; false when training cannot go
+// on.  Only the step put in last may be due for evaluation or a checkpoint, or be the last.
+static bool end_step(Trainer *t, int64_t step, double ended, const double *out, bool last) {
   NnrtRun *run = t->run;
   const Flags *f = &run->flags;
   NnrtRank *r = t->r;
-  int slot = slot_of(step);
-  double now = nnrt_now_us();
-  double ms = (now - fmax(t->put_at[slot], t->answered_at)) / 1e3;
-  t->answered_at = now;
+  double ms = (ended - t->began_at) / 1e3;
+  t->began_at = ended;
   StepReport s = {
       .step = step,
       .steps = run->steps,
@@ -470,31 +477,30 @@ static bool do_step(Trainer *t, int64_t step, int *out_signal) {
   NnrtRun *run = t->run;
   const Flags *f = &run->flags;
   NnrtRank *r = t->r;
-  double out[NNRT_ANSWERS] = {0};
+  double out[NNRT_ANSWERS] = {0}, ended = 0;
   bool at_once = nnrt_device_depth(r) == 0;
   r->step = step;
-  t->put_at[slot_of(step)] = nnrt_now_us();
+  if (!t->under_way) t->began_at = nnrt_now_us();
   put_graph(t, &t->p->train, &run->data, &t->order, step, nnrt_schedule_lr(&run->schedule, step),
             &t->out, slot_of(step));
-  if (t->under_way) settle(t, slot_of(step - 1)); // it is: only the answers are new
-  r->settled = 0;
   // Answers come before ranks agree, so that once is enough.
-  if (t->under_way || at_once) take_answer(t, at_once ? step : step - 1, out);
+  if (t->under_way) ended = take_answers(t, step - 1, out); // this one has settled all
+  r->settled = 0;
+  if (at_once) take_answers(t, step, out);
   int64_t signal_number = nnrt_signal_seen();
   bool readable = agree(t, &signal_number, &t->out, out);
   *out_signal = (int)signal_number;
-  if (t->under_way && !end_step(t, step - 1, out, false)) return false;
+  if (t->under_way && !end_step(t, step - 1, ended, out, false)) return false;
   if (!readable) end_saying(t, t->unreadable, say_unreadable);
   bool last = step + 1 == run->steps || *out_signal != 0;
   t->under_way = !at_once && !last && !(run->has_eval && is_due(&f->eval_every, step + 1)) &&
                  !(f->checkpoint_dir.given && is_due(&f->checkpoint_every, step + 1));
   if (t->under_way) return true;
-  settle(t, slot_of(step));
   if (!at_once) {
-    take_answer(t, step, out);
+    take_answers(t, step, out);
     agree(t, &(int64_t){0}, &t->out, out);
   }
-  return end_step(t, step, out, last);
+  return end_step(t, step, nnrt_now_us(), out, last);
 }
 
 // Collective.

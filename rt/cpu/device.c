@@ -12,6 +12,7 @@ struct NnrtDevice {
   int64_t slab_bytes, host_bytes; // as mapped
   char *mapped, *host_mapped;
   double value[NNRT_SLOTS][NNRT_ANSWERS];
+  double known_at[NNRT_SLOTS];
   int op;
 };
 
@@ -150,9 +151,11 @@ void nnrt_device_ask(NnrtRank *r, int slot, const NnrtTensor *const *outputs) {
     if (outputs[i])
       r->device->value[slot][i] =
           nnrt_element_at(r->slab + outputs[i]->offset, outputs[i]->dtype, 0);
+  r->device->known_at[slot] = nnrt_now_us();
 }
 
-bool nnrt_device_answer(NnrtRank *r, int slot, double *out_value) {
+bool nnrt_device_answer(NnrtRank *r, int slot, double *out_value, double *out_when) {
+  *out_when = r->device->known_at[slot];
   memcpy(out_value, r->device->value[slot], sizeof r->device->value[slot]);
   return true; // a kernel that finds something wrong says so when it is called
 }

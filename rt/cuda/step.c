@@ -163,7 +163,7 @@ void nnrt_device_ask(NnrtRank *r, int slot, const NnrtTensor *const *outputs) {
   MUST(r, nnrt_cuda(cudaEventRecord(s->done, stream), "recording an event"));
 }
 
-bool nnrt_device_answer(NnrtRank *r, int slot, double *out_value) {
+bool nnrt_device_answer(NnrtRank *r, int slot, double *out_value, double *out_when) {
   NnrtDevice *d = r->device;
   Slot *s = &d->slot[slot];
   int code = nnrt_cuda(cudaEventSynchronize(s->done), "the gpu");
@@ -172,6 +172,7 @@ bool nnrt_device_answer(NnrtRank *r, int slot, double *out_value) {
     r->graph = s->graph;
     nnrt_fail_between(r, 0, r->graph->n_ops - 1, code);
   }
+  *out_when = nnrt_now_us();
   const NnrtFinding *f = &s->report->finding;
   if (f->code && !d->found.code) {
     d->found = *f;

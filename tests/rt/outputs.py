@@ -4,8 +4,9 @@ import glob
 import json
 import os
 import struct
+import time
 
-from common import DATA, check, finish, folder_with_data, log, mpirun, npy, refused, run, safetensors, train
+from common import DATA, check, finish, folder_with_data, log, losses, mpirun, npy, refused, run, safetensors, train
 
 
 def varint(raw, at):
@@ -67,6 +68,19 @@ with folder_with_data():
     # The log and the weights do not depend on whether they are evaluated.
     train("line2", "--steps", 20, "--log", "plain.jsonl", "--save", "plain.safetensors")
     check("evaluation changes nothing", open("plain.safetensors", "rb").read() == open("w.safetensors", "rb").read())
+
+    # A step that owes its update to the next one takes no more and no less than others: it sleeps for 2 * 20 ms, as each of
+    # the 12 batches that are evaluated does, and all of them together take no longer than the run.
+    train("line2", "--steps", 6, "--log", "plain.jsonl", "--save", "plain.safetensors")
+    for n in 1, 2:
+        begun = time.monotonic()
+        train(f"owes{n}", "--steps", 6, "--log", "owes.jsonl", "--save", "owes.safetensors", "--eval-input", "x=x.npy",
+              "--eval-input", "labels=y.npy", "--eval-every", 3)
+        passed, ms = 1e3 * (time.monotonic() - begun), [l["step_ms"] for l in log("owes.jsonl")]
+        check(f"a step that owes, of {n} ranks: its time", len(ms) == 6 and min(ms) >= 40 and sum(ms) <= passed - 12 * 40, ms,
+              passed)
+    check("what is owed is done: norms and weights", losses("owes.jsonl") == losses("plain.jsonl") and
+          open("owes.safetensors", "rb").read() == open("plain.safetensors", "rb").read(), losses("owes.jsonl"))
 
     # After 25 steps the next six read rows 0 to 95, as evaluation does; the loss adds noise of up to 0.01.
     train("line2", "--steps", 25, "--checkpoint-dir", "ck", "--log", "e.jsonl", "--eval-input", "x=x.npy", "--eval-input",

@@ -36,6 +36,9 @@
 #ifndef SLAB_BYTES
 #define SLAB_BYTES SLAB
 #endif
+#ifndef OWES // 1: a step leaves its norm and the update of what is trained to the next one
+#define OWES 0
+#endif
 #ifndef SPLIT_RANK // 1 + the only rank
 #define SPLIT_RANK 0
 #endif
@@ -64,7 +67,8 @@ enum {
   AT_lr = AT_v + 32,
   AT_step = AT_lr + 16,
   AT_seed = AT_step + 16,
-  AT_loss = AT_seed + 16,
+  AT_owed_lr = AT_seed + 16, // of the step whose update is owed
+  AT_loss = AT_owed_lr + 16,
   AT_norm = AT_loss + 16,
   AT_g = AT_norm + 16,      // f32[8]: gradients of w and b, sum of squares; over all micro-batches
   AT_gall = AT_g + 32,      // over all ranks
@@ -96,7 +100,7 @@ static const NnrtTensor train_tensors[] = {
     {"step", NNRT_scalar, NNRT_i64, 0, {0}, WHOLE, .offset = AT_step},
     {"seed", NNRT_scalar, NNRT_i64, 0, {0}, WHOLE, .offset = AT_seed},
     {"loss", NNRT_output, NNRT_f32, 0, {0}, WHOLE, .offset = AT_loss},
-    {"grad_norm", NNRT_output, NNRT_f32, 0, {0}, WHOLE, .offset = AT_norm},
+    {"grad_norm", NNRT_output, NNRT_f32, 0, {0}, WHOLE, .offset = AT_norm, .owed = OWES},
 };
 static const NnrtTensor eval_tensors[] = {
     {"x", NNRT_input, X_TYPE, 2, {BATCH, N}, BY_ROWS, .offset = AT_x},
@@ -139,6 +143,7 @@ static int rows(NnrtRank *r) {
 }
 
 static void train_micro(NnrtRank *r) {
+  nnrt_settle(r, OWES);
 #ifdef SLEEP_US
   nanosleep(&(struct timespec){.tv_nsec = SLEEP_US * 1000L}, NULL);
 #endif
@@ -238,9 +243,28 @@ static int check_all_to_all(NnrtRank *r) {
   return 0;
 }
 
+static void update_weights(NnrtRank *r, float lr) {
+  float *g = F(AT_gall), *w = F(AT_w), *v = F(AT_v), squares = 0;
+  for (int j = 0; j <= N; j++)
+    squares += g[j] * g[j];
+  F(AT_norm)[0] = sqrtf(squares);
+  for (int j = 0; j <= N; j++) {
+    v[j] = 0.9f * v[j] + g[j];
+    *(j < N ? &w[j] : F(AT_b)) -= lr * v[j];
+  }
+  for (int j = 0; j < 20 / RANKS; j++)
+    F(AT_wpart)[j] -= lr * F(AT_wpart)[j];
+}
+
+#if OWES
+static void train_owed_0(NnrtRank *r) {
+  update_weights(r, F(AT_owed_lr)[0]);
+}
+static void (*const train_owed[])(NnrtRank *r) = {train_owed_0};
+#endif
+
 static void train_update(NnrtRank *r) {
-  float *g = F(AT_gall), *w = F(AT_w), *v = F(AT_v), *big = F(AT_bigsum), lr = F(AT_lr)[0];
-  float mine[4];
+  float *g = F(AT_gall), *big = F(AT_bigsum), mine[4];
   for (int i = 0; i < BIG; i++)
     big[i] = (float)((r->rank + 1) * (i % 1000));
   for (int i = 0; i < 4; i++)
@@ -256,10 +280,6 @@ static void train_update(NnrtRank *r) {
   RUN(OP_check, check_collectives(r));
   RUN(OP_reduce, check_reduce_scatter(r));
   RUN(OP_reduce, check_all_to_all(r));
-  float squares = 0;
-  for (int j = 0; j <= N; j++)
-    squares += g[j] * g[j];
-  F(AT_norm)[0] = sqrtf(squares);
   F(AT_loss)[0] = g[N + 1] + (float)nnrt_random_uniform(I(AT_seed)[0], I(AT_step)[0], 1, 0) * 0.01f;
 #ifdef NAN_AT
   if (I(AT_step)[0] == NAN_AT) F(AT_loss)[0] = NAN;
@@ -268,13 +288,12 @@ static void train_update(NnrtRank *r) {
   if (I(AT_step)[0] == FAIL_AT && r->rank == RANKS - 1)
     RUN(OP_check, nnrt_error(NNRT_LIBRARY, "made to fail"));
 #endif
-  for (int j = 0; j <= N; j++) {
-    v[j] = 0.9f * v[j] + g[j];
-    *(j < N ? &w[j] : F(AT_b)) -= lr * v[j];
-  }
-  for (int j = 0; j < 20 / RANKS; j++)
-    F(AT_wpart)[j] -= lr * F(AT_wpart)[j];
   I(AT_steps)[0]++;
+#if OWES
+  F(AT_owed_lr)[0] = F(AT_lr)[0]; // the next step has another
+#else
+  update_weights(r, F(AT_lr)[0]);
+#endif
 }
 
 static void eval_update(NnrtRank *r) {
@@ -316,6 +335,10 @@ const NnrtProgram nnrt_program = {
     .train = {train_tensors, sizeof train_tensors / sizeof *train_tensors, ops, 3},
     .eval = {eval_tensors, sizeof eval_tensors / sizeof *eval_tensors, ops, 3},
     .split_rank = SPLIT_RANK,
+#if OWES
+    .owed = train_owed,
+    .n_owed = OWES,
+#endif
     .payload_bytes = 64 + 64 - 10 - 8,
     .lr = 0.01,
     .lr_schedule = SCHEDULE,
