@@ -111,9 +111,13 @@ static const char *op_comment(Writer *w, const Op *op) {
   return str_format(w->arena, "%s   %s", op_line(w, op), op_place(w->arena, op));
 }
 
-static void add_run(Writer *w, const Op *op, const char *call) {
-  int i = new_op(w, op_title(w->arena, op, target_of(w)), op_place(w->arena, op));
+static void add_run_of(Writer *w, const Op *op, const char *what, const char *call) {
+  int i = new_op(w, what, op_place(w->arena, op));
   add_line(w, op_mesh(op), str_format(w->arena, "RUN(%d, %s);", i, call), op_comment(w, op));
+}
+
+static void add_run(Writer *w, const Op *op, const char *call) {
+  add_run_of(w, op, op_title(w->arena, op, target_of(w)), call);
 }
 
 // -- Operands and arguments --------------------------------------------------------------------
@@ -395,10 +399,9 @@ static void add_constant(Writer *w, const Op *op) {
 static void add_local_copy(Writer *w, const Op *op) {
   Value *x = op->in[0].value, *y = op->out[0];
   if (y->offset == x->offset) return;
-  add_line(w, op_mesh(op),
-           str_format(w->arena, "nnrt_copy(%s, %s, %" PRId64 ");", buffer(w, y), buffer(w, x),
-                      type_bytes(y->type)),
-           op_comment(w, op));
+  add_run(w, op,
+          str_format(w->arena, "nnrt_copy(%s, %s, %" PRId64 ")", buffer(w, y), buffer(w, x),
+                     type_bytes(y->type)));
 }
 
 // A move as a code has part in it: `at` is the segment behind which it starts, 0 where only `get`
@@ -478,10 +481,11 @@ static bool add_move(Writer *w, const Op *op) {
 static void add_swap(Writer *w, const Op *op) {
   const Op *starts = op->kind == OP_swap_wait ? op->in[0].value->def : op;
   if (op == starts) w->copy[op->id] = w->n_copies++;
-  add_run(w, op,
-          str_format(w->arena, "nnrt_%s%s(r, %d, %s, %s, %" PRId64 ")", op_info[starts->kind].name,
-                     op == starts ? "" : "_wait", w->copy[starts->id], buffer(w, starts->out[0]),
-                     buffer(w, starts->in[0].value), type_bytes(starts->out[0]->type)));
+  add_run_of(w, op, op == starts ? op_title(w->arena, op, target_of(w)) : "wait",
+             str_format(w->arena, "nnrt_%s%s(r, %d, %s, %s, %" PRId64 ")",
+                        op_info[starts->kind].name, op == starts ? "" : "_wait",
+                        w->copy[starts->id], buffer(w, starts->out[0]),
+                        buffer(w, starts->in[0].value), type_bytes(starts->out[0]->type)));
 }
 
 // Is nothing called for it?

@@ -129,9 +129,12 @@ static int run_job(Queue *q, const Job *job) {
   const char *name = "";
   double start = c->rank->trace ? nnrt_now_us() : 0;
   int code = call_way(c, job, &name);
-  if (c->rank->trace)
-    nnrt_trace_host(c->rank, q->lane == QUEUE_ahead, job->name ? job->name : name,
-                    job->name ? job->slice : -1, start, nnrt_now_us());
+  if (c->rank->trace) {
+    TraceOf of = job->of;
+    if (!of.name) of.name = name;
+    nnrt_trace_host(c->rank, q->lane == QUEUE_ahead ? TRACE_moves : TRACE_comm, of, start,
+                    nnrt_now_us());
+  }
   if (job->kind == JOB_move && job->exchange->n_from == 0) nnrt_exchange_free(job->exchange);
   return code;
 }
@@ -319,6 +322,7 @@ static int64_t put(NnrtComm *c, Job job) {
   while (q->n_put - q->n_done == QUEUE_LENGTH && !c->code)
     pthread_cond_wait(&q->fewer, &c->lock);
   int64_t number = -1;
+  if (!job.of.name) job.of = (TraceOf){NULL, c->rank->step, -1};
   if (!c->code) {
     q->job[q->n_put % QUEUE_LENGTH] = job;
     number = q->n_put++;
@@ -367,10 +371,8 @@ int nnrt_comm_do(NnrtComm *c, Job job) {
   return code || !c->n_queues ? code : wait_for(q, q->n_put - 1);
 }
 
-int nnrt_comm_move_start(NnrtComm *c, Exchange *e, bool ahead, const char *name, int slice,
-                         int64_t *out_job) {
-  *out_job =
-      put(c, (Job){.kind = JOB_move, .exchange = e, .ahead = ahead, .name = name, .slice = slice});
+int nnrt_comm_move_start(NnrtComm *c, Exchange *e, bool ahead, TraceOf of, int64_t *out_job) {
+  *out_job = put(c, (Job){.kind = JOB_move, .exchange = e, .ahead = ahead, .of = of});
   return *out_job < 0 ? failed(c) : 0;
 }
 
@@ -378,10 +380,10 @@ int nnrt_comm_move_wait(NnrtComm *c, bool ahead, int64_t job) {
   return wait_for(queue_of(c, ahead), job);
 }
 
-int nnrt_comm_move(NnrtComm *c, Exchange *e, bool ahead) {
+int nnrt_comm_move(NnrtComm *c, Exchange *e, bool ahead, TraceOf of) {
   bool gets = e->n_from > 0;
   int64_t job;
-  int code = nnrt_comm_move_start(c, e, ahead, NULL, -1, &job);
+  int code = nnrt_comm_move_start(c, e, ahead, of, &job);
   return code || !gets ? code : nnrt_comm_move_wait(c, ahead, job);
 }
 
@@ -404,7 +406,7 @@ static _Noreturn void fail(NnrtRank *r, int code) {
 }
 
 void nnrt_comm_exchange(NnrtRank *r, Exchange *e) {
-  int code = nnrt_comm_move(r->comm, e, false);
+  int code = nnrt_comm_move(r->comm, e, false, (TraceOf){0});
   if (code) fail(r, code);
 }
 
@@ -418,7 +420,7 @@ static void sum_ahead(NnrtRank *r, int64_t *x, int n) {
     memcpy(e->to[i].at, x, (size_t)bytes);
     e->from[i] = (Parcel){.peer = (r->rank + others - i) % r->ranks, .bytes = bytes};
   }
-  int code = nnrt_comm_move(r->comm, e, true);
+  int code = nnrt_comm_move(r->comm, e, true, (TraceOf){0});
   if (code) fail(r, code);
   for (int i = 0; i < others; i++) {
     const int64_t *got = (const void *)e->from[i].at;

@@ -58,8 +58,7 @@ typedef struct Job {
   bool ahead; // which queue it goes to
   const Route *route;
   int64_t width;
-  const char *name; // for --trace, with the slice that it is of; NULL: what it is
-  int slice;
+  TraceOf of; // for --trace; without a name: it is of no op
 } Job;
 
 // What one rank has for another, or gets of it.
@@ -171,11 +170,10 @@ Parcel nnrt_parcel_new(int peer, int64_t bytes);
 void nnrt_exchange_free(Exchange *e);
 // Gives and gets; returns when all is here that it gets.  One that gets nothing belongs to the
 // queue from now on, any other to the caller.
-int nnrt_comm_move(NnrtComm *c, Exchange *e, bool ahead);
+int nnrt_comm_move(NnrtComm *c, Exchange *e, bool ahead, TraceOf of);
 // The same in two.  The exchange is the queue's until the wait, which one that gets nothing does
 // without.
-int nnrt_comm_move_start(NnrtComm *c, Exchange *e, bool ahead, const char *name, int slice,
-                         int64_t *out_job);
+int nnrt_comm_move_start(NnrtComm *c, Exchange *e, bool ahead, TraceOf of, int64_t *out_job);
 int nnrt_comm_move_wait(NnrtComm *c, bool ahead, int64_t job);
 
 void nnrt_comm_meet(const Group *g); // of threads of this process: none goes on before all came

@@ -342,13 +342,35 @@ bool nnrt_events_step(Events *e, const StepReport *s, Why *w);
 
 // ---- trace.c
 
+// What takes time, as the graph names it: "linear  mlp.onnx:/fc1/MatMul".
+typedef struct TraceOf {
+  const char *name; // NULL: it is of no op
+  int64_t step;
+  int slice; // -1: outside of the loop over slices
+} TraceOf;
+
+// What a rank does side by side: threads of its trace.
+enum {
+  TRACE_ops,
+  TRACE_comm,
+  TRACE_segments,
+  TRACE_moves, // from one segment to another
+  TRACE_out,   // copies to host memory
+  TRACE_in,    // and back
+  N_TRACES
+};
+
 void nnrt_trace_start(NnrtRank *r);
-// Marks are of device.h; a slice of -1 is of none.
+TraceOf nnrt_trace_of(const NnrtRank *r); // the op that is called
+// The op that is called goes on beside the others: it is an event of another thread.
+void nnrt_trace_elsewhere(NnrtRank *r);
+// The op that is called begins copy number `copy`, which is done later, and what it was.
+void nnrt_trace_later(NnrtRank *r, int copy);
+TraceOf nnrt_trace_said(const NnrtRank *r, int copy);
+// From one mark of device.h to another; in time of this machine.
+void nnrt_trace_device(NnrtRank *r, int thread, TraceOf of, int64_t from, int64_t to);
+void nnrt_trace_host(NnrtRank *r, int thread, TraceOf of, double from_us, double to_us);
 void nnrt_trace_segment(NnrtRank *r, const char *name, int64_t from); // that ends now
-void nnrt_trace_comm(NnrtRank *r, bool ahead, const char *what, int slice, int64_t from,
-                     int64_t to);
-void nnrt_trace_host(NnrtRank *r, bool ahead, const char *what, int slice, double from_us,
-                     double to_us);                           // of this machine
 void nnrt_trace_resolve(NnrtRank *r);                         // when what was traced is done
 bool nnrt_trace_write(NnrtRank *r, const char *path, Why *w); // collective
 double nnrt_now_us(void);

@@ -168,6 +168,11 @@ static void run_piece(NnrtRank *r) {
     run_part(r, TRAFFIC_update, s->update);
 }
 
+static void wait_for_moves(NnrtRank *r) {
+  nnrt_traffic_moves(r);
+  current_part(r)->wait(r);
+}
+
 static void start_moves(NnrtRank *r) {
   nnrt_traffic_moves(r);
   current_part(r)->start(r);
@@ -194,7 +199,7 @@ static void put_piece(Trainer *t, Rows *rows) {
   NnrtRank *r = t->r;
   const NnrtPart *part = current_part(r);
   if (part && part->run) feed(t, rows);
-  if (part && part->wait) nnrt_device_call(r, part->wait);
+  if (part && part->wait) nnrt_device_call(r, wait_for_moves);
   if (!part || part->run) {
     nnrt_device_run(r, r->piece, run_piece);
     nnrt_traffic_ran(r);

@@ -1,28 +1,38 @@
-// --trace: what really ran when, in Chrome's trace format (chrome://tracing, Perfetto).
+// --trace: what really ran when, in Chrome's trace format (chrome://tracing, Perfetto), as nnaot
+// writes what it predicts (tools/trace_file.c).
 //
 // A rank is a process of the picture, with threads for its operations, for communication, for the
-// segments that the operations are of, each with the slice of time that it ran, and for moves from
-// one segment to another, which are communication beside the rest.
-// Only the first events of each rank are kept, so that a long run does not fill the memory.
+// segments that the operations are of, for moves from one segment to another, which are
+// communication beside the rest, and for copies to host memory and back.  An event says in which
+// step it was begun and of which slice of time, if it is of one.
+// Only the first events of each thread are kept, so that a long run does not fill the memory.
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "device.h"
 
-enum { MOST_EVENTS = 200000 };
+#ifndef MOST_EVENTS // of a thread of a rank
+#define MOST_EVENTS 200000
+#endif
+
+static const struct {
+  const char *name, *kind;
+} thread[N_TRACES] = {
+    [TRACE_ops] = {"operations", "op"},         [TRACE_comm] = {"communication", "comm"},
+    [TRACE_segments] = {"segments", "segment"}, [TRACE_moves] = {"moves", "comm"},
+    [TRACE_out] = {"to host memory", "copy"},   [TRACE_in] = {"from host memory", "copy"}};
 
 typedef struct Event {
-  const char *name;
-  int64_t step; // -1: not said, as the slice
-  int slice;
+  TraceOf of;
   int64_t from_mark, to_mark; // of the device, until `resolved`
   double from, to;            // in µs, then
   bool resolved;
 } Event;
 
-typedef struct Track { // written by one thread at a time
+typedef struct Track {
   Event *event;
   int n, room;
   int n_resolved; // from the first on
@@ -30,9 +40,13 @@ typedef struct Track { // written by one thread at a time
 } Track;
 
 typedef struct NnrtTrace {
-  Track ops, comm, segments, moves;
+  pthread_mutex_t lock; // of tracks: communicating threads add to them, too
+  Track track[N_TRACES];
   int64_t begun; // a mark
-  double zero;   // what the picture's time counts from; about the same moment on every rank
+  bool elsewhere;
+  TraceOf *later; // by number of the copy
+  int n_later;
+  double zero; // what the picture's time counts from; about the same moment on every rank
 } NnrtTrace;
 
 double nnrt_now_us(void) {
@@ -41,60 +55,78 @@ double nnrt_now_us(void) {
   return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
-static void add(Track *t, Event e) {
-  if (t->n == MOST_EVENTS) {
-    t->full = true;
-    return;
+static void add(NnrtRank *r, int thread_of, Event e) {
+  NnrtTrace *trace = r->trace;
+  Track *t = &trace->track[thread_of];
+  pthread_mutex_lock(&trace->lock);
+  t->full |= t->n == MOST_EVENTS;
+  if (!t->full) {
+    if (t->n == t->room) {
+      t->room = t->room ? 2 * t->room : 1024;
+      t->event = realloc(t->event, (size_t)t->room * sizeof *t->event);
+      if (!t->event) nnrt_must_alloc((size_t)-1);
+    }
+    t->event[t->n++] = e;
   }
-  if (t->n == t->room) {
-    t->room = t->room ? 2 * t->room : 1024;
-    t->event = realloc(t->event, (size_t)t->room * sizeof *t->event);
-    if (!t->event) nnrt_must_alloc((size_t)-1);
-  }
-  t->event[t->n++] = e;
+  pthread_mutex_unlock(&trace->lock);
 }
 
 void nnrt_trace_start(NnrtRank *r) {
   NnrtTrace *t = nnrt_must_alloc(sizeof *t);
+  pthread_mutex_init(&t->lock, NULL);
   nnrt_comm_sum(r, &(int64_t){0}, 1);
   t->zero = nnrt_now_us();
   r->trace = t;
 }
 
+TraceOf nnrt_trace_of(const NnrtRank *r) {
+  if (!r->trace) return (TraceOf){0};
+  bool in_loop = r->comm->traffic.phase == TRAFFIC_micro;
+  return (TraceOf){r->graph->ops[*r->op], r->step, in_loop ? r->micro : -1};
+}
+
+void nnrt_trace_elsewhere(NnrtRank *r) {
+  if (r->trace) r->trace->elsewhere = true;
+}
+
+void nnrt_trace_later(NnrtRank *r, int copy) {
+  NnrtTrace *t = r->trace;
+  if (!t) return;
+  if (copy >= t->n_later) {
+    t->later = realloc(t->later, (size_t)(copy + 1) * sizeof *t->later);
+    if (!t->later) nnrt_must_alloc((size_t)-1);
+    t->n_later = copy + 1;
+  }
+  t->later[copy] = nnrt_trace_of(r);
+}
+
+TraceOf nnrt_trace_said(const NnrtRank *r, int copy) {
+  return r->trace ? r->trace->later[copy] : (TraceOf){0};
+}
+
 void nnrt_trace_begin(NnrtRank *r, int i) {
   (void)i;
+  r->trace->elsewhere = false;
   r->trace->begun = nnrt_device_mark(r);
 }
 
 void nnrt_trace_end(NnrtRank *r, int i) {
-  add(&r->trace->ops, (Event){.name = r->graph->ops[i],
-                              .step = r->step,
-                              .slice = -1,
-                              .from_mark = r->trace->begun,
-                              .to_mark = nnrt_device_mark(r)});
+  (void)i;
+  if (r->trace->elsewhere) return;
+  nnrt_trace_device(r, TRACE_ops, nnrt_trace_of(r), r->trace->begun, nnrt_device_mark(r));
 }
 
 void nnrt_trace_segment(NnrtRank *r, const char *name, int64_t from) {
-  add(&r->trace->segments, (Event){.name = name,
-                                   .step = r->step,
-                                   .slice = r->micro,
-                                   .from_mark = from,
-                                   .to_mark = nnrt_device_mark(r)});
+  nnrt_trace_device(r, TRACE_segments, (TraceOf){name, r->step, r->micro}, from,
+                    nnrt_device_mark(r));
 }
 
-static Track *comm_track(NnrtRank *r, bool ahead) {
-  return ahead ? &r->trace->moves : &r->trace->comm;
+void nnrt_trace_device(NnrtRank *r, int thread_of, TraceOf of, int64_t from, int64_t to) {
+  add(r, thread_of, (Event){.of = of, .from_mark = from, .to_mark = to});
 }
 
-void nnrt_trace_comm(NnrtRank *r, bool ahead, const char *what, int slice, int64_t from,
-                     int64_t to) {
-  add(comm_track(r, ahead),
-      (Event){.name = what, .step = -1, .slice = slice, .from_mark = from, .to_mark = to});
-}
-
-void nnrt_trace_host(NnrtRank *r, bool ahead, const char *what, int slice, double from, double to) {
-  add(comm_track(r, ahead),
-      (Event){.name = what, .step = -1, .slice = slice, .from = from, .to = to, .resolved = true});
+void nnrt_trace_host(NnrtRank *r, int thread_of, TraceOf of, double from, double to) {
+  add(r, thread_of, (Event){.of = of, .from = from, .to = to, .resolved = true});
 }
 
 static void resolve(NnrtRank *r, Track *t) {
@@ -109,37 +141,64 @@ static void resolve(NnrtRank *r, Track *t) {
 
 void nnrt_trace_resolve(NnrtRank *r) {
   if (!r->trace) return;
-  resolve(r, &r->trace->ops);
-  resolve(r, &r->trace->comm);
-  resolve(r, &r->trace->segments);
-  resolve(r, &r->trace->moves);
+  pthread_mutex_lock(&r->trace->lock);
+  for (int i = 0; i < N_TRACES; i++)
+    resolve(r, &r->trace->track[i]);
+  pthread_mutex_unlock(&r->trace->lock);
   nnrt_device_forget_marks(r);
 }
 
-static void write_track(FILE *f, const NnrtTrace *t, const Track *track, int rank, int thread) {
-  static const char *const name_of[] = {"operations", "communication", "segments", "moves"};
-  static const char *const kind_of[] = {"op", "comm", "segment", "comm"};
+// Whether ranks of the program may have such a thread.
+static bool is_there(const NnrtProgram *p, int thread_of) {
+  bool ahead = p->schedule || p->n_owed, host = false;
+  for (int i = 0; i < p->n_moves; i++)
+    ahead |= p->move[i].ahead;
+  for (int i = 0; i < p->n_codes; i++)
+    host |= p->code[i].host_bytes > 0;
+  return thread_of < TRACE_moves || (thread_of == TRACE_moves ? ahead : host);
+}
+
+static void write_track(FILE *f, const NnrtTrace *t, int rank, int tid) {
   fprintf(
       f,
       ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%s\"}}",
-      rank, thread, name_of[thread]);
-  for (int i = 0; i < track->n; i++) {
-    const Event *e = &track->event[i];
+      rank, tid, thread[tid].name);
+  for (int i = 0; i < t->track[tid].n; i++) {
+    const Event *e = &t->track[tid].event[i];
     // "linear  mlp.onnx:/fc1/MatMul": the operation, and where it comes from
-    const char *at = strstr(e->name, "  ");
-    char *name = nnrt_must_format("%.*s", at ? (int)(at - e->name) : (int)strlen(e->name), e->name);
+    const char *text = e->of.name, *at = strstr(text, "  ");
+    char *name = nnrt_must_format("%.*s", at ? (int)(at - text) : (int)strlen(text), text);
     fputs(",\n{\"name\":", f);
     nnrt_json_write_string(f, name);
-    fprintf(
-        f, ",\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%d,\"tid\":%d,\"args\":{",
-        kind_of[thread], e->from - t->zero, e->to - e->from, rank, thread);
-    if (e->step >= 0) fprintf(f, "\"step\":%lld,", (long long)e->step);
-    if (e->slice >= 0) fprintf(f, "\"micro_batch\":%d,", e->slice);
+    fprintf(f, ",\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%d,\"tid\":%d,",
+            thread[tid].kind, e->from - t->zero, e->to - e->from, rank, tid);
+    fprintf(f, "\"args\":{\"step\":%lld,", (long long)e->of.step);
+    if (e->of.slice >= 0) fprintf(f, "\"micro_batch\":%d,", e->of.slice);
     fputs("\"at\":", f);
     nnrt_json_write_string(f, at ? at + strspn(at, " ") : "");
     fputs("}}", f);
     free(name);
   }
+}
+
+// Collective: says of which threads some rank's have more events than are kept.
+static void say_full(NnrtRank *r, const NnrtTrace *t) {
+  int64_t full[N_TRACES];
+  char *names = NULL;
+  for (int i = 0; i < N_TRACES; i++)
+    full[i] = t->track[i].full;
+  nnrt_comm_sum(r, full, N_TRACES);
+  for (int i = 0; i < N_TRACES && r->rank == 0; i++) {
+    if (!full[i]) continue;
+    char *more = names ? nnrt_must_format("%s, %s", names, thread[i].name)
+                       : nnrt_must_format("%s", thread[i].name);
+    free(names);
+    names = more;
+  }
+  if (names)
+    nnrt_say_note("the trace holds the first %d events of a thread of a rank, and not all of: %s",
+                  MOST_EVENTS, names);
+  free(names);
 }
 
 bool nnrt_trace_write(NnrtRank *r, const char *path, Why *w) {
@@ -152,10 +211,8 @@ bool nnrt_trace_write(NnrtRank *r, const char *path, Why *w) {
   fprintf(f,
           "%s{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"rank %d\"}}",
           r->rank ? ",\n" : "", r->rank, r->rank);
-  write_track(f, t, &t->ops, r->rank, 0);
-  write_track(f, t, &t->comm, r->rank, 1);
-  write_track(f, t, &t->segments, r->rank, 2);
-  if (t->moves.n) write_track(f, t, &t->moves, r->rank, 3);
+  for (int i = 0; i < N_TRACES; i++)
+    if (is_there(r->program, i)) write_track(f, t, r->rank, i);
   if (fclose(f) != 0) nnrt_must_alloc((size_t)-1);
 
   // Texts of different lengths are gathered as the longest.
@@ -184,16 +241,15 @@ bool nnrt_trace_write(NnrtRank *r, const char *path, Why *w) {
       ok = nnrt_out_commit(&o, w);
     else if (begun)
       nnrt_out_abandon(&o);
-    if (t->ops.full)
-      nnrt_say_note("the trace holds the first %d operations of each rank", MOST_EVENTS);
   }
+  say_full(r, t);
   free(mine);
   free(all);
   free(lengths);
-  free(t->ops.event);
-  free(t->comm.event);
-  free(t->segments.event);
-  free(t->moves.event);
+  for (int i = 0; i < N_TRACES; i++)
+    free(t->track[i].event);
+  free(t->later);
+  pthread_mutex_destroy(&t->lock);
   free(t);
   return ok;
 }

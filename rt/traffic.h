@@ -61,7 +61,7 @@ void nnrt_traffic_close(NnrtRank *r);
 
 // Piece r->piece of r->graph is about to be called.
 void nnrt_traffic_piece(NnrtRank *r);
-void nnrt_traffic_moves(NnrtRank *r);            // starts of moves are
+void nnrt_traffic_moves(NnrtRank *r);            // starts of moves are, or waits for them
 void nnrt_traffic_phase(NnrtRank *r, int phase); // that the calls from here on belong to
 // One collective of a group, on a tensor of this shape with elements of `size` bytes.
 void nnrt_traffic_count(NnrtRank *r, int group, TrafficKind kind, int64_t rank, const int64_t *dims,

@@ -3,19 +3,21 @@
 //     rank 0      operations      linear  fused add gelu  …
 //                 communication            move                micro_batch 3   mlp.onnx:/act/Gelu
 //                 segments        F0 ──────────────── F0 ───
-//                 moves               move %h         micro_batch 2   with a schedule
+//                 moves               move            micro_batch 2   with a schedule
 //                 to host memory      swap_out                        of a plan that swaps or offloads
 //                 from host memory              swap_in
 //                 memory          weights, forward, … in bytes
 //
-// A rank is a process of the picture.  Of many ranks, or where they do very much, those that do the
-// same at the same time are one process: "ranks 0-63".
+// A rank is a process of the picture.  What was begun in the step before is of step -1.  Of many
+// ranks, or where they do very much, those that do the same at the same time are one process:
+// "ranks 0-63".
 
 #include "trace_file.h"
 
 #include <inttypes.h>
 #include <math.h>
 
+#include "ir/owed.h"
 #include "ir/schedule.h"
 #include "ir/text.h"
 #include "ir/titles.h"
@@ -87,8 +89,10 @@ static void add_event(Trace *x, int process, const StepEvent *e) {
   strbuf_addf(&x->b, ",\n{\"name\":%s,\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,",
               e->op ? x->title[e->op->id] : segment_title(x, e), thread[tid].kind, from / 1e3,
               (to - from) / 1e3);
-  strbuf_addf(&x->b, "\"pid\":%d,\"tid\":%d,\"args\":{\"step\":0,", process, tid);
-  if (e->slice >= 0) strbuf_addf(&x->b, "\"micro_batch\":%d,", e->slice);
+  strbuf_addf(&x->b, "\"pid\":%d,\"tid\":%d,\"args\":{\"step\":%d,", process, tid,
+              e->before ? -1 : 0);
+  bool in_loop = e->slice >= 0 && !(e->op && e->op->owed);
+  if (in_loop) strbuf_addf(&x->b, "\"micro_batch\":%d,", e->slice);
   strbuf_addf(&x->b, "\"at\":%s}}", e->op ? x->place[e->op->id] : "\"\"");
 }
 
@@ -106,7 +110,7 @@ static void add_memory(Trace *x, int process, const LaneMemory *memory) {
 
 // Whether a rank may have such a thread.
 static bool is_there(const Trace *x, int tid) {
-  if (tid == MOVES) return x->m->graphs->schedule;
+  if (tid == MOVES) return x->m->graphs->schedule || graph_first_owed(x->m->graphs);
   return tid < MOVES || x->m->host_bytes > 0;
 }
 

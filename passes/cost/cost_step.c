@@ -163,6 +163,7 @@ static void wrap_timeline(StepState *s, double from, double seconds) {
       if (pass == 0) {
         e.from = fmax(e.from - seconds, 0);
         e.to -= seconds;
+        e.before = true;
       }
       if (pass == 1 && over) e.to = seconds;
       if (e.from <= e.to) vec_push(s->a, &all.event, e);

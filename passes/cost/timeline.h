@@ -24,7 +24,8 @@ typedef struct StepEvent {
   StepLine line;
   int segment; // that it is, or is in; 0: none
   StepPart part;
-  int slice; // -1: outside of the loop
+  int slice;   // -1: outside of the loop
+  bool before; // it was begun in the step before, which has carried it over
   double from, to;
 } StepEvent;
 

@@ -5,10 +5,20 @@
 
 #include "comm.h"
 
+// Jobs of the op that is called.
+static int start(NnrtRank *r, Job job) {
+  job.of = nnrt_trace_of(r);
+  return nnrt_comm_start(r->comm, job);
+}
+
+static int start_and_wait(NnrtRank *r, Job job) {
+  job.of = nnrt_trace_of(r);
+  return nnrt_comm_do(r->comm, job);
+}
+
 static int all_reduce(void *y, const void *x, int64_t n, NnrtRank *r, int group, NnrtDtype t) {
   if (r->in_use) nnrt_in_use_lend(r, y, x, n * nnrt_dtype_size(t));
-  return nnrt_comm_start(r->comm,
-                         (Job){JOB_reduce, &r->comm->group[group], y, x, n, t, .everyone = true});
+  return start(r, (Job){JOB_reduce, &r->comm->group[group], y, x, n, t, .everyone = true});
 }
 
 int nnrt_wait(NnrtRank *r, const void *y) {
@@ -44,10 +54,10 @@ static int gather(void *y, const void *x, int64_t rank, const int64_t *dims, int
   const Group *g = &c->group[group];
   int64_t outer = product(dim, dims), bytes = product(rank, dims) * size;
   Job job = {JOB_gather, g, y, x, bytes, NNRT_u8, .everyone = true};
-  if (outer == 1 || g->n == 1) return nnrt_comm_do(c, job);
+  if (outer == 1 || g->n == 1) return start_and_wait(r, job);
   if (bytes == 0) return 0;
   char *parts = job.y = nnrt_must_alloc((size_t)(bytes * g->n));
-  int code = nnrt_comm_do(c, job);
+  int code = start_and_wait(r, job);
   put_together(y, parts, g->n, outer, bytes / outer);
   free(parts);
   return code;
@@ -59,13 +69,13 @@ static int reduce_scatter(void *y, const void *x, int64_t rank, const int64_t *d
   const Group *g = &c->group[group];
   int64_t outer = product(dim, dims), n = product(rank, dims) / g->n;
   Job job = {JOB_reduce_scatter, g, y, x, n, t, .everyone = true};
-  if (outer == 1 || g->n == 1) return nnrt_comm_do(c, job);
+  if (outer == 1 || g->n == 1) return start_and_wait(r, job);
   if (n == 0) return 0;
   int64_t bytes = n * nnrt_dtype_size(t);
   char *parts = nnrt_must_alloc((size_t)(bytes * g->n));
   take_apart(parts, x, g->n, outer, bytes / outer);
   job.x = parts;
-  int code = nnrt_comm_do(c, job);
+  int code = start_and_wait(r, job);
   free(parts);
   return code;
 }
@@ -76,7 +86,7 @@ static int all_to_all(void *y, const void *x, int64_t rank, const int64_t *dims,
   const Group *g = &c->group[group];
   int64_t bytes = product(rank, dims) * size / g->n; // of a part
   Job job = {JOB_all_to_all, g, y, x, bytes, NNRT_u8, .everyone = true};
-  if (g->n == 1) return nnrt_comm_do(c, job);
+  if (g->n == 1) return start_and_wait(r, job);
   if (bytes == 0) return 0;
   int64_t outer_to = product(to, dims), outer_from = product(from, dims) / (to < from ? g->n : 1);
   char *given = NULL, *got = NULL;
@@ -85,7 +95,7 @@ static int all_to_all(void *y, const void *x, int64_t rank, const int64_t *dims,
     take_apart(given, x, g->n, outer_to, bytes / outer_to);
   }
   if (outer_from > 1) job.y = got = nnrt_must_alloc((size_t)(bytes * g->n));
-  int code = nnrt_comm_do(c, job);
+  int code = start_and_wait(r, job);
   if (got && !code) put_together(y, got, g->n, outer_from, bytes / outer_from);
   free(given);
   free(got);
@@ -169,7 +179,8 @@ static int move(void *y, const void *x, NnrtRank *r, int number, int64_t size, b
                 NnrtDtype t) {
   const Route *route = &r->comm->route[number];
   Exchange *e = pack(route, x, size);
-  int code = meets_others(route) ? nnrt_comm_move(r->comm, e, route->move->ahead) : 0;
+  int code =
+      meets_others(route) ? nnrt_comm_move(r->comm, e, route->move->ahead, nnrt_trace_of(r)) : 0;
   if (code) return code;
   unpack(route, y, e, x, NULL, size, sums, t);
   free_exchange(route, e);
@@ -188,10 +199,9 @@ static int move_start(void *y, const void *x, NnrtRank *r, int number, int64_t s
   Exchange *e = pack(route, x, size);
   int64_t job = -1;
   (void)sums;
-  const char *name = r->graph->ops[*r->op];
-  int code = meets_others(route)
-                 ? nnrt_comm_move_start(r->comm, e, route->move->ahead, name, r->micro, &job)
-                 : 0;
+  int code = 0;
+  if (meets_others(route))
+    code = nnrt_comm_move_start(r->comm, e, route->move->ahead, nnrt_trace_of(r), &job);
   if (code) return code;
   if (!y) {
     free_exchange(route, e);

@@ -131,24 +131,25 @@ static int call_way(NnrtRank *r, const Job *job) {
   return NNRT_COMM;
 }
 
-int nnrt_gpu_comm_call(NnrtRank *r, const char *name, int slice, const Job *job) {
+int nnrt_gpu_comm_call(NnrtRank *r, const Job *job) {
   cudaStream_t stream = nnrt_gpu_comm_stream(r, job->ahead);
   int code = fork_to(r, stream);
   if (code) return code;
   int64_t from = r->trace ? nnrt_gpu_mark(r, stream) : 0;
   code = call_way(r, job);
   if (!code && r->trace)
-    nnrt_trace_comm(r, job->ahead, name, slice, from, nnrt_gpu_mark(r, stream));
+    nnrt_trace_device(r, job->ahead ? TRACE_moves : TRACE_comm, nnrt_trace_of(r), from,
+                      nnrt_gpu_mark(r, stream));
   return code;
 }
 
-static int start(NnrtRank *r, const char *name, const Job *job) {
+static int start(NnrtRank *r, const Job *job) {
   GpuComm *c = r->device->comm;
   if (c->n_started - c->n_joined == MOST_STARTED) {
     int code = join(r, c->n_joined);
     if (code) return code;
   }
-  int code = nnrt_gpu_comm_call(r, name, -1, job);
+  int code = nnrt_gpu_comm_call(r, job);
   if (code) return code;
   bool has_parts = job->kind == JOB_gather || job->kind == JOB_all_to_all;
   Started *s = &c->started[c->n_started++ % MOST_STARTED];
@@ -159,8 +160,8 @@ static int start(NnrtRank *r, const char *name, const Job *job) {
                    "starting a collective");
 }
 
-int nnrt_gpu_comm_do(NnrtRank *r, const char *name, const Job *job) {
-  int code = start(r, name, job);
+int nnrt_gpu_comm_do(NnrtRank *r, const Job *job) {
+  int code = start(r, job);
   return code ? code : join(r, r->device->comm->n_started - 1);
 }
 
@@ -169,7 +170,7 @@ int nnrt_gpu_comm_do(NnrtRank *r, const char *name, const Job *job) {
 static int all_reduce(void *y, const void *x, int64_t n, NnrtRank *r, int group, NnrtDtype t) {
   Group *g = &r->comm->group[group];
   if (g->n == 1) return nnrt_copy(y, x, n * nnrt_dtype_size(t));
-  return n == 0 ? 0 : start(r, "all_reduce", &(Job){JOB_reduce, g, y, x, n, t, .everyone = true});
+  return n == 0 ? 0 : start(r, &(Job){JOB_reduce, g, y, x, n, t, .everyone = true});
 }
 
 int nnrt_wait(NnrtRank *r, const void *y) {
@@ -235,8 +236,7 @@ static int gather(void *y, const void *x, int64_t rank, const int64_t *dims, int
   if (bytes == 0) return 0;
   char *parts = outer == 1 ? y : nnrt_gpu_scratch(bytes * g->n);
   if (!parts) return NNRT_MEMORY;
-  int code = nnrt_gpu_comm_do(r, "all_gather",
-                              &(Job){JOB_gather, g, parts, x, bytes, NNRT_u8, .everyone = true});
+  int code = nnrt_gpu_comm_do(r, &(Job){JOB_gather, g, parts, x, bytes, NNRT_u8, .everyone = true});
   if (!code && outer > 1) code = put_together(r, y, parts, g->n, outer, bytes / outer);
   return code;
 }
@@ -256,7 +256,7 @@ static int reduce_scatter(void *y, const void *x, int64_t rank, const int64_t *d
     if (code) return code;
     job.x = parts;
   }
-  return nnrt_gpu_comm_do(r, "reduce_scatter", &job);
+  return nnrt_gpu_comm_do(r, &job);
 }
 
 static int all_to_all(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t from,
@@ -280,7 +280,7 @@ static int all_to_all(void *y, const void *x, int64_t rank, const int64_t *dims,
   }
   char *got = outer_from > 1 ? scratch + room : y;
   job.y = got;
-  int code = nnrt_gpu_comm_do(r, "all_to_all", &job);
+  int code = nnrt_gpu_comm_do(r, &job);
   if (!code && outer_from > 1) code = put_together(r, y, got, g->n, outer_from, bytes / outer_from);
   return code;
 }

@@ -83,11 +83,10 @@ typedef struct GpuMoves GpuMoves;
 
 // Which stream the job goes to.
 cudaStream_t nnrt_gpu_comm_stream(const NnrtRank *r, bool ahead);
-// There, behind what the stream of operations has been given so far; name and slice are for
-// --trace.
-int nnrt_gpu_comm_call(NnrtRank *r, const char *name, int slice, const Job *job);
+// There, behind what the stream of operations has been given so far.
+int nnrt_gpu_comm_call(NnrtRank *r, const Job *job);
 // The same, and the stream of operations waits for it.
-int nnrt_gpu_comm_do(NnrtRank *r, const char *name, const Job *job);
+int nnrt_gpu_comm_do(NnrtRank *r, const Job *job);
 
 // As nnrt_move_… of nnrt.h, of elements of `size` bytes (moves.c).
 int nnrt_gpu_move(void *y, const void *x, NnrtRank *r, int number, int64_t size, bool sums,

@@ -133,7 +133,7 @@ int nnrt_gpu_move(void *y, const void *x, NnrtRank *r, int number, int64_t size,
   if (unpacks) in = scratch ? scratch + given : NULL;
   int code = packs ? pack_parcels(route, out, x, size) : 0;
   Job job = job_of(r, number, in, out, size);
-  if (route->n_to + route->n_from > 0 && !code) code = nnrt_gpu_comm_do(r, "move", &job);
+  if (route->n_to + route->n_from > 0 && !code) code = nnrt_gpu_comm_do(r, &job);
   return code || !unpacks ? code : unpack_parcels(route, y, in, x, NULL, size, sums, t);
 }
 
@@ -182,7 +182,7 @@ static int send(NnrtRank *r, int number, Flight *f, int64_t size) {
   cudaStream_t stream = nnrt_gpu_comm_stream(r, route->move->ahead);
   if (route->n_to + route->n_from == 0) return 0;
   Job job = job_of(r, number, f->in, f->memory, size);
-  int code = nnrt_gpu_comm_call(r, r->graph->ops[*r->op], r->micro, &job);
+  int code = nnrt_gpu_comm_call(r, &job);
   if (!code) code = nnrt_cuda(cudaEventRecord(f->done, stream), "starting a move");
   if (!code) code = nnrt_cuda(cudaEventRecord(moves->moved, stream), "starting a move");
   moves->any = true;

@@ -100,7 +100,7 @@ static int move_staged(NnrtRank *r, const Group *g, const Route *route, int64_t 
   for (int i = 0; i < route->n_from; i++)
     e->from[i] = (Parcel){.peer = route->from[i].rank, .bytes = route->from[i].n * width};
   if (!code) code = nnrt_cuda(cudaStreamSynchronize(stream), "waiting for the gpu");
-  if (!code) code = nnrt_comm_move(r->comm, e, route->move->ahead);
+  if (!code) code = nnrt_comm_move(r->comm, e, route->move->ahead, (TraceOf){0});
   for (int i = 0; i < route->n_from && !code; i++)
     code = nnrt_cuda(cudaMemcpyAsync((char *)y + route->from[i].at * width, e->from[i].at,
                                      (size_t)e->from[i].bytes, cudaMemcpyHostToDevice, stream),

@@ -10,10 +10,10 @@
 // event is, which the stream of the step waits for where the program does.  Both ends of a copy are
 // in one piece of the step, so it can be recorded with that.
 
-#include "machine.h"
-
 #include <stdlib.h>
 #include <string.h>
+
+#include "machine.h"
 
 int nnrt_gpu_swaps_open(NnrtRank *r) {
   NnrtDevice *d = r->device;
@@ -59,14 +59,21 @@ static int event_of(Swaps *s, int copy, cudaEvent_t *out) {
 static int start(NnrtRank *r, int copy, void *to, const void *from, int64_t bytes,
                  enum cudaMemcpyKind kind) {
   Swaps *s = &r->device->swaps;
-  cudaStream_t stream = s->stream[kind == cudaMemcpyHostToDevice];
+  bool in = kind == cudaMemcpyHostToDevice;
+  cudaStream_t stream = s->stream[in];
   cudaEvent_t event;
   int code = event_of(s, copy, &event);
   if (!code) code = nnrt_cuda(cudaEventRecord(event, r->device->gpu.stream), "marking a copy");
   if (!code) code = nnrt_cuda(cudaStreamWaitEvent(stream, event, 0), "beginning a copy");
+  int64_t begun = r->trace && !code ? nnrt_gpu_mark(r, stream) : 0;
   if (!code)
     code = nnrt_cuda(cudaMemcpyAsync(to, from, (size_t)bytes, kind, stream),
                      "copying to or from host memory");
+  if (r->trace && !code) {
+    nnrt_trace_elsewhere(r);
+    nnrt_trace_device(r, in ? TRACE_in : TRACE_out, nnrt_trace_of(r), begun,
+                      nnrt_gpu_mark(r, stream));
+  }
   return code ? code : nnrt_cuda(cudaEventRecord(event, stream), "marking the end of a copy");
 }
 

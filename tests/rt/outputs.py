@@ -125,7 +125,19 @@ with folder_with_data():
     segments = [e for e in spans if e["cat"] == "segment" and e["pid"] == 1]
     check("trace: the segments of a step are its slices", [(e["name"], e["args"]["step"], e["args"]["micro_batch"])
           for e in segments[:4]] == [("micro", step, micro) for step in (0, 1) for micro in (0, 1)], segments[:4])
+    comm = [e for e in spans if e["cat"] == "comm" and e["pid"] == 1]
+    check("trace: what is sent says for which operation, and in which step", {e["args"]["step"] for e in comm
+          if e["name"] == "all_reduce" and e["args"]["at"] == "grads of /fc"} == set(range(20)), comm[:3])
     check("trace: time goes on", all(e["dur"] >= 0 and e["ts"] >= 0 for e in spans))
+
+    # Only so many events are kept of each thread, and all 20 slices are less.
+    done = train("few2", "--steps", 10, "--trace", "few.json")
+    events = [e for e in json.load(open("few.json"))["traceEvents"] if e["ph"] == "X"]
+    kept = {(rank, cat): sum(e["pid"] == rank and e["cat"] == cat for e in events) for rank in (0, 1)
+            for cat in ("op", "comm", "segment")}
+    check("trace: the first events of a thread", kept == {(rank, cat): 20 if cat == "segment" else 50 for rank, cat in kept}, kept)
+    check("trace: which threads have more is said", "first 50 events of a thread of a rank, and not all of: operations, "
+          "communication\n" in done.stderr, done.stderr)
 
     # Traffic is of one step whatever runs beside it, and of all ranks: what train_update in regression.c sends.
     for n, beside in (2, ["--eval-input", "x=x.npy", "--eval-input", "labels=y.npy", "--eval-every", 2]), (4, []), (1, []):
