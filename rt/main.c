@@ -204,8 +204,9 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
   const Flags *f = &run.flags;
   bool connected = nnrt_ranks_connect(&run, &w);
   if (connected) compare_started(&run);
+  // Flags that all ranks have, so what is wrong with them is said by one.
+  if (connected && !nnrt_in_use_possible(&run, &w)) nnrt_ranks_end(&run, w.text, 1);
   bool ok = connected && check_split(&run, &w) && (found || why(&w, "%s", missing.text)) &&
-            nnrt_in_use_possible(&run, &w) &&
             nnrt_device_enough(&run, ranks_here > 0 ? ranks_here : 1, &w) &&
             nnrt_payload_open(p, &run.payload, &w) &&
             nnrt_data_open(&run.data, p, &p->train, &f->input, &f->tokens, "", &w) &&

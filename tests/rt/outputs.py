@@ -161,8 +161,9 @@ with folder_with_data():
     os.mkdir("watched")
     train("line2", "--steps", 4, "--memory", "used.json", "--checkpoint-dir", "watched", "--checkpoint-every", 1, "--keep", 9)
     check("checkpoints beside --memory", len(os.listdir("watched")) == 4, os.listdir("watched"))
-    refused("memory of ranks that are processes", "--memory watches ranks of one process", "line2", *DATA, "--memory",
-            "used.json", launcher=mpirun(2))
+    done = refused("memory of ranks that are processes", "--memory watches ranks of one process", "line2", *DATA, "--memory",
+                   "used.json", launcher=mpirun(2))
+    check("memory of ranks that are processes: said once", done.stderr.count("error: ") == 1, done.stderr)
     refused("two outputs in one file", "--trace and --traffic are the same file", "line1", *DATA, "--trace", "one.json",
             "--traffic", "one.json", status=2)
 
