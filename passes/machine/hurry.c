@@ -146,6 +146,15 @@ static void begin_again(Hurry *h) {
   h->now = 0;
 }
 
+// What only owed ops read, as they do the reduce.
+static void move_views(const Op *op, Op *before) {
+  for_each_use(u, op->out[0]) {
+    if (!u->user || u->user->owed) continue;
+    op_move_before(u->user, before);
+    move_views(u->user, before);
+  }
+}
+
 // In the order in which they start, several before one op, too.
 static void move_reduces(Hurry *h) {
   Vec(Op *) carried = {0};
@@ -161,6 +170,7 @@ static void move_reduces(Hurry *h) {
     carried.at[first] = NULL;
     if (op->next == before) continue;
     op_move_before(op, before);
+    move_views(op, before);
     h->n++;
   }
 }
