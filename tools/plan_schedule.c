@@ -33,9 +33,10 @@ static const Option options[] = {
     NUMBER("w", 0, &said.w, "T", "for those of its weights"),
     NUMBER("comm", 0, &said.comm, "T",
            "until what one device makes is on another; both are free meanwhile"),
-    NUMBER("embed", 0, &said.embed, "T",
-           "for each of the four uses of an embedding, on all devices: interlaced needs it, and "
-           "search is of whatever has one where it is given"),
+    NUMBER(
+        "embed", 0, &said.embed, "T",
+        "for each of the four uses of an embedding, on all devices: of interlaced, and of a search "
+        "for what has one"),
     GROUP("What a search looks at"),
     NUMBER("memory", 0, &said.memory, "LIMIT", "micro-batches that a device may hold at a time"),
     INTEGER("chunks", 0, &said.chunks, "N",
@@ -149,22 +150,24 @@ static void print_json(Arena *a, const ScheduleBest *x) {
 }
 
 // Whether there is an embedding, the kind or the file says.
-static int check_embed(const Program *program, const ScheduleChoice *c, const Shape *shape) {
+static int check_embed(const Program *program, const ScheduleChoice *c, const Shape *shape,
+                       Diag *d) {
   const char *option = c->constraints ? "constraints" : "kind";
   const char *value = c->constraints ? c->constraints : said.kind;
-  if (shape->embedding && !option_given("embed"))
-    return usage_error(
-        program, "--%s %s needs --embed T: how long each of the four uses of an embedding takes",
-        option, value);
   if (!shape->embedding && said.embed > 0)
     return usage_error(program, "--embed has no effect with --%s %s", option, value);
+  if (shape->embedding && !option_given("embed")) {
+    diag_warning(d, NULL, "the embedding of --%s %s takes no time, and is not drawn", option,
+                 value);
+    diag_hint(d, "--embed T says how long each of its four uses takes on all devices");
+  }
   return 0;
 }
 
 static int schedule(const Program *program, ScheduleChoice *c, Diag *d) {
   ScheduleBest x;
   if (!schedule_best(c, &x, d)) return EXIT_FAILURE;
-  int status = check_embed(program, c, &x.plan->shape);
+  int status = check_embed(program, c, &x.plan->shape, d);
   if (status) return status;
   if (said.json) {
     print_json(c->arena, &x);
