@@ -27,9 +27,20 @@ static int wide_set(const Segments *s) {
   return most->set;
 }
 
+// Of one slice, where both pieces have gone through all stages, there are sums over them, of losses
+// or of labels that count: they are behind a stage of the same ranks, which is not gone to twice.
+static bool adds_up_pieces(const Fit *f, int segment) {
+  const Segment *at = f->segments->at, *k = &at[segment];
+  for (int i = 0; i < segment && f->slices == 1; i++)
+    if (at[i].kind == WORK_F && !at[i].is_common && at[i].set == k->set && at[i].piece == k->piece)
+      return true;
+  return false;
+}
+
 static bool is_stage(const Fit *f, int segment, int way) {
   const Segment *k = &f->segments->at[segment];
   if (k->kind != WORK_F || k->set == f->embedding || k->is_common) return false;
+  if (adds_up_pieces(f, segment)) return false;
   return !f->way || way == ANY_WAY || f->way[segment] == way;
 }
 
@@ -125,12 +136,16 @@ static int way_of(const int *ops) {
   return ops[1] >= 2 * ops[0] ? 1 : BOTH_WAYS;
 }
 
+bool fit_by_piece(const Fit *f) {
+  return f->pieces > 1 || f->slices == 1;
+}
+
 static void find_ways(Fit *f) {
   int n = f->segments->n, *ops = arena_array(f->arena, int, 2 * n);
   f->way = arena_array(f->arena, int, n);
   for (int i = 0; i < n; i++)
     f->way[i] = f->segments->at[i].piece - 1;
-  if (f->pieces > 1) return;
+  if (fit_by_piece(f)) return;
   for_each_op(op, f->g) {
     int k = f->segments->of[op->id] - 1;
     if (k >= 0 && op->piece >= 1 && op->piece <= 2) ops[2 * k + op->piece - 1]++;
@@ -232,10 +247,13 @@ static bool miscounted(const Fit *f, const Shape *shape, int wanted) {
   return false;
 }
 
-static SchedulePlan *plan_for(const Fit *f, int n_devices) {
-  int micro_batches = f->slices * f->ways / f->pieces;
+static SchedulePlan *plan_of(const Fit *f, int n_devices, int micro_batches) {
   ScheduleAsk ask = {n_devices, micro_batches, f->read.count, 1, 1, 1, 0, 0, INFINITY};
   return schedule_plan(f->arena, f->read.text, &ask, f->d);
+}
+
+static SchedulePlan *plan_for(const Fit *f, int n_devices) {
+  return plan_of(f, n_devices, f->slices * f->ways / f->pieces);
 }
 
 static bool check_kind(Fit *f, SchedulePlan *plan) {
@@ -296,10 +314,12 @@ static bool fit_pieces(Fit *f) {
 bool fit_kind(Fit *f) {
   f->embedding = NO_SET;
   f->ways = 1;
-  if (f->pieces > 1) return fit_pieces(f);
-  SchedulePlan *plan = plan_for(f, fit_places(f));
+  if (f->pieces > 1) return f->slices > 1 && fit_pieces(f);
+  // Halves of one slice, too, may go different ways.
+  SchedulePlan *plan = plan_of(f, fit_places(f), f->slices > 1 ? f->slices : 2);
   if (plan && !same_each_time(&plan->shape, 1)) return fit_ways(f);
-  if (!plan || !plan->shape.embedding) return plan && check_kind(f, plan);
+  if (!plan || f->slices == 1) return false;
+  if (!plan->shape.embedding) return check_kind(f, plan);
   f->embedding = wide_set(f->segments);
   if (f->embedding == NO_SET)
     return fit_declined(f, "it is of models with an embedding on all ranks, and nothing is");

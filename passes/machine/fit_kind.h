@@ -34,13 +34,13 @@ typedef struct Fit {
   const char *kind; // as it is said
   const Loc *loc;   // where
   ScheduleKind read;
-  bool asked; // the kind was said: what does not fit is an error
+  bool asked; // the kind was said, of several slices: what does not fit is an error
   int slices;
   const Graph *g;
   const Segments *segments;
   SchedulePlan *plan; // from here on where it fits
   int embedding;      // the set of devices that has it, or -1
-  int pieces;         // of each slice, as the kind says; the segments are by piece if that is not 1
+  int pieces;         // of each slice, as the kind says
   int ways;           // so many, or 1 or 2
   int *way;           // by segment, where there are several
 } Fit;
@@ -49,8 +49,13 @@ typedef struct SegmentList {
   int n, *at;
 } SegmentList;
 
-// False where it does not fit; having reported why, if it was asked for.
+// False where it does not fit; having reported why, if it was asked for.  Nor does any where there
+// is one slice, and all of it goes the same way, in pieces or not: what devices wait for leaves
+// them no other order than the graph's, forward the first piece first, back the last.
 bool fit_kind(Fit *f);
+// Whether segments are by piece.  Those of one slice are, as gradients of weights are added up over
+// pieces in it, and not behind the loop.
+bool fit_by_piece(const Fit *f);
 bool fit_declined(const Fit *f, const char *why); // false
 int fit_places(const Fit *f);                     // on how many sets of devices stages are
 

@@ -24,6 +24,10 @@
 // The kind is the pass's option, else what the plan has said (`schedule` of a program), else 1F1B:
 // that is left out where it does not fit, and slices go one by one.
 //
+// One slice has a schedule where its halves go through the stages in different ways, as in chimera:
+// each rank does of one what the other waits for.  Other kinds leave a rank no choice in one slice,
+// and the graph's ops stand in that order.
+//
 // Graphs whose loop is on the same devices throughout have no schedule, nor does @eval.
 
 #include "schedule/schedule.h"
@@ -263,9 +267,10 @@ static bool search_orders(Scheduler *s) {
 
 static bool find_timeline(Scheduler *s) {
   bool searches = !s->fit.read.text;
+  if (searches && s->fit.slices == 1) return false;
   if (!searches && !fit_kind(&s->fit)) return false;
   bool split = searches || s->fit.plan->shape.split;
-  if (split) s->segments = segments_find(s->g, true, s->fit.pieces > 1, s->arena);
+  if (split) s->segments = segments_find(s->g, true, fit_by_piece(&s->fit), s->arena);
   find_moves(s);
   make_pipeline(s, split);
   keep_slices_in_order(s);
@@ -464,7 +469,7 @@ bool pass_schedule(Module *m, const PassOptions *o, Diag *d) {
   if (!kind && m->schedule) kind = str_copy(opt_scratch(o), m->schedule);
   m->schedule = NULL; // from here on it is in the graph
   m->schedule_loc = NULL;
-  asked = kind != NULL;
+  asked = kind && module_slices(m) > 1;
   Scheduler s = {.g = g, .arena = opt_scratch(o)};
   s.fit = (Fit){.arena = s.arena, .d = d, .kind = kind ? kind : "1f1b", .asked = asked};
   s.fit.loc = loc;
@@ -476,11 +481,11 @@ bool pass_schedule(Module *m, const PassOptions *o, Diag *d) {
   const char *wrong = schedule_kind(s.arena, s.fit.kind, &s.fit.read);
   if (wrong) return diag_error(d, s.fit.loc, "%s", wrong);
   s.cluster = cost_cluster(opt_str(o, "cluster"), m, s.arena, d, &ok);
-  if (!ok || !g || !m->meshes || module_slices(m) == 1) return ok;
+  if (!ok || !g || !m->meshes || (module_slices(m) == 1 && !kind)) return ok;
   if (!check_nature(&s, d)) return false;
   graph_renumber(g);
   take_back(g);
-  s.segments = segments_find(g, false, s.fit.pieces > 1, s.arena);
+  s.segments = segments_find(g, false, fit_by_piece(&s.fit), s.arena);
   if (!has_stages(&s) || !has_gradients(&s)) {
     unstash(g, s.arena);
     return true;
