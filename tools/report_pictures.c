@@ -5,14 +5,17 @@
 //                    ─  ─  ─  ─               moves to other segments
 //                   ── ──       ── ──         copies to host memory, and from it
 //
-// A pixel is the least that is drawn: what is shorter is part of its neighbour.
+// A pixel is the least that is drawn: what is shorter is part of its neighbour.  Only the colours
+// that are there are explained.
 
 #include "report.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "distribute/part.h"
 #include "ir/op.h"
+#include "ir/owed.h"
 #include "ir/schedule.h"
 #include "ir/text.h"
 #include "ir/titles.h"
@@ -54,13 +57,41 @@ static void begin_svg(StrBuf *b, double height, const char *what) {
 // A run of alike events that are drawn as one.
 typedef struct Bar {
   const char *class, *title;
+  const char *label; // NULL: none
   double from, to;
-  int segment, slice; // of one that has a label
 } Bar;
+
+typedef struct Picture {
+  const Report *r;
+  int *piece;   // by segment: which one of a micro-batch it is of; 0: of none
+  int n_pieces; // 0: micro-batches are not cut
+} Picture;
+
+// A segment is of a piece if all its ops are that come of cutting; in one that does piece after
+// piece they are of several.
+static Picture picture_of(Arena *a, const Report *r) {
+  const Graph *g = r->m->graphs;
+  Picture p = {.r = r};
+  int n = g->schedule ? g->schedule->segment.n : 0;
+  bool *mixed = arena_array(a, bool, n + 1);
+  p.piece = arena_array(a, int, n + 1);
+  for_each_op(op, g) {
+    int *piece = &p.piece[op->segment];
+    if (!op->segment || !op->piece) continue;
+    mixed[op->segment] |= *piece && *piece != op->piece;
+    *piece = op->piece;
+  }
+  for (int i = 0; i <= n; i++) {
+    if (mixed[i]) p.piece[i] = 0;
+    p.n_pieces = p.piece[i] > p.n_pieces ? p.piece[i] : p.n_pieces;
+  }
+  return p;
+}
 
 // What is added up in every slice is of gradients, whatever asked for it.
 static const char *part_class(const StepEvent *e) {
-  if (e->part == STEP_micro && e->op->part == PART_update && !e->op->owed) return "backward";
+  if (e->op->owed) return "updating before";
+  if (e->part == STEP_micro && e->op->part == PART_update) return "backward";
   switch (e->op->part) {
   case PART_forward: return "forward";
   case PART_backward: return "backward";
@@ -70,12 +101,14 @@ static const char *part_class(const StepEvent *e) {
   return "updating";
 }
 
-static const char *segment_class(const Report *r, const StepEvent *e) {
-  switch (*segment_name(r->m->graphs, e->segment)) {
-  case 'F': return e->slice % 2 ? "forward even" : "forward";
-  case 'B': return e->slice % 2 ? "backward even" : "backward";
+static const char *segment_class(const Picture *p, const StepEvent *e) {
+  int piece = p->piece[e->segment];
+  bool even = (piece ? e->slice * p->n_pieces + piece - 1 : e->slice) % 2;
+  switch (*segment_name(p->r->m->graphs, e->segment)) {
+  case 'F': return even ? "forward even" : "forward";
+  case 'B': return even ? "backward even" : "backward";
   }
-  return e->slice % 2 ? "weightgrad even" : "weightgrad";
+  return even ? "weightgrad even" : "weightgrad";
 }
 
 static void draw_bar(StrBuf *b, const Report *r, const Bar *bar, double y, double height) {
@@ -90,39 +123,50 @@ static void draw_bar(StrBuf *b, const Report *r, const Bar *bar, double y, doubl
   html_add(b, bar->title);
   strbuf_addf(b, ", %s from %s</title></rect>\n", seconds_text(b->arena, bar->to - bar->from),
               seconds_text(b->arena, bar->from));
-  if (bar->segment && width > 11)
-    strbuf_addf(b, "<text class=\"on\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%d</text>\n",
-                x + width / 2, y + height / 2 + 3.5, bar->slice);
+  if (bar->label && width > 3 + 5 * (double)strlen(bar->label))
+    strbuf_addf(b, "<text class=\"on\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n",
+                x + width / 2, y + height / 2 + 3.5, bar->label);
+}
+
+// " of micro-batch 1, piece 2"
+static const char *whose(Arena *a, const Picture *p, const StepEvent *e) {
+  if (e->before || (e->op && e->op->owed)) return " of the step before";
+  int piece = e->op ? e->op->piece : p->piece[e->segment];
+  bool slices = e->slice >= 0 && module_slices(p->r->m) > 1, pieces = p->n_pieces && piece;
+  return str_format(a, "%s%s%s%s", slices ? str_format(a, " of micro-batch %d", e->slice) : "",
+                    slices && pieces ? "," : "", pieces && !slices ? " of" : "",
+                    pieces ? str_format(a, " piece %d", piece) : "");
 }
 
 // What the event is in a line; false: nothing.
-static bool bar_of(StrBuf *b, const Report *r, const StepEvent *e, StepLine line, Bar *out) {
+static bool bar_of(StrBuf *b, const Picture *p, const StepEvent *e, StepLine line, Bar *out) {
   Arena *a = b->arena;
-  *out = (Bar){.from = e->from, .to = e->to, .segment = e->segment, .slice = e->slice};
+  *out = (Bar){.from = e->from, .to = e->to};
   bool moves = line != LINE_computes;
   if (e->line != line || (!e->op && !e->segment)) return false;
   if (e->op && !moves && e->segment) return false; // its segment is drawn
-  const char *of =
-      e->slice < 0 || module_slices(r->m) == 1 ? "" : str_format(a, " of micro-batch %d", e->slice);
+  const char *of = whose(a, p, e);
   if (e->op) {
-    out->class = moves ? "moving" : part_class(e);
-    out->title = str_format(a, "%s%s", op_title(a, e->op, r->seen->target), of);
-    out->segment = 0;
+    out->class = !moves ? part_class(e) : e->before ? "moving before" : "moving";
+    out->title = str_format(a, "%s%s", op_title(a, e->op, p->r->seen->target), of);
   } else {
-    out->class = segment_class(r, e);
-    out->title = str_format(a, "%s%s", segment_name(r->m->graphs, e->segment), of);
+    int piece = p->piece[e->segment];
+    out->class = segment_class(p, e);
+    out->title = str_format(a, "%s%s", segment_name(p->r->m->graphs, e->segment), of);
+    out->label = piece ? str_format(a, "%d.%d", e->slice, piece) : str_format(a, "%d", e->slice);
   }
   return true;
 }
 
 // Neighbours of a kind that no eye could tell apart become one.
-static void draw_lane(StrBuf *b, const Report *r, int lane, StepLine line, double y,
+static void draw_lane(StrBuf *b, const Picture *p, int lane, StepLine line, double y,
                       double height) {
+  const Report *r = p->r;
   Bar bar = {0}, next;
   double pixel = r->timeline->cost.seconds / WIDTH * least;
   for (int i = 0; i < r->timeline->event.n; i++) {
     const StepEvent *e = &r->timeline->event.at[i];
-    if (e->lane != lane || !bar_of(b, r, e, line, &next)) continue;
+    if (e->lane != lane || !bar_of(b, p, e, line, &next)) continue;
     bool short_ = bar.to - bar.from < 4 * pixel || next.to - next.from < 4 * pixel;
     if (bar.class && bar.class == next.class && short_ && next.from - bar.to < pixel) {
       bar.to = next.to;
@@ -135,39 +179,60 @@ static void draw_lane(StrBuf *b, const Report *r, int lane, StepLine line, doubl
   if (bar.class) draw_bar(b, r, &bar, y, height);
 }
 
-static void add_time_legend(StrBuf *b, const Report *r) {
-  bool scheduled = r->m->graphs->schedule;
-  strbuf_add(b, "<div class=\"legend\"><span><i class=\"forward\"></i>forward</span>"
-                "<span><i class=\"backward\"></i>backward</span>");
-  if (scheduled) strbuf_add(b, "<span><i class=\"weightgrad\"></i>gradients of weights</span>");
-  strbuf_add(
-      b, "<span><i class=\"updating\"></i>update</span><span><i class=\"moving\"></i>communication"
-         "</span>");
-  if (r->m->host_bytes)
+static bool is_drawn(StrBuf *b, const Picture *p, const char *class) {
+  const StepTimeline *t = p->r->timeline;
+  Bar bar;
+  for (int i = 0; i < t->event.n; i++)
+    if (bar_of(b, p, &t->event.at[i], t->event.at[i].line, &bar) && str_starts(bar.class, class))
+      return true;
+  return false;
+}
+
+static void add_time_legend(StrBuf *b, const Picture *p) {
+  static const char *const kind[][2] = {{"forward", "forward"},
+                                        {"backward", "backward"},
+                                        {"weightgrad", "gradients of weights"},
+                                        {"updating", "update"},
+                                        {"moving", "communication"}};
+  strbuf_add(b, "<div class=\"legend\">");
+  for (size_t i = 0; i < sizeof kind / sizeof *kind; i++)
+    if (is_drawn(b, p, kind[i][0]))
+      strbuf_addf(b, "<span><i class=\"%s\"></i>%s</span>", kind[i][0], kind[i][1]);
+  if (graph_first_owed(p->r->m->graphs))
+    strbuf_add(b, "<span><i class=\"updating before\"></i><i class=\"moving before\"></i>of the "
+                  "step before</span>");
+  if (p->r->m->host_bytes)
     strbuf_add(b, "<span>thin lines below: copies to host memory, and from it</span>");
-  if (scheduled) strbuf_add(b, "<span>numbers are those of micro-batches</span>");
+  if (p->r->m->graphs->schedule)
+    strbuf_addf(b, "<span>numbers are those of micro-batches%s</span>",
+                p->n_pieces ? ", and of their pieces behind the point" : "");
   strbuf_add(b, "</div>\n");
 }
 
 void report_timeline(StrBuf *b, const Report *r) {
   const StepTimeline *t = r->timeline;
+  Picture p = picture_of(b->arena, r);
   int n = t->n_lanes < MOST_LANES ? t->n_lanes : MOST_LANES;
   strbuf_add(b, "<h2 id=\"time\">Time</h2>\n<figure>\n");
-  add_time_legend(b, r);
+  add_time_legend(b, &p);
   begin_svg(b, n * ROW + 22, "what ranks do when");
   add_ticks(b, r, n * ROW);
   for (int i = 0; i < n; i++) {
     strbuf_addf(b, "<text class=\"row\" x=\"%d\" y=\"%d\" text-anchor=\"end\">%s</text>\n",
                 LEFT - 8, i * ROW + 17, lane_text(b->arena, &t->lane[i]));
-    draw_lane(b, r, i, LINE_computes, i * ROW + 4, 18);
-    draw_lane(b, r, i, LINE_moves, i * ROW + 23, 4);
-    draw_lane(b, r, i, LINE_ahead, i * ROW + 28, 4);
-    draw_lane(b, r, i, LINE_out, i * ROW + 33, 2);
-    draw_lane(b, r, i, LINE_in, i * ROW + 36, 2);
+    draw_lane(b, &p, i, LINE_computes, i * ROW + 4, 18);
+    draw_lane(b, &p, i, LINE_moves, i * ROW + 23, 4);
+    draw_lane(b, &p, i, LINE_ahead, i * ROW + 28, 4);
+    draw_lane(b, &p, i, LINE_out, i * ROW + 33, 2);
+    draw_lane(b, &p, i, LINE_in, i * ROW + 36, 2);
   }
   strbuf_add(
       b, "</svg>\n<figcaption>Above what a rank computes, below what it sends and gets meanwhile. "
          "Ranks that do the same at the same time are one row.");
+  if (graph_first_owed(r->m->graphs))
+    strbuf_add(b, " Steps follow one another without a barrier, and all are alike: one begins "
+                  "with the sums that the one before has left under way, and does the updates of "
+                  "that before it reads the weights. What is sent at its end goes on in the next.");
   if (n < t->n_lanes) strbuf_addf(b, " The first %d of %d.", n, t->n_lanes);
   strbuf_add(b, "</figcaption>\n</figure>\n");
 }
@@ -271,10 +336,12 @@ static void explain_peak(StrBuf *b, const Report *r, const LaneMemory *m) {
                     ? ""
                     : str_format(a, " of micro-batch %d", m->peak_slice));
   }
-  strbuf_addf(b,
-              ": %s. The rest of the %s that plan_memory planned are gaps between places.</p>\n"
-              "<div class=\"legend\">",
-              bytes_text(a, (double)m->peak), bytes_text(a, (double)m->planned));
+  strbuf_addf(b, ": %s of the %s that plan_memory planned.", bytes_text(a, (double)m->peak),
+              bytes_text(a, (double)m->planned));
+  if (m->planned > m->peak)
+    strbuf_addf(b, " The other %s are gaps between places.",
+                bytes_text(a, (double)(m->planned - m->peak)));
+  strbuf_add(b, "</p>\n<div class=\"legend\">");
   for (int k = 0; k < N_MEMORY_KINDS; k++)
     if (by_kind[k])
       strbuf_addf(b, "<span><i class=\"m%d\"></i>%s %s</span>", k, memory_kind_name[k],
@@ -297,8 +364,11 @@ static void explain_peak(StrBuf *b, const Report *r, const LaneMemory *m) {
 static void add_memory(StrBuf *b, const Report *r, int lane) {
   strbuf_add(b, "<figure>\n");
   draw_memory(b, r, lane);
-  strbuf_addf(b, "<figcaption>%s; dashed: the bytes that are planned</figcaption>\n</figure>\n",
-              lane_text(b->arena, &r->timeline->lane[lane]));
+  strbuf_addf(b, "<figcaption>%s; dashed: the bytes that are planned%s</figcaption>\n</figure>\n",
+              lane_text(b->arena, &r->timeline->lane[lane]),
+              graph_first_owed(r->m->graphs)
+                  ? "; gradients are there until the next step has updated with them"
+                  : "");
   explain_peak(b, r, &r->memory[lane]);
   const LaneMemory *host = r->host ? &r->host[lane] : NULL;
   if (host)
