@@ -28,7 +28,8 @@
 // step makes before they are due, are copied.
 //
 // Where an update waits for the gradients of all weights there is nothing to gain, and a gpu has
-// its step recorded as a whole: these are errors.
+// its step recorded as a whole: these are errors.  Where no update waits for other ranks, as with
+// tensor parallelism alone, there is nothing to carry, and a warning says so.
 
 #include <stdlib.h>
 
@@ -80,6 +81,17 @@ static int result_leads(const Result *r) {
   return str_equal(r->label, "grad_norm") ? TO_norm : TO_else;
 }
 
+// Whether it is what an update reads, but for views and casts.
+static bool updates_by(const Value *v) {
+  for_each_use(u, v) {
+    const Op *op = u->user;
+    if (!op) continue;
+    if (op->part == PART_update) return true;
+    if ((op_is_view(op) || op->kind == OP_cast) && updates_by(op->out[0])) return true;
+  }
+  return false;
+}
+
 // What follows from what the op makes.
 static int leads_on(const Carry *c, const Op *op) {
   int leads = 0;
@@ -99,9 +111,26 @@ static void find_leads(Carry *c) {
   }
 }
 
+static bool leads_from(const Value *v, OpKind kind, bool *seen) {
+  const Op *op = v->def;
+  if (!op || seen[op->id]) return false;
+  seen[op->id] = true;
+  bool leads = op->kind == kind;
+  for (int i = 0; i < op->n_in && !leads; i++)
+    leads = leads_from(op->in[i].value, kind, seen);
+  return leads;
+}
+
+// Whether it adds up what the norm of all gradients is made of.
+static bool is_of_norm(const Carry *c, const Op *reduce) {
+  bool *seen = arena_array(c->scratch, bool, c->n_ops);
+  return (leads_on(c, reduce) & TO_norm) && leads_from(reduce->in[0].value, OP_sum_squares, seen);
+}
+
 static bool can_be_carried(const Carry *c, const Op *op) {
   int leads = leads_on(c, op);
-  return op->kind == OP_all_reduce && (leads & TO_update) && !(leads & TO_else);
+  return op->kind == OP_all_reduce && (leads & TO_update) && !(leads & TO_else) &&
+         !is_of_norm(c, op);
 }
 
 static void find_owed(Carry *c) {
@@ -234,16 +263,6 @@ static bool wrong(const Carry *c, const Value *w, const char *why, const char *h
   return false;
 }
 
-static bool leads_from(const Value *v, OpKind kind, bool *seen) {
-  const Op *op = v->def;
-  if (!op || seen[op->id]) return false;
-  seen[op->id] = true;
-  bool leads = op->kind == kind;
-  for (int i = 0; i < op->n_in && !leads; i++)
-    leads = leads_from(op->in[i].value, kind, seen);
-  return leads;
-}
-
 // The norm of all gradients waits for all of them.
 static bool check_update(const Carry *c, const Value *w, const Op *op) {
   bool *seen = arena_array(c->scratch, bool, c->n_ops);
@@ -257,6 +276,18 @@ static bool check_update(const Carry *c, const Value *w, const Op *op) {
                "compile without --clip-norm");
 }
 
+// Whether ranks wait for each other before some update, other than for the norm.
+static bool updates_wait(const Carry *c) {
+  for_each_op(op, c->g) {
+    bool over_time = op_info[op->kind].traits & TIME, read = false;
+    if (over_time || !meets_others(op) || !(leads_on(c, op) & TO_update)) continue;
+    for (int i = 0; i < op->n_out; i++)
+      read |= updates_by(op->out[i]);
+    if (read && !is_of_norm(c, op)) return true;
+  }
+  return false;
+}
+
 static const Value *first_trained(const Graph *g, const Op **update) {
   for (int i = 0; i < g->n_results; i++) {
     const Result *r = g->results[i];
@@ -267,18 +298,23 @@ static const Value *first_trained(const Graph *g, const Op **update) {
   return NULL;
 }
 
-static bool check(const Carry *c, const Value *w, const Op *update) {
+static bool check_ranks(const Carry *c, const Value *w) {
   const Module *m = c->g->module;
   if (c->target != TARGET_cpu)
     return wrong(c, w, "a gpu has its step recorded as a whole", "compile with --target cpu");
   if (c->g->schedule || (m->meshes && m->meshes->next))
     return wrong(c, w, "ranks are several stages, which wait for each other in every step",
                  "take a plan without stages, such as dp");
+  return true;
+}
+
+static bool check(const Carry *c, const Value *w, const Op *update) {
   if (!check_update(c, w, update)) return false;
   if (c->owed) return true;
-  return wrong(c, w,
-               "no update follows from an all_reduce and from nothing else that ranks wait for",
-               "take dp: zero1 and its like gather what they have updated, and offload copies it");
+  return wrong(
+      c, w, "no update follows from an all_reduce and from nothing else that ranks wait for",
+      "take dp: zero1 and its like scatter gradients and gather weights, and offload copies "
+      "what it updates");
 }
 
 // -- The pass ----------------------------------------------------------------------------------
@@ -300,6 +336,12 @@ bool pass_carry(Module *m, const PassOptions *o, Diag *d) {
   c.placed = arena_array(c.scratch, bool, c.n_ops);
   find_leads(&c);
   find_owed(&c);
+  if (!check_ranks(&c, w)) return false;
+  if (!c.owed && !updates_wait(&c)) {
+    diag_warning(d, NULL, "cross_barrier changes nothing: no update waits for what other ranks do");
+    diag_hint(d, "leave it out of the plan, or take one whose ranks add up gradients, such as dp");
+    return true;
+  }
   if (!check(&c, w, update)) return false;
   order_owed(&c);
   copy_lost(&c);
