@@ -104,15 +104,6 @@ static void mark(Stasher *s, const Value *v) {
     if (!op_optimizes(op) || i < op_gscale(op)) mark(s, op->in[i].value);
 }
 
-static bool leads_from(const Stasher *s, const Value *v, const Value *from, bool *seen) {
-  if (v == from) return true;
-  if (!v->def || seen[v->def->id]) return false;
-  seen[v->def->id] = true;
-  for (int i = 0; i < v->def->n_in; i++)
-    if (leads_from(s, v->def->in[i].value, from, seen)) return true;
-  return false;
-}
-
 // The number that a scalar is; false: it is computed.
 static bool is_number(const Value *v, double *number) {
   const Op *op = v->def;
@@ -136,12 +127,10 @@ static bool check_gscale(const Stasher *s, const Value *w, const Op *op) {
   const Value *scale = op->in[op_gscale(op)].value;
   double number;
   if (is_number(scale, &number)) return true;
-  Result *norm = graph_find_output(s->g, "grad_norm");
-  bool *seen = arena_array(s->scratch, bool, s->g->n_ops);
   if (graph_find_output(s->g, "loss_scale"))
     return wrong(s, w, "whether gradients are finite in f16 is known when all stages have theirs",
                  "compile with --dtype bf16 or f32");
-  if (norm && leads_from(s, scale, norm->use.value, seen))
+  if (value_leads_from(scale, OP_sum_squares, s->scratch))
     return wrong(s, w,
                  "the norm that gradients are clipped by is known when all stages have theirs",
                  "compile without --clip-norm");
@@ -433,16 +422,8 @@ static bool check_step(const Stasher *s, int64_t accumulate) {
   return false;
 }
 
-// The optimizer's op that makes what the weight is next, or something that becomes that.
-static const Op *optimizer_of(const Value *next) {
-  const Op *op = next->def;
-  while (op && !op_optimizes(op))
-    op = op->n_in ? op->in[op->kind == OP_lamb_apply ? 1 : 0].value->def : NULL;
-  return op;
-}
-
 static bool check_update(Stasher *s, const Result *r) {
-  const Op *op = optimizer_of(r->use.value);
+  const Op *op = value_optimizer(r->use.value);
   if (!op) BUG("no optimizer updates '%s'", label_of(r->target));
   mark(s, r->use.value);
   return check_gscale(s, r->target, op) && check_alone(s, r->target, r->use.value->def);

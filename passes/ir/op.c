@@ -78,6 +78,26 @@ int op_gscale(const Op *op) {
   return op->kind == OP_sgd ? op->n_in - 1 : op->n_in - 2;
 }
 
+const Op *value_optimizer(const Value *next) {
+  const Op *op = next->def;
+  while (op && !op_optimizes(op))
+    op = op->n_in ? op->in[op->kind == OP_lamb_apply ? 1 : 0].value->def : NULL;
+  return op;
+}
+
+static bool leads_from(const Op *op, OpKind kind, bool *seen) {
+  if (!op || seen[op->id]) return false;
+  seen[op->id] = true;
+  bool leads = op->kind == kind;
+  for (int i = 0; i < op->n_in && !leads; i++)
+    leads = leads_from(op->in[i].value->def, kind, seen);
+  return leads;
+}
+
+bool value_leads_from(const Value *v, OpKind kind, Arena *scratch) {
+  return leads_from(v->def, kind, arena_array(scratch, bool, v->graph->n_ops));
+}
+
 bool op_is_view(const Op *op) {
   return op_info[op->kind].traits & VIEW;
 }

@@ -32,6 +32,19 @@ bool reduce_is_carried(const Op *reduce) {
          any;
 }
 
+bool op_meets_others(const Op *op) {
+  int traits = op_info[op->kind].traits;
+  return (traits & COMM) && !(traits & VIEW) && op->kind != OP_local_slice;
+}
+
+bool param_changes_in_step(const Value *param) {
+  for (int i = 0; i < param->graph->n_results; i++) {
+    const Result *r = param->graph->results[i];
+    if (r->target == param) return !r->use.value->def || !r->use.value->def->owed;
+  }
+  return false;
+}
+
 // -- When they are due -------------------------------------------------------------------------
 
 int64_t *step_order(const Graph *g, Arena *a) {

@@ -47,6 +47,10 @@ int64_t *step_order(const Graph *g, Arena *a);
 // The first in that order that is not owed and reads a parameter which the op makes anew; or NULL.
 Op *first_to_want(const Op *op, const int64_t *order);
 
+// Whether others, ranks or slices of time, are waited for where it stands.
+bool op_meets_others(const Op *op);
+// Whether ops that are not owed make what the parameter is after the step.
+bool param_changes_in_step(const Value *param);
 // Of an all_reduce: it is still under way when its step ends.
 bool reduce_is_carried(const Op *reduce);
 

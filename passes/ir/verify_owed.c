@@ -19,9 +19,7 @@ static bool check_result(const Op *op, const Value *v, const Use *u, Diag *d) {
 }
 
 static bool check_op(const Op *op, Diag *d) {
-  int traits = op_info[op->kind].traits;
-  bool waits = (traits & COMM) && !(traits & VIEW) && op->kind != OP_all_reduce &&
-               op->kind != OP_local_slice;
+  bool waits = op_meets_others(op) && op->kind != OP_all_reduce;
   if (op->part != PART_update) return wrong(op, "is not of the update", d);
   if (waits) return wrong(op, "ranks wait for each other in it", d);
   if (op->next && !op->next->owed) return wrong(op, "what is not owed stands behind it", d);
@@ -31,22 +29,12 @@ static bool check_op(const Op *op, Diag *d) {
   return true;
 }
 
-// Whether ops that are not owed make what the parameter is after the step.
-static bool changes_in_step(const Value *param) {
-  const Graph *g = param->graph;
-  for (int i = 0; i < g->n_results; i++) {
-    const Result *r = g->results[i];
-    if (r->target == param) return !r->use.value->def || !r->use.value->def->owed;
-  }
-  return false;
-}
-
 // What an owed op reads is as it was in its step until then.
 static bool check_operand(const Op *op, Value *read, int64_t due, const int64_t *order, Diag *d) {
   int64_t skip;
   const Value *v = view_root(read, &skip);
   if (!v->def && value_lasts(v))
-    return !changes_in_step(v) || wrong(op, "reads what changes before that", d);
+    return !param_changes_in_step(v) || wrong(op, "reads what changes before that", d);
   if (!v->def) return wrong(op, "reads what the next step sets anew", d);
   if (v->def->kind == OP_constant || v->def->owed || order[v->def->id] >= due) return true;
   return wrong(op, "the next step makes what it reads anew before that", d);

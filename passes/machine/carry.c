@@ -60,21 +60,14 @@ typedef struct Carry {
   Arena *scratch;
   Diag *d;
   Target target;
-  uint32_t n_ops; // that have such ids
-  int *leads;     // by op id: the above
-  bool *placed;   // by op id: where it stands as an owed op
+  int *leads;   // by op id: the above
+  bool *placed; // by op id: where it stands as an owed op
   Vec(Update) update;
   Vec(Copied) copied;
   int64_t reduces, owed;
 } Carry;
 
 // -- What is owed ------------------------------------------------------------------------------
-
-// Ranks wait for each other where it stands.
-static bool meets_others(const Op *op) {
-  int traits = op_info[op->kind].traits;
-  return (traits & COMM) && !(traits & VIEW) && op->kind != OP_local_slice;
-}
 
 static int result_leads(const Result *r) {
   if (r->target) return value_lasts(r->target) ? TO_update : TO_else;
@@ -105,26 +98,16 @@ static void find_leads(Carry *c) {
   for (const Op *op = c->g->last; op; op = op->prev) {
     int leads = leads_on(c, op);
     bool swaps = op->kind == OP_swap_in || op->kind == OP_swap_out || op->kind == OP_swap_wait;
-    bool waits = meets_others(op) && (op->kind != OP_all_reduce || (leads & TO_update));
+    bool waits = op_meets_others(op) && (op->kind != OP_all_reduce || (leads & TO_update));
     if (op->part != PART_update || swaps || waits) leads |= TO_else;
     c->leads[op->id] = leads;
   }
 }
 
-static bool leads_from(const Value *v, OpKind kind, bool *seen) {
-  const Op *op = v->def;
-  if (!op || seen[op->id]) return false;
-  seen[op->id] = true;
-  bool leads = op->kind == kind;
-  for (int i = 0; i < op->n_in && !leads; i++)
-    leads = leads_from(op->in[i].value, kind, seen);
-  return leads;
-}
-
 // Whether it adds up what the norm of all gradients is made of.
 static bool is_of_norm(const Carry *c, const Op *reduce) {
-  bool *seen = arena_array(c->scratch, bool, c->n_ops);
-  return (leads_on(c, reduce) & TO_norm) && leads_from(reduce->in[0].value, OP_sum_squares, seen);
+  return (leads_on(c, reduce) & TO_norm) &&
+         value_leads_from(reduce->in[0].value, OP_sum_squares, c->scratch);
 }
 
 static bool can_be_carried(const Carry *c, const Op *op) {
@@ -209,20 +192,11 @@ static void order_owed(Carry *c) {
 
 // -- What they read ----------------------------------------------------------------------------
 
-// Whether ops that are not owed make what the parameter is after the step.
-static bool changes_in_step(const Value *param) {
-  for (int i = 0; i < param->graph->n_results; i++) {
-    const Result *r = param->graph->results[i];
-    if (r->target == param) return !r->use.value->def || !r->use.value->def->owed;
-  }
-  return false;
-}
-
 // Whether the next step makes or sets it anew before the op that they are due before.
 static bool is_lost(Value *read, const int64_t *order, const Op *due) {
   int64_t skip;
   const Value *v = view_root(read, &skip);
-  if (!v->def) return !value_lasts(v) || changes_in_step(v);
+  if (!v->def) return !value_lasts(v) || param_changes_in_step(v);
   return v->def->kind != OP_constant && !v->def->owed && order[v->def->id] < order[due->id];
 }
 
@@ -264,11 +238,10 @@ static bool wrong(const Carry *c, const Value *w, const char *why, const char *h
 }
 
 // The norm of all gradients waits for all of them.
-static bool check_update(const Carry *c, const Value *w, const Op *op) {
-  bool *seen = arena_array(c->scratch, bool, c->n_ops);
-  while (op && !op_optimizes(op))
-    op = op->n_in ? op->in[op->kind == OP_lamb_apply ? 1 : 0].value->def : NULL;
-  if (!op || !leads_from(op->in[op_gscale(op)].value, OP_sum_squares, seen)) return true;
+static bool check_update(const Carry *c, const Value *w, const Value *next) {
+  const Op *op = value_optimizer(next);
+  if (!op || !value_leads_from(op->in[op_gscale(op)].value, OP_sum_squares, c->scratch))
+    return true;
   if (graph_find_output(c->g, "loss_scale"))
     return wrong(c, w, "whether gradients are finite in f16 is known when all are there",
                  "compile with --dtype bf16 or f32");
@@ -280,7 +253,7 @@ static bool check_update(const Carry *c, const Value *w, const Op *op) {
 static bool updates_wait(const Carry *c) {
   for_each_op(op, c->g) {
     bool over_time = op_info[op->kind].traits & TIME, read = false;
-    if (over_time || !meets_others(op) || !(leads_on(c, op) & TO_update)) continue;
+    if (over_time || !op_meets_others(op) || !(leads_on(c, op) & TO_update)) continue;
     for (int i = 0; i < op->n_out; i++)
       read |= updates_by(op->out[i]);
     if (read && !is_of_norm(c, op)) return true;
@@ -288,11 +261,11 @@ static bool updates_wait(const Carry *c) {
   return false;
 }
 
-static const Value *first_trained(const Graph *g, const Op **update) {
+static const Value *first_trained(const Graph *g, const Value **next) {
   for (int i = 0; i < g->n_results; i++) {
     const Result *r = g->results[i];
     if (!r->target || r->target->role != ROLE_weight || !r->target->train) continue;
-    *update = r->use.value->def;
+    *next = r->use.value;
     return r->target;
   }
   return NULL;
@@ -308,8 +281,8 @@ static bool check_ranks(const Carry *c, const Value *w) {
   return true;
 }
 
-static bool check(const Carry *c, const Value *w, const Op *update) {
-  if (!check_update(c, w, update)) return false;
+static bool check(const Carry *c, const Value *w, const Value *next) {
+  if (!check_update(c, w, next)) return false;
   if (c->owed) return true;
   return wrong(
       c, w, "no update follows from an all_reduce and from nothing else that ranks wait for",
@@ -321,8 +294,8 @@ static bool check(const Carry *c, const Value *w, const Op *update) {
 
 bool pass_carry(Module *m, const PassOptions *o, Diag *d) {
   Carry c = {.g = module_first_entry(m), .scratch = opt_scratch(o), .d = d};
-  const Op *update = NULL;
-  const Value *w = c.g ? first_trained(c.g, &update) : NULL;
+  const Value *next = NULL;
+  const Value *w = c.g ? first_trained(c.g, &next) : NULL;
   bool wanted = m->cross_barrier;
   int n_devices;
   m->cross_barrier = false;
@@ -331,9 +304,8 @@ bool pass_carry(Module *m, const PassOptions *o, Diag *d) {
   if (n_devices == 1) return true; // which waits for nobody
   if (!opt_target(o, &c.target, d)) return false;
   graph_renumber(c.g);
-  c.n_ops = c.g->n_ops;
-  c.leads = arena_array(c.scratch, int, c.n_ops);
-  c.placed = arena_array(c.scratch, bool, c.n_ops);
+  c.leads = arena_array(c.scratch, int, c.g->n_ops);
+  c.placed = arena_array(c.scratch, bool, c.g->n_ops);
   find_leads(&c);
   find_owed(&c);
   if (!check_ranks(&c, w)) return false;
@@ -342,7 +314,7 @@ bool pass_carry(Module *m, const PassOptions *o, Diag *d) {
     diag_hint(d, "leave it out of the plan, or take one whose ranks add up gradients, such as dp");
     return true;
   }
-  if (!check(&c, w, update)) return false;
+  if (!check(&c, w, next)) return false;
   order_owed(&c);
   copy_lost(&c);
   graph_renumber(c.g);
