@@ -159,6 +159,7 @@ set(PASS_FILES
   machine/fuse.c
   machine/fuse_groups.c
   machine/gaps.c
+  machine/hoist.c
   machine/hurry.c
   machine/lower_batch_norm.c
   machine/lower_precision.c

@@ -49,15 +49,15 @@ static const struct {
     {"train",
      "simplify,raise,simplify,loss,transform,eval_graph,autodiff,optimizer,lower_batch_norm,"
      "simplify,"
-     "channels_last,simplify,recompute,shard,comm,fuse_comm,pack_grads,stash,widen,fuse,schedule,"
-     "offload,carry,hurry,overlap,swap,plan_memory",
+     "channels_last,simplify,recompute,shard,comm,fuse_comm,pack_grads,stash,widen,hoist,fuse,"
+     "schedule,offload,carry,hurry,overlap,swap,plan_memory",
      "a model to a training step; the loss is the model's scalar output, the optimizer sgd"},
     {"train_cuda",
      "simplify,raise,simplify,loss,transform,eval_graph,autodiff,optimizer,lower_batch_norm,"
      "simplify,"
      "channels_last,simplify,recompute,shard,comm,fuse_comm,pack_grads,fuse_classifier,stash,"
-     "fuse_linear,fuse_attention,fuse_norm,expand_batch_norm,widen,keep_casts,batch,fuse,schedule,"
-     "offload,carry,hurry,overlap,swap,plan_memory",
+     "fuse_linear,fuse_attention,fuse_norm,expand_batch_norm,widen,keep_casts,hoist,batch,fuse,"
+     "schedule,offload,carry,hurry,overlap,swap,plan_memory",
      "the same for gpus"},
     {"infer",
      "simplify,raise,simplify,channels_last,simplify,shard,comm,fuse_comm,fuse,plan_memory",

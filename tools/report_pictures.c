@@ -89,9 +89,10 @@ static Picture picture_of(Arena *a, const Report *r) {
 }
 
 // What is added up in every slice is of gradients, whatever asked for it.
-static const char *part_class(const StepEvent *e) {
+static const char *part_class(const Report *r, const StepEvent *e) {
   if (e->op->owed) return "updating before";
-  if (e->part == STEP_micro && e->op->part == PART_update) return "backward";
+  bool in_slice = e->part == STEP_micro && !r->m->early_updates;
+  if (in_slice && e->op->part == PART_update) return "backward";
   switch (e->op->part) {
   case PART_forward: return "forward";
   case PART_backward: return "backward";
@@ -147,7 +148,7 @@ static bool bar_of(StrBuf *b, const Picture *p, const StepEvent *e, StepLine lin
   if (e->op && !moves && e->segment) return false; // its segment is drawn
   const char *of = whose(a, p, e);
   if (e->op) {
-    out->class = !moves ? part_class(e) : e->before ? "moving before" : "moving";
+    out->class = !moves ? part_class(p->r, e) : e->before ? "moving before" : "moving";
     out->title = str_format(a, "%s%s", op_title(a, e->op, p->r->seen->target), of);
   } else {
     int piece = p->piece[e->segment];

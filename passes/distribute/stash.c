@@ -130,7 +130,7 @@ static bool check_gscale(const Stasher *s, const Value *w, const Op *op) {
   if (graph_find_output(s->g, "loss_scale"))
     return wrong(s, w, "whether gradients are finite in f16 is known when all stages have theirs",
                  "compile with --dtype bf16 or f32");
-  if (value_leads_from(scale, OP_sum_squares, s->scratch))
+  if (value_leads_from(scale, OP_sum_squares, arena_array(s->scratch, bool, s->g->n_ops)))
     return wrong(s, w,
                  "the norm that gradients are clipped by is known when all stages have theirs",
                  "compile without --clip-norm");

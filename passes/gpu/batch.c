@@ -18,7 +18,9 @@
 // once per step, or for every micro-batch.
 //
 // Updates of what is in host memory (offload.c) go together as far as they have no more bytes there
-// than the largest of them alone: what is batched comes to the device together.
+// than the largest of them alone: what is batched comes to the device together.  So do updates that
+// stand among the gradients (hoist.c), and sums of squares, as far as their gradients have no more
+// bytes than the largest: what is batched is kept until the last of it is there.
 //
 // A cast to 16 bits of what an op of trait NARROWS makes is done in the same launch (see
 // keep_casts.c).  In the body it follows its op:
@@ -93,15 +95,31 @@ static int64_t bytes_away(const Op *op) {
   return bytes;
 }
 
-// How many become one, from number `from` on.
-static int count_together(const Ops *level, int from) {
+// Of what the step makes for it: a gradient.
+static int64_t bytes_made(const Op *op) {
+  int64_t bytes = 0;
+  for (int i = 0; i < op->n_in; i++)
+    if (op->in[i].value->def && op->in[i].value->type->rank > 0)
+      bytes += type_bytes(op->in[i].value->type);
+  return bytes;
+}
+
+// How many, from number `from` on, have no more bytes together than the largest alone.
+static int count_within(const Ops *level, int from, int64_t (*bytes_of)(const Op *)) {
   int64_t most = 0, bytes = 0;
   int n = 0;
   for (int i = 0; i < level->n; i++)
-    if (bytes_away(level->at[i]) > most) most = bytes_away(level->at[i]);
-  while (from + n < level->n && bytes + bytes_away(level->at[from + n]) <= most)
-    bytes += bytes_away(level->at[from + n++]);
+    if (bytes_of(level->at[i]) > most) most = bytes_of(level->at[i]);
+  while (from + n < level->n && bytes + bytes_of(level->at[from + n]) <= most)
+    bytes += bytes_of(level->at[from + n++]);
   return n;
+}
+
+// How many become one.
+static int count_together(const Batcher *b, const Ops *level, int from) {
+  int n = count_within(level, from, bytes_away);
+  int early = b->g->module->early_updates ? count_within(level, from, bytes_made) : n;
+  return early < n ? early : n;
 }
 
 // -- One batch ----------------------------------------------------------------------------------
@@ -222,7 +240,7 @@ static bool batch_alike(Batcher *b, const Op *first) {
     for (int i = 0; i < levels.n; i++) {
       const Ops *level = &levels.at[i];
       for (int from = 0, n; from < level->n; from += n) {
-        n = count_together(level, from);
+        n = count_together(b, level, from);
         if (n < 2) continue;
         b->n_batches++;
         b->n_ops += n;

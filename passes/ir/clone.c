@@ -188,6 +188,8 @@ Module *module_clone(const Module *m) {
   copy->schedule = str_copy(copy->arena, m->schedule);
   copy->schedule_loc = loc_copy(copy->arena, m->schedule_loc);
   copy->cross_barrier = m->cross_barrier;
+  copy->optimizer_in_backward = m->optimizer_in_backward;
+  copy->early_updates = m->early_updates;
   for_each_mesh(mesh, m)
     module_add_mesh(copy, clone_mesh(copy->arena, mesh));
   copy->annotations = annotations_clone(copy->arena, m->annotations);

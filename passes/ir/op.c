@@ -85,17 +85,14 @@ const Op *value_optimizer(const Value *next) {
   return op;
 }
 
-static bool leads_from(const Op *op, OpKind kind, bool *seen) {
-  if (!op || seen[op->id]) return false;
+bool value_leads_from(const Value *v, OpKind kind, bool *seen) {
+  const Op *op = v->def;
+  if (!op || op->part != PART_update || seen[op->id]) return false;
   seen[op->id] = true;
   bool leads = op->kind == kind;
   for (int i = 0; i < op->n_in && !leads; i++)
-    leads = leads_from(op->in[i].value->def, kind, seen);
+    leads = value_leads_from(op->in[i].value, kind, seen);
   return leads;
-}
-
-bool value_leads_from(const Value *v, OpKind kind, Arena *scratch) {
-  return leads_from(v->def, kind, arena_array(scratch, bool, v->graph->n_ops));
 }
 
 bool op_is_view(const Op *op) {

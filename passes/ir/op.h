@@ -103,8 +103,9 @@ bool op_optimizes(const Op *op);
 int op_gscale(const Op *op);
 // The op of that kind that makes what a weight is next, or something that becomes that; or NULL.
 const Op *value_optimizer(const Value *next);
-// Whether an op of the kind is among those that `v` is made by; ids have no gaps.
-bool value_leads_from(const Value *v, OpKind kind, Arena *scratch);
+// Whether an op of the kind is among those of the update that `v` is made by.  `seen`, by op id:
+// those that are known not to lead there.
+bool value_leads_from(const Value *v, OpKind kind, bool *seen);
 // The value of which the op must know where the local part lies in the whole: result 0 of a LOGICAL
 // row, operand 0 of one that is LOGICAL_IN; of others NULL.
 const Value *op_boxed(const Op *op);

@@ -260,6 +260,8 @@ static bool parse_module_line(Parser *p) {
     p->m->schedule_loc = loc_line(p->m->arena, p->source.path, t->line, t->column);
   }
   p->m->cross_barrier = accept(p, "cross_barrier");
+  p->m->optimizer_in_backward = accept(p, "optimizer_in_backward");
+  p->m->early_updates = accept(p, "early_updates");
   return true;
 }
 

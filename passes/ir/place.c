@@ -291,6 +291,7 @@ static bool starts_update(const Op *op, const bool *steady, const bool *each_sli
 }
 
 Op *graph_update_start(const Graph *g) {
+  if (g->module->early_updates) return NULL;
   Arena *a = arena_new();
   const bool *steady = steady_ops(g, a), *each_slice = updates_each_slice(g, a);
   Op *start = g->first;
@@ -302,6 +303,7 @@ Op *graph_update_start(const Graph *g) {
 
 bool *graph_update_ops(const Graph *g, Arena *a) {
   bool *late = arena_array(a, bool, g->n_ops);
+  if (g->module->early_updates) return late;
   const bool *steady = steady_ops(g, a), *each_slice = updates_each_slice(g, a);
   for_each_op(op, g) {
     late[op->id] = starts_update(op, steady, each_slice);

@@ -88,7 +88,8 @@ bool *graph_begin_ops(const Graph *g, Arena *a);
 // The first op that runs once per step, after the last micro-batch: from here on are the ops that
 // read what was accumulated, the ones that make the new parameters, those of the update that read
 // nothing but what is the same in all slices, and all that follows from them.
-// plan_memory orders them so.  NULL when there is none.
+// plan_memory orders them so.  NULL when there is none, as where updates are early: then they stand
+// among the ops of the one slice there is.
 Op *graph_update_start(const Graph *g);
 // Those ops of any order, by op id.
 bool *graph_update_ops(const Graph *g, Arena *a);

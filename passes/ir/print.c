@@ -295,6 +295,8 @@ const char *module_text(const Module *m, Arena *a) {
   if (m->host_bytes) strbuf_addf(&b, " host=%" PRId64, m->host_bytes);
   if (m->schedule) strbuf_addf(&b, " schedule=%s", str_quoted(a, m->schedule));
   if (m->cross_barrier) strbuf_add(&b, " cross_barrier");
+  if (m->optimizer_in_backward) strbuf_add(&b, " optimizer_in_backward");
+  if (m->early_updates) strbuf_add(&b, " early_updates");
   strbuf_add(&b, "\n");
   for_each_mesh(mesh, m)
     add_mesh(&b, mesh);

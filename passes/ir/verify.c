@@ -88,6 +88,11 @@
 //       that it reads last, too, and no other op updates them; what else it reads the step makes not
 //       before the op that it is due before, or it makes that itself.
 //
+//   Where updates are early (hoist.c):
+//
+//   24  The module is local or planned and cut into no slices of time, so that all of a step is one order
+//       of ops, with no schedule, and owes nothing to the next one.
+//
 // From planned on:
 //
 //   18  Every value of an entry graph has a place inside the slab, aligned to 64 bytes; constants
@@ -108,6 +113,7 @@
 #include "base/table.h"
 #include "ir/intern.h"
 #include "ir/op.h"
+#include "ir/owed.h"
 #include "ir/place.h"
 
 const char *value_text(Arena *a, const Value *v) {
@@ -365,13 +371,25 @@ static bool check_names(const Module *m, Diag *d) {
   return ok;
 }
 
+static bool check_early(const Module *m, Diag *d) {
+  const char *why = NULL;
+  if (!m->early_updates) return true;
+  if (m->phase < PHASE_local) why = "ops are not those of a rank yet";
+  if (module_slices(m) > 1) why = "the step has several slices of time";
+  for_each_graph(g, m) {
+    if (g->schedule) why = "ranks run a schedule";
+    if (graph_first_owed(g)) why = "updates are owed to the next step";
+  }
+  return !why || diag_error(d, NULL, "updates cannot be early: %s", why);
+}
+
 bool module_verify(const Module *m, Diag *d) {
   static bool (*const verify[N_PHASES])(const Graph *, Diag *) = {
 #define PHASE(name, means) verify_##name,
 #include "ir/phases.def"
 #undef PHASE
   };
-  if (!check_meshes(m, d) || !check_names(m, d)) return false;
+  if (!check_meshes(m, d) || !check_names(m, d) || !check_early(m, d)) return false;
   for_each_graph(g, m) {
     for (int phase = 0; phase < N_PHASES; phase++)
       if (!verify[phase](g, d)) return false;

@@ -107,7 +107,8 @@ static void find_leads(Carry *c) {
 // Whether it adds up what the norm of all gradients is made of.
 static bool is_of_norm(const Carry *c, const Op *reduce) {
   return (leads_on(c, reduce) & TO_norm) &&
-         value_leads_from(reduce->in[0].value, OP_sum_squares, c->scratch);
+         value_leads_from(reduce->in[0].value, OP_sum_squares,
+                          arena_array(c->scratch, bool, c->g->n_ops));
 }
 
 static bool can_be_carried(const Carry *c, const Op *op) {
@@ -240,7 +241,8 @@ static bool wrong(const Carry *c, const Value *w, const char *why, const char *h
 // The norm of all gradients waits for all of them.
 static bool check_update(const Carry *c, const Value *w, const Value *next) {
   const Op *op = value_optimizer(next);
-  if (!op || !value_leads_from(op->in[op_gscale(op)].value, OP_sum_squares, c->scratch))
+  if (!op || !value_leads_from(op->in[op_gscale(op)].value, OP_sum_squares,
+                               arena_array(c->scratch, bool, c->g->n_ops)))
     return true;
   if (graph_find_output(c->g, "loss_scale"))
     return wrong(c, w, "whether gradients are finite in f16 is known when all are there",

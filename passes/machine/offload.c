@@ -53,21 +53,25 @@ typedef struct Offload {
   Graph *g;
   Diag *d;
   Arena *scratch;
-  const bool *update; // by op id
+  const bool *update; // by op id: what runs once; none where updates are early
   Vec(Away) away;     // by mesh, then in the order of their updates
   Vec(Piece) piece;
 } Offload;
 
 // -- What can be away --------------------------------------------------------------------------
 
+static bool updates(const Offload *s, const Op *op) {
+  return s->update[op->id] || (s->g->module->early_updates && op->part == PART_update);
+}
+
 // Whether updates alone read it, and none after it was made anew.
 static bool find_ops(const Offload *s, Away *a) {
   int64_t skip;
   a->made = view_root(a->new, &skip)->def;
-  if (!a->made || !s->update[a->made->id]) return false;
+  if (!a->made || !updates(s, a->made)) return false;
   for_each_use(u, a->param) {
     Op *op = u->user;
-    if (!op || !s->update[op->id] || op->id > a->made->id) return false;
+    if (!op || !updates(s, op) || op->id > a->made->id) return false;
     if (!a->first || op->id < a->first->id) a->first = op;
   }
   return a->first != NULL;

@@ -308,6 +308,8 @@ static void warn_of_lost(const Annotate *p, const Graph *g, Diag *d) {
     strbuf_addf(&lost, "%sstages run as '%s'", lost.n ? ", " : "", p->m->schedule);
   if (p->m->cross_barrier)
     strbuf_addf(&lost, "%supdates are done in the step after", lost.n ? ", " : "");
+  if (p->m->optimizer_in_backward)
+    strbuf_addf(&lost, "%supdates are done in backward", lost.n ? ", " : "");
   if (!lost.n) return;
   diag_warning(d, NULL, "annotations do not say all of this plan: not that %s", lost.at);
   diag_hint(d, "--emit plan -o FILE.lua writes all of the plan");

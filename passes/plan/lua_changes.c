@@ -4,6 +4,7 @@
 //     recompute(layer)                              what backward reads of these is computed anew
 //     swap(layer)                                   that is in host memory until then
 //     cross_barrier()                               updates wait for the step after
+//     optimizer_in_backward()                       updates do not wait for other gradients
 //     offload(weight)                               states of it are there from step to step
 //     pin(gradient)                                 an op that only says how a gradient lies
 //
@@ -240,7 +241,7 @@ static int offload(lua_State *l) {
   return 0;
 }
 
-// -- Between steps -------------------------------------------------------------------------------
+// -- When updates are done -----------------------------------------------------------------------
 
 // cross_barrier(): updates are done in the step after, right before they are read.
 static int cross_barrier(lua_State *l) {
@@ -251,9 +252,19 @@ static int cross_barrier(lua_State *l) {
   return 0;
 }
 
+// optimizer_in_backward(): each is done as soon as its gradient is whole.
+static int optimizer_in_backward(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  if (p->n_axes) return FAIL(l, NULL, "the model is as it is now: this belongs into 'model'");
+  plan_sharding(l)->g->module->optimizer_in_backward = true;
+  if (p->s->record) p->s->record->optimizer_in_backward = true;
+  return 0;
+}
+
 const luaL_Reg plan_changes[] = {
     {"cross_barrier", cross_barrier},
     {"offload", offload},
+    {"optimizer_in_backward", optimizer_in_backward},
     {"pieces", pieces},
     {"pin", pin},
     {"recompute", recompute},

@@ -335,9 +335,10 @@ static void add_model(StrBuf *b, const Record *r) {
   int n = 0;
   for (int i = 0; i < r->graphs.n; i++)
     n += count_calls(&r->graphs.at[i].model);
-  if (!n && !r->offloaded.n && !r->cross_barrier) return;
+  if (!n && !r->offloaded.n && !r->cross_barrier && !r->optimizer_in_backward) return;
   strbuf_add(b, "function model()\n");
   if (r->cross_barrier) strbuf_add(b, "  cross_barrier()\n");
+  if (r->optimizer_in_backward) strbuf_add(b, "  optimizer_in_backward()\n");
   add_changes(b, r, false);
   add_rows(b, "  ", "offload_row", &r->offloaded);
   strbuf_add(b, "end\n\n");

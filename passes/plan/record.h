@@ -62,7 +62,7 @@ typedef struct Record {
   Vec(GraphRecord) graphs;
   Rows params;    // of the first graph; the others have the same
   Rows offloaded; // of these the weights
-  bool cross_barrier;
+  bool cross_barrier, optimizer_in_backward;
   Lines axes;  // none of one rank
   Lines lists; // of ranks, that are too long for a row
   int64_t size[MAX_AXES];

@@ -3,6 +3,8 @@
 -- So are weights of which the step has copies in 16 bits, as it has on gpus: only their update reads them then. Others
 -- stay on the device.
 --
+-- Updates do not wait for gradients of other weights where that makes room, as with `optimizer_in_backward`.
+--
 -- It needs no ranks: `--plan zero3=4,offload=1` does this to what zero3 keeps on each rank.
 
 function model()

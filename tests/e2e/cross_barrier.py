@@ -20,7 +20,7 @@ from common import NNAOT, mpirun, run, scratch
 from plans import compile_in_a_hurry, counted_traffic, predicted_traffic
 
 STEPS, BEFORE, BUCKET = 5, 2, 16384
-REST = ("pack_grads(bucket={bucket}),stash,widen,fuse,schedule,offload,carry,hurry(cluster=\"{cluster}\"),overlap,swap,"
+REST = ("pack_grads(bucket={bucket}),stash,widen,hoist,fuse,schedule,offload,carry,hurry(cluster=\"{cluster}\"),overlap,swap,"
         "plan_memory")
 ADAM, MOMENTUM, SGD, LAMB = ([*flags, "--clip-norm", 0] for flags in (
     [], ["--optimizer", "sgd:momentum=0.9"], ["--optimizer", "sgd"], ["--optimizer", "lamb"]))

@@ -59,6 +59,7 @@ PLANS = [
     ("recompute", ALL, [4, 2, 8], [], [SUM]),
     ("swap", ALL, [4, 2, 8], [], [SUM]),
     ("offload", ALL, [4, 2, 8], [], [SUM]),
+    ("optimizer_in_backward", ["mlp", "resnet"], [2, 4, 8], [], [SUM]),
     ("cross_barrier", ["mlp", "resnet"], EACH, [], [SUM]),  # gpt2's gradients are clipped
     ("recompute_pieces", ALL, [4], [], [SUM]),
     ("recompute_attention", BOTH, [2, 4, 8], [], [SUM]),

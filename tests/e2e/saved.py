@@ -40,6 +40,7 @@ CASES = [
     ("recompute", 4, "resnet", []),
     ("zero3=2,offload=1", 2, "gpt2", []),
     ("dp=2,cross_barrier=1", 2, "gpt2", []),
+    ("dp=2,optimizer_in_backward=1", 2, "gpt2", []),
     (ORDERED, 2, "mlp", []),
     ("search", 4, "mlp", ["--cluster", "cpu"]),
     ("search", 4, "gpt2", []),
