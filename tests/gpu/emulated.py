@@ -1,6 +1,6 @@
 """Programs for gpus, run on the emulator: losses of 20 steps equal those of the same program for processors, also
 when the batch is cut into micro-batches.  A run that is resumed goes on with the same bits, and what is in host memory
-until backward, or from step to step, changes none.
+until backward, or from step to step, changes none, nor do updates in backward.
 
     emulated.py SAMPLE     in f32 against --target cpu, in bf16 against PyTorch in f32; 1, 2 and 4 ranks
 
@@ -62,6 +62,8 @@ def away_differs(folder, name):
     failed = False
     for ranks, without, plan, more in ((1, "dp", "swap", []), (2, "pp=2", "pp=2,swap=1", cut),
                                        (4, "zero3=4", "zero3=4,swap=1", []), (1, "dp", "offload", []),
+                                       (1, "dp", "optimizer_in_backward", ["--dtype", "bf16"]),
+                                       (2, "dp", "offload=2,optimizer_in_backward=1", []),
                                        (2, "zero3=2", "zero3=2,offload=1", ["--dtype", "bf16"])):
         cuda = ["--target", "cuda:sm_90", *more, "--plan"]
         same = losses(folder, name, ranks, 5, [*cuda, plan]) == losses(folder, name, ranks, 5, [*cuda, without])
