@@ -134,6 +134,7 @@ set(PASS_FILES
   prove/prove.c
   prove/prove_pieces.c
   prove/prove_why.c
+  cost/clocks.c
   cost/collectives.c
   cost/cost.c
   cost/cost_comm.c

@@ -17,12 +17,9 @@
 //
 // All ranks do the same in the same order, as before.
 
-#include <math.h>
-
 #include "base/vec.h"
-#include "cost/collectives.h"
+#include "cost/clocks.h"
 #include "cost/cost.h"
-#include "cost/cost_comm.h"
 #include "ir/owed.h"
 #include "ir/place.h"
 #include "pass.h"
@@ -31,14 +28,10 @@ enum { STEPS = 4 };
 
 typedef struct Hurry {
   Graph *g;
-  const Cluster *cluster;
-  CommPrices *prices;
   Arena *arena;
+  Clocks clocks;
   OwedGroups groups;
-  int64_t *due; // by op id of carried all_reduces, in the order of a step; 0: of others
-  double
-      *done; // by op id, of all_reduces: when the queue has done them, of carried ones in the next
-  double now, queue;
+  int64_t *due;    // by op id of carried all_reduces, in the order of a step; 0: of others
   Vec(Op *) ready; // that have not started
   Op **before;     // by op id: what it starts before; NULL: where it is
   int64_t n;
@@ -64,45 +57,12 @@ static void find_due(Hurry *h) {
   }
 }
 
-// -- Two clocks --------------------------------------------------------------------------------
-
-static void wait_for(Hurry *h, const Op *op) {
-  for (int i = 0; i < op->n_in && !op_is_view(op); i++) {
-    const Op *made = reduce_read(op, i);
-    if (made) h->now = fmax(h->now, h->done[made->id]);
-  }
-}
-
-static void put_in_queue(Hurry *h, const Op *op) {
-  h->queue = fmax(h->queue, h->now) + comm_price(h->prices, op)->cost.seconds;
-  h->done[op->id] = h->queue;
-}
-
-static bool moves_data(const Op *op) {
-  return op_mesh(op) && op_is_collective(op);
-}
-
-// Buckets are packed where their members are made.
-static double seconds_of(const Hurry *h, const Op *op) {
-  bool none = op_is_view(op) || op->kind == OP_pack || moves_data(op);
-  return none ? 0 : op_seconds(h->cluster, op);
-}
-
-static void compute(Hurry *h, const Op *op) {
-  if (op_is_view(op)) return;
-  wait_for(h, op);
-  h->now += seconds_of(h, op);
-  if (!moves_data(op)) return;
-  put_in_queue(h, op);
-  if (op->kind != OP_all_reduce) h->now = h->queue;
-}
-
 // What the step before owes and is due before this one.
 static void settle(Hurry *h, const Op *op) {
   for (int i = 0; i < h->groups.n; i++) {
     const Op *owed = h->groups.at[i].first;
     for (int k = 0; h->groups.at[i].due == op && k < h->groups.at[i].n; k++, owed = owed->next)
-      compute(h, owed);
+      clocks_run(&h->clocks, owed);
   }
 }
 
@@ -114,7 +74,7 @@ static void start_first(Hurry *h, Op *before) {
     if (h->due[h->ready.at[i]->id] < h->due[h->ready.at[first]->id]) first = i;
   Op *op = h->ready.at[first];
   h->before[op->id] = before;
-  put_in_queue(h, op);
+  clocks_queue(&h->clocks, op);
   for (int i = first; i + 1 < h->ready.n; i++)
     h->ready.at[i] = h->ready.at[i + 1];
   h->ready.n--;
@@ -125,25 +85,18 @@ static void start_first(Hurry *h, Op *before) {
 static void go_through_step(Hurry *h) {
   Op *first_owed = graph_first_owed(h->g);
   for (Op *op = h->g->first; op != first_owed; op = op->next) {
-    double until = h->now + seconds_of(h, op);
-    while (until > h->now && h->ready.n && h->queue < until)
+    const Clocks *c = &h->clocks;
+    double until = c->now + clocks_seconds(c, op);
+    while (until > c->now && h->ready.n && c->queue < until)
       start_first(h, op);
     settle(h, op);
     if (h->due[op->id])
       vec_push(h->arena, &h->ready, op);
     else
-      compute(h, op);
+      clocks_run(&h->clocks, op);
   }
   while (h->ready.n)
     start_first(h, first_owed);
-}
-
-// The next step begins where this one ends.
-static void begin_again(Hurry *h) {
-  for_each_op(op, h->g)
-    h->done[op->id] -= h->now;
-  h->queue -= h->now;
-  h->now = 0;
 }
 
 // What only owed ops read, as they do the reduce.
@@ -164,7 +117,8 @@ static void move_reduces(Hurry *h) {
     int first = -1;
     for (int i = 0; i < carried.n; i++) {
       Op *op = carried.at[i];
-      if (op && (first < 0 || h->done[op->id] < h->done[carried.at[first]->id])) first = i;
+      if (op && (first < 0 || h->clocks.done[op->id] < h->clocks.done[carried.at[first]->id]))
+        first = i;
     }
     Op *op = carried.at[first], *before = h->before[op->id];
     carried.at[first] = NULL;
@@ -179,17 +133,16 @@ bool pass_hurry(Module *m, const PassOptions *o, Diag *d) {
   bool ok;
   Hurry h = {.g = module_first_entry(m), .arena = opt_scratch(o)};
   if (!h.g || !graph_first_owed(h.g)) return true;
-  h.cluster = cost_cluster(opt_str(o, "cluster"), m, h.arena, d, &ok);
-  if (!h.cluster) return ok;
+  const Cluster *cluster = cost_cluster(opt_str(o, "cluster"), m, h.arena, d, &ok);
+  if (!cluster) return ok;
   graph_renumber(h.g);
-  h.prices = comm_prices_new(h.arena, h.cluster);
+  h.clocks = clocks_new(h.g, cluster, h.arena);
   h.due = arena_array(h.arena, int64_t, h.g->n_ops);
-  h.done = arena_array(h.arena, double, h.g->n_ops);
   h.before = arena_array(h.arena, Op *, h.g->n_ops);
   graph_owed_groups(h.g, h.arena, &h.groups);
   find_due(&h);
   for (int i = 0; i < STEPS; i++) {
-    begin_again(&h);
+    clocks_begin(&h.clocks, h.g); // where the step before ends
     go_through_step(&h);
   }
   move_reduces(&h);

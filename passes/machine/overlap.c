@@ -27,11 +27,8 @@
 //
 // It stands behind `schedule`: ops of one segment stay in it.
 
-#include <math.h>
-
-#include "cost/collectives.h"
+#include "cost/clocks.h"
 #include "cost/cost.h"
-#include "cost/cost_comm.h"
 #include "distribute/part.h"
 #include "pass.h"
 #include "plan_blocks.h"
@@ -45,12 +42,10 @@ enum {
 typedef struct Overlap {
   Graph *g;
   const Cluster *cluster;
-  CommPrices *prices;
   Arena *arena;
   int64_t n_times;
   Op **at;          // in order, by time; NULL: moved before
   int *list;        // of the plan that is computed anew, by time; 0: of none
-  double *done;     // of all_reduces, by op id: when the queue has done them
   bool *is_anew;    // by op id: it is computed anew, or follows from only such ops
   Planner planner;  // what is in memory when
   bool limited;     // by the memory of a device
@@ -141,39 +136,6 @@ static bool is_ready(const Op *op, const bool *stays) {
   return true;
 }
 
-// -- Two clocks --------------------------------------------------------------------------------
-
-typedef struct Clocks {
-  double now, queue;
-} Clocks;
-
-// When all that the op waits for is done.
-static double ready_at(const Overlap *x, const Op *op) {
-  double ready = 0;
-  if (op_is_view(op)) return 0;
-  for (int i = 0; i < op->n_in; i++) {
-    int64_t skip;
-    const Op *def = view_root(op->in[i].value, &skip)->def;
-    if (def) ready = fmax(ready, x->done[def->id]);
-  }
-  return ready;
-}
-
-// An all_reduce is waited for by who reads it, all else at once.
-static void run(Overlap *x, Clocks *c, const Op *op) {
-  if (op_is_view(op)) return;
-  c->now = fmax(c->now, ready_at(x, op));
-  if (!op_mesh(op) || !op_is_collective(op)) {
-    c->now += op_seconds(x->cluster, op);
-    return;
-  }
-  c->queue = fmax(c->queue, c->now) + comm_price(x->prices, op)->cost.seconds;
-  if (op->kind == OP_all_reduce)
-    x->done[op->id] = c->queue;
-  else
-    c->now = c->queue;
-}
-
 // -- The pass ----------------------------------------------------------------------------------
 
 typedef struct Lists {
@@ -189,7 +151,7 @@ static bool is_near(Lists *l, int list) {
 // Moves ops before the one that waits, at time `t`, until the wait is filled.
 static void fill(Overlap *x, Clocks *c, int64_t t, bool *stays) {
   Op *wait = x->at[t];
-  double until = ready_at(x, wait);
+  double until = clocks_ready(c, wait);
   int64_t last = t;
   Lists lists = {0};
   for (int64_t k = t; k < x->n_times && k < t + WINDOW; k++)
@@ -198,10 +160,10 @@ static void fill(Overlap *x, Clocks *c, int64_t t, bool *stays) {
     Op *op = x->at[k];
     if (!is_near(&lists, x->list[k])) break;
     if (!op || !x->is_anew[op->id] || !is_alike(op, wait) || !is_ready(op, stays) ||
-        ready_at(x, op) > c->now || !takes_room(x, op, t, k))
+        clocks_ready(c, op) > c->now || !takes_room(x, op, t, k))
       continue;
     op_move_before(op, wait);
-    run(x, c, op);
+    clocks_run(c, op);
     stays[op->id] = false;
     x->at[k] = NULL;
     x->n++;
@@ -211,13 +173,13 @@ static void fill(Overlap *x, Clocks *c, int64_t t, bool *stays) {
 }
 
 static void overlap(Overlap *x) {
-  Clocks c = {0};
+  Clocks c = clocks_new(x->g, x->cluster, x->arena);
   bool *stays = arena_array(x->arena, bool, x->g->n_ops);
   for (int64_t t = 0; t < x->n_times; t++) {
     const Op *op = x->at[t];
     if (!op) continue;
-    if (op->part == PART_backward && ready_at(x, op) > c.now) fill(x, &c, t, stays);
-    run(x, &c, op);
+    if (op->part == PART_backward && clocks_ready(&c, op) > c.now) fill(x, &c, t, stays);
+    clocks_run(&c, op);
   }
 }
 
@@ -239,11 +201,9 @@ static bool any_may_overlap(const Module *m) {
 
 static void overlap_graph(Overlap *x, Graph *g) {
   x->g = g;
-  x->prices = comm_prices_new(x->arena, x->cluster);
   x->n_times = graph_end(g) + 1;
   x->at = arena_array(x->arena, Op *, x->n_times);
   x->list = arena_array(x->arena, int, x->n_times);
-  x->done = arena_array(x->arena, double, g->n_ops);
   x->is_anew = arena_array(x->arena, bool, g->n_ops);
   for_each_op(op, g) {
     x->at[op_time(op)] = op;

@@ -1,0 +1,54 @@
+// See clocks.h.
+
+#include "clocks.h"
+
+#include <math.h>
+
+#include "collectives.h"
+#include "cost.h"
+#include "ir/op.h"
+#include "ir/place.h"
+
+Clocks clocks_new(const Graph *g, const Cluster *cluster, Arena *a) {
+  return (Clocks){.cluster = cluster,
+                  .prices = comm_prices_new(a, cluster),
+                  .done = arena_array(a, double, g->n_ops)};
+}
+
+double clocks_ready(const Clocks *c, const Op *op) {
+  double ready = 0;
+  for (int i = 0; i < op->n_in && !op_is_view(op); i++) {
+    int64_t skip;
+    const Op *made = view_root(op->in[i].value, &skip)->def;
+    if (made && made->kind == OP_all_reduce) ready = fmax(ready, c->done[made->id]);
+  }
+  return ready;
+}
+
+static bool moves_data(const Op *op) {
+  return op_mesh(op) && op_is_collective(op);
+}
+
+double clocks_seconds(const Clocks *c, const Op *op) {
+  return op_is_view(op) || moves_data(op) ? 0 : op_seconds(c->cluster, op);
+}
+
+void clocks_queue(Clocks *c, const Op *op) {
+  c->queue = fmax(c->queue, c->now) + comm_price(c->prices, op)->cost.seconds;
+  c->done[op->id] = c->queue;
+}
+
+void clocks_run(Clocks *c, const Op *op) {
+  if (op_is_view(op)) return;
+  c->now = fmax(c->now, clocks_ready(c, op)) + clocks_seconds(c, op);
+  if (!moves_data(op)) return;
+  clocks_queue(c, op);
+  if (op->kind != OP_all_reduce) c->now = c->queue;
+}
+
+void clocks_begin(Clocks *c, const Graph *g) {
+  for_each_op(op, g)
+    c->done[op->id] -= c->now;
+  c->queue -= c->now;
+  c->now = 0;
+}
