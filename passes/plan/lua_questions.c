@@ -165,13 +165,10 @@ static const Repeats *repeats_of(lua_State *l) {
   return p->repeats;
 }
 
-static void push_occurrences(lua_State *l, const Block *b) {
-  lua_createtable(l, b->n, 0);
-  for (int i = 0; i < b->n; i++) {
-    lua_createtable(l, b->n_ops, 0);
-    push_members(l, b->at[i], 0);
-    lua_rawseti(l, -2, i + 1);
-  }
+static void push_occurrence(lua_State *l, const Occurrence *o, int number) {
+  lua_createtable(l, o->block->n_ops, 0);
+  push_members(l, o, 0);
+  lua_rawseti(l, -2, number);
 }
 
 // blocks(): what repeats in the model, that with the most ops first: a list of blocks, each a list
@@ -180,7 +177,10 @@ static int list_blocks(lua_State *l) {
   const Repeats *r = repeats_of(l);
   lua_createtable(l, r->n_blocks, 0);
   for (int b = 0; b < r->n_blocks; b++) {
-    push_occurrences(l, r->block[b]);
+    const Block *block = r->block[b];
+    lua_createtable(l, block->n, 0);
+    for (int i = 0; i < block->n; i++)
+      push_occurrence(l, block->at[i], i + 1);
     lua_rawseti(l, -2, b + 1);
   }
   return 1;
@@ -202,13 +202,38 @@ static void push_runs(lua_State *l) {
   }
 }
 
-// layers(): the occurrences of the first of blocks(); runs of ops where nothing repeats.
+static uint32_t first_id(const Occurrence *o) {
+  uint32_t first = UINT32_MAX;
+  for (int i = 0; i < o->block->n_members; i++) {
+    const Member *m = &o->member[i];
+    uint32_t id = m->op ? m->op->id : first_id(m->inner);
+    if (id < first) first = id;
+  }
+  return first;
+}
+
+static int by_first_op(const void *x, const void *y) {
+  uint32_t a = first_id(*(Occurrence *const *)x), b = first_id(*(Occurrence *const *)y);
+  return (a > b) - (a < b);
+}
+
+// layers(): the occurrences of all blocks that are in no other, in order of their first ops; runs
+// of ops where nothing repeats.
 static int list_layers(lua_State *l) {
   const Repeats *r = repeats_of(l);
-  if (r->n_blocks)
-    push_occurrences(l, r->block[0]);
-  else
+  Arena *a = program_of(l)->s->scratch;
+  Vec(Occurrence *) layer = {0};
+  for (int b = 0; b < r->n_blocks; b++)
+    for (int i = 0; i < r->block[b]->n; i++)
+      if (!r->block[b]->at[i]->outer) vec_push(a, &layer, r->block[b]->at[i]);
+  if (!layer.n) {
     push_runs(l);
+    return 1;
+  }
+  qsort(layer.at, (size_t)layer.n, sizeof *layer.at, by_first_op);
+  lua_createtable(l, layer.n, 0);
+  for (int i = 0; i < layer.n; i++)
+    push_occurrence(l, layer.at[i], i + 1);
   return 1;
 }
 
