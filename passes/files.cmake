@@ -38,33 +38,33 @@ set(PASS_FILES
   lua/lua_steady.c
   cluster/cluster.c
   cluster/cluster_file.c
-  plan/annotate.c
-  plan/annotated.c
   plan/assign.c
   plan/factoring.c
-  plan/lua_annotations.c
-  plan/lua_changes.c
-  plan/lua_graph.c
-  plan/lua_open.c
-  plan/lua_plan.c
-  plan/lua_program.c
-  plan/lua_questions.c
-  plan/lua_rows.c
-  plan/lua_splits.c
-  plan/made_for.c
   plan/op_names.c
   plan/order.c
   plan/outer.c
-  plan/pieces.c
   plan/plan.c
-  plan/record.c
-  plan/record_rows.c
   plan/said.c
   plan/sections.c
   plan/sharding.c
-  plan/split_classes.c
   plan/transform.c
-  plan/unpack.c
+  plan/calls/lua_annotations.c
+  plan/calls/lua_changes.c
+  plan/calls/lua_graph.c
+  plan/calls/lua_open.c
+  plan/calls/lua_plan.c
+  plan/calls/lua_program.c
+  plan/calls/lua_questions.c
+  plan/calls/lua_rows.c
+  plan/calls/lua_splits.c
+  plan/calls/pieces.c
+  plan/calls/split_classes.c
+  plan/calls/unpack.c
+  plan/saved/made_for.c
+  plan/saved/record.c
+  plan/saved/record_rows.c
+  plan/annotations/annotate.c
+  plan/annotations/annotated.c
   choose/candidates.c
   choose/choose.c
   choose/failed.c

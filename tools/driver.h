@@ -21,7 +21,7 @@
 #include "options.h"
 #include "pass.h"
 #include "plan/plan.h"
-#include "plan/record.h"
+#include "plan/saved/record.h"
 #include "summary.h"
 
 typedef enum Emit { EMIT_exe, EMIT_nn, EMIT_c, EMIT_plan, EMIT_onnx } Emit;

@@ -10,8 +10,8 @@
 //
 // Ops that have a turn (Origin) depend on the one before as if they read it.  What is computed anew
 // for gradients (recompute.c) joins no ops of forward: there it would be kept.  And what is of
-// different pieces (plan/pieces.h) is not joined, as the sum over all of them would be: it would
-// read what every piece made, when the last one is done, and pieces are there to keep less.
+// different pieces (plan/calls/pieces.h) is not joined, as the sum over all of them would be: it
+// would read what every piece made, when the last one is done, and pieces are there to keep less.
 //
 // Where a plan has no barrier between steps (carry.c), what the update makes for a report alone, as
 // the norm of all gradients, is not joined with what weights are updated by: the updates would wait

@@ -33,8 +33,8 @@
 //
 // optimizer.c chooses the next one.
 //
-// Of a model in pieces (plan/pieces.h) each piece of an op has a gradient for the weight that it
-// reads.  Those by the pieces of one op are added up first, and then the sums: ops that read one
+// Of a model in pieces (plan/calls/pieces.h) each piece of an op has a gradient for the weight that
+// it reads.  Those by the pieces of one op are added up first, and then the sums: ops that read one
 // weight may be on different ranks, as both ends of a pipeline are, and a sum over all would go
 // from one to the other and back for every piece.
 //

@@ -22,10 +22,10 @@
 // of its list.  What nobody reads of a list is not repeated: running statistics are updated once.
 // What is drawn at random is decided by key and element, so it is drawn again as it was.
 //
-// What a rank computes in pieces (plan/pieces.h) need not be all there at a time either, if the
-// list is `by_piece`.  Take a layer whose attention is cut in two: gradients of what follows want
-// %s, which all pieces are summed up in, and what is in the pieces is wanted only later, by the
-// gradients of each.  So it is made twice, once on the way to %s and once for gradients, right
+// What a rank computes in pieces (plan/calls/pieces.h) need not be all there at a time either, if
+// the list is `by_piece`.  Take a layer whose attention is cut in two: gradients of what follows
+// want %s, which all pieces are summed up in, and what is in the pieces is wanted only later, by
+// the gradients of each.  So it is made twice, once on the way to %s and once for gradients, right
 // before those of its piece; and one piece is there at a time, at the price of computing it once
 // more.
 //

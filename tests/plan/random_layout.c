@@ -10,7 +10,7 @@
 #include "distribute/mesh.h"
 #include "ir/op.h"
 #include "ir/split.h"
-#include "plan/split_classes.h"
+#include "plan/calls/split_classes.h"
 
 static Mesh *random_mesh(Module *m, Random *r, bool time, Diag *d) {
   StrBuf text = {.arena = m->arena};

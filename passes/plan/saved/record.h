@@ -32,9 +32,9 @@
 #define RECORD_H
 
 #include "made_for.h"
-#include "op_names.h"
+#include "plan/op_names.h"
+#include "plan/sharding.h"
 #include "record_rows.h"
-#include "sharding.h"
 
 typedef Vec(const char *) Lines;
 

@@ -6,7 +6,7 @@
 #include "lua/lua_places.h"
 #include "lua/lua_steady.h"
 #include "lua_graph.h"
-#include "plan_texts.h"
+#include "plan/plan_texts.h"
 
 enum { MAX_DEPTH = 8 }; // of programs that apply programs
 

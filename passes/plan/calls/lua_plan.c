@@ -11,7 +11,7 @@
 #include "distribute/part.h"
 #include "ir/op.h"
 #include "lua_graph.h"
-#include "record.h"
+#include "plan/saved/record.h"
 #include "schedule/names.h"
 
 // -- Where a split leads -----------------------------------------------------------------------

@@ -8,8 +8,8 @@
 #define LUA_GRAPH_H
 
 #include "lua/lua_sandbox.h"
-#include "op_names.h"
-#include "plan.h"
+#include "plan/op_names.h"
+#include "plan/plan.h"
 
 struct PlanProgram {
   Sandbox box;

@@ -22,7 +22,7 @@
 #include "ir/op.h"
 #include "lua/lua_steady.h"
 #include "lua_graph.h"
-#include "made_for.h"
+#include "plan/saved/made_for.h"
 
 // -- Names -------------------------------------------------------------------------------------
 

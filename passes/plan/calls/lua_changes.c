@@ -19,7 +19,7 @@
 #include "ir/verify.h"
 #include "lua_graph.h"
 #include "pieces.h"
-#include "record.h"
+#include "plan/saved/record.h"
 #include "split_classes.h"
 #include "unpack.h"
 

@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "assign.h"
 #include "base/vec.h"
 #include "distribute/part.h"
 #include "ir/annotations.h"
 #include "ir/build.h"
 #include "ir/op.h"
+#include "plan/assign.h"
 
 // An op by its node, in the order of the graph.
 typedef struct NodeOp {

@@ -1,7 +1,7 @@
 // What the program of a plan may ask to be done of the model's annotations: annotated.h.
 
-#include "annotated.h"
 #include "lua_graph.h"
+#include "plan/annotations/annotated.h"
 
 // annotations(axis): what they say along it is said of the ops.
 int plan_annotations(lua_State *l) {

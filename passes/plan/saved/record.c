@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "assign.h"
 #include "distribute/part.h"
 #include "ir/op.h"
-#include "said.h"
+#include "plan/assign.h"
+#include "plan/said.h"
 
 enum {
   MAX_CELLS = 5 + MAX_AXES, // of tables

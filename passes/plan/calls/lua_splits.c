@@ -5,12 +5,12 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "assign.h"
 #include "ir/op.h"
 #include "ir/verify.h"
 #include "lua/lua_steady.h"
 #include "lua_graph.h"
-#include "said.h"
+#include "plan/assign.h"
+#include "plan/said.h"
 
 // -- Splits of ops -----------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@
 #ifndef ANNOTATED_H
 #define ANNOTATED_H
 
-#include "sharding.h"
+#include "plan/sharding.h"
 
 // `line` is what says so.  How many errors were reported.
 int annotated_apply(Sharding *s, int axis, const Loc *line, Diag *d);
