@@ -1,4 +1,4 @@
-// Which of what programs said leaves a search nothing: see problem.h.
+// Which of what programs said leaves a search nothing: see solved.h.
 //
 //     op_trans(fc, "0", axis)          every weight of fc and proj is whole on every rank then, which is
 //     op_trans(proj, "0", axis)        more than a device has; either alone could be had
@@ -16,6 +16,7 @@
 #include "plan/op_names.h"
 #include "plan/said.h"
 #include "problem.h"
+#include "solved.h"
 
 enum { SECONDS_EACH = 2, SECONDS_ALL = 30, MAX_LINES = 64 };
 #define ANY_PLAN 1e9 // a gap that every plan is within

@@ -14,7 +14,10 @@
 #include "ir/kernel.h"
 #include "ir/op.h"
 #include "ir/split.h"
+#include "lies.h"
+#include "prices.h"
 #include "problem.h"
+#include "splits.h"
 
 // -- From one layout to another ------------------------------------------------------------------
 

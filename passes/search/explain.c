@@ -19,6 +19,7 @@
 #include "ir/verify.h"
 #include "plan/op_names.h"
 #include "problem.h"
+#include "solved.h"
 
 enum { MAX_EXPLAINED = 8 }; // nodes: each of their choices is a problem of its own
 

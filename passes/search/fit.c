@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "memory.h"
+#include "solved.h"
 
 // Of each time that the solver is asked.
 #define LEAST_SECONDS 0.2

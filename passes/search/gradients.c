@@ -21,6 +21,7 @@
 #include "ir/split.h"
 #include "lettered.h"
 #include "problem.h"
+#include "splits.h"
 
 #include <string.h>
 

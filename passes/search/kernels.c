@@ -19,7 +19,9 @@
 #include "ir/split.h"
 #include "lives.h"
 #include "machine/widen.h"
+#include "prices.h"
 #include "problem.h"
+#include "splits.h"
 #include "timed.h"
 
 #include <string.h>

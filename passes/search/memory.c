@@ -9,6 +9,7 @@
 #include "distribute/part.h"
 #include "ir/loops.h"
 #include "ir/op.h"
+#include "lies.h"
 #include "moments.h"
 #include "plan/outer.h"
 

@@ -20,8 +20,11 @@
 #include "distribute/part.h"
 #include "ir/op.h"
 #include "ir/split.h"
+#include "lies.h"
 #include "plan/said.h"
+#include "prices.h"
 #include "problem.h"
+#include "splits.h"
 #include "timed.h"
 
 enum { MAX_OPS = 400 }; // of the model that are decided one by one

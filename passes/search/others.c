@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "search.h"
+#include "solved.h"
 
 enum { MOST = 12 };
 #define WORK 1e6 // of each time that the solver is asked

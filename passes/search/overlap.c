@@ -18,7 +18,9 @@
 #include "distribute/pack_grads.h"
 #include "distribute/part.h"
 #include "ir/op.h"
+#include "lies.h"
 #include "problem.h"
+#include "solved.h"
 
 // Gradients that lie alike and wait for others to be reduced with.
 typedef struct Waiting {

@@ -1,12 +1,11 @@
-// What the files of the search share: the problem that is made of a graph, and solved.  README.md
-// says which file makes which part of it.
+// The problem that is made of a graph: nodes, what each may choose, and what two of them cost
+// together.  README.md says which file makes which part of it.
 
 #ifndef PROBLEM_H
 #define PROBLEM_H
 
 #include "base/vec.h"
 #include "distribute/transition.h"
-#include "ir/work.h"
 #include "repeats/repeats.h"
 #include "search.h"
 
@@ -95,91 +94,10 @@ void edges_make(Problem *p);
 // Both.  False where a node has no choice at all, which the solver must not be given.
 bool choices_make(Problem *p);
 
-// After an error that nothing can be had: notes about the fewest lines of programs that leave
-// nothing. False where there is nothing without them either.
-bool search_conflict(const Problem *p, Diag *d);
-
 // The edge between what makes a value, or makes it for all, and a reader, an op of the model; or,
 // with NULL for that, what makes it for all.  NULL where there is none.
 const Pair *pair_between(const Problem *p, const Value *v, const Use *reader);
 // What it costs as the solver has it.
 int64_t *pair_cost(const Problem *p, const Pair *e);
-
-// How much of what reduces gradients and the loss is done beside backward.
-typedef struct Overlap {
-  double hidden;  // seconds
-  double exposed; // the part of it all that is not hidden; 1 where there is none
-} Overlap;
-
-Overlap overlap_of(const Problem *p, const int *choice);
-
-// The cheapest choice that fits.
-typedef struct Solved {
-  SolverProblem problem; // that was solved at last, in which this is the cheapest
-  SolverResult result;
-  int64_t peak; // bytes of a rank; 0: it is not known
-  bool bound;   // with more memory it may be cheaper
-  Overlap overlap;
-  double step;    // seconds, without what is hidden
-  double seconds; // that it took to find
-  double work;    // the same, as the solver counts
-} Solved;
-
-Solved search_solve(Problem *p);
-// What is about as cheap, best first, in `a`; none of a large problem (others.c).  Returns how
-// many.
-int search_others(const Problem *p, const Solved *solved, Arena *a, const int ***out);
-// What is found first within the options.
-SolverResult search_any(Problem *p);
-
-// Finds model_op and model_letter.
-void gradients_find(Problem *p);
-// Sets what a gradient splits when its op of the model splits what it does now.
-void choose_gradient_split(const Problem *p, Op *op, const Op *of);
-// The work of an op's kernel as one device has it, and seconds of it as the op splits now.
-OpWork kernel_work(const Problem *p, const Op *op);
-double kernel_seconds(const Problem *p, const Op *op, const OpWork *work);
-// Of all that it does in a step, on one device.
-double whole_seconds(const Problem *p, const Op *op);
-// The costs of an op's kernels; those of its gradient's ops, in order, are added.
-void price_op(const Problem *p, Node *n);
-void price_gradients(const Problem *p, Node *n, Op *const *gradient, int count);
-// Of a weight's update; and of the norm, of which several may share each cost.
-void price_weight(Problem *p, Node *n);
-void price_norms(Problem *p);
-
-// What updates the weight splits what its states do along the axis, as far as programs allow it;
-// `why` is the line that wants it.
-void split_update(const Problem *p, const Value *v, Sbp states, int axis, const Loc *why);
-
-// The op as that choice has it, until the next: Op.split is set.
-void choose_split(const Problem *p, const Node *n, const Choice *c);
-// How the op gives result `i` and wants operand `i`, and how the gradient of that operand comes out
-// of its gradient; the op splits what the choice says.
-const Layout *op_gives(const Problem *p, const Op *op, int i);
-const Layout *op_wants(const Problem *p, const Op *op, int i, const Choice *c);
-const Layout *op_gradient(const Problem *p, const Op *op, int i, const Choice *c);
-// The weight that a value is, or is cast from; NULL: none.  What weights in 16 bits are read as is
-// made of them once, and their gradients are those of the weights, in the type of these.
-const Value *weight_of(const Value *v);
-// In how many parts a value lies.
-double parts_of(const Layout *l);
-// A value as a node has it: along axes that are not searched as is known.
-const Layout *lies_as(const Problem *p, const Value *v, const Sbp *lies);
-const Layout *back_as(const Problem *p, const Value *v, const Sbp *back); // its gradient
-
-// What the choices of a value, or of the ops of a kind or place, would cost; NULL: nothing is
-// called so.  `choice`, or NULL, is what was taken, which need not be the cheapest (others.c).
-const char *search_explain(const Problem *p, const SolverProblem *problem, const char *what,
-                           const int *choice);
-
-// How a value is moved: all of it at once; with others, axis by axis, so that it takes no time to
-// start; or each slice of time by itself.
-typedef enum Moves { AT_ONCE, WITH_OTHERS, BY_SLICE } Moves;
-
-// Seconds from one layout to another; infinite where comm has no route.
-double price(Problem *p, const Type *whole, const Layout *from, const Layout *to, Moves moves);
-int64_t cost_of(const Problem *p, double seconds);
-int64_t times_cost(int64_t cost, int n); // infinite ones stay so
 
 #endif

@@ -11,7 +11,10 @@
 #include "lives.h"
 #include "plan/outer.h"
 #include "plan/said.h"
+#include "prices.h"
 #include "problem.h"
+#include "solved.h"
+#include "splits.h"
 #include "timed.h"
 
 #include <string.h>

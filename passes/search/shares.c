@@ -9,6 +9,8 @@
 
 #include "ir/op.h"
 #include "ir/split.h"
+#include "lies.h"
+#include "splits.h"
 
 // What is asked of a node again and again, by layers that are decided alike: how its op gives its
 // results and wants its operands, or how its value lies and its gradient; NULL before.

@@ -14,8 +14,11 @@
 #include "distribute/part.h"
 #include "ir/op.h"
 #include "ir/split.h"
+#include "lies.h"
 #include "plan/said.h"
+#include "prices.h"
 #include "problem.h"
+#include "splits.h"
 
 #include <string.h>
 
