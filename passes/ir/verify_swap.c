@@ -52,9 +52,11 @@ static bool reads_host(const Op *op, int i) {
          op->in[0].value->def->kind == OP_swap_in;
 }
 
-// Whether nobody may read it but what copies it.
-static bool is_away(const Value *v) {
-  bool brought = v->def || v->graph->module->phase >= PHASE_planned;
+// Whether nobody may read it, or what it is a view of, but what copies it.
+static bool is_away(Value *v) {
+  int64_t skip;
+  const Value *root = view_root(v, &skip);
+  bool brought = root->def || v->graph->module->phase >= PHASE_planned;
   return brought && value_on_host(v);
 }
 
@@ -72,7 +74,7 @@ static bool check_op(const Op *op, Diag *d) {
 
 // A parameter is updated where it is.
 static bool check_result(const Result *r, Diag *d) {
-  const Value *v = r->use.value;
+  Value *v = r->use.value;
   const Loc *loc = v->def ? v->def->loc : v->loc;
   if (is_away(v) && !(r->target && r->target->host))
     return diag_error(d, loc, "a result of the graph is in host memory");

@@ -231,12 +231,12 @@ static Reason in_the_way(const Hoist *h) {
   const Module *m = h->g->module;
   if (m->cross_barrier)
     return (Reason){"cross_barrier wants it in the step after", "leave cross_barrier out"};
-  if (module_slices(m) > 1)
-    return (Reason){"its gradient is a sum over several micro-batches, whole after the last",
-                    "take one of --micro-batches, and no --accumulate"};
   if (m->meshes && m->meshes->next)
     return (Reason){"ranks are several stages, or do other parts of the model",
                     "take a plan by which all ranks do the same"};
+  if (module_slices(m) > 1)
+    return (Reason){"its gradient is a sum over several micro-batches, whole after the last",
+                    "have one micro-batch and no --accumulate"};
   if (!waits_for_norm(h)) return (Reason){0};
   if (graph_find_output(h->g, "loss_scale"))
     return (Reason){"whether gradients are finite in f16 is known when all are there",

@@ -63,6 +63,8 @@ PLANS = [
     ("pp=2,coshard=2,recompute_pieces=1", ["gpt"], [4], ["--micro-batches", 2], [MOVE, SUM]),
     ("tp=4,recompute=1", ["gpt_tied", "moe"], [4], [], [SUM]),
     ("zero3=2,recompute=2", ["vit", "gpt"], [4], [], [SUM, SCATTER, GATHER]),
+    ("offload", ["vit", "gpt"], [2, 4], [], [SUM]),
+    ("zero3=2,offload=2", ["vit", "moe"], [4], [], [SUM, SCATTER, GATHER]),
     ("pp=2,recompute=2", ["bert", "gpt"], [4], ["--micro-batches", 2], [MOVE, SUM]),
     ("search=4,recompute=1", ["gpt", "axial"], [4], FAST, []),
     ("ep", ["moe"], [4, 2, 8], [], [SUM]),
