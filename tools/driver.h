@@ -107,7 +107,8 @@ const PipelineOptions *run_options(const Settings *s, Compiled *c, Arena *a);
 
 // -- driver_choose.c -------------------------------------------------------------------------
 
-// Whether nnaot chooses the plan: one rank has nothing to choose.
+// Whether nnaot chooses how ranks share the work: one rank has nothing to share, but where its
+// memory is limited takes a plan that needs less.
 bool is_auto(const Settings *s);
 // Whether the plan is what the model is annotated with.
 bool follows_annotations(const Settings *s);

@@ -346,10 +346,8 @@ static bool check_memory(const Settings *s, const Module *m, const Cluster *c, A
              "the plan does not fit: rank %d needs %lld bytes, and its device of '%s' has %.0f",
              n.rank, (long long)n.peak_bytes, c->name, cluster_device(c, n.rank).memory);
   diag_note(d, NULL, "%s", needs_text(a, &n));
-  if (s->ranks == 1)
-    diag_hint(d, "give it more ranks, -g");
-  else
-    diag_hint(d, "--plan auto takes one that fits, if there is any; so may more --micro-batches");
+  diag_hint(d, "--plan auto takes one that fits, if there is any; so may more --micro-batches%s",
+            s->ranks == 1 ? ", or more ranks, -g" : "");
   return false;
 }
 

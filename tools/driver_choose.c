@@ -18,6 +18,12 @@ bool is_auto(const Settings *s) {
   return !s->pipeline && s->ranks > 1 && !strcmp(s->plan, "auto");
 }
 
+// Whether other plans may be taken than one that was asked for: one rank takes those that need less
+// memory, where that is limited.
+static bool is_open(const Settings *s) {
+  return !s->pipeline && !strcmp(s->plan, "auto");
+}
+
 // The plans of what the model is annotated with.
 static const char *const annotated_plans[] = {"onnx", "onnx_search"};
 enum { N_ANNOTATED_PLANS = sizeof annotated_plans / sizeof *annotated_plans };
@@ -151,7 +157,7 @@ static const char *pipeline_of(void *context, const Candidate *c) {
   Common *common = context;
   Choice choice = choice_of(common->a, c, common->said);
   Settings s = *common->s;
-  if (is_auto(&s)) s.explain = NULL; // which takes time, and is of the one that is taken
+  if (is_open(&s)) s.explain = NULL; // which takes time, and is of the one that is taken
   return train_pipeline(common->a, &s, &choice);
 }
 
@@ -197,7 +203,7 @@ static ChooseOptions choose_options(const Settings *s, const Cluster *c, Common 
                      .pipeline = pipeline_of,
                      .run = is_watched(&s->run) || s->report ? NULL : run_of,
                      .context = common};
-  if (!is_auto(s)) {
+  if (!is_open(s)) {
     o.plans = &s->asked.name;
     o.n_plans = 1;
   } else if (common->said) {
@@ -207,10 +213,10 @@ static ChooseOptions choose_options(const Settings *s, const Cluster *c, Common 
   return o;
 }
 
-// A plan of whose candidates at least one could be made must fit; what the model says, and cannot
-// be made, will say so itself.
-static bool is_choosable(const Candidates *all, const Annotations *said) {
-  bool made = !said;
+// A plan of whose candidates at least one could be made must fit; what cannot be made of what the
+// model says, or for one rank, will say so itself.
+static bool is_choosable(const Settings *s, const Candidates *all, const Annotations *said) {
+  bool made = !said && s->ranks > 1;
   for (int i = 0; i < all->n; i++)
     made |= all->at[i].made;
   return made;
@@ -231,11 +237,11 @@ bool choose(const Settings *s, Compiled *c, const Annotations *said, Module **ma
   double start = clock_seconds();
   Candidates all = {0};
   int chosen = choose_plan(c->m, &o, a, &all, made);
-  if (is_auto(s)) {
+  if (is_open(s)) {
     seen->candidates = all;
     seen->chosen = chosen;
     seen->choosing = clock_seconds() - start;
-    if (chosen < 0 && is_choosable(&all, said)) return choose_failed(c->m, &o, a, &all, d);
+    if (chosen < 0 && is_choosable(s, &all, said)) return choose_failed(c->m, &o, a, &all, d);
   }
   // A plan that was asked for, by a model as well, and does not fit or cannot be made will say so.
   Candidate as_asked = {.plan = is_auto(s) && said ? "onnx" : s->asked.name,

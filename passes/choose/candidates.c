@@ -202,7 +202,8 @@ void candidates_stages(const Module *m, const ChooseOptions *o, Arena *a, Trials
 static void list_inside(const Module *m, const ChooseOptions *o, Arena *a, const char *inside,
                         Trials *out) {
   for (int i = 0; i < N_KNOWN; i++)
-    if ((known[i].use & OUTER) && known[i].suits(m)) add(o, a, out, "", &known[i], inside);
+    if ((known[i].use & OUTER) && o->ranks >= known[i].least && known[i].suits(m))
+      add(o, a, out, "", &known[i], inside);
 }
 
 void candidates_last(const Module *m, const ChooseOptions *o, Arena *a, Trials *out) {

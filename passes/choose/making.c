@@ -97,7 +97,7 @@ static bool make_once(const Module *model, const ChooseOptions *o, Arena *a, Can
   bool ok = pipeline_run(m, o->pipeline(o->context, c), &run, d) && m->phase >= PHASE_planned;
   if (ok) measure(m, o, c);
   c->round.alike = ok && c->fits && c->sharing <= 1;
-  c->made = ok && (o->plans || c->sharing > 1);
+  c->made = ok && (o->plans || o->ranks == 1 || c->sharing > 1);
   diag_free(d);
   fclose(f);
   c->fits &= c->made;
