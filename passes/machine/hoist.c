@@ -29,9 +29,8 @@
 #include "base/vec.h"
 #include "ir/op.h"
 #include "ir/place.h"
+#include "offload.h"
 #include "pass.h"
-
-enum { PIECES = 3 }; // of states that are on the device at once: offload.c
 
 typedef Vec(Op *) Ops;
 
@@ -255,36 +254,12 @@ static const Value *first_trained(const Graph *g) {
   return NULL;
 }
 
-// What comes to the device for the update.
-static int64_t bytes_away(const Op *op) {
-  int64_t bytes = 0;
-  for (int i = 0; i < op->n_in; i++) {
-    const Value *v = op->in[i].value;
-    bool away = v->host;
-    for_each_use(u, v)
-      away &= u->user && u->user->part == PART_update;
-    bytes += away ? type_bytes(v->type) : 0;
-  }
-  return bytes;
-}
-
-// Whether offload is better off with early updates.
-static bool offload_wants(const Graph *g) {
-  int64_t gradients = 0, most = 0;
-  for_each_op(op, g) {
-    if (!op_optimizes(op)) continue;
-    gradients += type_bytes(op->in[1].value->type);
-    if (bytes_away(op) > most) most = bytes_away(op);
-  }
-  return most > 0 && gradients > PIECES * most;
-}
-
 bool pass_hoist(Module *m, const PassOptions *o, Diag *d) {
   Hoist h = {.g = module_first_entry(m), .scratch = opt_scratch(o)};
   const Value *w = h.g ? first_trained(h.g) : NULL;
   bool wanted = m->optimizer_in_backward;
   m->optimizer_in_backward = false;
-  if (!w || (!wanted && !offload_wants(h.g))) return true;
+  if (!w || (!wanted && !offload_wants_early(h.g))) return true;
   graph_renumber(h.g);
   h.n_ops = h.g->n_ops;
   Reason reason = in_the_way(&h);

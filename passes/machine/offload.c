@@ -32,7 +32,10 @@
 #include "gpu/local.h"
 #include "ir/op.h"
 #include "ir/place.h"
+#include "offload.h"
 #include "pass.h"
+
+enum { AT_ONCE = 3 }; // pieces on the device
 
 // What comes and goes.
 typedef struct Away {
@@ -57,6 +60,31 @@ typedef struct Offload {
   Vec(Away) away;     // by mesh, then in the order of their updates
   Vec(Piece) piece;
 } Offload;
+
+// -- When updates are better early ------------------------------------------------------------
+
+// What comes to the device for the update.
+static int64_t bytes_away(const Op *op) {
+  int64_t bytes = 0;
+  for (int i = 0; i < op->n_in; i++) {
+    const Value *v = op->in[i].value;
+    bool away = v->host;
+    for_each_use(u, v)
+      away &= u->user && u->user->part == PART_update;
+    bytes += away ? type_bytes(v->type) : 0;
+  }
+  return bytes;
+}
+
+bool offload_wants_early(const Graph *g) {
+  int64_t gradients = 0, most = 0;
+  for_each_op(op, g) {
+    if (!op_optimizes(op)) continue;
+    gradients += type_bytes(op->in[1].value->type);
+    if (bytes_away(op) > most) most = bytes_away(op);
+  }
+  return most > 0 && gradients > AT_ONCE * most;
+}
 
 // -- What can be away --------------------------------------------------------------------------
 

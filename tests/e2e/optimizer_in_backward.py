@@ -3,10 +3,10 @@
     optimizer_in_backward.py      mlp, resnet and gpt2 with dropout, on 1 to 4 ranks: threads, and processes; with tensor
                                   parallelism, ZeRO, recompute, swap, offload, 16 bits, optimizers of no state to two
 
-Each is trained for 5 steps under a plan and under the same plan with `optimizer_in_backward`, or `offload`, which
-does that by itself where states are less than gradients.  Losses, gradient norms, losses of evaluations in between, and weights are the same bits.  A checkpoint of each,
-from the middle, goes on under the other, as if there had been but one.  A step sends what was predicted, and no rank needs
-more memory.  Buckets are small, so that many are under way in backward: passes from pack_grads on run by themselves.
+Each is trained for 5 steps under a plan and under the same plan with `optimizer_in_backward`, or `offload`, which does that
+by itself where states are less than gradients.  Losses, gradient norms, losses of evaluations in between, and weights are the
+same bits.  A checkpoint of each, from the middle, goes on under the other, as if there had been but one.  A step sends what
+was predicted, and no rank needs more memory.  Buckets are small, so that many are under way in backward: passes from pack_grads on run by themselves.
 """
 
 import pathlib
@@ -32,7 +32,6 @@ CASES = [("mlp", 1, "dp", "optimizer_in_backward", SGD, 0),
          ("gpt2_drop", 2, "zero1=2", "zero1=2,offload=1", LAMB, 0),
          ("gpt2_drop", 4, "zero2=4", "zero2=4,optimizer_in_backward=1", ADAM, 4),
          ("gpt2_drop", 4, "zero3=4,recompute=1", "zero3=4,recompute=1,offload=1", ADAM, 0)]
-
 
 
 def one_case(folder, model, ranks, plain, plan, flags, processes):

@@ -1,6 +1,6 @@
 """What executables do in which order, as --trace writes it, is what nnaot predicts with its --trace.
 
-    traced.py [PLAN ...]       plans of the samples' gpt2 on 4 ranks, with 4 micro-batches; or of a model of models/
+    traced.py [PLAN ...]       plans of the samples' gpt2 on 4 ranks, with 4 micro-batches, or one; or of a model of models/
 
 Threads of both pictures are called alike, and so are events, their categories and their arguments, so that they can be
 looked at side by side.  Predicted are those that take time; of these every rank must have done the same in the same order.
@@ -16,7 +16,8 @@ from common import NNAOT, compile_sample, run, scratch, train
 OTHER_MODEL = {"pp_3f1b=4": "recycle", "pp_pipedream=4": "wide"}
 PLANS = ["pp=4", "pp=2,dp=2", "pp=2,tp=2", "pp_interlaced=4", "pp_3f1b=4", "pp_chimera=4", "pp_dualpipe=4", "pp_terapipe=4",
          "pp_terapipe=2,tp=2", "pp_pipedream=4", "tp=4", "tp=4,recompute=1", "pp=2,tp=2,recompute=1", "zero3", "cross_barrier",
-         "dp=2,tp=2,cross_barrier=1", "zero3=4,swap=1", "pp=2,dp=2,swap=1", "dp=4,offload=1"]
+         "dp=2,tp=2,cross_barrier=1", "zero3=4,swap=1", "pp=2,dp=2,swap=1", "dp=4,offload=1",
+         "offload=4,optimizer_in_backward=1"]
 RANKS = 4
 THREADS = {"operations": "op", "communication": "comm", "segments": "segment", "moves": "comm", "to host memory": "copy",
            "from host memory": "copy"}
@@ -74,7 +75,10 @@ def wanted(plan):
 
 
 def compile_and_train(folder, at, plan):
-    flags = ["--plan", plan, "--micro-batches", 4, "--trace", at["planned.json"]]
+    # A gradient is whole in backward where there is one micro-batch, and updates wait for all to be clipped.
+    early = "in_backward" in plan
+    flags = ["--plan", plan, "--micro-batches", 1 if early else 4, "--trace", at["planned.json"]]
+    if early: flags += ["--clip-norm", 0]
     model = OTHER_MODEL.get(plan)
     if not model:
         compile_sample("gpt2", at["exe"], ranks=RANKS, extra=["--batch", 16, *flags])
