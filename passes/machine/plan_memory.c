@@ -236,9 +236,25 @@ static int64_t largest_end(const Planner *p, const int64_t *ends) {
   return aligned(p, end);
 }
 
+static bool brings_any(const Graph *g) {
+  for_each_op(op, g)
+    if (op->kind == OP_swap_in && !op->in[0].value->def) return true;
+  return false;
+}
+
+// In a pipeline without the pass offload nothing brings what a plan has marked: that stays here.
+static void keep_unbrought(Module *m) {
+  for_each_graph(g, m)
+    if (brings_any(g)) return;
+  for_each_graph(g, m)
+    for (int i = 0; i < g->n_params; i++)
+      g->params[i]->host = false;
+}
+
 bool pass_plan_memory(Module *m, const PassOptions *o, Diag *d) {
   Target target;
   if (!opt_target(o, &target, d)) return false;
+  keep_unbrought(m);
   Planner p = planner_begin(m, target, opt_scratch(o), d);
   p.apart = opt_bool(o, "apart", false);
   int64_t kept = largest_end(&p, mesh_ends(m, p.scratch));
