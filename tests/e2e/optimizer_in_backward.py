@@ -6,18 +6,13 @@
 Each is trained for 5 steps under a plan and under the same plan with `optimizer_in_backward`, or `offload`, which does that
 by itself where states are less than gradients.  Losses, gradient norms, losses of evaluations in between, and weights are the
 same bits.  A checkpoint of each, from the middle, goes on under the other, as if there had been but one.  A step sends what
-was predicted, and no rank needs more memory.  Buckets are small, so that many are under way in backward: passes from pack_grads on run by themselves.
+was predicted, and no rank needs more memory.
 """
 
-import pathlib
 import sys
 
-from common import scratch
-from cross_barrier import BEFORE, STEPS, Program, counted
-from plans import compile_in_a_hurry
+from same_bits import ADAM, LAMB, MOMENTUM, SGD, Program, counted, differences, run_cases
 
-ADAM, MOMENTUM, SGD, LAMB = ([*flags, "--clip-norm", 0] for flags in (
-    [], ["--optimizer", "sgd:momentum=0.9"], ["--optimizer", "sgd"], ["--optimizer", "lamb"]))
 # Model, ranks, plan without and with, flags, how many processes.
 CASES = [("mlp", 1, "dp", "optimizer_in_backward", SGD, 0),
          ("mlp", 2, "dp", "optimizer_in_backward", ADAM, 2),
@@ -37,29 +32,14 @@ CASES = [("mlp", 1, "dp", "optimizer_in_backward", SGD, 0),
 def one_case(folder, model, ranks, plain, plan, flags, processes):
     before = Program(folder, "before", model, ranks, plain, flags)
     after = Program(folder, "after", model, ranks, plan, flags)
-    want = before.trained(STEPS)
-    same = after.trained(STEPS) == want and (not processes or after.trained(STEPS, processes=processes) == want)
-    sent = after.sent()
-    lines, weights = want
-    resumed = all(second.resumed(first) == (lines[BEFORE:], weights)
-                  for first, second in ((before, after), (after, before)))
     early = counted(after.stats, "ops of the update in backward")
     needs = [counted(program.stats, "bytes at the peak") for program in (before, after)]
-    less = needs[1] <= 1.001 * needs[0]
-    ok = same and sent and resumed and less and len(lines) == STEPS and early > 0
-    wrong = [what for fine, what in ((same, "other numbers"), (sent, "other messages"), (resumed, "resumed otherwise"),
-                                     (less, "no less memory")) if not fine]
+    wrong = differences(before, after, processes)
+    if not early: wrong.append("nothing early")
+    if needs[1] > 1.001 * needs[0]: wrong.append("no less memory")
     print(f"{model:10}{ranks:2} {plan:42} {' '.join(map(str, flags)):46}{early:5}{needs[0]:10}{needs[1]:10} "
-          f"{', '.join(['ok' if ok else 'FAILED', *wrong])}", flush=True)
-    return ok
+          f"{', '.join(['FAILED', *wrong] if wrong else ['ok'])}", flush=True)
+    return not wrong
 
 
-def main(models):
-    with scratch() as folder:
-        folder = pathlib.Path(folder)
-        compile_in_a_hurry(folder)
-        return not all([one_case(folder, *case) for case in CASES if not models or case[0] in models])
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+sys.exit(run_cases(one_case, CASES, sys.argv[1:]))

@@ -44,8 +44,8 @@ class Trace:
 
     def planned(self, thread):
         """What the step ends with, and does in the next one, is only seen there, as steps are all alike."""
-        return [now + [e for e in before if key(e) not in map(key, now)]
-                for now, before in zip(self.lists(thread, 0), self.lists(thread, -1))]
+        return [this + [e for e in before if key(e) not in map(key, this)]
+                for this, before in zip(self.lists(thread, 0), self.lists(thread, -1))]
 
 
 def compare(what, cat, planned, done):
