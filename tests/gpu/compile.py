@@ -1,6 +1,7 @@
 """Every sample compiles and links for a gpu; no gpu and no driver is needed.
 
-    compile.py SAMPLE      for sm_90, on 1 rank and on 4 under some plans, in f32 and bf16
+    compile.py SAMPLE [--all]   for sm_90, on 1 rank and on 4 under some plans, in f32 and bf16: each plan in one of
+                                them, or in both
 
 Prints for each the size, the seconds, how many plans of cuDNN were made ahead of time, and at the end what one
 of them needs.
@@ -16,7 +17,8 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 from common import BUILD, compile_sample, run, scratch  # noqa: E402
 
-PLANS = [("dp", 1), ("dp", 4), ("tp", 4), ("zero3", 4)]
+ALL = [(plan, ranks, dtype) for plan, ranks in (("dp", 1), ("dp", 4), ("tp", 4), ("zero3", 4)) for dtype in ("f32", "bf16")]
+SOME = [("dp", 1, "f32"), ("dp", 4, "bf16"), ("tp", 4, "f32"), ("zero3", 4, "bf16")]
 
 
 def planned(exe):
@@ -37,24 +39,22 @@ def libraries(exe):
     return [line.split()[0] for line in lines if re.search("cu(da|blas|dnn)|nccl", line)]
 
 
-def main(name):
+def main(name, every):
     print(f"{'sample':8} {'plan':8} {'dtype':5} {'ranks':5} {'MB':>6} {'s':>5} {'planned':>7}")
     with scratch() as folder:
         exe = pathlib.Path(folder, "train")
-        for plan, ranks in PLANS:
-            for dtype in "f32", "bf16":
-                start = time.monotonic()
-                compile_sample(name, exe, ranks=ranks,
-                               extra=["--target", "cuda:sm_90", "--dtype", dtype, "--plan", plan])
-                seconds = time.monotonic() - start
-                says = json.loads(run(exe, "--describe"))
-                assert says["target"] == "cuda:sm_90" and says["architectures"] == ["sm_90"]
-                # Attention in 16 bits is cuDNN's; without a driver its plans need the stand-in.
-                if name == "gpt2" and dtype == "bf16" and (BUILD / "rt/standin/libcuda.so.1").exists():
-                    assert planned(exe) > 0
-                print(f"{name:8} {plan:8} {dtype:5} {ranks:5} {exe.stat().st_size / 1e6:6.1f} {seconds:5.1f} "
-                      f"{planned(exe):7}", flush=True)
+        for plan, ranks, dtype in ALL if every else SOME:
+            start = time.monotonic()
+            compile_sample(name, exe, ranks=ranks, extra=["--target", "cuda:sm_90", "--dtype", dtype, "--plan", plan])
+            seconds = time.monotonic() - start
+            says = json.loads(run(exe, "--describe"))
+            assert says["target"] == "cuda:sm_90" and says["architectures"] == ["sm_90"]
+            # Attention in 16 bits is cuDNN's; without a driver its plans need the stand-in.
+            if name == "gpt2" and dtype == "bf16" and (BUILD / "rt/standin/libcuda.so.1").exists():
+                assert planned(exe) > 0
+            print(f"{name:8} {plan:8} {dtype:5} {ranks:5} {exe.stat().st_size / 1e6:6.1f} {seconds:5.1f} "
+                  f"{planned(exe):7}", flush=True)
         print("needs", *libraries(exe))
 
 
-main(*sys.argv[1:])
+main(sys.argv[1], "--all" in sys.argv[2:])
