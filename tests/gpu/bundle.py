@@ -77,10 +77,11 @@ def bundle_tests(build, out):
 
 def bundle_runtime(build, out):
     """The runtime's programs, for a GPU and for processors, and the scripts that run them."""
-    shutil.copytree(build / "gpu_rt", out / "runtime" / "gpu")
+    # One executable each, and links to it.
+    shutil.copytree(build / "gpu_rt", out / "runtime" / "gpu", symlinks=True)
     (out / "runtime" / "cpu").mkdir()
-    for program in "line1", "line2", "line4":
-        shutil.copy(build / "tests" / "rt" / program, out / "runtime" / "cpu")
+    for program in "rt_line", "line1", "line2", "line4":
+        shutil.copy(build / "tests" / "rt" / program, out / "runtime" / "cpu", follow_symlinks=False)
     for file in [*HERE.glob("rt_*.py"), ROOT / "tests" / "rt" / "common.py"]:
         shutil.copy(file, out / "runtime")
 

@@ -72,10 +72,14 @@ with folder_with_data() as folder:
     check("--version", run("line1", "--version").stdout == "nnaot test: line.onnx for cpu\n")
 
     # A program whose payload was cut off says so instead of training something else.
-    cut = folder / "cut"
+    cut = folder / "cut" / "line1"
+    cut.parent.mkdir()
     whole = (PROGRAMS / "line1").read_bytes()
     cut.write_bytes(whole[:whole.rindex(b"nnrtpay1") - 128])
     cut.chmod(0o755)
     refused("a stripped executable", "the weights at the end of this executable are missing", cut, *DATA)
+
+    os.symlink(PROGRAMS / "line1", "line0")
+    refused("a name that is in no table", "no program of this table has the name 'line0'", folder / "line0", status=2)
 
 finish()

@@ -1,6 +1,7 @@
 // A program of two stages, as the compiler would write it, by hand: h = x w + b on a mesh `first`,
-// its error and the loss on a mesh `second`, and weights on others.  Which ranks those have, the
-// tests choose: they may be apart, overlap, come in another order, or all be one rank.
+// its error and the loss on a mesh `second`, and weights on others.  Which ranks those have says
+// the row of mesh_programs.def that has the name the program is started by: they may be apart,
+// overlap, come in another order, or all be one rank.
 //
 //     first    h = x w + b                      dw, db from e; momentum
 //     move           h ──┐                ┌── e
@@ -10,7 +11,7 @@
 // compares what each rank gets with what the messages say, one element after the other.  What is
 // wrong makes the loss NaN; processors say so at once.
 //
-// With LATE, whoever only gets h asks for it before it adds up something with all ranks, and
+// With `late`, whoever only gets h asks for it before it adds up something with all ranks, and
 // whoever gives it does that after: ranks get through only if the sum does not stand behind the
 // move.
 
@@ -18,74 +19,59 @@
 #include <string.h>
 
 #include "nnrt_random.h"
+#include "program_row.h"
 #include "stages.h"
 
 #ifndef TARGET
 #define TARGET "cpu"
 #endif
 
-// Which ranks the meshes have.
-#if defined TWO
-enum { RANKS = 2 };
-#define FIRST  0
-#define SECOND 1
-#define THIRD  1, 0
-#elif defined APART
-enum { RANKS = 4 };
-#define FIRST  0, 1
-#define SECOND 2, 3
-#define THIRD  1, 2, 3
-#elif defined OVERLAP
-enum { RANKS = 4 };
-#define FIRST  3, 1
-#define SECOND 1, 2
-#define THIRD  2, 0
-#elif defined UNEVEN
-enum { RANKS = 4 };
-#define FIRST  2
-#define SECOND 3, 1, 0, 2
-#define THIRD  3, 0, 1
-#else
-enum { RANKS = 1 };
-#define FIRST  0
-#define SECOND 0
-#define THIRD  0
-#endif
+enum { MOST_RANKS = 4 };
 
-#ifdef LATE
-#define IS_LATE true
-#else
-#define IS_LATE false
-#endif
-#ifndef MORE // bytes that the slab of a rank of `second` has more than it needs
-#define MORE 0
-#endif
-#ifndef STOP_AT // a step in which the last rank of `second` fails
-#define STOP_AT -1
-#endif
+typedef struct Ranks {
+  int n, rank[MOST_RANKS];
+} Ranks;
+
+typedef struct Meshes {
+  const char *name;
+  int ranks;
+  Ranks first, second, third; // of which meshes are
+  bool late;
+  int fail_step;      // the step, from 1, in which the last rank of `second` fails; 0: none
+  int64_t more_bytes; // that the slab of a rank of `second` has more than it needs
+} Meshes;
+
+static const Meshes programs[] = {
+#define PROGRAM(program, ...) {.name = #program, __VA_ARGS__},
+#include "mesh_programs.def"
+};
+static const Meshes *row; // the program that runs
 
 enum { MICRO = 2, BATCH = 16 };
 enum { ALL_mesh, FIRST_mesh, SECOND_mesh, THIRD_mesh, N_MESH };
 
-static const int all_ranks[] = {0, 1, 2, 3}; // the first RANKS of them
-static const int first_ranks[] = {FIRST}, second_ranks[] = {SECOND}, third_ranks[] = {THIRD};
 #define N_OF(list) ((int)(sizeof(list) / sizeof *(list)))
-enum { N_FIRST = N_OF(first_ranks), N_SECOND = N_OF(second_ranks), N_THIRD = N_OF(third_ranks) };
 
-static const NnrtMesh meshes[] = {
-    {"all", 2, {{"mb", MICRO, true}, {"dp", RANKS, false}}, RANKS, all_ranks},
-    {"first", 2, {{"mb", MICRO, true}, {"dp", N_FIRST, false}}, N_FIRST, first_ranks},
-    {"second", 2, {{"mb", MICRO, true}, {"dp", N_SECOND, false}}, N_SECOND, second_ranks},
-    {"third", 1, {{"tp", N_THIRD, false}}, N_THIRD, third_ranks},
-};
+static const int all_ranks[MOST_RANKS] = {0, 1, 2, 3}; // as many of them as there are
+static NnrtMesh meshes[N_MESH];
+
+static void make_meshes(void) {
+  const Ranks *first = &row->first, *second = &row->second, *third = &row->third;
+  meshes[ALL_mesh] =
+      (NnrtMesh){"all", 2, {{"mb", MICRO, true}, {"dp", row->ranks, false}}, row->ranks, all_ranks};
+  meshes[FIRST_mesh] =
+      (NnrtMesh){"first", 2, {{"mb", MICRO, true}, {"dp", first->n, false}}, first->n, first->rank};
+  meshes[SECOND_mesh] = (NnrtMesh){
+      "second", 2, {{"mb", MICRO, true}, {"dp", second->n, false}}, second->n, second->rank};
+  meshes[THIRD_mesh] = (NnrtMesh){"third", 1, {{"tp", third->n, false}}, third->n, third->rank};
+}
+
 enum { FIRST_group, SECOND_group, ALL_group, N_GROUPS };
 static const NnrtGroup groups[] = {
     {FIRST_mesh, {1, -1}}, {SECOND_mesh, {1, -1}}, {ALL_mesh, {1, -1}}};
 
 // The slab: what the meshes have is side by side, though no rank need have all of it.
 enum {
-  ROWS_1 = BATCH / N_FIRST / MICRO,
-  ROWS_2 = BATCH / N_SECOND / MICRO,
   AREA = 24576, // of a lot's part
   AT_x = 0,
   AT_w = AT_x + 16 * N * 4,
@@ -208,8 +194,8 @@ static void make_lot(int move, uint64_t *state) {
   }
   for (int i = 0; i < m->n; i++) {
     NnrtMessage *message_i = &message[move][i];
-    *message_i =
-        (NnrtMessage){.from = (int)draw(state, RANKS), .to = (int)draw(state, RANKS), .share = i};
+    *message_i = (NnrtMessage){
+        .from = (int)draw(state, row->ranks), .to = (int)draw(state, row->ranks), .share = i};
     for (int d = 0; d < m->rank; d++) {
       int64_t fits = m->from_dim[d] < m->to_dim[d] ? m->from_dim[d] : m->to_dim[d];
       message_i->size[d] = draw(state, 12) == 0 ? 0 : 1 + draw(state, fits);
@@ -220,11 +206,11 @@ static void make_lot(int move, uint64_t *state) {
   qsort(message[move], (size_t)m->n, sizeof **message, by_receiver);
 }
 
-__attribute__((constructor)) static void make_moves(void) {
+static void make_moves(void) {
   const char *seed = getenv("LOTS");
   uint64_t state = seed ? (uint64_t)atoll(seed) : 1;
   make_rows(TO_SECOND, FIRST_mesh, SECOND_mesh);
-  moves[TO_SECOND].ahead = IS_LATE;
+  moves[TO_SECOND].ahead = row->late;
   make_rows(TO_FIRST, SECOND_mesh, FIRST_mesh);
   for (int i = N_STAGES; i < N_MOVES; i++)
     make_lot(i, &state);
@@ -268,7 +254,7 @@ static bool on(const NnrtRank *r, int mesh) {
 }
 
 static int stop(const NnrtRank *r) {
-  if (r->step != STOP_AT || r->rank != second_ranks[N_SECOND - 1]) return 0;
+  if (r->step + 1 != row->fail_step || r->rank != row->second.rank[row->second.n - 1]) return 0;
   return nnrt_error(NNRT_LIBRARY, "made to fail");
 }
 
@@ -282,9 +268,10 @@ static void move_late(NnrtRank *r, bool first, bool second) {
 }
 
 static void micro(NnrtRank *r, bool first, bool second) {
-  Rows rows = {ROWS_1, BATCH, r->micro == 0}, rows2 = {ROWS_2, BATCH, r->micro == 0};
-  if (first) RUN(OP_linear, stage_forward(F(AT_h), F(AT_g), F(AT_x), F(AT_w), F(AT_b), rows));
-  if (IS_LATE)
+  Rows rows1 = {BATCH / row->first.n / MICRO, BATCH, r->micro == 0};
+  Rows rows2 = {BATCH / row->second.n / MICRO, BATCH, r->micro == 0};
+  if (first) RUN(OP_linear, stage_forward(F(AT_h), F(AT_g), F(AT_x), F(AT_w), F(AT_b), rows1));
+  if (row->late)
     move_late(r, first, second);
   else if (first || second)
     RUN(OP_move, nnrt_move_b4(second ? F(AT_h2) : NULL, first ? F(AT_h) : NULL, r, TO_SECOND));
@@ -292,7 +279,7 @@ static void micro(NnrtRank *r, bool first, bool second) {
   if (second) RUN(OP_error, stage_error(F(AT_e2), F(AT_squares), F(AT_h2), I(AT_label), rows2));
   if (first || second)
     RUN(OP_move, nnrt_move_f32(first ? F(AT_e) : NULL, second ? F(AT_e2) : NULL, r, TO_FIRST));
-  if (first) RUN(OP_linear, stage_backward(F(AT_g), F(AT_e), F(AT_x), rows));
+  if (first) RUN(OP_linear, stage_backward(F(AT_g), F(AT_e), F(AT_x), rows1));
 }
 
 static void loss(NnrtRank *r) {
@@ -307,7 +294,7 @@ static void update(NnrtRank *r, bool first, bool second) {
   RUN(OP_reduce, nnrt_all_reduce_i64(I(AT_all_bad), I(AT_bad), 1, r, ALL_group));
   RUN(OP_reduce, nnrt_wait(r, I(AT_all_bad)));
   if (second) loss(r);
-  if (second) RUN(OP_update, stage_decay(F(AT_far), 24 / N_SECOND, F(AT_lr2)));
+  if (second) RUN(OP_update, stage_decay(F(AT_far), 24 / row->second.n, F(AT_lr2)));
   if (!first) return;
   RUN(OP_reduce, nnrt_all_reduce_f32(F(AT_g), F(AT_g), 8, r, FIRST_group));
   RUN(OP_reduce, nnrt_wait(r, F(AT_g)));
@@ -335,52 +322,55 @@ CODE(only_first, true, false)
 CODE(only_second, false, true)
 CODE(both, true, true)
 
-#define ROW(name, more)                                                                            \
+#define CODE_OF(name, more)                                                                        \
   {                                                                                                \
     name##_init, {NULL, 1, &name##_loop, NULL, name##_update},                                     \
         {NULL, 1, &name##_loop, NULL, name##_eval}, SLAB + (more), 0                               \
   }
-static const NnrtCode codes[] = {ROW(neither, 0), ROW(only_first, 0), ROW(only_second, MORE),
-                                 ROW(both, MORE)};
-static int code_of[RANKS];
-
-__attribute__((constructor)) static void choose_codes(void) {
-  for (int i = 0; i < N_FIRST; i++)
-    code_of[first_ranks[i]] |= 1;
-  for (int i = 0; i < N_SECOND; i++)
-    code_of[second_ranks[i]] |= 2;
-}
 
 // The payload of add_payload.py: w, then a model with holes for w as f16 at 8 and b as f64 at 32.
 static const NnrtHole holes[] = {{"w", NNRT_f16, 8, 10}, {"b", NNRT_f64, 32, 8}};
 
-const NnrtProgram nnrt_program = {
-    .model = "stages.onnx",
-    .plan = "stages",
-    .target = TARGET,
-    .version = "test",
-    .mesh = meshes,
-    .n_mesh = N_MESH,
-    .group = groups,
-    .n_groups = N_GROUPS,
-    .move = moves,
-    .n_moves = N_MOVES,
-    .code = codes,
-    .n_codes = 4,
-    .code_of = code_of,
-    .ranks = RANKS,
-    .micro_batches = MICRO,
-    .batch = BATCH,
-    .train = {train_tensors, N_OF(train_tensors), ops, N_OPS},
-    .eval = {eval_tensors, N_OF(eval_tensors), ops, N_OPS},
-    .payload_bytes = 64 + 64 - 10 - 8,
-    .lr = 0.01,
-    .lr_schedule = "constant",
-    .seed = 1,
-    .skeleton = 64,
-    .skeleton_bytes = 64,
-    .holes = holes,
-    .n_holes = 2,
-    .constants = constants,
-    .n_constants = 1,
-};
+int main(int argc, char **argv) {
+  row = &programs[program_row(argv[0], programs, N_OF(programs), sizeof *programs)];
+  make_meshes();
+  make_moves();
+  const NnrtCode codes[] = {CODE_OF(neither, 0), CODE_OF(only_first, 0),
+                            CODE_OF(only_second, row->more_bytes), CODE_OF(both, row->more_bytes)};
+  int code_of[MOST_RANKS] = {0};
+  for (int i = 0; i < row->first.n; i++)
+    code_of[row->first.rank[i]] |= 1;
+  for (int i = 0; i < row->second.n; i++)
+    code_of[row->second.rank[i]] |= 2;
+  const NnrtProgram program = {
+      .model = "stages.onnx",
+      .plan = "stages",
+      .target = TARGET,
+      .version = "test",
+      .mesh = meshes,
+      .n_mesh = N_MESH,
+      .group = groups,
+      .n_groups = N_GROUPS,
+      .move = moves,
+      .n_moves = N_MOVES,
+      .code = codes,
+      .n_codes = N_OF(codes),
+      .code_of = code_of,
+      .ranks = row->ranks,
+      .micro_batches = MICRO,
+      .batch = BATCH,
+      .train = {train_tensors, N_OF(train_tensors), ops, N_OPS},
+      .eval = {eval_tensors, N_OF(eval_tensors), ops, N_OPS},
+      .payload_bytes = 64 + 64 - 10 - 8,
+      .lr = 0.01,
+      .lr_schedule = "constant",
+      .seed = 1,
+      .skeleton = 64,
+      .skeleton_bytes = 64,
+      .holes = holes,
+      .n_holes = 2,
+      .constants = constants,
+      .n_constants = 1,
+  };
+  return nnrt_main(argc, argv, &program);
+}

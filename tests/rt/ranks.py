@@ -13,16 +13,16 @@ from common import DATA, HAS_MPI, PROGRAMS, check, finish, folder_with_data, los
 
 
 def descendants(pid, name):
-    """Processes of this name that `pid` has started, through others or not."""
+    """Processes started by this name that `pid` has started, through others or not."""
     parents, names = {}, {}
-    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
         try:
-            text = stat.read_text()
+            stat, command = (folder / "stat").read_text(), (folder / "cmdline").read_bytes()
         except OSError:
             continue
-        this = int(text.split()[0])
-        names[this] = text[text.index("(") + 1:text.rindex(")")]
-        parents[this] = int(text[text.rindex(")"):].split()[2])
+        this = int(folder.name)
+        names[this] = os.path.basename(command.split(b"\0")[0].decode())
+        parents[this] = int(stat[stat.rindex(")"):].split()[2])
 
     def below(this):
         while this in parents and this != pid:

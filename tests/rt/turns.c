@@ -8,10 +8,14 @@
 // Segment j gets of one or two segments before it: from where it is itself, or in moves.  What it
 // makes is a number of all that it got, of rows, and of which rank and slice it is, so whatever is
 // overwritten, missing or of another slice changes the loss, which is of the sum of all.
+//
+// How many ranks there are says the row of turns_programs.def that has the name the program is
+// started by.
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "program_row.h"
 #include "turns.h"
 
 #ifndef TARGET
@@ -20,10 +24,20 @@
 
 enum { SLICES = 6, BATCH = 12, ROWS = BATCH / SLICES, SEGMENTS = 8, MOVES = 12, MOST = 24 };
 
+static const struct {
+  const char *name;
+  int ranks;
+} programs[] = {
+#define PROGRAM(program, ranks) {#program, ranks},
+#include "turns_programs.def"
+};
+enum { MOST_RANKS = 4 };
+static int ranks; // of the program that runs
+
 // ---- the program
 
 typedef struct Segment {
-  bool on[RANKS];
+  bool on[MOST_RANKS];
   bool reads;        // rows
   bool meets;        // its ranks add up what they have
   int here, move[2]; // what it gets: of a segment on the same ranks, in moves; -1: nothing
@@ -42,10 +56,9 @@ static NnrtMessage message[MOVES][MOST];
 static NnrtMove moves[MOVES];
 
 enum { ALL_mesh, N_MESH = SEGMENTS + 1 };
-static const int all_ranks[] = {0, 1, 2, 3}; // the first RANKS of them
-static int mesh_rank[SEGMENTS][RANKS];
-static NnrtMesh meshes[N_MESH] = {
-    {"all", 2, {{"mb", SLICES, true}, {"dp", RANKS, false}}, RANKS, all_ranks}};
+static const int all_ranks[] = {0, 1, 2, 3}; // as many of them as there are
+static int mesh_rank[SEGMENTS][MOST_RANKS];
+static NnrtMesh meshes[N_MESH];
 static NnrtGroup groups[SEGMENTS + 1]; // of each segment, and all
 
 // How many slices each of these is there for.
@@ -111,7 +124,7 @@ static void whole_move(NnrtRank *r, int m) {
 static void run_segment(NnrtRank *r, int s) {
   const Segment *me = &segment[s];
   int64_t *out = out_of(r, s), *meet = (int64_t *)(void *)(r->slab + AT_meet);
-  int64_t who = (s * RANKS + r->rank) * SLICES + r->coord[ALL_mesh][0];
+  int64_t who = (s * ranks + r->rank) * SLICES + r->coord[ALL_mesh][0];
   const float *x = (const float *)place(r, AT_x, slots_of_x);
   RUN(OP_make, turn_make(out, me->reads ? x : NULL, place(r, AT_labels, slots_of_x), ROWS, who));
   if (me->here >= 0) RUN(OP_make, turn_mix(out, out_of(r, me->here)));
@@ -204,7 +217,7 @@ static void draw_messages(int m, uint64_t *state) {
   k->message = message[m];
   for (int i = 0, n = 4 + (int)draw(state, MOST - 4); i < n; i++) {
     NnrtMessage *w = &message[m][k->n];
-    *w = (NnrtMessage){.from = (int)draw(state, RANKS), .to = (int)draw(state, RANKS), .share = i};
+    *w = (NnrtMessage){.from = (int)draw(state, ranks), .to = (int)draw(state, ranks), .share = i};
     w->size[0] = 1 + draw(state, PART);
     w->at_from[0] = draw(state, PART - w->size[0] + 1);
     w->at_to[0] = draw(state, PART - w->size[0] + 1);
@@ -218,7 +231,7 @@ static void draw_messages(int m, uint64_t *state) {
     giver++;
   k->sums = false;
   k->n = 0;
-  for (int rank = 0; rank < RANKS; rank++)
+  for (int rank = 0; rank < ranks; rank++)
     if (to->on[rank]) message[m][k->n++] = (NnrtMessage){.from = giver, .to = rank, .size = {PART}};
 }
 
@@ -240,13 +253,13 @@ static void draw_segment(int s, uint64_t *state) {
   if (s > 0 && draw(state, 3) == 0) // where another is
     memcpy(me->on, segment[draw(state, s)].on, sizeof me->on);
   else
-    for (int rank = 0; rank < RANKS; rank++)
+    for (int rank = 0; rank < ranks; rank++)
       me->on[rank] = draw(state, 3) == 0;
-  for (int rank = 0; rank < RANKS; rank++)
+  for (int rank = 0; rank < ranks; rank++)
     n += me->on[rank];
-  if (n == 0) me->on[draw(state, RANKS)] = true;
+  if (n == 0) me->on[draw(state, ranks)] = true;
   n = 0;
-  for (int rank = 0; rank < RANKS; rank++)
+  for (int rank = 0; rank < ranks; rank++)
     if (me->on[rank]) mesh_rank[s][n++] = rank;
   meshes[1 + s] = (NnrtMesh){"s", 2, {{"mb", SLICES, true}, {"dp", n, false}}, n, mesh_rank[s]};
   groups[s] = (NnrtGroup){1 + s, {1, -1}};
@@ -278,7 +291,7 @@ static bool is_ready(int s, const int *done) {
 
 static void draw_times(uint64_t *state) {
   int done[SEGMENTS] = {0};
-  int64_t idle_at[RANKS] = {0};
+  int64_t idle_at[MOST_RANKS] = {0};
   for (int i = 0; i < SEGMENTS * SLICES; i++) {
     int s;
     do
@@ -286,13 +299,13 @@ static void draw_times(uint64_t *state) {
     while (!is_ready(s, done));
     int slice = done[s]++;
     int64_t start = draw(state, 4);
-    for (int rank = 0; rank < RANKS; rank++)
+    for (int rank = 0; rank < ranks; rank++)
       if (segment[s].on[rank] && idle_at[rank] > start) start = idle_at[rank];
     for (int from = 0; from < s; from++)
       if (needs(s, from) && end_of[from][slice] / 1000 >= start)
         start = end_of[from][slice] / 1000 + 1;
     int64_t end = start + 1 + draw(state, 20);
-    for (int rank = 0; rank < RANKS; rank++)
+    for (int rank = 0; rank < ranks; rank++)
       if (segment[s].on[rank]) idle_at[rank] = end + draw(state, 3);
     end_of[s][slice] = 1000 * end + i;
     started[i].segment = s;
@@ -310,7 +323,7 @@ typedef struct Order {
   Turn turn[TURNS];
   int n;
 } Order;
-static Order order_of[RANKS];
+static Order order_of[MOST_RANKS];
 
 static bool only_gets(int rank, int m) {
   return segment[move_of[m].to].on[rank] && !segment[move_of[m].from].on[rank];
@@ -366,7 +379,7 @@ static bool touches_got(const Turn *t, int m, int rank) {
 
 static int fewest_slots(bool (*touches)(const Turn *t, int what, int rank), int what) {
   int slots = 1;
-  for (int rank = 0; rank < RANKS; rank++) {
+  for (int rank = 0; rank < ranks; rank++) {
     Lives l;
     memset(&l, -1, sizeof l);
     for (int i = 0; i < order_of[rank].n; i++)
@@ -390,10 +403,10 @@ static bool out_touches(const Turn *t, int what, int rank) {
 
 // ---- tables
 
-static NnrtPart parts[RANKS][SEGMENTS + MOVES];
-static int orders[RANKS][TURNS];
-static NnrtCode codes[RANKS];
-static int code_of[RANKS];
+static NnrtPart parts[MOST_RANKS][SEGMENTS + MOVES];
+static int orders[MOST_RANKS][TURNS];
+static NnrtCode codes[MOST_RANKS];
+static int code_of[MOST_RANKS];
 
 static void init(NnrtRank *r) {
   (void)r;
@@ -445,8 +458,10 @@ static uint64_t number_of(const char *name) {
   return text ? (uint64_t)atoll(text) : 0;
 }
 
-__attribute__((constructor)) static void make(void) {
+static void make(void) {
   uint64_t program = 1000 * number_of("PROGRAM"), order = number_of("ORDER"), state = 77 * order;
+  meshes[ALL_mesh] =
+      (NnrtMesh){"all", 2, {{"mb", SLICES, true}, {"dp", ranks, false}}, ranks, all_ranks};
   for (int s = 0; s < SEGMENTS; s++)
     draw_segment(s, &program);
   groups[SEGMENTS] = (NnrtGroup){ALL_mesh, {1, -1}};
@@ -458,7 +473,7 @@ __attribute__((constructor)) static void make(void) {
     moves[m].ahead = order != 0;
   if (order) {
     draw_times(&state);
-    for (int rank = 0; rank < RANKS; rank++)
+    for (int rank = 0; rank < ranks; rank++)
       order_rank(rank);
     for (int s = 0; s < SEGMENTS; s++)
       slots_of_out[s] = fewest_slots(out_touches, s);
@@ -468,7 +483,7 @@ __attribute__((constructor)) static void make(void) {
   }
   for (int i = 0; i < 2 && slots_of_x > 1; i++)
     tensors[i].slots = slots_of_x;
-  for (int rank = 0; rank < RANKS; rank++) {
+  for (int rank = 0; rank < ranks; rank++) {
     NnrtSteps steps = {.update = update};
     if (order)
       list_turns(rank, &steps);
@@ -481,27 +496,33 @@ __attribute__((constructor)) static void make(void) {
   }
 }
 
-const NnrtProgram nnrt_program = {
-    .model = "turns.onnx",
-    .plan = "turns",
-    .target = TARGET,
-    .version = "test",
-    .mesh = meshes,
-    .n_mesh = N_MESH,
-    .group = groups,
-    .n_groups = SEGMENTS + 1,
-    .move = moves,
-    .n_moves = MOVES,
-    .code = codes,
-    .n_codes = RANKS,
-    .code_of = code_of,
-    .ranks = RANKS,
-    .micro_batches = SLICES,
-    .batch = BATCH,
-    .train = {tensors, 3, ops, N_OPS},
-    .eval = {tensors, 3, ops, N_OPS},
-    .payload_bytes = 64 + 64 - 10 - 8,
-    .lr = 0.01,
-    .lr_schedule = "constant",
-    .seed = 1,
-};
+int main(int argc, char **argv) {
+  int n = sizeof programs / sizeof *programs;
+  ranks = programs[program_row(argv[0], programs, n, sizeof *programs)].ranks;
+  make();
+  const NnrtProgram program = {
+      .model = "turns.onnx",
+      .plan = "turns",
+      .target = TARGET,
+      .version = "test",
+      .mesh = meshes,
+      .n_mesh = N_MESH,
+      .group = groups,
+      .n_groups = SEGMENTS + 1,
+      .move = moves,
+      .n_moves = MOVES,
+      .code = codes,
+      .n_codes = ranks,
+      .code_of = code_of,
+      .ranks = ranks,
+      .micro_batches = SLICES,
+      .batch = BATCH,
+      .train = {tensors, 3, ops, N_OPS},
+      .eval = {tensors, 3, ops, N_OPS},
+      .payload_bytes = 64 + 64 - 10 - 8,
+      .lr = 0.01,
+      .lr_schedule = "constant",
+      .seed = 1,
+  };
+  return nnrt_main(argc, argv, &program);
+}
