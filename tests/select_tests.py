@@ -1,0 +1,81 @@
+"""Which tests a change needs: what ctest knows of each test, and what tests/changed.txt says of source folders.
+
+    files = changed_files("HEAD")                    # the paths that differ from a commit
+    words = labels_for(files)                        # the rows of tests/changed.txt for them
+    tests = select(ctest_list("build"), words)
+
+A test has the labels that CMake gives it, and the name of its folder below tests/ (`unit`, `passes`, `gpu`).
+"""
+
+import dataclasses
+import fnmatch
+import json
+import pathlib
+import subprocess
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+TABLE = ROOT / "tests/changed.txt"
+
+
+@dataclasses.dataclass(frozen=True)
+class Test:
+    name: str
+    build: str         # the build folder, as given
+    labels: frozenset
+    command: tuple     # empty where its program is not built
+    timeout: float     # seconds, 0: the caller's
+
+
+def changed_files(base="HEAD", root=ROOT):
+    """The files that differ from the commit `base`, also those that git does not track yet; relative to the root."""
+    def git(*words):
+        return subprocess.run(["git", *words], cwd=root, check=True, capture_output=True, text=True).stdout.split("\0")
+    found = git("diff", "--name-only", "--no-renames", "-z", base) + git("ls-files", "--others", "--exclude-standard", "-z")
+    return sorted(set(filter(None, found)))
+
+
+def read_table(path=TABLE):
+    """The rows of tests/changed.txt as [(prefix, [word …])]."""
+    lines = (line.split("#")[0].split() for line in path.read_text().splitlines())
+    return [(words[0], words[1:]) for words in lines if words]
+
+
+def labels_for(files, table=None):
+    """The words of the rows for these files, in the order of the table: for each file the row with the longest prefix.
+    A file that no row is for needs no test."""
+    table = table or read_table()
+    rows = set()
+    for file in files:
+        fits = [i for i, (prefix, _) in enumerate(table) if file.startswith(prefix)]
+        if fits:
+            rows.add(max(fits, key=lambda i: len(table[i][0])))
+    return list(dict.fromkeys(word for i in sorted(rows) for word in table[i][1]))
+
+
+def ctest_list(build):
+    """The tests of a build folder, in ctest's order."""
+    done = subprocess.run(["ctest", "--test-dir", str(build), "--show-only=json-v1"], check=True, capture_output=True,
+                          text=True)
+    tests, top = [], pathlib.Path(build).resolve() / "tests"
+    for entry in json.loads(done.stdout)["tests"]:
+        properties = {p["name"]: p["value"] for p in entry.get("properties", [])}
+        folder = pathlib.Path(properties["WORKING_DIRECTORY"]).resolve().relative_to(top).parts
+        labels = {*properties.get("LABELS", []), *folder[:1]}
+        tests.append(Test(entry["name"], str(build), frozenset(labels), tuple(entry.get("command", ())),
+                          float(properties.get("TIMEOUT", 0))))
+    return tests
+
+
+def matches(test, word):
+    """Whether a word of the table means the test: a label of it, or its name (`*` stands for anything)."""
+    return word in test.labels or fnmatch.fnmatchcase(test.name, word)
+
+
+def select(tests, words):
+    """The tests that any of the words means, in their order."""
+    return [test for test in tests if any(matches(test, word) for word in words)]
+
+
+def unknown(words, tests):
+    """The words that mean no test: a row of the table that has become wrong."""
+    return [word for word in words if not any(matches(test, word) for test in tests)]
