@@ -1,0 +1,479 @@
+"""Which test finds a fault in the sources, and after how long:  planted_faults.py --results FILE.jsonl [--seed N] [--count 40]
+
+A fault is one place of one C file that is changed: a sign, a bound, an index, a missing call, a wrong group
+(fault_places.py).  The faults of a seed are drawn by lot: each folder of FOLDERS and each kind has its share, a file
+is as likely as it is long, and the k-th fault is the same whenever it is drawn from the same sources.  Each is planted
+in a copy of the tree, what changed is built, and tests run one after the other, cheapest first, until one fails:
+those that tests/changed.txt has for the file (`changed`), those with the label `quick`, then all others (`rest`), in
+the release build, at last also in the build with sanitizers.  `quick` also runs where `changed` has found the fault.
+
+    --list                   the faults, and what they change
+    --show K                 one of them, as a diff
+    --baseline               first run every test without a fault: what fails is left out, and times give the order
+    --only K,…               some of the faults
+    --quick-only             leave out the rest of the suite; a later call without it goes on with what survived
+    --equivalent K:REASON    fault K changes no output: draw another in its place
+    --summary                the tables of all results for these sources
+    --work DIR               the copy of the tree, a git worktree that is made if it is not there (build-faults)
+    --tests REGEX            only tests with such names, to try it: what comes out is not in the summary
+    --builds build,…         only these build folders: what survives there has not survived all
+    --jobs N                 for building
+
+The results file has a line for each test that ran, for each fault and for each one that was rejected, so a campaign
+goes on where it ended, also after a commit that changes tests alone.  Times are those of the tests, one by one.
+"""
+
+import argparse
+import collections
+import difflib
+import json
+import os
+import pathlib
+import random
+import re
+import shlex
+import signal
+import statistics
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as tree
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+
+import fault_places
+import select_tests
+
+# The k-th fault is in the k-th folder, of the k-th kind: eight and five have no common factor, so forty have every pair.
+FOLDERS = ["passes", "rt", "passes", "backend", "passes", "rt", "passes", "frontend"]
+KINDS = list(fault_places.KINDS)
+BUILDS = {"build": "release", "build-dev": "dev"}                    # and their presets
+STAGES = {"changed": ["build"], "quick": ["build"], "rest": list(BUILDS)}
+LEAST_LIMIT = 120 # seconds for a test; one that needs more has three times what it needs
+# Files whose output is messages, times or measured choices; and a wrong group is where there are groups.
+SAY_ONLY = re.compile(r"passes/(base/(diag|clock)|ir/titles|dump|\w+/(failed|explain|conflict)|prove/prove_why)\.c|"
+                      r"frontend/onnx_report\.c|rt/(describe|log|progress|error)\.c|rt/cuda/(check|measure|tune|watch)\.c|"
+                      r"rt/cuda/standin/.*")
+HAVE_GROUPS = re.compile(r"rt/(?!cpu/(?!comm|device)|cuda/(?!coll|move|meet|nccl|staged))|backend/|passes/distribute/|"
+                         r"passes/ir/(ops/comm|mesh|collective|place|boxes)|frontend/")
+CUDA_SHARE = 0.25 # of a line's chance: there are as many lines as for processors, and most are only there on a gpu
+
+
+def git(*words, cwd=ROOT):
+    return subprocess.run(["git", *words], cwd=cwd, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def sources_id():
+    """A name for the sources as they are committed, whatever the tests are."""
+    folders = sorted(set(FOLDERS))
+    if git("status", "--porcelain", "--", *folders):
+        sys.exit(f"{', '.join(folders)}: there are changes that are not committed")
+    return "-".join(git("rev-parse", "--short=7", f"HEAD:{folder}") for folder in folders)
+
+
+# ---- drawing
+
+class Compiler:
+    """Whether a file's text compiles without warnings, as it does in the build folder but for no output."""
+
+    def __init__(self, build):
+        commands = json.loads((build / "compile_commands.json").read_text())
+        self.command = {}
+        for entry in commands:
+            # CUDA C as the emulator compiles it; nvcc takes long, and warns of less.
+            if "nvcc" not in entry["command"].split()[0] and "nvcc -" not in entry["command"]:
+                self.command.setdefault(entry["file"], entry["command"])
+
+    def accepts(self, root, path, text):
+        words = shlex.split(self.command.get(str(root / path), ""))
+        if not words:
+            return False
+        while "ccache" in words[0]:
+            words.pop(0)
+        for option in "-o", "-c":
+            at = words.index(option)
+            del words[at:at + 2]
+        language = [] if "-x" in words else ["-x", "c"]
+        words = [w for w in words if w != "-DNDEBUG"] + ["-Werror", "-fsyntax-only", *language, "-"]
+        folder = (root / path).parent # of `#include "…"`
+        done = subprocess.run(words, cwd=folder, input=text, text=True, capture_output=True)
+        return done.returncode == 0
+
+
+class Fault:
+    def __init__(self, path, text, place):
+        self.path, self.text, self.place = path, text, place
+        self.kind, self.variant = place.kind, place.variant
+        self.line = text.count("\n", 0, place.start) + 1
+        self.new_text = place.applied(text)
+        first = text.rfind("\n", 0, place.start) + 1
+        ends = text.find("\n", place.end), self.new_text.find("\n", place.start + len(place.new))
+        self.before = " ".join(text[first:ends[0]].split())
+        self.after = " ".join(self.new_text[first:ends[1]].split())
+        self.key = f"{path}:{place.start}:{place.end}:{place.new}"
+
+    def diff(self):
+        return "".join(difflib.unified_diff(self.text.splitlines(True), self.new_text.splitlines(True),
+                                            f"a/{self.path}", f"b/{self.path}"))
+
+    def row(self):
+        return {"key": self.key, "kind": self.kind, "variant": self.variant, "place": f"{self.path}:{self.line}",
+                "before": self.before, "after": self.after}
+
+
+class Lot:
+    """Draws the faults of a seed from the sources of a tree."""
+
+    def __init__(self, seed, root, build, folders):
+        self.seed, self.root, self.compiler = seed, root, Compiler(build)
+        self.folders = [f for f in FOLDERS if f in folders]
+        self.files = collections.defaultdict(list)
+        names = git("ls-files", "--", *self.folders, cwd=root).split("\n")
+        self.text = {n: (root / n).read_text() for n in names if n.endswith((".c", ".cu")) and not SAY_ONLY.fullmatch(n)}
+        for name, text in self.text.items():
+            lines = sum(bool(line.strip()) and not line.lstrip().startswith("//") for line in text.split("\n"))
+            self.files[name.split("/")[0]].append((name, lines * (CUDA_SHARE if name.startswith("rt/cuda/") else 1)))
+        self.places = {}
+
+    def places_in(self, name, kind):
+        """{variant: [place …]} of a file."""
+        if (name, kind) not in self.places:
+            found = collections.defaultdict(list)
+            for place in fault_places.faults_of(self.text[name], kind):
+                found[place.variant].append(place)
+            self.places[name, kind] = found
+        return self.places[name, kind]
+
+    def draw(self, k, rejected):
+        """The k-th fault: the first that is drawn for k, compiles, and is not among the keys that were rejected."""
+        lot = random.Random(f"{self.seed} {k}")
+        folder, kind = self.folders[k % len(self.folders)], KINDS[k % len(KINDS)]
+        files = [f for f in self.files[folder] if kind != "group" or HAVE_GROUPS.match(f[0])]
+        for _ in range(1000):
+            name = lot.choices([f[0] for f in files], [f[1] for f in files])[0]
+            found = self.places_in(name, kind)
+            if not found:
+                continue
+            place = lot.choice(found[lot.choice(sorted(found))])
+            fault = Fault(name, self.text[name], place)
+            if fault.key not in rejected and self.compiler.accepts(self.root, name, fault.new_text):
+                return fault
+        sys.exit(f"no {kind} in {folder} compiles")
+
+
+# ---- what is known from earlier calls
+
+class Results:
+    """The lines of the results file for these sources.  A line has `what`: test, fault or rejected."""
+
+    def __init__(self, path, sources):
+        self.path, self.sources, self.lines = path, sources, []
+        if path and path.exists():
+            lines = [json.loads(line) for line in path.read_text().splitlines()]
+            self.lines = [line for line in lines if line["sources"] == sources]
+
+    def add(self, what, **values):
+        line = {"what": what, "sources": self.sources, **values}
+        self.lines.append(line)
+        if self.path:
+            with self.path.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+
+    def of(self, what, **values):
+        return [line for line in self.lines if line["what"] == what and all(line.get(k) == v for k, v in values.items())]
+
+    def rejected(self, seed, k):
+        return {line["key"] for line in self.of("rejected", seed=seed, k=k)}
+
+    def ran(self, key):
+        """{(build, test): line} of the tests that ran with a fault, None: without."""
+        return {(line["build"], line["test"]): line for line in self.of("test", key=key)}
+
+
+# ---- the copy of the tree
+
+class Work:
+    def __init__(self, path, builds, jobs):
+        self.path, self.jobs = path, jobs
+        if path == ROOT:
+            sys.exit("--work is a tree for faults alone")
+        if not path.exists():
+            git("worktree", "add", "--detach", str(path), "HEAD")
+        elif pathlib.Path(git("rev-parse", "--show-toplevel", cwd=path)) != path:
+            sys.exit(f"{path} is no worktree of this repository")
+        git("checkout", "--force", "--detach", git("rev-parse", "HEAD"), cwd=path) # no fault is left of a call that was killed
+        if not (path / ".venv").exists():
+            (path / ".venv").symlink_to(ROOT / ".venv")
+        for build in builds:
+            if not (path / build / "build.ninja").exists():
+                subprocess.run(["cmake", "--preset", BUILDS[build], "-DNNAOT_CUDA_ARCHITECTURES=90-real"], cwd=path, check=True,
+                               stdout=subprocess.DEVNULL)
+
+    def build(self, build, targets):
+        """Builds what is not up to date; None, or what the compiler says."""
+        done = subprocess.run(["ninja", "-C", str(self.path / build), f"-j{self.jobs}", *targets],
+                              capture_output=True, text=True)
+        return done.stdout[-2000:] if done.returncode else None
+
+    def plant(self, fault):
+        path = self.path / fault.path
+        if path.read_text() != fault.text:
+            sys.exit(f"{path} is not what the fault was drawn from")
+        path.write_text(fault.new_text)
+
+    def restore(self, fault):
+        (self.path / fault.path).write_text(fault.text)
+
+
+def first_to_be_killed():
+    """A program with a fault may take all memory there is: it goes first."""
+    pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def run_ctest(work, test, limit):
+    """How one test ended (passed, failed or timeout), its seconds, and which text test failed, if it is one of lit."""
+    command = ["ctest", "--test-dir", work.path / test.build, "-R", f"^{re.escape(test.name)}$", "--timeout", limit,
+               "--output-on-failure"]
+    began = time.monotonic()
+    running = subprocess.Popen([str(w) for w in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                               errors="replace", start_new_session=True, preexec_fn=first_to_be_killed,
+                               env={**os.environ, "LIT_OPTS": "--max-failures=1"})
+    try:
+        output, _ = running.communicate(timeout=3 * limit)
+    except subprocess.TimeoutExpired:
+        output = "***Timeout"
+    try: # what programs of the test have left behind
+        os.killpg(running.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    running.wait()
+    seconds = time.monotonic() - began
+    text_test = re.search(r"^(?:FAIL|TIMEOUT|UNRESOLVED): nnaot :: (\S+)", output, re.M)
+    how = "passed" if running.returncode == 0 else "timeout" if "***Timeout" in output else "failed"
+    return how, round(seconds, 2), text_test and text_test[1]
+
+
+class Suite:
+    """The tests of the copy, cheapest first, without those that fail as it is."""
+
+    def __init__(self, work, results, builds, pattern):
+        self.work, self.results, self.builds = work, results, builds
+        self.tests, self.seconds = [], {}
+        for build in builds:
+            for test in select_tests.ctest_list(work.path / build):
+                test = select_tests.dataclasses.replace(test, build=build)
+                # As tests/run does: what trains runs in release only.
+                if re.search(pattern, test.name) and not (build == "build-dev" and "e2e" in test.labels):
+                    self.tests.append(test)
+            for root in ROOT, work.path: # junit.xml is what tests/run leaves
+                if (root / build / "junit.xml").exists():
+                    for case in tree.parse(root / build / "junit.xml").getroot().iter("testcase"):
+                        self.seconds[build, case.get("name")] = float(case.get("time"))
+        self.use_baseline()
+
+    def use_baseline(self):
+        lines = self.results.ran(None)
+        self.seconds.update({at: line["seconds"] for at, line in lines.items()})
+        self.broken = {at for at, line in lines.items() if line["how"] != "passed"}
+        self.tests.sort(key=lambda t: self.seconds.get((t.build, t.name), 0)) # in ctest's order where nothing is known
+
+    def targets(self, build, tests):
+        """What ninja has to make for tests: their programs, or everything where one is a script or not built yet."""
+        top, targets = str(self.work.path / build) + "/", set()
+        for test in tests:
+            program = test.command[0] if test.command else ""
+            if not program.startswith(top) and test.name != "layers":
+                return []
+            targets.add(program.removeprefix(top))
+        return sorted(t for t in targets if not t.startswith("/"))
+
+    def run(self, test, key):
+        """Whether a test passes, from the results if it ran before; one that fails must fail twice."""
+        line = self.results.ran(key).get((test.build, test.name))
+        if not line:
+            usual = self.seconds.get((test.build, test.name), 0)
+            limit = max(LEAST_LIMIT, 3 * usual) if key else 1200
+            how, seconds, text_test = run_ctest(self.work, test, limit)
+            if how == "failed":
+                how = run_ctest(self.work, test, limit)[0]
+            self.results.add("test", key=key, build=test.build, test=test.name, how=how, seconds=seconds,
+                             text_test=text_test if how != "passed" else None)
+            line = self.results.lines[-1]
+        return line
+
+    def baseline(self):
+        for build in self.builds:
+            tests = [t for t in self.tests if t.build == build]
+            trouble = self.work.build(build, self.targets(build, tests)) if tests else None
+            if trouble:
+                sys.exit(f"{build}:\n{trouble}")
+            for test in tests:
+                line = self.run(test, None)
+                print(f"{build} {test.name:32} {line['seconds']:8.2f}  {line['how'].upper()}", flush=True)
+        self.use_baseline()
+
+    def stage(self, name, words):
+        """The tests of a stage in the order in which they run."""
+        tests = [t for t in self.tests if t.build in STAGES[name] and (t.build, t.name) not in self.broken]
+        if name == "rest":
+            return sorted(tests, key=lambda t: STAGES[name].index(t.build))
+        return select_tests.select(tests, words if name == "changed" else ["quick"])
+
+
+# ---- a trial
+
+class DoesNotBuild(Exception):
+    pass
+
+
+def trial(work, suite, results, seed, k, fault, quick_only, tests):
+    """Plants the fault and runs tests until one fails; adds the line of the results."""
+    words = select_tests.labels_for([fault.path])
+    build_seconds, passed_seconds = 0.0, 0.0
+    found, quick = None, None
+    seen = set() # tests that have run in this trial
+
+    def first_failure(stage):
+        """Seconds until it failed, how many of them for tests that had not run yet, its line; None: all pass."""
+        nonlocal build_seconds
+        total, fresh, built = 0.0, 0.0, set()
+        tests = suite.stage(stage, words)
+        for test in tests:
+            if test.build not in built and (test.build, test.name) not in results.ran(fault.key):
+                began = time.monotonic()
+                trouble = work.build(test.build, suite.targets(test.build, [t for t in tests if t.build == test.build]))
+                build_seconds += time.monotonic() - began
+                if trouble:
+                    raise DoesNotBuild(trouble)
+                built.add(test.build)
+            line = suite.run(test, fault.key)
+            total += line["seconds"]
+            fresh += line["seconds"] if test not in seen else 0
+            seen.add(test)
+            if line["how"] != "passed":
+                return total, fresh, line
+        return total, fresh, None
+
+    work.plant(fault)
+    try:
+        for stage in STAGES:
+            if stage == "rest" and (found or quick_only):
+                break
+            total, fresh, line = first_failure(stage)
+            passed_seconds += fresh
+            if stage == "quick":
+                quick = {"found_by": line and line["test"], "seconds": round(total, 1)}
+            if line and not found:
+                found = {"found_by": line["test"], "text_test": line["text_test"], "build": line["build"],
+                         "how": line["how"], "stage": stage, "seconds": round(passed_seconds, 1)}
+    finally:
+        work.restore(fault)
+    none = {"found_by": None if quick_only or suite.builds != list(BUILDS) else "survived", "stage": None, "seconds": round(passed_seconds, 1)}
+    results.add("fault", seed=seed, k=k, tests=tests, **fault.row(), **(found or none), build_seconds=round(build_seconds, 1), quick=quick)
+    return results.lines[-1]
+
+
+def say_line(line):
+    how = f"{line['found_by'] or 'not by these'} {line.get('text_test') or ''}".strip()
+    quick = line["quick"] and line["quick"]["found_by"]
+    print(f"{line['k']:3} {line['kind']:6} {line['place']:36} {how} ({line['stage'] or 'all'}, {line['seconds']:.1f} s; "
+          f"built in {line['build_seconds']:.1f} s); quick: {quick or 'no'}", flush=True)
+
+
+def summary(results):
+    """Tables of all faults of these sources, of every seed."""
+    last = {(line["seed"], line["k"]): line for line in results.of("fault", tests="")}
+    for reject in results.lines:
+        if reject["what"] == "rejected" and last.get((reject["seed"], reject["k"]), {}).get("key") == reject["key"]:
+            del last[reject["seed"], reject["k"]]
+    lines = list(last.values())
+    if not lines:
+        return
+    is_found = lambda line: line["found_by"] not in (None, "survived")
+    by_quick = lambda line: bool(line["quick"] and line["quick"]["found_by"])
+    print(f"{'':10} {'faults':>7} {'found':>6} {'changed':>8} {'quick':>6} {'survived':>9}  median seconds")
+    rows = [("all", lines)]
+    rows += [(kind, [x for x in lines if x["kind"] == kind]) for kind in KINDS]
+    rows += [(folder, [x for x in lines if x["place"].startswith(folder + "/")]) for folder in sorted(set(FOLDERS))]
+    for name, some in rows:
+        found = [line for line in some if is_found(line)]
+        median = f"{statistics.median(line['seconds'] for line in found):.1f}" if found else "-"
+        print(f"{name:10} {len(some):7} {len(found):6} {sum(line['stage'] == 'changed' for line in some):8} "
+              f"{sum(map(by_quick, some)):6} {sum(line['found_by'] == 'survived' for line in some):9}  {median}")
+    for title, some in (("survived the whole suite", [x for x in lines if x["found_by"] == "survived"]),
+                        ("not by quick, and the rest has not run", [x for x in lines if x["found_by"] is None])):
+        for line in some:
+            print(f"{title}: seed {line['seed']}, {line['k']}: {line['place']}\n  - {line['before']}\n  + {line['after']}")
+    for line in results.of("rejected"):
+        print(f"not counted: seed {line['seed']}, {line['k']}: {line['place']}: {line['reason']}")
+    broken = sorted({line["test"] for line in results.of("test", key=None) if line["how"] != "passed"})
+    if broken:
+        print("fail without a fault, and are left out: " + ", ".join(broken))
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__.split("\n")[0].split("  ")[-1])
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=40)
+    parser.add_argument("--results", type=pathlib.Path)
+    parser.add_argument("--only", type=lambda text: [int(k) for k in text.split(",")])
+    parser.add_argument("--folders", type=lambda text: text.split(","), default=FOLDERS)
+    parser.add_argument("--work", type=lambda text: pathlib.Path(text).resolve(), default=ROOT / "build-faults")
+    parser.add_argument("--tests", default="", metavar="REGEX")
+    parser.add_argument("--builds", type=lambda text: text.split(","), default=list(BUILDS))
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--equivalent", metavar="K:REASON", action="append", default=[])
+    parser.add_argument("--show", type=int, metavar="K")
+    for name in "list", "baseline", "quick-only", "summary", "self-check":
+        parser.add_argument("--" + name, action="store_true")
+    options = parser.parse_args()
+    if options.self_check:
+        return fault_places.self_check()
+    results = Results(options.results, sources_id())
+    if options.summary:
+        return summary(results)
+
+    looks_only = options.list or options.show is not None or options.equivalent
+    work = None if looks_only else Work(options.work, options.builds, options.jobs)
+    root = ROOT if looks_only else work.path
+    if not (root / "build/compile_commands.json").exists():
+        sys.exit("build is not configured: cmake --preset release")
+    lot = Lot(options.seed, root, root / "build", options.folders)
+    wanted = options.only or range(options.count)
+
+    def draw(k):
+        return lot.draw(k, results.rejected(options.seed, k))
+
+    for text in options.equivalent:
+        k, reason = text.split(":", 1)
+        results.add("rejected", seed=options.seed, k=int(k), **draw(int(k)).row(), reason=reason.strip())
+    if options.show is not None:
+        print(draw(options.show).diff(), end="")
+    if options.list:
+        for k in wanted:
+            fault = draw(k)
+            print(f"{k:3} {fault.kind:6} {fault.variant:11} {fault.path}:{fault.line}\n    - {fault.before}\n    + {fault.after}",
+                  flush=True)
+    if looks_only:
+        return
+
+    suite = Suite(work, results, options.builds, options.tests)
+    if options.baseline:
+        suite.baseline()
+    for k in wanted:
+        while True:
+            fault = draw(k)
+            known = results.of("fault", seed=options.seed, k=k, key=fault.key, tests=options.tests)
+            if known and (options.quick_only or known[-1]["found_by"] is not None):
+                break
+            try:
+                say_line(trial(work, suite, results, options.seed, k, fault, options.quick_only, options.tests))
+                break
+            except DoesNotBuild as trouble:
+                results.add("rejected", seed=options.seed, k=k, **fault.row(), reason="does not build")
+    summary(results)
+
+
+if __name__ == "__main__":
+    main()
