@@ -165,14 +165,14 @@ int attention_store(NnrtDtype type, void *to, int64_t head, int64_t row, const f
 }
 
 int attention_mask_f32(NnrtDtype type, float *to, const void *mask, int64_t n) {
-  return with_type(type, [&](auto element) {
+  return with_short_type(type, [&](auto element) {
     using T = decltype(element);
     return launch(finite_mask<T>, blocks_for(n), BLOCK, 0, to, (const T *)mask, n);
   });
 }
 
 int attention_blind_rows(const AttentionShape *a, void *y, float *lse) {
-  return with_type(a->type, [&](auto element) {
+  return with_short_type(a->type, [&](auto element) {
     using T = decltype(element);
     return launch(blind_rows<T>, blocks_for(a->b * a->h * a->t), BLOCK, 0, (T *)y, lse, a->b, a->h,
                   a->t, a->e, a->seq_major);

@@ -142,6 +142,12 @@ template <class F> static int with_type(NnrtDtype t, F f) {
   if (t == NNRT_f16) return f(f16());
   return nnrt_error(NNRT_UNSUPPORTED, "elements are neither f32, bf16 nor f16");
 }
+// The same for one of 16 bits.
+template <class F> static int with_short_type(NnrtDtype t, F f) {
+  if (t == NNRT_bf16) return f(bf16());
+  if (t == NNRT_f16) return f(f16());
+  return nnrt_error(NNRT_UNSUPPORTED, "elements are neither bf16 nor f16");
+}
 
 // -- Sums and maxima of all threads of a warp or of a block of whole warps; all threads get them.
 // The order is fixed.

@@ -56,15 +56,17 @@ template <class F> static int with_index(int64_t n, F f) {
 
 typedef Pack<uint32_t, 4> b16;
 
-// Calls f with an element of `width` bytes.
-template <class F> static int with_width(int64_t width, F f) {
+// Calls f with an element of `width` bytes: those of one element, or also 16 of several.
+template <class F> static int with_size(int64_t width, F f) {
   switch (width) {
   case 1: return f(uint8_t());
   case 2: return f(uint16_t());
   case 4: return f(uint32_t());
-  case 8: return f(uint64_t());
-  default: return f(b16());
+  default: return f(uint64_t());
   }
+}
+template <class F> static int with_width(int64_t width, F f) {
+  return width == sizeof(b16) ? f(b16()) : with_size(width, f);
 }
 
 // The largest power of two, up to 16, that divides the addresses and sizes in `bytes`, or'ed.

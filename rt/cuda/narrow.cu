@@ -22,7 +22,7 @@ template <class T> static __global__ void narrow(T *y, const float *x, int64_t n
 
 int nnrt_gpu_narrow(void *y, NnrtDtype type, const float *x, int64_t n) {
   if (n == 0) return NNRT_OK;
-  return with_type(type, [&](auto element) {
+  return with_short_type(type, [&](auto element) {
     using T = decltype(element);
     return launch(narrow<T>, blocks_for((n + 7) / 8), BLOCK, 0, (T *)y, x, n);
   });

@@ -15,10 +15,12 @@
 // Sums and products of floats are kept in double: a gpu for training adds doubles faster than its
 // memory delivers floats.
 
+#include <type_traits>
+
 #include "rows.cuh"
 
 // The operations: what they start with, and how two become one.  Element type T; Acc, in which it
-// is computed (unsigned integers wrap around).
+// is computed.
 template <class T_, class Acc_> struct SumOf {
   typedef T_ T;
   typedef Acc_ Acc;
@@ -130,44 +132,71 @@ template <class Op> static __device__ inline typename Op::Acc block_of(typename 
   return x;
 }
 
+// A result, which is of type T, or of Acc where it is a part of one.
+template <class Op>
+static __device__ inline void put(void *y, int64_t at, typename Op::Acc acc, bool part) {
+  if (part)
+    ((typename Op::Acc *)y)[at] = acc;
+  else
+    ((typename Op::T *)y)[at] = (typename Op::T)acc;
+}
+
 // Result k of `kept`, part blockIdx.y: y[part * kept + k].  The innermost group is reduced; each
-// result is of `total` elements, `inner` of which lie side by side.
-template <class Op, class Out, int V, int THREADS>
-static __global__ void reduce_rows(Out *y, const typename Op::T *x, Groups g, int64_t kept,
-                                   int64_t total, int64_t inner, int64_t part) {
+// result is of `total` elements, `inner` of which lie side by side.  A warp or a block does one.
+template <class Op, int V>
+static __global__ void reduce_rows(void *y, const typename Op::T *x, Groups g, int64_t kept,
+                                   int64_t total, int64_t inner, int64_t part, bool warps,
+                                   bool parts) {
   typedef typename Op::Acc Acc;
   int64_t from = (int64_t)blockIdx.y * part, to = from + part < total ? from + part : total;
-  for (int64_t k = group_row<THREADS>(); k < kept; k += group_rows<THREADS>()) {
+  int lane = warps ? group_lane<WARP>() : group_lane<BLOCK>(), step = (warps ? WARP : BLOCK) * V;
+  int64_t next = warps ? group_rows<WARP>() : group_rows<BLOCK>();
+  for (int64_t k = warps ? group_row<WARP>() : group_row<BLOCK>(); k < kept; k += next) {
     const typename Op::T *row = x + place(g, false, 1, k);
     Acc acc = Op::start();
-    UNROLL_4
-    for (int64_t i = from + group_lane<THREADS>() * V; i < to; i += THREADS * V) {
-      int64_t at = total == inner ? i : place(g, true, 1, i / inner) + i % inner;
-      Pack<typename Op::T, V> p = read_pack<typename Op::T, V>(row + at);
-      UNROLL
-      for (int j = 0; j < V; j++)
-        acc = Op::of((Acc)p.at[j], acc);
+    if (total == inner) {
+      UNROLL_4
+      for (int64_t i = from + lane * V; i < to; i += step) {
+        Pack<typename Op::T, V> p = read_pack<typename Op::T, V>(row + i);
+        UNROLL
+        for (int j = 0; j < V; j++)
+          acc = Op::of((Acc)p.at[j], acc);
+      }
+    } else {
+      UNROLL_1
+      for (int64_t i = from + lane * V; i < to; i += step) {
+        int64_t at = place(g, true, 1, i / inner) + i % inner;
+        Pack<typename Op::T, V> p = read_pack<typename Op::T, V>(row + at);
+        UNROLL
+        for (int j = 0; j < V; j++)
+          acc = Op::of((Acc)p.at[j], acc);
+      }
     }
-    acc = THREADS == WARP ? warp_of<Op>(acc) : block_of<Op>(acc);
-    if (group_lane<THREADS>() == 0) y[(int64_t)blockIdx.y * kept + k] = (Out)acc;
+    acc = warps ? warp_of<Op>(acc) : block_of<Op>(acc);
+    if (lane == 0) put<Op>(y, (int64_t)blockIdx.y * kept + k, acc, parts);
   }
 }
 
 // Columns: the innermost group, of `inner`, is kept.  Part blockIdx.y of each: reduced rows
-// blockIdx.y * ROWS …, in steps of all parts.  y (parts, outer, inner).
-template <class Op, class In, class Out>
-static __global__ void reduce_columns(Out *y, const In *x, Groups g, int64_t outer, int64_t rows,
-                                      int64_t inner) {
+// blockIdx.y * ROWS …, in steps of all parts.  y (parts, outer, inner).  Of one reduced group rows
+// are `stride` apart, which is 0 where there are several.
+template <class Op, class In>
+static __global__ void reduce_columns(void *y, const In *x, Groups g, int64_t outer, int64_t rows,
+                                      int64_t inner, int64_t stride, bool parts) {
   typedef typename Op::Acc Acc;
   __shared__ Acc some[ROWS][WARP];
-  int64_t column = column_here();
+  int64_t column = column_here(), first = (int64_t)blockIdx.y * ROWS + threadIdx.y;
+  int64_t step = (int64_t)gridDim.y * ROWS, end = column < inner ? rows : 0;
   for (int64_t k = blockIdx.z; k < outer; k += gridDim.z) {
     const In *from = x + place(g, false, 1, k) + column;
     Acc acc = Op::start();
-    if (column < inner) {
+    if (stride) {
       UNROLL_4
-      for (int64_t r = (int64_t)blockIdx.y * ROWS + threadIdx.y; r < rows;
-           r += (int64_t)gridDim.y * ROWS)
+      for (int64_t r = first; r < end; r += step)
+        acc = Op::of((Acc)from[r * stride], acc);
+    } else {
+      UNROLL_1
+      for (int64_t r = first; r < end; r += step)
         acc = Op::of((Acc)from[place(g, true, 0, r)], acc);
     }
     __syncthreads();
@@ -176,16 +205,23 @@ static __global__ void reduce_columns(Out *y, const In *x, Groups g, int64_t out
     if (threadIdx.y > 0 || column >= inner) continue;
     for (int i = 1; i < ROWS; i++)
       acc = Op::of(some[i][threadIdx.x], acc);
-    y[((int64_t)blockIdx.y * outer + k) * inner + column] = (Out)acc;
+    put<Op>(y, ((int64_t)blockIdx.y * outer + k) * inner + column, acc, parts);
   }
 }
 
-template <class Op, class In, class Out>
-static int columns(Out *y, const In *x, const Groups &g, int64_t outer, int64_t rows, int64_t inner,
-                   int64_t parts) {
+template <class Op, class In>
+static int columns(void *y, const In *x, const Groups &g, int64_t outer, int64_t rows,
+                   int64_t inner, int64_t parts) {
   dim3 grid((unsigned)ceil_div(inner, WARP), (unsigned)parts, (unsigned)least(outer, 65535));
-  return launch(reduce_columns<Op, In, Out>, grid, dim3(WARP, ROWS), 0, y, x, g, outer, rows,
-                inner);
+  int64_t stride = 0;
+  int n = 0;
+  for (int d = 0; d < g.n; d++) {
+    if (!g.reduced[d]) continue;
+    stride = g.stride[d];
+    n++;
+  }
+  return launch(reduce_columns<Op, In>, grid, dim3(WARP, ROWS), 0, y, x, g, outer, rows, inner,
+                n == 1 ? stride : 0, parts > 1);
 }
 
 // y (n) from parts (n_parts, n)
@@ -202,31 +238,29 @@ static int from_parts(typename Op::T *y, const typename Op::Acc *parts, int64_t 
 template <class Op, int V>
 static int rows(typename Op::T *y, const typename Op::T *x, const Groups &g, int64_t kept,
                 int64_t total, int64_t inner) {
-  typedef typename Op::T T;
   typedef typename Op::Acc Acc;
   int64_t enough = 4 * (int64_t)nnrt_gpu()->processors;
-  if (total <= WARP * HELD)
-    return launch(reduce_rows<Op, T, V, WARP>, blocks_for_rows(kept, ROWS), BLOCK, 0, y, x, g, kept,
-                  total, inner, total);
+  bool warps = total <= WARP * HELD;
   int64_t parts = least(ceil_div(total, BLOCK * HELD), ceil_div(enough, kept));
-  if (parts <= 1)
-    return launch(reduce_rows<Op, T, V, BLOCK>, blocks_for_rows(kept, 1), BLOCK, 0, y, x, g, kept,
-                  total, inner, total);
+  if (warps || parts <= 1)
+    return launch(reduce_rows<Op, V>, blocks_for_rows(kept, warps ? (int)ROWS : 1), BLOCK, 0, y, x,
+                  g, kept, total, inner, total, warps, false);
   int64_t part = ceil_div(ceil_div(total, parts), V) * V;
   parts = ceil_div(total, part);
   Acc *some = (Acc *)nnrt_gpu_scratch(parts * kept * (int64_t)sizeof(Acc));
   if (!some) return NNRT_MEMORY;
-  int code = launch(reduce_rows<Op, Acc, V, BLOCK>, dim3((unsigned)kept, (unsigned)parts), BLOCK, 0,
-                    some, x, g, kept, total, inner, part);
+  int code = launch(reduce_rows<Op, V>, dim3((unsigned)kept, (unsigned)parts), BLOCK, 0, some, x, g,
+                    kept, total, inner, part, false, true);
   return code ? code : from_parts<Op>(y, some, parts, kept);
 }
 
 template <class Op>
 static int reduce(typename Op::T *y, const typename Op::T *x, int64_t rank, const int64_t *shape,
                   int64_t n_axes, const int64_t *axes) {
-  typedef typename Op::T T;
   typedef typename Op::Acc Acc;
-  constexpr int V = Width<T>::most;
+  // Integers are few, and reduced rarely: one at a time.
+  constexpr int V =
+      std::is_floating_point<typename Op::T>::value ? (int)Width<typename Op::T>::most : 1;
   Groups g = groups_of(rank, shape, n_axes, axes);
   int64_t kept = combinations(g, false, 0), total = combinations(g, true, 0);
   if (kept == 0) return NNRT_OK;
@@ -244,21 +278,22 @@ static int reduce(typename Op::T *y, const typename Op::T *x, int64_t rank, cons
   return code ? code : from_parts<Op>(y, some, parts, kept);
 }
 
-#define REDUCE(op, name, type, ...)                                                                \
+// T is the element type, or the unsigned integer of its bits, which wraps around.
+#define REDUCE(op, name, type, T, ...)                                                             \
   int nnrt_reduce_##op##_##name(type *y, const type *x, int64_t rank, const int64_t *shape,        \
                                 int64_t n_axes, const int64_t *axes) {                             \
-    return reduce<__VA_ARGS__>(y, x, rank, shape, n_axes, axes);                                   \
+    return reduce<__VA_ARGS__>((T *)y, (const T *)x, rank, shape, n_axes, axes);                   \
   }
-REDUCE(sum, f32, float, SumOf<float, double>)
-REDUCE(sum, f64, double, SumOf<double, double>)
-REDUCE(sum, i32, int32_t, SumOf<int32_t, uint32_t>)
-REDUCE(sum, i64, int64_t, SumOf<int64_t, uint64_t>)
-REDUCE(max, f32, float, MaxOf<float>)
-REDUCE(max, i32, int32_t, MaxOf<int32_t>)
-REDUCE(max, i64, int64_t, MaxOf<int64_t>)
-REDUCE(min, f32, float, MinOf<float>)
-REDUCE(min, i32, int32_t, MinOf<int32_t>)
-REDUCE(min, i64, int64_t, MinOf<int64_t>)
-REDUCE(prod, f32, float, ProdOf<float, double>)
-REDUCE(prod, i32, int32_t, ProdOf<int32_t, uint32_t>)
-REDUCE(prod, i64, int64_t, ProdOf<int64_t, uint64_t>)
+REDUCE(sum, f32, float, float, SumOf<float, double>)
+REDUCE(sum, f64, double, double, SumOf<double, double>)
+REDUCE(sum, i32, int32_t, uint32_t, SumOf<uint32_t, uint32_t>)
+REDUCE(sum, i64, int64_t, uint64_t, SumOf<uint64_t, uint64_t>)
+REDUCE(max, f32, float, float, MaxOf<float>)
+REDUCE(max, i32, int32_t, int32_t, MaxOf<int32_t>)
+REDUCE(max, i64, int64_t, int64_t, MaxOf<int64_t>)
+REDUCE(min, f32, float, float, MinOf<float>)
+REDUCE(min, i32, int32_t, int32_t, MinOf<int32_t>)
+REDUCE(min, i64, int64_t, int64_t, MinOf<int64_t>)
+REDUCE(prod, f32, float, float, ProdOf<float, double>)
+REDUCE(prod, i32, int32_t, uint32_t, ProdOf<uint32_t, uint32_t>)
+REDUCE(prod, i64, int64_t, uint64_t, ProdOf<uint64_t, uint64_t>)

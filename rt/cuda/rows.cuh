@@ -21,14 +21,17 @@
 #ifdef __CUDACC__
 #define UNROLL   _Pragma("unroll")
 #define UNROLL_4 _Pragma("unroll 4")
+#define UNROLL_1 _Pragma("unroll 1")
 #else
 #define UNROLL
 #define UNROLL_4
+#define UNROLL_1
 #endif
 
 enum {
-  HELD = 32,          // elements of a row that a thread holds
-  ROWS = BLOCK / WARP // rows of a block when a warp does a row; rows of threads over columns
+  HELD = 32,           // elements of a row that a thread holds
+  ROWS = BLOCK / WARP, // rows of a block when a warp does a row; rows of threads over columns
+  STRETCH = 2048       // elements of a long run that a warp takes at once
 };
 
 // -- Host: packs and blocks

@@ -158,8 +158,8 @@ static int copy_box(void *y, const void *x, int64_t width, CopyBox c) {
     return nnrt_copy(y, x, c.shape[0] * width);
   Tiles t;
   if (find_tiles(&c, &t))
-    return with_width(width,
-                      [&](auto element) { return launch_tiles<decltype(element)>(y, x, c, t); });
+    return with_size(width,
+                     [&](auto element) { return launch_tiles<decltype(element)>(y, x, c, t); });
   width = widen(&c, width, y, x);
   bool packs = find_packs(c, width, y);
   int last = c.rank - 1;
@@ -174,13 +174,19 @@ static int copy_box(void *y, const void *x, int64_t width, CopyBox c) {
     far = far > c.y_stride[d] ? far : c.y_stride[d];
     far = far > -c.y_stride[d] ? far : -c.y_stride[d];
   }
+  if (packs)
+    return with_size(width, [&](auto element) {
+      using T = decltype(element);
+      return with_index(far, [&](auto index) {
+        using I = decltype(index);
+        return launch(copy_packs<T, I>, blocks_for(n), BLOCK, 0, (T *)y, (const T *)x, box_of<I>(c),
+                      (I)step, (I)n);
+      });
+    });
   return with_width(width, [&](auto element) {
     using T = decltype(element);
     return with_index(far, [&](auto index) {
       using I = decltype(index);
-      if (packs)
-        return launch(copy_packs<T, I>, blocks_for(n), BLOCK, 0, (T *)y, (const T *)x, box_of<I>(c),
-                      (I)step, (I)n);
       return launch(copy_each<T, I>, blocks_for(n), BLOCK, 0, (T *)y, (const T *)x, box_of<I>(c),
                     (I)n);
     });
@@ -354,7 +360,7 @@ static int trilu(void *y, const void *x, int64_t width, int64_t rank, const int6
                  bool upper, int64_t k) {
   int64_t n = product(shape, rank), rows = shape[rank - 2], columns = shape[rank - 1];
   if (n == 0) return NNRT_OK;
-  return with_width(width, [&](auto element) {
+  return with_size(width, [&](auto element) {
     using T = decltype(element);
     return with_index(n, [&](auto index) {
       using I = decltype(index);

@@ -1,4 +1,4 @@
-// Softmax and log-softmax along one axis of x (outer, n, inner), and their gradients.
+// Softmax and log-softmax along one axis of x (outer, n, inner).  Their gradients: softmax_back.cu.
 //
 // Along the last axis a warp or a block does a row (rows.cuh).  Up to 8192 elements it holds the
 // row in registers: x is read once and y written once.  Longer rows are read twice: once for the
@@ -6,8 +6,7 @@
 // y; what lies between is mostly still in the second-level cache.  Along another axis a thread does
 // one column, neighbours beside each other, and also reads it twice.
 //
-//     forward    reads x once (twice), writes y
-//     backward   reads y and dy once (twice), writes dx
+//     reads x once (twice), writes y
 //
 // All may work in place: a thread writes only what it has read itself.
 
@@ -98,81 +97,6 @@ template <class T> static __global__ void softmax_columns(T *y, const T *x, Axis
   }
 }
 
-// softmax: dx = y (dy - sum(y dy));  log_softmax: dx = dy - e^y sum(dy)
-static __device__ inline float back_term(float y, float dy, bool log) {
-  return log ? dy : y * dy;
-}
-template <class T> static __device__ inline float back_of(float y, float dy, float sum, bool log) {
-  return log ? dy - exp_for<T>(y) * sum : y * (dy - sum);
-}
-
-template <class T, int V, int THREADS>
-static __global__ void softmax_back_rows(T *dx, const T *y, const T *dy, int64_t m, int64_t n,
-                                         bool log) {
-  Pack<T, V> held[HELD / V], held_dy[HELD / V];
-  int lane = group_lane<THREADS>();
-  for (int64_t row = group_row<THREADS>(); row < m; row += group_rows<THREADS>()) {
-    float sum = 0;
-    UNROLL
-    for (int h = 0; h < HELD / V; h++) {
-      int64_t i = ((int64_t)h * THREADS + lane) * V;
-      if (i >= n) continue;
-      held[h] = read_pack<T, V>(y + row * n + i);
-      held_dy[h] = read_pack<T, V>(dy + row * n + i);
-      UNROLL
-      for (int k = 0; k < V; k++)
-        sum += back_term(load(&held[h].at[k]), load(&held_dy[h].at[k]), log);
-    }
-    sum = group_sum<THREADS>(sum);
-    UNROLL
-    for (int h = 0; h < HELD / V; h++) {
-      int64_t i = ((int64_t)h * THREADS + lane) * V;
-      if (i >= n) continue;
-      Pack<T, V> to;
-      UNROLL
-      for (int k = 0; k < V; k++)
-        store(&to.at[k], back_of<T>(load(&held[h].at[k]), load(&held_dy[h].at[k]), sum, log));
-      write_pack(dx + row * n + i, to);
-    }
-  }
-}
-
-template <class T, int V>
-static __global__ void softmax_back_long_rows(T *dx, const T *y, const T *dy, int64_t m, int64_t n,
-                                              bool log) {
-  for (int64_t row = blockIdx.x; row < m; row += gridDim.x) {
-    float sum = 0;
-    for (int64_t i = (int64_t)threadIdx.x * V; i < n; i += BLOCK * V) {
-      Pack<T, V> p = read_pack<T, V>(y + row * n + i), q = read_pack<T, V>(dy + row * n + i);
-      UNROLL
-      for (int k = 0; k < V; k++)
-        sum += back_term(load(&p.at[k]), load(&q.at[k]), log);
-    }
-    sum = block_sum(sum);
-    for (int64_t i = (int64_t)threadIdx.x * V; i < n; i += BLOCK * V) {
-      Pack<T, V> p = read_pack<T, V>(y + row * n + i), q = read_pack<T, V>(dy + row * n + i);
-      UNROLL
-      for (int k = 0; k < V; k++)
-        store(&p.at[k], back_of<T>(load(&p.at[k]), load(&q.at[k]), sum, log));
-      write_pack(dx + row * n + i, p);
-    }
-  }
-}
-
-template <class T>
-static __global__ void softmax_back_columns(T *dx, const T *y, const T *dy, Axis a, bool log) {
-  for (int64_t c = first_thread(); c < a.outer * a.inner; c += all_threads()) {
-    int64_t from = c / a.inner * a.n * a.inner + c % a.inner;
-    float sum = 0;
-    for (int64_t j = 0; j < a.n; j++)
-      sum += back_term(load(y + from + j * a.inner), load(dy + from + j * a.inner), log);
-    for (int64_t j = 0; j < a.n; j++) {
-      int64_t at = from + j * a.inner;
-      store(dx + at, back_of<T>(load(y + at), load(dy + at), sum, log));
-    }
-  }
-}
-
 // -- Choosing
 
 template <class T, int V> static int forward_rows(T *y, const T *x, Axis a, bool log) {
@@ -196,35 +120,9 @@ template <class T> static int forward(T *y, const T *x, Axis a, bool log) {
                                 : forward_rows<T, 1>(y, x, a, log);
 }
 
-template <class T, int V> static int back_rows(T *dx, const T *y, const T *dy, Axis a, bool log) {
-  constexpr int THREADS = V == 1 ? WARP : BLOCK; // of rows that a block holds; V is not 1 then
-  if (a.n <= WARP * HELD)
-    return launch(softmax_back_rows<T, V, WARP>, blocks_for_rows(a.outer, ROWS), BLOCK, 0, dx, y,
-                  dy, a.outer, a.n, log);
-  if (V > 1 && a.n <= BLOCK * HELD)
-    return launch(softmax_back_rows<T, V, THREADS>, blocks_for_rows(a.outer, 1), BLOCK, 0, dx, y,
-                  dy, a.outer, a.n, log);
-  return launch(softmax_back_long_rows<T, V>, blocks_for_rows(a.outer, 1), BLOCK, 0, dx, y, dy,
-                a.outer, a.n, log);
-}
-
-template <class T> static int backward(T *dx, const T *y, const T *dy, Axis a, bool log) {
-  constexpr int V = Width<T>::most;
-  if (a.outer * a.n * a.inner == 0) return NNRT_OK;
-  if (a.inner > 1)
-    return launch(softmax_back_columns<T>, blocks_for(a.outer * a.inner), BLOCK, 0, dx, y, dy, a,
-                  log);
-  return in_packs(a.n, V, dx, y, dy) ? back_rows<T, V>(dx, y, dy, a, log)
-                                     : back_rows<T, 1>(dx, y, dy, a, log);
-}
-
 #define SOFTMAX(name, log, suffix, C, T)                                                           \
   int nnrt_##name##_##suffix(C *y, const C *x, int64_t rank, const int64_t *shape, int64_t axis) { \
     return forward((T *)y, (const T *)x, axis_of(rank, shape, axis), log);                         \
-  }                                                                                                \
-  int nnrt_##name##_back_##suffix(C *dx, const C *y, const C *dy, int64_t rank,                    \
-                                  const int64_t *shape, int64_t axis) {                            \
-    return backward((T *)dx, (const T *)y, (const T *)dy, axis_of(rank, shape, axis), log);        \
   }
 #define SOFTMAXES(suffix, C, T)                                                                    \
   SOFTMAX(softmax, false, suffix, C, T)                                                            \

@@ -10,6 +10,12 @@
 //     forward    reads x (and r), g, b, writes y, mean, rstd (and s = x + r)
 //     backward   reads x, dy, g, mean, rstd (and dr), writes dx (+ dr) and the parts;
 //                then reads the parts
+//
+// NORMS defines the functions of one element type; norm_f32.cu, norm_bf16.cu and norm_f16.cu have
+// one each, so that they compile side by side.
+
+#ifndef NNRT_CUDA_NORM_CUH
+#define NNRT_CUDA_NORM_CUH
 
 #include "rows.cuh"
 
@@ -409,4 +415,5 @@ static int backward(T *dx, float *dg, float *db, const T *dr, const T *x, const 
     return backward<false, T>((T *)dx, dg, NULL, (const T *)dr, (const T *)x, g, NULL, rstd,       \
                               (const T *)dy, m, n);                                                \
   }
-FOR_FLOATS(NORMS)
+
+#endif
