@@ -2,10 +2,11 @@
 //
 //     cc -c program.c
 //     nvcc -gencode … -c kernels.cu
-//     nvcc program.o kernels.o libnnrt.a libnnrt_cuda.a -lcublasLt -lcudnn -lnccl -o program
+//     nvcc program.o kernels.o libnnrt.a libnnrt_cuda_sm_90.a -lcublasLt -lcudnn -lnccl -o program
 //
 // nvcc is $NVCC, the one nnaot was built with, or what the PATH has.  Kernels are compiled for each
 // architecture of the target, and the newest one's also as PTX, which later gpus can take.  The
+// runtime's kernels are in an archive for each architecture, and in one with all of them.  The
 // CUDA runtime is linked statically, and so are the libraries where there are archives of them; or
 // the executable finds them beside itself, in lib/ beside itself, or where they were found now.
 
@@ -188,18 +189,95 @@ static bool check_architectures(Build *b, const TargetSpec *t, const Architectur
   return ok;
 }
 
-static bool has_library(Build *b) {
-  if (!build_find_runtime(b)) return false;
-  if (is_file(str_format(b->arena, "%s/libnnrt_cuda.a", b->libraries))) return true;
-  diag_error(b->d, NULL, "this nnaot was built without the cuda target");
-  diag_hint(b->d, "build it where nvcc is, with -DNNAOT_CUDA=ON; there is no '%s/libnnrt_cuda.a'",
-            b->libraries);
+// -- The runtime's archive -----------------------------------------------------------------------
+//
+// libnnrt_cuda_sm_90.a and so on have the kernels of one architecture and their PTX; libnnrt_cuda.a
+// has those of all, and the PTX of the newest.  Which are made is the user's choice.
+
+// The architectures that there can be archives of, ascending; none where nnaot was built without.
+static const int built_for[] = {NNAOT_CUDA_ARCHITECTURES 0};
+enum { N_BUILT_FOR = sizeof built_for / sizeof *built_for - 1 };
+
+// The newest of built_for that is not newer than sm_`sm`, or 0.  A gpu of sm_`sm` has its code, if
+// it is of the same major version, or makes code of its PTX.
+static int kernels_for(int sm) {
+  int best = 0;
+  for (int i = 0; i < N_BUILT_FOR; i++)
+    if (built_for[i] <= sm) best = built_for[i];
+  return best;
+}
+
+static bool all_have(int sm) {
+  int kernels = kernels_for(sm);
+  return kernels && (kernels / 10 == sm / 10 || kernels == kernels_for(INT_MAX));
+}
+
+static const char *archive_of(const Build *b, int sm) {
+  const char *folder = b->installed ? b->libraries : NNAOT_CUDA_ARCHIVES;
+  return str_format(b->arena, "%s/libnnrt_cuda_sm_%d.a", folder, sm);
+}
+static const char *archive_of_all(const Build *b) {
+  if (N_BUILT_FOR == 1) return archive_of(b, built_for[0]);
+  return str_format(b->arena, "%s/libnnrt_cuda.a",
+                    b->installed ? b->libraries : NNAOT_CUDA_ARCHIVES);
+}
+
+// That of an nvcc which has one beside itself, as the emulator has (tests/gpu/emulator), or NULL.
+static const char *archive_of_nvcc(const Build *b, const char *nvcc) {
+  char real[PATH_MAX];
+  char *end = realpath(nvcc, real) ? strrchr(real, '/') : NULL;
+  if (!end) return NULL;
+  const char *path = str_format(b->arena, "%.*s/libnnrt_cuda.a", (int)(end - real), real);
+  return is_file(path) ? path : NULL;
+}
+
+// The one to link, which may be missing.
+static const char *choose_archive(const Build *b, const char *nvcc) {
+  const TargetSpec *t = &b->o->target;
+  const char *own = archive_of_nvcc(b, nvcc), *all = archive_of_all(b);
+  if (own) return own;
+  int kernels = kernels_for(t->sm[0]);
+  if (t->n_sm > 1 || !kernels) return all;
+  const char *one = archive_of(b, kernels);
+  return !is_file(one) && is_file(all) && all_have(t->sm[0]) ? all : one;
+}
+
+static bool has_archive(Build *b, const char *nvcc) {
+  const TargetSpec *t = &b->o->target;
+  if (archive_of_nvcc(b, nvcc)) return true;
+  for (int i = 0; i < t->n_sm; i++) {
+    if (t->n_sm > 1 ? all_have(t->sm[i]) : kernels_for(t->sm[i]) > 0) continue;
+    StrBuf made = {.arena = b->arena};
+    for (int k = 0; k < N_BUILT_FOR; k++)
+      strbuf_addf(&made, "%ssm_%d", k ? ", " : "", built_for[k]);
+    diag_error(b->d, NULL, "this nnaot has no CUDA kernels for sm_%d, only for %s", t->sm[i],
+               made.at);
+    diag_hint(b->d, "CMake's NNAOT_CUDA_ARCHITECTURES says what they are compiled for");
+    return false;
+  }
+  const char *path = choose_archive(b, nvcc);
+  if (is_file(path)) return true;
+  StrBuf command = {.arena = b->arena};
+  strbuf_add(&command, NNAOT_MAKE_CUDA);
+  if (t->n_sm == 1) strbuf_addf(&command, "%ssm_%d", NNAOT_MAKE_CUDA_ONE, kernels_for(t->sm[0]));
+  diag_error(b->d, NULL, "the runtime's CUDA kernels are not built: there is no '%s'", path);
+  diag_hint(b->d, "`%s` builds them%s", command.at,
+            b->installed ? "; then install nnaot again" : "");
   return false;
 }
 
-// Sources can be written without a compiler; then nobody knows which architectures there are.
+static bool has_target(Build *b) {
+  if (!build_find_runtime(b)) return false;
+  if (N_BUILT_FOR > 0) return true;
+  diag_error(b->d, NULL, "this nnaot was built without the cuda target");
+  diag_hint(b->d, "`%s` builds it where nvcc is, or installs that", NNAOT_MAKE_CUDA);
+  return false;
+}
+
+// Sources can be written without a compiler and an archive; then nobody knows which architectures
+// there are.
 static Readiness ready(Build *b, BackendOptions *o) {
-  if (!has_library(b)) return READY_no;
+  if (!has_target(b)) return READY_no;
   const char *nvcc = find_nvcc(b->arena), *wanted = getenv("NVCC");
   bool found = nvcc && is_program(nvcc);
   if (!found && !o->only_sources) {
@@ -217,7 +295,8 @@ static Readiness ready(Build *b, BackendOptions *o) {
   }
   if (known.n && !check_architectures(b, &o->target, &known)) return READY_mistake;
   Folders f = library_folders(b->arena, nvcc);
-  return choose_link(b, o, &f) ? READY_yes : READY_no;
+  bool ok = choose_link(b, o, &f) && (o->only_sources || has_archive(b, nvcc));
+  return ok ? READY_yes : READY_no;
 }
 
 // -- Commands ----------------------------------------------------------------------------------
@@ -279,7 +358,7 @@ static Command link_command(Build *b, const char *nvcc) {
   Command c = nvcc_command(b->arena, nvcc);
   command_adds(&c, "-cudart static program.o kernels.o");
   command_add(&c, str_format(b->arena, "%s/libnnrt.a", b->libraries));
-  command_add(&c, str_format(b->arena, "%s/libnnrt_cuda.a", b->libraries));
+  command_add(&c, choose_archive(b, nvcc));
   for (const char *p = NNAOT_RT_FLAGS " -fopenmp"; *p;) {
     size_t n = strcspn(p, " ");
     if (n) command_adds(&c, "-Xcompiler");

@@ -36,9 +36,12 @@ for name in programs:
     config.substitutions.append((rf"(?<![\w./-]){name}(?![\w.-])", os.path.join(bin_dir, name)))
     if os.path.exists(os.path.join(bin_dir, name)):
         config.available_features.add(name)
-if os.path.exists(os.path.join(os.path.dirname(bin_dir), "rt", "libnnrt_cuda.a")):
-    config.available_features.add("cuda")  # the target is there, a gpu need not be
 emulated = os.path.join(os.path.dirname(bin_dir), "emulator", "nvcc")
+if os.path.exists(emulated):
+    config.available_features.add("cuda")  # the target is there; a gpu and the runtime's kernels need not be
+    with open(os.path.join(os.path.dirname(bin_dir), "CMakeCache.txt")) as cache:
+        if "NNAOT_CUDA_ARCHITECTURES:STRING=80;90;100\n" in cache:
+            config.available_features.add("cuda-80-90-100")  # those that nnaot is built for
 if os.path.exists(os.path.join(os.path.dirname(emulated), "libnnrt_cuda.a")):
     config.available_features.add("emulator")  # %nvcc: programs for gpus run here
 config.substitutions.append(("%nvcc", emulated))
