@@ -5,13 +5,17 @@
     tests = select(ctest_list("build"), words)
 
 A test has the labels that CMake gives it, and the name of its folder below tests/ (`unit`, `passes`, `gpu`).
+
+    python3 tests/select_tests.py BASE BUILD…        prints a regular expression for the names of those tests: ctest -R
 """
 
 import dataclasses
 import fnmatch
 import json
 import pathlib
+import re
 import subprocess
+import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TABLE = ROOT / "tests/changed.txt"
@@ -67,8 +71,8 @@ def ctest_list(build):
 
 
 def matches(test, word):
-    """Whether a word of the table means the test: a label of it, or its name (`*` stands for anything)."""
-    return word in test.labels or fnmatch.fnmatchcase(test.name, word)
+    """Whether a word of the table means the test: a label of it, or its name (`*` stands for anything) in either build."""
+    return word in test.labels or fnmatch.fnmatchcase(test.name.removesuffix(".dev"), word)
 
 
 def select(tests, words):
@@ -79,3 +83,16 @@ def select(tests, words):
 def unknown(words, tests):
     """The words that mean no test: a row of the table that has become wrong."""
     return [word for word in words if not any(matches(test, word) for test in tests)]
+
+
+def main(base, *builds):
+    try:
+        words = labels_for(changed_files(base))
+    except subprocess.CalledProcessError as e:
+        sys.exit(f"tests/run: --changed: {e.stderr.strip()}")
+    names = {test.name for build in builds for test in select(ctest_list(build), words)}
+    print("^({})$".format("|".join(map(re.escape, sorted(names)))) if names else "")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

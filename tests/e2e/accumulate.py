@@ -6,11 +6,13 @@ The resnet's BatchNormalization couples the rows of a batch, so there it is an e
 import pathlib
 import sys
 
-from common import NNAOT, SAMPLES, compile_sample, run, scratch, train, worst_difference
+from common import NNAOT, SAMPLES, compile_in_a_hurry, compile_sample, run, scratch, train, worst_difference
 
 
 def main():
     with scratch() as folder:
+        compile_in_a_hurry(folder)
+
         def losses(name, exe_name, extra):
             exe = pathlib.Path(folder, exe_name)
             compile_sample(name, exe, ranks=1, extra=extra)

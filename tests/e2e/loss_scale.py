@@ -11,7 +11,7 @@ import pathlib
 import struct
 import sys
 
-from common import NNAOT, SAMPLES, read_log, run, scratch
+from common import NNAOT, SAMPLES, compile_in_a_hurry, read_log, run, scratch
 
 
 def write_npy(path, shape, values):
@@ -29,6 +29,7 @@ def check(what, ok, seen=""):
 def main(machine="cpu"):
     with scratch() as folder:
         folder = pathlib.Path(folder)
+        compile_in_a_hurry(folder)
         exe, x = folder / "train", folder / "x.npy"
         run(NNAOT, SAMPLES / "mlp/mlp.onnx", "--batch", 16, "-g", 2, "--loss", "mse(logits)", "--dtype", "f16",
             "--optimizer", "sgd:momentum=0.9", "--lr", "0.1", "--clip-norm", 1, "--target", machine, "-o", exe)

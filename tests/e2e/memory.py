@@ -18,8 +18,7 @@ import random
 import struct
 import sys
 
-from common import NNAOT, SAMPLES, run, scratch
-from plans import compile_in_a_hurry
+from common import NNAOT, SAMPLES, compile_in_a_hurry, run, scratch
 
 LIMIT, WORDS, TOKENS = 0.02, 256, 1 << 14
 # Plan, ranks, micro-batches of 32 rows, more flags.

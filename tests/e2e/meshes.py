@@ -32,9 +32,9 @@ import shutil
 import sys
 
 import plan_cases
-from common import BUILD, NNAOT, SAMPLES, mpirun, scratch, worst_difference
+from common import BUILD, NNAOT, SAMPLES, compile_in_a_hurry, mpirun, scratch, worst_difference
 from plan_cases import HERE, MODELS
-from plans import (Failed, Trainer, call, compile_in_a_hurry, counted_traffic, predicted_traffic, show,
+from plans import (Failed, Trainer, call, counted_traffic, predicted_traffic, show,
                    weights_difference)
 
 OPT = BUILD / "bin" / "nnaot-opt"

@@ -15,8 +15,7 @@ import shutil
 import sys
 
 import sample_cases
-from common import NNAOT, run, scratch
-from plans import compile_in_a_hurry
+from common import NNAOT, compile_in_a_hurry, run, scratch
 
 STEPS, BEFORE = 4, 2
 ADAM, MOMENTUM, LAMB = [], ["--optimizer", "sgd:momentum=0.9"], ["--optimizer", "lamb"]

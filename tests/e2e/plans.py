@@ -29,7 +29,7 @@ import sys
 
 import plan_cases
 import sample_cases
-from common import NNAOT, mpirun, read_log, scratch, worst_difference
+from common import NNAOT, compile_in_a_hurry, mpirun, read_log, scratch, worst_difference
 
 LIMIT, STEPS = 1e-4, 20
 
@@ -52,14 +52,6 @@ def call(*command):
     if process.returncode:
         raise Failed(next((line for line in said.splitlines() if "error:" in line), said[-300:]))
     return said
-
-
-def compile_in_a_hurry(folder):
-    """Most of a test's time goes by while cc optimises programs that then run for a blink."""
-    cc = pathlib.Path(folder, "cc")
-    cc.write_text(f'#!/bin/sh\nexec {os.environ.get("CC", "cc")} "$@" -O0\n')
-    cc.chmod(0o755)
-    os.environ["CC"] = str(cc)
 
 
 def read_weights(path):

@@ -8,8 +8,8 @@ import pathlib
 import shutil
 
 import sample_cases
-from common import NNAOT, mpirun, run, scratch
-from plans import compile_in_a_hurry, counted_traffic, predicted_traffic
+from common import NNAOT, compile_in_a_hurry, mpirun, run, scratch
+from plans import counted_traffic, predicted_traffic
 
 STEPS, BEFORE, BUCKET = 5, 2, 16384
 REST = ("pack_grads(bucket={bucket}),stash,widen,hoist,fuse,schedule,offload,carry,hurry(cluster=\"{cluster}\"),overlap,swap,"

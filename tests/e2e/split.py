@@ -12,8 +12,8 @@ import struct
 import sys
 
 import plan_cases
-from common import scratch, worst_difference
-from plans import Failed, Trainer, call, compile_in_a_hurry, read_weights
+from common import compile_in_a_hurry, scratch, worst_difference
+from plans import Failed, Trainer, call, read_weights
 
 LIMIT, STEPS = 1e-4, 5
 # Plan, model, ranks, more flags; then the numbers of ranks that have a matrix whole, and whether those that nobody has

@@ -10,9 +10,9 @@ import json
 import pathlib
 import sys
 
-from common import compile_sample, scratch, train
+from common import compile_in_a_hurry, compile_sample, scratch, train
 from plan_cases import BATCH, PLANS
-from plans import compile_in_a_hurry, counted_traffic, predicted_traffic, read_weights
+from plans import counted_traffic, predicted_traffic, read_weights
 
 # Of one rank, in weights, and in activations between blocks (batch x length x width): tensor parallelism has two
 # collectives forward and two backward in each of the two layers.

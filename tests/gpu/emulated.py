@@ -16,8 +16,7 @@ import shutil
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
-from common import BUILD, SAMPLE, SAMPLES, compile_sample, scratch, train, worst_difference  # noqa: E402
-from plans import compile_in_a_hurry  # noqa: E402
+from common import BUILD, SAMPLE, SAMPLES, compile_in_a_hurry, compile_sample, scratch, train, worst_difference  # noqa: E402
 
 LIMIT = {"f32": 1e-5, "bf16": 2e-2}
 COUPLES = ["resnet"]  # BatchNormalization couples the rows of a batch: nothing is cut into micro-batches
