@@ -119,7 +119,7 @@ static void what_need_not_be_one_has_no_hole(void **state) {
   arena_free(a);
 }
 
-int main(void) {
+TEST_GROUP(skeleton) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(raw_weights_become_holes),
       cmocka_unit_test(types_stay_and_lists_become_raw),

@@ -347,7 +347,7 @@ static void test_limits(void **state) {
   }
 }
 
-int main(void) {
+TEST_GROUP(execute) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_four_devices),
       cmocka_unit_test(test_eight_devices),

@@ -89,7 +89,7 @@ static void test_many(void **state) {
   arena_free(a);
 }
 
-int main(void) {
+TEST_GROUP(route_tree) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_least), cmocka_unit_test(test_many)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

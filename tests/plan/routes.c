@@ -138,7 +138,7 @@ static void test_cheaper(void **state) {
   assert_true(n > 1000); // of which many are cheaper
 }
 
-int main(void) {
+TEST_GROUP(routes) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_executed),
                                      cmocka_unit_test(test_cheaper)};
   return cmocka_run_group_tests(tests, NULL, NULL);

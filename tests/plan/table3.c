@@ -58,7 +58,7 @@ static void test_table(void **state) {
   arena_free(a);
 }
 
-int main(void) {
+TEST_GROUP(table3) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_table)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

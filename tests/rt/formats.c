@@ -12,9 +12,10 @@
 #include <cmocka.h>
 
 #include "comm.h"
+#include "groups.h"
 #include "runtime.h"
 
-// main of the library is not linked, so nothing needs nnrt_program.
+// main of the runtime is not linked, so nothing needs nnrt_program.
 
 static void checksums_are_the_published_ones(void **state) {
   (void)state;
@@ -273,7 +274,7 @@ static void right_safetensors_are_read(void **state) {
   nnrt_st_close(&f);
 }
 
-int main(void) {
+TEST_GROUP(formats) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(checksums_are_the_published_ones),
       cmocka_unit_test(a_shuffle_is_a_permutation),

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "groups.h"
 #include "nnrt.h"
 #include "nnrt_random.h"
 

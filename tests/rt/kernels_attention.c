@@ -151,7 +151,7 @@ static void several_threads(void **state) {
     check(&cases[i], 3);
 }
 
-int main(void) {
+TEST_GROUP(kernels_attention) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(one_thread),
       cmocka_unit_test(several_threads),

@@ -143,7 +143,7 @@ static void roundings(void **state) {
   assert_true(m_floor(-0.5f) == -1 && m_ceil(-0.5) == 0);
 }
 
-int main(void) {
+TEST_GROUP(kernels_math) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(close_to_the_library),
       cmocka_unit_test(ends_of_ranges),

@@ -345,7 +345,7 @@ static void optimizers_in_place(void **state) {
   free(w), free(g), free(m), free(v), free(w2), free(m2), free(v2), free(want);
 }
 
-int main(void) {
+TEST_GROUP(kernels_move) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(transpose), cmocka_unit_test(broadcast),
       cmocka_unit_test(slice),     cmocka_unit_test(concat_and_pack),

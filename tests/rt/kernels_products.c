@@ -220,7 +220,7 @@ static void ranks_at_once(void **state) {
   }
 }
 
-int main(void) {
+TEST_GROUP(kernels_products) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(linear),
       cmocka_unit_test(matmul),

@@ -375,7 +375,7 @@ static void first_of_equal(void **state) {
   free(x), free(y), free(at);
 }
 
-int main(void) {
+TEST_GROUP(kernels_rows) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(layer_norm),      cmocka_unit_test(softmax),
       cmocka_unit_test(batch_norm),      cmocka_unit_test(cross_entropy),

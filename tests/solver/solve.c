@@ -446,7 +446,7 @@ static void the_start_is_not_lost(void **state) {
   arena_free(a);
 }
 
-int main(void) {
+TEST_GROUP(solve) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(small_problems_are_solved),
       cmocka_unit_test(cutting_off_loses_nothing),

@@ -144,7 +144,7 @@ static void a_table_finds_what_thousands_of_names_stand_for(void **state) {
   arena_free(a);
 }
 
-int main(void) {
+TEST_GROUP(base) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(arena_blocks_are_zeroed_aligned_and_apart),
       cmocka_unit_test(arena_counts_what_was_asked_for),

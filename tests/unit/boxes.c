@@ -1,5 +1,5 @@
 // Moves, by brute force: layouts of small tensors on small meshes to others, element by element.
-// `test_unit_boxes all` takes every pair of layouts, without it is every 11th.
+// `test_unit boxes all` takes every pair of layouts, without it is every 11th.
 
 #include "unit.h"
 
@@ -317,8 +317,8 @@ static void a_slice_must_be_the_same_rows(void **state) {
   assert_false(same_in_time(&x, &z));
 }
 
-int main(int argc, char **argv) {
-  if (argc > 1 && str_equal(argv[1], "all")) stride = 1;
+TEST_GROUP(boxes) {
+  if (str_equal(group_option, "all")) stride = 1;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_share_of_every_element_comes_once),
       cmocka_unit_test(copies_share_the_work),

@@ -89,7 +89,7 @@ static void modules_are_well_formed(void **state) {
   }
 }
 
-int main(void) {
+TEST_GROUP(calibrate) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(prices_give_their_cluster),
       cmocka_unit_test(nothing_is_below_zero),

@@ -139,7 +139,7 @@ static void each_rule(void **state) {
   }
 }
 
-int main(void) {
+TEST_GROUP(collective) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(each_rule)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -135,7 +135,7 @@ static void unknown_speeds_have_no_seconds(void **state) {
   assert_false(cost_known(&c));
 }
 
-int main(void) {
+TEST_GROUP(cost) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(seconds_are_those_by_hand),
       cmocka_unit_test(cuts_share_what_lacks_the_letter),

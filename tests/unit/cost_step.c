@@ -619,7 +619,7 @@ static void local_ops_cost_what_their_cuts_did(void **state) {
   }
 }
 
-int main(void) {
+TEST_GROUP(cost_step) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(a_collective_costs_its_primitive, setup, teardown),
       cmocka_unit_test_setup_teardown(reducing_overlaps_what_does_not_read_it, setup, teardown),

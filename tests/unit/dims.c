@@ -300,7 +300,7 @@ static void parts_that_lie_otherwise_are_not_alike(void **state) {
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
-int main(void) {
+TEST_GROUP(dims) {
   const struct CMUnitTest tests[] = {
       TEST(a_star_becomes_the_leading_dimensions),
       TEST(a_star_may_stand_for_nothing),

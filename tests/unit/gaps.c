@@ -99,7 +99,7 @@ static void a_block_of_many_layers_looks_at_few(void **state) {
   assert_in_range(looked_at(4096), 1, 2 * 4096 / 32);
 }
 
-int main(void) {
+TEST_GROUP(gaps) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_block_is_where_it_fits_best),
       cmocka_unit_test(a_block_of_many_layers_looks_at_few),

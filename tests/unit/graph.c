@@ -289,7 +289,7 @@ static void equal_bytes_become_a_fill(void **state) {
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
-int main(void) {
+TEST_GROUP(graph) {
   const struct CMUnitTest tests[] = {
       TEST(types_and_layouts_are_interned),
       TEST(a_type_whose_size_overflows_is_none),

@@ -435,7 +435,7 @@ static void long_rows_of_ranks(void **state) {
   arena_free(a);
 }
 
-int main(void) {
+TEST_GROUP(partition) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(chains_are_proved),
       cmocka_unit_test(chains_keep_to_memory),

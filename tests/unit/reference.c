@@ -480,7 +480,7 @@ static void a_call_has_the_gradient_of_its_body(void **state) {
   heard_free(h);
 }
 
-int main(void) {
+TEST_GROUP(reference) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(halves_round_to_the_nearest_and_to_even),
       cmocka_unit_test(bf16_rounds_to_the_nearest_and_to_even),

@@ -181,7 +181,7 @@ static void restrict_search(void **state) {
   arena_free(a);
 }
 
-int main(void) {
+TEST_GROUP(repeats) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(find_layers),      cmocka_unit_test(place_parameters),
       cmocka_unit_test(share_parameters), cmocka_unit_test(tell_apart),

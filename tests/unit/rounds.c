@@ -84,7 +84,7 @@ static void little_is_done_for_ranks_that_do_the_same(void **state) {
   assert_true(few.left < many.left / 10);
 }
 
-int main(void) {
+TEST_GROUP(rounds) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_fits_and_is_cheapest_is_found_at_once),
       cmocka_unit_test(two_rounds_are_enough_where_memory_is_what_was_seen),

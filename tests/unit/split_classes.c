@@ -125,7 +125,7 @@ static void parts_must_be_equal(void **state) {
   heard_free(h);
 }
 
-int main(void) {
+TEST_GROUP(split_classes) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(it_is_the_same_function),
       cmocka_unit_test(a_label_outside_is_an_error),

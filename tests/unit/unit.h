@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/diag.h"
+#include "groups.h"
 
 typedef struct Heard {
   FILE *out;

@@ -639,7 +639,7 @@ static void a_weight_overwritten_before_its_last_read(void **state) {
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
-int main(void) {
+TEST_GROUP(verify) {
   const struct CMUnitTest tests[] = {
       TEST(reading_before_defining),
       TEST(a_gradient_read_in_the_forward_part),
