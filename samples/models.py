@@ -120,7 +120,7 @@ class Gpt2(nn.Module):
 
     def forward(self, input_ids):
         t = input_ids.shape[1]
-        x = self.drop(self.wte(input_ids) + self.wpe(torch.arange(t)))
+        x = self.drop(self.wte(input_ids) + self.wpe(torch.arange(t, device=input_ids.device)))
         for block in self.h:
             x = block(x)
         return self.lm_head(self.ln_f(x))
