@@ -98,11 +98,12 @@ class Graph:
         return self.op("Trilu", square, self.constant(1), upper=1)
 
 
-def gpt(name, folder, layers, width, heads, tokens=2048, words=51200):
+def gpt(name, folder, layers, width, heads, tokens=2048, words=51200, tied=False):
     g, size = Graph(name), width // heads
     ids = g.input("input_ids", TensorProto.INT64, ["batch", tokens])
     mask = g.causal(tokens)
-    x = g.op("Add", g.op("Gather", g.weight("wte.weight", words, width), ids), g.weight("wpe.weight", tokens, width))
+    wte = g.weight("wte.weight", words, width)
+    x = g.op("Add", g.op("Gather", wte, ids), g.weight("wpe.weight", tokens, width))
     for i in range(layers):
         at, y = f"h.{i}.attn", g.layer_norm(x, f"h.{i}.ln_1", width)
         qkv = g.op("Split", g.linear(y, f"{at}.c_attn", width, 3 * width, bias=True), n_out=3, axis=-1, num_outputs=3)
@@ -112,7 +113,11 @@ def gpt(name, folder, layers, width, heads, tokens=2048, words=51200):
         y = g.linear(g.layer_norm(x, f"h.{i}.ln_2", width), f"h.{i}.mlp.c_fc", width, 4 * width, bias=True)
         y = g.op("Gelu", y, name=f"/h.{i}/mlp/Gelu", approximate="tanh")
         x = g.op("Add", x, g.linear(y, f"h.{i}.mlp.c_proj", 4 * width, width, bias=True), name=f"/h.{i}/Add_1")
-    g.linear(g.layer_norm(x, "ln_f", width), "lm_head", width, words)
+    y = g.layer_norm(x, "ln_f", width)
+    if tied:
+        g.op("MatMul", y, g.op("Transpose", wte, perm=[1, 0]), name="/lm_head/MatMul")
+    else:
+        g.linear(y, "lm_head", width, words)
     return g.save(folder, ["batch", tokens, words])
 
 
