@@ -1,4 +1,5 @@
-"""tests/rt/common.py for programs on the emulator: rt_line.c in several kinds, and the same for processors."""
+"""tests/rt/common.py for programs on the emulator, or on GPUs with GPU=1: rt_line.c in several kinds, and the same for
+processors."""
 
 import os
 import pathlib
@@ -9,7 +10,36 @@ import common  # noqa: E402
 from common import *  # noqa: E402,F401,F403
 
 EMULATED = os.environ.get("GPU") != "1"  # what the environment says of gpus is so
+GPUS = 1000 if EMULATED else int(os.environ.get("GPUS", 1))
+ONE_GPU = {} if EMULATED else {"CUDA_VISIBLE_DEVICES": "0"}
 CPU = pathlib.Path(os.environ["CPU_PROGRAMS"])
+
+if not common.HAS_MPI and not EMULATED:  # processes are started by what lies beside this
+    def mpirun(n):
+        return [sys.executable, str(pathlib.Path(__file__).with_name("ranks.py")), str(n)]
+
+HAS_PROCESSES = common.HAS_MPI or not EMULATED
+
+
+def transport(done):
+    """What processes of a job talked by, as they say it: NCCL says nothing."""
+    return "staged" if "some ranks share a gpu" in done.stderr else "NCCL"
+
+
+def nccl_takes(n):
+    """Whether `n` processes have a gpu each, which NCCL wants.  Where there are too few, that is said: they would be staged,
+    and what passes would be no test of NCCL."""
+    if HAS_PROCESSES and GPUS >= n:
+        return True
+    print(f"not tested: NCCL on {n} gpus ({GPUS if HAS_PROCESSES else 'no mpirun'} here)")
+    return False
+
+
+def nccl_train(n, program, *flags, env=None):
+    """A run of `n` processes that must succeed, and by NCCL."""
+    done = train(program, *flags, launcher=mpirun(n), env={"EMULATED_GPUS": str(n), **(env or {})})
+    check(f"{program} {flags} talks by NCCL", transport(done) == "NCCL", done.stderr)
+    return done
 
 
 def distance(a, b):

@@ -6,7 +6,8 @@ What moves carry is compared in the gpu with what their messages say; a wrong el
 import json
 import os
 
-from rt_common import CPU, HAS_MPI, check, distance, finish, folder_with_data, log, mpirun, run, safetensors, train
+from rt_common import (CPU, HAS_PROCESSES, ONE_GPU, check, distance, finish, folder_with_data, log, mpirun, nccl_takes,
+                       nccl_train, run, safetensors, train, transport)
 
 PROGRAMS = {"stages1": 1, "stages2": 2, "apart4": 4, "overlap4": 4, "uneven4": 4}
 EVERY = ["--steps", 12, "--eval-input", "x=x.npy", "--eval-input", "labels=y.npy", "--eval-every", 5]
@@ -25,14 +26,17 @@ with folder_with_data():
         ways = [("threads on one gpu", {})]
         if n > 1:
             ways += [("threads on two gpus", {"env": {"EMULATED_GPUS": "2"}})]
-        if n > 1 and HAS_MPI:
-            ways += [("processes on one gpu", {"launcher": mpirun(n)}),
-                     ("NCCL", {"launcher": mpirun(n), "env": {"EMULATED_GPUS": str(n)}}),
+        if n > 1 and HAS_PROCESSES:
+            ways += [("staged", {"launcher": mpirun(n), "env": ONE_GPU})]
+        if n > 1 and nccl_takes(n):
+            ways += [("NCCL", {"launcher": mpirun(n), "env": {"EMULATED_GPUS": str(n)}}),
                      ("NCCL, not recorded", {"launcher": mpirun(n), "env": {"EMULATED_GPUS": str(n), "CUDA_LAUNCH_BLOCKING": "1"}})]
         for way, how in ways:
             what = f"{program}, {way}"
             os.system("rm -rf gpu.*")
-            train(f"gpu_{program}", *EVERY, *gpu, **how)
+            done = train(f"gpu_{program}", *EVERY, *gpu, **how)
+            if "launcher" in how:
+                check(f"{what}: is how they talk", transport(done) == way.split(",")[0], done.stderr)
             d = distance("gpu.jsonl", "cpu.jsonl")
             check(f"{what}: losses as on processors", d < 1e-5, d)
             evals = [[e["eval_loss"] for e in log(f) if "eval_loss" in e] for f in ("gpu.jsonl", "cpu.jsonl")]
@@ -45,8 +49,8 @@ with folder_with_data():
     # Other draws of messages.
     for lots in 2, 3:
         train("gpu_overlap4", "--steps", 4, env={"LOTS": str(lots)})
-        if HAS_MPI:
-            train("gpu_apart4", "--steps", 4, env={"LOTS": str(lots), "EMULATED_GPUS": "4"}, launcher=mpirun(4))
+        if nccl_takes(4):
+            nccl_train(4, "gpu_apart4", "--steps", 4, env={"LOTS": str(lots)})
 
     # Processors, and ranks elsewhere, go on from a gpu's checkpoint.
     train(CPU / "stages1", "--steps", 16, "--log", "want.jsonl")

@@ -6,8 +6,8 @@ import signal
 import subprocess
 import time
 
-from rt_common import (CPU, DATA, EMULATED, HAS_MPI, PROGRAMS, check, distance, finish, folder_with_data, log, losses, mpirun, npy,
-                       refused, run, safetensors, train)
+from rt_common import (CPU, DATA, EMULATED, HAS_PROCESSES, ONE_GPU, PROGRAMS, check, distance, finish, folder_with_data, log,
+                       losses, mpirun, nccl_takes, nccl_train, npy, refused, run, safetensors, train, transport)
 
 with folder_with_data():
     train("gpu_line1", "--steps", 20, "--log", "1.jsonl", "--save", "1.st")
@@ -32,8 +32,10 @@ with folder_with_data():
     # Rank 1 has a label that is none; with the small one the loss of all ranks is NaN.  Rank 1 alone says it.
     labels = [3] * 100
     launchers = [("threads", (), {})]
-    if HAS_MPI:
-        launchers += [("NCCL", mpirun(2), {"EMULATED_GPUS": "2"}), ("processes on one gpu", mpirun(2), {})]
+    if nccl_takes(2):
+        launchers += [("NCCL", mpirun(2), {"EMULATED_GPUS": "2"})]
+    if HAS_PROCESSES:
+        launchers += [("processes on one gpu", mpirun(2), ONE_GPU)]
     for bad in -1000, 1000:
         npy("bad.npy", labels[:40] + [bad] + labels[41:], (100,), "<i8")
         said = f"rank 1, step 3: linear  line.onnx:/fc/Gemm: an index is out of range: index {bad} (number 0) is not in -100..99"
@@ -61,14 +63,26 @@ with folder_with_data():
     (big, _), (big2, _) = safetensors("big.st"), safetensors("gpu_big2.st")
     check("a weight of 12 MB is read back as it was put", big["big"] == big2["big"] and len(set(big["big"][2])) > 200)
 
-    if HAS_MPI:
+    train("gpu_square4", "--steps", 20, "--log", "q.jsonl", "--save", "q.st")
+    d = distance("q.jsonl", "4.jsonl")
+    check("ranks on two axes train as well", d < 1e-5, d)
+    if HAS_PROCESSES:
+        done = train("gpu_line2", "--steps", 20, "--log", "s.jsonl", launcher=mpirun(2), env=ONE_GPU)
+        d = distance("s.jsonl", "2.jsonl")
+        check("processes that share a gpu train, too", d < 1e-5, d)
+        check("and say that it is slow", transport(done) == "staged", done.stderr)
+        if EMULATED:
+            refused("two that do not fit", "memory of gpu 0 for 2 ranks of", "gpu_line2", *DATA, launcher=mpirun(2),
+                    env={"EMULATED_MEMORY": "600k"})
+
+    if nccl_takes(2):
         two = {"EMULATED_GPUS": "2"}
         for program in "gpu_line2whole", "gpu_line2":
-            train(program, "--steps", 20, "--log", "n.jsonl", "--save", "n.st", "--traffic", "n.json", launcher=mpirun(2), env=two)
+            nccl_train(2, program, "--steps", 20, "--log", "n.jsonl", "--save", "n.st", "--traffic", "n.json")
             d = distance("n.jsonl", "2.jsonl")
             check(f"{program}: processes with NCCL train as threads do", d < 1e-5, d)
-            train(program, "--steps", 20, "--save", "called.st", "--traffic", "called.json", launcher=mpirun(2),
-                  env={**two, "CUDA_LAUNCH_BLOCKING": "1"})
+            nccl_train(2, program, "--steps", 20, "--save", "called.st", "--traffic", "called.json",
+                       env={"CUDA_LAUNCH_BLOCKING": "1"})
             check(f"{program}: what replayed collectives send is counted", "all_to_all" in open("n.json").read() and
                   open("n.json").read() == open("called.json").read(), open("n.json").read())
             check(f"{program}: replayed collectives give the same bits",
@@ -76,27 +90,13 @@ with folder_with_data():
         # One that cannot replay, or is told not to: all call.
         for setting in "EMULATED_GRAPHS=0", "CUDA_LAUNCH_BLOCKING=1":
             with open("one.sh", "w") as f:
-                f.write(f'#!/bin/sh\nif [ "$PMI_RANK" = 1 ]; then export {setting}; fi\nexec "$@"\n')
+                f.write(f'#!/bin/sh\nif [ "${{PMI_RANK:-$RANK}}" = 1 ]; then export {setting}; fi\nexec "$@"\n')
             os.chmod("one.sh", 0o755)
             done = train("gpu_line2", "--steps", 20, "--save", "called.st", launcher=[*mpirun(2), "./one.sh"], env=two)
             check(f"{setting} on one rank: the same bits", open("n.st", "rb").read() == open("called.st", "rb").read())
             check(f"{setting} on one rank: says why", not EMULATED or "GRAPHS" not in setting or
                   done.stderr.count("may be slower: another rank cannot") == 1, done.stderr)
-        train("gpu_line4", "--steps", 20, "--log", "m.jsonl", launcher=mpirun(4), env={"EMULATED_GPUS": "4"})
-        d = distance("m.jsonl", "4.jsonl")
-        check("four processes as well", d < 1e-5, d)
-        train("gpu_square4", "--steps", 20, "--log", "q.jsonl", "--save", "q.st")
-        train("gpu_square4", "--steps", 20, "--log", "m.jsonl", "--save", "m.st", launcher=mpirun(4), env={"EMULATED_GPUS": "4"})
-        d = max(distance("q.jsonl", "4.jsonl"), distance("m.jsonl", "4.jsonl"))
-        check("and ranks on two axes", d < 1e-5, d)
-        done = train("gpu_line2", "--steps", 20, "--log", "s.jsonl", launcher=mpirun(2))
-        d = distance("s.jsonl", "2.jsonl")
-        check("processes that share a gpu train, too", d < 1e-5, d)
-        check("and say that it is slow", not EMULATED or "some ranks share a gpu" in done.stderr, done.stderr)
-        if EMULATED:
-            refused("two that do not fit", "memory of gpu 0 for 2 ranks of", "gpu_line2", *DATA, launcher=mpirun(2),
-                    env={"EMULATED_MEMORY": "600k"})
-        train("gpu_line2", "--steps", 3, "--trace", "t.json", launcher=mpirun(2), env=two)
+        nccl_train(2, "gpu_line2", "--steps", 3, "--trace", "t.json")
         # Rank 0 may write for longer than ranks wait for each other.
         train("gpu_disk2", "--steps", 2, "--checkpoint-dir", "slow", "--checkpoint-every", 1, "--save", "slow.st", "--export",
               "slow.onnx", "--stall-timeout", 1, launcher=mpirun(2), env=two)
@@ -106,4 +106,11 @@ with folder_with_data():
         check("evaluation between steps changes nothing", losses("e.jsonl") == losses("n.jsonl"))
         done = run("gpu_nan2", *DATA, launcher=mpirun(2), env=two)
         check("all processes end at a NaN", done.returncode != 0 and done.stderr.count("not a number") == 1, done)
+    if nccl_takes(4):
+        nccl_train(4, "gpu_line4", "--steps", 20, "--log", "m.jsonl")
+        d = distance("m.jsonl", "4.jsonl")
+        check("four processes as well", d < 1e-5, d)
+        nccl_train(4, "gpu_square4", "--steps", 20, "--log", "m.jsonl", "--save", "m.st")
+        d = distance("m.jsonl", "4.jsonl")
+        check("and on two axes", d < 1e-5, d)
 finish()

@@ -1,0 +1,37 @@
+#!/usr/bin/env python3
+"""Starts N processes of one job, where there is no mpirun:  python3 ranks.py N PROGRAM [FLAGS...]
+
+Each finds its rank in the environment, as torchrun sets it.  The status is that of the first that failed; the others are
+ended then, as mpirun does.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+
+
+def main():
+    n, command = int(sys.argv[1]), sys.argv[2:]
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    job = [subprocess.Popen(command, env={**os.environ, "RANK": str(i), "LOCAL_RANK": str(i), "WORLD_SIZE": str(n),
+                                          "LOCAL_WORLD_SIZE": str(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
+           for i in range(n)]
+    status, ends = 0, None
+    while any(p.poll() is None for p in job):
+        bad = [p.returncode for p in job if p.returncode]
+        if bad and ends is None:
+            status, ends = bad[0], time.monotonic() + 5  # to say why themselves
+        if ends is not None and time.monotonic() > ends:
+            for p in job:
+                p.kill()
+        time.sleep(0.01)
+    bad = [p.returncode for p in job if p.returncode]
+    return abs(status or (bad or [0])[0])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
