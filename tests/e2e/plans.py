@@ -1,6 +1,6 @@
 """Every plan trains as one rank does.
 
-    plans.py                       a slice: every plan on one model and one number of ranks
+    plans.py                       a slice: every plan on one model and one number of ranks, every third also under mpirun
     plans.py --all                 all models and numbers of ranks
     plans.py --plan P --model M --ranks N      what is left of all with these
     plans.py --samples ...         the same of samples/, with their data, and all programs of passes/plans
@@ -157,7 +157,7 @@ def chosen_rows(rows, every, plan, model, ranks):
             chosen = [(models[0], numbers[i % len(numbers)])]
         for m, n in chosen:
             if plan in (None, p) and model in (None, m) and ranks in (None, n):
-                yield p, m, n, extra, kinds
+                yield p, m, n, extra, kinds, n <= 4 and (every or i % 3 == 0)
 
 
 def reference(trainer, model):
@@ -175,7 +175,7 @@ def reference(trainer, model):
     return max(d) < LIMIT
 
 
-def one_case(trainer, plan, model, ranks, extra, kinds):
+def one_case(trainer, plan, model, ranks, extra, kinds, processes):
     name = " ".join([pathlib.Path(plan).stem, *map(str, extra)])
     try:
         idle = trainer.compile("plan", model, plan, ranks, extra)
@@ -186,7 +186,7 @@ def one_case(trainer, plan, model, ranks, extra, kinds):
     note = f"; splits nothing over {', '.join(idle)}" if idle else ""
     if not good:
         show(name, model, ranks, "", f"FAILED: it should split {'something' if idle else 'nothing'}{note}")
-    for launcher in [(), mpirun(ranks)] if ranks <= 4 else [()]:
+    for launcher in [(), mpirun(ranks)] if processes else [()]:
         try:
             d = trainer.differences(model, trainer.train("plan", model, launcher))
             wrong = trainer.sends("plan", kinds)
@@ -239,11 +239,11 @@ def main():
     with scratch() as folder:
         compile_in_a_hurry(folder)
         trainer = Trainer(cases, folder, a.flags)
-        for plan, model, ranks, extra, kinds in rows:
+        for plan, model, *how in rows:
             if model not in seen:
                 failed += not reference(trainer, model)
             seen.add(model)
-            failed += not one_case(trainer, plan, model, ranks, extra, kinds)
+            failed += not one_case(trainer, plan, model, *how)
             n += 1
         for row in cases.RESUMES if a.all else cases.RESUMES[:1] if not some else []:
             failed += not resume(trainer, *row)
