@@ -13,7 +13,7 @@ import re
 import sys
 
 import plan_cases
-from common import NNAOT, OPTIMIZER, SAMPLE, SAMPLES, compile_sample, run, scratch, train, worst_difference
+from common import NNAOT, OPTIMIZER, SAMPLE, SAMPLES, compile_in_a_hurry, compile_sample, run, scratch, train, worst_difference
 
 LIMIT = 1e-5
 SAMPLE_PLANS = ["dp", "tp", "sp", "search", "pp"]
@@ -125,6 +125,7 @@ def main():
     p.add_argument("--all", action="store_true")
     a = p.parse_args()
     with scratch() as folder:
+        compile_in_a_hurry(folder)
         failed = splits(folder, model_rows(folder, a.all))
         if not a.all:
             failed |= splits(folder, sample_rows())

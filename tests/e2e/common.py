@@ -47,7 +47,7 @@ def compile_in_a_hurry(folder):
     """Most of a test's time goes by while cc optimises programs that then run for a blink.  What is about the numbers of
     programs as users compile them does without this."""
     cc = pathlib.Path(folder, "cc")
-    cc.write_text(f'#!/bin/sh\nexec {os.environ.get("CC", "cc")} "$@" -O0\n')
+    cc.write_text(f'#!/bin/sh\nexec {os.environ.get("CC", "cc")} "$@" -Og\n')
     cc.chmod(0o755)
     os.environ["CC"] = str(cc)
 

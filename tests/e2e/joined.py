@@ -8,8 +8,8 @@ The program is ../eval/joined.nn.  What a step sends is what nnaot predicts.
 
 import json
 import os
+import random
 import shutil
-import socket
 import subprocess
 import sys
 
@@ -29,9 +29,7 @@ def mpi(command):
 
 def tcp(command):
     """As torchrun starts them."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
+    port = random.SystemRandom().randrange(10000, 32768)  # none that the kernel gives to other tests
     common = {**os.environ, "WORLD_SIZE": str(RANKS), "LOCAL_WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1",
               "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
     all_ranks = [subprocess.Popen(command, env={**common, "RANK": str(i), "LOCAL_RANK": str(i)},

@@ -12,7 +12,7 @@ import pathlib
 import sys
 
 import sample_cases
-from common import NNAOT, counted_plan, run, scratch
+from common import NNAOT, compile_in_a_hurry, counted_plan, run, scratch
 
 STEPS = 6
 CASES = [("mlp", 1, "dp", "recompute"), ("resnet", 1, "dp", "recompute"), ("gpt2_drop", 1, "dp", "recompute"),
@@ -39,6 +39,7 @@ def trained(folder, model, ranks, plan):
 def main():
     failed = 0
     with scratch() as folder:
+        compile_in_a_hurry(folder)
         for model, ranks, without, plan in CASES:
             want, weights, before = trained(folder, model, ranks, without)
             got, anew, after = trained(folder, model, ranks, plan)

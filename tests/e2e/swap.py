@@ -12,7 +12,7 @@ import pathlib
 import sys
 
 import sample_cases
-from common import NNAOT, run, scratch
+from common import NNAOT, compile_in_a_hurry, run, scratch
 
 STEPS = 4
 CASES = [("mlp", 1, "dp", "swap", []), ("resnet", 1, "dp", "swap", []), ("gpt2_drop", 1, "dp", "swap", []),
@@ -45,6 +45,7 @@ def most(summary, key):
 def main():
     failed = 0
     with scratch() as folder:
+        compile_in_a_hurry(folder)
         for model, ranks, without, plan, flags in CASES:
             want, weights, before = trained(folder, model, ranks, without, flags)
             got, saved, after = trained(folder, model, ranks, plan, flags)
