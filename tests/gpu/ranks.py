@@ -6,7 +6,7 @@ ended then, as mpirun does.
 """
 
 import os
-import socket
+import random
 import subprocess
 import sys
 import time
@@ -14,9 +14,7 @@ import time
 
 def main():
     n, command = int(sys.argv[1]), sys.argv[2:]
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
+    port = random.SystemRandom().randrange(10000, 32768)  # none that the kernel gives to others
     job = [subprocess.Popen(command, env={**os.environ, "RANK": str(i), "LOCAL_RANK": str(i), "WORLD_SIZE": str(n),
                                           "LOCAL_WORLD_SIZE": str(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
            for i in range(n)]
