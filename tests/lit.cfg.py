@@ -45,6 +45,12 @@ if os.path.exists(emulated):
 if os.path.exists(os.path.join(os.path.dirname(emulated), "libnnrt_cuda.a")):
     config.available_features.add("emulator")  # %nvcc: programs for gpus run here
 config.substitutions.append(("%nvcc", emulated))
+# Under sanitizers everything takes several times as long.  REQUIRES: release leaves out what searches for seconds through
+# what other tests search, and of long lists %every-th item is taken.
+sanitized = lit_config.params.get("sanitized", "OFF") == "ON"
+if not sanitized:
+    config.available_features.add("release")
+config.substitutions.append(("%every", "4" if sanitized else "1"))
 config.substitutions.append((r"\bFileCheck\b", filecheck))
 # LLVM's `not` lies beside FileCheck.
 folder = os.path.dirname(os.path.realpath(filecheck))
