@@ -68,7 +68,7 @@ def main(times):
     for build in BUILDS:
         texts = [test for test in tests if test[0].startswith("text-") and test[0].endswith(".dev") == (build == "build-dev")]
         for name, _, _, outcome in texts:
-            file = ROOT / build / "lit" / f"{name}.xml"
+            file = ROOT / build / "lit" / f"{name.removesuffix('.dev')}.xml"
             if file.exists():
                 counted += [(f"{folder}/{case}", result) for case, folder, _, result in cases(file)]
             else:

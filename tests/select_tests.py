@@ -7,6 +7,7 @@
 A test has the labels that CMake gives it, and the name of its folder below tests/ (`unit`, `passes`, `gpu`).
 
     python3 tests/select_tests.py BASE BUILD…        prints a regular expression for the names of those tests: ctest -R
+    python3 tests/select_tests.py --check BUILD      whether changed.txt and quick.txt name tests and folders that there are
 """
 
 import dataclasses
@@ -85,7 +86,23 @@ def unknown(words, tests):
     return [word for word in words if not any(matches(test, word) for test in tests)]
 
 
+def check(build):
+    """Whether the tables of tests mean tests that there are.  The build with sanitizers has not all of them."""
+    tests = ctest_list(build)
+    if any(test.name.endswith(".dev") for test in tests):
+        return
+    wrong = unknown([word for _, words in read_table() for word in words], tests)
+    names = {test.name for test in tests}
+    quick = [line for line in (ROOT / "tests/quick.txt").read_text().splitlines() if line and line[0] != "#"]
+    wrong += [name for name in quick if name.removesuffix(".dev") not in names]
+    missing = [prefix for prefix, _ in read_table() if not list(ROOT.glob(f"{prefix}*"))]
+    sys.exit("\n".join([f"'{word}' means no test" for word in wrong] + [f"there is no '{prefix}'" for prefix in missing]) or 0)
+
+
 def main(base, *builds):
+    if base == "--check":
+        check(*builds)
+        return
     try:
         words = labels_for(changed_files(base))
     except subprocess.CalledProcessError as e:

@@ -22,7 +22,7 @@ def symbols(archive):
             members.append((set(), set()))
             continue
         found = re.match(r"[0-9a-f ]* ([A-Za-z]) (nnrt_\w+)$", line)
-        if found:
+        if found and found[1].isupper() and found[1] not in "WV":  # nor one of a header that was not inlined
             members[-1][found[1] == "U"].add(found[2])
     return set().union(*(m[0] for m in members)), set().union(*(m[1] for m in members))
 
