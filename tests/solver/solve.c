@@ -184,8 +184,8 @@ static void all_are_ranked(Arena *a, const SolverProblem *p, SolverCost best, bo
 static void the_next_best_are_found(void **state) {
   (void)state;
   each_problem(all_are_ranked);
-  assert_in_range(too_dear, 50, 480);
-  assert_in_range(too_many, 30, 480);
+  assert_in_range(too_dear, TRIALS(50), 480);
+  assert_in_range(too_many, TRIALS(30), 480);
 }
 
 // -- The parts -------------------------------------------------------------------------------
