@@ -14,7 +14,7 @@ static const Shape shapes[] = {
     {5, 3, 5, 0, 6, false},  {6, 4, 9, 10, 8, false}, {7, 3, 12, 30, 8, false},
     {8, 3, 7, 10, 10, true}, {7, 4, 10, 5, 3, true},  {9, 2, 20, 5, 12, false},
 };
-enum { N_SHAPES = sizeof shapes / sizeof *shapes, PROBLEMS = TRIALS(40) };
+enum { N_SHAPES = sizeof shapes / sizeof *shapes, PROBLEMS = 40 };
 
 typedef void Check(Arena *a, const SolverProblem *p, SolverCost best, bool any);
 
@@ -184,8 +184,8 @@ static void all_are_ranked(Arena *a, const SolverProblem *p, SolverCost best, bo
 static void the_next_best_are_found(void **state) {
   (void)state;
   each_problem(all_are_ranked);
-  assert_in_range(too_dear, TRIALS(50), 480);
-  assert_in_range(too_many, TRIALS(30), 480);
+  assert_in_range(too_dear, 50, 480);
+  assert_in_range(too_many, 30, 480);
 }
 
 // -- The parts -------------------------------------------------------------------------------
@@ -386,7 +386,7 @@ static void elimination_is_exact(void **state) {
 static void kept_labels_are_kept(void **state) {
   (void)state;
   static const Shape dense = {12, 4, 40, 0, 8, false};
-  for (int i = 0; i < TRIALS(200); i++) {
+  for (int i = 0; i < 200; i++) {
     Arena *a = arena_new();
     Dice r = {(uint64_t)i};
     const Core *c = core_build(a, model_build(a, random_problem(a, &r, &dense)));

@@ -171,7 +171,7 @@ static void check_cbc(Arena *a, const Partition *p) {
 static void cbc_is_as_good_as_it_says(void **state) {
   (void)state;
   Random r = {11};
-  for (int i = 0; i < TRIALS(20); i++) {
+  for (int i = 0; i < 20; i++) {
     Arena *a = arena_new();
     check_cbc(a, random_partition(a, &r, &(Shape){4, 3, false, i % 2 ? 60 : 0, 0}));
     arena_free(a);
@@ -243,7 +243,7 @@ static void graphs_are_proved(void **state) {
 static void less_memory_is_no_faster(void **state) {
   (void)state;
   Random r = {7};
-  for (int i = 0; i < TRIALS(30); i++) {
+  for (int i = 0; i < 30; i++) {
     Arena *a = arena_new();
     Partition *p = random_partition(a, &r, &(Shape){5, 3, true, 90, 0});
     double before = 0;
@@ -263,7 +263,7 @@ static void less_memory_is_no_faster(void **state) {
 static void no_worse_than_the_start(void **state) {
   (void)state;
   Random r = {3};
-  for (int i = 0; i < TRIALS(20); i++) {
+  for (int i = 0; i < 20; i++) {
     Arena *a = arena_new();
     Partition *p = random_partition(a, &r, &(Shape){6, 4, false, 0, 0});
     double bound;

@@ -17,13 +17,6 @@
 #include "base/diag.h"
 #include "groups.h"
 
-// How many trials there are of those drawn by lot: under sanitizers each takes several times as long.
-#ifdef __SANITIZE_ADDRESS__
-#define TRIALS(n) ((n) / 4)
-#else
-#define TRIALS(n) (n)
-#endif
-
 typedef struct Heard {
   FILE *out;
   char *text; // what was said so far, after heard()
