@@ -1,7 +1,7 @@
 """What tests/run prints when all has run:  results.py [--times]
 
-Reads what ctest wrote (build/both/junit.xml) and the files of lit, whose cases stand by their names there: the ctest
-`text-FOLDER` stands for them and is not counted.  Prints the names of those that failed, and last `N passed, N failed`.
+Reads the results of ctest (build/both/junit.xml) and of lit, which has a file for each ctest `text-FOLDER`: the cases in
+it are counted instead of that ctest.  Prints the names of failed tests, and last `N passed, N failed`.
 
     --times   also prints how long tests and build steps took, the longest first, and writes tests/seconds.txt, by which
               the longest test of the next run begins first
@@ -18,7 +18,7 @@ HEAD = """# How long each test took, in seconds, on two cores: tests/run --times
 
 
 def cases(file):
-    """(name, seconds, outcome) of the test cases in a JUnit file; outcome is passed, failed or skipped."""
+    """(name, folder, seconds, outcome) of the test cases in a JUnit file; outcome is passed, failed or skipped."""
     for case in tree.parse(file).getroot().iter("testcase"):
         kinds = {child.tag for child in case}
         outcome = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
@@ -64,15 +64,14 @@ def main(times):
         return 1
     tests = list(cases(junit))
     counted = [(name, outcome) for name, _, _, outcome in tests if not name.startswith("text-")]
-    # A folder of text tests that failed without a file of results counts as one that failed.
     for build in BUILDS:
-        texts = [test for test in tests if test[0].startswith("text-") and test[0].endswith(".dev") == (build == "build-dev")]
-        for name, _, _, outcome in texts:
+        folders = [test for test in tests if test[0].startswith("text-") and test[0].endswith(".dev") == (build == "build-dev")]
+        for name, _, _, outcome in folders:
             file = ROOT / build / "lit" / f"{name.removesuffix('.dev')}.xml"
-            if file.exists():
-                counted += [(f"{folder}/{case}", result) for case, folder, _, result in cases(file)]
-            else:
-                counted.append((name, outcome))
+            texts = [(f"{folder}/{case}", result) for case, folder, _, result in cases(file)] if file.exists() else []
+            if outcome == "failed" and "failed" not in dict(texts).values():
+                texts.append((name, outcome))  # lit itself failed, or was killed
+            counted += texts
     if times:
         print_times(tests)
         write_seconds(tests)

@@ -28,6 +28,21 @@ OPTIMIZER = {
 }
 
 
+failures = 0
+
+
+def check(what, ok, *shown):
+    global failures
+    if not ok:
+        failures += 1
+        print("FAILED:", what, *shown, sep="\n  ")
+
+
+def finish():
+    print(f"{failures} checks failed" if failures else "all checks passed")
+    sys.exit(failures > 0)
+
+
 def run(*command, ok=0, **kw):
     """Runs a command and returns its output; anything but exit status `ok` ends the test."""
     done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

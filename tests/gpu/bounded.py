@@ -18,15 +18,10 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "e2e"))
+from common import check, finish  # noqa: E402
+
 PARTS = ["card", "start", "speed", "tuned", "trace", "torch"]
-failures = 0
-
-
-def check(what, ok, *shown):
-    global failures
-    if not ok:
-        failures += 1
-        print("FAILED:", what, *shown, sep="\n  ")
 
 
 def load(name):
@@ -192,8 +187,7 @@ def main(build):
         (folder / "runner").mkdir()
         the_runner(folder / "runner")
         the_limit(the_bundle(build, folder))
-    print(f"{failures} checks failed" if failures else "all checks passed")
-    return failures > 0
+    finish()
 
 
 def runner(folder, seconds, out, *names):

@@ -5,16 +5,7 @@ import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
-from common import BUILD, compile_sample, data_flags, run, scratch, train, worst_difference  # noqa: E402
-
-failures = 0
-
-
-def check(what, ok, *shown):
-    global failures
-    if not ok:
-        failures += 1
-        print("FAILED:", what, *shown, sep="\n  ")
+from common import BUILD, check, compile_sample, data_flags, finish, run, scratch, train, worst_difference  # noqa: E402
 
 
 def losses(exe, *flags):
@@ -54,5 +45,4 @@ with scratch() as folder:
     os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
     check("NVIDIA_TF32_OVERRIDE=0 forbids it", losses(exe, "--tf32") == plain)
 
-print(f"{failures} checks failed" if failures else "all checks passed")
-sys.exit(failures > 0)
+finish()

@@ -10,18 +10,10 @@ import struct
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
-from common import BUILD, compile_sample, data_flags, read_log, run, scratch  # noqa: E402
+from common import BUILD, check, compile_sample, data_flags, finish, read_log, run, scratch  # noqa: E402
 
 NOTE = "plans of cudnn were built at start"
 DRIVER = ["/usr/lib/x86_64-linux-gnu/libcuda.so.1", "/usr/lib64/libcuda.so.1", "/usr/local/nvidia/lib64/libcuda.so.1"]
-failures = 0
-
-
-def check(what, ok, *shown):
-    global failures
-    if not ok:
-        failures += 1
-        print("FAILED:", what, *shown, sep="\n  ")
 
 
 def with_plans(exe, plans):
@@ -79,4 +71,4 @@ with scratch() as folder:
     check("those for another gpu are not used", "sm_90 with 8 multiprocessors; this is cudnn" in said, said)
     check("and give the same bits", got == plain, got, plain)
 
-sys.exit(failures > 0)
+finish()
