@@ -45,8 +45,8 @@ if os.path.exists(emulated):
 if os.path.exists(os.path.join(os.path.dirname(emulated), "libnnrt_cuda.a")):
     config.available_features.add("emulator")  # %nvcc: programs for gpus run here
 config.substitutions.append(("%nvcc", emulated))
-# Under sanitizers everything takes several times as long.  REQUIRES: release leaves out what searches for seconds through
-# what other tests search, and of long lists %every-th item is taken.
+# Under sanitizers everything takes several times as long.  REQUIRES: release skips planner searches of several seconds, whose
+# code other tests run, and scripts over long lists take each %every-th item.
 sanitized = lit_config.params.get("sanitized", "OFF") == "ON"
 if not sanitized:
     config.available_features.add("release")

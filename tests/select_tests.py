@@ -1,4 +1,4 @@
-"""Which tests a change needs: what ctest knows of each test, and what tests/changed.txt says of source folders.
+"""Selects the tests of a change: ctest's list of tests, filtered by the rows of tests/changed.txt for the changed files.
 
     files = changed_files("HEAD")                    # the paths that differ from a commit
     words = labels_for(files)                        # the rows of tests/changed.txt for them
@@ -27,7 +27,7 @@ class Test:
     name: str
     build: str         # the build folder, as given
     labels: frozenset
-    command: tuple     # empty where its program is not built
+    command: tuple     # empty if its program is not built
     timeout: float     # seconds, 0: the caller's
 
 

@@ -1,6 +1,5 @@
-// The sums of batch normalisation, in the parts that data parallelism needs apart: those of a
-// rank's rows, which are added up between ranks.  What is computed from the whole sums:
-// batch_norm.cu.
+// The partial sums of batch normalisation over the rows of one rank.  Data parallelism all-reduces
+// them; batch_norm.cu normalises with the reduced sums.
 //
 // x is (outer, c, inner) around the channel axis.
 //

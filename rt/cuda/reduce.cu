@@ -178,8 +178,8 @@ static __global__ void reduce_rows(void *y, const typename Op::T *x, Groups g, i
 }
 
 // Columns: the innermost group, of `inner`, is kept.  Part blockIdx.y of each: reduced rows
-// blockIdx.y * ROWS …, in steps of all parts.  y (parts, outer, inner).  Of one reduced group rows
-// are `stride` apart, which is 0 where there are several.
+// blockIdx.y * ROWS …, in steps of all parts.  y (parts, outer, inner).  With one reduced
+// group its rows are `stride` apart; with several, stride is 0.
 template <class Op, class In>
 static __global__ void reduce_columns(void *y, const In *x, Groups g, int64_t outer, int64_t rows,
                                       int64_t inner, int64_t stride, bool parts) {

@@ -1,4 +1,4 @@
-"""What is carried to a GPU is small, ends by itself, and says in ten lines what came of it.
+"""The bundle for a GPU is small, ends by itself, and closes with ten lines of results.
 
     bounded.py BUILD       a bundle for the emulator, made, packed, and its `first` run; then parts that hang and fail
 """

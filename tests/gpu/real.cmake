@@ -1,4 +1,4 @@
-# What nvcc compiles for a gpu, and what is linked with the real libraries: built here, and run where there is a gpu,
+# Programs that nvcc compiles and links with the real libraries: built here, and run on a machine with a gpu,
 # but for gpu-plans, which needs none.
 
 # Every formula of ops.def compiles as CUDA C.  Building is the test.

@@ -5,8 +5,7 @@
 //
 //     loss = mean over rows of (x w + b - label)^2 + noise(step, seed)
 //
-// How many ranks there are and what goes wrong says the row of rt_line_programs.def that has the
-// name the program is started by.
+// The row of rt_line_programs.def with the program's name gives its shape and its fault.
 
 #include <sys/syscall.h>
 #include <time.h>
@@ -23,7 +22,7 @@ typedef struct Line {
   bool ids;           // there is an input of integers, which nothing reads
   bool slow_disk;     // fsync takes 1.5 seconds
   bool allocates;     // a step has a call that cannot be recorded
-  int nan_step;       // the step, from 1, whose loss is NaN; 0: none
+  int nan_step;       // the loss of this step, from 1, is NaN; 0: none
   int64_t slab_bytes; // that the program says it needs; 0: those that it needs
 } Line;
 

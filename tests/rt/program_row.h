@@ -1,5 +1,5 @@
-// One executable is all the programs of a table, and runs the one by whose name it was started: the
-// build makes a link of each name to it (programs.cmake).
+// One executable holds all programs of a table and runs the one named by argv[0]; the build links
+// each name to it (programs.cmake).
 //
 //     build/tests/rt/line2 -> rt_line       PROGRAM(line2, .ranks = 2)
 

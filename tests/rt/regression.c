@@ -5,8 +5,7 @@
 //
 //     loss = mean over rows of (x w + b - label)^2 + noise(step, seed)
 //
-// How many ranks there are and what goes wrong says the row of line_programs.def that has the name
-// the program is started by.
+// The row of line_programs.def with the program's name gives its number of ranks and its fault.
 
 #include <math.h>
 #include <stdio.h>
@@ -31,7 +30,7 @@ typedef struct Line {
   int sleep_us;       // in each micro-batch
   bool slow_disk;     // fsync takes 1.5 seconds
   int fail_step;      // the step, from 1, in which the last rank fails; 0: none
-  int nan_step;       // the step, from 1, whose loss is NaN; 0: none
+  int nan_step;       // the loss of this step, from 1, is NaN; 0: none
   int64_t slab_bytes; // that the program says it needs; 0: those that it needs
 } Line;
 

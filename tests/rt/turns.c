@@ -9,8 +9,7 @@
 // makes is a number of all that it got, of rows, and of which rank and slice it is, so whatever is
 // overwritten, missing or of another slice changes the loss, which is of the sum of all.
 //
-// How many ranks there are says the row of turns_programs.def that has the name the program is
-// started by.
+// The row of turns_programs.def with the program's name gives its number of ranks.
 
 #include <stdlib.h>
 #include <string.h>
