@@ -21,8 +21,10 @@ static Readiness ready(Build *b, BackendOptions *o) {
 
 static void commands(Build *b, Commands *out) {
   const char *dnnl = b->installed ? b->libraries : NNAOT_DNNL_DIR;
-  Command c = build_c_command(b);
-  command_adds(&c, "-O3 program.c -o program -Wl,--start-group");
+  Command compile = build_c_command(b), c = build_c_command(b);
+  command_adds(&compile, "-O3 -c program.c -o program.o"); // by itself, as compiler caches want it
+  vec_push(b->arena, &out->at, compile);
+  command_adds(&c, "program.o -o program -Wl,--start-group");
   command_add(&c, str_format(b->arena, "%s/libnnrt.a", b->libraries));
   command_add(&c, str_format(b->arena, "%s/libnnrt_cpu.a", b->libraries));
   command_adds(&c, "-Wl,--end-group");

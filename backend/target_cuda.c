@@ -373,7 +373,7 @@ static Command link_command(Build *b, const char *nvcc) {
 static void commands(Build *b, Commands *out) {
   const char *found = find_nvcc(b->arena), *nvcc = found ? found : "nvcc";
   Command c = build_c_command(b);
-  command_adds(&c, "-O2 -c program.c -o program.o");
+  command_adds(&c, "-O1 -c program.c -o program.o");
   vec_push(b->arena, &out->at, c);
   vec_push(b->arena, &out->at, kernels_command(b, nvcc));
   vec_push(b->arena, &out->at, link_command(b, nvcc));

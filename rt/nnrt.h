@@ -269,16 +269,10 @@ void nnrt_in_use_op(NnrtRank *r, int i); // -1: what follows is none
 int nnrt_error(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 enum { NNRT_OK, NNRT_INDEX, NNRT_LIBRARY, NNRT_COMM, NNRT_MEMORY, NNRT_UNSUPPORTED };
 
-#define RUN(i, call)                                                                               \
-  do {                                                                                             \
-    *r->op = i;                                                                                    \
-    if (r->in_use) nnrt_in_use_op(r, i);                                                           \
-    if (r->trace) nnrt_trace_begin(r, i);                                                          \
-    int code_ = (call);                                                                            \
-    if (code_) nnrt_fail(r, i, code_);                                                             \
-    if (r->trace) nnrt_trace_end(r, i);                                                            \
-    if (r->in_use) nnrt_in_use_op(r, -1);                                                          \
-  } while (0)
+// Before op `i` of the running graph, and after it with the code that it returned (run_op.c).
+void nnrt_run_begin(NnrtRank *r, int i);
+void nnrt_run_end(NnrtRank *r, int i, int code);
+#define RUN(i, call) (nnrt_run_begin(r, i), nnrt_run_end(r, i, (call)))
 
 // What `init` does for each kernel that is prepared; `i` is the first op that runs it.
 #define PREPARE(p, i, call)                                                                        \

@@ -28,7 +28,7 @@ class Test:
     build: str         # the build folder, as given
     labels: frozenset
     command: tuple     # empty if its program is not built
-    timeout: float     # seconds, 0: the caller's
+    properties: dict = dataclasses.field(compare=False) # as ctest lists them
 
 
 def changed_files(base="HEAD", root=ROOT):
@@ -67,7 +67,7 @@ def ctest_list(build):
         folder = pathlib.Path(properties["WORKING_DIRECTORY"]).resolve().relative_to(top).parts
         labels = {*properties.get("LABELS", []), *folder[:1]}
         tests.append(Test(entry["name"], str(build), frozenset(labels), tuple(entry.get("command", ())),
-                          float(properties.get("TIMEOUT", 0))))
+                          properties))
     return tests
 
 

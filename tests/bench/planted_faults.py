@@ -25,6 +25,7 @@ goes on where it ended, also after a commit that changes tests alone.  Times are
 
 import argparse
 import collections
+import dataclasses
 import difflib
 import json
 import os
@@ -32,6 +33,7 @@ import pathlib
 import random
 import re
 import shlex
+import shutil
 import signal
 import statistics
 import subprocess
@@ -50,7 +52,7 @@ FOLDERS = ["passes", "rt", "passes", "backend", "passes", "rt", "passes", "front
 KINDS = list(fault_places.KINDS)
 BUILDS = {"build": "release", "build-dev": "dev"}                    # and their presets
 STAGES = {"changed": ["build"], "quick": ["build"], "rest": list(BUILDS)}
-LEAST_LIMIT = 120 # seconds for a test; one that needs more has three times what it needs
+LEAST_LIMIT = 60 # seconds for a test; one that needs more has three times what it needs
 # Files whose output is messages, times or measured choices; and a wrong group is where there are groups.
 SAY_ONLY = re.compile(r"passes/(base/(diag|clock)|ir/titles|dump|\w+/(failed|explain|conflict)|prove/prove_why)\.c|"
                       r"frontend/onnx_report\.c|rt/(describe|log|progress|error)\.c|rt/cuda/(check|measure|tune|watch)\.c|"
@@ -135,6 +137,7 @@ class Lot:
             lines = sum(bool(line.strip()) and not line.lstrip().startswith("//") for line in text.split("\n"))
             self.files[name.split("/")[0]].append((name, lines * (CUDA_SHARE if name.startswith("rt/cuda/") else 1)))
         self.places = {}
+        self.compiles_as_it_is = set()
 
     def places_in(self, name, kind):
         """{variant: [place …]} of a file."""
@@ -157,8 +160,13 @@ class Lot:
                 continue
             place = lot.choice(found[lot.choice(sorted(found))])
             fault = Fault(name, self.text[name], place)
-            if fault.key not in rejected and self.compiler.accepts(self.root, name, fault.new_text):
+            if fault.key in rejected:
+                continue
+            if self.compiler.accepts(self.root, name, fault.new_text):
                 return fault
+            if name not in self.compiles_as_it_is and not self.compiler.accepts(self.root, name, self.text[name]):
+                sys.exit(f"{name} does not compile as it is: the build folder lacks generated headers; build it first")
+            self.compiles_as_it_is.add(name)
         sys.exit(f"no {kind} in {folder} compiles")
 
 
@@ -231,27 +239,45 @@ def first_to_be_killed():
     pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
 
 
-def run_ctest(work, test, limit):
-    """How one test ended (passed, failed or timeout), its seconds, and which text test failed, if it is one of lit."""
-    command = ["ctest", "--test-dir", work.path / test.build, "-R", f"^{re.escape(test.name)}$", "--timeout", limit,
-               "--output-on-failure"]
-    began = time.monotonic()
-    running = subprocess.Popen([str(w) for w in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                               errors="replace", start_new_session=True, preexec_fn=first_to_be_killed,
+def quoted(value):
+    """A property's value as CMake reads it."""
+    return f"[==[{';'.join(map(str, value)) if isinstance(value, list) else 'ON' if value is True else value}]==]"
+
+
+def write_ctest_file(folder, tests, seconds):
+    """A list of tests for ctest, the cheapest first, each with a limit of time that shows a hang."""
+    lines = []
+    for test in tests:
+        usual = seconds.get((test.build, test.name), 0)
+        properties = {**test.properties, "COST": 10000 - usual, "TIMEOUT": max(LEAST_LIMIT, 3 * usual) if seconds else 1200}
+        lines.append(f"add_test({' '.join(map(quoted, (test.name, *test.command)))})")
+        lines.append(f"set_tests_properties({quoted(test.name)} PROPERTIES " +
+                     " ".join(f"{name} {quoted(value)}" for name, value in properties.items()) + ")")
+    shutil.rmtree(folder, ignore_errors=True) # with it what ctest remembers of tests that failed: it would run them first
+    folder.mkdir(parents=True)
+    (folder / "CTestTestfile.cmake").write_text("\n".join(lines))
+
+
+def run_ctest(folder, jobs, stop):
+    """How the tests of a list ended: (name, passed, failed or timeout, seconds, which text test of lit failed), of those
+    that ran; with `stop` none begins after one has failed."""
+    command = ["ctest", "--test-dir", folder, "-j", jobs, "--output-on-failure", "--output-junit", "junit.xml",
+               "--test-output-size-failed", 20000, *(["--stop-on-failure"] if stop else [])]
+    running = subprocess.Popen([str(w) for w in command], stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT,
+                               start_new_session=True, preexec_fn=first_to_be_killed,
                                env={**os.environ, "LIT_OPTS": "--max-failures=1"})
-    try:
-        output, _ = running.communicate(timeout=3 * limit)
-    except subprocess.TimeoutExpired:
-        output = "***Timeout"
-    try: # what programs of the test have left behind
+    running.wait()
+    try: # what programs of the tests have left behind
         os.killpg(running.pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
-    running.wait()
-    seconds = time.monotonic() - began
-    text_test = re.search(r"^(?:FAIL|TIMEOUT|UNRESOLVED): nnaot :: (\S+)", output, re.M)
-    how = "passed" if running.returncode == 0 else "timeout" if "***Timeout" in output else "failed"
-    return how, round(seconds, 2), text_test and text_test[1]
+    for case in tree.parse(folder / "junit.xml").getroot().iter("testcase"):
+        if case.get("status") == "notrun":
+            continue
+        failure = case.find("failure")
+        how = "passed" if failure is None else "timeout" if "imeout" in failure.get("message", "") else "failed"
+        text_test = re.search(r"^(?:FAIL|TIMEOUT|UNRESOLVED): nnaot :: (\S+)", case.findtext("system-out") or "", re.M)
+        yield case.get("name"), how, float(case.get("time")), text_test and text_test[1] if how != "passed" else None
 
 
 class Suite:
@@ -259,18 +285,17 @@ class Suite:
 
     def __init__(self, work, results, builds, pattern):
         self.work, self.results, self.builds = work, results, builds
-        self.tests, self.seconds = [], {}
-        for build in builds:
-            for test in select_tests.ctest_list(work.path / build):
-                test = select_tests.dataclasses.replace(test, build=build)
-                # As tests/run does: what trains runs in release only.
-                if re.search(pattern, test.name) and not (build == "build-dev" and "e2e" in test.labels):
-                    self.tests.append(test)
-            for root in ROOT, work.path: # junit.xml is what tests/run leaves
-                if (root / build / "junit.xml").exists():
-                    for case in tree.parse(root / build / "junit.xml").getroot().iter("testcase"):
-                        self.seconds[build, case.get("name")] = float(case.get("time"))
+        table = (ROOT / "tests/seconds.txt").read_text()
+        self.seconds = {("build-dev" if name.endswith(".dev") else "build", name): float(seconds)
+                        for name, seconds in re.findall(r"^([^#\s]+) (\S+)$", table, re.M)}
+        # As tests/run does: what trains runs in release only.
+        self.tests = [test for build in builds for test in self.listed(build)
+                      if re.search(pattern, test.name) and not (build == "build-dev" and "e2e" in test.labels)]
         self.use_baseline()
+
+    def listed(self, build):
+        """The tests of a build folder.  They have no command before their program is built."""
+        return [dataclasses.replace(test, build=build) for test in select_tests.ctest_list(self.work.path / build)]
 
     def use_baseline(self):
         lines = self.results.ran(None)
@@ -279,28 +304,39 @@ class Suite:
         self.tests.sort(key=lambda t: self.seconds.get((t.build, t.name), 0)) # in ctest's order where nothing is known
 
     def targets(self, build, tests):
-        """What ninja has to make for tests: their programs, or everything where one is a script or not built yet."""
+        """What ninja has to make for tests: their programs, or those of all tests where one is a script."""
         top, targets = str(self.work.path / build) + "/", set()
         for test in tests:
             program = test.command[0] if test.command else ""
             if not program.startswith(top) and test.name != "layers":
-                return []
+                return ["test_programs"]
             targets.add(program.removeprefix(top))
         return sorted(t for t in targets if not t.startswith("/"))
 
-    def run(self, test, key):
-        """Whether a test passes, from the results if it ran before; one that fails must fail twice."""
-        line = self.results.ran(key).get((test.build, test.name))
-        if not line:
-            usual = self.seconds.get((test.build, test.name), 0)
-            limit = max(LEAST_LIMIT, 3 * usual) if key else 1200
-            how, seconds, text_test = run_ctest(self.work, test, limit)
-            if how == "failed":
-                how = run_ctest(self.work, test, limit)[0]
-            self.results.add("test", key=key, build=test.build, test=test.name, how=how, seconds=seconds,
-                             text_test=text_test if how != "passed" else None)
-            line = self.results.lines[-1]
-        return line
+    def run(self, tests, key, stop=True):
+        """The line of the first of these tests that fails, or None; without `stop` all run.  What is in the results already
+        does not run again, and one that fails must fail twice."""
+        while True:
+            known = self.results.ran(key)
+            failed = [known[t.build, t.name] for t in tests if known.get((t.build, t.name), {}).get("how", "passed") != "passed"]
+            waiting = [t for t in tests if (t.build, t.name) not in known]
+            if not waiting or (failed and stop):
+                return failed[0] if failed else None
+            if not all(test.command for test in waiting):
+                listed = {test.name: test for build in {t.build for t in waiting} for test in self.listed(build)}
+                waiting = [listed[test.name] for test in waiting]
+            by_name = {test.name: test for test in waiting}
+            folder = self.work.path / "build/faults"
+            write_ctest_file(folder, waiting, self.seconds if key else {})
+            ended = list(run_ctest(folder, self.work.jobs, stop))
+            if not ended:
+                sys.exit(f"ctest runs none of {', '.join(by_name)}")
+            for name, how, seconds, text_test in ended:
+                if how == "failed":
+                    write_ctest_file(folder, [by_name[name]], self.seconds if key else {})
+                    how = next(run_ctest(folder, 1, False))[1]
+                self.results.add("test", key=key, build=by_name[name].build, test=name, how=how, seconds=seconds,
+                                 text_test=text_test if how != "passed" else None)
 
     def baseline(self):
         for build in self.builds:
@@ -308,9 +344,9 @@ class Suite:
             trouble = self.work.build(build, self.targets(build, tests)) if tests else None
             if trouble:
                 sys.exit(f"{build}:\n{trouble}")
-            for test in tests:
-                line = self.run(test, None)
-                print(f"{build} {test.name:32} {line['seconds']:8.2f}  {line['how'].upper()}", flush=True)
+            self.run(tests, None, stop=False)
+        for (build, name), line in self.results.ran(None).items():
+            print(f"{build} {name:32} {line['seconds']:8.2f}  {line['how'].upper()}")
         self.use_baseline()
 
     def stage(self, name, words):
@@ -330,55 +366,64 @@ class DoesNotBuild(Exception):
 def trial(work, suite, results, seed, k, fault, quick_only, tests):
     """Plants the fault and runs tests until one fails; adds the line of the results."""
     words = select_tests.labels_for([fault.path])
-    build_seconds, passed_seconds = 0.0, 0.0
+    build_seconds, test_seconds = 0.0, 0.0
     found, quick = None, None
-    seen = set() # tests that have run in this trial
 
-    def first_failure(stage):
-        """Seconds until it failed, how many of them for tests that had not run yet, its line; None: all pass."""
-        nonlocal build_seconds
-        total, fresh, built = 0.0, 0.0, set()
-        tests = suite.stage(stage, words)
-        for test in tests:
-            if test.build not in built and (test.build, test.name) not in results.ran(fault.key):
-                began = time.monotonic()
-                trouble = work.build(test.build, suite.targets(test.build, [t for t in tests if t.build == test.build]))
-                build_seconds += time.monotonic() - began
-                if trouble:
-                    raise DoesNotBuild(trouble)
-                built.add(test.build)
-            line = suite.run(test, fault.key)
-            total += line["seconds"]
-            fresh += line["seconds"] if test not in seen else 0
-            seen.add(test)
-            if line["how"] != "passed":
-                return total, fresh, line
-        return total, fresh, None
+    def first_failure(tests):
+        nonlocal build_seconds, test_seconds
+        for build in suite.builds:
+            of_build = [t for t in tests if t.build == build]
+            if not of_build:
+                continue
+            began = time.monotonic()
+            trouble = work.build(build, suite.targets(build, of_build))
+            build_seconds += time.monotonic() - began
+            if trouble:
+                raise DoesNotBuild(trouble)
+            began = time.monotonic()
+            line = suite.run(of_build, fault.key)
+            test_seconds += time.monotonic() - began
+            if line:
+                return line
+        return None
 
     work.plant(fault)
     try:
         for stage in STAGES:
-            if stage == "rest" and (found or quick_only):
-                break
-            total, fresh, line = first_failure(stage)
-            passed_seconds += fresh
+            tests_of_stage = suite.stage(stage, words)
             if stage == "quick":
-                quick = {"found_by": line and line["test"], "seconds": round(total, 1)}
+                # What `changed` has found may be one of these.
+                in_quick = {(t.build, t.name) for t in tests_of_stage}
+                line = found if found and (found["build"], found["test"]) in in_quick else None
+                seconds_before = test_seconds
+                line = line or first_failure(tests_of_stage)
+                quick = line and line["test"]
+                if found:
+                    test_seconds = seconds_before
+            elif stage == "rest" and quick_only:
+                break
+            else:
+                line = first_failure(tests_of_stage)
             if line and not found:
-                found = {"found_by": line["test"], "text_test": line["text_test"], "build": line["build"],
-                         "how": line["how"], "stage": stage, "seconds": round(passed_seconds, 1)}
+                found, found_stage = line, stage
+            if found and stage != "changed":
+                break
     finally:
         work.restore(fault)
-    none = {"found_by": None if quick_only or suite.builds != list(BUILDS) else "survived", "stage": None, "seconds": round(passed_seconds, 1)}
-    results.add("fault", seed=seed, k=k, tests=tests, **fault.row(), **(found or none), build_seconds=round(build_seconds, 1), quick=quick)
+    if found:
+        ending = {"found_by": found["test"], "text_test": found["text_test"], "build": found["build"], "how": found["how"],
+                  "stage": found_stage}
+    else:
+        ending = {"found_by": None if quick_only or suite.builds != list(BUILDS) else "survived", "stage": None}
+    results.add("fault", seed=seed, k=k, tests=tests, **fault.row(), **ending, seconds=round(test_seconds, 1),
+                build_seconds=round(build_seconds, 1), quick=quick)
     return results.lines[-1]
 
 
 def say_line(line):
     how = f"{line['found_by'] or 'not by these'} {line.get('text_test') or ''}".strip()
-    quick = line["quick"] and line["quick"]["found_by"]
     print(f"{line['k']:3} {line['kind']:6} {line['place']:36} {how} ({line['stage'] or 'all'}, {line['seconds']:.1f} s; "
-          f"built in {line['build_seconds']:.1f} s); quick: {quick or 'no'}", flush=True)
+          f"built in {line['build_seconds']:.1f} s); quick: {line['quick'] or 'no'}", flush=True)
 
 
 def summary(results):
@@ -391,7 +436,6 @@ def summary(results):
     if not lines:
         return
     is_found = lambda line: line["found_by"] not in (None, "survived")
-    by_quick = lambda line: bool(line["quick"] and line["quick"]["found_by"])
     print(f"{'':10} {'faults':>7} {'found':>6} {'changed':>8} {'quick':>6} {'survived':>9}  median seconds")
     rows = [("all", lines)]
     rows += [(kind, [x for x in lines if x["kind"] == kind]) for kind in KINDS]
@@ -400,7 +444,7 @@ def summary(results):
         found = [line for line in some if is_found(line)]
         median = f"{statistics.median(line['seconds'] for line in found):.1f}" if found else "-"
         print(f"{name:10} {len(some):7} {len(found):6} {sum(line['stage'] == 'changed' for line in some):8} "
-              f"{sum(map(by_quick, some)):6} {sum(line['found_by'] == 'survived' for line in some):9}  {median}")
+              f"{sum(bool(line['quick']) for line in some):6} {sum(line['found_by'] == 'survived' for line in some):9}  {median}")
     for title, some in (("survived the whole suite", [x for x in lines if x["found_by"] == "survived"]),
                         ("not by quick, and the rest has not run", [x for x in lines if x["found_by"] is None])):
         for line in some:

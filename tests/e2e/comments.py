@@ -1,6 +1,6 @@
 """A module without its comments is the same module.
 
-    comments.py            every row of plan_cases, with one model and one number of ranks, and of its texts every third:
+    comments.py            every row of plan_cases, with one model and one number of ranks, and of its texts every fifth:
                            the next row begins with the next
     comments.py --all      with all of its models, and all texts
 
@@ -103,7 +103,7 @@ def main():
         for row, (plan, models, ranks, extra, _) in enumerate(plan_cases.PLANS):
             for model in dict.fromkeys(models) if every else models[:1]:
                 with scratch() as folder:
-                    some = (0, 1) if every else (row % 3, 3)
+                    some = (0, 1) if every else (row % 5, 5)
                     n, wrong = check(passes, model, plan, ranks[0], extra, pathlib.Path(folder), *some)
                 texts, failed = texts + n, failed + wrong
     print(f"{texts} texts, {failed} go elsewhere without their comments")

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -59,10 +60,24 @@ def compile_sample(name, out, optimizer="adamw", ranks=1, extra=()):
 
 
 def compile_in_a_hurry(folder):
-    """Most of a test's time goes by while cc optimises programs that then run for a blink.  What is about the numbers of
-    programs as users compile them does without this."""
+    """Most of a test's time goes by while cc optimizes programs that then run for a blink.  What is about the numbers of
+    programs as users compile them does without this.  A compiler cache (ccache) knows programs from other checkouts: the
+    headers' folder is in the command by a name that all have."""
     cc = pathlib.Path(folder, "cc")
-    cc.write_text(f'#!/bin/sh\nexec {os.environ.get("CC", "cc")} "$@" -Og\n')
+    cc.write_text(f"""#!/bin/sh
+n=0
+for word; do
+  shift
+  case "$word" in
+    -I*) n=$((n + 1)) && ln -sfn "${{word#-I}}" headers$n && word=-Iheaders$n ;;
+  esac
+  set -- "$@" "$word"
+done
+{shutil.which("ccache") or ""} {os.environ.get("CC", "cc")} "$@" -Og {"-fuse-ld=gold" if shutil.which("ld.gold") else ""}
+status=$?
+rm -f headers[0-9]*
+exit $status
+""")
     cc.chmod(0o755)
     os.environ["CC"] = str(cc)
 
