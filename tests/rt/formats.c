@@ -237,6 +237,7 @@ static void wrong_safetensors_are_refused(void **state) {
        "begins at byte 12", -1, 16},
       {"{" T("a", "F32", "[2]", "[0,8]") "," T("a", "F32", "[1]", "[8,12]") "}", "there twice", -1,
        12},
+      {"{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,8],\"shape\":[2}}", "damaged", -1, 8},
       {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", "lacks a field", -1, 8},
       {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[2]}}", "wrong field", -1, 8},
       {"{\"a\":{\"kind\":\"F32\"}}", "wrong field", -1, 8},
