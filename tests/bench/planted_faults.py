@@ -3,13 +3,15 @@
 A fault is one place of one C file that is changed: a sign, a bound, an index, a missing call, a wrong group
 (fault_places.py).  The faults of a seed are drawn by lot: each folder of FOLDERS and each kind has its share, a file
 is as likely as it is long, and the k-th fault is the same whenever it is drawn from the same sources.  Each is planted
-in a copy of the tree, what changed is built, and tests run one after the other, cheapest first, until one fails:
-those that tests/changed.txt has for the file (`changed`), those with the label `quick`, then all others (`rest`), in
-the release build, at last also in the build with sanitizers.  `quick` also runs where `changed` has found the fault.
+in a copy of the tree, what changed is built, and tests run on all processors, cheapest first, until one fails: those
+that tests/changed.txt has for the file (`changed`), those with the label `quick`, then all others (`rest`), in the
+release build, at last also in the build with sanitizers.  `quick` also runs where `changed` has found the fault by a
+test that is not one of them.
 
     --list                   the faults, and what they change
     --show K                 one of them, as a diff
-    --baseline               first run every test without a fault: what fails is left out, and times give the order
+    --baseline               first run every test without a fault: what fails is left out, and times give the order,
+                             which is otherwise that of tests/seconds.txt
     --only K,…               some of the faults
     --quick-only             leave out the rest of the suite; a later call without it goes on with what survived
     --equivalent K:REASON    fault K changes no output: draw another in its place
@@ -17,10 +19,10 @@ the release build, at last also in the build with sanitizers.  `quick` also runs
     --work DIR               the copy of the tree, a git worktree that is made if it is not there (build-faults)
     --tests REGEX            only tests with such names, to try it: what comes out is not in the summary
     --builds build,…         only these build folders: what survives there has not survived all
-    --jobs N                 for building
+    --jobs N                 processors, for building and for tests
 
 The results file has a line for each test that ran, for each fault and for each one that was rejected, so a campaign
-goes on where it ended, also after a commit that changes tests alone.  Times are those of the tests, one by one.
+goes on where it ended, also after a commit that changes tests alone.
 """
 
 import argparse
