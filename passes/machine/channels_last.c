@@ -23,42 +23,44 @@
 #include "simplify/rewrite.h"
 
 // The operands and results of an op that are images, as bits.  Some ops want the channel
-// last; the others go along.
+// last; the others go along.  Of its attributes, those that move with the dimensions of an image.
 typedef struct ImageOp {
   OpKind kind;
   bool wants;
   unsigned in, out;
+  const char *axis; // an axis, or a list of axes; NULL: none
+  const char *each; // lists of a number for each dimension, between blanks
 } ImageOp;
 
 #define ALL ~0u
 
 static const ImageOp image_ops[] = {
-    {OP_conv, true, 1, 1},
-    {OP_conv_back_x, true, 2, 1}, // w, dy
-    {OP_conv_back_w, true, 3, 0}, // x, dy
-    {OP_max_pool, true, 1, 3},
-    {OP_max_pool_back, true, 3, 1},
-    {OP_avg_pool, true, 1, 1},
-    {OP_avg_pool_back, true, 1, 1},
-    {OP_batch_norm, false, 1, 1},
-    {OP_batch_norm_train, false, 1, 1},
-    {OP_batch_norm_mean, false, 1, 0},
-    {OP_batch_norm_var, false, 1, 0},
-    {OP_batch_norm_sums, false, 1 | 1 << 3, 0}, // x, mean, var, dy
-    {OP_batch_norm_back, false, 1 | 1 << 4, 1}, // x, g, mean, var, dy, dg, db
-    {OP_softmax, false, ALL, 1},
-    {OP_softmax_back, false, ALL, 1},
-    {OP_log_softmax, false, ALL, 1},
-    {OP_log_softmax_back, false, ALL, 1},
-    {OP_cumsum, false, 1, 1},
-    {OP_concat, false, ALL, 1},
-    {OP_pad, false, 1, 1},
-    {OP_slice, false, 1, 1},
-    {OP_slice_back, false, 1, 1},
-    {OP_reduce_sum, false, 1, 1},
-    {OP_reduce_max, false, 1, 1},
-    {OP_reduce_min, false, 1, 1},
-    {OP_reduce_prod, false, 1, 1},
+    {OP_conv, true, 1, 1, NULL, ""},
+    {OP_conv_back_x, true, 2, 1, NULL, "shape"}, // w, dy
+    {OP_conv_back_w, true, 3, 0, NULL, ""},      // x, dy; the shape is that of the weight
+    {OP_max_pool, true, 1, 3, NULL, "shape"},
+    {OP_max_pool_back, true, 3, 1, NULL, "shape"},
+    {OP_avg_pool, true, 1, 1, NULL, "shape"},
+    {OP_avg_pool_back, true, 1, 1, NULL, "shape"},
+    {OP_batch_norm, false, 1, 1, "axis", ""},
+    {OP_batch_norm_train, false, 1, 1, "axis", ""},
+    {OP_batch_norm_mean, false, 1, 0, "axis", ""},
+    {OP_batch_norm_var, false, 1, 0, "axis", ""},
+    {OP_batch_norm_sums, false, 1 | 1 << 3, 0, "axis", ""}, // x, mean, var, dy
+    {OP_batch_norm_back, false, 1 | 1 << 4, 1, "axis", ""}, // x, g, mean, var, dy, dg, db
+    {OP_softmax, false, ALL, 1, "axis", ""},
+    {OP_softmax_back, false, ALL, 1, "axis", ""},
+    {OP_log_softmax, false, ALL, 1, "axis", ""},
+    {OP_log_softmax_back, false, ALL, 1, "axis", ""},
+    {OP_cumsum, false, 1, 1, "axis", ""},
+    {OP_concat, false, ALL, 1, "axis", ""},
+    {OP_pad, false, 1, 1, NULL, "low shape"},
+    {OP_slice, false, 1, 1, NULL, "starts steps shape"},
+    {OP_slice_back, false, 1, 1, NULL, "starts steps shape"},
+    {OP_reduce_sum, false, 1, 1, "axes", ""},
+    {OP_reduce_max, false, 1, 1, "axes", ""},
+    {OP_reduce_min, false, 1, 1, "axes", ""},
+    {OP_reduce_prod, false, 1, 1, "axes", ""},
 };
 
 typedef struct Images {
@@ -145,7 +147,7 @@ static Value *last(Images *c, Value *v) {
 }
 
 static bool image_op(const Op *op, ImageOp *out) {
-  *out = (ImageOp){op->kind, false, ALL, 1};
+  *out = (ImageOp){op->kind, false, ALL, 1, NULL, ""};
   if (op_info[op->kind].formula) return true;
   for (size_t i = 0; i < sizeof image_ops / sizeof *image_ops; i++)
     if (image_ops[i].kind == op->kind) {
@@ -197,25 +199,33 @@ static int compare(const void *x, const void *y) {
   return (a > b) - (a < b);
 }
 
+// Whether `name` is one of the words of the text.
+static bool has_word(const char *text, const char *name) {
+  size_t n = strlen(name);
+  for (const char *at = text; *at; at += strcspn(at, " "), at += strspn(at, " "))
+    if (strcspn(at, " ") == n && strncmp(at, name, n) == 0) return true;
+  return false;
+}
+
 // The attributes of `op` as they are when its images have the channel last.
-static void move_attrs(const Op *op, Attr *attrs, int n, int rank, Arena *a) {
+static void move_attrs(const Op *op, const ImageOp *row, Attr *attrs, int n, int rank, Arena *a) {
   int64_t perm[MAX_RANK];
   to_last(rank, perm);
   for (int i = 0; i < n; i++) {
     Attr *attr = &attrs[i];
     *attr = op->attrs[i];
-    if (str_equal(attr->name, "channels_last")) attr->i = true;
-    if (str_equal(attr->name, "axis")) attr->i = moved_axis(attr->i, rank);
-    bool axes = str_equal(attr->name, "axes");
-    bool each = str_equal(attr->name, "low") || str_equal(attr->name, "starts") ||
-                str_equal(attr->name, "steps") ||
-                (str_equal(attr->name, "shape") && op->kind != OP_conv_back_w);
-    if (!axes && !each) continue;
+    bool axis = row->axis && str_equal(attr->name, row->axis);
+    if (row->wants && str_equal(attr->name, "channels_last")) attr->i = true;
+    if (axis && attr->kind == 'i') attr->i = moved_axis(attr->i, rank);
+    if (attr->kind != 'I' || !(axis || has_word(row->each, attr->name))) continue;
     int64_t *at = arena_copy(a, attr->list.at, (size_t)attr->list.n * sizeof *at);
-    for (int k = 0; axes && k < attr->list.n; k++)
-      at[k] = moved_axis(at[k], rank);
-    if (axes) qsort(at, (size_t)attr->list.n, sizeof *at, compare);
-    if (each) permute(at, rank, perm);
+    if (axis) {
+      for (int k = 0; k < attr->list.n; k++)
+        at[k] = moved_axis(at[k], rank);
+      qsort(at, (size_t)attr->list.n, sizeof *at, compare);
+    } else {
+      permute(at, rank, perm);
+    }
     attr->list.at = at;
   }
 }
@@ -239,7 +249,7 @@ static bool move(Images *c, Op *op, const ImageOp *row) {
   }
   op_attr_specs(op->kind, &n);
   Attr *attrs = arena_array(a, Attr, n);
-  move_attrs(op, attrs, n, rank, a);
+  move_attrs(op, row, attrs, n, rank, a);
   Value *made = build(&c->b, op->kind, in, op->n_in, (Attrs){attrs, n});
   arena_free(a);
   if (!made) return false;

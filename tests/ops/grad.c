@@ -29,20 +29,6 @@ static bool fail(const Op *op, int result, int operand, const char *what, double
   return false;
 }
 
-// The values of a graph, by id.
-static bool graph_run(const Graph *g, Tensor *values, Arena *a, Diag *d) {
-  for_each_op(op, g) {
-    Tensor *in = arena_array(a, Tensor, op->n_in);
-    for (int i = 0; i < op->n_in; i++)
-      in[i] = values[op->in[i].value->id];
-    Tensor *out = reference_new(op, in, NULL, a, d);
-    if (!out) return false;
-    for (int i = 0; i < op->n_out; i++)
-      values[op->out[i]->id] = out[i];
-  }
-  return true;
-}
-
 static bool op_floats(const Value *v) {
   return dtype_class[v->type->dtype] == 'F';
 }

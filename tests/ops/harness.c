@@ -162,6 +162,19 @@ Tensor *reference_new(const Op *op, const Tensor *in, const Box *box, Arena *a, 
   return op_evaluate(op, in, out, op_boxed(op) ? box : NULL, a, d) ? out : NULL;
 }
 
+bool graph_run(const Graph *g, Tensor *values, Arena *a, Diag *d) {
+  for_each_op(op, g) {
+    Tensor *in = arena_array(a, Tensor, op->n_in);
+    for (int i = 0; i < op->n_in; i++)
+      in[i] = values[op->in[i].value->id];
+    Tensor *out = reference_new(op, in, NULL, a, d);
+    if (!out) return false;
+    for (int i = 0; i < op->n_out; i++)
+      values[op->out[i]->id] = out[i];
+  }
+  return true;
+}
+
 // -- Tensors ---------------------------------------------------------------------------------
 
 bool tensor_floats(const Tensor *t) {

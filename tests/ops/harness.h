@@ -50,6 +50,9 @@ Tensor *operands_new(const Example *e, const Op *op, Random *r, Arena *a);
 Box box_new(const Op *op);
 Tensor *reference_new(const Op *op, const Tensor *in, const Box *box, Arena *a, Diag *d);
 
+// The values of a graph by their references, by id: `values` holds those of its parameters.
+bool graph_run(const Graph *g, Tensor *values, Arena *a, Diag *d);
+
 Tensor tensor_copy(const Tensor *t, Arena *a);
 // Part `i` of `n` equal ones along `dim`.
 Tensor tensor_part(const Tensor *t, Module *m, int dim, int i, int n, Arena *a);
