@@ -83,9 +83,14 @@ static bool say_too_few_rows(const Comm *c, const Op *op, const Dims *dims) {
 
 bool cannot_cut(Comm *c, const Op *reader, const Dims *dims) {
   if (dims && say_too_few_rows(c, reader, dims)) return false;
-  diag_error(c->d, reader->loc,
-             "%s couples rows of the batch, so the batch cannot be cut into micro-batches",
-             op_info[op_of_model(c, reader)->kind].name);
+  if (op_part(reader) == PART_update)
+    diag_error(c->d, reader->loc,
+               "has a part for each row of the batch, so the batch cannot be cut into "
+               "micro-batches");
+  else
+    diag_error(c->d, reader->loc,
+               "%s couples rows of the batch, so the batch cannot be cut into micro-batches",
+               op_info[op_of_model(c, reader)->kind].name);
   diag_hint(c->d, "compile without --accumulate and --micro-batches; ranks are no hindrance");
   return false;
 }

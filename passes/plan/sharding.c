@@ -139,6 +139,8 @@ int value_ranks(const Value *v, int axis) {
 
 bool param_cuts(const Sharding *s, const Value *v, int dim, int axis) {
   if (v->def || dim < 0 || dim >= v->type->rank) return false;
+  // A slice of time has all of what lasts longer.
+  if (s->mesh->axis[axis].time && value_lasts(v)) return false;
   int64_t n = value_ranks(v, axis);
   for (int a = 0; a < s->mesh->n_axes; a++) {
     Sbp other = s->lies[v->id][a];
