@@ -4,6 +4,7 @@ set(FRONTEND_FILES
   onnx_follow.c
   onnx_grid.c
   onnx_import.c
+  onnx_inference.c
   onnx_known.c
   onnx_names.c
   onnx_node.c
@@ -14,6 +15,7 @@ set(FRONTEND_FILES
   onnx_shape.c
   onnx_skeleton.c
   onnx_tensor.c
+  onnx_torch.c
   onnx_weights.c
   onnx_wire.c
   onnx_ops_attention.c
@@ -25,6 +27,7 @@ set(FRONTEND_FILES
   onnx_ops_loss.c
   onnx_ops_norm.c
   onnx_ops_reduce.c
+  onnx_ops_sequence.c
   onnx_ops_shape.c
   onnx_ops_window.c
 )

@@ -5,6 +5,14 @@
 
 #include "ir/annotations.h"
 
+// What the user should hear of a model that is to be trained.
+typedef struct OnnxDoubts {
+  // BatchNormalization as in inference, where nothing says that this is meant: how many, and where
+  // the first one is.
+  int n_batch_norms;
+  const Loc *batch_norm;
+} OnnxDoubts;
+
 typedef struct OnnxOptions {
   int64_t batch;           // 0: not given
   const char *batch_dim;   // NULL: the dim_param shared by all inputs' axis 0, else axis 0
@@ -17,7 +25,8 @@ typedef struct OnnxOptions {
   // Multi-device annotations for so many devices become those of the module, if there are any; 0:
   // they are not looked at.
   int64_t devices;
-  bool *annotated; // whether it has any, for any number of devices; or NULL
+  bool *annotated;    // whether it has any, for any number of devices; or NULL
+  OnnxDoubts *doubts; // or NULL
   // Files of TensorProtos, one for each input in order, or NULL: what inputs that are constant in
   // practice will hold.  Where an op must know at compile time what is computed from them (axes, a
   // shape, a condition), it is taken from here.  They stay inputs.

@@ -49,6 +49,12 @@ void onnx_bind(Import *im, Scope *scope, const char *name, Value *v, bool poison
   bind(im, scope, (Binding){.name = name, .v = v, .poisoned = poisoned});
 }
 
+void onnx_bind_as(Import *im, Scope *scope, const char *name, const Binding *as) {
+  Binding copy = *as;
+  copy.name = name;
+  bind(im, scope, copy);
+}
+
 Binding *onnx_lookup(const Scope *scope, const char *name) {
   for (; scope; scope = scope->outer) {
     int at = name_map_find(&scope->names, name);
@@ -132,14 +138,20 @@ typedef struct Row {
   int since, least, most; // operands; most 0: any number
   ImportFn *import;
   OpKind kind;
+  bool sequences; // operands may be sequences
 } Row;
 
 static ImportFn import_plain_unary, import_plain_binary;
 
 static const Row rows[] = {
-#define ONNX(name, since, least, most, import) {#name, since, least, most, import_##import, N_OPS},
-#define UNARY(name, op)                        {#name, 1, 1, 1, import_plain_unary, OP_##op},
-#define BINARY(name, op)                       {#name, 1, 2, 2, import_plain_binary, OP_##op},
+#define ROW(name, since, least, most, import, op, sequences)                                       \
+  {#name, since, least, most, import, op, sequences},
+#define ONNX(name, since, least, most, import)                                                     \
+  ROW(name, since, least, most, import_##import, N_OPS, false)
+#define SEQUENCE(name, since, least, most, import)                                                 \
+  ROW(name, since, least, most, import_##import, N_OPS, true)
+#define UNARY(name, op)  ROW(name, 1, 1, 1, import_plain_unary, OP_##op, false)
+#define BINARY(name, op) ROW(name, 1, 2, 2, import_plain_binary, OP_##op, false)
 #include "frontend/onnx_ops.def"
 };
 
@@ -196,9 +208,10 @@ static const char *describe_node(Import *im, const Scope *scope, const Onnx__Nod
     const char *name = onnx_str(node->input[i]);
     const Binding *in = *name ? onnx_lookup(scope, name) : NULL;
     strbuf_addf(&b, "%s%s", i ? ", " : ", of ",
-                in && in->v ? type_text(im->a, in->v->type)
-                : *name     ? "?"
-                            : "-");
+                in && in->v          ? type_text(im->a, in->v->type)
+                : in && in->sequence ? "a sequence"
+                : *name              ? "?"
+                                     : "-");
   }
   return b.at;
 }
@@ -254,7 +267,7 @@ static void report_caught(Node *n) {
 
 // Looks up the operands.  False when one is poisoned or missing.
 static bool read_operands(Import *im, Scope *scope, const Onnx__NodeProto *node, int64_t opset,
-                          Value **in) {
+                          Value **in, const Sequence **in_sequence) {
   bool ok = true;
   for (size_t i = 0; i < node->n_input; i++) {
     const char *name = onnx_str(node->input[i]);
@@ -265,7 +278,8 @@ static bool read_operands(Import *im, Scope *scope, const Onnx__NodeProto *node,
           im, node_loc(im, scope, node),
           str_format(im->a, "'%s' is not an input, an initializer or a node's output", name), NULL,
           describe_node(im, scope, node, opset));
-    if (b && !b->poisoned && !b->v && !b->init) continue; // left out in the call of this function
+    in_sequence[i] = b ? b->sequence : NULL;
+    if (b && !b->poisoned && !b->v && !b->init) continue; // or left out in this function's call
     in[i] = b && !b->poisoned ? onnx_binding_value(im, b) : NULL;
     ok = ok && in[i];
   }
@@ -274,7 +288,7 @@ static bool read_operands(Import *im, Scope *scope, const Onnx__NodeProto *node,
 
 // Runs the row's function and binds the results.
 static bool import_by_row(Import *im, Scope *scope, const Onnx__NodeProto *node, int64_t opset,
-                          const Row *row, Value **in) {
+                          const Row *row, Value **in, const Sequence **in_sequence) {
   Builder b = {.g = im->g, .origin = {.loc = node_loc(im, scope, node)}, .d = im->caught};
   Node n = {.op = row->name,
             .opset = (int)opset,
@@ -283,6 +297,7 @@ static bool import_by_row(Import *im, Scope *scope, const Onnx__NodeProto *node,
             .n_in = (int)node->n_input,
             .n_out = (int)node->n_output,
             .in = in,
+            .in_sequence = in_sequence,
             .b = &b,
             .a = im->a,
             .proto = node,
@@ -291,13 +306,18 @@ static bool import_by_row(Import *im, Scope *scope, const Onnx__NodeProto *node,
   n.read = arena_array(im->a, bool, node->n_attribute);
   // Import functions may set results that the node does not name.
   n.out = arena_array(im->a, Value *, n.n_out + 8);
+  n.out_sequence = arena_array(im->a, const Sequence *, n.n_out + 8);
   int given = n.n_in;
   while (given > 0 && !*onnx_str(node->input[given - 1]))
     given--;
   if (given < row->least || (row->most && given > row->most))
     return node_fail(&n, "has %d operand%s", given, given == 1 ? "" : "s");
-  for (int i = 0; i < row->least; i++)
-    if (!in[i]) return node_fail(&n, "operand %d is left out", i);
+  for (int i = 0; i < given; i++) {
+    if (in_sequence[i] && !row->sequences)
+      return node_fail(&n, "operand %d is a sequence of tensors", i);
+    if (i < row->least && !in[i] && !in_sequence[i])
+      return node_fail(&n, "operand %d is left out", i);
+  }
   onnx_evaluate_new(im, &n); // the initializers among the operands
   bool ok = row->import(&n) && !b.failed && node_check_attributes(&n);
   if (ok) onnx_evaluate_new(im, &n);
@@ -309,10 +329,13 @@ static bool import_by_row(Import *im, Scope *scope, const Onnx__NodeProto *node,
   for (int i = 0; i < n.n_out; i++) {
     const char *name = onnx_str(node->output[i]);
     if (!*name) continue;
-    if (!n.out[i] && node_wants(&n, i)) return node_fail(&n, "its result %d is not supported", i);
-    if (n.out[i] && n.out[i]->def && !n.out[i]->name)
-      value_set_name(n.out[i], onnx_value_name(im->m->arena, name));
-    onnx_bind(im, scope, name, n.out[i], !n.out[i]);
+    Binding result = {.v = n.out[i], .sequence = n.out_sequence[i]};
+    result.poisoned = !result.v && !result.sequence;
+    if (result.poisoned && node_wants(&n, i))
+      return node_fail(&n, "its result %d is not supported", i);
+    if (result.v && result.v->def && !result.v->name)
+      value_set_name(result.v, onnx_value_name(im->m->arena, name));
+    onnx_bind_as(im, scope, name, &result);
   }
   return true;
 }
@@ -324,7 +347,7 @@ static const char *function_key(Arena *a, const char *domain, const char *name) 
 }
 
 static bool import_call(Import *im, Scope *scope, const Onnx__NodeProto *node, int64_t opset,
-                        const Onnx__FunctionProto *f, Value **in) {
+                        const Onnx__FunctionProto *f) {
   const Loc *loc = node_loc(im, scope, node);
   const char *detail = describe_node(im, scope, node, opset);
   for (const Scope *s = scope; s; s = s->caller)
@@ -348,8 +371,11 @@ static bool import_call(Import *im, Scope *scope, const Onnx__NodeProto *node, i
   body->n_opsets = f->n_opset_import ? f->n_opset_import : scope->n_opsets;
   body->opsets = f->n_opset_import ? f->opset_import : scope->opsets;
   // An operand that is left out is left out of its readers in the body as well.
-  for (size_t i = 0; i < f->n_input; i++)
-    onnx_bind(im, body, onnx_str(f->input[i]), i < node->n_input ? in[i] : NULL, false);
+  for (size_t i = 0; i < f->n_input; i++) {
+    const char *name = i < node->n_input ? onnx_str(node->input[i]) : "";
+    const Binding *operand = *name ? onnx_lookup(scope, name) : NULL;
+    onnx_bind_as(im, body, onnx_str(f->input[i]), operand ? operand : &(Binding){0});
+  }
   if (!onnx_body(im, body, f->node, f->n_node, f->output, node->n_output)) return false;
   for (size_t i = 0; i < node->n_output; i++) {
     Binding *b = onnx_lookup(body, onnx_str(f->output[i]));
@@ -361,7 +387,8 @@ static bool import_call(Import *im, Scope *scope, const Onnx__NodeProto *node, i
                    NULL, detail);
       return false;
     }
-    onnx_bind(im, scope, node->output[i], onnx_binding_value(im, b), b->poisoned);
+    onnx_binding_value(im, b); // of an initializer
+    onnx_bind_as(im, scope, node->output[i], b);
   }
   return true;
 }
@@ -372,20 +399,21 @@ static bool import_node(Import *im, Scope *scope, const Onnx__NodeProto *node) {
   const char *name = onnx_str(node->op_type), *domain = plain_domain(onnx_str(node->domain));
   int64_t opset = find_opset(scope, domain);
   Value **in = arena_array(im->a, Value *, node->n_input + 16);
+  const Sequence **sequence = arena_array(im->a, const Sequence *, node->n_input + 16);
   int function = name_map_find(&im->functions, function_key(im->a, domain, name));
   const Row *row = *domain ? NULL : find_row(name, opset < 1 ? 1 : (int)opset);
   if (function < 0 && !row) {
-    read_operands(im, scope, node, opset, in); // so that the report has their types
+    read_operands(im, scope, node, opset, in, sequence); // so that the report has their types
     onnx_problem(im, node_loc(im, scope, node),
                  str_format(im->a, "%s%s%s is not supported", domain, *domain ? "." : "", name),
                  *domain ? "export the model without operators of other domains" : NULL,
                  describe_node(im, scope, node, opset));
     return false;
   }
-  if (!read_operands(im, scope, node, opset, in)) return false;
+  if (!read_operands(im, scope, node, opset, in, sequence)) return false;
   if (function >= 0)
-    return import_call(im, scope, node, opset, onnx_model(im->file)->functions[function], in);
-  return import_by_row(im, scope, node, opset, row, in);
+    return import_call(im, scope, node, opset, onnx_model(im->file)->functions[function]);
+  return import_by_row(im, scope, node, opset, row, in, sequence);
 }
 
 static bool import_nodes(Import *im, Scope *scope, Onnx__NodeProto *const *node, size_t n,
@@ -481,9 +509,11 @@ static bool import_graph(Import *im) {
                         "output '%s' is listed twice", output[i]);
     if (v)
       graph_output(im->g, v, output[i]);
-    else if (!b)
+    else if (!b || b->sequence)
       onnx_problem(im, onnx_place(im->file, im->a, output[i]),
-                   str_format(im->a, "output '%s' is not defined", output[i]), NULL, NULL);
+                   str_format(im->a, "output '%s' is %s", output[i],
+                              b ? "a sequence of tensors" : "not defined"),
+                   NULL, NULL);
   }
   return ok;
 }

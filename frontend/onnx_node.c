@@ -258,6 +258,20 @@ Value *node_count_up(Node *n, int64_t count) {
   return node_ints_value(n, at, (int)count);
 }
 
+Value *node_part(Node *n, Value *x, int axis, int64_t start, int64_t length) {
+  int rank = x->type->rank;
+  int64_t starts[MAX_RANK] = {0}, steps[MAX_RANK], shape[MAX_RANK];
+  if (length == x->type->dim[axis]) return x;
+  for (int i = 0; i < rank; i++) {
+    steps[i] = 1;
+    shape[i] = i == axis ? length : x->type->dim[i];
+  }
+  starts[axis] = start;
+  return build(n->b, OP_slice, IN(x),
+               ATTRS(a_list("starts", starts, rank), a_list("steps", steps, rank),
+                     a_list("shape", shape, rank)));
+}
+
 Value *node_unary(Node *n, OpKind kind, Value *x) {
   return build(n->b, kind, IN(x), NO_ATTRS);
 }

@@ -22,16 +22,24 @@
 
 #include "onnx.pb-c.h"
 
+// Tensors in a list, as SplitToSequence gives them.  Its length is known, and it is there only
+// during the import: the IR has the tensors alone.
+typedef struct Sequence {
+  int n;
+  Value *const *at; // [n]
+} Sequence;
+
 typedef struct Node {
   const char *op; // "MatMul"
   int opset;      // of its domain
   int index;      // in the order of import, from 0
   OpKind kind;    // the op a UNARY or BINARY row names
   int n_in, n_out;
-  Value **in;  // [n_in]; NULL where left out
-  Value **out; // [n_out]; to be set, at least where node_wants
-  Builder *b;  // appends to the graph, at the node's location
-  Arena *a;    // scratch
+  Value **in;                                   // [n_in]; NULL where left out, or a sequence
+  Value **out;                                  // [n_out]; to be set, at least where node_wants
+  const Sequence **in_sequence, **out_sequence; // likewise; NULL for a tensor
+  Builder *b;                                   // appends to the graph, at the node's location
+  Arena *a;                                     // scratch
   const Onnx__NodeProto *proto;
   bool *read; // which of its attributes the import function has looked at
   struct Scope *scope;
@@ -41,10 +49,12 @@ typedef struct Node {
 typedef bool ImportFn(Node *n);
 
 #define ONNX(name, since, least, most, import) ImportFn import_##import;
+#define SEQUENCE                               ONNX
 #define UNARY(name, op)
 #define BINARY(name, op)
 #include "frontend/onnx_ops.def"
 #undef ONNX
+#undef SEQUENCE
 #undef UNARY
 #undef BINARY
 
@@ -70,6 +80,14 @@ int64_t node_int(const Node *n, const char *name, int64_t otherwise);
 double node_float(const Node *n, const char *name, double otherwise);
 const char *node_str(const Node *n, const char *name, const char *otherwise);
 bool node_list(const Node *n, const char *name, Ints *out); // false when it does not have it
+
+// -- PyTorch's call (onnx_torch.c) -------------------------------------------------------------
+
+// Whether PyTorch's exporter says that the node comes from a call of a function whose name contains
+// `function`, such as "aten.embedding".
+bool node_from_torch(const Node *n, const char *function);
+// The text of positional argument `i` of that call; NULL when there is no call or no such argument.
+const char *node_torch_arg(const Node *n, int i);
 
 // -- Operands ----------------------------------------------------------------------------------
 
@@ -106,6 +124,8 @@ bool node_broadcast(Node *n, Value **in, int n_in);
 Value *node_scalar(Node *n, DType dtype, double x);            // a fill of rank 0
 Value *node_like(Node *n, const Value *v, double x);           // a fill of its type
 Value *node_ints_value(Node *n, const int64_t *at, int count); // an i64 vector
+// `length` elements along `axis` from `start`, and everything along the others.
+Value *node_part(Node *n, Value *x, int axis, int64_t start, int64_t length);
 Value *node_unary(Node *n, OpKind kind, Value *x);
 Value *node_binary(Node *n, OpKind kind, Value *x, Value *y); // broadcasts
 Value *node_mean(Node *n, Value *x, const int64_t *axes, int n_axes, bool keep);

@@ -185,8 +185,9 @@ bool import_if(Node *n) {
     Binding *b = onnx_lookup(scope, output[i]);
     if (!b) return node_fail(n, "%s does not define its result '%s'", branch, output[i]);
     n->out[i] = b->poisoned ? NULL : onnx_binding_value(im, b);
+    n->out_sequence[i] = b->sequence;
     // What is missing has been reported in the branch.
-    if (!n->out[i]) n->b->failed = true;
+    if (!n->out[i] && !n->out_sequence[i]) n->b->failed = true;
   }
   return !n->b->failed;
 }

@@ -267,6 +267,7 @@ bool import_cast_like(Node *n) {
 
 bool import_identity(Node *n) {
   n->out[0] = n->in[0];
+  n->out_sequence[0] = n->in_sequence[0];
   return true;
 }
 

@@ -231,31 +231,57 @@ bool import_group_normalization(Node *n) {
   return group_norm(n, groups, scale, bias);
 }
 
-// Training when the model says so (training_mode=1 from opset 14; before 7, is_test=0), or by
-// --train-mode.  In the first case the running variance takes the biased variance of the batch, as
-// ONNX defines; in the second the unbiased, as PyTorch, which made the model, trains.
+// By --train-mode, or where the model says so: by training_mode=1 (from opset 14), or because the
+// node was exported from such a call of PyTorch.
+static bool in_training(Node *n) {
+  if (node_int(n, "training_mode", 0) != 0 || n->im->o->train_mode) return true;
+  if (node_from_torch(n, "batch_norm_legit_no_training")) return false;
+  if (node_from_torch(n, "batch_norm")) {
+    const char *training = node_torch_arg(n, 5);
+    return training && str_equal(training, "True");
+  }
+  OnnxDoubts *doubts = n->im->o->doubts;
+  if (doubts && !doubts->n_batch_norms++) doubts->batch_norm = n->b->origin.loc;
+  return false;
+}
+
+// The running statistics, brought up to date by all nodes so far: a second node with the same ones
+// goes on from there.
+static Value *newest(Node *n, Value *running) {
+  Result *r = graph_find_update(n->b->g, running);
+  return r ? r->use.value : running;
+}
+
+// In training the running variance takes the unbiased variance of the batch, as PyTorch trains, or
+// the biased one, as ONNX defines, where the model is not from PyTorch.
 bool import_batch_normalization(Node *n) {
   double eps = node_float(n, "epsilon", 1e-5), momentum = node_float(n, "momentum", 0.9);
-  bool by_model = node_int(n, "training_mode", 0) != 0;
+  bool unbiased = str_equal(onnx_str(onnx_model(n->im->file)->producer_name), "pytorch");
   Value *x = n->in[0];
   if (x->type->rank < 2) return node_fail(n, "operand 0 has no channels");
   if (node_int(n, "spatial", 1) == 0)
     return node_fail(n, "statistics per element (spatial=0) are not supported");
   for (int i = 3; i < 5; i++)
     if (!n->in[i]->def && n->in[i]->role == ROLE_weight) n->in[i]->train = false;
-  if (!by_model && !n->im->o->train_mode) {
+  if (!in_training(n)) {
     n->out[0] = build(n->b, OP_batch_norm, n->in, 5, ATTRS(a_i("axis", 1), a_f("eps", eps)));
     return true;
   }
-  Value *y = build(n->b, OP_batch_norm_train, n->in, 5,
-                   ATTRS(a_i("axis", 1), a_f("eps", eps), a_f("momentum", momentum),
-                         a_b("unbiased", !by_model)));
+  Value *in[] = {x, n->in[1], n->in[2], newest(n, n->in[3]), newest(n, n->in[4])};
+  Value *y = build(
+      n->b, OP_batch_norm_train, in, 5,
+      ATTRS(a_i("axis", 1), a_f("eps", eps), a_f("momentum", momentum), a_b("unbiased", unbiased)));
   if (!y) return false;
   n->out[0] = y;
   Value **out = y->def->out; // y, mean, var, new running mean, new running var
   for (int i = 0; i < 2; i++) {
     Value *running = n->in[3 + i];
-    if (!running->def && running->role == ROLE_weight) graph_update(n->b->g, running, out[3 + i]);
+    if (running->def || running->role != ROLE_weight) continue;
+    Result *r = graph_find_update(n->b->g, running);
+    if (r)
+      graph_set_result(n->b->g, r->use.index, out[3 + i]);
+    else
+      graph_update(n->b->g, running, out[3 + i]);
   }
   // Opset 14 gives the new running ones; before, after those, the batch's own.
   n->out[1] = out[3];

@@ -129,21 +129,6 @@ bool import_concat(Node *n) {
   return true;
 }
 
-// `length` elements along `axis` from `start`, and everything along the others.
-static Value *part(Node *n, Value *x, int axis, int64_t start, int64_t length) {
-  int rank = x->type->rank;
-  int64_t starts[MAX_RANK] = {0}, steps[MAX_RANK], shape[MAX_RANK];
-  if (length == x->type->dim[axis]) return x;
-  for (int i = 0; i < rank; i++) {
-    steps[i] = 1;
-    shape[i] = i == axis ? length : x->type->dim[i];
-  }
-  starts[axis] = start;
-  return build(n->b, OP_slice, IN(x),
-               ATTRS(a_list("starts", starts, rank), a_list("steps", steps, rank),
-                     a_list("shape", shape, rank)));
-}
-
 bool import_split(Node *n) {
   const Type *x = n->in[0]->type;
   Ints sizes;
@@ -163,7 +148,7 @@ bool import_split(Node *n) {
     int64_t size = given ? sizes.at[i] : length - at < equal ? length - at : equal;
     if (size < 0 || size > length - at)
       return node_fail(n, "its parts are longer than dimension %d of %s", axis, type_text(n->a, x));
-    n->out[i] = part(n, n->in[0], axis, at, size);
+    n->out[i] = node_part(n, n->in[0], axis, at, size);
     at += size;
   }
   return at == length ||

@@ -135,7 +135,9 @@ static bool check_packed(Slim *s, int wire, int64_t from, int64_t to) {
 enum {
   NODE_OP_TYPE = 4,
   NODE_ATTRIBUTE = 5,
+  NODE_DOC_STRING = 6,
   NODE_OVERLOAD = 8,
+  NODE_METADATA = 9,
   FUNCTION_NAME = 1,
   FUNCTION_NODE = 7,
   FUNCTION_ATTRIBUTE_PROTO = 11,
@@ -155,10 +157,10 @@ typedef struct Span {
 
 // A field made of two is written last, when both are known: the name of a node's op or of a
 // function and its overload; of a value, what PyTorch's exporter says it is and what it was folded
-// from.
+// from.  The call that a node was exported from becomes its doc_string.
 typedef struct Named {
   uint64_t name_field, overload_field;
-  Span name, overload;
+  Span name, overload, call;
 } Named;
 
 static bool slim_message(Slim *s, const ProtobufCMessageDescriptor *type, int64_t from, int64_t to,
@@ -192,6 +194,7 @@ static bool slim_bytes(Slim *s, const ProtobufCMessageDescriptor *type,
         memchr(s->at + span.from, 0, (size_t)(span.to - span.from)))
       return fail(s, span.from, "a string holds a zero byte");
     if (type == &onnx__value_info_proto__descriptor && id == VALUE_DOC_STRING) return true;
+    if (type == &onnx__node_proto__descriptor && id == NODE_DOC_STRING) return true;
     if (id == named->name_field) {
       named->name = span;
       return true;
@@ -208,7 +211,7 @@ static bool span_is(const Slim *s, Span span, const char *text) {
   return (size_t)(span.to - span.from) == n && memcmp(s->at + span.from, text, n) == 0;
 }
 
-// A key and its value, of which two are of interest.
+// A key and its value, of which three are of interest.
 static bool read_metadata(Slim *s, Span span, Named *named) {
   Span part[3] = {{0, 0}, {0, 0}, {0, 0}};
   for (int64_t at = span.from; at < span.to;) {
@@ -227,6 +230,7 @@ static bool read_metadata(Slim *s, Span span, Named *named) {
   if (span_is(s, part[ENTRY_KEY], "pkg.torch.export.graph_signature.InputSpec.kind"))
     named->name = value;
   if (span_is(s, part[ENTRY_KEY], "pkg.onnxscript.optimizer.folded_from")) named->overload = value;
+  if (span_is(s, part[ENTRY_KEY], "pkg.torch.onnx.fx_node")) named->call = value;
   return true;
 }
 
@@ -257,7 +261,8 @@ static bool slim_newer(Slim *s, const ProtobufCMessageDescriptor *type, uint64_t
     named->overload = span;
   } else if (device_message(type, id)) {
     return slim_devices(s, device_message(type, id), span, depth);
-  } else if (type == &onnx__value_info_proto__descriptor && id == VALUE_METADATA) {
+  } else if ((type == &onnx__value_info_proto__descriptor && id == VALUE_METADATA) ||
+             (type == &onnx__node_proto__descriptor && id == NODE_METADATA)) {
     return read_metadata(s, span, named);
   } else if (type == &onnx__function_proto__descriptor && id == FUNCTION_ATTRIBUTE_PROTO) {
     size_t node = open_message(s, FUNCTION_NODE);
@@ -271,7 +276,14 @@ static bool slim_newer(Slim *s, const ProtobufCMessageDescriptor *type, uint64_t
   return true;
 }
 
-static void put_name(Slim *s, const Named *named) {
+static void put_name(Slim *s, const ProtobufCMessageDescriptor *type, const Named *named) {
+  int64_t call = named->call.to - named->call.from;
+  if (call && type == &onnx__node_proto__descriptor) {
+    put_varint(s, NODE_DOC_STRING << 3 | WIRE_bytes);
+    put_varint(s, (uint64_t)call);
+    put_bytes(s, named->call.from, named->call.to);
+    s->heap += call + HEAP_PER_PIECE;
+  }
   if (!named->name_field || (named->name.to == 0 && named->overload.to == 0)) return;
   int64_t n = named->name.to - named->name.from, more = named->overload.to - named->overload.from;
   put_varint(s, named->name_field << 3 | WIRE_bytes);
@@ -364,7 +376,7 @@ static bool slim_message(Slim *s, const ProtobufCMessageDescriptor *type, int64_
     default: return fail(s, start, "a field has no valid type");
     }
   }
-  put_name(s, &named);
+  put_name(s, type, &named);
   return true;
 }
 

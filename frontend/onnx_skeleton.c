@@ -4,13 +4,15 @@
 //     initializer { dims: 2 dims: 3 data_type: 1 name: "w"       initializer { dims: 2 dims: 3 …
 //                   float_data: 0.5 float_data: … }         =>                 raw_data: 24 zeros }
 //
-// The rest is copied byte for byte, also what our onnx.proto is too old to know.  Tensors that
+// Nodes are as in inference (onnx_inference.c); the rest is copied byte for byte, also what our
+// onnx.proto is too old to know.  Tensors that
 // other files hold come inline as well, so that the export stands alone.  It is written twice, the
 // first time only to be measured.  Above 2 GiB it would be no ONNX any more: then there is none.
 
 #include <string.h>
 
 #include "frontend/onnx.h"
+#include "frontend/onnx_inference.h"
 #include "frontend/onnx_names.h"
 #include "frontend/onnx_weights.h"
 #include "frontend/onnx_wire.h"
@@ -18,7 +20,11 @@
 // Field numbers of onnx.proto.
 enum {
   MODEL_GRAPH = 7,
+  MODEL_FUNCTION = 25,
+  GRAPH_NODE = 1,
   GRAPH_INITIALIZER = 5,
+  FUNCTION_NODE = 7,
+  FUNCTION_ATTRIBUTE_PROTO = 11,
   TENSOR_RAW_DATA = 9,
 };
 
@@ -29,8 +35,8 @@ typedef struct Writer {
   Diag *d;
   const NameMap *labels;
   WireWriter to;
+  InferenceWriter nodes;
   OnnxSkeleton *out;
-  size_t initializer; // the next one, in the file's order
 } Writer;
 
 // What holds or describes a tensor's elements; the rest of the message is what it is.
@@ -60,8 +66,7 @@ static bool write_inline(Writer *w, const OnnxTensor *t, const char *label, cons
   return true;
 }
 
-static bool write_initializer(Writer *w, const WireField *field) {
-  const Onnx__TensorProto *proto = onnx_model(w->f)->graph->initializer[w->initializer++];
+static bool write_initializer(Writer *w, const WireField *field, const Onnx__TensorProto *proto) {
   const char *name = onnx_str(proto->name);
   bool hole = name_map_find(w->labels, name) >= 0;
   bool external = proto->has_data_location &&
@@ -76,26 +81,52 @@ static bool write_initializer(Writer *w, const WireField *field) {
          write_inline(w, &t, hole ? str_copy(w->a, name) : NULL, field, loc);
 }
 
+static bool write_graph(Writer *w, const WireField *field, const Onnx__GraphProto *graph) {
+  int64_t start = wire_open(&w->to, MODEL_GRAPH);
+  size_t node = 0, initializer = 0;
+  for (int64_t at = field->data; at < field->end;) {
+    WireField part = wire_read(w->f->at, at);
+    at = part.end;
+    if (part.number == GRAPH_NODE)
+      inference_put_node(&w->nodes, GRAPH_NODE, &part, graph->node[node++]);
+    else if (part.number != GRAPH_INITIALIZER)
+      wire_put(&w->to, w->f->at + part.start, part.end - part.start);
+    else if (!write_initializer(w, &part, graph->initializer[initializer++]))
+      return false;
+  }
+  wire_close(&w->to, start);
+  return true;
+}
+
+static void write_function(Writer *w, const WireField *field, const Onnx__FunctionProto *f) {
+  int64_t start = wire_open(&w->to, MODEL_FUNCTION);
+  size_t node = 0;
+  for (int64_t at = field->data; at < field->end;) {
+    WireField part = wire_read(w->f->at, at);
+    at = part.end;
+    // A default attribute is a node without op_type in what onnx_open gives.
+    node += part.number == FUNCTION_ATTRIBUTE_PROTO;
+    if (part.number == FUNCTION_NODE)
+      inference_put_node(&w->nodes, FUNCTION_NODE, &part, f->node[node++]);
+    else
+      wire_put(&w->to, w->f->at + part.start, part.end - part.start);
+  }
+  wire_close(&w->to, start);
+}
+
 static bool write_model(Writer *w) {
+  const Onnx__ModelProto *model = onnx_model(w->f);
+  size_t function = 0;
   w->to.n = 0;
-  w->initializer = 0;
   for (int64_t pos = 0; pos < w->f->n;) {
     WireField field = wire_read(w->f->at, pos);
     pos = field.end;
-    if (field.number != MODEL_GRAPH) {
+    if (field.number == MODEL_FUNCTION)
+      write_function(w, &field, model->functions[function++]);
+    else if (field.number != MODEL_GRAPH)
       wire_put(&w->to, w->f->at + field.start, field.end - field.start);
-      continue;
-    }
-    int64_t start = wire_open(&w->to, MODEL_GRAPH);
-    for (int64_t at = field.data; at < field.end;) {
-      WireField part = wire_read(w->f->at, at);
-      at = part.end;
-      if (part.number != GRAPH_INITIALIZER)
-        wire_put(&w->to, w->f->at + part.start, part.end - part.start);
-      else if (!write_initializer(w, &part))
-        return false;
-    }
-    wire_close(&w->to, start);
+    else if (!write_graph(w, &field, model->graph))
+      return false;
   }
   return true;
 }
@@ -124,7 +155,10 @@ bool onnx_skeleton(const char *path, const OnnxOptions *o, const char *const *la
     name_map_add(&map, labels[i], 0);
   Writer w = {
       .f = &f, .external_dir = o->external_data_dir, .a = a, .d = d, .labels = &map, .out = out};
-  bool ok = check_labels(&f, labels, n_must, a, d) && write_model(&w);
+  w.nodes = (InferenceWriter){.file = f.at, .to = &w.to, .reads = {.arena = a}};
+  bool ok = check_labels(&f, labels, n_must, a, d);
+  if (ok) inference_reads(&w.nodes, onnx_model(&f));
+  ok = ok && write_model(&w);
   if (ok && w.to.n > INT32_MAX) {
     diag_warning(d, f.loc,
                  "is above 2 GiB with its weights inline, the limit of the format: the "

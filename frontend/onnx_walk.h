@@ -16,6 +16,7 @@ typedef struct Binding {
   const char *name;
   Value *v;                      // NULL: a weight nobody has read yet, or nothing that can be had
   const Onnx__TensorProto *init; // of an initializer
+  const Sequence *sequence;      // instead of v
   bool poisoned;                 // what should have made it has been reported
 } Binding;
 
@@ -116,6 +117,8 @@ bool onnx_body(Import *im, Scope *scope, Onnx__NodeProto *const *node, size_t n,
                char *const *output, size_t n_output);
 Scope *onnx_scope_new(Import *im, const Scope *outer);
 void onnx_bind(Import *im, Scope *scope, const char *name, Value *v, bool poisoned);
+// Likewise, what is bound elsewhere.
+void onnx_bind_as(Import *im, Scope *scope, const char *name, const Binding *as);
 // NULL when there is no such name, here or outside.
 Binding *onnx_lookup(const Scope *scope, const char *name);
 bool onnx_initializers(Import *im, Scope *scope, const Onnx__GraphProto *g);

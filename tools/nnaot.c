@@ -150,7 +150,7 @@ static bool emit_parse(const char *text, Emit *out) {
   return false;
 }
 
-static OnnxOptions import_options(const Settings *s, bool *annotated) {
+static OnnxOptions import_options(const Settings *s, bool *annotated, OnnxDoubts *doubts) {
   return (OnnxOptions){.batch = s->batch * s->accumulate,
                        .batch_dim = s->batch_dim,
                        .dims = s->dims.at,
@@ -159,7 +159,8 @@ static OnnxOptions import_options(const Settings *s, bool *annotated) {
                        .train_mode = s->train_mode,
                        .unread = s->emit == EMIT_plan || s->emit == EMIT_onnx,
                        .devices = is_auto(s) || follows_annotations(s) ? s->ranks : 0,
-                       .annotated = annotated};
+                       .annotated = annotated,
+                       .doubts = doubts};
 }
 
 const PipelineOptions *run_options(const Settings *s, Compiled *c, Arena *a) {
@@ -187,11 +188,22 @@ static bool make_step(const Settings *s, Compiled *c, Module *made, Arena *a, Di
   return true;
 }
 
+static void warn_of_doubts(const OnnxDoubts *doubts, Diag *d) {
+  int n = doubts->n_batch_norms;
+  if (!n) return;
+  diag_warning(
+      d, doubts->batch_norm,
+      "%d BatchNormalization%s exported for inference%s: running statistics stay as they are", n,
+      n == 1 ? " is" : "s are", n == 1 ? "" : ", this one the first");
+  diag_hint(d, "--train-mode takes the statistics of each batch, as module.train() does");
+}
+
 static bool compile(const Settings *s, Arena *a, Diag *d) {
   Target target = s->backend.target.target;
   bool annotated = false;
   const Annotations *said = NULL;
-  Compiled c = {.import = import_options(s, &annotated),
+  OnnxDoubts doubts = {0};
+  Compiled c = {.import = import_options(s, &annotated, &doubts),
                 .summary = {.arena = a, .ranks = (int)s->ranks, .target = target, .chosen = -1}};
 
   // What the ranks run on: whose seconds are predicted, and whose memory is a limit.
@@ -203,6 +215,7 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
   // The model as a module, with the rows of all batches of a step.
   c.m = is_text(s) ? module_read(s->model, d) : onnx_import(s->model, &c.import, d);
   if (!c.m) return false;
+  warn_of_doubts(&doubts, d);
 
   // Who asks about a value asks by a name that passes may take from it.
   Settings lasting = *s;

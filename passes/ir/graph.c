@@ -190,6 +190,12 @@ Result *graph_find_output(Graph *g, const char *label) {
   return NULL;
 }
 
+Result *graph_find_update(const Graph *g, const Value *target) {
+  for (int i = 0; i < g->n_results; i++)
+    if (g->results[i]->target == target) return g->results[i];
+  return NULL;
+}
+
 Value *graph_find_param(Graph *g, const char *label) {
   for (int i = 0; i < g->n_params; i++)
     if (g->params[i]->label && str_equal(g->params[i]->label, label)) return g->params[i];

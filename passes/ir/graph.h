@@ -294,6 +294,7 @@ Value *graph_param(Graph *g, const char *name, const Type *type, Role role, cons
 void graph_output(Graph *g, Value *v, const char *label);
 void graph_update(Graph *g, Value *target, Value *v);
 Result *graph_find_output(Graph *g, const char *label);
+Result *graph_find_update(const Graph *g, const Value *target);       // NULL: it is not updated
 Value *graph_find_param(Graph *g, const char *label);                 // by label
 Value *graph_find_role(const Graph *g, Role role, const char *label); // by label, of this role
 // All of them by role and label, as they are now; of two that are called alike, the first.

@@ -301,10 +301,8 @@ static void update_statistics(Graph *g) {
     if (op->kind != OP_batch_norm_train) continue;
     for (int i = 3; i < 5; i++) {
       Value *running = op->in[i].value;
-      bool updated = running->def || running->role != ROLE_weight;
-      for (int k = 0; k < g->n_results; k++)
-        updated |= g->results[k]->target == running;
-      if (!updated) graph_update(g, running, op->out[i]);
+      if (running->def || running->role != ROLE_weight) continue;
+      if (!graph_find_update(g, running)) graph_update(g, running, op->out[i]);
     }
   }
 }

@@ -48,6 +48,11 @@ def mlp(shape=("N", 4)):
         [value("x", shape)], "y", [weight("w", 3, 4), weight("b", 3)])
 
 
+def produced_by(m, producer):
+    m.producer_name = producer
+    return m
+
+
 # -- Untidy -----------------------------------------------------------------------------------
 
 def unsorted():
@@ -171,6 +176,76 @@ def origins():
         v = m.graph.value_info.add(name=name)
         v.metadata_props.add(key=key, value=text)
     return m
+
+
+def sequences():
+    """split(2, dim=1) and chunk() as PyTorch's exporter writes them, and every other operator of sequences."""
+    return model(
+        [node("SplitToSequence", "x two", "parts", "/split", axis=1),
+         node("SequenceAt", "parts zero", "a", "/a"), node("SequenceAt", "parts last", "b", "/b"),
+         node("SplitToSequence", "x sizes", "uneven", "/sizes", axis=-1),
+         node("SequenceAt", "uneven one", "c", "/c"),
+         node("SplitToSequence", "x", "rows", "/rows", keepdims=0),
+         node("SequenceAt", "rows zero", "r", "/r"), node("Add", "x r", "cr", "/cr"),
+         node("SequenceConstruct", "a b", "pair", "/pair"),
+         node("SequenceInsert", "pair a one", "three", "/insert"),
+         node("Identity", "three", "same", "/same"),
+         node("SequenceErase", "same zero", "two_left", "/erase"),
+         node("SequenceEmpty", "", "none", "/none"),
+         node("SequenceInsert", "none a", "only", "/only"),
+         node("SequenceLength", "same", "n", "/n"),
+         node("ConcatFromSequence", "two_left", "beside", "/concat", axis=1),
+         node("ConcatFromSequence", "only", "stacked", "/stack", axis=0, new_axis=1),
+         node("Cast", "n", "nf", "/nf", to=F32), node("Mul", "beside nf", "y", "/y")],
+        [value("x", [2, 5])], "y c cr stacked",
+        [ints("sizes", 2, 3), numpy_helper.from_array(np.array(2, np.int64), "two"),
+         *(numpy_helper.from_array(np.array(v, np.int64), k) for k, v in (("zero", 0), ("one", 1), ("last", -2)))])
+
+
+def sequence_errors():
+    """A position that is data or outside, parts that do not fit, a sequence where a tensor belongs, and an output."""
+    return model(
+        [node("SplitToSequence", "x two", "parts", "/split", axis=1),
+         node("SequenceAt", "parts i", "a", "/data"), node("SequenceAt", "parts seven", "b", "/outside"),
+         node("SplitToSequence", "x sizes", "long", "/sizes", axis=1), node("SequenceAt", "long two", "c", "/c"),
+         node("Relu", "parts", "d", "/relu"), node("SequenceAt", "x two", "e", "/tensor"),
+         node("SequenceEmpty", "", "none"), node("ConcatFromSequence", "none", "f", "/empty", axis=0),
+         node("SequenceErase", "none", "g", "/erase"), node("SequenceLength", "g", "h", "/h")],
+        [value("x", [2, 5]), value("i", [], I64)], "a b c d e f h parts",
+        [ints("sizes", 2, 4), numpy_helper.from_array(np.array(2, np.int64), "two"),
+         numpy_helper.from_array(np.array(7, np.int64), "seven")])
+
+
+def batch_norm(call=None, producer="pytorch", twice=False, **attributes):
+    """One or two nodes with the same statistics; PyTorch's exporter says by what call they were made."""
+    outputs = "{} {}_m {}_v" if attributes.get("training_mode") else "{}"
+    nodes = [node("BatchNormalization", f"{x} g b mean var", outputs.format(y, y, y), "/" + y, **attributes)
+             for x, y in ([("x", "h"), ("h", "y")] if twice else [("x", "y")])]
+    for n in nodes if call else ():
+        n.metadata_props.add(key="pkg.torch.onnx.fx_node", value="%bn : [num_users=3] = call_function[target="
+                             f"torch.ops.aten.{call}), kwargs = {{}})")
+    m = model(nodes, [value("x", ["N", 3])], "y", [weight(w, 3) for w in ("g", "b", "mean", "var")])
+    return produced_by(m, producer)
+
+
+def inference_forms():
+    """What --export writes otherwise: BatchNormalization and Dropout in training, also in a branch and a function."""
+    yes = numpy_helper.from_array(np.array(True), "yes")
+    branch_nodes = [node("BatchNormalization", "h g b mean var", "k k_m k_v", "/then/bn", training_mode=1)]
+    then = helper.make_graph(branch_nodes, "then", [], [value("k", None)])
+    other = helper.make_graph([node("Identity", "h", "k2")], "else", [], [value("k2", None)])
+    f = helper.make_function(
+        "my", "Drop", ["x", "r", "t"], ["y"],
+        [helper.make_node("Dropout", ["x", "r", "t"], ["y", "mask"], name="drop")], [helper.make_opsetid("", 17)])
+    return model(
+        [node("BatchNormalization", "x g b mean var", "h h_m h_v", "/bn", training_mode=1, epsilon=0.5),
+         node("If", "yes", "z", "/if", then_branch=then, else_branch=other),
+         node("Dropout", "z r yes", "d mask", "/drop"),
+         helper.make_node("Drop", ["d", "r", "yes"], ["y"], name="/call", domain="my"),
+         node("Mul", "h_v h_m", "s", "/s")],
+        [value("x", [4, 3])], "y s mask",
+        [*(weight(w, 3) for w in ("g", "b", "mean", "var")), numpy_helper.from_array(np.array(0.5, np.float32), "r"), yes],
+        functions=[f], domains=["my"])
 
 
 def external(location="w.bin", offset="4", length="24", columns=3, **more):
@@ -298,10 +373,18 @@ def save(name, m):
 def main():
     os.makedirs(HERE, exist_ok=True)
     for f in (mlp, unsorted, no_opset, domains, initializer_inputs, dead, function, branch, shape_chain,
-              positions, forms, forms_13, types, origins, external, cycle, missing, twice, unknown, data_dependent,
+              positions, forms, forms_13, types, origins, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown, data_dependent,
               condition, recursion, dims, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
               deep, merged, attribute):
         save(f.__name__, f())
+    legit = "_native_batch_norm_legit_functional.default](args = (%x, %g, [%b, (%c)], %mean, %var, True, 0.1, 1e-05"
+    save("batch_norm_legit", batch_norm(legit))
+    save("batch_norm_call", batch_norm("batch_norm.default](args = (%x, %g, %b, %mean, %var, True, 0.1, 1e-05, True"))
+    save("batch_norm_eval", batch_norm(legit.replace("functional", "no_training").replace("True, ", "")))
+    save("batch_norm_call_eval", batch_norm("batch_norm.default](args = (%x, %g, %b, %mean, %var, False, 0.1, 1e-05"))
+    save("batch_norm_unsaid", batch_norm(twice=True))
+    save("batch_norm_twice", batch_norm(twice=True, training_mode=1))
+    save("batch_norm_onnx", batch_norm(producer="other", training_mode=1))
     save("external_dotdot", external("sub/../../w.bin"))
     save("external_absolute", external("/etc/passwd"))
     save("external_link", external("link.bin"))

@@ -119,6 +119,28 @@ static void what_need_not_be_one_has_no_hole(void **state) {
   arena_free(a);
 }
 
+// A model that was exported in training is for inference afterwards, with running statistics where
+// those of the batch were read.
+static void nodes_are_as_in_inference(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  Heard *h = heard_new();
+  OnnxSkeleton s;
+  Module *m = export_and_import(INPUTS "/inference_forms.onnx",
+                                (const char *const[]){"g", "b", "mean", "var"}, 4, &s, a, h->d);
+  assert_non_null(m);
+  const char *text = module_text(m, a);
+  assert_null(strstr(text, "batch_norm_train"));
+  assert_null(strstr(text, "dropout"));
+  assert_null(strstr(text, "update"));
+  assert_non_null(strstr(text, "%h = batch_norm %x, %g, %b, %mean, %var axis=1 eps=0.5"));
+  assert_non_null(strstr(text, "%k = batch_norm %h, %g, %b, %mean, %var axis=1 eps=1e-05"));
+  assert_non_null(strstr(text, "%s = mul %var, %mean"));
+  module_free(m);
+  heard_free(h);
+  arena_free(a);
+}
+
 TEST_GROUP(skeleton) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(raw_weights_become_holes),
@@ -126,6 +148,7 @@ TEST_GROUP(skeleton) {
       cmocka_unit_test(external_data_comes_inline),
       cmocka_unit_test(what_is_no_initializer_is_reported),
       cmocka_unit_test(what_need_not_be_one_has_no_hole),
+      cmocka_unit_test(nodes_are_as_in_inference),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   remove("skeleton_test.onnx");

@@ -1,0 +1,157 @@
+// Operators on sequences of tensors.
+//
+//     SplitToSequence(x, 64), axis=2 -> s         %s0 = slice %x …
+//     SequenceAt(s, 0) -> q                  =>   %s1 = slice %x …
+//     SequenceAt(s, 1) -> k                       q is %s0, k is %s1
+//
+// PyTorch's exporter writes every split() and chunk() this way.  Lengths and positions are known
+// during the import, so that a sequence is a list of values (onnx_node.h) and leaves no trace in
+// the IR: operators that build one make its elements, operators that read one choose from them.
+
+#include <string.h>
+
+#include "frontend/onnx_node.h"
+#include "ir/graph.h"
+
+static Sequence *sequence_new(Node *n, int64_t length, Value ***at) {
+  Sequence *s = arena_one(n->a, Sequence);
+  s->n = (int)length;
+  s->at = *at = arena_array(n->a, Value *, length + 1);
+  return s;
+}
+
+// Operand i; NULL, reported, for a tensor.
+static const Sequence *node_sequence(Node *n, int i) {
+  const Sequence *s = n->in_sequence[i];
+  if (!s) node_fail(n, "operand %d is not a sequence of tensors", i);
+  return s;
+}
+
+// The position that operand i holds, from the end where negative: one of `count`, else the last.
+static bool read_position(Node *n, int i, int count, int *out) {
+  int64_t at;
+  if (!node_setting_int(n, i, "position", count - 1, &at)) return false;
+  *out = (int)(at < 0 ? at + n->in_sequence[0]->n : at);
+  if (at < -n->in_sequence[0]->n || at >= count)
+    return node_fail(n, "position %lld is outside of a sequence of %d", (long long)at,
+                     n->in_sequence[0]->n);
+  return true;
+}
+
+// In parts of a given size, of which the last may be shorter; of given sizes; or of size 1.
+bool import_split_to_sequence(Node *n) {
+  enum { MOST = 1 << 16 };
+  const Type *x = n->in[0]->type;
+  Ints sizes;
+  bool given;
+  int axis;
+  if (!node_axis(n, node_int(n, "axis", 0), x->rank, &axis)) return false;
+  if (!node_ints(n, 1, "split", &sizes, &given)) return false;
+  bool keep = node_int(n, "keepdims", 1) != 0 || given;
+  bool listed = given && n->in[1]->type->rank == 1;
+  int64_t length = x->dim[axis], each = given && !listed ? sizes.at[0] : 1, from = 0;
+  if (each < 1) return node_fail(n, "has parts of size %lld", (long long)each);
+  int64_t parts = listed ? sizes.n : length / each + (length % each != 0);
+  if (parts > MOST) return node_fail(n, "has more than %d parts", MOST);
+
+  Value **at;
+  n->out_sequence[0] = sequence_new(n, parts, &at);
+  for (int64_t i = 0; i < parts; i++) {
+    int64_t size = listed ? sizes.at[i] : length - from < each ? length - from : each;
+    if (size < 0 || size > length - from)
+      return node_fail(n, "its parts are longer than dimension %d of %s", axis, type_text(n->a, x));
+    at[i] = node_part(n, n->in[0], axis, from, size);
+    if (!keep && at[i]) {
+      int64_t dim[MAX_RANK];
+      memcpy(dim, x->dim, sizeof dim);
+      memmove(dim + axis, dim + axis + 1, (size_t)(x->rank - 1 - axis) * sizeof *dim);
+      at[i] = build_reshape(n->b, at[i], x->rank - 1, dim);
+    }
+    from += size;
+  }
+  return from == length ||
+         node_fail(n, "its parts are shorter than dimension %d of %s", axis, type_text(n->a, x));
+}
+
+bool import_sequence_construct(Node *n) {
+  Value **at;
+  for (int i = 0; i < n->n_in; i++)
+    if (!n->in[i]) return node_fail(n, "operand %d is left out", i);
+  n->out_sequence[0] = sequence_new(n, n->n_in, &at);
+  memcpy(at, n->in, (size_t)n->n_in * sizeof *at);
+  return true;
+}
+
+// Elements have their own types.
+bool import_sequence_empty(Node *n) {
+  Value **at;
+  node_int(n, "dtype", 0);
+  n->out_sequence[0] = sequence_new(n, 0, &at);
+  return true;
+}
+
+bool import_sequence_at(Node *n) {
+  const Sequence *s = node_sequence(n, 0);
+  int i;
+  if (!s || !read_position(n, 1, s->n, &i)) return false;
+  n->out[0] = s->at[i];
+  return true;
+}
+
+bool import_sequence_insert(Node *n) {
+  const Sequence *s = node_sequence(n, 0);
+  Value **at;
+  int i;
+  if (!s || !read_position(n, 2, s->n + 1, &i)) return false;
+  if (!n->in[1]) return node_fail(n, "operand 1 is not a tensor");
+  n->out_sequence[0] = sequence_new(n, s->n + 1, &at);
+  memcpy(at, s->at, (size_t)i * sizeof *at);
+  at[i] = n->in[1];
+  memcpy(at + i + 1, s->at + i, (size_t)(s->n - i) * sizeof *at);
+  return true;
+}
+
+bool import_sequence_erase(Node *n) {
+  const Sequence *s = node_sequence(n, 0);
+  Value **at;
+  int i;
+  if (!s || !read_position(n, 1, s->n, &i)) return false;
+  n->out_sequence[0] = sequence_new(n, s->n - 1, &at);
+  memcpy(at, s->at, (size_t)i * sizeof *at);
+  memcpy(at + i, s->at + i + 1, (size_t)(s->n - 1 - i) * sizeof *at);
+  return true;
+}
+
+bool import_sequence_length(Node *n) {
+  const Sequence *s = node_sequence(n, 0);
+  if (!s) return false;
+  int64_t length = s->n;
+  n->out[0] = build_constant(n->b, type_new(n->b->g->module, DT_i64, 0, NULL), &length);
+  return true;
+}
+
+// Along an axis of the elements, or along a new one (torch.stack).
+bool import_concat_from_sequence(Node *n) {
+  const Sequence *s = node_sequence(n, 0);
+  int64_t dim[MAX_RANK];
+  int axis;
+  if (!s) return false;
+  if (s->n == 0) return node_fail(n, "the sequence is empty");
+  bool stack = node_int(n, "new_axis", 0) != 0;
+  const Type *t = s->at[0]->type;
+  if (!node_axis(n, node_int(n, "axis", 0), t->rank + stack, &axis)) return false;
+  if (t->rank + stack > MAX_RANK) return node_shape(n, t->rank + stack, NULL);
+  Value **in = arena_array(n->a, Value *, s->n);
+  for (int i = 0; i < s->n; i++) {
+    const Type *each = s->at[i]->type;
+    if (each->rank != t->rank)
+      return node_fail(n, "its elements are %s and %s", type_text(n->a, t), type_text(n->a, each));
+    in[i] = s->at[i];
+    if (!stack) continue;
+    for (int k = 0; k <= t->rank; k++)
+      dim[k] = k < axis ? each->dim[k] : k == axis ? 1 : each->dim[k - 1];
+    in[i] = build_reshape(n->b, in[i], t->rank + 1, dim);
+  }
+  n->out[0] = s->n == 1 ? in[0] : build(n->b, OP_concat, in, s->n, ATTRS(a_i("axis", axis)));
+  return true;
+}

@@ -1,0 +1,53 @@
+// The call of PyTorch that a node was exported from.
+//
+// The exporter (dynamo=True) keeps it in the metadata of the node, as torch.fx prints it:
+//
+//     %bn : [num_users=3] = call_function[target=torch.ops.aten._native_batch_norm_legit_functional
+//     .default](args = (%x, %weight, %bias, %mean, %var, True, 0.1, 1e-05), kwargs = {})
+//
+// It has two things that the operator in ONNX lacks: whether a BatchNormalization is that of
+// model.train(), and the padding_idx of an Embedding.
+
+#include <string.h>
+
+#include "frontend/onnx_node.h"
+#include "frontend/onnx_read.h"
+
+// The text between `from` and the character in `ends` that is in no brackets or quotes.
+static const char *find_end(const char *from, const char *ends) {
+  int depth = 0;
+  char quote = 0;
+  for (; *from; from++) {
+    if (quote) {
+      if (*from == quote) quote = 0;
+      continue;
+    }
+    if (depth == 0 && strchr(ends, *from)) return from;
+    if (*from == '\'' || *from == '"') quote = *from;
+    if (strchr("([{", *from)) depth++;
+    if (strchr(")]}", *from)) depth--;
+  }
+  return NULL;
+}
+
+bool node_from_torch(const Node *n, const char *function) {
+  const char *target = strstr(onnx_str(n->proto->doc_string), "[target=");
+  const char *end = target ? strchr(target, ']') : NULL;
+  const char *at = target ? strstr(target, function) : NULL;
+  return at && end && at < end;
+}
+
+const char *node_torch_arg(const Node *n, int i) {
+  static const char open[] = "](args = (";
+  const char *at = strstr(onnx_str(n->proto->doc_string), open);
+  if (!at) return NULL;
+  for (at += strlen(open);; at++) {
+    while (*at == ' ')
+      at++;
+    const char *end = find_end(at, ",)");
+    if (!end || end == at) return NULL;
+    if (i-- == 0) return str_copy_n(n->a, at, (size_t)(end - at));
+    if (*end == ')') return NULL;
+    at = end;
+  }
+}
