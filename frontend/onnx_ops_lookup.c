@@ -4,12 +4,26 @@
 //
 // so its gradient is that of gather.
 
+#include <stdlib.h>
+
 #include "frontend/onnx_node.h"
+
+// The padding_idx of the torch.nn.Embedding that the node was exported from: how many rows, of
+// which there is one at most.
+static int read_padding(Node *n, int64_t *row) {
+  const char *text = node_from_torch(n, "aten.embedding") ? node_torch_arg(n, 2) : NULL;
+  if (!text || *text < '0' || *text > '9') return 0;
+  *row = strtoll(text, NULL, 10);
+  return *row < n->in[0]->type->dim[0];
+}
 
 bool import_gather(Node *n) {
   int axis;
+  int64_t row = 0;
   if (!node_axis(n, node_int(n, "axis", 0), node_rank(n, 0), &axis)) return false;
-  n->out[0] = build(n->b, OP_gather, IN(n->in[0], n->in[1]), ATTRS(a_i("axis", axis)));
+  int n_rows = axis == 0 && node_rank(n, 0) ? read_padding(n, &row) : 0;
+  n->out[0] = build(n->b, OP_gather, IN(n->in[0], n->in[1]),
+                    ATTRS(a_i("axis", axis), a_list("padding", &row, n_rows)));
   return true;
 }
 

@@ -7,6 +7,8 @@
 // part of the table, and gets zeros from the others.  So the elements must be of a type that sums
 // are defined for; otherwise v is whole.  gather_back makes its part of the rows, from the indices
 // that are there.  Split along the indices, it is gather_back that gives partial sums.
+//
+// Lookups of the rows in `padding` give no gradient.
 
 #include "ir/ops/einsum.h"
 #include "ir/ops/index.h"
@@ -43,6 +45,10 @@ bool gather_rule(const Op *op, Dims *dims, Diag *d) {
   int rank = op->in[0].value->type->rank, index_rank = op->in[1].value->type->rank;
   if (!axis_fits(op, rank, d)) return false;
   int axis = (int)attr_i(op, "axis");
+  for (int i = 0; i < attr_n(op, "padding"); i++)
+    if (attr_list(op, "padding")[i] < 0)
+      return diag_error(d, op->loc, "gather: padding is row %lld",
+                        (long long)attr_list(op, "padding")[i]);
   Einsum e = {0};
   add_x(&e, rank, axis, op->in[0].value->type->dtype);
   einsum_add(&e, ",");
@@ -76,9 +82,29 @@ bool gather_back_rule(const Op *op, Dims *dims, Diag *d) {
   return true;
 }
 
+// dy with zeros where the index is one of `padding`, as torch.nn.Embedding defines its padding_idx.
+static Value *without_padding(Builder *b, const Op *op, Value *dy) {
+  Value *index = op->in[1].value;
+  const Type *t = index->type;
+  int axis = (int)attr_i(op, "axis"), rank = dy->type->rank;
+  int64_t ones[MAX_RANK];
+  for (int i = 0; i < rank; i++)
+    ones[i] = i >= axis && i < axis + t->rank ? dy->type->dim[i] : 1;
+  for (int i = 0; dy && i < attr_n(op, "padding"); i++) {
+    double row = (double)attr_list(op, "padding")[i];
+    Value *padded =
+        build(b, OP_equal, IN(index, build_fill(b, t->dtype, t->rank, t->dim, row)), NO_ATTRS);
+    padded = build_broadcast(b, build_reshape(b, padded, rank, ones), rank, dy->type->dim);
+    Value *zero = build_fill(b, dy->type->dtype, rank, dy->type->dim, 0);
+    dy = build(b, OP_where, IN(padded, zero, dy), NO_ATTRS);
+  }
+  return dy;
+}
+
 bool gather_grad(Builder *b, Op *op, Value **dout, Value **din) {
   const Type *x = op->in[0].value->type;
-  din[0] = build(b, OP_gather_back, IN(op->in[1].value, dout[0]),
+  Value *dy = without_padding(b, op, dout[0]);
+  din[0] = build(b, OP_gather_back, IN(op->in[1].value, dy),
                  ATTRS(a_i("axis", attr_i(op, "axis")), a_list("shape", x->dim, x->rank)));
   din[0] = build_cast(b, din[0], x->dtype);
   return !b->failed;

@@ -1,0 +1,56 @@
+"""What each exporter of PyTorch writes of a module in training trains as the module does.
+
+exports/make.py made the models, their data, and PyTorch's numbers: 6 steps of sgd with momentum and of adamw.  Losses, and
+every parameter and buffer afterwards (its norm and its product with cos(1), cos(2), …), may differ by 1e-5.
+"""
+
+import json
+import math
+import pathlib
+
+from common import NNAOT, check, compile_in_a_hurry, finish, read_log, run, scratch, worst_difference
+from plans import norm, read_weights
+
+HERE = pathlib.Path(__file__).resolve().parent / "exports"
+OPTIMIZER = {"sgd": ["--optimizer", "sgd:momentum=0.9", "--lr", "0.1"],
+             "adamw": ["--optimizer", "adamw:weight_decay=0.1", "--lr", "0.01"]}
+# Flags for what an export does not say.  A table that PyTorch holds by two names has one of them in ONNX.
+MODELS = {"norms.dynamo": [], "norms.torchscript": ["--freeze", "shift"], "padded.dynamo": []}
+INPUT = {"norms": "x", "padded": "ids"}
+LIMIT = 1e-5
+
+
+def saved_difference(saved, expected):
+    """Largest difference, relative to the norm, over all tensors that were saved."""
+    worst = 0.0
+    for name, (_, values) in saved.items():
+        length, along = expected[name]
+        got = math.fsum(v * math.cos(i + 1) for i, v in enumerate(values))
+        worst = max(worst, abs(norm(values) - length) / length, abs(got - along) / length)
+    return worst
+
+
+def main():
+    with scratch() as folder:
+        folder = pathlib.Path(folder)
+        compile_in_a_hurry(folder)
+        for model, flags in MODELS.items():
+            name = model.split(".")[0]
+            key = INPUT[name]
+            expected = json.loads((HERE / "expected.json").read_text())[model]
+            for optimizer, want in expected.items():
+                exe, log, weights = folder / "train", folder / "log.jsonl", folder / "weights.safetensors"
+                run(NNAOT, HERE / f"{model}.onnx", "--batch", 8, "--loss", "cross_entropy(y)", *OPTIMIZER[optimizer], *flags,
+                    "-o", exe)
+                run(exe, "--input", f"{key}={HERE / name}.{key}.npy", "--input", f"labels={HERE / name}.labels.npy",
+                    "--steps", len(want["loss"]), "--log", log, "--save", weights)
+                losses = worst_difference([line["loss"] for line in read_log(log)], want["loss"])
+                saved = saved_difference(read_weights(weights), want["saved"])
+                print(f"{model} {optimizer}: losses {losses:.1e}, saved {saved:.1e}", flush=True)
+                check(f"{model} {optimizer}", losses < LIMIT and saved < LIMIT)
+                log.unlink()
+    finish()
+
+
+if __name__ == "__main__":
+    main()

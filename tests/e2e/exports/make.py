@@ -1,0 +1,122 @@
+"""Exports modules as users do, and says how PyTorch trains them:  python3 tests/e2e/exports/make.py [MODULE ...]
+
+Needs torch, onnx and onnxscript.  Writes MODULE.EXPORTER.onnx for each exporter, MODULE.IN.npy, and into expected.json
+the losses of STEPS steps of each optimizer and every weight and buffer after them, as norm and product with cos(1),
+cos(2), ….  The files are committed: exports.py needs none of this.
+"""
+
+import json
+import pathlib
+import sys
+
+import numpy as np
+import onnx
+import torch
+from onnx import numpy_helper
+from torch import nn
+from torch.nn import functional as F
+
+HERE = pathlib.Path(__file__).resolve().parent
+BATCH, STEPS = 8, 6
+OPTIMIZERS = {"sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+              "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1)}
+
+
+class Norms(nn.Module):
+    """BatchNorm2d, one BatchNorm1d for both halves of chunk(), and a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1, bias=False)
+        self.bn = nn.BatchNorm2d(4, momentum=0.3)
+        self.shared = nn.BatchNorm1d(8)
+        self.head = nn.Linear(8, 5)
+        self.register_buffer("shift", torch.tensor([0.1, -0.2, 0.3]).reshape(1, 3, 1, 1))
+
+    def forward(self, x):
+        h = F.relu(self.bn(self.conv(x - self.shift))).mean(3).flatten(1)
+        a, b = h.chunk(2, dim=1)
+        return self.head(self.shared(a) * torch.tanh(self.shared(b)))
+
+
+class Padded(nn.Module):
+    """An embedding with padding_idx, tied to the head, and attention whose q, k and v are of one split()."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(11, 6, padding_idx=1)
+        nn.init.normal_(self.embed.weight)
+        self.qkv = nn.Linear(6, 18, bias=False)
+        self.head = nn.Linear(6, 11, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, ids):
+        h = self.embed(ids)
+        q, k, v = self.qkv(h).split(6, dim=2)
+        return self.head(h + F.scaled_dot_product_attention(*(t[:, None] for t in (q, k, v)), is_causal=True)[:, 0])
+
+
+def inputs_of(name):
+    rng = np.random.default_rng(3)
+    if name == "norms":
+        return {"x": rng.standard_normal((4 * BATCH, 3, 4, 4)).astype(np.float32),
+                "labels": rng.integers(0, 5, 4 * BATCH)}
+    ids = rng.integers(0, 11, (4 * BATCH, 5))
+    ids[::2, 3:] = 1
+    return {"ids": ids, "labels": rng.integers(0, 11, (4 * BATCH, 5))}
+
+
+MODULES = {"norms": Norms, "padded": Padded}
+
+
+def module(name):
+    torch.manual_seed(7)
+    return MODULES[name]().train()
+
+
+def export(name, exporter, x):
+    key, path = ("x" if name == "norms" else "ids"), str(HERE / f"{name}.{exporter}.onnx")
+    if exporter == "dynamo":
+        torch.onnx.export(module(name), (x,), path, dynamo=True, optimize=False, external_data=False,
+                          input_names=[key], output_names=["y"], dynamic_shapes=({0: torch.export.Dim("batch")},))
+    else:
+        torch.onnx.export(module(name), (x,), path, dynamo=False, do_constant_folding=False,
+                          training=torch.onnx.TrainingMode.TRAINING, dynamic_axes={key: {0: "batch"}},
+                          input_names=[key], output_names=["y"])
+
+
+def product(t):
+    t = t.detach().double().flatten()
+    return [t.norm().item(), (t * torch.cos(torch.arange(1, len(t) + 1, dtype=torch.float64))).sum().item()]
+
+
+def train(name, exporter, optimizer, x, labels):
+    """From the exported values: torchscript's exporter runs the module, which updates running statistics."""
+    m = module(name)
+    held = {t.name: torch.from_numpy(numpy_helper.to_array(t).copy())
+            for t in onnx.load(HERE / f"{name}.{exporter}.onnx").graph.initializer}
+    m.load_state_dict({k: held.get(k, v) for k, v in m.state_dict().items()})
+    step, losses = OPTIMIZERS[optimizer](m.parameters()), []
+    for i in range(STEPS):
+        at = slice(i % 4 * BATCH, i % 4 * BATCH + BATCH)
+        step.zero_grad()
+        loss = F.cross_entropy(m(x[at]).flatten(0, -2), labels[at].flatten())
+        loss.backward()
+        step.step()
+        losses.append(loss.item())
+    return {"loss": losses, "saved": {k: product(v) for k, v in m.state_dict().items() if v.is_floating_point()}}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    path = HERE / "expected.json"
+    expected = json.loads(path.read_text()) if path.exists() else {}
+    for name in sys.argv[1:] or MODULES:
+        inputs = inputs_of(name)
+        for key, value in inputs.items():
+            np.save(HERE / f"{name}.{key}.npy", value)
+        x, labels = (torch.from_numpy(v) for v in inputs.values())
+        for exporter in "dynamo", "torchscript":
+            export(name, exporter, x[:BATCH])
+            expected[f"{name}.{exporter}"] = {o: train(name, exporter, o, x, labels) for o in OPTIMIZERS}
+    path.write_text(json.dumps(expected, indent=1) + "\n")
