@@ -9,7 +9,7 @@ set(FRONTEND_FILES
   onnx_names.c
   onnx_node.c
   onnx_order.c
-  onnx_origin.c
+  onnx_parameters.c
   onnx_read.c
   onnx_report.c
   onnx_shape.c

@@ -5,13 +5,22 @@
 
 #include "ir/annotations.h"
 
+// Why a weight is trained, or why it is not.
+typedef struct OnnxWeight {
+  const char *label, *reason; // "PyTorch calls it a buffer"
+  bool doubtful;              // it may be otherwise
+} OnnxWeight;
+
 // What the user should hear of a model that is to be trained.
-typedef struct OnnxDoubts {
+typedef struct OnnxFindings {
+  Arena *arena; // the caller's, for what follows
+  OnnxWeight *weights;
+  int n_weights;
   // BatchNormalization as in inference, where nothing says that this is meant: how many, and where
   // the first one is.
   int n_batch_norms;
   const Loc *batch_norm;
-} OnnxDoubts;
+} OnnxFindings;
 
 typedef struct OnnxOptions {
   int64_t batch;           // 0: not given
@@ -25,8 +34,12 @@ typedef struct OnnxOptions {
   // Multi-device annotations for so many devices become those of the module, if there are any; 0:
   // they are not looked at.
   int64_t devices;
-  bool *annotated;    // whether it has any, for any number of devices; or NULL
-  OnnxDoubts *doubts; // or NULL
+  bool *annotated; // whether it has any, for any number of devices; or NULL
+  // Globs of names, of which the last that matches counts: "w*" is kept, "!w*" is trained whatever
+  // the model says.
+  const char *const *weights;
+  int n_weights;
+  OnnxFindings *findings; // or NULL
   // Files of TensorProtos, one for each input in order, or NULL: what inputs that are constant in
   // practice will hold.  Where an op must know at compile time what is computed from them (axes, a
   // shape, a condition), it is taken from here.  They stay inputs.

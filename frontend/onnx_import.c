@@ -20,7 +20,6 @@
 enum {
   MAX_NODES = 1 << 22, // after functions have been put in place
   MAX_INLINE_DEPTH = 64,
-  MAX_CONSTANT_BYTES = 4 << 20, // of an integer initializer that is not made a weight
   NEWEST_OPSET = 28,
 };
 
@@ -107,17 +106,15 @@ Value *onnx_binding_value(Import *im, Binding *b) {
   }
   const Type *type = type_new(im->m, onnx_compute_dtype(t.dtype, im->o->keep_f64), t.rank, t.dim);
   const char *name = onnx_value_name(a, b->name);
-  bool floating = dtype_class[t.dtype] == 'F';
-  OnnxOrigin origin = floating ? onnx_origin(im, b->name, t.rank) : ORIGIN_constant;
-  bool constant = origin == ORIGIN_constant && t.bytes <= MAX_CONSTANT_BYTES;
+  OnnxWhy why = onnx_why(im, b->name, &t, loc);
+  bool constant = onnx_is_constant(why, &t);
   Value *v = NULL;
   // One that computes nothing is saved all the same.
-  if (floating || !constant) {
+  if (why != WHY_integer || !constant) {
     v = graph_param(im->g, name, type, ROLE_weight, loc);
     v->label = str_copy(a, b->name);
-    v->train = origin == ORIGIN_trained || origin == ORIGIN_folded;
-    if (origin == ORIGIN_folded && !im->n_folded++) im->folded = v->label;
     v->init = arena_copy(a, &t.init, sizeof t.init);
+    onnx_decide(im, v, why);
   }
   if (constant) {
     Tensor tensor;
@@ -500,7 +497,7 @@ static bool import_graph(Import *im) {
     output[i] = arena_copy(im->a, name, strlen(name) + 1);
   }
   if (!onnx_body(im, scope, graph->node, graph->n_node, output, graph->n_output)) return false;
-  onnx_warn_of_folded(im);
+  onnx_settle_weights(im);
   for (size_t i = 0; i < graph->n_output; i++) {
     Binding *b = onnx_lookup(scope, output[i]);
     Value *v = b && !b->poisoned ? onnx_binding_value(im, b) : NULL;

@@ -110,6 +110,10 @@ bool node_wants(const Node *n, int out) {
   return *name && name_map_find(&n->scope->read, name) >= 0;
 }
 
+void node_keep(Node *n, int i, OnnxWhy why) {
+  onnx_keep(n->im, node_in(n, i), why);
+}
+
 int node_rank(const Node *n, int i) {
   return n->in[i]->type->rank;
 }

@@ -29,6 +29,24 @@ typedef struct Sequence {
   Value *const *at; // [n]
 } Sequence;
 
+// Why an initializer is trained, kept or a constant: rows of `reasons` in onnx_parameters.c.
+typedef enum OnnxWhy {
+  WHY_plain,
+  WHY_parameter,
+  WHY_buffer,
+  WHY_folded,
+  WHY_number,
+  WHY_integer,
+  WHY_scalar,
+  WHY_made_up,
+  WHY_not_finite,
+  WHY_statistic,
+  WHY_class_weights,
+  WHY_epsilon,
+  WHY_image,
+  WHY_asked,
+} OnnxWhy;
+
 typedef struct Node {
   const char *op; // "MatMul"
   int opset;      // of its domain
@@ -93,6 +111,8 @@ const char *node_torch_arg(const Node *n, int i);
 
 Value *node_in(const Node *n, int i);    // NULL when left out or beyond the last
 bool node_wants(const Node *n, int out); // somebody reads this result
+// The operand is no parameter for this reason, unless PyTorch's exporter or the user calls it one.
+void node_keep(Node *n, int i, OnnxWhy why);
 int node_rank(const Node *n, int i);
 
 // What the value holds, or NULL when that depends on inputs or weights.

@@ -169,11 +169,11 @@ bool import_clip(Node *n) {
   return true;
 }
 
-// By the standard nothing is differentiated by the exponent, so an initializer is no weight here.
+// An exponent that is trained, as in GeM pooling, has a gradient; else an initializer is a number.
 bool import_pow(Node *n) {
   Value *x = n->in[0], *y = n->in[1];
   const Tensor *t = node_known(n, y);
-  if (!t && !y->def && y->init && !node_setting(n, 1, "exponent", &t)) return false;
+  if (!t && !y->def && y->init && !y->train && !node_setting(n, 1, "exponent", &t)) return false;
   DType dtype = x->type->dtype;
   bool floating = dtype_class[dtype] == 'F';
   double power = t && type_count(t->type) == 1 ? tensor_f(t, 0) : NAN;

@@ -21,6 +21,7 @@ static Value *class_last(Node *n, Value *x) {
 // The weight of every label; NULL when all are one.
 static Value *label_weights(Node *n, Value *labels, int64_t ignore) {
   Value *weight = node_in(n, 2), *kept = NULL;
+  node_keep(n, 2, WHY_class_weights);
   DType dtype = n->in[0]->type->dtype;
   if (ignore != no_label) {
     Value *ignored = node_binary(n, OP_equal, labels, node_like(n, labels, (double)ignore));

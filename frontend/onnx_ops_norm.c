@@ -240,8 +240,8 @@ static bool in_training(Node *n) {
     const char *training = node_torch_arg(n, 5);
     return training && str_equal(training, "True");
   }
-  OnnxDoubts *doubts = n->im->o->doubts;
-  if (doubts && !doubts->n_batch_norms++) doubts->batch_norm = n->b->origin.loc;
+  OnnxFindings *out = n->im->o->findings;
+  if (out && !out->n_batch_norms++) out->batch_norm = loc_copy(out->arena, n->b->origin.loc);
   return false;
 }
 
@@ -262,7 +262,7 @@ bool import_batch_normalization(Node *n) {
   if (node_int(n, "spatial", 1) == 0)
     return node_fail(n, "statistics per element (spatial=0) are not supported");
   for (int i = 3; i < 5; i++)
-    if (!n->in[i]->def && n->in[i]->role == ROLE_weight) n->in[i]->train = false;
+    node_keep(n, i, WHY_statistic);
   if (!in_training(n)) {
     n->out[0] = build(n->b, OP_batch_norm, n->in, 5, ATTRS(a_i("axis", 1), a_f("eps", eps)));
     return true;

@@ -64,12 +64,11 @@ typedef struct Import {
   size_t text_n, text_seen;
   Vec(Known) known; // by id of the value
   Op *last;         // the last op that was looked at
-  NameMap origins;  // to origin_text: see onnx_origin.c
+  NameMap origins;  // to origin_text: see onnx_parameters.c
   const char **origin_text;
   bool has_origins;
-  int n_folded;       // weights that the exporter computed from others
-  const char *folded; // the first of them
-  NameMap functions;  // "domain:name" to onnx_model(file)->functions
+  Vec(OnnxWhy) why;  // by id of the weight
+  NameMap functions; // "domain:name" to onnx_model(file)->functions
   int n_nodes, depth;
   struct Devices *devices; // NULL: annotations are not asked for
 } Import;
@@ -88,11 +87,15 @@ typedef struct OnnxInput {
 } OnnxInput;
 bool onnx_inputs(Import *im, OnnxInput *inputs, int *n_inputs);
 
-// onnx_origin.c
-typedef enum OnnxOrigin { ORIGIN_trained, ORIGIN_folded, ORIGIN_kept, ORIGIN_constant } OnnxOrigin;
+// onnx_parameters.c: why an initializer is what it is.
 void onnx_read_origins(Import *im);
-void onnx_warn_of_folded(Import *im);
-OnnxOrigin onnx_origin(const Import *im, const char *name, int rank); // of floating-point ones
+OnnxWhy onnx_why(Import *im, const char *name, const OnnxTensor *t, const Loc *loc);
+bool onnx_is_constant(OnnxWhy why, const OnnxTensor *t);
+void onnx_decide(Import *im, Value *v, OnnxWhy why);
+// The same of a weight that is trained only because nothing says otherwise; v may be anything.
+void onnx_keep(Import *im, Value *v, OnnxWhy why);
+// When all nodes have been imported.
+void onnx_settle_weights(Import *im);
 
 // onnx_devices.c: multi-device annotations.  A node's are read when it has been imported; all of
 // them become the module's at the end.  False when something was reported.

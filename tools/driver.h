@@ -75,6 +75,7 @@ typedef struct Settings {
 // A training step, and what was seen on the way to it.
 typedef struct Compiled {
   OnnxOptions import;
+  OnnxFindings found; // in the model
   Choice choice;
   Module *m;     // what one rank does
   Module *model; // as it was before the passes; only for --emit onnx

@@ -67,9 +67,9 @@ static void check_ending(const Settings *s, Diag *d) {
 
 // What an option asks for is done, or it is an error.
 static bool check_effect(const Settings *s, Diag *d) {
-  static const char *const step[] = {"loss",          "optimizer", "freeze",  "detach",
-                                     "init",          "clip-norm", "dtype",   "accumulate",
-                                     "micro-batches", "plan",      "cluster", NULL};
+  static const char *const step[] = {"loss", "optimizer", "freeze", "train",      "detach",
+                                     "init", "clip-norm", "dtype",  "accumulate", "micro-batches",
+                                     "plan", "cluster",   NULL};
   static const char *const import[] = {
       "batch", "batch-dim", "dim", "accumulate", "external-data-dir", "train-mode", NULL};
   static const char *const of_target[] = {"link", "aot-plans"};

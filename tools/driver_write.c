@@ -19,23 +19,63 @@
 #include "report.h"
 #include "trace_file.h"
 
-static void say_weights(const Module *m) {
-  const Graph *g = m->graphs;
-  int64_t trained = 0, kept = 0;
+// -- Weights -----------------------------------------------------------------------------------
+
+// What the import says of the weight; NULL in a module that was read as text.
+static const OnnxWeight *find_weight(const OnnxFindings *found, const char *label) {
+  for (int i = 0; i < found->n_weights; i++)
+    if (str_equal(found->weights[i].label, label)) return &found->weights[i];
+  return NULL;
+}
+
+// The last of --freeze and --train that matches; NULL: none.
+static const char *asked(const Settings *s, const char *label) {
+  for (int i = s->freeze.n - 1; i >= 0; i--) {
+    bool train = *s->freeze.at[i] == '!';
+    if (str_glob(s->freeze.at[i] + train, label)) return train ? "--train" : "--freeze";
+  }
+  return NULL;
+}
+
+static const char *reason(const Settings *s, const OnnxFindings *found, const Value *v) {
+  const OnnxWeight *w = find_weight(found, v->label);
+  const char *by = asked(s, v->label);
+  return by ? by : w ? w->reason : "the module says so";
+}
+
+// How many weights, of how many numbers, and which of them may be meant otherwise.
+static void say_weights(const Settings *s, const Compiled *c) {
+  enum { MOST = 8 };
+  const Graph *g = c->m->graphs;
+  int64_t weights[2] = {0}, numbers[2] = {0}; // kept, trained
+  int doubtful = 0;
+  Arena *a = arena_new();
+  StrBuf doubts = {.arena = a};
   for (int i = 0; g && i < g->n_params; i++) {
     const Value *v = g->params[i];
     if (v->role != ROLE_weight) continue;
-    Arena *a = arena_new();
-    fprintf(stderr, "%s  %s %s\n", v->train ? "trained" : "frozen ", v->label,
-            type_text(a, v->type));
-    arena_free(a);
-    *(v->train ? &trained : &kept) += type_count(v->type);
+    const char *why = reason(s, &c->found, v), *is = v->train ? "trained" : "kept";
+    weights[v->train]++;
+    numbers[v->train] += type_count(value_whole(v));
+    if (s->verbose)
+      fprintf(stderr, "%-7s  %s %s  %s\n", is, v->label, type_text(a, value_whole(v)), why);
+    const OnnxWeight *w = find_weight(&c->found, v->label);
+    if (!w || !w->doubtful || asked(s, v->label) || doubtful++ >= MOST) continue;
+    strbuf_addf(&doubts, "%s %s (%s: %s)", doubtful > 1 ? "," : "", v->label, is, why);
   }
-  fprintf(stderr, "%lld parameters are trained, %lld are not\n", (long long)trained,
-          (long long)kept);
-  if (m->phase >= PHASE_planned)
-    fprintf(stderr, "%lld bytes per rank at the peak\n", (long long)m->slab_bytes);
+  if (doubtful > MOST) strbuf_addf(&doubts, " and %d more", doubtful - MOST);
+  for (int trained = 1; trained >= 0; trained--)
+    fprintf(stderr, "%-8s %lld weight%s, %lld parameters%s%s%s\n", trained ? "trained:" : "kept:",
+            (long long)weights[trained], weights[trained] == 1 ? "" : "s",
+            (long long)numbers[trained], !trained && doubtful ? "; in doubt:" : "",
+            !trained && doubtful ? doubts.at : "",
+            !trained && doubtful ? "; --train and --freeze decide" : "");
+  if (s->verbose && c->m->phase >= PHASE_planned)
+    fprintf(stderr, "%lld bytes per rank at the peak\n", (long long)c->m->slab_bytes);
+  arena_free(a);
 }
+
+// ------------------------------------------------------------------------------------------------
 
 // Beside what goes to standard output, if anything does.
 static FILE *beside_output(const Settings *s) {
@@ -173,7 +213,7 @@ static bool write_pictures(const Settings *s, Compiled *c, const StepTimeline *t
 bool write_all(const Settings *s, Compiled *c, Arena *a, Diag *d) {
   StepTimeline t;
   if (!predict(s, c, a, &t, d)) return false;
-  if (s->verbose) say_weights(c->m);
+  say_weights(s, c);
   if (s->explain && !say_explained(s, c, d)) return false;
   if (!write_output(s, c, a, d)) return false;
   if (s->summary && !output_write(s->summary, summary_text(&c->summary, c->m), d)) return false;

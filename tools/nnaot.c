@@ -81,6 +81,10 @@ static const Option options[] = {
         "cut a batch in M, one after the other; where it is not given, the plan's file may say, "
         "and more are tried where the memory of --cluster is short"),
     LIST("freeze", 0, &settings.freeze, "GLOB", "weights that stay as they are"),
+    EXCEPT(
+        "train", 0, &settings.freeze, "GLOB",
+        "weights that are trained whatever the model says; of both options the last that matches "
+        "counts"),
     LIST("detach", 0, &settings.detach, "GLOB",
          "nodes through whose results no gradient goes, as through x.detach()"),
     GROUP("Plan"),
@@ -150,7 +154,7 @@ static bool emit_parse(const char *text, Emit *out) {
   return false;
 }
 
-static OnnxOptions import_options(const Settings *s, bool *annotated, OnnxDoubts *doubts) {
+static OnnxOptions import_options(const Settings *s, bool *annotated, OnnxFindings *found) {
   return (OnnxOptions){.batch = s->batch * s->accumulate,
                        .batch_dim = s->batch_dim,
                        .dims = s->dims.at,
@@ -160,7 +164,9 @@ static OnnxOptions import_options(const Settings *s, bool *annotated, OnnxDoubts
                        .unread = s->emit == EMIT_plan || s->emit == EMIT_onnx,
                        .devices = is_auto(s) || follows_annotations(s) ? s->ranks : 0,
                        .annotated = annotated,
-                       .doubts = doubts};
+                       .weights = s->freeze.at,
+                       .n_weights = s->freeze.n,
+                       .findings = found};
 }
 
 const PipelineOptions *run_options(const Settings *s, Compiled *c, Arena *a) {
@@ -188,11 +194,11 @@ static bool make_step(const Settings *s, Compiled *c, Module *made, Arena *a, Di
   return true;
 }
 
-static void warn_of_doubts(const OnnxDoubts *doubts, Diag *d) {
-  int n = doubts->n_batch_norms;
+static void warn_of_batch_norms(const OnnxFindings *found, Diag *d) {
+  int n = found->n_batch_norms;
   if (!n) return;
   diag_warning(
-      d, doubts->batch_norm,
+      d, found->batch_norm,
       "%d BatchNormalization%s exported for inference%s: running statistics stay as they are", n,
       n == 1 ? " is" : "s are", n == 1 ? "" : ", this one the first");
   diag_hint(d, "--train-mode takes the statistics of each batch, as module.train() does");
@@ -202,9 +208,10 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
   Target target = s->backend.target.target;
   bool annotated = false;
   const Annotations *said = NULL;
-  OnnxDoubts doubts = {0};
-  Compiled c = {.import = import_options(s, &annotated, &doubts),
+  Compiled c = {.found = {.arena = a},
                 .summary = {.arena = a, .ranks = (int)s->ranks, .target = target, .chosen = -1}};
+
+  c.import = import_options(s, &annotated, &c.found);
 
   // What the ranks run on: whose seconds are predicted, and whose memory is a limit.
   const char *cluster = s->cluster ? s->cluster : target_info[target].cluster;
@@ -215,7 +222,7 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
   // The model as a module, with the rows of all batches of a step.
   c.m = is_text(s) ? module_read(s->model, d) : onnx_import(s->model, &c.import, d);
   if (!c.m) return false;
-  warn_of_doubts(&doubts, d);
+  warn_of_batch_norms(&c.found, d);
 
   // Who asks about a value asks by a name that passes may take from it.
   Settings lasting = *s;

@@ -46,6 +46,7 @@ static const char *default_text(const Option *o, char *buffer, size_t n) {
     if (*o->to.string && **o->to.string) snprintf(buffer, n, " (default %s)", *o->to.string);
     break;
   case OPTION_group:
+  case OPTION_except:
   case OPTION_list: break;
   }
   return buffer;
@@ -127,6 +128,12 @@ static int set(const Program *p, const Option *o, const char *text) {
     return -1;
   case OPTION_string: *o->to.string = text; return -1;
   case OPTION_list: push(o->to.list, text); return -1;
+  case OPTION_except: {
+    char *except = malloc(strlen(text) + 2);
+    if (!except) abort();
+    push(o->to.list, strcat(strcpy(except, "!"), text));
+    return -1;
+  }
   case OPTION_group: break;
   }
   return -1;

@@ -22,6 +22,7 @@ typedef enum OptionKind {
   OPTION_number,  // double
   OPTION_string,  // const char *
   OPTION_list,    // Strings: may be given several times
+  OPTION_except,  // the same, with a '!' before what is given
 } OptionKind;
 
 typedef struct Strings {
@@ -60,6 +61,8 @@ typedef struct Option {
   { OPTION_string, name, letter, {.string = variable}, value, help, true }
 #define LIST(name, letter, variable, value, help)                                                  \
   { OPTION_list, name, letter, {.list = variable}, value, help, false }
+#define EXCEPT(name, letter, variable, value, help)                                                \
+  { OPTION_except, name, letter, {.list = variable}, value, help, false }
 
 typedef struct Program {
   const char *name;

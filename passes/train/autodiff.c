@@ -110,8 +110,24 @@ static void warn_unmatched(Autodiff *ad, const char *option, const char *what, c
                            const bool *matched) {
   int i = 0;
   for (const char *at = globs; at && *at; i++) {
-    int n = (int)strcspn(at, ",");
-    if (!matched[i]) diag_warning(ad->d, NULL, "--%s '%.*s' matches no %s", option, n, at, what);
+    int n = (int)strcspn(at, ","), train = *at == '!';
+    if (!matched[i])
+      diag_warning(ad->d, NULL, "--%s '%.*s' matches no %s", train ? "train" : option, n - train,
+                   at + train, what);
+    at += n + (at[n] == ',');
+  }
+}
+
+// Of the patterns the last that matches counts: it freezes the weight or, behind a '!', trains it.
+static void freeze(const Autodiff *ad, Value *w, const char *globs, bool *matched) {
+  int i = 0;
+  for (const char *at = globs; at && *at; i++) {
+    size_t n = strcspn(at, ",");
+    bool train = *at == '!';
+    if (str_glob(str_copy_n(ad->scratch, at + train, n - train), w->label)) {
+      w->train = train && is_floating(w);
+      matched[i] = true;
+    }
     at += n + (at[n] == ',');
   }
 }
@@ -123,7 +139,7 @@ static void choose_weights(Autodiff *ad, const char *globs) {
     if (w->role != ROLE_weight) continue;
     if (!w->label) w->label = w->name ? w->name : str_format(ad->arena, "%u", w->id);
     w->train &= is_floating(w);
-    if (is_named(ad, w->label, globs, matched)) w->train = false;
+    freeze(ad, w, globs, matched);
     ad->varied[w->id] = w->train;
   }
   warn_unmatched(ad, "freeze", "weight", globs, matched);

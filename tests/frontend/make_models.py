@@ -178,6 +178,27 @@ def origins():
     return m
 
 
+def parameters():
+    """What is trained without metadata: everything that floats, but for what its name, values or readers say."""
+    f32 = lambda name, x: numpy_helper.from_array(np.array(x, np.float32), name)
+    return model(
+        [node("Cast", "image", "i", "/i", to=F32), node("Sub", "i mean", "centred", "/sub"),
+         node("Div", "centred std", "scaled", "/div"), node("Conv", "scaled w", "c", "/conv"),
+         node("Mul", "c gain", "g", "/gain"), node("Add", "g mask", "masked", "/mask"),
+         node("Mul", "masked /Constant_output_0", "m1", "/m1"), node("Mul", "m1 onnx::Mul_7", "m2", "/m2"),
+         node("Mul", "m2 model/half", "m3", "/m3"), node("Mul", "m3 model/gamma/ReadVariableOp:0", "m4", "/m4"),
+         node("Mul", "m4 logit_scale", "m5", "/m5"), node("ReduceMean", "m5", "var", "/var", keepdims=1),
+         node("Add", "var eps", "ve", "/ve"), node("Sqrt", "ve", "sd", "/sd"), node("Div", "m5 sd", "n", "/n"),
+         node("Pow", "n p", "q", "/pow"), node("ReduceMean", "q", "y", "/y", axes=[2, 3], keepdims=0),
+         node("SoftmaxCrossEntropyLoss", "y labels cw", "loss", "/loss")],
+        [value("image", [2, 3, 2, 2], TensorProto.UINT8), value("labels", [2], I64)], "loss",
+        [f32("mean", [[[[1]], [[2]], [[3]]]]), f32("std", [[[[4]], [[5]], [[6]]]]), weight("w", 4, 3, 1, 1),
+         f32("gain", [[[[1]], [[2]], [[3]], [[4]]]]), f32("mask", [[0, -np.inf], [0, 0]]),
+         f32("/Constant_output_0", 0.5), f32("onnx::Mul_7", [0.5]), f32("model/half", 0.5),
+         f32("model/gamma/ReadVariableOp:0", 2), f32("logit_scale", 2), f32("eps", 1e-6), f32("p", [3]),
+         weight("cw", 4)], opset=13)
+
+
 def sequences():
     """split(2, dim=1) and chunk() as PyTorch's exporter writes them, and every other operator of sequences."""
     return model(
@@ -373,7 +394,7 @@ def save(name, m):
 def main():
     os.makedirs(HERE, exist_ok=True)
     for f in (mlp, unsorted, no_opset, domains, initializer_inputs, dead, function, branch, shape_chain,
-              positions, forms, forms_13, types, origins, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown, data_dependent,
+              positions, forms, forms_13, types, origins, parameters, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown, data_dependent,
               condition, recursion, dims, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
               deep, merged, attribute):
         save(f.__name__, f())

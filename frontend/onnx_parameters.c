@@ -1,0 +1,248 @@
+// What an initializer is: a weight to be trained, one that is kept as it is, or a constant.
+//
+// An ONNX file does not say.  This is the one place that decides, and each decision has a reason,
+// which nnaot -v prints:
+//
+//     fc.weight   InputSpec.kind PARAMETER              trained, as PyTorch's exporter says
+//     freqs       InputSpec.kind BUFFER                 kept: saved, not trained
+//     val_9       folded_from ['fc.weight']             trained: its transpose, say; with a warning
+//     val_33      nothing, or folded_from ['val_13']    a number of the program: a constant
+//
+// PyTorch's exporter (dynamo=True) has this in the metadata of values, and a model in which some
+// value is a PARAMETER is read so.  In others every floating-point initializer is a weight, unless
+// its name, its values or its readers say otherwise:
+//
+//     onnx::Mul_17 []          one number, with a name that an exporter made up: a constant
+//     mask [5,5], -inf         not finite: a constant
+//     cw                       class weights of a loss: kept, as whatever stands in such a slot
+//     eps                      sqrt(var + eps): kept
+//     mean [1,3,1,1]           (image - mean) / std ahead of the first contraction: kept
+//
+// What --train matches is trained whatever else is said.
+
+#include <math.h>
+#include <string.h>
+
+#include "frontend/onnx_walk.h"
+
+enum {
+  MAX_CONSTANT_BYTES = 4 << 20, // of an initializer that is not made a weight
+  MAX_READ_BYTES = 16 << 20,    // of one that is looked into
+};
+
+typedef struct Reason {
+  const char *text;
+  bool trained, constant, doubtful;
+} Reason;
+
+static const Reason reasons[] = {
+    [WHY_parameter] = {"PyTorch calls it a parameter", .trained = true},
+    [WHY_buffer] = {"PyTorch calls it a buffer"},
+    [WHY_folded] = {"the exporter computed it from parameters", .trained = true, .doubtful = true},
+    [WHY_number] = {"a number of the program", .constant = true},
+    [WHY_integer] = {"integers", .constant = true},
+    [WHY_plain] = {"a floating-point initializer", .trained = true},
+    [WHY_scalar] = {"a single number with a name of its own", .trained = true, .doubtful = true},
+    [WHY_made_up] = {"a single number with a name that an exporter made up", .constant = true},
+    [WHY_not_finite] = {"holds infinities", .constant = true},
+    [WHY_statistic] = {"running statistics of BatchNormalization"},
+    [WHY_class_weights] = {"class weights of a loss"},
+    [WHY_epsilon] = {"added under a root, as an epsilon is"},
+    [WHY_image] = {"shifts or scales the channels of an input image", .doubtful = true},
+    [WHY_asked] = {"--train", .trained = true},
+};
+
+// -- What the model says of values -------------------------------------------------------------
+
+void onnx_read_origins(Import *im) {
+  const Onnx__GraphProto *graph = onnx_model(im->file)->graph;
+  im->origins = (NameMap){.arena = im->a};
+  im->origin_text = arena_array(im->a, const char *, graph->n_value_info + graph->n_input);
+  for (size_t i = 0; i < graph->n_value_info + graph->n_input; i++) {
+    const Onnx__ValueInfoProto *v =
+        i < graph->n_input ? graph->input[i] : graph->value_info[i - graph->n_input];
+    im->origin_text[i] = onnx_str(v->doc_string);
+    name_map_add(&im->origins, onnx_str(v->name), (int)i);
+    im->has_origins = im->has_origins || str_starts(im->origin_text[i], "PARAMETER");
+  }
+}
+
+// val_ and a number: a name of PyTorch's exporter (dynamo=True).
+static bool is_numbered(const char *name, size_t n) {
+  return str_starts(name, "val_") && 4 + strspn(name + 4, "0123456789") == n;
+}
+
+// Is there a name in the list ['a', 'b'] that is not?
+static bool has_named_source(const char *list) {
+  for (const char *at = strchr(list, '\''); at; at = strchr(at, '\'')) {
+    const char *name = at + 1, *end = strchr(name, '\'');
+    if (!end) return false;
+    if (!is_numbered(name, (size_t)(end - name))) return true;
+    at = end + 1;
+  }
+  return false;
+}
+
+static OnnxWhy by_metadata(const Import *im, const char *name, int rank) {
+  int i = name_map_find(&im->origins, name);
+  const char *text = i < 0 ? "" : im->origin_text[i];
+  if (str_starts(text, "PARAMETER")) return WHY_parameter;
+  if (*text && *text != ':') return WHY_buffer;
+  if (has_named_source(text)) return WHY_folded;
+  // What a fusion made of parameters (a convolution and its normalisation) has a name like theirs.
+  return rank == 0 || is_numbered(name, strlen(name)) ? WHY_number : WHY_folded;
+}
+
+// -- What the name and the values say ----------------------------------------------------------
+
+// PyTorch's names of parameters are words with dots between them.  TensorFlow's have slashes and
+// colons, as those of its constants have, but a variable is read.
+static bool is_made_up(const char *name) {
+  if (strstr(name, "ReadVariableOp")) return false;
+  return strpbrk(name, "/:") || is_numbered(name, strlen(name)) ||
+         name[strspn(name, "0123456789")] == '\0' || str_starts(name, "const_") ||
+         str_starts(name, "Constant_");
+}
+
+static bool is_finite(Import *im, const OnnxTensor *t, const Loc *loc) {
+  if (t->bytes > MAX_READ_BYTES || im->file->unread) return true;
+  const Type *type = type_new(im->m, t->dtype, t->rank, t->dim);
+  Arena *a = arena_new();
+  Tensor tensor;
+  // What cannot be read is reported by whoever needs it.
+  bool finite = true, quiet = diag_quiet(im->d, true);
+  if (onnx_tensor_load(im->file, t, type, a, loc, &tensor, im->d))
+    for (int64_t i = 0; i < t->count && finite; i++)
+      finite = isfinite(tensor_f(&tensor, i));
+  diag_quiet(im->d, quiet);
+  arena_free(a);
+  return finite;
+}
+
+static bool is_asked(const Import *im, const char *name) {
+  bool asked = false;
+  for (int i = 0; i < im->o->n_weights; i++) {
+    const char *glob = im->o->weights[i];
+    bool train = *glob == '!';
+    if (str_glob(glob + train, name)) asked = train;
+  }
+  return asked;
+}
+
+OnnxWhy onnx_why(Import *im, const char *name, const OnnxTensor *t, const Loc *loc) {
+  if (dtype_class[t->dtype] != 'F') return WHY_integer;
+  if (is_asked(im, name)) return WHY_asked;
+  if (im->has_origins) return by_metadata(im, name, t->rank);
+  if (!is_finite(im, t, loc)) return WHY_not_finite;
+  if (t->rank > 1 || t->count != 1) return WHY_plain;
+  if (is_made_up(name)) return WHY_made_up;
+  return t->rank == 0 ? WHY_scalar : WHY_plain;
+}
+
+bool onnx_is_constant(OnnxWhy why, const OnnxTensor *t) {
+  return reasons[why].constant && t->bytes <= MAX_CONSTANT_BYTES;
+}
+
+// -- What the readers say ----------------------------------------------------------------------
+
+static OnnxWhy *why_of(Import *im, const Value *v) {
+  while (im->why.n <= (int)v->id)
+    vec_push(im->a, &im->why, WHY_plain);
+  return &im->why.at[v->id];
+}
+
+void onnx_decide(Import *im, Value *v, OnnxWhy why) {
+  *why_of(im, v) = why;
+  v->train = reasons[why].trained;
+}
+
+void onnx_keep(Import *im, Value *v, OnnxWhy why) {
+  if (!v || v->def || v->role != ROLE_weight || !v->train) return;
+  OnnxWhy was = *why_of(im, v);
+  if (was == WHY_plain || was == WHY_scalar || (was == WHY_parameter && why == WHY_statistic))
+    onnx_decide(im, v, why);
+}
+
+// The weight that a value is but for its shape and type.
+static Value *weight_behind(Value *v) {
+  while (v->def && (v->def->kind == OP_broadcast || v->def->kind == OP_reshape ||
+                    v->def->kind == OP_cast || v->def->kind == OP_transpose))
+    v = v->def->in[0].value;
+  return !v->def && v->role == ROLE_weight ? v : NULL;
+}
+
+// sqrt(x + eps)
+static void keep_epsilons(Import *im) {
+  for_each_op(op, im->g) {
+    if (op->kind != OP_sqrt && op->kind != OP_rsqrt) continue;
+    const Op *add = op->in[0].value->def;
+    for (int i = 0; add && add->kind == OP_add && i < 2; i++) {
+      Value *w = weight_behind(add->in[i].value);
+      if (w && type_count(w->type) == 1) onnx_keep(im, w, WHY_epsilon);
+    }
+  }
+}
+
+// (x - mean) / std, with x an image that is an input.
+static void keep_image_scales(Import *im, const Value *x, int64_t channels, int depth) {
+  enum { DEEPEST = 16 };
+  for_each_use(u, x) {
+    Op *op = u->user;
+    if (!op || depth == DEEPEST) continue;
+    bool moves = op->kind == OP_cast || op->kind == OP_transpose || op->kind == OP_reshape ||
+                 op->kind == OP_scale || op->kind == OP_offset;
+    bool scales =
+        op->kind == OP_sub || op->kind == OP_add || op->kind == OP_mul || op->kind == OP_div;
+    if (!moves && !scales) continue;
+    Value *w = scales ? weight_behind(op->in[1 - u->index].value) : NULL;
+    int64_t count = w ? type_count(w->type) : 0;
+    if (scales && count != channels && count != 1) continue;
+    if (w) onnx_keep(im, w, WHY_image);
+    keep_image_scales(im, op->out[0], channels, depth + 1);
+  }
+}
+
+static void keep_images(Import *im) {
+  for (int i = 0; i < im->g->n_params; i++) {
+    const Value *x = im->g->params[i];
+    if (x->role != ROLE_input || x->type->rank != 4) continue;
+    keep_image_scales(im, x, x->type->dim[1], 0);
+    keep_image_scales(im, x, x->type->dim[3], 0);
+  }
+}
+
+// -- What is said ------------------------------------------------------------------------------
+
+// A transpose trains as its source does; rows that were looked up, or one parameter folded into
+// two weights, do not.
+static void warn_of_folded(Import *im) {
+  int n = 0;
+  const char *first = NULL;
+  for (int i = 0; i < im->g->n_params; i++) {
+    const Value *v = im->g->params[i];
+    if (v->role == ROLE_weight && *why_of(im, v) == WHY_folded && !n++) first = v->label;
+  }
+  if (!n) return;
+  diag_warning(im->d, onnx_place(im->file, im->a, first),
+               "%d weight%s what the exporter computed from parameters; training %s may differ from "
+               "training those",
+               n, n == 1 ? " holds" : "s, this one the first, hold", n == 1 ? "it" : "them");
+  diag_hint(im->d, "export as the model trains, without folding: torch.onnx.export(..., "
+                   "optimize=False)");
+}
+
+void onnx_settle_weights(Import *im) {
+  keep_epsilons(im);
+  keep_images(im);
+  warn_of_folded(im);
+  OnnxFindings *out = im->o->findings;
+  if (!out) return;
+  out->weights = arena_array(out->arena, OnnxWeight, im->g->n_params + 1);
+  for (int i = 0; i < im->g->n_params; i++) {
+    const Value *v = im->g->params[i];
+    if (v->role != ROLE_weight) continue;
+    const Reason *why = &reasons[*why_of(im, v)];
+    out->weights[out->n_weights++] =
+        (OnnxWeight){str_copy(out->arena, v->label), why->text, why->doubtful};
+  }
+}
