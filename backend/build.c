@@ -1,6 +1,7 @@
 // Sources to an executable:
 //
-//     cc -O3 -fopenmp -Irt program.c libnnrt_cpu.a libnnrt.a -ldnnl … -o train_rank
+//     cc -O3 -fopenmp -Irt -c program.c -o program.o
+//     cc -fopenmp program.o libnnrt_cpu.a libnnrt.a -ldnnl … -o train_rank
 //
 // and then the payload behind it.
 //

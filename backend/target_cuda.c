@@ -10,9 +10,12 @@
 // CUDA runtime is linked statically, and so are the libraries where there are archives of them; or
 // the executable finds them beside itself, in lib/ beside itself, or where they were found now.
 
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "kernels.h"
@@ -222,7 +225,7 @@ static const char *archive_of_all(const Build *b) {
                     b->installed ? b->libraries : NNAOT_CUDA_ARCHIVES);
 }
 
-// That of an nvcc which has one beside itself, as the emulator has (tests/gpu/emulator), or NULL.
+// An archive beside nvcc itself, as the emulator has one (tests/gpu/emulator), or NULL.
 static const char *archive_of_nvcc(const Build *b, const char *nvcc) {
   char real[PATH_MAX];
   char *end = realpath(nvcc, real) ? strrchr(real, '/') : NULL;
@@ -239,7 +242,30 @@ static const char *choose_archive(const Build *b, const char *nvcc) {
   int kernels = kernels_for(t->sm[0]);
   if (t->n_sm > 1 || !kernels) return all;
   const char *one = archive_of(b, kernels);
+  // What is written without being linked is the same whatever was built.
+  if (b->o->only_sources) return one;
   return !is_file(one) && is_file(all) && all_have(t->sm[0]) ? all : one;
+}
+
+// The text of rt/headers.c in an archive: which headers it was compiled with; NULL: no such file.
+static const char *headers_of(Arena *a, const char *path) {
+  static const char text[] = "nnrt headers: ";
+  enum { HASH = 64 };
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  struct stat st;
+  if (fd < 0 || fstat(fd, &st) != 0 || st.st_size == 0) {
+    if (fd >= 0) close(fd);
+    return NULL;
+  }
+  size_t n = (size_t)st.st_size;
+  const char *bytes = mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0), *found = "";
+  close(fd);
+  if (bytes == MAP_FAILED) return "";
+  const char *at = memmem(bytes, n, text, strlen(text));
+  if (at && (size_t)(bytes + n - at) >= strlen(text) + HASH)
+    found = str_copy_n(a, at + strlen(text), HASH);
+  munmap((void *)(uintptr_t)bytes, n);
+  return found;
 }
 
 static bool has_archive(Build *b, const char *nvcc) {
@@ -256,12 +282,16 @@ static bool has_archive(Build *b, const char *nvcc) {
     return false;
   }
   const char *path = choose_archive(b, nvcc);
-  if (is_file(path)) return true;
-  StrBuf command = {.arena = b->arena};
-  strbuf_add(&command, NNAOT_MAKE_CUDA);
-  if (t->n_sm == 1) strbuf_addf(&command, "%ssm_%d", NNAOT_MAKE_CUDA_ONE, kernels_for(t->sm[0]));
-  diag_error(b->d, NULL, "the runtime's CUDA kernels are not built: there is no '%s'", path);
-  diag_hint(b->d, "`%s` builds them%s", command.at,
+  const char *ours = headers_of(b->arena, str_format(b->arena, "%s/libnnrt.a", b->libraries));
+  const char *its = headers_of(b->arena, path);
+  if (its && ours && str_equal(its, ours)) return true;
+  if (!its)
+    diag_error(b->d, NULL, "the runtime's CUDA kernels are not built: there is no '%s'", path);
+  else
+    diag_error(b->d, NULL, "'%s' is not of the same version as this nnaot", path);
+  diag_hint(b->d, "`%s` builds them%s",
+            t->n_sm == 1 ? str_format(b->arena, NNAOT_MAKE_CUDA_ONE, kernels_for(t->sm[0]))
+                         : NNAOT_MAKE_CUDA,
             b->installed ? "; then install nnaot again" : "");
   return false;
 }

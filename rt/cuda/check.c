@@ -109,10 +109,12 @@ static bool has_kernels(const NnrtProgram *p, int index, const struct cudaDevice
                "hint: compile with --target cuda:sm_%d",
                index, gpu->name, sm, p->target, sm);
   if (!nnrt_gpu_runs_here())
-    return why(w,
-               "gpu %d, %s, is sm_%d; the runtime in this executable was not compiled for it\n"
-               "hint: build nnaot with -DNNAOT_CUDA_ARCHITECTURES=%d",
-               index, gpu->name, sm, sm);
+    return why(
+        w,
+        "gpu %d, %s, is sm_%d; the runtime in this executable was not compiled for it\n"
+        "hint: `tools/setup cuda sm_%d` builds it; an architecture that is not among CMake's "
+        "NNAOT_CUDA_ARCHITECTURES has to be added there",
+        index, gpu->name, sm, sm);
   return true;
 }
 

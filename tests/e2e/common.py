@@ -60,9 +60,11 @@ def compile_sample(name, out, optimizer="adamw", ranks=1, extra=()):
 
 
 def compile_in_a_hurry(folder):
-    """Most of a test's time goes by while cc optimizes programs that then run for a blink.  What is about the numbers of
-    programs as users compile them does without this.  A compiler cache (ccache) knows programs from other checkouts: the
-    headers' folder is in the command by a name that all have."""
+    """From now on nnaot's cc is -Og, through ccache where it is, and with a faster linker: most of a test's time goes by while
+    cc optimizes programs that then run for a blink.  Tests of losses as users see them (losses.py) do not call
+    this.
+
+    ccache knows a command by its text, so that the folder of headers is in it by a link's name, the same in all clones."""
     cc = pathlib.Path(folder, "cc")
     cc.write_text(f"""#!/bin/sh
 n=0

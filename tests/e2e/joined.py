@@ -8,7 +8,6 @@ The program is ../eval/joined.nn.  What a step sends is what nnaot predicts.
 
 import json
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -29,13 +28,7 @@ def mpi(command):
 
 def tcp(command):
     """As torchrun starts them."""
-    port = random.SystemRandom().randrange(10000, 32768)  # none that the kernel gives to other tests
-    common = {**os.environ, "WORLD_SIZE": str(RANKS), "LOCAL_WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1",
-              "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    all_ranks = [subprocess.Popen(command, env={**common, "RANK": str(i), "LOCAL_RANK": str(i)},
-                                  stdout=subprocess.DEVNULL) for i in range(RANKS)]
-    if any([process.wait(timeout=100) for process in all_ranks]):
-        sys.exit("a process failed")
+    run(sys.executable, ROOT / "tests/gpu/ranks.py", RANKS, *command, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
 def train(exe, folder, launch):

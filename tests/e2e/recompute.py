@@ -39,8 +39,9 @@ def trained(folder, model, ranks, plan):
 def main():
     failed = 0
     with scratch() as folder:
-        compile_in_a_hurry(folder)
-        for model, ranks, without, plan in CASES:
+        for i, (model, ranks, without, plan) in enumerate(CASES):
+            if i == 1:
+                compile_in_a_hurry(folder)  # the first is as users compile it
             want, weights, before = trained(folder, model, ranks, without)
             got, anew, after = trained(folder, model, ranks, plan)
             need = [max(rank["peak_bytes"] for rank in summary["per_rank"]) for summary in (before, after)]

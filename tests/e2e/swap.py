@@ -45,8 +45,9 @@ def most(summary, key):
 def main():
     failed = 0
     with scratch() as folder:
-        compile_in_a_hurry(folder)
-        for model, ranks, without, plan, flags in CASES:
+        for i, (model, ranks, without, plan, flags) in enumerate(CASES):
+            if i == 1:
+                compile_in_a_hurry(folder)  # the first is as users compile it
             want, weights, before = trained(folder, model, ranks, without, flags)
             got, saved, after = trained(folder, model, ranks, plan, flags)
             need, host = [most(summary, "peak_bytes") for summary in (before, after)], most(after, "host_bytes")

@@ -276,7 +276,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("bundle", type=pathlib.Path)
     p.add_argument("names", nargs="*")
-    p.add_argument("--only", default="nnaot;nnaot, tuned;torch eager;torch.compile", help="contestants, with ; between them")
+    p.add_argument("--only", default=",".join([*NNAOT, *TORCH]), help="contestants, with commas between them")
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--steps", type=int, default=40)
     p.add_argument("--limit", type=float, default=180, help="seconds of one run")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Everything that is checked and timed on a GPU, prebuilt in one folder and one file:  bundle.py BUILD OUT [--bench]
 
-BUILD is a build folder with the cuda target, best for one architecture (-DNNAOT_CUDA_ARCHITECTURES=90-real).  OUT gets
+BUILD is a build folder with the cuda target and the kernels of sm_90 (the target test_programs makes them).  OUT gets
 test programs, the runtime's programs, samples compiled for sm_90, what they must compute, and with --bench executables of
 the benchmark.  OUT.tar.xz is the same, packed; it is an error if it is larger than --limit MiB, and what is large is said.
 

@@ -7,14 +7,24 @@ ended then, as mpirun does.
 
 import os
 import random
+import socket
 import subprocess
 import sys
 import time
 
 
+def free_port():
+    """None that the kernel gives to who names none, and drawn by lot: other jobs start beside this one."""
+    while True:
+        port = random.SystemRandom().randrange(10000, 32768)
+        with socket.socket() as s:
+            if s.connect_ex(("127.0.0.1", port)):
+                return port
+
+
 def main():
     n, command = int(sys.argv[1]), sys.argv[2:]
-    port = random.SystemRandom().randrange(10000, 32768)  # none that the kernel gives to others
+    port = free_port()
     job = [subprocess.Popen(command, env={**os.environ, "RANK": str(i), "LOCAL_RANK": str(i), "WORLD_SIZE": str(n),
                                           "LOCAL_WORLD_SIZE": str(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
            for i in range(n)]

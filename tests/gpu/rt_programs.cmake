@@ -40,7 +40,7 @@ nnaot_gpu_rt_program(gpu_no_nccl2 $<TARGET_OBJECTS:gpu_rt_line>)
 nnaot_rt_finish(gpu_no_nccl2 ${CMAKE_CURRENT_BINARY_DIR}/rt)
 
 foreach(name steps checks ranks meshes turns lost)
-  nnaot_script_test(gpu-rt-${name} rt_${name}.py PROPERTIES TIMEOUT 300 ENVIRONMENT
+  nnaot_script_test(gpu-rt-${name} rt_${name}.py RUNTIME PROPERTIES TIMEOUT 300 ENVIRONMENT
     "PROGRAMS=${CMAKE_CURRENT_BINARY_DIR}/rt" "CPU_PROGRAMS=${CMAKE_BINARY_DIR}/tests/rt" "COMMON=${CMAKE_SOURCE_DIR}/tests/rt")
 endforeach()
 

@@ -282,7 +282,7 @@ def main():
     accepted, refused = found.count(True), found.count(False)
     print(f"{count} programs: {accepted} are plans, {refused} have errors, {count - accepted - refused} failed")
     # Programs of which all are refused, or none, would test little.
-    return accepted + refused < count or (count >= 100 and min(accepted, refused) < count // 5)
+    return accepted + refused < count or min(accepted, refused) < count // 5
 
 
 if __name__ == "__main__":
