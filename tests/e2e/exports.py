@@ -1,4 +1,4 @@
-"""What each exporter of PyTorch writes of a module in training trains as the module does.
+"""What each exporter of PyTorch, and nnaot-export (`helper`), writes of a module in training trains as the module does.
 
 exports/make.py made the models, their data, and PyTorch's numbers: 6 steps of sgd with momentum and of adamw.  Losses, and
 every parameter and buffer afterwards (its norm and its product with cos(1), cos(2), …), may differ by 1e-5.
@@ -15,7 +15,7 @@ HERE = pathlib.Path(__file__).resolve().parent / "exports"
 OPTIMIZER = {"sgd": ["--optimizer", "sgd:momentum=0.9", "--lr", "0.1"],
              "adamw": ["--optimizer", "adamw:weight_decay=0.1", "--lr", "0.01"]}
 # A table that PyTorch holds by two names has one of them in ONNX.  torchscript's export says nothing of padding.
-MODELS = ["norms.dynamo", "norms.torchscript", "padded.dynamo"]
+MODELS = ["norms.dynamo", "norms.torchscript", "norms.helper", "padded.dynamo", "padded.helper"]
 INPUT = {"norms": "x", "padded": "ids"}
 LIMIT = 1e-5
 

@@ -17,6 +17,9 @@ from torch import nn
 from torch.nn import functional as F
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[2] / "tools"))
+import nnaot_export  # noqa: E402
+
 BATCH, STEPS = 8, 6
 OPTIMIZERS = {"sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
               "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1)}
@@ -76,7 +79,9 @@ def module(name):
 
 def export(name, exporter, x):
     key, path = ("x" if name == "norms" else "ids"), str(HERE / f"{name}.{exporter}.onnx")
-    if exporter == "dynamo":
+    if exporter == "helper":
+        nnaot_export.export(module(name), x, path, output_names=["y"])
+    elif exporter == "dynamo":
         torch.onnx.export(module(name), (x,), path, dynamo=True, optimize=False, external_data=False,
                           input_names=[key], output_names=["y"], dynamic_shapes=({0: torch.export.Dim("batch")},))
     else:
@@ -116,7 +121,7 @@ if __name__ == "__main__":
         for key, value in inputs.items():
             np.save(HERE / f"{name}.{key}.npy", value)
         x, labels = (torch.from_numpy(v) for v in inputs.values())
-        for exporter in "dynamo", "torchscript":
+        for exporter in "dynamo", "torchscript", "helper":
             export(name, exporter, x[:BATCH])
             expected[f"{name}.{exporter}"] = {o: train(name, exporter, o, x, labels) for o in OPTIMIZERS}
     path.write_text(json.dumps(expected, indent=1) + "\n")

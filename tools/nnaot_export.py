@@ -1,0 +1,142 @@
+"""Exports a module of PyTorch to ONNX so that nnaot trains it as PyTorch would.
+
+    from nnaot_export import export
+    export(module, example, "model.onnx")          example: a tensor, a tuple of inputs, or a dict of them by name
+
+The module is exported in training mode, with the batch (dimension 0 of every input) symbolic and nothing folded: by
+torch.export (dynamo=True), or where that cannot, by TorchScript (dynamo=False).  Inputs are called as forward() calls
+them; outputs as a dict's keys, else `output`, or `output_0`, `output_1`, ….
+
+By torch.export the file says what of it is a parameter and what a buffer, and which rows of a table are padding; by
+TorchScript it does not, and nnaot says what it takes for one.
+
+Needs torch and onnx.  `nnaot-export` is the command.
+"""
+
+import inspect
+import pathlib
+import warnings
+
+import torch
+
+LARGEST = 1_800_000_000  # bytes of weights in the file itself; above, they go into a file beside it
+
+
+class ExportError(RuntimeError):
+    pass
+
+
+def export(module, example, path, *, output_names=None, train=True, opset=None, batch_name="batch"):
+    """Writes `path` (and `path`.data, where weights are large) and returns the exporter that could: dynamo or torchscript.
+
+    The module stays as it is: its mode, its buffers, and whether it caches keys and values.
+    """
+    path = pathlib.Path(path)
+    args = _arguments(module, example)
+    was_training, use_cache = module.training, getattr(getattr(module, "config", None), "use_cache", None)
+    buffers = {name: b.detach().clone() for name, b in module.named_buffers()}
+    try:
+        module.train(train)
+        if use_cache:
+            module.config.use_cache = False
+        names = output_names or _output_names(module, args)
+        exporter = _export(module, args, path, names, train, opset, batch_name)
+    finally:
+        with torch.no_grad():
+            for name, b in module.named_buffers():
+                b.copy_(buffers[name])
+        module.train(was_training)
+        if use_cache:
+            module.config.use_cache = use_cache
+    _finish(module, path, buffers)
+    return exporter
+
+
+def _arguments(module, example):
+    """The example by the names of forward()'s arguments, in order."""
+    if isinstance(example, dict):
+        return dict(example)
+    values = example if isinstance(example, (tuple, list)) else (example,)
+    names = [p.name for p in inspect.signature(module.forward).parameters.values()]
+    if len(values) > len(names):
+        raise ExportError(f"forward() takes {len(names)} inputs, the example has {len(values)}")
+    return dict(zip(names, values))
+
+
+def _output_names(module, args):
+    with torch.no_grad():
+        out = module(**args)
+    if hasattr(out, "keys"):
+        return [k for k, v in out.items() if v is not None]
+    if isinstance(out, (tuple, list)) and len(out) > 1:
+        return [f"output_{i}" for i in range(len(out))]
+    return ["output"]
+
+
+class _ByPosition(torch.nn.Module):
+    """The module called with tensors in order, giving tensors in order, as exporters want it."""
+
+    def __init__(self, module, names):
+        super().__init__()
+        self.module, self.names = module, names
+
+    def forward(self, *values):
+        out = self.module(**dict(zip(self.names, values)))
+        out = list(out.values()) if hasattr(out, "keys") else out if isinstance(out, (tuple, list)) else [out]
+        return tuple(v for v in out if v is not None)
+
+
+def _export(module, args, path, names, train, opset, batch_name):
+    whole, values = _ByPosition(module, list(args)), tuple(args.values())
+    whole.train(train)
+    large = sum(p.numel() * p.element_size() for p in module.parameters()) > LARGEST
+    more = {"opset_version": opset} if opset else {}
+    failed = []
+    for exporter in "dynamo", "torchscript":
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                if exporter == "dynamo":
+                    batch = torch.export.Dim(batch_name)
+                    shapes = tuple({0: batch} if torch.is_tensor(v) and v.dim() else None for v in values)
+                    torch.onnx.export(whole, values, str(path), dynamo=True, optimize=False, external_data=large, verbose=False,
+                                      input_names=list(args), output_names=names, dynamic_shapes=(shapes,), **more)
+                else:
+                    mode = torch.onnx.TrainingMode.TRAINING if train else torch.onnx.TrainingMode.EVAL
+                    axes = {k: {0: batch_name} for k, v in args.items() if torch.is_tensor(v) and v.dim()}
+                    torch.onnx.export(whole, values, str(path), dynamo=False, do_constant_folding=False, training=mode,
+                                      input_names=list(args), output_names=names, dynamic_axes=axes, **more)
+            return exporter
+        except Exception as e:  # whatever an exporter raises: the other may do better
+            failed.append(f"{exporter}: {str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__}")
+    raise ExportError("no exporter of PyTorch can export the module\n  " + "\n  ".join(failed))
+
+
+def _finish(module, path, buffers):
+    """Takes the wrapper's prefix from names, and puts back the buffers that exporting has changed."""
+    import onnx
+    from onnx import numpy_helper
+    model = onnx.load(path, load_external_data=False)
+    own = {name for name, _ in (*module.named_parameters(remove_duplicate=False), *module.named_buffers())}
+
+    def plain(name):
+        return name.removeprefix("module.") if name.removeprefix("module.") in own else name
+
+    for graph_value in (*model.graph.initializer, *model.graph.value_info):
+        graph_value.name = plain(graph_value.name)
+    for node in _nodes(model.graph):
+        for i, name in enumerate(node.input):
+            node.input[i] = plain(name)
+    for tensor in model.graph.initializer:
+        held = buffers.get(tensor.name)
+        if held is not None and tensor.data_location != onnx.TensorProto.EXTERNAL:
+            tensor.CopyFrom(numpy_helper.from_array(held.cpu().numpy(), str(tensor.name)))
+    onnx.save(model, path)
+
+
+def _nodes(graph):
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _nodes(inner)
