@@ -242,7 +242,7 @@ static const char *choose_archive(const Build *b, const char *nvcc) {
   int kernels = kernels_for(t->sm[0]);
   if (t->n_sm > 1 || !kernels) return all;
   const char *one = archive_of(b, kernels);
-  // What is written without being linked is the same whatever was built.
+  // Sources that are written and not linked do not depend on the archives that were built.
   if (b->o->only_sources) return one;
   return !is_file(one) && is_file(all) && all_have(t->sm[0]) ? all : one;
 }

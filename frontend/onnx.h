@@ -11,9 +11,9 @@ typedef struct OnnxWeight {
   bool doubtful;              // it may be otherwise
 } OnnxWeight;
 
-// What the user should hear of a model that is to be trained.
+// Findings in a model that its user should hear of before training it.
 typedef struct OnnxFindings {
-  Arena *arena; // the caller's, for what follows
+  Arena *arena; // the caller's, of the members below
   OnnxWeight *weights;
   int n_weights;
   // BatchNormalization as in inference, where nothing says that this is meant: how many, and where

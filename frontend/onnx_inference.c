@@ -6,12 +6,11 @@
 //   =>
 //
 //     y = BatchNormalization(x, scale, bias, mean, var)
-//     m = Identity(mean)                                       where something reads m
+//     m = Identity(mean)                                       if a node reads m
 //     z, mask = Dropout(y, ratio)
 //
-// Other nodes are copied byte for byte; so are those of the branches and loops that they hold, but
-// for these two.  A BatchNormalization whose statistics of the batch are read (before opset 14) has
-// no such form and stays.
+// All other nodes are copied byte for byte, in branches and loops as well.  A BatchNormalization
+// whose statistics of the batch are read (before opset 14) has no such form and stays.
 
 #include "frontend/onnx_inference.h"
 
@@ -28,7 +27,7 @@ enum {
   ATTRIBUTE_GRAPHS = 11,
 };
 
-// -- Who reads what ------------------------------------------------------------------------------
+// -- Names that are read -------------------------------------------------------------------------
 
 static void add_nodes(InferenceWriter *w, size_t n, Onnx__NodeProto *const *node);
 

@@ -15,7 +15,7 @@ typedef struct InferenceWriter {
 } InferenceWriter;
 
 void inference_reads(InferenceWriter *w, const Onnx__ModelProto *model);
-// Writes the node in `field` of the file as field `number` of what is being written.
+// Writes the node in `field` of the file, as field `number` of the message being written.
 void inference_put_node(InferenceWriter *w, int number, const WireField *field,
                         const Onnx__NodeProto *node);
 

@@ -101,7 +101,7 @@ bool node_list(const Node *n, const char *name, Ints *out); // false when it doe
 
 // -- PyTorch's call (onnx_torch.c) -------------------------------------------------------------
 
-// Whether PyTorch's exporter says that the node comes from a call of a function whose name contains
+// Whether PyTorch's exporter says that the node comes from a call of a function named like
 // `function`, such as "aten.embedding".
 bool node_from_torch(const Node *n, const char *function);
 // The text of positional argument `i` of that call; NULL when there is no call or no such argument.

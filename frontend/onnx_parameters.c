@@ -1,7 +1,7 @@
-// What an initializer is: a weight to be trained, one that is kept as it is, or a constant.
+// Classifies initializers: trained weights, weights that are kept, and constants.
 //
-// An ONNX file does not say.  This is the one place that decides, and each decision has a reason,
-// which nnaot -v prints:
+// An ONNX file does not say which is which.  This is the one place that decides, and each decision
+// has a reason, which nnaot -v prints:
 //
 //     fc.weight   InputSpec.kind PARAMETER              trained, as PyTorch's exporter says
 //     freqs       InputSpec.kind BUFFER                 kept: saved, not trained
@@ -14,11 +14,11 @@
 //
 //     onnx::Mul_17 []          one number, with a name that an exporter made up: a constant
 //     mask [5,5], -inf         not finite: a constant
-//     cw                       class weights of a loss: kept, as whatever stands in such a slot
+//     cw                       class weights of a loss: kept, as any operand of such a slot
 //     eps                      sqrt(var + eps): kept
 //     mean [1,3,1,1]           (image - mean) / std ahead of the first contraction: kept
 //
-// What --train matches is trained whatever else is said.
+// Weights that --train matches are trained in any case.
 
 #include <math.h>
 #include <string.h>
@@ -52,7 +52,7 @@ static const Reason reasons[] = {
     [WHY_asked] = {"--train", .trained = true},
 };
 
-// -- What the model says of values -------------------------------------------------------------
+// -- Metadata ------------------------------------------------------------------------------------
 
 void onnx_read_origins(Import *im) {
   const Onnx__GraphProto *graph = onnx_model(im->file)->graph;
@@ -89,11 +89,11 @@ static OnnxWhy by_metadata(const Import *im, const char *name, int rank) {
   if (str_starts(text, "PARAMETER")) return WHY_parameter;
   if (*text && *text != ':') return WHY_buffer;
   if (has_named_source(text)) return WHY_folded;
-  // What a fusion made of parameters (a convolution and its normalisation) has a name like theirs.
+  // A fusion of parameters (a convolution and its normalisation) has a name like theirs.
   return rank == 0 || is_numbered(name, strlen(name)) ? WHY_number : WHY_folded;
 }
 
-// -- What the name and the values say ----------------------------------------------------------
+// -- Names and values ----------------------------------------------------------------------------
 
 // PyTorch's names of parameters are words with dots between them.  TensorFlow's have slashes and
 // colons, as those of its constants have, but a variable is read.
@@ -109,7 +109,7 @@ static bool is_finite(Import *im, const OnnxTensor *t, const Loc *loc) {
   const Type *type = type_new(im->m, t->dtype, t->rank, t->dim);
   Arena *a = arena_new();
   Tensor tensor;
-  // What cannot be read is reported by whoever needs it.
+  // Its readers report bytes that cannot be read.
   bool finite = true, quiet = diag_quiet(im->d, true);
   if (onnx_tensor_load(im->file, t, type, a, loc, &tensor, im->d))
     for (int64_t i = 0; i < t->count && finite; i++)
@@ -143,7 +143,7 @@ bool onnx_is_constant(OnnxWhy why, const OnnxTensor *t) {
   return reasons[why].constant && t->bytes <= MAX_CONSTANT_BYTES;
 }
 
-// -- What the readers say ----------------------------------------------------------------------
+// -- Readers -------------------------------------------------------------------------------------
 
 static OnnxWhy *why_of(Import *im, const Value *v) {
   while (im->why.n <= (int)v->id)
@@ -163,7 +163,7 @@ void onnx_keep(Import *im, Value *v, OnnxWhy why) {
     onnx_decide(im, v, why);
 }
 
-// The weight that a value is but for its shape and type.
+// The weight of which the value is a reshaped, transposed, broadcast or cast copy; or NULL.
 static Value *weight_behind(Value *v) {
   while (v->def && (v->def->kind == OP_broadcast || v->def->kind == OP_reshape ||
                     v->def->kind == OP_cast || v->def->kind == OP_transpose))
@@ -211,7 +211,7 @@ static void keep_images(Import *im) {
   }
 }
 
-// -- What is said ------------------------------------------------------------------------------
+// -- Warnings and reasons ------------------------------------------------------------------------
 
 // A transpose trains as its source does; rows that were looked up, or one parameter folded into
 // two weights, do not.
@@ -223,10 +223,11 @@ static void warn_of_folded(Import *im) {
     if (v->role == ROLE_weight && *why_of(im, v) == WHY_folded && !n++) first = v->label;
   }
   if (!n) return;
-  diag_warning(im->d, onnx_place(im->file, im->a, first),
-               "%d weight%s what the exporter computed from parameters; training %s may differ from "
-               "training those",
-               n, n == 1 ? " holds" : "s, this one the first, hold", n == 1 ? "it" : "them");
+  diag_warning(
+      im->d, onnx_place(im->file, im->a, first),
+      "%d weight%s what the exporter computed from parameters; training %s may differ from "
+      "training those",
+      n, n == 1 ? " holds" : "s, this one the first, hold", n == 1 ? "it" : "them");
   diag_hint(im->d, "export as the model trains, without folding: torch.onnx.export(..., "
                    "optimize=False)");
 }

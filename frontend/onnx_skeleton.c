@@ -4,10 +4,10 @@
 //     initializer { dims: 2 dims: 3 data_type: 1 name: "w"       initializer { dims: 2 dims: 3 …
 //                   float_data: 0.5 float_data: … }         =>                 raw_data: 24 zeros }
 //
-// Nodes are as in inference (onnx_inference.c); the rest is copied byte for byte, also what our
-// onnx.proto is too old to know.  Tensors that
-// other files hold come inline as well, so that the export stands alone.  It is written twice, the
-// first time only to be measured.  Above 2 GiB it would be no ONNX any more: then there is none.
+// Nodes are as in inference (onnx_inference.c); the rest is copied byte for byte, also fields that
+// our onnx.proto is too old to know.  External tensors come inline as well, so that the export
+// stands alone.  It is written twice, the first time only to be measured.  Above 2 GiB it would be
+// no ONNX any more: then there is none.
 
 #include <string.h>
 

@@ -87,7 +87,7 @@ typedef struct OnnxInput {
 } OnnxInput;
 bool onnx_inputs(Import *im, OnnxInput *inputs, int *n_inputs);
 
-// onnx_parameters.c: why an initializer is what it is.
+// onnx_parameters.c: the class of an initializer, and its reason.
 void onnx_read_origins(Import *im);
 OnnxWhy onnx_why(Import *im, const char *name, const OnnxTensor *t, const Loc *loc);
 bool onnx_is_constant(OnnxWhy why, const OnnxTensor *t);
@@ -120,7 +120,7 @@ bool onnx_body(Import *im, Scope *scope, Onnx__NodeProto *const *node, size_t n,
                char *const *output, size_t n_output);
 Scope *onnx_scope_new(Import *im, const Scope *outer);
 void onnx_bind(Import *im, Scope *scope, const char *name, Value *v, bool poisoned);
-// Likewise, what is bound elsewhere.
+// Binds the name to the same value as another binding.
 void onnx_bind_as(Import *im, Scope *scope, const char *name, const Binding *as);
 // NULL when there is no such name, here or outside.
 Binding *onnx_lookup(const Scope *scope, const char *name);

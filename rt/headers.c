@@ -1,8 +1,8 @@
-// Which headers an archive of the runtime was compiled with.
+// The hash of the headers that an archive of the runtime was compiled with.
 //
-// libnnrt.a and the archives of CUDA kernels are linked into one executable, and the latter are
-// made only when they are asked for: an old one would take structs for what they are no longer.
-// nnaot looks for this text in both (backend/target_cuda.c).
+// libnnrt.a and the archives of CUDA kernels are linked into one executable, and the latter are made
+// only when they are asked for: an old one would have other layouts of structs.  nnaot compares this
+// text of both (backend/target_cuda.c).
 
 #include "nnrt_headers.h" // made by headers_hash.cmake
 

@@ -21,7 +21,7 @@
 
 // -- Weights -----------------------------------------------------------------------------------
 
-// What the import says of the weight; NULL in a module that was read as text.
+// The import's finding about the weight; NULL for a module that was read as text.
 static const OnnxWeight *find_weight(const OnnxFindings *found, const char *label) {
   for (int i = 0; i < found->n_weights; i++)
     if (str_equal(found->weights[i].label, label)) return &found->weights[i];
@@ -65,10 +65,10 @@ static void say_weights(const Settings *s, const Compiled *c) {
   }
   if (doubtful > MOST) strbuf_addf(&doubts, " and %d more", doubtful - MOST);
   for (int trained = 1; trained >= 0; trained--)
-    fprintf(stderr, "%-8s %lld weight%s, %lld parameters%s%s%s\n", trained ? "trained:" : "kept:",
-            (long long)weights[trained], weights[trained] == 1 ? "" : "s",
-            (long long)numbers[trained], !trained && doubtful ? "; in doubt:" : "",
-            !trained && doubtful ? doubts.at : "",
+    fprintf(stderr, "%-8s %lld weight%s, %lld parameters%s%s%s\n",
+            trained ? "trained:" : "kept:", (long long)weights[trained],
+            weights[trained] == 1 ? "" : "s", (long long)numbers[trained],
+            !trained && doubtful ? "; in doubt:" : "", !trained && doubtful ? doubts.at : "",
             !trained && doubtful ? "; --train and --freeze decide" : "");
   if (s->verbose && c->m->phase >= PHASE_planned)
     fprintf(stderr, "%lld bytes per rank at the peak\n", (long long)c->m->slab_bytes);

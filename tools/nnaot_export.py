@@ -7,8 +7,8 @@ The module is exported in training mode, with the batch (dimension 0 of every in
 torch.export (dynamo=True), or where that cannot, by TorchScript (dynamo=False).  Inputs are called as forward() calls
 them; outputs as a dict's keys, else `output`, or `output_0`, `output_1`, ….
 
-By torch.export the file says what of it is a parameter and what a buffer, and which rows of a table are padding; by
-TorchScript it does not, and nnaot says what it takes for one.
+A file of torch.export has parameters, buffers and padding rows in its metadata; one of TorchScript has not, and nnaot
+lists the weights in doubt.
 
 Needs torch and onnx.  `nnaot-export` is the command.
 """

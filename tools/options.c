@@ -128,12 +128,16 @@ static int set(const Program *p, const Option *o, const char *text) {
     return -1;
   case OPTION_string: *o->to.string = text; return -1;
   case OPTION_list: push(o->to.list, text); return -1;
-  case OPTION_except: {
-    char *except = malloc(strlen(text) + 2);
-    if (!except) abort();
-    push(o->to.list, strcat(strcpy(except, "!"), text));
+  case OPTION_except:
+    for (const char *at = text; *at; at += strspn(at, ",")) {
+      int n = (int)strcspn(at, ",");
+      char *except = malloc((size_t)n + 2);
+      if (!except) abort();
+      snprintf(except, (size_t)n + 2, "!%.*s", n, at);
+      push(o->to.list, except);
+      at += n;
+    }
     return -1;
-  }
   case OPTION_group: break;
   }
   return -1;

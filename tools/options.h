@@ -22,7 +22,7 @@ typedef enum OptionKind {
   OPTION_number,  // double
   OPTION_string,  // const char *
   OPTION_list,    // Strings: may be given several times
-  OPTION_except,  // the same, with a '!' before what is given
+  OPTION_except,  // the same: each glob of the argument, between commas, with a '!' before it
 } OptionKind;
 
 typedef struct Strings {

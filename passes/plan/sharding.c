@@ -139,7 +139,7 @@ int value_ranks(const Value *v, int axis) {
 
 bool param_cuts(const Sharding *s, const Value *v, int dim, int axis) {
   if (v->def || dim < 0 || dim >= v->type->rank) return false;
-  // A slice of time has all of what lasts longer.
+  // Weights and states outlive a micro-batch, so each has them whole.
   if (s->mesh->axis[axis].time && value_lasts(v)) return false;
   int64_t n = value_ranks(v, axis);
   for (int a = 0; a < s->mesh->n_axes; a++) {
