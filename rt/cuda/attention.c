@@ -7,6 +7,7 @@
 #include "attention.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "plans.h"
 #include "runtime.h"
@@ -19,8 +20,9 @@
 
 typedef struct Attention {
   NnrtPrep base;
-  AttentionShape a;
-  bool nothing; // there is nothing to do
+  AttentionShape a;    // its mask as cuDNN's graph has it
+  int64_t mask_dim[4]; // of the operand
+  bool nothing;        // there is nothing to do
   DnnPlan *plan;
   AttentionPart part;
   AttentionOwn *own; // when there is no plan
@@ -110,10 +112,22 @@ static AttentionPart back_part(const AttentionShape *a) {
   return best;
 }
 
-static NnrtPrep *prepare(const AttentionShape *a, bool back) {
+// The backward graph broadcasts a mask along the batch and the heads only: with one row for all
+// queries, as padding masks have, gradients of cuDNN 9.19 are wrong.
+static AttentionShape graph_shape(const AttentionShape *a, bool back) {
+  AttentionShape g = *a;
+  if (!back || !a->has_mask) return g;
+  g.mask_dim[2] = a->t;
+  g.mask_dim[3] = a->s;
+  return g;
+}
+
+static NnrtPrep *prepare(const AttentionShape *shape, bool back) {
   Attention *p = nnrt_must_alloc(sizeof *p);
   p->base.free = prep_free;
-  p->a = *a;
+  p->a = graph_shape(shape, back);
+  memcpy(p->mask_dim, shape->mask_dim, sizeof p->mask_dim);
+  const AttentionShape *a = &p->a;
   p->nothing = a->b * a->h * a->t == 0;
   if (p->nothing) return &p->base;
   const char *refused = attention_refused(a, back);
@@ -132,7 +146,7 @@ static NnrtPrep *prepare(const AttentionShape *a, bool back) {
     scratch = p->workspace + p->delta + p->mask + p->lse;
   } else {
     if (a->type != NNRT_f32) nnrt_plans_without(back ? "attention_back" : "attention");
-    if (!nnrt_gpu()->planning && !(p->own = attention_own_new(a, back))) {
+    if (!nnrt_gpu()->planning && !(p->own = attention_own_new(shape, back))) {
       prep_free(&p->base);
       return NULL;
     }
@@ -158,7 +172,8 @@ static int forward(NnrtPrep *prep, void *y, float *lse, const void *const *in) {
   if (!scratch) return NNRT_MEMORY;
   if (!p->plan) return attention_own_run(p->own, y, lse, in, scratch);
   float *mask = (float *)(void *)(scratch + p->workspace);
-  int code = a->has_mask ? attention_mask_f32(a->type, mask, in[3], mask_count(a)) : NNRT_OK;
+  int code =
+      a->has_mask ? attention_mask_f32(a->type, mask, a->mask_dim, in[3], p->mask_dim) : NNRT_OK;
   void *operands[6], **at = operands;
   for (int i = 0; i < 3; i++)
     *at++ = unconst(in[i]);
@@ -193,7 +208,7 @@ static int backward(NnrtPrep *prep, void *dq, void *dk, void *dv, const void *co
   const float *lse = in[4];
   int code = NNRT_OK;
   if (a->has_mask) {
-    code = attention_mask_f32(a->type, mask, in[6], mask_count(a));
+    code = attention_mask_f32(a->type, mask, a->mask_dim, in[6], p->mask_dim);
     if (!code) code = attention_finite_lse(finite, lse, a->b * a->h * a->t);
     lse = finite;
   }

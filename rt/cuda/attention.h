@@ -105,8 +105,9 @@ int attention_store(NnrtDtype type, void *to, int64_t head, int64_t row, const f
                     int64_t n, int64_t rows, int64_t columns);
 
 // For cuDNN.  The mask in f32 without infinities: what hides altogether is -1e38, and what is less
-// than -1e37 is that.
-int attention_mask_f32(NnrtDtype type, float *to, const void *mask, int64_t n);
+// than -1e37 is that.  A dimension of 1 is broadcast to that of `to`.
+int attention_mask_f32(NnrtDtype type, float *to, const int64_t *to_dim, const void *mask,
+                       const int64_t *dim);
 // Rows of y (b, h, t, e) that saw only what hides altogether become 0, and their lse -inf.
 int attention_blind_rows(const AttentionShape *a, void *y, float *lse);
 // lse as the backward graph takes it: instead of -inf, what makes all probabilities 0.

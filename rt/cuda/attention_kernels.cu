@@ -104,9 +104,22 @@ __global__ void store_heads(T *to, int64_t head, int64_t row, const float *from,
   }
 }
 
-template <class T> __global__ void finite_mask(float *to, const T *mask, int64_t n) {
+// Dimensions of a mask (b, h, t, s).
+struct MaskDims {
+  int64_t at[4];
+};
+
+template <class T>
+__global__ void finite_mask(float *to, MaskDims wide, const T *mask, MaskDims d) {
+  int64_t n = wide.at[0] * wide.at[1] * wide.at[2] * wide.at[3];
   for (int64_t i = first_thread(); i < n; i += all_threads()) {
-    float x = load(mask + i);
+    int64_t from = 0, rest = i, stride = 1;
+    for (int k = 3; k >= 0; k--) {
+      from += d.at[k] == 1 ? 0 : rest % wide.at[k] * stride;
+      rest /= wide.at[k];
+      stride *= d.at[k];
+    }
+    float x = load(mask + from);
     to[i] = x == -INFINITY ? HIDDEN : x < LEAST ? LEAST : x;
   }
 }
@@ -164,10 +177,17 @@ int attention_store(NnrtDtype type, void *to, int64_t head, int64_t row, const f
   });
 }
 
-int attention_mask_f32(NnrtDtype type, float *to, const void *mask, int64_t n) {
+int attention_mask_f32(NnrtDtype type, float *to, const int64_t *to_dim, const void *mask,
+                       const int64_t *dim) {
+  MaskDims wide, narrow;
+  for (int i = 0; i < 4; i++) {
+    wide.at[i] = to_dim[i];
+    narrow.at[i] = dim[i];
+  }
+  int64_t n = wide.at[0] * wide.at[1] * wide.at[2] * wide.at[3];
   return with_short_type(type, [&](auto element) {
     using T = decltype(element);
-    return launch(finite_mask<T>, blocks_for(n), BLOCK, 0, to, (const T *)mask, n);
+    return launch(finite_mask<T>, blocks_for(n), BLOCK, 0, to, wide, (const T *)mask, narrow);
   });
 }
 

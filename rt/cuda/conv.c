@@ -7,6 +7,11 @@
 // in 16 bits only, so it is rounded once before it becomes f32.  f32 is computed in f32 unless TF32
 // is allowed (products.h).
 //
+// cuDNN's older engines pad both ends of a dimension alike, and do so without an error where the
+// padding is asymmetric: gradients of weights come out wrong.  So cuDNN gets the symmetric part of
+// the padding; the rest is zeros that a kernel writes around x in scratch, or that are cropped off
+// dx.
+//
 // cuDNN convolves over two or three dimensions; over one it is over two, the first of which is 1.
 
 #include "conv.h"
@@ -24,12 +29,15 @@ typedef struct Conv {
   DnnDirection direction;
   ConvShape s;
   int64_t high[3]; // padding at the ends
+  bool asymmetric; // padding
+  ConvPad pad;     // of x: what is not symmetric
   bool nothing;    // to add up: the result is 0
   int64_t result;  // bytes of it
   bool last;       // cuDNN has the weights (o, window, c)
   bool turned;     // so they have to be turned; with a window of 1, or one channel, they do not
   DnnPlan *plan;   // NULL: without cuDNN
-  int64_t window, workspace, weights; // elements; bytes in scratch
+  int64_t window;  // elements
+  int64_t workspace, weights, padded_x; // bytes of scratch
 } Conv;
 
 static const int64_t MOST_WORKSPACE = (int64_t)1 << 30;
@@ -68,26 +76,49 @@ static DnnTensor tensor_of(DnnGraph *g, NnrtDtype type, int dims, int64_t n, int
   return dnn_tensor(g, dnn_type(type), dims, dim, step);
 }
 
+// The symmetric part of the padding is cuDNN's.
+static void set_pad(Conv *p) {
+  const ConvShape *s = &p->s;
+  p->pad = (ConvPad){.outer = p->last ? s->n : s->n * s->c, .inner = p->last ? s->c : 1};
+  for (int i = 0; i < 3; i++) {
+    int64_t both = s->low[i] < p->high[i] ? s->low[i] : p->high[i];
+    p->pad.size[i] = s->x[i];
+    p->pad.before[i] = s->low[i] - both;
+    p->pad.padded[i] = s->x[i] + s->low[i] + p->high[i] - 2 * both;
+    p->asymmetric = p->asymmetric || s->low[i] != p->high[i];
+  }
+}
+
 static DnnPlan *plan_of(const Conv *p) {
   static const char *const names[] = {"conv", "conv_back_x", "conv_back_w"};
   const ConvShape *s = &p->s;
   char name[32];
-  int dims = s->x[0] == 1 && s->y[0] == 1 && s->w[0] == 1 ? 4 : 5, skip = 5 - dims;
+  bool flat = p->pad.padded[0] == 1 && s->y[0] == 1 && s->w[0] == 1;
+  int dims = flat ? 4 : 5, skip = 5 - dims;
   int64_t w_stride[5], c = s->c / s->group;
   set_strides(w_stride, c, s->w, p->last);
   snprintf(name, sizeof name, "%s_%s", names[p->direction], nnrt_dtype_name(p->type));
   DnnGraph *g = dnn_graph_new(name);
-  DnnTensor x = tensor_of(g, p->type, dims, s->n, s->c, s->x, s->x_stride);
+  int64_t x_stride[5], pad[3];
+  set_strides(x_stride, s->c, p->pad.padded, p->last);
+  for (int i = 0; i < 3; i++)
+    pad[i] = s->low[i] - p->pad.before[i];
+  DnnTensor x = tensor_of(g, p->type, dims, s->n, s->c, p->pad.padded, x_stride);
   DnnTensor w = tensor_of(g, p->type, dims, s->o, c, s->w, w_stride);
   DnnTensor y = tensor_of(g, p->type, dims, s->n, s->o, s->y, s->y_stride);
   DnnConv how = {.spatial = dims - 2,
                  .stride = s->stride + skip,
                  .dilation = s->dilation + skip,
-                 .low = s->low + skip,
-                 .high = p->high + skip};
+                 .low = pad + skip,
+                 .high = pad + skip};
   dnn_conv(g, p->direction, &how, x, w, y);
   return dnn_plan(g, &(DnnLimits){.workspace = MOST_WORKSPACE,
                                   .no_tensor_cores = p->type == NNRT_f32 && !nnrt_gpu_tf32()});
+}
+
+// The plan's workspace, then weights, then padded x.
+static char *scratch_of(const Conv *p) {
+  return nnrt_gpu_scratch(p->workspace + p->weights + p->padded_x);
 }
 
 static NnrtPrep *prepare(NnrtDtype type, DnnDirection direction, int64_t rank, const int64_t *x,
@@ -139,6 +170,7 @@ static NnrtPrep *prepare(NnrtDtype type, DnnDirection direction, int64_t rank, c
   if (p->nothing) return &p->base;
   p->last = channels_last;
   p->turned = channels_last && p->window > 1 && c > 1;
+  set_pad(p);
   p->plan = plan_of(p);
   if (!p->plan) {
     nnrt_plans_without("conv");
@@ -149,7 +181,10 @@ static NnrtPrep *prepare(NnrtDtype type, DnnDirection direction, int64_t rank, c
   else
     p->weights = p->turned ? round_256(weights * nnrt_dtype_size(type)) : 0;
   p->workspace = round_256(dnn_plan_workspace(p->plan) + 1);
-  if (!nnrt_gpu()->planning && !nnrt_gpu_scratch(p->workspace + p->weights)) {
+  const int64_t *size = p->pad.padded;
+  if (p->asymmetric)
+    p->padded_x = round_256(p->s.n * p->s.c * size[0] * size[1] * size[2] * nnrt_dtype_size(type));
+  if (!nnrt_gpu()->planning && !scratch_of(p)) {
     prep_free(&p->base);
     return NULL;
   }
@@ -162,7 +197,7 @@ static int run(const Conv *p, void *y, const void *x, const void *w) {
   if (!p->plan)
     return back ? conv_direct_back_x(p->type, &p->s, y, w, x)
                 : conv_direct(p->type, &p->s, y, x, w);
-  char *scratch = nnrt_gpu_scratch(p->workspace + p->weights);
+  char *scratch = scratch_of(p);
   if (!scratch) return NNRT_MEMORY;
   int code = NNRT_OK;
   if (p->turned) {
@@ -172,16 +207,23 @@ static int run(const Conv *p, void *y, const void *x, const void *w) {
   }
   // In the order of the graph: x, w, y.
   void *data[] = {back ? y : unconst(x), unconst(w), back ? unconst(x) : y};
-  return code ? code : dnn_run(p->plan, data, scratch);
+  if (p->asymmetric) data[0] = scratch + p->workspace + p->weights;
+  if (!code && p->asymmetric && !back) code = conv_pad(p->type, data[0], x, &p->pad);
+  if (!code) code = dnn_run(p->plan, data, scratch);
+  if (!code && p->asymmetric && back) code = conv_crop(p->type, y, data[0], &p->pad);
+  return code;
 }
 
 static int run_back_w(const Conv *p, float *dw, const void *x, const void *dy) {
   if (p->nothing) return nnrt_zero(dw, p->result);
   if (!p->plan) return conv_direct_back_w(p->type, &p->s, dw, x, dy);
-  char *scratch = nnrt_gpu_scratch(p->workspace + p->weights);
+  char *scratch = scratch_of(p);
   if (!scratch) return NNRT_MEMORY;
   void *to = p->weights ? scratch + p->workspace : (void *)dw;
-  int code = dnn_run(p->plan, (void *[]){unconst(x), to, unconst(dy)}, scratch);
+  void *padded = scratch + p->workspace + p->weights;
+  int code = p->asymmetric ? conv_pad(p->type, padded, x, &p->pad) : NNRT_OK;
+  void *data[] = {p->asymmetric ? padded : unconst(x), to, unconst(dy)};
+  if (!code) code = dnn_run(p->plan, data, scratch);
   if (!code && p->weights)
     code = conv_weights_back(p->type, dw, to, p->s.o, p->s.c / p->s.group, p->window, p->last);
   return code;

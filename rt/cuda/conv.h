@@ -1,5 +1,5 @@
-// What convolution (conv.c) wants of its kernels (conv_kernels.cu): weights as cuDNN likes them,
-// and convolution without cuDNN.
+// What convolution (conv.c) wants of its kernels (conv_kernels.cu): weights and padding as cuDNN
+// likes them, and convolution without cuDNN.
 
 #ifndef NNRT_CUDA_CONV_H
 #define NNRT_CUDA_CONV_H
@@ -16,6 +16,16 @@ int conv_weights_last(NnrtDtype type, void *to, const void *from, int64_t o, int
 // to (o, c, window) f32 = from (o, window, c) of `type`, or (o, c, window) if `last` is false
 int conv_weights_back(NnrtDtype type, float *to, const void *from, int64_t o, int64_t c,
                       int64_t window, bool last);
+
+// Zeros around the spatial dimensions of a tensor (outer, size, inner): with them it is (outer,
+// padded, inner), `before` of them in front.
+typedef struct ConvPad {
+  int64_t outer, inner;
+  int64_t size[3], padded[3], before[3];
+} ConvPad;
+// to (padded) = from (size) and zeros; to (size) = from (padded) without them
+int conv_pad(NnrtDtype type, void *to, const void *from, const ConvPad *e);
+int conv_crop(NnrtDtype type, void *to, const void *from, const ConvPad *e);
 
 // A convolution of three spatial dimensions; those that it does not have are of 1.
 typedef struct ConvShape {

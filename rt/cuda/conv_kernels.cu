@@ -25,6 +25,36 @@ __global__ void weights_back(float *to, const T *from, int64_t o, int64_t c, int
   }
 }
 
+// Whether element i of the padded tensor is one of the other, and which.
+__device__ inline bool inside_pad(const ConvPad &e, int64_t i, int64_t *from) {
+  int64_t at[3], rest = i / e.inner;
+  for (int d = 2; d >= 0; d--) {
+    at[d] = rest % e.padded[d] - e.before[d];
+    rest /= e.padded[d];
+    if (at[d] < 0 || at[d] >= e.size[d]) return false;
+  }
+  *from = (((rest * e.size[0] + at[0]) * e.size[1] + at[1]) * e.size[2] + at[2]) * e.inner +
+          i % e.inner;
+  return true;
+}
+
+template <class T> __global__ void pad(T *to, const T *from, ConvPad e, int64_t n) {
+  for (int64_t i = first_thread(); i < n; i += all_threads()) {
+    int64_t j;
+    if (inside_pad(e, i, &j))
+      to[i] = from[j];
+    else
+      store(to + i, 0);
+  }
+}
+
+template <class T> __global__ void crop(T *to, const T *from, ConvPad e, int64_t n) {
+  for (int64_t i = first_thread(); i < n; i += all_threads()) {
+    int64_t j;
+    if (inside_pad(e, i, &j)) to[j] = from[i];
+  }
+}
+
 // A place in a tensor or a window, row-major.
 struct At {
   int64_t d[3];
@@ -128,6 +158,22 @@ int conv_weights_back(NnrtDtype type, float *to, const void *from, int64_t o, in
     using T = decltype(element);
     return launch(weights_back<T>, blocks_for(o * c * window), BLOCK, 0, to, (const T *)from, o, c,
                   window, last);
+  });
+}
+
+int conv_pad(NnrtDtype type, void *to, const void *from, const ConvPad *e) {
+  int64_t n = e->outer * volume(e->padded) * e->inner;
+  return with_type(type, [&](auto element) {
+    using T = decltype(element);
+    return launch(pad<T>, blocks_for(n), BLOCK, 0, (T *)to, (const T *)from, *e, n);
+  });
+}
+
+int conv_crop(NnrtDtype type, void *to, const void *from, const ConvPad *e) {
+  int64_t n = e->outer * volume(e->padded) * e->inner;
+  return with_type(type, [&](auto element) {
+    using T = decltype(element);
+    return launch(crop<T>, blocks_for(n), BLOCK, 0, (T *)to, (const T *)from, *e, n);
   });
 }
 

@@ -43,6 +43,7 @@ struct DnnGraph {
   Descriptor op[MAX_OPS];
   int n_ops;
   uint64_t distrusted; // engines, by their number
+  uint64_t rounding;   // not without tensor cores
   char *text;
   size_t text_bytes, text_room;
 };

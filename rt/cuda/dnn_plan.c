@@ -82,7 +82,8 @@ static bool fits(DnnGraph *g, Descriptor config, const DnnLimits *limits, int64_
             "asking for notes");
   if (g->failed) return false;
   *out_engine = int_of(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX);
-  if (*out_engine >= 0 && *out_engine < 64 && g->distrusted >> *out_engine & 1) return false;
+  uint64_t out = g->distrusted | (limits->no_tensor_cores ? g->rounding : 0);
+  if (*out_engine >= 0 && *out_engine < 64 && out >> *out_engine & 1) return false;
   for (int64_t i = 0; i < n; i++)
     if (note[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC ||
         note[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS ||

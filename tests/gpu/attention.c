@@ -33,9 +33,17 @@ static const Case cases[] = {
     {2, 4, 2, 10, 10, 5, 7, true, false, OF_KEYS, false},
     {1, 2, 2, 1, 1, 8, 8, true, true, NONE, true}, // one place; not backwards
     {1, 4, 2, 40, 40, 8, 8, true, true, NONE, true},
+    // Masks of keys, of places and of all, whether heads share keys or not.
+    {2, 2, 2, 12, 12, 8, 8, false, true, OF_KEYS, true},
+    {4, 2, 2, 12, 16, 8, 8, false, false, OF_KEYS, true},
+    {2, 4, 2, 12, 12, 8, 8, false, true, OF_PLACES, true},
+    {2, 4, 2, 12, 12, 8, 8, true, true, OF_ALL, true},
+    {2, 4, 2, 12, 12, 8, 8, true, false, OF_KEYS, true},
     // Several tiles of a real kernel.
     {1, 2, 2, 200, 200, 64, 64, true, true, NONE, true},
     {2, 2, 1, 130, 200, 64, 64, false, true, OF_KEYS, true},
+    {2, 2, 2, 256, 256, 64, 64, false, true, OF_KEYS, true},
+    {2, 2, 2, 256, 256, 64, 64, true, true, OF_KEYS, true},
 };
 
 static int64_t q_at(const Case *c, int64_t heads, int64_t rows, int64_t n, int64_t b, int64_t h,
@@ -259,6 +267,7 @@ static void check_case(int number, NnrtDtype t) {
   NnrtPrep *back = prepare(t, true, c, &x, scale);
   CHECK(back, "%s: not prepared backwards: %s", what, nnrt_error_detail());
   if (!back) return;
+  CHECK(t == NNRT_f32 || dnn_plan_chosen()[0] || !c->by_cudnn, "%s: not by cudnn backwards", what);
   const void *in[] = {gq, gk, gv, gy, glse, gdy, gmask};
   code = run_back(t, back, gdq, gdk, gdv, in);
   CHECK(!code, "%s: code %d backwards", what, code);

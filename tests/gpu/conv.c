@@ -25,6 +25,17 @@ static const Case cases[] = {
     {1, 3, 4, 6, 2, {11}, {3}, ONES, {2}, {2}, {2}, false},
     {3, 1, 4, 6, 1, {4, 5, 6}, {3, 2, 3}, {1, 2, 1}, ONES, {1, 0, 1}, {1, 1, 1}, true},
     {3, 1, 4, 6, 2, {4, 5, 6}, {3, 2, 3}, {2, 1, 1}, {1, 1, 2}, {1, 0, 2}, {0, 1, 2}, false},
+    // Padding that differs at the ends, as TensorFlow's SAME makes it.
+    {2, 2, 16, 32, 1, {12, 12}, {3, 3}, {2, 2}, ONES, {0, 0}, {1, 1}, true},
+    {2, 2, 16, 32, 1, {12, 12}, {3, 3}, {2, 2}, ONES, {0, 0}, {1, 1}, false},
+    {2, 2, 32, 32, 32, {12, 12}, {5, 5}, {2, 2}, ONES, {1, 1}, {2, 2}, true},
+    {2, 2, 32, 32, 32, {12, 12}, {5, 5}, {2, 2}, ONES, {1, 1}, {2, 2}, false},
+    {2, 2, 64, 64, 1, {28, 27}, {2, 2}, ONES, ONES, {0, 1}, {1, 0}, true},
+    {1, 2, 16, 24, 1, {30}, {4}, ONES, {2}, {6}, {0}, true}, // causal
+    {2, 1, 3, 16, 1, {33, 32}, {7, 7}, {2, 2}, ONES, {3, 2}, {3, 3}, true},
+    // Channels that are no multiple of 8, each alone.
+    {2, 2, 19, 19, 19, {14, 13}, {5, 5}, ONES, ONES, {2, 2}, {2, 2}, false},
+    {2, 2, 19, 19, 19, {14, 13}, {5, 5}, ONES, ONES, {2, 2}, {2, 2}, true},
 };
 
 // All three spatial dimensions, the last ones being the convolution's.
@@ -112,11 +123,11 @@ static void shape_of(int64_t *to, const Case *c, int64_t channels, const int64_t
   if (c->last) to[n++] = channels;
 }
 
-static void compare(const char *what, const char *name, void *at, NnrtDtype t, const double *want,
-                    int64_t n, double most) {
+static void compare(const char *what, const char *name, const char *by, void *at, NnrtDtype t,
+                    const double *want, int64_t n, double most) {
   void *got = gpu_get(at, n * size_of(t));
   double off = distance(got, t, want, n);
-  CHECK(off <= most, "%s: %s is off by %.2e", what, name, off);
+  CHECK(off <= most, "%s: %s, %s: off by %.2e", what, name, by, off);
   free(got);
   MUST_CUDA(cudaMemset(at, 0xff, (size_t)(n * size_of(t))));
 }
@@ -146,11 +157,13 @@ static void check_case(int number, NnrtDtype t) {
   void *gdy = gpu_put(dy, f.n_y * size), *gy = gpu_new(f.n_y * size), *gdx = gpu_new(f.n_x * size);
   float *gdw = gpu_new(f.n_w * 4);
   NnrtPrep *p[3] = {NULL};
+  char by[3][128];
 #define CALL(name, type, i, ...)                                                                   \
   do {                                                                                             \
     p[i] = nnrt_##name##_prep_##type(c->spatial + 2, x_shape, w_shape, y_shape, c->stride, pads,   \
                                      c->dilation, c->group, c->last);                              \
-    CHECK(dnn_plan_chosen()[0], "%s: %s: not by cudnn", what, #name);                              \
+    snprintf(by[i], sizeof by[i], "%s", dnn_plan_chosen());                                        \
+    CHECK(by[i][0], "%s: %s: not by cudnn", what, #name);                                          \
     CHECK(p[i] && !nnrt_##name##_##type(p[i], __VA_ARGS__), "%s: %s failed", what, #name);         \
   } while (0)
 #define CALLS(type)                                                                                \
@@ -162,15 +175,15 @@ static void check_case(int number, NnrtDtype t) {
   if (t == NNRT_f32) CALLS(f32);
   if (t == NNRT_bf16) CALLS(bf16);
   if (t == NNRT_f16) CALLS(f16);
-  compare(what, "y", gy, t, f.y, f.n_y, tolerance(t));
-  compare(what, "dx", gdx, t, f.dx, f.n_x, tolerance(t));
-  compare(what, "dw", gdw, NNRT_f32, f.dw, f.n_w, tolerance(t));
+  compare(what, "y", by[0], gy, t, f.y, f.n_y, tolerance(t));
+  compare(what, "dx", by[1], gdx, t, f.dx, f.n_x, tolerance(t));
+  compare(what, "dw", by[2], gdw, NNRT_f32, f.dw, f.n_w, tolerance(t));
   CHECK(!conv_direct(t, &f.s, gy, gx, gw) && !conv_direct_back_x(t, &f.s, gdx, gw, gdy) &&
             !conv_direct_back_w(t, &f.s, gdw, gx, gdy),
         "%s: directly: failed", what);
-  compare(what, "y, directly", gy, t, f.y, f.n_y, tolerance(t));
-  compare(what, "dx, directly", gdx, t, f.dx, f.n_x, tolerance(t));
-  compare(what, "dw, directly", gdw, NNRT_f32, f.dw, f.n_w, 1e-5);
+  compare(what, "y", "directly", gy, t, f.y, f.n_y, tolerance(t));
+  compare(what, "dx", "directly", gdx, t, f.dx, f.n_x, tolerance(t));
+  compare(what, "dw", "directly", gdw, NNRT_f32, f.dw, f.n_w, 1e-5);
   for (int i = 0; i < 3; i++)
     nnrt_prep_free(p[i]);
   void *const there[] = {gx, gw, gdy, gy, gdx, gdw};

@@ -206,9 +206,31 @@ static cudnnStatus_t check_conv(const Descriptor *op) {
   for (int i = 0; i < c.n; i++) {
     if (c.low[i] < 0 || c.high[i] < 0 || c.stride[i] < 1 || c.dilation[i] < 1)
       return BAD("convolution: a padding, stride or dilation is too small");
+    // Engines of 9.19 take it, and some compute another gradient.
+    if (c.low[i] != c.high[i]) return BAD("convolution: dimension %d is padded unevenly", i);
     int64_t room = c.x.dim[i + 2] + c.low[i] + c.high[i] - (c.w.dim[i + 2] - 1) * c.dilation[i] - 1;
     if (room < 0 || room / c.stride[i] + 1 != c.y.dim[i + 2])
       return BAD("convolution: dimension %d of y does not fit", i);
+  }
+  return CUDNN_STATUS_SUCCESS;
+}
+
+// Of attention backward (more than two products), 9.19 computes other gradients where it has to
+// broadcast a mask along queries or keys.
+static cudnnStatus_t check_masks(const Attribute *ops) {
+  int n_products = 0;
+  for (int64_t i = 0; i < ops->n; i++)
+    n_products += ((Descriptor **)ops->at)[i]->type == D(OPERATION_MATMUL);
+  for (int64_t i = 0; i < ops->n && n_products > 2; i++) {
+    const Descriptor *op = ((Descriptor **)ops->at)[i];
+    if (op->type != D(OPERATION_POINTWISE) || !find(op, A(OPERATION_POINTWISE_BDESC)) ||
+        number(child(op, A(OPERATION_POINTWISE_PW_DESCRIPTOR)), A(POINTWISE_MODE), 0) !=
+            CUDNN_POINTWISE_ADD)
+      continue;
+    Tensor b = cudnn_operand(op, A(OPERATION_POINTWISE_BDESC));
+    Tensor y = cudnn_operand(op, A(OPERATION_POINTWISE_YDESC));
+    for (int k = 2; k < b.rank && !b.by_value && !b.is_virtual; k++)
+      if (b.dim[k] != y.dim[k]) return BAD("attention backward: a mask is broadcast along %d", k);
   }
   return CUDNN_STATUS_SUCCESS;
 }
@@ -239,7 +261,7 @@ static cudnnStatus_t check_graph(const Descriptor *g) {
       if (seen[i] != seen[j] &&
           number(seen[i], A(TENSOR_UNIQUE_ID), 0) == number(seen[j], A(TENSOR_UNIQUE_ID), 0))
         return BAD("two tensors have one id");
-  return CUDNN_STATUS_SUCCESS;
+  return check_masks(ops);
 }
 
 cudnnStatus_t cudnn_check_graph(const Descriptor *d) {
