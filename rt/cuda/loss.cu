@@ -113,9 +113,10 @@ struct RowBack {
   int64_t label; // counted from the first class that is here
   bool counts;
 };
-template <class T> static __device__ inline void back_one(T *y, float x, int64_t j, RowBack r) {
+template <class T>
+static __device__ inline void back_one(T *y, float x, bool is_label, const RowBack &r) {
   float p = exp_for<T>(x - r.lse);
-  store(y, r.counts ? (p - (j == r.label ? 1.0f : 0.0f)) * r.dloss : 0.0f);
+  store(y, r.counts ? (p - (is_label ? 1.0f : 0.0f)) * r.dloss : 0.0f);
 }
 
 template <class T, bool BY_WARPS>
@@ -138,7 +139,7 @@ static __global__ void __launch_bounds__(BY_WARPS ? BLOCK : LARGE)
     RowBack r = {lse[row], dloss[row], label - classes.from, kind == HERE || kind == ELSEWHERE};
     RowPacks at = row_packs<T, V>(x, c);
     if ((uintptr_t)x % 16 != (uintptr_t)y % 16) at = RowPacks{0, 0};
-    if (lane < at.head) back_one(y + lane, load(x + lane), lane, r);
+    if (lane < at.head) back_one(y + lane, load(x + lane), lane == r.label, r);
     for (int64_t from = at.head + lane * V; from < at.end; from += AT_ONCE * threads * V) {
       Pack<T, V> p[AT_ONCE];
       UNROLL
@@ -148,14 +149,16 @@ static __global__ void __launch_bounds__(BY_WARPS ? BLOCK : LARGE)
       for (int u = 0; u < AT_ONCE; u++) {
         int64_t i = from + u * threads * V;
         if (i >= at.end) continue;
+        int64_t from_label = r.label - i;
+        int label = from_label >= 0 && from_label < V ? (int)from_label : -1;
         UNROLL
         for (int k = 0; k < V; k++)
-          back_one(&p[u].at[k], load(&p[u].at[k]), i + k, r);
+          back_one(&p[u].at[k], load(&p[u].at[k]), k == label, r);
         write_pack(y + i, p[u]);
       }
     }
     for (int64_t i = at.end + lane; i < c; i += threads)
-      back_one(y + i, load(x + i), i, r);
+      back_one(y + i, load(x + i), i == r.label, r);
   }
 }
 

@@ -146,18 +146,18 @@ static __global__ void norm_long_rows(T *s, T *y, float *mean, float *rstd, cons
 // -- Backward.  With h = (x - mean) rstd and e = dy g:  dx = rstd (e - mean(e) - h mean(e h)), dg
 // the sum of dy h over rows, db that of dy.  Not CENTRED: without mean(e) and db.
 
-template <class T, int V, int THREADS, bool CENTRED>
-static __global__ void norm_back_rows(T *dx, float *parts, const T *dr, const T *x,
-                                      const float *__restrict__ g, const float *mean,
-                                      const float *rstd, const T *dy, int64_t m, int64_t n) {
-  Pack<T, V> held[HELD / V], held_dy[HELD / V], held_dr[HELD / V];
-  float dg[HELD / V][V] = {}, db[HELD / V][V] = {};
+template <class T, int V, int THREADS, bool CENTRED, int PACKS>
+static __global__ void __launch_bounds__(BLOCK, PACKS *V <= 3 * HELD / 4 ? 2 : 1)
+    norm_back_rows(T *dx, float *parts, const T *dr, const T *x, const float *__restrict__ g,
+                   const float *mean, const float *rstd, const T *dy, int64_t m, int64_t n) {
+  Pack<T, V> held[PACKS], held_dy[PACKS], held_dr[PACKS];
+  float dg[PACKS][V] = {}, db[PACKS][V] = {};
   int lane = group_lane<THREADS>();
   for (int64_t row = group_row<THREADS>(); row < m; row += group_rows<THREADS>()) {
     float middle = CENTRED ? mean[row] : 0.0f, r = rstd[row];
     Pair sum = {0, 0};
     UNROLL
-    for (int h = 0; h < HELD / V; h++) {
+    for (int h = 0; h < PACKS; h++) {
       int64_t i = ((int64_t)h * THREADS + lane) * V;
       if (i >= n) continue;
       held[h] = read_pack<T, V>(x + row * n + i);
@@ -177,7 +177,7 @@ static __global__ void norm_back_rows(T *dx, float *parts, const T *dr, const T 
     sum = group_sum<THREADS>(sum);
     float mean_e = CENTRED ? sum.a / (float)n : 0.0f, mean_eh = sum.b / (float)n;
     UNROLL
-    for (int h = 0; h < HELD / V; h++) {
+    for (int h = 0; h < PACKS; h++) {
       int64_t i = ((int64_t)h * THREADS + lane) * V;
       if (i >= n) continue;
       float gain[V];
@@ -195,7 +195,7 @@ static __global__ void norm_back_rows(T *dx, float *parts, const T *dr, const T 
   float *mine = parts + (int64_t)blockIdx.x * (CENTRED ? 2 : 1) * n;
   if (THREADS != WARP) {
     UNROLL
-    for (int h = 0; h < HELD / V; h++) {
+    for (int h = 0; h < PACKS; h++) {
       UNROLL
       for (int k = 0; k < V; k++) {
         int64_t i = ((int64_t)h * THREADS + lane) * V + k;
@@ -211,7 +211,7 @@ static __global__ void norm_back_rows(T *dx, float *parts, const T *dr, const T 
   for (int which = 0; which < (CENTRED ? 2 : 1); which++) {
     __syncthreads();
     UNROLL
-    for (int h = 0; h < HELD / V; h++) {
+    for (int h = 0; h < PACKS; h++) {
       UNROLL
       for (int k = 0; k < V; k++) {
         int64_t i = ((int64_t)h * THREADS + lane) * V + k;
@@ -324,16 +324,31 @@ static int forward(T *s, T *y, float *mean, float *rstd, const T *x, const T *r,
              : forward_rows<CENTRED, T, 1>(s, y, mean, rstd, x, r, g, b, m, n, eps);
 }
 
+// norm_back_rows for rows of so many packs a thread: what it holds of fewer takes fewer registers,
+// so that more blocks run at once.
+template <class T, int V, int THREADS, bool CENTRED, class... A>
+static int launch_back_rows(int64_t n, int64_t blocks, int64_t shared, A... arguments) {
+  constexpr int MOST = HELD / V, QUARTER = V == 1 ? MOST : MOST / 4;
+  int64_t packs = ceil_div(n, (int64_t)THREADS * V);
+  auto kernel =
+      packs <= QUARTER       ? norm_back_rows<T, V, THREADS, CENTRED, QUARTER>
+      : packs <= 2 * QUARTER ? norm_back_rows<T, V, THREADS, CENTRED, least_of(2 * QUARTER, MOST)>
+      : packs <= 3 * QUARTER ? norm_back_rows<T, V, THREADS, CENTRED, least_of(3 * QUARTER, MOST)>
+                             : norm_back_rows<T, V, THREADS, CENTRED, MOST>;
+  return launch(kernel, (unsigned)blocks, BLOCK, shared, arguments..., n);
+}
+
 template <bool CENTRED, class T, int V>
 static int backward_rows(T *dx, float *dg, float *db, const T *dr, const T *x, const float *g,
                          const float *mean, const float *rstd, const T *dy, int64_t m, int64_t n) {
   constexpr int THREADS = V == 1 ? WARP : BLOCK; // of rows that a block holds; V is not 1 then
   bool warp = n <= WARP * HELD, block = !warp && V > 1 && n <= BLOCK * HELD;
   int64_t columns = CENTRED ? 2 * n : n, n_parts;
+  int64_t held = ceil_div(n, warp ? WARP : THREADS), at_once = held <= HELD / 4 ? 4 : 2; // blocks
   if (warp)
-    n_parts = least(ceil_div(m, ROWS), 2 * nnrt_gpu()->processors);
+    n_parts = least(ceil_div(m, ROWS), at_once * nnrt_gpu()->processors);
   else if (block)
-    n_parts = least(m, 2 * nnrt_gpu()->processors);
+    n_parts = least(m, at_once * nnrt_gpu()->processors);
   else
     n_parts = parts_for(m, n, WARP, 4 * ROWS);
   n_parts = most(n_parts, 1);
@@ -341,11 +356,11 @@ static int backward_rows(T *dx, float *dg, float *db, const T *dr, const T *x, c
   if (!parts) return NNRT_MEMORY;
   int code;
   if (warp) {
-    code = launch(norm_back_rows<T, V, WARP, CENTRED>, (unsigned)n_parts, BLOCK,
-                  ROWS * n * (int64_t)sizeof(float), dx, parts, dr, x, g, mean, rstd, dy, m, n);
+    code = launch_back_rows<T, V, WARP, CENTRED>(n, n_parts, ROWS * n * (int64_t)sizeof(float), dx,
+                                                 parts, dr, x, g, mean, rstd, dy, m);
   } else if (block) {
-    code = launch(norm_back_rows<T, V, THREADS, CENTRED>, (unsigned)n_parts, BLOCK, 0, dx, parts,
-                  dr, x, g, mean, rstd, dy, m, n);
+    code = launch_back_rows<T, V, THREADS, CENTRED>(n, n_parts, 0, dx, parts, dr, x, g, mean, rstd,
+                                                    dy, m);
   } else {
     code = launch(norm_back_long_rows<T, V, CENTRED>, blocks_for_rows(m, 1), BLOCK, 0, dx, dr, x, g,
                   mean, rstd, dy, m, n);

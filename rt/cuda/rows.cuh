@@ -42,6 +42,9 @@ static inline int64_t ceil_div(int64_t a, int64_t b) {
 static inline int64_t least(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
+constexpr int least_of(int a, int b) {
+  return a < b ? a : b;
+}
 static inline int64_t most(int64_t a, int64_t b) {
   return a > b ? a : b;
 }
@@ -68,8 +71,17 @@ template <class T> struct Width {
 template <class T, int V> static __device__ inline Pack<T, V> read_pack(const T *at) {
   return *(const Pack<T, V> *)at;
 }
+// As words: of a pack of 16-bit elements that were made one by one, the compiler may make a store
+// of each.
 template <class T, int V> static __device__ inline void write_pack(T *at, const Pack<T, V> &p) {
-  *(Pack<T, V> *)at = p;
+  constexpr int BYTES = sizeof p, WORDS = BYTES < 4 ? 1 : BYTES / 4;
+  if (V == 1 || BYTES < 4) {
+    *(Pack<T, V> *)at = p;
+  } else {
+    Pack<unsigned, WORDS> words;
+    memcpy(&words, &p, BYTES);
+    *(Pack<unsigned, WORDS> *)at = words;
+  }
 }
 // V floats (or doubles, or integers) that lie at a multiple of 16 when V is not 1.
 template <int V> static __device__ inline void read_floats(float (&to)[V], const float *from) {
