@@ -24,7 +24,7 @@ def check(what, ok, *shown):
     global failures
     if not ok:
         failures += 1
-        print("FAILED:", what, *shown, sep="\n  ")
+        print(f"FAILED: {what}", *shown, sep="\n  ")
 
 
 def finish():
