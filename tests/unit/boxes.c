@@ -317,6 +317,24 @@ static void a_slice_must_be_the_same_rows(void **state) {
   assert_false(same_in_time(&x, &z));
 }
 
+// From a position to the next along an axis: that coordinate alone grows, by one, wherever an axis
+// of time stands.
+static void a_stride_is_a_step_along_its_axis(void **state) {
+  (void)state;
+  for (int m = 0; m < N_MESHES; m++)
+    for (int axis = 0; axis < meshes[m].n_axes; axis++)
+      for (int at = 0; at < meshes[m].n_devices; at++) {
+        Place from = mesh_place(&meshes[m], at, 0);
+        if (meshes[m].axis[axis].time || from.coord[axis] + 1 == meshes[m].axis[axis].size)
+          continue;
+        int next = at + mesh_stride(&meshes[m], axis);
+        assert_in_range(next, 0, meshes[m].n_devices - 1);
+        Place to = mesh_place(&meshes[m], next, 0);
+        for (int i = 0; i < meshes[m].n_axes; i++)
+          assert_int_equal(to.coord[i], from.coord[i] + (i == axis));
+      }
+}
+
 TEST_GROUP(boxes) {
   if (str_equal(group_option, "all")) stride = 1;
   const struct CMUnitTest tests[] = {
@@ -325,6 +343,7 @@ TEST_GROUP(boxes) {
       cmocka_unit_test(the_nearest_copy_is_taken),
       cmocka_unit_test(shares_stay_on_their_devices),
       cmocka_unit_test(a_slice_must_be_the_same_rows),
+      cmocka_unit_test(a_stride_is_a_step_along_its_axis),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
