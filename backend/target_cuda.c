@@ -43,13 +43,20 @@ static bool is_program(const char *path) {
   return is_file(path) && access(path, X_OK) == 0;
 }
 
+// The next folder of a list like PATH, or NULL behind the last.
+static const char *next_folder(Arena *a, const char **list) {
+  *list += strspn(*list, ":");
+  size_t n = strcspn(*list, ":");
+  const char *folder = n ? str_copy_n(a, *list, n) : NULL;
+  *list += n;
+  return folder;
+}
+
 static const char *on_path(Arena *a, const char *name) {
-  const char *path = getenv("PATH");
-  for (const char *p = path ? path : ""; *p;) {
-    size_t n = strcspn(p, ":");
-    const char *file = str_format(a, "%.*s/%s", (int)n, p, name);
-    if (n && is_program(file)) return file;
-    p += n + (p[n] == ':');
+  const char *path = getenv("PATH"), *folder;
+  while (path && (folder = next_folder(a, &path))) {
+    const char *file = str_format(a, "%s/%s", folder, name);
+    if (is_program(file)) return file;
   }
   return NULL;
 }
@@ -79,11 +86,9 @@ static Folders library_folders(Arena *a, const char *nvcc) {
   if (bin) *bin = 0;
   for (size_t i = 0; bin && i < sizeof of_toolkit / sizeof *of_toolkit; i++)
     add_folder(a, &f, str_format(a, "%s/../%s", real, of_toolkit[i]));
-  for (const char *p = NNAOT_CUDA_FOLDERS; *p;) {
-    size_t n = strcspn(p, ":");
-    add_folder(a, &f, str_copy_n(a, p, n));
-    p += n + (p[n] == ':');
-  }
+  const char *list = NNAOT_CUDA_FOLDERS, *folder;
+  while ((folder = next_folder(a, &list)))
+    add_folder(a, &f, folder);
   return f;
 }
 
