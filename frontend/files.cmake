@@ -15,6 +15,7 @@ set(FRONTEND_FILES
   onnx_shape.c
   onnx_skeleton.c
   onnx_tensor.c
+  onnx_ties.c
   onnx_torch.c
   onnx_weights.c
   onnx_wire.c

@@ -35,6 +35,7 @@ typedef enum OnnxWhy {
   WHY_parameter,
   WHY_buffer,
   WHY_folded,
+  WHY_tied,
   WHY_number,
   WHY_integer,
   WHY_scalar,

@@ -39,6 +39,8 @@ static const Reason reasons[] = {
     [WHY_parameter] = {"PyTorch calls it a parameter", .trained = true},
     [WHY_buffer] = {"PyTorch calls it a buffer"},
     [WHY_folded] = {"the exporter computed it from parameters", .trained = true, .doubtful = true},
+    [WHY_tied] = {"a copy of another weight, which trains apart", .trained = true,
+                  .doubtful = true},
     [WHY_number] = {"a number of the program", .constant = true},
     [WHY_integer] = {"integers", .constant = true},
     [WHY_plain] = {"a floating-point initializer", .trained = true},
@@ -97,7 +99,7 @@ static OnnxWhy by_metadata(const Import *im, const char *name, int rank) {
 
 // PyTorch's names of parameters are words with dots between them.  TensorFlow's have slashes and
 // colons, as those of its constants have, but a variable is read.
-static bool is_made_up(const char *name) {
+bool onnx_is_made_up(const char *name) {
   if (strstr(name, "ReadVariableOp")) return false;
   return strpbrk(name, "/:") || is_numbered(name, strlen(name)) ||
          name[strspn(name, "0123456789")] == '\0' || str_starts(name, "const_") ||
@@ -135,7 +137,7 @@ OnnxWhy onnx_why(Import *im, const char *name, const OnnxTensor *t, const Loc *l
   if (im->has_origins) return by_metadata(im, name, t->rank);
   if (!is_finite(im, t, loc)) return WHY_not_finite;
   if (t->rank > 1 || t->count != 1) return WHY_plain;
-  if (is_made_up(name)) return WHY_made_up;
+  if (onnx_is_made_up(name)) return WHY_made_up;
   return t->rank == 0 ? WHY_scalar : WHY_plain;
 }
 
@@ -149,6 +151,10 @@ static OnnxWhy *why_of(Import *im, const Value *v) {
   while (im->why.n <= (int)v->id)
     vec_push(im->a, &im->why, WHY_plain);
   return &im->why.at[v->id];
+}
+
+OnnxWhy onnx_why_of(const Import *im, const Value *v) {
+  return (int)v->id < im->why.n ? im->why.at[v->id] : WHY_plain;
 }
 
 void onnx_decide(Import *im, Value *v, OnnxWhy why) {
@@ -220,7 +226,7 @@ static void warn_of_folded(Import *im) {
   const char *first = NULL;
   for (int i = 0; i < im->g->n_params; i++) {
     const Value *v = im->g->params[i];
-    if (v->role == ROLE_weight && *why_of(im, v) == WHY_folded && !n++) first = v->label;
+    if (v->role == ROLE_weight && onnx_why_of(im, v) == WHY_folded && !n++) first = v->label;
   }
   if (!n) return;
   diag_warning(
@@ -235,6 +241,7 @@ static void warn_of_folded(Import *im) {
 void onnx_settle_weights(Import *im) {
   keep_epsilons(im);
   keep_images(im);
+  onnx_warn_of_ties(im);
   warn_of_folded(im);
   OnnxFindings *out = im->o->findings;
   if (!out) return;
@@ -242,7 +249,7 @@ void onnx_settle_weights(Import *im) {
   for (int i = 0; i < im->g->n_params; i++) {
     const Value *v = im->g->params[i];
     if (v->role != ROLE_weight) continue;
-    const Reason *why = &reasons[*why_of(im, v)];
+    const Reason *why = &reasons[onnx_why_of(im, v)];
     out->weights[out->n_weights++] =
         (OnnxWeight){str_copy(out->arena, v->label), why->text, why->doubtful};
   }

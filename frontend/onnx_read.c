@@ -157,10 +157,11 @@ typedef struct Span {
 
 // A field made of two is written last, when both are known: the name of a node's op or of a
 // function and its overload; of a value, what PyTorch's exporter says it is and what it was folded
-// from.  The call that a node was exported from becomes its doc_string.
+// from.  The doc_string of a node becomes the module and the call that it was exported from, a line
+// each.
 typedef struct Named {
   uint64_t name_field, overload_field;
-  Span name, overload, call;
+  Span name, overload, module, call;
 } Named;
 
 static bool slim_message(Slim *s, const ProtobufCMessageDescriptor *type, int64_t from, int64_t to,
@@ -211,7 +212,7 @@ static bool span_is(const Slim *s, Span span, const char *text) {
   return (size_t)(span.to - span.from) == n && memcmp(s->at + span.from, text, n) == 0;
 }
 
-// A key and its value, of which three are of interest.
+// A key and its value, of which four are of interest.
 static bool read_metadata(Slim *s, Span span, Named *named) {
   Span part[3] = {{0, 0}, {0, 0}, {0, 0}};
   for (int64_t at = span.from; at < span.to;) {
@@ -230,6 +231,7 @@ static bool read_metadata(Slim *s, Span span, Named *named) {
   if (span_is(s, part[ENTRY_KEY], "pkg.torch.export.graph_signature.InputSpec.kind"))
     named->name = value;
   if (span_is(s, part[ENTRY_KEY], "pkg.onnxscript.optimizer.folded_from")) named->overload = value;
+  if (span_is(s, part[ENTRY_KEY], "pkg.torch.onnx.name_scopes")) named->module = value;
   if (span_is(s, part[ENTRY_KEY], "pkg.torch.onnx.fx_node")) named->call = value;
   return true;
 }
@@ -277,12 +279,14 @@ static bool slim_newer(Slim *s, const ProtobufCMessageDescriptor *type, uint64_t
 }
 
 static void put_name(Slim *s, const ProtobufCMessageDescriptor *type, const Named *named) {
-  int64_t call = named->call.to - named->call.from;
-  if (call && type == &onnx__node_proto__descriptor) {
+  int64_t module = named->module.to - named->module.from, call = named->call.to - named->call.from;
+  if (module + call && type == &onnx__node_proto__descriptor) {
     put_varint(s, NODE_DOC_STRING << 3 | WIRE_bytes);
-    put_varint(s, (uint64_t)call);
+    put_varint(s, (uint64_t)(module + 1 + call));
+    put_bytes(s, named->module.from, named->module.to);
+    strbuf_add(&s->out, "\n");
     put_bytes(s, named->call.from, named->call.to);
-    s->heap += call + HEAP_PER_PIECE;
+    s->heap += module + 1 + call + HEAP_PER_PIECE;
   }
   if (!named->name_field || (named->name.to == 0 && named->overload.to == 0)) return;
   int64_t n = named->name.to - named->name.from, more = named->overload.to - named->overload.from;

@@ -21,8 +21,8 @@ typedef struct OnnxFile {
 // of a node or a function is part of its name ("Name:overload"), and the default attributes of a
 // function are those of a node in it without op_type.  The
 // doc_string of a value is "KIND:SOURCES" where PyTorch's exporter says what it is, an input of
-// what kind and folded from which values, and that of a node the call it was exported from (see
-// onnx_torch.c); otherwise they are absent.  False when it has reported why not.
+// what kind and folded from which values, and that of a node the module and the call that it was
+// exported from (see onnx_torch.c); otherwise they are absent.  False when it has reported why not.
 bool onnx_open(OnnxFile *f, const char *path, const ProtobufCMessageDescriptor *type, Arena *a,
                Diag *d);
 void onnx_close(OnnxFile *f);

@@ -1,17 +1,18 @@
-// The call of PyTorch that a node was exported from.
+// The call of PyTorch that a node was exported from, and the module that called.
 //
-// The exporter (dynamo=True) keeps it in the metadata of the node, as torch.fx prints it:
+// The exporter (dynamo=True) keeps both in the metadata of the node, names of modules with the
+// node's own last, and the call as torch.fx prints it:
 //
+//     ['', 'layer1', 'layer1.bn', 'batch_norm']
 //     %bn : [num_users=3] = call_function[target=torch.ops.aten._native_batch_norm_legit_functional
 //     .default](args = (%x, %weight, %bias, %mean, %var, True, 0.1, 1e-05), kwargs = {})
 //
-// It has two things that the operator in ONNX lacks: whether a BatchNormalization is that of
+// The call has two things that the operator in ONNX lacks: whether a BatchNormalization is that of
 // model.train(), and the padding_idx of an Embedding.
 
 #include <string.h>
 
-#include "frontend/onnx_node.h"
-#include "frontend/onnx_read.h"
+#include "frontend/onnx_walk.h"
 
 // The text between `from` and the character in `ends` that is in no brackets or quotes.
 static const char *find_end(const char *from, const char *ends) {
@@ -50,4 +51,25 @@ const char *node_torch_arg(const Node *n, int i) {
     if (*end == ')') return NULL;
     at = end;
   }
+}
+
+const char *onnx_module_name(Arena *a, const Onnx__NodeProto *node) {
+  const char *scopes = onnx_str(node->doc_string), *name = onnx_str(node->name);
+  if (*scopes == '[') {
+    const char *end = scopes + strcspn(scopes, "\n"), *last = NULL, *own = NULL;
+    for (const char *at = scopes; at < end; at++) {
+      if (*at != '\'' || (at[-1] != '[' && at[-1] != ' ')) continue;
+      last = own;
+      own = at + 1;
+    }
+    return last ? str_copy_n(a, last, strcspn(last, "'")) : NULL;
+  }
+  // The other exporter (dynamo=False): /layer1/bn/BatchNormalization
+  const char *slash = strrchr(name, '/');
+  if (*name != '/' || slash == name) return NULL;
+  char *module = arena_copy(a, name + 1, (size_t)(slash - name));
+  module[slash - name - 1] = 0;
+  for (char *at = module; *at; at++)
+    if (*at == '/') *at = '.';
+  return module;
 }

@@ -92,10 +92,19 @@ void onnx_read_origins(Import *im);
 OnnxWhy onnx_why(Import *im, const char *name, const OnnxTensor *t, const Loc *loc);
 bool onnx_is_constant(OnnxWhy why, const OnnxTensor *t);
 void onnx_decide(Import *im, Value *v, OnnxWhy why);
+OnnxWhy onnx_why_of(const Import *im, const Value *v);
+// Is the name of an initializer one that an exporter made up?
+bool onnx_is_made_up(const char *name);
 // The same of a weight that is trained only because nothing says otherwise; v may be anything.
 void onnx_keep(Import *im, Value *v, OnnxWhy why);
 // When all nodes have been imported.
 void onnx_settle_weights(Import *im);
+
+// onnx_torch.c: the module of PyTorch that the node is of, "layer1.bn"; NULL where nothing says so.
+const char *onnx_module_name(Arena *a, const Onnx__NodeProto *node);
+
+// onnx_ties.c: warns of weights that an exporter has taken apart, or made one.
+void onnx_warn_of_ties(Import *im);
 
 // onnx_devices.c: multi-device annotations.  A node's are read when it has been imported; all of
 // them become the module's at the end.  False when something was reported.

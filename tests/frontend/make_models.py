@@ -163,6 +163,9 @@ def types():
     return model(cast, [value("x", [2])], "y", [h, d, b])
 
 
+KIND, SOURCES = "pkg.torch.export.graph_signature.InputSpec.kind", "pkg.onnxscript.optimizer.folded_from"
+
+
 def origins():
     """What PyTorch's exporter says of initializers: a parameter, its transpose, a buffer, a number."""
     m = model([node("MatMul", "x w", "a"), node("Add", "a freqs", "b"), node("MatMul", "b val_9", "c"),
@@ -170,9 +173,8 @@ def origins():
               [value("x", [1, 2])], "y",
               [weight("w", 2, 2), weight("freqs", 2), weight("val_9", 2, 3),
                numpy_helper.from_array(np.array(0.5, np.float32), "val_33")])
-    kind, source = "pkg.torch.export.graph_signature.InputSpec.kind", "pkg.onnxscript.optimizer.folded_from"
-    for name, key, text in (("w", kind, "PARAMETER"), ("freqs", kind, "BUFFER"), ("val_9", source, "['fc.weight']"),
-                            ("val_33", source, "['val_13']")):
+    for name, key, text in (("w", KIND, "PARAMETER"), ("freqs", KIND, "BUFFER"), ("val_9", SOURCES, "['fc.weight']"),
+                            ("val_33", SOURCES, "['val_13']")):
         v = m.graph.value_info.add(name=name)
         v.metadata_props.add(key=key, value=text)
     return m
@@ -247,6 +249,35 @@ def batch_norm(call=None, producer="pytorch", twice=False, **attributes):
                              f"torch.ops.aten.{call}), kwargs = {{}})")
     m = model(nodes, [value("x", ["N", 3])], "y", [weight(w, 3) for w in ("g", "b", "mean", "var")])
     return produced_by(m, producer)
+
+
+def untied(copy, tables=1, **metadata):
+    """An embedding, and a product with its transpose: one parameter until an exporter folded the Transpose."""
+    w = np.arange(20, dtype=np.float32).reshape(5, 4) / 7
+    m = model([node("Gather", "e.weight i", "h"), node("MatMul", f"h {copy}", "y0")]
+              + [node("Gather", f"again{k} i", f"h{k}") for k in range(1, tables)]
+              + [node("Sum" if tables > 1 else "Identity", " ".join(["y0"] + [f"h{k}p" for k in range(1, tables)]), "y")]
+              + [node("MatMul", f"h{k} {copy}", f"h{k}p") for k in range(1, tables)],
+              [value("i", [3], I64)], "y",
+              [numpy_helper.from_array(w, "e.weight"), numpy_helper.from_array(np.ascontiguousarray(w.T), copy)]
+              + [numpy_helper.from_array(w, f"again{k}") for k in range(1, tables)])
+    for name, (key, text) in metadata.items():
+        m.graph.value_info.add(name=name.replace("_weight", ".weight")).metadata_props.add(key=key, value=text)
+    return m
+
+
+def made_one(reading, scopes=False):
+    """Two norms that read one gain, by nodes of these modules; or a gain that an Identity gives a second name."""
+    one = numpy_helper.from_array(np.ones(4, np.float32), "n1.weight")
+    first, second = reading
+    identity = second.endswith(".weight")
+    nodes = [node("Identity", "n1.weight", second, "Identity_1")] if identity else []
+    nodes += [node("LayerNormalization", "x n1.weight", "h", "ln1" if scopes else f"/{first.replace('.', '/')}/LayerNormalization"),
+              node("LayerNormalization", f"h {second if identity else 'n1.weight'}", "y",
+                   "ln2" if scopes else f"/{second.removesuffix('.weight').replace('.', '/')}/LayerNormalization")]
+    for n, module in zip(nodes, reading) if scopes else ():
+        n.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=f"['', 'stack', '{module}', 'layer_norm']")
+    return model(nodes, [value("x", [2, 4])], "y", [one])
 
 
 def inference_forms():
@@ -399,6 +430,13 @@ def main():
               deep, merged, attribute):
         save(f.__name__, f())
     legit = "_native_batch_norm_legit_functional.default](args = (%x, %g, [%b, (%c)], %mean, %var, True, 0.1, 1e-05"
+    save("untied", untied("onnx::MatMul_6"))
+    save("untied_twice", untied("onnx::MatMul_6", 2))
+    save("untied_folded", untied("val_0", e_weight=(KIND, "PARAMETER"), val_0=(SOURCES, "['e.weight']")))
+    save("made_one", made_one(("n1", "n2")))
+    save("made_one_scopes", made_one(("n1", "n2"), scopes=True))
+    save("made_one_identity", made_one(("n1", "n2.weight")))
+    save("called_twice", made_one(("block.n1", "block.n1_1")))
     save("batch_norm_legit", batch_norm(legit))
     save("batch_norm_call", batch_norm("batch_norm.default](args = (%x, %g, %b, %mean, %var, True, 0.1, 1e-05, True"))
     save("batch_norm_eval", batch_norm(legit.replace("functional", "no_training").replace("True, ", "")))
