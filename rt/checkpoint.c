@@ -257,8 +257,12 @@ bool nnrt_checkpoint_load(const Checkpoints *c, NnrtRank *r, int64_t step, DataO
     why(w, "checkpoint '%s' cannot be used: %s", path, damage.text);
   } else {
     ok = load_tensors(&f, r, step, path, w);
-    out_order->seed = int_text(&f, "seed", 0);
-    out_order->rows = int_text(&f, "rows", 0);
+    *out_order = (DataOrder){.seed = int_text(&f, "seed", 0),
+                             .rows = int_text(&f, "rows", 0),
+                             .first = step,
+                             .read = int_text(&f, "rows_read", -1),
+                             .length = int_text(&f, "row_tokens", 0),
+                             .lr_steps = int_text(&f, "lr_steps", -1)};
     const char *shuffle = nnrt_st_text(&f, "shuffle");
     out_order->shuffle = shuffle && strcmp(shuffle, "none") != 0;
     out_order->shuffle_seed = int_text(&f, "shuffle", 0);
@@ -285,7 +289,7 @@ static void add_text(Writer *wr, char *key, char *value) {
 static void list_contents(Writer *wr, const NnrtProgram *p, int64_t step, const DataOrder *order) {
   const NnrtGraph *g = &p->train;
   wr->tensor = nnrt_must_alloc((size_t)(g->n_tensors + 1) * sizeof *wr->tensor);
-  wr->text = nnrt_must_alloc((size_t)(g->n_tensors + 8) * sizeof *wr->text);
+  wr->text = nnrt_must_alloc((size_t)(g->n_tensors + 12) * sizeof *wr->text);
   add_text(wr, nnrt_must_format("header"), nnrt_must_format("%s", zeros)); // must be the first
   add_text(wr, nnrt_must_format("nnaot"), nnrt_must_format("checkpoint of %s", p->model));
   add_text(wr, nnrt_must_format("step"), nnrt_must_format("%lld", (long long)step));
@@ -294,6 +298,13 @@ static void list_contents(Writer *wr, const NnrtProgram *p, int64_t step, const 
            order->shuffle ? nnrt_must_format("%lld", (long long)order->shuffle_seed)
                           : nnrt_must_format("none"));
   add_text(wr, nnrt_must_format("rows"), nnrt_must_format("%lld", (long long)order->rows));
+  add_text(wr, nnrt_must_format("rows_read"), nnrt_must_format("%lld", (long long)order->read));
+  if (order->length)
+    add_text(wr, nnrt_must_format("row_tokens"),
+             nnrt_must_format("%lld", (long long)order->length));
+  if (order->lr_steps >= 0)
+    add_text(wr, nnrt_must_format("lr_steps"),
+             nnrt_must_format("%lld", (long long)order->lr_steps));
   for (int i = 0; i < g->n_tensors; i++) {
     const NnrtTensor *t = &g->tensors[i];
     if (!nnrt_tensor_saved(t)) continue;

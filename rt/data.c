@@ -1,8 +1,9 @@
 // Rows for inputs.
 //
-// Sample number s*B + i, for row i of step s, is row (s*B + i) modulo the number of rows, or what
-// that epoch's permutation makes of it: a function of seed, epoch and sample, never of rank.  A
-// rank copies what its part of an input needs and touches nothing else of the mapped file.
+// Row i of a step is sample number n + i, if the steps before it read n: that is row (n + i) modulo
+// the number of rows, or what that epoch's permutation makes of it: a function of seed, epoch and
+// sample, never of rank.  A rank copies what its part of an input needs and touches nothing else of
+// the mapped file.
 
 #include <stdlib.h>
 #include <string.h>
@@ -142,6 +143,7 @@ bool nnrt_data_open(Data *d, const NnrtProgram *p, const NnrtGraph *g, const Fla
       return why(w, "--%s %s=%s: this has %lld rows, an input before it %lld", flag, t->name,
                  s->path, (long long)s->rows, (long long)d->rows);
     if (s->rows) d->rows = s->rows;
+    if (s->tokens) d->length = t->dim[1];
   }
   return true;
 }
@@ -203,6 +205,10 @@ static bool put_elements(NnrtRank *r, char *to, const Source *s, const uint8_t *
   return true;
 }
 
+int64_t nnrt_rows_read(const Data *d, const DataOrder *order, int64_t step) {
+  return order->read + (step - order->first) * d->batch;
+}
+
 static bool feed_source(const Data *d, const DataOrder *order, const Source *s, NnrtRank *r,
                         int64_t step, Why *w) {
   const NnrtTensor *t = s->input;
@@ -217,7 +223,7 @@ static bool feed_source(const Data *d, const DataOrder *order, const Source *s, 
   for (int64_t i = 0; i < rows; i++) {
     int64_t row = 0;
     if (s->rows) {
-      int64_t sample = step * d->batch + part.start[0] + i;
+      int64_t sample = nnrt_rows_read(d, order, step) + part.start[0] + i;
       row = sample % s->rows;
       if (order->shuffle) row = nnrt_shuffled(row, s->rows, order->shuffle_seed, sample / s->rows);
     }

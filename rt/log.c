@@ -35,12 +35,12 @@ bool nnrt_log_open(Log *l, const char *path, int64_t first_step, Why *w) {
     nnrt_in_close(&old);
   }
   l->path = path;
-  l->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  // Whoever moves or empties the file meanwhile, lines go to its end.
+  l->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (l->fd < 0) return why(w, "cannot write '%s': %s", path, strerror(errno));
   // A pipe or a terminal cannot be cut, and has nothing to be cut.
   if (ftruncate(l->fd, keep) != 0 && errno != EINVAL)
     return why(w, "cannot write '%s': %s", path, strerror(errno));
-  lseek(l->fd, keep, SEEK_SET);
   return true;
 }
 

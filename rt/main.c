@@ -115,9 +115,10 @@ static bool open_schedule(NnrtRun *run, Why *w) {
   const NnrtProgram *p = run->program;
   if (!nnrt_schedule_parse(&run->schedule, p->lr_schedule, f->lr.given ? f->lr.f : p->lr, w))
     return false;
-  if (run->schedule.kind != SCHEDULE_constant && !f->steps.given && !f->epochs.given) {
+  if (run->schedule.kind != SCHEDULE_constant && !f->steps.given && !f->epochs.given &&
+      !f->lr_steps.given) {
     nnrt_say_error("the learning rate's schedule is %s: how many steps it goes on must be said\n"
-                   "hint: --steps N or --epochs N",
+                   "hint: --steps N, --epochs N or --lr-steps N",
                    p->lr_schedule);
     nnrt_end_job(2);
   }
@@ -138,7 +139,6 @@ static bool open_schedule(NnrtRun *run, Why *w) {
       return why(w, "--epochs %lld is too many", (long long)f->epochs.i);
     run->steps /= run->data.batch;
   }
-  run->schedule.horizon = run->steps;
   return true;
 }
 

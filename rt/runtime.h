@@ -201,11 +201,15 @@ bool nnrt_npy_open(Npy *a, const char *path, Why *w);
 
 // ---- data.c, shuffle.c: rows for inputs
 
-// What random numbers and the order of rows depend on.
+// What random numbers, the order of rows and the learning rate depend on.  Steps from `first` on go
+// on behind the `read` rows that those before them read, in batches of whatever size.
 typedef struct DataOrder {
   int64_t seed;
   bool shuffle;
   int64_t shuffle_seed, rows;
+  int64_t first, read;
+  int64_t length;   // of a row of tokens; 0 without tokens
+  int64_t lr_steps; // of the learning rate's schedule; -1: it is constant, or nothing says
 } DataOrder;
 
 // Element i of the permutation of 0..n-1 that belongs to (seed, epoch); in O(1) memory.
@@ -225,10 +229,13 @@ typedef struct Data {
   int n;
   Source *source;
   int64_t rows, batch;
+  int64_t length; // of a row of tokens; 0 without tokens
 } Data;
 bool nnrt_data_open(Data *d, const NnrtProgram *p, const NnrtGraph *g, const Flag *input,
                     const Flag *tokens, const char *prefix, Why *w);
 // Copies this rank's share of micro-batch r->coord of `step` into the slab.
+// Rows that the steps before `step` read.
+int64_t nnrt_rows_read(const Data *d, const DataOrder *order, int64_t step);
 bool nnrt_data_feed(const Data *d, const DataOrder *order, NnrtRank *r, int64_t step, Why *w);
 
 // ---- schedule.c: the learning rate
@@ -239,6 +246,7 @@ typedef struct Schedule {
   int64_t warmup, horizon;
 } Schedule;
 bool nnrt_schedule_parse(Schedule *s, const char *spec, double lr, Why *w);
+// Of a schedule that goes on s->horizon steps.
 double nnrt_schedule_lr(const Schedule *s, int64_t step);
 
 // ---- json.c: a pull parser for one text

@@ -64,7 +64,8 @@ typedef struct Trainer {
   NnrtRun *run;
   const NnrtProgram *p;
   DataOrder order;
-  int64_t first; // step of this run
+  Schedule schedule;
+  int64_t first, steps; // of this run: the step it begins with, and the one before which it ends
   Outputs out, eval_out;
   int *slice;      // [parts] how often each has been in this walk
   double began_at; // the time of the step that is reported next, in µs
@@ -362,12 +363,51 @@ static void choose_order(Trainer *t, const DataOrder *saved) {
                   (long long)given.rows, (long long)saved->rows);
 }
 
+// Behind the last row that was read, by batches of another size too.
+static void choose_position(Trainer *t, const DataOrder *saved) {
+  const NnrtRun *run = t->run;
+  DataOrder *o = &t->order;
+  o->first = saved->first;
+  o->read = saved->read < 0 ? saved->first * run->data.batch : saved->read; // of an older nnaot
+  if (saved->length && o->length && saved->length != o->length)
+    o->read = o->read * saved->length / o->length;
+  if (run->flags.steps.given) return;
+  int64_t epochs = run->flags.epochs.given ? run->flags.epochs.i : 1;
+  int64_t left = epochs * run->data.rows - o->read, batch = run->data.batch;
+  t->steps = o->first + (left > 0 ? (left + batch - 1) / batch : 0);
+}
+
+// Of the schedule, if there is one: what the command line says, what the checkpoint says, or all
+// steps of this run.
+static void choose_horizon(Trainer *t, int64_t saved) {
+  const Flags *f = &t->run->flags;
+  t->schedule = t->run->schedule;
+  if (t->schedule.kind == SCHEDULE_constant) return;
+  t->schedule.horizon = f->lr_steps.given ? f->lr_steps.i : saved >= 0 ? saved : t->steps;
+  t->order.lr_steps = t->schedule.horizon;
+  if (!is_root(t) || saved < 0) return;
+  if (t->schedule.horizon != saved)
+    nnrt_say_note("--lr-steps %lld replaces the checkpoint's %lld: the learning rate jumps",
+                  (long long)t->schedule.horizon, (long long)saved);
+  else if (t->steps != saved && !f->lr_steps.given)
+    nnrt_say_note(
+        "the learning rate's schedule goes on %lld steps, as in the checkpoint; --lr-steps "
+        "says otherwise",
+        (long long)saved);
+}
+
 static bool begin(Trainer *t) {
   NnrtRun *run = t->run;
   NnrtRank *r = t->r;
   int64_t step = -1;
   Why w;
-  t->order = (DataOrder){run->seed, run->flags.shuffle.given, run->flags.shuffle.i, run->data.rows};
+  t->order = (DataOrder){.seed = run->seed,
+                         .shuffle = run->flags.shuffle.given,
+                         .shuffle_seed = run->flags.shuffle.i,
+                         .rows = run->data.rows,
+                         .length = run->data.length,
+                         .lr_steps = -1};
+  t->steps = run->steps;
   nnrt_comm_begin_files(r);
   if (run->flags.resume.given && !find_checkpoint(t, &step)) return false;
   if (step >= 0) {
@@ -378,9 +418,12 @@ static bool begin(Trainer *t) {
       return false;
     }
     choose_order(t, &saved);
+    choose_position(t, &saved);
+    choose_horizon(t, saved.lr_steps);
     t->first = step;
     if (is_root(t)) nnrt_say_note("resuming after step %lld", (long long)step);
   } else {
+    choose_horizon(t, -1);
     nnrt_init_tensors(r, t->order.seed);
   }
   nnrt_init_copies(r);
@@ -431,12 +474,12 @@ static bool end_step(Trainer *t, int64_t step, double ended, const double *out, 
   t->began_at = ended;
   StepReport s = {
       .step = step,
-      .steps = run->steps,
+      .steps = t->steps,
       .first = t->first,
       .loss = t->out.all[0] ? (float)out[0] : NAN,
       .grad_norm = t->out.all[1] ? (float)out[1] : NAN,
       .has_grad_norm = t->out.all[1] != NULL,
-      .lr = nnrt_schedule_lr(&run->schedule, step),
+      .lr = nnrt_schedule_lr(&t->schedule, step),
       .step_ms = ms,
       .samples_per_s = (double)run->data.batch / (ms / 1e3),
   };
@@ -470,7 +513,9 @@ static bool end_step(Trainer *t, int64_t step, double ended, const double *out, 
   if (f->checkpoint_dir.given && (last || is_due(&f->checkpoint_every, step + 1))) {
     nnrt_comm_begin_files(r);
     nnrt_in_use_rest(r);
-    nnrt_checkpoint_save(&run->checkpoints, r, step + 1, &t->order);
+    DataOrder order = t->order;
+    order.read = nnrt_rows_read(&run->data, &order, step + 1);
+    nnrt_checkpoint_save(&run->checkpoints, r, step + 1, &order);
     nnrt_comm_end_files(r);
   }
   return true;
@@ -486,7 +531,7 @@ static bool do_step(Trainer *t, int64_t step, int *out_signal) {
   bool at_once = nnrt_device_depth(r) == 0;
   r->step = step;
   if (!t->under_way) t->began_at = nnrt_now_us();
-  put_graph(t, &t->p->train, &run->data, &t->order, step, nnrt_schedule_lr(&run->schedule, step),
+  put_graph(t, &t->p->train, &run->data, &t->order, step, nnrt_schedule_lr(&t->schedule, step),
             &t->out, slot_of(step));
   // Answers come before ranks agree, so that once is enough.
   if (t->under_way) ended = take_answers(t, step - 1, out); // this one has settled all
@@ -497,7 +542,7 @@ static bool do_step(Trainer *t, int64_t step, int *out_signal) {
   *out_signal = (int)signal_number;
   if (t->under_way && !end_step(t, step - 1, ended, out, false)) return false;
   if (!readable) end_saying(t, t->unreadable, say_unreadable);
-  bool last = step + 1 == run->steps || *out_signal != 0;
+  bool last = step + 1 == t->steps || *out_signal != 0;
   t->under_way = !at_once && !last && !(run->has_eval && is_due(&f->eval_every, step + 1)) &&
                  !(f->checkpoint_dir.given && is_due(&f->checkpoint_every, step + 1));
   if (t->under_way) return true;
@@ -555,7 +600,7 @@ static void find_outputs(const NnrtRank *r, const NnrtGraph *g, const char *cons
 static int train(Trainer *t) {
   NnrtRank *r = t->r;
   if (!begin(t)) return 1;
-  int64_t steps = r->run->steps;
+  int64_t steps = t->steps;
   if (t->first >= steps && is_root(t))
     nnrt_say_note("nothing to train: %lld of %lld steps are done", (long long)t->first,
                   (long long)steps);

@@ -41,6 +41,36 @@ with folder_with_data():
     said = train("line2", "--steps", 41, *ck, "--resume", "--seed", 1, "--shuffle", 5).stderr
     check("another seed is pointed out", "--seed 1 replaces the checkpoint's 9" in said and "--shuffle 5" in said, said)
 
+    # Batches of another size go on behind the last row that was read.
+    train("line1", "--steps", 4, "--lr", 0, "--shuffle", 3, "--checkpoint-dir", "rows")
+    check("rows read", safetensors("rows/step-000000000004.safetensors")[1]["rows_read"] == "64")
+    train("half1", "--steps", 15, "--lr", 0, "--shuffle", 3, "--log", "small.jsonl")
+    train("half1", "--steps", 7, "--lr", 0, "--checkpoint-dir", "rows", "--resume", "--log", "rows.jsonl")
+    got, want_rows = [x["loss"] for x in log("rows.jsonl")], [x["loss"] for x in log("small.jsonl")]
+
+    def of_rows(got, want):  # the loss has some of the step in it, too
+        return len(got) == len(want) and all(abs(a - b) < 1e-3 * b for a, b in zip(got, want))
+    check("smaller batches read the next rows", of_rows(got, want_rows[8:11]), got, want_rows)
+    train("half1", "--epochs", 1, "--lr", 0, "--checkpoint-dir", "rows", "--resume", "--log", "rows.jsonl")
+    got = [x["loss"] for x in log("rows.jsonl")]
+    check("an epoch ends with its rows", of_rows(got, want_rows[8:13]), got, want_rows)
+    train("line1", "--steps", 10, "--lr", 0, "--checkpoint-dir", "rows", "--resume", "--log", "rows.jsonl")
+    check("and back", safetensors("rows/step-000000000010.safetensors")[1]["rows_read"] == str(64 + 5 * 8 + 16))
+
+    # The learning rate falls over the steps that the first run named.
+    def rates(*flags):
+        said = train("cosine1", "--log", "lr.jsonl", "--checkpoint-dir", "lr", *flags).stderr
+        return [x["lr"] for x in log("lr.jsonl")], said
+    whole = rates("--steps", 12)[0]
+    rates("--steps", 6, "--lr-steps", 12)
+    got, said = rates("--steps", 12, "--resume")
+    check("--lr-steps outlives the run that named it", got == whole and "schedule" not in said, got, whole, said)
+    rates("--steps", 6)
+    got, said = rates("--steps", 12, "--resume")
+    check("the checkpoint's horizon holds, and that is said", got[6:] == [0.001] * 6 and "goes on 6 steps" in said, got, said)
+    got, said = rates("--steps", 14, "--lr-steps", 14, "--resume")
+    check("another one is said", "--lr-steps 14 replaces the checkpoint's 6" in said and got[13] > 0.001, got, said)
+
     # A log that ran ahead of the checkpoint is taken back, also its half last line.
     lines = open("want.jsonl").read().splitlines(True)
     for f in names():

@@ -26,7 +26,7 @@ with folder_with_data() as folder:
     ]:
         refused(" ".join(flags), said, "line1", *DATA, *flags, status=2)
     for schedule in "cosine1", "linear1":
-        refused(f"{schedule} without a horizon", "--steps N or --epochs N", schedule, *DATA, status=2)
+        refused(f"{schedule} without a horizon", "--steps N, --epochs N or --lr-steps N", schedule, *DATA, status=2)
 
     for flags in ["--lr", "0.0005"], ["--lr", "0"]:
         refused(f"a schedule that would rise, {flags}", "cannot fall from", "cosine1", *DATA, "--steps", 3, *flags, status=2)

@@ -4,9 +4,10 @@ import glob
 import json
 import os
 import struct
+import subprocess
 import time
 
-from common import DATA, check, finish, folder_with_data, log, losses, mpirun, npy, refused, run, safetensors, train
+from common import DATA, PROGRAMS, check, finish, folder_with_data, log, losses, mpirun, npy, refused, run, safetensors, train
 
 
 def varint(raw, at):
@@ -166,6 +167,16 @@ with folder_with_data():
     check("memory of ranks that are processes: said once", done.stderr.count("error: ") == 1, done.stderr)
     refused("two outputs in one file", "--trace and --traffic are the same file", "line1", *DATA, "--trace", "one.json",
             "--traffic", "one.json", status=2)
+
+    # Whoever empties the log meanwhile, as programs that rotate logs do, finds lines alone in it.
+    job = subprocess.Popen([PROGRAMS / "slow1", *DATA, "--steps", "1500", "--log", "rotated.jsonl"], stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL)
+    while job.poll() is None and (not os.path.exists("rotated.jsonl") or os.path.getsize("rotated.jsonl") < 2000):
+        time.sleep(0.001)
+    os.truncate("rotated.jsonl", 0)
+    check("a job whose log is emptied ends", job.wait() == 0)
+    rest = [x["step"] for x in log("rotated.jsonl")]
+    check("its log has the lines since then", 0 < len(rest) < 1500 and rest == list(range(rest[0], 1500)), rest[:3], rest[-3:])
 
     # Schedules: warm-up to the rate, then down to the minimum.
     train("cosine1", "--steps", 12, "--lr", 0.01, "--log", "lr.jsonl")

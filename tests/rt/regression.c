@@ -21,7 +21,7 @@
 
 typedef struct Line {
   const char *name;
-  int ranks, micro;
+  int ranks, micro, batch;
   int big; // elements of a weight that only fills checkpoints and collectives
   const char *plan, *optimizer, *schedule;
   bool tokens;        // x is of integers
@@ -34,11 +34,13 @@ typedef struct Line {
   int64_t slab_bytes; // that the program says it needs; 0: those that it needs
 } Line;
 
+enum { BATCH = 16, N = 5, MOST_RANKS = 4 };
+
 // A row overrides the defaults here.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Woverride-init"
 // clang-format off
-#define PROGRAM(program, ...) {.name = #program, .micro = 2, .big = 20000, .plan = "dp", \
+#define PROGRAM(program, ...) {.name = #program, .micro = 2, .batch = BATCH, .big = 20000, .plan = "dp", \
     .optimizer = "sgd:momentum=0.9", .schedule = "constant", __VA_ARGS__},
 // clang-format on
 static const Line lines[] = {
@@ -46,8 +48,6 @@ static const Line lines[] = {
 };
 #pragma GCC diagnostic pop
 static const Line *line; // the program that runs
-
-enum { BATCH = 16, N = 5, MOST_RANKS = 4 };
 
 // Where sections of the slab of a rank begin, at multiples of 16 bytes.
 static int64_t AT_x, AT_label, AT_w, AT_b, AT_big, AT_steps, AT_v, AT_lr, AT_step, AT_seed,
@@ -102,7 +102,7 @@ static float x_at(const NnrtRank *r, int i) {
 
 // Adds the gradients and squares of this micro-batch's rows to g.
 static int rows(NnrtRank *r) {
-  int n_rows = BATCH / line->ranks / line->micro;
+  int n_rows = line->batch / line->ranks / line->micro;
   const float *w = F(AT_w);
   const int64_t *label = I(AT_label);
   float *g = F(AT_g);
@@ -114,9 +114,9 @@ static int rows(NnrtRank *r) {
     for (int j = 0; j < N; j++)
       e += x_at(r, i * N + j) * w[j];
     for (int j = 0; j < N; j++)
-      g[j] += 2 * e * x_at(r, i * N + j) / BATCH;
-    g[N] += 2 * e / BATCH;
-    g[N + 1] += e * e / BATCH;
+      g[j] += 2 * e * x_at(r, i * N + j) / line->batch;
+    g[N] += 2 * e / line->batch;
+    g[N + 1] += e * e / line->batch;
   }
   return 0;
 }
@@ -301,8 +301,8 @@ int main(int argc, char **argv) {
   snprintf(describe, sizeof describe, "{\"optimizer\": \"%s\"}", line->optimizer);
   // clang-format off
   const NnrtTensor train_tensors[] = {
-      {"x", NNRT_input, x_type, 2, {BATCH, N}, BY_ROWS, .offset = AT_x},
-      {"labels", NNRT_input, NNRT_i64, 1, {BATCH}, BY_ROWS, .offset = AT_label},
+      {"x", NNRT_input, x_type, 2, {line->batch, N}, BY_ROWS, .offset = AT_x},
+      {"labels", NNRT_input, NNRT_i64, 1, {line->batch}, BY_ROWS, .offset = AT_label},
       {"w", NNRT_weight, NNRT_f32, 1, {N}, WHOLE, .offset = AT_w, .train = true, .init = NNRT_from_payload},
       {"b \"quoted\"", NNRT_weight, NNRT_f32, 0, {0}, WHOLE, .offset = AT_b, .train = true, .init = NNRT_from_fill, .a = 0.5},
       {"big", NNRT_weight, NNRT_f32, 1, {line->big}, WHOLE, .offset = AT_big, .init = NNRT_from_normal, .b = 0.02, .init_seed = 3},
@@ -316,8 +316,8 @@ int main(int argc, char **argv) {
       {"grad_norm", NNRT_output, NNRT_f32, 0, {0}, WHOLE, .offset = AT_norm, .owed = line->owes},
   };
   const NnrtTensor eval_tensors[] = {
-      {"x", NNRT_input, x_type, 2, {BATCH, N}, BY_ROWS, .offset = AT_x},
-      {"labels", NNRT_input, NNRT_i64, 1, {BATCH}, BY_ROWS, .offset = AT_label},
+      {"x", NNRT_input, x_type, 2, {line->batch, N}, BY_ROWS, .offset = AT_x},
+      {"labels", NNRT_input, NNRT_i64, 1, {line->batch}, BY_ROWS, .offset = AT_label},
       {"w", NNRT_weight, NNRT_f32, 1, {N}, WHOLE, .offset = AT_w, .train = true, .init = NNRT_from_payload},
       {"loss", NNRT_output, NNRT_f32, 0, {0}, WHOLE, .offset = AT_loss},
   };
@@ -343,7 +343,7 @@ int main(int argc, char **argv) {
       .n_codes = 1,
       .ranks = line->ranks,
       .micro_batches = line->micro,
-      .batch = BATCH,
+      .batch = line->batch,
       .train = {train_tensors, N_OF(train_tensors), ops, N_OF(ops)},
       .eval = {eval_tensors, N_OF(eval_tensors), ops, N_OF(ops)},
       .split_rank = line->split_rank,
