@@ -25,6 +25,7 @@ typedef struct OnnxFindings {
 typedef struct OnnxOptions {
   int64_t batch;           // 0: not given
   const char *batch_dim;   // NULL: the dim_param shared by all inputs' axis 0, else axis 0
+  bool rows_first;         // another dimension than the first cannot be the batch
   const char *const *dims; // "NAME=VALUE", n_dims of them
   int n_dims;
   const char *external_data_dir; // one more folder external data may lie in, or NULL

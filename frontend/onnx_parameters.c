@@ -13,13 +13,14 @@
 // its name, its values or its readers say otherwise:
 //
 //     onnx::Mul_17 []          one number, with a name that an exporter made up: a constant
-//     mask [5,5], -inf         not finite: a constant
+//     mask [5,5], -inf         not finite, or not in f32: a constant
 //     cw                       class weights of a loss: kept, as any operand of such a slot
 //     eps                      sqrt(var + eps): kept
 //     mean [1,3,1,1]           (image - mean) / std ahead of the first contraction: kept
 //
 // Weights that --train matches are trained in any case.
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -46,7 +47,7 @@ static const Reason reasons[] = {
     [WHY_plain] = {"a floating-point initializer", .trained = true},
     [WHY_scalar] = {"a single number with a name of its own", .trained = true, .doubtful = true},
     [WHY_made_up] = {"a single number with a name that an exporter made up", .constant = true},
-    [WHY_not_finite] = {"holds infinities", .constant = true},
+    [WHY_not_finite] = {"holds infinities, or numbers too large for f32", .constant = true},
     [WHY_statistic] = {"running statistics of BatchNormalization"},
     [WHY_class_weights] = {"class weights of a loss"},
     [WHY_epsilon] = {"added under a root, as an epsilon is"},
@@ -106,7 +107,9 @@ bool onnx_is_made_up(const char *name) {
          str_starts(name, "Constant_");
 }
 
+// In the type that it is computed in.
 static bool is_finite(Import *im, const OnnxTensor *t, const Loc *loc) {
+  double most = im->o->keep_f64 || t->dtype != DT_f64 ? INFINITY : FLT_MAX;
   if (t->bytes > MAX_READ_BYTES || im->file->unread) return true;
   const Type *type = type_new(im->m, t->dtype, t->rank, t->dim);
   Arena *a = arena_new();
@@ -115,7 +118,7 @@ static bool is_finite(Import *im, const OnnxTensor *t, const Loc *loc) {
   bool finite = true, quiet = diag_quiet(im->d, true);
   if (onnx_tensor_load(im->file, t, type, a, loc, &tensor, im->d))
     for (int64_t i = 0; i < t->count && finite; i++)
-      finite = isfinite(tensor_f(&tensor, i));
+      finite = fabs(tensor_f(&tensor, i)) < most;
   diag_quiet(im->d, quiet);
   arena_free(a);
   return finite;

@@ -152,11 +152,23 @@ static bool check_batch(Shapes *s) {
   const OnnxOptions *o = s->im->o;
   Diag *d = s->im->d;
   if (o->batch_dim) {
+    bool found = false, ok = true;
     for (int i = 0; i < s->n; i++)
-      for (size_t axis = 0; axis < input_rank(s->input[i]); axis++)
-        if (str_equal(symbol(input_dim(s->input[i], axis)), o->batch_dim)) return true;
-    return diag_error(d, s->im->file->loc, "no input has a dimension '%s' for the batch",
-                      o->batch_dim);
+      for (size_t axis = 0; axis < input_rank(s->input[i]); axis++) {
+        if (!str_equal(symbol(input_dim(s->input[i], axis)), o->batch_dim)) continue;
+        found = true;
+        if (axis == 0 || !o->rows_first) continue;
+        ok =
+            diag_error(d, input_loc(s, s->input[i]),
+                       "the batch '%s' is dimension %zu of this input; an executable takes rows of "
+                       "data along dimension 0",
+                       o->batch_dim, axis);
+        diag_hint(d,
+                  "transpose the input in the module (batch_first=True), so that samples are rows");
+      }
+    return found ? ok
+                 : diag_error(d, s->im->file->loc, "no input has a dimension '%s' for the batch",
+                              o->batch_dim);
   }
   // With no free axis 0, the size asked for must be the one the model was exported with.
   const Onnx__ValueInfoProto *fixed = NULL;

@@ -15,7 +15,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <float.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -304,7 +306,18 @@ bool onnx_tensor_load(const OnnxFile *f, const OnnxTensor *t, const Type *type, 
   *out = (Tensor){type, stored.data};
   if (type->dtype == t->dtype) return true;
   *out = tensor_new(a, type);
-  for (int64_t i = 0; i < t->count; i++)
-    tensor_set_f(out, i, tensor_f(&stored, i));
+  int64_t too_large = 0;
+  for (int64_t i = 0; i < t->count; i++) {
+    double x = tensor_f(&stored, i);
+    // A mask of -1e300 hides what it is added to, and -inf would make NaN of it.
+    if (type->dtype == DT_f32 && isfinite(x) && fabs(x) > FLT_MAX) {
+      too_large++;
+      x = copysign(FLT_MAX, x);
+    }
+    tensor_set_f(out, i, x);
+  }
+  if (too_large)
+    diag_warning(d, loc, "%lld element%s too large for f32, and become%s the largest f32 there is",
+                 (long long)too_large, too_large == 1 ? " is" : "s are", too_large == 1 ? "s" : "");
   return true;
 }

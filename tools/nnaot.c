@@ -157,6 +157,7 @@ static bool emit_parse(const char *text, Emit *out) {
 static OnnxOptions import_options(const Settings *s, bool *annotated, OnnxFindings *found) {
   return (OnnxOptions){.batch = s->batch * s->accumulate,
                        .batch_dim = s->batch_dim,
+                       .rows_first = true,
                        .dims = s->dims.at,
                        .n_dims = s->dims.n,
                        .external_data_dir = s->external_data_dir,

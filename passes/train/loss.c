@@ -37,8 +37,6 @@
 
 // No label is this: nothing is ignored.
 static const int64_t no_label = INT64_MIN;
-// What next_token puts where there is no next token, as PyTorch would.
-enum { NO_TOKEN = -100 };
 
 typedef struct LossPass {
   Graph *g;
@@ -292,14 +290,16 @@ static Value *next_token(LossPass *p, Value *x) {
     diag_hint(p->d, "logits are [B,T,classes] and tokens integers [B,T], with T at least 2");
     return NULL;
   }
-  int64_t low[MAX_RANK] = {0};
+  // Where there is no next token stands a label that no data has: -100 among tokens, which other
+  // programs ignore, is an index out of range.
+  int64_t no_token = t->dtype == DT_i32 ? INT32_MIN : INT64_MIN, low[MAX_RANK] = {0};
   low[rank - 1] = -1;
   Value *labels = build(&p->b, OP_pad, IN(p->g->params[tokens->index]),
                         ATTRS(a_list("low", low, rank), a_list("shape", t->dim, rank),
-                              a_s("mode", "constant"), a_f("value", NO_TOKEN)));
+                              a_s("mode", "constant"), a_f("value", (double)no_token)));
   double n = (double)type_count(t);
   n -= n / (double)t->dim[rank - 1];
-  return mean_of(&p->b, classes(p, OP_cross_entropy, x, labels, NO_TOKEN), n);
+  return mean_of(&p->b, classes(p, OP_cross_entropy, x, labels, no_token), n);
 }
 
 static Value *add_target(LossPass *p, const Value *x) {

@@ -90,6 +90,10 @@ def training(folder):
     few = npy(folder / "x.npy", "<f4", (16, 64), rows)
     case("inputs of different lengths", ["16", "512"], inputs=[f"x={few}", y])
     case("a label out of range", ["10"], inputs=[f"x={few}", f"labels={npy(folder / 'y.npy', '<i8', (16,), labels)}"])
+    # -100, which other programs ignore among labels, is no token.
+    compile_sample("gpt2", folder / "gpt2")
+    tokens = npy(folder / "tokens.npy", "<i4", (4000,), struct.pack("<4000i", *[7] * 200, -100, *[7] * 3799))
+    expect("a token out of range", [folder / "gpt2", "--tokens", f"input_ids={tokens}", "--steps", 9], 1, "out of range", "-100")
     case("a log that cannot be written", ["no/such"], extra=["--log", folder / "no/such/log"])
     case("weights saved to a device", ["/dev/null", "not a file"], extra=["--save", "/dev/null"])
     case("a flag that is not there", ["--stepz"], 2, extra=["--stepz", 3])
