@@ -110,10 +110,15 @@ static bool find_producers(Order *o, int n) {
     for (size_t k = 0; k < o->node[i]->n_output; k++) {
       const char *name = onnx_str(o->node[i]->output[k]);
       if (!*name) continue;
-      if (!name_map_add(&o->producer, name, i) || name_map_find(&o->scope->names, name) >= 0)
-        return diag_error(im->d,
-                          onnx_place(im->file, im->a, onnx_node_name(im->a, o->scope, o->node[i])),
-                          "'%s' is defined twice", name);
+      bool taken = name_map_find(&o->scope->names, name) >= 0;
+      if (name_map_add(&o->producer, name, i) && !taken) continue;
+      diag_error(im->d, onnx_place(im->file, im->a, onnx_node_name(im->a, o->scope, o->node[i])),
+                 "'%s' is defined twice", name);
+      if (taken)
+        diag_hint(im->d,
+                  "an input or a weight has the name of this node's output: rename that buffer or "
+                  "parameter of the module, and export it again");
+      return false;
     }
   return true;
 }

@@ -171,12 +171,17 @@ static const char *folder_of(Arena *a, const char *path) {
   return !slash ? "." : slash == path ? "/" : str_copy_n(a, path, (size_t)(slash - path));
 }
 
-// Does the open file lie in the folder, all links followed?
-static bool lies_in(Arena *a, int fd, const char *folder) {
-  char file[PATH_MAX], real[PATH_MAX];
+// The open file by its real name, all links followed; "" where that cannot be known.
+static const char *real_name(Arena *a, int fd) {
+  char file[PATH_MAX];
   ssize_t n = readlink(str_format(a, "/proc/self/fd/%d", fd), file, sizeof file - 1);
-  if (n <= 0 || !realpath(folder, real)) return false;
-  file[n] = '\0';
+  return n <= 0 ? "" : str_copy_n(a, file, (size_t)n);
+}
+
+static bool lies_in(Arena *a, int fd, const char *folder) {
+  const char *file = real_name(a, fd);
+  char real[PATH_MAX];
+  if (!*file || !realpath(folder, real)) return false;
   size_t length = str_equal(real, "/") ? 0 : strlen(real);
   return strncmp(file, real, length) == 0 && file[length] == '/';
 }
@@ -215,7 +220,8 @@ static int open_external(const OnnxFile *f, const char *external_dir, const char
   } else if (!allowed && !lies_in(a, fd, home)) {
     diag_error(d, loc, "external data of tensor '%s': '%s' leads out of the model's folder", name,
                *out);
-    diag_hint(d, "--external-data-dir allows one more folder");
+    diag_hint(d, "--external-data-dir '%s' allows the folder it leads to",
+              folder_of(a, real_name(a, fd)));
   } else if (!allowed && st.st_nlink > 1) {
     // A hard link is the one way out that a real name does not show.
     diag_error(d, loc, "external data of tensor '%s': '%s' has other names elsewhere (hard links)",

@@ -76,7 +76,7 @@ static const char *keys_text(Arena *a, const Entry *e) {
   StrBuf b = {.arena = a};
   strbuf_add(&b, "lr");
   for (const Setting *s = e->settings; s->key; s++)
-    strbuf_addf(&b, ", %s", s->key);
+    if (s->kind != FIXED) strbuf_addf(&b, ", %s", s->key);
   return b.at;
 }
 

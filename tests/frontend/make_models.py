@@ -163,6 +163,11 @@ def types():
     return model(cast, [value("x", [2])], "y", [h, d, b])
 
 
+def named_twice():
+    """A buffer, and the output of a node that the exporter named likewise."""
+    return model([node("ReduceMean", "x", "mean", "/mean"), node("Add", "x mean", "y")], [value("x", [2, 3])], "y", [weight("mean", 3)])
+
+
 def too_large():
     """A mask of f64 that f32 cannot hold."""
     mask = numpy_helper.from_array(np.array([-1e300, 1e300]), "mask")
@@ -431,7 +436,7 @@ def save(name, m):
 def main():
     os.makedirs(HERE, exist_ok=True)
     for f in (mlp, unsorted, no_opset, domains, initializer_inputs, dead, function, branch, shape_chain,
-              positions, forms, forms_13, types, too_large, origins, parameters, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown, data_dependent,
+              positions, forms, forms_13, types, too_large, named_twice, origins, parameters, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown, data_dependent,
               condition, recursion, dims, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
               deep, merged, attribute):
         save(f.__name__, f())
