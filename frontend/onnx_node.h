@@ -34,6 +34,7 @@ typedef enum OnnxWhy {
   WHY_plain,
   WHY_parameter,
   WHY_buffer,
+  WHY_frozen,
   WHY_folded,
   WHY_tied,
   WHY_number,
@@ -76,6 +77,10 @@ typedef bool ImportFn(Node *n);
 #undef SEQUENCE
 #undef UNARY
 #undef BINARY
+
+// onnx_parameters.c: the padding row of a table that is a weight, where the model's metadata has
+// it.
+bool node_padding_row(const Node *n, const Value *table, int64_t *row);
 
 // Reports that the node cannot be compiled, and returns false.  Nodes with the same message are
 // reported together.

@@ -8,13 +8,16 @@
 
 #include "frontend/onnx_node.h"
 
-// The padding_idx of the torch.nn.Embedding that the node was exported from: how many rows, of
-// which there is one at most.
+// The padding_idx of the torch.nn.Embedding that the node was exported from, or that the model's
+// metadata has of its table: how many rows, of which there is one at most.
 static int read_padding(Node *n, int64_t *row) {
   const char *text = node_from_torch(n, "aten.embedding") ? node_torch_arg(n, 2) : NULL;
-  if (!text || *text < '0' || *text > '9') return 0;
-  *row = strtoll(text, NULL, 10);
-  return *row < n->in[0]->type->dim[0];
+  bool found = text && *text >= '0' && *text <= '9';
+  if (found)
+    *row = strtoll(text, NULL, 10);
+  else
+    found = node_padding_row(n, n->in[0], row);
+  return found && *row >= 0 && *row < n->in[0]->type->dim[0];
 }
 
 bool import_gather(Node *n) {

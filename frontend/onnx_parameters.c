@@ -4,13 +4,14 @@
 // has a reason, which nnaot -v prints:
 //
 //     fc.weight   InputSpec.kind PARAMETER              trained, as PyTorch's exporter says
+//     fc.bias     nnaot.weight/fc.bias = FROZEN         kept, as nnaot-export says: no requires_grad
 //     freqs       InputSpec.kind BUFFER                 kept: saved, not trained
 //     val_9       folded_from ['fc.weight']             trained: its transpose, say; with a warning
 //     val_33      nothing, or folded_from ['val_13']    a number of the program: a constant
 //
-// PyTorch's exporter (dynamo=True) has this in the metadata of values, and a model in which some
-// value is a PARAMETER is read so.  In others every floating-point initializer is a weight, unless
-// its name, its values or its readers say otherwise:
+// PyTorch's exporter (dynamo=True) has this in the metadata of values, nnaot-export in that of the
+// model, and one in which some value is a PARAMETER is read so.  In others every floating-point
+// initializer is a weight, unless its name, its values or its readers say otherwise:
 //
 //     onnx::Mul_17 []          one number, with a name that an exporter made up: a constant
 //     mask [5,5], -inf         not finite, or not in f32: a constant
@@ -22,6 +23,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "frontend/onnx_walk.h"
@@ -38,6 +40,7 @@ typedef struct Reason {
 
 static const Reason reasons[] = {
     [WHY_parameter] = {"PyTorch calls it a parameter", .trained = true},
+    [WHY_frozen] = {"a parameter of PyTorch without requires_grad"},
     [WHY_buffer] = {"PyTorch calls it a buffer"},
     [WHY_folded] = {"the exporter computed it from parameters", .trained = true, .doubtful = true},
     [WHY_tied] = {"a copy of another weight, which trains apart", .trained = true,
@@ -57,17 +60,42 @@ static const Reason reasons[] = {
 
 // -- Metadata ------------------------------------------------------------------------------------
 
+// The first that is said of a name holds.
+static void add_origin(Import *im, const char *name, const char *text) {
+  if (!name_map_add(&im->origins, name, im->origins.n)) return;
+  im->origin_text[im->origins.n - 1] = text;
+  im->has_origins = im->has_origins || str_starts(text, "PARAMETER");
+}
+
 void onnx_read_origins(Import *im) {
-  const Onnx__GraphProto *graph = onnx_model(im->file)->graph;
+  static const char prefix[] = "nnaot.weight/";
+  const Onnx__ModelProto *model = onnx_model(im->file);
+  const Onnx__GraphProto *graph = model->graph;
   im->origins = (NameMap){.arena = im->a};
-  im->origin_text = arena_array(im->a, const char *, graph->n_value_info + graph->n_input);
+  im->origin_text = arena_array(im->a, const char *,
+                                model->n_metadata_props + graph->n_value_info + graph->n_input);
+  for (size_t i = 0; i < model->n_metadata_props; i++) {
+    const char *key = onnx_str(model->metadata_props[i]->key);
+    if (str_starts(key, prefix))
+      add_origin(im, key + strlen(prefix), onnx_str(model->metadata_props[i]->value));
+  }
   for (size_t i = 0; i < graph->n_value_info + graph->n_input; i++) {
     const Onnx__ValueInfoProto *v =
         i < graph->n_input ? graph->input[i] : graph->value_info[i - graph->n_input];
-    im->origin_text[i] = onnx_str(v->doc_string);
-    name_map_add(&im->origins, onnx_str(v->name), (int)i);
-    im->has_origins = im->has_origins || str_starts(im->origin_text[i], "PARAMETER");
+    add_origin(im, onnx_str(v->name), onnx_str(v->doc_string));
   }
+}
+
+static const char *origin_of(const Import *im, const char *name) {
+  int i = name_map_find(&im->origins, name);
+  return i < 0 ? "" : im->origin_text[i];
+}
+
+bool node_padding_row(const Node *n, const Value *table, int64_t *row) {
+  if (!table || table->def || table->role != ROLE_weight) return false;
+  const char *at = strstr(origin_of(n->im, table->label), " padding_idx=");
+  if (at) *row = strtoll(at + strlen(" padding_idx="), NULL, 10);
+  return at != NULL;
 }
 
 // val_ and a number: a name of PyTorch's exporter (dynamo=True).
@@ -87,9 +115,10 @@ static bool has_named_source(const char *list) {
 }
 
 static OnnxWhy by_metadata(const Import *im, const char *name, int rank) {
-  int i = name_map_find(&im->origins, name);
-  const char *text = i < 0 ? "" : im->origin_text[i];
+  const char *text = origin_of(im, name);
   if (str_starts(text, "PARAMETER")) return WHY_parameter;
+  if (str_starts(text, "FROZEN")) return WHY_frozen;
+  if (str_starts(text, "CONSTANT")) return WHY_number;
   if (*text && *text != ':') return WHY_buffer;
   if (has_named_source(text)) return WHY_folded;
   // A fusion of parameters (a convolution and its normalisation) has a name like theirs.

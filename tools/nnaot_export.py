@@ -7,8 +7,8 @@ The module is exported in training mode, with the batch (dimension 0 of every in
 torch.export (dynamo=True), or where that cannot, by TorchScript (dynamo=False).  Inputs are called as forward() calls
 them; outputs as a dict's keys, else `output`, or `output_0`, `output_1`, ….
 
-A file of torch.export has parameters, buffers and padding rows in its metadata; one of TorchScript has not, and nnaot
-lists the weights in doubt.
+A file of torch.export has parameters, buffers and padding rows in its metadata; one of TorchScript gets them from here, and
+both which parameters have no requires_grad.
 
 Needs torch and onnx.  `nnaot-export` is the command.
 """
@@ -48,7 +48,7 @@ def export(module, example, path, *, output_names=None, train=True, opset=None, 
         module.train(was_training)
         if use_cache:
             module.config.use_cache = use_cache
-    _finish(module, path, buffers)
+    _finish(module, path, buffers, exporter)
     return exporter
 
 
@@ -112,8 +112,30 @@ def _export(module, args, path, names, train, opset, batch_name):
     raise ExportError("no exporter of PyTorch can export the module\n  " + "\n  ".join(failed))
 
 
-def _finish(module, path, buffers):
-    """Takes the wrapper's prefix from names, and puts back the buffers that exporting has changed."""
+def _weight_kinds(module, names, exporter):
+    """What nnaot is told of initializers: all of a file of TorchScript, which says nothing of them, and else parameters that
+    are not trained."""
+    parameters, buffers = dict(module.named_parameters(remove_duplicate=False)), dict(module.named_buffers())
+    padding = {}
+    for prefix, part in module.named_modules(remove_duplicate=False):
+        if isinstance(part, torch.nn.Embedding):
+            padding.setdefault(f"{prefix}.weight" if prefix else "weight", part.padding_idx)
+    shared = {}  # of tables that several modules hold: only a padding row that all have
+    for name, row in padding.items():
+        shared.setdefault(id(parameters.get(name)), set()).add(row)
+    for name in names:
+        p = parameters.get(name)
+        if p is not None and not p.requires_grad:
+            yield name, "FROZEN"
+        elif exporter == "torchscript":
+            rows = shared.get(id(p), {None}) if p is not None else {None}
+            row = next(iter(rows)) if len(rows) == 1 else None
+            kind = "PARAMETER" if p is not None else "BUFFER" if name in buffers else "CONSTANT"
+            yield name, kind if row is None else f"{kind} padding_idx={row}"
+
+
+def _finish(module, path, buffers, exporter):
+    """Takes the wrapper's prefix from names, puts back the buffers that exporting has changed, and adds what nnaot must know."""
     import onnx
     from onnx import numpy_helper
     model = onnx.load(path, load_external_data=False)
@@ -131,6 +153,8 @@ def _finish(module, path, buffers):
         held = buffers.get(tensor.name)
         if held is not None and tensor.data_location != onnx.TensorProto.EXTERNAL:
             tensor.CopyFrom(numpy_helper.from_array(held.cpu().numpy(), str(tensor.name)))
+    for name, kind in _weight_kinds(module, [t.name for t in model.graph.initializer], exporter):
+        model.metadata_props.add(key=f"nnaot.weight/{name}", value=kind)
     onnx.save(model, path)
 
 

@@ -191,6 +191,18 @@ def origins():
     return m
 
 
+def told():
+    """What nnaot-export says of initializers in the model's metadata, whatever their names and values."""
+    m = model([node("Gather", "embed ids", "e", "/embed"), node("Gather", "plain ids", "p", "/plain"), node("Add", "e p", "a", "/a"),
+               node("Mul", "a onnx::Mul_7", "b", "/b"), node("Add", "b bias", "c", "/c"), node("Mul", "c table", "y", "/y")],
+              [value("ids", [3], I64)], "y",
+              [weight("embed", 5, 2), weight("plain", 5, 2), weight("onnx::Mul_7", 2), weight("bias", 2), weight("table", 2)])
+    for name, kind in (("embed", "PARAMETER padding_idx=4"), ("plain", "PARAMETER"), ("onnx::Mul_7", "CONSTANT"),
+                       ("bias", "FROZEN"), ("table", "BUFFER")):
+        m.metadata_props.add(key=f"nnaot.weight/{name}", value=kind)
+    return m
+
+
 def parameters():
     """What is trained without metadata: everything that floats, but for what its name, values or readers say."""
     f32 = lambda name, x: numpy_helper.from_array(np.array(x, np.float32), name)
@@ -436,7 +448,7 @@ def save(name, m):
 def main():
     os.makedirs(HERE, exist_ok=True)
     for f in (mlp, unsorted, no_opset, domains, initializer_inputs, dead, function, branch, shape_chain,
-              positions, forms, forms_13, types, too_large, named_twice, origins, parameters, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown, data_dependent,
+              positions, forms, forms_13, types, too_large, named_twice, told, origins, parameters, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown, data_dependent,
               condition, recursion, dims, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
               deep, merged, attribute):
         save(f.__name__, f())
