@@ -12,6 +12,8 @@ with folder_with_data() as folder:
         (["--stesp", "3"], "no such option: '--stesp'"),
         (["more"], "unexpected 'more'"),
         (["--steps", "0"], "a number from 1 was expected"),
+        (["--lr-steps", "0"], "a number from 1 was expected"),
+        (["--lr-steps", "half"], "a whole number was expected"),
         (["--steps", "1e3"], "a whole number was expected"),
         (["--steps", "99999999999999999999"], "a whole number was expected"),
         (["--lr", "nan"], "a number from 0 was expected"),
