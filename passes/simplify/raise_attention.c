@@ -7,9 +7,10 @@
 //     %y = matmul %p, %v
 //
 // The scale may stand on q, on k, on both, or on the scores; masks may be added, or chosen with
-// `where`, several after each other, before or after the scale.  A constant causal mask becomes the
-// attribute `causal`.  Then, if q, k and v are transposed from b t h d for it, seq_major reads them
-// as they are.
+// `where`, several after each other, before or after the scale.  Exporters that think of rows whose
+// scores are all -inf put `where(is_nan(p), 0, p)` behind the softmax: of such rows attention is 0
+// anyway.  A constant causal mask becomes the attribute `causal`.  Then, if q, k and v are
+// transposed from b t h d for it, seq_major reads them as they are.
 
 #include <math.h>
 
@@ -161,12 +162,25 @@ static Value *sum_of_masks(Raise *r, const Scores *s, const Type *scores, bool *
   return sum;
 }
 
+// p, of where(is_nan(p), 0, p).
+static Value *match_not_nan(Match *m, Value *v) {
+  const Op *where = made_by(v, OP_where);
+  double otherwise;
+  if (!where || !is_fill(where->in[1].value, &otherwise) || otherwise != 0) return v;
+  Value *p = where->in[2].value;
+  const Op *nan = made_by(where->in[0].value, OP_is_nan);
+  if (!nan || nan->in[0].value != p) return v;
+  match_op(m, v, OP_where);
+  match_op(m, where->in[0].value, OP_is_nan);
+  return p;
+}
+
 bool raise_attention(Raise *r, Op *root) {
   Builder *b = &r->b;
   if (root->kind != OP_matmul || attr_i(root, "trans_a")) return false;
   Match m = {0};
   match_op(&m, root->out[0], OP_matmul);
-  Op *softmax = match_op(&m, root->in[0].value, OP_softmax);
+  Op *softmax = match_op(&m, match_not_nan(&m, root->in[0].value), OP_softmax);
   if (!softmax) return false;
   const Type *t = softmax->out[0]->type;
   Scores s = {0};
