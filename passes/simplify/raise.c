@@ -25,6 +25,7 @@ static const struct {
     {raise_swish, "swish"},
     {raise_softmax, "softmax"},
     {raise_attention, "attention"},
+    {raise_grouped_heads, "attention of grouped heads"},
     {raise_seq_major, "attention with the sequence first"},
 };
 

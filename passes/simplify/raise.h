@@ -70,6 +70,6 @@ bool is_causal_mask(Raise *r, const Value *v, int64_t t, int64_t s, MaskKind kin
 // Replace what `root` computes by one op; true when they did.
 typedef bool RaiseFn(Raise *r, Op *root);
 RaiseFn raise_norm, raise_gelu, raise_gelu_tanh, raise_swish, raise_softmax, raise_attention,
-    raise_seq_major;
+    raise_grouped_heads, raise_seq_major;
 
 #endif

@@ -9,7 +9,8 @@
 // The scale may stand on q, on k, on both, or on the scores; masks may be added, or chosen with
 // `where`, several after each other, before or after the scale.  Exporters that think of rows whose
 // scores are all -inf put `where(is_nan(p), 0, p)` behind the softmax: of such rows attention is 0
-// anyway.  A constant causal mask becomes the attribute `causal`.  Then, if q, k and v are
+// anyway.  A constant causal mask becomes the attribute `causal`.  Then, if heads of k and v are
+// repeated for those of q, they are read without (grouped-query attention); and if q, k and v are
 // transposed from b t h d for it, seq_major reads them as they are.
 
 #include <math.h>
@@ -206,6 +207,39 @@ bool raise_attention(Raise *r, Op *root) {
   if (y) y = build_reshape(b, y, root->out[0]->type->rank, root->out[0]->type->dim);
   if (y) replace(root->out[0], y);
   return y;
+}
+
+// Of [b,kv,1,s,d] broadcast to [b,kv,r,s,d] and joined to [b,kv*r,s,d]: the first.
+static Value *match_repeated_heads(const Value *v) {
+  const Op *join = made_by(v, OP_reshape);
+  const Op *wide = join ? made_by(join->in[0].value, OP_broadcast) : NULL;
+  Value *x = wide ? wide->in[0].value : NULL;
+  if (!x || x->type->rank != 5 || wide->out[0]->type->rank != 5 || v->type->rank != 4) return NULL;
+  const int64_t *dim = x->type->dim, *to = wide->out[0]->type->dim, *joined = v->type->dim;
+  bool only_heads = dim[2] == 1 && dim[0] == to[0] && dim[1] == to[1] && dim[3] == to[3] &&
+                    dim[4] == to[4] && joined[0] == dim[0] && joined[2] == dim[3] &&
+                    joined[3] == dim[4];
+  return only_heads && to[2] > 1 ? x : NULL;
+}
+
+bool raise_grouped_heads(Raise *r, Op *op) {
+  Builder *b = &r->b;
+  if (op->kind != OP_attention || attr_i(op, "seq_major")) return false;
+  Value *in[4];
+  for (int i = 0; i < op->n_in; i++) {
+    in[i] = op->in[i].value;
+    if (i != 1 && i != 2) continue;
+    Value *x = match_repeated_heads(in[i]);
+    if (!x) return false;
+    const int64_t *dim = x->type->dim;
+    in[i] = build_reshape(b, x, 4, (int64_t[]){dim[0], dim[1], dim[3], dim[4]});
+  }
+  Value *y = build(b, OP_attention, in, op->n_in,
+                   ATTRS(*op_attr(op, "scale"), *op_attr(op, "causal"), *op_attr(op, "seq_major")));
+  if (!y) return false;
+  replace(op->out[1], y->def->out[1]);
+  replace(op->out[0], y);
+  return true;
 }
 
 static const int64_t heads_and_time[] = {0, 2, 1, 3};
