@@ -115,6 +115,11 @@ static bool open_schedule(NnrtRun *run, Why *w) {
   const NnrtProgram *p = run->program;
   if (!nnrt_schedule_parse(&run->schedule, p->lr_schedule, f->lr.given ? f->lr.f : p->lr, w))
     return false;
+  if (run->schedule.kind == SCHEDULE_constant && f->lr_steps.given) {
+    nnrt_say_error("--lr-steps has no effect: the learning rate is constant\n"
+                   "hint: --lr-schedule when compiling");
+    nnrt_end_job(2);
+  }
   if (run->schedule.kind != SCHEDULE_constant && !f->steps.given && !f->epochs.given &&
       !f->lr_steps.given) {
     nnrt_say_error("the learning rate's schedule is %s: how many steps it goes on must be said\n"

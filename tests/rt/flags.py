@@ -30,6 +30,8 @@ with folder_with_data() as folder:
     for schedule in "cosine1", "linear1":
         refused(f"{schedule} without a horizon", "--steps N, --epochs N or --lr-steps N", schedule, *DATA, status=2)
 
+    refused("--lr-steps of a constant rate", "--lr-steps has no effect", "line1", *DATA, "--lr-steps", 3, status=2)
+
     for flags in ["--lr", "0.0005"], ["--lr", "0"]:
         refused(f"a schedule that would rise, {flags}", "cannot fall from", "cosine1", *DATA, "--steps", 3, *flags, status=2)
 
