@@ -81,6 +81,14 @@ static bool check_tokens(Source *s, const char *flag, Why *w) {
              (long long)a->dim[0], (long long)t->dim[1]);
 }
 
+// What frameworks call labels are often small integers, and data sets doubles, halves or bytes;
+// nothing else changes its type.
+static bool converts(const NnrtTensor *t, NnrtDtype file) {
+  if (t->dtype == NNRT_f32) return file == NNRT_f64 || file == NNRT_f16 || file == NNRT_u8;
+  return strcmp(t->name, "labels") == 0 && t->dtype == NNRT_i64 &&
+         (file == NNRT_i32 || file == NNRT_u16 || file == NNRT_u8);
+}
+
 static bool check_rows(Source *s, const char *flag, int64_t batch, Why *w) {
   const NnrtTensor *t = s->input;
   Npy *a = &s->npy;
@@ -88,9 +96,7 @@ static bool check_rows(Source *s, const char *flag, int64_t batch, Why *w) {
   bool same = a->rank == t->rank;
   for (int i = batched ? 1 : 0; same && i < t->rank; i++)
     same = a->dim[i] == t->dim[i];
-  // What frameworks call labels are often int32; nothing else changes its type in silence.
-  bool labels = strcmp(t->name, "labels") == 0 && t->dtype == NNRT_i64 && a->dtype == NNRT_i32;
-  if (a->dtype != t->dtype && !labels)
+  if (a->dtype != t->dtype && !converts(t, a->dtype))
     return why(w,
                "--%s %s=%s: the input's type is %s, the file's %s\n"
                "hint: convert it with numpy's astype",
@@ -148,6 +154,15 @@ bool nnrt_data_open(Data *d, const NnrtProgram *p, const NnrtGraph *g, const Fla
   return true;
 }
 
+void nnrt_data_say_converted(const Data *d, const char *prefix) {
+  for (int i = 0; i < d->n; i++) {
+    const Source *s = &d->source[i];
+    if (s->input->dtype == NNRT_f32 && s->npy.dtype != NNRT_f32)
+      nnrt_say_note("--%sinput %s=%s: the file's %s becomes the input's f32", prefix,
+                    s->input->name, s->path, nnrt_dtype_name(s->npy.dtype));
+  }
+}
+
 static int64_t integer_at(const uint8_t *p, NnrtDtype t, bool swapped) {
   uint16_t u16;
   uint32_t u32;
@@ -164,7 +179,15 @@ static int64_t integer_at(const uint8_t *p, NnrtDtype t, bool swapped) {
   return (int64_t)(swapped ? __builtin_bswap64(u64) : u64);
 }
 
-// Makes n elements of a file those of an input, which may be of a wider or narrower integer type.
+static float float_at(const uint8_t *p, NnrtDtype t, bool swapped) {
+  _Alignas(8) uint8_t x[8] = {0};
+  int64_t size = nnrt_dtype_size(t);
+  for (int64_t i = 0; i < size; i++)
+    x[i] = p[swapped ? size - 1 - i : i];
+  return (float)nnrt_element_at(x, t, 0);
+}
+
+// Makes n elements of a file those of an input, which may be of another type: see converts().
 static bool convert(char *to, const Source *s, const uint8_t *from, int64_t n, Why *w) {
   NnrtDtype type = s->input->dtype;
   int64_t size = nnrt_dtype_size(type);
@@ -172,6 +195,10 @@ static bool convert(char *to, const Source *s, const uint8_t *from, int64_t n, W
     for (int64_t i = 0; i < n; i++)
       for (int64_t byte = 0; byte < size; byte++)
         to[i * size + byte] = (char)from[(i + 1) * size - 1 - byte];
+  } else if (type == NNRT_f32) {
+    int64_t step = nnrt_dtype_size(s->npy.dtype);
+    for (int64_t i = 0; i < n; i++)
+      ((float *)(void *)to)[i] = float_at(from + i * step, s->npy.dtype, s->npy.swapped);
   } else {
     int64_t step = nnrt_dtype_size(s->npy.dtype);
     for (int64_t i = 0; i < n; i++) {

@@ -223,6 +223,10 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
     nnrt_say_error("%s", w.text);
     nnrt_end_job(1);
   }
+  if (run.launch.rank == 0) {
+    nnrt_data_say_converted(&run.data, "");
+    nnrt_data_say_converted(&run.eval_data, "eval-");
+  }
   compare_rows(&run);
   nnrt_in_watch();
   nnrt_signals_catch();

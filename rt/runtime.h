@@ -233,9 +233,11 @@ typedef struct Data {
 } Data;
 bool nnrt_data_open(Data *d, const NnrtProgram *p, const NnrtGraph *g, const Flag *input,
                     const Flag *tokens, const char *prefix, Why *w);
-// Copies this rank's share of micro-batch r->coord of `step` into the slab.
+// Says which files are of another floating-point type than their inputs.
+void nnrt_data_say_converted(const Data *d, const char *prefix);
 // Rows that the steps before `step` read.
 int64_t nnrt_rows_read(const Data *d, const DataOrder *order, int64_t step);
+// Copies this rank's share of micro-batch r->coord of `step` into the slab.
 bool nnrt_data_feed(const Data *d, const DataOrder *order, NnrtRank *r, int64_t step, Why *w);
 
 // ---- schedule.c: the learning rate

@@ -78,7 +78,7 @@ def training(folder):
     case("an input the model lacks", ["z"], inputs=[x, y, "z=" + x[2:]])
     case("a file that is not there", ["nowhere.npy"], inputs=["x=nowhere.npy", y])
     for what, descr, shape, data in [
-        ("the wrong type", "<f8", (16, 64), rows * 2),
+        ("the wrong type", "<i4", (16, 64), rows),
         ("the wrong shape", "<f4", (16, 32, 2), rows),
         ("a row of the wrong length", "<f4", (32, 32), rows),
         ("a file cut short", "<f4", (16, 64), rows[:100]),

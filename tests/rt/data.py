@@ -32,6 +32,24 @@ with folder_with_data():
     same("version 2", "--input", "x=v2.npy", "--input", "labels=y.npy")
     same("version 3", "--input", "x=v3.npy", "--input", "labels=y.npy")
     same("a file with more behind", "--input", "x=long.npy", "--input", "labels=y.npy")
+    # Files of other types than the input's give what the same numbers in its type give.
+    def losses_of(x_file, labels):
+        done = run("line1", "--input", f"x={x_file}", "--input", f"labels={labels}", "--steps", 9, "--log", "of.jsonl")
+        check(f"{x_file} and {labels} are read", done.returncode == 0, done.stderr)
+        return losses("of.jsonl"), done.stderr
+
+    positive = [abs(v) for v in y]
+    small = [i % 7 for i in range(500)]
+    npy("positive.npy", positive, (100,), "<i8")
+    npy("f32.npy", small, (100, 5))
+    for descr in "<u2", ">u2", "|u1":
+        npy("few.npy", positive, (100,), descr)
+        check(f"labels of {descr}", losses_of("x.npy", "few.npy")[0] == losses_of("x.npy", "positive.npy")[0])
+    for descr, name, code in ("<f8", "f64", "<500d"), (">f8", "f64", ">500d"), ("<f2", "f16", "<500e"), ("|u1", "u8", "500B"):
+        npy("other.npy", (), (100, 5), descr, body=struct.pack(code, *small))
+        got, said = losses_of("other.npy", "y.npy")
+        check(f"{descr} becomes f32", got == losses_of("f32.npy", "y.npy")[0])
+        check(f"{descr}: and says so", f"--input x=other.npy: the file's {name} becomes the input's f32" in said, said)
     npy("one.npy", y, (100,), "<i8", fortran=True)
     same("one dimension in Fortran order", "--input", "x=x.npy", "--input", "labels=one.npy")
 
@@ -40,7 +58,6 @@ with folder_with_data():
         refused(what, said, "line1", "--input", "x=bad.npy", "--input", "labels=y.npy")
 
     bad("Fortran order", "Fortran order", values=x, shape=(100, 5), fortran=True)
-    bad("f64 for f32", "the input's type is f32, the file's f64", values=x, shape=(100, 5), descr="<f8")
     bad("i32 for f32", "the input's type is f32, the file's i32", values=[0] * 500, shape=(100, 5), descr="<i4")
     bad("a dimension too few", "the input is f32[16,5], the file f32[500]", values=x, shape=(500,))
     bad("another row length", "the input is f32[16,5], the file f32[125,4]", values=x, shape=(125, 4))
