@@ -165,7 +165,8 @@ def types():
 
 def named_twice():
     """A buffer, and the output of a node that the exporter named likewise."""
-    return model([node("ReduceMean", "x", "mean", "/mean"), node("Add", "x mean", "y")], [value("x", [2, 3])], "y", [weight("mean", 3)])
+    return model([node("ReduceMean", "x", "mean", "/mean"), node("Add", "x mean", "y")], [value("x", [2, 3])], "y",
+                 [weight("mean", 3)])
 
 
 def too_large():
@@ -193,8 +194,8 @@ def origins():
 
 def told():
     """What nnaot-export says of initializers in the model's metadata, whatever their names and values."""
-    m = model([node("Gather", "embed ids", "e", "/embed"), node("Gather", "plain ids", "p", "/plain"), node("Add", "e p", "a", "/a"),
-               node("Mul", "a onnx::Mul_7", "b", "/b"), node("Add", "b bias", "c", "/c"), node("Mul", "c table", "y", "/y")],
+    m = model([node("Gather", "embed ids", "e", "/embed"), node("Gather", "plain ids", "p", "/plain"),
+               node("Add", "e p", "a", "/a"), node("Mul", "a onnx::Mul_7", "b", "/b"), node("Add", "b bias", "c", "/c"), node("Mul", "c table", "y", "/y")],
               [value("ids", [3], I64)], "y",
               [weight("embed", 5, 2), weight("plain", 5, 2), weight("onnx::Mul_7", 2), weight("bias", 2), weight("table", 2)])
     for name, kind in (("embed", "PARAMETER padding_idx=4"), ("plain", "PARAMETER"), ("onnx::Mul_7", "CONSTANT"),
@@ -295,7 +296,8 @@ def made_one(reading, scopes=False):
     first, second = reading
     identity = second.endswith(".weight")
     nodes = [node("Identity", "n1.weight", second, "Identity_1")] if identity else []
-    nodes += [node("LayerNormalization", "x n1.weight", "h", "ln1" if scopes else f"/{first.replace('.', '/')}/LayerNormalization"),
+    nodes += [node("LayerNormalization", "x n1.weight", "h",
+                   "ln1" if scopes else f"/{first.replace('.', '/')}/LayerNormalization"),
               node("LayerNormalization", f"h {second if identity else 'n1.weight'}", "y",
                    "ln2" if scopes else f"/{second.removesuffix('.weight').replace('.', '/')}/LayerNormalization")]
     for n, module in zip(nodes, reading) if scopes else ():
@@ -448,7 +450,8 @@ def save(name, m):
 def main():
     os.makedirs(HERE, exist_ok=True)
     for f in (mlp, unsorted, no_opset, domains, initializer_inputs, dead, function, branch, shape_chain,
-              positions, forms, forms_13, types, too_large, named_twice, told, origins, parameters, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown, data_dependent,
+              positions, forms, forms_13, types, too_large, named_twice, told, origins, parameters, sequences,
+              sequence_errors, inference_forms, external, cycle, missing, twice, unknown, data_dependent,
               condition, recursion, dims, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
               deep, merged, attribute):
         save(f.__name__, f())
