@@ -271,13 +271,10 @@ bool import_identity(Node *n) {
   return true;
 }
 
+// The scalar of this label; an input or a weight of the model may have the same name.
 static Value *step_or_seed(Node *n, const char *label) {
-  Value *v = graph_find_param(n->im->g, label);
-  if (v && v->role == ROLE_scalar) return v;
-  if (v) {
-    node_fail(n, "the model has a tensor called '%s', the name of what keys random numbers", label);
-    return NULL;
-  }
+  Value *v = graph_find_role(n->im->g, ROLE_scalar, label);
+  if (v) return v;
   v = graph_param(n->im->g, label, type_scalar(n->im->m, DT_i64), ROLE_scalar, NULL);
   v->label = str_copy(n->im->m->arena, label);
   return v;

@@ -178,9 +178,10 @@ static bool is_floating(LossPass *p, const Value *v, const char *label) {
 }
 
 static Value *add_input(LossPass *p, const char *label, DType dtype, int rank, const int64_t *dim) {
-  if (graph_find_param(p->g, label)) {
-    diag_error(p->d, graph_find_param(p->g, label)->loc,
-               "loss '%s' needs an input '%s', but the model has one of this name", p->spec, label);
+  const Value *same = graph_find_role(p->g, ROLE_input, label);
+  if (same) {
+    diag_error(p->d, same->loc, "loss '%s' needs an input '%s', but the model has one of this name",
+               p->spec, label);
     return NULL;
   }
   Module *m = p->g->module;
@@ -268,8 +269,8 @@ static Value *nll(LossPass *p, Value *x) {
 }
 
 static Value *next_token(LossPass *p, Value *x) {
-  const Value *tokens = graph_find_param(p->g, p->words.at[1]);
-  if (!tokens || tokens->role != ROLE_input) {
+  const Value *tokens = graph_find_role(p->g, ROLE_input, p->words.at[1]);
+  if (!tokens) {
     diag_error(p->d, NULL, "loss '%s': the model has no input '%s'", p->spec, p->words.at[1]);
     StrBuf names = {.arena = p->scratch};
     strbuf_add(&names, "");

@@ -69,13 +69,12 @@ static bool is_gradient(const Result *r) {
 // Takes the outputs grad:NAME off the graph.
 static bool take_gradients(Optimizer *p) {
   Graph *g = p->g;
-  Table *params = table_new(p->scratch); // whatever their role
-  for (int i = 0; i < g->n_params; i++)
-    if (g->params[i]->label) table_add(params, 0, g->params[i]->label, g->params[i]);
+  Table *params = graph_params_by_label(g, p->scratch);
   for (int i = 0; i < g->n_results; i++) {
     const Result *r = g->results[i];
     if (!is_gradient(r)) continue;
-    Value *weight = table_find(params, 0, r->label + strlen("grad:"));
+    // A scalar or an input of the same name, as `step`, has no gradient.
+    Value *weight = table_find(params, ROLE_weight, r->label + strlen("grad:"));
     if (!weight || weight->type != r->use.value->type)
       return diag_error(p->b.d, NULL, "output '%s' is not the gradient of a weight", r->label);
     Gradient gradient = {weight, r->use.value};

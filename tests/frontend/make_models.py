@@ -175,6 +175,14 @@ def too_large():
     return model([node("Cast", "x", "xd", to=TensorProto.DOUBLE), node("Add", "xd mask", "y")], [value("x", [2])], "y", [mask])
 
 
+def own_names(x="step", w="seed", b="target"):
+    """Tensors called as the inputs and scalars of a step are: an input `step`, weights `seed` and `target`."""
+    yes = numpy_helper.from_array(np.array(True), "yes")
+    half = numpy_helper.from_array(np.array(0.5, np.float32), "half")
+    return model([node("MatMul", f"{x} {w}", "h"), node("Add", f"h {b}", "z"), node("Dropout", "z half yes", "y", "/drop")],
+                 [value(x, [4, 2])], "y", [weight(w, 2, 3), weight(b, 3), half, yes])
+
+
 KIND, SOURCES = "pkg.torch.export.graph_signature.InputSpec.kind", "pkg.onnxscript.optimizer.folded_from"
 
 
@@ -450,8 +458,8 @@ def save(name, m):
 def main():
     os.makedirs(HERE, exist_ok=True)
     for f in (mlp, unsorted, no_opset, domains, initializer_inputs, dead, function, branch, shape_chain,
-              positions, forms, forms_13, types, too_large, named_twice, told, origins, parameters, sequences,
-              sequence_errors, inference_forms, external, cycle, missing, twice, unknown, data_dependent,
+              positions, forms, forms_13, types, too_large, named_twice, own_names, told, origins, parameters,
+              sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown, data_dependent,
               condition, recursion, dims, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
               deep, merged, attribute):
         save(f.__name__, f())
@@ -469,6 +477,7 @@ def main():
     save("batch_norm_call_eval", batch_norm("batch_norm.default](args = (%x, %g, %b, %mean, %var, False, 0.1, 1e-05"))
     save("batch_norm_unsaid", batch_norm(twice=True))
     save("batch_norm_twice", batch_norm(twice=True, training_mode=1))
+    save("other_names", own_names("x", "w", "b"))
     save("batch_norm_onnx", batch_norm(producer="other", training_mode=1))
     save("external_dotdot", external("sub/../../w.bin"))
     save("external_absolute", external("/etc/passwd"))
