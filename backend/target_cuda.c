@@ -43,7 +43,7 @@ static bool is_program(const char *path) {
   return is_file(path) && access(path, X_OK) == 0;
 }
 
-// The next folder of a list like PATH, or NULL behind the last.
+// The next folder of a list like PATH, or NULL after the last.
 static const char *next_folder(Arena *a, const char **list) {
   *list += strspn(*list, ":");
   size_t n = strcspn(*list, ":");

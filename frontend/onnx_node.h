@@ -78,8 +78,7 @@ typedef bool ImportFn(Node *n);
 #undef UNARY
 #undef BINARY
 
-// onnx_parameters.c: the padding row of a table that is a weight, where the model's metadata has
-// it.
+// onnx_parameters.c: the padding row of a table that is a weight, if it is in the model's metadata.
 bool node_padding_row(const Node *n, const Value *table, int64_t *row);
 
 // Reports that the node cannot be compiled, and returns false.  Nodes with the same message are

@@ -83,6 +83,12 @@ static void read_weights(Ties *s) {
   }
 }
 
+// "; there are 2 more pairs"
+static const char *and_more(Arena *a, int n, const char *things) {
+  if (n == 0) return "";
+  return str_format(a, n == 1 ? "; there is %d more %s" : "; there are %d more %ss", n, things);
+}
+
 // -- Taken apart ---------------------------------------------------------------------------------
 
 static void find_tables(Ties *s) {
@@ -132,14 +138,11 @@ static void warn_of_copies(Ties *s) {
     }
   if (!n) return;
   Import *im = s->im;
-  const char *more = n == 1   ? ""
-                     : n == 2 ? "; there is one more pair"
-                              : str_format(im->a, "; there are %d more pairs", n - 1);
   diag_warning(
       im->d, onnx_place(im->file, im->a, copy->v->label),
       "it holds the numbers of '%s'%s, and trains apart from it; if they are one parameter, "
       "the exporter untied them%s",
-      of->v->label, turned ? ", transposed" : "", more);
+      of->v->label, turned ? ", transposed" : "", and_more(im->a, n - 1, "pair"));
   diag_hint(im->d,
             "export without folding: nnaot-export, torch.onnx.export(..., optimize=False), or "
             "(..., dynamo=False, do_constant_folding=False)");
@@ -197,13 +200,10 @@ static void warn_of_merged(Ties *s) {
     }
   }
   if (!n) return;
-  const char *more = n == 1   ? ""
-                     : n == 2 ? "; there is one more such weight"
-                              : str_format(im->a, "; there are %d more such weights", n - 1);
   diag_warning(im->d, onnx_place(im->file, im->a, s->weights.at[first].v->label),
                "'%s' and '%s' read this one weight, whose elements are all equal; if the exporter "
                "merged weights that began equal, they train as one now%s",
-               reader[first], other, more);
+               reader[first], other, and_more(im->a, n - 1, "such weight"));
   diag_hint(im->d, "export as the model trains: nnaot-export, torch.onnx.export(..., "
                    "optimize=False), or (..., dynamo=False, do_constant_folding=False, "
                    "training=TrainingMode.TRAINING)");

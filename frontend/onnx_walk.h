@@ -100,7 +100,7 @@ void onnx_keep(Import *im, Value *v, OnnxWhy why);
 // When all nodes have been imported.
 void onnx_settle_weights(Import *im);
 
-// onnx_torch.c: the module of PyTorch that the node is of, "layer1.bn"; NULL where nothing says so.
+// onnx_torch.c: the module of PyTorch that the node is of, "layer1.bn", or NULL.
 const char *onnx_module_name(Arena *a, const Onnx__NodeProto *node);
 
 // onnx_ties.c: warns of weights that an exporter has taken apart, or made one.

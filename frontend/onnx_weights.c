@@ -171,7 +171,7 @@ static const char *folder_of(Arena *a, const char *path) {
   return !slash ? "." : slash == path ? "/" : str_copy_n(a, path, (size_t)(slash - path));
 }
 
-// The open file by its real name, all links followed; "" where that cannot be known.
+// The open file by its real name, all links followed; "" if it has none.
 static const char *real_name(Arena *a, int fd) {
   char file[PATH_MAX];
   ssize_t n = readlink(str_format(a, "/proc/self/fd/%d", fd), file, sizeof file - 1);
@@ -315,7 +315,7 @@ bool onnx_tensor_load(const OnnxFile *f, const OnnxTensor *t, const Type *type, 
   int64_t too_large = 0;
   for (int64_t i = 0; i < t->count; i++) {
     double x = tensor_f(&stored, i);
-    // A mask of -1e300 hides what it is added to, and -inf would make NaN of it.
+    // A mask of -1e300 hides scores; -inf would make NaN of a row of them.
     if (type->dtype == DT_f32 && isfinite(x) && fabs(x) > FLT_MAX) {
       too_large++;
       x = copysign(FLT_MAX, x);

@@ -81,8 +81,8 @@ static bool check_tokens(Source *s, const char *flag, Why *w) {
              (long long)a->dim[0], (long long)t->dim[1]);
 }
 
-// What frameworks call labels are often small integers, and data sets doubles, halves or bytes;
-// nothing else changes its type.
+// Labels are often small integers, other data doubles, halves or bytes; nothing else changes its
+// type.
 static bool converts(const NnrtTensor *t, NnrtDtype file) {
   if (t->dtype == NNRT_f32) return file == NNRT_f64 || file == NNRT_f16 || file == NNRT_u8;
   return strcmp(t->name, "labels") == 0 && t->dtype == NNRT_i64 &&
@@ -190,17 +190,15 @@ static float float_at(const uint8_t *p, NnrtDtype t, bool swapped) {
 // Makes n elements of a file those of an input, which may be of another type: see converts().
 static bool convert(char *to, const Source *s, const uint8_t *from, int64_t n, Why *w) {
   NnrtDtype type = s->input->dtype;
-  int64_t size = nnrt_dtype_size(type);
+  int64_t size = nnrt_dtype_size(type), step = nnrt_dtype_size(s->npy.dtype);
   if (s->npy.dtype == type) {
     for (int64_t i = 0; i < n; i++)
       for (int64_t byte = 0; byte < size; byte++)
         to[i * size + byte] = (char)from[(i + 1) * size - 1 - byte];
   } else if (type == NNRT_f32) {
-    int64_t step = nnrt_dtype_size(s->npy.dtype);
     for (int64_t i = 0; i < n; i++)
       ((float *)(void *)to)[i] = float_at(from + i * step, s->npy.dtype, s->npy.swapped);
   } else {
-    int64_t step = nnrt_dtype_size(s->npy.dtype);
     for (int64_t i = 0; i < n; i++) {
       int64_t x = integer_at(from + i * step, s->npy.dtype, s->npy.swapped);
       if (type == NNRT_i32 && x != (int32_t)x)

@@ -201,8 +201,8 @@ bool nnrt_npy_open(Npy *a, const char *path, Why *w);
 
 // ---- data.c, shuffle.c: rows for inputs
 
-// What random numbers, the order of rows and the learning rate depend on.  Steps from `first` on go
-// on behind the `read` rows that those before them read, in batches of whatever size.
+// Inputs of random numbers, the order of rows and the learning rate.  Step `first` follows `read`
+// rows, which steps of any batch size have read.
 typedef struct DataOrder {
   int64_t seed;
   bool shuffle;

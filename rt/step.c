@@ -363,12 +363,19 @@ static void choose_order(Trainer *t, const DataOrder *saved) {
                   (long long)given.rows, (long long)saved->rows);
 }
 
-// Behind the last row that was read, by batches of another size too.
+// After the last row that was read, also by batches of another size.
 static void choose_position(Trainer *t, const DataOrder *saved) {
   const NnrtRun *run = t->run;
   DataOrder *o = &t->order;
   o->first = saved->first;
-  o->read = saved->read < 0 ? saved->first * run->data.batch : saved->read; // of an older nnaot
+  o->read = saved->read;
+  if (saved->read < 0) {
+    o->read = saved->first * run->data.batch;
+    if (is_root(t))
+      nnrt_say_note(
+          "the checkpoint of an older nnaot has no number of rows: %lld are taken as read",
+          (long long)o->read);
+  }
   if (saved->length && o->length && saved->length != o->length)
     o->read = o->read * saved->length / o->length;
   if (run->flags.steps.given) return;
@@ -377,7 +384,7 @@ static void choose_position(Trainer *t, const DataOrder *saved) {
   t->steps = o->first + (left > 0 ? (left + batch - 1) / batch : 0);
 }
 
-// Of the schedule, if there is one: what the command line says, what the checkpoint says, or all
+// Of the schedule, if there is one: that of the command line, else of the checkpoint, else all
 // steps of this run.
 static void choose_horizon(Trainer *t, int64_t saved) {
   const Flags *f = &t->run->flags;

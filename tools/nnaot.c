@@ -124,8 +124,8 @@ static const Option options[] = {
 // Those of the executable that nnaot has not got itself; rt/flags.def has them all.
 static const char of_executable[] =
     "input tokens shuffle steps epochs lr-steps seed eval-input eval-tokens eval-every "
-    "stall-timeout tune "
-    "tf32 memory traffic checkpoint-dir checkpoint-every keep resume log tensorboard save export "
+    "stall-timeout tune tf32 memory traffic checkpoint-dir checkpoint-every keep resume log "
+    "tensorboard save export "
     "describe";
 
 static const Program program = {

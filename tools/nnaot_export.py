@@ -113,8 +113,8 @@ def _export(module, args, path, names, train, opset, batch_name):
 
 
 def _weight_kinds(module, names, exporter):
-    """What nnaot is told of initializers: all of a file of TorchScript, which says nothing of them, and else parameters that
-    are not trained."""
+    """Kinds of initializers for nnaot: of all in a file of TorchScript, which has none; else of parameters that are not
+    trained."""
     parameters, buffers = dict(module.named_parameters(remove_duplicate=False)), dict(module.named_buffers())
     padding = {}
     for prefix, part in module.named_modules(remove_duplicate=False):
@@ -135,7 +135,7 @@ def _weight_kinds(module, names, exporter):
 
 
 def _finish(module, path, buffers, exporter):
-    """Takes the wrapper's prefix from names, puts back the buffers that exporting has changed, and adds what nnaot must know."""
+    """Takes the wrapper's prefix from names, restores the buffers that exporting has changed, and adds the kinds of weights."""
     import onnx
     from onnx import numpy_helper
     model = onnx.load(path, load_external_data=False)

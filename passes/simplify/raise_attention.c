@@ -8,7 +8,7 @@
 //
 // The scale may stand on q, on k, on both, or on the scores; masks may be added, or chosen with
 // `where`, several after each other, before or after the scale.  Exporters that think of rows whose
-// scores are all -inf put `where(is_nan(p), 0, p)` behind the softmax: of such rows attention is 0
+// scores are all -inf add `where(is_nan(p), 0, p)` after the softmax: of such rows attention is 0
 // anyway.  A constant causal mask becomes the attribute `causal`.  Then, if heads of k and v are
 // repeated for those of q, they are read without (grouped-query attention); and if q, k and v are
 // transposed from b t h d for it, seq_major reads them as they are.
@@ -222,6 +222,15 @@ static Value *match_repeated_heads(const Value *v) {
   return only_heads && to[2] > 1 ? x : NULL;
 }
 
+// Makes `op` one of other operands, or of other order, with the same scale and mask.
+static Value *rebuilt(Builder *b, Op *op, Value **in, bool seq_major) {
+  Value *y =
+      build(b, OP_attention, in, op->n_in,
+            ATTRS(*op_attr(op, "scale"), *op_attr(op, "causal"), a_b("seq_major", seq_major)));
+  if (y) replace(op->out[1], y->def->out[1]);
+  return y;
+}
+
 bool raise_grouped_heads(Raise *r, Op *op) {
   Builder *b = &r->b;
   if (op->kind != OP_attention || attr_i(op, "seq_major")) return false;
@@ -234,12 +243,9 @@ bool raise_grouped_heads(Raise *r, Op *op) {
     const int64_t *dim = x->type->dim;
     in[i] = build_reshape(b, x, 4, (int64_t[]){dim[0], dim[1], dim[3], dim[4]});
   }
-  Value *y = build(b, OP_attention, in, op->n_in,
-                   ATTRS(*op_attr(op, "scale"), *op_attr(op, "causal"), *op_attr(op, "seq_major")));
-  if (!y) return false;
-  replace(op->out[1], y->def->out[1]);
-  replace(op->out[0], y);
-  return true;
+  Value *y = rebuilt(b, op, in, false);
+  if (y) replace(op->out[0], y);
+  return y;
 }
 
 static const int64_t heads_and_time[] = {0, 2, 1, 3};
@@ -259,10 +265,8 @@ bool raise_seq_major(Raise *r, Op *op) {
     if (!is_exchanged(in[i])) return false;
     in[i] = in[i]->def->in[0].value;
   }
-  Value *y = build(b, OP_attention, in, op->n_in,
-                   ATTRS(*op_attr(op, "scale"), *op_attr(op, "causal"), a_b("seq_major", true)));
+  Value *y = rebuilt(b, op, in, true);
   if (!y) return false;
-  replace(op->out[1], y->def->out[1]);
   for (Use *u = op->out[0]->uses, *next; u; u = next) {
     next = u->next;
     if (u->user && is_exchanged(u->user->out[0])) replace(u->user->out[0], y);

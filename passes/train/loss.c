@@ -291,8 +291,8 @@ static Value *next_token(LossPass *p, Value *x) {
     diag_hint(p->d, "logits are [B,T,classes] and tokens integers [B,T], with T at least 2");
     return NULL;
   }
-  // Where there is no next token stands a label that no data has: -100 among tokens, which other
-  // programs ignore, is an index out of range.
+  // The last position has a label that no data has.  -100 among tokens, which other programs
+  // ignore, is an index out of range.
   int64_t no_token = t->dtype == DT_i32 ? INT32_MIN : INT64_MIN, low[MAX_RANK] = {0};
   low[rank - 1] = -1;
   Value *labels = build(&p->b, OP_pad, IN(p->g->params[tokens->index]),

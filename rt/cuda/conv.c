@@ -7,8 +7,8 @@
 // in 16 bits only, so it is rounded once before it becomes f32.  f32 is computed in f32 unless TF32
 // is allowed (products.h).
 //
-// cuDNN's older engines pad both ends of a dimension alike, and do so without an error where the
-// padding is asymmetric: gradients of weights come out wrong.  So cuDNN gets the symmetric part of
+// cuDNN's older engines pad both ends of a dimension alike, and asymmetric padding is no error to
+// them: gradients of weights come out wrong.  So cuDNN gets the symmetric part of
 // the padding; the rest is zeros that a kernel writes around x in scratch, or that are cropped off
 // dx.
 //
@@ -30,7 +30,7 @@ typedef struct Conv {
   ConvShape s;
   int64_t high[3]; // padding at the ends
   bool asymmetric; // padding
-  ConvPad pad;     // of x: what is not symmetric
+  ConvPad pad;     // of x: the asymmetric part
   bool nothing;    // to add up: the result is 0
   int64_t result;  // bytes of it
   bool last;       // cuDNN has the weights (o, window, c)

@@ -324,16 +324,16 @@ static int forward(T *s, T *y, float *mean, float *rstd, const T *x, const T *r,
              : forward_rows<CENTRED, T, 1>(s, y, mean, rstd, x, r, g, b, m, n, eps);
 }
 
-// norm_back_rows for rows of so many packs a thread: what it holds of fewer takes fewer registers,
-// so that more blocks run at once.
+// norm_back_rows for rows of so many packs a thread: fewer packs take fewer registers, so that more
+// blocks run at once.
 template <class T, int V, int THREADS, bool CENTRED, class... A>
 static int launch_back_rows(int64_t n, int64_t blocks, int64_t shared, A... arguments) {
   constexpr int MOST = HELD / V, QUARTER = V == 1 ? MOST : MOST / 4;
   int64_t packs = ceil_div(n, (int64_t)THREADS * V);
   auto kernel =
       packs <= QUARTER       ? norm_back_rows<T, V, THREADS, CENTRED, QUARTER>
-      : packs <= 2 * QUARTER ? norm_back_rows<T, V, THREADS, CENTRED, least_of(2 * QUARTER, MOST)>
-      : packs <= 3 * QUARTER ? norm_back_rows<T, V, THREADS, CENTRED, least_of(3 * QUARTER, MOST)>
+      : packs <= 2 * QUARTER ? norm_back_rows<T, V, THREADS, CENTRED, least(2 * QUARTER, MOST)>
+      : packs <= 3 * QUARTER ? norm_back_rows<T, V, THREADS, CENTRED, least(3 * QUARTER, MOST)>
                              : norm_back_rows<T, V, THREADS, CENTRED, MOST>;
   return launch(kernel, (unsigned)blocks, BLOCK, shared, arguments..., n);
 }

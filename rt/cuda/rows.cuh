@@ -39,10 +39,7 @@ enum {
 static inline int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
-static inline int64_t least(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
-constexpr int least_of(int a, int b) {
+static constexpr int64_t least(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 static inline int64_t most(int64_t a, int64_t b) {

@@ -130,7 +130,7 @@ def losses(name, optimizer, rate, inputs, labels, steps):
 
 @contextlib.contextmanager
 def silence():
-    """Of what C++ writes, too."""
+    """No output, of C++ neither."""
     sys.stdout.flush()
     with open(os.devnull, "w") as null:
         kept = [os.dup(fd) for fd in (1, 2)]

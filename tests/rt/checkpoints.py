@@ -6,7 +6,9 @@ KILLS and FLIPS in the environment ask for more than the few of an ordinary run.
 import os
 import pathlib
 import random
+import re
 import resource
+import struct
 import subprocess
 import time
 
@@ -14,6 +16,34 @@ from common import (DATA, HAS_MPI, PROGRAMS, check, finish, folder_with_data, lo
                     safetensors, train)
 
 random.seed(11)
+
+
+def xxh64(data):
+    """XXH64 with seed 0, from its specification."""
+    p = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
+    mask = (1 << 64) - 1
+    rotate = lambda x, r: (x << r | x >> (64 - r)) & mask
+    step = lambda acc, lane: rotate((acc + lane * p[1]) & mask, 31) * p[0] & mask
+    acc, at = [(p[0] + p[1]) & mask, p[1], 0, -p[0] & mask], 0
+    if len(data) >= 32:
+        for at in range(0, len(data) - 31, 32):
+            acc = [step(a, lane) for a, lane in zip(acc, struct.unpack_from("<4Q", data, at))]
+        at += 32
+        h = sum(rotate(a, r) for a, r in zip(acc, (1, 7, 12, 18))) & mask
+        for a in acc:
+            h = ((h ^ step(0, a)) * p[0] + p[3]) & mask
+    else:
+        h = p[4]
+    h = (h + len(data)) & mask
+    for size, code, mix in (8, "<Q", lambda h, x: rotate(h ^ step(0, x), 27) * p[0] + p[3]), (
+            4, "<I", lambda h, x: rotate(h ^ x * p[0] & mask, 23) * p[1] + p[2]), (
+            1, "<B", lambda h, x: rotate(h ^ x * p[4] & mask, 11) * p[0]):
+        while len(data) - at >= size:
+            h = mix(h, struct.unpack_from(code, data, at)[0]) & mask
+            at += size
+    for shift, by in (33, p[1]), (29, p[2]), (32, 1):
+        h = (h ^ h >> shift) * by & mask
+    return h
 
 
 def names(folder="ck"):
@@ -41,7 +71,7 @@ with folder_with_data():
     said = train("line2", "--steps", 41, *ck, "--resume", "--seed", 1, "--shuffle", 5).stderr
     check("another seed is pointed out", "--seed 1 replaces the checkpoint's 9" in said and "--shuffle 5" in said, said)
 
-    # Batches of another size go on behind the last row that was read.
+    # Batches of another size read the rows after the last one that was read.
     train("line1", "--steps", 4, "--lr", 0, "--shuffle", 3, "--checkpoint-dir", "rows")
     check("rows read", safetensors("rows/step-000000000004.safetensors")[1]["rows_read"] == "64")
     train("half1", "--steps", 15, "--lr", 0, "--shuffle", 3, "--log", "small.jsonl")
@@ -56,6 +86,19 @@ with folder_with_data():
     check("an epoch ends with its rows", of_rows(got, want_rows[8:13]), got, want_rows)
     train("line1", "--steps", 10, "--lr", 0, "--checkpoint-dir", "rows", "--resume", "--log", "rows.jsonl")
     check("and back", safetensors("rows/step-000000000010.safetensors")[1]["rows_read"] == str(64 + 5 * 8 + 16))
+
+    # One of an older nnaot, without the number of rows: as many as steps of this batch read.
+    path = pathlib.Path("rows/step-000000000010.safetensors")
+    data = bytearray(path.read_bytes())
+    length = 8 + int.from_bytes(data[:8], "little")
+    sum_at = data.index(b'"header":"') + 10
+    for entry in re.finditer(rb'"(rows_read|lr_steps)":"\d+",', bytes(data[:length])):
+        data[entry.start():entry.end()] = b" " * (entry.end() - entry.start())
+    data[sum_at:sum_at + 16] = b"0" * 16
+    data[sum_at:sum_at + 16] = b"%016x" % xxh64(bytes(data[:length]))
+    path.write_bytes(data)
+    said = train("line1", "--steps", 11, "--lr", 0, "--checkpoint-dir", "rows", "--resume").stderr
+    check("an older checkpoint", "has no number of rows: 160 are taken as read" in said, said)
 
     # The learning rate falls over the steps that the first run named.
     def rates(*flags):

@@ -32,7 +32,7 @@ with folder_with_data():
     same("version 2", "--input", "x=v2.npy", "--input", "labels=y.npy")
     same("version 3", "--input", "x=v3.npy", "--input", "labels=y.npy")
     same("a file with more behind", "--input", "x=long.npy", "--input", "labels=y.npy")
-    # Files of other types than the input's give what the same numbers in its type give.
+    # Files of other types than the input's train as the same numbers in its type.
     def losses_of(x_file, labels):
         done = run("line1", "--input", f"x={x_file}", "--input", f"labels={labels}", "--steps", 9, "--log", "of.jsonl")
         check(f"{x_file} and {labels} are read", done.returncode == 0, done.stderr)

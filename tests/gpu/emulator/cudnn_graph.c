@@ -215,8 +215,8 @@ static cudnnStatus_t check_conv(const Descriptor *op) {
   return CUDNN_STATUS_SUCCESS;
 }
 
-// Of attention backward (more than two products), 9.19 computes other gradients where it has to
-// broadcast a mask along queries or keys.
+// Of attention backward (more than two products), 9.19 computes wrong gradients of a mask that is
+// broadcast along queries or keys.
 static cudnnStatus_t check_masks(const Attribute *ops) {
   int n_products = 0;
   for (int64_t i = 0; i < ops->n; i++)
