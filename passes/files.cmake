@@ -25,6 +25,7 @@ set(PASS_FILES
   train/optimizer.c
   train/optimizer_spec.c
   train/recompute.c
+  train/loss_terms.c
   repeats/fold.c
   repeats/recall.c
   repeats/repeats.c

@@ -234,6 +234,20 @@ int64_t nnrt_rows_read(const Data *d, const DataOrder *order, int64_t step) {
   return order->read + (step - order->first) * d->batch;
 }
 
+Data nnrt_data_rows(const Data *d, int64_t first, int64_t n) {
+  Data part = *d;
+  part.rows = n;
+  part.source = nnrt_must_alloc((size_t)d->n * sizeof *part.source);
+  memcpy(part.source, d->source, (size_t)d->n * sizeof *part.source);
+  for (int i = 0; i < d->n; i++) {
+    Source *s = &part.source[i];
+    if (!s->rows) continue;
+    s->npy.data += first * s->row_bytes;
+    s->rows = n;
+  }
+  return part;
+}
+
 static bool feed_source(const Data *d, const DataOrder *order, const Source *s, NnrtRank *r,
                         int64_t step, Why *w) {
   const NnrtTensor *t = s->input;

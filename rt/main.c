@@ -155,11 +155,13 @@ static bool open_eval(NnrtRun *run, Why *w) {
   if (!nnrt_data_open(d, run->program, &run->program->eval, &f->eval_input, &f->eval_tokens,
                       "eval-", w))
     return false;
+  if (!nnrt_eval_couples_rows(run->program)) return true;
   if (d->rows < d->batch)
-    return why(w, "evaluation has %lld rows, fewer than one batch of %lld", (long long)d->rows,
-               (long long)d->batch);
+    return why(w, "the loss couples the rows of a batch; evaluation has %lld, and a batch %lld",
+               (long long)d->rows, (long long)d->batch);
   if (d->rows % d->batch && run->launch.rank == 0)
-    nnrt_say_note("evaluation takes whole batches: the last %lld of %lld rows are left out",
+    nnrt_say_note("the loss couples the rows of a batch, so evaluation takes whole batches: the "
+                  "last %lld of %lld rows are left out",
                   (long long)(d->rows % d->batch), (long long)d->rows);
   return true;
 }

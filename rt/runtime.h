@@ -237,6 +237,8 @@ bool nnrt_data_open(Data *d, const NnrtProgram *p, const NnrtGraph *g, const Fla
 void nnrt_data_say_converted(const Data *d, const char *prefix);
 // Rows that the steps before `step` read.
 int64_t nnrt_rows_read(const Data *d, const DataOrder *order, int64_t step);
+// The same inputs, of rows first … first + n - 1 alone; the caller frees its `source`.
+Data nnrt_data_rows(const Data *d, int64_t first, int64_t n);
 // Copies this rank's share of micro-batch r->coord of `step` into the slab.
 bool nnrt_data_feed(const Data *d, const DataOrder *order, NnrtRank *r, int64_t step, Why *w);
 
@@ -439,6 +441,8 @@ void nnrt_init_copies(NnrtRank *r);                // of the weights as they are
 
 // ---- step.c
 
+// Whether the loss of @eval is one of whole batches, as no row has a loss of its own.
+bool nnrt_eval_couples_rows(const NnrtProgram *p);
 // Collective: all steps, evaluation and checkpoints; the exit status.
 int nnrt_train(NnrtRank *r);
 

@@ -50,7 +50,8 @@
 
 #include "device.h"
 
-// What a graph reports: loss, grad_norm, loss_scale; NULL where it has none.
+// What a graph reports, NULL where it has none: @train its loss, grad_norm and loss_scale, @eval
+// parts of the loss.
 typedef struct Outputs {
   const NnrtTensor *all[NNRT_ANSWERS];
   const NnrtTensor *here[NNRT_ANSWERS]; // those that this rank has
@@ -302,23 +303,84 @@ static bool agree(Trainer *t, int64_t *io_signal, const Outputs *out, double *io
   return !any[UNREADABLE];
 }
 
-// The mean over whole batches, in file order.
+// ---- evaluation
+
+// The outputs of @eval (passes/train/eval_graph.c).
+enum { EVAL_loss, EVAL_batch, EVAL_sum, N_QUOTIENTS = 3, EVAL_count = EVAL_sum + N_QUOTIENTS };
+static const char *const eval_outputs[NNRT_ANSWERS] = {
+    "loss",       "loss.batch",   "loss.sum.1",   "loss.sum.2",
+    "loss.sum.3", "loss.count.1", "loss.count.2", "loss.count.3"};
+
+bool nnrt_eval_couples_rows(const NnrtProgram *p) {
+  return nnrt_find_tensor(&p->eval, NNRT_output, eval_outputs[EVAL_batch]) != NULL;
+}
+
+static void put_eval(Trainer *t, const Data *d, int64_t index) {
+  static const DataOrder file_order;
+  put_graph(t, &t->p->eval, d, &file_order, index, 0, &t->eval_out, slot_of(index));
+}
+
+// Those of this rank; the others are 0.
+static void take_eval(Trainer *t, int64_t index, double *out) {
+  double when;
+  take_answer(t, index, out, &when);
+  nnrt_trace_resolve(t->r);
+  for (int i = 0; i < NNRT_ANSWERS; i++)
+    if (!t->eval_out.here[i]) out[i] = 0;
+}
+
+static void add_batches(Trainer *t, int64_t batches, double *io_sum) {
+  int64_t depth = nnrt_device_depth(t->r);
+  double out[NNRT_ANSWERS];
+  for (int64_t i = 0; i < batches + depth; i++) {
+    if (i < batches) put_eval(t, &t->run->eval_data, i);
+    if (i < depth) continue;
+    take_eval(t, i - depth, out);
+    for (int k = 0; k < NNRT_ANSWERS; k++)
+      io_sum[k] += out[k];
+  }
+}
+
+// Adds the sums over rows first … first + n - 1, fewer than a batch.  A batch of them again and
+// again holds each `times`, and some of the first once more, which are taken off.
+static void add_rows(Trainer *t, int64_t first, int64_t n, double *io_sum) {
+  Data rows = nnrt_data_rows(&t->run->eval_data, first, n);
+  int64_t times = rows.batch / n, more = rows.batch % n;
+  double out[NNRT_ANSWERS], of_more[NNRT_ANSWERS] = {0};
+  put_eval(t, &rows, 0);
+  take_eval(t, 0, out);
+  free(rows.source);
+  if (more) add_rows(t, first, more, of_more);
+  for (int k = 0; k < NNRT_ANSWERS; k++)
+    io_sum[k] += (out[k] - of_more[k]) / (double)times;
+}
+
+static void say_no_labels(const Trainer *t) {
+  (void)t;
+  nnrt_say_error("evaluation: no label counts, all of them are ignored\n"
+                 "hint: look at --eval-input, and at the loss's ignore_index");
+}
+
+// The loss over all rows in file order; over whole batches where rows are coupled.
 static double evaluate(Trainer *t) {
   const Data *d = &t->run->eval_data;
-  DataOrder file_order = {0};
-  int64_t batches = d->rows / d->batch;
-  int64_t depth = nnrt_device_depth(t->r);
-  double out[NNRT_ANSWERS], sum[NNRT_ANSWERS] = {0}, when;
-  for (int64_t i = 0; i < batches + depth; i++) {
-    if (i < batches) put_graph(t, &t->p->eval, d, &file_order, i, 0, &t->eval_out, slot_of(i));
-    if (i < depth) continue;
-    take_answer(t, i - depth, out, &when);
-    nnrt_trace_resolve(t->r);
-    sum[0] += t->eval_out.here[0] ? out[0] : 0;
-  }
+  int64_t batches = d->rows / d->batch, left = d->rows % d->batch;
+  double sum[NNRT_ANSWERS] = {0};
+  if (nnrt_eval_couples_rows(t->p)) left = 0;
+  add_batches(t, batches, sum);
+  if (left) add_rows(t, batches * d->batch, left, sum);
   int64_t later = 0; // a signal is for the next step
   if (!agree(t, &later, &t->eval_out, sum)) end_saying(t, t->unreadable, say_unreadable);
-  return sum[0] / (double)batches;
+  double loss = 0;
+  if (t->eval_out.all[EVAL_loss])
+    loss += sum[EVAL_loss] / ((double)batches + (double)left / (double)d->batch);
+  if (t->eval_out.all[EVAL_batch]) loss += sum[EVAL_batch] / (double)batches;
+  for (int k = 0; k < N_QUOTIENTS; k++) {
+    if (!t->eval_out.all[EVAL_sum + k]) continue;
+    if (sum[EVAL_count + k] == 0) end_saying(t, is_root(t), say_no_labels);
+    loss += sum[EVAL_sum + k] / sum[EVAL_count + k];
+  }
+  return loss;
 }
 
 // ---- the beginning
@@ -624,11 +686,11 @@ static int train(Trainer *t) {
 int nnrt_train(NnrtRank *r) {
   const NnrtProgram *p = r->program;
   Trainer t = {.r = r, .run = r->run, .p = p, .loss_scale = NAN};
-  static const char *const outputs[NNRT_ANSWERS] = {"loss", "grad_norm", "loss_scale"};
+  static const char *const outputs[] = {"loss", "grad_norm", "loss_scale"};
   int parts = r->code->train.n_parts, more = r->code->eval.n_parts;
   t.slice = nnrt_must_alloc((size_t)(parts > more ? parts : more) * sizeof *t.slice);
-  find_outputs(r, &p->train, outputs, NNRT_ANSWERS, &t.out);
-  find_outputs(r, &p->eval, outputs, 1, &t.eval_out);
+  find_outputs(r, &p->train, outputs, 3, &t.out);
+  find_outputs(r, &p->eval, eval_outputs, NNRT_ANSWERS, &t.eval_out);
   int status = train(&t);
   free(t.slice);
   return status;

@@ -60,20 +60,21 @@ static const char *shard_options(Arena *a, const Settings *s, const Choice *c) {
                     s->explain ? str_format(a, " explain=%s", quoted(a, s->explain)) : "");
 }
 
-static const char *autodiff_options(Arena *a, const Settings *s) {
+static const char *autodiff_options(Arena *a, const Settings *s, const Choice *c) {
   StrBuf b = {.arena = a};
   strbuf_add(&b, "");
   if (s->freeze.n) strbuf_addf(&b, " freeze=%s", quoted(a, joined(a, &s->freeze)));
   if (s->detach.n) strbuf_addf(&b, " detach=%s", quoted(a, joined(a, &s->detach)));
   // As torch.amp.GradScaler begins; bf16 has the range of f32.
   if (!strcmp(s->dtype, "f16")) strbuf_add(&b, " scale=65536");
+  if (s->accumulate * c->micro_batches > 1) strbuf_add(&b, " apart=true");
   return *b.at ? str_format(a, "(%s)", b.at + 1) : "";
 }
 
 // What is said to a pass of the pipeline.
 static const char *pass_options(Arena *a, const char *pass, const Settings *s, const Choice *c) {
   if (!strcmp(pass, "loss") && s->loss) return str_format(a, "(spec=%s)", quoted(a, s->loss));
-  if (!strcmp(pass, "autodiff")) return autodiff_options(a, s);
+  if (!strcmp(pass, "autodiff")) return autodiff_options(a, s, c);
   if (!strcmp(pass, "optimizer"))
     return str_format(a, "(name=%s clip=%.17g)", quoted(a, s->optimizer), s->clip_norm);
   if (!strcmp(pass, "shard")) return shard_options(a, s, c);

@@ -201,6 +201,9 @@ static bool partial_passes(const Sharding *s, const Op *op, int axis) {
     partial += have.kind == SBP_P;
   }
   if (!partial) return false;
+  // The update multiplies a gradient by what is known after the last slice of time, if by anything.
+  bool waits = s->mesh->axis[axis].time && op_part(op) == PART_update;
+  if (waits && partial < op->n_in) return false;
   int traits = op_traits(op);
   return ((traits & SUM) && partial == op->n_in) || ((traits & EACH) && partial == 1);
 }

@@ -58,6 +58,7 @@
 #include "base/vec.h"
 #include "distribute/part.h"
 #include "ir/op.h"
+#include "loss_terms.h"
 #include "pass.h"
 #include "plan/op_names.h"
 
@@ -79,8 +80,9 @@ typedef struct Autodiff {
   bool *varied;      // [n_values] depends on a trainable weight
   bool *useful;      // [n_values] the loss depends on it
   bool *detached;    // by op id, of the forward part: no gradient goes back through it
-  Value **adjoint;   // [n_values] or NULL
+  Value **adjoint;   // [n_values] of this sweep, or NULL
   OpSum **op_sums;   // [n_values] of weights: what is to be added to their adjoints
+  Value **gradient;  // [n_values] of weights, by all sweeps so far, or NULL
   bool failed;
 } Autodiff;
 
@@ -125,7 +127,7 @@ static void freeze(const Autodiff *ad, Value *w, const char *globs, bool *matche
     size_t n = strcspn(at, ",");
     bool train = *at == '!';
     if (str_glob(str_copy_n(ad->scratch, at + train, n - train), w->label)) {
-      w->train = train && is_floating(w);
+      w->train = train && is_floating(w) && type_count(w->type) > 0;
       matched[i] = true;
     }
     at += n + (at[n] == ',');
@@ -138,7 +140,7 @@ static void choose_weights(Autodiff *ad, const char *globs) {
     Value *w = ad->g->params[i];
     if (w->role != ROLE_weight) continue;
     if (!w->label) w->label = w->name ? w->name : str_format(ad->arena, "%u", w->id);
-    w->train &= is_floating(w);
+    w->train &= is_floating(w) && type_count(w->type) > 0;
     freeze(ad, w, globs, matched);
     ad->varied[w->id] = w->train;
   }
@@ -222,59 +224,6 @@ static Origin origin_of_gradient(const Autodiff *ad, Origin of) {
   of.anew = of.away = 0;
   of.by_piece = false;
   return of;
-}
-
-// -- The start -------------------------------------------------------------------------------
-
-// loss = by * factor * start, with `factor` NULL or a value that depends on no trainable weight.
-typedef struct Start {
-  Value *start, *factor;
-  double by;
-} Start;
-
-static Value *as_scalar(Builder *b, Value *v) {
-  return build_reshape(b, v, 0, NULL);
-}
-
-static void multiply(Start *s, Builder *b, Value *by) {
-  if (by->def && by->def->kind == OP_fill)
-    s->by *= attr_f(by->def, "value");
-  else if (s->factor)
-    s->factor = build(b, OP_mul, IN(s->factor, as_scalar(b, by)), NO_ATTRS);
-  else
-    s->factor = as_scalar(b, by);
-}
-
-static void divide(Start *s, Builder *b, Value *by) {
-  if (by->def && by->def->kind == OP_fill)
-    s->by /= attr_f(by->def, "value");
-  else if (s->factor)
-    s->factor = build(b, OP_div, IN(s->factor, as_scalar(b, by)), NO_ATTRS);
-  else
-    s->factor = build(b, OP_reciprocal, IN(as_scalar(b, by)), NO_ATTRS);
-}
-
-static Start find_start(const Autodiff *ad, Builder *b, Value *loss) {
-  Start s = {.start = loss, .by = 1};
-  for (const Op *op = loss->def; op && !b->failed; op = s.start->def) {
-    Value *x = op->n_in > 0 ? op->in[0].value : NULL, *y = op->n_in > 1 ? op->in[1].value : NULL;
-    if (!x || type_count(x->type) != 1) break;
-    bool first = ad->varied[x->id], second = y && ad->varied[y->id];
-    if (op->kind == OP_scale) {
-      s.by *= attr_f(op, "by");
-    } else if (op->kind == OP_neg) {
-      s.by = -s.by;
-    } else if (op->kind == OP_div && first && !second) {
-      divide(&s, b, y);
-    } else if (op->kind == OP_mul && first != second) {
-      multiply(&s, b, first ? y : x);
-      if (second) x = y;
-    } else if (op->kind != OP_reshape) {
-      break;
-    }
-    s.start = x;
-  }
-  return s;
 }
 
 // -- The sweep -------------------------------------------------------------------------------
@@ -368,7 +317,7 @@ static void add_op_sums(Autodiff *ad, Builder *b, const Value *w) {
   }
 }
 
-static int add_outputs(Autodiff *ad, Builder *b, Value *factor) {
+static int add_outputs(Autodiff *ad, Builder *b) {
   int n = 0;
   Table *outputs = table_new(ad->arena);
   for (int i = 0; i < ad->g->n_results; i++)
@@ -377,18 +326,15 @@ static int add_outputs(Autodiff *ad, Builder *b, Value *factor) {
   for (int i = 0; i < ad->g->n_params; i++) {
     Value *w = ad->g->params[i];
     if (!w->train) continue;
-    Value *gradient = ad->adjoint[w->id];
+    Value *gradient = ad->gradient[w->id];
     w->train = gradient != NULL;
     if (!gradient) continue;
-    b->origin = origin_of_gradient(ad, value_origin(w));
     const char *label = str_format(ad->arena, "grad:%s", w->label);
     if (table_add(outputs, 0, label, w)) {
       b->failed = !diag_error(ad->d, w->loc, "there is a gradient '%s' already", label);
       return n;
     }
-    Value *whole = finish(b, gradient, factor);
-    if (!whole) return n;
-    graph_output(ad->g, whole, label);
+    graph_output(ad->g, gradient, label);
     n++;
   }
   return n;
@@ -414,20 +360,20 @@ static Value *loss_scale(Autodiff *ad, double first) {
   return v;
 }
 
-// The adjoint of the start, `by` everywhere; times the loss's scale where it has one.
-static Value *first_adjoint(Builder *b, const Start *s, Value *scale) {
-  const Type *t = s->start->type;
-  if (!scale) return build_fill(b, t->dtype, t->rank, t->dim, s->by);
-  Value *by = build_cast(b, build_scale(b, scale, s->by), t->dtype);
+// The adjoint of a term's start: `by`, times the loss's scale where it has one, times the factor
+// where that is read on the way.
+static Value *first_adjoint(Builder *b, const LossTerm *term, Value *scale, Value *factor) {
+  const Type *t = term->start->type;
+  if (!scale && !factor) return build_fill(b, t->dtype, t->rank, t->dim, term->by);
+  Value *by = build_cast(b, build_scale(b, scale ? scale : factor, term->by), t->dtype);
+  if (scale && factor) by = build(b, OP_mul, IN(by, build_cast(b, factor, t->dtype)), NO_ATTRS);
   return build_broadcast(b, by, t->rank, t->dim);
 }
 
-static void take_back_scale(Builder *b, Start *s, Value *scale) {
-  if (!s->factor)
-    s->factor = build(b, OP_reciprocal, IN(scale), NO_ATTRS);
-  else
-    s->factor =
-        build(b, OP_div, IN(s->factor, build_cast(b, scale, s->factor->type->dtype)), NO_ATTRS);
+static Value *without_scale(Builder *b, Value *factor, Value *scale) {
+  if (!scale) return factor;
+  if (!factor) return build(b, OP_reciprocal, IN(scale), NO_ATTRS);
+  return build(b, OP_div, IN(factor, build_cast(b, scale, factor->type->dtype)), NO_ATTRS);
 }
 
 static bool check_scale(const Autodiff *ad, double scale) {
@@ -438,30 +384,71 @@ static bool check_scale(const Autodiff *ad, double scale) {
   return true;
 }
 
+// One way back from the starts of terms with this factor, or from all of them, which read theirs.
+// `update`: the factor's products come after the last micro-batch, one by one.
+static void sweep(Autodiff *ad, Builder *b, Op *last, const LossTerms *terms, Value *scale,
+                  const LossTerm *only, bool update) {
+  memset(ad->adjoint, 0, ad->n_values * sizeof *ad->adjoint);
+  memset(ad->op_sums, 0, ad->n_values * sizeof *ad->op_sums);
+  for (int i = 0; i < terms->n && !b->failed; i++) {
+    const LossTerm *t = &terms->at[i];
+    if (only && t->factor != only->factor) continue;
+    Value **adjoint = &ad->adjoint[t->start->id];
+    *adjoint = sum_of(b, *adjoint, first_adjoint(b, t, scale, only ? NULL : t->factor));
+  }
+  Value *factor = without_scale(b, only ? only->factor : NULL, scale);
+  for (Op *op = last; op && !ad->failed && !b->failed; op = op->prev)
+    if (takes_part(ad, op)) sweep_op(ad, op);
+  for (int i = 0; i < ad->g->n_params && !ad->failed && !b->failed; i++) {
+    const Value *w = ad->g->params[i];
+    if (!w->train) continue;
+    add_op_sums(ad, b, w);
+    if (!ad->adjoint[w->id]) continue;
+    b->origin = origin_of_gradient(ad, value_origin(w));
+    if (update) b->origin.part = PART_update;
+    Value *whole = finish(b, ad->adjoint[w->id], factor);
+    ad->gradient[w->id] = sum_of(b, ad->gradient[w->id], whole);
+  }
+}
+
+static void drop_constant_terms(const Autodiff *ad, LossTerms *terms) {
+  int n = 0;
+  for (int i = 0; i < terms->n; i++)
+    if (ad->varied[terms->at[i].start->id]) terms->at[n++] = terms->at[i];
+  terms->n = n;
+}
+
 static bool differentiate(Autodiff *ad, Value *loss, const PassOptions *o) {
   Op *last = ad->g->last;
   number_model(ad->g);
-  Builder b = {.g = ad->g, .d = ad->d, .origin = origin_of_gradient(ad, value_origin(loss))};
+  Origin origin = origin_of_gradient(ad, value_origin(loss));
+  Builder b = {.g = ad->g, .d = ad->d, .origin = origin};
   double by = opt_float(o, "scale", 0);
   if (!check_scale(ad, by)) return false;
-  Start s = find_start(ad, &b, loss);
+  LossTerms terms = find_loss_terms(&b, loss, ad->varied, ad->scratch);
+  drop_constant_terms(ad, &terms);
+  int n_factors = count_factors(&terms);
   Value *scale = by > 0 ? loss_scale(ad, by) : NULL;
-  ad->adjoint[s.start->id] = first_adjoint(&b, &s, scale);
-  if (scale) take_back_scale(&b, &s, scale);
-  for (Op *op = last; op; op = op->prev)
-    if (takes_part(ad, op)) sweep_op(ad, op);
+  bool apart = n_factors > 1 && opt_bool(o, "apart", false);
+  for (int i = 0; i < terms.n; i++) {
+    const LossTerm *only = n_factors == 1 || apart ? &terms.at[i] : NULL;
+    bool swept = false;
+    for (int k = 0; k < i; k++)
+      swept |= !only || terms.at[k].factor == only->factor;
+    b.origin = origin;
+    if (!swept) sweep(ad, &b, last, &terms, scale, only, apart);
+  }
   if (ad->failed || b.failed) return false;
-  for (int i = 0; i < ad->g->n_params; i++)
-    if (ad->g->params[i]->train) add_op_sums(ad, &b, ad->g->params[i]);
-  int n = add_outputs(ad, &b, s.factor);
+  int n = add_outputs(ad, &b);
   if (b.failed) return false;
   if (n == 0) {
-    diag_error(ad->d, b.origin.loc, "no trainable weight reaches the loss");
+    diag_error(ad->d, origin.loc, "no trainable weight reaches the loss");
     diag_hint(ad->d, "look at --freeze, and at which output the loss is made of");
     return false;
   }
   erase_unused(last, ad->g);
   opt_stat(o, n, "gradients");
+  if (apart) opt_stat(o, n_factors, "sweeps, for counts of their own");
   return true;
 }
 
@@ -484,6 +471,7 @@ bool pass_autodiff(Module *m, const PassOptions *o, Diag *d) {
   ad.useful = arena_array(ad.scratch, bool, g->n_values);
   ad.adjoint = arena_array(ad.scratch, Value *, g->n_values);
   ad.op_sums = arena_array(ad.scratch, OpSum *, g->n_values);
+  ad.gradient = arena_array(ad.scratch, Value *, g->n_values);
   choose_weights(&ad, opt_str(o, "freeze"));
   choose_ops(&ad, opt_str(o, "detach"));
   mark(&ad, loss->use.value);

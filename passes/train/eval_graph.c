@@ -1,18 +1,33 @@
-// The graph for --eval-every: the loss as in inference.
+// The graph for --eval-every: the loss as in inference, in parts that add up over batches.
 //
 //     graph @train entry (…) {                        graph @eval entry (…) {
 //       %y = dropout %x, %step, %seed ratio=0.1         %z = batch_norm %x, %g, %b, %mean, %var
 //       %z, … = batch_norm_train %y, %g, …       =>     …
-//       …                                               return output "loss" %l
+//       …                                               …
+//       %l = div %sum, %count                           return output "loss.sum.1" %sum,
+//                                                              output "loss.count.1" %count
 //
 // A copy of the forward pass, made before autodiff adds the backward one.  Dropout is gone, batch
 // normalisation takes the running statistics, and nothing is updated.  Parameters are those of
 // @train with the same label: weights are shared, inputs are fed from other files.  An op has the
 // number that it has in @train.
+//
+// The loss over all rows of a file is not the mean of the batches' losses where these are divided
+// by counts of their own.  So the terms of the loss (loss_terms.h) are outputs:
+//
+//     loss                       the mean over rows, of all terms that are one
+//     loss.sum.K, loss.count.K   a quotient of the sums of both over all batches; the count is 1 of
+//                                terms that read no rows, as a regularizer does
+//     loss.batch                 terms that couple the rows of a batch: their mean over whole batches
+
+#include <inttypes.h>
 
 #include "distribute/part.h"
 #include "ir/build.h"
+#include "ir/op.h"
+#include "loss_terms.h"
 #include "pass.h"
+#include "search/alone.h"
 
 static bool replace(Op *op, Builder *b) {
   b->at = op;
@@ -37,8 +52,132 @@ static bool replace(Op *op, Builder *b) {
   return true;
 }
 
+// -- Parts of the loss -------------------------------------------------------------------------
+
+enum { MAX_QUOTIENTS = 3 }; // the executable reports as many
+
+// How a value of the whole batch comes of its rows.
+typedef enum Rows { ROWS_sum, ROWS_none, ROWS_coupled } Rows;
+
+typedef struct Parts {
+  Graph *g;
+  Builder b;
+  Arena *scratch;
+  bool *varied, *fed; // by value id: depends on weights, on inputs
+  Value *mean, *batch, *constant;
+  int n_quotients;
+  Value *sum[MAX_QUOTIENTS], *count[MAX_QUOTIENTS];
+} Parts;
+
+static void follow(Parts *p) {
+  graph_renumber(p->g);
+  p->varied = arena_array(p->scratch, bool, p->g->n_values);
+  p->fed = arena_array(p->scratch, bool, p->g->n_values);
+  for (int i = 0; i < p->g->n_params; i++) {
+    const Value *v = p->g->params[i];
+    p->varied[v->id] = v->role == ROLE_weight;
+    p->fed[v->id] = v->role == ROLE_input;
+  }
+  for_each_op(op, p->g)
+    for (int i = 0; i < op->n_out; i++)
+      for (int k = 0; k < op->n_in; k++) {
+        p->varied[op->out[i]->id] |= p->varied[op->in[k].value->id];
+        p->fed[op->out[i]->id] |= p->fed[op->in[k].value->id];
+      }
+}
+
+static int64_t batch_size(const Graph *g) {
+  for (int i = 0; i < g->n_params; i++) {
+    const Value *v = g->params[i];
+    if (v->role == ROLE_input && v->type->rank > 0) return v->type->dim[0];
+  }
+  return 1;
+}
+
+// By value id; sharding along time alone finds it.
+static Rows *find_rows(const Parts *p) {
+  Rows *rows = arena_array(p->scratch, Rows, p->g->n_values);
+  Module *copy = graph_alone(p->g, batch_size(p->g), "");
+  const Op *same = copy ? copy->graphs->first : NULL;
+  for_each_op(op, p->g) {
+    for (int i = 0; i < op->n_out; i++) {
+      Value *v = op->out[i];
+      bool sum = same && same->out[i]->layout->axis[0].kind == SBP_P;
+      rows[v->id] = !p->fed[v->id] ? ROWS_none : sum ? ROWS_sum : ROWS_coupled;
+    }
+    if (same) same = same->next;
+  }
+  if (copy) module_free(copy);
+  return rows;
+}
+
+static void add(Builder *b, Value **sum, Value *x) {
+  *sum = *sum ? build(b, OP_add, IN(*sum, x), NO_ATTRS) : x;
+}
+
+// What the factor divides by, or NULL where it is more than that.
+static Value *divisor(const Value *factor) {
+  const Op *op = factor ? factor->def : NULL;
+  if (!op || op->kind != OP_reciprocal) return NULL;
+  Value *count = op->in[0].value;
+  return count->def && count->def->kind == OP_reshape ? count->def->in[0].value : count;
+}
+
+static Value *as_number(Builder *b, Value *x) {
+  return build_reshape(b, x, 0, NULL);
+}
+
+static void add_quotient(Parts *p, Value *sum, Value *count) {
+  int k = 0;
+  while (k < p->n_quotients && p->count[k] != count)
+    k++;
+  if (k == p->n_quotients) p->count[p->n_quotients++] = count;
+  add(&p->b, &p->sum[k], sum);
+}
+
+static void add_term(Parts *p, const LossTerm *t, const Rows *rows, int64_t n_values) {
+  Builder *b = &p->b;
+  Value *count = divisor(t->factor), *x = build_scale(b, as_number(b, t->start), t->by);
+  Rows is = rows[t->start->id];
+  bool counted = count && count->id < n_values && rows[count->id] == ROWS_sum;
+  if (is == ROWS_sum && !t->factor)
+    add(b, &p->mean, x);
+  else if (is == ROWS_none && !t->factor)
+    add(b, &p->constant, x);
+  else if (is == ROWS_sum && counted && p->n_quotients < MAX_QUOTIENTS)
+    add_quotient(p, x, as_number(b, count));
+  else
+    add(b, &p->batch, t->factor ? build(b, OP_mul, IN(x, t->factor), NO_ATTRS) : x);
+}
+
+static bool split_loss(Parts *p, Value *loss) {
+  follow(p);
+  int64_t n_values = p->g->n_values;
+  const Rows *rows = find_rows(p);
+  // One that is a single part stays as it is.
+  if (rows[loss->id] == ROWS_sum) p->mean = loss;
+  if (rows[loss->id] == ROWS_sum) return true;
+  LossTerms terms = find_loss_terms(&p->b, loss, p->varied, p->scratch);
+  for (int i = 0; i < terms.n && !p->b.failed; i++)
+    add_term(p, &terms.at[i], rows, n_values);
+  if (p->constant && (p->batch || p->n_quotients == MAX_QUOTIENTS))
+    add(&p->b, &p->batch, p->constant);
+  else if (p->constant)
+    add_quotient(p, p->constant, build_fill(&p->b, p->constant->type->dtype, 0, NULL, 1));
+  return !p->b.failed;
+}
+
+static void output_parts(Parts *p) {
+  Arena *a = p->g->module->arena;
+  if (p->mean) graph_output(p->g, p->mean, "loss");
+  for (int k = 0; k < p->n_quotients; k++) {
+    graph_output(p->g, p->sum[k], str_format(a, "loss.sum.%d", k + 1));
+    graph_output(p->g, p->count[k], str_format(a, "loss.count.%d", k + 1));
+  }
+  if (p->batch) graph_output(p->g, p->batch, "loss.batch");
+}
+
 bool pass_eval_graph(Module *m, const PassOptions *o, Diag *d) {
-  (void)o;
   Graph *train = graph_find(m, "train");
   if (!train || !graph_find_output(train, "loss")) {
     diag_error(d, NULL, "there is no graph '@train' with an output 'loss'");
@@ -57,6 +196,12 @@ bool pass_eval_graph(Module *m, const PassOptions *o, Diag *d) {
     op->by_piece = false;
     if (!replace(op, &b)) return false;
   }
+  Value *loss = graph_find_output(g, "loss")->use.value;
+  Parts p = {.g = g, .scratch = opt_scratch(o)};
+  p.b = (Builder){.g = g, .d = d, .origin = value_origin(loss)};
+  if (!split_loss(&p, loss)) return false;
+  graph_erase_result(g, 0);
+  output_parts(&p);
   for (Op *op = g->last, *prev; op; op = prev) {
     prev = op->prev;
     if (!op_used(op)) op_erase(op);

@@ -1,0 +1,33 @@
+// A loss as a sum of terms, each a scalar times what does not depend on the weights:
+//
+//     %m = div %masked, %count            masked words
+//     %n = scale %next by=0.125           next sentences
+//     %0 = scale %m by=0.5
+//     %l = add %0, %n                     {masked, 1 / count, 0.5} + {next, none, 0.125}
+//
+// In such a form the sums and counts of several batches or micro-batches add up.
+
+#ifndef LOSS_TERMS_H
+#define LOSS_TERMS_H
+
+#include "base/vec.h"
+#include "ir/build.h"
+
+// by * factor * start.
+typedef struct LossTerm {
+  Value *start;  // one element, of any rank
+  Value *factor; // a scalar, or NULL
+  double by;
+  bool of_sum; // it is not the only one
+} LossTerm;
+
+typedef Vec(LossTerm) LossTerms;
+
+// `varied`: by value id, what depends on the weights; a term that does not starts where a sum reads
+// it.  Factors are built where `b` stands, one value for equal ones.
+LossTerms find_loss_terms(Builder *b, Value *loss, const bool *varied, Arena *a);
+
+// How many different factors there are; none is one, too.
+int count_factors(const LossTerms *terms);
+
+#endif
