@@ -3,6 +3,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 #include "frontend/onnx_node.h"
 #include "frontend/onnx_walk.h"
@@ -146,6 +147,10 @@ static bool is_computed(const Node *n, int i) {
   return v && !node_known(n, v) && (v->def || v->role != ROLE_weight);
 }
 
+static Value *clip(const Node *n, double low, double high) {
+  return build(n->b, OP_clip, IN(n->in[0]), ATTRS(a_f("low", low), a_f("high", high)));
+}
+
 // The bounds are settings, not operands: by the standard nothing is differentiated by them.
 bool import_clip(Node *n) {
   Value *x = n->in[0];
@@ -163,9 +168,7 @@ bool import_clip(Node *n) {
   if (!attributes && (!node_setting_float(n, 1, "lower bound", low, &low) ||
                       !node_setting_float(n, 2, "upper bound", high, &high)))
     return false;
-  n->out[0] = has_low || has_high
-                  ? build(n->b, OP_clip, IN(x), ATTRS(a_f("low", low), a_f("high", high)))
-                  : x;
+  n->out[0] = has_low || has_high ? clip(n, low, high) : x;
   return true;
 }
 
@@ -219,13 +222,28 @@ static Value *fold_left(Node *n, OpKind kind) {
   return all;
 }
 
+// PyTorch's exporter writes clamp with two numbers as Max and Min with tensors that it calls
+// scalar_tensor; a tensor of the model is called otherwise.  At a number no gradient passes, while
+// equal tensors share it.
+static bool is_clamp(const Node *n, double *bound) {
+  if (!node_from_torch(n, "aten.clamp") || n->n_in != 2) return false;
+  const char *low = node_torch_arg(n, 1), *high = node_torch_arg(n, 2);
+  bool numbers = (low && strstr(low, "scalar_tensor")) || (high && strstr(high, "scalar_tensor"));
+  const Tensor *t = numbers ? node_known(n, n->in[1]) : NULL;
+  if (!t || type_count(t->type) != 1 || dtype_class[t->type->dtype] != 'F') return false;
+  *bound = tensor_f(t, 0);
+  return true;
+}
+
 bool import_min(Node *n) {
-  n->out[0] = fold_left(n, OP_min);
+  double bound;
+  n->out[0] = is_clamp(n, &bound) ? clip(n, -INFINITY, bound) : fold_left(n, OP_min);
   return true;
 }
 
 bool import_max(Node *n) {
-  n->out[0] = fold_left(n, OP_max);
+  double bound;
+  n->out[0] = is_clamp(n, &bound) ? clip(n, bound, INFINITY) : fold_left(n, OP_max);
   return true;
 }
 

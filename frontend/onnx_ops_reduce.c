@@ -75,6 +75,23 @@ static bool is_empty(const Type *t, const Axes *axes) {
   return false;
 }
 
+// The first of the largest has all of the gradient, as in torch.max(x, dim); elements that equal
+// reduce_max share it, as in torch.amax.
+static Value *first_of(Node *n, Value *x, OpKind arg, const Axes *axes) {
+  int axis = (int)axes->at[0], rank = x->type->rank;
+  Value *at =
+      build(n->b, arg, IN(x), ATTRS(a_i("axis", axis), a_b("keep", true), a_b("last", false)));
+  int64_t dim[MAX_RANK];
+  for (int i = 0; i < rank; i++)
+    dim[i] = i == axis ? x->type->dim[i] : 1;
+  Value *place = build_reshape(n->b, node_count_up(n, x->type->dim[axis]), rank, dim);
+  Value *first = node_binary(n, OP_equal, at, place);
+  if (!first) return NULL;
+  Value *rest = node_like(n, x, 0);
+  return build_reduce_sum(n->b, build(n->b, OP_where, IN(first, x, rest), NO_ATTRS), axes->at, 1,
+                          axes->keep);
+}
+
 // Truth values are compared as numbers.
 static bool extreme(Node *n, OpKind kind) {
   Axes axes;
@@ -82,6 +99,12 @@ static bool extreme(Node *n, OpKind kind) {
   if (!read_axes(n, &axes)) return false;
   if (is_empty(n->in[0]->type, &axes)) {
     n->out[0] = extreme_of_none(n, kind, dtype, &axes);
+    return true;
+  }
+  bool first = kind == OP_reduce_max ? node_from_torch(n, "aten.max.dim")
+                                     : node_from_torch(n, "aten.min.dim");
+  if (first && axes.n == 1 && dtype_class[dtype] == 'F') {
+    n->out[0] = first_of(n, n->in[0], kind == OP_reduce_max ? OP_arg_max : OP_arg_min, &axes);
     return true;
   }
   Value *x = build_cast(n->b, n->in[0], dtype == DT_bool ? DT_i32 : dtype);

@@ -209,3 +209,17 @@ y, dy, (dx,) = forward(
     lambda a: F.nll_loss(a.movedim(-1, 1), labels, reduction="none"), x)
 emit("nll", "nll", [x, labels], [y], ignore=-100)
 emit("nll_back", "nll_back", [labels, dy], [dx], ignore=-100, shape=list(x.shape))
+
+# Where a derivative jumps: at bounds, at zero.
+for name, at, f, attrs in [
+    ("relu", [0], F.relu, {}),
+    ("abs", [0], torch.abs, {}),
+    ("clip", [-1, 2], lambda t: t.clamp(-1, 2), {"low": -1.0, "high": 2.0}),
+    ("leaky_relu", [0], lambda t: F.leaky_relu(t, 0.1), {"slope": 0.1}),
+    ("elu", [0], lambda t: F.elu(t, alpha=0.7), {"alpha": 0.7}),
+    ("hard_swish", [-3, 3], F.hardswish, {}),
+    ("hard_sigmoid", [-1, 1], lambda t: (t / 2 + 0.5).clamp(0, 1), {"alpha": 0.5, "beta": 0.5}),
+]:
+    x = torch.tensor(at, dtype=torch.float64)
+    y, dy, (dx,) = forward(f, x)
+    emit(name + "_back_tie", name + "_back", [x, dy], [dx], **attrs)

@@ -4,8 +4,8 @@
 //     %y = sqrt %x                     %t = scale %y by=2
 //                                      %dx = div %dy, %t
 //
-// Where a derivative is not continuous they agree with PyTorch: abs has 0 at 0, clip passes at its
-// bounds, min and max give half to each of two equal operands.
+// Where a derivative is not continuous they agree with PyTorch: abs has 0 at 0, clip passes nothing
+// at its bounds, min and max give half to each of two equal operands, and the norm of zeros has 0.
 
 #include "ir/op.h"
 
@@ -105,13 +105,65 @@ bool cast_grad(Builder *b, Op *op, Value **dout, Value **din) {
 
 // -- Powers ----------------------------------------------------------------------------------
 
+// The number that every element of `v` is, when that can be seen.
+static bool known_number(const Value *v, double *out) {
+  while (v->def && (v->def->kind == OP_broadcast || v->def->kind == OP_reshape))
+    v = v->def->in[0].value;
+  if (!v->def) return false;
+  if (v->def->kind == OP_fill) {
+    *out = attr_f(v->def, "value");
+    return true;
+  }
+  if (v->def->kind != OP_constant || type_count(v->type) != 1) return false;
+  Tensor one_element = {v->type, (void *)(uintptr_t)op_attr(v->def, "value")->data.at};
+  *out = tensor_f(&one_element, 0);
+  return true;
+}
+
+// Whether `v` is a sum of even powers, so zero only where all its terms are, as in a norm or a
+// standard deviation.
+static bool is_sum_of_powers(const Value *v) {
+  double p;
+  for (const Op *op = v->def; op; op = v->def) {
+    v = op->in[0].value;
+    switch (op->kind) {
+    case OP_square: return true;
+    case OP_pow: return known_number(op->in[1].value, &p) && p > 1;
+    case OP_mul:
+      if (v == op->in[1].value) return true;
+      if (known_number(v, &p))
+        v = op->in[1].value;
+      else if (!known_number(op->in[1].value, &p))
+        return false;
+      break;
+    case OP_div:
+      if (!known_number(op->in[1].value, &p)) return false;
+      break;
+    case OP_reduce_sum:
+    case OP_scale:
+    case OP_cast:
+    case OP_reshape:
+    case OP_transpose:
+    case OP_broadcast: break;
+    default: return false;
+    }
+  }
+  return false;
+}
+
+// dx, which is no derivative where x is a sum of powers that are all zero.
+static Value *root_grad(Builder *b, Value *x, Value *dx) {
+  return is_sum_of_powers(x) ? where_not(b, two(b, OP_equal, x, full_like(b, x, 0)), dx) : dx;
+}
+
 bool square_grad(Builder *b, Op *op, Value **dout, Value **din) {
   din[0] = two(b, OP_mul, build_scale(b, op->in[0].value, 2), dout[0]);
   return !b->failed;
 }
 
 bool sqrt_grad(Builder *b, Op *op, Value **dout, Value **din) {
-  din[0] = two(b, OP_div, dout[0], build_scale(b, op->out[0], 2));
+  Value *dx = two(b, OP_div, dout[0], build_scale(b, op->out[0], 2));
+  din[0] = root_grad(b, op->in[0].value, dx);
   return !b->failed;
 }
 
@@ -138,28 +190,14 @@ bool log_grad(Builder *b, Op *op, Value **dout, Value **din) {
   return !b->failed;
 }
 
-// The number that every element of `v` is, when that can be seen.
-static bool known_number(const Value *v, double *out) {
-  while (v->def && (v->def->kind == OP_broadcast || v->def->kind == OP_reshape))
-    v = v->def->in[0].value;
-  if (!v->def) return false;
-  if (v->def->kind == OP_fill) {
-    *out = attr_f(v->def, "value");
-    return true;
-  }
-  if (v->def->kind != OP_constant || type_count(v->type) != 1) return false;
-  Tensor one_element = {v->type, (void *)(uintptr_t)op_attr(v->def, "value")->data.at};
-  *out = tensor_f(&one_element, 0);
-  return true;
-}
-
 // x^p for a known p:  p x^(p-1) dy, which is no 0 times infinity for p = 0, and nothing for p.
 static Value *power_grad(Builder *b, Value *x, double p, Value *dy) {
   if (p == 0) return NULL;
   if (p == 1) return dy;
   if (p == 2) return two(b, OP_mul, build_scale(b, x, 2), dy);
   Value *slope = two(b, OP_pow, x, full_like(b, x, p - 1));
-  return two(b, OP_mul, build_scale(b, slope, p), dy);
+  Value *dx = two(b, OP_mul, build_scale(b, slope, p), dy);
+  return p > 0 && p < 1 ? root_grad(b, x, dx) : dx;
 }
 
 // z = x^y:  dx = y x^(y-1) dz, and 0 where y = 0;  dy = z log(x) dz, and 0 where x = 0 and y >= 0.
