@@ -19,13 +19,15 @@ set(PASS_FILES
   simplify/simplify_product.c
   simplify/simplify_shape.c
   train/autodiff.c
+  train/class_weights.c
   train/eval_graph.c
   train/init.c
   train/loss.c
+  train/loss_spec.c
+  train/loss_terms.c
   train/optimizer.c
   train/optimizer_spec.c
   train/recompute.c
-  train/loss_terms.c
   repeats/fold.c
   repeats/recall.c
   repeats/repeats.c

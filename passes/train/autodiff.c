@@ -31,7 +31,9 @@
 //     …
 //     %9 = mul %8, (reciprocal %loss_scale)       output "grad:w"
 //
-// optimizer.c chooses the next one.
+// optimizer.c chooses the next one.  A sum of many losses whose count is not known yet starts with
+// what their mean would, 1/N of that, and its factor is N times as large: the adjoints of a sum
+// would leave the range of f16 at once.
 //
 // Of a model in pieces (plan/calls/pieces.h) each piece of an op has a gradient for the weight that
 // it reads.  Those by the pieces of one op are added up first, and then the sums: ops that read one
@@ -384,19 +386,35 @@ static bool check_scale(const Autodiff *ad, double scale) {
   return true;
 }
 
+// How many numbers the terms with this factor are sums of, the most of them.
+static double most_summed(const LossTerms *terms, const Value *factor) {
+  int64_t most = 1;
+  for (int i = 0; i < terms->n; i++) {
+    const Op *op = terms->at[i].start->def;
+    if (terms->at[i].factor != factor || !op || op->kind != OP_reduce_sum) continue;
+    int64_t n = type_count(op->in[0].value->type) / type_count(op->out[0]->type);
+    if (n > most) most = n;
+  }
+  return (double)most;
+}
+
 // One way back from the starts of terms with this factor, or from all of them, which read theirs.
 // `update`: the factor's products come after the last micro-batch, one by one.
 static void sweep(Autodiff *ad, Builder *b, Op *last, const LossTerms *terms, Value *scale,
                   const LossTerm *only, bool update) {
   memset(ad->adjoint, 0, ad->n_values * sizeof *ad->adjoint);
   memset(ad->op_sums, 0, ad->n_values * sizeof *ad->op_sums);
+  Value *factor = only ? only->factor : NULL;
+  double n = scale && factor ? most_summed(terms, factor) : 1;
   for (int i = 0; i < terms->n && !b->failed; i++) {
-    const LossTerm *t = &terms->at[i];
-    if (only && t->factor != only->factor) continue;
-    Value **adjoint = &ad->adjoint[t->start->id];
-    *adjoint = sum_of(b, *adjoint, first_adjoint(b, t, scale, only ? NULL : t->factor));
+    LossTerm t = terms->at[i];
+    if (only && t.factor != factor) continue;
+    t.by /= n;
+    Value **adjoint = &ad->adjoint[t.start->id];
+    *adjoint = sum_of(b, *adjoint, first_adjoint(b, &t, scale, only ? NULL : t.factor));
   }
-  Value *factor = without_scale(b, only ? only->factor : NULL, scale);
+  if (n > 1) factor = build_scale(b, factor, n);
+  factor = without_scale(b, factor, scale);
   for (Op *op = last; op && !ad->failed && !b->failed; op = op->prev)
     if (takes_part(ad, op)) sweep_op(ad, op);
   for (int i = 0; i < ad->g->n_params && !ad->failed && !b->failed; i++) {

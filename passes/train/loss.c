@@ -23,16 +23,24 @@
 // micro-batch; autodiff.c knows that the gradient has to be divided there too.
 //
 // next_token shifts the labels, not the logits: `pad` drops the first column of the tokens and
-// appends one of ignored labels.  The number of labels that count is known, B * (T - 1).
+// appends one of ignored labels.  Where none else are ignored the number of labels that count is
+// known, B * (T - 1).
+//
+// With label smoothing and weights of classes, C of them, a row has PyTorch's
+//
+//     (1 - e) w[y] (lse - x[y])  +  e / C sum over c of w[c] (lse - x[c])
+//
+// and the mean divides by the sum of w[y].  lse is cross_entropy + x[y], and x[y] is -nll: no
+// other op takes the labels.
 //
 // The graph is called @train from here on, and its only output is the loss.
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/vec.h"
+#include "class_weights.h"
 #include "ir/build.h"
+#include "ir/op.h"
+#include "loss_spec.h"
 #include "pass.h"
 
 // No label is this: nothing is ignored.
@@ -43,111 +51,18 @@ typedef struct LossPass {
   Builder b;
   Arena *scratch;
   Diag *d;
-  // What the specification says.
-  const char *spec, *kind;
-  Vec(const char *) words; // OUTPUT, INPUT
-  int64_t axis, ignore_index;
-  bool has_axis, has_ignore;
-  double delta;
+  const LossSpec *spec;
 } LossPass;
 
-// -- The specification -----------------------------------------------------------------------
-
 typedef Value *LossFn(LossPass *p, Value *x);
-static LossFn cross_entropy, nll, next_token, mse, l1, huber, bce_with_logits;
-
-// words: how many names stand in parentheses; options: what may follow them.
-static const struct LossKind {
-  const char *name;
-  int words;
-  const char *options, *usage;
-  LossFn *build;
-} kinds[] = {
-    {"cross_entropy", 1, "axis ignore_index", "cross_entropy(OUTPUT[,axis=A][,ignore_index=I])",
-     cross_entropy},
-    {"nll", 1, "axis ignore_index", "nll(OUTPUT[,axis=A][,ignore_index=I])", nll},
-    {"next_token", 2, "", "next_token(OUTPUT,INPUT)", next_token},
-    {"mse", 1, "", "mse(OUTPUT)", mse},
-    {"l1", 1, "", "l1(OUTPUT)", l1},
-    {"huber", 1, "delta", "huber(OUTPUT[,delta=D])", huber},
-    {"bce_with_logits", 1, "", "bce_with_logits(OUTPUT)", bce_with_logits},
+#define LOSS(name, names, options, usage) static LossFn name;
+#include "train/losses.def"
+#undef LOSS
+static LossFn *const builders[N_LOSSES] = {
+#define LOSS(name, names, options, usage) name,
+#include "train/losses.def"
+#undef LOSS
 };
-enum { N_KINDS = sizeof kinds / sizeof *kinds };
-
-static const struct LossKind *find_kind(const char *name) {
-  for (int i = 0; i < N_KINDS; i++)
-    if (!strcmp(kinds[i].name, name)) return &kinds[i];
-  return NULL;
-}
-
-static bool bad_spec(LossPass *p, const struct LossKind *kind, const char *what) {
-  diag_error(p->d, NULL, "loss '%s': %s", p->spec, what);
-  if (kind) diag_hint(p->d, "write %s", kind->usage);
-  return false;
-}
-
-static bool has_option(const struct LossKind *kind, const char *name) {
-  size_t n = strlen(name);
-  for (const char *at = kind->options; *at; at += strspn(at, " ")) {
-    size_t length = strcspn(at, " ");
-    if (length == n && !strncmp(at, name, n)) return true;
-    at += length;
-  }
-  return false;
-}
-
-static bool read_option(LossPass *p, const struct LossKind *kind, const char *name,
-                        const char *value) {
-  char *end = NULL;
-  if (!has_option(kind, name))
-    return bad_spec(p, kind, str_format(p->scratch, "there is no option '%s'", name));
-  errno = 0;
-  if (!strcmp(name, "axis")) {
-    p->has_axis = true;
-    p->axis = strtoll(value, &end, 10);
-  } else if (!strcmp(name, "ignore_index")) {
-    p->has_ignore = true;
-    p->ignore_index = strtoll(value, &end, 10);
-  } else {
-    p->delta = strtod(value, &end);
-    if (!(p->delta > 0)) end = NULL;
-  }
-  if (!*value || !end || *end || errno)
-    return bad_spec(p, kind, str_format(p->scratch, "'%s' cannot be %s", value, name));
-  return true;
-}
-
-static const char *trimmed(Arena *a, const char *from, const char *to) {
-  while (from < to && *from == ' ')
-    from++;
-  while (to > from && to[-1] == ' ')
-    to--;
-  return str_copy_n(a, from, (size_t)(to - from));
-}
-
-// NAME(word,word,option=value): what stands between the parentheses.
-static bool read_arguments(LossPass *p, const struct LossKind *kind, const char *at) {
-  const char *close = at + strlen(at) - 1;
-  while (close > at && *close == ' ')
-    close--;
-  if (close < at || *close != ')') return bad_spec(p, kind, "the parenthesis is not closed");
-  while (at < close) {
-    const char *end = memchr(at, ',', (size_t)(close - at));
-    if (!end) end = close;
-    const char *word = trimmed(p->scratch, at, end), *equals = strchr(word, '=');
-    if (p->words.n < kind->words) {
-      vec_push(p->scratch, &p->words, word);
-    } else if (!equals) {
-      return bad_spec(p, kind, str_format(p->scratch, "'%s' is one name too many", word));
-    } else if (!read_option(p, kind, trimmed(p->scratch, word, equals), equals + 1)) {
-      return false;
-    }
-    at = end + (end < close);
-  }
-  if (p->words.n < kind->words)
-    return bad_spec(p, kind, p->words.n ? "an input is missing" : "an output is missing");
-  return true;
-}
 
 // -- Outputs and inputs ----------------------------------------------------------------------
 
@@ -166,7 +81,7 @@ static const char *outputs_text(LossPass *p) {
 static Value *find_output(LossPass *p, const char *label) {
   Result *r = graph_find_output(p->g, label);
   if (r) return r->use.value;
-  diag_error(p->d, NULL, "loss '%s': the model has no output '%s'", p->spec, label);
+  diag_error(p->d, NULL, "loss '%s': the model has no output '%s'", p->spec->text, label);
   diag_hint(p->d, "its outputs are: %s", outputs_text(p));
   return NULL;
 }
@@ -177,15 +92,22 @@ static bool is_floating(LossPass *p, const Value *v, const char *label) {
                     label, type_text(p->scratch, v->type));
 }
 
-static Value *add_input(LossPass *p, const char *label, DType dtype, int rank, const int64_t *dim) {
-  const Value *same = graph_find_role(p->g, ROLE_input, label);
+// The input that the specification names, else `label`; one there is may serve.
+static Value *find_input(LossPass *p, const char *label, DType dtype, int rank,
+                         const int64_t *dim) {
+  Module *m = p->g->module;
+  const Type *t = type_new(m, dtype, rank, dim);
+  const char *option = label;
+  if (p->spec->labels) label = p->spec->labels;
+  Value *same = graph_find_role(p->g, ROLE_input, label);
+  if (same && same->type == t) return same;
   if (same) {
-    diag_error(p->d, same->loc, "loss '%s' needs an input '%s', but the model has one of this name",
-               p->spec, label);
+    diag_error(p->d, same->loc, "loss '%s' needs an input '%s' of %s, but there is one of %s",
+               p->spec->text, label, type_text(p->scratch, t), type_text(p->scratch, same->type));
+    diag_hint(p->d, "give the loss's another name, as in %s=NAME", option);
     return NULL;
   }
-  Module *m = p->g->module;
-  Value *v = graph_param(p->g, label, type_new(m, dtype, rank, dim), ROLE_input, p->b.origin.loc);
+  Value *v = graph_param(p->g, label, t, ROLE_input, p->b.origin.loc);
   v->label = str_copy(m->arena, label);
   return v;
 }
@@ -220,29 +142,93 @@ static Value *binary(Builder *b, OpKind kind, Value *x, Value *y) {
   return build(b, kind, IN(x, y), NO_ATTRS);
 }
 
-// How many labels are not ignored, as a sum over rows.
-static Value *count_labels(Builder *b, Value *labels, int64_t ignore, DType dtype) {
-  Value *ignored = binary(b, OP_equal, labels, like(b, labels, (double)ignore));
-  Value *kept = unary(b, OP_not, ignored);
-  return kept ? sum_all(b, build_cast(b, kept, dtype)) : NULL;
+static Value *select_by(Builder *b, Value *condition, Value *x, Value *y) {
+  return build(b, OP_where, IN(condition, x, y), NO_ATTRS);
 }
 
-// -- The losses ------------------------------------------------------------------------------
+// -- Losses of classes -------------------------------------------------------------------------
 
-// Logits or log-probabilities x, with the classes last, against a label for each row.
-static Value *classes(LossPass *p, OpKind kind, Value *x, Value *labels, int64_t ignore) {
-  return build(&p->b, kind, IN(x, labels), ATTRS(a_i("ignore", ignore)));
+// Logits or log-probabilities x, with the classes last, and a label for each row; what is known of
+// them.
+typedef struct Classes {
+  Value *x, *labels;
+  int64_t ignore, n;
+  Value *ignored;    // by row, or NULL where no label is
+  Value *weights;    // [n] of classes, or NULL where all are 1
+  double sum;        // of the weights
+  Value *row_weight; // by row: the weight of its class, or NULL; also 0 where it is ignored
+} Classes;
+
+static Value *row_op(LossPass *p, OpKind kind, const Classes *c) {
+  return build(&p->b, kind, IN(c->x, c->labels), ATTRS(a_i("ignore", c->ignore)));
+}
+
+// Reads the weights' file, and looks up those of the rows.
+static bool weigh(LossPass *p, Classes *c) {
+  Builder *b = &p->b;
+  DType dtype = c->x->type->dtype;
+  c->n = c->x->type->dim[c->x->type->rank - 1];
+  c->sum = (double)c->n;
+  // The last position of next_token is ignored in any case.
+  bool last = p->spec->kind == LOSS_next_token && p->spec->label_smoothing > 0;
+  if (p->spec->has_ignore || last)
+    c->ignored = binary(b, OP_equal, c->labels, like(b, c->labels, (double)c->ignore));
+  if (!p->spec->weight) return !b->failed;
+  const float *w = read_class_weights(p->scratch, p->spec->weight, c->n, p->d);
+  if (!w) return false;
+  c->sum = 0;
+  for (int64_t i = 0; i < c->n; i++)
+    c->sum += w[i];
+  Value *f32 = build_constant(b, type_new(p->g->module, DT_f32, 1, &c->n), w);
+  c->weights = build_cast(b, f32, dtype);
+  Value *labels = c->labels;
+  if (c->ignored) labels = select_by(b, c->ignored, like(b, labels, 0), labels);
+  c->row_weight = build(b, OP_gather, IN(c->weights, labels), ATTRS(a_i("axis", 0)));
+  if (c->ignored && c->row_weight)
+    c->row_weight = select_by(b, c->ignored, like(b, c->row_weight, 0), c->row_weight);
+  return !b->failed;
+}
+
+// e / C sum over c of w[c] (lse - x[c]), by row; `loss` is lse - x[y].
+static Value *smooth(LossPass *p, const Classes *c, Value *loss) {
+  Builder *b = &p->b;
+  const Type *t = c->x->type;
+  Value *x = c->x;
+  if (c->weights) x = binary(b, OP_mul, x, build_broadcast(b, c->weights, t->rank, t->dim));
+  Value *sum = x ? build_reduce_sum(b, x, (int64_t[]){t->rank - 1}, 1, false) : NULL;
+  Value *lse = binary(b, OP_sub, loss, row_op(p, OP_nll, c));
+  Value *all = lse ? binary(b, OP_sub, build_scale(b, lse, c->sum), sum) : NULL;
+  if (all && c->ignored) all = select_by(b, c->ignored, like(b, all, 0), all);
+  return all ? build_scale(b, all, p->spec->label_smoothing / (double)c->n) : NULL;
+}
+
+// The mean over the rows that count; `n` of them, or as many as the data says.
+static Value *mean_of_rows(LossPass *p, OpKind kind, Classes *c, double n) {
+  Builder *b = &p->b;
+  if (!weigh(p, c)) return NULL;
+  Value *loss = row_op(p, kind, c), *total = loss;
+  double e = p->spec->label_smoothing;
+  if (c->row_weight) total = binary(b, OP_mul, total, c->row_weight);
+  if (e > 0 && total) {
+    total = build_scale(b, total, 1 - e);
+    total = binary(b, OP_add, total, smooth(p, c, loss));
+  }
+  if (!total) return NULL;
+  if (!c->row_weight && !p->spec->has_ignore) return mean_of(b, total, n);
+  Value *counts = c->row_weight;
+  if (!counts) counts = build_cast(b, unary(b, OP_not, c->ignored), total->type->dtype);
+  Value *sum = sum_all(b, total);
+  return binary(b, OP_div, sum, sum_all(b, counts));
 }
 
 static Value *labelled(LossPass *p, OpKind kind, Value *x) {
-  Builder *b = &p->b;
   int rank = x->type->rank;
-  int64_t axis = p->has_axis ? p->axis : -1, perm[MAX_RANK], dim[MAX_RANK];
+  int64_t axis = p->spec->has_axis ? p->spec->axis : -1, perm[MAX_RANK], dim[MAX_RANK];
   if (axis < 0) axis += rank;
   if (axis < 0 || axis >= rank) {
-    diag_error(p->d, b->origin.loc, "loss '%s': output '%s' is %s and has no axis %lld", p->spec,
-               p->words.at[0], type_text(p->scratch, x->type),
-               (long long)(p->has_axis ? p->axis : -1));
+    diag_error(p->d, p->b.origin.loc, "loss '%s': output '%s' is %s and has no axis %lld",
+               p->spec->text, p->spec->output, type_text(p->scratch, x->type),
+               (long long)(p->spec->has_axis ? p->spec->axis : -1));
     return NULL;
   }
   for (int i = 0; i < rank - 1; i++) {
@@ -250,14 +236,10 @@ static Value *labelled(LossPass *p, OpKind kind, Value *x) {
     dim[i] = x->type->dim[perm[i]];
   }
   perm[rank - 1] = axis;
-  x = build_transpose(b, x, perm);
-  Value *labels = add_input(p, "labels", DT_i64, rank - 1, dim);
-  if (!labels) return NULL;
-  Value *losses = classes(p, kind, x, labels, p->has_ignore ? p->ignore_index : no_label);
-  if (!p->has_ignore) return mean_all(b, losses);
-  Value *sum = sum_all(b, losses);
-  if (!sum) return NULL;
-  return binary(b, OP_div, sum, count_labels(b, labels, p->ignore_index, sum->type->dtype));
+  Classes c = {.ignore = p->spec->has_ignore ? p->spec->ignore_index : no_label};
+  c.x = build_transpose(&p->b, x, perm);
+  c.labels = find_input(p, "labels", DT_i64, rank - 1, dim);
+  return c.labels ? mean_of_rows(p, kind, &c, (double)type_count(c.labels->type)) : NULL;
 }
 
 static Value *cross_entropy(LossPass *p, Value *x) {
@@ -268,43 +250,70 @@ static Value *nll(LossPass *p, Value *x) {
   return labelled(p, OP_nll, x);
 }
 
-static Value *next_token(LossPass *p, Value *x) {
-  const Value *tokens = graph_find_role(p->g, ROLE_input, p->words.at[1]);
-  if (!tokens) {
-    diag_error(p->d, NULL, "loss '%s': the model has no input '%s'", p->spec, p->words.at[1]);
-    StrBuf names = {.arena = p->scratch};
-    strbuf_add(&names, "");
-    for (int i = 0; i < p->g->n_params; i++)
-      if (p->g->params[i]->role == ROLE_input)
-        strbuf_addf(&names, "%s%s", *names.at ? ", " : "", p->g->params[i]->label);
-    diag_hint(p->d, "its inputs are: %s", names.at);
-    return NULL;
+static Value *fail_no_tokens(const LossPass *p) {
+  StrBuf names = {.arena = p->scratch};
+  diag_error(p->d, NULL, "loss '%s': the model has no input '%s'", p->spec->text, p->spec->input);
+  strbuf_add(&names, "");
+  for (int i = 0; i < p->g->n_params; i++)
+    if (p->g->params[i]->role == ROLE_input)
+      strbuf_addf(&names, "%s%s", *names.at ? ", " : "", p->g->params[i]->label);
+  diag_hint(p->d, "its inputs are: %s", names.at);
+  return NULL;
+}
+
+// The model looks up token 0 where a token is ignored that is no class.
+static void replace_ignored(LossPass *p, Value *tokens) {
+  Builder first = p->b;
+  first.at = p->g->first;
+  Value *ignored =
+      binary(&first, OP_equal, tokens, like(&first, tokens, (double)p->spec->ignore_index));
+  Value *known = select_by(&first, ignored, like(&first, tokens, 0), tokens);
+  if (!known) return;
+  Use *next;
+  for (Use *u = tokens->uses; u; u = next) {
+    next = u->next;
+    bool ours = u->user && (u->user == ignored->def || u->user == known->def);
+    if (u->user && !ours) op_set_in(u->user, u->index, known);
   }
+}
+
+static Value *next_token(LossPass *p, Value *x) {
+  const LossSpec *s = p->spec;
+  const Value *found = graph_find_role(p->g, ROLE_input, s->input);
+  if (!found) return fail_no_tokens(p);
+  Value *tokens = p->g->params[found->index];
   const Type *t = tokens->type;
   int rank = t->rank;
   bool fits = rank >= 1 && x->type->rank == rank + 1 &&
               !memcmp(t->dim, x->type->dim, (size_t)rank * sizeof *t->dim) &&
               dtype_class[t->dtype] == 'I' && t->dim[rank - 1] >= 2;
   if (!fits) {
-    diag_error(p->d, p->b.origin.loc, "loss '%s': logits %s cannot predict tokens %s", p->spec,
+    diag_error(p->d, p->b.origin.loc, "loss '%s': logits %s cannot predict tokens %s", s->text,
                type_text(p->scratch, x->type), type_text(p->scratch, t));
     diag_hint(p->d, "logits are [B,T,classes] and tokens integers [B,T], with T at least 2");
     return NULL;
   }
-  // The last position has a label that no data has.  -100 among tokens, which other programs
-  // ignore, is an index out of range.
-  int64_t no_token = t->dtype == DT_i32 ? INT32_MIN : INT64_MIN, low[MAX_RANK] = {0};
+  bool no_class = s->has_ignore && (s->ignore_index < 0 || s->ignore_index >= x->type->dim[rank]);
+  if (no_class) replace_ignored(p, tokens);
+  // The last position has a label that no data has.  Where nothing is ignored -100 among tokens is
+  // an index out of range.
+  Classes c = {.x = x, .ignore = t->dtype == DT_i32 ? INT32_MIN : INT64_MIN};
+  if (s->has_ignore) c.ignore = s->ignore_index;
+  int64_t low[MAX_RANK] = {0};
   low[rank - 1] = -1;
-  Value *labels = build(&p->b, OP_pad, IN(p->g->params[tokens->index]),
-                        ATTRS(a_list("low", low, rank), a_list("shape", t->dim, rank),
-                              a_s("mode", "constant"), a_f("value", (double)no_token)));
+  c.labels = build(&p->b, OP_pad, IN(tokens),
+                   ATTRS(a_list("low", low, rank), a_list("shape", t->dim, rank),
+                         a_s("mode", "constant"), a_f("value", (double)c.ignore)));
   double n = (double)type_count(t);
   n -= n / (double)t->dim[rank - 1];
-  return mean_of(&p->b, classes(p, OP_cross_entropy, x, labels, no_token), n);
+  if (!c.labels) return NULL;
+  return mean_of_rows(p, OP_cross_entropy, &c, n);
 }
 
+// -- Losses of numbers -------------------------------------------------------------------------
+
 static Value *add_target(LossPass *p, const Value *x) {
-  return add_input(p, "target", x->type->dtype, x->type->rank, x->type->dim);
+  return find_input(p, "target", x->type->dtype, x->type->rank, x->type->dim);
 }
 
 static Value *difference(LossPass *p, Value *x) {
@@ -324,7 +333,7 @@ static Value *l1(LossPass *p, Value *x) {
 static Value *huber(LossPass *p, Value *x) {
   Builder *b = &p->b;
   Value *a = unary(b, OP_abs, difference(p, x));
-  Value *c = build(b, OP_clip, IN(a), ATTRS(a_f("low", 0), a_f("high", p->delta)));
+  Value *c = build(b, OP_clip, IN(a), ATTRS(a_f("low", 0), a_f("high", p->spec->delta)));
   Value *half = c ? build_scale(b, c, 0.5) : NULL;
   return mean_all(b, binary(b, OP_mul, c, binary(b, OP_sub, a, half)));
 }
@@ -337,11 +346,10 @@ static Value *bce_with_logits(LossPass *p, Value *x) {
 }
 
 // An output of the model that is the loss already.
-static Value *by_output(LossPass *p, const char *label) {
-  Value *x = find_output(p, label);
-  if (!x || !is_floating(p, x, label)) return NULL;
+static Value *by_output(LossPass *p, const char *label, Value *x) {
   if (type_count(x->type) == 1) return build_reshape(&p->b, x, 0, NULL);
-  diag_error(p->d, p->b.origin.loc, "output '%s' is %s and not one number, so it is no loss", label,
+  diag_error(p->d, x->def ? x->def->loc : x->loc,
+             "output '%s' is %s and not one number, so it is no loss", label,
              type_text(p->scratch, x->type));
   diag_hint(p->d, "say how it becomes one, such as --loss 'cross_entropy(%s)'", label);
   return NULL;
@@ -366,40 +374,39 @@ static const char *only_scalar(LossPass *p) {
   return NULL;
 }
 
-static Value *build_loss(LossPass *p) {
-  if (!p->spec) {
-    const char *label = only_scalar(p);
-    return label ? by_output(p, label) : NULL;
-  }
-  size_t n = strcspn(p->spec, "(");
-  const struct LossKind *kind = find_kind(str_copy_n(p->scratch, p->spec, n));
-  bool is_output = graph_find_output(p->g, p->spec) != NULL;
-  if (is_output || (!kind && !p->spec[n])) return by_output(p, p->spec);
-  if (!kind) {
-    StrBuf names = {.arena = p->scratch};
-    for (int i = 0; i < N_KINDS; i++)
-      strbuf_addf(&names, "%s%s", i ? ", " : "", kinds[i].usage);
-    diag_error(p->d, NULL, "loss '%s' is unknown", p->spec);
-    diag_hint(p->d, "there are OUTPUT, %s", names.at);
-    return NULL;
-  }
-  if (!p->spec[n]) {
-    bad_spec(p, kind, "an output is missing");
-    return NULL;
-  }
-  if (!read_arguments(p, kind, p->spec + n + 1)) return NULL;
-  Value *x = find_output(p, p->words.at[0]);
-  if (!x || !is_floating(p, x, p->words.at[0])) return NULL;
+// One loss of the sum, times its factor.
+static Value *build_one(LossPass *p, const LossSpec *s) {
+  p->spec = s;
+  Value *x = find_output(p, s->output);
+  if (!x || !is_floating(p, x, s->output)) return NULL;
   p->b.origin = origin_for(p->g->module->arena, value_origin(x), "loss");
-  return kind->build(p, x);
+  Value *loss = s->kind == LOSS_output ? by_output(p, s->output, x) : builders[s->kind](p, x);
+  return loss && s->factor != 1 ? build_scale(&p->b, loss, s->factor) : loss;
+}
+
+static Value *build_loss(LossPass *p, const char *text) {
+  LossSpecs specs = {0};
+  Value *sum = NULL;
+  if (!text) {
+    LossSpec only = {.text = only_scalar(p), .kind = LOSS_output, .factor = 1};
+    only.output = only.text;
+    return only.text ? build_one(p, &only) : NULL;
+  }
+  if (!loss_spec_parse(&specs, text, p->g, p->scratch, p->d)) return NULL;
+  for (int i = 0; i < specs.n; i++) {
+    Value *one = build_one(p, &specs.at[i]);
+    sum = sum && one ? binary(&p->b, OP_add, sum, one) : one;
+    if (!sum) return NULL;
+  }
+  return sum;
 }
 
 bool pass_loss(Module *m, const PassOptions *o, Diag *d) {
   Graph *g = m->graphs;
-  LossPass p = {.g = g, .scratch = opt_scratch(o), .d = d, .spec = opt_str(o, "spec"), .delta = 1};
+  LossPass p = {.g = g, .scratch = opt_scratch(o), .d = d};
   p.b = (Builder){.g = g, .d = d};
   if (!g->entry) return diag_error(d, NULL, "'@%s' is no entry, so it has no loss", g->name);
-  Value *loss = build_loss(&p);
+  Value *loss = build_loss(&p, opt_str(o, "spec"));
   if (!loss || p.b.failed) return false;
   // What becomes of parameters, running statistics, stays.
   for (int i = g->n_results - 1; i >= 0; i--)

@@ -1,0 +1,192 @@
+// See loss_spec.h.
+
+#include "loss_spec.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/diag.h"
+#include "base/str.h"
+
+static const struct LossRow {
+  const char *name;
+  int names;
+  const char *options, *usage;
+} rows[N_LOSSES] = {
+#define LOSS(name, names, options, usage) {#name, names, options, #name "(" usage ")"},
+#include "train/losses.def"
+#undef LOSS
+};
+
+typedef struct Parser {
+  const char *text, *at;
+  Graph *g;
+  Arena *a;
+  Diag *d;
+} Parser;
+
+static bool fail(const Parser *p, const struct LossRow *row, const char *why) {
+  diag_error(p->d, NULL, "loss '%s': %s", p->text, why);
+  if (row) diag_hint(p->d, "write %s", row->usage);
+  return false;
+}
+
+const char *loss_usage(Arena *a) {
+  StrBuf b = {.arena = a};
+  for (int i = 0; i < N_LOSSES; i++)
+    strbuf_addf(&b, "%s%s", i ? ", " : "", rows[i].usage);
+  return b.at;
+}
+
+static void skip_spaces(Parser *p) {
+  p->at += strspn(p->at, " ");
+}
+
+static bool take(Parser *p, char c) {
+  skip_spaces(p);
+  if (*p->at != c) return false;
+  p->at++;
+  return true;
+}
+
+// In quotes, or up to one of `ends`, without spaces around it; NULL where a quote is not closed.
+static const char *take_word(Parser *p, const char *ends) {
+  StrBuf b = {.arena = p->a};
+  strbuf_add(&b, "");
+  if (take(p, '"')) {
+    for (; *p->at && *p->at != '"'; p->at++) {
+      if (*p->at == '\\' && p->at[1]) p->at++;
+      strbuf_add_n(&b, p->at, 1);
+    }
+    return take(p, '"') ? b.at : NULL;
+  }
+  size_t n = strcspn(p->at, ends), length = n;
+  while (length > 0 && p->at[length - 1] == ' ')
+    length--;
+  strbuf_add_n(&b, p->at, length);
+  p->at += n;
+  return b.at;
+}
+
+static bool has_option(const struct LossRow *row, const char *name) {
+  size_t n = strlen(name);
+  for (const char *at = row->options; *at; at += strspn(at, " ")) {
+    size_t length = strcspn(at, " ");
+    if (length == n && !strncmp(at, name, n)) return true;
+    at += length;
+  }
+  return false;
+}
+
+static bool set_option(const Parser *p, LossSpec *s, const struct LossRow *row, const char *name,
+                       const char *value) {
+  char *end = (char *)(uintptr_t)value + strlen(value);
+  if (!has_option(row, name))
+    return fail(p, row, str_format(p->a, "there is no option '%s'", name));
+  errno = 0;
+  if (!strcmp(name, "axis")) {
+    s->has_axis = true;
+    s->axis = strtoll(value, &end, 10);
+  } else if (!strcmp(name, "ignore_index")) {
+    s->has_ignore = true;
+    s->ignore_index = strtoll(value, &end, 10);
+  } else if (!strcmp(name, "delta")) {
+    s->delta = strtod(value, &end);
+    if (!(s->delta > 0)) end = NULL;
+  } else if (!strcmp(name, "label_smoothing")) {
+    s->label_smoothing = strtod(value, &end);
+    if (!(s->label_smoothing >= 0 && s->label_smoothing <= 1)) end = NULL;
+  } else if (!strcmp(name, "weight")) {
+    s->weight = value;
+  } else {
+    s->labels = value;
+  }
+  if (*value && end && !*end && !errno) return true;
+  return fail(p, row, str_format(p->a, "'%s' cannot be %s", value, name));
+}
+
+// What stands between the parentheses, and the second of them.
+static bool take_arguments(Parser *p, LossSpec *s, const struct LossRow *row) {
+  const char **name[] = {&s->output, &s->input};
+  for (int n = 0; n < row->names || !take(p, ')'); n++) {
+    if (n > 0 && !take(p, ',')) {
+      if (*p->at == ')')
+        return fail(p, row, n == 1 ? "an input is missing" : "an output is missing");
+      return fail(p, row, "the parenthesis is not closed");
+    }
+    skip_spaces(p);
+    bool quoted = *p->at == '"';
+    const char *word = take_word(p, n < row->names ? ",)" : ",=)");
+    if (!word) return fail(p, row, "a quote is not closed");
+    if (n < row->names && !quoted && !*word)
+      return fail(p, row,
+                  !*p->at  ? "the parenthesis is not closed"
+                  : n == 0 ? "an output is missing"
+                           : "an input is missing");
+    if (n < row->names) {
+      *name[n] = word;
+      continue;
+    }
+    if (!take(p, '=')) return fail(p, row, str_format(p->a, "'%s' is one name too many", word));
+    const char *value = take_word(p, ",)");
+    if (!value) return fail(p, row, "a quote is not closed");
+    if (!set_option(p, s, row, word, value)) return false;
+  }
+  return true;
+}
+
+static bool fail_unknown(const Parser *p, const char *word) {
+  diag_error(p->d, NULL, "loss '%s' is unknown", word);
+  diag_hint(p->d, "there are OUTPUT, %s, and sums such as a+0.3*b", loss_usage(p->a));
+  return false;
+}
+
+// A factor, if there is one.
+static void take_factor(Parser *p, LossSpec *s) {
+  skip_spaces(p);
+  char *end;
+  double factor = strtod(p->at, &end);
+  end += strspn(end, " ");
+  if (end == p->at || *end != '*') return;
+  s->factor = factor;
+  p->at = end + 1;
+}
+
+static bool take_loss(Parser *p, LossSpec *s) {
+  take_factor(p, s);
+  if (!(s->factor > -INFINITY && s->factor < INFINITY))
+    return fail(p, NULL, "a factor is not finite");
+  skip_spaces(p);
+  bool quoted = *p->at == '"';
+  const char *from = p->at, *word = take_word(p, "(+");
+  if (!word) return fail(p, NULL, "a quote is not closed");
+  for (int i = 0; i < N_LOSSES && !quoted; i++) {
+    if (strcmp(rows[i].name, word) != 0) continue;
+    s->kind = (LossKind)i;
+    if (take(p, '(')) return take_arguments(p, s, &rows[i]);
+    if (!graph_find_output(p->g, word)) return fail(p, &rows[i], "an output is missing");
+  }
+  skip_spaces(p);
+  if (*p->at == '(') return fail_unknown(p, from);
+  if (!*word && !quoted) return fail(p, NULL, "a loss is missing");
+  s->kind = LOSS_output;
+  s->output = word;
+  return true;
+}
+
+bool loss_spec_parse(LossSpecs *out, const char *text, Graph *g, Arena *a, Diag *d) {
+  Parser p = {text, text, g, a, d};
+  bool is_output = graph_find_output(g, text) != NULL;
+  do {
+    LossSpec s = {.text = text, .kind = LOSS_output, .factor = 1, .delta = 1};
+    if (is_output)
+      s.output = text;
+    else if (!take_loss(&p, &s))
+      return false;
+    vec_push(a, out, s);
+  } while (!is_output && take(&p, '+'));
+  skip_spaces(&p);
+  return is_output || !*p.at || fail(&p, NULL, str_format(a, "there is '%s' too much", p.at));
+}

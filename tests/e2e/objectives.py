@@ -1,0 +1,84 @@
+"""Sums of losses, ignored labels, weights of classes and label smoothing train as in PyTorch, and evaluate over all rows, whatever
+cuts the batch.
+
+objectives/make.py made the model, its data and PyTorch's numbers.  In 16 bits a batch that is cut is compared with a whole one.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+
+from common import NNAOT, check, compile_in_a_hurry, finish, read_log, run, scratch, worst_difference
+
+HERE = pathlib.Path(__file__).resolve().parent / "objectives"
+CUTS = [[], ["--micro-batches", 4], ["--accumulate", 2], ["-g", 2, "--plan", "tp"],
+        ["-g", 2, "--plan", "pp", "--micro-batches", 4], ["-g", 4, "--plan", "zero2", "--micro-batches", 2]]
+LIMIT = {"f32": 1e-5, "bf16": 2e-2, "f16": 2e-2}
+STEPS = 4
+
+
+def compile_objective(exe, objective, cut, dtype):
+    batch = 4 if "--accumulate" in cut else 8
+    run(NNAOT, "two_heads.onnx", "--batch", batch, "--loss", objective, "--lr", 0.5, "--dtype", dtype, *cut, "-o", exe)
+
+
+def train(exe, inputs):
+    flags = []
+    for name in inputs.split():
+        to = "ids" if name == "padded" else name
+        flags += ["--input", f"{to}={name}.npy", "--eval-input", f"{to}={name}.eval.npy"]
+    log = pathlib.Path(f"{exe}.jsonl")
+    log.unlink(missing_ok=True)
+    run(exe, *flags, "--steps", STEPS, "--log", log)
+    return read_log(log)
+
+
+def values(log):
+    """Losses, norms, and the loss of the evaluation; a norm is null where 16 bits are too few."""
+    return [line["loss"] for line in log] + [line["grad_norm"] or 0.0 for line in log] + [log[-1]["eval_loss"]]
+
+
+def no_labels(folder):
+    """An evaluation in which no label counts is an error, and neither a number nor a crash."""
+    import numpy
+    ids, labels = numpy.load("ids.npy"), numpy.full((8, 5), -100)
+    numpy.save(folder / "ids.npy", ids[:8])
+    numpy.save(folder / "none.npy", labels)
+    exe = folder / "none"
+    compile_objective(exe, "cross_entropy(y,ignore_index=-100)", [], "f32")
+    done = subprocess.run([exe, "--input", "ids=ids.npy", "--input", "labels=labels.npy", "--eval-input",
+                           f"ids={folder}/ids.npy", "--eval-input", f"labels={folder}/none.npy", "--steps", "1"],
+                          capture_output=True, text=True)
+    check("no labels", done.returncode == 1 and "evaluation: no label counts" in done.stderr, done.stderr)
+
+
+def main():
+    expected = json.loads((HERE / "expected.json").read_text())
+    with scratch() as folder:
+        folder = pathlib.Path(folder)
+        compile_in_a_hurry(folder)
+        os.chdir(HERE)
+        for objective, want in expected.items():
+            wanted = want["loss"] + want["grad_norm"] + [want["eval_loss"]]
+            for cut in CUTS:
+                exe = folder / "train"
+                compile_objective(exe, objective, cut, "f32")
+                d = worst_difference(values(train(exe, want["inputs"])), wanted)
+                print(f"{objective} {' '.join(map(str, cut))}: {d:.1e}", flush=True)
+                check(f"{objective} {cut}", d < LIMIT["f32"])
+        both = next(o for o in expected if "mse" in o)
+        for dtype in "bf16", "f16":
+            whole = None
+            for cut in CUTS[0], CUTS[1], CUTS[4], CUTS[5]:
+                compile_objective(folder / "train", both, cut, dtype)
+                got = values(train(folder / "train", expected[both]["inputs"]))
+                whole = whole or got
+                d = worst_difference(got, whole)
+                print(f"{dtype} {' '.join(map(str, cut))}: {d:.1e}", flush=True)
+                check(f"{dtype} {cut}", d < LIMIT[dtype])
+        no_labels(folder)
+    finish()
+
+
+main()
