@@ -27,6 +27,7 @@ set(PASS_FILES
   train/loss_terms.c
   train/optimizer.c
   train/optimizer_spec.c
+  train/param_groups.c
   train/recompute.c
   repeats/fold.c
   repeats/recall.c

@@ -51,10 +51,10 @@ typedef struct Settings {
   Strings dims;
   bool train_mode;
   // Training
-  const char *loss, *optimizer, *lr_text, *lr_schedule;
+  const char *loss, *optimizer, *lr_text, *lr_schedule, *no_decay;
   double clip_norm;
   int64_t accumulate, micro_batches;
-  Strings freeze, detach;
+  Strings freeze, detach, groups;
   // Plan
   const char *plan, *cluster, *explain, *report, *trace;
   // Passes
@@ -133,7 +133,7 @@ bool choose(const Settings *s, Compiled *c, const Annotations *said, Module **ma
 // The target's pipeline, with what the settings describe.
 const char *train_pipeline(Arena *a, const Settings *s, const Choice *c);
 // "a,b,c"
-const char *joined(Arena *a, const Strings *s);
+const char *joined(Arena *a, const Strings *s, const char *between);
 
 // -- driver_write.c --------------------------------------------------------------------------
 

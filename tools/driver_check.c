@@ -20,7 +20,7 @@
 #include "driver.h"
 #include "explain.h"
 #include "output.h"
-#include "train/optimizer_spec.h"
+#include "train/param_groups.h"
 
 // -- What is supported, and has an effect ------------------------------------------------------
 
@@ -67,9 +67,9 @@ static void check_ending(const Settings *s, Diag *d) {
 
 // What an option asks for is done, or it is an error.
 static bool check_effect(const Settings *s, Diag *d) {
-  static const char *const step[] = {"loss", "optimizer", "freeze", "train",      "detach",
-                                     "init", "clip-norm", "dtype",  "accumulate", "micro-batches",
-                                     "plan", "cluster",   NULL};
+  static const char *const step[] = {"loss",       "optimizer",     "group", "no-decay",  "freeze",
+                                     "train",      "detach",        "init",  "clip-norm", "dtype",
+                                     "accumulate", "micro-batches", "plan",  "cluster",   NULL};
   static const char *const import[] = {
       "batch", "batch-dim", "dim", "accumulate", "external-data-dir", "train-mode", NULL};
   static const char *const of_target[] = {"link", "aot-plans"};
@@ -285,15 +285,16 @@ static bool check_outputs(Settings *s, Arena *a, Diag *d) {
 }
 
 int check_settings(Settings *s, Arena *a, Diag *d) {
-  OptimizerSpec spec;
+  ParamGroups groups = {0};
   if (!check_target(s, d) || !check_dtype(s, d) || !check_effect(s, d) || !check_sizes(s, d) ||
       !check_dims(s, d) || !check_init(s, d) || !check_schedule(s, a, d) || !check_lr(s, d) ||
       (s->pipeline && !pipeline_check(s->pipeline, d)) || !ask_plan(s, a, d) ||
-      !optimizer_parse(s->optimizer, &spec, a, d))
+      !param_groups_parse(&groups, s->optimizer, s->lr_text ? s->lr : 0,
+                          s->groups.n ? joined(a, &s->groups, ";") : NULL, s->no_decay, a, d))
     return EXIT_USAGE;
   int status = check_cluster(s, a, d);
   if (status != EXIT_SUCCESS) return status;
-  if (!s->lr_text) s->lr = spec.lr;
+  if (!s->lr_text) s->lr = groups.at[0].spec.lr;
   bool late = s->pipeline && !s->lr_text; // the ops will say
   if (!late && !check_least_lr(s, s->lr, d)) return EXIT_USAGE;
 

@@ -46,8 +46,12 @@ static const char *describe_text(Arena *a, const Settings *s, const Module *m,
   strbuf_addf(&b, ", \"loss\": %s", json_string(a, s->loss ? s->loss : ""));
   strbuf_addf(&b, ", \"clip_norm\": %.9g, \"accumulate\": %lld", s->clip_norm,
               (long long)s->accumulate);
-  strbuf_addf(&b, ", \"frozen\": %s", json_string(a, s->freeze.n ? joined(a, &s->freeze) : ""));
-  strbuf_addf(&b, ", \"detached\": %s}", json_string(a, s->detach.n ? joined(a, &s->detach) : ""));
+  if (s->no_decay) strbuf_addf(&b, ", \"no_decay\": %s", json_string(a, s->no_decay));
+  if (s->groups.n) strbuf_addf(&b, ", \"groups\": %s", json_string(a, joined(a, &s->groups, ";")));
+  strbuf_addf(&b, ", \"frozen\": %s",
+              json_string(a, s->freeze.n ? joined(a, &s->freeze, ",") : ""));
+  strbuf_addf(&b, ", \"detached\": %s}",
+              json_string(a, s->detach.n ? joined(a, &s->detach, ",") : ""));
   return b.at;
 }
 

@@ -20,10 +20,10 @@ static const char *quoted(Arena *a, const char *s) {
   return b.at;
 }
 
-const char *joined(Arena *a, const Strings *s) {
+const char *joined(Arena *a, const Strings *s, const char *between) {
   StrBuf b = {.arena = a};
   for (int i = 0; i < s->n; i++)
-    strbuf_addf(&b, "%s%s", i ? "," : "", s->at[i]);
+    strbuf_addf(&b, "%s%s", i ? between : "", s->at[i]);
   return b.at;
 }
 
@@ -63,20 +63,29 @@ static const char *shard_options(Arena *a, const Settings *s, const Choice *c) {
 static const char *autodiff_options(Arena *a, const Settings *s, const Choice *c) {
   StrBuf b = {.arena = a};
   strbuf_add(&b, "");
-  if (s->freeze.n) strbuf_addf(&b, " freeze=%s", quoted(a, joined(a, &s->freeze)));
-  if (s->detach.n) strbuf_addf(&b, " detach=%s", quoted(a, joined(a, &s->detach)));
+  if (s->freeze.n) strbuf_addf(&b, " freeze=%s", quoted(a, joined(a, &s->freeze, ",")));
+  if (s->detach.n) strbuf_addf(&b, " detach=%s", quoted(a, joined(a, &s->detach, ",")));
   // As torch.amp.GradScaler begins; bf16 has the range of f32.
   if (!strcmp(s->dtype, "f16")) strbuf_add(&b, " scale=65536");
   if (s->accumulate * c->micro_batches > 1) strbuf_add(&b, " apart=true");
   return *b.at ? str_format(a, "(%s)", b.at + 1) : "";
 }
 
+static const char *optimizer_options(Arena *a, const Settings *s) {
+  StrBuf b = {.arena = a};
+  strbuf_addf(&b, "(name=%s clip=%.17g", quoted(a, s->optimizer), s->clip_norm);
+  if (s->no_decay) strbuf_addf(&b, " no_decay=%s", quoted(a, s->no_decay));
+  if (s->groups.n)
+    strbuf_addf(&b, " groups=%s lr=%.17g", quoted(a, joined(a, &s->groups, ";")), s->lr);
+  strbuf_add(&b, ")");
+  return b.at;
+}
+
 // What is said to a pass of the pipeline.
 static const char *pass_options(Arena *a, const char *pass, const Settings *s, const Choice *c) {
   if (!strcmp(pass, "loss") && s->loss) return str_format(a, "(spec=%s)", quoted(a, s->loss));
   if (!strcmp(pass, "autodiff")) return autodiff_options(a, s, c);
-  if (!strcmp(pass, "optimizer"))
-    return str_format(a, "(name=%s clip=%.17g)", quoted(a, s->optimizer), s->clip_norm);
+  if (!strcmp(pass, "optimizer")) return optimizer_options(a, s);
   if (!strcmp(pass, "shard")) return shard_options(a, s, c);
   bool routes = !strcmp(pass, "comm") || !strcmp(pass, "fuse_comm") || !strcmp(pass, "schedule");
   if (routes && s->cluster) return str_format(a, "(cluster=%s)", quoted(a, s->cluster));

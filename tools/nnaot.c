@@ -71,6 +71,11 @@ static const Option options[] = {
         "model's only scalar output"),
     STRING("optimizer", 0, &settings.optimizer, "NAME[:k=v,…]",
            "sgd, adam, adamw, adagrad or lamb"),
+    LIST("group", 0, &settings.groups, "GLOB,…:k=v,…",
+         "weights with settings of the optimizer of their own, and lr=0.1x; the last that matches "
+         "counts"),
+    STRING("no-decay", 0, &settings.no_decay, "norms,biases,embeddings",
+           "weights without weight_decay, by what the model does with them"),
     STRING("lr", 0, &settings.lr_text, "X", "learning rate; by default the optimizer's"),
     STRING("lr-schedule", 0, &settings.lr_schedule, "KIND[:k=v,…]",
            "constant, linear or cosine, with warmup=STEPS and min=X"),

@@ -77,7 +77,8 @@ const float *read_class_weights(Arena *a, const char *path, int64_t n, Diag *d) 
     for (; *at; at = end + strspn(end, " \t\r\n"), found++) {
       double x = strtod(at, &end);
       if (end == at) {
-        diag_error(d, NULL, "weight=%s: '%.*s' is no number", path, (int)strcspn(at, " \t\r\n"), at);
+        diag_error(d, NULL, "weight=%s: '%.*s' is no number", path, (int)strcspn(at, " \t\r\n"),
+                   at);
         return NULL;
       }
       if (found < n) out[found] = (float)x;

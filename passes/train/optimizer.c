@@ -39,11 +39,13 @@
 #include "base/vec.h"
 #include "ir/build.h"
 #include "optimizer_spec.h"
+#include "param_groups.h"
 #include "pass.h"
 #include "simplify/rewrite.h"
 
 typedef struct Gradient {
   Value *weight, *gradient;
+  const ParamGroup *group;
 } Gradient;
 
 typedef struct Optimizer {
@@ -51,7 +53,8 @@ typedef struct Optimizer {
   Builder b;
   Origin origin; // of what is of no single weight
   Arena *scratch;
-  OptimizerSpec spec;
+  ParamGroups groups;
+  Value **lr;    // by group, or NULL: not made yet
   Table *params; // by role and label, those that were there before; and all scalars
   Vec(Gradient) gradients;
   Value *factor; // common to all gradients and taken off, or NULL
@@ -77,7 +80,7 @@ static bool take_gradients(Optimizer *p) {
     Value *weight = table_find(params, ROLE_weight, r->label + strlen("grad:"));
     if (!weight || weight->type != r->use.value->type)
       return diag_error(p->b.d, NULL, "output '%s' is not the gradient of a weight", r->label);
-    Gradient gradient = {weight, r->use.value};
+    Gradient gradient = {weight, r->use.value, param_group_of(&p->groups, weight)};
     vec_push(p->scratch, &p->gradients, gradient);
   }
   graph_erase_results(g, is_gradient);
@@ -214,7 +217,7 @@ static bool scale_loss(Optimizer *p, Value *norm, int64_t growth) {
   if (!add_output(p, next, "loss_scale") || b->failed) return false;
   graph_update(p->g, scale, next);
   graph_update(p->g, streak, next_streak);
-  if (p->spec.kind == OP_sgd) return true;
+  if (p->groups.at[0].spec.kind == OP_sgd) return true;
   p->updates = scalar_state(p, "loss_scale.updates", DT_i64);
   graph_update(p->g, p->updates, choose(p, good, add_one(p, p->updates), p->updates));
   return !b->failed;
@@ -252,12 +255,20 @@ static Value *new_state(Optimizer *p, const Value *w, const char *suffix, double
   return s;
 }
 
+static Value *group_lr(Optimizer *p, const ParamGroup *g) {
+  Value **lr = &p->lr[g - p->groups.at];
+  if (!*lr) *lr = scalar(p, "lr", DT_f32);
+  if (g->lr_factor != 1 && !(*lr)->def) *lr = build_scale(&p->b, *lr, g->lr_factor);
+  return *lr;
+}
+
 // Operands that all update ops have in this order, as far as the row asks for them.
 static Value *update_one(Optimizer *p, const Gradient *g, Value **states) {
-  const OptimizerSpec *spec = &p->spec;
+  const OptimizerSpec *spec = &g->group->spec;
   Builder *b = &p->b;
   DType t = g->weight->type->dtype;
-  Value *lr = build_cast(b, scalar(p, "lr", DT_f32), t), *gscale = build_cast(b, p->gscale, t);
+  Value *lr = build_cast(b, group_lr(p, g->group), t);
+  Value *gscale = build_cast(b, p->gscale, t);
   Value *in[8] = {g->weight, g->gradient};
   int n = 2;
   for (int i = 0; i < spec->n_states; i++)
@@ -314,8 +325,12 @@ bool pass_optimizer(Module *m, const PassOptions *o, Diag *d) {
   const char *name = opt_str(o, "name");
   double clip = opt_float(o, "clip", 0);
   if (!(clip >= 0)) return diag_error(d, NULL, "gradients cannot be clipped to %g", clip);
-  if (!optimizer_parse(name ? name : "sgd", &p.spec, m->arena, d)) return false;
+  if (!param_groups_parse(&p.groups, name ? name : "sgd", opt_float(o, "lr", 0),
+                          opt_str(o, "groups"), opt_str(o, "no_decay"), m->arena, d))
+    return false;
   if (!take_gradients(&p)) return false;
+  param_groups_check(&p.groups, d);
+  p.lr = arena_array(p.scratch, Value *, p.groups.n);
   int64_t growth = opt_int(o, "growth", 2000);
   if (growth < 1)
     return diag_error(d, NULL, "the loss's scale cannot grow every %lld steps", (long long)growth);

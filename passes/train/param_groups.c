@@ -1,0 +1,206 @@
+// See param_groups.h.
+
+#include "param_groups.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "distribute/part.h"
+#include "ir/op.h"
+
+// -- What a weight is --------------------------------------------------------------------------
+
+// Operands of normalizations that are scales and shifts.
+static const struct {
+  OpKind op;
+  int first, last;
+} norms[] = {
+    {OP_layer_norm, 1, 2},
+    {OP_rms_norm, 1, 1},
+    {OP_batch_norm, 1, 2},
+    {OP_batch_norm_train, 1, 2},
+};
+
+static WeightKinds kind_by_norm(const Op *op, int operand) {
+  for (size_t i = 0; i < sizeof norms / sizeof *norms; i++)
+    if (norms[i].op == op->kind && operand >= norms[i].first && operand <= norms[i].last)
+      return WEIGHT_norms;
+  return 0;
+}
+
+// What readers of the value say; `along`: it is a row that a broadcast repeats.
+static WeightKinds kinds_of(const Value *v, bool along) {
+  WeightKinds kinds = 0;
+  for_each_use(u, v) {
+    const Op *op = u->user;
+    if (!op || op_part(op) != PART_forward) continue;
+    kinds |= kind_by_norm(op, u->index);
+    switch (op->kind) {
+    case OP_gather: kinds |= u->index == 0 ? WEIGHT_embeddings : 0; break;
+    case OP_add:
+    case OP_sub: kinds |= along ? WEIGHT_biases : 0; break;
+    case OP_mul:
+    case OP_div: kinds |= along ? WEIGHT_norms : 0; break;
+    case OP_broadcast: kinds |= kinds_of(op->out[0], true); break;
+    case OP_reshape:
+    case OP_transpose:
+    case OP_slice:
+    case OP_cast: kinds |= kinds_of(op->out[0], along); break;
+    default: break;
+    }
+  }
+  return kinds;
+}
+
+// Only what has one dimension longer than 1 is a scale, a shift or a bias.
+static WeightKinds kinds_of_weight(const Value *w) {
+  int n = 0;
+  for (int i = 0; i < w->type->rank; i++)
+    n += w->type->dim[i] > 1;
+  WeightKinds kinds = kinds_of(w, false);
+  return n > 1 ? kinds & WEIGHT_embeddings : kinds;
+}
+
+// -- Reading -----------------------------------------------------------------------------------
+
+typedef struct Reader {
+  const char *at, *optimizer;
+  double lr;
+  Arena *a;
+  Diag *d;
+} Reader;
+
+static bool fail(const Reader *r, const char *text, const char *why) {
+  diag_error(r->d, NULL, "group '%s': %s", text, why);
+  diag_hint(r->d, "write GLOB[,GLOB…]:key=value[,…], as in '*norm*,*.bias:weight_decay=0,lr=0.1x'");
+  return false;
+}
+
+// Up to a character of `ends` that is in no quotes; without these.  NULL: a quote is not closed.
+static const char *take_word(Reader *r, const char *ends) {
+  StrBuf b = {.arena = r->a};
+  bool quoted = false;
+  strbuf_add(&b, "");
+  for (; *r->at && (quoted || !strchr(ends, *r->at)); r->at++) {
+    if (*r->at == '"') {
+      quoted = !quoted;
+      continue;
+    }
+    if (quoted && *r->at == '\\' && r->at[1]) r->at++;
+    strbuf_add_n(&b, r->at, 1);
+  }
+  return quoted ? NULL : b.at;
+}
+
+// 0.1x, or a learning rate, which is one of `base`.
+static bool read_lr(const char *text, double base, double *out_factor) {
+  char *end;
+  double x = strtod(text, &end);
+  bool times = *end == 'x';
+  *out_factor = times ? x : x / base;
+  return end != text && !end[times] && x >= 0 && (times || base > 0) && *out_factor < INFINITY;
+}
+
+// The settings of one group: those of --optimizer, and behind them the group's own.
+static bool read_settings(Reader *r, ParamGroup *g, const char *settings) {
+  StrBuf b = {.arena = r->a};
+  strbuf_add(&b, r->optimizer);
+  for (const char *at = settings; *at;) {
+    size_t n = strcspn(at, ",");
+    const char *word = str_copy_n(r->a, at, n);
+    at += n + (at[n] == ',');
+    if (!str_starts(word, "lr="))
+      strbuf_addf(&b, "%s%s", strchr(b.at, ':') ? "," : ":", word);
+    else if (!read_lr(word + 3, r->lr, &g->lr_factor))
+      return fail(r, g->text, str_format(r->a, "lr is a number or as 0.1x, not '%s'", word + 3));
+  }
+  return optimizer_parse(b.at, &g->spec, r->a, r->d);
+}
+
+static bool read_group(Reader *r, ParamGroups *out) {
+  ParamGroup g = {.lr_factor = 1};
+  g.text = str_copy_n(r->a, r->at, strcspn(r->at, ";"));
+  do {
+    const char *pattern = take_word(r, ",:;");
+    if (!pattern) return fail(r, g.text, "a quote is not closed");
+    if (!*pattern) return fail(r, g.text, "a name is missing");
+    vec_push(r->a, &g.patterns, pattern);
+  } while (*r->at == ',' && r->at++);
+  if (*r->at != ':') return fail(r, g.text, "there are no settings");
+  r->at++;
+  const char *settings = take_word(r, ";");
+  if (!settings || !*settings) return fail(r, g.text, "there are no settings");
+  if (!read_settings(r, &g, settings)) return false;
+  vec_push(r->a, out, g);
+  return true;
+}
+
+static bool read_no_decay(Reader *r, ParamGroups *out) {
+  static const struct {
+    const char *name;
+    WeightKinds kind;
+  } names[] = {
+      {"norms", WEIGHT_norms}, {"biases", WEIGHT_biases}, {"embeddings", WEIGHT_embeddings}};
+  ParamGroup g = {.text = r->at, .lr_factor = 1};
+  const char *text = r->at;
+  for (;; r->at++) {
+    const char *word = take_word(r, ",");
+    WeightKinds kind = 0;
+    for (size_t i = 0; word && i < sizeof names / sizeof *names; i++)
+      if (!strcmp(names[i].name, word)) kind = names[i].kind;
+    if (!kind) {
+      diag_error(r->d, NULL, "--no-decay %s: there is no '%s'", text, word ? word : text);
+      diag_hint(r->d,
+                "there are norms, biases and embeddings; --group 'GLOB:weight_decay=0' is for "
+                "weights by name");
+      return false;
+    }
+    g.kinds |= kind;
+    if (!*r->at) break;
+  }
+  if (!read_settings(r, &g, "weight_decay=0")) return false;
+  vec_push(r->a, out, g);
+  return true;
+}
+
+bool param_groups_parse(ParamGroups *out, const char *optimizer, double lr, const char *groups,
+                        const char *no_decay, Arena *a, Diag *d) {
+  ParamGroup all = {.text = optimizer, .lr_factor = 1};
+  if (!optimizer_parse(optimizer, &all.spec, a, d)) return false;
+  vec_push(a, out, all);
+  Reader r = {no_decay, optimizer, lr > 0 ? lr : all.spec.lr, a, d};
+  if (no_decay && !read_no_decay(&r, out)) return false;
+  for (r.at = groups; r.at && *r.at; r.at += *r.at == ';')
+    if (!read_group(&r, out)) return false;
+  return true;
+}
+
+// -- Finding -----------------------------------------------------------------------------------
+
+static bool has_weight(const ParamGroup *g, const Value *w, WeightKinds kinds) {
+  for (int i = 0; i < g->patterns.n; i++)
+    if (str_glob(g->patterns.at[i], w->label)) return true;
+  return (g->kinds & kinds) != 0;
+}
+
+const ParamGroup *param_group_of(ParamGroups *groups, const Value *w) {
+  int found = 0;
+  WeightKinds kinds = groups->n > 1 ? kinds_of_weight(w) : 0;
+  for (int i = 1; i < groups->n; i++) {
+    if (!has_weight(&groups->at[i], w, kinds)) continue;
+    groups->at[i].n++;
+    found = i;
+  }
+  return &groups->at[found];
+}
+
+void param_groups_check(const ParamGroups *groups, Diag *d) {
+  for (int i = 1; i < groups->n; i++) {
+    const ParamGroup *g = &groups->at[i];
+    if (!g->n)
+      diag_warning(d, NULL, "--%s '%s' matches no weight that is trained",
+                   g->kinds ? "no-decay" : "group", g->text);
+  }
+}
