@@ -2,8 +2,8 @@
 //
 // Row i of a step is sample number n + i, if the steps before it read n: that is row (n + i) modulo
 // the number of rows, or what that epoch's permutation makes of it: a function of seed, epoch and
-// sample, never of rank.  A rank copies what its part of an input needs and touches nothing else of
-// the mapped file.
+// sample, never of rank.  Rows of several files follow each other.  A rank copies what its part of
+// an input needs and touches nothing else of the mapped files.
 
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +34,7 @@ static char *input_names(const Data *d) {
   return names;
 }
 
+// Each flag names one file, or those that a pattern matches, in the order of their names.
 static bool assign(Data *d, const Flag *files, const char *flag, bool tokens, Why *w) {
   for (int i = 0; i < files->n; i++) {
     const char *file = NULL;
@@ -48,10 +49,12 @@ static bool assign(Data *d, const Flag *files, const char *flag, bool tokens, Wh
       return false;
     }
     Source *s = &d->source[at];
-    if (s->path)
-      return why(w, "--%s %s: input '%s' is given twice", flag, files->list[i], s->input->name);
-    s->path = file;
+    if (s->n_shards && s->tokens != tokens)
+      return why(w, "--%s %s: input '%s' is given both as rows and as tokens", flag, files->list[i],
+                 s->input->name);
     s->tokens = tokens;
+    if (!nnrt_shards_find(s, file, w))
+      return why(w, "--%s %s=%s: %s", flag, s->input->name, file, w->text);
   }
   return true;
 }
@@ -60,24 +63,24 @@ static bool is_integer(NnrtDtype t) {
   return t == NNRT_i32 || t == NNRT_i64;
 }
 
-// A flat stream becomes rows of T; a remainder shorter than T is left out.
-static bool check_tokens(Source *s, const char *flag, Why *w) {
+// A flat stream becomes rows of T; a remainder of a file shorter than T is left out.
+static bool check_tokens(const Source *s, Shard *shard, const char *flag, Why *w) {
   const NnrtTensor *t = s->input;
-  Npy *a = &s->npy;
+  const Npy *a = &shard->npy;
   bool read = a->dtype == NNRT_u8 || a->dtype == NNRT_u16 || a->dtype == NNRT_u32 ||
               a->dtype == NNRT_i32 || a->dtype == NNRT_i64;
   if (t->rank != 2 || !is_integer(t->dtype))
     return why(w, "--%s %s=%s: tokens are for an input of integers, [rows,length]; '%s' is %s",
-               flag, t->name, s->path, t->name, nnrt_tensor_text(t).at);
+               flag, t->name, shard->path, t->name, nnrt_tensor_text(t).at);
   if (a->rank != 1 || !read)
     return why(
         w,
         "--%s %s=%s: a stream of tokens is one dimension of u8, u16, u32, i32 or i64; this is %s",
-        flag, t->name, s->path, nnrt_shape_text(a->dtype, a->dim, a->rank).at);
-  s->rows = a->dim[0] / t->dim[1];
-  s->row_bytes = t->dim[1] * nnrt_dtype_size(a->dtype);
-  if (s->rows > 0) return true;
-  return why(w, "--%s %s=%s: %lld tokens do not fill one row of %lld", flag, t->name, s->path,
+        flag, t->name, shard->path, nnrt_shape_text(a->dtype, a->dim, a->rank).at);
+  shard->rows = a->dim[0] / t->dim[1];
+  shard->row_bytes = t->dim[1] * nnrt_dtype_size(a->dtype);
+  if (shard->rows > 0) return true;
+  return why(w, "--%s %s=%s: %lld tokens do not fill one row of %lld", flag, t->name, shard->path,
              (long long)a->dim[0], (long long)t->dim[1]);
 }
 
@@ -89,9 +92,9 @@ static bool converts(const NnrtTensor *t, NnrtDtype file) {
          (file == NNRT_i32 || file == NNRT_u16 || file == NNRT_u8);
 }
 
-static bool check_rows(Source *s, const char *flag, int64_t batch, Why *w) {
+static bool check_rows(const Source *s, Shard *shard, const char *flag, int64_t batch, Why *w) {
   const NnrtTensor *t = s->input;
-  Npy *a = &s->npy;
+  const Npy *a = &shard->npy;
   bool batched = t->rank > 0 && t->dim[0] == batch;
   bool same = a->rank == t->rank;
   for (int i = batched ? 1 : 0; same && i < t->rank; i++)
@@ -100,17 +103,34 @@ static bool check_rows(Source *s, const char *flag, int64_t batch, Why *w) {
     return why(w,
                "--%s %s=%s: the input's type is %s, the file's %s\n"
                "hint: convert it with numpy's astype",
-               flag, t->name, s->path, nnrt_dtype_name(t->dtype), nnrt_dtype_name(a->dtype));
+               flag, t->name, shard->path, nnrt_dtype_name(t->dtype), nnrt_dtype_name(a->dtype));
   if (!same)
-    return why(w, "--%s %s=%s: the input is %s, the file %s%s", flag, t->name, s->path,
+    return why(w, "--%s %s=%s: the input is %s, the file %s%s", flag, t->name, shard->path,
                nnrt_tensor_text(t).at, nnrt_shape_text(a->dtype, a->dim, a->rank).at,
                batched ? "; all but the first dimension must be equal" : "");
-  s->row_bytes = nnrt_dtype_size(a->dtype);
+  shard->row_bytes = nnrt_dtype_size(a->dtype);
   for (int i = batched ? 1 : 0; i < t->rank; i++)
-    s->row_bytes *= t->dim[i];
-  s->rows = batched ? a->dim[0] : 0;
-  if (batched && s->rows == 0)
-    return why(w, "--%s %s=%s: there are no rows", flag, t->name, s->path);
+    shard->row_bytes *= t->dim[i];
+  shard->rows = batched ? a->dim[0] : 0;
+  if (!batched && s->n_shards > 1)
+    return why(w, "--%s %s=%s: the input has no rows, and is one file, not %d", flag, t->name,
+               shard->path, s->n_shards);
+  if (batched && shard->rows == 0)
+    return why(w, "--%s %s=%s: there are no rows", flag, t->name, shard->path);
+  return true;
+}
+
+static bool open_shards(Source *s, const char *flag, int64_t batch, Why *w) {
+  for (int i = 0; i < s->n_shards; i++) {
+    Shard *shard = &s->shard[i];
+    bool open = s->tokens ? nnrt_tokens_open(&shard->npy, shard->path, w)
+                          : nnrt_npy_open(&shard->npy, shard->path, w);
+    if (!open) return why(w, "--%s %s=%s: %s", flag, s->input->name, shard->path, w->text);
+    if (!(s->tokens ? check_tokens(s, shard, flag, w) : check_rows(s, shard, flag, batch, w)))
+      return false;
+    shard->first = s->rows;
+    s->rows += shard->rows;
+  }
   return true;
 }
 
@@ -139,15 +159,13 @@ bool nnrt_data_open(Data *d, const NnrtProgram *p, const NnrtGraph *g, const Fla
     Source *s = &d->source[i];
     const NnrtTensor *t = s->input;
     const char *flag = s->tokens ? tokens_flag : input_flag;
-    if (!s->path)
+    if (!s->n_shards)
       return why(w, "no data for input '%s' %s\nhint: --%s %s=FILE.npy", t->name,
                  nnrt_tensor_text(t).at, input_flag, t->name);
-    if (!nnrt_npy_open(&s->npy, s->path, w))
-      return why(w, "--%s %s=%s: %s", flag, t->name, s->path, w->text);
-    if (!(s->tokens ? check_tokens(s, flag, w) : check_rows(s, flag, d->batch, w))) return false;
+    if (!open_shards(s, flag, d->batch, w)) return false;
     if (d->rows && s->rows && s->rows != d->rows)
       return why(w, "--%s %s=%s: this has %lld rows, an input before it %lld", flag, t->name,
-                 s->path, (long long)s->rows, (long long)d->rows);
+                 s->shard[0].path, (long long)s->rows, (long long)d->rows);
     if (s->rows) d->rows = s->rows;
     if (s->tokens) d->length = t->dim[1];
   }
@@ -157,9 +175,10 @@ bool nnrt_data_open(Data *d, const NnrtProgram *p, const NnrtGraph *g, const Fla
 void nnrt_data_say_converted(const Data *d, const char *prefix) {
   for (int i = 0; i < d->n; i++) {
     const Source *s = &d->source[i];
-    if (s->input->dtype == NNRT_f32 && s->npy.dtype != NNRT_f32)
+    const Shard *first = &s->shard[0];
+    if (s->input->dtype == NNRT_f32 && first->npy.dtype != NNRT_f32)
       nnrt_say_note("--%sinput %s=%s: the file's %s becomes the input's f32", prefix,
-                    s->input->name, s->path, nnrt_dtype_name(s->npy.dtype));
+                    s->input->name, first->path, nnrt_dtype_name(first->npy.dtype));
   }
 }
 
@@ -188,8 +207,9 @@ static float float_at(const uint8_t *p, NnrtDtype t, bool swapped) {
 }
 
 // Makes n elements of a file those of an input, which may be of another type: see converts().
-static bool convert(char *to, const Source *s, const uint8_t *from, int64_t n, Why *w) {
-  NnrtDtype type = s->input->dtype;
+static bool convert(char *to, const NnrtTensor *input, const Shard *s, const uint8_t *from,
+                    int64_t n, Why *w) {
+  NnrtDtype type = input->dtype;
   int64_t size = nnrt_dtype_size(type), step = nnrt_dtype_size(s->npy.dtype);
   if (s->npy.dtype == type) {
     for (int64_t i = 0; i < n; i++)
@@ -203,7 +223,7 @@ static bool convert(char *to, const Source *s, const uint8_t *from, int64_t n, W
       int64_t x = integer_at(from + i * step, s->npy.dtype, s->npy.swapped);
       if (type == NNRT_i32 && x != (int32_t)x)
         return why(w, "'%s': %lld does not fit input '%s' of type i32", s->path, (long long)x,
-                   s->input->name);
+                   input->name);
       if (type == NNRT_i32)
         ((int32_t *)(void *)to)[i] = (int32_t)x;
       else
@@ -213,18 +233,18 @@ static bool convert(char *to, const Source *s, const uint8_t *from, int64_t n, W
   return true;
 }
 
-static bool put_elements(NnrtRank *r, char *to, const Source *s, const uint8_t *from, int64_t n,
-                         Why *w) {
+static bool put_elements(NnrtRank *r, char *to, const NnrtTensor *input, const Shard *s,
+                         const uint8_t *from, int64_t n, Why *w) {
   enum { BLOCK = 1024 };
   _Alignas(8) char block[BLOCK * 8];
-  int64_t to_size = nnrt_dtype_size(s->input->dtype), from_size = nnrt_dtype_size(s->npy.dtype);
-  if (s->npy.dtype == s->input->dtype && !s->npy.swapped) {
+  int64_t to_size = nnrt_dtype_size(input->dtype), from_size = nnrt_dtype_size(s->npy.dtype);
+  if (s->npy.dtype == input->dtype && !s->npy.swapped) {
     nnrt_device_put(r, to, from, n * to_size);
     return true;
   }
   for (int64_t at = 0; at < n; at += BLOCK) {
     int64_t m = n - at < BLOCK ? n - at : BLOCK;
-    if (!convert(block, s, from + at * from_size, m, w)) return false;
+    if (!convert(block, input, s, from + at * from_size, m, w)) return false;
     nnrt_device_put(r, to + at * to_size, block, m * to_size);
   }
   return true;
@@ -242,10 +262,20 @@ Data nnrt_data_rows(const Data *d, int64_t first, int64_t n) {
   for (int i = 0; i < d->n; i++) {
     Source *s = &part.source[i];
     if (!s->rows) continue;
-    s->npy.data += first * s->row_bytes;
+    s->skip += first;
     s->rows = n;
   }
   return part;
+}
+
+// The file that holds a row.
+static const Shard *shard_of(const Source *s, int64_t row) {
+  int low = 0, high = s->n_shards; // it is one of low … high - 1
+  while (high - low > 1) {
+    int middle = low + (high - low) / 2;
+    *(s->shard[middle].first <= row ? &low : &high) = middle;
+  }
+  return &s->shard[low];
 }
 
 static bool feed_source(const Data *d, const DataOrder *order, const Source *s, NnrtRank *r,
@@ -258,7 +288,7 @@ static bool feed_source(const Data *d, const DataOrder *order, const Source *s, 
   Runs runs = nnrt_part_runs(t->rank - (int)first_dim, t->dim + first_dim, part.start + first_dim,
                              part.size + first_dim);
   int64_t rows = s->rows ? part.size[0] : 1;
-  int64_t to_size = nnrt_dtype_size(t->dtype), from_size = nnrt_dtype_size(s->npy.dtype);
+  int64_t to_size = nnrt_dtype_size(t->dtype);
   for (int64_t i = 0; i < rows; i++) {
     int64_t row = 0;
     if (s->rows) {
@@ -266,9 +296,12 @@ static bool feed_source(const Data *d, const DataOrder *order, const Source *s, 
       row = sample % s->rows;
       if (order->shuffle) row = nnrt_shuffled(row, s->rows, order->shuffle_seed, sample / s->rows);
     }
-    const uint8_t *from = s->npy.data + row * s->row_bytes;
+    const Shard *shard = shard_of(s, s->skip + row);
+    const uint8_t *from = shard->npy.data + (s->skip + row - shard->first) * shard->row_bytes;
+    int64_t from_size = nnrt_dtype_size(shard->npy.dtype);
     for (int64_t j = 0; j < runs.n; j++) {
-      if (!put_elements(r, to, s, from + nnrt_run_start(&runs, j) * from_size, runs.length, w))
+      if (!put_elements(r, to, t, shard, from + nnrt_run_start(&runs, j) * from_size, runs.length,
+                        w))
         return false;
       to += runs.length * to_size;
     }

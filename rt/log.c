@@ -50,6 +50,16 @@ static int put_number(char *to, size_t n, const char *name, double x) {
   return snprintf(to, n, ",\"%s\":%.9g", name, x);
 }
 
+static bool write_line(const Log *l, const char *line, int n, Why *w) {
+  for (int at = 0; at < n;) {
+    ssize_t done = write(l->fd, line + at, (size_t)(n - at));
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) return why(w, "cannot write '%s': %s", l->path, strerror(errno));
+    at += (int)done;
+  }
+  return true;
+}
+
 bool nnrt_log_step(Log *l, const StepReport *s, Why *w) {
   char line[512];
   size_t room = sizeof line;
@@ -65,11 +75,13 @@ bool nnrt_log_step(Log *l, const StepReport *s, Why *w) {
   n += put_number(line + n, room - (size_t)n, "samples_per_s", s->samples_per_s);
   if (s->has_eval) n += put_number(line + n, room - (size_t)n, "eval_loss", s->eval_loss);
   n += snprintf(line + n, room - (size_t)n, "}\n");
-  for (int at = 0; at < n;) {
-    ssize_t done = write(l->fd, line + at, (size_t)(n - at));
-    if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) return why(w, "cannot write '%s': %s", l->path, strerror(errno));
-    at += (int)done;
-  }
-  return true;
+  return write_line(l, line, n, w);
+}
+
+bool nnrt_log_eval(Log *l, int64_t steps, double eval_loss, Why *w) {
+  char line[128];
+  int n = snprintf(line, sizeof line, "{\"steps\":%lld", (long long)steps);
+  n += put_number(line + n, sizeof line - (size_t)n, "eval_loss", eval_loss);
+  n += snprintf(line + n, sizeof line - (size_t)n, "}\n");
+  return write_line(l, line, n, w);
 }

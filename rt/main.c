@@ -31,6 +31,33 @@ static _Noreturn void usage(const char *text) {
   nnrt_ranks_refuse(2);
 }
 
+static void check_eval_only(const Flags *f, bool evaluates) {
+  struct {
+    const char *name;
+    const Flag *flag;
+  } of_training[] = {{"input", &f->input},
+                     {"tokens", &f->tokens},
+                     {"shuffle", &f->shuffle},
+                     {"steps", &f->steps},
+                     {"epochs", &f->epochs},
+                     {"lr", &f->lr},
+                     {"lr-steps", &f->lr_steps},
+                     {"eval-every", &f->eval_every},
+                     {"checkpoint-every", &f->checkpoint_every},
+                     {"trace", &f->trace},
+                     {"traffic", &f->traffic},
+                     {"memory", &f->memory},
+                     {"tensorboard", &f->tensorboard}};
+  if (!f->eval_only.given) return;
+  if (!evaluates) usage("--eval-only needs --eval-input");
+  for (size_t i = 0; i < sizeof of_training / sizeof *of_training; i++)
+    if (of_training[i].flag->given) {
+      nnrt_say_error("--%s has no effect with --eval-only, which trains nothing\nhint: see --help",
+                     of_training[i].name);
+      nnrt_ranks_refuse(2);
+    }
+}
+
 static void check_flags(const Flags *f, const NnrtProgram *p) {
   bool evaluates = f->eval_input.given || f->eval_tokens.given;
   if (f->steps.given && f->epochs.given)
@@ -40,6 +67,7 @@ static void check_flags(const Flags *f, const NnrtProgram *p) {
     usage("--checkpoint-every needs --checkpoint-dir");
   if (f->keep.given && !f->checkpoint_dir.given) usage("--keep needs --checkpoint-dir");
   if (f->eval_every.given && !evaluates) usage("--eval-every needs --eval-input");
+  check_eval_only(f, evaluates);
   if (evaluates && !p->eval.n_tensors) usage("this executable has no graph for evaluation");
   if (f->export.given && !p->skeleton_bytes) usage("this executable holds no model to --export");
   struct {
@@ -147,6 +175,12 @@ static bool open_schedule(NnrtRun *run, Why *w) {
   return true;
 }
 
+static bool open_training(NnrtRun *run, Why *w) {
+  const NnrtProgram *p = run->program;
+  return nnrt_data_open(&run->data, p, &p->train, &run->flags.input, &run->flags.tokens, "", w) &&
+         open_schedule(run, w);
+}
+
 static bool open_eval(NnrtRun *run, Why *w) {
   const Flags *f = &run->flags;
   run->has_eval = f->eval_input.given || f->eval_tokens.given;
@@ -216,8 +250,8 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
   bool ok = connected && check_split(&run, &w) && (found || why(&w, "%s", missing.text)) &&
             nnrt_device_enough(&run, ranks_here > 0 ? ranks_here : 1, &w) &&
             nnrt_payload_open(p, &run.payload, &w) &&
-            nnrt_data_open(&run.data, p, &p->train, &f->input, &f->tokens, "", &w) &&
-            open_schedule(&run, &w) && open_eval(&run, &w) && check_outputs(&run, &w) &&
+            (f->eval_only.given || open_training(&run, &w)) && open_eval(&run, &w) &&
+            check_outputs(&run, &w) &&
             (!f->checkpoint_dir.given ||
              nnrt_checkpoint_open(&run.checkpoints, f->checkpoint_dir.s,
                                   f->keep.given && f->keep.i < 1 << 30 ? (int)f->keep.i : 3, &w));

@@ -215,14 +215,28 @@ typedef struct DataOrder {
 // Element i of the permutation of 0..n-1 that belongs to (seed, epoch); in O(1) memory.
 int64_t nnrt_shuffled(int64_t i, int64_t n, int64_t seed, int64_t epoch);
 
-typedef struct Source { // of one input
-  const NnrtTensor *input;
+typedef struct Shard { // one of the files of an input
   const char *path;
   Npy npy;
-  int64_t rows;      // 0: the same for every step
-  int64_t row_bytes; // in the file
+  int64_t first, rows; // of the input's
+  int64_t row_bytes;   // in the file
+} Shard;
+
+typedef struct Source { // of one input
+  const NnrtTensor *input;
+  int n_shards;
+  Shard *shard;
+  int64_t rows; // of all files; 0: the same for every step
+  int64_t skip; // rows before the first of them
   bool tokens;
 } Source;
+
+// ---- shards.c: the files of an input
+
+// Adds the file, or those that a pattern of the shell matches.
+bool nnrt_shards_find(Source *s, const char *pattern, Why *w);
+// A flat stream of tokens: .npy, or .bin, which is u16 as it is, or has the header of llm.c.
+bool nnrt_tokens_open(Npy *a, const char *path, Why *w);
 
 typedef struct Data {
   const NnrtGraph *graph;
@@ -341,6 +355,7 @@ typedef struct Log {
 } Log;
 bool nnrt_log_open(Log *l, const char *path, int64_t first_step, Why *w);
 bool nnrt_log_step(Log *l, const StepReport *s, Why *w);
+bool nnrt_log_eval(Log *l, int64_t steps, double eval_loss, Why *w); // after so many steps
 
 void nnrt_progress_step(const StepReport *s);
 void nnrt_progress_end(void); // the next words begin a line

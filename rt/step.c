@@ -486,10 +486,14 @@ static bool begin(Trainer *t) {
       if (is_root(t) || run->launch.kind != LAUNCH_none) nnrt_say_error("%s", w.text);
       return false;
     }
-    choose_order(t, &saved);
-    choose_position(t, &saved);
-    choose_horizon(t, saved.lr_steps);
     t->first = step;
+    if (run->flags.eval_only.given) {
+      t->order = saved;
+    } else {
+      choose_order(t, &saved);
+      choose_position(t, &saved);
+      choose_horizon(t, saved.lr_steps);
+    }
     if (is_root(t)) nnrt_say_note("resuming after step %lld", (long long)step);
   } else {
     choose_horizon(t, -1);
@@ -666,9 +670,24 @@ static void find_outputs(const NnrtRank *r, const NnrtGraph *g, const char *cons
   }
 }
 
+static bool evaluate_only(Trainer *t) {
+  NnrtRun *run = t->run;
+  double loss = evaluate(t);
+  Why w;
+  bool ok = true;
+  if (is_root(t)) {
+    printf("eval_loss %.6g  of %lld rows\n", loss, (long long)run->eval_data.rows);
+    fflush(stdout);
+    ok = run->log.fd < 0 || nnrt_log_eval(&run->log, t->first, loss, &w) ||
+         (nnrt_say_error("%s", w.text), false);
+  }
+  return finish(t) && ok;
+}
+
 static int train(Trainer *t) {
   NnrtRank *r = t->r;
   if (!begin(t)) return 1;
+  if (t->run->flags.eval_only.given) return evaluate_only(t) ? 0 : 1;
   int64_t steps = t->steps;
   if (t->first >= steps && is_root(t))
     nnrt_say_note("nothing to train: %lld of %lld steps are done", (long long)t->first,

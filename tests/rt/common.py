@@ -80,9 +80,9 @@ def run(program, *flags, launcher=(), env=None, timeout=60, **kw):
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
-def train(program, *flags, **kw):
+def train(program, *flags, data=DATA, **kw):
     """A run that must succeed."""
-    done = run(program, *DATA, *flags, **kw)
+    done = run(program, *data, *flags, **kw)
     check(f"{program} {flags} succeeds", done.returncode == 0, done.returncode, done.stdout, done.stderr)
     return done
 

@@ -82,8 +82,8 @@ with folder_with_data():
             "line1", "--input", "x=x.npy", "--input", "labels=y1000.npy")
 
     # Without learning a step's loss says which rows it read.  100 rows: step 25 is step 0 again.
-    def order(*flags, program="line1", steps=50):
-        train(program, "--lr", 0, "--steps", steps, "--log", "order.jsonl", *flags)
+    def order(*flags, program="line1", steps=50, **data):
+        train(program, "--lr", 0, "--steps", steps, "--log", "order.jsonl", *flags, **data)
         return [norm for _, _, norm in losses("order.jsonl")]
 
     plain, shuffled = order(), order("--shuffle", 5)
@@ -106,6 +106,17 @@ with folder_with_data():
     four = order("--shuffle", 5, program="line4")
     check("rows do not depend on ranks", max(abs(p - q) / p for p, q in zip(four, shuffled)) < 1e-5)
 
+    # Several files of an input: their rows follow each other.
+    npy("x_1.npy", x[:35], (7, 5))
+    npy("x_2.npy", x[35:], (93, 5), "<f8")
+    npy("x_[1].npy", x[:35], (7, 5))
+    same("rows of two files", "--input", "x=x_1.npy", "--input", "x=x_2.npy", "--input", "labels=y.npy")
+    same("rows of a pattern", "--input", "x=x_?.npy", "--input", "labels=y.npy")
+    same("a name like a pattern", "--input", "x=x_[1].npy", "--input", "x=x_2.npy", "--input", "labels=y.npy")
+    check("rows of two files, shuffled on four ranks",
+          order("--shuffle", 5, "--input", "x=x_1.npy", "--input", "x=x_2.npy", "--input", "labels=y.npy", program="line4",
+                data=[]) == four)
+
     # Tokens: 503 of them are 100 rows of 5; a plain x of the same rows is the same training.
     ids = [(7 * i * i + i) % 50 for i in range(503)]
     npy("rows.npy", ids[:500], (100, 5), "<i4")
@@ -118,6 +129,32 @@ with folder_with_data():
     for descr in "<i4", "<i8", "<u2", "<u4", "|u1", ">u2", ">i8":
         npy("ids.npy", ids, (503,), descr)
         check(f"tokens of {descr}", tokens("--tokens", "x=ids.npy") == want, tokens("--tokens", "x=ids.npy"))
+
+    # .bin: tokens of 16 bits as nanoGPT writes them, or behind the header of llm.c, for 16 or 32 bits.
+    def header(magic, version, n):
+        return struct.pack("<256i", magic, version, n, *[0] * 253)
+
+    for name, data in (("nanoGPT's", struct.pack("<503H", *ids)),
+                       ("llm.c's", header(20240520, 1, 503) + struct.pack("<503H", *ids)),
+                       ("llm.c's of 32 bits", header(20240801, 7, 503) + struct.pack("<503I", *ids))):
+        open("ids.bin", "wb").write(data)
+        check(f"{name} .bin", tokens("--tokens", "x=ids.bin") == want, tokens("--tokens", "x=ids.bin"))
+    for said, data in (("has 3 bytes, and no tokens of 16 bits have", b"abc"),
+                       ("is truncated: its header says 9 tokens", header(20240520, 1, 9) + b"1234567890"),
+                       ("is of version 2 of llm.c's format, not 1", header(20240520, 2, 9)),
+                       ("0 tokens do not fill one row", b"")):
+        open("ids.bin", "wb").write(data)
+        refused(said, said, "tokens1", "--tokens", "x=ids.bin", "--input", "labels=y.npy")
+
+    # Of several files each has rows of its own.
+    npy("part_b.npy", ids[205:503], (298,), "<i4")
+    open("part_a.bin", "wb").write(struct.pack("<207H", *ids[:205], 1, 2))
+    parts = tokens("--tokens", "x=part_a.bin", "--tokens", "x=part_b.npy")
+    check("tokens of two files", parts == want, parts)
+    check("tokens of a pattern", tokens("--tokens", "x=part_*") == want)
+    refused("a pattern without files", "--input x=none*.npy: no file is named like this", "line1", "--input", "x=none*.npy")
+    refused("rows and tokens", "input 'x' is given both as rows and as tokens", "tokens1", "--input", "x=rows.npy",
+            "--tokens", "x=ids.bin")
 
     def bad_tokens(what, said, program="tokens1", **how):
         npy("ids.npy", **how)

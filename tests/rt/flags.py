@@ -37,7 +37,7 @@ with folder_with_data() as folder:
 
     refused("a missing input", "no data for input 'labels' i64[16]", "line1", "--input", "x=x.npy")
     refused("an unknown input", "it has 'x' f32[16,5], 'labels' i64[16]", "line1", *DATA, "--input", "z=x.npy")
-    refused("an input twice", "given twice", "line1", *DATA, "--input", "x=x.npy")
+    refused("an input twice", "this has 100 rows, an input before it 200", "line1", *DATA, "--input", "x=x.npy")
 
     for flags in ["--tune", "ways"], ["--tf32"]:
         refused(f"{flags[0]} without a gpu", f"{flags[0]} is for gpus", "line1", *DATA, *flags)

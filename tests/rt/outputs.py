@@ -56,13 +56,18 @@ def events(path):
 
 
 with folder_with_data():
+    def rows(n, first=0):
+        for name, descr, size in ("x", "<f4", 20), ("y", "<i8", 8):
+            data = open(f"{name}.npy", "rb").read()[-100 * size:]
+            npy(f"{name}{n}.npy", (), (n, 5) if name == "x" else (n,), descr, body=data[first * size:(first + n) * size])
+        return ["--eval-input", f"x=x{n}.npy", "--eval-input", f"labels=y{n}.npy"]
+
     done = train("line2", "--steps", 20, "--log", "log.jsonl", "--tensorboard", "tb", "--save", "w.safetensors", "--export",
                  "m.onnx", "--trace", "t.json", "--eval-input", "x=x.npy", "--eval-input", "labels=y.npy", "--eval-every", 8)
     lines = log("log.jsonl")
     check("a line per step", [l["step"] for l in lines] == list(range(20)))
     check("its fields", list(lines[0]) == ["step", "loss", "grad_norm", "lr", "step_ms", "samples_per_s"], lines[0])
     check("evaluation after every 8 and the last", [l["step"] for l in lines if "eval_loss" in l] == [7, 15, 19])
-    check("evaluation's remainder is said", "the last 4 of 100 rows are left out" in done.stderr, done.stderr)
     check("a plain line per step", done.stdout.count("\n") == 20 and "step 20/20  loss " in done.stdout
           and "\r" not in done.stdout, done.stdout)
 
@@ -84,12 +89,27 @@ with folder_with_data():
           open("owes.safetensors", "rb").read() == open("plain.safetensors", "rb").read(), losses("owes.jsonl"))
 
     # After 25 steps the next six read rows 0 to 95, as evaluation does; the loss adds noise of up to 0.01.
-    train("line2", "--steps", 25, "--checkpoint-dir", "ck", "--log", "e.jsonl", "--eval-input", "x=x.npy", "--eval-input",
-          "labels=y.npy")
+    train("line2", "--steps", 25, "--checkpoint-dir", "ck", "--log", "e.jsonl", *rows(96))
     train("line2", "--steps", 31, "--checkpoint-dir", "ck", "--resume", "--lr", 0, "--log", "e.jsonl")
     lines = log("e.jsonl")
     mean = sum(l["loss"] for l in lines[25:]) / 6
     check("evaluation is of the weights after the step", 0 <= mean - lines[24]["eval_loss"] <= 0.01, mean, lines[24])
+
+    # --eval-only: over all rows, also of the last batch and of less than one, and the steps of a checkpoint.
+    def evaluated(program, data, *flags):
+        done = run(program, "--eval-only", "--log", "only.jsonl", *data, *flags)
+        check(f"--eval-only {flags}", done.returncode == 0 and "eval_loss " in done.stdout, done.stderr)
+        return log("only.jsonl")[-1]
+
+    of = {n: evaluated("line1", rows(n, first))["eval_loss"] * n for n, first in ((96, 0), (4, 96), (100, 0), (7, 0), (93, 7))}
+    for whole, parts in (100, (96, 4)), (100, (7, 93)):
+        check(f"evaluation of {whole} rows is of {parts}", abs(of[whole] - sum(of[n] for n in parts)) < 1e-5 * of[whole], of)
+    resumed = evaluated("line2", rows(96), "--resume", "--checkpoint-dir", "ck")
+    check("--eval-only of a checkpoint", resumed["steps"] == 31, resumed)
+    for flags in ["--steps", 3], ["--epochs", 1], [*DATA], ["--eval-every", 2], ["--trace", "t"]:
+        refused(f"--eval-only {flags[0]}", f"{flags[0]} has no effect with --eval-only", "line1", "--eval-only", *rows(4), *flags,
+                status=2)
+    refused("--eval-only without rows", "--eval-only needs --eval-input", "line1", "--eval-only", status=2)
 
     tensors, _ = safetensors("w.safetensors")
     lines = log("log.jsonl")
@@ -121,8 +141,8 @@ with folder_with_data():
           {(e["pid"], e["tid"]) for e in spans} == {(pid, tid) for pid in (0, 1) for tid in (0, 1, 2)})
     check("trace: names and places", {"name": "linear", "at": "line.onnx:/fc/Gemm"} in
           [{"name": e["name"], "at": e["args"]["at"]} for e in spans], spans[:3])
-    check("trace: 20 steps of 2 micro-batches, and 3 evaluations of 6", sum(e["name"] == "linear" and e["pid"] == 1 for e in spans)
-          == 20 * 2 + 3 * 6 * 2)
+    check("trace: 20 steps of 2 micro-batches, and 3 evaluations of 7", sum(e["name"] == "linear" and e["pid"] == 1 for e in spans)
+          == 20 * 2 + 3 * 7 * 2)
     segments = [e for e in spans if e["cat"] == "segment" and e["pid"] == 1]
     check("trace: the segments of a step are its slices", [(e["name"], e["args"]["step"], e["args"]["micro_batch"])
           for e in segments[:4]] == [("micro", step, micro) for step in (0, 1) for micro in (0, 1)], segments[:4])
@@ -194,11 +214,6 @@ with folder_with_data():
     one, two, again = saved(), saved("--seed", 2), saved("--seed", 1)
     check("another seed, other weights", one[0]["big"] != two[0]["big"] and one[1] != two[1])
     check("the same seed, the same", one == again)
-
-    npy("few.npy", [0] * 50, (10, 5))
-    npy("fewy.npy", [0] * 10, (10,), "<i8")
-    refused("too few rows to evaluate", "fewer than one batch", "line1", *DATA, "--eval-input", "x=few.npy",
-            "--eval-input", "labels=fewy.npy")
 
     # A link is written through, also one to what is not there yet.
     os.mkdir("there")
