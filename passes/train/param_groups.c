@@ -54,11 +54,12 @@ static WeightKinds kinds_of(const Value *v, bool along) {
   return kinds;
 }
 
-// Only what has one dimension longer than 1 is a scale, a shift or a bias.
+// Only what has one dimension longer than 1, as the model has it, is a scale, a shift or a bias.
 static WeightKinds kinds_of_weight(const Value *w) {
+  const Type *t = w->as ? w->as : w->type;
   int n = 0;
-  for (int i = 0; i < w->type->rank; i++)
-    n += w->type->dim[i] > 1;
+  for (int i = 0; i < t->rank; i++)
+    n += t->dim[i] > 1;
   WeightKinds kinds = kinds_of(w, false);
   return n > 1 ? kinds & WEIGHT_embeddings : kinds;
 }
