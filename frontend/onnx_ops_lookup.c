@@ -1,8 +1,9 @@
-// Lookup by index.  What is not a plain gather along one axis becomes one in the flattened tensor:
+// Lookup by index.  All become a gather along one axis, if need be of tables that have indices of
+// their own (batch), so that their gradients are that of gather, and rows of the batch stay apart:
 //
-//     GatherElements  y[i,j] = x[index[i,j], j]     gather(flat x, index * columns + j)
-//
-// so its gradient is that of gather.
+//     GatherElements  y[i,j] = x[index[i,j], j]           gather, batch=1, of x and index transposed
+//     GatherND        y[b] = x[b, index[b,0], index[b,1]]  gather, batch=1, of x[b] flattened
+//     x[arange(B), index]                                 gather, batch=1: no row reads another
 
 #include <stdlib.h>
 
@@ -38,48 +39,47 @@ static Value *not_negative(Node *n, Value *index, int64_t length) {
   return build(n->b, OP_where, IN(negative, from_end, index), NO_ATTRS);
 }
 
-// gather from x with its first `n_flat` dimensions made one
-static Value *gather_flat(Node *n, Value *x, int n_flat, Value *index) {
+// gather of tables with indices of their own: x (batch, axis …, rest), index (batch, places); the
+// dimensions of x behind the batch up to `end` are made one.
+static Value *gather_own(Node *n, Value *x, int batch, int end, Value *index) {
   const Type *t = x->type;
-  int64_t dim[MAX_RANK] = {product(t->dim, 0, n_flat)};
-  for (int i = n_flat; i < t->rank; i++)
-    dim[1 + i - n_flat] = t->dim[i];
-  Value *flat = build_reshape(n->b, x, 1 + t->rank - n_flat, dim);
-  return build(n->b, OP_gather, IN(flat, index), ATTRS(a_i("axis", 0)));
+  int64_t dim[MAX_RANK];
+  int rank = 0;
+  for (int i = 0; i < batch; i++)
+    dim[rank++] = t->dim[i];
+  dim[rank++] = product(t->dim, batch, end);
+  for (int i = end; i < t->rank; i++)
+    dim[rank++] = t->dim[i];
+  Value *tables = build_reshape(n->b, x, rank, dim);
+  return build(n->b, OP_gather, IN(tables, index), ATTRS(a_i("axis", batch), a_i("batch", batch)));
 }
 
-// An i64 tensor broadcast to `like`: position along `axis` times `stride`.
-static Value *positions(Node *n, const Type *like, int axis, int64_t stride) {
-  int64_t count = like->dim[axis], dim[MAX_RANK];
-  if (!node_small(n, count)) return NULL;
-  int64_t *at = arena_array(n->a, int64_t, count + 1);
-  for (int64_t i = 0; i < count; i++)
-    at[i] = i * stride;
-  for (int i = 0; i < like->rank; i++)
-    dim[i] = i == axis ? count : 1;
-  Value *v = build_reshape(n->b, node_ints_value(n, at, (int)count), like->rank, dim);
-  return build_broadcast(n->b, v, like->rank, like->dim);
+// The elements of x where `like` has some, in all dimensions but `axis`.
+static Value *cut_to(Node *n, Value *x, const Type *like, int axis) {
+  for (int i = 0; i < like->rank && x; i++)
+    if (i != axis && like->dim[i] < x->type->dim[i]) x = build_slice(n->b, x, i, 0, like->dim[i]);
+  return x;
 }
 
 bool import_gather_elements(Node *n) {
-  Value *x = n->in[0];
-  const Type *t = x->type, *ti = n->in[1]->type;
-  int axis;
-  if (!node_axis(n, node_int(n, "axis", 0), t->rank, &axis)) return false;
-  if (ti->rank != t->rank)
+  Value *x = n->in[0], *index = n->in[1];
+  const Type *t = x->type, *ti = index->type;
+  int axis, rank = t->rank;
+  if (!node_axis(n, node_int(n, "axis", 0), rank, &axis)) return false;
+  bool fits = ti->rank == rank;
+  for (int i = 0; fits && i < rank; i++)
+    fits = i == axis || ti->dim[i] <= t->dim[i];
+  if (!fits)
     return node_fail(n, "its operands are %s and %s", type_text(n->a, t), type_text(n->a, ti));
-  Value *index = not_negative(n, build_cast(n->b, n->in[1], DT_i64), t->dim[axis]);
-  if (!index) return false;
-  Value *flat = node_binary(n, OP_mul, index,
-                            node_like(n, index, (double)product(t->dim, axis + 1, t->rank)));
-  for (int i = 0; i < t->rank && flat; i++) {
-    if (i == axis) continue;
-    if (ti->dim[i] > t->dim[i])
-      return node_fail(n, "its operands are %s and %s", type_text(n->a, t), type_text(n->a, ti));
-    int64_t stride = product(t->dim, i + 1, t->rank);
-    flat = node_binary(n, OP_add, flat, positions(n, index->type, i, stride));
+  int64_t perm[MAX_RANK], back[MAX_RANK];
+  for (int i = 0; i < rank; i++) {
+    perm[i] = i == rank - 1 ? axis : i + (i >= axis);
+    back[perm[i]] = i;
   }
-  n->out[0] = gather_flat(n, x, t->rank, flat);
+  x = build_transpose(n->b, cut_to(n, x, ti, axis), perm);
+  index = build_transpose(n->b, index, perm);
+  Value *y = x && index ? gather_own(n, x, rank - 1, rank, index) : NULL;
+  if (y) n->out[0] = build_transpose(n->b, y, back);
   return true;
 }
 
@@ -99,29 +99,52 @@ static Value *component(Node *n, Value *index, int64_t k) {
   return build_reshape(n->b, one, rank - 1, dim);
 }
 
+// Whether the first component is known to be the position along dimension `dim` of the indices.
+static bool counts_along(const Node *n, const Value *index, int dim) {
+  const Op *op = index->def;
+  int rank = index->type->rank;
+  while (op && (op->kind == OP_cast || op->kind == OP_concat)) {
+    if (op->kind == OP_concat && attr_i(op, "axis") != rank - 1) return false;
+    const Value *first = op->in[0].value;
+    const Tensor *t = node_known(n, first);
+    if (t && first->type->dim[rank - 1] == 1) {
+      int64_t inner = product(first->type->dim, dim + 1, rank), count = type_count(first->type);
+      for (int64_t i = 0; i < count; i++)
+        if (tensor_i(t, i) != i / inner % first->type->dim[dim]) return false;
+      return true;
+    }
+    op = first->def;
+  }
+  return false;
+}
+
 // y[b…, i…] = x[b…, index[b…, i…, 0], index[b…, i…, 1], …]
 bool import_gather_nd(Node *n) {
-  Value *x = n->in[0], *index = build_cast(n->b, n->in[1], DT_i64);
-  int64_t batch = node_int(n, "batch_dims", 0);
-  if (!index) return false;
+  Value *x = n->in[0], *index = n->in[1];
+  int64_t batch = node_int(n, "batch_dims", 0), first = 0;
   const Type *t = x->type, *ti = index->type;
   if (ti->rank < 1 || t->rank < 1) return node_fail(n, "an operand is a scalar");
   int64_t depth = ti->dim[ti->rank - 1];
   if (batch < 0 || batch >= ti->rank || batch + depth > t->rank || depth < 1)
     return node_fail(n, "its operands are %s and %s", type_text(n->a, t), type_text(n->a, ti));
-  Value *flat = NULL;
-  int n_flat = (int)(batch + depth);
-  for (int64_t k = 0; k < depth; k++) {
-    int64_t stride = product(t->dim, (int)(batch + k) + 1, n_flat);
-    Value *at = not_negative(n, component(n, index, k), t->dim[batch + k]);
-    if (!at) return false;
-    at = node_binary(n, OP_mul, at, node_like(n, at, (double)stride));
-    flat = k == 0 ? at : node_binary(n, OP_add, flat, at);
+  int end = (int)(batch + depth);
+  bool own = depth > 1 && batch + 1 < ti->rank && ti->dim[batch] == t->dim[batch];
+  if (own && counts_along(n, index, (int)batch)) {
+    batch++;
+    first++;
   }
-  for (int i = 0; i < batch && flat; i++)
-    flat =
-        node_binary(n, OP_add, flat, positions(n, flat->type, i, product(t->dim, i + 1, n_flat)));
-  if (flat) n->out[0] = gather_flat(n, x, n_flat, flat);
+  Value *flat = NULL;
+  for (int64_t k = first; k < depth; k++) {
+    int64_t axis = batch + k - first, stride = product(t->dim, (int)axis + 1, end);
+    Value *at = build_cast(n->b, component(n, index, k), DT_i64);
+    if (end - batch > 1) { // each by itself may count from the end
+      at = not_negative(n, at, t->dim[axis]);
+      at = at ? node_binary(n, OP_mul, at, node_like(n, at, (double)stride)) : NULL;
+    }
+    flat = flat ? node_binary(n, OP_add, flat, at) : at;
+    if (!flat) return false;
+  }
+  n->out[0] = gather_own(n, x, (int)batch, end, flat);
   return true;
 }
 

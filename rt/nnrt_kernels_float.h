@@ -182,10 +182,11 @@ int NNRT_NAME(lse_parts)(float *y, const NNRT_T *x, int64_t m, int64_t g, int64_
 
 // Lookup
 // dx of x_shape: each of its elements is the sum of the elements of dy that gather took from it, in
-// the order of dy.  `from` and `all` as in gather.
+// the order of dy.  `batch`, `from` and `all` as in gather.
 int NNRT_NAME(gather_back)(float *dx, const void *at, const NNRT_T *dy, int64_t at_rank,
                            const int64_t *at_shape, int64_t width, int64_t x_rank,
-                           const int64_t *x_shape, int64_t axis, int64_t from, int64_t all);
+                           const int64_t *x_shape, int64_t axis, int64_t batch, int64_t from,
+                           int64_t all);
 
 // Random.  y of `shape`, which begins at `start` in a tensor of shape `whole`: x / (1 - ratio), or
 // 0 where nnrt_random_uniform(seed, step, key, place in the whole) is below `ratio`.  That tensor

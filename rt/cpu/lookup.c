@@ -2,13 +2,28 @@
 //
 // The table may be a part of a larger one: rows `from` to `from + n` of `all`.  Indices are those
 // of the whole; of a row that is in another part gather makes zeros, and gather_back adds nothing.
+//
+// With a batch each of the outer tables has its own indices, and all of them together are one table
+// of as many rows.
 
 #include "kernel.h"
 
 typedef struct Indices {
   const void *at; // `count` of `width` bytes
   int64_t width, count, from, all;
+  int64_t n, per; // rows of a table, and indices into it
 } Indices;
+
+// With a batch the outer tables become one.
+static Indices indices_of(const void *at, int64_t count, int64_t width, int64_t batch, int64_t from,
+                          int64_t all, Axis *io_axis) {
+  Indices x = {at, width, count, from, all, io_axis->n, count};
+  if (batch == 0) return x;
+  x.per = io_axis->outer > 0 ? count / io_axis->outer : 0;
+  io_axis->n *= io_axis->outer;
+  io_axis->outer = 1;
+  return x;
+}
 
 static int check_indices(const Indices *x) {
   for (int64_t i = 0; i < x->count; i++) {
@@ -20,10 +35,12 @@ static int check_indices(const Indices *x) {
   return NNRT_OK;
 }
 
-// The row of the part that index i means; not one of 0 .. n-1 when it is in another part.
+// The row that index i means; -1 when it is in another part.
 static inline int64_t row_at(const Indices *x, int64_t i) {
   int64_t index = index_at(x->at, x->width, i);
-  return (index < 0 ? index + x->all : index) - x->from;
+  int64_t row = (index < 0 ? index + x->all : index) - x->from;
+  if (row < 0 || row >= x->n) return -1;
+  return x->per == x->count ? row : i / x->per * x->n + row;
 }
 
 // The types are what one element is copied as; floats may be behind them.
@@ -35,9 +52,9 @@ typedef uint64_t __attribute__((may_alias)) b8;
 #define GATHER(size)                                                                               \
   int nnrt_gather_##size(void *y, const void *x, const void *at, int64_t x_rank,                   \
                          const int64_t *x_shape, int64_t at_rank, const int64_t *at_shape,         \
-                         int64_t width, int64_t axis, int64_t from, int64_t all) {                 \
+                         int64_t width, int64_t axis, int64_t batch, int64_t from, int64_t all) {  \
     Axis a = axis_of(x_rank, x_shape, axis);                                                       \
-    Indices indices = {at, width, product(at_shape, at_rank), from, all};                          \
+    Indices indices = indices_of(at, product(at_shape, at_rank), width, batch, from, all, &a);     \
     int code = check_indices(&indices);                                                            \
     if (code) return code;                                                                         \
     size##_rows(y, x, &indices, a, threads_for(a.outer *indices.count *a.inner));                  \
@@ -52,7 +69,7 @@ typedef uint64_t __attribute__((may_alias)) b8;
       int64_t row = row_at(at, i);                                                                 \
       size *to = y + (o * count + i) * a.inner;                                                    \
       const size *from = x + (o * a.n + row) * a.inner;                                            \
-      if (row < 0 || row >= a.n)                                                                   \
+      if (row < 0)                                                                                 \
         memset(to, 0, (size_t)a.inner * sizeof *to);                                               \
       else if (a.inner == 1)                                                                       \
         *to = *from;                                                                               \
@@ -82,10 +99,11 @@ NNRT_CLONES static void add_rows(float *restrict dx, const float *restrict dy, c
 // the outer axes, else columns, else, where rows are short, ranges of rows.
 int nnrt_gather_back_f32(float *dx, const void *at, const float *dy, int64_t at_rank,
                          const int64_t *at_shape, int64_t width, int64_t x_rank,
-                         const int64_t *x_shape, int64_t axis, int64_t from, int64_t all) {
+                         const int64_t *x_shape, int64_t axis, int64_t batch, int64_t from,
+                         int64_t all) {
   Axis a = axis_of(x_rank, x_shape, axis);
   int64_t count = product(at_shape, at_rank);
-  Indices indices = {at, width, count, from, all};
+  Indices indices = indices_of(at, count, width, batch, from, all, &a);
   int code = check_indices(&indices);
   if (code) return code;
   int threads = threads_for(a.outer * (count + a.n) * a.inner);

@@ -19,6 +19,9 @@
 //
 // The table may be a part of a larger one: rows `from` to `from + n` of `all`.  Indices are those
 // of the whole; of a row that is in another part gather makes zeros, and gather_back adds nothing.
+//
+// With a batch each of the outer tables has its own indices, and all of them together are one table
+// of as many rows.
 
 #include "move.cuh"
 
@@ -27,7 +30,19 @@
 struct Indices {
   const void *at; // of `width` bytes each
   int64_t width, n, from, all;
+  int64_t per; // indices into a table of n rows; 0: all of them
 };
+
+// With a batch the outer tables become one.
+static Indices indices_of(const void *at, int64_t count, int64_t width, int64_t batch, int64_t from,
+                          int64_t all, Axis *io_axis) {
+  Indices x = {at, width, io_axis->n, from, all, 0};
+  if (batch == 0) return x;
+  x.per = io_axis->outer > 0 ? count / io_axis->outer : 0;
+  io_axis->n *= io_axis->outer;
+  io_axis->outer = 1;
+  return x;
+}
 
 // The row that index number `i` means, of the n that are here; or that it is in another part, or
 // out of range.
@@ -36,18 +51,20 @@ static __device__ inline int64_t row_of_index(Indices x, int64_t i) {
   int64_t index = index_at(x.at, x.width, i);
   if (index < -x.all || index >= x.all) return NO_ROW;
   int64_t row = (index < 0 ? index + x.all : index) - x.from;
-  return row < 0 || row >= x.n ? ELSEWHERE : row;
+  if (row < 0 || row >= x.n) return ELSEWHERE;
+  return x.per ? i / x.per * x.n + row : row;
 }
 
+// Each outer table has `rows`.
 template <class T, class I>
-static __global__ void gather_rows(T *y, const T *x, Indices at, Divider<I> inner, Divider<I> count,
-                                   I all, int64_t row, Finder f) {
+static __global__ void gather_rows(T *y, const T *x, Indices at, int64_t rows, Divider<I> inner,
+                                   Divider<I> count, I all, int64_t row, Finder f) {
   for (I i = (I)first_thread(); i < all; i += (I)all_threads()) {
     I column, number;
     I outer = count.divide(inner.divide(i, &column), &number);
     int64_t from = row_of_index(at, number);
     if (from >= 0)
-      y[i] = x[(outer * at.n + from) * row + column];
+      y[i] = x[(outer * rows + from) * row + column];
     else if (from == ELSEWHERE)
       y[i] = T();
     else if (column == 0)
@@ -57,9 +74,11 @@ static __global__ void gather_rows(T *y, const T *x, Indices at, Divider<I> inne
 
 static int gather(void *y, const void *x, const void *at, int64_t size, int64_t x_rank,
                   const int64_t *x_shape, int64_t at_rank, const int64_t *at_shape, int64_t width,
-                  int64_t axis, int64_t from, int64_t whole) {
+                  int64_t axis, int64_t batch, int64_t from, int64_t whole) {
   Axis a = axis_of(x_rank, x_shape, axis);
-  int64_t count = product(at_shape, at_rank), all = a.outer * count * a.inner;
+  int64_t count = product(at_shape, at_rank);
+  Indices indices = indices_of(at, count, width, batch, from, whole, &a);
+  int64_t all = a.outer * count * a.inner;
   if (all == 0) return NNRT_OK;
   int64_t wide = width_of(address(y) | address(x) | (uint64_t)(a.inner * size));
   int64_t row = a.inner * size / wide;
@@ -68,9 +87,8 @@ static int gather(void *y, const void *x, const void *at, int64_t size, int64_t 
     using T = decltype(element);
     return with_index(all, [&](auto index) {
       using I = decltype(index);
-      return launch(gather_rows<T, I>, blocks_for(all), BLOCK, 0, (T *)y, (const T *)x,
-                    Indices{at, width, a.n, from, whole}, Divider<I>(row), Divider<I>(count),
-                    (I)all, row, finder());
+      return launch(gather_rows<T, I>, blocks_for(all), BLOCK, 0, (T *)y, (const T *)x, indices,
+                    a.n, Divider<I>(row), Divider<I>(count), (I)all, row, finder());
     });
   });
 }
@@ -78,9 +96,9 @@ static int gather(void *y, const void *x, const void *at, int64_t size, int64_t 
 #define GATHER(size, T)                                                                            \
   int nnrt_gather_##size(void *y, const void *x, const void *at, int64_t x_rank,                   \
                          const int64_t *x_shape, int64_t at_rank, const int64_t *at_shape,         \
-                         int64_t width, int64_t axis, int64_t from, int64_t all) {                 \
-    return gather(y, x, at, sizeof(T), x_rank, x_shape, at_rank, at_shape, width, axis, from,      \
-                  all);                                                                            \
+                         int64_t width, int64_t axis, int64_t batch, int64_t from, int64_t all) {  \
+    return gather(y, x, at, sizeof(T), x_rank, x_shape, at_rank, at_shape, width, axis, batch,     \
+                  from, all);                                                                      \
   }
 FOR_SIZES(GATHER)
 
@@ -178,12 +196,12 @@ static __global__ void move_by_digit(uint32_t *keys_out, uint32_t *places_out, c
 
 // The key of an index out of range, or in another part, is n: it is sorted behind all others, and
 // no row of dx.
-static __global__ void make_keys(uint32_t *keys, uint32_t *places, Indices at, int count,
-                                 Finder f) {
+static __global__ void make_keys(uint32_t *keys, uint32_t *places, Indices at, int64_t rows,
+                                 int count, Finder f) {
   for (int64_t i = first_thread(); i < count; i += all_threads()) {
     int64_t row = row_of_index(at, i);
     if (row == NO_ROW) find_index(f, index_at(at.at, at.width, i), i, at.all);
-    keys[i] = (uint32_t)(row < 0 ? at.n : row);
+    keys[i] = (uint32_t)(row < 0 ? rows : row);
     places[i] = (uint32_t)i;
   }
 }
@@ -291,9 +309,12 @@ static int sort(uint32_t *const *keys, uint32_t *const *places, uint32_t *counts
 template <class T>
 static int gather_back(float *dx, const void *at, const T *dy, int64_t at_rank,
                        const int64_t *at_shape, int64_t width, int64_t x_rank,
-                       const int64_t *x_shape, int64_t axis, int64_t from, int64_t all) {
+                       const int64_t *x_shape, int64_t axis, int64_t batch, int64_t from,
+                       int64_t all) {
   Axis a = axis_of(x_rank, x_shape, axis);
-  int64_t count = product(at_shape, at_rank), columns = a.outer * a.inner;
+  int64_t count = product(at_shape, at_rank);
+  Indices indices = indices_of(at, count, width, batch, from, all, &a);
+  int64_t columns = a.outer * a.inner;
   if (count >= (int64_t)1 << 30 || a.n >= (int64_t)1 << 31)
     return nnrt_error(NNRT_UNSUPPORTED, "gather_back: %lld indices into %lld rows are too many",
                       (long long)count, (long long)a.n);
@@ -310,8 +331,8 @@ static int gather_back(float *dx, const void *at, const T *dy, int64_t at_rank,
   uint32_t *keys[] = {(uint32_t *)scratch, (uint32_t *)(scratch + list)};
   uint32_t *places[] = {(uint32_t *)(scratch + 2 * list), (uint32_t *)(scratch + 3 * list)};
   int where;
-  code = launch(make_keys, blocks_for(count), BLOCK, 0, keys[0], places[0],
-                Indices{at, width, a.n, from, all}, count, finder());
+  code = launch(make_keys, blocks_for(count), BLOCK, 0, keys[0], places[0], indices, a.n,
+                (int)count, finder());
   if (!code) code = sort(keys, places, (uint32_t *)(scratch + 4 * list), (int)count, a.n, &where);
   if (code) return code;
   Sums s = {dx,          (float *)(scratch + 4 * list + counts),
@@ -329,8 +350,9 @@ static int gather_back(float *dx, const void *at, const T *dy, int64_t at_rank,
 #define GATHER_BACK(type, interface, T)                                                            \
   int nnrt_gather_back_##type(float *dx, const void *at, const interface *dy, int64_t at_rank,     \
                               const int64_t *at_shape, int64_t width, int64_t x_rank,              \
-                              const int64_t *x_shape, int64_t axis, int64_t from, int64_t all) {   \
+                              const int64_t *x_shape, int64_t axis, int64_t batch, int64_t from,   \
+                              int64_t all) {                                                       \
     return gather_back(dx, at, (const T *)dy, at_rank, at_shape, width, x_rank, x_shape, axis,     \
-                       from, all);                                                                 \
+                       batch, from, all);                                                          \
   }
 FOR_FLOATS(GATHER_BACK)

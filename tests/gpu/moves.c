@@ -293,15 +293,15 @@ static void gather_case(int64_t rank, const int64_t *shape, int64_t axis, int64_
   char *gx = gpu_put(x, nx * size), *gdy = gpu_put(dy, ny * size), *gy = gpu_new(ny * size);
   float *gdx = gpu_new(nx * 4), *again = gpu_new(nx * 4);
   void *gat = gpu_put(at, n * 8), *gat32 = gpu_put(at32, n * 4);
-  int code = BY_WIDTH(gather, size, gy, gx, gat, rank, shape, 1, at_shape, 8, axis, 0, rows);
+  int code = BY_WIDTH(gather, size, gy, gx, gat, rank, shape, 1, at_shape, 8, axis, 0, 0, rows);
   for (int i = 0; !code && i < 2; i++) {
     float *to = i ? again : gdx;
     code = t == NNRT_f32    ? nnrt_gather_back_f32(to, gat32, (float *)gdy, 1, at_shape, 4, rank,
-                                                   shape, axis, 0, rows)
+                                                   shape, axis, 0, 0, rows)
            : t == NNRT_bf16 ? nnrt_gather_back_bf16(to, gat32, (uint16_t *)gdy, 1, at_shape, 4,
-                                                    rank, shape, axis, 0, rows)
+                                                    rank, shape, axis, 0, 0, rows)
                             : nnrt_gather_back_f16(to, gat32, (uint16_t *)gdy, 1, at_shape, 4, rank,
-                                                   shape, axis, 0, rows);
+                                                   shape, axis, 0, 0, rows);
   }
   char *y = gpu_get(gy, ny * size);
   double *want = calloc((size_t)nx, sizeof *want);
@@ -349,19 +349,19 @@ static void bad_indices(void) {
     int64_t *at = gpu_put(bad[i], sizeof bad[i]);
     long long guilty = bad[i][0] == 0 ? bad[i][1] : bad[i][0];
     gpu.op = 7;
-    CHECK(!nnrt_gather_b4(gy, gx, at, 2, shape, 1, at_shape, 8, 0, 0, 3), "gather");
+    CHECK(!nnrt_gather_b4(gy, gx, at, 2, shape, 1, at_shape, 8, 0, 0, 0, 3), "gather");
     NnrtFinding f = gpu_finding();
     CHECK(f.code == NNRT_INDEX && f.op == 7 && f.kind == FOUND_index && f.value == guilty &&
               f.place == (bad[i][0] == 0) && f.least == -3 && f.limit == 3,
           "gather finds %lld, not %lld", guilty, f.value);
-    CHECK(!nnrt_gather_back_f32(gdx, at, gx, 1, at_shape, 8, 2, shape, 0, 0, 3), "gather_back");
+    CHECK(!nnrt_gather_back_f32(gdx, at, gx, 1, at_shape, 8, 2, shape, 0, 0, 0, 3), "gather_back");
     f = gpu_finding();
     CHECK(f.code == NNRT_INDEX && f.value == guilty, "gather_back finds %lld, not %lld", guilty,
           f.value);
     gpu_free(at);
   }
   // Of nothing
-  CHECK(!nnrt_gather_back_f32(gdx, gx, gx, 1, none, 8, 2, shape, 0, 0, 3),
+  CHECK(!nnrt_gather_back_f32(gdx, gx, gx, 1, none, 8, 2, shape, 0, 0, 0, 3),
         "gather_back of nothing");
   float *dx = gpu_get(gdx, sizeof x), zeros[6] = {0};
   CHECK(!memcmp(dx, zeros, sizeof x), "gather_back of nothing is zero");

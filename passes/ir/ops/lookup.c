@@ -2,6 +2,7 @@
 //
 //     gather f32[10,6], i64[4,3] axis=0     v b, A B -> A B b       each index, its row
 //     gather_back i64[4,3], f32[4,3,6]      A B, A B b -> v b       rows added where they came from
+//     gather f32[4,10,6], i64[4,3] batch=1  a v c, a B -> a B c     each index, its row of its own table
 //
 // Split along the dimension looked into, v, gather gives partial sums: each index is a row of one
 // part of the table, and gets zeros from the others.  So the elements must be of a type that sums
@@ -28,23 +29,38 @@ static void add_x(Einsum *e, int rank, int axis, DType t) {
       einsum_add(e, " %c", letter_free(i));
 }
 
-static void add_indices(Einsum *e, int rank) {
-  for (int i = 0; i < rank; i++)
+static void add_places(Einsum *e, int batch, int index_rank) {
+  for (int i = batch; i < index_rank; i++)
     einsum_add(e, " %c", letter_in(i));
 }
 
-static void add_y(Einsum *e, int rank, int axis, int index_rank) {
+static void add_indices(Einsum *e, int batch, int rank) {
+  for (int i = 0; i < batch; i++)
+    einsum_add(e, " %c", letter_free(i));
+  add_places(e, batch, rank);
+}
+
+static void add_y(Einsum *e, int rank, int axis, int batch, int index_rank) {
   for (int i = 0; i < rank; i++)
     if (i == axis)
-      add_indices(e, index_rank);
+      add_places(e, batch, index_rank);
     else
       einsum_add(e, " %c", letter_free(i));
 }
 
+// The dimensions that tables and indices share stand right before the axis.
+static bool batch_fits(const Op *op, int index_rank, Diag *d) {
+  int64_t batch = attr_i(op, "batch");
+  if (batch == 0 || (batch == attr_i(op, "axis") && batch > 0 && batch <= index_rank)) return true;
+  return diag_error(d, op->loc, "%s: a batch of %lld dimensions, with axis %lld and indices of %d",
+                    op_info[op->kind].name, (long long)batch, (long long)attr_i(op, "axis"),
+                    index_rank);
+}
+
 bool gather_rule(const Op *op, Dims *dims, Diag *d) {
   int rank = op->in[0].value->type->rank, index_rank = op->in[1].value->type->rank;
-  if (!axis_fits(op, rank, d)) return false;
-  int axis = (int)attr_i(op, "axis");
+  if (!axis_fits(op, rank, d) || !batch_fits(op, index_rank, d)) return false;
+  int axis = (int)attr_i(op, "axis"), batch = (int)attr_i(op, "batch");
   for (int i = 0; i < attr_n(op, "padding"); i++)
     if (attr_list(op, "padding")[i] < 0)
       return diag_error(d, op->loc, "gather: padding is row %lld",
@@ -52,21 +68,21 @@ bool gather_rule(const Op *op, Dims *dims, Diag *d) {
   Einsum e = {0};
   add_x(&e, rank, axis, op->in[0].value->type->dtype);
   einsum_add(&e, ",");
-  add_indices(&e, index_rank);
+  add_indices(&e, batch, index_rank);
   einsum_add(&e, "->");
-  add_y(&e, rank, axis, index_rank);
+  add_y(&e, rank, axis, batch, index_rank);
   return dims_parse(dims, op, e.text, d);
 }
 
 bool gather_back_rule(const Op *op, Dims *dims, Diag *d) {
   const int64_t *shape = attr_list(op, "shape");
   int rank = attr_n(op, "shape"), index_rank = op->in[0].value->type->rank;
-  if (!axis_fits(op, rank, d)) return false;
-  int axis = (int)attr_i(op, "axis");
+  if (!axis_fits(op, rank, d) || !batch_fits(op, index_rank, d)) return false;
+  int axis = (int)attr_i(op, "axis"), batch = (int)attr_i(op, "batch");
   Einsum e = {0};
-  add_indices(&e, index_rank);
+  add_indices(&e, batch, index_rank);
   einsum_add(&e, ",");
-  add_y(&e, rank, axis, index_rank);
+  add_y(&e, rank, axis, batch, index_rank);
   einsum_add(&e, "->");
   add_x(&e, rank, axis, op->in[1].value->type->dtype);
   if (!dims_parse(dims, op, e.text, d)) return false;
@@ -86,10 +102,10 @@ bool gather_back_rule(const Op *op, Dims *dims, Diag *d) {
 static Value *without_padding(Builder *b, const Op *op, Value *dy) {
   Value *index = op->in[1].value;
   const Type *t = index->type;
-  int axis = (int)attr_i(op, "axis"), rank = dy->type->rank;
+  int from = (int)(attr_i(op, "axis") - attr_i(op, "batch")), rank = dy->type->rank;
   int64_t ones[MAX_RANK];
   for (int i = 0; i < rank; i++)
-    ones[i] = i >= axis && i < axis + t->rank ? dy->type->dim[i] : 1;
+    ones[i] = i >= from && i < from + t->rank ? dy->type->dim[i] : 1;
   for (int i = 0; dy && i < attr_n(op, "padding"); i++) {
     double row = (double)attr_list(op, "padding")[i];
     Value *padded =
@@ -105,21 +121,25 @@ bool gather_grad(Builder *b, Op *op, Value **dout, Value **din) {
   const Type *x = op->in[0].value->type;
   Value *dy = without_padding(b, op, dout[0]);
   din[0] = build(b, OP_gather_back, IN(op->in[1].value, dy),
-                 ATTRS(a_i("axis", attr_i(op, "axis")), a_list("shape", x->dim, x->rank)));
+                 ATTRS(*op_attr(op, "axis"), a_list("shape", x->dim, x->rank),
+                       a_i("batch", attr_i(op, "batch"))));
   din[0] = build_cast(b, din[0], x->dtype);
   return !b->failed;
 }
 
-// x is (outer, n, inner), the indices (m), y (outer, m, inner); x is rows `from` to `from + n` of
-// `all`.
+// x is (outer, n, inner), the indices (m) or (outer, m), y (outer, m, inner); x is rows `from` to
+// `from + n` of `all`.
 typedef struct Lookup {
   int64_t outer, n, inner, m, from, all;
+  bool own; // each of the outer tables has its own indices
 } Lookup;
 
 static Lookup lookup_of(const Op *op, const Type *x, const Type *index, const Box *box) {
   int axis = (int)attr_i(op, "axis");
   AxisView v = axis_view(x, axis);
   Lookup l = {.outer = v.outer, .n = v.n, .inner = v.inner, .m = type_count(index)};
+  l.own = attr_i(op, "batch") > 0;
+  if (l.own && l.outer > 0) l.m /= l.outer;
   l.from = box_start(box, axis);
   l.all = box_whole(box, x, axis);
   return l;
@@ -140,13 +160,13 @@ static bool row_at(const Op *op, const Tensor *index, int64_t i, const Lookup *l
 // `out` is zero where no row is copied.
 bool gather_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
   Lookup l = lookup_of(op, in[0].type, in[1].type, box);
-  for (int64_t j = 0; j < l.m; j++) {
-    int64_t at;
-    if (!row_at(op, &in[1], j, &l, &at, d)) return false;
-    for (int64_t i = 0; at >= 0 && i < l.outer; i++)
-      for (int64_t k = 0; k < l.inner; k++)
+  for (int64_t i = 0; i < l.outer; i++)
+    for (int64_t j = 0; j < l.m; j++) {
+      int64_t at;
+      if (!row_at(op, &in[1], l.own ? i * l.m + j : j, &l, &at, d)) return false;
+      for (int64_t k = 0; at >= 0 && k < l.inner; k++)
         element_copy(out, (i * l.m + j) * l.inner + k, &in[0], (i * l.n + at) * l.inner + k);
-  }
+    }
   return true;
 }
 
@@ -157,13 +177,13 @@ bool gather_back_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box
   int64_t n = type_count(out->type);
   double *sum = arena_array(scratch, double, n);
   bool ok = true;
-  for (int64_t j = 0; ok && j < l.m; j++) {
-    int64_t at;
-    ok = row_at(op, &in[0], j, &l, &at, d);
-    for (int64_t i = 0; ok && at >= 0 && i < l.outer; i++)
-      for (int64_t k = 0; k < l.inner; k++)
+  for (int64_t i = 0; ok && i < l.outer; i++)
+    for (int64_t j = 0; ok && j < l.m; j++) {
+      int64_t at;
+      ok = row_at(op, &in[0], l.own ? i * l.m + j : j, &l, &at, d);
+      for (int64_t k = 0; ok && at >= 0 && k < l.inner; k++)
         sum[(i * l.n + at) * l.inner + k] += tensor_f(&in[1], (i * l.m + j) * l.inner + k);
-  }
+    }
   for (int64_t i = 0; i < n; i++)
     tensor_set_f(out, i, sum[i]);
   arena_free(scratch);
