@@ -104,6 +104,7 @@ static const char *op_line(Writer *w, const Op *op) {
 // The index of a new entry of the table that errors and traces name ops by.
 static int new_op(Writer *w, const char *what, const char *place) {
   vec_push(w->arena, &w->code->ops, str_format(w->arena, "%s  %s", what, place));
+  vec_push(w->arena, &w->code->made_of, NULL);
   return w->code->ops.n - 1;
 }
 
@@ -113,6 +114,7 @@ static const char *op_comment(Writer *w, const Op *op) {
 
 static void add_run_of(Writer *w, const Op *op, const char *what, const char *call) {
   int i = new_op(w, what, op_place(w->arena, op));
+  w->code->made_of.at[i] = op;
   add_line(w, op_mesh(op), str_format(w->arena, "RUN(%d, %s);", i, call), op_comment(w, op));
 }
 

@@ -73,10 +73,11 @@ typedef struct Calls {
 // What one entry graph becomes.
 typedef struct GraphCode {
   Graph *g;
-  const char *name;      // "train"
-  int index;             // 0 of train, 1 of eval
-  Calls *calls;          // by code
-  Vec(const char *) ops; // what errors and traces call them, whoever runs them
+  const char *name;        // "train"
+  int index;               // 0 of train, 1 of eval
+  Calls *calls;            // by code
+  Vec(const char *) ops;   // what errors and traces call them, whoever runs them
+  Vec(const Op *) made_of; // by number of those, or NULL
 } GraphCode;
 
 typedef struct Program {

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "ir/op.h"
+#include "ir/place.h"
 #include "kernels.h"
 #include "program.h"
 
@@ -104,6 +105,32 @@ static void add_tensors(const Program *p, StrBuf *out, const GraphCode *code) {
   strbuf_add(out, "};\n\n");
 }
 
+static bool has_place(const Value *v) {
+  return dtype_class[v->type->dtype] == 'F' && !(v->def && v->def->kind == OP_constant);
+}
+
+static void add_value(StrBuf *out, int op, int number, const Value *v) {
+  strbuf_addf(out, "    {%d, %d, NNRT_%s, %s, %" PRId64 ", %" PRId64, op, number,
+              dtype_name[v->type->dtype], value_on_host(v) ? "true" : "false", type_count(v->type),
+              v->offset);
+  if (v->slots > 1) strbuf_addf(out, ", %d, %" PRId64, v->slots, v->stride);
+  strbuf_add(out, "},\n");
+}
+
+// Results of collectives are those of other ranks, and there may be gaps between what is packed.
+static void add_values(StrBuf *out, const GraphCode *code) {
+  strbuf_addf(out, "static const NnrtValue %s_values[] = {\n", code->name);
+  for (int i = 0; i < code->made_of.n; i++) {
+    const Op *op = code->made_of.at[i];
+    if (!op || (op_info[op->kind].traits & COMM) || op->kind == OP_pack) continue;
+    for (int k = 0; k < op->n_in; k++)
+      if (has_place(op->in[k].value)) add_value(out, i, k + 1, op->in[k].value);
+    for (int k = 0; k < op->n_out; k++)
+      if (has_place(op->out[k])) add_value(out, i, -k - 1, op->out[k]);
+  }
+  strbuf_addf(out, "    {%d},\n};\n\n", code->made_of.n); // of no operation
+}
+
 static int count_tensors(const Graph *g) {
   int n = g->n_params;
   for (int i = 0; i < g->n_results; i++)
@@ -116,8 +143,11 @@ static void add_graph(StrBuf *out, const GraphCode *code) {
               "    .%s = {.tensors = %s_tensors,\n"
               "        .n_tensors = %d,\n"
               "        .ops = %s_ops,\n"
-              "        .n_ops = %d},\n",
-              code->name, code->name, count_tensors(code->g), code->name, code->ops.n);
+              "        .n_ops = %d,\n"
+              "        .values = %s_values,\n"
+              "        .n_values = (int)(sizeof %s_values / sizeof *%s_values)},\n",
+              code->name, code->name, count_tensors(code->g), code->name, code->ops.n, code->name,
+              code->name, code->name);
 }
 
 static void add_holes(const Program *p, StrBuf *out) {
@@ -155,7 +185,9 @@ void tables_emit(const Program *p, StrBuf *out) {
   const BackendOptions *o = p->o;
   Arena *a = p->arena;
   add_tensors(p, out, &p->train);
+  add_values(out, &p->train);
   if (p->eval.g) add_tensors(p, out, &p->eval);
+  if (p->eval.g) add_values(out, &p->eval);
   add_holes(p, out);
   ranks_emit(p, out);
   strbuf_add(out, "const NnrtProgram nnrt_program = {\n");

@@ -120,6 +120,7 @@ static const char *code_text(int code) {
   case NNRT_COMM: return "communication failed";
   case NNRT_MEMORY: return "out of memory";
   case NNRT_UNSUPPORTED: return "unsupported";
+  case NNRT_VALUE: return "not a number";
   }
   return "failed";
 }

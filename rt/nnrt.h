@@ -136,6 +136,17 @@ typedef struct NnrtHole {
   int64_t offset, length; // in the skeleton
 } NnrtHole;
 
+// A floating-point operand or result of an operation, for --check-values.
+typedef struct NnrtValue {
+  int op;     // of the graph's
+  int number; // operands are 1, 2, …, results -1, -2, …
+  NnrtDtype dtype;
+  bool host; // as of a tensor, and so are offset, slots and stride
+  int64_t count, offset;
+  int slots;
+  int64_t stride;
+} NnrtValue;
+
 // One graph the executable runs: @train or @eval.  What lasts from step to step is in one place: a
 // weight, state or copy of eval has the name, shape and offset of one of train, and nothing else of
 // eval lies on train's.
@@ -144,6 +155,8 @@ typedef struct NnrtGraph {
   int n_tensors;
   const char *const *ops; // for errors and --trace: "linear  mlp.onnx:/fc1/MatMul"
   int n_ops;
+  const NnrtValue *values; // [n_values], in the order of the operations
+  int n_values;
 } NnrtGraph;
 
 // What a rank runs of one slice of time without waiting for others but before it.  One that only
@@ -240,9 +253,10 @@ struct NnrtRank {
   const NnrtGraph *graph; // the one that runs
   struct NnrtDevice *device;
   struct NnrtComm *comm;
-  struct NnrtTrace *trace;  // NULL unless --trace
-  struct NnrtInUse *in_use; // NULL unless --memory
-  struct NnrtRun *run;      // what main knows
+  struct NnrtTrace *trace;   // NULL unless --trace
+  struct NnrtInUse *in_use;  // NULL unless --memory
+  struct NnrtChecks *checks; // NULL unless --check-values
+  struct NnrtRun *run;       // what main knows
 };
 
 // The last 32 bytes of an executable, little-endian.
@@ -267,9 +281,10 @@ void nnrt_in_use_op(NnrtRank *r, int i); // -1: what follows is none
 
 // A kernel may say more than its code: kept per thread until nnrt_fail prints it.
 int nnrt_error(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-enum { NNRT_OK, NNRT_INDEX, NNRT_LIBRARY, NNRT_COMM, NNRT_MEMORY, NNRT_UNSUPPORTED };
+enum { NNRT_OK, NNRT_INDEX, NNRT_LIBRARY, NNRT_COMM, NNRT_MEMORY, NNRT_UNSUPPORTED, NNRT_VALUE };
 
 // Before op `i` of the running graph, and after it with the code that it returned (run_op.c).
+void nnrt_check_values(NnrtRank *r, int i); // ends the job where a result is not a number
 void nnrt_run_begin(NnrtRank *r, int i);
 void nnrt_run_end(NnrtRank *r, int i, int code);
 #define RUN(i, call) (nnrt_run_begin(r, i), nnrt_run_end(r, i, (call)))

@@ -1,5 +1,5 @@
-// What generated code does around every op (RUN): the rank knows where it is, and --memory and
-// --trace see it.
+// What generated code does around every op (RUN): the rank knows where it is, and --memory, --trace
+// and --check-values see it.
 //
 // Two functions, since the calls of a large model are thousands: branches in every one of them took
 // compilers half of their time.
@@ -15,5 +15,6 @@ void nnrt_run_begin(NnrtRank *r, int i) {
 void nnrt_run_end(NnrtRank *r, int i, int code) {
   if (code) nnrt_fail(r, i, code);
   if (r->trace) nnrt_trace_end(r, i);
+  if (r->checks) nnrt_check_values(r, i);
   if (r->in_use) nnrt_in_use_op(r, -1);
 }

@@ -338,6 +338,12 @@ bool nnrt_checkpoint_load(const Checkpoints *c, NnrtRank *r, int64_t step, DataO
 // Collective.  Failing is a warning: the one before is still there and training goes on.
 void nnrt_checkpoint_save(Checkpoints *c, NnrtRank *r, int64_t step, const DataOrder *order);
 
+// ---- check_values.c: results that are not numbers
+
+void nnrt_checks_start(NnrtRank *r);
+// Where infinite values arose first, of finite ones; NULL: nowhere that was looked at.
+const char *nnrt_checks_infinite(const NnrtRank *r);
+
 // ---- log.c, progress.c, tensorboard.c: what a step says
 
 typedef struct StepReport {

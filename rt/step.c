@@ -517,6 +517,7 @@ static bool begin(Trainer *t) {
   r->code->init(r);
   if (run->flags.trace.given) nnrt_trace_start(r);
   if (run->flags.memory.given) nnrt_in_use_start(r);
+  if (run->flags.check_values.given) nnrt_checks_start(r);
   return true;
 }
 
@@ -568,10 +569,12 @@ static bool end_step(Trainer *t, int64_t step, double ended, const double *out, 
   }
   if (is_root(t)) report(t, &s);
   if (!sane) {
+    const char *infinite = nnrt_checks_infinite(r);
+    if (infinite) nnrt_say_note("infinite values arose first in %s", infinite);
     if (is_root(t))
       nnrt_say_error(
           "step %lld: the %s is %s: training cannot go on; nothing is saved of this step\n"
-          "hint: %s",
+          "hint: %s%s",
           (long long)step + 1, isfinite(s.loss) ? "gradient's norm" : "loss",
           isnan(isfinite(s.loss) ? s.grad_norm : s.loss) ? "not a number" : "infinite",
           // Before the first update no learning rate has done anything.
@@ -580,7 +583,8 @@ static bool end_step(Trainer *t, int64_t step, double ended, const double *out, 
           : s.has_loss_scale
               ? "look for it in the data; else a smaller --lr, or --clip-norm or --dtype bf16 when "
                 "compiling"
-              : "look for it in the data; else a smaller --lr, or --clip-norm when compiling");
+              : "look for it in the data; else a smaller --lr, or --clip-norm when compiling",
+          f->check_values.given ? "" : "; --check-values names the operation");
     return false;
   }
   if (f->checkpoint_dir.given && (last || is_due(&f->checkpoint_every, step + 1))) {

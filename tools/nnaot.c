@@ -131,7 +131,7 @@ static const char of_executable[] =
     "input tokens shuffle steps epochs lr-steps seed eval-input eval-tokens eval-every "
     "stall-timeout tune tf32 memory traffic checkpoint-dir checkpoint-every keep resume log "
     "tensorboard save export "
-    "eval-only describe";
+    "eval-only check-values describe";
 
 static const Program program = {
     "nnaot",

@@ -84,7 +84,7 @@ static int record(NnrtRank *r, Recording *rec, void (*work)(NnrtRank *r)) {
 bool nnrt_device_begin(NnrtRank *r) {
   Recordings *all = recordings_of(r);
   nnrt_gpu_flush(r);
-  bool now = all->ran && !all->recorded && r->device->records && !r->trace;
+  bool now = all->ran && !all->recorded && r->device->records && !r->trace && !r->checks;
   all->ran = true;
   all->recorded |= now;
   return now;
@@ -113,7 +113,7 @@ void nnrt_device_recorded(NnrtRank *r) {
 void nnrt_device_run(NnrtRank *r, int piece, void (*work)(NnrtRank *r)) {
   NnrtDevice *d = r->device;
   nnrt_gpu_flush(r);
-  if (!recordings_of(r)->recorded || !d->records || r->trace) {
+  if (!recordings_of(r)->recorded || !d->records || r->trace || r->checks) {
     call(r, work);
     return;
   }
@@ -134,7 +134,7 @@ void nnrt_device_call(NnrtRank *r, void (*work)(NnrtRank *r)) {
 }
 
 int nnrt_device_depth(const NnrtRank *r) {
-  return r->trace ? 0 : 1;
+  return r->trace || r->checks ? 0 : 1;
 }
 
 // ---- answers

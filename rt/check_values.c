@@ -1,0 +1,129 @@
+// --check-values: after every operation its results are looked at, and where the first that is not
+// a number arises the job ends, saying what its operands are.
+//
+//     error: step 3: sqrt  m.onnx:/Sqrt: not a number: 2 of 8 values of its result
+//     note: operand 1: 8 values from -0.25 to 3.5, 0.8 on average without their signs
+//
+// Infinite values may be meant, as in a mask: the first that arise of finite ones are remembered,
+// and said when something that is not a number follows from them.
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device.h"
+
+struct NnrtChecks {
+  int64_t step;
+  char infinite[512]; // the operation; empty: none in this step
+};
+
+void nnrt_checks_start(NnrtRank *r) {
+  r->checks = nnrt_must_alloc(sizeof *r->checks);
+}
+
+const char *nnrt_checks_infinite(const NnrtRank *r) {
+  return r->checks && r->checks->infinite[0] ? r->checks->infinite : NULL;
+}
+
+typedef struct Statistics {
+  int64_t n, nan, infinite;
+  double least, most, sum; // of the finite ones; sum without signs
+} Statistics;
+
+static Statistics look_at(NnrtRank *r, const NnrtValue *v) {
+  int64_t slot = v->slots > 1 ? r->micro % v->slots * v->stride : 0;
+  const char *at = (v->host ? r->host : r->slab) + v->offset + slot;
+  const void *x = nnrt_device_read(r, at, v->count * nnrt_dtype_size(v->dtype));
+  Statistics s = {.n = v->count, .least = INFINITY, .most = -INFINITY};
+  for (int64_t i = 0; i < v->count; i++) {
+    double value = nnrt_element_at(x, v->dtype, i);
+    s.nan += isnan(value) != 0;
+    s.infinite += isinf(value) != 0;
+    if (!isfinite(value)) continue;
+    s.least = fmin(s.least, value);
+    s.most = fmax(s.most, value);
+    s.sum += fabs(value);
+  }
+  return s;
+}
+
+static void add(char *text, size_t n, const char *name, const Statistics *s) {
+  size_t at = strlen(text);
+  int64_t finite = s->n - s->nan - s->infinite;
+  at += (size_t)snprintf(text + at, n - at, "\nnote: %s: %lld value%s", name, (long long)s->n,
+                         s->n == 1 ? "" : "s");
+  if (at < n && s->nan)
+    at += (size_t)snprintf(text + at, n - at, ", %lld not a number", (long long)s->nan);
+  if (at < n && s->infinite)
+    at += (size_t)snprintf(text + at, n - at, ", %lld infinite", (long long)s->infinite);
+  if (at < n && finite)
+    snprintf(text + at, n - at, ", from %.6g to %.6g, %.6g on average without their signs",
+             s->least, s->most, s->sum / (double)finite);
+}
+
+// Of the operation; the first row, and how many.
+static const NnrtValue *find_values(const NnrtGraph *g, int op, int *out_n) {
+  int low = 0, high = g->n_values;
+  while (low < high) {
+    int middle = low + (high - low) / 2;
+    if (g->values[middle].op < op)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  *out_n = 0;
+  while (low + *out_n < g->n_values && g->values[low + *out_n].op == op)
+    ++*out_n;
+  return g->values + low;
+}
+
+static bool overlap(const NnrtValue *x, const NnrtValue *y) {
+  int64_t x_end = x->offset + x->count * nnrt_dtype_size(x->dtype);
+  int64_t y_end = y->offset + y->count * nnrt_dtype_size(y->dtype);
+  return x->host == y->host && x->offset < y_end && y->offset < x_end;
+}
+
+// What operands are now: a result may lie on one.
+static void describe_operands(NnrtRank *r, const NnrtValue *v, int n, char *text, size_t size) {
+  for (int i = 0; i < n; i++) {
+    char name[64];
+    if (v[i].number < 0) continue;
+    bool kept = true;
+    for (int k = 0; k < n; k++)
+      kept &= v[k].number > 0 || !overlap(&v[i], &v[k]);
+    Statistics s = look_at(r, &v[i]);
+    snprintf(name, sizeof name, "operand %d%s", v[i].number,
+             kept ? "" : ", where the result is now");
+    add(text, size, name, &s);
+  }
+}
+
+void nnrt_check_values(NnrtRank *r, int op) {
+  struct NnrtChecks *c = r->checks;
+  int n;
+  const NnrtValue *v = find_values(r->graph, op, &n);
+  if (c->step != r->step) c->infinite[0] = 0;
+  c->step = r->step;
+  for (int i = 0; i < n; i++) {
+    if (v[i].number > 0) continue;
+    Statistics s = look_at(r, &v[i]);
+    if (s.infinite && !c->infinite[0]) {
+      bool before = false;
+      for (int k = 0; k < n; k++)
+        before |= v[k].number > 0 && look_at(r, &v[k]).infinite > 0;
+      if (!before) snprintf(c->infinite, sizeof c->infinite, "%s", r->graph->ops[op]);
+    }
+    if (!s.nan) continue;
+    static char text[1024]; // one rank fails
+    snprintf(text, sizeof text, "%lld of %lld values of its result%s", (long long)s.nan,
+             (long long)s.n, r->program->micro_batches > 1 ? ", in one of the micro-batches" : "");
+    describe_operands(r, v, n, text, sizeof text);
+    if (c->infinite[0]) {
+      size_t at = strlen(text);
+      snprintf(text + at, sizeof text - at, "\nnote: infinite values arose first in %s",
+               c->infinite);
+    }
+    nnrt_fail(r, op, nnrt_error(NNRT_VALUE, "%s", text));
+  }
+}

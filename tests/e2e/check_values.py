@@ -1,0 +1,64 @@
+"""--check-values names the operation, its place in the model, the rank and the operands where the first value arises that is not
+a number; a run without such a value goes on as it would.
+"""
+
+import pathlib
+import struct
+
+from common import NNAOT, check, compile_in_a_hurry, compile_sample, finish, run, scratch, train
+
+MODEL = """module phase=typed
+
+graph @main entry (%x: f32[4,3] input "x", %w: f32[3] weight "w" train = 1) {
+  %b = broadcast %w shape=[4,3]  # m.onnx:/Expand
+  %p = mul %x, %b                # m.onnx:/Mul
+  %s = FUNCTION %p               # m.onnx:/Function
+  %y = reduce_sum %s axes=[1]    # m.onnx:/Sum
+  return output "y" %y
+}
+"""
+
+
+def npy(path, values, shape):
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() +
+                     struct.pack(f"<{len(values)}f", *values))
+
+
+def main():
+    with scratch() as folder:
+        folder = pathlib.Path(folder)
+        compile_in_a_hurry(folder)
+        # Row 6 of the data is negative, and of 2 ranks the second reads it, in step 2.
+        rows = [1.0 + i for i in range(24)]
+        rows[18:21] = [-1.0, -2.0, -3.0]
+        npy(folder / "x.npy", rows, (8, 3))
+        npy(folder / "target.npy", [0.0] * 8, (8,))
+
+        def said(function, *cut, flags=("--check-values",)):
+            (folder / "m.nn").write_text(MODEL.replace("FUNCTION", function))
+            run(NNAOT, folder / "m.nn", "--loss", "mse(y)", *cut, "-o", folder / "m")
+            return run(folder / "m", "--input", f"x={folder}/x.npy", "--input", f"target={folder}/target.npy", "--lr", "1e-9",
+                       "--steps", 3, *flags, ok=1)
+
+        for cut, prefix in ([], ""), (["-g", 2, "--plan", "dp"], "rank 1, "), (["--micro-batches", 2], ""):
+            text = said("log", *cut)
+            check(f"log of what is negative {cut}", f"error: {prefix}step 2: " in text and "m.onnx:/" in text and
+                  "not a number: " in text and "operand 1: " in text and "from -3 to " in text, text)
+        text = said("log", flags=())
+        check("without the flag it is offered", "step 2: the loss is not a number" in text and
+              "--check-values names the operation" in text, text)
+        rows[18] = 0.0
+        npy(folder / "x.npy", [abs(x) for x in rows], (8, 3))
+        text = said("log")
+        check("infinite values are said", "infinite values arose first in " in text and "m.onnx:/" in text, text)
+
+        for extra in [], ["-g", 2, "--plan", "pp", "--micro-batches", 2, "--dtype", "bf16"]:
+            compile_sample("gpt2", folder / "gpt2", extra=extra)
+            plain = train(folder / "gpt2", "gpt2", 2, folder / "plain.jsonl")
+            looked = train(folder / "gpt2", "gpt2", 2, folder / "looked.jsonl", ["--check-values"])
+            check("a run without such values is the same", [l["loss"] for l in plain] == [l["loss"] for l in looked], plain, looked)
+    finish()
+
+
+main()
