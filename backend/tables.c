@@ -83,6 +83,7 @@ static void add_tensor(const Program *p, StrBuf *out, const Value *v, const char
               dtype_name[v->type->dtype]);
   add_shape(p, out, v);
   if (v->init && param) add_init(p, out, v);
+  if (param && v->role == ROLE_input && !value_used(v)) strbuf_add(out, ", .unread = true");
   if (!param && v->def && v->def->owed) strbuf_add(out, ", .owed = true");
   strbuf_add(out, "},\n");
 }
@@ -113,8 +114,8 @@ static void add_value(StrBuf *out, int op, int number, const Value *v) {
   strbuf_addf(out, "    {%d, %d, NNRT_%s, %s, %" PRId64 ", %" PRId64, op, number,
               dtype_name[v->type->dtype], value_on_host(v) ? "true" : "false", type_count(v->type),
               v->offset);
-  if (v->slots > 1) strbuf_addf(out, ", %d, %" PRId64, v->slots, v->stride);
-  strbuf_add(out, "},\n");
+  strbuf_addf(out, ", %d, %" PRId64 "},\n", v->slots > 1 ? v->slots : 0,
+              v->slots > 1 ? v->stride : 0);
 }
 
 // Results of collectives are those of other ranks, and there may be gaps between what is packed.
@@ -128,7 +129,8 @@ static void add_values(StrBuf *out, const GraphCode *code) {
     for (int k = 0; k < op->n_out; k++)
       if (has_place(op->out[k])) add_value(out, i, -k - 1, op->out[k]);
   }
-  strbuf_addf(out, "    {%d},\n};\n\n", code->made_of.n); // of no operation
+  strbuf_addf(out, "    {%d, 0, NNRT_f32, false, 0, 0, 0, 0},\n};\n\n",
+              code->made_of.n); // of no operation
 }
 
 static int count_tensors(const Graph *g) {

@@ -267,6 +267,11 @@ bool import_batch_normalization(Node *n) {
     n->out[0] = build(n->b, OP_batch_norm, n->in, 5, ATTRS(a_i("axis", 1), a_f("eps", eps)));
     return true;
   }
+  if (type_count(x->type) == x->type->dim[1])
+    return node_fail(n,
+                     "there is one value for each channel, %s, and in training its variance "
+                     "would be that of one",
+                     type_text(n->a, x->type));
   Value *in[] = {x, n->in[1], n->in[2], newest(n, n->in[3]), newest(n, n->in[4])};
   Value *y = build(
       n->b, OP_batch_norm_train, in, 5,

@@ -197,6 +197,19 @@ static bool check_options(Shapes *s) {
   return ok;
 }
 
+static void hint_at_symbols(const Shapes *s) {
+  StrBuf names = {.arena = s->im->a};
+  for (int i = 0; i < s->n; i++)
+    for (size_t axis = 0; axis < input_rank(s->input[i]); axis++) {
+      const char *name = symbol(input_dim(s->input[i], axis));
+      if (!name || !*name) continue;
+      const char *item = str_format(s->im->a, "'%s'", name);
+      if (!names.at || !strstr(names.at, item))
+        strbuf_addf(&names, "%s%s", names.n ? ", " : "", item);
+    }
+  diag_hint(s->im->d, "%s%s", names.n ? "they are " : "all are fixed", names.n ? names.at : "");
+}
+
 bool onnx_inputs(Import *im, OnnxInput *inputs, int *n_inputs) {
   const Onnx__GraphProto *graph = onnx_model(im->file)->graph;
   Shapes s = {.im = im};
@@ -220,8 +233,11 @@ bool onnx_inputs(Import *im, OnnxInput *inputs, int *n_inputs) {
   }
   *n_inputs = s.n;
   for (int i = 0; ok && i < im->o->n_dims; i++)
-    if (!s.dim_used[i])
-      diag_warning(im->d, im->file->loc, "--dim '%s' names no free dimension of an input",
-                   im->o->dims[i]);
+    if (!s.dim_used[i]) {
+      diag_error(im->d, im->file->loc, "--dim '%s' names no free dimension of an input",
+                 im->o->dims[i]);
+      hint_at_symbols(&s);
+      return false;
+    }
   return ok;
 }

@@ -159,6 +159,7 @@ bool nnrt_data_open(Data *d, const NnrtProgram *p, const NnrtGraph *g, const Fla
     Source *s = &d->source[i];
     const NnrtTensor *t = s->input;
     const char *flag = s->tokens ? tokens_flag : input_flag;
+    if (!s->n_shards && t->unread) continue;
     if (!s->n_shards)
       return why(w, "no data for input '%s' %s\nhint: --%s %s=FILE.npy", t->name,
                  nnrt_tensor_text(t).at, input_flag, t->name);
@@ -175,8 +176,8 @@ bool nnrt_data_open(Data *d, const NnrtProgram *p, const NnrtGraph *g, const Fla
 void nnrt_data_say_converted(const Data *d, const char *prefix) {
   for (int i = 0; i < d->n; i++) {
     const Source *s = &d->source[i];
-    const Shard *first = &s->shard[0];
-    if (s->input->dtype == NNRT_f32 && first->npy.dtype != NNRT_f32)
+    const Shard *first = s->shard;
+    if (first && s->input->dtype == NNRT_f32 && first->npy.dtype != NNRT_f32)
       nnrt_say_note("--%sinput %s=%s: the file's %s becomes the input's f32", prefix,
                     s->input->name, first->path, nnrt_dtype_name(first->npy.dtype));
   }
@@ -282,7 +283,7 @@ static bool feed_source(const Data *d, const DataOrder *order, const Source *s, 
                         int64_t step, Why *w) {
   const NnrtTensor *t = s->input;
   Part part;
-  if (!nnrt_part_here(r, t, &part)) return true;
+  if (!s->n_shards || !nnrt_part_here(r, t, &part)) return true;
   char *to = r->slab + t->offset + (t->slots ? r->micro % t->slots * t->stride : 0);
   int64_t first_dim = s->rows ? 1 : 0; // the dimensions from here on are of one row
   Runs runs = nnrt_part_runs(t->rank - (int)first_dim, t->dim + first_dim, part.start + first_dim,

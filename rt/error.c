@@ -7,6 +7,7 @@
 // launcher or by its connections closing, the other processes.  Nothing runs at exit, since other
 // ranks are still in the middle of their work.
 
+#include <ctype.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -34,6 +35,9 @@ static void say(const char *kind, const char *fmt, va_list args) {
   int m = vsnprintf(line + n, sizeof line - 1 - (size_t)n, fmt, args);
   n = m < 0 ? n : n + m;
   if (n > (int)sizeof line - 2) n = (int)sizeof line - 2;
+  // Names of inputs may hold anything, and a terminal obeys control characters.
+  for (int i = 0; i < n; i++)
+    if (iscntrl((unsigned char)line[i]) && line[i] != '\n' && line[i] != '\t') line[i] = '?';
   line[n++] = '\n';
   nnrt_progress_end();
   fflush(stdout);

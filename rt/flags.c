@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nearest.h"
 #include "runtime.h"
 
 typedef enum Kind {
@@ -103,6 +104,22 @@ static void set_flag(Flag *f, const Row *row, const char *value) {
   }
 }
 
+static _Noreturn void refuse_unknown(const char *word) {
+  const char *name = word + strspn(word, "-"), *best = NULL;
+  size_t n = strcspn(name, "=");
+  int least = 0;
+  for (int i = 0; i < N_ROWS; i++) {
+    int distance = nnrt_distance(name, n, rows[i].flag);
+    if (rows[i].kind == KIND_group || !nnrt_is_near(distance, n) || (best && distance >= least))
+      continue;
+    best = rows[i].flag;
+    least = distance;
+  }
+  nnrt_say_error("there is no option '%.*s'\nhint: %s%s%ssee --help", (int)strcspn(word, "="), word,
+                 best ? "did you mean --" : "", best ? best : "", best ? "?  " : "");
+  nnrt_ranks_refuse(2);
+}
+
 void nnrt_flags_parse(Flags *f, int argc, char **argv, const NnrtProgram *p) {
   struct option options[N_ROWS + 1] = {0};
   int at[N_ROWS], n = 0;
@@ -121,8 +138,7 @@ void nnrt_flags_parse(Flags *f, int argc, char **argv, const NnrtProgram *p) {
       nnrt_say_error("'%s' needs a value\nhint: see --help", argv[optind - 1]);
       nnrt_ranks_refuse(2);
     } else if (c == '?') {
-      nnrt_say_error("no such option: '%s'\nhint: see --help", argv[optind - 1]);
-      nnrt_ranks_refuse(2);
+      refuse_unknown(argv[optind - 1]);
     } else {
       const Row *row = &rows[at[which]];
       set_flag((Flag *)(void *)((char *)f + row->field), row, optarg);

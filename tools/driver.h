@@ -55,6 +55,8 @@ typedef struct Settings {
   double clip_norm;
   int64_t accumulate, micro_batches;
   Strings freeze, detach, groups;
+  int argc; // the command line, which --summary and --report say
+  char **argv;
   // Plan
   const char *plan, *cluster, *explain, *report, *trace;
   // Passes

@@ -202,11 +202,22 @@ bool check_least_lr(const Settings *s, double lr, Diag *d) {
 
 // --cluster, which must have a device for every rank.  What a file says is input, and no usage.
 // Returns an exit status.
-static int check_cluster(const Settings *s, Arena *a, Diag *d) {
+static int check_cluster(Settings *s, Arena *a, Diag *d) {
   if (!s->cluster || s->pipeline) return EXIT_SUCCESS;
   const Cluster *c = cluster_read(a, s->cluster, "--cluster", d);
   if (!c) return cluster_is_file(s->cluster) ? EXIT_FAILURE : EXIT_USAGE;
-  if (c->gpus && s->backend.target.target == TARGET_cpu) {
+  bool other = c->gpus && s->backend.target.target == TARGET_cpu;
+  if (other && s->emit == EMIT_plan && !option_given("target"))
+    other = !backend_target_parse("cuda", &s->backend.target, d);
+  if (other && s->emit == EMIT_exe) {
+    diag_error(d, NULL,
+               "--cluster: the devices of '%s' are gpus, and the executable is for cpu: what is "
+               "predicted is no step that it runs",
+               s->cluster);
+    diag_hint(d, "--target cuda; a plan alone is made with --emit plan");
+    return EXIT_USAGE;
+  }
+  if (other) {
     diag_warning(
         d, NULL,
         "--cluster: the devices of '%s' are gpus, and the target is cpu: what is predicted "

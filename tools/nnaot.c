@@ -6,12 +6,16 @@
 // what one rank does, and the backend writes that as C and compiles it.  Here are the options, and
 // the steps in order; driver.h says where each is done.
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "driver.h"
 #include "explain.h"
+#include "plan/plan_texts.h"
+#include "train/loss_spec.h"
+#include "train/optimizer_spec.h"
 
 static Settings settings = {
     .emit_text = "exe",
@@ -133,6 +137,39 @@ static const char of_executable[] =
     "tensorboard save export "
     "eval-only check-values describe";
 
+// The first sentence of a plan's text says what it is; as much of it as fits.
+static const char *plan_title(Arena *a, const char *text) {
+  enum { WIDTH = 74 };
+  StrBuf b = {.arena = a};
+  for (bool begins = true; *text && *text != '.' && b.n < 2 * WIDTH; text++) {
+    if (begins) text += strspn(text, "- ");
+    begins = *text == '\n';
+    strbuf_add_n(&b, begins ? " " : text, 1);
+  }
+  size_t n = b.n;
+  while (n > WIDTH || (n < b.n && b.at[n] != ' '))
+    n--;
+  return str_format(a, "%.*s%s", (int)n, b.at, n < b.n ? " …" : "");
+}
+
+static void print_plans(Arena *a) {
+  printf("\nPlans, besides programs of your own:\n");
+  for (int i = 0; i < n_plan_texts; i++)
+    if (str_starts(plan_texts[i].text, "-- "))
+      printf("  %-22s %s\n", plan_texts[i].name, plan_title(a, plan_texts[i].text));
+}
+
+static void help_more(void) {
+  Arena *a = arena_new();
+  printf("\nLosses, and sums of them such as a+0.3*b; names may stand in double quotes:\n"
+         "  OUTPUT\n  %s\n",
+         loss_usage(a, "\n  "));
+  printf("\nOptimizers, with torch.optim's names and defaults:\n  %s\n",
+         optimizer_usage(a, "\n  "));
+  print_plans(a);
+  arena_free(a);
+}
+
 static const Program program = {
     "nnaot",
     "nnaot MODEL.onnx [-g RANKS] [--batch B] [--loss SPEC] [--optimizer NAME] -o FILE",
@@ -217,6 +254,9 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
   const Annotations *said = NULL;
   Compiled c = {.found = {.arena = a},
                 .summary = {.arena = a, .ranks = (int)s->ranks, .target = target, .chosen = -1}};
+  c.summary.argc = s->argc;
+  c.summary.argv = s->argv;
+  c.summary.version = NNAOT_VERSION;
 
   c.import = import_options(s, &annotated, &c.found);
 
@@ -276,10 +316,13 @@ int main(int argc, char **argv) {
   Settings *s = &settings;
   static Strings words; // static: what it points to is reachable until the end
   int status = options_parse(&program, argc, argv, &words);
+  if (status == EXIT_SUCCESS && option_given("help")) help_more();
   if (status >= 0) return status;
   if (words.n != 1)
     return usage_error(&program, words.n ? "more than one model" : "no model is given");
   s->model = words.at[0];
+  s->argc = argc;
+  s->argv = argv;
   if (!emit_parse(s->emit_text, &s->emit))
     return usage_error(&program, "--emit is exe, nn, c, plan or onnx, not '%s'", s->emit_text);
   if (!s->output && s->emit != EMIT_plan) return usage_error(&program, "-o is missing");

@@ -5,10 +5,13 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "rt/nearest.h"
 
 enum { HELP = 1000, VERSION, FIRST }; // what getopt_long returns for a long option
 enum { HELP_COLUMN = 32, HELP_WIDTH = 100 };
@@ -192,6 +195,28 @@ static bool is_foreign(const Program *p, const char *name, size_t n) {
   return false;
 }
 
+// The nearest name of an option, of this program or of the other one; NULL: none is near.
+static char *nearest_option(const Program *p, const char *name, size_t n) {
+  char *best = NULL;
+  int least = INT_MAX;
+  const char *foreign = p->foreign ? p->foreign : "";
+  for (int i = 0; i < p->n_options || *foreign;) {
+    bool own = i < p->n_options;
+    const char *at = own ? p->options[i].name : foreign;
+    char *other = strndup(at, own ? strlen(at) : strcspn(at, " "));
+    if (!other) abort();
+    int distance =
+        own && p->options[i].kind == OPTION_group ? INT_MAX : nnrt_distance(name, n, other);
+    bool nearer = nnrt_is_near(distance, n) && distance < least;
+    if (nearer) least = distance;
+    free(nearer ? best : other);
+    if (nearer) best = other;
+    if (!own) foreign += strcspn(foreign, " ") + strspn(foreign + strcspn(foreign, " "), " ");
+    i += own;
+  }
+  return best;
+}
+
 // What getopt_long found wrong with `word`: `c` is its '?' or ':', and optopt the option, if known.
 static int mistake(const Program *p, int c, const char *word) {
   char letter[] = {'-', (char)optopt, 0};
@@ -208,8 +233,17 @@ static int mistake(const Program *p, int c, const char *word) {
   for (int i = 0; is_long && i < p->n_options; i++)
     n_alike +=
         p->options[i].kind != OPTION_group && !strncmp(p->options[i].name, word + 2, (size_t)n - 2);
-  return usage_error(p, n_alike > 1 ? "%.*s may be several options" : "there is no option %.*s", n,
-                     name);
+  if (n_alike > 1) return usage_error(p, "%.*s may be several options", n, name);
+  char *near = is_long ? nearest_option(p, word + 2, (size_t)n - 2) : NULL;
+  if (near && is_foreign(p, near, strlen(near)))
+    fprintf(stderr, "%s: error: there is no option %.*s; did you mean --%s?\nhint: %s\n", p->name,
+            n, name, near, p->foreign_hint);
+  else if (near)
+    usage_error(p, "there is no option %.*s; did you mean --%s?", n, name, near);
+  else
+    usage_error(p, "there is no option %.*s", n, name);
+  free(near);
+  return EXIT_USAGE;
 }
 
 int options_parse(const Program *p, int argc, char **argv, Strings *words) {
@@ -223,6 +257,7 @@ int options_parse(const Program *p, int argc, char **argv, Strings *words) {
     if (c == -1) break;
     if (c == 'h' || c == HELP) {
       help(p);
+      push(&given, "help");
       status = EXIT_SUCCESS;
     } else if (c == VERSION) {
       printf("%s %s\n", p->name, NNAOT_VERSION);

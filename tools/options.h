@@ -84,7 +84,7 @@ int options_parse(const Program *p, int argc, char **argv, Strings *words);
 // Reports options that are needed and were not given.  Returns EXIT_USAGE if there are any, else 0.
 int options_check_needed(const Program *p);
 
-// Whether the command line said it; for options that would have no effect with others.
+// Whether the command line said it, `help` too; for options that would have no effect with others.
 bool option_given(const char *name);
 
 // Reports a mistake in the command line, with a pointer to --help.  Returns EXIT_USAGE.

@@ -84,8 +84,12 @@ static void add_head(StrBuf *b, const Report *r) {
   strbuf_addf(b, "on %d rank%s of <code>", r->timeline->cost.n_ranks,
               r->timeline->cost.n_ranks > 1 ? "s" : "");
   html_add(b, r->seen->cluster->name);
-  strbuf_addf(b, "</code>, computing in %s for %s</p>\n<nav>", summary_dtype(r->m),
-              target_info[r->seen->target].name);
+  strbuf_addf(b, "</code>, computing in %s for %s</p>\n<p class=\"soft\"><code>",
+              summary_dtype(r->m), target_info[r->seen->target].name);
+  html_add(b, summary_command(r->seen));
+  strbuf_add(b, "</code>, nnaot ");
+  html_add(b, r->seen->version);
+  strbuf_add(b, "</p>\n<nav>");
   strbuf_add(b, "<a href=\"#time\">Time</a><a href=\"#memory\">Memory</a><a href=\"#traffic\">"
                 "Traffic</a><a href=\"#alternatives\">Alternatives</a><a href=\"#graph\">Graph</a>"
                 "<a href=\"#passes\">Passes</a></nav>\n");

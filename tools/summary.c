@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/build.h"
 #include "cost/collectives.h"
 #include "cost/cost_step.h"
 #include "distribute/part.h"
@@ -326,6 +327,13 @@ static void add_candidates(StrBuf *b, const Summary *s) {
   strbuf_add(b, "\n  ],\n");
 }
 
+const char *summary_command(const Summary *s) {
+  Command c = {.arena = s->arena};
+  for (int i = 0; i < s->argc; i++)
+    command_add(&c, s->argv[i]);
+  return s->argc ? command_text(&c) : "";
+}
+
 const char *summary_text(Summary *s, const Module *m) {
   Arena *a = s->arena;
   StrBuf b = {.arena = a};
@@ -336,9 +344,11 @@ const char *summary_text(Summary *s, const Module *m) {
   StepCost cost;
   bool known = step_cost(m, s->cluster, s->target, a, &cost);
   strbuf_addf(&b,
-              "{\n  \"ranks\": %d,\n  \"plan\": %s,\n  \"micro_batches\": %" PRId64
-              ",\n  \"plan_hash\": \"%016" PRIx64 "\",\n  \"dtype\": \"%s\",\n",
-              ranks, s->plan ? json_string(a, s->plan) : "null", s->micro_batches, plan_hash(a, m),
+              "{\n  \"version\": %s,\n  \"command\": %s,\n  \"ranks\": %d,\n  \"plan\": %s,\n  "
+              "\"micro_batches\": %" PRId64 ",\n  \"plan_hash\": \"%016" PRIx64
+              "\",\n  \"dtype\": \"%s\",\n",
+              json_string(a, s->version), json_string(a, summary_command(s)), ranks,
+              s->plan ? json_string(a, s->plan) : "null", s->micro_batches, plan_hash(a, m),
               summary_dtype(m));
   strbuf_addf(&b,
               "  \"cluster\": %s,\n  \"predicted_step_ms\": %s,\n  \"predicted_span_ms\": %s,\n"

@@ -114,6 +114,15 @@ static void show_line(Diag *d, const Loc *loc, bool is_note) {
   if (line || !is_note) d->shown = line;
 }
 
+// Names of a model may hold anything, and a terminal obeys control characters.
+static void put_visible(FILE *out, const char *text) {
+  for (const char *at = text; *at; at++)
+    if (iscntrl((unsigned char)*at) && *at != '\n' && *at != '\t')
+      fprintf(out, "\\x%02x", (unsigned char)*at);
+    else
+      fputc(*at, out);
+}
+
 static void say(Diag *d, const Loc *loc, const char *kind, const char *fmt, va_list args)
     PRINTF_LIKE(4, 0);
 
@@ -121,7 +130,7 @@ static void say(Diag *d, const Loc *loc, const char *kind, const char *fmt, va_l
   Arena *scratch = arena_new();
   const char *where = loc_text(scratch, loc);
   fprintf(d->out, "%s%s%s: ", where, *where ? ": " : "", kind);
-  vfprintf(d->out, fmt, args);
+  put_visible(d->out, str_vformat(scratch, fmt, args));
   fputc('\n', d->out);
   arena_free(scratch);
   show_line(d, positioned(loc), !strcmp(kind, "note"));

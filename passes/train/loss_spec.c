@@ -33,10 +33,10 @@ static bool fail(const Parser *p, const struct LossRow *row, const char *why) {
   return false;
 }
 
-const char *loss_usage(Arena *a) {
+const char *loss_usage(Arena *a, const char *between) {
   StrBuf b = {.arena = a};
   for (int i = 0; i < N_LOSSES; i++)
-    strbuf_addf(&b, "%s%s", i ? ", " : "", rows[i].usage);
+    strbuf_addf(&b, "%s%s", i ? between : "", rows[i].usage);
   return b.at;
 }
 
@@ -139,7 +139,7 @@ static bool take_arguments(Parser *p, LossSpec *s, const struct LossRow *row) {
 
 static bool fail_unknown(const Parser *p, const char *word) {
   diag_error(p->d, NULL, "loss '%s' is unknown", word);
-  diag_hint(p->d, "there are OUTPUT, %s, and sums such as a+0.3*b", loss_usage(p->a));
+  diag_hint(p->d, "there are OUTPUT, %s, and sums such as a+0.3*b", loss_usage(p->a, ", "));
   return false;
 }
 

@@ -38,7 +38,7 @@ typedef Vec(LossSpec) LossSpecs;
 // whose name is the whole text is that output, whatever its characters.
 bool loss_spec_parse(LossSpecs *out, const char *text, Graph *g, Arena *a, Diag *d);
 
-// The names and options of all losses, each as it is written.
-const char *loss_usage(Arena *a);
+// The names and options of all losses, each as it is written, with `between` two.
+const char *loss_usage(Arena *a, const char *between);
 
 #endif

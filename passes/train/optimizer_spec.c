@@ -80,6 +80,22 @@ static const char *keys_text(Arena *a, const Entry *e) {
   return b.at;
 }
 
+const char *optimizer_usage(Arena *a, const char *between) {
+  StrBuf b = {.arena = a};
+  for (int i = 0; i < N_ENTRIES; i++) {
+    strbuf_addf(&b, "%s%s:lr=%g", i ? between : "", table[i].name, table[i].lr);
+    for (const Setting *s = table[i].settings; s->key; s++)
+      switch (s->kind) {
+      case NUMBER: strbuf_addf(&b, ",%s=%g", s->key, s->value); break;
+      case BOOLEAN: strbuf_addf(&b, ",%s=%s", s->key, s->value ? "true" : "false"); break;
+      case BETAS: strbuf_addf(&b, ",%s=%g/%g", s->key, s->value, s->low); break;
+      case VARIANT: strbuf_addf(&b, ",%s=torch|onnx", s->key); break;
+      case FIXED: break;
+      }
+  }
+  return b.at;
+}
+
 static bool bad(const Reading *r, const char *what) {
   diag_error(r->d, NULL, "optimizer '%s': %s", r->text, what);
   diag_hint(r->d, "%s has %s", r->entry->name, keys_text(r->arena, r->entry));

@@ -17,6 +17,9 @@ typedef struct OptimizerSpec {
   double lr; // the default of --lr: given here, or torch's
 } OptimizerSpec;
 
+// All optimizers with their settings and defaults, "sgd:lr=0.001,momentum=0,…", with `between` two.
+const char *optimizer_usage(Arena *a, const char *between);
+
 // Reports what is wrong, with the list of what is right.
 bool optimizer_parse(const char *text, OptimizerSpec *out, Arena *a, Diag *d);
 

@@ -9,7 +9,7 @@ from common import DATA, PROGRAMS, check, finish, folder_with_data, refused, run
 with folder_with_data() as folder:
     for flags, said in [
         (["--steps"], "'--steps' needs a value"),
-        (["--stesp", "3"], "no such option: '--stesp'"),
+        (["--stesp", "3"], "there is no option '--stesp'\nhint: did you mean --steps?"),
         (["more"], "unexpected 'more'"),
         (["--steps", "0"], "a number from 1 was expected"),
         (["--lr-steps", "0"], "a number from 1 was expected"),

@@ -93,7 +93,7 @@ with folder_with_data():
     if HAS_MPI:
         refused("the number of ranks is 2 at rank 0, but 4 at rank 1", ("line2", DATA, []), ("line4", DATA, []), ways=[by_mpi])
         refused("the number of ranks is 1 at rank 0, but 2 at rank 1", ("line1", DATA, []), ("line2", DATA, []), ways=[by_mpi])
-        for flags, said in (["--stesp", "3"], "no such option: '--stesp'"), (["--resume"], "--resume needs --checkpoint-dir"):
+        for flags, said in (["--stesp", "3"], "there is no option '--stesp'\nhint: did you mean --steps?"), (["--resume"], "--resume needs --checkpoint-dir"):
             for ranks in [flags, []], [[], flags]:
                 codes, err = by_mpi([("line2", DATA, flags) for flags in ranks])
                 check(f"{ranks} ends the job", codes[0] != 0 and said in err, codes, err)

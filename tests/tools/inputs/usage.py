@@ -75,7 +75,10 @@ expect(nnaot, f"none.onnx -o x -g 4 --plan dp=2,{nnaot}=2", "error: ", 1)  # no 
 # So it is with the name of a cluster and what its file says.
 expect(nnaot, "none.onnx -o x --cluster none", "there is no cluster 'none'")
 expect(nnaot, "none.onnx -o x --cluster h100:0x2", "'0x2' is no size of a cluster")
-expect(nnaot, "none.onnx -o x -g 9 --cluster h100:1x8", "'h100:1x8' has 8 devices for 9 ranks")
+expect(nnaot, "none.onnx -o x -g 9 --cluster h100:1x8 --emit plan", "'h100:1x8' has 8 devices for 9 ranks")
+expect(nnaot, "none.onnx -o x --cluster h100:1x8", "the devices of 'h100:1x8' are gpus, and the executable is for cpu")
+expect(nnaot, "none.onnx --bacth 3 -o x", "there is no option --bacth; did you mean --batch?")
+expect(nnaot, "none.onnx --stpes 3 -o x", "there is no option --stpes; did you mean --steps?\nhint: it is an option of the executable")
 expect(nnaot, "none.onnx -o x --cluster none.lua", "none.lua: error: the file cannot be read", 1)
 # These are right, and then there is no model.
 expect(nnaot, "none.onnx -o x --lr 0.1 --lr-schedule linear:warmup=5,min=0.1 --dim n=3", "none.onnx", 1)

@@ -1,0 +1,43 @@
+// The name that is nearest to a mistyped one: "did you mean".  Of the compiler's programs and of
+// the runtime, which have nothing else in common.
+
+#ifndef NNRT_NEAREST_H
+#define NNRT_NEAREST_H
+
+#include <stddef.h>
+#include <string.h>
+
+// How many letters were added, left out, changed or swapped with the next one, between the `n`
+// letters at `a` and `b`; more than 64 letters are far from everything.
+static inline int nnrt_distance(const char *a, size_t n, const char *b) {
+  enum { MOST = 64 };
+  size_t m = strlen(b);
+  int row[3][MOST + 1]; // of the last three letters of a
+  if (n > MOST || m > MOST) return MOST;
+  for (size_t i = 0; i <= n; i++) {
+    int *now = row[i % 3];
+    const int *before = row[(i + 2) % 3], *earlier = row[(i + 1) % 3];
+    now[0] = (int)i;
+    for (size_t k = 1; k <= m; k++) {
+      if (i == 0) {
+        now[k] = (int)k;
+        continue;
+      }
+      int best = before[k - 1] + (a[i - 1] != b[k - 1]);
+      if (before[k] + 1 < best) best = before[k] + 1;
+      if (now[k - 1] + 1 < best) best = now[k - 1] + 1;
+      if (i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1] &&
+          earlier[k - 2] + 1 < best)
+        best = earlier[k - 2] + 1;
+      now[k] = best;
+    }
+  }
+  return row[n % 3][m];
+}
+
+// Whether names so far from each other are likely to be meant for one another.
+static inline int nnrt_is_near(int distance, size_t n) {
+  return distance <= (n < 4 ? 1 : n < 8 ? 2 : 3) && (size_t)distance < n;
+}
+
+#endif
