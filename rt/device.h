@@ -76,7 +76,7 @@ void nnrt_device_recorded(NnrtRank *r); // collective
 void nnrt_device_run(NnrtRank *r, int piece, void (*work)(NnrtRank *r));
 // Calls work(r), which starts moves or waits for them; it is called every time.
 void nnrt_device_call(NnrtRank *r, void (*work)(NnrtRank *r));
-enum { NNRT_SLOTS = 2, NNRT_ANSWERS = 8 };
+enum { NNRT_SLOTS = 2, NNRT_ANSWERS = 16 };
 // Wants element 0 of some tensors of the running graph as they are when all that was started is
 // done.  NULL: not this one.
 void nnrt_device_ask(NnrtRank *r, int slot, const NnrtTensor *const *outputs);

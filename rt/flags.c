@@ -12,6 +12,7 @@
 typedef enum Kind {
   KIND_group,
   KIND_files,
+  KIND_names,
   KIND_count,
   KIND_seed,
   KIND_number,
@@ -72,8 +73,8 @@ static _Noreturn void usage(const char *problem, const char *flag, const char *v
 
 static void set_flag(Flag *f, const Row *row, const char *value) {
   char *end = NULL;
-  if (f->given && row->kind != KIND_files && row->kind != KIND_none)
-    usage("is given twice", row->flag, value);
+  bool list = row->kind == KIND_files || row->kind == KIND_names;
+  if (f->given && !list && row->kind != KIND_none) usage("is given twice", row->flag, value);
   f->given = true;
   f->s = value;
   errno = 0;
@@ -85,6 +86,8 @@ static void set_flag(Flag *f, const Row *row, const char *value) {
     return;
   case KIND_files:
     if (!strchr(value, '=')) usage("NAME=FILE was expected", row->flag, value);
+    // fall through
+  case KIND_names:
     f->list = realloc(f->list, (size_t)(f->n + 1) * sizeof *f->list);
     if (!f->list) nnrt_must_alloc((size_t)-1);
     f->list[f->n++] = value;

@@ -50,6 +50,22 @@ static int put_number(char *to, size_t n, const char *name, double x) {
   return snprintf(to, n, ",\"%s\":%.9g", name, x);
 }
 
+// Names of metrics are short: main.c sees to that.
+static int put_eval(char *to, size_t n, const Evaluation *e) {
+  int at = put_number(to, n, "eval_loss", e->loss);
+  for (int i = 0; i < e->n_metrics; i++) {
+    char name[6 * MAX_METRIC_NAME + 1], *end = name;
+    for (const char *c = e->metric[i]; *c; c++)
+      end += sprintf(end,
+                     *c == '"' || *c == '\\'   ? "\\%c"
+                     : (unsigned char)*c < ' ' ? "\\u%04x"
+                                               : "%c",
+                     *c);
+    at += put_number(to + at, n - (size_t)at, name, e->value[i]);
+  }
+  return at;
+}
+
 static bool write_line(const Log *l, const char *line, int n, Why *w) {
   for (int at = 0; at < n;) {
     ssize_t done = write(l->fd, line + at, (size_t)(n - at));
@@ -61,7 +77,7 @@ static bool write_line(const Log *l, const char *line, int n, Why *w) {
 }
 
 bool nnrt_log_step(Log *l, const StepReport *s, Why *w) {
-  char line[512];
+  char line[2048];
   size_t room = sizeof line;
   int n = snprintf(line, room, "{\"step\":%lld", (long long)s->step);
   n += put_number(line + n, room - (size_t)n, "loss", s->loss);
@@ -73,15 +89,21 @@ bool nnrt_log_step(Log *l, const StepReport *s, Why *w) {
   n += put_number(line + n, room - (size_t)n, "lr", s->lr);
   n += put_number(line + n, room - (size_t)n, "step_ms", s->step_ms);
   n += put_number(line + n, room - (size_t)n, "samples_per_s", s->samples_per_s);
-  if (s->has_eval) n += put_number(line + n, room - (size_t)n, "eval_loss", s->eval_loss);
+  if (s->has_eval) n += put_eval(line + n, room - (size_t)n, &s->eval);
   n += snprintf(line + n, room - (size_t)n, "}\n");
   return write_line(l, line, n, w);
 }
 
-bool nnrt_log_eval(Log *l, int64_t steps, double eval_loss, Why *w) {
-  char line[128];
+bool nnrt_log_eval(Log *l, int64_t steps, const Evaluation *e, Why *w) {
+  char line[2048];
   int n = snprintf(line, sizeof line, "{\"steps\":%lld", (long long)steps);
-  n += put_number(line + n, sizeof line - (size_t)n, "eval_loss", eval_loss);
+  n += put_eval(line + n, sizeof line - (size_t)n, e);
   n += snprintf(line + n, sizeof line - (size_t)n, "}\n");
   return write_line(l, line, n, w);
+}
+
+void nnrt_eval_text(const Evaluation *e, char *to, size_t n) {
+  size_t at = (size_t)snprintf(to, n, "  eval_loss %.6g", e->loss);
+  for (int i = 0; i < e->n_metrics && at < n; i++)
+    at += (size_t)snprintf(to + at, n - at, "  %.80s %.6g", e->metric[i], e->value[i]);
 }

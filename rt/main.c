@@ -58,6 +58,28 @@ static void check_eval_only(const Flags *f, bool evaluates) {
     }
 }
 
+// Those that the executable has are outputs NAME.right of @eval.
+static void check_metrics(const Flags *f, const NnrtProgram *p) {
+  if (f->metric.n > MAX_METRICS) usage("--metric is given too often");
+  for (int i = 0; i < f->metric.n; i++) {
+    const char *name = f->metric.list[i], *has = NULL;
+    bool found = false;
+    for (int k = 0; k < p->eval.n_tensors; k++) {
+      const NnrtTensor *t = &p->eval.tensors[k];
+      size_t n = strlen(t->name);
+      if (t->role != NNRT_output || n < 6 || strcmp(t->name + n - 6, ".right") != 0) continue;
+      found |= strlen(name) == n - 6 && strncmp(name, t->name, n - 6) == 0;
+      has = nnrt_must_format("%s%s%.*s", has ? has : "", has ? ", " : "", (int)n - 6, t->name);
+    }
+    if (found && strlen(name) <= MAX_METRIC_NAME) continue;
+    nnrt_say_error("there is no metric '%s'\nhint: this executable has %s", name,
+                   has ? has
+                       : "none: accuracy is of outputs that --loss classifies, in batches of "
+                         "up to 2^24 logits");
+    nnrt_ranks_refuse(2);
+  }
+}
+
 static void check_flags(const Flags *f, const NnrtProgram *p) {
   bool evaluates = f->eval_input.given || f->eval_tokens.given;
   if (f->steps.given && f->epochs.given)
@@ -67,6 +89,8 @@ static void check_flags(const Flags *f, const NnrtProgram *p) {
     usage("--checkpoint-every needs --checkpoint-dir");
   if (f->keep.given && !f->checkpoint_dir.given) usage("--keep needs --checkpoint-dir");
   if (f->eval_every.given && !evaluates) usage("--eval-every needs --eval-input");
+  if (f->metric.given && !evaluates) usage("--metric needs --eval-input");
+  check_metrics(f, p);
   check_eval_only(f, evaluates);
   if (evaluates && !p->eval.n_tensors) usage("this executable has no graph for evaluation");
   if (f->export.given && !p->skeleton_bytes) usage("this executable holds no model to --export");

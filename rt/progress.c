@@ -46,10 +46,10 @@ void nnrt_progress_step(const StepReport *s) {
   shown = now;
 
   // Time left comes from all steps so far: evaluation and checkpoints take their share of it.
-  char left[32], eval[48] = "", skipped[64] = "";
+  char left[32], eval[512] = "", skipped[64] = "";
   double per_step = (now - started) / (double)(s->step + 1 - s->first);
   duration(left, sizeof left, last ? now - started : per_step * (double)(s->steps - s->step - 1));
-  if (s->has_eval) snprintf(eval, sizeof eval, "  eval_loss %.6g", s->eval_loss);
+  if (s->has_eval) nnrt_eval_text(&s->eval, eval, sizeof eval);
   if (s->skipped)
     snprintf(skipped, sizeof skipped, "  skipped, loss scale now %g", (double)s->loss_scale);
   printf("%sstep %lld/%lld  loss %.6g%s%s  %.4g steps/s  %.4g samples/s  %s%s%s",

@@ -346,13 +346,24 @@ const char *nnrt_checks_infinite(const NnrtRank *r);
 
 // ---- log.c, progress.c, tensorboard.c: what a step says
 
+enum { MAX_METRICS = 4, MAX_METRIC_NAME = 64 };
+
+// What an evaluation comes to.
+typedef struct Evaluation {
+  double loss;
+  int n_metrics;
+  const char *metric[MAX_METRICS]; // as --metric calls them
+  double value[MAX_METRICS];
+} Evaluation;
+
 typedef struct StepReport {
   int64_t step, steps, first; // first: of this run
   float loss, grad_norm;
   bool has_grad_norm, has_eval;
   bool has_loss_scale, skipped; // skipped: no weight was updated
   float loss_scale;             // the next step's
-  double eval_loss, lr, step_ms, samples_per_s;
+  double lr, step_ms, samples_per_s;
+  Evaluation eval;
 } StepReport;
 
 typedef struct Log {
@@ -361,7 +372,9 @@ typedef struct Log {
 } Log;
 bool nnrt_log_open(Log *l, const char *path, int64_t first_step, Why *w);
 bool nnrt_log_step(Log *l, const StepReport *s, Why *w);
-bool nnrt_log_eval(Log *l, int64_t steps, double eval_loss, Why *w); // after so many steps
+bool nnrt_log_eval(Log *l, int64_t steps, const Evaluation *e, Why *w); // after so many steps
+// "  eval_loss 2.31  accuracy(y) 0.5"
+void nnrt_eval_text(const Evaluation *e, char *to, size_t n);
 
 void nnrt_progress_step(const StepReport *s);
 void nnrt_progress_end(void); // the next words begin a line

@@ -306,10 +306,19 @@ static bool agree(Trainer *t, int64_t *io_signal, const Outputs *out, double *io
 // ---- evaluation
 
 // The outputs of @eval (passes/train/eval_graph.c).
-enum { EVAL_loss, EVAL_batch, EVAL_sum, N_QUOTIENTS = 3, EVAL_count = EVAL_sum + N_QUOTIENTS };
-static const char *const eval_outputs[NNRT_ANSWERS] = {
-    "loss",       "loss.batch",   "loss.sum.1",   "loss.sum.2",
-    "loss.sum.3", "loss.count.1", "loss.count.2", "loss.count.3"};
+enum {
+  EVAL_loss,
+  EVAL_batch,
+  EVAL_sum,
+  N_QUOTIENTS = 3,
+  EVAL_count = EVAL_sum + N_QUOTIENTS,
+  EVAL_right = EVAL_count + N_QUOTIENTS, // of metrics that are wanted
+  EVAL_wrong = EVAL_right + MAX_METRICS
+};
+_Static_assert((int)EVAL_wrong + (int)MAX_METRICS == (int)NNRT_ANSWERS, "an answer for each");
+static const char *const eval_outputs[EVAL_right] = {"loss",         "loss.batch",  "loss.sum.1",
+                                                     "loss.sum.2",   "loss.sum.3",  "loss.count.1",
+                                                     "loss.count.2", "loss.count.3"};
 
 bool nnrt_eval_couples_rows(const NnrtProgram *p) {
   return nnrt_find_tensor(&p->eval, NNRT_output, eval_outputs[EVAL_batch]) != NULL;
@@ -362,7 +371,7 @@ static void say_no_labels(const Trainer *t) {
 }
 
 // The loss over all rows in file order; over whole batches where rows are coupled.
-static double evaluate(Trainer *t) {
+static Evaluation evaluate(Trainer *t) {
   const Data *d = &t->run->eval_data;
   int64_t batches = d->rows / d->batch, left = d->rows % d->batch;
   double sum[NNRT_ANSWERS] = {0};
@@ -371,16 +380,20 @@ static double evaluate(Trainer *t) {
   if (left) add_rows(t, batches * d->batch, left, sum);
   int64_t later = 0; // a signal is for the next step
   if (!agree(t, &later, &t->eval_out, sum)) end_saying(t, t->unreadable, say_unreadable);
-  double loss = 0;
+  Evaluation e = {.n_metrics = t->run->flags.metric.n};
   if (t->eval_out.all[EVAL_loss])
-    loss += sum[EVAL_loss] / ((double)batches + (double)left / (double)d->batch);
-  if (t->eval_out.all[EVAL_batch]) loss += sum[EVAL_batch] / (double)batches;
+    e.loss += sum[EVAL_loss] / ((double)batches + (double)left / (double)d->batch);
+  if (t->eval_out.all[EVAL_batch]) e.loss += sum[EVAL_batch] / (double)batches;
   for (int k = 0; k < N_QUOTIENTS; k++) {
     if (!t->eval_out.all[EVAL_sum + k]) continue;
     if (sum[EVAL_count + k] == 0) end_saying(t, is_root(t), say_no_labels);
-    loss += sum[EVAL_sum + k] / sum[EVAL_count + k];
+    e.loss += sum[EVAL_sum + k] / sum[EVAL_count + k];
   }
-  return loss;
+  for (int i = 0; i < e.n_metrics; i++) {
+    e.metric[i] = t->run->flags.metric.list[i];
+    e.value[i] = sum[EVAL_right + i] / (sum[EVAL_right + i] + sum[EVAL_wrong + i]);
+  }
+  return e;
 }
 
 // ---- the beginning
@@ -564,7 +577,7 @@ static bool end_step(Trainer *t, int64_t step, double ended, const double *out, 
   t->loss_scale = s.loss_scale;
   bool sane = isfinite(s.loss) && (!s.has_grad_norm || isfinite(s.grad_norm) || s.skipped);
   if (sane && run->has_eval && (last || is_due(&f->eval_every, step + 1))) {
-    s.eval_loss = evaluate(t);
+    s.eval = evaluate(t);
     s.has_eval = true;
   }
   if (is_root(t)) report(t, &s);
@@ -674,15 +687,30 @@ static void find_outputs(const NnrtRank *r, const NnrtGraph *g, const char *cons
   }
 }
 
+static void find_eval_outputs(const NnrtRank *r, Outputs *out) {
+  const Flag *metric = &r->run->flags.metric;
+  const char *names[NNRT_ANSWERS];
+  for (int i = 0; i < EVAL_right; i++)
+    names[i] = eval_outputs[i];
+  for (int i = 0; i < MAX_METRICS; i++) {
+    const char *name = i < metric->n ? metric->list[i] : "";
+    names[EVAL_right + i] = nnrt_must_format("%s.right", name);
+    names[EVAL_wrong + i] = nnrt_must_format("%s.wrong", name);
+  }
+  find_outputs(r, &r->program->eval, names, NNRT_ANSWERS, out);
+}
+
 static bool evaluate_only(Trainer *t) {
   NnrtRun *run = t->run;
-  double loss = evaluate(t);
+  Evaluation e = evaluate(t);
   Why w;
   bool ok = true;
   if (is_root(t)) {
-    printf("eval_loss %.6g  of %lld rows\n", loss, (long long)run->eval_data.rows);
+    char text[512];
+    nnrt_eval_text(&e, text, sizeof text);
+    printf("%s  of %lld rows\n", text + 2, (long long)run->eval_data.rows);
     fflush(stdout);
-    ok = run->log.fd < 0 || nnrt_log_eval(&run->log, t->first, loss, &w) ||
+    ok = run->log.fd < 0 || nnrt_log_eval(&run->log, t->first, &e, &w) ||
          (nnrt_say_error("%s", w.text), false);
   }
   return finish(t) && ok;
@@ -713,7 +741,7 @@ int nnrt_train(NnrtRank *r) {
   int parts = r->code->train.n_parts, more = r->code->eval.n_parts;
   t.slice = nnrt_must_alloc((size_t)(parts > more ? parts : more) * sizeof *t.slice);
   find_outputs(r, &p->train, outputs, 3, &t.out);
-  find_outputs(r, &p->eval, eval_outputs, NNRT_ANSWERS, &t.eval_out);
+  find_eval_outputs(r, &t.eval_out);
   int status = train(&t);
   free(t.slice);
   return status;

@@ -102,6 +102,6 @@ bool nnrt_events_step(Events *e, const StepReport *s, Why *w) {
   put_value(&summary, "lr", s->lr);
   put_value(&summary, "step_ms", s->step_ms);
   put_value(&summary, "samples_per_s", s->samples_per_s);
-  if (s->has_eval) put_value(&summary, "eval_loss", s->eval_loss);
+  if (s->has_eval) put_value(&summary, "eval_loss", s->eval.loss);
   return write_event(e, s->step, 5, summary.at, summary.n, w);
 }

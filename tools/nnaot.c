@@ -135,7 +135,7 @@ static const char of_executable[] =
     "input tokens shuffle steps epochs lr-steps seed eval-input eval-tokens eval-every "
     "stall-timeout tune tf32 memory traffic checkpoint-dir checkpoint-every keep resume log "
     "tensorboard save export "
-    "eval-only check-values describe";
+    "eval-only check-values metric describe";
 
 // The first sentence of a plan's text says what it is; as much of it as fits.
 static const char *plan_title(Arena *a, const char *text) {

@@ -18,6 +18,7 @@
 //     loss                       the mean over rows, of all terms that are one
 //     loss.sum.K, loss.count.K   a quotient of the sums of both over all batches; the count is 1 of
 //                                terms that read no rows, as a regularizer does
+//     accuracy(OUT).right, .wrong   counts that the loss pass has made
 //     loss.batch                 terms that couple the rows of a batch: their mean over whole batches
 
 #include <inttypes.h>
@@ -177,6 +178,11 @@ static void output_parts(Parts *p) {
   if (p->batch) graph_output(p->g, p->batch, "loss.batch");
 }
 
+// accuracy(OUT).right and .wrong (loss.c)
+static bool is_metric(const Result *r) {
+  return r->label && (str_ends(r->label, ").right") || str_ends(r->label, ").wrong"));
+}
+
 bool pass_eval_graph(Module *m, const PassOptions *o, Diag *d) {
   Graph *train = graph_find(m, "train");
   if (!train || !graph_find_output(train, "loss")) {
@@ -189,7 +195,13 @@ bool pass_eval_graph(Module *m, const PassOptions *o, Diag *d) {
   Graph *g = graph_clone(train, "eval");
   g->entry = true;
   for (int i = g->n_results - 1; i >= 0; i--)
-    if (!str_equal(g->results[i]->label, "loss")) graph_erase_result(g, i);
+    if (!str_equal(g->results[i]->label, "loss") && !is_metric(g->results[i]))
+      graph_erase_result(g, i);
+  graph_erase_results(train, is_metric);
+  for (Op *op = train->last, *prev; op; op = prev) {
+    prev = op->prev;
+    if (!op_used(op)) op_erase(op);
+  }
   Builder b = {.g = g, .d = d};
   for_each_op_safe(op, g) {
     op->anew = op->away = 0; // nothing is kept for gradients
@@ -200,7 +212,8 @@ bool pass_eval_graph(Module *m, const PassOptions *o, Diag *d) {
   Parts p = {.g = g, .scratch = opt_scratch(o)};
   p.b = (Builder){.g = g, .d = d, .origin = value_origin(loss)};
   if (!split_loss(&p, loss)) return false;
-  graph_erase_result(g, 0);
+  for (int i = g->n_results - 1; i >= 0; i--)
+    if (str_equal(g->results[i]->label, "loss")) graph_erase_result(g, i);
   output_parts(&p);
   for (Op *op = g->last, *prev; op; op = prev) {
     prev = op->prev;

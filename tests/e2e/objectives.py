@@ -30,7 +30,7 @@ def train(exe, inputs):
         flags += ["--input", f"{to}={name}.npy", "--eval-input", f"{to}={name}.eval.npy"]
     log = pathlib.Path(f"{exe}.jsonl")
     log.unlink(missing_ok=True)
-    run(exe, *flags, "--steps", STEPS, "--log", log)
+    run(exe, *flags, "--metric", "accuracy(y)", "--steps", STEPS, "--log", log)
     return read_log(log)
 
 
@@ -64,9 +64,12 @@ def main():
             for cut in CUTS:
                 exe = folder / "train"
                 compile_objective(exe, objective, cut, "f32")
-                d = worst_difference(values(train(exe, want["inputs"])), wanted)
+                log = train(exe, want["inputs"])
+                d = worst_difference(values(log), wanted)
                 print(f"{objective} {' '.join(map(str, cut))}: {d:.1e}", flush=True)
                 check(f"{objective} {cut}", d < LIMIT["f32"])
+                got = log[-1]["accuracy(y)"]
+                check(f"accuracy, {objective} {cut}", abs(got - want["accuracy"]) < 1e-6, got, want["accuracy"])
         both = next(o for o in expected if "mse" in o)
         for dtype in "bf16", "f16":
             whole = None

@@ -24,6 +24,8 @@ with folder_with_data() as folder:
         (["--checkpoint-every", "2"], "needs --checkpoint-dir"),
         (["--keep", "2"], "needs --checkpoint-dir"),
         (["--eval-every", "2"], "needs --eval-input"),
+        (["--metric", "accuracy(y)"], "--metric needs --eval-input"),
+        (["--metric", "accuracy(y)", "--eval-input", "x=x.npy"], "there is no metric 'accuracy(y)'"),
         (["--input", "x.npy"], "NAME=FILE was expected"),
     ]:
         refused(" ".join(flags), said, "line1", *DATA, *flags, status=2)

@@ -3,7 +3,7 @@
     python3 tests/e2e/objectives/make.py
 
 Needs torch and onnx.  expected.json has, by the text of --loss, the losses and gradient norms of STEPS steps of sgd, and the
-loss over the first EVAL_ROWS rows afterwards.  The files are committed: objectives.py needs none of this.
+loss and accuracy over the first EVAL_ROWS rows afterwards.  The files are committed: objectives.py needs none of this.
 """
 
 import json
@@ -99,7 +99,17 @@ def train(objective, data):
         losses.append(loss.item())
         norms.append(sum(w.grad.double().square().sum() for w in weights if w.grad is not None).sqrt().item())
         optimizer.step()
-    return {"inputs": names, "loss": losses, "grad_norm": norms, "eval_loss": loss_of(slice(EVAL_ROWS)).item()}
+    return {"inputs": names, "loss": losses, "grad_norm": norms, "eval_loss": loss_of(slice(EVAL_ROWS)).item(),
+            "accuracy": accuracy(objective, weights, tokens[:EVAL_ROWS], torch.from_numpy(data["labels"][:EVAL_ROWS]))}
+
+
+def accuracy(objective, weights, ids, labels):
+    """Of y against the labels of the first loss, those that it ignores left out."""
+    best = (torch.tanh(weights[0][ids.clamp(min=0)]) @ weights[1]).argmax(-1)
+    if objective.startswith("next_token"):
+        best, labels = best[:, :-1], ids[:, 1:]
+    counts = labels != -100
+    return ((best == labels) & counts).sum().item() / counts.sum().item()
 
 
 if __name__ == "__main__":
