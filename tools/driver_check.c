@@ -206,6 +206,11 @@ static int check_cluster(Settings *s, Arena *a, Diag *d) {
   if (!s->cluster || s->pipeline) return EXIT_SUCCESS;
   const Cluster *c = cluster_read(a, s->cluster, "--cluster", d);
   if (!c) return cluster_is_file(s->cluster) ? EXIT_FAILURE : EXIT_USAGE;
+  if (s->ranks > cluster_devices(c)) {
+    diag_error(d, NULL, "--cluster: '%s' has %d devices for %lld ranks", s->cluster,
+               cluster_devices(c), (long long)s->ranks);
+    return EXIT_USAGE;
+  }
   bool other = c->gpus && s->backend.target.target == TARGET_cpu;
   if (other && s->emit == EMIT_plan && !option_given("target"))
     other = !backend_target_parse("cuda", &s->backend.target, d);
@@ -225,10 +230,7 @@ static int check_cluster(Settings *s, Arena *a, Diag *d) {
         s->cluster);
     diag_hint(d, "--target cuda");
   }
-  if (s->ranks <= cluster_devices(c)) return EXIT_SUCCESS;
-  diag_error(d, NULL, "--cluster: '%s' has %d devices for %lld ranks", s->cluster,
-             cluster_devices(c), (long long)s->ranks);
-  return EXIT_USAGE;
+  return EXIT_SUCCESS;
 }
 
 // Every plan is for micro-batches of whole rows.  Which plans also want rows for every rank is

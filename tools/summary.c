@@ -344,12 +344,12 @@ const char *summary_text(Summary *s, const Module *m) {
   StepCost cost;
   bool known = step_cost(m, s->cluster, s->target, a, &cost);
   strbuf_addf(&b,
-              "{\n  \"version\": %s,\n  \"command\": %s,\n  \"ranks\": %d,\n  \"plan\": %s,\n  "
+              "{\n  \"ranks\": %d,\n  \"plan\": %s,\n  "
               "\"micro_batches\": %" PRId64 ",\n  \"plan_hash\": \"%016" PRIx64
-              "\",\n  \"dtype\": \"%s\",\n",
-              json_string(a, s->version), json_string(a, summary_command(s)), ranks,
-              s->plan ? json_string(a, s->plan) : "null", s->micro_batches, plan_hash(a, m),
-              summary_dtype(m));
+              "\",\n  \"dtype\": \"%s\",\n"
+              "  \"version\": %s,\n  \"command\": %s,\n",
+              ranks, s->plan ? json_string(a, s->plan) : "null", s->micro_batches, plan_hash(a, m),
+              summary_dtype(m), json_string(a, s->version), json_string(a, summary_command(s)));
   strbuf_addf(&b,
               "  \"cluster\": %s,\n  \"predicted_step_ms\": %s,\n  \"predicted_span_ms\": %s,\n"
               "  \"per_rank\": [",

@@ -125,6 +125,34 @@ static const char *const train_ops[] = {
     "sgd  small.nn:22:3",
 };
 
+static const NnrtValue train_values[] = {
+    {0, -1, NNRT_f32, false, 1, 768, 0, 0},
+    {1, 1, NNRT_f32, false, 8, 704, 0, 0},
+    {1, 2, NNRT_f32, false, 24, 0, 0, 0},
+    {1, -1, NNRT_f32, false, 12, 512, 0, 0},
+    {2, 1, NNRT_f32, false, 12, 512, 0, 0},
+    {2, 2, NNRT_f32, false, 6, 128, 0, 0},
+    {2, -1, NNRT_f32, false, 12, 512, 0, 0},
+    {2, -2, NNRT_f32, false, 12, 640, 0, 0},
+    {2, -3, NNRT_f32, false, 6, 576, 0, 0},
+    {3, 1, NNRT_f32, false, 12, 512, 0, 0},
+    {3, -1, NNRT_f32, false, 1, 832, 0, 0},
+    {6, 1, NNRT_f32, false, 8, 704, 0, 0},
+    {6, 2, NNRT_f32, false, 12, 640, 0, 0},
+    {6, -1, NNRT_f32, false, 24, 512, 0, 0},
+    {11, 1, NNRT_f32, false, 24, 0, 0, 0},
+    {11, 2, NNRT_f32, false, 24, 384, 0, 0},
+    {11, 3, NNRT_f32, false, 1, 192, 0, 0},
+    {11, 4, NNRT_f32, false, 1, 768, 0, 0},
+    {11, -1, NNRT_f32, false, 24, 0, 0, 0},
+    {12, 1, NNRT_f32, false, 6, 128, 0, 0},
+    {12, 2, NNRT_f32, false, 6, 320, 0, 0},
+    {12, 3, NNRT_f32, false, 1, 192, 0, 0},
+    {12, 4, NNRT_f32, false, 1, 768, 0, 0},
+    {12, -1, NNRT_f32, false, 6, 128, 0, 0},
+    {13, 0, NNRT_f32, false, 0, 0, 0, 0},
+};
+
 static const NnrtMesh meshes[] = {
     {"m", 2, {{"acc", 2, true}, {"dp", 2, false}}, 2, (const int[]){0, 1}},
 };
@@ -157,7 +185,9 @@ const NnrtProgram nnrt_program = {
     .train = {.tensors = train_tensors,
         .n_tensors = 5,
         .ops = train_ops,
-        .n_ops = 13},
+        .n_ops = 13,
+        .values = train_values,
+        .n_values = (int)(sizeof train_values / sizeof *train_values)},
     .payload_bytes = 64,
     .n_prep = 2,
     .lr = 0.001,

@@ -33,7 +33,8 @@ for flag in re.findall(r'^FLAG\(\w+, *\w+, *"([\w-]+)"', flags, re.M):
         expect(nnaot, f"none.onnx -o x --{flag} f",
                f"there is no option --{flag}\nhint: it is an option of the executable that nnaot makes")
 expect(nnaot, "none.onnx -o x --tune=f", "there is no option --tune\nhint: it is an option of the executable")
-expect(nnaot, "none.onnx -o x --tunes", "hint: 'nnaot --help' lists the options")
+expect(nnaot, "none.onnx -o x --tunes", "did you mean --tune?\nhint: it is an option of the executable that nnaot makes")
+expect(nnaot, "none.onnx -o x --such", "hint: 'nnaot --help' lists the options")
 expect(nnaot, "none.onnx -o x --target cuda --link default", "--link is static or shared, not 'default'")
 expect(nnaot, "none.onnx -o x --target cuda --aot-plans default", "--aot-plans is yes or no, not 'default'")
 expect(nnaot, "none.onnx --print -o x", "--print may be several options")
