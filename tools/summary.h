@@ -34,7 +34,7 @@ typedef struct Summary {
 void summary_before(Summary *s, const Module *m);
 void summary_timed(void *summary, const char *pass, double seconds); // PipelineOptions.timed
 void summary_searched(void *summary, const Searched *found);         // PipelineOptions.searched
-const char *summary_command(const Summary *s); // as a shell reads it
+const char *summary_command(const Summary *s);                       // as a shell reads it
 const char *summary_text(Summary *s, const Module *m);
 
 // The type that the module computes in: "bf16" or "f16" where any value is of it, else "f32".

@@ -25,8 +25,8 @@
 // checkpoint.  They are in no checkpoint.  @eval reads those that @train has.
 //
 // Only weights that ops read as they lie in memory have a copy: a matrix product does, while
-// elementwise ops cast what they read.  One that is updated in every slice is another in each, as is
-// its cast, which each slice makes.
+// elementwise ops cast what they read.  One that is updated in every slice is another in each, as
+// is its cast, which each slice makes.
 
 #include "ir/op.h"
 #include "local.h"
