@@ -395,6 +395,11 @@ static bool import_call(Import *im, Scope *scope, const Onnx__NodeProto *node, i
 static bool import_node(Import *im, Scope *scope, const Onnx__NodeProto *node) {
   const char *name = onnx_str(node->op_type), *domain = plain_domain(onnx_str(node->domain));
   int64_t opset = find_opset(scope, domain);
+  const Onnx__TensorProto *held = scope->outer ? NULL : onnx_constant_weight(im, node);
+  if (held) {
+    bind(im, scope, (Binding){.name = onnx_str(node->output[0]), .init = held});
+    return true;
+  }
   Value **in = arena_array(im->a, Value *, node->n_input + 16);
   const Sequence **sequence = arena_array(im->a, const Sequence *, node->n_input + 16);
   int function = name_map_find(&im->functions, function_key(im->a, domain, name));
@@ -472,6 +477,7 @@ static bool import_graph(Import *im) {
   scope->n_opsets = model->n_opset_import;
   scope->opsets = model->opset_import;
   if (!onnx_initializers(im, scope, graph)) return false;
+  onnx_find_constant_weights(im);
   onnx_read_origins(im);
 
   OnnxInput *inputs = arena_array(im->a, OnnxInput, graph->n_input);

@@ -4,7 +4,8 @@
 //     initializer { dims: 2 dims: 3 data_type: 1 name: "w"       initializer { dims: 2 dims: 3 …
 //                   float_data: 0.5 float_data: … }         =>                 raw_data: 24 zeros }
 //
-// Nodes are as in inference (onnx_inference.c); the rest is copied byte for byte, also fields that
+// A weight that stands in a Constant node (onnx_constant_weights.c) becomes an initializer.  Nodes
+// are as in inference (onnx_inference.c); the rest is copied byte for byte, also fields that
 // our onnx.proto is too old to know.  External tensors come inline as well, so that the export
 // stands alone.  It is written twice, the first time only to be measured.  Above 2 GiB it would be
 // no ONNX any more: then there is none.
@@ -12,6 +13,7 @@
 #include <string.h>
 
 #include "frontend/onnx.h"
+#include "frontend/onnx_constant_weights.h"
 #include "frontend/onnx_inference.h"
 #include "frontend/onnx_names.h"
 #include "frontend/onnx_weights.h"
@@ -25,6 +27,9 @@ enum {
   GRAPH_INITIALIZER = 5,
   FUNCTION_NODE = 7,
   FUNCTION_ATTRIBUTE_PROTO = 11,
+  NODE_ATTRIBUTE = 5,
+  ATTRIBUTE_TENSOR = 5,
+  TENSOR_NAME = 8,
   TENSOR_RAW_DATA = 9,
 };
 
@@ -47,14 +52,17 @@ static bool is_data(int number) {
   return false;
 }
 
+// `name`: another than its own, or NULL.
 static bool write_inline(Writer *w, const OnnxTensor *t, const char *label, const WireField *field,
-                         const Loc *loc) {
+                         const char *name, const Loc *loc) {
   int64_t start = wire_open(&w->to, GRAPH_INITIALIZER);
   for (int64_t pos = field->data; pos < field->end;) {
     WireField part = wire_read(w->f->at, pos);
-    if (!is_data(part.number)) wire_put(&w->to, w->f->at + part.start, part.end - part.start);
+    if (!is_data(part.number) && !(name && part.number == TENSOR_NAME))
+      wire_put(&w->to, w->f->at + part.start, part.end - part.start);
     pos = part.end;
   }
+  if (name) wire_string(&w->to, TENSOR_NAME, name);
   wire_varint(&w->to, TENSOR_RAW_DATA << 3 | 2);
   wire_varint(&w->to, (uint64_t)t->bytes);
   if (label && w->to.at)
@@ -78,7 +86,33 @@ static bool write_initializer(Writer *w, const WireField *field, const Onnx__Ten
   const Loc *loc = onnx_place(w->f, w->a, name);
   OnnxTensor t;
   return onnx_tensor(w->f, w->external_dir, proto, w->a, loc, &t, w->d) &&
-         write_inline(w, &t, hole ? str_copy(w->a, name) : NULL, field, loc);
+         write_inline(w, &t, hole ? str_copy(w->a, name) : NULL, field, NULL, loc);
+}
+
+static WireField find_field(const Writer *w, const WireField *in, int number) {
+  for (int64_t at = in->data; at < in->end;) {
+    WireField part = wire_read(w->f->at, at);
+    if (part.number == number) return part;
+    at = part.end;
+  }
+  return (WireField){0};
+}
+
+// The attribute `value` of a Constant node is its only one.
+static bool write_constant(Writer *w, const WireField *node, const Onnx__TensorProto *proto,
+                           const char *name) {
+  const Loc *loc = onnx_place(w->f, w->a, name);
+  WireField attribute = find_field(w, node, NODE_ATTRIBUTE);
+  WireField tensor = find_field(w, &attribute, ATTRIBUTE_TENSOR);
+  OnnxTensor t;
+  return onnx_tensor(w->f, w->external_dir, proto, w->a, loc, &t, w->d) &&
+         write_inline(w, &t, str_copy(w->a, name), &tensor, name, loc);
+}
+
+static const char *constant_label(const Writer *w, const Onnx__NodeProto *node) {
+  if (!onnx_constant_tensor(node) || node->n_attribute != 1) return NULL;
+  const char *name = onnx_str(node->output[0]);
+  return name_map_find(w->labels, name) >= 0 ? name : NULL;
 }
 
 static bool write_graph(Writer *w, const WireField *field, const Onnx__GraphProto *graph) {
@@ -87,8 +121,12 @@ static bool write_graph(Writer *w, const WireField *field, const Onnx__GraphProt
   for (int64_t at = field->data; at < field->end;) {
     WireField part = wire_read(w->f->at, at);
     at = part.end;
-    if (part.number == GRAPH_NODE)
-      inference_put_node(&w->nodes, GRAPH_NODE, &part, graph->node[node++]);
+    const Onnx__NodeProto *one = part.number == GRAPH_NODE ? graph->node[node++] : NULL;
+    const char *label = one ? constant_label(w, one) : NULL;
+    if (label && !write_constant(w, &part, onnx_constant_tensor(one), label)) return false;
+    if (label) continue;
+    if (one)
+      inference_put_node(&w->nodes, GRAPH_NODE, &part, one);
     else if (part.number != GRAPH_INITIALIZER)
       wire_put(&w->to, w->f->at + part.start, part.end - part.start);
     else if (!write_initializer(w, &part, graph->initializer[initializer++]))
@@ -138,6 +176,9 @@ static bool check_labels(const OnnxFile *f, const char *const *labels, int n_lab
   NameMap names = {.arena = a};
   for (size_t i = 0; i < graph->n_initializer; i++)
     name_map_add(&names, onnx_str(graph->initializer[i]->name), 0);
+  for (size_t i = 0; i < graph->n_node; i++)
+    if (onnx_constant_tensor(graph->node[i]))
+      name_map_add(&names, onnx_str(graph->node[i]->output[0]), 0);
   for (int i = 0; i < n_labels; i++)
     if (name_map_find(&names, labels[i]) < 0)
       return diag_error(d, onnx_place(f, a, labels[i]),

@@ -67,8 +67,9 @@ typedef struct Import {
   NameMap origins;  // to origin_text: see onnx_parameters.c
   const char **origin_text;
   bool has_origins;
-  Vec(OnnxWhy) why;  // by id of the weight
-  NameMap functions; // "domain:name" to onnx_model(file)->functions
+  Vec(OnnxWhy) why;         // by id of the weight
+  NameMap functions;        // "domain:name" to onnx_model(file)->functions
+  NameMap constant_weights; // results of Constant nodes that are weights: to the node
   int n_nodes, depth;
   struct Devices *devices; // NULL: annotations are not asked for
 } Import;
@@ -86,6 +87,11 @@ typedef struct OnnxInput {
   const Type *type; // NULL: could not be bound, which has been reported
 } OnnxInput;
 bool onnx_inputs(Import *im, OnnxInput *inputs, int *n_inputs);
+
+// onnx_constant_weights.c: weights that stand in Constant nodes of the model's graph.
+void onnx_find_constant_weights(Import *im);
+// What such a node holds; NULL of any other.
+const Onnx__TensorProto *onnx_constant_weight(const Import *im, const Onnx__NodeProto *node);
 
 // onnx_parameters.c: the class of an initializer, and its reason.
 void onnx_read_origins(Import *im);

@@ -101,10 +101,15 @@ NNRT_REDUCE(prod, i64, int64_t)
 #undef NNRT_REDUCE
 int nnrt_sum_squares_f32(float *y, const float *x, int64_t n); // y: one number
 // The place of the largest along `axis`: of equal ones the first, or the last; a NaN is largest.
-int nnrt_arg_max_f32(int64_t *y, const float *x, int64_t rank, const int64_t *shape, int64_t axis,
-                     bool last);
-int nnrt_arg_min_f32(int64_t *y, const float *x, int64_t rank, const int64_t *shape, int64_t axis,
-                     bool last);
+#define NNRT_ARG(type, T)                                                                          \
+  int nnrt_arg_max_##type(int64_t *y, const T *x, int64_t rank, const int64_t *shape,              \
+                          int64_t axis, bool last);                                                \
+  int nnrt_arg_min_##type(int64_t *y, const T *x, int64_t rank, const int64_t *shape,              \
+                          int64_t axis, bool last);
+NNRT_ARG(f32, float)
+NNRT_ARG(i32, int32_t)
+NNRT_ARG(i64, int64_t)
+#undef NNRT_ARG
 int nnrt_cumsum_f32(float *y, const float *x, int64_t rank, const int64_t *shape, int64_t axis,
                     bool exclusive, bool reverse);
 int nnrt_cumsum_i32(int32_t *y, const int32_t *x, int64_t rank, const int64_t *shape, int64_t axis,

@@ -29,34 +29,36 @@ int nnrt_sum_squares_f32(float *y, const float *x, int64_t n) {
 }
 
 // Does x come before the best so far?  A NaN comes before every number.
-static inline bool better(float x, float best, float sign, bool last) {
-  if (x != x) return best == best || last;
-  return x * sign > best * sign || (last && x == best);
-}
-
-static int arg(int64_t *y, const float *x, Axis a, float sign, bool last) {
-  int threads = threads_for(a.outer * a.n * a.inner);
-#pragma omp parallel for collapse(2) num_threads(threads)
-  for (int64_t o = 0; o < a.outer; o++)
-    for (int64_t i = 0; i < a.inner; i++) {
-      const float *from = x + o * a.n * a.inner + i;
-      int64_t at = 0;
-      for (int64_t j = 1; j < a.n; j++)
-        if (better(from[j * a.inner], from[at * a.inner], sign, last)) at = j;
-      y[o * a.inner + i] = at;
-    }
-  return NNRT_OK;
-}
-
-int nnrt_arg_max_f32(int64_t *y, const float *x, int64_t rank, const int64_t *shape, int64_t axis,
-                     bool last) {
-  return arg(y, x, axis_of(rank, shape, axis), 1.0f, last);
-}
-
-int nnrt_arg_min_f32(int64_t *y, const float *x, int64_t rank, const int64_t *shape, int64_t axis,
-                     bool last) {
-  return arg(y, x, axis_of(rank, shape, axis), -1.0f, last);
-}
+#define ARG(type, T)                                                                               \
+  static inline bool better_##type(T x, T best, bool most, bool last) {                            \
+    if (x != x) return best == best || last;                                                       \
+    return (most ? x > best : x < best) || (last && x == best);                                    \
+  }                                                                                                \
+  static int arg_##type(int64_t *y, const T *x, Axis a, bool most, bool last) {                    \
+    int threads = threads_for(a.outer * a.n * a.inner);                                            \
+    _Pragma("omp parallel for collapse(2) num_threads(threads)") for (int64_t o = 0; o < a.outer;  \
+                                                                      o++) for (int64_t i = 0;     \
+                                                                                i < a.inner;       \
+                                                                                i++) {             \
+      const T *from = x + o * a.n * a.inner + i;                                                   \
+      int64_t at = 0;                                                                              \
+      for (int64_t j = 1; j < a.n; j++)                                                            \
+        if (better_##type(from[j * a.inner], from[at * a.inner], most, last)) at = j;              \
+      y[o * a.inner + i] = at;                                                                     \
+    }                                                                                              \
+    return NNRT_OK;                                                                                \
+  }                                                                                                \
+  int nnrt_arg_max_##type(int64_t *y, const T *x, int64_t rank, const int64_t *shape,              \
+                          int64_t axis, bool last) {                                               \
+    return arg_##type(y, x, axis_of(rank, shape, axis), true, last);                               \
+  }                                                                                                \
+  int nnrt_arg_min_##type(int64_t *y, const T *x, int64_t rank, const int64_t *shape,              \
+                          int64_t axis, bool last) {                                               \
+    return arg_##type(y, x, axis_of(rank, shape, axis), false, last);                              \
+  }
+ARG(f32, float)
+ARG(i32, int32_t)
+ARG(i64, int64_t)
 
 // ACC: sums of integers wrap around
 #define CUMSUM(name, type, acc_type)                                                               \

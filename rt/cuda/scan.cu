@@ -16,58 +16,70 @@ enum { LARGE = 4 * BLOCK };
 
 // -- Places
 
-struct Best {
-  float x;
+template <class T> struct Best {
+  T x;
   int64_t at; // -1: nothing yet
 };
 
-// Whether a comes before b; `sign` 1 for the largest, -1 for the smallest.  A NaN comes before
+// Whether a comes before b: of the largest with `most`, else of the smallest.  A NaN comes before
 // every number; of equal ones the first, or with `last` the last.
-static __device__ inline bool better(Best a, Best b, float sign, bool last) {
+template <class T>
+static __device__ inline bool better(Best<T> a, Best<T> b, bool most, bool last) {
   if (a.at < 0 || b.at < 0) return b.at < 0;
   bool a_nan = a.x != a.x, b_nan = b.x != b.x;
   if (a_nan != b_nan) return a_nan;
-  if (!a_nan && a.x != b.x) return a.x * sign > b.x * sign;
+  if (!a_nan && a.x != b.x) return most ? a.x > b.x : a.x < b.x;
   return last ? a.at > b.at : a.at < b.at;
 }
 
-static __device__ inline Best warp_best(Best best, float sign, bool last) {
+static __device__ inline float shuffled(float x, int d) {
+  return __shfl_xor_sync(0xffffffffu, x, d);
+}
+static __device__ inline int32_t shuffled(int32_t x, int d) {
+  return __shfl_xor_sync(0xffffffffu, x, d);
+}
+static __device__ inline int64_t shuffled(int64_t x, int d) {
+  return (int64_t)__shfl_xor_sync(0xffffffffu, (long long)x, d);
+}
+
+template <class T> static __device__ inline Best<T> warp_best(Best<T> best, bool most, bool last) {
   for (int d = WARP / 2; d > 0; d /= 2) {
-    float x = __shfl_xor_sync(0xffffffffu, best.x, d);
-    long long at = __shfl_xor_sync(0xffffffffu, (long long)best.at, d);
-    Best other = {x, (int64_t)at};
-    if (better(other, best, sign, last)) best = other;
+    T x = shuffled(best.x, d);
+    Best<T> other = {x, shuffled(best.at, d)};
+    if (better(other, best, most, last)) best = other;
   }
   return best;
 }
 
+template <class T>
 static __global__ void __launch_bounds__(LARGE)
-    arg_rows(int64_t *y, const float *x, int64_t m, int64_t n, float sign, bool last) {
-  __shared__ Best part[WARP];
+    arg_rows(int64_t *y, const T *x, int64_t m, int64_t n, bool most, bool last) {
+  __shared__ Best<T> part[WARP];
   for (int64_t row = blockIdx.x; row < m; row += gridDim.x) {
-    Best best = {0, -1};
+    Best<T> best = {0, -1};
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-      Best here = {x[row * n + i], i};
-      if (better(here, best, sign, last)) best = here;
+      Best<T> here = {x[row * n + i], i};
+      if (better(here, best, most, last)) best = here;
     }
-    best = warp_best(best, sign, last);
+    best = warp_best(best, most, last);
     __syncthreads();
     if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = best;
     __syncthreads();
     if (threadIdx.x > 0) continue;
     for (int i = 1; i < (int)(blockDim.x / WARP); i++)
-      if (better(part[i], best, sign, last)) best = part[i];
+      if (better(part[i], best, most, last)) best = part[i];
     y[row] = best.at;
   }
 }
 
-static __global__ void arg_columns(int64_t *y, const float *x, Axis a, float sign, bool last) {
+template <class T>
+static __global__ void arg_columns(int64_t *y, const T *x, Axis a, bool most, bool last) {
   for (int64_t c = first_thread(); c < a.outer * a.inner; c += all_threads()) {
-    const float *from = x + c / a.inner * a.n * a.inner + c % a.inner;
-    Best best = {0, -1};
+    const T *from = x + c / a.inner * a.n * a.inner + c % a.inner;
+    Best<T> best = {0, -1};
     for (int64_t j = 0; j < a.n; j++) {
-      Best here = {from[j * a.inner], j};
-      if (better(here, best, sign, last)) best = here;
+      Best<T> here = {from[j * a.inner], j};
+      if (better(here, best, most, last)) best = here;
     }
     y[c] = best.at;
   }
@@ -78,23 +90,26 @@ static int threads_of(int64_t n) {
   return (int)least(LARGE, ceil_div(n, WARP) * WARP);
 }
 
-static int arg(int64_t *y, const float *x, Axis a, float sign, bool last) {
+template <class T> static int arg(int64_t *y, const T *x, Axis a, bool most, bool last) {
   if (a.outer * a.n * a.inner == 0) return NNRT_OK;
   if (a.inner > 1)
-    return launch(arg_columns, blocks_for(a.outer * a.inner), BLOCK, 0, y, x, a, sign, last);
-  return launch(arg_rows, blocks_for_rows(a.outer, 1), threads_of(a.n), 0, y, x, a.outer, a.n, sign,
-                last);
+    return launch(arg_columns<T>, blocks_for(a.outer * a.inner), BLOCK, 0, y, x, a, most, last);
+  return launch(arg_rows<T>, blocks_for_rows(a.outer, 1), threads_of(a.n), 0, y, x, a.outer, a.n,
+                most, last);
 }
 
-int nnrt_arg_max_f32(int64_t *y, const float *x, int64_t rank, const int64_t *shape, int64_t axis,
-                     bool last) {
-  return arg(y, x, axis_of(rank, shape, axis), 1.0f, last);
-}
-
-int nnrt_arg_min_f32(int64_t *y, const float *x, int64_t rank, const int64_t *shape, int64_t axis,
-                     bool last) {
-  return arg(y, x, axis_of(rank, shape, axis), -1.0f, last);
-}
+#define ARG(type, T)                                                                               \
+  int nnrt_arg_max_##type(int64_t *y, const T *x, int64_t rank, const int64_t *shape,              \
+                          int64_t axis, bool last) {                                               \
+    return arg(y, x, axis_of(rank, shape, axis), true, last);                                      \
+  }                                                                                                \
+  int nnrt_arg_min_##type(int64_t *y, const T *x, int64_t rank, const int64_t *shape,              \
+                          int64_t axis, bool last) {                                               \
+    return arg(y, x, axis_of(rank, shape, axis), false, last);                                     \
+  }
+ARG(f32, float)
+ARG(i32, int32_t)
+ARG(i64, int64_t)
 
 // -- Running sums.  Acc: double for floats; sums of integers wrap around.
 

@@ -233,6 +233,19 @@ def parameters():
          weight("cw", 4)], opset=13)
 
 
+def constant_weights():
+    """Weights in Constant nodes, as paddle2onnx writes them; the scale and the shape are none."""
+    def held(name, array):
+        return helper.make_node("Constant", [], [name], name=f"/{name}", value=numpy_helper.from_array(array, "inner"))
+
+    numbers = np.arange(1, 25, dtype=np.float32)
+    return produced_by(model(
+        [held("w", numbers[:8].reshape(2, 4)), held("b", numbers[:2]), held("f", numbers[:6].reshape(2, 3)),
+         held("bias", numbers[:3]), held("scale", numbers[:3]), node("Gemm", "x w b", "h", "/gemm", transB=1),
+         node("MatMul", "h f", "m", "/matmul"), node("Add", "m bias", "a", "/add"), node("Mul", "a scale", "y", "/mul")],
+        [value("x", ["batch", 4])], "y"), "paddle2onnx")
+
+
 def sequences():
     """split(2, dim=1) and chunk() as PyTorch's exporter writes them, and every other operator of sequences."""
     return model(
@@ -459,11 +472,13 @@ def main():
     os.makedirs(HERE, exist_ok=True)
     for f in (mlp, unsorted, no_opset, domains, initializer_inputs, dead, function, branch, shape_chain,
               positions, forms, forms_13, types, too_large, named_twice, own_names, told, origins, parameters,
-              sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown, data_dependent,
+              constant_weights, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown,
+              data_dependent,
               condition, recursion, dims, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
               deep, merged, attribute):
         save(f.__name__, f())
     legit = "_native_batch_norm_legit_functional.default](args = (%x, %g, [%b, (%c)], %mean, %var, True, 0.1, 1e-05"
+    save("constant_nodes_of_pytorch", produced_by(constant_weights(), "pytorch"))
     save("untied", untied("onnx::MatMul_6"))
     save("untied_twice", untied("onnx::MatMul_6", 2))
     save("untied_folded", untied("val_0", e_weight=(KIND, "PARAMETER"), val_0=(SOURCES, "['e.weight']")))
