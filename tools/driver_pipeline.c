@@ -60,10 +60,19 @@ static const char *shard_options(Arena *a, const Settings *s, const Choice *c) {
                     s->explain ? str_format(a, " explain=%s", quoted(a, s->explain)) : "");
 }
 
+// The patterns of --freeze that are of rows, or the others.
+static const char *frozen(Arena *a, const Settings *s, bool rows) {
+  StrBuf b = {.arena = a};
+  for (int i = 0; i < s->freeze.n; i++)
+    if ((str_row_glob(s->freeze.at[i]) > 0) == rows)
+      strbuf_addf(&b, "%s%s", b.n ? "," : "", s->freeze.at[i]);
+  return b.n ? b.at : NULL;
+}
+
 static const char *autodiff_options(Arena *a, const Settings *s, const Choice *c) {
   StrBuf b = {.arena = a};
   strbuf_add(&b, "");
-  if (s->freeze.n) strbuf_addf(&b, " freeze=%s", quoted(a, joined(a, &s->freeze, ",")));
+  if (frozen(a, s, false)) strbuf_addf(&b, " freeze=%s", quoted(a, frozen(a, s, false)));
   if (s->detach.n) strbuf_addf(&b, " detach=%s", quoted(a, joined(a, &s->detach, ",")));
   // As torch.amp.GradScaler begins; bf16 has the range of f32.
   if (!strcmp(s->dtype, "f16")) strbuf_add(&b, " scale=65536");
@@ -74,6 +83,7 @@ static const char *autodiff_options(Arena *a, const Settings *s, const Choice *c
 static const char *optimizer_options(Arena *a, const Settings *s) {
   StrBuf b = {.arena = a};
   strbuf_addf(&b, "(name=%s clip=%.17g", quoted(a, s->optimizer), s->clip_norm);
+  if (frozen(a, s, true)) strbuf_addf(&b, " rows=%s", quoted(a, frozen(a, s, true)));
   if (s->no_decay) strbuf_addf(&b, " no_decay=%s", quoted(a, s->no_decay));
   if (s->groups.n)
     strbuf_addf(&b, " groups=%s lr=%.17g", quoted(a, joined(a, &s->groups, ";")), s->lr);

@@ -89,7 +89,8 @@ static const Option options[] = {
         "micro-batches", 0, &settings.micro_batches, "M",
         "cut a batch in M, one after the other; where it is not given, the plan's file may say, "
         "and more are tried where the memory of --cluster is short"),
-    LIST("freeze", 0, &settings.freeze, "GLOB", "weights that stay as they are"),
+    LIST("freeze", 0, &settings.freeze, "GLOB",
+         "weights that stay as they are; NAME[ROW]: one row"),
     EXCEPT(
         "train", 0, &settings.freeze, "GLOB",
         "weights that are trained whatever the model says; of both options the last that matches "

@@ -89,3 +89,11 @@ void strbuf_addf(StrBuf *b, const char *fmt, ...) {
   va_end(args);
   strbuf_add_n(b, s, (size_t)n);
 }
+
+size_t str_row_glob(const char *pattern) {
+  size_t n = strlen(pattern), at = n;
+  if (n < 4 || pattern[n - 1] != ']') return 0;
+  for (at = n - 1; at > 0 && pattern[at - 1] >= '0' && pattern[at - 1] <= '9';)
+    at--;
+  return at < n - 1 && at > 1 && pattern[at - 1] == '[' ? at - 1 : 0;
+}

@@ -33,6 +33,7 @@
 // A loss that is not finite ends it as ever, since no scale can help there.
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/table.h"
@@ -46,6 +47,7 @@
 typedef struct Gradient {
   Value *weight, *gradient;
   const ParamGroup *group;
+  Value *frozen; // true in rows that stay as they are, as the weight; or NULL
 } Gradient;
 
 typedef struct Optimizer {
@@ -65,6 +67,15 @@ typedef struct Optimizer {
 
 // -- Gradients -------------------------------------------------------------------------------
 
+static Value *binary(Builder *b, OpKind kind, Value *x, Value *y) {
+  return build(b, kind, IN(x, y), NO_ATTRS);
+}
+
+// `weight` is where the only weight is from that it is about, or NULL.
+static Origin origin_of_update(const Optimizer *p, const Loc *weight) {
+  return (Origin){.loc = loc_from(p->g->module->arena, weight, "update"), .part = PART_update};
+}
+
 static bool is_gradient(const Result *r) {
   return r->label && str_starts(r->label, "grad:");
 }
@@ -80,7 +91,7 @@ static bool take_gradients(Optimizer *p) {
     Value *weight = table_find(params, ROLE_weight, r->label + strlen("grad:"));
     if (!weight || weight->type != r->use.value->type)
       return diag_error(p->b.d, NULL, "output '%s' is not the gradient of a weight", r->label);
-    Gradient gradient = {weight, r->use.value, param_group_of(&p->groups, weight)};
+    Gradient gradient = {weight, r->use.value, param_group_of(&p->groups, weight), NULL};
     vec_push(p->scratch, &p->gradients, gradient);
   }
   graph_erase_results(g, is_gradient);
@@ -119,6 +130,66 @@ static void take_factor(Optimizer *p) {
   p->factor = factor;
 }
 
+// -- Frozen rows -----------------------------------------------------------------------------
+
+// "NAME[ROW]": whether NAME matches the weight, and the row.
+static bool names_row(const char *text, const Value *w, int64_t *out_row, Arena *a) {
+  size_t n = str_row_glob(text);
+  *out_row = n ? strtoll(text + n + 1, NULL, 10) : 0;
+  return n && str_glob(str_copy_n(a, text, n), w->label);
+}
+
+// True in that row.
+static Value *row_mask(Optimizer *p, const Value *w, int64_t row) {
+  Builder *b = &p->b;
+  const Type *t = w->type;
+  int64_t one[MAX_RANK], dim[MAX_RANK], low[MAX_RANK] = {row};
+  for (int i = 0; i < t->rank; i++)
+    one[i] = dim[i] = 1;
+  dim[0] = t->dim[0];
+  Value *here = build_fill(b, DT_f32, t->rank, one, 1);
+  Value *rows = build(b, OP_pad, IN(here),
+                      ATTRS(a_list("low", low, t->rank), a_list("shape", dim, t->rank),
+                            a_s("mode", "constant"), a_f("value", 0)));
+  Value *half = build_fill(b, DT_f32, t->rank, dim, 0.5);
+  return build_broadcast(b, binary(b, OP_greater, rows, half), t->rank, t->dim);
+}
+
+// `rows`: as --freeze has them, "emb.weight[1],*.table[0]".  Their gradients are zero, which the
+// norm of all sees, too.
+static bool freeze_rows(Optimizer *p, const char *rows) {
+  for (const char *at = rows; at && *at;) {
+    size_t n = strcspn(at, ",");
+    const char *text = str_copy_n(p->scratch, at, n);
+    bool found = false;
+    for (int i = 0; i < p->gradients.n; i++) {
+      Gradient *g = &p->gradients.at[i];
+      const Type *t = g->weight->as ? g->weight->as : g->weight->type;
+      int64_t row;
+      if (!names_row(text, g->weight, &row, p->scratch)) continue;
+      found = true;
+      if (t->rank < 1 || row >= t->dim[0] || t->dim[0] != g->weight->type->dim[0])
+        return diag_error(p->b.d, g->weight->loc, "--freeze '%s': %s is no table with such a row",
+                          text, type_text(p->scratch, t));
+      p->b.origin = origin_of_update(p, g->weight->loc);
+      Value *mask = row_mask(p, g->weight, row);
+      g->frozen = g->frozen ? binary(&p->b, OP_or, g->frozen, mask) : mask;
+    }
+    if (!found) diag_warning(p->b.d, NULL, "--freeze '%s' matches no weight that is trained", text);
+    at += n + (at[n] == ',');
+  }
+  for (int i = 0; i < p->gradients.n && !p->b.failed; i++) {
+    Gradient *g = &p->gradients.at[i];
+    if (!g->frozen) continue;
+    const Type *t = g->gradient->type;
+    p->b.origin = origin_of_update(p, g->weight->loc);
+    Value *zero = build_fill(&p->b, t->dtype, t->rank, t->dim, 0);
+    g->gradient = build(&p->b, OP_where, IN(g->frozen, zero, g->gradient), NO_ATTRS);
+  }
+  p->b.origin = p->origin;
+  return !p->b.failed;
+}
+
 // -- Scalars ---------------------------------------------------------------------------------
 
 // The scalar of this label; a weight of the model may have the same name.
@@ -130,15 +201,6 @@ static Value *scalar(Optimizer *p, const char *label, DType dtype) {
   v->label = str_copy(p->g->module->arena, label);
   table_add(p->params, ROLE_scalar, v->label, v);
   return v;
-}
-
-static Value *binary(Builder *b, OpKind kind, Value *x, Value *y) {
-  return build(b, kind, IN(x, y), NO_ATTRS);
-}
-
-// `weight` is where the only weight is from that it is about, or NULL.
-static Origin origin_of_update(const Optimizer *p, const Loc *weight) {
-  return (Origin){.loc = loc_from(p->g->module->arena, weight, "update"), .part = PART_update};
 }
 
 // The L2 norm of all gradients together, in f32.
@@ -292,6 +354,8 @@ static bool update_all(Optimizer *p) {
     Value *states[MAX_STATES];
     p->b.origin = origin_of_update(p, g->weight->loc);
     Value *updated = update_one(p, g, states);
+    if (updated && g->frozen)
+      updated = build(&p->b, OP_where, IN(g->frozen, g->weight, updated), NO_ATTRS);
     if (!updated) return false;
     graph_update(p->g, g->weight, updated);
   }
@@ -336,6 +400,7 @@ bool pass_optimizer(Module *m, const PassOptions *o, Diag *d) {
     return diag_error(d, NULL, "the loss's scale cannot grow every %lld steps", (long long)growth);
   p.loss_scale = find_loss_scale(p.g);
   take_factor(&p);
+  if (!freeze_rows(&p, opt_str(o, "rows"))) return false;
   if (!make_gscale(&p, clip, growth) || !update_all(&p)) return false;
   update_statistics(p.g);
   // A dead product must not wait for the factor in every micro-batch.
