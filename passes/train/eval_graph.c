@@ -19,7 +19,8 @@
 //     loss.sum.K, loss.count.K   a quotient of the sums of both over all batches; the count is 1 of
 //                                terms that read no rows, as a regularizer does
 //     accuracy(OUT).right, .wrong   counts that the loss pass has made
-//     loss.batch                 terms that couple the rows of a batch: their mean over whole batches
+//     loss.batch                 instead of them all, where a term couples the rows of a batch: the
+//                                mean over whole batches
 
 #include <inttypes.h>
 
@@ -95,10 +96,14 @@ static int64_t batch_size(const Graph *g) {
   return 1;
 }
 
-// By value id; sharding along time alone finds it.
+// By value id; sharding along time alone finds it, in as many slices as can be: a plan may have cut
+// the model in pieces of several rows.
 static Rows *find_rows(const Parts *p) {
   Rows *rows = arena_array(p->scratch, Rows, p->g->n_values);
-  Module *copy = graph_alone(p->g, batch_size(p->g), "");
+  Module *copy = NULL;
+  int64_t batch = batch_size(p->g);
+  for (int64_t n = batch; n > 1 && !copy; n--)
+    if (batch % n == 0) copy = graph_alone(p->g, n, "");
   const Op *same = copy ? copy->graphs->first : NULL;
   for_each_op(op, p->g) {
     for (int i = 0; i < op->n_out; i++) {
@@ -136,7 +141,8 @@ static void add_quotient(Parts *p, Value *sum, Value *count) {
   add(&p->b, &p->sum[k], sum);
 }
 
-static void add_term(Parts *p, const LossTerm *t, const Rows *rows, int64_t n_values) {
+// False where the term couples the rows of the batch, or there are too many counts.
+static bool add_term(Parts *p, const LossTerm *t, const Rows *rows, int64_t n_values) {
   Builder *b = &p->b;
   Value *count = divisor(t->factor), *x = build_scale(b, as_number(b, t->start), t->by);
   Rows is = rows[t->start->id];
@@ -148,7 +154,8 @@ static void add_term(Parts *p, const LossTerm *t, const Rows *rows, int64_t n_va
   else if (is == ROWS_sum && counted && p->n_quotients < MAX_QUOTIENTS)
     add_quotient(p, x, as_number(b, count));
   else
-    add(b, &p->batch, t->factor ? build(b, OP_mul, IN(x, t->factor), NO_ATTRS) : x);
+    return false;
+  return true;
 }
 
 static bool split_loss(Parts *p, Value *loss) {
@@ -159,10 +166,12 @@ static bool split_loss(Parts *p, Value *loss) {
   if (rows[loss->id] == ROWS_sum) p->mean = loss;
   if (rows[loss->id] == ROWS_sum) return true;
   LossTerms terms = find_loss_terms(&p->b, loss, p->varied, p->scratch);
-  for (int i = 0; i < terms.n && !p->b.failed; i++)
-    add_term(p, &terms.at[i], rows, n_values);
-  if (p->constant && (p->batch || p->n_quotients == MAX_QUOTIENTS))
-    add(&p->b, &p->batch, p->constant);
+  bool apart = true;
+  for (int i = 0; i < terms.n && apart && !p->b.failed; i++)
+    apart = add_term(p, &terms.at[i], rows, n_values);
+  apart = apart && (!p->constant || p->n_quotients < MAX_QUOTIENTS);
+  if (!apart)
+    *p = (Parts){.g = p->g, .b = p->b, .batch = loss};
   else if (p->constant)
     add_quotient(p, p->constant, build_fill(&p->b, p->constant->type->dtype, 0, NULL, 1));
   return !p->b.failed;
