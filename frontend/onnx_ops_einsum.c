@@ -5,6 +5,7 @@
 //
 // Operands are taken from left to right, two at a time.  A name that nobody needs any more is
 // summed: within one operand by reduce_sum, across the two as the inner dimension of their product.
+// A name that stands twice in one operand is its diagonal.
 // Dimensions that "..." stands for get names of their own, counted from the last.
 
 #include <string.h>
@@ -63,8 +64,7 @@ static bool read_term(Sum *s, const char **at, int rank, int wide, Factor *t) {
         t->name[t->n++] = ELLIPSIS + in_dots - 1 - i;
       p += 2;
     } else if (*p != ' ') {
-      if (find(t, *p) >= 0)
-        return node_fail(s->node, "a name that stands twice in one operand is not supported");
+      if (find(t, *p) >= 0 && rank < 0) return bad_equation(s->node);
       t->name[t->n++] = *p;
     }
   }
@@ -82,6 +82,42 @@ static void drop_dim(Node *n, Factor *t, int i) {
     }
   t->n = rank;
   t->v = build_reshape(n->b, t->v, rank, dim);
+}
+
+// Of dimensions i < j, which have one name, the diagonal: "ii->i" takes every (n+1)-th element of n
+// rows of n.
+static void take_diagonal(Node *n, Factor *t, int i, int j) {
+  int64_t perm[MAX_RANK], dim[MAX_RANK], start[MAX_RANK] = {0}, step[MAX_RANK];
+  int64_t size = t->v->type->dim[i];
+  int rank = 0, name = t->name[i];
+  for (int k = 0; k < t->n; k++) {
+    if (k == i || k == j) continue;
+    perm[rank] = k;
+    dim[rank] = t->v->type->dim[k];
+    step[rank] = 1;
+    t->name[rank++] = t->name[k];
+  }
+  perm[rank] = i;
+  perm[rank + 1] = j;
+  t->v = build_transpose(n->b, t->v, perm);
+  dim[rank] = size * size;
+  step[rank] = size + 1;
+  t->v = build_reshape(n->b, t->v, rank + 1, dim);
+  dim[rank] = size;
+  t->name[rank] = name;
+  t->n = rank + 1;
+  t->v = build(n->b, OP_slice, IN(t->v),
+               ATTRS(a_list("starts", start, t->n), a_list("steps", step, t->n),
+                     a_list("shape", dim, t->n)));
+}
+
+static void take_diagonals(Node *n, Factor *t) {
+  for (int j = t->n - 1; j > 0; j--) {
+    int i = find(t, t->name[j]);
+    if (i == j || !t->v) continue;
+    take_diagonal(n, t, i, j);
+    j = t->n; // they stand in another order now
+  }
 }
 
 // Sums what neither `other` nor `needed` has.
@@ -209,6 +245,8 @@ bool import_einsum(Node *n) {
     for (int k = term[i].n - 1; k >= 0; k--)
       if (term[i].v && term[i].v->type->dim[k] == 1 && s.size[term[i].name[k]] > 1)
         drop_dim(n, &term[i], k);
+  for (int i = 0; i < n->n_in; i++)
+    take_diagonals(n, &term[i]);
   int needed[N_NAMES] = {0};
   for (int i = 0; i < out.n; i++) {
     if (!s.times[out.name[i]]) return bad_equation(n);

@@ -62,16 +62,23 @@ static void check_eval_only(const Flags *f, bool evaluates) {
 static void check_metrics(const Flags *f, const NnrtProgram *p) {
   if (f->metric.n > MAX_METRICS) usage("--metric is given too often");
   for (int i = 0; i < f->metric.n; i++) {
-    const char *name = f->metric.list[i], *has = NULL;
+    const char *name = f->metric.list[i];
+    char *has = NULL;
     bool found = false;
     for (int k = 0; k < p->eval.n_tensors; k++) {
       const NnrtTensor *t = &p->eval.tensors[k];
       size_t n = strlen(t->name);
       if (t->role != NNRT_output || n < 6 || strcmp(t->name + n - 6, ".right") != 0) continue;
       found |= strlen(name) == n - 6 && strncmp(name, t->name, n - 6) == 0;
-      has = nnrt_must_format("%s%s%.*s", has ? has : "", has ? ", " : "", (int)n - 6, t->name);
+      char *longer =
+          nnrt_must_format("%s%s%.*s", has ? has : "", has ? ", " : "", (int)n - 6, t->name);
+      free(has);
+      has = longer;
     }
-    if (found && strlen(name) <= MAX_METRIC_NAME) continue;
+    if (found && strlen(name) <= MAX_METRIC_NAME) {
+      free(has);
+      continue;
+    }
     nnrt_say_error("there is no metric '%s'\nhint: this executable has %s", name,
                    has ? has
                        : "none: accuracy is of outputs that --loss classifies, in batches of "

@@ -689,13 +689,19 @@ static void find_outputs(const NnrtRank *r, const NnrtGraph *g, const char *cons
 
 static void find_eval_outputs(const NnrtRank *r, Outputs *out) {
   const Flag *metric = &r->run->flags.metric;
+  char made[2 * MAX_METRICS][MAX_METRIC_NAME + sizeof ".right"];
   const char *names[NNRT_ANSWERS];
   for (int i = 0; i < EVAL_right; i++)
     names[i] = eval_outputs[i];
   for (int i = 0; i < MAX_METRICS; i++) {
-    const char *name = i < metric->n ? metric->list[i] : "";
-    names[EVAL_right + i] = nnrt_must_format("%s.right", name);
-    names[EVAL_wrong + i] = nnrt_must_format("%s.wrong", name);
+    char *right = made[2 * i], *wrong = made[2 * i + 1];
+    *right = *wrong = 0; // no output has this name
+    if (i < metric->n) {
+      snprintf(right, sizeof made[0], "%s.right", metric->list[i]);
+      snprintf(wrong, sizeof made[0], "%s.wrong", metric->list[i]);
+    }
+    names[EVAL_right + i] = right;
+    names[EVAL_wrong + i] = wrong;
   }
   find_outputs(r, &r->program->eval, names, NNRT_ANSWERS, out);
 }

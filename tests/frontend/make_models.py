@@ -246,6 +246,11 @@ def constant_weights():
         [value("x", ["batch", 4])], "y"), "paddle2onnx")
 
 
+def diagonal():
+    """Einsum with a name that stands twice in one operand."""
+    return model([node("Einsum", "x w", "y", "/einsum", equation="bij,jj->bij")], [value("x", ["batch", 2, 3])], "y", [weight("w", 3, 3)])
+
+
 def sequences():
     """split(2, dim=1) and chunk() as PyTorch's exporter writes them, and every other operator of sequences."""
     return model(
@@ -472,7 +477,7 @@ def main():
     os.makedirs(HERE, exist_ok=True)
     for f in (mlp, unsorted, no_opset, domains, initializer_inputs, dead, function, branch, shape_chain,
               positions, forms, forms_13, types, too_large, named_twice, own_names, told, origins, parameters,
-              constant_weights, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown,
+              constant_weights, diagonal, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown,
               data_dependent,
               condition, recursion, dims, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
               deep, merged, attribute):

@@ -1,0 +1,117 @@
+"""Models whose inputs, outputs, weights and nodes are called anything train as the same model with plain names.
+
+    names.py [--models N] [--seed S]        12 of seed 1; a campaign takes more
+
+Names are drawn from words that nnaot, C and the runtime use themselves, punctuation, JSON, control characters and UTF-8, empty
+ones (of nodes) and long ones.  Each model is compiled, trained for two steps, saved and evaluated; --loss quotes the output.
+"""
+
+import argparse
+import pathlib
+import random
+import struct
+
+from common import NNAOT, check, compile_in_a_hurry, finish, read_log, run, scratch
+
+WORDS = ["step", "seed", "lr", "loss", "labels", "target", "grad_norm", "loss_scale", "accuracy(y).right", "x", "int", "float", "main",
+         "return", "NULL", "r", "RUN", "F", "P0", "V1", "update", "input", "output", "weight", "train", "eval", "grad:w", "w.exp_avg",
+         "a, b", "mse(y)", "1e5", "0.5*y", 'say "y"', "back\\slash", "'", "{}", '{"a": [1]}', "%s%n", "$(true)", "`", "a\tb", "a\nb",
+         "\x1b[31m", "größe", "名前", "🎲", "/a/b", "..", "a::b", "x[0]", "*", "#", "=", "n=1", "+", " ", "  y  ", "y y", "-o", "--help",
+         "w" * 300]
+
+
+# -- ONNX, without a package -----------------------------------------------------------------------
+
+def varint(n):
+    out = b""
+    while n > 127:
+        out += bytes([n & 127 | 128])
+        n >>= 7
+    return out + bytes([n])
+
+
+def field(number, value):
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    value = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def value_info(name, dims):
+    shape = b"".join(field(1, field(2, d) if isinstance(d, str) else field(1, d)) for d in dims)
+    return field(1, name) + field(2, field(1, field(1, 1) + field(2, shape)))
+
+
+def tensor(name, dims, numbers):
+    return b"".join(field(1, d) for d in dims) + field(2, 1) + field(8, name) + field(9, struct.pack(f"<{len(numbers)}f", *numbers))
+
+
+def node(op, inputs, outputs, name):
+    return b"".join(field(1, i) for i in inputs) + b"".join(field(2, o) for o in outputs) + field(3, name) + field(4, op)
+
+
+def model(n):
+    """tanh(x w) v, whose names are n."""
+    graph = (field(1, node("MatMul", [n["x"], n["w"]], [n["h"]], n["node 1"]))
+             + field(1, node("Tanh", [n["h"]], [n["t"]], n["node 2"]))
+             + field(1, node("MatMul", [n["t"], n["v"]], [n["y"]], n["node 1"] if n["same"] else n["node 3"]))
+             + field(2, n["graph"]) + field(5, tensor(n["w"], [3, 4], [0.1 * (i - 5) for i in range(12)]))
+             + field(5, tensor(n["v"], [4, 2], [0.2 * (i - 3) for i in range(8)]))
+             + field(11, value_info(n["x"], [n["batch"], 3])) + field(12, value_info(n["y"], [n["batch"], 2])))
+    return field(1, 8) + field(7, graph) + field(8, field(1, "") + field(2, 17))
+
+
+PLAIN = {k: k for k in ("x", "w", "v", "h", "t", "y", "graph", "batch", "node 1", "node 2", "node 3")} | {"same": False}
+
+
+def draw(rng):
+    """Values have different names, and none that is empty; nodes may have any."""
+    words = rng.sample(WORDS, 6)
+    names = dict(zip(("x", "w", "v", "h", "t", "y"), words))
+    return names | {k: rng.choice(WORDS + [""]) for k in ("graph", "node 1", "node 2", "node 3")} | {
+        "batch": rng.choice([w for w in WORDS if "=" not in w]), "same": rng.random() < 0.5}
+
+
+def npy(path, numbers, shape):
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() +
+                     struct.pack(f"<{len(numbers)}f", *numbers))
+
+
+def losses(folder, names, cut):
+    (folder / "m.onnx").write_bytes(model(names))
+    quoted = names["y"].replace("\\", "\\\\").replace('"', '\\"')
+    target = "target" if names["x"] != "target" else "wanted"
+    loss = f'mse("{quoted}")' if target == "target" else f'mse("{quoted}",target=wanted)'
+    run(NNAOT, folder / "m.onnx", "--batch", 4, "--loss", loss, "--optimizer", "adamw", *cut, "-o", folder / "m")
+    log = folder / "log.jsonl"
+    log.unlink(missing_ok=True)
+    data = [("input", names["x"], "x.npy"), ("input", target, "t.npy"), ("eval-input", names["x"], "x.npy"),
+            ("eval-input", target, "t.npy")]
+    run(folder / "m", *(f for flag, name, file in data for f in (f"--{flag}", f"{name}={folder}/{file}")), "--steps", 2, "--log", log,
+        "--save", folder / "w.safetensors", "--export", folder / "out.onnx")
+    lines = read_log(log)
+    return [l["loss"] for l in lines] + [l["grad_norm"] for l in lines] + [lines[-1]["eval_loss"]]
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--models", type=int, default=12)
+    p.add_argument("--seed", type=int, default=1)
+    a = p.parse_args()
+    rng = random.Random(a.seed)
+    cuts = [[], ["-g", 2, "--plan", "dp"], ["-g", 2, "--plan", "tp", "--micro-batches", 2], ["-g", 2, "--plan", "zero3"]]
+    with scratch() as folder:
+        folder = pathlib.Path(folder)
+        compile_in_a_hurry(folder)
+        npy(folder / "x.npy", [0.1 * (i % 7 - 3) for i in range(24)], (8, 3))
+        npy(folder / "t.npy", [0.1 * (i % 5 - 2) for i in range(16)], (8, 2))
+        want = [losses(folder, PLAIN, cut) for cut in cuts]
+        for i in range(a.models):
+            names = draw(rng)
+            got = losses(folder, names, cuts[i % len(cuts)])
+            check(f"names {names}", got == want[i % len(cuts)], got, want[i % len(cuts)])
+    finish()
+
+
+main()
