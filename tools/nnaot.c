@@ -249,6 +249,14 @@ static void warn_of_batch_norms(const OnnxFindings *found, Diag *d) {
   diag_hint(d, "--train-mode takes the statistics of each batch, as module.train() does");
 }
 
+// Which attention is one op, and why some is not: of a copy, as passes will find it.
+static void say_recognised(const Module *m, Diag *d) {
+  Module *copy = module_clone(m);
+  PipelineOptions run = {.bisect_limit = -1};
+  if (m->phase == PHASE_typed) pipeline_run(copy, "simplify,raise(say=true)", &run, d);
+  module_free(copy);
+}
+
 static bool compile(const Settings *s, Arena *a, Diag *d) {
   Target target = s->backend.target.target;
   bool annotated = false;
@@ -279,6 +287,8 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
 
   // What the model says itself of devices, where that is to be followed.
   bool ok = take_annotations(s, c.m, annotated, &said, a, d);
+
+  if (ok && s->verbose && !s->pipeline) say_recognised(c.m, d);
 
   // Count what repeats in it, as long as it is as it was imported.
   if (ok && (s->summary || s->emit == EMIT_plan)) summary_before(&c.summary, c.m);

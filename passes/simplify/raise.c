@@ -11,6 +11,8 @@
 //
 // It wants a simplified module: there a mean is reduce_sum and scale, x*x is square, and numbers
 // that the program knows stand in attributes.
+//
+// With say=true notes tell how much attention there is, and why some of it stays products.
 
 #include "raise.h"
 #include "pass.h"
@@ -33,6 +35,7 @@ static const struct {
 static int raise_all(Raise *r, RaiseFn *raise) {
   Builder *b = &r->b;
   int n = 0;
+  r->missed.n = 0;
   for (Op *op = b->g->first, *next; op && !b->failed; op = next) {
     next = op->next; // all that the pattern is made of stands before its root
     b->at = op;
@@ -44,15 +47,33 @@ static int raise_all(Raise *r, RaiseFn *raise) {
   return n;
 }
 
+static int count_attention(const Graph *g) {
+  int n = 0;
+  for_each_op(op, g)
+    n += op->kind == OP_attention;
+  return n;
+}
+
+static void say_attention(const Raise *r, Diag *d) {
+  int n = count_attention(r->b.g);
+  if (n) diag_note(d, NULL, "%d attention%s recognised", n, n == 1 ? " is" : "s are");
+  for (int i = 0; i < r->missed.n; i++)
+    diag_note(d, r->missed.at[i].loc, "this attention is not recognised: %s", r->missed.at[i].why);
+}
+
 bool pass_raise(Module *m, const PassOptions *o, Diag *d) {
   for_each_graph(g, m) {
     Raise r = {.b = {.g = g, .d = d}, .scratch = opt_scratch(o)};
     drop_dead(g);
     // Where one was, another may be closed that was not.
-    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
+    Raise attention = r;
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
       for (int n; (n = raise_all(&r, patterns[i].raise)) > 0; drop_dead(g))
         opt_stat(o, n, patterns[i].what);
+      if (patterns[i].raise == raise_attention) attention = r;
+    }
     if (r.b.failed) return false;
+    if (opt_bool(o, "say", false)) say_attention(&attention, d);
   }
   return true;
 }

@@ -59,9 +59,16 @@ typedef struct KnownMask {
 
 enum { HIDDEN = -10000 }; // a score this low is none: exp of it is 0
 
+// What looks like a pattern and is left as it is.
+typedef struct Missed {
+  const Loc *loc;
+  const char *why;
+} Missed;
+
 typedef struct Raise {
   Builder b;
   Arena *scratch;
+  Vec(Missed) missed;   // of the last walk
   Vec(KnownMask) masks; // layers share them, and they are large
 } Raise;
 

@@ -176,23 +176,64 @@ static Value *match_not_nan(Match *m, Value *v) {
   return p;
 }
 
+static bool missed(Raise *r, const Op *root, const char *why) {
+  Missed one = {root->loc, why};
+  vec_push(r->scratch, &r->missed, one);
+  return false;
+}
+
+// The op behind the probabilities that `root` multiplies, if they come from a softmax of a product.
+static const char *between(const Raise *r, const Op *root) {
+  const Value *v = root->in[0].value;
+  for (int depth = 0; v->def && depth < deep; depth++) {
+    const Op *op = v->def;
+    if (op->kind == OP_softmax)
+      return depth ? str_format(r->scratch, "there is %s between the softmax and the product",
+                                op_info[root->in[0].value->def->kind].name)
+                   : NULL;
+    if (op->n_in == 0) return NULL;
+    v = op->in[op->kind == OP_where ? 2 : 0].value;
+  }
+  return NULL;
+}
+
+// What stands between a softmax and the product of its scores, and is neither a scale nor a mask.
+static const char *before_softmax(const Raise *r, const Value *v) {
+  while (leads_to_product(v, deep) && v->def->kind != OP_matmul)
+    v = v->def->in[v->def->kind == OP_where ? 1 : 0].value;
+  if (!v->def || v->def->kind == OP_matmul) return "its mask has a form that is not known";
+  return str_format(r->scratch, "there is %s before the softmax", op_info[v->def->kind].name);
+}
+
 bool raise_attention(Raise *r, Op *root) {
   Builder *b = &r->b;
   if (root->kind != OP_matmul || attr_i(root, "trans_a")) return false;
   Match m = {0};
   match_op(&m, root->out[0], OP_matmul);
   Op *softmax = match_op(&m, match_not_nan(&m, root->in[0].value), OP_softmax);
-  if (!softmax) return false;
+  if (!softmax) {
+    const char *why = between(r, root);
+    return why ? missed(r, root, why) : false;
+  }
   const Type *t = softmax->out[0]->type;
   Scores s = {0};
-  if ((t->rank != 3 && t->rank != 4) || attr_i(softmax, "axis") != t->rank - 1 ||
-      !match_scores(&m, softmax->in[0].value, &s) || !match_closed(&m, root))
-    return false;
+  if (t->rank != 3 && t->rank != 4)
+    return missed(r, root, str_format(r->scratch, "its scores have %d dimensions", t->rank));
+  if (attr_i(softmax, "axis") != t->rank - 1)
+    return missed(r, root, "its softmax is not along the last dimension");
+  if (!match_scores(&m, softmax->in[0].value, &s))
+    return missed(r, root, before_softmax(r, softmax->in[0].value));
+  if (!match_closed(&m, root))
+    return missed(r, root, "its scores or probabilities are read elsewhere, too");
 
   // y has as many columns as v, and the products before it must have as many summands.
   Value *q = s.product->in[0].value;
   bool trans_q = attr_i(s.product, "trans_a");
-  if (q->type->dim[t->rank - 1 - trans_q] != root->out[0]->type->dim[t->rank - 1]) return false;
+  int64_t summed = q->type->dim[t->rank - 1 - trans_q];
+  if (summed != root->out[0]->type->dim[t->rank - 1])
+    return missed(r, root,
+                  str_format(r->scratch, "its keys are %lld long, and its values %lld",
+                             (long long)summed, (long long)root->out[0]->type->dim[t->rank - 1]));
   Value *k = s.product->in[1].value, *v = root->in[1].value;
   q = take_scale(b, &m, trans_q ? exchange(b, q) : q, &s.scale);
   k = take_scale(b, &m, k, &s.scale);
