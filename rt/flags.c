@@ -66,9 +66,8 @@ static void help(const char *program, const NnrtProgram *p) {
 }
 
 static _Noreturn void usage(const char *problem, const char *flag, const char *value) {
-  nnrt_say_error("--%s%s%s: %s\nhint: see --help", flag, value ? " " : "", value ? value : "",
-                 problem);
-  nnrt_ranks_refuse(2);
+  nnrt_ranks_refuse(2, "--%s%s%s: %s\nhint: see --help", flag, value ? " " : "", value ? value : "",
+                    problem);
 }
 
 static void set_flag(Flag *f, const Row *row, const char *value) {
@@ -118,9 +117,8 @@ static _Noreturn void refuse_unknown(const char *word) {
     best = rows[i].flag;
     least = distance;
   }
-  nnrt_say_error("there is no option '%.*s'\nhint: %s%s%ssee --help", (int)strcspn(word, "="), word,
-                 best ? "did you mean --" : "", best ? best : "", best ? "?  " : "");
-  nnrt_ranks_refuse(2);
+  nnrt_ranks_refuse(2, "there is no option '%.*s'\nhint: %s%s%ssee --help", (int)strcspn(word, "="),
+                    word, best ? "did you mean --" : "", best ? best : "", best ? "?  " : "");
 }
 
 void nnrt_flags_parse(Flags *f, int argc, char **argv, const NnrtProgram *p) {
@@ -138,8 +136,7 @@ void nnrt_flags_parse(Flags *f, int argc, char **argv, const NnrtProgram *p) {
     if (c == 'h') {
       f->help.given = true;
     } else if (c == ':') {
-      nnrt_say_error("'%s' needs a value\nhint: see --help", argv[optind - 1]);
-      nnrt_ranks_refuse(2);
+      nnrt_ranks_refuse(2, "'%s' needs a value\nhint: see --help", argv[optind - 1]);
     } else if (c == '?') {
       refuse_unknown(argv[optind - 1]);
     } else {
@@ -148,8 +145,7 @@ void nnrt_flags_parse(Flags *f, int argc, char **argv, const NnrtProgram *p) {
     }
   }
   if (optind < argc) {
-    nnrt_say_error("unexpected '%s'\nhint: see --help", argv[optind]);
-    nnrt_ranks_refuse(2);
+    nnrt_ranks_refuse(2, "unexpected '%s'\nhint: see --help", argv[optind]);
   }
   if (f->help.given) {
     help(argv[0], p);

@@ -20,15 +20,13 @@ static void check_program(const NnrtProgram *p) {
     const NnrtTensor *t =
         nnrt_tensor_lasts(e) ? nnrt_find_tensor(&p->train, e->role, e->name) : NULL;
     if (!nnrt_tensor_lasts(e) || (t && t->offset == e->offset && t->dtype == e->dtype)) continue;
-    nnrt_say_error("this executable is damaged: '%s' is not the same in training and evaluation",
-                   e->name);
-    nnrt_ranks_refuse(1);
+    nnrt_ranks_refuse(
+        1, "this executable is damaged: '%s' is not the same in training and evaluation", e->name);
   }
 }
 
 static _Noreturn void usage(const char *text) {
-  nnrt_say_error("%s\nhint: see --help", text);
-  nnrt_ranks_refuse(2);
+  nnrt_ranks_refuse(2, "%s\nhint: see --help", text);
 }
 
 static void check_eval_only(const Flags *f, bool evaluates) {
@@ -52,9 +50,9 @@ static void check_eval_only(const Flags *f, bool evaluates) {
   if (!evaluates) usage("--eval-only needs --eval-input");
   for (size_t i = 0; i < sizeof of_training / sizeof *of_training; i++)
     if (of_training[i].flag->given) {
-      nnrt_say_error("--%s has no effect with --eval-only, which trains nothing\nhint: see --help",
-                     of_training[i].name);
-      nnrt_ranks_refuse(2);
+      nnrt_ranks_refuse(
+          2, "--%s has no effect with --eval-only, which trains nothing\nhint: see --help",
+          of_training[i].name);
     }
 }
 
@@ -79,11 +77,10 @@ static void check_metrics(const Flags *f, const NnrtProgram *p) {
       free(has);
       continue;
     }
-    nnrt_say_error("there is no metric '%s'\nhint: this executable has %s", name,
-                   has ? has
-                       : "none: accuracy is of outputs that --loss classifies, in batches of "
-                         "up to 2^24 logits");
-    nnrt_ranks_refuse(2);
+    nnrt_ranks_refuse(2, "there is no metric '%s'\nhint: this executable has %s", name,
+                      has ? has
+                          : "none: accuracy is of outputs that --loss classifies, in batches of "
+                            "up to 2^24 logits");
   }
 }
 
@@ -111,14 +108,15 @@ static void check_flags(const Flags *f, const NnrtProgram *p) {
     for (size_t j = 0; j < i; j++)
       if (out[i].flag->given && out[j].flag->given &&
           nnrt_out_same(out[i].flag->s, out[j].flag->s)) {
-        nnrt_say_error("%s and %s are the same file: '%s'\nhint: see --help", out[j].name,
-                       out[i].name, out[i].flag->s);
-        nnrt_ranks_refuse(2);
+        nnrt_ranks_refuse(2, "%s and %s are the same file: '%s'\nhint: see --help", out[j].name,
+                          out[i].name, out[i].flag->s);
       }
 }
 
 static void compare_program(NnrtRun *run) {
-  Terms program = {0};
+  Terms program = {0}, understood = {0};
+  nnrt_terms_add(&understood, "the command line", "understood"); // see nnrt_ranks_refuse
+  nnrt_ranks_compare(run, &understood, "all ranks need the same flags", 2);
   nnrt_program_terms(run->program, &program);
   nnrt_ranks_compare(run, &program,
                      "all ranks run one executable, or those of one --split-ranks; see --describe",
@@ -169,29 +167,28 @@ static bool check_split(const NnrtRun *run, Why *w) {
              p->split_rank - 1, p->ranks);
 }
 
-static bool open_schedule(NnrtRun *run, Why *w) {
+// *io_status is what the process ends with after an error.
+static bool open_schedule(NnrtRun *run, int *io_status, Why *w) {
   const Flags *f = &run->flags;
   const NnrtProgram *p = run->program;
   if (!nnrt_schedule_parse(&run->schedule, p->lr_schedule, f->lr.given ? f->lr.f : p->lr, w))
     return false;
-  if (run->schedule.kind == SCHEDULE_constant && f->lr_steps.given) {
-    nnrt_say_error("--lr-steps has no effect: the learning rate is constant\n"
-                   "hint: --lr-schedule when compiling");
-    nnrt_end_job(2);
-  }
-  if (run->schedule.kind != SCHEDULE_constant && !f->steps.given && !f->epochs.given &&
-      !f->lr_steps.given) {
-    nnrt_say_error("the learning rate's schedule is %s: how many steps it goes on must be said\n"
-                   "hint: --steps N, --epochs N or --lr-steps N",
-                   p->lr_schedule);
-    nnrt_end_job(2);
-  }
-  if (run->schedule.kind != SCHEDULE_constant && run->schedule.min > run->schedule.lr) {
-    nnrt_say_error("the learning rate's schedule is %s: it cannot fall from %g to %g\n"
-                   "hint: a larger --lr, or a smaller min when compiling",
-                   p->lr_schedule, run->schedule.lr, run->schedule.min);
-    nnrt_end_job(2);
-  }
+  bool constant = run->schedule.kind == SCHEDULE_constant;
+  *io_status = 2;
+  if (constant && f->lr_steps.given)
+    return why(w, "--lr-steps has no effect: the learning rate is constant\n"
+                  "hint: --lr-schedule when compiling");
+  if (!constant && !f->steps.given && !f->epochs.given && !f->lr_steps.given)
+    return why(w,
+               "the learning rate's schedule is %s: how many steps it goes on must be said\n"
+               "hint: --steps N, --epochs N or --lr-steps N",
+               p->lr_schedule);
+  if (!constant && run->schedule.min > run->schedule.lr)
+    return why(w,
+               "the learning rate's schedule is %s: it cannot fall from %g to %g\n"
+               "hint: a larger --lr, or a smaller min when compiling",
+               p->lr_schedule, run->schedule.lr, run->schedule.min);
+  *io_status = 1;
   int64_t rows = run->data.rows;
   if (f->steps.given) {
     run->steps = f->steps.i;
@@ -206,10 +203,10 @@ static bool open_schedule(NnrtRun *run, Why *w) {
   return true;
 }
 
-static bool open_training(NnrtRun *run, Why *w) {
+static bool open_training(NnrtRun *run, int *io_status, Why *w) {
   const NnrtProgram *p = run->program;
   return nnrt_data_open(&run->data, p, &p->train, &run->flags.input, &run->flags.tokens, "", w) &&
-         open_schedule(run, w);
+         open_schedule(run, io_status, w);
 }
 
 static bool open_eval(NnrtRun *run, Why *w) {
@@ -278,18 +275,20 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
   if (connected) compare_started(&run);
   // Flags that all ranks have, so what is wrong with them is said by one.
   if (connected && !nnrt_in_use_possible(&run, &w)) nnrt_ranks_end(&run, w.text, 1);
+  int failure = 1;
   bool ok = connected && check_split(&run, &w) && (found || why(&w, "%s", missing.text)) &&
             nnrt_device_enough(&run, ranks_here > 0 ? ranks_here : 1, &w) &&
             nnrt_payload_open(p, &run.payload, &w) &&
-            (f->eval_only.given || open_training(&run, &w)) && open_eval(&run, &w) &&
+            (f->eval_only.given || open_training(&run, &failure, &w)) && open_eval(&run, &w) &&
             check_outputs(&run, &w) &&
             (!f->checkpoint_dir.given ||
              nnrt_checkpoint_open(&run.checkpoints, f->checkpoint_dir.s,
                                   f->keep.given && f->keep.i < 1 << 30 ? (int)f->keep.i : 3, &w));
-  if (!ok) {
+  if (!connected) {
     nnrt_say_error("%s", w.text);
     nnrt_end_job(1);
   }
+  nnrt_ranks_check(&run, ok ? 0 : failure, w.text);
   if (run.launch.rank == 0) {
     nnrt_data_say_converted(&run.data, "");
     nnrt_data_say_converted(&run.eval_data, "eval-");

@@ -5,8 +5,11 @@
 
 #include <omp.h>
 #include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "comm.h"
 #include "device.h"
@@ -70,13 +73,46 @@ bool nnrt_ranks_connect(NnrtRun *run, Why *w) {
   return nnrt_comm_open(&seat->rank, seat->way, seat->shared, w);
 }
 
-_Noreturn void nnrt_ranks_refuse(int status) {
-  static NnrtRun run = {.program = &nothing};
-  Why w;
-  // Not a word if even that fails: something was said already.
-  if (nnrt_launch_find(&run.launch, &w) && run.launch.kind == LAUNCH_mpi)
-    nnrt_ranks_connect(&run, &w);
+// Until it is said: a launcher ends all when one ends.
+static _Noreturn void end_together(NnrtRun *run, int status) {
+  NnrtRank *r = &process_seat.rank;
+  int64_t none = 0;
+  if (!alone(run)) {
+    nnrt_comm_do(r->comm,
+                 (Job){JOB_reduce, &r->comm->world, &none, &none, 1, NNRT_i64, .everyone = true});
+    nnrt_comm_close(r);
+  }
   nnrt_end_job(status);
+}
+
+// Processes of MPI connect, and tell the others in the place of the first terms that are compared.
+// Other launchers see that a process ends, and end the rest before it says the same.
+_Noreturn void nnrt_ranks_refuse(int status, const char *fmt, ...) {
+  static NnrtRun run = {.program = &nothing};
+  char text[1024];
+  Why w;
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(text, sizeof text, fmt, args);
+  va_end(args);
+  bool launched = nnrt_launch_find(&run.launch, &w) && run.launch.world > 1;
+  bool first = !launched || run.launch.rank == 0;
+  if (first) nnrt_say_error("%s", text);
+  if (!launched) nnrt_end_job(status);
+  if (run.launch.kind != LAUNCH_mpi) {
+    if (!first) sleep(1);
+    if (!first) nnrt_say_error("%s", text);
+    nnrt_end_job(status);
+  }
+  if (!nnrt_ranks_connect(&run, &w)) {
+    if (!first) nnrt_say_error("%s", text);
+    nnrt_end_job(status);
+  }
+  Terms mine = {0};
+  bool alike;
+  nnrt_terms_add(&mine, "the command line", "not understood: %.*s", (int)strcspn(text, "\n"), text);
+  if (nnrt_terms_compare(&process_seat.rank, &mine, &alike, &w)) nnrt_end_job(status);
+  end_together(&run, status); // where rank 0 understands its own, it says what is wrong
 }
 
 void nnrt_ranks_compare(NnrtRun *run, Terms *t, const char *hint, int status) {
@@ -95,15 +131,23 @@ void nnrt_ranks_compare(NnrtRun *run, Terms *t, const char *hint, int status) {
 }
 
 _Noreturn void nnrt_ranks_end(NnrtRun *run, const char *text, int status) {
-  NnrtRank *r = &process_seat.rank;
   if (run->launch.rank == 0) nnrt_say_error("%s", text);
-  if (!alone(run)) {
-    int64_t none = 0; // until it is said: a launcher ends all when one ends
-    nnrt_comm_do(r->comm,
-                 (Job){JOB_reduce, &r->comm->world, &none, &none, 1, NNRT_i64, .everyone = true});
-    nnrt_comm_close(r);
-  }
-  nnrt_end_job(status);
+  end_together(run, status);
+}
+
+void nnrt_ranks_check(NnrtRun *run, int status, const char *text) {
+  NnrtRank *r = &process_seat.rank;
+  int n = alone(run) ? 1 : r->ranks, mine = alone(run) ? 0 : r->rank, first = 0;
+  int64_t *failed = nnrt_must_alloc((size_t)n * sizeof *failed);
+  failed[mine] = status;
+  if (!alone(run)) nnrt_comm_sum(r, failed, n);
+  while (first < n && !failed[first])
+    first++;
+  if (first < n) status = (int)failed[first];
+  free(failed);
+  if (first == n) return;
+  if (first == mine) nnrt_say_error("%s", text);
+  end_together(run, status);
 }
 
 static int run_process(void) {

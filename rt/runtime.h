@@ -489,8 +489,13 @@ int nnrt_train(NnrtRank *r);
 bool nnrt_ranks_connect(struct NnrtRun *run, Why *w);
 // Collective: frees the terms, and ends the job with `status` if ranks differ in them.
 void nnrt_ranks_compare(struct NnrtRun *run, Terms *t, const char *hint, int status);
-// Ends a process that has not connected, once its launcher is sure to notice.
-_Noreturn void nnrt_ranks_refuse(int status);
+// Ends a process that has not connected, once its launcher is sure to notice.  Of ranks that say
+// the same, rank 0 does.
+_Noreturn void nnrt_ranks_refuse(int status, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+// Collective: where some have failed, the first of them says why, and all end with its status; 0:
+// this one has not.
+void nnrt_ranks_check(struct NnrtRun *run, int status, const char *text);
 // Collective, of ranks that know it: rank 0 says why, and all end.
 _Noreturn void nnrt_ranks_end(struct NnrtRun *run, const char *text, int status);
 // Runs all ranks of this process to their end; the exit status.

@@ -50,6 +50,6 @@ with folder_with_data():
     check("--describe says its file", len(files) == ("nccl" in json.loads(done.stdout)["cuda"]), done.stdout)
     done = run("gpu_line1", "--help", env={"EMULATED_DRIVER": "0"})
     check("--help needs no gpu", done.returncode == 0, done.stderr)
-    refused("a flag that is wrong needs none to be found", "no such option", "gpu_line1", "--nonsense", status=2,
+    refused("a flag that is wrong needs none to be found", "there is no option", "gpu_line1", "--nonsense", status=2,
             env={"EMULATED_DRIVER": "0"})
 finish()

@@ -88,14 +88,27 @@ with folder_with_data():
     refused("the number of rows for evaluation is 100 at rank 0, but 90 at rank 1", ("line2", DATA, eval_data),
             ("line2", DATA, fewer_eval), status=1)
 
+    # What all ranks find wrong is said once; what one finds, by that.
+    missing = ("line2", ["--input", "x=no.npy", "--input", "labels=y.npy"], [])
+    refused("--input x=no.npy: cannot read 'no.npy': No such file or directory", missing, missing, status=1)
+    for way in WAYS:
+        codes, err = way([("line2", DATA, []), missing])
+        check(f"{way.__name__}: a file that rank 1 misses", set(codes) == {1} and err.count("error: ") == 1 and
+              "rank 1: error: --input x=no.npy" in err, codes, err)
+
     # Hydra does not notice the end of a process that has not connected, so one with a wrong command line still does,
     # and one whose program is for another number of ranks.
     if HAS_MPI:
         refused("the number of ranks is 2 at rank 0, but 4 at rank 1", ("line2", DATA, []), ("line4", DATA, []), ways=[by_mpi])
         refused("the number of ranks is 1 at rank 0, but 2 at rank 1", ("line1", DATA, []), ("line2", DATA, []), ways=[by_mpi])
-        for flags, said in (["--stesp", "3"], "there is no option '--stesp'\nhint: did you mean --steps?"), (["--resume"], "--resume needs --checkpoint-dir"):
-            for ranks in [flags, []], [[], flags]:
-                codes, err = by_mpi([("line2", DATA, flags) for flags in ranks])
-                check(f"{ranks} ends the job", codes[0] != 0 and said in err, codes, err)
+        for flags, said in (["--stesp", "3"], "there is no option '--stesp'"), (["--resume"], "--resume needs --checkpoint-dir"):
+            same = ("line2", DATA, flags)
+            codes, err = by_mpi([same, same])
+            check(f"{flags} is said once", codes[0] != 0 and err.count("error: ") == 1 and f"error: {said}\nhint: " in err, codes, err)
+            codes, err = by_mpi([same, ("line2", DATA, [])])
+            check(f"{flags} of rank 0 is said once", codes[0] != 0 and err.count("error: ") == 1 and f"error: {said}\nhint: " in err,
+                  codes, err)
+            refused(f"the command line is understood at rank 0, but not understood: {said} at rank 1", ("line2", DATA, []), same,
+                    ways=[by_mpi])
 
 finish()
