@@ -224,6 +224,7 @@ static void add_accuracy(LossPass *p, const Classes *c) {
   Value *best =
       build(b, OP_arg_max, IN(c->x),
             ATTRS(a_i("axis", c->x->type->rank - 1), a_b("keep", false), a_b("last", false)));
+  best = build_cast(b, best, c->labels->type->dtype);
   Value *right = binary(b, OP_equal, best, c->labels), *wrong = unary(b, OP_not, right);
   Value *ignored = binary(b, OP_equal, c->labels, like(b, c->labels, (double)c->ignore));
   Value *counts = unary(b, OP_not, ignored);

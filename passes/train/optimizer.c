@@ -279,7 +279,10 @@ static bool scale_loss(Optimizer *p, Value *norm, int64_t growth) {
   if (!add_output(p, next, "loss_scale") || b->failed) return false;
   graph_update(p->g, scale, next);
   graph_update(p->g, streak, next_streak);
-  if (p->groups.at[0].spec.kind == OP_sgd) return true;
+  bool counts = false; // what is done so far
+  for (int i = 0; i < p->groups.n; i++)
+    counts |= p->groups.at[i].spec.kind != OP_sgd;
+  if (!counts) return true;
   p->updates = scalar_state(p, "loss_scale.updates", DT_i64);
   graph_update(p->g, p->updates, choose(p, good, add_one(p, p->updates), p->updates));
   return !b->failed;
