@@ -1,26 +1,25 @@
 """Exports a sample from PyTorch to ONNX:  python3 samples/export.py mlp|resnet|gpt2 [-o FILE]
 
-The models are exported as they train: BatchNormalization and Dropout in training mode.  The batch
-(and for gpt2 the length) stays symbolic; nnaot binds it with --batch and --dim.
+By tools/nnaot_export.py, in training mode, by TorchScript's exporter, whose files are the same from one version to the next.  The
+batch stays symbolic; nnaot binds it with --batch.
 """
 
 import argparse
 import pathlib
-
-import torch
+import sys
 
 import models
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
+import nnaot_export  # noqa: E402
 
 OPSET = {"mlp": 13, "resnet": 17, "gpt2": 18, "resnet18": 17}
 
 
-def export(name, model, example, path, opset=None, fixed=False):
+def export(name, model, example, path, opset=None):
     input_name, x = example
-    model.train()
-    axes = None if fixed else {input_name: {0: "batch"}}
-    torch.onnx.export(model, (x,), str(path), input_names=[input_name], output_names=["logits"],
-                      opset_version=opset or OPSET[name], dynamic_axes=axes, dynamo=False,
-                      do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING)
+    nnaot_export.export(model, {input_name: x}, path, output_names=["logits"], opset=opset or OPSET[name],
+                        exporters=["torchscript"])
 
 
 if __name__ == "__main__":

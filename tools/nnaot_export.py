@@ -19,6 +19,7 @@ import warnings
 
 import torch
 
+EXPORTERS = ("dynamo", "torchscript")
 LARGEST = 1_800_000_000  # bytes of weights in the file itself; above, they go into a file beside it
 
 
@@ -26,8 +27,8 @@ class ExportError(RuntimeError):
     pass
 
 
-def export(module, example, path, *, output_names=None, train=True, opset=None, batch_name="batch"):
-    """Writes `path` (and `path`.data, where weights are large) and returns the exporter that could: dynamo or torchscript.
+def export(module, example, path, *, output_names=None, train=True, opset=None, batch_name="batch", exporters=EXPORTERS):
+    """Writes `path` (and `path`.data, where weights are large) and returns the first of the exporters that could.
 
     The module stays as it is: its mode, its buffers, and whether it caches keys and values.
     """
@@ -40,7 +41,7 @@ def export(module, example, path, *, output_names=None, train=True, opset=None, 
         if use_cache:
             module.config.use_cache = False
         names = output_names or _output_names(module, args)
-        exporter = _export(module, args, path, names, train, opset, batch_name)
+        exporter = _export(module, args, path, names, train, opset, batch_name, exporters)
     finally:
         with torch.no_grad():
             for name, b in module.named_buffers():
@@ -86,13 +87,13 @@ class _ByPosition(torch.nn.Module):
         return tuple(v for v in out if v is not None)
 
 
-def _export(module, args, path, names, train, opset, batch_name):
+def _export(module, args, path, names, train, opset, batch_name, exporters):
     whole, values = _ByPosition(module, list(args)), tuple(args.values())
     whole.train(train)
     large = sum(p.numel() * p.element_size() for p in module.parameters()) > LARGEST
     more = {"opset_version": opset} if opset else {}
     failed = []
-    for exporter in "dynamo", "torchscript":
+    for exporter in exporters:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -141,14 +142,20 @@ def _finish(module, path, buffers, exporter):
     model = onnx.load(path, load_external_data=False)
     own = {name for name, _ in (*module.named_parameters(remove_duplicate=False), *module.named_buffers())}
 
+    taken = {name for node in _nodes(model.graph) for name in (node.name, *node.output)}
+
     def plain(name):
+        if name.startswith("/module/") and name.removeprefix("/module") not in taken:  # as TorchScript calls nodes and results
+            return name.removeprefix("/module")
         return name.removeprefix("module.") if name.removeprefix("module.") in own else name
 
     for graph_value in (*model.graph.initializer, *model.graph.value_info):
         graph_value.name = plain(graph_value.name)
     for node in _nodes(model.graph):
-        for i, name in enumerate(node.input):
-            node.input[i] = plain(name)
+        node.name = plain(node.name)
+        for names in node.input, node.output:
+            for i, name in enumerate(names):
+                names[i] = plain(name)
     for tensor in model.graph.initializer:
         held = buffers.get(tensor.name)
         if held is not None and tensor.data_location != onnx.TensorProto.EXTERNAL:
