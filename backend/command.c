@@ -25,17 +25,8 @@ void command_adds(Command *c, const char *words) {
 
 const char *command_text(const Command *c) {
   StrBuf b = {.arena = c->arena};
-  for (int i = 0; i < c->word.n; i++) {
-    strbuf_add(&b, i ? " " : "");
-    if (!strpbrk(c->word.at[i], " \t\n'\"$\\`*?[]{}()<>|&;~#!")) {
-      strbuf_add(&b, c->word.at[i]);
-      continue;
-    }
-    strbuf_add(&b, "'");
-    for (const char *p = c->word.at[i]; *p; p++)
-      strbuf_addf(&b, *p == '\'' ? "'\\%c'" : "%c", *p);
-    strbuf_add(&b, "'");
-  }
+  for (int i = 0; i < c->word.n; i++)
+    strbuf_addf(&b, "%s%s", i ? " " : "", str_shell(c->arena, c->word.at[i]));
   return b.at;
 }
 

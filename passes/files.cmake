@@ -25,6 +25,7 @@ set(PASS_FILES
   train/loss.c
   train/loss_spec.c
   train/loss_terms.c
+  train/metrics.c
   train/optimizer.c
   train/optimizer_spec.c
   train/param_groups.c

@@ -11,11 +11,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PUBLIC = {
     "backend/backend.h", "backend/temporary.h", "frontend/onnx.h", "frontend/onnx_tensor.h", "passes/plan/annotations/annotate.h", "passes/choose/choose.h",
     "passes/cluster/cluster.h", "passes/cost/collectives.h", "passes/cost/cost.h", "passes/cost/cost_step.h", "passes/plan/factoring.h", "passes/choose/needs.h",
-    "passes/plan/op_names.h", "passes/train/optimizer_spec.h", "passes/distribute/part.h", "passes/paths/path_cost.h", "passes/pass.h",
+    "passes/plan/op_names.h", "passes/train/optimizer_spec.h", "passes/train/param_groups.h", "passes/train/loss_spec.h", "passes/distribute/part.h", "passes/paths/path_cost.h", "passes/pass.h",
     "passes/passes.def", "passes/paths/path.h",
-    "passes/plan/plan.h", "passes/prove/prove.h", "passes/plan/saved/record.h", "passes/repeats/repeats.h", "passes/search/search.h",
+    "passes/plan/plan.h", "passes/plan/plan_texts.h", "passes/prove/prove.h", "passes/plan/saved/record.h", "passes/repeats/repeats.h", "passes/search/search.h",
     "passes/solver/json.h", "passes/solver/solver.h", "passes/cost/timeline.h",
-    "rt/launchers.def", "passes/schedule/best.h", "passes/schedule/kinds.h",
+    "rt/launchers.def", "rt/nearest.h", "passes/schedule/best.h", "passes/schedule/kinds.h",
 }
 MAY = {
     "passes/base": {"passes/base"},

@@ -93,8 +93,9 @@ static const char *optimizer_options(Arena *a, const Settings *s) {
 
 // What is said to a pass of the pipeline.
 static const char *pass_options(Arena *a, const char *pass, const Settings *s, const Choice *c) {
-  if (!strcmp(pass, "loss"))
-    return s->loss ? str_format(a, "(spec=%s metrics=true)", quoted(a, s->loss)) : "";
+  if (!strcmp(pass, "loss") && s->loss) return str_format(a, "(spec=%s)", quoted(a, s->loss));
+  if (!strcmp(pass, "eval_graph") && s->loss)
+    return str_format(a, "(metrics=%s)", quoted(a, s->loss));
   if (!strcmp(pass, "autodiff")) return autodiff_options(a, s, c);
   if (!strcmp(pass, "optimizer")) return optimizer_options(a, s);
   if (!strcmp(pass, "shard")) return shard_options(a, s, c);

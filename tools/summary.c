@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/build.h"
 #include "cost/collectives.h"
 #include "cost/cost_step.h"
 #include "distribute/part.h"
@@ -328,10 +327,11 @@ static void add_candidates(StrBuf *b, const Summary *s) {
 }
 
 const char *summary_command(const Summary *s) {
-  Command c = {.arena = s->arena};
+  StrBuf b = {.arena = s->arena};
+  strbuf_add(&b, "");
   for (int i = 0; i < s->argc; i++)
-    command_add(&c, s->argv[i]);
-  return s->argc ? command_text(&c) : "";
+    strbuf_addf(&b, "%s%s", i ? " " : "", str_shell(s->arena, s->argv[i]));
+  return b.at;
 }
 
 const char *summary_text(Summary *s, const Module *m) {

@@ -97,3 +97,13 @@ size_t str_row_glob(const char *pattern) {
     at--;
   return at < n - 1 && at > 1 && pattern[at - 1] == '[' ? at - 1 : 0;
 }
+
+const char *str_shell(Arena *a, const char *word) {
+  StrBuf b = {.arena = a};
+  if (*word && !strpbrk(word, " \t\n'\"$\\`*?[]{}()<>|&;~#!")) return word;
+  strbuf_add(&b, "'");
+  for (const char *p = word; *p; p++)
+    strbuf_addf(&b, *p == '\'' ? "'\\%c'" : "%c", *p);
+  strbuf_add(&b, "'");
+  return b.at;
+}

@@ -19,7 +19,8 @@ const char *str_copy(Arena *a, const char *s);
 const char *str_copy_n(Arena *a, const char *s, size_t n);
 const char *str_format(Arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
 const char *str_vformat(Arena *a, const char *fmt, va_list args);
-bool str_equal(const char *a, const char *b); // NULL equals only NULL
+const char *str_shell(Arena *a, const char *word); // as a shell reads it: in quotes, if it must be
+bool str_equal(const char *a, const char *b);      // NULL equals only NULL
 bool str_starts(const char *s, const char *prefix);
 bool str_ends(const char *s, const char *suffix);
 bool str_glob(const char *pattern, const char *s); // *, ? and [a-z], as a shell's

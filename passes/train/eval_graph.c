@@ -18,9 +18,10 @@
 //     loss                       the mean over rows, of all terms that are one
 //     loss.sum.K, loss.count.K   a quotient of the sums of both over all batches; the count is 1 of
 //                                terms that read no rows, as a regularizer does
-//     accuracy(OUT).right, .wrong   counts that the loss pass has made
 //     loss.batch                 instead of them all, where a term couples the rows of a batch: the
 //                                mean over whole batches
+//
+// With metrics=SPEC, the loss's, those of metrics.h too.
 
 #include <inttypes.h>
 
@@ -28,6 +29,7 @@
 #include "ir/build.h"
 #include "ir/op.h"
 #include "loss_terms.h"
+#include "metrics.h"
 #include "pass.h"
 #include "search/alone.h"
 
@@ -187,11 +189,6 @@ static void output_parts(Parts *p) {
   if (p->batch) graph_output(p->g, p->batch, "loss.batch");
 }
 
-// accuracy(OUT).right and .wrong (loss.c)
-static bool is_metric(const Result *r) {
-  return r->label && (str_ends(r->label, ").right") || str_ends(r->label, ").wrong"));
-}
-
 bool pass_eval_graph(Module *m, const PassOptions *o, Diag *d) {
   Graph *train = graph_find(m, "train");
   if (!train || !graph_find_output(train, "loss")) {
@@ -204,13 +201,7 @@ bool pass_eval_graph(Module *m, const PassOptions *o, Diag *d) {
   Graph *g = graph_clone(train, "eval");
   g->entry = true;
   for (int i = g->n_results - 1; i >= 0; i--)
-    if (!str_equal(g->results[i]->label, "loss") && !is_metric(g->results[i]))
-      graph_erase_result(g, i);
-  graph_erase_results(train, is_metric);
-  for (Op *op = train->last, *prev; op; op = prev) {
-    prev = op->prev;
-    if (!op_used(op)) op_erase(op);
-  }
+    if (!str_equal(g->results[i]->label, "loss")) graph_erase_result(g, i);
   Builder b = {.g = g, .d = d};
   for_each_op_safe(op, g) {
     op->anew = op->away = 0; // nothing is kept for gradients
@@ -221,9 +212,9 @@ bool pass_eval_graph(Module *m, const PassOptions *o, Diag *d) {
   Parts p = {.g = g, .scratch = opt_scratch(o)};
   p.b = (Builder){.g = g, .d = d, .origin = value_origin(loss)};
   if (!split_loss(&p, loss)) return false;
-  for (int i = g->n_results - 1; i >= 0; i--)
-    if (str_equal(g->results[i]->label, "loss")) graph_erase_result(g, i);
+  graph_erase_result(g, 0);
   output_parts(&p);
+  if (opt_str(o, "metrics") && !add_metrics(g, opt_str(o, "metrics"), p.scratch, d)) return false;
   for (Op *op = g->last, *prev; op; op = prev) {
     prev = op->prev;
     if (!op_used(op)) op_erase(op);

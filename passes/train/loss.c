@@ -46,24 +46,12 @@
 // No label is this: nothing is ignored.
 static const int64_t no_label = INT64_MIN;
 
-// How many rows are classified rightly, and how many wrongly: outputs `accuracy(OUT).right` and
-// `.wrong` of @train until eval_graph takes them to @eval.
-typedef struct Metric {
-  const char *name;
-  Value *right, *wrong;
-} Metric;
-
-// Of larger logits it would take more memory than it is worth.
-enum { MOST_CLASSIFIED = 1 << 24 };
-
 typedef struct LossPass {
   Graph *g;
   Builder b;
   Arena *scratch;
   Diag *d;
   const LossSpec *spec;
-  bool metrics;
-  Vec(Metric) metric;
 } LossPass;
 
 typedef Value *LossFn(LossPass *p, Value *x);
@@ -214,33 +202,10 @@ static Value *smooth(LossPass *p, const Classes *c, Value *loss) {
   return all ? build_scale(b, all, p->spec->label_smoothing / (double)c->n) : NULL;
 }
 
-static void add_accuracy(LossPass *p, const Classes *c) {
-  Builder *b = &p->b;
-  Arena *a = p->g->module->arena;
-  Metric m = {.name = str_format(a, "accuracy(%s)", p->spec->output)};
-  if (!p->metrics || type_count(c->x->type) > MOST_CLASSIFIED) return;
-  for (int i = 0; i < p->metric.n; i++)
-    if (!strcmp(p->metric.at[i].name, m.name)) return;
-  Value *best =
-      build(b, OP_arg_max, IN(c->x),
-            ATTRS(a_i("axis", c->x->type->rank - 1), a_b("keep", false), a_b("last", false)));
-  best = build_cast(b, best, c->labels->type->dtype);
-  Value *right = binary(b, OP_equal, best, c->labels), *wrong = unary(b, OP_not, right);
-  Value *ignored = binary(b, OP_equal, c->labels, like(b, c->labels, (double)c->ignore));
-  Value *counts = unary(b, OP_not, ignored);
-  right = binary(b, OP_and, right, counts);
-  wrong = binary(b, OP_and, wrong, counts);
-  if (!right || !wrong) return;
-  m.right = sum_all(b, build_cast(b, right, DT_f32));
-  m.wrong = sum_all(b, build_cast(b, wrong, DT_f32));
-  vec_push(p->scratch, &p->metric, m);
-}
-
 // The mean over the rows that count; `n` of them, or as many as the data says.
 static Value *mean_of_rows(LossPass *p, OpKind kind, Classes *c, double n) {
   Builder *b = &p->b;
   if (!weigh(p, c)) return NULL;
-  add_accuracy(p, c);
   Value *loss = row_op(p, kind, c), *total = loss;
   double e = p->spec->label_smoothing;
   if (c->row_weight) total = binary(b, OP_mul, total, c->row_weight);
@@ -439,7 +404,6 @@ static Value *build_loss(LossPass *p, const char *text) {
 bool pass_loss(Module *m, const PassOptions *o, Diag *d) {
   Graph *g = m->graphs;
   LossPass p = {.g = g, .scratch = opt_scratch(o), .d = d};
-  p.metrics = opt_bool(o, "metrics", false);
   p.b = (Builder){.g = g, .d = d};
   if (!g->entry) return diag_error(d, NULL, "'@%s' is no entry, so it has no loss", g->name);
   Value *loss = build_loss(&p, opt_str(o, "spec"));
@@ -448,10 +412,6 @@ bool pass_loss(Module *m, const PassOptions *o, Diag *d) {
   for (int i = g->n_results - 1; i >= 0; i--)
     if (g->results[i]->label) graph_erase_result(g, i);
   graph_output(g, loss, "loss");
-  for (int i = 0; i < p.metric.n; i++) {
-    graph_output(g, p.metric.at[i].right, str_format(m->arena, "%s.right", p.metric.at[i].name));
-    graph_output(g, p.metric.at[i].wrong, str_format(m->arena, "%s.wrong", p.metric.at[i].name));
-  }
   if (!graph_find(m, "train")) g->name = "train";
   return true;
 }

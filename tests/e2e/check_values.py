@@ -3,9 +3,8 @@ a number; a run without such a value goes on as it would.
 """
 
 import pathlib
-import struct
 
-from common import NNAOT, check, compile_in_a_hurry, compile_sample, finish, run, scratch, train
+from common import NNAOT, check, compile_in_a_hurry, compile_sample, finish, run, scratch, train, write_npy
 
 MODEL = """module phase=typed
 
@@ -19,12 +18,6 @@ graph @main entry (%x: f32[4,3] input "x", %w: f32[3] weight "w" train = 1) {
 """
 
 
-def npy(path, values, shape):
-    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
-    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() +
-                     struct.pack(f"<{len(values)}f", *values))
-
-
 def main():
     with scratch() as folder:
         folder = pathlib.Path(folder)
@@ -32,8 +25,8 @@ def main():
         # Row 6 of the data is negative, and of 2 ranks the second reads it, in step 2.
         rows = [1.0 + i for i in range(24)]
         rows[18:21] = [-1.0, -2.0, -3.0]
-        npy(folder / "x.npy", rows, (8, 3))
-        npy(folder / "target.npy", [0.0] * 8, (8,))
+        write_npy(folder / "x.npy", rows, (8, 3))
+        write_npy(folder / "target.npy", [0.0] * 8, (8,))
 
         def said(function, *cut, flags=("--check-values",)):
             (folder / "m.nn").write_text(MODEL.replace("FUNCTION", function))
@@ -49,7 +42,7 @@ def main():
         check("without the flag it is offered", "step 2: the loss is not a number" in text and
               "--check-values names the operation" in text, text)
         rows[18] = 0.0
-        npy(folder / "x.npy", [abs(x) for x in rows], (8, 3))
+        write_npy(folder / "x.npy", [abs(x) for x in rows], (8, 3))
         text = said("log")
         check("infinite values are said", "infinite values arose first in " in text and "m.onnx:/" in text, text)
 

@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -100,6 +101,13 @@ def read_log(path):
 def train(exe, name, steps, log, extra=(), launcher=()):
     run(*launcher, exe, *data_flags(name), "--steps", steps, "--log", log, *extra)
     return read_log(log)
+
+
+def write_npy(path, numbers, shape, descr="<f4"):
+    """An array as numpy.save writes it; of f4 or i8."""
+    header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    data = struct.pack(f"<{len(numbers)}{'f' if descr == '<f4' else 'q'}", *numbers)
+    pathlib.Path(path).write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + data)
 
 
 def mpirun(n):

@@ -11,7 +11,7 @@ import pathlib
 import random
 import struct
 
-from common import NNAOT, check, compile_in_a_hurry, finish, read_log, run, scratch
+from common import NNAOT, check, compile_in_a_hurry, finish, read_log, run, scratch, write_npy
 
 WORDS = ["step", "seed", "lr", "loss", "labels", "target", "grad_norm", "loss_scale", "accuracy(y).right", "x", "int", "float", "main",
          "return", "NULL", "r", "RUN", "F", "P0", "V1", "update", "input", "output", "weight", "train", "eval", "grad:w", "w.exp_avg",
@@ -72,12 +72,6 @@ def draw(rng):
         "batch": rng.choice([w for w in WORDS if "=" not in w]), "same": rng.random() < 0.5}
 
 
-def npy(path, numbers, shape):
-    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
-    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() +
-                     struct.pack(f"<{len(numbers)}f", *numbers))
-
-
 def losses(folder, names, cut):
     (folder / "m.onnx").write_bytes(model(names))
     quoted = names["y"].replace("\\", "\\\\").replace('"', '\\"')
@@ -104,8 +98,8 @@ def main():
     with scratch() as folder:
         folder = pathlib.Path(folder)
         compile_in_a_hurry(folder)
-        npy(folder / "x.npy", [0.1 * (i % 7 - 3) for i in range(24)], (8, 3))
-        npy(folder / "t.npy", [0.1 * (i % 5 - 2) for i in range(16)], (8, 2))
+        write_npy(folder / "x.npy", [0.1 * (i % 7 - 3) for i in range(24)], (8, 3))
+        write_npy(folder / "t.npy", [0.1 * (i % 5 - 2) for i in range(16)], (8, 2))
         want = [losses(folder, PLAIN, cut) for cut in cuts]
         for i in range(a.models):
             names = draw(rng)

@@ -9,7 +9,7 @@ import os
 import pathlib
 import subprocess
 
-from common import NNAOT, check, compile_in_a_hurry, finish, read_log, run, scratch, worst_difference
+from common import NNAOT, check, compile_in_a_hurry, finish, read_log, run, scratch, worst_difference, write_npy
 
 HERE = pathlib.Path(__file__).resolve().parent / "objectives"
 CUTS = [[], ["--micro-batches", 4], ["--accumulate", 2], ["-g", 2, "--plan", "tp"],
@@ -41,10 +41,8 @@ def values(log):
 
 def no_labels(folder):
     """An evaluation in which no label counts is an error, and neither a number nor a crash."""
-    import numpy
-    ids, labels = numpy.load("ids.npy"), numpy.full((8, 5), -100)
-    numpy.save(folder / "ids.npy", ids[:8])
-    numpy.save(folder / "none.npy", labels)
+    write_npy(folder / "ids.npy", [1] * 40, (8, 5), "<i8")
+    write_npy(folder / "none.npy", [-100] * 40, (8, 5), "<i8")
     exe = folder / "none"
     compile_objective(exe, "cross_entropy(y,ignore_index=-100)", [], "f32")
     done = subprocess.run([exe, "--input", "ids=ids.npy", "--input", "labels=labels.npy", "--eval-input",

@@ -255,7 +255,7 @@ static void edges_have_the_gradients_of_pytorch(void **state) {
 #define CORNERS CONSTANT("x", "f32", "[5]", "[-2,-1,0,1,2]")
   expect_grad(CORNERS "%y = abs %x", 0, "[-1,-1,0,1,1]");
   expect_grad(CORNERS "%y = relu %x", 0, "[0,0,0,1,1]");
-  expect_grad(CORNERS "%y = clip %x low=-1 high=1", 0, "[0,1,1,1,0]");
+  expect_grad(CORNERS "%y = clip %x low=-1 high=1", 0, "[0,0,1,0,0]");
   expect_grad(CORNERS "%y = leaky_relu %x slope=0.5", 0, "[0.5,0.5,0.5,1,1]");
 }
 
