@@ -173,7 +173,7 @@ static bool split_loss(Parts *p, Value *loss) {
     apart = add_term(p, &terms.at[i], rows, n_values);
   apart = apart && (!p->constant || p->n_quotients < MAX_QUOTIENTS);
   if (!apart)
-    *p = (Parts){.g = p->g, .b = p->b, .batch = loss};
+    *p = (Parts){.g = p->g, .b = p->b, .scratch = p->scratch, .batch = loss};
   else if (p->constant)
     add_quotient(p, p->constant, build_fill(&p->b, p->constant->type->dtype, 0, NULL, 1));
   return !p->b.failed;
