@@ -44,10 +44,8 @@ static Value *score_mask(Node *n, Value *mask, DType dtype, int64_t t, int64_t s
     dim[i] = i < 4 - type->rank ? 1 : type->dim[i - (4 - type->rank)];
   mask = build_reshape(n->b, mask, 4, dim);
   if (type->dtype != DT_bool) return build_cast(n->b, mask, dtype);
-  return build(
-      n->b, OP_where,
-      IN(mask, build_fill(n->b, dtype, 4, dim, 0), build_fill(n->b, dtype, 4, dim, -INFINITY)),
-      NO_ATTRS);
+  Value *zero = build_fill(n->b, dtype, 4, dim, 0);
+  return build_where(n->b, mask, zero, build_fill(n->b, dtype, 4, dim, -INFINITY));
 }
 
 // Position i sees 0..i; the op's own `causal` aligns at the end, which is the same for t = s only.

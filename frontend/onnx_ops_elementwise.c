@@ -82,7 +82,7 @@ bool import_softsign(Node *n) {
 bool import_thresholded_relu(Node *n) {
   Value *x = n->in[0];
   Value *above = node_binary(n, OP_greater, x, node_like(n, x, node_float(n, "alpha", 1)));
-  n->out[0] = build(n->b, OP_where, IN(above, x, node_like(n, x, 0)), NO_ATTRS);
+  n->out[0] = build_where(n->b, above, x, node_like(n, x, 0));
   return true;
 }
 
@@ -100,7 +100,7 @@ bool import_prelu(Node *n) {
   }
   Value *scaled = node_binary(n, OP_mul, x, slope);
   Value *positive = node_binary(n, OP_greater, x, node_like(n, x, 0));
-  n->out[0] = build(n->b, OP_where, IN(positive, x, scaled), NO_ATTRS);
+  n->out[0] = build_where(n->b, positive, x, scaled);
   return true;
 }
 
@@ -112,8 +112,8 @@ bool import_shrink(Node *n) {
   Value *below = node_binary(n, OP_less, x, node_like(n, x, -lambd));
   Value *down = node_binary(n, OP_sub, x, node_like(n, x, bias));
   Value *up = node_binary(n, OP_add, x, node_like(n, x, bias));
-  Value *rest = build(n->b, OP_where, IN(below, up, node_like(n, x, 0)), NO_ATTRS);
-  n->out[0] = build(n->b, OP_where, IN(above, down, rest), NO_ATTRS);
+  Value *rest = build_where(n->b, below, up, node_like(n, x, 0));
+  n->out[0] = build_where(n->b, above, down, rest);
   return true;
 }
 

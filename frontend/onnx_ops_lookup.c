@@ -36,7 +36,7 @@ static Value *not_negative(Node *n, Value *index, int64_t length) {
   if (!index) return NULL;
   Value *negative = node_binary(n, OP_less, index, node_like(n, index, 0));
   Value *from_end = node_binary(n, OP_add, index, node_like(n, index, (double)length));
-  return build(n->b, OP_where, IN(negative, from_end, index), NO_ATTRS);
+  return build_where(n->b, negative, from_end, index);
 }
 
 // gather of tables with indices of their own: x (batch, axis …, rest), index (batch, places); the
@@ -174,6 +174,6 @@ bool import_one_hot(Node *n) {
                     a_list("shape", (int64_t[]){1}, 1)));
     value[i] = build_broadcast(n->b, build_reshape(n->b, one, 0, NULL), rank, hot->type->dim);
   }
-  n->out[0] = build(n->b, OP_where, IN(hot, value[1], value[0]), NO_ATTRS);
+  n->out[0] = build_where(n->b, hot, value[1], value[0]);
   return true;
 }

@@ -26,7 +26,7 @@ static Value *label_weights(Node *n, Value *labels, int64_t ignore) {
   if (ignore != no_label) {
     Value *ignored = node_binary(n, OP_equal, labels, node_like(n, labels, (double)ignore));
     kept = build_cast(n->b, node_unary(n, OP_not, ignored), dtype);
-    labels = build(n->b, OP_where, IN(ignored, node_like(n, labels, 0), labels), NO_ATTRS);
+    labels = build_where(n->b, ignored, node_like(n, labels, 0), labels);
   }
   if (!weight) return kept;
   Value *w = build(n->b, OP_gather, IN(weight, labels), ATTRS(a_i("axis", 0)));

@@ -333,7 +333,7 @@ bool import_lp_normalization(Node *n) {
   if (p == 2) norm = node_unary(n, OP_sqrt, norm);
   Value *zero = node_binary(n, OP_equal, norm, norm ? node_like(n, norm, 0) : NULL);
   // Where the norm is zero so is x, and zero it stays.
-  norm = build(n->b, OP_where, IN(zero, norm ? node_like(n, norm, 1) : NULL, norm), NO_ATTRS);
+  norm = build_where(n->b, zero, norm ? node_like(n, norm, 1) : NULL, norm);
   n->out[0] = node_binary(n, OP_div, x, norm);
   return true;
 }

@@ -88,8 +88,7 @@ static Value *first_of(Node *n, Value *x, OpKind arg, const Axes *axes) {
   Value *first = node_binary(n, OP_equal, at, place);
   if (!first) return NULL;
   Value *rest = node_like(n, x, 0);
-  return build_reduce_sum(n->b, build(n->b, OP_where, IN(first, x, rest), NO_ATTRS), axes->at, 1,
-                          axes->keep);
+  return build_reduce_sum(n->b, build_where(n->b, first, x, rest), axes->at, 1, axes->keep);
 }
 
 // Truth values are compared as numbers.

@@ -21,18 +21,20 @@ typedef enum Kind {
 } Kind;
 
 typedef enum Agree { AGREE_same, AGREE_given, AGREE_own } Agree;
+typedef enum Use { USE_train, USE_any } Use;
 
 typedef struct Row {
   Kind kind;
   const char *flag, *value, *help;
   size_t field; // offset in Flags
   Agree agree;
+  Use use;
 } Row;
 
 static const Row rows[] = {
 #define GROUP(name) {.kind = KIND_group, .flag = name},
-#define FLAG(field, kind, flag, value, agree, help)                                                \
-  {KIND_##kind, flag, value, help, offsetof(Flags, field), AGREE_##agree},
+#define FLAG(field, kind, flag, value, agree, use, help)                                           \
+  {KIND_##kind, flag, value, help, offsetof(Flags, field), AGREE_##agree, USE_##use},
 #include "flags.def"
 };
 enum { N_ROWS = sizeof rows / sizeof *rows, HELP_COLUMN = 32 };
@@ -68,6 +70,10 @@ static void help(const char *program, const NnrtProgram *p) {
 static _Noreturn void usage(const char *problem, const char *flag, const char *value) {
   nnrt_ranks_refuse(2, "--%s%s%s: %s\nhint: see --help", flag, value ? " " : "", value ? value : "",
                     problem);
+}
+
+static Flag *flag_of(Flags *f, const Row *row) {
+  return (Flag *)(void *)((char *)f + row->field);
 }
 
 static void set_flag(Flag *f, const Row *row, const char *value) {
@@ -107,18 +113,22 @@ static void set_flag(Flag *f, const Row *row, const char *value) {
 }
 
 static _Noreturn void refuse_unknown(const char *word) {
-  const char *name = word + strspn(word, "-"), *best = NULL;
-  size_t n = strcspn(name, "=");
-  int least = 0;
-  for (int i = 0; i < N_ROWS; i++) {
-    int distance = nnrt_distance(name, n, rows[i].flag);
-    if (rows[i].kind == KIND_group || !nnrt_is_near(distance, n) || (best && distance >= least))
-      continue;
-    best = rows[i].flag;
-    least = distance;
-  }
-  nnrt_ranks_refuse(2, "there is no option '%.*s'\nhint: %s%s%ssee --help", (int)strcspn(word, "="),
-                    word, best ? "did you mean --" : "", best ? best : "", best ? "?  " : "");
+  const char *name = word + strspn(word, "-");
+  NnrtNearest best = {0};
+  for (int i = 0; i < N_ROWS; i++)
+    if (rows[i].kind != KIND_group) nnrt_nearest(&best, name, strcspn(name, "="), rows[i].flag);
+  int n = (int)strcspn(word, "=");
+  if (!best.name) nnrt_ranks_refuse(2, "there is no option '%.*s'\nhint: see --help", n, word);
+  nnrt_ranks_refuse(2, "there is no option '%.*s'\nhint: did you mean --%s?  see --help", n, word,
+                    best.name);
+}
+
+static void refuse_training_flags(Flags *f) {
+  for (int i = 0; i < N_ROWS; i++)
+    if (rows[i].kind != KIND_group && rows[i].use == USE_train && flag_of(f, &rows[i])->given)
+      nnrt_ranks_refuse(
+          2, "--%s has no effect with --eval-only, which trains nothing\nhint: see --help",
+          rows[i].flag);
 }
 
 void nnrt_flags_parse(Flags *f, int argc, char **argv, const NnrtProgram *p) {
@@ -141,12 +151,10 @@ void nnrt_flags_parse(Flags *f, int argc, char **argv, const NnrtProgram *p) {
       refuse_unknown(argv[optind - 1]);
     } else {
       const Row *row = &rows[at[which]];
-      set_flag((Flag *)(void *)((char *)f + row->field), row, optarg);
+      set_flag(flag_of(f, row), row, optarg);
     }
   }
-  if (optind < argc) {
-    nnrt_ranks_refuse(2, "unexpected '%s'\nhint: see --help", argv[optind]);
-  }
+  if (optind < argc) nnrt_ranks_refuse(2, "unexpected '%s'\nhint: see --help", argv[optind]);
   if (f->help.given) {
     help(argv[0], p);
     exit(0);
@@ -159,6 +167,7 @@ void nnrt_flags_parse(Flags *f, int argc, char **argv, const NnrtProgram *p) {
     nnrt_describe(p, stdout);
     exit(0);
   }
+  if (f->eval_only.given) refuse_training_flags(f);
 }
 
 // The shortest text that is this number.

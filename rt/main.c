@@ -29,33 +29,6 @@ static _Noreturn void usage(const char *text) {
   nnrt_ranks_refuse(2, "%s\nhint: see --help", text);
 }
 
-static void check_eval_only(const Flags *f, bool evaluates) {
-  struct {
-    const char *name;
-    const Flag *flag;
-  } of_training[] = {{"input", &f->input},
-                     {"tokens", &f->tokens},
-                     {"shuffle", &f->shuffle},
-                     {"steps", &f->steps},
-                     {"epochs", &f->epochs},
-                     {"lr", &f->lr},
-                     {"lr-steps", &f->lr_steps},
-                     {"eval-every", &f->eval_every},
-                     {"checkpoint-every", &f->checkpoint_every},
-                     {"trace", &f->trace},
-                     {"traffic", &f->traffic},
-                     {"memory", &f->memory},
-                     {"tensorboard", &f->tensorboard}};
-  if (!f->eval_only.given) return;
-  if (!evaluates) usage("--eval-only needs --eval-input");
-  for (size_t i = 0; i < sizeof of_training / sizeof *of_training; i++)
-    if (of_training[i].flag->given) {
-      nnrt_ranks_refuse(
-          2, "--%s has no effect with --eval-only, which trains nothing\nhint: see --help",
-          of_training[i].name);
-    }
-}
-
 // Those that the executable has are outputs NAME.right of @eval.
 static void check_metrics(const Flags *f, const NnrtProgram *p) {
   if (f->metric.n > MAX_METRICS) usage("--metric is given too often");
@@ -95,7 +68,7 @@ static void check_flags(const Flags *f, const NnrtProgram *p) {
   if (f->eval_every.given && !evaluates) usage("--eval-every needs --eval-input");
   if (f->metric.given && !evaluates) usage("--metric needs --eval-input");
   check_metrics(f, p);
-  check_eval_only(f, evaluates);
+  if (f->eval_only.given && !evaluates) usage("--eval-only needs --eval-input");
   if (evaluates && !p->eval.n_tensors) usage("this executable has no graph for evaluation");
   if (f->export.given && !p->skeleton_bytes) usage("this executable holds no model to --export");
   struct {

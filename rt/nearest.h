@@ -4,6 +4,7 @@
 #ifndef NNRT_NEAREST_H
 #define NNRT_NEAREST_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -35,9 +36,19 @@ static inline int nnrt_distance(const char *a, size_t n, const char *b) {
   return row[n % 3][m];
 }
 
-// Whether names so far from each other are likely to be meant for one another.
-static inline int nnrt_is_near(int distance, size_t n) {
-  return distance <= (n < 4 ? 1 : n < 8 ? 2 : 3) && (size_t)distance < n;
+typedef struct NnrtNearest {
+  const char *name; // NULL: no name so far is near
+  int distance;
+} NnrtNearest;
+
+// Takes `name` if it is nearer to the word than the names before it, and so near that one is likely
+// to be meant for the other.
+static inline void nnrt_nearest(NnrtNearest *io_best, const char *word, size_t n,
+                                const char *name) {
+  int distance = nnrt_distance(word, n, name);
+  bool near = distance <= (n < 4 ? 1 : n < 8 ? 2 : 3) && (size_t)distance < n;
+  if (near && (!io_best->name || distance < io_best->distance))
+    *io_best = (NnrtNearest){name, distance};
 }
 
 #endif

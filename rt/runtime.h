@@ -65,12 +65,12 @@ typedef struct Flag {
   int64_t i;
   double f;
   const char *s;
-  int n;             // of files
-  const char **list; // "NAME=FILE"
+  int n;             // of files or names
+  const char **list; // "NAME=FILE", or a name
 } Flag;
 
 typedef struct Flags {
-#define FLAG(field, kind, flag, value, agree, help) Flag field;
+#define FLAG(field, kind, flag, value, agree, use, help) Flag field;
 #include "flags.def"
 } Flags;
 

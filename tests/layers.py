@@ -15,7 +15,7 @@ PUBLIC = {
     "passes/passes.def", "passes/paths/path.h",
     "passes/plan/plan.h", "passes/plan/plan_texts.h", "passes/prove/prove.h", "passes/plan/saved/record.h", "passes/repeats/repeats.h", "passes/search/search.h",
     "passes/solver/json.h", "passes/solver/solver.h", "passes/cost/timeline.h",
-    "rt/launchers.def", "rt/nearest.h", "passes/schedule/best.h", "passes/schedule/kinds.h",
+    "rt/flags.def", "rt/launchers.def", "rt/nearest.h", "passes/schedule/best.h", "passes/schedule/kinds.h",
 }
 MAY = {
     "passes/base": {"passes/base"},

@@ -131,12 +131,13 @@ static const Option options[] = {
             "run only the first N of the passes that may be skipped; -1: all"),
 };
 
-// Those of the executable that nnaot has not got itself; rt/flags.def has them all.
-static const char of_executable[] =
-    "input tokens shuffle steps epochs lr-steps seed eval-input eval-tokens eval-every "
-    "stall-timeout tune tf32 memory traffic checkpoint-dir checkpoint-every keep resume log "
-    "tensorboard save export "
-    "eval-only check-values metric describe";
+#undef GROUP
+#undef FLAG
+static const char *const of_executable[] = {
+#define FLAG(field, kind, flag, value, agree, use, help) flag,
+#include "rt/flags.def"
+    NULL,
+};
 
 // The first sentence of a plan's text says what it is; as much of it as fits.
 static const char *plan_title(Arena *a, const char *text) {

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <getopt.h>
-#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -187,33 +186,22 @@ static const Option *find_letter(const Program *p, int letter) {
 }
 
 static bool is_foreign(const Program *p, const char *name, size_t n) {
-  for (const char *f = p->foreign ? p->foreign : ""; *f; f += strspn(f, " ")) {
-    size_t length = strcspn(f, " ");
-    if (length == n && !strncmp(f, name, n)) return true;
-    f += length;
-  }
+  for (const char *const *f = p->foreign; f && *f; f++)
+    if (strlen(*f) == n && !strncmp(*f, name, n)) return true;
   return false;
 }
 
-// The nearest name of an option, of this program or of the other one; NULL: none is near.
-static char *nearest_option(const Program *p, const char *name, size_t n) {
-  char *best = NULL;
-  int least = INT_MAX;
-  const char *foreign = p->foreign ? p->foreign : "";
-  for (int i = 0; i < p->n_options || *foreign;) {
-    bool own = i < p->n_options;
-    const char *at = own ? p->options[i].name : foreign;
-    char *other = strndup(at, own ? strlen(at) : strcspn(at, " "));
-    if (!other) abort();
-    int distance =
-        own && p->options[i].kind == OPTION_group ? INT_MAX : nnrt_distance(name, n, other);
-    bool nearer = nnrt_is_near(distance, n) && distance < least;
-    if (nearer) least = distance;
-    free(nearer ? best : other);
-    if (nearer) best = other;
-    if (!own) foreign += strcspn(foreign, " ") + strspn(foreign + strcspn(foreign, " "), " ");
-    i += own;
-  }
+static NnrtNearest nearest_option(const Program *p, const char *word, size_t n) {
+  NnrtNearest best = {0};
+  for (int i = 0; i < p->n_options; i++)
+    if (p->options[i].kind != OPTION_group) nnrt_nearest(&best, word, n, p->options[i].name);
+  return best;
+}
+
+static NnrtNearest nearest_foreign(const Program *p, const char *word, size_t n) {
+  NnrtNearest best = {0};
+  for (const char *const *f = p->foreign; f && *f; f++)
+    nnrt_nearest(&best, word, n, *f);
   return best;
 }
 
@@ -234,16 +222,17 @@ static int mistake(const Program *p, int c, const char *word) {
     n_alike +=
         p->options[i].kind != OPTION_group && !strncmp(p->options[i].name, word + 2, (size_t)n - 2);
   if (n_alike > 1) return usage_error(p, "%.*s may be several options", n, name);
-  char *near = is_long ? nearest_option(p, word + 2, (size_t)n - 2) : NULL;
-  if (near && is_foreign(p, near, strlen(near)))
+  if (!is_long) return usage_error(p, "there is no option %.*s", n, name);
+  NnrtNearest near = nearest_option(p, word + 2, (size_t)n - 2);
+  NnrtNearest other = nearest_foreign(p, word + 2, (size_t)n - 2);
+  if (other.name && (!near.name || other.distance < near.distance)) {
     fprintf(stderr, "%s: error: there is no option %.*s; did you mean --%s?\nhint: %s\n", p->name,
-            n, name, near, p->foreign_hint);
-  else if (near)
-    usage_error(p, "there is no option %.*s; did you mean --%s?", n, name, near);
-  else
-    usage_error(p, "there is no option %.*s", n, name);
-  free(near);
-  return EXIT_USAGE;
+            n, name, other.name, p->foreign_hint);
+    return EXIT_USAGE;
+  }
+  if (near.name)
+    return usage_error(p, "there is no option %.*s; did you mean --%s?", n, name, near.name);
+  return usage_error(p, "there is no option %.*s", n, name);
 }
 
 int options_parse(const Program *p, int argc, char **argv, Strings *words) {

@@ -70,8 +70,8 @@ typedef struct Program {
   const char *summary; // a sentence or two
   const Option *options;
   int n_options;
-  const char *foreign;      // names of another program's options, between blanks, or NULL
-  const char *foreign_hint; // what is said when they are given
+  const char *const *foreign; // names of another program's options, and NULL; or NULL
+  const char *foreign_hint;   // of the error when one of them is given
 } Program;
 
 enum { EXIT_USAGE = 2 };

@@ -47,6 +47,22 @@ static bool has_shape(const Value *x, int rank, const int64_t *dim) {
          (rank == 0 || memcmp(x->type->dim, dim, (size_t)rank * sizeof *dim) == 0);
 }
 
+Value *build_unary(Builder *b, OpKind kind, Value *x) {
+  return build(b, kind, IN(x), NO_ATTRS);
+}
+
+Value *build_binary(Builder *b, OpKind kind, Value *x, Value *y) {
+  return build(b, kind, IN(x, y), NO_ATTRS);
+}
+
+Value *build_where(Builder *b, Value *condition, Value *x, Value *y) {
+  return build(b, OP_where, IN(condition, x, y), NO_ATTRS);
+}
+
+Value *build_add(Builder *b, Value *sum, Value *x) {
+  return sum ? build_binary(b, OP_add, sum, x) : x;
+}
+
 Value *build_scale(Builder *b, Value *x, double by) {
   return by == 1 ? x : build(b, OP_scale, IN(x), ATTRS(a_f("by", by)));
 }
@@ -69,6 +85,10 @@ Value *build_slice(Builder *b, Value *x, int dim, int64_t start, int64_t n) {
 Value *build_reshape(Builder *b, Value *x, int rank, const int64_t *dim) {
   if (!x || has_shape(x, rank, dim)) return x;
   return build(b, OP_reshape, IN(x), ATTRS(a_list("shape", dim, rank)));
+}
+
+Value *build_scalar(Builder *b, Value *x) {
+  return build_reshape(b, x, 0, NULL);
 }
 
 Value *build_transpose(Builder *b, Value *x, const int64_t *perm) {
@@ -96,6 +116,13 @@ Value *build_reduce_sum(Builder *b, Value *x, const int64_t *axes, int n, bool k
   return build(b, OP_reduce_sum, IN(x), ATTRS(a_list("axes", sorted, n_sorted), a_b("keep", keep)));
 }
 
+Value *build_sum(Builder *b, Value *x) {
+  int64_t axes[MAX_RANK];
+  for (int i = 0; x && i < x->type->rank; i++)
+    axes[i] = i;
+  return x ? build_reduce_sum(b, x, axes, x->type->rank, false) : NULL;
+}
+
 Value *build_sum_to(Builder *b, Value *x, const Type *like) {
   if (!x) return NULL;
   int over = x->type->rank - like->rank, n = 0;
@@ -113,6 +140,10 @@ Value *build_cast(Builder *b, Value *x, DType to) {
 Value *build_fill(Builder *b, DType dtype, int rank, const int64_t *dim, double value) {
   return build(b, OP_fill, NULL, 0,
                ATTRS(a_f("value", value), a_list("shape", dim, rank), a_t("to", dtype)));
+}
+
+Value *build_full_like(Builder *b, const Value *x, double value) {
+  return x ? build_fill(b, x->type->dtype, x->type->rank, x->type->dim, value) : NULL;
 }
 
 // Whether all elements are one number that the double of a fill can hold.

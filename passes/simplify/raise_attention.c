@@ -133,8 +133,8 @@ static Value *additive(Builder *b, const Mask *mask, int rank, DType dtype) {
   // Two of these added must stay finite where one is.
   double low = isinf(mask->by) || dtype == DT_f16 || mask->by > -1e38 ? mask->by : -1e38;
   Value *keep = build_fill(b, dtype, 4, dim, 0), *drop = build_fill(b, dtype, 4, dim, low);
-  if (mask->kind == MASK_DROPS) return build(b, OP_where, IN(v, drop, keep), NO_ATTRS);
-  return build(b, OP_where, IN(v, keep, drop), NO_ATTRS);
+  if (mask->kind == MASK_DROPS) return build_where(b, v, drop, keep);
+  return build_where(b, v, keep, drop);
 }
 
 // The sum of what the masks add, or NULL for none, with all of the last dimension.

@@ -20,9 +20,6 @@ static bool is_float(const Value *v) {
   return dtype_class[v->type->dtype] == 'F';
 }
 
-static Value *unary(Builder *b, OpKind kind, Value *x) {
-  return build(b, kind, IN(x), NO_ATTRS);
-}
 static Value *by(Builder *b, OpKind kind, Value *x, double c) {
   return build(b, kind, IN(x), ATTRS(a_f("by", c)));
 }
@@ -31,7 +28,7 @@ static Value *simplify_scale(Builder *b, Op *op) {
   Value *x = operand(op, 0);
   double c = attr_f(op, "by");
   if (c == 1) return x;
-  if (c == -1) return unary(b, OP_neg, x);
+  if (c == -1) return build_unary(b, OP_neg, x);
   if (!is_float(x)) return NULL;
   const Op *inner = made_by(x, OP_scale);
   if (inner) return by(b, OP_scale, operand(inner, 0), c * attr_f(inner, "by"));
@@ -77,7 +74,7 @@ static Value *simplify_sub(Builder *b, Op *op) {
   bool unsigned_ = dtype_class[x->type->dtype] == 'U';
   double c;
   if (is_fill(y, &c) && !unsigned_) return by(b, OP_offset, x, -c);
-  if (is_fill(x, &c) && !unsigned_) return by(b, OP_offset, unary(b, OP_neg, y), c);
+  if (is_fill(x, &c) && !unsigned_) return by(b, OP_offset, build_unary(b, OP_neg, y), c);
   const Op *inner = made_by(y, OP_neg);
   return inner ? build(b, OP_add, IN(x, operand(inner, 0)), NO_ATTRS) : NULL;
 }
@@ -87,7 +84,7 @@ static Value *simplify_mul(Builder *b, Op *op) {
   double c;
   if (is_fill(y, &c)) return by(b, OP_scale, x, c);
   if (is_fill(x, &c)) return by(b, OP_scale, y, c);
-  return x == y ? unary(b, OP_square, x) : NULL;
+  return x == y ? build_unary(b, OP_square, x) : NULL;
 }
 
 static Value *simplify_div(Builder *b, Op *op) {
@@ -96,7 +93,7 @@ static Value *simplify_div(Builder *b, Op *op) {
   if (is_fill(y, &c) && c == 1) return x;
   if (!is_float(x)) return NULL;
   if (is_fill(y, &c) && c != 0) return by(b, OP_scale, x, 1 / c);
-  return is_fill(x, &c) ? by(b, OP_scale, unary(b, OP_reciprocal, y), c) : NULL;
+  return is_fill(x, &c) ? by(b, OP_scale, build_unary(b, OP_reciprocal, y), c) : NULL;
 }
 
 static Value *simplify_pow(Builder *b, Op *op) {
@@ -104,17 +101,17 @@ static Value *simplify_pow(Builder *b, Op *op) {
   double c;
   if (!is_fill(operand(op, 1), &c)) return NULL;
   if (c == 1) return x;
-  if (c == 2) return unary(b, OP_square, x);
-  if (c == 3) return build(b, OP_mul, IN(unary(b, OP_square, x), x), NO_ATTRS);
+  if (c == 2) return build_unary(b, OP_square, x);
+  if (c == 3) return build(b, OP_mul, IN(build_unary(b, OP_square, x), x), NO_ATTRS);
   if (!is_float(x)) return NULL;
-  if (c == 0.5) return unary(b, OP_sqrt, x);
-  if (c == -0.5) return unary(b, OP_rsqrt, x);
-  return c == -1 ? unary(b, OP_reciprocal, x) : NULL;
+  if (c == 0.5) return build_unary(b, OP_sqrt, x);
+  if (c == -0.5) return build_unary(b, OP_rsqrt, x);
+  return c == -1 ? build_unary(b, OP_reciprocal, x) : NULL;
 }
 
 static Value *simplify_reciprocal(Builder *b, Op *op) {
   const Op *inner = made_by(operand(op, 0), OP_sqrt);
-  return inner ? unary(b, OP_rsqrt, operand(inner, 0)) : NULL;
+  return inner ? build_unary(b, OP_rsqrt, operand(inner, 0)) : NULL;
 }
 
 static Value *simplify_where(Builder *b, Op *op) {
@@ -123,7 +120,7 @@ static Value *simplify_where(Builder *b, Op *op) {
   if (x == y) return x;
   if (is_fill(operand(op, 0), &c)) return c != 0 ? x : y;
   const Op *inner = made_by(operand(op, 0), OP_not);
-  return inner ? build(b, OP_where, IN(operand(inner, 0), y, x), NO_ATTRS) : NULL;
+  return inner ? build_where(b, operand(inner, 0), y, x) : NULL;
 }
 
 // Bits of a number that the type holds exactly; of floating types, also the range.

@@ -251,10 +251,6 @@ static OpSum *op_sum_of(Autodiff *ad, const Op *op, int operand) {
   return *at;
 }
 
-static Value *sum_of(Builder *b, Value *sum, Value *adjoint) {
-  return sum ? build(b, OP_add, IN(sum, adjoint), NO_ATTRS) : adjoint;
-}
-
 static void add_adjoint(Autodiff *ad, Builder *b, const Op *op, int operand, Value *adjoint) {
   const Value *v = op->in[operand].value;
   if (!adjoint || !ad->varied[v->id] || !ad->useful[v->id]) return;
@@ -263,11 +259,11 @@ static void add_adjoint(Autodiff *ad, Builder *b, const Op *op, int operand, Val
         type_text(ad->scratch, adjoint->type), type_text(ad->scratch, v->type));
   if (op->piece && !v->def) {
     OpSum *by_op = op_sum_of(ad, op, operand);
-    by_op->sum = sum_of(b, by_op->sum, adjoint);
+    by_op->sum = build_add(b, by_op->sum, adjoint);
     by_op->origin = b->origin;
     by_op->n++;
   } else {
-    ad->adjoint[v->id] = sum_of(b, ad->adjoint[v->id], adjoint);
+    ad->adjoint[v->id] = build_add(b, ad->adjoint[v->id], adjoint);
   }
 }
 
@@ -315,7 +311,7 @@ static void add_op_sums(Autodiff *ad, Builder *b, const Value *w) {
     if (s->n > 1) op_move_before(s->sum->def, NULL);
   for (const OpSum *s = first; s && !b->failed; s = s->next) {
     b->origin = s->origin;
-    *adjoint = sum_of(b, *adjoint, s->sum);
+    *adjoint = build_add(b, *adjoint, s->sum);
   }
 }
 
@@ -411,7 +407,7 @@ static void sweep(Autodiff *ad, Builder *b, Op *last, const LossTerms *terms, Va
     if (only && t.factor != factor) continue;
     t.by /= n;
     Value **adjoint = &ad->adjoint[t.start->id];
-    *adjoint = sum_of(b, *adjoint, first_adjoint(b, &t, scale, only ? NULL : t.factor));
+    *adjoint = build_add(b, *adjoint, first_adjoint(b, &t, scale, only ? NULL : t.factor));
   }
   if (n > 1) factor = build_scale(b, factor, n);
   factor = without_scale(b, factor, scale);
@@ -425,7 +421,7 @@ static void sweep(Autodiff *ad, Builder *b, Op *last, const LossTerms *terms, Va
     b->origin = origin_of_gradient(ad, value_origin(w));
     if (update) b->origin.part = PART_update;
     Value *whole = finish(b, ad->adjoint[w->id], factor);
-    ad->gradient[w->id] = sum_of(b, ad->gradient[w->id], whole);
+    ad->gradient[w->id] = build_add(b, ad->gradient[w->id], whole);
   }
 }
 
@@ -445,16 +441,16 @@ static bool differentiate(Autodiff *ad, Value *loss, const PassOptions *o) {
   if (!check_scale(ad, by)) return false;
   LossTerms terms = find_loss_terms(&b, loss, ad->varied, ad->scratch);
   drop_constant_terms(ad, &terms);
-  int n_factors = count_factors(&terms);
+  int n_factors = 0;
+  for (int i = 0; i < terms.n; i++)
+    n_factors += is_first_of_factor(&terms, i);
   Value *scale = by > 0 ? loss_scale(ad, by) : NULL;
   bool apart = n_factors > 1 && opt_bool(o, "apart", false);
+  bool each = n_factors == 1 || apart;
   for (int i = 0; i < terms.n; i++) {
-    const LossTerm *only = n_factors == 1 || apart ? &terms.at[i] : NULL;
-    bool swept = false;
-    for (int k = 0; k < i; k++)
-      swept |= !only || terms.at[k].factor == only->factor;
     b.origin = origin;
-    if (!swept) sweep(ad, &b, last, &terms, scale, only, apart);
+    if (each ? is_first_of_factor(&terms, i) : i == 0)
+      sweep(ad, &b, last, &terms, scale, each ? &terms.at[i] : NULL, apart);
   }
   if (ad->failed || b.failed) return false;
   int n = add_outputs(ad, &b);

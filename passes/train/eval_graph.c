@@ -23,8 +23,6 @@
 //
 // With metrics=SPEC, the loss's, those of metrics.h too.
 
-#include <inttypes.h>
-
 #include "distribute/part.h"
 #include "ir/build.h"
 #include "ir/op.h"
@@ -119,10 +117,6 @@ static Rows *find_rows(const Parts *p) {
   return rows;
 }
 
-static void add(Builder *b, Value **sum, Value *x) {
-  *sum = *sum ? build(b, OP_add, IN(*sum, x), NO_ATTRS) : x;
-}
-
 // What the factor divides by, or NULL where it is more than that.
 static Value *divisor(const Value *factor) {
   const Op *op = factor ? factor->def : NULL;
@@ -131,30 +125,26 @@ static Value *divisor(const Value *factor) {
   return count->def && count->def->kind == OP_reshape ? count->def->in[0].value : count;
 }
 
-static Value *as_number(Builder *b, Value *x) {
-  return build_reshape(b, x, 0, NULL);
-}
-
 static void add_quotient(Parts *p, Value *sum, Value *count) {
   int k = 0;
   while (k < p->n_quotients && p->count[k] != count)
     k++;
   if (k == p->n_quotients) p->count[p->n_quotients++] = count;
-  add(&p->b, &p->sum[k], sum);
+  p->sum[k] = build_add(&p->b, p->sum[k], sum);
 }
 
 // False where the term couples the rows of the batch, or there are too many counts.
 static bool add_term(Parts *p, const LossTerm *t, const Rows *rows, int64_t n_values) {
   Builder *b = &p->b;
-  Value *count = divisor(t->factor), *x = build_scale(b, as_number(b, t->start), t->by);
+  Value *count = divisor(t->factor), *x = build_scale(b, build_scalar(b, t->start), t->by);
   Rows is = rows[t->start->id];
   bool counted = count && count->id < n_values && rows[count->id] == ROWS_sum;
   if (is == ROWS_sum && !t->factor)
-    add(b, &p->mean, x);
+    p->mean = build_add(b, p->mean, x);
   else if (is == ROWS_none && !t->factor)
-    add(b, &p->constant, x);
+    p->constant = build_add(b, p->constant, x);
   else if (is == ROWS_sum && counted && p->n_quotients < MAX_QUOTIENTS)
-    add_quotient(p, x, as_number(b, count));
+    add_quotient(p, x, build_scalar(b, count));
   else
     return false;
   return true;

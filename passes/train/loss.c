@@ -114,36 +114,13 @@ static Value *find_input(LossPass *p, const char *label, DType dtype, int rank,
 
 // -- Pieces ----------------------------------------------------------------------------------
 
-static Value *sum_all(Builder *b, Value *x) {
-  int64_t axes[MAX_RANK];
-  for (int i = 0; x && i < x->type->rank; i++)
-    axes[i] = i;
-  return x ? build_reduce_sum(b, x, axes, x->type->rank, false) : NULL;
-}
-
 // The mean over `n` of the elements; the others are 0.
 static Value *mean_of(Builder *b, Value *x, double n) {
-  return build_scale(b, sum_all(b, x), 1 / n);
+  return build_scale(b, build_sum(b, x), 1 / n);
 }
 
 static Value *mean_all(Builder *b, Value *x) {
   return x ? mean_of(b, x, (double)type_count(x->type)) : NULL;
-}
-
-static Value *like(Builder *b, Value *x, double value) {
-  return build_fill(b, x->type->dtype, x->type->rank, x->type->dim, value);
-}
-
-static Value *unary(Builder *b, OpKind kind, Value *x) {
-  return build(b, kind, IN(x), NO_ATTRS);
-}
-
-static Value *binary(Builder *b, OpKind kind, Value *x, Value *y) {
-  return build(b, kind, IN(x, y), NO_ATTRS);
-}
-
-static Value *select_by(Builder *b, Value *condition, Value *x, Value *y) {
-  return build(b, OP_where, IN(condition, x, y), NO_ATTRS);
 }
 
 // -- Losses of classes -------------------------------------------------------------------------
@@ -172,7 +149,8 @@ static bool weigh(LossPass *p, Classes *c) {
   // The last position of next_token is ignored in any case.
   bool last = p->spec->kind == LOSS_next_token && p->spec->label_smoothing > 0;
   if (p->spec->has_ignore || last)
-    c->ignored = binary(b, OP_equal, c->labels, like(b, c->labels, (double)c->ignore));
+    c->ignored =
+        build_binary(b, OP_equal, c->labels, build_full_like(b, c->labels, (double)c->ignore));
   if (!p->spec->weight) return !b->failed;
   const float *w = read_class_weights(p->scratch, p->spec->weight, c->n, p->d);
   if (!w) return false;
@@ -182,10 +160,10 @@ static bool weigh(LossPass *p, Classes *c) {
   Value *f32 = build_constant(b, type_new(p->g->module, DT_f32, 1, &c->n), w);
   c->weights = build_cast(b, f32, dtype);
   Value *labels = c->labels;
-  if (c->ignored) labels = select_by(b, c->ignored, like(b, labels, 0), labels);
+  if (c->ignored) labels = build_where(b, c->ignored, build_full_like(b, labels, 0), labels);
   c->row_weight = build(b, OP_gather, IN(c->weights, labels), ATTRS(a_i("axis", 0)));
   if (c->ignored && c->row_weight)
-    c->row_weight = select_by(b, c->ignored, like(b, c->row_weight, 0), c->row_weight);
+    c->row_weight = build_where(b, c->ignored, build_full_like(b, c->row_weight, 0), c->row_weight);
   return !b->failed;
 }
 
@@ -194,11 +172,11 @@ static Value *smooth(LossPass *p, const Classes *c, Value *loss) {
   Builder *b = &p->b;
   const Type *t = c->x->type;
   Value *x = c->x;
-  if (c->weights) x = binary(b, OP_mul, x, build_broadcast(b, c->weights, t->rank, t->dim));
+  if (c->weights) x = build_binary(b, OP_mul, x, build_broadcast(b, c->weights, t->rank, t->dim));
   Value *sum = x ? build_reduce_sum(b, x, (int64_t[]){t->rank - 1}, 1, false) : NULL;
-  Value *lse = binary(b, OP_sub, loss, row_op(p, OP_nll, c));
-  Value *all = lse ? binary(b, OP_sub, build_scale(b, lse, c->sum), sum) : NULL;
-  if (all && c->ignored) all = select_by(b, c->ignored, like(b, all, 0), all);
+  Value *lse = build_binary(b, OP_sub, loss, row_op(p, OP_nll, c));
+  Value *all = lse ? build_binary(b, OP_sub, build_scale(b, lse, c->sum), sum) : NULL;
+  if (all && c->ignored) all = build_where(b, c->ignored, build_full_like(b, all, 0), all);
   return all ? build_scale(b, all, p->spec->label_smoothing / (double)c->n) : NULL;
 }
 
@@ -208,17 +186,17 @@ static Value *mean_of_rows(LossPass *p, OpKind kind, Classes *c, double n) {
   if (!weigh(p, c)) return NULL;
   Value *loss = row_op(p, kind, c), *total = loss;
   double e = p->spec->label_smoothing;
-  if (c->row_weight) total = binary(b, OP_mul, total, c->row_weight);
+  if (c->row_weight) total = build_binary(b, OP_mul, total, c->row_weight);
   if (e > 0 && total) {
     total = build_scale(b, total, 1 - e);
-    total = binary(b, OP_add, total, smooth(p, c, loss));
+    total = build_binary(b, OP_add, total, smooth(p, c, loss));
   }
   if (!total) return NULL;
   if (!c->row_weight && !p->spec->has_ignore) return mean_of(b, total, n);
   Value *counts = c->row_weight;
-  if (!counts) counts = build_cast(b, unary(b, OP_not, c->ignored), total->type->dtype);
-  Value *sum = sum_all(b, total);
-  return binary(b, OP_div, sum, sum_all(b, counts));
+  if (!counts) counts = build_cast(b, build_unary(b, OP_not, c->ignored), total->type->dtype);
+  Value *sum = build_sum(b, total);
+  return build_binary(b, OP_div, sum, build_sum(b, counts));
 }
 
 static Value *labelled(LossPass *p, OpKind kind, Value *x) {
@@ -265,9 +243,9 @@ static Value *fail_no_tokens(const LossPass *p) {
 static void replace_ignored(LossPass *p, Value *tokens) {
   Builder first = p->b;
   first.at = p->g->first;
-  Value *ignored =
-      binary(&first, OP_equal, tokens, like(&first, tokens, (double)p->spec->ignore_index));
-  Value *known = select_by(&first, ignored, like(&first, tokens, 0), tokens);
+  Value *ignored = build_binary(&first, OP_equal, tokens,
+                                build_full_like(&first, tokens, (double)p->spec->ignore_index));
+  Value *known = build_where(&first, ignored, build_full_like(&first, tokens, 0), tokens);
   if (!known) return;
   Use *next;
   for (Use *u = tokens->uses; u; u = next) {
@@ -317,37 +295,37 @@ static Value *add_target(LossPass *p, const Value *x) {
 }
 
 static Value *difference(LossPass *p, Value *x) {
-  return binary(&p->b, OP_sub, x, add_target(p, x));
+  return build_binary(&p->b, OP_sub, x, add_target(p, x));
 }
 
 static Value *mse(LossPass *p, Value *x) {
-  return mean_all(&p->b, unary(&p->b, OP_square, difference(p, x)));
+  return mean_all(&p->b, build_unary(&p->b, OP_square, difference(p, x)));
 }
 
 static Value *l1(LossPass *p, Value *x) {
-  return mean_all(&p->b, unary(&p->b, OP_abs, difference(p, x)));
+  return mean_all(&p->b, build_unary(&p->b, OP_abs, difference(p, x)));
 }
 
 // a^2 / 2 up to delta and delta * (a - delta / 2) beyond, which is c * (a - c / 2) with
 // c = min(a, delta).
 static Value *huber(LossPass *p, Value *x) {
   Builder *b = &p->b;
-  Value *a = unary(b, OP_abs, difference(p, x));
+  Value *a = build_unary(b, OP_abs, difference(p, x));
   Value *c = build(b, OP_clip, IN(a), ATTRS(a_f("low", 0), a_f("high", p->spec->delta)));
   Value *half = c ? build_scale(b, c, 0.5) : NULL;
-  return mean_all(b, binary(b, OP_mul, c, binary(b, OP_sub, a, half)));
+  return mean_all(b, build_binary(b, OP_mul, c, build_binary(b, OP_sub, a, half)));
 }
 
 // log(1 + exp(x)) - x t
 static Value *bce_with_logits(LossPass *p, Value *x) {
   Builder *b = &p->b;
-  Value *product = binary(b, OP_mul, x, add_target(p, x));
-  return mean_all(b, binary(b, OP_sub, unary(b, OP_softplus, x), product));
+  Value *product = build_binary(b, OP_mul, x, add_target(p, x));
+  return mean_all(b, build_binary(b, OP_sub, build_unary(b, OP_softplus, x), product));
 }
 
 // An output of the model that is the loss already.
 static Value *by_output(LossPass *p, const char *label, Value *x) {
-  if (type_count(x->type) == 1) return build_reshape(&p->b, x, 0, NULL);
+  if (type_count(x->type) == 1) return build_scalar(&p->b, x);
   diag_error(p->d, x->def ? x->def->loc : x->loc,
              "output '%s' is %s and not one number, so it is no loss", label,
              type_text(p->scratch, x->type));
@@ -395,7 +373,7 @@ static Value *build_loss(LossPass *p, const char *text) {
   if (!loss_spec_parse(&specs, text, p->g, p->scratch, p->d)) return NULL;
   for (int i = 0; i < specs.n; i++) {
     Value *one = build_one(p, &specs.at[i]);
-    sum = sum && one ? binary(&p->b, OP_add, sum, one) : one;
+    sum = one ? build_add(&p->b, sum, one) : NULL;
     if (!sum) return NULL;
   }
   return sum;

@@ -4,26 +4,22 @@
 
 #include "ir/op.h"
 
-static Value *as_scalar(Builder *b, Value *v) {
-  return build_reshape(b, v, 0, NULL);
-}
-
 static void multiply(LossTerm *t, Builder *b, Value *by) {
   if (by->def && by->def->kind == OP_fill)
     t->by *= attr_f(by->def, "value");
   else if (t->factor)
-    t->factor = build(b, OP_mul, IN(t->factor, as_scalar(b, by)), NO_ATTRS);
+    t->factor = build(b, OP_mul, IN(t->factor, build_scalar(b, by)), NO_ATTRS);
   else
-    t->factor = as_scalar(b, by);
+    t->factor = build_scalar(b, by);
 }
 
 static void divide(LossTerm *t, Builder *b, Value *by) {
   if (by->def && by->def->kind == OP_fill)
     t->by /= attr_f(by->def, "value");
   else if (t->factor)
-    t->factor = build(b, OP_div, IN(t->factor, as_scalar(b, by)), NO_ATTRS);
+    t->factor = build(b, OP_div, IN(t->factor, build_scalar(b, by)), NO_ATTRS);
   else
-    t->factor = build(b, OP_reciprocal, IN(as_scalar(b, by)), NO_ATTRS);
+    t->factor = build(b, OP_reciprocal, IN(build_scalar(b, by)), NO_ATTRS);
 }
 
 static bool has_one_use(const Value *v) {
@@ -102,13 +98,9 @@ LossTerms find_loss_terms(Builder *b, Value *loss, const bool *varied, Arena *a)
   return terms;
 }
 
-int count_factors(const LossTerms *terms) {
-  int n = 0;
-  for (int i = 0; i < terms->n; i++) {
-    int first = 0;
-    while (terms->at[first].factor != terms->at[i].factor)
-      first++;
-    n += first == i;
-  }
-  return n;
+bool is_first_of_factor(const LossTerms *terms, int i) {
+  int first = 0;
+  while (terms->at[first].factor != terms->at[i].factor)
+    first++;
+  return first == i;
 }

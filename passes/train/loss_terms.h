@@ -27,7 +27,7 @@ typedef Vec(LossTerm) LossTerms;
 // it.  Factors are built where `b` stands, one value for equal ones.
 LossTerms find_loss_terms(Builder *b, Value *loss, const bool *varied, Arena *a);
 
-// How many different factors there are; none is one, too.
-int count_factors(const LossTerms *terms);
+// Whether no term before term `i` has its factor, or has none like it.
+bool is_first_of_factor(const LossTerms *terms, int i);
 
 #endif

@@ -2,8 +2,6 @@
 
 #include "metrics.h"
 
-#include <inttypes.h>
-
 #include "ir/op.h"
 #include "loss_spec.h"
 
@@ -54,19 +52,9 @@ static void list_ops(Metrics *m, const Graph *g) {
   }
 }
 
-static Value *two(Builder *b, OpKind kind, Value *x, Value *y) {
-  return build(b, kind, IN(x, y), NO_ATTRS);
-}
-
-static Value *count(Builder *b, Value *x) {
-  int64_t axes[MAX_RANK];
-  for (int i = 0; x && i < x->type->rank; i++)
-    axes[i] = i;
-  return x ? build_reduce_sum(b, build_cast(b, x, DT_f32), axes, x->type->rank, false) : NULL;
-}
-
-static void add(Builder *b, Value **sum, Value *x) {
-  *sum = *sum ? two(b, OP_add, *sum, x) : x;
+// The number of rows that are true, added to *io_sum.
+static void count(Builder *b, Value **io_sum, Value *rows) {
+  *io_sum = build_add(b, *io_sum, build_sum(b, build_cast(b, rows, DT_f32)));
 }
 
 static void add_counts(Metrics *m, Metric *metric, const Op *op) {
@@ -78,12 +66,21 @@ static void add_counts(Metrics *m, Metric *metric, const Op *op) {
   Value *best =
       build(b, OP_arg_max, IN(x),
             ATTRS(a_i("axis", x->type->rank - 1), a_b("keep", false), a_b("last", false)));
-  Value *right = two(b, OP_equal, build_cast(b, best, t->dtype), labels);
-  Value *none = build_fill(b, t->dtype, t->rank, t->dim, (double)attr_i(op, "ignore"));
-  Value *counts = build(b, OP_not, IN(two(b, OP_equal, labels, none)), NO_ATTRS);
-  Value *wrong = build(b, OP_not, IN(right), NO_ATTRS);
-  add(b, &metric->right, count(b, two(b, OP_and, right, counts)));
-  add(b, &metric->wrong, count(b, two(b, OP_and, wrong, counts)));
+  Value *right = build_binary(b, OP_equal, build_cast(b, best, t->dtype), labels);
+  Value *none = build_full_like(b, labels, (double)attr_i(op, "ignore"));
+  Value *counted = build_unary(b, OP_not, build_binary(b, OP_equal, labels, none));
+  Value *wrong = build_unary(b, OP_not, right);
+  count(b, &metric->right, build_binary(b, OP_and, right, counted));
+  count(b, &metric->wrong, build_binary(b, OP_and, wrong, counted));
+}
+
+// The loss of classes that the op computes; negative: none.  The ops of the loss are the last of
+// each piece: a model may have losses of its own before them.
+static int loss_of(const Metrics *m, int op) {
+  int after = 0;
+  for (int i = op + 1; i < m->class_op.n; i++)
+    after += m->class_op.at[i]->piece == m->class_op.at[op]->piece;
+  return m->of_loss.n - 1 - after;
 }
 
 bool add_metrics(Graph *g, const char *spec, Arena *a, Diag *d) {
@@ -92,19 +89,13 @@ bool add_metrics(Graph *g, const char *spec, Arena *a, Diag *d) {
   if (!loss_spec_parse(&specs, spec, g, a, d)) return false;
   list_losses(&m, &specs);
   list_ops(&m, g);
-  // Those of the loss are the last of each piece: a model may have losses of its own before it.
   for (int i = 0; i < m.class_op.n && !m.b.failed; i++) {
-    const Op *op = m.class_op.at[i];
-    int behind = 0;
-    for (int k = i + 1; k < m.class_op.n; k++)
-      behind += m.class_op.at[k]->piece == op->piece;
-    if (behind >= m.of_loss.n) continue;
-    int at = m.of_loss.at[m.of_loss.n - 1 - behind];
+    int loss = loss_of(&m, i);
     // Of several losses of one output the first counts.
-    bool first = true;
-    for (int k = 0; k < m.of_loss.n - 1 - behind; k++)
-      first &= m.of_loss.at[k] != at;
-    if (first) add_counts(&m, &m.metric.at[at], op);
+    bool first = loss >= 0;
+    for (int k = 0; k < loss; k++)
+      first &= m.of_loss.at[k] != m.of_loss.at[loss];
+    if (first) add_counts(&m, &m.metric.at[m.of_loss.at[loss]], m.class_op.at[i]);
   }
   if (m.b.failed) return false;
   for (int i = 0; i < m.metric.n; i++) {

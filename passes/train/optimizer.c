@@ -67,10 +67,6 @@ typedef struct Optimizer {
 
 // -- Gradients -------------------------------------------------------------------------------
 
-static Value *binary(Builder *b, OpKind kind, Value *x, Value *y) {
-  return build(b, kind, IN(x, y), NO_ATTRS);
-}
-
 // `weight` is where the only weight is from that it is about, or NULL.
 static Origin origin_of_update(const Optimizer *p, const Loc *weight) {
   return (Origin){.loc = loc_from(p->g->module->arena, weight, "update"), .part = PART_update};
@@ -152,7 +148,7 @@ static Value *row_mask(Optimizer *p, const Value *w, int64_t row) {
                       ATTRS(a_list("low", low, t->rank), a_list("shape", dim, t->rank),
                             a_s("mode", "constant"), a_f("value", 0)));
   Value *half = build_fill(b, DT_f32, t->rank, dim, 0.5);
-  return build_broadcast(b, binary(b, OP_greater, rows, half), t->rank, t->dim);
+  return build_broadcast(b, build_binary(b, OP_greater, rows, half), t->rank, t->dim);
 }
 
 // `rows`: as --freeze has them, "emb.weight[1],*.table[0]".  Their gradients are zero, which the
@@ -173,7 +169,7 @@ static bool freeze_rows(Optimizer *p, const char *rows) {
                           text, type_text(p->scratch, t));
       p->b.origin = origin_of_update(p, g->weight->loc);
       Value *mask = row_mask(p, g->weight, row);
-      g->frozen = g->frozen ? binary(&p->b, OP_or, g->frozen, mask) : mask;
+      g->frozen = g->frozen ? build_binary(&p->b, OP_or, g->frozen, mask) : mask;
     }
     if (!found) diag_warning(p->b.d, NULL, "--freeze '%s' matches no weight that is trained", text);
     at += n + (at[n] == ',');
@@ -184,7 +180,7 @@ static bool freeze_rows(Optimizer *p, const char *rows) {
     const Type *t = g->gradient->type;
     p->b.origin = origin_of_update(p, g->weight->loc);
     Value *zero = build_fill(&p->b, t->dtype, t->rank, t->dim, 0);
-    g->gradient = build(&p->b, OP_where, IN(g->frozen, zero, g->gradient), NO_ATTRS);
+    g->gradient = build_where(&p->b, g->frozen, zero, g->gradient);
   }
   p->b.origin = p->origin;
   return !p->b.failed;
@@ -216,18 +212,18 @@ static Value *norm(Optimizer *p) {
   }
   b->origin = p->origin;
   for (int i = 0; i < p->gradients.n; i++)
-    sum = sum ? binary(b, OP_add, sum, squares[i]) : squares[i];
+    sum = sum ? build_binary(b, OP_add, sum, squares[i]) : squares[i];
   Value *root = build(b, OP_sqrt, IN(sum), NO_ATTRS);
   if (!p->factor) return root;
   Value *factor = build_cast(b, p->factor, DT_f32);
-  return binary(b, OP_mul, root, build(b, OP_abs, IN(factor), NO_ATTRS));
+  return build_binary(b, OP_mul, root, build(b, OP_abs, IN(factor), NO_ATTRS));
 }
 
 // min(1, clip / (norm + 1e-6))
 static Value *clipping(Builder *b, Value *norm, double clip) {
   Value *above = build(b, OP_offset, IN(norm), ATTRS(a_f("by", 1e-6)));
-  Value *ratio = binary(b, OP_div, build_fill(b, DT_f32, 0, NULL, clip), above);
-  return binary(b, OP_min, ratio, build_fill(b, DT_f32, 0, NULL, 1));
+  Value *ratio = build_binary(b, OP_div, build_fill(b, DT_f32, 0, NULL, clip), above);
+  return build_binary(b, OP_min, ratio, build_fill(b, DT_f32, 0, NULL, 1));
 }
 
 static bool add_output(Optimizer *p, Value *v, const char *label) {
@@ -246,7 +242,7 @@ static Value *number(Optimizer *p, DType t, double x) {
 }
 
 static Value *choose(Optimizer *p, Value *which, Value *x, Value *y) {
-  return build(&p->b, OP_where, IN(which, x, y), NO_ATTRS);
+  return build_where(&p->b, which, x, y);
 }
 
 static Value *add_one(Optimizer *p, Value *x) {
@@ -267,10 +263,10 @@ static Value *scalar_state(Optimizer *p, const char *label, DType dtype) {
 static bool scale_loss(Optimizer *p, Value *norm, int64_t growth) {
   Builder *b = &p->b;
   Value *scale = p->loss_scale, *streak = scalar_state(p, "loss_scale.good_steps", DT_f32);
-  Value *good = binary(b, OP_less, norm, number(p, DT_f32, INFINITY));
+  Value *good = build_binary(b, OP_less, norm, number(p, DT_f32, INFINITY));
   p->gscale = choose(p, good, p->gscale, number(p, DT_f32, NAN));
   Value *longer = add_one(p, streak);
-  Value *grows = binary(b, OP_greater_equal, longer, number(p, DT_f32, (double)growth));
+  Value *grows = build_binary(b, OP_greater_equal, longer, number(p, DT_f32, (double)growth));
   Value *up = choose(p, grows, build_scale(b, scale, 2), scale);
   Value *next = choose(p, good, up, build_scale(b, scale, 0.5));
   next = build(b, OP_clip, IN(next), ATTRS(a_f("low", least_scale), a_f("high", largest_scale)));
@@ -296,7 +292,7 @@ static bool make_gscale(Optimizer *p, double clip, int64_t growth) {
   if (clip > 0) coefficient = clipping(b, total, clip);
   Value *factor = p->factor ? build_cast(b, p->factor, DT_f32) : NULL;
   if (factor && coefficient)
-    p->gscale = binary(b, OP_mul, factor, coefficient);
+    p->gscale = build_binary(b, OP_mul, factor, coefficient);
   else if (factor || coefficient)
     p->gscale = factor ? factor : coefficient;
   else
@@ -357,8 +353,7 @@ static bool update_all(Optimizer *p) {
     Value *states[MAX_STATES];
     p->b.origin = origin_of_update(p, g->weight->loc);
     Value *updated = update_one(p, g, states);
-    if (updated && g->frozen)
-      updated = build(&p->b, OP_where, IN(g->frozen, g->weight, updated), NO_ATTRS);
+    if (updated && g->frozen) updated = build_where(&p->b, g->frozen, g->weight, updated);
     if (!updated) return false;
     graph_update(p->g, g->weight, updated);
   }

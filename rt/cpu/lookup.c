@@ -11,13 +11,14 @@
 typedef struct Indices {
   const void *at; // `count` of `width` bytes
   int64_t width, count, from, all;
-  int64_t n, per; // rows of a table, and indices into it
+  int64_t n;   // rows of a table
+  int64_t per; // indices into a table of n rows; 0: all of them
 } Indices;
 
 // With a batch the outer tables become one.
 static Indices indices_of(const void *at, int64_t count, int64_t width, int64_t batch, int64_t from,
                           int64_t all, Axis *io_axis) {
-  Indices x = {at, width, count, from, all, io_axis->n, count};
+  Indices x = {at, width, count, from, all, io_axis->n, 0};
   if (batch == 0) return x;
   x.per = io_axis->outer > 0 ? count / io_axis->outer : 0;
   io_axis->n *= io_axis->outer;
@@ -40,7 +41,7 @@ static inline int64_t row_at(const Indices *x, int64_t i) {
   int64_t index = index_at(x->at, x->width, i);
   int64_t row = (index < 0 ? index + x->all : index) - x->from;
   if (row < 0 || row >= x->n) return -1;
-  return x->per == x->count ? row : i / x->per * x->n + row;
+  return x->per ? i / x->per * x->n + row : row;
 }
 
 // The types are what one element is copied as; floats may be behind them.

@@ -28,33 +28,43 @@ int nnrt_sum_squares_f32(float *y, const float *x, int64_t n) {
   return NNRT_OK;
 }
 
-// Does x come before the best so far?  A NaN comes before every number.
-#define ARG(type, T)                                                                               \
-  static inline bool better_##type(T x, T best, bool most, bool last) {                            \
-    if (x != x) return best == best || last;                                                       \
-    return (most ? x > best : x < best) || (last && x == best);                                    \
-  }                                                                                                \
-  static int arg_##type(int64_t *y, const T *x, Axis a, bool most, bool last) {                    \
-    int threads = threads_for(a.outer * a.n * a.inner);                                            \
-    _Pragma("omp parallel for collapse(2) num_threads(threads)") for (int64_t o = 0; o < a.outer;  \
-                                                                      o++) for (int64_t i = 0;     \
-                                                                                i < a.inner;       \
-                                                                                i++) {             \
-      const T *from = x + o * a.n * a.inner + i;                                                   \
-      int64_t at = 0;                                                                              \
-      for (int64_t j = 1; j < a.n; j++)                                                            \
-        if (better_##type(from[j * a.inner], from[at * a.inner], most, last)) at = j;              \
-      y[o * a.inner + i] = at;                                                                     \
+// The place of the best of `n` numbers, each `step` after the last.  A NaN is better than a number.
+typedef int64_t BestFn(const void *x, int64_t first, int64_t n, int64_t step, bool most, bool last);
+
+#define BEST(type, T)                                                                              \
+  static int64_t best_##type(const void *all, int64_t first, int64_t n, int64_t step, bool most,   \
+                             bool last) {                                                          \
+    const T *x = (const T *)all + first;                                                           \
+    int64_t at = 0;                                                                                \
+    for (int64_t i = 1; i < n; i++) {                                                              \
+      T value = x[i * step], best = x[at * step];                                                  \
+      bool better = most ? value > best : value < best;                                            \
+      if (value != value) better = best == best || last;                                           \
+      if (better || (last && value == best)) at = i;                                               \
     }                                                                                              \
-    return NNRT_OK;                                                                                \
-  }                                                                                                \
+    return at;                                                                                     \
+  }
+BEST(f32, float)
+BEST(i32, int32_t)
+BEST(i64, int64_t)
+
+static int arg(int64_t *y, const void *x, Axis a, BestFn *best, bool most, bool last) {
+  int threads = threads_for(a.outer * a.n * a.inner);
+#pragma omp parallel for collapse(2) num_threads(threads)
+  for (int64_t o = 0; o < a.outer; o++)
+    for (int64_t i = 0; i < a.inner; i++)
+      y[o * a.inner + i] = best(x, o * a.n * a.inner + i, a.n, a.inner, most, last);
+  return NNRT_OK;
+}
+
+#define ARG(type, T)                                                                               \
   int nnrt_arg_max_##type(int64_t *y, const T *x, int64_t rank, const int64_t *shape,              \
                           int64_t axis, bool last) {                                               \
-    return arg_##type(y, x, axis_of(rank, shape, axis), true, last);                               \
+    return arg(y, x, axis_of(rank, shape, axis), best_##type, true, last);                         \
   }                                                                                                \
   int nnrt_arg_min_##type(int64_t *y, const T *x, int64_t rank, const int64_t *shape,              \
                           int64_t axis, bool last) {                                               \
-    return arg_##type(y, x, axis_of(rank, shape, axis), false, last);                              \
+    return arg(y, x, axis_of(rank, shape, axis), best_##type, false, last);                        \
   }
 ARG(f32, float)
 ARG(i32, int32_t)

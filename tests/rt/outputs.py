@@ -106,7 +106,7 @@ with folder_with_data():
         check(f"evaluation of {whole} rows is of {parts}", abs(of[whole] - sum(of[n] for n in parts)) < 1e-5 * of[whole], of)
     resumed = evaluated("line2", rows(96), "--resume", "--checkpoint-dir", "ck")
     check("--eval-only of a checkpoint", resumed["steps"] == 31, resumed)
-    for flags in ["--steps", 3], ["--epochs", 1], [*DATA], ["--eval-every", 2], ["--trace", "t"]:
+    for flags in ["--steps", 3], ["--epochs", 1], [*DATA], ["--eval-every", 2], ["--keep", 2], ["--trace", "t"]:
         refused(f"--eval-only {flags[0]}", f"{flags[0]} has no effect with --eval-only", "line1", "--eval-only", *rows(4), *flags,
                 status=2)
     refused("--eval-only without rows", "--eval-only needs --eval-input", "line1", "--eval-only", status=2)

@@ -9,36 +9,24 @@
 
 #include "ir/op.h"
 
-static Value *one(Builder *b, OpKind kind, Value *x) {
-  return build(b, kind, IN(x), NO_ATTRS);
-}
-
-static Value *two(Builder *b, OpKind kind, Value *x, Value *y) {
-  return build(b, kind, IN(x, y), NO_ATTRS);
-}
-
 static Value *offset(Builder *b, Value *x, double by) {
   return build(b, OP_offset, IN(x), ATTRS(a_f("by", by)));
 }
 
-static Value *full_like(Builder *b, const Value *v, double value) {
-  return build_fill(b, v->type->dtype, v->type->rank, v->type->dim, value);
-}
-
 // `v` where `condition` holds, elsewhere 0; and the reverse.
 static Value *where_so(Builder *b, Value *condition, Value *v) {
-  return build(b, OP_where, IN(condition, v, full_like(b, v, 0)), NO_ATTRS);
+  return build_where(b, condition, v, build_full_like(b, v, 0));
 }
 
 static Value *where_not(Builder *b, Value *condition, Value *v) {
-  return build(b, OP_where, IN(condition, full_like(b, v, 0), v), NO_ATTRS);
+  return build_where(b, condition, build_full_like(b, v, 0), v);
 }
 
 // -- Sums and products -----------------------------------------------------------------------
 
 bool neg_grad(Builder *b, Op *op, Value **dout, Value **din) {
   (void)op;
-  din[0] = one(b, OP_neg, dout[0]);
+  din[0] = build_unary(b, OP_neg, dout[0]);
   return !b->failed;
 }
 
@@ -62,38 +50,39 @@ bool add_grad(Builder *b, Op *op, Value **dout, Value **din) {
 bool sub_grad(Builder *b, Op *op, Value **dout, Value **din) {
   (void)op;
   din[0] = dout[0];
-  din[1] = one(b, OP_neg, dout[0]);
+  din[1] = build_unary(b, OP_neg, dout[0]);
   return !b->failed;
 }
 
 bool mul_grad(Builder *b, Op *op, Value **dout, Value **din) {
-  din[0] = two(b, OP_mul, dout[0], op->in[1].value);
-  din[1] = two(b, OP_mul, dout[0], op->in[0].value);
+  din[0] = build_binary(b, OP_mul, dout[0], op->in[1].value);
+  din[1] = build_binary(b, OP_mul, dout[0], op->in[0].value);
   return !b->failed;
 }
 
 // z = x / y:  dx = dz / y,  dy = -dz / y * z
 bool div_grad(Builder *b, Op *op, Value **dout, Value **din) {
-  din[0] = two(b, OP_div, dout[0], op->in[1].value);
-  din[1] = one(b, OP_neg, two(b, OP_mul, din[0], op->out[0]));
+  din[0] = build_binary(b, OP_div, dout[0], op->in[1].value);
+  din[1] = build_unary(b, OP_neg, build_binary(b, OP_mul, din[0], op->out[0]));
   return !b->failed;
 }
 
 // x mod y = x - y floor(x / y)
 bool mod_grad(Builder *b, Op *op, Value **dout, Value **din) {
-  Value *quotient = one(b, OP_floor, two(b, OP_div, op->in[0].value, op->in[1].value));
+  Value *quotient =
+      build_unary(b, OP_floor, build_binary(b, OP_div, op->in[0].value, op->in[1].value));
   din[0] = dout[0];
-  din[1] = one(b, OP_neg, two(b, OP_mul, dout[0], quotient));
+  din[1] = build_unary(b, OP_neg, build_binary(b, OP_mul, dout[0], quotient));
   return !b->failed;
 }
 
 // The same with the quotient towards zero.
 bool fmod_grad(Builder *b, Op *op, Value **dout, Value **din) {
-  Value *quotient = two(b, OP_div, op->in[0].value, op->in[1].value);
-  Value *size = one(b, OP_floor, one(b, OP_abs, quotient));
-  quotient = two(b, OP_mul, one(b, OP_sign, quotient), size);
+  Value *quotient = build_binary(b, OP_div, op->in[0].value, op->in[1].value);
+  Value *size = build_unary(b, OP_floor, build_unary(b, OP_abs, quotient));
+  quotient = build_binary(b, OP_mul, build_unary(b, OP_sign, quotient), size);
   din[0] = dout[0];
-  din[1] = one(b, OP_neg, two(b, OP_mul, dout[0], quotient));
+  din[1] = build_unary(b, OP_neg, build_binary(b, OP_mul, dout[0], quotient));
   return !b->failed;
 }
 
@@ -153,16 +142,18 @@ static bool is_sum_of_powers(const Value *v) {
 
 // dx, which is no derivative where x is a sum of powers that are all zero.
 static Value *root_grad(Builder *b, Value *x, Value *dx) {
-  return is_sum_of_powers(x) ? where_not(b, two(b, OP_equal, x, full_like(b, x, 0)), dx) : dx;
+  return is_sum_of_powers(x)
+             ? where_not(b, build_binary(b, OP_equal, x, build_full_like(b, x, 0)), dx)
+             : dx;
 }
 
 bool square_grad(Builder *b, Op *op, Value **dout, Value **din) {
-  din[0] = two(b, OP_mul, build_scale(b, op->in[0].value, 2), dout[0]);
+  din[0] = build_binary(b, OP_mul, build_scale(b, op->in[0].value, 2), dout[0]);
   return !b->failed;
 }
 
 bool sqrt_grad(Builder *b, Op *op, Value **dout, Value **din) {
-  Value *dx = two(b, OP_div, dout[0], build_scale(b, op->out[0], 2));
+  Value *dx = build_binary(b, OP_div, dout[0], build_scale(b, op->out[0], 2));
   din[0] = root_grad(b, op->in[0].value, dx);
   return !b->failed;
 }
@@ -170,23 +161,24 @@ bool sqrt_grad(Builder *b, Op *op, Value **dout, Value **din) {
 // y = x^(-1/2):  dx = -y^3 / 2 dy
 bool rsqrt_grad(Builder *b, Op *op, Value **dout, Value **din) {
   Value *y = op->out[0];
-  Value *cube = two(b, OP_mul, one(b, OP_square, y), y);
-  din[0] = two(b, OP_mul, build_scale(b, cube, -0.5), dout[0]);
+  Value *cube = build_binary(b, OP_mul, build_unary(b, OP_square, y), y);
+  din[0] = build_binary(b, OP_mul, build_scale(b, cube, -0.5), dout[0]);
   return !b->failed;
 }
 
 bool reciprocal_grad(Builder *b, Op *op, Value **dout, Value **din) {
-  din[0] = one(b, OP_neg, two(b, OP_mul, one(b, OP_square, op->out[0]), dout[0]));
+  din[0] = build_unary(b, OP_neg,
+                       build_binary(b, OP_mul, build_unary(b, OP_square, op->out[0]), dout[0]));
   return !b->failed;
 }
 
 bool exp_grad(Builder *b, Op *op, Value **dout, Value **din) {
-  din[0] = two(b, OP_mul, op->out[0], dout[0]);
+  din[0] = build_binary(b, OP_mul, op->out[0], dout[0]);
   return !b->failed;
 }
 
 bool log_grad(Builder *b, Op *op, Value **dout, Value **din) {
-  din[0] = two(b, OP_div, dout[0], op->in[0].value);
+  din[0] = build_binary(b, OP_div, dout[0], op->in[0].value);
   return !b->failed;
 }
 
@@ -194,9 +186,9 @@ bool log_grad(Builder *b, Op *op, Value **dout, Value **din) {
 static Value *power_grad(Builder *b, Value *x, double p, Value *dy) {
   if (p == 0) return NULL;
   if (p == 1) return dy;
-  if (p == 2) return two(b, OP_mul, build_scale(b, x, 2), dy);
-  Value *slope = two(b, OP_pow, x, full_like(b, x, p - 1));
-  Value *dx = two(b, OP_mul, build_scale(b, slope, p), dy);
+  if (p == 2) return build_binary(b, OP_mul, build_scale(b, x, 2), dy);
+  Value *slope = build_binary(b, OP_pow, x, build_full_like(b, x, p - 1));
+  Value *dx = build_binary(b, OP_mul, build_scale(b, slope, p), dy);
   return p > 0 && p < 1 ? root_grad(b, x, dx) : dx;
 }
 
@@ -208,36 +200,39 @@ bool pow_grad(Builder *b, Op *op, Value **dout, Value **din) {
     din[0] = power_grad(b, x, p, dz);
     return !b->failed;
   }
-  Value *zero = full_like(b, x, 0);
-  Value *slope = two(b, OP_mul, y, two(b, OP_pow, x, offset(b, y, -1)));
-  din[0] = where_not(b, two(b, OP_equal, y, zero), two(b, OP_mul, slope, dz));
-  slope = two(b, OP_mul, op->out[0], one(b, OP_log, x));
-  Value *flat = two(b, OP_and, two(b, OP_equal, x, zero), two(b, OP_greater_equal, y, zero));
-  din[1] = where_not(b, flat, two(b, OP_mul, slope, dz));
+  Value *zero = build_full_like(b, x, 0);
+  Value *slope = build_binary(b, OP_mul, y, build_binary(b, OP_pow, x, offset(b, y, -1)));
+  din[0] = where_not(b, build_binary(b, OP_equal, y, zero), build_binary(b, OP_mul, slope, dz));
+  slope = build_binary(b, OP_mul, op->out[0], build_unary(b, OP_log, x));
+  Value *flat = build_binary(b, OP_and, build_binary(b, OP_equal, x, zero),
+                             build_binary(b, OP_greater_equal, y, zero));
+  din[1] = where_not(b, flat, build_binary(b, OP_mul, slope, dz));
   return !b->failed;
 }
 
 // -- Smooth functions ------------------------------------------------------------------------
 
 bool sin_grad(Builder *b, Op *op, Value **dout, Value **din) {
-  din[0] = two(b, OP_mul, one(b, OP_cos, op->in[0].value), dout[0]);
+  din[0] = build_binary(b, OP_mul, build_unary(b, OP_cos, op->in[0].value), dout[0]);
   return !b->failed;
 }
 
 bool cos_grad(Builder *b, Op *op, Value **dout, Value **din) {
-  din[0] = one(b, OP_neg, two(b, OP_mul, one(b, OP_sin, op->in[0].value), dout[0]));
+  din[0] = build_unary(b, OP_neg,
+                       build_binary(b, OP_mul, build_unary(b, OP_sin, op->in[0].value), dout[0]));
   return !b->failed;
 }
 
 // 2 / sqrt(pi) exp(-x^2)
 bool erf_grad(Builder *b, Op *op, Value **dout, Value **din) {
-  Value *bell = one(b, OP_exp, one(b, OP_neg, one(b, OP_square, op->in[0].value)));
-  din[0] = two(b, OP_mul, build_scale(b, bell, 1.12837916709551257390), dout[0]);
+  Value *bell =
+      build_unary(b, OP_exp, build_unary(b, OP_neg, build_unary(b, OP_square, op->in[0].value)));
+  din[0] = build_binary(b, OP_mul, build_scale(b, bell, 1.12837916709551257390), dout[0]);
   return !b->failed;
 }
 
 bool softplus_grad(Builder *b, Op *op, Value **dout, Value **din) {
-  din[0] = two(b, OP_mul, one(b, OP_sigmoid, op->in[0].value), dout[0]);
+  din[0] = build_binary(b, OP_mul, build_unary(b, OP_sigmoid, op->in[0].value), dout[0]);
   return !b->failed;
 }
 
@@ -305,10 +300,10 @@ bool clip_grad(Builder *b, Op *op, Value **dout, Value **din) {
 // `loses` says where x is not the result; equal operands share.
 static bool extreme_grad(Builder *b, Op *op, OpKind loses, OpKind wins, Value **dout, Value **din) {
   Value *x = op->in[0].value, *y = op->in[1].value, *dz = dout[0];
-  Value *share =
-      build(b, OP_where, IN(two(b, OP_equal, x, y), build_scale(b, dz, 0.5), dz), NO_ATTRS);
-  din[0] = where_not(b, two(b, loses, x, y), share);
-  din[1] = where_not(b, two(b, wins, x, y), share);
+  Value *equal = build_binary(b, OP_equal, x, y);
+  Value *share = build_where(b, equal, build_scale(b, dz, 0.5), dz);
+  din[0] = where_not(b, build_binary(b, loses, x, y), share);
+  din[1] = where_not(b, build_binary(b, wins, x, y), share);
   return !b->failed;
 }
 

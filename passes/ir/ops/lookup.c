@@ -112,7 +112,7 @@ static Value *without_padding(Builder *b, const Op *op, Value *dy) {
         build(b, OP_equal, IN(index, build_fill(b, t->dtype, t->rank, t->dim, row)), NO_ATTRS);
     padded = build_broadcast(b, build_reshape(b, padded, rank, ones), rank, dy->type->dim);
     Value *zero = build_fill(b, dy->type->dtype, rank, dy->type->dim, 0);
-    dy = build(b, OP_where, IN(padded, zero, dy), NO_ATTRS);
+    dy = build_where(b, padded, zero, dy);
   }
   return dy;
 }

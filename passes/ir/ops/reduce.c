@@ -99,7 +99,7 @@ bool reduce_max_grad(Builder *b, Op *op, Value **dout, Value **din) {
   Value *count = build_reduce_sum(b, build_cast(b, equal, x->type->dtype), axes, n, true);
   Value *share = build(b, OP_div, IN(kept(b, op, dout[0]), count), NO_ATTRS);
   share = build_broadcast(b, share, x->type->rank, x->type->dim);
-  din[0] = build(b, OP_where, IN(equal, share, zeros_like(b, x)), NO_ATTRS);
+  din[0] = build_where(b, equal, share, zeros_like(b, x));
   return !b->failed;
 }
 
@@ -111,7 +111,7 @@ bool reduce_prod_grad(Builder *b, Op *op, Value **dout, Value **din) {
   int n = attr_n(op, "axes"), rank = x->type->rank;
   Value *is_zero = build(b, OP_equal, IN(x, zeros), NO_ATTRS);
   Value *ones = build_fill(b, x->type->dtype, rank, x->type->dim, 1);
-  Value *safe = build(b, OP_where, IN(is_zero, ones, x), NO_ATTRS);
+  Value *safe = build_where(b, is_zero, ones, x);
   Value *product =
       build(b, OP_reduce_prod, IN(safe), ATTRS(a_list("axes", axes, n), a_b("keep", true)));
   Value *flow = build(b, OP_mul, IN(kept(b, op, dout[0]), product), NO_ATTRS);
@@ -120,7 +120,7 @@ bool reduce_prod_grad(Builder *b, Op *op, Value **dout, Value **din) {
   Value *count = build_broadcast(b, build_reduce_sum(b, zero, axes, n, true), rank, x->type->dim);
   Value *others = build(b, OP_sub, IN(count, zero), NO_ATTRS);
   Value *none = build(b, OP_equal, IN(others, zeros), NO_ATTRS);
-  din[0] = build(b, OP_where, IN(none, flow, zeros), NO_ATTRS);
+  din[0] = build_where(b, none, flow, zeros);
   return !b->failed;
 }
 

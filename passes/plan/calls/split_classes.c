@@ -51,7 +51,7 @@ static Value *without_ignored(Builder *b, Value *losses, Value *labels, int64_t 
   Value *all = build_broadcast(b, one, t->rank, t->dim);
   Value *ignored = build(b, OP_equal, IN(labels, all), NO_ATTRS);
   Value *zero = build_fill(b, losses->type->dtype, t->rank, t->dim, 0);
-  return build(b, OP_where, IN(ignored, zero, losses), NO_ATTRS);
+  return build_where(b, ignored, zero, losses);
 }
 
 bool split_classes(Op *op, int parts, Diag *d) {
