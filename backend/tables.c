@@ -84,6 +84,7 @@ static void add_tensor(const Program *p, StrBuf *out, const Value *v, const char
   add_shape(p, out, v);
   if (v->init && param) add_init(p, out, v);
   if (param && v->role == ROLE_input && !value_used(v)) strbuf_add(out, ", .unread = true");
+  if (param && v->whole) strbuf_add(out, ", .every_step = true");
   if (!param && v->def && v->def->owed) strbuf_add(out, ", .owed = true");
   strbuf_add(out, "},\n");
 }
@@ -168,7 +169,7 @@ static int64_t whole_batch(const Program *p) {
   const Graph *g = p->train.g;
   for (int i = 0; i < g->n_params; i++) {
     const Value *v = g->params[i];
-    if (v->role != ROLE_input || v->type->rank == 0) continue;
+    if (!value_has_rows(v)) continue;
     return v->type->dim[0] * (v->layout ? layout_parts(v->layout, 0) : 1);
   }
   return 1;

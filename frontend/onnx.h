@@ -23,9 +23,11 @@ typedef struct OnnxFindings {
 } OnnxFindings;
 
 typedef struct OnnxOptions {
-  int64_t batch;           // 0: not given
-  const char *batch_dim;   // NULL: the dim_param shared by all inputs' axis 0, else axis 0
-  bool rows_first;         // another dimension than the first cannot be the batch
+  int64_t batch;         // 0: not given
+  const char *batch_dim; // NULL: the dim_param shared by all inputs' axis 0, else axis 0
+  // Data has its rows in dimension 0: an input or output with the batch in another one gets that
+  // first, and the model a transpose.
+  bool rows_first;
   const char *const *dims; // "NAME=VALUE", n_dims of them
   int n_dims;
   const char *external_data_dir; // one more folder external data may lie in, or NULL

@@ -489,9 +489,7 @@ static bool import_graph(Import *im) {
       return diag_error(im->d, onnx_place(im->file, im->a, inputs[i].name), "'%s' is defined twice",
                         inputs[i].name);
     if (inputs[i].type) {
-      v = graph_param(im->g, onnx_value_name(im->m->arena, inputs[i].name), inputs[i].type,
-                      ROLE_input, onnx_place(im->file, im->m->arena, inputs[i].name));
-      v->label = str_copy(im->m->arena, inputs[i].name);
+      v = onnx_input(im, &inputs[i]);
       ok = onnx_hint(im, v, i) && ok;
     }
     onnx_bind(im, scope, inputs[i].name, v, !v);
@@ -504,6 +502,7 @@ static bool import_graph(Import *im) {
   }
   if (!onnx_body(im, scope, graph->node, graph->n_node, output, graph->n_output)) return false;
   onnx_settle_weights(im);
+  const int *batch = onnx_follow_batch(im);
   for (size_t i = 0; i < graph->n_output; i++) {
     Binding *b = onnx_lookup(scope, output[i]);
     Value *v = b && !b->poisoned ? onnx_binding_value(im, b) : NULL;
@@ -511,7 +510,7 @@ static bool import_graph(Import *im) {
       return diag_error(im->d, onnx_place(im->file, im->a, output[i]),
                         "output '%s' is listed twice", output[i]);
     if (v)
-      graph_output(im->g, v, output[i]);
+      graph_output(im->g, onnx_output(im, graph->output[i], v, batch), output[i]);
     else if (!b || b->sequence)
       onnx_problem(im, onnx_place(im->file, im->a, output[i]),
                    str_format(im->a, "output '%s' is %s", output[i],

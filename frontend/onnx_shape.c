@@ -70,6 +70,34 @@ static bool on_axis_0(const Shapes *s, const char *name) {
   return false;
 }
 
+// The first dimension with the symbol, or -1.
+static int batch_axis(const Onnx__ValueInfoProto *v, const char *batch) {
+  for (size_t axis = 0; axis < input_rank(v); axis++)
+    if (str_equal(symbol(input_dim(v, axis)), batch)) return (int)axis;
+  return -1;
+}
+
+// The dimension of input `i` that is the batch, or -1: the one with its symbol.  Without a symbol
+// it is dimension 0 where that is not fixed; where all inputs' are, it is as long as that of the
+// first input with dimensions.
+static int input_batch(const Shapes *s, int i) {
+  if (s->batch) return batch_axis(s->input[i], s->batch);
+  const Dimension *first = NULL;
+  for (int k = 0; k < s->n; k++) {
+    if (input_rank(s->input[k]) == 0) continue;
+    const Dimension *dim = input_dim(s->input[k], 0);
+    if (!first || (is_fixed(first) && !is_fixed(dim))) first = dim;
+  }
+  if (input_rank(s->input[i]) == 0) return -1;
+  const Dimension *dim = input_dim(s->input[i], 0);
+  return !is_fixed(dim) || (is_fixed(first) && dim->dim_value == first->dim_value) ? 0 : -1;
+}
+
+int onnx_declared_batch(const Import *im, const Onnx__ValueInfoProto *output, const Type *type) {
+  if (!im->batch || input_rank(output) != (size_t)type->rank) return -1;
+  return batch_axis(output, im->batch);
+}
+
 // The value of --dim NAME=VALUE, or -1.
 static int64_t option_dim(Shapes *s, const char *name) {
   const OnnxOptions *o = s->im->o;
@@ -152,23 +180,11 @@ static bool check_batch(Shapes *s) {
   const OnnxOptions *o = s->im->o;
   Diag *d = s->im->d;
   if (o->batch_dim) {
-    bool found = false, ok = true;
+    bool found = false;
     for (int i = 0; i < s->n; i++)
-      for (size_t axis = 0; axis < input_rank(s->input[i]); axis++) {
-        if (!str_equal(symbol(input_dim(s->input[i], axis)), o->batch_dim)) continue;
-        found = true;
-        if (axis == 0 || !o->rows_first) continue;
-        ok =
-            diag_error(d, input_loc(s, s->input[i]),
-                       "the batch '%s' is dimension %zu of this input; an executable takes rows of "
-                       "data along dimension 0",
-                       o->batch_dim, axis);
-        diag_hint(d,
-                  "transpose the input in the module (batch_first=True), so that samples are rows");
-      }
-    return found ? ok
-                 : diag_error(d, s->im->file->loc, "no input has a dimension '%s' for the batch",
-                              o->batch_dim);
+      found |= batch_axis(s->input[i], o->batch_dim) >= 0;
+    return found || diag_error(d, s->im->file->loc, "no input has a dimension '%s' for the batch",
+                               o->batch_dim);
   }
   // With no free axis 0, the size asked for must be the one the model was exported with.
   const Onnx__ValueInfoProto *fixed = NULL;
@@ -222,12 +238,13 @@ bool onnx_inputs(Import *im, OnnxInput *inputs, int *n_inputs) {
   for (size_t i = 0; i < graph->n_input; i++)
     if (name_map_find(&initial, onnx_str(graph->input[i]->name)) < 0)
       s.input[s.n++] = graph->input[i];
-  s.batch = im->o->batch_dim ? im->o->batch_dim : shared_symbol(&s);
+  s.batch = im->batch = im->o->batch_dim ? im->o->batch_dim : shared_symbol(&s);
 
   bool ok = check_options(&s);
   ok = check_batch(&s) && ok;
   for (int i = 0; i < s.n; i++) {
-    inputs[i] = (OnnxInput){onnx_str(s.input[i]->name), input_type(&s, s.input[i])};
+    inputs[i] =
+        (OnnxInput){onnx_str(s.input[i]->name), input_type(&s, s.input[i]), input_batch(&s, i)};
     ok = ok && inputs[i].type;
     if (inputs[i].type) onnx_devices_input(im, s.input[i], inputs[i].type);
   }

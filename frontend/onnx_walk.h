@@ -62,9 +62,11 @@ typedef struct Import {
   FILE *stream;
   char *text;
   size_t text_n, text_seen;
-  Vec(Known) known; // by id of the value
-  Op *last;         // the last op that was looked at
-  NameMap origins;  // to origin_text: see onnx_parameters.c
+  Vec(Known) known;  // by id of the value
+  Op *last;          // the last op that was looked at
+  const char *batch; // the symbol of the batch dimension, or NULL
+  bool batch_moved;  // some input had the batch in another dimension than the first
+  NameMap origins;   // to origin_text: see onnx_parameters.c
   const char **origin_text;
   bool has_origins;
   Vec(OnnxWhy) why;         // by id of the weight
@@ -85,8 +87,18 @@ const char *onnx_node_name(Arena *a, const Scope *scope, const Onnx__NodeProto *
 typedef struct OnnxInput {
   const char *name;
   const Type *type; // NULL: could not be bound, which has been reported
+  int batch;        // the dimension that is the batch; -1: none
 } OnnxInput;
 bool onnx_inputs(Import *im, OnnxInput *inputs, int *n_inputs);
+// The first dimension of an output's declared type that has the batch's symbol, or -1.
+int onnx_declared_batch(const Import *im, const Onnx__ValueInfoProto *output, const Type *type);
+
+// onnx_rows.c, of OnnxOptions.rows_first: the value of a new parameter with the dimensions in the
+// model's order; and an output's value with the batch in dimension 0, given the dimension of every
+// value, by id, that is the batch, or -1.
+Value *onnx_input(Import *im, const OnnxInput *input);
+const int *onnx_follow_batch(const Import *im);
+Value *onnx_output(Import *im, const Onnx__ValueInfoProto *output, Value *v, const int *batch_of);
 
 // onnx_constant_weights.c: weights that stand in Constant nodes of the model's graph.
 void onnx_find_constant_weights(Import *im);

@@ -92,10 +92,15 @@ static bool converts(const NnrtTensor *t, NnrtDtype file) {
          (file == NNRT_i32 || file == NNRT_u16 || file == NNRT_u8);
 }
 
+// Labels of flattened rows, [rows x length], are not rows of data either.
+static bool has_rows(const NnrtTensor *t, int64_t batch) {
+  return t->rank > 0 && !t->every_step && t->dim[0] == batch;
+}
+
 static bool check_rows(const Source *s, Shard *shard, const char *flag, int64_t batch, Why *w) {
   const NnrtTensor *t = s->input;
   const Npy *a = &shard->npy;
-  bool batched = t->rank > 0 && t->dim[0] == batch;
+  bool batched = has_rows(t, batch);
   bool same = a->rank == t->rank;
   for (int i = batched ? 1 : 0; same && i < t->rank; i++)
     same = a->dim[i] == t->dim[i];
@@ -144,8 +149,8 @@ bool nnrt_data_open(Data *d, const NnrtProgram *p, const NnrtGraph *g, const Fla
     if (g->tensors[i].role == NNRT_input) {
       const NnrtTensor *t = &g->tensors[i];
       d->source[d->n++].input = t;
-      has_batch |= t->rank > 0 && t->dim[0] == p->batch;
-      if (t->rank > 0 && !first_dim) first_dim = t->dim[0];
+      has_batch |= has_rows(t, p->batch);
+      if (t->rank > 0 && !t->every_step && !first_dim) first_dim = t->dim[0];
     }
   // A graph for evaluation may take fewer rows at once.
   if (!has_batch && first_dim) d->batch = first_dim;

@@ -116,9 +116,10 @@ typedef struct NnrtTensor {
   // modulo `slots`, each `stride` bytes behind the one before.  0: all slices have one place.
   int slots;
   int64_t stride;
-  bool train;  // of a weight: an optimizer updates it
-  bool unread; // of an input: nothing reads it, and it need not be given
-  bool owed;   // of an output: it is of the step before, until all that a step owes is settled
+  bool train;      // of a weight: an optimizer updates it
+  bool unread;     // of an input: nothing reads it, and it need not be given
+  bool every_step; // of an input: each step reads its whole file, and no dimension is rows
+  bool owed;       // of an output: it is of the step before, until all that a step owes is settled
   // Its dimensions as users and files know them, if they are others: as many elements in the same
   // order.  A rank of 0: they are not.
   int known_rank;

@@ -95,6 +95,7 @@ static void clone_param(Clone *c, const Value *v, Graph *g, Value **map) {
   clone_value(c, v, copy);
   copy->label = str_copy(c->to->arena, v->label);
   if (v->as) copy->as = c->deep ? type_new(c->to, v->as->dtype, v->as->rank, v->as->dim) : v->as;
+  copy->whole = v->whole;
   copy->train = v->train;
   copy->host = v->host;
   copy->each_slice = v->each_slice;

@@ -141,6 +141,7 @@ struct Value {
   // The whole as users know it, where that has other dimensions: of a weight or state, as many
   // elements in the same order.  Otherwise NULL.
   const Type *as;
+  bool whole; // of an input: each step reads all of it; dimension 0 of other inputs is rows of data
   bool train; // of a weight: autodiff gives it a gradient and an update
   bool host;  // of a weight or state: it is in host memory from step to step (offload.c)
   // Of what lasts: it is updated in every slice of time, and the next one to begin finds it so
@@ -379,8 +380,10 @@ bool op_retype(Op *op, Diag *d);         // infers the result types again, after
 void value_replace(Value *v, Value *by); // every use of `v` reads `by`
 void value_set_name(Value *v, const char *name); // made unique with a suffix if it is taken
 bool value_used(const Value *v);
-bool op_used(const Op *op);       // whether any of its results is
-bool value_lasts(const Value *v); // a parameter that keeps its contents: see roles.def
+bool value_has_rows(const Value *v); // an input, whose dimension 0 is rows of data
+int64_t graph_rows(const Graph *g);  // of its first input that has rows; 1 if none has
+bool op_used(const Op *op);          // whether any of its results is
+bool value_lasts(const Value *v);    // a parameter that keeps its contents: see roles.def
 
 // -- Attributes ------------------------------------------------------------------------------
 

@@ -120,6 +120,7 @@ static bool parse_param(Parser *p) {
     if (peek(p)->kind == TOKEN_string) v->label = keep(p, next(p));
     if (accept(p, "as") && !parse_type(p, &v->as)) return false;
   }
+  v->whole = accept(p, "whole");
   v->train = accept(p, "train");
   v->host = accept(p, "host");
   v->each_slice = accept(p, "each_slice");

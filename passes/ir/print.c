@@ -193,6 +193,7 @@ static Line param_line(Arena *a, const Value *v, bool last) {
   if (v->role != ROLE_none || v->label) strbuf_addf(&b, " %s", role_name[v->role]);
   if (v->label) strbuf_addf(&b, " %s", str_quoted(a, v->label));
   if (v->as) strbuf_addf(&b, " as %s", type_text(a, v->as));
+  if (v->whole) strbuf_add(&b, " whole");
   if (v->train) strbuf_add(&b, " train");
   if (v->host) strbuf_add(&b, " host");
   if (v->each_slice) strbuf_add(&b, " each_slice");

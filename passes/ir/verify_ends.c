@@ -83,6 +83,8 @@ static bool check_param(const Value *v, const Labels *l, Arena *a, Diag *d) {
   if (v->graph->entry != (v->role != ROLE_none))
     return diag_error(d, v->loc, "parameter '%s' of '@%s' must %shave a role", name, v->graph->name,
                       v->graph->entry ? "" : "not ");
+  if (v->whole && v->role != ROLE_input)
+    return diag_error(d, v->loc, "'%s' is no input, and only inputs are read whole", name);
   if (v->train && v->role != ROLE_weight)
     return diag_error(d, v->loc, "'%s' is no weight and cannot be trained", name);
   if (v->host && v->role != ROLE_weight && v->role != ROLE_state)

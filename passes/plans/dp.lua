@@ -6,8 +6,10 @@
 function step(axis)
   for _, x in ipairs(params("input")) do
     local can, why = x.rank > 0, ""
-    if can then can, why = cuts(x, 0, axis) end
-    if can then
+    if can and not x.whole then can, why = cuts(x, 0, axis) end
+    if x.whole then
+      split(x, "-", axis)
+    elseif can then
       split(x, 0, axis)
     elseif x.rank == 0 then
       refuse(x, ("input '%s' is a scalar, so it has no batch to cut in %d"):format(x.name, size(axis)))

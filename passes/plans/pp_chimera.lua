@@ -5,11 +5,11 @@
 function model()
   local list = {}
   for _, x in ipairs(params("input")) do
-    if x.rank > 0 and x.shape[1] % 2 == 1 then
+    if x.rank > 0 and not x.whole and x.shape[1] % 2 == 1 then
       refuse(x, "a batch of " .. x.shape[1] .. " has no halves, of which each would go its way: give an even --batch")
       return
     end
-    for _, r in ipairs(x.readers) do
+    for _, r in ipairs(x.whole and {} or x.readers) do
       local rows = r.op:letter(r.index, 0)
       if rows then list[#list + 1] = { op = r.op, letter = rows } end
     end

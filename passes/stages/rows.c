@@ -21,8 +21,7 @@ const int *rows_find(const Sharding *s, Arena *a) {
   for (uint32_t i = 0; i < g->n_values; i++)
     rows[i] = -1;
   for (int i = 0; i < g->n_params; i++)
-    if (g->params[i]->role == ROLE_input && g->params[i]->type->rank > 0)
-      rows[g->params[i]->id] = 0;
+    if (value_has_rows(g->params[i])) rows[g->params[i]->id] = 0;
   for_each_op(op, g) {
     int letter = rows_letter(s, rows, op);
     for (int i = 0; letter >= 0 && i < op->n_out; i++) {

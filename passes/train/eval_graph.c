@@ -78,7 +78,7 @@ static void follow(Parts *p) {
   for (int i = 0; i < p->g->n_params; i++) {
     const Value *v = p->g->params[i];
     p->varied[v->id] = v->role == ROLE_weight;
-    p->fed[v->id] = v->role == ROLE_input;
+    p->fed[v->id] = value_has_rows(v);
   }
   for_each_op(op, p->g)
     for (int i = 0; i < op->n_out; i++)
@@ -88,20 +88,12 @@ static void follow(Parts *p) {
       }
 }
 
-static int64_t batch_size(const Graph *g) {
-  for (int i = 0; i < g->n_params; i++) {
-    const Value *v = g->params[i];
-    if (v->role == ROLE_input && v->type->rank > 0) return v->type->dim[0];
-  }
-  return 1;
-}
-
 // By value id; sharding along time alone finds it, in as many slices as can be: a plan may have cut
 // the model in pieces of several rows.
 static Rows *find_rows(const Parts *p) {
   Rows *rows = arena_array(p->scratch, Rows, p->g->n_values);
   Module *copy = NULL;
-  int64_t batch = batch_size(p->g);
+  int64_t batch = graph_rows(p->g);
   for (int64_t n = batch; n > 1 && !copy; n--)
     if (batch % n == 0) copy = graph_alone(p->g, n, "");
   const Op *same = copy ? copy->graphs->first : NULL;

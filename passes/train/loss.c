@@ -107,8 +107,11 @@ static Value *find_input(LossPass *p, const char *label, DType dtype, int rank,
     diag_hint(p->d, "give the loss's another name, as in %s=NAME", option);
     return NULL;
   }
+  // An output of another length than the batch, or than several of each row, is not of rows.
+  bool whole = rank > 0 && dim[0] % graph_rows(p->g) != 0;
   Value *v = graph_param(p->g, label, t, ROLE_input, p->b.origin.loc);
   v->label = str_copy(m->arena, label);
+  v->whole = whole;
   return v;
 }
 

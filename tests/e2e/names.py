@@ -9,45 +9,16 @@ ones (of nodes) and long ones.  Each model is compiled, trained for two steps, s
 import argparse
 import pathlib
 import random
-import struct
 
+import onnx_bytes
 from common import NNAOT, check, compile_in_a_hurry, finish, read_log, run, scratch, write_npy
+from onnx_bytes import field, node, tensor, value_info
 
 WORDS = ["step", "seed", "lr", "loss", "labels", "target", "grad_norm", "loss_scale", "accuracy(y).right", "x", "int", "float", "main",
          "return", "NULL", "r", "RUN", "F", "P0", "V1", "update", "input", "output", "weight", "train", "eval", "grad:w", "w.exp_avg",
          "a, b", "mse(y)", "1e5", "0.5*y", 'say "y"', "back\\slash", "'", "{}", '{"a": [1]}', "%s%n", "$(true)", "`", "a\tb", "a\nb",
          "\x1b[31m", "größe", "名前", "🎲", "/a/b", "..", "a::b", "x[0]", "*", "#", "=", "n=1", "+", " ", "  y  ", "y y", "-o", "--help",
          "w" * 300]
-
-
-# -- ONNX, without a package -----------------------------------------------------------------------
-
-def varint(n):
-    out = b""
-    while n > 127:
-        out += bytes([n & 127 | 128])
-        n >>= 7
-    return out + bytes([n])
-
-
-def field(number, value):
-    if isinstance(value, int):
-        return varint(number << 3) + varint(value)
-    value = value.encode() if isinstance(value, str) else value
-    return varint(number << 3 | 2) + varint(len(value)) + value
-
-
-def value_info(name, dims):
-    shape = b"".join(field(1, field(2, d) if isinstance(d, str) else field(1, d)) for d in dims)
-    return field(1, name) + field(2, field(1, field(1, 1) + field(2, shape)))
-
-
-def tensor(name, dims, numbers):
-    return b"".join(field(1, d) for d in dims) + field(2, 1) + field(8, name) + field(9, struct.pack(f"<{len(numbers)}f", *numbers))
-
-
-def node(op, inputs, outputs, name):
-    return b"".join(field(1, i) for i in inputs) + b"".join(field(2, o) for o in outputs) + field(3, name) + field(4, op)
 
 
 def model(n):
@@ -58,7 +29,7 @@ def model(n):
              + field(2, n["graph"]) + field(5, tensor(n["w"], [3, 4], [0.1 * (i - 5) for i in range(12)]))
              + field(5, tensor(n["v"], [4, 2], [0.2 * (i - 3) for i in range(8)]))
              + field(11, value_info(n["x"], [n["batch"], 3])) + field(12, value_info(n["y"], [n["batch"], 2])))
-    return field(1, 8) + field(7, graph) + field(8, field(1, "") + field(2, 17))
+    return onnx_bytes.model(graph)
 
 
 PLAIN = {k: k for k in ("x", "w", "v", "h", "t", "y", "graph", "batch", "node 1", "node 2", "node 3")} | {"same": False}

@@ -389,7 +389,7 @@ static void lay_rows(const Apply *p) {
   }
   for (int i = 0; i < s->g->n_params && rows > 0; i++) {
     const Value *v = s->g->params[i];
-    if (v->type->rank > 0 && v->type->dim[0] == rows) lay_input(p, v, 0);
+    if (value_has_rows(v) && v->type->dim[0] == rows) lay_input(p, v, 0);
   }
 }
 

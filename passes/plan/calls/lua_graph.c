@@ -381,6 +381,10 @@ static void push_trained(lua_State *l, Value *v) {
   lua_pushboolean(l, !v->def && v->train);
 }
 
+static void push_whole(lua_State *l, Value *v) {
+  lua_pushboolean(l, v->whole);
+}
+
 static void push_index(lua_State *l, Value *v) {
   lua_pushinteger(l, v->index + 1);
 }
@@ -407,7 +411,7 @@ static const struct {
     {"name", push_value_name}, {"role", push_role},   {"trained", push_trained},
     {"shape", push_shape},     {"rank", push_rank},   {"dtype", push_dtype},
     {"def", push_def},         {"index", push_index}, {"source", push_source},
-    {"readers", push_readers},
+    {"readers", push_readers}, {"whole", push_whole},
 };
 
 enum { N_VALUE_FIELDS = sizeof value_fields / sizeof *value_fields };

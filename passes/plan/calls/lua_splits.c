@@ -266,8 +266,8 @@ static const char *parts_text(Arena *a, const MeshAxis *axis) {
 }
 
 static const char *dim_text(Arena *a, const Value *v, int dim) {
-  return v->role == ROLE_input && dim == 0 ? "the batch of input"
-                                           : str_format(a, "dimension %d of", dim);
+  return value_has_rows(v) && dim == 0 ? "the batch of input"
+                                       : str_format(a, "dimension %d of", dim);
 }
 
 // " besides the 4 parts that it is in already", or nothing.

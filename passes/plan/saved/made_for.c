@@ -8,7 +8,7 @@ MadeFor made_for(const Graph *g) {
   MadeFor made = {0};
   for (int i = 0; i < g->n_params && !made.rows; i++) {
     const Value *v = g->params[i];
-    if (v->role == ROLE_input && v->type->rank) made.rows = v->type->dim[0];
+    if (value_has_rows(v)) made.rows = v->type->dim[0];
   }
   for (int i = 0; i < g->n_results && !made.update; i++) {
     const Result *r = g->results[i];

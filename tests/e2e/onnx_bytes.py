@@ -1,0 +1,36 @@
+"""ONNX models as bytes, written without the onnx package: messages of protobuf, field by field."""
+
+import struct
+
+
+def varint(n):
+    out = b""
+    while n > 127:
+        out += bytes([n & 127 | 128])
+        n >>= 7
+    return out + bytes([n])
+
+
+def field(number, value):
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    value = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def value_info(name, dims):
+    shape = b"".join(field(1, field(2, d) if isinstance(d, str) else field(1, d)) for d in dims)
+    return field(1, name) + field(2, field(1, field(1, 1) + field(2, shape)))
+
+
+def tensor(name, dims, numbers):
+    return b"".join(field(1, d) for d in dims) + field(2, 1) + field(8, name) + field(9, struct.pack(f"<{len(numbers)}f", *numbers))
+
+
+def node(op, inputs, outputs, name):
+    return b"".join(field(1, i) for i in inputs) + b"".join(field(2, o) for o in outputs) + field(3, name) + field(4, op)
+
+
+def model(graph):
+    """A model of opset 17 with the fields of this graph."""
+    return field(1, 8) + field(7, graph) + field(8, field(1, "") + field(2, 17))

@@ -1,0 +1,65 @@
+"""Rows of data are samples whichever dimension of an input is the batch, and an input without the batch is read whole.
+
+The model is y = tanh(x w + m) v, of a batch n of sequences of T, with T = n so that lengths tell nothing.  As PyTorch's default has
+it, x and y are [T,n,.] and m is an input [T,1,.]; as the reference they are [n,T,.] and m is a weight that is kept.
+"""
+
+import pathlib
+
+import onnx_bytes
+from common import NNAOT, check, compile_in_a_hurry, finish, read_log, run, scratch, worst_difference, write_npy
+from onnx_bytes import field, node, tensor, value_info
+
+T, ROWS = 4, 18
+M = [0.3 * (i % 5 - 2) for i in range(T * 4)]
+CUTS = [[], ["--micro-batches", 2], ["-g", 2, "--plan", "dp"], ["-g", 2, "--plan", "dp", "--micro-batches", 2],
+        ["-g", 2, "--plan", "tp"], ["-g", 2, "--plan", "zero3"], ["-g", 2, "--plan", "pp", "--micro-batches", 2],
+        ["-g", 2, "--plan", "pp_chimera", "--micro-batches", 2], ["-g", 2, "--plan", "auto"],
+        ["-g", 2, "--plan", "dp", "--dtype", "bf16"], ["-g", 2, "--plan", "dp", "--dtype", "f16"]]
+
+
+def model(second):
+    rows = [T, "n"] if second else ["n", T]
+    graph = (field(1, node("MatMul", ["x", "w"], ["h"], "in")) + field(1, node("Add", ["h", "m"], ["a"], "add"))
+             + field(1, node("Tanh", ["a"], ["t"], "tanh")) + field(1, node("MatMul", ["t", "v"], ["y"], "out"))
+             + field(2, "rows") + field(5, tensor("w", [3, 4], [0.1 * (i - 5) for i in range(12)]))
+             + field(5, tensor("v", [4, 2], [0.2 * (i - 3) for i in range(8)])) + field(11, value_info("x", rows + [3]))
+             + (field(11, value_info("m", [T, 1, 4])) if second else field(5, tensor("m", [T, 4], M)))
+             + field(12, value_info("y", rows + [2])))
+    return onnx_bytes.model(graph)
+
+
+def numbers(folder, second, cut):
+    name = "second" if second else "first"
+    path, exe, log = folder / f"{name}.onnx", folder / name, folder / f"{name}.jsonl"
+    path.write_bytes(model(second))
+    log.unlink(missing_ok=True)
+    run(NNAOT, path, "--batch", 4, "--loss", "mse(y)", "--optimizer", "adamw", "--lr", 0.05, *cut,
+        *(["--batch-dim", "n"] if second else ["--freeze", "m"]), "-o", exe)
+    files = [f"x={folder}/x.npy", f"target={folder}/t.npy"] + ([f"m={folder}/m.npy"] if second else [])
+    run(exe, *(f for file in files for f in ("--input", file)), *(f for file in files for f in ("--eval-input", file)), "--shuffle", 1,
+        "--steps", 7, "--eval-every", 7, "--log", log)
+    lines = read_log(log)
+    return [line["loss"] for line in lines] + [lines[-1]["eval_loss"]]
+
+
+def main():
+    with scratch() as folder:
+        folder = pathlib.Path(folder)
+        compile_in_a_hurry(folder)
+        write_npy(folder / "x.npy", [0.1 * (i * 7 % 31 - 15) for i in range(ROWS * T * 3)], (ROWS, T, 3))
+        write_npy(folder / "t.npy", [0.1 * (i * 5 % 19 - 9) for i in range(ROWS * T * 2)], (ROWS, T, 2))
+        write_npy(folder / "m.npy", M, (T, 1, 4))
+        for cut in CUTS:
+            got, want = numbers(folder, True, cut), numbers(folder, False, cut)
+            bound = 2e-2 if "--dtype" in cut else 2e-6
+            check(f"rows {cut}", worst_difference(got, want) < bound, got, want)
+        # The table is one tensor, not rows of several.
+        write_npy(folder / "m8.npy", M + M, (2 * T, 1, 4))
+        said = run(folder / "second", "--input", f"x={folder}/x.npy", "--input", f"target={folder}/t.npy", "--input",
+                   f"m={folder}/m8.npy", ok=1)
+        check("a table of another length", "m8.npy: the input is f32[4,1,4], the file f32[8,1,4]" in said, said)
+    finish()
+
+
+main()
