@@ -57,6 +57,7 @@ typedef struct PipelineOptions {
   int64_t bisect_limit;   // -1: none
   FILE *out;              // where prints go; stderr by default
   FILE *diffs;            // what every pass changed, as diffs, goes there; or NULL
+  FILE *counts;           // the figures of --stats go there, too; or NULL
   bool unproved;          // nothing is proved: of plans that are priced only
   // Called after each pass, and each proof ("prove"), with how long it took, when it is not NULL.
   void (*timed)(void *to, const char *pass, double seconds);

@@ -215,9 +215,9 @@ static void print_times(const Run *r) {
   fprintf(r->dump.out, "%10.4f %5.1f%%  total\n", total, total > 0 ? 100.0 : 0.0);
 }
 
-static void print_stats(const Run *r) {
+static void print_stats(const Run *r, FILE *out) {
   for (int i = 0; i < r->stats.list.n; i++)
-    fprintf(r->dump.out, "%s: %" PRId64 " %s\n", r->stats.list.at[i].pass, r->stats.list.at[i].n,
+    fprintf(out, "%s: %" PRId64 " %s\n", r->stats.list.at[i].pass, r->stats.list.at[i].n,
             r->stats.list.at[i].what);
 }
 
@@ -240,7 +240,8 @@ bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Dia
     ok = dump_start(&r.dump, o, &steps, d) && run_steps(&r, &steps) && prove_plan(&r);
     if (r.model) module_free(r.model);
     if (o->time_passes) print_times(&r);
-    if (o->stats) print_stats(&r);
+    if (o->stats) print_stats(&r, r.dump.out);
+    if (o->counts) print_stats(&r, o->counts);
     dump_end(&r.dump);
   }
   arena_free(r.arena);

@@ -86,6 +86,9 @@ typedef struct Compiled {
   FILE *diffs;   // what the passes changed, in `diff_text`; only for --report
   char *diff_text;
   size_t diff_bytes;
+  FILE *counts; // the figures of --stats, in `count_text`; only for --report
+  char *count_text;
+  size_t count_bytes;
 } Compiled;
 
 // -- driver_check.c --------------------------------------------------------------------------

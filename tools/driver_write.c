@@ -197,7 +197,7 @@ static bool write_pictures(const Settings *s, Compiled *c, const StepTimeline *t
   const LaneMemory *memory = c->m->phase >= PHASE_planned ? step_memory(t, c->m, a) : NULL;
   if (s->trace && !output_write(s->trace, trace_text(a, c->m, target, t, memory), d)) return false;
   if (!s->report) return true;
-  if (fflush(c->diffs)) return diag_error(d, NULL, "--report: %s", strerror(errno));
+  if (fflush(c->diffs) || fflush(c->counts)) return diag_error(d, NULL, "--report: %s", strerror(errno));
   const char *slash = strrchr(s->model, '/');
   Report r = {.model = slash ? slash + 1 : s->model,
               .plan = c->summary.plan ? c->summary.plan : "",
@@ -206,7 +206,8 @@ static bool write_pictures(const Settings *s, Compiled *c, const StepTimeline *t
               .timeline = t,
               .memory = memory,
               .host = c->m->host_bytes ? step_host_memory(t, c->m, a) : NULL,
-              .diffs = c->diff_text};
+              .diffs = c->diff_text,
+              .counts = c->count_text};
   return output_write(s->report, report_text(a, &r), d);
 }
 

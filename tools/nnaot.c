@@ -226,6 +226,7 @@ const PipelineOptions *run_options(const Settings *s, Compiled *c, Arena *a) {
   run->searched_to = &c->summary;
   run->record = writes_program(s) ? &c->record : NULL;
   run->diffs = c->diffs;
+  run->counts = c->counts;
   // Without a pass that bisection leaves out, a search is asked something else.
   run->lives = s->run.bisect_limit < 0 ? c->choice.known : NULL;
   return run;
@@ -307,6 +308,7 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
   if (ok && s->emit == EMIT_onnx) c.model = module_clone(c.m);
 
   if (s->report) c.diffs = open_memstream(&c.diff_text, &c.diff_bytes);
+  if (s->report) c.counts = open_memstream(&c.count_text, &c.count_bytes);
 
   // Beyond this point c.m is a program of ranks.
   ok = ok && make_step(s, &c, made, a, d);
@@ -318,7 +320,9 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
   ok = ok && write_all(s, &c, a, d);
 
   if (c.diffs) fclose(c.diffs);
+  if (c.counts) fclose(c.counts);
   free(c.diff_text);
+  free(c.count_text);
   if (c.model) module_free(c.model);
   module_free(c.m);
   return ok;

@@ -197,6 +197,9 @@ static void add_passes(StrBuf *b, const Report *r) {
   strbuf_add(b, "<h2 id=\"passes\">Passes</h2>\n<p>What each pass changed, from the model to what "
                 "ranks do.</p>\n");
   if (!strstr(r->diffs, "--- before ")) strbuf_add(b, "<p>None changed anything.</p>\n");
+  strbuf_add(b, "<pre>");
+  html_add(b, r->counts);
+  strbuf_add(b, "</pre>\n");
   for (const char *at = r->diffs; *at;) {
     if (str_starts(at, "--- before "))
       at = add_diff(b, at);

@@ -20,6 +20,7 @@ typedef struct Report {
   const LaneMemory *memory; // or NULL
   const LaneMemory *host;   // what is in host memory; NULL: nothing is
   const char *diffs;        // what passes changed: unified diffs, one after the other
+  const char *counts;       // their figures, a line each: "raise: 12 attention"
 } Report;
 
 const char *report_text(Arena *a, const Report *r);

@@ -73,6 +73,8 @@ bool pass_raise(Module *m, const PassOptions *o, Diag *d) {
       if (patterns[i].raise == raise_attention) attention = r;
     }
     if (r.b.failed) return false;
+    for (int i = 0; i < attention.missed.n; i++)
+      opt_stat(o, 1, str_format(r.scratch, "attention left: %s", attention.missed.at[i].why));
     if (opt_bool(o, "say", false)) say_attention(&attention, d);
   }
   return true;
