@@ -106,6 +106,8 @@ bool node_list(const Node *n, const char *name, Ints *out); // false when it doe
 
 // -- PyTorch's call (onnx_torch.c) -------------------------------------------------------------
 
+// Whether an exporter of PyTorch wrote the model.
+bool node_by_torch(const Node *n);
 // Whether PyTorch's exporter says that the node comes from a call of a function named like
 // `function`, such as "aten.embedding".
 bool node_from_torch(const Node *n, const char *function);

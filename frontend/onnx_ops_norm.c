@@ -256,7 +256,7 @@ static Value *newest(Node *n, Value *running) {
 // the biased one, as ONNX defines, where the model is not from PyTorch.
 bool import_batch_normalization(Node *n) {
   double eps = node_float(n, "epsilon", 1e-5), momentum = node_float(n, "momentum", 0.9);
-  bool unbiased = str_equal(onnx_str(onnx_model(n->im->file)->producer_name), "pytorch");
+  bool unbiased = node_by_torch(n);
   Value *x = n->in[0];
   if (x->type->rank < 2) return node_fail(n, "operand 0 has no channels");
   if (node_int(n, "spatial", 1) == 0)

@@ -31,6 +31,10 @@ static const char *find_end(const char *from, const char *ends) {
   return NULL;
 }
 
+bool node_by_torch(const Node *n) {
+  return str_equal(onnx_str(onnx_model(n->im->file)->producer_name), "pytorch");
+}
+
 bool node_from_torch(const Node *n, const char *function) {
   const char *target = strstr(onnx_str(n->proto->doc_string), "[target=");
   const char *end = target ? strchr(target, ']') : NULL;

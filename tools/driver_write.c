@@ -197,7 +197,8 @@ static bool write_pictures(const Settings *s, Compiled *c, const StepTimeline *t
   const LaneMemory *memory = c->m->phase >= PHASE_planned ? step_memory(t, c->m, a) : NULL;
   if (s->trace && !output_write(s->trace, trace_text(a, c->m, target, t, memory), d)) return false;
   if (!s->report) return true;
-  if (fflush(c->diffs) || fflush(c->counts)) return diag_error(d, NULL, "--report: %s", strerror(errno));
+  if (fflush(c->diffs) || fflush(c->counts))
+    return diag_error(d, NULL, "--report: %s", strerror(errno));
   const char *slash = strrchr(s->model, '/');
   Report r = {.model = slash ? slash + 1 : s->model,
               .plan = c->summary.plan ? c->summary.plan : "",

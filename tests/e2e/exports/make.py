@@ -78,8 +78,22 @@ class Ties(nn.Module):
         return self.head(torch.cat(of_elements + of_rows, dim=1))
 
 
+class Picked(nn.Module):
+    """Positions that each row picks of itself: one, and two of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.inner, self.head = nn.Embedding(11, 6), nn.Linear(6, 6), nn.Linear(6, 11)
+
+    def forward(self, ids):
+        h, row = torch.tanh(self.inner(self.embed(ids))), torch.arange(ids.shape[0])
+        return self.head(h[row, ids[:, 0] % 5] + h[row[:, None], ids[:, 1:3] % 5].sum(1))
+
+
 def inputs_of(name):
     rng = np.random.default_rng(3)
+    if name == "picked":
+        return {"ids": rng.integers(0, 11, (4 * BATCH, 5)), "labels": rng.integers(0, 11, 4 * BATCH)}
     if name == "ties":
         x = rng.standard_normal((4 * BATCH, 6)).astype(np.float32)
         x[1::2] = 0
@@ -92,7 +106,7 @@ def inputs_of(name):
     return {"ids": ids, "labels": rng.integers(0, 11, (4 * BATCH, 5))}
 
 
-MODULES = {"norms": Norms, "padded": Padded, "ties": Ties}
+MODULES = {"norms": Norms, "padded": Padded, "ties": Ties, "picked": Picked}
 
 
 def module(name):
@@ -101,7 +115,7 @@ def module(name):
 
 
 def export(name, exporter, x):
-    key, path = ("ids" if name == "padded" else "x"), str(HERE / f"{name}.{exporter}.onnx")
+    key, path = ("ids" if name in ("padded", "picked") else "x"), str(HERE / f"{name}.{exporter}.onnx")
     if exporter == "helper":
         nnaot_export.export(module(name), x, path, output_names=["y"])
     elif exporter == "dynamo":
