@@ -3,7 +3,7 @@
 //     Constant -> w          is bound as an initializer `w` would be, since all that read it have
 //     Conv(x, w, b) -> y     parameters there (slots)
 //
-// Exporters of PyTorch keep parameters in initializers, and what they have in Constant nodes is
+// Exporters of PyTorch keep parameters in initializers; their Constant nodes hold
 // none.
 
 #include <string.h>

@@ -32,7 +32,7 @@ static Value *not_negative(Node *n, Value *index, int64_t length) {
 }
 
 // gather of tables with indices of their own: x (batch, axis …, rest), index (batch, places); the
-// dimensions of x behind the batch up to `end` are made one.
+// dimensions of x between the batch and `end` are flattened.
 static Value *gather_own(Node *n, Value *x, int batch, int end, Value *index) {
   const Type *t = x->type;
   int64_t dim[MAX_RANK];
@@ -85,7 +85,7 @@ bool import_gather(Node *n) {
   return true;
 }
 
-// The elements of x where `like` has some, in all dimensions but `axis`.
+// x cut to the lengths of `like`, in all dimensions but `axis`.
 static Value *cut_to(Node *n, Value *x, const Type *like, int axis) {
   for (int i = 0; i < like->rank && x; i++)
     if (i != axis && like->dim[i] < x->type->dim[i]) x = build_slice(n->b, x, i, 0, like->dim[i]);

@@ -157,7 +157,7 @@ static bool is_asked(const Import *im, const char *name) {
   bool asked = false;
   for (int i = 0; i < im->o->n_weights; i++) {
     const char *glob = im->o->weights[i];
-    if (str_row_glob(glob)) continue; // rows of a weight, whatever that is
+    if (str_row_glob(glob)) continue; // rows of a weight
     bool train = *glob == '!';
     if (str_glob(glob + train, name)) asked = train;
   }

@@ -102,7 +102,7 @@ Value *onnx_output(Import *im, const Onnx__ValueInfoProto *output, Value *v, con
 
 // onnx_constant_weights.c: weights that stand in Constant nodes of the model's graph.
 void onnx_find_constant_weights(Import *im);
-// What such a node holds; NULL of any other.
+// The tensor of such a node; NULL for other nodes.
 const Onnx__TensorProto *onnx_constant_weight(const Import *im, const Onnx__NodeProto *node);
 
 // onnx_parameters.c: the class of an initializer, and its reason.

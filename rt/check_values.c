@@ -1,5 +1,5 @@
-// --check-values: after every operation its results are looked at, and where the first that is not
-// a number arises the job ends, saying what its operands are.
+// --check-values: reads the results of every operation, and ends the job at the first NaN with the
+// statistics of its operands.
 //
 //     error: step 3: sqrt  m.onnx:/Sqrt: not a number: 2 of 8 values of its result
 //     note: operand 1: 8 values from -0.25 to 3.5, 0.8 on average without their signs
@@ -84,7 +84,7 @@ static bool overlap(const NnrtValue *x, const NnrtValue *y) {
   return x->host == y->host && x->offset < y_end && y->offset < x_end;
 }
 
-// What operands are now: a result may lie on one.
+// The operands after the operation: a result may have overwritten one.
 static void describe_operands(NnrtRank *r, const NnrtValue *v, int n, char *text, size_t size) {
   for (int i = 0; i < n; i++) {
     char name[64];

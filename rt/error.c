@@ -20,7 +20,7 @@
 static const char *speaker = "train_rank";
 static char speaking_rank[32];
 static atomic_flag failing = ATOMIC_FLAG_INIT;
-static _Thread_local char detail[512];
+static _Thread_local char detail[2048];
 static _Thread_local const char *fail_hint;
 
 void nnrt_say_as(const char *program, int rank, bool several) {

@@ -45,61 +45,70 @@ bool nnrt_log_open(Log *l, const char *path, int64_t first_step, Why *w) {
 }
 
 // JSON has no NaN and no infinity.
-static int put_number(char *to, size_t n, const char *name, double x) {
-  if (!isfinite(x)) return snprintf(to, n, ",\"%s\":null", name);
-  return snprintf(to, n, ",\"%s\":%.9g", name, x);
+static void put_number(FILE *line, const char *name, double x) {
+  fputs(",", line);
+  nnrt_json_write_string(line, name);
+  if (isfinite(x))
+    fprintf(line, ":%.9g", x);
+  else
+    fputs(":null", line);
 }
 
-// Names of metrics are short: main.c sees to that.
-static int put_eval(char *to, size_t n, const Evaluation *e) {
-  int at = put_number(to, n, "eval_loss", e->loss);
-  for (int i = 0; i < e->n_metrics; i++) {
-    char name[6 * MAX_METRIC_NAME + 1], *end = name;
-    for (const char *c = e->metric[i]; *c; c++)
-      end += sprintf(end,
-                     *c == '"' || *c == '\\'   ? "\\%c"
-                     : (unsigned char)*c < ' ' ? "\\u%04x"
-                                               : "%c",
-                     *c);
-    at += put_number(to + at, n - (size_t)at, name, e->value[i]);
-  }
-  return at;
+static void put_eval(FILE *line, const Evaluation *e) {
+  put_number(line, "eval_loss", e->loss);
+  for (int i = 0; i < e->n_metrics; i++)
+    put_number(line, e->metric[i], e->value[i]);
 }
 
-static bool write_line(const Log *l, const char *line, int n, Why *w) {
-  for (int at = 0; at < n;) {
-    ssize_t done = write(l->fd, line + at, (size_t)(n - at));
+typedef struct Line {
+  FILE *out;
+  char *text;
+  size_t n;
+} Line;
+
+// `l` stays where it is until line_end.
+static void line_begin(Line *l, const char *name, int64_t steps) {
+  l->out = open_memstream(&l->text, &l->n);
+  if (!l->out) abort(); // out of memory
+  fprintf(l->out, "{\"%s\":%lld", name, (long long)steps);
+}
+
+// One write, so that a line is there whole or not at all.
+static bool line_end(Line *l, const Log *log, Why *w) {
+  fputs("}\n", l->out);
+  bool ok = fclose(l->out) == 0;
+  for (size_t at = 0; ok && at < l->n;) {
+    ssize_t done = write(log->fd, l->text + at, l->n - at);
     if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) return why(w, "cannot write '%s': %s", l->path, strerror(errno));
-    at += (int)done;
+    ok = done > 0;
+    if (ok) at += (size_t)done;
   }
-  return true;
+  if (!ok) why(w, "cannot write '%s': %s", log->path, strerror(errno));
+  free(l->text);
+  return ok;
 }
 
-bool nnrt_log_step(Log *l, const StepReport *s, Why *w) {
-  char line[2048];
-  size_t room = sizeof line;
-  int n = snprintf(line, room, "{\"step\":%lld", (long long)s->step);
-  n += put_number(line + n, room - (size_t)n, "loss", s->loss);
-  n += put_number(line + n, room - (size_t)n, "grad_norm", s->has_grad_norm ? s->grad_norm : NAN);
+bool nnrt_log_step(const Log *log, const StepReport *s, Why *w) {
+  Line l;
+  line_begin(&l, "step", s->step);
+  put_number(l.out, "loss", s->loss);
+  put_number(l.out, "grad_norm", s->has_grad_norm ? s->grad_norm : NAN);
   if (s->has_loss_scale) {
-    n += put_number(line + n, room - (size_t)n, "loss_scale", s->loss_scale);
-    n += snprintf(line + n, room - (size_t)n, ",\"skipped\":%s", s->skipped ? "true" : "false");
+    put_number(l.out, "loss_scale", s->loss_scale);
+    fprintf(l.out, ",\"skipped\":%s", s->skipped ? "true" : "false");
   }
-  n += put_number(line + n, room - (size_t)n, "lr", s->lr);
-  n += put_number(line + n, room - (size_t)n, "step_ms", s->step_ms);
-  n += put_number(line + n, room - (size_t)n, "samples_per_s", s->samples_per_s);
-  if (s->has_eval) n += put_eval(line + n, room - (size_t)n, &s->eval);
-  n += snprintf(line + n, room - (size_t)n, "}\n");
-  return write_line(l, line, n, w);
+  put_number(l.out, "lr", s->lr);
+  put_number(l.out, "step_ms", s->step_ms);
+  put_number(l.out, "samples_per_s", s->samples_per_s);
+  if (s->has_eval) put_eval(l.out, &s->eval);
+  return line_end(&l, log, w);
 }
 
-bool nnrt_log_eval(Log *l, int64_t steps, const Evaluation *e, Why *w) {
-  char line[2048];
-  int n = snprintf(line, sizeof line, "{\"steps\":%lld", (long long)steps);
-  n += put_eval(line + n, sizeof line - (size_t)n, e);
-  n += snprintf(line + n, sizeof line - (size_t)n, "}\n");
-  return write_line(l, line, n, w);
+bool nnrt_log_eval(const Log *log, int64_t steps, const Evaluation *e, Why *w) {
+  Line l;
+  line_begin(&l, "steps", steps);
+  put_eval(l.out, e);
+  return line_end(&l, log, w);
 }
 
 void nnrt_eval_text(const Evaluation *e, char *to, size_t n) {

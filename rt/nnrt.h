@@ -286,7 +286,7 @@ int nnrt_error(int code, const char *fmt, ...) __attribute__((format(printf, 2, 
 enum { NNRT_OK, NNRT_INDEX, NNRT_LIBRARY, NNRT_COMM, NNRT_MEMORY, NNRT_UNSUPPORTED, NNRT_VALUE };
 
 // Before op `i` of the running graph, and after it with the code that it returned (run_op.c).
-void nnrt_check_values(NnrtRank *r, int i); // ends the job where a result is not a number
+void nnrt_check_values(NnrtRank *r, int i); // ends the job if a result has a NaN
 void nnrt_run_begin(NnrtRank *r, int i);
 void nnrt_run_end(NnrtRank *r, int i, int code);
 #define RUN(i, call) (nnrt_run_begin(r, i), nnrt_run_end(r, i, (call)))

@@ -341,14 +341,14 @@ void nnrt_checkpoint_save(Checkpoints *c, NnrtRank *r, int64_t step, const DataO
 // ---- check_values.c: results that are not numbers
 
 void nnrt_checks_start(NnrtRank *r);
-// Where infinite values arose first, of finite ones; NULL: nowhere that was looked at.
+// The operation that first made infinite values of finite ones; NULL: none did.
 const char *nnrt_checks_infinite(const NnrtRank *r);
 
 // ---- log.c, progress.c, tensorboard.c: what a step says
 
 enum { MAX_METRICS = 4, MAX_METRIC_NAME = 64 };
 
-// What an evaluation comes to.
+// The results of an evaluation.
 typedef struct Evaluation {
   double loss;
   int n_metrics;
@@ -371,8 +371,8 @@ typedef struct Log {
   const char *path;
 } Log;
 bool nnrt_log_open(Log *l, const char *path, int64_t first_step, Why *w);
-bool nnrt_log_step(Log *l, const StepReport *s, Why *w);
-bool nnrt_log_eval(Log *l, int64_t steps, const Evaluation *e, Why *w); // after so many steps
+bool nnrt_log_step(const Log *l, const StepReport *s, Why *w);
+bool nnrt_log_eval(const Log *l, int64_t steps, const Evaluation *e, Why *w); // after so many steps
 // "  eval_loss 2.31  accuracy(y) 0.5"
 void nnrt_eval_text(const Evaluation *e, char *to, size_t n);
 

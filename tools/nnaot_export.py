@@ -28,7 +28,7 @@ class ExportError(RuntimeError):
 
 
 def export(module, example, path, *, output_names=None, train=True, opset=None, batch_name="batch", exporters=EXPORTERS):
-    """Writes `path` (and `path`.data, where weights are large) and returns the first of the exporters that could.
+    """Writes `path` (and `path`.data, where weights are large) and returns the exporter that succeeded first.
 
     The module stays as it is: its mode, its buffers, and whether it caches keys and values.
     """

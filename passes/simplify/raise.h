@@ -59,7 +59,7 @@ typedef struct KnownMask {
 
 enum { HIDDEN = -10000 }; // a score this low is none: exp of it is 0
 
-// What looks like a pattern and is left as it is.
+// A candidate that does not match, and the reason.
 typedef struct Missed {
   const Loc *loc;
   const char *why;

@@ -182,7 +182,7 @@ static bool missed(Raise *r, const Op *root, const char *why) {
   return false;
 }
 
-// The op behind the probabilities that `root` multiplies, if they come from a softmax of a product.
+// The op between the softmax and `root`, as a reason; NULL if there is no softmax.
 static const char *between(const Raise *r, const Op *root) {
   const Value *v = root->in[0].value;
   for (int depth = 0; v->def && depth < deep; depth++) {
@@ -197,7 +197,7 @@ static const char *between(const Raise *r, const Op *root) {
   return NULL;
 }
 
-// What stands between a softmax and the product of its scores, and is neither a scale nor a mask.
+// The op between the scores and their softmax that is neither a scale nor a mask, as a reason.
 static const char *before_softmax(const Raise *r, const Value *v) {
   while (leads_to_product(v, deep) && v->def->kind != OP_matmul)
     v = v->def->in[v->def->kind == OP_where ? 1 : 0].value;

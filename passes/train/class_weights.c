@@ -10,7 +10,7 @@
 
 #include "base/str.h"
 
-// The bytes of the file and a NUL behind them; NULL where it cannot be read.
+// The bytes of the file, followed by a NUL; NULL if it cannot be read.
 static char *read_bytes(Arena *a, const char *path, size_t *out_size) {
   FILE *f = fopen(path, "rb");
   StrBuf b = {.arena = a};
@@ -26,8 +26,8 @@ static char *read_bytes(Arena *a, const char *path, size_t *out_size) {
   return ok ? b.at : NULL;
 }
 
-// Of NumPy's format: where the elements begin, how many bytes each has, and how many there are;
-// false where they are of another type or shape.
+// NumPy's header: the offset of the elements, their size and their number.  False if they have
+// another type or shape.
 static bool find_elements(char *bytes, size_t size, size_t *out_at, int *out_width,
                           int64_t *out_n) {
   const uint8_t *u = (const uint8_t *)bytes;

@@ -109,7 +109,7 @@ static Rows *find_rows(const Parts *p) {
   return rows;
 }
 
-// What the factor divides by, or NULL where it is more than that.
+// The divisor, if the factor is 1 / divisor; otherwise NULL.
 static Value *divisor(const Value *factor) {
   const Op *op = factor ? factor->def : NULL;
   if (!op || op->kind != OP_reciprocal) return NULL;
@@ -125,7 +125,7 @@ static void add_quotient(Parts *p, Value *sum, Value *count) {
   p->sum[k] = build_add(&p->b, p->sum[k], sum);
 }
 
-// False where the term couples the rows of the batch, or there are too many counts.
+// False if the term couples the rows of the batch, or there are too many counts.
 static bool add_term(Parts *p, const LossTerm *t, const Rows *rows, int64_t n_values) {
   Builder *b = &p->b;
   Value *count = divisor(t->factor), *x = build_scale(b, build_scalar(b, t->start), t->by);

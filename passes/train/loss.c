@@ -128,7 +128,7 @@ static Value *mean_all(Builder *b, Value *x) {
 
 // -- Losses of classes -------------------------------------------------------------------------
 
-// Logits or log-probabilities x, with the classes last, and a label for each row; what is known of
+// Logits or log-probabilities x, with the classes last, a label for each row, and the settings of
 // them.
 typedef struct Classes {
   Value *x, *labels;

@@ -51,7 +51,7 @@ static bool take(Parser *p, char c) {
   return true;
 }
 
-// In quotes, or up to one of `ends`, without spaces around it; NULL where a quote is not closed.
+// In quotes, or up to one of `ends`, without spaces around it; NULL if a quote is not closed.
 static const char *take_word(Parser *p, const char *ends) {
   StrBuf b = {.arena = p->a};
   strbuf_add(&b, "");

@@ -26,7 +26,7 @@ static bool has_one_use(const Value *v) {
   return v->uses && !v->uses->next;
 }
 
-// Takes one op off the term, or replaces it by two; false when it starts at what has other readers
+// Takes one op off the term, or replaces it by two; false when its start has other readers
 // or at an op of another kind.
 static bool take_apart(Builder *b, LossTerms *terms, int i, const bool *varied, Arena *a) {
   LossTerm *t = &terms->at[i];

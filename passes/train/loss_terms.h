@@ -1,4 +1,4 @@
-// A loss as a sum of terms, each a scalar times what does not depend on the weights:
+// A loss as a sum of terms, each a scalar times a factor that does not depend on the weights:
 //
 //     %m = div %masked, %count            masked words
 //     %n = scale %next by=0.125           next sentences
@@ -23,8 +23,8 @@ typedef struct LossTerm {
 
 typedef Vec(LossTerm) LossTerms;
 
-// `varied`: by value id, what depends on the weights; a term that does not starts where a sum reads
-// it.  Factors are built where `b` stands, one value for equal ones.
+// `varied`: by value id, whether it depends on the weights; a term that does not starts where a sum
+// reads it.  Factors are built at `b`, one value for equal ones.
 LossTerms find_loss_terms(Builder *b, Value *loss, const bool *varied, Arena *a);
 
 // Whether no term before term `i` has its factor, or has none like it.

@@ -275,7 +275,7 @@ static bool scale_loss(Optimizer *p, Value *norm, int64_t growth) {
   if (!add_output(p, next, "loss_scale") || b->failed) return false;
   graph_update(p->g, scale, next);
   graph_update(p->g, streak, next_streak);
-  bool counts = false; // what is done so far
+  bool counts = false; // an optimizer reads how many updates there were
   for (int i = 0; i < p->groups.n; i++)
     counts |= p->groups.at[i].spec.kind != OP_sgd;
   if (!counts) return true;

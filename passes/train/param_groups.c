@@ -10,7 +10,7 @@
 #include "distribute/part.h"
 #include "ir/op.h"
 
-// -- What a weight is --------------------------------------------------------------------------
+// -- Kinds of weights --------------------------------------------------------------------------
 
 // Operands of normalizations that are scales and shifts.
 static const struct {
@@ -104,7 +104,7 @@ static bool read_lr(const char *text, double base, double *out_factor) {
   return end != text && !end[times] && x >= 0 && (times || base > 0) && *out_factor < INFINITY;
 }
 
-// The settings of one group: those of --optimizer, and behind them the group's own.
+// The settings of one group: those of --optimizer, followed by the group's own.
 static bool read_settings(Reader *r, ParamGroup *g, const char *settings) {
   StrBuf b = {.arena = r->a};
   strbuf_add(&b, r->optimizer);

@@ -13,9 +13,9 @@
 #include "ir/graph.h"
 #include "optimizer_spec.h"
 
-// By what a weight is, which its readers say.
+// Kinds of weights, by the ops that read them.
 typedef enum WeightKinds {
-  WEIGHT_norms = 1,     // scales and shifts of normalizations, and what multiplies along one axis
+  WEIGHT_norms = 1,     // scales and shifts of normalizations, and other factors along one axis
   WEIGHT_biases = 2,    // added along one axis
   WEIGHT_embeddings = 4 // tables of rows that are looked up
 } WeightKinds;

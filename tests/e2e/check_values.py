@@ -1,4 +1,4 @@
-"""--check-values names the operation, its place in the model, the rank and the operands where the first value arises that is not
+"""--check-values names the operation, its node, the rank and the operands of the first value that is not
 a number; a run without such a value goes on as it would.
 """
 

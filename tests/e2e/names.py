@@ -1,4 +1,4 @@
-"""Models whose inputs, outputs, weights and nodes are called anything train as the same model with plain names.
+"""A model trains the same under any names of its inputs, outputs, weights and nodes.
 
     names.py [--models N] [--seed S]        12 of seed 1; a campaign takes more
 
@@ -75,6 +75,9 @@ def main():
         for i in range(a.models):
             names = draw(rng)
             got = losses(folder, names, cuts[i % len(cuts)])
+            # A message about them never has the terminal do anything.
+            said = run(NNAOT, folder / "m.onnx", "--batch", 4, "--loss", "mse(\x1b[2Jno such)", "-o", folder / "m", ok=1)
+            check(f"control characters of {names}", all(c >= " " or c == "\n" for c in said), repr(said))
             check(f"names {names}", got == want[i % len(cuts)], got, want[i % len(cuts)])
     finish()
 

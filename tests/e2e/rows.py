@@ -1,4 +1,5 @@
-"""Rows of data are samples whichever dimension of an input is the batch, and an input without the batch is read whole.
+"""Rows of data are samples whichever dimension of an input is the batch, and an input without the batch is read whole; one that
+nothing reads need not be given.
 
 The model is y = tanh(x w + m) v, of a batch n of sequences of T, with T = n so that lengths tell nothing.  As PyTorch's default has
 it, x and y are [T,n,.] and m is an input [T,1,.]; as the reference they are [n,T,.] and m is a weight that is kept.
@@ -18,14 +19,14 @@ CUTS = [[], ["--micro-batches", 2], ["-g", 2, "--plan", "dp"], ["-g", 2, "--plan
         ["-g", 2, "--plan", "dp", "--dtype", "bf16"], ["-g", 2, "--plan", "dp", "--dtype", "f16"]]
 
 
-def model(second):
+def model(second, unread=()):
     rows = [T, "n"] if second else ["n", T]
     graph = (field(1, node("MatMul", ["x", "w"], ["h"], "in")) + field(1, node("Add", ["h", "m"], ["a"], "add"))
              + field(1, node("Tanh", ["a"], ["t"], "tanh")) + field(1, node("MatMul", ["t", "v"], ["y"], "out"))
              + field(2, "rows") + field(5, tensor("w", [3, 4], [0.1 * (i - 5) for i in range(12)]))
              + field(5, tensor("v", [4, 2], [0.2 * (i - 3) for i in range(8)])) + field(11, value_info("x", rows + [3]))
              + (field(11, value_info("m", [T, 1, 4])) if second else field(5, tensor("m", [T, 4], M)))
-             + field(12, value_info("y", rows + [2])))
+             + b"".join(field(11, value_info(name, ["n", 2])) for name in unread) + field(12, value_info("y", rows + [2])))
     return onnx_bytes.model(graph)
 
 
@@ -59,6 +60,9 @@ def main():
         said = run(folder / "second", "--input", f"x={folder}/x.npy", "--input", f"target={folder}/t.npy", "--input",
                    f"m={folder}/m8.npy", ok=1)
         check("a table of another length", "m8.npy: the input is f32[4,1,4], the file f32[8,1,4]" in said, said)
+        (folder / "unread.onnx").write_bytes(model(False, ["aux"]))
+        run(NNAOT, folder / "unread.onnx", "--batch", 4, "--loss", "mse(y)", "-g", 2, "--plan", "dp", "-o", folder / "unread")
+        run(folder / "unread", "--input", f"x={folder}/x.npy", "--input", f"target={folder}/t.npy", "--steps", 2)
     finish()
 
 

@@ -4,7 +4,7 @@
 //     %y = sqrt %x                     %t = scale %y by=2
 //                                      %dx = div %dy, %t
 //
-// Where a derivative is not continuous they agree with PyTorch: abs has 0 at 0, clip passes nothing
+// At points without a derivative they agree with PyTorch: abs has 0 at 0, clip passes nothing
 // at its bounds, min and max give half to each of two equal operands, and the norm of zeros has 0.
 
 #include "ir/op.h"
