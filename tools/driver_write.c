@@ -65,10 +65,11 @@ static void say_weights(const Settings *s, const Compiled *c) {
   }
   if (doubtful > MOST) strbuf_addf(&doubts, " and %d more", doubtful - MOST);
   for (int trained = 1; trained >= 0; trained--)
-    fprintf(stderr, "%-8s %lld weight%s, %lld parameters%s%s%s\n",
+    fprintf(stderr, "%-8s %lld weight%s, %lld parameter%s%s%s%s\n",
             trained ? "trained:" : "kept:", (long long)weights[trained],
             weights[trained] == 1 ? "" : "s", (long long)numbers[trained],
-            !trained && doubtful ? "; in doubt:" : "", !trained && doubtful ? doubts.at : "",
+            numbers[trained] == 1 ? "" : "s", !trained && doubtful ? "; in doubt:" : "",
+            !trained && doubtful ? doubts.at : "",
             !trained && doubtful ? "; --train and --freeze decide" : "");
   if (s->verbose && c->m->phase >= PHASE_planned)
     fprintf(stderr, "%lld bytes per rank at the peak\n", (long long)c->m->slab_bytes);
