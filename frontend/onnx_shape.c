@@ -176,6 +176,19 @@ static const Type *input_type(Shapes *s, const Onnx__ValueInfoProto *input) {
   return type_new(im->m, onnx_compute_dtype(dtype, im->o->keep_f64), (int)t->shape->n_dim, dim);
 }
 
+static void hint_at_symbols(const Shapes *s) {
+  StrBuf names = {.arena = s->im->a};
+  for (int i = 0; i < s->n; i++)
+    for (size_t axis = 0; axis < input_rank(s->input[i]); axis++) {
+      const char *name = symbol(input_dim(s->input[i], axis));
+      if (!name || !*name) continue;
+      const char *item = str_format(s->im->a, "'%s'", name);
+      if (!names.at || !strstr(names.at, item))
+        strbuf_addf(&names, "%s%s", names.n ? ", " : "", item);
+    }
+  diag_hint(s->im->d, "%s%s", names.n ? "they are " : "all are fixed", names.n ? names.at : "");
+}
+
 static bool check_batch(Shapes *s) {
   const OnnxOptions *o = s->im->o;
   Diag *d = s->im->d;
@@ -183,8 +196,10 @@ static bool check_batch(Shapes *s) {
     bool found = false;
     for (int i = 0; i < s->n; i++)
       found |= batch_axis(s->input[i], o->batch_dim) >= 0;
-    return found || diag_error(d, s->im->file->loc, "no input has a dimension '%s' for the batch",
-                               o->batch_dim);
+    if (found) return true;
+    diag_error(d, s->im->file->loc, "no input has a dimension '%s' for the batch", o->batch_dim);
+    hint_at_symbols(s);
+    return false;
   }
   // With no free axis 0, the size asked for must be the one the model was exported with.
   const Onnx__ValueInfoProto *fixed = NULL;
@@ -213,19 +228,6 @@ static bool check_options(Shapes *s) {
   return ok;
 }
 
-static void hint_at_symbols(const Shapes *s) {
-  StrBuf names = {.arena = s->im->a};
-  for (int i = 0; i < s->n; i++)
-    for (size_t axis = 0; axis < input_rank(s->input[i]); axis++) {
-      const char *name = symbol(input_dim(s->input[i], axis));
-      if (!name || !*name) continue;
-      const char *item = str_format(s->im->a, "'%s'", name);
-      if (!names.at || !strstr(names.at, item))
-        strbuf_addf(&names, "%s%s", names.n ? ", " : "", item);
-    }
-  diag_hint(s->im->d, "%s%s", names.n ? "they are " : "all are fixed", names.n ? names.at : "");
-}
-
 bool onnx_inputs(Import *im, OnnxInput *inputs, int *n_inputs) {
   const Onnx__GraphProto *graph = onnx_model(im->file)->graph;
   Shapes s = {.im = im};
@@ -242,9 +244,10 @@ bool onnx_inputs(Import *im, OnnxInput *inputs, int *n_inputs) {
 
   bool ok = check_options(&s);
   ok = check_batch(&s) && ok;
+  bool named = ok; // otherwise no input's dimensions can be bound
   for (int i = 0; i < s.n; i++) {
-    inputs[i] =
-        (OnnxInput){onnx_str(s.input[i]->name), input_type(&s, s.input[i]), input_batch(&s, i)};
+    const Type *type = named ? input_type(&s, s.input[i]) : NULL;
+    inputs[i] = (OnnxInput){onnx_str(s.input[i]->name), type, input_batch(&s, i)};
     ok = ok && inputs[i].type;
     if (inputs[i].type) onnx_devices_input(im, s.input[i], inputs[i].type);
   }
