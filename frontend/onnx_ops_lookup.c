@@ -3,11 +3,13 @@
 //
 //     GatherElements  y[i,j] = x[index[i,j], j]           gather, batch=1, of x and index transposed
 //     GatherND        y[b] = x[b, index[b,0], index[b,1]]  gather, batch=1, of x[b] flattened
-//     x[arange(B), index]                                 gather, batch=1: no row reads another,
-//                                                         also of a GatherND and of x flattened
+//     x[arange(B), index]                                 gather, batch=1: no row reads another
+//
+// TorchScript's exporter writes x[arange(B), i] as a Gather of x [B,T,rest] flattened, by i + b*T.
+// That stays one of the flattened tensor: a module that flattens x itself exports to the same
+// nodes, and its i may reach into other rows.
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "frontend/onnx_node.h"
 
@@ -46,39 +48,10 @@ static Value *gather_own(Node *n, Value *x, int batch, int end, Value *index) {
   return build(n->b, OP_gather, IN(tables, index), ATTRS(a_i("axis", batch), a_i("batch", batch)));
 }
 
-// x[arange(B), i] as PyTorch's TorchScript exporter writes it: a gather of rows of x [B,T,rest]
-// flattened to [B*T,rest], whose index is i plus the constant b*T.  Other producers may mean rows
-// beyond T; PyTorch has checked that there are none.
-static bool match_flattened(const Node *n, Value **x, int *end, Value **index) {
-  const Op *flatten = n->in[0]->def, *add = n->in[1]->def;
-  if (!flatten || flatten->kind != OP_reshape || !add || add->kind != OP_add) return false;
-  if (!node_by_torch(n)) return false;
-  const Type *t = flatten->in[0].value->type, *flat = n->in[0]->type, *ti = n->in[1]->type;
-  int k = t->rank - flat->rank + 1; // dimensions that became one
-  if (k < 2 || ti->rank < 1 || ti->dim[0] != t->dim[0]) return false;
-  if (product(t->dim, 0, k) != flat->dim[0]) return false;
-  if (memcmp(t->dim + k, flat->dim + 1, (size_t)(flat->rank - 1) * sizeof *t->dim)) return false;
-  int known = node_known(n, add->in[0].value) ? 0 : 1;
-  const Tensor *from = node_known(n, add->in[known].value);
-  if (!from) return false;
-  int64_t inner = product(ti->dim, 1, ti->rank), length = product(t->dim, 1, k);
-  for (int64_t i = 0, count = type_count(ti); i < count; i++)
-    if (tensor_i(from, i) != i / inner * length) return false;
-  *x = flatten->in[0].value;
-  *end = k;
-  *index = add->in[1 - known].value;
-  return true;
-}
-
 bool import_gather(Node *n) {
-  int axis, end;
+  int axis;
   int64_t row = 0;
-  Value *x, *index;
   if (!node_axis(n, node_int(n, "axis", 0), node_rank(n, 0), &axis)) return false;
-  if (axis == 0 && match_flattened(n, &x, &end, &index)) {
-    n->out[0] = gather_own(n, x, 1, end, index);
-    return true;
-  }
   int n_rows = axis == 0 && node_rank(n, 0) ? read_padding(n, &row) : 0;
   n->out[0] = build(n->b, OP_gather, IN(n->in[0], n->in[1]),
                     ATTRS(a_i("axis", axis), a_list("padding", &row, n_rows)));

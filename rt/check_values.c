@@ -115,7 +115,7 @@ void nnrt_check_values(NnrtRank *r, int op) {
       if (!before) snprintf(c->infinite, sizeof c->infinite, "%s", r->graph->ops[op]);
     }
     if (!s.nan) continue;
-    static char text[1024]; // one rank fails
+    char text[1024];
     snprintf(text, sizeof text, "%lld of %lld values of its result%s", (long long)s.nan,
              (long long)s.n, r->program->micro_batches > 1 ? ", in one of the micro-batches" : "");
     describe_operands(r, v, n, text, sizeof text);

@@ -90,9 +90,21 @@ class Picked(nn.Module):
         return self.head(h[row, ids[:, 0] % 5] + h[row[:, None], ids[:, 1:3] % 5].sum(1))
 
 
+class Rolled(nn.Module):
+    """A position before one of each row, in the flattened tensor: before a row's first is the last of the row before."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.inner, self.head = nn.Embedding(11, 6), nn.Linear(6, 6), nn.Linear(6, 11)
+
+    def forward(self, ids):
+        h = torch.tanh(self.inner(self.embed(ids)))
+        return self.head(h.reshape(-1, 6)[ids[:, 0] % 5 - 1 + torch.arange(ids.shape[0]) * 5])
+
+
 def inputs_of(name):
     rng = np.random.default_rng(3)
-    if name == "picked":
+    if name in ("picked", "rolled"):
         return {"ids": rng.integers(0, 11, (4 * BATCH, 5)), "labels": rng.integers(0, 11, 4 * BATCH)}
     if name == "ties":
         x = rng.standard_normal((4 * BATCH, 6)).astype(np.float32)
@@ -106,7 +118,7 @@ def inputs_of(name):
     return {"ids": ids, "labels": rng.integers(0, 11, (4 * BATCH, 5))}
 
 
-MODULES = {"norms": Norms, "padded": Padded, "ties": Ties, "picked": Picked}
+MODULES = {"norms": Norms, "padded": Padded, "ties": Ties, "picked": Picked, "rolled": Rolled}
 
 
 def module(name):
@@ -115,7 +127,7 @@ def module(name):
 
 
 def export(name, exporter, x):
-    key, path = ("ids" if name in ("padded", "picked") else "x"), str(HERE / f"{name}.{exporter}.onnx")
+    key, path = ("ids" if name in ("padded", "picked", "rolled") else "x"), str(HERE / f"{name}.{exporter}.onnx")
     if exporter == "helper":
         nnaot_export.export(module(name), x, path, output_names=["y"])
     elif exporter == "dynamo":
