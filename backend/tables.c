@@ -13,6 +13,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "ir/batch_dim.h"
 #include "ir/op.h"
 #include "ir/place.h"
 #include "kernels.h"

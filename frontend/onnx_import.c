@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "frontend/onnx_walk.h"
+#include "ir/batch_dim.h"
 
 enum {
   MAX_NODES = 1 << 22, // after functions have been put in place
@@ -502,7 +503,7 @@ static bool import_graph(Import *im) {
   }
   if (!onnx_body(im, scope, graph->node, graph->n_node, output, graph->n_output)) return false;
   onnx_settle_weights(im);
-  const int *batch = onnx_follow_batch(im);
+  const int *batch = batch_dims(im->g, im->a);
   for (size_t i = 0; i < graph->n_output; i++) {
     Binding *b = onnx_lookup(scope, output[i]);
     Value *v = b && !b->poisoned ? onnx_binding_value(im, b) : NULL;

@@ -25,6 +25,16 @@ static int read_padding(Node *n, int64_t *row) {
   return found && *row >= 0 && *row < n->in[0]->type->dim[0];
 }
 
+bool import_gather(Node *n) {
+  int axis;
+  int64_t row = 0;
+  if (!node_axis(n, node_int(n, "axis", 0), node_rank(n, 0), &axis)) return false;
+  int n_rows = axis == 0 && node_rank(n, 0) ? read_padding(n, &row) : 0;
+  n->out[0] = build(n->b, OP_gather, IN(n->in[0], n->in[1]),
+                    ATTRS(a_i("axis", axis), a_list("padding", &row, n_rows)));
+  return true;
+}
+
 // Indices of -n to -1 count from the end.
 static Value *not_negative(Node *n, Value *index, int64_t length) {
   if (!index) return NULL;
@@ -46,16 +56,6 @@ static Value *gather_own(Node *n, Value *x, int batch, int end, Value *index) {
     dim[rank++] = t->dim[i];
   Value *tables = build_reshape(n->b, x, rank, dim);
   return build(n->b, OP_gather, IN(tables, index), ATTRS(a_i("axis", batch), a_i("batch", batch)));
-}
-
-bool import_gather(Node *n) {
-  int axis;
-  int64_t row = 0;
-  if (!node_axis(n, node_int(n, "axis", 0), node_rank(n, 0), &axis)) return false;
-  int n_rows = axis == 0 && node_rank(n, 0) ? read_padding(n, &row) : 0;
-  n->out[0] = build(n->b, OP_gather, IN(n->in[0], n->in[1]),
-                    ATTRS(a_i("axis", axis), a_list("padding", &row, n_rows)));
-  return true;
 }
 
 // x cut to the lengths of `like`, in all dimensions but `axis`.

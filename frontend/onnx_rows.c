@@ -1,50 +1,9 @@
-// The batch as dimension 0 of inputs and outputs, since data has its rows there.
+// The batch as dimension 0 of inputs and outputs, as in files of data.
 //
 //     input x: float[T,n,5]     =>   %x: f32[n,T,5] input "x", and %1 = transpose %x perm=[1,0,2]
 //     input mask: float[T,1]    =>   %mask: f32[T,1] input "mask" whole
-//
-// The batch is followed from the inputs to the outputs along the einsums of the ops:
-//
-//     x [T,n,5]                        batch 1
-//     h [T,n,3] = linear x, w          batch 1
-//     y [n,3]   = reduce_sum h axes=0  batch 0
 
 #include "frontend/onnx_walk.h"
-#include "ir/dims.h"
-
-// -- Followed to the outputs --------------------------------------------------------------------
-
-// The dimension whose major factor is this letter, or -1.
-static int position(const Term *t, int letter) {
-  for (int d = 0; d < t->rank; d++)
-    if (t->dim[d].n > 0 && t->dim[d].letter[0] == letter) return d;
-  return -1;
-}
-
-static void follow(const Import *im, const Op *op, int *batch) {
-  const Dims *dims = op_dims_kept(op, im->a, im->caught);
-  int letter = -1;
-  for (int i = 0; dims && i < op->n_in && letter < 0; i++) {
-    int dim = batch[op->in[i].value->id];
-    if (dim >= 0 && dims->in[i].dim[dim].n > 0) letter = dims->in[i].dim[dim].letter[0];
-  }
-  for (int i = 0; i < op->n_out; i++)
-    batch[op->out[i]->id] = letter < 0 ? -1 : position(&dims->out[i], letter);
-}
-
-const int *onnx_follow_batch(const Import *im) {
-  const Graph *g = im->g;
-  int *batch = arena_array(im->a, int, g->n_values);
-  for (uint32_t i = 0; i < g->n_values; i++)
-    batch[i] = -1;
-  for (int i = 0; i < g->n_params; i++)
-    if (value_has_rows(g->params[i])) batch[g->params[i]->id] = 0;
-  for_each_op(op, g)
-    follow(im, op, batch);
-  return batch;
-}
-
-// -- Inputs and outputs -------------------------------------------------------------------------
 
 Value *onnx_input(Import *im, const OnnxInput *input) {
   Arena *a = im->m->arena;

@@ -97,7 +97,6 @@ int onnx_declared_batch(const Import *im, const Onnx__ValueInfoProto *output, co
 // model's order; and an output's value with the batch in dimension 0, given the dimension of every
 // value, by id, that is the batch, or -1.
 Value *onnx_input(Import *im, const OnnxInput *input);
-const int *onnx_follow_batch(const Import *im);
 Value *onnx_output(Import *im, const Onnx__ValueInfoProto *output, Value *v, const int *batch_of);
 
 // onnx_constant_weights.c: weights that stand in Constant nodes of the model's graph.

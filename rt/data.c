@@ -69,7 +69,7 @@ static bool check_tokens(const Source *s, Shard *shard, const char *flag, Why *w
   const Npy *a = &shard->npy;
   bool read = a->dtype == NNRT_u8 || a->dtype == NNRT_u16 || a->dtype == NNRT_u32 ||
               a->dtype == NNRT_i32 || a->dtype == NNRT_i64;
-  if (t->rank != 2 || !is_integer(t->dtype))
+  if (t->rank != 2 || !is_integer(t->dtype) || s->each != 1)
     return why(w, "--%s %s=%s: tokens are for an input of integers, [rows,length]; '%s' is %s",
                flag, t->name, shard->path, t->name, nnrt_tensor_text(t).at);
   if (a->rank != 1 || !read)
@@ -92,31 +92,55 @@ static bool converts(const NnrtTensor *t, NnrtDtype file) {
          (file == NNRT_i32 || file == NNRT_u16 || file == NNRT_u8);
 }
 
-// Labels of flattened rows, [rows x length], are not rows of data either.
-static bool has_rows(const NnrtTensor *t, int64_t batch) {
-  return t->rank > 0 && !t->every_step && t->dim[0] == batch;
+// How many places along dimension 0 each row of data has; 0: the input has no rows.
+static int64_t places_of_row(const NnrtTensor *t, int64_t batch) {
+  bool rows = t->rank > 0 && !t->every_step && t->dim[0] % batch == 0;
+  return rows ? t->dim[0] / batch : 0;
 }
 
-static bool check_rows(const Source *s, Shard *shard, const char *flag, int64_t batch, Why *w) {
+// The rows of a file of an input that has `each` places for one: [rows x each, …], or
+// [rows, each, …]; -1: it has another shape.
+static int64_t rows_of_file(const NnrtTensor *t, int64_t each, const Npy *a) {
+  int more = a->rank - t->rank; // a dimension of its own for the places
+  bool fits = more == 0 ? a->dim[0] % each == 0 : more == 1 && each > 1 && a->dim[1] == each;
+  for (int i = 1; fits && i < t->rank; i++)
+    fits = a->dim[i + more] == t->dim[i];
+  if (!fits) return -1;
+  return more ? a->dim[0] : a->dim[0] / each;
+}
+
+static bool same_shape(const NnrtTensor *t, const Npy *a) {
+  bool same = a->rank == t->rank;
+  for (int i = 0; same && i < t->rank; i++)
+    same = a->dim[i] == t->dim[i];
+  return same;
+}
+
+static bool check_rows(const Source *s, Shard *shard, const char *flag, Why *w) {
   const NnrtTensor *t = s->input;
   const Npy *a = &shard->npy;
-  bool batched = has_rows(t, batch);
-  bool same = a->rank == t->rank;
-  for (int i = batched ? 1 : 0; same && i < t->rank; i++)
-    same = a->dim[i] == t->dim[i];
+  bool batched = s->each > 0;
+  int64_t rows = batched ? rows_of_file(t, s->each, a) : 0;
   if (a->dtype != t->dtype && !converts(t, a->dtype))
     return why(w,
                "--%s %s=%s: the input's type is %s, the file's %s\n"
                "hint: convert it with numpy's astype",
                flag, t->name, shard->path, nnrt_dtype_name(t->dtype), nnrt_dtype_name(a->dtype));
-  if (!same)
+  if (rows < 0 && s->each > 1)
+    return why(w,
+               "--%s %s=%s: the input is %s, the file %s; a row of data has %lld of its first "
+               "dimension: [rows*%lld] or [rows,%lld]",
+               flag, t->name, shard->path, nnrt_tensor_text(t).at,
+               nnrt_shape_text(a->dtype, a->dim, a->rank).at, (long long)s->each,
+               (long long)s->each, (long long)s->each);
+  if (rows < 0 || (!batched && !same_shape(t, a)))
     return why(w, "--%s %s=%s: the input is %s, the file %s%s", flag, t->name, shard->path,
                nnrt_tensor_text(t).at, nnrt_shape_text(a->dtype, a->dim, a->rank).at,
                batched ? "; all but the first dimension must be equal" : "");
-  shard->row_bytes = nnrt_dtype_size(a->dtype);
+  shard->row_bytes = nnrt_dtype_size(a->dtype) * (batched ? s->each : 1);
   for (int i = batched ? 1 : 0; i < t->rank; i++)
     shard->row_bytes *= t->dim[i];
-  shard->rows = batched ? a->dim[0] : 0;
+  shard->rows = rows;
   if (!batched && s->n_shards > 1)
     return why(w, "--%s %s=%s: the input has no rows, and is one file, not %d", flag, t->name,
                shard->path, s->n_shards);
@@ -125,13 +149,13 @@ static bool check_rows(const Source *s, Shard *shard, const char *flag, int64_t 
   return true;
 }
 
-static bool open_shards(Source *s, const char *flag, int64_t batch, Why *w) {
+static bool open_shards(Source *s, const char *flag, Why *w) {
   for (int i = 0; i < s->n_shards; i++) {
     Shard *shard = &s->shard[i];
     bool open = s->tokens ? nnrt_tokens_open(&shard->npy, shard->path, w)
                           : nnrt_npy_open(&shard->npy, shard->path, w);
     if (!open) return why(w, "--%s %s=%s: %s", flag, s->input->name, shard->path, w->text);
-    if (!(s->tokens ? check_tokens(s, shard, flag, w) : check_rows(s, shard, flag, batch, w)))
+    if (!(s->tokens ? check_tokens(s, shard, flag, w) : check_rows(s, shard, flag, w)))
       return false;
     shard->first = s->rows;
     s->rows += shard->rows;
@@ -149,7 +173,7 @@ bool nnrt_data_open(Data *d, const NnrtProgram *p, const NnrtGraph *g, const Fla
     if (g->tensors[i].role == NNRT_input) {
       const NnrtTensor *t = &g->tensors[i];
       d->source[d->n++].input = t;
-      has_batch |= has_rows(t, p->batch);
+      has_batch |= places_of_row(t, p->batch) == 1;
       if (t->rank > 0 && !t->every_step && !first_dim) first_dim = t->dim[0];
     }
   // A graph for evaluation may take fewer rows at once.
@@ -168,7 +192,8 @@ bool nnrt_data_open(Data *d, const NnrtProgram *p, const NnrtGraph *g, const Fla
     if (!s->n_shards)
       return why(w, "no data for input '%s' %s\nhint: --%s %s=FILE.npy", t->name,
                  nnrt_tensor_text(t).at, input_flag, t->name);
-    if (!open_shards(s, flag, d->batch, w)) return false;
+    s->each = places_of_row(t, d->batch);
+    if (!open_shards(s, flag, w)) return false;
     if (d->rows && s->rows && s->rows != d->rows)
       return why(w, "--%s %s=%s: this has %lld rows, an input before it %lld", flag, t->name,
                  s->shard[0].path, (long long)s->rows, (long long)d->rows);
@@ -293,17 +318,18 @@ static bool feed_source(const Data *d, const DataOrder *order, const Source *s, 
   int64_t first_dim = s->rows ? 1 : 0; // the dimensions from here on are of one row
   Runs runs = nnrt_part_runs(t->rank - (int)first_dim, t->dim + first_dim, part.start + first_dim,
                              part.size + first_dim);
-  int64_t rows = s->rows ? part.size[0] : 1;
+  int64_t places = s->rows ? part.size[0] : 1;
   int64_t to_size = nnrt_dtype_size(t->dtype);
-  for (int64_t i = 0; i < rows; i++) {
-    int64_t row = 0;
+  for (int64_t i = 0; i < places; i++) {
+    int64_t row = 0, place = s->rows ? part.start[0] + i : 0;
     if (s->rows) {
-      int64_t sample = nnrt_rows_read(d, order, step) + part.start[0] + i;
+      int64_t sample = nnrt_rows_read(d, order, step) + place / s->each;
       row = sample % s->rows;
       if (order->shuffle) row = nnrt_shuffled(row, s->rows, order->shuffle_seed, sample / s->rows);
     }
     const Shard *shard = shard_of(s, s->skip + row);
     const uint8_t *from = shard->npy.data + (s->skip + row - shard->first) * shard->row_bytes;
+    if (s->rows) from += place % s->each * (shard->row_bytes / s->each);
     int64_t from_size = nnrt_dtype_size(shard->npy.dtype);
     for (int64_t j = 0; j < runs.n; j++) {
       if (!put_elements(r, to, t, shard, from + nnrt_run_start(&runs, j) * from_size, runs.length,

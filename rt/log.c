@@ -66,7 +66,7 @@ typedef struct Line {
   size_t n;
 } Line;
 
-// `l` stays where it is until line_end.
+// The stream writes into *l until line_end.
 static void line_begin(Line *l, const char *name, int64_t steps) {
   l->out = open_memstream(&l->text, &l->n);
   if (!l->out) abort(); // out of memory

@@ -228,6 +228,7 @@ typedef struct Source { // of one input
   Shard *shard;
   int64_t rows; // of all files; 0: the same for every step
   int64_t skip; // rows before the first of them
+  int64_t each; // places along dimension 0 that each row has: labels of [rows x length] have length
   bool tokens;
 } Source;
 

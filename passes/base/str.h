@@ -24,7 +24,8 @@ bool str_equal(const char *a, const char *b);      // NULL equals only NULL
 bool str_starts(const char *s, const char *prefix);
 bool str_ends(const char *s, const char *suffix);
 bool str_glob(const char *pattern, const char *s); // *, ? and [a-z], as a shell's
-// Of "emb.*[12]", a row of what emb.* names: how long that is; 0 if it does not end in [digits].
+// The length of "emb.*" in "emb.*[12]", a row of a weight; 0 if the pattern does not end in
+// [digits].
 size_t str_row_glob(const char *pattern);
 
 // A string that grows.  `at` is always NUL-terminated once something has been added.

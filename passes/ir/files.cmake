@@ -2,6 +2,7 @@ set(IR_FILES
   ir/alike.c
   ir/annotations.c
   ir/attr.c
+  ir/batch_dim.c
   ir/boxes.c
   ir/build.c
   ir/clone.c

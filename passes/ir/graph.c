@@ -40,16 +40,6 @@ static void use_unlink(Use *u) {
   u->next = u->prev = NULL;
 }
 
-bool value_has_rows(const Value *v) {
-  return v->role == ROLE_input && v->type->rank > 0 && !v->whole;
-}
-
-int64_t graph_rows(const Graph *g) {
-  for (int i = 0; i < g->n_params; i++)
-    if (value_has_rows(g->params[i])) return g->params[i]->type->dim[0];
-  return 1;
-}
-
 bool value_used(const Value *v) {
   return v->uses != NULL;
 }

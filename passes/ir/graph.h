@@ -380,10 +380,8 @@ bool op_retype(Op *op, Diag *d);         // infers the result types again, after
 void value_replace(Value *v, Value *by); // every use of `v` reads `by`
 void value_set_name(Value *v, const char *name); // made unique with a suffix if it is taken
 bool value_used(const Value *v);
-bool value_has_rows(const Value *v); // an input, whose dimension 0 is rows of data
-int64_t graph_rows(const Graph *g);  // of its first input that has rows; 1 if none has
-bool op_used(const Op *op);          // whether any of its results is
-bool value_lasts(const Value *v);    // a parameter that keeps its contents: see roles.def
+bool op_used(const Op *op);       // whether any of its results is
+bool value_lasts(const Value *v); // a parameter that keeps its contents: see roles.def
 
 // -- Attributes ------------------------------------------------------------------------------
 

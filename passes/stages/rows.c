@@ -4,6 +4,7 @@
 // rows comes in.
 
 #include "stages/rows.h"
+#include "ir/batch_dim.h"
 
 int rows_letter(const Sharding *s, const int *rows, const Op *op) {
   const Dims *dims = dims_of(s, op);

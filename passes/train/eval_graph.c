@@ -24,6 +24,7 @@
 // With metrics=SPEC, the loss's, those of metrics.h too.
 
 #include "distribute/part.h"
+#include "ir/batch_dim.h"
 #include "ir/build.h"
 #include "ir/op.h"
 #include "loss_terms.h"

@@ -38,6 +38,7 @@
 #include <string.h>
 
 #include "class_weights.h"
+#include "ir/batch_dim.h"
 #include "ir/build.h"
 #include "ir/op.h"
 #include "loss_spec.h"
@@ -52,6 +53,7 @@ typedef struct LossPass {
   Arena *scratch;
   Diag *d;
   const LossSpec *spec;
+  const int *batch; // of the model's values: see batch_dims
 } LossPass;
 
 typedef Value *LossFn(LossPass *p, Value *x);
@@ -92,9 +94,15 @@ static bool is_floating(LossPass *p, const Value *v, const char *label) {
                     label, type_text(p->scratch, v->type));
 }
 
+// Whether dimension 0 of labels is the batch.  `batch`: the dimension of them that was the output's
+// batch, or -1, and then equal lengths are all there is to go by.
+static bool has_rows(const LossPass *p, const Type *labels, int batch) {
+  return batch >= 0 ? batch == 0 : labels->dim[0] == graph_rows(p->g);
+}
+
 // The input that the specification names, else `label`; one there is may serve.
-static Value *find_input(LossPass *p, const char *label, DType dtype, int rank,
-                         const int64_t *dim) {
+static Value *find_input(LossPass *p, const char *label, DType dtype, int rank, const int64_t *dim,
+                         int batch) {
   Module *m = p->g->module;
   const Type *t = type_new(m, dtype, rank, dim);
   const char *option = label;
@@ -107,11 +115,16 @@ static Value *find_input(LossPass *p, const char *label, DType dtype, int rank,
     diag_hint(p->d, "give the loss's another name, as in %s=NAME", option);
     return NULL;
   }
-  // An output of another length than the batch, or than several of each row, is not of rows.
-  bool whole = rank > 0 && dim[0] % graph_rows(p->g) != 0;
+  bool whole = rank > 0 && !has_rows(p, t, batch);
   Value *v = graph_param(p->g, label, t, ROLE_input, p->b.origin.loc);
   v->label = str_copy(m->arena, label);
   v->whole = whole;
+  if (whole)
+    diag_warning(
+        p->d, v->loc,
+        "loss '%s': every step reads all of '%s', %s, since the batch is not dimension 0 of "
+        "the output",
+        p->spec->text, label, type_text(p->scratch, t));
   return v;
 }
 
@@ -219,7 +232,9 @@ static Value *labelled(LossPass *p, OpKind kind, Value *x) {
   perm[rank - 1] = axis;
   Classes c = {.ignore = p->spec->has_ignore ? p->spec->ignore_index : no_label};
   c.x = build_transpose(&p->b, x, perm);
-  c.labels = find_input(p, "labels", DT_i64, rank - 1, dim);
+  int batch = p->batch[x->id];
+  batch = batch == axis ? -1 : batch - (batch > axis);
+  c.labels = find_input(p, "labels", DT_i64, rank - 1, dim, batch);
   return c.labels ? mean_of_rows(p, kind, &c, (double)type_count(c.labels->type)) : NULL;
 }
 
@@ -294,7 +309,7 @@ static Value *next_token(LossPass *p, Value *x) {
 // -- Losses of numbers -------------------------------------------------------------------------
 
 static Value *add_target(LossPass *p, const Value *x) {
-  return find_input(p, "target", x->type->dtype, x->type->rank, x->type->dim);
+  return find_input(p, "target", x->type->dtype, x->type->rank, x->type->dim, p->batch[x->id]);
 }
 
 static Value *difference(LossPass *p, Value *x) {
@@ -385,6 +400,7 @@ static Value *build_loss(LossPass *p, const char *text) {
 bool pass_loss(Module *m, const PassOptions *o, Diag *d) {
   Graph *g = m->graphs;
   LossPass p = {.g = g, .scratch = opt_scratch(o), .d = d};
+  p.batch = batch_dims(g, p.scratch);
   p.b = (Builder){.g = g, .d = d};
   if (!g->entry) return diag_error(d, NULL, "'@%s' is no entry, so it has no loss", g->name);
   Value *loss = build_loss(&p, opt_str(o, "spec"));

@@ -34,8 +34,8 @@ typedef struct LossSpec {
 
 typedef Vec(LossSpec) LossSpecs;
 
-// All that is wrong with `text` is one error, with what could be written.  `g` has the outputs: one
-// whose name is the whole text is that output.
+// All mistakes in `text` are one error, with the alternatives.  The whole text may be the name of
+// an output of `g`.
 bool loss_spec_parse(LossSpecs *out, const char *text, Graph *g, Arena *a, Diag *d);
 
 // The names and options of all losses, each as it is written, with `between` two.

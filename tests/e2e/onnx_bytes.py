@@ -18,17 +18,19 @@ def field(number, value):
     return varint(number << 3 | 2) + varint(len(value)) + value
 
 
-def value_info(name, dims):
+def value_info(name, dims, dtype=1):
     shape = b"".join(field(1, field(2, d) if isinstance(d, str) else field(1, d)) for d in dims)
-    return field(1, name) + field(2, field(1, field(1, 1) + field(2, shape)))
+    return field(1, name) + field(2, field(1, field(1, dtype) + field(2, shape)))
 
 
 def tensor(name, dims, numbers):
     return b"".join(field(1, d) for d in dims) + field(2, 1) + field(8, name) + field(9, struct.pack(f"<{len(numbers)}f", *numbers))
 
 
-def node(op, inputs, outputs, name):
-    return b"".join(field(1, i) for i in inputs) + b"".join(field(2, o) for o in outputs) + field(3, name) + field(4, op)
+def node(op, inputs, outputs, name, **integers):
+    attributes = b"".join(field(5, field(1, key) + field(3, value) + field(20, 2)) for key, value in integers.items())
+    return (b"".join(field(1, i) for i in inputs) + b"".join(field(2, o) for o in outputs) + field(3, name) + field(4, op)
+            + attributes)
 
 
 def model(graph):

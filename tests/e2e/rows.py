@@ -1,5 +1,5 @@
 """Rows of data are samples whichever dimension of an input is the batch, and an input without the batch is read whole; one that
-nothing reads need not be given.
+nothing reads need not be given.  Labels of an output that is flattened, [n*T,.], are T for each row.
 
 The model is y = tanh(x w + m) v, of a batch n of sequences of T, with T = n so that lengths tell nothing.  As PyTorch's default has
 it, x and y are [T,n,.] and m is an input [T,1,.]; as the reference they are [n,T,.] and m is a weight that is kept.
@@ -11,7 +11,7 @@ import onnx_bytes
 from common import NNAOT, check, compile_in_a_hurry, finish, read_log, run, scratch, worst_difference, write_npy
 from onnx_bytes import field, node, tensor, value_info
 
-T, ROWS = 4, 18
+T, ROWS, INT64 = 4, 18, 7
 M = [0.3 * (i % 5 - 2) for i in range(T * 4)]
 CUTS = [[], ["--micro-batches", 2], ["-g", 2, "--plan", "dp"], ["-g", 2, "--plan", "dp", "--micro-batches", 2],
         ["-g", 2, "--plan", "tp"], ["-g", 2, "--plan", "zero3"], ["-g", 2, "--plan", "pp", "--micro-batches", 2],
@@ -19,25 +19,28 @@ CUTS = [[], ["--micro-batches", 2], ["-g", 2, "--plan", "dp"], ["-g", 2, "--plan
         ["-g", 2, "--plan", "dp", "--dtype", "bf16"], ["-g", 2, "--plan", "dp", "--dtype", "f16"]]
 
 
-def model(second, unread=()):
+def model(second, unread=(), flat=False):
     rows = [T, "n"] if second else ["n", T]
+    out = "z" if flat else "y"
     graph = (field(1, node("MatMul", ["x", "w"], ["h"], "in")) + field(1, node("Add", ["h", "m"], ["a"], "add"))
-             + field(1, node("Tanh", ["a"], ["t"], "tanh")) + field(1, node("MatMul", ["t", "v"], ["y"], "out"))
+             + field(1, node("Tanh", ["a"], ["t"], "tanh")) + field(1, node("MatMul", ["t", "v"], [out], "out"))
+             + (field(1, node("Flatten", [out], ["y"], "flatten", axis=2)) if flat else b"")
              + field(2, "rows") + field(5, tensor("w", [3, 4], [0.1 * (i - 5) for i in range(12)]))
              + field(5, tensor("v", [4, 2], [0.2 * (i - 3) for i in range(8)])) + field(11, value_info("x", rows + [3]))
              + (field(11, value_info("m", [T, 1, 4])) if second else field(5, tensor("m", [T, 4], M)))
-             + b"".join(field(11, value_info(name, ["n", 2])) for name in unread) + field(12, value_info("y", rows + [2])))
+             + b"".join(field(11, value_info(name, dims, INT64)) for name, dims in unread)
+             + field(12, value_info("y", ["rows", 2] if flat else rows + [2])))
     return onnx_bytes.model(graph)
 
 
-def numbers(folder, second, cut):
-    name = "second" if second else "first"
+def numbers(folder, name, cut, target="t"):
+    second = name == "second"
     path, exe, log = folder / f"{name}.onnx", folder / name, folder / f"{name}.jsonl"
-    path.write_bytes(model(second))
+    path.write_bytes(model(second, flat=name == "flat"))
     log.unlink(missing_ok=True)
     run(NNAOT, path, "--batch", 4, "--loss", "mse(y)", "--optimizer", "adamw", "--lr", 0.05, *cut,
         *(["--batch-dim", "n"] if second else ["--freeze", "m"]), "-o", exe)
-    files = [f"x={folder}/x.npy", f"target={folder}/t.npy"] + ([f"m={folder}/m.npy"] if second else [])
+    files = [f"x={folder}/x.npy", f"target={folder}/{target}.npy"] + ([f"m={folder}/m.npy"] if second else [])
     run(exe, *(f for file in files for f in ("--input", file)), *(f for file in files for f in ("--eval-input", file)), "--shuffle", 1,
         "--steps", 7, "--eval-every", 7, "--log", log)
     lines = read_log(log)
@@ -50,19 +53,34 @@ def main():
         compile_in_a_hurry(folder)
         write_npy(folder / "x.npy", [0.1 * (i * 7 % 31 - 15) for i in range(ROWS * T * 3)], (ROWS, T, 3))
         write_npy(folder / "t.npy", [0.1 * (i * 5 % 19 - 9) for i in range(ROWS * T * 2)], (ROWS, T, 2))
+        write_npy(folder / "t_flat.npy", [0.1 * (i * 5 % 19 - 9) for i in range(ROWS * T * 2)], (ROWS * T, 2))
         write_npy(folder / "m.npy", M, (T, 1, 4))
         for cut in CUTS:
-            got, want = numbers(folder, True, cut), numbers(folder, False, cut)
-            bound = 2e-2 if "--dtype" in cut else 2e-6
-            check(f"rows {cut}", worst_difference(got, want) < bound, got, want)
+            want, bound = numbers(folder, "first", cut), 2e-2 if "--dtype" in cut else 2e-6
+            for name, target in (("second", "t"), ("flat", "t"), ("flat", "t_flat")):
+                got = numbers(folder, name, cut, target)
+                check(f"{name}, {target} {cut}", worst_difference(got, want) < bound, got, want)
         # The table is one tensor, not rows of several.
         write_npy(folder / "m8.npy", M + M, (2 * T, 1, 4))
         said = run(folder / "second", "--input", f"x={folder}/x.npy", "--input", f"target={folder}/t.npy", "--input",
                    f"m={folder}/m8.npy", ok=1)
         check("a table of another length", "m8.npy: the input is f32[4,1,4], the file f32[8,1,4]" in said, said)
-        (folder / "unread.onnx").write_bytes(model(False, ["aux"]))
+        # Labels that are not T for each row; and of a batch that is the minor factor of what was flattened.
+        write_npy(folder / "t_odd.npy", [0.0] * (2 * (T + 1)), (T + 1, 2))
+        said = run(folder / "flat", "--input", f"x={folder}/x.npy", "--input", f"target={folder}/t_odd.npy", ok=1)
+        check("labels that do not fit", f"the file f32[{T + 1},2]; a row of data has {T} of its first dimension: [rows*{T}]" in said,
+              said)
+        (folder / "minor.onnx").write_bytes(model(True, flat=True))
+        said = run(NNAOT, folder / "minor.onnx", "--batch", 4, "--batch-dim", "n", "--loss", "mse(y)", "-o", folder / "minor")
+        check("a batch that is a minor factor", "warning: loss 'mse(y)': every step reads all of 'target', f32[16,2]" in said, said)
+        (folder / "unread.onnx").write_bytes(model(False, [("aux", ["n", 2]), ("table", [2, 3])]))
         run(NNAOT, folder / "unread.onnx", "--batch", 4, "--loss", "mse(y)", "-g", 2, "--plan", "dp", "-o", folder / "unread")
         run(folder / "unread", "--input", f"x={folder}/x.npy", "--input", f"target={folder}/t.npy", "--steps", 2)
+        # A table is no stream of tokens.
+        write_npy(folder / "tokens.npy", list(range(24)), (24,), "<i8")
+        said = run(folder / "unread", "--input", f"x={folder}/x.npy", "--input", f"target={folder}/t.npy", "--tokens",
+                   f"table={folder}/tokens.npy", ok=1)
+        check("tokens for a table", "tokens are for an input of integers, [rows,length]; 'table' is i64[2,3]" in said, said)
     finish()
 
 

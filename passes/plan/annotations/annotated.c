@@ -11,6 +11,7 @@
 
 #include "base/vec.h"
 #include "distribute/part.h"
+#include "ir/batch_dim.h"
 #include "ir/annotations.h"
 #include "ir/build.h"
 #include "ir/op.h"

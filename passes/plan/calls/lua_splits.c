@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "ir/batch_dim.h"
 #include "ir/op.h"
 #include "ir/verify.h"
 #include "lua/lua_steady.h"

@@ -2,6 +2,7 @@
 
 #include "made_for.h"
 
+#include "ir/batch_dim.h"
 #include "ir/op.h"
 
 MadeFor made_for(const Graph *g) {
