@@ -8,6 +8,7 @@
 //     reduction of a transpose                          transpose of the reduction
 //     reshape of a transpose                            transpose of a reshape, where that can be
 //     elementwise op or linear of other reshapes of transposes     reshape of a transpose of the op
+//     reshape of elementwise ops and linears of reshapes           the ops, of one reshape each
 //
 // So transposes meet, and compose, or stand before a product that can read its operand transposed;
 // reshapes, which cost nothing, meet too; and what is broadcast is computed once.
@@ -235,13 +236,11 @@ static const Op *stuck(const Value *v) {
   return reshape && made_by(operand(reshape), OP_transpose) ? reshape : NULL;
 }
 
-// `v` of the shape `from`, which is reshaped to that of `v`, when it is one number or broadcast
-// over all dimensions in which the two shapes differ; or NULL.
-static Value *before_reshape(Builder *b, Value *v, const Type *from) {
-  double c;
-  if (is_fill(v, &c)) return build_fill(b, v->type->dtype, from->rank, from->dim, c);
+// How many of the last dimensions of what `v` is broadcast from are longer than 1, where `v` is
+// broadcast over all dimensions in which its shape and that of `from` differ; else -1.
+static int vector_rank(const Value *v, const Type *from) {
   const Op *broadcast = made_by(v, OP_broadcast);
-  if (!broadcast) return NULL;
+  if (!broadcast) return -1;
   const Type *to = v->type, *x = operand(broadcast)->type;
   int same = 0, rank = x->rank;
   while (same < to->rank && same < from->rank &&
@@ -249,8 +248,18 @@ static Value *before_reshape(Builder *b, Value *v, const Type *from) {
     same++;
   while (rank > 0 && x->dim[x->rank - rank] == 1)
     rank--;
-  if (rank > same) return NULL;
-  Value *vector = build_reshape(b, operand(broadcast), rank, x->dim + x->rank - rank);
+  return rank <= same ? rank : -1;
+}
+
+// `v` of the shape `from`, which is reshaped to that of `v`, when it is one number or such a
+// vector; or NULL.
+static Value *before_reshape(Builder *b, Value *v, const Type *from) {
+  double c;
+  if (is_fill(v, &c)) return build_fill(b, v->type->dtype, from->rank, from->dim, c);
+  int rank = vector_rank(v, from);
+  if (rank < 0) return NULL;
+  Value *x = operand(v->def);
+  Value *vector = build_reshape(b, x, rank, x->type->dim + x->type->rank - rank);
   return build_broadcast(b, vector, from->rank, from->dim);
 }
 
@@ -275,6 +284,59 @@ static Value *reshape_later(Builder *b, Op *op) {
     if (!in[i]) return NULL;
   }
   return build_reshape(b, on(b, op, in), to->rank, to->dim);
+}
+
+//     [5,8,2,8] -> [40,16] -linear-> [40,24] -exp-> [40,24] -> [5,8,24]
+//     [5,8,2,8] -> [5,8,16] -linear-> [5,8,24] -exp-> [5,8,24]
+//
+// Merged dimensions would hide that rows of the batch stay apart in between.
+
+// How many operands of `op`, a linear or an elementwise op, have a result's rows.
+static int n_reshaped(const Op *op) {
+  return op->kind == OP_linear ? 1 : op->n_in;
+}
+
+// The shape of such an operand when the result has that of `to`.
+static Type operand_shape(const Op *op, const Type *to) {
+  Type shape = *to;
+  const Type *x = operand(op)->type;
+  if (op->kind == OP_linear) shape.dim[to->rank - 1] = x->dim[x->rank - 1];
+  return shape;
+}
+
+// Whether `v` can have the shape of `to` from its operands on; `out_any`: one is a reshape.
+static bool can_reshape(const Value *v, const Type *to, int depth, bool *out_any) {
+  enum { DEEPEST = 16 };
+  const Op *op = v->def;
+  double c;
+  if (is_fill(v, &c)) return true;
+  if (made_by(v, OP_broadcast)) return vector_rank(v, to) >= 0;
+  if (made_by(v, OP_reshape)) return *out_any = true;
+  if (!op || v->uses->next || depth == DEEPEST) return false;
+  bool same_columns = to->rank > 1 && to->dim[to->rank - 1] == v->type->dim[v->type->rank - 1];
+  if (op->kind == OP_linear ? !same_columns : !op_info[op->kind].formula) return false;
+  Type shape = operand_shape(op, to);
+  for (int i = 0; i < n_reshaped(op); i++)
+    if (!can_reshape(op->in[i].value, &shape, depth + 1, out_any)) return false;
+  return true;
+}
+
+static Value *reshape_all(Builder *b, Value *v, const Type *to) {
+  if (made_by(v, OP_reshape)) return build_reshape(b, operand(v->def), to->rank, to->dim);
+  Value *number = before_reshape(b, v, to), *in[3];
+  if (number) return number;
+  const Op *op = v->def;
+  Type shape = operand_shape(op, to);
+  for (int i = 0; i < op->n_in; i++)
+    in[i] = i < n_reshaped(op) ? reshape_all(b, op->in[i].value, &shape) : op->in[i].value;
+  return on(b, op, in);
+}
+
+static Value *reshape_sooner(Builder *b, Op *op) {
+  const Type *to = op->out[0]->type;
+  bool any = false;
+  if (type_count(to) == 0 || made_by(operand(op), OP_broadcast)) return NULL;
+  return can_reshape(operand(op), to, 0, &any) && any ? reshape_all(b, operand(op), to) : NULL;
 }
 
 // -- Products --------------------------------------------------------------------------------
@@ -311,7 +373,10 @@ static bool is_reduction(const Op *op) {
 Value *change_order(Builder *b, Op *op) {
   if (op->kind == OP_linear) return transpose_after_linear(b, op);
   if (op->kind == OP_slice) return transpose_after_slice(b, op);
-  if (op->kind == OP_reshape) return transpose_after_reshape(b, op);
+  if (op->kind == OP_reshape) {
+    Value *v = transpose_after_reshape(b, op);
+    return v ? v : reshape_sooner(b, op);
+  }
   if (is_reduction(op)) return transpose_after_reduction(b, op);
   if (!op_info[op->kind].formula) return NULL;
   Value *v = broadcast_later(b, op);

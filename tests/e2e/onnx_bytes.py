@@ -23,8 +23,10 @@ def value_info(name, dims, dtype=1):
     return field(1, name) + field(2, field(1, field(1, dtype) + field(2, shape)))
 
 
-def tensor(name, dims, numbers):
-    return b"".join(field(1, d) for d in dims) + field(2, 1) + field(8, name) + field(9, struct.pack(f"<{len(numbers)}f", *numbers))
+def tensor(name, dims, numbers, dtype=1):
+    letter = {1: "f", 7: "q"}[dtype]
+    data = struct.pack(f"<{len(numbers)}{letter}", *numbers)
+    return b"".join(field(1, d) for d in dims) + field(2, dtype) + field(8, name) + field(9, data)
 
 
 def node(op, inputs, outputs, name, **integers):

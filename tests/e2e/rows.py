@@ -2,7 +2,8 @@
 nothing reads need not be given.  Labels of an output that is flattened, [n*T,.], are T for each row.
 
 The model is y = tanh(x w + m) v, of a batch n of sequences of T, with T = n so that lengths tell nothing.  As PyTorch's default has
-it, x and y are [T,n,.] and m is an input [T,1,.]; as the reference they are [n,T,.] and m is a weight that is kept.
+it, x and y are [T,n,.] and m is an input [T,1,.]; as the reference they are [n,T,.] and m is a weight that is kept.  Merged, the
+last product is of [T*n,4], as in nn.MultiheadAttention: its rows stay apart.
 """
 
 import pathlib
@@ -19,11 +20,15 @@ CUTS = [[], ["--micro-batches", 2], ["-g", 2, "--plan", "dp"], ["-g", 2, "--plan
         ["-g", 2, "--plan", "dp", "--dtype", "bf16"], ["-g", 2, "--plan", "dp", "--dtype", "f16"]]
 
 
-def model(second, unread=(), flat=False):
+def model(second, unread=(), flat=False, merged=False):
     rows = [T, "n"] if second else ["n", T]
-    out = "z" if flat else "y"
+    out = "z" if flat or merged else "y"
+    last = field(1, node("MatMul", ["u" if merged else "t", "v"], [out], "out"))
+    if merged:
+        last = (field(1, node("Reshape", ["t", "rows_of_4"], ["u"], "merge")) + last + field(1, node("Reshape", ["z", "y_shape"], ["y"], "part"))
+                + field(5, tensor("rows_of_4", [2], [-1, 4], INT64)) + field(5, tensor("y_shape", [3], [T, -1, 2], INT64)))
     graph = (field(1, node("MatMul", ["x", "w"], ["h"], "in")) + field(1, node("Add", ["h", "m"], ["a"], "add"))
-             + field(1, node("Tanh", ["a"], ["t"], "tanh")) + field(1, node("MatMul", ["t", "v"], [out], "out"))
+             + field(1, node("Tanh", ["a"], ["t"], "tanh")) + last
              + (field(1, node("Flatten", [out], ["y"], "flatten", axis=2)) if flat else b"")
              + field(2, "rows") + field(5, tensor("w", [3, 4], [0.1 * (i - 5) for i in range(12)]))
              + field(5, tensor("v", [4, 2], [0.2 * (i - 3) for i in range(8)])) + field(11, value_info("x", rows + [3]))
@@ -34,9 +39,9 @@ def model(second, unread=(), flat=False):
 
 
 def numbers(folder, name, cut, target="t"):
-    second = name == "second"
+    second = name in ("second", "merged")
     path, exe, log = folder / f"{name}.onnx", folder / name, folder / f"{name}.jsonl"
-    path.write_bytes(model(second, flat=name == "flat"))
+    path.write_bytes(model(second, flat=name == "flat", merged=name == "merged"))
     log.unlink(missing_ok=True)
     run(NNAOT, path, "--batch", 4, "--loss", "mse(y)", "--optimizer", "adamw", "--lr", 0.05, *cut,
         *(["--batch-dim", "n"] if second else ["--freeze", "m"]), "-o", exe)
@@ -57,7 +62,7 @@ def main():
         write_npy(folder / "m.npy", M, (T, 1, 4))
         for cut in CUTS:
             want, bound = numbers(folder, "first", cut), 2e-2 if "--dtype" in cut else 2e-6
-            for name, target in (("second", "t"), ("flat", "t"), ("flat", "t_flat")):
+            for name, target in (("second", "t"), ("merged", "t"), ("flat", "t"), ("flat", "t_flat")):
                 got = numbers(folder, name, cut, target)
                 check(f"{name}, {target} {cut}", worst_difference(got, want) < bound, got, want)
         # The table is one tensor, not rows of several.
