@@ -46,7 +46,7 @@ static const char *symbol(const Dimension *dim) {
   return onnx_str(dim->dim_param);
 }
 
-static const Loc *input_loc(Shapes *s, const Onnx__ValueInfoProto *input) {
+static const Loc *input_loc(const Shapes *s, const Onnx__ValueInfoProto *input) {
   return onnx_place(s->im->file, s->im->m->arena, onnx_str(input->name));
 }
 
@@ -98,17 +98,47 @@ int onnx_declared_batch(const Import *im, const Onnx__ValueInfoProto *output, co
   return batch_axis(output, im->batch);
 }
 
-// The value of --dim NAME=VALUE, or -1.
-static int64_t option_dim(Shapes *s, const char *name) {
+// The value of --dim NAME=VALUE, or -1; in either case `out_option` is its index if it is there.
+static int64_t find_dim(const Shapes *s, const char *name, int *out_option) {
   const OnnxOptions *o = s->im->o;
   size_t length = strlen(name);
   int64_t value = -1;
   for (int i = 0; i < o->n_dims && length > 0; i++)
     if (str_starts(o->dims[i], name) && o->dims[i][length] == '=') {
       value = strtoll(o->dims[i] + length + 1, NULL, 10);
-      s->dim_used[i] = true;
+      *out_option = i;
     }
   return value;
+}
+
+static int64_t option_dim(Shapes *s, const char *name) {
+  int option = -1;
+  int64_t value = find_dim(s, name, &option);
+  if (option >= 0) s->dim_used[option] = true;
+  return value;
+}
+
+// Whether dimension 0 of some input takes --batch.
+static bool takes_batch(const Shapes *s) {
+  int option;
+  for (int i = 0; i < s->n; i++) {
+    if (input_rank(s->input[i]) == 0) continue;
+    const Dimension *dim = input_dim(s->input[i], 0);
+    const char *place = str_format(s->im->a, "%s:0", onnx_str(s->input[i]->name));
+    if (!is_fixed(dim) && find_dim(s, symbol(dim), &option) < 0 && find_dim(s, place, &option) < 0)
+      return true;
+  }
+  return false;
+}
+
+static void hint_at_size(Shapes *s, const char *name, const char *place, bool is_batch) {
+  if (is_batch)
+    diag_hint(s->im->d, "give the size of a batch with --batch");
+  else if (*name && !s->im->o->batch_dim && !takes_batch(s))
+    diag_hint(s->im->d, "give its size with --dim %s=SIZE, or --batch-dim %s if it is the batch",
+              name, name);
+  else
+    diag_hint(s->im->d, "give its size with --dim %s=SIZE", *name ? name : place);
 }
 
 static bool bind_dim(Shapes *s, const Onnx__ValueInfoProto *input, size_t axis, int64_t *out) {
@@ -130,10 +160,7 @@ static bool bind_dim(Shapes *s, const Onnx__ValueInfoProto *input, size_t axis, 
   else
     diag_error(im->d, input_loc(s, input), "dimension %zu of input '%s' is not bound", axis,
                onnx_str(input->name));
-  if (is_batch)
-    diag_hint(im->d, "give the size of a batch with --batch");
-  else
-    diag_hint(im->d, "give its size with --dim %s=SIZE", *name ? name : place);
+  hint_at_size(s, name, place, is_batch);
   return false;
 }
 
@@ -189,19 +216,24 @@ static void hint_at_symbols(const Shapes *s) {
   diag_hint(s->im->d, "%s%s", names.n ? "they are " : "all are fixed", names.n ? names.at : "");
 }
 
-static bool check_batch(Shapes *s) {
+// The first symbol behind axis 0 that no --dim binds, or NULL.
+static const char *free_symbol(const Shapes *s, int *out_input, size_t *out_axis) {
+  int option;
+  for (int i = 0; i < s->n; i++)
+    for (size_t axis = 1; axis < input_rank(s->input[i]); axis++) {
+      const char *name = symbol(input_dim(s->input[i], axis));
+      if (!*name || find_dim(s, name, &option) >= 0) continue;
+      *out_input = i;
+      *out_axis = axis;
+      return name;
+    }
+  return NULL;
+}
+
+// With no free axis 0, the size asked for must be the one the model was exported with.
+static bool check_fixed_batch(const Shapes *s) {
   const OnnxOptions *o = s->im->o;
   Diag *d = s->im->d;
-  if (o->batch_dim) {
-    bool found = false;
-    for (int i = 0; i < s->n; i++)
-      found |= batch_axis(s->input[i], o->batch_dim) >= 0;
-    if (found) return true;
-    diag_error(d, s->im->file->loc, "no input has a dimension '%s' for the batch", o->batch_dim);
-    hint_at_symbols(s);
-    return false;
-  }
-  // With no free axis 0, the size asked for must be the one the model was exported with.
   const Onnx__ValueInfoProto *fixed = NULL;
   for (int i = 0; i < s->n; i++) {
     if (input_rank(s->input[i]) == 0) continue;
@@ -210,9 +242,49 @@ static bool check_batch(Shapes *s) {
     if (!fixed) fixed = s->input[i];
   }
   if (o->batch == 0 || !fixed) return true;
-  diag_error(d, input_loc(s, fixed), "input '%s' has a fixed batch of %lld, not %lld",
+  int input;
+  size_t axis;
+  const char *name = free_symbol(s, &input, &axis);
+  diag_error(d, input_loc(s, fixed),
+             "dimension 0 of input '%s' is fixed at %lld, so it is no batch of %lld",
              onnx_str(fixed->name), (long long)input_dim(fixed, 0)->dim_value, (long long)o->batch);
-  diag_hint(d, "export the model with a symbolic batch dimension");
+  if (name)
+    diag_hint(d, "--batch-dim %s, if the batch is dimension %zu of input '%s'", name, axis,
+              onnx_str(s->input[input]->name));
+  else
+    diag_hint(d, "export the model with a symbolic batch dimension");
+  return false;
+}
+
+// --dim binds the batch, and --batch does: which of the two may be meant for another dimension.
+static bool check_bound_batch(Shapes *s) {
+  const OnnxOptions *o = s->im->o;
+  int option;
+  int64_t bound = s->batch ? find_dim(s, s->batch, &option) : -1;
+  if (bound < 0 || o->batch == 0 || bound == o->batch) return true;
+  int input;
+  size_t axis;
+  const char *name = free_symbol(s, &input, &axis);
+  diag_error(s->im->d, s->im->file->loc,
+             "the batch is '%s', which --dim %s makes %lld and --batch %lld", s->batch,
+             o->dims[option], (long long)bound, (long long)o->batch);
+  if (name && !o->batch_dim)
+    diag_hint(s->im->d, "--batch-dim %s, if the batch is dimension %zu of input '%s'", name, axis,
+              onnx_str(s->input[input]->name));
+  else
+    diag_hint(s->im->d,
+              "give one of them; --batch-dim NAME says that the batch is another dimension");
+  return false;
+}
+
+static bool check_batch(Shapes *s) {
+  const OnnxOptions *o = s->im->o;
+  if (!o->batch_dim) return check_fixed_batch(s) && check_bound_batch(s);
+  for (int i = 0; i < s->n; i++)
+    if (batch_axis(s->input[i], o->batch_dim) >= 0) return check_bound_batch(s);
+  diag_error(s->im->d, s->im->file->loc, "no input has a dimension '%s' for the batch",
+             o->batch_dim);
+  hint_at_symbols(s);
   return false;
 }
 

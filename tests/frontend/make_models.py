@@ -416,6 +416,11 @@ def dims():
     return m
 
 
+def second():
+    """The batch is dimension 1, and dimension 0 is fixed."""
+    return model([node("Relu", "x", "y")], [value("x", [6, "batch", 4])], "y")
+
+
 def huge_weight():
     """Its size overflows 64 bits."""
     w = TensorProto(name="w", data_type=F32, dims=[1 << 40, 1 << 40], raw_data=b"1234")
@@ -479,7 +484,7 @@ def main():
               positions, forms, forms_13, types, too_large, named_twice, own_names, told, origins, parameters,
               constant_weights, diagonal, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown,
               data_dependent,
-              condition, recursion, dims, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
+              condition, recursion, dims, second, huge_weight, huge_result, short_weight, negative_dim, zero_byte,
               deep, merged, attribute):
         save(f.__name__, f())
     legit = "_native_batch_norm_legit_functional.default](args = (%x, %g, [%b, (%c)], %mean, %var, True, 0.1, 1e-05"
