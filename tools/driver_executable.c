@@ -107,7 +107,7 @@ static bool default_lr(const Settings *s, const char *updated_by, double *lr, Ar
   OptimizerSpec spec;
   *lr = s->lr;
   if (!s->pipeline || s->lr_text || !updated_by) return true;
-  if (!optimizer_parse(updated_by, &spec, a, d)) return false;
+  if (!optimizer_parse(updated_by, NULL, &spec, a, d)) return false;
   *lr = spec.lr;
   return check_least_lr(s, *lr, d);
 }

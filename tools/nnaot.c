@@ -6,6 +6,7 @@
 // what one rank does, and the backend writes that as C and compiles it.  Here are the options, and
 // the steps in order; driver.h says where each is done.
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,7 +91,7 @@ static const Option options[] = {
         "cut a batch in M, one after the other; where it is not given, the plan's file may say, "
         "and more are tried where the memory of --cluster is short"),
     LIST("freeze", 0, &settings.freeze, "GLOB",
-         "weights that stay as they are; NAME[ROW]: one row"),
+         "weights that stay as they are; NAME[12]: row 12, as digits in brackets at the end are"),
     EXCEPT(
         "train", 0, &settings.freeze, "GLOB",
         "weights that are trained whatever the model says; of both options the last that matches "
@@ -139,11 +140,15 @@ static const char *const of_executable[] = {
     NULL,
 };
 
+static bool ends_sentence(const char *at) {
+  return *at == '.' && isspace((unsigned char)at[1]) && strncmp(at - 2, "al", 2) != 0;
+}
+
 // The first sentence of a plan's text says what it is; as much of it as fits.
 static const char *plan_title(Arena *a, const char *text) {
   enum { WIDTH = 74 };
   StrBuf b = {.arena = a};
-  for (bool begins = true; *text && *text != '.' && b.n < 2 * WIDTH; text++) {
+  for (bool begins = true; *text && !ends_sentence(text) && b.n < 2 * WIDTH; text++) {
     if (begins) text += strspn(text, "- ");
     begins = *text == '\n';
     strbuf_add_n(&b, begins ? " " : text, 1);

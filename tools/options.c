@@ -54,15 +54,24 @@ static const char *default_text(const Option *o, char *buffer, size_t n) {
   return buffer;
 }
 
+// How many letters there are among the first `n` bytes of UTF-8.
+static int letters(const char *text, int n) {
+  int count = 0;
+  for (int i = 0; i < n; i++)
+    count += (text[i] & 0xc0) != 0x80;
+  return count;
+}
+
 // Words from HELP_COLUMN on, broken at blanks.
 static void print_help(const char *text) {
   for (int column = HELP_COLUMN; *text; text += *text == ' ') {
-    int n = (int)strcspn(text, " ");
-    if (column > HELP_COLUMN && column + 1 + n > HELP_WIDTH)
+    int n = (int)strcspn(text, " "), width = letters(text, n);
+    if (column > HELP_COLUMN && column + 1 + width > HELP_WIDTH)
       column = printf("\n%*s", HELP_COLUMN, "") - 1;
     else if (column > HELP_COLUMN)
       column += printf(" ");
-    column += printf("%.*s", n, text);
+    column += width;
+    printf("%.*s", n, text);
     text += n;
   }
   printf("\n");
@@ -74,6 +83,7 @@ static void print_option(const Option *o) {
                     : snprintf(left, sizeof left, "      --%s", o->name);
   if (o->value) n += snprintf(left + n, sizeof left - (size_t)n, " %s", o->value);
   printf("%s", left);
+  n = letters(left, n);
   if (n >= HELP_COLUMN) n = printf("\n") - 1;
   printf("%*s", HELP_COLUMN - n, "");
   snprintf(text, sizeof text, "%s%s", o->help, default_text(o, extra, sizeof extra));

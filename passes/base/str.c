@@ -107,3 +107,23 @@ const char *str_shell(Arena *a, const char *word) {
   strbuf_add(&b, "'");
   return b.at;
 }
+
+const char *str_take_word(Arena *a, const char **io_at, const char *ends) {
+  StrBuf b = {.arena = a};
+  bool quoted = false;
+  size_t kept = 0; // spaces behind it are dropped
+  strbuf_add(&b, "");
+  const char *at = *io_at + strspn(*io_at, " ");
+  for (; *at && (quoted || !strchr(ends, *at)); at++) {
+    if (*at == '"') {
+      quoted = !quoted;
+      kept = b.n;
+      continue;
+    }
+    if (quoted && *at == '\\' && at[1]) at++;
+    strbuf_add_n(&b, at, 1);
+    if (quoted || *at != ' ') kept = b.n;
+  }
+  *io_at = at;
+  return quoted ? NULL : str_copy_n(a, b.at, kept);
+}

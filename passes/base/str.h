@@ -28,6 +28,11 @@ bool str_glob(const char *pattern, const char *s); // *, ? and [a-z], as a shell
 // [digits].
 size_t str_row_glob(const char *pattern);
 
+// The word at *io_at, which ends before a character of `ends` that is in no quotes, without the
+// spaces around it.  Parts of it may stand in double quotes, in which \" is a quote and \\ a
+// backslash.  NULL if a quote is not closed.
+const char *str_take_word(Arena *a, const char **io_at, const char *ends);
+
 // A string that grows.  `at` is always NUL-terminated once something has been added.
 typedef struct StrBuf {
   Arena *arena;

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,48 +52,63 @@ static bool find_elements(char *bytes, size_t size, size_t *out_at, int *out_wid
          (uint64_t)n <= (size - from - length) / (size_t)width;
 }
 
-const float *read_class_weights(Arena *a, const char *path, int64_t n, Diag *d) {
+typedef struct Reader {
+  const LossSpec *spec;
+  Arena *a;
+  Diag *d;
+} Reader;
+
+static bool fail(const Reader *r, const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  const char *why = str_vformat(r->a, fmt, args);
+  va_end(args);
+  return diag_error(r->d, NULL, "loss '%s': weight=%s: %s", r->spec->text, r->spec->weight, why);
+}
+
+static bool take_elements(const Reader *r, char *bytes, size_t size, float *out, int64_t n,
+                          int64_t *out_found) {
+  size_t at;
+  int width;
+  if (!find_elements(bytes, size, &at, &width, out_found))
+    return fail(r, "this is not one dimension of little-endian f32 or f64");
+  for (int64_t i = 0; i < n && i < *out_found; i++) {
+    double wide;
+    if (width == 4) memcpy(&out[i], bytes + at + 4 * (size_t)i, 4);
+    if (width == 8) memcpy(&wide, bytes + at + 8 * (size_t)i, 8), out[i] = (float)wide;
+  }
+  return true;
+}
+
+static bool take_words(const Reader *r, char *text, float *out, int64_t n, int64_t *out_found) {
+  char *at = text + strspn(text, " \t\r\n"), *end = at;
+  for (; *at; at = end + strspn(end, " \t\r\n"), ++*out_found) {
+    double x = strtod(at, &end);
+    if (end == at) return fail(r, "'%.*s' is no number", (int)strcspn(at, " \t\r\n"), at);
+    if (*out_found < n) out[*out_found] = (float)x;
+  }
+  return true;
+}
+
+static bool read_numbers(const Reader *r, float *out, int64_t n) {
   size_t size = 0;
-  char *bytes = read_bytes(a, path, &size);
-  float *out = arena_array(a, float, n);
+  char *bytes = read_bytes(r->a, r->spec->weight, &size);
   int64_t found = 0;
-  if (!bytes) {
-    diag_error(d, NULL, "weight=%s: %s", path, strerror(errno));
-    return NULL;
-  }
-  if (size >= 6 && !memcmp(bytes, "\x93NUMPY", 6)) {
-    size_t at;
-    int width;
-    if (!find_elements(bytes, size, &at, &width, &found)) {
-      diag_error(d, NULL, "weight=%s: this is not one dimension of little-endian f32 or f64", path);
-      return NULL;
-    }
-    for (int64_t i = 0; i < n && i < found; i++) {
-      double wide;
-      if (width == 4) memcpy(&out[i], bytes + at + 4 * (size_t)i, 4);
-      if (width == 8) memcpy(&wide, bytes + at + 8 * (size_t)i, 8), out[i] = (float)wide;
-    }
-  } else {
-    char *at = bytes + strspn(bytes, " \t\r\n"), *end = at;
-    for (; *at; at = end + strspn(end, " \t\r\n"), found++) {
-      double x = strtod(at, &end);
-      if (end == at) {
-        diag_error(d, NULL, "weight=%s: '%.*s' is no number", path, (int)strcspn(at, " \t\r\n"),
-                   at);
-        return NULL;
-      }
-      if (found < n) out[found] = (float)x;
-    }
-  }
-  if (found != n) {
-    diag_error(d, NULL, "weight=%s: there are %lld numbers for %lld classes", path,
-               (long long)found, (long long)n);
-    return NULL;
-  }
+  if (!bytes) return fail(r, "%s", strerror(errno));
+  bool is_npy = size >= 6 && !memcmp(bytes, "\x93NUMPY", 6);
+  if (!(is_npy ? take_elements(r, bytes, size, out, n, &found)
+               : take_words(r, bytes, out, n, &found)))
+    return false;
+  if (found != n)
+    return fail(r, "there are %lld numbers for %lld classes", (long long)found, (long long)n);
   for (int64_t i = 0; i < n; i++)
-    if (!(out[i] >= 0 && out[i] < INFINITY)) {
-      diag_error(d, NULL, "weight=%s: the weight of class %lld is %g", path, (long long)i, out[i]);
-      return NULL;
-    }
-  return out;
+    if (!(out[i] >= 0 && out[i] < INFINITY))
+      return fail(r, "the weight of class %lld is %g", (long long)i, out[i]);
+  return true;
+}
+
+const float *read_class_weights(const LossSpec *spec, int64_t n, Arena *a, Diag *d) {
+  Reader r = {spec, a, d};
+  float *out = arena_array(a, float, n);
+  return read_numbers(&r, out, n) ? out : NULL;
 }

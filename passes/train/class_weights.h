@@ -4,12 +4,9 @@
 #ifndef CLASS_WEIGHTS_H
 #define CLASS_WEIGHTS_H
 
-#include <stdint.h>
+#include "loss_spec.h"
 
-#include "base/arena.h"
-#include "base/diag.h"
-
-// `n` numbers; NULL after an error that names the file.
-const float *read_class_weights(Arena *a, const char *path, int64_t n, Diag *d);
+// `n` numbers, of the file that the specification names; NULL after an error that names both.
+const float *read_class_weights(const LossSpec *spec, int64_t n, Arena *a, Diag *d);
 
 #endif

@@ -84,7 +84,8 @@ static Value *find_output(LossPass *p, const char *label) {
   Result *r = graph_find_output(p->g, label);
   if (r) return r->use.value;
   diag_error(p->d, NULL, "loss '%s': the model has no output '%s'", p->spec->text, label);
-  diag_hint(p->d, "its outputs are: %s", outputs_text(p));
+  diag_hint(p->d, "its outputs are: %s%s", outputs_text(p),
+            strchr(label, '-') ? "; a loss is subtracted by a factor: a+-1*b" : "");
   return NULL;
 }
 
@@ -168,7 +169,7 @@ static bool weigh(LossPass *p, Classes *c) {
     c->ignored =
         build_binary(b, OP_equal, c->labels, build_full_like(b, c->labels, (double)c->ignore));
   if (!p->spec->weight) return !b->failed;
-  const float *w = read_class_weights(p->scratch, p->spec->weight, c->n, p->d);
+  const float *w = read_class_weights(p->spec, c->n, p->scratch, p->d);
   if (!w) return false;
   c->sum = 0;
   for (int64_t i = 0; i < c->n; i++)

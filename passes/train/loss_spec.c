@@ -9,6 +9,7 @@
 
 #include "base/diag.h"
 #include "base/str.h"
+#include "rt/nearest.h"
 
 static const struct LossRow {
   const char *name;
@@ -51,23 +52,8 @@ static bool take(Parser *p, char c) {
   return true;
 }
 
-// In quotes, or up to one of `ends`, without spaces around it; NULL if a quote is not closed.
 static const char *take_word(Parser *p, const char *ends) {
-  StrBuf b = {.arena = p->a};
-  strbuf_add(&b, "");
-  if (take(p, '"')) {
-    for (; *p->at && *p->at != '"'; p->at++) {
-      if (*p->at == '\\' && p->at[1]) p->at++;
-      strbuf_add_n(&b, p->at, 1);
-    }
-    return take(p, '"') ? b.at : NULL;
-  }
-  size_t n = strcspn(p->at, ends), length = n;
-  while (length > 0 && p->at[length - 1] == ' ')
-    length--;
-  strbuf_add_n(&b, p->at, length);
-  p->at += n;
-  return b.at;
+  return str_take_word(p->a, &p->at, ends);
 }
 
 static bool has_option(const struct LossRow *row, const char *name) {
@@ -138,29 +124,35 @@ static bool take_arguments(Parser *p, LossSpec *s, const struct LossRow *row) {
 }
 
 static bool fail_unknown(const Parser *p, const char *word) {
-  diag_error(p->d, NULL, "loss '%s' is unknown", word);
+  NnrtNearest near = {0};
+  for (int i = 0; i < N_LOSSES; i++)
+    nnrt_nearest(&near, word, strlen(word), rows[i].name);
+  diag_error(p->d, NULL, "loss '%s' is unknown%s%s%s", word, near.name ? "; did you mean " : "",
+             near.name ? near.name : "", near.name ? "?" : "");
   diag_hint(p->d, "there are OUTPUT, %s, and sums such as a+0.3*b", loss_usage(p->a, ", "));
   return false;
 }
 
 // A factor, if there is one.
-static void take_factor(Parser *p, LossSpec *s) {
+static bool take_factor(Parser *p, LossSpec *s) {
   skip_spaces(p);
   char *end;
   double factor = strtod(p->at, &end);
   end += strspn(end, " ");
-  if (end == p->at || *end != '*') return;
-  s->factor = factor;
+  if (end == p->at || *end != '*') return false;
+  s->factor *= factor;
   p->at = end + 1;
+  return true;
 }
 
 static bool take_loss(Parser *p, LossSpec *s) {
-  take_factor(p, s);
+  while (take_factor(p, s))
+    continue;
   if (!(s->factor > -INFINITY && s->factor < INFINITY))
     return fail(p, NULL, "a factor is not finite");
   skip_spaces(p);
   bool quoted = *p->at == '"';
-  const char *from = p->at, *word = take_word(p, "(+");
+  const char *word = take_word(p, "(+*");
   if (!word) return fail(p, NULL, "a quote is not closed");
   for (int i = 0; i < N_LOSSES && !quoted; i++) {
     if (strcmp(rows[i].name, word) != 0) continue;
@@ -169,7 +161,7 @@ static bool take_loss(Parser *p, LossSpec *s) {
     if (!graph_find_output(p->g, word)) return fail(p, &rows[i], "an output is missing");
   }
   skip_spaces(p);
-  if (*p->at == '(') return fail_unknown(p, from);
+  if (*p->at == '(') return fail_unknown(p, word);
   if (!*word && !quoted) return fail(p, NULL, "a loss is missing");
   s->kind = LOSS_output;
   s->output = word;
@@ -188,5 +180,9 @@ bool loss_spec_parse(LossSpecs *out, const char *text, Graph *g, Arena *a, Diag 
     vec_push(a, out, s);
   } while (!is_output && take(&p, '+'));
   skip_spaces(&p);
-  return is_output || !*p.at || fail(&p, NULL, str_format(a, "there is '%s' too much", p.at));
+  if (is_output || !*p.at) return true;
+  fail(&p, NULL, str_format(a, "there is '%s' too much", p.at));
+  if (*p.at == '*') diag_hint(d, "a factor stands before its loss, as in 0.3*mse(y)");
+  if (*p.at == '-') diag_hint(d, "a loss is subtracted by a factor: a+-1*b");
+  return false;
 }

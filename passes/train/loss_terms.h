@@ -18,7 +18,7 @@ typedef struct LossTerm {
   Value *start;  // one element, of any rank
   Value *factor; // a scalar, or NULL
   double by;
-  bool of_sum; // it is not the only one
+  bool of_sum; // there are other terms
 } LossTerm;
 
 typedef Vec(LossTerm) LossTerms;

@@ -17,8 +17,8 @@ typedef struct Metrics {
   Builder b;
   Arena *a;
   Vec(Metric) metric;       // of different outputs
-  Vec(int) of_loss;         // by loss of classes: its metric
-  Vec(const Op *) class_op; // in the order of the graph
+  Vec(int) of_loss;         // by loss of classes of other logits or labels: its metric
+  Vec(const Op *) class_op; // for each of these, of each piece, in the order of the graph
 } Metrics;
 
 static int find_metric(const Metrics *m, const char *output) {
@@ -28,11 +28,22 @@ static int find_metric(const Metrics *m, const char *output) {
   return i;
 }
 
+// Whether two losses have the same logits and labels.
+static bool is_alike(const LossSpec *x, const LossSpec *y) {
+  bool tokens = x->kind == LOSS_next_token, labels = !str_equal(x->labels, y->labels);
+  if (tokens != (y->kind == LOSS_next_token) || !str_equal(x->output, y->output)) return false;
+  if (!tokens) return !labels && x->has_axis == y->has_axis && x->axis == y->axis;
+  return str_equal(x->input, y->input) && x->has_ignore == y->has_ignore &&
+         x->ignore_index == y->ignore_index;
+}
+
 static void list_losses(Metrics *m, const LossSpecs *specs) {
   for (int i = 0; i < specs->n; i++) {
     const LossSpec *s = &specs->at[i];
     bool classes =
         s->kind == LOSS_cross_entropy || s->kind == LOSS_nll || s->kind == LOSS_next_token;
+    for (int k = 0; k < i; k++)
+      classes &= !is_alike(s, &specs->at[k]);
     if (!classes) continue;
     int at = find_metric(m, s->output);
     Metric one = {.output = s->output};
@@ -41,14 +52,15 @@ static void list_losses(Metrics *m, const LossSpecs *specs) {
   }
 }
 
-// Label smoothing has an nll of the same operands beside its cross entropy.
+// Of the same operands there may be several: label smoothing has an nll beside its cross entropy.
 static void list_ops(Metrics *m, const Graph *g) {
   for_each_op(op, g) {
     if (op->kind != OP_cross_entropy && op->kind != OP_nll) continue;
-    const Op *last = m->class_op.n ? m->class_op.at[m->class_op.n - 1] : NULL;
-    bool same = last && last->in[0].value == op->in[0].value &&
-                last->in[1].value == op->in[1].value && last->kind != op->kind;
-    if (!same) vec_push(m->a, &m->class_op, op);
+    bool first = true;
+    for (int i = 0; i < m->class_op.n; i++)
+      first &= m->class_op.at[i]->in[0].value != op->in[0].value ||
+               m->class_op.at[i]->in[1].value != op->in[1].value;
+    if (first) vec_push(m->a, &m->class_op, op);
   }
 }
 

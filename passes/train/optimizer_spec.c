@@ -64,7 +64,7 @@ enum { N_ENTRIES = sizeof table / sizeof *table, MAX_KEYS = 10 };
 
 // What a specification sets the keys of its entry to.
 typedef struct Reading {
-  const char *text;
+  const char *said;
   const Entry *entry;
   Arena *arena;
   Diag *d;
@@ -97,7 +97,7 @@ const char *optimizer_usage(Arena *a, const char *between) {
 }
 
 static bool bad(const Reading *r, const char *what) {
-  diag_error(r->d, NULL, "optimizer '%s': %s", r->text, what);
+  diag_error(r->d, NULL, "%s: %s", r->said, what);
   diag_hint(r->d, "%s has %s", r->entry->name, keys_text(r->arena, r->entry));
   return false;
 }
@@ -243,8 +243,8 @@ static bool to_op(OptimizerSpec *spec, const Reading *r) {
   return true;
 }
 
-bool optimizer_parse(const char *text, OptimizerSpec *out, Arena *a, Diag *d) {
-  Reading r = {.text = text, .arena = a, .d = d};
+bool optimizer_parse(const char *text, const char *said, OptimizerSpec *out, Arena *a, Diag *d) {
+  Reading r = {.said = said ? said : str_format(a, "optimizer '%s'", text), .arena = a, .d = d};
   size_t n = strcspn(text, ":");
   StrBuf names = {.arena = a};
   for (int i = 0; i < N_ENTRIES; i++) {

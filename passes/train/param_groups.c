@@ -79,20 +79,8 @@ static bool fail(const Reader *r, const char *text, const char *why) {
   return false;
 }
 
-// Up to a character of `ends` that is in no quotes; without these.  NULL: a quote is not closed.
 static const char *take_word(Reader *r, const char *ends) {
-  StrBuf b = {.arena = r->a};
-  bool quoted = false;
-  strbuf_add(&b, "");
-  for (; *r->at && (quoted || !strchr(ends, *r->at)); r->at++) {
-    if (*r->at == '"') {
-      quoted = !quoted;
-      continue;
-    }
-    if (quoted && *r->at == '\\' && r->at[1]) r->at++;
-    strbuf_add_n(&b, r->at, 1);
-  }
-  return quoted ? NULL : b.at;
+  return str_take_word(r->a, &r->at, ends);
 }
 
 // 0.1x, or a learning rate, which is one of `base`.
@@ -117,7 +105,8 @@ static bool read_settings(Reader *r, ParamGroup *g, const char *settings) {
     else if (!read_lr(word + 3, r->lr, &g->lr_factor))
       return fail(r, g->text, str_format(r->a, "lr is a number or as 0.1x, not '%s'", word + 3));
   }
-  return optimizer_parse(b.at, &g->spec, r->a, r->d);
+  return optimizer_parse(b.at, str_format(r->a, g->kinds ? "--no-decay %s" : "group '%s'", g->text),
+                         &g->spec, r->a, r->d);
 }
 
 static bool read_group(Reader *r, ParamGroups *out) {
@@ -169,7 +158,7 @@ static bool read_no_decay(Reader *r, ParamGroups *out) {
 bool param_groups_parse(ParamGroups *out, const char *optimizer, double lr, const char *groups,
                         const char *no_decay, Arena *a, Diag *d) {
   ParamGroup all = {.text = optimizer, .lr_factor = 1};
-  if (!optimizer_parse(optimizer, &all.spec, a, d)) return false;
+  if (!optimizer_parse(optimizer, NULL, &all.spec, a, d)) return false;
   vec_push(a, out, all);
   Reader r = {no_decay, optimizer, lr > 0 ? lr : all.spec.lr, a, d};
   if (no_decay && !read_no_decay(&r, out)) return false;
@@ -197,10 +186,21 @@ const ParamGroup *param_group_of(ParamGroups *groups, const Value *w) {
   return &groups->at[found];
 }
 
+static double weight_decay(const OptimizerSpec *spec) {
+  for (int i = 0; i < spec->n_attrs; i++)
+    if (!strcmp(spec->attrs[i].name, "weight_decay")) return spec->attrs[i].f;
+  BUG("an optimizer without weight_decay");
+}
+
 void param_groups_check(const ParamGroups *groups, Diag *d) {
+  const ParamGroup *all = groups->at;
   for (int i = 1; i < groups->n; i++) {
     const ParamGroup *g = &groups->at[i];
-    if (!g->n)
+    if (g->kinds && weight_decay(&all->spec) == 0) {
+      diag_warning(d, NULL, "--no-decay %s has no effect: '%s' has no weight_decay", g->text,
+                   all->text);
+      diag_hint(d, "--optimizer %s%sweight_decay=X", all->text, strchr(all->text, ':') ? "," : ":");
+    } else if (!g->n)
       diag_warning(d, NULL, "--%s '%s' matches no weight that is trained",
                    g->kinds ? "no-decay" : "group", g->text);
   }

@@ -45,6 +45,9 @@ for option in "batch 4", "dim n=4", "batch-dim n":
     expect(nnaot, f"none.nn -o x --{option}", f"--{option.split()[0]} has no effect with a module in text form")
 expect(nnaot, "none.onnx -o x --split-ranks --emit nn", "--split-ranks has no effect with --emit nn")
 expect(nnaot, "none.onnx -o x --passes=optimizer(name=sgd:lr=0.1)", "give --lr")
+expect(nnaot, "none.onnx -o x --train w[12]", "--train 'w[12]': a row cannot be trained alone")
+if any(len(line) > 100 for line in help_text.split("Losses,")[0].splitlines()[3:]):
+    wrong.append("--help has a line of more than 100 letters")
 for lr in "nan", "-1", "inf", "abc", "":
     expect(nnaot, f"none.onnx -o x --lr={lr}", "--lr")
 for option in "warmup=-5", "warmup=nan", "warmup=1.5", "warmup", "min=-1", "min=0.5", "warm=3":
