@@ -3,9 +3,15 @@
     from nnaot_export import export
     export(module, example, "model.onnx")          example: a tensor, a tuple of inputs, or a dict of them by name
 
-The module is exported in training mode, with the batch (dimension 0 of every input) symbolic and nothing folded: by
-torch.export (dynamo=True), or where that cannot, by TorchScript (dynamo=False).  Inputs are called as forward() calls
-them; outputs as a dict's keys, else `output`, or `output_0`, `output_1`, ….
+The module is exported in training mode, with the batch symbolic and nothing folded: by torch.export (dynamo=True), or where
+that cannot, by TorchScript (dynamo=False).  Inputs are called as forward() calls them; outputs as a dict's keys, else
+`output`, or `output_0`, `output_1`, ….
+
+The batch is dimension 0 of every input, or what batch_dims says: with
+
+    export(module, (x, table), "model.onnx", batch_dims={"x": 1, "table": None})
+
+it is dimension 1 of x, and the table, which has none, keeps its shape.
 
 A file of torch.export has parameters, buffers and padding rows in its metadata; one of TorchScript gets them from here, and
 both which parameters have no requires_grad.
@@ -27,13 +33,15 @@ class ExportError(RuntimeError):
     pass
 
 
-def export(module, example, path, *, output_names=None, train=True, opset=None, batch_name="batch", exporters=EXPORTERS):
+def export(module, example, path, *, batch_dims=None, output_names=None, train=True, opset=None, batch_name="batch",
+           exporters=EXPORTERS):
     """Writes `path` (and `path`.data, where weights are large) and returns the exporter that succeeded first.
 
     The module stays as it is: its mode, its buffers, and whether it caches keys and values.
     """
     path = pathlib.Path(path)
     args = _arguments(module, example)
+    axes = _batch_axes(args, batch_dims or {})
     was_training, use_cache = module.training, getattr(getattr(module, "config", None), "use_cache", None)
     buffers = {name: b.detach().clone() for name, b in module.named_buffers()}
     try:
@@ -41,7 +49,7 @@ def export(module, example, path, *, output_names=None, train=True, opset=None, 
         if use_cache:
             module.config.use_cache = False
         names = output_names or _output_names(module, args)
-        exporter = _export(module, args, path, names, train, opset, batch_name, exporters)
+        exporter = _export(module, args, axes, path, names, train, opset, batch_name, exporters)
     finally:
         with torch.no_grad():
             for name, b in module.named_buffers():
@@ -62,6 +70,34 @@ def _arguments(module, example):
     if len(values) > len(names):
         raise ExportError(f"forward() takes {len(names)} inputs, the example has {len(values)}")
     return dict(zip(names, values))
+
+
+def _batch_axes(args, batch_dims):
+    """The batch's dimension of each input that has one."""
+    axes = {name: 0 for name, v in args.items() if torch.is_tensor(v) and v.dim()}
+    wrong = []
+    for name, axis in batch_dims.items():
+        ndim = args[name].dim() if torch.is_tensor(args.get(name)) else None
+        if name not in args:
+            wrong.append(f"there is no input '{name}'")
+        elif axis is None:
+            axes.pop(name, None)
+        elif not isinstance(axis, int):
+            wrong.append(f"the dimension of '{name}' has to be an integer or None, not {axis!r}")
+        elif ndim is None:
+            wrong.append(f"'{name}' is no tensor")
+        elif not -ndim <= axis < ndim:
+            wrong.append(f"'{name}' has no dimension {axis}")
+        else:
+            axes[name] = axis % ndim
+    sizes = {name: args[name].shape[axis] for name, axis in axes.items()}
+    if not wrong and len(set(sizes.values())) > 1:
+        wrong.append("the batch has " + ", ".join(f"{size} rows in '{name}'" for name, size in sizes.items())
+                     + ": it is another dimension of an input, or an input has none")
+    if wrong:
+        inputs = ", ".join(f"{name} {list(v.shape)}" if torch.is_tensor(v) else name for name, v in args.items())
+        raise ExportError("\n  ".join([f"the batch's dimensions do not fit the example's inputs, {inputs}", *wrong]))
+    return axes
 
 
 def _output_names(module, args):
@@ -87,7 +123,7 @@ class _ByPosition(torch.nn.Module):
         return tuple(v for v in out if v is not None)
 
 
-def _export(module, args, path, names, train, opset, batch_name, exporters):
+def _export(module, args, axes, path, names, train, opset, batch_name, exporters):
     whole, values = _ByPosition(module, list(args)), tuple(args.values())
     whole.train(train)
     large = sum(p.numel() * p.element_size() for p in module.parameters()) > LARGEST
@@ -99,14 +135,14 @@ def _export(module, args, path, names, train, opset, batch_name, exporters):
                 warnings.simplefilter("ignore")
                 if exporter == "dynamo":
                     batch = torch.export.Dim(batch_name)
-                    shapes = tuple({0: batch} if torch.is_tensor(v) and v.dim() else None for v in values)
+                    shapes = tuple({axes[k]: batch} if k in axes else None for k in args)
                     torch.onnx.export(whole, values, str(path), dynamo=True, optimize=False, external_data=large, verbose=False,
                                       input_names=list(args), output_names=names, dynamic_shapes=(shapes,), **more)
                 else:
                     mode = torch.onnx.TrainingMode.TRAINING if train else torch.onnx.TrainingMode.EVAL
-                    axes = {k: {0: batch_name} for k, v in args.items() if torch.is_tensor(v) and v.dim()}
                     torch.onnx.export(whole, values, str(path), dynamo=False, do_constant_folding=False, training=mode,
-                                      input_names=list(args), output_names=names, dynamic_axes=axes, **more)
+                                      input_names=list(args), output_names=names,
+                                      dynamic_axes={k: {axis: batch_name} for k, axis in axes.items()}, **more)
             return exporter
         except Exception as e:  # whatever an exporter raises: the other may do better
             failed.append(f"{exporter}: {str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__}")

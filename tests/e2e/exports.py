@@ -17,8 +17,9 @@ OPTIMIZER = {"sgd": ["--optimizer", "sgd:momentum=0.9", "--lr", "0.1"],
 # A table that PyTorch holds by two names has one of them in ONNX.  torchscript's export says nothing of padding.
 MODELS = ["norms.dynamo", "norms.torchscript", "norms.helper", "padded.dynamo", "padded.helper", "ties.dynamo",
           "ties.helper", "picked.dynamo", "picked.torchscript", "picked.helper", "rolled.dynamo",
-          "rolled.torchscript", "rolled.helper"]
-INPUT = {"norms": "x", "padded": "ids", "ties": "x", "picked": "ids", "rolled": "ids"}
+          "rolled.torchscript", "rolled.helper", "second.helper"]
+INPUTS = {"norms": ["x"], "padded": ["ids"], "ties": ["x"], "picked": ["ids"], "rolled": ["ids"], "second": ["x", "table"]}
+BATCH_DIM = {"second": ["--batch-dim", "batch"]}  # it is not the first
 CUT = {"picked.dynamo": ["--micro-batches", 2], "picked.helper": ["--micro-batches", 2]}  # no row reads another
 LIMIT = 1e-5
 
@@ -40,14 +41,14 @@ def main():
         compile_in_a_hurry(folder)
         for model in MODELS:
             name = model.split(".")[0]
-            key = INPUT[name]
             expected = json.loads((HERE / "expected.json").read_text())[model]
             for optimizer, want in expected.items():
                 exe, log, weights = folder / "train", folder / "log.jsonl", folder / "weights.safetensors"
                 run(NNAOT, HERE / f"{model}.onnx", "--batch", 8, "--loss", "cross_entropy(y)", *OPTIMIZER[optimizer],
-                    *CUT.get(model, []), "-o", exe)
-                run(exe, "--input", f"{key}={HERE / name}.{key}.npy", "--input", f"labels={HERE / name}.labels.npy",
-                    "--steps", len(want["loss"]), "--log", log, "--save", weights)
+                    *BATCH_DIM.get(name, []), *CUT.get(model, []), "-o", exe)
+                files = [f"{key}={HERE / name}.{key}.npy" for key in (*INPUTS[name], "labels")]
+                run(exe, *(word for file in files for word in ("--input", file)), "--steps", len(want["loss"]), "--log", log,
+                    "--save", weights)
                 losses = worst_difference([line["loss"] for line in read_log(log)], want["loss"])
                 saved = saved_difference(read_weights(weights), want["saved"])
                 print(f"{model} {optimizer}: losses {losses:.1e}, saved {saved:.1e}", flush=True)

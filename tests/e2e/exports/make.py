@@ -102,8 +102,24 @@ class Rolled(nn.Module):
         return self.head(h.reshape(-1, 6)[ids[:, 0] % 5 - 1 + torch.arange(ids.shape[0]) * 5])
 
 
+class Second(nn.Module):
+    """Attention as PyTorch has it by default, [T,n,C], and a table that all rows read: the batch is dimension 1 of x and y."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.attention = nn.Linear(3, 8), nn.MultiheadAttention(8, 2, bias=False)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x, table):
+        h = torch.tanh(self.inner(x) + table)
+        return self.head(h + self.attention(h, h, h, need_weights=False)[0])
+
+
 def inputs_of(name):
     rng = np.random.default_rng(3)
+    if name == "second":
+        return {"x": rng.standard_normal((4 * BATCH, 5, 3)).astype(np.float32), "labels": rng.integers(0, 5, (4 * BATCH, 5)),
+                "table": rng.standard_normal((5, 1, 8)).astype(np.float32)}
     if name in ("picked", "rolled"):
         return {"ids": rng.integers(0, 11, (4 * BATCH, 5)), "labels": rng.integers(0, 11, 4 * BATCH)}
     if name == "ties":
@@ -118,7 +134,9 @@ def inputs_of(name):
     return {"ids": ids, "labels": rng.integers(0, 11, (4 * BATCH, 5))}
 
 
-MODULES = {"norms": Norms, "padded": Padded, "ties": Ties, "picked": Picked, "rolled": Rolled}
+MODULES = {"norms": Norms, "padded": Padded, "ties": Ties, "picked": Picked, "rolled": Rolled, "second": Second}
+
+EXPORTERS = {"ties": ("dynamo", "helper"), "second": ("helper",)}
 
 
 def module(name):
@@ -126,9 +144,12 @@ def module(name):
     return MODULES[name]().train()
 
 
-def export(name, exporter, x):
+def export(name, exporter, x, tables):
     key, path = ("ids" if name in ("padded", "picked", "rolled") else "x"), str(HERE / f"{name}.{exporter}.onnx")
-    if exporter == "helper":
+    if name == "second":
+        nnaot_export.export(module(name), (x.transpose(0, 1), *tables), path, batch_dims={"x": 1, "table": None},
+                            output_names=["y"])
+    elif exporter == "helper":
         nnaot_export.export(module(name), x, path, output_names=["y"])
     elif exporter == "dynamo":
         torch.onnx.export(module(name), (x,), path, dynamo=True, optimize=False, external_data=False,
@@ -144,7 +165,12 @@ def product(t):
     return [t.norm().item(), (t * torch.cos(torch.arange(1, len(t) + 1, dtype=torch.float64))).sum().item()]
 
 
-def train(name, exporter, optimizer, x, labels):
+def logits(name, m, x, tables):
+    """[n,..,C], of rows of data."""
+    return m(x.transpose(0, 1), *tables).transpose(0, 1) if name == "second" else m(x)
+
+
+def train(name, exporter, optimizer, x, labels, tables):
     """From the exported values: torchscript's exporter runs the module, which updates running statistics."""
     m = module(name)
     held = {t.name: torch.from_numpy(numpy_helper.to_array(t).copy())
@@ -154,7 +180,7 @@ def train(name, exporter, optimizer, x, labels):
     for i in range(STEPS):
         at = slice(i % 4 * BATCH, i % 4 * BATCH + BATCH)
         step.zero_grad()
-        loss = F.cross_entropy(m(x[at]).flatten(0, -2), labels[at].flatten())
+        loss = F.cross_entropy(logits(name, m, x[at], tables).flatten(0, -2), labels[at].flatten())
         loss.backward()
         step.step()
         losses.append(loss.item())
@@ -169,8 +195,8 @@ if __name__ == "__main__":
         inputs = inputs_of(name)
         for key, value in inputs.items():
             np.save(HERE / f"{name}.{key}.npy", value)
-        x, labels = (torch.from_numpy(v) for v in inputs.values())
-        for exporter in ("dynamo", "helper") if name == "ties" else ("dynamo", "torchscript", "helper"):
-            export(name, exporter, x[:BATCH])
-            expected[f"{name}.{exporter}"] = {o: train(name, exporter, o, x, labels) for o in OPTIMIZERS}
+        x, labels, *tables = (torch.from_numpy(v) for v in inputs.values())
+        for exporter in EXPORTERS.get(name, ("dynamo", "torchscript", "helper")):
+            export(name, exporter, x[:BATCH], tables)
+            expected[f"{name}.{exporter}"] = {o: train(name, exporter, o, x, labels, tables) for o in OPTIMIZERS}
     path.write_text(json.dumps(expected, indent=1) + "\n")
