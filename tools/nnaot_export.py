@@ -19,8 +19,13 @@ both which parameters have no requires_grad.
 Needs torch and onnx.  `nnaot-export` is the command.
 """
 
+import contextlib
 import inspect
+import io
+import logging
+import os
 import pathlib
+import traceback
 import warnings
 
 import torch
@@ -33,10 +38,15 @@ class ExportError(RuntimeError):
     pass
 
 
+class ExportWarning(UserWarning):
+    pass
+
+
 def export(module, example, path, *, batch_dims=None, output_names=None, train=True, opset=None, batch_name="batch",
-           exporters=EXPORTERS):
+           exporters=EXPORTERS, verbose=False):
     """Writes `path` (and `path`.data, where weights are large) and returns the exporter that succeeded first.
 
+    An exporter that cannot is an ExportWarning if the next one can.  With verbose, all that exporters say goes to stderr.
     The module stays as it is: its mode, its buffers, and whether it caches keys and values.
     """
     path = pathlib.Path(path)
@@ -49,7 +59,7 @@ def export(module, example, path, *, batch_dims=None, output_names=None, train=T
         if use_cache:
             module.config.use_cache = False
         names = output_names or _output_names(module, args)
-        exporter = _export(module, args, axes, path, names, train, opset, batch_name, exporters)
+        exporter, failed = _export(module, args, axes, path, names, train, opset, batch_name, exporters, verbose)
     finally:
         with torch.no_grad():
             for name, b in module.named_buffers():
@@ -58,6 +68,8 @@ def export(module, example, path, *, batch_dims=None, output_names=None, train=T
         if use_cache:
             module.config.use_cache = use_cache
     _finish(module, path, buffers, exporter)
+    for what in failed:
+        warnings.warn(what, ExportWarning, stacklevel=2)
     return exporter
 
 
@@ -123,7 +135,8 @@ class _ByPosition(torch.nn.Module):
         return tuple(v for v in out if v is not None)
 
 
-def _export(module, args, axes, path, names, train, opset, batch_name, exporters):
+def _export(module, args, axes, path, names, train, opset, batch_name, exporters, verbose):
+    """The first exporter that can, and what each before it says."""
     whole, values = _ByPosition(module, list(args)), tuple(args.values())
     whole.train(train)
     large = sum(p.numel() * p.element_size() for p in module.parameters()) > LARGEST
@@ -131,22 +144,53 @@ def _export(module, args, axes, path, names, train, opset, batch_name, exporters
     failed = []
     for exporter in exporters:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with contextlib.nullcontext() if verbose else _silence():
                 if exporter == "dynamo":
                     batch = torch.export.Dim(batch_name)
                     shapes = tuple({axes[k]: batch} if k in axes else None for k in args)
-                    torch.onnx.export(whole, values, str(path), dynamo=True, optimize=False, external_data=large, verbose=False,
-                                      input_names=list(args), output_names=names, dynamic_shapes=(shapes,), **more)
+                    torch.onnx.export(whole, values, str(path), dynamo=True, optimize=False, external_data=large,
+                                      verbose=verbose, input_names=list(args), output_names=names, dynamic_shapes=(shapes,),
+                                      **more)
                 else:
                     mode = torch.onnx.TrainingMode.TRAINING if train else torch.onnx.TrainingMode.EVAL
                     torch.onnx.export(whole, values, str(path), dynamo=False, do_constant_folding=False, training=mode,
                                       input_names=list(args), output_names=names,
                                       dynamic_axes={k: {axis: batch_name} for k, axis in axes.items()}, **more)
-            return exporter
+            return exporter, failed
         except Exception as e:  # whatever an exporter raises: the other may do better
-            failed.append(f"{exporter}: {str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__}")
-    raise ExportError("no exporter of PyTorch can export the module\n  " + "\n  ".join(failed))
+            if verbose:
+                traceback.print_exception(e)
+            failed.append(f"{exporter} cannot export this module: {_reason(e)}")
+    raise ExportError("\n  ".join(["no exporter of PyTorch can export the module", *failed]))
+
+
+@contextlib.contextmanager
+def _silence():
+    """Nothing is printed, by Python or by C++, logged or warned of."""
+    disabled, kept = logging.root.manager.disable, []
+    logging.disable()
+    try:
+        with (open(os.devnull, "w") as nowhere, warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()),
+              contextlib.redirect_stderr(io.StringIO())):
+            warnings.simplefilter("ignore")
+            for descriptor in (1, 2):
+                with contextlib.suppress(OSError):  # it may be closed
+                    kept.append((os.dup(descriptor), descriptor))
+                    os.dup2(nowhere.fileno(), descriptor)
+            yield
+    finally:
+        for copy, descriptor in kept:
+            os.dup2(copy, descriptor)
+            os.close(copy)
+        logging.disable(disabled)
+
+
+def _reason(e):
+    """The first line of the first cause: what is raised in the end names the step of the exporter."""
+    while e.__cause__ is not None:
+        e = e.__cause__
+    lines = str(e).strip().splitlines()
+    return lines[0] if lines else type(e).__name__
 
 
 def _weight_kinds(module, names, exporter):
