@@ -25,6 +25,7 @@ import io
 import logging
 import os
 import pathlib
+import tempfile
 import traceback
 import warnings
 
@@ -50,27 +51,46 @@ def export(module, example, path, *, batch_dims=None, output_names=None, train=T
     The module stays as it is: its mode, its buffers, and whether it caches keys and values.
     """
     path = pathlib.Path(path)
+    if not isinstance(module, torch.nn.Module):
+        raise ExportError(f"what is to be exported is no torch.nn.Module but of type {type(module).__name__}")
     args = _arguments(module, example)
     axes = _batch_axes(args, batch_dims or {})
     was_training, use_cache = module.training, getattr(getattr(module, "config", None), "use_cache", None)
     buffers = {name: b.detach().clone() for name, b in module.named_buffers()}
-    try:
-        module.train(train)
-        if use_cache:
-            module.config.use_cache = False
-        names = output_names or _output_names(module, args)
-        exporter, failed = _export(module, args, axes, path, names, train, opset, batch_name, exporters, verbose)
-    finally:
-        with torch.no_grad():
-            for name, b in module.named_buffers():
-                b.copy_(buffers[name])
-        module.train(was_training)
-        if use_cache:
-            module.config.use_cache = use_cache
-    _finish(module, path, buffers, exporter)
+    with _folder_beside(path) as folder:
+        try:
+            module.train(train)
+            if use_cache:
+                module.config.use_cache = False
+            names = _output_names(_run(module, args))
+            _restore(module, buffers)
+            exporter, failed = _export(module, args, axes, folder / path.name, output_names or names, train, opset, batch_name,
+                                       exporters, verbose)
+        finally:
+            _restore(module, buffers)
+            module.train(was_training)
+            if use_cache:
+                module.config.use_cache = use_cache
+        _finish(module, folder / exporter / path.name, buffers, exporter)
+        # The model comes last: it is never there without its data.
+        for file in sorted((folder / exporter).iterdir(), key=lambda file: file.name == path.name):
+            os.replace(file, path.parent / file.name)
     for what in failed:
         warnings.warn(what, ExportWarning, stacklevel=2)
     return exporter
+
+
+@contextlib.contextmanager
+def _folder_beside(path):
+    """A temporary folder where `path` is to be.  A model keeps its name there: it holds that of its data."""
+    if path.is_dir():
+        raise ExportError(f"'{path}' is a folder")
+    try:
+        folder = tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as e:
+        raise ExportError(f"cannot write into the folder '{path.parent}': {e.strerror}") from None
+    with folder as name:
+        yield pathlib.Path(name)
 
 
 def _arguments(module, example):
@@ -112,9 +132,21 @@ def _batch_axes(args, batch_dims):
     return axes
 
 
-def _output_names(module, args):
+def _run(module, args):
+    try:
+        with torch.no_grad():
+            return module(**args)
+    except Exception as e:
+        raise ExportError(f"the module does not run on its example: {type(e).__name__}: {e}") from e
+
+
+def _restore(module, buffers):
     with torch.no_grad():
-        out = module(**args)
+        for name, b in module.named_buffers():
+            b.copy_(buffers[name])
+
+
+def _output_names(out):
     if hasattr(out, "keys"):
         return [k for k, v in out.items() if v is not None]
     if isinstance(out, (tuple, list)) and len(out) > 1:
@@ -136,24 +168,26 @@ class _ByPosition(torch.nn.Module):
 
 
 def _export(module, args, axes, path, names, train, opset, batch_name, exporters, verbose):
-    """The first exporter that can, and what each before it says."""
+    """The first exporter that can, and what each before it says.  Its files are in a folder of its name, beside `path`."""
     whole, values = _ByPosition(module, list(args)), tuple(args.values())
     whole.train(train)
     large = sum(p.numel() * p.element_size() for p in module.parameters()) > LARGEST
     more = {"opset_version": opset} if opset else {}
     failed = []
     for exporter in exporters:
+        made = path.parent / exporter / path.name
+        made.parent.mkdir()
         try:
             with contextlib.nullcontext() if verbose else _silence():
                 if exporter == "dynamo":
                     batch = torch.export.Dim(batch_name)
                     shapes = tuple({axes[k]: batch} if k in axes else None for k in args)
-                    torch.onnx.export(whole, values, str(path), dynamo=True, optimize=False, external_data=large,
+                    torch.onnx.export(whole, values, str(made), dynamo=True, optimize=False, external_data=large,
                                       verbose=verbose, input_names=list(args), output_names=names, dynamic_shapes=(shapes,),
                                       **more)
                 else:
                     mode = torch.onnx.TrainingMode.TRAINING if train else torch.onnx.TrainingMode.EVAL
-                    torch.onnx.export(whole, values, str(path), dynamo=False, do_constant_folding=False, training=mode,
+                    torch.onnx.export(whole, values, str(made), dynamo=False, do_constant_folding=False, training=mode,
                                       input_names=list(args), output_names=names,
                                       dynamic_axes={k: {axis: batch_name} for k, axis in axes.items()}, **more)
             return exporter, failed

@@ -1,0 +1,25 @@
+"""What users give nnaot-export, by a function each."""
+
+import torch
+
+
+class Sum(torch.nn.Module):
+    def forward(self, x, table):
+        if x.shape[2] != table.shape[1]:
+            raise ValueError("x and table differ")
+
+
+def model():
+    return Sum(), (torch.Tensor(6, 4, 3), torch.Tensor(6, 8))
+
+
+def raises():
+    return undefined  # noqa: F821
+
+
+def no_example():
+    return Sum()
+
+
+def no_module():
+    return max, torch.Tensor(2)

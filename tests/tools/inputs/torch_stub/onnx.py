@@ -1,0 +1,1 @@
+"""Nothing of onnx is called before a module is exported."""
