@@ -149,9 +149,17 @@ def _restore(module, buffers):
 def _output_names(out):
     if hasattr(out, "keys"):
         return [k for k, v in out.items() if v is not None]
-    if isinstance(out, (tuple, list)) and len(out) > 1:
-        return [f"output_{i}" for i in range(len(out))]
-    return ["output"]
+    values = _in_order(out)
+    return [f"output_{i}" for i in range(len(values))] if len(values) > 1 else ["output"]
+
+
+def _in_order(out):
+    """Results in a row: of a dict, of tuples in tuples (such as the states of nn.LSTM), without None."""
+    if hasattr(out, "keys"):
+        return [v for v in out.values() if v is not None]
+    if isinstance(out, (tuple, list)):
+        return [v for part in out for v in _in_order(part)]
+    return [] if out is None else [out]
 
 
 class _ByPosition(torch.nn.Module):
@@ -162,9 +170,7 @@ class _ByPosition(torch.nn.Module):
         self.module, self.names = module, names
 
     def forward(self, *values):
-        out = self.module(**dict(zip(self.names, values)))
-        out = list(out.values()) if hasattr(out, "keys") else out if isinstance(out, (tuple, list)) else [out]
-        return tuple(v for v in out if v is not None)
+        return tuple(_in_order(self.module(**dict(zip(self.names, values)))))
 
 
 def _export(module, args, axes, path, names, train, opset, batch_name, exporters, verbose):
