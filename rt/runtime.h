@@ -3,8 +3,8 @@
 // From the top: main.c reads the flags, opens everything that can be missing or wrong, and starts
 // the ranks (launch.c, rank.c).  Each rank fills its slab, memory of a device (device.h, init.c or
 // checkpoint.c), and goes through the steps (step.c): feed rows (data.c), run the graph, log
-// (log.c, progress.c, tensorboard.c), evaluate, checkpoint.  At the end rank 0 writes what was
-// asked for (save.c, export.c, trace.c).
+// (log.c, progress.c, tensorboard.c), evaluate (evaluate.c), checkpoint.  At the end rank 0 writes
+// what was asked for (save.c, export.c, trace.c).
 //
 // Ranks do the same things in the same order; those that need each other's memory or opinion are
 // marked `collective` and must be called by all.  What is not marked and writes files is rank 0's.
@@ -474,10 +474,14 @@ void nnrt_init_tensor(NnrtRank *r, const NnrtTensor *t, int64_t seed);
 void nnrt_init_tensors(NnrtRank *r, int64_t seed); // all that checkpoints hold
 void nnrt_init_copies(NnrtRank *r);                // of the weights as they are now
 
-// ---- step.c
+// ---- evaluate.c
 
 // Whether the loss of @eval is one of whole batches, as no row has a loss of its own.
 bool nnrt_eval_couples_rows(const NnrtProgram *p);
+
+// ---- step.h: a rank's training, of step.c and evaluate.c
+// ---- step.c
+
 // Collective: all steps, evaluation and checkpoints; the exit status.
 int nnrt_train(NnrtRank *r);
 

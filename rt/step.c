@@ -1,7 +1,7 @@
 // Training, as one rank goes through it.
 //
 //     begin: contents of the slab from the program or from a checkpoint; kernels prepared
-//     every step: rows in, micro-batches, update; loss out; evaluate, log, checkpoint
+//     every step: rows in, micro-batches, update; loss out; evaluate (evaluate.c), log, checkpoint
 //     end: rank 0 writes the weights
 //
 // A step is a walk through what generated code lists (NnrtSteps): what comes before the loop over
@@ -48,39 +48,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device.h"
-
-// What a graph reports, NULL where it has none: @train its loss, grad_norm and loss_scale, @eval
-// parts of the loss.
-typedef struct Outputs {
-  const NnrtTensor *all[NNRT_ANSWERS];
-  const NnrtTensor *here[NNRT_ANSWERS]; // those that this rank has
-  bool says[NNRT_ANSWERS];              // this rank says it to the others
-  // Of those here: what is known at the end of the step, and in the step after.
-  const NnrtTensor *now[NNRT_ANSWERS], *owed[NNRT_ANSWERS];
-} Outputs;
-
-typedef struct Trainer {
-  NnrtRank *r;
-  NnrtRun *run;
-  const NnrtProgram *p;
-  DataOrder order;
-  Schedule schedule;
-  int64_t first, steps; // of this run: the step it begins with, and the one before which it ends
-  Outputs out, eval_out;
-  int *slice;      // [parts] how often each has been in this walk
-  double began_at; // the time of the step that is reported next, in µs
-  bool under_way;  // a step was put in that is not answered
-  bool found;      // something wrong in the data of a step that was answered
-  bool unreadable; // rows of the graph that was put in last
-  Why unreadable_why;
-  float loss_scale; // that the last step left; NaN before the first
-  bool log_failed;
-} Trainer;
-
-static bool is_root(const Trainer *t) {
-  return t->r->rank == 0;
-}
+#include "step.h"
 
 // ---- one step
 
@@ -229,9 +197,8 @@ static int slot_of(int64_t step) {
   return (int)(step % NNRT_SLOTS);
 }
 
-// Puts in a graph on the rows of step `index` of `data`; take_answer(slot) comes later.
-static void put_graph(Trainer *t, const NnrtGraph *g, const Data *data, const DataOrder *order,
-                      int64_t index, double lr, const Outputs *out, int slot) {
+void nnrt_put_graph(Trainer *t, const NnrtGraph *g, const Data *data, const DataOrder *order,
+                    int64_t index, double lr, const Outputs *out) {
   NnrtRank *r = t->r;
   Rows rows = {data, order, index, 0};
   r->graph = g;
@@ -242,11 +209,11 @@ static void put_graph(Trainer *t, const NnrtGraph *g, const Data *data, const Da
   for (first_piece(t); next_piece(t);)
     put_piece(t, &rows);
   nnrt_traffic_step(r);
-  nnrt_device_ask(r, slot, out->now);
+  nnrt_device_ask(r, slot_of(index), out->now);
   set_micro(r, 0);
 }
 
-static void take_answer(Trainer *t, int64_t index, double *out, double *out_when) {
+void nnrt_take_answer(Trainer *t, int64_t index, double *out, double *out_when) {
   t->found |= !nnrt_device_answer(t->r, slot_of(index), out, out_when);
 }
 
@@ -254,19 +221,18 @@ static void take_answer(Trainer *t, int64_t index, double *out, double *out_when
 static double take_answers(Trainer *t, int64_t step, double *out) {
   NnrtRank *r = t->r;
   double ended, settled;
-  take_answer(t, step, out, &ended);
+  nnrt_take_answer(t, step, out, &ended);
   if (t->p->n_owed) {
     nnrt_traffic_moves(r); // it is of no piece
     nnrt_settle(r, t->p->n_owed);
     nnrt_device_ask(r, slot_of(step), t->out.owed);
-    take_answer(t, step, out, &settled);
+    nnrt_take_answer(t, step, out, &settled);
   }
   nnrt_trace_resolve(r);
   return ended;
 }
 
-// Collective: some rank has this, and the first of those that have it says it.
-static _Noreturn void end_saying(const Trainer *t, bool mine, void (*say)(const Trainer *t)) {
+_Noreturn void nnrt_end_saying(const Trainer *t, bool mine, void (*say)(const Trainer *t)) {
   NnrtRank *r = t->r;
   int64_t *has = nnrt_must_alloc((size_t)r->ranks * sizeof *has);
   int first = 0;
@@ -283,117 +249,21 @@ static void say_found(const Trainer *t) {
   nnrt_device_say_found(t->r);
 }
 
-static void say_unreadable(const Trainer *t) {
+void nnrt_say_unreadable(const Trainer *t) {
   nnrt_say_error("step %lld: %s", (long long)t->r->step + 1, t->unreadable_why.text);
 }
 
-// Collective: ends the job if a rank has found something in what was answered; else, have all ranks
-// read their rows?  Makes `io_signal` what any of them has heard, and `io_value` what those have
-// that say it.
-static bool agree(Trainer *t, int64_t *io_signal, const Outputs *out, double *io_value) {
+bool nnrt_agree(Trainer *t, int64_t *io_signal, const Outputs *out, double *io_value) {
   enum { FOUND, UNREADABLE, INTERRUPTED, TERMINATED, VALUES, WORDS = VALUES + NNRT_ANSWERS };
   int64_t any[WORDS] = {t->found, t->unreadable, *io_signal == SIGINT, *io_signal == SIGTERM};
   for (int i = 0; i < NNRT_ANSWERS; i++)
     if (out->says[i]) memcpy(&any[VALUES + i], &io_value[i], sizeof *io_value); // the others have 0
   nnrt_comm_sum(t->r, any, WORDS);
   memcpy(io_value, &any[VALUES], NNRT_ANSWERS * sizeof *io_value);
-  if (any[FOUND]) end_saying(t, t->found, say_found);
+  if (any[FOUND]) nnrt_end_saying(t, t->found, say_found);
   if (!*io_signal && any[TERMINATED]) *io_signal = SIGTERM;
   if (!*io_signal && any[INTERRUPTED]) *io_signal = SIGINT;
   return !any[UNREADABLE];
-}
-
-// ---- evaluation
-
-// The outputs of @eval (passes/train/eval_graph.c).
-enum {
-  EVAL_loss,
-  EVAL_batch,
-  EVAL_sum,
-  N_QUOTIENTS = 3,
-  EVAL_count = EVAL_sum + N_QUOTIENTS,
-  EVAL_right = EVAL_count + N_QUOTIENTS, // of metrics that are wanted
-  EVAL_wrong = EVAL_right + MAX_METRICS
-};
-_Static_assert((int)EVAL_wrong + (int)MAX_METRICS == (int)NNRT_ANSWERS, "an answer for each");
-static const char *const eval_outputs[EVAL_right] = {"loss",         "loss.batch",  "loss.sum.1",
-                                                     "loss.sum.2",   "loss.sum.3",  "loss.count.1",
-                                                     "loss.count.2", "loss.count.3"};
-
-bool nnrt_eval_couples_rows(const NnrtProgram *p) {
-  return nnrt_find_tensor(&p->eval, NNRT_output, eval_outputs[EVAL_batch]) != NULL;
-}
-
-static void put_eval(Trainer *t, const Data *d, int64_t index) {
-  static const DataOrder file_order;
-  put_graph(t, &t->p->eval, d, &file_order, index, 0, &t->eval_out, slot_of(index));
-}
-
-// Those of this rank; the others are 0.
-static void take_eval(Trainer *t, int64_t index, double *out) {
-  double when;
-  take_answer(t, index, out, &when);
-  nnrt_trace_resolve(t->r);
-  for (int i = 0; i < NNRT_ANSWERS; i++)
-    if (!t->eval_out.here[i]) out[i] = 0;
-}
-
-static void add_batches(Trainer *t, int64_t batches, double *io_sum) {
-  int64_t depth = nnrt_device_depth(t->r);
-  double out[NNRT_ANSWERS];
-  for (int64_t i = 0; i < batches + depth; i++) {
-    if (i < batches) put_eval(t, &t->run->eval_data, i);
-    if (i < depth) continue;
-    take_eval(t, i - depth, out);
-    for (int k = 0; k < NNRT_ANSWERS; k++)
-      io_sum[k] += out[k];
-  }
-}
-
-// Adds the sums over rows first … first + n - 1, fewer than a batch.  A batch of them again and
-// again holds each `times`, and some of the first once more, which are taken off.
-static void add_rows(Trainer *t, int64_t first, int64_t n, double *io_sum) {
-  Data rows = nnrt_data_rows(&t->run->eval_data, first, n);
-  int64_t times = rows.batch / n, more = rows.batch % n;
-  double out[NNRT_ANSWERS], of_more[NNRT_ANSWERS] = {0};
-  put_eval(t, &rows, 0);
-  take_eval(t, 0, out);
-  free(rows.source);
-  if (more) add_rows(t, first, more, of_more);
-  for (int k = 0; k < NNRT_ANSWERS; k++)
-    io_sum[k] += (out[k] - of_more[k]) / (double)times;
-}
-
-static void say_no_labels(const Trainer *t) {
-  (void)t;
-  nnrt_say_error("evaluation: no label counts, all of them are ignored\n"
-                 "hint: look at --eval-input, and at the loss's ignore_index");
-}
-
-// The loss over all rows in file order; over whole batches where rows are coupled.
-static Evaluation evaluate(Trainer *t) {
-  const Data *d = &t->run->eval_data;
-  int64_t batches = d->rows / d->batch, left = d->rows % d->batch;
-  double sum[NNRT_ANSWERS] = {0};
-  if (nnrt_eval_couples_rows(t->p)) left = 0;
-  add_batches(t, batches, sum);
-  if (left) add_rows(t, batches * d->batch, left, sum);
-  int64_t later = 0; // a signal is for the next step
-  if (!agree(t, &later, &t->eval_out, sum)) end_saying(t, t->unreadable, say_unreadable);
-  Evaluation e = {.n_metrics = t->run->flags.metric.n};
-  if (t->eval_out.all[EVAL_loss])
-    e.loss += sum[EVAL_loss] / ((double)batches + (double)left / (double)d->batch);
-  if (t->eval_out.all[EVAL_batch]) e.loss += sum[EVAL_batch] / (double)batches;
-  for (int k = 0; k < N_QUOTIENTS; k++) {
-    if (!t->eval_out.all[EVAL_sum + k]) continue;
-    if (sum[EVAL_count + k] == 0) end_saying(t, is_root(t), say_no_labels);
-    e.loss += sum[EVAL_sum + k] / sum[EVAL_count + k];
-  }
-  for (int i = 0; i < e.n_metrics; i++) {
-    e.metric[i] = t->run->flags.metric.list[i];
-    e.value[i] = sum[EVAL_right + i] / (sum[EVAL_right + i] + sum[EVAL_wrong + i]);
-  }
-  return e;
 }
 
 // ---- the beginning
@@ -577,7 +447,7 @@ static bool end_step(Trainer *t, int64_t step, double ended, const double *out, 
   t->loss_scale = s.loss_scale;
   bool sane = isfinite(s.loss) && (!s.has_grad_norm || isfinite(s.grad_norm) || s.skipped);
   if (sane && run->has_eval && (last || is_due(&f->eval_every, step + 1))) {
-    s.eval = evaluate(t);
+    s.eval = nnrt_evaluate(t);
     s.has_eval = true;
   }
   if (is_root(t)) report(t, &s);
@@ -621,24 +491,24 @@ static bool do_step(Trainer *t, int64_t step, int *out_signal) {
   bool at_once = nnrt_device_depth(r) == 0;
   r->step = step;
   if (!t->under_way) t->began_at = nnrt_now_us();
-  put_graph(t, &t->p->train, &run->data, &t->order, step, nnrt_schedule_lr(&t->schedule, step),
-            &t->out, slot_of(step));
+  nnrt_put_graph(t, &t->p->train, &run->data, &t->order, step, nnrt_schedule_lr(&t->schedule, step),
+                 &t->out);
   // Answers come before ranks agree, so that once is enough.
   if (t->under_way) ended = take_answers(t, step - 1, out); // this one has settled all
   r->settled = 0;
   if (at_once) take_answers(t, step, out);
   int64_t signal_number = nnrt_signal_seen();
-  bool readable = agree(t, &signal_number, &t->out, out);
+  bool readable = nnrt_agree(t, &signal_number, &t->out, out);
   *out_signal = (int)signal_number;
   if (t->under_way && !end_step(t, step - 1, ended, out, false)) return false;
-  if (!readable) end_saying(t, t->unreadable, say_unreadable);
+  if (!readable) nnrt_end_saying(t, t->unreadable, nnrt_say_unreadable);
   bool last = step + 1 == t->steps || *out_signal != 0;
   t->under_way = !at_once && !last && !(run->has_eval && is_due(&f->eval_every, step + 1)) &&
                  !(f->checkpoint_dir.given && is_due(&f->checkpoint_every, step + 1));
   if (t->under_way) return true;
   if (!at_once) {
     take_answers(t, step, out);
-    agree(t, &(int64_t){0}, &t->out, out);
+    nnrt_agree(t, &(int64_t){0}, &t->out, out);
   }
   return end_step(t, step, nnrt_now_us(), out, last);
 }
@@ -677,8 +547,8 @@ static bool finish(Trainer *t) {
   return ok && !t->log_failed;
 }
 
-static void find_outputs(const NnrtRank *r, const NnrtGraph *g, const char *const *names, int n,
-                         Outputs *out) {
+void nnrt_find_outputs(const NnrtRank *r, const NnrtGraph *g, const char *const *names, int n,
+                       Outputs *out) {
   for (int i = 0; i < n; i++) {
     const NnrtTensor *t = out->all[i] = nnrt_find_tensor(g, NNRT_output, names[i]);
     if (t && nnrt_on_mesh(r, t->mesh)) out->here[i] = t;
@@ -687,45 +557,10 @@ static void find_outputs(const NnrtRank *r, const NnrtGraph *g, const char *cons
   }
 }
 
-static void find_eval_outputs(const NnrtRank *r, Outputs *out) {
-  const Flag *metric = &r->run->flags.metric;
-  char made[2 * MAX_METRICS][MAX_METRIC_NAME + sizeof ".right"];
-  const char *names[NNRT_ANSWERS];
-  for (int i = 0; i < EVAL_right; i++)
-    names[i] = eval_outputs[i];
-  for (int i = 0; i < MAX_METRICS; i++) {
-    char *right = made[2 * i], *wrong = made[2 * i + 1];
-    *right = *wrong = 0; // no output has this name
-    if (i < metric->n) {
-      snprintf(right, sizeof made[0], "%s.right", metric->list[i]);
-      snprintf(wrong, sizeof made[0], "%s.wrong", metric->list[i]);
-    }
-    names[EVAL_right + i] = right;
-    names[EVAL_wrong + i] = wrong;
-  }
-  find_outputs(r, &r->program->eval, names, NNRT_ANSWERS, out);
-}
-
-static bool evaluate_only(Trainer *t) {
-  NnrtRun *run = t->run;
-  Evaluation e = evaluate(t);
-  Why w;
-  bool ok = true;
-  if (is_root(t)) {
-    char text[512];
-    nnrt_eval_text(&e, text, sizeof text);
-    printf("%s  of %lld rows\n", text + 2, (long long)run->eval_data.rows);
-    fflush(stdout);
-    ok = run->log.fd < 0 || nnrt_log_eval(&run->log, t->first, &e, &w) ||
-         (nnrt_say_error("%s", w.text), false);
-  }
-  return finish(t) && ok;
-}
-
 static int train(Trainer *t) {
   NnrtRank *r = t->r;
   if (!begin(t)) return 1;
-  if (t->run->flags.eval_only.given) return evaluate_only(t) ? 0 : 1;
+  if (t->run->flags.eval_only.given) return nnrt_evaluate_only(t) && finish(t) ? 0 : 1;
   int64_t steps = t->steps;
   if (t->first >= steps && is_root(t))
     nnrt_say_note("nothing to train: %lld of %lld steps are done", (long long)t->first,
@@ -746,8 +581,8 @@ int nnrt_train(NnrtRank *r) {
   static const char *const outputs[] = {"loss", "grad_norm", "loss_scale"};
   int parts = r->code->train.n_parts, more = r->code->eval.n_parts;
   t.slice = nnrt_must_alloc((size_t)(parts > more ? parts : more) * sizeof *t.slice);
-  find_outputs(r, &p->train, outputs, 3, &t.out);
-  find_eval_outputs(r, &t.eval_out);
+  nnrt_find_outputs(r, &p->train, outputs, 3, &t.out);
+  nnrt_find_eval_outputs(r, &t.eval_out);
   int status = train(&t);
   free(t.slice);
   return status;

@@ -1,0 +1,146 @@
+// Evaluation: the loss over all rows of --eval-input, in file order, and metrics.
+//
+// @eval is a graph of one batch (passes/train/eval_graph.c).  What it reports are sums over its
+// rows or means over the batch, so that those of batches can be added up:
+//
+//     rows 0..7 | rows 8..15 | 16 17 18      batch 8: two whole ones, and 3 rows are left
+//
+//     loss           a mean of rows, the same for each: its batches' mean, where what is left counts
+//                    by its part of a batch
+//     loss.batch     a mean over whole batches, as no row has a loss of its own: the rest is left out
+//     loss.sum.1 / loss.count.1     a mean over labels that count, which are not the same in each row
+//     accuracy(y).right, .wrong     how many labels the metric counts
+//
+// The rows that are left are put in again and again until they fill a batch; see add_rows.
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "step.h"
+
+// The outputs of @eval (passes/train/eval_graph.c).
+enum {
+  EVAL_loss,
+  EVAL_batch,
+  EVAL_sum,
+  N_QUOTIENTS = 3,
+  EVAL_count = EVAL_sum + N_QUOTIENTS,
+  EVAL_right = EVAL_count + N_QUOTIENTS, // of metrics that are wanted
+  EVAL_wrong = EVAL_right + MAX_METRICS
+};
+_Static_assert((int)EVAL_wrong + (int)MAX_METRICS == (int)NNRT_ANSWERS, "an answer for each");
+static const char *const eval_outputs[EVAL_right] = {"loss",         "loss.batch",  "loss.sum.1",
+                                                     "loss.sum.2",   "loss.sum.3",  "loss.count.1",
+                                                     "loss.count.2", "loss.count.3"};
+
+bool nnrt_eval_couples_rows(const NnrtProgram *p) {
+  return nnrt_find_tensor(&p->eval, NNRT_output, eval_outputs[EVAL_batch]) != NULL;
+}
+
+void nnrt_find_eval_outputs(const NnrtRank *r, Outputs *out) {
+  const Flag *metric = &r->run->flags.metric;
+  char made[2 * MAX_METRICS][MAX_METRIC_NAME + sizeof ".right"];
+  const char *names[NNRT_ANSWERS];
+  for (int i = 0; i < EVAL_right; i++)
+    names[i] = eval_outputs[i];
+  for (int i = 0; i < MAX_METRICS; i++) {
+    char *right = made[2 * i], *wrong = made[2 * i + 1];
+    *right = *wrong = 0; // no output has this name
+    if (i < metric->n) {
+      snprintf(right, sizeof made[0], "%s.right", metric->list[i]);
+      snprintf(wrong, sizeof made[0], "%s.wrong", metric->list[i]);
+    }
+    names[EVAL_right + i] = right;
+    names[EVAL_wrong + i] = wrong;
+  }
+  nnrt_find_outputs(r, &r->program->eval, names, NNRT_ANSWERS, out);
+}
+
+static void put_eval(Trainer *t, const Data *d, int64_t index) {
+  static const DataOrder file_order;
+  nnrt_put_graph(t, &t->p->eval, d, &file_order, index, 0, &t->eval_out);
+}
+
+// Those of this rank; the others are 0.
+static void take_eval(Trainer *t, int64_t index, double *out) {
+  double when;
+  nnrt_take_answer(t, index, out, &when);
+  nnrt_trace_resolve(t->r);
+  for (int i = 0; i < NNRT_ANSWERS; i++)
+    if (!t->eval_out.here[i]) out[i] = 0;
+}
+
+static void add_batches(Trainer *t, int64_t batches, double *io_sum) {
+  int64_t depth = nnrt_device_depth(t->r);
+  double out[NNRT_ANSWERS];
+  for (int64_t i = 0; i < batches + depth; i++) {
+    if (i < batches) put_eval(t, &t->run->eval_data, i);
+    if (i < depth) continue;
+    take_eval(t, i - depth, out);
+    for (int k = 0; k < NNRT_ANSWERS; k++)
+      io_sum[k] += out[k];
+  }
+}
+
+// Adds the sums over rows first … first + n - 1, fewer than a batch.  A batch of them again and
+// again holds each `times`, and some of the first once more, which are taken off.
+static void add_rows(Trainer *t, int64_t first, int64_t n, double *io_sum) {
+  Data rows = nnrt_data_rows(&t->run->eval_data, first, n);
+  int64_t times = rows.batch / n, more = rows.batch % n;
+  double out[NNRT_ANSWERS], of_more[NNRT_ANSWERS] = {0};
+  put_eval(t, &rows, 0);
+  take_eval(t, 0, out);
+  free(rows.source);
+  if (more) add_rows(t, first, more, of_more);
+  for (int k = 0; k < NNRT_ANSWERS; k++)
+    io_sum[k] += (out[k] - of_more[k]) / (double)times;
+}
+
+static void say_no_labels(const Trainer *t) {
+  (void)t;
+  nnrt_say_error("evaluation: no label counts, all of them are ignored\n"
+                 "hint: look at --eval-input, and at the loss's ignore_index");
+}
+
+// The loss over all rows in file order; over whole batches where rows are coupled.
+Evaluation nnrt_evaluate(Trainer *t) {
+  const Data *d = &t->run->eval_data;
+  int64_t batches = d->rows / d->batch, left = d->rows % d->batch;
+  double sum[NNRT_ANSWERS] = {0};
+  if (nnrt_eval_couples_rows(t->p)) left = 0;
+  add_batches(t, batches, sum);
+  if (left) add_rows(t, batches * d->batch, left, sum);
+  int64_t later = 0; // a signal is for the next step
+  if (!nnrt_agree(t, &later, &t->eval_out, sum))
+    nnrt_end_saying(t, t->unreadable, nnrt_say_unreadable);
+  Evaluation e = {.n_metrics = t->run->flags.metric.n};
+  if (t->eval_out.all[EVAL_loss])
+    e.loss += sum[EVAL_loss] / ((double)batches + (double)left / (double)d->batch);
+  if (t->eval_out.all[EVAL_batch]) e.loss += sum[EVAL_batch] / (double)batches;
+  for (int k = 0; k < N_QUOTIENTS; k++) {
+    if (!t->eval_out.all[EVAL_sum + k]) continue;
+    if (sum[EVAL_count + k] == 0) nnrt_end_saying(t, is_root(t), say_no_labels);
+    e.loss += sum[EVAL_sum + k] / sum[EVAL_count + k];
+  }
+  for (int i = 0; i < e.n_metrics; i++) {
+    e.metric[i] = t->run->flags.metric.list[i];
+    e.value[i] = sum[EVAL_right + i] / (sum[EVAL_right + i] + sum[EVAL_wrong + i]);
+  }
+  return e;
+}
+
+bool nnrt_evaluate_only(Trainer *t) {
+  NnrtRun *run = t->run;
+  Evaluation e = nnrt_evaluate(t);
+  Why w;
+  bool ok = true;
+  if (is_root(t)) {
+    char text[512];
+    nnrt_eval_text(&e, text, sizeof text);
+    printf("%s  of %lld rows\n", text + 2, (long long)run->eval_data.rows);
+    fflush(stdout);
+    ok = run->log.fd < 0 || nnrt_log_eval(&run->log, t->first, &e, &w) ||
+         (nnrt_say_error("%s", w.text), false);
+  }
+  return ok;
+}
