@@ -206,10 +206,12 @@ bool nnrt_data_open(Data *d, const NnrtProgram *p, const NnrtGraph *g, const Fla
 void nnrt_data_say_converted(const Data *d, const char *prefix) {
   for (int i = 0; i < d->n; i++) {
     const Source *s = &d->source[i];
-    const Shard *first = s->shard;
-    if (first && s->input->dtype == NNRT_f32 && first->npy.dtype != NNRT_f32)
+    int k = 0;
+    while (k < s->n_shards && s->shard[k].npy.dtype == NNRT_f32)
+      k++;
+    if (s->input->dtype == NNRT_f32 && k < s->n_shards)
       nnrt_say_note("--%sinput %s=%s: the file's %s becomes the input's f32", prefix,
-                    s->input->name, first->path, nnrt_dtype_name(first->npy.dtype));
+                    s->input->name, s->shard[k].path, nnrt_dtype_name(s->shard[k].npy.dtype));
   }
 }
 

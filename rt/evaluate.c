@@ -39,21 +39,22 @@ bool nnrt_eval_couples_rows(const NnrtProgram *p) {
 
 void nnrt_find_eval_outputs(const NnrtRank *r, Outputs *out) {
   const Flag *metric = &r->run->flags.metric;
-  char made[2 * MAX_METRICS][MAX_METRIC_NAME + sizeof ".right"];
+  char *made[2 * MAX_METRICS] = {0};
   const char *names[NNRT_ANSWERS];
   for (int i = 0; i < EVAL_right; i++)
     names[i] = eval_outputs[i];
   for (int i = 0; i < MAX_METRICS; i++) {
-    char *right = made[2 * i], *wrong = made[2 * i + 1];
-    *right = *wrong = 0; // no output has this name
+    const char *right = "", *wrong = ""; // no output has this name
     if (i < metric->n) {
-      snprintf(right, sizeof made[0], "%s.right", metric->list[i]);
-      snprintf(wrong, sizeof made[0], "%s.wrong", metric->list[i]);
+      right = made[2 * i] = nnrt_must_format("%s.right", metric->list[i]);
+      wrong = made[2 * i + 1] = nnrt_must_format("%s.wrong", metric->list[i]);
     }
     names[EVAL_right + i] = right;
     names[EVAL_wrong + i] = wrong;
   }
   nnrt_find_outputs(r, &r->program->eval, names, NNRT_ANSWERS, out);
+  for (int i = 0; i < 2 * MAX_METRICS; i++)
+    free(made[i]);
 }
 
 static void put_eval(Trainer *t, const Data *d, int64_t index) {
@@ -135,10 +136,10 @@ bool nnrt_evaluate_only(Trainer *t) {
   Why w;
   bool ok = true;
   if (is_root(t)) {
-    char text[512];
-    nnrt_eval_text(&e, text, sizeof text);
-    printf("%s  of %lld rows\n", text + 2, (long long)run->eval_data.rows);
+    char *text = nnrt_eval_text(&e);
+    printf("%s  of %lld rows\n", text, (long long)run->eval_data.rows);
     fflush(stdout);
+    free(text);
     ok = run->log.fd < 0 || nnrt_log_eval(&run->log, t->first, &e, &w) ||
          (nnrt_say_error("%s", w.text), false);
   }

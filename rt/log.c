@@ -111,8 +111,12 @@ bool nnrt_log_eval(const Log *log, int64_t steps, const Evaluation *e, Why *w) {
   return line_end(&l, log, w);
 }
 
-void nnrt_eval_text(const Evaluation *e, char *to, size_t n) {
-  size_t at = (size_t)snprintf(to, n, "  eval_loss %.6g", e->loss);
-  for (int i = 0; i < e->n_metrics && at < n; i++)
-    at += (size_t)snprintf(to + at, n - at, "  %.80s %.6g", e->metric[i], e->value[i]);
+char *nnrt_eval_text(const Evaluation *e) {
+  char *text = nnrt_must_format("eval_loss %.6g", e->loss);
+  for (int i = 0; i < e->n_metrics; i++) {
+    char *longer = nnrt_must_format("%s  %s %.6g", text, e->metric[i], e->value[i]);
+    free(text);
+    text = longer;
+  }
+  return text;
 }

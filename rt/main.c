@@ -46,7 +46,7 @@ static void check_metrics(const Flags *f, const NnrtProgram *p) {
       free(has);
       has = longer;
     }
-    if (found && strlen(name) <= MAX_METRIC_NAME) {
+    if (found) {
       free(has);
       continue;
     }

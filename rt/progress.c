@@ -5,6 +5,7 @@
 // Elsewhere the same as plain lines, about a hundred of them and at least one in ten seconds.
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -46,16 +47,17 @@ void nnrt_progress_step(const StepReport *s) {
   shown = now;
 
   // Time left comes from all steps so far: evaluation and checkpoints take their share of it.
-  char left[32], eval[512] = "", skipped[64] = "";
+  char left[32], skipped[64] = "";
   double per_step = (now - started) / (double)(s->step + 1 - s->first);
   duration(left, sizeof left, last ? now - started : per_step * (double)(s->steps - s->step - 1));
-  if (s->has_eval) nnrt_eval_text(&s->eval, eval, sizeof eval);
+  char *eval = s->has_eval ? nnrt_eval_text(&s->eval) : NULL;
   if (s->skipped)
     snprintf(skipped, sizeof skipped, "  skipped, loss scale now %g", (double)s->loss_scale);
-  printf("%sstep %lld/%lld  loss %.6g%s%s  %.4g steps/s  %.4g samples/s  %s%s%s",
-         terminal ? "\r" : "", (long long)s->step + 1, (long long)s->steps, s->loss, eval, skipped,
-         1e3 / smooth_ms, s->samples_per_s * s->step_ms / smooth_ms, last ? "in " : "", left,
-         last ? "" : " left");
+  printf("%sstep %lld/%lld  loss %.6g%s%s%s  %.4g steps/s  %.4g samples/s  %s%s%s",
+         terminal ? "\r" : "", (long long)s->step + 1, (long long)s->steps, s->loss,
+         eval ? "  " : "", eval ? eval : "", skipped, 1e3 / smooth_ms,
+         s->samples_per_s * s->step_ms / smooth_ms, last ? "in " : "", left, last ? "" : " left");
+  free(eval);
   if (terminal) {
     fputs("\033[K", stdout); // what is left of a longer line
     line_open = true;

@@ -347,7 +347,7 @@ const char *nnrt_checks_infinite(const NnrtRank *r);
 
 // ---- log.c, progress.c, tensorboard.c: what a step says
 
-enum { MAX_METRICS = 4, MAX_METRIC_NAME = 64 };
+enum { MAX_METRICS = 4 };
 
 // The results of an evaluation.
 typedef struct Evaluation {
@@ -374,8 +374,8 @@ typedef struct Log {
 bool nnrt_log_open(Log *l, const char *path, int64_t first_step, Why *w);
 bool nnrt_log_step(const Log *l, const StepReport *s, Why *w);
 bool nnrt_log_eval(const Log *l, int64_t steps, const Evaluation *e, Why *w); // after so many steps
-// "  eval_loss 2.31  accuracy(y) 0.5"
-void nnrt_eval_text(const Evaluation *e, char *to, size_t n);
+// "eval_loss 2.31  accuracy(y) 0.5"
+char *nnrt_eval_text(const Evaluation *e); // freed by the caller
 
 void nnrt_progress_step(const StepReport *s);
 void nnrt_progress_end(void); // the next words begin a line

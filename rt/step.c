@@ -232,17 +232,30 @@ static double take_answers(Trainer *t, int64_t step, double *out) {
   return ended;
 }
 
-_Noreturn void nnrt_end_saying(const Trainer *t, bool mine, void (*say)(const Trainer *t)) {
+// Collective: the first of the ranks that have this, if there is one, says it before any goes on.
+static void say_once(const Trainer *t, bool mine, void (*say)(const Trainer *t)) {
   NnrtRank *r = t->r;
   int64_t *has = nnrt_must_alloc((size_t)r->ranks * sizeof *has);
   int first = 0;
   has[r->rank] = mine;
   nnrt_comm_sum(r, has, r->ranks);
-  while (!has[first])
+  while (first < r->ranks && !has[first])
     first++;
   if (r->rank == first) say(t);
-  nnrt_comm_sum(r, has, 1); // until it is said: a launcher ends all when one ends
+  nnrt_comm_sum(r, has, 1);
+  free(has);
+}
+
+// A launcher ends all when one ends, so none does before it is said.
+_Noreturn void nnrt_end_saying(const Trainer *t, bool mine, void (*say)(const Trainer *t)) {
+  say_once(t, mine, say);
   nnrt_end_job(1);
+}
+
+static void say_infinite(const Trainer *t) {
+  char where[32] = "";
+  if (t->r->ranks > 1) snprintf(where, sizeof where, "on rank %d ", t->r->rank);
+  nnrt_say_note("infinite values arose first %sin %s", where, nnrt_checks_infinite(t->r));
 }
 
 static void say_found(const Trainer *t) {
@@ -452,8 +465,7 @@ static bool end_step(Trainer *t, int64_t step, double ended, const double *out, 
   }
   if (is_root(t)) report(t, &s);
   if (!sane) {
-    const char *infinite = nnrt_checks_infinite(r);
-    if (infinite) nnrt_say_note("infinite values arose first in %s", infinite);
+    if (f->check_values.given) say_once(t, nnrt_checks_infinite(r) != NULL, say_infinite);
     if (is_root(t))
       nnrt_say_error(
           "step %lld: the %s is %s: training cannot go on; nothing is saved of this step\n"

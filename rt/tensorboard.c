@@ -16,12 +16,16 @@
 #include "runtime.h"
 
 typedef struct Bytes {
-  uint8_t at[1024];
-  int64_t n;
+  uint8_t *at; // freed by whoever made it
+  int64_t n, room;
 } Bytes;
 
 static void put(Bytes *b, const void *data, int64_t n) {
-  if (b->n + n > (int64_t)sizeof b->at) return; // tags are ours and short: it never is
+  if (b->n + n > b->room) {
+    b->room = 2 * (b->n + n);
+    b->at = realloc(b->at, (size_t)b->room);
+    if (!b->at) abort();
+  }
   memcpy(b->at + b->n, data, (size_t)n);
   b->n += n;
 }
@@ -66,8 +70,11 @@ static bool write_event(Events *e, int64_t step, int field, const void *data, in
   put(&record, &of_length, 4);
   put(&record, event.at, event.n);
   put(&record, &of_event, 4);
-  if (write(e->fd, record.at, (size_t)record.n) == record.n) return true;
-  return why(w, "cannot write to '%s': %s", e->path, strerror(errno));
+  bool ok = write(e->fd, record.at, (size_t)record.n) == record.n ||
+            why(w, "cannot write to '%s': %s", e->path, strerror(errno));
+  free(event.at);
+  free(record.at);
+  return ok;
 }
 
 bool nnrt_events_open(Events *e, const char *dir, int64_t first_step, Why *w) {
@@ -92,6 +99,7 @@ static void put_value(Bytes *summary, const char *tag, double x) {
   put_key(&value, 2, FIXED32);
   put(&value, &f, 4);
   put_bytes(summary, 1, value.at, value.n);
+  free(value.at);
 }
 
 bool nnrt_events_step(Events *e, const StepReport *s, Why *w) {
@@ -103,5 +111,9 @@ bool nnrt_events_step(Events *e, const StepReport *s, Why *w) {
   put_value(&summary, "step_ms", s->step_ms);
   put_value(&summary, "samples_per_s", s->samples_per_s);
   if (s->has_eval) put_value(&summary, "eval_loss", s->eval.loss);
-  return write_event(e, s->step, 5, summary.at, summary.n, w);
+  for (int i = 0; s->has_eval && i < s->eval.n_metrics; i++)
+    put_value(&summary, s->eval.metric[i], s->eval.value[i]);
+  bool ok = write_event(e, s->step, 5, summary.at, summary.n, w);
+  free(summary.at);
+  return ok;
 }

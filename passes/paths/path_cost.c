@@ -367,7 +367,7 @@ static uint32_t copied_axes(const Group *few, const Edge *e, const State *before
 // The groups x, of which one begins at out->device + x * out->size, are those of `n` copies.
 static void send_from_nearest(const Cluster *c, const Group *few, uint32_t copied, int x, int n,
                               bool few_send, Groups *out) {
-  int copy[MAX_CHOICE], reader[MAX_CHOICE], *group[MAX_CHOICE], q = out->size - 1;
+  int copy[MAX_CHOICE] = {0}, reader[MAX_CHOICE], *group[MAX_CHOICE], q = out->size - 1;
   for (int i = 0; i < n; i++)
     group[i] = out->device + mask_member(few, copied, x, i) * out->size;
   if (few_send) {

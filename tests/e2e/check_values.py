@@ -46,6 +46,14 @@ def main():
         text = said("log")
         check("infinite values are said", "infinite values arose first in " in text and "m.onnx:/" in text, text)
 
+        # What is infinite in the loss is said once, by the first rank that had it, before the error.
+        rows[0] = 100.0
+        write_npy(folder / "x.npy", [abs(x) for x in rows], (8, 3))
+        for cut, rank in ([], ""), (["-g", 2, "--plan", "dp"], "on rank 0 "):
+            text = said("exp", *cut)
+            note, error = text.find(f"note: infinite values arose first {rank}in "), text.find("error: ")
+            check(f"infinite values are said once {cut}", text.count("infinite values arose") == 1 and 0 <= note < error, text)
+
         for extra in [], ["-g", 2, "--plan", "pp", "--micro-batches", 2, "--dtype", "bf16"]:
             compile_sample("gpt2", folder / "gpt2", extra=extra)
             plain = train(folder / "gpt2", "gpt2", 2, folder / "plain.jsonl")

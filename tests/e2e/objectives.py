@@ -7,6 +7,7 @@ objectives/make.py made the model, its data and PyTorch's numbers.  In 16 bits a
 import json
 import os
 import pathlib
+import struct
 import subprocess
 
 from common import NNAOT, check, compile_in_a_hurry, finish, read_log, run, scratch, worst_difference, write_npy
@@ -51,6 +52,27 @@ def no_labels(folder):
     check("no labels", done.returncode == 1 and "evaluation: no label counts" in done.stderr, done.stderr)
 
 
+def long_name(folder):
+    """A metric's name is as long as the output's, in the log and in the event files, too."""
+    name = "y" * 120
+    (folder / "long.nn").write_text(f'''module phase=typed
+graph @main entry (%x: f32[4,3] input "x", %w: f32[3,3] weight "w" train = normal(0,1)) {{
+  %y = linear %x, %w
+  return output "{name}" %y
+}}
+''')
+    write_npy(folder / "x.npy", [0.3 * (i % 7 - 3) for i in range(24)], (8, 3))
+    write_npy(folder / "c.npy", [i % 3 for i in range(8)], (8,), "<i8")
+    run(NNAOT, folder / "long.nn", "--loss", f"cross_entropy({name})", "-o", folder / "long")
+    said = run(folder / "long", *(w for of in ("--input", "--eval-input") for n, file in (("x", "x"), ("labels", "c"))
+                                  for w in (of, f"{n}={folder}/{file}.npy")),
+               "--metric", f"accuracy({name})", "--steps", 2, "--log", folder / "long.jsonl", "--tensorboard", folder / "events")
+    value = read_log(folder / "long.jsonl")[-1][f"accuracy({name})"]
+    events = b"".join(path.read_bytes() for path in (folder / "events").iterdir())
+    tag = f"accuracy({name})".encode() + b"\x15" + struct.pack("<f", value)
+    check("a long name", tag in events and f"accuracy({name}) {value:.6g}" in said, said, events)
+
+
 def main():
     expected = json.loads((HERE / "expected.json").read_text())
     with scratch() as folder:
@@ -79,6 +101,7 @@ def main():
                 print(f"{dtype} {' '.join(map(str, cut))}: {d:.1e}", flush=True)
                 check(f"{dtype} {cut}", d < LIMIT[dtype])
         no_labels(folder)
+        long_name(folder)
     finish()
 
 

@@ -246,7 +246,7 @@ static void losses(void) {
         void *x = numbers(t, all, 1);
         float *dloss = numbers(NNRT_f32, m, 2);
         double *want = malloc((size_t)m * sizeof *want), *dx = malloc((size_t)all * sizeof *dx);
-        char *labels = malloc((size_t)(m * width));
+        char *labels = calloc((size_t)m, (size_t)width);
         for (int64_t i = 0; i < m; i++) {
           int64_t label = i % 4 == 3 ? -100 : i * 997 % c;
           memcpy(labels + i * width, &label, (size_t)width);

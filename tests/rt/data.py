@@ -50,6 +50,10 @@ with folder_with_data():
         got, said = losses_of("other.npy", "y.npy")
         check(f"{descr} becomes f32", got == losses_of("f32.npy", "y.npy")[0])
         check(f"{descr}: and says so", f"--input x=other.npy: the file's {name} becomes the input's f32" in said, said)
+    npy("part0.npy", small[:250], (50, 5))
+    npy("part1.npy", (), (50, 5), "<f8", body=struct.pack("<250d", *small[250:]))
+    got, said = losses_of("part*.npy", "y.npy")
+    check("one of two files becomes f32", got == losses_of("f32.npy", "y.npy")[0] and "x=part1.npy: the file's f64 becomes" in said, said)
     npy("one.npy", y, (100,), "<i8", fortran=True)
     same("one dimension in Fortran order", "--input", "x=x.npy", "--input", "labels=one.npy")
 
