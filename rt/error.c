@@ -22,6 +22,8 @@ static char speaking_rank[32];
 static atomic_flag failing = ATOMIC_FLAG_INIT;
 static _Thread_local char detail[2048];
 static _Thread_local const char *fail_hint;
+static _Thread_local bool has_found;
+static _Thread_local int64_t found; // the value that was out of range
 
 void nnrt_say_as(const char *program, int rank, bool several) {
   speaker = program;
@@ -113,6 +115,18 @@ int nnrt_error(int code, const char *fmt, ...) {
   return code;
 }
 
+int nnrt_found(enum NnrtFound kind, long long value, long long place, long long least,
+               long long limit) {
+  has_found = true;
+  found = value;
+  if (kind == FOUND_label && value == -100)
+    fail_hint = "to ignore such labels, as PyTorch does, compile with ignore_index=-100 in --loss";
+  return nnrt_error(NNRT_INDEX,
+                    kind == FOUND_label ? "label %lld of row %lld is not in %lld..%lld"
+                                        : "index %lld (number %lld) is not in %lld..%lld",
+                    value, place, least, limit - 1);
+}
+
 const char *nnrt_error_detail(void) {
   return detail;
 }
@@ -144,13 +158,15 @@ void nnrt_fail_hint(const char *hint) {
 
 static void say_failed(const NnrtRank *r, int first, int last, int code) {
   char *op = failing_op(r, first, last);
+  char *notes = nnrt_data_find(code == NNRT_INDEX && has_found ? r->fed : NULL, found);
   char where[96] = "";
   if (r->ranks > 1) snprintf(where, sizeof where, "rank %d, ", r->rank);
   speaking_rank[0] = 0;
-  nnrt_say_error("%sstep %lld: %s: %s%s%s%s%s", where, (long long)r->step + 1, op, code_text(code),
-                 detail[0] ? ": " : "", detail, fail_hint ? "\nhint: " : "",
+  nnrt_say_error("%sstep %lld: %s: %s%s%s%s%s%s", where, (long long)r->step + 1, op,
+                 code_text(code), detail[0] ? ": " : "", detail, notes, fail_hint ? "\nhint: " : "",
                  fail_hint ? fail_hint : "");
   free(op);
+  free(notes);
 }
 
 void nnrt_say_failed(const NnrtRank *r, int i, int code) {

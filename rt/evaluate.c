@@ -92,6 +92,7 @@ static void add_rows(Trainer *t, int64_t first, int64_t n, double *io_sum) {
   put_eval(t, &rows, 0);
   take_eval(t, 0, out);
   free(rows.source);
+  t->r->fed = NULL;
   if (more) add_rows(t, first, more, of_more);
   for (int k = 0; k < NNRT_ANSWERS; k++)
     io_sum[k] += (out[k] - of_more[k]) / (double)times;

@@ -259,6 +259,7 @@ struct NnrtRank {
   struct NnrtInUse *in_use;  // NULL unless --memory
   struct NnrtChecks *checks; // NULL unless --check-values
   struct NnrtRun *run;       // what main knows
+  struct NnrtFed *fed;       // the rows of the graph that was put in last; NULL: none yet
 };
 
 // The last 32 bytes of an executable, little-endian.
@@ -284,6 +285,11 @@ void nnrt_in_use_op(NnrtRank *r, int i); // -1: what follows is none
 // A kernel may say more than its code: kept per thread until nnrt_fail prints it.
 int nnrt_error(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 enum { NNRT_OK, NNRT_INDEX, NNRT_LIBRARY, NNRT_COMM, NNRT_MEMORY, NNRT_UNSUPPORTED, NNRT_VALUE };
+// The same of a label or an index that is not in least .. limit - 1: the label of which row, the
+// index with which number, among those that the kernel reads.  NNRT_INDEX.
+enum NnrtFound { FOUND_label, FOUND_index };
+int nnrt_found(enum NnrtFound kind, long long value, long long place, long long least,
+               long long limit);
 
 // Before op `i` of the running graph, and after it with the code that it returned (run_op.c).
 void nnrt_check_values(NnrtRank *r, int i); // ends the job if a result has a NaN

@@ -254,6 +254,15 @@ void nnrt_data_say_converted(const Data *d, const char *prefix);
 int64_t nnrt_rows_read(const Data *d, const DataOrder *order, int64_t step);
 // The same inputs, of rows first … first + n - 1 alone; the caller frees its `source`.
 Data nnrt_data_rows(const Data *d, int64_t first, int64_t n);
+// The rows that a walk of a graph puts in.
+typedef struct NnrtFed {
+  const Data *data;
+  const DataOrder *order;
+  int64_t step;
+} NnrtFed;
+// Notes that say where the integer is first, of each input that has it in the rows of the step;
+// "" if none has it, or `fed` is NULL.
+char *nnrt_data_find(const NnrtFed *fed, int64_t value);
 // Copies this rank's share of micro-batch r->coord of `step` into the slab.
 bool nnrt_data_feed(const Data *d, const DataOrder *order, NnrtRank *r, int64_t step, Why *w);
 

@@ -150,9 +150,7 @@ static void start_moves(NnrtRank *r) {
 
 // Rows that a walk puts in.
 typedef struct Rows {
-  const Data *data;
-  const DataOrder *order;
-  int64_t step;
+  NnrtFed fed;
   int slices; // so far
 } Rows;
 
@@ -160,7 +158,8 @@ static void feed(Trainer *t, Rows *rows) {
   Why w;
   if (t->r->micro < rows->slices) return;
   rows->slices++;
-  if (nnrt_data_feed(rows->data, rows->order, t->r, rows->step, &w) || t->unreadable) return;
+  if (nnrt_data_feed(rows->fed.data, rows->fed.order, t->r, rows->fed.step, &w) || t->unreadable)
+    return;
   t->unreadable = true;
   t->unreadable_why = w;
 }
@@ -200,7 +199,9 @@ static int slot_of(int64_t step) {
 void nnrt_put_graph(Trainer *t, const NnrtGraph *g, const Data *data, const DataOrder *order,
                     int64_t index, double lr, const Outputs *out) {
   NnrtRank *r = t->r;
-  Rows rows = {data, order, index, 0};
+  Rows rows = {.fed = {data, order, index}};
+  t->fed = rows.fed;
+  r->fed = &t->fed;
   r->graph = g;
   if (nnrt_device_begin(r)) record_pieces(t);
   set_scalar(t, "lr", lr, (int64_t)lr);

@@ -26,6 +26,7 @@ typedef struct Trainer {
   Schedule schedule;
   int64_t first, steps; // of this run: the step it begins with, and the one before which it ends
   Outputs out, eval_out;
+  NnrtFed fed;     // the rows of the graph that was put in last
   int *slice;      // [parts] how often each has been in this walk
   double began_at; // the time of the step that is reported next, in µs
   bool under_way;  // a step was put in that is not answered

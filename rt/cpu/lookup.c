@@ -30,8 +30,7 @@ static int check_indices(const Indices *x) {
   for (int64_t i = 0; i < x->count; i++) {
     int64_t index = index_at(x->at, x->width, i);
     if (index < -x->all || index >= x->all)
-      return nnrt_error(NNRT_INDEX, "index %lld (number %lld) is not in %lld..%lld",
-                        (long long)index, (long long)i, (long long)-x->all, (long long)x->all - 1);
+      return nnrt_found(FOUND_index, index, i, -x->all, x->all);
   }
   return NNRT_OK;
 }

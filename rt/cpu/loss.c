@@ -10,8 +10,7 @@ static int check_labels(const void *labels, int64_t width, int64_t m, int64_t al
   for (int64_t i = 0; i < m; i++) {
     int64_t label = index_at(labels, width, i);
     if ((label < 0 || label >= all) && label != ignore)
-      return nnrt_error(NNRT_INDEX, "label %lld of row %lld is not in 0..%lld", (long long)label,
-                        (long long)i, (long long)all - 1);
+      return nnrt_found(FOUND_label, label, i, 0, all);
   }
   return NNRT_OK;
 }

@@ -19,7 +19,6 @@
 extern "C" {
 #endif
 
-enum NnrtFound { FOUND_label, FOUND_index };
 // What a kernel found wrong in the data, in the gpu's memory; read when a step is done.  The first
 // one stays.
 typedef struct NnrtFinding {

@@ -193,10 +193,10 @@ void nnrt_device_say_found(NnrtRank *r) {
   NnrtRank then = *r; // a later step is under way
   then.step = d->found_step;
   then.graph = d->found_graph;
-  nnrt_error(f->code,
-             f->kind == FOUND_label ? "label %lld of row %lld is not in %lld..%lld"
-                                    : "index %lld (number %lld) is not in %lld..%lld",
-             f->value, f->place, f->least, f->limit - 1);
+  NnrtFed fed = r->fed ? *r->fed : (NnrtFed){0};
+  if (then.graph == &r->program->train) fed.step = then.step;
+  then.fed = fed.data && fed.data->graph == then.graph ? &fed : NULL;
+  nnrt_found(f->kind, f->value, f->place, f->least, f->limit);
   nnrt_say_failed(&then, f->op, f->code);
 }
 

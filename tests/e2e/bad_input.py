@@ -89,11 +89,18 @@ def training(folder):
     case("npy that is text", ["text.npy"], inputs=[f"x={folder / 'text.npy'}", y])
     few = npy(folder / "x.npy", "<f4", (16, 64), rows)
     case("inputs of different lengths", ["16", "512"], inputs=[f"x={few}", y])
-    case("a label out of range", ["10"], inputs=[f"x={few}", f"labels={npy(folder / 'y.npy', '<i8', (16,), labels)}"])
+    wrong = npy(folder / "y.npy", "<i8", (16,), labels)
+    case("a label out of range", ["label 10 ", f"note: in 'labels', row 15 of '{wrong}' has 10"], inputs=[f"x={few}", f"labels={wrong}"])
+    # Whichever rank, micro-batch and order of rows: the row is the file's.
+    compile_sample("mlp", folder / "exe2", extra=["-g", 2, "--plan", "dp", "--micro-batches", 2])
+    minus = npy(folder / "minus.npy", "<i8", (16,), struct.pack("<16q", *[3] * 13, -100, 3, 3))
+    expect("a label that PyTorch ignores", [folder / "exe2", "--input", f"x={few}", "--input", f"labels={minus}", "--steps", 1,
+                                            "--shuffle", 5], 1, f"note: in 'labels', row 13 of '{minus}' has -100",
+           "hint: to ignore such labels, as PyTorch does, compile with ignore_index=-100 in --loss")
     # -100, which other programs ignore among labels, is no token.
     compile_sample("gpt2", folder / "gpt2")
     tokens = npy(folder / "tokens.npy", "<i4", (4000,), struct.pack("<4000i", *[7] * 200, -100, *[7] * 3799))
-    expect("a token out of range", [folder / "gpt2", "--tokens", f"input_ids={tokens}", "--steps", 9], 1, "out of range", "-100")
+    expect("a token out of range", [folder / "gpt2", "--tokens", f"input_ids={tokens}", "--steps", 9], 1, "out of range", f"note: in 'input_ids', token 200 of '{tokens}' is -100")
     case("a log that cannot be written", ["no/such"], extra=["--log", folder / "no/such/log"])
     case("weights saved to a device", ["/dev/null", "not a file"], extra=["--save", "/dev/null"])
     case("a flag that is not there", ["--stepz"], 2, extra=["--stepz", 3])
