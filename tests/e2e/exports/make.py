@@ -17,8 +17,9 @@ from torch import nn
 from torch.nn import functional as F
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[2] / "tools"))
+sys.path[:0] = [str(HERE.parents[2] / "tools"), str(HERE.parent)]
 import nnaot_export  # noqa: E402
+import stack_traces  # noqa: E402
 
 BATCH, STEPS = 8, 6
 OPTIMIZERS = {"sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
@@ -198,5 +199,6 @@ if __name__ == "__main__":
         x, labels, *tables = (torch.from_numpy(v) for v in inputs.values())
         for exporter in EXPORTERS.get(name, ("dynamo", "torchscript", "helper")):
             export(name, exporter, x[:BATCH], tables)
+            stack_traces.remove(HERE / f"{name}.{exporter}.onnx")
             expected[f"{name}.{exporter}"] = {o: train(name, exporter, o, x, labels, tables) for o in OPTIMIZERS}
     path.write_text(json.dumps(expected, indent=1) + "\n")

@@ -16,8 +16,9 @@ from torch import nn
 from torch.nn import functional as F
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[2] / "tools"))
+sys.path[:0] = [str(HERE.parents[2] / "tools"), str(HERE.parent)]
 import nnaot_export  # noqa: E402
+import stack_traces  # noqa: E402
 
 LENGTH, WIDTH, HEADS, LAYERS, WORDS = 16, 32, 4, 2, 48
 ROWS, ACCUMULATE, STEPS, EVAL_EVERY = 4, 2, 50, 25
@@ -120,4 +121,5 @@ if __name__ == "__main__":
     rows = torch.cat([windows(ids) for ids in shards])
     model = GPT()
     nnaot_export.export(model, rows[:ROWS], HERE / "gpt.onnx", output_names=["logits"])
+    stack_traces.remove(HERE / "gpt.onnx")
     (HERE / "expected.json").write_text(json.dumps(train(model, rows, windows(held_out)), indent=1) + "\n")
