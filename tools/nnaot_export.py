@@ -62,9 +62,9 @@ def export(module, example, path, *, batch_dims=None, output_names=None, train=T
             module.train(train)
             if use_cache:
                 module.config.use_cache = False
-            names = _output_names(_run(module, args))
+            names = _output_names(_run(module, args), output_names)
             _restore(module, buffers)
-            exporter, failed = _export(module, args, axes, folder / path.name, output_names or names, train, opset, batch_name,
+            exporter, failed = _export(module, args, axes, folder / path.name, names, train, opset, batch_name,
                                        exporters, verbose)
         finally:
             _restore(module, buffers)
@@ -146,10 +146,14 @@ def _restore(module, buffers):
             b.copy_(buffers[name])
 
 
-def _output_names(out):
+def _output_names(out, given):
+    values = _in_order(out)
+    if given:
+        if len(given) != len(values) or len(set(given)) != len(given):
+            raise ExportError(f"the module has {len(values)} outputs, and {', '.join(given)} are no names for them")
+        return given
     if hasattr(out, "keys"):
         return [k for k, v in out.items() if v is not None]
-    values = _in_order(out)
     return [f"output_{i}" for i in range(len(values))] if len(values) > 1 else ["output"]
 
 

@@ -13,6 +13,15 @@ def model():
     return Sum(), (torch.Tensor(6, 4, 3), torch.Tensor(6, 8))
 
 
+class One(torch.nn.Module):
+    def forward(self, x):
+        return x
+
+
+def one():
+    return One(), torch.Tensor(2, 3)
+
+
 def raises():
     return undefined  # noqa: F821
 
