@@ -42,7 +42,7 @@ static bool both_rounding(const Tensor *x, const Tensor *y, const Tensor *near) 
   enum { MUCH = 16 }; // that sums in another order may be off
   if (dtype_class[x->type->dtype] != 'F') return false;
   double rounding = tensor_difference(near, x) * norm(x);
-  return norm(x) <= rounding && norm(y) <= MUCH * rounding;
+  return isfinite(rounding) && norm(x) <= rounding && norm(y) <= MUCH * rounding;
 }
 
 // The first element whose difference is more than its share of what is allowed, or the largest.

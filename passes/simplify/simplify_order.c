@@ -313,8 +313,11 @@ static bool can_reshape(const Value *v, const Type *to, int depth, bool *out_any
   if (made_by(v, OP_broadcast)) return vector_rank(v, to) >= 0;
   if (made_by(v, OP_reshape)) return *out_any = true;
   if (!op || v->uses->next || depth == DEEPEST) return false;
-  bool same_columns = to->rank > 1 && to->dim[to->rank - 1] == v->type->dim[v->type->rank - 1];
-  if (op->kind == OP_linear ? !same_columns : !op_info[op->kind].formula) return false;
+  if (op->kind == OP_linear) {
+    if (to->rank < 2 || to->dim[to->rank - 1] != v->type->dim[v->type->rank - 1]) return false;
+  } else if (!op_info[op->kind].formula) {
+    return false;
+  }
   Type shape = operand_shape(op, to);
   for (int i = 0; i < n_reshaped(op); i++)
     if (!can_reshape(op->in[i].value, &shape, depth + 1, out_any)) return false;
