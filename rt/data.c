@@ -311,24 +311,30 @@ static const Shard *shard_of(const Source *s, int64_t row) {
   return &s->shard[low];
 }
 
-// Where a place along dimension 0 of a step's batch is in the files; *out_row: the row of `s`.
-static const uint8_t *find_place(const Data *d, const DataOrder *order, const Source *s,
-                                 int64_t step, int64_t place, const Shard **out_shard,
-                                 int64_t *out_row) {
+// An element along dimension 0 of a source, in its file.
+typedef struct Place {
+  const Shard *shard;
+  int64_t row; // of the shard
+  const uint8_t *at;
+} Place;
+
+// Of place `i` of the batch.
+static Place find_place(const NnrtFed *fed, const Source *s, int64_t i) {
+  const DataOrder *order = fed->order;
   int64_t row = 0;
   if (s->rows) {
-    int64_t sample = nnrt_rows_read(d, order, step) + place / s->each;
+    int64_t sample = nnrt_rows_read(fed->data, order, fed->step) + i / s->each;
     row = sample % s->rows;
     if (order->shuffle) row = nnrt_shuffled(row, s->rows, order->shuffle_seed, sample / s->rows);
   }
-  *out_row = row += s->skip;
-  const Shard *shard = *out_shard = shard_of(s, row);
-  const uint8_t *at = shard->npy.data + (row - shard->first) * shard->row_bytes;
-  return s->rows ? at + place % s->each * (shard->row_bytes / s->each) : at;
+  const Shard *shard = shard_of(s, s->skip + row);
+  Place place = {.shard = shard, .row = s->skip + row - shard->first};
+  place.at = shard->npy.data + place.row * shard->row_bytes;
+  if (s->rows) place.at += i % s->each * (shard->row_bytes / s->each);
+  return place;
 }
 
-static bool feed_source(const Data *d, const DataOrder *order, const Source *s, NnrtRank *r,
-                        int64_t step, Why *w) {
+static bool feed_source(const NnrtFed *fed, const Source *s, NnrtRank *r, Why *w) {
   const NnrtTensor *t = s->input;
   Part part;
   if (!s->n_shards || !nnrt_part_here(r, t, &part)) return true;
@@ -339,13 +345,11 @@ static bool feed_source(const Data *d, const DataOrder *order, const Source *s, 
   int64_t places = s->rows ? part.size[0] : 1;
   int64_t to_size = nnrt_dtype_size(t->dtype);
   for (int64_t i = 0; i < places; i++) {
-    int64_t row, place = s->rows ? part.start[0] + i : 0;
-    const Shard *shard;
-    const uint8_t *from = find_place(d, order, s, step, place, &shard, &row);
-    int64_t from_size = nnrt_dtype_size(shard->npy.dtype);
+    Place place = find_place(fed, s, s->rows ? part.start[0] + i : 0);
+    int64_t from_size = nnrt_dtype_size(place.shard->npy.dtype);
     for (int64_t j = 0; j < runs.n; j++) {
-      if (!put_elements(r, to, t, shard, from + nnrt_run_start(&runs, j) * from_size, runs.length,
-                        w))
+      if (!put_elements(r, to, t, place.shard, place.at + nnrt_run_start(&runs, j) * from_size,
+                        runs.length, w))
         return false;
       to += runs.length * to_size;
     }
@@ -353,49 +357,40 @@ static bool feed_source(const Data *d, const DataOrder *order, const Source *s, 
   return true;
 }
 
-bool nnrt_data_feed(const Data *d, const DataOrder *order, NnrtRank *r, int64_t step, Why *w) {
-  for (int i = 0; i < d->n; i++)
-    if (!feed_source(d, order, &d->source[i], r, step, w)) return false;
+bool nnrt_data_feed(const NnrtFed *fed, NnrtRank *r, Why *w) {
+  for (int i = 0; i < fed->data->n; i++)
+    if (!feed_source(fed, &fed->data->source[i], r, w)) return false;
   return true;
 }
 
-// The first place of a step's rows of an input that holds the integer, as a note; or NULL.
-static char *find_in_source(const NnrtFed *fed, const Source *s, int64_t value) {
-  const Data *d = fed->data;
+// Adds a note with the first place of the batch that holds the integer.
+static char *add_first(char *notes, const NnrtFed *fed, const Source *s, int64_t value) {
   const NnrtTensor *t = s->input;
   int64_t n = 1; // elements of a place
   for (int i = s->rows ? 1 : 0; i < t->rank; i++)
     n *= t->dim[i];
-  for (int64_t place = 0; place < (s->rows ? d->batch * s->each : 1); place++) {
-    int64_t row;
-    const Shard *shard;
-    const uint8_t *at = find_place(d, fed->order, s, fed->step, place, &shard, &row);
-    const Npy *npy = &shard->npy;
-    int64_t size = nnrt_dtype_size(npy->dtype);
-    for (int64_t i = 0; i < n; i++) {
-      if (integer_at(at + i * size, npy->dtype, npy->swapped) != value) continue;
-      int64_t number = (at - npy->data) / size + i;
-      if (s->tokens)
-        return nnrt_must_format("\nnote: in '%s', token %lld of '%s' is %lld", t->name,
-                                (long long)number, shard->path, (long long)value);
-      return nnrt_must_format("\nnote: in '%s', row %lld of '%s' has %lld", t->name,
-                              (long long)(row - shard->first), shard->path, (long long)value);
-    }
+  for (int64_t i = 0; i < (s->rows ? fed->data->batch * s->each : 1); i++) {
+    Place place = find_place(fed, s, i);
+    const Npy *npy = &place.shard->npy;
+    int64_t size = nnrt_dtype_size(npy->dtype), k = 0;
+    while (k < n && integer_at(place.at + k * size, npy->dtype, npy->swapped) != value)
+      k++;
+    if (k == n) continue;
+    if (s->tokens)
+      return nnrt_must_append(notes, "\nnote: in '%s', token %lld of '%s' is %lld", t->name,
+                              (long long)((place.at - npy->data) / size + k), place.shard->path,
+                              (long long)value);
+    return nnrt_must_append(notes, "\nnote: in '%s', row %lld of '%s' has %lld", t->name,
+                            (long long)place.row, place.shard->path, (long long)value);
   }
-  return NULL;
+  return notes;
 }
 
 char *nnrt_data_find(const NnrtFed *fed, int64_t value) {
-  char *notes = nnrt_must_format("%s", "");
+  char *notes = nnrt_must_append(NULL, "%s", "");
   for (int i = 0; fed && i < fed->data->n; i++) {
     const Source *s = &fed->data->source[i];
-    if (!s->n_shards || s->input->dtype == NNRT_f32) continue;
-    char *note = find_in_source(fed, s, value);
-    if (!note) continue;
-    char *longer = nnrt_must_format("%s%s", notes, note);
-    free(notes);
-    free(note);
-    notes = longer;
+    if (s->n_shards && s->input->dtype != NNRT_f32) notes = add_first(notes, fed, s, value);
   }
   return notes;
 }

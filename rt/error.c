@@ -93,15 +93,30 @@ void *nnrt_must_alloc(size_t n) {
   nnrt_end_job(1);
 }
 
+static char *must_vformat(const char *fmt, va_list args) {
+  char *text;
+  if (vasprintf(&text, fmt, args) >= 0) return text;
+  nnrt_say_error("out of memory");
+  nnrt_end_job(1);
+}
+
 char *nnrt_must_format(const char *fmt, ...) {
   va_list args;
   va_start(args, fmt);
-  char *text;
-  int n = vasprintf(&text, fmt, args);
+  char *text = must_vformat(fmt, args);
   va_end(args);
-  if (n >= 0) return text;
-  nnrt_say_error("out of memory");
-  nnrt_end_job(1);
+  return text;
+}
+
+char *nnrt_must_append(char *text, const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  char *more = must_vformat(fmt, args);
+  va_end(args);
+  char *both = nnrt_must_format("%s%s", text ? text : "", more);
+  free(text);
+  free(more);
+  return both;
 }
 
 int nnrt_error(int code, const char *fmt, ...) {

@@ -1,12 +1,11 @@
 // Evaluation: the loss over all rows of --eval-input, in file order, and metrics.
 //
-// @eval is a graph of one batch (passes/train/eval_graph.c).  What it reports are sums over its
-// rows or means over the batch, so that those of batches can be added up:
+// @eval is a graph of one batch (passes/train/eval_graph.c).  Its results are sums over the rows or
+// means over the batch, so that results of batches add up:
 //
 //     rows 0..7 | rows 8..15 | 16 17 18      batch 8: two whole ones, and 3 rows are left
 //
-//     loss           a mean of rows, the same for each: its batches' mean, where what is left counts
-//                    by its part of a batch
+//     loss           a mean over rows of equal weight: the mean of batches, the partial one weighted
 //     loss.batch     a mean over whole batches, as no row has a loss of its own: the rest is left out
 //     loss.sum.1 / loss.count.1     a mean over labels that count, which are not the same in each row
 //     accuracy(y).right, .wrong     how many labels the metric counts
@@ -92,7 +91,7 @@ static void add_rows(Trainer *t, int64_t first, int64_t n, double *io_sum) {
   put_eval(t, &rows, 0);
   take_eval(t, 0, out);
   free(rows.source);
-  t->r->fed = NULL;
+  t->r->fed = NULL; // `rows` ends here
   if (more) add_rows(t, first, more, of_more);
   for (int k = 0; k < NNRT_ANSWERS; k++)
     io_sum[k] += (out[k] - of_more[k]) / (double)times;
@@ -104,7 +103,7 @@ static void say_no_labels(const Trainer *t) {
                  "hint: look at --eval-input, and at the loss's ignore_index");
 }
 
-// The loss over all rows in file order; over whole batches where rows are coupled.
+// The loss over all rows in file order; over whole batches only if rows are coupled.
 Evaluation nnrt_evaluate(Trainer *t) {
   const Data *d = &t->run->eval_data;
   int64_t batches = d->rows / d->batch, left = d->rows % d->batch;

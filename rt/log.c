@@ -113,10 +113,7 @@ bool nnrt_log_eval(const Log *log, int64_t steps, const Evaluation *e, Why *w) {
 
 char *nnrt_eval_text(const Evaluation *e) {
   char *text = nnrt_must_format("eval_loss %.6g", e->loss);
-  for (int i = 0; i < e->n_metrics; i++) {
-    char *longer = nnrt_must_format("%s  %s %.6g", text, e->metric[i], e->value[i]);
-    free(text);
-    text = longer;
-  }
+  for (int i = 0; i < e->n_metrics; i++)
+    text = nnrt_must_append(text, "  %s %.6g", e->metric[i], e->value[i]);
   return text;
 }

@@ -41,10 +41,7 @@ static void check_metrics(const Flags *f, const NnrtProgram *p) {
       size_t n = strlen(t->name);
       if (t->role != NNRT_output || n < 6 || strcmp(t->name + n - 6, ".right") != 0) continue;
       found |= strlen(name) == n - 6 && strncmp(name, t->name, n - 6) == 0;
-      char *longer =
-          nnrt_must_format("%s%s%.*s", has ? has : "", has ? ", " : "", (int)n - 6, t->name);
-      free(has);
-      has = longer;
+      has = nnrt_must_append(has, "%s%.*s", has ? ", " : "", (int)n - 6, t->name);
     }
     if (found) {
       free(has);

@@ -259,7 +259,7 @@ struct NnrtRank {
   struct NnrtInUse *in_use;  // NULL unless --memory
   struct NnrtChecks *checks; // NULL unless --check-values
   struct NnrtRun *run;       // what main knows
-  struct NnrtFed *fed;       // the rows of the graph that was put in last; NULL: none yet
+  struct NnrtFed *fed;       // the batch of the graph that was put in last; NULL: none
 };
 
 // The last 32 bytes of an executable, little-endian.

@@ -44,6 +44,8 @@ _Noreturn void nnrt_fail_between(NnrtRank *r, int first, int last, int code);
 const char *nnrt_error_detail(void); // what nnrt_error kept for this thread, or ""
 void *nnrt_must_alloc(size_t n);     // zeroed; ends the job when there is no memory
 char *nnrt_must_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+// `text`, which is freed, and more; NULL is "".
+char *nnrt_must_append(char *text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 // ---- terms.c: what all ranks must have alike
 
@@ -254,17 +256,17 @@ void nnrt_data_say_converted(const Data *d, const char *prefix);
 int64_t nnrt_rows_read(const Data *d, const DataOrder *order, int64_t step);
 // The same inputs, of rows first … first + n - 1 alone; the caller frees its `source`.
 Data nnrt_data_rows(const Data *d, int64_t first, int64_t n);
-// The rows that a walk of a graph puts in.
+// The batch that a run of a graph reads.
 typedef struct NnrtFed {
   const Data *data;
   const DataOrder *order;
   int64_t step;
 } NnrtFed;
-// Notes that say where the integer is first, of each input that has it in the rows of the step;
-// "" if none has it, or `fed` is NULL.
+// Notes with the first row of each input that holds the integer in this batch, for the caller to
+// free; "" if no input holds it, or `fed` is NULL.
 char *nnrt_data_find(const NnrtFed *fed, int64_t value);
-// Copies this rank's share of micro-batch r->coord of `step` into the slab.
-bool nnrt_data_feed(const Data *d, const DataOrder *order, NnrtRank *r, int64_t step, Why *w);
+// Copies this rank's share of micro-batch r->micro into the slab.
+bool nnrt_data_feed(const NnrtFed *fed, NnrtRank *r, Why *w);
 
 // ---- schedule.c: the learning rate
 
@@ -488,7 +490,6 @@ void nnrt_init_copies(NnrtRank *r);                // of the weights as they are
 // Whether the loss of @eval is one of whole batches, as no row has a loss of its own.
 bool nnrt_eval_couples_rows(const NnrtProgram *p);
 
-// ---- step.h: a rank's training, of step.c and evaluate.c
 // ---- step.c
 
 // Collective: all steps, evaluation and checkpoints; the exit status.

@@ -148,26 +148,19 @@ static void start_moves(NnrtRank *r) {
   current_part(r)->start(r);
 }
 
-// Rows that a walk puts in.
-typedef struct Rows {
-  NnrtFed fed;
-  int slices; // so far
-} Rows;
-
-static void feed(Trainer *t, Rows *rows) {
+static void feed(Trainer *t) {
   Why w;
-  if (t->r->micro < rows->slices) return;
-  rows->slices++;
-  if (nnrt_data_feed(rows->fed.data, rows->fed.order, t->r, rows->fed.step, &w) || t->unreadable)
-    return;
+  if (t->r->micro < t->fed_micros) return;
+  t->fed_micros++;
+  if (nnrt_data_feed(&t->fed, t->r, &w) || t->unreadable) return;
   t->unreadable = true;
   t->unreadable_why = w;
 }
 
-static void put_piece(Trainer *t, Rows *rows) {
+static void put_piece(Trainer *t) {
   NnrtRank *r = t->r;
   const NnrtPart *part = current_part(r);
-  if (part && part->run) feed(t, rows);
+  if (part && part->run) feed(t);
   if (part && part->wait) nnrt_device_call(r, wait_for_moves);
   if (!part || part->run) {
     nnrt_device_run(r, r->piece, run_piece);
@@ -199,8 +192,8 @@ static int slot_of(int64_t step) {
 void nnrt_put_graph(Trainer *t, const NnrtGraph *g, const Data *data, const DataOrder *order,
                     int64_t index, double lr, const Outputs *out) {
   NnrtRank *r = t->r;
-  Rows rows = {.fed = {data, order, index}};
-  t->fed = rows.fed;
+  t->fed = (NnrtFed){data, order, index};
+  t->fed_micros = 0;
   r->fed = &t->fed;
   r->graph = g;
   if (nnrt_device_begin(r)) record_pieces(t);
@@ -208,7 +201,7 @@ void nnrt_put_graph(Trainer *t, const NnrtGraph *g, const Data *data, const Data
   set_scalar(t, "step", (double)r->step, r->step);
   set_scalar(t, "seed", (double)t->order.seed, t->order.seed);
   for (first_piece(t); next_piece(t);)
-    put_piece(t, &rows);
+    put_piece(t);
   nnrt_traffic_step(r);
   nnrt_device_ask(r, slot_of(index), out->now);
   set_micro(r, 0);

@@ -8,13 +8,13 @@
 
 #include "device.h"
 
-// What a graph reports, NULL where it has none: @train its loss, grad_norm and loss_scale, @eval
-// parts of the loss.
+// The scalar results of a graph, NULL for none: loss, grad_norm and loss_scale of @train, parts of
+// the loss of @eval.
 typedef struct Outputs {
   const NnrtTensor *all[NNRT_ANSWERS];
   const NnrtTensor *here[NNRT_ANSWERS]; // those that this rank has
   bool says[NNRT_ANSWERS];              // this rank says it to the others
-  // Of those here: what is known at the end of the step, and in the step after.
+  // Of those here: results at the end of the step, and results of deferred updates.
   const NnrtTensor *now[NNRT_ANSWERS], *owed[NNRT_ANSWERS];
 } Outputs;
 
@@ -26,7 +26,8 @@ typedef struct Trainer {
   Schedule schedule;
   int64_t first, steps; // of this run: the step it begins with, and the one before which it ends
   Outputs out, eval_out;
-  NnrtFed fed;     // the rows of the graph that was put in last
+  NnrtFed fed;     // the batch of the graph that was put in last
+  int fed_micros;  // its micro-batches that are in the slab so far
   int *slice;      // [parts] how often each has been in this walk
   double began_at; // the time of the step that is reported next, in µs
   bool under_way;  // a step was put in that is not answered
@@ -49,9 +50,9 @@ void nnrt_find_outputs(const NnrtRank *r, const NnrtGraph *g, const char *const 
 void nnrt_put_graph(Trainer *t, const NnrtGraph *g, const Data *data, const DataOrder *order,
                     int64_t index, double lr, const Outputs *out);
 void nnrt_take_answer(Trainer *t, int64_t index, double *out, double *out_when);
-// Collective: ends the job if a rank has found something in what was answered; else, have all ranks
-// read their rows?  Makes `io_signal` what any of them has heard, and `io_value` what those have
-// that say it.
+// Collective: whether all ranks could read their rows.  Ends the job if a kernel of a rank found an
+// index out of range.  `io_signal` becomes the signal that any rank received, `io_value` the
+// results of the ranks that report them.
 bool nnrt_agree(Trainer *t, int64_t *io_signal, const Outputs *out, double *io_value);
 // Collective: some rank has this, and the first of those that have it says it.
 _Noreturn void nnrt_end_saying(const Trainer *t, bool mine, void (*say)(const Trainer *t));
