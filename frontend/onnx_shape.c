@@ -98,35 +98,33 @@ int onnx_declared_batch(const Import *im, const Onnx__ValueInfoProto *output, co
   return batch_axis(output, im->batch);
 }
 
-// The value of --dim NAME=VALUE, or -1; in either case `out_option` is its index if it is there.
-static int64_t find_dim(const Shapes *s, const char *name, int *out_option) {
+// The index of the last --dim NAME=VALUE, or -1.
+static int find_dim(const Shapes *s, const char *name) {
   const OnnxOptions *o = s->im->o;
   size_t length = strlen(name);
-  int64_t value = -1;
-  for (int i = 0; i < o->n_dims && length > 0; i++)
-    if (str_starts(o->dims[i], name) && o->dims[i][length] == '=') {
-      value = strtoll(o->dims[i] + length + 1, NULL, 10);
-      *out_option = i;
-    }
-  return value;
+  for (int i = o->n_dims - 1; i >= 0 && length > 0; i--)
+    if (str_starts(o->dims[i], name) && o->dims[i][length] == '=') return i;
+  return -1;
+}
+
+// Its VALUE, or -1.
+static int64_t dim_size(const Shapes *s, int option) {
+  return option < 0 ? -1 : strtoll(strrchr(s->im->o->dims[option], '=') + 1, NULL, 10);
 }
 
 static int64_t option_dim(Shapes *s, const char *name) {
-  int option = -1;
-  int64_t value = find_dim(s, name, &option);
+  int option = find_dim(s, name);
   if (option >= 0) s->dim_used[option] = true;
-  return value;
+  return dim_size(s, option);
 }
 
 // Whether dimension 0 of some input takes --batch.
 static bool takes_batch(const Shapes *s) {
-  int option;
   for (int i = 0; i < s->n; i++) {
     if (input_rank(s->input[i]) == 0) continue;
     const Dimension *dim = input_dim(s->input[i], 0);
     const char *place = str_format(s->im->a, "%s:0", onnx_str(s->input[i]->name));
-    if (!is_fixed(dim) && find_dim(s, symbol(dim), &option) < 0 && find_dim(s, place, &option) < 0)
-      return true;
+    if (!is_fixed(dim) && find_dim(s, symbol(dim)) < 0 && find_dim(s, place) < 0) return true;
   }
   return false;
 }
@@ -216,13 +214,12 @@ static void hint_at_symbols(const Shapes *s) {
   diag_hint(s->im->d, "%s%s", names.n ? "they are " : "all are fixed", names.n ? names.at : "");
 }
 
-// The first symbol behind axis 0 that no --dim binds, or NULL.
-static const char *free_symbol(const Shapes *s, int *out_input, size_t *out_axis) {
-  int option;
-  for (int i = 0; i < s->n; i++)
+// The first symbol after axis 0 that may be the batch, or NULL.  `bound`: one that --dim binds.
+static const char *other_batch(const Shapes *s, bool bound, int *out_input, size_t *out_axis) {
+  for (int i = 0; i < s->n && !s->im->o->batch_dim; i++)
     for (size_t axis = 1; axis < input_rank(s->input[i]); axis++) {
       const char *name = symbol(input_dim(s->input[i], axis));
-      if (!*name || find_dim(s, name, &option) >= 0) continue;
+      if (!*name || (find_dim(s, name) >= 0) != bound) continue;
       *out_input = i;
       *out_axis = axis;
       return name;
@@ -230,50 +227,56 @@ static const char *free_symbol(const Shapes *s, int *out_input, size_t *out_axis
   return NULL;
 }
 
-// With no free axis 0, the size asked for must be the one the model was exported with.
+// A hint at --batch-dim with that symbol, or else `hint`.
+static void hint_at_batch_dim(const Shapes *s, bool bound, const char *hint) {
+  int input;
+  size_t axis;
+  const char *name = other_batch(s, bound, &input, &axis);
+  if (name)
+    diag_hint(s->im->d, "--batch-dim %s, if the batch is dimension %zu of input '%s'", name, axis,
+              onnx_str(s->input[input]->name));
+  else
+    diag_hint(s->im->d, "%s", hint);
+}
+
+// With axis 0 fixed in all inputs, the batch is of the size that the model was exported with.
 static bool check_fixed_batch(const Shapes *s) {
   const OnnxOptions *o = s->im->o;
   Diag *d = s->im->d;
   const Onnx__ValueInfoProto *fixed = NULL;
+  bool as_asked = o->batch == 0;
   for (int i = 0; i < s->n; i++) {
     if (input_rank(s->input[i]) == 0) continue;
     const Dimension *dim = input_dim(s->input[i], 0);
-    if (!is_fixed(dim) || dim->dim_value == o->batch) return true;
+    if (!is_fixed(dim)) return true;
+    as_asked |= dim->dim_value == o->batch;
     if (!fixed) fixed = s->input[i];
   }
-  if (o->batch == 0 || !fixed) return true;
-  int input;
-  size_t axis;
-  const char *name = free_symbol(s, &input, &axis);
+  if (!fixed) return true;
+  if (as_asked) {
+    if (!other_batch(s, true, &(int){0}, &(size_t){0})) return true;
+    diag_warning(d, input_loc(s, fixed), "dimension 0 of input '%s', fixed at %lld, is the batch",
+                 onnx_str(fixed->name), (long long)input_dim(fixed, 0)->dim_value);
+    hint_at_batch_dim(s, true, "");
+    return true;
+  }
   diag_error(d, input_loc(s, fixed),
              "dimension 0 of input '%s' is fixed at %lld, so it is no batch of %lld",
              onnx_str(fixed->name), (long long)input_dim(fixed, 0)->dim_value, (long long)o->batch);
-  if (name)
-    diag_hint(d, "--batch-dim %s, if the batch is dimension %zu of input '%s'", name, axis,
-              onnx_str(s->input[input]->name));
-  else
-    diag_hint(d, "export the model with a symbolic batch dimension");
+  hint_at_batch_dim(s, false, "export the model with a symbolic batch dimension");
   return false;
 }
 
-// --dim binds the batch, and --batch does: which of the two may be meant for another dimension.
-static bool check_bound_batch(Shapes *s) {
-  const OnnxOptions *o = s->im->o;
-  int option;
-  int64_t bound = s->batch ? find_dim(s, s->batch, &option) : -1;
-  if (bound < 0 || o->batch == 0 || bound == o->batch) return true;
-  int input;
-  size_t axis;
-  const char *name = free_symbol(s, &input, &axis);
+// --batch and --dim may both bind the batch, to one size.
+static bool check_bound_batch(const Shapes *s) {
+  int option = s->batch ? find_dim(s, s->batch) : -1;
+  int64_t bound = dim_size(s, option), batch = s->im->o->batch;
+  if (bound < 0 || batch == 0 || bound == batch) return true;
   diag_error(s->im->d, s->im->file->loc,
              "the batch is '%s', which --dim %s makes %lld and --batch %lld", s->batch,
-             o->dims[option], (long long)bound, (long long)o->batch);
-  if (name && !o->batch_dim)
-    diag_hint(s->im->d, "--batch-dim %s, if the batch is dimension %zu of input '%s'", name, axis,
-              onnx_str(s->input[input]->name));
-  else
-    diag_hint(s->im->d,
-              "give one of them; --batch-dim NAME says that the batch is another dimension");
+             s->im->o->dims[option], (long long)bound, (long long)batch);
+  hint_at_batch_dim(s, false,
+                    "give one of them; --batch-dim NAME says that the batch is another dimension");
   return false;
 }
 
