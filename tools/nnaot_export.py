@@ -3,9 +3,10 @@
     from nnaot_export import export
     export(module, example, "model.onnx")          example: a tensor, a tuple of inputs, or a dict of them by name
 
-The module is exported in training mode, with the batch symbolic and nothing folded: by torch.export (dynamo=True), or where
-that cannot, by TorchScript (dynamo=False).  Inputs are called as forward() calls them; outputs as a dict's keys, else
-`output`, or `output_0`, `output_1`, ….
+The module is exported in training mode, with the batch symbolic and nothing folded: by torch.export (dynamo=True), or if
+that fails, by TorchScript (dynamo=False).  Parts of a module in training mode may be in evaluation mode: they are exported so.
+Inputs are called as forward() calls them; outputs as a dict's keys, else `output`, or `output_0`, `output_1`, …; a part of a
+part is `KEY_0`, `KEY_1`, ….
 
 The batch is dimension 0 of every input, or what batch_dims says: with
 
@@ -47,42 +48,46 @@ def export(module, example, path, *, batch_dims=None, output_names=None, train=T
            exporters=EXPORTERS, verbose=False):
     """Writes `path` (and `path`.data, where weights are large) and returns the exporter that succeeded first.
 
-    An exporter that cannot is an ExportWarning if the next one can.  With verbose, all that exporters say goes to stderr.
-    The module stays as it is: its mode, its buffers, and whether it caches keys and values.
+    An ExportWarning has the reason why the first exporter failed, and each line of the module that TorchScript traced for the
+    example alone, such as a branch.  With verbose, all output of exporters goes to stderr.  The module stays as it is: the mode
+    of each part, its buffers, and whether it caches keys and values.
     """
     path = pathlib.Path(path)
     if not isinstance(module, torch.nn.Module):
         raise ExportError(f"what is to be exported is no torch.nn.Module but of type {type(module).__name__}")
     args = _arguments(module, example)
     axes = _batch_axes(args, batch_dims or {})
-    was_training, use_cache = module.training, getattr(getattr(module, "config", None), "use_cache", None)
+    modes = {part: part.training for part in module.modules()}
+    use_cache = getattr(getattr(module, "config", None), "use_cache", None)
     buffers = {name: b.detach().clone() for name, b in module.named_buffers()}
     with _folder_beside(path) as folder:
         try:
-            module.train(train)
+            if module.training != train:
+                module.train(train)
             if use_cache:
                 module.config.use_cache = False
             names = _output_names(_run(module, args), output_names)
             _restore(module, buffers)
-            exporter, failed = _export(module, args, axes, folder / path.name, names, train, opset, batch_name,
-                                       exporters, verbose)
+            exporter, noted = _export(module, args, axes, folder / path.name, names, opset, batch_name, exporters,
+                                      verbose)
         finally:
             _restore(module, buffers)
-            module.train(was_training)
+            for part, mode in modes.items():
+                part.training = mode
             if use_cache:
                 module.config.use_cache = use_cache
         _finish(module, folder / exporter / path.name, buffers, exporter)
         # The model comes last: it is never there without its data.
         for file in sorted((folder / exporter).iterdir(), key=lambda file: file.name == path.name):
             os.replace(file, path.parent / file.name)
-    for what in failed:
-        warnings.warn(what, ExportWarning, stacklevel=2)
+    for note in noted:
+        warnings.warn(note, ExportWarning, stacklevel=2)
     return exporter
 
 
 @contextlib.contextmanager
 def _folder_beside(path):
-    """A temporary folder where `path` is to be.  A model keeps its name there: it holds that of its data."""
+    """A temporary folder beside `path`.  A model keeps its name in it, since it holds the name of its data."""
     if path.is_dir():
         raise ExportError(f"'{path}' is a folder")
     try:
@@ -147,23 +152,27 @@ def _restore(module, buffers):
 
 
 def _output_names(out, given):
-    values = _in_order(out)
-    if given:
-        if len(given) != len(values) or len(set(given)) != len(given):
-            raise ExportError(f"the module has {len(values)} outputs, and {', '.join(given)} are no names for them")
-        return given
-    if hasattr(out, "keys"):
-        return [k for k, v in out.items() if v is not None]
-    return [f"output_{i}" for i in range(len(values))] if len(values) > 1 else ["output"]
+    names = [name for name, _ in _results(out)]
+    if not given:
+        return names
+    if len(given) != len(names) or len(set(given)) != len(given):
+        raise ExportError(f"the outputs of the module are {', '.join(names)}; these are no names for them: {', '.join(given)}")
+    return given
 
 
-def _in_order(out):
-    """Results in a row: of a dict, of tuples in tuples (such as the states of nn.LSTM), without None."""
+def _results(out, name=""):
+    """The results with their names in order, also those in dicts and tuples of dicts and tuples, without None."""
+    if out is None:
+        return []
     if hasattr(out, "keys"):
-        return [v for v in out.values() if v is not None]
-    if isinstance(out, (tuple, list)):
-        return [v for part in out for v in _in_order(part)]
-    return [] if out is None else [out]
+        parts = [(f"{name}_{key}" if name else str(key), v) for key, v in out.items()]
+    elif isinstance(out, (tuple, list)) and (name or sum(v is not None for v in out) > 1):
+        parts = [(f"{name or 'output'}_{i}", v) for i, v in enumerate(v for v in out if v is not None)]
+    elif isinstance(out, (tuple, list)):
+        parts = [(name, v) for v in out]
+    else:
+        return [(name or "output", out)]
+    return [result for key, v in parts for result in _results(v, key)]
 
 
 class _ByPosition(torch.nn.Module):
@@ -174,13 +183,13 @@ class _ByPosition(torch.nn.Module):
         self.module, self.names = module, names
 
     def forward(self, *values):
-        return tuple(_in_order(self.module(**dict(zip(self.names, values)))))
+        return tuple(v for _, v in _results(self.module(**dict(zip(self.names, values)))))
 
 
-def _export(module, args, axes, path, names, train, opset, batch_name, exporters, verbose):
-    """The first exporter that can, and what each before it says.  Its files are in a folder of its name, beside `path`."""
+def _export(module, args, axes, path, names, opset, batch_name, exporters, verbose):
+    """The first exporter that succeeds, and notes for the user.  Its files are in a folder of its name, beside `path`."""
     whole, values = _ByPosition(module, list(args)), tuple(args.values())
-    whole.train(train)
+    whole.training = module.training
     large = sum(p.numel() * p.element_size() for p in module.parameters()) > LARGEST
     more = {"opset_version": opset} if opset else {}
     failed = []
@@ -188,7 +197,7 @@ def _export(module, args, axes, path, names, train, opset, batch_name, exporters
         made = path.parent / exporter / path.name
         made.parent.mkdir()
         try:
-            with contextlib.nullcontext() if verbose else _silence():
+            with contextlib.nullcontext([]) if verbose else _silence() as warned:
                 if exporter == "dynamo":
                     batch = torch.export.Dim(batch_name)
                     shapes = tuple({axes[k]: batch} if k in axes else None for k in args)
@@ -196,11 +205,10 @@ def _export(module, args, axes, path, names, train, opset, batch_name, exporters
                                       verbose=verbose, input_names=list(args), output_names=names, dynamic_shapes=(shapes,),
                                       **more)
                 else:
-                    mode = torch.onnx.TrainingMode.TRAINING if train else torch.onnx.TrainingMode.EVAL
-                    torch.onnx.export(whole, values, str(made), dynamo=False, do_constant_folding=False, training=mode,
-                                      input_names=list(args), output_names=names,
+                    torch.onnx.export(whole, values, str(made), dynamo=False, do_constant_folding=False,
+                                      training=torch.onnx.TrainingMode.PRESERVE, input_names=list(args), output_names=names,
                                       dynamic_axes={k: {axis: batch_name} for k, axis in axes.items()}, **more)
-            return exporter, failed
+            return exporter, failed + _traced_once(warned)
         except Exception as e:  # whatever an exporter raises: the other may do better
             if verbose:
                 traceback.print_exception(e)
@@ -210,18 +218,18 @@ def _export(module, args, axes, path, names, train, opset, batch_name, exporters
 
 @contextlib.contextmanager
 def _silence():
-    """Nothing is printed, by Python or by C++, logged or warned of."""
+    """Nothing is printed, by Python or by C++, or logged.  Yields a list for the warnings."""
     disabled, kept = logging.root.manager.disable, []
     logging.disable()
     try:
-        with (open(os.devnull, "w") as nowhere, warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()),
+        with (open(os.devnull, "w") as nowhere, warnings.catch_warnings(record=True) as warned, contextlib.redirect_stdout(io.StringIO()),
               contextlib.redirect_stderr(io.StringIO())):
-            warnings.simplefilter("ignore")
+            warnings.simplefilter("always")
             for descriptor in (1, 2):
                 with contextlib.suppress(OSError):  # it may be closed
                     kept.append((os.dup(descriptor), descriptor))
                     os.dup2(nowhere.fileno(), descriptor)
-            yield
+            yield warned
     finally:
         for copy, descriptor in kept:
             os.dup2(copy, descriptor)
@@ -229,8 +237,17 @@ def _silence():
         logging.disable(disabled)
 
 
+def _traced_once(warned):
+    """A note for each line of the module, not of PyTorch, that TorchScript recorded as it ran on the example."""
+    own = os.path.dirname(torch.__file__)
+    lines = {(w.filename, w.lineno): str(w.message).split(". ")[0].split("\n")[0] for w in warned
+             if issubclass(w.category, torch.jit.TracerWarning) and not w.filename.startswith(own)}
+    return [f"{file}:{line}: the model is right for the example alone if other data take another way here: {text}"
+            for (file, line), text in lines.items()]
+
+
 def _reason(e):
-    """The first line of the first cause: what is raised in the end names the step of the exporter."""
+    """The first line of the first cause: the exception itself names a step of the exporter."""
     while e.__cause__ is not None:
         e = e.__cause__
     lines = str(e).strip().splitlines()

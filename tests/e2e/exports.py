@@ -1,4 +1,4 @@
-"""What each exporter of PyTorch, and nnaot-export (`helper`), writes of a module in training trains as the module does.
+"""What each exporter of PyTorch, and nnaot-export (`helper`; `script`: falling back to torchscript), writes of a module in training trains as the module does.
 
 exports/make.py made the models, their data, and PyTorch's numbers: 6 steps of sgd with momentum and of adamw.  Losses, and
 every parameter and buffer afterwards (its norm and its product with cos(1), cos(2), …), may differ by 1e-5.
@@ -17,8 +17,9 @@ OPTIMIZER = {"sgd": ["--optimizer", "sgd:momentum=0.9", "--lr", "0.1"],
 # A table that PyTorch holds by two names has one of them in ONNX.  torchscript's export says nothing of padding.
 MODELS = ["norms.dynamo", "norms.torchscript", "norms.helper", "padded.dynamo", "padded.helper", "ties.dynamo",
           "ties.helper", "picked.dynamo", "picked.torchscript", "picked.helper", "rolled.dynamo",
-          "rolled.torchscript", "rolled.helper", "second.helper"]
-INPUTS = {"norms": ["x"], "padded": ["ids"], "ties": ["x"], "picked": ["ids"], "rolled": ["ids"], "second": ["x", "table"]}
+          "rolled.torchscript", "rolled.helper", "second.helper", "frozen.helper", "frozen.script"]
+INPUTS = {"norms": ["x"], "padded": ["ids"], "ties": ["x"], "picked": ["ids"], "rolled": ["ids"], "second": ["x", "table"],
+          "frozen": ["x"]}
 BATCH_DIM = {"second": ["--batch-dim", "batch"]}  # it is not the first
 CUT = {"picked.dynamo": ["--micro-batches", 2], "picked.helper": ["--micro-batches", 2]}  # no row reads another
 LIMIT = 1e-5

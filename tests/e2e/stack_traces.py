@@ -1,4 +1,4 @@
-"""Takes out of a model where in which files torch.export met each node: most of a file, and of one machine."""
+"""Removes the stack trace of each node from a model of torch.export: most of a file, with paths of one machine."""
 
 import onnx
 

@@ -116,11 +116,28 @@ class Second(nn.Module):
         return self.head(h + self.attention(h, h, h, need_weights=False)[0])
 
 
+class Frozen(nn.Module):
+    """Statistics of one normalization are frozen, as by norm.eval(), and outputs are a dict that holds a tuple."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.head = nn.Linear(3, 8, bias=False), nn.Linear(8, 5)
+        self.norm, self.other = nn.BatchNorm1d(8), nn.BatchNorm1d(8)
+        nn.init.uniform_(self.norm.running_mean)
+
+    def forward(self, x):
+        h = self.norm(self.other(self.inner(x)))
+        y = self.head(torch.relu(h))
+        return {"features": (h, 2 * y), "y": y}
+
+
 def inputs_of(name):
     rng = np.random.default_rng(3)
     if name == "second":
         return {"x": rng.standard_normal((4 * BATCH, 5, 3)).astype(np.float32), "labels": rng.integers(0, 5, (4 * BATCH, 5)),
                 "table": rng.standard_normal((5, 1, 8)).astype(np.float32)}
+    if name == "frozen":
+        return {"x": rng.standard_normal((4 * BATCH, 3)).astype(np.float32), "labels": rng.integers(0, 5, 4 * BATCH)}
     if name in ("picked", "rolled"):
         return {"ids": rng.integers(0, 11, (4 * BATCH, 5)), "labels": rng.integers(0, 11, 4 * BATCH)}
     if name == "ties":
@@ -135,14 +152,18 @@ def inputs_of(name):
     return {"ids": ids, "labels": rng.integers(0, 11, (4 * BATCH, 5))}
 
 
-MODULES = {"norms": Norms, "padded": Padded, "ties": Ties, "picked": Picked, "rolled": Rolled, "second": Second}
+MODULES = {"norms": Norms, "padded": Padded, "ties": Ties, "picked": Picked, "rolled": Rolled, "second": Second,
+           "frozen": Frozen}
 
-EXPORTERS = {"ties": ("dynamo", "helper"), "second": ("helper",)}
+EXPORTERS = {"ties": ("dynamo", "helper"), "second": ("helper",), "frozen": ("helper", "script")}
 
 
 def module(name):
     torch.manual_seed(7)
-    return MODULES[name]().train()
+    m = MODULES[name]().train()
+    if name == "frozen":
+        m.norm.eval()
+    return m
 
 
 def export(name, exporter, x, tables):
@@ -150,6 +171,10 @@ def export(name, exporter, x, tables):
     if name == "second":
         nnaot_export.export(module(name), (x.transpose(0, 1), *tables), path, batch_dims={"x": 1, "table": None},
                             output_names=["y"])
+    elif name == "frozen":
+        m = module(name)
+        nnaot_export.export(m, x, path, exporters=("dynamo" if exporter == "helper" else "torchscript",))
+        assert not m.norm.training and m.other.training
     elif exporter == "helper":
         nnaot_export.export(module(name), x, path, output_names=["y"])
     elif exporter == "dynamo":
@@ -168,7 +193,9 @@ def product(t):
 
 def logits(name, m, x, tables):
     """[n,..,C], of rows of data."""
-    return m(x.transpose(0, 1), *tables).transpose(0, 1) if name == "second" else m(x)
+    if name == "second":
+        return m(x.transpose(0, 1), *tables).transpose(0, 1)
+    return m(x)["y"] if name == "frozen" else m(x)
 
 
 def train(name, exporter, optimizer, x, labels, tables):

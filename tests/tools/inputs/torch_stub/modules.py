@@ -22,6 +22,15 @@ def one():
     return One(), torch.Tensor(2, 3)
 
 
+class Nested(torch.nn.Module):
+    def forward(self, x):
+        return {"features": (x, None, x), "logits": x, "aux": {"a": x}}
+
+
+def nested():
+    return Nested(), torch.Tensor(2, 3)
+
+
 def raises():
     return undefined  # noqa: F821
 

@@ -18,6 +18,9 @@ class Module:
     def named_buffers(self):
         return []
 
+    def modules(self):
+        return [self]
+
     def __call__(self, **inputs):
         return self.forward(**inputs)
 
