@@ -150,16 +150,16 @@ static bool check_dims(const Settings *s, Diag *d) {
   return true;
 }
 
-// Rows stay as they are or are trained with their weight.
-static bool check_rows(const Settings *s, Diag *d) {
+// --train is for whole weights.
+static bool check_trained(const Settings *s, Diag *d) {
+  bool ok = true;
   for (int i = 0; i < s->freeze.n; i++) {
     const char *glob = s->freeze.at[i];
     if (*glob != '!' || !str_row_glob(glob + 1)) continue;
-    diag_error(d, NULL, "--train '%s': a row cannot be trained alone", glob + 1);
+    ok = diag_error(d, NULL, "--train '%s': a row cannot be trained alone", glob + 1);
     diag_hint(d, "--freeze 'NAME[ROW]' keeps a row; a class of digits is written as in w[1-2]");
-    return false;
   }
-  return true;
+  return ok;
 }
 
 static bool check_init(const Settings *s, Diag *d) {
@@ -312,7 +312,7 @@ static bool check_outputs(Settings *s, Arena *a, Diag *d) {
 int check_settings(Settings *s, Arena *a, Diag *d) {
   ParamGroups groups = {0};
   if (!check_target(s, d) || !check_dtype(s, d) || !check_effect(s, d) || !check_sizes(s, d) ||
-      !check_dims(s, d) || !check_rows(s, d) || !check_init(s, d) || !check_schedule(s, a, d) ||
+      !check_dims(s, d) || !check_trained(s, d) || !check_init(s, d) || !check_schedule(s, a, d) ||
       !check_lr(s, d) || (s->pipeline && !pipeline_check(s->pipeline, d)) || !ask_plan(s, a, d) ||
       !param_groups_parse(&groups, s->optimizer, s->lr_text ? s->lr : 0,
                           s->groups.n ? joined(a, &s->groups, ";") : NULL, s->no_decay, a, d))

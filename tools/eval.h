@@ -68,10 +68,10 @@ bool kernel_run(const Op *op, const Tensor *in, Tensor *out, const Box *box, boo
 // |x - y| / |y| over all elements, of |y| = 0: |x|.  Infinite where one is NaN, or infinite and the
 // other is not the same.
 double tensor_difference(const Tensor *x, const Tensor *y);
-// Reports what differs by more than the tolerance, with the first element that does.  `near`: the
-// results `x` on operands that are other in their last bits, or NULL.
+// Reports results that differ by more than the tolerance, with the first element that does.
+// `near`: the results `x` of operands perturbed in their last bits, or NULL.
 bool values_equal(const Values *x, const Values *y, const Values *near, double tolerance, Diag *d);
-// The same values, other in their last bits.
+// The values perturbed in their last bits.
 Values values_near(const Values *values, int64_t seed, Arena *a);
 
 // -- eval_onnx.c -----------------------------------------------------------------------------

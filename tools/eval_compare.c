@@ -2,8 +2,8 @@
 // as sums over large numbers do.  NaN equals nothing.
 //
 // A result may be 0 but for rounding as a whole: the gradient of a bias before BatchNormalization,
-// say.  That is known from a run on operands that are other in their last bits: no digit of such a
-// result stays.  Then it is enough if the other one is as small.
+// say.  A run on operands perturbed in their last bits shows it: no digit of such a result stays.
+// Then the other result only has to be as small.
 
 #include "eval.h"
 
@@ -36,8 +36,7 @@ static double norm(const Tensor *x) {
   return sqrt(squares);
 }
 
-// Whether `x` and `y` are nothing but rounding; `near`: what `x` is on operands that are other in
-// their last bits.
+// Whether `x` and `y` are nothing but rounding; `near`: `x` of perturbed operands.
 static bool both_rounding(const Tensor *x, const Tensor *y, const Tensor *near) {
   enum { MUCH = 16 }; // that sums in another order may be off
   if (dtype_class[x->type->dtype] != 'F') return false;

@@ -140,8 +140,10 @@ static const char *const of_executable[] = {
     NULL,
 };
 
+// A dot before a space; "et al. 2019" goes on with a digit.
 static bool ends_sentence(const char *at) {
-  return *at == '.' && isspace((unsigned char)at[1]) && strncmp(at - 2, "al", 2) != 0;
+  size_t space = *at == '.' ? strspn(at + 1, " \n-") : 0;
+  return space > 0 && !isdigit((unsigned char)at[1 + space]);
 }
 
 // The first sentence of a plan's text says what it is; as much of it as fits.

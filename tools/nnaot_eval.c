@@ -123,8 +123,8 @@ static bool check_inputs(const Values *in, Diag *d) {
   return ok;
 }
 
-// The results `x` of the module on `in` with the results `y` of another.  A second run tells what
-// is rounding, where that is needed.
+// Compares the results `x` of the module on `in` with the results `y` of another.  If they differ,
+// a run on perturbed operands finds the results that are only rounding.
 static bool compare(const Module *m, const Values *in, const Values *x, const Values *y, Arena *a,
                     Diag *d) {
   bool quiet = diag_quiet(d, true), ok = values_equal(x, y, NULL, eval.tolerance, d);

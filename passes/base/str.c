@@ -111,7 +111,7 @@ const char *str_shell(Arena *a, const char *word) {
 const char *str_take_word(Arena *a, const char **io_at, const char *ends) {
   StrBuf b = {.arena = a};
   bool quoted = false;
-  size_t kept = 0; // spaces behind it are dropped
+  size_t kept = 0; // the length without trailing spaces
   strbuf_add(&b, "");
   const char *at = *io_at + strspn(*io_at, " ");
   for (; *at && (quoted || !strchr(ends, *at)); at++) {

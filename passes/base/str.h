@@ -28,9 +28,9 @@ bool str_glob(const char *pattern, const char *s); // *, ? and [a-z], as a shell
 // [digits].
 size_t str_row_glob(const char *pattern);
 
-// The word at *io_at, which ends before a character of `ends` that is in no quotes, without the
-// spaces around it.  Parts of it may stand in double quotes, in which \" is a quote and \\ a
-// backslash.  NULL if a quote is not closed.
+// The word at *io_at up to an unquoted character of `ends`, without spaces around it.  Double
+// quotes quote any part of it; in them \" is a quote and \\ a backslash.  NULL if a quote is not
+// closed.
 const char *str_take_word(Arena *a, const char **io_at, const char *ends);
 
 // A string that grows.  `at` is always NUL-terminated once something has been added.

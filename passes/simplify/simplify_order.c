@@ -236,8 +236,8 @@ static const Op *stuck(const Value *v) {
   return reshape && made_by(operand(reshape), OP_transpose) ? reshape : NULL;
 }
 
-// How many of the last dimensions of what `v` is broadcast from are longer than 1, where `v` is
-// broadcast over all dimensions in which its shape and that of `from` differ; else -1.
+// The rank of the vector that `v` broadcasts, without leading dimensions of length 1; -1 unless the
+// shapes of `v` and `from` agree in these last dimensions.
 static int vector_rank(const Value *v, const Type *from) {
   const Op *broadcast = made_by(v, OP_broadcast);
   if (!broadcast) return -1;
@@ -289,14 +289,14 @@ static Value *reshape_later(Builder *b, Op *op) {
 //     [5,8,2,8] -> [40,16] -linear-> [40,24] -exp-> [40,24] -> [5,8,24]
 //     [5,8,2,8] -> [5,8,16] -linear-> [5,8,24] -exp-> [5,8,24]
 //
-// Merged dimensions would hide that rows of the batch stay apart in between.
+// Merged dimensions would hide that rows of the batch stay independent.
 
-// How many operands of `op`, a linear or an elementwise op, have a result's rows.
+// How many operands of `op`, a linear or an elementwise op, have the rows of its result.
 static int n_reshaped(const Op *op) {
   return op->kind == OP_linear ? 1 : op->n_in;
 }
 
-// The shape of such an operand when the result has that of `to`.
+// The shape of such an operand for a result of the shape of `to`.
 static Type operand_shape(const Op *op, const Type *to) {
   Type shape = *to;
   const Type *x = operand(op)->type;
@@ -304,7 +304,8 @@ static Type operand_shape(const Op *op, const Type *to) {
   return shape;
 }
 
-// Whether `v` can have the shape of `to` from its operands on; `out_any`: one is a reshape.
+// Whether the ops that make `v` can make it in the shape of `to`; `out_any`: they begin at a
+// reshape.
 static bool can_reshape(const Value *v, const Type *to, int depth, bool *out_any) {
   enum { DEEPEST = 16 };
   const Op *op = v->def;

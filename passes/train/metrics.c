@@ -30,9 +30,10 @@ static int find_metric(const Metrics *m, const char *output) {
 
 // Whether two losses have the same logits and labels.
 static bool is_alike(const LossSpec *x, const LossSpec *y) {
-  bool tokens = x->kind == LOSS_next_token, labels = !str_equal(x->labels, y->labels);
+  bool tokens = x->kind == LOSS_next_token;
   if (tokens != (y->kind == LOSS_next_token) || !str_equal(x->output, y->output)) return false;
-  if (!tokens) return !labels && x->has_axis == y->has_axis && x->axis == y->axis;
+  if (!tokens)
+    return str_equal(x->labels, y->labels) && x->has_axis == y->has_axis && x->axis == y->axis;
   return str_equal(x->input, y->input) && x->has_ignore == y->has_ignore &&
          x->ignore_index == y->ignore_index;
 }

@@ -20,8 +20,8 @@ typedef struct OptimizerSpec {
 // All optimizers with their settings and defaults, "sgd:lr=0.001,momentum=0,…", with `between` two.
 const char *optimizer_usage(Arena *a, const char *between);
 
-// Reports what is wrong, with the list of what is right.  `said`: what messages call the text, or
-// NULL: the optimizer.
+// Reports a mistake with the list of settings.  `said`: the subject of messages, or NULL for
+// "optimizer 'TEXT'".
 bool optimizer_parse(const char *text, const char *said, OptimizerSpec *out, Arena *a, Diag *d);
 
 #endif
