@@ -283,8 +283,11 @@ bool import_cast_like(Node *n) {
   return true;
 }
 
+// One of x.detach() stops the gradient.
 bool import_identity(Node *n) {
-  n->out[0] = n->in[0];
+  bool stops =
+      node_from_torch(n, "aten.detach") && n->in[0] && dtype_class[n->in[0]->type->dtype] == 'F';
+  n->out[0] = stops ? build_unary(n->b, OP_detach, n->in[0]) : n->in[0];
   n->out_sequence[0] = n->in_sequence[0];
   return true;
 }

@@ -4,12 +4,13 @@
 #     lit -v -Dbin=build/bin tests/ir/types.nn      one, with its output when it fails
 #
 # In a RUN line `nnaot-opt`, `nnaot-eval`, `nnaot` and `nnaot-plan` are the programs of the build,
-# FileCheck is LLVM's, %s is the file, %t a name for temporary files, %S the file's folder.
+# %python is the one that runs lit, with onnx, FileCheck is LLVM's, %s is the file, %t a name for temporary files, %S the file's folder.
 # `not` turns the exit status around: 1 (the input is wrong) and 2 (usage) count as failing, a
 # signal does not.
 
 import os
 import shutil
+import sys
 
 import lit.formats
 
@@ -45,6 +46,7 @@ if os.path.exists(emulated):
 if os.path.exists(os.path.join(os.path.dirname(emulated), "libnnrt_cuda.a")):
     config.available_features.add("emulator")  # %nvcc: programs for gpus run here
 config.substitutions.append(("%nvcc", emulated))
+config.substitutions.append(("%python", sys.executable))
 # Under sanitizers everything takes several times as long.  REQUIRES: release skips planner searches of several seconds, whose
 # code other tests run, and scripts over long lists take each %every-th item.
 sanitized = lit_config.params.get("sanitized", "OFF") == "ON"

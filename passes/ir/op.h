@@ -123,7 +123,7 @@ void op_note_operand(const Op *op, int i, Diag *d);
 
 RuleFn from_row;
 GradFn no_grad;          // has no derivative: asking for it is an error that names the op
-GradFn zero_grad;        // is piecewise constant: the derivative is zero and nothing flows
+GradFn zero_grad;        // is piecewise constant, or stops the gradient: nothing flows
 ReferenceFn elementwise; // the reference of rows with a formula
 
 #define OP(name, dims, types, attrs, rule, grad, reference, args, cpu, cuda, traits)               \

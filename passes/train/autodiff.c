@@ -348,6 +348,16 @@ static void erase_unused(const Op *last_forward, Graph *g) {
   }
 }
 
+// detach has no more to say.
+static void erase_detach(Graph *g) {
+  for (Op *op = g->last, *prev; op; op = prev) {
+    prev = op->prev;
+    if (op->kind != OP_detach) continue;
+    value_replace(op->out[0], op->in[0].value);
+    op_erase(op);
+  }
+}
+
 static Value *loss_scale(Autodiff *ad, double first) {
   Value *v = graph_param(ad->g, "loss_scale", type_scalar(ad->g->module, DT_f32), ROLE_state, NULL);
   v->label = "loss_scale";
@@ -461,6 +471,8 @@ static bool differentiate(Autodiff *ad, Value *loss, const PassOptions *o) {
     return false;
   }
   erase_unused(last, ad->g);
+  for (Graph *g = ad->g->module->graphs; g; g = g->next)
+    erase_detach(g);
   opt_stat(o, n, "gradients");
   if (apart) opt_stat(o, n_factors, "sweeps, for counts of their own");
   return true;

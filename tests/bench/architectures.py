@@ -7,7 +7,7 @@
     --list          the models
 
 Needs torch, torchvision, transformers and onnx.  Each model is a small one of its family, in training mode without
-dropout.  A row of the table is a model and an exporter: tools/nnaot_export.py, torch.onnx.export with dynamo=True and
+dropout.  A row of the table is a model and an exporter: tools/nnaot_export, torch.onnx.export with dynamo=True and
 optimize=False, and with dynamo=False without folding; then the exporter's error, nnaot's, or how far the losses of
 SGD and AdamW are from PyTorch's.  The exit status is 1 if a model that was exported does not compile or trains as
 another one.  Files of dynamo=False do not say which row of an Embedding is padding: a model that has one (KNOWN) is in

@@ -17,9 +17,10 @@ OPTIMIZER = {"sgd": ["--optimizer", "sgd:momentum=0.9", "--lr", "0.1"],
 # A table that PyTorch holds by two names has one of them in ONNX.  torchscript's export says nothing of padding.
 MODELS = ["norms.dynamo", "norms.torchscript", "norms.helper", "padded.dynamo", "padded.helper", "ties.dynamo",
           "ties.helper", "picked.dynamo", "picked.torchscript", "picked.helper", "rolled.dynamo",
-          "rolled.torchscript", "rolled.helper", "second.helper", "frozen.helper", "frozen.script"]
+          "rolled.torchscript", "rolled.helper", "second.helper", "frozen.helper", "frozen.script", "stops.helper",
+          "stops.script"]
 INPUTS = {"norms": ["x"], "padded": ["ids"], "ties": ["x"], "picked": ["ids"], "rolled": ["ids"], "second": ["x", "table"],
-          "frozen": ["x"]}
+          "frozen": ["x"], "stops": ["x"]}
 BATCH_DIM = {"second": ["--batch-dim", "batch"]}  # it is not the first
 CUT = {"picked.dynamo": ["--micro-batches", 2], "picked.helper": ["--micro-batches", 2]}  # no row reads another
 LIMIT = 1e-5

@@ -200,6 +200,20 @@ def origins():
     return m
 
 
+def detached():
+    """Straight-through rounding, y = h + (round(h) - h).detach(), and a gate that is computed under no_grad()."""
+    m = model([node("MatMul", "x w", "h", "node_h"), node("Round", "h", "r", "node_round"), node("Sub", "r h", "s", "node_sub"),
+               node("Identity", "s", "d", "node_detach"), node("Add", "h d", "q", "node_add"),
+               node("MatMul", "x v", "u", "node_u"), node("Identity", "u", "gate", "node_detach_1"),
+               node("Identity", "q", "p", "node_alias"), node("Mul", "p gate", "y", "node_y")],
+              [value("x", [1, 2])], "y", [weight("w", 2, 2), weight("v", 2, 2)])
+    for n in m.graph.node:
+        if n.name.startswith("node_detach"):
+            n.metadata_props.add(key="pkg.torch.onnx.fx_node", value=f"%detach : [num_users=1] = call_function[target="
+                                 f"torch.ops.aten.detach.default](args = (%{n.input[0]},), kwargs = {{}})")
+    return m
+
+
 def told():
     """What nnaot-export says of initializers in the model's metadata, whatever their names and values."""
     m = model([node("Gather", "embed ids", "e", "/embed"), node("Gather", "plain ids", "p", "/plain"),
@@ -481,7 +495,7 @@ def save(name, m):
 def main():
     os.makedirs(HERE, exist_ok=True)
     for f in (mlp, unsorted, no_opset, domains, initializer_inputs, dead, function, branch, shape_chain,
-              positions, forms, forms_13, types, too_large, named_twice, own_names, told, origins, parameters,
+              positions, forms, forms_13, types, too_large, named_twice, own_names, told, detached, origins, parameters,
               constant_weights, diagonal, sequences, sequence_errors, inference_forms, external, cycle, missing, twice, unknown,
               data_dependent,
               condition, recursion, dims, second, huge_weight, huge_result, short_weight, negative_dim, zero_byte,

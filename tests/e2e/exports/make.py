@@ -131,12 +131,27 @@ class Frozen(nn.Module):
         return {"features": (h, 2 * y), "y": y}
 
 
+class Stops(nn.Module):
+    """Where no gradient goes: x.detach() of straight-through rounding, torch.no_grad(), and a weight's data."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.gate, self.head = nn.Linear(3, 8), nn.Linear(3, 8), nn.Linear(8, 5)
+
+    def forward(self, x):
+        h = 4 * self.inner(x)
+        with torch.no_grad():
+            mask = torch.sigmoid(self.gate(x) + h)
+        q = h + (torch.round(h) - h).detach()
+        return self.head(q * mask) + F.linear(h, self.head.weight.data)
+
+
 def inputs_of(name):
     rng = np.random.default_rng(3)
     if name == "second":
         return {"x": rng.standard_normal((4 * BATCH, 5, 3)).astype(np.float32), "labels": rng.integers(0, 5, (4 * BATCH, 5)),
                 "table": rng.standard_normal((5, 1, 8)).astype(np.float32)}
-    if name == "frozen":
+    if name in ("frozen", "stops"):
         return {"x": rng.standard_normal((4 * BATCH, 3)).astype(np.float32), "labels": rng.integers(0, 5, 4 * BATCH)}
     if name in ("picked", "rolled"):
         return {"ids": rng.integers(0, 11, (4 * BATCH, 5)), "labels": rng.integers(0, 11, 4 * BATCH)}
@@ -153,9 +168,9 @@ def inputs_of(name):
 
 
 MODULES = {"norms": Norms, "padded": Padded, "ties": Ties, "picked": Picked, "rolled": Rolled, "second": Second,
-           "frozen": Frozen}
+           "frozen": Frozen, "stops": Stops}
 
-EXPORTERS = {"ties": ("dynamo", "helper"), "second": ("helper",), "frozen": ("helper", "script")}
+EXPORTERS = {"ties": ("dynamo", "helper"), "second": ("helper",), "frozen": ("helper", "script"), "stops": ("helper", "script")}
 
 
 def module(name):
@@ -171,10 +186,11 @@ def export(name, exporter, x, tables):
     if name == "second":
         nnaot_export.export(module(name), (x.transpose(0, 1), *tables), path, batch_dims={"x": 1, "table": None},
                             output_names=["y"])
-    elif name == "frozen":
+    elif exporter in ("helper", "script") and name in ("frozen", "stops"):
         m = module(name)
-        nnaot_export.export(m, x, path, exporters=("dynamo" if exporter == "helper" else "torchscript",))
-        assert not m.norm.training and m.other.training
+        nnaot_export.export(m, x, path, exporters=("dynamo" if exporter == "helper" else "torchscript",),
+                            output_names=["y"] if name == "stops" else None)
+        assert name == "stops" or not m.norm.training and m.other.training
     elif exporter == "helper":
         nnaot_export.export(module(name), x, path, output_names=["y"])
     elif exporter == "dynamo":

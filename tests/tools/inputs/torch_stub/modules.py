@@ -41,3 +41,36 @@ def no_example():
 
 def no_module():
     return max, torch.Tensor(2)
+
+
+class Tower(torch.nn.Module):
+    fails = False
+
+    def __init__(self):
+        self.embed, self.gain = torch.nn.Embedding(5, 2, padding_idx=1), torch.Tensor(2)
+        self.gain.requires_grad = False
+
+    def forward(self, output):
+        return {"logits": output, "output": output}
+
+
+def tower():
+    return Tower(), {"output": torch.Tensor(4, 3)}
+
+
+def falls_back(how=True):
+    made = tower()
+    made[0].fails = how
+    return made
+
+
+def fixed():
+    return falls_back("fixed")
+
+
+def leaves():
+    raise SystemExit("no data")
+
+
+def missing():
+    return Sum(), {"x": torch.Tensor(6, 4, 3)}

@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""Modules that exporters of PyTorch change, and what nnaot-export says of each:  exporting.py [MODULE ...]
+
+Needs torch and onnx.  A row of the table is a module and an exporter: whether it is exported, and the notes and errors.
+The exit status is 1 if one of them is not as the module's `by_dynamo` and `by_torchscript` say: a part of the error, or of a
+note; "" is an export without a note.
+"""
+
+import collections
+import pathlib
+import sys
+import tempfile
+import warnings
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import onnx  # noqa: E402
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+from nnaot_export import ExportError, ExportWarning, export  # noqa: E402
+
+Pair = collections.namedtuple("Pair", "first second")
+
+
+class Base(nn.Module):
+    by_dynamo = by_torchscript = ""
+    inputs, outputs = ["x"], ["output"]
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.head = nn.Linear(3, 8), nn.Linear(8, 5)
+
+    def example(self):
+        return torch.randn(4, 3)
+
+
+class Plain(Base):
+    """Dropout, BatchNorm, convolution, pooling, recurrence and attention: the file is computed as in training."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.drop = nn.Conv1d(4, 6, 3, padding=1), nn.BatchNorm1d(6), nn.Dropout(0.4)
+        self.rnn = nn.LSTM(4, 8, batch_first=True)
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.3, batch_first=True)
+
+    def example(self):
+        return torch.randn(3, 4, 8)
+
+    def forward(self, x):
+        h = self.drop(F.max_pool1d(self.norm(self.conv(x)), 2))
+        return self.head(self.layer(self.rnn(h)[0]))
+
+
+class Branch(Base):
+    by_dynamo = "cannot export this module: Could not guard on data-dependent"
+    by_torchscript = "of other values differs from the module's by"
+
+    def forward(self, x):
+        h = self.inner(x)
+        return self.head(torch.tanh(h) if h.sum() > 0 else h)
+
+
+class Length(Base):
+    by_dynamo, by_torchscript = "the batch is not symbolic: dimension 0 of 'x' is 4", "of 5 rows differs from the module's by"
+
+    def forward(self, x):
+        return self.head(self.inner(x)) * len(x)
+
+
+class Rows(Base):
+    by_dynamo = "the batch is not symbolic"
+    by_torchscript = "the module takes no other number of rows than 4: compile with --batch 4"
+
+    def forward(self, x):
+        return self.head(self.inner(x)).view(4, 5)
+
+
+class Smoothing(Base):
+    by_dynamo, by_torchscript = "'output' of the example differs", "ONNX does not support label_smoothing"
+    inputs = ["x", "y"]
+
+    def example(self):
+        return torch.randn(4, 3), torch.tensor([0, 1, 2, 3])
+
+    def forward(self, x, y):
+        return F.cross_entropy(self.head(self.inner(x)), y, label_smoothing=0.1)
+
+
+class Average(Base):
+    by_dynamo = by_torchscript = "forward() changes buffers, average: training with the file leaves them as they are"
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("average", torch.zeros(8))
+
+    def forward(self, x):
+        h = self.inner(x)
+        with torch.no_grad():
+            self.average.mul_(0.9).add_(h.mean(0), alpha=0.1)
+        return self.head(h + self.average)
+
+
+class Round(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.round(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+class OwnGradient(Base):
+    by_dynamo = by_torchscript = "the gradients of Round are the module's own"
+
+    def forward(self, x):
+        return self.head(Round.apply(self.inner(x)))
+
+
+class Names(Base):
+    """An input that is an output, one named as a value inside, parts of a namedtuple, and a result that is two outputs."""
+    inputs, outputs = ["linear", "mask", "xs_0", "xs_1"], ["mask_out", "logits_first", "logits_second", "again"]
+    by_dynamo = by_torchscript = "the output 'mask' is called 'mask_out': an input has its name"
+
+    def example(self):
+        return {"linear": torch.randn(4, 3), "mask": torch.ones(4, 1), "xs": [torch.randn(4, 3), torch.randn(4, 3)]}
+
+    def forward(self, linear, mask, xs, scale=2.0):
+        h = self.inner(linear) + self.inner(xs[0]) * scale - xs[1].sum()
+        y = self.head(h)
+        return {"mask": mask, "logits": Pair(y, h), "again": y}
+
+
+class Rest(Base):
+    inputs, outputs = ["xs_0", "xs_1", "pad"], ["output_0", "output_1"]
+
+    def example(self):
+        return {"xs": (torch.randn(4, 3), torch.randn(4, 3)), "pad": torch.ones(4, 1)}
+
+    def forward(self, *xs, **more):
+        return self.head(sum(self.inner(x) for x in xs)) * more["pad"], xs[0] * 2
+
+
+class Missing(Base):
+    by_dynamo = by_torchscript = "the example does not fit forward(x, mask): missing a required argument: 'mask'"
+
+    def forward(self, x, mask):
+        return self.head(self.inner(x)) * mask
+
+
+class Wrapped(nn.DataParallel):
+    by_dynamo, by_torchscript, inputs, outputs = "", "", ["input"], ["output"]
+
+    def __init__(self):
+        super().__init__(nn.Linear(3, 5))
+
+    def example(self):
+        return torch.randn(4, 3)
+
+
+MODULES = [Plain, Branch, Length, Rows, Smoothing, Average, OwnGradient, Names, Rest, Missing, Wrapped]
+
+
+def exported(module, exporter, path):
+    """What is said of the module, in lines."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        try:
+            export(module, module.example(), path, exporters=(exporter,))
+        except ExportError as e:
+            return f"error: {e}"
+    graph = onnx.load(path).graph
+    onnx.checker.check_model(path)
+    names = [[v.name for v in graph.input], [v.name for v in graph.output]]
+    if names != [module.inputs, module.outputs]:
+        return f"error: its inputs and outputs are {names}"
+    return "\n".join(f"note: {w.message}" for w in warned if issubclass(w.category, ExportWarning))
+
+
+def main():
+    wrong = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in [kind for kind in MODULES if not sys.argv[1:] or kind.__name__ in sys.argv[1:]]:
+            for exporter in ("dynamo", "torchscript"):
+                torch.manual_seed(3)
+                module = kind()
+                want, said = getattr(module, f"by_{exporter}"), exported(module, exporter, f"{folder}/{kind.__name__}.onnx")
+                right = want in said and bool(want) == bool(said)
+                wrong += not right
+                print(f"{kind.__name__:12} {exporter:12} {'' if right else 'WRONG '}{said or 'exported'}", flush=True)
+    sys.exit(wrong > 0)
+
+
+if __name__ == "__main__":
+    main()

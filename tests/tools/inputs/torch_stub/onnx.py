@@ -1,1 +1,0 @@
-"""Nothing of onnx is called before a module is exported."""

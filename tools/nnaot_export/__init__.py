@@ -1,0 +1,218 @@
+"""Exports a module of PyTorch to ONNX so that nnaot trains it as PyTorch would.
+
+    from nnaot_export import export
+    export(module, example, "model.onnx")          example: a tensor, a tuple of inputs, or a dict of them by name
+
+The module is exported in training mode, with the batch symbolic and nothing folded: by torch.export (dynamo=True), or if
+that fails, by TorchScript (dynamo=False).  Parts of a module in training mode may be in evaluation mode: they are exported so.
+Inputs are called as forward() calls them; outputs as a dict's keys, else `output`, or `output_0`, `output_1`, …; a part of a
+part is `KEY_0`, `KEY_1`, ….
+
+The batch is dimension 0 of every input, or what batch_dims says: with
+
+    export(module, (x, table), "model.onnx", batch_dims={"x": 1, "table": None})
+
+it is dimension 1 of x, and the table, which has none, keeps its shape.
+
+A file of torch.export has parameters, buffers and padding rows in its metadata; one of TorchScript gets them from here, and
+both which parameters have no requires_grad.  The gradient stops where it does in the module: at x.detach(), x.data and
+results of torch.no_grad().
+
+The file is computed, and has to give what the module gives: of the example, of another number of rows and of other values.
+
+Needs torch and onnx.  `nnaot-export` is the command.
+
+    signature.py   inputs and results by name
+    exporters.py   the calls of PyTorch's exporters
+    file.py        names, buffers, kinds of weights and stops of gradients in the file
+    compare.py     the file and the module on the same data
+"""
+
+import contextlib
+import os
+import pathlib
+import tempfile
+import traceback
+import warnings
+
+import torch
+
+from .errors import ExportError, ExportWarning
+from .signature import Inputs, output_names, results
+
+__all__ = ["ExportError", "ExportWarning", "export"]
+
+LARGEST = 1_800_000_000  # bytes of weights in the file itself; above, they go into a file beside it
+
+
+def export(module, example, path, *, batch_dims=None, output_names=None, train=True, opset=None, batch_name="batch",
+           exporters=("dynamo", "torchscript"), compare=True, verbose=False):
+    """Writes `path` (and `path`.data, where weights are large) and returns the exporter that succeeded first.
+
+    ExportWarnings have the reason why the first exporter failed, and whatever of the module the file lacks.  With verbose,
+    all output of exporters goes to stderr; without compare, the file is not computed.  The module stays as it is: the mode
+    of each part, its buffers, and whether it caches keys and values.
+    """
+    path = pathlib.Path(path)
+    if not isinstance(module, torch.nn.Module):
+        raise ExportError(f"what is to be exported is no torch.nn.Module but of type {type(module).__name__}")
+    module = _unwrapped(module)
+    inputs = Inputs(module, example, batch_dims or {})
+    modes = {part: part.training for part in module.modules()}
+    use_cache = getattr(getattr(module, "config", None), "use_cache", None)
+    buffers = {name: b.detach().clone() for name, b in module.named_buffers()}
+    with _folder_beside(path) as folder:
+        try:
+            if module.training != train:
+                module.train(train)
+            if use_cache:
+                module.config.use_cache = False
+            names, notes = _run(module, inputs, buffers, output_names)
+            exporter, more = _export(module, inputs, folder / path.name, names, opset, batch_name, exporters, buffers, compare,
+                                     verbose)
+        finally:
+            _restore(module, buffers)
+            for part, mode in modes.items():
+                part.training = mode
+            if use_cache:
+                module.config.use_cache = use_cache
+        # The model comes last: it is never there without its data.
+        for file in sorted((folder / exporter).iterdir(), key=lambda file: file.name == path.name):
+            os.replace(file, path.parent / file.name)
+    for note in notes + more:
+        warnings.warn(note, ExportWarning, stacklevel=2)
+    return exporter
+
+
+def _unwrapped(module):
+    """The user's own module in those of torch.compile and of data parallelism."""
+    while True:
+        if hasattr(module, "_orig_mod"):
+            module = module._orig_mod
+        elif isinstance(module, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
+            module = module.module
+        else:
+            return module
+
+
+@contextlib.contextmanager
+def _folder_beside(path):
+    """A temporary folder beside `path`.  A model keeps its name in it, since it holds the name of its data."""
+    if path.is_dir():
+        raise ExportError(f"'{path}' is a folder")
+    try:
+        folder = tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as e:
+        raise ExportError(f"cannot write into the folder '{path.parent}': {e.strerror}") from None
+    with folder as name:
+        yield pathlib.Path(name)
+
+
+# -- The module ------------------------------------------------------------------------------
+
+def _run(module, inputs, buffers, given):
+    """Names of the outputs, and notes of what a file cannot say."""
+    try:
+        with torch.enable_grad():
+            out = inputs.call(module, inputs.tensors)
+    except Exception as e:
+        raise ExportError(f"the module does not run on its example: {type(e).__name__}: {e}") from e
+    names = output_names(out, inputs.tensors, given)
+    notes = [f"the output '{key}' is called '{name}': an input has its name"
+             for name, (key, _) in zip(names, results(out)) if name != key and not given]
+    own = ", ".join(sorted(_own_gradients(v for _, v in results(out))))
+    if own:
+        notes.append(f"the gradients of {own} are the module's own: in the file they are those of what forward() computes")
+    updated = ", ".join(_updated(module, buffers))
+    if updated:
+        notes.append(f"forward() changes buffers, {updated}: training with the file leaves them as they are")
+    _restore(module, buffers)
+    return names, notes
+
+
+def _own_gradients(outputs):
+    """Names of the torch.autograd.Functions, but PyTorch's own, that the outputs come from."""
+    seen, left = set(), [v.grad_fn for v in outputs if v.grad_fn is not None]
+    while left:
+        node = left.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        left += [before for before, _ in node.next_functions if before is not None]
+        function = getattr(node, "_forward_cls", None)
+        if function is not None and not function.__module__.startswith("torch."):
+            yield function.__name__
+
+
+def _updated(module, buffers):
+    """Buffers that forward() has changed, but those that training with the file updates, too."""
+    statistics = {id(b) for part in module.modules() if isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
+                  for b in part.buffers(recurse=False)}
+    return [name for name, b in module.named_buffers()
+            if id(b) not in statistics and name in buffers and not torch.equal(b, buffers[name])]
+
+
+def _restore(module, buffers):
+    with torch.no_grad():
+        for name, b in module.named_buffers():
+            if name in buffers:
+                b.copy_(buffers[name])
+
+
+# -- The file --------------------------------------------------------------------------------
+
+def _export(module, inputs, path, names, opset, batch, exporters, buffers, compare, verbose):
+    """The first exporter that succeeds, and notes for the user.  Its files are in a folder of its name, beside `path`."""
+    from . import exporters as by, file
+    large = sum(p.numel() * p.element_size() for p in module.parameters()) > LARGEST
+    opset = {"opset_version": _checked(opset)} if opset else {}
+    failed = []
+    for exporter in exporters:
+        made = path.parent / exporter / path.name
+        made.parent.mkdir()
+        temporary = file.temporary_names(inputs.tensors, names)
+        try:
+            with contextlib.nullcontext([]) if verbose else by.silence() as warned:
+                by.EXPORTERS[exporter](module, inputs, made, temporary, batch, large, opset, verbose)
+        except Exception as e:  # whatever an exporter raises: the other may do better
+            if verbose:
+                traceback.print_exception(e)
+            failed.append(f"{exporter} cannot export this module: {by.reason(e)}")
+            continue
+        finally:
+            _restore(module, buffers)
+        file.finish(module, made, inputs.tensors, names, buffers, exporter)
+        notes, wrong = by.traced_once(warned), file.fixed_batch(made, inputs.axes, batch)
+        if not wrong and compare:
+            wrong = _compared(module, inputs, made, exporter, buffers, notes)
+        if not wrong:
+            return exporter, failed + notes
+        failed += [f"the file of {exporter} is not the module: {wrong}", *notes]
+    if len(failed) == 1:
+        raise ExportError(failed[0])
+    raise ExportError("\n  ".join(["no exporter of PyTorch can export the module", *failed]))
+
+
+def _compared(module, inputs, made, exporter, buffers, notes):
+    """How the file differs, or None.  That it could not be compared becomes a note."""
+    from . import compare
+
+    def run(tensors):
+        try:
+            return [v for _, v in results(inputs.call(module, tensors))]
+        finally:
+            _restore(module, buffers)
+
+    try:
+        return compare.difference(module, made, inputs.tensors, inputs.axes, run, notes)
+    except compare.NotCompared as e:
+        notes.append(f"the file of {exporter} has not been compared with the module: {e}")
+        return None
+
+
+def _checked(opset):
+    import onnx
+    newest = onnx.defs.onnx_opset_version()
+    if not 7 <= opset <= newest:
+        raise ExportError(f"there is no version {opset} of ONNX's operators: 7 to {newest}")
+    return opset

@@ -1,0 +1,133 @@
+"""The file that an exporter wrote, made ready for nnaot: names, buffers, kinds of weights, stops of gradients."""
+
+import onnx
+import torch
+from onnx import numpy_helper
+
+from .exporters import DETACHED
+
+CALL = "pkg.torch.onnx.fx_node"  # metadata of a node, as torch.export's files have it
+
+INPUT = "nnaot_input_"
+
+
+def temporary_names(inputs, outputs):
+    """For the exporter: names that no value inside the model has."""
+    return [f"{INPUT}{i}" for i in range(len(inputs))], [f"nnaot_output_{i}" for i in range(len(outputs))]
+
+
+def finish(module, path, inputs, outputs, buffers, exporter):
+    """inputs: tensors by name; outputs: names; buffers: those that exporting may have changed, by name."""
+    model = onnx.load(path, load_external_data=False)
+    graph = model.graph
+    own_outputs(graph)
+    rename(graph, new_names(module, graph, inputs, outputs))
+    for node in nodes_of(graph):
+        for attribute in node.attribute:
+            if attribute.name == DETACHED:
+                node.attribute.remove(attribute)
+                node.metadata_props.add(key=CALL, value="%detach : call_function[target=torch.ops.aten.detach.default](args = (), kwargs = {})")
+                break
+    for tensor in graph.initializer:
+        held = buffers.get(tensor.name)
+        if held is not None and tensor.data_location != onnx.TensorProto.EXTERNAL:
+            tensor.CopyFrom(numpy_helper.from_array(held.cpu().numpy(), str(tensor.name)))
+    for name, kind in weight_kinds(module, [t.name for t in graph.initializer], exporter):
+        model.metadata_props.add(key=f"nnaot.weight/{name}", value=kind)
+    onnx.save(model, path)
+
+
+def nodes_of(graph):
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from nodes_of(inner)
+
+
+# -- Names -----------------------------------------------------------------------------------
+
+def own_outputs(graph):
+    """An output that is an input, or another output, too, becomes a value of its own."""
+    taken = {v.name for v in graph.input}
+    for i, output in enumerate(graph.output):
+        if output.name in taken:
+            name = f"nnaot_result_{i}"
+            graph.node.add(op_type="Identity", name=f"node_{name}", input=[output.name], output=[name])
+            output.name = name
+        taken.add(output.name)
+
+
+def new_names(module, graph, inputs, outputs):
+    """By old name: of inputs, outputs and weights, and of nodes and values inside that had one of these."""
+    values = {v.name for v in (*graph.input, *graph.initializer)} | {name for n in nodes_of(graph) for name in n.output}
+    own = {name for name, _ in (*module.named_parameters(remove_duplicate=False), *module.named_buffers())}
+    new = {v.name: name for v, name in zip(graph.output, outputs)}
+    weights, given = {t.name for t in graph.initializer}, list(inputs)
+    for i, name in enumerate(v.name for v in graph.input if v.name not in weights):
+        new[name] = given[int(name.removeprefix(INPUT)) if name.startswith(INPUT) else i]
+    chosen = set(new.values())
+    for name in [t.name for t in graph.initializer]:
+        plain = name.removeprefix("module.")
+        if plain in own and plain not in chosen:
+            new[name] = plain
+            chosen.add(plain)
+    taken = values | chosen
+    for name in sorted(values):
+        if name in new:
+            continue
+        plain = name.removeprefix("/module") if name.startswith("/module/") else name  # as TorchScript calls results
+        if plain != name and plain not in taken or name in chosen:
+            fresh, i = plain, 1
+            while fresh in taken:
+                fresh, i = f"{plain}_{i}", i + 1
+            new[name] = fresh
+            taken.add(fresh)
+    return new
+
+
+def rename(graph, new):
+    for value in (*graph.input, *graph.output, *graph.initializer, *graph.value_info):
+        value.name = new.get(value.name, value.name)
+    for node in nodes_of(graph):
+        if node.name.startswith("/module/"):
+            node.name = node.name.removeprefix("/module")
+        for names in node.input, node.output:
+            for i, name in enumerate(names):
+                names[i] = new.get(name, name)
+
+
+# -- Kinds of weights ------------------------------------------------------------------------
+
+def weight_kinds(module, names, exporter):
+    """Of all initializers in a file of TorchScript, which has none; else of parameters that are not trained."""
+    parameters, buffers = dict(module.named_parameters(remove_duplicate=False)), dict(module.named_buffers())
+    padding = {}
+    for prefix, part in module.named_modules(remove_duplicate=False):
+        if isinstance(part, torch.nn.Embedding):
+            padding.setdefault(f"{prefix}.weight" if prefix else "weight", part.padding_idx)
+    shared = {}  # of tables that several modules hold: only a padding row that all have
+    for name, row in padding.items():
+        shared.setdefault(id(parameters.get(name)), set()).add(row)
+    for name in names:
+        p = parameters.get(name)
+        if p is not None and not p.requires_grad:
+            yield name, "FROZEN"
+        elif exporter == "torchscript":
+            rows = shared.get(id(p), {None}) if p is not None else {None}
+            row = next(iter(rows)) if len(rows) == 1 else None
+            kind = "PARAMETER" if p is not None else "BUFFER" if name in buffers else "CONSTANT"
+            yield name, kind if row is None else f"{kind} padding_idx={row}"
+
+
+# -- What may be wrong -----------------------------------------------------------------------
+
+def fixed_batch(path, axes, batch):
+    """Inputs of the file whose batch is not symbolic, as text, or None."""
+    wrong = []
+    for v in onnx.load(path, load_external_data=False).graph.input:
+        dims = v.type.tensor_type.shape.dim
+        if v.name in axes and dims[axes[v.name]].dim_param != batch:
+            dim = dims[axes[v.name]]
+            wrong.append(f"dimension {axes[v.name]} of '{v.name}' is {dim.dim_param or dim.dim_value}")
+    return f"the batch is not symbolic: {', '.join(wrong)}" if wrong else None
