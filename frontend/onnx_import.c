@@ -16,7 +16,6 @@
 #include <string.h>
 
 #include "frontend/onnx_walk.h"
-#include "ir/batch_dim.h"
 
 enum {
   MAX_NODES = 1 << 22, // after functions have been put in place
@@ -503,7 +502,7 @@ static bool import_graph(Import *im) {
   }
   if (!onnx_body(im, scope, graph->node, graph->n_node, output, graph->n_output)) return false;
   onnx_settle_weights(im);
-  const int *batch = batch_dims(im->g, im->a);
+  const BatchPlace *batch = batch_places(im->g, im->a);
   for (size_t i = 0; i < graph->n_output; i++) {
     Binding *b = onnx_lookup(scope, output[i]);
     Value *v = b && !b->poisoned ? onnx_binding_value(im, b) : NULL;
@@ -511,7 +510,7 @@ static bool import_graph(Import *im) {
       return diag_error(im->d, onnx_place(im->file, im->a, output[i]),
                         "output '%s' is listed twice", output[i]);
     if (v)
-      graph_output(im->g, onnx_output(im, graph->output[i], v, batch), output[i]);
+      graph_output(im->g, onnx_output(im, graph->output[i], v, batch[v->id]), output[i]);
     else if (!b || b->sequence)
       onnx_problem(im, onnx_place(im->file, im->a, output[i]),
                    str_format(im->a, "output '%s' is %s", output[i],

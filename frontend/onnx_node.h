@@ -78,6 +78,8 @@ typedef bool ImportFn(Node *n);
 #undef UNARY
 #undef BINARY
 
+// onnx_parameters.c: whether the model's metadata calls the weight the table of an nn.Embedding.
+bool node_of_embedding(const Node *n, const Value *table);
 // onnx_parameters.c: the padding row of a table that is a weight, if it is in the model's metadata.
 bool node_padding_row(const Node *n, const Value *table, int64_t *row);
 

@@ -25,13 +25,20 @@ static int read_padding(Node *n, int64_t *row) {
   return found && *row >= 0 && *row < n->in[0]->type->dim[0];
 }
 
+// Whether PyTorch refuses an index below 0.
+static bool is_embedding(const Node *n, int axis) {
+  if (node_from_torch(n, "aten.embedding")) return true;
+  return axis == 0 && !node_known(n, n->in[1]) && node_of_embedding(n, n->in[0]);
+}
+
 bool import_gather(Node *n) {
   int axis;
   int64_t row = 0;
   if (!node_axis(n, node_int(n, "axis", 0), node_rank(n, 0), &axis)) return false;
   int n_rows = axis == 0 && node_rank(n, 0) ? read_padding(n, &row) : 0;
   n->out[0] = build(n->b, OP_gather, IN(n->in[0], n->in[1]),
-                    ATTRS(a_i("axis", axis), a_list("padding", &row, n_rows)));
+                    ATTRS(a_i("axis", axis), a_list("padding", &row, n_rows),
+                          a_b("embedding", is_embedding(n, axis))));
   return true;
 }
 

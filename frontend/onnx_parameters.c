@@ -98,6 +98,11 @@ bool node_padding_row(const Node *n, const Value *table, int64_t *row) {
   return at != NULL;
 }
 
+bool node_of_embedding(const Node *n, const Value *table) {
+  if (!table || table->def || table->role != ROLE_weight) return false;
+  return strstr(origin_of(n->im, table->label), " embedding") != NULL;
+}
+
 // val_ and a number: a name of PyTorch's exporter (dynamo=True).
 static bool is_numbered(const char *name, size_t n) {
   return str_starts(name, "val_") && 4 + strspn(name + 4, "0123456789") == n;

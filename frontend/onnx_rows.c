@@ -2,6 +2,7 @@
 //
 //     input x: float[T,n,5]     =>   %x: f32[n,T,5] input "x", and %1 = transpose %x perm=[1,0,2]
 //     input mask: float[T,1]    =>   %mask: f32[T,1] input "mask" whole
+//     output y: float[T*n,C]    =>   of [n*T,C]
 
 #include "frontend/onnx_walk.h"
 
@@ -29,10 +30,27 @@ Value *onnx_input(Import *im, const OnnxInput *input) {
   return build_transpose(&b, v, perm);
 }
 
-Value *onnx_output(Import *im, const Onnx__ValueInfoProto *output, Value *v, const int *batch_of) {
+// Places of dimension 0 that are (outer, batch, inner), as (batch, outer, inner).
+static Value *batch_to_front(Import *im, Value *v, int64_t outer, const Loc *loc) {
+  const Type *t = v->type;
+  int64_t rows = graph_rows(im->g), dim[MAX_RANK] = {outer, rows, t->dim[0] / (outer * rows)};
+  int64_t perm[MAX_RANK] = {1, 0};
+  if (t->rank + 2 > MAX_RANK) return v;
+  for (int d = 2; d < t->rank + 2; d++)
+    perm[d] = d;
+  for (int d = 1; d < t->rank; d++)
+    dim[d + 2] = t->dim[d];
+  Builder b = {.g = im->g, .origin = {.loc = loc}, .d = im->d};
+  Value *apart = build_reshape(&b, v, t->rank + 2, dim);
+  return build_reshape(&b, build_transpose(&b, apart, perm), t->rank, t->dim);
+}
+
+Value *onnx_output(Import *im, const Onnx__ValueInfoProto *output, Value *v, BatchPlace at) {
   if (!im->o->rows_first || v->type->rank == 0) return v;
   const Loc *loc = onnx_place(im->file, im->m->arena, onnx_str(output->name));
-  int batch = batch_of[v->id];
+  if (at.dim == 0 && at.outer > 1 && v->type->dim[0] % (at.outer * graph_rows(im->g)) == 0)
+    return batch_to_front(im, v, at.outer, loc);
+  int batch = batch_dim(at);
   if (batch < 0) batch = onnx_declared_batch(im, output, v->type);
   if (batch < 0 && im->batch_moved) {
     diag_warning(im->d, loc, "no dimension of output '%s', %s, is known to be the batch",

@@ -10,6 +10,7 @@
 #include "frontend/onnx_node.h"
 #include "frontend/onnx_read.h"
 #include "frontend/onnx_weights.h"
+#include "ir/batch_dim.h"
 
 // What a name of the model stands for.
 typedef struct Binding {
@@ -94,10 +95,10 @@ bool onnx_inputs(Import *im, OnnxInput *inputs, int *n_inputs);
 int onnx_declared_batch(const Import *im, const Onnx__ValueInfoProto *output, const Type *type);
 
 // onnx_rows.c, of OnnxOptions.rows_first: the value of a new parameter with the dimensions in the
-// model's order; and an output's value with the batch in dimension 0, given the dimension of every
-// value, by id, that is the batch, or -1.
+// model's order; and an output's value with the batch in dimension 0, given its place in the value
+// as the model has it.
 Value *onnx_input(Import *im, const OnnxInput *input);
-Value *onnx_output(Import *im, const Onnx__ValueInfoProto *output, Value *v, const int *batch_of);
+Value *onnx_output(Import *im, const Onnx__ValueInfoProto *output, Value *v, BatchPlace batch_at);
 
 // onnx_constant_weights.c: weights that stand in Constant nodes of the model's graph.
 void onnx_find_constant_weights(Import *im);

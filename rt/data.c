@@ -116,16 +116,24 @@ static bool same_shape(const NnrtTensor *t, const Npy *a) {
   return same;
 }
 
+// How to make labels of a file that has other numbers, or "".
+static const char *labels_hint(const NnrtTensor *t, const Npy *a) {
+  bool classes = strcmp(t->name, "labels") == 0 && t->dtype == NNRT_i64;
+  if (!classes || a->rank != t->rank + 1) return "";
+  if (a->dim[a->rank - 1] == 1)
+    return "\nhint: labels have no dimension for the classes: take it away with numpy's squeeze";
+  return "\nhint: labels are numbers of classes: numpy's argmax makes them of one-hot rows";
+}
+
 static bool check_rows(const Source *s, Shard *shard, const char *flag, Why *w) {
   const NnrtTensor *t = s->input;
   const Npy *a = &shard->npy;
   bool batched = s->each > 0;
   int64_t rows = batched ? rows_of_file(t, s->each, a) : 0;
   if (a->dtype != t->dtype && !converts(t, a->dtype))
-    return why(w,
-               "--%s %s=%s: the input's type is %s, the file's %s\n"
-               "hint: convert it with numpy's astype",
-               flag, t->name, shard->path, nnrt_dtype_name(t->dtype), nnrt_dtype_name(a->dtype));
+    return why(w, "--%s %s=%s: the input's type is %s, the file's %s%s", flag, t->name, shard->path,
+               nnrt_dtype_name(t->dtype), nnrt_dtype_name(a->dtype),
+               *labels_hint(t, a) ? labels_hint(t, a) : "\nhint: convert it with numpy's astype");
   if (rows < 0 && s->each > 1)
     return why(w,
                "--%s %s=%s: the input is %s, the file %s; a row of data has %lld of its first "
@@ -134,9 +142,9 @@ static bool check_rows(const Source *s, Shard *shard, const char *flag, Why *w) 
                nnrt_shape_text(a->dtype, a->dim, a->rank).at, (long long)s->each,
                (long long)s->each, (long long)s->each);
   if (rows < 0 || (!batched && !same_shape(t, a)))
-    return why(w, "--%s %s=%s: the input is %s, the file %s%s", flag, t->name, shard->path,
+    return why(w, "--%s %s=%s: the input is %s, the file %s%s%s", flag, t->name, shard->path,
                nnrt_tensor_text(t).at, nnrt_shape_text(a->dtype, a->dim, a->rank).at,
-               batched ? "; all but the first dimension must be equal" : "");
+               batched ? "; all but the first dimension must be equal" : "", labels_hint(t, a));
   shard->row_bytes = nnrt_dtype_size(a->dtype) * (batched ? s->each : 1);
   for (int i = batched ? 1 : 0; i < t->rank; i++)
     shard->row_bytes *= t->dim[i];

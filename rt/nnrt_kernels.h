@@ -121,12 +121,14 @@ int nnrt_cumsum_i64(int64_t *y, const int64_t *x, int64_t rank, const int64_t *s
 #define NNRT_BY_SIZE(declare) declare(b1) declare(b2) declare(b4) declare(b8)
 
 // Lookup.  y (before axis, index shape, after axis) = x[…, at, …]; the first `batch` dimensions, 0
-// or `axis`, are shared by x and the indices, of `width` bytes, from -all to all - 1.  Of these
-// rows x has those that begin with number `from`; of others y gets zeros.
+// or `axis`, are shared by x and the indices, of `width` bytes, from -all, or from 0 in an
+// `embedding`, to all - 1.  Of these rows x has those that begin with number `from`; of others y
+// gets zeros.
 #define NNRT_GATHER(size)                                                                          \
   int nnrt_gather_##size(void *y, const void *x, const void *at, int64_t x_rank,                   \
                          const int64_t *x_shape, int64_t at_rank, const int64_t *at_shape,         \
-                         int64_t width, int64_t axis, int64_t batch, int64_t from, int64_t all);
+                         int64_t width, int64_t axis, int64_t batch, bool embedding, int64_t from, \
+                         int64_t all);
 NNRT_BY_SIZE(NNRT_GATHER)
 #undef NNRT_GATHER
 // Shape

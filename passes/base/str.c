@@ -127,3 +127,7 @@ const char *str_take_word(Arena *a, const char **io_at, const char *ends) {
   *io_at = at;
   return quoted ? NULL : str_copy_n(a, b.at, kept);
 }
+
+const char *str_did_you_mean(Arena *a, const char *name) {
+  return name ? str_format(a, "; did you mean %s?", name) : "";
+}

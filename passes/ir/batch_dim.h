@@ -4,7 +4,7 @@
 //     x [n,T,5]                        batch 0
 //     h [T,n,3] = …                    batch 1
 //     f [n*T,3] = reshape x w          batch 0, its major factor
-//     y [T*n,3] = reshape h            none
+//     y [T*n,3] = reshape h            batch 0, its minor factor: T others stand before it
 //
 // A letter that must not be split carries the batch all the same: stages/rows.h, which asks where
 // rows can be split, leaves those out.
@@ -16,7 +16,14 @@
 
 bool value_has_rows(const Value *v); // an input of rows of data
 int64_t graph_rows(const Graph *g);  // of the first input that has rows; 1 if none has
-// By value id the dimension whose major factor is the batch, or -1.
-const int *batch_dims(const Graph *g, Arena *a);
+// The dimension that the batch is a factor of, or -1, and the product of the factors before it.
+typedef struct BatchPlace {
+  int dim;
+  int64_t outer;
+} BatchPlace;
+
+const BatchPlace *batch_places(const Graph *g, Arena *a); // by value id
+// The dimension if the batch is its major factor, or -1.
+int batch_dim(BatchPlace p);
 
 #endif

@@ -47,13 +47,21 @@
 // No label is this: nothing is ignored.
 static const int64_t no_label = INT64_MIN;
 
+// A loss of classes.
+typedef struct Classified {
+  const Value *labels;
+  int64_t n; // classes
+  const char *output;
+} Classified;
+
 typedef struct LossPass {
   Graph *g;
   Builder b;
   Arena *scratch;
   Diag *d;
   const LossSpec *spec;
-  const int *batch; // of the model's values: see batch_dims
+  const BatchPlace *batch;    // of the model's values
+  Vec(Classified) classified; // so far
 } LossPass;
 
 typedef Value *LossFn(LossPass *p, Value *x);
@@ -216,6 +224,21 @@ static Value *mean_of_rows(LossPass *p, OpKind kind, Classes *c, double n) {
   return build_binary(b, OP_div, sum, build_sum(b, counts));
 }
 
+// Outputs of different classes have labels of their own, most likely.
+static void warn_of_shared_labels(LossPass *p, const Value *labels, int64_t n) {
+  for (int i = 0; i < p->classified.n; i++) {
+    const Classified *other = &p->classified.at[i];
+    if (other->labels != labels || other->n == n) continue;
+    diag_warning(p->d, p->b.origin.loc,
+                 "loss '%s': '%s', of %lld classes, and '%s', of %lld, have the same input '%s'",
+                 p->spec->text, other->output, (long long)other->n, p->spec->output, (long long)n,
+                 labels->label);
+    diag_hint(p->d, "give one of them labels of its own with labels=NAME");
+    return;
+  }
+  vec_push(p->scratch, &p->classified, (Classified){labels, n, p->spec->output});
+}
+
 static Value *labelled(LossPass *p, OpKind kind, Value *x) {
   int rank = x->type->rank;
   int64_t axis = p->spec->has_axis ? p->spec->axis : -1, perm[MAX_RANK], dim[MAX_RANK];
@@ -233,10 +256,12 @@ static Value *labelled(LossPass *p, OpKind kind, Value *x) {
   perm[rank - 1] = axis;
   Classes c = {.ignore = p->spec->has_ignore ? p->spec->ignore_index : no_label};
   c.x = build_transpose(&p->b, x, perm);
-  int batch = p->batch[x->id];
+  int batch = batch_dim(p->batch[x->id]);
   batch = batch == axis ? -1 : batch - (batch > axis);
   c.labels = find_input(p, "labels", DT_i64, rank - 1, dim, batch);
-  return c.labels ? mean_of_rows(p, kind, &c, (double)type_count(c.labels->type)) : NULL;
+  if (!c.labels) return NULL;
+  warn_of_shared_labels(p, c.labels, x->type->dim[axis]);
+  return mean_of_rows(p, kind, &c, (double)type_count(c.labels->type));
 }
 
 static Value *cross_entropy(LossPass *p, Value *x) {
@@ -310,7 +335,8 @@ static Value *next_token(LossPass *p, Value *x) {
 // -- Losses of numbers -------------------------------------------------------------------------
 
 static Value *add_target(LossPass *p, const Value *x) {
-  return find_input(p, "target", x->type->dtype, x->type->rank, x->type->dim, p->batch[x->id]);
+  return find_input(p, "target", x->type->dtype, x->type->rank, x->type->dim,
+                    batch_dim(p->batch[x->id]));
 }
 
 static Value *difference(LossPass *p, Value *x) {
@@ -401,7 +427,7 @@ static Value *build_loss(LossPass *p, const char *text) {
 bool pass_loss(Module *m, const PassOptions *o, Diag *d) {
   Graph *g = m->graphs;
   LossPass p = {.g = g, .scratch = opt_scratch(o), .d = d};
-  p.batch = batch_dims(g, p.scratch);
+  p.batch = batch_places(g, p.scratch);
   p.b = (Builder){.g = g, .d = d};
   if (!g->entry) return diag_error(d, NULL, "'@%s' is no entry, so it has no loss", g->name);
   Value *loss = build_loss(&p, opt_str(o, "spec"));

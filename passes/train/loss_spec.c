@@ -127,8 +127,7 @@ static bool fail_unknown(const Parser *p, const char *word) {
   NnrtNearest near = {0};
   for (int i = 0; i < N_LOSSES; i++)
     nnrt_nearest(&near, word, strlen(word), rows[i].name);
-  diag_error(p->d, NULL, "loss '%s' is unknown%s%s%s", word, near.name ? "; did you mean " : "",
-             near.name ? near.name : "", near.name ? "?" : "");
+  diag_error(p->d, NULL, "loss '%s' is unknown%s", word, str_did_you_mean(p->a, near.name));
   diag_hint(p->d, "there are OUTPUT, %s, and sums such as a+0.3*b", loss_usage(p->a, ", "));
   return false;
 }
@@ -152,6 +151,7 @@ static bool take_loss(Parser *p, LossSpec *s) {
     return fail(p, NULL, "a factor is not finite");
   skip_spaces(p);
   bool quoted = *p->at == '"';
+  bool negative = *p->at == '-';
   const char *word = take_word(p, "(+*");
   if (!word) return fail(p, NULL, "a quote is not closed");
   for (int i = 0; i < N_LOSSES && !quoted; i++) {
@@ -161,6 +161,16 @@ static bool take_loss(Parser *p, LossSpec *s) {
     if (!graph_find_output(p->g, word)) return fail(p, &rows[i], "an output is missing");
   }
   skip_spaces(p);
+  if (*p->at == '(' && negative) {
+    fail(p, NULL, "a loss cannot begin with '-'");
+    diag_hint(p->d, "a factor makes it negative: -1*%s(…", word + 1);
+    return false;
+  }
+  if (*p->at == '(' && !*word) {
+    fail(p, NULL, "a loss is missing before a parenthesis");
+    diag_hint(p->d, "parentheses are for the outputs of a loss, as in 0.5*mse(a)+0.5*mse(b)");
+    return false;
+  }
   if (*p->at == '(') return fail_unknown(p, word);
   if (!*word && !quoted) return fail(p, NULL, "a loss is missing");
   s->kind = LOSS_output;
@@ -183,6 +193,7 @@ bool loss_spec_parse(LossSpecs *out, const char *text, Graph *g, Arena *a, Diag 
   if (is_output || !*p.at) return true;
   fail(&p, NULL, str_format(a, "there is '%s' too much", p.at));
   if (*p.at == '*') diag_hint(d, "a factor stands before its loss, as in 0.3*mse(y)");
+  if (*p.at == '/') diag_hint(d, "a loss is divided by a factor: 0.5*a");
   if (*p.at == '-') diag_hint(d, "a loss is subtracted by a factor: a+-1*b");
   return false;
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "ir/build.h"
+#include "rt/nearest.h"
 
 typedef struct Setting {
   const char *key;
@@ -247,12 +248,15 @@ bool optimizer_parse(const char *text, const char *said, OptimizerSpec *out, Are
   Reading r = {.said = said ? said : str_format(a, "optimizer '%s'", text), .arena = a, .d = d};
   size_t n = strcspn(text, ":");
   StrBuf names = {.arena = a};
+  NnrtNearest near = {0};
   for (int i = 0; i < N_ENTRIES; i++) {
+    nnrt_nearest(&near, text, n, table[i].name);
     strbuf_addf(&names, "%s%s", i ? ", " : "", table[i].name);
     if (strlen(table[i].name) == n && !strncmp(table[i].name, text, n)) r.entry = &table[i];
   }
   if (!r.entry) {
-    diag_error(d, NULL, "there is no optimizer '%.*s'", (int)n, text);
+    diag_error(d, NULL, "there is no optimizer '%.*s'%s", (int)n, text,
+               str_did_you_mean(a, near.name));
     diag_hint(d, "there are %s", names.at);
     return false;
   }

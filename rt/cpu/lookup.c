@@ -11,6 +11,7 @@
 typedef struct Indices {
   const void *at; // `count` of `width` bytes
   int64_t width, count, from, all;
+  int64_t low; // the least index
   int64_t n;   // rows of a table
   int64_t per; // indices into a table of n rows; 0: all of them
 } Indices;
@@ -18,7 +19,7 @@ typedef struct Indices {
 // With a batch the outer tables become one.
 static Indices indices_of(const void *at, int64_t count, int64_t width, int64_t batch, int64_t from,
                           int64_t all, Axis *io_axis) {
-  Indices x = {at, width, count, from, all, io_axis->n, 0};
+  Indices x = {at, width, count, from, all, -all, io_axis->n, 0};
   if (batch == 0) return x;
   x.per = io_axis->outer > 0 ? count / io_axis->outer : 0;
   io_axis->n *= io_axis->outer;
@@ -29,8 +30,7 @@ static Indices indices_of(const void *at, int64_t count, int64_t width, int64_t 
 static int check_indices(const Indices *x) {
   for (int64_t i = 0; i < x->count; i++) {
     int64_t index = index_at(x->at, x->width, i);
-    if (index < -x->all || index >= x->all)
-      return nnrt_found(FOUND_index, index, i, -x->all, x->all);
+    if (index < x->low || index >= x->all) return nnrt_found(FOUND_index, index, i, x->low, x->all);
   }
   return NNRT_OK;
 }
@@ -52,9 +52,11 @@ typedef uint64_t __attribute__((may_alias)) b8;
 #define GATHER(size)                                                                               \
   int nnrt_gather_##size(void *y, const void *x, const void *at, int64_t x_rank,                   \
                          const int64_t *x_shape, int64_t at_rank, const int64_t *at_shape,         \
-                         int64_t width, int64_t axis, int64_t batch, int64_t from, int64_t all) {  \
+                         int64_t width, int64_t axis, int64_t batch, bool embedding, int64_t from, \
+                         int64_t all) {                                                            \
     Axis a = axis_of(x_rank, x_shape, axis);                                                       \
     Indices indices = indices_of(at, product(at_shape, at_rank), width, batch, from, all, &a);     \
+    if (embedding) indices.low = 0;                                                                \
     int code = check_indices(&indices);                                                            \
     if (code) return code;                                                                         \
     size##_rows(y, x, &indices, a, threads_for(a.outer *indices.count *a.inner));                  \

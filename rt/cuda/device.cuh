@@ -212,9 +212,10 @@ static __device__ inline bool find_first(Finder f) {
 static __device__ inline void find_label(Finder f, int64_t label, int64_t row, int64_t classes) {
   if (find_first(f)) *f.finding = {NNRT_INDEX, f.op, FOUND_label, label, f.row + row, 0, classes};
 }
-// Index number `number` that is not in -n .. n - 1.
-static __device__ inline void find_index(Finder f, int64_t index, int64_t number, int64_t n) {
-  if (find_first(f)) *f.finding = {NNRT_INDEX, f.op, FOUND_index, index, number, -n, n};
+// Index number `number` that is not in low .. n - 1.
+static __device__ inline void find_index(Finder f, int64_t index, int64_t number, int64_t low,
+                                         int64_t n) {
+  if (find_first(f)) *f.finding = {NNRT_INDEX, f.op, FOUND_index, index, number, low, n};
 }
 
 // -- The interface: M(suffix, type in the interface, type in kernels) for each floating-point type

@@ -30,13 +30,14 @@
 struct Indices {
   const void *at; // of `width` bytes each
   int64_t width, n, from, all;
+  int64_t low; // the least index
   int64_t per; // indices into a table of n rows; 0: all of them
 };
 
 // With a batch the outer tables become one.
 static Indices indices_of(const void *at, int64_t count, int64_t width, int64_t batch, int64_t from,
                           int64_t all, Axis *io_axis) {
-  Indices x = {at, width, io_axis->n, from, all, 0};
+  Indices x = {at, width, io_axis->n, from, all, -all, 0};
   if (batch == 0) return x;
   x.per = io_axis->outer > 0 ? count / io_axis->outer : 0;
   io_axis->n *= io_axis->outer;
@@ -49,7 +50,7 @@ static Indices indices_of(const void *at, int64_t count, int64_t width, int64_t 
 enum { NO_ROW = -1, ELSEWHERE = -2 };
 static __device__ inline int64_t row_of_index(Indices x, int64_t i) {
   int64_t index = index_at(x.at, x.width, i);
-  if (index < -x.all || index >= x.all) return NO_ROW;
+  if (index < x.low || index >= x.all) return NO_ROW;
   int64_t row = (index < 0 ? index + x.all : index) - x.from;
   if (row < 0 || row >= x.n) return ELSEWHERE;
   return x.per ? i / x.per * x.n + row : row;
@@ -68,16 +69,17 @@ static __global__ void gather_rows(T *y, const T *x, Indices at, int64_t rows, D
     else if (from == ELSEWHERE)
       y[i] = T();
     else if (column == 0)
-      find_index(f, index_at(at.at, at.width, number), number, at.all);
+      find_index(f, index_at(at.at, at.width, number), number, at.low, at.all);
   }
 }
 
 static int gather(void *y, const void *x, const void *at, int64_t size, int64_t x_rank,
                   const int64_t *x_shape, int64_t at_rank, const int64_t *at_shape, int64_t width,
-                  int64_t axis, int64_t batch, int64_t from, int64_t whole) {
+                  int64_t axis, int64_t batch, bool embedding, int64_t from, int64_t whole) {
   Axis a = axis_of(x_rank, x_shape, axis);
   int64_t count = product(at_shape, at_rank);
   Indices indices = indices_of(at, count, width, batch, from, whole, &a);
+  if (embedding) indices.low = 0;
   int64_t all = a.outer * count * a.inner;
   if (all == 0) return NNRT_OK;
   int64_t wide = width_of(address(y) | address(x) | (uint64_t)(a.inner * size));
@@ -96,9 +98,10 @@ static int gather(void *y, const void *x, const void *at, int64_t size, int64_t 
 #define GATHER(size, T)                                                                            \
   int nnrt_gather_##size(void *y, const void *x, const void *at, int64_t x_rank,                   \
                          const int64_t *x_shape, int64_t at_rank, const int64_t *at_shape,         \
-                         int64_t width, int64_t axis, int64_t batch, int64_t from, int64_t all) {  \
+                         int64_t width, int64_t axis, int64_t batch, bool embedding, int64_t from, \
+                         int64_t all) {                                                            \
     return gather(y, x, at, sizeof(T), x_rank, x_shape, at_rank, at_shape, width, axis, batch,     \
-                  from, all);                                                                      \
+                  embedding, from, all);                                                           \
   }
 FOR_SIZES(GATHER)
 
@@ -200,7 +203,7 @@ static __global__ void make_keys(uint32_t *keys, uint32_t *places, Indices at, i
                                  int count, Finder f) {
   for (int64_t i = first_thread(); i < count; i += all_threads()) {
     int64_t row = row_of_index(at, i);
-    if (row == NO_ROW) find_index(f, index_at(at.at, at.width, i), i, at.all);
+    if (row == NO_ROW) find_index(f, index_at(at.at, at.width, i), i, at.low, at.all);
     keys[i] = (uint32_t)(row < 0 ? rows : row);
     places[i] = (uint32_t)i;
   }

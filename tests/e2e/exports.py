@@ -18,11 +18,11 @@ OPTIMIZER = {"sgd": ["--optimizer", "sgd:momentum=0.9", "--lr", "0.1"],
 MODELS = ["norms.dynamo", "norms.torchscript", "norms.helper", "padded.dynamo", "padded.helper", "ties.dynamo",
           "ties.helper", "picked.dynamo", "picked.torchscript", "picked.helper", "rolled.dynamo",
           "rolled.torchscript", "rolled.helper", "second.helper", "frozen.helper", "frozen.script", "stops.helper",
-          "stops.script"]
+          "stops.script", "flat.helper", "flat.torchscript"]
 INPUTS = {"norms": ["x"], "padded": ["ids"], "ties": ["x"], "picked": ["ids"], "rolled": ["ids"], "second": ["x", "table"],
-          "frozen": ["x"], "stops": ["x"]}
-BATCH_DIM = {"second": ["--batch-dim", "batch"]}  # it is not the first
-CUT = {"picked.dynamo": ["--micro-batches", 2], "picked.helper": ["--micro-batches", 2]}  # no row reads another
+          "frozen": ["x"], "stops": ["x"], "flat": ["x", "table"]}
+BATCH_DIM = dict.fromkeys(["second", "flat"], ["--batch-dim", "batch"])  # it is not the first
+CUT = dict.fromkeys(["flat.helper", "picked.dynamo", "picked.helper"], ["--micro-batches", 2])  # no row reads another
 LIMIT = 1e-5
 
 

@@ -220,7 +220,7 @@ def told():
                node("Add", "e p", "a", "/a"), node("Mul", "a onnx::Mul_7", "b", "/b"), node("Add", "b bias", "c", "/c"), node("Mul", "c table", "y", "/y")],
               [value("ids", [3], I64)], "y",
               [weight("embed", 5, 2), weight("plain", 5, 2), weight("onnx::Mul_7", 2), weight("bias", 2), weight("table", 2)])
-    for name, kind in (("embed", "PARAMETER padding_idx=4"), ("plain", "PARAMETER"), ("onnx::Mul_7", "CONSTANT"),
+    for name, kind in (("embed", "PARAMETER embedding padding_idx=4"), ("plain", "PARAMETER"), ("onnx::Mul_7", "CONSTANT"),
                        ("bias", "FROZEN"), ("table", "BUFFER")):
         m.metadata_props.add(key=f"nnaot.weight/{name}", value=kind)
     return m

@@ -14,7 +14,7 @@ static __global__ void rows_of(float *g, const float *x, const int64_t *labels, 
     for (int j = 0; j < N + 3; j++)
       g[j] = zeros[j];
   for (int64_t i = 0; i < rows; i++) {
-    if (labels[i] < -100 || labels[i] > 99) find_index(f, labels[i], i, 100);
+    if (labels[i] < -100 || labels[i] > 99) find_index(f, labels[i], i, -100, 100);
     float e = labels[i] < -100 ? NAN : b[0] - (float)labels[i];
     for (int j = 0; j < N; j++)
       e += x[i * N + j] * w[j];

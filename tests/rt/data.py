@@ -61,6 +61,13 @@ with folder_with_data():
         npy("bad.npy", **how)
         refused(what, said, "line1", "--input", "x=bad.npy", "--input", "labels=y.npy")
 
+    npy("column.npy", y, (100, 1), "<i8")
+    refused("labels in a column", "take it away with numpy's squeeze", "line1", "--input", "x=x.npy", "--input",
+            "labels=column.npy")
+    npy("one_hot.npy", x, (100, 5))
+    refused("labels as one-hot rows", "numpy's argmax makes them of one-hot rows", "line1", "--input", "x=x.npy", "--input",
+            "labels=one_hot.npy")
+
     bad("Fortran order", "Fortran order", values=x, shape=(100, 5), fortran=True)
     bad("i32 for f32", "the input's type is f32, the file's i32", values=[0] * 500, shape=(100, 5), descr="<i4")
     bad("a dimension too few", "the input is f32[16,5], the file f32[500]", values=x, shape=(500,))

@@ -92,7 +92,8 @@ def silence():
 def place():
     """FILE:LINE of the module's own call, or None if PyTorch itself is what warns."""
     torch_folder = os.path.dirname(torch.__file__)
-    passed = (os.path.dirname(__file__), warnings.__file__, *(os.path.join(torch_folder, file) for file in ("_tensor.py", "overrides.py")))
+    of_tensors = (os.path.join(torch_folder, file) for file in ("_tensor.py", "overrides.py"))
+    passed = (os.path.dirname(__file__), warnings.__file__, *of_tensors)
     frame = sys._getframe(1)
     while frame and frame.f_code.co_filename.startswith(passed):
         frame = frame.f_back

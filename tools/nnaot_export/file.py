@@ -7,6 +7,7 @@ from onnx import numpy_helper
 from .exporters import DETACHED
 
 CALL = "pkg.torch.onnx.fx_node"  # metadata of a node, as torch.export's files have it
+DETACH = "%detach : call_function[target=torch.ops.aten.detach.default](args = (), kwargs = {})"
 
 INPUT = "nnaot_input_"
 
@@ -26,7 +27,7 @@ def finish(module, path, inputs, outputs, buffers, exporter):
         for attribute in node.attribute:
             if attribute.name == DETACHED:
                 node.attribute.remove(attribute)
-                node.metadata_props.add(key=CALL, value="%detach : call_function[target=torch.ops.aten.detach.default](args = (), kwargs = {})")
+                node.metadata_props.add(key=CALL, value=DETACH)
                 break
     for tensor in graph.initializer:
         held = buffers.get(tensor.name)
@@ -102,9 +103,10 @@ def rename(graph, new):
 def weight_kinds(module, names, exporter):
     """Of all initializers in a file of TorchScript, which has none; else of parameters that are not trained."""
     parameters, buffers = dict(module.named_parameters(remove_duplicate=False)), dict(module.named_buffers())
-    padding = {}
+    padding, looked_up = {}, set()
     for prefix, part in module.named_modules(remove_duplicate=False):
         if isinstance(part, torch.nn.Embedding):
+            looked_up.add(id(part.weight))
             padding.setdefault(f"{prefix}.weight" if prefix else "weight", part.padding_idx)
     shared = {}  # of tables that several modules hold: only a padding row that all have
     for name, row in padding.items():
@@ -117,6 +119,7 @@ def weight_kinds(module, names, exporter):
             rows = shared.get(id(p), {None}) if p is not None else {None}
             row = next(iter(rows)) if len(rows) == 1 else None
             kind = "PARAMETER" if p is not None else "BUFFER" if name in buffers else "CONSTANT"
+            kind += " embedding" if id(p) in looked_up else ""
             yield name, kind if row is None else f"{kind} padding_idx={row}"
 
 

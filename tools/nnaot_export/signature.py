@@ -119,7 +119,8 @@ def results(out, name=""):
     elif torch.is_tensor(out):
         return [(name or "output", out)]
     else:
-        raise ExportError(f"{f'output {name!r}' if name else 'what forward() returns'} is no tensor, but of type {type(out).__name__}")
+        result = f"the output '{name}'" if name else "what forward() returns"
+        raise ExportError(f"{result} is no tensor, but of type {type(out).__name__}")
     return [result for key, v in parts for result in results(v, key)]
 
 

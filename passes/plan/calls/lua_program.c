@@ -7,6 +7,7 @@
 #include "lua/lua_steady.h"
 #include "lua_graph.h"
 #include "plan/plan_texts.h"
+#include "rt/nearest.h"
 
 enum { MAX_DEPTH = 8 }; // of programs that apply programs
 
@@ -321,7 +322,11 @@ bool plan_known(const char *name, Arena *a, Diag *d) {
               plan_names(a));
     return false;
   }
-  diag_error(d, NULL, "there is no plan '%s'", name);
+  NnrtNearest near = {0};
+  nnrt_nearest(&near, name, strlen(name), "auto");
+  for (int i = 0; i < n_plan_texts; i++)
+    nnrt_nearest(&near, name, strlen(name), plan_texts[i].name);
+  diag_error(d, NULL, "there is no plan '%s'%s", name, str_did_you_mean(a, near.name));
   diag_hint(d,
             "the plans are: auto, %s, or a program in a file that ends in .lua, "
             "as --emit plan -o FILE.lua writes",

@@ -116,6 +116,13 @@ class Second(nn.Module):
         return self.head(h + self.attention(h, h, h, need_weights=False)[0])
 
 
+class Flat(Second):
+    """Logits that the module flattens with the batch second, [T*n,C]."""
+
+    def forward(self, x, table):
+        return super().forward(x, table).flatten(0, 1)
+
+
 class Frozen(nn.Module):
     """Statistics of one normalization are frozen, as by norm.eval(), and outputs are a dict that holds a tuple."""
 
@@ -148,7 +155,7 @@ class Stops(nn.Module):
 
 def inputs_of(name):
     rng = np.random.default_rng(3)
-    if name == "second":
+    if name in ("second", "flat"):
         return {"x": rng.standard_normal((4 * BATCH, 5, 3)).astype(np.float32), "labels": rng.integers(0, 5, (4 * BATCH, 5)),
                 "table": rng.standard_normal((5, 1, 8)).astype(np.float32)}
     if name in ("frozen", "stops"):
@@ -167,10 +174,11 @@ def inputs_of(name):
     return {"ids": ids, "labels": rng.integers(0, 11, (4 * BATCH, 5))}
 
 
-MODULES = {"norms": Norms, "padded": Padded, "ties": Ties, "picked": Picked, "rolled": Rolled, "second": Second,
+MODULES = {"norms": Norms, "padded": Padded, "ties": Ties, "picked": Picked, "rolled": Rolled, "second": Second, "flat": Flat,
            "frozen": Frozen, "stops": Stops}
 
-EXPORTERS = {"ties": ("dynamo", "helper"), "second": ("helper",), "frozen": ("helper", "script"), "stops": ("helper", "script")}
+EXPORTERS = {"ties": ("dynamo", "helper"), "second": ("helper",), "flat": ("helper", "torchscript"), "frozen": ("helper", "script"),
+             "stops": ("helper", "script")}
 
 
 def module(name):
@@ -183,7 +191,7 @@ def module(name):
 
 def export(name, exporter, x, tables):
     key, path = ("ids" if name in ("padded", "picked", "rolled") else "x"), str(HERE / f"{name}.{exporter}.onnx")
-    if name == "second":
+    if name in ("second", "flat") and exporter == "helper":
         nnaot_export.export(module(name), (x.transpose(0, 1), *tables), path, batch_dims={"x": 1, "table": None},
                             output_names=["y"])
     elif exporter in ("helper", "script") and name in ("frozen", "stops"):
@@ -196,6 +204,10 @@ def export(name, exporter, x, tables):
     elif exporter == "dynamo":
         torch.onnx.export(module(name), (x,), path, dynamo=True, optimize=False, external_data=False,
                           input_names=[key], output_names=["y"], dynamic_shapes=({0: torch.export.Dim("batch")},))
+    elif name == "flat":
+        torch.onnx.export(module(name), (x.transpose(0, 1), *tables), path, dynamo=False, do_constant_folding=False,
+                          training=torch.onnx.TrainingMode.TRAINING, dynamic_axes={"x": {1: "batch"}},
+                          input_names=["x", "table"], output_names=["y"])
     else:
         torch.onnx.export(module(name), (x,), path, dynamo=False, do_constant_folding=False,
                           training=torch.onnx.TrainingMode.TRAINING, dynamic_axes={key: {0: "batch"}},
@@ -211,6 +223,8 @@ def logits(name, m, x, tables):
     """[n,..,C], of rows of data."""
     if name == "second":
         return m(x.transpose(0, 1), *tables).transpose(0, 1)
+    if name == "flat":
+        return m(x.transpose(0, 1), *tables).unflatten(0, (x.shape[1], -1)).transpose(0, 1)
     return m(x)["y"] if name == "frozen" else m(x)
 
 
