@@ -1,5 +1,6 @@
 set(FRONTEND_FILES
   onnx_annotate.c
+  onnx_batch.c
   onnx_constant_weights.c
   onnx_devices.c
   onnx_follow.c

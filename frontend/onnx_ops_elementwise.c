@@ -257,8 +257,18 @@ bool import_mean(Node *n) {
   return true;
 }
 
+// The scores that a mask hides are -inf in PyTorch's attention, and in its exporter's files the
+// lowest number, with which the softmax of a row that is hidden whole is not NaN.
+static Value *hidden_score(Node *n, Value *v) {
+  const Tensor *t = node_known(n, v);
+  bool lowest = t && type_count(t->type) == 1 && dtype_class[t->type->dtype] == 'F' &&
+                tensor_f(t, 0) <= -65504; // that of f16
+  bool attention = lowest && node_from_torch(n, "aten.scaled_dot_product_attention");
+  return attention ? node_like(n, v, -INFINITY) : v;
+}
+
 bool import_where(Node *n) {
-  Value *in[] = {n->in[0], n->in[1], n->in[2]};
+  Value *in[] = {n->in[0], n->in[1], hidden_score(n, n->in[2])};
   if (node_broadcast(n, in, 3)) n->out[0] = build(n->b, OP_where, in, 3, NO_ATTRS);
   return true;
 }
@@ -302,14 +312,16 @@ static Value *step_or_seed(Node *n, const char *label) {
 }
 
 // Identity unless training: by --train-mode, or where the model says so itself (opset 12 and later;
-// before 7 by is_test=0).  The mask is what the same dropout makes of ones.
+// before 7 by is_test=0), or PyTorch, whose attention drops out whenever it has a ratio.  The mask
+// is what the same dropout makes of ones.
 bool import_dropout(Node *n) {
   Value *x = n->in[0];
   double ratio = node_float(n, "ratio", 0.5);
   const Tensor *training;
   if (!node_attr(n, "ratio") && !node_setting_float(n, 1, "ratio", 0.5, &ratio)) return false;
   if (!node_setting(n, 2, "training_mode", &training)) return false;
-  bool train = n->im->o->train_mode || (training && tensor_i(training, 0) != 0);
+  bool train = n->im->o->train_mode || (training && tensor_i(training, 0) != 0) ||
+               (!training && n->n_in == 2 && node_by_torch(n));
   if (ratio < 0 || ratio > 1) return node_fail(n, "a ratio of %g", ratio);
   Value *ones = node_wants(n, 1) ? node_like(n, x, 1) : NULL;
   if (!train || ratio == 0) {

@@ -31,10 +31,17 @@ static bool is_embedding(const Node *n, int axis) {
   return axis == 0 && !node_known(n, n->in[1]) && node_of_embedding(n, n->in[0]);
 }
 
+// Whether the gradient of a row is divided by how many indices are of it.
+static bool scales_by_frequency(const Node *n) {
+  const char *text = node_from_torch(n, "aten.embedding") ? node_torch_arg(n, 3) : NULL;
+  return text && str_equal(text, "True");
+}
+
 bool import_gather(Node *n) {
   int axis;
   int64_t row = 0;
   if (!node_axis(n, node_int(n, "axis", 0), node_rank(n, 0), &axis)) return false;
+  if (scales_by_frequency(n)) return node_fail(n, "scale_grad_by_freq is not supported");
   int n_rows = axis == 0 && node_rank(n, 0) ? read_padding(n, &row) : 0;
   n->out[0] = build(n->b, OP_gather, IN(n->in[0], n->in[1]),
                     ATTRS(a_i("axis", axis), a_list("padding", &row, n_rows),

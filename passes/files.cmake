@@ -17,6 +17,7 @@ set(PASS_FILES
   simplify/simplify_arithmetic.c
   simplify/simplify_order.c
   simplify/simplify_product.c
+  simplify/simplify_reshape.c
   simplify/simplify_shape.c
   train/autodiff.c
   train/class_weights.c

@@ -88,3 +88,18 @@ bool has_perm(const Op *op, const int64_t *perm) {
   int n = op->out[0]->type->rank;
   return n == 0 || memcmp(attr_list(op, "perm"), perm, (size_t)n * sizeof *perm) == 0;
 }
+
+Value *first_operand(const Op *op) {
+  return op->in[0].value;
+}
+
+bool same_shape(const Type *x, const Type *y) {
+  return x->rank == y->rank &&
+         (x->rank == 0 || memcmp(x->dim, y->dim, (size_t)x->rank * sizeof *x->dim) == 0);
+}
+
+Value *build_on(Builder *b, const Op *op, Value *const *in) {
+  int n;
+  op_attr_specs(op->kind, &n);
+  return build(b, op->kind, in, op->n_in, (Attrs){op->attrs, n});
+}

@@ -34,9 +34,20 @@ typedef struct SimplifyRule {
 } SimplifyRule;
 extern const SimplifyRule arithmetic_rules[], shape_rules[], product_rules[]; // end with fn NULL
 
+// The value that `op`, of one operand or more, reads first.
+Value *first_operand(const Op *op);
+// `op` of other operands, with its attributes.
+Value *build_on(Builder *b, const Op *op, Value *const *in);
+bool same_shape(const Type *x, const Type *y);
+
 // Broadcasts and transposes go below the ops that read them, reshapes and slices above:
 // simplify_order.c.
 SimplifyFn change_order;
+// Its rules for reshapes, in simplify_reshape.c: of a reshape, and of an elementwise op that reads
+// reshapes of transposes.
+SimplifyFn reshape_earlier, reshape_later;
+// The reshape that makes `v` of a transpose, which it could not go above; or NULL.
+const Op *stuck_reshape(const Value *v);
 
 // Evaluates `op` if all it reads is known; its results become constants.  True when they did.
 bool fold_constants(Builder *b, Op *op);

@@ -8,7 +8,8 @@
 //     %e = neg %d                   : f32[2,8]
 //
 // The rules are small and local: arithmetic in simplify_arithmetic.c, shapes in simplify_shape.c,
-// products of matrices in simplify_product.c, ops that change places in simplify_order.c, constants
+// products of matrices in simplify_product.c, the order of ops in simplify_order.c and
+// simplify_reshape.c, constants
 // in fold_constants.c, equal ops in merge_equal.c.  Each makes the graph smaller, or its ops
 // cheaper, or moves an op towards one end of the graph, so repeating them ends.
 //

@@ -105,7 +105,7 @@ static bool is_floating(LossPass *p, const Value *v, const char *label) {
 
 // Whether dimension 0 of labels is the batch.  `batch`: the dimension of them that was the output's
 // batch, or -1, and then equal lengths are all there is to go by.
-static bool has_rows(const LossPass *p, const Type *labels, int batch) {
+static bool labels_have_rows(const LossPass *p, const Type *labels, int batch) {
   return batch >= 0 ? batch == 0 : labels->dim[0] == graph_rows(p->g);
 }
 
@@ -124,7 +124,7 @@ static Value *find_input(LossPass *p, const char *label, DType dtype, int rank, 
     diag_hint(p->d, "give the loss's another name, as in %s=NAME", option);
     return NULL;
   }
-  bool whole = rank > 0 && !has_rows(p, t, batch);
+  bool whole = rank > 0 && !labels_have_rows(p, t, batch);
   Value *v = graph_param(p->g, label, t, ROLE_input, p->b.origin.loc);
   v->label = str_copy(m->arena, label);
   v->whole = whole;

@@ -90,7 +90,7 @@ class Smoothing(Base):
 
 
 class Average(Base):
-    by_dynamo = by_torchscript = "forward() changes buffers, average: training with the file leaves them as they are"
+    by_dynamo = by_torchscript = "forward() changes average: training with the file leaves them as they are"
 
     def __init__(self):
         super().__init__()
@@ -101,6 +101,181 @@ class Average(Base):
         with torch.no_grad():
             self.average.mul_(0.9).add_(h.mean(0), alpha=0.1)
         return self.head(h + self.average)
+
+
+class Changes(Base):
+    """Changes in place without a gradient are sums, x + (new - x).detach()."""
+
+    def forward(self, x):
+        h = self.inner(x)
+        with torch.no_grad():
+            h.clamp_(-0.3, 0.3)
+            h[h < 0] = 0.1
+        h.data.mul_(2)
+        return self.head(h)
+
+
+class ChangesPart(Base):
+    by_dynamo = by_torchscript = "a file cannot say that a part of a tensor changes without its gradient: write torch.where"
+
+    def forward(self, x):
+        h = self.inner(x)
+        with torch.no_grad():
+            h[:, :2].clamp_(-0.3, 0.3)
+        return self.head(h)
+
+
+class Forgets(Base):
+    by_dynamo = by_torchscript = "loses its history in place: write x = x.detach()"
+
+    def forward(self, x):
+        h = self.inner(x)
+        h.detach_()
+        return self.head(h)
+
+
+class Clips(Base):
+    by_dynamo = by_torchscript = "forward() changes a parameter, which training with a file cannot do"
+
+    def forward(self, x):
+        self.inner.weight.data.clamp_(-0.1, 0.1)
+        return self.head(self.inner(x))
+
+
+class Teacher(Base):
+    by_dynamo = by_torchscript = "forward() changes teacher.weight, teacher.bias: training with the file leaves them as they are"
+
+    def __init__(self):
+        super().__init__()
+        self.teacher = nn.Linear(3, 8).requires_grad_(False)
+
+    def forward(self, x):
+        with torch.no_grad():
+            for p, q in zip(self.teacher.parameters(), self.inner.parameters()):
+                p.mul_(0.9).add_(q, alpha=0.1)
+        return self.head(self.inner(x) - self.teacher(x))
+
+
+class Hooks(Base):
+    by_dynamo = by_torchscript = "hooks of gradients are not in the file: "
+
+    def __init__(self):
+        super().__init__()
+        self.inner.weight.register_hook(lambda grad: 2 * grad)
+
+    def forward(self, x):
+        h = self.inner(x)
+        h.register_hook(lambda grad: 2 * grad)
+        return self.head(h)
+
+
+class Condition(Base):
+    by_torchscript = "cannot export this module"
+
+    def forward(self, x):
+        return self.head(torch.cond(x.sum() > 0, lambda h: h * 2, lambda h: h * 3, (self.inner(x),)))
+
+
+class State(Base):
+    by_dynamo = by_torchscript = "has not been compared with the module: the module gives other results each time"
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.head(self.inner(x)) * self.calls
+
+
+class Averages(Base):
+    by_dynamo = "cannot export this module"
+    by_torchscript = "running statistics of norm are averages of all steps (momentum=None)"
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(8, momentum=None)
+
+    def forward(self, x):
+        return self.head(self.norm(self.inner(x)))
+
+
+class Frozen(Base):
+    """A normalization that its module's own train() keeps in evaluation mode."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(8)
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.norm.eval()
+        return self
+
+    def forward(self, x):
+        return self.head(self.norm(self.inner(x)))
+
+
+class Hidden(Base):
+    """Attention of which a mask hides whole rows, and that drops out."""
+    inputs = ["x", "mask"]
+
+    def example(self):
+        return torch.randn(4, 6, 3), torch.tensor([[1, 1, 1, 0, 0, 0], [0] * 6, [1] * 6, [0, 0, 1, 1, 0, 1]]).bool()
+
+    def forward(self, x, mask):
+        h = self.inner(x)[:, None]
+        return self.head(F.scaled_dot_product_attention(h, h, h, mask[:, None, None], dropout_p=0.3)[:, 0])
+
+
+class ByFrequency(Base):
+    by_dynamo = by_torchscript = "scale_grad_by_freq of table is not supported"
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(7, 3, scale_grad_by_freq=True)
+
+    def example(self):
+        return torch.randint(0, 7, (4, 2))
+
+    def forward(self, x):
+        return self.head(self.inner(self.table(x)))
+
+
+class Number(Base):
+    """A weight that is read as a number is a constant of the file."""
+    by_dynamo, by_torchscript = "cannot export this module", "the example with other weights differs from the module's"
+
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.tensor(1.5))
+
+    def forward(self, x):
+        return self.head(self.inner(x)) * float(self.gain)
+
+
+class Twice(Base):
+    """One tensor is the example of two inputs."""
+    inputs = ["a", "b"]
+
+    def example(self):
+        x = torch.randn(4, 3)
+        return x, x
+
+    def forward(self, a, b):
+        return self.head(self.inner(a)) + self.head(self.inner(b) * 2)
+
+
+class Between(Base):
+    """Dropout between layers, which torch.export loses."""
+    by_dynamo, by_torchscript = "differs from the module's", "cannot export this module"
+
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.RNN(3, 8, num_layers=2, dropout=0.5, batch_first=True)
+
+    def example(self):
+        return torch.randn(4, 6, 3)
+
+    def forward(self, x):
+        return self.head(self.rnn(x)[0])
 
 
 class Round(torch.autograd.Function):
@@ -161,7 +336,8 @@ class Wrapped(nn.DataParallel):
         return torch.randn(4, 3)
 
 
-MODULES = [Plain, Branch, Length, Rows, Smoothing, Average, OwnGradient, Names, Rest, Missing, Wrapped]
+MODULES = [Plain, Branch, Length, Rows, Smoothing, Average, Averages, Changes, ChangesPart, Forgets, Clips, Teacher, Hooks,
+           Condition, State, Number, Twice, Between, Frozen, Hidden, ByFrequency, OwnGradient, Names, Rest, Missing, Wrapped]
 
 
 def exported(module, exporter, path):

@@ -1,4 +1,5 @@
-"""What each exporter of PyTorch, and nnaot-export (`helper`; `script`: falling back to torchscript), writes of a module in training trains as the module does.
+"""A module in training trains as its files do, of each exporter of PyTorch and of nnaot-export (`helper`; `script`: by
+torchscript).
 
 exports/make.py made the models, their data, and PyTorch's numbers: 6 steps of sgd with momentum and of adamw.  Losses, and
 every parameter and buffer afterwards (its norm and its product with cos(1), cos(2), …), may differ by 1e-5.
@@ -18,9 +19,10 @@ OPTIMIZER = {"sgd": ["--optimizer", "sgd:momentum=0.9", "--lr", "0.1"],
 MODELS = ["norms.dynamo", "norms.torchscript", "norms.helper", "padded.dynamo", "padded.helper", "ties.dynamo",
           "ties.helper", "picked.dynamo", "picked.torchscript", "picked.helper", "rolled.dynamo",
           "rolled.torchscript", "rolled.helper", "second.helper", "frozen.helper", "frozen.script", "stops.helper",
-          "stops.script", "flat.helper", "flat.torchscript"]
+          "stops.script", "flat.helper", "flat.torchscript",
+          "hidden.dynamo", "hidden.torchscript", "hidden.helper"]
 INPUTS = {"norms": ["x"], "padded": ["ids"], "ties": ["x"], "picked": ["ids"], "rolled": ["ids"], "second": ["x", "table"],
-          "frozen": ["x"], "stops": ["x"], "flat": ["x", "table"]}
+          "frozen": ["x"], "stops": ["x"], "flat": ["x", "table"], "hidden": ["x", "mask"]}
 BATCH_DIM = dict.fromkeys(["second", "flat"], ["--batch-dim", "batch"])  # it is not the first
 CUT = dict.fromkeys(["flat.helper", "picked.dynamo", "picked.helper"], ["--micro-batches", 2])  # no row reads another
 LIMIT = 1e-5

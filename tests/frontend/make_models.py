@@ -200,6 +200,31 @@ def origins():
     return m
 
 
+SDPA = ("%a : [num_users=1] = call_function[target=torch.ops.aten.scaled_dot_product_attention.default]"
+        "(args = (%q, %k, %v, %mask, 0.25), kwargs = {})")
+
+
+def attention(producer="pytorch", call=SDPA):
+    """Parts of attention as PyTorch's exporter writes it: hidden scores are the lowest number, and Dropout has a ratio alone."""
+    lowest = numpy_helper.from_array(np.array(np.finfo(np.float32).min), "")
+    m = model([node("Constant", "", "zero", value=numpy_helper.from_array(np.array(0, np.float32))),
+               node("Constant", "", "low", value=lowest), node("Where", "mask zero low", "scores", "node_where"),
+               node("Softmax", "scores", "p", "node_softmax", axis=-1), node("Dropout", "p ratio", "y", "node_dropout")],
+              [value("mask", [2, 3], TensorProto.BOOL)], "y", [numpy_helper.from_array(np.array(0.25, np.float32), "ratio")])
+    m.producer_name = producer
+    for n in m.graph.node:
+        n.metadata_props.add(key="pkg.torch.onnx.fx_node", value=call)
+    return m
+
+
+def by_frequency():
+    """An nn.Embedding with scale_grad_by_freq."""
+    m = model([node("Gather", "table ids", "y", "node_embedding")], [value("ids", [3], I64)], "y", [weight("table", 5, 2)])
+    m.graph.node[0].metadata_props.add(key="pkg.torch.onnx.fx_node", value="%e : [num_users=1] = call_function[target="
+                                       "torch.ops.aten.embedding.default](args = (%w, %ids, -1, True), kwargs = {})")
+    return m
+
+
 def detached():
     """Straight-through rounding, y = h + (round(h) - h).detach(), and a gate that is computed under no_grad()."""
     m = model([node("MatMul", "x w", "h", "node_h"), node("Round", "h", "r", "node_round"), node("Sub", "r h", "s", "node_sub"),
@@ -516,6 +541,9 @@ def main():
     save("batch_norm_call_eval", batch_norm("batch_norm.default](args = (%x, %g, %b, %mean, %var, False, 0.1, 1e-05"))
     save("batch_norm_unsaid", batch_norm(twice=True))
     save("batch_norm_twice", batch_norm(twice=True, training_mode=1))
+    save("attention_sdpa", attention())
+    save("attention_other", attention("other", ""))
+    save("by_frequency", by_frequency())
     save("other_names", own_names("x", "w", "b"))
     save("batch_norm_onnx", batch_norm(producer="other", training_mode=1))
     save("external_dotdot", external("sub/../../w.bin"))

@@ -24,6 +24,7 @@ Needs torch and onnx.  `nnaot-export` is the command.
 
     signature.py   inputs and results by name
     exporters.py   the calls of PyTorch's exporters
+    checks.py      what a file cannot say of a module
     file.py        names, buffers, kinds of weights and stops of gradients in the file
     compare.py     the file and the module on the same data
 """
@@ -37,7 +38,9 @@ import warnings
 
 import torch
 
+from . import checks
 from .errors import ExportError, ExportWarning
+from .exporters import EXPORTERS, AsRecorded, reason, silence, traced_once
 from .signature import Inputs, output_names, results
 
 __all__ = ["ExportError", "ExportWarning", "export"]
@@ -63,7 +66,7 @@ def export(module, example, path, *, batch_dims=None, output_names=None, train=T
     buffers = {name: b.detach().clone() for name, b in module.named_buffers()}
     with _folder_beside(path) as folder:
         try:
-            if module.training != train:
+            if module.training != train or _own_train(module):
                 module.train(train)
             if use_cache:
                 module.config.use_cache = False
@@ -95,6 +98,11 @@ def _unwrapped(module):
             return module
 
 
+def _own_train(module):
+    """Whether a part of the module decides what train() is for it, such as a normalization that stays frozen."""
+    return any(type(part).train is not torch.nn.Module.train for part in module.modules())
+
+
 @contextlib.contextmanager
 def _folder_beside(path):
     """A temporary folder beside `path`.  A model keeps its name in it, since it holds the name of its data."""
@@ -113,48 +121,26 @@ def _folder_beside(path):
 def _run(module, inputs, buffers, given):
     """Names of the outputs, and notes of what a file cannot say."""
     try:
-        with torch.enable_grad():
-            out = inputs.call(module, inputs.tensors)
+        versions = {name: p._version for name, p in module.named_parameters() if p.requires_grad}
+        with torch.enable_grad(), AsRecorded() as recorded:
+            out = inputs.call(module, dict(zip(inputs.tensors, inputs.copies())))
+    except ExportError:
+        raise
     except Exception as e:
         raise ExportError(f"the module does not run on its example: {type(e).__name__}: {e}") from e
+    checks.refuse(module, versions)
+    buffers.update((name, recorded.changed[id(p)]) for name, p in module.named_parameters() if id(p) in recorded.changed)
     names = output_names(out, inputs.tensors, given)
     notes = [f"the output '{key}' is called '{name}': an input has its name"
              for name, (key, _) in zip(names, results(out)) if name != key and not given]
-    own = ", ".join(sorted(_own_gradients(v for _, v in results(out))))
-    if own:
-        notes.append(f"the gradients of {own} are the module's own: in the file they are those of what forward() computes")
-    updated = ", ".join(_updated(module, buffers))
-    if updated:
-        notes.append(f"forward() changes buffers, {updated}: training with the file leaves them as they are")
+    notes += checks.notes(module, [v for _, v in results(out)], recorded, buffers)
     _restore(module, buffers)
     return names, notes
 
 
-def _own_gradients(outputs):
-    """Names of the torch.autograd.Functions, but PyTorch's own, that the outputs come from."""
-    seen, left = set(), [v.grad_fn for v in outputs if v.grad_fn is not None]
-    while left:
-        node = left.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        left += [before for before, _ in node.next_functions if before is not None]
-        function = getattr(node, "_forward_cls", None)
-        if function is not None and not function.__module__.startswith("torch."):
-            yield function.__name__
-
-
-def _updated(module, buffers):
-    """Buffers that forward() has changed, but those that training with the file updates, too."""
-    statistics = {id(b) for part in module.modules() if isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
-                  for b in part.buffers(recurse=False)}
-    return [name for name, b in module.named_buffers()
-            if id(b) not in statistics and name in buffers and not torch.equal(b, buffers[name])]
-
-
 def _restore(module, buffers):
     with torch.no_grad():
-        for name, b in module.named_buffers():
+        for name, b in (*module.named_buffers(), *module.named_parameters()):
             if name in buffers:
                 b.copy_(buffers[name])
 
@@ -163,7 +149,7 @@ def _restore(module, buffers):
 
 def _export(module, inputs, path, names, opset, batch, exporters, buffers, compare, verbose):
     """The first exporter that succeeds, and notes for the user.  Its files are in a folder of its name, beside `path`."""
-    from . import exporters as by, file
+    from . import file
     large = sum(p.numel() * p.element_size() for p in module.parameters()) > LARGEST
     opset = {"opset_version": _checked(opset)} if opset else {}
     failed = []
@@ -172,17 +158,17 @@ def _export(module, inputs, path, names, opset, batch, exporters, buffers, compa
         made.parent.mkdir()
         temporary = file.temporary_names(inputs.tensors, names)
         try:
-            with contextlib.nullcontext([]) if verbose else by.silence() as warned:
-                by.EXPORTERS[exporter](module, inputs, made, temporary, batch, large, opset, verbose)
+            with contextlib.nullcontext([]) if verbose else silence() as warned:
+                EXPORTERS[exporter](module, inputs, made, temporary, batch, large, opset, verbose)
         except Exception as e:  # whatever an exporter raises: the other may do better
             if verbose:
                 traceback.print_exception(e)
-            failed.append(f"{exporter} cannot export this module: {by.reason(e)}")
+            failed.append(f"{exporter} cannot export this module: {reason(e)}")
             continue
         finally:
             _restore(module, buffers)
         file.finish(module, made, inputs.tensors, names, buffers, exporter)
-        notes, wrong = by.traced_once(warned), file.fixed_batch(made, inputs.axes, batch)
+        notes, wrong = traced_once(warned), file.fixed_batch(made, inputs.axes, batch)
         if not wrong and compare:
             wrong = _compared(module, inputs, made, exporter, buffers, notes)
         if not wrong:

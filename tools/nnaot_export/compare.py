@@ -2,8 +2,12 @@
 
 An exporter that runs the module once records a branch, len(x) or a size as they were of the example; others lose arguments of
 a function.  Such a file would train another model.  It is computed here by onnx's reference evaluator, in numpy, and by
-PyTorch where numpy would take minutes.  Neither side drops out.
+PyTorch where numpy would take minutes.  What is drawn at random, as for dropout, is the same on both sides: a number follows
+from its place alone.
 """
+
+import contextlib
+import warnings
 
 import numpy as np
 import onnx
@@ -13,8 +17,7 @@ from onnx.reference.op_run import OpRun
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-PIXELWISE = {"DeformConv", "GridSample", "Resize", "RoiAlign"}  # a loop in Python over every element
+PIXELWISE = {"DeformConv", "GridSample", "RoiAlign"}  # a loop in Python over every element
 TOLERANCE = 1e-5  # of a result's norm, beside what rounding does to the module itself
 ROUNDING = 16  # times that
 
@@ -28,22 +31,29 @@ def difference(module, path, args, axes, run, notes):
     run(args): the module's results in the order of the file's outputs."""
     model = onnx.load(path)
     ops = {node.op_type for node in nodes_of(model)}
-    if ops & RANDOM:
-        raise NotCompared(f"it draws random numbers ({', '.join(sorted(ops & RANDOM))})")
     if ops & PIXELWISE:
         raise NotCompared(f"onnx's evaluator takes minutes for {', '.join(sorted(ops & PIXELWISE))}")
     for node in nodes_of(model):
         if node.op_type == "BatchNormalization" and is_training(node):
             set_attribute(node, "training_mode", 1)
     try:
-        file = ReferenceEvaluator(model, new_ops=list(BY_TORCH))
+        file = ReferenceEvaluator(model, new_ops=list(REPLACED))
     except Exception as e:
         raise NotCompared(f"onnx's evaluator does not take it: {type(e).__name__}: {e}") from e
+    try:
+        once, again = of_run(run, args), of_run(run, args)
+    except Exception as e:
+        raise NotCompared(f"the module, with random numbers of its own: {type(e).__name__}: {first_line(e)}") from e
+    if not all(map(same, once, again)):
+        raise NotCompared("the module gives other results each time: it has a state, or random numbers of its own")
+    tolerance = max([TOLERANCE, *(2 * eps for eps in map(precision, nodes_of(model)) if eps)])
     read = [v.name for v in model.graph.input]
     names = [v.name for v in model.graph.output]
-    for data, inputs in examples(args, axes, run, notes):
+    for data, inputs in examples(module, file, args, axes, run, notes):
         try:
-            made = file.run(None, {k: array(v) for k, v in inputs.items() if k in read})
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                made = file.run(None, {k: array(v) for k, v in inputs.items() if k in read})
         except Exception as e:
             text = f"{type(e).__name__}: {first_line(e)}"
             if inputs is args:
@@ -51,15 +61,15 @@ def difference(module, path, args, axes, run, notes):
             return f"the file cannot compute {data}: {text}"
         right, rounding = of_run(run, inputs), None
         for i, (name, a, b) in enumerate(zip(names, made, right)):
-            a, text = np.asarray(a), differs(np.asarray(a), b, 0, inputs is args)
+            a, text = np.asarray(a), differs(np.asarray(a), b, tolerance, 0, inputs is args)
             if text and rounding is None:
                 rounding = of_rounding(module, run, inputs, right)
-            if text and differs(a, b, rounding[i], inputs is args):
+            if text and differs(a, b, tolerance, rounding[i], inputs is args):
                 return f"'{name}' of {data} differs from the module's {text}"
     return None
 
 
-def differs(a, b, noise, example):
+def differs(a, b, tolerance, noise, example):
     """How much, or None.  Of other data than the example, only what the module computes as finite numbers counts."""
     if a.shape != b.shape:
         return f"in shape: {list(a.shape)}, not {list(b.shape)}"
@@ -68,7 +78,7 @@ def differs(a, b, noise, example):
     if example and not np.array_equal(np.isfinite(a), finite):
         return "in which values are finite"
     apart, norm = np.linalg.norm((a - b)[finite]), np.linalg.norm(b[finite])
-    if apart <= TOLERANCE * norm + ROUNDING * noise:
+    if apart <= tolerance * norm + ROUNDING * noise:
         return None
     return f"by {apart / norm:.1e}, relative" if norm else f"by {apart:.1e}"
 
@@ -79,10 +89,13 @@ def first_line(e):
 
 # -- Data ------------------------------------------------------------------------------------
 
-def examples(args, axes, run, notes):
-    """Data that the module takes, with a text for it: the example; its rows in reverse with more of them; its values in
-    reverse, larger, and with either sign."""
+def examples(module, file, args, axes, run, notes):
+    """Data that the module takes, with a text for it: the example; the same with other weights; its rows in reverse with more
+    of them; its values in reverse, larger, and with either sign."""
     yield "the example", args
+    with other_weights(module, file):
+        if takes(run, args):
+            yield "the example with other weights", dict(args)
     rows = {k: args[k].shape[axis] for k, axis in axes.items()}
     n = next(iter(rows.values()), 0)
     for more in dict.fromkeys((1, n)) if n else ():
@@ -97,6 +110,24 @@ def examples(args, axes, run, notes):
         changed = {k: v.flip(every(v)) * (by if v.is_floating_point() else 1) for k, v in args.items() if k in rows}
         if takes(run, {**args, **changed}):
             yield "other values", {**args, **changed}
+
+
+@contextlib.contextmanager
+def other_weights(module, file):
+    """Of the module and of the file: one of them may hold numbers that were made of the weights."""
+    held = {name: p.detach().clone() for name, p in module.named_parameters()}
+    initial = dict(file.rt_inits_)
+    try:
+        for name, p in module.named_parameters():
+            if p.requires_grad:
+                p.data.mul_(1 + 0.25 * torch.from_numpy(normal(p.shape)).to(p)).add_(0.01)
+            if name in initial:
+                file.rt_inits_[name] = array(p).astype(initial[name].dtype)
+        yield
+    finally:
+        file.rt_inits_.update(initial)
+        for name, p in module.named_parameters():
+            p.data.copy_(held[name])
 
 
 def takes(run, inputs):
@@ -134,8 +165,8 @@ def of_rounding(module, run, inputs, right):
 
 
 def of_run(run, inputs):
-    with torch.no_grad(), NoDropout():
-        return [array(v) for v in run(inputs)]
+    with torch.enable_grad(), Drawn():
+        return [array(v) for v in run({name: v.clone() for name, v in inputs.items()})]
 
 
 def last_bits(v, generator):
@@ -143,6 +174,10 @@ def last_bits(v, generator):
         return v
     sign = torch.randint(-1, 2, v.shape, generator=generator).to(v)
     return v + v * sign * torch.finfo(v.dtype).eps
+
+
+def same(a, b):
+    return np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
 
 
 def distance(a, b):
@@ -155,15 +190,43 @@ def array(v):
     return v.float().numpy() if v.dtype == torch.bfloat16 else v.numpy()
 
 
-class NoDropout(TorchDispatchMode):
-    """All is kept: what is drawn for dropout is its probability, and dividing by that gives one."""
+# -- Random numbers --------------------------------------------------------------------------
+
+def uniform(shape):
+    """Of 0 to 1, spread evenly: multiples of the golden ratio."""
+    count = int(np.prod(shape, dtype=np.int64))
+    return (np.arange(1, count + 1) * 0.6180339887498949 % 1).reshape(tuple(shape)).astype(np.float32)
+
+
+def normal(shape):
+    """Mean and variance are those of a normal distribution, which is all that is wanted of it."""
+    return np.asarray(12 ** 0.5 * (uniform(shape) - 0.5), np.float32)
+
+
+class Drawn(TorchDispatchMode):
+    """PyTorch's random numbers are uniform() and normal()."""
+
+    supports_higher_order_operators = True
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func is torch.ops.aten.native_dropout.default:
-            return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)
-        if func is torch.ops.aten.bernoulli_.float:
-            return args[0].fill_(args[1] if len(args) > 1 else 0.5)
-        return func(*args, **(kwargs or {}))
+        aten, kwargs = torch.ops.aten, kwargs or {}
+        if not isinstance(func, torch._ops.OpOverload):
+            return func(*args, **kwargs)
+        x, name = args[0] if args else None, func.overloadpacket
+        if name is aten.native_dropout and args[2] is not False:
+            keep = torch.from_numpy(uniform(x.shape) < 1 - args[1]).to(x.device)
+            return x * keep / (1 - args[1]), keep
+        if name in (aten.bernoulli, aten.bernoulli_):
+            p = args[1] if len(args) > 1 else kwargs.get("p", 0.5 if name is aten.bernoulli_ else x)
+            drawn = torch.from_numpy(uniform(x.shape)).to(x.device) < (p if torch.is_tensor(p) else float(p))
+            return x.copy_(drawn) if name is aten.bernoulli_ else drawn.to(x.dtype)
+        made = func(*args, **kwargs)
+        if name in (aten.rand, aten.rand_like, aten.uniform_):
+            low, high = (*args[1:3], 0, 1)[:2] if name is aten.uniform_ and len(args) > 2 else (0, 1)
+            made.copy_(torch.from_numpy(uniform(made.shape)) * (high - low) + low)
+        if name in (aten.randn, aten.randn_like):
+            made.copy_(torch.from_numpy(normal(made.shape)))
+        return made
 
 
 # -- The file --------------------------------------------------------------------------------
@@ -180,6 +243,12 @@ def nodes_of(model):
         yield from inside(function.node)
 
 
+def precision(node):
+    """The distance of 1 from the next number of a 16-bit type that the node casts to, or None."""
+    to = next((attribute.i for attribute in node.attribute if node.op_type == "Cast" and attribute.name == "to"), None)
+    return {onnx.TensorProto.BFLOAT16: 2.0 ** -7, onnx.TensorProto.FLOAT16: 2.0 ** -10}.get(to)
+
+
 def is_training(node):
     """torch.export's file has the inference form also of model.train(), with the function in the node's metadata."""
     return any("_native_batch_norm_legit_functional" in p.value for p in node.metadata_props)
@@ -191,7 +260,7 @@ def set_attribute(node, name, value):
     node.attribute.extend([*kept, onnx.helper.make_attribute(name, value)])
 
 
-# -- Operators by PyTorch --------------------------------------------------------------------
+# -- Operators, by PyTorch or drawn ----------------------------------------------------------
 
 def tensor(v):
     return torch.from_numpy(np.ascontiguousarray(v))
@@ -200,8 +269,46 @@ def tensor(v):
 class Dropout(OpRun):
     op_domain = ""
 
-    def _run(self, x, *_, **__):
-        return (x, np.ones(x.shape, bool))[:len(self.onnx_node.output)]
+    def _run(self, x, ratio=None, training=None, seed=None, **_):
+        ratio = 0.5 if ratio is None else float(ratio)
+        keep = uniform(x.shape) < 1 - ratio if training is not None and training else np.ones(x.shape, bool)
+        y = x * keep / (1 - ratio) if training is not None and training else x
+        return (y.astype(x.dtype), keep)[:len(self.onnx_node.output)]
+
+
+class RandomUniformLike(OpRun):
+    op_domain = ""
+
+    def _run(self, x, high=1.0, low=0.0, **_):
+        return ((uniform(x.shape) * (high - low) + low).astype(x.dtype),)
+
+
+class RandomNormalLike(OpRun):
+    op_domain = ""
+
+    def _run(self, x, mean=0.0, scale=1.0, **_):
+        return ((normal(x.shape) * scale + mean).astype(x.dtype),)
+
+
+class RandomUniform(OpRun):
+    op_domain = ""
+
+    def _run(self, high=1.0, low=0.0, shape=(), **_):
+        return ((uniform(shape) * (high - low) + low).astype(np.float32),)
+
+
+class RandomNormal(OpRun):
+    op_domain = ""
+
+    def _run(self, mean=0.0, scale=1.0, shape=(), **_):
+        return ((normal(shape) * scale + mean).astype(np.float32),)
+
+
+class Bernoulli(OpRun):
+    op_domain = ""
+
+    def _run(self, p, **_):
+        return ((uniform(p.shape) < p).astype(p.dtype),)
 
 
 class BatchNormalization(OpRun):
@@ -239,6 +346,51 @@ class MaxPool(OpRun):
         return (y(F.pad(x, around, value=-torch.inf), kernel_shape, strides, 0, dilations).numpy(),)
 
 
+class GatherElements(OpRun):
+    op_domain = ""
+
+    def _run(self, x, indices, axis=0, **_):
+        axis %= x.ndim
+        part = tuple(slice(None) if i == axis else slice(n) for i, n in enumerate(indices.shape))
+        return (np.take_along_axis(x[part], np.where(indices < 0, indices + x.shape[axis], indices), axis),)
+
+
+class LogSoftmax(OpRun):
+    op_domain = ""
+
+    def _run(self, x, axis=-1, **_):
+        return (F.log_softmax(tensor(x), axis).numpy(),)
+
+
+class SoftmaxCrossEntropyLoss(OpRun):
+    op_domain = ""
+
+    def _run(self, x, labels, weight=None, ignore_index=None, reduction="mean", **_):
+        x, weight = tensor(x), None if weight is None else tensor(weight)
+        reduction = reduction.decode() if isinstance(reduction, bytes) else reduction
+        loss = F.cross_entropy(x, tensor(labels), weight, ignore_index=-2 ** 62 if ignore_index is None else ignore_index,
+                               reduction=reduction)
+        return (loss.numpy(), F.log_softmax(x, 1).numpy())[:len(self.onnx_node.output)]
+
+
+class Resize(OpRun):
+    op_domain = ""
+
+    def _run(self, x, roi=None, scales=None, sizes=None, mode="nearest", coordinate_transformation_mode="half_pixel",
+             nearest_mode="round_prefer_floor", cubic_coeff_a=-0.75, antialias=0, axes=None, **_):
+        how = coordinate_transformation_mode
+        of_torch = (mode == "nearest" and how == "asymmetric" and nearest_mode == "floor"
+                    or mode != "nearest" and how in ("half_pixel", "pytorch_half_pixel", "align_corners"))
+        if not of_torch or axes is not None or antialias or mode == "cubic" and (x.ndim != 4 or cubic_coeff_a != -0.75):
+            raise NotImplementedError(f"Resize: {mode}, {how}")
+        spatial = ["linear", "bilinear", "trilinear"][x.ndim - 3] if mode == "linear" else {"cubic": "bicubic"}.get(mode, mode)
+        corners = {} if mode == "nearest" else {"align_corners": how == "align_corners"}
+        if sizes is not None and len(sizes):
+            return (F.interpolate(tensor(x), [int(n) for n in sizes[2:]], mode=spatial, **corners).numpy(),)
+        factors = [float(f) for f in scales[2:]]
+        return (F.interpolate(tensor(x), scale_factor=factors, mode=spatial, recompute_scale_factor=False, **corners).numpy(),)
+
+
 def padding(auto_pad, pads, lengths, kernel, strides, dilations):
     """As F.pad takes it: last dimension first, start and end."""
     n = len(kernel)
@@ -252,4 +404,5 @@ def padding(auto_pad, pads, lengths, kernel, strides, dilations):
     return [side for i in reversed(range(n)) for side in (pads[i], pads[n + i])]
 
 
-BY_TORCH = (Dropout, BatchNormalization, Conv, MaxPool)
+REPLACED = (Bernoulli, Dropout, RandomNormal, RandomNormalLike, RandomUniform, RandomUniformLike, BatchNormalization, Conv,
+            GatherElements, LogSoftmax, MaxPool, Resize, SoftmaxCrossEntropyLoss)

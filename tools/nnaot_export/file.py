@@ -1,8 +1,9 @@
 """The file that an exporter wrote, made ready for nnaot: names, buffers, kinds of weights, stops of gradients."""
 
+import numpy as np
 import onnx
 import torch
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from .exporters import DETACHED
 
@@ -10,6 +11,7 @@ CALL = "pkg.torch.onnx.fx_node"  # metadata of a node, as torch.export's files h
 DETACH = "%detach : call_function[target=torch.ops.aten.detach.default](args = (), kwargs = {})"
 
 INPUT = "nnaot_input_"
+ATTENTION, TRAINING = "aten.scaled_dot_product_attention", "nnaot_training"
 
 
 def temporary_names(inputs, outputs):
@@ -24,11 +26,16 @@ def finish(module, path, inputs, outputs, buffers, exporter):
     own_outputs(graph)
     rename(graph, new_names(module, graph, inputs, outputs))
     for node in nodes_of(graph):
+        hide_scores(node)
         for attribute in node.attribute:
             if attribute.name == DETACHED:
                 node.attribute.remove(attribute)
                 node.metadata_props.add(key=CALL, value=DETACH)
                 break
+        if node.op_type == "Dropout" and len(node.input) == 2:  # of attention, which drops out whenever it has a ratio
+            node.input.append(TRAINING)
+            if TRAINING not in {t.name for t in graph.initializer}:
+                graph.initializer.append(helper.make_tensor(TRAINING, onnx.TensorProto.BOOL, [], [True]))
     for tensor in graph.initializer:
         held = buffers.get(tensor.name)
         if held is not None and tensor.data_location != onnx.TensorProto.EXTERNAL:
@@ -44,6 +51,16 @@ def nodes_of(graph):
         for attribute in node.attribute:
             for inner in (attribute.g, *attribute.graphs):
                 yield from nodes_of(inner)
+
+
+def hide_scores(node):
+    """Attention's hidden scores are -inf, not the lowest number, with which a row that is hidden whole has equal weights."""
+    if node.op_type != "Constant" or not any(ATTENTION in p.value for p in node.metadata_props):
+        return
+    for attribute in node.attribute:
+        value = numpy_helper.to_array(attribute.t) if attribute.name == "value" else np.zeros(0)
+        if value.size == 1 and value.dtype.kind == "f" and value == np.finfo(value.dtype).min:
+            attribute.t.CopyFrom(numpy_helper.from_array(np.full_like(value, -np.inf)))
 
 
 # -- Names -----------------------------------------------------------------------------------
@@ -68,8 +85,11 @@ def new_names(module, graph, inputs, outputs):
     for i, name in enumerate(v.name for v in graph.input if v.name not in weights):
         new[name] = given[int(name.removeprefix(INPUT)) if name.startswith(INPUT) else i]
     chosen = set(new.values())
+    first = {id(p): name for name, p in module.named_parameters()}  # of the names of a tied weight
+    tied = {name: first[id(p)] for name, p in module.named_parameters(remove_duplicate=False)}
     for name in [t.name for t in graph.initializer]:
         plain = name.removeprefix("module.")
+        plain = tied.get(plain, plain)
         if plain in own and plain not in chosen:
             new[name] = plain
             chosen.add(plain)

@@ -21,9 +21,15 @@ class Inputs:
         self.tensors = {}
         for name, v in self._arguments():
             collect(name, v, self.tensors)
+        # Exporters take one tensor that is given twice for one input.
+        self.tensors = {name: v.detach().clone() for name, v in self.tensors.items()}
         if not self.tensors:
             raise ExportError("there is no tensor among the example's inputs")
         self.axes = batch_axes(self.tensors, batch_dims)
+
+    def copies(self):
+        """The tensors in order: forward() may change what it is given."""
+        return tuple(v.detach().clone() for v in self.tensors.values())
 
     def _bind(self, example):
         try:
@@ -104,23 +110,20 @@ def batch_axes(tensors, batch_dims):
 
 
 def results(out, name=""):
-    """Results with their names in order, also those in dicts and tuples of dicts and tuples, without None: keys of a dict;
-    output, or output_0, output_1, … of a tuple; KEY_0, KEY_1, … of a part."""
-    if out is None:
-        return []
+    """Tensors with their names in order, also those in dicts and tuples of dicts and tuples: keys of a dict; output, or
+    output_0, output_1, … of a tuple; KEY_0, KEY_1, … of a part.  Caches of keys and values, numbers and None are none."""
+    if torch.is_tensor(out):
+        return [(name or "output", out)]
     if hasattr(out, "_asdict"):
         out = out._asdict()
-    if hasattr(out, "keys"):
-        parts = [(f"{name}_{key}" if name else str(key), out[key]) for key in out.keys()]
+    if isinstance(out, collections.abc.Mapping):
+        parts = [(f"{name}_{key}" if name else str(key), v) for key, v in out.items()]
     elif isinstance(out, (tuple, list)) and (name or sum(v is not None for v in out) > 1):
         parts = [(f"{name or 'output'}_{i}", v) for i, v in enumerate(v for v in out if v is not None)]
     elif isinstance(out, (tuple, list)):
         parts = [(name, v) for v in out]
-    elif torch.is_tensor(out):
-        return [(name or "output", out)]
     else:
-        result = f"the output '{name}'" if name else "what forward() returns"
-        raise ExportError(f"{result} is no tensor, but of type {type(out).__name__}")
+        parts = []
     return [result for key, v in parts for result in results(v, key)]
 
 
@@ -128,7 +131,7 @@ def output_names(out, inputs, given):
     """Names that no input has."""
     names = [name for name, _ in results(out)]
     if not names:
-        raise ExportError("forward() returns nothing")
+        raise ExportError(f"forward() returns no tensor, but {type(out).__name__}")
     if given and (len(given) != len(names) or len(set(given)) != len(given)):
         raise ExportError(f"the outputs of the module are {', '.join(names)}; these are no names for them: {', '.join(given)}")
     if given and set(given) & set(inputs):

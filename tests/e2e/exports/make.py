@@ -15,6 +15,7 @@ import torch
 from onnx import numpy_helper
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[2] / "tools"), str(HERE.parent)]
@@ -139,7 +140,8 @@ class Frozen(nn.Module):
 
 
 class Stops(nn.Module):
-    """Where no gradient goes: x.detach() of straight-through rounding, torch.no_grad(), and a weight's data."""
+    """Where no gradient goes: x.detach() of straight-through rounding, torch.no_grad(), also of changes in place, and a
+    weight's data.  Through recomputed activations it goes."""
 
     def __init__(self):
         super().__init__()
@@ -147,10 +149,25 @@ class Stops(nn.Module):
 
     def forward(self, x):
         h = 4 * self.inner(x)
+        h = h + checkpoint(torch.tanh, h, use_reentrant=True)
         with torch.no_grad():
             mask = torch.sigmoid(self.gate(x) + h)
+            h.clamp_(-3, 3)
+        h.data.mul_(0.7)
         q = h + (torch.round(h) - h).detach()
         return self.head(q * mask) + F.linear(h, self.head.weight.data)
+
+
+class Hidden(nn.Module):
+    """Attention whose mask hides all keys of some rows: PyTorch gives zeros for these."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.head = nn.Linear(3, 18, bias=False), nn.Linear(6, 5)
+
+    def forward(self, x, mask):
+        q, k, v = self.qkv(x)[:, None].chunk(3, 3)
+        return self.head(F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None, None])[:, 0])
 
 
 def inputs_of(name):
@@ -158,6 +175,12 @@ def inputs_of(name):
     if name in ("second", "flat"):
         return {"x": rng.standard_normal((4 * BATCH, 5, 3)).astype(np.float32), "labels": rng.integers(0, 5, (4 * BATCH, 5)),
                 "table": rng.standard_normal((5, 1, 8)).astype(np.float32)}
+    if name == "hidden":
+        mask = rng.random((4 * BATCH, 5)) < 0.6
+        mask[::3] = False
+        mask[0] = True
+        return {"x": rng.standard_normal((4 * BATCH, 5, 3)).astype(np.float32), "labels": rng.integers(0, 5, (4 * BATCH, 5)),
+                "mask": mask}
     if name in ("frozen", "stops"):
         return {"x": rng.standard_normal((4 * BATCH, 3)).astype(np.float32), "labels": rng.integers(0, 5, 4 * BATCH)}
     if name in ("picked", "rolled"):
@@ -175,7 +198,7 @@ def inputs_of(name):
 
 
 MODULES = {"norms": Norms, "padded": Padded, "ties": Ties, "picked": Picked, "rolled": Rolled, "second": Second, "flat": Flat,
-           "frozen": Frozen, "stops": Stops}
+           "frozen": Frozen, "stops": Stops, "hidden": Hidden}
 
 EXPORTERS = {"ties": ("dynamo", "helper"), "second": ("helper",), "flat": ("helper", "torchscript"), "frozen": ("helper", "script"),
              "stops": ("helper", "script")}
@@ -191,7 +214,17 @@ def module(name):
 
 def export(name, exporter, x, tables):
     key, path = ("ids" if name in ("padded", "picked", "rolled") else "x"), str(HERE / f"{name}.{exporter}.onnx")
-    if name in ("second", "flat") and exporter == "helper":
+    if name == "hidden" and exporter == "helper":
+        nnaot_export.export(module(name), (x, *tables), path, output_names=["y"])
+    elif name == "hidden" and exporter == "dynamo":
+        batch = torch.export.Dim("batch")
+        torch.onnx.export(module(name), (x, *tables), path, dynamo=True, optimize=False, external_data=False,
+                          input_names=["x", "mask"], output_names=["y"], dynamic_shapes=({0: batch}, {0: batch}))
+    elif name == "hidden":
+        torch.onnx.export(module(name), (x, *tables), path, dynamo=False, do_constant_folding=False,
+                          training=torch.onnx.TrainingMode.TRAINING, dynamic_axes={"x": {0: "batch"}, "mask": {0: "batch"}},
+                          input_names=["x", "mask"], output_names=["y"])
+    elif name in ("second", "flat") and exporter == "helper":
         nnaot_export.export(module(name), (x.transpose(0, 1), *tables), path, batch_dims={"x": 1, "table": None},
                             output_names=["y"])
     elif exporter in ("helper", "script") and name in ("frozen", "stops"):
@@ -225,6 +258,8 @@ def logits(name, m, x, tables):
         return m(x.transpose(0, 1), *tables).transpose(0, 1)
     if name == "flat":
         return m(x.transpose(0, 1), *tables).unflatten(0, (x.shape[1], -1)).transpose(0, 1)
+    if name == "hidden":
+        return m(x, *tables)
     return m(x)["y"] if name == "frozen" else m(x)
 
 
@@ -238,7 +273,8 @@ def train(name, exporter, optimizer, x, labels, tables):
     for i in range(STEPS):
         at = slice(i % 4 * BATCH, i % 4 * BATCH + BATCH)
         step.zero_grad()
-        loss = F.cross_entropy(logits(name, m, x[at], tables).flatten(0, -2), labels[at].flatten())
+        now = [t[at] for t in tables] if name == "hidden" else tables
+        loss = F.cross_entropy(logits(name, m, x[at], now).flatten(0, -2), labels[at].flatten())
         loss.backward()
         step.step()
         losses.append(loss.item())
@@ -255,7 +291,7 @@ if __name__ == "__main__":
             np.save(HERE / f"{name}.{key}.npy", value)
         x, labels, *tables = (torch.from_numpy(v) for v in inputs.values())
         for exporter in EXPORTERS.get(name, ("dynamo", "torchscript", "helper")):
-            export(name, exporter, x[:BATCH], tables)
+            export(name, exporter, x[:BATCH], [t[:BATCH] for t in tables] if name == "hidden" else tables)
             stack_traces.remove(HERE / f"{name}.{exporter}.onnx")
             expected[f"{name}.{exporter}"] = {o: train(name, exporter, o, x, labels, tables) for o in OPTIMIZERS}
     path.write_text(json.dumps(expected, indent=1) + "\n")

@@ -1,2 +1,6 @@
 class TorchFunctionMode:
-    pass
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass

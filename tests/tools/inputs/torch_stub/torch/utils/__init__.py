@@ -1,1 +1,1 @@
-from . import _pytree  # noqa: F401
+from . import _pytree, checkpoint  # noqa: F401

@@ -1,0 +1,152 @@
+// The batch among the dimensions of the inputs: the symbol that --batch-dim names, else the one
+// that stands on axis 0 of every input, else whatever is not fixed on axis 0.
+
+#include <string.h>
+
+#include "onnx_shape.h"
+
+// The symbol on axis 0 of all inputs that have axes, or NULL.
+static const char *shared_symbol(const Shapes *s) {
+  const char *shared = NULL;
+  for (int i = 0; i < s->n; i++) {
+    if (input_rank(s->input[i]) == 0) continue;
+    const char *name = dim_symbol(input_dim(s->input[i], 0));
+    if (!*name || (shared && !str_equal(shared, name))) return NULL;
+    shared = name;
+  }
+  return shared;
+}
+
+const char *batch_symbol(const Shapes *s) {
+  return s->im->o->batch_dim ? s->im->o->batch_dim : shared_symbol(s);
+}
+
+// Is the symbol on axis 0 of some input?
+static bool on_axis_0(const Shapes *s, const char *name) {
+  for (int i = 0; i < s->n; i++)
+    if (input_rank(s->input[i]) > 0 && str_equal(dim_symbol(input_dim(s->input[i], 0)), name))
+      return true;
+  return false;
+}
+
+bool dim_is_batch(const Shapes *s, const char *symbol, size_t axis) {
+  if (s->batch) return str_equal(symbol, s->batch);
+  return axis == 0 || (*symbol && on_axis_0(s, symbol));
+}
+
+// The first dimension with the symbol, or -1.
+static int batch_axis(const Onnx__ValueInfoProto *v, const char *batch) {
+  for (size_t axis = 0; axis < input_rank(v); axis++)
+    if (str_equal(dim_symbol(input_dim(v, axis)), batch)) return (int)axis;
+  return -1;
+}
+
+// The dimension of input `i` that is the batch, or -1: the one with its symbol.  Without a symbol
+// it is dimension 0 where that is not fixed; where all inputs' are, it is as long as that of the
+// first input with dimensions.
+int input_batch(const Shapes *s, int i) {
+  if (s->batch) return batch_axis(s->input[i], s->batch);
+  const Dimension *first = NULL;
+  for (int k = 0; k < s->n; k++) {
+    if (input_rank(s->input[k]) == 0) continue;
+    const Dimension *dim = input_dim(s->input[k], 0);
+    if (!first || (dim_is_fixed(first) && !dim_is_fixed(dim))) first = dim;
+  }
+  if (input_rank(s->input[i]) == 0) return -1;
+  const Dimension *dim = input_dim(s->input[i], 0);
+  return !dim_is_fixed(dim) || (dim_is_fixed(first) && dim->dim_value == first->dim_value) ? 0 : -1;
+}
+
+int onnx_declared_batch(const Import *im, const Onnx__ValueInfoProto *output, const Type *type) {
+  if (!im->batch || input_rank(output) != (size_t)type->rank) return -1;
+  return batch_axis(output, im->batch);
+}
+
+// Whether dimension 0 of some input takes --batch.
+bool takes_batch(const Shapes *s) {
+  for (int i = 0; i < s->n; i++) {
+    if (input_rank(s->input[i]) == 0) continue;
+    const Dimension *dim = input_dim(s->input[i], 0);
+    const char *place = str_format(s->im->a, "%s:0", onnx_str(s->input[i]->name));
+    if (!dim_is_fixed(dim) && dim_option(s, dim_symbol(dim)) < 0 && dim_option(s, place) < 0)
+      return true;
+  }
+  return false;
+}
+
+// The first symbol after axis 0 that may be the batch, or NULL.  `bound`: one that --dim binds.
+static const char *other_batch(const Shapes *s, bool bound, int *out_input, size_t *out_axis) {
+  for (int i = 0; i < s->n && !s->im->o->batch_dim; i++)
+    for (size_t axis = 1; axis < input_rank(s->input[i]); axis++) {
+      const char *name = dim_symbol(input_dim(s->input[i], axis));
+      if (!*name || (dim_option(s, name) >= 0) != bound) continue;
+      *out_input = i;
+      *out_axis = axis;
+      return name;
+    }
+  return NULL;
+}
+
+// A hint at --batch-dim with that symbol, or else `hint`.
+static void hint_at_batch_dim(const Shapes *s, bool bound, const char *hint) {
+  int input;
+  size_t axis;
+  const char *name = other_batch(s, bound, &input, &axis);
+  if (name)
+    diag_hint(s->im->d, "--batch-dim %s, if the batch is dimension %zu of input '%s'", name, axis,
+              onnx_str(s->input[input]->name));
+  else
+    diag_hint(s->im->d, "%s", hint);
+}
+
+// With axis 0 fixed in all inputs, the batch is of the size that the model was exported with.
+static bool check_fixed_batch(const Shapes *s) {
+  const OnnxOptions *o = s->im->o;
+  Diag *d = s->im->d;
+  const Onnx__ValueInfoProto *fixed = NULL;
+  bool as_asked = o->batch == 0;
+  for (int i = 0; i < s->n; i++) {
+    if (input_rank(s->input[i]) == 0) continue;
+    const Dimension *dim = input_dim(s->input[i], 0);
+    if (!dim_is_fixed(dim)) return true;
+    as_asked |= dim->dim_value == o->batch;
+    if (!fixed) fixed = s->input[i];
+  }
+  if (!fixed) return true;
+  if (as_asked) {
+    if (!other_batch(s, true, &(int){0}, &(size_t){0})) return true;
+    diag_warning(d, input_loc(s, fixed), "dimension 0 of input '%s', fixed at %lld, is the batch",
+                 onnx_str(fixed->name), (long long)input_dim(fixed, 0)->dim_value);
+    hint_at_batch_dim(s, true, "");
+    return true;
+  }
+  diag_error(d, input_loc(s, fixed),
+             "dimension 0 of input '%s' is fixed at %lld, so it is no batch of %lld",
+             onnx_str(fixed->name), (long long)input_dim(fixed, 0)->dim_value, (long long)o->batch);
+  hint_at_batch_dim(s, false, "export the model with a symbolic batch dimension");
+  return false;
+}
+
+// --batch and --dim may both bind the batch, to one size.
+static bool check_bound_batch(const Shapes *s) {
+  int option = s->batch ? dim_option(s, s->batch) : -1;
+  int64_t bound = dim_option_size(s, option), batch = s->im->o->batch;
+  if (bound < 0 || batch == 0 || bound == batch) return true;
+  diag_error(s->im->d, s->im->file->loc,
+             "the batch is '%s', which --dim %s makes %lld and --batch %lld", s->batch,
+             s->im->o->dims[option], (long long)bound, (long long)batch);
+  hint_at_batch_dim(s, false,
+                    "give one of them; --batch-dim NAME says that the batch is another dimension");
+  return false;
+}
+
+bool check_batch(const Shapes *s) {
+  const OnnxOptions *o = s->im->o;
+  if (!o->batch_dim) return check_fixed_batch(s) && check_bound_batch(s);
+  for (int i = 0; i < s->n; i++)
+    if (batch_axis(s->input[i], o->batch_dim) >= 0) return check_bound_batch(s);
+  diag_error(s->im->d, s->im->file->loc, "no input has a dimension '%s' for the batch",
+             o->batch_dim);
+  hint_at_symbols(s);
+  return false;
+}

@@ -1,0 +1,211 @@
+// Reshapes go towards the parameters, through transposes and the ops between two reshapes.
+//
+//     reshape of a transpose                            transpose of a reshape, where that can be
+//     elementwise op or linear of other reshapes of transposes     reshape of a transpose of the op
+//     reshape of elementwise ops and linears of reshapes           the ops, of one reshape each
+
+#include "rewrite.h"
+
+// Dimensions i0 .. i1-1 of the operand of a reshape become k0 .. k1-1 of its result; as few as can
+// be on both sides.
+typedef struct Group {
+  int i0, i1, k0, k1;
+} Group;
+
+static int split_in_groups(const Type *from, const Type *to, Group *group) {
+  int i = 0, k = 0, n = 0;
+  while (i < from->rank || k < to->rank) {
+    Group *g = &group[n++];
+    g->i0 = i;
+    g->k0 = k;
+    bool one_in = i < from->rank && from->dim[i] == 1, one_out = k < to->rank && to->dim[k] == 1;
+    if (one_in != one_out) {
+      i += one_in;
+      k += one_out;
+    } else {
+      int64_t in = from->dim[i++], out = to->dim[k++];
+      while (in != out)
+        if (in < out)
+          in *= from->dim[i++];
+        else
+          out *= to->dim[k++];
+    }
+    g->i1 = i;
+    g->k1 = k;
+  }
+  return n;
+}
+
+// Neighbours in the result of a transpose that are neighbours in its operand.
+typedef struct Part {
+  int64_t before; // where they begin in the operand; its rank for dimensions made of nothing
+  const int64_t *dim;
+  int n, to; // how many, and where they begin in the result
+} Part;
+
+//     [8,16,8] -transpose 0,2,1-> [8,8,16] -> [2,4,8,16]
+//     [8,16,8] -> [2,4,16,8] -transpose 0,1,3,2-> [2,4,8,16]
+//
+// Groups of the reshape must be neighbours before the transpose too.  Those that are not stay
+// below:
+//
+//     [2,5,4,8] -transpose 1,0,2,3-> [5,2,4,8] -> [10,32]
+//     [2,5,4,8] -> [2,5,32] -transpose 1,0,2-> [5,2,32] -> [10,32]
+static Value *transpose_after_reshape(Builder *b, Op *op) {
+  const Op *transpose = made_by(first_operand(op), OP_transpose);
+  const Type *from = first_operand(op)->type, *to = op->out[0]->type;
+  if (!transpose || type_count(to) == 0) return NULL;
+  const int64_t *perm = attr_list(transpose, "perm");
+  Group group[2 * MAX_RANK];
+  Part part[2 * MAX_RANK];
+  int n_parts = 0, rank = 0;
+  bool moves = false;
+  for (int n = split_in_groups(from, to, group), i = 0; i < n; i++) {
+    Group *g = &group[i];
+    bool neighbours = true;
+    for (int k = g->i0 + 1; k < g->i1; k++)
+      neighbours &= perm[k] == perm[k - 1] + 1;
+    if (neighbours) {
+      moves |= g->i1 != g->i0 + 1 || g->k1 != g->k0 + 1;
+      part[n_parts++] = (Part){.before = g->i0 == g->i1 ? from->rank : perm[g->i0],
+                               .dim = to->dim + g->k0,
+                               .n = g->k1 - g->k0};
+    } else {
+      for (int k = g->i0; k < g->i1; k++)
+        part[n_parts++] = (Part){.before = perm[k], .dim = from->dim + k, .n = 1};
+    }
+  }
+  for (int i = 0; i < n_parts; i++) {
+    part[i].to = rank;
+    rank += part[i].n;
+  }
+  if (!moves || rank > MAX_RANK) return NULL;
+  int64_t dim[MAX_RANK], place[MAX_RANK];
+  rank = 0;
+  for (int at = 0; at <= from->rank; at++)
+    for (int i = 0; i < n_parts; i++)
+      for (int k = 0; part[i].before == at && k < part[i].n; k++) {
+        dim[rank] = part[i].dim[k];
+        place[part[i].to + k] = rank++;
+      }
+  Value *v = build_transpose(b, build_reshape(b, first_operand(transpose), rank, dim), place);
+  return build_reshape(b, v, to->rank, to->dim);
+}
+
+const Op *stuck_reshape(const Value *v) {
+  const Op *reshape = made_by(v, OP_reshape);
+  return reshape && made_by(first_operand(reshape), OP_transpose) ? reshape : NULL;
+}
+
+// The rank of the vector that `v` broadcasts, without leading dimensions of length 1; -1 unless the
+// shapes of `v` and `from` agree in these last dimensions.
+static int vector_rank(const Value *v, const Type *from) {
+  const Op *broadcast = made_by(v, OP_broadcast);
+  if (!broadcast) return -1;
+  const Type *to = v->type, *x = first_operand(broadcast)->type;
+  int same = 0, rank = x->rank;
+  while (same < to->rank && same < from->rank &&
+         to->dim[to->rank - 1 - same] == from->dim[from->rank - 1 - same])
+    same++;
+  while (rank > 0 && x->dim[x->rank - rank] == 1)
+    rank--;
+  return rank <= same ? rank : -1;
+}
+
+// `v` of the shape `from`, which is reshaped to that of `v`, when it is one number or such a
+// vector; or NULL.
+static Value *before_reshape(Builder *b, Value *v, const Type *from) {
+  double c;
+  if (is_fill(v, &c)) return build_fill(b, v->type->dtype, from->rank, from->dim, c);
+  int rank = vector_rank(v, from);
+  if (rank < 0) return NULL;
+  Value *x = first_operand(v->def);
+  Value *vector = build_reshape(b, x, rank, x->type->dim + x->type->rank - rank);
+  return build_broadcast(b, vector, from->rank, from->dim);
+}
+
+//     [5,2,8] -> [10,8] -exp-> [10,8]      [5,2,8] -exp-> [5,2,8] -> [10,8]
+Value *reshape_later(Builder *b, Op *op) {
+  const Type *from = NULL, *to = op->out[0]->type;
+  if (type_count(to) == 0) return NULL;
+  bool any = false;
+  for (int i = 0; i < op->n_in; i++) {
+    if (!same_shape(op->in[i].value->type, to)) return NULL;
+    const Op *reshape = made_by(op->in[i].value, OP_reshape);
+    if (!reshape) continue;
+    if (from && !same_shape(from, first_operand(reshape)->type)) return NULL;
+    from = first_operand(reshape)->type;
+    any |= stuck_reshape(op->in[i].value) != NULL;
+  }
+  if (!any) return NULL;
+  Value *in[3];
+  for (int i = 0; i < op->n_in; i++) {
+    const Op *reshape = made_by(op->in[i].value, OP_reshape);
+    in[i] = reshape ? first_operand(reshape) : before_reshape(b, op->in[i].value, from);
+    if (!in[i]) return NULL;
+  }
+  return build_reshape(b, build_on(b, op, in), to->rank, to->dim);
+}
+
+//     [5,8,2,8] -> [40,16] -linear-> [40,24] -exp-> [40,24] -> [5,8,24]
+//     [5,8,2,8] -> [5,8,16] -linear-> [5,8,24] -exp-> [5,8,24]
+//
+// Merged dimensions would hide that rows of the batch stay independent.
+
+// How many operands of `op`, a linear or an elementwise op, have the rows of its result.
+static int n_reshaped(const Op *op) {
+  return op->kind == OP_linear ? 1 : op->n_in;
+}
+
+// The shape of such an operand for a result of the shape of `to`.
+static Type operand_shape(const Op *op, const Type *to) {
+  Type shape = *to;
+  const Type *x = first_operand(op)->type;
+  if (op->kind == OP_linear) shape.dim[to->rank - 1] = x->dim[x->rank - 1];
+  return shape;
+}
+
+// Whether the ops that make `v` can make it in the shape of `to`; `out_any`: they begin at a
+// reshape.
+static bool can_reshape(const Value *v, const Type *to, int depth, bool *out_any) {
+  enum { DEEPEST = 16 };
+  const Op *op = v->def;
+  double c;
+  if (is_fill(v, &c)) return true;
+  if (made_by(v, OP_broadcast)) return vector_rank(v, to) >= 0;
+  if (made_by(v, OP_reshape)) return *out_any = true;
+  if (!op || v->uses->next || depth == DEEPEST) return false;
+  if (op->kind == OP_linear) {
+    if (to->rank < 2 || to->dim[to->rank - 1] != v->type->dim[v->type->rank - 1]) return false;
+  } else if (!op_info[op->kind].formula) {
+    return false;
+  }
+  Type shape = operand_shape(op, to);
+  for (int i = 0; i < n_reshaped(op); i++)
+    if (!can_reshape(op->in[i].value, &shape, depth + 1, out_any)) return false;
+  return true;
+}
+
+static Value *reshape_all(Builder *b, Value *v, const Type *to) {
+  if (made_by(v, OP_reshape)) return build_reshape(b, first_operand(v->def), to->rank, to->dim);
+  Value *number = before_reshape(b, v, to), *in[3];
+  if (number) return number;
+  const Op *op = v->def;
+  Type shape = operand_shape(op, to);
+  for (int i = 0; i < op->n_in; i++)
+    in[i] = i < n_reshaped(op) ? reshape_all(b, op->in[i].value, &shape) : op->in[i].value;
+  return build_on(b, op, in);
+}
+
+static Value *reshape_sooner(Builder *b, Op *op) {
+  const Type *to = op->out[0]->type;
+  bool any = false;
+  if (type_count(to) == 0 || made_by(first_operand(op), OP_broadcast)) return NULL;
+  return can_reshape(first_operand(op), to, 0, &any) && any ? reshape_all(b, first_operand(op), to)
+                                                            : NULL;
+}
+
+Value *reshape_earlier(Builder *b, Op *op) {
+  Value *v = transpose_after_reshape(b, op);
+  return v ? v : reshape_sooner(b, op);
+}

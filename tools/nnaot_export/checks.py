@@ -1,0 +1,62 @@
+"""What a file cannot say of a module: an error where training would go wrong at once, else a note for the user."""
+
+import torch
+
+from .errors import ExportError
+
+
+def refuse(module, versions):
+    """versions: of each trained parameter before forward() has run."""
+    changed = ", ".join(name for name, p in module.named_parameters() if p._version != versions.get(name, p._version))
+    if changed:
+        raise ExportError(f"forward() changes parameters, {changed}, which training with a file cannot do")
+    scaled = ", ".join(name for name, part in module.named_modules()
+                       if isinstance(part, torch.nn.Embedding) and part.scale_grad_by_freq)
+    if scaled:
+        raise ExportError(f"scale_grad_by_freq of {scaled} is not supported")
+
+
+def notes(module, outputs, recorded, buffers):
+    """outputs: of forward(), which `recorded` has seen; buffers: as they were before it."""
+    found = ((_own_gradients(outputs), "the gradients of {} are the module's own: in the file they are those of "
+              "what forward() computes"),
+             (sorted(recorded.hooked) + _hooked(module), "hooks of gradients are not in the file: {}"),
+             (_averaged(module), "running statistics of {} are averages of all steps (momentum=None), "
+              "in the file of the last ones"),
+             (_updated(module, buffers), "forward() changes {}: training with the file leaves them as they are"))
+    return [text.format(", ".join(names)) for names, text in found if names]
+
+
+def _own_gradients(outputs):
+    """Names of the torch.autograd.Functions, but PyTorch's own, that the outputs come from."""
+    names, seen, left = set(), set(), [v.grad_fn for v in outputs if v.grad_fn is not None]
+    while left:
+        node = left.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        left += [before for before, _ in node.next_functions if before is not None]
+        function = getattr(node, "_forward_cls", None)
+        if function is not None and not function.__module__.startswith("torch."):
+            names.add(function.__name__)
+    return sorted(names)
+
+
+def _hooked(module):
+    """Names of parameters and parts with hooks of the backward pass."""
+    names = [name for name, p in module.named_parameters() if p._backward_hooks or p._post_accumulate_grad_hooks]
+    return names + [name or "the module" for name, part in module.named_modules()
+                    if part._backward_hooks or part._backward_pre_hooks]
+
+
+def _updated(module, buffers):
+    """Buffers and parameters that forward() has changed, but those that training with the file updates, too."""
+    statistics = {id(b) for part in module.modules() if isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
+                  for b in part.buffers(recurse=False)}
+    return [name for name, b in (*module.named_buffers(), *module.named_parameters())
+            if id(b) not in statistics and name in buffers and not torch.equal(b, buffers[name])]
+
+
+def _averaged(module):
+    return [name for name, part in module.named_modules()
+            if isinstance(part, torch.nn.modules.batchnorm._BatchNorm) and part.momentum is None and part.track_running_stats]
