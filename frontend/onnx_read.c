@@ -424,7 +424,8 @@ static bool is_text(const OnnxFile *f) {
 
 bool onnx_open(OnnxFile *f, const char *path, const ProtobufCMessageDescriptor *type, Arena *a,
                Diag *d) {
-  *f = (OnnxFile){.path = path, .loc = loc_node(a, path, NULL)};
+  *f = (OnnxFile){
+      .path = path, .loc = loc_node(a, path, NULL), .missing = arena_one(a, const char *)};
   if (!map_file(f, d)) return false;
   Arena *scratch = arena_new();
   Slim s = {.at = f->at, .out = {.arena = scratch}, .heap_limit = (64 << 20) + 16 * f->n};

@@ -14,6 +14,7 @@ typedef struct OnnxFile {
   ProtobufCMessage *message;
   const Loc *loc; // the file as a place in messages
   bool unread;    // nobody will read weights, so files of external data may be missing
+  const char **missing; // the file of external data that was reported last as missing
 } OnnxFile;
 
 // Opens `path`, which holds one message of the given type.  In what protobuf-c makes of it, the

@@ -209,8 +209,11 @@ static int open_external(const OnnxFile *f, const char *external_dir, const char
   }
   if (fd < 0) {
     if (errno == ENOENT && f->unread) return NO_FILE;
+    if (str_equal(*f->missing, *out)) return -1; // of another tensor
+    *f->missing = *out;
     diag_error(d, loc, "external data of tensor '%s': cannot open '%s': %s", name, *out,
                strerror(errno));
+    diag_hint(d, "it belongs beside the model; --external-data-dir names another folder");
     return -1;
   }
   bool allowed = external_dir && lies_in(a, fd, external_dir);

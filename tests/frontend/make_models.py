@@ -399,6 +399,17 @@ def external(location="w.bin", offset="4", length="24", columns=3, **more):
     return model([node("MatMul", "x w", "y", "/fc")], [value("x", [1, 2])], "y", [w])
 
 
+def two_external():
+    """Two weights in a file that is not there."""
+    m = external("none.bin")
+    v = m.graph.initializer.add()
+    v.CopyFrom(m.graph.initializer[0])
+    v.name, m.graph.output[0].name = "v", "z"
+    m.graph.node.append(node("Add", "y row", "z", "/add"))
+    m.graph.node.insert(1, node("ReduceSum", "v", "row", "/sum", keepdims=0))
+    return m
+
+
 # -- Wrong ------------------------------------------------------------------------------------
 
 def cycle():
@@ -547,6 +558,7 @@ def main():
     save("other_names", own_names("x", "w", "b"))
     save("batch_norm_onnx", batch_norm(producer="other", training_mode=1))
     save("external_dotdot", external("sub/../../w.bin"))
+    save("two_external", two_external())
     save("external_absolute", external("/etc/passwd"))
     save("external_link", external("link.bin"))
     save("external_key", external(basepath="/"))
