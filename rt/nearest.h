@@ -8,8 +8,12 @@
 #include <stddef.h>
 #include <string.h>
 
+static inline int nnrt_lower(char c) {
+  return c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c;
+}
+
 // How many letters were added, left out, changed or swapped with the next one, between the `n`
-// letters at `a` and `b`; more than 64 letters are far from everything.
+// letters at `a` and `b`, capital or not; more than 64 letters are far from everything.
 static inline int nnrt_distance(const char *a, size_t n, const char *b) {
   enum { MOST = 64 };
   size_t m = strlen(b);
@@ -24,7 +28,7 @@ static inline int nnrt_distance(const char *a, size_t n, const char *b) {
         now[k] = (int)k;
         continue;
       }
-      int best = before[k - 1] + (a[i - 1] != b[k - 1]);
+      int best = before[k - 1] + (nnrt_lower(a[i - 1]) != nnrt_lower(b[k - 1]));
       if (before[k] + 1 < best) best = before[k] + 1;
       if (now[k - 1] + 1 < best) best = now[k - 1] + 1;
       if (i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1] &&

@@ -52,7 +52,8 @@
 //
 // With detach=GLOB, no gradient goes back through what nodes of such names make, as if they were
 // constants: a model that recycles, as AlphaFold does, takes the result of one forward into the
-// next and trains the last one.  An exporter has nothing to say this with.
+// next and trains the last one.  Of plain exports only torch.export's have x.detach() of the
+// program, as detach; it is gone when the gradients are there.
 
 #include <string.h>
 

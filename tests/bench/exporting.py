@@ -170,7 +170,7 @@ class Hooks(Base):
 
 
 class Condition(Base):
-    by_torchscript = "cannot export this module"
+    by_dynamo, by_torchscript = "has not been compared with the module: its gradients", "cannot export this module"
 
     def forward(self, x):
         return self.head(torch.cond(x.sum() > 0, lambda h: h * 2, lambda h: h * 3, (self.inner(x),)))

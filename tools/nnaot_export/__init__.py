@@ -27,6 +27,9 @@ Needs torch and onnx.  `nnaot-export` is the command.
     checks.py      what a file cannot say of a module
     file.py        names, buffers, kinds of weights and stops of gradients in the file
     compare.py     the file and the module on the same data
+    recorded.py    in-place changes, torch.no_grad() and dropout as exporters can record them
+    silence.py     exporters without what they print
+    operators.py, random.py    of onnx's evaluator
 """
 
 import contextlib
@@ -40,8 +43,10 @@ import torch
 
 from . import checks
 from .errors import ExportError, ExportWarning
-from .exporters import EXPORTERS, AsRecorded, reason, silence, traced_once
+from .exporters import EXPORTERS, reason
+from .recorded import AsRecorded
 from .signature import Inputs, output_names, results
+from .silence import silence, traced_once
 
 __all__ = ["ExportError", "ExportWarning", "export"]
 
@@ -133,6 +138,8 @@ def _run(module, inputs, buffers, given):
     names = output_names(out, inputs.tensors, given)
     notes = [f"the output '{key}' is called '{name}': an input has its name"
              for name, (key, _) in zip(names, results(out)) if name != key and not given]
+    notes += [f"the parameter or buffer '{name}' is called 'module.{name}': an input or output has its name"
+              for name in {**dict(module.named_parameters()), **buffers} if name in names or name in inputs.tensors]
     notes += checks.notes(module, [v for _, v in results(out)], recorded, buffers)
     _restore(module, buffers)
     return names, notes
@@ -159,7 +166,7 @@ def _export(module, inputs, path, names, opset, batch, exporters, buffers, compa
         temporary = file.temporary_names(inputs.tensors, names)
         try:
             with contextlib.nullcontext([]) if verbose else silence() as warned:
-                EXPORTERS[exporter](module, inputs, made, temporary, batch, large, opset, verbose)
+                program = EXPORTERS[exporter](module, inputs, made, temporary, batch, large, opset, verbose)
         except Exception as e:  # whatever an exporter raises: the other may do better
             if verbose:
                 traceback.print_exception(e)
@@ -170,7 +177,7 @@ def _export(module, inputs, path, names, opset, batch, exporters, buffers, compa
         file.finish(module, made, inputs.tensors, names, buffers, exporter)
         notes, wrong = traced_once(warned), file.fixed_batch(made, inputs.axes, batch)
         if not wrong and compare:
-            wrong = _compared(module, inputs, made, exporter, buffers, notes)
+            wrong = _compared(module, inputs, made, exporter, program, buffers, notes)
         if not wrong:
             return exporter, failed + notes
         failed += [f"the file of {exporter} is not the module: {wrong}", *notes]
@@ -179,18 +186,21 @@ def _export(module, inputs, path, names, opset, batch, exporters, buffers, compa
     raise ExportError("\n  ".join(["no exporter of PyTorch can export the module", *failed]))
 
 
-def _compared(module, inputs, made, exporter, buffers, notes):
+def _compared(module, inputs, made, exporter, program, buffers, notes):
     """How the file differs, or None.  That it could not be compared becomes a note."""
     from . import compare
 
-    def run(tensors):
+    def run(tensors, program=None, use=list):
+        """What `use` makes of the results in order, of the module or of a program that takes tensors in order."""
         try:
-            return [v for _, v in results(inputs.call(module, tensors))]
+            return use(program(*tensors.values()) if program else [v for _, v in results(inputs.call(module, tensors))])
         finally:
             _restore(module, buffers)
 
     try:
-        return compare.difference(module, made, inputs.tensors, inputs.axes, run, notes)
+        wrong = compare.difference(module, made, inputs.tensors, inputs.axes, run, notes)
+        own = checks.own_gradients([v for v in run(inputs.tensors)]) or checks.hooked(module)
+        return wrong or (compare.gradient_difference(module, program, inputs.tensors, run) if program and not own else None)
     except compare.NotCompared as e:
         notes.append(f"the file of {exporter} has not been compared with the module: {e}")
         return None

@@ -18,16 +18,16 @@ def refuse(module, versions):
 
 def notes(module, outputs, recorded, buffers):
     """outputs: of forward(), which `recorded` has seen; buffers: as they were before it."""
-    found = ((_own_gradients(outputs), "the gradients of {} are the module's own: in the file they are those of "
+    found = ((own_gradients(outputs), "the gradients of {} are the module's own: in the file they are those of "
               "what forward() computes"),
-             (sorted(recorded.hooked) + _hooked(module), "hooks of gradients are not in the file: {}"),
+             (sorted(recorded.hooked) + hooked(module), "hooks of gradients are not in the file: {}"),
              (_averaged(module), "running statistics of {} are averages of all steps (momentum=None), "
               "in the file of the last ones"),
              (_updated(module, buffers), "forward() changes {}: training with the file leaves them as they are"))
     return [text.format(", ".join(names)) for names, text in found if names]
 
 
-def _own_gradients(outputs):
+def own_gradients(outputs):
     """Names of the torch.autograd.Functions, but PyTorch's own, that the outputs come from."""
     names, seen, left = set(), set(), [v.grad_fn for v in outputs if v.grad_fn is not None]
     while left:
@@ -42,7 +42,7 @@ def _own_gradients(outputs):
     return sorted(names)
 
 
-def _hooked(module):
+def hooked(module):
     """Names of parameters and parts with hooks of the backward pass."""
     names = [name for name, p in module.named_parameters() if p._backward_hooks or p._post_accumulate_grad_hooks]
     return names + [name or "the module" for name, part in module.named_modules()

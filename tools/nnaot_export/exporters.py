@@ -1,20 +1,8 @@
-"""PyTorch's exporters, quiet, with the gradient's stops in the file."""
-
-import contextlib
-import inspect
-import io
-import logging
-import os
-import sys
-import warnings
+"""PyTorch's exporters, with the gradient's stops in the file."""
 
 import torch
-import torch.utils.checkpoint
-from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
 
-from .errors import ExportError
+from .recorded import AsRecorded
 from .signature import results
 
 DETACHED = "detached"  # an attribute of an Identity, by TorchScript, until the file is finished
@@ -34,106 +22,12 @@ class ByPosition(torch.nn.Module):
             return tuple(v for _, v in results(out))
 
 
-class AsRecorded(TorchFunctionMode):
-    """What exporters lose, as they can record it: results of torch.no_grad() and x.data become those of x.detach(); a change
-    in place through which no gradient goes becomes a sum, x + (new - x).detach(); and dropout in place becomes dropout."""
-
-    def __init__(self):
-        super().__init__()
-        self.detached = {}  # by the id of x.detach() or x.data: that, and x
-        self.views = {}  # by id: of these, and of what gets gradients but not here
-        self.in_function = 0  # how many forward() of torch.autograd.Function are running: these see no gradients
-        self.hooked = set()  # FILE:LINE of x.register_hook()
-        self.changed = {}  # by the id of a parameter that is not trained: as it was
-
-    def __enter__(self):
-        mode, self.apply = self, inspect.getattr_static(torch.autograd.Function, "apply")
-
-        def apply(cls, *args, **kwargs):
-            if cls is torch.utils.checkpoint.CheckpointFunction:  # (function, whether it keeps random states, its arguments)
-                out = args[0](*args[2:])
-                return out if any(map(_has_gradient, args[2:])) else detached(out)
-            mode.in_function += 1
-            try:
-                return mode.apply.__get__(None, cls)(*args, **kwargs)
-            finally:
-                mode.in_function -= 1
-
-        torch.autograd.Function.apply = classmethod(apply)
-        return super().__enter__()
-
-    def __exit__(self, *raised):
-        torch.autograd.Function.apply = self.apply
-        return super().__exit__(*raised)
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        x, kwargs = args[0] if args else None, kwargs or {}
-        if self.in_function:
-            return func(*args, **kwargs)
-        if func is torch.Tensor.register_hook:
-            self.hooked.add(place())
-        if func in (torch.Tensor.detach_, torch.Tensor.data.__set__) and _has_gradient(x):
-            raise ExportError(f"{place()}: a file cannot say that a tensor loses its history in place: write x = x.detach()")
-        if func in (torch.Tensor.detach, torch.Tensor.data.__get__):
-            out = x.detach()
-            self.detached[id(out)] = out, self.detached.get(id(x), (x, x))[1]
-            return out
-        if is_in_place(func) and id(x) in self.views:
-            raise ExportError(f"{place()}: a file cannot say that a part of a tensor changes without its gradient: "
-                              "write torch.where")
-        if is_in_place(func) and torch.is_tensor(x):
-            base = self.detached.get(id(x), (x, x))[1]
-            if isinstance(base, torch.nn.Parameter) and not base.requires_grad:
-                self.changed.setdefault(id(base), base.detach().clone())
-            if _has_gradient(base) and (base is not x or not torch.is_grad_enabled()):
-                return self.change(base, x, func, args, kwargs)
-        if func in (torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.__float__):
-            return func(x.detach(), *args[1:], **kwargs)
-        if func is F.dropout:
-            kwargs = {**kwargs, "inplace": False}
-        out = func(*args, **kwargs)
-        stops = not torch.is_grad_enabled()
-        if self.loses_gradient(x, stops) and torch.is_tensor(out) and out is not x and out._is_view():
-            out = out.detach()
-            self.views[id(out)] = out
-            return out
-        if not stops or not any(map(_has_gradient, pytree.tree_leaves((args, kwargs)))):
-            return out
-        return detached(out)
-
-    def loses_gradient(self, x, stops):
-        base = self.detached.get(id(x), (x, x))[1]
-        return id(x) in self.views or _has_gradient(base) and (stops or base is not x)
-
-    def change(self, base, x, func, args, kwargs):
-        if base.is_leaf:
-            raise ExportError(f"{place()}: forward() changes a parameter, which training with a file cannot do")
-        new = x.detach().clone()
-        func(new, *args[1:], **kwargs)
-        with torch.enable_grad():
-            base.add_((new - base).detach())
-        return x
-
-
-def detached(out):
-    return pytree.tree_map(lambda v: v.detach() if torch.is_tensor(v) and v.is_floating_point() else v, out)
-
-
-def _has_gradient(v):
-    return torch.is_tensor(v) and v.requires_grad
-
-
-def is_in_place(func):
-    name = getattr(func, "__name__", "")
-    return (name.endswith("_") and not name.endswith("__") and name != "requires_grad_"
-            or name in ("__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ifloordiv__", "__imod__", "__ipow__"))
-
-
 def by_dynamo(module, inputs, path, names, batch, large, opset, verbose):
     whole, batch = ByPosition(module, inputs), torch.export.Dim(batch)
     shapes = tuple({inputs.axes[k]: batch} if k in inputs.axes else None for k in inputs.tensors)
-    torch.onnx.export(whole, inputs.copies(), str(path), dynamo=True, optimize=False, external_data=large,
-                      verbose=verbose, input_names=names[0], output_names=names[1], dynamic_shapes=(shapes,), **opset)
+    program = torch.onnx.export(whole, inputs.copies(), str(path), dynamo=True, optimize=False, external_data=large,
+                                verbose=verbose, input_names=names[0], output_names=names[1], dynamic_shapes=(shapes,), **opset)
+    return program.exported_program.module()
 
 
 def by_torchscript(module, inputs, path, names, batch, large, opset, verbose):
@@ -148,52 +42,6 @@ def by_torchscript(module, inputs, path, names, batch, large, opset, verbose):
 
 
 EXPORTERS = {"dynamo": by_dynamo, "torchscript": by_torchscript}
-
-
-@contextlib.contextmanager
-def silence():
-    """Nothing is printed, by Python or by C++, or logged.  Yields a list of the warnings: category, text, FILE:LINE."""
-    disabled, kept, warned = logging.root.manager.disable, [], []
-
-    def keep(message, category, *_, **__):
-        warned.append((category, str(message), place()))
-
-    logging.disable()
-    try:
-        with (open(os.devnull, "w") as nowhere, warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()),
-              contextlib.redirect_stderr(io.StringIO())):
-            warnings.simplefilter("always")
-            warnings.showwarning = keep
-            for descriptor in (1, 2):
-                with contextlib.suppress(OSError):  # it may be closed
-                    kept.append((os.dup(descriptor), descriptor))
-                    os.dup2(nowhere.fileno(), descriptor)
-            yield warned
-    finally:
-        for copy, descriptor in kept:
-            os.dup2(copy, descriptor)
-            os.close(copy)
-        logging.disable(disabled)
-
-
-def place():
-    """FILE:LINE of the module's own call, or None if PyTorch itself is what warns."""
-    torch_folder = os.path.dirname(torch.__file__)
-    of_tensors = (os.path.join(torch_folder, file) for file in ("_tensor.py", "overrides.py"))
-    passed = (os.path.dirname(__file__), warnings.__file__, *of_tensors)
-    frame = sys._getframe(1)
-    while frame and frame.f_code.co_filename.startswith(passed):
-        frame = frame.f_back
-    own = not frame or frame.f_code.co_filename.startswith(torch_folder)
-    return None if own else f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-
-def traced_once(warned):
-    """A note for each line of the module that TorchScript recorded as it ran on the example, but for lines of libraries."""
-    lines = {at: text.split(". ")[0].split("\n")[0] for category, text, at in warned
-             if at and "site-packages" not in at and issubclass(category, torch.jit.TracerWarning)}
-    return [f"{at}: the model is right for the example alone if other data take another way here: {text}"
-            for at, text in lines.items()]
 
 
 def reason(e):

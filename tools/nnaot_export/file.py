@@ -66,8 +66,8 @@ def hide_scores(node):
 # -- Names -----------------------------------------------------------------------------------
 
 def own_outputs(graph):
-    """An output that is an input, or another output, too, becomes a value of its own."""
-    taken = {v.name for v in graph.input}
+    """An output that is an input, a weight or another output, too, becomes a value of its own."""
+    taken = {v.name for v in (*graph.input, *graph.initializer)}
     for i, output in enumerate(graph.output):
         if output.name in taken:
             name = f"nnaot_result_{i}"

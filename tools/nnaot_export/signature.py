@@ -61,6 +61,8 @@ class Inputs:
 
 
 def collect(name, v, tensors):
+    if torch.is_tensor(v) and name in tensors:
+        raise ExportError(f"two inputs would be called '{name}': rename an argument of forward()")
     if torch.is_tensor(v):
         tensors[name] = v
     for key, part in parts(v):
