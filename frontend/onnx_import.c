@@ -502,7 +502,7 @@ static bool import_graph(Import *im) {
   }
   if (!onnx_body(im, scope, graph->node, graph->n_node, output, graph->n_output)) return false;
   onnx_settle_weights(im);
-  const BatchPlace *batch = batch_places(im->g, im->a);
+  const BatchDim *batch = batch_dims(im->g, im->a);
   for (size_t i = 0; i < graph->n_output; i++) {
     Binding *b = onnx_lookup(scope, output[i]);
     Value *v = b && !b->poisoned ? onnx_binding_value(im, b) : NULL;

@@ -12,8 +12,8 @@ typedef struct OnnxFile {
   const uint8_t *at; // the whole of it, mapped
   int64_t n;
   ProtobufCMessage *message;
-  const Loc *loc; // the file as a place in messages
-  bool unread;    // nobody will read weights, so files of external data may be missing
+  const Loc *loc;       // the file as a place in messages
+  bool unread;          // nobody will read weights, so files of external data may be missing
   const char **missing; // the file of external data that was reported last as missing
 } OnnxFile;
 

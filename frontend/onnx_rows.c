@@ -45,7 +45,7 @@ static Value *batch_to_front(Import *im, Value *v, int64_t outer, const Loc *loc
   return build_reshape(&b, build_transpose(&b, apart, perm), t->rank, t->dim);
 }
 
-Value *onnx_output(Import *im, const Onnx__ValueInfoProto *output, Value *v, BatchPlace at) {
+Value *onnx_output(Import *im, const Onnx__ValueInfoProto *output, Value *v, BatchDim at) {
   if (!im->o->rows_first || v->type->rank == 0) return v;
   const Loc *loc = onnx_place(im->file, im->m->arena, onnx_str(output->name));
   if (at.dim == 0 && at.outer > 1 && v->type->dim[0] % (at.outer * graph_rows(im->g)) == 0)

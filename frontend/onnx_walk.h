@@ -98,7 +98,7 @@ int onnx_declared_batch(const Import *im, const Onnx__ValueInfoProto *output, co
 // model's order; and an output's value with the batch in dimension 0, given its place in the value
 // as the model has it.
 Value *onnx_input(Import *im, const OnnxInput *input);
-Value *onnx_output(Import *im, const Onnx__ValueInfoProto *output, Value *v, BatchPlace batch_at);
+Value *onnx_output(Import *im, const Onnx__ValueInfoProto *output, Value *v, BatchDim batch_at);
 
 // onnx_constant_weights.c: weights that stand in Constant nodes of the model's graph.
 void onnx_find_constant_weights(Import *im);

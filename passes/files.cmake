@@ -24,6 +24,8 @@ set(PASS_FILES
   train/eval_graph.c
   train/init.c
   train/loss.c
+  train/loss_classes.c
+  train/loss_numbers.c
   train/loss_spec.c
   train/loss_terms.c
   train/metrics.c
@@ -31,6 +33,7 @@ set(PASS_FILES
   train/optimizer_spec.c
   train/param_groups.c
   train/recompute.c
+  train/trained.c
   repeats/fold.c
   repeats/recall.c
   repeats/repeats.c

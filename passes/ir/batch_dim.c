@@ -14,51 +14,50 @@ int64_t graph_rows(const Graph *g) {
   return 1;
 }
 
-static const BatchPlace none = {-1, 1};
+static const BatchDim none = {-1, 1};
 
-int batch_dim(BatchPlace p) {
-  return p.outer == 1 ? p.dim : -1;
+int batch_dim(BatchDim at) {
+  return at.outer == 1 ? at.dim : -1;
 }
 
-// The letter of the batch at a place of an operand, or -1 where it is none of its own; `rest`: the
+// The letter of the batch in an operand, or -1 where it is none of its own; `rest`: the
 // product of the factors before it in the letter.
-static int letter_at(const Dims *dims, const Term *t, BatchPlace p, int64_t *rest) {
+static int letter_at(const Dims *dims, const Term *t, BatchDim at, int64_t *rest) {
   int i = 0;
-  for (*rest = p.outer; i < t->dim[p.dim].n; i++) {
-    int64_t size = dims->letter[t->dim[p.dim].letter[i]].size;
+  for (*rest = at.outer; i < t->dim[at.dim].n; i++) {
+    int64_t size = dims->letter[t->dim[at.dim].letter[i]].size;
     if (*rest < size || *rest == 1) break;
     if (*rest % size != 0) return -1;
     *rest /= size;
   }
-  if (i == t->dim[p.dim].n) return -1;
-  int letter = t->dim[p.dim].letter[i];
+  if (i == t->dim[at.dim].n) return -1;
+  int letter = t->dim[at.dim].letter[i];
   return dims->letter[letter].size % *rest == 0 ? letter : -1;
 }
 
-static BatchPlace place_of(const Dims *dims, const Term *t, int letter, int64_t rest) {
+static BatchDim dim_of(const Dims *dims, const Term *t, int letter, int64_t rest) {
   for (int d = 0; d < t->rank; d++) {
     int64_t before = 1;
     for (int i = 0; i < t->dim[d].n; before *= dims->letter[t->dim[d].letter[i]].size, i++)
-      if (t->dim[d].letter[i] == letter) return (BatchPlace){d, before * rest};
+      if (t->dim[d].letter[i] == letter) return (BatchDim){d, before * rest};
   }
   return none;
 }
 
 // The first operand that hands its batch on decides.
-static BatchPlace carried(const Op *op, const Dims *dims, const BatchPlace *places,
-                          const Term *out) {
-  BatchPlace at = none;
+static BatchDim carried(const Op *op, const Dims *dims, const BatchDim *batch, const Term *out) {
+  BatchDim at = none;
   for (int i = 0; i < op->n_in && at.dim < 0; i++) {
-    BatchPlace in = places[op->in[i].value->id];
+    BatchDim in = batch[op->in[i].value->id];
     int64_t rest;
     int letter = in.dim < 0 ? -1 : letter_at(dims, &dims->in[i], in, &rest);
-    if (letter >= 0) at = place_of(dims, out, letter, rest);
+    if (letter >= 0) at = dim_of(dims, out, letter, rest);
   }
   return at;
 }
 
-const BatchPlace *batch_places(const Graph *g, Arena *a) {
-  BatchPlace *batch = arena_array(a, BatchPlace, g->n_values);
+const BatchDim *batch_dims(const Graph *g, Arena *a) {
+  BatchDim *batch = arena_array(a, BatchDim, g->n_values);
   Diag *d = diag_new(stderr);
   diag_quiet(d, true);
   for (uint32_t i = 0; i < g->n_values; i++)

@@ -17,13 +17,13 @@
 bool value_has_rows(const Value *v); // an input of rows of data
 int64_t graph_rows(const Graph *g);  // of the first input that has rows; 1 if none has
 // The dimension that the batch is a factor of, or -1, and the product of the factors before it.
-typedef struct BatchPlace {
+typedef struct BatchDim {
   int dim;
   int64_t outer;
-} BatchPlace;
+} BatchDim;
 
-const BatchPlace *batch_places(const Graph *g, Arena *a); // by value id
+const BatchDim *batch_dims(const Graph *g, Arena *a); // by value id
 // The dimension if the batch is its major factor, or -1.
-int batch_dim(BatchPlace p);
+int batch_dim(BatchDim at);
 
 #endif

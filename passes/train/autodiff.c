@@ -63,7 +63,7 @@
 #include "ir/op.h"
 #include "loss_terms.h"
 #include "pass.h"
-#include "plan/op_names.h"
+#include "trained.h"
 
 // The sum of gradients for a weight by all pieces of one op of the model.
 typedef struct OpSum {
@@ -95,67 +95,6 @@ static bool is_floating(const Value *v) {
 
 static GradFn *grad_of(const Op *op) {
   return op_info[op->kind].grad;
-}
-
-// -- Which weights, and which ops ------------------------------------------------------------
-
-// Whether one of the patterns matches; they are remembered.
-static bool is_named(const Autodiff *ad, const char *name, const char *globs, bool *matched) {
-  bool found = false;
-  int i = 0;
-  for (const char *at = globs; at && *at; i++) {
-    size_t n = strcspn(at, ",");
-    if (str_glob(str_copy_n(ad->scratch, at, n), name)) found = matched[i] = true;
-    at += n + (at[n] == ',');
-  }
-  return found;
-}
-
-static void warn_unmatched(Autodiff *ad, const char *option, const char *what, const char *globs,
-                           const bool *matched) {
-  int i = 0;
-  for (const char *at = globs; at && *at; i++) {
-    int n = (int)strcspn(at, ","), train = *at == '!';
-    if (!matched[i])
-      diag_warning(ad->d, NULL, "--%s '%.*s' matches no %s", train ? "train" : option, n - train,
-                   at + train, what);
-    at += n + (at[n] == ',');
-  }
-}
-
-// Of the patterns the last that matches counts: it freezes the weight or, behind a '!', trains it.
-static void freeze(const Autodiff *ad, Value *w, const char *globs, bool *matched) {
-  int i = 0;
-  for (const char *at = globs; at && *at; i++) {
-    size_t n = strcspn(at, ",");
-    bool train = *at == '!';
-    if (str_glob(str_copy_n(ad->scratch, at + train, n - train), w->label)) {
-      w->train = train && is_floating(w) && type_count(w->type) > 0;
-      matched[i] = true;
-    }
-    at += n + (at[n] == ',');
-  }
-}
-
-static void choose_weights(Autodiff *ad, const char *globs) {
-  bool *matched = arena_array(ad->scratch, bool, globs ? strlen(globs) + 1 : 1);
-  for (int i = 0; i < ad->g->n_params; i++) {
-    Value *w = ad->g->params[i];
-    if (w->role != ROLE_weight) continue;
-    if (!w->label) w->label = w->name ? w->name : str_format(ad->arena, "%u", w->id);
-    w->train &= is_floating(w) && type_count(w->type) > 0;
-    freeze(ad, w, globs, matched);
-    ad->varied[w->id] = w->train;
-  }
-  warn_unmatched(ad, "freeze", "weight", globs, matched);
-}
-
-static void choose_ops(Autodiff *ad, const char *globs) {
-  bool *matched = arena_array(ad->scratch, bool, globs ? strlen(globs) + 1 : 1);
-  ad->detached = arena_array(ad->scratch, bool, ad->g->n_ops);
-  for_each_op(op, ad->g)
-    ad->detached[op->id] = is_named(ad, op_node(op), globs, matched);
-  warn_unmatched(ad, "detach", "node", globs, matched);
 }
 
 // -- What takes part -------------------------------------------------------------------------
@@ -499,8 +438,10 @@ bool pass_autodiff(Module *m, const PassOptions *o, Diag *d) {
   ad.adjoint = arena_array(ad.scratch, Value *, g->n_values);
   ad.op_sums = arena_array(ad.scratch, OpSum *, g->n_values);
   ad.gradient = arena_array(ad.scratch, Value *, g->n_values);
-  choose_weights(&ad, opt_str(o, "freeze"));
-  choose_ops(&ad, opt_str(o, "detach"));
+  choose_trained(g, opt_str(o, "freeze"), ad.scratch, d);
+  for (int i = 0; i < g->n_params; i++)
+    ad.varied[g->params[i]->id] = g->params[i]->train;
+  ad.detached = find_detached(g, opt_str(o, "detach"), ad.scratch, d);
   mark(&ad, loss->use.value);
   return check_gradients(&ad) && differentiate(&ad, loss->use.value, o);
 }

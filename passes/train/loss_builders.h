@@ -1,0 +1,43 @@
+// What the losses of losses.def are built with: loss.c has the pass, loss_classes.c and
+// loss_numbers.c a builder for each.
+
+#ifndef LOSS_BUILDERS_H
+#define LOSS_BUILDERS_H
+
+#include "base/vec.h"
+#include "ir/batch_dim.h"
+#include "ir/build.h"
+#include "ir/op.h"
+#include "loss_spec.h"
+
+// A loss of classes.
+typedef struct Classified {
+  const Value *labels;
+  int64_t n; // classes
+  const char *output;
+} Classified;
+
+typedef struct LossPass {
+  Graph *g;
+  Builder b;
+  Arena *scratch;
+  Diag *d;
+  const LossSpec *spec;
+  const BatchDim *batch;      // of the model's values
+  Vec(Classified) classified; // so far
+} LossPass;
+
+// The loss of the output `x`, as p->spec says; NULL when an error was reported.
+typedef Value *LossFn(LossPass *p, Value *x);
+#define LOSS(name, names, options, usage) LossFn loss_##name;
+#include "train/losses.def"
+#undef LOSS
+
+// The input that the specification names, else `label`; one that there is may serve.  `batch`: the
+// dimension of it that was the output's batch, or -1.
+Value *loss_input(LossPass *p, const char *label, DType dtype, int rank, const int64_t *dim,
+                  int batch);
+// The mean over `n` of the elements; the others are 0.
+Value *loss_mean_of(Builder *b, Value *x, double n);
+
+#endif
