@@ -50,25 +50,32 @@ def difference(module, path, args, axes, run, notes):
     if not all(map(same, once, again)):
         raise NotCompared("the module gives other results each time: it has a state, or random numbers of its own")
     tolerance = max([TOLERANCE, *(2 * eps for eps in map(precision, nodes) if eps)])
-    read = [v.name for v in model.graph.input]
-    names = [v.name for v in model.graph.output]
-    for data, inputs in examples(module, file, args, axes, run, notes):
-        try:
-            with np.errstate(all="ignore"), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                made = file.run(None, {k: array(v) for k, v in inputs.items() if k in read})
-        except Exception as e:
-            text = f"{type(e).__name__}: {first_line(e)}"
-            if inputs is args:
-                raise NotCompared(f"onnx's evaluator: {text}") from e
-            return f"the file cannot compute {data}: {text}"
-        right, rounding = results_of(run, inputs), None
-        for i, (name, a, b) in enumerate(zip(names, made, right)):
-            a, text = np.asarray(a), differs(np.asarray(a), b, tolerance, 0, inputs is args)
-            if text and rounding is None:
-                rounding = rounding_of(module, run, inputs, right)
-            if text and differs(a, b, tolerance, rounding[i], inputs is args):
-                return f"'{name}' of {data} differs from the module's {text}"
+    with contextlib.closing(examples(module, file, args, axes, run, notes)) as data:
+        for text, inputs in data:
+            wrong = compared(module, file, text, inputs, inputs is args, run, tolerance)
+            if wrong:
+                return wrong
+    return None
+
+
+def compared(module, file, data, inputs, example, run, tolerance):
+    """The first result of the file that differs for these inputs, as text, or None."""
+    try:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made = file.run(None, {k: array(v) for k, v in inputs.items() if k in file.input_names})
+    except Exception as e:
+        text = f"{type(e).__name__}: {first_line(e)}"
+        if example:
+            raise NotCompared(f"onnx's evaluator: {text}") from e
+        return f"the file cannot compute {data}: {text}"
+    right, rounding = results_of(run, inputs), None
+    for i, (name, a, b) in enumerate(zip(file.output_names, map(np.asarray, made), right)):
+        text = differs(a, b, tolerance, 0, example)
+        if text and rounding is None:
+            rounding = rounding_of(module, run, inputs, right)
+        if text and differs(a, b, tolerance, rounding[i], example):
+            return f"'{name}' of {data} differs from the module's {text}"
     return None
 
 
