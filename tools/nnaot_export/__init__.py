@@ -200,7 +200,10 @@ def _compared(module, inputs, made, exporter, program, buffers, notes):
     try:
         wrong = compare.difference(module, made, inputs.tensors, inputs.axes, run, notes)
         own = checks.own_gradients([v for v in run(inputs.tensors)]) or checks.hooked(module)
-        return wrong or (compare.gradient_difference(module, program, inputs.tensors, run) if program and not own else None)
+        stops = compare.gradient_difference(module, program, inputs.tensors, run) if not wrong and program and not own else None
+        if stops:  # the other exporter records the same calls, and its gradients cannot be computed
+            raise ExportError(f"the file of {exporter} is not the module: {stops}")
+        return wrong
     except compare.NotCompared as e:
         notes.append(f"the file of {exporter} has not been compared with the module: {e}")
         return None

@@ -117,7 +117,7 @@ def gradients(weights, of, args, run):
             grads = run({name: v.clone() for name, v in args.items()}, of, differentiate)
     except Exception as e:
         raise NotCompared(f"its gradients, {type(e).__name__}: {first_line(e)}") from e
-    return [np.zeros(p.shape) if g is None else g.detach().double().cpu().numpy() for p, g in zip(weights, grads)]
+    return [np.zeros(p.shape) if g is None else g.detach().to_dense().double().cpu().numpy() for p, g in zip(weights, grads)]
 
 
 def differs(a, b, tolerance, noise, example):
@@ -172,8 +172,9 @@ def other_weights(module, file):
         for name, p in module.named_parameters():
             if p.requires_grad:
                 p.data.mul_(1 + 0.25 * torch.from_numpy(normal(p.shape)).to(p)).add_(0.01)
-            if name in initial:
-                file.rt_inits_[name] = array(p).astype(initial[name].dtype)
+            held_as = name if name in initial else f"module.{name}"  # where an input or output has its name
+            if held_as in initial:
+                file.rt_inits_[held_as] = array(p).astype(initial[held_as].dtype)
         yield
     finally:
         file.rt_inits_.update(initial)

@@ -52,6 +52,10 @@ class AsRecorded(TorchFunctionMode):
             self.hooked.add(place())
         if func in (torch.Tensor.detach_, torch.Tensor.data.__set__) and _has_gradient(x):
             raise ExportError(f"{place()}: a file cannot say that a tensor loses its history in place: write x = x.detach()")
+        if func in (torch.Tensor.requires_grad_, torch.Tensor.requires_grad.__set__) and isinstance(x, torch.nn.Parameter):
+            if x.requires_grad != (args[1] if len(args) > 1 else kwargs.get("requires_grad", True)):
+                raise ExportError(f"{place(True)}: forward() changes requires_grad of a parameter, which a file cannot say: "
+                                  "write detach() of what has no gradient")
         if func in (torch.Tensor.detach, torch.Tensor.data.__get__):
             out = x.detach()
             self.detached[id(out)] = out, self.detached.get(id(x), (x, x))[1]

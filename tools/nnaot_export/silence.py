@@ -36,11 +36,11 @@ def silence():
         logging.disable(disabled)
 
 
-def place():
-    """FILE:LINE of the module's own call, or None if PyTorch itself is what warns."""
+def place(through_torch=False):
+    """FILE:LINE of the module's own call, or None if PyTorch itself calls, unless that is passed through."""
     torch_folder = os.path.dirname(torch.__file__)
     of_tensors = (os.path.join(torch_folder, file) for file in ("_tensor.py", "overrides.py"))
-    passed = (os.path.dirname(__file__), warnings.__file__, *of_tensors)
+    passed = (os.path.dirname(__file__), warnings.__file__, *([torch_folder] if through_torch else of_tensors))
     frame = sys._getframe(1)
     while frame and frame.f_code.co_filename.startswith(passed):
         frame = frame.f_back
