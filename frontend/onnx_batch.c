@@ -1,5 +1,5 @@
 // The batch among the dimensions of the inputs: the symbol that --batch-dim names, else the one
-// that stands on axis 0 of every input, else whatever is not fixed on axis 0.
+// that stands on axis 0 of every input, else any dimension 0 that is not fixed.
 
 #include <string.h>
 
@@ -42,8 +42,8 @@ static int batch_axis(const Onnx__ValueInfoProto *v, const char *batch) {
 }
 
 // The dimension of input `i` that is the batch, or -1: the one with its symbol.  Without a symbol
-// it is dimension 0 where that is not fixed; where all inputs' are, it is as long as that of the
-// first input with dimensions.
+// it is dimension 0 unless that is fixed; if all inputs' are fixed, it has the length of the first
+// input's.
 int input_batch(const Shapes *s, int i) {
   if (s->batch) return batch_axis(s->input[i], s->batch);
   const Dimension *first = NULL;

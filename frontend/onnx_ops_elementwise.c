@@ -311,9 +311,9 @@ static Value *step_or_seed(Node *n, const char *label) {
   return v;
 }
 
-// Identity unless training: by --train-mode, or where the model says so itself (opset 12 and later;
-// before 7 by is_test=0), or PyTorch, whose attention drops out whenever it has a ratio.  The mask
-// is what the same dropout makes of ones.
+// Identity unless training: by --train-mode, by the model's own training_mode (opset 12 and later;
+// before 7 by is_test=0), or in attention of PyTorch, which drops out whenever it has a ratio.  The
+// mask is the same dropout of ones.
 bool import_dropout(Node *n) {
   Value *x = n->in[0];
   double ratio = node_float(n, "ratio", 0.5);

@@ -91,16 +91,19 @@ static const char *origin_of(const Import *im, const char *name) {
   return i < 0 ? "" : im->origin_text[i];
 }
 
+// The metadata of a weight; "" for any other value.
+static const char *origin_of_weight(const Import *im, const Value *v) {
+  return v && !v->def && v->role == ROLE_weight ? origin_of(im, v->label) : "";
+}
+
 bool node_padding_row(const Node *n, const Value *table, int64_t *row) {
-  if (!table || table->def || table->role != ROLE_weight) return false;
-  const char *at = strstr(origin_of(n->im, table->label), " padding_idx=");
+  const char *at = strstr(origin_of_weight(n->im, table), " padding_idx=");
   if (at) *row = strtoll(at + strlen(" padding_idx="), NULL, 10);
   return at != NULL;
 }
 
 bool node_of_embedding(const Node *n, const Value *table) {
-  if (!table || table->def || table->role != ROLE_weight) return false;
-  return strstr(origin_of(n->im, table->label), " embedding") != NULL;
+  return strstr(origin_of_weight(n->im, table), " embedding") != NULL;
 }
 
 // val_ and a number: a name of PyTorch's exporter (dynamo=True).

@@ -13,7 +13,7 @@ typedef struct OnnxFile {
   int64_t n;
   ProtobufCMessage *message;
   const Loc *loc;       // the file as a place in messages
-  bool unread;          // nobody will read weights, so files of external data may be missing
+  bool unread;          // no weights will be read, so files of external data may be missing
   const char **missing; // the file of external data that was reported last as missing
 } OnnxFile;
 

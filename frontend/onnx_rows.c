@@ -31,9 +31,9 @@ Value *onnx_input(Import *im, const OnnxInput *input) {
 }
 
 // Places of dimension 0 that are (outer, batch, inner), as (batch, outer, inner).
-static Value *batch_to_front(Import *im, Value *v, int64_t outer, const Loc *loc) {
+static Value *batch_to_front(Import *im, Value *v, int64_t outer, int64_t rows, const Loc *loc) {
   const Type *t = v->type;
-  int64_t rows = graph_rows(im->g), dim[MAX_RANK] = {outer, rows, t->dim[0] / (outer * rows)};
+  int64_t dim[MAX_RANK] = {outer, rows, t->dim[0] / (outer * rows)};
   int64_t perm[MAX_RANK] = {1, 0};
   if (t->rank + 2 > MAX_RANK) return v;
   for (int d = 2; d < t->rank + 2; d++)
@@ -48,8 +48,9 @@ static Value *batch_to_front(Import *im, Value *v, int64_t outer, const Loc *loc
 Value *onnx_output(Import *im, const Onnx__ValueInfoProto *output, Value *v, BatchDim at) {
   if (!im->o->rows_first || v->type->rank == 0) return v;
   const Loc *loc = onnx_place(im->file, im->m->arena, onnx_str(output->name));
-  if (at.dim == 0 && at.outer > 1 && v->type->dim[0] % (at.outer * graph_rows(im->g)) == 0)
-    return batch_to_front(im, v, at.outer, loc);
+  int64_t rows = graph_rows(im->g);
+  if (at.dim == 0 && at.outer > 1 && rows > 0 && v->type->dim[0] % (at.outer * rows) == 0)
+    return batch_to_front(im, v, at.outer, rows, loc);
   int batch = batch_dim(at);
   if (batch < 0) batch = onnx_declared_batch(im, output, v->type);
   if (batch < 0 && im->batch_moved) {

@@ -1,4 +1,4 @@
-// What onnx_shape.c and onnx_batch.c share: the inputs of a model's graph as they are declared.
+// The declared inputs of a model's graph, for onnx_shape.c and onnx_batch.c.
 
 #ifndef ONNX_SHAPE_H
 #define ONNX_SHAPE_H
@@ -15,7 +15,7 @@ typedef struct Shapes {
 
 typedef Onnx__TensorShapeProto__Dimension Dimension;
 
-size_t input_rank(const Onnx__ValueInfoProto *input); // 0 for what is no tensor, or has no shape
+size_t input_rank(const Onnx__ValueInfoProto *input); // 0 without a tensor type or a shape
 const Dimension *input_dim(const Onnx__ValueInfoProto *input, size_t axis);
 bool dim_is_fixed(const Dimension *dim);
 const char *dim_symbol(const Dimension *dim); // "" without one
@@ -27,7 +27,7 @@ void hint_at_symbols(const Shapes *s);                // lists those of the inpu
 
 // onnx_batch.c: the symbol of the batch, or NULL; the dimension of input `i` that is the batch, or
 // -1; whether an unbound dimension is the batch; whether --batch would bind some dimension; and
-// mistakes in what the options say of the batch.
+// contradictions among the options about the batch.
 const char *batch_symbol(const Shapes *s);
 int input_batch(const Shapes *s, int i);
 bool dim_is_batch(const Shapes *s, const char *symbol, size_t axis);

@@ -7,9 +7,9 @@
 //     %bn : [num_users=3] = call_function[target=torch.ops.aten._native_batch_norm_legit_functional
 //     .default](args = (%x, %weight, %bias, %mean, %var, True, 0.1, 1e-05), kwargs = {})
 //
-// The call has what the operator in ONNX lacks: whether a BatchNormalization is that of
-// model.train(), the padding_idx of an Embedding, that an Identity is x.detach(), which of equal
-// values max.dim chooses.
+// ONNX lacks these facts of the call: the mode of a BatchNormalization, model.train() or eval();
+// the padding_idx of an Embedding; that an Identity is x.detach(); the one of equal values that
+// max.dim chooses.
 
 #include <string.h>
 

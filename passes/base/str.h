@@ -33,7 +33,7 @@ size_t str_row_glob(const char *pattern);
 // closed.
 const char *str_take_word(Arena *a, const char **io_at, const char *ends);
 
-// "; did you mean NAME?", or "" where `name` is NULL.
+// "; did you mean NAME?", or "" without a name.
 const char *str_did_you_mean(Arena *a, const char *name);
 
 // A string that grows.  `at` is always NUL-terminated once something has been added.

@@ -20,14 +20,14 @@ int batch_dim(BatchDim at) {
   return at.outer == 1 ? at.dim : -1;
 }
 
-// The letter of the batch in an operand, or -1 where it is none of its own; `rest`: the
-// product of the factors before it in the letter.
+// The letter of the batch in an operand, or -1 if no letter holds it, as in a tensor without
+// elements; `rest`: the product of the factors before it in the letter.
 static int letter_at(const Dims *dims, const Term *t, BatchDim at, int64_t *rest) {
   int i = 0;
   for (*rest = at.outer; i < t->dim[at.dim].n; i++) {
     int64_t size = dims->letter[t->dim[at.dim].letter[i]].size;
     if (*rest < size || *rest == 1) break;
-    if (*rest % size != 0) return -1;
+    if (size <= 0 || *rest % size != 0) return -1;
     *rest /= size;
   }
   if (i == t->dim[at.dim].n) return -1;

@@ -1,4 +1,4 @@
-// What passes that replace ops by better ones share.
+// Helpers of the passes that replace ops by better ones.
 
 #ifndef REWRITE_H
 #define REWRITE_H

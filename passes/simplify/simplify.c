@@ -9,9 +9,9 @@
 //
 // The rules are small and local: arithmetic in simplify_arithmetic.c, shapes in simplify_shape.c,
 // products of matrices in simplify_product.c, the order of ops in simplify_order.c and
-// simplify_reshape.c, constants
-// in fold_constants.c, equal ops in merge_equal.c.  Each makes the graph smaller, or its ops
-// cheaper, or moves an op towards one end of the graph, so repeating them ends.
+// simplify_reshape.c, constants in fold_constants.c, equal ops in merge_equal.c.  Each makes the
+// graph smaller, or its ops cheaper, or moves an op towards one end of the graph, so repeating them
+// ends.
 //
 // Once values have layouts, rules that make ops have no place any more: then only equal ops merge
 // and dead ones go, and in a planned module only the latter, as merging would lengthen lives.

@@ -1,6 +1,6 @@
 // Reshapes go towards the parameters, through transposes and the ops between two reshapes.
 //
-//     reshape of a transpose                            transpose of a reshape, where that can be
+//     reshape of a transpose                            transpose of a reshape, if groups stay neighbours
 //     elementwise op or linear of other reshapes of transposes     reshape of a transpose of the op
 //     reshape of elementwise ops and linears of reshapes           the ops, of one reshape each
 
@@ -38,9 +38,9 @@ static int split_in_groups(const Type *from, const Type *to, Group *group) {
 
 // Neighbours in the result of a transpose that are neighbours in its operand.
 typedef struct Part {
-  int64_t before; // where they begin in the operand; its rank for dimensions made of nothing
+  int64_t before; // their first dimension in the operand; its rank for added dimensions of length 1
   const int64_t *dim;
-  int n, to; // how many, and where they begin in the result
+  int n, to; // how many, and their first dimension in the result
 } Part;
 
 //     [8,16,8] -transpose 0,2,1-> [8,8,16] -> [2,4,8,16]

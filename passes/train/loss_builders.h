@@ -1,5 +1,5 @@
-// What the losses of losses.def are built with: loss.c has the pass, loss_classes.c and
-// loss_numbers.c a builder for each.
+// The state and helpers of the builders of losses.def, which are in loss_classes.c and
+// loss_numbers.c; the pass is loss.c.
 
 #ifndef LOSS_BUILDERS_H
 #define LOSS_BUILDERS_H

@@ -1,7 +1,7 @@
 // Losses of classes: cross_entropy, nll and next_token.
 //
 // next_token shifts the labels, not the logits: `pad` drops the first column of the tokens and
-// appends one of ignored labels.  Where none else are ignored the number of labels that count is
+// appends one of ignored labels.  Unless others are ignored the number of labels that count is
 // known, B * (T - 1).
 //
 // With label smoothing and weights of classes, C of them, a row has PyTorch's
@@ -24,10 +24,10 @@ static const int64_t no_label = INT64_MIN;
 typedef struct Classes {
   Value *x, *labels;
   int64_t ignore, n;
-  Value *ignored;    // by row, or NULL where no label is
-  Value *weights;    // [n] of classes, or NULL where all are 1
+  Value *ignored;    // by row; NULL: no label is ignored
+  Value *weights;    // [n] of classes; NULL: all are 1
   double sum;        // of the weights
-  Value *row_weight; // by row: the weight of its class, or NULL; also 0 where it is ignored
+  Value *row_weight; // by row: the weight of its class, or NULL; 0 for an ignored label
 } Classes;
 
 static Value *row_op(LossPass *p, OpKind kind, const Classes *c) {
@@ -152,7 +152,7 @@ static Value *fail_no_tokens(const LossPass *p) {
   return NULL;
 }
 
-// The model looks up token 0 where a token is ignored that is no class.
+// The model looks up token 0 for an ignored token that is no class.
 static void replace_ignored(LossPass *p, Value *tokens) {
   Builder first = p->b;
   first.at = p->g->first;
@@ -186,7 +186,7 @@ Value *loss_next_token(LossPass *p, Value *x) {
   }
   bool no_class = s->has_ignore && (s->ignore_index < 0 || s->ignore_index >= x->type->dim[rank]);
   if (no_class) replace_ignored(p, tokens);
-  // The last position has a label that no data has.  Where nothing is ignored -100 among tokens is
+  // The last position has a label that no data has.  Without ignore_index -100 among tokens is
   // an index out of range.
   Classes c = {.x = x, .ignore = t->dtype == DT_i32 ? INT32_MIN : INT64_MIN};
   if (s->has_ignore) c.ignore = s->ignore_index;

@@ -7,6 +7,7 @@ note; "" is an export without a note, and None is not tried.
 """
 
 import collections
+import copy
 import pathlib
 import sys
 import tempfile
@@ -154,6 +155,45 @@ class Teacher(Base):
             for p, q in zip(self.teacher.parameters(), self.inner.parameters()):
                 p.mul_(0.9).add_(q, alpha=0.1)
         return self.head(self.inner(x) - self.teacher(x))
+
+
+class Equal(Base):
+    """A teacher that begins as its student: the first average changes no value."""
+    by_dynamo = by_torchscript = "forward() changes teacher.weight, teacher.bias: training with the file leaves them as they are"
+
+    def __init__(self):
+        super().__init__()
+        self.teacher = copy.deepcopy(self.inner).requires_grad_(False)
+
+    def forward(self, x):
+        with torch.no_grad():
+            for p, q in zip(self.teacher.parameters(), self.inner.parameters()):
+                p.lerp_(q, 0.1)
+        return self.head(self.inner(x) - self.teacher(x))
+
+
+class Assigned(Equal):
+    by_dynamo = by_torchscript = "forward() gives a parameter other data, which training with a file cannot do"
+
+    def __init__(self):
+        super().__init__()
+        nn.init.ones_(self.teacher.weight)
+
+    def forward(self, x):
+        for p, q in zip(self.teacher.parameters(), self.inner.parameters()):
+            p.data = 0.9 * p.data + 0.1 * q.data
+        return self.head(self.inner(x) - self.teacher(x))
+
+
+class Lazy(Base):
+    by_dynamo = by_torchscript = "no shape yet; run the module on an example before it is exported"
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LazyBatchNorm1d()
+
+    def forward(self, x):
+        return self.head(self.norm(self.inner(x)))
 
 
 class Hooks(Base):
@@ -386,19 +426,22 @@ class Wrapped(nn.DataParallel):
         return torch.randn(4, 3)
 
 
-MODULES = [Plain, Branch, Length, Rows, Smoothing, Average, Averages, Changes, ChangesPart, Forgets, Clips, Teacher, Hooks,
-           Condition, State, Number, Twice, Between, SwitchedOff, InsideFunction, NamedAsInput, Sparse,
-           Frozen, Hidden, ByFrequency, OwnGradient, Names, Rest, Missing, Wrapped]
+MODULES = [Plain, Branch, Length, Rows, Smoothing, Average, Averages, Changes, ChangesPart, Forgets, Clips, Teacher, Equal,
+           Assigned, Lazy, Hooks, Condition, State, Number, Twice, Between, SwitchedOff, InsideFunction,
+           NamedAsInput, Sparse, Frozen, Hidden, ByFrequency, OwnGradient, Names, Rest, Missing, Wrapped]
 
 
 def exported(module, exporter, path):
     """What is said of the module, in lines."""
+    before = [None if nn.parameter.is_lazy(v) else v.clone() for v in module.state_dict().values()]
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
             export(module, module.example(), path, exporters=(exporter,))
         except ExportError as e:
             return f"error: {e}"
+    if not all(map(torch.equal, before, module.state_dict().values())):
+        return "error: the module has other parameters or buffers than before"
     graph = onnx.load(path).graph
     onnx.checker.check_model(path)
     names = [[v.name for v in graph.input], [v.name for v in graph.output]]

@@ -24,11 +24,11 @@ Needs torch and onnx.  `nnaot-export` is the command.
 
     signature.py   inputs and results by name
     exporters.py   the calls of PyTorch's exporters
-    checks.py      what a file cannot say of a module
+    checks.py      properties of a module that a file cannot hold
     file.py        names, buffers, kinds of weights and stops of gradients in the file
     compare.py     the file and the module on the same data
     recorded.py    in-place changes, torch.no_grad() and dropout as exporters can record them
-    silence.py     exporters without what they print
+    silence.py     exporters without their output
     operators.py, random.py    of onnx's evaluator
 """
 
@@ -59,7 +59,7 @@ def export(module, example, path, *, batch_dims=None, output_names=None, train=T
 
     ExportWarnings have the reason why the first exporter failed, and whatever of the module the file lacks.  With verbose,
     all output of exporters goes to stderr; without compare, the file is not computed.  The module stays as it is: the mode
-    of each part, its buffers, and whether it caches keys and values.
+    of each part, its buffers and parameters, and whether it caches keys and values.
     """
     path = pathlib.Path(path)
     if not isinstance(module, torch.nn.Module):
@@ -68,18 +68,19 @@ def export(module, example, path, *, batch_dims=None, output_names=None, train=T
     inputs = Inputs(module, example, batch_dims or {})
     modes = {part: part.training for part in module.modules()}
     use_cache = getattr(getattr(module, "config", None), "use_cache", None)
-    buffers = {name: b.detach().clone() for name, b in module.named_buffers()}
+    checks.uninitialized(module)
+    held = {name: v.detach().clone() for name, v in _untrained(module)}
     with _folder_beside(path) as folder:
         try:
             if module.training != train or _own_train(module):
                 module.train(train)
             if use_cache:
                 module.config.use_cache = False
-            names, notes = _run(module, inputs, buffers, output_names)
-            exporter, more = _export(module, inputs, folder / path.name, names, opset, batch_name, exporters, buffers, compare,
-                                     verbose)
+            names, notes, own_gradients = _run(module, inputs, held, output_names)
+            exporter, more = _export(module, inputs, folder / path.name, names, opset, batch_name, exporters, held,
+                                     compare and not own_gradients, compare, verbose)
         finally:
-            _restore(module, buffers)
+            _restore(module, held)
             for part, mode in modes.items():
                 part.training = mode
             if use_cache:
@@ -123,10 +124,10 @@ def _folder_beside(path):
 
 # -- The module ------------------------------------------------------------------------------
 
-def _run(module, inputs, buffers, given):
-    """Names of the outputs, and notes of what a file cannot say."""
+def _run(module, inputs, held, given):
+    """Names of the outputs, notes for the user, and whether gradients are other than those of forward()."""
     try:
-        versions = {name: p._version for name, p in module.named_parameters() if p.requires_grad}
+        versions = {name: p._version for name, p in module.named_parameters()}
         with torch.enable_grad(), AsRecorded() as recorded:
             out = inputs.call(module, dict(zip(inputs.tensors, inputs.copies())))
     except ExportError:
@@ -134,27 +135,33 @@ def _run(module, inputs, buffers, given):
     except Exception as e:
         raise ExportError(f"the module does not run on its example: {type(e).__name__}: {e}") from e
     checks.refuse(module, versions)
-    buffers.update((name, recorded.changed[id(p)]) for name, p in module.named_parameters() if id(p) in recorded.changed)
     names = output_names(out, inputs.tensors, given)
     notes = [f"the output '{key}' is called '{name}': an input has its name"
              for name, (key, _) in zip(names, results(out)) if name != key and not given]
     notes += [f"the parameter or buffer '{name}' is called 'module.{name}': an input or output has its name"
-              for name in {**dict(module.named_parameters()), **buffers} if name in names or name in inputs.tensors]
-    notes += checks.notes(module, [v for _, v in results(out)], recorded, buffers)
-    _restore(module, buffers)
-    return names, notes
+              for name in {**dict(module.named_parameters()), **held} if name in names or name in inputs.tensors]
+    own = checks.functions(v for _, v in results(out))
+    hooks = checks.hooks(module, recorded)
+    notes += checks.notes(module, own, hooks, recorded, versions, held)
+    _restore(module, held)
+    return names, notes, bool(own or hooks)
 
 
-def _restore(module, buffers):
+def _untrained(module):
+    """Buffers and parameters without requires_grad, by name: forward() may change them."""
+    return [*module.named_buffers(), *((name, p) for name, p in module.named_parameters() if not p.requires_grad)]
+
+
+def _restore(module, held):
     with torch.no_grad():
-        for name, b in (*module.named_buffers(), *module.named_parameters()):
-            if name in buffers:
-                b.copy_(buffers[name])
+        for name, v in _untrained(module):
+            if name in held:
+                v.copy_(held[name])
 
 
 # -- The file --------------------------------------------------------------------------------
 
-def _export(module, inputs, path, names, opset, batch, exporters, buffers, compare, verbose):
+def _export(module, inputs, path, names, opset, batch, exporters, held, differentiate, compare, verbose):
     """The first exporter that succeeds, and notes for the user.  Its files are in a folder of its name, beside `path`."""
     from . import file
     large = sum(p.numel() * p.element_size() for p in module.parameters()) > LARGEST
@@ -173,11 +180,11 @@ def _export(module, inputs, path, names, opset, batch, exporters, buffers, compa
             failed.append(f"{exporter} cannot export this module: {reason(e)}")
             continue
         finally:
-            _restore(module, buffers)
-        file.finish(module, made, inputs.tensors, names, buffers, exporter)
+            _restore(module, held)
+        file.finish(module, made, inputs.tensors, names, held, exporter)
         notes, wrong = traced_once(warned), file.fixed_batch(made, inputs.axes, batch)
         if not wrong and compare:
-            wrong = _compared(module, inputs, made, exporter, program, buffers, notes)
+            wrong = _compared(module, inputs, made, exporter, program if differentiate else None, held, notes)
         if not wrong:
             return exporter, failed + notes
         failed += [f"the file of {exporter} is not the module: {wrong}", *notes]
@@ -186,21 +193,20 @@ def _export(module, inputs, path, names, opset, batch, exporters, buffers, compa
     raise ExportError("\n  ".join(["no exporter of PyTorch can export the module", *failed]))
 
 
-def _compared(module, inputs, made, exporter, program, buffers, notes):
+def _compared(module, inputs, made, exporter, program, held, notes):
     """How the file differs, or None.  That it could not be compared becomes a note."""
     from . import compare
 
     def run(tensors, program=None, use=list):
-        """What `use` makes of the results in order, of the module or of a program that takes tensors in order."""
+        """use() of the results in order, of the module or of a program that takes tensors in order."""
         try:
             return use(program(*tensors.values()) if program else [v for _, v in results(inputs.call(module, tensors))])
         finally:
-            _restore(module, buffers)
+            _restore(module, held)
 
     try:
         wrong = compare.difference(module, made, inputs.tensors, inputs.axes, run, notes)
-        own = checks.own_gradients([v for v in run(inputs.tensors)]) or checks.hooked(module)
-        stops = compare.gradient_difference(module, program, inputs.tensors, run) if not wrong and program and not own else None
+        stops = compare.gradient_difference(module, program, inputs.tensors, run) if program and not wrong else None
         if stops:  # the other exporter records the same calls, and its gradients cannot be computed
             raise ExportError(f"the file of {exporter} is not the module: {stops}")
         return wrong

@@ -1,13 +1,19 @@
-"""What a file cannot say of a module: an error where training would go wrong at once, else a note for the user."""
+"""Properties of a module that a file cannot hold: an error if training would be wrong at once, else a note for the user."""
 
 import torch
 
 from .errors import ExportError
 
 
+def uninitialized(module):
+    lazy = ", ".join(name for name, v in (*module.named_parameters(), *module.named_buffers()) if torch.nn.parameter.is_lazy(v))
+    if lazy:
+        raise ExportError(f"{lazy}: no shape yet; run the module on an example before it is exported")
+
+
 def refuse(module, versions):
-    """versions: of each trained parameter before forward() has run."""
-    changed = ", ".join(name for name, p in module.named_parameters() if p._version != versions.get(name, p._version))
+    """versions: of each parameter before forward() has run."""
+    changed = ", ".join(name for name, p in module.named_parameters() if p.requires_grad and p._version != versions[name])
     if changed:
         raise ExportError(f"forward() changes parameters, {changed}, which training with a file cannot do")
     scaled = ", ".join(name for name, part in module.named_modules()
@@ -16,18 +22,17 @@ def refuse(module, versions):
         raise ExportError(f"scale_grad_by_freq of {scaled} is not supported")
 
 
-def notes(module, outputs, recorded, buffers):
-    """outputs: of forward(), which `recorded` has seen; buffers: as they were before it."""
-    found = ((own_gradients(outputs), "the gradients of {} are the module's own: in the file they are those of "
-              "what forward() computes"),
-             (sorted(recorded.hooked) + hooked(module), "hooks of gradients are not in the file: {}"),
+def notes(module, own, hooked, recorded, versions, held):
+    """held: buffers and parameters that are not trained, before forward() has run."""
+    found = ((own, "the gradients of {} are the module's own: in the file they are those of forward()"),
+             (hooked, "hooks of gradients are not in the file: {}"),
              (_averaged(module), "running statistics of {} are averages of all steps (momentum=None), "
               "in the file of the last ones"),
-             (_updated(module, buffers), "forward() changes {}: training with the file leaves them as they are"))
+             (_updated(module, recorded, versions, held), "forward() changes {}: training with the file leaves them as they are"))
     return [text.format(", ".join(names)) for names, text in found if names]
 
 
-def own_gradients(outputs):
+def functions(outputs):
     """Names of the torch.autograd.Functions, but PyTorch's own, that the outputs come from."""
     names, seen, left = set(), set(), [v.grad_fn for v in outputs if v.grad_fn is not None]
     while left:
@@ -42,19 +47,20 @@ def own_gradients(outputs):
     return sorted(names)
 
 
-def hooked(module):
-    """Names of parameters and parts with hooks of the backward pass."""
-    names = [name for name, p in module.named_parameters() if p._backward_hooks or p._post_accumulate_grad_hooks]
-    return names + [name or "the module" for name, part in module.named_modules()
-                    if part._backward_hooks or part._backward_pre_hooks]
+def hooks(module, recorded):
+    """Places of x.register_hook(), and names of parameters and parts with hooks of the backward pass."""
+    return (sorted(map(str, recorded.hooked))
+            + [name for name, p in module.named_parameters() if p._backward_hooks or p._post_accumulate_grad_hooks]
+            + [name or "the module" for name, part in module.named_modules() if part._backward_hooks or part._backward_pre_hooks])
 
 
-def _updated(module, buffers):
-    """Buffers and parameters that forward() has changed, but those that training with the file updates, too."""
+def _updated(module, recorded, versions, held):
+    """Buffers and parameters that forward() has changed, but those that training with the file updates, too.  A parameter may
+    be changed to the value that it has, as an average of equals is."""
     statistics = {id(b) for part in module.modules() if isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
                   for b in part.buffers(recurse=False)}
-    return [name for name, b in (*module.named_buffers(), *module.named_parameters())
-            if id(b) not in statistics and name in buffers and not torch.equal(b, buffers[name])]
+    return ([name for name, b in module.named_buffers() if id(b) not in statistics and not torch.equal(b, held[name])]
+            + [name for name, p in module.named_parameters() if id(p) in recorded.changed or p._version != versions[name]])
 
 
 def _averaged(module):

@@ -1,9 +1,9 @@
-"""Compares an exported file with its module: what it computes of the example, of another number of rows and of other values.
+"""Compares an exported file with its module: results for the example, of another number of rows and of other values.
 
 An exporter that runs the module once records a branch, len(x) or a size as they were of the example; others lose arguments of
 a function.  Such a file would train another model.  It is computed here by onnx's reference evaluator, in numpy, and by
-PyTorch where numpy would take minutes.  What is drawn at random, as for dropout, is the same on both sides: a number follows
-from its place alone.
+PyTorch for operators that take numpy minutes.  Random numbers, as of dropout, are the same on both sides: each follows from
+its place alone.
 """
 
 import contextlib

@@ -19,8 +19,8 @@ def temporary_names(inputs, outputs):
     return [f"{INPUT}{i}" for i in range(len(inputs))], [f"nnaot_output_{i}" for i in range(len(outputs))]
 
 
-def finish(module, path, inputs, outputs, buffers, exporter):
-    """inputs: tensors by name; outputs: names; buffers: those that exporting may have changed, by name."""
+def finish(module, path, inputs, outputs, held, exporter):
+    """inputs: tensors by name; outputs: names; held: values that exporting may have changed, by name."""
     model = onnx.load(path, load_external_data=False)
     graph = model.graph
     own_outputs(graph)
@@ -37,9 +37,9 @@ def finish(module, path, inputs, outputs, buffers, exporter):
             if TRAINING not in {t.name for t in graph.initializer}:
                 graph.initializer.append(helper.make_tensor(TRAINING, onnx.TensorProto.BOOL, [], [True]))
     for tensor in graph.initializer:
-        held = buffers.get(tensor.name)
-        if held is not None and tensor.data_location != onnx.TensorProto.EXTERNAL:
-            tensor.CopyFrom(numpy_helper.from_array(held.cpu().numpy(), str(tensor.name)))
+        value = held.get(tensor.name)
+        if value is not None and tensor.data_location != onnx.TensorProto.EXTERNAL:
+            tensor.CopyFrom(numpy_helper.from_array(value.cpu().numpy(), str(tensor.name)))
     for name, kind in weight_kinds(module, [t.name for t in graph.initializer], exporter):
         model.metadata_props.add(key=f"nnaot.weight/{name}", value=kind)
     onnx.save(model, path)

@@ -1,4 +1,4 @@
-"""What exporters lose of gradients, written so that they can record it."""
+"""Gradients that exporters lose, in a form that they record."""
 
 import inspect
 
@@ -13,16 +13,16 @@ from .silence import place
 
 
 class AsRecorded(TorchFunctionMode):
-    """What exporters lose, as they can record it: results of torch.no_grad() and x.data become those of x.detach(); a change
+    """Records gradients' stops: results of torch.no_grad() and x.data become those of x.detach(); a change
     in place through which no gradient goes becomes a sum, x + (new - x).detach(); and dropout in place becomes dropout."""
 
     def __init__(self):
         super().__init__()
         self.detached = {}  # by the id of x.detach() or x.data: that, and x
-        self.views = {}  # by id: of these, and of what gets gradients but not here
+        self.views = {}  # by id: of these, and under torch.no_grad()
         self.in_function = 0  # how many forward() of torch.autograd.Function are running: these see no gradients
         self.hooked = set()  # FILE:LINE of x.register_hook()
-        self.changed = {}  # by the id of a parameter that is not trained: as it was
+        self.changed = set()  # ids of parameters that are not trained
 
     def __enter__(self):
         mode, self.apply = self, inspect.getattr_static(torch.autograd.Function, "apply")
@@ -50,6 +50,8 @@ class AsRecorded(TorchFunctionMode):
             return func(*args, **kwargs)
         if func is torch.Tensor.register_hook:
             self.hooked.add(place())
+        if func == torch.Tensor.data.__set__ and isinstance(x, torch.nn.Parameter):
+            raise ExportError(f"{place()}: forward() gives a parameter other data, which training with a file cannot do")
         if func in (torch.Tensor.detach_, torch.Tensor.data.__set__) and _has_gradient(x):
             raise ExportError(f"{place()}: a file cannot say that a tensor loses its history in place: write x = x.detach()")
         if func in (torch.Tensor.requires_grad_, torch.Tensor.requires_grad.__set__) and isinstance(x, torch.nn.Parameter):
@@ -66,7 +68,7 @@ class AsRecorded(TorchFunctionMode):
         if is_in_place(func) and torch.is_tensor(x):
             base = self.detached.get(id(x), (x, x))[1]
             if isinstance(base, torch.nn.Parameter) and not base.requires_grad:
-                self.changed.setdefault(id(base), base.detach().clone())
+                self.changed.add(id(base))
             if _has_gradient(base) and (base is not x or not torch.is_grad_enabled()):
                 return self.change(base, x, func, args, kwargs)
             if not torch.is_grad_enabled():

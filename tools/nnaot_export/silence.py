@@ -1,4 +1,4 @@
-"""Exporters without what they print, and their warnings by line of the module."""
+"""Exporters without their output, and their warnings by line of the module."""
 
 import contextlib
 import io

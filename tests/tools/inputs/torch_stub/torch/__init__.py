@@ -22,7 +22,14 @@ class Tensor:
     def detach(self):
         return self
 
-    clone = detach
+    clone = cpu = detach
+
+    def copy_(self, other):
+        pass
+
+    def numpy(self):
+        import numpy
+        return numpy.ones(self.shape, numpy.float32)
 
 
 def is_tensor(v):

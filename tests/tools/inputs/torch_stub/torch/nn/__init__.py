@@ -53,5 +53,6 @@ class Other:
 
 
 DataParallel = Other
+parameter = types.SimpleNamespace(is_lazy=lambda v: False)
 parallel = types.SimpleNamespace(DistributedDataParallel=Other)
 modules = types.SimpleNamespace(batchnorm=types.SimpleNamespace(_BatchNorm=Other))
