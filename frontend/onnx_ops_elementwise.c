@@ -241,9 +241,35 @@ bool import_min(Node *n) {
   return true;
 }
 
+// The logarithm in PyTorch's BCELoss, max(log(x), -100), of which torch.export's decomposition has
+// no finite gradient at 0.
+static bool is_log_of_bce(const Node *n) {
+  if (!node_from_torch(n, "aten.maximum") || n->n_in != 2 || !n->in[0]->def ||
+      n->in[0]->def->kind != OP_log)
+    return false;
+  const Value *low = n->in[1];
+  while (low->def && (low->def->kind == OP_broadcast || low->def->kind == OP_cast))
+    low = low->def->in[0].value;
+  const Tensor *t = node_known(n, low);
+  return t && type_count(t->type) == 1 && tensor_f(t, 0) == -100;
+}
+
+// Its gradient is 1 / max(x, 1e-12) (ATen/native/Loss.cpp, EPSILON): y plus a term that is zero.
+static Value *log_of_bce(const Node *n) {
+  Value *x = n->in[0]->def->in[0].value, *y = clip(n, -100, INFINITY);
+  Value *at_least = build(n->b, OP_clip, IN(x), ATTRS(a_f("low", 1e-12), a_f("high", INFINITY)));
+  Value *slope = build_unary(n->b, OP_detach, build_unary(n->b, OP_reciprocal, at_least));
+  Value *zero = build_binary(n->b, OP_sub, x, build_unary(n->b, OP_detach, x));
+  return build_binary(n->b, OP_add, build_unary(n->b, OP_detach, y),
+                      build_binary(n->b, OP_mul, zero, slope));
+}
+
 bool import_max(Node *n) {
   double bound;
-  n->out[0] = is_clamp(n, &bound) ? clip(n, bound, INFINITY) : fold_left(n, OP_max);
+  if (is_log_of_bce(n))
+    n->out[0] = log_of_bce(n);
+  else
+    n->out[0] = is_clamp(n, &bound) ? clip(n, bound, INFINITY) : fold_left(n, OP_max);
   return true;
 }
 

@@ -20,9 +20,10 @@ MODELS = ["norms.dynamo", "norms.torchscript", "norms.helper", "padded.dynamo", 
           "ties.helper", "picked.dynamo", "picked.torchscript", "picked.helper", "rolled.dynamo",
           "rolled.torchscript", "rolled.helper", "second.helper", "frozen.helper", "frozen.script", "stops.helper",
           "stops.script", "flat.helper", "flat.torchscript",
-          "hidden.dynamo", "hidden.torchscript", "hidden.helper"]
+          "hidden.dynamo", "hidden.torchscript", "hidden.helper", "losses.helper"]
 INPUTS = {"norms": ["x"], "padded": ["ids"], "ties": ["x"], "picked": ["ids"], "rolled": ["ids"], "second": ["x", "table"],
-          "frozen": ["x"], "stops": ["x"], "flat": ["x", "table"], "hidden": ["x", "mask"]}
+          "frozen": ["x"], "stops": ["x"], "flat": ["x", "table"], "hidden": ["x", "mask"],
+          "losses": ["x"]}
 BATCH_DIM = dict.fromkeys(["second", "flat"], ["--batch-dim", "batch"])  # it is not the first
 CUT = dict.fromkeys(["flat.helper", "picked.dynamo", "picked.helper"], ["--micro-batches", 2])  # no row reads another
 LIMIT = 1e-5

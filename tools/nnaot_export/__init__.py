@@ -54,11 +54,12 @@ LARGEST = 1_800_000_000  # bytes of weights in the file itself; above, they go i
 
 
 def export(module, example, path, *, batch_dims=None, output_names=None, train=True, opset=None, batch_name="batch",
-           exporters=("dynamo", "torchscript"), compare=True, verbose=False):
+           exporters=("dynamo", "torchscript"), compare=True, verbose=False, log=None):
     """Writes `path` (and `path`.data, where weights are large) and returns the exporter that succeeded first.
 
     ExportWarnings have the reason why the first exporter failed, and whatever of the module the file lacks.  With verbose,
-    all output of exporters goes to stderr; without compare, the file is not computed.  The module stays as it is: the mode
+    all output of exporters goes to stderr; without compare, the file is not computed; log is called with the text of each step,
+    as it begins.  The module stays as it is: the mode
     of each part, its buffers and parameters, and whether it caches keys and values.
     """
     path = pathlib.Path(path)
@@ -76,9 +77,9 @@ def export(module, example, path, *, batch_dims=None, output_names=None, train=T
                 module.train(train)
             if use_cache:
                 module.config.use_cache = False
-            names, notes, own_gradients = _run(module, inputs, held, output_names)
-            exporter, more = _export(module, inputs, folder / path.name, names, opset, batch_name, exporters, held,
-                                     compare and not own_gradients, compare, verbose)
+            names, notes, own = _run(module, inputs, held, output_names)
+            exporter, more = _export(module, inputs, folder / path.name, names, opset, batch_name, exporters, held, own,
+                                     compare, verbose, log or (lambda step: None))
         finally:
             _restore(module, held)
             for part, mode in modes.items():
@@ -125,7 +126,7 @@ def _folder_beside(path):
 # -- The module ------------------------------------------------------------------------------
 
 def _run(module, inputs, held, given):
-    """Names of the outputs, notes for the user, and whether gradients are other than those of forward()."""
+    """Names of the outputs, notes for the user, and ids of the parameters with gradients other than those of forward()."""
     try:
         versions = {name: p._version for name, p in module.named_parameters()}
         with torch.enable_grad(), AsRecorded() as recorded:
@@ -140,11 +141,10 @@ def _run(module, inputs, held, given):
              for name, (key, _) in zip(names, results(out)) if name != key and not given]
     notes += [f"the parameter or buffer '{name}' is called 'module.{name}': an input or output has its name"
               for name in {**dict(module.named_parameters()), **held} if name in names or name in inputs.tensors]
-    own = checks.functions(v for _, v in results(out))
-    hooks = checks.hooks(module, recorded)
-    notes += checks.notes(module, own, hooks, recorded, versions, held)
+    functions, hooks, own = checks.own_gradients(module, [v for _, v in results(out)], recorded)
+    notes += checks.notes(module, functions, hooks, recorded, versions, held)
     _restore(module, held)
-    return names, notes, bool(own or hooks)
+    return names, notes, own
 
 
 def _untrained(module):
@@ -161,7 +161,7 @@ def _restore(module, held):
 
 # -- The file --------------------------------------------------------------------------------
 
-def _export(module, inputs, path, names, opset, batch, exporters, held, differentiate, compare, verbose):
+def _export(module, inputs, path, names, opset, batch, exporters, held, own, compare, verbose, log):
     """The first exporter that succeeds, and notes for the user.  Its files are in a folder of its name, beside `path`."""
     from . import file
     large = sum(p.numel() * p.element_size() for p in module.parameters()) > LARGEST
@@ -171,6 +171,7 @@ def _export(module, inputs, path, names, opset, batch, exporters, held, differen
         made = path.parent / exporter / path.name
         made.parent.mkdir()
         temporary = file.temporary_names(inputs.tensors, names)
+        log(f"exporting by {exporter}")
         try:
             with contextlib.nullcontext([]) if verbose else silence() as warned:
                 program = EXPORTERS[exporter](module, inputs, made, temporary, batch, large, opset, verbose)
@@ -184,7 +185,7 @@ def _export(module, inputs, path, names, opset, batch, exporters, held, differen
         file.finish(module, made, inputs.tensors, names, held, exporter)
         notes, wrong = traced_once(warned), file.fixed_batch(made, inputs.axes, batch)
         if not wrong and compare:
-            wrong = _compared(module, inputs, made, exporter, program if differentiate else None, held, notes)
+            wrong = _compared(module, inputs, made, exporter, program, held, own, notes, log)
         if not wrong:
             return exporter, failed + notes
         failed += [f"the file of {exporter} is not the module: {wrong}", *notes]
@@ -193,8 +194,8 @@ def _export(module, inputs, path, names, opset, batch, exporters, held, differen
     raise ExportError("\n  ".join(["no exporter of PyTorch can export the module", *failed]))
 
 
-def _compared(module, inputs, made, exporter, program, held, notes):
-    """How the file differs, or None.  That it could not be compared becomes a note."""
+def _compared(module, inputs, made, exporter, program, held, own, notes, log):
+    """How the file, or the program that it has been made of, differs, or None.  That it could not be compared becomes a note."""
     from . import compare
 
     def run(tensors, program=None, use=list):
@@ -204,15 +205,25 @@ def _compared(module, inputs, made, exporter, program, held, notes):
         finally:
             _restore(module, held)
 
-    try:
-        wrong = compare.difference(module, made, inputs.tensors, inputs.axes, run, notes)
-        stops = compare.gradient_difference(module, program, inputs.tensors, run) if program and not wrong else None
-        if stops:  # the other exporter records the same calls, and its gradients cannot be computed
-            raise ExportError(f"the file of {exporter} is not the module: {stops}")
-        return wrong
-    except compare.NotCompared as e:
-        notes.append(f"the file of {exporter} has not been compared with the module: {e}")
-        return None
+    def made_program():
+        try:
+            with silence():
+                return program()
+        finally:
+            _restore(module, held)
+
+    def noted(what, difference, *args):
+        try:
+            return difference(*args)
+        except compare.NotCompared as e:
+            notes.append(f"{what} the file of {exporter} have not been compared with the module's: {e}")
+            if isinstance(e, compare.Unrepeatable):
+                raise
+
+    with contextlib.suppress(compare.Unrepeatable):
+        return (noted("results of", compare.difference, module, made, inputs.tensors, inputs.axes, run, notes, log)
+                or noted("gradients of", compare.gradient_difference, module, made_program, inputs.tensors, run, own, log))
+    return None
 
 
 def _checked(opset):

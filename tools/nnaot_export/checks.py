@@ -22,36 +22,44 @@ def refuse(module, versions):
         raise ExportError(f"scale_grad_by_freq of {scaled} is not supported")
 
 
-def notes(module, own, hooked, recorded, versions, held):
+def notes(module, functions, hooks, recorded, versions, held):
     """held: buffers and parameters that are not trained, before forward() has run."""
-    found = ((own, "the gradients of {} are the module's own: in the file they are those of forward()"),
-             (hooked, "hooks of gradients are not in the file: {}"),
+    found = ((functions, "the gradients of {} are the module's own: in the file they are those of forward()"),
+             (hooks, "hooks of gradients are not in the file: {}"),
              (_averaged(module), "running statistics of {} are averages of all steps (momentum=None), "
               "in the file of the last ones"),
              (_updated(module, recorded, versions, held), "forward() changes {}: training with the file leaves them as they are"))
     return [text.format(", ".join(names)) for names, text in found if names]
 
 
-def functions(outputs):
-    """Names of the torch.autograd.Functions, but PyTorch's own, that the outputs come from."""
-    names, seen, left = set(), set(), [v.grad_fn for v in outputs if v.grad_fn is not None]
+def own_gradients(module, outputs, recorded):
+    """Gradients that are others than those of forward(): the names of torch.autograd.Functions, but PyTorch's own; the places
+    of x.register_hook(), with parameters and parts that have hooks; and the ids of the parameters whose gradients come from
+    these."""
+    functions, starts = set(), [node for nodes in recorded.hooked.values() for node in nodes]
+    for node in nodes_of_backward(v.grad_fn for v in outputs):
+        function = getattr(node, "_forward_cls", None)
+        if function is None:
+            continue
+        if not function.__module__.startswith("torch."):
+            functions.add(function.__name__)
+            starts.append(node)
+        elif function.__name__ == "BackwardHookFunction":
+            starts.append(node)
+    hooked = [name for name, p in module.named_parameters() if p._backward_hooks or p._post_accumulate_grad_hooks]
+    parts = [name or "the module" for name, part in module.named_modules() if part._backward_hooks or part._backward_pre_hooks]
+    reached = {id(node.variable) for node in nodes_of_backward(starts) if hasattr(node, "variable")}
+    return sorted(functions), [*sorted(recorded.hooked), *hooked, *parts], reached | {id(module.get_parameter(n)) for n in hooked}
+
+
+def nodes_of_backward(starts):
+    seen, left = set(), list(starts)
     while left:
         node = left.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        left += [before for before, _ in node.next_functions if before is not None]
-        function = getattr(node, "_forward_cls", None)
-        if function is not None and not function.__module__.startswith("torch."):
-            names.add(function.__name__)
-    return sorted(names)
-
-
-def hooks(module, recorded):
-    """Places of x.register_hook(), and names of parameters and parts with hooks of the backward pass."""
-    return (sorted(map(str, recorded.hooked))
-            + [name for name, p in module.named_parameters() if p._backward_hooks or p._post_accumulate_grad_hooks]
-            + [name or "the module" for name, part in module.named_modules() if part._backward_hooks or part._backward_pre_hooks])
+        if node is not None and node not in seen:
+            seen.add(node)
+            left += [before for before, _ in node.next_functions]
+    return seen
 
 
 def _updated(module, recorded, versions, held):

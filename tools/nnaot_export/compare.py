@@ -22,15 +22,20 @@ PIXELWISE = {"DeformConv", "GridSample", "RoiAlign"}  # a loop in Python over ev
 TOLERANCE = 1e-5  # of a result's norm, beside what rounding does to the module itself
 ROUNDING = 16  # times that
 GRADIENT_TOLERANCE = 1e-2  # of a gradient's norm: stops are looked for, not rounding
+CHUNK = 1 << 20  # elements in f64 at a time
 
 
 class NotCompared(Exception):
     """Why a file cannot be compared: it may be right."""
 
 
-def difference(module, path, args, axes, run, notes):
+class Unrepeatable(NotCompared):
+    """The module gives other results each time."""
+
+
+def difference(module, path, args, axes, run, notes, log):
     """The first result that differs, as text, or None.  args: the example by name; axes: the batch's dimension by name;
-    run(args): the module's results in the order of the file's outputs."""
+    run(args): the module's results in the order of the file's outputs; log(text): of each step."""
     model = onnx.load(path)
     nodes = [node for graph in (model.graph, *model.functions) for node in nodes_of(graph)]
     ops = {node.op_type for node in nodes}
@@ -46,20 +51,21 @@ def difference(module, path, args, axes, run, notes):
     try:
         once, again = results_of(run, args), results_of(run, args)
     except Exception as e:
-        raise NotCompared(f"the module, with random numbers of its own: {type(e).__name__}: {first_line(e)}") from e
+        raise Unrepeatable(f"the module, with random numbers of its own: {type(e).__name__}: {first_line(e)}") from e
     if not all(map(same, once, again)):
-        raise NotCompared("the module gives other results each time: it has a state, or random numbers of its own")
+        raise Unrepeatable("the module gives other results each time: it has a state, or random numbers of its own")
     tolerance = max([TOLERANCE, *(2 * eps for eps in map(precision, nodes) if eps)])
-    with contextlib.closing(examples(module, file, args, axes, run, notes)) as data:
-        for text, inputs in data:
-            wrong = compared(module, file, text, inputs, inputs is args, run, tolerance)
+    with contextlib.closing(examples(module, file, args, once, axes, run, notes)) as data:
+        for text, inputs, right in data:
+            log(f"comparing with the module: {text}")
+            wrong = compared(module, file, text, inputs, right, inputs is args, run, tolerance)
             if wrong:
                 return wrong
     return None
 
 
-def compared(module, file, data, inputs, example, run, tolerance):
-    """The first result of the file that differs for these inputs, as text, or None."""
+def compared(module, file, data, inputs, right, example, run, tolerance):
+    """The first result of the file that differs from those that are right for these inputs, as text, or None."""
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -69,7 +75,7 @@ def compared(module, file, data, inputs, example, run, tolerance):
         if example:
             raise NotCompared(f"onnx's evaluator: {text}") from e
         return f"the file cannot compute {data}: {text}"
-    right, rounding = results_of(run, inputs), None
+    rounding = None
     for i, (name, a, b) in enumerate(zip(file.output_names, map(np.asarray, made), right)):
         text = differs(a, b, tolerance, 0, example)
         if text and rounding is None:
@@ -79,12 +85,17 @@ def compared(module, file, data, inputs, example, run, tolerance):
     return None
 
 
-def gradient_difference(module, program, args, run):
-    """The first weight whose gradient in torch.export's program, which the file has been made of, is another than in the
-    module: one stops where the other does not."""
-    weights = {name: p for name, p in module.named_parameters() if p.requires_grad}
+def gradient_difference(module, program, args, run, own, log):
+    """The first weight whose gradient in the exporter's program, which program() makes, is another than in the module: one
+    stops where the other does not.  own: ids of the weights that are left out."""
+    log("comparing with the module: gradients")
+    weights = {name: p for name, p in module.named_parameters() if p.requires_grad and id(p) not in own}
+    try:
+        program = program()
+    except Exception as e:
+        raise NotCompared(f"{type(e).__name__}: {first_line(e)}") from e
     if not {id(p) for p in program.parameters()} <= {id(p) for p in module.parameters()}:
-        return None  # it has copies of them
+        raise NotCompared("the exporter's program has copies of the weights")
     right, made = (gradients(weights.values(), of, args, run) for of in (None, program))
     largest = max(map(np.linalg.norm, right), default=0)
     for name, a, b in zip(weights, made, right):
@@ -116,7 +127,7 @@ def gradients(weights, of, args, run):
         with torch.enable_grad(), Drawn(), saved:
             grads = run({name: v.clone() for name, v in args.items()}, of, differentiate)
     except Exception as e:
-        raise NotCompared(f"its gradients, {type(e).__name__}: {first_line(e)}") from e
+        raise NotCompared(f"{type(e).__name__}: {first_line(e)}") from e
     return [np.zeros(p.shape) if g is None else g.detach().to_dense().double().cpu().numpy() for p, g in zip(weights, grads)]
 
 
@@ -124,14 +135,23 @@ def differs(a, b, tolerance, noise, example):
     """How much, or None.  Of other data than the example, only what the module computes as finite numbers counts."""
     if a.shape != b.shape:
         return f"in shape: {list(a.shape)}, not {list(b.shape)}"
-    a, b = a.astype(np.float64), b.astype(np.float64)
-    finite = np.isfinite(b)
-    if example and not np.array_equal(np.isfinite(a), finite):
+    if example and not np.array_equal(np.isfinite(a), np.isfinite(b)):
         return "in which values are finite"
-    apart, norm = np.linalg.norm((a - b)[finite]), np.linalg.norm(b[finite])
+    apart, norm = distances(a, b)
     if apart <= tolerance * norm + ROUNDING * noise:
         return None
     return f"by {apart / norm:.1e}, relative" if norm else f"by {apart:.1e}"
+
+
+def distances(a, b):
+    """The norm of a - b, and that of b, of the elements that are finite in b."""
+    apart = norm = 0.0
+    for i in range(0, a.size, CHUNK):
+        x, y = (v.reshape(-1)[i:i + CHUNK].astype(np.float64) for v in (a, b))
+        if not np.isfinite(y).all():
+            x, y = x[np.isfinite(y)], y[np.isfinite(y)]
+        apart, norm = apart + np.dot(x - y, x - y), norm + np.dot(y, y)
+    return apart ** 0.5, norm ** 0.5
 
 
 def first_line(e):
@@ -140,27 +160,32 @@ def first_line(e):
 
 # -- Data ------------------------------------------------------------------------------------
 
-def examples(module, file, args, axes, run, notes):
-    """Data that the module takes, with a text for it: the example; the same with other weights; its rows in reverse with more
-    of them; its values in reverse, larger, and with either sign."""
-    yield "the example", args
+def examples(module, file, args, once, axes, run, notes):
+    """Data that the module takes, with a text for it and the module's results: the example; the same with other weights; its
+    rows in reverse with more of them; its values in reverse, larger, and with either sign."""
+    yield "the example", args, once
     with other_weights(module, file):
-        if accepts(run, args):
-            yield "the example with other weights", dict(args)
+        right = accepted(run, args)
+        if right:
+            yield "the example with other weights", dict(args), right
     rows = {k: args[k].shape[axis] for k, axis in axes.items()}
     n = next(iter(rows.values()), 0)
     for more in dict.fromkeys((1, n)) if n else ():
         inputs = {k: with_rows(v, axes[k], more) if k in rows else v for k, v in args.items()}
-        if accepts(run, inputs):
-            yield f"{n + more} rows", inputs
+        right = accepted(run, inputs)
+        if right:
+            yield f"{n + more} rows", inputs, right
             break
     else:
         if n:
             notes.append(f"the module takes no other number of rows than {n}: compile with --batch {n}")
     for by in (-16, 16):
-        changed = {k: v.flip(all_dims(v)) * (by if v.is_floating_point() else 1) for k, v in args.items() if k in rows}
-        if accepts(run, {**args, **changed}):
-            yield "other values", {**args, **changed}
+        for names in args, rows:  # a table of positions may be taken in its order alone
+            inputs = args | {k: args[k].flip(all_dims(args[k])) * (by if args[k].is_floating_point() else 1) for k in names}
+            right = accepted(run, inputs)
+            if right:
+                yield "other values", inputs, right
+                break
 
 
 @contextlib.contextmanager
@@ -182,12 +207,12 @@ def other_weights(module, file):
             p.data.copy_(held[name])
 
 
-def accepts(run, inputs):
+def accepted(run, inputs):
+    """The module's results, or None if it does not take these inputs."""
     try:
-        results_of(run, inputs)
+        return results_of(run, inputs)
     except Exception:
-        return False
-    return True
+        return None
 
 
 def all_dims(v):
@@ -203,13 +228,15 @@ def with_rows(v, axis, more):
 
 
 def rounding_of(module, run, inputs, right):
-    """How far each result moves if weights and inputs change in their last bits."""
+    """How far each result moves if weights and inputs change in their last bits; not at all if the module refuses them."""
     held = {k: p.detach().clone() for k, p in module.named_parameters()}
     generator = torch.Generator().manual_seed(1)
     try:
         for p in module.parameters():
             p.data.copy_(last_bits(p.data, generator))
         moved = results_of(run, {k: last_bits(v, generator) for k, v in inputs.items()})
+    except Exception:
+        return [0.0] * len(right)
     finally:
         for k, p in module.named_parameters():
             p.data.copy_(held[k])
@@ -224,8 +251,8 @@ def results_of(run, inputs):
 def last_bits(v, generator):
     if not v.is_floating_point():
         return v
-    sign = torch.randint(-1, 2, v.shape, generator=generator).to(v)
-    return v + v * sign * torch.finfo(v.dtype).eps
+    toward_zero = torch.randint(0, 2, v.shape, generator=generator).to(v)  # what is at most 1 stays so
+    return v - v * toward_zero * torch.finfo(v.dtype).eps
 
 
 def same(a, b):

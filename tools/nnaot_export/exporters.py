@@ -1,4 +1,5 @@
-"""PyTorch's exporters, with the gradient's stops in the file."""
+"""PyTorch's exporters, with the gradient's stops in the file.  Each returns a function that makes the program which the file
+was made of: it takes tensors in order, and has a backward pass."""
 
 import torch
 
@@ -27,7 +28,26 @@ def by_dynamo(module, inputs, path, names, batch, large, opset, verbose):
     shapes = tuple({inputs.axes[k]: batch} if k in inputs.axes else None for k in inputs.tensors)
     program = torch.onnx.export(whole, inputs.copies(), str(path), dynamo=True, optimize=False, external_data=large,
                                 verbose=verbose, input_names=names[0], output_names=names[1], dynamic_shapes=(shapes,), **opset)
-    return program.exported_program.module()
+    return lambda: differentiable(program.exported_program.module())
+
+
+class Primitive(torch.nn.Module):
+    """PyTorch's implementation of a primitive operator, by functions that have gradients: its own backward() is an error."""
+
+    def __init__(self, op):
+        super().__init__()
+        self.implementation = op.prim_impl
+
+    def forward(self, *args, **kwargs):
+        return self.implementation(*args, **kwargs)
+
+
+def differentiable(program):
+    for node in [node for node in program.graph.nodes if hasattr(node.target, "prim_impl")]:
+        program.add_submodule(f"nnaot_{node.name}", Primitive(node.target))
+        node.op, node.target = "call_module", f"nnaot_{node.name}"
+    program.recompile()
+    return program
 
 
 def by_torchscript(module, inputs, path, names, batch, large, opset, verbose):
@@ -39,6 +59,19 @@ def by_torchscript(module, inputs, path, names, batch, large, opset, verbose):
                           output_names=names[1], dynamic_axes=axes, **opset)
     finally:
         torch.onnx.unregister_custom_op_symbolic("aten::detach", 9)
+    return lambda: AsTraced(torch.jit.trace(ByPosition(module, inputs), inputs.copies(), check_trace=False))
+
+
+class AsTraced(torch.nn.Module):
+    """A program of TorchScript that runs as it is: its optimizer computes constants by calls that are no tensors'."""
+
+    def __init__(self, program):
+        super().__init__()
+        self.program = program
+
+    def forward(self, *values):
+        with torch.jit.optimized_execution(False):
+            return self.program(*values)
 
 
 EXPORTERS = {"dynamo": by_dynamo, "torchscript": by_torchscript}

@@ -74,8 +74,8 @@ class Conv(OpRun):
         strides, dilations = strides or [1] * n, dilations or [1] * n
         x, w = tensor(x), tensor(w)
         y = F.conv3d if n == 3 else F.conv2d if n == 2 else F.conv1d
-        around = padding(auto_pad, pads, x.shape[2:], w.shape[2:], strides, dilations)
-        return (y(F.pad(x, around), w, None if b is None else tensor(b), strides, 0, dilations, group).numpy(),)
+        around = pads_of(auto_pad, pads, x.shape[2:], w.shape[2:], strides, dilations)
+        return (y(F.pad(x, of_torch(around)), w, None if b is None else tensor(b), strides, 0, dilations, group).numpy(),)
 
 
 class MaxPool(OpRun):
@@ -84,12 +84,19 @@ class MaxPool(OpRun):
     def _run(self, x, auto_pad="NOTSET", ceil_mode=0, dilations=None, kernel_shape=None, pads=None, storage_order=0, strides=None):
         n = x.ndim - 2
         strides, dilations = strides or [1] * n, dilations or [1] * n
-        if ceil_mode or len(self.onnx_node.output) > 1:
-            raise NotImplementedError("MaxPool with ceil_mode or indices")
-        x = tensor(x)
-        around = padding(auto_pad, pads, x.shape[2:], kernel_shape, strides, dilations)
+        if len(self.onnx_node.output) > 1:
+            raise NotImplementedError("MaxPool with indices")
+        lengths = x.shape[2:]
+        pads = pads_of(auto_pad, pads, lengths, kernel_shape, strides, dilations)
+        counts = [slice(None)] * n
+        for i in range(n if ceil_mode else 0):  # windows that start before the end of the data
+            extent, end = (kernel_shape[i] - 1) * dilations[i] + 1, lengths[i] + pads[i]
+            count = min(-(-(end + pads[n + i] - extent) // strides[i]), (end - 1) // strides[i]) + 1
+            pads[n + i] = max(pads[n + i], (count - 1) * strides[i] + extent - end)
+            counts[i] = slice(count)
         y = F.max_pool3d if n == 3 else F.max_pool2d if n == 2 else F.max_pool1d
-        return (y(F.pad(x, around, value=-torch.inf), kernel_shape, strides, 0, dilations).numpy(),)
+        y = y(F.pad(tensor(x), of_torch(pads), value=-torch.inf), kernel_shape, strides, 0, dilations)
+        return (y[(..., *counts)].numpy(),)
 
 
 class GatherElements(OpRun):
@@ -99,6 +106,13 @@ class GatherElements(OpRun):
         axis %= x.ndim
         part = tuple(slice(None) if i == axis else slice(n) for i, n in enumerate(indices.shape))
         return (np.take_along_axis(x[part], np.where(indices < 0, indices + x.shape[axis], indices), axis),)
+
+
+class Sigmoid(OpRun):
+    op_domain = ""
+
+    def _run(self, x, **_):
+        return (torch.sigmoid(tensor(x)).numpy(),)  # below -88, zero
 
 
 class LogSoftmax(OpRun):
@@ -125,9 +139,9 @@ class Resize(OpRun):
     def _run(self, x, roi=None, scales=None, sizes=None, mode="nearest", coordinate_transformation_mode="half_pixel",
              nearest_mode="round_prefer_floor", cubic_coeff_a=-0.75, antialias=0, axes=None, **_):
         how = coordinate_transformation_mode
-        of_torch = (mode == "nearest" and how == "asymmetric" and nearest_mode == "floor"
+        known = (mode == "nearest" and how == "asymmetric" and nearest_mode == "floor"
                     or mode != "nearest" and how in ("half_pixel", "pytorch_half_pixel", "align_corners"))
-        if not of_torch or axes is not None or antialias or mode == "cubic" and (x.ndim != 4 or cubic_coeff_a != -0.75):
+        if not known or axes is not None or antialias or mode == "cubic" and (x.ndim != 4 or cubic_coeff_a != -0.75):
             raise NotImplementedError(f"Resize: {mode}, {how}")
         spatial = ["linear", "bilinear", "trilinear"][x.ndim - 3] if mode == "linear" else {"cubic": "bicubic"}.get(mode, mode)
         corners = {} if mode == "nearest" else {"align_corners": how == "align_corners"}
@@ -137,18 +151,22 @@ class Resize(OpRun):
         return (F.interpolate(tensor(x), scale_factor=factors, mode=spatial, recompute_scale_factor=False, **corners).numpy(),)
 
 
-def padding(auto_pad, pads, lengths, kernel, strides, dilations):
-    """As F.pad takes it: last dimension first, start and end."""
+def pads_of(auto_pad, pads, lengths, kernel, strides, dilations):
+    """Starts of all dimensions, then ends."""
     n = len(kernel)
-    if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-        pads = [0] * (2 * n)
-        for i in range(n):
-            more = max(0, (-(-lengths[i] // strides[i]) - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 - lengths[i])
-            pads[i] = more // 2 if auto_pad == "SAME_UPPER" else more - more // 2
-            pads[n + i] = more - pads[i]
-    pads = pads or [0] * (2 * n)
+    pads = list(pads or [0] * (2 * n))
+    for i in range(n if auto_pad in ("SAME_UPPER", "SAME_LOWER") else 0):
+        more = max(0, (-(-lengths[i] // strides[i]) - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 - lengths[i])
+        pads[i] = more // 2 if auto_pad == "SAME_UPPER" else more - more // 2
+        pads[n + i] = more - pads[i]
+    return pads
+
+
+def of_torch(pads):
+    """As F.pad takes them: last dimension first, start and end."""
+    n = len(pads) // 2
     return [side for i in reversed(range(n)) for side in (pads[i], pads[n + i])]
 
 
 REPLACED = (Bernoulli, Dropout, RandomNormal, RandomNormalLike, RandomUniform, RandomUniformLike, BatchNormalization, Conv,
-            GatherElements, LogSoftmax, MaxPool, Resize, SoftmaxCrossEntropyLoss)
+            GatherElements, LogSoftmax, MaxPool, Resize, Sigmoid, SoftmaxCrossEntropyLoss)

@@ -7,8 +7,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 def uniform(shape):
     """Of 0 to 1, spread evenly: multiples of the golden ratio."""
-    count = int(np.prod(shape, dtype=np.int64))
-    return (np.arange(1, count + 1) * 0.6180339887498949 % 1).reshape(tuple(shape)).astype(np.float32)
+    turns = np.arange(1, np.prod(shape, dtype=np.int64) + 1) * 0.6180339887498949
+    turns -= np.floor(turns)
+    return turns.astype(np.float32).reshape(tuple(shape))
 
 
 def normal(shape):

@@ -1,6 +1,7 @@
 """Gradients that exporters lose, in a form that they record."""
 
 import inspect
+import math
 
 import torch
 import torch.utils.checkpoint
@@ -14,14 +15,15 @@ from .silence import place
 
 class AsRecorded(TorchFunctionMode):
     """Records gradients' stops: results of torch.no_grad() and x.data become those of x.detach(); a change
-    in place through which no gradient goes becomes a sum, x + (new - x).detach(); and dropout in place becomes dropout."""
+    in place through which no gradient goes becomes a sum, x + (new - x).detach(); dropout in place becomes dropout; and
+    gaussian_nll_loss, whose variance changes so inside it, is written out."""
 
     def __init__(self):
         super().__init__()
         self.detached = {}  # by the id of x.detach() or x.data: that, and x
         self.views = {}  # by id: of these, and under torch.no_grad()
         self.in_function = 0  # how many forward() of torch.autograd.Function are running: these see no gradients
-        self.hooked = set()  # FILE:LINE of x.register_hook()
+        self.hooked = {}  # by FILE:LINE of x.register_hook(): the nodes of backward() that made x
         self.changed = set()  # ids of parameters that are not trained
 
     def __enter__(self):
@@ -49,7 +51,7 @@ class AsRecorded(TorchFunctionMode):
         if self.in_function:
             return func(*args, **kwargs)
         if func is torch.Tensor.register_hook:
-            self.hooked.add(place())
+            self.hooked.setdefault(str(place()), []).append(x.grad_fn)
         if func == torch.Tensor.data.__set__ and isinstance(x, torch.nn.Parameter):
             raise ExportError(f"{place()}: forward() gives a parameter other data, which training with a file cannot do")
         if func in (torch.Tensor.detach_, torch.Tensor.data.__set__) and _has_gradient(x):
@@ -78,6 +80,8 @@ class AsRecorded(TorchFunctionMode):
             return func(x.detach(), *args[1:], **kwargs)
         if func is F.dropout:
             kwargs = {**kwargs, "inplace": False}
+        if func is F.gaussian_nll_loss:
+            return gaussian_nll_loss(*args, **kwargs)
         out = func(*args, **kwargs)
         stops = not torch.is_grad_enabled()
         if self.loses_gradient(x, stops) and torch.is_tensor(out) and out is not x and out._is_view():
@@ -100,6 +104,15 @@ class AsRecorded(TorchFunctionMode):
         with torch.enable_grad():
             base.add_((new - base).detach())
         return x
+
+
+def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"):
+    var = torch.as_tensor(var)
+    if var.dim() and var.shape == input.shape[:-1]:
+        var = var.unsqueeze(-1)
+    var = var + (var.clamp(min=eps) - var).detach()
+    loss = 0.5 * (var.log() + (input - target) ** 2 / var) + (0.5 * math.log(2 * math.pi) if full else 0)
+    return {"mean": torch.mean, "sum": torch.sum}.get(reduction, lambda v: v)(loss)
 
 
 def detached(out):

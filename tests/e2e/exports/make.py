@@ -170,6 +170,22 @@ class Hidden(nn.Module):
         return self.head(F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None, None])[:, 0])
 
 
+class Losses(nn.Module):
+    """Losses inside a module that have gradients of their own: of a probability that is 0 or 1 in f32, and of a variance
+    below its least value."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.head = nn.Linear(3, 8), nn.Linear(16, 5)
+        self.register_buffer("targets", torch.tensor([1.0, 0, 0.3, 1, 0, 0.6, 1, 0]))
+
+    def forward(self, x):
+        h, targets = 20 * self.inner(x), self.targets.expand(x.shape[0], 8)
+        bce = F.binary_cross_entropy(torch.sigmoid(h), targets, reduction="none")
+        nll = F.gaussian_nll_loss(torch.tanh(h), targets, h[:, :1].square() / 100, eps=0.5, reduction="none")
+        return self.head(torch.cat([0.1 * bce, 0.1 * nll], 1))
+
+
 def inputs_of(name):
     rng = np.random.default_rng(3)
     if name in ("second", "flat"):
@@ -181,7 +197,7 @@ def inputs_of(name):
         mask[0] = True
         return {"x": rng.standard_normal((4 * BATCH, 5, 3)).astype(np.float32), "labels": rng.integers(0, 5, (4 * BATCH, 5)),
                 "mask": mask}
-    if name in ("frozen", "stops"):
+    if name in ("frozen", "stops", "losses"):
         return {"x": rng.standard_normal((4 * BATCH, 3)).astype(np.float32), "labels": rng.integers(0, 5, 4 * BATCH)}
     if name in ("picked", "rolled"):
         return {"ids": rng.integers(0, 11, (4 * BATCH, 5)), "labels": rng.integers(0, 11, 4 * BATCH)}
@@ -198,10 +214,10 @@ def inputs_of(name):
 
 
 MODULES = {"norms": Norms, "padded": Padded, "ties": Ties, "picked": Picked, "rolled": Rolled, "second": Second, "flat": Flat,
-           "frozen": Frozen, "stops": Stops, "hidden": Hidden}
+           "frozen": Frozen, "stops": Stops, "hidden": Hidden, "losses": Losses}
 
 EXPORTERS = {"ties": ("dynamo", "helper"), "second": ("helper",), "flat": ("helper", "torchscript"), "frozen": ("helper", "script"),
-             "stops": ("helper", "script")}
+             "stops": ("helper", "script"), "losses": ("helper",)}
 
 
 def module(name):
