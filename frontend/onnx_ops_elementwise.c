@@ -254,11 +254,24 @@ static bool is_log_of_bce(const Node *n) {
   return t && type_count(t->type) == 1 && tensor_f(t, 0) == -100;
 }
 
-// Its gradient is 1 / max(x, 1e-12) (ATen/native/Loss.cpp, EPSILON): y plus a term that is zero.
+// p, of x = -p + 1, in which a small p is lost; else 1 - x.
+static Value *one_minus(const Node *n, Value *x) {
+  for (int i = 0; x->def && x->def->kind == OP_add && i < 2; i++) {
+    const Value *p = x->def->in[i].value;
+    if (p->def && p->def->kind == OP_neg) return p->def->in[0].value;
+  }
+  return build_binary(n->b, OP_sub, build_full_like(n->b, x, 1), x);
+}
+
+// The derivative of BCELoss by a probability p is (p - y) / max(p (1 - p), 1e-12), by ATen's
+// Loss.cpp.  It is the sum of those of its logarithms, log(x) of x = p and of x = 1 - p, if each is
+// (1 - x) / max(x (1 - x), 1e-12).  The result is y and a term that is zero, which has that.
 static Value *log_of_bce(const Node *n) {
-  Value *x = n->in[0]->def->in[0].value, *y = clip(n, -100, INFINITY);
-  Value *at_least = build(n->b, OP_clip, IN(x), ATTRS(a_f("low", 1e-12), a_f("high", INFINITY)));
-  Value *slope = build_unary(n->b, OP_detach, build_unary(n->b, OP_reciprocal, at_least));
+  Value *x = n->in[0]->def->in[0].value, *y = clip(n, -100, INFINITY), *rest = one_minus(n, x);
+  Value *product = build_binary(n->b, OP_mul, x, rest);
+  Value *at_least =
+      build(n->b, OP_clip, IN(product), ATTRS(a_f("low", 1e-12), a_f("high", INFINITY)));
+  Value *slope = build_unary(n->b, OP_detach, build_binary(n->b, OP_div, rest, at_least));
   Value *zero = build_binary(n->b, OP_sub, x, build_unary(n->b, OP_detach, x));
   return build_binary(n->b, OP_add, build_unary(n->b, OP_detach, y),
                       build_binary(n->b, OP_mul, zero, slope));
